@@ -1,0 +1,1 @@
+//! Facts about accelerators and machines.

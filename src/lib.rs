@@ -1,0 +1,12 @@
+//! dask-infra plans and applies RAPIDS and Dask on GKE. This file is the map: one line a module,
+//! in layer order. A module may use those above it and never those below; `tests/it/tidy.rs`
+//! checks it.
+
+pub mod address;
+pub mod catalog;
+pub mod diag;
+pub mod schema;
+
+pub mod resource;
+
+pub mod sandbox;
