@@ -206,7 +206,8 @@ fn is_exponent(unit: &str) -> bool {
 /// The candidate that was probably meant by `word`: the same but for case, or few enough edits away.
 pub fn closest<S: AsRef<str>>(word: &str, candidates: &[S]) -> Option<String> {
     let lower = word.to_lowercase();
-    let limit = (lower.chars().count() / 3).max(1);
+    let length = lower.chars().count();
+    let limit = length.div_ceil(3).min(length.saturating_sub(1));
     let measured = candidates.iter().map(|candidate| {
         let candidate = candidate.as_ref();
         (strsim::damerau_levenshtein(&lower, &candidate.to_lowercase()), candidate)
