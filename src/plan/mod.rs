@@ -5,23 +5,7 @@ use serde::{Deserialize, Serialize};
 use crate::address::{Address, FieldPath};
 use crate::resource::{FieldChange, Identity, Lane, Owner, Resource, Step, Target};
 
-/// What a change does to a thing.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize, Deserialize)]
-#[serde(rename_all = "snake_case")]
-pub enum Action {
-    /// Nothing to do.
-    Keep,
-    /// Make it.
-    Create,
-    /// Change it where it is.
-    Update,
-    /// Delete it and make it anew.
-    Replace,
-    /// Delete it.
-    Delete,
-    /// Run a check.
-    Run,
-}
+pub use crate::resource::Action;
 
 /// One thing and what happens to it.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
