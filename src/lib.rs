@@ -6,7 +6,10 @@ pub mod address;
 pub mod catalog;
 pub mod diag;
 pub mod schema;
+pub mod source;
 
 pub mod resource;
+
+pub mod stack;
 
 pub mod sandbox;
