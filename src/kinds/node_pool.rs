@@ -210,6 +210,7 @@ impl NodePool {
             name: self.live_name(key).to_owned(),
             gpus: self.allocatable_gpus(),
             nodes,
+            hardware: format!("{} {:?} {:?}", self.machine_type, self.gpus(), self.accelerator),
             taints: self.taints.clone(),
         }
     }
@@ -247,8 +248,8 @@ pub fn lower(key: &str, section: &NodePool, cluster: &ClusterName, scope: &Scope
         },
         "upgradeSettings": surge(section.surge),
     });
-    let zones = if section.zones.is_empty() { &scope.zones } else { &section.zones };
-    let places = u32::try_from(zones.len()).unwrap_or(1).max(1);
+    let own = u32::try_from(section.zones.len()).unwrap_or(1);
+    let places = if own == 0 { scope.zones.max(1) } else { own };
     match section.nodes {
         Nodes::Fixed(nodes) => {
             body["nodeCount"] = json!(nodes);
