@@ -193,8 +193,7 @@ codes! {
     BadLabel "DI0214" "not a valid label"
     "Kubernetes labels: an optional DNS prefix and `/`, then at most 63 letters, digits, `-`, `_`, `.`, \
      beginning and ending with a letter or digit; values likewise, or empty. Google Cloud labels: \
-     lower-case letters, digits, `-` and `_`, at most 63, the key beginning with a letter. \
-     GKE's and Kubernetes' own prefixes cannot be set on node pools."
+     lower-case letters, digits, `-` and `_`, at most 63, the key beginning with a letter."
 
     BadTaint "DI0215" "not a valid taint"
     "Key and value of a taint follow the rules of Kubernetes labels, and one key and effect may be given \
@@ -260,7 +259,11 @@ codes! {
     "A node with shared GPUs gives a container at most one of them: GKE refuses Pods that ask for more. Set \
      `gpus = 1`, or take `sharing` away."
 
-    Cycle "DI0301" "a circle of dependencies"
+    ZoneOutside "DI0230" "zone outside the cluster's region"
+    "A GKE cluster lives in one region, and so do its nodes. `zones` of the cluster and of its pools are zones \
+     of the region of `[gke] location`."
+
+Cycle "DI0301" "a circle of dependencies"
     "Each of the named things waits for the next, so none can be made. One of the `depends_on` in the circle \
      must go; edges that follow from references cannot form a circle by themselves."
 
