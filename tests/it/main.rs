@@ -1,1 +1,2 @@
 mod stack_cases;
+mod tidy;
