@@ -8,13 +8,18 @@ use std::collections::BTreeMap;
 use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
 
+mod check;
 pub mod parse;
 pub mod rules;
+pub mod schema;
 pub mod short;
-pub mod sources;
+mod tree;
+mod variables;
 
-pub use short::{Accelerator, Nodes, Sharing};
-pub use sources::{Location, Sources, Span};
+pub use crate::source::{Location, Sources, Span};
+pub use parse::{Failure, Loaded, Options, load, parse_text};
+pub use schema::json_schema;
+pub use short::{Accelerator, Nodes, Scalar, Sharing, SharingStrategy};
 
 /// A stack: what should exist, from the GKE cluster down to the Dask workers and the checks.
 #[derive(Clone, Debug, Default, PartialEq, Deserialize, Serialize, JsonSchema)]
@@ -54,11 +59,6 @@ pub struct Stack {
     #[serde(default, skip_serializing_if = "BTreeMap::is_empty")]
     pub check: BTreeMap<String, Check>,
 }
-
-/// A value of `[vars]`.
-#[derive(Clone, Debug, PartialEq, Serialize, Deserialize, JsonSchema)]
-#[serde(transparent)]
-pub struct Scalar(pub serde_json::Value);
 
 /// Whose things these are.
 #[derive(Clone, Debug, Default, PartialEq, Deserialize, Serialize, JsonSchema)]
