@@ -12,8 +12,8 @@ pub mod record;
 pub mod resource;
 
 pub mod kinds;
-pub mod stack;
 pub mod plan;
+pub mod stack;
 
 pub mod live;
 

@@ -50,7 +50,11 @@ pub fn symbol(action: Action) -> String {
 /// terminal.
 pub fn tame(text: &str) -> String {
     let stripped = anstream::adapter::strip_str(text).to_string();
-    stripped.chars().map(|c| if c == '\t' { ' ' } else { c }).filter(|c| *c == '\n' || !c.is_control()).collect()
+    stripped
+        .chars()
+        .map(|c| if c == '\t' { ' ' } else { c })
+        .filter(|c| *c == '\n' || !c.is_control())
+        .collect()
 }
 
 /// Columns that a text takes, its colours aside.
