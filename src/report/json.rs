@@ -510,7 +510,7 @@ fn planned(plan: &Plan, change: &Change, view: &View<'_>) -> PlannedChange {
 }
 
 fn field_of(plan: &Plan, change: &Change, field: &FieldChange, view: &View<'_>) -> Field {
-    let location = view.location(plan, change, field);
+    let location = view.location(plan, change, field).or_else(|| change.location.clone());
     let FieldChange { path, before, after, effect, note, drift } = field;
     let effect = match effect {
         Effect::InPlace => "in_place",

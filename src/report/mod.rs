@@ -16,7 +16,7 @@ mod screen;
 
 pub use human::Human;
 pub use json::Json;
-pub use screen::Screen;
+pub use screen::{ColourChoice, Screen, Stream};
 
 /// One way of saying it. Errors of writing are kept by the reporter and told at the end by
 /// [`finish`](Reporter::finish): a closed pipe must not stop an apply half way.
@@ -43,11 +43,15 @@ pub struct View<'a> {
 }
 
 impl View<'_> {
-    /// `stack.toml:40:12` of a field that differs.
+    /// `stack.toml:40:12` of a field that differs; `None` when no place is known but that of its change.
     pub fn location(&self, plan: &Plan, change: &Change, field: &FieldChange) -> Option<String> {
         let sources = self.sources?;
         let resource = plan.desired.iter().find(|resource| resource.identity == change.identity)?;
-        sources.locate(resource.origin_of(&field.path)).map(|location| location.to_string())
+        let origin = resource.origin_of(&field.path);
+        if origin == &resource.origin {
+            return None;
+        }
+        sources.locate(origin).map(|location| location.to_string())
     }
 }
 

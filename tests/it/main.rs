@@ -1,1 +1,3 @@
+mod golden;
+mod report_cases;
 mod stack_cases;

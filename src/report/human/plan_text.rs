@@ -66,7 +66,7 @@ fn header(plan: &Plan, width: usize) -> String {
     if *offline {
         text.push_str("offline: planned against an empty world, nothing was read\n");
     }
-    if let Some(hourly) = hourly {
+    if let (Some(hourly), Mode::Apply) = (hourly, mode) {
         text.push_str(&format!("${hourly:.2} per hour at list price when all of it runs\n"));
     }
     text
@@ -145,6 +145,9 @@ fn title<'p>(section: &Section<'p>) -> &'p str {
     }
 }
 
+/// Columns that what happens needs beside the address; with less it goes to a line of its own.
+const LEAST_ROOM: usize = 36;
+
 struct Page<'a> {
     plan: &'a Plan,
     view: &'a View<'a>,
@@ -178,12 +181,12 @@ impl Page<'_> {
         let pad = self.column.saturating_sub(title.chars().count());
         let first = format!("{} {}{}  ", symbol(action), paint(Tint::Bold, title), " ".repeat(pad));
         let place = location.map(|place| format!("({place})")).unwrap_or_default();
-        let line = format!("{first}{what} {}", paint(Tint::Dim, &place));
-        if columns(line.trim_end()) <= self.options.width {
-            push_line(text, &line);
+        let line = format!("{what} {}", paint(Tint::Dim, &place));
+        if columns(&first) + LEAST_ROOM <= self.options.width {
+            text.push_str(&wrap(&first, &line, self.options.width));
         } else {
             push_line(text, &first);
-            text.push_str(&wrap("      ", &format!("{what} {place}"), self.options.width));
+            text.push_str(&wrap("      ", &line, self.options.width));
         }
     }
 
@@ -198,7 +201,7 @@ impl Page<'_> {
         }
         if self.options.detail == Detail::Objects {
             self.body(text, change, indent);
-            calls(text, change, indent);
+            calls(text, change, indent, self.options.width);
         }
     }
 
@@ -306,28 +309,27 @@ fn tells_more(change: &Change) -> bool {
 fn comment(change: &Change, field: &FieldChange, location: Option<String>) -> String {
     let FieldChange { effect, note, drift, path: _, before: _, after: _ } = field;
     let effect = match effect {
-        Effect::InPlace => String::new(),
-        Effect::Rolling => "rolling: made anew, some at a time".to_owned(),
-        Effect::Replace => "forces replacement".to_owned(),
-        Effect::Ignored => "has no effect".to_owned(),
-        Effect::Unknown => format!("effect unknown: needs --replace {}", change.address),
+        Effect::InPlace => None,
+        Effect::Rolling => Some("rolling".to_owned()),
+        Effect::Replace => Some("forces replacement".to_owned()),
+        Effect::Ignored => Some("has no effect".to_owned()),
+        Effect::Unknown => Some(format!("effect unknown, needs --replace {}", change.address)),
     };
+    let why = [effect, note.clone()].into_iter().flatten().collect::<Vec<_>>().join(": ");
     let drift = drift.as_ref().map(|(manager, time)| format!("changed by {manager} at {time}, taken back"));
     let words: Vec<String> =
-        [Some(effect), note.clone(), drift].into_iter().flatten().filter(|w| !w.is_empty()).collect();
+        [Some(why), drift].into_iter().flatten().filter(|word| !word.is_empty()).collect();
     let place = location.map(|place| format!("({place})"));
     let comment = (!words.is_empty()).then(|| format!("# {}", tame(&words.join("; "))));
     [comment, place].into_iter().flatten().collect::<Vec<_>>().join(" ")
 }
 
 /// The program of a change, in words.
-fn calls(text: &mut String, change: &Change, indent: usize) {
+fn calls(text: &mut String, change: &Change, indent: usize, width: usize) {
     let blank = " ".repeat(indent);
     for (place, step) in change.steps.iter().enumerate() {
-        push_line(
-            text,
-            &format!("{blank}{} {}", paint(Tint::Dim, &format!("{}.", place + 1)), tame(&step_text(step))),
-        );
+        let first = format!("{blank}{} ", paint(Tint::Dim, &format!("{}.", place + 1)));
+        text.push_str(&wrap(&first, &tame(&step_text(step)), width));
     }
 }
 

@@ -16,7 +16,7 @@ const SLOWEST: usize = 3;
 /// The whole text, with colours, each line ended. `program` is how the program was called, up to the command.
 pub fn render(plan: &Plan, summary: &Summary, program: &str, width: usize) -> String {
     let ends = Ends::of(plan, summary);
-    let mut text = format!("\n{} — {}\n", paint(Tint::Bold, &plan.owner.stack), where_to(plan));
+    let mut text = format!("\n{}\n", where_to(plan));
     text.push_str(&verdict(plan, summary, &ends));
     text.push_str(&timings(summary, &ends));
     for problem in &ends.problems {
@@ -28,7 +28,7 @@ pub fn render(plan: &Plan, summary: &Summary, program: &str, width: usize) -> St
 }
 
 fn where_to(plan: &Plan) -> String {
-    format!("{} — {}", plan.target, paint(Tint::Bold, plan.target.mark()))
+    paint(Tint::Bold, &format!("Stack {} on {} — {}", plan.owner.stack, plan.target, plan.target.mark()))
 }
 
 /// Outcomes by kind.
