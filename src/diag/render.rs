@@ -53,14 +53,16 @@ pub fn render(diagnostics: &[Diagnostic], sources: &Sources, look: Look) -> Stri
         (Characters::Ascii, Colour::On) => GraphicalTheme::ascii(),
         (Characters::Ascii, Colour::Off) => GraphicalTheme::none(),
     };
-    let handler =
-        GraphicalReportHandler::new_themed(theme).with_width(width).with_links(false).with_context_lines(1);
-    let rendered = diagnostics.iter().map(|diagnostic| one(&handler, diagnostic, sources));
+    let handler = GraphicalReportHandler::new_themed(theme)
+        .with_wrap_lines(false)
+        .with_links(false)
+        .with_context_lines(1);
+    let rendered = diagnostics.iter().map(|diagnostic| one(&handler, diagnostic, sources, width));
     rendered.collect::<Vec<_>>().join("\n")
 }
 
-fn one(handler: &GraphicalReportHandler, diagnostic: &Diagnostic, sources: &Sources) -> String {
-    let report = Report::new(diagnostic, sources);
+fn one(handler: &GraphicalReportHandler, diagnostic: &Diagnostic, sources: &Sources, width: usize) -> String {
+    let report = Report::new(diagnostic, sources, width);
     let mut text = String::new();
     let drawn = handler.render_report(&mut text, &report);
     if drawn.is_err() {
@@ -80,21 +82,31 @@ fn one(handler: &GraphicalReportHandler, diagnostic: &Diagnostic, sources: &Sour
 /// One diagnostic as miette wants to see it: labels in one text; those in other texts become lines.
 #[derive(Debug)]
 struct Report<'a> {
-    diagnostic: &'a Diagnostic,
+    severity: Severity,
     code: String,
+    message: String,
+    help: Option<String>,
     text: Option<Text<'a>>,
     labels: Vec<LabeledSpan>,
     elsewhere: Vec<String>,
 }
 
 impl<'a> Report<'a> {
-    fn new(diagnostic: &'a Diagnostic, sources: &'a Sources) -> Self {
+    fn new(diagnostic: &'a Diagnostic, sources: &'a Sources, width: usize) -> Self {
         let kind = match diagnostic.severity {
             Severity::Error => "error",
             Severity::Warning => "warning",
         };
         let code = format!("{kind}[{}]", diagnostic.code.as_str());
-        let mut report = Self { diagnostic, code, text: None, labels: Vec::new(), elsewhere: Vec::new() };
+        let mut report = Self {
+            severity: diagnostic.severity,
+            code,
+            message: wrapped(&diagnostic.message, width.saturating_sub(4)),
+            help: diagnostic.help.as_ref().map(|help| wrapped(help, width.saturating_sub(8))),
+            text: None,
+            labels: Vec::new(),
+            elsewhere: Vec::new(),
+        };
         for label in &diagnostic.labels {
             report.add(label, sources);
         }
@@ -122,13 +134,32 @@ impl<'a> Report<'a> {
     }
 }
 
+/// Lines broken at spaces only. miette's own wrapping also breaks at hyphens, and names such as
+/// `n1-standard-2` must stay whole to be copied.
+fn wrapped(text: &str, width: usize) -> String {
+    let mut lines: Vec<String> = Vec::new();
+    for paragraph in text.lines() {
+        let mut line = String::new();
+        for word in paragraph.split(' ') {
+            if !line.is_empty() && line.chars().count() + 1 + word.chars().count() > width {
+                lines.push(std::mem::take(&mut line));
+            } else if !line.is_empty() {
+                line.push(' ');
+            }
+            line.push_str(word);
+        }
+        lines.push(line);
+    }
+    lines.join("\n")
+}
+
 fn joined(place: &str, words: &str) -> String {
     if words.is_empty() { place.to_owned() } else { format!("{place}: {words}") }
 }
 
 impl fmt::Display for Report<'_> {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.write_str(&self.diagnostic.message)
+        f.write_str(&self.message)
     }
 }
 
@@ -140,14 +171,14 @@ impl miette::Diagnostic for Report<'_> {
     }
 
     fn severity(&self) -> Option<miette::Severity> {
-        Some(match self.diagnostic.severity {
+        Some(match self.severity {
             Severity::Error => miette::Severity::Error,
             Severity::Warning => miette::Severity::Warning,
         })
     }
 
     fn help<'b>(&'b self) -> Option<Box<dyn fmt::Display + 'b>> {
-        self.diagnostic.help.as_ref().map(|help| Box::new(help) as Box<dyn fmt::Display>)
+        self.help.as_ref().map(|help| Box::new(help) as Box<dyn fmt::Display>)
     }
 
     fn source_code(&self) -> Option<&dyn SourceCode> {

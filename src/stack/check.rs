@@ -110,21 +110,21 @@ impl Check<'_> {
 
     fn unknown_key(&mut self, properties: &Map<String, Value>, key: &str, path: &FieldPath) {
         let parent = path.parent().unwrap_or_default();
-        let (what, known) = if parent.is_root() {
-            (format!("there is no section `[{key}]`"), "sections are")
+        let (what, known, label) = if parent.is_root() {
+            (format!("there is no section `[{key}]`"), "sections are", "unknown section")
         } else {
-            (format!("{} has no key `{key}`", section(&parent)), "its keys are")
+            (format!("{} has no key `{key}`", section(&parent)), "its keys are", "unknown key")
         };
         let names = || properties.keys().map(String::as_str);
         let other_word =
             OTHER_WORDS.iter().find(|(word, ours)| *word == key && properties.contains_key(*ours));
         let (label, help) = if let Some(near) = nearest(key, names()) {
-            ("unknown key", format!("did you mean `{near}`?"))
+            (label, format!("did you mean `{near}`?"))
         } else if let Some((_, ours)) = other_word {
-            ("unknown key", format!("it is `{ours}` here"))
+            (label, format!("it is `{ours}` here"))
         } else {
             match self.elsewhere(key, &parent).as_slice() {
-                [] => ("unknown key", format!("{known} {}", listed(names(), "and"))),
+                [] => (label, format!("{known} {}", listed(names(), "and"))),
                 places => (
                     "not here",
                     format!("`{key}` is a key of {}", listed(places.iter().map(String::as_str), "and")),
@@ -223,6 +223,10 @@ impl Check<'_> {
             }
             _ if single("object") && path.segments().len() <= 2 => format!("write a section: `[{path}]`"),
             _ => match schemas.first() {
+                Some(schema) if matches!(path.segments().last(), Some(Segment::Index(_))) => {
+                    let example = self.example("", schema);
+                    format!("for example `{}`", example.trim_start_matches(" = "))
+                }
                 Some(schema) => format!("for example `{}`", self.example(&key, schema)),
                 None => String::new(),
             },
@@ -248,7 +252,10 @@ impl Check<'_> {
             return self.example(key, first);
         }
         match types(schema).first() {
-            Some(&"integer") => format!("{key} = 1"),
+            Some(&"integer") => {
+                let least = schema.get("minimum").and_then(Value::as_i64).unwrap_or(1);
+                format!("{key} = {}", least.max(1))
+            }
             Some(&"number") => format!("{key} = 1.5"),
             Some(&"boolean") => format!("{key} = true"),
             Some(&"array") => {
@@ -260,9 +267,18 @@ impl Check<'_> {
             Some(&"object") if schema.get("properties").is_none() => {
                 format!("{key} = {{ name = \"value\" }}")
             }
-            Some(&"object") => format!("{key} = {{ … }}"),
+            Some(&"object") => format!("{key} = {}", self.example_table(schema)),
             _ => format!("{key} = \"…\""),
         }
+    }
+
+    /// A table with the keys that it must have.
+    fn example_table(&self, schema: &Value) -> String {
+        let required =
+            schema.get("required").and_then(Value::as_array).map(Vec::as_slice).unwrap_or_default();
+        let required = required.iter().filter_map(Value::as_str);
+        let keys: Vec<String> = required.map(|key| self.example(key, &schema["properties"][key])).collect();
+        if keys.is_empty() { "{ … }".to_owned() } else { format!("{{ {} }}", keys.join(", ")) }
     }
 
     /// The tables that know this key, those of the same section first.
@@ -324,7 +340,7 @@ fn name_of(name: &str) -> &'static str {
     match name {
         "boolean" => "true or false",
         "integer" => "a whole number",
-        "number" => "a number",
+        "number" => "a fraction",
         "string" => "text",
         "array" => "a list",
         "object" => "a table",

@@ -18,7 +18,7 @@ pub(super) struct Tree {
     pub(super) value: Value,
     /// What is wrong with the text.
     pub(super) diagnostics: Vec<Diagnostic>,
-    /// Lines (from 1) that break TOML's rules: what is said about values there is not to be trusted.
+    /// Lines (from 1) that break TOML's rules: what is said about values there is a guess.
     pub(super) broken_lines: BTreeSet<usize>,
 }
 
@@ -32,16 +32,67 @@ pub(super) fn read(sources: &mut Sources, file: FileId) -> Tree {
     reader.sources.record(FieldPath::root(), None, top);
     let value = reader.table(table.get_ref(), &FieldPath::root());
     let mut broken_lines = BTreeSet::new();
-    for (message, range) in errors {
+    let values = std::mem::take(&mut reader.diagnostics);
+    let mut header = None;
+    for (message, range) in closed(errors, table.get_ref()) {
         let span = reader.span(range.clone());
-        if message == "duplicate key" {
-            reader.duplicate(&text, range, span);
-        } else {
-            broken_lines.insert(reader.sources.location(span).line);
+        let line = reader.sources.location(span).line;
+        if message != DUPLICATE {
+            let last = if message.starts_with("unclosed") { text.lines().count().max(line) } else { line };
+            broken_lines.extend(line..=last);
             reader.diagnostics.push(syntax(&message, span));
+        } else if header_of(&text, range.start) != header {
+            // What stands below a second header was said with the header.
+            if text[line_around(&text, range.start)].trim_start().starts_with('[') {
+                header = header_of(&text, range.start);
+            }
+            reader.duplicate(&text, range, span);
         }
     }
+    let trusted = |found: &Diagnostic| {
+        found.location(reader.sources).is_none_or(|location| !broken_lines.contains(&location.line))
+    };
+    let values: Vec<Diagnostic> = values.into_iter().filter(trusted).collect();
+    reader.diagnostics.extend(values);
     Tree { value, diagnostics: reader.diagnostics, broken_lines }
+}
+
+const DUPLICATE: &str = "duplicate key";
+
+/// Where the header above (or at) a place stands.
+fn header_of(text: &str, at: usize) -> Option<usize> {
+    let Range { mut start, end } = line_around(text, at);
+    let mut line = &text[start..end];
+    while !line.trim_start().starts_with('[') {
+        let before = line_around(text, start.checked_sub(1)?);
+        (start, line) = (before.start, &text[before]);
+    }
+    Some(start)
+}
+
+/// A list or table that is not closed swallows what follows, and the parser stumbles over each line of it:
+/// one error, at its beginning, says it.
+fn closed(errors: Vec<(String, Range<usize>)>, table: &DeTable<'_>) -> Vec<(String, Range<usize>)> {
+    let open = errors.iter().find(|(message, _)| message.starts_with("unclosed"));
+    let Some((message, end)) = open else { return errors };
+    let Some(start) = open_at(table, end.start) else { return errors };
+    let first = (message.clone(), start..start + 1);
+    let mut rest = errors.clone();
+    rest.retain(|(_, range)| range.start < start);
+    rest.push(first);
+    rest
+}
+
+/// The beginning of the first list or inline table that ends at `end`.
+fn open_at(table: &DeTable<'_>, end: usize) -> Option<usize> {
+    table.iter().find_map(|(_, value)| match value.get_ref() {
+        DeValue::Array(_) if value.span().end >= end => Some(value.span().start),
+        DeValue::Table(inner) => {
+            let inside = open_at(inner, end);
+            inside.or_else(|| (value.span().end >= end).then(|| value.span().start))
+        }
+        _ => None,
+    })
 }
 
 /// The text without the lines at which the parser gives up, and every error. It recovers from most mistakes
@@ -77,6 +128,7 @@ fn line_around(text: &str, at: usize) -> Range<usize> {
 
 fn syntax(message: &str, span: Span) -> Diagnostic {
     let (what, expected) = message.split_once(", expected ").unwrap_or((message, ""));
+    let expected = expected.replace("literal string", "text in quotes");
     let diagnostic = Diagnostic::error(Code::Syntax, what);
     let diagnostic = if expected.is_empty() || expected == "nothing" {
         diagnostic.at(Some(span), "here")
@@ -84,6 +136,7 @@ fn syntax(message: &str, span: Span) -> Diagnostic {
         diagnostic.at(Some(span), format!("expected {expected}"))
     };
     match what {
+        "unclosed array" | "unclosed inline table" => diagnostic.help("what follows is read as a part of it"),
         "string values must be quoted" => diagnostic.help("put text into quotes: `key = \"text\"`"),
         "key with no value" => diagnostic.help("write `key = value`"),
         _ => diagnostic,

@@ -145,9 +145,6 @@ fn title<'p>(section: &Section<'p>) -> &'p str {
     }
 }
 
-/// Columns that what happens needs beside the address; with less it goes to a line of its own.
-const LEAST_ROOM: usize = 36;
-
 struct Page<'a> {
     plan: &'a Plan,
     view: &'a View<'a>,
@@ -182,8 +179,9 @@ impl Page<'_> {
         let first = format!("{} {}{}  ", symbol(action), paint(Tint::Bold, title), " ".repeat(pad));
         let place = location.map(|place| format!("({place})")).unwrap_or_default();
         let line = format!("{what} {}", paint(Tint::Dim, &place));
-        if columns(&first) + LEAST_ROOM <= self.options.width {
-            text.push_str(&wrap(&first, &line, self.options.width));
+        let beside = wrap(&first, &line, self.options.width);
+        if beside.lines().count() <= 2 {
+            text.push_str(&beside);
         } else {
             push_line(text, &first);
             text.push_str(&wrap("      ", &line, self.options.width));
