@@ -262,6 +262,50 @@ codes! {
     ZoneOutside "DI0230" "zone outside the cluster's region"
     "A GKE cluster lives in one region, and so do its nodes. `zones` of the cluster and of its pools are zones \
      of the region of `[gke] location`."
+
+    Cycle "DI0301" "a circle of dependencies"
+    "Each of the named things waits for the next, so none can be made. One of the `depends_on` in the circle \
+     must go; edges that follow from references cannot form a circle by themselves."
+
+    NotOurs "DI0302" "it exists and belongs to others"
+    "Something of this name is live and this stack did not make it. Nothing is taken over silently: choose \
+     another name, or delete it if nobody needs it."
+
+    Unreadable "DI0303" "live state cannot be read"
+    "A place that the plan depends on did not answer or refused. What cannot be seen is not taken for absent, \
+     so nothing is planned. Mend the access that the message names, or plan with `--offline` against an empty \
+     world."
+
+    UnknownEffect "DI0304" "the effect of a change is not known"
+    "The field differs and dask-infra has no rule that says what changing it does. Change it by other means, \
+     or have the thing made anew with `--replace ADDRESS`."
+
+    Protected "DI0305" "protected"
+    "The section says `protect = true` and the plan would delete or replace what it made. Take `protect` out \
+     first if that is meant."
+
+    Consent "DI0306" "consent is missing"
+    "Replacing and deleting need consent by address: type it at the prompt or give `--allow VERB:ADDRESS`."
+
+    PlanFile "DI0307" "not a usable plan file"
+    "The file is no plan, was changed after it was written, or was written by another version of dask-infra. \
+     Make it again with `dask-infra plan --out FILE`."
+
+    Stale "DI0308" "the plan is stale"
+    "Between plan and apply something that the plan relies on moved. Nothing was started. Plan again and look \
+     at what changed."
+
+    Schema "DI0309" "it would be refused by its schema"
+    "What the section becomes does not fit the schema of its Kubernetes kind, so the API server would refuse \
+     it. The message names the field."
+
+    GpuPoolFirst "DI0351" "the first pool has GPUs"
+    "GKE puts its `nvidia.com/gpu` taint on GPU pools only when the cluster has a pool without GPUs before \
+     them. In a cluster of GPU pools alone, system pods run on GPU nodes. A small pool without GPUs avoids it."
+
+    UnknownSize "DI0352" "the live size of a pool is not known"
+    "A node pool's own description does not say how many nodes it has; instance groups and Node objects could \
+     not be read either. No change of size is planned. Give read access to Compute Engine instance groups."
 }
 
 #[cfg(test)]

@@ -1,4 +1,4 @@
-//! Values with a short form and a full one. The structural check of [`super::parse`] has said what is wrong
+//! Values with a short form and a full one. The structural check of the stack has said what is wrong
 //! long before serde sees them, so there is no untagged enum and no guessing here.
 
 use std::borrow::Cow;
