@@ -112,9 +112,10 @@ fn hourly(stack: &Stack) -> Option<f64> {
             Nodes::Fixed(nodes) => nodes,
             Nodes::Autoscaled { min, .. } => min,
         };
-        let gpus = pool.gpus();
-        let gpus = gpus.as_ref().map(|(name, count)| (name.as_str(), *count));
-        catalog::hourly_price(&pool.machine_type, gpus, pool.spot).map(|each| each * f64::from(nodes))
+        let (gpu, count) = pool.gpus().unzip();
+        let capacity = if pool.spot { catalog::Capacity::Spot } else { catalog::Capacity::OnDemand };
+        let each = catalog::hourly_price(&pool.machine_type, gpu.as_deref(), count.unwrap_or(0), capacity)?;
+        Some(each * f64::from(nodes))
     };
     stack.node_pool.values().map(price).sum()
 }
