@@ -10,7 +10,6 @@ use crate::resource::{
     Effect, FieldChange, Identity, LABEL_STACK, Lane, ObjectId, Owner, Resource, Seen, Step, Target, Wanted,
     World,
 };
-use crate::schema;
 use crate::source::Sources;
 
 /// All that a plan is made of.
@@ -156,7 +155,7 @@ impl Maker<'_> {
                 if !self.ours_in_kubernetes(resource, &live) {
                     return;
                 }
-                let schema = object_schema(&resource.identity);
+                let schema = kinds::object_schema(&resource.identity);
                 let manager = self.inputs.owner.field_manager();
                 diff::compare(&resource.body, &live, &manager, schema.as_ref(), effect)
             }
@@ -505,16 +504,6 @@ fn gke_labels<'v>(identity: &Identity, live: &'v Value) -> &'v Value {
         Identity::NodePool { .. } => &live["config"]["resourceLabels"],
         Identity::Cluster(_) | Identity::Object(_) | Identity::Check(_) => &live["resourceLabels"],
     }
-}
-
-/// The schema that an object's kind has in this program.
-pub fn object_schema(identity: &Identity) -> Option<schema::Schema> {
-    let Identity::Object(object) = identity else { return None };
-    let gvk = &object.gvk;
-    if gvk.group == "kubernetes.dask.org" {
-        return schema::dask(&gvk.kind);
-    }
-    schema::builtin(&gvk.group, &gvk.version, &gvk.kind)
 }
 
 /// A digest of what a change relies on: which thing it is, and the live values that were compared.
