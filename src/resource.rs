@@ -229,6 +229,24 @@ pub struct FieldChange {
     pub drift: Option<(String, String)>,
 }
 
+/// What a change does to a thing.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize, Deserialize)]
+#[serde(rename_all = "snake_case")]
+pub enum Action {
+    /// Nothing to do.
+    Keep,
+    /// Make it.
+    Create,
+    /// Change it where it is.
+    Update,
+    /// Delete it and make it anew.
+    Replace,
+    /// Delete it.
+    Delete,
+    /// Run a check.
+    Run,
+}
+
 /// Which API a call goes to.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, Serialize, Deserialize)]
 #[serde(rename_all = "snake_case")]

@@ -2,26 +2,18 @@
 
 use serde::{Deserialize, Serialize};
 
+pub mod diff;
+pub mod file;
+pub mod graph;
+pub mod make;
+pub mod review;
+
+pub use make::{Inputs, plan, wanted};
+
 use crate::address::{Address, FieldPath};
 use crate::resource::{FieldChange, Identity, Lane, Owner, Resource, Step, Target};
 
-/// What a change does to a thing.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize, Deserialize)]
-#[serde(rename_all = "snake_case")]
-pub enum Action {
-    /// Nothing to do.
-    Keep,
-    /// Make it.
-    Create,
-    /// Change it where it is.
-    Update,
-    /// Delete it and make it anew.
-    Replace,
-    /// Delete it.
-    Delete,
-    /// Run a check.
-    Run,
-}
+pub use crate::resource::Action;
 
 /// One thing and what happens to it.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
@@ -53,6 +45,9 @@ pub struct Change {
     /// Digest of what the plan relies on (uid and the fields compared); `None` when nothing was live.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub fingerprint: Option<String>,
+    /// Whether others made it, so that also `destroy` needs consent to it by address.
+    #[serde(default, skip_serializing_if = "crate::kinds::is_false")]
+    pub foreign: bool,
 }
 
 /// Something about a finished plan that a person should know.
@@ -159,10 +154,8 @@ impl Plan {
 
     /// Consents that are needed and were not given.
     pub fn missing_consents(&self, allowed: &[Consent]) -> Vec<Consent> {
-        if self.mode == Mode::Destroy {
-            return Vec::new();
-        }
-        let needed = self.changes.iter().filter_map(|change| {
+        let implied = |change: &Change| self.mode == Mode::Destroy && !change.foreign;
+        let needed = self.changes.iter().filter(|change| !implied(change)).filter_map(|change| {
             let verb = match change.action {
                 Action::Replace => Verb::Replace,
                 Action::Delete => Verb::Delete,

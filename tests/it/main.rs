@@ -1,1 +1,4 @@
-
+mod golden;
+mod report_cases;
+mod stack_cases;
+mod tidy;
