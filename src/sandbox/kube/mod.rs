@@ -1,6 +1,7 @@
 //! A Kubernetes API server's imitation: [`store::Cluster`] holds the objects; the other rooms turn
 //! requests into changes of it.
 
+pub mod apply;
 pub mod collect;
 pub mod defaults;
 pub mod fields;
@@ -8,3 +9,4 @@ pub mod kinds;
 mod standin;
 pub mod status;
 pub mod store;
+pub mod typed;
