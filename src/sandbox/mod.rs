@@ -1,3 +1,5 @@
 //! The embedded GKE and Kubernetes.
 
+pub mod clock;
+pub mod gke;
 pub mod kube;
