@@ -1,1 +1,1 @@
-
+mod sandbox_gke;

@@ -34,7 +34,8 @@ pub(super) fn location(location: &str) -> Result<(), Refusal> {
 /// Node zones lie in the cluster's region, each once.
 pub(super) fn zones(body: &Value, id: &ClusterId) -> Result<(), Refusal> {
     let region = places::region(&id.location);
-    let listed: Vec<&str> = body["locations"].as_array().into_iter().flatten().filter_map(Value::as_str).collect();
+    let listed: Vec<&str> =
+        body["locations"].as_array().into_iter().flatten().filter_map(Value::as_str).collect();
     for (at, zone) in listed.iter().enumerate() {
         if !places::exists(zone) {
             return Err(Refusal::invalid(format!("Location \"{zone}\" does not exist.")));
@@ -211,7 +212,10 @@ mod tests {
         let on = json!({ "enabled": true, "totalMaxNodeCount": 3 });
         let cases = [
             (json!({}), None),
-            (json!({"management": {}}), Some("Auto_upgrade cannot be false when release_channel STABLE is set.")),
+            (
+                json!({"management": {}}),
+                Some("Auto_upgrade cannot be false when release_channel STABLE is set."),
+            ),
             (
                 json!({"autoscaling": {"enabled": true, "maxNodeCount": 2, "totalMaxNodeCount": 3}}),
                 Some("only one of"),
@@ -236,13 +240,17 @@ mod tests {
                 &mut body,
                 &json!({"name": "n", "management": {"autoUpgrade": true}, "version": "1.33.5-gke.1"}),
             );
-            if body["management"] == json!({"autoUpgrade": true}) && want.is_some_and(|text| text.starts_with("Auto_u")) {
+            if body["management"] == json!({"autoUpgrade": true})
+                && want.is_some_and(|text| text.starts_with("Auto_u"))
+            {
                 body["management"] = json!({});
             }
             let found = pool(&body, &id, "STABLE", "1.33.5-gke.1").err().map(|refusal| refusal.message);
             match want {
                 None => assert_eq!(found, None, "{body}"),
-                Some(text) => assert!(found.as_deref().is_some_and(|found| found.contains(text)), "{body}: {found:?}"),
+                Some(text) => {
+                    assert!(found.as_deref().is_some_and(|found| found.contains(text)), "{body}: {found:?}")
+                }
             }
         }
     }

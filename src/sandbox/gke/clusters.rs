@@ -11,7 +11,8 @@ use super::operations::{self, Effect, Kind, Operation, Scope, Status};
 use super::path::ClusterId;
 use super::requests::{Answer, Body, Context, list_of};
 use super::{
-    Cluster, Gke, Phase, Pool, PoolPhase, Settings, checks, hex, places, pools, project_number, uuid, versions,
+    Cluster, Gke, Phase, Pool, PoolPhase, Settings, checks, hex, places, pools, project_number, uuid,
+    versions,
 };
 
 /// The control plane of a new cluster answers after this much of the service's time, in seconds.
@@ -90,8 +91,7 @@ impl Gke {
             pools::prepare(pool, &body, &id, plain);
             checks::pool(pool, &id, channel, version)?;
         }
-        let counts: Vec<(&Value, u32)> =
-            wanted.iter().map(|pool| (pool, pools::nodes_of(pool))).collect();
+        let counts: Vec<(&Value, u32)> = wanted.iter().map(|pool| (pool, pools::nodes_of(pool))).collect();
         self.check_quota(&id, &counts, &context.settings.quota)?;
         let nodes = counts.iter().map(|(_, nodes)| nodes).sum();
         let grow_at = context.settings.scale.after(context.now, FIRST_NODES_SECONDS);
@@ -260,8 +260,12 @@ impl Gke {
         if let Some(first) = rendered.first() {
             body["nodeConfig"] = first["config"].clone();
         }
-        let groups: Vec<Value> =
-            rendered.iter().filter_map(|pool| pool["instanceGroupUrls"].as_array()).flatten().cloned().collect();
+        let groups: Vec<Value> = rendered
+            .iter()
+            .filter_map(|pool| pool["instanceGroupUrls"].as_array())
+            .flatten()
+            .cloned()
+            .collect();
         // A cluster keeps naming the group of its first pool after that is gone.
         body["instanceGroupUrls"] = match groups.as_slice() {
             [] => json!([pools::group_link(

@@ -79,7 +79,8 @@ impl Gke {
         match pool {
             Some(pool) => Ok(render_group(project, zone, pool, manager)),
             None => {
-                let text = format!("The resource 'projects/{project}/zones/{zone}/{word}/{name}' was not found");
+                let text =
+                    format!("The resource 'projects/{project}/zones/{zone}/{word}/{name}' was not found");
                 Err(Refusal::new(super::errors::Code::NotFound, text))
             }
         }

@@ -18,10 +18,8 @@ const SCOPES: &[&str] = &[
 ];
 
 /// Scopes of nodes that run as a named service account.
-const ACCOUNT_SCOPES: &[&str] = &[
-    "https://www.googleapis.com/auth/cloud-platform",
-    "https://www.googleapis.com/auth/userinfo.email",
-];
+const ACCOUNT_SCOPES: &[&str] =
+    &["https://www.googleapis.com/auth/cloud-platform", "https://www.googleapis.com/auth/userinfo.email"];
 
 /// Pods of a cluster, when nobody names a range.
 const PODS: &str = "10.112.0.0/14";
@@ -193,7 +191,8 @@ pub(super) fn taints(pool: &mut Value, has_pool_without_gpu: bool) {
     for (key, value) in wanted {
         let taint = json!({ "key": key, "value": value, "effect": "NO_SCHEDULE" });
         match &mut pool["config"]["taints"] {
-            Value::Array(taints) if taints.iter().any(|known| known["key"] == key && known["effect"] == "NO_SCHEDULE") => {}
+            Value::Array(taints)
+                if taints.iter().any(|known| known["key"] == key && known["effect"] == "NO_SCHEDULE") => {}
             Value::Array(taints) => taints.push(taint),
             other => *other = json!([taint]),
         }
@@ -297,7 +296,8 @@ fn addresses(cluster: &mut Value, id: &ClusterId) {
     let policy = object(cluster, "ipAllocationPolicy");
     policy.insert("useIpAliases".into(), json!(true));
     let mut range = |names: [&str; 2], default: &str| -> String {
-        let asked = names.iter().find_map(|name| policy.get(*name)).and_then(Value::as_str).unwrap_or_default();
+        let asked =
+            names.iter().find_map(|name| policy.get(*name)).and_then(Value::as_str).unwrap_or_default();
         // A bare size asks GKE to choose the range.
         let chosen = match asked {
             "" => default.to_owned(),
@@ -356,7 +356,8 @@ pub(super) fn maintenance(cluster: &mut Value) {
     if policy.get("window").is_some_and(|window| window.as_object().is_some_and(Map::is_empty)) {
         policy.remove("window");
     }
-    if let Some(daily) = policy.get_mut("window").and_then(|window| window.get_mut("dailyMaintenanceWindow")) {
+    if let Some(daily) = policy.get_mut("window").and_then(|window| window.get_mut("dailyMaintenanceWindow"))
+    {
         fill(daily, &json!({ "duration": "PT4H0M0S" }));
     }
 }

@@ -142,8 +142,9 @@ impl Refusal {
                 .iter()
                 .map(|Violation { field, description }| json!({ "field": field, "description": description }))
                 .collect();
-            details
-                .push(json!({ "@type": "type.googleapis.com/google.rpc.BadRequest", "fieldViolations": fields }));
+            details.push(
+                json!({ "@type": "type.googleapis.com/google.rpc.BadRequest", "fieldViolations": fields }),
+            );
         }
         json!({ "error": {
             "code": code.http(),

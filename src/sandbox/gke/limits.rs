@@ -6,10 +6,10 @@ use serde::{Deserialize, Serialize};
 use serde_json::Value;
 
 use super::errors::{Code, Refusal};
+use super::machines;
 use super::operations::Scope;
 use super::path::ClusterId;
 use super::{Cluster, Gke, Pool, places};
-use super::machines;
 
 /// Operations that one cluster runs at a time; seen in threads of 2023.
 const CONCURRENT_OPERATIONS: usize = 5;
@@ -93,7 +93,12 @@ pub(super) fn shortage(stockouts: &mut [Stockout], id: &ClusterId, pool: &Pool) 
         [] => None,
         [line] => Some(line.clone()),
         _ => Some(
-            lines.iter().enumerate().map(|(at, line)| format!("({}) {line}", at + 1)).collect::<Vec<_>>().join(" "),
+            lines
+                .iter()
+                .enumerate()
+                .map(|(at, line)| format!("({}) {line}", at + 1))
+                .collect::<Vec<_>>()
+                .join(" "),
         ),
     }
 }

@@ -28,9 +28,11 @@ use serde_json::Value;
 
 pub use self::limits::{Quota, Stockout};
 pub use self::path::ClusterId;
+pub use self::requests::{Reply, Request};
 
 use self::operations::Operation;
 use super::clock::Scale;
+use super::kube::run::PoolView;
 
 /// What does not belong to the state but decides its answers.
 #[derive(Clone, Debug, Default)]
@@ -146,6 +148,17 @@ const META: &str = "meta";
 /// Ended operations are forgotten beyond this many, oldest first; real ones after some days.
 const KEPT_OPERATIONS: usize = 500;
 
+impl Cluster {
+    /// Whether the Kubernetes API answers.
+    pub fn has_control_plane(&self, now: Timestamp) -> bool {
+        match self.phase {
+            Phase::Provisioning { control_plane } => control_plane <= now,
+            Phase::Running | Phase::Stopping => true,
+            Phase::Error => false,
+        }
+    }
+}
+
 impl Gke {
     /// A state without anything but the scripted shortages.
     pub fn new(stockouts: Vec<Stockout>) -> Self {
@@ -176,7 +189,13 @@ impl Gke {
     /// What changed since the last call: entries to store, or to forget where the value is `None`.
     pub fn take_dirty(&mut self) -> Vec<(String, Option<Value>)> {
         let dirty = std::mem::take(&mut self.dirty);
-        dirty.into_iter().map(|key| { let value = self.entry(&key); (key, value) }).collect()
+        dirty
+            .into_iter()
+            .map(|key| {
+                let value = self.entry(&key);
+                (key, value)
+            })
+            .collect()
     }
 
     fn entry(&self, key: &str) -> Option<Value> {
@@ -227,6 +246,17 @@ impl Gke {
         }
     }
 
+    /// A cluster's pools as its Kubernetes side sees them.
+    pub fn pool_views(&self, cluster: &Cluster) -> Vec<PoolView> {
+        let view = |pool: &Pool| PoolView {
+            pool: self.render_pool(cluster, pool, "https://container.googleapis.com/v1"),
+            target_sizes: pool.present.clone(),
+            deleting: pool.phase == PoolPhase::Stopping,
+            instance_prefix: pool.prefix.clone(),
+        };
+        cluster.pools.iter().map(view).collect()
+    }
+
     /// Adds a scripted shortage.
     pub fn add_stockout(&mut self, stockout: Stockout) {
         self.meta.stockouts.push(stockout);
@@ -245,10 +275,7 @@ impl Gke {
         let due: Vec<ClusterId> = self
             .clusters
             .values()
-            .filter(|cluster| match cluster.phase {
-                Phase::Provisioning { control_plane } => control_plane <= now && cluster.endpoint.is_none(),
-                _ => false,
-            })
+            .filter(|cluster| cluster.endpoint.is_none() && cluster.has_control_plane(now))
             .map(|cluster| cluster.id.clone())
             .collect();
         for id in due {

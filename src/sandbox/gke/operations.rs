@@ -124,7 +124,8 @@ impl Operation {
     /// The target's link: the cluster, or the pool in it.
     fn target(&self) -> String {
         let ClusterId { location, name, .. } = &self.cluster;
-        let cluster = format!("projects/{}/{}/{location}/clusters/{name}", self.number, places::word(location));
+        let cluster =
+            format!("projects/{}/{}/{location}/clusters/{name}", self.number, places::word(location));
         match &self.scope {
             Scope::Pool(pool) => format!("{cluster}/nodePools/{pool}"),
             Scope::Cluster => cluster,
@@ -141,7 +142,11 @@ impl Operation {
         put("operationType", json!(self.kind.name()));
         put(
             "selfLink",
-            json!(format!("{base}/projects/{number}/{}/{location}/operations/{}", places::word(location), self.name)),
+            json!(format!(
+                "{base}/projects/{number}/{}/{location}/operations/{}",
+                places::word(location),
+                self.name
+            )),
         );
         put("targetLink", json!(format!("{base}/{}", self.target())));
         put("zone", json!(location));

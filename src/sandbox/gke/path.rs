@@ -198,14 +198,22 @@ mod tests {
         for (path, want) in cases {
             assert_eq!(parse(path), Some(want), "{path}");
         }
-        for path in ["/", "/v2/projects/p/locations/l/clusters", "/v1/projects", "/v1/projects/p/locations/l/x"] {
+        for path in
+            ["/", "/v2/projects/p/locations/l/clusters", "/v1/projects", "/v1/projects/p/locations/l/x"]
+        {
             assert_eq!(parse(path), None, "{path}");
         }
     }
 
     #[test]
     fn links_keep_the_older_spelling_for_zones() {
-        assert_eq!(ClusterId::new("p", "us-central1-c", "c").link(), "projects/p/zones/us-central1-c/clusters/c");
-        assert_eq!(ClusterId::new("p", "us-central1", "c").link(), "projects/p/locations/us-central1/clusters/c");
+        assert_eq!(
+            ClusterId::new("p", "us-central1-c", "c").link(),
+            "projects/p/zones/us-central1-c/clusters/c"
+        );
+        assert_eq!(
+            ClusterId::new("p", "us-central1", "c").link(),
+            "projects/p/locations/us-central1/clusters/c"
+        );
     }
 }

@@ -100,7 +100,8 @@ mod tests {
         assert_eq!(region("europe-west4-a"), "europe-west4");
         assert_eq!(default_zones("us-central1"), ["us-central1-a", "us-central1-b", "us-central1-c"]);
         assert_eq!(default_zones("us-east1-d"), ["us-east1-d"]);
-        for (location, known) in [("us-central1-f", true), ("us-central1-x", false), ("", false), ("mars1", false)]
+        for (location, known) in
+            [("us-central1-f", true), ("us-central1-x", false), ("", false), ("mars1", false)]
         {
             assert_eq!(exists(location), known, "{location}");
         }

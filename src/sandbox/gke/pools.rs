@@ -47,8 +47,7 @@ impl Gke {
 
     pub(super) fn list_pools(&self, context: &Context<'_>, id: &ClusterId) -> Answer {
         let cluster = self.require(id)?;
-        let list =
-            cluster.pools.iter().map(|pool| self.render_pool(cluster, pool, &context.base)).collect();
+        let list = cluster.pools.iter().map(|pool| self.render_pool(cluster, pool, &context.base)).collect();
         Ok(("ListNodePoolsResponse", list_of("nodePools", list)))
     }
 
@@ -206,9 +205,10 @@ impl Gke {
     pub(super) fn render_pool(&self, cluster: &Cluster, pool: &Pool, base: &str) -> Value {
         let id = &cluster.id;
         let mut body = pool.body.clone();
-        let busy = self.operations.values().any(|op| {
-            op.is_running() && op.cluster == *id && op.scope == Scope::Pool(pool.name.clone())
-        });
+        let busy = self
+            .operations
+            .values()
+            .any(|op| op.is_running() && op.cluster == *id && op.scope == Scope::Pool(pool.name.clone()));
         let present: u32 = pool.present.values().sum();
         let status = match (pool.phase, &pool.trouble) {
             (PoolPhase::Provisioning, _) => "PROVISIONING",
@@ -233,7 +233,10 @@ impl Gke {
         let nodes: u32 = cluster.pools.iter().flat_map(|pool| pool.present.values()).sum();
         if nodes > 0 {
             // A node takes a /24 of the pods' range; the API rounds to three digits.
-            let bits = text(&body, "/networkConfig/podIpv4CidrBlock").rsplit('/').next().and_then(|n| n.parse().ok());
+            let bits = text(&body, "/networkConfig/podIpv4CidrBlock")
+                .rsplit('/')
+                .next()
+                .and_then(|n| n.parse().ok());
             let blocks = 2f64.powi(24 - bits.unwrap_or(14));
             let used = (f64::from(nodes) / blocks * 1000.0).round() / 1000.0;
             if used > 0.0 {
@@ -337,12 +340,22 @@ fn resize(pool: &mut Pool, grow_at: Timestamp) {
 /// Gives a pool a new body; its zones follow.
 pub(super) fn replace(pool: &mut Pool, body: Value, now: Timestamp, scale: &Scale) {
     pool.revision += 1;
-    let zones: Vec<String> =
-        body["locations"].as_array().into_iter().flatten().filter_map(Value::as_str).map(str::to_owned).collect();
+    let zones: Vec<String> = body["locations"]
+        .as_array()
+        .into_iter()
+        .flatten()
+        .filter_map(Value::as_str)
+        .map(str::to_owned)
+        .collect();
     let size = pool.sizes.values().copied().max().unwrap_or_default();
     if !zones.is_empty() && !zones.iter().eq(pool.sizes.keys()) {
-        pool.sizes =
-            zones.into_iter().map(|zone| { let size = pool.sizes.get(&zone).copied().unwrap_or(size); (zone, size) }).collect();
+        pool.sizes = zones
+            .into_iter()
+            .map(|zone| {
+                let size = pool.sizes.get(&zone).copied().unwrap_or(size);
+                (zone, size)
+            })
+            .collect();
         resize(pool, scale.after(now, RESIZE_SECONDS));
     }
     pool.body = body;
@@ -377,7 +390,13 @@ fn drop_nulls(body: &mut Value) {
 }
 
 /// One field of `nodePools.update`.
-fn change(after: &mut Value, key: &str, value: &Value, cluster: &Cluster, pool: &Pool) -> Result<(), Refusal> {
+fn change(
+    after: &mut Value,
+    key: &str,
+    value: &Value,
+    cluster: &Cluster,
+    pool: &Pool,
+) -> Result<(), Refusal> {
     match key {
         // Wrappers: the whole map or list is replaced, and an empty one clears it.
         "labels" => put(&mut after["config"], "labels", value.get("labels")),
@@ -456,7 +475,11 @@ fn accelerators(config: &mut Value, wanted: &Value) -> Result<(), Refusal> {
         )));
     }
     for (old, new) in before.iter().zip(&wanted) {
-        let named = [("acceleratorCount", "count"), ("acceleratorType", "type"), ("gpuPartitionSize", "partition size")];
+        let named = [
+            ("acceleratorCount", "count"),
+            ("acceleratorType", "type"),
+            ("gpuPartitionSize", "partition size"),
+        ];
         for (key, word) in named {
             if new.get(key).is_some() && text(old, &format!("/{key}")) != text(new, &format!("/{key}")) {
                 return Err(Refusal::invalid(format!(

@@ -71,7 +71,9 @@ impl Gke {
         };
         let body = Body(request.body);
         match (method, target) {
-            ("GET", Target::Clusters { project, location }) => Ok(self.list_clusters(context, &project, &location)),
+            ("GET", Target::Clusters { project, location }) => {
+                Ok(self.list_clusters(context, &project, &location))
+            }
             ("POST", Target::Clusters { project, location }) => {
                 self.create_cluster(context, &project, &location, body.read("CreateClusterRequest")?)
             }
@@ -80,7 +82,9 @@ impl Gke {
                 self.update_cluster(context, &id, body.read("UpdateClusterRequest")?)
             }
             ("DELETE", Target::Cluster { id, verb: None }) => self.delete_cluster(context, &id),
-            ("POST", Target::Cluster { id, verb: Some(verb) }) => self.cluster_verb(context, &id, &verb, body),
+            ("POST", Target::Cluster { id, verb: Some(verb) }) => {
+                self.cluster_verb(context, &id, &verb, body)
+            }
             ("GET", Target::Cluster { id, verb: Some(verb) }) if verb == "fetchClusterUpgradeInfo" => {
                 self.require(&id)?;
                 Ok(("ClusterUpgradeInfo", json!({})))
@@ -146,7 +150,12 @@ impl Gke {
         ("ListOperationsResponse", list_of("operations", list))
     }
 
-    fn find_operation(&self, project: &str, location: &str, name: &str) -> Result<&super::Operation, Refusal> {
+    fn find_operation(
+        &self,
+        project: &str,
+        location: &str,
+        name: &str,
+    ) -> Result<&super::Operation, Refusal> {
         let found = self.operations.get(name).filter(|operation| {
             operation.cluster.project == project && operation.cluster.location == location
         });

@@ -509,7 +509,8 @@ mod tests {
 
     #[test]
     fn enums_leave_as_numbers_when_asked() {
-        let pool = json!({"status": "RUNNING", "upgradeSettings": {"strategy": "SHORT_LIVED"}, "name": "RUNNING"});
+        let pool =
+            json!({"status": "RUNNING", "upgradeSettings": {"strategy": "SHORT_LIVED"}, "name": "RUNNING"});
         let want = json!({"status": 2, "upgradeSettings": {"strategy": 5}, "name": "RUNNING"});
         assert_eq!(write("NodePool", pool.clone(), Enums::Numbers), want);
         assert_eq!(write("NodePool", pool.clone(), Enums::Names), pool);

@@ -54,7 +54,8 @@ const PLACES: &[(&str, &str)] = &[
 ];
 
 /// Messages that keep what the update does not name; all others are replaced.
-const MERGED: &[&str] = &["desiredAddonsConfig", "desiredControlPlaneEndpointsConfig", "desiredSecurityPostureConfig"];
+const MERGED: &[&str] =
+    &["desiredAddonsConfig", "desiredControlPlaneEndpointsConfig", "desiredSecurityPostureConfig"];
 
 impl Gke {
     pub(super) fn update_cluster(&mut self, context: &Context<'_>, id: &ClusterId, request: Value) -> Answer {
