@@ -7,6 +7,17 @@ pub mod catalog;
 pub mod diag;
 pub mod schema;
 
+pub mod record;
 pub mod resource;
+
+pub mod kinds;
+// pub mod stack;
+pub mod plan;
+
+pub mod live;
+
+pub mod apply;
+
+pub mod report;
 
 pub mod sandbox;
