@@ -245,6 +245,9 @@ impl Gke {
         if nodes > 0 {
             body["currentNodeCount"] = json!(nodes);
         }
+        if let Some(used) = pools::range_utilization(cluster) {
+            body["ipAllocationPolicy"]["defaultPodIpv4RangeUtilization"] = json!(used);
+        }
         let rendered: Vec<Value> =
             cluster.pools.iter().map(|pool| self.render_pool(cluster, pool, base)).collect();
         let versions: BTreeMap<String, ()> =

@@ -21,6 +21,11 @@ const SCOPES: &[&str] = &[
 const ACCOUNT_SCOPES: &[&str] =
     &["https://www.googleapis.com/auth/cloud-platform", "https://www.googleapis.com/auth/userinfo.email"];
 
+const MONITORING: &str = "https://www.googleapis.com/auth/monitoring";
+
+/// Scopes that allow a node to report.
+const REPORTING: &[&str] = &[MONITORING, "https://www.googleapis.com/auth/cloud-platform"];
+
 /// Pods of a cluster, when nobody names a range.
 const PODS: &str = "10.112.0.0/14";
 /// Services of a cluster, the range that GKE owns.
@@ -220,9 +225,11 @@ pub(super) fn cluster(cluster: &mut Value, id: &ClusterId, version: &str, channe
         },
         "anonymousAuthenticationConfig": { "mode": "ENABLED" },
         "autopilot": {},
+        "controlPlaneEgress": { "mode": "VIA_CONTROL_PLANE" },
         "controlPlaneEndpointsConfig": {
             "dnsEndpointConfig": {
                 "allowExternalTraffic": false,
+                "enableK8sCertsViaDns": false,
                 "enableK8sTokensViaDns": false,
                 "endpoint": format!(
                     "gke-{}-{}.{location}.gke.goog",
@@ -259,6 +266,7 @@ pub(super) fn cluster(cluster: &mut Value, id: &ClusterId, version: &str, channe
             "serviceExternalIpsConfig": {},
             "subnetwork": format!("projects/{project}/regions/{region}/subnetworks/{subnetwork}"),
         },
+        "nodeCreationConfig": { "nodeCreationMode": "VIA_KUBELET" },
         "nodePoolAutoConfig": { "nodeKubeletConfig": { "insecureKubeletReadonlyPortEnabled": false } },
         "nodePoolDefaults": { "nodeConfigDefaults": {
             "loggingConfig": { "variantConfig": { "variant": "DEFAULT" } },
@@ -279,9 +287,6 @@ pub(super) fn cluster(cluster: &mut Value, id: &ClusterId, version: &str, channe
     if versions::at_least(version, NEW_DEFAULTS) {
         defaults["addonsConfig"]["dnsCacheConfig"] = json!({ "enabled": true });
         defaults["anonymousAuthenticationConfig"]["mode"] = json!("LIMITED");
-        defaults["controlPlaneEgress"] = json!({ "mode": "VIA_CONTROL_PLANE" });
-        defaults["controlPlaneEndpointsConfig"]["dnsEndpointConfig"]["enableK8sCertsViaDns"] = json!(false);
-        defaults["nodeCreationConfig"] = json!({ "nodeCreationMode": "VIA_KUBELET" });
     }
     // Lists are replaced, not filled: naming components means only those.
     fill(cluster, &defaults);
@@ -348,6 +353,12 @@ pub(super) fn provisioning(autoscaling: &mut Value) {
         autoscaling,
         &json!({ "autoprovisioningNodePoolDefaults": defaults, "autoscalingProfile": "BALANCED" }),
     );
+    // While the cluster is monitored its nodes may report.
+    if let Value::Array(scopes) = &mut autoscaling["autoprovisioningNodePoolDefaults"]["oauthScopes"]
+        && !scopes.iter().filter_map(Value::as_str).any(|scope| REPORTING.contains(&scope))
+    {
+        scopes.push(json!(MONITORING));
+    }
 }
 
 /// A maintenance window lasts four hours unless told otherwise; an empty window is none.

@@ -230,21 +230,19 @@ impl Gke {
                 pool.sizes.keys().map(|zone| json!(group_link(id, zone, &pool.prefix))).collect();
             body["instanceGroupUrls"] = Value::Array(groups);
         }
-        let nodes: u32 = cluster.pools.iter().flat_map(|pool| pool.present.values()).sum();
-        if nodes > 0 {
-            // A node takes a /24 of the pods' range; the API rounds to three digits.
-            let bits = text(&body, "/networkConfig/podIpv4CidrBlock")
-                .rsplit('/')
-                .next()
-                .and_then(|n| n.parse().ok());
-            let blocks = 2f64.powi(24 - bits.unwrap_or(14));
-            let used = (f64::from(nodes) / blocks * 1000.0).round() / 1000.0;
-            if used > 0.0 {
-                body["networkConfig"]["podIpv4RangeUtilization"] = json!(used);
-            }
+        if let Some(used) = range_utilization(cluster) {
+            body["networkConfig"]["podIpv4RangeUtilization"] = json!(used);
         }
         body
     }
+}
+
+/// How much of the pods' range the nodes take, a /24 each, rounded to three digits as the API does.
+pub(super) fn range_utilization(cluster: &Cluster) -> Option<f64> {
+    let nodes: u32 = cluster.pools.iter().flat_map(|pool| pool.present.values()).sum();
+    let bits: i32 = text(&cluster.body, "/clusterIpv4Cidr").rsplit('/').next()?.parse().ok()?;
+    let used = (f64::from(nodes) / 2f64.powi(24 - bits) * 1000.0).round() / 1000.0;
+    (used > 0.0).then_some(used)
 }
 
 /// The conditions of a pool or cluster that lacks machines.
