@@ -4,14 +4,17 @@
 
 pub mod address;
 pub mod catalog;
-pub mod diag;
 pub mod schema;
+pub mod source;
+
+pub mod diag;
 
 pub mod record;
 pub mod resource;
 
 pub mod kinds;
-// pub mod stack;
+pub mod stack;
+
 pub mod plan;
 
 pub mod live;

@@ -132,6 +132,10 @@ pub struct Worker {
     pub env: BTreeMap<String, String>,
 }
 
+fn one() -> u32 {
+    1
+}
+
 impl Default for Worker {
     fn default() -> Self {
         Self {

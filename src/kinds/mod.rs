@@ -119,8 +119,8 @@ pub struct Scope {
     pub sections: Vec<Address>,
     /// Checks and the keys of the pools they run on.
     pub checks: Vec<(Address, Option<String>)>,
-    /// Zones of the cluster's nodes.
-    pub zones: Vec<String>,
+    /// In how many zones the cluster's nodes are.
+    pub zones: u32,
 }
 
 /// A node pool as its neighbours see it.
@@ -134,6 +134,8 @@ pub struct PoolFacts {
     pub gpus: u32,
     /// Nodes at least, over all zones.
     pub nodes: u32,
+    /// Machine type and GPUs, as text: what a check of the pool has checked.
+    pub hardware: String,
     /// Taints that the file gives.
     pub taints: Vec<node_pool::Taint>,
 }
@@ -237,6 +239,30 @@ pub(crate) fn object_program(doing: &Doing, kind: &str, facts: Value, deadline: 
         Action::Delete if doing.goes_along => vec![wait(Until::Gone)],
         Action::Delete => vec![delete(), wait(Until::Gone)],
         Action::Run => Vec::new(),
+    }
+}
+
+/// The address and kind of an object of ours that neither the file nor the record knows.
+pub fn known_as(object: &ObjectId) -> (Address, &'static str) {
+    let (kind, name, namespace) =
+        (object.gvk.kind.as_str(), object.name.as_str(), object.namespace.as_deref());
+    match kind {
+        "DaskCluster" => (Address::of("dask_cluster", name), dask_cluster::KIND.name),
+        "Namespace" => (Address::of("namespace", name), namespace::KIND.name),
+        "DaemonSet" if name == gpu_driver::NAME => {
+            (Address::object("gpu_driver", kind, namespace, name), gpu_driver::KIND.name)
+        }
+        _ => {
+            let kind_name = match kind {
+                "Deployment" => workload::DEPLOYMENT.name,
+                "DaemonSet" => workload::DAEMON_SET.name,
+                "Service" => object::SERVICE.name,
+                "CustomResourceDefinition" => object::DEFINITION.name,
+                "RoleBinding" | "ClusterRoleBinding" => object::BINDING.name,
+                _ => object::PLAIN.name,
+            };
+            (Address::object("object", kind, namespace, name), kind_name)
+        }
     }
 }
 

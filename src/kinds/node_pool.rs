@@ -185,9 +185,11 @@ impl NodePool {
 
     /// Type and count of the GPUs of a node: what the file says, else what the machine type fixes.
     pub fn gpus(&self) -> Option<(String, u32)> {
-        let fixed = catalog::machine(&self.machine_type).and_then(|machine| machine.gpu());
+        let machine = catalog::machine(&self.machine_type);
+        let fixed =
+            machine.and_then(|machine| machine.accelerator.as_ref()).map(|gpu| (gpu.kind.clone(), gpu.count));
         let Some(Accelerator { r#type, count, .. }) = &self.accelerator else { return fixed };
-        let count = count.or(fixed.map(|(_, count)| count)).unwrap_or(1);
+        let count = count.or(fixed.as_ref().map(|(_, count)| *count)).unwrap_or(1);
         Some((r#type.clone(), count))
     }
 
@@ -195,7 +197,8 @@ impl NodePool {
     pub fn allocatable_gpus(&self) -> u32 {
         let Some((r#type, count)) = self.gpus() else { return 0 };
         let Some(Accelerator { sharing, partition, .. }) = &self.accelerator else { return count };
-        let parts = partition.as_deref().and_then(|size| catalog::partitions(&r#type, size)).unwrap_or(1);
+        let gpu = catalog::accelerator(&r#type);
+        let parts = partition.as_ref().and_then(|size| gpu?.mig.get(size).copied()).unwrap_or(1);
         count * parts * sharing.as_ref().map_or(1, |sharing| sharing.clients)
     }
 
@@ -210,6 +213,7 @@ impl NodePool {
             name: self.live_name(key).to_owned(),
             gpus: self.allocatable_gpus(),
             nodes,
+            hardware: format!("{} {:?} {:?}", self.machine_type, self.gpus(), self.accelerator),
             taints: self.taints.clone(),
         }
     }
@@ -247,8 +251,8 @@ pub fn lower(key: &str, section: &NodePool, cluster: &ClusterName, scope: &Scope
         },
         "upgradeSettings": surge(section.surge),
     });
-    let zones = if section.zones.is_empty() { &scope.zones } else { &section.zones };
-    let places = u32::try_from(zones.len()).unwrap_or(1).max(1);
+    let own = u32::try_from(section.zones.len()).unwrap_or(1);
+    let places = if own == 0 { scope.zones.max(1) } else { own };
     match section.nodes {
         Nodes::Fixed(nodes) => {
             body["nodeCount"] = json!(nodes);

@@ -2,6 +2,16 @@
 
 use serde::{Deserialize, Serialize};
 
+pub mod diff;
+pub mod file;
+pub mod graph;
+pub mod make;
+pub mod review;
+#[cfg(test)]
+mod tests;
+
+pub use make::{Inputs, plan, wanted};
+
 use crate::address::{Address, FieldPath};
 use crate::resource::{FieldChange, Identity, Lane, Owner, Resource, Step, Target};
 
@@ -37,6 +47,9 @@ pub struct Change {
     /// Digest of what the plan relies on (uid and the fields compared); `None` when nothing was live.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub fingerprint: Option<String>,
+    /// Whether others made it, so that also `destroy` needs consent to it by address.
+    #[serde(default, skip_serializing_if = "crate::kinds::is_false")]
+    pub foreign: bool,
 }
 
 /// Something about a finished plan that a person should know.
@@ -143,10 +156,8 @@ impl Plan {
 
     /// Consents that are needed and were not given.
     pub fn missing_consents(&self, allowed: &[Consent]) -> Vec<Consent> {
-        if self.mode == Mode::Destroy {
-            return Vec::new();
-        }
-        let needed = self.changes.iter().filter_map(|change| {
+        let implied = |change: &Change| self.mode == Mode::Destroy && !change.foreign;
+        let needed = self.changes.iter().filter(|change| !implied(change)).filter_map(|change| {
             let verb = match change.action {
                 Action::Replace => Verb::Replace,
                 Action::Delete => Verb::Delete,

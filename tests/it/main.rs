@@ -1,1 +1,2 @@
 mod sandbox_gke;
+mod stack_cases;
