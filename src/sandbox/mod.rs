@@ -1,1 +1,3 @@
 //! The embedded GKE and Kubernetes.
+
+pub mod kube;

@@ -1,0 +1,10 @@
+//! A Kubernetes API server's imitation: [`store::Cluster`] holds the objects; the other rooms turn
+//! requests into changes of it.
+
+pub mod collect;
+pub mod defaults;
+pub mod fields;
+pub mod kinds;
+mod standin;
+pub mod status;
+pub mod store;
