@@ -1,3 +1,4 @@
 //! The embedded GKE and Kubernetes.
 
+pub mod clock;
 pub mod kube;

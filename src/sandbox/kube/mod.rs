@@ -5,6 +5,7 @@ pub mod collect;
 pub mod defaults;
 pub mod fields;
 pub mod kinds;
+pub mod run;
 mod standin;
 pub mod status;
 pub mod store;

@@ -16,7 +16,9 @@ const TOLERATED_SECONDS: i64 = 300;
 /// Whether a resource name is an extended one: with a domain that is not Kubernetes' own.
 fn is_extended(resource: &str) -> bool {
     resource.split_once('/').is_some_and(|(domain, _)| {
-        !(domain == "kubernetes.io" || domain.ends_with(".kubernetes.io") || resource.starts_with("requests."))
+        !(domain == "kubernetes.io"
+            || domain.ends_with(".kubernetes.io")
+            || resource.starts_with("requests."))
     })
 }
 
@@ -87,7 +89,7 @@ pub fn admit_pod(pod: &mut Value) {
 }
 
 /// One round: pods that came in without admission get it before they are bound.
-pub fn run(run: &mut Run<'_>) {
+pub(super) fn run(run: &mut Run<'_>) {
     for pod in run.objects("", "pods") {
         if !text(pod, "/spec/nodeName").is_empty() {
             continue;
@@ -117,7 +119,8 @@ mod tests {
         for (container, tolerations, want) in table {
             let mut pod = json!({"spec": {"containers": [container], "tolerations": tolerations}});
             admit_pod(&mut pod);
-            let found = list(&pod, "/spec/tolerations").iter().filter(|toleration| **toleration == own).count();
+            let found =
+                list(&pod, "/spec/tolerations").iter().filter(|toleration| **toleration == own).count();
             assert_eq!(found, usize::from(want), "{pod}");
             let again = pod.clone();
             admit_pod(&mut pod);
@@ -129,8 +132,10 @@ mod tests {
     fn every_pod_survives_a_failing_node_for_a_while() {
         let mut pod = json!({"spec": {"containers": []}});
         admit_pod(&mut pod);
-        let seconds: Vec<_> =
-            list(&pod, "/spec/tolerations").iter().map(|t| (text(t, "/key"), &t["tolerationSeconds"])).collect();
+        let seconds: Vec<_> = list(&pod, "/spec/tolerations")
+            .iter()
+            .map(|t| (text(t, "/key"), &t["tolerationSeconds"]))
+            .collect();
         assert_eq!(seconds, [(NOT_READY, &json!(300)), (UNREACHABLE, &json!(300))]);
         let mut all = json!({"spec": {"containers": [], "tolerations": [{"operator": "Exists"}]}});
         admit_pod(&mut all);

@@ -31,7 +31,11 @@ pub fn emit(run: &mut Run<'_>, about: &Value, level: Level, reason: &str, compon
     let event_key = Key::new("", "events", place, &event_name);
     if let Some(live) = run.cluster.get(&event_key) {
         let count = number(live, "/count").unwrap_or(1) + 1;
-        run.merge("kube-controller-manager", event_key, json!({"count": count, "lastTimestamp": time(run.now)}));
+        run.merge(
+            "kube-controller-manager",
+            event_key,
+            json!({"count": count, "lastTimestamp": time(run.now)}),
+        );
         return;
     }
     let event = json!({
@@ -49,8 +53,10 @@ pub fn emit(run: &mut Run<'_>, about: &Value, level: Level, reason: &str, compon
         "reportingComponent": component, "reportingInstance": "",
     });
     // The same event twice in one round would meet its own name.
-    let made = |write: &Write| matches!(write, Write::Create { object, .. }
-        if object["kind"] == "Event" && name(object) == event_name);
+    let made = |write: &Write| {
+        matches!(write, Write::Create { object, .. }
+        if object["kind"] == "Event" && name(object) == event_name)
+    };
     if !run.writes.iter().any(made) {
         run.create("kube-controller-manager", event);
     }

@@ -34,9 +34,15 @@ const PER_GPU: &[(&str, u32, f64)] = &[
 ];
 
 /// The types that follow no pattern.
-const ODD: &[(&str, u32, f64)] =
-    &[("e2-micro", 2, 1.0), ("e2-small", 2, 2.0), ("e2-medium", 2, 4.0), ("f1-micro", 1, 0.6),
-      ("g1-small", 1, 1.7), ("a2-megagpu-16g", 96, 1360.0), ("a4x-highgpu-4g", 140, 884.0)];
+const ODD: &[(&str, u32, f64)] = &[
+    ("e2-micro", 2, 1.0),
+    ("e2-small", 2, 2.0),
+    ("e2-medium", 2, 4.0),
+    ("f1-micro", 1, 0.6),
+    ("g1-small", 1, 1.7),
+    ("a2-megagpu-16g", 96, 1360.0),
+    ("a4x-highgpu-4g", 140, 884.0),
+];
 
 /// The shape of a machine type; an unknown one counts as e2-medium, GKE's default.
 pub fn shape(machine_type: &str) -> Shape {

@@ -5,12 +5,12 @@
 //! How long something takes lives in `stages.toml`. Waits are kept in memory only: after a restart of
 //! the sandbox a wait that was under way begins again.
 
+pub mod admission;
 mod daemonsets;
 mod dask;
 mod deployments;
 mod events;
 mod jobs;
-pub mod admission;
 pub mod logs;
 mod machine;
 mod nodes;
@@ -29,7 +29,7 @@ use std::collections::BTreeMap;
 
 use jiff::Timestamp;
 use serde::{Deserialize, Serialize};
-use serde_json::{Value, json};
+use serde_json::Value;
 
 use super::store::{Cluster, DeleteOptions, Key, Status};
 use crate::sandbox::clock::Scale;
@@ -106,8 +106,15 @@ impl Loops {
             for turn in LOOPS {
                 let writes = {
                     let timers = &mut self.timers;
-                    let mut run =
-                        Run { cluster, pools, scripts: &self.scripts, now, clock, timers, writes: Vec::new() };
+                    let mut run = Run {
+                        cluster,
+                        pools,
+                        scripts: &self.scripts,
+                        now,
+                        clock,
+                        timers,
+                        writes: Vec::new(),
+                    };
                     turn(&mut run);
                     run.writes
                 };
@@ -209,6 +216,19 @@ impl<'a> Run<'a> {
         }
         self.timers.due = Some(self.timers.due.map_or(end, |due| due.min(end)));
         false
+    }
+
+    /// Whether a wait of that name is under way or over.
+    fn is_waiting(&self, wait: &str) -> bool {
+        self.timers.since.contains_key(wait)
+    }
+
+    /// Whether a moment has come; if not, the loops run again then.
+    fn reached(&mut self, moment: Timestamp) -> bool {
+        if moment > self.now {
+            self.timers.due = Some(self.timers.due.map_or(moment, |due| due.min(moment)));
+        }
+        moment <= self.now
     }
 
     fn create(&mut self, manager: &'static str, object: Value) {

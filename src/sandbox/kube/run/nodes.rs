@@ -7,7 +7,9 @@ use serde_json::{Map, Value, json};
 
 use super::super::store::Key;
 use super::machine::{self, Shape};
-use super::object::{annotation, hex, is_true, label, letters, list, name, number, set_condition, text, time, uid};
+use super::object::{
+    annotation, hex, is_true, label, letters, list, name, number, set_condition, text, time, uid,
+};
 use super::stages::stages;
 use super::{PoolView, Run, events};
 
@@ -23,16 +25,41 @@ pub const DRIVER_LABEL: &str = "cloud.google.com/gke-gpu-driver-version";
 pub const ACCELERATOR_LABEL: &str = "cloud.google.com/gke-accelerator";
 const LABELS_APPLIED: &str = "node.gke.io/last-applied-node-labels";
 const TAINTS_APPLIED: &str = "node.gke.io/last-applied-node-taints";
+/// Where a node says how many GPUs pods may have.
+const GPU: &str = "/status/allocatable/nvidia.com~1gpu";
 const NOT_READY: &str = "node.kubernetes.io/not-ready";
 
 /// MIG partitions per GPU by size (container-engine-accelerators, `mig.go` and `partition_gpu.go`).
 const PARTITIONS: &[(&str, i64)] = &[
-    ("1g.5gb", 7), ("2g.10gb", 3), ("3g.20gb", 2), ("7g.40gb", 1),
-    ("1g.10gb", 7), ("1g.20gb", 4), ("2g.20gb", 3), ("3g.40gb", 2), ("7g.80gb", 1),
-    ("1g.18gb", 7), ("1g.35gb", 4), ("2g.35gb", 3), ("3g.71gb", 2), ("4g.71gb", 1), ("7g.141gb", 1),
-    ("1g.23gb", 7), ("1g.45gb", 4), ("2g.45gb", 3), ("3g.90gb", 2), ("4g.90gb", 1), ("7g.180gb", 1),
-    ("1g.47gb", 4), ("2g.47gb", 3), ("3g.93gb", 2), ("4g.93gb", 1), ("7g.186gb", 1),
-    ("1g.24gb", 4), ("2g.48gb", 2), ("4g.96gb", 1),
+    ("1g.5gb", 7),
+    ("2g.10gb", 3),
+    ("3g.20gb", 2),
+    ("7g.40gb", 1),
+    ("1g.10gb", 7),
+    ("1g.20gb", 4),
+    ("2g.20gb", 3),
+    ("3g.40gb", 2),
+    ("7g.80gb", 1),
+    ("1g.18gb", 7),
+    ("1g.35gb", 4),
+    ("2g.35gb", 3),
+    ("3g.71gb", 2),
+    ("4g.71gb", 1),
+    ("7g.141gb", 1),
+    ("1g.23gb", 7),
+    ("1g.45gb", 4),
+    ("2g.45gb", 3),
+    ("3g.90gb", 2),
+    ("4g.90gb", 1),
+    ("7g.180gb", 1),
+    ("1g.47gb", 4),
+    ("2g.47gb", 3),
+    ("3g.93gb", 2),
+    ("4g.93gb", 1),
+    ("7g.186gb", 1),
+    ("1g.24gb", 4),
+    ("2g.48gb", 2),
+    ("4g.96gb", 1),
 ];
 
 /// One round: registers, replaces and removes nodes, and lets the live ones report.
@@ -68,18 +95,27 @@ fn is_ready(node: &Value) -> bool {
 }
 
 /// Brings one zone of a pool to its size, and replaces nodes whose machine is out of date.
-fn size_zone(run: &mut Run<'_>, view: &PoolView, zone: &str, size: usize, nodes: &[&Value], taken: &mut Taken) {
+fn size_zone(
+    run: &mut Run<'_>,
+    view: &PoolView,
+    zone: &str,
+    size: usize,
+    nodes: &[&Value],
+    taken: &mut Taken,
+) {
     let pool = text(&view.pool, "/name");
     let mine = nodes.iter().filter(|node| label(node, POOL_LABEL) == pool && zone_of(node) == zone);
     let wanted = machine_of(&node_object(view, zone, ""));
-    let (mut current, mut old): (Vec<&Value>, Vec<&Value>) = mine.partition(|node| machine_of(node) == wanted);
+    let (mut current, mut old): (Vec<&Value>, Vec<&Value>) =
+        mine.partition(|node| machine_of(node) == wanted);
     // The instance group takes the newest ones first.
     current.sort_by_key(|node| (text(node, "/metadata/creationTimestamp"), name(node)));
     old.sort_by_key(|node| (text(node, "/metadata/creationTimestamp"), name(node)));
     let setting = |field: &str| number(&view.pool, &format!("/upgradeSettings/{field}"));
     let count = |number: i64| usize::try_from(number).unwrap_or(0);
     let unavailable = count(setting("maxUnavailable").unwrap_or(0));
-    let surge = setting("maxSurge").map_or(usize::from(unavailable == 0), count).max(usize::from(unavailable == 0));
+    let surge =
+        setting("maxSurge").map_or(usize::from(unavailable == 0), count).max(usize::from(unavailable == 0));
     let limit = if old.is_empty() { size } else { size + surge };
     let total = current.len() + old.len();
     let missing = limit.saturating_sub(total).min(size.saturating_sub(current.len()));
@@ -88,7 +124,8 @@ fn size_zone(run: &mut Run<'_>, view: &PoolView, zone: &str, size: usize, nodes:
         run.create(KUBELET, node);
     }
     let ready = current.iter().filter(|node| is_ready(node)).count();
-    let spare = (ready + old.len()).saturating_sub(size.saturating_sub(if old.is_empty() { 0 } else { unavailable }));
+    let spare =
+        (ready + old.len()).saturating_sub(size.saturating_sub(if old.is_empty() { 0 } else { unavailable }));
     let old_to_go = if size == 0 { old.len() } else { spare.min(old.len()) };
     for node in old.iter().rev().take(old_to_go) {
         remove(run, node);
@@ -100,8 +137,14 @@ fn size_zone(run: &mut Run<'_>, view: &PoolView, zone: &str, size: usize, nodes:
 }
 
 fn remove(run: &mut Run<'_>, node: &Value) {
-    events::emit(run, node, events::Level::Normal, "RemovingNode", "node-controller",
-        &format!("Node {} event: Removing Node {} from Controller", name(node), name(node)));
+    events::emit(
+        run,
+        node,
+        events::Level::Normal,
+        "RemovingNode",
+        "node-controller",
+        &format!("Node {} event: Removing Node {} from Controller", name(node), name(node)),
+    );
     run.delete(Key::new("", "nodes", "", name(node)));
 }
 
@@ -114,7 +157,8 @@ struct Taken {
 
 impl Taken {
     fn of(nodes: &[&Value]) -> Self {
-        let address = |node: &&Value| list(node, "/status/addresses").first().map(|a| text(a, "/address").to_owned());
+        let address =
+            |node: &&Value| list(node, "/status/addresses").first().map(|a| text(a, "/address").to_owned());
         Self {
             names: nodes.iter().map(|node| name(node).to_owned()).collect(),
             cidrs: nodes.iter().map(|node| text(node, "/spec/podCIDR").to_owned()).collect(),
@@ -200,7 +244,8 @@ fn machine_of(node: &Value) -> Value {
         .filter(|(key, _)| system(key))
         .map(|(key, value)| (key.clone(), value.clone()))
         .collect();
-    let capacity = ["cpu", "memory", "ephemeral-storage", "pods"].map(|resource| &node["status"]["capacity"][resource]);
+    let capacity =
+        ["cpu", "memory", "ephemeral-storage", "pods"].map(|resource| &node["status"]["capacity"][resource]);
     let info = &node["status"]["nodeInfo"];
     json!([labels, capacity, info["kubeletVersion"], info["osImage"]])
 }
@@ -457,7 +502,7 @@ fn report(run: &mut Run<'_>, view: &PoolView, node: &Value) {
         return;
     }
     let gpus = gpus(&view.pool["config"]).to_string();
-    let shown = node.pointer("/status/allocatable/nvidia.com~1gpu");
+    let shown = node.pointer(GPU);
     if gpus != "0" && shown.is_none() && plugin_is_ready(run, node) {
         if run.passed(format!("{} gpus", uid(node)), stages().delay("gpu_report")) {
             let mut status = node["status"].clone();
@@ -480,8 +525,12 @@ fn plugin_is_ready(run: &Run<'_>, node: &Value) -> bool {
 /// Whether the NVIDIA driver is on a node: installed by GKE some time after Ready, or by a Ready pod of
 /// the driver DaemonSet.
 pub fn has_driver(run: &mut Run<'_>, node: &Value) -> bool {
+    if node.pointer(GPU).is_some() {
+        return true;
+    }
     if !label(node, DRIVER_LABEL).is_empty() {
-        return is_ready(node) && run.passed(format!("{} driver", uid(node)), stages().delay("driver_install"));
+        return is_ready(node)
+            && run.passed(format!("{} driver", uid(node)), stages().delay("driver_install"));
     }
     run.objects("", "pods").iter().any(|pod| {
         text(pod, "/spec/nodeName") == name(node)
@@ -516,7 +565,10 @@ fn set_conditions(node: &mut Value, readiness: Readiness, run: &Run<'_>) {
     };
     for (ty, (status, reason, message)) in [
         ("NetworkUnavailable", network),
-        ("MemoryPressure", ("False", "KubeletHasSufficientMemory", "kubelet has sufficient memory available")),
+        (
+            "MemoryPressure",
+            ("False", "KubeletHasSufficientMemory", "kubelet has sufficient memory available"),
+        ),
         ("DiskPressure", ("False", "KubeletHasNoDiskPressure", "kubelet has no disk pressure")),
         ("PIDPressure", ("False", "KubeletHasSufficientPID", "kubelet has sufficient PID available")),
         ("Ready", kubelet),

@@ -42,7 +42,11 @@ pub fn generation(object: &Value) -> i64 {
 
 /// The value of a label.
 pub fn label<'v>(object: &'v Value, key: &str) -> &'v str {
-    object.pointer("/metadata/labels").and_then(|labels| labels.get(key)).and_then(Value::as_str).unwrap_or_default()
+    object
+        .pointer("/metadata/labels")
+        .and_then(|labels| labels.get(key))
+        .and_then(Value::as_str)
+        .unwrap_or_default()
 }
 
 /// The value of an annotation.
@@ -52,7 +56,11 @@ pub fn annotation<'v>(object: &'v Value, key: &str) -> Option<&'v str> {
 
 /// `metadata.labels`, or an empty map.
 pub fn labels(object: &Value) -> Value {
-    object.pointer("/metadata/labels").filter(|labels| labels.is_object()).cloned().unwrap_or_else(|| json!({}))
+    object
+        .pointer("/metadata/labels")
+        .filter(|labels| labels.is_object())
+        .cloned()
+        .unwrap_or_else(|| json!({}))
 }
 
 /// Whether somebody has asked for the object's deletion.
@@ -96,7 +104,8 @@ pub fn is_true(object: &Value, ty: &str) -> bool {
 /// Puts a condition into a list by its type; `lastTransitionTime` stays when the status does.
 pub fn set_condition(conditions: &mut Vec<Value>, mut condition: Value, now: Timestamp) {
     let place = conditions.iter().position(|old| old["type"] == condition["type"]);
-    let same = place.and_then(|place| conditions.get(place)).filter(|old| old["status"] == condition["status"]);
+    let same =
+        place.and_then(|place| conditions.get(place)).filter(|old| old["status"] == condition["status"]);
     condition["lastTransitionTime"] =
         same.and_then(|old| old.get("lastTransitionTime")).cloned().unwrap_or_else(|| json!(time(now)));
     match place {
@@ -160,5 +169,8 @@ pub fn template_hash(template: &Value, collisions: i64) -> String {
     for byte in template.to_string().bytes().chain(collisions.to_string().bytes()) {
         sum = (sum ^ u32::from(byte)).wrapping_mul(16_777_619);
     }
-    sum.to_string().bytes().map(|digit| char::from(NAME_LETTERS[usize::from(digit) % NAME_LETTERS.len()])).collect()
+    sum.to_string()
+        .bytes()
+        .map(|digit| char::from(NAME_LETTERS[usize::from(digit) % NAME_LETTERS.len()]))
+        .collect()
 }

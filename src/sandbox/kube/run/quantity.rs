@@ -18,7 +18,8 @@ pub fn of(resources: &Value, name: &str) -> i64 {
 }
 
 fn parse(text: &str) -> Option<i64> {
-    let end = text.find(|c: char| !c.is_ascii_digit() && c != '.' && c != '+' && c != '-').unwrap_or(text.len());
+    let end =
+        text.find(|c: char| !c.is_ascii_digit() && c != '.' && c != '+' && c != '-').unwrap_or(text.len());
     let (digits, suffix) = text.split_at(end);
     let (whole, fraction) = digits.split_once('.').unwrap_or((digits, ""));
     let mantissa: i128 = format!("{whole}{fraction}").parse().ok()?;

@@ -117,7 +117,8 @@ impl<'a> Host<'a> {
         if (self.pods + 1) * 1000 > quantity::of(allocatable, "pods") {
             refusal.reasons.push("Too many pods".to_owned());
         }
-        let order = |resource: &str| ["cpu", "memory", "ephemeral-storage"].iter().position(|r| *r == resource);
+        let order =
+            |resource: &str| ["cpu", "memory", "ephemeral-storage"].iter().position(|r| *r == resource);
         let mut wanted: Vec<(String, i64)> = requests(spec).into_iter().collect();
         wanted.sort_by_key(|(resource, _)| order(resource).unwrap_or(usize::MAX));
         for (resource, amount) in wanted {
@@ -137,7 +138,8 @@ impl<'a> Host<'a> {
         let allocatable = &self.node["status"]["allocatable"];
         let shares = ["cpu", "memory"].map(|resource| {
             let all = quantity::of(allocatable, resource);
-            let used = self.used.get(resource).copied().unwrap_or(0) + wanted.get(resource).copied().unwrap_or(0);
+            let used =
+                self.used.get(resource).copied().unwrap_or(0) + wanted.get(resource).copied().unwrap_or(0);
             if all == 0 || used > all { 0 } else { (all - used) * 100 / all }
         });
         i64::midpoint(shares[0], shares[1])
@@ -156,7 +158,8 @@ fn preferred(spec: &Value, node: &Value) -> i64 {
 /// Taints that only discourage, and that the pod does not tolerate.
 fn discouraged(spec: &Value, node: &Value) -> i64 {
     let tolerations = list(spec, "/tolerations");
-    let taints = list(node, "/spec/taints").iter().filter(|taint| text(taint, "/effect") == "PreferNoSchedule");
+    let taints =
+        list(node, "/spec/taints").iter().filter(|taint| text(taint, "/effect") == "PreferNoSchedule");
     i64::try_from(taints.filter(|taint| !tolerated(taint, tolerations)).count()).unwrap_or(0)
 }
 
@@ -180,10 +183,12 @@ pub fn place(spec: &Value, hosts: &[Host<'_>]) -> Result<usize, String> {
     let score = |index: usize| {
         let node = hosts[index].node;
         let affinity = if most_preferred > 0 { preferred(spec, node) * 100 / most_preferred } else { 0 };
-        let taints = if most_discouraged > 0 { 100 - discouraged(spec, node) * 100 / most_discouraged } else { 100 };
+        let taints =
+            if most_discouraged > 0 { 100 - discouraged(spec, node) * 100 / most_discouraged } else { 100 };
         3 * taints + 2 * affinity + hosts[index].least_allocated(&wanted)
     };
-    let best = open.into_iter().min_by_key(|&index| (Reverse(score(index)), name(hosts[index].node).to_owned()));
+    let best =
+        open.into_iter().min_by_key(|&index| (Reverse(score(index)), name(hosts[index].node).to_owned()));
     best.ok_or_else(|| message(hosts.len(), &refusals))
 }
 
@@ -202,7 +207,8 @@ fn message(nodes: usize, refusals: &[Refusal]) -> String {
         *cures.entry(cure).or_default() += 1;
     }
     let histogram = |counts: BTreeMap<&str, usize>| {
-        let mut lines: Vec<String> = counts.iter().map(|(reason, count)| format!("{count} {reason}")).collect();
+        let mut lines: Vec<String> =
+            counts.iter().map(|(reason, count)| format!("{count} {reason}")).collect();
         lines.sort();
         lines.join(", ")
     };
@@ -216,7 +222,8 @@ fn message(nodes: usize, refusals: &[Refusal]) -> String {
 /// One round: binds what can be bound, oldest first within a priority, and says why the rest waits.
 pub fn run(run: &mut Run<'_>) {
     let pods = run.objects("", "pods");
-    let waiting = |pod: &&&Value| text(pod, "/spec/nodeName").is_empty() && !is_deleted(pod) && !is_finished(pod);
+    let waiting =
+        |pod: &&&Value| text(pod, "/spec/nodeName").is_empty() && !is_deleted(pod) && !is_finished(pod);
     let mut pending: Vec<&Value> = pods.iter().filter(waiting).copied().collect();
     if pending.is_empty() {
         return;
@@ -269,7 +276,8 @@ fn refuse(run: &mut Run<'_>, pod: &Value, reason: &str, message: &str) {
 }
 
 fn set_status(run: &mut Run<'_>, pod: &Value, condition: Value) {
-    let mut status = pod.get("status").filter(|status| status.is_object()).cloned().unwrap_or_else(|| json!({}));
+    let mut status =
+        pod.get("status").filter(|status| status.is_object()).cloned().unwrap_or_else(|| json!({}));
     let mut conditions = list(pod, "/status/conditions").to_vec();
     set_condition(&mut conditions, condition, run.now);
     if status.get("phase").is_none() {
@@ -284,7 +292,8 @@ fn set_status(run: &mut Run<'_>, pod: &Value, condition: Value) {
 /// The quality-of-service class of a pod.
 pub fn quality(spec: &Value) -> &'static str {
     let containers = || list(spec, "/initContainers").iter().chain(list(spec, "/containers"));
-    let amount = |container: &Value, list: &str, resource: &str| quantity::of(&container["resources"][list], resource);
+    let amount =
+        |container: &Value, list: &str, resource: &str| quantity::of(&container["resources"][list], resource);
     let guaranteed = containers().all(|container| {
         ["cpu", "memory"].into_iter().all(|resource| {
             let limit = amount(container, "limits", resource);
@@ -293,9 +302,9 @@ pub fn quality(spec: &Value) -> &'static str {
         })
     });
     let any = containers().any(|container| {
-        ["limits", "requests"].into_iter().any(|list| {
-            ["cpu", "memory"].into_iter().any(|resource| amount(container, list, resource) > 0)
-        })
+        ["limits", "requests"]
+            .into_iter()
+            .any(|list| ["cpu", "memory"].into_iter().any(|resource| amount(container, list, resource) > 0))
     });
     match (guaranteed, any) {
         (true, true) => "Guaranteed",

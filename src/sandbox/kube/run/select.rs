@@ -4,15 +4,6 @@ use serde_json::Value;
 
 use super::object::{list, text};
 
-/// Whether a `LabelSelector` matches; none at all matches nothing, an empty one everything.
-pub fn labels(selector: Option<&Value>, labels: &Value) -> bool {
-    let Some(selector) = selector.filter(|selector| selector.is_object()) else {
-        return false;
-    };
-    exact(&selector["matchLabels"], labels)
-        && list(selector, "/matchExpressions").iter().all(|wanted| requirement(wanted, labels))
-}
-
 /// Whether every pair of `wanted` is among `labels`; an absent map asks for nothing.
 pub fn exact(wanted: &Value, labels: &Value) -> bool {
     wanted.as_object().is_none_or(|wanted| wanted.iter().all(|(key, value)| labels.get(key) == Some(value)))
