@@ -6,7 +6,6 @@ pub mod collect;
 pub mod defaults;
 pub mod fields;
 pub mod kinds;
-mod standin;
 pub mod status;
 pub mod store;
 pub mod typed;
