@@ -1,1 +1,251 @@
-//! Reader of schemas/.
+//! Reader of `schemas/`: what upstream says about the shape of Kubernetes kinds, the Dask operator's
+//! custom resources and GKE v1 messages. Structure only, no rules; nothing is parsed before it is asked
+//! for, and then only the definition that was asked for.
+
+mod check;
+mod dask;
+pub mod gke;
+mod kubernetes;
+mod lines;
+mod node;
+#[cfg(test)]
+mod tests;
+
+use std::fmt;
+use std::sync::Arc;
+
+use serde::{Deserialize, Serialize};
+use serde_json::Value;
+
+pub use self::check::{Problem, ProblemKind, check, closest};
+pub use self::dask::{dask, dask_apis, dask_crds};
+pub use self::kubernetes::{api, apis, builtin, definition};
+use self::node::{Additional, Node, Shared};
+
+/// The shape of one value. Cheap to clone; references to other definitions are followed when a child
+/// is asked for, so recursive definitions are fine.
+#[derive(Clone)]
+pub struct Schema {
+    /// What says the shape.
+    node: Arc<Node>,
+    /// The place that refers to `node`: its default, nullability and list kind go first.
+    site: Option<Arc<Node>>,
+}
+
+/// What sort of JSON value a schema takes.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
+pub enum Type {
+    /// Fields with names.
+    Object,
+    /// Any keys, values of one shape.
+    Map,
+    List,
+    String,
+    /// A whole number.
+    Integer,
+    Number,
+    Boolean,
+    /// A Kubernetes quantity such as `500m` or `16Gi`, as a string or a number.
+    Quantity,
+    IntOrString,
+    /// Whatever JSON.
+    Any,
+}
+
+impl fmt::Display for Type {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str(match self {
+            Self::Object => "object",
+            Self::Map => "map",
+            Self::List => "list",
+            Self::String => "string",
+            Self::Integer => "integer",
+            Self::Number => "number",
+            Self::Boolean => "boolean",
+            Self::Quantity => "quantity",
+            Self::IntOrString => "integer or string",
+            Self::Any => "any value",
+        })
+    }
+}
+
+/// How the elements of a list are told apart, from `x-kubernetes-list-type`.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub enum List {
+    /// The list is one value.
+    Atomic,
+    /// The elements are scalars, each at most once.
+    Set,
+    /// The elements are objects; these fields together name one.
+    Map(Vec<String>),
+}
+
+/// A kind as discovery tells it.
+#[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord, Serialize, Deserialize)]
+pub struct Api {
+    /// Empty for the core group.
+    pub group: String,
+    pub version: String,
+    pub kind: String,
+    pub plural: String,
+    pub singular: String,
+    pub short_names: Vec<String>,
+    pub categories: Vec<String>,
+    pub namespaced: bool,
+    pub verbs: Vec<String>,
+    /// `status`, `scale`, `log`, …
+    pub subresources: Vec<String>,
+}
+
+impl Api {
+    /// `v1` or `apps/v1`, as in an object's `apiVersion`.
+    pub fn api_version(&self) -> String {
+        if self.group.is_empty() { self.version.clone() } else { format!("{}/{}", self.group, self.version) }
+    }
+}
+
+impl Schema {
+    /// The schema of a custom resource's version, from its `openAPIV3Schema`. `apiVersion`, `kind` and
+    /// `metadata` are there even where the definition leaves them out, as on the server. A schema that
+    /// cannot be read takes any value.
+    pub fn from_crd(open_api_v3_schema: &Value) -> Self {
+        match Node::deserialize(open_api_v3_schema) {
+            Ok(node) => Self::new(node.into_embedded()),
+            Err(_) => Self::any(),
+        }
+    }
+
+    /// A schema that takes any value.
+    pub fn any() -> Self {
+        Self::new(Node::default())
+    }
+
+    fn new(node: Node) -> Self {
+        Self { node: Arc::new(node), site: None }
+    }
+
+    /// The schema of a child as it is written, its reference followed. A reference to a definition
+    /// that is not there takes any value.
+    fn child(Shared(node): &Shared) -> Self {
+        match &node.reference {
+            None => Self { node: Arc::clone(node), site: None },
+            Some(name) => {
+                let target =
+                    if name.starts_with(gke::PACKAGES) { gke::definition(name) } else { definition(name) };
+                let target = target.unwrap_or_else(Self::any);
+                Self { node: target.node, site: Some(Arc::clone(node)) }
+            }
+        }
+    }
+
+    /// The first answer of: the place that refers here, the definition itself.
+    fn first<'s, T>(&'s self, read: impl Fn(&'s Node) -> Option<T>) -> Option<T> {
+        self.site.as_deref().and_then(&read).or_else(|| read(&self.node))
+    }
+
+    /// What sort of value this is.
+    pub fn ty(&self) -> Type {
+        self.node.ty()
+    }
+
+    /// The shape of a field of an object.
+    pub fn property(&self, name: &str) -> Option<Self> {
+        self.node.properties.get(name).map(Self::child)
+    }
+
+    /// The names of an object's fields, sorted.
+    pub fn property_names(&self) -> Vec<String> {
+        self.node.properties.keys().cloned().collect()
+    }
+
+    /// The shape of a map's values (`additionalProperties`).
+    pub fn values(&self) -> Option<Self> {
+        match &self.node.additional {
+            Some(Additional::Schema(node)) => Some(Self::child(node)),
+            Some(Additional::Allowed(_)) | None => None,
+        }
+    }
+
+    /// The shape of a list's elements.
+    pub fn items(&self) -> Option<Self> {
+        self.node.items.as_ref().map(Self::child)
+    }
+
+    /// How a list's elements are told apart; atomic unless the schema says otherwise.
+    pub fn list(&self) -> List {
+        match self.first(|node| node.list_type.as_deref()) {
+            Some("map") => List::Map(self.first(|node| node.list_map_keys.clone()).unwrap_or_default()),
+            Some("set") => List::Set,
+            _ => List::Atomic,
+        }
+    }
+
+    /// Whether an object or map is one value, owned and replaced as a whole.
+    pub fn atomic_map(&self) -> bool {
+        self.first(|node| node.map_type.as_deref()) == Some("atomic")
+    }
+
+    /// The fields that must be there, sorted.
+    pub fn required(&self) -> Vec<String> {
+        let mut names = self.node.required.clone();
+        names.sort();
+        names
+    }
+
+    /// The value that the server puts where there is none.
+    pub fn default(&self) -> Option<Value> {
+        self.first(|node| node.default.clone())
+    }
+
+    /// Whether `null` is a value here. Elsewhere `null` counts as absent.
+    pub fn nullable(&self) -> bool {
+        self.first(|node| node.nullable.then_some(())).is_some()
+    }
+
+    /// Whether an object keeps fields that the schema does not name.
+    pub fn preserves_unknown(&self) -> bool {
+        self.first(|node| node.preserves_unknown.then_some(())).is_some()
+            || matches!(self.node.additional, Some(Additional::Allowed(true)))
+    }
+
+    /// The values that a string may have, in upstream's order; empty for any.
+    pub fn enum_values(&self) -> Vec<String> {
+        self.node.enum_values.iter().filter_map(|value| value.as_str().map(str::to_owned)).collect()
+    }
+
+    /// `int32`, `int64`, `date-time`, `duration`, …
+    pub fn format(&self) -> Option<&str> {
+        self.first(|node| node.format.as_deref())
+    }
+
+    /// Whether only the server sets this field. Known for GKE messages.
+    pub fn read_only(&self) -> bool {
+        self.first(|node| node.read_only.then_some(())).is_some()
+    }
+
+    /// Groups of fields of which at most one may be set. Known for GKE messages.
+    pub fn one_ofs(&self) -> &[Vec<String>] {
+        &self.node.one_ofs
+    }
+
+    /// The field that names an element under a strategic merge patch.
+    pub fn patch_merge_key(&self) -> Option<&str> {
+        self.first(|node| node.patch_merge_key.as_deref())
+    }
+
+    /// What a strategic merge patch does here: `merge`, `replace`, `retainKeys`.
+    pub fn patch_strategies(&self) -> Vec<String> {
+        let text = self.first(|node| node.patch_strategy.as_deref()).unwrap_or_default();
+        text.split(',').filter(|strategy| !strategy.is_empty()).map(str::to_owned).collect()
+    }
+}
+
+impl fmt::Debug for Schema {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(f, "Schema({}", self.ty())?;
+        if let Some(name) = self.site.as_ref().and_then(|site| site.reference.as_deref()) {
+            write!(f, " {name}")?;
+        }
+        f.write_str(")")
+    }
+}

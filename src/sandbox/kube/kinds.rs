@@ -5,8 +5,9 @@ use std::sync::{Arc, LazyLock};
 
 use serde_json::Value;
 
-use super::standin::{self as schema, Schema};
 use super::store::{Key, text};
+use super::typed::Shape;
+use crate::schema::{self, Schema};
 
 /// Built-in kinds that carry `metadata.generation`, by group. The API server starts it at 1 for them;
 /// the others (ConfigMap, Service, Node, …) have none.
@@ -144,6 +145,15 @@ impl Kind {
         };
         relevant(before) != relevant(after)
     }
+}
+
+/// The shape of ObjectMeta, from a built-in kind: CRDs do not spell it out.
+pub fn object_meta() -> Shape {
+    static META: LazyLock<Shape> = LazyLock::new(|| {
+        let meta = schema::builtin("", "v1", "ConfigMap").and_then(|kind| kind.property("metadata"));
+        meta.map_or(Shape::Deduced, Shape::Of)
+    });
+    META.clone()
 }
 
 /// `apps/v1`, or `v1` in the core group.

@@ -128,6 +128,11 @@ impl Status {
         Self::new(500, "InternalError", message.into())
     }
 
+    /// 500 without a reason: an error that the API server did not foresee, passed on as it is.
+    pub fn unknown(message: String) -> Self {
+        Self::new(500, "", message)
+    }
+
     /// 200: `details` names what was deleted.
     pub fn success(group: &str, resource: &str, name: &str, uid: &str) -> Self {
         let mut status = Self::new(200, "", String::new()).about(group, resource, name);

@@ -9,9 +9,10 @@ use jiff::Timestamp;
 use serde::{Deserialize, Serialize};
 use serde_json::{Map, Value, json};
 
+use super::apply::{self, Writer};
+use super::defaults;
 use super::kinds::{Kind, Kinds};
 pub use super::status::{Cause, Status};
-use super::{defaults, fields};
 
 /// How many changes the history keeps; a watch from before them gets 410 Gone, as when etcd compacts.
 const HISTORY: usize = 20_000;
@@ -230,7 +231,7 @@ impl Cluster {
         let kind = self.kind_of(&object)?;
         let mut object = object;
         self.prepare(now, &kind, &mut object)?;
-        fields::update(&kind, None, &mut object, manager, "", now);
+        apply::update(&kind, None, &mut object, Writer { manager, subresource: "", now });
         self.insert(&kind, object)
     }
 
@@ -249,7 +250,7 @@ impl Cluster {
         if object == *live {
             return Ok(object);
         }
-        fields::update(&kind, Some(&live), &mut object, manager, "", now);
+        apply::update(&kind, Some(&live), &mut object, Writer { manager, subresource: "", now });
         self.replace(&kind, key, object)
     }
 
@@ -272,7 +273,7 @@ impl Cluster {
         if object == *live {
             return Ok(object);
         }
-        fields::update(&kind, Some(&live), &mut object, manager, "status", now);
+        apply::update(&kind, Some(&live), &mut object, Writer { manager, subresource: "status", now });
         self.replace(&kind, key, object)
     }
 

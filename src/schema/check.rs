@@ -1,0 +1,217 @@
+//! Values against schemas: every problem, each with its path.
+
+use std::fmt;
+
+use serde_json::{Map, Value};
+
+use super::{Schema, Type};
+use crate::address::FieldPath;
+
+/// What is wrong at one place.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Problem {
+    pub path: FieldPath,
+    pub kind: ProblemKind,
+}
+
+/// The ways in which a value does not fit its schema.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub enum ProblemKind {
+    /// The path ends with a field that the object does not have.
+    UnknownField { suggestion: Option<String> },
+    /// `found` is the JSON type: `string`, `integer`, `number`, `boolean`, `list`, `object`, `null`.
+    WrongType { expected: Type, found: String },
+    /// The object at the path lacks this field.
+    MissingField(String),
+    /// The values that it may have.
+    NotOneOf(Vec<String>),
+    /// A string that is not a quantity such as `500m` or `16Gi`.
+    NotAQuantity(String),
+    /// A whole number that does not fit the format, `int32` or `uint32`.
+    OutOfRange { format: String },
+    /// Fields of which at most one may be set.
+    OnlyOneOf(Vec<String>),
+}
+
+impl fmt::Display for Problem {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        if !self.path.is_root() {
+            write!(f, "{}: ", self.path)?;
+        }
+        self.kind.fmt(f)
+    }
+}
+
+/// What is wrong, without the place.
+impl fmt::Display for ProblemKind {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self {
+            Self::UnknownField { suggestion: Some(name) } => {
+                write!(f, "unknown field, did you mean `{name}`?")
+            }
+            Self::UnknownField { suggestion: None } => f.write_str("unknown field"),
+            Self::WrongType { expected, found } => write!(f, "expected {expected}, found {found}"),
+            Self::MissingField(name) => write!(f, "required field `{name}` is missing"),
+            Self::NotOneOf(values) => write!(f, "must be one of {}", values.join(", ")),
+            Self::NotAQuantity(text) => {
+                write!(f, "{text:?} is not a quantity, write a number and a unit such as 500m or 16Gi")
+            }
+            Self::OutOfRange { format } => write!(f, "number does not fit {format}"),
+            Self::OnlyOneOf(names) => write!(f, "only one of {} may be set", names.join(", ")),
+        }
+    }
+}
+
+/// All problems of a value, in path order. `null` where it is not a value of its own counts as absent.
+pub fn check(schema: &Schema, value: &Value) -> Vec<Problem> {
+    let mut walk = Walk { problems: Vec::new() };
+    walk.value(schema, value, &FieldPath::root());
+    walk.problems.sort_by(|a, b| a.path.cmp(&b.path));
+    walk.problems
+}
+
+struct Walk {
+    problems: Vec<Problem>,
+}
+
+impl Walk {
+    fn report(&mut self, path: &FieldPath, kind: ProblemKind) {
+        self.problems.push(Problem { path: path.clone(), kind });
+    }
+
+    fn value(&mut self, schema: &Schema, value: &Value, path: &FieldPath) {
+        if value.is_null() && schema.nullable() {
+            return;
+        }
+        match (schema.ty(), value) {
+            (Type::Any, _) | (Type::Boolean, Value::Bool(_)) | (Type::Number, Value::Number(_)) => {}
+            (Type::Object | Type::Map, Value::Object(fields)) => self.object(schema, fields, path),
+            (Type::List, Value::Array(elements)) => self.list(schema, elements, path),
+            (Type::String, Value::String(text)) => self.text(schema, text, path),
+            (Type::Quantity, Value::Number(_)) | (Type::IntOrString, Value::String(_)) => {}
+            (Type::Quantity, Value::String(text)) => {
+                if !is_quantity(text) {
+                    self.report(path, ProblemKind::NotAQuantity(text.clone()));
+                }
+            }
+            (Type::Integer | Type::IntOrString, Value::Number(number)) if !number.is_f64() => {
+                self.integer(schema, number, path);
+            }
+            (expected, found) => {
+                let found = json_type(found).to_owned();
+                self.report(path, ProblemKind::WrongType { expected, found });
+            }
+        }
+    }
+
+    fn object(&mut self, schema: &Schema, fields: &Map<String, Value>, path: &FieldPath) {
+        let values = schema.values();
+        for (name, value) in fields {
+            let path = path.key(name);
+            match schema.property(name).or_else(|| values.clone()) {
+                Some(inner) if value.is_null() && !inner.nullable() => {}
+                Some(inner) => self.value(&inner, value, &path),
+                None if schema.preserves_unknown() => {}
+                None => {
+                    let suggestion = closest(name, &schema.property_names());
+                    self.report(&path, ProblemKind::UnknownField { suggestion });
+                }
+            }
+        }
+        for name in schema.required() {
+            if !is_set(schema, fields, &name) && !has_default(schema, &name) {
+                self.report(path, ProblemKind::MissingField(name));
+            }
+        }
+        for names in schema.one_ofs() {
+            let set: Vec<String> =
+                names.iter().filter(|name| is_set(schema, fields, name)).cloned().collect();
+            if set.len() > 1 {
+                self.report(path, ProblemKind::OnlyOneOf(set));
+            }
+        }
+    }
+
+    fn list(&mut self, schema: &Schema, elements: &[Value], path: &FieldPath) {
+        if let Some(items) = schema.items() {
+            for (place, element) in elements.iter().enumerate() {
+                self.value(&items, element, &path.index(place));
+            }
+        }
+    }
+
+    fn text(&mut self, schema: &Schema, text: &str, path: &FieldPath) {
+        let values = schema.enum_values();
+        if !values.is_empty() && !values.iter().any(|value| value == text) {
+            self.report(path, ProblemKind::NotOneOf(values));
+        }
+    }
+
+    fn integer(&mut self, schema: &Schema, number: &serde_json::Number, path: &FieldPath) {
+        let Some(format) = schema.format() else { return };
+        let fits = match format {
+            "int32" => number.as_i64().is_some_and(|number| i32::try_from(number).is_ok()),
+            "uint32" => number.as_u64().is_some_and(|number| u32::try_from(number).is_ok()),
+            _ => true,
+        };
+        if !fits {
+            self.report(path, ProblemKind::OutOfRange { format: format.to_owned() });
+        }
+    }
+}
+
+/// Whether a field has a value: `null` is one only where the schema says so.
+fn is_set(schema: &Schema, fields: &Map<String, Value>, name: &str) -> bool {
+    match fields.get(name) {
+        Some(Value::Null) => schema.property(name).is_some_and(|inner| inner.nullable()),
+        Some(_) => true,
+        None => false,
+    }
+}
+
+/// Whether the server fills a field in before it looks for required ones.
+fn has_default(schema: &Schema, name: &str) -> bool {
+    schema.property(name).is_some_and(|inner| inner.default().is_some())
+}
+
+fn json_type(value: &Value) -> &'static str {
+    match value {
+        Value::Null => "null",
+        Value::Bool(_) => "boolean",
+        Value::Number(number) if number.is_f64() => "number",
+        Value::Number(_) => "integer",
+        Value::String(_) => "string",
+        Value::Array(_) => "list",
+        Value::Object(_) => "object",
+    }
+}
+
+/// The grammar of `resource.Quantity`: a signed decimal number, then a decimal exponent, a binary unit
+/// or a decimal unit.
+fn is_quantity(text: &str) -> bool {
+    let digits = text.strip_prefix(['+', '-']).unwrap_or(text);
+    let end = digits.find(|c: char| !c.is_ascii_digit() && c != '.').unwrap_or(digits.len());
+    let (number, unit) = digits.split_at(end);
+    let number_fits = number.matches('.').count() <= 1 && number.contains(|c: char| c.is_ascii_digit());
+    let units = ["", "n", "u", "m", "k", "M", "G", "T", "P", "E", "Ki", "Mi", "Gi", "Ti", "Pi", "Ei"];
+    number_fits && (units.contains(&unit) || is_exponent(unit))
+}
+
+fn is_exponent(unit: &str) -> bool {
+    let Some(digits) = unit.strip_prefix(['e', 'E']) else { return false };
+    let digits = digits.strip_prefix(['+', '-']).unwrap_or(digits);
+    !digits.is_empty() && digits.chars().all(|c| c.is_ascii_digit())
+}
+
+/// The candidate that was probably meant by `word`: the same but for case, or few enough edits away.
+pub fn closest<S: AsRef<str>>(word: &str, candidates: &[S]) -> Option<String> {
+    let lower = word.to_lowercase();
+    let length = lower.chars().count();
+    let limit = length.div_ceil(3).min(length.saturating_sub(1));
+    let measured = candidates.iter().map(|candidate| {
+        let candidate = candidate.as_ref();
+        (strsim::damerau_levenshtein(&lower, &candidate.to_lowercase()), candidate)
+    });
+    let (_, best) = measured.filter(|(distance, _)| *distance <= limit).min()?;
+    Some(best.to_owned())
+}
