@@ -97,7 +97,7 @@ impl Shape {
             return all - 1060;
         }
         let bands = [(1.0, 0.06), (1.0, 0.01), (2.0, 0.005), (f64::MAX, 0.0025)];
-        all - whole(banded(f64::from(self.cpus), &bands) * 1000.0)
+        all - whole((banded(f64::from(self.cpus), &bands) * 1000.0).round())
     }
 }
 

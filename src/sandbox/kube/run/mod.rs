@@ -23,6 +23,8 @@ mod select;
 mod services;
 mod stages;
 mod system;
+#[cfg(test)]
+mod testing;
 mod workloads;
 
 use std::collections::BTreeMap;
