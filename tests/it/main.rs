@@ -1,1 +1,1 @@
-
+mod stack_cases;

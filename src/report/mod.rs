@@ -1,0 +1,1 @@
+//! Saying it: plans, progress and summaries, for people and for programs.
