@@ -330,7 +330,7 @@ impl<'a> Rollout<'a> {
             .iter()
             .zip([counts.updated, counts.ready, counts.available])
             .any(|(field, count)| number(self.deployment, &format!("/status/{field}")).unwrap_or(0) < count);
-        if moved || !message_names_new || reason_now == "ProgressDeadlineExceeded" && moved {
+        if moved || !message_names_new {
             let message = format!("ReplicaSet \"{set_name}\" is progressing.");
             put(run, conditions, "Progressing", "True", "ReplicaSetUpdated", &message);
         }

@@ -1,5 +1,7 @@
 //! What a Compute Engine machine type gives to Kubernetes.
 
+use crate::catalog;
+
 /// What a machine has.
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub struct Shape {
@@ -9,8 +11,8 @@ pub struct Shape {
     pub memory: f64,
 }
 
-/// GiB of memory per vCPU by family and class, for types named `FAMILY-CLASS-CPUS`
-/// (Compute Engine's machine family pages).
+/// GiB of memory per vCPU by family and class, for types named `FAMILY-CLASS-CPUS` that the catalog does
+/// not have (Compute Engine's machine family pages).
 const PER_CPU: &[(&str, &str, f64)] = &[
     ("n1", "standard", 3.75),
     ("n1", "highmem", 6.5),
@@ -22,53 +24,28 @@ const PER_CPU: &[(&str, &str, f64)] = &[
     ("", "highcpu", 1.0),
 ];
 
-/// vCPUs and GiB per GPU for types named `FAMILY-Ng`.
-const PER_GPU: &[(&str, u32, f64)] = &[
-    ("a2-highgpu", 12, 85.0),
-    ("a2-ultragpu", 12, 170.0),
-    ("a3-highgpu", 26, 234.0),
-    ("a3-megagpu", 26, 234.0),
-    ("a3-ultragpu", 28, 368.0),
-    ("a3-edgegpu", 26, 234.0),
-    ("a4-highgpu", 28, 496.0),
-];
-
-/// The types that follow no pattern.
-const ODD: &[(&str, u32, f64)] = &[
+/// Types that share cores, which follow no pattern.
+const SHARED_CORE: &[(&str, u32, f64)] = &[
     ("e2-micro", 2, 1.0),
     ("e2-small", 2, 2.0),
     ("e2-medium", 2, 4.0),
     ("f1-micro", 1, 0.6),
     ("g1-small", 1, 1.7),
-    ("a2-megagpu-16g", 96, 1360.0),
-    ("a4x-highgpu-4g", 140, 884.0),
 ];
 
 /// The shape of a machine type; an unknown one counts as e2-medium, GKE's default.
 pub fn shape(machine_type: &str) -> Shape {
-    known(machine_type).unwrap_or(Shape { cpus: 2, memory: 4.0 })
+    let listed = catalog::machine(machine_type)
+        .and_then(|machine| Some(Shape { cpus: machine.vcpus?, memory: machine.memory_gb? }));
+    listed.or_else(|| from_name(machine_type)).unwrap_or(Shape { cpus: 2, memory: 4.0 })
 }
 
-fn known(machine_type: &str) -> Option<Shape> {
-    if let Some(&(_, cpus, memory)) = ODD.iter().find(|(name, ..)| *name == machine_type) {
+fn from_name(machine_type: &str) -> Option<Shape> {
+    if let Some(&(_, cpus, memory)) = SHARED_CORE.iter().find(|(name, ..)| *name == machine_type) {
         return Some(Shape { cpus, memory });
-    }
-    let (front, last) = machine_type.rsplit_once('-')?;
-    if let Some(gpus) = last.strip_suffix('g') {
-        let gpus: u32 = gpus.parse().ok()?;
-        let &(_, cpus, memory) = PER_GPU.iter().find(|(name, ..)| *name == front)?;
-        return Some(Shape { cpus: cpus * gpus, memory: memory * f64::from(gpus) });
     }
     let mut parts = machine_type.split('-');
     let (family, class, cpus) = (parts.next()?, parts.next()?, parts.next()?);
-    if class == "custom" {
-        let memory: f64 = parts.next()?.parse().ok()?;
-        return Some(Shape { cpus: cpus.parse().ok()?, memory: memory / 1024.0 });
-    }
-    if family == "custom" {
-        let memory: f64 = cpus.parse().ok()?;
-        return Some(Shape { cpus: class.parse().ok()?, memory: memory / 1024.0 });
-    }
     let cpus: u32 = cpus.parse().ok()?;
     let fits = |row: &&(&str, &str, f64)| (row.0.is_empty() || row.0 == family) && row.1 == class;
     PER_CPU.iter().find(fits).map(|&(_, _, per_cpu)| Shape { cpus, memory: per_cpu * f64::from(cpus) })

@@ -121,7 +121,7 @@ impl Loops {
                     run.writes
                 };
                 for write in writes {
-                    if let Err(status) = write.apply(cluster, now) {
+                    if let Some(status) = write.apply(cluster, now) {
                         self.refused = Some(status);
                     }
                 }
@@ -271,8 +271,9 @@ enum Write {
 }
 
 impl Write {
-    fn apply(self, cluster: &mut Cluster, now: Timestamp) -> Result<Value, Status> {
-        match self {
+    /// Performs the write; what the store says when it refuses.
+    fn apply(self, cluster: &mut Cluster, now: Timestamp) -> Option<Status> {
+        let outcome = match self {
             Self::Create { manager, object } => cluster.create(now, manager, object),
             Self::Merge { manager, key, patch } => {
                 cluster.update(now, manager, &key, |object| object::merge(object, &patch))
@@ -281,6 +282,7 @@ impl Write {
                 cluster.update_status(now, manager, &key, |object| object["status"] = status)
             }
             Self::Delete { key, options } => cluster.delete(now, &key, &options),
-        }
+        };
+        outcome.err()
     }
 }

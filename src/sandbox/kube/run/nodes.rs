@@ -12,6 +12,7 @@ use super::object::{
 };
 use super::stages::stages;
 use super::{PoolView, Run, events};
+use crate::catalog;
 
 /// Who registers nodes and writes their status.
 const KUBELET: &str = "kubelet";
@@ -28,39 +29,6 @@ const TAINTS_APPLIED: &str = "node.gke.io/last-applied-node-taints";
 /// Where a node says how many GPUs pods may have.
 const GPU: &str = "/status/allocatable/nvidia.com~1gpu";
 const NOT_READY: &str = "node.kubernetes.io/not-ready";
-
-/// MIG partitions per GPU by size (container-engine-accelerators, `mig.go` and `partition_gpu.go`).
-const PARTITIONS: &[(&str, i64)] = &[
-    ("1g.5gb", 7),
-    ("2g.10gb", 3),
-    ("3g.20gb", 2),
-    ("7g.40gb", 1),
-    ("1g.10gb", 7),
-    ("1g.20gb", 4),
-    ("2g.20gb", 3),
-    ("3g.40gb", 2),
-    ("7g.80gb", 1),
-    ("1g.18gb", 7),
-    ("1g.35gb", 4),
-    ("2g.35gb", 3),
-    ("3g.71gb", 2),
-    ("4g.71gb", 1),
-    ("7g.141gb", 1),
-    ("1g.23gb", 7),
-    ("1g.45gb", 4),
-    ("2g.45gb", 3),
-    ("3g.90gb", 2),
-    ("4g.90gb", 1),
-    ("7g.180gb", 1),
-    ("1g.47gb", 4),
-    ("2g.47gb", 3),
-    ("3g.93gb", 2),
-    ("4g.93gb", 1),
-    ("7g.186gb", 1),
-    ("1g.24gb", 4),
-    ("2g.48gb", 2),
-    ("4g.96gb", 1),
-];
 
 /// One round: registers, replaces and removes nodes, and lets the live ones report.
 pub fn run(run: &mut Run<'_>) {
@@ -374,7 +342,8 @@ pub fn gpus(config: &Value) -> i64 {
         .map(|accelerator| {
             let count = integer(&accelerator["acceleratorCount"]).unwrap_or(0);
             let size = text(accelerator, "/gpuPartitionSize");
-            let parts = PARTITIONS.iter().find(|(name, _)| *name == size).map_or(1, |(_, parts)| *parts);
+            let model = catalog::accelerator(text(accelerator, "/acceleratorType"));
+            let parts = model.and_then(|model| model.mig.get(size)).map_or(1, |parts| i64::from(*parts));
             let clients = integer(&accelerator["gpuSharingConfig"]["maxSharedClientsPerGpu"]).unwrap_or(1);
             count * parts * clients.max(1)
         })
@@ -503,13 +472,15 @@ fn report(run: &mut Run<'_>, view: &PoolView, node: &Value) {
     }
     let gpus = gpus(&view.pool["config"]).to_string();
     let shown = node.pointer(GPU);
-    if gpus != "0" && shown.is_none() && plugin_is_ready(run, node) {
-        if run.passed(format!("{} gpus", uid(node)), stages().delay("gpu_report")) {
-            let mut status = node["status"].clone();
-            status["capacity"]["nvidia.com/gpu"] = json!(gpus);
-            status["allocatable"]["nvidia.com/gpu"] = json!(gpus);
-            run.status(KUBELET, key, node, status);
-        }
+    if gpus != "0"
+        && shown.is_none()
+        && plugin_is_ready(run, node)
+        && run.passed(format!("{} gpus", uid(node)), stages().delay("gpu_report"))
+    {
+        let mut status = node["status"].clone();
+        status["capacity"]["nvidia.com/gpu"] = json!(gpus);
+        status["allocatable"]["nvidia.com/gpu"] = json!(gpus);
+        run.status(KUBELET, key, node, status);
     }
 }
 

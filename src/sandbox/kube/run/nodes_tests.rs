@@ -66,9 +66,15 @@ fn partitions_and_sharing_multiply_gpus() {
     let shared = json!({"gpuSharingStrategy": "MPS", "maxSharedClientsPerGpu": "4"});
     for (accelerator, want) in [
         (json!({"acceleratorCount": "2"}), 2),
-        (json!({"acceleratorCount": 2, "gpuPartitionSize": "1g.5gb"}), 14),
+        (
+            json!({"acceleratorCount": 2, "acceleratorType": "nvidia-tesla-a100", "gpuPartitionSize": "1g.5gb"}),
+            14,
+        ),
         (json!({"acceleratorCount": "1", "gpuSharingConfig": shared}), 4),
-        (json!({"acceleratorCount": "2", "gpuPartitionSize": "3g.20gb", "gpuSharingConfig": shared}), 16),
+        (
+            json!({"acceleratorCount": "2", "acceleratorType": "nvidia-tesla-a100", "gpuPartitionSize": "3g.20gb", "gpuSharingConfig": shared}),
+            16,
+        ),
     ] {
         assert_eq!(gpus(&json!({"accelerators": [accelerator]})), want, "{accelerator}");
     }

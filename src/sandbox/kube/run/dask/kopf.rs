@@ -37,7 +37,7 @@ pub fn essence(object: &Value, watched: &[&str]) -> Value {
         match (*field, object.get("status")) {
             ("", Some(status)) => out["status"] = status.clone(),
             (field, Some(status)) if status.get(field).is_some() => {
-                out["status"][field] = status[field].clone()
+                out["status"][field] = status[field].clone();
             }
             _ => {}
         }
