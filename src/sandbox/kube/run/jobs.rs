@@ -100,3 +100,7 @@ fn step(run: &mut Run<'_>, job: &Value) {
 fn usize_at(job: &Value, pointer: &str, default: usize) -> usize {
     number(job, pointer).and_then(|number| usize::try_from(number).ok()).unwrap_or(default)
 }
+
+#[cfg(test)]
+#[path = "jobs_tests.rs"]
+mod tests;

@@ -455,12 +455,13 @@ pub fn exit_code(status: &Value) -> Option<i64> {
 
 /// The phase that follows from what the containers do, as the kubelet derives it.
 fn phase(pod: &Value, inits: &[Value], mains: &[Value]) -> &'static str {
-    let never = text(pod, "/spec/restartPolicy") == "Never";
+    let policy = text(pod, "/spec/restartPolicy");
+    let never = policy == "Never";
     if never && inits.iter().any(|status| exit_code(status).is_some_and(|code| code != 0)) {
         return "Failed";
     }
     let ended = |status: &Value| exit_code(status).is_some();
-    if !mains.is_empty() && mains.iter().all(ended) && text(pod, "/spec/restartPolicy") != "Always" {
+    if !mains.is_empty() && mains.iter().all(ended) && !matches!(policy, "" | "Always") {
         let failed = mains.iter().any(|status| exit_code(status) != Some(0));
         return match (failed, never) {
             (false, _) => "Succeeded",

@@ -56,6 +56,21 @@ pub struct Host<'a> {
     node: &'a Value,
     used: Requests,
     pods: i64,
+    /// CPU and memory in use as scoring counts them.
+    weight: [i64; 2],
+}
+
+/// What scoring assumes of a container that asks for no CPU or no memory: 100m and 200 MB, so that pods
+/// without requests spread too (kube-scheduler's non-zero requests).
+const ASSUMED: [(&str, i64); 2] = [("cpu", 100), ("memory", 200 * 1024 * 1024 * 1000)];
+
+/// CPU and memory of a pod as scoring counts them.
+fn weight(spec: &Value) -> [i64; 2] {
+    ASSUMED.map(|(resource, assumed)| {
+        let asked =
+            |container: &Value| container_requests(container).get(resource).copied().unwrap_or(assumed);
+        list(spec, "/containers").iter().map(asked).sum()
+    })
 }
 
 /// Whether a refusal could be cured by removing pods from the node.
@@ -76,7 +91,7 @@ impl<'a> Host<'a> {
     /// The nodes with what the bound pods take of them.
     pub fn all(nodes: &[&'a Value], pods: &[&Value]) -> Vec<Self> {
         let mut hosts: Vec<Self> =
-            nodes.iter().map(|node| Self { node, used: Requests::new(), pods: 0 }).collect();
+            nodes.iter().map(|node| Self { node, used: Requests::new(), pods: 0, weight: [0; 2] }).collect();
         for pod in pods.iter().filter(|pod| !is_finished(pod)) {
             let place = text(pod, "/spec/nodeName");
             if let Some(host) = hosts.iter_mut().find(|host| name(host.node) == place) {
@@ -90,6 +105,8 @@ impl<'a> Host<'a> {
         for (resource, amount) in requests(spec) {
             *self.used.entry(resource).or_default() += amount;
         }
+        let [cpu, memory] = weight(spec);
+        self.weight = [self.weight[0] + cpu, self.weight[1] + memory];
         self.pods += 1;
     }
 
@@ -133,16 +150,15 @@ impl<'a> Host<'a> {
         if refusal.reasons.is_empty() { Ok(()) } else { Err(refusal) }
     }
 
-    /// Share of cpu and memory that would stay free, in percent, as `LeastAllocated` scores.
-    fn least_allocated(&self, wanted: &Requests) -> i64 {
+    /// Share of CPU and memory that would stay free, in percent, as `LeastAllocated` scores.
+    fn least_allocated(&self, wanted: [i64; 2]) -> i64 {
         let allocatable = &self.node["status"]["allocatable"];
-        let shares = ["cpu", "memory"].map(|resource| {
-            let all = quantity::of(allocatable, resource);
-            let used =
-                self.used.get(resource).copied().unwrap_or(0) + wanted.get(resource).copied().unwrap_or(0);
+        let share = |index: usize| {
+            let all = quantity::of(allocatable, ASSUMED[index].0);
+            let used = self.weight[index] + wanted[index];
             if all == 0 || used > all { 0 } else { (all - used) * 100 / all }
-        });
-        i64::midpoint(shares[0], shares[1])
+        };
+        i64::midpoint(share(0), share(1))
     }
 }
 
@@ -176,7 +192,7 @@ pub fn place(spec: &Value, hosts: &[Host<'_>]) -> Result<usize, String> {
             Err(refusal) => refusals.push(refusal),
         }
     }
-    let wanted = requests(spec);
+    let wanted = weight(spec);
     let most_preferred = open.iter().map(|&index| preferred(spec, hosts[index].node)).max().unwrap_or(0);
     let most_discouraged = open.iter().map(|&index| discouraged(spec, hosts[index].node)).max().unwrap_or(0);
     // Weights of the default profile: taints 3, node affinity 2, resources 1; each score is 0..100.
@@ -185,7 +201,7 @@ pub fn place(spec: &Value, hosts: &[Host<'_>]) -> Result<usize, String> {
         let affinity = if most_preferred > 0 { preferred(spec, node) * 100 / most_preferred } else { 0 };
         let taints =
             if most_discouraged > 0 { 100 - discouraged(spec, node) * 100 / most_discouraged } else { 100 };
-        3 * taints + 2 * affinity + hosts[index].least_allocated(&wanted)
+        3 * taints + 2 * affinity + hosts[index].least_allocated(wanted)
     };
     let best =
         open.into_iter().min_by_key(|&index| (Reverse(score(index)), name(hosts[index].node).to_owned()));

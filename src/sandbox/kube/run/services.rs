@@ -117,3 +117,40 @@ fn ports(service: &Value, pod: Option<&Value>) -> Vec<Value> {
         })
         .collect()
 }
+
+#[cfg(test)]
+mod tests {
+    use super::super::testing::{World, pool};
+    use super::*;
+
+    #[test]
+    fn endpoints_follow_the_pods() {
+        let mut world = World::new(vec![pool("p", "e2-standard-4", 1, json!({}))]);
+        world.create(json!({
+            "apiVersion": "v1", "kind": "Service", "metadata": {"name": "s", "namespace": "default"},
+            "spec": {"selector": {"app": "x"}, "ports": [
+                {"name": "web", "port": 80, "targetPort": "http"}, {"name": "raw", "port": 9000},
+            ]},
+        }));
+        world.pass(60);
+        let endpoints = |world: &World| world.get("", "endpoints", "default", "s");
+        assert_eq!(endpoints(&world).get("subsets"), None);
+        world.create(json!({
+            "apiVersion": "v1", "kind": "Pod",
+            "metadata": {"name": "p", "namespace": "default", "labels": {"app": "x"}},
+            "spec": {"containers": [{"name": "c", "image": "nginx",
+                "ports": [{"name": "http", "containerPort": 8080}]}]},
+        }));
+        world.pass(30);
+        let subset = endpoints(&world)["subsets"][0].clone();
+        let pod = world.get("", "pods", "default", "p");
+        assert_eq!(subset["addresses"][0]["ip"], pod["status"]["podIP"]);
+        let ports = json!([
+            {"name": "web", "port": 8080, "protocol": "TCP"}, {"name": "raw", "port": 9000, "protocol": "TCP"},
+        ]);
+        assert_eq!(subset["ports"], ports);
+        world.delete(&super::super::super::store::Key::new("", "services", "default", "s"));
+        world.pass(1);
+        assert_eq!(endpoints(&world), Value::Null);
+    }
+}

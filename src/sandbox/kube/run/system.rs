@@ -117,3 +117,32 @@ fn dns_service() -> Value {
         },
     })
 }
+
+#[cfg(test)]
+mod tests {
+    use super::super::object::{label, text};
+    use super::super::testing::{World, gpu, pool};
+    use super::*;
+
+    fn dns_phase(pools: Vec<super::super::PoolView>) -> (String, String) {
+        let mut world = World::new(pools);
+        world.pass(120);
+        let pods = world.pods(SYSTEM);
+        let dns = pods.iter().find(|pod| label(pod, "k8s-app") == "kube-dns").expect("a DNS pod");
+        let pool = world.get("", "nodes", "", text(dns, "/spec/nodeName"));
+        (text(dns, "/status/phase").to_owned(), label(&pool, super::super::nodes::POOL_LABEL).to_owned())
+    }
+
+    #[test]
+    fn system_pods_land_where_they_are_let() {
+        let gpus = gpu("nvidia-tesla-a100", "2", "DEFAULT");
+        let mut tainted = gpus.clone();
+        tainted["taints"] = json!([{"key": "nvidia.com/gpu", "value": "present", "effect": "NO_SCHEDULE"}]);
+        let a100 = |config: &Value| pool("a100", "a2-highgpu-2g", 1, config.clone());
+        let cpu = pool("cpu", "e2-standard-4", 1, json!({}));
+        let running = |pool: &str| ("Running".to_owned(), pool.to_owned());
+        assert_eq!(dns_phase(vec![a100(&gpus)]), running("a100"), "untainted GPU nodes carry everything");
+        assert_eq!(dns_phase(vec![a100(&tainted), cpu]), running("cpu"));
+        assert_eq!(dns_phase(vec![a100(&tainted)]), ("Pending".to_owned(), String::new()));
+    }
+}
