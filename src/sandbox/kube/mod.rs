@@ -7,7 +7,6 @@ pub mod defaults;
 pub mod fields;
 pub mod kinds;
 pub mod run;
-mod standin;
 pub mod status;
 pub mod store;
 pub mod typed;
