@@ -169,6 +169,7 @@ impl Compared {
                 self.push(&rule, path.key(field), &have[field], &want[field]);
             }
         }
+        let rule = &Rule { how: How::Exact, effect: rule.effect.clone(), ..*rule };
         for field in ["gpuDriverInstallationConfig", "gpuSharingConfig"] {
             self.field(rule, path.key(field), &want[field], &have[field], same(&want[field], &have[field]));
         }

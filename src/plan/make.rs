@@ -68,6 +68,9 @@ pub fn plan(inputs: Inputs) -> Result<Plan, Vec<Diagnostic>> {
                 maker.want(resource);
             }
             maker.checks();
+            maker.changes.sort_by_key(|change| {
+                inputs.desired.iter().position(|resource| resource.address == change.address)
+            });
             maker.no_longer_wanted();
         }
         Mode::Destroy => maker.destroy(),

@@ -7,6 +7,8 @@ pub mod file;
 pub mod graph;
 pub mod make;
 pub mod review;
+#[cfg(test)]
+mod tests;
 
 pub use make::{Inputs, plan, wanted};
 
