@@ -63,7 +63,7 @@ pub async fn read(api: &dyn LiveApi, wanted: &Wanted, parallelism: usize) -> Rea
 }
 
 async fn get(api: &dyn LiveApi, request: Request) -> Result<Value, ApiError> {
-    retry::get(api, request, Patience::Reading).await
+    retry::send(api, request, Patience::Reading).await
 }
 
 fn unreadable(world: &World, error: &ApiError) -> String {

@@ -137,11 +137,11 @@ impl Tries {
     }
 }
 
-/// Sends a read, again where that helps.
+/// Sends what may be sent twice without harm, again where that helps.
 ///
 /// # Errors
 /// The last failure.
-pub async fn get(api: &dyn LiveApi, request: Request, patience: Patience) -> Result<Value, ApiError> {
+pub async fn send(api: &dyn LiveApi, request: Request, patience: Patience) -> Result<Value, ApiError> {
     let mut tries = Tries::new(patience);
     let start = Instant::now();
     loop {
