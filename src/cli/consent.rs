@@ -1,7 +1,7 @@
 //! Asking: `yes` for a plan, the address for everything that is replaced or deleted. Without a terminal
 //! nothing is asked; it is refused at once.
 
-use std::io::{self, BufRead, IsTerminal as _, Write as _};
+use std::io::{self, BufRead, IsTerminal as _};
 
 use super::settings::{Failure, Format};
 use crate::address::Address;
@@ -18,7 +18,11 @@ pub fn parse(text: &str) -> Result<Consent, String> {
         "delete" => Verb::Delete,
         _ => return Err(form.to_owned()),
     };
-    if address.is_empty() { Err(form.to_owned()) } else { Ok(Consent { verb, address: Address::new(address) }) }
+    if address.is_empty() {
+        Err(form.to_owned())
+    } else {
+        Ok(Consent { verb, address: Address::new(address) })
+    }
 }
 
 /// Whether the plan as a whole is still to be agreed to.
@@ -60,8 +64,11 @@ fn refusal(Questions { whole, each }: &Questions) -> Diagnostic {
         flags.push("--auto-approve".to_owned());
     }
     flags.extend(each.iter().map(|consent| format!("--allow {}", consent_text(consent))));
-    Diagnostic::error(Code::Consent, "consent is missing and there is no terminal to ask on; nothing was done")
-        .help(format!("look at the plan, then give {}", flags.join(" ")))
+    Diagnostic::error(
+        Code::Consent,
+        "consent is missing and there is no terminal to ask on; nothing was done",
+    )
+    .help(format!("look at the plan, then give {}", flags.join(" ")))
 }
 
 fn ask(
@@ -149,7 +156,9 @@ mod tests {
             let asked = ask(&plan(), &questions, &mut typed.as_bytes(), &mut screen);
             assert_eq!(asked.is_ok(), agreed, "{typed:?}");
             let screen = String::from_utf8(screen).unwrap();
-            assert!(screen.starts_with("\nApply this plan on p / l / c — LIVE?\nOnly 'yes' will be accepted: "));
+            assert!(
+                screen.starts_with("\nApply this plan on p / l / c — LIVE?\nOnly 'yes' will be accepted: ")
+            );
         }
     }
 

@@ -10,7 +10,7 @@ use crate::diag::{self, Code, Diagnostic};
 use crate::live::connection::{Connection, InProcess, Options as Connect};
 use crate::live::gke::GkeAccess;
 use crate::live::kube::KubeconfigAccess;
-use crate::live::read;
+use crate::live::read::read;
 use crate::plan::{self, Consent, Inputs, Mode, Plan};
 use crate::resource::{Resource, Target, World};
 use crate::sandbox::{Sandbox, SandboxError};
@@ -90,7 +90,7 @@ impl Session {
     pub async fn plan(&self, link: &Link, ask: &Ask<'_>) -> Result<(Plan, Vec<Diagnostic>), Failure> {
         let Lowered { owner, target, resources, hourly: _ } = &self.lowered;
         let wanted = plan::wanted(resources, target, owner);
-        let read = read::read(&link.connection, &wanted, ask.parallelism).await;
+        let read = read(&*link.connection, &wanted, ask.parallelism).await;
         let plan = self.make(&read.world, ask, Reading::Live)?;
         Ok((plan, reading_warnings(read.warnings)))
     }
@@ -113,7 +113,10 @@ impl Session {
         let fail = |problems| Failure::new(problems, self.sources.clone());
         let allowed: Vec<Consent> = allowed
             .iter()
-            .map(|consent| Consent { verb: consent.verb, address: ending(&resources, consent.address.as_str()) })
+            .map(|consent| Consent {
+                verb: consent.verb,
+                address: ending(&resources, consent.address.as_str()),
+            })
             .collect();
         let replace: Result<Vec<Address>, Diagnostic> =
             replace.iter().map(|typed| known(&resources, typed)).collect();
@@ -149,13 +152,24 @@ enum Reading {
 pub async fn plan_again(saved: &Plan, link: &Link, parallelism: usize) -> Result<Plan, Failure> {
     let Plan { target, owner, mode, offline: _, changes, desired, notes: _, hourly, allowed } = saved.clone();
     let wanted = plan::wanted(&desired, &target, &owner);
-    let world = read::read(&link.connection, &wanted, parallelism).await.world;
+    let world = read(&*link.connection, &wanted, parallelism).await.world;
     let replaced = changes.iter().filter(|change| change.action == plan::Action::Replace);
     let replace = replaced.map(|change| change.address.clone()).collect();
     let sources = Sources::default();
     let (world, sources) = (&world, &sources);
-    plan::plan(Inputs { desired, world, target, owner, mode, offline: false, allowed, replace, sources, hourly })
-        .map_err(|problems| Failure::new(problems, Sources::default()))
+    plan::plan(Inputs {
+        desired,
+        world,
+        target,
+        owner,
+        mode,
+        offline: false,
+        allowed,
+        replace,
+        sources,
+        hourly,
+    })
+    .map_err(|problems| Failure::new(problems, Sources::default()))
 }
 
 fn reading_warnings(warnings: Vec<String>) -> Vec<Diagnostic> {
@@ -165,7 +179,8 @@ fn reading_warnings(warnings: Vec<String>) -> Vec<Diagnostic> {
 /// The address that a unique ending means; what is typed when it means none of the file: it may be the address
 /// of something that is no longer in it.
 fn ending(resources: &[Resource], typed: &str) -> Address {
-    let mut found = resources.iter().map(|resource| &resource.address).filter(|address| address.ends_with(typed));
+    let mut found =
+        resources.iter().map(|resource| &resource.address).filter(|address| address.ends_with(typed));
     match (found.next(), found.next()) {
         (Some(address), None) => address.clone(),
         _ => Address::new(typed),
@@ -188,7 +203,7 @@ fn known(resources: &[Resource], typed: &str) -> Result<Address, Diagnostic> {
 
 /// A connection to where a stack goes. Its sandbox, when it has one in this process, lives as long.
 pub struct Link {
-    connection: Connection,
+    connection: Arc<Connection>,
     sandbox: Option<tokio::task::JoinHandle<Result<(), SandboxError>>>,
 }
 
@@ -213,8 +228,8 @@ impl Link {
     }
 
     /// How requests are sent.
-    pub fn api(&self) -> &Connection {
-        &self.connection
+    pub fn api(&self) -> Arc<Connection> {
+        Arc::clone(&self.connection)
     }
 
     /// What stopped the sandbox of this process, when something did.
@@ -232,7 +247,11 @@ impl Link {
         }
     }
 
-    fn open(settings: &Settings, target: &Target, kubernetes: Option<KubeconfigAccess>) -> Result<Self, Failure> {
+    fn open(
+        settings: &Settings,
+        target: &Target,
+        kubernetes: Option<KubeconfigAccess>,
+    ) -> Result<Self, Failure> {
         let mut link = Opened { gke: GkeAccess::Google, in_process: None, task: None };
         match &settings.access {
             Access::Google => {}
@@ -243,7 +262,7 @@ impl Link {
         let Opened { gke, in_process, task } = link;
         let cluster = target.gke.clone();
         let options = Connect { gke, cluster, kubernetes, in_process_kubernetes: in_process };
-        Ok(Self { connection: Connection::new(options), sandbox: task })
+        Ok(Self { connection: Arc::new(Connection::new(options)), sandbox: task })
     }
 }
 
@@ -252,8 +271,13 @@ fn loopback(url: &str) -> Result<GkeAccess, Diagnostic> {
 }
 
 fn no_sandbox() -> Diagnostic {
-    Diagnostic::error(Code::Sandbox, "a stack of `[kubernetes]` names an existing cluster, which no sandbox can be")
-        .help("leave `--sandbox` away, or point `kubeconfig` at a served sandbox: `dask-infra sandbox kubeconfig`")
+    Diagnostic::error(
+        Code::Sandbox,
+        "a stack of `[kubernetes]` names an existing cluster, which no sandbox can be",
+    )
+    .help(
+        "leave `--sandbox` away, or point `kubeconfig` at a served sandbox: `dask-infra sandbox kubeconfig`",
+    )
 }
 
 struct Opened {
@@ -274,8 +298,9 @@ fn open_sandbox(dir: &Path) -> Result<Opened, Failure> {
         Err(error) => return Err(error.into()),
     };
     let clusters = sandbox.clone();
-    let in_process: InProcess =
-        Arc::new(move |endpoint| clusters.cluster_by_endpoint(endpoint).map(|id| clusters.kubernetes_router(&id)));
+    let in_process: InProcess = Arc::new(move |endpoint| {
+        clusters.cluster_by_endpoint(endpoint).map(|id| clusters.kubernetes_router(&id))
+    });
     let gke = GkeAccess::InProcess(sandbox.gke_router());
     let task = tokio::spawn(sandbox.run(std::future::pending()));
     Ok(Opened { gke, in_process: Some(in_process), task: Some(task) })
@@ -294,4 +319,3 @@ pub fn block_on<T>(command: impl Future<Output = Result<T, Failure>>) -> Result<
     runtime.shutdown_background();
     ended
 }
-

@@ -114,7 +114,9 @@ impl Settings {
     pub fn environment(&self, name: &str) -> Option<String> {
         let value = std::env::var(name).ok();
         let invented = name == PROJECT_VARIABLE && self.access.is_simulated();
-        value.filter(|value| !invented || !value.is_empty()).or_else(|| invented.then(|| SANDBOX_PROJECT.to_owned()))
+        value
+            .filter(|value| !invented || !value.is_empty())
+            .or_else(|| invented.then(|| SANDBOX_PROJECT.to_owned()))
     }
 
     /// The folder of the sandbox, for commands that are about it.
@@ -125,13 +127,22 @@ impl Settings {
         }
     }
 
+    /// How the program was called, up to the command.
+    pub fn program(&self) -> &str {
+        &self.program
+    }
+
     /// Two streams with the colours that were asked for.
     pub fn screen(&self) -> Screen {
         Screen::new(Stream::stdout(self.colour), Stream::stderr(self.colour))
     }
 
     /// Runs a command with a reporter: tells its failure, and picks the exit code.
-    pub fn report(&self, format: Format, command: impl FnOnce(&mut dyn Reporter) -> Result<Exit, Failure>) -> Exit {
+    pub fn report(
+        &self,
+        format: Format,
+        command: impl FnOnce(&mut dyn Reporter) -> Result<Exit, Failure>,
+    ) -> Exit {
         let mut reporter: Box<dyn Reporter> = match format {
             Format::Text => Box::new(Human::new(self.screen(), self.detail, self.program.clone())),
             Format::Json => Box::new(Json::new(self.screen(), jiff::Timestamp::now)),

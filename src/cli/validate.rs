@@ -1,8 +1,8 @@
 //! `validate`, `schema` and `version`: commands that look at nothing but files.
 
+use super::Exit;
 use super::session::Session;
 use super::settings::{Format, Settings};
-use super::Exit;
 use crate::diag::Diagnostic;
 use crate::stack;
 
