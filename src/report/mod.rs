@@ -82,7 +82,7 @@ pub(crate) struct Words {
 /// Terraform's words where it has them.
 pub(crate) fn words(action: Action) -> Words {
     let (verb, doing, done) = match action {
-        Action::Keep => ("keep", "keeping", "kept"),
+        Action::Keep => ("keep", "checking", "ready"),
         Action::Create => ("create", "creating", "created"),
         Action::Update => ("update", "updating", "updated"),
         Action::Replace => ("replace", "replacing", "replaced"),

@@ -1,7 +1,9 @@
 mod cli;
 mod golden;
+mod main_job;
 mod plan_cases;
 mod report_cases;
 mod sandbox_gke;
+mod served;
 mod stack_cases;
 mod tidy;
