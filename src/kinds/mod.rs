@@ -309,8 +309,3 @@ pub(crate) fn count(value: &Value) -> u64 {
 pub(crate) fn is_false(value: &bool) -> bool {
     !value
 }
-
-/// The kind of a name.
-pub fn find(_name: &str) -> Option<&'static Kind> {
-    None
-}
