@@ -151,6 +151,12 @@ pub enum Body {
         #[serde(flatten)]
         place: Place,
     },
+    /// Something that changes no outcome; the message says what.
+    ApplyWarning {
+        /// Where.
+        #[serde(flatten)]
+        place: Place,
+    },
 }
 
 /// Where it happens.
@@ -542,7 +548,7 @@ fn plan_summary(plan: &Plan) -> Body {
 fn told(plan: &Plan, event: &Event) -> (Level, String, Body) {
     let place = place(plan);
     let level = match event {
-        Event::Retrying { .. } | Event::Interrupted => Level::Warn,
+        Event::Retrying { .. } | Event::Interrupted | Event::Warning { .. } => Level::Warn,
         Event::Finished { outcome, .. } if *outcome != Outcome::Done => Level::Error,
         Event::Started { .. } | Event::Waiting { .. } | Event::Log { .. } | Event::Finished { .. } => {
             Level::Info
@@ -579,6 +585,7 @@ fn told(plan: &Plan, event: &Event) -> (Level, String, Body) {
             Body::ApplyErrored { place, hook: Hook { outcome, elapsed_seconds: took, ..hook(change) } }
         }
         Event::Interrupted => Body::ApplyInterrupted { place },
+        Event::Warning { message: _ } => Body::ApplyWarning { place },
     };
     (level, message, body)
 }

@@ -84,6 +84,10 @@ fn tell(plan: &Plan, event: &Event, reader: Reader) -> Telling {
             push_line(&mut lines, &paint(Tint::Change, text));
             Bar::None
         }
+        Event::Warning { message } => {
+            push_line(&mut lines, &paint(Tint::Change, &format!("warning: {}", one_line(message))));
+            Bar::None
+        }
     };
     Telling { lines, bar }
 }
