@@ -151,12 +151,6 @@ pub enum Body {
         #[serde(flatten)]
         place: Place,
     },
-    /// Something that changes no outcome; the message says what.
-    ApplyWarning {
-        /// Where.
-        #[serde(flatten)]
-        place: Place,
-    },
 }
 
 /// Where it happens.
@@ -324,7 +318,8 @@ pub struct Told {
     #[schemars(extend("enum" = ["error", "warning"]))]
     pub severity: &'static str,
     /// The stable code: `DI0102`.
-    pub code: String,
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub code: Option<String>,
     /// What is wrong.
     pub summary: String,
     /// What to do.
@@ -407,7 +402,7 @@ impl Reporter for Json {
         for note in &plan.notes {
             let diagnostic = Told {
                 severity: "warning",
-                code: note.code.clone(),
+                code: Some(note.code.clone()),
                 summary: note.message.clone(),
                 detail: None,
                 address: Some(note.address.to_string()),
@@ -473,7 +468,7 @@ impl Reporter for Json {
             });
             let told = Told {
                 severity,
-                code: diagnostic.code.to_string(),
+                code: Some(diagnostic.code.to_string()),
                 summary: diagnostic.message.clone(),
                 detail: diagnostic.help.clone(),
                 address: diagnostic.address().map(ToString::to_string),
@@ -585,7 +580,13 @@ fn told(plan: &Plan, event: &Event) -> (Level, String, Body) {
             Body::ApplyErrored { place, hook: Hook { outcome, elapsed_seconds: took, ..hook(change) } }
         }
         Event::Interrupted => Body::ApplyInterrupted { place },
-        Event::Warning { message: _ } => Body::ApplyWarning { place },
+        Event::Warning { message } => {
+            let summary = message.clone();
+            let (code, detail, address, range) = (None, None, None, None);
+            Body::Diagnostic {
+                diagnostic: Told { severity: "warning", code, summary, detail, address, range },
+            }
+        }
     };
     (level, message, body)
 }
