@@ -463,6 +463,23 @@ async fn a_check_that_passes_is_recorded_and_leaves_no_pod() {
 }
 
 #[tokio::test(start_paused = true)]
+async fn a_pod_that_an_interrupted_check_left_behind_is_read_to_its_end() {
+    let mut change = check("check.gpu");
+    if let Step::Call(call) = &mut change.steps[0] {
+        call.body = Some(json!({"metadata": {"resourceVersion": "1"}}));
+    }
+    let ours = json!({"phase": "ready", "metadata": {"managedFields": [{"manager": "dask-infra/s", "operation": "Apply"}]}});
+    let gone = Err((Class::NotFound, "pods \"check\" not found"));
+    let api = pod_world("ready", "")
+        .on("PATCH /api/v1/namespaces/n/pods/check", refuses(Class::Conflict, "the object has been modified"))
+        .on("GET /api/v1/namespaces/n/pods/check", in_turn(vec![Ok(ours.clone()), Ok(ours), gone]))
+        .on("GET /api/v1/namespaces/n/pods/check/log", always(json!("Test PASSED")));
+    let (applied, api) = quiet(vec![change], api).await;
+    assert_eq!(applied.outcomes, [Outcome::Done]);
+    assert!(api.writes().contains(&"DELETE /api/v1/namespaces/n/pods/check".to_owned()));
+}
+
+#[tokio::test(start_paused = true)]
 async fn a_check_that_fails_shows_its_log_and_leaves_no_pod() {
     for (phase, code) in [("ready", Code::CheckFailed.as_str()), ("failed", Code::NotReady.as_str())] {
         let api = pod_world(phase, "allocating\nTest FAILED\n");
