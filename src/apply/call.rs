@@ -10,6 +10,7 @@ use super::Outcome;
 use super::failure::{brief, failed, of_operation, of_request};
 use super::program::{Pause, Run};
 use crate::address::{FieldPath, Segment};
+use crate::diag::Code;
 use crate::live::retry::{Patience, Tries, Trouble, Verdict};
 use crate::live::{ApiError, Class, Request};
 use crate::resource::{Api, Call, LABEL_ID, Late, Method};
@@ -33,8 +34,12 @@ impl Run<'_> {
         let start = Instant::now();
         let mut tries = Tries::new(Patience::Writing);
         let mut lost = false;
+        let mut moved_by_us = false;
         loop {
-            let Filled::Ready(request) = self.fill(call).await? else { return Ok(()) };
+            let Filled::Ready(mut request) = self.fill(call).await? else { return Ok(()) };
+            if moved_by_us {
+                drop_version(&mut request);
+            }
             let error = match self.shared.api.send(request.clone()).await {
                 Ok(reply) => {
                     self.wrote |= request.writes();
@@ -49,6 +54,11 @@ impl Run<'_> {
             }
             if creates(&request) && is_there(&error) {
                 return self.take_ours(&request, error).await;
+            }
+            if lost && !moved_by_us && is_versioned(&request) && is_there(&error) {
+                // What moved the object is this very request, whose reply was lost; its uid still guards it.
+                moved_by_us = true;
+                continue;
             }
             lost |= error.class == Class::Lost;
             let remade = !call.late.is_empty();
@@ -145,7 +155,11 @@ impl Run<'_> {
                     Late::LabelFingerprint => "the label fingerprint of the cluster".to_owned(),
                     Late::UidOf(object) => object.to_string(),
                 };
-                return Err(failed("DI0412", format!("{what} is not there"), Some("plan again, then apply")));
+                return Err(failed(
+                    Code::Missing,
+                    format!("{what} is not there"),
+                    Some("plan again, then apply"),
+                ));
             };
             put(request.body.get_or_insert_with(|| json!({})), place, value);
         }
@@ -172,7 +186,7 @@ impl Run<'_> {
             let message =
                 format!("{} is there already and is not of this stack", path.trim_start_matches("/v1/"));
             let help = "give it another name in the stack, or delete it, then apply again";
-            return Err(failed("DI0405", message, Some(help)));
+            return Err(failed(Code::MadeByOthers, message, Some(help)));
         }
         self.wrote = true;
         if request.api == Api::Kubernetes {
@@ -313,6 +327,19 @@ fn creates(request: &Request) -> bool {
             request.body.as_ref().is_some_and(|body| body["metadata"]["resourceVersion"] == "1")
         }
         _ => false,
+    }
+}
+
+/// Whether an apply is bound to a resourceVersion.
+fn is_versioned(request: &Request) -> bool {
+    let version = request.body.as_ref().and_then(|body| body.pointer("/metadata/resourceVersion"));
+    request.method == Method::Patch && version.is_some_and(|version| version.is_string())
+}
+
+fn drop_version(request: &mut Request) {
+    let metadata = request.body.as_mut().and_then(|body| body.get_mut("metadata"));
+    if let Some(Value::Object(metadata)) = metadata {
+        metadata.remove("resourceVersion");
     }
 }
 

@@ -11,6 +11,7 @@ use tokio::sync::{mpsc, watch};
 use tokio::time::Instant;
 
 use crate::address::Address;
+use crate::diag::Code;
 use crate::kinds::Kind;
 use crate::live::LiveApi;
 use crate::plan::Plan;
@@ -329,7 +330,11 @@ impl<'a> Course<'a> {
             let outcome = if self.interrupts > 0 {
                 Outcome::NotStarted
             } else {
-                failure::failed("DI0413", "the plan has it wait for itself", Some("plan again, then apply"))
+                failure::failed(
+                    Code::WrongPlan,
+                    "the plan has it wait for itself",
+                    Some("plan again, then apply"),
+                )
             };
             self.close_one(place, outcome, events);
         }

@@ -10,6 +10,7 @@ use tokio::time::Instant;
 use super::failure::failed;
 use super::record::Keeper;
 use super::{Event, Kinds, Outcome};
+use crate::diag::Code;
 use crate::live::retry::{self, Patience};
 use crate::live::{ApiError, LiveApi, Request};
 use crate::plan::{Action, Change};
@@ -216,7 +217,7 @@ impl<'a> Run<'a> {
         }
         let message = format!("the log of {pod} has no line `{expect}`\n{}", tail(pod, &lines));
         Err(failed(
-            "DI0404",
+            Code::CheckFailed,
             message,
             Some("mend what the log names, then apply again: the check runs again"),
         ))

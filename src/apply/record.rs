@@ -9,6 +9,7 @@ use tokio::sync::OnceCell;
 use super::Outcome;
 use super::failure::failed;
 use crate::address::Address;
+use crate::diag::Code;
 use crate::live::read::parse_record;
 use crate::live::retry::{self, Patience};
 use crate::live::{ApiError, Class, LiveApi, Request};
@@ -81,7 +82,7 @@ impl<'a> Keeper<'a> {
             Err(Broken { met_by, why }) if met_by == change => {
                 let message = format!("cannot write the record of what this apply is about to do: {why}");
                 let help = "nothing was written inside the cluster; mend the cause, then apply again";
-                Err(failed("DI0410", message, Some(help)))
+                Err(failed(Code::RecordNotWritten, message, Some(help)))
             }
             Err(Broken { met_by, .. }) => Err(Outcome::Skipped { because: met_by.clone() }),
         }
@@ -326,7 +327,7 @@ fn united(old: &Value, new: Value) -> Value {
     }
 }
 
-/// Passes that still hold: of checks that are still wanted and were not to run again, and the new ones.
+/// Passes that still hold: of checks that the plan keeps, and the new ones.
 fn carried(
     plan: &Plan,
     old: BTreeMap<Address, String>,
@@ -334,9 +335,8 @@ fn carried(
 ) -> BTreeMap<Address, String> {
     let anew = cluster_change(plan).is_some_and(|(_, change)| change.action == Action::Replace);
     let holds = |address: &Address| {
-        let runs =
-            plan.changes.iter().any(|change| change.address == *address && change.action == Action::Run);
-        !anew && !runs && plan.desired.iter().any(|resource| resource.address == *address)
+        let kept = |change: &Change| change.address == *address && change.action == Action::Keep;
+        !anew && plan.changes.iter().any(kept)
     };
     let mut passes: BTreeMap<Address, String> =
         old.into_iter().filter(|(address, _)| holds(address)).collect();

@@ -188,6 +188,7 @@ mod tests {
                 steps: Vec::new(),
                 follows: words.map(|word| word.parse().unwrap()).collect(),
                 fingerprint: None,
+                foreign: false,
             }
         };
         rows.iter().map(change).collect()

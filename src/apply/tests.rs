@@ -9,12 +9,13 @@ use serde_json::{Value, json};
 
 use super::*;
 use crate::address::FieldPath;
+use crate::kinds::Compare;
 use crate::live::{ApiError, Class, Request};
 use crate::plan::{Action, Change, Mode};
 use crate::record::Record;
 use crate::resource::{
-    Api, Await, Call, ClusterName, Effect, Gvk, Identity, LABEL_ID, Lane, Late, Method, ObjectId, Owner,
-    Query, Readiness, Resource, Step, Target, Until,
+    Api, Await, Call, ClusterName, Gvk, Identity, LABEL_ID, Lane, Late, Method, ObjectId, Owner, Query,
+    Readiness, Resource, Step, Target, Until,
 };
 
 type Reply = Result<Value, ApiError>;
@@ -99,7 +100,8 @@ fn in_turn(replies: Vec<Result<Value, (Class, &'static str)>>) -> Answer {
 }
 
 /// Ready when `phase` says so, failed when it says so.
-const KIND: Kind = Kind { name: "thing", rank: 0, queries, judge, effect: |_| (Effect::InPlace, None) };
+const KIND: Kind =
+    Kind { name: "thing", rank: 0, compare: Compare::Action, program: |_| Vec::new(), queries, judge };
 
 fn queries(wait: &Await) -> Vec<Query> {
     let (api, path) = match &wait.identity {
@@ -156,6 +158,7 @@ fn change(name: &str, identity: Identity, action: Action, steps: Vec<Step>, foll
         steps,
         follows: follows.to_vec(),
         fingerprint: None,
+        foreign: false,
     }
 }
 
@@ -292,7 +295,7 @@ async fn the_namespace_of_records_is_made_when_it_is_missing() {
 async fn a_record_that_cannot_be_written_stops_all_writes_inside() {
     let api = Fake::new().on("PATCH /api/v1/namespaces/dask-infra", refuses(Class::Denied, "no"));
     let (applied, api) = quiet(vec![makes("a", &[]), makes("b", &[])], api).await;
-    assert_eq!(applied.failure(0).0, "DI0410");
+    assert_eq!(applied.failure(0).0, Code::RecordNotWritten.as_str());
     assert_eq!(applied.outcomes[1], Outcome::Skipped { because: Address::new("a") });
     assert!(!api.titles().iter().any(|title| title.contains("/namespaces/n/")), "{:?}", api.titles());
 }
@@ -322,7 +325,7 @@ async fn an_operation_that_is_done_may_have_failed() {
         );
     let (applied, api) = quiet(vec![makes_pool("a", &[]), makes("b", &[0])], api).await;
     let (code, message) = applied.failure(0);
-    assert_eq!(code, "DI0402");
+    assert_eq!(code, Code::OperationFailed.as_str());
     assert!(message.contains("GCE_STOCKOUT") && message.contains("zone z is full"), "{message}");
     assert_eq!(applied.outcomes[1], Outcome::Skipped { because: Address::new("a") });
     // The pool may have stayed behind, and the record says so.
@@ -352,7 +355,7 @@ async fn a_lost_reply_to_a_create_is_followed_when_it_is_ours() {
         .on("POST", post())
         .on("GET /v1/projects/p/locations/l/clusters/c/nodePools/a", always(foreign));
     let (applied, _) = quiet(vec![makes_pool("a", &[])], api).await;
-    assert_eq!(applied.failure(0).0, "DI0405");
+    assert_eq!(applied.failure(0).0, Code::MadeByOthers.as_str());
 }
 
 #[tokio::test(start_paused = true)]
@@ -365,6 +368,29 @@ async fn an_object_that_others_made_is_not_taken_over() {
         let (applied, _) = quiet(vec![makes("a", &[])], api).await;
         assert_eq!(applied.outcomes[0] == Outcome::Done, done, "{:?}", applied.outcomes);
     }
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_lost_reply_to_an_update_is_not_taken_for_a_change_by_others() {
+    let path = format!("{CONFIG}a?fieldManager=dask-infra/s&force=true");
+    let body = json!({"metadata": {"name": "a", "uid": "u", "resourceVersion": "7"}});
+    let identity = Identity::Object(object("ConfigMap", "configmaps", "a"));
+    let update = || {
+        let steps = vec![call(Api::Kubernetes, Method::Patch, &path, body.clone())];
+        change("a", identity.clone(), Action::Update, steps, &[])
+    };
+    let moved = || Err((Class::Conflict, "the object has been modified"));
+    let lost = vec![Err((Class::Lost, "reset")), moved(), Ok(json!({}))];
+    let (applied, api) =
+        quiet(vec![update()], Fake::new().on("PATCH /api/v1/namespaces/n/", in_turn(lost))).await;
+    assert_eq!(applied.outcomes, [Outcome::Done]);
+    let asked = api.asked.lock().unwrap();
+    let last = asked.iter().rfind(|request| request.writes() && request.path == path);
+    assert_eq!(last.unwrap().body, Some(json!({"metadata": {"name": "a", "uid": "u"}})));
+
+    let api = Fake::new().on("PATCH /api/v1/namespaces/n/", in_turn(vec![moved()]));
+    let (applied, _) = quiet(vec![update()], api).await;
+    assert_eq!(applied.failure(0).0, Code::ChangedByOthers.as_str());
 }
 
 #[tokio::test(start_paused = true)]
@@ -396,7 +422,7 @@ async fn a_wait_ends_at_its_deadline_or_when_it_is_hopeless() {
 
     let api = stuck().on("GET /api/v1/namespaces/n/", always(json!({"phase": "failed"})));
     let (applied, _) = quiet(vec![makes("a", &[])], api).await;
-    assert_eq!(applied.failure(0), ("DI0403", "ConfigMap n/a: it fell over"));
+    assert_eq!(applied.failure(0), (Code::NotReady.as_str(), "ConfigMap n/a: it fell over"));
 }
 
 #[tokio::test(start_paused = true)]
@@ -408,7 +434,7 @@ async fn a_failure_skips_its_followers_only() {
     let changes = vec![makes("a", &[]), makes("b", &[0]), makes("c", &[1]), makes("d", &[])];
     let (applied, api) = quiet(changes, api).await;
     let skipped = Outcome::Skipped { because: Address::new("a") };
-    assert_eq!(applied.failure(0).0, "DI0401");
+    assert_eq!(applied.failure(0).0, Code::Refused.as_str());
     assert_eq!(applied.outcomes[1..], [skipped.clone(), skipped, Outcome::Done]);
     let last = api.records().pop().unwrap();
     let names: Vec<String> = last.inventory.iter().map(|entry| entry.identity.to_string()).collect();
@@ -437,8 +463,25 @@ async fn a_check_that_passes_is_recorded_and_leaves_no_pod() {
 }
 
 #[tokio::test(start_paused = true)]
+async fn a_pod_that_an_interrupted_check_left_behind_is_read_to_its_end() {
+    let mut change = check("check.gpu");
+    if let Step::Call(call) = &mut change.steps[0] {
+        call.body = Some(json!({"metadata": {"resourceVersion": "1"}}));
+    }
+    let ours = json!({"phase": "ready", "metadata": {"managedFields": [{"manager": "dask-infra/s", "operation": "Apply"}]}});
+    let gone = Err((Class::NotFound, "pods \"check\" not found"));
+    let api = pod_world("ready", "")
+        .on("PATCH /api/v1/namespaces/n/pods/check", refuses(Class::Conflict, "the object has been modified"))
+        .on("GET /api/v1/namespaces/n/pods/check", in_turn(vec![Ok(ours.clone()), Ok(ours), gone]))
+        .on("GET /api/v1/namespaces/n/pods/check/log", always(json!("Test PASSED")));
+    let (applied, api) = quiet(vec![change], api).await;
+    assert_eq!(applied.outcomes, [Outcome::Done]);
+    assert!(api.writes().contains(&"DELETE /api/v1/namespaces/n/pods/check".to_owned()));
+}
+
+#[tokio::test(start_paused = true)]
 async fn a_check_that_fails_shows_its_log_and_leaves_no_pod() {
-    for (phase, code) in [("ready", "DI0404"), ("failed", "DI0403")] {
+    for (phase, code) in [("ready", Code::CheckFailed.as_str()), ("failed", Code::NotReady.as_str())] {
         let api = pod_world(phase, "allocating\nTest FAILED\n");
         let (applied, api) = quiet(vec![check("check.gpu"), makes("a", &[0])], api).await;
         let (found, message) = applied.failure(0);

@@ -8,6 +8,7 @@ use tokio::time::Instant;
 use super::Outcome;
 use super::failure::{brief, failed, of_request};
 use super::program::{Pause, Run};
+use crate::diag::Code;
 use crate::live::{ApiError, Class, Request};
 use crate::resource::{Api, Await, Identity, Query, Readiness, Until};
 
@@ -28,7 +29,7 @@ impl Run<'_> {
                 Readiness::Progressing(message) => message,
                 Readiness::Failed(why) => {
                     let help = "mend the cause, then apply again";
-                    return Err(failed("DI0403", format!("{}: {why}", wait.identity), Some(help)));
+                    return Err(failed(Code::NotReady, format!("{}: {why}", wait.identity), Some(help)));
                 }
             };
             if start.elapsed() >= deadline {
@@ -49,7 +50,11 @@ impl Run<'_> {
         let Some(kind) = (self.shared.kinds)(&wait.kind) else {
             let message =
                 format!("the plan waits for {} of a kind {:?} that is not known", wait.identity, wait.kind);
-            return Err(failed("DI0413", message, Some("apply with the dask-infra that made the plan")));
+            return Err(failed(
+                Code::WrongPlan,
+                message,
+                Some("apply with the dask-infra that made the plan"),
+            ));
         };
         let queries = (kind.queries)(wait);
         let result = match wait.until {

@@ -329,10 +329,62 @@ codes! {
     "The check runs on a pool where the workers of a Dask cluster stay, and they may hold every GPU of it. The \
      check waits for a free one until its deadline. Scale the workers down first, or run the check alone."
 
+    Refused "DI0401" "a request was refused as wrong"
+    "An API took the request for invalid; its own words follow. What the plan could not see beforehand is often \
+     a limit of the project or a version. Change the section that the message names, then apply again."
+
+    OperationFailed "DI0402" "a GKE operation ended with an error"
+    "GKE took the request and failed to do it: no capacity in the zone, no quota, or a fault of its own. A pool \
+     that could not be made stays behind with an error and is planned again. Mend the cause, then apply again."
+
+    NotReady "DI0403" "it will not become ready"
+    "What was made says that it cannot go on without help: an image that cannot be pulled, a container that \
+     crashes, a failed pool. Waiting ended early because of it. Mend the cause, then apply again."
+
+    CheckFailed "DI0404" "a check did not pass"
+    "The check ran and its log lacks the line that says it passed; the log's end is shown. What depends on the \
+     check was not made. Apply again to run it again."
+
+    MadeByOthers "DI0405" "somebody else made it meanwhile"
+    "Something of this name was not there when the plan was made and is there now, and this stack did not make \
+     it. It was not touched. Choose another name or delete it, then plan again."
+
+    ChangedByOthers "DI0406" "somebody else changed or owns it"
+    "Another field manager owns a field that the plan sets, or the object is not the one that was planned. It \
+     was not overwritten. Plan again to see what is live."
+
+    RecordNotWritten "DI0407" "the record could not be written"
+    "Before the first write inside the cluster, dask-infra notes there what it is about to do. That failed, so \
+     nothing was written inside. Give write access to ConfigMaps of the namespace `dask-infra`, or mend what \
+     the message names."
+
+    Missing "DI0408" "something that the plan relies on is not there"
+    "It was there when the plan was made, or should have been made by an earlier step. Plan again."
+
+    WrongPlan "DI0409" "the plan cannot be applied"
+    "A change waits for itself or for a kind that this program does not know. Make the plan again with this \
+     version of dask-infra."
+
     Sandbox "DI0501" "the sandbox cannot be used"
     "The folder of the sandbox cannot be read or written, is in use by another process, or is not being served. \
      The message names the folder and the cause. `dask-infra sandbox reset` deletes its state."
 
+    Credentials "DI0601" "no valid credentials"
+    "The API does not know who asks. For Google: `gcloud auth application-default login`, or \
+     `GOOGLE_APPLICATION_CREDENTIALS` with a key or a workload identity file. For `[kubernetes]`: the \
+     kubeconfig's user."
+
+    Denied "DI0602" "a permission is missing"
+    "The API knows who asks and does not allow it. The message names the permission; an administrator of the \
+     project or the cluster grants it."
+
+    Quota "DI0603" "the quota does not suffice"
+    "The project may not have as many GPUs, CPUs or addresses in the region as the request needs. Ask for more \
+     in the console under IAM, Quotas, or use another region or machine type."
+
+    NoAnswer "DI0604" "an API did not take the request"
+    "It did not answer, answered with an error of its own, or was busy for longer than is waited for. Nothing is \
+     lost: plan again to see what is live, then apply again."
 }
 
 #[cfg(test)]

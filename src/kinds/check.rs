@@ -135,11 +135,9 @@ fn program(doing: &Doing) -> Vec<Step> {
         let (identity, kind) = (Identity::Object(pod.clone()), KIND.name.to_owned());
         Step::Await(Await { kind, identity, until, facts: Value::Null, deadline: DEADLINE })
     };
-    let mut create = create_call(&pod, doing.owner, body);
-    if let Some(metadata) = create.body.as_mut().and_then(|body| body["metadata"].as_object_mut()) {
-        // The same text is the same pod: one that an interrupted apply left behind is read to its end.
-        metadata.remove("resourceVersion");
-    }
+    // The same text is the same pod: apply takes one that an interrupted apply left behind for this one and
+    // reads it to its end. It is not applied anew, as little of a pod may change after it was made.
+    let create = create_call(&pod, doing.owner, body);
     let delete = Call {
         api: Api::Kubernetes,
         method: Method::Delete,
