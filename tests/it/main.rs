@@ -4,6 +4,7 @@ mod main_job;
 mod plan_cases;
 mod report_cases;
 mod sandbox_gke;
+mod sandbox_kube;
 mod served;
 mod stack_cases;
 mod tidy;
