@@ -135,6 +135,8 @@ struct Shared {
 struct State {
     gke: Gke,
     clusters: BTreeMap<ClusterId, Member>,
+    /// What the store must forget, because its cluster is gone.
+    gone: Vec<persist::Change>,
 }
 
 /// One Kubernetes cluster with what moves it.
@@ -142,6 +144,15 @@ struct State {
 struct Member {
     cluster: Cluster,
     loops: Loops,
+    /// The pools as GKE had them at revision `seen`.
+    pools: Vec<PoolView>,
+    seen: Option<u64>,
+}
+
+impl Member {
+    fn new(cluster: Cluster, scripts: &Scripts) -> Self {
+        Self { cluster, loops: Loops::new(scripts.clone()), pools: Vec::new(), seen: None }
+    }
 }
 
 impl Sandbox {
@@ -324,28 +335,33 @@ impl State {
 
     /// Makes the Kubernetes clusters follow what GKE says, and moves them.
     fn follow(&mut self, now: Timestamp, shared: &Shared) {
-        let Self { gke, clusters } = self;
-        clusters.retain(|id, _| gke.cluster(id).is_some());
+        let Self { gke, clusters, gone } = self;
+        clusters.retain(|id, member| {
+            let keep = gke.cluster(id).is_some();
+            if !keep {
+                gone.extend(member.cluster.snapshot().into_iter().map(|dirty| (entry(id, dirty).0, None)));
+            }
+            keep
+        });
         for cluster in gke.clusters() {
             if !cluster.has_control_plane(now) {
                 continue;
             }
-            let member = clusters.entry(cluster.id.clone()).or_insert_with(|| Member {
-                cluster: Cluster::new(&cluster.id.to_string(), now),
-                loops: Loops::new(shared.scripts.clone()),
-            });
-            let pools: Vec<PoolView> = gke.pool_views(cluster);
-            member.loops.step(&mut member.cluster, &pools, now, &shared.settings.scale);
+            let member = clusters
+                .entry(cluster.id.clone())
+                .or_insert_with(|| Member::new(Cluster::new(&cluster.id.to_string(), now), &shared.scripts));
+            if member.seen != Some(gke.revision()) {
+                member.pools = gke.pool_views(cluster);
+                member.seen = Some(gke.revision());
+            }
+            member.loops.step(&mut member.cluster, &member.pools, now, &shared.settings.scale);
             member.cluster.collect(now);
         }
     }
 
     fn take_dirty(&mut self) -> Vec<persist::Change> {
-        let mut changes: Vec<persist::Change> = Vec::new();
-        for (key, value) in self.gke.take_dirty() {
-            // The entries of a cluster that is gone go with it.
-            changes.push((format!("gke/{key}"), value));
-        }
+        let mut changes = std::mem::take(&mut self.gone);
+        changes.extend(self.gke.take_dirty().into_iter().map(|(key, value)| (format!("gke/{key}"), value)));
         for (id, member) in &mut self.clusters {
             for dirty in member.cluster.take_dirty() {
                 changes.push(entry(id, dirty));
@@ -372,13 +388,12 @@ impl State {
         let gke = Gke::restore(gke)?;
         let mut members = BTreeMap::new();
         for (id, (meta, objects)) in clusters {
-            // A cluster deleted just before a kill may have left objects behind.
             if gke.cluster(&id).is_some() {
                 let cluster = Cluster::restore(&meta, objects)?;
-                members.insert(id, Member { cluster, loops: Loops::new(scripts.clone()) });
+                members.insert(id, Member::new(cluster, scripts));
             }
         }
-        Ok(Self { gke, clusters: members })
+        Ok(Self { gke, clusters: members, gone: Vec::new() })
     }
 }
 
