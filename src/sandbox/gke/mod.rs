@@ -17,6 +17,8 @@ mod places;
 mod pools;
 mod requests;
 pub mod shape;
+#[cfg(test)]
+mod tests;
 mod update;
 mod versions;
 
