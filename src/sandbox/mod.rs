@@ -443,3 +443,6 @@ async fn answer_gke(
     let text = serde_json::to_string_pretty(&body).unwrap_or_default();
     (code, [(header::CONTENT_TYPE, "application/json; charset=UTF-8")], text).into_response()
 }
+
+#[cfg(test)]
+mod tests;
