@@ -8,6 +8,7 @@ pub mod clock;
 mod endpoint;
 pub mod gke;
 pub mod kube;
+mod member;
 mod persist;
 pub mod serve;
 
@@ -137,6 +138,8 @@ struct State {
     clusters: BTreeMap<ClusterId, Member>,
     /// What the store must forget, because its cluster is gone.
     gone: Vec<persist::Change>,
+    /// What could not be stored, and had no caller to tell.
+    failure: Option<SandboxError>,
 }
 
 /// One Kubernetes cluster with what moves it.
@@ -212,7 +215,10 @@ impl Sandbox {
     /// Does what is due.
     pub fn tick(&self) -> Result<(), SandboxError> {
         let now = self.now();
-        self.change(|state, shared| state.tick(now, shared))
+        self.change(|state, shared| {
+            state.tick(now, shared);
+            state.failure.take().map_or(Ok(()), Err)
+        })?
     }
 
     /// Ticks until `shutdown` ends. The error of a tick (a full disk) ends it too.
@@ -296,8 +302,8 @@ impl Sandbox {
     }
 
     /// The Kubernetes API of one cluster.
-    pub fn kubernetes_router(&self, _cluster: &ClusterId) -> axum::Router {
-        axum::Router::new().fallback(async || StatusCode::NOT_IMPLEMENTED)
+    pub fn kubernetes_router(&self, cluster: &ClusterId) -> axum::Router {
+        kube::router(member::Member { sandbox: self.clone(), id: cluster.clone() })
     }
 
     /// Adds a scripted shortage of machines.
@@ -313,17 +319,33 @@ impl Sandbox {
     fn change<T>(&self, change: impl FnOnce(&mut State, &Shared) -> T) -> Result<T, SandboxError> {
         let mut state = self.lock();
         let value = change(&mut state, &self.shared);
+        self.keep(state)?;
+        Ok(value)
+    }
+
+    /// The same for callers that cannot fail; the next tick tells what went wrong.
+    fn change_anyway<T>(&self, change: impl FnOnce(&mut State, &Shared) -> T) -> T {
+        let mut state = self.lock();
+        let value = change(&mut state, &self.shared);
+        if let Err(error) = self.keep(state) {
+            self.lock().failure.get_or_insert(error);
+        }
+        value
+    }
+
+    /// Stores what changed. Under the lock, so that the file never runs behind an answer that another
+    /// request has seen.
+    fn keep(&self, mut state: MutexGuard<'_, State>) -> Result<(), SandboxError> {
         let dirty = state.take_dirty();
         if dirty.is_empty() {
-            return Ok(value);
+            return Ok(());
         }
-        // Under the lock, so that the file never runs behind an answer that another request has seen.
         if let Some(store) = &self.shared.store {
             store.write(dirty)?;
         }
         drop(state);
         self.shared.changes.send_modify(|count| *count += 1);
-        Ok(value)
+        Ok(())
     }
 }
 
@@ -335,7 +357,7 @@ impl State {
 
     /// Makes the Kubernetes clusters follow what GKE says, and moves them.
     fn follow(&mut self, now: Timestamp, shared: &Shared) {
-        let Self { gke, clusters, gone } = self;
+        let Self { gke, clusters, gone, .. } = self;
         clusters.retain(|id, member| {
             let keep = gke.cluster(id).is_some();
             if !keep {
@@ -393,7 +415,7 @@ impl State {
                 members.insert(id, Member::new(cluster, scripts));
             }
         }
-        Ok(Self { gke, clusters: members, gone: Vec::new() })
+        Ok(Self { gke, clusters: members, ..Self::default() })
     }
 }
 

@@ -1,2 +1,3 @@
 mod sandbox_gke;
+mod sandbox_kube;
 mod stack_cases;
