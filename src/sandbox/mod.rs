@@ -8,7 +8,7 @@ pub mod clock;
 mod endpoint;
 pub mod gke;
 pub mod kube;
-mod member;
+mod inside;
 mod persist;
 pub mod serve;
 
@@ -303,7 +303,7 @@ impl Sandbox {
 
     /// The Kubernetes API of one cluster.
     pub fn kubernetes_router(&self, cluster: &ClusterId) -> axum::Router {
-        kube::router(member::Member { sandbox: self.clone(), id: cluster.clone() })
+        kube::router(inside::Inside::new(self.clone(), cluster.clone()))
     }
 
     /// Adds a scripted shortage of machines.
