@@ -51,6 +51,19 @@ impl Code {
     }
 }
 
+/// `docs/diagnostics.md`.
+pub fn page() -> String {
+    let mut page = "# Diagnostics\n\n<!-- Written from src/diag/codes.rs by `UPDATE_GOLDEN=1 cargo test`; do not \
+                    edit. -->\n\nEvery message carries a code that keeps its meaning: `00xx` usage and target, \
+                    `01xx` syntax and shape of the stack file, `02xx` its meaning, `03xx` plans and refusals, \
+                    `04xx` apply, `05xx` sandbox, `06xx` credentials and APIs.\n"
+        .to_owned();
+    for Entry { id, title, text, .. } in TABLE {
+        page.push_str(&format!("\n## {id}: {title}\n\n{text}\n"));
+    }
+    page
+}
+
 impl fmt::Display for Code {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         f.write_str(self.as_str())
@@ -75,6 +88,10 @@ codes! {
     StackNotReadable "DI0002" "the stack file cannot be read"
     "The file is there and the operating system refuses to hand it out, or it is no file. The message \
      repeats its reason; mend the permissions or give another path with `--stack PATH`."
+
+    Usage "DI0009" "the program cannot run like this"
+    "The operating system or an option stands in the way, before anything was looked at: a signal or a thread \
+     that cannot be had, an endpoint that is not on this machine. The message says what."
 
     Syntax "DI0101" "not TOML"
     "The text breaks TOML's own rules, so what follows may not be understood either: a string without its \
@@ -263,7 +280,7 @@ codes! {
     "A GKE cluster lives in one region, and so do its nodes. `zones` of the cluster and of its pools are zones \
      of the region of `[gke] location`."
 
-Cycle "DI0301" "a circle of dependencies"
+    Cycle "DI0301" "a circle of dependencies"
     "Each of the named things waits for the next, so none can be made. One of the `depends_on` in the circle \
      must go; edges that follow from references cannot form a circle by themselves."
 
@@ -306,6 +323,16 @@ Cycle "DI0301" "a circle of dependencies"
     UnknownSize "DI0352" "the live size of a pool is not known"
     "A node pool's own description does not say how many nodes it has; instance groups and Node objects could \
      not be read either. No change of size is planned. Give read access to Compute Engine instance groups."
+
+
+    CheckAmongWorkers "DI0353" "a check needs a GPU that workers hold"
+    "The check runs on a pool where the workers of a Dask cluster stay, and they may hold every GPU of it. The \
+     check waits for a free one until its deadline. Scale the workers down first, or run the check alone."
+
+    Sandbox "DI0501" "the sandbox cannot be used"
+    "The folder of the sandbox cannot be read or written, is in use by another process, or is not being served. \
+     The message names the folder and the cause. `dask-infra sandbox reset` deletes its state."
+
 }
 
 #[cfg(test)]

@@ -7,6 +7,7 @@
 pub mod clock;
 mod endpoint;
 pub mod gke;
+mod inside;
 pub mod kube;
 mod inside;
 mod persist;

@@ -1,3 +1,8 @@
+mod cli;
+mod golden;
+mod plan_cases;
+mod report_cases;
 mod sandbox_gke;
 mod sandbox_kube;
 mod stack_cases;
+mod tidy;
