@@ -9,7 +9,6 @@ mod endpoint;
 pub mod gke;
 mod inside;
 pub mod kube;
-mod inside;
 mod persist;
 pub mod serve;
 
@@ -325,9 +324,9 @@ impl Sandbox {
     }
 
     /// The same for callers that cannot fail; the next tick tells what went wrong.
-    fn change_anyway<T>(&self, change: impl FnOnce(&mut State, &Shared) -> T) -> T {
+    fn change_anyway<T>(&self, change: impl FnOnce(&mut State) -> T) -> T {
         let mut state = self.lock();
-        let value = change(&mut state, &self.shared);
+        let value = change(&mut state);
         if let Err(error) = self.keep(state) {
             self.lock().failure.get_or_insert(error);
         }
