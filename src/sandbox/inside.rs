@@ -26,33 +26,36 @@ impl Inside {
 }
 
 impl Access for Inside {
-    /// A cluster that has just been deleted looks empty, and what is written to it is lost with it.
+    /// A cluster that has just been deleted looks empty, and what is written to it is lost with it. A write
+    /// that cannot be stored ends the sandbox with the next tick; what this request saw is in memory.
     fn with<R>(&self, f: impl FnOnce(&mut Cluster, Timestamp) -> R) -> R {
         let now = self.sandbox.now();
-        let (mut f, mut answer) = (Some(f), None);
-        // A full disk ends the tick loop with its error; what this request saw is in memory and stands.
-        let _stored = self.sandbox.change(|state, _| {
-            if let Some(member) = state.clusters.get_mut(&self.id) {
-                answer = f.take().map(|f| f(&mut member.cluster, now));
-            }
-        });
-        match (answer, f) {
-            (Some(answer), _) => answer,
-            (None, Some(f)) => f(&mut Cluster::default(), now),
-            (None, None) => unreachable!("the closure is taken only for an answer"),
-        }
+        self.sandbox.change_anyway(|state| match state.clusters.get_mut(&self.id) {
+            Some(member) => f(&mut member.cluster, now),
+            None => f(&mut Cluster::default(), now),
+        })
     }
 
     fn changed(&self) -> watch::Receiver<u64> {
         self.sandbox.shared.changes.subscribe()
     }
 
+    /// The version of the control plane that GKE tells.
+    fn git_version(&self) -> String {
+        let state = self.sandbox.lock();
+        let cluster = state.gke.cluster(&self.id);
+        let version = cluster.and_then(|cluster| cluster.body["currentMasterVersion"].as_str());
+        format!("v{}", version.unwrap_or("0.0.0"))
+    }
+
     fn log(&self, pod: &Value, container: &str) -> Option<String> {
         let part = |field: &str| pod["metadata"][field].as_str().unwrap_or_default();
         let key = Key::new("", "pods", part("namespace"), part("name"));
-        self.with(|cluster, _| match container {
+        let state = self.sandbox.lock();
+        let cluster = &state.clusters.get(&self.id)?.cluster;
+        match container {
             "" => logs::log(cluster, &key),
             container => logs::container_log(cluster, &key, container),
-        })
+        }
     }
 }

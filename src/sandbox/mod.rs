@@ -136,6 +136,10 @@ struct Shared {
 struct State {
     gke: Gke,
     clusters: BTreeMap<ClusterId, Member>,
+    /// What the store must forget, because its cluster is gone.
+    gone: Vec<persist::Change>,
+    /// What could not be stored, and had no caller to tell.
+    failure: Option<SandboxError>,
 }
 
 /// One Kubernetes cluster with what moves it.
@@ -143,6 +147,15 @@ struct State {
 struct Member {
     cluster: Cluster,
     loops: Loops,
+    /// The pools as GKE had them at revision `seen`.
+    pools: Vec<PoolView>,
+    seen: Option<u64>,
+}
+
+impl Member {
+    fn new(cluster: Cluster, scripts: &Scripts) -> Self {
+        Self { cluster, loops: Loops::new(scripts.clone()), pools: Vec::new(), seen: None }
+    }
 }
 
 impl Sandbox {
@@ -202,7 +215,10 @@ impl Sandbox {
     /// Does what is due.
     pub fn tick(&self) -> Result<(), SandboxError> {
         let now = self.now();
-        self.change(|state, shared| state.tick(now, shared))
+        self.change(|state, shared| {
+            state.tick(now, shared);
+            state.failure.take().map_or(Ok(()), Err)
+        })?
     }
 
     /// Ticks until `shutdown` ends. The error of a tick (a full disk) ends it too.
@@ -303,17 +319,33 @@ impl Sandbox {
     fn change<T>(&self, change: impl FnOnce(&mut State, &Shared) -> T) -> Result<T, SandboxError> {
         let mut state = self.lock();
         let value = change(&mut state, &self.shared);
+        self.keep(state)?;
+        Ok(value)
+    }
+
+    /// The same for callers that cannot fail; the next tick tells what went wrong.
+    fn change_anyway<T>(&self, change: impl FnOnce(&mut State) -> T) -> T {
+        let mut state = self.lock();
+        let value = change(&mut state);
+        if let Err(error) = self.keep(state) {
+            self.lock().failure.get_or_insert(error);
+        }
+        value
+    }
+
+    /// Stores what changed. Under the lock, so that the file never runs behind an answer that another
+    /// request has seen.
+    fn keep(&self, mut state: MutexGuard<'_, State>) -> Result<(), SandboxError> {
         let dirty = state.take_dirty();
         if dirty.is_empty() {
-            return Ok(value);
+            return Ok(());
         }
-        // Under the lock, so that the file never runs behind an answer that another request has seen.
         if let Some(store) = &self.shared.store {
             store.write(dirty)?;
         }
         drop(state);
         self.shared.changes.send_modify(|count| *count += 1);
-        Ok(value)
+        Ok(())
     }
 }
 
@@ -325,28 +357,33 @@ impl State {
 
     /// Makes the Kubernetes clusters follow what GKE says, and moves them.
     fn follow(&mut self, now: Timestamp, shared: &Shared) {
-        let Self { gke, clusters } = self;
-        clusters.retain(|id, _| gke.cluster(id).is_some());
+        let Self { gke, clusters, gone, .. } = self;
+        clusters.retain(|id, member| {
+            let keep = gke.cluster(id).is_some();
+            if !keep {
+                gone.extend(member.cluster.snapshot().into_iter().map(|dirty| (entry(id, dirty).0, None)));
+            }
+            keep
+        });
         for cluster in gke.clusters() {
             if !cluster.has_control_plane(now) {
                 continue;
             }
-            let member = clusters.entry(cluster.id.clone()).or_insert_with(|| Member {
-                cluster: Cluster::new(&cluster.id.to_string(), now),
-                loops: Loops::new(shared.scripts.clone()),
-            });
-            let pools: Vec<PoolView> = gke.pool_views(cluster);
-            member.loops.step(&mut member.cluster, &pools, now, &shared.settings.scale);
+            let member = clusters
+                .entry(cluster.id.clone())
+                .or_insert_with(|| Member::new(Cluster::new(&cluster.id.to_string(), now), &shared.scripts));
+            if member.seen != Some(gke.revision()) {
+                member.pools = gke.pool_views(cluster);
+                member.seen = Some(gke.revision());
+            }
+            member.loops.step(&mut member.cluster, &member.pools, now, &shared.settings.scale);
             member.cluster.collect(now);
         }
     }
 
     fn take_dirty(&mut self) -> Vec<persist::Change> {
-        let mut changes: Vec<persist::Change> = Vec::new();
-        for (key, value) in self.gke.take_dirty() {
-            // The entries of a cluster that is gone go with it.
-            changes.push((format!("gke/{key}"), value));
-        }
+        let mut changes = std::mem::take(&mut self.gone);
+        changes.extend(self.gke.take_dirty().into_iter().map(|(key, value)| (format!("gke/{key}"), value)));
         for (id, member) in &mut self.clusters {
             for dirty in member.cluster.take_dirty() {
                 changes.push(entry(id, dirty));
@@ -373,13 +410,12 @@ impl State {
         let gke = Gke::restore(gke)?;
         let mut members = BTreeMap::new();
         for (id, (meta, objects)) in clusters {
-            // A cluster deleted just before a kill may have left objects behind.
             if gke.cluster(&id).is_some() {
                 let cluster = Cluster::restore(&meta, objects)?;
-                members.insert(id, Member { cluster, loops: Loops::new(scripts.clone()) });
+                members.insert(id, Member::new(cluster, scripts));
             }
         }
-        Ok(Self { gke, clusters: members })
+        Ok(Self { gke, clusters: members, ..Self::default() })
     }
 }
 
@@ -429,3 +465,6 @@ async fn answer_gke(
     let text = serde_json::to_string_pretty(&body).unwrap_or_default();
     (code, [(header::CONTENT_TYPE, "application/json; charset=UTF-8")], text).into_response()
 }
+
+#[cfg(test)]
+mod tests;

@@ -72,7 +72,10 @@ impl Served {
 
     fn command(&self, args: &[&str]) -> Command {
         let mut command = Command::new("kubectl");
-        command.args(args).env("KUBECONFIG", self.home.path().join("kubeconfig")).env("HOME", self.home.path());
+        command
+            .args(args)
+            .env("KUBECONFIG", self.home.path().join("kubeconfig"))
+            .env("HOME", self.home.path());
         command.env("NO_PROXY", "127.0.0.1").stdin(Stdio::null());
         command
     }
@@ -107,8 +110,9 @@ impl Served {
 }
 
 fn has_kubectl() -> bool {
-    let found = std::env::var_os("PATH")
-        .is_some_and(|path| std::env::split_paths(&path).any(|folder| Path::new(&folder).join("kubectl").is_file()));
+    let found = std::env::var_os("PATH").is_some_and(|path| {
+        std::env::split_paths(&path).any(|folder| Path::new(&folder).join("kubectl").is_file())
+    });
     if !found {
         println!("skipped: kubectl is not on the PATH");
     }

@@ -14,6 +14,7 @@ use super::{
     Cluster, Gke, Phase, Pool, PoolPhase, Settings, checks, hex, places, pools, project_number, uuid,
     versions,
 };
+use crate::sandbox::clock::Scale;
 
 /// The control plane of a new cluster answers after this much of the service's time, in seconds.
 const CONTROL_PLANE_SECONDS: f64 = 150.0;
@@ -36,6 +37,13 @@ impl Gke {
         (nodes, surge): (u32, u32),
         effect: Effect,
     ) -> (&'static str, Value) {
+        // A roll shows its goal from the start, and nodes change while it runs; all else shows when done.
+        let effect = if kind == Kind::UpgradeNodes {
+            self.put_bodies(id, effect, context.now, &context.settings.scale);
+            Effect::Phase
+        } else {
+            effect
+        };
         let number = self.next();
         let name = format!(
             "operation-{}-{}",
@@ -309,6 +317,24 @@ impl Gke {
         self.touch(&id);
     }
 
+    /// Gives the cluster and its pools what an operation brings.
+    fn put_bodies(&mut self, id: &ClusterId, effect: Effect, now: Timestamp, scale: &Scale) {
+        let Some(cluster) = self.clusters.get_mut(id) else { return };
+        cluster.revision += 1;
+        let Effect::Bodies { cluster: body, pools } = effect else { return };
+        if let Some(body) = body {
+            if body["resourceLabels"] != cluster.body["resourceLabels"] {
+                cluster.label_revision += 1;
+            }
+            cluster.body = body;
+        }
+        for (name, body) in pools {
+            if let Some(pool) = cluster.pools.iter_mut().find(|pool| pool.name == name) {
+                pools::replace(pool, body, now, scale);
+            }
+        }
+    }
+
     fn apply(
         &mut self,
         id: &ClusterId,
@@ -318,21 +344,8 @@ impl Gke {
         now: Timestamp,
         settings: &Settings,
     ) -> Option<String> {
+        self.put_bodies(id, effect, now, &settings.scale);
         let cluster = self.clusters.get_mut(id)?;
-        cluster.revision += 1;
-        if let Effect::Bodies { cluster: body, pools } = effect {
-            if let Some(body) = body {
-                if body["resourceLabels"] != cluster.body["resourceLabels"] {
-                    cluster.label_revision += 1;
-                }
-                cluster.body = body;
-            }
-            for (name, body) in pools {
-                if let Some(pool) = cluster.pools.iter_mut().find(|pool| pool.name == name) {
-                    pools::replace(pool, body, now, &settings.scale);
-                }
-            }
-        }
         match (kind, scope) {
             (Kind::CreateCluster, _) => {
                 for pool in &mut cluster.pools {

@@ -17,6 +17,8 @@ mod places;
 mod pools;
 mod requests;
 pub mod shape;
+#[cfg(test)]
+mod tests;
 mod update;
 mod versions;
 
@@ -132,6 +134,8 @@ pub struct Gke {
     operations: BTreeMap<String, Operation>,
     meta: Meta,
     dirty: BTreeSet<String>,
+    /// Counts changes in this process.
+    revision: u64,
 }
 
 /// What is not about one cluster.
@@ -213,11 +217,18 @@ impl Gke {
     }
 
     fn touch(&mut self, id: &ClusterId) {
+        self.revision += 1;
         self.dirty.insert(format!("cluster/{id}"));
     }
 
     fn touch_operation(&mut self, name: &str) {
+        self.revision += 1;
         self.dirty.insert(format!("operation/{name}"));
+    }
+
+    /// Changes whenever something did that the clusters show.
+    pub fn revision(&self) -> u64 {
+        self.revision
     }
 
     /// A number that was never given out before.
@@ -289,7 +300,7 @@ impl Gke {
 
     /// Machines that appear now, or fail to.
     fn grow(&mut self, now: Timestamp, settings: &Settings) {
-        let Self { clusters, meta, dirty, .. } = self;
+        let Self { clusters, meta, dirty, revision, .. } = self;
         for cluster in clusters.values_mut() {
             let id = cluster.id.clone();
             for pool in &mut cluster.pools {
@@ -297,6 +308,7 @@ impl Gke {
                     continue;
                 }
                 dirty.insert(format!("cluster/{id}"));
+                *revision += 1;
                 match limits::shortage(&mut meta.stockouts, &id, pool) {
                     Some(trouble) => {
                         dirty.insert(META.to_owned());
