@@ -286,3 +286,7 @@ impl Write {
         outcome.err()
     }
 }
+
+#[cfg(test)]
+#[path = "story_tests.rs"]
+mod story;
