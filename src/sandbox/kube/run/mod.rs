@@ -27,6 +27,7 @@ mod system;
 mod testing;
 mod workloads;
 
+use std::cell::OnceCell;
 use std::collections::BTreeMap;
 
 use jiff::Timestamp;
@@ -57,13 +58,15 @@ pub struct Scripts {
     pub fail_image: Vec<String>,
     /// The CUDA check computes wrongly: `Test FAILED`, exit code 1.
     pub cuda_fails: bool,
+    /// The GPU driver does not install, neither by GKE nor by the DaemonSet.
+    pub driver_fails: bool,
     /// Whether the Dask operator's work is imitated; off when the real one runs.
     pub imitate_operator: bool,
 }
 
 impl Default for Scripts {
     fn default() -> Self {
-        Self { fail_image: Vec::new(), cuda_fails: false, imitate_operator: true }
+        Self { fail_image: Vec::new(), cuda_fails: false, driver_fails: false, imitate_operator: true }
     }
 }
 
@@ -116,6 +119,7 @@ impl Loops {
                         clock,
                         timers,
                         writes: Vec::new(),
+                        owned_pods: OnceCell::new(),
                     };
                     turn(&mut run);
                     run.writes
@@ -194,9 +198,24 @@ struct Run<'a> {
     clock: &'a Scale,
     timers: &'a mut Timers,
     writes: Vec<Write>,
+    owned_pods: OnceCell<BTreeMap<&'a str, Vec<&'a Value>>>,
 }
 
 impl<'a> Run<'a> {
+    /// The pods that the object of that uid controls, sorted by name.
+    fn pods_of(&self, owner: &str) -> Vec<&'a Value> {
+        let index = self.owned_pods.get_or_init(|| {
+            let mut index: BTreeMap<&'a str, Vec<&'a Value>> = BTreeMap::new();
+            for pod in self.objects("", "pods") {
+                if let Some(owner) = object::controller(pod) {
+                    index.entry(object::text(owner, "/uid")).or_default().push(pod);
+                }
+            }
+            index
+        });
+        index.get(owner).cloned().unwrap_or_default()
+    }
+
     /// The objects of a resource, sorted by namespace and name.
     fn objects(&self, group: &'static str, resource: &'static str) -> Vec<&'a Value> {
         self.cluster.list(group, resource).map(|(_, object)| object).collect()

@@ -501,6 +501,7 @@ pub fn has_driver(run: &mut Run<'_>, node: &Value) -> bool {
     }
     if !label(node, DRIVER_LABEL).is_empty() {
         return is_ready(node)
+            && !run.scripts.driver_fails
             && run.passed(format!("{} driver", uid(node)), stages().delay("driver_install"));
     }
     run.objects("", "pods").iter().any(|pod| {

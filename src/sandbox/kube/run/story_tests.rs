@@ -187,3 +187,70 @@ fn the_guide() {
             && world.all("kubernetes.dask.org", "daskworkergroups").is_empty()
     });
 }
+
+/// Everything that users would see, without what only counts writes.
+fn snapshot(world: &World) -> Vec<Value> {
+    world.cluster.objects().map(|(_, object)| object.clone()).collect()
+}
+
+#[test]
+fn the_same_story_ends_in_the_same_store() {
+    let run = || {
+        let mut world = World::new(pools());
+        for object in [driver(), operator(), dask_cluster()] {
+            world.create(object);
+        }
+        world.pass(600);
+        snapshot(&world)
+    };
+    assert_eq!(run(), run());
+}
+
+#[test]
+fn a_restart_in_the_middle_only_costs_time() {
+    for moment in [1, 30, 60, 120, 200, 330, 400] {
+        let mut world = World::new(pools());
+        for object in [driver(), operator(), dask_cluster()] {
+            world.create(object);
+        }
+        world.pass(moment);
+        world.loops = super::Loops::default();
+        world.pass(900);
+        let cluster = world.get("kubernetes.dask.org", "daskclusters", "default", "rapids-dask-cluster");
+        assert_eq!(text(&cluster, "/status/phase"), "Running", "restart after {moment} seconds");
+        let pods = world.pods("default");
+        assert!(pods.len() == 4 && pods.iter().all(|pod| is_true(pod, "Ready")), "{moment}");
+    }
+}
+
+#[test]
+fn a_driver_that_does_not_install_holds_everything_back() {
+    for way in ["INSTALLATION_DISABLED", "LATEST"] {
+        let mut world = World::new(vec![pool("p", "n1-standard-2", 1, gpu("nvidia-tesla-t4", "1", way))]);
+        world.loops.scripts.driver_fails = true;
+        world.create(driver());
+        world.create(check("p"));
+        world.pass(600);
+        let check = world.get("", "pods", "default", "check-p");
+        let why = text(&check, "/status/conditions/0/message").to_owned();
+        assert!(why.starts_with("0/1 nodes are available: 1 Insufficient nvidia.com/gpu."), "{way}: {why}");
+        world.loops.scripts.driver_fails = false;
+        world.pass(900);
+        let check = world.get("", "pods", "default", "check-p");
+        assert_eq!(text(&check, "/status/phase"), "Succeeded", "{way}");
+    }
+}
+
+#[test]
+fn many_deployments_settle_in_time() {
+    let mut world = World::new(vec![pool("p", "e2-standard-32", 4, json!({}))]);
+    for number in 0..200 {
+        let mut deployment = operator();
+        deployment["metadata"]["name"] = json!(format!("d-{number}"));
+        deployment["metadata"]["labels"] = json!({});
+        world.create(deployment);
+    }
+    world.pass(120);
+    let ready = world.all("apps", "deployments").iter().filter(|d| is_true(d, "Available")).count();
+    assert_eq!(ready, 201, "with the DNS");
+}

@@ -5,7 +5,7 @@ use serde_json::{Value, json};
 use super::Run;
 use super::admission::admit_pod;
 use super::object::{
-    is_deleted, is_finished, is_owned_by, is_true, key, list, name, namespace, number, reference_to, text,
+    is_deleted, is_finished, is_true, key, list, name, namespace, number, reference_to, text, uid,
 };
 
 /// Who writes on behalf of the workload controllers.
@@ -38,7 +38,7 @@ pub fn pod(owner: &Value, template: &Value) -> Value {
 
 /// The pods that a controller owns, sorted by name.
 pub fn pods_of<'a>(run: &Run<'a>, owner: &Value) -> Vec<&'a Value> {
-    run.objects("", "pods").into_iter().filter(|pod| is_owned_by(pod, owner)).collect()
+    run.pods_of(uid(owner))
 }
 
 /// Pods that count: neither ended nor being deleted.
