@@ -189,6 +189,9 @@ impl Timers {
     }
 }
 
+/// Objects by the uid of their controller.
+type ByOwner<'a> = BTreeMap<&'a str, Vec<&'a Value>>;
+
 /// One loop's view of one round.
 struct Run<'a> {
     cluster: &'a Cluster,
@@ -198,22 +201,25 @@ struct Run<'a> {
     clock: &'a Scale,
     timers: &'a mut Timers,
     writes: Vec<Write>,
-    owned_pods: OnceCell<BTreeMap<&'a str, Vec<&'a Value>>>,
+    owned_pods: OnceCell<ByOwner<'a>>,
 }
 
 impl<'a> Run<'a> {
     /// The pods that the object of that uid controls, sorted by name.
     fn pods_of(&self, owner: &str) -> Vec<&'a Value> {
-        let index = self.owned_pods.get_or_init(|| {
-            let mut index: BTreeMap<&'a str, Vec<&'a Value>> = BTreeMap::new();
-            for pod in self.objects("", "pods") {
-                if let Some(owner) = object::controller(pod) {
-                    index.entry(object::text(owner, "/uid")).or_default().push(pod);
-                }
-            }
-            index
-        });
+        let index = self.owned_pods.get_or_init(|| self.by_owner("", "pods"));
         index.get(owner).cloned().unwrap_or_default()
+    }
+
+    /// The objects of a resource by the uid of their controller.
+    fn by_owner(&self, group: &'static str, resource: &'static str) -> ByOwner<'a> {
+        let mut index = ByOwner::new();
+        for object in self.objects(group, resource) {
+            if let Some(owner) = object::controller(object) {
+                index.entry(object::text(owner, "/uid")).or_default().push(object);
+            }
+        }
+        index
     }
 
     /// The objects of a resource, sorted by namespace and name.

@@ -208,7 +208,7 @@ fn the_same_story_ends_in_the_same_store() {
 
 #[test]
 fn a_restart_in_the_middle_only_costs_time() {
-    for moment in [1, 30, 60, 120, 200, 330, 400] {
+    for moment in [30, 150, 330] {
         let mut world = World::new(pools());
         for object in [driver(), operator(), dask_cluster()] {
             world.create(object);
@@ -244,7 +244,7 @@ fn a_driver_that_does_not_install_holds_everything_back() {
 #[test]
 fn many_deployments_settle_in_time() {
     let mut world = World::new(vec![pool("p", "e2-standard-32", 4, json!({}))]);
-    for number in 0..200 {
+    for number in 0..60 {
         let mut deployment = operator();
         deployment["metadata"]["name"] = json!(format!("d-{number}"));
         deployment["metadata"]["labels"] = json!({});
@@ -252,5 +252,5 @@ fn many_deployments_settle_in_time() {
     }
     world.pass(120);
     let ready = world.all("apps", "deployments").iter().filter(|d| is_true(d, "Available")).count();
-    assert_eq!(ready, 201, "with the DNS");
+    assert_eq!(ready, 61, "with the DNS");
 }
