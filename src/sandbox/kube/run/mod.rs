@@ -2,6 +2,9 @@
 //! controllers, the node agents, and an imitation of the Dask operator. Every loop is a function from
 //! what the store holds to a list of writes; [`Loops::step`] runs them until nothing moves.
 //!
+//! Not imitated: StatefulSets, CronJobs, autoscalers, volumes, EndpointSlices, ControllerRevisions,
+//! disruption budgets, pod affinity and topology spread, preemption, node heartbeats.
+//!
 //! How long something takes lives in `stages.toml`. Waits are kept in memory only: after a restart of
 //! the sandbox a wait that was under way begins again.
 

@@ -129,7 +129,7 @@ fn wait(world: &mut World, what: &str, done: impl Fn(&World) -> bool) -> i64 {
 
 #[test]
 fn the_guide() {
-    let mut world = World::new(pools());
+    let mut world = World::with_dask(pools());
     world.create(driver());
     let gpus = |node: &Value| text(node, "/status/allocatable/nvidia.com~1gpu").to_owned();
     let shown = |world: &World| world.all("", "nodes").iter().filter(|node| !gpus(node).is_empty()).count();
@@ -196,7 +196,7 @@ fn snapshot(world: &World) -> Vec<Value> {
 #[test]
 fn the_same_story_ends_in_the_same_store() {
     let run = || {
-        let mut world = World::new(pools());
+        let mut world = World::with_dask(pools());
         for object in [driver(), operator(), dask_cluster()] {
             world.create(object);
         }
@@ -209,7 +209,7 @@ fn the_same_story_ends_in_the_same_store() {
 #[test]
 fn a_restart_in_the_middle_only_costs_time() {
     for moment in [30, 150, 330] {
-        let mut world = World::new(pools());
+        let mut world = World::with_dask(pools());
         for object in [driver(), operator(), dask_cluster()] {
             world.create(object);
         }
