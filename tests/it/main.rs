@@ -1,1 +1,2 @@
+mod sandbox_kube;
 mod stack_cases;

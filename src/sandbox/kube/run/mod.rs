@@ -8,7 +8,6 @@
 //! How long something takes lives in `stages.toml`. Waits are kept in memory only: after a restart of
 //! the sandbox a wait that was under way begins again.
 
-pub mod admission;
 mod daemonsets;
 mod dask;
 mod deployments;
@@ -158,7 +157,7 @@ impl Loops {
 }
 
 /// The loops in their order within a round: causes before effects, so that most changes settle in one.
-const LOOPS: [fn(&mut Run<'_>); 12] = [
+const LOOPS: [fn(&mut Run<'_>); 11] = [
     system::run,
     nodes::run,
     dask::run,
@@ -166,7 +165,6 @@ const LOOPS: [fn(&mut Run<'_>); 12] = [
     replicasets::run,
     daemonsets::run,
     jobs::run,
-    admission::run,
     scheduler::run,
     pods::run,
     services::run,

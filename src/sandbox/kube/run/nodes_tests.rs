@@ -212,7 +212,6 @@ fn the_device_plugin_says_that_it_waits() {
         pods.iter().find(|pod| label(pod, "k8s-app") == "nvidia-gpu-device-plugin").expect("a plugin");
     assert_eq!(text(plugin, "/status/phase"), "Pending");
     assert!(plugin.pointer("/status/initContainerStatuses/0/state/running").is_some());
-    let key = Key::new("", "pods", "kube-system", name(plugin));
-    let log = super::super::logs::container_log(&world.cluster, &key, "wait-for-driver");
+    let log = super::super::logs::container_log(plugin, "wait-for-driver");
     assert_eq!(log.as_deref(), Some("Waiting for GPU driver libraries to be available.\n"));
 }
