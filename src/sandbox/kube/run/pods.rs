@@ -8,7 +8,6 @@ use serde_json::{Value, json};
 use super::super::store::Key;
 use super::events::{self, Level};
 use super::object::{hex, is_deleted, is_finished, key, list, name, number, set_condition, text, time, uid};
-use super::scheduler::quality;
 use super::select::{glob, untolerated};
 use super::stages::{Fault, Gate, Role, Stage, stages};
 use super::workloads::initial_delay;
@@ -163,7 +162,6 @@ impl<'a> Agent<'_, 'a> {
         status["hostIPs"] = json!([{"ip": host}]);
         status["podIP"] = json!(address);
         status["podIPs"] = json!([{"ip": address}]);
-        status["qosClass"] = json!(quality(&pod["spec"]));
         if status.get("startTime").is_none() {
             status["startTime"] = json!(time(self.run.now));
         }
