@@ -7,7 +7,7 @@ const MARKER: &str = "kopf.zalando.org/KopfFinalizerMarker";
 
 /// A cluster of ordinary nodes with the operator running.
 fn world() -> World {
-    let mut world = World::new(vec![pool("p", "e2-standard-16", 2, json!({}))]);
+    let mut world = World::with_dask(vec![pool("p", "e2-standard-16", 2, json!({}))]);
     world.create(json!({"apiVersion": "v1", "kind": "Namespace", "metadata": {"name": "dask-operator"}}));
     world.create(operator(1));
     world.pass(120);
@@ -197,7 +197,7 @@ fn phases_come_in_order_and_depend_on_the_service() {
 #[test]
 fn nothing_happens_without_the_operator() {
     for off in ["never there", "switched off"] {
-        let mut world = if off == "never there" { World::new(Vec::new()) } else { world() };
+        let mut world = if off == "never there" { World::with_dask(Vec::new()) } else { world() };
         world.loops.scripts.imitate_operator = off == "never there";
         world.create(dask_cluster("c", 1, "ClusterIP"));
         world.pass(120);

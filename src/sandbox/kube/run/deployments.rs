@@ -5,8 +5,8 @@ use serde_json::{Map, Value, json};
 use super::Run;
 use super::events::{self, Level};
 use super::object::{
-    annotation, condition, generation, is_deleted, is_owned_by, key, name, namespace, number, reference_to,
-    set_condition, template_hash, text, time, uid,
+    annotation, condition, generation, is_deleted, key, name, namespace, number, reference_to, set_condition,
+    template_hash, text, time, uid,
 };
 use super::stages::stages;
 use super::workloads::{MANAGER, is_active, pods_of, replicas, share};
@@ -27,12 +27,12 @@ const KEPT_BACK: &[&str] = &[
 
 /// One round over all Deployments.
 pub fn run(run: &mut Run<'_>) {
-    let sets = run.objects("apps", "replicasets");
+    let mut sets = run.by_owner("apps", "replicasets");
     for deployment in run.objects("apps", "deployments") {
         if is_deleted(deployment) {
             continue;
         }
-        let mine: Vec<&Value> = sets.iter().copied().filter(|set| is_owned_by(set, deployment)).collect();
+        let mine = sets.remove(uid(deployment)).unwrap_or_default();
         Rollout::of(deployment, mine).step(run);
     }
 }
@@ -383,8 +383,7 @@ fn put(run: &Run<'_>, conditions: &mut Vec<Value>, ty: &str, status: &str, reaso
 
 /// Whether any active pod belongs to the Deployment: through its ReplicaSets.
 pub fn active_pods<'a>(run: &Run<'a>, deployment: &Value) -> Vec<&'a Value> {
-    let sets = run.objects("apps", "replicasets");
-    let mine: Vec<&Value> = sets.into_iter().filter(|set| is_owned_by(set, deployment)).collect();
+    let mine = run.by_owner("apps", "replicasets").remove(uid(deployment)).unwrap_or_default();
     mine.iter().flat_map(|set| pods_of(run, set)).filter(|pod| is_active(pod)).collect()
 }
 

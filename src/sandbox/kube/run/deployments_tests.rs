@@ -1,5 +1,5 @@
 use super::super::super::store::Key;
-use super::super::object::list;
+use super::super::object::{is_owned_by, list};
 use super::super::testing::{World, pool};
 use super::*;
 

@@ -4,7 +4,7 @@ use serde_json::{Value, json};
 
 use super::Run;
 use super::events::{self, Level};
-use super::object::{is_deleted, is_true, key, list, name, number, set_condition, text, time, uid};
+use super::object::{is_deleted, is_true, key, list, number, set_condition, text, time};
 use super::workloads::{MANAGER, delete_surplus, is_active, is_ready, pod, pods_of};
 
 /// One round over all Jobs.
@@ -13,25 +13,8 @@ pub fn run(run: &mut Run<'_>) {
         if is_deleted(job) || is_true(job, "Complete") || is_true(job, "Failed") {
             continue;
         }
-        if job["spec"]["selector"].is_null() {
-            select_own_pods(run, job);
-            continue;
-        }
         step(run, job);
     }
-}
-
-/// Gives a Job the selector and the pod labels that the API server makes from its uid.
-fn select_own_pods(run: &mut Run<'_>, job: &Value) {
-    let labels = json!({
-        "batch.kubernetes.io/controller-uid": uid(job), "batch.kubernetes.io/job-name": name(job),
-        "controller-uid": uid(job), "job-name": name(job),
-    });
-    let patch = json!({"spec": {
-        "selector": {"matchLabels": {"batch.kubernetes.io/controller-uid": uid(job)}},
-        "template": {"metadata": {"labels": labels}},
-    }});
-    run.merge("kube-apiserver", key("batch", "jobs", job), patch);
 }
 
 fn step(run: &mut Run<'_>, job: &Value) {

@@ -18,15 +18,11 @@ const VECTOR_ADD: &str = "[Vector addition of 50000 elements]\n\
 pub fn log(cluster: &Cluster, pod: &Key) -> Option<String> {
     let pod = cluster.get(pod)?;
     let first = list(pod, "/spec/containers").first()?;
-    lines(pod, text(first, "/name"))
+    container_log(pod, text(first, "/name"))
 }
 
-/// The log of a named container, init containers too.
-pub fn container_log(cluster: &Cluster, pod: &Key, container: &str) -> Option<String> {
-    lines(cluster.get(pod)?, container)
-}
-
-fn lines(pod: &Value, container: &str) -> Option<String> {
+/// The log of a named container of a pod, init containers too; `None` when it has not started.
+pub fn container_log(pod: &Value, container: &str) -> Option<String> {
     let status = container_statuses(pod).find(|status| status["name"] == container)?;
     let started =
         status["state"].get("waiting").is_none() || status.pointer("/lastState/terminated").is_some();

@@ -2,10 +2,12 @@
 //! controllers, the node agents, and an imitation of the Dask operator. Every loop is a function from
 //! what the store holds to a list of writes; [`Loops::step`] runs them until nothing moves.
 //!
+//! Not imitated: StatefulSets, CronJobs, autoscalers, volumes, EndpointSlices, ControllerRevisions,
+//! disruption budgets, pod affinity and topology spread, preemption, node heartbeats.
+//!
 //! How long something takes lives in `stages.toml`. Waits are kept in memory only: after a restart of
 //! the sandbox a wait that was under way begins again.
 
-pub mod admission;
 mod daemonsets;
 mod dask;
 mod deployments;
@@ -27,6 +29,7 @@ mod system;
 mod testing;
 mod workloads;
 
+use std::cell::OnceCell;
 use std::collections::BTreeMap;
 
 use jiff::Timestamp;
@@ -57,13 +60,15 @@ pub struct Scripts {
     pub fail_image: Vec<String>,
     /// The CUDA check computes wrongly: `Test FAILED`, exit code 1.
     pub cuda_fails: bool,
+    /// The GPU driver does not install, neither by GKE nor by the DaemonSet.
+    pub driver_fails: bool,
     /// Whether the Dask operator's work is imitated; off when the real one runs.
     pub imitate_operator: bool,
 }
 
 impl Default for Scripts {
     fn default() -> Self {
-        Self { fail_image: Vec::new(), cuda_fails: false, imitate_operator: true }
+        Self { fail_image: Vec::new(), cuda_fails: false, driver_fails: false, imitate_operator: true }
     }
 }
 
@@ -116,6 +121,7 @@ impl Loops {
                         clock,
                         timers,
                         writes: Vec::new(),
+                        owned_pods: OnceCell::new(),
                     };
                     turn(&mut run);
                     run.writes
@@ -151,7 +157,7 @@ impl Loops {
 }
 
 /// The loops in their order within a round: causes before effects, so that most changes settle in one.
-const LOOPS: [fn(&mut Run<'_>); 12] = [
+const LOOPS: [fn(&mut Run<'_>); 11] = [
     system::run,
     nodes::run,
     dask::run,
@@ -159,7 +165,6 @@ const LOOPS: [fn(&mut Run<'_>); 12] = [
     replicasets::run,
     daemonsets::run,
     jobs::run,
-    admission::run,
     scheduler::run,
     pods::run,
     services::run,
@@ -185,6 +190,9 @@ impl Timers {
     }
 }
 
+/// Objects by the uid of their controller.
+type ByOwner<'a> = BTreeMap<&'a str, Vec<&'a Value>>;
+
 /// One loop's view of one round.
 struct Run<'a> {
     cluster: &'a Cluster,
@@ -194,9 +202,27 @@ struct Run<'a> {
     clock: &'a Scale,
     timers: &'a mut Timers,
     writes: Vec<Write>,
+    owned_pods: OnceCell<ByOwner<'a>>,
 }
 
 impl<'a> Run<'a> {
+    /// The pods that the object of that uid controls, sorted by name.
+    fn pods_of(&self, owner: &str) -> Vec<&'a Value> {
+        let index = self.owned_pods.get_or_init(|| self.by_owner("", "pods"));
+        index.get(owner).cloned().unwrap_or_default()
+    }
+
+    /// The objects of a resource by the uid of their controller.
+    fn by_owner(&self, group: &'static str, resource: &'static str) -> ByOwner<'a> {
+        let mut index = ByOwner::new();
+        for object in self.objects(group, resource) {
+            if let Some(owner) = object::controller(object) {
+                index.entry(object::text(owner, "/uid")).or_default().push(object);
+            }
+        }
+        index
+    }
+
     /// The objects of a resource, sorted by namespace and name.
     fn objects(&self, group: &'static str, resource: &'static str) -> Vec<&'a Value> {
         self.cluster.list(group, resource).map(|(_, object)| object).collect()
@@ -286,3 +312,7 @@ impl Write {
         outcome.err()
     }
 }
+
+#[cfg(test)]
+#[path = "story_tests.rs"]
+mod story;

@@ -8,7 +8,8 @@ use serde_json::{Map, Value, json};
 use super::super::store::Key;
 use super::machine::{self, Shape};
 use super::object::{
-    annotation, hex, is_true, label, letters, list, name, number, set_condition, text, time, uid,
+    annotation, hex, is_true, label, letters, list, name, number, reference_to, set_condition, text, time,
+    uid,
 };
 use super::stages::stages;
 use super::{PoolView, Run, events};
@@ -28,6 +29,7 @@ const LABELS_APPLIED: &str = "node.gke.io/last-applied-node-labels";
 const TAINTS_APPLIED: &str = "node.gke.io/last-applied-node-taints";
 /// Where a node says how many GPUs pods may have.
 const GPU: &str = "/status/allocatable/nvidia.com~1gpu";
+const LEASES: &str = "kube-node-lease";
 const NOT_READY: &str = "node.kubernetes.io/not-ready";
 
 /// One round: registers, replaces and removes nodes, and lets the live ones report.
@@ -453,9 +455,28 @@ fn apply_labels_and_taints(run: &mut Run<'_>, view: &PoolView, node: &Value) {
     );
 }
 
+/// The kubelet's Lease. It is made and not renewed: heartbeats would be writes for nobody.
+fn make_lease(run: &mut Run<'_>, node: &Value) {
+    if run.get("coordination.k8s.io", "leases", LEASES, name(node)).is_some() {
+        return;
+    }
+    let mut owner = reference_to(node);
+    super::object::merge(&mut owner, &json!({"controller": null, "blockOwnerDeletion": null}));
+    let renewed = format!("{}.000000Z", time(run.now).trim_end_matches('Z'));
+    run.create(
+        KUBELET,
+        json!({
+            "apiVersion": "coordination.k8s.io/v1", "kind": "Lease",
+            "metadata": {"name": name(node), "namespace": LEASES, "ownerReferences": [owner]},
+            "spec": {"holderIdentity": name(node), "leaseDurationSeconds": 40, "renewTime": renewed},
+        }),
+    );
+}
+
 /// What a node's agents report as time passes: Ready, then its GPUs.
 fn report(run: &mut Run<'_>, view: &PoolView, node: &Value) {
     let key = Key::new("", "nodes", "", name(node));
+    make_lease(run, node);
     if !is_ready(node) {
         if run.passed(format!("{} ready", uid(node)), stages().delay("node_ready")) {
             let mut ready = node.clone();
@@ -501,6 +522,7 @@ pub fn has_driver(run: &mut Run<'_>, node: &Value) -> bool {
     }
     if !label(node, DRIVER_LABEL).is_empty() {
         return is_ready(node)
+            && !run.scripts.driver_fails
             && run.passed(format!("{} driver", uid(node)), stages().delay("driver_install"));
     }
     run.objects("", "pods").iter().any(|pod| {

@@ -94,6 +94,8 @@ fn nodes_become_ready_and_lose_the_taint() {
     assert!(nodes.iter().all(|node| is_ready(node) && node["spec"].get("taints").is_none()), "{nodes:?}");
     let addresses: BTreeSet<&str> = nodes.iter().map(|node| text(node, "/spec/podCIDR")).collect();
     assert_eq!(addresses.len(), 2);
+    let leases: Vec<String> = nodes.iter().map(|node| name(node).to_owned()).collect();
+    assert_eq!(world.names("coordination.k8s.io", "leases", "kube-node-lease"), leases);
 }
 
 #[test]
@@ -117,6 +119,7 @@ fn pools_are_resized_relabelled_and_deleted() {
     world.pools[0].deleting = true;
     world.pass(1);
     assert!(world.all("", "nodes").is_empty());
+    assert!(world.all("coordination.k8s.io", "leases").is_empty());
     world.pools.clear();
     world.pass(60);
     assert!(world.all("", "nodes").is_empty());
@@ -209,7 +212,6 @@ fn the_device_plugin_says_that_it_waits() {
         pods.iter().find(|pod| label(pod, "k8s-app") == "nvidia-gpu-device-plugin").expect("a plugin");
     assert_eq!(text(plugin, "/status/phase"), "Pending");
     assert!(plugin.pointer("/status/initContainerStatuses/0/state/running").is_some());
-    let key = Key::new("", "pods", "kube-system", name(plugin));
-    let log = super::super::logs::container_log(&world.cluster, &key, "wait-for-driver");
+    let log = super::super::logs::container_log(plugin, "wait-for-driver");
     assert_eq!(log.as_deref(), Some("Waiting for GPU driver libraries to be available.\n"));
 }

@@ -79,6 +79,7 @@ pub fn controller(object: &Value) -> Option<&Value> {
 }
 
 /// Whether `owner` controls `object`.
+#[cfg(test)]
 pub fn is_owned_by(object: &Value, owner: &Value) -> bool {
     controller(object).is_some_and(|reference| text(reference, "/uid") == uid(owner))
 }

@@ -8,8 +8,7 @@ use serde_json::{Value, json};
 use super::super::store::Key;
 use super::events::{self, Level};
 use super::object::{hex, is_deleted, is_finished, key, list, name, number, set_condition, text, time, uid};
-use super::scheduler::quality;
-use super::select::glob;
+use super::select::{glob, untolerated};
 use super::stages::{Fault, Gate, Role, Stage, stages};
 use super::workloads::initial_delay;
 use super::{Run, nodes};
@@ -33,6 +32,10 @@ pub fn run(run: &mut Run<'_>) {
             // The pod garbage collector: pods of vanished nodes go.
             None => run.delete_now(key("", "pods", pod)),
             Some(_) if is_finished(pod) => {}
+            // The taint eviction controller; tolerations for a time count as for ever.
+            Some(node) if untolerated(node, list(pod, "/spec/tolerations"), &["NoExecute"]).is_some() => {
+                run.delete(key("", "pods", pod));
+            }
             Some(node) => {
                 let address = address(pod, node, &ranges, &mut given, &addresses);
                 let mut agent = Agent { run, pod, node, pulled: BTreeSet::new() };
@@ -159,7 +162,6 @@ impl<'a> Agent<'_, 'a> {
         status["hostIPs"] = json!([{"ip": host}]);
         status["podIP"] = json!(address);
         status["podIPs"] = json!([{"ip": address}]);
-        status["qosClass"] = json!(quality(&pod["spec"]));
         if status.get("startTime").is_none() {
             status["startTime"] = json!(time(self.run.now));
         }
@@ -308,7 +310,12 @@ impl<'a> Agent<'_, 'a> {
                 None => true,
             };
             if open && self.run.passed(self.mark(container, "end", restarts), end.after) {
-                let broken = stage.fault == Some(Fault::Cuda) && self.run.scripts.cuda_fails;
+                let scripts = self.run.scripts;
+                let broken = match stage.fault {
+                    Some(Fault::Cuda) => scripts.cuda_fails,
+                    Some(Fault::Driver) => scripts.driver_fails,
+                    None => false,
+                };
                 return self.terminated(known, if broken { 1 } else { end.exit });
             }
         }

@@ -7,7 +7,7 @@ use std::collections::BTreeMap;
 
 use serde_json::{Value, json};
 
-use super::object::{is_deleted, is_finished, key, list, name, namespace, set_condition, text, uid};
+use super::object::{is_deleted, is_finished, key, list, name, namespace, set_condition, text};
 use super::select::{node_allowed, node_term, tolerated, untolerated};
 use super::{Run, events, quantity};
 
@@ -298,35 +298,9 @@ fn set_status(run: &mut Run<'_>, pod: &Value, condition: Value) {
     set_condition(&mut conditions, condition, run.now);
     if status.get("phase").is_none() {
         status["phase"] = json!("Pending");
-        status["qosClass"] = json!(quality(&pod["spec"]));
     }
     status["conditions"] = Value::Array(conditions);
-    debug_assert!(!uid(pod).is_empty(), "stored pods have a uid");
     run.status(SCHEDULER, key("", "pods", pod), pod, status);
-}
-
-/// The quality-of-service class of a pod.
-pub fn quality(spec: &Value) -> &'static str {
-    let containers = || list(spec, "/initContainers").iter().chain(list(spec, "/containers"));
-    let amount =
-        |container: &Value, list: &str, resource: &str| quantity::of(&container["resources"][list], resource);
-    let guaranteed = containers().all(|container| {
-        ["cpu", "memory"].into_iter().all(|resource| {
-            let limit = amount(container, "limits", resource);
-            let request = amount(container, "requests", resource);
-            limit > 0 && (request == 0 || request == limit)
-        })
-    });
-    let any = containers().any(|container| {
-        ["limits", "requests"]
-            .into_iter()
-            .any(|list| ["cpu", "memory"].into_iter().any(|resource| amount(container, list, resource) > 0))
-    });
-    match (guaranteed, any) {
-        (true, true) => "Guaranteed",
-        (false, true) => "Burstable",
-        _ => "BestEffort",
-    }
 }
 
 #[cfg(test)]

@@ -126,10 +126,6 @@ fn requests_of_a_pod() {
     });
     let want = [("cpu", 500), ("memory", 1_073_741_824_000), ("nvidia.com/gpu", 1000)];
     assert_eq!(requests(&spec), want.map(|(resource, amount)| (resource.to_owned(), amount)).into());
-    assert_eq!(quality(&spec), "Burstable");
-    assert_eq!(quality(&json!({"containers": [{}]})), "BestEffort");
-    let all = json!({"containers": [{"resources": {"limits": {"cpu": 1, "memory": "1Gi"}}}]});
-    assert_eq!(quality(&all), "Guaranteed");
 }
 
 #[test]

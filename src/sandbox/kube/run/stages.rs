@@ -49,6 +49,8 @@ pub enum Gate {
 pub enum Fault {
     /// `Scripts::cuda_fails`.
     Cuda,
+    /// `Scripts::driver_fails`.
+    Driver,
 }
 
 /// How a container ends by itself.

@@ -23,12 +23,17 @@ const SCALE: Scale = Scale { time_scale: 1.0 };
 impl World {
     pub fn new(pools: Vec<PoolView>) -> Self {
         let now = Timestamp::from_second(1_795_000_000).expect("a time");
-        let mut cluster = Cluster::new("test", now);
+        Self { cluster: Cluster::new("test", now), loops: Loops::new(Scripts::default()), pools, now }
+    }
+
+    /// With the Dask operator's CRDs.
+    pub fn with_dask(pools: Vec<PoolView>) -> Self {
+        let mut world = Self::new(pools);
         for crd in crate::schema::dask_crds() {
-            cluster.create(now, "test", crd.clone()).expect("a CRD");
+            world.create(crd.clone());
         }
-        cluster.collect(now);
-        Self { cluster, loops: Loops::new(Scripts::default()), pools, now }
+        world.cluster.collect(world.now);
+        world
     }
 
     /// Lets seconds pass, stepping at every moment when something is due.

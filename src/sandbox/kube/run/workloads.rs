@@ -3,13 +3,16 @@
 use serde_json::{Value, json};
 
 use super::Run;
-use super::admission::admit_pod;
 use super::object::{
-    is_deleted, is_finished, is_owned_by, is_true, key, list, name, namespace, number, reference_to, text,
+    is_deleted, is_finished, is_true, key, list, name, namespace, number, reference_to, text, uid,
 };
 
 /// Who writes on behalf of the workload controllers.
 pub const MANAGER: &str = "kube-controller-manager";
+
+/// The priority classes that every cluster has.
+const SYSTEM_PRIORITIES: [(&str, i64); 2] =
+    [("system-cluster-critical", 2_000_000_000), ("system-node-critical", 2_000_001_000)];
 
 /// `spec.replicas`, 1 when absent.
 pub fn replicas(object: &Value) -> i64 {
@@ -32,13 +35,16 @@ pub fn pod(owner: &Value, template: &Value) -> Value {
             pod["metadata"][field] = value.clone();
         }
     }
-    admit_pod(&mut pod);
+    let class = text(&pod["spec"], "/priorityClassName");
+    if let Some((_, priority)) = SYSTEM_PRIORITIES.iter().find(|(name, _)| *name == class) {
+        pod["spec"]["priority"] = json!(priority);
+    }
     pod
 }
 
 /// The pods that a controller owns, sorted by name.
 pub fn pods_of<'a>(run: &Run<'a>, owner: &Value) -> Vec<&'a Value> {
-    run.objects("", "pods").into_iter().filter(|pod| is_owned_by(pod, owner)).collect()
+    run.pods_of(uid(owner))
 }
 
 /// Pods that count: neither ended nor being deleted.
