@@ -24,3 +24,5 @@ pub mod apply;
 pub mod report;
 
 pub mod sandbox;
+
+pub mod cli;

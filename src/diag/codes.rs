@@ -89,6 +89,10 @@ codes! {
     "The file is there and the operating system refuses to hand it out, or it is no file. The message \
      repeats its reason; mend the permissions or give another path with `--stack PATH`."
 
+    Usage "DI0009" "the program cannot run like this"
+    "The operating system or an option stands in the way, before anything was looked at: a signal or a thread \
+     that cannot be had, an endpoint that is not on this machine. The message says what."
+
     Syntax "DI0101" "not TOML"
     "The text breaks TOML's own rules, so what follows may not be understood either: a string without its \
      closing quote, a text without quotes, a key without a value. Mend the marked place; all places that \
@@ -320,9 +324,15 @@ codes! {
     "A node pool's own description does not say how many nodes it has; instance groups and Node objects could \
      not be read either. No change of size is planned. Give read access to Compute Engine instance groups."
 
+
     CheckAmongWorkers "DI0353" "a check needs a GPU that workers hold"
     "The check runs on a pool where the workers of a Dask cluster stay, and they may hold every GPU of it. The \
      check waits for a free one until its deadline. Scale the workers down first, or run the check alone."
+
+    Sandbox "DI0501" "the sandbox cannot be used"
+    "The folder of the sandbox cannot be read or written, is in use by another process, or is not being served. \
+     The message names the folder and the cause. `dask-infra sandbox reset` deletes its state."
+
 }
 
 #[cfg(test)]

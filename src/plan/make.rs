@@ -411,7 +411,8 @@ impl Maker<'_> {
         reason: Option<&str>,
         foreign: bool,
     ) {
-        let origin = FieldPath::keys(["stack", "name"]);
+        let wanted = self.inputs.desired.iter().find(|resource| resource.identity == identity);
+        let origin = wanted.map_or(FieldPath::keys(["stack", "name"]), |resource| resource.origin.clone());
         self.changes.push(Change {
             location: self.inputs.sources.locate(&origin).map(|location| location.to_string()),
             lane: lane(&identity),

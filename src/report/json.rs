@@ -318,7 +318,8 @@ pub struct Told {
     #[schemars(extend("enum" = ["error", "warning"]))]
     pub severity: &'static str,
     /// The stable code: `DI0102`.
-    pub code: String,
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub code: Option<String>,
     /// What is wrong.
     pub summary: String,
     /// What to do.
@@ -401,7 +402,7 @@ impl Reporter for Json {
         for note in &plan.notes {
             let diagnostic = Told {
                 severity: "warning",
-                code: note.code.clone(),
+                code: Some(note.code.clone()),
                 summary: note.message.clone(),
                 detail: None,
                 address: Some(note.address.to_string()),
@@ -467,7 +468,7 @@ impl Reporter for Json {
             });
             let told = Told {
                 severity,
-                code: diagnostic.code.to_string(),
+                code: Some(diagnostic.code.to_string()),
                 summary: diagnostic.message.clone(),
                 detail: diagnostic.help.clone(),
                 address: diagnostic.address().map(ToString::to_string),
@@ -542,7 +543,7 @@ fn plan_summary(plan: &Plan) -> Body {
 fn told(plan: &Plan, event: &Event) -> (Level, String, Body) {
     let place = place(plan);
     let level = match event {
-        Event::Retrying { .. } | Event::Interrupted => Level::Warn,
+        Event::Retrying { .. } | Event::Interrupted | Event::Warning { .. } => Level::Warn,
         Event::Finished { outcome, .. } if *outcome != Outcome::Done => Level::Error,
         Event::Started { .. } | Event::Waiting { .. } | Event::Log { .. } | Event::Finished { .. } => {
             Level::Info
@@ -579,6 +580,13 @@ fn told(plan: &Plan, event: &Event) -> (Level, String, Body) {
             Body::ApplyErrored { place, hook: Hook { outcome, elapsed_seconds: took, ..hook(change) } }
         }
         Event::Interrupted => Body::ApplyInterrupted { place },
+        Event::Warning { message } => {
+            let summary = message.clone();
+            let (code, detail, address, range) = (None, None, None, None);
+            Body::Diagnostic {
+                diagnostic: Told { severity: "warning", code, summary, detail, address, range },
+            }
+        }
     };
     (level, message, body)
 }

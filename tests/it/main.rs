@@ -1,3 +1,4 @@
+mod cli;
 mod golden;
 mod plan_cases;
 mod report_cases;

@@ -79,6 +79,10 @@ fn tell(plan: &Plan, event: &Event, reader: Reader) -> Telling {
             push_line(&mut lines, &finished(plan, *change, outcome, *took));
             Bar::Ends(*change)
         }
+        Event::Warning { message } => {
+            push_line(&mut lines, &format!("{} {}", paint(Tint::Change, "Warning:"), one_line(message)));
+            Bar::None
+        }
         Event::Interrupted => {
             let text = "interrupted: nothing new is started, what runs goes on to a safe point; interrupt again to stop now";
             push_line(&mut lines, &paint(Tint::Change, text));
