@@ -1,6 +1,8 @@
 mod cli;
 mod golden;
 mod plan_cases;
+mod real;
+mod real_smoke;
 mod report_cases;
 mod sandbox_gke;
 mod stack_cases;
