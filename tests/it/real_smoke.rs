@@ -10,7 +10,7 @@ use std::time::{Duration, Instant};
 use reqwest::Method;
 use serde_json::{Value, json};
 
-use crate::real::{Client, ControlPlane, CudaCheck, Operator, Part, Ward, alive, needs};
+use crate::real::{Client, ControlPlane, CudaCheck, Dask, Operator, Part, Ward, alive, needs};
 
 const PARTS: &[Part] = &[Part::Etcd, Part::Kubernetes, Part::Kwok, Part::Operator];
 
@@ -107,21 +107,24 @@ async fn pods_are_scheduled_by_gpus_and_a_check_ends_with_its_log() {
     assert_eq!(status, 200, "{log}");
     assert!(log.as_str().unwrap().contains("Test PASSED"), "{log}");
 
-    for (fate, phase) in [(CudaCheck::Fails, "Failed"), (CudaCheck::HasNoImage, "Pending")] {
+    for fate in [CudaCheck::Fails, CudaCheck::SaysNothing, CudaCheck::LosesItsLog, CudaCheck::HasNoImage] {
         client.delete(&check).await;
-        plane.restart_kwok(fate, &[]);
         client.wait(PODS, "the last check is gone", |pods| names(pods).is_empty()).await;
+        plane.restart_kwok(fate, &[]);
         create_pod(&client, &gpu_pod("check", "cuda-vectoradd")).await;
         let pod = client
-            .wait(&check, "the check has its fate", |pod| {
-                pod["status"]["phase"] == phase && pod["status"]["containerStatuses"].is_array()
-            })
+            .wait(&check, "the check has its fate", |pod| pod["status"]["containerStatuses"].is_array())
             .await;
         let state = &pod["status"]["containerStatuses"][0]["state"];
+        let log = client.get(&format!("{check}/log")).await;
         match fate {
             CudaCheck::Fails => assert_eq!(state["terminated"]["exitCode"], 1),
-            _ => assert_eq!(state["waiting"]["reason"], "ImagePullBackOff"),
+            CudaCheck::HasNoImage => assert_eq!(state["waiting"]["reason"], "ImagePullBackOff"),
+            _ => assert_eq!(pod["status"]["phase"], "Succeeded"),
         }
+        let expected = if fate == CudaCheck::LosesItsLog { 500 } else { 200 };
+        assert_eq!(log.0, expected, "{fate:?}: {}", log.1);
+        assert!(!log.1.to_string().contains("Test PASSED"), "{fate:?}: {}", log.1);
     }
 }
 
@@ -164,6 +167,38 @@ async fn the_operator_makes_the_children_and_nothing_stays_behind() {
     println!(
         "control plane {plane:.1?}, operator {operator:.1?}, cluster ready {all_ready:.1?}, all {all:.1?}"
     );
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn the_operator_scales_down_through_a_real_scheduler() {
+    needs!(PARTS);
+    let mut plane = ControlPlane::start().await;
+    let client = plane.client();
+    install_dask_crds(&client).await;
+    plane.add_node("node-0", json!({}), 4).await;
+    let mut dask = Dask::start().await;
+    plane.restart_kwok(CudaCheck::Passes, &dask.forwards());
+    let operator = Operator::start(plane.access()).await;
+    let cluster = format!("{DASK}/daskclusters/demo");
+    let (status, said) = client.apply(&cluster, "test", &dask_cluster("demo")).await;
+    assert_eq!(status, 201, "{said}");
+    let ready = |list: &Value, count: usize| {
+        let items = list["items"].as_array().unwrap();
+        items.len() == count && items.iter().all(|item| item["status"]["readyReplicas"] == 1)
+    };
+    let workers = format!("{DEPLOYMENTS}?labelSelector=dask.org/component=worker");
+    let list = client.wait(&workers, "two workers are ready", |list| ready(list, 2)).await;
+    dask.add_workers(&names(&list)).await;
+
+    let mut smaller = dask_cluster("demo");
+    smaller["spec"]["worker"]["replicas"] = json!(1);
+    let begun = Instant::now();
+    let (status, said) = client.apply(&cluster, "test", &smaller).await;
+    assert_eq!(status, 200, "{said}");
+    let list = client.wait(&workers, "one worker is left", |list| ready(list, 1)).await;
+    println!("one worker less in {:.1?}", begun.elapsed());
+    assert!(!operator.tail().contains("Traceback"), "{}", operator.tail());
+    assert_eq!(dask.workers().await, names(&list));
 }
 
 /// Plays two parts: the one that is killed says which group it has started and waits for its end.

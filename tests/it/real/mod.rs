@@ -11,6 +11,7 @@
 //! ```
 
 mod client;
+mod dask;
 mod kwok;
 mod operator;
 mod parts;
@@ -18,9 +19,10 @@ mod plane;
 mod ward;
 
 pub use client::Client;
-pub use kwok::{CudaCheck, Forward};
+pub use dask::Dask;
+pub use kwok::CudaCheck;
 pub use operator::Operator;
 pub(crate) use parts::needs;
 pub use parts::{Part, can_run};
-pub use plane::{Access, ControlPlane};
-pub use ward::{Ward, alive, free_ports};
+pub use plane::ControlPlane;
+pub use ward::{Ward, alive};

@@ -7,6 +7,9 @@ use super::parts::Part;
 use super::plane::{Access, PATIENCE};
 use super::ward::{Ward, free_ports};
 
+/// The port where the operator looks for a cluster's scheduler.
+pub const TCP_COMM: u16 = 8786;
+
 /// A running operator that watches all namespaces. Dropping it kills it: finalizers stay.
 pub struct Operator {
     /// How long it took to answer its liveness probe.

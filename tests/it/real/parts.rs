@@ -8,11 +8,10 @@ use std::path::{Path, PathBuf};
 use std::process::{ChildStdin, Command, Stdio};
 use std::sync::{Mutex, PoisonError};
 
-/// A part as `tests/real/build` names it.
+/// A part as `tests/real/build` names it; Helm joins when a test drives it.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
 pub enum Part {
     Etcd,
-    Helm,
     Kubernetes,
     Kwok,
     Operator,
@@ -25,7 +24,6 @@ impl Part {
     fn name(self) -> &'static str {
         match self {
             Part::Etcd => "etcd",
-            Part::Helm => "helm",
             Part::Kubernetes => "kubernetes",
             Part::Kwok => "kwok",
             Part::Operator => "operator",

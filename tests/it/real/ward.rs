@@ -16,7 +16,7 @@ pub struct Ward {
     /// The guard acts when this closes. Nobody else has it: the standard library's pipes close on exec.
     leash: Option<ChildStdin>,
     group: i32,
-    children: Vec<(&'static str, Child)>,
+    children: Vec<(String, Child)>,
 }
 
 impl Ward {
@@ -58,8 +58,9 @@ impl Ward {
     }
 
     /// Starts a process in the folder; a second one of the same name adds to the first one's log.
-    pub fn start(&mut self, name: &'static str, command: &mut Command) {
-        let log = File::options().append(true).create(true).open(self.log(name)).unwrap();
+    pub fn start(&mut self, name: impl Into<String>, command: &mut Command) {
+        let name = name.into();
+        let log = File::options().append(true).create(true).open(self.log(&name)).unwrap();
         let child = command
             .current_dir(&self.folder)
             .process_group(self.group)
@@ -73,7 +74,7 @@ impl Ward {
 
     /// Kills one process and waits for its end.
     pub fn end(&mut self, name: &str) {
-        for (_, mut child) in self.children.extract_if(.., |(known, _)| *known == name) {
+        for (_, mut child) in self.children.extract_if(.., |(known, _)| known == name) {
             let _ = child.kill();
             let _ = child.wait();
         }
@@ -84,8 +85,8 @@ impl Ward {
         let (name, status) = self
             .children
             .iter_mut()
-            .find_map(|(name, child)| child.try_wait().ok().flatten().map(|status| (*name, status)))?;
-        Some(format!("{name} ended by itself, {status}:\n{}", self.tail(name)))
+            .find_map(|(name, child)| child.try_wait().ok().flatten().map(|status| (name.clone(), status)))?;
+        Some(format!("{name} ended by itself, {status}:\n{}", self.tail(&name)))
     }
 
     /// The last lines of a process's log.
