@@ -2,6 +2,8 @@ mod cli;
 mod golden;
 mod main_job;
 mod plan_cases;
+mod real;
+mod real_smoke;
 mod report_cases;
 mod sandbox_gke;
 mod sandbox_kube;
