@@ -22,6 +22,9 @@ pub mod record;
 pub mod schedule;
 mod wait;
 
+#[cfg(test)]
+mod tests;
+
 use program::{Ended, Run, Shared};
 use record::{Fate, Keeper};
 use schedule::Scheduler;
@@ -184,7 +187,7 @@ pub async fn apply(
     while course.interrupts < 2 {
         for place in course.start(&mut events) {
             let run = Run::new(&shared, place, &plan.changes[place], tell.clone(), interrupt.clone());
-            running.push(async move { (place, run.to_end().await) });
+            running.push(async move { (place, run.finish().await) });
         }
         if running.is_empty() {
             break;
@@ -293,7 +296,7 @@ impl<'a> Course<'a> {
                 skipped = self.scheduler.failed(place);
             }
             Outcome::InDoubt { .. } | Outcome::NotStarted if self.interrupts > 0 => {
-                self.scheduler.left(place)
+                self.scheduler.left(place);
             }
             // In doubt without Ctrl-C: an operation that cannot be followed any more.
             Outcome::InDoubt { .. } | Outcome::NotStarted => skipped = self.scheduler.failed(place),

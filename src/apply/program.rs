@@ -86,7 +86,7 @@ impl<'a> Run<'a> {
     }
 
     /// Runs the change to its end.
-    pub async fn to_end(mut self) -> Ended {
+    pub async fn finish(mut self) -> Ended {
         let change = self.change;
         let mut pass = None;
         for (at, step) in change.steps.iter().enumerate() {

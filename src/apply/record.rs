@@ -96,6 +96,9 @@ impl<'a> Keeper<'a> {
         fates: &BTreeMap<usize, Fate>,
         passes: &BTreeMap<Address, String>,
     ) -> Result<(), String> {
+        if !keeps_record(self.plan) {
+            return Ok(());
+        }
         let old = match self.intent.get() {
             Some(Ok(old)) => old.clone(),
             // The intent's own failure has been told.
@@ -103,11 +106,8 @@ impl<'a> Keeper<'a> {
             None if can_reach(self.plan, fates) => self.old(Patience::Reading).await?,
             None => return Ok(()),
         };
-        if !keeps_record(self.plan) {
-            return Ok(());
-        }
         let record = self.record(old.as_ref(), Phase::Outcome { fates, passes });
-        let done = if record.inventory.is_empty() {
+        let done = if record.inventory.is_empty() && record.passes.is_empty() {
             self.remove().await
         } else {
             self.write(&record, Patience::Reading).await
@@ -245,7 +245,7 @@ fn cluster_change(plan: &Plan) -> Option<(usize, &Change)> {
 
 /// Nothing is recorded of a plan that does nothing, nor in a cluster that the plan deletes.
 fn keeps_record(plan: &Plan) -> bool {
-    !plan.is_empty() && !cluster_change(plan).is_some_and(|(_, change)| change.action == Action::Delete)
+    !plan.is_empty() && cluster_change(plan).is_none_or(|(_, change)| change.action != Action::Delete)
 }
 
 /// Whether there is a cluster to write the outcome into.

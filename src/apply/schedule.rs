@@ -234,11 +234,13 @@ mod tests {
         let changes = changes(&["a K", "b K", "pool P:x 1", "c K", "d K 3", "e K 4"]);
         let mut scheduler = Scheduler::new(&changes, 1);
         let mut order = Vec::new();
-        while let [first, rest @ ..] = scheduler.start()[..] {
-            order.push(first);
-            order.extend(rest);
-            scheduler.done(first);
-            rest.iter().for_each(|place| scheduler.done(*place));
+        loop {
+            let started = scheduler.start();
+            if started.is_empty() {
+                break;
+            }
+            started.iter().for_each(|place| scheduler.done(*place));
+            order.extend(started);
         }
         assert_eq!(order, [1, 2, 3, 4, 0, 5]);
     }

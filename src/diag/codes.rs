@@ -51,6 +51,19 @@ impl Code {
     }
 }
 
+/// `docs/diagnostics.md`.
+pub fn page() -> String {
+    let mut page = "# Diagnostics\n\n<!-- Written from src/diag/codes.rs by `UPDATE_GOLDEN=1 cargo test`; do not \
+                    edit. -->\n\nEvery message carries a code that keeps its meaning: `00xx` usage and target, \
+                    `01xx` syntax and shape of the stack file, `02xx` its meaning, `03xx` plans and refusals, \
+                    `04xx` apply, `05xx` sandbox, `06xx` credentials and APIs.\n"
+        .to_owned();
+    for Entry { id, title, text, .. } in TABLE {
+        page.push_str(&format!("\n## {id}: {title}\n\n{text}\n"));
+    }
+    page
+}
+
 impl fmt::Display for Code {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         f.write_str(self.as_str())
@@ -267,7 +280,7 @@ codes! {
     "A GKE cluster lives in one region, and so do its nodes. `zones` of the cluster and of its pools are zones \
      of the region of `[gke] location`."
 
-Cycle "DI0301" "a circle of dependencies"
+    Cycle "DI0301" "a circle of dependencies"
     "Each of the named things waits for the next, so none can be made. One of the `depends_on` in the circle \
      must go; edges that follow from references cannot form a circle by themselves."
 
@@ -311,9 +324,15 @@ Cycle "DI0301" "a circle of dependencies"
     "A node pool's own description does not say how many nodes it has; instance groups and Node objects could \
      not be read either. No change of size is planned. Give read access to Compute Engine instance groups."
 
+
+    CheckAmongWorkers "DI0353" "a check needs a GPU that workers hold"
+    "The check runs on a pool where the workers of a Dask cluster stay, and they may hold every GPU of it. The \
+     check waits for a free one until its deadline. Scale the workers down first, or run the check alone."
+
     Sandbox "DI0501" "the sandbox cannot be used"
     "The folder of the sandbox cannot be read or written, is in use by another process, or is not being served. \
      The message names the folder and the cause. `dask-infra sandbox reset` deletes its state."
+
 }
 
 #[cfg(test)]

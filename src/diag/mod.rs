@@ -11,7 +11,7 @@ use crate::source::{Location, Sources, Span};
 mod codes;
 mod render;
 
-pub use codes::{Code, Entry};
+pub use codes::{Code, Entry, page};
 pub use render::{Characters, Colour, Look, render};
 
 /// How grave it is.

@@ -75,7 +75,7 @@ pub enum ServiceType {
 #[derive(Clone, Debug, Default, PartialEq, Deserialize, Serialize, JsonSchema)]
 #[serde(deny_unknown_fields)]
 pub struct Scheduler {
-    /// Where it runs and with what.
+    /// GPUs of the scheduler. One lets it unpack what GPU workers send it. Default none.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     #[schemars(range(min = 0, max = 16))]
     pub gpus: Option<u32>,

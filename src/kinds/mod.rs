@@ -9,6 +9,7 @@ use crate::resource::{
     Action, Api, Await, Call, Effect, FieldChange, Gvk, Identity, Late, Method, ObjectId, Owner, Query,
     Readiness, Resource, Step, Target, Until,
 };
+use crate::schema;
 
 pub mod check;
 pub mod cluster;
@@ -264,6 +265,16 @@ pub fn known_as(object: &ObjectId) -> (Address, &'static str) {
             (Address::object("object", kind, namespace, name), kind_name)
         }
     }
+}
+
+/// The schema that an object's kind has in this program.
+pub fn object_schema(identity: &Identity) -> Option<schema::Schema> {
+    let Identity::Object(object) = identity else { return None };
+    let gvk = &object.gvk;
+    if gvk.group == "kubernetes.dask.org" {
+        return schema::dask(&gvk.kind);
+    }
+    schema::builtin(&gvk.group, &gvk.version, &gvk.kind)
 }
 
 /// The query that reads the object itself.

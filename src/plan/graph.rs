@@ -7,7 +7,7 @@ use petgraph::graphmap::DiGraphMap;
 use super::{Action, Change};
 use crate::address::Address;
 use crate::kinds;
-use crate::resource::Resource;
+use crate::resource::{Identity, Resource};
 
 /// Fills in `follows` of every change. An error is a cycle: the addresses in it, in order.
 pub fn connect(changes: &mut [Change], desired: &[Resource]) -> Result<(), Vec<Address>> {
@@ -53,10 +53,16 @@ fn edges(changes: &[Change], desired: &[Resource]) -> Vec<(usize, usize)> {
     }
     let makes = |change: &Change| !matches!(change.action, Action::Delete | Action::Keep);
     let rank = |change: &Change| kinds::find(&change.kind).map_or(0, |kind| kind.rank);
+    // What has no steps of its own is gone when what takes it along is.
+    let goes_along = |change: &Change| change.action == Action::Delete && change.steps.is_empty();
     for (after, change) in changes.iter().enumerate().filter(|(_, change)| change.action == Action::Delete) {
-        for (before, other) in changes.iter().enumerate() {
-            let earlier = other.action == Action::Delete && rank(other) > rank(change);
-            if earlier || makes(other) {
+        for (before, other) in changes.iter().enumerate().filter(|(_, other)| !goes_along(other)) {
+            let deleted = other.action == Action::Delete;
+            let earlier = match goes_along(change) {
+                true => matches!(other.identity, Identity::Cluster(_)),
+                false => rank(other) > rank(change),
+            };
+            if (deleted && earlier) || makes(other) {
                 edges.push((before, after));
             }
         }

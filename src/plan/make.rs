@@ -10,7 +10,6 @@ use crate::resource::{
     Effect, FieldChange, Identity, LABEL_STACK, Lane, ObjectId, Owner, Resource, Seen, Step, Target, Wanted,
     World,
 };
-use crate::schema;
 use crate::source::Sources;
 
 /// All that a plan is made of.
@@ -74,6 +73,12 @@ pub fn plan(inputs: Inputs) -> Result<Plan, Vec<Diagnostic>> {
             maker.no_longer_wanted();
         }
         Mode::Destroy => maker.destroy(),
+    }
+    // Deletes are shown as they are done: what was made last goes first.
+    let rank = |change: &Change| kinds::find(&change.kind).map_or(0, |kind| kind.rank);
+    let deletes = maker.changes.iter().position(|change| change.action == Action::Delete);
+    if let Some(first) = deletes {
+        maker.changes[first..].sort_by_key(|change| std::cmp::Reverse(rank(change)));
     }
     maker.steps();
     if let Err(circle) = graph::connect(&mut maker.changes, &inputs.desired) {
@@ -156,7 +161,7 @@ impl Maker<'_> {
                 if !self.ours_in_kubernetes(resource, &live) {
                     return;
                 }
-                let schema = object_schema(&resource.identity);
+                let schema = kinds::object_schema(&resource.identity);
                 let manager = self.inputs.owner.field_manager();
                 diff::compare(&resource.body, &live, &manager, schema.as_ref(), effect)
             }
@@ -202,13 +207,12 @@ impl Maker<'_> {
             self.problems
                 .push(Diagnostic::error(Code::UnknownEffect, what).at(span, "wanted here").help(help));
         }
-        match changes.iter().find(|change| change.effect == Effect::Replace) {
-            Some(change) => {
-                let why = change.note.as_deref().unwrap_or("it cannot be changed");
-                (Action::Replace, Some(format!("{}: {why}", change.path)))
-            }
-            None if changes.is_empty() => (Action::Keep, None),
-            None => (Action::Update, None),
+        if changes.iter().any(|change| change.effect == Effect::Replace) {
+            (Action::Replace, None)
+        } else if changes.is_empty() {
+            (Action::Keep, None)
+        } else {
+            (Action::Update, None)
         }
     }
 
@@ -407,7 +411,8 @@ impl Maker<'_> {
         reason: Option<&str>,
         foreign: bool,
     ) {
-        let origin = FieldPath::keys(["stack", "name"]);
+        let wanted = self.inputs.desired.iter().find(|resource| resource.identity == identity);
+        let origin = wanted.map_or(FieldPath::keys(["stack", "name"]), |resource| resource.origin.clone());
         self.changes.push(Change {
             location: self.inputs.sources.locate(&origin).map(|location| location.to_string()),
             lane: lane(&identity),
@@ -505,16 +510,6 @@ fn gke_labels<'v>(identity: &Identity, live: &'v Value) -> &'v Value {
         Identity::NodePool { .. } => &live["config"]["resourceLabels"],
         Identity::Cluster(_) | Identity::Object(_) | Identity::Check(_) => &live["resourceLabels"],
     }
-}
-
-/// The schema that an object's kind has in this program.
-pub fn object_schema(identity: &Identity) -> Option<schema::Schema> {
-    let Identity::Object(object) = identity else { return None };
-    let gvk = &object.gvk;
-    if gvk.group == "kubernetes.dask.org" {
-        return schema::dask(&gvk.kind);
-    }
-    schema::builtin(&gvk.group, &gvk.version, &gvk.kind)
 }
 
 /// A digest of what a change relies on: which thing it is, and the live values that were compared.

@@ -7,8 +7,6 @@ pub mod file;
 pub mod graph;
 pub mod make;
 pub mod review;
-#[cfg(test)]
-mod tests;
 
 pub use make::{Inputs, plan, wanted};
 

@@ -7,6 +7,7 @@
 pub mod clock;
 mod endpoint;
 pub mod gke;
+mod inside;
 pub mod kube;
 mod persist;
 pub mod serve;
@@ -285,8 +286,8 @@ impl Sandbox {
     }
 
     /// The Kubernetes API of one cluster.
-    pub fn kubernetes_router(&self, _cluster: &ClusterId) -> axum::Router {
-        axum::Router::new().fallback(async || StatusCode::NOT_IMPLEMENTED)
+    pub fn kubernetes_router(&self, cluster: &ClusterId) -> axum::Router {
+        kube::router(inside::Inside::new(self.clone(), cluster.clone()))
     }
 
     /// Adds a scripted shortage of machines.

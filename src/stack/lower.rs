@@ -5,7 +5,6 @@ use crate::address::Address;
 use crate::catalog;
 use crate::diag::{Code, Diagnostic};
 use crate::kinds::{self, Scope};
-use crate::plan::make::object_schema;
 use crate::resource::{ClusterName, Identity, Owner, Resource, Target};
 use crate::schema;
 
@@ -132,7 +131,7 @@ pub fn check(resources: &[Resource], sources: &Sources) -> Vec<Diagnostic> {
             Identity::Check(_) => Identity::Object(kinds::check::pod(&resource.body)),
             other => other.clone(),
         };
-        let Some(shape) = object_schema(&identity) else { continue };
+        let Some(shape) = kinds::object_schema(&identity) else { continue };
         for problem in schema::check(&shape, &resource.body) {
             let what = format!("{}: {problem}", resource.address);
             let span = sources.span(resource.origin_of(&problem.path));

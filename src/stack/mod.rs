@@ -11,8 +11,11 @@ use serde::{Deserialize, Serialize};
 mod check;
 pub mod lower;
 pub mod parse;
+pub mod reference;
 pub mod rules;
 pub mod schema;
+#[cfg(test)]
+mod tests;
 mod tree;
 mod variables;
 
@@ -26,6 +29,7 @@ pub use crate::kinds::node_pool::{DriverVersion, NodePool, Surge, Taint, TaintEf
 pub use crate::kinds::short::{Accelerator, Nodes, Scalar, Sharing, SharingStrategy};
 pub use crate::source::{Location, Sources, Span};
 pub use parse::{Failure, Loaded, Options, load, parse_text};
+pub use reference::reference;
 pub use schema::json_schema;
 
 /// A stack: what should exist, from the GKE cluster down to the Dask workers and the checks.

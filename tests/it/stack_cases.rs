@@ -5,8 +5,8 @@ use std::collections::BTreeMap;
 use std::fs;
 use std::path::{Path, PathBuf};
 
-use dask_infra::diag::{Look, render};
-use dask_infra::stack::{Options, json_schema, load, parse_text};
+use dask_infra::diag::{self, Look, render};
+use dask_infra::stack::{Options, json_schema, load, parse_text, reference};
 
 fn env(name: &str) -> Option<String> {
     (name == "GOOGLE_CLOUD_PROJECT").then(|| "demo".to_owned())
@@ -72,7 +72,14 @@ fn the_ready_stacks_load_without_a_word() {
 }
 
 #[test]
-fn the_committed_schema_is_current() {
+fn generated_files_are_current() {
     let schema = format!("{:#}\n", json_schema());
-    golden(&root().join("schemas/stack.schema.json"), &schema).unwrap();
+    let files = [
+        ("schemas/stack.schema.json", schema),
+        ("docs/stack-reference.md", reference()),
+        ("docs/diagnostics.md", diag::page()),
+    ];
+    let failures: Vec<String> =
+        files.iter().filter_map(|(path, text)| golden(&root().join(path), text).err()).collect();
+    assert!(failures.is_empty(), "{}", failures.join("\n"));
 }

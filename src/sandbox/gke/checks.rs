@@ -236,15 +236,12 @@ mod tests {
             (json!({"config": {"maxRunDuration": "604800s"}}), None),
         ];
         for (mut body, want) in cases {
-            super::super::defaults::fill(
-                &mut body,
-                &json!({"name": "n", "management": {"autoUpgrade": true}, "version": "1.33.5-gke.1"}),
-            );
-            if body["management"] == json!({"autoUpgrade": true})
-                && want.is_some_and(|text| text.starts_with("Auto_u"))
-            {
-                body["management"] = json!({});
+            if body["management"].is_null() {
+                body["management"] = json!({ "autoUpgrade": true });
             }
+            let base =
+                json!({ "name": "n", "version": "1.33.5-gke.1", "config": { "machineType": "e2-medium" } });
+            super::super::defaults::fill(&mut body, &base);
             let found = pool(&body, &id, "STABLE", "1.33.5-gke.1").err().map(|refusal| refusal.message);
             match want {
                 None => assert_eq!(found, None, "{body}"),

@@ -5,9 +5,9 @@ use std::sync::{Arc, LazyLock};
 
 use serde_json::Value;
 
-use super::standin::{self as schema, Schema};
 use super::store::{Key, text};
 use super::typed::Shape;
+use crate::schema::{self, Schema};
 
 /// Built-in kinds that carry `metadata.generation`, by group. The API server starts it at 1 for them;
 /// the others (ConfigMap, Service, Node, …) have none.

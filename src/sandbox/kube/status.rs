@@ -100,6 +100,22 @@ impl Status {
         Self::new(410, "Expired", message.into())
     }
 
+    /// 504: a version is asked for that is still to come.
+    pub fn too_new(asked: u64, current: u64) -> Self {
+        let cause = Cause {
+            reason: "ResourceVersionTooLarge".to_owned(),
+            message: "Too large resource version".to_owned(),
+            field: String::new(),
+        };
+        let message = format!("Too large resource version: {asked}, current: {current}");
+        Self { causes: vec![cause], ..Self::new(504, "Timeout", message) }
+    }
+
+    /// 413: the body is too large.
+    pub fn too_large(message: String) -> Self {
+        Self::new(413, "RequestEntityTooLarge", message)
+    }
+
     /// 415: that kind of patch is not understood here.
     pub fn unsupported(message: impl Into<String>) -> Self {
         Self::new(415, "UnsupportedMediaType", message.into())

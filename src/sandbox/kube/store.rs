@@ -171,6 +171,27 @@ impl Cluster {
             .map(|(key, object)| (key, object.as_ref()))
     }
 
+    /// Objects of a resource as they were at a revision, sorted by namespace and name; `None` when the
+    /// history does not reach back that far.
+    pub fn list_at(&self, revision: u64, group: &str, resource: &str) -> Option<Vec<(Key, Arc<Value>)>> {
+        let start = Key::new(group, resource, "", "");
+        let is_mine = |key: &Key| key.group == group && key.resource == resource;
+        let mut found: BTreeMap<Key, Arc<Value>> = self
+            .objects
+            .range((Bound::Included(start), Bound::Unbounded))
+            .take_while(|(key, _)| is_mine(key))
+            .map(|(key, object)| (key.clone(), object.clone()))
+            .collect();
+        let changes: Vec<&Change> = self.changes_since(revision)?.collect();
+        for change in changes.into_iter().rev().filter(|change| is_mine(&change.key)) {
+            match &change.before {
+                Some(before) => drop(found.insert(change.key.clone(), before.clone())),
+                None => drop(found.remove(&change.key)),
+            }
+        }
+        Some(found.into_iter().collect())
+    }
+
     /// All objects, sorted by key.
     pub fn objects(&self) -> impl Iterator<Item = (&Key, &Value)> {
         self.objects.iter().map(|(key, object)| (key, object.as_ref()))
@@ -179,6 +200,11 @@ impl Cluster {
     /// The store's revision; it moves with every change.
     pub fn revision(&self) -> u64 {
         self.revision
+    }
+
+    /// The oldest revision that the history can go on from.
+    pub fn horizon(&self) -> u64 {
+        self.horizon
     }
 
     /// The changes after `revision`, or `None` when the history does not reach back that far.
@@ -426,12 +452,7 @@ impl Cluster {
         let mut last = before.as_ref().clone();
         last["metadata"]["resourceVersion"] = json!(self.revision.to_string());
         let last = Arc::new(last);
-        self.record(Change {
-            revision: self.revision,
-            key: key.clone(),
-            before: Some(last.clone()),
-            after: None,
-        });
+        self.record(Change { revision: self.revision, key: key.clone(), before: Some(before), after: None });
         Some(last)
     }
 

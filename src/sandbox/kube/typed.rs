@@ -5,7 +5,7 @@ use serde_json::{Map, Value};
 
 use super::fields::{Element, Set};
 use super::kinds::Kind;
-use super::standin::{List, Schema, Type};
+use crate::schema::{List, Schema, Type};
 
 /// What is known of the value at a place.
 #[derive(Clone, Debug)]

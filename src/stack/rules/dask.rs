@@ -154,12 +154,8 @@ pub(super) fn quantities_are_valid(context: &mut Context<'_>) {
                 }
                 // Kubernetes takes `512m` for half a byte, which nobody means.
                 Some("m") if key == "memory" => {
-                    let message = format!("`{text}` of memory is less than a byte per digit");
-                    let help = format!("`m` is a thousandth; did you mean `{text}` with `Mi`?");
-                    let help = help.replace(
-                        &format!("`{text}` with `Mi`"),
-                        &format!("`{}Mi`", text.trim_end_matches('m')),
-                    );
+                    let message = format!("`{text}` of memory counts thousandths of bytes");
+                    let help = format!("did you mean `\"{}Mi\"`?", text.trim_end_matches('m'));
                     context.say(Finding::error(Code::BadQuantity, message).at(place, "").help(help));
                 }
                 Some(_) => {}

@@ -168,9 +168,10 @@ fn fits_attached(
         let counts: Vec<String> = known.counts.iter().map(u32::to_string).collect();
         let message = format!("`{kind}` is not attached {count} at a time");
         let finding = Finding::error(Code::AcceleratorDoesNotFit, message).at(place, "");
-        context.say(
-            finding.help(format!("a node has {} of them", listed(counts.iter().map(String::as_str), "or"))),
-        );
+        context.say(finding.help(format!(
+            "a node has {} of them",
+            listed(counts.iter().map(String::as_str), "or").replace('`', "")
+        )));
         return;
     }
     let (vcpus, memory) = (known.n1_max_vcpus(count), known.n1_max_memory_gb(count));
@@ -287,13 +288,13 @@ pub(super) fn drivers_fit_the_image(context: &mut Context<'_>) {
             continue;
         }
         let message = format!("the driver's installer does not run on `{image}`");
-        let finding = Finding::error(Code::DriverImage, message)
-            .at(path.key("image_type"), "not Container-Optimized OS");
+        let finding = Finding::error(Code::DriverImage, message).at(path.key("image_type"), "another image");
         if install == Some(DriverInstall::Daemonset) {
-            let finding = finding.at(FieldPath::keys(["gpu_driver", "install"]), "installs on it only");
+            let finding =
+                finding.at(FieldPath::keys(["gpu_driver", "install"]), "for Container-Optimized OS only");
             context.say(finding.help("set `install = \"gke\"`, or take `image_type` away"));
         } else if pool.driver == Some(DriverVersion::Latest) {
-            let finding = finding.at(path.key("driver"), "for it only");
+            let finding = finding.at(path.key("driver"), "for Container-Optimized OS only");
             context.say(finding.help("set `driver = \"default\"`, or take `image_type` away"));
         }
     }

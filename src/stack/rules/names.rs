@@ -33,6 +33,11 @@ fn wrong_name(name: &str, longest: usize, start: Start) -> Option<String> {
     (name.len() > longest).then(|| format!("it has {} characters, {longest} are allowed", name.len()))
 }
 
+/// Whether a text can be the name of a namespace.
+pub(super) fn is_object_name(name: &str) -> bool {
+    wrong_name(name, 63, Start::LetterOrDigit).is_none()
+}
+
 /// Names of clusters and pools (GKE: 40), of Kubernetes objects (63), and of DaskClusters (53: the operator
 /// adds `-scheduler`).
 pub(super) fn names_are_valid(context: &mut Context<'_>) {

@@ -2,6 +2,7 @@
 
 use std::collections::BTreeSet;
 
+use super::names::is_object_name;
 use super::{Context, Finding};
 use crate::address::FieldPath;
 use crate::diag::{Code, listed, nearest};
@@ -176,7 +177,7 @@ pub(super) fn namespaces_are_declared(context: &mut Context<'_>) {
     }
     for (place, namespace) in used {
         let broken = context.is_doubtful(&FieldPath::keys(["namespace", namespace]));
-        if namespace == "default" || declared.contains(namespace) || broken {
+        if namespace == "default" || declared.contains(namespace) || broken || !is_object_name(namespace) {
             continue;
         }
         let message = format!("the stack does not make the namespace `{namespace}`");

@@ -1,6 +1,6 @@
 //! Zones, regions, and how the nodes of a pool lie in them.
 
-use super::{Context, Finding};
+use super::{Context, Finding, counted};
 use crate::address::FieldPath;
 use crate::catalog;
 use crate::diag::{Code, listed, nearest};
@@ -219,7 +219,7 @@ pub(super) fn nodes_divide(context: &mut Context<'_>) {
             continue;
         }
         let below = nodes - nodes % number;
-        let message = format!("{nodes} nodes do not divide over {number} zones");
+        let message = format!("{} cannot be spread over {number} zones", counted(nodes, "node"));
         let finding = Finding::error(Code::NodesNotDivisible, message);
         let finding = finding.at(path.key("nodes"), "all zones together").at(place, why);
         let neighbours = match below {
