@@ -319,6 +319,10 @@ codes! {
     UnknownSize "DI0352" "the live size of a pool is not known"
     "A node pool's own description does not say how many nodes it has; instance groups and Node objects could \
      not be read either. No change of size is planned. Give read access to Compute Engine instance groups."
+
+    CheckAmongWorkers "DI0353" "a check needs a GPU that workers hold"
+    "The check runs on a pool where the workers of a Dask cluster stay, and they may hold every GPU of it. The \
+     check waits for a free one until its deadline. Scale the workers down first, or run the check alone."
 }
 
 #[cfg(test)]

@@ -1,6 +1,20 @@
 //! What is live: requests to GKE, Compute Engine and Kubernetes, as JSON. The only place with network IO
 //! beside the sandbox.
 
+pub mod answer;
+pub mod connection;
+mod credentials;
+pub mod gke;
+pub mod kube;
+pub mod read;
+pub mod retry;
+mod transport;
+
+pub use self::connection::{Connection, InProcess, Options};
+pub use self::gke::GkeAccess;
+pub use self::kube::KubeconfigAccess;
+pub use self::read::{Reading, read};
+
 use std::fmt;
 
 use futures::future::BoxFuture;

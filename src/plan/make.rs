@@ -74,6 +74,12 @@ pub fn plan(inputs: Inputs) -> Result<Plan, Vec<Diagnostic>> {
         }
         Mode::Destroy => maker.destroy(),
     }
+    // Deletes are shown as they are done: what was made last goes first.
+    let rank = |change: &Change| kinds::find(&change.kind).map_or(0, |kind| kind.rank);
+    let deletes = maker.changes.iter().position(|change| change.action == Action::Delete);
+    if let Some(first) = deletes {
+        maker.changes[first..].sort_by_key(|change| std::cmp::Reverse(rank(change)));
+    }
     maker.steps();
     if let Err(circle) = graph::connect(&mut maker.changes, &inputs.desired) {
         maker.problems.push(circle_problem(&circle, &inputs));
@@ -201,13 +207,12 @@ impl Maker<'_> {
             self.problems
                 .push(Diagnostic::error(Code::UnknownEffect, what).at(span, "wanted here").help(help));
         }
-        match changes.iter().find(|change| change.effect == Effect::Replace) {
-            Some(change) => {
-                let why = change.note.as_deref().unwrap_or("it cannot be changed");
-                (Action::Replace, Some(format!("{}: {why}", change.path)))
-            }
-            None if changes.is_empty() => (Action::Keep, None),
-            None => (Action::Update, None),
+        if changes.iter().any(|change| change.effect == Effect::Replace) {
+            (Action::Replace, None)
+        } else if changes.is_empty() {
+            (Action::Keep, None)
+        } else {
+            (Action::Update, None)
         }
     }
 

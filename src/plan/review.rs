@@ -7,7 +7,7 @@ use crate::resource::Identity;
 /// A check on a finished plan.
 type Review = fn(&Plan, &mut Vec<Note>);
 
-const REVIEWS: &[Review] = &[gpu_pool_first];
+const REVIEWS: &[Review] = &[gpu_pool_first, check_among_workers];
 
 /// All notes, in the order of the checks.
 pub fn review(plan: &Plan) -> Vec<Note> {
@@ -36,5 +36,30 @@ fn gpu_pool_first(plan: &Plan, notes: &mut Vec<Note>) {
                       avoids all three"
                 .into(),
         });
+    }
+}
+
+/// A check needs a free GPU, and workers that stay hold theirs.
+fn check_among_workers(plan: &Plan, notes: &mut Vec<Note>) {
+    let pool = |change: &Change, at: &str| {
+        let wanted = plan.desired.iter().find(|resource| resource.identity == change.identity);
+        wanted.and_then(|resource| resource.body.pointer(at)).filter(|selector| !selector.is_null()).cloned()
+    };
+    for check in plan.changes.iter().filter(|change| change.action == Action::Run) {
+        let place = pool(check, "/spec/nodeSelector");
+        let stays = |change: &&Change| {
+            let kept = matches!(change.action, Action::Keep | Action::Update);
+            kept && place.is_some() && pool(change, "/spec/worker/spec/nodeSelector") == place
+        };
+        if let Some(cluster) = plan.changes.iter().find(stays) {
+            notes.push(Note {
+                code: Code::CheckAmongWorkers.as_str().into(),
+                address: check.address.clone(),
+                message: format!(
+                    "it needs a free GPU on a pool where the workers of {} run; it waits until there is one",
+                    cluster.address
+                ),
+            });
+        }
     }
 }

@@ -1,0 +1,322 @@
+//! What kinds a cluster serves: the built-in ones and those of its CustomResourceDefinitions.
+
+use std::collections::BTreeMap;
+use std::sync::{Arc, LazyLock};
+
+use serde_json::Value;
+
+use super::store::{Key, text};
+use super::typed::Shape;
+use crate::schema::{self, Schema};
+
+/// Built-in kinds that carry `metadata.generation`, by group. The API server starts it at 1 for them;
+/// the others (ConfigMap, Service, Node, …) have none.
+const GENERATION: &[(&str, &[&str])] = &[
+    ("", &["Pod", "ReplicationController"]),
+    ("apps", &["DaemonSet", "Deployment", "ReplicaSet", "StatefulSet"]),
+    ("batch", &["CronJob", "Job"]),
+    ("networking.k8s.io", &["Ingress", "IngressClass", "NetworkPolicy"]),
+    ("policy", &["PodDisruptionBudget"]),
+    ("scheduling.k8s.io", &["PriorityClass"]),
+    ("apiextensions.k8s.io", &["CustomResourceDefinition"]),
+    (
+        "admissionregistration.k8s.io",
+        &[
+            "MutatingWebhookConfiguration",
+            "ValidatingAdmissionPolicy",
+            "ValidatingAdmissionPolicyBinding",
+            "ValidatingWebhookConfiguration",
+        ],
+    ),
+    ("flowcontrol.apiserver.k8s.io", &["FlowSchema", "PriorityLevelConfiguration"]),
+];
+
+/// An extra column of `kubectl get`, from a CRD.
+#[derive(Clone, Debug)]
+pub struct Column {
+    /// Header as declared.
+    pub name: String,
+    /// `string`, `integer`, `date`, …
+    pub ty: String,
+    /// JSON path below the object, `.spec.replicas`.
+    pub path: String,
+    /// 0 is always shown, others with `-o wide`.
+    pub priority: i64,
+}
+
+/// Paths of the scale subresource.
+#[derive(Clone, Debug)]
+pub struct Scale {
+    /// `.spec.replicas`.
+    pub spec: String,
+    /// `.status.replicas`.
+    pub status: String,
+    /// The pods' selector in the status, when declared.
+    pub selector: Option<String>,
+}
+
+/// Where a kind comes from.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Origin {
+    /// Compiled into the server.
+    BuiltIn,
+    /// A CustomResourceDefinition.
+    Custom,
+}
+
+/// One served (or soon served) version of a kind.
+#[derive(Clone, Debug)]
+pub struct Kind {
+    /// API group, empty for the core group.
+    pub group: String,
+    /// `v1`.
+    pub version: String,
+    /// `Deployment`.
+    pub kind: String,
+    /// `deployments`.
+    pub plural: String,
+    /// `deployment`.
+    pub singular: String,
+    /// `deploy`.
+    pub short_names: Vec<String>,
+    /// `all`.
+    pub categories: Vec<String>,
+    /// Whether objects live in namespaces.
+    pub namespaced: bool,
+    /// `create`, `get`, …
+    pub verbs: Vec<String>,
+    /// `status`, `scale`, `log`, …
+    pub subresources: Vec<String>,
+    /// Its structure; `None` for kinds without any.
+    pub schema: Option<Schema>,
+    /// Built in or from a CRD.
+    pub origin: Origin,
+    /// Whether requests are answered: always for built-in kinds, once Established for custom ones.
+    pub served: bool,
+    /// Extra columns of a custom kind.
+    pub columns: Vec<Column>,
+    /// Where its replicas lie.
+    pub scale: Option<Scale>,
+}
+
+impl Kind {
+    /// `apps/v1`, or `v1` in the core group.
+    pub fn api_version(&self) -> String {
+        api_version(&self.group, &self.version)
+    }
+
+    /// Whether it has that subresource.
+    pub fn has(&self, subresource: &str) -> bool {
+        self.subresources.iter().any(|name| name == subresource)
+    }
+
+    /// `deployments.apps`.
+    pub fn qualified(&self) -> String {
+        if self.group.is_empty() { self.plural.clone() } else { format!("{}.{}", self.plural, self.group) }
+    }
+
+    /// Whether objects carry `metadata.generation`.
+    pub fn counts_generation(&self) -> bool {
+        self.origin == Origin::Custom
+            || GENERATION
+                .iter()
+                .any(|(group, kinds)| *group == self.group && kinds.contains(&self.kind.as_str()))
+    }
+
+    /// Whether going from `before` to `after` counts as a new generation: for built-in kinds when the
+    /// spec moved, for custom ones when anything but metadata (and, behind the status subresource, the
+    /// status) moved.
+    pub fn generation_moves(&self, before: &Value, after: &Value) -> bool {
+        if !self.counts_generation() {
+            return false;
+        }
+        let relevant = |object: &Value| -> BTreeMap<String, Value> {
+            let Some(fields) = object.as_object() else { return BTreeMap::new() };
+            fields
+                .iter()
+                .filter(|(name, _)| match (self.origin, name.as_str()) {
+                    (_, "metadata" | "apiVersion" | "kind") => false,
+                    (Origin::BuiltIn, "status") => false,
+                    (Origin::Custom, "status") => !self.has("status"),
+                    _ => true,
+                })
+                .map(|(name, value)| (name.clone(), value.clone()))
+                .collect()
+        };
+        relevant(before) != relevant(after)
+    }
+}
+
+/// The shape of ObjectMeta, from a built-in kind: CRDs do not spell it out.
+pub fn object_meta() -> Shape {
+    static META: LazyLock<Shape> = LazyLock::new(|| {
+        let meta = schema::builtin("", "v1", "ConfigMap").and_then(|kind| kind.property("metadata"));
+        meta.map_or(Shape::Deduced, Shape::Of)
+    });
+    META.clone()
+}
+
+/// `apps/v1`, or `v1` in the core group.
+pub fn api_version(group: &str, version: &str) -> String {
+    if group.is_empty() { version.to_owned() } else { format!("{group}/{version}") }
+}
+
+/// Group and version of `apps/v1` or `v1`.
+pub fn split_api_version(text: &str) -> (&str, &str) {
+    text.split_once('/').unwrap_or(("", text))
+}
+
+/// The built-in kinds, made once.
+static BUILT_IN: LazyLock<Vec<Arc<Kind>>> =
+    LazyLock::new(|| schema::apis().iter().map(built_in).map(Arc::new).collect());
+
+fn built_in(api: &schema::Api) -> Kind {
+    let schema::Api {
+        group,
+        version,
+        kind,
+        plural,
+        singular,
+        short_names,
+        categories,
+        namespaced,
+        verbs,
+        subresources,
+        ..
+    } = api;
+    let scale = subresources.iter().any(|name| name == "scale").then(|| Scale {
+        spec: ".spec.replicas".to_owned(),
+        status: ".status.replicas".to_owned(),
+        selector: None,
+    });
+    Kind {
+        group: group.clone(),
+        version: version.clone(),
+        kind: kind.clone(),
+        plural: plural.clone(),
+        singular: singular.clone(),
+        short_names: short_names.clone(),
+        categories: categories.clone(),
+        namespaced: *namespaced,
+        verbs: verbs.clone(),
+        subresources: subresources.clone(),
+        schema: schema::builtin(group, version, kind),
+        origin: Origin::BuiltIn,
+        served: true,
+        columns: Vec::new(),
+        scale,
+    }
+}
+
+/// The kinds of one cluster.
+#[derive(Debug, Default)]
+pub struct Kinds {
+    /// Versions by the name of their CRD, in the CRD's order.
+    custom: BTreeMap<String, Vec<Arc<Kind>>>,
+}
+
+impl Kinds {
+    /// All kinds, built-in ones first.
+    pub fn all(&self) -> impl Iterator<Item = &Arc<Kind>> {
+        BUILT_IN.iter().chain(self.custom.values().flatten())
+    }
+
+    /// A kind by its `apiVersion` and `kind`.
+    pub fn by_kind(&self, version: &str, kind: &str) -> Option<Arc<Kind>> {
+        let (group, version) = split_api_version(version);
+        self.all()
+            .find(|known| known.kind == kind && known.group == group && known.version == version)
+            .cloned()
+    }
+
+    /// A kind by its path.
+    pub fn by_path(&self, group: &str, version: &str, plural: &str) -> Option<Arc<Kind>> {
+        self.all()
+            .find(|known| known.plural == plural && known.group == group && known.version == version)
+            .cloned()
+    }
+
+    /// The first version of a resource.
+    pub fn by_resource(&self, group: &str, plural: &str) -> Option<Arc<Kind>> {
+        self.all().find(|known| known.plural == plural && known.group == group).cloned()
+    }
+
+    /// Keeps up with a CRD that was stored or removed; other objects are none of its business.
+    pub fn note(&mut self, key: &Key, object: Option<&Value>) {
+        if key.group != "apiextensions.k8s.io" || key.resource != "customresourcedefinitions" {
+            return;
+        }
+        match object {
+            Some(crd) => drop(self.custom.insert(key.name.clone(), custom(crd))),
+            None => drop(self.custom.remove(&key.name)),
+        }
+    }
+}
+
+/// The versions that a CRD declares as served.
+fn custom(crd: &Value) -> Vec<Arc<Kind>> {
+    let strings = |pointer: &str| -> Vec<String> {
+        let list = crd.pointer(pointer).and_then(Value::as_array);
+        list.into_iter().flatten().filter_map(Value::as_str).map(str::to_owned).collect()
+    };
+    let versions = crd.pointer("/spec/versions").and_then(Value::as_array);
+    let established = has_condition(crd, "Established");
+    versions
+        .into_iter()
+        .flatten()
+        .filter(|version| version["served"] == true)
+        .map(|version| {
+            let declared = |name: &str| version.pointer(&format!("/subresources/{name}"));
+            Arc::new(Kind {
+                group: text(crd, "/spec/group").to_owned(),
+                version: text(version, "/name").to_owned(),
+                kind: text(crd, "/spec/names/kind").to_owned(),
+                plural: text(crd, "/spec/names/plural").to_owned(),
+                singular: match text(crd, "/spec/names/singular") {
+                    "" => text(crd, "/spec/names/kind").to_lowercase(),
+                    name => name.to_owned(),
+                },
+                short_names: strings("/spec/names/shortNames"),
+                categories: strings("/spec/names/categories"),
+                namespaced: text(crd, "/spec/scope") == "Namespaced",
+                verbs: ["delete", "deletecollection", "get", "list", "patch", "create", "update", "watch"]
+                    .map(str::to_owned)
+                    .to_vec(),
+                subresources: ["scale", "status"]
+                    .into_iter()
+                    .filter(|name| declared(name).is_some())
+                    .map(str::to_owned)
+                    .collect(),
+                schema: version.pointer("/schema/openAPIV3Schema").map(Schema::from_crd),
+                origin: Origin::Custom,
+                served: established,
+                columns: columns(version),
+                scale: declared("scale").map(|scale| Scale {
+                    spec: text(scale, "/specReplicasPath").to_owned(),
+                    status: text(scale, "/statusReplicasPath").to_owned(),
+                    selector: scale.get("labelSelectorPath").and_then(Value::as_str).map(str::to_owned),
+                }),
+            })
+        })
+        .collect()
+}
+
+fn columns(version: &Value) -> Vec<Column> {
+    let declared = version.get("additionalPrinterColumns").and_then(Value::as_array);
+    declared
+        .into_iter()
+        .flatten()
+        .map(|column| Column {
+            name: text(column, "/name").to_owned(),
+            ty: text(column, "/type").to_owned(),
+            path: text(column, "/jsonPath").to_owned(),
+            priority: column.get("priority").and_then(Value::as_i64).unwrap_or(0),
+        })
+        .collect()
+}
+
+/// Whether `status.conditions` holds that type with status `True`.
+pub fn has_condition(object: &Value, ty: &str) -> bool {
+    let conditions = object.pointer("/status/conditions").and_then(Value::as_array);
+    conditions.into_iter().flatten().any(|condition| condition["type"] == ty && condition["status"] == "True")
+}

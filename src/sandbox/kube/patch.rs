@@ -1,0 +1,297 @@
+//! Merge patch (RFC 7386), JSON patch (RFC 6902) and the strategic merge patch of built-in kinds.
+
+use serde_json::{Map, Value};
+
+use super::status::{Cause, Status};
+use crate::schema::{Schema, Type};
+
+/// RFC 7386: objects merge, null removes, everything else replaces.
+pub fn merge(target: &mut Value, patch: &Value) {
+    let Value::Object(patch) = patch else {
+        *target = patch.clone();
+        return;
+    };
+    if !target.is_object() {
+        *target = Value::Object(Map::new());
+    }
+    let Some(fields) = target.as_object_mut() else { return };
+    for (name, value) in patch {
+        if value.is_null() {
+            fields.remove(name);
+        } else {
+            merge(fields.entry(name.clone()).or_insert(Value::Null), value);
+        }
+    }
+}
+
+/// RFC 6902, on a copy: either all operations hold or nothing changes.
+pub fn json(target: &mut Value, patch: &Value) -> Result<(), Status> {
+    let operations = patch.as_array().ok_or_else(|| {
+        Status::bad_request("json: cannot unmarshal object into Go value of type jsonpatch.Patch")
+    })?;
+    let mut copy = target.clone();
+    for operation in operations {
+        one(&mut copy, operation)?;
+    }
+    *target = copy;
+    Ok(())
+}
+
+fn one(target: &mut Value, operation: &Value) -> Result<(), Status> {
+    let string = |name: &str| operation.get(name).and_then(Value::as_str);
+    let op = string("op").unwrap_or_default();
+    let path = string("path").unwrap_or_default();
+    let refused = |why: &str| {
+        let cause = Cause { reason: String::new(), message: why.to_owned(), field: path.to_owned() };
+        let mut status = Status::bad_request(format!(
+            "the server rejected our request due to an error in our request: {why}"
+        ));
+        status.code = 422;
+        "Invalid".clone_into(&mut status.reason);
+        status.causes = vec![cause];
+        status
+    };
+    let missing =
+        || refused(&format!("{op} operation does not apply: doc is missing path: {path:?}: missing value"));
+    let value = || operation.get("value").cloned().ok_or_else(|| refused("the operation has no value"));
+    match op {
+        "add" => insert(target, path, value()?).ok_or_else(missing),
+        "remove" => take(target, path).map(drop).ok_or_else(missing),
+        "replace" => {
+            let place = target.pointer_mut(path).ok_or_else(missing)?;
+            *place = value()?;
+            Ok(())
+        }
+        "move" => {
+            let moved = take(target, string("from").unwrap_or_default()).ok_or_else(missing)?;
+            insert(target, path, moved).ok_or_else(missing)
+        }
+        "copy" => {
+            let copied = target.pointer(string("from").unwrap_or_default()).cloned().ok_or_else(missing)?;
+            insert(target, path, copied).ok_or_else(missing)
+        }
+        "test" => {
+            let wanted = operation.get("value").unwrap_or(&Value::Null);
+            match target.pointer(path).unwrap_or(&Value::Null) == wanted {
+                true => Ok(()),
+                false => Err(refused(&format!("testing value {path} failed: test failed"))),
+            }
+        }
+        other => Err(refused(&format!("unexpected kind: {other}"))),
+    }
+}
+
+/// The container of a pointer and the last token, unescaped.
+fn parent<'v>(target: &'v mut Value, path: &str) -> Option<(&'v mut Value, String)> {
+    let (head, last) = path.rsplit_once('/')?;
+    Some((target.pointer_mut(head)?, last.replace("~1", "/").replace("~0", "~")))
+}
+
+fn insert(target: &mut Value, path: &str, value: Value) -> Option<()> {
+    if path.is_empty() {
+        *target = value;
+        return Some(());
+    }
+    match parent(target, path)? {
+        (Value::Object(fields), name) => {
+            fields.insert(name, value);
+        }
+        (Value::Array(items), index) => {
+            let at = if index == "-" { items.len() } else { index.parse().ok()? };
+            if at > items.len() {
+                return None;
+            }
+            items.insert(at, value);
+        }
+        _ => return None,
+    }
+    Some(())
+}
+
+fn take(target: &mut Value, path: &str) -> Option<Value> {
+    match parent(target, path)? {
+        (Value::Object(fields), name) => fields.remove(&name),
+        (Value::Array(items), index) => {
+            let at: usize = index.parse().ok()?;
+            (at < items.len()).then(|| items.remove(at))
+        }
+        _ => None,
+    }
+}
+
+/// The strategic merge patch: like a merge patch, but lists that declare a merge key (or `merge` for
+/// scalars) are merged, and `$patch`, `$deleteFromPrimitiveList/…`, `$setElementOrder/…` and
+/// `$retainKeys` are directives.
+pub fn strategic(target: &mut Value, patch: &Value, schema: Option<&Schema>) {
+    let Value::Object(patch) = patch else {
+        *target = patch.clone();
+        return;
+    };
+    if patch.get("$patch").is_some_and(|directive| directive == "replace") {
+        let kept = patch.iter().filter(|(name, _)| !name.starts_with('$'));
+        *target = Value::Object(kept.map(|(name, value)| (name.clone(), value.clone())).collect());
+        return;
+    }
+    if !target.is_object() {
+        *target = Value::Object(Map::new());
+    }
+    let Some(fields) = target.as_object_mut() else { return };
+    if patch.get("$patch").is_some_and(|directive| directive == "delete") {
+        fields.clear();
+        return;
+    }
+    if let Some(kept) = patch.get("$retainKeys").and_then(Value::as_array) {
+        fields.retain(|name, _| kept.iter().any(|key| key == name));
+    }
+    for (name, value) in patch {
+        if let Some(list) = name.strip_prefix("$deleteFromPrimitiveList/") {
+            if let (Some(items), Some(gone)) =
+                (fields.get_mut(list).and_then(Value::as_array_mut), value.as_array())
+            {
+                items.retain(|item| !gone.contains(item));
+            }
+            continue;
+        }
+        if name.starts_with('$') {
+            continue;
+        }
+        if value.is_null() {
+            fields.remove(name);
+            continue;
+        }
+        let below = schema.and_then(|schema| schema.property(name).or_else(|| schema.values()));
+        let place = fields.entry(name.clone()).or_insert(Value::Null);
+        merge_field(place, value, below.as_ref());
+    }
+    for (name, order) in patch {
+        if let Some(list) = name.strip_prefix("$setElementOrder/") {
+            let below = schema.and_then(|schema| schema.property(list));
+            let key = below.as_ref().and_then(Schema::patch_merge_key).map(str::to_owned);
+            if let (Some(items), Some(order)) =
+                (fields.get_mut(list).and_then(Value::as_array_mut), order.as_array())
+            {
+                reorder(items, order, key.as_deref());
+            }
+        }
+    }
+}
+
+fn merge_field(place: &mut Value, value: &Value, schema: Option<&Schema>) {
+    let merges = schema.is_some_and(|schema| schema.patch_strategies().iter().any(|name| name == "merge"));
+    match (value, schema) {
+        (Value::Object(_), _) => strategic(place, value, schema),
+        (Value::Array(items), Some(schema)) if merges && schema.ty() == Type::List => {
+            if !place.is_array() {
+                *place = Value::Array(Vec::new());
+            }
+            let Some(list) = place.as_array_mut() else { return };
+            match schema.patch_merge_key() {
+                Some(key) => merge_list(list, items, key, schema.items().as_ref()),
+                None => {
+                    for item in items {
+                        if !list.contains(item) {
+                            list.push(item.clone());
+                        }
+                    }
+                }
+            }
+        }
+        _ => *place = value.clone(),
+    }
+}
+
+fn merge_list(list: &mut Vec<Value>, patch: &[Value], key: &str, items: Option<&Schema>) {
+    if patch.iter().any(|item| item["$patch"] == "replace") {
+        list.clear();
+    }
+    for item in patch {
+        let directive = item.get("$patch").and_then(Value::as_str);
+        let at = list.iter().position(|known| known.get(key).is_some() && known.get(key) == item.get(key));
+        match (directive, at) {
+            (Some("replace"), _) if item.get(key).is_none() => {}
+            (Some("delete"), Some(at)) => drop(list.remove(at)),
+            (Some("delete"), None) => {}
+            (_, Some(at)) => strategic(&mut list[at], item, items),
+            (_, None) => {
+                let mut fresh = Value::Object(Map::new());
+                strategic(&mut fresh, item, items);
+                list.push(fresh);
+            }
+        }
+    }
+}
+
+/// Items named by the order come in it, the others after them as they stood.
+fn reorder(items: &mut [Value], order: &[Value], key: Option<&str>) {
+    let rank = |item: &Value| {
+        let found = match key {
+            Some(key) => order.iter().position(|wanted| wanted.get(key) == item.get(key)),
+            None => order.iter().position(|wanted| wanted == item),
+        };
+        found.unwrap_or(usize::MAX)
+    };
+    items.sort_by_key(rank);
+}
+
+#[cfg(test)]
+mod tests {
+    use serde_json::json;
+
+    use super::*;
+    use crate::schema;
+
+    #[test]
+    fn merge_patches_merge() {
+        for (target, patch, expected) in [
+            (
+                json!({"a": 1, "b": {"c": 2}}),
+                json!({"a": null, "b": {"d": 3}}),
+                json!({"b": {"c": 2, "d": 3}}),
+            ),
+            (json!({"a": [1, 2]}), json!({"a": [3]}), json!({"a": [3]})),
+            (json!({"a": "x"}), json!({"a": {"b": null, "c": 1}}), json!({"a": {"c": 1}})),
+        ] {
+            let mut value = target;
+            merge(&mut value, &patch);
+            assert_eq!(value, expected);
+        }
+    }
+
+    #[test]
+    fn json_patches_hold_wholly_or_not_at_all() {
+        let start = json!({"a": {"b/c": 1}, "l": [1, 2]});
+        let mut value = start.clone();
+        let patch = json!([
+            {"op": "test", "path": "/a/b~1c", "value": 1},
+            {"op": "replace", "path": "/a/b~1c", "value": 2},
+            {"op": "add", "path": "/l/-", "value": 3},
+            {"op": "remove", "path": "/l/0"},
+            {"op": "copy", "from": "/a", "path": "/d"},
+            {"op": "move", "from": "/l", "path": "/m"},
+        ]);
+        json(&mut value, &patch).unwrap();
+        assert_eq!(value, json!({"a": {"b/c": 2}, "d": {"b/c": 2}, "m": [2, 3]}));
+        let mut value = start.clone();
+        let patch = json!([{"op": "remove", "path": "/l"}, {"op": "remove", "path": "/nothing"}]);
+        assert_eq!(json(&mut value, &patch).unwrap_err().code, 422);
+        assert_eq!(value, start);
+    }
+
+    #[test]
+    fn strategic_patches_merge_lists_by_key() {
+        let schema = schema::builtin("apps", "v1", "Deployment").unwrap();
+        let mut value = json!({"spec": {"template": {"spec": {
+            "containers": [{"name": "a", "image": "x"}, {"name": "b", "image": "y"}],
+            "tolerations": [{"key": "k"}]}}}});
+        let patch = json!({"spec": {"template": {"spec": {
+            "$setElementOrder/containers": [{"name": "c"}, {"name": "a"}],
+            "containers": [{"name": "a", "image": "z"}, {"name": "b", "$patch": "delete"}, {"name": "c"}],
+            "tolerations": []}}}});
+        strategic(&mut value, &patch, Some(&schema));
+        assert_eq!(
+            value,
+            json!({"spec": {"template": {"spec": {
+                "containers": [{"name": "c"}, {"name": "a", "image": "z"}], "tolerations": []}}}})
+        );
+    }
+}

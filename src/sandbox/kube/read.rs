@@ -1,0 +1,178 @@
+//! GET of one object and of collections.
+
+use base64::Engine as _;
+use jiff::Timestamp;
+use serde_json::{Value, json};
+
+use super::kinds::{Kind, Origin};
+use super::request::{Place, Request, Response};
+use super::selector::Selector;
+use super::status::Status;
+use super::store::{Cluster, Key};
+use super::table::{self, Include};
+use super::write;
+
+/// The object as the asked-for version shows it: versions differ only in their name here.
+pub fn versioned(kind: &Kind, object: &Value) -> Value {
+    let mut object = object.clone();
+    object["apiVersion"] = json!(kind.api_version());
+    object["kind"] = json!(kind.kind);
+    object
+}
+
+/// GET of an object or its `scale` or `status`.
+pub fn get(
+    cluster: &Cluster,
+    now: Timestamp,
+    kind: &Kind,
+    place: &Place,
+    request: &Request,
+) -> Result<Response, Status> {
+    let key = Key::new(&kind.group, &kind.plural, &place.namespace, &place.name);
+    let not_found = || Status::not_found(&kind.group, &kind.plural, &place.name);
+    check_version(cluster, request)?;
+    let object = versioned(kind, cluster.get(&key).ok_or_else(not_found)?);
+    if place.subresource == "scale" {
+        return Ok(Response::json(200, &write::scale_of(kind, &object)));
+    }
+    if request.wants_table() {
+        let metadata = json!({"resourceVersion": object["metadata"]["resourceVersion"]});
+        let include = Include::parse(request.param("includeObject"));
+        return Ok(Response::json(200, &table::table(kind, &[&object], &metadata, include, now)));
+    }
+    if request.wants_metadata() {
+        return Ok(Response::json(200, &table::partial(&object)));
+    }
+    Ok(Response::json(200, &object))
+}
+
+/// A version that is still to come cannot be read.
+fn check_version(cluster: &Cluster, request: &Request) -> Result<Option<u64>, Status> {
+    let Some(text) = request.param("resourceVersion").filter(|text| !text.is_empty()) else {
+        return Ok(None);
+    };
+    let version: u64 = text.parse().map_err(|_| {
+        Status::bad_request(format!(
+            "resourceVersion: Invalid value: {text:?}: strconv.ParseUint: parsing {text:?}: invalid syntax"
+        ))
+    })?;
+    if version > cluster.revision() {
+        return Err(Status::too_new(version, cluster.revision()));
+    }
+    Ok(Some(version))
+}
+
+/// What a request selects out of a collection.
+pub fn selector(place: &Place, request: &Request) -> Result<Selector, Status> {
+    if !place.name.is_empty() {
+        return Ok(Selector::name(&place.name));
+    }
+    Selector::parse(
+        request.param("labelSelector").unwrap_or_default(),
+        request.param("fieldSelector").unwrap_or_default(),
+    )
+}
+
+/// Where a paged list goes on.
+struct Continue {
+    revision: u64,
+    namespace: String,
+    name: String,
+}
+
+impl Continue {
+    fn encode(&self) -> String {
+        let Self { revision, namespace, name } = self;
+        let text = json!({"v": "meta.k8s.io/v1", "rv": revision, "start": format!("{namespace}/{name}")});
+        base64::engine::general_purpose::URL_SAFE_NO_PAD.encode(text.to_string())
+    }
+
+    fn decode(text: &str) -> Result<Self, Status> {
+        let bad = || Status::bad_request("continue key is not valid");
+        let bytes = base64::engine::general_purpose::URL_SAFE_NO_PAD.decode(text).map_err(|_| bad())?;
+        let value: Value = serde_json::from_slice(&bytes).map_err(|_| bad())?;
+        let start = value["start"].as_str().ok_or_else(bad)?;
+        let (namespace, name) = start.split_once('/').ok_or_else(bad)?;
+        Ok(Self {
+            revision: value["rv"].as_u64().ok_or_else(bad)?,
+            namespace: namespace.to_owned(),
+            name: name.to_owned(),
+        })
+    }
+}
+
+/// GET of a collection: selected, paged, as a list or as a table.
+pub fn list(
+    cluster: &Cluster,
+    now: Timestamp,
+    kind: &Kind,
+    place: &Place,
+    request: &Request,
+) -> Result<Response, Status> {
+    let selector = selector(place, request)?;
+    let asked = check_version(cluster, request)?;
+    let token =
+        request.param("continue").filter(|token| !token.is_empty()).map(Continue::decode).transpose()?;
+    let exact = request.param("resourceVersionMatch") == Some("Exact");
+    let revision = match (&token, asked) {
+        (Some(token), _) => token.revision,
+        (None, Some(asked)) if exact => asked,
+        _ => cluster.revision(),
+    };
+    let all = cluster.list_at(revision, &kind.group, &kind.plural).ok_or_else(|| {
+        Status::expired(
+            "The provided continue parameter is too old to display a consistent list result. \
+            You can start a new list without the continue parameter.",
+        )
+    })?;
+    let selected: Vec<_> = all
+        .into_iter()
+        .filter(|(key, _)| place.namespace.is_empty() || key.namespace == place.namespace)
+        .filter(|(key, _)| {
+            token.as_ref().is_none_or(|token| (&key.namespace, &key.name) > (&token.namespace, &token.name))
+        })
+        .filter(|(_, object)| selector.matches(object))
+        .collect();
+    let limit = request.param("limit").and_then(|limit| limit.parse().ok()).filter(|limit| *limit > 0);
+    let page = selected.len().min(limit.unwrap_or(usize::MAX));
+    let mut metadata = json!({"resourceVersion": revision.to_string()});
+    if page < selected.len()
+        && let Some((last, _)) = selected[..page].last()
+    {
+        let next = Continue { revision, namespace: last.namespace.clone(), name: last.name.clone() };
+        metadata["continue"] = json!(next.encode());
+        if selector.is_empty() {
+            metadata["remainingItemCount"] = json!(selected.len() - page);
+        }
+    }
+    let objects: Vec<Value> = selected[..page].iter().map(|(_, object)| versioned(kind, object)).collect();
+    Ok(Response::json(200, &collection(kind, objects, &metadata, request, now)))
+}
+
+fn collection(
+    kind: &Kind,
+    mut objects: Vec<Value>,
+    metadata: &Value,
+    request: &Request,
+    now: Timestamp,
+) -> Value {
+    if request.wants_table() {
+        let include = Include::parse(request.param("includeObject"));
+        let rows: Vec<&Value> = objects.iter().collect();
+        return table::table(kind, &rows, metadata, include, now);
+    }
+    if request.accept.split(',').next().is_some_and(|media| media.contains("as=PartialObjectMetadataList")) {
+        let items: Vec<Value> = objects.iter().map(table::partial).collect();
+        return json!({"kind": "PartialObjectMetadataList", "apiVersion": "meta.k8s.io/v1",
+            "metadata": metadata, "items": items});
+    }
+    if kind.origin == Origin::BuiltIn {
+        // Items of built-in lists do not repeat what they are.
+        for fields in objects.iter_mut().filter_map(Value::as_object_mut) {
+            fields.remove("apiVersion");
+            fields.remove("kind");
+        }
+    }
+    json!({"kind": format!("{}List", kind.kind), "apiVersion": kind.api_version(), "metadata": metadata,
+        "items": objects})
+}

@@ -1,0 +1,581 @@
+//! POST, PUT, PATCH and DELETE: from a body to a change of the store.
+
+use jiff::Timestamp;
+use serde_json::{Value, json};
+
+use super::apply::{self, Force, Writer};
+use super::defaults;
+use super::kinds::{Kind, Origin};
+use super::patch;
+use super::request::{Place, Request, Response};
+use super::selector::Selector;
+use super::status::{Cause, Status};
+use super::store::{Cluster, DeleteOptions, Key, Propagation, key_of, text};
+use super::validate::{self, Unknown};
+
+/// What every write needs to know.
+struct Job<'a> {
+    kind: &'a Kind,
+    place: &'a Place,
+    request: &'a Request,
+    now: Timestamp,
+    manager: String,
+    dry_run: bool,
+    unknown: Unknown,
+}
+
+impl<'a> Job<'a> {
+    fn new(kind: &'a Kind, place: &'a Place, request: &'a Request, now: Timestamp) -> Result<Self, Status> {
+        let dry_run = request.dry_run()?;
+        let unknown = Unknown::parse(request.param("fieldValidation"))?;
+        Ok(Self { kind, place, request, now, manager: request.manager(), dry_run, unknown })
+    }
+
+    fn writer(&self) -> Writer<'_> {
+        Writer { manager: &self.manager, subresource: &self.place.subresource, now: self.now }
+    }
+
+    fn key(&self) -> Key {
+        let Place { namespace, name, .. } = self.place;
+        Key::new(&self.kind.group, &self.kind.plural, namespace, name)
+    }
+}
+
+/// The body as JSON; an empty body is null.
+fn body(request: &Request) -> Result<Value, Status> {
+    if request.body.is_empty() {
+        return Ok(Value::Null);
+    }
+    if request.content_type.contains("protobuf") || request.content_type.contains("cbor") {
+        return Err(Status::unsupported(format!(
+            "the body of the request was in an unknown format - accepted media types include: application/json ({} is not)",
+            request.content_type
+        )));
+    }
+    serde_json::from_slice(&request.body).map_err(|error| {
+        Status::bad_request(format!("error decoding the body as JSON (YAML is not read here): {error}"))
+    })
+}
+
+/// The object's `apiVersion` and `kind` must be those of the path.
+fn check_type(kind: &Kind, object: &Value) -> Result<(), Status> {
+    let (version, name) = (text(object, "/apiVersion"), text(object, "/kind"));
+    let wanted = kind.api_version();
+    if name.is_empty() {
+        return Err(Status::bad_request("Object 'Kind' is missing in the body of the request"));
+    }
+    if version != wanted {
+        return Err(Status::bad_request(format!(
+            "the API version in the data ({version}) does not match the expected API version ({wanted})"
+        )));
+    }
+    if name != kind.kind {
+        return Err(Status::bad_request(format!(
+            "{name} in version \"{}\" cannot be handled as a {}: the kind in the data ({name}) does not match",
+            kind.version, kind.kind
+        )));
+    }
+    Ok(())
+}
+
+/// The body's namespace and name must be those of the path; missing ones are filled in.
+fn check_place(kind: &Kind, place: &Place, object: &mut Value) -> Result<(), Status> {
+    if !object.get("metadata").is_some_and(Value::is_object) {
+        object["metadata"] = json!({});
+    }
+    if kind.namespaced {
+        let found = text(object, "/metadata/namespace").to_owned();
+        if !found.is_empty() && found != place.namespace {
+            return Err(Status::bad_request(format!(
+                "the namespace of the provided object does not match the namespace sent on the request"
+            )));
+        }
+        object["metadata"]["namespace"] = json!(place.namespace);
+    } else if let Some(metadata) = object["metadata"].as_object_mut() {
+        metadata.remove("namespace");
+    }
+    if !place.name.is_empty() {
+        let found = text(object, "/metadata/name").to_owned();
+        if !found.is_empty() && found != place.name {
+            return Err(Status::bad_request(format!(
+                "the name of the object ({found}) does not match the name on the URL ({})",
+                place.name
+            )));
+        }
+        object["metadata"]["name"] = json!(place.name);
+    }
+    Ok(())
+}
+
+/// POST to a collection.
+pub fn create(
+    cluster: &mut Cluster,
+    now: Timestamp,
+    kind: &Kind,
+    place: &Place,
+    request: &Request,
+) -> Result<Response, Status> {
+    let job = Job::new(kind, place, request, now)?;
+    let mut object = body(request)?;
+    check_type(kind, &object)?;
+    check_place(kind, place, &mut object)?;
+    let warnings = validate::read(kind, &mut object, job.unknown)?;
+    if kind.has("status")
+        && let Some(fields) = object.as_object_mut()
+    {
+        fields.remove("status");
+    }
+    cluster.prepare(now, kind, &mut object)?;
+    settle(kind, &mut object);
+    validate::object(kind, &object)?;
+    apply::update(kind, None, &mut object, job.writer());
+    let object = if job.dry_run { object } else { cluster.insert(kind, object)? };
+    Ok(Response { warnings, ..Response::json(201, &object) })
+}
+
+/// Brings an object into the form in which it is stored.
+fn settle(kind: &Kind, object: &mut Value) {
+    if let Some(schema) = &kind.schema {
+        match kind.origin {
+            Origin::BuiltIn => defaults::settle(schema, object),
+            Origin::Custom => validate::prune(schema, object),
+        }
+    }
+}
+
+/// PUT of an object or one of its subresources.
+pub fn update(
+    cluster: &mut Cluster,
+    now: Timestamp,
+    kind: &Kind,
+    place: &Place,
+    request: &Request,
+) -> Result<Response, Status> {
+    let job = Job::new(kind, place, request, now)?;
+    let mut object = body(request)?;
+    if place.subresource == "scale" {
+        return scale_to(cluster, &job, &object);
+    }
+    check_type(kind, &object)?;
+    check_place(kind, place, &mut object)?;
+    let (_, live) = cluster.live(&job.key())?;
+    let version = text(&object, "/metadata/resourceVersion");
+    if version.is_empty() && kind.origin == Origin::Custom {
+        let cause = Cause {
+            reason: "FieldValueInvalid".to_owned(),
+            message: "Invalid value: 0x0: must be specified for an update".to_owned(),
+            field: "metadata.resourceVersion".to_owned(),
+        };
+        return Err(Status::invalid(&kind.group, &kind.kind, &place.name, vec![cause]));
+    }
+    let warnings = validate::read(kind, &mut object, job.unknown)?;
+    let object = store(cluster, &job, &live, object, Ownership::Track)?;
+    Ok(Response { warnings, ..Response::json(200, &object) })
+}
+
+/// Whether field ownership still has to be worked out.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+enum Ownership {
+    /// A plain write.
+    Track,
+    /// Server-side apply has done it.
+    Done,
+}
+
+/// The common end of PUT and PATCH: takes from `object` what the door lets through, fills defaults,
+/// judges it, records owners and stores it.
+fn store(
+    cluster: &mut Cluster,
+    job: &Job<'_>,
+    live: &Value,
+    mut object: Value,
+    ownership: Ownership,
+) -> Result<Value, Status> {
+    let kind = job.kind;
+    let key = key_of(kind, live);
+    check_preconditions(&key, live, &object)?;
+    through_door(job, live, &mut object);
+    defaults::fill(kind, &mut object);
+    settle(kind, &mut object);
+    keep_identity(live, &mut object);
+    validate::object(kind, &object)?;
+    if job.place.subresource.is_empty() {
+        validate::change(kind, live, &object)?;
+    }
+    if same_but_entries(live, &object) && ownership == Ownership::Track && !touches_entries(live, &object) {
+        return Ok(live.clone());
+    }
+    if ownership == Ownership::Track {
+        apply::update(kind, Some(live), &mut object, job.writer());
+    }
+    if job.dry_run {
+        if kind.generation_moves(live, &object) {
+            let generation = live.pointer("/metadata/generation").and_then(Value::as_i64).unwrap_or(0);
+            object["metadata"]["generation"] = json!(generation + 1);
+        }
+        return Ok(object);
+    }
+    cluster.replace(kind, &key, object)
+}
+
+/// Whether a write means to change the ownership entries themselves.
+fn touches_entries(live: &Value, object: &Value) -> bool {
+    let entries = |object: &Value| object.pointer("/metadata/managedFields").cloned();
+    entries(object).is_some() && entries(object) != entries(live)
+}
+
+fn same_but_entries(a: &Value, b: &Value) -> bool {
+    let bare = |object: &Value| {
+        let mut object = object.clone();
+        drop(object["metadata"].as_object_mut().and_then(|metadata| metadata.remove("managedFields")));
+        object
+    };
+    bare(a) == bare(b)
+}
+
+/// What the server keeps whatever the body says.
+fn keep_identity(live: &Value, object: &mut Value) {
+    let Some(metadata) = object["metadata"].as_object_mut() else { return };
+    for name in [
+        "uid",
+        "creationTimestamp",
+        "deletionTimestamp",
+        "deletionGracePeriodSeconds",
+        "generation",
+        "resourceVersion",
+        "generateName",
+        "selfLink",
+    ] {
+        match live["metadata"].get(name) {
+            Some(value) => drop(metadata.insert(name.to_owned(), value.clone())),
+            None => drop(metadata.remove(name)),
+        }
+    }
+}
+
+fn check_preconditions(key: &Key, live: &Value, object: &Value) -> Result<(), Status> {
+    let conflict = |why: &str| Err(Status::conflict(&key.group, &key.resource, &key.name, why));
+    let (wanted, found) = (text(object, "/metadata/uid"), text(live, "/metadata/uid"));
+    if !wanted.is_empty() && wanted != found {
+        return conflict(&format!(
+            "StorageError: invalid object, Code: 4, Key: /registry/{}/{}/{}, ResourceVersion: 0, AdditionalErrorMsg: \
+             Precondition failed: UID in precondition: {wanted}, UID in object meta: {found}",
+            key.resource, key.namespace, key.name
+        ));
+    }
+    let (wanted, found) =
+        (text(object, "/metadata/resourceVersion"), text(live, "/metadata/resourceVersion"));
+    if !wanted.is_empty() && wanted != found {
+        return conflict(
+            "the object has been modified; please apply your changes to the latest version and try again",
+        );
+    }
+    Ok(())
+}
+
+/// Through `status` only the status goes in; through the main door everything but, when the kind has
+/// that subresource.
+fn through_door(job: &Job<'_>, live: &Value, object: &mut Value) {
+    let take = |from: &Value, to: &mut Value, name: &str| match (from.get(name), to.as_object_mut()) {
+        (Some(value), Some(fields)) => drop(fields.insert(name.to_owned(), value.clone())),
+        (None, Some(fields)) => drop(fields.remove(name)),
+        _ => {}
+    };
+    match job.place.subresource.as_str() {
+        "status" => {
+            let mut door = live.clone();
+            take(object, &mut door, "status");
+            if let Some(entries) = object.pointer("/metadata/managedFields") {
+                door["metadata"]["managedFields"] = entries.clone();
+            }
+            *object = door;
+        }
+        "finalize" => {
+            let finalizers = object.pointer("/spec/finalizers").cloned();
+            *object = live.clone();
+            match finalizers {
+                Some(list) => object["spec"]["finalizers"] = list,
+                None => drop(object["spec"].as_object_mut().and_then(|spec| spec.remove("finalizers"))),
+            }
+        }
+        _ if kind_keeps_status(job.kind) => take(live, object, "status"),
+        _ => {}
+    }
+}
+
+fn kind_keeps_status(kind: &Kind) -> bool {
+    kind.has("status")
+}
+
+/// PATCH of an object or one of its subresources, by content type.
+pub fn patch(
+    cluster: &mut Cluster,
+    now: Timestamp,
+    kind: &Kind,
+    place: &Place,
+    request: &Request,
+) -> Result<Response, Status> {
+    let job = Job::new(kind, place, request, now)?;
+    let media = request.content_type.split(';').next().unwrap_or_default().trim().to_owned();
+    if media == "application/apply-patch+yaml" {
+        return server_side_apply(cluster, &job);
+    }
+    let change = body(request)?;
+    if place.subresource == "scale" {
+        return patch_scale(cluster, &job, &change);
+    }
+    let (_, live) = cluster.live(&job.key())?;
+    let mut object = live.as_ref().clone();
+    // The patch meets the object without a version, so that only one that it states is a precondition.
+    drop(object["metadata"].as_object_mut().and_then(|metadata| metadata.remove("resourceVersion")));
+    change_by(&media, kind, &mut object, &change)?;
+    check_type(kind, &object)?;
+    check_place(kind, place, &mut object)?;
+    let warnings = validate::read(kind, &mut object, job.unknown)?;
+    let object = store(cluster, &job, &live, object, Ownership::Track)?;
+    Ok(Response { warnings, ..Response::json(200, &object) })
+}
+
+fn change_by(media: &str, kind: &Kind, object: &mut Value, change: &Value) -> Result<(), Status> {
+    match (media, kind.origin) {
+        ("application/json-patch+json", _) => patch::json(object, change),
+        ("application/merge-patch+json", _) => {
+            patch::merge(object, change);
+            Ok(())
+        }
+        ("application/strategic-merge-patch+json", Origin::BuiltIn) => {
+            patch::strategic(object, change, kind.schema.as_ref());
+            Ok(())
+        }
+        (_, Origin::Custom) => Err(Status::unsupported(
+            "the body of the request was in an unknown format - accepted media types include: \
+             application/json-patch+json, application/merge-patch+json, application/apply-patch+yaml",
+        )),
+        _ => Err(Status::unsupported(
+            "the body of the request was in an unknown format - accepted media types include: \
+             application/json-patch+json, application/merge-patch+json, \
+             application/strategic-merge-patch+json, application/apply-patch+yaml",
+        )),
+    }
+}
+
+fn server_side_apply(cluster: &mut Cluster, job: &Job<'_>) -> Result<Response, Status> {
+    let Job { kind, place, request, now, .. } = job;
+    if request.param("fieldManager").is_none_or(str::is_empty) {
+        let cause = Cause {
+            reason: "FieldValueRequired".to_owned(),
+            message: "Required value: is required for apply patch".to_owned(),
+            field: "fieldManager".to_owned(),
+        };
+        let mut status = Status::invalid("meta.k8s.io", "PatchOptions", "", vec![cause]);
+        status.name = String::new();
+        return Err(status);
+    }
+    let mut config = body(request)?;
+    if place.subresource == "scale" {
+        return patch_scale(cluster, job, &config);
+    }
+    check_type(kind, &config)?;
+    check_place(kind, place, &mut config)?;
+    let force = if request.flag("force") { Force::Yes } else { Force::No };
+    let live = cluster.live(&job.key()).ok().map(|(_, live)| live);
+    let Some(live) = live else {
+        if !place.subresource.is_empty() {
+            return Err(Status::not_found(&kind.group, &kind.plural, &place.name));
+        }
+        return apply_new(cluster, job, &config, force);
+    };
+    let mut object = apply::apply(kind, Some(&live), &config, job.writer(), force)?;
+    // A version or uid in the configuration is a precondition; merging has put it in.
+    for name in ["resourceVersion", "uid"] {
+        if let Some(value) = config["metadata"].get(name) {
+            object["metadata"][name] = value.clone();
+        }
+    }
+    let _ = now;
+    let object = store(cluster, job, &live, object, Ownership::Done)?;
+    Ok(Response::json(200, &object))
+}
+
+/// Apply of an object that is not there creates it, whatever version the configuration names.
+fn apply_new(cluster: &mut Cluster, job: &Job<'_>, config: &Value, force: Force) -> Result<Response, Status> {
+    let Job { kind, now, .. } = job;
+    if !text(config, "/metadata/uid").is_empty() {
+        let why = "uid mismatch: the provided object specified uid ".to_owned()
+            + text(config, "/metadata/uid")
+            + ", and no existing object was found";
+        return Err(Status::conflict(&kind.group, &kind.plural, &job.place.name, &why));
+    }
+    let mut object = apply::apply(kind, None, config, job.writer(), force)?;
+    if kind.has("status")
+        && let Some(fields) = object.as_object_mut()
+    {
+        fields.remove("status");
+    }
+    if let Some(fields) = object.as_object_mut() {
+        fields.retain(|_, value| !value.is_null());
+    }
+    cluster.prepare(*now, kind, &mut object)?;
+    settle(kind, &mut object);
+    validate::object(kind, &object)?;
+    let object = if job.dry_run { object } else { cluster.insert(kind, object)? };
+    Ok(Response::json(201, &object))
+}
+
+/// The `Scale` object of a scalable object.
+pub fn scale_of(kind: &Kind, object: &Value) -> Value {
+    let at = |path: &str| object.pointer(&pointer(path)).and_then(Value::as_i64).unwrap_or(0);
+    let paths = kind.scale.as_ref();
+    let mut metadata = json!({});
+    for name in ["name", "namespace", "uid", "resourceVersion", "creationTimestamp"] {
+        if let Some(value) = object["metadata"].get(name) {
+            metadata[name] = value.clone();
+        }
+    }
+    let mut status = json!({"replicas": paths.map_or(0, |paths| at(&paths.status))});
+    let labels = object.pointer("/spec/selector/matchLabels").and_then(Value::as_object);
+    if kind.origin == Origin::BuiltIn {
+        let parts: Vec<String> = labels
+            .into_iter()
+            .flatten()
+            .map(|(name, value)| format!("{name}={}", value.as_str().unwrap_or_default()))
+            .collect();
+        status["selector"] = json!(parts.join(","));
+    } else if let Some(selector) = paths.and_then(|paths| paths.selector.as_deref()) {
+        status["selector"] = object.pointer(&pointer(selector)).cloned().unwrap_or_else(|| json!(""));
+    }
+    json!({"kind": "Scale", "apiVersion": "autoscaling/v1", "metadata": metadata,
+        "spec": {"replicas": paths.map_or(0, |paths| at(&paths.spec))}, "status": status})
+}
+
+/// `.spec.replicas` as a JSON pointer.
+fn pointer(path: &str) -> String {
+    path.replace('.', "/")
+}
+
+fn patch_scale(cluster: &mut Cluster, job: &Job<'_>, change: &Value) -> Result<Response, Status> {
+    let (_, live) = cluster.live(&job.key())?;
+    let mut scale = scale_of(job.kind, &live);
+    drop(scale["metadata"].as_object_mut().and_then(|metadata| metadata.remove("resourceVersion")));
+    let media = job.request.content_type.split(';').next().unwrap_or_default().trim();
+    match media {
+        "application/json-patch+json" => patch::json(&mut scale, change)?,
+        _ => patch::merge(&mut scale, change),
+    }
+    scale_to(cluster, job, &scale)
+}
+
+/// Writes the replicas of a `Scale` object through to the scaled one.
+fn scale_to(cluster: &mut Cluster, job: &Job<'_>, scale: &Value) -> Result<Response, Status> {
+    let (_, live) = cluster.live(&job.key())?;
+    let Some(paths) = job.kind.scale.as_ref() else { return Err(Status::no_such_path()) };
+    let replicas = scale.pointer("/spec/replicas").and_then(Value::as_i64).unwrap_or(0);
+    if replicas < 0 {
+        let cause = Cause {
+            reason: "FieldValueInvalid".to_owned(),
+            message: format!("Invalid value: {replicas}: must be greater than or equal to 0"),
+            field: "spec.replicas".to_owned(),
+        };
+        return Err(Status::invalid("autoscaling", "Scale", &job.place.name, vec![cause]));
+    }
+    let mut object = live.as_ref().clone();
+    let version = text(scale, "/metadata/resourceVersion");
+    if version.is_empty() {
+        drop(object["metadata"].as_object_mut().and_then(|metadata| metadata.remove("resourceVersion")));
+    } else {
+        object["metadata"]["resourceVersion"] = json!(version);
+    }
+    let mut place = &mut object;
+    for name in paths.spec.split('.').filter(|name| !name.is_empty()) {
+        place = &mut place[name];
+    }
+    *place = json!(replicas);
+    let object = store(cluster, job, &live, object, Ownership::Track)?;
+    Ok(Response::json(200, &scale_of(job.kind, &object)))
+}
+
+/// Options of a DELETE from its body and query.
+fn delete_options(request: &Request) -> Result<DeleteOptions, Status> {
+    let body = body(request)?;
+    let own = |pointer: &str| body.pointer(pointer).and_then(Value::as_str).map(str::to_owned);
+    let policy = own("/propagationPolicy").or_else(|| request.param("propagationPolicy").map(str::to_owned));
+    let orphans = body.get("orphanDependents").and_then(Value::as_bool);
+    let propagation = match (policy.as_deref(), orphans) {
+        (Some("Background"), _) | (None, Some(false)) => Some(Propagation::Background),
+        (Some("Foreground"), _) => Some(Propagation::Foreground),
+        (Some("Orphan"), _) | (None, Some(true)) => Some(Propagation::Orphan),
+        (None | Some(""), None) => None,
+        (Some(other), _) => {
+            return Err(Status::bad_request(format!(
+                "invalid propagationPolicy {other:?}: must be Background, Foreground or Orphan"
+            )));
+        }
+    };
+    let asked = request.param("gracePeriodSeconds").and_then(|value| value.parse().ok());
+    Ok(DeleteOptions {
+        grace_period_seconds: body.get("gracePeriodSeconds").and_then(Value::as_i64).or(asked),
+        propagation,
+        uid: own("/preconditions/uid"),
+        resource_version: own("/preconditions/resourceVersion"),
+        dry_run: request.dry_run()? || body.get("dryRun").is_some_and(|list| list == &json!(["All"])),
+    })
+}
+
+/// DELETE of one object.
+pub fn delete(
+    cluster: &mut Cluster,
+    now: Timestamp,
+    kind: &Kind,
+    place: &Place,
+    request: &Request,
+) -> Result<Response, Status> {
+    let options = delete_options(request)?;
+    let key = Key::new(&kind.group, &kind.plural, &place.namespace, &place.name);
+    let object = cluster.delete(now, &key, &options)?;
+    let gone = options.dry_run || cluster.get(&key).is_none();
+    // Pods and whatever is left waiting come back as they are, the rest as a status.
+    let echo = !gone || (kind.group.is_empty() && kind.kind == "Pod");
+    let mut response = if echo {
+        Response::json(200, &object)
+    } else {
+        let uid = text(&object, "/metadata/uid");
+        Response::json(200, &Status::success(&kind.group, &kind.plural, &place.name, uid).body())
+    };
+    if kind.group == "batch" && kind.kind == "Job" && options.propagation.is_none() {
+        response.warnings.push(
+            "child pods are preserved by default when jobs are deleted; set propagationPolicy=Background to \
+             remove them or set propagationPolicy=Orphan to suppress this warning"
+                .to_owned(),
+        );
+    }
+    Ok(response)
+}
+
+/// DELETE of a collection; the answer lists what was deleted.
+pub fn delete_collection(
+    cluster: &mut Cluster,
+    now: Timestamp,
+    kind: &Kind,
+    place: &Place,
+    request: &Request,
+) -> Result<Response, Status> {
+    let options = delete_options(request)?;
+    let selector = Selector::parse(
+        request.param("labelSelector").unwrap_or_default(),
+        request.param("fieldSelector").unwrap_or_default(),
+    )?;
+    let keys: Vec<Key> = cluster
+        .list(&kind.group, &kind.plural)
+        .filter(|(key, object)| {
+            (place.namespace.is_empty() || key.namespace == place.namespace) && selector.matches(object)
+        })
+        .map(|(key, _)| key.clone())
+        .collect();
+    let mut items = Vec::new();
+    for key in keys {
+        items.push(cluster.delete(now, &key, &options)?);
+    }
+    let list = json!({"kind": format!("{}List", kind.kind), "apiVersion": kind.api_version(),
+        "metadata": {"resourceVersion": cluster.revision().to_string()}, "items": items});
+    Ok(Response::json(200, &list))
+}
