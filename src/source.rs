@@ -50,6 +50,8 @@ pub struct Sources {
 struct File {
     name: String,
     text: String,
+    /// Where each line begins: a plan asks for the place of everything it changes.
+    lines: Vec<usize>,
 }
 
 #[derive(Clone, Copy, Debug)]
@@ -62,7 +64,10 @@ impl Sources {
     /// Takes in a text under the name that messages show.
     pub fn add(&mut self, name: impl Into<String>, text: impl Into<String>) -> FileId {
         let id = FileId(u32::try_from(self.files.len()).unwrap_or(u32::MAX));
-        self.files.push(File { name: name.into(), text: text.into() });
+        let text = text.into();
+        let lines =
+            std::iter::once(0).chain(text.match_indices('\n').map(|(newline, _)| newline + 1)).collect();
+        self.files.push(File { name: name.into(), text, lines });
         id
     }
 
@@ -116,14 +121,13 @@ impl Sources {
 
     /// Line and column of a span's start.
     pub fn location(&self, span: Span) -> Location {
-        let text = self.text(span.file);
-        let before = text.get(..span.start.min(text.len())).unwrap_or(text);
-        let line_start = before.rfind('\n').map_or(0, |newline| newline + 1);
-        Location {
-            file: self.name(span.file).to_owned(),
-            line: before.matches('\n').count() + 1,
-            column: before[line_start..].chars().count() + 1,
-        }
+        let Some(File { name, text, lines }) = self.file(span.file) else {
+            return Location { file: String::new(), line: 1, column: 1 };
+        };
+        let start = span.start.min(text.len());
+        let line = lines.partition_point(|begin| *begin <= start).max(1);
+        let before = text.get(lines[line - 1]..start).unwrap_or_default();
+        Location { file: name.clone(), line, column: before.chars().count() + 1 }
     }
 
     fn file(&self, FileId(id): FileId) -> Option<&File> {

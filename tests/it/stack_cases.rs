@@ -1,40 +1,17 @@
 //! Golden cases of the stack file: `tests/cases/diag-*/stack.toml`, and what is said about it in `diag.txt`.
-//! `UPDATE_GOLDEN=1` rewrites what is expected; a missing `diag.txt` is created and fails once.
+//! `vars.txt` beside it holds what `--var` gives.
 
 use std::collections::BTreeMap;
 use std::fs;
-use std::path::{Path, PathBuf};
+use std::path::Path;
 
 use dask_infra::diag::{self, Look, render};
 use dask_infra::stack::{Options, json_schema, load, parse_text, reference};
 
+use crate::golden::{cases, golden, root};
+
 fn env(name: &str) -> Option<String> {
     (name == "GOOGLE_CLOUD_PROJECT").then(|| "demo".to_owned())
-}
-
-fn root() -> PathBuf {
-    PathBuf::from(env!("CARGO_MANIFEST_DIR"))
-}
-
-/// Compares `found` with a committed file; says how to accept it.
-fn golden(path: &Path, found: &str) -> Result<(), String> {
-    let shown = path.strip_prefix(root()).unwrap_or(path).display();
-    let expected = fs::read_to_string(path).ok();
-    if expected.as_deref() == Some(found) {
-        return Ok(());
-    }
-    let update = std::env::var_os("UPDATE_GOLDEN").is_some();
-    if update || expected.is_none() {
-        fs::write(path, found).map_err(|error| format!("cannot write {shown}: {error}"))?;
-    }
-    match expected {
-        _ if update => Ok(()),
-        None => Err(format!("{shown} was missing and has been written: look at it and run again")),
-        Some(expected) => {
-            let diff = similar::TextDiff::from_lines(expected.as_str(), found);
-            Err(format!("{shown} is stale (UPDATE_GOLDEN=1 accepts):\n{}", diff.unified_diff()))
-        }
-    }
 }
 
 fn check(case: &Path) -> Result<(), String> {
@@ -52,10 +29,7 @@ fn check(case: &Path) -> Result<(), String> {
 
 #[test]
 fn what_is_said_about_stack_files() {
-    let folder = root().join("tests/cases");
-    let mut cases: Vec<PathBuf> = fs::read_dir(folder).unwrap().map(|entry| entry.unwrap().path()).collect();
-    cases.retain(|case| case.file_name().is_some_and(|name| name.to_string_lossy().starts_with("diag-")));
-    cases.sort();
+    let cases = cases("diag-");
     let failures: Vec<String> = cases.iter().filter_map(|case| check(case).err()).collect();
     assert!(failures.is_empty(), "{}", failures.join("\n"));
     assert!(cases.len() >= 30, "{} cases", cases.len());

@@ -60,9 +60,10 @@ fn more_gpus(context: &Context<'_>, pod: &Pod<'_>, not: &str) -> String {
 
 /// All that must run in a pool fits into it at its largest.
 pub(super) fn gpus_fit_the_pool(context: &mut Context<'_>) {
+    let all = context.pods();
     for (name, pool) in &context.stack.node_pool {
         let Some(gpus) = gpus_of(pool).filter(|gpus| gpus.allocatable > 0) else { continue };
-        let pods: Vec<Pod<'_>> = context.pods().into_iter().filter(|pod| pod.pool == Some(name)).collect();
+        let pods: Vec<&Pod<'_>> = all.iter().filter(|pod| pod.pool == Some(name)).collect();
         let fits_a_node = pods.iter().all(|pod| pod.gpus <= gpus.allocatable);
         let asked: u64 = pods.iter().map(|pod| u64::from(pod.replicas) * u64::from(pod.gpus)).sum();
         let there = u64::from(pool.nodes.most()) * u64::from(gpus.allocatable);
