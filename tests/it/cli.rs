@@ -95,8 +95,14 @@ fn an_offline_plan_needs_nothing_and_counts_everything() {
             .output()
             .unwrap());
     assert_eq!(code, 2, "{talk}");
-    assert!(data.starts_with("Plan for stack rapids on demo / us-central1-c / rapids-gpu — LIVE\noffline: "), "{data}");
-    assert!(data.contains("\nPlan: 14 to add, 0 to change, 0 to replace, 0 to destroy, 1 check to run.\n"), "{data}");
+    assert!(
+        data.starts_with("Plan for stack rapids on demo / us-central1-c / rapids-gpu — LIVE\noffline: "),
+        "{data}"
+    );
+    assert!(
+        data.contains("\nPlan: 14 to add, 0 to change, 0 to replace, 0 to destroy, 1 check to run.\n"),
+        "{data}"
+    );
     assert!(!data.contains('\u{1b}'), "no colours into a pipe");
     let coloured = ran(program(dir.path(), &format!("--stack {STACK} plan --offline --color always"))
         .env("GOOGLE_CLOUD_PROJECT", "demo")
@@ -117,7 +123,9 @@ fn without_a_terminal_consent_is_refused_at_once() {
     let dir = empty();
     let Ran { code, data, talk } = run(dir.path(), &format!("--stack {STACK} --sandbox=box apply"));
     assert_eq!(code, 3, "{talk}");
-    assert!(data.starts_with("Plan for stack rapids on sandbox-project / us-central1-c / rapids-gpu — SIMULATED"));
+    assert!(
+        data.starts_with("Plan for stack rapids on sandbox-project / us-central1-c / rapids-gpu — SIMULATED")
+    );
     assert!(talk.contains("DI0306") && talk.contains("--auto-approve"), "{talk}");
     let Ran { code, data, .. } = run(dir.path(), &format!("--stack {STACK} --sandbox=box destroy"));
     assert_eq!(code, 0, "there is nothing to destroy");
@@ -153,7 +161,11 @@ fn a_sandbox_is_served_until_it_is_told_to_stop() {
 
     let environment = run(dir.path(), "sandbox env --dir box");
     assert_eq!(environment.code, 0, "{}", environment.talk);
-    assert!(environment.data.contains(&format!("export DASK_INFRA_GKE_ENDPOINT={gke}\n")), "{}", environment.data);
+    assert!(
+        environment.data.contains(&format!("export DASK_INFRA_GKE_ENDPOINT={gke}\n")),
+        "{}",
+        environment.data
+    );
     assert!(environment.data.contains("/box/access-token\n"), "{}", environment.data);
     assert_eq!(run(dir.path(), "sandbox reset --dir box").code, 1, "it is in use");
     let planned = run(dir.path(), &format!("--stack {STACK} --sandbox=box plan --detailed-exitcode"));

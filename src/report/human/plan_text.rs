@@ -431,13 +431,13 @@ fn how_to_go_on(plan: &Plan, next: Next<'_>, options: &Options<'_>) -> String {
     };
     match next {
         Next::Nothing => String::new(),
-        Next::Apply => format!("\nTo go on: {program} {verb}\n"),
+        Next::Apply => format!("\nTo go on:\n  {program} {verb}\n"),
         Next::ApplyFile(file) => {
-            format!("\nSaved in {0}. To do exactly this: {program} apply {0}\n", file.display())
+            format!("\nSaved in {0}. To do exactly this:\n  {program} apply {0}\n", file.display())
         }
         Next::PlanOnline => {
             let destroy = if plan.mode == Mode::Destroy { " --destroy" } else { "" };
-            format!("\nTo plan against what is there: {program} plan{destroy}\n")
+            format!("\nTo plan against what is there:\n  {program} plan{destroy}\n")
         }
     }
 }
