@@ -37,6 +37,8 @@ impl Human {
         if let Some(mut bars) = self.bars.take() {
             let cleared = bars.clear();
             self.keep(cleared);
+            // The last line above the bars was left open.
+            self.screen.talk("\n");
         }
     }
 

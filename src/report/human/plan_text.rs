@@ -5,6 +5,7 @@ use serde_json::Value;
 
 use super::style::{Tint, columns, paint, push_line, symbol, tame, wrap};
 use super::values;
+use crate::address::Address;
 use crate::plan::{Action, Change, Consent, Mode, Note, Plan, Verb};
 use crate::report::{Next, View, brief, count, words};
 use crate::resource::{Api, Effect, FieldChange, Identity, Late, Step, Until};
@@ -133,16 +134,8 @@ fn legend(sections: &[Section<'_>]) -> String {
 
 /// Where the second column begins; long addresses may reach into it.
 fn address_column(sections: &[Section<'_>], width: usize) -> usize {
-    let longest = sections.iter().map(|section| title(section).chars().count()).max().unwrap_or_default();
+    let longest = sections.iter().map(|section| section.name.chars().count()).max().unwrap_or_default();
     longest.min(width / 2)
-}
-
-/// A section of one change is called by that change's own address.
-fn title<'p>(section: &Section<'p>) -> &'p str {
-    match section.changes.as_slice() {
-        [change] => change.address.as_str(),
-        _ => section.name,
-    }
 }
 
 struct Page<'a> {
@@ -156,7 +149,7 @@ impl Page<'_> {
     fn section(&self, text: &mut String, section: &Section<'_>) {
         let location = section.changes.iter().find_map(|change| change.location.as_deref());
         if let [change] = section.changes.as_slice() {
-            self.row(text, change.action, title(section), &what(change), location);
+            self.row(text, change.action, section.name, &what(change, section.name), location);
             self.details(text, change, 6);
             return;
         }
@@ -166,7 +159,11 @@ impl Page<'_> {
                 let short = change.address.as_str().strip_prefix(section.name).unwrap_or_default();
                 let name =
                     if short.is_empty() { change.address.as_str() } else { short.trim_start_matches('/') };
-                let line = format!("    {} {name}  {}", symbol(change.action), what(change));
+                let line = format!(
+                    "    {} {name}  {}",
+                    symbol(change.action),
+                    what(change, change.address.as_str())
+                );
                 push_line(text, &line);
                 self.details(text, change, 10);
             }
@@ -177,7 +174,7 @@ impl Page<'_> {
     fn row(&self, text: &mut String, action: Action, title: &str, what: &str, location: Option<&str>) {
         let pad = self.column.saturating_sub(title.chars().count());
         let first = format!("{} {}{}  ", symbol(action), paint(Tint::Bold, title), " ".repeat(pad));
-        let place = location.map(|place| format!("({place})")).unwrap_or_default();
+        let place = location.map(|place| format!("({})", file_name(place))).unwrap_or_default();
         let line = format!("{what} {}", paint(Tint::Dim, &place));
         let beside = wrap(&first, &line, self.options.width);
         if beside.lines().count() <= 2 {
@@ -260,7 +257,7 @@ fn side(text: &mut String, indent: usize, tint: Tint, sign: &str, value: Option<
 }
 
 /// What a change does, and to what when the address does not say it.
-fn what(change: &Change) -> String {
+fn what(change: &Change, title: &str) -> String {
     let rolling = change.fields.iter().any(|field| field.effect == Effect::Rolling);
     let verb = match change.action {
         Action::Keep => "no change: the edit has no effect",
@@ -275,7 +272,7 @@ fn what(change: &Change) -> String {
         Identity::Object(object) => (object.name.as_str(), change.identity.to_string()),
         Identity::Check(address) => (address.as_str(), String::new()),
     };
-    if change.address.ends_with(name) || change.action == Action::Keep {
+    if Address::new(title).ends_with(name) || change.action == Action::Keep {
         verb.to_owned()
     } else {
         format!("{verb}: {noun}")
@@ -317,9 +314,15 @@ fn comment(change: &Change, field: &FieldChange, location: Option<String>) -> St
     let drift = drift.as_ref().map(|(manager, time)| format!("changed by {manager} at {time}, taken back"));
     let words: Vec<String> =
         [Some(why), drift].into_iter().flatten().filter(|word| !word.is_empty()).collect();
-    let place = location.map(|place| format!("({place})"));
+    let place = location.map(|place| format!("({})", file_name(&place)));
     let comment = (!words.is_empty()).then(|| format!("# {}", tame(&words.join("; "))));
     [comment, place].into_iter().flatten().collect::<Vec<_>>().join(" ")
+}
+
+/// `stack.toml:12:5` of `/home/me/stacks/rapids/stack.toml:12:5`: in a column of places the folder is only
+/// noise. Diagnostics and JSON have it.
+fn file_name(location: &str) -> &str {
+    location.rsplit('/').next().unwrap_or(location)
 }
 
 /// The program of a change, in words.
@@ -428,13 +431,13 @@ fn how_to_go_on(plan: &Plan, next: Next<'_>, options: &Options<'_>) -> String {
     };
     match next {
         Next::Nothing => String::new(),
-        Next::Apply => format!("\nTo go on: {program} {verb}\n"),
+        Next::Apply => format!("\nTo go on:\n  {program} {verb}\n"),
         Next::ApplyFile(file) => {
-            format!("\nSaved in {0}. To do exactly this: {program} apply {0}\n", file.display())
+            format!("\nSaved in {0}. To do exactly this:\n  {program} apply {0}\n", file.display())
         }
         Next::PlanOnline => {
             let destroy = if plan.mode == Mode::Destroy { " --destroy" } else { "" };
-            format!("\nTo plan against what is there: {program} plan{destroy}\n")
+            format!("\nTo plan against what is there:\n  {program} plan{destroy}\n")
         }
     }
 }

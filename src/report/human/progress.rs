@@ -2,7 +2,7 @@
 //! lines of what has ended.
 
 use std::collections::BTreeMap;
-use std::time::{Duration, Instant};
+use std::time::Duration;
 
 use indicatif::{MultiProgress, ProgressBar, ProgressDrawTarget, ProgressStyle};
 
@@ -50,7 +50,8 @@ fn tell(plan: &Plan, event: &Event, reader: Reader) -> Telling {
             if reader == Reader::Log {
                 push_line(&mut lines, &format!("{address}: {doing}…"));
             }
-            Bar::Shows(*change, format!("{address}: {doing}"))
+            // A change that is quick has no bar, which would only flicker: the first wait makes it.
+            Bar::None
         }
         Event::Waiting { change, message, waited, deadline } => {
             let (address, doing) = (address(plan, *change), doing(plan, *change));
@@ -133,19 +134,11 @@ fn one_line(text: &str) -> String {
     tame(text).split_whitespace().collect::<Vec<_>>().join(" ")
 }
 
-/// A change that is quick has no bar: it would only flicker.
-const QUICK: Duration = Duration::from_millis(300);
-
 /// The bars on a terminal.
 pub struct Bars {
     colour: Colour,
     group: MultiProgress,
-    bars: BTreeMap<usize, Running>,
-}
-
-struct Running {
-    since: Instant,
-    bar: Option<ProgressBar>,
+    bars: BTreeMap<usize, ProgressBar>,
 }
 
 impl Bars {
@@ -180,17 +173,20 @@ impl Bars {
 
     fn show(&mut self, change: usize, text: String) {
         let text = self.coloured(&text);
-        let running = self.bars.entry(change).or_insert_with(|| Running { since: Instant::now(), bar: None });
-        if running.bar.is_none() && running.since.elapsed() >= QUICK {
-            running.bar = Some(self.group.add(new_bar(running.since)));
-        }
-        if let Some(bar) = &running.bar {
+        if let Some(bar) = self.bars.get(&change) {
             bar.set_message(text);
+            return;
         }
+        // It joins the group first: before that it would draw on its own.
+        let bar = self.group.add(ProgressBar::new_spinner());
+        bar.set_style(style());
+        bar.set_message(text);
+        bar.enable_steady_tick(Duration::from_millis(100));
+        self.bars.insert(change, bar);
     }
 
     fn end(&mut self, change: usize) {
-        if let Some(Running { bar: Some(bar), since: _ }) = self.bars.remove(&change) {
+        if let Some(bar) = self.bars.remove(&change) {
             bar.finish_and_clear();
             self.group.remove(&bar);
         }
@@ -205,12 +201,7 @@ impl Bars {
 }
 
 /// How long it has run stands in front, so that it is seen on a narrow terminal too.
-fn new_bar(since: Instant) -> ProgressBar {
-    let style = ProgressStyle::with_template("{spinner} {elapsed:>4} {wide_msg}");
-    let bar = ProgressBar::new_spinner().with_elapsed(since.elapsed());
-    bar.enable_steady_tick(Duration::from_millis(100));
-    match style {
-        Ok(style) => bar.with_style(style),
-        Err(_) => bar,
-    }
+fn style() -> ProgressStyle {
+    ProgressStyle::with_template("{spinner} {elapsed:>4} {wide_msg}")
+        .unwrap_or_else(|_| ProgressStyle::default_spinner())
 }

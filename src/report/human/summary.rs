@@ -18,7 +18,7 @@ pub fn render(plan: &Plan, summary: &Summary, program: &str, width: usize) -> St
     let ends = Ends::of(plan, summary);
     let mut text = format!("\n{}\n", where_to(plan));
     text.push_str(&verdict(plan, summary, &ends));
-    text.push_str(&timings(summary, &ends));
+    text.push_str(&timings(summary, &ends, width));
     for problem in &ends.problems {
         text.push_str(&problem.text(width));
     }
@@ -108,7 +108,7 @@ fn done_text(plan: &Plan, ends: &Ends<'_>) -> String {
     format!("{added} added, {changed} changed, {replaced} replaced, {destroyed} destroyed{passed}")
 }
 
-fn timings(summary: &Summary, ends: &Ends<'_>) -> String {
+fn timings(summary: &Summary, ends: &Ends<'_>, width: usize) -> String {
     let mut slowest = ends.done.clone();
     slowest.retain(|(_, took)| took.as_secs() > 0);
     slowest.sort_by(|(a, x), (b, y)| y.cmp(x).then_with(|| a.address.cmp(&b.address)));
@@ -119,7 +119,7 @@ fn timings(summary: &Summary, ends: &Ends<'_>) -> String {
         .collect();
     let slowest =
         if slowest.is_empty() { String::new() } else { format!(", the slowest: {}", slowest.join(", ")) };
-    format!("Took {}{slowest}.\n", brief(summary.took))
+    wrap("", &format!("Took {}{slowest}.", brief(summary.took)), width)
 }
 
 impl Problem<'_> {
@@ -166,7 +166,7 @@ fn next(plan: &Plan, summary: &Summary, ends: &Ends<'_>, program: &str) -> Strin
         Mode::Destroy => "destroy",
     };
     if !ends.all_done() || summary.interrupted && plan.mode == Mode::Destroy {
-        return format!("\nTo go on from here, planned anew from what is there: {program} {verb}\n");
+        return format!("\nTo go on from here, planned anew from what is there:\n  {program} {verb}\n");
     }
     if plan.mode == Mode::Destroy {
         return String::new();
@@ -184,10 +184,10 @@ fn next(plan: &Plan, summary: &Summary, ends: &Ends<'_>, program: &str) -> Strin
     }
     if plan.target.simulated {
         return format!(
-            "\nSIMULATED: no GPU computed and nothing can be connected to. To take it away: {program} destroy\n"
+            "\nSIMULATED: no GPU computed and nothing can be connected to.\n\nTo take it all away:\n  {program} destroy\n"
         );
     }
-    format!("{text}\nTo take it all away: {program} destroy\n")
+    format!("{text}\nTo take it all away:\n  {program} destroy\n")
 }
 
 /// The lines that connect a notebook to a Dask cluster.
