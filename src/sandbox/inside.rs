@@ -9,7 +9,7 @@ use super::Sandbox;
 use super::gke::ClusterId;
 use super::kube::Access;
 use super::kube::run::logs;
-use super::kube::store::{Cluster, Key};
+use super::kube::store::Cluster;
 
 /// One cluster of a sandbox.
 #[derive(Clone, Debug)]
@@ -49,13 +49,6 @@ impl Access for Inside {
     }
 
     fn log(&self, pod: &Value, container: &str) -> Option<String> {
-        let part = |field: &str| pod["metadata"][field].as_str().unwrap_or_default();
-        let key = Key::new("", "pods", part("namespace"), part("name"));
-        let state = self.sandbox.lock();
-        let cluster = &state.clusters.get(&self.id)?.cluster;
-        match container {
-            "" => logs::log(cluster, &key),
-            container => logs::container_log(cluster, &key, container),
-        }
+        logs::container_log(pod, container)
     }
 }
