@@ -333,7 +333,7 @@ fn creates(request: &Request) -> bool {
 /// Whether an apply is bound to a resourceVersion.
 fn is_versioned(request: &Request) -> bool {
     let version = request.body.as_ref().and_then(|body| body.pointer("/metadata/resourceVersion"));
-    request.method == Method::Patch && version.is_some_and(|version| version.is_string())
+    request.method == Method::Patch && version.is_some_and(Value::is_string)
 }
 
 fn drop_version(request: &mut Request) {

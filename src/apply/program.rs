@@ -115,6 +115,10 @@ impl<'a> Run<'a> {
             Step::ReadLog { pod, expect } => self.check_log(pod, expect).await,
             Step::RecordPass { digest } => {
                 *pass = Some(digest.clone());
+                if let Err(why) = self.shared.keeper.passed(&self.change.address, digest).await {
+                    let message = format!("the pass of {} could not be recorded: {why}", self.change.address);
+                    self.tell(Event::Warning { message });
+                }
                 Ok(())
             }
         }

@@ -1,10 +1,11 @@
 //! The record in the cluster, written twice an apply: the intent before the first write inside the cluster,
-//! the outcome at the end. A crash between loses nothing, as the intent holds what was and what is to be.
+//! the outcome at the end; and once more when a check passed. A crash between loses nothing, as the intent
+//! holds what was and what is to be.
 
 use std::collections::BTreeMap;
 
 use serde_json::{Value, json};
-use tokio::sync::OnceCell;
+use tokio::sync::{Mutex, OnceCell};
 
 use super::Outcome;
 use super::failure::failed;
@@ -48,6 +49,8 @@ pub struct Keeper<'a> {
     api: &'a dyn LiveApi,
     now: fn() -> jiff::Timestamp,
     intent: OnceCell<Result<Option<Record>, Broken>>,
+    /// Checks that passed in this apply.
+    passed: Mutex<BTreeMap<Address, String>>,
 }
 
 /// Why the intent could not be written, and the change that met it first.
@@ -59,7 +62,7 @@ struct Broken {
 impl<'a> Keeper<'a> {
     /// Nothing is read or written yet.
     pub fn new(plan: &'a Plan, api: &'a dyn LiveApi, now: fn() -> jiff::Timestamp) -> Self {
-        Self { plan, api, now, intent: OnceCell::new() }
+        Self { plan, api, now, intent: OnceCell::new(), passed: Mutex::default() }
     }
 
     /// Makes sure that the intent is written, before a change writes inside the cluster.
@@ -73,7 +76,7 @@ impl<'a> Keeper<'a> {
         let write = || async {
             let broken = |why: String| Broken { met_by: change.clone(), why };
             let old = self.old(Patience::Writing).await.map_err(broken)?;
-            let record = self.record(old.as_ref(), Phase::Intent);
+            let record = self.record(old.as_ref(), Phase::Intent { passes: &BTreeMap::new() });
             self.write(&record, Patience::Writing).await.map_err(|error| broken(error.to_string()))?;
             Ok(old)
         };
@@ -86,6 +89,20 @@ impl<'a> Keeper<'a> {
             }
             Err(Broken { met_by, .. }) => Err(Outcome::Skipped { because: met_by.clone() }),
         }
+    }
+
+    /// Notes a pass in the intent at once: what follows the check may take the GPUs that it would need to
+    /// run again.
+    ///
+    /// # Errors
+    /// In words for the user; the pass still counts for this apply.
+    pub async fn passed(&self, check: &Address, digest: &str) -> Result<(), String> {
+        // Held while writing, so that the last write holds all passes.
+        let mut passes = self.passed.lock().await;
+        passes.insert(check.clone(), digest.to_owned());
+        let Some(Ok(old)) = self.intent.get() else { return Ok(()) };
+        let record = self.record(old.as_ref(), Phase::Intent { passes: &passes });
+        self.write(&record, Patience::Reading).await.map_err(|error| error.to_string())
     }
 
     /// Writes what the apply did; deletes the record when nothing of the stack is left.
@@ -120,7 +137,11 @@ impl<'a> Keeper<'a> {
         let before = old.map(|record| record.inventory.as_slice()).unwrap_or_default();
         let old_passes = old.map(|record| record.passes.clone()).unwrap_or_default();
         let (intent, inventory, passes) = match phase {
-            Phase::Intent => (true, inventory(self.plan, before, |_| Fate::Open), old_passes),
+            Phase::Intent { passes } => {
+                let mut known = old_passes;
+                known.extend(passes.clone());
+                (true, inventory(self.plan, before, |_| Fate::Open), known)
+            }
             Phase::Outcome { fates, passes } => {
                 let fate = |change| fates.get(&change).copied().unwrap_or(Fate::Open);
                 (false, inventory(self.plan, before, fate), carried(self.plan, old_passes, passes))
@@ -219,7 +240,7 @@ impl<'a> Keeper<'a> {
 }
 
 enum Phase<'a> {
-    Intent,
+    Intent { passes: &'a BTreeMap<Address, String> },
     Outcome { fates: &'a BTreeMap<usize, Fate>, passes: &'a BTreeMap<Address, String> },
 }
 

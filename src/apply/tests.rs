@@ -458,7 +458,11 @@ async fn a_check_that_passes_is_recorded_and_leaves_no_pod() {
     let (applied, api) = quiet(vec![check("check.gpu")], pod_world("ready", "x\nTest PASSED\nDone\n")).await;
     assert_eq!(applied.outcomes, [Outcome::Done]);
     let passes = BTreeMap::from([(Address::new("check.gpu"), "d".to_owned())]);
-    assert_eq!(api.records().pop().unwrap().passes, passes);
+    // Noted at once: a kill after it must not make the check run among what took its GPUs.
+    let [intent, noted, outcome] = &api.records()[..] else { panic!() };
+    assert_eq!((intent.intent, intent.passes.len()), (true, 0));
+    assert_eq!((noted.intent, &noted.passes), (true, &passes));
+    assert_eq!((outcome.intent, &outcome.passes), (false, &passes));
     assert!(api.writes().contains(&"DELETE /api/v1/namespaces/n/pods/check".to_owned()));
 }
 
