@@ -195,7 +195,7 @@ pub fn node_object(view: &PoolView, zone: &str, name: &str) -> Value {
                 "osImage": os_image(text(config, "/imageType")),
                 "kernelVersion": "6.6.97+", "containerRuntimeVersion": "containerd://2.0.6",
                 "kubeletVersion": format!("v{version}"), "kubeProxyVersion": "",
-                "bootID": "", "machineID": "", "systemUUID": "",
+                "bootID": uuid(&format!("{name} boot")), "machineID": hex(name, 32), "systemUUID": uuid(name),
             },
         },
     })
@@ -239,6 +239,12 @@ fn os_image(image_type: &str) -> &'static str {
     } else {
         "Container-Optimized OS from Google"
     }
+}
+
+/// A UUID that follows from a text.
+fn uuid(seed: &str) -> String {
+    let digits = hex(seed, 32);
+    format!("{}-{}-{}-{}-{}", &digits[..8], &digits[8..12], &digits[12..16], &digits[16..20], &digits[20..])
 }
 
 /// Nineteen digits, as Compute Engine numbers instances.
