@@ -1,5 +1,7 @@
 //! That reality itself works: what later tests against it take for granted.
 
+#![allow(clippy::unwrap_used, reason = "test code outside of test functions")]
+
 use std::env;
 use std::io::{BufRead as _, BufReader};
 use std::path::Path;

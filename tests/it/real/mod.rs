@@ -10,6 +10,8 @@
 //! }
 //! ```
 
+#![allow(clippy::unwrap_used, clippy::print_stderr, reason = "test code outside of test functions")]
+
 mod client;
 mod dask;
 mod kwok;
