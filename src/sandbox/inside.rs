@@ -49,13 +49,12 @@ impl Access for Inside {
     }
 
     fn log(&self, pod: &Value, container: &str) -> Option<String> {
+        if !container.is_empty() {
+            return logs::container_log(pod, container);
+        }
         let part = |field: &str| pod["metadata"][field].as_str().unwrap_or_default();
         let key = Key::new("", "pods", part("namespace"), part("name"));
         let state = self.sandbox.lock();
-        let cluster = &state.clusters.get(&self.id)?.cluster;
-        match container {
-            "" => logs::log(cluster, &key),
-            container => logs::container_log(cluster, &key, container),
-        }
+        logs::log(&state.clusters.get(&self.id)?.cluster, &key)
     }
 }
