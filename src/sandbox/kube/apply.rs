@@ -502,3 +502,7 @@ fn zero(kind: &Kind) -> Value {
     object["status"] = status;
     object
 }
+
+#[cfg(test)]
+#[path = "apply_tests.rs"]
+mod tests;
