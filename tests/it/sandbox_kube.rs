@@ -4,7 +4,7 @@ use std::path::Path;
 use std::process::{Command, Stdio};
 use std::sync::{Arc, Mutex};
 
-use dask_infra::sandbox::kube::store::{Cluster, Key};
+use dask_infra::sandbox::kube::store::{Cluster, DeleteOptions, Key};
 use dask_infra::sandbox::kube::{Access, router};
 use jiff::Timestamp;
 use tokio::sync::watch;
@@ -22,7 +22,9 @@ impl Access for Held {
         let mut cluster = self.cluster.lock().unwrap();
         let out = f(&mut cluster, now);
         cluster.collect(now);
-        self.changed.send_replace(cluster.revision());
+        let revision = cluster.revision();
+        // Only a real change may wake watches: they come through here too.
+        self.changed.send_if_modified(|seen| std::mem::replace(seen, revision) != revision);
         out
     }
 
@@ -247,22 +249,31 @@ async fn kubectl_reads_pods_logs_and_watches() {
             .contains("one")
     );
     assert_eq!(served.ok(&["auth", "can-i", "create", "pods"]).await, "yes\n");
-    let watched = served.run(&["get", "pods", "-w", "--output-watch-events", "--request-timeout=3s"]);
+    // `get -w` ends only with the watch, minutes later; the raw watch names its own time.
+    let path =
+        "/api/v1/namespaces/default/pods?watch=true&timeoutSeconds=2&fieldSelector=metadata.name%3Done";
+    let args = ["get", "--raw", path];
+    let watched = served.run(&args);
     let held = served.held.clone();
     let deleted = async {
-        tokio::time::sleep(std::time::Duration::from_millis(1500)).await;
+        // Any moment from now to the watch's end will do: its first event is the present state.
+        tokio::time::sleep(std::time::Duration::from_millis(800)).await;
         held.with(|cluster, now| {
-            cluster.delete(now, &Key::new("", "pods", "default", "one"), &Default::default())
+            cluster.delete(now, &Key::new("", "pods", "default", "one"), &DeleteOptions::default())
         })
     };
-    let ((_, stdout, stderr), deleted) = tokio::join!(watched, deleted);
+    let ((code, stdout, stderr), deleted) = tokio::join!(watched, deleted);
     deleted.unwrap();
-    assert!(stdout.contains("ADDED") && stdout.contains("DELETED"), "{stdout}{stderr}");
+    assert_eq!(code, 0, "{stderr}");
+    assert!(
+        stdout.contains(r#""type":"ADDED""#) && stdout.contains(r#""type":"DELETED""#),
+        "{stdout}{stderr}"
+    );
 
-    let namespace = served.file("ns.yaml", "{apiVersion: v1, kind: Namespace, metadata: {name: n}}");
+    let namespace = served.file("ns.yaml", "apiVersion: v1\nkind: Namespace\nmetadata: {name: extra}\n");
     served.ok(&["create", "-f", &namespace]).await;
-    served.ok(&["run", "two", "--image=x", "-n", "n"]).await;
-    served.ok(&["delete", "namespace", "n"]).await;
+    served.ok(&["run", "two", "--image=x", "-n", "extra"]).await;
+    served.ok(&["delete", "namespace", "extra"]).await;
     assert!(served.ok(&["get", "pods", "-A"]).await.is_empty());
 }
 

@@ -23,7 +23,7 @@ const LARGEST_BODY: usize = 3 << 20;
 pub trait Access: Clone + Send + Sync + 'static {
     /// Runs `f` on the cluster.
     fn with<R>(&self, f: impl FnOnce(&mut Cluster, Timestamp) -> R) -> R;
-    /// Moves whenever the cluster may have changed.
+    /// The cluster's revision; must be sent only when it has moved, as watches call `with` when woken.
     fn changed(&self) -> tokio::sync::watch::Receiver<u64>;
     /// The version that `/version` tells, such as `v1.33.5-gke.1201000`.
     fn git_version(&self) -> String {
