@@ -301,3 +301,7 @@ fn log<A: Access>(access: &A, request: &Request, pod: &Value, container: &str) -
     }
     Response::text(200, cut)
 }
+
+#[cfg(test)]
+#[path = "api_tests.rs"]
+mod tests;
