@@ -329,6 +329,10 @@ codes! {
     "The check runs on a pool where the workers of a Dask cluster stay, and they may hold every GPU of it. The \
      check waits for a free one until its deadline. Scale the workers down first, or run the check alone."
 
+    PoolInTrouble "DI0354" "a node pool has fewer nodes than it should"
+    "GKE could not make all nodes of the pool, mostly for lack of GPUs in the zone or of quota, and goes on \
+     trying. Wait, choose another zone or machine type, or make the pool anew with `--replace ADDRESS`."
+
     Refused "DI0401" "a request was refused as wrong"
     "An API took the request for invalid; its own words follow. What the plan could not see beforehand is often \
      a limit of the project or a version. Change the section that the message names, then apply again."

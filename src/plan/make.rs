@@ -168,7 +168,7 @@ impl Maker<'_> {
             Compare::Action => return,
         };
         let fingerprint = Some(fingerprint(&live, &compared.seen));
-        let (action, reason) = self.action(resource, &compared.changes);
+        let (action, reason) = self.action(resource, &live, &compared.changes);
         if action == Action::Replace {
             self.renewed |= matches!(resource.identity, Identity::Cluster(_));
             self.protected(resource, "replace");
@@ -195,10 +195,18 @@ impl Maker<'_> {
         live
     }
 
-    fn action(&mut self, resource: &Resource, changes: &[FieldChange]) -> (Action, Option<String>) {
+    fn action(
+        &mut self,
+        resource: &Resource,
+        live: &Value,
+        changes: &[FieldChange],
+    ) -> (Action, Option<String>) {
         let asked = self.inputs.replace.iter().any(|address| address == &resource.address);
         if asked {
             return (Action::Replace, Some("asked for by --replace".into()));
+        }
+        if let Some(trouble) = self.trouble(resource, live) {
+            return (Action::Replace, Some(trouble));
         }
         for change in changes.iter().filter(|change| change.effect == Effect::Unknown) {
             let what = format!("{}: what changing `{}` does is not known", resource.address, change.path);
@@ -213,6 +221,26 @@ impl Maker<'_> {
             (Action::Keep, None)
         } else {
             (Action::Update, None)
+        }
+    }
+
+    /// A pool whose creation failed stays behind and never becomes whole; one that could not grow may yet.
+    fn trouble(&mut self, resource: &Resource, live: &Value) -> Option<String> {
+        if !matches!(resource.identity, Identity::NodePool { .. }) {
+            return None;
+        }
+        let why = kinds::node_pool::conditions(live);
+        match live["status"].as_str() {
+            Some("ERROR") => Some(format!("its status is ERROR{why}")),
+            Some("RUNNING_WITH_ERROR") => {
+                self.notes.push(Note {
+                    code: Code::PoolInTrouble.as_str().into(),
+                    address: resource.address.clone(),
+                    message: format!("its status is RUNNING_WITH_ERROR{why}; GKE goes on trying"),
+                });
+                None
+            }
+            _ => None,
         }
     }
 

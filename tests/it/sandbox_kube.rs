@@ -4,8 +4,8 @@ use std::path::Path;
 use std::process::{Command, Stdio};
 use std::sync::{Arc, Mutex};
 
-use dask_infra::sandbox::kube::router;
-use dask_infra::sandbox::kube::store::Cluster;
+use dask_infra::sandbox::kube::store::{Cluster, DeleteOptions, Key};
+use dask_infra::sandbox::kube::{Access, router};
 use jiff::Timestamp;
 use tokio::sync::watch;
 
@@ -16,13 +16,15 @@ struct Held {
     changed: Arc<watch::Sender<u64>>,
 }
 
-impl dask_infra::sandbox::kube::Access for Held {
+impl Access for Held {
     fn with<R>(&self, f: impl FnOnce(&mut Cluster, Timestamp) -> R) -> R {
         let now = Timestamp::now();
         let mut cluster = self.cluster.lock().unwrap();
         let out = f(&mut cluster, now);
         cluster.collect(now);
-        self.changed.send_replace(cluster.revision());
+        let revision = cluster.revision();
+        // Only a real change may wake watches: they come through here too.
+        self.changed.send_if_modified(|seen| std::mem::replace(seen, revision) != revision);
         out
     }
 
@@ -119,15 +121,160 @@ fn has_kubectl() -> bool {
     found
 }
 
+const DEPLOYMENT: &str = r#"
+apiVersion: apps/v1
+kind: Deployment
+metadata: {name: web, labels: {app: web}}
+spec:
+  replicas: 3
+  selector: {matchLabels: {app: web}}
+  template:
+    metadata: {labels: {app: web}}
+    spec:
+      containers: [{name: web, image: "web:1", ports: [{containerPort: 80}]}]
+"#;
+
 #[tokio::test(flavor = "multi_thread")]
-#[ignore = "serves until it is stopped, for trying things out by hand"]
-async fn serve_by_hand() {
-    let served = Served::start().await;
-    for crd in dask_infra::schema::dask_crds() {
-        served.held.cluster.lock().unwrap().create(Timestamp::now(), "test", crd.clone()).unwrap();
+async fn kubectl_applies_scales_and_deletes_a_deployment() {
+    if !has_kubectl() {
+        return;
     }
-    std::fs::copy(served.home.path().join("kubeconfig"), "/tmp/kt/kubeconfig").unwrap();
-    std::future::pending::<()>().await;
+    let served = Served::start().await;
+    let file = served.file("web.yaml", DEPLOYMENT);
+    assert!(served.ok(&["apply", "--server-side", "-f", &file]).await.contains("serverside-applied"));
+    let version = ["get", "deploy", "web", "-o", "jsonpath={.metadata.resourceVersion}"];
+    let before = served.ok(&version).await;
+    served.ok(&["apply", "--server-side", "-f", &file]).await;
+    assert_eq!(served.ok(&version).await, before, "an apply that changes nothing moves nothing");
+
+    served.ok(&["scale", "deploy", "web", "--replicas=5"]).await;
+    served.ok(&["label", "deploy", "web", "a=b"]).await;
+    let refused = served.refused(&["apply", "--server-side", "-f", &file]).await;
+    let expected = r#"conflict with "kubectl" with subresource "scale" using apps/v1: .spec.replicas"#;
+    assert!(refused.contains(expected), "{refused}");
+    served.ok(&["apply", "--server-side", "--force-conflicts", "-f", &file]).await;
+
+    served.ok(&["apply", "-f", &file]).await;
+    let newer = served.file("newer.yaml", &DEPLOYMENT.replace("web:1", "web:2"));
+    let (code, diff, _) = served.run(&["diff", "-f", &newer]).await;
+    assert_eq!(code, 1, "{diff}");
+    assert!(diff.contains("+      - image: web:2"), "{diff}");
+    served.ok(&["apply", "-f", &newer]).await;
+    let yaml = served.ok(&["get", "deploy", "web", "-o", "yaml"]).await;
+    for line in
+        ["image: web:2", "imagePullPolicy: IfNotPresent", "maxSurge: 25%", "protocol: TCP", "replicas: 3"]
+    {
+        assert!(yaml.contains(line), "{line} in\n{yaml}");
+    }
+    assert!(served.ok(&["describe", "deploy", "web"]).await.contains("3 desired"));
+    let table = served.ok(&["get", "deploy", "-o", "wide", "-A"]).await;
+    assert!(table.contains("UP-TO-DATE") && table.contains("app=web"), "{table}");
+
+    let moved = served.file("moved.yaml", &DEPLOYMENT.replace("app: web", "app: other"));
+    let refused = served.refused(&["apply", "-f", &moved]).await;
+    assert!(refused.contains("field is immutable"), "{refused}");
+    served.ok(&["delete", "deploy", "web"]).await;
+    assert!(served.refused(&["get", "deploy", "web"]).await.contains("NotFound"));
+}
+
+const DASK: &str = r#"
+apiVersion: kubernetes.dask.org/v1
+kind: DaskCluster
+metadata: {name: d}
+spec:
+  worker:
+    replicas: 2
+    spec:
+      containers: [{name: worker, image: x, env: }]
+  scheduler:
+    spec:
+      containers: [{name: scheduler, image: x, ports: [{name: tcp-comm, containerPort: 8786}]}]
+    service:
+      type: ClusterIP
+      ports: [{name: tcp-comm, port: 8786, targetPort: tcp-comm}]
+"#;
+
+#[tokio::test(flavor = "multi_thread")]
+async fn kubectl_meets_custom_resources() {
+    if !has_kubectl() {
+        return;
+    }
+    let served = Served::start().await;
+    assert!(served.refused(&["get", "dsk"]).await.contains("doesn't have a resource type"));
+    for crd in dask_infra::schema::dask_crds() {
+        served.held.with(|cluster, now| cluster.create(now, "test", crd.clone())).unwrap();
+    }
+    let waited =
+        ["wait", "--for=condition=Established", "crd/daskclusters.kubernetes.dask.org", "--timeout=5s"];
+    served.ok(&waited).await;
+    let file = served.file("dask.yaml", DASK);
+    served.ok(&["apply", "--server-side", "-f", &file]).await;
+    served.ok(&["patch", "dsk", "d", "--type=merge", "-p", r#"{"status":{"phase":"Running"}}"#]).await;
+    let table = served.ok(&["get", "dsk"]).await;
+    assert!(table.contains("WORKERS") && table.contains("Running"), "{table}");
+
+    let wrong = served.file("wrong.yaml", &DASK.replace("env: ", "bogus: 1"));
+    let refused = served.refused(&["apply", "--server-side", "-f", &wrong]).await;
+    assert!(
+        refused.contains(".spec.worker.spec.containers[0].bogus: field not declared in schema"),
+        "{refused}"
+    );
+    let number = DASK.replace("env: ", r#"resources: {limits: {nvidia.com/gpu: 1}}"#);
+    let refused = served.refused(&["apply", "--server-side", "-f", &served.file("n.yaml", &number)]).await;
+    assert!(refused.contains("expected string, got &value.valueUnstructured{Value:1}"), "{refused}");
+
+    // A dropped field goes back to the default that the CRD declares.
+    let less = served.file("less.yaml", &DASK.replace("    replicas: 2\n", ""));
+    served.ok(&["apply", "--server-side", "-f", &less]).await;
+    assert_eq!(served.ok(&["get", "dsk", "d", "-o", "jsonpath={.spec.worker.replicas}"]).await, "1");
+    served.ok(&["scale", "dsk", "d", "--replicas=4"]).await;
+    assert_eq!(served.ok(&["get", "dsk", "d", "-o", "jsonpath={.spec.worker.replicas}"]).await, "4");
+    served.ok(&["delete", "crd", "daskclusters.kubernetes.dask.org"]).await;
+    assert!(served.refused(&["get", "dsk"]).await.contains("could not find the requested resource"));
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn kubectl_reads_pods_logs_and_watches() {
+    if !has_kubectl() {
+        return;
+    }
+    let served = Served::start().await;
+    served.ok(&["run", "one", "--image=x", "--labels=a=b"]).await;
+    assert!(served.ok(&["describe", "pod", "one"]).await.contains("QoS Class:        BestEffort"));
+    assert_eq!(served.ok(&["logs", "one", "--tail=1"]).await, "three\n");
+    assert!(
+        served
+            .ok(&["get", "pods", "-l", "a=b", "--field-selector=status.phase=Pending"])
+            .await
+            .contains("one")
+    );
+    assert_eq!(served.ok(&["auth", "can-i", "create", "pods"]).await, "yes\n");
+    // `get -w` ends only with the watch, minutes later; the raw watch names its own time.
+    let path =
+        "/api/v1/namespaces/default/pods?watch=true&timeoutSeconds=2&fieldSelector=metadata.name%3Done";
+    let args = ["get", "--raw", path];
+    let watched = served.run(&args);
+    let held = served.held.clone();
+    let deleted = async {
+        // Any moment from now to the watch's end will do: its first event is the present state.
+        tokio::time::sleep(std::time::Duration::from_millis(800)).await;
+        held.with(|cluster, now| {
+            cluster.delete(now, &Key::new("", "pods", "default", "one"), &DeleteOptions::default())
+        })
+    };
+    let ((code, stdout, stderr), deleted) = tokio::join!(watched, deleted);
+    deleted.unwrap();
+    assert_eq!(code, 0, "{stderr}");
+    assert!(
+        stdout.contains(r#""type":"ADDED""#) && stdout.contains(r#""type":"DELETED""#),
+        "{stdout}{stderr}"
+    );
+
+    let namespace = served.file("ns.yaml", "apiVersion: v1\nkind: Namespace\nmetadata: {name: extra}\n");
+    served.ok(&["create", "-f", &namespace]).await;
+    served.ok(&["run", "two", "--image=x", "-n", "extra"]).await;
+    served.ok(&["delete", "namespace", "extra"]).await;
+    assert!(served.ok(&["get", "pods", "-A"]).await.is_empty());
 }
 
 #[tokio::test(flavor = "multi_thread")]
@@ -138,4 +285,5 @@ async fn kubectl_reads_a_fresh_cluster() {
     let served = Served::start().await;
     let out = served.ok(&["get", "namespaces"]).await;
     assert!(out.contains("kube-system") && out.contains("Active"), "{out}");
+    assert!(served.ok(&["get", "all", "-A"]).await.contains("service/kubernetes"));
 }

@@ -236,12 +236,9 @@ fn release(entries: Vec<Entry>, taken: &Set, removed: &Set, whose: impl Fn(&Entr
 /// The part of a set that a write through this door can touch: a write of the object does not reach
 /// `status` when that is a subresource, and the other way round.
 fn visible(kind: &Kind, subresource: &str, set: &Set) -> Set {
-    let status = Element::Field("status".to_owned());
     match subresource {
-        "status" => set.paths().into_iter().filter(|path| path.first() == Some(&status)).collect(),
-        "" if kind.has("status") => {
-            set.paths().into_iter().filter(|path| path.first() != Some(&status)).collect()
-        }
+        "status" => set.only("status"),
+        "" if kind.has("status") => set.without("status"),
         _ => set.clone(),
     }
 }
@@ -502,3 +499,7 @@ fn zero(kind: &Kind) -> Value {
     object["status"] = status;
     object
 }
+
+#[cfg(test)]
+#[path = "apply_tests.rs"]
+mod tests;

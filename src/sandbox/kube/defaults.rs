@@ -476,7 +476,7 @@ const OMITTED_ZEROS: &[&str] = &[
 const KEPT_EMPTY: &[&str] = &["ingressClassName", "storageClassName", "type", "volumeName"];
 
 /// Drops what reading into the server's own types and writing out again drops: nulls, empty maps and
-/// lists, empty texts and the zeros of [`OMITTED_ZEROS`]. Fields whose struct is empty stay (`emptyDir`).
+/// lists, empty texts, quantities as numbers (they become texts) and the zeros of [`OMITTED_ZEROS`]. Fields whose struct is empty stay (`emptyDir`).
 pub fn settle(schema: &Schema, value: &mut Value) {
     match value {
         Value::Object(fields) => {
@@ -490,6 +490,9 @@ pub fn settle(schema: &Schema, value: &mut Value) {
                     settle(below, value);
                 }
                 let ty = below.map(|below| below.ty());
+                if let (Some(Type::Quantity), Value::Number(number)) = (ty, &*value) {
+                    *value = Value::String(number.to_string());
+                }
                 match value {
                     Value::Null => ty == Some(Type::Any) || (map && ty == Some(Type::Map)),
                     Value::Array(items) => !items.is_empty() || map || ty == Some(Type::Any),

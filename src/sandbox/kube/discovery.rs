@@ -17,11 +17,14 @@ const ORDER: &[&str] =
     &["", "apps", "events.k8s.io", "authentication.k8s.io", "authorization.k8s.io", "autoscaling", "batch"];
 
 /// Groups of kinds that are served, versions in order, best first.
-type Groups = Vec<(String, Vec<(String, Vec<Arc<Kind>>)>)>;
+type Groups = Vec<(String, Versions)>;
+
+/// Versions of a group, best first, with their kinds.
+type Versions = Vec<(String, Vec<Arc<Kind>>)>;
 
 fn groups(kinds: &Kinds) -> Groups {
-    let mut found: BTreeMap<(usize, String), BTreeMap<VersionRank, (String, Vec<Arc<Kind>>)>> =
-        BTreeMap::new();
+    type Ranked = BTreeMap<VersionRank, (String, Vec<Arc<Kind>>)>;
+    let mut found: BTreeMap<(usize, String), Ranked> = BTreeMap::new();
     for kind in kinds.all().filter(|kind| kind.served) {
         let rank = ORDER.iter().position(|group| *group == kind.group).unwrap_or(ORDER.len());
         found
@@ -129,7 +132,7 @@ fn version(git_version: &str) -> Value {
         "platform": "linux/amd64"})
 }
 
-fn group((name, versions): &(String, Vec<(String, Vec<Arc<Kind>>)>)) -> Value {
+fn group((name, versions): &(String, Versions)) -> Value {
     let versions: Vec<Value> = versions
         .iter()
         .map(|(version, _)| json!({"groupVersion": format!("{name}/{version}"), "version": version}))

@@ -248,6 +248,31 @@ impl Set {
         Self { members, children }
     }
 
+    /// The part at or below a field of the root.
+    #[must_use]
+    pub fn only(&self, name: &str) -> Self {
+        let element = Element::Field(name.to_owned());
+        Self {
+            members: self.members.iter().filter(|known| **known == element).cloned().collect(),
+            children: self
+                .children
+                .get(&element)
+                .map(|set| (element.clone(), set.clone()))
+                .into_iter()
+                .collect(),
+        }
+    }
+
+    /// Everything but a field of the root and what is below it.
+    #[must_use]
+    pub fn without(&self, name: &str) -> Self {
+        let element = Element::Field(name.to_owned());
+        let mut set = self.clone();
+        set.members.remove(&element);
+        set.children.remove(&element);
+        set
+    }
+
     /// All member paths: those of a level before those below it.
     pub fn paths(&self) -> Vec<Vec<Element>> {
         let mut paths = Vec::new();

@@ -534,8 +534,8 @@ fn compare_atom(
                 for name in left.into_iter().flat_map(Map::keys).chain(fresh) {
                     path.push(Element::Field(name.clone()));
                     let below = shape.field(name).unwrap_or(Shape::Deduced);
-                    let at = |map: Option<&Map<String, Value>>| map.and_then(|map| map.get(name)).cloned();
-                    compare_at(&below, at(left).as_ref(), at(right).as_ref(), path, out);
+                    let (left, right) = (entry(left, name), entry(right, name));
+                    compare_at(&below, left, right, path, out);
                     path.pop();
                 }
                 return false;
@@ -560,6 +560,15 @@ fn compare_atom(
     true
 }
 
+fn entry<'v>(map: Option<&'v Map<String, Value>>, name: &str) -> Option<&'v Value> {
+    map.and_then(|map| map.get(name))
+}
+
+/// The items that share a key.
+fn group<'g, 'v>(groups: &'g [(Element, Vec<&'v Value>)], key: &Element) -> &'g [&'v Value] {
+    groups.iter().find(|(known, _)| known == key).map_or(&[], |(_, values)| values.as_slice())
+}
+
 /// Equality as structured-merge-diff has it: 1 equals 1.0.
 fn equal(a: &Value, b: &Value) -> bool {
     match (a, b) {
@@ -581,16 +590,12 @@ fn compare_lists(
     out: &mut Comparison,
 ) {
     let (left, right) = (grouped(relation, items, left), grouped(relation, items, right));
-    let find = |groups: &[(Element, Vec<&Value>)], key: &Element| -> Vec<Value> {
-        let found = groups.iter().find(|(known, _)| known == key);
-        found.map(|(_, values)| values.iter().map(|value| (*value).clone()).collect()).unwrap_or_default()
-    };
     let fresh = right.iter().filter(|(key, _)| left.iter().all(|(known, _)| known != key));
     for (key, _) in left.iter().chain(fresh) {
-        let (old, new) = (find(&left, key), find(&right, key));
+        let (old, new) = (group(&left, key), group(&right, key));
         path.push(key.clone());
         match (old.len(), new.len()) {
-            (0 | 1, 0 | 1) => compare_at(items, old.first(), new.first(), path, out),
+            (0 | 1, 0 | 1) => compare_at(items, old.first().copied(), new.first().copied(), path, out),
             (2.., 2..) => {
                 if old != new {
                     out.modified.insert(path);

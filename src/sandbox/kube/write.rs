@@ -86,9 +86,9 @@ fn check_place(kind: &Kind, place: &Place, object: &mut Value) -> Result<(), Sta
     if kind.namespaced {
         let found = text(object, "/metadata/namespace").to_owned();
         if !found.is_empty() && found != place.namespace {
-            return Err(Status::bad_request(format!(
-                "the namespace of the provided object does not match the namespace sent on the request"
-            )));
+            let what =
+                "the namespace of the provided object does not match the namespace sent on the request";
+            return Err(Status::bad_request(what));
         }
         object["metadata"]["namespace"] = json!(place.namespace);
     } else if let Some(metadata) = object["metadata"].as_object_mut() {
