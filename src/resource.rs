@@ -135,19 +135,28 @@ impl fmt::Display for Identity {
 pub struct Target {
     /// The GKE cluster, when the stack is one of `[gke]`.
     pub gke: Option<ClusterName>,
-    /// The kubeconfig context, when the stack is one of `[kubernetes]`.
+    /// The kubeconfig context, when the stack is one of `[kubernetes]` and names one.
     pub context: Option<String>,
+    /// The kubeconfig file, when the stack is one of `[kubernetes]` and names one.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub kubeconfig: Option<String>,
     /// Whether the sandbox answers instead of the cloud.
     pub simulated: bool,
 }
 
-/// `project / location / cluster`, or `context NAME`.
+/// `project / location / cluster`, or `context NAME of FILE`.
 impl fmt::Display for Target {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        match (&self.gke, &self.context) {
-            (Some(name), _) => write!(f, "{} / {} / {}", name.project, name.location, name.cluster),
-            (None, Some(context)) => write!(f, "context {context}"),
-            (None, None) => write!(f, "current kubeconfig context"),
+        if let Some(name) = &self.gke {
+            return write!(f, "{} / {} / {}", name.project, name.location, name.cluster);
+        }
+        match &self.context {
+            Some(context) => write!(f, "context {context}")?,
+            None => f.write_str("the current context")?,
+        }
+        match &self.kubeconfig {
+            Some(file) => write!(f, " of {file}"),
+            None => f.write_str(" of the kubeconfig"),
         }
     }
 }

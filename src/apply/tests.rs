@@ -206,7 +206,7 @@ fn plan(changes: Vec<Change>) -> Plan {
         protect: false,
     });
     Plan {
-        target: Target { gke: Some(cluster()), context: None, simulated: true },
+        target: Target { gke: Some(cluster()), context: None, kubeconfig: None, simulated: true },
         owner: Owner { stack: "s".into(), id: "i".into() },
         mode: Mode::Apply,
         offline: false,

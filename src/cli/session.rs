@@ -111,13 +111,7 @@ impl Session {
         let Ask { mode, allowed, replace, parallelism: _ } = ask;
         let Lowered { owner, target, resources, hourly } = self.lowered.clone();
         let fail = |problems| Failure::new(problems, self.sources.clone());
-        let allowed: Vec<Consent> = allowed
-            .iter()
-            .map(|consent| Consent {
-                verb: consent.verb,
-                address: ending(&resources, consent.address.as_str()),
-            })
-            .collect();
+        let allowed = allowed.to_vec();
         let replace: Result<Vec<Address>, Diagnostic> =
             replace.iter().map(|typed| known(&resources, typed)).collect();
         let replace = replace.map_err(|problem| fail(vec![problem]))?;
@@ -222,8 +216,9 @@ impl Link {
             let what = format!("the plan was made for {} ({})", plan.target, plan.target.mark());
             return Err(Diagnostic::error(Code::PlanFile, what).help(help).into());
         }
-        let context = plan.target.context.clone();
-        let kubernetes = plan.target.gke.is_none().then_some(KubeconfigAccess { path: None, context });
+        let Target { gke, context, kubeconfig, simulated: _ } = plan.target.clone();
+        let path = kubeconfig.map(PathBuf::from);
+        let kubernetes = gke.is_none().then_some(KubeconfigAccess { path, context });
         Self::open(settings, &plan.target, kubernetes)
     }
 

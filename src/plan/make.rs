@@ -341,6 +341,7 @@ impl Maker<'_> {
     /// Live things of ours that the file no longer asks for. A GKE cluster is never among them.
     fn no_longer_wanted(&mut self) {
         if self.renewed {
+            self.taken_along();
             return;
         }
         let wanted: Vec<Identity> =
@@ -360,15 +361,26 @@ impl Maker<'_> {
             }
             self.delete(identity, &live, address, kind, None, false);
         }
-        let goes = self.changes.iter().any(|change| matches!(change.identity, Identity::Cluster(_)));
-        let Some(name) = self.inputs.target.gke.clone().filter(|_| goes) else { return };
+        self.taken_along();
+    }
+
+    /// Pools that others made in a GKE cluster that is deleted or made anew: they are named, and need consent of
+    /// their own.
+    fn taken_along(&mut self) {
+        let goes = |change: &Change| {
+            let deleted = matches!(change.action, Action::Delete | Action::Replace);
+            deleted && matches!(change.identity, Identity::Cluster(_))
+        };
+        let Some(name) = self.inputs.target.gke.clone().filter(|_| self.changes.iter().any(goes)) else {
+            return;
+        };
         for (pool, live) in &self.inputs.world.pools {
             let identity = Identity::NodePool { cluster: name.clone(), pool: pool.clone() };
             if self.changes.iter().any(|change| change.identity == identity) {
                 continue;
             }
-            let address = Address::object("cluster", "NodePool", None, pool);
-            let why = "others made it, and it would go with the cluster";
+            let (address, why) =
+                (Address::of("node_pool", pool), "others made it, and it would go with the cluster");
             self.delete(identity, live, address, kinds::node_pool::KIND.name, Some(why), true);
         }
     }
@@ -399,7 +411,9 @@ impl Maker<'_> {
         }
         let manager = owner.field_manager();
         for (object, live) in world.inside.live().into_iter().flatten() {
-            if diff::applied_by(live, &manager) && !self.is_record(object) {
+            // What another stack has applied too is its to keep: the last to leave deletes.
+            let shared = !diff::other_stacks(live, &manager).is_empty();
+            if diff::applied_by(live, &manager) && !shared && !self.is_record(object) {
                 add(Identity::Object(object.clone()), live);
             }
         }
@@ -463,12 +477,15 @@ impl Maker<'_> {
         let made = |change: &Change| matches!(change.action, Action::Create | Action::Replace);
         let cluster = self.changes.iter().find(|change| matches!(change.identity, Identity::Cluster(_)));
         let cluster_made = cluster.is_some_and(made);
-        let cluster_goes = cluster.is_some_and(|change| change.action == Action::Delete);
+        let cluster_goes =
+            cluster.is_some_and(|change| matches!(change.action, Action::Delete | Action::Replace));
         let inline = inline_pool(&inputs.desired).filter(|_| cluster_made);
         for change in &mut self.changes {
             let Some(kind) = kinds::find(&change.kind) else { continue };
             let resource = inputs.desired.iter().find(|resource| resource.identity == change.identity);
-            let is_pool = matches!(change.identity, Identity::NodePool { .. });
+            let goes_along = cluster_goes
+                && change.action == Action::Delete
+                && matches!(change.identity, Identity::NodePool { .. });
             let is_inline = inline.is_some_and(|inline| inline.identity == change.identity);
             let wanted =
                 |resource: &&Resource| is_inline || matches!(resource.identity, Identity::Cluster(_));
@@ -482,13 +499,13 @@ impl Maker<'_> {
                 fields: &change.fields,
                 owner: &inputs.owner,
                 inline_pool,
-                goes_along: is_pool && cluster_goes,
+                goes_along,
             };
             change.steps = (kind.program)(&doing);
             if is_inline && change.action == Action::Create {
                 change.reason = Some("made together with the cluster".into());
             }
-            if is_pool && cluster_goes {
+            if goes_along {
                 change.reason = change.reason.take().or(Some("goes with the cluster".into()));
                 change.steps = Vec::new();
             }

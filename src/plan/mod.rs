@@ -163,6 +163,17 @@ impl Plan {
             };
             Some(Consent { verb, address: change.address.clone() })
         });
-        needed.filter(|consent| !allowed.contains(consent) && !self.allowed.contains(consent)).collect()
+        let given: Vec<Consent> =
+            allowed.iter().chain(&self.allowed).map(|given| self.meant(given)).collect();
+        needed.filter(|consent| !given.contains(consent)).collect()
+    }
+
+    /// A consent may name any unique ending of an address.
+    fn meant(&self, given: &Consent) -> Consent {
+        let mut found = self.changes.iter().filter(|change| change.address.ends_with(given.address.as_str()));
+        match (found.next(), found.next()) {
+            (Some(change), None) => Consent { verb: given.verb, address: change.address.clone() },
+            _ => given.clone(),
+        }
     }
 }

@@ -52,6 +52,7 @@ fn scope(stack: &Stack, simulated: bool) -> Scope {
             cluster: cluster.name.clone(),
         }),
         context: stack.kubernetes.as_ref().and_then(|kubernetes| kubernetes.context.clone()),
+        kubeconfig: stack.kubernetes.as_ref().and_then(|kubernetes| kubernetes.kubeconfig.clone()),
         simulated,
     };
     Scope {

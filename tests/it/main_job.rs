@@ -74,8 +74,8 @@ fn the_guide_is_planned_applied_changed_and_destroyed() {
     user.run(&["apply", "--auto-approve", "--allow", allow]).expect(0).says("1 replaced");
     user.run(&["plan", "--detailed-exitcode"]).expect(0);
 
-    user.run(&["destroy", "--auto-approve"]).expect(3).says("delete:cluster/NodePool/theirs");
-    let allow = "delete:cluster/NodePool/theirs";
+    user.run(&["destroy", "--auto-approve"]).expect(3).says("delete:node_pool.theirs");
+    let allow = "delete:node_pool.theirs";
     user.run(&["destroy", "--auto-approve", "--allow", allow]).expect(0).says("Destroy complete");
     let (_, left) = gke(&served, "GET", "/v1/projects/demo/locations/-/clusters", &Value::Null);
     assert_eq!(left.get("clusters"), None, "nothing is left: {left}");
