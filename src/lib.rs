@@ -4,9 +4,25 @@
 
 pub mod address;
 pub mod catalog;
-pub mod diag;
 pub mod schema;
+pub mod source;
 
+pub mod diag;
+
+pub mod record;
 pub mod resource;
 
+pub mod kinds;
+pub mod stack;
+
+pub mod plan;
+
+pub mod live;
+
+pub mod apply;
+
+pub mod report;
+
 pub mod sandbox;
+
+pub mod cli;

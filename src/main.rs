@@ -1,3 +1,9 @@
 //! Parse arguments, run, turn the outcome into an exit code. Nothing else.
 
-fn main() {}
+use std::process::ExitCode;
+
+fn main() -> ExitCode {
+    // It fails only when a provider is installed already, which is as good.
+    let _ = rustls::crypto::ring::default_provider().install_default();
+    dask_infra::cli::run(std::env::args_os()).into()
+}

@@ -1,1 +1,493 @@
-//! The shared vocabulary.
+//! The shared vocabulary: what things are called, what is wanted, what is live, what a change does.
+//! Values only; nothing here reads, writes or decides.
+
+use std::collections::BTreeMap;
+use std::fmt;
+
+use serde::{Deserialize, Serialize};
+use serde_json::Value;
+
+use crate::address::{Address, FieldPath};
+
+/// A GKE cluster by its API coordinates.
+#[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize, Deserialize)]
+pub struct ClusterName {
+    /// The project's id.
+    pub project: String,
+    /// Zone or region.
+    pub location: String,
+    /// The cluster.
+    pub cluster: String,
+}
+
+impl ClusterName {
+    /// `projects/P/locations/L`.
+    pub fn parent(&self) -> String {
+        format!("projects/{}/locations/{}", self.project, self.location)
+    }
+
+    /// `projects/P/locations/L/clusters/C`.
+    pub fn path(&self) -> String {
+        format!("{}/clusters/{}", self.parent(), self.cluster)
+    }
+
+    /// `projects/P/locations/L/clusters/C/nodePools/N`.
+    pub fn pool_path(&self, pool: &str) -> String {
+        format!("{}/nodePools/{pool}", self.path())
+    }
+}
+
+/// A kind of Kubernetes object as its API serves it.
+#[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize, Deserialize)]
+pub struct Gvk {
+    /// The API group; empty for the core group.
+    pub group: String,
+    /// The version: `v1`.
+    pub version: String,
+    /// The kind: `DaemonSet`.
+    pub kind: String,
+    /// The plural in paths: `daemonsets`.
+    pub plural: String,
+}
+
+impl Gvk {
+    /// `v1` or `apps/v1`.
+    pub fn api_version(&self) -> String {
+        if self.group.is_empty() { self.version.clone() } else { format!("{}/{}", self.group, self.version) }
+    }
+
+    /// The path of all objects of the kind: `/apis/apps/v1/namespaces/N/daemonsets`; without a namespace,
+    /// those of the whole cluster.
+    pub fn collection(&self, namespace: Option<&str>) -> String {
+        let root = if self.group.is_empty() {
+            format!("/api/{}", self.version)
+        } else {
+            format!("/apis/{}/{}", self.group, self.version)
+        };
+        match namespace {
+            Some(namespace) => format!("{root}/namespaces/{namespace}/{}", self.plural),
+            None => format!("{root}/{}", self.plural),
+        }
+    }
+}
+
+/// One Kubernetes object.
+#[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize, Deserialize)]
+pub struct ObjectId {
+    /// Its kind.
+    pub gvk: Gvk,
+    /// Its namespace; `None` for cluster-wide kinds.
+    pub namespace: Option<String>,
+    /// Its name.
+    pub name: String,
+}
+
+impl ObjectId {
+    /// The object's path in the Kubernetes API.
+    pub fn path(&self) -> String {
+        format!("{}/{}", self.gvk.collection(self.namespace.as_deref()), self.name)
+    }
+}
+
+/// `DaemonSet kube-system/nvidia-driver-installer`.
+impl fmt::Display for ObjectId {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match &self.namespace {
+            Some(namespace) => write!(f, "{} {namespace}/{}", self.gvk.kind, self.name),
+            None => write!(f, "{} {}", self.gvk.kind, self.name),
+        }
+    }
+}
+
+/// What the API calls a thing. It decides what is the same thing; the address does not.
+#[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize, Deserialize)]
+#[serde(rename_all = "snake_case")]
+pub enum Identity {
+    /// A GKE cluster.
+    Cluster(ClusterName),
+    /// A node pool of a GKE cluster.
+    NodePool {
+        /// Its cluster.
+        cluster: ClusterName,
+        /// Its name.
+        pool: String,
+    },
+    /// A Kubernetes object of the stack's cluster.
+    Object(ObjectId),
+    /// An action; nothing of it stays.
+    Check(Address),
+}
+
+/// The name that people know the thing by.
+impl fmt::Display for Identity {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self {
+            Self::Cluster(name) => write!(f, "GKE cluster {}", name.cluster),
+            Self::NodePool { pool, .. } => write!(f, "node pool {pool}"),
+            Self::Object(object) => object.fmt(f),
+            Self::Check(address) => address.fmt(f),
+        }
+    }
+}
+
+/// Where a plan would act.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub struct Target {
+    /// The GKE cluster, when the stack is one of `[gke]`.
+    pub gke: Option<ClusterName>,
+    /// The kubeconfig context, when the stack is one of `[kubernetes]`.
+    pub context: Option<String>,
+    /// Whether the sandbox answers instead of the cloud.
+    pub simulated: bool,
+}
+
+/// `project / location / cluster`, or `context NAME`.
+impl fmt::Display for Target {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match (&self.gke, &self.context) {
+            (Some(name), _) => write!(f, "{} / {} / {}", name.project, name.location, name.cluster),
+            (None, Some(context)) => write!(f, "context {context}"),
+            (None, None) => write!(f, "current kubeconfig context"),
+        }
+    }
+}
+
+impl Target {
+    /// `LIVE` or `SIMULATED`.
+    pub fn mark(&self) -> &'static str {
+        if self.simulated { "SIMULATED" } else { "LIVE" }
+    }
+}
+
+/// One desired thing.
+#[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
+pub struct Resource {
+    /// Its name for people.
+    pub address: Address,
+    /// Its name for the API.
+    pub identity: Identity,
+    /// The name of its [`crate::kinds::Kind`].
+    pub kind: String,
+    /// What is wanted: JSON with the API's own field names.
+    pub body: Value,
+    /// The place in the TOML file that asks for it.
+    pub origin: FieldPath,
+    /// Places in `body` and the TOML values that they come from; the longest matching prefix counts.
+    #[serde(default, skip_serializing_if = "Vec::is_empty")]
+    pub origins: Vec<(FieldPath, FieldPath)>,
+    /// Addresses or sections that must be done before.
+    #[serde(default, skip_serializing_if = "Vec::is_empty")]
+    pub follows: Vec<Address>,
+    /// Whether deleting and replacing it is refused.
+    #[serde(default)]
+    pub protect: bool,
+}
+
+impl Resource {
+    /// The TOML place of a field of `body`.
+    pub fn origin_of(&self, path: &FieldPath) -> &FieldPath {
+        self.origins
+            .iter()
+            .filter(|(place, _)| place.contains(path))
+            .max_by_key(|(place, _)| place.segments().len())
+            .map_or(&self.origin, |(_, origin)| origin)
+    }
+}
+
+/// What changing a field does in the real world.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "snake_case")]
+pub enum Effect {
+    /// Changed where it is, nothing restarts.
+    InPlace,
+    /// Nodes or pods are made anew, some at a time.
+    Rolling,
+    /// The thing must be deleted and made anew.
+    Replace,
+    /// Read when the thing is made, never again: the edit would have no effect.
+    Ignored,
+    /// Not known: refused unless the address is given to `--replace`.
+    Unknown,
+}
+
+/// A field that differs.
+#[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
+pub struct FieldChange {
+    /// Where in the body.
+    pub path: FieldPath,
+    /// The live value; `None` when there is none.
+    pub before: Option<Value>,
+    /// The wanted value; `None` when it is given up.
+    pub after: Option<Value>,
+    /// What the change does.
+    pub effect: Effect,
+    /// Why the effect is what it is, in a few words, when that helps.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub note: Option<String>,
+    /// Who changed a field of ours by hand, and when (field manager, RFC 3339 time).
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub drift: Option<(String, String)>,
+}
+
+/// What a change does to a thing.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize, Deserialize)]
+#[serde(rename_all = "snake_case")]
+pub enum Action {
+    /// Nothing to do.
+    Keep,
+    /// Make it.
+    Create,
+    /// Change it where it is.
+    Update,
+    /// Delete it and make it anew.
+    Replace,
+    /// Delete it.
+    Delete,
+    /// Run a check.
+    Run,
+}
+
+/// Which API a call goes to.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, Serialize, Deserialize)]
+#[serde(rename_all = "snake_case")]
+pub enum Api {
+    /// The GKE API; paths begin with `/v1/`.
+    Gke,
+    /// The Compute Engine API; paths begin with `/compute/v1/`.
+    Compute,
+    /// The Kubernetes API of the stack's cluster; paths begin with `/api`.
+    Kubernetes,
+}
+
+/// The verb of a call.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, Serialize, Deserialize)]
+#[serde(rename_all = "UPPERCASE")]
+pub enum Method {
+    /// Read.
+    Get,
+    /// Make, or act.
+    Post,
+    /// Change.
+    Put,
+    /// Server-side apply, in the Kubernetes API.
+    Patch,
+    /// Delete.
+    Delete,
+}
+
+impl Method {
+    /// The verb as HTTP writes it.
+    pub fn as_str(self) -> &'static str {
+        match self {
+            Self::Get => "GET",
+            Self::Post => "POST",
+            Self::Put => "PUT",
+            Self::Patch => "PATCH",
+            Self::Delete => "DELETE",
+        }
+    }
+}
+
+/// A value that only apply knows, put into a call right before it is sent.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "snake_case")]
+pub enum Late {
+    /// `labelFingerprint` of the GKE cluster.
+    LabelFingerprint,
+    /// `metadata.uid` of an object, so that one made by others in between is not touched.
+    UidOf(ObjectId),
+}
+
+/// One request, as it is shown and as it is sent.
+#[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
+pub struct Call {
+    /// Which API.
+    pub api: Api,
+    /// The verb. A PATCH is always a server-side apply.
+    pub method: Method,
+    /// The path with its query.
+    pub path: String,
+    /// The body.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub body: Option<Value>,
+    /// Places in the body that are filled right before sending.
+    #[serde(default, skip_serializing_if = "Vec::is_empty")]
+    pub late: Vec<(FieldPath, Late)>,
+}
+
+/// A read that readiness is judged by.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub struct Query {
+    /// Which API.
+    pub api: Api,
+    /// The path with its query. What is not there is `null`.
+    pub path: String,
+}
+
+/// What an [`Await`] waits for.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "snake_case")]
+pub enum Until {
+    /// The kind's readiness says ready.
+    Ready,
+    /// Nothing of it is left.
+    Gone,
+}
+
+/// A wait.
+#[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
+pub struct Await {
+    /// The name of the kind that judges.
+    pub kind: String,
+    /// What is waited for.
+    pub identity: Identity,
+    /// For what.
+    pub until: Until,
+    /// What the judge must know: replicas, nodes, GPUs a node.
+    #[serde(default, skip_serializing_if = "Value::is_null")]
+    pub facts: Value,
+    /// Seconds until it counts as not ready in time.
+    pub deadline: u32,
+}
+
+/// One step of a change's program. Steps of one change follow each other.
+#[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
+#[serde(rename_all = "snake_case")]
+pub enum Step {
+    /// Send a request; a GKE operation that it answers is followed to its end.
+    Call(Call),
+    /// Wait.
+    Await(Await),
+    /// Read a pod's log; it must have a line equal to `expect`.
+    ReadLog {
+        /// The pod.
+        pod: ObjectId,
+        /// The line.
+        expect: String,
+    },
+    /// Write into the record that the change's check passed with this text.
+    RecordPass {
+        /// Digest of what was checked.
+        digest: String,
+    },
+}
+
+/// What limits how many changes run at once.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "snake_case")]
+pub enum Lane {
+    /// Changes of the GKE cluster: one at a time, nothing beside it.
+    Cluster,
+    /// Changes of node pools: a few at a time, one for each pool.
+    Pool(String),
+    /// Writes into Kubernetes: wide.
+    Kubernetes,
+}
+
+/// Whether a thing does what it is for.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub enum Readiness {
+    /// It does.
+    Ready,
+    /// Not yet; what it waits for.
+    Progressing(String),
+    /// It will not without help; why.
+    Failed(String),
+}
+
+/// What a reading of one place found.
+#[derive(Clone, Debug, PartialEq)]
+pub enum Seen<T> {
+    /// Known not to be there.
+    Absent,
+    /// There.
+    Live(T),
+    /// Not readable, and why. Never the same as absent.
+    Unreadable(String),
+}
+
+impl<T> Seen<T> {
+    /// The value, when it is there.
+    pub fn live(&self) -> Option<&T> {
+        match self {
+            Self::Live(value) => Some(value),
+            Self::Absent | Self::Unreadable(_) => None,
+        }
+    }
+}
+
+/// What was live at one reading, by identity.
+#[derive(Clone, Debug, PartialEq)]
+pub struct World {
+    /// The GKE cluster without its pools. `Absent` also for a stack of `[kubernetes]`.
+    pub cluster: Seen<Value>,
+    /// Its node pools by name.
+    pub pools: BTreeMap<String, Value>,
+    /// Nodes of each pool over all zones, where that is known.
+    pub sizes: BTreeMap<String, u32>,
+    /// Objects inside, of the kinds that were asked for.
+    pub inside: Seen<BTreeMap<ObjectId, Value>>,
+    /// What was last recorded inside the cluster.
+    pub record: Option<crate::record::Record>,
+}
+
+impl World {
+    /// A world in which nothing exists.
+    pub fn empty() -> Self {
+        Self {
+            cluster: Seen::Absent,
+            pools: BTreeMap::new(),
+            sizes: BTreeMap::new(),
+            inside: Seen::Absent,
+            record: None,
+        }
+    }
+
+    /// The live JSON of an identity.
+    pub fn find(&self, identity: &Identity) -> Option<&Value> {
+        match identity {
+            Identity::Cluster(_) => self.cluster.live(),
+            Identity::NodePool { pool, .. } => self.pools.get(pool),
+            Identity::Object(object) => self.inside.live().and_then(|objects| objects.get(object)),
+            Identity::Check(_) => None,
+        }
+    }
+}
+
+/// What is to be read: one LIST for each kind and namespace.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub struct Wanted {
+    /// The GKE cluster.
+    pub cluster: Option<ClusterName>,
+    /// Kinds and namespaces inside it (`None`: cluster-wide kinds).
+    pub collections: std::collections::BTreeSet<(Gvk, Option<String>)>,
+    /// The record's place.
+    pub record: Option<ObjectId>,
+    /// The owner whose things are also listed where the file no longer asks for them.
+    pub owner: Owner,
+}
+
+/// Who owns what the stack makes.
+#[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
+pub struct Owner {
+    /// The stack's name.
+    pub stack: String,
+    /// The stack's id.
+    pub id: String,
+}
+
+impl Owner {
+    /// The field manager of server-side apply.
+    pub fn field_manager(&self) -> String {
+        format!("dask-infra/{}", self.stack)
+    }
+}
+
+/// The GKE resource label that names the stack.
+pub const LABEL_STACK: &str = "dask-infra-stack";
+/// The GKE resource label that holds the stack's id.
+pub const LABEL_ID: &str = "dask-infra-id";
+/// The Kubernetes label that narrows LISTs to one stack.
+pub const OBJECT_LABEL_STACK: &str = "dask-infra.dev/stack";
+/// The Kubernetes label that every tool understands.
+pub const OBJECT_LABEL_MANAGED_BY: &str = "app.kubernetes.io/managed-by";

@@ -1,3 +1,470 @@
-//! The embedded GKE and Kubernetes.
+//! The sandbox: GKE and the Kubernetes clusters it makes, in this process. It shares no rules with the
+//! engine, so one mistake cannot hide in both.
+//!
+//! The state is pure and takes the time from outside; this file is the shell around it: the one lock, the
+//! clock, persistence and the routers.
 
+pub mod clock;
+mod endpoint;
+pub mod gke;
+mod inside;
 pub mod kube;
+mod persist;
+pub mod serve;
+
+use std::collections::BTreeMap;
+use std::future::Future;
+use std::path::PathBuf;
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+use std::time::Duration;
+
+use axum::body::Bytes;
+use axum::extract::State as Extracted;
+use axum::http::{Method, StatusCode, Uri, header};
+use axum::response::{IntoResponse as _, Response};
+use jiff::{SignedDuration, Timestamp};
+use serde_json::{Value, json};
+use tokio::sync::watch;
+
+pub use self::clock::Scale;
+pub use self::gke::{ClusterId, Quota, Stockout};
+
+use self::endpoint::Authority;
+use self::gke::{Endpoints, Gke, Request, Settings};
+use self::kube::run::{Loops, PoolView, Scripts};
+use self::kube::store::{Cluster, Dirty, Key};
+use self::persist::Store;
+
+/// How often the state moves on its own.
+const TICK: Duration = Duration::from_millis(25);
+
+/// What can go wrong around the state.
+#[derive(Debug, thiserror::Error)]
+pub enum SandboxError {
+    /// The state file cannot be used.
+    #[error("cannot read {}: {cause}; start again with `dask-infra sandbox reset`", path.display())]
+    Unreadable {
+        /// The file.
+        path: PathBuf,
+        /// What is wrong with it.
+        cause: String,
+    },
+    /// A change could not be stored.
+    #[error("cannot write {}: {cause}; is the disk full?", path.display())]
+    Write {
+        /// The file.
+        path: PathBuf,
+        /// What went wrong.
+        cause: String,
+    },
+    /// Another process has the folder.
+    #[error("{} is in use by another sandbox{}; stop it or choose another folder", dir.display(), by(*pid))]
+    InUse {
+        /// The folder.
+        dir: PathBuf,
+        /// The process that serves it, when it says so.
+        pid: Option<u32>,
+    },
+    /// A file of the folder, a socket or a certificate could not be made.
+    #[error("cannot {what}: {cause}")]
+    Io {
+        /// What was tried.
+        what: String,
+        /// What went wrong.
+        cause: String,
+    },
+}
+
+fn by(pid: Option<u32>) -> String {
+    pid.map(|pid| format!(" (process {pid})")).unwrap_or_default()
+}
+
+impl SandboxError {
+    fn io(what: impl Into<String>, cause: impl std::fmt::Display) -> Self {
+        Self::Io { what: what.into(), cause: cause.to_string() }
+    }
+}
+
+/// Where the time comes from.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub enum Clock {
+    /// The machine's clock.
+    #[default]
+    System,
+    /// Starts at this moment and moves by [`Sandbox::advance`] only.
+    Manual(Timestamp),
+}
+
+/// How to open a sandbox.
+#[derive(Clone, Debug, Default)]
+pub struct Options {
+    /// Where to keep the state; in memory only when unset.
+    pub dir: Option<PathBuf>,
+    /// How fast time runs; 60 makes a cluster in seconds.
+    pub scale: Scale,
+    /// GPU quota per region.
+    pub gke_quota: Quota,
+    /// Scripted shortages of machines, added to those of an earlier run.
+    pub stockouts: Vec<Stockout>,
+    /// Scripted faults inside the clusters.
+    pub scripts: Scripts,
+    /// Where the time comes from.
+    pub clock: Clock,
+}
+
+/// GKE and its clusters. Clones share the state.
+#[derive(Clone, Debug)]
+pub struct Sandbox {
+    shared: Arc<Shared>,
+}
+
+#[derive(Debug)]
+struct Shared {
+    state: Mutex<State>,
+    settings: Settings,
+    scripts: Scripts,
+    authority: Authority,
+    manual: Option<Mutex<Timestamp>>,
+    /// Counts changes; whoever waits for one listens here.
+    changes: watch::Sender<u64>,
+    store: Option<Store>,
+    /// Held for as long as the state is.
+    _lock: Option<endpoint::Lock>,
+}
+
+#[derive(Debug, Default)]
+struct State {
+    gke: Gke,
+    clusters: BTreeMap<ClusterId, Member>,
+    /// What the store must forget, because its cluster is gone.
+    gone: Vec<persist::Change>,
+    /// What could not be stored, and had no caller to tell.
+    failure: Option<SandboxError>,
+}
+
+/// One Kubernetes cluster with what moves it.
+#[derive(Debug)]
+struct Member {
+    cluster: Cluster,
+    loops: Loops,
+    /// The pools as GKE had them at revision `seen`.
+    pools: Vec<PoolView>,
+    seen: Option<u64>,
+}
+
+impl Member {
+    fn new(cluster: Cluster, scripts: &Scripts) -> Self {
+        Self { cluster, loops: Loops::new(scripts.clone()), pools: Vec::new(), seen: None }
+    }
+}
+
+impl Sandbox {
+    /// Opens the sandbox in memory, or the one in `dir` after taking its lock.
+    pub fn open(options: Options) -> Result<Self, SandboxError> {
+        Self::open_with(options, Endpoints::InProcess)
+    }
+
+    fn open_with(options: Options, endpoints: Endpoints) -> Result<Self, SandboxError> {
+        let Options { dir, scale, gke_quota, stockouts, scripts, clock } = options;
+        let (lock, authority, store, entries) = match &dir {
+            None => (None, Authority::new()?, None, Vec::new()),
+            Some(dir) => {
+                let lock = endpoint::Lock::take(dir)?;
+                let authority = Authority::kept_in(dir)?;
+                let (store, entries) = Store::open(dir)?;
+                (Some(lock), authority, Some(store), entries)
+            }
+        };
+        let mut state = match dir {
+            None => State { gke: Gke::new(Vec::new()), ..State::default() },
+            Some(dir) => State::restore(entries, &scripts)
+                .map_err(|cause| SandboxError::Unreadable { path: dir.join("sandbox.redb"), cause })?,
+        };
+        for stockout in stockouts {
+            state.gke.add_stockout(stockout);
+        }
+        let settings =
+            Settings { scale, quota: gke_quota, endpoints, authority: authority.certificate().to_owned() };
+        let manual = match clock {
+            Clock::System => None,
+            Clock::Manual(start) => Some(Mutex::new(start)),
+        };
+        let (changes, _) = watch::channel(0);
+        let state = Mutex::new(state);
+        let shared = Shared { state, settings, scripts, authority, manual, changes, store, _lock: lock };
+        Ok(Self { shared: Arc::new(shared) })
+    }
+
+    /// The time as this sandbox sees it.
+    pub fn now(&self) -> Timestamp {
+        match &self.shared.manual {
+            None => Timestamp::now(),
+            Some(now) => *now.lock().unwrap_or_else(PoisonError::into_inner),
+        }
+    }
+
+    /// Moves a manual clock and does what became due. Nothing to move with the system's clock.
+    pub fn advance(&self, by: SignedDuration) -> Result<(), SandboxError> {
+        if let Some(manual) = &self.shared.manual {
+            let mut now = manual.lock().unwrap_or_else(PoisonError::into_inner);
+            *now = now.checked_add(by).unwrap_or(Timestamp::MAX);
+        }
+        self.tick()
+    }
+
+    /// Does what is due.
+    pub fn tick(&self) -> Result<(), SandboxError> {
+        let now = self.now();
+        self.change(|state, shared| {
+            state.tick(now, shared);
+            state.failure.take().map_or(Ok(()), Err)
+        })?
+    }
+
+    /// Ticks until `shutdown` ends. The error of a tick (a full disk) ends it too.
+    pub async fn run(self, shutdown: impl Future<Output = ()>) -> Result<(), SandboxError> {
+        let mut shutdown = std::pin::pin!(shutdown);
+        let mut interval = tokio::time::interval(TICK);
+        interval.set_missed_tick_behavior(tokio::time::MissedTickBehavior::Delay);
+        loop {
+            tokio::select! {
+                () = &mut shutdown => return Ok(()),
+                _ = interval.tick() => self.tick()?,
+            }
+        }
+    }
+
+    /// GKE's API, with the parts of Service Usage and Compute that its clients need.
+    pub fn gke_router(&self) -> axum::Router {
+        axum::Router::new().fallback(answer_gke).with_state(self.clone())
+    }
+
+    /// One request to GKE, without HTTP.
+    pub fn gke_request(
+        &self,
+        method: &str,
+        path: &str,
+        query: &str,
+        body: &[u8],
+    ) -> Result<gke::Reply, SandboxError> {
+        let now = self.now();
+        self.change(|state, shared| {
+            let reply = state.gke.handle(now, &shared.settings, Request { method, path, query, body });
+            state.follow(now, shared);
+            reply
+        })
+    }
+
+    /// The clusters that exist, sorted.
+    pub fn clusters(&self) -> Vec<ClusterId> {
+        self.lock().gke.clusters().map(|cluster| cluster.id.clone()).collect()
+    }
+
+    /// The cluster whose Kubernetes API is at `host:port`.
+    pub fn cluster_by_endpoint(&self, host_port: &str) -> Option<ClusterId> {
+        let wanted = host_port.trim_start_matches("https://").trim_end_matches('/');
+        let state = self.lock();
+        let found = state.gke.clusters().find(|cluster| cluster.endpoint.as_deref() == Some(wanted))?;
+        Some(found.id.clone())
+    }
+
+    /// A kubeconfig for one cluster: its certificate authority, its address, and a token that any server of
+    /// the sandbox takes. `None` while it has no address.
+    pub fn kubeconfig(&self, cluster: &ClusterId) -> Option<Value> {
+        use base64::Engine as _;
+        let endpoint = self.lock().gke.cluster(cluster)?.endpoint.clone()?;
+        let authority = base64::engine::general_purpose::STANDARD.encode(self.shared.authority.certificate());
+        let ClusterId { project, location, name } = cluster;
+        // The name that gcloud gives a context.
+        let context = format!("gke_{project}_{location}_{name}");
+        Some(json!({
+            "apiVersion": "v1",
+            "kind": "Config",
+            "clusters": [{ "name": context, "cluster": {
+                "certificate-authority-data": authority, "server": format!("https://{endpoint}"),
+            }}],
+            "users": [{ "name": context, "user": { "token": "sandbox" } }],
+            "contexts": [{ "name": context, "context": { "cluster": context, "user": context } }],
+            "current-context": context,
+        }))
+    }
+
+    /// The clusters that somebody should listen for, with the address they had.
+    fn wanted_listeners(&self) -> BTreeMap<ClusterId, Option<String>> {
+        let now = self.now();
+        let state = self.lock();
+        let up = state.gke.clusters().filter(|cluster| cluster.has_control_plane(now));
+        up.map(|cluster| (cluster.id.clone(), cluster.endpoint.clone())).collect()
+    }
+
+    fn set_endpoint(&self, id: &ClusterId, endpoint: &str) -> Result<(), SandboxError> {
+        self.change(|state, _| state.gke.set_endpoint(id, endpoint))
+    }
+
+    /// The Kubernetes API of one cluster.
+    pub fn kubernetes_router(&self, cluster: &ClusterId) -> axum::Router {
+        kube::router(inside::Inside::new(self.clone(), cluster.clone()))
+    }
+
+    /// Adds a scripted shortage of machines.
+    pub fn add_stockout(&self, stockout: Stockout) -> Result<(), SandboxError> {
+        self.change(|state, _| state.gke.add_stockout(stockout))
+    }
+
+    fn lock(&self) -> MutexGuard<'_, State> {
+        self.shared.state.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    /// Runs `change` under the lock, stores what it changed, and tells who waits.
+    fn change<T>(&self, change: impl FnOnce(&mut State, &Shared) -> T) -> Result<T, SandboxError> {
+        let mut state = self.lock();
+        let value = change(&mut state, &self.shared);
+        self.keep(state)?;
+        Ok(value)
+    }
+
+    /// The same for callers that cannot fail; the next tick tells what went wrong.
+    fn change_anyway<T>(&self, change: impl FnOnce(&mut State) -> T) -> T {
+        let mut state = self.lock();
+        let value = change(&mut state);
+        if let Err(error) = self.keep(state) {
+            self.lock().failure.get_or_insert(error);
+        }
+        value
+    }
+
+    /// Stores what changed. Under the lock, so that the file never runs behind an answer that another
+    /// request has seen.
+    fn keep(&self, mut state: MutexGuard<'_, State>) -> Result<(), SandboxError> {
+        let dirty = state.take_dirty();
+        if dirty.is_empty() {
+            return Ok(());
+        }
+        if let Some(store) = &self.shared.store {
+            store.write(dirty)?;
+        }
+        drop(state);
+        self.shared.changes.send_modify(|count| *count += 1);
+        Ok(())
+    }
+}
+
+impl State {
+    fn tick(&mut self, now: Timestamp, shared: &Shared) {
+        self.gke.tick(now, &shared.settings);
+        self.follow(now, shared);
+    }
+
+    /// Makes the Kubernetes clusters follow what GKE says, and moves them.
+    fn follow(&mut self, now: Timestamp, shared: &Shared) {
+        let Self { gke, clusters, gone, .. } = self;
+        clusters.retain(|id, member| {
+            let keep = gke.cluster(id).is_some();
+            if !keep {
+                gone.extend(member.cluster.snapshot().into_iter().map(|dirty| (entry(id, dirty).0, None)));
+            }
+            keep
+        });
+        for cluster in gke.clusters() {
+            if !cluster.has_control_plane(now) {
+                continue;
+            }
+            let member = clusters
+                .entry(cluster.id.clone())
+                .or_insert_with(|| Member::new(Cluster::new(&cluster.id.to_string(), now), &shared.scripts));
+            if member.seen != Some(gke.revision()) {
+                member.pools = gke.pool_views(cluster);
+                member.seen = Some(gke.revision());
+            }
+            member.loops.step(&mut member.cluster, &member.pools, now, &shared.settings.scale);
+            member.cluster.collect(now);
+        }
+    }
+
+    fn take_dirty(&mut self) -> Vec<persist::Change> {
+        let mut changes = std::mem::take(&mut self.gone);
+        changes.extend(self.gke.take_dirty().into_iter().map(|(key, value)| (format!("gke/{key}"), value)));
+        for (id, member) in &mut self.clusters {
+            for dirty in member.cluster.take_dirty() {
+                changes.push(entry(id, dirty));
+            }
+        }
+        changes
+    }
+
+    fn restore(entries: Vec<(String, Value)>, scripts: &Scripts) -> Result<Self, String> {
+        let mut gke = Vec::new();
+        let mut clusters: BTreeMap<ClusterId, (Value, Vec<(Key, Value)>)> = BTreeMap::new();
+        for (key, value) in entries {
+            if let Some(key) = key.strip_prefix("gke/") {
+                gke.push((key.to_owned(), value));
+                continue;
+            }
+            let (id, key) = parse_entry(&key).ok_or_else(|| format!("entry {key} is not known"))?;
+            let slot = clusters.entry(id).or_default();
+            match key {
+                None => slot.0 = value,
+                Some(key) => slot.1.push((key, value)),
+            }
+        }
+        let gke = Gke::restore(gke)?;
+        let mut members = BTreeMap::new();
+        for (id, (meta, objects)) in clusters {
+            if gke.cluster(&id).is_some() {
+                let cluster = Cluster::restore(&meta, objects)?;
+                members.insert(id, Member::new(cluster, scripts));
+            }
+        }
+        Ok(Self { gke, clusters: members, ..Self::default() })
+    }
+}
+
+/// The entry of one Kubernetes object: `kube`, the cluster and the object's key, one word a part, divided by
+/// a letter that no name has.
+fn entry(id: &ClusterId, dirty: Dirty) -> persist::Change {
+    let ClusterId { project, location, name } = id;
+    let head = format!("kube\n{project}\n{location}\n{name}");
+    let object = |Key { group, resource, namespace, name }: Key| {
+        format!("{head}\n{group}\n{resource}\n{namespace}\n{name}")
+    };
+    match dirty {
+        Dirty::Meta(value) => (head, Some(value)),
+        Dirty::Put(key, value) => (object(key), Some(value)),
+        Dirty::Remove(key) => (object(key), None),
+    }
+}
+
+fn parse_entry(key: &str) -> Option<(ClusterId, Option<Key>)> {
+    match key.split('\n').collect::<Vec<_>>().as_slice() {
+        ["kube", project, location, name] => Some((ClusterId::new(project, location, name), None)),
+        ["kube", project, location, cluster, group, resource, namespace, name] => Some((
+            ClusterId::new(project, location, cluster),
+            Some(Key::new(group, resource, namespace, name)),
+        )),
+        _ => None,
+    }
+}
+
+async fn answer_gke(
+    Extracted(sandbox): Extracted<Sandbox>,
+    method: Method,
+    uri: Uri,
+    body: Bytes,
+) -> Response {
+    let reply = sandbox.gke_request(method.as_str(), uri.path(), uri.query().unwrap_or_default(), &body);
+    let (code, body) = match reply {
+        Ok(gke::Reply { code, body }) => {
+            (StatusCode::from_u16(code).unwrap_or(StatusCode::INTERNAL_SERVER_ERROR), body)
+        }
+        Err(error) => {
+            let body =
+                json!({ "error": { "code": 500, "message": error.to_string(), "status": "INTERNAL" } });
+            (StatusCode::INTERNAL_SERVER_ERROR, body)
+        }
+    };
+    let text = serde_json::to_string_pretty(&body).unwrap_or_default();
+    (code, [(header::CONTENT_TYPE, "application/json; charset=UTF-8")], text).into_response()
+}
+
+#[cfg(test)]
+mod tests;

@@ -6,7 +6,7 @@ use std::sync::{LazyLock, OnceLock};
 use serde::Deserialize;
 
 use super::lines::Lines;
-use super::{Api, Schema};
+use super::{Api, Schema, Subresource};
 
 static LINES: LazyLock<Lines> = LazyLock::new(|| Lines::new(include_str!("../../schemas/kubernetes.jsonl")));
 
@@ -15,6 +15,8 @@ static LINES: LazyLock<Lines> = LazyLock::new(|| Lines::new(include_str!("../../
 struct Kind {
     /// Kinds that are only bodies of requests and answers (`Scale`, `PodList`) have none.
     api: Option<Api>,
+    #[serde(default)]
+    subresources: Vec<Subresource>,
     definition: String,
 }
 
@@ -39,6 +41,11 @@ pub fn api(group: &str, version: &str, kind: &str) -> Option<&'static Api> {
     let key = (group, version, kind);
     let place = apis().binary_search_by(|api| (&*api.group, &*api.version, &*api.kind).cmp(&key)).ok()?;
     apis().get(place)
+}
+
+/// What lies below a built-in kind, sorted by name.
+pub fn subresources(group: &str, version: &str, kind: &str) -> Vec<Subresource> {
+    self::kind(group, version, kind).map(|kind| kind.subresources).unwrap_or_default()
 }
 
 /// The schema of a built-in kind, lists and request bodies (`PodList`, `Scale`, `Status`) included.

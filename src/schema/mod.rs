@@ -19,7 +19,7 @@ use serde_json::Value;
 
 pub use self::check::{Problem, ProblemKind, check, closest};
 pub use self::dask::{dask, dask_apis, dask_crds};
-pub use self::kubernetes::{api, apis, builtin, definition};
+pub use self::kubernetes::{api, apis, builtin, definition, subresources};
 use self::node::{Additional, Node, Shared};
 
 /// The shape of one value. Cheap to clone; references to other definitions are followed when a child
@@ -95,6 +95,18 @@ pub struct Api {
     pub verbs: Vec<String>,
     /// `status`, `scale`, `log`, …
     pub subresources: Vec<String>,
+}
+
+/// A path below an object, as discovery tells it.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub struct Subresource {
+    /// `status`, `scale`, `log`, …
+    pub name: String,
+    /// The kind of its body: `autoscaling/v1 Scale` below a Deployment.
+    pub group: String,
+    pub version: String,
+    pub kind: String,
+    pub verbs: Vec<String>,
 }
 
 impl Api {

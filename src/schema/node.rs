@@ -67,7 +67,8 @@ impl Shared {
 
 impl<'de> Deserialize<'de> for Shared {
     fn deserialize<D: Deserializer<'de>>(deserializer: D) -> Result<Self, D::Error> {
-        Node::deserialize(deserializer).map(Self::new)
+        let node = Node::deserialize(deserializer)?;
+        Ok(Self::new(if node.embedded_resource { node.into_embedded() } else { node }))
     }
 }
 
@@ -135,6 +136,6 @@ impl<'de> Visitor<'de> for AdditionalVisitor {
     }
 
     fn visit_map<A: MapAccess<'de>>(self, map: A) -> Result<Additional, A::Error> {
-        Node::deserialize(MapAccessDeserializer::new(map)).map(|node| Additional::Schema(Shared::new(node)))
+        Shared::deserialize(MapAccessDeserializer::new(map)).map(Additional::Schema)
     }
 }

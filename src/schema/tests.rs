@@ -211,11 +211,13 @@ fn custom_resources_say_what_they_hold() {
             "free": {"type": "object", "x-kubernetes-preserve-unknown-fields": true},
             "bag": {"type": "object", "additionalProperties": true},
             "empty": {"type": "object"},
+            "inner": {"type": "object", "x-kubernetes-embedded-resource": true},
             "tags": {"type": "array", "x-kubernetes-list-type": "set", "items": {"type": "string"}}}}}}));
     let cases = [
         (
             json!({"apiVersion": "a/v1", "kind": "A", "metadata": {"name": "a"}, "spec": {"size": "10%", "note": null,
-            "free": {"x": [1]}, "bag": {"x": 1}, "empty": {}, "tags": ["a"]}}),
+            "free": {"x": [1]}, "bag": {"x": 1}, "empty": {}, "tags": ["a"],
+            "inner": {"kind": "B", "metadata": {"labels": {"a": "b"}}}}}),
             vec![],
         ),
         (json!({"spec": null}), vec!["required field `spec` is missing"]),
@@ -258,6 +260,12 @@ fn kinds_are_as_discovery_tells_them() {
     {
         assert!(builtin(group, version, kind).is_some(), "{kind}");
     }
+    let scale = subresources("apps", "v1", "Deployment").into_iter().find(|sub| sub.name == "scale").unwrap();
+    assert_eq!((&*scale.group, &*scale.version, &*scale.kind), ("autoscaling", "v1", "Scale"));
+    assert_eq!(scale.verbs, ["get", "patch", "update"]);
+    let status =
+        subresources("apps", "v1", "Deployment").into_iter().find(|sub| sub.name == "status").unwrap();
+    assert_eq!((&*status.group, &*status.version, &*status.kind), ("apps", "v1", "Deployment"));
     let dask: Vec<_> =
         dask_apis().iter().map(|api| (&*api.kind, &*api.plural, api.subresources.join(","))).collect();
     let expected = [

@@ -1,1 +1,12 @@
+mod cli;
+mod golden;
+mod main_job;
+mod plan_cases;
+mod real;
+mod real_smoke;
+mod report_cases;
+mod sandbox_gke;
 mod sandbox_kube;
+mod served;
+mod stack_cases;
+mod tidy;

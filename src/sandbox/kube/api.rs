@@ -4,7 +4,9 @@ use std::sync::Arc;
 
 use axum::Router;
 use axum::body::Body;
-use axum::http::{HeaderMap, HeaderValue, Request as HttpRequest, Response as HttpResponse, header};
+use axum::http::{
+    HeaderMap, HeaderValue, Request as HttpRequest, Response as HttpResponse, StatusCode, header,
+};
 use http_body_util::BodyExt as _;
 use jiff::Timestamp;
 use serde_json::{Value, json};
@@ -91,7 +93,7 @@ async fn take(request: HttpRequest<Body>) -> Result<Request, Status> {
 fn respond(response: Response) -> HttpResponse<Body> {
     let Response { code, content_type, warnings, body } = response;
     let mut response = HttpResponse::new(Body::from(body));
-    *response.status_mut() = http::StatusCode::from_u16(code).unwrap_or_default();
+    *response.status_mut() = StatusCode::from_u16(code).unwrap_or_default();
     let headers = response.headers_mut();
     if let Ok(value) = HeaderValue::from_str(&content_type) {
         headers.insert(header::CONTENT_TYPE, value);

@@ -88,7 +88,7 @@ fn ownership_is_as_in_the_real_implementation() {
                     }
                 }
                 (Ok(new), Some(error)) => {
-                    failures.push(format!("{place}: accepted {new}, real says {error}"))
+                    failures.push(format!("{place}: accepted {new}, real says {error}"));
                 }
                 (Err(status), None) => failures.push(format!("{place}: refused: {status}")),
             }

@@ -7,7 +7,6 @@ use serde_json::{Value, json};
 
 use super::kinds::{Kind, Kinds, Origin};
 use super::request::{Request, Response};
-use super::status::Status;
 
 /// The Kubernetes version whose structure is imitated.
 pub const MINOR: &str = "36";
@@ -16,12 +15,14 @@ pub const MINOR: &str = "36";
 const ORDER: &[&str] =
     &["", "apps", "events.k8s.io", "authentication.k8s.io", "authorization.k8s.io", "autoscaling", "batch"];
 
-/// Groups of kinds that are served, versions in order, best first.
-type Groups = Vec<(String, Vec<(String, Vec<Arc<Kind>>)>)>;
+/// A version and its kinds.
+type Version = (String, Vec<Arc<Kind>>);
 
-fn groups(kinds: &Kinds) -> Groups {
-    let mut found: BTreeMap<(usize, String), BTreeMap<VersionRank, (String, Vec<Arc<Kind>>)>> =
-        BTreeMap::new();
+/// A group and its versions, best first.
+type Group = (String, Vec<Version>);
+
+fn groups(kinds: &Kinds) -> Vec<Group> {
+    let mut found: BTreeMap<(usize, String), BTreeMap<VersionRank, Version>> = BTreeMap::new();
     for kind in kinds.all().filter(|kind| kind.served) {
         let rank = ORDER.iter().position(|group| *group == kind.group).unwrap_or(ORDER.len());
         found
@@ -129,7 +130,7 @@ fn version(git_version: &str) -> Value {
         "platform": "linux/amd64"})
 }
 
-fn group((name, versions): &(String, Vec<(String, Vec<Arc<Kind>>)>)) -> Value {
+fn group((name, versions): &Group) -> Value {
     let versions: Vec<Value> = versions
         .iter()
         .map(|(version, _)| json!({"groupVersion": format!("{name}/{version}"), "version": version}))
@@ -337,9 +338,4 @@ fn openapi_v2(kinds: &Kinds) -> Value {
     }
     json!({"swagger": "2.0", "info": {"title": "Kubernetes", "version": format!("v1.{MINOR}.0")}, "paths": paths,
         "definitions": definitions})
-}
-
-/// The 404 of a path whose group or resource is not served.
-pub fn unknown() -> Status {
-    Status::no_such_path()
 }

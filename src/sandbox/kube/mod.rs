@@ -11,6 +11,7 @@ pub mod kinds;
 pub mod patch;
 pub mod read;
 pub mod request;
+pub mod run;
 pub mod selector;
 pub mod status;
 pub mod store;

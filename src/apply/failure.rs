@@ -1,0 +1,71 @@
+//! Why a change did not succeed, in words for the user: what, why, and what to do next.
+
+use std::time::Duration;
+
+use super::Outcome;
+use crate::diag::Code;
+use crate::live::{ApiError, Class};
+
+/// A failure with its code.
+pub fn failed(code: Code, message: impl Into<String>, help: Option<&str>) -> Outcome {
+    Outcome::Failed { code: code.as_str().to_owned(), message: message.into(), help: help.map(str::to_owned) }
+}
+
+/// A refused or lost request.
+pub fn of_request(error: &ApiError) -> Outcome {
+    let message = error.to_string();
+    let again = Some("see what is live with `dask-infra plan`, then apply again");
+    match error.class {
+        Class::Unauthenticated => failed(Code::Credentials, message, Some("log in again, then apply again")),
+        Class::Denied => failed(
+            Code::Denied,
+            message,
+            Some("ask for the permission that the message names, then apply again"),
+        ),
+        Class::Quota => {
+            failed(Code::Quota, message, Some("ask for more quota, or use another region or machine type"))
+        }
+        Class::Conflict => conflict(error),
+        Class::AlreadyExists => failed(Code::MadeByOthers, message, again),
+        Class::NotFound => failed(Code::Missing, message, again),
+        Class::Busy | Class::Throttled | Class::Unavailable | Class::Lost => {
+            failed(Code::NoAnswer, message, again)
+        }
+        Class::Invalid | Class::Other => failed(Code::Refused, message, None),
+    }
+}
+
+/// Others own a field, or the thing is not what it was when it was planned.
+fn conflict(error: &ApiError) -> Outcome {
+    let managers = error.conflicts();
+    if managers.is_empty() {
+        let help = "it changed after it was planned: plan again, then apply";
+        return failed(Code::ChangedByOthers, error.to_string(), Some(help));
+    }
+    let owned = managers.iter().map(|(manager, fields)| format!("{manager} owns {}", fields.join(", ")));
+    let owned: Vec<String> = owned.collect();
+    let help = "take the field out of the stack, or have that manager give it up";
+    failed(Code::ChangedByOthers, format!("{}: {}", error.request, owned.join("; ")), Some(help))
+}
+
+/// A GKE operation that ended with an error.
+pub fn of_operation(operation: &str, kind: &str, why: &str) -> Outcome {
+    let words = why.to_ascii_lowercase();
+    let help = if words.contains("stockout") || words.contains("resource_pool_exhausted") {
+        "the zone has no such machines now: use another zone, `spot = true`, or apply again later"
+    } else if words.contains("quota") {
+        "ask for more quota, or use another region or machine type"
+    } else {
+        "see what it left behind with `dask-infra plan`, then apply again"
+    };
+    failed(Code::OperationFailed, format!("{operation} ({kind}) failed: {why}"), Some(help))
+}
+
+/// `90 s`, `30 min`: limits as people say them.
+pub fn brief(duration: Duration) -> String {
+    let seconds = duration.as_secs();
+    match seconds {
+        0..=119 => format!("{seconds} s"),
+        _ => format!("{} min", seconds / 60),
+    }
+}

@@ -1,0 +1,352 @@
+//! Applying a plan: one loop, events out. Makes no choices that the plan has not made.
+
+use std::collections::BTreeMap;
+use std::sync::Arc;
+use std::time::Duration;
+
+use futures::StreamExt as _;
+use futures::stream::FuturesUnordered;
+use serde::{Deserialize, Serialize};
+use tokio::sync::{mpsc, watch};
+use tokio::time::Instant;
+
+use crate::address::Address;
+use crate::diag::Code;
+use crate::kinds::Kind;
+use crate::live::LiveApi;
+use crate::plan::Plan;
+
+mod call;
+pub mod failure;
+mod program;
+pub mod record;
+pub mod schedule;
+mod wait;
+
+#[cfg(test)]
+mod tests;
+
+use program::{Ended, Run, Shared};
+use record::{Fate, Keeper};
+use schedule::Scheduler;
+
+/// How one change ended.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "snake_case", tag = "outcome")]
+pub enum Outcome {
+    /// All steps are done.
+    Done,
+    /// A step failed.
+    Failed {
+        /// Stable code, `DI0401`.
+        code: String,
+        /// What and why.
+        message: String,
+        /// What to do next.
+        help: Option<String>,
+    },
+    /// Not ready in time.
+    TimedOut {
+        /// What was waited for, and the last that was seen.
+        message: String,
+    },
+    /// Not started because something before it did not succeed.
+    Skipped {
+        /// What did not succeed.
+        because: Address,
+    },
+    /// Interrupted while running: it may be half done.
+    InDoubt {
+        /// What was under way.
+        message: String,
+    },
+    /// Interrupted before it started.
+    NotStarted,
+}
+
+/// Everything that happens during apply. `change` is the place in the plan's list.
+#[derive(Clone, Debug, PartialEq)]
+pub enum Event {
+    /// A change began.
+    Started {
+        /// Which.
+        change: usize,
+    },
+    /// A change waits; sent when the text changes and about every ten seconds.
+    Waiting {
+        /// Which.
+        change: usize,
+        /// For what.
+        message: String,
+        /// How long so far.
+        waited: Duration,
+        /// How long at most.
+        deadline: Duration,
+    },
+    /// A request is tried again.
+    Retrying {
+        /// Which.
+        change: usize,
+        /// Why.
+        message: String,
+        /// When.
+        after: Duration,
+    },
+    /// Lines of a pod's log that a check read.
+    Log {
+        /// Which.
+        change: usize,
+        /// The lines.
+        lines: Vec<String>,
+    },
+    /// A change ended.
+    Finished {
+        /// Which.
+        change: usize,
+        /// How.
+        outcome: Outcome,
+        /// How long it ran.
+        took: Duration,
+    },
+    /// The first Ctrl-C: nothing new is started.
+    Interrupted,
+    /// Something that changes no outcome and that the user should know.
+    Warning {
+        /// What, and what follows from it.
+        message: String,
+    },
+}
+
+/// The end of an apply.
+#[derive(Clone, Debug, PartialEq)]
+pub struct Summary {
+    /// One for each change of the plan that is not `Keep`: its place, how it ended, how long it ran.
+    pub outcomes: Vec<(usize, Outcome, Duration)>,
+    /// How long it all took.
+    pub took: Duration,
+    /// Whether Ctrl-C ended it.
+    pub interrupted: bool,
+}
+
+/// The kind of a name.
+pub type Kinds = fn(&str) -> Option<&'static Kind>;
+
+/// How to apply.
+#[derive(Clone)]
+pub struct ApplyOptions {
+    /// Writes into Kubernetes at once.
+    pub parallelism: usize,
+    /// The time that the record gets.
+    pub now: fn() -> jiff::Timestamp,
+    /// Ctrl-Cs so far: the first stops what is not begun, the second all.
+    pub interrupt: watch::Receiver<u8>,
+    /// Who judges readiness.
+    pub kinds: Kinds,
+}
+
+impl ApplyOptions {
+    /// Writes into Kubernetes at once, when nobody says otherwise.
+    pub const PARALLELISM: usize = 64;
+
+    /// The usual options.
+    pub fn new(interrupt: watch::Receiver<u8>) -> Self {
+        Self {
+            parallelism: Self::PARALLELISM,
+            now: jiff::Timestamp::now,
+            interrupt,
+            kinds: crate::kinds::find,
+        }
+    }
+}
+
+/// What the coordinator waits for.
+enum Happening {
+    /// A running change says something.
+    Told(Event),
+    /// A running change ended.
+    Ended(usize, Ended),
+    /// Ctrl-C, the how manieth.
+    Interrupt(u8),
+}
+
+/// Applies a plan. Each change's steps run in order, changes run as their followers and lanes allow; a
+/// change that does not succeed skips what follows it and nothing else.
+pub async fn apply(
+    plan: &Plan,
+    api: Arc<dyn LiveApi>,
+    options: ApplyOptions,
+    mut events: impl FnMut(Event),
+) -> Summary {
+    let ApplyOptions { parallelism, now, interrupt, kinds } = options;
+    let keeper = Keeper::new(plan, &*api, now);
+    let shared = Shared { api: &*api, owner: &plan.owner, kinds, keeper: &keeper };
+    let mut course = Course::new(plan, parallelism);
+    let (tell, mut told) = mpsc::unbounded_channel();
+    let mut ctrl_c = interrupt.clone();
+    ctrl_c.mark_changed();
+    let mut running = FuturesUnordered::new();
+    while course.interrupts < 2 {
+        for place in course.start(&mut events) {
+            let run = Run::new(&shared, place, &plan.changes[place], tell.clone(), interrupt.clone());
+            running.push(async move { (place, run.finish().await) });
+        }
+        if running.is_empty() {
+            break;
+        }
+        let happening = tokio::select! {
+            biased;
+            count = pressed(&mut ctrl_c) => Happening::Interrupt(count),
+            Some(event) = told.recv() => Happening::Told(event),
+            Some((place, ended)) = running.next() => Happening::Ended(place, ended),
+        };
+        match happening {
+            Happening::Told(event) => events(event),
+            Happening::Interrupt(count) => course.interrupted(count, &mut events),
+            Happening::Ended(place, ended) => {
+                while let Ok(event) = told.try_recv() {
+                    events(event);
+                }
+                course.ended(place, ended, &mut events);
+            }
+        }
+    }
+    drop(running);
+    course.close(&mut events);
+    if course.interrupts < 2 {
+        let fates = course.fates();
+        let write = keeper.outcome(&fates, &course.passes);
+        let stopped = async { while pressed(&mut ctrl_c).await < 2 {} };
+        let written = tokio::select! {
+            written = write => written,
+            () = stopped => Err("it was interrupted".to_owned()),
+        };
+        if let Err(why) = written {
+            let message = format!(
+                "the record of this apply could not be written: {why}; the next plan finds what is live and may run checks again"
+            );
+            events(Event::Warning { message });
+        }
+    }
+    course.summary()
+}
+
+/// The next Ctrl-C and how many there have been; never without anybody who could press it.
+async fn pressed(ctrl_c: &mut watch::Receiver<u8>) -> u8 {
+    loop {
+        if ctrl_c.changed().await.is_err() {
+            std::future::pending::<()>().await;
+        }
+        let count = *ctrl_c.borrow_and_update();
+        if count > 0 {
+            return count;
+        }
+    }
+}
+
+/// How far an apply is.
+struct Course<'a> {
+    plan: &'a Plan,
+    scheduler: Scheduler<'a>,
+    began: Instant,
+    started: BTreeMap<usize, Instant>,
+    outcomes: BTreeMap<usize, (Outcome, Duration)>,
+    passes: BTreeMap<Address, String>,
+    interrupts: u8,
+}
+
+impl<'a> Course<'a> {
+    fn new(plan: &'a Plan, parallelism: usize) -> Self {
+        Self {
+            plan,
+            scheduler: Scheduler::new(&plan.changes, parallelism),
+            began: Instant::now(),
+            started: BTreeMap::new(),
+            outcomes: BTreeMap::new(),
+            passes: BTreeMap::new(),
+            interrupts: 0,
+        }
+    }
+
+    /// Changes that start now.
+    fn start(&mut self, events: &mut impl FnMut(Event)) -> Vec<usize> {
+        if self.interrupts > 0 {
+            return Vec::new();
+        }
+        let places = self.scheduler.start();
+        for place in &places {
+            self.started.insert(*place, Instant::now());
+            events(Event::Started { change: *place });
+        }
+        places
+    }
+
+    fn interrupted(&mut self, count: u8, events: &mut impl FnMut(Event)) {
+        if self.interrupts == 0 {
+            events(Event::Interrupted);
+        }
+        self.interrupts = count;
+    }
+
+    fn ended(&mut self, place: usize, ended: Ended, events: &mut impl FnMut(Event)) {
+        let Ended { outcome, pass } = ended;
+        let address = &self.plan.changes[place].address;
+        let mut skipped = Vec::new();
+        match &outcome {
+            Outcome::Done => self.scheduler.done(place),
+            Outcome::Failed { .. } | Outcome::TimedOut { .. } | Outcome::Skipped { .. } => {
+                skipped = self.scheduler.failed(place);
+            }
+            Outcome::InDoubt { .. } | Outcome::NotStarted if self.interrupts > 0 => {
+                self.scheduler.left(place);
+            }
+            // In doubt without Ctrl-C: an operation that cannot be followed any more.
+            Outcome::InDoubt { .. } | Outcome::NotStarted => skipped = self.scheduler.failed(place),
+        }
+        let because = match &outcome {
+            Outcome::Skipped { because } => because.clone(),
+            _ => address.clone(),
+        };
+        self.passes.extend(pass.map(|digest| (address.clone(), digest)));
+        self.close_one(place, outcome, events);
+        for place in skipped {
+            self.close_one(place, Outcome::Skipped { because: because.clone() }, events);
+        }
+    }
+
+    fn close_one(&mut self, place: usize, outcome: Outcome, events: &mut impl FnMut(Event)) {
+        let took = self.started.get(&place).map(Instant::elapsed).unwrap_or_default();
+        events(Event::Finished { change: place, outcome: outcome.clone(), took });
+        self.outcomes.insert(place, (outcome, took));
+    }
+
+    /// What the end of the loop left: stopped in the middle, or never started.
+    fn close(&mut self, events: &mut impl FnMut(Event)) {
+        for place in self.scheduler.running() {
+            self.scheduler.left(place);
+            let message = "stopped at once; it may be half done".to_owned();
+            self.close_one(place, Outcome::InDoubt { message }, events);
+        }
+        for place in self.scheduler.waiting() {
+            let outcome = if self.interrupts > 0 {
+                Outcome::NotStarted
+            } else {
+                failure::failed(
+                    Code::WrongPlan,
+                    "the plan has it wait for itself",
+                    Some("plan again, then apply"),
+                )
+            };
+            self.close_one(place, outcome, events);
+        }
+    }
+
+    fn fates(&self) -> BTreeMap<usize, Fate> {
+        self.outcomes.iter().map(|(place, (outcome, _))| (*place, Fate::of(outcome))).collect()
+    }
+
+    fn summary(self) -> Summary {
+        let Self { began, outcomes, interrupts, .. } = self;
+        let outcomes = outcomes.into_iter().map(|(place, (outcome, took))| (place, outcome, took)).collect();
+        Summary { outcomes, took: began.elapsed(), interrupted: interrupts > 0 }
+    }
+}

@@ -1,0 +1,297 @@
+//! One change: its steps in order, and what must not stay behind when one of them does not succeed.
+
+use std::collections::BTreeMap;
+use std::time::Duration;
+
+use serde_json::Value;
+use tokio::sync::{mpsc, watch};
+use tokio::time::Instant;
+
+use super::failure::failed;
+use super::record::Keeper;
+use super::{Event, Kinds, Outcome};
+use crate::diag::Code;
+use crate::live::retry::{self, Patience};
+use crate::live::{ApiError, LiveApi, Request};
+use crate::plan::{Action, Change};
+use crate::resource::{Api, Await, Call, Method, ObjectId, Owner, Step, Until};
+
+/// How often a wait says that it still waits when nothing new is to be said.
+const SAY_AGAIN: Duration = Duration::from_secs(10);
+/// Lines of a failed check's log that the error quotes.
+const TAIL: usize = 20;
+/// Lines of a log that are passed on as an event.
+const LOG_LINES: usize = 200;
+/// How long a pod's container may take to have a log after its pod ran.
+const LOG_PATIENCE: Duration = Duration::from_secs(120);
+
+/// What all changes of an apply share.
+pub struct Shared<'a> {
+    /// The outside.
+    pub api: &'a dyn LiveApi,
+    /// Whose things they are.
+    pub owner: &'a Owner,
+    /// Who judges readiness.
+    pub kinds: Kinds,
+    /// Writes the record.
+    pub keeper: &'a Keeper<'a>,
+}
+
+/// A change while it runs.
+pub struct Run<'a> {
+    /// What all changes share.
+    pub shared: &'a Shared<'a>,
+    /// Its place in the plan.
+    pub place: usize,
+    /// The change.
+    pub change: &'a Change,
+    /// Where events go.
+    pub events: mpsc::UnboundedSender<Event>,
+    /// Ctrl-Cs so far.
+    pub interrupt: watch::Receiver<u8>,
+    /// Whether a request of it may have changed anything.
+    pub wrote: bool,
+    /// Objects that it asked to delete: path to uid.
+    pub deleted: BTreeMap<String, String>,
+    said: Option<(String, Instant)>,
+}
+
+/// How a change ended.
+pub struct Ended {
+    /// How.
+    pub outcome: Outcome,
+    /// Digest of the check that passed.
+    pub pass: Option<String>,
+}
+
+/// How a pause ended.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Pause {
+    /// After its time.
+    Over,
+    /// By Ctrl-C.
+    Interrupted,
+}
+
+impl<'a> Run<'a> {
+    /// A change that is about to run.
+    pub fn new(
+        shared: &'a Shared<'a>,
+        place: usize,
+        change: &'a Change,
+        events: mpsc::UnboundedSender<Event>,
+        interrupt: watch::Receiver<u8>,
+    ) -> Self {
+        let (wrote, deleted, said) = (false, BTreeMap::new(), None);
+        Self { shared, place, change, events, interrupt, wrote, deleted, said }
+    }
+
+    /// Runs the change to its end.
+    pub async fn finish(mut self) -> Ended {
+        let change = self.change;
+        let mut pass = None;
+        for (at, step) in change.steps.iter().enumerate() {
+            let result = match self.stops_before(step) {
+                Some(outcome) => Err(outcome),
+                None => self.step(step, &mut pass).await,
+            };
+            if let Err(outcome) = result {
+                let outcome = self.give_up(at, outcome).await;
+                return Ended { outcome, pass: None };
+            }
+        }
+        Ended { outcome: Outcome::Done, pass }
+    }
+
+    async fn step(&mut self, step: &Step, pass: &mut Option<String>) -> Result<(), Outcome> {
+        match step {
+            Step::Call(call) => {
+                if call.api == Api::Kubernetes && call.method != Method::Get {
+                    self.shared.keeper.intent(&self.change.address).await?;
+                }
+                self.call(call).await
+            }
+            Step::Await(wait) => self.wait(wait).await,
+            Step::ReadLog { pod, expect } => self.check_log(pod, expect).await,
+            Step::RecordPass { digest } => {
+                *pass = Some(digest.clone());
+                if let Err(why) = self.shared.keeper.passed(&self.change.address, digest).await {
+                    let message = format!("the pass of {} could not be recorded: {why}", self.change.address);
+                    self.tell(Event::Warning { message });
+                }
+                Ok(())
+            }
+        }
+    }
+
+    /// After Ctrl-C nothing more is begun.
+    fn stops_before(&self, step: &Step) -> Option<Outcome> {
+        if *self.interrupt.borrow() == 0 || matches!(step, Step::RecordPass { .. }) {
+            return None;
+        }
+        if !self.wrote {
+            return Some(Outcome::NotStarted);
+        }
+        let message = match step {
+            Step::Await(Await { until: Until::Ready, .. }) => "made, not yet ready".to_owned(),
+            Step::Await(Await { until: Until::Gone, .. }) => "asked to be deleted, not yet gone".to_owned(),
+            Step::Call(call) => format!("{} {} was not sent any more", call.method.as_str(), call.path),
+            Step::ReadLog { pod, .. } => format!("the log of {pod} was not read any more"),
+            Step::RecordPass { .. } => return None,
+        };
+        Some(Outcome::InDoubt { message })
+    }
+
+    /// What is left to do when a step did not succeed: a check's pod must not stay behind.
+    async fn give_up(&mut self, at: usize, outcome: Outcome) -> Outcome {
+        let steps = &self.change.steps;
+        let made = self.wrote && self.change.action == Action::Run;
+        if !made {
+            return outcome;
+        }
+        let rest = steps.get(at..).unwrap_or_default();
+        let log = rest.iter().skip(1).find_map(|step| match step {
+            Step::ReadLog { pod, .. } => Some(pod),
+            Step::Call(_) | Step::Await(_) | Step::RecordPass { .. } => None,
+        });
+        let outcome = match log {
+            Some(pod) => self.with_tail(outcome, pod).await,
+            None => outcome,
+        };
+        let interrupted = *self.interrupt.borrow() > 0;
+        for step in rest {
+            let cleaned = match step {
+                Step::Call(call) if call.method == Method::Delete => self.delete_once(call).await,
+                Step::Await(wait) if wait.until == Until::Gone && !interrupted => self.wait(wait).await,
+                Step::Call(_) | Step::Await(_) | Step::ReadLog { .. } | Step::RecordPass { .. } => Ok(()),
+            };
+            if cleaned.is_err() {
+                // The next apply finds it; this outcome has its own cause to tell.
+                break;
+            }
+        }
+        outcome
+    }
+
+    async fn delete_once(&mut self, call: &Call) -> Result<(), Outcome> {
+        let Call { api, method, path, body, late: _ } = call;
+        let request = Request { api: *api, method: *method, path: path.clone(), body: body.clone() };
+        match retry::send(self.shared.api, request, Patience::Reading).await {
+            Ok(_) => Ok(()),
+            Err(error) => Err(super::failure::of_request(&error)),
+        }
+    }
+
+    /// The outcome with the end of the pod's log, when it has one.
+    async fn with_tail(&mut self, outcome: Outcome, pod: &ObjectId) -> Outcome {
+        let Ok(lines) = self.read_log(pod).await else { return outcome };
+        if lines.is_empty() {
+            return outcome;
+        }
+        self.tell_log(&lines);
+        let more = |message: String| format!("{message}\n{}", tail(pod, &lines));
+        match outcome {
+            Outcome::Failed { code, message, help } => Outcome::Failed { code, message: more(message), help },
+            Outcome::TimedOut { message } => Outcome::TimedOut { message: more(message) },
+            other => other,
+        }
+    }
+
+    /// A pod's log must have the expected line.
+    async fn check_log(&mut self, pod: &ObjectId, expect: &str) -> Result<(), Outcome> {
+        let start = Instant::now();
+        let mut delay = Duration::from_millis(200);
+        let lines = loop {
+            match self.read_log(pod).await {
+                Ok(lines) => break lines,
+                Err(error) if is_starting(&error) && start.elapsed() < LOG_PATIENCE => {
+                    self.waits(&format!("the log of {pod}"), start.elapsed(), LOG_PATIENCE);
+                    if self.pause(delay).await == Pause::Interrupted {
+                        let message = format!("the log of {pod} was not read any more");
+                        return Err(Outcome::InDoubt { message });
+                    }
+                    delay = delay.mul_f64(1.5).min(Duration::from_secs(3));
+                }
+                Err(error) => return Err(super::failure::of_request(&error)),
+            }
+        };
+        self.tell_log(&lines);
+        if lines.iter().any(|line| line.trim() == expect) {
+            return Ok(());
+        }
+        let message = format!("the log of {pod} has no line `{expect}`\n{}", tail(pod, &lines));
+        Err(failed(
+            Code::CheckFailed,
+            message,
+            Some("mend what the log names, then apply again: the check runs again"),
+        ))
+    }
+
+    async fn read_log(&self, pod: &ObjectId) -> Result<Vec<String>, ApiError> {
+        let request = Request::get(Api::Kubernetes, format!("{}/log", pod.path()));
+        let log = retry::send(self.shared.api, request, Patience::Reading).await?;
+        let text = log
+            .as_str()
+            .map_or_else(|| if log.is_null() { String::new() } else { log.to_string() }, str::to_owned);
+        Ok(text.lines().map(str::to_owned).collect())
+    }
+
+    fn tell_log(&self, lines: &[String]) {
+        let lines = lines[lines.len().saturating_sub(LOG_LINES)..].to_vec();
+        self.tell(Event::Log { change: self.place, lines });
+    }
+
+    /// Sends an event; nobody listening is no reason to stop.
+    pub fn tell(&self, event: Event) {
+        let _ = self.events.send(event);
+    }
+
+    /// Says what is waited for, when that is news or was last said long ago.
+    pub fn waits(&mut self, message: &str, waited: Duration, deadline: Duration) {
+        let now = Instant::now();
+        let old = self.said.as_ref().is_some_and(|(said, when)| said == message && now - *when < SAY_AGAIN);
+        if old {
+            return;
+        }
+        self.said = Some((message.to_owned(), now));
+        self.tell(Event::Waiting { change: self.place, message: message.to_owned(), waited, deadline });
+    }
+
+    /// Sleeps; the first Ctrl-C wakes.
+    pub async fn pause(&mut self, time: Duration) -> Pause {
+        let interrupted = async {
+            if self.interrupt.wait_for(|count| *count > 0).await.is_err() {
+                // Nobody is left who could interrupt.
+                std::future::pending::<()>().await;
+            }
+        };
+        tokio::select! {
+            () = tokio::time::sleep(time) => Pause::Over,
+            () = interrupted => Pause::Interrupted,
+        }
+    }
+
+    /// A read, tried again where that helps; what is not there is `null`.
+    pub async fn look(&self, request: Request) -> Result<Value, ApiError> {
+        match retry::send(self.shared.api, request, Patience::Writing).await {
+            Err(error) if error.class == crate::live::Class::NotFound => Ok(Value::Null),
+            result => result,
+        }
+    }
+}
+
+/// The container has no log yet. Source: kubelet's text for a container that has not started.
+fn is_starting(error: &ApiError) -> bool {
+    let text = &error.message;
+    text.contains("waiting to start")
+        || text.contains("ContainerCreating")
+        || text.contains("PodInitializing")
+}
+
+fn tail(pod: &ObjectId, lines: &[String]) -> String {
+    if lines.is_empty() {
+        return format!("the log of {pod} is empty");
+    }
+    let last = &lines[lines.len().saturating_sub(TAIL)..];
+    format!("the log of {pod} ends with:\n{}", last.join("\n"))
+}

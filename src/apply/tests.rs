@@ -1,0 +1,633 @@
+//! The coordinator against a world of scripted replies, on tokio's paused clock.
+
+use std::collections::BTreeMap;
+use std::sync::Mutex;
+
+use futures::FutureExt as _;
+use futures::future::BoxFuture;
+use serde_json::{Value, json};
+
+use super::*;
+use crate::address::FieldPath;
+use crate::kinds::Compare;
+use crate::live::{ApiError, Class, Request};
+use crate::plan::{Action, Change, Mode};
+use crate::record::Record;
+use crate::resource::{
+    Api, Await, Call, ClusterName, Gvk, Identity, LABEL_ID, Lane, Late, Method, ObjectId, Owner, Query,
+    Readiness, Resource, Step, Target, Until,
+};
+
+type Reply = Result<Value, ApiError>;
+type Answer = Box<dyn Fn(&Request, usize) -> Reply + Send + Sync>;
+
+/// Answers by `METHOD path` and how often that was asked before; what it has no line for is not there.
+struct Fake {
+    answers: Vec<(&'static str, Answer)>,
+    asked: Mutex<Vec<Request>>,
+}
+
+impl Fake {
+    fn new() -> Self {
+        Self {
+            answers: vec![("PATCH /api/v1/namespaces/dask-infra/", always(json!({})))],
+            asked: Mutex::default(),
+        }
+    }
+
+    /// The first line whose text begins the request's title answers.
+    fn on(mut self, title: &'static str, answer: Answer) -> Self {
+        self.answers.insert(0, (title, answer));
+        self
+    }
+
+    fn titles(&self) -> Vec<String> {
+        self.asked.lock().unwrap().iter().map(Request::title).collect()
+    }
+
+    fn writes(&self) -> Vec<String> {
+        let asked = self.asked.lock().unwrap();
+        asked.iter().filter(|request| request.writes()).map(Request::title).collect()
+    }
+
+    fn records(&self) -> Vec<Record> {
+        let asked = self.asked.lock().unwrap();
+        let records = asked.iter().filter(|request| request.writes()).filter_map(|request| {
+            let text = request.body.as_ref()?.pointer("/data/record")?.as_str()?;
+            serde_json::from_str(text).ok()
+        });
+        records.collect()
+    }
+}
+
+impl LiveApi for Fake {
+    fn send(&self, request: Request) -> BoxFuture<'_, Reply> {
+        let title = request.title();
+        let mut asked = self.asked.lock().unwrap();
+        let before = asked.iter().filter(|other| other.title() == title).count();
+        asked.push(request.clone());
+        let found = self.answers.iter().find(|(begins, _)| title.starts_with(begins));
+        let reply = match found {
+            Some((_, answer)) => answer(&request, before),
+            None => Err(refused(&request, Class::NotFound, "not found")),
+        };
+        async move {
+            tokio::time::sleep(Duration::from_millis(10)).await;
+            reply
+        }
+        .boxed()
+    }
+}
+
+fn refused(request: &Request, class: Class, message: &str) -> ApiError {
+    request.failed(class, message)
+}
+
+fn always(value: Value) -> Answer {
+    Box::new(move |_, _| Ok(value.clone()))
+}
+
+fn refuses(class: Class, message: &'static str) -> Answer {
+    Box::new(move |request, _| Err(refused(request, class, message)))
+}
+
+/// One reply after the other; the last one stays.
+fn in_turn(replies: Vec<Result<Value, (Class, &'static str)>>) -> Answer {
+    Box::new(move |request, before| {
+        let reply = replies.get(before).or(replies.last()).cloned();
+        reply.unwrap_or(Ok(Value::Null)).map_err(|(class, message)| refused(request, class, message))
+    })
+}
+
+/// Ready when `phase` says so, failed when it says so.
+const KIND: Kind =
+    Kind { name: "thing", rank: 0, compare: Compare::Action, program: |_| Vec::new(), queries, judge };
+
+fn queries(wait: &Await) -> Vec<Query> {
+    let (api, path) = match &wait.identity {
+        Identity::Object(object) => (Api::Kubernetes, object.path()),
+        Identity::NodePool { cluster, pool } => (Api::Gke, format!("/v1/{}", cluster.pool_path(pool))),
+        Identity::Cluster(cluster) => (Api::Gke, format!("/v1/{}", cluster.path())),
+        Identity::Check(_) => return Vec::new(),
+    };
+    vec![Query { api, path }]
+}
+
+fn judge(_: &Await, found: &[Value]) -> Readiness {
+    match found[0]["phase"].as_str() {
+        Some("ready") => Readiness::Ready,
+        Some("failed") => Readiness::Failed("it fell over".into()),
+        _ => Readiness::Progressing("its phase".into()),
+    }
+}
+
+fn cluster() -> ClusterName {
+    ClusterName { project: "p".into(), location: "l".into(), cluster: "c".into() }
+}
+
+fn object(kind: &str, plural: &str, name: &str) -> ObjectId {
+    let gvk = Gvk { group: String::new(), version: "v1".into(), kind: kind.into(), plural: plural.into() };
+    ObjectId { gvk, namespace: Some("n".into()), name: name.into() }
+}
+
+fn call(api: Api, method: Method, path: &str, body: Value) -> Step {
+    Step::Call(Call { api, method, path: path.into(), body: Some(body), late: Vec::new() })
+}
+
+fn wait(identity: &Identity, until: Until, deadline: u32) -> Step {
+    let (kind, facts) = ("thing".into(), Value::Null);
+    Step::Await(Await { kind, identity: identity.clone(), until, facts, deadline })
+}
+
+fn change(name: &str, identity: Identity, action: Action, steps: Vec<Step>, follows: &[usize]) -> Change {
+    let lane = match &identity {
+        Identity::Cluster(_) => Lane::Cluster,
+        Identity::NodePool { pool, .. } => Lane::Pool(pool.clone()),
+        Identity::Object(_) | Identity::Check(_) => Lane::Kubernetes,
+    };
+    Change {
+        address: Address::new(name),
+        identity,
+        kind: "thing".into(),
+        action,
+        fields: Vec::new(),
+        reason: None,
+        origin: FieldPath::root(),
+        location: None,
+        lane,
+        steps,
+        follows: follows.to_vec(),
+        fingerprint: None,
+        foreign: false,
+    }
+}
+
+/// Makes a ConfigMap and waits for it.
+fn makes(name: &str, follows: &[usize]) -> Change {
+    let object = object("ConfigMap", "configmaps", name);
+    let body = json!({"metadata": {"name": name, "resourceVersion": "1"}});
+    let path = format!("{}?fieldManager=dask-infra/s", object.path());
+    let identity = Identity::Object(object);
+    let steps = vec![call(Api::Kubernetes, Method::Patch, &path, body), wait(&identity, Until::Ready, 60)];
+    change(name, identity, Action::Create, steps, follows)
+}
+
+fn makes_pool(name: &str, follows: &[usize]) -> Change {
+    let identity = Identity::NodePool { cluster: cluster(), pool: name.into() };
+    let path = format!("/v1/{}/nodePools", cluster().path());
+    let body = json!({"nodePool": {"name": name}});
+    let steps = vec![call(Api::Gke, Method::Post, &path, body), wait(&identity, Until::Ready, 600)];
+    change(name, identity, Action::Create, steps, follows)
+}
+
+fn check(name: &str) -> Change {
+    let pod = object("Pod", "pods", "check");
+    let identity = Identity::Object(pod.clone());
+    let steps = vec![
+        call(Api::Kubernetes, Method::Patch, &pod.path(), json!({})),
+        wait(&identity, Until::Ready, 60),
+        Step::ReadLog { pod: pod.clone(), expect: "Test PASSED".into() },
+        call(Api::Kubernetes, Method::Delete, &pod.path(), json!({})),
+        wait(&identity, Until::Gone, 60),
+        Step::RecordPass { digest: "d".into() },
+    ];
+    change(name, Identity::Check(Address::new(name)), Action::Run, steps, &[])
+}
+
+fn plan(changes: Vec<Change>) -> Plan {
+    let desired = changes.iter().filter(|change| change.action != Action::Delete).map(|change| Resource {
+        address: change.address.clone(),
+        identity: change.identity.clone(),
+        kind: change.kind.clone(),
+        body: json!({"name": change.address.as_str()}),
+        origin: FieldPath::root(),
+        origins: Vec::new(),
+        follows: Vec::new(),
+        protect: false,
+    });
+    Plan {
+        target: Target { gke: Some(cluster()), context: None, simulated: true },
+        owner: Owner { stack: "s".into(), id: "i".into() },
+        mode: Mode::Apply,
+        offline: false,
+        desired: desired.collect(),
+        changes,
+        notes: Vec::new(),
+        hourly: None,
+        allowed: Vec::new(),
+    }
+}
+
+struct Applied {
+    outcomes: Vec<Outcome>,
+    events: Vec<Event>,
+    summary: Summary,
+}
+
+impl Applied {
+    fn failure(&self, place: usize) -> (&str, &str) {
+        match &self.outcomes[place] {
+            Outcome::Failed { code, message, .. } => (code, message),
+            other => panic!("{other:?}"),
+        }
+    }
+}
+
+async fn run(plan: &Plan, api: &Arc<Fake>, interrupt: watch::Receiver<u8>) -> Applied {
+    let kinds: Kinds = |name| (name == "thing").then_some(&KIND);
+    let options = ApplyOptions { now: || jiff::Timestamp::UNIX_EPOCH, kinds, ..ApplyOptions::new(interrupt) };
+    let mut events = Vec::new();
+    let summary = apply(plan, Arc::<Fake>::clone(api), options, |event| events.push(event)).await;
+    let outcomes = summary.outcomes.iter().map(|(_, outcome, _)| outcome.clone()).collect();
+    Applied { outcomes, events, summary }
+}
+
+async fn quiet(changes: Vec<Change>, api: Fake) -> (Applied, Arc<Fake>) {
+    let (_sender, interrupt) = watch::channel(0);
+    let api = Arc::new(api);
+    (run(&plan(changes), &api, interrupt).await, api)
+}
+
+const CONFIG: &str = "/api/v1/namespaces/n/configmaps/";
+const OPERATION: &str = "GET /v1/projects/p/locations/l/operations/operation-1";
+
+fn operation(status: &str) -> Value {
+    json!({"name": "operation-1", "operationType": "CREATE_NODE_POOL", "status": status,
+        "targetLink": "https://x/v1/projects/1/zones/l/clusters/c/nodePools/a"})
+}
+
+fn ready() -> Value {
+    json!({"phase": "ready"})
+}
+
+#[tokio::test(start_paused = true)]
+async fn things_are_made_in_order_between_two_records() {
+    let api = Fake::new()
+        .on("PATCH /api/v1/namespaces/n/", always(json!({})))
+        .on("GET /api/v1/namespaces/n/", in_turn(vec![Ok(json!({})), Ok(ready())]));
+    let (applied, api) = quiet(vec![makes("a", &[]), makes("b", &[0])], api).await;
+    assert_eq!(applied.outcomes, [Outcome::Done, Outcome::Done]);
+    let record = "PATCH /api/v1/namespaces/dask-infra/configmaps/dask-infra-s";
+    let (a, b) = (format!("PATCH {CONFIG}a"), format!("PATCH {CONFIG}b"));
+    assert_eq!(api.writes(), [record, &a, &b, record]);
+    let [intent, outcome] = &api.records()[..] else { panic!() };
+    assert_eq!((intent.intent, outcome.intent, outcome.revision), (true, false, 1));
+    assert_eq!(intent.inventory, outcome.inventory);
+    assert_eq!(outcome.inventory.len(), 2);
+    let waits = applied.events.iter().filter(|event| matches!(event, Event::Waiting { .. }));
+    assert_eq!(waits.count(), 2, "{:?}", applied.events);
+}
+
+#[tokio::test(start_paused = true)]
+async fn the_namespace_of_records_is_made_when_it_is_missing() {
+    let missing = Err((Class::NotFound, "namespaces \"dask-infra\" not found"));
+    let api = Fake::new()
+        .on("PATCH /api/v1/namespaces/n/", always(json!({})))
+        .on("GET /api/v1/namespaces/n/", always(ready()))
+        .on("PATCH /api/v1/namespaces/dask-infra", always(json!({})))
+        .on("PATCH /api/v1/namespaces/dask-infra/configmaps", in_turn(vec![missing, Ok(json!({}))]));
+    let (applied, api) = quiet(vec![makes("a", &[])], api).await;
+    assert_eq!(applied.outcomes, [Outcome::Done]);
+    assert!(api.writes().contains(&"PATCH /api/v1/namespaces/dask-infra".to_owned()), "{:?}", api.writes());
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_record_that_cannot_be_written_stops_all_writes_inside() {
+    let api = Fake::new().on("PATCH /api/v1/namespaces/dask-infra", refuses(Class::Denied, "no"));
+    let (applied, api) = quiet(vec![makes("a", &[]), makes("b", &[])], api).await;
+    assert_eq!(applied.failure(0).0, Code::RecordNotWritten.as_str());
+    assert_eq!(applied.outcomes[1], Outcome::Skipped { because: Address::new("a") });
+    assert!(!api.titles().iter().any(|title| title.contains("/namespaces/n/")), "{:?}", api.titles());
+}
+
+#[tokio::test(start_paused = true)]
+async fn an_outcome_that_cannot_be_recorded_is_a_warning() {
+    let record = in_turn(vec![Ok(json!({})), Err((Class::Denied, "no"))]);
+    let api = Fake::new()
+        .on("PATCH /api/v1/namespaces/n/", always(json!({})))
+        .on("GET /api/v1/namespaces/n/", always(ready()))
+        .on("PATCH /api/v1/namespaces/dask-infra/configmaps", record);
+    let (applied, _) = quiet(vec![makes("a", &[])], api).await;
+    assert_eq!(applied.outcomes, [Outcome::Done]);
+    assert!(matches!(applied.events.last(), Some(Event::Warning { .. })));
+}
+
+#[tokio::test(start_paused = true)]
+async fn an_operation_that_is_done_may_have_failed() {
+    let mut done = operation("DONE");
+    done["error"] = json!({"code": 8, "message": "[GCE_STOCKOUT]: no A100"});
+    let api = Fake::new()
+        .on("POST", always(operation("RUNNING")))
+        .on(OPERATION, in_turn(vec![Ok(operation("RUNNING")), Ok(done)]))
+        .on(
+            "GET /v1/projects/p/locations/l/clusters/c/nodePools/a",
+            always(json!({"conditions": [{"message": "zone z is full"}]})),
+        );
+    let (applied, api) = quiet(vec![makes_pool("a", &[]), makes("b", &[0])], api).await;
+    let (code, message) = applied.failure(0);
+    assert_eq!(code, Code::OperationFailed.as_str());
+    assert!(message.contains("GCE_STOCKOUT") && message.contains("zone z is full"), "{message}");
+    assert_eq!(applied.outcomes[1], Outcome::Skipped { because: Address::new("a") });
+    // The pool may have stayed behind, and the record says so.
+    let names: Vec<String> =
+        api.records()[0].inventory.iter().map(|entry| entry.identity.to_string()).collect();
+    assert_eq!(names, ["node pool a"]);
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_lost_reply_to_a_create_is_followed_when_it_is_ours() {
+    let ours = json!({"phase": "ready", "config": {"resourceLabels": {LABEL_ID: "i"}}});
+    let post = || in_turn(vec![Err((Class::Lost, "reset")), Err((Class::AlreadyExists, "exists"))]);
+    let api = Fake::new()
+        .on("POST", post())
+        .on("GET /v1/projects/p/locations/l/clusters/c/nodePools/a", always(ours))
+        .on(
+            "GET /v1/projects/p/locations/l/operations",
+            always(json!({"operations": [operation("RUNNING")]})),
+        )
+        .on(OPERATION, always(operation("DONE")));
+    let (applied, api) = quiet(vec![makes_pool("a", &[])], api).await;
+    assert_eq!(applied.outcomes, [Outcome::Done]);
+    assert!(api.titles().contains(&OPERATION.to_owned()));
+
+    let foreign = json!({"phase": "ready", "config": {"resourceLabels": {LABEL_ID: "other"}}});
+    let api = Fake::new()
+        .on("POST", post())
+        .on("GET /v1/projects/p/locations/l/clusters/c/nodePools/a", always(foreign));
+    let (applied, _) = quiet(vec![makes_pool("a", &[])], api).await;
+    assert_eq!(applied.failure(0).0, Code::MadeByOthers.as_str());
+}
+
+#[tokio::test(start_paused = true)]
+async fn an_object_that_others_made_is_not_taken_over() {
+    for (manager, done) in [("dask-infra/s", true), ("kubectl", false)] {
+        let live = json!({"phase": "ready", "metadata": {"managedFields": [{"manager": manager, "operation": "Apply"}]}});
+        let api = Fake::new()
+            .on("PATCH /api/v1/namespaces/n/", refuses(Class::Conflict, "the object has been modified"))
+            .on("GET /api/v1/namespaces/n/", always(live));
+        let (applied, _) = quiet(vec![makes("a", &[])], api).await;
+        assert_eq!(applied.outcomes[0] == Outcome::Done, done, "{:?}", applied.outcomes);
+    }
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_lost_reply_to_an_update_is_not_taken_for_a_change_by_others() {
+    let path = format!("{CONFIG}a?fieldManager=dask-infra/s&force=true");
+    let body = json!({"metadata": {"name": "a", "uid": "u", "resourceVersion": "7"}});
+    let identity = Identity::Object(object("ConfigMap", "configmaps", "a"));
+    let update = || {
+        let steps = vec![call(Api::Kubernetes, Method::Patch, &path, body.clone())];
+        change("a", identity.clone(), Action::Update, steps, &[])
+    };
+    let moved = || Err((Class::Conflict, "the object has been modified"));
+    let lost = vec![Err((Class::Lost, "reset")), moved(), Ok(json!({}))];
+    let (applied, api) =
+        quiet(vec![update()], Fake::new().on("PATCH /api/v1/namespaces/n/", in_turn(lost))).await;
+    assert_eq!(applied.outcomes, [Outcome::Done]);
+    let asked = api.asked.lock().unwrap();
+    let last = asked.iter().rfind(|request| request.writes() && request.path == path);
+    assert_eq!(last.unwrap().body, Some(json!({"metadata": {"name": "a", "uid": "u"}})));
+
+    let api = Fake::new().on("PATCH /api/v1/namespaces/n/", in_turn(vec![moved()]));
+    let (applied, _) = quiet(vec![update()], api).await;
+    assert_eq!(applied.failure(0).0, Code::ChangedByOthers.as_str());
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_busy_cluster_is_waited_for_and_the_blocker_named() {
+    let busy = || Err((Class::Busy, "Cluster is running incompatible operation operation-1."));
+    let api = Fake::new()
+        .on("POST", in_turn(vec![busy(), busy(), Ok(json!({}))]))
+        .on(
+            "GET /v1/projects/p/locations/l/operations",
+            always(json!({"operations": [operation("RUNNING")]})),
+        )
+        .on("GET /v1/projects/p/locations/l/clusters/c/nodePools/a", always(ready()));
+    let (applied, _) = quiet(vec![makes_pool("a", &[])], api).await;
+    assert_eq!(applied.outcomes, [Outcome::Done]);
+    let named = |event: &Event| matches!(event, Event::Waiting { message, .. } if message == "operation-1 (CREATE_NODE_POOL) to end");
+    assert!(applied.events.iter().any(named), "{:?}", applied.events);
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_wait_ends_at_its_deadline_or_when_it_is_hopeless() {
+    let stuck = || Fake::new().on("PATCH /api/v1/namespaces/n/", always(json!({})));
+    let api = stuck().on("GET /api/v1/namespaces/n/", always(json!({})));
+    let (applied, _) = quiet(vec![makes("a", &[])], api).await;
+    let expected = "ConfigMap n/a still waited for its phase after 60 s";
+    assert_eq!(applied.outcomes, [Outcome::TimedOut { message: expected.into() }]);
+    assert!((60..62).contains(&applied.summary.took.as_secs()));
+    let waits = applied.events.iter().filter(|event| matches!(event, Event::Waiting { .. })).count();
+    assert!((5..8).contains(&waits), "{waits}");
+
+    let api = stuck().on("GET /api/v1/namespaces/n/", always(json!({"phase": "failed"})));
+    let (applied, _) = quiet(vec![makes("a", &[])], api).await;
+    assert_eq!(applied.failure(0), (Code::NotReady.as_str(), "ConfigMap n/a: it fell over"));
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_failure_skips_its_followers_only() {
+    let api = Fake::new()
+        .on("PATCH /api/v1/namespaces/n/", always(json!({})))
+        .on("PATCH /api/v1/namespaces/n/configmaps/a", refuses(Class::Invalid, "spec is wrong"))
+        .on("GET /api/v1/namespaces/n/", always(ready()));
+    let changes = vec![makes("a", &[]), makes("b", &[0]), makes("c", &[1]), makes("d", &[])];
+    let (applied, api) = quiet(changes, api).await;
+    let skipped = Outcome::Skipped { because: Address::new("a") };
+    assert_eq!(applied.failure(0).0, Code::Refused.as_str());
+    assert_eq!(applied.outcomes[1..], [skipped.clone(), skipped, Outcome::Done]);
+    let last = api.records().pop().unwrap();
+    let names: Vec<String> = last.inventory.iter().map(|entry| entry.identity.to_string()).collect();
+    assert_eq!(names, ["ConfigMap n/a", "ConfigMap n/d"]);
+}
+
+fn pod_world(phase: &'static str, log: &'static str) -> Fake {
+    // The pod is there until it is deleted.
+    Fake::new()
+        .on("PATCH /api/v1/namespaces/n/pods/check", always(json!({})))
+        .on("DELETE /api/v1/namespaces/n/pods/check", always(json!({"metadata": {"uid": "u"}})))
+        .on(
+            "GET /api/v1/namespaces/n/pods/check",
+            in_turn(vec![Ok(json!({"phase": phase})), Err((Class::NotFound, "pods \"check\" not found"))]),
+        )
+        .on("GET /api/v1/namespaces/n/pods/check/log", always(json!(log)))
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_check_that_passes_is_recorded_and_leaves_no_pod() {
+    let (applied, api) = quiet(vec![check("check.gpu")], pod_world("ready", "x\nTest PASSED\nDone\n")).await;
+    assert_eq!(applied.outcomes, [Outcome::Done]);
+    let passes = BTreeMap::from([(Address::new("check.gpu"), "d".to_owned())]);
+    // Noted at once: a kill after it must not make the check run among what took its GPUs.
+    let [intent, noted, outcome] = &api.records()[..] else { panic!() };
+    assert_eq!((intent.intent, intent.passes.len()), (true, 0));
+    assert_eq!((noted.intent, &noted.passes), (true, &passes));
+    assert_eq!((outcome.intent, &outcome.passes), (false, &passes));
+    assert!(api.writes().contains(&"DELETE /api/v1/namespaces/n/pods/check".to_owned()));
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_pod_that_an_interrupted_check_left_behind_is_read_to_its_end() {
+    let mut change = check("check.gpu");
+    if let Step::Call(call) = &mut change.steps[0] {
+        call.body = Some(json!({"metadata": {"resourceVersion": "1"}}));
+    }
+    let ours = json!({"phase": "ready", "metadata": {"managedFields": [{"manager": "dask-infra/s", "operation": "Apply"}]}});
+    let gone = Err((Class::NotFound, "pods \"check\" not found"));
+    let api = pod_world("ready", "")
+        .on("PATCH /api/v1/namespaces/n/pods/check", refuses(Class::Conflict, "the object has been modified"))
+        .on("GET /api/v1/namespaces/n/pods/check", in_turn(vec![Ok(ours.clone()), Ok(ours), gone]))
+        .on("GET /api/v1/namespaces/n/pods/check/log", always(json!("Test PASSED")));
+    let (applied, api) = quiet(vec![change], api).await;
+    assert_eq!(applied.outcomes, [Outcome::Done]);
+    assert!(api.writes().contains(&"DELETE /api/v1/namespaces/n/pods/check".to_owned()));
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_check_that_fails_shows_its_log_and_leaves_no_pod() {
+    for (phase, code) in [("ready", Code::CheckFailed.as_str()), ("failed", Code::NotReady.as_str())] {
+        let api = pod_world(phase, "allocating\nTest FAILED\n");
+        let (applied, api) = quiet(vec![check("check.gpu"), makes("a", &[0])], api).await;
+        let (found, message) = applied.failure(0);
+        assert_eq!(found, code);
+        assert!(message.ends_with("ends with:\nallocating\nTest FAILED"), "{message}");
+        let log = Event::Log { change: 0, lines: vec!["allocating".into(), "Test FAILED".into()] };
+        assert!(applied.events.contains(&log));
+        assert_eq!(applied.outcomes[1], Outcome::Skipped { because: Address::new("check.gpu") });
+        let deleted = "DELETE /api/v1/namespaces/n/pods/check";
+        assert!(api.writes().iter().any(|title| title == deleted), "{:?}", api.writes());
+    }
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_delete_of_what_is_gone_is_done_and_another_uid_counts_as_gone() {
+    let gone = object("ConfigMap", "configmaps", "gone");
+    let again = object("ConfigMap", "configmaps", "again");
+    let late = Call {
+        api: Api::Kubernetes,
+        method: Method::Delete,
+        path: again.path(),
+        body: None,
+        late: vec![(FieldPath::keys(["preconditions", "uid"]), Late::UidOf(again.clone()))],
+    };
+    let deletes = |object: &ObjectId, call: Step| {
+        let identity = Identity::Object(object.clone());
+        let steps = vec![call, wait(&identity, Until::Gone, 60)];
+        change(&object.name, identity, Action::Delete, steps, &[])
+    };
+    let uid = |uid: &str| json!({"metadata": {"uid": uid}});
+    let api = Fake::new()
+        .on(
+            "GET /api/v1/namespaces/n/configmaps/again",
+            in_turn(vec![Ok(uid("old")), Ok(uid("old")), Ok(uid("new"))]),
+        )
+        .on("DELETE /api/v1/namespaces/n/configmaps/again", always(json!({"status": "Success"})))
+        .on("GET /api/v1/namespaces/dask-infra/configmaps", always(json!({"items": []})))
+        .on("GET /api/v1/namespaces/dask-infra/configmaps/dask-infra-s", refuses(Class::NotFound, "no"));
+    let delete_gone = call(Api::Kubernetes, Method::Delete, &gone.path(), json!({}));
+    let (applied, api) =
+        quiet(vec![deletes(&gone, delete_gone), deletes(&again, Step::Call(late))], api).await;
+    assert_eq!(applied.outcomes, [Outcome::Done, Outcome::Done]);
+    let asked = api.asked.lock().unwrap();
+    let delete =
+        asked.iter().find(|request| request.method == Method::Delete && request.path == again.path());
+    assert_eq!(delete.unwrap().body, Some(json!({"preconditions": {"uid": "old"}})));
+    // Nothing is left, so the record goes too.
+    let record = Record::object("s").path();
+    assert!(asked.iter().any(|request| request.method == Method::Delete && request.path == record));
+}
+
+#[tokio::test(start_paused = true)]
+async fn ctrl_c_leaves_waits_and_starts_nothing() {
+    let api = Fake::new()
+        .on("PATCH /api/v1/namespaces/n/", always(json!({})))
+        .on("GET /api/v1/namespaces/n/", always(json!({})));
+    let api = Arc::new(api);
+    let (sender, interrupt) = watch::channel(0);
+    let plan = plan(vec![makes("a", &[]), makes("b", &[0])]);
+    let stop = async {
+        tokio::time::sleep(Duration::from_secs(20)).await;
+        sender.send(1).unwrap();
+    };
+    let (applied, ()) = futures::join!(run(&plan, &api, interrupt), stop);
+    let left = Outcome::InDoubt { message: "made, not yet ready: waited for its phase".into() };
+    assert_eq!(applied.outcomes, [left, Outcome::NotStarted]);
+    assert!(applied.summary.interrupted && applied.summary.took < Duration::from_secs(21));
+    assert!(applied.events.contains(&Event::Interrupted));
+    assert!(!api.records().pop().unwrap().intent, "the outcome is recorded");
+}
+
+#[tokio::test(start_paused = true)]
+async fn ctrl_c_watches_an_operation_a_moment_longer_and_a_second_one_does_not() {
+    for (presses, least, most) in [(1, 25, 27), (2, 20, 21)] {
+        let api = Arc::new(
+            Fake::new().on("POST", always(operation("RUNNING"))).on(OPERATION, always(operation("RUNNING"))),
+        );
+        let (sender, interrupt) = watch::channel(0);
+        let plan = plan(vec![makes_pool("a", &[])]);
+        let stop = async {
+            tokio::time::sleep(Duration::from_secs(20)).await;
+            sender.send(presses).unwrap();
+        };
+        let (applied, ()) = futures::join!(run(&plan, &api, interrupt), stop);
+        let Outcome::InDoubt { message } = &applied.outcomes[0] else { panic!("{:?}", applied.outcomes) };
+        assert_eq!(message.contains("operation-1"), presses == 1, "{message}");
+        assert!((least..=most).contains(&applied.summary.took.as_secs()), "{:?}", applied.summary.took);
+    }
+}
+
+#[tokio::test(start_paused = true)]
+async fn ctrl_c_during_a_check_deletes_its_pod() {
+    let api = Fake::new()
+        .on("PATCH /api/v1/namespaces/n/pods/check", always(json!({})))
+        .on("GET /api/v1/namespaces/n/pods/check", always(json!({})))
+        .on("DELETE /api/v1/namespaces/n/pods/check", always(json!({})));
+    let api = Arc::new(api);
+    let (sender, interrupt) = watch::channel(0);
+    let plan = plan(vec![check("check.gpu")]);
+    let stop = async {
+        tokio::time::sleep(Duration::from_secs(5)).await;
+        sender.send(1).unwrap();
+    };
+    let (applied, ()) = futures::join!(run(&plan, &api, interrupt), stop);
+    assert!(matches!(applied.outcomes[..], [Outcome::InDoubt { .. }]));
+    assert!(api.writes().contains(&"DELETE /api/v1/namespaces/n/pods/check".to_owned()));
+    assert!(applied.summary.took < Duration::from_secs(20));
+}
+
+#[tokio::test(start_paused = true)]
+async fn nothing_is_recorded_in_a_cluster_that_is_deleted() {
+    let identity = Identity::Cluster(cluster());
+    let path = format!("/v1/{}", cluster().path());
+    let steps = vec![call(Api::Gke, Method::Delete, &path, json!({})), wait(&identity, Until::Gone, 60)];
+    let (applied, api) =
+        quiet(vec![change("cluster", identity, Action::Delete, steps, &[])], Fake::new()).await;
+    assert_eq!(applied.outcomes, [Outcome::Done]);
+    assert!(!api.titles().iter().any(|title| title.contains("dask-infra")), "{:?}", api.titles());
+}
+
+#[tokio::test(start_paused = true)]
+async fn an_empty_plan_does_nothing() {
+    let mut kept = makes("a", &[]);
+    kept.action = Action::Keep;
+    kept.steps.clear();
+    let (applied, api) = quiet(vec![kept], Fake::new()).await;
+    assert!(applied.outcomes.is_empty() && applied.events.is_empty() && api.titles().is_empty());
+}
+
+#[test]
+fn what_may_have_been_set_is_both_old_and_new() {
+    use crate::record::Entry;
+    use record::inventory;
+    let pool = makes_pool("a", &[]);
+    let identity = pool.identity.clone();
+    let mut plan = plan(vec![Change { action: Action::Update, ..pool }]);
+    plan.desired[0].body = json!({"config": {"labels": {"a": "1", "c": "1"}, "tags": ["x", "y"]}});
+    let set = json!({"config": {"labels": {"a": "0", "b": "1"}, "tags": ["x", "z"]}});
+    let before = [Entry { address: Address::new("a"), identity, kind: "thing".into(), set: set.clone() }];
+    let both = json!({"config": {"labels": {"a": "1", "b": "1", "c": "1"}, "tags": ["x", "y", "z"]}});
+    let rows = [(Fate::Open, both), (Fate::Done, plan.desired[0].body.clone()), (Fate::Untouched, set)];
+    for (fate, expected) in rows {
+        assert_eq!(inventory(&plan, &before, |_| fate)[0].set, expected, "{fate:?}");
+    }
+}

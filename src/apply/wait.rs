@@ -1,0 +1,158 @@
+//! Waiting: polls until a kind says ready, or until nothing of a thing is left.
+
+use std::time::Duration;
+
+use serde_json::Value;
+use tokio::time::Instant;
+
+use super::Outcome;
+use super::failure::{brief, failed, of_request};
+use super::program::{Pause, Run};
+use crate::diag::Code;
+use crate::live::{ApiError, Class, Request};
+use crate::resource::{Api, Await, Identity, Query, Readiness, Until};
+
+/// The first pause between two looks; each next one is longer by [`FACTOR`], up to [`LONGEST`].
+const FIRST: Duration = Duration::from_millis(100);
+const FACTOR: f64 = 1.3;
+const LONGEST: Duration = Duration::from_secs(3);
+
+impl Run<'_> {
+    /// Waits for what a step says.
+    pub(super) async fn wait(&mut self, wait: &Await) -> Result<(), Outcome> {
+        let start = Instant::now();
+        let deadline = Duration::from_secs(wait.deadline.into());
+        let mut delay = FIRST;
+        loop {
+            let message = match self.look_at(wait).await? {
+                Readiness::Ready => return Ok(()),
+                Readiness::Progressing(message) => message,
+                Readiness::Failed(why) => {
+                    let help = "mend the cause, then apply again";
+                    return Err(failed(Code::NotReady, format!("{}: {why}", wait.identity), Some(help)));
+                }
+            };
+            if start.elapsed() >= deadline {
+                let message =
+                    format!("{} still waited for {message} after {}", wait.identity, brief(deadline));
+                return Err(Outcome::TimedOut { message });
+            }
+            self.waits(&message, start.elapsed(), deadline);
+            let left = deadline.saturating_sub(start.elapsed());
+            if self.pause(delay.min(left)).await == Pause::Interrupted {
+                return Err(interrupted(wait, &message));
+            }
+            delay = delay.mul_f64(FACTOR).min(LONGEST);
+        }
+    }
+
+    async fn look_at(&mut self, wait: &Await) -> Result<Readiness, Outcome> {
+        let Some(kind) = (self.shared.kinds)(&wait.kind) else {
+            let message =
+                format!("the plan waits for {} of a kind {:?} that is not known", wait.identity, wait.kind);
+            return Err(failed(
+                Code::WrongPlan,
+                message,
+                Some("apply with the dask-infra that made the plan"),
+            ));
+        };
+        let queries = (kind.queries)(wait);
+        let result = match wait.until {
+            Until::Ready => self.read_all(&queries).await.map(|found| (kind.judge)(wait, &found)),
+            Until::Gone => self.gone(wait, &queries).await,
+        };
+        result.or_else(|error| match error.class {
+            Class::Unavailable | Class::Throttled | Class::Lost | Class::Busy => {
+                Ok(Readiness::Progressing(format!("an answer ({error})")))
+            }
+            _ => Err(of_request(&error)),
+        })
+    }
+
+    async fn read_all(&self, queries: &[Query]) -> Result<Vec<Value>, ApiError> {
+        let reads = queries.iter().map(|query| self.read_once(query.api, &query.path));
+        futures::future::try_join_all(reads).await
+    }
+
+    /// Once: the wait itself is the patience.
+    async fn read_once(&self, api: Api, path: &str) -> Result<Value, ApiError> {
+        match self.shared.api.send(Request::get(api, path)).await {
+            Err(error) if error.class == Class::NotFound => Ok(Value::Null),
+            result => result,
+        }
+    }
+
+    /// Ready when neither the thing nor what its kind counts as part of it is left.
+    async fn gone(&mut self, wait: &Await, queries: &[Query]) -> Result<Readiness, ApiError> {
+        let itself = match &wait.identity {
+            Identity::Object(object) => Some((Api::Kubernetes, object.path())),
+            Identity::NodePool { cluster, pool } => {
+                Some((Api::Gke, format!("/v1/{}", cluster.pool_path(pool))))
+            }
+            Identity::Cluster(cluster) => Some((Api::Gke, format!("/v1/{}", cluster.path()))),
+            Identity::Check(_) => None,
+        };
+        if let Some((api, path)) = &itself {
+            let live = self.read_once(*api, path).await?;
+            if !live.is_null() && !self.is_another(path, &live) {
+                return Ok(Readiness::Progressing(going(&live)));
+            }
+        }
+        let own = itself.as_ref().map(|(_, path)| path.as_str());
+        // With its cluster gone, there is no Kubernetes API left to ask.
+        let whole = matches!(wait.identity, Identity::Cluster(_));
+        let others = queries.iter().filter(|query| Some(query.path.as_str()) != own);
+        for query in others.filter(|query| !whole || query.api != Api::Kubernetes) {
+            let left = self.read_once(query.api, &query.path).await?;
+            if let Some(left) = left_over(&left, &query.path) {
+                return Ok(Readiness::Progressing(format!("{left} to be gone")));
+            }
+        }
+        Ok(Readiness::Ready)
+    }
+
+    /// Whether a live object has only the name of the one that was deleted.
+    fn is_another(&mut self, path: &str, live: &Value) -> bool {
+        let Some(uid) = live.pointer("/metadata/uid").and_then(Value::as_str) else { return false };
+        match self.deleted.get(path) {
+            Some(deleted) => deleted != uid,
+            None => {
+                self.deleted.insert(path.to_owned(), uid.to_owned());
+                false
+            }
+        }
+    }
+}
+
+/// What keeps a thing from being gone.
+fn going(live: &Value) -> String {
+    let finalizers = live.pointer("/metadata/finalizers").and_then(Value::as_array);
+    let names: Vec<&str> = finalizers.into_iter().flatten().filter_map(Value::as_str).collect();
+    match (live["status"].as_str(), names.is_empty()) {
+        (Some(status), _) => format!("it to be gone, now {status}"),
+        (None, true) => "it to be gone".into(),
+        (None, false) => format!("it to be gone, its controller to drop finalizer {}", names.join(", ")),
+    }
+}
+
+/// The first thing that a query still finds.
+fn left_over(found: &Value, path: &str) -> Option<String> {
+    let last = path.split('?').next().unwrap_or_default().rsplit('/').next().unwrap_or_default();
+    match found {
+        Value::Null => None,
+        Value::Object(fields) if fields.contains_key("items") => {
+            let first = fields["items"].as_array()?.first()?;
+            let name = first.pointer("/metadata/name").and_then(Value::as_str).unwrap_or_default();
+            Some(format!("{last} {name}"))
+        }
+        _ => Some(last.to_owned()),
+    }
+}
+
+fn interrupted(wait: &Await, message: &str) -> Outcome {
+    let what = match wait.until {
+        Until::Ready => "made, not yet ready",
+        Until::Gone => "asked to be deleted, not yet gone",
+    };
+    Outcome::InDoubt { message: format!("{what}: waited for {message}") }
+}

@@ -1,0 +1,137 @@
+//! `apply` and `destroy`.
+
+use std::path::{Path, PathBuf};
+
+use super::Exit;
+use super::consent::{self, Whole};
+use super::plan::Making;
+use super::session::{Link, Session, block_on, plan_again};
+use super::settings::{Failure, Format, Settings};
+use super::stop::Stops;
+use crate::apply::{self, ApplyOptions};
+use crate::diag::{Code, Diagnostic};
+use crate::plan::{Consent, Mode, Plan, file};
+use crate::report::{Next, Reporter, View};
+use crate::source::Sources;
+
+/// Shown below the options.
+pub const EXAMPLES: &str = "Examples:\n  \
+    dask-infra apply                       plans, asks, applies\n  \
+    dask-infra apply rapids.plan           what `plan --out rapids.plan` saved\n  \
+    dask-infra apply --auto-approve --allow replace:dask_cluster.rapids\n\
+    \n\
+    Ctrl-C once: nothing new is started and running steps reach a safe point. Twice: stops now.";
+
+/// Options of `apply`.
+#[derive(clap::Args, Debug)]
+pub struct Args {
+    /// What `plan --out FILE` saved; without it a plan is made now
+    #[arg(value_name = "PLAN", conflicts_with = "replace")]
+    file: Option<PathBuf>,
+    /// Do not ask for `yes`; replacing and deleting still need --allow
+    #[arg(long)]
+    auto_approve: bool,
+    #[command(flatten)]
+    making: Making,
+}
+
+/// Options of `destroy`.
+#[derive(clap::Args, Debug)]
+pub struct DestroyArgs {
+    /// Do not ask for `yes`
+    #[arg(long)]
+    auto_approve: bool,
+    /// Consent to deleting what others made and what would go along: `delete:ADDRESS`
+    #[arg(long, value_name = "VERB:ADDRESS", value_parser = consent::parse)]
+    allow: Vec<Consent>,
+    /// Requests and changes at a time
+    #[arg(long, value_name = "N", default_value_t = ApplyOptions::PARALLELISM)]
+    parallelism: usize,
+    /// Say it in JSON lines
+    #[arg(long)]
+    json: bool,
+}
+
+/// Makes the world as the stack or a saved plan says.
+pub fn apply(settings: &Settings, args: &Args) -> Exit {
+    let Args { file, auto_approve, making } = args;
+    match file {
+        Some(file) => settings.report(Format::json(making.json), |reporter| {
+            block_on(apply_saved(settings, file, making, reporter))
+        }),
+        None => apply_stack(settings, Mode::Apply, making, *auto_approve),
+    }
+}
+
+/// Deletes all that the stack owns.
+pub fn destroy(settings: &Settings, args: &DestroyArgs) -> Exit {
+    let DestroyArgs { auto_approve, allow, parallelism, json } = args;
+    let making = Making { allow: allow.clone(), replace: Vec::new(), parallelism: *parallelism, json: *json };
+    apply_stack(settings, Mode::Destroy, &making, *auto_approve)
+}
+
+fn apply_stack(settings: &Settings, mode: Mode, making: &Making, auto_approve: bool) -> Exit {
+    let format = Format::json(making.json);
+    let whole = if auto_approve { Whole::Given } else { Whole::Ask };
+    settings.report(format, |reporter| {
+        let session = Session::load(settings)?;
+        reporter.diagnostics(session.warnings(), session.sources());
+        block_on(async {
+            let link = session.connect(settings)?;
+            let (plan, warnings) = session.plan(&link, &making.ask(mode)).await?;
+            reporter.diagnostics(&warnings, session.sources());
+            reporter.plan(&plan, &View { sources: Some(session.sources()), next: Next::Nothing });
+            if plan.is_empty() {
+                link.close().await?;
+                return Ok(Exit::Done);
+            }
+            // The plan knows the consents that were given by a unique ending.
+            consent::get(&plan, &plan.allowed, whole, format)?;
+            run(&plan, link, making.parallelism, reporter).await
+        })
+    })
+}
+
+/// A saved plan is planned again first: it is applied only when nothing that it relies on has moved.
+async fn apply_saved(
+    settings: &Settings,
+    file: &Path,
+    making: &Making,
+    reporter: &mut dyn Reporter,
+) -> Result<Exit, Failure> {
+    let plan = file::load(file)?;
+    let link = Link::of_plan(settings, &plan)?;
+    let now = plan_again(&plan, &link, making.parallelism).await?;
+    let moved = file::moved(&plan, &now);
+    if !moved.is_empty() {
+        return Err(stale(settings, file, &moved));
+    }
+    reporter.plan(&plan, &View { sources: None, next: Next::Nothing });
+    if plan.is_empty() {
+        link.close().await?;
+        return Ok(Exit::Done);
+    }
+    consent::get(&plan, &making.allow, Whole::Given, Format::json(making.json))?;
+    run(&plan, link, making.parallelism, reporter).await
+}
+
+fn stale(settings: &Settings, file: &Path, moved: &[String]) -> Failure {
+    let what = format!("{} is stale; nothing was done. What moved:\n{}", file.display(), moved.join("\n"));
+    let again = format!("plan again: {} plan --out {}", settings.program(), file.display());
+    Failure::new(vec![Diagnostic::error(Code::Stale, what).help(again)], Sources::default())
+}
+
+/// Applies a plan that is agreed to.
+async fn run(
+    plan: &Plan,
+    link: Link,
+    parallelism: usize,
+    reporter: &mut dyn Reporter,
+) -> Result<Exit, Failure> {
+    let stops = Stops::listen()?;
+    let options = ApplyOptions { parallelism, ..ApplyOptions::new(stops.count.clone()) };
+    let summary = apply::apply(plan, link.api(), options, |event| reporter.event(plan, &event)).await;
+    reporter.summary(plan, &summary);
+    link.close().await?;
+    Ok(Exit::of_summary(&summary, stops.first()))
+}

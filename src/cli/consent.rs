@@ -1,0 +1,171 @@
+//! Asking: `yes` for a plan, the address for everything that is replaced or deleted. Without a terminal
+//! nothing is asked; it is refused at once.
+
+use std::io::{self, BufRead, IsTerminal as _};
+
+use super::settings::{Failure, Format};
+use crate::address::Address;
+use crate::diag::{Code, Diagnostic};
+use crate::plan::{Consent, Mode, Plan, Verb};
+use crate::report::human::plan_text::consent_text;
+
+/// Parses `replace:ADDRESS` or `delete:ADDRESS`.
+pub fn parse(text: &str) -> Result<Consent, String> {
+    let form = "it has the form replace:ADDRESS or delete:ADDRESS";
+    let (verb, address) = text.split_once(':').ok_or(form)?;
+    let verb = match verb {
+        "replace" => Verb::Replace,
+        "delete" => Verb::Delete,
+        _ => return Err(form.to_owned()),
+    };
+    if address.is_empty() {
+        Err(form.to_owned())
+    } else {
+        Ok(Consent { verb, address: Address::new(address) })
+    }
+}
+
+/// Whether the plan as a whole is still to be agreed to.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Whole {
+    /// `yes` is asked for.
+    Ask,
+    /// `--auto-approve`, or a saved plan.
+    Given,
+}
+
+/// What is still to be agreed to.
+#[derive(Debug, PartialEq, Eq)]
+struct Questions {
+    whole: Whole,
+    each: Vec<Consent>,
+}
+
+/// Gets the consent that a plan needs, or refuses.
+///
+/// # Errors
+/// Consent was not given; what to give.
+pub fn get(plan: &Plan, allowed: &[Consent], whole: Whole, format: Format) -> Result<(), Failure> {
+    let questions = Questions { whole, each: plan.missing_consents(allowed) };
+    if questions.whole == Whole::Given && questions.each.is_empty() {
+        return Ok(());
+    }
+    let person = format == Format::Text && io::stdin().is_terminal() && io::stderr().is_terminal();
+    if !person {
+        return Err(refusal(&questions).into());
+    }
+    ask(plan, &questions, &mut io::stdin().lock(), &mut io::stderr())
+}
+
+/// What must be given when nobody can be asked.
+fn refusal(Questions { whole, each }: &Questions) -> Diagnostic {
+    let mut flags: Vec<String> = Vec::new();
+    if *whole == Whole::Ask {
+        flags.push("--auto-approve".to_owned());
+    }
+    flags.extend(each.iter().map(|consent| format!("--allow {}", consent_text(consent))));
+    Diagnostic::error(
+        Code::Consent,
+        "consent is missing and there is no terminal to ask on; nothing was done",
+    )
+    .help(format!("look at the plan, then give {}", flags.join(" ")))
+}
+
+fn ask(
+    plan: &Plan,
+    Questions { whole, each }: &Questions,
+    answers: &mut dyn BufRead,
+    screen: &mut dyn io::Write,
+) -> Result<(), Failure> {
+    let what = match plan.mode {
+        Mode::Apply => "Apply this plan",
+        Mode::Destroy => "Destroy all of this",
+    };
+    let head = format!("\n{what} on {} — {}?\n", plan.target, plan.target.mark());
+    let mut question = head;
+    if *whole == Whole::Ask {
+        question.push_str("Only 'yes' will be accepted: ");
+        agreed(&question, "yes", answers, screen)?;
+        question = String::new();
+    }
+    for consent in each {
+        let verb = match consent.verb {
+            Verb::Replace => "replace",
+            Verb::Delete => "delete",
+        };
+        question.push_str(&format!("To {verb} {0}, type {0}: ", consent.address));
+        agreed(&question, consent.address.as_str(), answers, screen)?;
+        question = String::new();
+    }
+    Ok(())
+}
+
+fn agreed(
+    question: &str,
+    expected: &str,
+    answers: &mut dyn BufRead,
+    screen: &mut dyn io::Write,
+) -> Result<(), Failure> {
+    let cannot = |error: io::Error| Diagnostic::error(Code::Consent, format!("cannot ask: {error}"));
+    screen.write_all(question.as_bytes()).and_then(|()| screen.flush()).map_err(cannot)?;
+    let mut answer = String::new();
+    answers.read_line(&mut answer).map_err(cannot)?;
+    if answer.trim() == expected {
+        return Ok(());
+    }
+    Err(Diagnostic::error(Code::Consent, "consent was not given; nothing was done").into())
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn consents_are_a_verb_and_an_address() {
+        let consent = parse("replace:dask_cluster.a").unwrap();
+        assert_eq!(consent_text(&consent), "replace:dask_cluster.a");
+        for wrong in ["dask_cluster.a", "create:a", "delete:"] {
+            parse(wrong).unwrap_err();
+        }
+    }
+
+    fn plan() -> Plan {
+        let target = serde_json::json!({
+            "gke": { "project": "p", "location": "l", "cluster": "c" }, "context": null, "simulated": false
+        });
+        let plan = serde_json::json!({
+            "target": target, "owner": { "stack": "s", "id": "s" }, "mode": "apply", "offline": false,
+            "changes": [], "desired": [], "notes": []
+        });
+        serde_json::from_value(plan).unwrap()
+    }
+
+    #[test]
+    fn the_whole_is_asked_first_and_then_each_address() {
+        let each = vec![parse("delete:node_pool.a").unwrap()];
+        let table = [
+            ("yes\nnode_pool.a\n", true),
+            ("yes\nyes\n", false),
+            ("y\n", false),
+            ("", false),
+            (" yes \n node_pool.a\n", true),
+        ];
+        for (typed, agreed) in table {
+            let mut screen = Vec::new();
+            let questions = Questions { whole: Whole::Ask, each: each.clone() };
+            let asked = ask(&plan(), &questions, &mut typed.as_bytes(), &mut screen);
+            assert_eq!(asked.is_ok(), agreed, "{typed:?}");
+            let screen = String::from_utf8(screen).unwrap();
+            assert!(
+                screen.starts_with("\nApply this plan on p / l / c — LIVE?\nOnly 'yes' will be accepted: ")
+            );
+        }
+    }
+
+    #[test]
+    fn a_refusal_names_the_flags() {
+        let each = vec![parse("replace:a.b").unwrap()];
+        let refusal = refusal(&Questions { whole: Whole::Ask, each });
+        assert_eq!(refusal.help.unwrap(), "look at the plan, then give --auto-approve --allow replace:a.b");
+    }
+}

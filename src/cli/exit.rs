@@ -1,0 +1,141 @@
+//! Every exit code, in one table.
+
+use std::process::ExitCode;
+
+use crate::apply::{Outcome, Summary};
+use crate::diag::{Code, Diagnostic, Severity};
+
+use super::stop::Signal;
+
+macro_rules! exits {
+    ($($name:ident $code:literal $meaning:literal)*) => {
+        /// How the program ends.
+        #[derive(Clone, Copy, Debug, PartialEq, Eq)]
+        pub enum Exit {
+            $(#[doc = $meaning] $name,)*
+        }
+
+        impl Exit {
+            /// All of them, in order.
+            pub const ALL: &[Self] = &[$(Self::$name,)*];
+
+            /// The code.
+            pub fn code(self) -> u8 {
+                match self { $(Self::$name => $code,)* }
+            }
+
+            /// What it means.
+            pub fn meaning(self) -> &'static str {
+                match self { $(Self::$name => $meaning,)* }
+            }
+        }
+    };
+}
+
+exits! {
+    Done 0 "done, or nothing to do"
+    Error 1 "error"
+    Changes 2 "there are changes (plan --detailed-exitcode)"
+    Refused 3 "refused: consent, policy or protection"
+    Stale 4 "the saved plan is stale"
+    Locked 5 "locked by another run"
+    NotReady 6 "not ready in time"
+    Queued 7 "queued: capacity is asked for and not there yet"
+    Interrupted 130 "interrupted (Ctrl-C)"
+    Terminated 143 "terminated (SIGTERM)"
+}
+
+impl From<Exit> for ExitCode {
+    fn from(exit: Exit) -> Self {
+        Self::from(exit.code())
+    }
+}
+
+/// The lines of the table in `--help`.
+pub fn table() -> String {
+    let lines = Exit::ALL.iter().map(|exit| format!("  {:>3}  {}", exit.code(), exit.meaning()));
+    lines.collect::<Vec<_>>().join("\n")
+}
+
+impl Exit {
+    /// The code for errors: that of a refusal when every error is one.
+    pub fn of_diagnostics(diagnostics: &[Diagnostic]) -> Self {
+        let errors = diagnostics.iter().filter(|diagnostic| diagnostic.severity == Severity::Error);
+        let mut exits = errors.map(|diagnostic| Self::of_code(diagnostic.code));
+        let Some(first) = exits.next() else { return Self::Done };
+        if exits.all(|exit| exit == first) { first } else { Self::Error }
+    }
+
+    fn of_code(code: Code) -> Self {
+        match code {
+            Code::Consent | Code::Protected | Code::NotOurs | Code::UnknownEffect => Self::Refused,
+            Code::Stale => Self::Stale,
+            _ => Self::Error,
+        }
+    }
+
+    /// The code for the end of an apply.
+    pub fn of_summary(summary: &Summary, signal: Option<Signal>) -> Self {
+        if summary.interrupted {
+            return match signal {
+                Some(Signal::Terminate) => Self::Terminated,
+                Some(Signal::Interrupt) | None => Self::Interrupted,
+            };
+        }
+        let any = |is: fn(&Outcome) -> bool| summary.outcomes.iter().any(|(_, outcome, _)| is(outcome));
+        let late = any(|outcome| matches!(outcome, Outcome::TimedOut { .. }));
+        let failed = any(|outcome| match outcome {
+            Outcome::Failed { .. } | Outcome::InDoubt { .. } | Outcome::NotStarted => true,
+            Outcome::Done | Outcome::TimedOut { .. } | Outcome::Skipped { .. } => false,
+        });
+        match (failed, late) {
+            (true, _) => Self::Error,
+            (false, true) => Self::NotReady,
+            // What was skipped without a failure would be a mistake in apply, and is not done.
+            (false, false) if any(|outcome| matches!(outcome, Outcome::Skipped { .. })) => Self::Error,
+            (false, false) => Self::Done,
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use std::time::Duration;
+
+    use super::*;
+    use crate::address::Address;
+
+    #[test]
+    fn errors_of_one_sort_have_their_code() {
+        let error = |code| Diagnostic::error(code, "x");
+        let table = [
+            (vec![], Exit::Done),
+            (vec![Diagnostic::warning(Code::Consent, "x")], Exit::Done),
+            (vec![error(Code::Consent), error(Code::Protected)], Exit::Refused),
+            (vec![error(Code::Consent), error(Code::Syntax)], Exit::Error),
+            (vec![error(Code::Stale)], Exit::Stale),
+        ];
+        for (diagnostics, exit) in table {
+            assert_eq!(Exit::of_diagnostics(&diagnostics), exit);
+        }
+    }
+
+    #[test]
+    fn the_end_of_an_apply_decides_the_code() {
+        let failed = || Outcome::Failed { code: String::new(), message: String::new(), help: None };
+        let late = || Outcome::TimedOut { message: String::new() };
+        let skipped = || Outcome::Skipped { because: Address::new("x") };
+        let table = [
+            (vec![Outcome::Done], false, None, Exit::Done),
+            (vec![late(), skipped()], false, None, Exit::NotReady),
+            (vec![late(), failed()], false, None, Exit::Error),
+            (vec![Outcome::Done], true, Some(Signal::Terminate), Exit::Terminated),
+            (vec![failed()], true, Some(Signal::Interrupt), Exit::Interrupted),
+        ];
+        for (outcomes, interrupted, signal, exit) in table {
+            let outcomes = outcomes.into_iter().map(|outcome| (0, outcome, Duration::ZERO)).collect();
+            let summary = Summary { outcomes, took: Duration::ZERO, interrupted };
+            assert_eq!(Exit::of_summary(&summary, signal), exit);
+        }
+    }
+}

@@ -1,0 +1,246 @@
+//! `sandbox …`: the embedded GKE and Kubernetes for other programs.
+
+use std::fs::{self, File};
+use std::path::{Path, PathBuf};
+
+use serde_json::Value;
+
+use super::Exit;
+use super::session::block_on;
+use super::settings::{Failure, Format, PROJECT_VARIABLE, SANDBOX_PROJECT, Settings, quoted};
+use super::stop::Stops;
+use crate::diag::{Code, Diagnostic};
+use crate::live::gke::{Gke, GkeAccess};
+use crate::live::{ApiError, Request};
+use crate::resource::Api;
+use crate::sandbox::serve::Server;
+use crate::sandbox::{Options, Scale};
+
+/// Shown below the options.
+pub const EXAMPLES: &str = "Examples:\n  \
+    dask-infra sandbox serve --dir box &     prints a JSON line when it is ready\n  \
+    eval \"$(dask-infra sandbox env --dir box)\"\n  \
+    gcloud container clusters list";
+
+/// What to do with a sandbox.
+#[derive(clap::Subcommand, Debug)]
+pub enum Command {
+    /// Serve it on loopback until SIGTERM or Ctrl-C
+    Serve(ServeArgs),
+    /// Print the shell lines that point gcloud, kubectl and dask-infra at a served sandbox
+    Env(DirArgs),
+    /// Delete its state; refused while somebody uses it
+    Reset(DirArgs),
+    /// Print a kubeconfig for a cluster of a served sandbox
+    Kubeconfig(KubeconfigArgs),
+}
+
+/// Which sandbox.
+#[derive(clap::Args, Debug)]
+pub struct DirArgs {
+    /// Where it is kept [default: that of --sandbox]
+    #[arg(long, value_name = "DIR")]
+    dir: Option<PathBuf>,
+}
+
+/// Options of `sandbox serve`.
+#[derive(clap::Args, Debug)]
+pub struct ServeArgs {
+    #[command(flatten)]
+    place: DirArgs,
+    /// The port of GKE; 0 takes a free one
+    #[arg(long, value_name = "N", default_value_t = 0)]
+    gke_port: u16,
+    /// Real seconds that pass in one second [default: 60]
+    #[arg(long, value_name = "X", value_parser = scale)]
+    time_scale: Option<f64>,
+}
+
+/// Options of `sandbox kubeconfig`.
+#[derive(clap::Args, Debug)]
+pub struct KubeconfigArgs {
+    /// The cluster's name, or PROJECT/LOCATION/NAME
+    cluster: String,
+    #[command(flatten)]
+    place: DirArgs,
+}
+
+fn scale(text: &str) -> Result<f64, String> {
+    let number: Option<f64> = text.parse().ok();
+    number.filter(|scale| scale.is_finite() && *scale > 0.0).ok_or_else(|| "give a number above 0".to_owned())
+}
+
+/// Does it.
+pub fn run(settings: &Settings, command: &Command) -> Exit {
+    match command {
+        Command::Serve(args) => serve(settings, args),
+        Command::Env(args) => print(settings, || env_lines(settings, args.dir(settings))),
+        Command::Reset(args) => print(settings, || reset(args.dir(settings))),
+        Command::Kubeconfig(args) => print(settings, || block_on(kubeconfig(settings, args))),
+    }
+}
+
+impl DirArgs {
+    fn dir<'a>(&'a self, settings: &'a Settings) -> &'a Path {
+        self.dir.as_deref().unwrap_or_else(|| settings.sandbox_dir())
+    }
+}
+
+fn print(settings: &Settings, text: impl FnOnce() -> Result<String, Failure>) -> Exit {
+    let mut found = String::new();
+    let exit = settings.report(Format::Text, |_| {
+        found = text()?;
+        Ok(Exit::Done)
+    });
+    if exit == Exit::Done { settings.print(&found) } else { exit }
+}
+
+fn serve(settings: &Settings, args: &ServeArgs) -> Exit {
+    let ServeArgs { place, gke_port, time_scale } = args;
+    let scale = time_scale.map_or_else(Scale::default, |time_scale| Scale { time_scale });
+    let options = Options { dir: Some(place.dir(settings).to_owned()), scale, ..Options::default() };
+    settings.report(Format::Text, |_| {
+        block_on(async {
+            // First, so that a signal between the line and the loop ends it as it should.
+            let stops = Stops::listen()?;
+            let server = Server::bind(options, *gke_port).await?;
+            settings.print(&format!("{}\n", server.announcement()));
+            server.run(stops.wait()).await?;
+            Ok(Exit::Done)
+        })
+    })
+}
+
+/// The URL at which a folder's sandbox is served, when a process says that it serves it.
+pub fn served(dir: &Path) -> Option<String> {
+    let text = fs::read_to_string(dir.join("serve.json")).ok()?;
+    let value: Value = serde_json::from_str(&text).ok()?;
+    value["gke"].as_str().map(str::to_owned)
+}
+
+/// The URL, or that nobody serves the folder.
+fn must_be_served(dir: &Path) -> Result<String, Failure> {
+    let in_use = lock(dir).is_none_or(|lock| lock.is_none());
+    served(dir).filter(|_| in_use).ok_or_else(|| {
+        let what = format!("the sandbox in {} is not being served", dir.display());
+        let help = format!("serve it: dask-infra sandbox serve --dir {}", quoted(&dir.display().to_string()));
+        Diagnostic::error(Code::Sandbox, what).help(help).into()
+    })
+}
+
+/// Tries the lock of a folder: `None` when there is no lock to take, `Some(None)` when another process has it.
+fn lock(dir: &Path) -> Option<Option<File>> {
+    let file = File::options().write(true).open(dir.join("lock")).ok()?;
+    match file.try_lock() {
+        Ok(()) => Some(Some(file)),
+        Err(_) => Some(None),
+    }
+}
+
+/// What gcloud, kubectl and dask-infra must know, as a shell reads it.
+fn env_lines(settings: &Settings, dir: &Path) -> Result<String, Failure> {
+    let gke = must_be_served(dir)?;
+    let failed = |what: &str, error: std::io::Error| {
+        Failure::from(Diagnostic::error(Code::Sandbox, format!("cannot {what} {}: {error}", dir.display())))
+    };
+    let dir = dir.canonicalize().map_err(|error| failed("find", error))?;
+    // gke-gcloud-auth-plugin refuses to work without credentials, and takes any token from a file.
+    let token = dir.join("access-token");
+    fs::write(&token, "sandbox\n").map_err(|error| failed("write the access token into", error))?;
+    let path = |path: &Path| path.display().to_string();
+    let project = settings.environment(PROJECT_VARIABLE).filter(|project| !project.is_empty());
+    let project = project.unwrap_or_else(|| SANDBOX_PROJECT.to_owned());
+    let lines = [
+        ("CLOUDSDK_API_ENDPOINT_OVERRIDES_COMPUTE", format!("{gke}/compute/v1/")),
+        ("CLOUDSDK_API_ENDPOINT_OVERRIDES_CONTAINER", format!("{gke}/")),
+        ("CLOUDSDK_API_ENDPOINT_OVERRIDES_SERVICEUSAGE", format!("{gke}/")),
+        ("CLOUDSDK_AUTH_ACCESS_TOKEN_FILE", path(&token)),
+        ("CLOUDSDK_COMPONENT_MANAGER_DISABLE_UPDATE_CHECK", "true".to_owned()),
+        ("CLOUDSDK_CONFIG", path(&dir.join("gcloud"))),
+        ("CLOUDSDK_CORE_DISABLE_PROMPTS", "1".to_owned()),
+        ("CLOUDSDK_CORE_DISABLE_USAGE_REPORTING", "true".to_owned()),
+        ("CLOUDSDK_CORE_PROJECT", project.clone()),
+        ("DASK_INFRA_GKE_ENDPOINT", gke.clone()),
+        (PROJECT_VARIABLE, project),
+        ("KUBECONFIG", path(&dir.join("kubeconfig"))),
+    ];
+    Ok(lines.map(|(name, value)| format!("export {name}={}\n", quoted(&value))).concat())
+}
+
+/// What a sandbox keeps in its folder. Nothing else is deleted there.
+const KEPT: [&str; 6] = ["sandbox.redb", "ca.pem", "ca.key", "serve.json", "kubeconfig", "access-token"];
+
+fn reset(dir: &Path) -> Result<String, Failure> {
+    let shown = dir.display();
+    let Some(lock) = lock(dir) else {
+        return Ok(format!("Nothing to delete: there is no sandbox in {shown}.\n"));
+    };
+    if lock.is_none() {
+        let what = format!("the sandbox in {shown} is in use; nothing was deleted");
+        return Err(Diagnostic::error(Code::Sandbox, what)
+            .help("stop the process that uses it first")
+            .into());
+    }
+    for name in KEPT {
+        match fs::remove_file(dir.join(name)) {
+            Err(error) if error.kind() != std::io::ErrorKind::NotFound => {
+                let what = format!("cannot delete {}: {error}", dir.join(name).display());
+                return Err(Diagnostic::error(Code::Sandbox, what).into());
+            }
+            Ok(()) | Err(_) => {}
+        }
+    }
+    Ok(format!("Deleted the sandbox in {shown}.\n"))
+}
+
+/// A kubeconfig as YAML that is JSON, which every reader takes.
+async fn kubeconfig(settings: &Settings, args: &KubeconfigArgs) -> Result<String, Failure> {
+    let url = must_be_served(args.place.dir(settings))?;
+    let access = GkeAccess::loopback(&url).map_err(|why| Diagnostic::error(Code::Sandbox, why))?;
+    let client = Gke::new(access, std::sync::Arc::default());
+    let failed = |error: ApiError| Failure::from(Diagnostic::error(Code::Sandbox, error.to_string()));
+    let (project, location, name) = match args.cluster.split('/').collect::<Vec<_>>().as_slice() {
+        [project, location, name] => ((*project).to_owned(), (*location).to_owned(), (*name).to_owned()),
+        _ => {
+            let project = settings.environment(PROJECT_VARIABLE).filter(|project| !project.is_empty());
+            (project.unwrap_or_else(|| SANDBOX_PROJECT.to_owned()), "-".to_owned(), args.cluster.clone())
+        }
+    };
+    let path = format!("/v1/projects/{project}/locations/{location}/clusters");
+    let list = client.send(&Request::get(Api::Gke, path)).await.map_err(failed)?;
+    let clusters = list["clusters"].as_array().cloned().unwrap_or_default();
+    let found: Vec<&Value> = clusters.iter().filter(|cluster| cluster["name"] == name.as_str()).collect();
+    let [cluster] = found.as_slice() else {
+        let what = format!("project {project} of the sandbox has {} clusters named {name}", found.len());
+        let names: Vec<&str> = clusters.iter().filter_map(|cluster| cluster["name"].as_str()).collect();
+        let help = match names.as_slice() {
+            [] => "it has no clusters; make one with `dask-infra apply`".to_owned(),
+            names => format!("it has {}; PROJECT/LOCATION/NAME names one", names.join(", ")),
+        };
+        return Err(Diagnostic::error(Code::Sandbox, what).help(help).into());
+    };
+    let Some(text) = kubeconfig_of(cluster, &project) else {
+        let what = format!("{name} has no endpoint yet");
+        return Err(Diagnostic::error(Code::Sandbox, what).help("wait until it is made").into());
+    };
+    Ok(text)
+}
+
+fn kubeconfig_of(cluster: &Value, project: &str) -> Option<String> {
+    let endpoint = cluster["endpoint"].as_str().filter(|endpoint| !endpoint.is_empty())?;
+    let authority = cluster.pointer("/masterAuth/clusterCaCertificate")?.as_str()?;
+    let (location, name) = (cluster["location"].as_str()?, cluster["name"].as_str()?);
+    // The name that gcloud gives a context.
+    let context = format!("gke_{project}_{location}_{name}");
+    let config = serde_json::json!({
+        "apiVersion": "v1",
+        "kind": "Config",
+        "clusters": [{ "name": context, "cluster": {
+            "certificate-authority-data": authority, "server": format!("https://{endpoint}"),
+        }}],
+        "users": [{ "name": context, "user": { "token": "sandbox" } }],
+        "contexts": [{ "name": context, "context": { "cluster": context, "user": context } }],
+        "current-context": context,
+    });
+    Some(format!("{config:#}\n"))
+}

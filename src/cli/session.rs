@@ -1,0 +1,321 @@
+//! A stack with everything behind it: what it becomes, who answers, what is live. The one place that knows
+//! how the parts below are joined.
+
+use std::path::{Path, PathBuf};
+use std::sync::Arc;
+
+use super::settings::{Access, Failure, Settings};
+use crate::address::Address;
+use crate::diag::{self, Code, Diagnostic};
+use crate::live::connection::{Connection, InProcess, Options as Connect};
+use crate::live::gke::GkeAccess;
+use crate::live::kube::KubeconfigAccess;
+use crate::live::read::read;
+use crate::plan::{self, Consent, Inputs, Mode, Plan};
+use crate::resource::{Resource, Target, World};
+use crate::sandbox::{Sandbox, SandboxError};
+use crate::source::Sources;
+use crate::stack::lower::{self, Lowered};
+use crate::stack::{self, Loaded, Stack};
+
+/// A stack that is well formed, and what it becomes.
+pub struct Session {
+    stack: Stack,
+    sources: Sources,
+    warnings: Vec<Diagnostic>,
+    lowered: Lowered,
+}
+
+/// How a plan is asked for.
+pub struct Ask<'a> {
+    /// What for.
+    pub mode: Mode,
+    /// Consents given, as they were typed.
+    pub allowed: &'a [Consent],
+    /// Addresses to replace although nothing forces it, as they were typed.
+    pub replace: &'a [String],
+    /// Requests at a time.
+    pub parallelism: usize,
+}
+
+impl Session {
+    /// Loads the stack.
+    ///
+    /// # Errors
+    /// Everything that is wrong with the file.
+    pub fn load(settings: &Settings) -> Result<Self, Failure> {
+        let env = |name: &str| settings.environment(name);
+        let Loaded { stack, sources, warnings } =
+            stack::load(&settings.stack, &stack::Options { env: &env, vars: &settings.vars })?;
+        let lowered = lower::lower(&stack, settings.access.is_simulated());
+        let problems = lower::check(&lowered.resources, &sources);
+        if problems.is_empty() {
+            Ok(Self { stack, sources, warnings, lowered })
+        } else {
+            Err(Failure::new(problems, sources))
+        }
+    }
+
+    /// What is allowed and likely not meant.
+    pub fn warnings(&self) -> &[Diagnostic] {
+        &self.warnings
+    }
+
+    /// Where the stack's fields stand.
+    pub fn sources(&self) -> &Sources {
+        &self.sources
+    }
+
+    /// Everything else that can be known without the world.
+    ///
+    /// # Errors
+    /// What stands against any plan: a circle of dependencies.
+    pub fn validate(&self) -> Result<(), Failure> {
+        let ask = Ask { mode: Mode::Apply, allowed: &[], replace: &[], parallelism: 1 };
+        self.plan_offline(&ask).map(|_| ())
+    }
+
+    /// A plan against an empty world.
+    ///
+    /// # Errors
+    /// What stands against the plan.
+    pub fn plan_offline(&self, ask: &Ask<'_>) -> Result<Plan, Failure> {
+        self.make(&World::empty(), ask, Reading::Nothing)
+    }
+
+    /// A plan against what is live, and what to know about the reading.
+    ///
+    /// # Errors
+    /// What stands against the plan.
+    pub async fn plan(&self, link: &Link, ask: &Ask<'_>) -> Result<(Plan, Vec<Diagnostic>), Failure> {
+        let Lowered { owner, target, resources, hourly: _ } = &self.lowered;
+        let wanted = plan::wanted(resources, target, owner);
+        let read = read(&*link.connection, &wanted, ask.parallelism).await;
+        let plan = self.make(&read.world, ask, Reading::Live)?;
+        Ok((plan, reading_warnings(read.warnings)))
+    }
+
+    /// Connects to where the stack goes.
+    ///
+    /// # Errors
+    /// There is no such place.
+    pub fn connect(&self, settings: &Settings) -> Result<Link, Failure> {
+        let kubernetes = self.stack.kubernetes.as_ref().map(|section| KubeconfigAccess {
+            path: section.kubeconfig.as_ref().map(PathBuf::from),
+            context: section.context.clone(),
+        });
+        Link::open(settings, &self.lowered.target, kubernetes)
+    }
+
+    fn make(&self, world: &World, ask: &Ask<'_>, reading: Reading) -> Result<Plan, Failure> {
+        let Ask { mode, allowed, replace, parallelism: _ } = ask;
+        let Lowered { owner, target, resources, hourly } = self.lowered.clone();
+        let fail = |problems| Failure::new(problems, self.sources.clone());
+        let allowed: Vec<Consent> = allowed
+            .iter()
+            .map(|consent| Consent {
+                verb: consent.verb,
+                address: ending(&resources, consent.address.as_str()),
+            })
+            .collect();
+        let replace: Result<Vec<Address>, Diagnostic> =
+            replace.iter().map(|typed| known(&resources, typed)).collect();
+        let replace = replace.map_err(|problem| fail(vec![problem]))?;
+        let offline = reading == Reading::Nothing;
+        let inputs = Inputs {
+            desired: resources,
+            world,
+            target,
+            owner,
+            mode: *mode,
+            offline,
+            allowed,
+            replace,
+            sources: &self.sources,
+            hourly,
+        };
+        plan::plan(inputs).map_err(fail)
+    }
+}
+
+/// What a plan was made against.
+#[derive(Clone, Copy, PartialEq, Eq)]
+enum Reading {
+    Nothing,
+    Live,
+}
+
+/// Plans a saved plan's things again, against what is live now.
+///
+/// # Errors
+/// What stands against the plan.
+pub async fn plan_again(saved: &Plan, link: &Link, parallelism: usize) -> Result<Plan, Failure> {
+    let Plan { target, owner, mode, offline: _, changes, desired, notes: _, hourly, allowed } = saved.clone();
+    let wanted = plan::wanted(&desired, &target, &owner);
+    let world = read(&*link.connection, &wanted, parallelism).await.world;
+    let replaced = changes.iter().filter(|change| change.action == plan::Action::Replace);
+    let replace = replaced.map(|change| change.address.clone()).collect();
+    let sources = Sources::default();
+    let (world, sources) = (&world, &sources);
+    plan::plan(Inputs {
+        desired,
+        world,
+        target,
+        owner,
+        mode,
+        offline: false,
+        allowed,
+        replace,
+        sources,
+        hourly,
+    })
+    .map_err(|problems| Failure::new(problems, Sources::default()))
+}
+
+fn reading_warnings(warnings: Vec<String>) -> Vec<Diagnostic> {
+    warnings.into_iter().map(|warning| Diagnostic::warning(Code::Unreadable, warning)).collect()
+}
+
+/// The address that a unique ending means; what is typed when it means none of the file: it may be the address
+/// of something that is no longer in it.
+fn ending(resources: &[Resource], typed: &str) -> Address {
+    let mut found =
+        resources.iter().map(|resource| &resource.address).filter(|address| address.ends_with(typed));
+    match (found.next(), found.next()) {
+        (Some(address), None) => address.clone(),
+        _ => Address::new(typed),
+    }
+}
+
+/// The address of the stack that is typed or ended so.
+fn known(resources: &[Resource], typed: &str) -> Result<Address, Diagnostic> {
+    let address = ending(resources, typed);
+    if resources.iter().any(|resource| resource.address == address) {
+        return Ok(address);
+    }
+    let problem = Diagnostic::error(Code::UnknownAddress, format!("`{typed}` is no address of this stack"));
+    let addresses = resources.iter().map(|resource| resource.address.as_str());
+    Err(match diag::nearest(typed, addresses) {
+        Some(near) => problem.help(format!("did you mean `{near}`?")),
+        None => problem.help("`dask-infra plan -v` shows all addresses"),
+    })
+}
+
+/// A connection to where a stack goes. Its sandbox, when it has one in this process, lives as long.
+pub struct Link {
+    connection: Arc<Connection>,
+    sandbox: Option<tokio::task::JoinHandle<Result<(), SandboxError>>>,
+}
+
+impl Link {
+    /// Connects to the target of a saved plan.
+    ///
+    /// # Errors
+    /// The plan was made for another world, or there is no such place.
+    pub fn of_plan(settings: &Settings, plan: &Plan) -> Result<Self, Failure> {
+        let simulated = settings.access.is_simulated();
+        if plan.target.simulated != simulated {
+            let help = match simulated {
+                true => "leave `--sandbox` and DASK_INFRA_SANDBOX away to apply it to the cloud",
+                false => "give the `--sandbox` that it was made with",
+            };
+            let what = format!("the plan was made for {} ({})", plan.target, plan.target.mark());
+            return Err(Diagnostic::error(Code::PlanFile, what).help(help).into());
+        }
+        let context = plan.target.context.clone();
+        let kubernetes = plan.target.gke.is_none().then_some(KubeconfigAccess { path: None, context });
+        Self::open(settings, &plan.target, kubernetes)
+    }
+
+    /// How requests are sent.
+    pub fn api(&self) -> Arc<Connection> {
+        Arc::clone(&self.connection)
+    }
+
+    /// What stopped the sandbox of this process, when something did.
+    pub async fn close(self) -> Result<(), Failure> {
+        let Some(task) = self.sandbox else { return Ok(()) };
+        if !task.is_finished() {
+            task.abort();
+            return Ok(());
+        }
+        match task.await {
+            Ok(ended) => Ok(ended?),
+            Err(error) => {
+                Err(Diagnostic::error(Code::Sandbox, format!("the sandbox stopped: {error}")).into())
+            }
+        }
+    }
+
+    fn open(
+        settings: &Settings,
+        target: &Target,
+        kubernetes: Option<KubeconfigAccess>,
+    ) -> Result<Self, Failure> {
+        let mut link = Opened { gke: GkeAccess::Google, in_process: None, task: None };
+        match &settings.access {
+            Access::Google => {}
+            Access::Endpoint(url) => link.gke = loopback(url)?,
+            Access::Sandbox(_) if kubernetes.is_some() => return Err(no_sandbox().into()),
+            Access::Sandbox(dir) => link = open_sandbox(dir)?,
+        }
+        let Opened { gke, in_process, task } = link;
+        let cluster = target.gke.clone();
+        let options = Connect { gke, cluster, kubernetes, in_process_kubernetes: in_process };
+        Ok(Self { connection: Arc::new(Connection::new(options)), sandbox: task })
+    }
+}
+
+fn loopback(url: &str) -> Result<GkeAccess, Diagnostic> {
+    GkeAccess::loopback(url).map_err(|why| Diagnostic::error(Code::Usage, why))
+}
+
+fn no_sandbox() -> Diagnostic {
+    Diagnostic::error(
+        Code::Sandbox,
+        "a stack of `[kubernetes]` names an existing cluster, which no sandbox can be",
+    )
+    .help(
+        "leave `--sandbox` away, or point `kubeconfig` at a served sandbox: `dask-infra sandbox kubeconfig`",
+    )
+}
+
+struct Opened {
+    gke: GkeAccess,
+    in_process: Option<InProcess>,
+    task: Option<tokio::task::JoinHandle<Result<(), SandboxError>>>,
+}
+
+/// The sandbox of a folder: in this process, or the one that another process serves.
+fn open_sandbox(dir: &Path) -> Result<Opened, Failure> {
+    let options = crate::sandbox::Options { dir: Some(dir.to_owned()), ..crate::sandbox::Options::default() };
+    let sandbox = match Sandbox::open(options) {
+        Ok(sandbox) => sandbox,
+        Err(error @ SandboxError::InUse { .. }) => {
+            let Some(served) = super::sandbox::served(dir) else { return Err(error.into()) };
+            return Ok(Opened { gke: loopback(&served)?, in_process: None, task: None });
+        }
+        Err(error) => return Err(error.into()),
+    };
+    let clusters = sandbox.clone();
+    let in_process: InProcess = Arc::new(move |endpoint| {
+        clusters.cluster_by_endpoint(endpoint).map(|id| clusters.kubernetes_router(&id))
+    });
+    let gke = GkeAccess::InProcess(sandbox.gke_router());
+    let task = tokio::spawn(sandbox.run(std::future::pending()));
+    Ok(Opened { gke, in_process: Some(in_process), task: Some(task) })
+}
+
+/// Runs a command that waits for others.
+///
+/// # Errors
+/// What the command says, or that no runtime can be started.
+pub fn block_on<T>(command: impl Future<Output = Result<T, Failure>>) -> Result<T, Failure> {
+    let runtime = tokio::runtime::Builder::new_multi_thread().enable_all().build();
+    let runtime =
+        runtime.map_err(|error| Diagnostic::error(Code::Usage, format!("cannot start threads: {error}")))?;
+    let ended = runtime.block_on(command);
+    // What still runs (a second Ctrl-C, a reader of stdin) does not hold the process.
+    runtime.shutdown_background();
+    ended
+}

@@ -1,0 +1,249 @@
+//! What every command needs: the options, the environment, and a reporter on the right streams.
+
+use std::collections::BTreeMap;
+use std::ffi::OsString;
+use std::io;
+use std::path::{Path, PathBuf};
+
+use clap::ArgMatches;
+use clap::parser::ValueSource;
+
+use super::{Exit, Global};
+use crate::diag::{Code, Diagnostic};
+use crate::report::human::Detail;
+use crate::report::{ColourChoice, Human, Json, Reporter, Screen, Stream};
+use crate::source::Sources;
+
+/// Where the sandbox is kept when nobody says otherwise.
+pub const SANDBOX_DIR: &str = ".dask-infra/sandbox";
+/// Equals `--sandbox=DIR`.
+const SANDBOX_VARIABLE: &str = "DASK_INFRA_SANDBOX";
+/// Where a served sandbox answers: `http://127.0.0.1:PORT`.
+const ENDPOINT_VARIABLE: &str = "DASK_INFRA_GKE_ENDPOINT";
+/// The project of a sandbox when the environment names none.
+pub const SANDBOX_PROJECT: &str = "sandbox-project";
+/// Where stacks and Google's tools look for the project.
+pub const PROJECT_VARIABLE: &str = "GOOGLE_CLOUD_PROJECT";
+
+/// When colours are used.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, clap::ValueEnum)]
+pub enum Color {
+    /// On terminals.
+    #[default]
+    Auto,
+    /// Always.
+    Always,
+    /// Never.
+    Never,
+}
+
+/// Who answers instead of, or as, Google.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub enum Access {
+    /// Google.
+    Google,
+    /// A sandbox that is being served at this URL.
+    Endpoint(String),
+    /// The sandbox in this folder: in this process, or served by another one.
+    Sandbox(PathBuf),
+}
+
+impl Access {
+    /// Whether no cloud is behind it.
+    pub fn is_simulated(&self) -> bool {
+        match self {
+            Self::Google => false,
+            Self::Endpoint(_) | Self::Sandbox(_) => true,
+        }
+    }
+}
+
+/// Lines of what a reporter speaks.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Format {
+    /// Text.
+    Text,
+    /// JSON lines.
+    Json,
+}
+
+impl Format {
+    /// What `--json` asks for.
+    pub fn json(json: bool) -> Self {
+        if json { Self::Json } else { Self::Text }
+    }
+}
+
+/// What every command needs.
+#[derive(Debug)]
+pub struct Settings {
+    /// The stack's file or folder.
+    pub stack: PathBuf,
+    /// Values of `--var`.
+    pub vars: BTreeMap<String, String>,
+    /// Who answers.
+    pub access: Access,
+    detail: Detail,
+    colour: ColourChoice,
+    program: String,
+}
+
+impl Settings {
+    /// From the options and the environment. An option counts more than the environment.
+    pub fn new(global: Global, matches: &ArgMatches) -> Self {
+        let program = program(&global, matches);
+        let Global { stack, sandbox, vars, verbose, color } = global;
+        let variable = |name| std::env::var_os(name).filter(|value: &OsString| !value.is_empty());
+        let sandbox = sandbox.or_else(|| variable(SANDBOX_VARIABLE).map(PathBuf::from));
+        let endpoint = variable(ENDPOINT_VARIABLE).map(|url| url.to_string_lossy().into_owned());
+        let access = match (sandbox, endpoint) {
+            (Some(dir), _) => Access::Sandbox(dir),
+            (None, Some(url)) => Access::Endpoint(url),
+            (None, None) => Access::Google,
+        };
+        let colour = match color {
+            Color::Auto => ColourChoice::Auto,
+            Color::Always => ColourChoice::Always,
+            Color::Never => ColourChoice::Never,
+        };
+        let detail = if verbose { Detail::Objects } else { Detail::Sections };
+        Self { stack, vars: vars.into_iter().collect(), access, detail, colour, program }
+    }
+
+    /// An environment variable as stacks see it: a sandbox needs no project of anybody's.
+    pub fn environment(&self, name: &str) -> Option<String> {
+        let value = std::env::var(name).ok();
+        let invented = name == PROJECT_VARIABLE && self.access.is_simulated();
+        value
+            .filter(|value| !invented || !value.is_empty())
+            .or_else(|| invented.then(|| SANDBOX_PROJECT.to_owned()))
+    }
+
+    /// The folder of the sandbox, for commands that are about it.
+    pub fn sandbox_dir(&self) -> &Path {
+        match &self.access {
+            Access::Sandbox(dir) => dir,
+            Access::Google | Access::Endpoint(_) => Path::new(SANDBOX_DIR),
+        }
+    }
+
+    /// How the program was called, up to the command.
+    pub fn program(&self) -> &str {
+        &self.program
+    }
+
+    /// Two streams with the colours that were asked for.
+    pub fn screen(&self) -> Screen {
+        Screen::new(Stream::stdout(self.colour), Stream::stderr(self.colour))
+    }
+
+    /// Runs a command with a reporter: tells its failure, and picks the exit code.
+    pub fn report(
+        &self,
+        format: Format,
+        command: impl FnOnce(&mut dyn Reporter) -> Result<Exit, Failure>,
+    ) -> Exit {
+        let mut reporter: Box<dyn Reporter> = match format {
+            Format::Text => Box::new(Human::new(self.screen(), self.detail, self.program.clone())),
+            Format::Json => Box::new(Json::new(self.screen(), jiff::Timestamp::now)),
+        };
+        let exit = command(reporter.as_mut()).unwrap_or_else(|Failure { diagnostics, sources }| {
+            reporter.diagnostics(&diagnostics, &sources);
+            Exit::of_diagnostics(&diagnostics)
+        });
+        written(reporter.finish(), exit)
+    }
+
+    /// Prints data that is no report.
+    pub fn print(&self, text: &str) -> Exit {
+        let mut screen = self.screen();
+        screen.data(text);
+        written(screen.finish(), Exit::Done)
+    }
+}
+
+/// A reader that has seen enough (`| head`) is no error; a full disk is.
+fn written(result: io::Result<()>, exit: Exit) -> Exit {
+    match result {
+        Err(error) if error.kind() != io::ErrorKind::BrokenPipe && exit == Exit::Done => Exit::Error,
+        Ok(()) | Err(_) => exit,
+    }
+}
+
+/// Why a command did not do what it was asked.
+#[derive(Debug)]
+pub struct Failure {
+    diagnostics: Vec<Diagnostic>,
+    sources: Sources,
+}
+
+impl Failure {
+    /// With places in these texts.
+    pub fn new(diagnostics: Vec<Diagnostic>, sources: Sources) -> Self {
+        Self { diagnostics, sources }
+    }
+}
+
+impl From<Diagnostic> for Failure {
+    fn from(diagnostic: Diagnostic) -> Self {
+        Self { diagnostics: vec![diagnostic], sources: Sources::default() }
+    }
+}
+
+impl From<crate::stack::Failure> for Failure {
+    fn from(crate::stack::Failure { sources, diagnostics }: crate::stack::Failure) -> Self {
+        Self { diagnostics, sources }
+    }
+}
+
+impl From<crate::sandbox::SandboxError> for Failure {
+    fn from(error: crate::sandbox::SandboxError) -> Self {
+        Diagnostic::error(Code::Sandbox, error.to_string()).into()
+    }
+}
+
+/// How the program was called, up to the command, so that the next command can be pasted.
+fn program(global: &Global, matches: &ArgMatches) -> String {
+    let given = |name| matches.value_source(name) == Some(ValueSource::CommandLine);
+    let mut words = vec!["dask-infra".to_owned()];
+    if given("stack") {
+        words.push(format!("--stack {}", quoted(&global.stack.display().to_string())));
+    }
+    match &global.sandbox {
+        Some(dir) if dir == Path::new(SANDBOX_DIR) => words.push("--sandbox".to_owned()),
+        Some(dir) => words.push(format!("--sandbox={}", quoted(&dir.display().to_string()))),
+        None => {}
+    }
+    for (name, value) in &global.vars {
+        words.push(format!("--var {}", quoted(&format!("{name}={value}"))));
+    }
+    words.join(" ")
+}
+
+/// A word as a shell reads it back.
+pub fn quoted(word: &str) -> String {
+    let plain = |c: char| c.is_ascii_alphanumeric() || "_-./=:@%+,".contains(c);
+    if !word.is_empty() && word.chars().all(plain) {
+        word.to_owned()
+    } else {
+        format!("'{}'", word.replace('\'', r"'\''"))
+    }
+}
+
+/// Parses `NAME=VALUE`.
+pub fn variable(text: &str) -> Result<(String, String), String> {
+    let (name, value) = text.split_once('=').ok_or("it has the form NAME=VALUE")?;
+    Ok((name.to_owned(), value.to_owned()))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn words_are_quoted_for_shells() {
+        for (word, shown) in [("a/b.c", "a/b.c"), ("a b", "'a b'"), ("it's", r"'it'\''s'"), ("", "''")] {
+            assert_eq!(quoted(word), shown);
+        }
+    }
+}

@@ -1,0 +1,58 @@
+//! `validate`, `schema` and `version`: commands that look at nothing but files.
+
+use super::Exit;
+use super::session::Session;
+use super::settings::{Format, Settings};
+use crate::diag::Diagnostic;
+use crate::stack;
+
+/// Options of `validate`.
+#[derive(clap::Args, Debug)]
+pub struct Args {
+    /// Say it in JSON lines
+    #[arg(long)]
+    json: bool,
+}
+
+/// Options of `version`.
+#[derive(clap::Args, Debug)]
+pub struct VersionArgs {
+    /// Say it in JSON
+    #[arg(long)]
+    json: bool,
+}
+
+/// Everything that can be known of a stack without looking at the world.
+pub fn validate(settings: &Settings, args: &Args) -> Exit {
+    let mut warnings: Vec<Diagnostic> = Vec::new();
+    let exit = settings.report(Format::json(args.json), |reporter| {
+        let session = Session::load(settings)?;
+        session.validate()?;
+        reporter.diagnostics(session.warnings(), session.sources());
+        warnings.extend_from_slice(session.warnings());
+        Ok(Exit::Done)
+    });
+    if exit != Exit::Done || args.json {
+        return exit;
+    }
+    let with = match warnings.len() {
+        0 => String::new(),
+        1 => ", with 1 warning".to_owned(),
+        number => format!(", with {number} warnings"),
+    };
+    settings.print(&format!("Success! The stack is valid{with}.\n"))
+}
+
+/// The JSON Schema of stack files.
+pub fn schema(settings: &Settings) -> Exit {
+    settings.print(&format!("{:#}\n", stack::json_schema()))
+}
+
+/// The version.
+pub fn version(settings: &Settings, args: &VersionArgs) -> Exit {
+    let version = env!("CARGO_PKG_VERSION");
+    if args.json {
+        return settings.print(&format!("{}\n", serde_json::json!({ "dask-infra": version })));
+    }
+    settings.print(&format!("dask-infra {version}\n"))
+}

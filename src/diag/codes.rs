@@ -1,0 +1,407 @@
+//! The codes of all messages, in one table. `explain` and `docs/diagnostics.md` are written from it. A code
+//! keeps its meaning for ever: one that is no longer used stays unused.
+//!
+//! `00xx` usage and target, `01xx` syntax and shape of the stack file, `02xx` its meaning, `03xx` plans and
+//! refusals, `04xx` apply, `05xx` sandbox, `06xx` credentials and APIs.
+
+use std::fmt;
+
+/// A row of the table.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Entry {
+    /// The code.
+    pub code: Code,
+    /// The printed code: `DI0102`.
+    pub id: &'static str,
+    /// A few words.
+    pub title: &'static str,
+    /// What it means, what causes it and how it is mended.
+    pub text: &'static str,
+}
+
+macro_rules! codes {
+    ($($name:ident $id:literal $title:literal $text:literal)*) => {
+        /// A stable code of a message.
+        #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
+        pub enum Code {
+            $(#[doc = $title] $name,)*
+        }
+
+        const TABLE: &[Entry] = &[
+            $(Entry { code: Code::$name, id: $id, title: $title, text: $text },)*
+        ];
+    };
+}
+
+impl Code {
+    /// The whole table, in the order of the printed codes.
+    pub fn all() -> &'static [Entry] {
+        TABLE
+    }
+
+    /// The row of this code.
+    pub fn entry(self) -> &'static Entry {
+        // The macro writes variants and rows in one order; a test holds it.
+        &TABLE[self as usize]
+    }
+
+    /// The printed code: `DI0102`.
+    pub fn as_str(self) -> &'static str {
+        self.entry().id
+    }
+}
+
+/// `docs/diagnostics.md`.
+pub fn page() -> String {
+    let mut page = "# Diagnostics\n\n<!-- Written from src/diag/codes.rs by `UPDATE_GOLDEN=1 cargo test`; do not \
+                    edit. -->\n\nEvery message carries a code that keeps its meaning: `00xx` usage and target, \
+                    `01xx` syntax and shape of the stack file, `02xx` its meaning, `03xx` plans and refusals, \
+                    `04xx` apply, `05xx` sandbox, `06xx` credentials and APIs.\n"
+        .to_owned();
+    for Entry { id, title, text, .. } in TABLE {
+        page.push_str(&format!("\n## {id}: {title}\n\n{text}\n"));
+    }
+    page
+}
+
+impl fmt::Display for Code {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str(self.as_str())
+    }
+}
+
+/// The printed form, in any case: `DI0102`, `di0102`.
+impl std::str::FromStr for Code {
+    type Err = ();
+
+    fn from_str(text: &str) -> Result<Self, ()> {
+        TABLE.iter().find(|entry| entry.id.eq_ignore_ascii_case(text)).map(|entry| entry.code).ok_or(())
+    }
+}
+
+codes! {
+    StackNotFound "DI0001" "no stack file"
+    "The stack file that was asked for does not exist. Without `--stack` it is `stack.toml` in the current \
+     folder. Give the file or its folder with `--stack PATH`, or start from a ready stack: copy \
+     `stacks/rapids-gke/stack.toml`."
+
+    StackNotReadable "DI0002" "the stack file cannot be read"
+    "The file is there and the operating system refuses to hand it out, or it is no file. The message \
+     repeats its reason; mend the permissions or give another path with `--stack PATH`."
+
+    Usage "DI0009" "the program cannot run like this"
+    "The operating system or an option stands in the way, before anything was looked at: a signal or a thread \
+     that cannot be had, an endpoint that is not on this machine. The message says what."
+
+    Syntax "DI0101" "not TOML"
+    "The text breaks TOML's own rules, so what follows may not be understood either: a string without its \
+     closing quote, a text without quotes, a key without a value. Mend the marked place; all places that \
+     could be told apart are listed in one run."
+
+    UnknownKey "DI0102" "unknown key"
+    "The section has no key of this name, and nothing is ignored silently. Mostly it is a slip of the \
+     finger or a key of another section; the help names both when it can. \
+     `docs/stack-reference.md` lists all keys."
+
+    DuplicateKey "DI0103" "the same key twice"
+    "TOML allows a key or a table header once. Keep one of the two marked places."
+
+    WrongType "DI0104" "wrong type of value"
+    "The key takes another type of value: a number where text is expected, a list where one value is, a \
+     number in quotes. The message says what is expected and the help shows an example."
+
+    MissingKey "DI0105" "missing key"
+    "The section must have this key and there is no sensible default. The marked place is the section's \
+     header; add the key below it."
+
+    OutOfRange "DI0106" "number out of range"
+    "The number is smaller or larger than the key allows. The message names the limits."
+
+    NotOneOf "DI0107" "not one of the allowed words"
+    "The key takes one of a few words, written exactly so. The help lists them."
+
+    NotText "DI0108" "the stack file is not UTF-8"
+    "TOML files are UTF-8. The marked byte is not: the file is binary, or it was saved in another encoding \
+     (UTF-16 and Latin-1 are the usual ones). Save it as UTF-8."
+
+    UnknownVariable "DI0109" "unknown variable"
+    "`${var.NAME}` names a variable that `[vars]` does not have. Add it there or mend the name. `--var` sets \
+     variables that `[vars]` declares, it does not add any."
+
+    MissingEnvironment "DI0110" "missing environment variable"
+    "`${env.NAME}` names an environment variable that is not set. Set it before the command: \
+     `export NAME=value`."
+
+    EnvironmentNotHere "DI0111" "environment variable outside [vars] and [gke]"
+    "`${env.NAME}` works only in `[vars]` and `[gke]`, so that one look at the top of the file shows what it \
+     takes from outside. Put it into `[vars]` and use `${var.NAME}` here."
+
+    BadReference "DI0112" "reference that cannot be read"
+    "`${` begins a reference: `${var.NAME}` or `${env.NAME}`, closed by `}`. Text that shall contain `${` \
+     itself is written `$${`."
+
+    VariableInVariable "DI0113" "variable made from another variable"
+    "Values in `[vars]` may use `${env.NAME}` but not `${var.NAME}`: their order does not matter and there \
+     are no circles. Write the value out, or combine the variables where they are used."
+
+    BadOverride "DI0114" "value of --var does not fit"
+    "`--var NAME=VALUE` keeps the type that the variable has in `[vars]`: a number stays a number, true or \
+     false stays that. Give a value of the same type, or declare the variable as text."
+
+    NotRead "DI0119" "the stack was checked and still not understood"
+    "The check of the file against its schema passed and reading it failed: a mistake in dask-infra, not in \
+     your file. Please report it with the file and the message."
+
+    Target "DI0201" "no target, or two"
+    "A stack says where it goes: `[gke]` with project and location, or `[kubernetes]` with an existing \
+     cluster. It needs exactly one of them."
+
+    SectionNeedsSection "DI0202" "a section needs another one"
+    "Node pools belong to a GKE cluster and a GKE cluster to a project: `[node_pool.NAME]` needs \
+     `[cluster]`, both need `[gke]`, and `install = \"daemonset\"` or a check with `pool` needs node pools. \
+     Add the missing section, or take this one away."
+
+    UnknownPool "DI0203" "unknown node pool"
+    "`pool` and `prefer_pool` name a `[node_pool.NAME]` section of this file, by its key. Mend the name or \
+     add the section."
+
+    UnknownMachineType "DI0204" "unknown machine type"
+    "The machine type is not in dask-infra's table of Compute Engine machine types. Of families with GPUs \
+     the table is complete, so an unknown name there is an error; elsewhere it is a warning, and Google \
+     decides."
+
+    UnknownAccelerator "DI0205" "unknown GPU type"
+    "The accelerator type is not one that GKE offers under this name. Names are GKE's own, with the vendor \
+     in front: `nvidia-tesla-t4`, `nvidia-l4`."
+
+    AcceleratorDoesNotFit "DI0206" "GPUs do not fit the machine type"
+    "A2, A3, A4, G2 and G4 machines have their GPUs built in: type and number follow from the machine type. \
+     T4, V100, P100 and P4 are attached to N1 machines in fixed numbers, with an upper limit of vCPUs and \
+     memory for each number. No other combination exists, and Google would refuse it after minutes."
+
+    UnknownZone "DI0207" "unknown zone or region"
+    "The name is not a Google Cloud zone (`us-central1-c`) or region (`us-central1`). A name very close to a \
+     known one is an error; another one is a warning, because Google opens new zones."
+
+    GpuNotSeenInZone "DI0208" "GPU type not seen in the zone"
+    "As far as dask-infra's table knows, the zone does not offer this GPU type. The table ages: it is a \
+     warning. Being offered says nothing about free capacity either."
+
+    NodesNotDivisible "DI0209" "nodes do not divide over the zones"
+    "GKE keeps the same number of nodes in each zone of a pool, and `nodes` counts all of them together. \
+     Take one of the two neighbouring multiples, or set `zones` of the pool."
+
+    Limits "DI0210" "least is more than most"
+    "`min` must not be larger than `max`. `max = 0` would never run a node."
+
+    SameName "DI0211" "two sections with one live name"
+    "The live name is the key of the section, or `name` where it is given. Two sections of one kind cannot \
+     share it: they would be one object with two wills."
+
+    BadName "DI0212" "not a valid name"
+    "Names in GKE and Kubernetes are lower-case letters, digits and `-`, begin with a letter (in Kubernetes \
+     also a digit), end with a letter or digit, and have a greatest length: 40 for clusters and node pools, \
+     63 for namespaces, 53 for a DaskCluster, because the operator adds `-scheduler`."
+
+    LongName "DI0213" "long DaskCluster name"
+    "The operator adds `-default-worker-` and ten digits to the name. Above 37 characters the Deployments of \
+     workers get names of more than 63 characters, and the names and labels of their Pods are cut."
+
+    BadLabel "DI0214" "not a valid label"
+    "Kubernetes labels: an optional DNS prefix and `/`, then at most 63 letters, digits, `-`, `_`, `.`, \
+     beginning and ending with a letter or digit; values likewise, or empty. Google Cloud labels: \
+     lower-case letters, digits, `-` and `_`, at most 63, the key beginning with a letter."
+
+    BadTaint "DI0215" "not a valid taint"
+    "Key and value of a taint follow the rules of Kubernetes labels, and one key and effect may be given \
+     once for a pool."
+
+    AutoUpgradeUnderChannel "DI0216" "auto_upgrade = false under a release channel"
+    "In a release channel GKE upgrades the nodes itself and refuses pools that say no. Take the key away, or \
+     set `release_channel = \"none\"` on the cluster and move versions by hand."
+
+    DriverTwice "DI0217" "two ways to install the driver"
+    "`driver = …` on a pool asks GKE to install the NVIDIA driver, `[gpu_driver] install = \"daemonset\"` says \
+     that GKE shall not. Take one of them away."
+
+    NoGpuThere "DI0218" "more GPUs than the pool's nodes have"
+    "The Pod asks for more GPUs than one node of its pool has. With `pool` it could never be scheduled: an \
+     error. With `prefer_pool` it would never run where it is wanted: a warning. Ask for fewer GPUs or name \
+     another pool."
+
+    MoreGpusThanPool "DI0219" "more GPUs than the whole pool has"
+    "All that must run in the pool asks for more GPUs than it has at its largest. The Pods beyond that stay \
+     pending until the pool grows: raise `nodes`, or lower `replicas`."
+
+    OperatorMissing "DI0220" "no Dask operator"
+    "A DaskCluster is only a record until the Dask operator acts on it. On a cluster that the stack makes \
+     itself nobody else brings the operator: add `[dask_operator] version = \"2026.3.0\"`. On an existing \
+     cluster it may be there already: a warning."
+
+    NamespaceNotDeclared "DI0221" "namespace not in the stack"
+    "The namespace is neither `default` nor a `[namespace.NAME]` section. If it does not exist yet the apply \
+     fails there. Add the section, or go on if others make it."
+
+    CheckNeedsGpu "DI0222" "a GPU check where there are no GPUs"
+    "The check runs on one GPU and its pool has none. Name a pool with GPUs."
+
+    DriverImage "DI0223" "driver and node image do not fit"
+    "The driver's DaemonSet and `driver = \"latest\"` are for Container-Optimized OS (`COS_CONTAINERD`). On \
+     Ubuntu nodes use `[gpu_driver] install = \"gke\"` with `driver = \"default\"`, or change the image."
+
+    UnknownAddress "DI0224" "unknown address"
+    "`depends_on` names sections of this file as they are addressed everywhere: `cluster`, \
+     `node_pool.NAME`, `gpu_driver`, `dask_cluster.NAME`, `check.NAME`. A section cannot depend on itself."
+
+    OperatorVersion "DI0225" "operator version not known"
+    "dask-infra carries the rights and custom resource definitions of the operator's release 2026.3.0. \
+     Another release is installed with those; they have been the same since 2025.7.0, but that is not \
+     certain for every release."
+
+    BadQuantity "DI0226" "not a Kubernetes quantity"
+    "`cpu` and `memory` are Kubernetes quantities in quotes: a number, then nothing, `m`, or one of `Ki`, \
+     `Mi`, `Gi`, `Ti`, `k`, `M`, `G`, `T`: `\"2\"`, `\"500m\"`, `\"8Gi\"`. `\"8GB\"` is none; write `\"8G\"` or \
+     `\"8Gi\"`."
+
+    OldCommand "DI0227" "command that newer images do not have"
+    "`dask-scheduler` and `dask-worker` were removed from distributed 2026.6.0, which RAPIDS images have \
+     from 26.08 on. The two-word forms `dask scheduler`, `dask worker` and `dask cuda worker` work in every \
+     image. Leave `args` away to get them."
+
+    BadPartition "DI0228" "GPU partition does not exist"
+    "A partition size (MIG) belongs to a GPU type: `1g.5gb` exists on an A100 with 40 GB, not on one with \
+     80 GB, and T4, L4, V100 and P100 have none. The help lists the sizes of the type."
+
+    OneGpuShared "DI0229" "more than one shared GPU for a container"
+    "A node with shared GPUs gives a container at most one of them: GKE refuses Pods that ask for more. Set \
+     `gpus = 1`, or take `sharing` away."
+
+    ZoneOutside "DI0230" "zone outside the cluster's region"
+    "A GKE cluster lives in one region, and so do its nodes. `zones` of the cluster and of its pools are zones \
+     of the region of `[gke] location`."
+
+    Cycle "DI0301" "a circle of dependencies"
+    "Each of the named things waits for the next, so none can be made. One of the `depends_on` in the circle \
+     must go; edges that follow from references cannot form a circle by themselves."
+
+    NotOurs "DI0302" "it exists and belongs to others"
+    "Something of this name is live and this stack did not make it. Nothing is taken over silently: choose \
+     another name, or delete it if nobody needs it."
+
+    Unreadable "DI0303" "live state cannot be read"
+    "A place that the plan depends on did not answer or refused. What cannot be seen is not taken for absent, \
+     so nothing is planned. Mend the access that the message names, or plan with `--offline` against an empty \
+     world."
+
+    UnknownEffect "DI0304" "the effect of a change is not known"
+    "The field differs and dask-infra has no rule that says what changing it does. Change it by other means, \
+     or have the thing made anew with `--replace ADDRESS`."
+
+    Protected "DI0305" "protected"
+    "The section says `protect = true` and the plan would delete or replace what it made. Take `protect` out \
+     first if that is meant."
+
+    Consent "DI0306" "consent is missing"
+    "Replacing and deleting need consent by address: type it at the prompt or give `--allow VERB:ADDRESS`."
+
+    PlanFile "DI0307" "not a usable plan file"
+    "The file is no plan, was changed after it was written, or was written by another version of dask-infra. \
+     Make it again with `dask-infra plan --out FILE`."
+
+    Stale "DI0308" "the plan is stale"
+    "Between plan and apply something that the plan relies on moved. Nothing was started. Plan again and look \
+     at what changed."
+
+    Schema "DI0309" "it would be refused by its schema"
+    "What the section becomes does not fit the schema of its Kubernetes kind, so the API server would refuse \
+     it. The message names the field."
+
+    GpuPoolFirst "DI0351" "the first pool has GPUs"
+    "GKE puts its `nvidia.com/gpu` taint on GPU pools only when the cluster has a pool without GPUs before \
+     them. In a cluster of GPU pools alone, system pods run on GPU nodes. A small pool without GPUs avoids it."
+
+    UnknownSize "DI0352" "the live size of a pool is not known"
+    "A node pool's own description does not say how many nodes it has; instance groups and Node objects could \
+     not be read either. No change of size is planned. Give read access to Compute Engine instance groups."
+
+
+    CheckAmongWorkers "DI0353" "a check needs a GPU that workers hold"
+    "The check runs on a pool where the workers of a Dask cluster stay, and they may hold every GPU of it. The \
+     check waits for a free one until its deadline. Scale the workers down first, or run the check alone."
+
+    PoolInTrouble "DI0354" "a node pool has fewer nodes than it should"
+    "GKE could not make all nodes of the pool, mostly for lack of GPUs in the zone or of quota, and goes on \
+     trying. Wait, choose another zone or machine type, or make the pool anew with `--replace ADDRESS`."
+
+    Refused "DI0401" "a request was refused as wrong"
+    "An API took the request for invalid; its own words follow. What the plan could not see beforehand is often \
+     a limit of the project or a version. Change the section that the message names, then apply again."
+
+    OperationFailed "DI0402" "a GKE operation ended with an error"
+    "GKE took the request and failed to do it: no capacity in the zone, no quota, or a fault of its own. A pool \
+     that could not be made stays behind with an error and is planned again. Mend the cause, then apply again."
+
+    NotReady "DI0403" "it will not become ready"
+    "What was made says that it cannot go on without help: an image that cannot be pulled, a container that \
+     crashes, a failed pool. Waiting ended early because of it. Mend the cause, then apply again."
+
+    CheckFailed "DI0404" "a check did not pass"
+    "The check ran and its log lacks the line that says it passed; the log's end is shown. What depends on the \
+     check was not made. Apply again to run it again."
+
+    MadeByOthers "DI0405" "somebody else made it meanwhile"
+    "Something of this name was not there when the plan was made and is there now, and this stack did not make \
+     it. It was not touched. Choose another name or delete it, then plan again."
+
+    ChangedByOthers "DI0406" "somebody else changed or owns it"
+    "Another field manager owns a field that the plan sets, or the object is not the one that was planned. It \
+     was not overwritten. Plan again to see what is live."
+
+    RecordNotWritten "DI0407" "the record could not be written"
+    "Before the first write inside the cluster, dask-infra notes there what it is about to do. That failed, so \
+     nothing was written inside. Give write access to ConfigMaps of the namespace `dask-infra`, or mend what \
+     the message names."
+
+    Missing "DI0408" "something that the plan relies on is not there"
+    "It was there when the plan was made, or should have been made by an earlier step. Plan again."
+
+    WrongPlan "DI0409" "the plan cannot be applied"
+    "A change waits for itself or for a kind that this program does not know. Make the plan again with this \
+     version of dask-infra."
+
+    Sandbox "DI0501" "the sandbox cannot be used"
+    "The folder of the sandbox cannot be read or written, is in use by another process, or is not being served. \
+     The message names the folder and the cause. `dask-infra sandbox reset` deletes its state."
+
+    Credentials "DI0601" "no valid credentials"
+    "The API does not know who asks. For Google: `gcloud auth application-default login`, or \
+     `GOOGLE_APPLICATION_CREDENTIALS` with a key or a workload identity file. For `[kubernetes]`: the \
+     kubeconfig's user."
+
+    Denied "DI0602" "a permission is missing"
+    "The API knows who asks and does not allow it. The message names the permission; an administrator of the \
+     project or the cluster grants it."
+
+    Quota "DI0603" "the quota does not suffice"
+    "The project may not have as many GPUs, CPUs or addresses in the region as the request needs. Ask for more \
+     in the console under IAM, Quotas, or use another region or machine type."
+
+    NoAnswer "DI0604" "an API did not take the request"
+    "It did not answer, answered with an error of its own, or was busy for longer than is waited for. Nothing is \
+     lost: plan again to see what is live, then apply again."
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn variants_rows_and_printed_codes_agree() {
+        for (place, entry) in Code::all().iter().enumerate() {
+            assert_eq!(entry.code as usize, place);
+            assert_eq!(entry.id.parse(), Ok(entry.code));
+            assert_eq!(entry.id.len(), 6, "{}", entry.id);
+        }
+        assert!(Code::all().is_sorted_by(|a, b| a.id < b.id), "codes are unique and in order");
+    }
+}

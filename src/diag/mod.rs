@@ -1,0 +1,191 @@
+//! What there is to tell the user: [`Diagnostic`], and how it is written for people and for programs. Nothing
+//! is printed here.
+
+use std::collections::BTreeSet;
+
+use serde::Serialize;
+
+use crate::address::Address;
+use crate::source::{Location, Sources, Span};
+
+mod codes;
+mod render;
+
+pub use codes::{Code, Entry, page};
+pub use render::{Characters, Colour, Look, render};
+
+/// How grave it is.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Serialize)]
+#[serde(rename_all = "lowercase")]
+pub enum Severity {
+    /// Nothing goes on before it is mended.
+    Error,
+    /// Allowed, and likely not meant.
+    Warning,
+}
+
+/// What a label points at.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub enum Place {
+    /// A stretch of a text that the user wrote.
+    Source(Span),
+    /// A section of the stack or an object that it makes.
+    Address(Address),
+}
+
+/// A place and what it has to do with the matter.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Label {
+    /// Where.
+    pub place: Place,
+    /// A few words beside the place; may be empty.
+    pub text: String,
+}
+
+/// One thing to tell the user.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Diagnostic {
+    /// The stable code, for `explain` and for searching.
+    pub code: Code,
+    /// How grave it is.
+    pub severity: Severity,
+    /// What is wrong, in one sentence without a full stop.
+    pub message: String,
+    /// Where; the first label is the place that the message is about.
+    pub labels: Vec<Label>,
+    /// What to do about it.
+    pub help: Option<String>,
+}
+
+impl Diagnostic {
+    /// An error without a place.
+    pub fn error(code: Code, message: impl Into<String>) -> Self {
+        Self { code, severity: Severity::Error, message: message.into(), labels: Vec::new(), help: None }
+    }
+
+    /// A warning without a place.
+    pub fn warning(code: Code, message: impl Into<String>) -> Self {
+        Self { severity: Severity::Warning, ..Self::error(code, message) }
+    }
+
+    /// Points at a stretch of text; nothing when there is none.
+    #[must_use]
+    pub fn at(mut self, span: Option<Span>, text: impl Into<String>) -> Self {
+        if let Some(span) = span {
+            self.labels.push(Label { place: Place::Source(span), text: text.into() });
+        }
+        self
+    }
+
+    /// Points at a section or an object of the stack.
+    #[must_use]
+    pub fn about(mut self, address: Address, text: impl Into<String>) -> Self {
+        self.labels.push(Label { place: Place::Address(address), text: text.into() });
+        self
+    }
+
+    /// Says what to do.
+    #[must_use]
+    pub fn help(mut self, help: impl Into<String>) -> Self {
+        self.help = Some(help.into());
+        self
+    }
+
+    /// The first place in a text, that of a named section included.
+    pub fn location(&self, sources: &Sources) -> Option<Location> {
+        self.span(sources).map(|span| sources.location(span))
+    }
+
+    /// The first address that a label names.
+    pub fn address(&self) -> Option<&Address> {
+        self.labels.iter().find_map(|label| match &label.place {
+            Place::Address(address) => Some(address),
+            Place::Source(_) => None,
+        })
+    }
+
+    /// The stable form for programs.
+    pub fn to_json(&self, sources: &Sources) -> Json {
+        let Self { code, severity, message, labels: _, help } = self;
+        let location = self.location(sources);
+        Json {
+            code: code.as_str(),
+            severity: *severity,
+            message: message.clone(),
+            line: location.as_ref().map(|location| location.line),
+            column: location.as_ref().map(|location| location.column),
+            file: location.map(|location| location.file),
+            address: self.address().cloned(),
+            help: help.clone(),
+        }
+    }
+
+    fn span(&self, sources: &Sources) -> Option<Span> {
+        self.labels.iter().find_map(|label| label.place.span(sources))
+    }
+}
+
+impl Place {
+    /// The stretch of text, that of a named section included.
+    pub fn span(&self, sources: &Sources) -> Option<Span> {
+        match self {
+            Self::Source(span) => Some(*span),
+            Self::Address(address) => sources.address_span(address),
+        }
+    }
+}
+
+/// A diagnostic for programs.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize)]
+pub struct Json {
+    /// The code: `DI0102`.
+    pub code: &'static str,
+    /// `error` or `warning`.
+    pub severity: Severity,
+    /// What is wrong.
+    pub message: String,
+    /// The file as the user named it.
+    pub file: Option<String>,
+    /// The line, from 1.
+    pub line: Option<usize>,
+    /// The column in characters, from 1.
+    pub column: Option<usize>,
+    /// The section or object concerned.
+    pub address: Option<Address>,
+    /// What to do.
+    pub help: Option<String>,
+}
+
+/// Puts diagnostics into the order in which they are told: by place in the texts, then by address, each
+/// once.
+pub fn sort(diagnostics: &mut Vec<Diagnostic>, sources: &Sources) {
+    diagnostics.sort_by_cached_key(|diagnostic| {
+        let span = diagnostic.span(sources);
+        let place = (span.is_none(), span.map(|Span { file, start, .. }| (file, start)));
+        (place, diagnostic.address().cloned(), diagnostic.code, diagnostic.message.clone())
+    });
+    let mut seen = BTreeSet::new();
+    diagnostics.retain(|diagnostic| {
+        seen.insert((diagnostic.span(sources), diagnostic.code, diagnostic.message.clone()))
+    });
+}
+
+/// The candidate that `word` was most likely meant to be; `None` when nothing is close.
+pub fn nearest<'c>(word: &str, candidates: impl IntoIterator<Item = &'c str>) -> Option<&'c str> {
+    let plain = |text: &str| text.to_ascii_lowercase().replace('_', "-");
+    let wanted = plain(word);
+    let allowed = (wanted.chars().count() / 3).max(1);
+    let distance = |candidate: &str| strsim::damerau_levenshtein(&wanted, &plain(candidate));
+    let close = candidates.into_iter().map(|candidate| (distance(candidate), candidate));
+    close.filter(|(distance, _)| *distance <= allowed).min().map(|(_, candidate)| candidate)
+}
+
+/// Words in backticks, joined for a sentence: `` `a`, `b` and `c` ``.
+pub fn listed<'w>(words: impl IntoIterator<Item = &'w str>, last: &str) -> String {
+    let words: Vec<String> = words.into_iter().map(|word| format!("`{word}`")).collect();
+    match words.split_last() {
+        Some((end, [])) => end.clone(),
+        Some((end, rest)) => format!("{} {last} {end}", rest.join(", ")),
+        None => String::new(),
+    }
+}

@@ -1,0 +1,271 @@
+//! Diagnostics for people: the code, the message, `file:line:column`, the lines with labels, the help.
+
+use std::fmt;
+
+use miette::{
+    GraphicalReportHandler, GraphicalTheme, LabeledSpan, MietteError, MietteSpanContents, SourceCode,
+    SourceSpan, SpanContents,
+};
+
+use super::{Diagnostic, Place, Severity};
+use crate::source::{FileId, Sources, Span};
+
+/// Whether escape codes for colours are written.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Colour {
+    /// Plain text.
+    Off,
+    /// ANSI colours.
+    On,
+}
+
+/// Which characters draw the frame.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Characters {
+    /// Only ASCII.
+    Ascii,
+    /// Box drawing.
+    Unicode,
+}
+
+/// How the output looks: decided by the caller, who knows the terminal.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Look {
+    /// Columns to fill at most.
+    pub width: usize,
+    /// Colours.
+    pub colour: Colour,
+    /// Characters.
+    pub characters: Characters,
+}
+
+impl Look {
+    /// Plain ASCII without colours, 100 columns wide: for files, tests and pipes.
+    pub const PLAIN: Self = Self { width: 100, colour: Colour::Off, characters: Characters::Ascii };
+}
+
+/// The diagnostics one below the other, with a blank line between them.
+pub fn render(diagnostics: &[Diagnostic], sources: &Sources, look: Look) -> String {
+    let Look { width, colour, characters } = look;
+    let theme = match (characters, colour) {
+        (Characters::Unicode, Colour::On) => GraphicalTheme::unicode(),
+        (Characters::Unicode, Colour::Off) => GraphicalTheme::unicode_nocolor(),
+        (Characters::Ascii, Colour::On) => GraphicalTheme::ascii(),
+        (Characters::Ascii, Colour::Off) => GraphicalTheme::none(),
+    };
+    let handler = GraphicalReportHandler::new_themed(theme)
+        .with_wrap_lines(false)
+        .with_links(false)
+        .with_context_lines(1);
+    let rendered = diagnostics.iter().map(|diagnostic| one(&handler, diagnostic, sources, width));
+    rendered.collect::<Vec<_>>().join("\n")
+}
+
+fn one(handler: &GraphicalReportHandler, diagnostic: &Diagnostic, sources: &Sources, width: usize) -> String {
+    let report = Report::new(diagnostic, sources, width);
+    let mut text = String::new();
+    let drawn = handler.render_report(&mut text, &report);
+    if drawn.is_err() {
+        // The frame could not be drawn (a span outside its text); the words still can.
+        text = format!("{}\n\n  {}\n", report.code, diagnostic.message);
+        if let Some(location) = diagnostic.location(sources) {
+            text.push_str(&format!("  at {location}\n"));
+        }
+    }
+    for line in report.elsewhere {
+        text.push_str(&format!("  {line}\n"));
+    }
+    let lines = text.lines().map(str::trim_end);
+    lines.map(|line| format!("{line}\n")).collect()
+}
+
+/// One diagnostic as miette wants to see it: labels in one text; those in other texts become lines.
+#[derive(Debug)]
+struct Report<'a> {
+    severity: Severity,
+    code: String,
+    message: String,
+    help: Option<String>,
+    text: Option<Text<'a>>,
+    labels: Vec<LabeledSpan>,
+    elsewhere: Vec<String>,
+}
+
+impl<'a> Report<'a> {
+    fn new(diagnostic: &'a Diagnostic, sources: &'a Sources, width: usize) -> Self {
+        let kind = match diagnostic.severity {
+            Severity::Error => "error",
+            Severity::Warning => "warning",
+        };
+        let code = format!("{kind}[{}]", diagnostic.code.as_str());
+        let mut report = Self {
+            severity: diagnostic.severity,
+            code,
+            message: wrapped(&diagnostic.message, width.saturating_sub(4)),
+            help: diagnostic.help.as_ref().map(|help| wrapped(help, width.saturating_sub(8))),
+            text: None,
+            labels: Vec::new(),
+            elsewhere: Vec::new(),
+        };
+        for label in &diagnostic.labels {
+            report.add(label, sources);
+        }
+        report
+    }
+
+    fn add(&mut self, super::Label { place, text: words }: &super::Label, sources: &'a Sources) {
+        let Some(span) = place.span(sources) else {
+            let Place::Address(address) = place else { return };
+            self.elsewhere.push(joined(&format!("at {address}"), words));
+            return;
+        };
+        let text = self.text.get_or_insert(Text { sources, file: span.file });
+        if text.file != span.file {
+            self.elsewhere.push(joined(&format!("at {}", sources.location(span)), words));
+            return;
+        }
+        let words = (!words.is_empty()).then(|| words.clone());
+        let stretch = text.stretch(span);
+        self.labels.push(if self.labels.is_empty() {
+            LabeledSpan::new_primary_with_span(words, stretch)
+        } else {
+            LabeledSpan::new_with_span(words, stretch)
+        });
+    }
+}
+
+/// Lines broken at spaces only. miette's own wrapping also breaks at hyphens, and names such as
+/// `n1-standard-2` must stay whole to be copied.
+fn wrapped(text: &str, width: usize) -> String {
+    let mut lines: Vec<String> = Vec::new();
+    for paragraph in text.lines() {
+        let mut line = String::new();
+        for word in paragraph.split(' ') {
+            if !line.is_empty() && line.chars().count() + 1 + word.chars().count() > width {
+                lines.push(std::mem::take(&mut line));
+            } else if !line.is_empty() {
+                line.push(' ');
+            }
+            line.push_str(word);
+        }
+        lines.push(line);
+    }
+    lines.join("\n")
+}
+
+fn joined(place: &str, words: &str) -> String {
+    if words.is_empty() { place.to_owned() } else { format!("{place}: {words}") }
+}
+
+impl fmt::Display for Report<'_> {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str(&self.message)
+    }
+}
+
+impl std::error::Error for Report<'_> {}
+
+impl miette::Diagnostic for Report<'_> {
+    fn code<'b>(&'b self) -> Option<Box<dyn fmt::Display + 'b>> {
+        Some(Box::new(&self.code))
+    }
+
+    fn severity(&self) -> Option<miette::Severity> {
+        Some(match self.severity {
+            Severity::Error => miette::Severity::Error,
+            Severity::Warning => miette::Severity::Warning,
+        })
+    }
+
+    fn help<'b>(&'b self) -> Option<Box<dyn fmt::Display + 'b>> {
+        self.help.as_ref().map(|help| Box::new(help) as Box<dyn fmt::Display>)
+    }
+
+    fn source_code(&self) -> Option<&dyn SourceCode> {
+        self.text.as_ref().map(|text| text as &dyn SourceCode)
+    }
+
+    fn labels(&self) -> Option<Box<dyn Iterator<Item = LabeledSpan> + '_>> {
+        Some(Box::new(self.labels.iter().cloned()))
+    }
+}
+
+/// A text for miette. Its own counts columns in bytes; ours are characters, everywhere.
+#[derive(Debug)]
+struct Text<'a> {
+    sources: &'a Sources,
+    file: FileId,
+}
+
+impl Text<'_> {
+    /// Spans stay on their first line (a table or a list may be long) and inside the text.
+    fn stretch(&self, Span { file, start, end }: Span) -> SourceSpan {
+        let text = self.sources.text(file);
+        let start = start.min(text.len());
+        let rest = text.get(start..end.clamp(start, text.len())).unwrap_or_default();
+        let first_line = rest.split(['\r', '\n']).next().unwrap_or_default();
+        (start, first_line.len()).into()
+    }
+}
+
+impl SourceCode for Text<'_> {
+    fn read_span<'b>(
+        &'b self,
+        span: &SourceSpan,
+        before: usize,
+        after: usize,
+    ) -> Result<Box<dyn SpanContents<'b> + 'b>, MietteError> {
+        let text = self.sources.text(self.file);
+        let inner = text.read_span(span, before, after)?;
+        let (line, column) = if before == 0 {
+            let start = span.offset();
+            let location = self.sources.location(Span { file: self.file, start, end: start });
+            (location.line - 1, location.column - 1)
+        } else {
+            (inner.line(), inner.column())
+        };
+        Ok(Box::new(MietteSpanContents::new_named(
+            self.sources.name(self.file).to_owned(),
+            inner.data(),
+            *inner.span(),
+            line,
+            column,
+            inner.line_count(),
+        )))
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::address::Address;
+    use crate::diag::Code;
+
+    #[test]
+    fn the_place_stands_in_every_look() {
+        let mut sources = Sources::default();
+        let file = sources.add("a/stack.toml", "# first\nname = \"ärger\" # ä\nx = 1");
+        let diagnostics = [
+            Diagnostic::error(Code::UnknownKey, "nothing is called `x`")
+                .at(Some(Span { file, start: 29, end: 30 }), "here")
+                .help("take it away"),
+            Diagnostic::warning(Code::Syntax, "at the end").at(Some(Span { file, start: 99, end: 120 }), ""),
+            Diagnostic::error(Code::Syntax, "nowhere").about(Address::new("cluster"), "this"),
+        ];
+        for colour in [Colour::Off, Colour::On] {
+            for characters in [Characters::Ascii, Characters::Unicode] {
+                let text = render(&diagnostics, &sources, Look { width: 60, colour, characters });
+                for part in
+                    ["a/stack.toml:3:1", "a/stack.toml:3:6", "DI0102", "take it away", "at cluster: this"]
+                {
+                    assert!(text.contains(part), "{part} in\n{text}");
+                }
+                assert_eq!(text.contains('\u{1b}'), colour == Colour::On);
+                assert_eq!(text.contains('─'), characters == Characters::Unicode);
+            }
+        }
+        let json = serde_json::to_value(diagnostics[0].to_json(&sources)).unwrap();
+        assert_eq!(json["line"], 3);
+        assert_eq!(json["severity"], "error");
+    }
+}

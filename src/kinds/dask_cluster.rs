@@ -1,0 +1,562 @@
+//! Dask clusters, as the operator runs them.
+
+use std::collections::BTreeMap;
+
+use schemars::JsonSchema;
+use serde::{Deserialize, Serialize};
+use serde_json::{Value, json};
+
+use super::node_pool::POOL_LABEL;
+use super::workload::deployment_ready;
+use super::{
+    Compare, Doing, Kind, PoolFacts, Scope, condition, count, gvk, is_false, itself, object_program, text,
+};
+use crate::address::{Address, FieldPath};
+use crate::resource::{Api, Await, Effect, Gvk, Identity, ObjectId, Query, Readiness, Resource, Step, Until};
+
+/// Seconds: images of 10 GB are pulled on every node, and GPU nodes may have to be made first.
+const DEADLINE: u32 = 1800;
+
+/// Dask clusters.
+pub const KIND: Kind =
+    Kind { name: "dask_cluster", rank: 60, compare: Compare::Kubernetes(effect), program, queries, judge };
+
+/// A Dask cluster run by the operator.
+#[derive(Clone, Debug, Default, PartialEq, Deserialize, Serialize, JsonSchema)]
+#[serde(deny_unknown_fields)]
+pub struct DaskCluster {
+    /// The live name, at most 53 characters; the section's key when missing.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub name: Option<String>,
+    /// The namespace. Default `default`.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub namespace: Option<String>,
+    /// The image of scheduler and workers; clients should use the same.
+    pub image: String,
+    /// The scheduler.
+    #[serde(default)]
+    pub scheduler: Scheduler,
+    /// The default group of workers.
+    #[serde(default)]
+    pub worker: Worker,
+    /// Seconds without work after which the operator deletes the whole cluster. 0, the default, is never.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub idle_timeout: Option<u32>,
+    /// How the scheduler is reached. Default `ClusterIP`. A Dask scheduler runs anyone's code.
+    #[serde(default)]
+    pub service: ServiceType,
+    /// Labels; the operator copies them to everything it makes.
+    #[serde(default, skip_serializing_if = "BTreeMap::is_empty")]
+    pub labels: BTreeMap<String, String>,
+    /// Annotations; the operator copies them to everything it makes.
+    #[serde(default, skip_serializing_if = "BTreeMap::is_empty")]
+    pub annotations: BTreeMap<String, String>,
+    /// Refuses to delete or replace it, also in `destroy`.
+    #[serde(default, skip_serializing_if = "is_false")]
+    pub protect: bool,
+    /// Addresses that must be done before this one, beyond what is inferred.
+    #[serde(default, skip_serializing_if = "Vec::is_empty")]
+    pub depends_on: Vec<String>,
+}
+
+/// The kind of Service in front of a scheduler.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Deserialize, Serialize, JsonSchema)]
+pub enum ServiceType {
+    /// Reached from inside the Kubernetes cluster only.
+    #[default]
+    ClusterIP,
+    /// A port on every node.
+    NodePort,
+    /// A load balancer inside the VPC network.
+    LoadBalancer,
+}
+
+/// The scheduler of a Dask cluster.
+#[derive(Clone, Debug, Default, PartialEq, Deserialize, Serialize, JsonSchema)]
+#[serde(deny_unknown_fields)]
+pub struct Scheduler {
+    /// GPUs of the scheduler. One lets it unpack what GPU workers send it. Default none.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    #[schemars(range(min = 0, max = 16))]
+    pub gpus: Option<u32>,
+    /// CPUs, as a Kubernetes quantity: `"2"`, `"500m"`.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub cpu: Option<String>,
+    /// Memory, as a Kubernetes quantity: `"8Gi"`.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub memory: Option<String>,
+    /// The node pool it must run on.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub pool: Option<String>,
+    /// The node pool it runs on when there is room.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub prefer_pool: Option<String>,
+    /// Arguments of the image's entry point. Default `dask scheduler`.
+    #[serde(default, skip_serializing_if = "Vec::is_empty")]
+    pub args: Vec<String>,
+    /// Environment variables.
+    #[serde(default, skip_serializing_if = "BTreeMap::is_empty")]
+    pub env: BTreeMap<String, String>,
+}
+
+/// The default group of workers of a Dask cluster.
+#[derive(Clone, Debug, PartialEq, Deserialize, Serialize, JsonSchema)]
+#[serde(deny_unknown_fields)]
+pub struct Worker {
+    /// How many. Default 1.
+    #[serde(default = "one")]
+    #[schemars(range(min = 0, max = 10000))]
+    pub replicas: u32,
+    /// GPUs of each worker. With GPUs the worker is `dask cuda worker`. One GPU a worker keeps scale-down exact.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    #[schemars(range(min = 0, max = 16))]
+    pub gpus: Option<u32>,
+    /// CPUs, as a Kubernetes quantity: `"2"`, `"500m"`.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub cpu: Option<String>,
+    /// Memory, as a Kubernetes quantity: `"8Gi"`.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub memory: Option<String>,
+    /// The node pool they must run on.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub pool: Option<String>,
+    /// The node pool they run on when there is room.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub prefer_pool: Option<String>,
+    /// Arguments of the image's entry point. Default `dask cuda worker --name $(DASK_WORKER_NAME)` with GPUs,
+    /// `dask worker --name $(DASK_WORKER_NAME)` without.
+    #[serde(default, skip_serializing_if = "Vec::is_empty")]
+    pub args: Vec<String>,
+    /// Environment variables.
+    #[serde(default, skip_serializing_if = "BTreeMap::is_empty")]
+    pub env: BTreeMap<String, String>,
+}
+
+fn one() -> u32 {
+    1
+}
+
+impl Default for Worker {
+    fn default() -> Self {
+        Self {
+            replicas: 1,
+            gpus: None,
+            cpu: None,
+            memory: None,
+            pool: None,
+            prefer_pool: None,
+            args: Vec::new(),
+            env: BTreeMap::new(),
+        }
+    }
+}
+
+/// How the API serves Dask clusters.
+pub fn api() -> Gvk {
+    gvk("kubernetes.dask.org", "v1", "DaskCluster", "daskclusters")
+}
+
+/// What the operator does with an edit: replicas and idle timeout are followed, the rest is read once.
+/// Source: `operator/controller/controller.py` of dask-kubernetes 2026.3.0.
+fn effect(path: &FieldPath) -> (Effect, Option<&'static str>) {
+    let at = |keys: &[&str]| FieldPath::keys(keys.iter().copied()).contains(path);
+    if at(&["spec", "worker", "replicas"]) || at(&["spec", "idleTimeout"]) {
+        return (Effect::InPlace, None);
+    }
+    if at(&["metadata"]) {
+        return (Effect::InPlace, Some("what the operator made keeps the old value"));
+    }
+    (Effect::Replace, Some("the operator reads it only when the cluster is made"))
+}
+
+/// What `[dask_cluster.KEY]` becomes.
+pub fn lower(key: &str, section: &DaskCluster, scope: &Scope) -> Resource {
+    let name = section.name.as_deref().unwrap_or(key);
+    let namespace = section.namespace.as_deref().unwrap_or("default");
+    let mut metadata = json!({ "name": name, "namespace": namespace, "labels": scope.labels() });
+    for (label, value) in &section.labels {
+        metadata["labels"][label] = json!(value);
+    }
+    if !section.annotations.is_empty() {
+        metadata["annotations"] = json!(section.annotations);
+    }
+    let mut spec = json!({
+        "scheduler": { "spec": scheduler_pod(section, scope), "service": service(name, section.service) },
+        "worker": { "replicas": section.worker.replicas, "spec": worker_pod(section, scope) },
+    });
+    if let Some(seconds) = section.idle_timeout {
+        spec["idleTimeout"] = json!(seconds);
+    }
+    let api = api();
+    let origin = FieldPath::keys(["dask_cluster", key]);
+    Resource {
+        address: Address::of("dask_cluster", key),
+        identity: Identity::Object(ObjectId {
+            gvk: api.clone(),
+            namespace: Some(namespace.into()),
+            name: name.into(),
+        }),
+        kind: KIND.name.into(),
+        body: json!({
+            "apiVersion": api.api_version(), "kind": api.kind, "metadata": metadata, "spec": spec,
+        }),
+        origins: origins(&origin),
+        follows: follows(section, namespace, scope),
+        origin,
+        protect: section.protect,
+    }
+}
+
+fn origins(origin: &FieldPath) -> Vec<(FieldPath, FieldPath)> {
+    let mut origins = vec![
+        (FieldPath::keys(["metadata", "labels"]), origin.key("labels")),
+        (FieldPath::keys(["metadata", "annotations"]), origin.key("annotations")),
+        (FieldPath::keys(["spec", "idleTimeout"]), origin.key("idle_timeout")),
+        (FieldPath::keys(["spec", "scheduler", "service"]), origin.key("service")),
+        (FieldPath::keys(["spec", "worker", "replicas"]), origin.key("worker").key("replicas")),
+    ];
+    for part in ["scheduler", "worker"] {
+        let (pod, section) = (FieldPath::keys(["spec", part, "spec"]), origin.key(part));
+        let container = pod.key("containers").index(0);
+        origins.push((pod.clone(), section.clone()));
+        origins.push((container.key("image"), origin.key("image")));
+        origins.push((container.key("args"), section.key("args")));
+        origins.push((container.key("env"), section.key("env")));
+        origins.push((container.key("resources"), section.key("gpus")));
+        origins.push((pod.key("nodeSelector"), section.key("pool")));
+        origins.push((pod.key("affinity"), section.key("prefer_pool")));
+    }
+    origins
+}
+
+/// The operator, the pools, the driver where GPUs are asked for, and the checks of those pools: a check
+/// needs a free GPU, so it comes first.
+fn follows(section: &DaskCluster, namespace: &str, scope: &Scope) -> Vec<Address> {
+    let DaskCluster { scheduler, worker, depends_on, .. } = section;
+    let pools = [&scheduler.pool, &scheduler.prefer_pool, &worker.pool, &worker.prefer_pool];
+    let pools: Vec<&String> = pools.into_iter().flatten().collect();
+    let mut follows = scope.in_namespace(namespace);
+    follows.extend(scope.section(super::dask_operator::SECTION));
+    follows.extend(pools.iter().map(|pool| Address::of("node_pool", pool)));
+    if scheduler.gpus.unwrap_or(0) + worker.gpus.unwrap_or(0) > 0 {
+        follows.extend(scope.section("gpu_driver"));
+    }
+    let ours = |pool: &Option<String>| pool.as_ref().is_none_or(|pool| pools.contains(&pool));
+    follows.extend(scope.checks.iter().filter(|(_, pool)| ours(pool)).map(|(address, _)| address.clone()));
+    follows.extend(depends_on.iter().map(Address::new));
+    follows
+}
+
+/// Where a pod runs and with what: the parts that scheduler and workers share.
+struct Place<'a> {
+    gpus: u32,
+    cpu: Option<&'a String>,
+    memory: Option<&'a String>,
+    pool: Option<&'a PoolFacts>,
+    prefer: Option<&'a PoolFacts>,
+}
+
+fn scheduler_pod(section: &DaskCluster, scope: &Scope) -> Value {
+    let Scheduler { gpus, cpu, memory, pool, prefer_pool, args, env } = &section.scheduler;
+    let args = if args.is_empty() { json!(["dask", "scheduler"]) } else { json!(args) };
+    // Ports by name: the schema refuses numbers in probes and services.
+    let probe = |delay: u32, period: u32| {
+        let get = json!({ "path": "/health", "port": "http-dashboard" });
+        json!({ "httpGet": get, "initialDelaySeconds": delay, "periodSeconds": period })
+    };
+    let port = |name: &str, number: u32| json!({ "name": name, "containerPort": number, "protocol": "TCP" });
+    let container = json!({
+        "name": "scheduler",
+        "image": section.image,
+        "imagePullPolicy": "IfNotPresent",
+        "args": args,
+        "ports": [port("tcp-comm", 8786), port("http-dashboard", 8787)],
+        "readinessProbe": probe(5, 10),
+        "livenessProbe": probe(15, 20),
+    });
+    let find = |key: &Option<String>| key.as_ref().and_then(|key| scope.pool(key));
+    let place = Place {
+        gpus: gpus.unwrap_or(0),
+        cpu: cpu.as_ref(),
+        memory: memory.as_ref(),
+        pool: find(pool),
+        prefer: find(prefer_pool),
+    };
+    pod(container, env, &place)
+}
+
+/// The two-word commands work in every image; one-word ones were removed in distributed 2026.6.0.
+fn worker_pod(section: &DaskCluster, scope: &Scope) -> Value {
+    let Worker { replicas: _, gpus, cpu, memory, pool, prefer_pool, args, env } = &section.worker;
+    let gpus = gpus.unwrap_or(0);
+    let command: &[&str] = if gpus > 0 { &["dask", "cuda", "worker"] } else { &["dask", "worker"] };
+    let named = command.iter().copied().chain(["--name", "$(DASK_WORKER_NAME)"]);
+    let args = if args.is_empty() { json!(named.collect::<Vec<_>>()) } else { json!(args) };
+    let container = json!({
+        "name": "worker",
+        "image": section.image,
+        "imagePullPolicy": "IfNotPresent",
+        "args": args,
+    });
+    let find = |key: &Option<String>| key.as_ref().and_then(|key| scope.pool(key));
+    let place = Place {
+        gpus,
+        cpu: cpu.as_ref(),
+        memory: memory.as_ref(),
+        pool: find(pool),
+        prefer: find(prefer_pool),
+    };
+    pod(container, env, &place)
+}
+
+fn pod(mut container: Value, env: &BTreeMap<String, String>, place: &Place) -> Value {
+    let Place { gpus, cpu, memory, pool, prefer } = place;
+    if !env.is_empty() {
+        container["env"] = env.iter().map(|(name, value)| json!({ "name": name, "value": value })).collect();
+    }
+    // Quantities as text: the schema of these kinds refuses numbers.
+    for (resource, amount) in [("cpu", cpu), ("memory", memory)] {
+        if let Some(amount) = amount {
+            container["resources"]["requests"][resource] = json!(amount);
+            container["resources"]["limits"][resource] = json!(amount);
+        }
+    }
+    let mut tolerations = Vec::new();
+    if *gpus > 0 {
+        container["resources"]["limits"]["nvidia.com/gpu"] = json!(gpus.to_string());
+        tolerations.push(json!({ "key": "nvidia.com/gpu", "operator": "Exists", "effect": "NoSchedule" }));
+    }
+    for taint in pool.iter().chain(prefer).flat_map(|pool| &pool.taints) {
+        let toleration = json!({
+            "key": taint.key, "operator": "Equal", "value": taint.value, "effect": taint.effect.kubernetes(),
+        });
+        if taint.key != "nvidia.com/gpu" && !tolerations.contains(&toleration) {
+            tolerations.push(toleration);
+        }
+    }
+    let mut pod = json!({ "containers": [container] });
+    if !tolerations.is_empty() {
+        pod["tolerations"] = json!(tolerations);
+    }
+    if let Some(pool) = pool {
+        pod["nodeSelector"] = json!({ POOL_LABEL: pool.name });
+    }
+    if let Some(prefer) = prefer {
+        let matches = json!([{ "key": POOL_LABEL, "operator": "In", "values": [prefer.name] }]);
+        pod["affinity"] = json!({ "nodeAffinity": { "preferredDuringSchedulingIgnoredDuringExecution": [
+            { "weight": 100, "preference": { "matchExpressions": matches } },
+        ] } });
+    }
+    pod
+}
+
+/// The operator takes this as it is and looks its ports up by these names. Nothing fills in the selector.
+fn service(name: &str, kind: ServiceType) -> Value {
+    let port = |name: &str, number: u32| json!({ "name": name, "protocol": "TCP", "port": number, "targetPort": name });
+    let kind = match kind {
+        ServiceType::ClusterIP => "ClusterIP",
+        ServiceType::NodePort => "NodePort",
+        ServiceType::LoadBalancer => "LoadBalancer",
+    };
+    json!({
+        "type": kind,
+        "selector": { "dask.org/cluster-name": name, "dask.org/component": "scheduler" },
+        "ports": [port("tcp-comm", 8786), port("http-dashboard", 8787)],
+    })
+}
+
+fn program(doing: &Doing) -> Vec<Step> {
+    let facts = json!({ "replicas": doing.body()["spec"]["worker"]["replicas"] });
+    object_program(doing, KIND.name, facts, DEADLINE)
+}
+
+/// The cluster and everything that the operator makes for it, in this order: the cluster, scheduler
+/// Deployment, Service, default group, worker Deployments, pods.
+fn queries(wait: &Await) -> Vec<Query> {
+    let Identity::Object(cluster) = &wait.identity else { return Vec::new() };
+    let namespace = cluster.namespace.as_deref();
+    let one = |gvk: Gvk, suffix: &str| Query {
+        api: Api::Kubernetes,
+        path: format!("{}/{}-{suffix}", gvk.collection(namespace), cluster.name),
+    };
+    let many = |gvk: Gvk, selector: &str| Query {
+        api: Api::Kubernetes,
+        path: format!(
+            "{}?labelSelector=dask.org%2Fcluster-name%3D{}{selector}",
+            gvk.collection(namespace),
+            cluster.name
+        ),
+    };
+    let mut queries = itself(wait);
+    queries.push(one(gvk("apps", "v1", "Deployment", "deployments"), "scheduler"));
+    queries.push(one(gvk("", "v1", "Service", "services"), "scheduler"));
+    queries.push(one(gvk("kubernetes.dask.org", "v1", "DaskWorkerGroup", "daskworkergroups"), "default"));
+    if wait.until == Until::Ready {
+        queries
+            .push(many(gvk("apps", "v1", "Deployment", "deployments"), "%2Cdask.org%2Fcomponent%3Dworker"));
+        queries.push(many(gvk("", "v1", "Pod", "pods"), ""));
+    }
+    queries
+}
+
+/// The phase alone is not to be trusted: `Running` says that there is a Service, and a healthy cluster may
+/// stay `Pending` for good. So scheduler, Service, default group and workers are looked at themselves.
+fn judge(wait: &Await, found: &[Value]) -> Readiness {
+    let [cluster, scheduler, service, group, workers, pods] = found else {
+        return Readiness::Progressing("an answer".into());
+    };
+    let phase = text(&cluster["status"]["phase"]);
+    if !cluster.is_object() {
+        return Readiness::Progressing("it to appear".into());
+    }
+    if phase == "Error" {
+        return Readiness::Failed("the operator gave it phase Error: its name is not valid".into());
+    }
+    if phase.is_empty() {
+        return Readiness::Progressing("the Dask operator to see it".into());
+    }
+    if let Some(reason) = pods["items"].as_array().into_iter().flatten().find_map(broken) {
+        return Readiness::Failed(reason);
+    }
+    match deployment_ready(scheduler) {
+        Readiness::Ready => {}
+        Readiness::Progressing(_) => {
+            return Readiness::Progressing(with_pods("the scheduler", pods, "scheduler"));
+        }
+        Readiness::Failed(message) => return Readiness::Failed(format!("the scheduler: {message}")),
+    }
+    if !service.is_object() {
+        return Readiness::Progressing("the scheduler's Service".into());
+    }
+    let balanced = service["spec"]["type"] == "LoadBalancer";
+    if balanced && service["status"]["loadBalancer"]["ingress"].as_array().is_none_or(Vec::is_empty) {
+        return Readiness::Progressing("the load balancer's address".into());
+    }
+    if !group.is_object() {
+        return Readiness::Progressing("the default worker group".into());
+    }
+    workers_ready(wait, cluster, workers, pods)
+}
+
+fn workers_ready(wait: &Await, cluster: &Value, workers: &Value, pods: &Value) -> Readiness {
+    let group = format!("{}-default", text(&cluster["metadata"]["name"]));
+    let own = |worker: &&Value| worker["metadata"]["labels"]["dask.org/workergroup-name"] == group.as_str();
+    let list: Vec<&Value> = workers["items"].as_array().into_iter().flatten().filter(own).collect();
+    let wanted = count(&wait.facts["replicas"]);
+    let ready = list.iter().filter(|worker| deployment_ready(worker) == Readiness::Ready).count() as u64;
+    if (list.len() as u64) > wanted {
+        return Readiness::Progressing(format!(
+            "{} of {} workers to go",
+            list.len() as u64 - wanted,
+            list.len()
+        ));
+    }
+    if ready < wanted {
+        return Readiness::Progressing(with_pods(&format!("{ready} of {wanted} workers"), pods, "worker"));
+    }
+    Readiness::Ready
+}
+
+/// What is waited for, with the word of a pod that says why.
+fn with_pods(what: &str, pods: &Value, component: &str) -> String {
+    let list = pods["items"].as_array().into_iter().flatten();
+    let mut own = list.filter(|pod| pod["metadata"]["labels"]["dask.org/component"] == component);
+    match own.find_map(pending) {
+        Some(why) => format!("{what}: {why}"),
+        None => what.to_owned(),
+    }
+}
+
+/// Why a pod does not run yet, when it says.
+fn pending(pod: &Value) -> Option<String> {
+    if let Some(scheduled) = condition(pod, "PodScheduled")
+        && scheduled["status"] == "False"
+    {
+        return Some(format!(
+            "{} is unschedulable: {}",
+            text(&pod["metadata"]["name"]),
+            text(&scheduled["message"])
+        ));
+    }
+    let waiting = &pod["status"]["containerStatuses"][0]["state"]["waiting"];
+    let reason = text(&waiting["reason"]);
+    (!reason.is_empty()).then(|| format!("{} is in {reason}", text(&pod["metadata"]["name"])))
+}
+
+/// Why a pod will not run without help: an image that cannot be pulled, or a container that crashes again
+/// and again.
+pub(crate) fn broken(pod: &Value) -> Option<String> {
+    let containers = pod["status"]["containerStatuses"].as_array().into_iter().flatten();
+    let initial = pod["status"]["initContainerStatuses"].as_array().into_iter().flatten();
+    let name = text(&pod["metadata"]["name"]);
+    initial.chain(containers).find_map(|container| {
+        let waiting = &container["state"]["waiting"];
+        let (reason, message) = (text(&waiting["reason"]), text(&waiting["message"]));
+        let crashed = reason == "CrashLoopBackOff" && count(&container["restartCount"]) >= 3;
+        let unpullable = matches!(reason, "ImagePullBackOff" | "InvalidImageName" | "ErrImageNeverPull");
+        (crashed || unpullable).then(|| format!("pod {name}: {reason}: {message}"))
+    })
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn deployment(name: &str, ready: u64) -> Value {
+        json!({
+            "metadata": { "name": name, "generation": 1, "labels": { "dask.org/workergroup-name": "c-default" } },
+            "spec": { "replicas": 1 },
+            "status": {
+                "observedGeneration": 1, "replicas": 1, "updatedReplicas": 1, "readyReplicas": ready,
+                "availableReplicas": ready, "conditions": [{ "type": "Available", "status": "True" }],
+            },
+        })
+    }
+
+    fn check(phase: &str, scheduler: u64, workers: &[u64], replicas: u64) -> Readiness {
+        let identity =
+            Identity::Object(ObjectId { gvk: api(), namespace: Some("default".into()), name: "c".into() });
+        let wait = Await {
+            kind: KIND.name.into(),
+            identity,
+            until: Until::Ready,
+            facts: json!({ "replicas": replicas }),
+            deadline: 1,
+        };
+        let workers: Vec<Value> = workers.iter().map(|ready| deployment("w", *ready)).collect();
+        let found = [
+            json!({ "metadata": { "name": "c" }, "status": { "phase": phase } }),
+            deployment("c-scheduler", scheduler),
+            json!({ "spec": { "type": "ClusterIP" } }),
+            json!({}),
+            json!({ "items": workers }),
+            json!({ "items": [] }),
+        ];
+        judge(&wait, &found)
+    }
+
+    #[test]
+    fn the_phase_is_not_trusted() {
+        assert_eq!(check("Running", 1, &[1, 1], 2), Readiness::Ready);
+        assert_eq!(check("Pending", 1, &[1, 1], 2), Readiness::Ready, "a healthy cluster may stay Pending");
+        let waits = |found, expect: &str| assert_eq!(found, Readiness::Progressing(expect.into()));
+        waits(check("Running", 1, &[1], 2), "1 of 2 workers");
+        waits(check("Running", 0, &[1, 1], 2), "the scheduler");
+        waits(check("Running", 1, &[1, 1, 1], 2), "1 of 3 workers to go");
+        waits(check("", 1, &[1, 1], 2), "the Dask operator to see it");
+        assert!(matches!(check("Error", 1, &[], 0), Readiness::Failed(_)));
+    }
+
+    #[test]
+    fn only_replicas_and_idle_timeout_are_followed() {
+        for (path, expect) in [
+            ("spec.worker.replicas", Effect::InPlace),
+            ("spec.idleTimeout", Effect::InPlace),
+            ("metadata.labels.a", Effect::InPlace),
+            ("spec.worker.spec.containers[0].image", Effect::Replace),
+            ("spec.scheduler.service.type", Effect::Replace),
+        ] {
+            assert_eq!(effect(&path.parse().unwrap()).0, expect, "{path}");
+        }
+    }
+}

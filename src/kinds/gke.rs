@@ -1,0 +1,365 @@
+//! How a thing of the GKE API is compared: field by field, under a table of rules.
+//!
+//! The API keeps no owner of a field and fills in what was not said. So a field is compared only when we
+//! say it, in the way that fits it, and entries of maps and lists are taken out only when the record knows
+//! that we put them in. Fields without a rule are refused: their effect is not known.
+
+use serde_json::{Map, Value, json};
+
+use crate::address::FieldPath;
+use crate::resource::{Effect, FieldChange, LABEL_ID, LABEL_STACK, Owner};
+
+/// One row of a table of rules.
+pub struct Rule {
+    /// The field, as printed: `config.machineType`.
+    pub path: &'static str,
+    /// How it is compared.
+    pub how: How,
+    /// What changing it does.
+    pub effect: Effect,
+    /// The call that changes it, a word that the kind's program knows.
+    pub call: &'static str,
+    /// Why the effect is what it is.
+    pub note: Option<&'static str>,
+}
+
+/// Ways of comparing. In all of them a number and its text are the same (the API writes int64 as text),
+/// and so are an absent field and its zero value (the API leaves zero values out).
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum How {
+    /// As it stands.
+    Exact,
+    /// In upper or lower case.
+    Caseless,
+    /// A list in any order.
+    Set,
+    /// Entries of a map that we put in.
+    OwnEntries,
+    /// Taints that we put in, by key and effect.
+    OwnTaints,
+    /// The last part of a path: `default` is `projects/P/global/networks/default`.
+    LastPart,
+    /// GPUs: type, count and partition are fixed, driver and sharing are not.
+    Accelerators,
+    /// Said when the thing is made, not compared later.
+    AtCreation,
+}
+
+/// What a comparison found.
+#[derive(Default)]
+pub struct Compared {
+    /// What differs.
+    pub changes: Vec<FieldChange>,
+    /// Every live value that was compared.
+    pub seen: Vec<(FieldPath, Value)>,
+}
+
+/// Compares what is wanted with what is live. `last` is what we set last, where the record knows it.
+pub fn compare(rules: &[Rule], wanted: &Value, live: &Value, last: Option<&Value>) -> Compared {
+    let mut compared = Compared::default();
+    for rule in rules {
+        let path: FieldPath = rule.path.parse().unwrap_or_default();
+        let null = Value::Null;
+        let (want, have) = (path.find(wanted).unwrap_or(&null), path.find(live).unwrap_or(&null));
+        let before = last.and_then(|last| path.find(last)).unwrap_or(&null);
+        if want.is_null() && before.is_null() {
+            continue;
+        }
+        compared.seen.push((path.clone(), have.clone()));
+        match rule.how {
+            How::AtCreation => {}
+            How::Exact => compared.field(rule, path, want, have, same(want, have)),
+            How::Caseless => {
+                let fold = |value: &Value| value.as_str().map(str::to_lowercase);
+                compared.field(rule, path, want, have, fold(want) == fold(have));
+            }
+            How::LastPart => {
+                let last =
+                    |value: &Value| value.as_str().and_then(|v| v.rsplit('/').next()).map(str::to_owned);
+                compared.field(rule, path, want, have, last(want) == last(have));
+            }
+            How::Set => compared.field(rule, path, want, have, sorted(want) == sorted(have)),
+            How::OwnEntries => compared.entries(rule, &path, want, have, before),
+            How::OwnTaints => compared.taints(rule, &path, want, have, before),
+            How::Accelerators => compared.accelerators(rule, &path, want, have),
+        }
+    }
+    let covered: Vec<FieldPath> = rules.iter().map(|rule| rule.path.parse().unwrap_or_default()).collect();
+    compared.without_rule(&covered, &FieldPath::root(), wanted, live);
+    compared
+}
+
+impl Compared {
+    fn push(&mut self, rule: &Rule, path: FieldPath, before: &Value, after: &Value) {
+        let given = |value: &Value| (!value.is_null()).then(|| value.clone());
+        self.changes.push(FieldChange {
+            path,
+            before: given(before),
+            after: given(after),
+            effect: rule.effect.clone(),
+            note: rule.note.map(str::to_owned),
+            drift: None,
+        });
+    }
+
+    /// A field that is no longer wanted is left as it is: there is no default to go back to.
+    fn field(&mut self, rule: &Rule, path: FieldPath, want: &Value, have: &Value, equal: bool) {
+        if want.is_null() || equal {
+            return;
+        }
+        let (Some(wanted), true) = (want.as_object(), rule.how == How::Exact) else {
+            self.push(rule, path, have, want);
+            return;
+        };
+        for (key, value) in wanted {
+            let live = have.get(key).unwrap_or(&Value::Null);
+            if !same(value, live) {
+                self.push(rule, path.key(key), live, value);
+            }
+        }
+    }
+
+    fn entries(&mut self, rule: &Rule, path: &FieldPath, want: &Value, have: &Value, last: &Value) {
+        for (key, value) in want.as_object().into_iter().flatten() {
+            let live = have.get(key).unwrap_or(&Value::Null);
+            if live != value {
+                self.push(rule, path.key(key), live, value);
+            }
+        }
+        for key in last.as_object().into_iter().flat_map(Map::keys) {
+            if let (None, Some(live)) = (want.get(key), have.get(key)) {
+                self.push(rule, path.key(key), live, &Value::Null);
+            }
+        }
+    }
+
+    fn taints(&mut self, rule: &Rule, path: &FieldPath, want: &Value, have: &Value, last: &Value) {
+        let shown =
+            |taint: &Value| format!("{}:{}", super::text(&taint["key"]), super::text(&taint["effect"]));
+        let find = |list: &Value, wanted: &Value| {
+            list.as_array().and_then(|list| list.iter().find(|taint| shown(taint) == shown(wanted))).cloned()
+        };
+        for taint in want.as_array().into_iter().flatten() {
+            let live = find(have, taint).unwrap_or_default();
+            if !same(&live["value"], &taint["value"]) || live.is_null() {
+                self.push(rule, path.key(&shown(taint)), &live["value"], &taint["value"]);
+            }
+        }
+        for taint in last.as_array().into_iter().flatten() {
+            if let (None, Some(live)) = (find(want, taint), find(have, taint)) {
+                self.push(rule, path.key(&shown(taint)), &live["value"], &Value::Null);
+            }
+        }
+    }
+
+    /// Source: facts on nodePools.update: "Accelerator count: 1 should not be updated."; an empty list is
+    /// ignored and takes nothing away; driver version and sharing are changed in place.
+    fn accelerators(&mut self, rule: &Rule, path: &FieldPath, want: &Value, have: &Value) {
+        let fixed = |note| Rule { effect: Effect::Replace, note: Some(note), ..*rule };
+        let (want, have) = (&want[0], &have[0]);
+        if blank(want) != blank(have) {
+            let rule = fixed("GPUs cannot be put on or taken off a pool");
+            self.push(&rule, path.clone(), have, want);
+            return;
+        }
+        let path = path.index(0);
+        for field in ["acceleratorType", "acceleratorCount", "gpuPartitionSize"] {
+            if !same(&want[field], &have[field]) {
+                let rule = fixed("GKE does not change the GPUs of a pool");
+                self.push(&rule, path.key(field), &have[field], &want[field]);
+            }
+        }
+        let rule = &Rule { how: How::Exact, effect: rule.effect.clone(), ..*rule };
+        for field in ["gpuDriverInstallationConfig", "gpuSharingConfig"] {
+            self.field(rule, path.key(field), &want[field], &have[field], same(&want[field], &have[field]));
+        }
+    }
+
+    fn without_rule(&mut self, covered: &[FieldPath], path: &FieldPath, want: &Value, live: &Value) {
+        if covered.iter().any(|rule| rule.contains(path)) {
+            return;
+        }
+        let below = covered.iter().any(|rule| path.contains(rule));
+        if let (Some(fields), true) = (want.as_object(), below) {
+            for (key, value) in fields {
+                self.without_rule(covered, &path.key(key), value, live.get(key).unwrap_or(&Value::Null));
+            }
+        } else if !same(want, live) {
+            let rule = Rule {
+                path: "",
+                how: How::Exact,
+                effect: Effect::Unknown,
+                call: "",
+                note: Some("what changing it does is not known"),
+            };
+            self.push(&rule, path.clone(), live, want);
+        }
+    }
+}
+
+/// Whether a value is what proto3 JSON leaves out.
+pub fn blank(value: &Value) -> bool {
+    match value {
+        Value::Null => true,
+        Value::Bool(value) => !value,
+        Value::Number(value) => value.as_f64() == Some(0.0),
+        Value::String(value) => value.is_empty() || value == "0",
+        Value::Array(list) => list.is_empty(),
+        Value::Object(fields) => fields.values().all(blank),
+    }
+}
+
+/// Equality for proto3 JSON: what we say must be there, what the server adds does not count.
+fn same(want: &Value, have: &Value) -> bool {
+    match (want, have) {
+        (want, have) if blank(want) || blank(have) => blank(want) && blank(have),
+        (Value::Object(want), have) => want.iter().all(|(key, value)| same(value, &have[key])),
+        (Value::Array(want), Value::Array(have)) => {
+            want.len() == have.len() && want.iter().zip(have).all(|(want, have)| same(want, have))
+        }
+        (Value::Number(number), Value::String(text)) | (Value::String(text), Value::Number(number)) => {
+            number.to_string() == *text
+        }
+        (want, have) => want == have,
+    }
+}
+
+fn sorted(list: &Value) -> Vec<String> {
+    let mut items: Vec<String> = list.as_array().into_iter().flatten().map(|item| item.to_string()).collect();
+    items.sort();
+    items
+}
+
+/// The whole map to send where the API replaces it: what is live and not ours stays, ours is as wanted.
+pub fn merged_entries(want: &Value, live: &Value, changes: &[FieldChange], at: &FieldPath) -> Value {
+    let mut all = live.as_object().cloned().unwrap_or_default();
+    for change in changes.iter().filter(|change| at.contains(&change.path) && change.after.is_none()) {
+        if let Some(crate::address::Segment::Key(key)) = change.path.segments().last() {
+            all.remove(key);
+        }
+    }
+    for (key, value) in want.as_object().into_iter().flatten() {
+        all.insert(key.clone(), value.clone());
+    }
+    Value::Object(all)
+}
+
+/// Google Cloud labels that say whose a thing is.
+pub fn owner_labels(owner: &Owner) -> Value {
+    json!({ LABEL_STACK: owner.stack, LABEL_ID: owner.id })
+}
+
+/// Whether a live cluster or pool carries our labels.
+pub fn is_ours(labels: &Value, owner: &Owner) -> bool {
+    labels[LABEL_STACK] == owner.stack.as_str() && labels[LABEL_ID] == owner.id.as_str()
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    const RULES: &[Rule] = &[
+        rule("name", How::Exact),
+        rule("image", How::Caseless),
+        rule("scopes", How::Set),
+        rule("labels", How::OwnEntries),
+        rule("taints", How::OwnTaints),
+        rule("network", How::LastPart),
+        rule("config.accelerators", How::Accelerators),
+        rule("management", How::Exact),
+    ];
+
+    const fn rule(path: &'static str, how: How) -> Rule {
+        Rule { path, how, effect: Effect::InPlace, call: "put", note: None }
+    }
+
+    fn check(wanted: Value, live: Value, last: Value, expect: &[&str]) {
+        let compared = compare(RULES, &wanted, &live, Some(&last));
+        let show = |value: &Option<Value>| value.as_ref().map_or("-".into(), Value::to_string);
+        let found: Vec<String> = compared
+            .changes
+            .iter()
+            .map(|c| format!("{}: {} -> {} {:?}", c.path, show(&c.before), show(&c.after), c.effect))
+            .collect();
+        assert_eq!(found, expect, "{wanted} against {live}");
+    }
+
+    #[test]
+    fn only_what_is_said_is_compared() {
+        check(json!({}), json!({ "labels": { "a": "b" }, "name": "x" }), json!({}), &[]);
+        check(json!({ "name": "y" }), json!({ "name": "x" }), json!({}), &[r#"name: "x" -> "y" InPlace"#]);
+        check(json!({ "image": "cos" }), json!({ "image": "COS" }), json!({}), &[]);
+        check(json!({ "scopes": ["a", "b"] }), json!({ "scopes": ["b", "a"] }), json!({}), &[]);
+        check(json!({ "network": "default" }), json!({ "network": "projects/p/default" }), json!({}), &[]);
+    }
+
+    #[test]
+    fn zero_values_and_absent_fields_are_the_same() {
+        check(
+            json!({ "management": { "autoRepair": true, "autoUpgrade": false } }),
+            json!({ "management": { "autoRepair": true } }),
+            json!({}),
+            &[],
+        );
+        check(
+            json!({ "management": { "autoRepair": false } }),
+            json!({ "management": { "autoRepair": true } }),
+            json!({}),
+            &["management.autoRepair: true -> false InPlace"],
+        );
+    }
+
+    #[test]
+    fn entries_go_only_when_we_put_them_in() {
+        let live = json!({ "labels": { "ours": "1", "theirs": "2" } });
+        check(json!({ "labels": {} }), live.clone(), json!({}), &[]);
+        check(
+            json!({ "labels": {} }),
+            live,
+            json!({ "labels": { "ours": "1" } }),
+            &[r#"labels.ours: "1" -> - InPlace"#],
+        );
+    }
+
+    #[test]
+    fn taints_of_the_server_stay() {
+        let gpu = json!({ "key": "nvidia.com/gpu", "value": "present", "effect": "NO_SCHEDULE" });
+        let own = json!({ "key": "team", "value": "a", "effect": "NO_SCHEDULE" });
+        check(json!({ "taints": [own] }), json!({ "taints": [gpu, own] }), json!({}), &[]);
+        check(
+            json!({ "taints": [own] }),
+            json!({ "taints": [gpu] }),
+            json!({}),
+            &[r#"taints."team:NO_SCHEDULE": - -> "a" InPlace"#],
+        );
+    }
+
+    #[test]
+    fn gpu_count_replaces_and_driver_does_not() {
+        let gpus = |count: &str, driver: &str| {
+            json!({ "config": { "accelerators": [{
+                "acceleratorType": "nvidia-tesla-t4", "acceleratorCount": count,
+                "gpuDriverInstallationConfig": { "gpuDriverVersion": driver },
+            }] } })
+        };
+        check(
+            gpus("2", "DEFAULT"),
+            gpus("1", "DEFAULT"),
+            json!({}),
+            &[r#"config.accelerators[0].acceleratorCount: "1" -> "2" Replace"#],
+        );
+        check(
+            gpus("1", "LATEST"),
+            gpus("1", "DEFAULT"),
+            json!({}),
+            &[
+                r#"config.accelerators[0].gpuDriverInstallationConfig.gpuDriverVersion: "DEFAULT" -> "LATEST" InPlace"#,
+            ],
+        );
+    }
+
+    #[test]
+    fn a_field_without_a_rule_has_an_unknown_effect() {
+        check(json!({ "config": { "odd": 1 } }), json!({}), json!({}), &["config.odd: - -> 1 Unknown"]);
+    }
+}

@@ -1,0 +1,98 @@
+//! Namespaces.
+
+use std::collections::BTreeMap;
+
+use schemars::JsonSchema;
+use serde::{Deserialize, Serialize};
+use serde_json::{Value, json};
+
+use super::{Compare, Kind, Scope, gvk, is_false, itself, object_program, text};
+use crate::address::{Address, FieldPath};
+use crate::resource::{Await, Effect, Identity, ObjectId, Readiness, Resource};
+
+/// Seconds until it counts as stuck: content with finalizers goes first.
+const DEADLINE: u32 = 300;
+
+/// Namespaces.
+pub const KIND: Kind = Kind {
+    name: "namespace",
+    rank: 20,
+    compare: Compare::Kubernetes(|_| (Effect::InPlace, None)),
+    program: |doing| object_program(doing, "namespace", Value::Null, DEADLINE),
+    queries: itself,
+    judge,
+};
+
+/// A Kubernetes namespace.
+#[derive(Clone, Debug, Default, PartialEq, Deserialize, Serialize, JsonSchema)]
+#[serde(deny_unknown_fields)]
+pub struct Namespace {
+    /// The live name; the section's key when missing.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub name: Option<String>,
+    /// Labels.
+    #[serde(default, skip_serializing_if = "BTreeMap::is_empty")]
+    pub labels: BTreeMap<String, String>,
+    /// Annotations.
+    #[serde(default, skip_serializing_if = "BTreeMap::is_empty")]
+    pub annotations: BTreeMap<String, String>,
+    /// Refuses to delete it, also in `destroy`.
+    #[serde(default, skip_serializing_if = "is_false")]
+    pub protect: bool,
+    /// Addresses that must be done before this one, beyond what is inferred.
+    #[serde(default, skip_serializing_if = "Vec::is_empty")]
+    pub depends_on: Vec<String>,
+}
+
+/// The Namespace of a name, as a section asks for it.
+pub fn resource(address: Address, origin: FieldPath, name: &str, extra: &Value, scope: &Scope) -> Resource {
+    let mut metadata = json!({ "name": name, "labels": scope.labels() });
+    for field in ["labels", "annotations"] {
+        if let Some(given) = extra[field].as_object() {
+            for (key, value) in given {
+                metadata[field][key] = value.clone();
+            }
+        }
+    }
+    Resource {
+        address,
+        identity: Identity::Object(object(name)),
+        kind: KIND.name.into(),
+        body: json!({ "apiVersion": "v1", "kind": "Namespace", "metadata": metadata }),
+        origin,
+        origins: Vec::new(),
+        follows: scope.inside(),
+        protect: false,
+    }
+}
+
+/// What `[namespace.KEY]` becomes.
+pub fn lower(key: &str, section: &Namespace, scope: &Scope) -> Resource {
+    let Namespace { name, labels, annotations, protect, depends_on } = section;
+    let origin = FieldPath::keys(["namespace", key]);
+    let extra = json!({ "labels": labels, "annotations": annotations });
+    let name = name.as_deref().unwrap_or(key);
+    let mut resource = resource(Address::of("namespace", key), origin.clone(), name, &extra, scope);
+    for field in ["labels", "annotations"] {
+        resource.origins.push((FieldPath::keys(["metadata", field]), origin.key(field)));
+    }
+    resource.follows.extend(depends_on.iter().map(Address::new));
+    resource.protect = *protect;
+    resource
+}
+
+/// The API's name of a namespace.
+pub fn object(name: &str) -> ObjectId {
+    ObjectId { gvk: gvk("", "v1", "Namespace", "namespaces"), namespace: None, name: name.into() }
+}
+
+fn judge(_: &Await, found: &[Value]) -> Readiness {
+    let namespace = found.first().unwrap_or(&Value::Null);
+    match text(&namespace["status"]["phase"]) {
+        "Active" => Readiness::Ready,
+        "Terminating" => {
+            Readiness::Failed("it is being deleted; wait until it is gone and apply again".into())
+        }
+        _ => Readiness::Progressing("it to be active".into()),
+    }
+}

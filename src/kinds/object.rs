@@ -1,0 +1,157 @@
+//! Kubernetes objects that are ready as soon as they exist, and definitions and Services, which nearly are.
+
+use serde_json::Value;
+
+use super::{Compare, Doing, Kind, condition, itself, object_program, text};
+use crate::address::FieldPath;
+use crate::resource::{Await, Effect, Readiness, Step};
+
+/// Seconds until a plain object counts as stuck.
+const DEADLINE: u32 = 120;
+
+/// ConfigMaps, ServiceAccounts, roles and every kind without a file of its own.
+pub const PLAIN: Kind = Kind {
+    name: "object",
+    rank: 30,
+    compare: Compare::Kubernetes(|_| (Effect::InPlace, None)),
+    program: |doing| plain(doing, "object"),
+    queries: itself,
+    judge: exists,
+};
+
+/// RoleBinding and ClusterRoleBinding: what they bind to cannot be changed.
+pub const BINDING: Kind = Kind {
+    name: "binding",
+    rank: 31,
+    compare: Compare::Kubernetes(binding_effect),
+    program: |doing| plain(doing, "binding"),
+    queries: itself,
+    judge: exists,
+};
+
+/// Services.
+pub const SERVICE: Kind = Kind {
+    name: "service",
+    rank: 32,
+    compare: Compare::Kubernetes(service_effect),
+    program: |doing| plain(doing, "service"),
+    queries: itself,
+    judge: service_ready,
+};
+
+/// CustomResourceDefinitions.
+pub const DEFINITION: Kind = Kind {
+    name: "definition",
+    rank: 25,
+    compare: Compare::Kubernetes(definition_effect),
+    program: |doing| plain(doing, "definition"),
+    queries: itself,
+    judge: definition_ready,
+};
+
+fn plain(doing: &Doing, kind: &str) -> Vec<Step> {
+    object_program(doing, kind, Value::Null, DEADLINE)
+}
+
+fn exists(_: &Await, found: &[Value]) -> Readiness {
+    match found.first() {
+        Some(object) if object.is_object() => Readiness::Ready,
+        _ => Readiness::Progressing("it to appear".into()),
+    }
+}
+
+fn starts(path: &FieldPath, keys: &[&str]) -> bool {
+    FieldPath::keys(keys.iter().copied()).contains(path)
+}
+
+fn binding_effect(path: &FieldPath) -> (Effect, Option<&'static str>) {
+    if starts(path, &["roleRef"]) {
+        return (Effect::Replace, Some("the role of a binding cannot be changed"));
+    }
+    (Effect::InPlace, None)
+}
+
+fn service_effect(path: &FieldPath) -> (Effect, Option<&'static str>) {
+    if starts(path, &["spec", "clusterIP"]) || starts(path, &["spec", "clusterIPs"]) {
+        return (Effect::Replace, Some("the address of a Service cannot be changed"));
+    }
+    (Effect::InPlace, None)
+}
+
+fn definition_effect(path: &FieldPath) -> (Effect, Option<&'static str>) {
+    let fixed = [
+        &["spec", "group"][..],
+        &["spec", "scope"],
+        &["spec", "names", "kind"],
+        &["spec", "names", "plural"],
+    ];
+    if fixed.iter().any(|keys| starts(path, keys)) {
+        return (Effect::Replace, Some("group, scope and kind of a definition cannot be changed"));
+    }
+    (Effect::InPlace, None)
+}
+
+fn service_ready(_: &Await, found: &[Value]) -> Readiness {
+    let service = found.first().unwrap_or(&Value::Null);
+    if !service.is_object() {
+        return Readiness::Progressing("it to appear".into());
+    }
+    let balanced = service["spec"]["type"] == "LoadBalancer";
+    let addresses = service["status"]["loadBalancer"]["ingress"].as_array().map_or(0, Vec::len);
+    if balanced && addresses == 0 {
+        return Readiness::Progressing("the load balancer's address".into());
+    }
+    Readiness::Ready
+}
+
+/// Both conditions, as kubectl and kapp ask: names that collide stay unaccepted for ever.
+fn definition_ready(_: &Await, found: &[Value]) -> Readiness {
+    let definition = found.first().unwrap_or(&Value::Null);
+    if let Some(names) = condition(definition, "NamesAccepted")
+        && names["status"] == "False"
+    {
+        return Readiness::Failed(format!("its names are not accepted: {}", text(&names["message"])));
+    }
+    match condition(definition, "Established") {
+        Some(established) if established["status"] == "True" => Readiness::Ready,
+        _ => Readiness::Progressing("the API server to serve it".into()),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use serde_json::json;
+
+    use super::*;
+    use crate::kinds::gvk;
+    use crate::resource::{Identity, ObjectId, Until};
+
+    fn judge(kind: &Kind, object: Value) -> Readiness {
+        let gvk = gvk("", "v1", "Service", "services");
+        let identity = Identity::Object(ObjectId { gvk, namespace: None, name: "x".into() });
+        let wait =
+            Await { kind: kind.name.into(), identity, until: Until::Ready, facts: Value::Null, deadline: 1 };
+        (kind.judge)(&wait, &[object])
+    }
+
+    #[test]
+    fn a_definition_is_ready_when_established() {
+        let with = |conditions: Value| json!({ "status": { "conditions": conditions } });
+        assert!(matches!(judge(&DEFINITION, with(json!([]))), Readiness::Progressing(_)));
+        let both = json!([{ "type": "NamesAccepted", "status": "True" }, { "type": "Established", "status": "True" }]);
+        assert_eq!(judge(&DEFINITION, with(both)), Readiness::Ready);
+        let clash = json!([{ "type": "NamesAccepted", "status": "False", "message": "taken" }]);
+        assert_eq!(
+            judge(&DEFINITION, with(clash)),
+            Readiness::Failed("its names are not accepted: taken".into())
+        );
+    }
+
+    #[test]
+    fn a_load_balancer_is_ready_with_its_address() {
+        let service = |status: Value| json!({ "spec": { "type": "LoadBalancer" }, "status": status });
+        assert!(matches!(judge(&SERVICE, service(json!({}))), Readiness::Progressing(_)));
+        let address = json!({ "loadBalancer": { "ingress": [{ "ip": "10.0.0.1" }] } });
+        assert_eq!(judge(&SERVICE, service(address)), Readiness::Ready);
+    }
+}

@@ -1,0 +1,231 @@
+//! Values with a short form and a full one. The structural check of the stack has said what is wrong
+//! long before serde sees them, so there is no untagged enum and no guessing here.
+
+use std::borrow::Cow;
+use std::fmt;
+
+use schemars::{JsonSchema, Schema, SchemaGenerator, json_schema};
+use serde::de::value::{MapAccessDeserializer, StrDeserializer};
+use serde::de::{Error, MapAccess, Visitor};
+use serde::{Deserialize, Deserializer, Serialize, Serializer};
+
+/// GPUs of a node pool: `"nvidia-tesla-t4"`, or a table.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Accelerator {
+    /// The accelerator's type as GKE names it: `nvidia-tesla-t4`.
+    pub r#type: String,
+    /// GPUs a node; `None` means what the machine type fixes, else 1.
+    pub count: Option<u32>,
+    /// Several pods on one GPU.
+    pub sharing: Option<Sharing>,
+    /// The size of a partition (MIG): `1g.5gb`.
+    pub partition: Option<String>,
+}
+
+/// GPUs of a node pool in full.
+#[derive(Serialize, Deserialize, JsonSchema)]
+#[serde(deny_unknown_fields)]
+#[schemars(rename = "AcceleratorTable")]
+struct Table<'a> {
+    /// The GPU type as GKE names it: `nvidia-tesla-t4`.
+    r#type: Cow<'a, str>,
+    /// GPUs a node. Default: what the machine type fixes, else 1.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    #[schemars(range(min = 1, max = 16))]
+    count: Option<u32>,
+    /// Several pods on one GPU.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    sharing: Option<Sharing>,
+    /// The size of a partition (MIG): `1g.5gb`.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    partition: Option<Cow<'a, str>>,
+}
+
+/// How several pods share one GPU.
+#[derive(Clone, Debug, PartialEq, Eq, Deserialize, Serialize, JsonSchema)]
+#[serde(deny_unknown_fields)]
+pub struct Sharing {
+    /// `time-sharing` or `mps`.
+    pub strategy: SharingStrategy,
+    /// Pods on one GPU at most.
+    #[schemars(range(min = 2, max = 48))]
+    pub clients: u32,
+}
+
+/// The way of sharing a GPU.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Deserialize, Serialize, JsonSchema)]
+#[serde(rename_all = "kebab-case")]
+pub enum SharingStrategy {
+    /// Pods take turns.
+    TimeSharing,
+    /// NVIDIA's Multi-Process Service.
+    Mps,
+}
+
+/// The size of a node pool: a number, or limits to autoscale between. Both count all zones together.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Nodes {
+    /// As many as this.
+    Fixed(u32),
+    /// GKE's autoscaler is the writer of the number.
+    Autoscaled {
+        /// At least.
+        min: u32,
+        /// At most.
+        max: u32,
+    },
+}
+
+/// Limits of an autoscaled node pool.
+#[derive(Serialize, Deserialize, JsonSchema)]
+#[serde(deny_unknown_fields)]
+#[schemars(rename = "NodeLimits")]
+struct Limits {
+    /// Nodes at least, in all zones together.
+    #[schemars(range(min = 0, max = 15000))]
+    min: u32,
+    /// Nodes at most, in all zones together.
+    #[schemars(range(min = 1, max = 15000))]
+    max: u32,
+}
+
+impl Default for Nodes {
+    fn default() -> Self {
+        Self::Fixed(1)
+    }
+}
+
+impl Nodes {
+    /// The largest size.
+    pub fn most(self) -> u32 {
+        match self {
+            Self::Fixed(nodes) => nodes,
+            Self::Autoscaled { max, .. } => max,
+        }
+    }
+}
+
+impl Serialize for Accelerator {
+    fn serialize<S: Serializer>(&self, serializer: S) -> Result<S::Ok, S::Error> {
+        let Self { r#type, count, sharing, partition } = self;
+        if count.is_none() && sharing.is_none() && partition.is_none() {
+            return serializer.serialize_str(r#type);
+        }
+        let partition = partition.as_deref().map(Cow::Borrowed);
+        Table { r#type: Cow::Borrowed(r#type), count: *count, sharing: sharing.clone(), partition }
+            .serialize(serializer)
+    }
+}
+
+impl<'de> Deserialize<'de> for Accelerator {
+    fn deserialize<D: Deserializer<'de>>(deserializer: D) -> Result<Self, D::Error> {
+        struct Either;
+
+        impl<'de> Visitor<'de> for Either {
+            type Value = Accelerator;
+
+            fn expecting(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+                f.write_str("a GPU type or a table with `type`")
+            }
+
+            fn visit_str<E: Error>(self, text: &str) -> Result<Accelerator, E> {
+                let r#type = String::deserialize(StrDeserializer::new(text))?;
+                Ok(Accelerator { r#type, count: None, sharing: None, partition: None })
+            }
+
+            fn visit_map<A: MapAccess<'de>>(self, map: A) -> Result<Accelerator, A::Error> {
+                let Table { r#type, count, sharing, partition } =
+                    Table::deserialize(MapAccessDeserializer::new(map))?;
+                let partition = partition.map(Cow::into_owned);
+                Ok(Accelerator { r#type: r#type.into_owned(), count, sharing, partition })
+            }
+        }
+
+        deserializer.deserialize_any(Either)
+    }
+}
+
+impl JsonSchema for Accelerator {
+    fn schema_name() -> Cow<'static, str> {
+        "Accelerator".into()
+    }
+
+    fn json_schema(generator: &mut SchemaGenerator) -> Schema {
+        json_schema!({
+            "description": "GPUs of a node pool: `\"nvidia-tesla-t4\"`, or a table.",
+            "oneOf": [{ "type": "string" }, generator.subschema_for::<Table<'static>>()],
+        })
+    }
+}
+
+impl Serialize for Nodes {
+    fn serialize<S: Serializer>(&self, serializer: S) -> Result<S::Ok, S::Error> {
+        match *self {
+            Self::Fixed(nodes) => serializer.serialize_u32(nodes),
+            Self::Autoscaled { min, max } => Limits { min, max }.serialize(serializer),
+        }
+    }
+}
+
+impl<'de> Deserialize<'de> for Nodes {
+    fn deserialize<D: Deserializer<'de>>(deserializer: D) -> Result<Self, D::Error> {
+        struct Either;
+
+        impl<'de> Visitor<'de> for Either {
+            type Value = Nodes;
+
+            fn expecting(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+                f.write_str("a number of nodes or a table with `min` and `max`")
+            }
+
+            fn visit_i64<E: Error>(self, nodes: i64) -> Result<Nodes, E> {
+                u32::try_from(nodes).map(Nodes::Fixed).map_err(E::custom)
+            }
+
+            fn visit_u64<E: Error>(self, nodes: u64) -> Result<Nodes, E> {
+                u32::try_from(nodes).map(Nodes::Fixed).map_err(E::custom)
+            }
+
+            fn visit_map<A: MapAccess<'de>>(self, map: A) -> Result<Nodes, A::Error> {
+                let Limits { min, max } = Limits::deserialize(MapAccessDeserializer::new(map))?;
+                Ok(Nodes::Autoscaled { min, max })
+            }
+        }
+
+        deserializer.deserialize_any(Either)
+    }
+}
+
+impl JsonSchema for Nodes {
+    fn schema_name() -> Cow<'static, str> {
+        "Nodes".into()
+    }
+
+    fn json_schema(generator: &mut SchemaGenerator) -> Schema {
+        json_schema!({
+            "description": "The size of a node pool: a number, or limits to autoscale between. Both count all zones together.",
+            "oneOf": [
+                { "type": "integer", "format": "uint32", "minimum": 0, "maximum": 15000 },
+                generator.subschema_for::<Limits>(),
+            ],
+        })
+    }
+}
+
+/// A value of `[vars]`: text, a number, or true or false.
+#[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
+#[serde(transparent)]
+pub struct Scalar(pub serde_json::Value);
+
+impl JsonSchema for Scalar {
+    fn schema_name() -> Cow<'static, str> {
+        "Scalar".into()
+    }
+
+    fn json_schema(_: &mut SchemaGenerator) -> Schema {
+        json_schema!({
+            "description": "A value of `[vars]`: text, a number, or true or false.",
+            "type": ["string", "integer", "number", "boolean"],
+        })
+    }
+}

@@ -1,0 +1,285 @@
+//! The Kubernetes API, as raw requests over a `kube` client: of a GKE cluster with Google's credentials, of a
+//! kubeconfig's context, or of a router of this process. Nothing is retried here.
+
+use std::path::PathBuf;
+use std::sync::Arc;
+
+use axum::Router;
+use base64::Engine as _;
+use http_body_util::BodyExt as _;
+use kube::client::Body;
+use kube::config::{KubeConfigOptions, Kubeconfig};
+use kube::{Client, Config};
+use serde_json::Value;
+
+use super::answer::Answer;
+use super::credentials::Credentials;
+use super::transport::{TIMEOUT, causes, http_request, in_process, says_json};
+use super::{ApiError, Class, Request};
+
+/// A cluster by kubeconfig.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub struct KubeconfigAccess {
+    /// The file; without it `KUBECONFIG`, then `~/.kube/config`.
+    pub path: Option<PathBuf>,
+    /// The context; without it the file's current one.
+    pub context: Option<String>,
+}
+
+/// Whose bearer goes with each request.
+#[derive(Clone, Debug)]
+pub enum Bearer {
+    /// What the kubeconfig says.
+    Kubeconfig,
+    /// Google's, fresh for each request.
+    Google(Arc<Credentials>),
+    /// A sandbox takes any.
+    Any,
+}
+
+/// The client of one cluster.
+#[derive(Clone)]
+pub struct Kubernetes {
+    transport: Transport,
+    bearer: Bearer,
+}
+
+#[derive(Clone)]
+enum Transport {
+    Network(Client),
+    InProcess(Router),
+}
+
+impl Kubernetes {
+    /// The cluster behind a router of this process.
+    pub fn in_process(router: Router) -> Self {
+        Self { transport: Transport::InProcess(router), bearer: Bearer::Any }
+    }
+
+    /// A GKE cluster: its address (`34.1.2.3`, or `127.0.0.1:4443` on a sandbox) and its certificate
+    /// authority (base64 of PEM, as `masterAuth.clusterCaCertificate` has it).
+    ///
+    /// # Errors
+    /// What is wrong with the address or the certificate.
+    pub fn gke(endpoint: &str, authority: Option<&str>, bearer: Bearer) -> Result<Self, String> {
+        let url: http::Uri = format!("https://{endpoint}")
+            .parse()
+            .map_err(|_| format!("the cluster's endpoint {endpoint:?} is no address"))?;
+        let mut config = Config::new(url);
+        config.root_cert = authority.map(certificates).transpose()?;
+        Self::network(config, bearer)
+    }
+
+    /// A context of a kubeconfig; exec plugins are run as kubectl runs them.
+    ///
+    /// # Errors
+    /// What is wrong with the file, or that it has no such context.
+    pub async fn kubeconfig(access: &KubeconfigAccess) -> Result<Self, String> {
+        let KubeconfigAccess { path, context } = access;
+        let options = KubeConfigOptions { context: context.clone(), ..KubeConfigOptions::default() };
+        let config = match path {
+            None => Config::from_kubeconfig(&options).await,
+            Some(path) => match Kubeconfig::read_from(path) {
+                Ok(file) => Config::from_custom_kubeconfig(file, &options).await,
+                Err(error) => Err(error),
+            },
+        };
+        let what =
+            path.as_ref().map_or_else(|| "the kubeconfig".to_owned(), |path| path.display().to_string());
+        let config = config.map_err(|error| format!("cannot use {what}: {}", causes(&error)))?;
+        Self::network(config, Bearer::Kubeconfig)
+    }
+
+    fn network(mut config: Config, bearer: Bearer) -> Result<Self, String> {
+        config.default_retry = false;
+        let client = Client::try_from(config).map_err(|error| causes(&error))?;
+        Ok(Self { transport: Transport::Network(client), bearer })
+    }
+
+    /// Sends one request, once.
+    ///
+    /// # Errors
+    /// No credentials, no connection, no answer, or an answer that is not 2xx.
+    pub async fn send(&self, request: &Request) -> Result<Value, ApiError> {
+        let sent = async {
+            match &self.transport {
+                Transport::InProcess(router) => in_process(router, request).await,
+                Transport::Network(client) => self.over(client, request).await,
+            }
+        };
+        let late = || request.unanswered(format!("no answer within {} s", TIMEOUT.as_secs()));
+        let answer = tokio::time::timeout(TIMEOUT, sent).await.map_err(|_| late())??;
+        request.read(answer)
+    }
+
+    async fn over(&self, client: &Client, request: &Request) -> Result<Answer, ApiError> {
+        let mut http = http_request(request)?;
+        let token = match &self.bearer {
+            Bearer::Kubeconfig => None,
+            Bearer::Any => Some("sandbox".to_owned()),
+            Bearer::Google(credentials) => Some(credentials.token(request).await?),
+        };
+        if let Some(token) = token {
+            let mut value = http::HeaderValue::from_str(&format!("Bearer {token}"))
+                .map_err(|_| request.failed(Class::Unauthenticated, "the token is not text"))?;
+            value.set_sensitive(true);
+            http.headers_mut().insert(http::header::AUTHORIZATION, value);
+        }
+        let response =
+            client.send(http.map(Body::from)).await.map_err(|error| transport_error(request, &error))?;
+        let (parts, body) = response.into_parts();
+        let body = body.collect().await.map_err(|error| request.unanswered(causes(&error)))?;
+        let json = says_json(&parts.headers);
+        Ok(Answer { status: parts.status.as_u16(), json, body: body.to_bytes().to_vec() })
+    }
+}
+
+fn transport_error(request: &Request, error: &kube::Error) -> ApiError {
+    match error {
+        kube::Error::Auth(_) => request.failed(Class::Unauthenticated, causes(error)),
+        _ if is_connect(error) => request.failed(Class::Unavailable, causes(error)),
+        _ => request.unanswered(causes(error)),
+    }
+}
+
+/// Whether the connection was never made, anywhere in the chain of causes.
+fn is_connect(error: &kube::Error) -> bool {
+    let mut next: Option<&(dyn std::error::Error + 'static)> = Some(error);
+    while let Some(cause) = next {
+        if let Some(client) = cause.downcast_ref::<hyper_util::client::legacy::Error>() {
+            return client.is_connect();
+        }
+        next = cause.source();
+    }
+    false
+}
+
+/// DER of each certificate in a base64 PEM bundle.
+fn certificates(base64_pem: &str) -> Result<Vec<Vec<u8>>, String> {
+    let base64 = base64::engine::general_purpose::STANDARD;
+    let unreadable = || "the cluster's certificate authority cannot be read".to_owned();
+    let pem = base64.decode(base64_pem.trim()).ok().and_then(|bytes| String::from_utf8(bytes).ok());
+    let pem = pem.ok_or_else(unreadable)?;
+    let blocks = pem.split("-----BEGIN CERTIFICATE-----").skip(1);
+    let der = blocks.map(|block| {
+        let text: String = block.split("-----END").next()?.split_whitespace().collect();
+        base64.decode(text).ok()
+    });
+    let found: Vec<Vec<u8>> = der.collect::<Option<_>>().ok_or_else(unreadable)?;
+    if found.is_empty() { Err(unreadable()) } else { Ok(found) }
+}
+
+#[cfg(test)]
+mod tests {
+    use std::net::SocketAddr;
+
+    use axum::routing::any;
+    use serde_json::json;
+
+    use super::*;
+    use crate::resource::{Api, Method};
+
+    /// Answers with what it was asked.
+    fn echo() -> Router {
+        Router::new().fallback(any(|request: axum::extract::Request| async move {
+            let header = |name: &str| {
+                let value = request.headers().get(name).and_then(|value| value.to_str().ok());
+                value.unwrap_or_default().to_owned()
+            };
+            let seen = json!({
+                "method": request.method().as_str(),
+                "uri": request.uri().path_and_query().map(ToString::to_string),
+                "type": header("content-type"),
+                "bearer": header("authorization"),
+            });
+            ([(http::header::CONTENT_TYPE, "application/json")], seen.to_string())
+        }))
+    }
+
+    /// One TLS server on loopback; gives its address and its certificate as GKE would.
+    async fn tls_server() -> (SocketAddr, String, tokio::task::JoinHandle<()>) {
+        let _ = rustls::crypto::ring::default_provider().install_default();
+        let made = rcgen::generate_simple_self_signed(["127.0.0.1".to_owned()]).unwrap();
+        let key = rustls::pki_types::PrivateKeyDer::try_from(made.signing_key.serialize_der()).unwrap();
+        let config = rustls::ServerConfig::builder()
+            .with_no_client_auth()
+            .with_single_cert(vec![made.cert.der().clone()], key)
+            .unwrap();
+        let acceptor = tokio_rustls::TlsAcceptor::from(Arc::new(config));
+        let listener = tokio::net::TcpListener::bind("127.0.0.1:0").await.unwrap();
+        let address = listener.local_addr().unwrap();
+        let server = tokio::spawn(async move {
+            while let Ok((stream, _)) = listener.accept().await {
+                let Ok(stream) = acceptor.accept(stream).await else { continue };
+                let service = hyper_util::service::TowerToHyperService::new(echo());
+                let io = hyper_util::rt::TokioIo::new(stream);
+                let connection =
+                    hyper_util::server::conn::auto::Builder::new(hyper_util::rt::TokioExecutor::new());
+                let _ = connection.serve_connection(io, service).await;
+            }
+        });
+        let authority = base64::engine::general_purpose::STANDARD.encode(made.cert.pem());
+        (address, authority, server)
+    }
+
+    fn patch() -> Request {
+        Request {
+            api: Api::Kubernetes,
+            method: Method::Patch,
+            path: "/api/v1/namespaces/n?fieldManager=dask-infra/s&force=true".into(),
+            body: Some(json!({"kind": "Namespace"})),
+        }
+    }
+
+    #[tokio::test]
+    async fn a_gke_cluster_is_reached_over_tls_with_its_own_authority() {
+        let (address, authority, server) = tls_server().await;
+        let client = Kubernetes::gke(&address.to_string(), Some(&authority), Bearer::Any).unwrap();
+        let seen = client.send(&patch()).await.unwrap();
+        let expected = json!({"method": "PATCH", "uri": "/api/v1/namespaces/n?fieldManager=dask-infra/s&force=true",
+            "type": "application/apply-patch+yaml", "bearer": "Bearer sandbox"});
+        assert_eq!(seen, expected);
+        server.abort();
+        let _ = server.await;
+        let fresh = Kubernetes::gke(&address.to_string(), Some(&authority), Bearer::Any).unwrap();
+        assert_eq!(fresh.send(&patch()).await.unwrap_err().class, Class::Unavailable);
+    }
+
+    #[tokio::test]
+    async fn another_authority_is_not_trusted() {
+        let (address, _, server) = tls_server().await;
+        let other = rcgen::generate_simple_self_signed(["127.0.0.1".to_owned()]).unwrap();
+        let authority = base64::engine::general_purpose::STANDARD.encode(other.cert.pem());
+        let client = Kubernetes::gke(&address.to_string(), Some(&authority), Bearer::Any).unwrap();
+        let error = client.send(&patch()).await.unwrap_err();
+        assert_eq!(error.class, Class::Unavailable, "{error}");
+        server.abort();
+    }
+
+    #[tokio::test]
+    async fn a_kubeconfig_gives_address_authority_and_token() {
+        let (address, authority, server) = tls_server().await;
+        let file = tempfile::NamedTempFile::new().unwrap();
+        let text = json!({
+            "apiVersion": "v1", "kind": "Config", "current-context": "none",
+            "clusters": [{"name": "c", "cluster": {"server": format!("https://{address}"), "certificate-authority-data": authority}}],
+            "users": [{"name": "u", "user": {"token": "secret"}}],
+            "contexts": [{"name": "here", "context": {"cluster": "c", "user": "u"}}],
+        });
+        std::fs::write(file.path(), text.to_string()).unwrap();
+        let mut access =
+            KubeconfigAccess { path: Some(file.path().to_owned()), context: Some("here".into()) };
+        let client = Kubernetes::kubeconfig(&access).await.unwrap();
+        assert_eq!(client.send(&patch()).await.unwrap()["bearer"], "Bearer secret");
+        access.context = Some("there".into());
+        let why = Kubernetes::kubeconfig(&access).await.err().unwrap();
+        assert!(why.contains("there"), "{why}");
+        server.abort();
+    }
+
+    #[tokio::test]
+    async fn a_router_of_this_process_is_a_cluster() {
+        let seen = Kubernetes::in_process(echo()).send(&patch()).await.unwrap();
+        assert_eq!(seen["method"], "PATCH");
+    }
+}

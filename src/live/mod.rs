@@ -1,0 +1,104 @@
+//! What is live: requests to GKE, Compute Engine and Kubernetes, as JSON. The only place with network IO
+//! beside the sandbox.
+
+pub mod answer;
+pub mod connection;
+mod credentials;
+pub mod gke;
+pub mod kube;
+pub mod read;
+pub mod retry;
+mod transport;
+
+pub use self::connection::{Connection, InProcess, Options};
+pub use self::gke::GkeAccess;
+pub use self::kube::KubeconfigAccess;
+pub use self::read::{Reading, read};
+
+use std::fmt;
+
+use futures::future::BoxFuture;
+use serde_json::Value;
+
+use crate::resource::{Api, Method};
+
+/// One request.
+#[derive(Clone, Debug, PartialEq)]
+pub struct Request {
+    /// Which API.
+    pub api: Api,
+    /// The verb. A PATCH is always a server-side apply.
+    pub method: Method,
+    /// The path with its query.
+    pub path: String,
+    /// The body.
+    pub body: Option<Value>,
+}
+
+impl Request {
+    /// A read.
+    pub fn get(api: Api, path: impl Into<String>) -> Self {
+        Self { api, method: Method::Get, path: path.into(), body: None }
+    }
+}
+
+/// What kind of failure a request met. It decides whether it is tried again.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Class {
+    /// 404.
+    NotFound,
+    /// 409: it exists already.
+    AlreadyExists,
+    /// 409 or 412: others changed it, or own the field.
+    Conflict,
+    /// 400 or 429: another operation runs on the GKE cluster, or as many as are allowed do.
+    Busy,
+    /// 429: too many requests.
+    Throttled,
+    /// 5xx, or refused before it was sent: nothing was done.
+    Unavailable,
+    /// The reply was lost: it may have been done.
+    Lost,
+    /// 401, or no credentials.
+    Unauthenticated,
+    /// 403: the permission is missing.
+    Denied,
+    /// 403: the quota does not suffice.
+    Quota,
+    /// 400 or 422: the request is wrong.
+    Invalid,
+    /// Anything else.
+    Other,
+}
+
+/// A request that did not succeed.
+#[derive(Clone, Debug, PartialEq)]
+pub struct ApiError {
+    /// What kind.
+    pub class: Class,
+    /// HTTP status, when there was a reply.
+    pub status: Option<u16>,
+    /// `GET /v1/projects/…`.
+    pub request: String,
+    /// The server's own words, or the transport's.
+    pub message: String,
+    /// The reply's body, when it was JSON.
+    pub body: Option<Value>,
+}
+
+impl fmt::Display for ApiError {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self.status {
+            Some(status) => write!(f, "{} answered {status}: {}", self.request, self.message),
+            None => write!(f, "{}: {}", self.request, self.message),
+        }
+    }
+}
+
+impl std::error::Error for ApiError {}
+
+/// What apply and plan need of the outside: requests in, JSON out (a pod's log is a JSON string).
+pub trait LiveApi: Send + Sync {
+    /// Sends one request, once. Retries are apply's.
+    fn send(&self, request: Request) -> BoxFuture<'_, Result<Value, ApiError>>;
+}

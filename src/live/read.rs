@@ -1,0 +1,418 @@
+//! Reading the world: the GKE cluster with its pools, how many nodes they have, the record, and one LIST for
+//! each kind and namespace, side by side. What could not be read is never taken for absent.
+
+use std::collections::{BTreeMap, BTreeSet};
+
+use futures::StreamExt as _;
+use serde_json::Value;
+
+use super::connection::endpoint;
+use super::retry::{self, Patience};
+use super::{ApiError, Class, LiveApi, Request};
+use crate::record::Record;
+use crate::resource::{Api, Gvk, Identity, ObjectId, Seen, Wanted, World};
+
+/// What a reading found.
+#[derive(Clone, Debug, PartialEq)]
+pub struct Reading {
+    /// What is live.
+    pub world: World,
+    /// What the user should know about it: a record that could not be understood.
+    pub warnings: Vec<String>,
+}
+
+/// Reads what is wanted, at most `parallelism` requests at a time. Collections that the record names are
+/// read as well, so that what is no longer in the file is found.
+pub async fn read(api: &dyn LiveApi, wanted: &Wanted, parallelism: usize) -> Reading {
+    let mut reading = Reading { world: World::empty(), warnings: Vec::new() };
+    if let Some(name) = &wanted.cluster {
+        match get(api, Request::get(Api::Gke, format!("/v1/{}", name.path()))).await {
+            Err(error) if error.class == Class::NotFound => return reading,
+            Err(error) => {
+                let why = error.to_string();
+                reading.world.cluster = Seen::Unreadable(why.clone());
+                reading.world.inside = Seen::Unreadable(why);
+                return reading;
+            }
+            Ok(cluster) => {
+                let (cluster, pools) = split_pools(cluster);
+                let made = endpoint(&cluster).is_some();
+                reading.world.cluster = Seen::Live(cluster);
+                reading.world.pools = pools;
+                if !made {
+                    // Without an endpoint there is no API that anything could be in.
+                    return reading;
+                }
+            }
+        }
+    }
+    let inside = read_inside(api, wanted, parallelism);
+    let sizes = instance_group_sizes(api, &reading.world.pools, parallelism);
+    let (inside, sizes) = futures::join!(inside, sizes);
+    reading.world.sizes = sizes;
+    match inside {
+        Ok(Inside { objects, record, warnings }) => {
+            reading.world.inside = Seen::Live(objects);
+            reading.world.record = record;
+            reading.warnings = warnings;
+            count_missing_nodes(api, &mut reading.world).await;
+        }
+        Err(error) => reading.world.inside = Seen::Unreadable(unreadable(&reading.world, &error)),
+    }
+    reading
+}
+
+async fn get(api: &dyn LiveApi, request: Request) -> Result<Value, ApiError> {
+    retry::send(api, request, Patience::Reading).await
+}
+
+fn unreadable(world: &World, error: &ApiError) -> String {
+    let status = world.cluster.live().and_then(|cluster| cluster["status"].as_str());
+    match status {
+        Some("PROVISIONING") => format!("the cluster is still being made: {error}"),
+        Some("STOPPING") => format!("the cluster is being deleted: {error}"),
+        _ => error.to_string(),
+    }
+}
+
+/// The cluster without its pools, and the pools by name.
+fn split_pools(mut cluster: Value) -> (Value, BTreeMap<String, Value>) {
+    let pools = match &mut cluster {
+        Value::Object(fields) => fields.remove("nodePools"),
+        _ => None,
+    };
+    let Some(Value::Array(pools)) = pools else { return (cluster, BTreeMap::new()) };
+    let named = pools.into_iter().filter_map(|pool| Some((pool["name"].as_str()?.to_owned(), pool)));
+    let named = named.collect();
+    (cluster, named)
+}
+
+struct Inside {
+    objects: BTreeMap<ObjectId, Value>,
+    record: Option<Record>,
+    warnings: Vec<String>,
+}
+
+async fn read_inside(api: &dyn LiveApi, wanted: &Wanted, parallelism: usize) -> Result<Inside, ApiError> {
+    let record = read_record(api, wanted.record.as_ref());
+    let objects = list_all(api, &wanted.collections, parallelism);
+    let (record, objects) = futures::join!(record, objects);
+    let ((record, warnings), mut objects) = (record?, objects?);
+    let more = record.as_ref().map(recorded_collections).unwrap_or_default();
+    let more: BTreeSet<_> = more.difference(&wanted.collections).cloned().collect();
+    objects.extend(list_all(api, &more, parallelism).await?);
+    Ok(Inside { objects, record, warnings })
+}
+
+async fn read_record(
+    api: &dyn LiveApi,
+    place: Option<&ObjectId>,
+) -> Result<(Option<Record>, Vec<String>), ApiError> {
+    let Some(place) = place else { return Ok((None, Vec::new())) };
+    match get(api, Request::get(Api::Kubernetes, place.path())).await {
+        Ok(config_map) => Ok(match parse_record(&config_map) {
+            Ok(record) => (Some(record), Vec::new()),
+            Err(why) => (None, vec![format!("{place}: {why}")]),
+        }),
+        Err(error) if error.class == Class::NotFound => Ok((None, Vec::new())),
+        Err(error) => Err(error),
+    }
+}
+
+/// The record in its ConfigMap.
+///
+/// # Errors
+/// Why it cannot be used, in words for the user.
+pub fn parse_record(config_map: &Value) -> Result<Record, String> {
+    let text = config_map.pointer("/data/record").and_then(Value::as_str).ok_or("it holds no record")?;
+    let value: Value =
+        serde_json::from_str(text).map_err(|error| format!("its record is no JSON ({error})"))?;
+    match value["version"].as_u64() {
+        Some(version) if version == u64::from(Record::VERSION) => {}
+        Some(version) => {
+            let ours = Record::VERSION;
+            return Err(format!(
+                "its record has version {version} and this program reads {ours}; use the dask-infra that wrote it, or a newer one"
+            ));
+        }
+        None => return Err("its record has no version".into()),
+    }
+    serde_json::from_value(value).map_err(|error| format!("its record cannot be understood ({error})"))
+}
+
+fn recorded_collections(record: &Record) -> BTreeSet<(Gvk, Option<String>)> {
+    let objects = record.inventory.iter().filter_map(|entry| match &entry.identity {
+        Identity::Object(ObjectId { gvk, namespace, .. }) => Some((gvk.clone(), namespace.clone())),
+        Identity::Cluster(_) | Identity::NodePool { .. } | Identity::Check(_) => None,
+    });
+    objects.collect()
+}
+
+async fn list_all(
+    api: &dyn LiveApi,
+    collections: &BTreeSet<(Gvk, Option<String>)>,
+    parallelism: usize,
+) -> Result<BTreeMap<ObjectId, Value>, ApiError> {
+    let lists = collections.iter().map(|(gvk, namespace)| list(api, gvk, namespace.as_deref()));
+    let mut lists = futures::stream::iter(lists).buffer_unordered(parallelism.max(1));
+    let mut objects = BTreeMap::new();
+    while let Some(found) = lists.next().await {
+        objects.extend(found?);
+    }
+    Ok(objects)
+}
+
+/// All objects of a kind in a namespace, or in the cluster; none when the kind is not served.
+async fn list(
+    api: &dyn LiveApi,
+    gvk: &Gvk,
+    namespace: Option<&str>,
+) -> Result<Vec<(ObjectId, Value)>, ApiError> {
+    let items = match list_pages(api, &gvk.collection(namespace)).await {
+        Err(error) if error.is_unknown_path() => return Ok(Vec::new()),
+        result => result?,
+    };
+    let named = items.into_iter().filter_map(|mut item| {
+        let name = item.pointer("/metadata/name")?.as_str()?.to_owned();
+        let namespace = item.pointer("/metadata/namespace").and_then(Value::as_str).map(str::to_owned);
+        // Lists of built-in kinds leave these out of their items.
+        if let Value::Object(fields) = &mut item {
+            fields.entry("apiVersion").or_insert_with(|| gvk.api_version().into());
+            fields.entry("kind").or_insert_with(|| gvk.kind.clone().into());
+        }
+        Some((ObjectId { gvk: gvk.clone(), namespace, name }, item))
+    });
+    Ok(named.collect())
+}
+
+/// Items of a LIST, page by page; from the start in one page when the pages went stale in between.
+async fn list_pages(api: &dyn LiveApi, collection: &str) -> Result<Vec<Value>, ApiError> {
+    let mut items = Vec::new();
+    let mut path = format!("{collection}?limit=500");
+    loop {
+        let mut page = match get(api, Request::get(Api::Kubernetes, path.clone())).await {
+            Err(error) if error.status == Some(410) && path != collection => {
+                items.clear();
+                path = collection.to_owned();
+                continue;
+            }
+            result => result?,
+        };
+        if let Some(Value::Array(found)) = page.get_mut("items").map(Value::take) {
+            items.extend(found);
+        }
+        match page.pointer("/metadata/continue").and_then(Value::as_str) {
+            Some(token) if !token.is_empty() => {
+                path = format!("{collection}?limit=500&continue={}", encode(token));
+            }
+            _ => return Ok(items),
+        }
+    }
+}
+
+/// A query value; page tokens are base64 with its `+`, `/` and `=`.
+fn encode(text: &str) -> String {
+    let bytes = text.bytes().map(|byte| match byte {
+        b'A'..=b'Z' | b'a'..=b'z' | b'0'..=b'9' | b'-' | b'_' | b'.' | b'~' => char::from(byte).to_string(),
+        _ => format!("%{byte:02X}"),
+    });
+    bytes.collect()
+}
+
+/// Nodes that each pool's instance groups aim for; only pools of which every group could be read.
+async fn instance_group_sizes(
+    api: &dyn LiveApi,
+    pools: &BTreeMap<String, Value>,
+    parallelism: usize,
+) -> BTreeMap<String, u32> {
+    let groups = pools.iter().flat_map(|(name, pool)| {
+        let urls = pool["instanceGroupUrls"].as_array().into_iter().flatten().filter_map(Value::as_str);
+        urls.map(move |url| (name, url))
+    });
+    let sizes = groups.map(|(name, url)| async move { (name.clone(), instance_group_size(api, url).await) });
+    let mut sizes = futures::stream::iter(sizes).buffer_unordered(parallelism.max(1));
+    let mut sums = BTreeMap::<String, Option<u32>>::new();
+    while let Some((name, size)) = sizes.next().await {
+        let sum = sums.entry(name).or_insert(Some(0));
+        *sum = sum.zip(size).map(|(sum, size)| sum + size);
+    }
+    sums.into_iter().filter_map(|(name, sum)| Some((name, sum?))).collect()
+}
+
+async fn instance_group_size(api: &dyn LiveApi, url: &str) -> Option<u32> {
+    let (_, rest) = url.split_once("/projects/")?;
+    // GKE names the manager in most replies and the group in some; only the manager has a target.
+    let path = format!("/compute/v1/projects/{rest}").replace("/instanceGroups/", "/instanceGroupManagers/");
+    let manager = api.send(Request::get(Api::Compute, path)).await.ok()?;
+    let size = manager.get("targetSize").map_or(Some(0), Value::as_u64)?;
+    u32::try_from(size).ok()
+}
+
+/// For pools whose instance groups could not be read: how many Node objects carry the pool's label.
+async fn count_missing_nodes(api: &dyn LiveApi, world: &mut World) {
+    let World { pools, sizes, .. } = world;
+    let missing: Vec<&String> = pools
+        .iter()
+        .filter(|(name, pool)| !sizes.contains_key(*name) && pool["status"] != "PROVISIONING")
+        .map(|(name, _)| name)
+        .collect();
+    if missing.is_empty() {
+        return;
+    }
+    let Ok(nodes) = list_pages(api, "/api/v1/nodes").await else { return };
+    for name in missing {
+        let of_pool = |node: &&Value| node["metadata"]["labels"]["cloud.google.com/gke-nodepool"] == **name;
+        sizes.insert(name.clone(), u32::try_from(nodes.iter().filter(of_pool).count()).unwrap_or(u32::MAX));
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use futures::FutureExt as _;
+    use futures::future::BoxFuture;
+    use serde_json::json;
+
+    use super::*;
+    use crate::resource::ClusterName;
+
+    /// Answers by path; what it does not know is not there.
+    struct Fixed(BTreeMap<&'static str, Result<Value, (Class, u16, &'static str)>>);
+
+    impl LiveApi for Fixed {
+        fn send(&self, request: Request) -> BoxFuture<'_, Result<Value, ApiError>> {
+            let refused = |class, status, message: &str| ApiError {
+                status: Some(status),
+                ..request.failed(class, message)
+            };
+            let answer = match self.0.get(request.path.as_str()) {
+                Some(Ok(value)) => Ok(value.clone()),
+                Some(Err((class, status, message))) => Err(refused(*class, *status, message)),
+                None => Err(refused(Class::NotFound, 404, "not found")),
+            };
+            async move { answer }.boxed()
+        }
+    }
+
+    fn gvk(plural: &str, kind: &str) -> Gvk {
+        Gvk { group: String::new(), version: "v1".into(), kind: kind.into(), plural: plural.into() }
+    }
+
+    fn wanted() -> Wanted {
+        Wanted {
+            cluster: Some(ClusterName { project: "p".into(), location: "l".into(), cluster: "c".into() }),
+            collections: BTreeSet::from([(gvk("pods", "Pod"), Some("n".into()))]),
+            record: Some(Record::object("s")),
+            owner: Default::default(),
+        }
+    }
+
+    const CLUSTER: &str = "/v1/projects/p/locations/l/clusters/c";
+    const RECORD: &str = "/api/v1/namespaces/dask-infra/configmaps/dask-infra-s";
+    const PODS: &str = "/api/v1/namespaces/n/pods?limit=500";
+    const GROUP: &str = "https://www.googleapis.com/compute/v1/projects/p/zones/z/instanceGroupManagers/g";
+
+    fn cluster() -> Value {
+        json!({"name": "c", "status": "RUNNING", "endpoint": "e", "nodePools": [
+            {"name": "a", "status": "RUNNING", "instanceGroupUrls": [GROUP]},
+            {"name": "b", "status": "RUNNING", "instanceGroupUrls": ["https://x/projects/p/zones/z/instanceGroups/h"]}]})
+    }
+
+    fn list_of(names: &[&str]) -> Value {
+        let items = names.iter().map(|name| json!({"metadata": {"name": name, "namespace": "n"}}));
+        json!({"kind": "PodList", "metadata": {}, "items": items.collect::<Vec<_>>()})
+    }
+
+    #[tokio::test]
+    async fn no_cluster_is_one_request_and_all_absent() {
+        let reading = read(&Fixed(BTreeMap::new()), &wanted(), 4).await;
+        assert_eq!(reading.world, World::empty());
+    }
+
+    #[tokio::test]
+    async fn a_denied_cluster_is_unreadable_inside_too() {
+        let api = Fixed(BTreeMap::from([(CLUSTER, Err((Class::Denied, 403, "no")))]));
+        let world = read(&api, &wanted(), 4).await.world;
+        assert!(matches!(world.cluster, Seen::Unreadable(_)));
+        assert!(matches!(world.inside, Seen::Unreadable(_)));
+    }
+
+    #[tokio::test]
+    async fn a_cluster_without_endpoint_has_nothing_inside() {
+        let api = Fixed(BTreeMap::from([(CLUSTER, Ok(json!({"status": "PROVISIONING"})))]));
+        let world = read(&api, &wanted(), 4).await.world;
+        assert!(world.cluster.live().is_some());
+        assert_eq!(world.inside, Seen::Absent);
+    }
+
+    #[tokio::test]
+    async fn pools_sizes_record_and_objects_are_read() {
+        let record = Record {
+            version: Record::VERSION,
+            stack: "s".into(),
+            inventory: vec![crate::record::Entry {
+                address: crate::address::Address::new("x"),
+                identity: Identity::Object(ObjectId {
+                    gvk: gvk("services", "Service"),
+                    namespace: Some("n".into()),
+                    name: "left".into(),
+                }),
+                kind: "Service".into(),
+                set: Value::Null,
+            }],
+            ..Record::default()
+        };
+        let text = serde_json::to_string(&record).unwrap();
+        let node = |pool: &str| json!({"metadata": {"labels": {"cloud.google.com/gke-nodepool": pool}}});
+        let api = Fixed(BTreeMap::from([
+            (CLUSTER, Ok(cluster())),
+            (RECORD, Ok(json!({"data": {"record": text}}))),
+            (PODS, Ok(json!({"items": list_of(&["one"])["items"], "metadata": {"continue": "a+/="}}))),
+            ("/api/v1/namespaces/n/pods?limit=500&continue=a%2B%2F%3D", Ok(list_of(&["two"]))),
+            ("/api/v1/namespaces/n/services?limit=500", Ok(list_of(&["left"]))),
+            ("/compute/v1/projects/p/zones/z/instanceGroupManagers/g", Ok(json!({"targetSize": 3}))),
+            (
+                "/compute/v1/projects/p/zones/z/instanceGroupManagers/h",
+                Err((Class::Denied, 403, "compute.instanceGroupManagers.get")),
+            ),
+            ("/api/v1/nodes?limit=500", Ok(json!({"items": [node("a"), node("b"), node("b")]}))),
+        ]));
+        let Reading { world, warnings } = read(&api, &wanted(), 4).await;
+        assert_eq!(warnings, Vec::<String>::new());
+        assert_eq!(world.record, Some(record));
+        assert_eq!(world.cluster.live().and_then(|cluster| cluster.get("nodePools")), None);
+        assert_eq!(world.pools.keys().collect::<Vec<_>>(), ["a", "b"]);
+        assert_eq!(world.sizes, BTreeMap::from([("a".to_owned(), 3), ("b".to_owned(), 2)]));
+        let objects = world.inside.live().unwrap();
+        let names: Vec<String> = objects.keys().map(ToString::to_string).collect();
+        assert_eq!(names, ["Pod n/one", "Pod n/two", "Service n/left"]);
+        assert!(objects.values().all(|object| object["apiVersion"] == "v1"));
+    }
+
+    #[tokio::test]
+    async fn a_kind_that_is_not_served_is_empty_and_a_denied_list_is_unreadable() {
+        let missing = "the server could not find the requested resource";
+        for (answer, readable) in [
+            (Err((Class::NotFound, 404, missing)), true),
+            (Err((Class::Denied, 403, "pods is forbidden")), false),
+        ] {
+            let api = Fixed(BTreeMap::from([(CLUSTER, Ok(cluster())), (PODS, answer)]));
+            let world = read(&api, &wanted(), 4).await.world;
+            assert_eq!(world.inside.live().is_some(), readable, "{:?}", world.inside);
+        }
+    }
+
+    #[test]
+    fn records_that_cannot_be_used_say_why() {
+        let rows = [
+            (json!({}), "no record"),
+            (json!({"data": {"record": "{"}}), "no JSON"),
+            (json!({"data": {"record": "{}"}}), "no version"),
+            (json!({"data": {"record": r#"{"version": 9}"#}}), "version 9"),
+            (json!({"data": {"record": r#"{"version": 1}"#}}), "cannot be understood"),
+        ];
+        for (config_map, why) in rows {
+            let said = parse_record(&config_map).unwrap_err();
+            assert!(said.contains(why), "{said}");
+        }
+    }
+}

@@ -1,0 +1,76 @@
+//! What comes before what. Edges between makes come from what resources follow; deletes go the other way
+//! round, by the rank of their kinds, so that no old edges need to be kept.
+
+use petgraph::algo::{tarjan_scc, toposort};
+use petgraph::graphmap::DiGraphMap;
+
+use super::{Action, Change};
+use crate::address::Address;
+use crate::kinds;
+use crate::resource::{Identity, Resource};
+
+/// Fills in `follows` of every change. An error is a cycle: the addresses in it, in order.
+pub fn connect(changes: &mut [Change], desired: &[Resource]) -> Result<(), Vec<Address>> {
+    let edges = edges(changes, desired);
+    let mut graph = DiGraphMap::<usize, ()>::new();
+    for place in 0..changes.len() {
+        graph.add_node(place);
+    }
+    for (before, after) in &edges {
+        graph.add_edge(*before, *after, ());
+    }
+    if toposort(&graph, None).is_err() {
+        let circles = tarjan_scc(&graph);
+        let circle = circles.into_iter().find(|circle| circle.len() > 1).unwrap_or_default();
+        return Err(circle.into_iter().map(|place| changes[place].address.clone()).collect());
+    }
+    for (before, after) in edges {
+        changes[after].follows.push(before);
+    }
+    for change in changes {
+        change.follows.sort_unstable();
+        change.follows.dedup();
+    }
+    Ok(())
+}
+
+fn edges(changes: &[Change], desired: &[Resource]) -> Vec<(usize, usize)> {
+    let mut edges = Vec::new();
+    for (after, change) in changes.iter().enumerate() {
+        if change.action == Action::Delete {
+            continue;
+        }
+        let Some(resource) = desired.iter().find(|resource| resource.address == change.address) else {
+            continue;
+        };
+        for wanted in &resource.follows {
+            for (before, other) in changes.iter().enumerate() {
+                if before != after && other.action != Action::Delete && names(wanted, &other.address) {
+                    edges.push((before, after));
+                }
+            }
+        }
+    }
+    let makes = |change: &Change| !matches!(change.action, Action::Delete | Action::Keep);
+    let rank = |change: &Change| kinds::find(&change.kind).map_or(0, |kind| kind.rank);
+    // What has no steps of its own is gone when what takes it along is.
+    let goes_along = |change: &Change| change.action == Action::Delete && change.steps.is_empty();
+    for (after, change) in changes.iter().enumerate().filter(|(_, change)| change.action == Action::Delete) {
+        for (before, other) in changes.iter().enumerate().filter(|(_, other)| !goes_along(other)) {
+            let deleted = other.action == Action::Delete;
+            let earlier = match goes_along(change) {
+                true => matches!(other.identity, Identity::Cluster(_)),
+                false => rank(other) > rank(change),
+            };
+            if (deleted && earlier) || makes(other) {
+                edges.push((before, after));
+            }
+        }
+    }
+    edges
+}
+
+/// Whether `wanted`, an address or a whole section, names this one.
+fn names(wanted: &Address, address: &Address) -> bool {
+    wanted == address || wanted.as_str() == address.section()
+}

@@ -1,0 +1,89 @@
+//! Plans, progress and summaries for people: text with colours, as wide as the terminal.
+
+use std::io;
+
+use crate::apply::{Event, Summary};
+use crate::diag::{self, Diagnostic};
+use crate::plan::Plan;
+use crate::source::Sources;
+
+use super::{Reporter, Screen, View};
+
+pub mod plan_text;
+pub mod progress;
+mod style;
+pub mod summary;
+mod values;
+
+pub use plan_text::Detail;
+
+/// Speaks to people. Plans and summaries are data; progress and diagnostics are not.
+pub struct Human {
+    screen: Screen,
+    detail: Detail,
+    program: String,
+    bars: Option<progress::Bars>,
+    error: Option<io::Error>,
+}
+
+impl Human {
+    /// `program` is how the program was called, up to the command: messages that name a next command begin
+    /// with it.
+    pub fn new(screen: Screen, detail: Detail, program: String) -> Self {
+        Self { screen, detail, program, bars: None, error: None }
+    }
+
+    fn clear_bars(&mut self) {
+        if let Some(mut bars) = self.bars.take() {
+            let cleared = bars.clear();
+            self.keep(cleared);
+            // The last line above the bars was left open.
+            self.screen.talk("\n");
+        }
+    }
+
+    fn keep(&mut self, written: io::Result<()>) {
+        if let (Err(error), None) = (written, &self.error) {
+            self.error = Some(error);
+        }
+    }
+}
+
+impl Reporter for Human {
+    fn plan(&mut self, plan: &Plan, view: &View<'_>) {
+        let Self { screen, detail, program, bars: _, error: _ } = self;
+        let options = plan_text::Options { width: screen.data_look().width, detail: *detail, program };
+        let text = plan_text::render(plan, view, &options);
+        screen.data(&text);
+    }
+
+    fn event(&mut self, plan: &Plan, event: &Event) {
+        if !self.screen.talk_is_terminal() {
+            self.screen.talk(&progress::lines(plan, event));
+            return;
+        }
+        let colour = self.screen.talk_look().colour;
+        let told = self.bars.get_or_insert_with(|| progress::Bars::new(colour)).event(plan, event);
+        self.keep(told);
+    }
+
+    fn summary(&mut self, plan: &Plan, summary: &Summary) {
+        self.clear_bars();
+        let text = summary::render(plan, summary, &self.program, self.screen.data_look().width);
+        self.screen.data(&text);
+    }
+
+    fn diagnostics(&mut self, diagnostics: &[Diagnostic], sources: &Sources) {
+        self.clear_bars();
+        if !diagnostics.is_empty() {
+            let text = diag::render(diagnostics, sources, self.screen.talk_look());
+            self.screen.talk(&text);
+        }
+    }
+
+    fn finish(&mut self) -> io::Result<()> {
+        self.clear_bars();
+        self.screen.finish()?;
+        self.error.take().map_or(Ok(()), Err)
+    }
+}

@@ -1,0 +1,443 @@
+//! A plan as Terraform's users know it: one line for each section of the stack, what differs under it, what
+//! to know, how many, how to go on.
+
+use serde_json::Value;
+
+use super::style::{Tint, columns, paint, push_line, symbol, tame, wrap};
+use super::values;
+use crate::address::Address;
+use crate::plan::{Action, Change, Consent, Mode, Note, Plan, Verb};
+use crate::report::{Next, View, brief, count, words};
+use crate::resource::{Api, Effect, FieldChange, Identity, Late, Step, Until};
+
+/// How much is shown.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Detail {
+    /// One line for each section, and what differs.
+    Sections,
+    /// Every object with its body and its calls.
+    Objects,
+}
+
+/// What the text depends on beside the plan.
+pub struct Options<'a> {
+    /// Columns to fill at most.
+    pub width: usize,
+    /// How much is shown.
+    pub detail: Detail,
+    /// How the program was called, up to the command: `dask-infra --sandbox`.
+    pub program: &'a str,
+}
+
+/// The whole text, with colours, each line ended.
+pub fn render(plan: &Plan, view: &View<'_>, options: &Options<'_>) -> String {
+    let mut text = header(plan, options.width);
+    let sections = sections(plan);
+    if !sections.is_empty() {
+        text.push('\n');
+        text.push_str(&legend(&sections));
+        text.push('\n');
+        let page = Page { plan, view, options, column: address_column(&sections, options.width) };
+        for section in &sections {
+            page.section(&mut text, section);
+        }
+    }
+    if !plan.notes.is_empty() {
+        text.push('\n');
+        for note in &plan.notes {
+            text.push_str(&note_text(note, options.width));
+        }
+    }
+    text.push('\n');
+    text.push_str(&footer(plan));
+    text.push_str(&consents(plan, options));
+    text.push_str(&how_to_go_on(plan, view.next, options));
+    text
+}
+
+/// Whose and where, always first: `Plan for stack rapids on p / l / c — LIVE`.
+fn header(plan: &Plan, width: usize) -> String {
+    let Plan { target, owner, mode, offline, changes: _, desired: _, notes: _, hourly, allowed: _ } = plan;
+    let what = match mode {
+        Mode::Apply => "Plan for",
+        Mode::Destroy => "Plan to destroy",
+    };
+    let line = format!("{what} stack {} on {target} — {}", owner.stack, target.mark());
+    let mut text = wrap("", &paint_words(Tint::Bold, &line), width);
+    if *offline {
+        text.push_str("offline: planned against an empty world, nothing was read\n");
+    }
+    if let (Some(hourly), Mode::Apply) = (hourly, mode) {
+        text.push_str(&format!("${hourly:.2} per hour at list price when all of it runs\n"));
+    }
+    text
+}
+
+/// Paints word by word, so that the text can still be broken.
+fn paint_words(tint: Tint, text: &str) -> String {
+    text.split(' ').map(|word| paint(tint, word)).collect::<Vec<_>>().join(" ")
+}
+
+/// One section of the stack and what is shown of it.
+struct Section<'p> {
+    name: &'p str,
+    changes: Vec<&'p Change>,
+}
+
+impl Section<'_> {
+    /// The gravest action stands for the section.
+    fn action(&self) -> Action {
+        let gravity = |action: &Action| match action {
+            Action::Keep => 0,
+            Action::Run => 1,
+            Action::Create => 2,
+            Action::Update => 3,
+            Action::Delete => 4,
+            Action::Replace => 5,
+        };
+        self.changes.iter().map(|change| change.action).max_by_key(gravity).unwrap_or(Action::Keep)
+    }
+}
+
+/// What changes, and what an edit does not change, by section in the plan's order.
+fn sections(plan: &Plan) -> Vec<Section<'_>> {
+    let mut sections: Vec<Section<'_>> = Vec::new();
+    let shown =
+        plan.changes.iter().filter(|change| change.action != Action::Keep || !change.fields.is_empty());
+    for change in shown {
+        let name = change.address.section();
+        match sections.iter_mut().find(|section| section.name == name) {
+            Some(section) => section.changes.push(change),
+            None => sections.push(Section { name, changes: vec![change] }),
+        }
+    }
+    sections
+}
+
+/// The symbols that occur, as Terraform explains them.
+fn legend(sections: &[Section<'_>]) -> String {
+    let meanings = [
+        (Action::Create, "create"),
+        (Action::Update, "update in place"),
+        (Action::Replace, "replace: delete, then create anew"),
+        (Action::Delete, "delete"),
+        (Action::Run, "run a check"),
+    ];
+    let occurs =
+        |action| sections.iter().flat_map(|section| &section.changes).any(|change| change.action == action);
+    let mut text = String::new();
+    for (action, meaning) in meanings.into_iter().filter(|(action, _)| occurs(*action)) {
+        push_line(&mut text, &format!("{} {}", symbol(action), paint(Tint::Dim, meaning)));
+    }
+    if text.is_empty() { text } else { format!("Actions are shown by these symbols:\n{text}") }
+}
+
+/// Where the second column begins; long addresses may reach into it.
+fn address_column(sections: &[Section<'_>], width: usize) -> usize {
+    let longest = sections.iter().map(|section| section.name.chars().count()).max().unwrap_or_default();
+    longest.min(width / 2)
+}
+
+struct Page<'a> {
+    plan: &'a Plan,
+    view: &'a View<'a>,
+    options: &'a Options<'a>,
+    column: usize,
+}
+
+impl Page<'_> {
+    fn section(&self, text: &mut String, section: &Section<'_>) {
+        let location = section.changes.iter().find_map(|change| change.location.as_deref());
+        if let [change] = section.changes.as_slice() {
+            self.row(text, change.action, section.name, &what(change, section.name), location);
+            self.details(text, change, 6);
+            return;
+        }
+        self.row(text, section.action(), section.name, &totals(&section.changes), location);
+        for change in &section.changes {
+            if self.options.detail == Detail::Objects || tells_more(change) {
+                let short = change.address.as_str().strip_prefix(section.name).unwrap_or_default();
+                let name =
+                    if short.is_empty() { change.address.as_str() } else { short.trim_start_matches('/') };
+                let line = format!(
+                    "    {} {name}  {}",
+                    symbol(change.action),
+                    what(change, change.address.as_str())
+                );
+                push_line(text, &line);
+                self.details(text, change, 10);
+            }
+        }
+    }
+
+    /// `  + cluster  create GKE cluster rapids-gpu (stack.toml:10:1)`
+    fn row(&self, text: &mut String, action: Action, title: &str, what: &str, location: Option<&str>) {
+        let pad = self.column.saturating_sub(title.chars().count());
+        let first = format!("{} {}{}  ", symbol(action), paint(Tint::Bold, title), " ".repeat(pad));
+        let place = location.map(|place| format!("({})", file_name(place))).unwrap_or_default();
+        let line = format!("{what} {}", paint(Tint::Dim, &place));
+        let beside = wrap(&first, &line, self.options.width);
+        if beside.lines().count() <= 2 {
+            text.push_str(&beside);
+        } else {
+            push_line(text, &first);
+            text.push_str(&wrap("      ", &line, self.options.width));
+        }
+    }
+
+    /// What stands under a change.
+    fn details(&self, text: &mut String, change: &Change, indent: usize) {
+        let blank = " ".repeat(indent);
+        if let Some(reason) = &change.reason {
+            text.push_str(&wrap(&format!("{blank}# "), &tame(reason), self.options.width));
+        }
+        for field in &change.fields {
+            self.field(text, change, field, indent);
+        }
+        if self.options.detail == Detail::Objects {
+            self.body(text, change, indent);
+            calls(text, change, indent, self.options.width);
+        }
+    }
+
+    /// `~ spec.worker.replicas: 2 -> 4  # forces replacement (stack.toml:40:12)`
+    fn field(&self, text: &mut String, change: &Change, field: &FieldChange, indent: usize) {
+        let FieldChange { path, before, after, effect: _, note: _, drift: _ } = field;
+        let (sign, values) = match (before, after) {
+            (None, Some(after)) => (paint(Tint::Add, "+"), values::inline(after)),
+            (Some(before), None) => (paint(Tint::Remove, "-"), values::inline(before)),
+            (before, after) => {
+                let show =
+                    |value: &Option<Value>| value.as_ref().map_or_else(|| "null".to_owned(), values::inline);
+                (paint(Tint::Change, "~"), format!("{} -> {}", show(before), show(after)))
+            }
+        };
+        let blank = " ".repeat(indent);
+        let comment = comment(change, field, self.view.location(self.plan, change, field));
+        let line = format!("{blank}{sign} {path}: {}", tame(&values));
+        if columns(&line) + 2 + columns(&comment) <= self.options.width {
+            push_line(text, &format!("{line}  {}", paint(Tint::Dim, &comment)));
+            return;
+        }
+        if columns(&line) <= self.options.width {
+            push_line(text, &line);
+        } else {
+            push_line(text, &format!("{blank}{sign} {path}:"));
+            side(text, indent + 4, Tint::Remove, "-", before.as_ref());
+            side(text, indent + 4, Tint::Add, "+", after.as_ref());
+        }
+        if !comment.is_empty() {
+            text.push_str(&wrap(
+                &format!("{blank}    "),
+                &paint_words(Tint::Dim, &comment),
+                self.options.width,
+            ));
+        }
+    }
+
+    fn body(&self, text: &mut String, change: &Change, indent: usize) {
+        if !matches!(change.action, Action::Create | Action::Replace) {
+            return;
+        }
+        let Some(resource) = self.plan.desired.iter().find(|resource| resource.identity == change.identity)
+        else {
+            return;
+        };
+        for line in values::lines(&resource.body) {
+            push_line(text, &format!("{}{} {}", " ".repeat(indent), paint(Tint::Add, "+"), tame(&line)));
+        }
+    }
+}
+
+/// One side of a field whose values do not fit beside each other.
+fn side(text: &mut String, indent: usize, tint: Tint, sign: &str, value: Option<&Value>) {
+    for line in value.map(values::lines).unwrap_or_default() {
+        push_line(text, &format!("{}{} {}", " ".repeat(indent), paint(tint, sign), tame(&line)));
+    }
+}
+
+/// What a change does, and to what when the address does not say it.
+fn what(change: &Change, title: &str) -> String {
+    let rolling = change.fields.iter().any(|field| field.effect == Effect::Rolling);
+    let verb = match change.action {
+        Action::Keep => "no change: the edit has no effect",
+        Action::Update if rolling => "update, nodes or pods are made anew",
+        Action::Update => "update in place",
+        Action::Run => "run the check",
+        action @ (Action::Create | Action::Replace | Action::Delete) => words(action).verb,
+    };
+    let (name, noun) = match &change.identity {
+        Identity::Cluster(cluster) => (cluster.cluster.as_str(), change.identity.to_string()),
+        Identity::NodePool { pool, .. } => (pool.as_str(), change.identity.to_string()),
+        Identity::Object(object) => (object.name.as_str(), change.identity.to_string()),
+        Identity::Check(address) => (address.as_str(), String::new()),
+    };
+    if Address::new(title).ends_with(name) || change.action == Action::Keep {
+        verb.to_owned()
+    } else {
+        format!("{verb}: {noun}")
+    }
+}
+
+/// `create 9 objects`, `update 1 object, create 2 objects`.
+fn totals(changes: &[&Change]) -> String {
+    let order = [Action::Replace, Action::Delete, Action::Update, Action::Create, Action::Run, Action::Keep];
+    let parts = order.into_iter().filter_map(|action| {
+        let number = changes.iter().filter(|change| change.action == action).count();
+        let part = || match action {
+            Action::Run => format!("run {}", count(number, "check")),
+            Action::Keep => format!("no effect on {}", count(number, "object")),
+            action => format!("{} {}", words(action).verb, count(number, "object")),
+        };
+        (number > 0).then(part)
+    });
+    parts.collect::<Vec<_>>().join(", ")
+}
+
+/// Whether a change among many of its section needs its own lines.
+fn tells_more(change: &Change) -> bool {
+    let Change { action, fields, reason, .. } = change;
+    !fields.is_empty() || reason.is_some() || matches!(action, Action::Update | Action::Replace)
+}
+
+/// `# forces replacement: why (stack.toml:40:12)`; drift says who and when.
+fn comment(change: &Change, field: &FieldChange, location: Option<String>) -> String {
+    let FieldChange { effect, note, drift, path: _, before: _, after: _ } = field;
+    let effect = match effect {
+        Effect::InPlace => None,
+        Effect::Rolling => Some("rolling".to_owned()),
+        Effect::Replace => Some("forces replacement".to_owned()),
+        Effect::Ignored => Some("has no effect".to_owned()),
+        Effect::Unknown => Some(format!("effect unknown, needs --replace {}", change.address)),
+    };
+    let why = [effect, note.clone()].into_iter().flatten().collect::<Vec<_>>().join(": ");
+    let drift = drift.as_ref().map(|(manager, time)| format!("changed by {manager} at {time}, taken back"));
+    let words: Vec<String> =
+        [Some(why), drift].into_iter().flatten().filter(|word| !word.is_empty()).collect();
+    let place = location.map(|place| format!("({})", file_name(&place)));
+    let comment = (!words.is_empty()).then(|| format!("# {}", tame(&words.join("; "))));
+    [comment, place].into_iter().flatten().collect::<Vec<_>>().join(" ")
+}
+
+/// `stack.toml:12:5` of `/home/me/stacks/rapids/stack.toml:12:5`: in a column of places the folder is only
+/// noise. Diagnostics and JSON have it.
+fn file_name(location: &str) -> &str {
+    location.rsplit('/').next().unwrap_or(location)
+}
+
+/// The program of a change, in words.
+fn calls(text: &mut String, change: &Change, indent: usize, width: usize) {
+    let blank = " ".repeat(indent);
+    for (place, step) in change.steps.iter().enumerate() {
+        let first = format!("{blank}{} ", paint(Tint::Dim, &format!("{}.", place + 1)));
+        text.push_str(&wrap(&first, &tame(&step_text(step)), width));
+    }
+}
+
+fn step_text(step: &Step) -> String {
+    match step {
+        Step::Call(call) => {
+            let api = match call.api {
+                Api::Gke => "GKE",
+                Api::Compute => "Compute Engine",
+                Api::Kubernetes => "Kubernetes",
+            };
+            let late = call.late.iter().map(|(path, late)| match late {
+                Late::LabelFingerprint => format!("{path}: the label fingerprint then read"),
+                Late::UidOf(object) => format!("{path}: the uid then read of {object}"),
+            });
+            let late = late.collect::<Vec<_>>().join(", ");
+            let late = if late.is_empty() { late } else { format!(" ({late})") };
+            format!("{api}: {} {}{late}", call.method.as_str(), call.path)
+        }
+        Step::Await(wait) => {
+            let until = match wait.until {
+                Until::Ready => "ready",
+                Until::Gone => "gone",
+            };
+            let deadline = brief(std::time::Duration::from_secs(wait.deadline.into()));
+            format!("wait until {} is {until}, at most {deadline}", wait.identity)
+        }
+        Step::ReadLog { pod, expect } => format!("read the log of {pod}: it must have the line `{expect}`"),
+        Step::RecordPass { digest: _ } => "record that the check passed".to_owned(),
+    }
+}
+
+fn note_text(note: &Note, width: usize) -> String {
+    let Note { code, address, message } = note;
+    let first = format!("{} ", paint(Tint::Change, "Warning:"));
+    let body = format!("{} {}", tame(message), paint_words(Tint::Dim, &format!("({address}, {code})")));
+    wrap(&first, &body, width)
+}
+
+/// `Plan: 14 to add, 0 to change, 0 to replace, 0 to destroy, 1 check to run.`
+fn footer(plan: &Plan) -> String {
+    if plan.is_empty() {
+        let what = match plan.mode {
+            Mode::Apply => "The stack is up to date.",
+            Mode::Destroy => "Nothing of the stack is there to destroy.",
+        };
+        return format!("{} {what}\n", paint(Tint::Bold, "No changes."));
+    }
+    format!("{} {}.\n", paint(Tint::Bold, "Plan:"), counts_text(plan))
+}
+
+/// `14 to add, 0 to change, 0 to replace, 0 to destroy, 1 check to run`.
+pub(crate) fn counts_text(plan: &Plan) -> String {
+    let crate::plan::Counts { add, change, replace, destroy, run } = plan.counts();
+    let checks = if run == 0 { String::new() } else { format!(", {} to run", count(run, "check")) };
+    format!("{add} to add, {change} to change, {replace} to replace, {destroy} to destroy{checks}")
+}
+
+/// What must be consented to, beyond `yes`.
+fn consents(plan: &Plan, options: &Options<'_>) -> String {
+    let mut text = String::new();
+    let missing = plan.missing_consents(&[]);
+    if !missing.is_empty() {
+        text.push('\n');
+        let intro =
+            "Deleting and replacing need consent by address: typed at the prompt of `apply`, or given with";
+        text.push_str(&wrap("", intro, options.width));
+        for consent in &missing {
+            push_line(&mut text, &format!("  --allow {}", consent_text(consent)));
+        }
+    }
+    if !plan.allowed.is_empty() {
+        text.push_str("\nConsent given:\n");
+        for consent in &plan.allowed {
+            push_line(&mut text, &format!("  {}", consent_text(consent)));
+        }
+    }
+    text
+}
+
+/// `replace:dask_cluster.rapids`, as `--allow` takes it.
+pub fn consent_text(consent: &Consent) -> String {
+    let verb = match consent.verb {
+        Verb::Replace => "replace",
+        Verb::Delete => "delete",
+    };
+    format!("{verb}:{}", consent.address)
+}
+
+fn how_to_go_on(plan: &Plan, next: Next<'_>, options: &Options<'_>) -> String {
+    if plan.is_empty() {
+        return String::new();
+    }
+    let program = options.program;
+    let verb = match plan.mode {
+        Mode::Apply => "apply",
+        Mode::Destroy => "destroy",
+    };
+    match next {
+        Next::Nothing => String::new(),
+        Next::Apply => format!("\nTo go on:\n  {program} {verb}\n"),
+        Next::ApplyFile(file) => {
+            format!("\nSaved in {0}. To do exactly this:\n  {program} apply {0}\n", file.display())
+        }
+        Next::PlanOnline => {
+            let destroy = if plan.mode == Mode::Destroy { " --destroy" } else { "" };
+            format!("\nTo plan against what is there:\n  {program} plan{destroy}\n")
+        }
+    }
+}

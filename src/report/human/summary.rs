@@ -1,0 +1,226 @@
+//! The end of an apply: what is done, what is not, and the next command.
+
+use std::time::Duration;
+
+use serde_json::Value;
+
+use super::style::{Tint, paint, push_line, tame, wrap};
+use crate::apply::{Outcome, Summary};
+use crate::plan::{Action, Change, Mode, Plan};
+use crate::report::{brief, count};
+use crate::resource::{ClusterName, Identity, ObjectId};
+
+/// How many of the slowest are told.
+const SLOWEST: usize = 3;
+
+/// The whole text, with colours, each line ended. `program` is how the program was called, up to the command.
+pub fn render(plan: &Plan, summary: &Summary, program: &str, width: usize) -> String {
+    let ends = Ends::of(plan, summary);
+    let mut text = format!("\n{}\n", where_to(plan));
+    text.push_str(&verdict(plan, summary, &ends));
+    text.push_str(&timings(summary, &ends, width));
+    for problem in &ends.problems {
+        text.push_str(&problem.text(width));
+    }
+    text.push_str(&not_done(&ends, width));
+    text.push_str(&next(plan, summary, &ends, program));
+    text
+}
+
+fn where_to(plan: &Plan) -> String {
+    paint(Tint::Bold, &format!("Stack {} on {} — {}", plan.owner.stack, plan.target, plan.target.mark()))
+}
+
+/// Outcomes by kind.
+#[derive(Default)]
+struct Ends<'a> {
+    done: Vec<(&'a Change, Duration)>,
+    problems: Vec<Problem<'a>>,
+    skipped: Vec<(&'a Change, String)>,
+    doubt: Vec<(&'a Change, String)>,
+    not_started: Vec<&'a Change>,
+}
+
+struct Problem<'a> {
+    change: &'a Change,
+    code: Option<&'a str>,
+    message: &'a str,
+    help: Option<&'a str>,
+}
+
+impl<'a> Ends<'a> {
+    fn of(plan: &'a Plan, summary: &'a Summary) -> Self {
+        let mut ends = Self::default();
+        for (place, outcome, took) in &summary.outcomes {
+            let Some(change) = plan.changes.get(*place) else { continue };
+            match outcome {
+                Outcome::Done => ends.done.push((change, *took)),
+                Outcome::Failed { code, message, help } => {
+                    let (code, help) = (Some(code.as_str()), help.as_deref());
+                    ends.problems.push(Problem { change, code, message, help });
+                }
+                Outcome::TimedOut { message } => {
+                    ends.problems.push(Problem { change, code: None, message, help: None });
+                }
+                Outcome::Skipped { because } => ends.skipped.push((change, because.to_string())),
+                Outcome::InDoubt { message } => ends.doubt.push((change, message.clone())),
+                Outcome::NotStarted => ends.not_started.push(change),
+            }
+        }
+        ends
+    }
+
+    fn all_done(&self) -> bool {
+        let Self { done: _, problems, skipped, doubt, not_started } = self;
+        problems.is_empty() && skipped.is_empty() && doubt.is_empty() && not_started.is_empty()
+    }
+
+    fn number(&self, action: Action) -> usize {
+        self.done.iter().filter(|(change, _)| change.action == action).count()
+    }
+}
+
+/// `Apply complete! Resources: 14 added, 0 changed, 0 replaced, 0 destroyed, 1 check passed.`
+fn verdict(plan: &Plan, summary: &Summary, ends: &Ends<'_>) -> String {
+    let what = match plan.mode {
+        Mode::Apply => "Apply",
+        Mode::Destroy => "Destroy",
+    };
+    let (tint, end) = match (ends.all_done(), summary.interrupted) {
+        (true, _) => (Tint::Add, format!("{what} complete!")),
+        (false, true) => (Tint::Change, format!("{what} interrupted.")),
+        (false, false) => (Tint::Remove, format!("{what} failed.")),
+    };
+    format!("{} Resources: {}.\n", paint(tint, &end), done_text(plan, ends))
+}
+
+fn done_text(plan: &Plan, ends: &Ends<'_>) -> String {
+    let destroyed = ends.number(Action::Delete);
+    if plan.mode == Mode::Destroy {
+        return format!("{destroyed} destroyed");
+    }
+    let added = ends.number(Action::Create);
+    let (changed, replaced) = (ends.number(Action::Update), ends.number(Action::Replace));
+    let passed = match ends.number(Action::Run) {
+        0 => String::new(),
+        number => format!(", {} passed", count(number, "check")),
+    };
+    format!("{added} added, {changed} changed, {replaced} replaced, {destroyed} destroyed{passed}")
+}
+
+fn timings(summary: &Summary, ends: &Ends<'_>, width: usize) -> String {
+    let mut slowest = ends.done.clone();
+    slowest.retain(|(_, took)| took.as_secs() > 0);
+    slowest.sort_by(|(a, x), (b, y)| y.cmp(x).then_with(|| a.address.cmp(&b.address)));
+    let slowest: Vec<String> = slowest
+        .iter()
+        .take(SLOWEST)
+        .map(|(change, took)| format!("{} {}", change.address, brief(*took)))
+        .collect();
+    let slowest =
+        if slowest.is_empty() { String::new() } else { format!(", the slowest: {}", slowest.join(", ")) };
+    wrap("", &format!("Took {}{slowest}.", brief(summary.took)), width)
+}
+
+impl Problem<'_> {
+    /// `Error: node_pool.x (stack.toml:12:1): message [DI0401]`, and the help below.
+    fn text(&self, width: usize) -> String {
+        let Self { change, code, message, help } = self;
+        let place = change.location.as_deref().map(|place| format!(" ({place})")).unwrap_or_default();
+        let code = code.map(|code| format!(" [{code}]")).unwrap_or_default();
+        let line = format!("{}{place}: {}{code}", change.address, tame(message));
+        let mut text = format!("\n{}", wrap(&format!("{} ", paint(Tint::Remove, "Error:")), &line, width));
+        if let Some(help) = help {
+            text.push_str(&wrap("  help: ", &tame(help), width));
+        }
+        text
+    }
+}
+
+fn not_done(ends: &Ends<'_>, width: usize) -> String {
+    let mut text = String::new();
+    if !ends.doubt.is_empty() {
+        text.push_str("\nIn doubt, stopped while running:\n");
+        for (change, message) in &ends.doubt {
+            text.push_str(&wrap("  ", &format!("{}: {}", change.address, tame(message)), width));
+        }
+    }
+    if !ends.skipped.is_empty() {
+        text.push_str("\nSkipped:\n");
+        for (change, because) in &ends.skipped {
+            push_line(&mut text, &format!("  {} because {because} did not succeed", change.address));
+        }
+    }
+    if !ends.not_started.is_empty() {
+        text.push_str("\nNot started:\n");
+        for change in &ends.not_started {
+            push_line(&mut text, &format!("  {}", change.address));
+        }
+    }
+    text
+}
+
+fn next(plan: &Plan, summary: &Summary, ends: &Ends<'_>, program: &str) -> String {
+    let verb = match plan.mode {
+        Mode::Apply => "apply",
+        Mode::Destroy => "destroy",
+    };
+    if !ends.all_done() || summary.interrupted && plan.mode == Mode::Destroy {
+        return format!("\nTo go on from here, planned anew from what is there:\n  {program} {verb}\n");
+    }
+    if plan.mode == Mode::Destroy {
+        return String::new();
+    }
+    let mut text = String::new();
+    for change in plan.changes.iter().filter(|change| change.action != Action::Delete) {
+        if let Identity::Object(object) = &change.identity
+            && object.gvk.kind == "DaskCluster"
+        {
+            text.push_str(&connect(plan, change, object));
+        }
+    }
+    if text.is_empty() {
+        return text;
+    }
+    if plan.target.simulated {
+        return format!(
+            "\nSIMULATED: no GPU computed and nothing can be connected to.\n\nTo take it all away:\n  {program} destroy\n"
+        );
+    }
+    format!("{text}\nTo take it all away:\n  {program} destroy\n")
+}
+
+/// The lines that connect a notebook to a Dask cluster.
+fn connect(plan: &Plan, change: &Change, object: &ObjectId) -> String {
+    let ObjectId { gvk: _, namespace, name } = object;
+    let namespace = namespace.as_deref().unwrap_or("default");
+    let mut text = format!("\nTo connect to {}:\n", change.address);
+    let context = match (&plan.target.gke, &plan.target.context) {
+        (Some(ClusterName { project, location, cluster }), _) => {
+            push_line(
+                &mut text,
+                &format!(
+                    "  gcloud container clusters get-credentials {cluster} --location {location} --project {project}"
+                ),
+            );
+            String::new()
+        }
+        (None, Some(context)) => format!("--context {context} "),
+        (None, None) => String::new(),
+    };
+    let forward =
+        format!("  kubectl {context}port-forward -n {namespace} service/{name}-scheduler 8786 8787");
+    push_line(&mut text, &forward);
+    let image = image(plan, &change.identity);
+    let image = image.map(|image| format!(", with the packages of {image}")).unwrap_or_default();
+    push_line(&mut text, &format!("and in Python{image}:"));
+    push_line(&mut text, "  from dask.distributed import Client");
+    push_line(&mut text, "  client = Client(\"tcp://localhost:8786\")  # dashboard: http://localhost:8787");
+    text
+}
+
+/// The workers' image: a client should have the same packages.
+fn image<'p>(plan: &'p Plan, identity: &Identity) -> Option<&'p str> {
+    let body = &plan.desired.iter().find(|resource| &resource.identity == identity)?.body;
+    body.pointer("/spec/worker/spec/containers/0/image").and_then(Value::as_str)
+}

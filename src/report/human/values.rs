@@ -1,0 +1,75 @@
+//! JSON values as people read them.
+
+use serde_json::Value;
+
+/// On one line, as JSON.
+pub fn inline(value: &Value) -> String {
+    value.to_string()
+}
+
+/// Over several lines, as YAML would be written.
+pub fn lines(value: &Value) -> Vec<String> {
+    let mut out = Vec::new();
+    match value {
+        Value::Object(entries) if !entries.is_empty() => {
+            for (key, value) in entries {
+                entry(&mut out, &scalar(&Value::String(key.clone())), value);
+            }
+        }
+        Value::Array(items) if !items.is_empty() => {
+            for value in items {
+                let mut inner = lines(value).into_iter();
+                out.push(format!("- {}", inner.next().unwrap_or_default()));
+                out.extend(inner.map(|line| format!("  {line}")));
+            }
+        }
+        other => out.push(scalar(other)),
+    }
+    out
+}
+
+fn entry(out: &mut Vec<String>, key: &str, value: &Value) {
+    match value {
+        Value::String(text) if text.contains('\n') => {
+            out.push(format!("{key}: |"));
+            out.extend(text.lines().map(|line| format!("  {line}")));
+        }
+        Value::Object(entries) if !entries.is_empty() => {
+            out.push(format!("{key}:"));
+            out.extend(lines(value).into_iter().map(|line| format!("  {line}")));
+        }
+        Value::Array(items) if !items.is_empty() => {
+            out.push(format!("{key}:"));
+            out.extend(lines(value));
+        }
+        other => out.push(format!("{key}: {}", scalar(other))),
+    }
+}
+
+/// A string stands bare where YAML would read it back as the same string.
+fn scalar(value: &Value) -> String {
+    let Value::String(text) = value else { return inline(value) };
+    let bare = |c: char| c.is_ascii_alphanumeric() || "_./@$()-".contains(c);
+    let word = ["true", "false", "null", "yes", "no", "on", "off", "y", "n", "~"];
+    let plain = text.chars().all(|c| bare(c) || c == ':' || c == ' ')
+        && text.starts_with(|c: char| c.is_ascii_alphabetic() || c == '/' || c == '_')
+        && !text.ends_with([' ', ':'])
+        && !text.contains(": ")
+        && !word.contains(&text.to_ascii_lowercase().as_str());
+    if plain { text.clone() } else { inline(value) }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn objects_read_like_yaml() {
+        let value = serde_json::json!({
+            "name": "a", "on": "yes", "count": "2", "list": [{"k": 1, "l": []}, "x"], "script": "a\nb", "none": {}
+        });
+        let text = lines(&value).join("\n");
+        let expected = "count: \"2\"\nlist:\n- k: 1\n  l: []\n- x\nname: a\nnone: {}\n\"on\": \"yes\"\nscript: |\n  a\n  b";
+        assert_eq!(text, expected);
+    }
+}

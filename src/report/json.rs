@@ -1,0 +1,636 @@
+//! Plans, progress and summaries for programs: JSON lines in Terraform's envelope, with our own fields
+//! beside Terraform's. `schemas/events.schema.json` is generated from the types here.
+
+use std::io;
+use std::time::Duration;
+
+use jiff::Timestamp;
+use schemars::JsonSchema;
+use serde::Serialize;
+use serde_json::Value;
+
+use crate::apply::{Event, Outcome, Summary};
+use crate::diag::{Diagnostic, Severity};
+use crate::plan::{Action, Change, Mode, Plan};
+use crate::resource::{Effect, FieldChange};
+use crate::source::Sources;
+
+use super::human::plan_text::{consent_text, counts_text};
+use super::{Reporter, Screen, View, brief, words};
+
+/// The version of the shape of these lines.
+pub const UI_VERSION: &str = "1.0";
+
+/// One line.
+#[derive(Clone, Debug, Serialize, JsonSchema)]
+#[schemars(title = "dask-infra event")]
+pub struct Line {
+    /// How grave it is.
+    #[serde(rename = "@level")]
+    pub level: Level,
+    /// The line for people.
+    #[serde(rename = "@message")]
+    pub message: String,
+    /// Always `dask-infra`.
+    #[serde(rename = "@module")]
+    pub module: &'static str,
+    /// When it was written: RFC 3339, UTC.
+    #[serde(rename = "@timestamp")]
+    #[schemars(with = "String")]
+    pub timestamp: Timestamp,
+    /// What it is about.
+    #[serde(flatten)]
+    pub body: Body,
+}
+
+/// How grave a line is.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, JsonSchema)]
+#[serde(rename_all = "lowercase")]
+pub enum Level {
+    /// As it should be.
+    Info,
+    /// To be looked at.
+    Warn,
+    /// Failed.
+    Error,
+}
+
+/// What a line is about, by `type`.
+#[derive(Clone, Debug, Serialize, JsonSchema)]
+#[serde(tag = "type", rename_all = "snake_case")]
+pub enum Body {
+    /// The first line.
+    Version {
+        /// The program's version.
+        #[serde(rename = "dask-infra")]
+        program: &'static str,
+        /// The version of the shape of these lines.
+        ui: &'static str,
+    },
+    /// One change of a plan.
+    PlannedChange {
+        /// Where.
+        #[serde(flatten)]
+        place: Place,
+        /// The change.
+        change: PlannedChange,
+    },
+    /// Something of ours that others changed since the last apply.
+    ResourceDrift {
+        /// Where.
+        #[serde(flatten)]
+        place: Place,
+        /// What differs, only the fields that others changed.
+        change: PlannedChange,
+    },
+    /// The end of a plan or of an apply.
+    ChangeSummary {
+        /// Where.
+        #[serde(flatten)]
+        place: Place,
+        /// How many.
+        changes: Changes,
+        /// Whether nothing was read.
+        offline: bool,
+        /// US dollars per hour at list prices, where they are known.
+        #[serde(skip_serializing_if = "Option::is_none")]
+        hourly: Option<f64>,
+        /// Consents that are still to be given: `replace:dask_cluster.rapids`.
+        #[serde(skip_serializing_if = "Vec::is_empty")]
+        consents: Vec<String>,
+        /// How each change ended; only after an apply.
+        #[serde(skip_serializing_if = "Vec::is_empty")]
+        outcomes: Vec<Ended>,
+        /// How long the apply took.
+        #[serde(skip_serializing_if = "Option::is_none")]
+        elapsed_seconds: Option<f64>,
+        /// Whether the apply was interrupted.
+        #[serde(skip_serializing_if = "Option::is_none")]
+        interrupted: Option<bool>,
+    },
+    /// An error or a warning.
+    Diagnostic {
+        /// The error or warning.
+        diagnostic: Told,
+    },
+    /// A change began.
+    ApplyStart {
+        /// Where.
+        #[serde(flatten)]
+        place: Place,
+        /// Which change.
+        hook: Hook,
+    },
+    /// A change goes on: it waits, tries again, or a check read a log.
+    ApplyProgress {
+        /// Where.
+        #[serde(flatten)]
+        place: Place,
+        /// Which change.
+        hook: Hook,
+    },
+    /// A change is done.
+    ApplyComplete {
+        /// Where.
+        #[serde(flatten)]
+        place: Place,
+        /// Which change.
+        hook: Hook,
+    },
+    /// A change is not done.
+    ApplyErrored {
+        /// Where.
+        #[serde(flatten)]
+        place: Place,
+        /// Which change.
+        hook: Hook,
+    },
+    /// The first interrupt: nothing new is started.
+    ApplyInterrupted {
+        /// Where.
+        #[serde(flatten)]
+        place: Place,
+    },
+}
+
+/// Where it happens.
+#[derive(Clone, Debug, Serialize, JsonSchema)]
+pub struct Place {
+    /// The stack.
+    pub stack: String,
+    /// `project / location / cluster`, or `context NAME`.
+    pub target: String,
+    /// Whether the sandbox answers instead of the cloud.
+    pub simulated: bool,
+}
+
+/// What is changed.
+#[derive(Clone, Debug, Serialize, JsonSchema)]
+pub struct Thing {
+    /// The address.
+    pub addr: String,
+    /// The kind: `node_pool`.
+    pub resource_type: String,
+    /// The address without the kind's section: `a100`.
+    pub resource_name: String,
+    /// What the API calls it, in words: `node pool a100`.
+    pub identity: String,
+}
+
+/// One change of a plan.
+#[derive(Clone, Debug, Serialize, JsonSchema)]
+pub struct PlannedChange {
+    /// What is changed.
+    pub resource: Thing,
+    /// What happens to it; `keep` for an edit that has no effect.
+    #[schemars(extend("enum" = ["keep", "create", "update", "replace", "delete", "run"]))]
+    pub action: &'static str,
+    /// Why, when the fields alone do not say it.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub reason: Option<String>,
+    /// The TOML place that asks for it: `stack.toml:12:1`.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub location: Option<String>,
+    /// What differs.
+    #[serde(skip_serializing_if = "Vec::is_empty")]
+    pub fields: Vec<Field>,
+}
+
+/// A field that differs.
+#[derive(Clone, Debug, Serialize, JsonSchema)]
+pub struct Field {
+    /// Where in the body: `spec.worker.replicas`.
+    pub path: String,
+    /// The live value; not there when there is none.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub before: Option<Value>,
+    /// The wanted value; not there when the field is given up.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub after: Option<Value>,
+    /// What the change does.
+    #[schemars(extend("enum" = ["in_place", "rolling", "replace", "ignored", "unknown"]))]
+    pub effect: &'static str,
+    /// Why the effect is what it is.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub note: Option<String>,
+    /// The TOML place that asks for the value: `stack.toml:40:12`.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub location: Option<String>,
+    /// Who changed it behind our back.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub drift: Option<Drift>,
+}
+
+/// A change by others.
+#[derive(Clone, Debug, Serialize, JsonSchema)]
+pub struct Drift {
+    /// The field manager.
+    pub manager: String,
+    /// When: RFC 3339.
+    pub time: String,
+}
+
+/// How many changes there are, or were done.
+#[derive(Clone, Copy, Debug, Serialize, JsonSchema)]
+pub struct Changes {
+    /// Creates.
+    pub add: usize,
+    /// Updates.
+    pub change: usize,
+    /// Replaces.
+    pub replace: usize,
+    /// Deletes.
+    pub remove: usize,
+    /// Checks.
+    pub run: usize,
+    /// What the numbers are of.
+    #[schemars(extend("enum" = ["plan", "apply", "destroy"]))]
+    pub operation: &'static str,
+}
+
+/// The change that an apply works on.
+#[derive(Clone, Debug, Serialize, JsonSchema)]
+pub struct Hook {
+    /// What is changed.
+    pub resource: Thing,
+    /// What happens to it.
+    #[schemars(extend("enum" = ["keep", "create", "update", "replace", "delete", "run"]))]
+    pub action: &'static str,
+    /// How long it ran so far, or ran.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub elapsed_seconds: Option<f64>,
+    /// What it waits for.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub waiting_for: Option<String>,
+    /// How long it may wait.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub deadline_seconds: Option<f64>,
+    /// When it is tried again; `waiting_for` says why.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub retry_after_seconds: Option<f64>,
+    /// Lines of a log that a check read.
+    #[serde(skip_serializing_if = "Vec::is_empty")]
+    pub log: Vec<String>,
+    /// How it ended, when it is not done.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub outcome: Option<End>,
+}
+
+/// How a change ended.
+#[derive(Clone, Debug, Serialize, JsonSchema)]
+pub struct End {
+    /// In one word.
+    #[schemars(extend("enum" = ["done", "failed", "timed_out", "skipped", "in_doubt", "not_started"]))]
+    pub outcome: &'static str,
+    /// The stable code of the error.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub code: Option<String>,
+    /// What and why.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub message: Option<String>,
+    /// What to do next.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub help: Option<String>,
+    /// The address that did not succeed, for what was skipped.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub because: Option<String>,
+}
+
+/// How one change of an apply ended.
+#[derive(Clone, Debug, Serialize, JsonSchema)]
+pub struct Ended {
+    /// The address.
+    pub addr: String,
+    /// What was to happen.
+    #[schemars(extend("enum" = ["create", "update", "replace", "delete", "run"]))]
+    pub action: &'static str,
+    /// How long it ran.
+    pub elapsed_seconds: f64,
+    /// How it ended.
+    #[serde(flatten)]
+    pub end: End,
+}
+
+/// An error or a warning.
+#[derive(Clone, Debug, Serialize, JsonSchema)]
+pub struct Told {
+    /// How grave it is.
+    #[schemars(extend("enum" = ["error", "warning"]))]
+    pub severity: &'static str,
+    /// The stable code: `DI0102`.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub code: Option<String>,
+    /// What is wrong.
+    pub summary: String,
+    /// What to do.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub detail: Option<String>,
+    /// The section or object concerned.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub address: Option<String>,
+    /// Where in the stack file.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub range: Option<Range>,
+}
+
+/// A place in a text.
+#[derive(Clone, Debug, Serialize, JsonSchema)]
+pub struct Range {
+    /// The file as the user named it.
+    pub filename: String,
+    /// Where it begins.
+    pub start: Position,
+}
+
+/// A place in a text, from 1.
+#[derive(Clone, Copy, Debug, Serialize, JsonSchema)]
+pub struct Position {
+    /// The line.
+    pub line: usize,
+    /// The column in characters.
+    pub column: usize,
+}
+
+/// The schema of one line, draft-07.
+pub fn schema() -> Value {
+    let generator = schemars::generate::SchemaSettings::draft07().into_generator();
+    generator.into_root_schema_for::<Line>().to_value()
+}
+
+/// Speaks to programs: every line goes to stdout.
+pub struct Json {
+    screen: Screen,
+    clock: fn() -> Timestamp,
+}
+
+impl Json {
+    /// Begins with the line that names the version.
+    pub fn new(screen: Screen, clock: fn() -> Timestamp) -> Self {
+        let mut json = Self { screen, clock };
+        let program = env!("CARGO_PKG_VERSION");
+        json.line(Level::Info, format!("dask-infra {program}"), Body::Version { program, ui: UI_VERSION });
+        json
+    }
+
+    fn line(&mut self, level: Level, message: String, body: Body) {
+        let line = Line { level, message, module: "dask-infra", timestamp: (self.clock)(), body };
+        match serde_json::to_string(&line) {
+            Ok(text) => self.screen.data(&format!("{text}\n")),
+            Err(error) => self.screen.talk(&format!("a line could not be written as JSON: {error}\n")),
+        }
+    }
+}
+
+impl Reporter for Json {
+    fn plan(&mut self, plan: &Plan, view: &View<'_>) {
+        for change in &plan.changes {
+            let change = planned(plan, change, view);
+            let drifted: Vec<Field> =
+                change.fields.iter().filter(|field| field.drift.is_some()).cloned().collect();
+            if !drifted.is_empty() {
+                let message = format!("{}: changed by others", change.resource.addr);
+                let change = PlannedChange { fields: drifted, action: "update", ..change.clone() };
+                self.line(Level::Info, message, Body::ResourceDrift { place: place(plan), change });
+            }
+        }
+        let shown = |change: &&Change| change.action != Action::Keep || !change.fields.is_empty();
+        for change in plan.changes.iter().filter(shown) {
+            let change = planned(plan, change, view);
+            let message = format!("{}: plan to {}", change.resource.addr, change.action);
+            self.line(Level::Info, message, Body::PlannedChange { place: place(plan), change });
+        }
+        for note in &plan.notes {
+            let diagnostic = Told {
+                severity: "warning",
+                code: Some(note.code.clone()),
+                summary: note.message.clone(),
+                detail: None,
+                address: Some(note.address.to_string()),
+                range: None,
+            };
+            self.line(Level::Warn, note.message.clone(), Body::Diagnostic { diagnostic });
+        }
+        self.line(Level::Info, format!("Plan: {}.", counts_text(plan)), plan_summary(plan));
+    }
+
+    fn event(&mut self, plan: &Plan, event: &Event) {
+        let (level, message, body) = told(plan, event);
+        self.line(level, message, body);
+    }
+
+    fn summary(&mut self, plan: &Plan, summary: &Summary) {
+        let Summary { outcomes, took, interrupted } = summary;
+        let operation = match plan.mode {
+            Mode::Apply => "apply",
+            Mode::Destroy => "destroy",
+        };
+        let done = |action| {
+            let is = |place: &usize| plan.changes.get(*place).is_some_and(|change| change.action == action);
+            outcomes.iter().filter(|(place, outcome, _)| *outcome == Outcome::Done && is(place)).count()
+        };
+        let changes = Changes {
+            add: done(Action::Create),
+            change: done(Action::Update),
+            replace: done(Action::Replace),
+            remove: done(Action::Delete),
+            run: done(Action::Run),
+            operation,
+        };
+        let all = outcomes.iter().all(|(_, outcome, _)| *outcome == Outcome::Done);
+        let (level, word) = if all { (Level::Info, "complete") } else { (Level::Error, "not complete") };
+        let ended = outcomes.iter().filter_map(|(place, outcome, took)| {
+            let change = plan.changes.get(*place)?;
+            let (addr, action) = (change.address.to_string(), words(change.action).verb);
+            Some(Ended { addr, action, elapsed_seconds: seconds(*took), end: end(outcome) })
+        });
+        let body = Body::ChangeSummary {
+            place: place(plan),
+            changes,
+            offline: plan.offline,
+            hourly: plan.hourly,
+            consents: Vec::new(),
+            outcomes: ended.collect(),
+            elapsed_seconds: Some(seconds(*took)),
+            interrupted: Some(*interrupted),
+        };
+        self.line(level, format!("{operation} {word} after {}", brief(*took)), body);
+    }
+
+    fn diagnostics(&mut self, diagnostics: &[Diagnostic], sources: &Sources) {
+        for diagnostic in diagnostics {
+            let (level, severity) = match diagnostic.severity {
+                Severity::Error => (Level::Error, "error"),
+                Severity::Warning => (Level::Warn, "warning"),
+            };
+            let range = diagnostic.location(sources).map(|location| Range {
+                filename: location.file,
+                start: Position { line: location.line, column: location.column },
+            });
+            let told = Told {
+                severity,
+                code: Some(diagnostic.code.to_string()),
+                summary: diagnostic.message.clone(),
+                detail: diagnostic.help.clone(),
+                address: diagnostic.address().map(ToString::to_string),
+                range,
+            };
+            self.line(level, diagnostic.message.clone(), Body::Diagnostic { diagnostic: told });
+        }
+    }
+
+    fn finish(&mut self) -> io::Result<()> {
+        self.screen.finish()
+    }
+}
+
+fn place(plan: &Plan) -> Place {
+    let Plan { target, owner, .. } = plan;
+    Place { stack: owner.stack.clone(), target: target.to_string(), simulated: target.simulated }
+}
+
+fn thing(change: &Change) -> Thing {
+    let Change { address, identity, kind, .. } = change;
+    let name = address.as_str().split_once(['.', '/']).map_or(address.as_str(), |(_, name)| name);
+    Thing {
+        addr: address.to_string(),
+        resource_type: kind.clone(),
+        resource_name: name.to_owned(),
+        identity: identity.to_string(),
+    }
+}
+
+fn planned(plan: &Plan, change: &Change, view: &View<'_>) -> PlannedChange {
+    let fields = change.fields.iter().map(|field| field_of(plan, change, field, view));
+    PlannedChange {
+        resource: thing(change),
+        action: words(change.action).verb,
+        reason: change.reason.clone(),
+        location: change.location.clone(),
+        fields: fields.collect(),
+    }
+}
+
+fn field_of(plan: &Plan, change: &Change, field: &FieldChange, view: &View<'_>) -> Field {
+    let location = view.location(plan, change, field).or_else(|| change.location.clone());
+    let FieldChange { path, before, after, effect, note, drift } = field;
+    let effect = match effect {
+        Effect::InPlace => "in_place",
+        Effect::Rolling => "rolling",
+        Effect::Replace => "replace",
+        Effect::Ignored => "ignored",
+        Effect::Unknown => "unknown",
+    };
+    let drift = drift.clone().map(|(manager, time)| Drift { manager, time });
+    let (before, after, note) = (before.clone(), after.clone(), note.clone());
+    Field { path: path.to_string(), before, after, effect, note, location, drift }
+}
+
+fn plan_summary(plan: &Plan) -> Body {
+    let crate::plan::Counts { add, change, replace, destroy, run } = plan.counts();
+    Body::ChangeSummary {
+        place: place(plan),
+        changes: Changes { add, change, replace, remove: destroy, run, operation: "plan" },
+        offline: plan.offline,
+        hourly: plan.hourly,
+        consents: plan.missing_consents(&[]).iter().map(consent_text).collect(),
+        outcomes: Vec::new(),
+        elapsed_seconds: None,
+        interrupted: None,
+    }
+}
+
+/// One event as a line.
+fn told(plan: &Plan, event: &Event) -> (Level, String, Body) {
+    let place = place(plan);
+    let level = match event {
+        Event::Retrying { .. } | Event::Interrupted | Event::Warning { .. } => Level::Warn,
+        Event::Finished { outcome, .. } if *outcome != Outcome::Done => Level::Error,
+        Event::Started { .. } | Event::Waiting { .. } | Event::Log { .. } | Event::Finished { .. } => {
+            Level::Info
+        }
+    };
+    let text = super::human::progress::lines(plan, event);
+    let message = anstream::adapter::strip_str(text.trim_end()).to_string();
+    let hook = |change: &usize| hook(plan, *change);
+    let body = match event {
+        Event::Started { change } => Body::ApplyStart { place, hook: hook(change) },
+        Event::Waiting { change, message, waited, deadline } => {
+            let (waited, deadline) = (Some(seconds(*waited)), Some(seconds(*deadline)));
+            let waiting_for = Some(message.clone());
+            let hook =
+                Hook { waiting_for, elapsed_seconds: waited, deadline_seconds: deadline, ..hook(change) };
+            Body::ApplyProgress { place, hook }
+        }
+        Event::Retrying { change, message, after } => {
+            let (waiting_for, after) = (Some(message.clone()), Some(seconds(*after)));
+            Body::ApplyProgress {
+                place,
+                hook: Hook { waiting_for, retry_after_seconds: after, ..hook(change) },
+            }
+        }
+        Event::Log { change, lines } => {
+            Body::ApplyProgress { place, hook: Hook { log: lines.clone(), ..hook(change) } }
+        }
+        Event::Finished { change, outcome: Outcome::Done, took } => {
+            let hook = Hook { elapsed_seconds: Some(seconds(*took)), ..hook(change) };
+            Body::ApplyComplete { place, hook }
+        }
+        Event::Finished { change, outcome, took } => {
+            let (outcome, took) = (Some(end(outcome)), Some(seconds(*took)));
+            Body::ApplyErrored { place, hook: Hook { outcome, elapsed_seconds: took, ..hook(change) } }
+        }
+        Event::Interrupted => Body::ApplyInterrupted { place },
+        Event::Warning { message } => {
+            let summary = message.clone();
+            let (code, detail, address, range) = (None, None, None, None);
+            Body::Diagnostic {
+                diagnostic: Told { severity: "warning", code, summary, detail, address, range },
+            }
+        }
+    };
+    (level, message, body)
+}
+
+/// A change without anything to say of it yet. A place that the plan does not have is a mistake in apply; it is
+/// shown, not hidden.
+fn hook(plan: &Plan, change: usize) -> Hook {
+    let unknown = || Thing {
+        addr: format!("change {change}"),
+        resource_type: String::new(),
+        resource_name: String::new(),
+        identity: String::new(),
+    };
+    let found = plan.changes.get(change);
+    Hook {
+        resource: found.map_or_else(unknown, thing),
+        action: words(found.map_or(Action::Keep, |change| change.action)).verb,
+        elapsed_seconds: None,
+        waiting_for: None,
+        deadline_seconds: None,
+        retry_after_seconds: None,
+        log: Vec::new(),
+        outcome: None,
+    }
+}
+
+fn end(outcome: &Outcome) -> End {
+    let bare = |outcome| End { outcome, code: None, message: None, help: None, because: None };
+    match outcome {
+        Outcome::Done => bare("done"),
+        Outcome::Failed { code, message, help } => End {
+            code: Some(code.clone()),
+            message: Some(message.clone()),
+            help: help.clone(),
+            ..bare("failed")
+        },
+        Outcome::TimedOut { message } => End { message: Some(message.clone()), ..bare("timed_out") },
+        Outcome::Skipped { because } => End { because: Some(because.to_string()), ..bare("skipped") },
+        Outcome::InDoubt { message } => End { message: Some(message.clone()), ..bare("in_doubt") },
+        Outcome::NotStarted => bare("not_started"),
+    }
+}
+
+/// To the millisecond: more is noise.
+fn seconds(duration: Duration) -> f64 {
+    (duration.as_secs_f64() * 1000.0).round() / 1000.0
+}

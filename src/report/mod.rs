@@ -1,0 +1,125 @@
+//! Saying it: plans, progress and summaries, for people ([`human`]) and for programs ([`json`]). Decides
+//! nothing; what goes to stdout is data, everything else goes to stderr.
+
+use std::path::Path;
+use std::time::Duration;
+
+use crate::apply::{Event, Summary};
+use crate::diag::Diagnostic;
+use crate::plan::{Action, Change, Plan};
+use crate::resource::FieldChange;
+use crate::source::Sources;
+
+pub mod human;
+pub mod json;
+mod screen;
+
+pub use human::Human;
+pub use json::Json;
+pub use screen::{ColourChoice, Screen, Stream};
+
+/// One way of saying it. Errors of writing are kept by the reporter and told at the end by
+/// [`finish`](Reporter::finish): a closed pipe must not stop an apply half way.
+pub trait Reporter: Send {
+    /// A finished plan.
+    fn plan(&mut self, plan: &Plan, view: &View<'_>);
+    /// Something that happened during apply.
+    fn event(&mut self, plan: &Plan, event: &Event);
+    /// The end of an apply.
+    fn summary(&mut self, plan: &Plan, summary: &Summary);
+    /// Errors and warnings.
+    fn diagnostics(&mut self, diagnostics: &[Diagnostic], sources: &Sources);
+    /// The first error of writing, once.
+    fn finish(&mut self) -> std::io::Result<()>;
+}
+
+/// What is told of a plan beside the plan itself.
+#[derive(Clone, Copy, Debug)]
+pub struct View<'a> {
+    /// Where the stack's fields stand; `None` for a plan from a file.
+    pub sources: Option<&'a Sources>,
+    /// How to go on.
+    pub next: Next<'a>,
+}
+
+impl View<'_> {
+    /// `stack.toml:40:12` of a field that differs; `None` when no place is known but that of its change.
+    pub fn location(&self, plan: &Plan, change: &Change, field: &FieldChange) -> Option<String> {
+        let sources = self.sources?;
+        let resource = plan.desired.iter().find(|resource| resource.identity == change.identity)?;
+        let origin = resource.origin_of(&field.path);
+        if origin == &resource.origin {
+            return None;
+        }
+        sources.locate(origin).map(|location| location.to_string())
+    }
+}
+
+/// How a person goes on after a plan.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Next<'a> {
+    /// Says nothing: the command goes on by itself, or only shows.
+    Nothing,
+    /// Run `apply`, or `destroy` for a plan of it.
+    Apply,
+    /// Run `apply FILE`.
+    ApplyFile(&'a Path),
+    /// Plan again with the world at hand.
+    PlanOnline,
+}
+
+/// The words for an action.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) struct Words {
+    /// `create`, as programs read it too.
+    pub verb: &'static str,
+    /// `creating`.
+    pub doing: &'static str,
+    /// `created`.
+    pub done: &'static str,
+}
+
+/// Terraform's words where it has them.
+pub(crate) fn words(action: Action) -> Words {
+    let (verb, doing, done) = match action {
+        Action::Keep => ("keep", "checking", "ready"),
+        Action::Create => ("create", "creating", "created"),
+        Action::Update => ("update", "updating", "updated"),
+        Action::Replace => ("replace", "replacing", "replaced"),
+        Action::Delete => ("delete", "deleting", "deleted"),
+        Action::Run => ("run", "running", "passed"),
+    };
+    Words { verb, doing, done }
+}
+
+/// `0s`, `42s`, `1m20s`, `20m`, `1h5m`.
+pub(crate) fn brief(duration: Duration) -> String {
+    let seconds = duration.as_secs();
+    let (hours, minutes, rest) = (seconds / 3600, seconds / 60 % 60, seconds % 60);
+    match (hours, minutes, rest) {
+        (0, 0, rest) => format!("{rest}s"),
+        (0, minutes, 0) => format!("{minutes}m"),
+        (0, minutes, rest) => format!("{minutes}m{rest}s"),
+        (hours, 0, _) => format!("{hours}h"),
+        (hours, minutes, _) => format!("{hours}h{minutes}m"),
+    }
+}
+
+/// `1 object`, `2 objects`.
+pub(crate) fn count(number: usize, noun: &str) -> String {
+    let plural = if number == 1 { "" } else { "s" };
+    format!("{number} {noun}{plural}")
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn durations_are_brief() {
+        let table = [(0, "0s"), (59, "59s"), (60, "1m"), (80, "1m20s"), (3600, "1h"), (3905, "1h5m")];
+        for (seconds, text) in table {
+            assert_eq!(brief(Duration::from_secs(seconds)), text);
+        }
+    }
+}

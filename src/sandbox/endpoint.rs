@@ -1,0 +1,161 @@
+//! What a folder and a listener need: the lock, and the certificates.
+
+use std::fs::{self, File, TryLockError};
+use std::net::{IpAddr, Ipv4Addr};
+use std::path::Path;
+use std::sync::Arc;
+
+use rcgen::{
+    BasicConstraints, CertificateParams, DnType, ExtendedKeyUsagePurpose, IsCa, Issuer, KeyPair,
+    KeyUsagePurpose, SanType,
+};
+use rustls::pki_types::{PrivateKeyDer, PrivatePkcs8KeyDer};
+
+use super::SandboxError;
+
+/// Names the process that serves a folder.
+pub(super) const SERVED: &str = "serve.json";
+
+/// The lock of a folder; gone with this value, or with the process.
+#[derive(Debug)]
+pub(super) struct Lock {
+    _file: File,
+}
+
+impl Lock {
+    /// Makes the folder when there is none, and takes its lock.
+    pub fn take(dir: &Path) -> Result<Self, SandboxError> {
+        fs::create_dir_all(dir)
+            .map_err(|error| SandboxError::io(format!("make the folder {}", dir.display()), error))?;
+        let path = dir.join("lock");
+        let open = || File::options().create(true).truncate(false).write(true).open(&path);
+        let file =
+            open().map_err(|error| SandboxError::io(format!("open the lock {}", path.display()), error))?;
+        match file.try_lock() {
+            Ok(()) => Ok(Self { _file: file }),
+            Err(TryLockError::WouldBlock) => {
+                Err(SandboxError::InUse { dir: dir.to_owned(), pid: serving_process(dir) })
+            }
+            Err(TryLockError::Error(error)) => {
+                Err(SandboxError::io(format!("lock {}", path.display()), error))
+            }
+        }
+    }
+}
+
+/// The process that says it serves the folder.
+fn serving_process(dir: &Path) -> Option<u32> {
+    let text = fs::read_to_string(dir.join(SERVED)).ok()?;
+    let value: serde_json::Value = serde_json::from_str(&text).ok()?;
+    u32::try_from(value["pid"].as_u64()?).ok()
+}
+
+/// The certificate authority of every cluster of a sandbox.
+#[derive(Debug)]
+pub(super) struct Authority {
+    certificate: String,
+    key: String,
+}
+
+impl Authority {
+    /// A new one.
+    pub fn new() -> Result<Self, SandboxError> {
+        let make = || -> Result<Self, rcgen::Error> {
+            let key = KeyPair::generate()?;
+            let mut params = CertificateParams::new(Vec::new())?;
+            params.distinguished_name.push(DnType::CommonName, "dask-infra sandbox");
+            params.is_ca = IsCa::Ca(BasicConstraints::Constrained(0));
+            params.key_usages = vec![KeyUsagePurpose::KeyCertSign, KeyUsagePurpose::DigitalSignature];
+            let certificate = params.self_signed(&key)?.pem();
+            Ok(Self { certificate, key: key.serialize_pem() })
+        };
+        make().map_err(|error| SandboxError::io("make a certificate authority", error))
+    }
+
+    /// The one of the folder, made when there is none: kubeconfigs outlive the process that wrote them.
+    pub fn kept_in(dir: &Path) -> Result<Self, SandboxError> {
+        let (certificate, key) = (dir.join("ca.pem"), dir.join("ca.key"));
+        if let (Ok(certificate), Ok(key)) = (fs::read_to_string(&certificate), fs::read_to_string(&key)) {
+            return Ok(Self { certificate, key });
+        }
+        let made = Self::new()?;
+        write_private(&key, &made.key)?;
+        fs::write(&certificate, &made.certificate)
+            .map_err(|error| SandboxError::io(format!("write {}", certificate.display()), error))?;
+        Ok(made)
+    }
+
+    /// The certificate, PEM.
+    pub fn certificate(&self) -> &str {
+        &self.certificate
+    }
+
+    /// What a listener on loopback needs: a certificate for `127.0.0.1` and `localhost`, new each time.
+    pub fn server(&self) -> Result<Arc<rustls::ServerConfig>, SandboxError> {
+        let failed = |error: &dyn std::fmt::Display| SandboxError::io("make a server certificate", error);
+        let (leaf, key) = self.leaf().map_err(|error| failed(&error))?;
+        let provider = Arc::new(rustls::crypto::ring::default_provider());
+        let mut config = rustls::ServerConfig::builder_with_provider(provider)
+            .with_safe_default_protocol_versions()
+            .and_then(|builder| {
+                let key = PrivateKeyDer::Pkcs8(PrivatePkcs8KeyDer::from(key.serialize_der()));
+                builder.with_no_client_auth().with_single_cert(vec![leaf.der().clone()], key)
+            })
+            .map_err(|error| failed(&error))?;
+        config.alpn_protocols = vec![b"http/1.1".to_vec()];
+        Ok(Arc::new(config))
+    }
+
+    fn leaf(&self) -> Result<(rcgen::Certificate, KeyPair), rcgen::Error> {
+        // Not from the stored certificate: reading one needs a parser, and only its name and key matter.
+        let mut issuer = CertificateParams::new(Vec::new())?;
+        issuer.distinguished_name.push(DnType::CommonName, "dask-infra sandbox");
+        issuer.is_ca = IsCa::Ca(BasicConstraints::Constrained(0));
+        let issuer = Issuer::new(issuer, KeyPair::from_pem(&self.key)?);
+        let mut params = CertificateParams::new(vec!["localhost".to_owned()])?;
+        params.subject_alt_names.push(SanType::IpAddress(IpAddr::V4(Ipv4Addr::LOCALHOST)));
+        params.distinguished_name.push(DnType::CommonName, "kube-apiserver");
+        params.extended_key_usages = vec![ExtendedKeyUsagePurpose::ServerAuth];
+        params.use_authority_key_identifier_extension = true;
+        let key = KeyPair::generate()?;
+        Ok((params.signed_by(&key, &issuer)?, key))
+    }
+}
+
+fn write_private(path: &Path, text: &str) -> Result<(), SandboxError> {
+    use std::io::Write as _;
+    let mut options = File::options();
+    options.create(true).truncate(true).write(true);
+    #[cfg(unix)]
+    {
+        use std::os::unix::fs::OpenOptionsExt as _;
+        options.mode(0o600);
+    }
+    let written = options.open(path).and_then(|mut file| file.write_all(text.as_bytes()));
+    written.map_err(|error| SandboxError::io(format!("write {}", path.display()), error))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn one_process_has_a_folder() {
+        let dir = tempfile::tempdir().expect("temporary folder");
+        let lock = Lock::take(dir.path()).expect("free");
+        fs::write(dir.path().join(SERVED), r#"{"pid": 42}"#).expect("write");
+        let error = Lock::take(dir.path()).expect_err("taken").to_string();
+        assert!(error.contains("in use by another sandbox (process 42)"), "{error}");
+        drop(lock);
+        Lock::take(dir.path()).expect("free again");
+    }
+
+    #[test]
+    fn the_authority_stays_and_signs() {
+        let dir = tempfile::tempdir().expect("temporary folder");
+        let first = Authority::kept_in(dir.path()).expect("made");
+        let again = Authority::kept_in(dir.path()).expect("read");
+        assert_eq!(first.certificate(), again.certificate());
+        again.server().expect("a server certificate");
+    }
+}

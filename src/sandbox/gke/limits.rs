@@ -1,0 +1,225 @@
+//! What is short: places for operations, GPU quota, machines.
+
+use std::collections::BTreeMap;
+
+use serde::{Deserialize, Serialize};
+use serde_json::Value;
+
+use super::errors::{Code, Refusal};
+use super::machines;
+use super::operations::Scope;
+use super::path::ClusterId;
+use super::{Cluster, Gke, Pool, places};
+
+/// Operations that one cluster runs at a time; seen in threads of 2023.
+const CONCURRENT_OPERATIONS: usize = 5;
+
+/// GPU quota of every region, by metric (`NVIDIA_T4_GPUS`).
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Quota {
+    /// Limit of a metric that `limits` does not name.
+    pub default: u32,
+    /// Limits by metric.
+    pub limits: BTreeMap<String, u32>,
+}
+
+impl Default for Quota {
+    fn default() -> Self {
+        Self { default: 128, limits: BTreeMap::new() }
+    }
+}
+
+impl Quota {
+    fn limit(&self, metric: &str) -> u32 {
+        self.limits.get(metric).copied().unwrap_or(self.default)
+    }
+}
+
+/// A scripted shortage of machines.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub struct Stockout {
+    /// Which pools, by name; `*` stands for any run of letters.
+    pub pool: String,
+    /// Only in this zone; everywhere when unset.
+    pub zone: Option<String>,
+    /// How many attempts fail before machines are to be had; `None` for all.
+    pub times: Option<u32>,
+}
+
+impl Stockout {
+    /// Every attempt of the pools that `pool` matches fails.
+    pub fn forever(pool: &str) -> Self {
+        Self { pool: pool.to_owned(), zone: None, times: None }
+    }
+
+    /// The next `times` attempts of the pools that `pool` matches fail.
+    pub fn next(pool: &str, times: u32) -> Self {
+        Self { pool: pool.to_owned(), zone: None, times: Some(times) }
+    }
+}
+
+/// `*` stands for any run of letters, all else for itself.
+fn matches(glob: &str, text: &str) -> bool {
+    match glob.split_once('*') {
+        None => glob == text,
+        Some((head, rest)) => match text.strip_prefix(head) {
+            None => false,
+            Some(tail) => (0..=tail.len()).any(|at| tail.get(at..).is_some_and(|text| matches(rest, text))),
+        },
+    }
+}
+
+/// Whether a scripted shortage keeps the pool's missing machines away; counts the attempt. The text is what
+/// the pool, its condition and the operation say.
+pub(super) fn shortage(stockouts: &mut [Stockout], id: &ClusterId, pool: &Pool) -> Option<String> {
+    let mut lines = Vec::new();
+    for (zone, wanted) in &pool.sizes {
+        let present = pool.present.get(zone).copied().unwrap_or_default();
+        if present >= *wanted {
+            continue;
+        }
+        let scripted = stockouts.iter_mut().find(|stockout| {
+            matches(&stockout.pool, &pool.name)
+                && stockout.zone.as_ref().is_none_or(|only| only == zone)
+                && stockout.times != Some(0)
+        });
+        let Some(stockout) = scripted else { continue };
+        if let Some(times) = &mut stockout.times {
+            *times -= 1;
+        }
+        lines.push(stockout_text(id, pool, zone, *wanted, present));
+    }
+    match lines.as_slice() {
+        [] => None,
+        [line] => Some(line.clone()),
+        _ => Some(
+            lines
+                .iter()
+                .enumerate()
+                .map(|(at, line)| format!("({}) {line}", at + 1))
+                .collect::<Vec<_>>()
+                .join(" "),
+        ),
+    }
+}
+
+fn stockout_text(id: &ClusterId, pool: &Pool, zone: &str, wanted: u32, present: u32) -> String {
+    let missing = wanted - present;
+    format!(
+        "Google Compute Engine: Not all instances running in IGM after 1m6.2s. Expected {wanted}, running \
+         {present}, transitioning {missing}. Current errors: [GCE_STOCKOUT]: Instance '{}-{}' creation failed: \
+         The zone 'projects/{}/zones/{zone}' does not have enough resources available to fulfill the request.  \
+         '(resource type:compute)'.",
+        pool.prefix,
+        super::hex(&[&pool.prefix, zone], 4),
+        id.project,
+    )
+}
+
+/// Metric and number of GPUs of one node of a NodePool message.
+fn gpus(body: &Value) -> Vec<(String, u32)> {
+    let preemptible = ["spot", "preemptible"].iter().any(|key| body["config"][key] == true);
+    let entries = body["config"]["accelerators"].as_array().into_iter().flatten();
+    entries
+        .filter_map(|entry| {
+            let metric = machines::quota_metric(entry["acceleratorType"].as_str()?, preemptible)?;
+            Some((metric, entry["acceleratorCount"].as_str()?.parse().ok()?))
+        })
+        .collect()
+}
+
+impl Gke {
+    /// Refuses when an operation on `scope` cannot start now.
+    pub(super) fn admit(&self, id: &ClusterId, scope: &Scope) -> Result<(), Refusal> {
+        let running: Vec<_> =
+            self.operations.values().filter(|op| op.is_running() && op.cluster == *id).collect();
+        let blocker = running.iter().find(|op| match (&op.scope, scope) {
+            (Scope::Pool(one), Scope::Pool(other)) => one == other,
+            _ => true,
+        });
+        if let Some(operation) = blocker {
+            return Err(Refusal::busy(&operation.name));
+        }
+        if running.len() >= CONCURRENT_OPERATIONS {
+            return Err(Refusal::new(
+                Code::ResourceExhausted,
+                format!(
+                    "Too many operations: cluster \"{}\" hits the concurrent operations quota \
+                     {CONCURRENT_OPERATIONS}, please try again later.",
+                    id.name
+                ),
+            ));
+        }
+        Ok(())
+    }
+
+    /// Refuses when the project has too few GPUs left in the region for `nodes` more nodes of each pool.
+    pub(super) fn check_quota(
+        &self,
+        id: &ClusterId,
+        wanted: &[(&Value, u32)],
+        quota: &Quota,
+    ) -> Result<(), Refusal> {
+        let mut requested: BTreeMap<String, u32> = BTreeMap::new();
+        for (body, nodes) in wanted {
+            for (metric, count) in gpus(body) {
+                *requested.entry(metric).or_default() += count * nodes;
+            }
+        }
+        let used = self.gpus_in_use(&id.project, places::region(&id.location));
+        let mut lines = Vec::new();
+        for (metric, requested) in requested {
+            let limit = quota.limit(&metric);
+            let available = limit.saturating_sub(used.get(&metric).copied().unwrap_or_default());
+            if requested > available {
+                lines.push(format!(
+                    "nsufficient regional quota to satisfy request: resource \"{metric}\": request requires \
+                     '{requested}.0' and is short '{}.0'. project has a quota of '{limit}.0' with \
+                     '{available}.0' available. View and manage quotas at \
+                     https://console.cloud.google.com/iam-admin/quotas?usage=USED&project={}.",
+                    requested - available,
+                    id.project
+                ));
+            }
+        }
+        let text = match lines.as_slice() {
+            [] => return Ok(()),
+            [line] => format!("I{line}"),
+            _ => {
+                let numbered = lines.iter().enumerate().map(|(at, line)| format!("({}) i{line}", at + 1));
+                numbered.collect::<Vec<_>>().join(" ")
+            }
+        };
+        Err(Refusal::new(Code::PermissionDenied, text))
+    }
+
+    fn gpus_in_use(&self, project: &str, region: &str) -> BTreeMap<String, u32> {
+        let mut used = BTreeMap::new();
+        let here = |cluster: &&Cluster| {
+            cluster.id.project == project && places::region(&cluster.id.location) == region
+        };
+        for pool in self.clusters.values().filter(here).flat_map(|cluster| &cluster.pools) {
+            let nodes: u32 = pool.sizes.values().sum();
+            for (metric, count) in gpus(&pool.body) {
+                *used.entry(metric).or_default() += count * nodes;
+            }
+        }
+        used
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn globs() {
+        let cases = [("*", "a", true), ("a", "a", true), ("a*", "abc", true), ("*c", "abc", true)];
+        for (glob, text, want) in cases {
+            assert_eq!(matches(glob, text), want, "{glob} {text}");
+        }
+        for (glob, text) in [("a", "ab"), ("b*", "abc"), ("a*d", "abc"), ("", "a")] {
+            assert!(!matches(glob, text), "{glob} {text}");
+        }
+    }
+}

@@ -1,0 +1,219 @@
+//! The REST surface: what a method and a path ask for.
+
+use std::fmt;
+
+use serde::{Deserialize, Serialize};
+
+use super::places;
+
+/// What names a cluster.
+#[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize, Deserialize)]
+pub struct ClusterId {
+    /// Project id or number, as the client wrote it.
+    pub project: String,
+    /// Zone or region.
+    pub location: String,
+    /// Name within the location.
+    pub name: String,
+}
+
+impl ClusterId {
+    /// A cluster from its three parts.
+    pub fn new(project: &str, location: &str, name: &str) -> Self {
+        Self { project: project.to_owned(), location: location.to_owned(), name: name.to_owned() }
+    }
+
+    /// `projects/P/zones/Z/clusters/C`, or `locations` for a region: the spelling of links and messages.
+    pub fn link(&self) -> String {
+        let Self { project, location, name } = self;
+        format!("projects/{project}/{}/{location}/clusters/{name}", places::word(location))
+    }
+}
+
+/// `projects/P/locations/L/clusters/C`.
+impl fmt::Display for ClusterId {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        let Self { project, location, name } = self;
+        write!(f, "projects/{project}/locations/{location}/clusters/{name}")
+    }
+}
+
+/// The thing that a path names, without the method. A location of `-` means all of them.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub enum Target {
+    /// `projects/P/locations/L/clusters`.
+    Clusters { project: String, location: String },
+    /// One cluster, with the custom verb after the colon.
+    Cluster { id: ClusterId, verb: Option<String> },
+    /// `…/clusters/C/jwks`.
+    Keys { id: ClusterId },
+    /// `…/clusters/C/nodePools`.
+    Pools { id: ClusterId },
+    /// One node pool, with the custom verb after the colon.
+    Pool { id: ClusterId, pool: String, verb: Option<String> },
+    /// `projects/P/locations/L/operations`.
+    Operations { project: String, location: String },
+    /// One operation, with the custom verb after the colon.
+    Operation { project: String, location: String, name: String, verb: Option<String> },
+    /// `projects/P/locations/L/serverConfig`.
+    ServerConfig { project: String, location: String },
+    /// `projects/P/aggregated/usableSubnetworks`.
+    UsableSubnetworks { project: String },
+    /// Service usage: `projects/P/services/S`.
+    Service { project: String, service: String },
+    /// Compute: one instance group manager, or its group.
+    InstanceGroup { project: String, zone: String, name: String, manager: bool },
+    /// Compute: the zones or regions of a project, or one of them.
+    Places { project: String, regions: bool, name: Option<String> },
+}
+
+/// What `path` names; `None` when nothing is served there.
+pub fn parse(path: &str) -> Option<Target> {
+    let mut parts: Vec<String> =
+        path.trim_matches('/').split('/').map(|part| decode(part).into_owned()).collect();
+    if parts.first().map(String::as_str) == Some("compute") {
+        parts.drain(..2.min(parts.len()));
+        return compute(&words(&parts));
+    }
+    if !matches!(parts.first().map(String::as_str), Some("v1" | "v1beta1")) {
+        return None;
+    }
+    let verb = parts.last_mut().and_then(|last| {
+        let (name, verb) = last.split_once(':')?;
+        let verb = verb.to_owned();
+        *last = name.to_owned();
+        Some(verb)
+    });
+    container(&words(&parts[1..]), verb)
+}
+
+fn words(parts: &[String]) -> Vec<&str> {
+    parts.iter().map(String::as_str).collect()
+}
+
+fn container(parts: &[&str], verb: Option<String>) -> Option<Target> {
+    let ["projects", project, rest @ ..] = parts else { return None };
+    let project = (*project).to_owned();
+    match rest {
+        ["services", service] => return Some(Target::Service { project, service: (*service).to_owned() }),
+        ["aggregated", "usableSubnetworks"] => return Some(Target::UsableSubnetworks { project }),
+        _ => {}
+    }
+    // The zonal twins of the locations paths are older; some clients still use them.
+    let ["locations" | "zones", location, rest @ ..] = rest else { return None };
+    let location = (*location).to_owned();
+    Some(match rest {
+        ["serverConfig" | "serverconfig"] => Target::ServerConfig { project, location },
+        ["operations"] => Target::Operations { project, location },
+        ["operations", name] => Target::Operation { project, location, name: (*name).to_owned(), verb },
+        ["clusters"] => Target::Clusters { project, location },
+        ["clusters", name, rest @ ..] => {
+            let id = ClusterId { project, location, name: (*name).to_owned() };
+            match rest {
+                [] => Target::Cluster { id, verb },
+                ["jwks"] => Target::Keys { id },
+                ["nodePools"] => Target::Pools { id },
+                ["nodePools", pool] => Target::Pool { id, pool: (*pool).to_owned(), verb },
+                _ => return None,
+            }
+        }
+        _ => return None,
+    })
+}
+
+fn compute(parts: &[&str]) -> Option<Target> {
+    let ["projects", project, rest @ ..] = parts else { return None };
+    let project = (*project).to_owned();
+    Some(match rest {
+        ["zones"] => Target::Places { project, regions: false, name: None },
+        ["regions"] => Target::Places { project, regions: true, name: None },
+        ["zones", name] => Target::Places { project, regions: false, name: Some((*name).to_owned()) },
+        ["regions", name] => Target::Places { project, regions: true, name: Some((*name).to_owned()) },
+        ["zones", zone, kind @ ("instanceGroupManagers" | "instanceGroups"), name] => Target::InstanceGroup {
+            project,
+            zone: (*zone).to_owned(),
+            name: (*name).to_owned(),
+            manager: *kind == "instanceGroupManagers",
+        },
+        _ => return None,
+    })
+}
+
+/// Percent decoding; clients write `:` and `-` as they are, but may encode them.
+fn decode(part: &str) -> std::borrow::Cow<'_, str> {
+    if !part.contains('%') {
+        return part.into();
+    }
+    let bytes = part.as_bytes();
+    let mut out = Vec::with_capacity(bytes.len());
+    let mut at = 0;
+    while at < bytes.len() {
+        let hex = part.get(at + 1..at + 3).filter(|_| bytes[at] == b'%');
+        match hex.and_then(|hex| u8::from_str_radix(hex, 16).ok()) {
+            Some(byte) => {
+                out.push(byte);
+                at += 3;
+            }
+            None => {
+                out.push(bytes[at]);
+                at += 1;
+            }
+        }
+    }
+    String::from_utf8_lossy(&out).into_owned().into()
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn paths_name_things() {
+        let id = || ClusterId::new("p", "us-central1-c", "c");
+        let cases = [
+            ("/v1/projects/p/locations/us-central1-c/clusters/c", Target::Cluster { id: id(), verb: None }),
+            ("/v1beta1/projects/p/zones/us-central1-c/clusters/c/", Target::Cluster { id: id(), verb: None }),
+            (
+                "/v1/projects/p/locations/us-central1-c/clusters/c:setResourceLabels",
+                Target::Cluster { id: id(), verb: Some("setResourceLabels".into()) },
+            ),
+            (
+                "/v1/projects/p/locations/us-central1-c/clusters/c/nodePools/a%3AsetSize",
+                Target::Pool { id: id(), pool: "a".into(), verb: Some("setSize".into()) },
+            ),
+            (
+                "/v1/projects/p/services/container.googleapis.com",
+                Target::Service { project: "p".into(), service: "container.googleapis.com".into() },
+            ),
+            (
+                "/compute/v1/projects/p/zones/z/instanceGroupManagers/g",
+                Target::InstanceGroup {
+                    project: "p".into(),
+                    zone: "z".into(),
+                    name: "g".into(),
+                    manager: true,
+                },
+            ),
+        ];
+        for (path, want) in cases {
+            assert_eq!(parse(path), Some(want), "{path}");
+        }
+        for path in
+            ["/", "/v2/projects/p/locations/l/clusters", "/v1/projects", "/v1/projects/p/locations/l/x"]
+        {
+            assert_eq!(parse(path), None, "{path}");
+        }
+    }
+
+    #[test]
+    fn links_keep_the_older_spelling_for_zones() {
+        assert_eq!(
+            ClusterId::new("p", "us-central1-c", "c").link(),
+            "projects/p/zones/us-central1-c/clusters/c"
+        );
+        assert_eq!(
+            ClusterId::new("p", "us-central1", "c").link(),
+            "projects/p/locations/us-central1/clusters/c"
+        );
+    }
+}

@@ -1,0 +1,177 @@
+//! Reading Kubernetes objects: names, owners, conditions, times. Absent strings are empty.
+
+use jiff::Timestamp;
+use serde_json::{Map, Value, json};
+
+use super::super::store::Key;
+
+/// The string at a JSON pointer.
+pub fn text<'v>(object: &'v Value, pointer: &str) -> &'v str {
+    object.pointer(pointer).and_then(Value::as_str).unwrap_or_default()
+}
+
+/// The integer at a JSON pointer.
+pub fn number(object: &Value, pointer: &str) -> Option<i64> {
+    object.pointer(pointer).and_then(Value::as_i64)
+}
+
+/// The list at a JSON pointer, empty when there is none.
+pub fn list<'v>(object: &'v Value, pointer: &str) -> &'v [Value] {
+    object.pointer(pointer).and_then(Value::as_array).map_or(&[], Vec::as_slice)
+}
+
+/// `metadata.name`.
+pub fn name(object: &Value) -> &str {
+    text(object, "/metadata/name")
+}
+
+/// `metadata.namespace`.
+pub fn namespace(object: &Value) -> &str {
+    text(object, "/metadata/namespace")
+}
+
+/// `metadata.uid`.
+pub fn uid(object: &Value) -> &str {
+    text(object, "/metadata/uid")
+}
+
+/// `metadata.generation`, 0 when the kind counts none.
+pub fn generation(object: &Value) -> i64 {
+    number(object, "/metadata/generation").unwrap_or(0)
+}
+
+/// The value of a label.
+pub fn label<'v>(object: &'v Value, key: &str) -> &'v str {
+    object
+        .pointer("/metadata/labels")
+        .and_then(|labels| labels.get(key))
+        .and_then(Value::as_str)
+        .unwrap_or_default()
+}
+
+/// The value of an annotation.
+pub fn annotation<'v>(object: &'v Value, key: &str) -> Option<&'v str> {
+    object.pointer("/metadata/annotations").and_then(|all| all.get(key)).and_then(Value::as_str)
+}
+
+/// `metadata.labels`, or an empty map.
+pub fn labels(object: &Value) -> Value {
+    object
+        .pointer("/metadata/labels")
+        .filter(|labels| labels.is_object())
+        .cloned()
+        .unwrap_or_else(|| json!({}))
+}
+
+/// Whether somebody has asked for the object's deletion.
+pub fn is_deleted(object: &Value) -> bool {
+    object.pointer("/metadata/deletionTimestamp").is_some()
+}
+
+/// The key of a namespaced object of that resource.
+pub fn key(group: &str, resource: &str, object: &Value) -> Key {
+    Key::new(group, resource, namespace(object), name(object))
+}
+
+/// The controlling owner reference.
+pub fn controller(object: &Value) -> Option<&Value> {
+    list(object, "/metadata/ownerReferences").iter().find(|owner| owner["controller"] == true)
+}
+
+/// Whether `owner` controls `object`.
+#[cfg(test)]
+pub fn is_owned_by(object: &Value, owner: &Value) -> bool {
+    controller(object).is_some_and(|reference| text(reference, "/uid") == uid(owner))
+}
+
+/// The reference with which `owner` controls its children.
+pub fn reference_to(owner: &Value) -> Value {
+    json!({
+        "apiVersion": owner["apiVersion"], "kind": owner["kind"], "name": name(owner), "uid": uid(owner),
+        "controller": true, "blockOwnerDeletion": true,
+    })
+}
+
+/// The condition of that type in `status.conditions`.
+pub fn condition<'v>(object: &'v Value, ty: &str) -> Option<&'v Value> {
+    list(object, "/status/conditions").iter().find(|condition| condition["type"] == ty)
+}
+
+/// Whether the condition of that type is `True`.
+pub fn is_true(object: &Value, ty: &str) -> bool {
+    condition(object, ty).is_some_and(|condition| condition["status"] == "True")
+}
+
+/// Puts a condition into a list by its type; `lastTransitionTime` stays when the status does.
+pub fn set_condition(conditions: &mut Vec<Value>, mut condition: Value, now: Timestamp) {
+    let place = conditions.iter().position(|old| old["type"] == condition["type"]);
+    let same =
+        place.and_then(|place| conditions.get(place)).filter(|old| old["status"] == condition["status"]);
+    condition["lastTransitionTime"] =
+        same.and_then(|old| old.get("lastTransitionTime")).cloned().unwrap_or_else(|| json!(time(now)));
+    match place {
+        Some(place) => conditions[place] = condition,
+        None => conditions.push(condition),
+    }
+}
+
+/// Whether a pod has come to its end.
+pub fn is_finished(pod: &Value) -> bool {
+    matches!(text(pod, "/status/phase"), "Succeeded" | "Failed")
+}
+
+/// A time as Kubernetes prints it: RFC 3339 in whole seconds.
+pub fn time(now: Timestamp) -> String {
+    super::super::store::seconds(now)
+}
+
+/// JSON merge patch (RFC 7386): null removes, objects merge, everything else replaces.
+pub fn merge(target: &mut Value, patch: &Value) {
+    let Value::Object(patch) = patch else {
+        *target = patch.clone();
+        return;
+    };
+    if !target.is_object() {
+        *target = Value::Object(Map::new());
+    }
+    if let Value::Object(target) = target {
+        for (key, value) in patch {
+            if value.is_null() {
+                target.remove(key);
+            } else {
+                merge(target.entry(key.clone()).or_insert(Value::Null), value);
+            }
+        }
+    }
+}
+
+/// Lower-case hexadecimal digits that follow from `seed` alone.
+pub fn hex(seed: &str, digits: usize) -> String {
+    let hash = blake3::hash(seed.as_bytes()).to_hex();
+    hash.chars().take(digits).collect()
+}
+
+/// Letters that Kubernetes uses in generated names: no vowels, so no words.
+const NAME_LETTERS: &[u8] = b"bcdfghjklmnpqrstvwxz2456789";
+
+/// Letters of a generated name that follow from `seed` alone.
+pub fn letters(seed: &str, count: usize) -> String {
+    let hash = blake3::hash(seed.as_bytes());
+    hash.as_bytes()
+        .iter()
+        .take(count)
+        .map(|byte| char::from(NAME_LETTERS[usize::from(*byte) % NAME_LETTERS.len()]))
+        .collect()
+}
+
+/// `rand.SafeEncodeString` of an FNV-1a sum: how the real controllers write template hashes.
+pub fn template_hash(template: &Value, collisions: i64) -> String {
+    let mut sum: u32 = 2_166_136_261;
+    for byte in template.to_string().bytes().chain(collisions.to_string().bytes()) {
+        sum = (sum ^ u32::from(byte)).wrapping_mul(16_777_619);
+    }
+    sum.to_string()
+        .bytes()
+        .map(|digit| char::from(NAME_LETTERS[usize::from(digit) % NAME_LETTERS.len()]))
+        .collect()
+}

@@ -1,0 +1,124 @@
+//! The sandbox's state on disk: one redb file of JSON entries, written in one transaction for each request
+//! or tick, before its answer leaves. A killed process loses nothing that anybody was told.
+
+use std::path::{Path, PathBuf};
+
+use redb::{Database, ReadableDatabase as _, ReadableTable as _, TableDefinition};
+use serde_json::Value;
+
+use super::SandboxError;
+
+const TABLE: TableDefinition<'_, &str, &[u8]> = TableDefinition::new("state");
+/// Says how the entries are written; a number that this program does not know is refused.
+const FORMAT_KEY: &str = "format";
+const FORMAT: u64 = 1;
+const FILE: &str = "sandbox.redb";
+
+/// The open file.
+#[derive(Debug)]
+pub struct Store {
+    database: Database,
+    path: PathBuf,
+}
+
+/// An entry to write, or to forget.
+pub type Change = (String, Option<Value>);
+
+impl Store {
+    /// Opens the file in `dir`, made when there is none, and gives its entries.
+    pub fn open(dir: &Path) -> Result<(Self, Vec<(String, Value)>), SandboxError> {
+        let path = dir.join(FILE);
+        let unreadable = |cause: String| SandboxError::Unreadable { path: path.clone(), cause };
+        let database = Database::create(&path).map_err(|error| unreadable(error.to_string()))?;
+        let store = Self { database, path: path.clone() };
+        let entries = store.read().map_err(&unreadable)?;
+        match entries.iter().find(|(key, _)| key == FORMAT_KEY) {
+            Some((_, format)) if *format != FORMAT => {
+                let cause = format!("it has format {format}, this program knows {FORMAT}");
+                return Err(unreadable(cause));
+            }
+            Some(_) => {}
+            None if entries.is_empty() => store.write(vec![(FORMAT_KEY.to_owned(), Some(FORMAT.into()))])?,
+            None => return Err(unreadable("it has entries but no format".to_owned())),
+        }
+        Ok((store, entries.into_iter().filter(|(key, _)| key != FORMAT_KEY).collect()))
+    }
+
+    /// Writes all changes or none.
+    pub fn write(&self, changes: Vec<Change>) -> Result<(), SandboxError> {
+        if changes.is_empty() {
+            return Ok(());
+        }
+        self.try_write(changes)
+            .map_err(|error| SandboxError::Write { path: self.path.clone(), cause: error.to_string() })
+    }
+
+    fn try_write(&self, changes: Vec<Change>) -> Result<(), redb::Error> {
+        let transaction = self.database.begin_write()?;
+        {
+            let mut table = transaction.open_table(TABLE)?;
+            for (key, value) in changes {
+                match value {
+                    Some(value) => table.insert(key.as_str(), value.to_string().as_bytes())?,
+                    None => table.remove(key.as_str())?,
+                };
+            }
+        }
+        transaction.commit()?;
+        Ok(())
+    }
+
+    fn read(&self) -> Result<Vec<(String, Value)>, String> {
+        let transaction = self.database.begin_read().map_err(|error| error.to_string())?;
+        let table = match transaction.open_table(TABLE) {
+            Ok(table) => table,
+            Err(redb::TableError::TableDoesNotExist(_)) => return Ok(Vec::new()),
+            Err(error) => return Err(error.to_string()),
+        };
+        let mut entries = Vec::new();
+        for entry in table.iter().map_err(|error| error.to_string())? {
+            let (key, value) = entry.map_err(|error| error.to_string())?;
+            let key = key.value().to_owned();
+            let value = serde_json::from_slice(value.value())
+                .map_err(|error| format!("entry {key} is not JSON: {error}"))?;
+            entries.push((key, value));
+        }
+        Ok(entries)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use serde_json::json;
+
+    #[test]
+    fn entries_survive() {
+        let dir = tempfile::tempdir().expect("temporary folder");
+        let (store, entries) = Store::open(dir.path()).expect("open");
+        assert!(entries.is_empty());
+        store.write(vec![("a".into(), Some(json!(1))), ("b".into(), Some(json!(2)))]).expect("write");
+        store.write(vec![("a".into(), None)]).expect("write");
+        drop(store);
+        let (_, entries) = Store::open(dir.path()).expect("open again");
+        assert_eq!(entries, [("b".to_owned(), json!(2))]);
+    }
+
+    #[test]
+    fn a_foreign_file_is_refused_by_name() {
+        let dir = tempfile::tempdir().expect("temporary folder");
+        std::fs::write(dir.path().join(FILE), "not a database").expect("write");
+        let error = Store::open(dir.path()).expect_err("refused").to_string();
+        assert!(error.contains(FILE) && error.contains("dask-infra sandbox reset"), "{error}");
+    }
+
+    #[test]
+    fn a_newer_format_is_refused() {
+        let dir = tempfile::tempdir().expect("temporary folder");
+        let (store, _) = Store::open(dir.path()).expect("open");
+        store.write(vec![(FORMAT_KEY.into(), Some(json!(99)))]).expect("write");
+        drop(store);
+        let error = Store::open(dir.path()).expect_err("refused").to_string();
+        assert!(error.contains("format 99"), "{error}");
+    }
+}

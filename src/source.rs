@@ -1,0 +1,170 @@
+//! Where things stand in the texts that a user wrote. Every later stage, up to an API's refusal in minute
+//! twelve, finds the line of a field through [`Sources`]; the values themselves carry no places.
+
+use std::collections::BTreeMap;
+use std::fmt;
+
+use crate::address::{Address, FieldPath};
+
+/// A text of [`Sources`].
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
+pub struct FileId(u32);
+
+/// A stretch of a text: byte offsets, the end excluded.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
+pub struct Span {
+    /// The text.
+    pub file: FileId,
+    /// The first byte.
+    pub start: usize,
+    /// The byte behind the last one.
+    pub end: usize,
+}
+
+/// A place as people read it; prints as `stack.toml:12:5`.
+#[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord)]
+pub struct Location {
+    /// The file's name as the user gave it.
+    pub file: String,
+    /// The line, from 1.
+    pub line: usize,
+    /// The column in characters, from 1.
+    pub column: usize,
+}
+
+impl fmt::Display for Location {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        let Self { file, line, column } = self;
+        write!(f, "{file}:{line}:{column}")
+    }
+}
+
+/// The texts of a stack, and the place of every field in them.
+#[derive(Clone, Debug, Default)]
+pub struct Sources {
+    files: Vec<File>,
+    places: BTreeMap<FieldPath, Place>,
+}
+
+#[derive(Clone, Debug)]
+struct File {
+    name: String,
+    text: String,
+    /// Where each line begins: a plan asks for the place of everything it changes.
+    lines: Vec<usize>,
+}
+
+#[derive(Clone, Copy, Debug)]
+struct Place {
+    key: Option<Span>,
+    value: Span,
+}
+
+impl Sources {
+    /// Takes in a text under the name that messages show.
+    pub fn add(&mut self, name: impl Into<String>, text: impl Into<String>) -> FileId {
+        let id = FileId(u32::try_from(self.files.len()).unwrap_or(u32::MAX));
+        let text = text.into();
+        let lines =
+            std::iter::once(0).chain(text.match_indices('\n').map(|(newline, _)| newline + 1)).collect();
+        self.files.push(File { name: name.into(), text, lines });
+        id
+    }
+
+    /// Notes where a field stands. `key` is its key or, for a table with a header, the key's part of it.
+    pub fn record(&mut self, path: FieldPath, key: Option<Span>, value: Span) {
+        self.places.insert(path, Place { key, value });
+    }
+
+    /// The name of a text as the user gave it.
+    pub fn name(&self, file: FileId) -> &str {
+        self.file(file).map_or("", |file| &file.name)
+    }
+
+    /// A whole text.
+    pub fn text(&self, file: FileId) -> &str {
+        self.file(file).map_or("", |file| &file.text)
+    }
+
+    /// What stands at a span.
+    pub fn slice(&self, span: Span) -> &str {
+        self.text(span.file).get(span.start..span.end).unwrap_or_default()
+    }
+
+    /// The value's span, of a table its header's; that of the nearest table around it when the field is not
+    /// in the texts.
+    pub fn span(&self, path: &FieldPath) -> Option<Span> {
+        self.nearest(path).map(|place| place.value)
+    }
+
+    /// The span of the field's key (in a header for tables); the nearest around it when the field is not in
+    /// the texts.
+    pub fn key_span(&self, path: &FieldPath) -> Option<Span> {
+        self.nearest(path).map(|place| place.key.unwrap_or(place.value))
+    }
+
+    /// The place of a field's value as people read it, or the nearest around it.
+    pub fn locate(&self, path: &FieldPath) -> Option<Location> {
+        self.span(path).map(|span| self.location(span))
+    }
+
+    /// The place of the section behind an address.
+    pub fn locate_address(&self, address: &Address) -> Option<Location> {
+        self.address_span(address).map(|span| self.location(span))
+    }
+
+    /// The key of the section behind an address.
+    pub fn address_span(&self, address: &Address) -> Option<Span> {
+        let path: FieldPath = address.section().parse().unwrap_or_default();
+        self.key_span(&path)
+    }
+
+    /// Line and column of a span's start.
+    pub fn location(&self, span: Span) -> Location {
+        let Some(File { name, text, lines }) = self.file(span.file) else {
+            return Location { file: String::new(), line: 1, column: 1 };
+        };
+        let start = span.start.min(text.len());
+        let line = lines.partition_point(|begin| *begin <= start).max(1);
+        let before = text.get(lines[line - 1]..start).unwrap_or_default();
+        Location { file: name.clone(), line, column: before.chars().count() + 1 }
+    }
+
+    fn file(&self, FileId(id): FileId) -> Option<&File> {
+        self.files.get(usize::try_from(id).ok()?)
+    }
+
+    fn nearest(&self, path: &FieldPath) -> Option<&Place> {
+        let mut path = path.clone();
+        loop {
+            if let Some(place) = self.places.get(&path) {
+                return Some(place);
+            }
+            path = path.parent()?;
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_field_that_is_not_there_is_found_at_the_table_around_it() {
+        let mut sources = Sources::default();
+        let file = sources.add("stack.toml", "# ä\n[a]\nb = 1\n");
+        let span = |start, end| Span { file, start, end };
+        sources.record(FieldPath::keys(["a"]), Some(span(6, 7)), span(5, 8));
+        sources.record(FieldPath::keys(["a", "b"]), Some(span(9, 10)), span(13, 14));
+        for (path, place) in
+            [("a.b", "stack.toml:3:5"), ("a", "stack.toml:2:1"), ("a.c[0].d", "stack.toml:2:1")]
+        {
+            let path: FieldPath = path.parse().unwrap();
+            assert_eq!(sources.locate(&path).unwrap().to_string(), place, "{path}");
+        }
+        assert_eq!(sources.locate(&FieldPath::keys(["z"])), None);
+        assert_eq!(sources.location(span(4, 4)).column, 4, "columns count characters");
+        let address = Address::object("a", "Pod", None, "x");
+        assert_eq!(sources.locate_address(&address).unwrap().to_string(), "stack.toml:2:2");
+    }
+}

@@ -1,0 +1,380 @@
+//! The shape of the whole file against its schema, every mistake in one pass. Serde stops at the first
+//! mistake and knows no places; it runs afterwards and finds nothing.
+
+use serde_json::{Map, Value};
+
+use super::schema::{resolve, shape, types, words};
+use crate::address::{FieldPath, Segment};
+use crate::diag::{Code, Diagnostic, listed, nearest};
+use crate::source::Sources;
+
+/// A mistake, and what to take out of the tree so that the rest can be read.
+pub(super) struct Mistake {
+    pub(super) diagnostic: Diagnostic,
+    pub(super) path: FieldPath,
+}
+
+/// All mistakes of shape in a tree whose references are resolved.
+pub(super) fn check(tree: &Value, sources: &Sources) -> Vec<Mistake> {
+    let mut check = Check { root: shape(), sources, mistakes: Vec::new() };
+    check.value(shape(), tree, &FieldPath::root());
+    check.mistakes
+}
+
+/// Keys of other tools, and the one that does the same here.
+const OTHER_WORDS: [(&str, &str); 14] = [
+    ("node_count", "nodes"),
+    ("num_nodes", "nodes"),
+    ("initial_node_count", "nodes"),
+    ("min_nodes", "nodes"),
+    ("max_nodes", "nodes"),
+    ("autoscaling", "nodes"),
+    ("region", "location"),
+    ("zone", "location"),
+    ("zone", "zones"),
+    ("node_locations", "zones"),
+    ("gpu_type", "accelerator"),
+    ("guest_accelerator", "accelerator"),
+    ("command", "args"),
+    ("node_selector", "pool"),
+];
+
+struct Check<'a> {
+    root: &'a Value,
+    sources: &'a Sources,
+    mistakes: Vec<Mistake>,
+}
+
+impl Check<'_> {
+    fn value(&mut self, schema: &Value, value: &Value, path: &FieldPath) {
+        // Reported when it was read or resolved.
+        if value.is_null() {
+            return;
+        }
+        let schema = resolve(self.root, schema);
+        if let Some(words) = words(schema) {
+            return self.word(&words, value, path);
+        }
+        let found = type_of(value);
+        let fits = |name: &&str| *name == found || (*name == "number" && found == "integer");
+        let alternatives =
+            schema.get("oneOf").and_then(Value::as_array).map(Vec::as_slice).unwrap_or_default();
+        let alternatives: Vec<&Value> =
+            alternatives.iter().map(|schema| resolve(self.root, schema)).collect();
+        if alternatives.is_empty() {
+            let types = types(schema);
+            if !types.iter().any(fits) {
+                return self.wrong_type(&[schema], value, path);
+            }
+            return self.inside(schema, value, path);
+        }
+        match alternatives.iter().find(|schema| types(schema).iter().any(fits)) {
+            Some(schema) => self.inside(schema, value, path),
+            None => self.wrong_type(&alternatives, value, path),
+        }
+    }
+
+    /// A value of the right type.
+    fn inside(&mut self, schema: &Value, value: &Value, path: &FieldPath) {
+        match value {
+            Value::Number(_) => self.range(schema, value, path),
+            Value::Array(items) => {
+                let Some(schema) = schema.get("items") else { return };
+                for (index, item) in items.iter().enumerate() {
+                    self.value(schema, item, &path.index(index));
+                }
+            }
+            Value::Object(table) => self.table(schema, table, path),
+            _ => {}
+        }
+    }
+
+    fn table(&mut self, schema: &Value, table: &Map<String, Value>, path: &FieldPath) {
+        let none = Map::new();
+        let properties = schema.get("properties").and_then(Value::as_object).unwrap_or(&none);
+        for (key, value) in table {
+            let path = path.key(key);
+            match (properties.get(key), schema.get("additionalProperties")) {
+                (Some(schema), _) | (None, Some(schema @ Value::Object(_))) => {
+                    self.value(schema, value, &path);
+                }
+                _ => self.unknown_key(properties, key, &path),
+            }
+        }
+        let required =
+            schema.get("required").and_then(Value::as_array).map(Vec::as_slice).unwrap_or_default();
+        for key in required.iter().filter_map(Value::as_str).filter(|key| !table.contains_key(*key)) {
+            self.missing_key(&properties[key], key, path);
+        }
+    }
+
+    fn unknown_key(&mut self, properties: &Map<String, Value>, key: &str, path: &FieldPath) {
+        let parent = path.parent().unwrap_or_default();
+        let (what, known, label) = if parent.is_root() {
+            (format!("there is no section `[{key}]`"), "sections are", "unknown section")
+        } else {
+            (format!("{} has no key `{key}`", section(&parent)), "its keys are", "unknown key")
+        };
+        let names = || properties.keys().map(String::as_str);
+        let other_word =
+            OTHER_WORDS.iter().find(|(word, ours)| *word == key && properties.contains_key(*ours));
+        let (label, help) = if let Some(near) = nearest(key, names()) {
+            (label, format!("did you mean `{near}`?"))
+        } else if let Some((_, ours)) = other_word {
+            (label, format!("it is `{ours}` here"))
+        } else {
+            match self.elsewhere(key, &parent).as_slice() {
+                [] => (label, format!("{known} {}", listed(names(), "and"))),
+                places => (
+                    "not here",
+                    format!("`{key}` is a key of {}", listed(places.iter().map(String::as_str), "and")),
+                ),
+            }
+        };
+        let diagnostic = Diagnostic::error(Code::UnknownKey, what).at(self.sources.key_span(path), label);
+        self.push(diagnostic.help(help), path);
+    }
+
+    fn missing_key(&mut self, schema: &Value, key: &str, path: &FieldPath) {
+        let example = self.example(key, schema);
+        let about = schema.get("description").and_then(Value::as_str).unwrap_or_default();
+        let about = about.split_inclusive(". ").next().unwrap_or_default().trim_end().trim_end_matches('.');
+        let diagnostic = if path.is_root() {
+            Diagnostic::error(Code::MissingKey, format!("the file has no section `[{key}]`"))
+                .help(format!("add `[{key}]`: {}", lower_first(about)))
+        } else {
+            Diagnostic::error(Code::MissingKey, format!("{} has no `{key}`", section(path)))
+                .help(format!("add `{example}`: {}", lower_first(about)))
+        };
+        let label = if path.is_root() { String::new() } else { format!("needs `{key}`") };
+        self.push(diagnostic.at(self.sources.span(path), label), path);
+    }
+
+    fn word(&mut self, words: &[&str], value: &Value, path: &FieldPath) {
+        let allowed = listed(words.iter().copied(), "or");
+        let Some(word) = value.as_str() else {
+            let message = format!("{} takes {allowed}, this is {}", key_of(path), name_of(type_of(value)));
+            let diagnostic = Diagnostic::error(Code::WrongType, message).at(self.sources.span(path), "");
+            let example =
+                words.first().map_or_else(String::new, |word| format!("{} = \"{word}\"", bare_key(path)));
+            return self.push(diagnostic.help(format!("for example `{example}`")), path);
+        };
+        if words.contains(&word) {
+            return;
+        }
+        let message = format!("{} cannot be `{word}`", key_of(path));
+        let diagnostic = Diagnostic::error(Code::NotOneOf, message).at(self.sources.span(path), "");
+        let help = match nearest(word, words.iter().copied()) {
+            Some(near) => format!("did you mean `{near}`? It takes {allowed}"),
+            None => format!("it takes {allowed}"),
+        };
+        self.push(diagnostic.help(help), path);
+    }
+
+    fn range(&mut self, schema: &Value, value: &Value, path: &FieldPath) {
+        let limit = |name: &str| schema.get(name).and_then(Value::as_i64);
+        let Some(number) = value.as_i64() else { return };
+        let (least, most) = (limit("minimum"), limit("maximum"));
+        let label = match (least, most) {
+            (Some(least), _) if number < least => format!("at least {least}"),
+            (_, Some(most)) if number > most => format!("at most {most}"),
+            _ => return,
+        };
+        let message = format!("{} cannot be {number}", key_of(path));
+        let help = match (least, most) {
+            (Some(least), Some(most)) => format!("it takes {least} to {most}"),
+            _ => format!("it takes {label}"),
+        };
+        let diagnostic = Diagnostic::error(Code::OutOfRange, message).at(self.sources.span(path), label);
+        self.push(diagnostic.help(help), path);
+    }
+
+    fn wrong_type(&mut self, schemas: &[&Value], value: &Value, path: &FieldPath) {
+        let expected: Vec<&str> = schemas.iter().flat_map(|schema| types(schema)).collect();
+        let names: Vec<&str> = expected.iter().map(|name| name_of(name)).collect();
+        let found = type_of(value);
+        let message = format!("{} takes {}, this is {}", key_of(path), names.join(" or "), name_of(found));
+        let diagnostic =
+            Diagnostic::error(Code::WrongType, message).at(self.sources.span(path), name_of(found));
+        let help = self.better_value(schemas, &expected, value, path);
+        self.push(diagnostic.help(help), path);
+    }
+
+    /// How the value would be right: as it is but written well, else an example.
+    fn better_value(&self, schemas: &[&Value], expected: &[&str], value: &Value, path: &FieldPath) -> String {
+        let key = bare_key(path);
+        let single = |name: &str| expected.contains(&name);
+        if let Some(help) = self.section_needs_a_name(&key, path) {
+            return help;
+        }
+        match value {
+            Value::String(text)
+                if (single("integer") && text.parse::<i64>().is_ok())
+                    || (single("boolean") && text.parse::<bool>().is_ok()) =>
+            {
+                format!("without quotes: `{key} = {text}`")
+            }
+            Value::String(text) if single("array") => format!("in brackets: `{key} = [\"{text}\"]`"),
+            Value::Bool(_) | Value::Number(_) if single("string") => {
+                format!("in quotes: `{key} = \"{value}\"`")
+            }
+            Value::Array(_) if single("object") && path.segments().len() <= 2 => {
+                format!("sections have single brackets: `[{path}]`")
+            }
+            _ if single("object") && path.segments().len() <= 2 => format!("write a section: `[{path}]`"),
+            _ => match schemas.first() {
+                Some(schema) if matches!(path.segments().last(), Some(Segment::Index(_))) => {
+                    let example = self.example("", schema);
+                    format!("for example `{}`", example.trim_start_matches(" = "))
+                }
+                Some(schema) => format!("for example `{}`", self.example(&key, schema)),
+                None => String::new(),
+            },
+        }
+    }
+
+    /// `[node_pool] machine_type = …`: the section is one of many and lacks its own name.
+    fn section_needs_a_name(&self, key: &str, path: &FieldPath) -> Option<String> {
+        let [Segment::Key(top), Segment::Key(_)] = path.segments() else { return None };
+        let members = self.root.pointer(&format!("/properties/{top}/additionalProperties"))?;
+        let properties = resolve(self.root, members).get("properties")?;
+        properties.get(key)?;
+        Some(format!("each has a name: `[{top}.NAME]`, and `{key}` below it"))
+    }
+
+    fn example(&self, key: &str, schema: &Value) -> String {
+        let schema = resolve(self.root, schema);
+        if let Some([first, ..]) = words(schema).as_deref() {
+            return format!("{key} = \"{first}\"");
+        }
+        let alternatives = schema.get("oneOf").and_then(Value::as_array);
+        if let Some(first) = alternatives.and_then(|alternatives| alternatives.first()) {
+            return self.example(key, first);
+        }
+        match types(schema).first() {
+            Some(&"integer") => {
+                let least = schema.get("minimum").and_then(Value::as_i64).unwrap_or(1);
+                format!("{key} = {}", least.max(1))
+            }
+            Some(&"number") => format!("{key} = 1.5"),
+            Some(&"boolean") => format!("{key} = true"),
+            Some(&"array") => {
+                let objects = schema
+                    .get("items")
+                    .is_some_and(|items| types(resolve(self.root, items)).contains(&"object"));
+                if objects { format!("{key} = [{{ … }}]") } else { format!("{key} = [\"…\"]") }
+            }
+            Some(&"object") if schema.get("properties").is_none() => {
+                format!("{key} = {{ name = \"value\" }}")
+            }
+            Some(&"object") => format!("{key} = {}", self.example_table(schema)),
+            _ => format!("{key} = \"…\""),
+        }
+    }
+
+    /// A table with the keys that it must have.
+    fn example_table(&self, schema: &Value) -> String {
+        let required =
+            schema.get("required").and_then(Value::as_array).map(Vec::as_slice).unwrap_or_default();
+        let required = required.iter().filter_map(Value::as_str);
+        let keys: Vec<String> = required.map(|key| self.example(key, &schema["properties"][key])).collect();
+        if keys.is_empty() { "{ … }".to_owned() } else { format!("{{ {} }}", keys.join(", ")) }
+    }
+
+    /// The tables that know this key, those of the same section first.
+    fn elsewhere(&self, key: &str, here: &FieldPath) -> Vec<String> {
+        let mut places = Vec::new();
+        self.tables_with(key, self.root, &mut Vec::new(), &mut places);
+        let top = match here.segments().first() {
+            Some(Segment::Key(top)) => top.as_str(),
+            _ => "",
+        };
+        let same = |place: &String| place.starts_with(&format!("[{top}.")) || *place == format!("[{top}]");
+        if places.iter().any(same) {
+            places.retain(same);
+        }
+        places.truncate(3);
+        places
+    }
+
+    fn tables_with(&self, key: &str, schema: &Value, path: &mut Vec<String>, places: &mut Vec<String>) {
+        let schema = resolve(self.root, schema);
+        for alternative in schema.get("oneOf").and_then(Value::as_array).into_iter().flatten() {
+            self.tables_with(key, alternative, path, places);
+        }
+        if let Some(properties) = schema.get("properties").and_then(Value::as_object) {
+            if properties.contains_key(key) && !path.is_empty() {
+                places.push(format!("[{}]", path.join(".")));
+            }
+            for (name, schema) in properties {
+                path.push(name.clone());
+                self.tables_with(key, schema, path, places);
+                path.pop();
+            }
+        }
+        if let Some(schema @ Value::Object(_)) = schema.get("additionalProperties") {
+            path.push("NAME".to_owned());
+            self.tables_with(key, schema, path, places);
+            path.pop();
+        }
+    }
+
+    fn push(&mut self, diagnostic: Diagnostic, path: &FieldPath) {
+        self.mistakes.push(Mistake { diagnostic, path: path.clone() });
+    }
+}
+
+fn type_of(value: &Value) -> &'static str {
+    match value {
+        Value::Null => "null",
+        Value::Bool(_) => "boolean",
+        Value::Number(number) if number.is_i64() || number.is_u64() => "integer",
+        Value::Number(_) => "number",
+        Value::String(_) => "string",
+        Value::Array(_) => "array",
+        Value::Object(_) => "object",
+    }
+}
+
+fn name_of(name: &str) -> &'static str {
+    match name {
+        "boolean" => "true or false",
+        "integer" => "a whole number",
+        "number" => "a fraction",
+        "string" => "text",
+        "array" => "a list",
+        "object" => "a table",
+        _ => "nothing",
+    }
+}
+
+/// A table in a sentence: `` `[node_pool.a]` ``.
+fn section(path: &FieldPath) -> String {
+    if path.is_root() { "the file".to_owned() } else { format!("`[{path}]`") }
+}
+
+fn key_of(path: &FieldPath) -> String {
+    match path.segments().last() {
+        Some(Segment::Index(_)) => format!("`{path}`"),
+        _ => format!("`{}`", bare_key(path)),
+    }
+}
+
+fn bare_key(path: &FieldPath) -> String {
+    let last = path.segments().iter().rev().find_map(|segment| match segment {
+        Segment::Key(key) => Some(key.as_str()),
+        Segment::Index(_) => None,
+    });
+    last.unwrap_or_default().to_owned()
+}
+
+fn lower_first(text: &str) -> String {
+    let mut chars = text.chars();
+    let Some(first) = chars.next() else { return String::new() };
+    let rest = chars.as_str();
+    // Names such as GPU stay as they are.
+    if rest.starts_with(|c: char| c.is_uppercase()) {
+        return text.to_owned();
+    }
+    format!("{}{rest}", first.to_lowercase())
+}

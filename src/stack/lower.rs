@@ -1,0 +1,142 @@
+//! From sections to resources: each kind's file writes its own; here they are told of each other.
+
+use super::{Nodes, Sources, Stack};
+use crate::address::Address;
+use crate::catalog;
+use crate::diag::{Code, Diagnostic};
+use crate::kinds::{self, Scope};
+use crate::resource::{ClusterName, Identity, Owner, Resource, Target};
+use crate::schema;
+
+/// A stack as resources.
+#[derive(Clone, Debug)]
+pub struct Lowered {
+    /// Whose they are.
+    pub owner: Owner,
+    /// Where they are wanted.
+    pub target: Target,
+    /// All of them, in the order of making.
+    pub resources: Vec<Resource>,
+    /// US dollars per hour of all nodes, list prices in us-central1; `None` when one is not known.
+    pub hourly: Option<f64>,
+}
+
+/// What a stack becomes. `simulated` says that the sandbox answers.
+pub fn lower(stack: &Stack, simulated: bool) -> Lowered {
+    let scope = scope(stack, simulated);
+    let mut resources = Vec::new();
+    if let (Some(section), Some(name)) = (&stack.cluster, &scope.target.gke) {
+        resources.push(kinds::cluster::lower(section, name, &scope));
+        let pools = stack.node_pool.iter();
+        resources.extend(pools.map(|(key, pool)| kinds::node_pool::lower(key, pool, name, &scope)));
+    }
+    let namespaces = stack.namespace.iter();
+    resources.extend(namespaces.map(|(key, section)| kinds::namespace::lower(key, section, &scope)));
+    resources.extend(stack.gpu_driver.as_ref().and_then(|section| kinds::gpu_driver::lower(section, &scope)));
+    resources.extend(stack.check.iter().map(|(key, section)| kinds::check::lower(key, section, &scope)));
+    let operator = stack.dask_operator.iter();
+    resources.extend(operator.flat_map(|section| kinds::dask_operator::lower(section, &scope)));
+    resources.extend(
+        stack.dask_cluster.iter().map(|(key, section)| kinds::dask_cluster::lower(key, section, &scope)),
+    );
+    let Scope { owner, target, .. } = scope;
+    Lowered { owner, target, resources, hourly: hourly(stack) }
+}
+
+fn scope(stack: &Stack, simulated: bool) -> Scope {
+    let cluster = stack.gke.as_ref().zip(stack.cluster.as_ref());
+    let target = Target {
+        gke: cluster.map(|(gke, cluster)| ClusterName {
+            project: gke.project.clone(),
+            location: gke.location.clone(),
+            cluster: cluster.name.clone(),
+        }),
+        context: stack.kubernetes.as_ref().and_then(|kubernetes| kubernetes.context.clone()),
+        simulated,
+    };
+    Scope {
+        owner: owner(stack),
+        target,
+        pools: stack.node_pool.iter().map(|(key, pool)| pool.facts(key)).collect(),
+        driver: stack.gpu_driver.as_ref().map(|driver| driver.install).unwrap_or_default(),
+        sections: sections(stack),
+        checks: stack
+            .check
+            .iter()
+            .map(|(key, check)| (Address::of("check", key), check.pool.clone()))
+            .collect(),
+        zones: zones(stack),
+    }
+}
+
+/// Who owns what the stack makes.
+pub fn owner(stack: &Stack) -> Owner {
+    let id = stack.stack.id.clone().unwrap_or_else(|| stack.stack.name.clone());
+    Owner { stack: stack.stack.name.clone(), id }
+}
+
+fn sections(stack: &Stack) -> Vec<Address> {
+    let single = [
+        ("cluster", stack.cluster.is_some()),
+        ("gpu_driver", stack.gpu_driver.is_some()),
+        (kinds::dask_operator::SECTION, stack.dask_operator.is_some()),
+    ];
+    let keyed = [
+        ("node_pool", stack.node_pool.keys().collect::<Vec<_>>()),
+        ("namespace", stack.namespace.keys().collect()),
+        ("dask_cluster", stack.dask_cluster.keys().collect()),
+        ("check", stack.check.keys().collect()),
+    ];
+    let single = single.into_iter().filter(|(_, there)| *there).map(|(name, _)| Address::new(name));
+    let keyed =
+        keyed.into_iter().flat_map(|(name, keys)| keys.into_iter().map(move |key| Address::of(name, key)));
+    single.chain(keyed).collect()
+}
+
+/// GKE spreads the nodes of a regional cluster over three zones when nothing else is said.
+fn zones(stack: &Stack) -> u32 {
+    let given = stack.cluster.as_ref().map_or(0, |cluster| cluster.zones.len());
+    let regional = stack.gke.as_ref().is_some_and(|gke| gke.location.matches('-').count() == 1);
+    match u32::try_from(given) {
+        Ok(0) | Err(_) if regional => 3,
+        Ok(0) | Err(_) => 1,
+        Ok(zones) => zones,
+    }
+}
+
+fn hourly(stack: &Stack) -> Option<f64> {
+    stack.cluster.as_ref()?;
+    let price = |pool: &super::NodePool| {
+        let nodes = match pool.nodes {
+            Nodes::Fixed(nodes) => nodes,
+            Nodes::Autoscaled { min, .. } => min,
+        };
+        let (gpu, count) = pool.gpus().unzip();
+        let capacity = if pool.spot { catalog::Capacity::Spot } else { catalog::Capacity::OnDemand };
+        let each = catalog::hourly_price(&pool.machine_type, gpu.as_deref(), count.unwrap_or(0), capacity)?;
+        Some(each * f64::from(nodes))
+    };
+    stack.node_pool.values().map(price).sum()
+}
+
+/// Checks what would be sent to Kubernetes against the schemas of its kinds, without any server.
+pub fn check(resources: &[Resource], sources: &Sources) -> Vec<Diagnostic> {
+    let mut found = Vec::new();
+    for resource in resources {
+        // Definitions are data of a release and checked by a test.
+        if resource.kind == kinds::object::DEFINITION.name {
+            continue;
+        }
+        let identity = match &resource.identity {
+            Identity::Check(_) => Identity::Object(kinds::check::pod(&resource.body)),
+            other => other.clone(),
+        };
+        let Some(shape) = kinds::object_schema(&identity) else { continue };
+        for problem in schema::check(&shape, &resource.body) {
+            let what = format!("{}: {problem}", resource.address);
+            let span = sources.span(resource.origin_of(&problem.path));
+            found.push(Diagnostic::error(Code::Schema, what).at(span, "from here"));
+        }
+    }
+    found
+}

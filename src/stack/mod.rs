@@ -1,0 +1,105 @@
+//! The stack file as a typed tree. Spans are not here: [`Sources`] finds the place of any field path,
+//! at this stage and at every later one.
+//!
+//! Doc comments of sections and fields are what `schema`, editors and `docs/stack-reference.md` show.
+
+use std::collections::BTreeMap;
+
+use schemars::JsonSchema;
+use serde::{Deserialize, Serialize};
+
+mod check;
+pub mod lower;
+pub mod parse;
+pub mod reference;
+pub mod rules;
+pub mod schema;
+#[cfg(test)]
+mod tests;
+mod tree;
+mod variables;
+
+pub use crate::kinds::check::{Check, CheckRun};
+pub use crate::kinds::cluster::{Cluster, ReleaseChannel};
+pub use crate::kinds::dask_cluster::{DaskCluster, Scheduler, ServiceType, Worker};
+pub use crate::kinds::dask_operator::DaskOperator;
+pub use crate::kinds::gpu_driver::{DriverInstall, GpuDriver};
+pub use crate::kinds::namespace::Namespace;
+pub use crate::kinds::node_pool::{DriverVersion, NodePool, Surge, Taint, TaintEffect};
+pub use crate::kinds::short::{Accelerator, Nodes, Scalar, Sharing, SharingStrategy};
+pub use crate::source::{Location, Sources, Span};
+pub use parse::{Failure, Loaded, Options, load, parse_text};
+pub use reference::reference;
+pub use schema::json_schema;
+
+/// A stack: what should exist, from the GKE cluster down to the Dask workers and the checks.
+#[derive(Clone, Debug, Default, PartialEq, Deserialize, Serialize, JsonSchema)]
+#[serde(deny_unknown_fields)]
+#[schemars(title = "dask-infra stack")]
+pub struct Stack {
+    /// Whose things these are.
+    pub stack: Header,
+    /// Where in Google Cloud. Give this or `[kubernetes]`.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub gke: Option<Gke>,
+    /// An existing Kubernetes cluster, by kubeconfig and context. Give this or `[gke]`.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub kubernetes: Option<Kubernetes>,
+    /// Values that other places use as `${var.NAME}`. A value here may use `${env.NAME}`.
+    #[serde(default, skip_serializing_if = "BTreeMap::is_empty")]
+    pub vars: BTreeMap<String, Scalar>,
+    /// The GKE cluster.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub cluster: Option<Cluster>,
+    /// GKE node pools, by name.
+    #[serde(default, skip_serializing_if = "BTreeMap::is_empty")]
+    pub node_pool: BTreeMap<String, NodePool>,
+    /// Kubernetes namespaces, by name.
+    #[serde(default, skip_serializing_if = "BTreeMap::is_empty")]
+    pub namespace: BTreeMap<String, Namespace>,
+    /// How the NVIDIA driver gets onto GPU nodes.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub gpu_driver: Option<GpuDriver>,
+    /// The Dask operator: its custom resource definitions, rights and Deployment.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub dask_operator: Option<DaskOperator>,
+    /// Dask clusters run by the operator, by name.
+    #[serde(default, skip_serializing_if = "BTreeMap::is_empty")]
+    pub dask_cluster: BTreeMap<String, DaskCluster>,
+    /// Actions that must pass before what depends on them is made.
+    #[serde(default, skip_serializing_if = "BTreeMap::is_empty")]
+    pub check: BTreeMap<String, Check>,
+}
+
+/// Whose things these are.
+#[derive(Clone, Debug, Default, PartialEq, Deserialize, Serialize, JsonSchema)]
+#[serde(deny_unknown_fields)]
+pub struct Header {
+    /// The owner of everything the stack makes: lower-case letters, digits and `-`, at most 40 characters.
+    pub name: String,
+    /// Tells two stacks of one name apart. Written by `init`; the name is used when it is missing.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub id: Option<String>,
+}
+
+/// Where in Google Cloud.
+#[derive(Clone, Debug, Default, PartialEq, Deserialize, Serialize, JsonSchema)]
+#[serde(deny_unknown_fields)]
+pub struct Gke {
+    /// The project's id. `${env.NAME}` may be used here.
+    pub project: String,
+    /// A zone (`us-central1-c`) or a region (`us-central1`).
+    pub location: String,
+}
+
+/// An existing Kubernetes cluster.
+#[derive(Clone, Debug, Default, PartialEq, Deserialize, Serialize, JsonSchema)]
+#[serde(deny_unknown_fields)]
+pub struct Kubernetes {
+    /// The kubeconfig file; `$KUBECONFIG`, then `~/.kube/config` when missing.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub kubeconfig: Option<String>,
+    /// The context in it; the current one when missing.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub context: Option<String>,
+}

@@ -1,0 +1,189 @@
+//! Text to [`Stack`]: TOML, references, shape, rules. Every mistake is told in one run, in the order of the
+//! text.
+
+use std::collections::{BTreeMap, BTreeSet};
+use std::io::ErrorKind;
+use std::path::{Path, PathBuf};
+
+use serde_json::Value;
+
+use super::check::{self, Mistake};
+use super::{Stack, rules, tree, variables};
+use crate::address::{FieldPath, Segment};
+use crate::diag::{self, Code, Diagnostic, Severity};
+use crate::source::{FileId, Sources, Span};
+
+/// What the file may take from outside.
+pub struct Options<'a> {
+    /// The environment; a function so that tests and servers need not change the process's own.
+    pub env: &'a dyn Fn(&str) -> Option<String>,
+    /// Values of `--var NAME=VALUE`.
+    pub vars: &'a BTreeMap<String, String>,
+}
+
+/// A stack that may be planned.
+#[derive(Clone, Debug)]
+pub struct Loaded {
+    /// The stack.
+    pub stack: Stack,
+    /// Where its fields stand.
+    pub sources: Sources,
+    /// What is allowed and likely not meant, in order.
+    pub warnings: Vec<Diagnostic>,
+}
+
+/// A file that is no stack yet.
+#[derive(Clone, Debug)]
+pub struct Failure {
+    /// Its text, for showing the places.
+    pub sources: Sources,
+    /// What is wrong, in order: at least one error, and warnings.
+    pub diagnostics: Vec<Diagnostic>,
+}
+
+/// Loads a stack from a file, or from `stack.toml` in a folder.
+///
+/// # Errors
+/// Everything that is wrong with the file, with its place.
+pub fn load(path: &Path, options: &Options<'_>) -> Result<Loaded, Failure> {
+    let file = if path.is_dir() { path.join("stack.toml") } else { path.to_owned() };
+    let file: PathBuf = file.strip_prefix(".").map(Path::to_owned).unwrap_or(file);
+    let name = file.display().to_string();
+    let fail = |sources, diagnostic| Failure { sources, diagnostics: vec![diagnostic] };
+    let bytes = std::fs::read(&file).map_err(|error| fail(Sources::default(), unreadable(&name, &error)))?;
+    match String::from_utf8(bytes) {
+        Ok(text) => parse_text(&name, &text, options),
+        Err(error) => {
+            let (sources, diagnostic) = not_text(&name, error.as_bytes());
+            Err(fail(sources, diagnostic))
+        }
+    }
+}
+
+/// Parses a stack from its text; `name` is what messages call it.
+///
+/// # Errors
+/// Everything that is wrong with the text, with its place.
+pub fn parse_text(name: &str, text: &str, options: &Options<'_>) -> Result<Loaded, Failure> {
+    let mut sources = Sources::default();
+    let file = sources.add(name, text);
+    let read = tree::read(&mut sources, file);
+    let mut value = read.value;
+    let resolved = variables::resolve(&mut value, &sources, options);
+    let mistakes = check::check(&value, &sources);
+    let mut diagnostics = read.diagnostics;
+    diagnostics.extend(resolved.diagnostics);
+    let well_formed = read.broken_lines.is_empty();
+    let shaped = diagnostics.is_empty() && mistakes.is_empty();
+    let mut doubtful = resolved.doubtful;
+    doubtful.extend(mistakes.iter().map(|mistake| mistake.path.clone()));
+    for Mistake { diagnostic, path } in &mistakes {
+        prune(&mut value, path);
+        if trusted(diagnostic, &sources, &read.broken_lines) {
+            diagnostics.push(diagnostic.clone());
+        }
+    }
+    remove_nulls(&mut value);
+    let stack = match serde_json::from_value::<Stack>(value) {
+        Ok(stack) => Some(stack),
+        Err(error) => {
+            if shaped {
+                diagnostics.push(not_read(&error, file));
+            }
+            None
+        }
+    };
+    if let Some(stack) = stack.as_ref().filter(|_| well_formed) {
+        let doubtful = doubtful.iter().map(section).collect();
+        diagnostics.extend(rules::check(stack, &sources, doubtful));
+    }
+    diag::sort(&mut diagnostics, &sources);
+    let failed = diagnostics.iter().any(|diagnostic| diagnostic.severity == Severity::Error);
+    match stack {
+        Some(stack) if !failed => Ok(Loaded { stack, sources, warnings: diagnostics }),
+        _ => Err(Failure { sources, diagnostics }),
+    }
+}
+
+/// Mistakes of shape that follow from a broken line say nothing: values there are guesses of the parser, and
+/// what seems missing may stand in it.
+fn trusted(diagnostic: &Diagnostic, sources: &Sources, broken_lines: &BTreeSet<usize>) -> bool {
+    let line = diagnostic.location(sources).map(|location| location.line);
+    broken_lines.is_empty()
+        || (diagnostic.code != Code::MissingKey && line.is_none_or(|line| !broken_lines.contains(&line)))
+}
+
+/// The section of a field: `node_pool.a`, `cluster`.
+fn section(path: &FieldPath) -> FieldPath {
+    let keyed = ["vars", "node_pool", "namespace", "dask_cluster", "check"];
+    let depth = match path.segments().first() {
+        Some(Segment::Key(top)) if keyed.contains(&top.as_str()) => 2,
+        _ => 1,
+    };
+    path.segments().iter().take(depth).cloned().collect()
+}
+
+/// Takes a field that is wrong out of the tree, so that the rules can look at the rest.
+fn prune(value: &mut Value, path: &FieldPath) {
+    let Some((last, parents)) = path.segments().split_last() else { return };
+    let parent = parents.iter().try_fold(value, |value, segment| match segment {
+        Segment::Key(key) => value.get_mut(key),
+        Segment::Index(index) => value.get_mut(*index),
+    });
+    match (parent, last) {
+        (Some(Value::Object(table)), Segment::Key(key)) => {
+            table.remove(key);
+        }
+        (Some(Value::Array(items)), Segment::Index(index)) => {
+            if let Some(item) = items.get_mut(*index) {
+                *item = Value::Null;
+            }
+        }
+        _ => {}
+    }
+}
+
+fn remove_nulls(value: &mut Value) {
+    match value {
+        Value::Object(table) => {
+            table.retain(|_, value| !value.is_null());
+            table.values_mut().for_each(remove_nulls);
+        }
+        Value::Array(items) => {
+            items.retain(|item| !item.is_null());
+            items.iter_mut().for_each(remove_nulls);
+        }
+        _ => {}
+    }
+}
+
+fn unreadable(name: &str, error: &std::io::Error) -> Diagnostic {
+    match error.kind() {
+        ErrorKind::NotFound => {
+            Diagnostic::error(Code::StackNotFound, format!("there is no stack file `{name}`")).help(
+                "name the file or its folder with `--stack PATH`, or begin with a ready stack: copy \
+                 `stacks/rapids-gke/stack.toml` here",
+            )
+        }
+        _ => Diagnostic::error(Code::StackNotReadable, format!("cannot read `{name}`: {error}"))
+            .help("mend its permissions, or name another file or folder with `--stack PATH`"),
+    }
+}
+
+fn not_text(name: &str, bytes: &[u8]) -> (Sources, Diagnostic) {
+    let good = std::str::from_utf8(bytes).map_or_else(|error| error.valid_up_to(), str::len);
+    let text = String::from_utf8_lossy(bytes).into_owned();
+    let mut sources = Sources::default();
+    let file = sources.add(name, text);
+    let end = good + char::REPLACEMENT_CHARACTER.len_utf8();
+    let diagnostic = Diagnostic::error(Code::NotText, format!("`{name}` is not UTF-8 text"))
+        .at(Some(Span { file, start: good, end }), "this byte")
+        .help("save the file as UTF-8");
+    (sources, diagnostic)
+}
+
+fn not_read(error: &serde_json::Error, file: FileId) -> Diagnostic {
+    Diagnostic::error(Code::NotRead, format!("the stack was checked and could not be read: {error}"))
+        .at(Some(Span { file, start: 0, end: 0 }), "")
+        .help("this is a mistake in dask-infra; please report it with the file")
+}

@@ -1,0 +1,267 @@
+//! Dask clusters and checks: GPUs, quantities, commands, the operator.
+
+use super::machines::{Gpus, gpus_of};
+use super::{Context, Finding, Pod, counted};
+use crate::address::FieldPath;
+use crate::diag::Code;
+
+/// No Pod asks for more GPUs than a node of its pool has.
+pub(super) fn gpus_fit_a_node(context: &mut Context<'_>) {
+    for pod in context.pods().into_iter().filter(|pod| pod.gpus > 0) {
+        let hard = pod.pool.map(|name| (name, Finding::error as fn(Code, String) -> Finding));
+        let soft = pod.prefer_pool.map(|name| (name, Finding::warning as fn(Code, String) -> Finding));
+        for (name, finding) in hard.into_iter().chain(soft) {
+            let Some(gpus) = context.pool(name).and_then(gpus_of) else { continue };
+            let Gpus { allocatable, shared, .. } = gpus;
+            let pool = FieldPath::keys(["node_pool", name]);
+            let asked = asked(&pod);
+            if allocatable < pod.gpus {
+                let message = format!(
+                    "{} asks for {}, a node of `{name}` has {}",
+                    pod.what,
+                    counted(pod.gpus, "GPU"),
+                    if allocatable == 0 { "none".to_owned() } else { allocatable.to_string() },
+                );
+                let finding = finding(Code::NoGpuThere, message).at(pod.path.key("gpus"), asked);
+                let finding = finding.at(pool.key("machine_type"), has(gpus));
+                context.say(finding.help(more_gpus(context, &pod, name)));
+            } else if shared && pod.gpus > 1 {
+                let message = format!("{} asks for {}, shared ones come one at a time", pod.what, pod.gpus);
+                let finding = finding(Code::OneGpuShared, message).at(pod.path.key("gpus"), asked);
+                let finding = finding.at(pool.key("accelerator"), "shared here");
+                context.say(finding.help("set `gpus = 1`, or take `sharing` away"));
+            }
+        }
+    }
+}
+
+fn asked(pod: &Pod<'_>) -> String {
+    format!("{} asks for {}", pod.what, pod.gpus)
+}
+
+fn has(gpus: Gpus) -> String {
+    match gpus.allocatable {
+        0 => "has no GPU".to_owned(),
+        number => format!("{number} a node"),
+    }
+}
+
+fn more_gpus(context: &Context<'_>, pod: &Pod<'_>, not: &str) -> String {
+    let enough = context.stack.node_pool.iter().find(|(name, pool)| {
+        name.as_str() != not && gpus_of(pool).is_some_and(|gpus| gpus.allocatable >= pod.gpus)
+    });
+    match enough {
+        Some((name, _)) => format!("the pool `{name}` has enough"),
+        None => {
+            "ask for fewer GPUs, or give the pool a machine type or an `accelerator` with more".to_owned()
+        }
+    }
+}
+
+/// All that must run in a pool fits into it at its largest.
+pub(super) fn gpus_fit_the_pool(context: &mut Context<'_>) {
+    let all = context.pods();
+    for (name, pool) in &context.stack.node_pool {
+        let Some(gpus) = gpus_of(pool).filter(|gpus| gpus.allocatable > 0) else { continue };
+        let pods: Vec<&Pod<'_>> = all.iter().filter(|pod| pod.pool == Some(name)).collect();
+        let fits_a_node = pods.iter().all(|pod| pod.gpus <= gpus.allocatable);
+        let asked: u64 = pods.iter().map(|pod| u64::from(pod.replicas) * u64::from(pod.gpus)).sum();
+        let there = u64::from(pool.nodes.most()) * u64::from(gpus.allocatable);
+        if asked <= there || !fits_a_node {
+            continue;
+        }
+        let message = format!("{asked} GPUs are asked from the pool `{name}`, which has at most {there}");
+        let path = FieldPath::keys(["node_pool", name]);
+        let mut finding = Finding::warning(Code::MoreGpusThanPool, message);
+        for pod in pods.iter().filter(|pod| pod.gpus > 0) {
+            finding = finding.at(pod.path.clone(), format!("{} × {}", pod.replicas, pod.gpus));
+        }
+        let nodes = asked.div_ceil(u64::from(gpus.allocatable));
+        let label = format!("{} × {}", pool.nodes.most(), gpus.allocatable);
+        let finding = finding.at(path.key("nodes"), label);
+        context.say(finding.help(format!("Pods beyond that stay pending; {nodes} nodes have room for all")));
+    }
+}
+
+/// A CUDA check needs a GPU.
+pub(super) fn checks_have_gpus(context: &mut Context<'_>) {
+    for (path, check) in context.checks() {
+        let Some(name) = &check.pool else { continue };
+        let Some(pool) = context.pool(name) else { continue };
+        if gpus_of(pool).is_some_and(|gpus| gpus.allocatable == 0) {
+            let message = format!("the check needs a GPU, the pool `{name}` has none");
+            let finding = Finding::error(Code::CheckNeedsGpu, message).at(path.key("pool"), "runs here");
+            let place = FieldPath::keys(["node_pool", name, "machine_type"]);
+            context.say(finding.at(place, "has no GPU").help("name a pool with GPUs"));
+        }
+    }
+}
+
+/// Somebody acts on DaskClusters.
+pub(super) fn operator_is_there(context: &mut Context<'_>) {
+    let stack = context.stack;
+    let broken = context.is_doubtful(&FieldPath::keys(["dask_operator"]));
+    let Some(name) = stack.dask_cluster.keys().next() else { return };
+    if stack.dask_operator.is_some() || broken {
+        return;
+    }
+    let place = FieldPath::keys(["dask_cluster", name]);
+    context.say(if stack.kubernetes.is_some() {
+        Finding::warning(Code::OperatorMissing, "the stack does not bring the Dask operator")
+            .at(place, "made into Pods by the operator")
+            .help("if the cluster does not have it: add `[dask_operator]` with `version = \"2026.3.0\"`")
+    } else {
+        Finding::error(Code::OperatorMissing, "a Dask cluster needs the Dask operator")
+            .at(place, "made into Pods by the operator")
+            .help("add `[dask_operator]` with `version = \"2026.3.0\"`")
+    });
+}
+
+/// The release whose rights and custom resource definitions we carry.
+const OPERATOR: &str = "2026.3.0";
+
+/// Another release than the one we know.
+pub(super) fn operator_is_known(context: &mut Context<'_>) {
+    let Some(operator) = context.stack.dask_operator.as_ref().filter(|operator| operator.version != OPERATOR)
+    else {
+        return;
+    };
+    let place = FieldPath::keys(["dask_operator", "version"]);
+    let version = &operator.version;
+    let plain = version.chars().all(|c| c.is_ascii_digit() || c == '.') && version.contains('.');
+    context.say(if plain {
+        let message = format!("the operator {version} gets the rights and definitions of {OPERATOR}");
+        let help = format!("`version = \"{OPERATOR}\"` is the one that dask-infra knows");
+        Finding::warning(Code::OperatorVersion, message).at(place, "").help(help)
+    } else {
+        let message = format!("`{version}` is no release of the operator");
+        Finding::error(Code::OperatorVersion, message)
+            .at(place, "")
+            .help(format!("for example `\"{OPERATOR}\"`"))
+    });
+}
+
+/// `cpu` and `memory` are quantities.
+pub(super) fn quantities_are_valid(context: &mut Context<'_>) {
+    for pod in context.pods() {
+        for (key, text) in [("cpu", pod.cpu), ("memory", pod.memory)] {
+            let Some(text) = text else { continue };
+            let place = pod.path.key(key);
+            match quantity(text) {
+                None => {
+                    let message = format!("`{text}` is not a Kubernetes quantity");
+                    let help = better_quantity(key, text);
+                    context.say(Finding::error(Code::BadQuantity, message).at(place, "").help(help));
+                }
+                // Kubernetes takes `512m` for half a byte, which nobody means.
+                Some("m") if key == "memory" => {
+                    let message = format!("`{text}` of memory counts thousandths of bytes");
+                    let help = format!("did you mean `\"{}Mi\"`?", text.trim_end_matches('m'));
+                    context.say(Finding::error(Code::BadQuantity, message).at(place, "").help(help));
+                }
+                Some(_) => {}
+            }
+        }
+    }
+}
+
+/// The suffix of a quantity; `None` when it is none.
+fn quantity(text: &str) -> Option<&str> {
+    let digits = text.find(|c: char| !c.is_ascii_digit() && c != '.').unwrap_or(text.len());
+    let (number, suffix) = text.split_at(digits);
+    let (whole, fraction) = number.split_once('.').unwrap_or((number, "0"));
+    let plain = |digits: &str| !digits.is_empty() && digits.chars().all(|c| c.is_ascii_digit());
+    let suffixes = ["", "n", "u", "m", "k", "M", "G", "T", "P", "E", "Ki", "Mi", "Gi", "Ti", "Pi", "Ei"];
+    let exponent = || {
+        let digits = suffix.strip_prefix(['e', 'E'])?;
+        let digits = digits.strip_prefix(['+', '-']).unwrap_or(digits);
+        plain(digits).then_some(())
+    };
+    let good = plain(whole) && plain(fraction) && (suffixes.contains(&suffix) || exponent().is_some());
+    good.then_some(suffix)
+}
+
+fn better_quantity(key: &str, text: &str) -> String {
+    let compact: String = text.chars().filter(|c| !c.is_whitespace()).collect();
+    let lower = compact.to_ascii_lowercase();
+    let number = lower.trim_end_matches(|c: char| c.is_ascii_alphabetic()).to_owned();
+    let better = match &lower[number.len()..] {
+        "gb" | "g" | "gi" | "gib" => Some(format!("{number}Gi")),
+        "mb" | "mi" | "mib" => Some(format!("{number}Mi")),
+        "kb" | "ki" | "kib" => Some(format!("{number}Ki")),
+        "tb" | "ti" | "tib" => Some(format!("{number}Ti")),
+        _ => Some(compact),
+    };
+    match better.filter(|better| quantity(better).is_some()) {
+        Some(better) => format!("did you mean `\"{better}\"`?"),
+        None if key == "cpu" => "write a number of CPUs, `\"2\"`, or thousandths, `\"500m\"`".to_owned(),
+        None => "write a number with `Mi` or `Gi`: `\"8Gi\"`".to_owned(),
+    }
+}
+
+/// One-word commands that distributed 2026.6.0 removed.
+const REMOVED: [(&str, &str); 2] = [("dask-scheduler", "dask scheduler"), ("dask-worker", "dask worker")];
+
+/// Old commands in images that no longer have them.
+pub(super) fn commands_exist(context: &mut Context<'_>) {
+    for pod in context.pods() {
+        for (index, arg) in pod.args.iter().enumerate() {
+            let Some((old, new)) = REMOVED.iter().find(|(old, _)| old == arg) else { continue };
+            if !lacks_old_commands(pod.image) {
+                continue;
+            }
+            let words: Vec<String> = new.split(' ').map(|word| format!("\"{word}\"")).collect();
+            let section = pod.path.parent().unwrap_or_default();
+            let finding = Finding::warning(Code::OldCommand, format!("the image has no command `{old}`"))
+                .at(pod.path.key("args").index(index), "removed in distributed 2026.6.0")
+                .at(section.key("image"), "has a later one");
+            context.say(finding.help(format!("write {}, or leave `args` away", words.join(", "))));
+        }
+    }
+}
+
+/// RAPIDS images from 26.08 on and Dask's own from 2026.6.0 on, by their tags.
+fn lacks_old_commands(image: &str) -> bool {
+    let Some((name, tag)) = image.rsplit_once(':') else { return false };
+    let version = tag.split('-').next().unwrap_or_default();
+    let mut parts = version.split('.').map(|part| part.parse::<u32>().ok());
+    let (Some(Some(major)), Some(Some(minor))) = (parts.next(), parts.next()) else { return false };
+    match major {
+        20..100 => name.contains("rapids") && (major, minor) >= (26, 8),
+        _ => name.contains("dask") && (major, minor) >= (2026, 6),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn quantities() {
+        for text in ["1", "0.5", "500m", "8Gi", "1e3", "12E", "1E2", "100Ki"] {
+            assert!(quantity(text).is_some(), "{text}");
+        }
+        for text in ["", "8GB", "8 Gi", "Gi", "1.", ".5Gi", "1.2.3", "-1", "8gi", "1e"] {
+            assert_eq!(quantity(text), None, "{text}");
+        }
+        assert_eq!(better_quantity("memory", "8 GB"), "did you mean `\"8Gi\"`?");
+        assert_eq!(better_quantity("memory", "8gi"), "did you mean `\"8Gi\"`?");
+    }
+
+    #[test]
+    fn old_commands_went_away_with_these_tags() {
+        for (image, lacks) in [
+            ("nvcr.io/nvidia/rapidsai/base:25.04-cuda12.8-py3.12", false),
+            ("nvcr.io/nvidia/rapidsai/base:26.06-cuda13-py3.13", false),
+            ("nvcr.io/nvidia/rapidsai/base:26.08-cuda13-py3.13", true),
+            ("nvcr.io/nvidia/rapidsai/base:27.02", true),
+            ("ghcr.io/dask/dask:2026.3.0", false),
+            ("ghcr.io/dask/dask:2026.6.0-py3.12", true),
+            ("ghcr.io/dask/dask:latest", false),
+            ("localhost:5000/rapids", false),
+            ("mine:26.10", false),
+        ] {
+            assert_eq!(lacks_old_commands(image), lacks, "{image}");
+        }
+    }
+}

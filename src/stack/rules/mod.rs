@@ -1,0 +1,191 @@
+//! Checks of what the file means, across sections: [`RULES`], one function each. All of them run on every
+//! file, so all mistakes are told at once, with both places where two sections disagree.
+
+use std::collections::BTreeSet;
+
+use super::{Check, DaskCluster, NodePool, Scheduler, Stack, Worker};
+use crate::address::FieldPath;
+use crate::diag::{Code, Diagnostic};
+use crate::source::Sources;
+
+mod dask;
+mod machines;
+mod names;
+mod sections;
+mod zones;
+
+/// Every rule, in no order that matters: what they say is sorted by place.
+const RULES: &[fn(&mut Context<'_>)] = &[
+    sections::one_target,
+    sections::sections_have_what_they_need,
+    sections::dependencies_exist,
+    sections::pools_exist,
+    sections::namespaces_are_declared,
+    names::names_are_valid,
+    names::live_names_differ,
+    names::labels_are_valid,
+    names::taints_are_valid,
+    zones::zones_exist,
+    zones::zones_lie_in_the_region,
+    zones::nodes_divide,
+    zones::limits_are_in_order,
+    zones::gpus_are_offered,
+    machines::machine_types_exist,
+    machines::accelerators_exist,
+    machines::accelerators_fit,
+    machines::partitions_exist,
+    machines::upgrades_follow_the_channel,
+    machines::drivers_come_once,
+    machines::drivers_fit_the_image,
+    dask::gpus_fit_a_node,
+    dask::gpus_fit_the_pool,
+    dask::checks_have_gpus,
+    dask::operator_is_there,
+    dask::operator_is_known,
+    dask::quantities_are_valid,
+    dask::commands_exist,
+];
+
+/// What all rules find, in no order. Nothing is said about sections in `doubtful`, which are broken already.
+pub(super) fn check(stack: &Stack, sources: &Sources, doubtful: BTreeSet<FieldPath>) -> Vec<Diagnostic> {
+    let mut context = Context { stack, sources, doubtful, found: Vec::new() };
+    for rule in RULES {
+        rule(&mut context);
+    }
+    context.found
+}
+
+/// What a rule looks at, and where it says what it found.
+struct Context<'a> {
+    stack: &'a Stack,
+    sources: &'a Sources,
+    doubtful: BTreeSet<FieldPath>,
+    found: Vec<Diagnostic>,
+}
+
+impl<'a> Context<'a> {
+    /// Says it, unless it speaks about a section that is broken anyway.
+    fn say(&mut self, finding: Finding) {
+        let Finding { mut diagnostic, places } = finding;
+        for (place, text) in places {
+            let (path, span) = match &place {
+                Spot::Value(path) => (path, self.sources.span(path)),
+                Spot::Key(path) => (path, self.sources.key_span(path)),
+            };
+            if self.is_doubtful(path) {
+                return;
+            }
+            diagnostic = diagnostic.at(span, text);
+        }
+        self.found.push(diagnostic);
+    }
+
+    fn is_doubtful(&self, path: &FieldPath) -> bool {
+        self.doubtful.iter().any(|section| section.contains(path))
+    }
+
+    fn pool(&self, name: &str) -> Option<&'a NodePool> {
+        self.stack.node_pool.get(name)
+    }
+
+    /// Everything in the stack that becomes Pods of ours.
+    fn pods(&self) -> Vec<Pod<'a>> {
+        let mut pods = Vec::new();
+        for (name, cluster) in &self.stack.dask_cluster {
+            let DaskCluster { scheduler, worker, image, .. } = cluster;
+            let section = FieldPath::keys(["dask_cluster", name]);
+            let Scheduler { gpus, cpu, memory, pool, prefer_pool, args, env: _ } = scheduler;
+            pods.push(Pod {
+                path: section.key("scheduler"),
+                what: "the scheduler",
+                replicas: 1,
+                gpus: gpus.unwrap_or(0),
+                cpu: cpu.as_deref(),
+                memory: memory.as_deref(),
+                pool: pool.as_deref(),
+                prefer_pool: prefer_pool.as_deref(),
+                args,
+                image,
+            });
+            let Worker { replicas, gpus, cpu, memory, pool, prefer_pool, args, env: _ } = worker;
+            pods.push(Pod {
+                path: section.key("worker"),
+                what: "each worker",
+                replicas: *replicas,
+                gpus: gpus.unwrap_or(0),
+                cpu: cpu.as_deref(),
+                memory: memory.as_deref(),
+                pool: pool.as_deref(),
+                prefer_pool: prefer_pool.as_deref(),
+                args,
+                image,
+            });
+        }
+        pods
+    }
+
+    fn checks(&self) -> impl Iterator<Item = (FieldPath, &'a Check)> + use<'a> {
+        self.stack.check.iter().map(|(name, check)| (FieldPath::keys(["check", name]), check))
+    }
+
+    fn pools(&self) -> impl Iterator<Item = (FieldPath, &'a NodePool)> + use<'a> {
+        self.stack.node_pool.iter().map(|(name, pool)| (FieldPath::keys(["node_pool", name]), pool))
+    }
+}
+
+/// A kind of Pod that the stack makes.
+struct Pod<'a> {
+    path: FieldPath,
+    what: &'static str,
+    replicas: u32,
+    gpus: u32,
+    cpu: Option<&'a str>,
+    memory: Option<&'a str>,
+    pool: Option<&'a str>,
+    prefer_pool: Option<&'a str>,
+    args: &'a [String],
+    image: &'a str,
+}
+
+enum Spot {
+    Value(FieldPath),
+    Key(FieldPath),
+}
+
+/// A diagnostic whose places are fields of the stack.
+struct Finding {
+    diagnostic: Diagnostic,
+    places: Vec<(Spot, String)>,
+}
+
+impl Finding {
+    fn error(code: Code, message: impl Into<String>) -> Self {
+        Self { diagnostic: Diagnostic::error(code, message), places: Vec::new() }
+    }
+
+    fn warning(code: Code, message: impl Into<String>) -> Self {
+        Self { diagnostic: Diagnostic::warning(code, message), places: Vec::new() }
+    }
+
+    /// Points at a value; at the table around it when it is not in the file.
+    fn at(mut self, path: FieldPath, text: impl Into<String>) -> Self {
+        self.places.push((Spot::Value(path), text.into()));
+        self
+    }
+
+    /// Points at a key or a table's name.
+    fn at_key(mut self, path: FieldPath, text: impl Into<String>) -> Self {
+        self.places.push((Spot::Key(path), text.into()));
+        self
+    }
+
+    fn help(mut self, help: impl Into<String>) -> Self {
+        self.diagnostic = self.diagnostic.help(help);
+        self
+    }
+}
+
+/// `1 GPU`, `2 GPUs`.
+fn counted(number: u32, thing: &str) -> String {
+    if number == 1 { format!("1 {thing}") } else { format!("{number} {thing}s") }
+}

@@ -1,0 +1,335 @@
+//! Names, labels and taints as GKE, Kubernetes and the Dask operator accept them.
+
+use std::collections::BTreeMap;
+
+use super::{Context, Finding};
+use crate::address::FieldPath;
+use crate::diag::Code;
+
+/// What a name may begin with.
+#[derive(Clone, Copy, PartialEq)]
+enum Start {
+    Letter,
+    LetterOrDigit,
+}
+
+/// Why a name is none, if it is none.
+fn wrong_name(name: &str, longest: usize, start: Start) -> Option<String> {
+    let fits = |c: char| c.is_ascii_lowercase() || c.is_ascii_digit() || c == '-';
+    let first = |c: char| c.is_ascii_lowercase() || (start == Start::LetterOrDigit && c.is_ascii_digit());
+    if name.is_empty() {
+        return Some("it is empty".to_owned());
+    }
+    if let Some(wrong) = name.chars().find(|c| !fits(*c)) {
+        return Some(format!("`{wrong}` is not a lower-case letter, a digit or `-`"));
+    }
+    if !name.starts_with(first) {
+        let what = if start == Start::Letter { "a letter" } else { "a letter or digit" };
+        return Some(format!("it does not begin with {what}"));
+    }
+    if name.ends_with('-') {
+        return Some("it ends with `-`".to_owned());
+    }
+    (name.len() > longest).then(|| format!("it has {} characters, {longest} are allowed", name.len()))
+}
+
+/// Whether a text can be the name of a namespace.
+pub(super) fn is_object_name(name: &str) -> bool {
+    wrong_name(name, 63, Start::LetterOrDigit).is_none()
+}
+
+/// Names of clusters and pools (GKE: 40), of Kubernetes objects (63), and of DaskClusters (53: the operator
+/// adds `-scheduler`).
+pub(super) fn names_are_valid(context: &mut Context<'_>) {
+    let stack = context.stack;
+    let mut names: Vec<(FieldPath, &str, usize, Start)> =
+        vec![(FieldPath::keys(["stack", "name"]), &stack.stack.name, 40, Start::Letter)];
+    if let Some(id) = &stack.stack.id {
+        names.push((FieldPath::keys(["stack", "id"]), id, 40, Start::LetterOrDigit));
+    }
+    if let Some(cluster) = &stack.cluster {
+        names.push((FieldPath::keys(["cluster", "name"]), &cluster.name, 40, Start::Letter));
+    }
+    for (key, pool) in &stack.node_pool {
+        names.push(keyed("node_pool", key, pool.name.as_deref(), 40, Start::Letter));
+    }
+    for (key, namespace) in &stack.namespace {
+        names.push(keyed("namespace", key, namespace.name.as_deref(), 63, Start::LetterOrDigit));
+    }
+    for (key, cluster) in &stack.dask_cluster {
+        names.push(keyed("dask_cluster", key, cluster.name.as_deref(), 53, Start::LetterOrDigit));
+        let place = FieldPath::keys(["dask_cluster", key, "namespace"]);
+        names.extend(cluster.namespace.as_deref().map(|name| (place, name, 63, Start::LetterOrDigit)));
+    }
+    for (key, check) in &stack.check {
+        // Its Pod is called `check-KEY`.
+        names.push((FieldPath::keys(["check", key]), key, 50, Start::LetterOrDigit));
+        let place = FieldPath::keys(["check", key, "namespace"]);
+        names.extend(check.namespace.as_deref().map(|name| (place, name, 63, Start::LetterOrDigit)));
+    }
+    if let Some(name) = stack.dask_operator.as_ref().and_then(|operator| operator.namespace.as_deref()) {
+        names.push((FieldPath::keys(["dask_operator", "namespace"]), name, 63, Start::LetterOrDigit));
+    }
+    for (place, name, longest, start) in names {
+        name_is_valid(context, place, name, longest, start);
+    }
+    project_is_given(context);
+}
+
+fn keyed<'a>(
+    section: &'a str,
+    key: &'a str,
+    name: Option<&'a str>,
+    longest: usize,
+    start: Start,
+) -> (FieldPath, &'a str, usize, Start) {
+    let path = FieldPath::keys([section, key]);
+    match name {
+        Some(name) => (path.key("name"), name, longest, start),
+        None => (path, key, longest, start),
+    }
+}
+
+fn name_is_valid(context: &mut Context<'_>, place: FieldPath, name: &str, longest: usize, start: Start) {
+    let is_key =
+        place.segments().len() == 2 && context.sources.key_span(&place) != context.sources.span(&place);
+    let section = place.segments().first().cloned();
+    let dask = FieldPath::from_iter(section) == FieldPath::keys(["dask_cluster"]);
+    let at = |finding: Finding, text: String| {
+        if is_key && place.to_string() != "stack.name" && place.to_string() != "cluster.name" {
+            finding.at_key(place.clone(), text)
+        } else {
+            finding.at(place.clone(), text)
+        }
+    };
+    if let Some(why) = wrong_name(name, longest, start) {
+        let finding = Finding::error(Code::BadName, format!("`{name}` is not a valid name here"));
+        let finding = at(finding, why);
+        let first = if start == Start::Letter { "a letter" } else { "a letter or digit" };
+        context.say(finding.help(format!(
+            "names are lower-case letters, digits and `-`, begin with {first}, do not end with `-`, and have at \
+             most {longest} characters"
+        )));
+    } else if dask && longest == 53 && name.len() > LONG_DASK_NAME {
+        let finding =
+            Finding::warning(Code::LongName, format!("the name `{name}` leaves no room for its workers"));
+        let finding = at(finding, format!("{} characters", name.len()));
+        context.say(finding.help(format!(
+            "names of worker Pods add 26 characters and are cut at 63: take at most {LONG_DASK_NAME}"
+        )));
+    }
+}
+
+/// `-default-worker-` and ten digits fit behind it into 63 characters.
+const LONG_DASK_NAME: usize = 37;
+
+fn project_is_given(context: &mut Context<'_>) {
+    let Some(gke) = &context.stack.gke else { return };
+    let wrong = gke.project.is_empty() || gke.project.contains(|c: char| c.is_whitespace() || c == '/');
+    if wrong {
+        let message = format!("`{}` is not the id of a project", gke.project);
+        let place = FieldPath::keys(["gke", "project"]);
+        let help = "`gcloud projects list` shows the ids of your projects";
+        context.say(Finding::error(Code::BadName, message).at(place, "").help(help));
+    }
+}
+
+/// No two sections are one live object.
+pub(super) fn live_names_differ(context: &mut Context<'_>) {
+    let stack = context.stack;
+    let pools = stack.node_pool.iter().map(|(key, pool)| ("node_pool", key, pool.name.as_ref(), ""));
+    let namespaces =
+        stack.namespace.iter().map(|(key, namespace)| ("namespace", key, namespace.name.as_ref(), ""));
+    let clusters = stack.dask_cluster.iter().map(|(key, cluster)| {
+        let namespace = cluster.namespace.as_deref().unwrap_or("default");
+        ("dask_cluster", key, cluster.name.as_ref(), namespace)
+    });
+    let mut seen: BTreeMap<(&str, &str, &str), FieldPath> = BTreeMap::new();
+    for (section, key, name, namespace) in pools.chain(namespaces).chain(clusters) {
+        let path = FieldPath::keys([section, key]);
+        let live = name.unwrap_or(key);
+        if let Some(first) = seen.get(&(section, namespace, live)) {
+            let message = format!("`{first}` and `{path}` are both called `{live}`");
+            let finding = Finding::error(Code::SameName, message);
+            let finding = finding.at(path.key("name"), "again here").at(first.key("name"), "first here");
+            context.say(finding.help("give one of them another `name`"));
+        } else {
+            seen.insert((section, namespace, live), path);
+        }
+    }
+}
+
+/// Whose rules labels follow.
+#[derive(Clone, Copy)]
+enum Rules {
+    Kubernetes,
+    Annotations,
+    Google,
+}
+
+/// Labels of Kubernetes and of Google Cloud.
+pub(super) fn labels_are_valid(context: &mut Context<'_>) {
+    let stack = context.stack;
+    let mut maps: Vec<(FieldPath, &BTreeMap<String, String>, Rules)> = Vec::new();
+    if let Some(cluster) = &stack.cluster {
+        maps.push((FieldPath::keys(["cluster", "labels"]), &cluster.labels, Rules::Google));
+    }
+    for (path, pool) in context.pools() {
+        maps.push((path.key("labels"), &pool.labels, Rules::Kubernetes));
+        maps.push((path.key("resource_labels"), &pool.resource_labels, Rules::Google));
+    }
+    for (key, namespace) in &stack.namespace {
+        let path = FieldPath::keys(["namespace", key]);
+        maps.push((path.key("labels"), &namespace.labels, Rules::Kubernetes));
+        maps.push((path.key("annotations"), &namespace.annotations, Rules::Annotations));
+    }
+    for (key, cluster) in &stack.dask_cluster {
+        let path = FieldPath::keys(["dask_cluster", key]);
+        maps.push((path.key("labels"), &cluster.labels, Rules::Kubernetes));
+        maps.push((path.key("annotations"), &cluster.annotations, Rules::Annotations));
+    }
+    for (path, map, rules) in maps {
+        for (key, value) in map {
+            let (wrong_key, wrong_value) = match rules {
+                Rules::Kubernetes => (wrong_key(key), wrong_value(value)),
+                Rules::Annotations => (wrong_key(key), None),
+                Rules::Google => (wrong_google(key, Part::Key), wrong_google(value, Part::Value)),
+            };
+            let place = path.key(key);
+            if let Some(why) = wrong_key {
+                let message = format!("`{key}` cannot be the key of a label");
+                context.say(Finding::error(Code::BadLabel, message).at_key(place, why).help(advice(rules)));
+            } else if let Some(why) = wrong_value {
+                let message = format!("`{value}` cannot be the value of a label");
+                context.say(Finding::error(Code::BadLabel, message).at(place, why).help(advice(rules)));
+            }
+        }
+    }
+}
+
+fn advice(rules: Rules) -> &'static str {
+    match rules {
+        Rules::Kubernetes | Rules::Annotations => {
+            "Kubernetes takes at most 63 letters, digits, `-`, `_` and `.`, beginning and ending with a letter \
+             or digit; keys may have a DNS name and `/` in front"
+        }
+        Rules::Google => {
+            "Google Cloud labels take at most 63 lower-case letters, digits, `-` and `_`; keys begin with a letter"
+        }
+    }
+}
+
+/// Keys and values of taints.
+pub(super) fn taints_are_valid(context: &mut Context<'_>) {
+    for (path, pool) in context.pools() {
+        for (index, taint) in pool.taints.iter().enumerate() {
+            let place = path.key("taints").index(index);
+            if let Some(why) = wrong_key(&taint.key) {
+                let message = format!("`{}` cannot be the key of a taint", taint.key);
+                let finding = Finding::error(Code::BadTaint, message).at(place.key("key"), why);
+                context.say(finding.help(advice(Rules::Kubernetes)));
+            }
+            if let Some(why) = wrong_value(&taint.value) {
+                let message = format!("`{}` cannot be the value of a taint", taint.value);
+                let finding = Finding::error(Code::BadTaint, message).at(place.key("value"), why);
+                context.say(finding.help(advice(Rules::Kubernetes)));
+            }
+            let same = |other: &super::super::Taint| other.key == taint.key && other.effect == taint.effect;
+            if let Some(first) = pool.taints[..index].iter().position(same) {
+                let message = format!("the taint `{}` is given twice with one effect", taint.key);
+                let finding = Finding::error(Code::BadTaint, message).at(place, "again here");
+                context
+                    .say(finding.at(path.key("taints").index(first), "first here").help("keep one of them"));
+            }
+        }
+    }
+}
+
+/// Why a text is no qualified name of Kubernetes.
+fn wrong_key(key: &str) -> Option<String> {
+    let (prefix, name) = match key.split_once('/') {
+        Some((prefix, name)) => (Some(prefix), name),
+        None => (None, key),
+    };
+    if let Some(prefix) = prefix {
+        let parts = prefix.split('.').all(|part| wrong_name(part, 63, Start::LetterOrDigit).is_none());
+        if !parts || prefix.len() > 253 {
+            return Some(format!("`{prefix}` is not a DNS name"));
+        }
+    }
+    if name.is_empty() { Some("it has no name".to_owned()) } else { wrong_value(name) }
+}
+
+/// Why a text is no value of a Kubernetes label.
+fn wrong_value(value: &str) -> Option<String> {
+    let fits = |c: char| c.is_ascii_alphanumeric() || matches!(c, '-' | '_' | '.');
+    let ends = |c: char| c.is_ascii_alphanumeric();
+    if value.is_empty() {
+        return None;
+    }
+    if let Some(wrong) = value.chars().find(|c| !fits(*c)) {
+        return Some(format!("`{wrong}` is not allowed"));
+    }
+    if !value.starts_with(ends) || !value.ends_with(ends) {
+        return Some("it does not begin and end with a letter or digit".to_owned());
+    }
+    (value.len() > 63).then(|| format!("it has {} characters, 63 are allowed", value.len()))
+}
+
+#[derive(Clone, Copy, PartialEq)]
+enum Part {
+    Key,
+    Value,
+}
+
+/// Why a text is no key or value of a Google Cloud label. International characters are allowed there.
+fn wrong_google(text: &str, part: Part) -> Option<String> {
+    let fits = |c: char| (c.is_alphabetic() && !c.is_uppercase()) || c.is_numeric() || c == '-' || c == '_';
+    if let Some(wrong) = text.chars().find(|c| !fits(*c)) {
+        return Some(format!("`{wrong}` is not allowed"));
+    }
+    if part == Part::Key && !text.starts_with(char::is_alphabetic) {
+        return Some("it does not begin with a letter".to_owned());
+    }
+    let length = text.chars().count();
+    (length > 63).then(|| format!("it has {length} characters, 63 are allowed"))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn names_and_labels_follow_their_owners() {
+        for (name, longest, start, good) in [
+            ("a", 40, Start::Letter, true),
+            ("a-1", 40, Start::Letter, true),
+            ("1a", 40, Start::Letter, false),
+            ("1a", 40, Start::LetterOrDigit, true),
+            ("a-", 40, Start::Letter, false),
+            ("A", 40, Start::Letter, false),
+            ("a.b", 63, Start::LetterOrDigit, false),
+            ("", 63, Start::LetterOrDigit, false),
+            ("abcd", 3, Start::Letter, false),
+        ] {
+            assert_eq!(wrong_name(name, longest, start).is_none(), good, "{name}");
+        }
+        for (key, good) in [
+            ("dedicated", true),
+            ("app.kubernetes.io/name", true),
+            ("a/", false),
+            ("/a", false),
+            ("A_b.c", true),
+            ("-a", false),
+            ("a b", false),
+            ("Upper.io/x", false),
+        ] {
+            assert_eq!(wrong_key(key).is_none(), good, "{key}");
+        }
+        assert_eq!(wrong_value(""), None);
+        assert!(wrong_value(&"a".repeat(64)).is_some());
+        assert!(wrong_google("Team", Part::Value).is_some());
+        assert!(wrong_google("1", Part::Key).is_some());
+        assert_eq!(wrong_google("1", Part::Value), None);
+    }
+}

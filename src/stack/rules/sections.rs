@@ -1,0 +1,190 @@
+//! Sections that belong together, and references between them.
+
+use std::collections::BTreeSet;
+
+use super::names::is_object_name;
+use super::{Context, Finding};
+use crate::address::FieldPath;
+use crate::diag::{Code, listed, nearest};
+
+/// `[gke]` or `[kubernetes]`, one of them.
+pub(super) fn one_target(context: &mut Context<'_>) {
+    let (gke, kubernetes) = (FieldPath::keys(["gke"]), FieldPath::keys(["kubernetes"]));
+    let broken = context.is_doubtful(&gke) || context.is_doubtful(&kubernetes);
+    match (&context.stack.gke, &context.stack.kubernetes) {
+        (None, None) if !broken => context.say(
+            Finding::error(Code::Target, "the stack does not say where it goes")
+                .at(FieldPath::keys(["stack"]), "this stack")
+                .help(
+                    "add `[gke]` with `project` and `location`, or `[kubernetes]` with the `context` of an \
+                     existing cluster",
+                ),
+        ),
+        (Some(_), Some(_)) => context.say(
+            Finding::error(Code::Target, "the stack has two targets")
+                .at(gke, "one")
+                .at(kubernetes, "the other")
+                .help("keep `[gke]` to make a cluster, `[kubernetes]` to use one that exists"),
+        ),
+        _ => {}
+    }
+}
+
+/// GKE's sections need each other.
+pub(super) fn sections_have_what_they_need(context: &mut Context<'_>) {
+    let stack = context.stack;
+    let has = |context: &Context<'_>, section: &str, there: bool| {
+        there || context.is_doubtful(&FieldPath::keys([section]))
+    };
+    let gke = has(context, "gke", stack.gke.is_some());
+    let cluster = has(context, "cluster", stack.cluster.is_some());
+    let pools = !stack.node_pool.is_empty() || context.doubtful.iter().any(|path| top_is(path, "node_pool"));
+    let mut need = |section: FieldPath, needed: &str, why: &str, help: &str| {
+        let message = format!("`[{section}]` needs `[{needed}]`");
+        let finding = Finding::error(Code::SectionNeedsSection, message);
+        context.say(finding.at(section, why).help(help));
+    };
+    if let Some(name) = stack.node_pool.keys().next().filter(|_| !cluster) {
+        let pool = FieldPath::keys(["node_pool", name]);
+        need(
+            pool,
+            "cluster",
+            "a pool of which cluster?",
+            "add `[cluster]` with a `name`; on an existing cluster (`[kubernetes]`) the pools are not the stack's",
+        );
+    }
+    if stack.cluster.is_some() && !gke && stack.kubernetes.is_some() {
+        let help = "`[kubernetes]` names a cluster that exists; use `[gke]` instead to make one";
+        need(FieldPath::keys(["cluster"]), "gke", "made where?", help);
+    }
+    if stack.gke.is_some() && !cluster {
+        need(FieldPath::keys(["gke"]), "cluster", "for which cluster?", "add `[cluster]` with a `name`");
+    }
+    if stack.cluster.is_some() && !pools {
+        let help = "GKE makes no cluster without nodes: add `[node_pool.NAME]` with a `machine_type`";
+        need(FieldPath::keys(["cluster"]), "node_pool.NAME", "has no nodes", help);
+    }
+}
+
+fn top_is(path: &FieldPath, section: &str) -> bool {
+    FieldPath::keys([section]).contains(path)
+}
+
+/// `depends_on` names sections of this file.
+pub(super) fn dependencies_exist(context: &mut Context<'_>) {
+    let stack = context.stack;
+    let mut sections: BTreeSet<String> = BTreeSet::new();
+    let mut lists: Vec<(FieldPath, &[String])> = Vec::new();
+    let mut keyed = |top: &str, name: &str, depends_on| {
+        let path = FieldPath::keys([top, name]);
+        sections.insert(path.to_string());
+        lists.push((path, depends_on));
+    };
+    stack.node_pool.iter().for_each(|(name, pool)| keyed("node_pool", name, pool.depends_on.as_slice()));
+    stack.namespace.iter().for_each(|(name, namespace)| keyed("namespace", name, &namespace.depends_on));
+    stack.dask_cluster.iter().for_each(|(name, cluster)| keyed("dask_cluster", name, &cluster.depends_on));
+    stack.check.iter().for_each(|(name, check)| keyed("check", name, &check.depends_on));
+    let single = [
+        ("cluster", stack.cluster.as_ref().map(|_| [].as_slice())),
+        ("gpu_driver", stack.gpu_driver.as_ref().map(|driver| driver.depends_on.as_slice())),
+        ("dask_operator", stack.dask_operator.as_ref().map(|operator| operator.depends_on.as_slice())),
+    ];
+    for (name, depends_on) in single {
+        let Some(depends_on) = depends_on else { continue };
+        sections.insert(name.to_owned());
+        lists.push((FieldPath::keys([name]), depends_on));
+    }
+    for (path, depends_on) in lists {
+        for (index, address) in depends_on.iter().enumerate() {
+            let place = path.key("depends_on").index(index);
+            dependency(context, &sections, &path, place, address);
+        }
+    }
+}
+
+fn dependency(
+    context: &mut Context<'_>,
+    sections: &BTreeSet<String>,
+    section: &FieldPath,
+    place: FieldPath,
+    address: &str,
+) {
+    let target = address.split('/').next().unwrap_or_default();
+    let broken = context.is_doubtful(&target.parse().unwrap_or_default());
+    if target == section.to_string() {
+        let message = format!("`{target}` depends on itself");
+        context.say(Finding::error(Code::UnknownAddress, message).at(place, "").help("take it away"));
+    } else if !sections.contains(target) && !broken {
+        let message = format!("there is nothing at the address `{address}`");
+        let ending = |known: &&str| known.split_once('.').is_some_and(|(_, name)| name == target);
+        let known = || sections.iter().map(String::as_str);
+        let help = match known().find(ending).or_else(|| nearest(target, known())) {
+            Some(near) => format!("did you mean `{near}`?"),
+            None => format!("this file has {}", listed(known(), "and")),
+        };
+        context.say(Finding::error(Code::UnknownAddress, message).at(place, "not in this file").help(help));
+    }
+}
+
+/// `pool` and `prefer_pool` name node pools of this file.
+pub(super) fn pools_exist(context: &mut Context<'_>) {
+    let mut references: Vec<(FieldPath, &str)> = Vec::new();
+    for pod in context.pods() {
+        let (pool, prefer) = (pod.path.key("pool"), pod.path.key("prefer_pool"));
+        references.extend(pod.pool.map(|name| (pool, name)));
+        references.extend(pod.prefer_pool.map(|name| (prefer, name)));
+    }
+    for (path, check) in context.checks() {
+        references.extend(check.pool.as_deref().map(|name| (path.key("pool"), name)));
+    }
+    let pools: Vec<&str> = context.stack.node_pool.keys().map(String::as_str).collect();
+    for (place, name) in references {
+        let section = FieldPath::keys(["node_pool", name]);
+        if pools.contains(&name) || context.is_doubtful(&section) {
+            continue;
+        }
+        let message = format!("there is no node pool `{name}`");
+        let by_live_name =
+            context.stack.node_pool.iter().find(|(_, pool)| pool.name.as_deref() == Some(name));
+        let help = if let Some((key, _)) = by_live_name {
+            format!("pools are named by their key: `{key}`")
+        } else if let Some(near) = nearest(name, pools.iter().copied()) {
+            format!("did you mean `{near}`? This file has {}", listed(pools.iter().copied(), "and"))
+        } else if context.stack.kubernetes.is_some() {
+            "on an existing cluster (`[kubernetes]`) the pools are not the stack's: take the key away"
+                .to_owned()
+        } else if pools.is_empty() {
+            format!("add `[node_pool.{name}]` with a `machine_type`")
+        } else {
+            format!("this file has {}", listed(pools.iter().copied(), "and"))
+        };
+        context.say(Finding::error(Code::UnknownPool, message).at(place, "no such pool").help(help));
+    }
+}
+
+/// A namespace that is used is `default` or a section.
+pub(super) fn namespaces_are_declared(context: &mut Context<'_>) {
+    let stack = context.stack;
+    let declared: BTreeSet<&str> =
+        stack.namespace.iter().map(|(key, namespace)| namespace.name.as_deref().unwrap_or(key)).collect();
+    let mut used: Vec<(FieldPath, &str)> = Vec::new();
+    for (name, cluster) in &stack.dask_cluster {
+        let place = FieldPath::keys(["dask_cluster", name, "namespace"]);
+        used.extend(cluster.namespace.as_deref().map(|namespace| (place, namespace)));
+    }
+    for (path, check) in context.checks() {
+        used.extend(check.namespace.as_deref().map(|namespace| (path.key("namespace"), namespace)));
+    }
+    for (place, namespace) in used {
+        let broken = context.is_doubtful(&FieldPath::keys(["namespace", namespace]));
+        if namespace == "default" || declared.contains(namespace) || broken || !is_object_name(namespace) {
+            continue;
+        }
+        let message = format!("the stack does not make the namespace `{namespace}`");
+        let help = match nearest(namespace, declared.iter().copied()) {
+            Some(near) => format!("did you mean `{near}`?"),
+            None => format!("add `[namespace.{namespace}]`, unless others make it"),
+        };
+        context.say(Finding::warning(Code::NamespaceNotDeclared, message).at(place, "").help(help));
+    }
+}

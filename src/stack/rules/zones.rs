@@ -1,0 +1,327 @@
+//! Zones, regions, and how the nodes of a pool lie in them.
+
+use super::{Context, Finding, counted};
+use crate::address::FieldPath;
+use crate::catalog;
+use crate::diag::{Code, listed, nearest};
+use crate::stack::{NodePool, Nodes, Stack};
+
+/// Google Cloud's regions as published in 2026. The list grows: what is not in it is a warning, not an error.
+const REGIONS: [&str; 44] = [
+    "africa-south1",
+    "asia-east1",
+    "asia-east2",
+    "asia-northeast1",
+    "asia-northeast2",
+    "asia-northeast3",
+    "asia-south1",
+    "asia-south2",
+    "asia-southeast1",
+    "asia-southeast2",
+    "asia-southeast3",
+    "australia-southeast1",
+    "australia-southeast2",
+    "europe-central2",
+    "europe-north1",
+    "europe-north2",
+    "europe-southwest1",
+    "europe-west1",
+    "europe-west10",
+    "europe-west12",
+    "europe-west2",
+    "europe-west3",
+    "europe-west4",
+    "europe-west6",
+    "europe-west8",
+    "europe-west9",
+    "me-central1",
+    "me-central2",
+    "me-west1",
+    "northamerica-northeast1",
+    "northamerica-northeast2",
+    "northamerica-south1",
+    "southamerica-east1",
+    "southamerica-west1",
+    "us-central1",
+    "us-east1",
+    "us-east4",
+    "us-east5",
+    "us-east7",
+    "us-south1",
+    "us-west1",
+    "us-west2",
+    "us-west3",
+    "us-west4",
+];
+
+/// A location taken apart.
+#[derive(Clone, Copy, Debug, PartialEq)]
+enum Location<'t> {
+    /// `us-central1`
+    Region(&'t str),
+    /// `us-central1-c`
+    Zone { region: &'t str },
+    /// Neither.
+    Malformed,
+}
+
+fn taken_apart(text: &str) -> Location<'_> {
+    let is_region = |text: &str| {
+        let Some((continent, place)) = text.split_once('-') else { return false };
+        let letters = place.trim_end_matches(|c: char| c.is_ascii_digit());
+        let lower = |text: &str| !text.is_empty() && text.chars().all(|c| c.is_ascii_lowercase());
+        lower(continent) && lower(letters) && letters.len() < place.len()
+    };
+    match text.rsplit_once('-') {
+        _ if is_region(text) => Location::Region(text),
+        Some((region, zone))
+            if is_region(region) && zone.len() == 1 && zone.chars().all(|c| c.is_ascii_lowercase()) =>
+        {
+            Location::Zone { region }
+        }
+        _ => Location::Malformed,
+    }
+}
+
+/// The region of a zone or a region, when it is written like one.
+fn region_of(text: &str) -> Option<&str> {
+    match taken_apart(text) {
+        Location::Region(region) | Location::Zone { region } => Some(region),
+        Location::Malformed => None,
+    }
+}
+
+/// The zones of a pool: its own, else the cluster's, else the cluster's zone. Empty for a regional cluster
+/// that leaves them to GKE.
+fn zones_of<'a>(stack: &'a Stack, pool: &'a NodePool) -> Vec<&'a str> {
+    let cluster = stack.cluster.as_ref().map(|cluster| cluster.zones.as_slice()).unwrap_or_default();
+    let zones = [pool.zones.as_slice(), cluster].into_iter().find(|zones| !zones.is_empty());
+    if let Some(zones) = zones {
+        return zones.iter().map(String::as_str).collect();
+    }
+    let location = stack.gke.as_ref().map(|gke| gke.location.as_str());
+    location.filter(|location| matches!(taken_apart(location), Location::Zone { .. })).into_iter().collect()
+}
+
+/// Where zones are written.
+fn written_zones<'a>(context: &Context<'a>) -> Vec<(FieldPath, &'a str)> {
+    let mut zones = Vec::new();
+    let mut list = |path: FieldPath, list: &'a [String]| {
+        zones.extend(list.iter().enumerate().map(|(index, zone)| (path.index(index), zone.as_str())));
+    };
+    if let Some(cluster) = &context.stack.cluster {
+        list(FieldPath::keys(["cluster", "zones"]), &cluster.zones);
+    }
+    for (path, pool) in context.pools() {
+        list(path.key("zones"), &pool.zones);
+    }
+    zones
+}
+
+/// Zones and regions are known, or at least written like ones.
+pub(super) fn zones_exist(context: &mut Context<'_>) {
+    let mut places = written_zones(context);
+    for (place, zone) in &places {
+        if let Location::Region(region) = taken_apart(zone) {
+            let message = format!("`{region}` is a region, a zone is wanted");
+            let finding = Finding::error(Code::UnknownZone, message).at(place.clone(), "no zone");
+            context.say(finding.help(format!("zones of it are called `{region}-a`, `{region}-b`, …")));
+        }
+    }
+    if let Some(gke) = &context.stack.gke {
+        places.push((FieldPath::keys(["gke", "location"]), &gke.location));
+    }
+    for (place, text) in places {
+        match region_of(text) {
+            Some(region) if REGIONS.contains(&region) => {}
+            Some(region) => unknown_region(context, place, text, region),
+            None => {
+                let message = format!("`{text}` is not written like a zone or region");
+                let finding = Finding::error(Code::UnknownZone, message).at(place, "");
+                context.say(finding.help(match better(text) {
+                    Some(near) => format!("did you mean `{near}`?"),
+                    None => "a zone is written `us-central1-c`, a region `us-central1`".to_owned(),
+                }));
+            }
+        }
+    }
+}
+
+/// A region with a new number may be new; a misspelt place is none.
+fn unknown_region(context: &mut Context<'_>, place: FieldPath, text: &str, region: &str) {
+    let place_of = |region: &str| region.trim_end_matches(|c: char| c.is_ascii_digit()).to_owned();
+    let known_place = REGIONS.iter().any(|known| place_of(known) == place_of(region));
+    let message = format!("`{region}` is not a region that dask-infra knows");
+    context.say(match better(text).filter(|_| !known_place) {
+        Some(near) => {
+            Finding::error(Code::UnknownZone, message).at(place, "").help(format!("did you mean `{near}`?"))
+        }
+        None => Finding::warning(Code::UnknownZone, message)
+            .at(place, "")
+            .help("`gcloud compute zones list` knows all; a new one is used as it is written"),
+    });
+}
+
+/// The location that was meant, its zone's letter kept.
+fn better(text: &str) -> Option<String> {
+    if let Some(region) = nearest(text, REGIONS.iter().copied()).filter(|region| region.len() == text.len()) {
+        return Some(region.to_owned());
+    }
+    let (region, zone) = text.rsplit_once('-')?;
+    match zone.len() {
+        1 => nearest(region, REGIONS.iter().copied()).map(|region| format!("{region}-{zone}")),
+        // `us-central-1c`, `us-central1c`
+        _ => {
+            let zone = text.chars().next_back().filter(char::is_ascii_lowercase)?;
+            let region = text.trim_end_matches(zone);
+            nearest(region, REGIONS.iter().copied()).map(|region| format!("{region}-{zone}"))
+        }
+    }
+}
+
+/// Zones of nodes lie in the cluster's region.
+pub(super) fn zones_lie_in_the_region(context: &mut Context<'_>) {
+    let Some(region) = context.stack.gke.as_ref().and_then(|gke| region_of(&gke.location)) else { return };
+    for (place, zone) in written_zones(context) {
+        let known = region_of(zone).filter(|region| REGIONS.contains(region));
+        if known.is_some_and(|other| other != region) {
+            let message = format!("the zone `{zone}` is not in the cluster's region `{region}`");
+            let finding = Finding::error(Code::ZoneOutside, message).at(place, "another region");
+            let finding = finding.at(FieldPath::keys(["gke", "location"]), "the cluster is here");
+            context.say(finding.help("nodes of one cluster lie in one region"));
+        }
+    }
+}
+
+/// A regional cluster that leaves the zones to GKE gets nodes in three of them.
+const ZONES_OF_A_REGION: u32 = 3;
+
+/// A fixed number of nodes is the same in each zone.
+pub(super) fn nodes_divide(context: &mut Context<'_>) {
+    let stack = context.stack;
+    for (path, pool) in context.pools() {
+        let Nodes::Fixed(nodes) = pool.nodes else { continue };
+        let zones = zones_of(stack, pool);
+        let regional =
+            stack.gke.as_ref().is_some_and(|gke| matches!(taken_apart(&gke.location), Location::Region(_)));
+        let (number, place, why) = match u32::try_from(zones.len()).unwrap_or(u32::MAX) {
+            0 if regional => {
+                let why = format!("a region: nodes in {ZONES_OF_A_REGION} zones");
+                (ZONES_OF_A_REGION, FieldPath::keys(["gke", "location"]), why)
+            }
+            0 | 1 => continue,
+            number if pool.zones.is_empty() => {
+                (number, FieldPath::keys(["cluster", "zones"]), format!("{number} zones"))
+            }
+            number => (number, path.key("zones"), format!("{number} zones")),
+        };
+        if nodes.is_multiple_of(number) {
+            continue;
+        }
+        let below = nodes - nodes % number;
+        let message = format!("{} cannot be spread over {number} zones", counted(nodes, "node"));
+        let finding = Finding::error(Code::NodesNotDivisible, message);
+        let finding = finding.at(path.key("nodes"), "all zones together").at(place, why);
+        let neighbours = match below {
+            0 => format!("{number} nodes are the fewest"),
+            below => format!("take {below} or {} nodes", below + number),
+        };
+        context.say(finding.help(format!("{neighbours}, or set `zones` of the pool to fewer of them")));
+    }
+}
+
+/// The limits of an autoscaler.
+pub(super) fn limits_are_in_order(context: &mut Context<'_>) {
+    for (path, pool) in context.pools() {
+        if let Nodes::Autoscaled { min, max } = pool.nodes
+            && min > max
+        {
+            let message = format!("at least {min} nodes are more than at most {max}");
+            let nodes = path.key("nodes");
+            let finding =
+                Finding::error(Code::Limits, message).at(nodes.key("min"), "").at(nodes.key("max"), "");
+            context.say(finding.help(format!("for example `nodes = {{ min = {max}, max = {min} }}`")));
+        }
+    }
+}
+
+/// The zones offer the pool's GPU type, as far as our table knows.
+pub(super) fn gpus_are_offered(context: &mut Context<'_>) {
+    let stack = context.stack;
+    for (path, pool) in context.pools() {
+        let Some(gpu) = super::machines::gpu_type_of(pool) else { continue };
+        let Some(accelerator) = catalog::accelerator(gpu) else { continue };
+        if accelerator.zones.is_empty() {
+            continue;
+        }
+        let missing: Vec<&str> = zones_of(stack, pool)
+            .into_iter()
+            .filter(|zone| region_of(zone).is_some_and(|region| REGIONS.contains(&region)))
+            .filter(|zone| !accelerator.zones.iter().any(|known| known == zone))
+            .collect();
+        if missing.is_empty() {
+            continue;
+        }
+        let message = format!("`{gpu}` has not been seen in {}", listed(missing.iter().copied(), "and"));
+        let place = if !pool.zones.is_empty() {
+            path.key("zones")
+        } else if stack.cluster.as_ref().is_some_and(|cluster| !cluster.zones.is_empty()) {
+            FieldPath::keys(["cluster", "zones"])
+        } else {
+            FieldPath::keys(["gke", "location"])
+        };
+        let what = if pool.accelerator.is_some() { "accelerator" } else { "machine_type" };
+        let finding = Finding::warning(Code::GpuNotSeenInZone, message);
+        let finding = finding.at(path.key(what), "this GPU").at(place, "here");
+        context.say(finding.help(other_zones(&accelerator.zones, &missing)));
+    }
+}
+
+fn other_zones(known: &[String], missing: &[&str]) -> String {
+    let region = missing.first().and_then(|zone| region_of(zone));
+    let near: Vec<&str> = known
+        .iter()
+        .map(String::as_str)
+        .filter(|zone| region_of(zone) == region && region.is_some())
+        .collect();
+    let all = || known.iter().map(String::as_str).take(6);
+    match near.as_slice() {
+        [] => format!("it has been seen in {}; the list may be out of date", listed(all(), "and")),
+        near => format!("in this region it has been seen in {}", listed(near.iter().copied(), "and")),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn locations_are_taken_apart() {
+        for (text, location) in [
+            ("us-central1", Location::Region("us-central1")),
+            ("us-central1-c", Location::Zone { region: "us-central1" }),
+            ("europe-west12-a", Location::Zone { region: "europe-west12" }),
+            ("us-central", Location::Malformed),
+            ("us-central1-", Location::Malformed),
+            ("us-central1-cc", Location::Malformed),
+            ("", Location::Malformed),
+            ("US-CENTRAL1", Location::Malformed),
+        ] {
+            assert_eq!(taken_apart(text), location, "{text}");
+        }
+    }
+
+    #[test]
+    fn misspelt_locations_are_recognised() {
+        for (text, meant) in [
+            ("us-central-1-c", Some("us-central1-c")),
+            ("us-central1c", Some("us-central1-c")),
+            ("us-central-c", Some("us-central1-c")),
+            ("us-centrall-c", Some("us-central1-c")),
+            ("us_central1", Some("us-central1")),
+            ("nowhere", None),
+        ] {
+            assert_eq!(better(text).as_deref(), meant, "{text}");
+        }
+    }
+}

@@ -1,0 +1,244 @@
+//! TOML text to a tree of values, with the place of each in [`Sources`]. A value that cannot be told becomes
+//! `Null`, which TOML does not have: its mistake is reported here and nobody looks at it again.
+
+use std::collections::BTreeSet;
+use std::ops::Range;
+
+use serde_json::{Map, Number, Value};
+use toml::Spanned;
+use toml::de::{DeTable, DeValue};
+
+use crate::address::FieldPath;
+use crate::diag::{Code, Diagnostic};
+use crate::source::{FileId, Sources, Span};
+
+/// What reading a text gave.
+pub(super) struct Tree {
+    /// The tree, partial where the text is broken.
+    pub(super) value: Value,
+    /// What is wrong with the text.
+    pub(super) diagnostics: Vec<Diagnostic>,
+    /// Lines (from 1) that break TOML's rules: what is said about values there is a guess.
+    pub(super) broken_lines: BTreeSet<usize>,
+}
+
+/// Reads a text of `sources` and notes the places of its fields there.
+pub(super) fn read(sources: &mut Sources, file: FileId) -> Tree {
+    let text = sources.text(file).to_owned();
+    let (readable, errors) = errors_of(&text);
+    let mut reader = Reader { sources, file, diagnostics: Vec::new() };
+    let (table, _) = DeTable::parse_recoverable(&readable);
+    let top = reader.span(0..0);
+    reader.sources.record(FieldPath::root(), None, top);
+    let value = reader.table(table.get_ref(), &FieldPath::root());
+    let mut broken_lines = BTreeSet::new();
+    let values = std::mem::take(&mut reader.diagnostics);
+    let mut header = None;
+    for (message, range) in closed(errors, table.get_ref()) {
+        let span = reader.span(range.clone());
+        let line = reader.sources.location(span).line;
+        if message != DUPLICATE {
+            let last = if message.starts_with("unclosed") { text.lines().count().max(line) } else { line };
+            broken_lines.extend(line..=last);
+            reader.diagnostics.push(syntax(&message, span));
+        } else if header_of(&text, range.start) != header {
+            // What stands below a second header was said with the header.
+            if text[line_around(&text, range.start)].trim_start().starts_with('[') {
+                header = header_of(&text, range.start);
+            }
+            reader.duplicate(&text, range, span);
+        }
+    }
+    let trusted = |found: &Diagnostic| {
+        found.location(reader.sources).is_none_or(|location| !broken_lines.contains(&location.line))
+    };
+    let values: Vec<Diagnostic> = values.into_iter().filter(trusted).collect();
+    reader.diagnostics.extend(values);
+    Tree { value, diagnostics: reader.diagnostics, broken_lines }
+}
+
+const DUPLICATE: &str = "duplicate key";
+
+/// Where the header above (or at) a place stands.
+fn header_of(text: &str, at: usize) -> Option<usize> {
+    let Range { mut start, end } = line_around(text, at);
+    let mut line = &text[start..end];
+    while !line.trim_start().starts_with('[') {
+        let before = line_around(text, start.checked_sub(1)?);
+        (start, line) = (before.start, &text[before]);
+    }
+    Some(start)
+}
+
+/// A list or table that is not closed swallows what follows, and the parser stumbles over each line of it:
+/// one error, at its beginning, says it.
+fn closed(errors: Vec<(String, Range<usize>)>, table: &DeTable<'_>) -> Vec<(String, Range<usize>)> {
+    let open = errors.iter().find(|(message, _)| message.starts_with("unclosed"));
+    let Some((message, end)) = open else { return errors };
+    let Some(start) = open_at(table, end.start) else { return errors };
+    let first = (message.clone(), start..start + 1);
+    let mut rest = errors.clone();
+    rest.retain(|(_, range)| range.start < start);
+    rest.push(first);
+    rest
+}
+
+/// The beginning of the first list or inline table that ends at `end`.
+fn open_at(table: &DeTable<'_>, end: usize) -> Option<usize> {
+    table.iter().find_map(|(_, value)| match value.get_ref() {
+        DeValue::Array(_) if value.span().end >= end => Some(value.span().start),
+        DeValue::Table(inner) => {
+            let inside = open_at(inner, end);
+            inside.or_else(|| (value.span().end >= end).then(|| value.span().start))
+        }
+        _ => None,
+    })
+}
+
+/// The text without the lines at which the parser gives up, and every error. It recovers from most mistakes
+/// but ends at a key without `=`; without that line the rest of the file can be read as well.
+fn errors_of(text: &str) -> (String, Vec<(String, Range<usize>)>) {
+    let mut text = text.to_owned();
+    let mut errors = Vec::new();
+    for _ in 0..100 {
+        let (_, found) = DeTable::parse_recoverable(&text);
+        let mut stop = None;
+        for error in found {
+            let range = error.span().unwrap_or(0..0);
+            if error.message().starts_with("key with no value") {
+                stop = Some(range.start);
+            }
+            let error = (error.message().to_owned(), range);
+            if !errors.contains(&error) {
+                errors.push(error);
+            }
+        }
+        let Some(stop) = stop else { break };
+        let Range { start, end } = line_around(&text, stop);
+        text.replace_range(start..end, &" ".repeat(end - start));
+    }
+    (text, errors)
+}
+
+fn line_around(text: &str, at: usize) -> Range<usize> {
+    let start = text[..at].rfind('\n').map_or(0, |newline| newline + 1);
+    let end = text[at..].find('\n').map_or(text.len(), |newline| at + newline);
+    start..end
+}
+
+fn syntax(message: &str, span: Span) -> Diagnostic {
+    let (what, expected) = message.split_once(", expected ").unwrap_or((message, ""));
+    let expected = expected.replace("literal string", "text in quotes");
+    let diagnostic = Diagnostic::error(Code::Syntax, what);
+    let diagnostic = if expected.is_empty() || expected == "nothing" {
+        diagnostic.at(Some(span), "here")
+    } else {
+        diagnostic.at(Some(span), format!("expected {expected}"))
+    };
+    match what {
+        "unclosed array" | "unclosed inline table" => diagnostic.help("what follows is read as a part of it"),
+        "string values must be quoted" => diagnostic.help("put text into quotes: `key = \"text\"`"),
+        "key with no value" => diagnostic.help("write `key = value`"),
+        _ => diagnostic,
+    }
+}
+
+struct Reader<'s> {
+    sources: &'s mut Sources,
+    file: FileId,
+    diagnostics: Vec<Diagnostic>,
+}
+
+impl Reader<'_> {
+    fn span(&self, Range { start, end }: Range<usize>) -> Span {
+        Span { file: self.file, start, end }
+    }
+
+    fn table(&mut self, table: &DeTable<'_>, path: &FieldPath) -> Value {
+        let mut object = Map::new();
+        for (key, value) in table {
+            let path = path.key(key.get_ref());
+            let (key_span, value_span) = (self.span(key.span()), self.span(value.span()));
+            self.sources.record(path.clone(), Some(key_span), value_span);
+            let value = self.value(value, &path);
+            object.insert(key.get_ref().to_string(), value);
+        }
+        Value::Object(object)
+    }
+
+    fn value(&mut self, value: &Spanned<DeValue<'_>>, path: &FieldPath) -> Value {
+        let span = self.span(value.span());
+        match value.get_ref() {
+            DeValue::String(text) => Value::String(text.to_string()),
+            DeValue::Boolean(flag) => Value::Bool(*flag),
+            DeValue::Integer(integer) => {
+                let parsed = i64::from_str_radix(integer.as_str(), integer.radix());
+                parsed.map_or_else(
+                    |_| self.broken(Code::OutOfRange, "this number is too large", span),
+                    Value::from,
+                )
+            }
+            DeValue::Float(float) => {
+                let number = float.as_str().parse().ok().and_then(Number::from_f64);
+                number.map_or_else(
+                    || self.broken(Code::OutOfRange, "numbers must be finite", span),
+                    Value::Number,
+                )
+            }
+            DeValue::Datetime(_) => {
+                self.broken(Code::WrongType, "a date is not used anywhere; text stands in quotes", span)
+            }
+            DeValue::Array(items) => {
+                let items = items.iter().enumerate().map(|(index, item)| {
+                    let path = path.index(index);
+                    let item_span = self.span(item.span());
+                    self.sources.record(path.clone(), None, item_span);
+                    self.value(item, &path)
+                });
+                Value::Array(items.collect())
+            }
+            DeValue::Table(table) => self.table(table, path),
+        }
+    }
+
+    /// The parser has said what is wrong with a broken line; then this stays silent.
+    fn broken(&mut self, code: Code, message: &str, span: Span) -> Value {
+        if !self.sources.slice(span).is_empty() {
+            self.diagnostics.push(Diagnostic::error(code, message).at(Some(span), ""));
+        }
+        Value::Null
+    }
+
+    fn duplicate(&mut self, text: &str, range: Range<usize>, span: Span) {
+        let name = self.sources.slice(span).to_owned();
+        let earlier = earlier_place(text, range).map(|range| self.span(range));
+        let diagnostic = Diagnostic::error(Code::DuplicateKey, format!("`{name}` is given twice"))
+            .at(Some(span), "again here")
+            .at(earlier, "first here")
+            .help("keep one of the two");
+        self.diagnostics.push(diagnostic);
+    }
+}
+
+/// Where the key at `range` was given before. The parser does not say: the key's path is read from its own
+/// line below the last header, and looked up in what stands before.
+fn earlier_place(text: &str, range: Range<usize>) -> Option<Range<usize>> {
+    let Range { start, end } = line_around(text, range.start);
+    let (before, line) = (&text[..start], &text[start..end]);
+    let is_header = |line: &str| line.trim_start().starts_with('[');
+    let header = before.lines().rev().find(|line| is_header(line)).filter(|_| !is_header(line));
+    let header = header.map(|header| format!("{header}\n")).unwrap_or_default();
+    let snippet = format!("{header}{line}");
+    let place_in_snippet = range.start - start + header.len();
+    let (own, _) = DeTable::parse_recoverable(&snippet);
+    let (all, _) = DeTable::parse_recoverable(before);
+    let (mut own, mut all) = (own.get_ref(), all.get_ref());
+    loop {
+        let (key, value) = own.iter().next()?;
+        let (found, inner) = all.get_key_value(key.get_ref().as_ref())?;
+        if key.span().start == place_in_snippet {
+            return Some(found.span());
+        }
+        (own, all) = (value.get_ref().as_table()?, inner.get_ref().as_table()?);
+    }
+}

@@ -1,0 +1,303 @@
+//! Golden cases of plans: `tests/cases/plan-*/stack.toml` against a world gives `plan.txt`, or `diag.txt` when
+//! no plan is made. The world is what applying `before.toml` left (nothing when there is none), with
+//! `live.json` merged over it by identity. `options.json` may ask for more.
+
+use std::collections::BTreeMap;
+use std::fs;
+use std::path::Path;
+
+use dask_infra::address::Address;
+use dask_infra::diag::{self, Look};
+use dask_infra::kinds::{self, check};
+use dask_infra::plan::{Action, Consent, Inputs, Mode, Plan, Verb, file, plan};
+use dask_infra::record::{Entry, Record};
+use dask_infra::report::human::Detail;
+use dask_infra::report::{Human, Next, Reporter, Screen, Stream, View};
+use dask_infra::resource::{Identity, Resource, Seen, Step, World};
+use dask_infra::schema::{List, Schema};
+use dask_infra::source::Sources;
+use dask_infra::stack::lower::{Lowered, lower};
+use dask_infra::stack::{Options, parse_text};
+use serde::Deserialize;
+use serde_json::{Value, json};
+
+use crate::golden::{cases, golden, root};
+
+#[derive(Default, Deserialize)]
+#[serde(default, deny_unknown_fields)]
+struct Asked {
+    destroy: bool,
+    allow: Vec<String>,
+    replace: Vec<String>,
+    without_record: bool,
+}
+
+fn read(path: &Path) -> Option<(Lowered, Sources)> {
+    let text = fs::read_to_string(path).ok()?;
+    let vars = BTreeMap::new();
+    let env = |name: &str| (name == "GOOGLE_CLOUD_PROJECT").then(|| "demo".to_owned());
+    let name = path.file_name()?.to_string_lossy().into_owned();
+    let loaded = match parse_text(&name, &text, &Options { env: &env, vars: &vars }) {
+        Ok(loaded) => loaded,
+        Err(failure) => panic!("{}", diag::render(&failure.diagnostics, &failure.sources, Look::PLAIN)),
+    };
+    Some((lower(&loaded.stack, true), loaded.sources))
+}
+
+/// fieldsV1 of everything that a body says, lists told apart as the schema says.
+fn fields(value: &Value, schema: Option<&Schema>) -> Value {
+    match value {
+        Value::Object(map) if schema.is_none_or(|schema| !schema.atomic_map()) => {
+            let child =
+                |key: &str| schema.and_then(|schema| schema.property(key).or_else(|| schema.values()));
+            map.iter().map(|(key, value)| (format!("f:{key}"), fields(value, child(key).as_ref()))).collect()
+        }
+        Value::Array(items) => match schema.map(Schema::list) {
+            Some(List::Map(keys)) => {
+                let item_schema = schema.and_then(Schema::items);
+                let key = |item: &Value| -> Value {
+                    keys.iter().filter_map(|key| Some((key.clone(), item.get(key)?.clone()))).collect()
+                };
+                items
+                    .iter()
+                    .map(|item| (format!("k:{}", key(item)), fields(item, item_schema.as_ref())))
+                    .collect()
+            }
+            Some(List::Set) => items.iter().map(|item| (format!("v:{item}"), json!({}))).collect(),
+            Some(List::Atomic) | None => json!({}),
+        },
+        _ => json!({}),
+    }
+}
+
+/// The world after a quiet apply, as far as a plan looks at it.
+fn settled(lowered: &Lowered) -> World {
+    let Lowered { owner, resources, .. } = lowered;
+    let mut world = World::empty();
+    let mut inside = BTreeMap::new();
+    let mut record = Record {
+        version: Record::VERSION,
+        stack: owner.stack.clone(),
+        id: owner.id.clone(),
+        ..Record::default()
+    };
+    for Resource { address, identity, kind, body, .. } in resources {
+        let set = match identity {
+            Identity::Cluster(_) => {
+                let mut live = body.clone();
+                live["status"] = json!("RUNNING");
+                world.cluster = Seen::Live(live);
+                body.clone()
+            }
+            Identity::NodePool { pool, .. } => {
+                let mut live = body.clone();
+                live["status"] = json!("RUNNING");
+                let nodes = live.as_object_mut().unwrap().remove("nodeCount").unwrap_or(json!(1));
+                world.sizes.insert(pool.clone(), u32::try_from(nodes.as_u64().unwrap()).unwrap());
+                world.pools.insert(pool.clone(), live);
+                body.clone()
+            }
+            Identity::Object(object) => {
+                let schema = kinds::object_schema(identity);
+                let mut live = body.clone();
+                live["metadata"]["uid"] = json!(format!("uid-{}", object.name));
+                live["metadata"]["managedFields"] = json!([{
+                    "manager": owner.field_manager(), "operation": "Apply", "time": "2026-11-01T00:00:00Z",
+                    "fieldsV1": fields(body, schema.as_ref()),
+                }]);
+                inside.insert(object.clone(), live);
+                Value::Null
+            }
+            Identity::Check(address) => {
+                record.passes.insert(address.clone(), check::digest(body));
+                continue;
+            }
+        };
+        let (address, identity, kind) = (address.clone(), identity.clone(), kind.clone());
+        record.inventory.push(Entry { address, identity, kind, set });
+    }
+    world.inside = Seen::Live(inside);
+    world.record = Some(record);
+    world
+}
+
+/// RFC 7386, and `null` deletes the whole thing. Keys are identities as printed.
+fn overlay(world: &mut World, patch: &Value) {
+    fn merge(target: &mut Value, patch: &Value) {
+        let Value::Object(fields) = patch else {
+            *target = patch.clone();
+            return;
+        };
+        if !target.is_object() {
+            *target = json!({});
+        }
+        for (key, value) in fields {
+            if value.is_null() {
+                target.as_object_mut().unwrap().remove(key);
+            } else {
+                merge(&mut target[key], value);
+            }
+        }
+    }
+    for (name, patch) in patch.as_object().unwrap() {
+        if let Some(pool) = name.strip_prefix("node pool ") {
+            merge(world.pools.entry(pool.to_owned()).or_insert_with(|| json!({ "name": pool })), patch);
+            world.sizes.entry(pool.to_owned()).or_insert(1);
+        } else if let Some(pool) = name.strip_prefix("size of ") {
+            match patch.as_u64() {
+                Some(nodes) => drop(world.sizes.insert(pool.to_owned(), u32::try_from(nodes).unwrap())),
+                None => drop(world.sizes.remove(pool)),
+            }
+        } else if name == "unreadable" {
+            world.inside = Seen::Unreadable(patch.as_str().unwrap().to_owned());
+        } else if let Seen::Live(objects) = &mut world.inside {
+            let known = objects.keys().find(|object| object.to_string() == *name).cloned();
+            let object = known.unwrap_or_else(|| panic!("no {name} in the world"));
+            if patch.is_null() {
+                objects.remove(&object);
+            } else {
+                merge(objects.get_mut(&object).unwrap(), patch);
+            }
+        }
+    }
+}
+
+fn consent(text: &str) -> Consent {
+    let (verb, address) = text.split_once(':').unwrap();
+    let verb = if verb == "delete" { Verb::Delete } else { Verb::Replace };
+    Consent { verb, address: Address::new(address) }
+}
+
+fn inputs<'a>(wanted: Lowered, sources: &'a Sources, world: &'a World, asked: &Asked) -> Inputs<'a> {
+    let Lowered { owner, target, resources, hourly } = wanted;
+    Inputs {
+        desired: resources,
+        world,
+        target,
+        owner,
+        mode: if asked.destroy { Mode::Destroy } else { Mode::Apply },
+        offline: false,
+        allowed: asked.allow.iter().map(|text| consent(text)).collect(),
+        replace: asked.replace.iter().map(Address::new).collect(),
+        sources,
+        hourly,
+    }
+}
+
+#[derive(Clone, Default)]
+struct Page(std::sync::Arc<std::sync::Mutex<Vec<u8>>>);
+
+impl std::io::Write for Page {
+    fn write(&mut self, bytes: &[u8]) -> std::io::Result<usize> {
+        self.0.lock().unwrap().write(bytes)
+    }
+
+    fn flush(&mut self) -> std::io::Result<()> {
+        Ok(())
+    }
+}
+
+/// The plan as people see it, and under it the calls that apply would send.
+fn shown(plan: &Plan, sources: &Sources) -> String {
+    let page = Page::default();
+    let screen = Screen::new(
+        Stream::plain(Box::new(page.clone()), 100),
+        Stream::plain(Box::new(Page::default()), 100),
+    );
+    let mut human = Human::new(screen, Detail::Sections, "dask-infra".to_owned());
+    human.plan(plan, &View { sources: Some(sources), next: Next::Apply });
+    drop(human);
+    let mut text = String::from_utf8(page.0.lock().unwrap().clone()).unwrap();
+    text.push_str("\nCalls:\n");
+    for change in plan.changes.iter().filter(|change| change.action != Action::Keep) {
+        for step in &change.steps {
+            match step {
+                Step::Call(call) => {
+                    text.push_str(&format!("  {} {}\n", call.method.as_str(), call.path));
+                    let brief = call.body.as_ref().filter(|body| body.to_string().len() < 600);
+                    text.extend(brief.map(|body| format!("    {body}\n")));
+                }
+                Step::Await(wait) => {
+                    text.push_str(&format!("  await {:?} of {}\n", wait.until, wait.identity))
+                }
+                Step::ReadLog { pod, expect } => text.push_str(&format!("  read log of {pod}: {expect}\n")),
+                Step::RecordPass { .. } => text.push_str("  record the pass\n"),
+            }
+        }
+    }
+    text
+}
+
+fn case(folder: &Path) -> Result<(), String> {
+    let asked: Asked = fs::read_to_string(folder.join("options.json"))
+        .map_or_else(|_| Asked::default(), |text| serde_json::from_str(&text).unwrap());
+    let mut world =
+        read(&folder.join("before.toml")).map_or_else(World::empty, |(before, _)| settled(&before));
+    if let Ok(text) = fs::read_to_string(folder.join("live.json")) {
+        overlay(&mut world, &serde_json::from_str(&text).unwrap());
+    }
+    if asked.without_record {
+        world.record = None;
+    }
+    let (wanted, sources) = read(&folder.join("stack.toml")).unwrap();
+    match plan(inputs(wanted, &sources, &world, &asked)) {
+        Ok(plan) => {
+            let missing = plan.missing_consents(&[]);
+            let consents: String =
+                missing.iter().map(|c| format!("needs consent: {:?} {}\n", c.verb, c.address)).collect();
+            golden(&folder.join("plan.txt"), &format!("{}{consents}", shown(&plan, &sources)))
+        }
+        Err(problems) => golden(&folder.join("diag.txt"), &diag::render(&problems, &sources, Look::PLAIN)),
+    }
+}
+
+#[test]
+fn plans() {
+    let cases = cases("plan-");
+    let failures: Vec<String> = cases.iter().filter_map(|folder| case(folder).err()).collect();
+    assert!(failures.is_empty(), "{}", failures.join("\n"));
+    assert!(cases.len() >= 10, "{} cases", cases.len());
+}
+
+fn ready() -> (Lowered, Sources) {
+    read(&root().join("stacks/rapids-gke/stack.toml")).unwrap()
+}
+
+fn ready_plan(world: &World) -> Plan {
+    let (wanted, sources) = ready();
+    plan(inputs(wanted, &sources, world, &Asked::default())).unwrap()
+}
+
+#[test]
+fn the_same_input_gives_the_same_bytes() {
+    let text = |plan: Plan| serde_json::to_string(&plan).unwrap();
+    assert_eq!(text(ready_plan(&World::empty())), text(ready_plan(&World::empty())));
+}
+
+#[test]
+fn what_is_as_wanted_gives_an_empty_plan() {
+    let plan = ready_plan(&settled(&ready().0));
+    let left: Vec<_> = plan.changes.iter().filter(|change| change.action != Action::Keep).collect();
+    assert!(left.is_empty(), "{left:?}");
+}
+
+#[test]
+fn a_saved_plan_comes_back_and_a_changed_file_does_not() {
+    let folder = tempfile::tempdir().unwrap();
+    let path = folder.path().join("plan");
+    let made = ready_plan(&World::empty());
+    file::save(&path, &made).unwrap();
+    assert_eq!(file::load(&path).unwrap(), made);
+    let text = fs::read_to_string(&path).unwrap().replace("us-central1-c", "us-central1-a");
+    fs::write(&path, text).unwrap();
+    assert!(file::load(&path).unwrap_err().message.contains("digest"));
+    let settled = ready_plan(&settled(&ready().0));
+    assert!(!file::moved(&made, &settled).is_empty());
+    assert_eq!(file::moved(&made, &made), Vec::<String>::new());
+}
+
+#[test]
+fn what_would_be_sent_fits_the_schemas() {
+    let (wanted, sources) = ready();
+    assert_eq!(dask_infra::stack::lower::check(&wanted.resources, &sources), []);
+}

@@ -1,0 +1,86 @@
+//! Plain HTTP to the API server, so that a test says exactly what it sends.
+
+use std::time::Instant;
+
+use reqwest::Method;
+use serde_json::Value;
+
+use super::plane::{Access, PATIENCE};
+
+/// Media type of a server-side apply.
+pub const APPLY: &str = "application/apply-patch+yaml";
+
+/// A client of one API server. Belongs to the runtime it is made in.
+pub struct Client {
+    http: reqwest::Client,
+    access: Access,
+}
+
+impl Client {
+    pub fn new(access: &Access) -> Client {
+        // Another test may have been first.
+        let _ = rustls::crypto::ring::default_provider().install_default();
+        let roots = reqwest::Certificate::from_pem_bundle(access.ca_pem.as_bytes()).unwrap();
+        let http = reqwest::Client::builder().tls_certs_only(roots).no_proxy().build().unwrap();
+        Client { http, access: access.clone() }
+    }
+
+    /// Sends a request; a body that is not JSON comes back as a string.
+    pub async fn try_send(
+        &self,
+        method: Method,
+        path: &str,
+        body: Option<(&str, &Value)>,
+    ) -> Result<(u16, Value), reqwest::Error> {
+        let mut request = self.http.request(method, format!("{}{path}", self.access.server));
+        request = request.bearer_auth(&self.access.token);
+        if let Some((media_type, body)) = body {
+            request = request.header("content-type", media_type).body(body.to_string());
+        }
+        let response = request.send().await?;
+        let status = response.status().as_u16();
+        let text = response.text().await?;
+        Ok((status, serde_json::from_str(&text).unwrap_or(Value::String(text))))
+    }
+
+    /// A GET that may fail, for waiting.
+    pub async fn try_get(&self, path: &str) -> Result<(u16, Value), reqwest::Error> {
+        self.try_send(Method::GET, path, None).await
+    }
+
+    /// Sends a body.
+    pub async fn send(&self, method: Method, path: &str, media_type: &str, body: &Value) -> (u16, Value) {
+        self.try_send(method, path, Some((media_type, body))).await.unwrap()
+    }
+
+    pub async fn get(&self, path: &str) -> (u16, Value) {
+        self.try_get(path).await.unwrap()
+    }
+
+    pub async fn delete(&self, path: &str) -> (u16, Value) {
+        self.try_send(Method::DELETE, path, None).await.unwrap()
+    }
+
+    /// Server-side apply of an object under its path, without force.
+    pub async fn apply(&self, path: &str, manager: &str, object: &Value) -> (u16, Value) {
+        self.send(Method::PATCH, &format!("{path}?fieldManager={manager}"), APPLY, object).await
+    }
+
+    /// Reads `path` until it answers 200 and `done` is true of the answer; panics with the last answer
+    /// when that takes too long.
+    pub async fn wait(&self, path: &str, what: &str, done: impl Fn(&Value) -> bool) -> Value {
+        let begun = Instant::now();
+        loop {
+            let (status, answer) = self.get(path).await;
+            if status == 200 && done(&answer) {
+                return answer;
+            }
+            assert!(
+                begun.elapsed() < PATIENCE,
+                "{what}: not in {} s; {path}: {status} {answer:#}",
+                PATIENCE.as_secs()
+            );
+            tokio::time::sleep(std::time::Duration::from_millis(100)).await;
+        }
+    }
+}

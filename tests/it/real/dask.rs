@@ -1,0 +1,95 @@
+//! A real Dask scheduler and real workers, for what the operator asks of them: KWOK's pods run nothing.
+
+use std::process::Command;
+use std::time::{Duration, Instant};
+
+use serde_json::Value;
+
+use super::kwok::Forward;
+use super::operator::TCP_COMM;
+use super::parts::Part;
+use super::plane::PATIENCE;
+use super::ward::{Ward, free_ports};
+
+/// The scheduler's web server, in pods.
+const DASHBOARD: u16 = 8787;
+
+/// A running scheduler with its workers. Only one can stand behind a control plane: KWOK's port-forward goes
+/// by the port, whatever the pod.
+pub struct Dask {
+    comm: u16,
+    dashboard: u16,
+    ward: Ward,
+}
+
+impl Dask {
+    /// Starts a scheduler and waits until it answers.
+    pub async fn start() -> Dask {
+        let mut ward = Ward::new();
+        let [comm, dashboard] = free_ports();
+        let mut command = program(&ward);
+        command.args(["scheduler", "--host", "127.0.0.1", "--port", &comm.to_string(), "--no-show"]);
+        command.args(["--dashboard-address", &format!("127.0.0.1:{dashboard}")]);
+        // The operator retires workers through the API, which is off by default.
+        let routes = "['distributed.http.health', 'distributed.http.scheduler.api']";
+        command.env("DASK_DISTRIBUTED__SCHEDULER__HTTP__ROUTES", routes);
+        ward.start("dask scheduler", &mut command);
+        let mut dask = Dask { comm, dashboard, ward };
+        dask.until("the scheduler does not answer", async |dask| dask.ask("health").await.is_some()).await;
+        dask
+    }
+
+    /// What to give [`super::ControlPlane::restart_kwok`].
+    pub fn forwards(&self) -> [Forward; 2] {
+        [Forward { pod: TCP_COMM, host: self.comm }, Forward { pod: DASHBOARD, host: self.dashboard }]
+    }
+
+    /// Starts a worker for each name and waits until the scheduler knows them all. The operator looks for
+    /// the names of its worker Deployments.
+    pub async fn add_workers(&mut self, names: &[&str]) {
+        for name in names {
+            let mut command = program(&self.ward);
+            command.args(["worker", &format!("tcp://127.0.0.1:{}", self.comm), "--name", name]);
+            command.args(["--no-nanny", "--no-dashboard", "--nthreads", "1", "--memory-limit", "0"]);
+            command.args(["--host", "127.0.0.1", "--local-directory", "workers"]);
+            self.ward.start(*name, &mut command);
+        }
+        let names: Vec<String> = names.iter().map(|&name| name.to_owned()).collect();
+        self.until("workers are missing", async |dask| {
+            let known = dask.workers().await;
+            names.iter().all(|name| known.contains(name))
+        })
+        .await;
+    }
+
+    /// Names of the workers that the scheduler knows.
+    pub async fn workers(&self) -> Vec<String> {
+        let said = self.ask("api/v1/get_workers").await.unwrap_or_default();
+        let said: Value = serde_json::from_str(&said).unwrap_or_default();
+        let workers = said["workers"].as_array().cloned().unwrap_or_default();
+        workers.iter().filter_map(|worker| Some(worker["name"].as_str()?.to_owned())).collect()
+    }
+
+    async fn ask(&self, path: &str) -> Option<String> {
+        let http = reqwest::Client::builder().no_proxy().build().unwrap();
+        let answer = http.get(format!("http://127.0.0.1:{}/{path}", self.dashboard)).send().await.ok()?;
+        answer.error_for_status().ok()?.text().await.ok()
+    }
+
+    async fn until(&mut self, what: &str, done: impl AsyncFn(&Dask) -> bool) {
+        let begun = Instant::now();
+        while !done(self).await {
+            if let Some(ended) = self.ward.ended() {
+                panic!("{ended}");
+            }
+            assert!(begun.elapsed() < PATIENCE, "{what} after {} s", PATIENCE.as_secs());
+            tokio::time::sleep(Duration::from_millis(100)).await;
+        }
+    }
+}
+
+fn program(ward: &Ward) -> Command {
+    let mut command = Command::new(Part::Operator.program("dask"));
+    command.env("HOME", ward.folder()).env("TMPDIR", ward.folder());
+    command
+}

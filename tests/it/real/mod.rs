@@ -1,0 +1,30 @@
+//! Reality for tests: a control plane, KWOK and the Dask operator as `tests/real/build` makes them, started
+//! on free ports of the loopback interface in scratch folders, and ended with the test whatever happens to it.
+//!
+//! ```text
+//! #[tokio::test]
+//! async fn something_real() {
+//!     needs!(Part::CONTROL_PLANE);
+//!     let plane = ControlPlane::start().await;
+//!     plane.client().get("/version").await;
+//! }
+//! ```
+
+#![allow(clippy::unwrap_used, clippy::print_stderr, reason = "test code outside of test functions")]
+
+mod client;
+mod dask;
+mod kwok;
+mod operator;
+mod parts;
+mod plane;
+mod ward;
+
+pub use client::Client;
+pub use dask::Dask;
+pub use kwok::CudaCheck;
+pub use operator::Operator;
+pub(crate) use parts::needs;
+pub use parts::{Part, can_run};
+pub use plane::ControlPlane;
+pub use ward::{Ward, alive};

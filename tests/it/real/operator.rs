@@ -1,0 +1,61 @@
+//! The real Dask operator, as its image runs it.
+
+use std::process::Command;
+use std::time::{Duration, Instant};
+
+use super::parts::Part;
+use super::plane::{Access, PATIENCE};
+use super::ward::{Ward, free_ports};
+
+/// The port where the operator looks for a cluster's scheduler.
+pub const TCP_COMM: u16 = 8786;
+
+/// A running operator that watches all namespaces. Dropping it kills it: finalizers stay.
+pub struct Operator {
+    /// How long it took to answer its liveness probe.
+    pub started_in: Duration,
+    ward: Ward,
+}
+
+impl Operator {
+    /// Starts it with the rights of `access` and waits for its liveness probe. The custom resource
+    /// definitions should be there before: it looks again for them only now and then.
+    pub async fn start(access: &Access) -> Operator {
+        let begun = Instant::now();
+        let mut ward = Ward::new();
+        let [port] = free_ports();
+        let liveness = format!("http://127.0.0.1:{port}/healthz");
+        let mut command = Command::new(Part::Operator.program("kopf"));
+        command.args([
+            "run",
+            "-m",
+            "dask_kubernetes.operator.controller",
+            "--all-namespaces",
+            "--standalone",
+        ]);
+        command.arg(format!("--liveness={liveness}"));
+        command.env("KUBECONFIG", &access.kubeconfig);
+        // Dask writes a configuration into HOME, Kubernetes clients write certificates into TMPDIR.
+        command.env("HOME", ward.folder()).env("TMPDIR", ward.folder());
+        ward.start("operator", &mut command);
+        let http = reqwest::Client::builder().no_proxy().build().unwrap();
+        while !http.get(&liveness).send().await.is_ok_and(|answer| answer.status().is_success()) {
+            if let Some(ended) = ward.ended() {
+                panic!("{ended}");
+            }
+            assert!(begun.elapsed() < PATIENCE, "the operator is not alive after {} s", PATIENCE.as_secs());
+            tokio::time::sleep(Duration::from_millis(100)).await;
+        }
+        Operator { started_in: begun.elapsed(), ward }
+    }
+
+    /// The process group of it.
+    pub fn group(&self) -> i32 {
+        self.ward.group()
+    }
+
+    /// The last lines of its log.
+    pub fn tail(&self) -> String {
+        self.ward.tail("operator")
+    }
+}

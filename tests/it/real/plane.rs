@@ -1,0 +1,235 @@
+//! A real control plane of our own: etcd, the API server, the controller-manager, the scheduler, and KWOK
+//! in the place of kubelets.
+
+use std::fs;
+use std::path::{Path, PathBuf};
+use std::process::Command;
+use std::time::{Duration, Instant};
+
+use base64::Engine as _;
+use base64::engine::general_purpose::STANDARD as BASE64;
+use reqwest::Method;
+use serde_json::{Value, json};
+
+use super::client::Client;
+use super::kwok::{self, CudaCheck, Forward};
+use super::parts::Part;
+use super::ward::{Ward, free_ports};
+
+/// Longest wait for something to come up or to come about. An idle machine needs a tenth of it.
+pub const PATIENCE: Duration = Duration::from_secs(120);
+
+/// How often a start is tried when a port was taken by somebody else in between.
+const ATTEMPTS: usize = 3;
+
+/// How to reach the API server, as a cluster administrator.
+#[derive(Clone, Debug)]
+pub struct Access {
+    /// `https://127.0.0.1:PORT`.
+    pub server: String,
+    /// A bearer token in the group `system:masters`.
+    pub token: String,
+    /// Certificates that the server's own one is checked against.
+    pub ca_pem: String,
+    /// All of it as a file, for clients that want one.
+    pub kubeconfig: PathBuf,
+}
+
+/// A running control plane, empty but for what it makes itself: no nodes, no custom resources.
+pub struct ControlPlane {
+    access: Access,
+    /// How long it took to come up.
+    pub started_in: Duration,
+    kubelet_port: u16,
+    ward: Ward,
+}
+
+impl ControlPlane {
+    /// Starts everything and waits until it works. A CUDA check passes, no port is forwarded.
+    pub async fn start() -> ControlPlane {
+        let mut said = String::new();
+        for _ in 0..ATTEMPTS {
+            match ControlPlane::try_start().await {
+                Ok(plane) => return plane,
+                Err(problem) if problem.contains("address already in use") => said = problem,
+                Err(problem) => panic!("{problem}"),
+            }
+        }
+        panic!("no free port in {ATTEMPTS} attempts: {said}");
+    }
+
+    async fn try_start() -> Result<ControlPlane, String> {
+        let begun = Instant::now();
+        let mut ward = Ward::new();
+        let [etcd, etcd_peers, secure, kubelet_port] = free_ports();
+        let key = rcgen::KeyPair::generate().unwrap().serialize_pem();
+        let token = blake3::hash(key.as_bytes()).to_hex().to_string();
+        ward.write("service-accounts.key", &key);
+        ward.write("tokens.csv", format!("{token},admin,admin,\"system:masters\"\n"));
+        start_etcd(&mut ward, etcd, etcd_peers);
+        start_api_server(&mut ward, etcd, secure);
+        let access = access(&mut ward, secure, token, begun).await?;
+        let client = Client::new(&access);
+        until(&mut ward, begun, "the API server is not ready", async || {
+            client.try_get("/readyz").await.is_ok_and(|(status, _)| status == 200)
+        })
+        .await?;
+        start_controllers(&mut ward, &access);
+        let certified = rcgen::generate_simple_self_signed(["localhost".into(), "127.0.0.1".into()]).unwrap();
+        ward.write("kubelet.crt", certified.cert.pem());
+        ward.write("kubelet.key", certified.signing_key.serialize_pem());
+        start_kwok(&mut ward, &access, kubelet_port, CudaCheck::Passes, &[]);
+        // The controller-manager makes it; pods need it.
+        until(&mut ward, begun, "no default service account", async || {
+            let account = client.try_get("/api/v1/namespaces/default/serviceaccounts/default").await;
+            account.is_ok_and(|(status, _)| status == 200)
+        })
+        .await?;
+        until(&mut ward, begun, "KWOK does not listen", async || {
+            tokio::net::TcpStream::connect(("127.0.0.1", kubelet_port)).await.is_ok()
+        })
+        .await?;
+        Ok(ControlPlane { access, started_in: begun.elapsed(), kubelet_port, ward })
+    }
+
+    /// How to reach it.
+    pub fn access(&self) -> &Access {
+        &self.access
+    }
+
+    /// A client with all rights, for this test's runtime.
+    pub fn client(&self) -> Client {
+        Client::new(&self.access)
+    }
+
+    /// The process group of everything in it.
+    pub fn group(&self) -> i32 {
+        self.ward.group()
+    }
+
+    /// The scratch folder of everything in it.
+    pub fn folder(&self) -> &Path {
+        self.ward.folder()
+    }
+
+    /// Starts KWOK again with another fate for CUDA checks and other forwarded ports. Pods that reached
+    /// their end keep it.
+    pub fn restart_kwok(&mut self, check: CudaCheck, forwards: &[Forward]) {
+        self.ward.end("kwok");
+        start_kwok(&mut self.ward, &self.access, self.kubelet_port, check, forwards);
+    }
+
+    /// Makes a node as GKE would register it; KWOK makes it Ready. `gpus` of 0 leaves the resource out.
+    pub async fn add_node(&self, name: &str, labels: Value, gpus: u32) {
+        let mut resources =
+            json!({ "cpu": "12", "memory": "64Gi", "pods": "110", "ephemeral-storage": "100Gi" });
+        if gpus > 0 {
+            resources["nvidia.com/gpu"] = json!(gpus.to_string());
+        }
+        let node = json!({
+            "apiVersion": "v1",
+            "kind": "Node",
+            "metadata": { "name": name, "labels": labels },
+            "status": { "capacity": resources, "allocatable": resources },
+        });
+        let (status, said) =
+            self.client().send(Method::POST, "/api/v1/nodes", "application/json", &node).await;
+        assert_eq!(status, 201, "{said}");
+    }
+}
+
+/// Waits for `done`, no longer than [`PATIENCE`] since `begun`, and not for a process that has ended.
+async fn until(
+    ward: &mut Ward,
+    begun: Instant,
+    what: &str,
+    done: impl AsyncFn() -> bool,
+) -> Result<(), String> {
+    while !done().await {
+        if let Some(ended) = ward.ended() {
+            return Err(ended);
+        }
+        if begun.elapsed() > PATIENCE {
+            return Err(format!("{what} after {} s", PATIENCE.as_secs()));
+        }
+        tokio::time::sleep(Duration::from_millis(100)).await;
+    }
+    Ok(())
+}
+
+fn start_etcd(ward: &mut Ward, port: u16, peers: u16) {
+    let (url, peer) = (format!("http://127.0.0.1:{port}"), format!("http://127.0.0.1:{peers}"));
+    let mut command = Command::new(Part::Etcd.program("etcd"));
+    command.args(["--data-dir", "etcd", "--unsafe-no-fsync", "--log-level", "warn"]);
+    command.args(["--listen-client-urls", &url, "--advertise-client-urls", &url]);
+    command.args(["--listen-peer-urls", &peer, "--initial-advertise-peer-urls", &peer]);
+    command.args(["--initial-cluster", &format!("default={peer}")]);
+    ward.start("etcd", &mut command);
+}
+
+fn start_api_server(ward: &mut Ward, etcd: u16, port: u16) {
+    let mut command = Command::new(Part::Kubernetes.program("kube-apiserver"));
+    command.args(["--etcd-servers", &format!("http://127.0.0.1:{etcd}")]);
+    command.args(["--bind-address", "127.0.0.1", "--advertise-address", "127.0.0.1"]);
+    command.args(["--secure-port", &port.to_string(), "--cert-dir", "certs"]);
+    command.args(["--token-auth-file", "tokens.csv", "--authorization-mode", "RBAC"]);
+    command.args(["--service-account-key-file", "service-accounts.key"]);
+    command.args(["--service-account-signing-key-file", "service-accounts.key"]);
+    command.args(["--service-account-issuer", "https://kubernetes.default.svc"]);
+    // The installer of the NVIDIA driver is a privileged pod.
+    command.args(["--service-cluster-ip-range", "10.96.0.0/16", "--allow-privileged=true"]);
+    ward.start("kube-apiserver", &mut command);
+}
+
+fn start_controllers(ward: &mut Ward, access: &Access) {
+    let mut command = Command::new(Part::Kubernetes.program("kube-controller-manager"));
+    command.arg("--kubeconfig").arg(&access.kubeconfig);
+    command.args(["--service-account-private-key-file", "service-accounts.key"]);
+    command.args(["--root-ca-file", "certs/apiserver.crt"]);
+    command.args(["--leader-elect=false", "--secure-port=0"]);
+    ward.start("kube-controller-manager", &mut command);
+    let mut command = Command::new(Part::Kubernetes.program("kube-scheduler"));
+    command.arg("--kubeconfig").arg(&access.kubeconfig);
+    command.args(["--leader-elect=false", "--secure-port=0"]);
+    ward.start("kube-scheduler", &mut command);
+}
+
+fn start_kwok(ward: &mut Ward, access: &Access, port: u16, check: CudaCheck, forwards: &[Forward]) {
+    let stages = Path::new(env!("CARGO_MANIFEST_DIR")).join("tests/real/kwok.yaml");
+    let ours = ward.write("kwok.yaml", kwok::configuration(ward.folder(), check, forwards));
+    let mut command = Command::new(Part::Kwok.program("kwok"));
+    command.arg("--config").arg(stages).arg("--config").arg(ours);
+    command.arg("--kubeconfig").arg(&access.kubeconfig);
+    // Leases are what keeps a node alive in the eyes of the node controller: without them it is lost after 40 s.
+    command.args(["--manage-all-nodes=true", "--node-lease-duration-seconds=40"]);
+    command.args(["--node-ip=127.0.0.1", "--node-name=localhost", &format!("--node-port={port}")]);
+    command.arg(format!("--server-address=127.0.0.1:{port}"));
+    command.args(["--tls-cert-file=kubelet.crt", "--tls-private-key-file=kubelet.key"]);
+    // It would read ~/.kwok otherwise.
+    command.env("HOME", ward.folder()).env("KWOK_WORKDIR", ward.folder());
+    ward.start("kwok", &mut command);
+}
+
+/// Waits for the certificate that the API server makes for itself, and writes the kubeconfig.
+async fn access(ward: &mut Ward, port: u16, token: String, begun: Instant) -> Result<Access, String> {
+    let path = ward.folder().join("certs/apiserver.crt");
+    until(ward, begun, "the API server has no certificate", async || {
+        fs::read_to_string(&path).is_ok_and(|pem| pem.ends_with("-----END CERTIFICATE-----\n"))
+    })
+    .await?;
+    let ca_pem = fs::read_to_string(&path).map_err(|error| error.to_string())?;
+    let server = format!("https://127.0.0.1:{port}");
+    // JSON is YAML, and every client's parser takes it.
+    let kubeconfig = json!({
+        "apiVersion": "v1",
+        "kind": "Config",
+        "current-context": "real",
+        "contexts": [{ "name": "real", "context": { "cluster": "real", "user": "admin" } }],
+        "clusters": [{ "name": "real", "cluster": {
+            "server": server, "certificate-authority-data": BASE64.encode(&ca_pem),
+        } }],
+        "users": [{ "name": "admin", "user": { "token": token } }],
+    });
+    let kubeconfig = ward.write("kubeconfig", format!("{kubeconfig:#}\n"));
+    Ok(Access { server, token, ca_pem, kubeconfig })
+}

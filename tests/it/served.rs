@@ -1,0 +1,145 @@
+//! A served sandbox for tests, and the program and its clients pointed at it.
+
+use std::path::{Path, PathBuf};
+use std::process::{Command, Output, Stdio};
+
+use dask_infra::sandbox::serve::Server;
+use dask_infra::sandbox::{Options, Sandbox, Scale};
+use tokio::sync::oneshot;
+
+/// A sandbox that is served on its own thread, on free loopback ports, until this value goes.
+pub struct Served {
+    /// `http://127.0.0.1:PORT`.
+    pub gke: String,
+    /// The sandbox itself, to look into it.
+    pub sandbox: Sandbox,
+    stop: Option<oneshot::Sender<()>>,
+    thread: Option<std::thread::JoinHandle<()>>,
+}
+
+impl Served {
+    /// Serves one whose time runs `time_scale` times as fast.
+    pub fn start(time_scale: f64) -> Self {
+        Self::with(Options { scale: Scale { time_scale }, ..Options::default() })
+    }
+
+    /// Serves one with these options.
+    pub fn with(options: Options) -> Self {
+        let (stop, stopped) = oneshot::channel::<()>();
+        let (ready, bound) = std::sync::mpsc::channel();
+        let thread = std::thread::spawn(move || {
+            let runtime = tokio::runtime::Runtime::new().expect("a runtime");
+            runtime.block_on(async {
+                let server = Server::bind(options, 0).await.expect("bind");
+                ready.send((server.address(), server.sandbox().clone())).expect("the test listens");
+                server.run(async { stopped.await.unwrap_or(()) }).await.expect("serve");
+            });
+        });
+        let (address, sandbox) = bound.recv().expect("ready");
+        Self { gke: format!("http://{address}"), sandbox, stop: Some(stop), thread: Some(thread) }
+    }
+}
+
+impl Drop for Served {
+    fn drop(&mut self) {
+        drop(self.stop.take());
+        if let Some(thread) = self.thread.take() {
+            let _ended = thread.join();
+        }
+    }
+}
+
+/// Whether a program can be run; says so once when it cannot.
+pub fn on_path(program: &str, argument: &str) -> bool {
+    let there = Command::new(program).arg(argument).output().is_ok_and(|output| output.status.success());
+    if !there {
+        println!("skipped: {program} is not on the PATH");
+    }
+    there
+}
+
+/// A folder with a stack, and the program run in it.
+pub struct User {
+    folder: tempfile::TempDir,
+    gke: Option<String>,
+}
+
+/// What a command said.
+pub struct Said {
+    /// The exit code.
+    pub code: i32,
+    /// Data.
+    pub out: String,
+    /// Talk.
+    pub err: String,
+}
+
+impl Said {
+    fn of(output: &Output) -> Self {
+        let text = |bytes: &[u8]| String::from_utf8_lossy(bytes).into_owned();
+        Self {
+            code: output.status.code().unwrap_or(-1),
+            out: text(&output.stdout),
+            err: text(&output.stderr),
+        }
+    }
+
+    /// Fails the test with everything that was said when the code is another one.
+    #[track_caller]
+    pub fn expect(self, code: i32) -> Self {
+        let Self { code: got, out, err } = &self;
+        assert_eq!(*got, code, "stdout:\n{out}\nstderr:\n{err}");
+        self
+    }
+
+    /// Fails the test when stdout does not have this text.
+    #[track_caller]
+    pub fn says(self, text: &str) -> Self {
+        let all = format!("{}\n{}", self.out, self.err);
+        assert!(all.contains(text), "no {text:?} in:\n{all}");
+        self
+    }
+}
+
+impl User {
+    /// Starts with a copy of the ready stack.
+    pub fn with_ready_stack(gke: Option<&str>) -> Self {
+        let folder = tempfile::tempdir().unwrap();
+        let user = Self { folder, gke: gke.map(str::to_owned) };
+        let ready = Path::new(env!("CARGO_MANIFEST_DIR")).join("stacks/rapids-gke/stack.toml");
+        std::fs::copy(ready, user.path().join("stack.toml")).unwrap();
+        user
+    }
+
+    /// The folder.
+    pub fn path(&self) -> &Path {
+        self.folder.path()
+    }
+
+    /// Edits the stack; the text must be there.
+    #[track_caller]
+    pub fn edit(&self, from: &str, to: &str) {
+        let path = self.path().join("stack.toml");
+        let text = std::fs::read_to_string(&path).unwrap();
+        assert!(text.contains(from), "no {from:?} in the stack");
+        std::fs::write(path, text.replacen(from, to, 1)).unwrap();
+    }
+
+    /// The program with these words, not started yet.
+    pub fn command(&self, words: &[&str]) -> Command {
+        let mut command = Command::new(PathBuf::from(env!("CARGO_BIN_EXE_dask-infra")));
+        command.args(words).current_dir(self.path()).stdin(Stdio::null());
+        for name in ["DASK_INFRA_SANDBOX", "DASK_INFRA_GKE_ENDPOINT", "GOOGLE_CLOUD_PROJECT"] {
+            command.env_remove(name);
+        }
+        if let Some(gke) = &self.gke {
+            command.env("DASK_INFRA_GKE_ENDPOINT", gke).env("GOOGLE_CLOUD_PROJECT", "demo");
+        }
+        command
+    }
+
+    /// Runs the program with these words.
+    pub fn run(&self, words: &[&str]) -> Said {
+        Said::of(&self.command(words).output().unwrap())
+    }
+}

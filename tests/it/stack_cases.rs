@@ -1,0 +1,59 @@
+//! Golden cases of the stack file: `tests/cases/diag-*/stack.toml`, and what is said about it in `diag.txt`.
+//! `vars.txt` beside it holds what `--var` gives.
+
+use std::collections::BTreeMap;
+use std::fs;
+use std::path::Path;
+
+use dask_infra::diag::{self, Look, render};
+use dask_infra::stack::{Options, json_schema, load, parse_text, reference};
+
+use crate::golden::{cases, golden, root};
+
+fn env(name: &str) -> Option<String> {
+    (name == "GOOGLE_CLOUD_PROJECT").then(|| "demo".to_owned())
+}
+
+fn check(case: &Path) -> Result<(), String> {
+    let text = fs::read_to_string(case.join("stack.toml")).map_err(|error| error.to_string())?;
+    let vars = fs::read_to_string(case.join("vars.txt")).unwrap_or_default();
+    let vars = vars.lines().filter_map(|line| line.split_once('='));
+    let vars = vars.map(|(name, value)| (name.to_owned(), value.to_owned())).collect();
+    let said = match parse_text("stack.toml", &text, &Options { env: &env, vars: &vars }) {
+        Ok(loaded) if loaded.warnings.is_empty() => "nothing to say\n".to_owned(),
+        Ok(loaded) => render(&loaded.warnings, &loaded.sources, Look::PLAIN),
+        Err(failure) => render(&failure.diagnostics, &failure.sources, Look::PLAIN),
+    };
+    golden(&case.join("diag.txt"), &said)
+}
+
+#[test]
+fn what_is_said_about_stack_files() {
+    let cases = cases("diag-");
+    let failures: Vec<String> = cases.iter().filter_map(|case| check(case).err()).collect();
+    assert!(failures.is_empty(), "{}", failures.join("\n"));
+    assert!(cases.len() >= 30, "{} cases", cases.len());
+}
+
+#[test]
+fn the_ready_stacks_load_without_a_word() {
+    let vars = BTreeMap::new();
+    for stack in fs::read_dir(root().join("stacks")).unwrap() {
+        let loaded = load(&stack.unwrap().path(), &Options { env: &env, vars: &vars });
+        let loaded = loaded.map_err(|failure| render(&failure.diagnostics, &failure.sources, Look::PLAIN));
+        assert_eq!(loaded.unwrap().warnings, []);
+    }
+}
+
+#[test]
+fn generated_files_are_current() {
+    let schema = format!("{:#}\n", json_schema());
+    let files = [
+        ("schemas/stack.schema.json", schema),
+        ("docs/stack-reference.md", reference()),
+        ("docs/diagnostics.md", diag::page()),
+    ];
+    let failures: Vec<String> =
+        files.iter().filter_map(|(path, text)| golden(&root().join(path), text).err()).collect();
+    assert!(failures.is_empty(), "{}", failures.join("\n"));
+}
