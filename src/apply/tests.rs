@@ -384,8 +384,8 @@ async fn a_lost_reply_to_an_update_is_not_taken_for_a_change_by_others() {
     let (applied, api) =
         quiet(vec![update()], Fake::new().on("PATCH /api/v1/namespaces/n/", in_turn(lost))).await;
     assert_eq!(applied.outcomes, [Outcome::Done]);
-    let asked = api.asked.lock().unwrap();
-    let last = asked.iter().rfind(|request| request.writes() && request.path == path);
+    let sent = |request: &&Request| request.writes() && request.path == path;
+    let last = api.asked.lock().unwrap().iter().rfind(sent).cloned();
     assert_eq!(last.unwrap().body, Some(json!({"metadata": {"name": "a", "uid": "u"}})));
 
     let api = Fake::new().on("PATCH /api/v1/namespaces/n/", in_turn(vec![moved()]));

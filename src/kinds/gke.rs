@@ -225,7 +225,7 @@ fn same(want: &Value, have: &Value) -> bool {
 }
 
 fn sorted(list: &Value) -> Vec<String> {
-    let mut items: Vec<String> = list.as_array().into_iter().flatten().map(|item| item.to_string()).collect();
+    let mut items: Vec<String> = list.as_array().into_iter().flatten().map(ToString::to_string).collect();
     items.sort();
     items
 }

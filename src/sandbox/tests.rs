@@ -25,7 +25,7 @@ fn with_cluster(sandbox: &Sandbox) -> ClusterId {
         sandbox.advance(SignedDuration::from_millis(500)).expect("stored");
     }
     let id = ClusterId::new("p", "us-central1-c", "c");
-    assert_eq!(sandbox.clusters(), [id.clone()]);
+    assert_eq!(sandbox.clusters(), std::slice::from_ref(&id));
     id
 }
 

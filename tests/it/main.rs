@@ -1,3 +1,11 @@
+//! The single test binary; each file is a group of cases.
+
+#![allow(
+    clippy::unwrap_used,
+    clippy::print_stdout,
+    reason = "a test fails by panicking and says what it skipped"
+)]
+
 mod cli;
 mod golden;
 mod main_job;

@@ -12,7 +12,7 @@ use dask_infra::kinds::{self, check};
 use dask_infra::plan::{Action, Consent, Inputs, Mode, Plan, Verb, file, plan};
 use dask_infra::record::{Entry, Record};
 use dask_infra::report::human::Detail;
-use dask_infra::report::{Human, Next, Reporter, Screen, Stream, View};
+use dask_infra::report::{Human, Next, Reporter as _, Screen, Stream, View};
 use dask_infra::resource::{Identity, Resource, Seen, Step, World};
 use dask_infra::schema::{List, Schema};
 use dask_infra::source::Sources;
@@ -218,7 +218,7 @@ fn shown(plan: &Plan, sources: &Sources) -> String {
                     text.extend(brief.map(|body| format!("    {body}\n")));
                 }
                 Step::Await(wait) => {
-                    text.push_str(&format!("  await {:?} of {}\n", wait.until, wait.identity))
+                    text.push_str(&format!("  await {:?} of {}\n", wait.until, wait.identity));
                 }
                 Step::ReadLog { pod, expect } => text.push_str(&format!("  read log of {pod}: {expect}\n")),
                 Step::RecordPass { .. } => text.push_str("  record the pass\n"),

@@ -12,7 +12,7 @@ use dask_infra::address::Address;
 use dask_infra::apply::{Event, Outcome, Summary};
 use dask_infra::plan::Plan;
 use dask_infra::report::human::Detail;
-use dask_infra::report::{Human, Json, Next, Reporter, Screen, Stream, View, json};
+use dask_infra::report::{Human, Json, Next, Reporter as _, Screen, Stream, View, json};
 use dask_infra::source::Sources;
 use dask_infra::stack::{Options, parse_text};
 use serde::Deserialize;

@@ -1,9 +1,4 @@
 //! The sandbox's Kubernetes API as the real kubectl sees it.
-#![allow(
-    clippy::unwrap_used,
-    clippy::print_stdout,
-    reason = "helpers of tests, which clippy does not see as such"
-)]
 
 use std::path::Path;
 use std::process::{Command, Stdio};

@@ -4,7 +4,7 @@ use std::path::{Path, PathBuf};
 use std::process::{Command, Output, Stdio};
 
 use dask_infra::sandbox::serve::Server;
-use dask_infra::sandbox::{Options, Sandbox, Scale};
+use dask_infra::sandbox::{Options, Sandbox};
 use tokio::sync::oneshot;
 
 /// A sandbox that is served on its own thread, on free loopback ports, until this value goes.
@@ -18,11 +18,6 @@ pub struct Served {
 }
 
 impl Served {
-    /// Serves one whose time runs `time_scale` times as fast.
-    pub fn start(time_scale: f64) -> Self {
-        Self::with(Options { scale: Scale { time_scale }, ..Options::default() })
-    }
-
     /// Serves one with these options.
     pub fn with(options: Options) -> Self {
         let (stop, stopped) = oneshot::channel::<()>();

@@ -246,7 +246,7 @@ mod tests {
             match want {
                 None => assert_eq!(found, None, "{body}"),
                 Some(text) => {
-                    assert!(found.as_deref().is_some_and(|found| found.contains(text)), "{body}: {found:?}")
+                    assert!(found.as_deref().is_some_and(|found| found.contains(text)), "{body}: {found:?}");
                 }
             }
         }

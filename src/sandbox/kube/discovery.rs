@@ -7,6 +7,7 @@ use serde_json::{Value, json};
 
 use super::kinds::{Kind, Kinds, Origin};
 use super::request::{Request, Response};
+use super::status::Status;
 
 /// The Kubernetes version whose structure is imitated.
 pub const MINOR: &str = "36";
@@ -15,14 +16,15 @@ pub const MINOR: &str = "36";
 const ORDER: &[&str] =
     &["", "apps", "events.k8s.io", "authentication.k8s.io", "authorization.k8s.io", "autoscaling", "batch"];
 
-/// A version and its kinds.
-type Version = (String, Vec<Arc<Kind>>);
+/// Groups of kinds that are served, versions in order, best first.
+type Groups = Vec<(String, Versions)>;
 
-/// A group and its versions, best first.
-type Group = (String, Vec<Version>);
+/// Versions of a group, best first, with their kinds.
+type Versions = Vec<(String, Vec<Arc<Kind>>)>;
 
-fn groups(kinds: &Kinds) -> Vec<Group> {
-    let mut found: BTreeMap<(usize, String), BTreeMap<VersionRank, Version>> = BTreeMap::new();
+fn groups(kinds: &Kinds) -> Groups {
+    type Ranked = BTreeMap<VersionRank, (String, Vec<Arc<Kind>>)>;
+    let mut found: BTreeMap<(usize, String), Ranked> = BTreeMap::new();
     for kind in kinds.all().filter(|kind| kind.served) {
         let rank = ORDER.iter().position(|group| *group == kind.group).unwrap_or(ORDER.len());
         found
@@ -130,7 +132,7 @@ fn version(git_version: &str) -> Value {
         "platform": "linux/amd64"})
 }
 
-fn group((name, versions): &Group) -> Value {
+fn group((name, versions): &(String, Versions)) -> Value {
     let versions: Vec<Value> = versions
         .iter()
         .map(|(version, _)| json!({"groupVersion": format!("{name}/{version}"), "version": version}))
@@ -338,4 +340,9 @@ fn openapi_v2(kinds: &Kinds) -> Value {
     }
     json!({"swagger": "2.0", "info": {"title": "Kubernetes", "version": format!("v1.{MINOR}.0")}, "paths": paths,
         "definitions": definitions})
+}
+
+/// The 404 of a path whose group or resource is not served.
+pub fn unknown() -> Status {
+    Status::no_such_path()
 }

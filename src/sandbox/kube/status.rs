@@ -13,19 +13,6 @@ pub struct Cause {
     pub field: String,
 }
 
-/// The rest of `details`: what a status is about.
-#[derive(Clone, Debug, Default, PartialEq, Eq)]
-pub struct About {
-    /// `details.group`; empty for the core group.
-    pub group: String,
-    /// `details.kind`: the plural of the resource for most errors, the kind for `Invalid`.
-    pub kind: String,
-    /// `details.name`.
-    pub name: String,
-    /// `details.uid`.
-    pub uid: String,
-}
-
 /// A refusal (or, with code 200, an acknowledgement) as the API server words it.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct Status {
@@ -35,8 +22,14 @@ pub struct Status {
     pub reason: String,
     /// The sentence that `kubectl` prints.
     pub message: String,
-    /// What it is about.
-    pub about: Box<About>,
+    /// `details.group`; empty for the core group.
+    pub group: String,
+    /// `details.kind`: the plural of the resource for most errors, the kind for `Invalid`.
+    pub kind: String,
+    /// `details.name`.
+    pub name: String,
+    /// `details.uid`.
+    pub uid: String,
     /// `details.causes`.
     pub causes: Vec<Cause>,
 }
@@ -52,8 +45,9 @@ impl Status {
     }
 
     fn about(mut self, group: &str, kind: &str, name: &str) -> Self {
-        let (group, kind, name) = (group.to_owned(), kind.to_owned(), name.to_owned());
-        *self.about = About { group, kind, name, uid: String::new() };
+        group.clone_into(&mut self.group);
+        kind.clone_into(&mut self.kind);
+        name.clone_into(&mut self.name);
         self
     }
 
@@ -158,14 +152,13 @@ impl Status {
     /// 200: `details` names what was deleted.
     pub fn success(group: &str, resource: &str, name: &str, uid: &str) -> Self {
         let mut status = Self::new(200, "", String::new()).about(group, resource, name);
-        uid.clone_into(&mut status.about.uid);
+        uid.clone_into(&mut status.uid);
         status
     }
 
     /// The body as it goes over the wire.
     pub fn body(&self) -> Value {
-        let Self { code, reason, message, about, causes } = self;
-        let About { group, kind, name, uid } = about.as_ref();
+        let Self { code, reason, message, group, kind, name, uid, causes } = self;
         let success = *code < 300;
         let mut body = json!({
             "kind": "Status", "apiVersion": "v1", "metadata": {},

@@ -86,9 +86,9 @@ fn check_place(kind: &Kind, place: &Place, object: &mut Value) -> Result<(), Sta
     if kind.namespaced {
         let found = text(object, "/metadata/namespace").to_owned();
         if !found.is_empty() && found != place.namespace {
-            return Err(Status::bad_request(
-                "the namespace of the provided object does not match the namespace sent on the request",
-            ));
+            let what =
+                "the namespace of the provided object does not match the namespace sent on the request";
+            return Err(Status::bad_request(what));
         }
         object["metadata"]["namespace"] = json!(place.namespace);
     } else if let Some(metadata) = object["metadata"].as_object_mut() {
@@ -360,7 +360,7 @@ fn change_by(media: &str, kind: &Kind, object: &mut Value, change: &Value) -> Re
 }
 
 fn server_side_apply(cluster: &mut Cluster, job: &Job<'_>) -> Result<Response, Status> {
-    let Job { kind, place, request, .. } = job;
+    let Job { kind, place, request, now, .. } = job;
     if request.param("fieldManager").is_none_or(str::is_empty) {
         let cause = Cause {
             reason: "FieldValueRequired".to_owned(),
@@ -368,7 +368,7 @@ fn server_side_apply(cluster: &mut Cluster, job: &Job<'_>) -> Result<Response, S
             field: "fieldManager".to_owned(),
         };
         let mut status = Status::invalid("meta.k8s.io", "PatchOptions", "", vec![cause]);
-        status.about.name = String::new();
+        status.name = String::new();
         return Err(status);
     }
     let mut config = body(request)?;
@@ -392,6 +392,7 @@ fn server_side_apply(cluster: &mut Cluster, job: &Job<'_>) -> Result<Response, S
             object["metadata"][name] = value.clone();
         }
     }
+    let _ = now;
     let object = store(cluster, job, &live, object, Ownership::Done)?;
     Ok(Response::json(200, &object))
 }

@@ -22,6 +22,9 @@ pub const PATIENCE: Duration = Duration::from_secs(120);
 /// How often a start is tried when a port was taken by somebody else in between.
 const ATTEMPTS: usize = 3;
 
+/// Where kubelets, here KWOK, say that their nodes live.
+const NODE_LEASES: &str = "/apis/coordination.k8s.io/v1/namespaces/kube-node-lease/leases";
+
 /// How to reach the API server, as a cluster administrator.
 #[derive(Clone, Debug)]
 pub struct Access {
@@ -62,9 +65,11 @@ impl ControlPlane {
         let begun = Instant::now();
         let mut ward = Ward::new();
         let [etcd, etcd_peers, secure, kubelet_port] = free_ports();
-        let key = rcgen::KeyPair::generate().unwrap().serialize_pem();
+        let pair = rcgen::KeyPair::generate().unwrap();
+        let key = pair.serialize_pem();
         let token = blake3::hash(key.as_bytes()).to_hex().to_string();
         ward.write("service-accounts.key", &key);
+        ward.write("service-accounts.pub", pair.public_key_pem());
         ward.write("tokens.csv", format!("{token},admin,admin,\"system:masters\"\n"));
         start_etcd(&mut ward, etcd, etcd_peers);
         start_api_server(&mut ward, etcd, secure);
@@ -85,10 +90,7 @@ impl ControlPlane {
             account.is_ok_and(|(status, _)| status == 200)
         })
         .await?;
-        until(&mut ward, begun, "KWOK does not listen", async || {
-            tokio::net::TcpStream::connect(("127.0.0.1", kubelet_port)).await.is_ok()
-        })
-        .await?;
+        kwok_listens(&mut ward, kubelet_port, begun).await?;
         Ok(ControlPlane { access, started_in: begun.elapsed(), kubelet_port, ward })
     }
 
@@ -114,9 +116,13 @@ impl ControlPlane {
 
     /// Starts KWOK again with another fate for CUDA checks and other forwarded ports. Pods that reached
     /// their end keep it.
-    pub fn restart_kwok(&mut self, check: CudaCheck, forwards: &[Forward]) {
+    pub async fn restart_kwok(&mut self, check: CudaCheck, forwards: &[Forward]) {
         self.ward.end("kwok");
+        // The new one would leave the nodes alone until the leases of the old one lapse, 40 s later.
+        let (status, said) = self.client().delete(NODE_LEASES).await;
+        assert_eq!(status, 200, "{said}");
         start_kwok(&mut self.ward, &self.access, self.kubelet_port, check, forwards);
+        kwok_listens(&mut self.ward, self.kubelet_port, Instant::now()).await.unwrap();
     }
 
     /// Makes a node as GKE would register it; KWOK makes it Ready. `gpus` of 0 leaves the resource out.
@@ -157,6 +163,12 @@ async fn until(
     Ok(())
 }
 
+async fn kwok_listens(ward: &mut Ward, port: u16, begun: Instant) -> Result<(), String> {
+    let address = ("127.0.0.1", port);
+    until(ward, begun, "KWOK does not listen", async || tokio::net::TcpStream::connect(address).await.is_ok())
+        .await
+}
+
 fn start_etcd(ward: &mut Ward, port: u16, peers: u16) {
     let (url, peer) = (format!("http://127.0.0.1:{port}"), format!("http://127.0.0.1:{peers}"));
     let mut command = Command::new(Part::Etcd.program("etcd"));
@@ -171,9 +183,11 @@ fn start_api_server(ward: &mut Ward, etcd: u16, port: u16) {
     let mut command = Command::new(Part::Kubernetes.program("kube-apiserver"));
     command.args(["--etcd-servers", &format!("http://127.0.0.1:{etcd}")]);
     command.args(["--bind-address", "127.0.0.1", "--advertise-address", "127.0.0.1"]);
+    // It would try, in vain and for ever, to put a loopback address into the Endpoints of `kubernetes`.
+    command.args(["--endpoint-reconciler-type", "none"]);
     command.args(["--secure-port", &port.to_string(), "--cert-dir", "certs"]);
     command.args(["--token-auth-file", "tokens.csv", "--authorization-mode", "RBAC"]);
-    command.args(["--service-account-key-file", "service-accounts.key"]);
+    command.args(["--service-account-key-file", "service-accounts.pub"]);
     command.args(["--service-account-signing-key-file", "service-accounts.key"]);
     command.args(["--service-account-issuer", "https://kubernetes.default.svc"]);
     // The installer of the NVIDIA driver is a privileged pod.

@@ -93,7 +93,7 @@ impl Ward {
     pub fn tail(&self, name: &str) -> String {
         let log = fs::read(self.log(name)).unwrap_or_default();
         let log = String::from_utf8_lossy(&log);
-        let lines: Vec<&str> = log.lines().collect();
+        let lines: Vec<String> = log.lines().map(|line| line.chars().take(300).collect()).collect();
         lines[lines.len().saturating_sub(15)..].join("\n")
     }
 
