@@ -97,10 +97,14 @@ impl Said {
 }
 
 impl User {
+    /// Starts in an empty folder, with no target but what a stack names.
+    pub fn empty() -> Self {
+        Self { folder: tempfile::tempdir().unwrap(), gke: None }
+    }
+
     /// Starts with a copy of the ready stack.
     pub fn with_ready_stack(gke: Option<&str>) -> Self {
-        let folder = tempfile::tempdir().unwrap();
-        let user = Self { folder, gke: gke.map(str::to_owned) };
+        let user = Self { gke: gke.map(str::to_owned), ..Self::empty() };
         let ready = Path::new(env!("CARGO_MANIFEST_DIR")).join("stacks/rapids-gke/stack.toml");
         std::fs::copy(ready, user.path().join("stack.toml")).unwrap();
         user
