@@ -17,6 +17,7 @@ pub const PLAIN: Kind = Kind {
     program: |doing| plain(doing, "object"),
     queries: itself,
     judge: exists,
+    shared: true,
 };
 
 /// RoleBinding and ClusterRoleBinding: what they bind to cannot be changed.
@@ -27,6 +28,7 @@ pub const BINDING: Kind = Kind {
     program: |doing| plain(doing, "binding"),
     queries: itself,
     judge: exists,
+    shared: true,
 };
 
 /// Services.
@@ -37,6 +39,7 @@ pub const SERVICE: Kind = Kind {
     program: |doing| plain(doing, "service"),
     queries: itself,
     judge: service_ready,
+    shared: true,
 };
 
 /// CustomResourceDefinitions.
@@ -47,6 +50,7 @@ pub const DEFINITION: Kind = Kind {
     program: |doing| plain(doing, "definition"),
     queries: itself,
     judge: definition_ready,
+    shared: true,
 };
 
 fn plain(doing: &Doing, kind: &str) -> Vec<Step> {

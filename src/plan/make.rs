@@ -1,5 +1,7 @@
 //! Making a plan: each wanted thing against the live world, then what is live and no longer wanted.
 
+use std::collections::BTreeSet;
+
 use serde_json::Value;
 
 use super::{Action, Change, Consent, Mode, Note, Plan, diff, graph, review};
@@ -38,13 +40,21 @@ pub struct Inputs<'a> {
 
 /// What must be read to plan these resources.
 pub fn wanted(desired: &[Resource], target: &Target, owner: &Owner) -> Wanted {
+    let operator = desired.iter().any(|resource| resource.address.section() == kinds::dask_operator::SECTION);
     let objects = desired.iter().filter_map(|resource| match &resource.identity {
         Identity::Object(object) => Some(object),
         Identity::Cluster(_) | Identity::NodePool { .. } | Identity::Check(_) => None,
     });
+    let mut collections: BTreeSet<_> =
+        objects.map(|object| (object.gvk.clone(), object.namespace.clone())).collect();
+    if operator {
+        // Who has an operator must see everything that needs it, others' things in other namespaces too.
+        collections.retain(|(gvk, _)| gvk.group != kinds::dask_cluster::GROUP);
+        collections.extend(kinds::dask_cluster::needing_operator().map(|gvk| (gvk, None)));
+    }
     Wanted {
         cluster: target.gke.clone(),
-        collections: objects.map(|object| (object.gvk.clone(), object.namespace.clone())).collect(),
+        collections,
         record: Some(crate::record::Record::object(&owner.stack)),
         owner: owner.clone(),
     }
@@ -119,17 +129,32 @@ impl Maker<'_> {
     /// What cannot be read cannot be planned: it must never look empty.
     fn readable(&mut self) {
         let world = self.inputs.world;
-        let mut refuse = |what: &str, why: &str| {
+        let unread = match (&world.cluster, &world.inside) {
+            (Seen::Unreadable(why), _) => Some(("the GKE cluster", why)),
+            (_, Seen::Unreadable(why)) if !self.is_leaving() => Some(("the Kubernetes cluster", why)),
+            _ => None,
+        };
+        if let Some((what, why)) = unread {
             let problem = Diagnostic::error(Code::Unreadable, format!("{what} cannot be read: {why}"));
             let help =
                 "nothing is planned against what cannot be seen; `--offline` plans against an empty world";
             self.problems.push(problem.about(Address::new("cluster"), "").help(help));
-        };
-        if let Seen::Unreadable(why) = &world.cluster {
-            refuse("the GKE cluster", why);
-        } else if let Seen::Unreadable(why) = &world.inside {
-            refuse("the Kubernetes cluster", why);
         }
+        if let Some(record) = world.record.as_ref().filter(|record| record.id != self.inputs.owner.id) {
+            let what = format!(
+                "the cluster holds the record of another stack named {} (id {}), not of id {}",
+                record.stack, record.id, self.inputs.owner.id
+            );
+            let span = self.inputs.sources.span(&FieldPath::keys(["stack", "name"]));
+            let problem = Diagnostic::error(Code::NotOurs, what).at(span, "named here");
+            self.problems.push(problem.help("give this stack another name, or its own `id` back"));
+        }
+    }
+
+    /// A cluster that is being deleted, or was never whole, takes with it what nobody can read any more.
+    fn is_leaving(&self) -> bool {
+        let status = self.inputs.world.cluster.live().and_then(|cluster| cluster["status"].as_str());
+        matches!(status, Some("STOPPING" | "ERROR"))
     }
 
     fn live(&self, identity: &Identity) -> Option<&Value> {
@@ -142,11 +167,21 @@ impl Maker<'_> {
         if matches!(kind.compare, Compare::Action) {
             return;
         }
+        let is_cluster = matches!(resource.identity, Identity::Cluster(_));
         let Some(live) = self.live(&resource.identity).cloned() else {
-            self.renewed |= matches!(resource.identity, Identity::Cluster(_));
+            if self.renewed && self.inputs.world.find(&resource.identity).is_some() {
+                self.protected(resource, "delete");
+            }
+            self.renewed |= is_cluster;
             self.push(resource, Action::Create, Vec::new(), None, None);
             return;
         };
+        if is_going(&live) && self.may_follow(resource, kind, &live) {
+            self.renewed |= is_cluster;
+            let reason = Some("it is being deleted; made anew when it is gone".to_owned());
+            self.push(resource, Action::Create, Vec::new(), reason, Some(fingerprint(&live, &[])));
+            return;
+        }
         let live = self.with_size(resource, live);
         let compared = match kind.compare {
             Compare::Gke(rules) => {
@@ -158,7 +193,7 @@ impl Maker<'_> {
                 gke::compare(rules, &resource.body, &live, last)
             }
             Compare::Kubernetes(effect) => {
-                if !self.ours_in_kubernetes(resource, &live) {
+                if !self.ours_in_kubernetes(resource, kind, &live) {
                     return;
                 }
                 let schema = kinds::object_schema(&resource.identity);
@@ -167,10 +202,16 @@ impl Maker<'_> {
             }
             Compare::Action => return,
         };
+        for (path, manager) in &compared.others {
+            let what = format!("{}: `{path}` is applied by field manager `{manager}`", resource.address);
+            let span = self.inputs.sources.span(resource.origin_of(path));
+            let help = "two appliers of one field take it from each other for ever: leave it to one of them";
+            self.problems.push(Diagnostic::error(Code::NotOurs, what).at(span, "wanted here").help(help));
+        }
         let fingerprint = Some(fingerprint(&live, &compared.seen));
         let (action, reason) = self.action(resource, &live, &compared.changes);
         if action == Action::Replace {
-            self.renewed |= matches!(resource.identity, Identity::Cluster(_));
+            self.renewed |= is_cluster;
             self.protected(resource, "replace");
         }
         self.push(resource, action, compared.changes, reason, fingerprint);
@@ -217,7 +258,7 @@ impl Maker<'_> {
         }
         if changes.iter().any(|change| change.effect == Effect::Replace) {
             (Action::Replace, None)
-        } else if changes.is_empty() {
+        } else if changes.iter().all(|change| change.effect == Effect::Ignored) {
             (Action::Keep, None)
         } else {
             (Action::Update, None)
@@ -226,7 +267,7 @@ impl Maker<'_> {
 
     /// A pool whose creation failed stays behind and never becomes whole; one that could not grow may yet.
     fn trouble(&mut self, resource: &Resource, live: &Value) -> Option<String> {
-        if !matches!(resource.identity, Identity::NodePool { .. }) {
+        if matches!(resource.identity, Identity::Object(_) | Identity::Check(_)) {
             return None;
         }
         let why = kinds::node_pool::conditions(live);
@@ -274,9 +315,10 @@ impl Maker<'_> {
     }
 
     /// What other stacks of this tool made under the same name is shared; what anyone else made is theirs.
-    fn ours_in_kubernetes(&mut self, resource: &Resource, live: &Value) -> bool {
+    fn ours_in_kubernetes(&mut self, resource: &Resource, kind: &Kind, live: &Value) -> bool {
         let manager = self.inputs.owner.field_manager();
-        let known = diff::applied_by(live, &manager) || !diff::other_stacks(live, &manager).is_empty();
+        let shared = kind.shared && !diff::other_stacks(live, &manager).is_empty();
+        let known = shared || diff::applied_by(live, &manager);
         if !known {
             let makers = live["metadata"]["managedFields"].as_array();
             let maker = makers.and_then(|list| list.first()).and_then(|entry| entry["manager"].as_str());
@@ -284,6 +326,15 @@ impl Maker<'_> {
             self.not_ours(resource, &who);
         }
         known
+    }
+
+    /// Whether what is being deleted was ours, so that ours may be made when it is gone.
+    fn may_follow(&mut self, resource: &Resource, kind: &Kind, live: &Value) -> bool {
+        match kind.compare {
+            Compare::Gke(_) => self.ours_in_gke(resource, live),
+            Compare::Kubernetes(_) => self.ours_in_kubernetes(resource, kind, live),
+            Compare::Action => false,
+        }
     }
 
     fn push(
@@ -323,12 +374,19 @@ impl Maker<'_> {
             let record = inputs.world.record.as_ref().filter(|_| !self.renewed);
             let passed = record.and_then(|record| record.passes.get(&resource.address));
             let renewed = self.changes.iter().find(|change| {
-                let disturbs = matches!(change.action, Action::Create | Action::Replace);
-                let hardware = matches!(change.kind.as_str(), "node_pool" | "gpu_driver");
-                disturbs && hardware && resource.follows.iter().any(|address| names(address, change))
+                let made = matches!(change.action, Action::Create | Action::Replace);
+                let disturbs = match change.kind.as_str() {
+                    "node_pool" => made,
+                    "gpu_driver" => made || change.action == Action::Update,
+                    _ => false,
+                };
+                let before = |address| graph::names(address, &change.address);
+                disturbs && resource.follows.iter().any(before)
             });
+            let asked = inputs.replace.contains(&resource.address);
             let reason = match (passed, renewed) {
-                (_, Some(change)) if passed.is_some() => Some(format!("{} is made anew", change.address)),
+                _ if asked => Some("asked for by --replace".to_owned()),
+                (Some(_), Some(change)) => Some(format!("{} is made anew or changed", change.address)),
                 (Some(passed), None) if *passed == digest => None,
                 (Some(_), None) => Some("what it runs changed since it passed".to_owned()),
                 _ => Some("no pass is recorded".to_owned()),
@@ -389,8 +447,12 @@ impl Maker<'_> {
     fn owned(&self) -> Vec<(Identity, Value, Address, &'static str)> {
         let Inputs { world, target, owner, desired, .. } = self.inputs;
         let mut owned = Vec::new();
+        let needed = self.operator_is_needed();
         let mut add = |identity: Identity, live: &Value| {
             let (address, kind) = self.known_as(&identity, desired);
+            if needed && address.section() == kinds::dask_operator::SECTION {
+                return;
+            }
             owned.push((identity, live.clone(), address, kind));
         };
         if let (Some(name), Some(live)) = (&target.gke, world.cluster.live())
@@ -418,6 +480,21 @@ impl Maker<'_> {
             }
         }
         owned
+    }
+
+    /// The operator and its definitions stay while the cluster stays and others have Dask things in it: without
+    /// them those could neither work nor go.
+    fn operator_is_needed(&self) -> bool {
+        if self.inputs.target.gke.is_some() && self.inputs.mode == Mode::Destroy {
+            return false;
+        }
+        let manager = self.inputs.owner.field_manager();
+        let theirs = |(object, live): (&ObjectId, &Value)| {
+            let made_by_operator = live["metadata"]["ownerReferences"].is_array();
+            let needs = kinds::dask_cluster::needing_operator().any(|gvk| gvk == object.gvk);
+            needs && !made_by_operator && !diff::applied_by(live, &manager)
+        };
+        self.inputs.world.inside.live().into_iter().flatten().any(theirs)
     }
 
     /// The record and its namespace are not things of the stack: apply keeps them.
@@ -480,12 +557,22 @@ impl Maker<'_> {
         let cluster_goes =
             cluster.is_some_and(|change| matches!(change.action, Action::Delete | Action::Replace));
         let inline = inline_pool(&inputs.desired).filter(|_| cluster_made);
+        let dask = kinds::dask_cluster::KIND.name;
+        let leaves = |change: &Change| change.kind == dask && change.action == Action::Delete;
+        let orphaned = self.changes.iter().any(leaves) && !operator_runs(inputs.world);
+        // What a DaskCluster without an operator would keep from going.
+        let kept = [dask, kinds::object::DEFINITION.name, kinds::namespace::KIND.name];
         for change in &mut self.changes {
             let Some(kind) = kinds::find(&change.kind) else { continue };
             let resource = inputs.desired.iter().find(|resource| resource.identity == change.identity);
-            let goes_along = cluster_goes
-                && change.action == Action::Delete
-                && matches!(change.identity, Identity::NodePool { .. });
+            let goes_along = match (&change.identity, change.action) {
+                (Identity::NodePool { .. }, Action::Delete) => cluster_goes,
+                // Only a living operator lets a DaskCluster go; without one it goes with the cluster.
+                (Identity::Object(_), Action::Delete) => {
+                    cluster_goes && orphaned && kept.contains(&change.kind.as_str())
+                }
+                _ => false,
+            };
             let is_inline = inline.is_some_and(|inline| inline.identity == change.identity);
             let wanted =
                 |resource: &&Resource| is_inline || matches!(resource.identity, Identity::Cluster(_));
@@ -499,7 +586,7 @@ impl Maker<'_> {
                 fields: &change.fields,
                 owner: &inputs.owner,
                 inline_pool,
-                goes_along,
+                leaving: change.action == Action::Create && live.as_ref().is_some_and(is_going),
             };
             change.steps = (kind.program)(&doing);
             if is_inline && change.action == Action::Create {
@@ -530,6 +617,19 @@ impl Maker<'_> {
     }
 }
 
+/// Whether a Dask operator is there to let Dask clusters go. Where its Deployment was not read, it may be.
+fn operator_runs(world: &World) -> bool {
+    let Some(objects) = world.inside.live() else { return true };
+    let operator =
+        |object: &ObjectId| object.gvk.kind == "Deployment" && object.name == kinds::dask_operator::NAME;
+    let asked = objects.keys().any(|object| object.gvk.kind == "CustomResourceDefinition");
+    let found = objects.iter().find(|(object, _)| operator(object));
+    match found {
+        Some((_, live)) => kinds::count(&live["status"]["availableReplicas"]) > 0,
+        None => !asked,
+    }
+}
+
 /// The pool that is made with its cluster: the first without GPUs, else the first, for GKE wants one there.
 pub fn inline_pool(desired: &[Resource]) -> Option<&Resource> {
     let pools: Vec<&Resource> =
@@ -538,8 +638,9 @@ pub fn inline_pool(desired: &[Resource]) -> Option<&Resource> {
     plain.or(pools.first()).copied()
 }
 
-fn names(address: &Address, change: &Change) -> bool {
-    address == &change.address || address.as_str() == change.address.section()
+/// Whether a live thing is on its way out.
+fn is_going(live: &Value) -> bool {
+    !live["metadata"]["deletionTimestamp"].is_null() || live["status"] == "STOPPING"
 }
 
 fn lane(identity: &Identity) -> Lane {

@@ -48,15 +48,16 @@ fn check_among_workers(plan: &Plan, notes: &mut Vec<Note>) {
     for check in plan.changes.iter().filter(|change| change.action == Action::Run) {
         let place = pool(check, "/spec/nodeSelector");
         let stays = |change: &&Change| {
-            let kept = matches!(change.action, Action::Keep | Action::Update);
-            kept && place.is_some() && pool(change, "/spec/worker/spec/nodeSelector") == place
+            let there = matches!(change.action, Action::Keep | Action::Update | Action::Replace);
+            there && place.is_some() && pool(change, "/spec/worker/spec/nodeSelector") == place
         };
         if let Some(cluster) = plan.changes.iter().find(stays) {
             notes.push(Note {
                 code: Code::CheckAmongWorkers.as_str().into(),
                 address: check.address.clone(),
                 message: format!(
-                    "it needs a free GPU on a pool where the workers of {} run; it waits until there is one",
+                    "it runs first and needs a free GPU on a pool where the workers of {} run; it waits until there \
+                     is one",
                     cluster.address
                 ),
             });
