@@ -168,7 +168,11 @@ pub fn api() -> Gvk {
 
 /// Kinds that people make and that only a living operator works on, or lets go.
 pub fn needing_operator() -> impl Iterator<Item = Gvk> {
-    let others = [("DaskJob", "daskjobs"), ("DaskAutoscaler", "daskautoscalers")];
+    let others = [
+        ("DaskJob", "daskjobs"),
+        ("DaskAutoscaler", "daskautoscalers"),
+        ("DaskWorkerGroup", "daskworkergroups"),
+    ];
     [api()].into_iter().chain(others.map(|(kind, plural)| gvk(GROUP, "v1", kind, plural)))
 }
 

@@ -84,6 +84,7 @@ pub fn plan(inputs: Inputs) -> Result<Plan, Vec<Diagnostic>> {
         }
         Mode::Destroy => maker.destroy(),
     }
+    maker.attached();
     // Deletes are shown as they are done: what was made last goes first.
     let rank = |change: &Change| kinds::find(&change.kind).map_or(0, |kind| kind.rank);
     let deletes = maker.changes.iter().position(|change| change.action == Action::Delete);
@@ -441,6 +442,7 @@ impl Maker<'_> {
                 (Address::of("node_pool", pool), "others made it, and it would go with the cluster");
             self.delete(identity, live, address, kinds::node_pool::KIND.name, Some(why), true);
         }
+        self.namespaces_of_others();
     }
 
     /// Everything live that is ours, with the address it has or had.
@@ -489,12 +491,62 @@ impl Maker<'_> {
             return false;
         }
         let manager = self.inputs.owner.field_manager();
-        let theirs = |(object, live): (&ObjectId, &Value)| {
-            let made_by_operator = live["metadata"]["ownerReferences"].is_array();
-            let needs = kinds::dask_cluster::needing_operator().any(|gvk| gvk == object.gvk);
-            needs && !made_by_operator && !diff::applied_by(live, &manager)
-        };
-        self.inputs.world.inside.live().into_iter().flatten().any(theirs)
+        let alone = |(_, live): (&ObjectId, &Value)| !live["metadata"]["ownerReferences"].is_array();
+        dask_things(self.inputs.world).filter(|(_, live)| !diff::applied_by(live, &manager)).any(alone)
+    }
+
+    /// Worker groups and autoscalers that others attached to a DaskCluster of ours that goes: they go along.
+    fn attached(&mut self) {
+        let manager = self.inputs.owner.field_manager();
+        let goes: Vec<ObjectId> = self
+            .changes
+            .iter()
+            .filter(|change| matches!(change.action, Action::Delete | Action::Replace) && !change.foreign)
+            .filter(|change| change.kind == kinds::dask_cluster::KIND.name)
+            .filter_map(|change| match &change.identity {
+                Identity::Object(object) => Some(object.clone()),
+                _ => None,
+            })
+            .collect();
+        for (object, live) in dask_things(self.inputs.world) {
+            let cluster = goes.iter().find(|cluster| {
+                cluster.namespace == object.namespace && live["spec"]["cluster"] == cluster.name.as_str()
+            });
+            let Some(cluster) = cluster.filter(|_| !diff::applied_by(live, &manager)) else { continue };
+            // The operator's own default group is part of the cluster.
+            if object.name == format!("{}-default", cluster.name) {
+                continue;
+            }
+            let address =
+                Address::object("dask_cluster", &object.gvk.kind, object.namespace.as_deref(), &object.name);
+            let why = format!("others attached it to DaskCluster {}, and it would go with it", cluster.name);
+            self.delete(
+                Identity::Object(object.clone()),
+                live,
+                address,
+                kinds::object::PLAIN.name,
+                Some(&why),
+                true,
+            );
+        }
+    }
+
+    /// Namespaces that others made in a GKE cluster that goes, and with them all that is in them.
+    fn namespaces_of_others(&mut self) {
+        let manager = self.inputs.owner.field_manager();
+        let system = ["default", "dask-infra"];
+        let systems = ["kube-", "gke-", "gmp-"];
+        for (object, live) in self.inputs.world.inside.live().into_iter().flatten() {
+            let name = object.name.as_str();
+            let known = system.contains(&name) || systems.iter().any(|start| name.starts_with(start));
+            if object.gvk.kind != "Namespace" || known || diff::applied_by(live, &manager) {
+                continue;
+            }
+            let why = "others made it, and it would go with the cluster";
+            let address = Address::of("namespace", name);
+            let kind = kinds::namespace::KIND.name;
+            self.delete(Identity::Object(object.clone()), live, address, kind, Some(why), true);
+        }
     }
 
     /// The record and its namespace are not things of the stack: apply keeps them.
@@ -568,6 +620,7 @@ impl Maker<'_> {
             let goes_along = match (&change.identity, change.action) {
                 (Identity::NodePool { .. }, Action::Delete) => cluster_goes,
                 // Only a living operator lets a DaskCluster go; without one it goes with the cluster.
+                (Identity::Object(_), Action::Delete) if change.foreign => true,
                 (Identity::Object(_), Action::Delete) => {
                     cluster_goes && orphaned && kept.contains(&change.kind.as_str())
                 }
@@ -615,6 +668,12 @@ impl Maker<'_> {
             }
         }
     }
+}
+
+/// Live things of the Dask operator's kinds.
+fn dask_things(world: &World) -> impl Iterator<Item = (&ObjectId, &Value)> {
+    let dask = |object: &ObjectId| kinds::dask_cluster::needing_operator().any(|gvk| gvk == object.gvk);
+    world.inside.live().into_iter().flatten().filter(move |(object, _)| dask(object))
 }
 
 /// Whether a Dask operator is there to let Dask clusters go. Where its Deployment was not read, it may be.

@@ -56,8 +56,8 @@ fn check_among_workers(plan: &Plan, notes: &mut Vec<Note>) {
                 code: Code::CheckAmongWorkers.as_str().into(),
                 address: check.address.clone(),
                 message: format!(
-                    "it runs first and needs a free GPU on a pool where the workers of {} run; it waits until there \
-                     is one",
+                    "it needs a free GPU on a pool where the workers of {} run, and waits until there is one: \
+                     scale the workers down first if they hold them all",
                     cluster.address
                 ),
             });
