@@ -6,7 +6,7 @@ use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
 use serde_json::{Value, json};
 
-use super::gke::{How, Rule, merged_entries, owned_labels};
+use super::gke::{How, Rule, call, merged_entries, owned_labels};
 use super::{Compare, Doing, Kind, Scope, is_false, itself, text};
 use crate::address::{Address, FieldPath};
 use crate::resource::{
@@ -201,10 +201,6 @@ fn program(doing: &Doing) -> Vec<Step> {
         Action::Delete => vec![delete(), wait(Until::Gone)],
         Action::Run => Vec::new(),
     }
-}
-
-fn call(method: Method, path: String, body: Option<Value>) -> Step {
-    Step::Call(Call { api: Api::Gke, method, path, body, late: Vec::new() })
 }
 
 /// One call for each group of fields: the API takes exactly one `desired…` at a time.

@@ -9,7 +9,7 @@ use std::collections::BTreeMap;
 use serde_json::{Map, Value, json};
 
 use crate::address::FieldPath;
-use crate::resource::{Effect, FieldChange, LABEL_ID, LABEL_STACK, Owner};
+use crate::resource::{Api, Call, Effect, FieldChange, LABEL_ID, LABEL_STACK, Method, Owner, Step};
 
 /// One row of a table of rules.
 pub struct Rule {
@@ -270,6 +270,11 @@ pub fn merged_entries(want: &Value, live: &Value, changes: &[FieldChange], at: &
         all.insert(key.clone(), value.clone());
     }
     Value::Object(all)
+}
+
+/// One request to GKE.
+pub(super) fn call(method: Method, path: String, body: Option<Value>) -> Step {
+    Step::Call(Call { api: Api::Gke, method, path, body, late: Vec::new() })
 }
 
 /// Google Cloud labels of a thing: those that the file gives, and those that say whose it is.

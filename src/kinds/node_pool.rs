@@ -6,15 +6,15 @@ use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
 use serde_json::{Value, json};
 
-use super::gke::{How, Rule, merged_entries, owned_labels};
+use super::gke::{How, Rule, call, merged_entries, owned_labels};
 use super::gpu_driver::DriverInstall;
 use super::short::{Accelerator, Nodes, SharingStrategy};
 use super::{Compare, Doing, Kind, PoolFacts, Scope, condition, count, is_false, itself, text};
 use crate::address::{Address, FieldPath};
 use crate::catalog;
 use crate::resource::{
-    Action, Api, Await, Call, ClusterName, Effect, FieldChange, Identity, Method, Query, Readiness, Resource,
-    Step, Until,
+    Action, Api, Await, ClusterName, Effect, FieldChange, Identity, Method, Query, Readiness, Resource, Step,
+    Until,
 };
 
 /// Seconds: a pool takes 2 to 7 minutes, a replacement with a drain can take over an hour.
@@ -437,10 +437,6 @@ fn program(doing: &Doing) -> Vec<Step> {
         Action::Delete => vec![delete(), wait(Until::Gone)],
         Action::Run => Vec::new(),
     }
-}
-
-fn call(method: Method, path: String, body: Option<Value>) -> Step {
-    Step::Call(Call { api: Api::Gke, method, path, body, late: Vec::new() })
 }
 
 /// As few calls as the API allows: what changes only metadata goes into one update, what rolls the nodes

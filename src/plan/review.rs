@@ -1,6 +1,6 @@
 //! Looking at a finished plan: what a person should know before saying yes. One function for each thing.
 
-use super::{Action, Change, Note, Plan, make};
+use super::{Action, Change, Note, Plan, inline_pool};
 use crate::diag::Code;
 use crate::resource::Identity;
 
@@ -24,7 +24,7 @@ fn gpu_pool_first(plan: &Plan, notes: &mut Vec<Note>) {
         matches!(change.identity, Identity::Cluster(_))
             && matches!(change.action, Action::Create | Action::Replace)
     };
-    let Some(pool) = make::inline_pool(&plan.desired).filter(|_| plan.changes.iter().any(made)) else {
+    let Some(pool) = inline_pool(&plan.desired).filter(|_| plan.changes.iter().any(made)) else {
         return;
     };
     if !pool.body["config"]["accelerators"].is_null() {
