@@ -338,6 +338,10 @@ codes! {
     "GKE could not make all nodes of the pool, mostly for lack of GPUs in the zone or of quota, and goes on \
      trying. Wait, choose another zone or machine type, or make the pool anew with `--replace ADDRESS`."
 
+    IdleConsent "DI0355" "a consent that fits nothing"
+    "`--allow` names an address that the plan neither deletes nor replaces, so the consent does nothing. Look for a \
+     slip of the finger; the plan lists the consents that it needs."
+
     Refused "DI0401" "a request was refused as wrong"
     "An API took the request for invalid; its own words follow. What the plan could not see beforehand is often \
      a limit of the project or a version. Change the section that the message names, then apply again."

@@ -155,20 +155,45 @@ impl Plan {
         counts
     }
 
-    /// Consents that are needed and were not given.
+    /// Consents that are needed and were not given: one for each address, and one for several objects of one
+    /// section. What others made needs its own.
     pub fn missing_consents(&self, allowed: &[Consent]) -> Vec<Consent> {
-        let implied = |change: &Change| self.mode == Mode::Destroy && !change.foreign;
-        let needed = self.changes.iter().filter(|change| !implied(change)).filter_map(|change| {
-            let verb = match change.action {
-                Action::Replace => Verb::Replace,
-                Action::Delete => Verb::Delete,
-                Action::Keep | Action::Create | Action::Update | Action::Run => return None,
-            };
-            Some(Consent { verb, address: change.address.clone() })
-        });
         let given: Vec<Consent> =
             allowed.iter().chain(&self.allowed).map(|given| self.meant(given)).collect();
-        needed.filter(|consent| !given.contains(consent)).collect()
+        let missing: Vec<(Consent, Consent, bool)> = self
+            .changes
+            .iter()
+            .filter_map(|change| {
+                let (own, section) = self.consents_of(change)?;
+                let covered = given.contains(&own) || (!change.foreign && given.contains(&section));
+                (!covered).then_some((own, section, change.foreign))
+            })
+            .collect();
+        let alone = |section: &Consent| {
+            missing.iter().filter(|(_, other, foreign)| other == section && !foreign).count() < 2
+        };
+        let mut wanted = Vec::new();
+        for (own, section, foreign) in &missing {
+            let consent = if *foreign || alone(section) { own } else { section };
+            if !wanted.contains(consent) {
+                wanted.push(consent.clone());
+            }
+        }
+        wanted
+    }
+
+    /// The consent that a change needs, by its own address and by its section's; `None` when it needs none.
+    fn consents_of(&self, change: &Change) -> Option<(Consent, Consent)> {
+        let verb = match change.action {
+            Action::Replace => Verb::Replace,
+            Action::Delete => Verb::Delete,
+            Action::Keep | Action::Create | Action::Update | Action::Run => return None,
+        };
+        if self.mode == Mode::Destroy && !change.foreign {
+            return None;
+        }
+        let section = Address::new(change.address.section());
+        Some((Consent { verb, address: change.address.clone() }, Consent { verb, address: section }))
     }
 
     /// A consent may name any unique ending of an address.
@@ -178,5 +203,15 @@ impl Plan {
             (Some(change), None) => Consent { verb: given.verb, address: change.address.clone() },
             _ => given.clone(),
         }
+    }
+
+    /// Consents that were given and fit nothing in the plan.
+    pub fn idle_consents(&self) -> Vec<&Consent> {
+        let fits = |given: &&Consent| {
+            let meant = self.meant(given);
+            let needed = self.changes.iter().filter_map(|change| self.consents_of(change));
+            !needed.into_iter().any(|(own, section)| own == meant || section == meant)
+        };
+        self.allowed.iter().filter(fits).collect()
     }
 }

@@ -7,7 +7,7 @@ use crate::resource::Identity;
 /// A check on a finished plan.
 type Review = fn(&Plan, &mut Vec<Note>);
 
-const REVIEWS: &[Review] = &[gpu_pool_first, check_among_workers];
+const REVIEWS: &[Review] = &[gpu_pool_first, check_among_workers, idle_consents];
 
 /// All notes, in the order of the checks.
 pub fn review(plan: &Plan) -> Vec<Note> {
@@ -62,5 +62,16 @@ fn check_among_workers(plan: &Plan, notes: &mut Vec<Note>) {
                 ),
             });
         }
+    }
+}
+
+/// A consent that fits nothing is mostly a slip of the finger.
+fn idle_consents(plan: &Plan, notes: &mut Vec<Note>) {
+    for consent in plan.idle_consents() {
+        notes.push(Note {
+            code: Code::IdleConsent.as_str().into(),
+            address: consent.address.clone(),
+            message: "consent was given to something that this plan neither deletes nor replaces".into(),
+        });
     }
 }
