@@ -7,12 +7,12 @@
 use std::collections::BTreeSet;
 use std::time::Duration;
 
-use dask_infra::sandbox::{Options, Scale};
+use dask_infra::sandbox::{Options, Sandbox, Scale};
 use reqwest::Method;
 use serde_json::{Value, json};
 use tokio::task::block_in_place;
 
-use crate::real::{Client, ControlPlane, Operator, Part, needs};
+use crate::real::{Client, ControlPlane, CudaCheck, Dask, Operator, Part, needs};
 use crate::served::{Said, Served, User};
 
 const PARTS: &[Part] = &[Part::Etcd, Part::Kubernetes, Part::Kwok, Part::Operator];
@@ -22,6 +22,8 @@ const CRD: &str =
     "/apis/apiextensions.k8s.io/v1/customresourcedefinitions/daskautoscalers.kubernetes.dask.org";
 const PODS: &str = "/api/v1/namespaces/default/pods";
 const DEPLOYMENTS: &str = "/apis/apps/v1/namespaces/default/deployments";
+const WORKERS: &str =
+    "/apis/apps/v1/namespaces/default/deployments?labelSelector=dask.org%2Fcomponent%3Dworker";
 const GPU: &str = "/status/allocatable/nvidia.com~1gpu";
 const POOL: &str = "/metadata/labels/cloud.google.com~1gke-nodepool";
 
@@ -39,11 +41,15 @@ fn text<'v>(object: &'v Value, pointer: &str) -> &'v str {
     object.pointer(pointer).and_then(Value::as_str).unwrap_or_default()
 }
 
-/// The operator, once its definitions are there: as a pod it would be started after them, too.
-fn operator_when_wanted(plane: &ControlPlane) -> tokio::task::JoinHandle<Operator> {
-    let (client, access) = (plane.client(), plane.access().clone());
+/// The operator, once its definitions are there: as a pod it would be started after them, too. It works
+/// through the sandbox, too: its watches and port-forwards go through the proxy.
+fn operator_when_wanted(plane: &ControlPlane, sandbox: Sandbox) -> tokio::task::JoinHandle<Operator> {
+    let (client, mut access) = (plane.client(), plane.access().clone());
+    access.kubeconfig = plane.folder().join("through-the-sandbox");
     tokio::spawn(async move {
         client.wait(CRD, "Dask's definitions", |crd| crd.to_string().contains("Established")).await;
+        let kubeconfig = sandbox.kubeconfig(&sandbox.clusters()[0]).unwrap();
+        std::fs::write(&access.kubeconfig, kubeconfig.to_string()).unwrap();
         Operator::start(&access).await
     })
 }
@@ -98,7 +104,7 @@ fn watch_images(client: Client) -> tokio::task::JoinHandle<BTreeSet<BTreeSet<Str
             let image = |item: &Value| text(item, "/spec/template/spec/containers/0/image").to_owned();
             let images: BTreeSet<String> = items(&list).iter().map(image).collect();
             let is_new = images.iter().any(|image| image.contains("25.06"));
-            let all_new = is_new && images.len() == 1 && items(&list).len() == 5;
+            let all_new = is_new && images.len() == 1 && items(&list).len() == 3;
             seen.insert(images);
             if all_new {
                 return seen;
@@ -111,7 +117,9 @@ fn watch_images(client: Client) -> tokio::task::JoinHandle<BTreeSet<BTreeSet<Str
 #[tokio::test(flavor = "multi_thread")]
 async fn the_ready_stack_lives_and_goes_on_a_real_control_plane() {
     needs!(PARTS);
-    let plane = ControlPlane::start().await;
+    let mut plane = ControlPlane::start().await;
+    let mut dask = Dask::start().await;
+    plane.restart_kwok(CudaCheck::Passes, &dask.forwards()).await;
     let client = plane.client();
     let theirs = json!({ "apiVersion": "v1", "kind": "Namespace", "metadata": { "name": "theirs" } });
     client.send(Method::POST, "/api/v1/namespaces", "application/json", &theirs).await;
@@ -119,7 +127,7 @@ async fn the_ready_stack_lives_and_goes_on_a_real_control_plane() {
     let served = served(&plane);
     let user = User::with_ready_stack(Some(&served.gke));
 
-    let operator = operator_when_wanted(&plane);
+    let operator = operator_when_wanted(&plane, served.sandbox.clone());
     run(&user, &["apply", "--auto-approve"])
         .expect(0)
         .says("14 added")
@@ -144,6 +152,17 @@ async fn the_ready_stack_lives_and_goes_on_a_real_control_plane() {
     run(&user, &["plan", "--detailed-exitcode"]).expect(0);
     assert_eq!(pools_of(&client, "worker").await, ["default-pool"; 4]);
 
+    // And back: the operator asks the scheduler, through a port-forward, which workers may go.
+    let list = client.get(WORKERS).await.1;
+    let workers: Vec<&str> = items(&list).iter().map(|item| text(item, "/metadata/name")).collect();
+    dask.add_workers(&workers).await;
+    user.edit("replicas = 4", "replicas = 2");
+    user.edit("nodes = 2 ", "nodes = 1 ");
+    run(&user, &["apply", "--auto-approve"]).expect(0).says("2 changed");
+    run(&user, &["plan", "--detailed-exitcode"]).expect(0);
+    assert_eq!(items(&client.get(WORKERS).await.1).len(), 2);
+    assert_eq!(dask.workers().await.len(), 2);
+
     // The labels of a pool reach its live nodes.
     user.edit("dedicated = \"scheduler\"", "dedicated = \"scheduler\", team = \"x\"");
     run(&user, &["apply", "--auto-approve"]).expect(0).says("1 changed");
@@ -160,6 +179,7 @@ async fn the_ready_stack_lives_and_goes_on_a_real_control_plane() {
     run(&user, &["apply", "--auto-approve", "--allow", allow]).expect(0).says("1 replaced");
     let images = images.await.unwrap();
     assert!(images.iter().all(|images| images.len() <= 1), "old and new at one time: {images:?}");
+    assert_eq!(images.len(), 3, "the old one, none, the new one: {images:?}");
     run(&user, &["plan", "--detailed-exitcode"]).expect(0);
 
     // One API server is one cluster.
@@ -169,6 +189,7 @@ async fn the_ready_stack_lives_and_goes_on_a_real_control_plane() {
     assert_eq!(refused.code, 400, "{}", refused.body);
     assert!(refused.body.to_string().contains("rapids-gpu uses it"), "{}", refused.body);
 
+    assert!(ours(&client).await.len() > 10, "what is ours can be told");
     run(&user, &["destroy", "--auto-approve"]).expect(0).says("Destroy complete");
     run(&user, &["destroy", "--auto-approve"]).expect(0).says("Nothing of the stack is there");
     let left = client.wait(NODES, "the pools' nodes are gone", |nodes| items(nodes).len() <= 1).await;
@@ -176,4 +197,44 @@ async fn the_ready_stack_lives_and_goes_on_a_real_control_plane() {
     assert_eq!(ours(&client).await, [""; 0]);
     assert_eq!(client.get("/api/v1/namespaces/theirs").await.0, 200, "what others made is there");
     assert!(!operator.tail().contains("Traceback"), "{}", operator.tail());
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn a_cuda_check_is_judged_by_its_end_and_its_log() {
+    needs!(Part::CONTROL_PLANE);
+    let mut plane = ControlPlane::start().await;
+    let client = plane.client();
+    let served = served(&plane);
+    let user = User::with_ready_stack(Some(&served.gke));
+    for (fate, said) in [
+        (CudaCheck::Fails, "CUDA driver version is insufficient"),
+        (CudaCheck::SaysNothing, "Test PASSED"),
+        (CudaCheck::LosesItsLog, "log"),
+        (CudaCheck::HasNoImage, "ImagePullBackOff"),
+    ] {
+        plane.restart_kwok(fate, &[]).await;
+        let ended = run(&user, &["apply", "--auto-approve"]).expect(1).says("check.cuda").says(said);
+        println!("{fate:?}:\n{}{}", ended.out, ended.err);
+        run(&user, &["plan"]).expect(0).says("1 check to run");
+        let clusters = client.get("/apis/kubernetes.dask.org/v1/daskclusters").await.1;
+        assert_eq!(items(&clusters).len(), 0, "no worker before the check has passed: {clusters}");
+    }
+    // Nothing of Dask's is there, so nothing waits for its operator.
+    run(&user, &["destroy", "--auto-approve"]).expect(0).says("Destroy complete");
+    client.wait(NODES, "the pools' nodes are gone", |nodes| items(nodes).is_empty()).await;
+    assert_eq!(ours(&client).await, [""; 0]);
+}
+
+#[test]
+fn a_server_that_is_not_on_this_machine_is_refused() {
+    let user = User::empty();
+    let kubeconfig = json!({
+        "current-context": "far", "contexts": [{ "name": "far", "context": { "cluster": "far", "user": "me" } }],
+        "clusters": [{ "name": "far", "cluster": { "server": "https://192.0.2.7:6443" } }],
+        "users": [{ "name": "me", "user": { "token": "secret" } }],
+    });
+    std::fs::write(user.path().join("far"), kubeconfig.to_string()).unwrap();
+    let said = user.run(&["sandbox", "serve", "--kubernetes", "far"]).expect(1);
+    said.says("the kubeconfig far cannot be used")
+        .says("https://192.0.2.7:6443 is not on this machine");
 }
