@@ -18,6 +18,8 @@ use crate::served::{Said, Served, User};
 const PARTS: &[Part] = &[Part::Etcd, Part::Kubernetes, Part::Kwok, Part::Operator];
 
 const NODES: &str = "/api/v1/nodes";
+const MERGE: &str = "application/merge-patch+json";
+const DEFINITIONS: &str = "/apis/apiextensions.k8s.io/v1/customresourcedefinitions";
 const CRD: &str =
     "/apis/apiextensions.k8s.io/v1/customresourcedefinitions/daskautoscalers.kubernetes.dask.org";
 const PODS: &str = "/api/v1/namespaces/default/pods";
@@ -83,7 +85,7 @@ async fn ours(client: &Client) -> Vec<String> {
         "/apis/batch/v1/jobs",
         "/apis/rbac.authorization.k8s.io/v1/clusterroles",
         "/apis/rbac.authorization.k8s.io/v1/clusterrolebindings",
-        "/apis/apiextensions.k8s.io/v1/customresourcedefinitions",
+        DEFINITIONS,
     ] {
         let list = client.get(path).await.1;
         for object in items(&list) {
@@ -93,6 +95,34 @@ async fn ours(client: &Client) -> Vec<String> {
         }
     }
     found
+}
+
+/// Touches definitions that are going, for as long as it lives: the API server can lose sight of one and come
+/// back to it after 5 minutes, sooner when it changes. That is the server's race, not what is tested here.
+struct Nudge(tokio::task::JoinHandle<()>);
+
+impl Nudge {
+    fn start(client: Client) -> Nudge {
+        Nudge(tokio::spawn(async move {
+            for touch in 0.. {
+                tokio::time::sleep(Duration::from_secs(5)).await;
+                let Ok((200, list)) = client.try_get(DEFINITIONS).await else { continue };
+                for going in items(&list).iter().filter(|it| it["metadata"]["deletionTimestamp"].is_string())
+                {
+                    let path = format!("{DEFINITIONS}/{}", text(going, "/metadata/name"));
+                    let patch = json!({ "metadata": { "annotations": { "test/touch": touch.to_string() } } });
+                    // Gone in between is what it is for.
+                    let _ = client.try_send(Method::PATCH, &path, Some((MERGE, &patch))).await;
+                }
+            }
+        }))
+    }
+}
+
+impl Drop for Nudge {
+    fn drop(&mut self) {
+        self.0.abort();
+    }
 }
 
 /// The sets of images that the workers' Deployments had at one time, looked at again and again.
@@ -189,7 +219,8 @@ async fn the_ready_stack_lives_and_goes_on_a_real_control_plane() {
     assert_eq!(refused.code, 400, "{}", refused.body);
     assert!(refused.body.to_string().contains("rapids-gpu uses it"), "{}", refused.body);
 
-    assert!(ours(&client).await.len() > 10, "what is ours can be told");
+    assert!(ours(&client).await.len() > 8, "what is ours can be told");
+    let _nudge = Nudge::start(plane.client());
     run(&user, &["destroy", "--auto-approve"]).expect(0).says("Destroy complete");
     run(&user, &["destroy", "--auto-approve"]).expect(0).says("Nothing of the stack is there");
     let left = client.wait(NODES, "the pools' nodes are gone", |nodes| items(nodes).len() <= 1).await;
@@ -213,13 +244,13 @@ async fn a_cuda_check_is_judged_by_its_end_and_its_log() {
         (CudaCheck::HasNoImage, "ImagePullBackOff"),
     ] {
         plane.restart_kwok(fate, &[]).await;
-        let ended = run(&user, &["apply", "--auto-approve"]).expect(1).says("check.cuda").says(said);
-        println!("{fate:?}:\n{}{}", ended.out, ended.err);
+        run(&user, &["apply", "--auto-approve"]).expect(1).says("check.cuda").says(said);
         run(&user, &["plan"]).expect(0).says("1 check to run");
         let clusters = client.get("/apis/kubernetes.dask.org/v1/daskclusters").await.1;
         assert_eq!(items(&clusters).len(), 0, "no worker before the check has passed: {clusters}");
     }
     // Nothing of Dask's is there, so nothing waits for its operator.
+    let _nudge = Nudge::start(plane.client());
     run(&user, &["destroy", "--auto-approve"]).expect(0).says("Destroy complete");
     client.wait(NODES, "the pools' nodes are gone", |nodes| items(nodes).is_empty()).await;
     assert_eq!(ours(&client).await, [""; 0]);
@@ -235,6 +266,5 @@ fn a_server_that_is_not_on_this_machine_is_refused() {
     });
     std::fs::write(user.path().join("far"), kubeconfig.to_string()).unwrap();
     let said = user.run(&["sandbox", "serve", "--kubernetes", "far"]).expect(1);
-    said.says("the kubeconfig far cannot be used")
-        .says("https://192.0.2.7:6443 is not on this machine");
+    said.says("the kubeconfig far cannot be used").says("https://192.0.2.7:6443 is not on this machine");
 }
