@@ -5,6 +5,9 @@
 #![allow(clippy::unwrap_used, reason = "test code outside of test functions")]
 
 use std::collections::BTreeSet;
+use std::io::{BufRead as _, BufReader};
+use std::path::Path;
+use std::process::{Command, Stdio};
 use std::time::Duration;
 
 use dask_infra::sandbox::{Options, Sandbox, Scale};
@@ -13,11 +16,13 @@ use serde_json::{Value, json};
 use tokio::task::block_in_place;
 
 use crate::real::{Client, ControlPlane, CudaCheck, Dask, Operator, Part, needs};
-use crate::served::{Said, Served, User};
+use crate::served::{Said, Served, User, on_path};
 
 const PARTS: &[Part] = &[Part::Etcd, Part::Kubernetes, Part::Kwok, Part::Operator];
 
 const NODES: &str = "/api/v1/nodes";
+/// A kubeconfig of the sandbox for its cluster.
+const THROUGH: &str = "through-the-sandbox";
 const MERGE: &str = "application/merge-patch+json";
 const DEFINITIONS: &str = "/apis/apiextensions.k8s.io/v1/customresourcedefinitions";
 const CRD: &str =
@@ -47,7 +52,7 @@ fn text<'v>(object: &'v Value, pointer: &str) -> &'v str {
 /// through the sandbox, too: its watches and port-forwards go through the proxy.
 fn operator_when_wanted(plane: &ControlPlane, sandbox: Sandbox) -> tokio::task::JoinHandle<Operator> {
     let (client, mut access) = (plane.client(), plane.access().clone());
-    access.kubeconfig = plane.folder().join("through-the-sandbox");
+    access.kubeconfig = plane.folder().join(THROUGH);
     tokio::spawn(async move {
         client.wait(CRD, "Dask's definitions", |crd| crd.to_string().contains("Established")).await;
         let kubeconfig = sandbox.kubeconfig(&sandbox.clusters()[0]).unwrap();
@@ -95,6 +100,32 @@ async fn ours(client: &Client) -> Vec<String> {
         }
     }
     found
+}
+
+/// Both protocols of kubectl's port-forward, WebSocket and SPDY, lead through the sandbox to the real scheduler.
+async fn forwards(kubeconfig: &Path) {
+    if !block_in_place(|| on_path("kubectl", "--help")) {
+        return;
+    }
+    let http = reqwest::Client::builder().no_proxy().build().unwrap();
+    for websockets in ["true", "false"] {
+        let mut kubectl = Command::new("kubectl")
+            .args(["port-forward", "service/rapids-dask-cluster-scheduler", ":8787"])
+            .env("KUBECONFIG", kubeconfig)
+            .env("KUBECTL_PORT_FORWARD_WEBSOCKETS", websockets)
+            .stdout(Stdio::piped())
+            .spawn()
+            .unwrap();
+        let mut line = String::new();
+        let said = kubectl.stdout.take().unwrap();
+        block_in_place(|| BufReader::new(said).read_line(&mut line)).unwrap();
+        // Forwarding from 127.0.0.1:40001 -> 8787
+        let address = line.split_whitespace().nth(2).unwrap_or_default().to_owned();
+        let answer = http.get(format!("http://{address}/health")).send().await;
+        kubectl.kill().unwrap();
+        kubectl.wait().unwrap();
+        assert_eq!(answer.unwrap().status(), 200, "websockets {websockets}");
+    }
 }
 
 /// Touches definitions that are going, for as long as it lives: the API server can lose sight of one and come
@@ -173,6 +204,8 @@ async fn the_ready_stack_lives_and_goes_on_a_real_control_plane() {
         items(&nodes).iter().filter(of_pool).map(|node| text(node, GPU).to_owned()).collect::<Vec<_>>()
     };
     assert_eq!((gpus("default-pool"), gpus("scheduler-pool")), (vec!["2".to_owned()], vec!["1".to_owned()]));
+
+    forwards(&plane.folder().join(THROUGH)).await;
 
     // More workers than the pool has GPUs for, and the node that they need, in one plan.
     user.edit("replicas = 2", "replicas = 4");
