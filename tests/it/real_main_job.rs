@@ -117,8 +117,9 @@ async fn forwards(kubeconfig: &Path) {
             .spawn()
             .unwrap();
         let mut line = String::new();
-        let said = kubectl.stdout.take().unwrap();
-        block_in_place(|| BufReader::new(said).read_line(&mut line)).unwrap();
+        // Lives as long as kubectl, which has more to say.
+        let mut said = BufReader::new(kubectl.stdout.take().unwrap());
+        block_in_place(|| said.read_line(&mut line)).unwrap();
         // Forwarding from 127.0.0.1:40001 -> 8787
         let address = line.split_whitespace().nth(2).unwrap_or_default().to_owned();
         let answer = http.get(format!("http://{address}/health")).send().await;
