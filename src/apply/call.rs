@@ -274,7 +274,10 @@ struct Places<'p> {
 impl<'p> Places<'p> {
     fn of(path: &'p str) -> Option<Self> {
         let rest = path.strip_prefix("/v1/")?;
-        let mut parts = rest.split(['/', ':', '?']);
+        // A project of a domain has a colon in its name: `example.com:team`.
+        let (path, last) = rest.rsplit_once('/')?;
+        let last = last.split([':', '?']).next()?;
+        let mut parts = path.split('/').chain([last]);
         let (projects, project) = (parts.next()?, parts.next()?);
         let (locations, location) = (parts.next()?, parts.next()?);
         if projects != "projects" || locations != "locations" {

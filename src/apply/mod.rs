@@ -206,6 +206,11 @@ pub async fn apply(
                 while let Ok(event) = told.try_recv() {
                     events(event);
                 }
+                // A change may hear of Ctrl-C before this loop does, and ends because of it.
+                let count = *interrupt.borrow();
+                if count > 0 {
+                    course.interrupted(count, &mut events);
+                }
                 course.ended(place, ended, &mut events);
             }
         }

@@ -137,14 +137,19 @@ impl<'a> Keeper<'a> {
         let before = old.map(|record| record.inventory.as_slice()).unwrap_or_default();
         let old_passes = old.map(|record| record.passes.clone()).unwrap_or_default();
         let (intent, inventory, passes) = match phase {
+            // A check that is about to run again has not passed until it has.
             Phase::Intent { passes } => {
-                let mut known = old_passes;
-                known.extend(passes.clone());
+                let known = carried(self.plan, old_passes, passes);
                 (true, inventory(self.plan, before, |_| Fate::Open), known)
             }
             Phase::Outcome { fates, passes } => {
                 let fate = |change| fates.get(&change).copied().unwrap_or(Fate::Open);
-                (false, inventory(self.plan, before, fate), carried(self.plan, old_passes, passes))
+                let left = inventory(self.plan, before, fate);
+                // What was read and is neither live nor wanted went without us.
+                let seen =
+                    |entry: &Entry| self.plan.changes.iter().any(|change| change.identity == entry.identity);
+                let left = left.into_iter().filter(seen).collect();
+                (false, left, carried(self.plan, old_passes, passes))
             }
         };
         let revision = old.map_or(0, |record| record.revision);

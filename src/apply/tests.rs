@@ -100,8 +100,15 @@ fn in_turn(replies: Vec<Result<Value, (Class, &'static str)>>) -> Answer {
 }
 
 /// Ready when `phase` says so, failed when it says so.
-const KIND: Kind =
-    Kind { name: "thing", rank: 0, compare: Compare::Action, program: |_| Vec::new(), queries, judge };
+const KIND: Kind = Kind {
+    name: "thing",
+    rank: 0,
+    compare: Compare::Action,
+    program: |_| Vec::new(),
+    queries,
+    judge,
+    shared: false,
+};
 
 fn queries(wait: &Await) -> Vec<Query> {
     let (api, path) = match &wait.identity {

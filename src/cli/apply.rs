@@ -3,7 +3,7 @@
 use std::path::{Path, PathBuf};
 
 use super::Exit;
-use super::consent::{self, Whole};
+use super::consent::{self, Came, Whole};
 use super::plan::Making;
 use super::session::{Link, Session, block_on, plan_again};
 use super::settings::{Failure, Format, Settings};
@@ -86,7 +86,13 @@ fn apply_stack(settings: &Settings, mode: Mode, making: &Making, auto_approve: b
                 return Ok(Exit::Done);
             }
             // The plan knows the consents that were given by a unique ending.
-            consent::get(&plan, &plan.allowed, whole, format)?;
+            if consent::get(&plan, &plan.allowed, whole, format)? == Came::Asked {
+                let now = plan_again(&plan, &link, making.parallelism).await?;
+                let moved = file::moved(&plan, &now);
+                if !moved.is_empty() {
+                    return Err(stale("the plan", &moved, "plan and apply again"));
+                }
+            }
             run(&plan, link, making.parallelism, reporter).await
         })
     })
@@ -104,7 +110,8 @@ async fn apply_saved(
     let now = plan_again(&plan, &link, making.parallelism).await?;
     let moved = file::moved(&plan, &now);
     if !moved.is_empty() {
-        return Err(stale(settings, file, &moved));
+        let again = format!("plan again: {} plan --out {}", settings.program(), file.display());
+        return Err(stale(&file.display().to_string(), &moved, &again));
     }
     reporter.plan(&plan, &View { sources: None, next: Next::Nothing });
     if plan.is_empty() {
@@ -115,9 +122,8 @@ async fn apply_saved(
     run(&plan, link, making.parallelism, reporter).await
 }
 
-fn stale(settings: &Settings, file: &Path, moved: &[String]) -> Failure {
-    let what = format!("{} is stale; nothing was done. What moved:\n{}", file.display(), moved.join("\n"));
-    let again = format!("plan again: {} plan --out {}", settings.program(), file.display());
+fn stale(plan: &str, moved: &[String], again: &str) -> Failure {
+    let what = format!("{plan} is stale; nothing was done. What moved:\n{}", moved.join("\n"));
     Failure::new(vec![Diagnostic::error(Code::Stale, what).help(again)], Sources::default())
 }
 

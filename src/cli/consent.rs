@@ -34,6 +34,15 @@ pub enum Whole {
     Given,
 }
 
+/// How consent came.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Came {
+    /// With the command.
+    Given,
+    /// From a person, who may have taken a while.
+    Asked,
+}
+
 /// What is still to be agreed to.
 #[derive(Debug, PartialEq, Eq)]
 struct Questions {
@@ -45,16 +54,17 @@ struct Questions {
 ///
 /// # Errors
 /// Consent was not given; what to give.
-pub fn get(plan: &Plan, allowed: &[Consent], whole: Whole, format: Format) -> Result<(), Failure> {
+pub fn get(plan: &Plan, allowed: &[Consent], whole: Whole, format: Format) -> Result<Came, Failure> {
     let questions = Questions { whole, each: plan.missing_consents(allowed) };
     if questions.whole == Whole::Given && questions.each.is_empty() {
-        return Ok(());
+        return Ok(Came::Given);
     }
     let person = format == Format::Text && io::stdin().is_terminal() && io::stderr().is_terminal();
     if !person {
         return Err(refusal(&questions).into());
     }
-    ask(plan, &questions, &mut io::stdin().lock(), &mut io::stderr())
+    ask(plan, &questions, &mut io::stdin().lock(), &mut io::stderr())?;
+    Ok(Came::Asked)
 }
 
 /// What must be given when nobody can be asked.

@@ -47,7 +47,10 @@ impl Session {
         let env = |name: &str| settings.environment(name);
         let Loaded { stack, sources, warnings } =
             stack::load(&settings.stack, &stack::Options { env: &env, vars: &settings.vars })?;
-        let lowered = lower::lower(&stack, settings.access.is_simulated());
+        let mut lowered = lower::lower(&stack, settings.access.is_simulated());
+        if stack.kubernetes.is_some() {
+            pin(&mut lowered.target, &settings.stack);
+        }
         let problems = lower::check(&lowered.resources, &sources);
         if problems.is_empty() {
             Ok(Self { stack, sources, warnings, lowered })
@@ -100,10 +103,12 @@ impl Session {
     /// # Errors
     /// There is no such place.
     pub fn connect(&self, settings: &Settings) -> Result<Link, Failure> {
-        let kubernetes = self.stack.kubernetes.as_ref().map(|section| KubeconfigAccess {
-            path: section.kubeconfig.as_ref().map(PathBuf::from),
-            context: section.context.clone(),
-        });
+        let Target { gke: _, context, kubeconfig, simulated: _ } = self.lowered.target.clone();
+        let kubernetes = self
+            .stack
+            .kubernetes
+            .as_ref()
+            .map(|_| KubeconfigAccess { path: kubeconfig.map(PathBuf::from), context });
         Link::open(settings, &self.lowered.target, kubernetes)
     }
 
@@ -130,6 +135,17 @@ impl Session {
         };
         plan::plan(inputs).map_err(fail)
     }
+}
+
+/// Names the kubeconfig from the stack's folder on, and the context that is meant when none is named.
+fn pin(target: &mut Target, stack: &Path) {
+    let folder = if stack.is_dir() { Some(stack) } else { stack.parent() };
+    let file = target.kubeconfig.take().map(|file| folder.unwrap_or(Path::new("")).join(file));
+    let absolute = file.map(|file| std::path::absolute(&file).unwrap_or(file));
+    let KubeconfigAccess { path, context } =
+        KubeconfigAccess { path: absolute, context: target.context.take() }.pinned();
+    target.kubeconfig = path.map(|path| path.display().to_string());
+    target.context = context;
 }
 
 /// What a plan was made against.

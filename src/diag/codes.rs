@@ -280,6 +280,11 @@ codes! {
     "A GKE cluster lives in one region, and so do its nodes. `zones` of the cluster and of its pools are zones \
      of the region of `[gke] location`."
 
+    BuiltIn "DI0231" "a namespace that every cluster has"
+    "`default`, `kube-…` and dask-infra's own namespace exist without the stack. A section for one would make \
+     its removal from the file the deletion of all that is in it. Take the section away; \
+     `namespace = \"…\"` of other sections works without it."
+
     Cycle "DI0301" "a circle of dependencies"
     "Each of the named things waits for the next, so none can be made. One of the `depends_on` in the circle \
      must go; edges that follow from references cannot form a circle by themselves."

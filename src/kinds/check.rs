@@ -21,7 +21,8 @@ const VECTORADD: &str = "nvidia/samples:vectoradd-cuda11.6.0-ubuntu18.04";
 const PASSED: &str = "Test PASSED";
 
 /// Checks.
-pub const KIND: Kind = Kind { name: "check", rank: 50, compare: Compare::Action, program, queries, judge };
+pub const KIND: Kind =
+    Kind { name: "check", rank: 50, compare: Compare::Action, program, queries, judge, shared: false };
 
 /// An action that must pass before what depends on it is made. It runs when its pool, the driver or its own text
 /// changed, or when no pass of it is recorded.

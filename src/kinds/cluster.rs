@@ -6,7 +6,7 @@ use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
 use serde_json::{Value, json};
 
-use super::gke::{How, Rule, merged_entries, owner_labels};
+use super::gke::{How, Rule, call, merged_entries, owned_labels};
 use super::{Compare, Doing, Kind, Scope, is_false, itself, text};
 use crate::address::{Address, FieldPath};
 use crate::resource::{
@@ -17,8 +17,15 @@ use crate::resource::{
 const DEADLINE: u32 = 2700;
 
 /// GKE clusters.
-pub const KIND: Kind =
-    Kind { name: "cluster", rank: 0, compare: Compare::Gke(RULES), program, queries: itself, judge };
+pub const KIND: Kind = Kind {
+    name: "cluster",
+    rank: 0,
+    compare: Compare::Gke(RULES),
+    program,
+    queries: itself,
+    judge,
+    shared: false,
+};
 
 /// Source of what is changed how: googleapis `cluster_service.proto`, UpdateCluster and SetLabels.
 const RULES: &[Rule] = &[
@@ -128,15 +135,11 @@ impl ReleaseChannel {
 /// What `[cluster]` becomes.
 pub fn lower(section: &Cluster, name: &ClusterName, scope: &Scope) -> Resource {
     let Cluster { name: _, release_channel, version, zones, network, subnetwork, labels, protect } = section;
-    let mut all = owner_labels(&scope.owner);
-    for (key, value) in labels {
-        all[key] = json!(value);
-    }
     let channel = release_channel.unwrap_or(ReleaseChannel::Regular).api();
     let mut body = json!({
         "name": name.cluster,
         "releaseChannel": { "channel": channel },
-        "resourceLabels": all,
+        "resourceLabels": owned_labels(labels, &scope.owner),
     });
     if let Some(version) = version {
         body["initialClusterVersion"] = json!(version);
@@ -187,6 +190,7 @@ fn program(doing: &Doing) -> Vec<Step> {
     };
     match doing.action {
         Action::Keep => vec![wait(Until::Ready)],
+        Action::Create if doing.leaving => vec![wait(Until::Gone), create(), wait(Until::Ready)],
         Action::Create => vec![create(), wait(Until::Ready)],
         Action::Update => {
             let mut steps = updates(doing, name);
@@ -197,10 +201,6 @@ fn program(doing: &Doing) -> Vec<Step> {
         Action::Delete => vec![delete(), wait(Until::Gone)],
         Action::Run => Vec::new(),
     }
-}
-
-fn call(method: Method, path: String, body: Option<Value>) -> Step {
-    Step::Call(Call { api: Api::Gke, method, path, body, late: Vec::new() })
 }
 
 /// One call for each group of fields: the API takes exactly one `desired…` at a time.
@@ -237,7 +237,7 @@ fn updates(doing: &Doing, name: &ClusterName) -> Vec<Step> {
 fn judge(_: &Await, found: &[Value]) -> Readiness {
     let cluster = found.first().unwrap_or(&Value::Null);
     match text(&cluster["status"]) {
-        "RUNNING" => Readiness::Ready,
+        "RUNNING" | "RECONCILING" => Readiness::Ready,
         status @ ("ERROR" | "DEGRADED" | "STOPPING") => {
             Readiness::Failed(format!("its status is {status}{}", super::node_pool::conditions(cluster)))
         }

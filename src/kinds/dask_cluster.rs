@@ -12,14 +12,21 @@ use super::{
     Compare, Doing, Kind, PoolFacts, Scope, condition, count, gvk, is_false, itself, object_program, text,
 };
 use crate::address::{Address, FieldPath};
-use crate::resource::{Api, Await, Effect, Gvk, Identity, ObjectId, Query, Readiness, Resource, Step, Until};
+use crate::resource::{Api, Await, Effect, Gvk, Identity, ObjectId, Query, Readiness, Resource, Step};
 
 /// Seconds: images of 10 GB are pulled on every node, and GPU nodes may have to be made first.
 const DEADLINE: u32 = 1800;
 
 /// Dask clusters.
-pub const KIND: Kind =
-    Kind { name: "dask_cluster", rank: 60, compare: Compare::Kubernetes(effect), program, queries, judge };
+pub const KIND: Kind = Kind {
+    name: "dask_cluster",
+    rank: 60,
+    compare: Compare::Kubernetes(effect),
+    program,
+    queries,
+    judge,
+    shared: false,
+};
 
 /// A Dask cluster run by the operator.
 #[derive(Clone, Debug, Default, PartialEq, Deserialize, Serialize, JsonSchema)]
@@ -151,9 +158,22 @@ impl Default for Worker {
     }
 }
 
+/// The API group of the Dask operator.
+pub const GROUP: &str = "kubernetes.dask.org";
+
 /// How the API serves Dask clusters.
 pub fn api() -> Gvk {
-    gvk("kubernetes.dask.org", "v1", "DaskCluster", "daskclusters")
+    gvk(GROUP, "v1", "DaskCluster", "daskclusters")
+}
+
+/// Kinds that people make and that only a living operator works on, or lets go.
+pub fn needing_operator() -> impl Iterator<Item = Gvk> {
+    let others = [
+        ("DaskJob", "daskjobs"),
+        ("DaskAutoscaler", "daskautoscalers"),
+        ("DaskWorkerGroup", "daskworkergroups"),
+    ];
+    [api()].into_iter().chain(others.map(|(kind, plural)| gvk(GROUP, "v1", kind, plural)))
 }
 
 /// What the operator does with an edit: replicas and idle timeout are followed, the rest is read once.
@@ -390,12 +410,9 @@ fn queries(wait: &Await) -> Vec<Query> {
     let mut queries = itself(wait);
     queries.push(one(gvk("apps", "v1", "Deployment", "deployments"), "scheduler"));
     queries.push(one(gvk("", "v1", "Service", "services"), "scheduler"));
-    queries.push(one(gvk("kubernetes.dask.org", "v1", "DaskWorkerGroup", "daskworkergroups"), "default"));
-    if wait.until == Until::Ready {
-        queries
-            .push(many(gvk("apps", "v1", "Deployment", "deployments"), "%2Cdask.org%2Fcomponent%3Dworker"));
-        queries.push(many(gvk("", "v1", "Pod", "pods"), ""));
-    }
+    queries.push(one(gvk(GROUP, "v1", "DaskWorkerGroup", "daskworkergroups"), "default"));
+    queries.push(many(gvk("apps", "v1", "Deployment", "deployments"), "%2Cdask.org%2Fcomponent%3Dworker"));
+    queries.push(many(gvk("", "v1", "Pod", "pods"), ""));
     queries
 }
 
@@ -420,10 +437,10 @@ fn judge(wait: &Await, found: &[Value]) -> Readiness {
     }
     match deployment_ready(scheduler) {
         Readiness::Ready => {}
-        Readiness::Progressing(_) => {
+        // The operator's Deployments give up after ten minutes, and come up all the same once there is a node.
+        Readiness::Progressing(_) | Readiness::Failed(_) => {
             return Readiness::Progressing(with_pods("the scheduler", pods, "scheduler"));
         }
-        Readiness::Failed(message) => return Readiness::Failed(format!("the scheduler: {message}")),
     }
     if !service.is_object() {
         return Readiness::Progressing("the scheduler's Service".into());
@@ -486,6 +503,9 @@ fn pending(pod: &Value) -> Option<String> {
 /// Why a pod will not run without help: an image that cannot be pulled, or a container that crashes again
 /// and again.
 pub(crate) fn broken(pod: &Value) -> Option<String> {
+    if !pod["metadata"]["deletionTimestamp"].is_null() {
+        return None;
+    }
     let containers = pod["status"]["containerStatuses"].as_array().into_iter().flatten();
     let initial = pod["status"]["initContainerStatuses"].as_array().into_iter().flatten();
     let name = text(&pod["metadata"]["name"]);
@@ -501,6 +521,7 @@ pub(crate) fn broken(pod: &Value) -> Option<String> {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::resource::Until;
 
     fn deployment(name: &str, ready: u64) -> Value {
         json!({

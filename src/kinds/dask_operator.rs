@@ -34,7 +34,7 @@ pub struct DaskOperator {
 }
 
 /// The name of everything that the operator needs.
-const NAME: &str = "dask-kubernetes-operator";
+pub const NAME: &str = "dask-kubernetes-operator";
 
 /// The address of the section.
 pub const SECTION: &str = "dask_operator";
@@ -51,7 +51,7 @@ pub fn lower(section: &DaskOperator, scope: &Scope) -> Vec<Resource> {
     let maker = Maker { section, scope };
     let mut resources = Vec::new();
     let namespace = section.namespace();
-    let declared = scope.section(&format!("namespace.{namespace}")).is_some();
+    let declared = scope.namespace(namespace).is_some();
     if !declared && namespace != "default" {
         let address = Address::object(SECTION, "Namespace", None, namespace);
         let origin = FieldPath::keys([SECTION]);
@@ -78,7 +78,7 @@ struct Maker<'a> {
 
 impl Maker<'_> {
     fn labels(&self) -> Value {
-        let mut labels = self.scope.labels();
+        let mut labels = self.scope.shared_labels();
         labels["app.kubernetes.io/name"] = json!(NAME);
         labels["app.kubernetes.io/instance"] = json!(NAME);
         labels
@@ -90,7 +90,7 @@ impl Maker<'_> {
         let mut follows = self.scope.inside();
         if let Some(namespace) = &namespace {
             follows.push(Address::object(SECTION, "Namespace", None, namespace));
-            follows.push(Address::of("namespace", namespace));
+            follows.extend(self.scope.namespace(namespace));
         }
         let mut body = body;
         body["apiVersion"] = json!(gvk.api_version());
@@ -114,7 +114,7 @@ impl Maker<'_> {
 
     fn definition(&self, definition: &Value) -> Resource {
         let name = super::text(&definition["metadata"]["name"]).to_owned();
-        let mut body = json!({ "metadata": { "labels": self.scope.labels() } });
+        let mut body = json!({ "metadata": { "labels": self.scope.shared_labels() } });
         body["spec"] = definition["spec"].clone();
         let gvk = gvk("apiextensions.k8s.io", "v1", "CustomResourceDefinition", "customresourcedefinitions");
         self.resource(object::DEFINITION.name, gvk, &name, false, body)

@@ -4,10 +4,12 @@
 //! say it, in the way that fits it, and entries of maps and lists are taken out only when the record knows
 //! that we put them in. Fields without a rule are refused: their effect is not known.
 
+use std::collections::BTreeMap;
+
 use serde_json::{Map, Value, json};
 
 use crate::address::FieldPath;
-use crate::resource::{Effect, FieldChange, LABEL_ID, LABEL_STACK, Owner};
+use crate::resource::{Api, Call, Effect, FieldChange, LABEL_ID, LABEL_STACK, Method, Owner, Step};
 
 /// One row of a table of rules.
 pub struct Rule {
@@ -52,6 +54,8 @@ pub struct Compared {
     pub changes: Vec<FieldChange>,
     /// Every live value that was compared.
     pub seen: Vec<(FieldPath, Value)>,
+    /// Fields that differ and that another tool applies, and its field manager.
+    pub others: Vec<(FieldPath, String)>,
 }
 
 /// Compares what is wanted with what is live. `last` is what we set last, where the record knows it.
@@ -68,6 +72,7 @@ pub fn compare(rules: &[Rule], wanted: &Value, live: &Value, last: Option<&Value
         compared.seen.push((path.clone(), have.clone()));
         match rule.how {
             How::AtCreation => {}
+            How::Exact | How::LastPart if want.is_null() => compared.left(rule, path, have, before),
             How::Exact => compared.field(rule, path, want, have, same(want, have)),
             How::Caseless => {
                 let fold = |value: &Value| value.as_str().map(str::to_lowercase);
@@ -78,6 +83,10 @@ pub fn compare(rules: &[Rule], wanted: &Value, live: &Value, last: Option<&Value
                     |value: &Value| value.as_str().and_then(|v| v.rsplit('/').next()).map(str::to_owned);
                 compared.field(rule, path, want, have, last(want) == last(have));
             }
+            How::Set if want.is_null() && rule.effect == Effect::Replace => {
+                compared.left(rule, path, have, before);
+            }
+            How::Set if want.is_null() => compared.given_up(rule, path, have, before),
             How::Set => compared.field(rule, path, want, have, sorted(want) == sorted(have)),
             How::OwnEntries => compared.entries(rule, &path, want, have, before),
             How::OwnTaints => compared.taints(rule, &path, want, have, before),
@@ -116,6 +125,25 @@ impl Compared {
             if !same(value, live) {
                 self.push(rule, path.key(key), live, value);
             }
+        }
+    }
+
+    /// A field that is no longer said stays as it is: GKE has no default to go back to.
+    fn left(&mut self, rule: &Rule, path: FieldPath, have: &Value, before: &Value) {
+        if !blank(have) && same(before, have) {
+            let note = Some("it is no longer in the file and stays as it is");
+            let rule = Rule { effect: Effect::Ignored, note, ..*rule };
+            self.push(&rule, path, have, &Value::Null);
+        }
+    }
+
+    /// A list that is no longer said loses what we put in.
+    fn given_up(&mut self, rule: &Rule, path: FieldPath, have: &Value, before: &Value) {
+        let ours = |item: &Value| before.as_array().is_some_and(|before| before.contains(item));
+        let live: Vec<Value> = have.as_array().cloned().unwrap_or_default();
+        let kept: Vec<Value> = live.iter().filter(|item| !ours(item)).cloned().collect();
+        if kept.len() < live.len() {
+            self.push(rule, path, have, &Value::Array(kept));
         }
     }
 
@@ -244,9 +272,17 @@ pub fn merged_entries(want: &Value, live: &Value, changes: &[FieldChange], at: &
     Value::Object(all)
 }
 
-/// Google Cloud labels that say whose a thing is.
-pub fn owner_labels(owner: &Owner) -> Value {
-    json!({ LABEL_STACK: owner.stack, LABEL_ID: owner.id })
+/// One request to GKE.
+pub(super) fn call(method: Method, path: String, body: Option<Value>) -> Step {
+    Step::Call(Call { api: Api::Gke, method, path, body, late: Vec::new() })
+}
+
+/// Google Cloud labels of a thing: those that the file gives, and those that say whose it is.
+pub fn owned_labels(given: &BTreeMap<String, String>, owner: &Owner) -> Value {
+    let mut labels = json!(given);
+    labels[LABEL_STACK] = json!(owner.stack);
+    labels[LABEL_ID] = json!(owner.id);
+    labels
 }
 
 /// Whether a live cluster or pool carries our labels.

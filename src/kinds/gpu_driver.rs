@@ -21,6 +21,7 @@ pub const KIND: Kind = Kind {
     program: |doing| object_program(doing, "gpu_driver", Value::Null, DEADLINE),
     queries,
     judge,
+    shared: true,
 };
 
 /// How the NVIDIA driver gets onto GPU nodes.
@@ -82,7 +83,7 @@ pub fn lower(section: &GpuDriver, scope: &Scope) -> Option<Resource> {
 /// Source: GoogleCloudPlatform/container-engine-accelerators at 992db81,
 /// `nvidia-driver-installer/cos/daemonset-preloaded-latest.yaml`: values from there, text our own.
 fn daemon_set(scope: &Scope) -> Value {
-    let mut labels = scope.labels();
+    let mut labels = scope.shared_labels();
     labels["k8s-app"] = json!(NAME);
     let pod_labels = json!({ "name": NAME, "k8s-app": NAME });
     let needs =

@@ -37,6 +37,8 @@ pub struct Kind {
     pub queries: fn(&Await) -> Vec<Query>,
     /// Judges readiness by what the queries found, in their order; `null` is what is not there.
     pub judge: fn(&Await, &[Value]) -> Readiness,
+    /// Whether several stacks of one cluster may have the same object.
+    pub shared: bool,
 }
 
 /// How wanted and live are compared.
@@ -86,8 +88,8 @@ pub struct Doing<'a> {
     pub owner: &'a Owner,
     /// For a cluster that is made: the pool that is made with it. For that pool: its own body.
     pub inline_pool: Option<&'a Value>,
-    /// Whether it goes with something else that is deleted, and needs no call of its own.
-    pub goes_along: bool,
+    /// Whether something of the same name is being deleted, and must be gone first.
+    pub leaving: bool,
 }
 
 impl Doing<'_> {
@@ -120,6 +122,8 @@ pub struct Scope {
     pub sections: Vec<Address>,
     /// Checks and the keys of the pools they run on.
     pub checks: Vec<(Address, Option<String>)>,
+    /// Live names of the file's namespaces, and their addresses.
+    pub namespaces: Vec<(String, Address)>,
     /// In how many zones the cluster's nodes are.
     pub zones: u32,
 }
@@ -165,11 +169,21 @@ impl Scope {
         })
     }
 
+    /// The section of a namespace, by its live name.
+    pub fn namespace(&self, name: &str) -> Option<Address> {
+        self.namespaces.iter().find(|(live, _)| live == name).map(|(_, address)| address.clone())
+    }
+
     /// What follows from a namespace: its section when the file has one, else the cluster.
     pub fn in_namespace(&self, namespace: &str) -> Vec<Address> {
         let mut follows = self.inside();
-        follows.extend(self.section(&format!("namespace.{namespace}")));
+        follows.extend(self.namespace(namespace));
         follows
+    }
+
+    /// Labels of what stacks share: the same from every stack, so that none takes them from another.
+    pub fn shared_labels(&self) -> Value {
+        json!({ crate::resource::OBJECT_LABEL_MANAGED_BY: "dask-infra" })
     }
 }
 
@@ -234,10 +248,10 @@ pub(crate) fn object_program(doing: &Doing, kind: &str, facts: Value, deadline: 
     let delete = || Step::Call(delete_call(object, doing.live, "Background"));
     match doing.action {
         Action::Keep => vec![wait(Until::Ready)],
+        Action::Create if doing.leaving => vec![wait(Until::Gone), create(), wait(Until::Ready)],
         Action::Create => vec![create(), wait(Until::Ready)],
         Action::Update => vec![Step::Call(update_call(doing, object)), wait(Until::Ready)],
         Action::Replace => vec![delete(), wait(Until::Gone), create(), wait(Until::Ready)],
-        Action::Delete if doing.goes_along => vec![wait(Until::Gone)],
         Action::Delete => vec![delete(), wait(Until::Gone)],
         Action::Run => Vec::new(),
     }
@@ -253,6 +267,9 @@ pub fn known_as(object: &ObjectId) -> (Address, &'static str) {
         "DaemonSet" if name == gpu_driver::NAME => {
             (Address::object("gpu_driver", kind, namespace, name), gpu_driver::KIND.name)
         }
+        "CustomResourceDefinition" if name.ends_with(dask_cluster::GROUP) => {
+            (Address::object(dask_operator::SECTION, kind, namespace, name), object::DEFINITION.name)
+        }
         _ => {
             let kind_name = match kind {
                 "Deployment" => workload::DEPLOYMENT.name,
@@ -262,7 +279,9 @@ pub fn known_as(object: &ObjectId) -> (Address, &'static str) {
                 "RoleBinding" | "ClusterRoleBinding" => object::BINDING.name,
                 _ => object::PLAIN.name,
             };
-            (Address::object("object", kind, namespace, name), kind_name)
+            let operator = name.starts_with(dask_operator::NAME);
+            let section = if operator { dask_operator::SECTION } else { "object" };
+            (Address::object(section, kind, namespace, name), kind_name)
         }
     }
 }
@@ -271,7 +290,7 @@ pub fn known_as(object: &ObjectId) -> (Address, &'static str) {
 pub fn object_schema(identity: &Identity) -> Option<schema::Schema> {
     let Identity::Object(object) = identity else { return None };
     let gvk = &object.gvk;
-    if gvk.group == "kubernetes.dask.org" {
+    if gvk.group == dask_cluster::GROUP {
         return schema::dask(&gvk.kind);
     }
     schema::builtin(&gvk.group, &gvk.version, &gvk.kind)

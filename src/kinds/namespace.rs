@@ -21,6 +21,7 @@ pub const KIND: Kind = Kind {
     program: |doing| object_program(doing, "namespace", Value::Null, DEADLINE),
     queries: itself,
     judge,
+    shared: true,
 };
 
 /// A Kubernetes namespace.
@@ -46,7 +47,7 @@ pub struct Namespace {
 
 /// The Namespace of a name, as a section asks for it.
 pub fn resource(address: Address, origin: FieldPath, name: &str, extra: &Value, scope: &Scope) -> Resource {
-    let mut metadata = json!({ "name": name, "labels": scope.labels() });
+    let mut metadata = json!({ "name": name, "labels": scope.shared_labels() });
     for field in ["labels", "annotations"] {
         if let Some(given) = extra[field].as_object() {
             for (key, value) in given {

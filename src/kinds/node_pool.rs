@@ -6,15 +6,15 @@ use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
 use serde_json::{Value, json};
 
-use super::gke::{How, Rule, merged_entries, owner_labels};
+use super::gke::{How, Rule, call, merged_entries, owned_labels};
 use super::gpu_driver::DriverInstall;
 use super::short::{Accelerator, Nodes, SharingStrategy};
 use super::{Compare, Doing, Kind, PoolFacts, Scope, condition, count, is_false, itself, text};
 use crate::address::{Address, FieldPath};
 use crate::catalog;
 use crate::resource::{
-    Action, Api, Await, Call, ClusterName, Effect, FieldChange, Identity, Method, Query, Readiness, Resource,
-    Step, Until,
+    Action, Api, Await, ClusterName, Effect, FieldChange, Identity, Method, Query, Readiness, Resource, Step,
+    Until,
 };
 
 /// Seconds: a pool takes 2 to 7 minutes, a replacement with a drain can take over an hour.
@@ -24,8 +24,15 @@ const DEADLINE: u32 = 5400;
 pub const POOL_LABEL: &str = "cloud.google.com/gke-nodepool";
 
 /// GKE node pools.
-pub const KIND: Kind =
-    Kind { name: "node_pool", rank: 10, compare: Compare::Gke(RULES), program, queries, judge };
+pub const KIND: Kind = Kind {
+    name: "node_pool",
+    rank: 10,
+    compare: Compare::Gke(RULES),
+    program,
+    queries,
+    judge,
+    shared: false,
+};
 
 const fn rule(
     path: &'static str,
@@ -213,7 +220,14 @@ impl NodePool {
             name: self.live_name(key).to_owned(),
             gpus: self.allocatable_gpus(),
             nodes,
-            hardware: format!("{} {:?} {:?}", self.machine_type, self.gpus(), self.accelerator),
+            hardware: format!(
+                "{} {:?} {:?} {:?} {:?}",
+                self.machine_type,
+                self.gpus(),
+                self.accelerator,
+                self.driver,
+                self.image_type
+            ),
             taints: self.taints.clone(),
         }
     }
@@ -315,16 +329,13 @@ fn surge(given: Option<Surge>) -> Value {
 }
 
 fn config(section: &NodePool, scope: &Scope) -> Value {
-    let mut labels = owner_labels(&scope.owner);
-    for (key, value) in &section.resource_labels {
-        labels[key] = json!(value);
-    }
     let mut config = json!({
         "machineType": section.machine_type,
         "diskType": section.disk_type.as_deref().unwrap_or("pd-balanced"),
         "diskSizeGb": section.disk_size_gb.unwrap_or(100),
         "imageType": section.image_type.as_deref().unwrap_or("COS_CONTAINERD"),
-        "resourceLabels": labels,
+        "resourceLabels": owned_labels(&section.resource_labels, &scope.owner),
+        "spot": section.spot,
     });
     if let Some(accelerator) = accelerator(section, scope.driver) {
         config["accelerators"] = json!([accelerator]);
@@ -337,9 +348,6 @@ fn config(section: &NodePool, scope: &Scope) -> Value {
     }
     if !section.tags.is_empty() {
         config["tags"] = json!(section.tags);
-    }
-    if section.spot {
-        config["spot"] = json!(true);
     }
     if let Some(account) = &section.service_account {
         // With an account of one's own, its roles decide what nodes may do; gcloud asks for this scope then.
@@ -418,6 +426,7 @@ fn program(doing: &Doing) -> Vec<Step> {
     match doing.action {
         Action::Keep => vec![wait(Until::Ready)],
         Action::Create if doing.inline_pool.is_some() => vec![wait(Until::Ready)],
+        Action::Create if doing.leaving => vec![wait(Until::Gone), create(), wait(Until::Ready)],
         Action::Create => vec![create(), wait(Until::Ready)],
         Action::Update => {
             let mut steps = updates(doing, &path);
@@ -425,14 +434,9 @@ fn program(doing: &Doing) -> Vec<Step> {
             steps
         }
         Action::Replace => vec![delete(), wait(Until::Gone), create(), wait(Until::Ready)],
-        Action::Delete if doing.goes_along => vec![wait(Until::Gone)],
         Action::Delete => vec![delete(), wait(Until::Gone)],
         Action::Run => Vec::new(),
     }
-}
-
-fn call(method: Method, path: String, body: Option<Value>) -> Step {
-    Step::Call(Call { api: Api::Gke, method, path, body, late: Vec::new() })
 }
 
 /// As few calls as the API allows: what changes only metadata goes into one update, what rolls the nodes
@@ -470,10 +474,9 @@ fn updates(doing: &Doing, path: &str) -> Vec<Step> {
         }
     }
     if touched("size") {
-        // A live pool of three zones is resized by a number for each zone.
-        let zones = live["locations"].as_array().map_or(1, Vec::len).max(1) as u64;
-        let nodes = body["nodeCount"].as_u64().unwrap_or(0) / zones;
-        steps.push(call(Method::Post, format!("{path}:setSize"), Some(json!({ "nodeCount": nodes }))));
+        // The number is for each zone, of the zones that the pool has once those changed, too.
+        let nodes = json!({ "nodeCount": body["initialNodeCount"] });
+        steps.push(call(Method::Post, format!("{path}:setSize"), Some(nodes)));
     }
     steps
 }
@@ -494,7 +497,12 @@ fn update_field(field: &str, body: &Value, live: &Value, changes: &[FieldChange]
             ("resourceLabels", json!({ "labels": labels }))
         }
         "config.taints" => ("taints", json!({ "taints": merged_taints(want, have, changes, &at) })),
-        "config.tags" => ("tags", json!({ "tags": want })),
+        "config.tags" => {
+            // What is no longer said loses only what we put in.
+            let left =
+                changes.iter().find(|change| change.path == at).and_then(|change| change.after.clone());
+            ("tags", json!({ "tags": left.unwrap_or_else(|| want.clone()) }))
+        }
         "config.machineType" => ("machineType", want.clone()),
         "config.diskType" => ("diskType", want.clone()),
         "config.diskSizeGb" => ("diskSizeGb", json!(want.to_string())),
@@ -526,12 +534,16 @@ fn queries(wait: &Await) -> Vec<Query> {
     queries
 }
 
-/// A pool that failed to grow stays behind, RUNNING_WITH_ERROR or ERROR.
+/// A pool whose creation failed stays behind with status ERROR, one that could not grow is RUNNING_WITH_ERROR.
 fn judge(wait: &Await, found: &[Value]) -> Readiness {
     let [pool, nodes] = found else { return Readiness::Progressing("an answer".into()) };
     match text(&pool["status"]) {
         "RUNNING" => {}
-        status @ ("ERROR" | "RUNNING_WITH_ERROR" | "STOPPING") => {
+        // GKE goes on trying, and the operation that met the trouble has failed by itself.
+        "RUNNING_WITH_ERROR" => {
+            return Readiness::Progressing(format!("all its nodes{}", conditions(pool)));
+        }
+        status @ ("ERROR" | "STOPPING") => {
             return Readiness::Failed(format!("its status is {status}{}", conditions(pool)));
         }
         "" => return Readiness::Progressing("it to appear".into()),

@@ -21,6 +21,7 @@ pub const PLAIN: Kind = Kind {
     program: |doing| plain(doing, "object"),
     queries: itself,
     judge: exists,
+    shared: true,
 };
 
 /// RoleBinding and ClusterRoleBinding: what they bind to cannot be changed.
@@ -31,6 +32,7 @@ pub const BINDING: Kind = Kind {
     program: |doing| plain(doing, "binding"),
     queries: itself,
     judge: exists,
+    shared: true,
 };
 
 /// Services.
@@ -41,6 +43,7 @@ pub const SERVICE: Kind = Kind {
     program: |doing| plain(doing, "service"),
     queries: itself,
     judge: service_ready,
+    shared: true,
 };
 
 /// CustomResourceDefinitions.
@@ -51,6 +54,7 @@ pub const DEFINITION: Kind = Kind {
     program: definition_program,
     queries: itself,
     judge: definition_ready,
+    shared: true,
 };
 
 fn plain(doing: &Doing, kind: &str) -> Vec<Step> {

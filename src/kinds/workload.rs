@@ -18,6 +18,7 @@ pub const DEPLOYMENT: Kind = Kind {
     program: |doing| object_program(doing, "deployment", Value::Null, DEADLINE),
     queries: itself,
     judge: |_, found| deployment_ready(found.first().unwrap_or(&Value::Null)),
+    shared: true,
 };
 
 /// DaemonSets.
@@ -28,6 +29,7 @@ pub const DAEMON_SET: Kind = Kind {
     program: |doing| object_program(doing, "daemon_set", Value::Null, DEADLINE),
     queries: itself,
     judge: |_: &Await, found| daemon_set_ready(found.first().unwrap_or(&Value::Null)),
+    shared: true,
 };
 
 /// The selector is fixed, a changed pod template rolls, the rest is changed where it is.
@@ -50,13 +52,13 @@ pub(crate) fn deployment_ready(object: &Value) -> Readiness {
     if !object.is_object() {
         return Readiness::Progressing("it to appear".into());
     }
+    if !observed(object) {
+        return Readiness::Progressing("the Deployment controller to see it".into());
+    }
     if let Some(progress) = condition(object, "Progressing")
         && progress["reason"] == "ProgressDeadlineExceeded"
     {
         return Readiness::Failed(format!("its rollout does not progress: {}", text(&progress["message"])));
-    }
-    if !observed(object) {
-        return Readiness::Progressing("the Deployment controller to see it".into());
     }
     let status = &object["status"];
     let wanted = object["spec"]["replicas"].as_u64().unwrap_or(1);
@@ -130,7 +132,7 @@ mod tests {
             status[field] = json!(value);
             assert_eq!(deployment_ready(&with(status)), Readiness::Progressing(expect.into()), "{field}");
         }
-        let stuck = json!({ "conditions": [
+        let stuck = json!({ "observedGeneration": 2, "conditions": [
             { "type": "Progressing", "status": "False", "reason": "ProgressDeadlineExceeded", "message": "no" }
         ] });
         assert!(matches!(deployment_ready(&with(stuck)), Readiness::Failed(_)));

@@ -26,6 +26,22 @@ pub struct KubeconfigAccess {
     pub context: Option<String>,
 }
 
+impl KubeconfigAccess {
+    /// The same with the context named, where the file can be read and names a current one: what is planned
+    /// for one cluster must not go to another because somebody switched contexts in between.
+    #[must_use]
+    pub fn pinned(mut self) -> Self {
+        if self.context.is_none() {
+            let file = match &self.path {
+                Some(path) => Kubeconfig::read_from(path),
+                None => Kubeconfig::read(),
+            };
+            self.context = file.ok().and_then(|file| file.current_context);
+        }
+        self
+    }
+}
+
 /// Whose bearer goes with each request.
 #[derive(Clone, Debug)]
 pub enum Bearer {

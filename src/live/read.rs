@@ -36,7 +36,8 @@ pub async fn read(api: &dyn LiveApi, wanted: &Wanted, parallelism: usize) -> Rea
             }
             Ok(cluster) => {
                 let (cluster, pools) = split_pools(cluster);
-                let made = endpoint(&cluster).is_some();
+                // While GKE makes the cluster nothing of ours is in it: writes wait for it to run.
+                let made = endpoint(&cluster).is_some() && cluster["status"] != "PROVISIONING";
                 reading.world.cluster = Seen::Live(cluster);
                 reading.world.pools = pools;
                 if !made {
@@ -69,7 +70,6 @@ async fn get(api: &dyn LiveApi, request: Request) -> Result<Value, ApiError> {
 fn unreadable(world: &World, error: &ApiError) -> String {
     let status = world.cluster.live().and_then(|cluster| cluster["status"].as_str());
     match status {
-        Some("PROVISIONING") => format!("the cluster is still being made: {error}"),
         Some("STOPPING") => format!("the cluster is being deleted: {error}"),
         _ => error.to_string(),
     }

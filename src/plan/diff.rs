@@ -88,6 +88,10 @@ impl Walk<'_> {
 
     fn differs(&mut self, path: &FieldPath, before: Option<&Value>, after: Option<&Value>, owners: &[Owner]) {
         let (effect, note) = (self.effect)(path);
+        let other = owners.iter().find(|owner| owner.applied && owner.manager != self.manager);
+        if let Some(other) = other.filter(|_| after.is_some()) {
+            self.compared.others.push((path.clone(), other.manager.to_owned()));
+        }
         let by_hand = owners.iter().find(|owner| !owner.applied).filter(|_| before.is_some());
         self.compared.changes.push(FieldChange {
             path: path.clone(),

@@ -53,10 +53,16 @@ fn edges(changes: &[Change], desired: &[Resource]) -> Vec<(usize, usize)> {
     }
     let makes = |change: &Change| !matches!(change.action, Action::Delete | Action::Keep);
     let rank = |change: &Change| kinds::find(&change.kind).map_or(0, |kind| kind.rank);
+    // Workers that go leave their GPUs to the checks and clusters that come.
+    let gives_way = |change: &Change| change.kind == kinds::dask_cluster::KIND.name;
     // What has no steps of its own is gone when what takes it along is.
     let goes_along = |change: &Change| change.action == Action::Delete && change.steps.is_empty();
     for (after, change) in changes.iter().enumerate().filter(|(_, change)| change.action == Action::Delete) {
         for (before, other) in changes.iter().enumerate().filter(|(_, other)| !goes_along(other)) {
+            if gives_way(change) && makes(other) && rank(other) >= kinds::check::KIND.rank {
+                edges.push((after, before));
+                continue;
+            }
             let deleted = other.action == Action::Delete;
             let earlier = match goes_along(change) {
                 true => matches!(other.identity, Identity::Cluster(_)),
@@ -71,6 +77,6 @@ fn edges(changes: &[Change], desired: &[Resource]) -> Vec<(usize, usize)> {
 }
 
 /// Whether `wanted`, an address or a whole section, names this one.
-fn names(wanted: &Address, address: &Address) -> bool {
+pub fn names(wanted: &Address, address: &Address) -> bool {
     wanted == address || wanted.as_str() == address.section()
 }

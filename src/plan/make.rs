@@ -1,14 +1,15 @@
 //! Making a plan: each wanted thing against the live world, then what is live and no longer wanted.
 
+use std::collections::BTreeSet;
+
 use serde_json::Value;
 
 use super::{Action, Change, Consent, Mode, Note, Plan, diff, graph, review};
 use crate::address::{Address, FieldPath};
 use crate::diag::{Code, Diagnostic};
-use crate::kinds::{self, Compare, Doing, Kind, gke};
+use crate::kinds::{self, Compare, Kind, gke};
 use crate::resource::{
-    Effect, FieldChange, Identity, LABEL_STACK, Lane, ObjectId, Owner, Resource, Seen, Step, Target, Wanted,
-    World,
+    Effect, FieldChange, Identity, LABEL_STACK, Lane, Owner, Resource, Seen, Target, Wanted, World,
 };
 use crate::source::Sources;
 
@@ -38,13 +39,21 @@ pub struct Inputs<'a> {
 
 /// What must be read to plan these resources.
 pub fn wanted(desired: &[Resource], target: &Target, owner: &Owner) -> Wanted {
+    let operator = desired.iter().any(|resource| resource.address.section() == kinds::dask_operator::SECTION);
     let objects = desired.iter().filter_map(|resource| match &resource.identity {
         Identity::Object(object) => Some(object),
         Identity::Cluster(_) | Identity::NodePool { .. } | Identity::Check(_) => None,
     });
+    let mut collections: BTreeSet<_> =
+        objects.map(|object| (object.gvk.clone(), object.namespace.clone())).collect();
+    if operator {
+        // Who has an operator must see everything that needs it, others' things in other namespaces too.
+        collections.retain(|(gvk, _)| gvk.group != kinds::dask_cluster::GROUP);
+        collections.extend(kinds::dask_cluster::needing_operator().map(|gvk| (gvk, None)));
+    }
     Wanted {
         cluster: target.gke.clone(),
-        collections: objects.map(|object| (object.gvk.clone(), object.namespace.clone())).collect(),
+        collections,
         record: Some(crate::record::Record::object(&owner.stack)),
         owner: owner.clone(),
     }
@@ -74,6 +83,7 @@ pub fn plan(inputs: Inputs) -> Result<Plan, Vec<Diagnostic>> {
         }
         Mode::Destroy => maker.destroy(),
     }
+    maker.attached();
     // Deletes are shown as they are done: what was made last goes first.
     let rank = |change: &Change| kinds::find(&change.kind).map_or(0, |kind| kind.rank);
     let deletes = maker.changes.iter().position(|change| change.action == Action::Delete);
@@ -106,30 +116,46 @@ fn circle_problem(circle: &[Address], inputs: &Inputs) -> Diagnostic {
     problem.at(span, "in the circle").help("take one `depends_on` out of the circle")
 }
 
-struct Maker<'a> {
-    inputs: &'a Inputs<'a>,
-    changes: Vec<Change>,
+/// A plan on its way.
+pub(super) struct Maker<'a> {
+    pub(super) inputs: &'a Inputs<'a>,
+    pub(super) changes: Vec<Change>,
     problems: Vec<Diagnostic>,
     notes: Vec<Note>,
     /// Whether the GKE cluster is made or made anew, so that nothing inside is live afterwards.
-    renewed: bool,
+    pub(super) renewed: bool,
 }
 
 impl Maker<'_> {
     /// What cannot be read cannot be planned: it must never look empty.
     fn readable(&mut self) {
         let world = self.inputs.world;
-        let mut refuse = |what: &str, why: &str| {
+        let unread = match (&world.cluster, &world.inside) {
+            (Seen::Unreadable(why), _) => Some(("the GKE cluster", why)),
+            (_, Seen::Unreadable(why)) if !self.is_leaving() => Some(("the Kubernetes cluster", why)),
+            _ => None,
+        };
+        if let Some((what, why)) = unread {
             let problem = Diagnostic::error(Code::Unreadable, format!("{what} cannot be read: {why}"));
             let help =
                 "nothing is planned against what cannot be seen; `--offline` plans against an empty world";
             self.problems.push(problem.about(Address::new("cluster"), "").help(help));
-        };
-        if let Seen::Unreadable(why) = &world.cluster {
-            refuse("the GKE cluster", why);
-        } else if let Seen::Unreadable(why) = &world.inside {
-            refuse("the Kubernetes cluster", why);
         }
+        if let Some(record) = world.record.as_ref().filter(|record| record.id != self.inputs.owner.id) {
+            let what = format!(
+                "the cluster holds the record of another stack named {} (id {}), not of id {}",
+                record.stack, record.id, self.inputs.owner.id
+            );
+            let span = self.inputs.sources.span(&FieldPath::keys(["stack", "name"]));
+            let problem = Diagnostic::error(Code::NotOurs, what).at(span, "named here");
+            self.problems.push(problem.help("give this stack another name, or its own `id` back"));
+        }
+    }
+
+    /// A cluster that is being deleted, or was never whole, takes with it what nobody can read any more.
+    fn is_leaving(&self) -> bool {
+        let status = self.inputs.world.cluster.live().and_then(|cluster| cluster["status"].as_str());
+        matches!(status, Some("STOPPING" | "ERROR"))
     }
 
     fn live(&self, identity: &Identity) -> Option<&Value> {
@@ -142,11 +168,21 @@ impl Maker<'_> {
         if matches!(kind.compare, Compare::Action) {
             return;
         }
+        let is_cluster = matches!(resource.identity, Identity::Cluster(_));
         let Some(live) = self.live(&resource.identity).cloned() else {
-            self.renewed |= matches!(resource.identity, Identity::Cluster(_));
+            if self.renewed && self.inputs.world.find(&resource.identity).is_some() {
+                self.protected(resource, "delete");
+            }
+            self.renewed |= is_cluster;
             self.push(resource, Action::Create, Vec::new(), None, None);
             return;
         };
+        if is_going(&live) && self.may_follow(resource, kind, &live) {
+            self.renewed |= is_cluster;
+            let reason = Some("it is being deleted; made anew when it is gone".to_owned());
+            self.push(resource, Action::Create, Vec::new(), reason, Some(fingerprint(&live, &[])));
+            return;
+        }
         let live = self.with_size(resource, live);
         let compared = match kind.compare {
             Compare::Gke(rules) => {
@@ -158,7 +194,7 @@ impl Maker<'_> {
                 gke::compare(rules, &resource.body, &live, last)
             }
             Compare::Kubernetes(effect) => {
-                if !self.ours_in_kubernetes(resource, &live) {
+                if !self.ours_in_kubernetes(resource, kind, &live) {
                     return;
                 }
                 let schema = kinds::object_schema(&resource.identity);
@@ -167,10 +203,16 @@ impl Maker<'_> {
             }
             Compare::Action => return,
         };
+        for (path, manager) in &compared.others {
+            let what = format!("{}: `{path}` is applied by field manager `{manager}`", resource.address);
+            let span = self.inputs.sources.span(resource.origin_of(path));
+            let help = "two appliers of one field take it from each other for ever: leave it to one of them";
+            self.problems.push(Diagnostic::error(Code::NotOurs, what).at(span, "wanted here").help(help));
+        }
         let fingerprint = Some(fingerprint(&live, &compared.seen));
         let (action, reason) = self.action(resource, &live, &compared.changes);
         if action == Action::Replace {
-            self.renewed |= matches!(resource.identity, Identity::Cluster(_));
+            self.renewed |= is_cluster;
             self.protected(resource, "replace");
         }
         self.push(resource, action, compared.changes, reason, fingerprint);
@@ -217,7 +259,7 @@ impl Maker<'_> {
         }
         if changes.iter().any(|change| change.effect == Effect::Replace) {
             (Action::Replace, None)
-        } else if changes.is_empty() {
+        } else if changes.iter().all(|change| change.effect == Effect::Ignored) {
             (Action::Keep, None)
         } else {
             (Action::Update, None)
@@ -226,7 +268,7 @@ impl Maker<'_> {
 
     /// A pool whose creation failed stays behind and never becomes whole; one that could not grow may yet.
     fn trouble(&mut self, resource: &Resource, live: &Value) -> Option<String> {
-        if !matches!(resource.identity, Identity::NodePool { .. }) {
+        if matches!(resource.identity, Identity::Object(_) | Identity::Check(_)) {
             return None;
         }
         let why = kinds::node_pool::conditions(live);
@@ -244,7 +286,7 @@ impl Maker<'_> {
         }
     }
 
-    fn protected(&mut self, resource: &Resource, verb: &str) {
+    pub(super) fn protected(&mut self, resource: &Resource, verb: &str) {
         if resource.protect {
             let what = format!("{} is protected and the plan would {verb} it", resource.address);
             let span = self.inputs.sources.span(&resource.origin.key("protect"));
@@ -274,9 +316,10 @@ impl Maker<'_> {
     }
 
     /// What other stacks of this tool made under the same name is shared; what anyone else made is theirs.
-    fn ours_in_kubernetes(&mut self, resource: &Resource, live: &Value) -> bool {
+    fn ours_in_kubernetes(&mut self, resource: &Resource, kind: &Kind, live: &Value) -> bool {
         let manager = self.inputs.owner.field_manager();
-        let known = diff::applied_by(live, &manager) || !diff::other_stacks(live, &manager).is_empty();
+        let shared = kind.shared && !diff::other_stacks(live, &manager).is_empty();
+        let known = shared || diff::applied_by(live, &manager);
         if !known {
             let makers = live["metadata"]["managedFields"].as_array();
             let maker = makers.and_then(|list| list.first()).and_then(|entry| entry["manager"].as_str());
@@ -284,6 +327,15 @@ impl Maker<'_> {
             self.not_ours(resource, &who);
         }
         known
+    }
+
+    /// Whether what is being deleted was ours, so that ours may be made when it is gone.
+    fn may_follow(&mut self, resource: &Resource, kind: &Kind, live: &Value) -> bool {
+        match kind.compare {
+            Compare::Gke(_) => self.ours_in_gke(resource, live),
+            Compare::Kubernetes(_) => self.ours_in_kubernetes(resource, kind, live),
+            Compare::Action => false,
+        }
     }
 
     fn push(
@@ -323,12 +375,19 @@ impl Maker<'_> {
             let record = inputs.world.record.as_ref().filter(|_| !self.renewed);
             let passed = record.and_then(|record| record.passes.get(&resource.address));
             let renewed = self.changes.iter().find(|change| {
-                let disturbs = matches!(change.action, Action::Create | Action::Replace);
-                let hardware = matches!(change.kind.as_str(), "node_pool" | "gpu_driver");
-                disturbs && hardware && resource.follows.iter().any(|address| names(address, change))
+                let made = matches!(change.action, Action::Create | Action::Replace);
+                let disturbs = match change.kind.as_str() {
+                    "node_pool" => made,
+                    "gpu_driver" => made || change.action == Action::Update,
+                    _ => false,
+                };
+                let before = |address| graph::names(address, &change.address);
+                disturbs && resource.follows.iter().any(before)
             });
+            let asked = inputs.replace.contains(&resource.address);
             let reason = match (passed, renewed) {
-                (_, Some(change)) if passed.is_some() => Some(format!("{} is made anew", change.address)),
+                _ if asked => Some("asked for by --replace".to_owned()),
+                (Some(_), Some(change)) => Some(format!("{} is made anew or changed", change.address)),
                 (Some(passed), None) if *passed == digest => None,
                 (Some(_), None) => Some("what it runs changed since it passed".to_owned()),
                 _ => Some("no pass is recorded".to_owned()),
@@ -337,212 +396,14 @@ impl Maker<'_> {
             self.push(resource, action, Vec::new(), reason, None);
         }
     }
-
-    /// Live things of ours that the file no longer asks for. A GKE cluster is never among them.
-    fn no_longer_wanted(&mut self) {
-        if self.renewed {
-            self.taken_along();
-            return;
-        }
-        let wanted: Vec<Identity> =
-            self.inputs.desired.iter().map(|resource| resource.identity.clone()).collect();
-        for (identity, live, address, kind) in self.owned() {
-            if !wanted.contains(&identity) && !matches!(identity, Identity::Cluster(_)) {
-                self.delete(identity, &live, address, kind, Some("no longer in the stack file"), false);
-            }
-        }
-    }
-
-    fn destroy(&mut self) {
-        for (identity, live, address, kind) in self.owned() {
-            if let Some(resource) = self.inputs.desired.iter().find(|resource| resource.identity == identity)
-            {
-                self.protected(resource, "delete");
-            }
-            self.delete(identity, &live, address, kind, None, false);
-        }
-        self.taken_along();
-    }
-
-    /// Pools that others made in a GKE cluster that is deleted or made anew: they are named, and need consent of
-    /// their own.
-    fn taken_along(&mut self) {
-        let goes = |change: &Change| {
-            let deleted = matches!(change.action, Action::Delete | Action::Replace);
-            deleted && matches!(change.identity, Identity::Cluster(_))
-        };
-        let Some(name) = self.inputs.target.gke.clone().filter(|_| self.changes.iter().any(goes)) else {
-            return;
-        };
-        for (pool, live) in &self.inputs.world.pools {
-            let identity = Identity::NodePool { cluster: name.clone(), pool: pool.clone() };
-            if self.changes.iter().any(|change| change.identity == identity) {
-                continue;
-            }
-            let (address, why) =
-                (Address::of("node_pool", pool), "others made it, and it would go with the cluster");
-            self.delete(identity, live, address, kinds::node_pool::KIND.name, Some(why), true);
-        }
-    }
-
-    /// Everything live that is ours, with the address it has or had.
-    fn owned(&self) -> Vec<(Identity, Value, Address, &'static str)> {
-        let Inputs { world, target, owner, desired, .. } = self.inputs;
-        let mut owned = Vec::new();
-        let mut add = |identity: Identity, live: &Value| {
-            let (address, kind) = self.known_as(&identity, desired);
-            owned.push((identity, live.clone(), address, kind));
-        };
-        if let (Some(name), Some(live)) = (&target.gke, world.cluster.live())
-            && gke::is_ours(&live["resourceLabels"], owner)
-        {
-            add(Identity::Cluster(name.clone()), live);
-        }
-        for (pool, live) in &world.pools {
-            let identity = |name: &crate::resource::ClusterName| Identity::NodePool {
-                cluster: name.clone(),
-                pool: pool.clone(),
-            };
-            if let Some(name) = &target.gke
-                && gke::is_ours(&live["config"]["resourceLabels"], owner)
-            {
-                add(identity(name), live);
-            }
-        }
-        let manager = owner.field_manager();
-        for (object, live) in world.inside.live().into_iter().flatten() {
-            // What another stack has applied too is its to keep: the last to leave deletes.
-            let shared = !diff::other_stacks(live, &manager).is_empty();
-            if diff::applied_by(live, &manager) && !shared && !self.is_record(object) {
-                add(Identity::Object(object.clone()), live);
-            }
-        }
-        owned
-    }
-
-    /// The record and its namespace are not things of the stack: apply keeps them.
-    fn is_record(&self, object: &ObjectId) -> bool {
-        let namespace = kinds::namespace::object(crate::record::NAMESPACE);
-        *object == crate::record::Record::object(&self.inputs.owner.stack) || *object == namespace
-    }
-
-    fn known_as(&self, identity: &Identity, desired: &[Resource]) -> (Address, &'static str) {
-        let name = |kind: &str| kinds::find(kind).map_or(kinds::object::PLAIN.name, |kind: &Kind| kind.name);
-        if let Some(resource) = desired.iter().find(|resource| &resource.identity == identity) {
-            return (resource.address.clone(), name(&resource.kind));
-        }
-        let record = self.inputs.world.record.as_ref();
-        if let Some(entry) = record.and_then(|r| r.inventory.iter().find(|entry| &entry.identity == identity))
-        {
-            return (entry.address.clone(), name(&entry.kind));
-        }
-        match identity {
-            Identity::Cluster(_) => (Address::new("cluster"), kinds::cluster::KIND.name),
-            Identity::NodePool { pool, .. } => (Address::of("node_pool", pool), kinds::node_pool::KIND.name),
-            Identity::Check(address) => (address.clone(), kinds::check::KIND.name),
-            Identity::Object(object) => kinds::known_as(object),
-        }
-    }
-
-    fn delete(
-        &mut self,
-        identity: Identity,
-        live: &Value,
-        address: Address,
-        kind: &'static str,
-        reason: Option<&str>,
-        foreign: bool,
-    ) {
-        let wanted = self.inputs.desired.iter().find(|resource| resource.identity == identity);
-        let origin = wanted.map_or(FieldPath::keys(["stack", "name"]), |resource| resource.origin.clone());
-        self.changes.push(Change {
-            location: self.inputs.sources.locate(&origin).map(|location| location.to_string()),
-            lane: lane(&identity),
-            address,
-            identity,
-            kind: kind.to_owned(),
-            action: Action::Delete,
-            fields: Vec::new(),
-            reason: reason.map(str::to_owned),
-            origin,
-            steps: Vec::new(),
-            follows: Vec::new(),
-            fingerprint: Some(fingerprint(live, &[])),
-            foreign,
-        });
-    }
-
-    fn steps(&mut self) {
-        let inputs = self.inputs;
-        let made = |change: &Change| matches!(change.action, Action::Create | Action::Replace);
-        let cluster = self.changes.iter().find(|change| matches!(change.identity, Identity::Cluster(_)));
-        let cluster_made = cluster.is_some_and(made);
-        let cluster_goes =
-            cluster.is_some_and(|change| matches!(change.action, Action::Delete | Action::Replace));
-        let inline = inline_pool(&inputs.desired).filter(|_| cluster_made);
-        for change in &mut self.changes {
-            let Some(kind) = kinds::find(&change.kind) else { continue };
-            let resource = inputs.desired.iter().find(|resource| resource.identity == change.identity);
-            let goes_along = cluster_goes
-                && change.action == Action::Delete
-                && matches!(change.identity, Identity::NodePool { .. });
-            let is_inline = inline.is_some_and(|inline| inline.identity == change.identity);
-            let wanted =
-                |resource: &&Resource| is_inline || matches!(resource.identity, Identity::Cluster(_));
-            let inline_pool = inline.filter(|_| resource.as_ref().is_some_and(wanted)).map(|pool| &pool.body);
-            let live = inputs.world.find(&change.identity).cloned();
-            let doing = Doing {
-                action: change.action,
-                identity: &change.identity,
-                resource: resource.filter(|_| change.action != Action::Delete),
-                live: live.as_ref(),
-                fields: &change.fields,
-                owner: &inputs.owner,
-                inline_pool,
-                goes_along,
-            };
-            change.steps = (kind.program)(&doing);
-            if is_inline && change.action == Action::Create {
-                change.reason = Some("made together with the cluster".into());
-            }
-            if goes_along {
-                change.reason = change.reason.take().or(Some("goes with the cluster".into()));
-                change.steps = Vec::new();
-            }
-        }
-    }
-
-    /// Waiting for what is kept matters only to those that follow it: an apply that was killed may have left
-    /// it half made.
-    fn drop_idle_waits(&mut self) {
-        let followed: Vec<usize> = self
-            .changes
-            .iter()
-            .filter(|change| change.action != Action::Keep)
-            .flat_map(|change| change.follows.iter().copied())
-            .collect();
-        for (place, change) in self.changes.iter_mut().enumerate() {
-            let waits = change.steps.iter().all(|step| matches!(step, Step::Await(_)));
-            if change.action == Action::Keep && waits && !followed.contains(&place) {
-                change.steps.clear();
-            }
-        }
-    }
 }
 
-/// The pool that is made with its cluster: the first without GPUs, else the first, for GKE wants one there.
-pub fn inline_pool(desired: &[Resource]) -> Option<&Resource> {
-    let pools: Vec<&Resource> =
-        desired.iter().filter(|resource| matches!(resource.identity, Identity::NodePool { .. })).collect();
-    let plain = pools.iter().find(|pool| pool.body["config"]["accelerators"].is_null());
-    plain.or(pools.first()).copied()
+/// Whether a live thing is on its way out.
+pub(super) fn is_going(live: &Value) -> bool {
+    !live["metadata"]["deletionTimestamp"].is_null() || live["status"] == "STOPPING"
 }
 
-fn names(address: &Address, change: &Change) -> bool {
-    address == &change.address || address.as_str() == change.address.section()
-}
-
-fn lane(identity: &Identity) -> Lane {
+pub(super) fn lane(identity: &Identity) -> Lane {
     match identity {
         Identity::Cluster(_) => Lane::Cluster,
         Identity::NodePool { pool, .. } => Lane::Pool(pool.clone()),
@@ -558,7 +419,7 @@ fn gke_labels<'v>(identity: &Identity, live: &'v Value) -> &'v Value {
 }
 
 /// A digest of what a change relies on: which thing it is, and the live values that were compared.
-fn fingerprint(live: &Value, seen: &[(FieldPath, Value)]) -> String {
+pub(super) fn fingerprint(live: &Value, seen: &[(FieldPath, Value)]) -> String {
     let uid = live["metadata"]["uid"].as_str().or(live["id"].as_str()).or(live["selfLink"].as_str());
     let mut hasher = blake3::Hasher::new();
     hasher.update(uid.unwrap_or_default().as_bytes());

@@ -5,10 +5,13 @@ use serde::{Deserialize, Serialize};
 pub mod diff;
 pub mod file;
 pub mod graph;
+mod leave;
 pub mod make;
 pub mod review;
+mod steps;
 
 pub use make::{Inputs, plan, wanted};
+pub use steps::inline_pool;
 
 use crate::address::{Address, FieldPath};
 use crate::resource::{FieldChange, Identity, Lane, Owner, Resource, Step, Target};

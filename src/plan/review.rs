@@ -1,6 +1,6 @@
 //! Looking at a finished plan: what a person should know before saying yes. One function for each thing.
 
-use super::{Action, Change, Note, Plan, make};
+use super::{Action, Change, Note, Plan, inline_pool};
 use crate::diag::Code;
 use crate::resource::Identity;
 
@@ -24,7 +24,7 @@ fn gpu_pool_first(plan: &Plan, notes: &mut Vec<Note>) {
         matches!(change.identity, Identity::Cluster(_))
             && matches!(change.action, Action::Create | Action::Replace)
     };
-    let Some(pool) = make::inline_pool(&plan.desired).filter(|_| plan.changes.iter().any(made)) else {
+    let Some(pool) = inline_pool(&plan.desired).filter(|_| plan.changes.iter().any(made)) else {
         return;
     };
     if !pool.body["config"]["accelerators"].is_null() {
@@ -48,15 +48,16 @@ fn check_among_workers(plan: &Plan, notes: &mut Vec<Note>) {
     for check in plan.changes.iter().filter(|change| change.action == Action::Run) {
         let place = pool(check, "/spec/nodeSelector");
         let stays = |change: &&Change| {
-            let kept = matches!(change.action, Action::Keep | Action::Update);
-            kept && place.is_some() && pool(change, "/spec/worker/spec/nodeSelector") == place
+            let there = matches!(change.action, Action::Keep | Action::Update | Action::Replace);
+            there && place.is_some() && pool(change, "/spec/worker/spec/nodeSelector") == place
         };
         if let Some(cluster) = plan.changes.iter().find(stays) {
             notes.push(Note {
                 code: Code::CheckAmongWorkers.as_str().into(),
                 address: check.address.clone(),
                 message: format!(
-                    "it needs a free GPU on a pool where the workers of {} run; it waits until there is one",
+                    "it needs a free GPU on a pool where the workers of {} run, and waits until there is one: \
+                     scale the workers down first if they hold them all",
                     cluster.address
                 ),
             });

@@ -46,7 +46,7 @@ const TICK: Duration = Duration::from_millis(25);
 #[derive(Debug, thiserror::Error)]
 pub enum SandboxError {
     /// The state file cannot be used.
-    #[error("cannot read {}: {cause}; start again with `dask-infra sandbox reset`", path.display())]
+    #[error("cannot read {}: {cause}; start again with `dask-infra sandbox reset --dir {}`", path.display(), path.parent().unwrap_or(path).display())]
     Unreadable {
         /// The file.
         path: PathBuf,

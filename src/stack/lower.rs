@@ -66,6 +66,13 @@ fn scope(stack: &Stack, simulated: bool) -> Scope {
             .iter()
             .map(|(key, check)| (Address::of("check", key), check.pool.clone()))
             .collect(),
+        namespaces: stack
+            .namespace
+            .iter()
+            .map(|(key, section)| {
+                (section.name.clone().unwrap_or_else(|| key.clone()), Address::of("namespace", key))
+            })
+            .collect(),
         zones: zones(stack),
     }
 }

@@ -119,7 +119,7 @@ fn an_image_that_cannot_be_pulled_ends_the_wait_early() {
 
 #[test]
 fn a_stock_out_leaves_the_pool_and_the_next_apply_goes_on() {
-    let stockouts = vec![Stockout::next("scheduler-pool", 1)];
+    let stockouts = vec![Stockout::next("scheduler-pool", 3)];
     let served = Served::with(Options { scale: FAST, stockouts, ..Options::default() });
     let user = User::with_ready_stack(Some(&served.gke));
     user.run(&["apply", "--auto-approve"]).expect(1).says("GCE_STOCKOUT").says("node_pool.scheduler-pool");

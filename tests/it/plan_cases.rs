@@ -13,7 +13,7 @@ use dask_infra::plan::{Action, Consent, Inputs, Mode, Plan, Verb, file, plan};
 use dask_infra::record::{Entry, Record};
 use dask_infra::report::human::Detail;
 use dask_infra::report::{Human, Next, Reporter as _, Screen, Stream, View};
-use dask_infra::resource::{Identity, Resource, Seen, Step, World};
+use dask_infra::resource::{Identity, ObjectId, Resource, Seen, Step, World};
 use dask_infra::schema::{List, Schema};
 use dask_infra::source::Sources;
 use dask_infra::stack::lower::{Lowered, lower};
@@ -105,6 +105,9 @@ fn settled(lowered: &Lowered) -> World {
                     "manager": owner.field_manager(), "operation": "Apply", "time": "2026-11-01T00:00:00Z",
                     "fieldsV1": fields(body, schema.as_ref()),
                 }]);
+                if object.gvk.kind == "Deployment" {
+                    live["status"] = json!({ "availableReplicas": 1 });
+                }
                 inside.insert(object.clone(), live);
                 Value::Null
             }
@@ -119,6 +122,17 @@ fn settled(lowered: &Lowered) -> World {
     world.inside = Seen::Live(inside);
     world.record = Some(record);
     world
+}
+
+/// The identity behind `Kind namespace/name` or `Kind name`.
+fn made_by_others(name: &str) -> ObjectId {
+    let (kind, name) = name.split_once(' ').unwrap();
+    let group = if kind.starts_with("Dask") { "kubernetes.dask.org" } else { "" };
+    let gvk = kinds::gvk(group, "v1", kind, &format!("{}s", kind.to_lowercase()));
+    match name.split_once('/') {
+        Some((namespace, name)) => ObjectId { gvk, namespace: Some(namespace.into()), name: name.into() },
+        None => ObjectId { gvk, namespace: None, name: name.into() },
+    }
 }
 
 /// RFC 7386, and `null` deletes the whole thing. Keys are identities as printed.
@@ -152,11 +166,11 @@ fn overlay(world: &mut World, patch: &Value) {
             world.inside = Seen::Unreadable(patch.as_str().unwrap().to_owned());
         } else if let Seen::Live(objects) = &mut world.inside {
             let known = objects.keys().find(|object| object.to_string() == *name).cloned();
-            let object = known.unwrap_or_else(|| panic!("no {name} in the world"));
+            let object = known.unwrap_or_else(|| made_by_others(name));
             if patch.is_null() {
                 objects.remove(&object);
             } else {
-                merge(objects.get_mut(&object).unwrap(), patch);
+                merge(objects.entry(object).or_insert(json!({})), patch);
             }
         }
     }

@@ -14,7 +14,7 @@ const LAYERS: &[(&str, &[&str])] = &[
     ("record", &["address", "resource"]),
     ("resource", &["address", "record"]),
     ("kinds", &["address", "catalog", "record", "resource", "schema"]),
-    ("stack", &["address", "catalog", "diag", "kinds", "resource", "schema", "source"]),
+    ("stack", &["address", "catalog", "diag", "kinds", "record", "resource", "schema", "source"]),
     ("plan", &["address", "catalog", "diag", "kinds", "record", "resource", "schema", "source"]),
     ("live", &["address", "record", "resource"]),
     ("apply", &["address", "diag", "kinds", "live", "plan", "record", "resource"]),

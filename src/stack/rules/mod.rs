@@ -23,6 +23,8 @@ const RULES: &[fn(&mut Context<'_>)] = &[
     sections::namespaces_are_declared,
     names::names_are_valid,
     names::live_names_differ,
+    names::namespaces_are_not_built_in,
+    names::images_are_given,
     names::labels_are_valid,
     names::taints_are_valid,
     zones::zones_exist,

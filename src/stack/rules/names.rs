@@ -159,6 +159,31 @@ pub(super) fn live_names_differ(context: &mut Context<'_>) {
     }
 }
 
+/// Namespaces that every cluster has are not a stack's to make or to delete.
+pub(super) fn namespaces_are_not_built_in(context: &mut Context<'_>) {
+    let stack = context.stack;
+    for (key, namespace) in &stack.namespace {
+        let live = namespace.name.as_deref().unwrap_or(key);
+        if live == "default" || live.starts_with("kube-") || live == crate::record::NAMESPACE {
+            let message = format!("namespace `{live}` is there without this stack, and is not its to manage");
+            let finding = Finding::error(Code::BuiltIn, message).at(FieldPath::keys(["namespace", key]), "");
+            context
+                .say(finding.help("take the section away; other sections may use the namespace without it"));
+        }
+    }
+}
+
+/// An image that is empty would be refused on the nodes, minutes later.
+pub(super) fn images_are_given(context: &mut Context<'_>) {
+    let stack = context.stack;
+    for (key, cluster) in stack.dask_cluster.iter().filter(|(_, cluster)| cluster.image.trim().is_empty()) {
+        let message = format!("`dask_cluster.{key}` has an empty image `{}`", cluster.image);
+        let place = FieldPath::keys(["dask_cluster", key, "image"]);
+        let help = "for example image = \"nvcr.io/nvidia/rapidsai/base:25.04-cuda12.8-py3.12\"";
+        context.say(Finding::error(Code::BadName, message).at(place, "").help(help));
+    }
+}
+
 /// Whose rules labels follow.
 #[derive(Clone, Copy)]
 enum Rules {

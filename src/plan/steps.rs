@@ -1,0 +1,98 @@
+//! The steps of every change: each kind's file writes its own program; here they are told what they must know
+//! of each other.
+
+use super::make::{Maker, is_going};
+use super::{Action, Change};
+use crate::kinds::{self, Doing};
+use crate::resource::{Identity, ObjectId, Resource, Step, World};
+
+impl Maker<'_> {
+    pub(super) fn steps(&mut self) {
+        let inputs = self.inputs;
+        let made = |change: &Change| matches!(change.action, Action::Create | Action::Replace);
+        let cluster = self.changes.iter().find(|change| matches!(change.identity, Identity::Cluster(_)));
+        let cluster_made = cluster.is_some_and(made);
+        let cluster_goes =
+            cluster.is_some_and(|change| matches!(change.action, Action::Delete | Action::Replace));
+        let inline = inline_pool(&inputs.desired).filter(|_| cluster_made);
+        let dask = kinds::dask_cluster::KIND.name;
+        let leaves = |change: &Change| change.kind == dask && change.action == Action::Delete;
+        let orphaned = self.changes.iter().any(leaves) && !operator_runs(inputs.world);
+        // What a DaskCluster without an operator would keep from going.
+        let kept = [dask, kinds::object::DEFINITION.name, kinds::namespace::KIND.name];
+        for change in &mut self.changes {
+            let Some(kind) = kinds::find(&change.kind) else { continue };
+            let resource = inputs.desired.iter().find(|resource| resource.identity == change.identity);
+            let goes_along = match (&change.identity, change.action) {
+                (Identity::NodePool { .. }, Action::Delete) => cluster_goes,
+                // Only a living operator lets a DaskCluster go; without one it goes with the cluster.
+                (Identity::Object(_), Action::Delete) if change.foreign => true,
+                (Identity::Object(_), Action::Delete) => {
+                    cluster_goes && orphaned && kept.contains(&change.kind.as_str())
+                }
+                _ => false,
+            };
+            let is_inline = inline.is_some_and(|inline| inline.identity == change.identity);
+            let wanted =
+                |resource: &&Resource| is_inline || matches!(resource.identity, Identity::Cluster(_));
+            let inline_pool = inline.filter(|_| resource.as_ref().is_some_and(wanted)).map(|pool| &pool.body);
+            let live = inputs.world.find(&change.identity).cloned();
+            let doing = Doing {
+                action: change.action,
+                identity: &change.identity,
+                resource: resource.filter(|_| change.action != Action::Delete),
+                live: live.as_ref(),
+                fields: &change.fields,
+                owner: &inputs.owner,
+                inline_pool,
+                leaving: change.action == Action::Create && live.as_ref().is_some_and(is_going),
+            };
+            change.steps = (kind.program)(&doing);
+            if is_inline && change.action == Action::Create {
+                change.reason = Some("made together with the cluster".into());
+            }
+            if goes_along {
+                change.reason = change.reason.take().or(Some("goes with the cluster".into()));
+                change.steps = Vec::new();
+            }
+        }
+    }
+
+    /// Waiting for what is kept matters only to those that follow it: an apply that was killed may have left
+    /// it half made.
+    pub(super) fn drop_idle_waits(&mut self) {
+        let followed: Vec<usize> = self
+            .changes
+            .iter()
+            .filter(|change| change.action != Action::Keep)
+            .flat_map(|change| change.follows.iter().copied())
+            .collect();
+        for (place, change) in self.changes.iter_mut().enumerate() {
+            let waits = change.steps.iter().all(|step| matches!(step, Step::Await(_)));
+            if change.action == Action::Keep && waits && !followed.contains(&place) {
+                change.steps.clear();
+            }
+        }
+    }
+}
+
+/// Whether a Dask operator is there to let Dask clusters go. Where its Deployment was not read, it may be.
+fn operator_runs(world: &World) -> bool {
+    let Some(objects) = world.inside.live() else { return true };
+    let operator =
+        |object: &ObjectId| object.gvk.kind == "Deployment" && object.name == kinds::dask_operator::NAME;
+    let asked = objects.keys().any(|object| object.gvk.kind == "CustomResourceDefinition");
+    let found = objects.iter().find(|(object, _)| operator(object));
+    match found {
+        Some((_, live)) => kinds::count(&live["status"]["availableReplicas"]) > 0,
+        None => !asked,
+    }
+}
+
+/// The pool that is made with its cluster: the first without GPUs, else the first, for GKE wants one there.
+pub fn inline_pool(desired: &[Resource]) -> Option<&Resource> {
+    let pools: Vec<&Resource> =
+        desired.iter().filter(|resource| matches!(resource.identity, Identity::NodePool { .. })).collect();
+    let plain = pools.iter().find(|pool| pool.body["config"]["accelerators"].is_null());
+    plain.or(pools.first()).copied()
+}
