@@ -54,6 +54,10 @@ pub struct ServeArgs {
     /// Real seconds that pass in one second [default: 60]
     #[arg(long, value_name = "X", value_parser = scale)]
     time_scale: Option<f64>,
+    /// Put the API server of this kubeconfig behind the cluster that is created. It must listen on loopback:
+    /// whoever reaches the sandbox gets its rights
+    #[arg(long, value_name = "KUBECONFIG")]
+    kubernetes: Option<PathBuf>,
 }
 
 /// Options of `sandbox kubeconfig`.
@@ -96,9 +100,10 @@ fn print(settings: &Settings, text: impl FnOnce() -> Result<String, Failure>) ->
 }
 
 fn serve(settings: &Settings, args: &ServeArgs) -> Exit {
-    let ServeArgs { place, gke_port, time_scale } = args;
+    let ServeArgs { place, gke_port, time_scale, kubernetes } = args;
     let scale = time_scale.map_or_else(Scale::default, |time_scale| Scale { time_scale });
-    let options = Options { dir: Some(place.dir(settings).to_owned()), scale, ..Options::default() };
+    let dir = Some(place.dir(settings).to_owned());
+    let options = Options { dir, scale, kubernetes: kubernetes.clone(), ..Options::default() };
     settings.report(Format::Text, |_| {
         block_on(async {
             // First, so that a signal between the line and the loop ends it as it should.

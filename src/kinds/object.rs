@@ -4,10 +4,14 @@ use serde_json::Value;
 
 use super::{Compare, Doing, Kind, condition, itself, object_program, text};
 use crate::address::FieldPath;
-use crate::resource::{Await, Effect, Readiness, Step};
+use crate::resource::{Action, Await, Effect, Readiness, Step};
 
 /// Seconds until a plain object counts as stuck.
 const DEADLINE: u32 = 120;
+/// Seconds until a definition that was deleted counts as stuck. kube-apiserver 1.36 can lose sight of one when
+/// its finalizer meets "storage is (re)initializing", and looks again after 5 minutes (seen; the resync period
+/// of its informers); then it waits up to a minute for the instances.
+const DEFINITION_GOES: u32 = 480;
 
 /// ConfigMaps, ServiceAccounts, roles and every kind without a file of its own.
 pub const PLAIN: Kind = Kind {
@@ -47,7 +51,7 @@ pub const DEFINITION: Kind = Kind {
     name: "definition",
     rank: 25,
     compare: Compare::Kubernetes(definition_effect),
-    program: |doing| plain(doing, "definition"),
+    program: definition_program,
     queries: itself,
     judge: definition_ready,
     shared: true,
@@ -55,6 +59,14 @@ pub const DEFINITION: Kind = Kind {
 
 fn plain(doing: &Doing, kind: &str) -> Vec<Step> {
     object_program(doing, kind, Value::Null, DEADLINE)
+}
+
+fn definition_program(doing: &Doing) -> Vec<Step> {
+    let deadline = match doing.action {
+        Action::Delete | Action::Replace => DEFINITION_GOES,
+        _ => DEADLINE,
+    };
+    object_program(doing, "definition", Value::Null, deadline)
 }
 
 fn exists(_: &Await, found: &[Value]) -> Readiness {

@@ -4,6 +4,7 @@
 //! The state is pure and takes the time from outside; this file is the shell around it: the one lock, the
 //! clock, persistence and the routers.
 
+mod backing;
 pub mod clock;
 mod endpoint;
 pub mod gke;
@@ -29,12 +30,15 @@ use tokio::sync::watch;
 pub use self::clock::Scale;
 pub use self::gke::{ClusterId, Quota, Stockout};
 
+use self::backing::Backing;
 use self::endpoint::Authority;
-use self::gke::{Endpoints, Gke, Request, Settings};
+use self::gke::{Endpoints, Gke, Request, Room, Settings};
 use self::kube::run::{Loops, PoolView, Scripts};
 use self::kube::store::{Cluster, Dirty, Key};
 use self::persist::Store;
 
+/// The entry of a folder whose cluster is a real API server.
+const BACKED: &str = "backed";
 /// How often the state moves on its own.
 const TICK: Duration = Duration::from_millis(25);
 
@@ -65,6 +69,17 @@ pub enum SandboxError {
         /// The process that serves it, when it says so.
         pid: Option<u32>,
     },
+    /// The API server to put behind the clusters cannot be used.
+    #[error("the kubeconfig {} cannot be used: {cause}", kubeconfig.display())]
+    Kubernetes {
+        /// The kubeconfig.
+        kubeconfig: PathBuf,
+        /// What is wrong with it, or with the server.
+        cause: String,
+    },
+    /// The clusters of a folder were made with another kind of API server.
+    #[error("{0}")]
+    OtherBacking(&'static str),
     /// A file of the folder, a socket or a certificate could not be made.
     #[error("cannot {what}: {cause}")]
     Io {
@@ -110,6 +125,9 @@ pub struct Options {
     pub scripts: Scripts,
     /// Where the time comes from.
     pub clock: Clock,
+    /// Puts the API server of this kubeconfig, on loopback, behind the one cluster that there can be then.
+    /// Only a served sandbox can.
+    pub kubernetes: Option<PathBuf>,
 }
 
 /// GKE and its clusters. Clones share the state.
@@ -124,6 +142,8 @@ struct Shared {
     settings: Settings,
     scripts: Scripts,
     authority: Authority,
+    /// The real API server that the cluster is, if it is one.
+    backing: Option<Arc<Backing>>,
     manual: Option<Mutex<Timestamp>>,
     /// Counts changes; whoever waits for one listens here.
     changes: watch::Sender<u64>,
@@ -161,12 +181,18 @@ impl Member {
 impl Sandbox {
     /// Opens the sandbox in memory, or the one in `dir` after taking its lock.
     pub fn open(options: Options) -> Result<Self, SandboxError> {
+        if options.kubernetes.is_some() {
+            return Err(SandboxError::OtherBacking(
+                "a real API server can stand behind a sandbox that is served only: use `sandbox serve`",
+            ));
+        }
         Self::open_with(options, Endpoints::InProcess)
     }
 
     fn open_with(options: Options, endpoints: Endpoints) -> Result<Self, SandboxError> {
-        let Options { dir, scale, gke_quota, stockouts, scripts, clock } = options;
-        let (lock, authority, store, entries) = match &dir {
+        let Options { dir, scale, gke_quota, stockouts, scripts, clock, kubernetes } = options;
+        let backing = kubernetes.map(|path| Backing::new(&path).map(Arc::new)).transpose()?;
+        let (lock, authority, store, mut entries) = match &dir {
             None => (None, Authority::new()?, None, Vec::new()),
             Some(dir) => {
                 let lock = endpoint::Lock::take(dir)?;
@@ -175,23 +201,43 @@ impl Sandbox {
                 (Some(lock), authority, Some(store), entries)
             }
         };
+        let was_backed = entries.extract_if(.., |(key, _)| key == BACKED).count() > 0;
         let mut state = match dir {
             None => State { gke: Gke::new(Vec::new()), ..State::default() },
             Some(dir) => State::restore(entries, &scripts)
                 .map_err(|cause| SandboxError::Unreadable { path: dir.join("sandbox.redb"), cause })?,
         };
+        if was_backed != backing.is_some() {
+            if state.gke.clusters().next().is_some() {
+                return Err(SandboxError::OtherBacking(match was_backed {
+                    true => {
+                        "the cluster of this sandbox is a real API server: serve it with `--kubernetes`, \
+                             or start again with `dask-infra sandbox reset`"
+                    }
+                    false => {
+                        "the clusters of this sandbox are simulated: choose another folder for \
+                              `--kubernetes`, or start again with `dask-infra sandbox reset`"
+                    }
+                }));
+            }
+            if let Some(store) = &store {
+                store.write(vec![(BACKED.to_owned(), backing.is_some().then_some(Value::Bool(true)))])?;
+            }
+        }
         for stockout in stockouts {
             state.gke.add_stockout(stockout);
         }
-        let settings =
-            Settings { scale, quota: gke_quota, endpoints, authority: authority.certificate().to_owned() };
+        let room = if backing.is_some() { Room::One } else { Room::Any };
+        let authority_pem = authority.certificate().to_owned();
+        let settings = Settings { scale, quota: gke_quota, endpoints, authority: authority_pem, room };
         let manual = match clock {
             Clock::System => None,
             Clock::Manual(start) => Some(Mutex::new(start)),
         };
         let (changes, _) = watch::channel(0);
         let state = Mutex::new(state);
-        let shared = Shared { state, settings, scripts, authority, manual, changes, store, _lock: lock };
+        let shared =
+            Shared { state, settings, scripts, authority, backing, manual, changes, store, _lock: lock };
         Ok(Self { shared: Arc::new(shared) })
     }
 
@@ -289,6 +335,14 @@ impl Sandbox {
         }))
     }
 
+    /// The cluster that the real API server is, with its pools, once it has a control plane.
+    fn backed_cluster(&self) -> Option<(ClusterId, Vec<PoolView>)> {
+        let now = self.now();
+        let state = self.lock();
+        let cluster = state.gke.clusters().find(|cluster| cluster.has_control_plane(now))?;
+        Some((cluster.id.clone(), state.gke.pool_views(cluster)))
+    }
+
     /// The clusters that somebody should listen for, with the address they had.
     fn wanted_listeners(&self) -> BTreeMap<ClusterId, Option<String>> {
         let now = self.now();
@@ -303,6 +357,9 @@ impl Sandbox {
 
     /// The Kubernetes API of one cluster.
     pub fn kubernetes_router(&self, cluster: &ClusterId) -> axum::Router {
+        if let Some(backing) = &self.shared.backing {
+            return backing::proxy::router(backing.clone());
+        }
         kube::router(inside::Inside::new(self.clone(), cluster.clone()))
     }
 
@@ -366,7 +423,8 @@ impl State {
             keep
         });
         for cluster in gke.clusters() {
-            if !cluster.has_control_plane(now) {
+            // What happens in a real API server is not made up here.
+            if shared.backing.is_some() || !cluster.has_control_plane(now) {
                 continue;
             }
             let member = clusters

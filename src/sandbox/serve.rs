@@ -17,7 +17,7 @@ use tokio_rustls::TlsAcceptor;
 
 use super::endpoint::SERVED;
 use super::gke::Endpoints;
-use super::{ClusterId, Options, Sandbox, SandboxError};
+use super::{ClusterId, Options, Sandbox, SandboxError, backing};
 
 /// A sandbox that is bound and not yet answering.
 #[derive(Debug)]
@@ -34,6 +34,9 @@ impl Server {
     pub async fn bind(options: Options, port: u16) -> Result<Self, SandboxError> {
         let dir = options.dir.clone();
         let sandbox = Sandbox::open_with(options, Endpoints::Served)?;
+        if let Some(backing) = &sandbox.shared.backing {
+            backing.check().await?;
+        }
         let gke = TcpListener::bind((Ipv4Addr::LOCALHOST, port))
             .await
             .map_err(|error| SandboxError::io(format!("listen on 127.0.0.1:{port}"), error))?;
@@ -76,6 +79,9 @@ impl Server {
             axum::serve(gke, router).await.map_err(|error| SandboxError::io("serve GKE", error))
         });
         tasks.spawn(listeners(sandbox.clone(), tls));
+        if let Some(backing) = sandbox.shared.backing.clone() {
+            tasks.spawn(backing::nodes::keep(sandbox.clone(), backing));
+        }
         let mut shutdown = std::pin::pin!(shutdown);
         let ended = tokio::select! {
             ended = sandbox.clone().run(&mut shutdown) => ended,

@@ -79,3 +79,57 @@ fn a_folder_has_one_owner() {
     drop(first);
     Sandbox::open(options(Some(dir.path()))).expect("free again");
 }
+
+/// Like [`options`], with a kubeconfig of a server that nobody asks.
+fn backed(dir: &std::path::Path) -> Options {
+    let made = rcgen::generate_simple_self_signed(["localhost".to_owned()]).expect("a certificate");
+    std::fs::write(dir.join("server.pem"), made.cert.pem()).expect("write");
+    let config = json!({
+        "current-context": "c", "contexts": [{"name": "c", "context": {"cluster": "c", "user": "u"}}],
+        "clusters": [{"name": "c", "cluster": {
+            "server": "https://127.0.0.1:1", "certificate-authority": "server.pem",
+        }}],
+        "users": [{"name": "u", "user": {"token": "t"}}],
+    });
+    let kubeconfig = dir.join("real");
+    std::fs::write(&kubeconfig, config.to_string()).expect("write");
+    Options { kubernetes: Some(kubeconfig), ..options(Some(dir)) }
+}
+
+#[test]
+fn a_real_api_server_is_one_cluster_and_nothing_of_it_is_made_up() {
+    let dir = tempfile::tempdir().expect("a folder");
+    let sandbox = Sandbox::open_with(backed(dir.path()), Endpoints::Served).expect("open");
+    let id = with_cluster(&sandbox);
+    assert!(sandbox.lock().clusters.is_empty(), "no cluster is simulated");
+    sandbox.set_endpoint(&id, "127.0.0.1:1").expect("stored");
+    sandbox.advance(SignedDuration::from_secs(1)).expect("stored");
+    let (backed_id, pools) = sandbox.backed_cluster().expect("a cluster");
+    assert_eq!((backed_id, pools.len()), (id, 1));
+    let second = json!({"cluster": {"name": "second", "initialNodeCount": 1}});
+    let refused = request(&sandbox, "POST", CLUSTERS, &second);
+    assert_eq!(refused.code, 400, "{}", refused.body);
+    assert_eq!(refused.body["error"]["status"], "FAILED_PRECONDITION");
+    assert_eq!(request(&sandbox, "DELETE", &format!("{CLUSTERS}/c"), &Value::Null).code, 200);
+    sandbox.advance(SignedDuration::from_secs(10)).expect("stored");
+    assert_eq!(request(&sandbox, "POST", CLUSTERS, &second).code, 200, "there is room again");
+}
+
+#[test]
+fn simulated_clusters_do_not_become_real_ones_nor_the_other_way() {
+    let dir = tempfile::tempdir().expect("a folder");
+    let open = |options: Options| Sandbox::open_with(options, Endpoints::Served);
+    let refused = |options: Options| open(options).expect_err("another backing").to_string();
+    with_cluster(&open(options(Some(dir.path()))).expect("simulated"));
+    let said = refused(backed(dir.path()));
+    assert!(said.contains("the clusters of this sandbox are simulated"), "{said}");
+
+    let dir = tempfile::tempdir().expect("a folder");
+    drop(open(options(Some(dir.path()))).expect("empty"));
+    with_cluster(&open(backed(dir.path())).expect("an empty folder can be either"));
+    let said = refused(options(Some(dir.path())));
+    assert!(said.contains("serve it with `--kubernetes`"), "{said}");
+    open(backed(dir.path())).expect("as it was");
+    let said = Sandbox::open(backed(dir.path())).expect_err("not served").to_string();
+    assert!(said.contains("a sandbox that is served only"), "{said}");
+}

@@ -12,6 +12,7 @@ mod main_job;
 mod plan_cases;
 mod real;
 mod real_engine;
+mod real_main_job;
 mod real_smoke;
 mod report_cases;
 mod sandbox_gke;

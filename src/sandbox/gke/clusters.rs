@@ -11,7 +11,7 @@ use super::operations::{self, Effect, Kind, Operation, Scope, Status};
 use super::path::ClusterId;
 use super::requests::{Answer, Body, Context, list_of};
 use super::{
-    Cluster, Gke, Phase, Pool, PoolPhase, Settings, checks, hex, places, pools, project_number, uuid,
+    Cluster, Gke, Phase, Pool, PoolPhase, Room, Settings, checks, hex, places, pools, project_number, uuid,
     versions,
 };
 use crate::sandbox::clock::Scale;
@@ -83,6 +83,16 @@ impl Gke {
         let id = ClusterId::new(project, location, &name);
         if self.clusters.contains_key(&id) {
             return Err(Refusal::exists(id.link()));
+        }
+        if let (Room::One, Some(other)) = (context.settings.room, self.clusters.keys().next()) {
+            return Err(Refusal::new(
+                Code::FailedPrecondition,
+                format!(
+                    "This sandbox has one real API server behind its clusters, and {} uses it: delete that \
+                     cluster first, or serve another sandbox.",
+                    other.link()
+                ),
+            ));
         }
         checks::zones(&body, &id)?;
         let (version, channel) = version_of(&body)?;

@@ -47,6 +47,18 @@ pub struct Settings {
     pub endpoints: Endpoints,
     /// Certificate authority of every cluster, PEM.
     pub authority: String,
+    /// How many clusters there can be.
+    pub room: Room,
+}
+
+/// How many clusters there can be at a time.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub enum Room {
+    /// As many as are asked for.
+    #[default]
+    Any,
+    /// One: there is one API server that can stand behind it.
+    One,
 }
 
 /// Who gives a cluster its address.

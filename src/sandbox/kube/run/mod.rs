@@ -145,6 +145,34 @@ impl Loops {
         self.seen = Some(Seen { revision, pools: pools.to_vec(), scripts });
     }
 
+    /// What GKE would do now to the nodes of a cluster that is somewhere else, in which real controllers and
+    /// agents do everything else. `cluster` holds what was read of it: its Nodes and the pods of the driver
+    /// installer. Nothing is written to it.
+    pub fn nodes_elsewhere(
+        &mut self,
+        cluster: &Cluster,
+        pools: &[PoolView],
+        now: Timestamp,
+        clock: &Scale,
+    ) -> Vec<Write> {
+        let mut run = Run {
+            cluster,
+            pools,
+            scripts: &self.scripts,
+            now,
+            clock,
+            timers: &mut self.timers,
+            writes: Vec::new(),
+            owned_pods: OnceCell::new(),
+        };
+        nodes::run_beside_agents(&mut run);
+        let Run { mut writes, .. } = run;
+        self.timers.forget_unused();
+        // The controllers there say themselves what they see.
+        writes.retain(Write::is_of_a_node);
+        writes
+    }
+
     /// When the next step has something to do without any change from outside.
     pub fn due(&self) -> Option<Timestamp> {
         self.timers.due
@@ -287,16 +315,53 @@ impl<'a> Run<'a> {
     }
 }
 
-/// One write of a loop.
+/// One write of a loop, in the name of `manager`.
 #[derive(Debug)]
-enum Write {
-    Create { manager: &'static str, object: Value },
-    Merge { manager: &'static str, key: Key, patch: Value },
-    Status { manager: &'static str, key: Key, status: Value },
-    Delete { key: Key, options: DeleteOptions },
+pub enum Write {
+    /// Creates an object.
+    Create {
+        /// Its field manager.
+        manager: &'static str,
+        /// The whole object, status too.
+        object: Value,
+    },
+    /// Merges a patch (RFC 7386) into an object.
+    Merge {
+        /// Its field manager.
+        manager: &'static str,
+        /// The object.
+        key: Key,
+        /// What changes.
+        patch: Value,
+    },
+    /// Sets the status of an object; of one that is somewhere else, the parts that are given.
+    Status {
+        /// Its field manager.
+        manager: &'static str,
+        /// The object.
+        key: Key,
+        /// The status.
+        status: Value,
+    },
+    /// Deletes an object.
+    Delete {
+        /// The object.
+        key: Key,
+        /// How.
+        options: DeleteOptions,
+    },
 }
 
 impl Write {
+    fn is_of_a_node(&self) -> bool {
+        match self {
+            Self::Create { object, .. } => object["kind"] == "Node",
+            Self::Merge { key, .. } | Self::Status { key, .. } | Self::Delete { key, .. } => {
+                key.resource == "nodes"
+            }
+        }
+    }
+
     /// Performs the write; what the store says when it refuses.
     fn apply(self, cluster: &mut Cluster, now: Timestamp) -> Option<Status> {
         let outcome = match self {

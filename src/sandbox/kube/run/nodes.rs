@@ -11,6 +11,7 @@ use super::object::{
     annotation, hex, is_true, label, letters, list, name, number, reference_to, set_condition, text, time,
     uid,
 };
+use super::quantity;
 use super::stages::stages;
 use super::{PoolView, Run, events};
 use crate::catalog;
@@ -32,8 +33,21 @@ const GPU: &str = "/status/allocatable/nvidia.com~1gpu";
 const LEASES: &str = "kube-node-lease";
 const NOT_READY: &str = "node.kubernetes.io/not-ready";
 
+/// What a live node's agents do, given its pool.
+type Agents = fn(&mut Run<'_>, &PoolView, &Value);
+
 /// One round: registers, replaces and removes nodes, and lets the live ones report.
 pub fn run(run: &mut Run<'_>) {
+    follow_pools(run, report);
+}
+
+/// The same for nodes whose agents and controllers are somebody else's work: they become Ready without us,
+/// and what GKE does remains.
+pub fn run_beside_agents(run: &mut Run<'_>) {
+    follow_pools(run, report_gpus_alone);
+}
+
+fn follow_pools(run: &mut Run<'_>, agents: Agents) {
     let nodes = run.objects("", "nodes");
     let mut taken = Taken::of(&nodes);
     for view in run.pools {
@@ -47,7 +61,7 @@ pub fn run(run: &mut Run<'_>) {
         match view {
             Some(view) if view.target_sizes.contains_key(zone_of(node)) => {
                 apply_labels_and_taints(run, view, node);
-                report(run, view, node);
+                agents(run, view, node);
             }
             // Nodes that no pool made belong to whoever made them.
             None if label(node, POOL_LABEL).is_empty() => {}
@@ -214,8 +228,9 @@ fn machine_of(node: &Value) -> Value {
         .filter(|(key, _)| system(key))
         .map(|(key, value)| (key.clone(), value.clone()))
         .collect();
-    let capacity =
-        ["cpu", "memory", "ephemeral-storage", "pods"].map(|resource| &node["status"]["capacity"][resource]);
+    // By number: a real API server writes 102400Ki as 100Mi.
+    let capacity = ["cpu", "memory", "ephemeral-storage", "pods"]
+        .map(|resource| quantity::of(&node["status"]["capacity"], resource));
     let info = &node["status"]["nodeInfo"];
     json!([labels, capacity, info["kubeletVersion"], info["osImage"]])
 }
@@ -508,6 +523,20 @@ fn report(run: &mut Run<'_>, view: &PoolView, node: &Value) {
         status["capacity"]["nvidia.com/gpu"] = json!(gpus);
         status["allocatable"]["nvidia.com/gpu"] = json!(gpus);
         run.status(KUBELET, key, node, status);
+    }
+}
+
+/// The GPUs of a node whose device plugin is not imitated either: they show once the driver is there.
+fn report_gpus_alone(run: &mut Run<'_>, view: &PoolView, node: &Value) {
+    let gpus = gpus(&view.pool["config"]).to_string();
+    if gpus != "0"
+        && node.pointer(GPU).is_none()
+        && has_driver(run, node)
+        && run.passed(format!("{} gpus", uid(node)), stages().delay("gpu_report"))
+    {
+        let shown = json!({"nvidia.com/gpu": gpus});
+        let status = json!({"capacity": shown, "allocatable": shown});
+        run.status(KUBELET, Key::new("", "nodes", "", name(node)), node, status);
     }
 }
 

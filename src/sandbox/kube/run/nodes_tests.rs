@@ -1,5 +1,9 @@
+use jiff::Timestamp;
+
 use super::super::testing::{World, gpu, pool};
+use super::super::{Cluster, Loops, Write};
 use super::*;
+use crate::sandbox::clock::Scale;
 
 #[test]
 fn labels_of_a_gpu_node() {
@@ -214,4 +218,71 @@ fn the_device_plugin_says_that_it_waits() {
     assert!(plugin.pointer("/status/initContainerStatuses/0/state/running").is_some());
     let log = super::super::logs::container_log(plugin, "wait-for-driver");
     assert_eq!(log.as_deref(), Some("Waiting for GPU driver libraries to be available.\n"));
+}
+
+/// What is to be done in a cluster elsewhere that holds these objects, after `seconds`.
+fn elsewhere(loops: &mut Loops, view: &PoolView, objects: &[Value], seconds: i64) -> Vec<Write> {
+    let keyed = objects.iter().map(|object| {
+        let resource = if object["kind"] == "Node" { "nodes" } else { "pods" };
+        (Key::new("", resource, text(object, "/metadata/namespace"), name(object)), object.clone())
+    });
+    let cluster = Cluster::restore(&json!({"revision": 7, "counter": 0}), keyed).expect("a cluster");
+    let now = Timestamp::from_second(1_795_000_000 + seconds).expect("a time");
+    loops.nodes_elsewhere(&cluster, std::slice::from_ref(view), now, &Scale { time_scale: 1.0 })
+}
+
+/// A node elsewhere, as a real API server and its agents leave it: quantities in other words, Ready.
+fn ready_node(view: &PoolView) -> Value {
+    let mut node = node_object(view, "us-central1-c", "gke-c-p-0a1b2c3d-wxyz");
+    node["metadata"]["uid"] = json!("1");
+    node["spec"]["taints"] = json!([]);
+    node["status"]["conditions"] = json!([{"type": "Ready", "status": "True"}]);
+    node["status"]["capacity"]["ephemeral-storage"] =
+        json!((quantity::of(&node["status"]["capacity"], "ephemeral-storage") / 1000).to_string());
+    node
+}
+
+#[test]
+fn elsewhere_only_nodes_are_written() {
+    let mut view = pool("p", "n1-standard-2", 1, json!({"labels": {"team": "x"}}));
+    let mut loops = Loops::default();
+    let made = elsewhere(&mut loops, &view, &[], 0);
+    assert!(matches!(&made[..], [Write::Create { object, .. }] if object["kind"] == "Node"), "{made:?}");
+    let node = ready_node(&view);
+    assert!(elsewhere(&mut loops, &view, std::slice::from_ref(&node), 1).is_empty(), "nothing is to be done");
+    view.pool["config"]["labels"] = json!({"team": "y"});
+    let labelled = elsewhere(&mut loops, &view, std::slice::from_ref(&node), 2);
+    assert!(
+        matches!(&labelled[..], [Write::Merge { patch, .. }] if patch["metadata"]["labels"]["team"] == "y")
+    );
+    view.deleting = true;
+    let gone = elsewhere(&mut loops, &view, &[node], 3);
+    let first_goes = matches!(&gone[0], Write::Delete { key, .. } if key.name == "gke-c-p-0a1b2c3d-wxyz");
+    assert!(first_goes, "{gone:?}");
+}
+
+#[test]
+fn elsewhere_gpus_wait_for_their_driver() {
+    let shown = |writes: &[Write]| match writes {
+        [Write::Status { status, .. }] => status["allocatable"]["nvidia.com/gpu"] == "2",
+        [] => false,
+        other => panic!("{other:?}"),
+    };
+    let installed = pool("p", "n1-standard-2", 1, gpu("nvidia-tesla-t4", "2", "DEFAULT"));
+    let (mut loops, node) = (Loops::default(), ready_node(&installed));
+    let mut after = |seconds| shown(&elsewhere(&mut loops, &installed, std::slice::from_ref(&node), seconds));
+    assert!(!after(0) && !after(100), "GKE is installing it");
+    assert!(!after(111), "the device plugin starts");
+    assert!(after(120));
+
+    let own = pool("p", "n1-standard-2", 1, gpu("nvidia-tesla-t4", "2", "INSTALLATION_DISABLED"));
+    let (mut loops, node) = (Loops::default(), ready_node(&own));
+    let driver = json!({
+        "kind": "Pod", "spec": {"nodeName": name(&node)},
+        "metadata": {"name": "d", "namespace": "kube-system", "labels": {"k8s-app": "nvidia-driver-installer"}},
+        "status": {"conditions": [{"type": "Ready", "status": "True"}]},
+    });
+    assert!(!shown(&elsewhere(&mut loops, &own, std::slice::from_ref(&node), 1000)), "nobody installs it");
+    assert!(!shown(&elsewhere(&mut loops, &own, &[node.clone(), driver.clone()], 1001)));
+    assert!(shown(&elsewhere(&mut loops, &own, &[node, driver], 1010)));
 }
