@@ -7,6 +7,7 @@
 )]
 
 mod cli;
+mod contract;
 mod golden;
 mod main_job;
 mod plan_cases;

@@ -337,7 +337,7 @@ pub fn apply(
 }
 
 /// The applied configuration must fit the schema.
-fn check(kind: &Kind, config: &Value) -> Result<(), Status> {
+pub fn check(kind: &Kind, config: &Value) -> Result<(), Status> {
     if config.pointer("/metadata/managedFields").is_some_and(|value| !value.is_null()) {
         return Err(Status::bad_request("metadata.managedFields must be nil"));
     }
@@ -493,6 +493,15 @@ fn zero(kind: &Kind) -> Value {
             (json!({}), json!({"daemonEndpoints": {"kubeletEndpoint": {"Port": 0}}, "nodeInfo": {}}))
         }
         ("", "Namespace") => (json!({}), json!({})),
+        ("", "PersistentVolumeClaim") => (json!({"resources": {}}), json!({})),
+        ("coordination.k8s.io", "Lease") => {
+            object["spec"] = json!({});
+            return object;
+        }
+        ("apiextensions.k8s.io", "CustomResourceDefinition") => (
+            json!({"names": {"kind": "", "plural": ""}}),
+            json!({"conditions": null, "storedVersions": null}),
+        ),
         _ => return object,
     };
     object["spec"] = spec;

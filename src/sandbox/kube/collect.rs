@@ -330,9 +330,9 @@ impl Cluster {
 pub const CUSTOM_CLEANUP: &str = "customresourcecleanup.apiextensions.k8s.io";
 
 fn check_preconditions(key: &Key, live: &Value, options: &DeleteOptions) -> Result<(), Status> {
-    for (asked, pointer, name) in [
-        (&options.uid, "/metadata/uid", "UID"),
-        (&options.resource_version, "/metadata/resourceVersion", "ResourceVersion"),
+    for (asked, pointer, name, perhaps) in [
+        (&options.uid, "/metadata/uid", "UID", "deleted and then recreated"),
+        (&options.resource_version, "/metadata/resourceVersion", "ResourceVersion", "modified"),
     ] {
         let found = text(live, pointer);
         if let Some(asked) = asked
@@ -340,9 +340,10 @@ fn check_preconditions(key: &Key, live: &Value, options: &DeleteOptions) -> Resu
         {
             let why = format!(
                 "the {name} in the precondition ({asked}) does not match the {name} in record ({found}). \
-                 The object might have been deleted and then recreated"
+                 The object might have been {perhaps}"
             );
-            return Err(Status::conflict(&key.group, &key.resource, &key.name, &why));
+            // The server names the kind here, without its group.
+            return Err(Status::conflict("", text(live, "/kind"), &key.name, &why));
         }
     }
     Ok(())

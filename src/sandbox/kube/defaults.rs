@@ -82,7 +82,12 @@ pub fn on_create(cluster: &mut Cluster, kind: &Kind, object: &mut Value) {
     }
     match (kind.group.as_str(), kind.kind.as_str()) {
         ("", "Namespace") => {
-            object["spec"]["finalizers"] = json!(["kubernetes"]);
+            put(&mut object["spec"], "finalizers", json!([]));
+            if let Some(list) = object["spec"]["finalizers"].as_array_mut()
+                && !list.iter().any(|name| name == "kubernetes")
+            {
+                list.push(json!("kubernetes"));
+            }
             object["status"]["phase"] = json!("Active");
             let name = object["metadata"]["name"].clone();
             object["metadata"]["labels"]["kubernetes.io/metadata.name"] = name;
@@ -239,6 +244,12 @@ fn volume(volume: &mut Value) {
             put(source, "defaultMode", json!(420));
         }
     }
+    let sources = volume.pointer_mut("/projected/sources").and_then(Value::as_array_mut);
+    for source in sources.into_iter().flatten() {
+        if let Some(token) = source.get_mut("serviceAccountToken") {
+            put(token, "expirationSeconds", json!(3600));
+        }
+    }
     if let Some(path) = volume.get_mut("hostPath") {
         put(path, "type", json!(""));
     }
@@ -275,6 +286,7 @@ fn job(spec: &mut Value) {
     put(spec, "backoffLimit", json!(6));
     put(spec, "completionMode", json!("NonIndexed"));
     put(spec, "suspend", json!(false));
+    put(spec, "manualSelector", json!(false));
     let replacement = if spec.get("podFailurePolicy").is_some() { "Failed" } else { "TerminatingOrFailed" };
     put(spec, "podReplacementPolicy", json!(replacement));
 }
@@ -286,11 +298,6 @@ fn job_selector(object: &mut Value) {
     }
     let (uid, name) = (object["metadata"]["uid"].clone(), object["metadata"]["name"].clone());
     object["spec"]["selector"] = json!({"matchLabels": {"batch.kubernetes.io/controller-uid": uid}});
-    if !object["metadata"].get("labels").is_some_and(Value::is_object)
-        && let Some(labels) = object.pointer("/spec/template/metadata/labels").cloned()
-    {
-        object["metadata"]["labels"] = labels;
-    }
     let metadata = &mut object["spec"]["template"]["metadata"];
     put_struct(metadata, "labels");
     for (label, value) in [
@@ -301,6 +308,8 @@ fn job_selector(object: &mut Value) {
     ] {
         metadata["labels"][label] = value.clone();
     }
+    let labels = metadata["labels"].clone();
+    put(&mut object["metadata"], "labels", labels);
 }
 
 /// What admission adds to a new pod: its service account, priority, tolerations, requests out of limits.

@@ -221,7 +221,7 @@ fn aggregate(kinds: &Kinds, core: bool) -> Response {
                     json!({"version": version, "freshness": "Current", "resources": resources})
                 })
                 .collect();
-            let mut metadata = json!({"creationTimestamp": null});
+            let mut metadata = json!({});
             if !group.is_empty() {
                 metadata["name"] = json!(group);
             }

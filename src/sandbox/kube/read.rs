@@ -53,13 +53,32 @@ fn check_version(cluster: &Cluster, request: &Request) -> Result<Option<u64>, St
     };
     let version: u64 = text.parse().map_err(|_| {
         Status::bad_request(format!(
-            "resourceVersion: Invalid value: {text:?}: strconv.ParseUint: parsing {text:?}: invalid syntax"
+            "invalid resource version: resourceVersion: Invalid value: {text:?}: strconv.ParseUint: parsing {text:?}: invalid syntax"
         ))
     })?;
     if version > cluster.revision() {
         return Err(Status::too_new(version, cluster.revision()));
     }
     Ok(Some(version))
+}
+
+/// Options of a list that do not go together.
+fn check_options(request: &Request) -> Result<(), Status> {
+    let given = |name: &str| request.param(name).filter(|text| !text.is_empty());
+    if let Some(how) = given("resourceVersionMatch") {
+        if given("resourceVersion").is_none() {
+            let why = "resourceVersionMatch is forbidden unless resourceVersion is provided";
+            return Err(Status::forbidden_option("ListOptions", "resourceVersionMatch", why));
+        }
+        if !matches!(how, "Exact" | "NotOlderThan") {
+            let (value, supported) = (format!("{how:?}"), ["Exact", "NotOlderThan", ""]);
+            return Err(Status::bad_option("ListOptions", "resourceVersionMatch", &value, &supported));
+        }
+    }
+    if given("continue").is_some() && given("resourceVersion").is_some_and(|version| version != "0") {
+        return Err(Status::bad_request("specifying resource version is not allowed when using continue"));
+    }
+    Ok(())
 }
 
 /// What a request selects out of a collection.
@@ -110,6 +129,7 @@ pub fn list(
     request: &Request,
 ) -> Result<Response, Status> {
     let selector = selector(place, request)?;
+    check_options(request)?;
     let asked = check_version(cluster, request)?;
     let token =
         request.param("continue").filter(|token| !token.is_empty()).map(Continue::decode).transpose()?;
@@ -144,6 +164,10 @@ pub fn list(
         if selector.is_empty() {
             metadata["remainingItemCount"] = json!(selected.len() - page);
         }
+    }
+    if kind.origin == Origin::Custom && metadata.get("continue").is_none() {
+        // Lists of custom resources are printed from maps, which leave nothing out.
+        metadata["continue"] = json!("");
     }
     let objects: Vec<Value> = selected[..page].iter().map(|(_, object)| versioned(kind, object)).collect();
     Ok(Response::json(200, &collection(kind, objects, &metadata, request, now)))

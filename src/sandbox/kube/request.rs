@@ -129,9 +129,15 @@ impl Request {
         match self.param("dryRun") {
             None | Some("") => Ok(false),
             Some("All") => Ok(true),
-            Some(other) => Err(Status::bad_request(format!(
-                "dryRun: Invalid value: \"{other}\": supported values: \"All\""
-            ))),
+            Some(other) => {
+                let options = match self.method.as_str() {
+                    "POST" => "CreateOptions",
+                    "PUT" => "UpdateOptions",
+                    "PATCH" => "PatchOptions",
+                    _ => "DeleteOptions",
+                };
+                Err(Status::bad_option(options, "dryRun", &format!("[{other:?}]"), &["All"]))
+            }
         }
     }
 

@@ -107,7 +107,7 @@ impl Status {
             message: "Too large resource version".to_owned(),
             field: String::new(),
         };
-        let message = format!("Too large resource version: {asked}, current: {current}");
+        let message = format!("Timeout: Too large resource version: {asked}, current: {current}");
         Self { causes: vec![cause], ..Self::new(504, "Timeout", message) }
     }
 
@@ -132,6 +132,27 @@ impl Status {
         };
         let message = format!("{} \"{name}\" is invalid: {list}", qualified(group, kind));
         Self { causes, ..Self::new(422, "Invalid", message).about(group, kind, name) }
+    }
+
+    /// 422: an option of the request has a value that there is not.
+    pub fn bad_option(options: &str, field: &str, value: &str, supported: &[&str]) -> Self {
+        let supported: Vec<String> = supported.iter().map(|value| format!("\"{value}\"")).collect();
+        let cause = Cause {
+            reason: "FieldValueNotSupported".to_owned(),
+            message: format!("Unsupported value: {value}: supported values: {}", supported.join(", ")),
+            field: field.to_owned(),
+        };
+        Self::invalid("meta.k8s.io", options, "", vec![cause])
+    }
+
+    /// 422: an option of the request that does not go with another one.
+    pub fn forbidden_option(options: &str, field: &str, why: &str) -> Self {
+        let cause = Cause {
+            reason: "FieldValueForbidden".to_owned(),
+            message: format!("Forbidden: {why}"),
+            field: field.to_owned(),
+        };
+        Self::invalid("meta.k8s.io", options, "", vec![cause])
     }
 
     /// 409 with one `FieldManagerConflict` for each field that another manager owns.
@@ -166,7 +187,9 @@ impl Status {
         });
         if !success {
             body["message"] = json!(message);
-            body["reason"] = json!(reason);
+            if !reason.is_empty() {
+                body["reason"] = json!(reason);
+            }
             body["code"] = json!(code);
         }
         let mut details = serde_json::Map::new();
@@ -178,11 +201,17 @@ impl Status {
         if !causes.is_empty() {
             let causes: Vec<Value> = causes
                 .iter()
-                .map(|Cause { reason, message, field }| json!({"reason": reason, "message": message, "field": field}))
+                .map(|Cause { reason, message, field }| {
+                    let mut cause = json!({"reason": reason, "message": message});
+                    if !field.is_empty() {
+                        cause["field"] = json!(field);
+                    }
+                    cause
+                })
                 .collect();
             details.insert("causes".to_owned(), json!(causes));
         }
-        if !details.is_empty() || matches!(code, 404 | 410) {
+        if !details.is_empty() || matches!(code, 404 | 405 | 410) {
             body["details"] = Value::Object(details);
         }
         body

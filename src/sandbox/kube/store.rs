@@ -415,7 +415,8 @@ impl Cluster {
             object["metadata"]["generation"] = json!(generation + 1);
         }
         if self.is_released(&object) {
-            return Ok(self.remove(key).map_or(object, |gone| gone.as_ref().clone()));
+            self.remove(key);
+            return Ok(object);
         }
         Ok(self.put(key.clone(), object))
     }

@@ -27,9 +27,10 @@ impl Unknown {
             Some("Ignore") => Ok(Self::Ignore),
             None | Some("" | "Warn") => Ok(Self::Warn),
             Some("Strict") => Ok(Self::Strict),
-            Some(other) => Err(Status::bad_request(format!(
-                "fieldValidation: Unsupported value: \"{other}\": supported values: \"Ignore\", \"Strict\", \"Warn\""
-            ))),
+            Some(other) => {
+                let supported = ["", "Ignore", "Strict", "Warn"];
+                Err(Status::bad_option("CreateOptions", "fieldValidation", &format!("{other:?}"), &supported))
+            }
         }
     }
 }
@@ -168,7 +169,65 @@ pub fn object(kind: &Kind, object: &Value) -> Result<(), Status> {
     if kind.origin == Origin::BuiltIn {
         causes.extend(rules(kind, object));
     }
+    causes.extend(owners(object));
     if causes.is_empty() { Ok(()) } else { Err(Status::invalid(&kind.group, &kind.kind, name, causes)) }
+}
+
+/// What is wrong with the owner references.
+fn owners(object: &Value) -> Vec<Cause> {
+    let references = object.pointer("/metadata/ownerReferences").and_then(Value::as_array);
+    let references: Vec<&Value> = references.into_iter().flatten().collect();
+    let mut causes = Vec::new();
+    for reference in &references {
+        for name in ["apiVersion", "kind", "name", "uid"] {
+            if text(reference, &format!("/{name}")).is_empty() {
+                let message = "Invalid value: \"\": must not be empty".to_owned();
+                causes.push(cause("FieldValueInvalid", format!("metadata.ownerReferences.{name}"), message));
+            }
+        }
+    }
+    let controllers: Vec<&str> = references
+        .iter()
+        .filter(|reference| reference["controller"] == true)
+        .map(|reference| text(reference, "/name"))
+        .collect();
+    if let [first, second, ..] = controllers.as_slice() {
+        let shown = Value::Array(references.iter().map(|reference| (*reference).clone()).collect());
+        let message = format!(
+            "Invalid value: {shown}: Only one reference can have Controller set to true. Found \"true\" in \
+             references for {first} and {second}"
+        );
+        causes.push(cause("FieldValueInvalid", "metadata.ownerReferences".to_owned(), message));
+    }
+    causes
+}
+
+/// Refuses new finalizers of an object that is being deleted.
+pub fn finalizers(kind: &Kind, live: &Value, object: &Value) -> Result<(), Status> {
+    if live.pointer("/metadata/deletionTimestamp").is_none() {
+        return Ok(());
+    }
+    let list = |object: &Value| -> Vec<String> {
+        let list = object.pointer("/metadata/finalizers").and_then(Value::as_array);
+        list.into_iter().flatten().filter_map(|name| Some(name.as_str()?.to_owned())).collect()
+    };
+    let known = list(live);
+    let fresh: Vec<String> = list(object)
+        .into_iter()
+        .filter(|name| !known.contains(name))
+        .map(|name| format!("{name:?}"))
+        .collect();
+    if fresh.is_empty() {
+        return Ok(());
+    }
+    let message = format!(
+        "Forbidden: no new finalizers can be added if the object is being deleted, found new finalizers \
+         []string{{{}}}",
+        fresh.join(", ")
+    );
+    // Two of the server's checks find it.
+    let causes = vec![cause("FieldValueForbidden", "metadata.finalizers".to_owned(), message); 2];
+    Err(Status::invalid(&kind.group, &kind.kind, text(object, "/metadata/name"), causes))
 }
 
 fn schema_cause(object: &Value, path: &FieldPath, problem: &ProblemKind) -> Option<Cause> {

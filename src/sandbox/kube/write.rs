@@ -119,16 +119,23 @@ pub fn create(
     let mut object = body(request)?;
     check_type(kind, &object)?;
     check_place(kind, place, &mut object)?;
+    if !text(&object, "/metadata/resourceVersion").is_empty() {
+        let why = "resourceVersion should not be set on objects to be created";
+        return Err(Status::unknown(why.to_owned()));
+    }
     let warnings = validate::read(kind, &mut object, job.unknown)?;
     if kind.has("status")
         && let Some(fields) = object.as_object_mut()
     {
         fields.remove("status");
     }
+    // Owners are worked out before admission and the kind's own rules add anything: that is nobody's.
+    defaults::fill(kind, &mut object);
+    settle(kind, &mut object);
+    apply::update(kind, None, &mut object, job.writer());
     cluster.prepare(now, kind, &mut object)?;
     settle(kind, &mut object);
     validate::object(kind, &object)?;
-    apply::update(kind, None, &mut object, job.writer());
     let object = if job.dry_run { object } else { cluster.insert(kind, object)? };
     Ok(Response { warnings, ..Response::json(201, &object) })
 }
@@ -163,10 +170,10 @@ pub fn update(
     if version.is_empty() && kind.origin == Origin::Custom {
         let cause = Cause {
             reason: "FieldValueInvalid".to_owned(),
-            message: "Invalid value: 0x0: must be specified for an update".to_owned(),
+            message: "Invalid value: 0: must be specified for an update".to_owned(),
             field: "metadata.resourceVersion".to_owned(),
         };
-        return Err(Status::invalid(&kind.group, &kind.kind, &place.name, vec![cause]));
+        return Err(Status::invalid(&kind.group, &kind.plural, &place.name, vec![cause]));
     }
     let warnings = validate::read(kind, &mut object, job.unknown)?;
     let object = store(cluster, &job, &live, object, Ownership::Track)?;
@@ -198,7 +205,9 @@ fn store(
     defaults::fill(kind, &mut object);
     settle(kind, &mut object);
     keep_identity(live, &mut object);
+    drop_empty_lists(&mut object);
     validate::object(kind, &object)?;
+    validate::finalizers(kind, live, &object)?;
     if job.place.subresource.is_empty() {
         validate::change(kind, live, &object)?;
     }
@@ -231,6 +240,16 @@ fn same_but_entries(a: &Value, b: &Value) -> bool {
         object
     };
     bare(a) == bare(b)
+}
+
+/// Lists of the metadata that the server does not print when they are empty.
+fn drop_empty_lists(object: &mut Value) {
+    let Some(metadata) = object["metadata"].as_object_mut() else { return };
+    for name in ["finalizers", "ownerReferences"] {
+        if metadata.get(name).is_some_and(|list| list.as_array().is_some_and(Vec::is_empty)) {
+            metadata.remove(name);
+        }
+    }
 }
 
 /// What the server keeps whatever the body says.
@@ -376,6 +395,8 @@ fn server_side_apply(cluster: &mut Cluster, job: &Job<'_>) -> Result<Response, S
         return patch_scale(cluster, job, &config);
     }
     check_type(kind, &config)?;
+    // Before the path fills in the namespace: the server's message has what the body says.
+    apply::check(kind, &config)?;
     check_place(kind, place, &mut config)?;
     let force = if request.flag("force") { Force::Yes } else { Force::No };
     let live = cluster.live(&job.key()).ok().map(|(_, live)| live);
@@ -506,9 +527,13 @@ fn delete_options(request: &Request) -> Result<DeleteOptions, Status> {
         (Some("Orphan"), _) | (None, Some(true)) => Some(Propagation::Orphan),
         (None | Some(""), None) => None,
         (Some(other), _) => {
-            return Err(Status::bad_request(format!(
-                "invalid propagationPolicy {other:?}: must be Background, Foreground or Orphan"
-            )));
+            let supported = ["Foreground", "Background", "Orphan", "nil"];
+            return Err(Status::bad_option(
+                "DeleteOptions",
+                "propagationPolicy",
+                &format!("{other:?}"),
+                &supported,
+            ));
         }
     };
     let asked = request.param("gracePeriodSeconds").and_then(|value| value.parse().ok());
@@ -521,6 +546,9 @@ fn delete_options(request: &Request) -> Result<DeleteOptions, Status> {
     })
 }
 
+/// Namespaces that admission keeps.
+const LASTING: &[&str] = &["default", "kube-system", "kube-public"];
+
 /// DELETE of one object.
 pub fn delete(
     cluster: &mut Cluster,
@@ -531,6 +559,9 @@ pub fn delete(
 ) -> Result<Response, Status> {
     let options = delete_options(request)?;
     let key = Key::new(&kind.group, &kind.plural, &place.namespace, &place.name);
+    if kind.group.is_empty() && kind.kind == "Namespace" && LASTING.contains(&place.name.as_str()) {
+        return Err(Status::forbidden("", &kind.plural, &place.name, "this namespace may not be deleted"));
+    }
     let object = cluster.delete(now, &key, &options)?;
     let gone = options.dry_run || cluster.get(&key).is_none();
     // Pods and whatever is left waiting come back as they are, the rest as a status.
@@ -573,7 +604,17 @@ pub fn delete_collection(
         .collect();
     let mut items = Vec::new();
     for key in keys {
-        items.push(cluster.delete(now, &key, &options)?);
+        let (_, live) = cluster.live(&key)?;
+        let mut item = cluster.delete(now, &key, &options)?;
+        if options.dry_run || cluster.get(&key).is_none() {
+            item = live.as_ref().clone();
+        }
+        if kind.origin == Origin::BuiltIn
+            && let Some(fields) = item.as_object_mut()
+        {
+            fields.retain(|name, _| name != "apiVersion" && name != "kind");
+        }
+        items.push(item);
     }
     let list = json!({"kind": format!("{}List", kind.kind), "apiVersion": kind.api_version(),
         "metadata": {"resourceVersion": cluster.revision().to_string()}, "items": items});

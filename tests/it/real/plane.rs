@@ -38,6 +38,16 @@ pub struct Access {
     pub kubeconfig: PathBuf,
 }
 
+/// How much of a control plane runs.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+enum Extent {
+    /// All of it, with KWOK.
+    Whole,
+    /// What the API itself rests on: namespaces, garbage collection, service accounts. No object but these
+    /// is touched by anybody, so answers can be compared.
+    WithoutNodes,
+}
+
 /// A running control plane, empty but for what it makes itself: no nodes, no custom resources.
 pub struct ControlPlane {
     access: Access,
@@ -50,9 +60,18 @@ pub struct ControlPlane {
 impl ControlPlane {
     /// Starts everything and waits until it works. A CUDA check passes, no port is forwarded.
     pub async fn start() -> ControlPlane {
+        ControlPlane::start_as(Extent::Whole).await
+    }
+
+    /// Starts the API server with those controllers only that namespaces and owner references need.
+    pub async fn start_without_nodes() -> ControlPlane {
+        ControlPlane::start_as(Extent::WithoutNodes).await
+    }
+
+    async fn start_as(extent: Extent) -> ControlPlane {
         let mut said = String::new();
         for _ in 0..ATTEMPTS {
-            match ControlPlane::try_start().await {
+            match ControlPlane::try_start(extent).await {
                 Ok(plane) => return plane,
                 Err(problem) if problem.contains("address already in use") => said = problem,
                 Err(problem) => panic!("{problem}"),
@@ -61,7 +80,7 @@ impl ControlPlane {
         panic!("no free port in {ATTEMPTS} attempts: {said}");
     }
 
-    async fn try_start() -> Result<ControlPlane, String> {
+    async fn try_start(extent: Extent) -> Result<ControlPlane, String> {
         let begun = Instant::now();
         let mut ward = Ward::new();
         let [etcd, etcd_peers, secure, kubelet_port] = free_ports();
@@ -79,18 +98,23 @@ impl ControlPlane {
             client.try_get("/readyz").await.is_ok_and(|(status, _)| status == 200)
         })
         .await?;
-        start_controllers(&mut ward, &access);
-        let certified = rcgen::generate_simple_self_signed(["localhost".into(), "127.0.0.1".into()]).unwrap();
-        ward.write("kubelet.crt", certified.cert.pem());
-        ward.write("kubelet.key", certified.signing_key.serialize_pem());
-        start_kwok(&mut ward, &access, kubelet_port, CudaCheck::Passes, &[]);
+        start_controllers(&mut ward, &access, extent);
+        if extent == Extent::Whole {
+            let certified =
+                rcgen::generate_simple_self_signed(["localhost".into(), "127.0.0.1".into()]).unwrap();
+            ward.write("kubelet.crt", certified.cert.pem());
+            ward.write("kubelet.key", certified.signing_key.serialize_pem());
+            start_kwok(&mut ward, &access, kubelet_port, CudaCheck::Passes, &[]);
+        }
         // The controller-manager makes it; pods need it.
         until(&mut ward, begun, "no default service account", async || {
             let account = client.try_get("/api/v1/namespaces/default/serviceaccounts/default").await;
             account.is_ok_and(|(status, _)| status == 200)
         })
         .await?;
-        kwok_listens(&mut ward, kubelet_port, begun).await?;
+        if extent == Extent::Whole {
+            kwok_listens(&mut ward, kubelet_port, begun).await?;
+        }
         Ok(ControlPlane { access, started_in: begun.elapsed(), kubelet_port, ward })
     }
 
@@ -195,12 +219,19 @@ fn start_api_server(ward: &mut Ward, etcd: u16, port: u16) {
     ward.start("kube-apiserver", &mut command);
 }
 
-fn start_controllers(ward: &mut Ward, access: &Access) {
+fn start_controllers(ward: &mut Ward, access: &Access, extent: Extent) {
     let mut command = Command::new(Part::Kubernetes.program("kube-controller-manager"));
     command.arg("--kubeconfig").arg(&access.kubeconfig);
     command.args(["--service-account-private-key-file", "service-accounts.key"]);
     command.args(["--root-ca-file", "certs/apiserver.crt"]);
     command.args(["--leader-elect=false", "--secure-port=0"]);
+    if extent == Extent::WithoutNodes {
+        command.arg("--controllers=namespace-controller,garbage-collector-controller,serviceaccount-controller,root-ca-certificate-publisher-controller");
+        // Hundreds of namespaces are made at once.
+        command.args(["--kube-api-qps=500", "--kube-api-burst=1000"]);
+        ward.start("kube-controller-manager", &mut command);
+        return;
+    }
     ward.start("kube-controller-manager", &mut command);
     let mut command = Command::new(Part::Kubernetes.program("kube-scheduler"));
     command.arg("--kubeconfig").arg(&access.kubeconfig);
