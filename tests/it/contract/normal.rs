@@ -135,7 +135,7 @@ impl Normal {
                 let from = at + before.len();
                 let rest = &text[from..];
                 let odd =
-                    |c: char| !c.is_ascii_alphanumeric() && !(after.is_empty() && matches!(c, '(' | ' '));
+                    |c: char| !(c.is_ascii_alphanumeric() || after.is_empty() && matches!(c, '(' | ' '));
                 let end = rest.find(odd).unwrap_or(rest.len());
                 text.replace_range(from..from + end, if after.is_empty() { "RV" } else { after });
             }
