@@ -51,6 +51,13 @@ pub struct Settings {
     pub room: Room,
 }
 
+/// Whether machines are asked for anew, or after a shortage.
+#[derive(Clone, Copy, PartialEq, Eq)]
+enum Attempt {
+    First,
+    Again,
+}
+
 /// How many clusters there can be at a time.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub enum Room {
@@ -289,8 +296,10 @@ impl Gke {
     /// Does what is due by `now`. Cheap when nothing is.
     pub fn tick(&mut self, now: Timestamp, settings: &Settings) {
         self.bring_up(now, settings);
-        self.grow(now, settings);
+        self.grow(now, settings, Attempt::First);
+        // Between the two: an operation that met a shortage must tell of it, however late this tick comes.
         self.finish(now, settings);
+        self.grow(now, settings, Attempt::Again);
     }
 
     /// Control planes that answer from now on.
@@ -311,12 +320,13 @@ impl Gke {
     }
 
     /// Machines that appear now, or fail to.
-    fn grow(&mut self, now: Timestamp, settings: &Settings) {
+    fn grow(&mut self, now: Timestamp, settings: &Settings, attempt: Attempt) {
         let Self { clusters, meta, dirty, revision, .. } = self;
         for cluster in clusters.values_mut() {
             let id = cluster.id.clone();
             for pool in &mut cluster.pools {
-                if pool.grow_at.is_none_or(|at| at > now) {
+                let is_its_turn = pool.trouble.is_some() == (attempt == Attempt::Again);
+                if !is_its_turn || pool.grow_at.is_none_or(|at| at > now) {
                     continue;
                 }
                 dirty.insert(format!("cluster/{id}"));
