@@ -11,6 +11,7 @@ mod golden;
 mod main_job;
 mod plan_cases;
 mod real;
+mod real_effects;
 mod real_engine;
 mod real_smoke;
 mod report_cases;
