@@ -91,6 +91,10 @@ fn service_effect(path: &FieldPath) -> (Effect, Option<&'static str>) {
     if starts(path, &["spec", "clusterIP"]) || starts(path, &["spec", "clusterIPs"]) {
         return (Effect::Replace, Some("the address of a Service cannot be changed"));
     }
+    // Both are fixed while the Service stays a load balancer, which a single field does not tell.
+    if starts(path, &["spec", "loadBalancerClass"]) || starts(path, &["spec", "healthCheckNodePort"]) {
+        return (Effect::Replace, Some("the load balancer of a Service cannot be changed"));
+    }
     (Effect::InPlace, None)
 }
 
