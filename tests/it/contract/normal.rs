@@ -95,6 +95,14 @@ impl Normal {
                 let next = self.versions.len() + 1;
                 *value = json!(self.versions.entry(text.clone()).or_insert_with(|| format!("RV-{next}")));
             }
+            ("cells", Value::Array(cells)) => {
+                let age = |text: &str| text.strip_suffix('s').is_some_and(number);
+                let aged = |cell: &Value| match cell.as_str() {
+                    Some(text) if age(text) => json!("AGE"),
+                    _ => cell.clone(),
+                };
+                *value = cells.iter().map(aged).collect();
+            }
             ("continue", Value::String(text)) if !text.is_empty() => *value = json!("CONTINUE"),
             ("clusterIP", Value::String(text)) if is_address(text) => *value = json!("ADDRESS"),
             ("clusterIPs", Value::Array(list))
@@ -135,7 +143,7 @@ impl Normal {
                 let from = at + before.len();
                 let rest = &text[from..];
                 let odd =
-                    |c: char| !c.is_ascii_alphanumeric() && !(after.is_empty() && matches!(c, '(' | ' '));
+                    |c: char| !(c.is_ascii_alphanumeric() || after.is_empty() && matches!(c, '(' | ' '));
                 let end = rest.find(odd).unwrap_or(rest.len());
                 text.replace_range(from..from + end, if after.is_empty() { "RV" } else { after });
             }
