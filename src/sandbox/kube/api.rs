@@ -11,7 +11,7 @@ use http_body_util::BodyExt as _;
 use jiff::Timestamp;
 use serde_json::{Value, json};
 
-use super::kinds::Kind;
+use super::kinds::{Kind, Origin};
 use super::request::{Place, Request, Response, parse_query};
 use super::status::Status;
 use super::store::{Cluster, Key, text};
@@ -131,15 +131,16 @@ pub fn handle(cluster: &mut Cluster, now: Timestamp, request: &Request) -> Respo
 }
 
 fn route(cluster: &mut Cluster, now: Timestamp, request: &Request) -> Result<Answer, Status> {
-    let place = Place::parse(&request.path).ok_or_else(Status::no_such_path)?;
+    let Some(place) = Place::parse(&request.path) else { return Ok(Answer::Done(nowhere())) };
     if let Some(response) = review(&place, request)? {
         return Ok(Answer::Done(response));
     }
-    let kind = cluster
-        .kinds
-        .by_path(&place.group, &place.version, &place.resource)
-        .filter(|kind| kind.served)
-        .ok_or_else(Status::no_such_path)?;
+    let kind = cluster.kinds.by_path(&place.group, &place.version, &place.resource);
+    let Some(kind) = kind.filter(|kind| kind.served) else {
+        // Groups of the server's own answer for what they do not have; nobody answers for others.
+        let own = cluster.kinds.all().any(|kind| kind.origin == Origin::BuiltIn && kind.group == place.group);
+        return if own { Err(Status::no_such_path()) } else { Ok(Answer::Done(nowhere())) };
+    };
     // Events outside of namespaces do not exist; other scopes must fit the path.
     if !kind.namespaced && !place.namespace.is_empty() {
         return Err(Status::no_such_path());
@@ -160,6 +161,11 @@ fn route(cluster: &mut Cluster, now: Timestamp, request: &Request) -> Result<Ans
         }
         _ => Err(Status::not_allowed()),
     }
+}
+
+/// What the server says when no handler is registered for a path.
+fn nowhere() -> Response {
+    Response::text(404, "404 page not found\n")
 }
 
 fn objects(

@@ -25,6 +25,16 @@ impl Cluster {
         let deleting = object.pointer("/metadata/deletionTimestamp").is_some();
         let pending =
             object.pointer("/metadata/deletionGracePeriodSeconds").and_then(Value::as_i64).unwrap_or(0);
+        if object["kind"] == "CustomResourceDefinition"
+            && !deleting
+            && !has_finalizer(&object, CUSTOM_CLEANUP)
+        {
+            // The API server itself asks to be waited for, as it has the objects to delete.
+            match object.pointer_mut("/metadata/finalizers").and_then(Value::as_array_mut) {
+                Some(list) => list.push(json!(CUSTOM_CLEANUP)),
+                None => object["metadata"]["finalizers"] = json!([CUSTOM_CLEANUP]),
+            }
+        }
         let waits = waits(&object);
         if options.dry_run {
             return Ok(object);
@@ -41,7 +51,17 @@ impl Cluster {
             return Ok(object);
         }
         if !waits && grace == 0 {
-            return Ok(self.remove(key).map_or(object, |last| last.as_ref().clone()));
+            if object["kind"] != "Pod" {
+                return Ok(self.remove(key).map_or(object, |last| last.as_ref().clone()));
+            }
+            // A pod is marked even if nothing runs of it; that mark is never stored.
+            self.remove(key);
+            object["metadata"]["deletionTimestamp"] = json!(seconds(now));
+            object["metadata"]["deletionGracePeriodSeconds"] = json!(0);
+            if let Some(generation) = object.pointer("/metadata/generation").and_then(Value::as_i64) {
+                object["metadata"]["generation"] = json!(generation + 1);
+            }
+            return Ok(object);
         }
         if object["kind"] == "Namespace" {
             object["status"]["phase"] = json!("Terminating");

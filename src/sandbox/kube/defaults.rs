@@ -4,7 +4,6 @@
 use base64::Engine as _;
 use serde_json::{Map, Value, json};
 
-use super::collect::CUSTOM_CLEANUP;
 use super::kinds::{Kind, Origin};
 use super::store::{Cluster, text};
 use crate::schema::{Schema, Type};
@@ -21,8 +20,16 @@ pub fn fill(kind: &Kind, object: &mut Value) {
         return;
     }
     match (kind.group.as_str(), kind.kind.as_str()) {
+        ("", "Namespace") => {
+            let name = object["metadata"]["name"].clone();
+            if name.is_string() {
+                put_struct(&mut object["metadata"], "labels");
+                object["metadata"]["labels"]["kubernetes.io/metadata.name"] = name;
+            }
+        }
         ("", "Pod") => {
             pod_spec(&mut object["spec"]);
+            requests(&mut object["spec"]);
             put(&mut object["spec"], "enableServiceLinks", json!(true));
         }
         ("", "PodTemplate" | "ReplicationController") => template(object, "/template"),
@@ -89,18 +96,19 @@ pub fn on_create(cluster: &mut Cluster, kind: &Kind, object: &mut Value) {
                 list.push(json!("kubernetes"));
             }
             object["status"]["phase"] = json!("Active");
-            let name = object["metadata"]["name"].clone();
-            object["metadata"]["labels"]["kubernetes.io/metadata.name"] = name;
         }
-        ("", "Pod") => pod(object),
+        ("", "Pod") => {
+            pod(object);
+            token(cluster, object);
+        }
         ("", "Service") => addresses(cluster, object),
-        ("", "PersistentVolumeClaim") => put(&mut object["status"], "phase", json!("Pending")),
+        ("", "PersistentVolumeClaim") => {
+            put(&mut object["metadata"], "finalizers", json!(["kubernetes.io/pvc-protection"]));
+            put(&mut object["status"], "phase", json!("Pending"));
+        }
         ("batch", "Job") => {
             put_struct(object, "status");
             job_selector(object);
-        }
-        ("apiextensions.k8s.io", "CustomResourceDefinition") => {
-            object["metadata"]["finalizers"] = json!([CUSTOM_CLEANUP]);
         }
         ("apps", "DaemonSet") => {
             let counters =
@@ -312,6 +320,53 @@ fn job_selector(object: &mut Value) {
     put(&mut object["metadata"], "labels", labels);
 }
 
+/// What is limited and not requested is requested as limited.
+fn requests(spec: &mut Value) {
+    for list in ["initContainers", "containers"] {
+        for container in spec.get_mut(list).and_then(Value::as_array_mut).into_iter().flatten() {
+            let limits = container.pointer("/resources/limits").and_then(Value::as_object).cloned();
+            for (name, amount) in limits.into_iter().flatten() {
+                put_struct(&mut container["resources"], "requests");
+                put(&mut container["resources"]["requests"], &name, amount);
+            }
+        }
+    }
+}
+
+/// The volume with the account's token that admission mounts into every container.
+fn token(cluster: &mut Cluster, object: &mut Value) {
+    const PATH: &str = "/var/run/secrets/kubernetes.io/serviceaccount";
+    let spec = &mut object["spec"];
+    if spec.get("automountServiceAccountToken").is_some_and(|mount| mount == false) {
+        return;
+    }
+    let name = format!("kube-api-access-{}", cluster.suffix());
+    let mut mounted = false;
+    for list in ["initContainers", "containers"] {
+        for container in spec.get_mut(list).and_then(Value::as_array_mut).into_iter().flatten() {
+            put(container, "volumeMounts", json!([]));
+            let Some(mounts) = container["volumeMounts"].as_array_mut() else { continue };
+            if !mounts.iter().any(|mount| mount["mountPath"] == PATH) {
+                mounts.push(json!({"name": name, "readOnly": true, "mountPath": PATH}));
+                mounted = true;
+            }
+        }
+    }
+    if !mounted {
+        return;
+    }
+    put(spec, "volumes", json!([]));
+    if let Some(volumes) = spec["volumes"].as_array_mut() {
+        volumes.push(json!({"name": name, "projected": {"defaultMode": 420, "sources": [
+            {"serviceAccountToken": {"expirationSeconds": 3607, "path": "token"}},
+            {"configMap": {"name": "kube-root-ca.crt", "items": [{"key": "ca.crt", "path": "ca.crt"}]}},
+            {"downwardAPI": {"items": [
+                {"path": "namespace", "fieldRef": {"apiVersion": "v1", "fieldPath": "metadata.namespace"}},
+            ]}},
+        ]}}));
+    }
+}
+
 /// What admission adds to a new pod: its service account, priority, tolerations, requests out of limits.
 fn pod(object: &mut Value) {
     let spec = &mut object["spec"];
@@ -322,13 +377,7 @@ fn pod(object: &mut Value) {
     put(spec, "preemptionPolicy", json!("PreemptLowerPriority"));
     let mut extended: Vec<String> = Vec::new();
     for list in ["initContainers", "containers"] {
-        for container in spec.get_mut(list).and_then(Value::as_array_mut).into_iter().flatten() {
-            let limits = container.pointer("/resources/limits").and_then(Value::as_object).cloned();
-            for (name, amount) in limits.into_iter().flatten() {
-                put_struct(container, "resources");
-                put_struct(&mut container["resources"], "requests");
-                put(&mut container["resources"]["requests"], &name, amount);
-            }
+        for container in spec.get(list).and_then(Value::as_array).into_iter().flatten() {
             let requests = container.pointer("/resources/requests").and_then(Value::as_object);
             let domain = |name: &&String| name.contains('/') && !name.contains("kubernetes.io/");
             extended.extend(requests.into_iter().flat_map(Map::keys).filter(domain).cloned());
@@ -398,11 +447,10 @@ fn service(object: &mut Value) {
     put(spec, "sessionAffinity", json!("None"));
     let ty = text(spec, "/type").to_owned();
     if ty == "ExternalName" {
+        put(object, "status", json!({"loadBalancer": {}}));
         return;
     }
     put(spec, "internalTrafficPolicy", json!("Cluster"));
-    put(spec, "ipFamilies", json!(["IPv4"]));
-    put(spec, "ipFamilyPolicy", json!("SingleStack"));
     if matches!(ty.as_str(), "NodePort" | "LoadBalancer") {
         put(spec, "externalTrafficPolicy", json!("Cluster"));
     }
@@ -414,9 +462,6 @@ fn service(object: &mut Value) {
         put(port, "protocol", json!("TCP"));
         put(port, "targetPort", number);
     }
-    if let Some(ip) = spec.get("clusterIP").cloned() {
-        put(spec, "clusterIPs", json!([ip]));
-    }
     put(object, "status", json!({"loadBalancer": {}}));
 }
 
@@ -427,6 +472,11 @@ pub fn addresses(cluster: &mut Cluster, object: &mut Value) {
         return;
     }
     let spec = &mut object["spec"];
+    put(spec, "ipFamilies", json!(["IPv4"]));
+    put(spec, "ipFamilyPolicy", json!("SingleStack"));
+    if let Some(ip) = spec.get("clusterIP").cloned() {
+        put(spec, "clusterIPs", json!([ip]));
+    }
     if text(spec, "/clusterIP").is_empty() {
         let number = cluster.next() % 3800 + 32;
         let ip = json!(format!("34.118.{}.{}", 224 + number / 256, number % 256));
@@ -438,6 +488,36 @@ pub fn addresses(cluster: &mut Cluster, object: &mut Value) {
             if port.get("nodePort").and_then(Value::as_i64).unwrap_or(0) == 0 {
                 port["nodePort"] = json!(30_000 + cluster.next() % 2768);
             }
+        }
+    }
+}
+
+/// What an update of a Service that does not speak of its addresses leaves as it was.
+pub fn keep_addresses(kind: &Kind, live: &Value, object: &mut Value) {
+    let external = |object: &Value| text(object, "/spec/type") == "ExternalName";
+    if !kind.group.is_empty() || kind.kind != "Service" || external(live) || external(object) {
+        return;
+    }
+    for name in ["clusterIP", "clusterIPs", "ipFamilies", "ipFamilyPolicy"] {
+        if let Some(value) = live["spec"].get(name) {
+            put(&mut object["spec"], name, value.clone());
+        }
+    }
+}
+
+/// Times of conditions that the server's own types print as null when nobody has set them.
+pub fn null_times(kind: &Kind, object: &mut Value) {
+    let names: &[&str] = match (kind.group.as_str(), kind.kind.as_str()) {
+        ("", "Pod") | ("batch", "Job") => &["lastProbeTime", "lastTransitionTime"],
+        ("", "Node") => &["lastHeartbeatTime", "lastTransitionTime"],
+        ("apps", "Deployment") => &["lastUpdateTime", "lastTransitionTime"],
+        ("", "Namespace") | ("apps", _) => &["lastTransitionTime"],
+        _ => return,
+    };
+    let conditions = object.pointer_mut("/status/conditions").and_then(Value::as_array_mut);
+    for condition in conditions.into_iter().flatten().filter_map(Value::as_object_mut) {
+        for name in names {
+            condition.entry(*name).or_insert(Value::Null);
         }
     }
 }

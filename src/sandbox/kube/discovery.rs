@@ -240,6 +240,11 @@ fn aggregate(kinds: &Kinds, core: bool) -> Response {
 fn aggregated_resource(group: &str, version: &str, kind: &Kind) -> Value {
     let speaks =
         |group: &str, version: &str, kind: &str| json!({"group": group, "version": version, "kind": kind});
+    // What is of the group at hand is not repeated for built-in kinds.
+    let (group, version) = match kind.origin {
+        Origin::BuiltIn => ("", ""),
+        Origin::Custom => (group, version),
+    };
     let mut entry = json!({"resource": kind.plural, "responseKind": speaks(group, version, &kind.kind),
         "scope": if kind.namespaced { "Namespaced" } else { "Cluster" }, "singularResource": kind.singular,
         "verbs": kind.verbs});

@@ -82,14 +82,16 @@ fn check_options(request: &Request) -> Result<(), Status> {
 }
 
 /// What a request selects out of a collection.
-pub fn selector(place: &Place, request: &Request) -> Result<Selector, Status> {
+pub fn selector(kind: &Kind, place: &Place, request: &Request) -> Result<Selector, Status> {
     if !place.name.is_empty() {
         return Ok(Selector::name(&place.name));
     }
-    Selector::parse(
+    let selector = Selector::parse(
         request.param("labelSelector").unwrap_or_default(),
         request.param("fieldSelector").unwrap_or_default(),
-    )
+    )?;
+    selector.check(kind)?;
+    Ok(selector)
 }
 
 /// Where a paged list goes on.
@@ -128,7 +130,7 @@ pub fn list(
     place: &Place,
     request: &Request,
 ) -> Result<Response, Status> {
-    let selector = selector(place, request)?;
+    let selector = selector(kind, place, request)?;
     check_options(request)?;
     let asked = check_version(cluster, request)?;
     let token =
@@ -165,7 +167,7 @@ pub fn list(
             metadata["remainingItemCount"] = json!(selected.len() - page);
         }
     }
-    if kind.origin == Origin::Custom && metadata.get("continue").is_none() {
+    if kind.origin == Origin::Custom && !request.wants_table() && metadata.get("continue").is_none() {
         // Lists of custom resources are printed from maps, which leave nothing out.
         metadata["continue"] = json!("");
     }

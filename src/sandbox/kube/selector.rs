@@ -2,6 +2,7 @@
 
 use serde_json::Value;
 
+use super::kinds::Kind;
 use super::status::Status;
 use super::store::text;
 
@@ -38,12 +39,44 @@ impl Selector {
                     .or_else(|| part.split_once("==").map(|(path, value)| (path, value, true)))
                     .or_else(|| part.split_once('=').map(|(path, value)| (path, value, true)))
                     .ok_or_else(|| {
-                        Status::bad_request(format!("invalid field selector: {part:?}; can't understand it"))
+                        Status::bad_request(format!("invalid selector: '{part}'; can't understand '{part}'"))
                     })?;
                 Ok((path.trim().to_owned(), value.trim().to_owned(), equal))
             })
             .collect::<Result<_, Status>>()?;
         Ok(Self { labels, fields })
+    }
+
+    /// Refuses fields that the kind cannot be selected by.
+    pub fn check(&self, kind: &Kind) -> Result<(), Status> {
+        let own: &[&str] = match (kind.group.as_str(), kind.kind.as_str()) {
+            ("", "Pod") => &[
+                "spec.nodeName",
+                "spec.restartPolicy",
+                "spec.schedulerName",
+                "spec.serviceAccountName",
+                "spec.hostNetwork",
+                "status.phase",
+                "status.podIP",
+                "status.podIPs",
+                "status.nominatedNodeName",
+            ],
+            ("" | "events.k8s.io", "Event") => return Ok(()),
+            ("", "Secret") => &["type"],
+            ("", "Node") => &["spec.unschedulable"],
+            ("", "Namespace") => &["status.phase"],
+            ("", "Service") => &["spec.clusterIP", "spec.type"],
+            ("" | "apps", "ReplicaSet" | "ReplicationController") => &["status.replicas"],
+            ("batch", "Job") => &["status.successful"],
+            ("certificates.k8s.io", _) => &["spec.signerName"],
+            _ => &[],
+        };
+        let known =
+            |path: &str| matches!(path, "metadata.name" | "metadata.namespace") || own.contains(&path);
+        match self.fields.iter().find(|(path, ..)| !known(path)) {
+            Some((path, ..)) => Err(Status::bad_request(format!("field label not supported: {path}"))),
+            None => Ok(()),
+        }
     }
 
     /// A selector of exactly one name.
@@ -138,6 +171,9 @@ fn requirement(part: &str) -> Result<Requirement, Status> {
         return Ok(Requirement::NotIn(name, vec![value]));
     }
     if let Some((name, value)) = pair("==").or_else(|| pair("=")) {
+        if value.starts_with('=') {
+            return Err(Status::bad_request("unable to parse requirement: found '=', expected: identifier"));
+        }
         return Ok(Requirement::In(name, vec![value]));
     }
     if let Some((name, value)) = pair(">") {

@@ -211,7 +211,7 @@ impl Status {
                 .collect();
             details.insert("causes".to_owned(), json!(causes));
         }
-        if !details.is_empty() || matches!(code, 404 | 405 | 410) {
+        if !details.is_empty() || matches!(code, 404 | 405 | 410 | 415 | 422) {
             body["details"] = Value::Object(details);
         }
         body

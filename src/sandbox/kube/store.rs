@@ -436,7 +436,10 @@ impl Cluster {
     /// Marks an object as being deleted from `at` on.
     pub(super) fn mark_deleted(&mut self, key: &Key, at: Timestamp, grace: i64, mut object: Value) -> Value {
         object["metadata"]["deletionTimestamp"] = json!(seconds(at));
-        object["metadata"]["deletionGracePeriodSeconds"] = json!(grace);
+        // Namespaces and definitions go in their own way.
+        if !matches!(text(&object, "/kind"), "Namespace" | "CustomResourceDefinition") {
+            object["metadata"]["deletionGracePeriodSeconds"] = json!(grace);
+        }
         let counts =
             self.kinds.by_resource(&key.group, &key.resource).is_some_and(|kind| kind.counts_generation());
         if counts && let Some(generation) = object.pointer("/metadata/generation").and_then(Value::as_i64) {
@@ -528,7 +531,7 @@ impl Cluster {
     }
 
     /// Five letters as in `generateName`.
-    fn suffix(&mut self) -> String {
+    pub(super) fn suffix(&mut self) -> String {
         let bytes = self.hash();
         bytes[..5]
             .iter()

@@ -212,14 +212,25 @@ pub fn table(kind: &Kind, objects: &[&Value], metadata: &Value, include: Include
     let rows: Vec<Value> = rows
         .into_iter()
         .zip(objects)
+        .map(|(cells, object)| (numbers(&definitions, cells), object))
         .map(|(cells, object)| match include {
-            Include::None => json!({"cells": cells}),
+            Include::None => json!({"cells": cells, "object": null}),
             Include::Metadata => json!({"cells": cells, "object": partial(object)}),
             Include::Object => json!({"cells": cells, "object": object}),
         })
         .collect();
     json!({"kind": "Table", "apiVersion": "meta.k8s.io/v1", "metadata": metadata,
         "columnDefinitions": definitions, "rows": rows})
+}
+
+/// Cells of integer columns as numbers.
+fn numbers(definitions: &[Value], cells: Vec<Value>) -> Vec<Value> {
+    let number = |cell: &Value| cell.as_str().and_then(|text| text.parse::<i64>().ok());
+    let typed = |(cell, definition): (Value, &Value)| match number(&cell) {
+        Some(number) if definition["type"] == "integer" => json!(number),
+        _ => cell,
+    };
+    cells.into_iter().zip(definitions).map(typed).collect()
 }
 
 /// An object's metadata alone.

@@ -279,14 +279,19 @@ const LABEL: &str = "a lowercase RFC 1123 label must consist of lower case alpha
     must start and end with an alphanumeric character (e.g. 'my-name',  or '123-abc', regex used for \
     validation is '[a-z0-9]([-a-z0-9]*[a-z0-9])?')";
 
+const CONFIG_KEY: &str = "a valid config key must consist of alphanumeric characters, '-', '_' or '.' (e.g. \
+    'key.name',  or 'KEY_NAME',  or 'key-name', regex used for validation is '[-._a-zA-Z0-9]+')";
+
+/// Whether a text is a label of a domain name.
+fn is_label(part: &str) -> bool {
+    let alphanumeric = |c: char| c.is_ascii_lowercase() || c.is_ascii_digit();
+    part.starts_with(alphanumeric)
+        && part.ends_with(alphanumeric)
+        && part.chars().all(|c| alphanumeric(c) || c == '-')
+}
+
 /// Why a name does not suit the kind.
 fn bad_name(kind: &Kind, name: &str) -> Option<String> {
-    let alphanumeric = |c: char| c.is_ascii_lowercase() || c.is_ascii_digit();
-    let label = |part: &str| {
-        part.starts_with(alphanumeric)
-            && part.ends_with(alphanumeric)
-            && part.chars().all(|c| alphanumeric(c) || c == '-')
-    };
     if kind.group == "rbac.authorization.k8s.io" {
         return name.contains(['/', '%']).then(|| "may not contain '/' or '%'".to_owned());
     }
@@ -294,9 +299,10 @@ fn bad_name(kind: &Kind, name: &str) -> Option<String> {
         ("", "Namespace" | "Service") if name.len() > 63 => {
             Some("must be no more than 63 characters".to_owned())
         }
-        ("", "Namespace" | "Service") => (!label(name)).then(|| LABEL.to_owned()),
+        ("", "Namespace" | "Service") if name.contains('.') => Some("must not contain dots".to_owned()),
+        ("", "Namespace" | "Service") => (!is_label(name)).then(|| LABEL.to_owned()),
         _ if name.len() > 253 => Some("must be no more than 253 characters".to_owned()),
-        _ => (!name.split('.').all(label)).then(|| SUBDOMAIN.to_owned()),
+        _ => (!name.split('.').all(is_label)).then(|| SUBDOMAIN.to_owned()),
     }
 }
 
@@ -312,12 +318,29 @@ fn rules(kind: &Kind, object: &Value) -> Vec<Cause> {
         ("batch", "Job") => {
             containers(object, "/spec/template/spec", "spec.template.spec", &mut causes);
             if text(object, "/spec/template/spec/restartPolicy") == "Always" {
-                let message = "Unsupported value: \"Always\": supported values: \"OnFailure\", \"Never\"";
+                let message = "Required value: valid values: \"OnFailure\", \"Never\"";
                 let field = "spec.template.spec.restartPolicy".to_owned();
-                causes.push(cause("FieldValueNotSupported", field, message.to_owned()));
+                causes.push(cause("FieldValueRequired", field, message.to_owned()));
             }
         }
-        ("", "Pod") => containers(object, "/spec", "spec", &mut causes),
+        ("", "Pod") => {
+            containers(object, "/spec", "spec", &mut causes);
+            let policy = text(object, "/spec/restartPolicy");
+            if !matches!(policy, "" | "Always" | "OnFailure" | "Never") {
+                let supported = "supported values: \"Always\", \"OnFailure\", \"Never\"";
+                let message = format!("Unsupported value: \"{policy}\": {supported}");
+                causes.push(cause("FieldValueNotSupported", "spec.restartPolicy".to_owned(), message));
+            }
+        }
+        ("", "ConfigMap") => {
+            let fits = |key: &str| key.bytes().all(|b| b.is_ascii_alphanumeric() || b"-_.".contains(&b));
+            for key in object["data"].as_object().into_iter().flatten().map(|(key, _)| key) {
+                if !fits(key) {
+                    let message = format!("Invalid value: \"{key}\": {CONFIG_KEY}");
+                    causes.push(cause("FieldValueInvalid", format!("data[{key}]"), message));
+                }
+            }
+        }
         ("apiextensions.k8s.io", "CustomResourceDefinition") => {
             let (plural, group) = (text(object, "/spec/names/plural"), text(object, "/spec/group"));
             let wanted = format!("{plural}.{group}");
@@ -334,6 +357,19 @@ fn rules(kind: &Kind, object: &Value) -> Vec<Cause> {
             let ports = object.pointer("/spec/ports").and_then(Value::as_array);
             if !headless && !external && ports.is_none_or(Vec::is_empty) {
                 causes.push(required("spec.ports"));
+            }
+            for (index, port) in ports.into_iter().flatten().enumerate() {
+                for name in ["port", "targetPort"] {
+                    if let Some(number) = port[name].as_i64().filter(|number| !(1..=65535).contains(number)) {
+                        let message =
+                            format!("Invalid value: {number}: must be between 1 and 65535, inclusive");
+                        causes.push(cause(
+                            "FieldValueInvalid",
+                            format!("spec.ports[{index}].{name}"),
+                            message,
+                        ));
+                    }
+                }
             }
             if ports.is_some_and(|ports| ports.len() > 1) {
                 for (index, port) in ports.into_iter().flatten().enumerate() {
@@ -378,6 +414,13 @@ fn containers(object: &Value, pointer: &str, field: &str, causes: &mut Vec<Cause
             causes.push(cause("FieldValueRequired", format!("{at}.image"), "Required value".to_owned()));
         }
         let name = text(container, "/name");
+        if !name.is_empty() && !is_label(name) {
+            causes.push(cause(
+                "FieldValueInvalid",
+                format!("{at}.name"),
+                format!("Invalid value: \"{name}\": {LABEL}"),
+            ));
+        }
         if !name.is_empty() && seen.contains(&name) {
             let message = format!("Duplicate value: \"{name}\"");
             causes.push(cause("FieldValueDuplicate", format!("{at}.name"), message));

@@ -55,7 +55,7 @@ impl Watch {
         place: &Place,
         request: &Request,
     ) -> Result<Self, Status> {
-        let selector = read::selector(place, request)?;
+        let selector = read::selector(kind, place, request)?;
         let form = match (request.wants_table(), request.wants_metadata()) {
             (true, _) => Form::Table(Include::parse(request.param("includeObject"))),
             (false, true) => Form::Metadata,
@@ -165,7 +165,7 @@ impl Watch {
     }
 
     fn bookmark(&self) -> Value {
-        let metadata = json!({"resourceVersion": self.seen.to_string(), "creationTimestamp": null});
+        let metadata = json!({"resourceVersion": self.seen.to_string()});
         let object = match self.form {
             Form::Table(_) => json!({"kind": "Table", "apiVersion": "meta.k8s.io/v1",
                 "metadata": {"resourceVersion": self.seen.to_string()}, "columnDefinitions": [], "rows": [

@@ -8,7 +8,6 @@ use super::defaults;
 use super::kinds::{Kind, Origin};
 use super::patch;
 use super::request::{Place, Request, Response};
-use super::selector::Selector;
 use super::status::{Cause, Status};
 use super::store::{Cluster, DeleteOptions, Key, Propagation, key_of, text};
 use super::validate::{self, Unknown};
@@ -204,6 +203,10 @@ fn store(
     through_door(job, live, &mut object);
     defaults::fill(kind, &mut object);
     settle(kind, &mut object);
+    if kind.origin == Origin::BuiltIn {
+        defaults::null_times(kind, &mut object);
+        defaults::keep_addresses(kind, live, &mut object);
+    }
     keep_identity(live, &mut object);
     drop_empty_lists(&mut object);
     validate::object(kind, &object)?;
@@ -591,10 +594,7 @@ pub fn delete_collection(
     request: &Request,
 ) -> Result<Response, Status> {
     let options = delete_options(request)?;
-    let selector = Selector::parse(
-        request.param("labelSelector").unwrap_or_default(),
-        request.param("fieldSelector").unwrap_or_default(),
-    )?;
+    let selector = super::read::selector(kind, place, request)?;
     let keys: Vec<Key> = cluster
         .list(&kind.group, &kind.plural)
         .filter(|(key, object)| {

@@ -95,6 +95,14 @@ impl Normal {
                 let next = self.versions.len() + 1;
                 *value = json!(self.versions.entry(text.clone()).or_insert_with(|| format!("RV-{next}")));
             }
+            ("cells", Value::Array(cells)) => {
+                let age = |text: &str| text.strip_suffix('s').is_some_and(number);
+                let aged = |cell: &Value| match cell.as_str() {
+                    Some(text) if age(text) => json!("AGE"),
+                    _ => cell.clone(),
+                };
+                *value = cells.iter().map(aged).collect();
+            }
             ("continue", Value::String(text)) if !text.is_empty() => *value = json!("CONTINUE"),
             ("clusterIP", Value::String(text)) if is_address(text) => *value = json!("ADDRESS"),
             ("clusterIPs", Value::Array(list))
