@@ -9,11 +9,13 @@ use dask_infra::sandbox::kube::{Access, router};
 use jiff::Timestamp;
 use tokio::sync::watch;
 
-/// A cluster behind a lock, with the wall clock.
+/// A cluster behind a lock, with no controller but those that every answer depends on.
 #[derive(Clone)]
-struct Held {
-    cluster: Arc<Mutex<Cluster>>,
-    changed: Arc<watch::Sender<u64>>,
+pub struct Held {
+    /// The cluster.
+    pub cluster: Arc<Mutex<Cluster>>,
+    /// Counts its revisions.
+    pub changed: Arc<watch::Sender<u64>>,
 }
 
 impl Access for Held {

@@ -4,8 +4,8 @@ use std::collections::BTreeMap;
 use std::sync::{Arc, Mutex};
 use std::time::{Duration, Instant};
 
+use dask_infra::sandbox::kube::router;
 use dask_infra::sandbox::kube::store::Cluster;
-use dask_infra::sandbox::kube::{Access, router};
 use futures::stream::{self, StreamExt as _};
 use jiff::Timestamp;
 use reqwest::Method;
@@ -15,36 +15,13 @@ use tokio::sync::watch;
 use super::normal::{Normal, keep};
 use super::script::{Case, Read, Step, fill};
 use crate::real::{ControlPlane, PATIENCE};
+use crate::sandbox_kube::Held;
 
 /// Normalised answers of each case.
 pub type Answers = BTreeMap<String, Vec<Value>>;
 
 /// Cases that run at the same time.
 const AT_ONCE: usize = 8;
-
-/// The sandbox's cluster behind a lock; no controller runs but those that every answer depends on.
-#[derive(Clone)]
-struct Held {
-    cluster: Arc<Mutex<Cluster>>,
-    changed: Arc<watch::Sender<u64>>,
-}
-
-impl Access for Held {
-    fn with<R>(&self, f: impl FnOnce(&mut Cluster, Timestamp) -> R) -> R {
-        let now = Timestamp::now();
-        let mut cluster = self.cluster.lock().unwrap();
-        let out = f(&mut cluster, now);
-        cluster.collect(now);
-        let revision = cluster.revision();
-        // Only a real change may wake watches: they come through here too.
-        self.changed.send_if_modified(|seen| std::mem::replace(seen, revision) != revision);
-        out
-    }
-
-    fn changed(&self) -> watch::Receiver<u64> {
-        self.changed.subscribe()
-    }
-}
 
 /// What the sandbox answers to all cases.
 pub async fn sandbox(cases: &[Case]) -> Answers {
