@@ -132,6 +132,16 @@ impl Settings {
         &self.program
     }
 
+    /// How much is shown.
+    pub fn detail(&self) -> Detail {
+        self.detail
+    }
+
+    /// Whether everything is to be said.
+    pub fn is_verbose(&self) -> bool {
+        self.detail == Detail::Objects
+    }
+
     /// Two streams with the colours that were asked for.
     pub fn screen(&self) -> Screen {
         Screen::new(Stream::stdout(self.colour), Stream::stderr(self.colour))
@@ -143,8 +153,18 @@ impl Settings {
         format: Format,
         command: impl FnOnce(&mut dyn Reporter) -> Result<Exit, Failure>,
     ) -> Exit {
+        self.report_in(format, self.detail, command)
+    }
+
+    /// The same in another detail.
+    pub fn report_in(
+        &self,
+        format: Format,
+        detail: Detail,
+        command: impl FnOnce(&mut dyn Reporter) -> Result<Exit, Failure>,
+    ) -> Exit {
         let mut reporter: Box<dyn Reporter> = match format {
-            Format::Text => Box::new(Human::new(self.screen(), self.detail, self.program.clone())),
+            Format::Text => Box::new(Human::new(self.screen(), detail, self.program.clone())),
             Format::Json => Box::new(Json::new(self.screen(), jiff::Timestamp::now)),
         };
         let exit = command(reporter.as_mut()).unwrap_or_else(|Failure { diagnostics, sources }| {
@@ -171,7 +191,7 @@ fn written(result: io::Result<()>, exit: Exit) -> Exit {
 }
 
 /// Why a command did not do what it was asked.
-#[derive(Debug)]
+#[derive(Clone, Debug)]
 pub struct Failure {
     diagnostics: Vec<Diagnostic>,
     sources: Sources,
@@ -181,6 +201,21 @@ impl Failure {
     /// With places in these texts.
     pub fn new(diagnostics: Vec<Diagnostic>, sources: Sources) -> Self {
         Self { diagnostics, sources }
+    }
+
+    /// Puts one diagnostic into the place of all with this code.
+    #[must_use]
+    pub fn instead_of(mut self, code: Code, diagnostic: Diagnostic) -> Self {
+        if self.diagnostics.iter().any(|found| found.code == code) {
+            self.diagnostics.retain(|found| found.code != code);
+            self.diagnostics.push(diagnostic);
+        }
+        self
+    }
+
+    /// What is said.
+    pub fn diagnostics(&self) -> &[Diagnostic] {
+        &self.diagnostics
     }
 }
 

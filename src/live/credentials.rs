@@ -4,6 +4,7 @@
 use google_cloud_auth::credentials::{
     AccessTokenCredentials, Builder, CacheableResource, CredentialsProvider as _,
 };
+use serde_json::json;
 use tokio::sync::OnceCell;
 
 use super::transport::{TOKEN_TIMEOUT, causes};
@@ -52,5 +53,59 @@ impl Credentials {
 }
 
 fn unauthenticated(request: &Request, why: &str) -> ApiError {
-    request.failed(Class::Unauthenticated, format!("no Google credentials: {why}; {CURE}"))
+    let mut error = request.failed(Class::Unauthenticated, brief(why));
+    // The library's own words fill a screen; who wants them asks for them.
+    error.body = Some(json!({ "detail": why }));
+    error
+}
+
+/// The cause in one line. Source: words of google-cloud-auth 1.18 and of Google's token endpoint.
+fn brief(why: &str) -> String {
+    let words = why.to_ascii_lowercase();
+    let has = |list: &[&str]| list.iter().any(|word| words.contains(word));
+    if has(&["invalid_grant", "invalid_rapt", "expired", "revoked", "reauth"]) {
+        "the Google credentials have expired or were revoked".to_owned()
+    } else if has(&["invalid_client", "unauthorized_client", "account not found", "invalid_scope"]) {
+        "Google does not take these credentials".to_owned()
+    } else if has(&[
+        "metadata",
+        "no application default credentials",
+        "could not find",
+        "default credentials",
+    ]) {
+        "no Google credentials were found".to_owned()
+    } else if has(&["parse", "json", "expected", "missing field", "invalid type", "pem", "private key"]) {
+        "the file with Google credentials cannot be understood".to_owned()
+    } else if has(&["no such file", "permission denied", "cannot read", "os error", "failed to load"]) {
+        "the file that GOOGLE_APPLICATION_CREDENTIALS names cannot be read".to_owned()
+    } else {
+        let first = why.lines().next().unwrap_or_default();
+        format!("no token for the Google credentials: {first}")
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn long_words_become_one_line() {
+        for (why, expect) in [
+            (
+                "cannot create access token: {\"error\": \"invalid_grant\", \"error_description\": \"Token has been expired or revoked.\"}",
+                "expired",
+            ),
+            (
+                "could not fetch from http://metadata.google.internal: dns error",
+                "no Google credentials were found",
+            ),
+            ("no application default credentials were found", "no Google credentials were found"),
+            ("parse error: expected value at line 1", "cannot be understood"),
+            ("No such file or directory (os error 2)", "cannot be read"),
+            ("a new kind of trouble\nwith more lines", "trouble"),
+        ] {
+            let said = brief(why);
+            assert!(said.contains(expect) && !said.contains('\n'), "{said}");
+        }
+    }
 }

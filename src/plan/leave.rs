@@ -18,7 +18,8 @@ impl Maker<'_> {
         let wanted: Vec<Identity> =
             self.inputs.desired.iter().map(|resource| resource.identity.clone()).collect();
         for (identity, live, address, kind) in self.owned() {
-            if !wanted.contains(&identity) && !matches!(identity, Identity::Cluster(_)) {
+            let stays = matches!(identity, Identity::Cluster(_)) || !self.selected.has(&address);
+            if !wanted.contains(&identity) && !stays {
                 self.delete(identity, &live, address, kind, Some("no longer in the stack file"), false);
             }
         }
@@ -26,6 +27,9 @@ impl Maker<'_> {
 
     pub(super) fn destroy(&mut self) {
         for (identity, live, address, kind) in self.owned() {
+            if !self.selected.has(&address) {
+                continue;
+            }
             if let Some(resource) = self.inputs.desired.iter().find(|resource| resource.identity == identity)
             {
                 self.protected(resource, "delete");
@@ -58,7 +62,7 @@ impl Maker<'_> {
     }
 
     /// Everything live that is ours, with the address it has or had.
-    fn owned(&self) -> Vec<(Identity, Value, Address, &'static str)> {
+    pub(super) fn owned(&self) -> Vec<(Identity, Value, Address, &'static str)> {
         let Inputs { world, target, owner, desired, .. } = self.inputs;
         let mut owned = Vec::new();
         let needed = self.operator_is_needed();

@@ -4,6 +4,7 @@ use std::collections::BTreeSet;
 
 use serde_json::Value;
 
+use super::select::{Selected, Selection};
 use super::{Action, Change, Consent, Mode, Note, Plan, diff, graph, review};
 use crate::address::{Address, FieldPath};
 use crate::diag::{Code, Diagnostic};
@@ -31,6 +32,8 @@ pub struct Inputs<'a> {
     pub allowed: Vec<Consent>,
     /// Addresses to replace although nothing forces it.
     pub replace: Vec<Address>,
+    /// What the plan is limited to.
+    pub selection: Selection,
     /// Where values stand in the stack file.
     pub sources: &'a Sources,
     /// US dollars per hour of what is desired.
@@ -61,14 +64,9 @@ pub fn wanted(desired: &[Resource], target: &Target, owner: &Owner) -> Wanted {
 
 /// The plan, or everything that stands against making one, in order of the file.
 pub fn plan(inputs: Inputs) -> Result<Plan, Vec<Diagnostic>> {
-    let mut maker = Maker {
-        inputs: &inputs,
-        changes: Vec::new(),
-        problems: Vec::new(),
-        notes: Vec::new(),
-        renewed: false,
-    };
+    let mut maker = Maker::new(&inputs);
     maker.readable();
+    maker.select();
     match inputs.mode {
         Mode::Apply => {
             // The cluster first: when it is made anew, everything in it is.
@@ -95,6 +93,7 @@ pub fn plan(inputs: Inputs) -> Result<Plan, Vec<Diagnostic>> {
         maker.problems.push(circle_problem(&circle, &inputs));
     }
     maker.drop_idle_waits();
+    let partial = maker.partial();
     let Maker { changes, problems, notes, .. } = maker;
     if !problems.is_empty() {
         let mut problems = problems;
@@ -102,7 +101,7 @@ pub fn plan(inputs: Inputs) -> Result<Plan, Vec<Diagnostic>> {
         return Err(problems);
     }
     let Inputs { desired, target, owner, mode, offline, allowed, hourly, .. } = inputs;
-    let mut plan = Plan { target, owner, mode, offline, changes, desired, notes, hourly, allowed };
+    let mut plan = Plan { target, owner, mode, offline, changes, desired, notes, hourly, allowed, partial };
     let reviewed = review::review(&plan);
     plan.notes.extend(reviewed);
     Ok(plan)
@@ -120,15 +119,30 @@ fn circle_problem(circle: &[Address], inputs: &Inputs) -> Diagnostic {
 pub(super) struct Maker<'a> {
     pub(super) inputs: &'a Inputs<'a>,
     pub(super) changes: Vec<Change>,
-    problems: Vec<Diagnostic>,
+    pub(super) problems: Vec<Diagnostic>,
     notes: Vec<Note>,
     /// Whether the GKE cluster is made or made anew, so that nothing inside is live afterwards.
     pub(super) renewed: bool,
+    /// What the plan is about.
+    pub(super) selected: Selected,
+}
+
+impl<'a> Maker<'a> {
+    pub(super) fn new(inputs: &'a Inputs<'a>) -> Self {
+        Self {
+            inputs,
+            changes: Vec::new(),
+            problems: Vec::new(),
+            notes: Vec::new(),
+            renewed: false,
+            selected: Selected::All,
+        }
+    }
 }
 
 impl Maker<'_> {
     /// What cannot be read cannot be planned: it must never look empty.
-    fn readable(&mut self) {
+    pub(super) fn readable(&mut self) {
         let world = self.inputs.world;
         let unread = match (&world.cluster, &world.inside) {
             (Seen::Unreadable(why), _) => Some(("the GKE cluster", why)),
@@ -165,7 +179,7 @@ impl Maker<'_> {
 
     fn want(&mut self, resource: &Resource) {
         let Some(kind) = kinds::find(&resource.kind) else { return };
-        if matches!(kind.compare, Compare::Action) {
+        if matches!(kind.compare, Compare::Action) || !self.selected.has(&resource.address) {
             return;
         }
         let is_cluster = matches!(resource.identity, Identity::Cluster(_));
@@ -213,6 +227,10 @@ impl Maker<'_> {
         let (action, reason) = self.action(resource, &live, &compared.changes);
         if action == Action::Replace {
             self.renewed |= is_cluster;
+            if is_cluster {
+                // Nothing in it outlives it, so nothing in it can be left out.
+                self.selected = Selected::All;
+            }
             self.protected(resource, "replace");
         }
         self.push(resource, action, compared.changes, reason, fingerprint);
@@ -371,6 +389,9 @@ impl Maker<'_> {
         for resource in
             inputs.desired.iter().filter(|resource| matches!(resource.identity, Identity::Check(_)))
         {
+            if !self.selected.has(&resource.address) {
+                continue;
+            }
             let digest = kinds::check::digest(&resource.body);
             let record = inputs.world.record.as_ref().filter(|_| !self.renewed);
             let passed = record.and_then(|record| record.passes.get(&resource.address));

@@ -9,8 +9,10 @@ use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
 
 mod check;
+pub mod explain;
 pub mod lower;
 pub mod parse;
+pub mod ready;
 pub mod reference;
 pub mod rules;
 pub mod schema;

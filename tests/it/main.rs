@@ -8,6 +8,7 @@
 
 mod cli;
 mod contract;
+mod everyday;
 mod golden;
 mod main_job;
 mod plan_cases;

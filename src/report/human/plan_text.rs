@@ -6,13 +6,15 @@ use serde_json::Value;
 use super::style::{Tint, columns, paint, push_line, symbol, tame, wrap};
 use super::values;
 use crate::address::Address;
-use crate::plan::{Action, Change, Consent, Mode, Note, Plan, Verb};
+use crate::plan::{Action, Change, Consent, Mode, Note, Partial, Plan, Selection, Verb};
 use crate::report::{Next, View, brief, count, words};
 use crate::resource::{Api, Effect, FieldChange, Identity, Late, Step, Until};
 
 /// How much is shown.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Detail {
+    /// One line for each sort of section, and nothing under it.
+    Summary,
     /// One line for each section, and what differs.
     Sections,
     /// Every object with its body and its calls.
@@ -37,9 +39,13 @@ pub fn render(plan: &Plan, view: &View<'_>, options: &Options<'_>) -> String {
         text.push('\n');
         text.push_str(&legend(&sections));
         text.push('\n');
-        let page = Page { plan, view, options, column: address_column(&sections, options.width) };
-        for section in &sections {
-            page.section(&mut text, section);
+        if options.detail == Detail::Summary {
+            text.push_str(&sorts(&sections, options.width));
+        } else {
+            let page = Page { plan, view, options, column: address_column(&sections, options.width) };
+            for section in &sections {
+                page.section(&mut text, section);
+            }
         }
     }
     if !plan.notes.is_empty() {
@@ -57,7 +63,8 @@ pub fn render(plan: &Plan, view: &View<'_>, options: &Options<'_>) -> String {
 
 /// Whose and where, always first: `Plan for stack rapids on p / l / c — LIVE`.
 fn header(plan: &Plan, width: usize) -> String {
-    let Plan { target, owner, mode, offline, changes: _, desired: _, notes: _, hourly, allowed: _ } = plan;
+    let Plan { target, owner, mode, offline, changes: _, desired: _, notes: _, hourly, allowed: _, partial } =
+        plan;
     let what = match mode {
         Mode::Apply => "Plan for",
         Mode::Destroy => "Plan to destroy",
@@ -67,8 +74,76 @@ fn header(plan: &Plan, width: usize) -> String {
     if *offline {
         text.push_str("offline: planned against an empty world, nothing was read\n");
     }
+    text.push_str(&partial.as_ref().map(|partial| partial_text(partial, width)).unwrap_or_default());
     if let (Some(hourly), Mode::Apply) = (hourly, mode) {
         text.push_str(&format!("${hourly:.2} per hour at list price when all of it runs\n"));
+    }
+    text
+}
+
+/// `partial: only gpu_driver and what it needs; 3 sections are left out: …`
+fn partial_text(partial: &Partial, width: usize) -> String {
+    let Partial { selection: Selection { targets, excludes }, left_out } = partial;
+    let mut limits = Vec::new();
+    if !targets.is_empty() {
+        limits.push(format!("only {} and what that needs", targets.join(", ")));
+    }
+    if !excludes.is_empty() {
+        limits.push(format!("without {} and what needs that", excludes.join(", ")));
+    }
+    let mut sections: Vec<&str> = Vec::new();
+    for (address, _) in left_out {
+        if !sections.contains(&address.section()) {
+            sections.push(address.section());
+        }
+    }
+    let names = match sections.as_slice() {
+        [] => "nothing is left out".to_owned(),
+        few if few.len() <= 6 => format!("left out: {}", few.join(", ")),
+        many => format!("left out: {} and {} more", many[..5].join(", "), many.len() - 5),
+    };
+    wrap(&format!("{} ", paint(Tint::Change, "partial:")), &format!("{}; {names}", limits.join(", ")), width)
+}
+
+/// Lines of a summary: `  + node_pool  create 2: default-pool, scheduler-pool`.
+fn sorts(sections: &[Section<'_>], width: usize) -> String {
+    let mut sorts: Vec<(&str, Vec<&Section<'_>>)> = Vec::new();
+    for section in sections {
+        let sort = section.name.split('.').next().unwrap_or_default();
+        match sorts.iter_mut().find(|(name, _)| *name == sort) {
+            Some((_, all)) => all.push(section),
+            None => sorts.push((sort, vec![section])),
+        }
+    }
+    let column = sorts.iter().map(|(name, _)| name.chars().count()).max().unwrap_or_default();
+    let mut text = String::new();
+    for (sort, all) in &sorts {
+        for action in
+            [Action::Replace, Action::Delete, Action::Update, Action::Create, Action::Run, Action::Keep]
+        {
+            let these: Vec<&&Section<'_>> = all.iter().filter(|section| section.action() == action).collect();
+            if these.is_empty() {
+                continue;
+            }
+            let verb = if action == Action::Keep { "no effect on" } else { words(action).verb };
+            let names: Vec<&str> = these
+                .iter()
+                .filter_map(|section| section.name.split_once('.'))
+                .map(|(_, name)| name)
+                .collect();
+            let said = match names.as_slice() {
+                [] => verb.to_owned(),
+                few if few.len() <= 4 => format!("{verb} {}: {}", these.len(), few.join(", ")),
+                many => format!("{verb} {}: {}, …", these.len(), many[..3].join(", ")),
+            };
+            let first = format!(
+                "{} {}{}  ",
+                symbol(action),
+                paint(Tint::Bold, sort),
+                " ".repeat(column - sort.chars().count())
+            );
+            text.push_str(&wrap(&first, &said, width));
+        }
     }
     text
 }
@@ -243,7 +318,7 @@ impl Page<'_> {
         else {
             return;
         };
-        for line in values::lines(&resource.body) {
+        for line in values::folded(&resource.body) {
             push_line(text, &format!("{}{} {}", " ".repeat(indent), paint(Tint::Add, "+"), tame(&line)));
         }
     }
@@ -321,7 +396,7 @@ fn comment(change: &Change, field: &FieldChange, location: Option<String>) -> St
 
 /// `stack.toml:12:5` of `/home/me/stacks/rapids/stack.toml:12:5`: in a column of places the folder is only
 /// noise. Diagnostics and JSON have it.
-fn file_name(location: &str) -> &str {
+pub(super) fn file_name(location: &str) -> &str {
     location.rsplit('/').next().unwrap_or(location)
 }
 
@@ -340,6 +415,7 @@ fn step_text(step: &Step) -> String {
             let api = match call.api {
                 Api::Gke => "GKE",
                 Api::Compute => "Compute Engine",
+                Api::Projects => "Resource Manager",
                 Api::Kubernetes => "Kubernetes",
             };
             let late = call.late.iter().map(|(path, late)| match late {
@@ -374,6 +450,7 @@ fn note_text(note: &Note, width: usize) -> String {
 fn footer(plan: &Plan) -> String {
     if plan.is_empty() {
         let what = match plan.mode {
+            _ if plan.partial.is_some() => "Nothing to do in this part of the stack.",
             Mode::Apply => "The stack is up to date.",
             Mode::Destroy => "Nothing of the stack is there to destroy.",
         };
