@@ -83,6 +83,7 @@ pub fn destroy(settings: &Settings, args: &DestroyArgs) -> Exit {
         allow: allow.clone(),
         replace: Vec::new(),
         part: part.clone(),
+        retarget: false,
         parallelism: *parallelism,
         json: *json,
     };

@@ -8,6 +8,7 @@ use super::access::{self, Words};
 use super::settings::{Access, Failure, Settings};
 use crate::address::Address;
 use crate::diag::{self, Code, Diagnostic};
+use crate::live::along::deepen;
 use crate::live::connection::{Connection, InProcess, Options as Connect};
 use crate::live::gke::GkeAccess;
 use crate::live::kube::KubeconfigAccess;
@@ -40,12 +41,21 @@ pub struct Ask<'a> {
     pub selection: Selection,
     /// Requests at a time.
     pub parallelism: usize,
+    /// Whether another target than the last one is meant.
+    pub retarget: bool,
 }
 
 impl Ask<'_> {
     /// The whole stack, with nothing said beyond that.
     pub fn of(mode: Mode) -> Self {
-        Self { mode, allowed: &[], replace: &[], selection: Selection::default(), parallelism: 1 }
+        Self {
+            mode,
+            allowed: &[],
+            replace: &[],
+            selection: Selection::default(),
+            parallelism: 1,
+            retarget: false,
+        }
     }
 }
 
@@ -102,9 +112,13 @@ impl Session {
     /// # Errors
     /// What stands against the plan.
     pub async fn plan(&self, link: &Link, ask: &Ask<'_>) -> Result<(Plan, Vec<Diagnostic>), Failure> {
-        let read = self.read(link, ask.parallelism).await;
-        let plan = self.make(&read.world, ask, Reading::Live);
-        let plan = plan.map_err(|failure| self.in_the_way(failure, read.trouble.as_ref()))?;
+        let mut read = self.read(link, ask.parallelism).await;
+        let in_the_way = |failure| self.in_the_way(failure, read.trouble.as_ref());
+        let mut plan = self.make(&read.world, ask, Reading::Live).map_err(in_the_way)?;
+        if let Some(reach) = plan::reach(&plan) {
+            deepen(&*link.connection, &mut read.world, &reach, ask.parallelism).await;
+            plan = self.make(&read.world, ask, Reading::Live)?;
+        }
         Ok((plan, reading_warnings(read.warnings)))
     }
 
@@ -179,7 +193,7 @@ impl Session {
         reading: Reading,
         make: impl FnOnce(Inputs<'_>) -> Result<T, Vec<Diagnostic>>,
     ) -> Result<T, Failure> {
-        let Ask { mode, allowed, replace, selection, parallelism: _ } = ask;
+        let Ask { mode, allowed, replace, selection, parallelism: _, retarget } = ask;
         let Lowered { owner, target, resources, hourly } = self.lowered.clone();
         let fail = |problems| Failure::new(problems, self.sources.clone());
         let allowed = allowed.to_vec();
@@ -197,6 +211,7 @@ impl Session {
             allowed,
             replace,
             selection: selection.clone(),
+            retarget: *retarget,
             sources: &self.sources,
             hourly,
         };
@@ -230,29 +245,40 @@ pub async fn plan_again(saved: &Plan, link: &Link, parallelism: usize) -> Result
     let Plan { target, owner, mode, offline: _, changes, desired, notes: _, hourly, allowed, partial } =
         saved.clone();
     let wanted = plan::wanted(&desired, &target, &owner);
-    let live::Reading { world, trouble, .. } = read(&*link.connection, &wanted, parallelism).await;
+    let live::Reading { mut world, trouble, .. } = read(&*link.connection, &wanted, parallelism).await;
     let replaced = changes.iter().filter(|change| change.action == plan::Action::Replace);
-    let replace = replaced.map(|change| change.address.clone()).collect();
+    let replace: Vec<Address> = replaced.map(|change| change.address.clone()).collect();
     let sources = Sources::default();
-    let (world, sources) = (&world, &sources);
-    let in_the_way = trouble.map(|error| access::diagnose(&error, &target, sources, Words::Few));
-    plan::plan(Inputs {
-        desired,
-        world,
-        target,
-        owner,
-        mode,
-        offline: false,
-        allowed,
-        replace,
-        selection: partial.map(|partial| partial.selection).unwrap_or_default(),
-        sources,
-        hourly,
-    })
-    .map_err(|problems| {
-        let failure = Failure::new(problems, Sources::default());
-        in_the_way.map_or(failure.clone(), |found| failure.instead_of(Code::Unreadable, found))
-    })
+    let selection = partial.map(|partial| partial.selection).unwrap_or_default();
+    let in_the_way = trouble.map(|error| access::diagnose(&error, &target, &sources, Words::Few));
+    let make = |world: &World| {
+        plan::plan(Inputs {
+            desired: desired.clone(),
+            world,
+            target: target.clone(),
+            owner: owner.clone(),
+            mode,
+            offline: false,
+            allowed: allowed.clone(),
+            replace: replace.clone(),
+            selection: selection.clone(),
+            // It was agreed to when the plan was made; a cluster that came up elsewhere since is a change.
+            retarget: true,
+            sources: &sources,
+            hourly,
+        })
+        .map_err(|problems| {
+            let failure = Failure::new(problems, Sources::default());
+            match &in_the_way {
+                Some(found) => failure.instead_of(Code::Unreadable, found.clone()),
+                None => failure,
+            }
+        })
+    };
+    let now = make(&world)?;
+    let Some(reach) = plan::reach(&now) else { return Ok(now) };
+    deepen(&*link.connection, &mut world, &reach, parallelism).await;
+    make(&world)
 }
 
 fn reading_warnings(warnings: Vec<String>) -> Vec<Diagnostic> {

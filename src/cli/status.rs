@@ -102,6 +102,7 @@ fn wait(resource: &Resource, owner: &Owner, live: &Value) -> Option<Await> {
         owner,
         inline_pool: None,
         leaving: false,
+        taking: false,
     });
     steps.into_iter().find_map(|step| match step {
         Step::Await(wait) => Some(wait),

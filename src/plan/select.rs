@@ -98,16 +98,17 @@ impl Maker<'_> {
     }
 
     /// The plan's word on what it leaves out; `None` for a plan of the whole stack.
-    pub(super) fn partial(&self) -> Option<Partial> {
+    pub(super) fn partial(&mut self) -> Option<Partial> {
         if self.inputs.selection.is_all() {
             return None;
         }
-        let out = self.candidates().into_iter().filter(|candidate| !self.selected.has(&candidate.address));
+        let candidates = self.candidates();
+        let out = candidates.into_iter().filter(|candidate| !self.selected.has(&candidate.address));
         let left_out = out.map(|Candidate { address, identity, .. }| (address, identity)).collect();
         Some(Partial { selection: self.inputs.selection.clone(), left_out })
     }
 
-    fn candidates(&self) -> Vec<Candidate> {
+    fn candidates(&mut self) -> Vec<Candidate> {
         let inputs = self.inputs;
         let mut candidates: Vec<Candidate> = Vec::new();
         for resource in &inputs.desired {
@@ -118,11 +119,16 @@ impl Maker<'_> {
                 goes: inputs.mode == Mode::Destroy,
             });
         }
-        for (identity, _, address, _) in self.owned() {
-            if !candidates.iter().any(|candidate| candidate.identity == identity) {
+        // Notes of this look belong to the plan itself, which takes its own.
+        let notes = self.notes.len();
+        let known: BTreeSet<Identity> = candidates.iter().map(|known| known.identity.clone()).collect();
+        for owned in self.owned() {
+            if !known.contains(&owned.identity) {
+                let (address, identity) = (owned.address, owned.identity);
                 candidates.push(Candidate { address, identity, follows: Vec::new(), goes: true });
             }
         }
+        self.notes.truncate(notes);
         candidates
     }
 
