@@ -39,6 +39,7 @@ pub fn diagnose(error: &ApiError, target: &Target, sources: &Sources, words: Wor
         (false, _) if target.context.is_some() && message.contains("context") => {
             FieldPath::keys(["kubernetes", "context"])
         }
+        (false, Code::Kubeconfig) => FieldPath::keys(["kubernetes", "kubeconfig"]),
         (false, _) => FieldPath::keys(["kubernetes"]),
     };
     let detail = error.body.as_ref().and_then(|body| body["detail"].as_str());

@@ -11,6 +11,7 @@ use super::gcloud::{self, Found, Gcloud};
 use super::sandbox::{self, State};
 use super::session::{Session, block_on};
 use super::settings::{Access, Failure, Settings};
+use crate::diag::Code;
 use crate::live::{ApiError, Class, LiveApi, Request};
 use crate::report::human::findings::{Finding, Mark, render};
 use crate::resource::{Api, ClusterName, Method, Target};
@@ -89,6 +90,13 @@ fn broken(settings: &Settings, failure: &Failure) -> Finding {
         number => format!(" (and {} more)", number - 1),
     };
     let found = Finding::new(Mark::Bad, "stack", format!("{first}{more}"));
+    // One mistake is mended by what it says itself.
+    if let [only] = all
+        && only.code != Code::StackNotFound
+        && let Some(help) = &only.help
+    {
+        return found.cure(help.as_str());
+    }
     let exists = settings.stack.is_file() || settings.stack.join("stack.toml").is_file();
     let command = if exists { "validate" } else { "init" };
     found.cure(format!("{} {command}", settings.program()))

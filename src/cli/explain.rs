@@ -74,7 +74,7 @@ fn of_code(code: Code) -> Page {
 
 fn of_place(Explained { path, takes, default, about, keys }: Explained) -> Page {
     let mut facts = Vec::new();
-    if !takes.is_empty() {
+    if !takes.is_empty() && !takes.starts_with("table") {
         facts.push(format!("Takes: {takes}."));
     }
     if default == "must be given" {

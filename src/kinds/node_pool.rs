@@ -580,7 +580,8 @@ pub(super) fn says(wait: &Await, found: &[Value]) -> Said {
     let wanted = wait.facts["nodes"].as_u64();
     let of = wanted.map_or(made, |wanted| usize::try_from(wanted).unwrap_or(made).max(made));
     let has_gpus = !pool["config"]["accelerators"][0].is_null();
-    let offer = if has_gpus { format!(", {gpus} GPUs allocatable") } else { String::new() };
+    let noun = if gpus == 1 { "GPU" } else { "GPUs" };
+    let offer = if has_gpus { format!(", {gpus} {noun} allocatable") } else { String::new() };
     let status = text(&pool["status"]);
     let trouble = if matches!(status, "RUNNING" | "") { String::new() } else { format!("{status}: ") };
     Said {

@@ -262,10 +262,10 @@ fn kubeconfig(folder: &Path, server: &str) {
 fn a_kubeconfig_that_leads_nowhere_is_told_at_its_section() {
     let user = User::empty();
     kubernetes(&user, "kubeconfig = \"nowhere.yaml\"");
-    user.run(&["plan"]).expect(1).says("DI0607").says("nowhere.yaml").says("stack.toml:6:");
+    user.run(&["plan"]).expect(1).says("DI0607").says("nowhere.yaml").says("stack.toml:7:");
     std::fs::write(user.path().join("bad.yaml"), "a: [").unwrap();
     kubernetes(&user, "kubeconfig = \"bad.yaml\"");
-    user.run(&["plan"]).expect(1).says("DI0607").says("bad.yaml").says("stack.toml:6:");
+    user.run(&["plan"]).expect(1).says("DI0607").says("bad.yaml").says("stack.toml:7:");
     kubeconfig(user.path(), "https://127.0.0.1:1");
     kubernetes(&user, "kubeconfig = \"k.yaml\"\ncontext = \"other\"");
     user.run(&["plan"]).expect(1).says("DI0607").says("other").says("stack.toml:8:11");
