@@ -405,9 +405,9 @@ pub(super) fn says(wait: &Await, found: &[Value]) -> Said {
     let ready = list.iter().filter(|worker| deployment_ready(worker) == Readiness::Ready).count();
     let (wanted, made) = (count(&wait.facts["replicas"]), list.len());
     let scheduler = deployment_ready(scheduler) == Readiness::Ready;
-    let up = if scheduler { "scheduler ready" } else { "scheduler not ready" };
+    let down = if scheduler { "" } else { "scheduler not ready; " };
     Said {
-        line: format!("{phase}; {up}; workers: {wanted} wanted, {made} made, {ready} ready"),
+        line: format!("{phase}; {down}workers: {wanted} wanted, {made} made, {ready} ready"),
         facts: vec![
             ("phase", cluster["status"]["phase"].clone()),
             ("scheduler_ready", json!(scheduler)),

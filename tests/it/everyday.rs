@@ -73,14 +73,11 @@ fn said(command: &mut Command) -> Said {
     Said::of(&command.output().unwrap())
 }
 
-/// The first line of an error, without its frame.
-fn first(said: &Said) -> &str {
-    let lines = said.err.lines().map(str::trim);
-    lines
-        .filter(|line| !line.is_empty() && !line.starts_with("error["))
-        .map(|line| line.trim_start_matches("x "))
-        .next()
-        .unwrap_or_default()
+/// The message of the first error, without its frame.
+fn first(said: &Said) -> String {
+    let lines = said.err.lines().map(str::trim).skip_while(|line| !line.starts_with("x "));
+    let message = lines.take_while(|line| line.starts_with("x ") || line.starts_with("| "));
+    message.map(|line| &line[2..]).collect::<Vec<_>>().join(" ")
 }
 
 #[test]
@@ -122,7 +119,7 @@ fn a_stack_is_begun_tried_looked_at_and_taken_away() {
     user.run(&["--sandbox", "apply", "--auto-approve"]).expect(0);
     user.run(&["--sandbox", "plan", "--detailed-exitcode"]).expect(0);
     let status = user.run(&["--sandbox", "status"]).expect(0).says("All 7 are ready.");
-    assert!(status.out.contains("2 wanted, 2 made, 2 ready"), "{}", status.out);
+    assert!(status.out.contains("Running; workers: 2 wanted, 2 made, 2 ready"), "{}", status.out);
     assert!(status.out.contains("1 of 1 nodes ready, 2 GPUs allocatable"), "{}", status.out);
     let json: Value =
         serde_json::from_str(&user.run(&["--sandbox", "status", "--json"]).expect(0).out).unwrap();
