@@ -194,10 +194,25 @@ impl Line<'_> {
             text.push_str(&wrap(&first, &said, width));
         }
         if let Some(why) = self.state.why() {
+            // What a pod says of itself stands below, once.
+            let why = if self.pending.is_empty() { why } else { why.split(": ").next().unwrap_or(why) };
             text.push_str(&wrap("           ", &format!("{} {}", self.intro(), tame(why)), width));
         }
+        let mut reasons: Vec<(&str, Vec<&str>)> = Vec::new();
         for (pod, why) in &self.pending {
-            text.push_str(&wrap("           ", &tame(&format!("pod {pod}: {why}")), width));
+            let why = shortened(why);
+            match reasons.iter_mut().find(|(reason, _)| *reason == why) {
+                Some((_, pods)) => pods.push(pod),
+                None => reasons.push((why, vec![pod])),
+            }
+        }
+        for (why, pods) in reasons {
+            let names = match pods.as_slice() {
+                [one] => format!("pod {one}"),
+                few if few.len() <= 3 => format!("{} pods ({})", few.len(), few.join(", ")),
+                many => format!("{} pods ({}, …)", many.len(), many[0]),
+            };
+            text.push_str(&wrap("           ", &tame(&format!("{names}: {why}")), width));
         }
     }
 
@@ -209,6 +224,11 @@ impl Line<'_> {
             State::Ready | State::Absent => "",
         }
     }
+}
+
+/// The scheduler's words without what it says of preemption, which never helps here.
+fn shortened(why: &str) -> &str {
+    why.split(" preemption: ").next().unwrap_or(why)
 }
 
 #[cfg(test)]
@@ -229,12 +249,14 @@ mod tests {
 
     #[test]
     fn sections_have_one_line_and_the_gravest_state() {
-        let mut workers = row("dask_cluster.d", State::Waiting("1 of 2 workers".to_owned()), "Running");
-        workers.said.pending.push(Pending {
+        let mut workers =
+            row("dask_cluster.d", State::Waiting("1 of 3 workers: w-1 is".to_owned()), "Running");
+        let pending = |pod: &str| Pending {
             namespace: "n".to_owned(),
-            pod: "w-1".to_owned(),
-            why: Some("unschedulable: no GPUs".to_owned()),
-        });
+            pod: pod.to_owned(),
+            why: Some("unschedulable: no GPUs. preemption: none".to_owned()),
+        };
+        workers.said.pending = vec![pending("w-1"), pending("w-2")];
         let status = status(vec![
             row("cluster", State::Ready, "RUNNING"),
             row("op/A/x", State::Ready, ""),
@@ -248,8 +270,8 @@ mod tests {
             \x20 failed   op              1 of 2 objects ready\n\
             \x20          because it crashed\n\
             \x20 waiting  dask_cluster.d  Running\n\
-            \x20          waits for 1 of 2 workers\n\
-            \x20          pod w-1: unschedulable: no GPUs\n\
+            \x20          waits for 1 of 3 workers\n\
+            \x20          2 pods (w-1, w-2): unschedulable: no GPUs.\n\
             \x20 absent   check.c\n\
             \n1 of 4 are ready, 1 are not there.\n";
         assert_eq!(text, expected);
