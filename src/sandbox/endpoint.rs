@@ -31,8 +31,8 @@ impl Lock {
         let path = dir.join("lock");
         let open = || File::options().create(true).truncate(false).read(true).write(true).open(&path);
         loop {
-            let mut file =
-                open().map_err(|error| SandboxError::io(format!("open the lock {}", path.display()), error))?;
+            let mut file = open()
+                .map_err(|error| SandboxError::io(format!("open the lock {}", path.display()), error))?;
             match file.try_lock() {
                 // A reset may have deleted it between the two.
                 Ok(()) if !is_at(&file, &path) => {}
@@ -58,7 +58,8 @@ fn is_at(file: &File, path: &Path) -> bool {
     #[cfg(unix)]
     {
         use std::os::unix::fs::MetadataExt as _;
-        let same = |one: fs::Metadata, other: fs::Metadata| one.ino() == other.ino() && one.dev() == other.dev();
+        let same =
+            |one: fs::Metadata, other: fs::Metadata| one.ino() == other.ino() && one.dev() == other.dev();
         match (file.metadata(), fs::metadata(path)) {
             (Ok(one), Ok(other)) => same(one, other),
             _ => false,

@@ -8,7 +8,9 @@
 
 mod cli;
 mod contract;
+mod faults;
 mod golden;
+mod kills;
 mod main_job;
 mod plan_cases;
 mod real;
@@ -21,4 +23,5 @@ mod sandbox_gke;
 mod sandbox_kube;
 mod served;
 mod stack_cases;
+mod sweep;
 mod tidy;

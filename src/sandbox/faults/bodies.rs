@@ -69,9 +69,7 @@ fn gke(method: &str, path: &str, refuse: &Refuse, number: u64) -> Response<Body>
     let usual = match (*code, reason) {
         // Seen in threads of 2024 and later.
         (400, "CLUSTER_ALREADY_HAS_OPERATION") => Refusal::busy(&format!("operation-{number}")),
-        (400, "FAILED_PRECONDITION") => {
-            Refusal::new(Code::FailedPrecondition, "Precondition check failed.")
-        }
+        (400, "FAILED_PRECONDITION") => Refusal::new(Code::FailedPrecondition, "Precondition check failed."),
         (401, _) => Refusal::new(
             Code::Unauthenticated,
             "Request had invalid authentication credentials. Expected OAuth 2 access token, login cookie or other \
@@ -102,9 +100,7 @@ fn gke(method: &str, path: &str, refuse: &Refuse, number: u64) -> Response<Body>
         ),
         (500, _) => Refusal::new(Code::Internal, "Internal error encountered."),
         (503, _) => Refusal::new(Code::Unavailable, "The service is currently unavailable."),
-        (504, _) => {
-            Refusal::new(Code::DeadlineExceeded, "Deadline expired before operation could complete.")
-        }
+        (504, _) => Refusal::new(Code::DeadlineExceeded, "Deadline expired before operation could complete."),
         _ => Refusal::invalid("Request contains an invalid argument."),
     };
     let mut refusal = usual;
@@ -120,9 +116,7 @@ fn gke(method: &str, path: &str, refuse: &Refuse, number: u64) -> Response<Body>
 fn subject(method: &str, path: &str) -> (String, &'static str) {
     let project = |project: &str| format!("projects/{project}");
     match (method, path::parse(path)) {
-        ("GET", Some(Target::Clusters { project: name, .. })) => {
-            (project(&name), "container.clusters.list")
-        }
+        ("GET", Some(Target::Clusters { project: name, .. })) => (project(&name), "container.clusters.list"),
         (_, Some(Target::Clusters { project: name, .. })) => (project(&name), "container.clusters.create"),
         ("GET", Some(Target::Operation { project: name, .. })) => {
             (project(&name), "container.operations.get")
@@ -186,9 +180,7 @@ fn kubernetes(method: &str, path: &str, refuse: &Refuse) -> Response<Body> {
         (410, _) => Status::expired("The provided resourceVersion is too old."),
         (422, _) => Status::invalid(group, resource, name, Vec::new()),
         (500, _) => Status::internal("Internal error occurred: etcdserver: request timed out"),
-        (503, _) => {
-            plain("ServiceUnavailable", "the server is currently unable to handle the request")
-        }
+        (503, _) => plain("ServiceUnavailable", "the server is currently unable to handle the request"),
         (504, _) => plain("Timeout", "Timeout: request did not complete within the allotted timeout"),
         (400, _) => Status::bad_request("the server rejected our request for an unknown reason"),
         _ => plain("", &format!("the server responded with the status code {code}")),

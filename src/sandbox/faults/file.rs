@@ -142,7 +142,6 @@ pub fn quota_flag(text: &str) -> Result<(String, u32), String> {
     Ok((metric.to_owned(), limit))
 }
 
-
 #[derive(Default)]
 struct Reader {
     problems: Vec<Problem>,
@@ -169,8 +168,18 @@ impl Reader {
     }
 
     fn request(&mut self, at: Range<usize>, table: &DeTable<'_>) -> Rule {
-        let keys =
-            ["method", "path", "skip", "times", "delay", "answer", "reason", "message", "lose", "operation_error"];
+        let keys = [
+            "method",
+            "path",
+            "skip",
+            "times",
+            "delay",
+            "answer",
+            "reason",
+            "message",
+            "lose",
+            "operation_error",
+        ];
         self.known(table, "[[request]]", &keys);
         let mut rule = Rule { then: self.then(table), ..Rule::default() };
         rule.method = self.word(table, "method", &METHODS);
@@ -181,7 +190,11 @@ impl Reader {
                 self.problem(at, "a path begins with `/` or `*`", Some(help));
             }
             None if table.contains_key("path") => {}
-            None => self.problem(at.clone(), "a [[request]] needs a `path`", Some("`path = \"*\"` is each".into())),
+            None => self.problem(
+                at.clone(),
+                "a [[request]] needs a `path`",
+                Some("`path = \"*\"` is each".into()),
+            ),
         }
         rule.skip = self.number(table, "skip", 0..=1_000_000).unwrap_or(0);
         rule.times = self.times(table).unwrap_or(rule.times);
@@ -221,7 +234,11 @@ impl Reader {
         if let Some((reason, at)) = &reason
             && !reasons.contains(&reason.as_str())
         {
-            self.problem(at.clone(), format!("`{reason}` is no reason of {code}"), listed("reasons are", reasons));
+            self.problem(
+                at.clone(),
+                format!("`{reason}` is no reason of {code}"),
+                listed("reasons are", reasons),
+            );
         }
         let (reason, message) = (reason.map(|(text, _)| text), message.map(|(text, _)| text));
         Then::Refuse(Refuse { code, reason, message })
@@ -300,7 +317,8 @@ impl Reader {
         if let (Some(item), None) = (table.get("fail_image"), &images) {
             self.problem(item.span(), "`fail_image` is a list of texts", None);
         }
-        let (cuda_fails, driver_fails) = (self.switch(table, "cuda_fails"), self.switch(table, "driver_fails"));
+        let (cuda_fails, driver_fails) =
+            (self.switch(table, "cuda_fails"), self.switch(table, "driver_fails"));
         Scripts { fail_image: images.unwrap_or_default(), cuda_fails, driver_fails, ..Scripts::default() }
     }
 
@@ -314,11 +332,7 @@ impl Reader {
         }
     }
 
-    fn tables<'t, 'i>(
-        &mut self,
-        root: &'t DeTable<'i>,
-        key: &str,
-    ) -> Vec<(Range<usize>, &'t DeTable<'i>)> {
+    fn tables<'t, 'i>(&mut self, root: &'t DeTable<'i>, key: &str) -> Vec<(Range<usize>, &'t DeTable<'i>)> {
         let Some(item) = root.get(key) else { return Vec::new() };
         let items = match item.get_ref() {
             DeValue::Array(items) => {
@@ -327,7 +341,11 @@ impl Reader {
             _ => None,
         };
         if items.is_none() {
-            self.problem(item.span(), format!("`{key}` is a list of tables"), Some(format!("write [[{key}]]")));
+            self.problem(
+                item.span(),
+                format!("`{key}` is a list of tables"),
+                Some(format!("write [[{key}]]")),
+            );
         }
         items.unwrap_or_default()
     }
@@ -366,8 +384,7 @@ impl Reader {
         let number = integer(item).and_then(|number| u32::try_from(number).ok());
         let number = number.filter(|number| range.contains(number));
         if number.is_none() {
-            let message =
-                format!("`{key}` is a whole number from {} to {}", range.start(), range.end());
+            let message = format!("`{key}` is a whole number from {} to {}", range.start(), range.end());
             self.problem(item.span(), message, None);
         }
         number

@@ -60,7 +60,9 @@ async fn done(inner: Router, request: Request<Body>) -> Response<Body> {
 /// sent the head.
 fn lost() -> Response<Body> {
     let broken = io::Error::new(io::ErrorKind::ConnectionReset, "the sandbox was told to lose this answer");
-    Response::new(Body::from_stream(futures::stream::once(std::future::ready(Err::<bytes::Bytes, _>(broken)))))
+    Response::new(Body::from_stream(futures::stream::once(std::future::ready(Err::<bytes::Bytes, _>(
+        broken,
+    )))))
 }
 
 /// The answer as it is, with the operation in it doomed.

@@ -158,7 +158,14 @@ mod tests {
 
     fn rule(method: Option<&str>, path: &str, skip: u32, times: Option<u32>, code: u16) -> Rule {
         let then = Then::Refuse(Refuse::with(code));
-        Rule { method: method.map(str::to_owned), path: path.to_owned(), skip, times, then, ..Rule::default() }
+        Rule {
+            method: method.map(str::to_owned),
+            path: path.to_owned(),
+            skip,
+            times,
+            then,
+            ..Rule::default()
+        }
     }
 
     fn codes(script: &mut Script, requests: &[(&str, &str)]) -> Vec<u16> {
@@ -176,10 +183,7 @@ mod tests {
             (vec![rule(None, "*", 0, Some(1), 500)], &[500, 0, 0, 0]),
             (vec![rule(Some("POST"), "*/nodePools", 1, Some(1), 500)], &[0, 0, 500, 0]),
             (vec![rule(Some("GET"), "*", 0, None, 503)], &[0, 503, 0, 503]),
-            (
-                vec![rule(None, "*", 0, Some(1), 500), rule(None, "*", 1, Some(2), 429)],
-                &[500, 429, 429, 0],
-            ),
+            (vec![rule(None, "*", 0, Some(1), 500), rule(None, "*", 1, Some(2), 429)], &[500, 429, 429, 0]),
             (vec![rule(None, "/v1/y*", 0, None, 500)], &[0, 0, 0, 0]),
         ];
         for (rules, expected) in rows {
