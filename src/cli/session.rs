@@ -5,7 +5,7 @@ use std::path::{Path, PathBuf};
 use std::sync::Arc;
 
 use super::settings::{Access, Failure, Settings};
-use crate::address::Address;
+use crate::address::{Address, FieldPath};
 use crate::diag::{self, Code, Diagnostic};
 use crate::live::connection::{Connection, InProcess, Options as Connect};
 use crate::live::gke::GkeAccess;
@@ -49,7 +49,7 @@ impl Session {
             stack::load(&settings.stack, &stack::Options { env: &env, vars: &settings.vars })?;
         let mut lowered = lower::lower(&stack, settings.access.is_simulated());
         if stack.kubernetes.is_some() {
-            pin(&mut lowered.target, &settings.stack);
+            pin(&mut lowered.target, &sources);
         }
         let problems = lower::check(&lowered.resources, &sources);
         if problems.is_empty() {
@@ -137,10 +137,11 @@ impl Session {
     }
 }
 
-/// Names the kubeconfig from the stack's folder on, and the context that is meant when none is named.
-fn pin(target: &mut Target, stack: &Path) {
-    let folder = if stack.is_dir() { Some(stack) } else { stack.parent() };
-    let file = target.kubeconfig.take().map(|file| folder.unwrap_or(Path::new("")).join(file));
+/// Names the kubeconfig from the folder of the file that gives it on, and the context that is meant when none is
+/// named.
+fn pin(target: &mut Target, sources: &Sources) {
+    let folder = sources.folder(&FieldPath::keys(["kubernetes", "kubeconfig"]));
+    let file = target.kubeconfig.take().map(|file| folder.join(file));
     let absolute = file.map(|file| std::path::absolute(&file).unwrap_or(file));
     let KubeconfigAccess { path, context } =
         KubeconfigAccess { path: absolute, context: target.context.take() }.pinned();

@@ -118,7 +118,9 @@ impl Check<'_> {
         let names = || properties.keys().map(String::as_str);
         let other_word =
             OTHER_WORDS.iter().find(|(word, ours)| *word == key && properties.contains_key(*ours));
-        let (label, help) = if let Some(near) = nearest(key, names()) {
+        let (label, help) = if key == "extends" {
+            ("not here", "`extends` stands at the top of the file, before the first section".to_owned())
+        } else if let Some(near) = nearest(key, names()) {
             (label, format!("did you mean `{near}`?"))
         } else if let Some((_, ours)) = other_word {
             (label, format!("it is `{ours}` here"))

@@ -10,6 +10,7 @@ use serde::{Deserialize, Serialize};
 
 mod check;
 pub mod lower;
+mod overlay;
 pub mod parse;
 pub mod reference;
 pub mod rules;
@@ -28,7 +29,7 @@ pub use crate::kinds::namespace::Namespace;
 pub use crate::kinds::node_pool::{DriverVersion, NodePool, Surge, Taint, TaintEffect};
 pub use crate::kinds::short::{Accelerator, Nodes, Scalar, Sharing, SharingStrategy};
 pub use crate::source::{Location, Sources, Span};
-pub use parse::{Failure, Loaded, Options, load, parse_text};
+pub use parse::{Failure, Loaded, Options, load, parse_in, parse_text};
 pub use reference::reference;
 pub use schema::json_schema;
 
