@@ -119,6 +119,16 @@ impl Sources {
         self.file(file).map_or("", |file| &file.text)
     }
 
+    /// The names of all texts.
+    pub fn names(&self) -> impl Iterator<Item = &str> {
+        self.files.iter().map(|file| file.name.as_str())
+    }
+
+    /// All texts.
+    pub fn texts(&self) -> impl Iterator<Item = &str> {
+        self.files.iter().map(|file| file.text.as_str())
+    }
+
     /// What stands at a span.
     pub fn slice(&self, span: Span) -> &str {
         self.text(span.file).get(span.start..span.end).unwrap_or_default()

@@ -59,6 +59,16 @@ impl Session {
         }
     }
 
+    /// The stack itself.
+    pub fn stack(&self) -> &Stack {
+        &self.stack
+    }
+
+    /// What it becomes.
+    pub fn lowered(&self) -> &Lowered {
+        &self.lowered
+    }
+
     /// What is allowed and likely not meant.
     pub fn warnings(&self) -> &[Diagnostic] {
         &self.warnings
@@ -91,8 +101,8 @@ impl Session {
     /// # Errors
     /// What stands against the plan.
     pub async fn plan(&self, link: &Link, ask: &Ask<'_>) -> Result<(Plan, Vec<Diagnostic>), Failure> {
-        let Lowered { owner, target, resources, hourly: _ } = &self.lowered;
-        let wanted = plan::wanted(resources, target, owner);
+        let Lowered { owner, target, resources, theirs, hourly: _ } = &self.lowered;
+        let wanted = plan::wanted(resources, theirs, target, owner);
         let read = read(&*link.connection, &wanted, ask.parallelism).await;
         let plan = self.make(&read.world, ask, Reading::Live)?;
         Ok((plan, reading_warnings(read.warnings)))
@@ -114,7 +124,7 @@ impl Session {
 
     fn make(&self, world: &World, ask: &Ask<'_>, reading: Reading) -> Result<Plan, Failure> {
         let Ask { mode, allowed, replace, parallelism: _ } = ask;
-        let Lowered { owner, target, resources, hourly } = self.lowered.clone();
+        let Lowered { owner, target, resources, theirs, hourly } = self.lowered.clone();
         let fail = |problems| Failure::new(problems, self.sources.clone());
         let allowed = allowed.to_vec();
         let replace: Result<Vec<Address>, Diagnostic> =
@@ -123,6 +133,7 @@ impl Session {
         let offline = reading == Reading::Nothing;
         let inputs = Inputs {
             desired: resources,
+            theirs,
             world,
             target,
             owner,
@@ -161,8 +172,8 @@ enum Reading {
 /// # Errors
 /// What stands against the plan.
 pub async fn plan_again(saved: &Plan, link: &Link, parallelism: usize) -> Result<Plan, Failure> {
-    let Plan { target, owner, mode, offline: _, changes, desired, notes: _, hourly, allowed } = saved.clone();
-    let wanted = plan::wanted(&desired, &target, &owner);
+    let Plan { target, owner, mode, changes, desired, theirs, hourly, allowed, .. } = saved.clone();
+    let wanted = plan::wanted(&desired, &theirs, &target, &owner);
     let world = read(&*link.connection, &wanted, parallelism).await.world;
     let replaced = changes.iter().filter(|change| change.action == plan::Action::Replace);
     let replace = replaced.map(|change| change.address.clone()).collect();
@@ -170,6 +181,7 @@ pub async fn plan_again(saved: &Plan, link: &Link, parallelism: usize) -> Result
     let (world, sources) = (&world, &sources);
     plan::plan(Inputs {
         desired,
+        theirs,
         world,
         target,
         owner,

@@ -127,6 +127,11 @@ impl Settings {
         }
     }
 
+    /// How much is shown.
+    pub fn detail(&self) -> Detail {
+        self.detail
+    }
+
     /// How the program was called, up to the command.
     pub fn program(&self) -> &str {
         &self.program

@@ -59,10 +59,13 @@ impl Maker<'_> {
 
     /// Everything live that is ours, with the address it has or had.
     fn owned(&self) -> Vec<(Identity, Value, Address, &'static str)> {
-        let Inputs { world, target, owner, desired, .. } = self.inputs;
+        let Inputs { world, target, owner, desired, theirs, .. } = self.inputs;
         let mut owned = Vec::new();
         let needed = self.operator_is_needed();
         let mut add = |identity: Identity, live: &Value| {
+            if theirs.iter().any(|theirs| theirs.resource.identity == identity) {
+                return;
+            }
             let (address, kind) = self.known_as(&identity, desired);
             if needed && address.section() == kinds::dask_operator::SECTION {
                 return;

@@ -9,6 +9,7 @@ use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
 
 mod check;
+pub mod effective;
 pub mod lower;
 mod overlay;
 pub mod parse;

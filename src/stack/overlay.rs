@@ -30,13 +30,15 @@ pub(super) struct Joined {
     pub(super) diagnostics: Vec<Diagnostic>,
     /// Lines (from 1) that break TOML's rules.
     pub(super) broken: BTreeSet<(FileId, usize)>,
+    /// Whether all files were read: else what seems missing may stand in the one that was not.
+    pub(super) whole: bool,
     /// Sections and fields that were taken away, and where that is said.
     pub(super) taken: BTreeMap<FieldPath, Span>,
 }
 
 /// Reads a text and those below it, and joins them.
 pub(super) fn read(sources: &mut Sources, top: Text) -> Joined {
-    let mut chain = Chain { layers: Vec::new(), opened: Vec::new(), diagnostics: Vec::new() };
+    let mut chain = Chain { layers: Vec::new(), opened: Vec::new(), diagnostics: Vec::new(), whole: true };
     let mut next = Some(top);
     while let Some(text) = next {
         next = chain.add(sources, text);
@@ -52,17 +54,19 @@ pub(super) fn disable(
     taken: &mut BTreeMap<FieldPath, Span>,
 ) -> Vec<Diagnostic> {
     let mut found = Vec::new();
-    for section in section_paths(value) {
+    let sections = section_paths(value);
+    for section in sections.clone() {
         let switch = section.key("enabled");
         match switch.find(value) {
             Some(Value::Bool(true)) => {
                 remove(value, &switch);
             }
             Some(Value::Bool(false)) => {
-                let alone = section.find(value).and_then(Value::as_object).is_some_and(|keys| keys.len() == 1);
+                let alone =
+                    section.find(value).and_then(Value::as_object).is_some_and(|keys| keys.len() == 1);
                 remove(value, &section);
                 if alone {
-                    found.push(takes_no_section(value, sources, &section, &switch));
+                    found.push(takes_no_section(&sections, sources, &section, &switch));
                 }
                 taken.extend(sources.span(&switch).map(|span| (section, span)));
             }
@@ -72,10 +76,15 @@ pub(super) fn disable(
     found
 }
 
-fn takes_no_section(value: &Value, sources: &Sources, section: &FieldPath, switch: &FieldPath) -> Diagnostic {
+fn takes_no_section(
+    sections: &[FieldPath],
+    sources: &Sources,
+    section: &FieldPath,
+    switch: &FieldPath,
+) -> Diagnostic {
     let message = format!("there is no section `[{section}]` to take away");
-    let others = section_paths(value);
-    let others: Vec<String> = others.iter().map(ToString::to_string).collect();
+    let others = sections.iter().filter(|other| *other != section).map(ToString::to_string);
+    let others: Vec<String> = others.collect();
     let diagnostic = Diagnostic::error(Code::NothingToTake, message)
         .at(sources.span(switch), "nothing but this is said of it");
     match nearest(&section.to_string(), others.iter().map(String::as_str)) {
@@ -98,6 +107,7 @@ struct Chain {
     /// What was opened: the file itself, and what messages call it.
     opened: Vec<(PathBuf, String)>,
     diagnostics: Vec<Diagnostic>,
+    whole: bool,
 }
 
 impl Chain {
@@ -129,6 +139,7 @@ impl Chain {
         span: Option<Span>,
     ) -> Option<Text> {
         let mut refuse = |diagnostic: Diagnostic| {
+            self.whole = false;
             self.diagnostics.push(diagnostic);
             None
         };
@@ -164,7 +175,7 @@ impl Chain {
 
     /// Lays the files over each other, the lowest first.
     fn join(self, sources: &mut Sources) -> Joined {
-        let Self { layers, opened: _, mut diagnostics } = self;
+        let Self { layers, opened: _, mut diagnostics, whole } = self;
         let mut value = Value::Object(Map::new());
         let (mut broken, mut taken) = (BTreeSet::new(), BTreeMap::new());
         let mut top = None;
@@ -174,10 +185,10 @@ impl Chain {
             broken.extend(lines.into_iter().map(|line| (file, line)));
             for Unset { field, item } in unsets(&mut over) {
                 let span = places.get(&item).map(|(_, value)| *value);
-                if depth < lowest && field.segments().len() > 0 && remove(&mut value, &field) {
+                if depth < lowest && !field.is_root() && remove(&mut value, &field) {
                     sources.forget(&field);
                     taken.extend(span.map(|span| (field, span)));
-                } else {
+                } else if whole {
                     diagnostics.push(takes_nothing(&value, &field, span, depth == lowest));
                 }
             }
@@ -187,9 +198,10 @@ impl Chain {
             }
             top = Some(file);
         }
-        diagnostics.extend(disable(&mut value, sources, &mut taken));
+        let idle = disable(&mut value, sources, &mut taken);
+        diagnostics.extend(idle.into_iter().filter(|_| whole));
         let top = top.unwrap_or_else(|| sources.add("", ""));
-        Joined { value, top, diagnostics, broken, taken }
+        Joined { value, top, diagnostics, broken, whole, taken }
     }
 }
 
@@ -247,7 +259,8 @@ fn takes_nothing(value: &Value, field: &FieldPath, span: Option<Span>, lowest: b
     if lowest {
         let what = "`unset` takes away what an extended file says, and this file extends none";
         let diagnostic = Diagnostic::error(Code::NothingToTake, what).at(span, "");
-        return diagnostic.help("take the lines of this file away themselves, or name the file below: `extends = \"…\"`");
+        return diagnostic
+            .help("take the lines of this file away themselves, or name the file below: `extends = \"…\"`");
     }
     let what = format!("no extended file says `{field}`");
     let diagnostic = Diagnostic::error(Code::NothingToTake, what).at(span, "takes nothing away");

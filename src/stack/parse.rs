@@ -80,7 +80,8 @@ pub fn parse_in(folder: &Path, name: &str, text: &str, options: &Options<'_>) ->
 
 fn parse(text: Text, options: &Options<'_>) -> Result<Loaded, Failure> {
     let mut sources = Sources::default();
-    let Joined { mut value, top, mut diagnostics, broken, mut taken } = overlay::read(&mut sources, text);
+    let Joined { mut value, top, mut diagnostics, broken, whole, mut taken } =
+        overlay::read(&mut sources, text);
     let resolved = variables::resolve(&mut value, &sources, options);
     diagnostics.extend(resolved.diagnostics);
     diagnostics.extend(overlay::disable(&mut value, &sources, &mut taken));
@@ -90,11 +91,12 @@ fn parse(text: Text, options: &Options<'_>) -> Result<Loaded, Failure> {
     doubtful.extend(mistakes.iter().map(|mistake| mistake.path.clone()));
     for Mistake { diagnostic, path } in &mistakes {
         prune(&mut value, path);
-        if trusted(diagnostic, &sources, &broken) {
+        if trusted(diagnostic, &sources, &broken) && (whole || diagnostic.code != Code::MissingKey) {
             diagnostics.push(diagnostic.clone());
         }
     }
     remove_nulls(&mut value);
+    check::fill(&mut value);
     let stack = match serde_json::from_value::<Stack>(value) {
         Ok(stack) => Some(stack),
         Err(error) => {
@@ -104,7 +106,7 @@ fn parse(text: Text, options: &Options<'_>) -> Result<Loaded, Failure> {
             None
         }
     };
-    if let Some(stack) = stack.as_ref().filter(|_| broken.is_empty()) {
+    if let Some(stack) = stack.as_ref().filter(|_| whole && broken.is_empty()) {
         let doubtful = doubtful.iter().map(section).collect();
         diagnostics.extend(rules::check(stack, &sources, doubtful, &taken));
     }

@@ -7,7 +7,7 @@ use serde_json::Value;
 use super::schema::{OVERLAY, resolve, shape, types, words};
 
 /// Sections in the order in which people write them.
-const ORDER: [&str; 11] = [
+pub(super) const ORDER: [&str; 11] = [
     "stack",
     "gke",
     "kubernetes",

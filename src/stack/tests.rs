@@ -248,7 +248,7 @@ fn variables_keep_their_type_and_can_be_given() {
     let text = EVERYTHING;
     let vars = BTreeMap::from([("size".to_owned(), "4".to_owned())]);
     let loaded = parse_text("stack.toml", text, &Options { env: &env, vars: &vars }).unwrap();
-    assert_eq!(loaded.stack.node_pool["system"].nodes, super::Nodes::Fixed(4));
+    assert_eq!(loaded.stack.node_pool["system"].size(), super::Nodes::Fixed(4));
     assert_eq!(loaded.stack.dask_cluster["one"].scheduler.env["LOG"], "${not a reference}");
     assert_eq!(loaded.stack.gke.unwrap().project, "demo");
 }

@@ -108,6 +108,12 @@ fn settled(lowered: &Lowered) -> World {
                 if object.gvk.kind == "Deployment" {
                     live["status"] = json!({ "availableReplicas": 1 });
                 }
+                if object.gvk.kind == "DaemonSet" {
+                    live["status"] = json!({ "numberReady": 2, "desiredNumberScheduled": 2 });
+                }
+                if object.gvk.kind == "CustomResourceDefinition" {
+                    live["status"]["conditions"] = json!([{ "type": "Established", "status": "True" }]);
+                }
                 inside.insert(object.clone(), live);
                 Value::Null
             }
@@ -162,6 +168,10 @@ fn overlay(world: &mut World, patch: &Value) {
                 Some(nodes) => drop(world.sizes.insert(pool.to_owned(), u32::try_from(nodes).unwrap())),
                 None => drop(world.sizes.remove(pool)),
             }
+        } else if name.starts_with("GKE cluster ") {
+            if let Seen::Live(cluster) = &mut world.cluster {
+                merge(cluster, patch);
+            }
         } else if name == "unreadable" {
             world.inside = Seen::Unreadable(patch.as_str().unwrap().to_owned());
         } else if let Seen::Live(objects) = &mut world.inside {
@@ -183,9 +193,10 @@ fn consent(text: &str) -> Consent {
 }
 
 fn inputs<'a>(wanted: Lowered, sources: &'a Sources, world: &'a World, asked: &Asked) -> Inputs<'a> {
-    let Lowered { owner, target, resources, hourly } = wanted;
+    let Lowered { owner, target, resources, theirs, hourly } = wanted;
     Inputs {
         desired: resources,
+        theirs,
         world,
         target,
         owner,

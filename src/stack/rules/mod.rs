@@ -148,8 +148,10 @@ impl<'a> Context<'a> {
         self.stack.check.iter().map(|(name, check)| (FieldPath::keys(["check", name]), check))
     }
 
+    /// The pools that the stack makes. What others own is as it is, and compared when it is read.
     fn pools(&self) -> impl Iterator<Item = (FieldPath, &'a NodePool)> + use<'a> {
-        self.stack.node_pool.iter().map(|(name, pool)| (FieldPath::keys(["node_pool", name]), pool))
+        let ours = self.stack.node_pool.iter().filter(|(_, pool)| pool.is_managed());
+        ours.map(|(name, pool)| (FieldPath::keys(["node_pool", name]), pool))
     }
 }
 

@@ -38,7 +38,8 @@ pub(super) fn sections_have_what_they_need(context: &mut Context<'_>) {
     };
     let gke = has(context, "gke", stack.gke.is_some());
     let cluster = has(context, "cluster", stack.cluster.is_some());
-    let pools = !stack.node_pool.is_empty() || context.doubtful.iter().any(|path| top_is(path, "node_pool"));
+    let pools = stack.node_pool.values().any(super::NodePool::is_managed)
+        || context.doubtful.iter().any(|path| top_is(path, "node_pool"));
     let mut need = |section: FieldPath, needed: &str, why: &str, help: &str| {
         let message = format!("`[{section}]` needs `[{needed}]`");
         let finding = Finding::error(Code::SectionNeedsSection, message).at(section, why);
@@ -62,7 +63,7 @@ pub(super) fn sections_have_what_they_need(context: &mut Context<'_>) {
     if stack.gke.is_some() && !cluster && stack.node_pool.is_empty() {
         need(FieldPath::keys(["gke"]), "cluster", "for which cluster?", "add `[cluster]` with a `name`");
     }
-    if stack.cluster.is_some() && !pools {
+    if stack.cluster.as_ref().is_some_and(|cluster| cluster.is_managed()) && !pools {
         let help = "GKE makes no cluster without nodes: add `[node_pool.NAME]` with a `machine_type`";
         need(FieldPath::keys(["cluster"]), "node_pool.NAME", "has no nodes", help);
     }
@@ -122,6 +123,7 @@ fn dependency(
         let ending = |known: &&str| known.split_once('.').is_some_and(|(_, name)| name == target);
         let known = || sections.iter().map(String::as_str);
         let help = match known().find(ending).or_else(|| nearest(target, known())) {
+            _ if gone.is_some() => format!("bring `[{target}]` back, or take this reference away"),
             Some(near) => format!("did you mean `{near}`?"),
             None => format!("this file has {}", listed(known(), "and")),
         };
