@@ -5,7 +5,7 @@ use serde::{Deserialize, Serialize};
 use serde_json::{Value, json};
 
 use super::node_pool::POOL_LABEL;
-use super::{Compare, Doing, Kind, Scope, condition, create_call, dask_cluster, gvk, text};
+use super::{Compare, Doing, Kind, Scope, condition, create_call, dask_pod, gvk, text};
 use crate::address::{Address, FieldPath};
 use crate::resource::{
     Action, Api, Await, Call, Identity, Method, ObjectId, Query, Readiness, Resource, Step, Until,
@@ -163,7 +163,7 @@ fn queries(wait: &Await) -> Vec<Query> {
 /// Ready is: ran to its end. What the log says is another step's.
 fn judge(_: &Await, found: &[Value]) -> Readiness {
     let pod = found.first().unwrap_or(&Value::Null);
-    if let Some(reason) = dask_cluster::broken(pod) {
+    if let Some(reason) = dask_pod::broken(pod) {
         return Readiness::Failed(reason);
     }
     match text(&pod["status"]["phase"]) {

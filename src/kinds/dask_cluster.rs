@@ -6,11 +6,9 @@ use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
 use serde_json::{Value, json};
 
-use super::node_pool::POOL_LABEL;
+use super::dask_pod::{self, Wants, broken, with_pods};
 use super::workload::deployment_ready;
-use super::{
-    Compare, Doing, Kind, PoolFacts, Scope, condition, count, gvk, is_false, itself, object_program, text,
-};
+use super::{Compare, Doing, Kind, Scope, count, gvk, is_false, itself, object_program, text};
 use crate::address::{Address, FieldPath};
 use crate::resource::{Api, Await, Effect, Gvk, Identity, ObjectId, Query, Readiness, Resource, Step};
 
@@ -158,6 +156,24 @@ impl Default for Worker {
     }
 }
 
+impl Scheduler {
+    fn wants<'a>(&'a self, image: &'a str) -> Wants<'a> {
+        let Self { gpus, cpu, memory, pool, prefer_pool, args, env } = self;
+        let (gpus, cpu, memory) = (gpus.unwrap_or(0), cpu.as_ref(), memory.as_ref());
+        let (pool, prefer_pool) = (pool.as_ref(), prefer_pool.as_ref());
+        Wants { image, args, env, gpus, cpu, memory, pool, prefer_pool }
+    }
+}
+
+impl Worker {
+    fn wants<'a>(&'a self, image: &'a str) -> Wants<'a> {
+        let Self { replicas: _, gpus, cpu, memory, pool, prefer_pool, args, env } = self;
+        let (gpus, cpu, memory) = (gpus.unwrap_or(0), cpu.as_ref(), memory.as_ref());
+        let (pool, prefer_pool) = (pool.as_ref(), prefer_pool.as_ref());
+        Wants { image, args, env, gpus, cpu, memory, pool, prefer_pool }
+    }
+}
+
 /// The API group of the Dask operator.
 pub const GROUP: &str = "kubernetes.dask.org";
 
@@ -201,8 +217,14 @@ pub fn lower(key: &str, section: &DaskCluster, scope: &Scope) -> Resource {
         metadata["annotations"] = json!(section.annotations);
     }
     let mut spec = json!({
-        "scheduler": { "spec": scheduler_pod(section, scope), "service": service(name, section.service) },
-        "worker": { "replicas": section.worker.replicas, "spec": worker_pod(section, scope) },
+        "scheduler": {
+            "spec": dask_pod::scheduler(&section.scheduler.wants(&section.image), scope),
+            "service": service(name, section.service),
+        },
+        "worker": {
+            "replicas": section.worker.replicas,
+            "spec": dask_pod::worker(&section.worker.wants(&section.image), scope),
+        },
     });
     if let Some(seconds) = section.idle_timeout {
         spec["idleTimeout"] = json!(seconds);
@@ -265,109 +287,6 @@ fn follows(section: &DaskCluster, namespace: &str, scope: &Scope) -> Vec<Address
     follows.extend(scope.checks.iter().filter(|(_, pool)| ours(pool)).map(|(address, _)| address.clone()));
     follows.extend(depends_on.iter().map(Address::new));
     follows
-}
-
-/// Where a pod runs and with what: the parts that scheduler and workers share.
-struct Place<'a> {
-    gpus: u32,
-    cpu: Option<&'a String>,
-    memory: Option<&'a String>,
-    pool: Option<&'a PoolFacts>,
-    prefer: Option<&'a PoolFacts>,
-}
-
-fn scheduler_pod(section: &DaskCluster, scope: &Scope) -> Value {
-    let Scheduler { gpus, cpu, memory, pool, prefer_pool, args, env } = &section.scheduler;
-    let args = if args.is_empty() { json!(["dask", "scheduler"]) } else { json!(args) };
-    // Ports by name: the schema refuses numbers in probes and services.
-    let probe = |delay: u32, period: u32| {
-        let get = json!({ "path": "/health", "port": "http-dashboard" });
-        json!({ "httpGet": get, "initialDelaySeconds": delay, "periodSeconds": period })
-    };
-    let port = |name: &str, number: u32| json!({ "name": name, "containerPort": number, "protocol": "TCP" });
-    let container = json!({
-        "name": "scheduler",
-        "image": section.image,
-        "imagePullPolicy": "IfNotPresent",
-        "args": args,
-        "ports": [port("tcp-comm", 8786), port("http-dashboard", 8787)],
-        "readinessProbe": probe(5, 10),
-        "livenessProbe": probe(15, 20),
-    });
-    let find = |key: &Option<String>| key.as_ref().and_then(|key| scope.pool(key));
-    let place = Place {
-        gpus: gpus.unwrap_or(0),
-        cpu: cpu.as_ref(),
-        memory: memory.as_ref(),
-        pool: find(pool),
-        prefer: find(prefer_pool),
-    };
-    pod(container, env, &place)
-}
-
-/// The two-word commands work in every image; one-word ones were removed in distributed 2026.6.0.
-fn worker_pod(section: &DaskCluster, scope: &Scope) -> Value {
-    let Worker { replicas: _, gpus, cpu, memory, pool, prefer_pool, args, env } = &section.worker;
-    let gpus = gpus.unwrap_or(0);
-    let command: &[&str] = if gpus > 0 { &["dask", "cuda", "worker"] } else { &["dask", "worker"] };
-    let named = command.iter().copied().chain(["--name", "$(DASK_WORKER_NAME)"]);
-    let args = if args.is_empty() { json!(named.collect::<Vec<_>>()) } else { json!(args) };
-    let container = json!({
-        "name": "worker",
-        "image": section.image,
-        "imagePullPolicy": "IfNotPresent",
-        "args": args,
-    });
-    let find = |key: &Option<String>| key.as_ref().and_then(|key| scope.pool(key));
-    let place = Place {
-        gpus,
-        cpu: cpu.as_ref(),
-        memory: memory.as_ref(),
-        pool: find(pool),
-        prefer: find(prefer_pool),
-    };
-    pod(container, env, &place)
-}
-
-fn pod(mut container: Value, env: &BTreeMap<String, String>, place: &Place) -> Value {
-    let Place { gpus, cpu, memory, pool, prefer } = place;
-    if !env.is_empty() {
-        container["env"] = env.iter().map(|(name, value)| json!({ "name": name, "value": value })).collect();
-    }
-    // Quantities as text: the schema of these kinds refuses numbers.
-    for (resource, amount) in [("cpu", cpu), ("memory", memory)] {
-        if let Some(amount) = amount {
-            container["resources"]["requests"][resource] = json!(amount);
-            container["resources"]["limits"][resource] = json!(amount);
-        }
-    }
-    let mut tolerations = Vec::new();
-    if *gpus > 0 {
-        container["resources"]["limits"]["nvidia.com/gpu"] = json!(gpus.to_string());
-        tolerations.push(json!({ "key": "nvidia.com/gpu", "operator": "Exists", "effect": "NoSchedule" }));
-    }
-    for taint in pool.iter().chain(prefer).flat_map(|pool| &pool.taints) {
-        let toleration = json!({
-            "key": taint.key, "operator": "Equal", "value": taint.value, "effect": taint.effect.kubernetes(),
-        });
-        if taint.key != "nvidia.com/gpu" && !tolerations.contains(&toleration) {
-            tolerations.push(toleration);
-        }
-    }
-    let mut pod = json!({ "containers": [container] });
-    if !tolerations.is_empty() {
-        pod["tolerations"] = json!(tolerations);
-    }
-    if let Some(pool) = pool {
-        pod["nodeSelector"] = json!({ POOL_LABEL: pool.name });
-    }
-    if let Some(prefer) = prefer {
-        let matches = json!([{ "key": POOL_LABEL, "operator": "In", "values": [prefer.name] }]);
-        pod["affinity"] = json!({ "nodeAffinity": { "preferredDuringSchedulingIgnoredDuringExecution": [
-            { "weight": 100, "preference": { "matchExpressions": matches } },
-        ] } });
-    }
-    pod
 }
 
 /// The operator takes this as it is and looks its ports up by these names. Nothing fills in the selector.
@@ -472,50 +391,6 @@ fn workers_ready(wait: &Await, cluster: &Value, workers: &Value, pods: &Value) -
         return Readiness::Progressing(with_pods(&format!("{ready} of {wanted} workers"), pods, "worker"));
     }
     Readiness::Ready
-}
-
-/// What is waited for, with the word of a pod that says why.
-fn with_pods(what: &str, pods: &Value, component: &str) -> String {
-    let list = pods["items"].as_array().into_iter().flatten();
-    let mut own = list.filter(|pod| pod["metadata"]["labels"]["dask.org/component"] == component);
-    match own.find_map(pending) {
-        Some(why) => format!("{what}: {why}"),
-        None => what.to_owned(),
-    }
-}
-
-/// Why a pod does not run yet, when it says.
-fn pending(pod: &Value) -> Option<String> {
-    if let Some(scheduled) = condition(pod, "PodScheduled")
-        && scheduled["status"] == "False"
-    {
-        return Some(format!(
-            "{} is unschedulable: {}",
-            text(&pod["metadata"]["name"]),
-            text(&scheduled["message"])
-        ));
-    }
-    let waiting = &pod["status"]["containerStatuses"][0]["state"]["waiting"];
-    let reason = text(&waiting["reason"]);
-    (!reason.is_empty()).then(|| format!("{} is in {reason}", text(&pod["metadata"]["name"])))
-}
-
-/// Why a pod will not run without help: an image that cannot be pulled, or a container that crashes again
-/// and again.
-pub(crate) fn broken(pod: &Value) -> Option<String> {
-    if !pod["metadata"]["deletionTimestamp"].is_null() {
-        return None;
-    }
-    let containers = pod["status"]["containerStatuses"].as_array().into_iter().flatten();
-    let initial = pod["status"]["initContainerStatuses"].as_array().into_iter().flatten();
-    let name = text(&pod["metadata"]["name"]);
-    initial.chain(containers).find_map(|container| {
-        let waiting = &container["state"]["waiting"];
-        let (reason, message) = (text(&waiting["reason"]), text(&waiting["message"]));
-        let crashed = reason == "CrashLoopBackOff" && count(&container["restartCount"]) >= 3;
-        let unpullable = matches!(reason, "ImagePullBackOff" | "InvalidImageName" | "ErrImageNeverPull");
-        (crashed || unpullable).then(|| format!("pod {name}: {reason}: {message}"))
-    })
 }
 
 #[cfg(test)]

@@ -15,6 +15,7 @@ pub mod check;
 pub mod cluster;
 pub mod dask_cluster;
 pub mod dask_operator;
+pub mod dask_pod;
 pub mod gke;
 pub mod gpu_driver;
 pub mod namespace;
