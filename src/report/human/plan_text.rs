@@ -37,8 +37,8 @@ pub fn render(plan: &Plan, view: &View<'_>, options: &Options<'_>) -> String {
         text.push('\n');
         text.push_str(&legend(&sections, plan));
         text.push('\n');
-        page.reads(&mut text);
         let page = Page { plan, view, options, column: address_column(&sections, plan, options.width) };
+        page.reads(&mut text);
         for section in &sections {
             page.section(&mut text, section);
         }
