@@ -25,7 +25,7 @@ fn with_options<T>(run: impl FnOnce(&Options<'_>) -> T) -> T {
 fn resolved(text: &str) -> Value {
     let mut sources = Sources::default();
     let file = sources.add("stack.toml", text);
-    let mut value = tree::read(&mut sources, file).value;
+    let mut value = tree::read(&sources, file).value;
     with_options(|options| variables::resolve(&mut value, &sources, options));
     value
 }

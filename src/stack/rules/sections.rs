@@ -63,7 +63,7 @@ pub(super) fn sections_have_what_they_need(context: &mut Context<'_>) {
     if stack.gke.is_some() && !cluster && stack.node_pool.is_empty() {
         need(FieldPath::keys(["gke"]), "cluster", "for which cluster?", "add `[cluster]` with a `name`");
     }
-    if stack.cluster.as_ref().is_some_and(|cluster| cluster.is_managed()) && !pools {
+    if stack.cluster.as_ref().is_some_and(super::super::Cluster::is_managed) && !pools {
         let help = "GKE makes no cluster without nodes: add `[node_pool.NAME]` with a `machine_type`";
         need(FieldPath::keys(["cluster"]), "node_pool.NAME", "has no nodes", help);
     }
