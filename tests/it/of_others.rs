@@ -54,7 +54,7 @@ fn what_others_own_is_used_and_left_as_it_is() {
     let served = Served::with(Options { scale, ..Options::default() });
     let user = User::with_stack("on-existing-gke", Some(&served.gke));
     user.run(&["validate"]).expect(0);
-    user.run(&["plan"]).expect(1).says("GKE cluster shared is not there").says("stack.toml:16:8");
+    user.run(&["plan"]).expect(1).says("GKE cluster shared is not there").says("stack.toml:17:8");
 
     platform(&served);
     let before = cluster(&served);
@@ -99,13 +99,13 @@ fn a_stack_in_which_nothing_is_managed_checks() {
     platform(&served);
     let user = User::with_stack("on-existing-gke", Some(&served.gke));
     let text = std::fs::read_to_string(user.path().join("stack.toml")).unwrap();
-    let (head, rest) = text.split_once("[dask_operator]").unwrap();
-    let (_, check) = rest.split_once("[check.cuda]").unwrap();
+    let (head, rest) = text.split_once("\n[dask_operator]\n").unwrap();
+    let (_, check) = rest.split_once("\n[check.cuda]\n").unwrap();
     let stack =
         |check: &str| std::fs::write(user.path().join("stack.toml"), format!("{head}{check}")).unwrap();
-    stack("");
+    stack("\n");
     user.run(&["plan", "--detailed-exitcode"]).expect(0).says("read: RUNNING");
-    stack(&format!("[check.cuda]{check}"));
+    stack(&format!("\n[check.cuda]\n{check}"));
     user.run(&["apply", "--auto-approve"]).expect(0).says("Test PASSED");
     // Nothing is managed, so nothing is recorded.
     user.run(&["plan", "--detailed-exitcode"]).expect(2).says("no pass is kept where nothing is managed");
