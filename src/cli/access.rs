@@ -48,7 +48,7 @@ pub fn diagnose(error: &ApiError, target: &Target, sources: &Sources, words: Wor
         (Words::Few, Some(_)) => format!("{help}; -v says more"),
         (Words::All | Words::Few, None) => help,
     };
-    let there = sources.names(&place);
+    let there = sources.stands(&place);
     Diagnostic::error(code, message).at(sources.span(&place).filter(|_| there), "for this").help(help)
 }
 

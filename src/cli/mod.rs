@@ -10,6 +10,7 @@ mod apply;
 mod completions;
 mod consent;
 mod doctor;
+mod effective;
 mod exit;
 mod explain;
 mod gcloud;
@@ -105,10 +106,12 @@ enum Command {
     /// Show what is live, and what pods wait for
     #[command(after_help = status::EXAMPLES)]
     Status(status::Args),
-    /// Show a saved plan
-    #[command(
-        after_help = "Example: dask-infra plan --out rapids.plan; dask-infra show rapids.plan\n\nWrites nothing."
-    )]
+    /// Show a saved plan, or the stack as it came out of its files and variables
+    #[command(after_help = "Examples:\n  \
+        dask-infra plan --out rapids.plan; dask-infra show rapids.plan\n  \
+        dask-infra show --effective            the stack, with the place of every value\n  \
+        dask-infra show --effective -v         and the objects that it becomes\n\n\
+        Writes nothing.")]
     Show(plan::ShowArgs),
     /// Show what comes before what
     #[command(after_help = graph::EXAMPLES)]

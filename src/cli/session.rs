@@ -6,7 +6,7 @@ use std::sync::Arc;
 
 use super::access::{self, Words};
 use super::settings::{Access, Failure, Settings};
-use crate::address::Address;
+use crate::address::{Address, FieldPath};
 use crate::diag::{self, Code, Diagnostic};
 use crate::live::along::deepen;
 use crate::live::connection::{Connection, InProcess, Options as Connect};
@@ -70,7 +70,7 @@ impl Session {
             stack::load(&settings.stack, &stack::Options { env: &env, vars: &settings.vars })?;
         let mut lowered = lower::lower(&stack, settings.access.is_simulated());
         if stack.kubernetes.is_some() {
-            pin(&mut lowered.target, &settings.stack);
+            pin(&mut lowered.target, &sources);
         }
         let problems = lower::check(&lowered.resources, &sources);
         if problems.is_empty() {
@@ -79,6 +79,16 @@ impl Session {
         } else {
             Err(Failure::new(problems, sources))
         }
+    }
+
+    /// The stack itself.
+    pub fn stack(&self) -> &Stack {
+        &self.stack
+    }
+
+    /// What it becomes.
+    pub fn lowered(&self) -> &Lowered {
+        &self.lowered
     }
 
     /// What is allowed and likely not meant.
@@ -135,8 +145,8 @@ impl Session {
 
     /// Everything that is live and matters to the stack.
     pub async fn read(&self, link: &Link, parallelism: usize) -> live::Reading {
-        let Lowered { owner, target, resources, .. } = &self.lowered;
-        read(&*link.connection, &plan::wanted(resources, target, owner), parallelism).await
+        let Lowered { owner, target, resources, theirs, .. } = &self.lowered;
+        read(&*link.connection, &plan::wanted(resources, theirs, target, owner), parallelism).await
     }
 
     /// The same, when all of it can be read.
@@ -161,11 +171,6 @@ impl Session {
             Code::Unreadable,
             access::diagnose(error, &self.lowered.target, &self.sources, self.words),
         )
-    }
-
-    /// What the stack becomes.
-    pub fn lowered(&self) -> &Lowered {
-        &self.lowered
     }
 
     /// Connects to where the stack goes.
@@ -194,7 +199,7 @@ impl Session {
         make: impl FnOnce(Inputs<'_>) -> Result<T, Vec<Diagnostic>>,
     ) -> Result<T, Failure> {
         let Ask { mode, allowed, replace, selection, parallelism: _, retarget } = ask;
-        let Lowered { owner, target, resources, hourly } = self.lowered.clone();
+        let Lowered { owner, target, resources, theirs, hourly } = self.lowered.clone();
         let fail = |problems| Failure::new(problems, self.sources.clone());
         let allowed = allowed.to_vec();
         let replace: Result<Vec<Vec<Address>>, Diagnostic> =
@@ -203,6 +208,7 @@ impl Session {
         let offline = reading == Reading::Nothing;
         let inputs = Inputs {
             desired: resources,
+            theirs,
             world,
             target,
             owner,
@@ -219,10 +225,11 @@ impl Session {
     }
 }
 
-/// Names the kubeconfig from the stack's folder on, and the context that is meant when none is named.
-fn pin(target: &mut Target, stack: &Path) {
-    let folder = if stack.is_dir() { Some(stack) } else { stack.parent() };
-    let file = target.kubeconfig.take().map(|file| folder.unwrap_or(Path::new("")).join(file));
+/// Names the kubeconfig from the folder of the file that gives it on, and the context that is meant when none is
+/// named.
+fn pin(target: &mut Target, sources: &Sources) {
+    let folder = sources.folder(&FieldPath::keys(["kubernetes", "kubeconfig"]));
+    let file = target.kubeconfig.take().map(|file| folder.join(file));
     let absolute = file.map(|file| std::path::absolute(&file).unwrap_or(file));
     let KubeconfigAccess { path, context } =
         KubeconfigAccess { path: absolute, context: target.context.take() }.pinned();
@@ -242,9 +249,8 @@ enum Reading {
 /// # Errors
 /// What stands against the plan.
 pub async fn plan_again(saved: &Plan, link: &Link, parallelism: usize) -> Result<Plan, Failure> {
-    let Plan { target, owner, mode, offline: _, changes, desired, notes: _, hourly, allowed, partial } =
-        saved.clone();
-    let wanted = plan::wanted(&desired, &target, &owner);
+    let Plan { target, owner, mode, changes, desired, theirs, hourly, allowed, partial, .. } = saved.clone();
+    let wanted = plan::wanted(&desired, &theirs, &target, &owner);
     let live::Reading { mut world, trouble, .. } = read(&*link.connection, &wanted, parallelism).await;
     let replaced = changes.iter().filter(|change| change.action == plan::Action::Replace);
     let replace: Vec<Address> = replaced.map(|change| change.address.clone()).collect();
@@ -254,6 +260,7 @@ pub async fn plan_again(saved: &Plan, link: &Link, parallelism: usize) -> Result
     let make = |world: &World| {
         plan::plan(Inputs {
             desired: desired.clone(),
+            theirs: theirs.clone(),
             world,
             target: target.clone(),
             owner: owner.clone(),

@@ -62,7 +62,8 @@ async fn look(session: &Session, link: &Link, parallelism: usize) -> Result<Stat
     let world = session.world(link, parallelism).await?;
     let lowered = session.lowered();
     let api = link.api();
-    let looks = lowered.resources.iter().map(|resource| row(&*api, resource, &lowered.owner, &world));
+    let theirs = lowered.theirs.iter().map(|theirs| &theirs.resource);
+    let looks = theirs.chain(&lowered.resources).map(|resource| row(&*api, resource, &lowered.owner, &world));
     let mut rows: Vec<Row> = futures::stream::iter(looks).buffered(parallelism.max(1)).collect().await;
     ask_events(&*api, &mut rows).await;
     Ok(Status { owner: lowered.owner.clone(), target: lowered.target.clone(), rows })

@@ -12,7 +12,7 @@ use serde_json::Value;
 use crate::address::Address;
 use crate::apply::{Event, Outcome, Summary};
 use crate::diag::{Diagnostic, Severity};
-use crate::plan::{Action, Change, Drift as Drifts, Drifted, Mode, Plan};
+use crate::plan::{Action, Change, Drift as Drifts, Drifted, Mode, Plan, Read};
 use crate::resource::{Effect, FieldChange, Identity, Owner, Target};
 use crate::source::Sources;
 
@@ -186,10 +186,10 @@ pub struct Thing {
 pub struct PlannedChange {
     /// What is changed.
     pub resource: Thing,
-    /// What happens to it; `keep` for an edit that has no effect.
-    #[schemars(extend("enum" = ["keep", "create", "update", "replace", "delete", "forget", "run"]))]
+    /// What happens to it; `keep` for an edit that has no effect, `read` for what others own.
+    #[schemars(extend("enum" = ["keep", "create", "update", "replace", "delete", "forget", "run", "read"]))]
     pub action: &'static str,
-    /// Why, when the fields alone do not say it.
+    /// Why, when the fields alone do not say it; of what is read, what was found.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub reason: Option<String>,
     /// The TOML place that asks for it: `stack.toml:12:1`.
@@ -405,6 +405,11 @@ impl Reporter for Json {
                 self.line(Level::Info, message, Body::ResourceDrift { place: place(plan), change });
             }
         }
+        for read in &plan.reads {
+            let change = read_of(read);
+            let message = format!("{}: read", change.resource.addr);
+            self.line(Level::Info, message, Body::PlannedChange { place: place(plan), change });
+        }
         let shown = |change: &&Change| change.action != Action::Keep || !change.fields.is_empty();
         for change in plan.changes.iter().filter(shown) {
             let change = planned(plan, change, view);
@@ -529,6 +534,18 @@ fn place(plan: &Plan) -> Place {
 
 fn place_of(owner: &Owner, target: &Target) -> Place {
     Place { stack: owner.stack.clone(), target: target.to_string(), simulated: target.simulated }
+}
+
+/// Something that others own, in Terraform's shape of what is only read.
+fn read_of(read: &Read) -> PlannedChange {
+    let Read { address, identity, kind, location, found, fingerprint: _ } = read;
+    PlannedChange {
+        resource: thing_of(address, identity, kind),
+        action: "read",
+        reason: found.clone(),
+        location: location.clone(),
+        fields: Vec::new(),
+    }
 }
 
 fn thing(change: &Change) -> Thing {

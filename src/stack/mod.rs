@@ -9,8 +9,10 @@ use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
 
 mod check;
+pub mod effective;
 pub mod explain;
 pub mod lower;
+mod overlay;
 pub mod parse;
 pub mod ready;
 pub mod reference;
@@ -30,7 +32,7 @@ pub use crate::kinds::namespace::Namespace;
 pub use crate::kinds::node_pool::{DriverVersion, NodePool, Surge, Taint, TaintEffect};
 pub use crate::kinds::short::{Accelerator, Nodes, Scalar, Sharing, SharingStrategy};
 pub use crate::source::{Location, Sources, Span};
-pub use parse::{Failure, Loaded, Options, load, parse_text};
+pub use parse::{Failure, Loaded, Options, load, parse_in, parse_text};
 pub use reference::reference;
 pub use schema::json_schema;
 
