@@ -207,6 +207,7 @@ impl Bench {
             offline: false,
             allowed: Vec::new(),
             replace: Vec::new(),
+            retarget: false,
             sources: &stack.sources,
             hourly,
         };
