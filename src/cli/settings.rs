@@ -129,6 +129,11 @@ impl Settings {
         }
     }
 
+    /// How much is shown.
+    pub fn detail(&self) -> Detail {
+        self.detail
+    }
+
     /// How the program was called, up to the command.
     pub fn program(&self) -> &str {
         &self.program

@@ -12,6 +12,7 @@ mod faults;
 mod golden;
 mod kills;
 mod main_job;
+mod of_others;
 mod plan_cases;
 mod real;
 mod real_effects;

@@ -195,11 +195,12 @@ impl Bench {
     /// What a plan says; why there is none otherwise.
     pub async fn plan(&self, stack: &Stack, mode: Mode) -> Result<Plan, String> {
         let api = Api::of(&self.sandbox, stack, None);
-        let Lowered { owner, target, resources, hourly } = stack.lowered.clone();
-        let wanted = plan::wanted(&resources, &target, &owner);
+        let Lowered { owner, target, resources, theirs, hourly } = stack.lowered.clone();
+        let wanted = plan::wanted(&resources, &theirs, &target, &owner);
         let read = dask_infra::live::read(&*api, &wanted, 64).await;
         let inputs = Inputs {
             desired: resources,
+            theirs,
             world: &read.world,
             target,
             owner,
