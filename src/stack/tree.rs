@@ -224,7 +224,8 @@ fn is_bare(key: &str) -> bool {
 
 /// Characters that nobody sees, and that editors and web pages leave behind.
 fn is_unseen(c: char) -> bool {
-    let named = matches!(c, '\u{a0}' | '\u{ad}' | '\u{200b}'..='\u{200f}' | '\u{2028}'..='\u{202f}' | '\u{2060}');
+    let named =
+        matches!(c, '\u{a0}' | '\u{ad}' | '\u{200b}'..='\u{200f}' | '\u{2028}'..='\u{202f}' | '\u{2060}');
     named || (c.is_control() && !matches!(c, '\t' | '\n' | '\r'))
 }
 
