@@ -132,7 +132,7 @@ impl Check<'_> {
     fn table(&mut self, schema: &Value, table: &Map<String, Value>, path: &FieldPath) {
         let none = Map::new();
         let properties = schema.get("properties").and_then(Value::as_object).unwrap_or(&none);
-        let mut unknown: Vec<&str> = Vec::new();
+        let mut unknown: Vec<(&str, &Value)> = Vec::new();
         for (key, value) in table {
             let path = path.key(key);
             match (properties.get(key), schema.get("additionalProperties")) {
@@ -140,7 +140,7 @@ impl Check<'_> {
                     self.value(schema, value, &path);
                 }
                 _ => {
-                    unknown.push(key.as_str());
+                    unknown.push((key, value));
                     self.unknown_key(properties, key, value, &path);
                 }
             }
@@ -152,8 +152,10 @@ impl Check<'_> {
         let needless = |key: &&str| read && NOT_WHEN_READ.contains(key);
         let missing = required.iter().filter_map(Value::as_str).filter(|key| !table.contains_key(*key));
         for key in missing.filter(|key| !needless(key)) {
-            // A key that is misspelt is not missing as well.
-            let misspelt = unknown.iter().any(|word| means(word, properties) == Some(key));
+            // A key that is misspelt, or stands one table too deep, is not missing as well.
+            let misspelt = unknown
+                .iter()
+                .any(|(word, value)| means(word, properties) == Some(key) || value.get(key).is_some());
             match misspelt {
                 true => self.mistakes.push(Mistake { diagnostic: None, path: path.clone(), meant: None }),
                 false => self.missing_key(&properties[key], key, path),

@@ -40,8 +40,7 @@ pub(super) fn read(sources: &Sources, file: FileId) -> Tree {
         let span = reader.span(range.clone());
         let line = reader.sources.location(span).line;
         if message != DUPLICATE {
-            let last =
-                if UNCLOSED.contains(&message.as_str()) { text.lines().count().max(line) } else { line };
+            let last = if is_unclosed(&message) { text.lines().count().max(line) } else { line };
             broken_lines.extend(line..=last);
             reader.diagnostics.push(syntax(
                 &message,
@@ -65,7 +64,12 @@ pub(super) fn read(sources: &Sources, file: FileId) -> Tree {
 }
 
 const DUPLICATE: &str = "duplicate key";
-const UNCLOSED: [&str; 2] = ["unclosed array", "unclosed inline table"];
+
+/// A list or table of one line that goes on; an unclosed header harms its own line only.
+fn is_unclosed(message: &str) -> bool {
+    ["unclosed array", "unclosed inline table"].iter().any(|start| message.starts_with(start))
+}
+
 const LONE_RETURN: &str = "carriage return must be followed by newline";
 
 /// The first error of a line: what the parser says behind it follows from it. Lone carriage returns make one line
@@ -117,9 +121,9 @@ fn closed(
     errors: Vec<(String, Range<usize>)>,
     table: &DeTable<'_>,
 ) -> Vec<(String, Range<usize>)> {
-    let open = errors.iter().find(|(message, _)| UNCLOSED.contains(&message.as_str()));
+    let open = errors.iter().find(|(message, _)| is_unclosed(message));
     let Some((message, end)) = open else { return errors };
-    let Some(start) = open_at(table, end.start).or_else(|| bracket_left(text)) else { return errors };
+    let Some(start) = bracket_left(text).or_else(|| open_at(table, end.start)) else { return errors };
     let first = (message.clone(), start..start + 1);
     let mut rest = errors.clone();
     rest.retain(|(_, range)| range.start < start);

@@ -1,5 +1,7 @@
 //! Zones, regions, and how the nodes of a pool lie in them.
 
+use std::collections::BTreeSet;
+
 use super::{Context, Finding, counted};
 use crate::address::FieldPath;
 use crate::catalog;
@@ -244,7 +246,7 @@ pub(super) fn nodes_divide(context: &mut Context<'_>) {
     let stack = context.stack;
     for (path, pool) in context.pools() {
         let Nodes::Fixed(nodes) = pool.size() else { continue };
-        let zones = zones_of(stack, pool);
+        let zones: BTreeSet<&str> = zones_of(stack, pool).into_iter().collect();
         let regional =
             stack.gke.as_ref().is_some_and(|gke| matches!(taken_apart(&gke.location), Location::Region(_)));
         let (number, place, why) = match u32::try_from(zones.len()).unwrap_or(u32::MAX) {
