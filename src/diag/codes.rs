@@ -451,8 +451,20 @@ codes! {
      version of dask-infra."
 
     Sandbox "DI0501" "the sandbox cannot be used"
-    "The folder of the sandbox cannot be read or written, is in use by another process, or is not being served. \
-     The message names the folder and the cause. `dask-infra sandbox reset` deletes its state."
+    "The folder of the sandbox cannot be read or written, or is not being served. The message names the folder \
+     and the cause. `dask-infra sandbox reset` deletes its state."
+
+    FaultsFile "DI0502" "a mistake in the file of faults"
+    "`faults.toml` in the folder of the sandbox, or the file of `--faults`, asks for something that the sandbox \
+     does not know. Nothing was started. The keys are in docs/sandbox.md under Faults."
+
+    SandboxInUse "DI0503" "the folder of the sandbox is in use"
+    "Another process has it: a command that still runs, or a `sandbox serve`, whose number the message names. \
+     Wait for it, stop it, or choose another folder. What is served can be used by many commands at once."
+
+    SandboxDamaged "DI0504" "the folder of the sandbox is damaged"
+    "Its state is not what the sandbox wrote: cut off, overwritten, or written by a newer version. There is \
+     nothing in it that cannot be made again: `dask-infra sandbox reset` deletes it."
 
     Credentials "DI0601" "no valid credentials"
     "The API does not know who asks. For Google: `gcloud auth application-default login`, or \

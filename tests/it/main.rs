@@ -8,7 +8,9 @@
 
 mod cli;
 mod contract;
+mod faults;
 mod golden;
+mod kills;
 mod main_job;
 mod of_others;
 mod plan_cases;
@@ -24,4 +26,5 @@ mod sandbox_helm;
 mod sandbox_kube;
 mod served;
 mod stack_cases;
+mod sweep;
 mod tidy;
