@@ -363,6 +363,18 @@ codes! {
     "`nodes` of a pool counts all zones together, and the cluster, which others own, has its nodes in other zones \
      than the stack file says or than GKE would take. Give `zones` of the cluster as they are, or `zones` of the pool."
 
+    Twice "DI0237" "twice in a list"
+    "The list names one thing twice. It would count twice, for example where nodes are spread over zones. Keep one \
+     of the two."
+
+    OwnZone "DI0238" "the cluster's own zone is missing"
+    "A cluster whose `location` is a zone has its control plane there, and GKE wants that zone among `zones`. Add it, \
+     or give a region as `location`."
+
+    NoSurge "DI0239" "an upgrade that cannot go on"
+    "With `max_surge = 0` and `max_unavailable = 0` no node may come before another goes, and none may go before \
+     another comes. GKE refuses that. Set one of them to 1."
+
     Cycle "DI0301" "a circle of dependencies"
     "Each of the named things waits for the next, so none can be made. One of the `depends_on` in the circle \
      must go; edges that follow from references cannot form a circle by themselves."

@@ -208,7 +208,7 @@ impl Bench {
             offline: false,
             allowed: Vec::new(),
             replace: Vec::new(),
-            selection: dask_infra::plan::Selection::default(),
+            selection: plan::Selection::default(),
             retarget: false,
             sources: &stack.sources,
             hourly,
