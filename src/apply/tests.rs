@@ -225,6 +225,7 @@ fn plan(changes: Vec<Change>) -> Plan {
         notes: Vec::new(),
         hourly: None,
         allowed: Vec::new(),
+        partial: None,
     }
 }
 
