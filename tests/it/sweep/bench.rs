@@ -325,6 +325,8 @@ fn normal(value: &Value) -> Value {
         "etag",
         "labelFingerprint",
         "endpoint",
+        "publicEndpoint",
+        "privateEndpoint",
         "id",
         "clusterCaCertificate",
         "ca.crt",
