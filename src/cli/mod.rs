@@ -8,6 +8,7 @@ use clap::{ArgMatches, CommandFactory as _, FromArgMatches as _, Parser, Subcomm
 mod apply;
 mod consent;
 mod exit;
+mod holder;
 mod plan;
 mod sandbox;
 mod session;

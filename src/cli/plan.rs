@@ -7,7 +7,7 @@ use super::consent;
 use super::session::{Ask, Session, block_on};
 use super::settings::{Failure, Format, Settings};
 use crate::plan::{Consent, Mode, Plan, file};
-use crate::report::{Next, Reporter, View};
+use crate::report::{Next, Reporter, View, document};
 
 /// Shown below the options.
 pub const EXAMPLES: &str = "Examples:\n  \
@@ -69,7 +69,7 @@ pub struct Args {
 pub struct ShowArgs {
     /// What `plan --out FILE` wrote
     file: PathBuf,
-    /// Say it in JSON lines
+    /// Print one JSON document, in the shape that policy scripts for Terraform's plans read
     #[arg(long)]
     json: bool,
 }
@@ -127,7 +127,13 @@ impl Making {
 
 /// Shows a saved plan.
 pub fn show(settings: &Settings, args: &ShowArgs) -> Exit {
-    settings.report(Format::json(args.json), |reporter| {
+    if args.json {
+        return match file::load(&args.file) {
+            Ok(plan) => settings.print(&document::text(&plan)),
+            Err(problem) => settings.report(Format::Text, |_| Err(problem.into())),
+        };
+    }
+    settings.report(Format::Text, |reporter| {
         let plan = file::load(&args.file)?;
         reporter.plan(&plan, &View { sources: None, next: Next::Nothing });
         Ok(Exit::Done)

@@ -13,7 +13,7 @@ use crate::live::gke::GkeAccess;
 use crate::live::kube::KubeconfigAccess;
 use crate::live::read::{Reading as Read, read};
 use crate::plan::{self, Consent, Inputs, Mode, Plan};
-use crate::resource::{Resource, Target, World};
+use crate::resource::{Owner, Resource, Target, World};
 use crate::sandbox::{Sandbox, SandboxError};
 use crate::source::Sources;
 use crate::stack::lower::{self, Lowered};
@@ -65,6 +65,11 @@ impl Session {
     /// What is allowed and likely not meant.
     pub fn warnings(&self) -> &[Diagnostic] {
         &self.warnings
+    }
+
+    /// Whose things the stack's are, and where they go.
+    pub fn whose(&self) -> (&Owner, &Target) {
+        (&self.lowered.owner, &self.lowered.target)
     }
 
     /// Where the stack's fields stand.

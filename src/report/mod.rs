@@ -10,6 +10,7 @@ use crate::plan::{Action, Change, Plan};
 use crate::resource::FieldChange;
 use crate::source::Sources;
 
+pub mod document;
 pub mod human;
 pub mod json;
 mod screen;

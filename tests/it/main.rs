@@ -19,6 +19,7 @@ mod real_smoke;
 mod report_cases;
 mod sandbox_gke;
 mod sandbox_kube;
+mod saved_plans;
 mod served;
 mod stack_cases;
 mod tidy;
