@@ -388,6 +388,7 @@ fn a_second_apply_at_the_same_time_is_refused() {
     let waits =
         |line: std::io::Result<String>| line.unwrap().starts_with("dask_cluster.rapids-dask-cluster: creat");
     assert!(lines.any(waits), "it ended early");
+    user.edit("replicas = 20", "replicas = 2");
     user.run(&["apply", "--auto-approve"])
         .expect(5)
         .says("DI0411")
@@ -396,7 +397,6 @@ fn a_second_apply_at_the_same_time_is_refused() {
         .says("--force-unlock");
     first.kill().unwrap();
     first.wait().unwrap();
-    user.edit("replicas = 20", "replicas = 2");
     user.run(&["apply", "--auto-approve"]).expect(0).says("Apply complete");
     user.run(&["plan", "--detailed-exitcode"]).expect(0);
 }
