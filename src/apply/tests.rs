@@ -220,6 +220,8 @@ fn plan(changes: Vec<Change>) -> Plan {
         offline: false,
         desired: desired.collect(),
         changes,
+        theirs: Vec::new(),
+        reads: Vec::new(),
         notes: Vec::new(),
         hourly: None,
         allowed: Vec::new(),
@@ -463,7 +465,10 @@ fn pod_world(phase: &'static str, log: &'static str) -> Fake {
 
 #[tokio::test(start_paused = true)]
 async fn a_check_that_passes_is_recorded_and_leaves_no_pod() {
-    let (applied, api) = quiet(vec![check("check.gpu")], pod_world("ready", "x\nTest PASSED\nDone\n")).await;
+    // A stack that manages nothing keeps no record; this one manages something.
+    let kept = Change { action: Action::Keep, steps: Vec::new(), ..makes("a", &[]) };
+    let world = pod_world("ready", "x\nTest PASSED\nDone\n");
+    let (applied, api) = quiet(vec![check("check.gpu"), kept], world).await;
     assert_eq!(applied.outcomes, [Outcome::Done]);
     let passes = BTreeMap::from([(Address::new("check.gpu"), "d".to_owned())]);
     // Noted at once: a kill after it must not make the check run among what took its GPUs.

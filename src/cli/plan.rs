@@ -68,8 +68,12 @@ pub struct Args {
 #[derive(clap::Args, Debug)]
 pub struct ShowArgs {
     /// What `plan --out FILE` wrote
-    file: PathBuf,
-    /// Print one JSON document, in the shape that policy scripts for Terraform's plans read
+    #[arg(required_unless_present = "effective")]
+    file: Option<PathBuf>,
+    /// Show the stack instead: its files laid over each other, variables put in
+    #[arg(long, conflicts_with = "file")]
+    effective: bool,
+    /// Print one JSON document: a plan in the shape that policy scripts for Terraform's plans read
     #[arg(long)]
     json: bool,
 }
@@ -125,16 +129,17 @@ impl Making {
     }
 }
 
-/// Shows a saved plan.
+/// Shows a saved plan, or the effective stack.
 pub fn show(settings: &Settings, args: &ShowArgs) -> Exit {
+    let Some(file) = &args.file else { return super::effective::show(settings, args.json) };
     if args.json {
-        return match file::load(&args.file) {
+        return match file::load(file) {
             Ok(plan) => settings.print(&document::text(&plan)),
             Err(problem) => settings.report(Format::Text, |_| Err(problem.into())),
         };
     }
     settings.report(Format::Text, |reporter| {
-        let plan = file::load(&args.file)?;
+        let plan = file::load(file)?;
         reporter.plan(&plan, &View { sources: None, next: Next::Nothing });
         Ok(Exit::Done)
     })

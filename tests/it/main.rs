@@ -8,8 +8,11 @@
 
 mod cli;
 mod contract;
+mod faults;
 mod golden;
+mod kills;
 mod main_job;
+mod of_others;
 mod plan_cases;
 mod real;
 mod real_effects;
@@ -24,4 +27,5 @@ mod sandbox_kube;
 mod saved_plans;
 mod served;
 mod stack_cases;
+mod sweep;
 mod tidy;

@@ -287,12 +287,13 @@ fn lowered(text: &str) -> Lowered {
 }
 
 async fn planned(api: &Recorder, lowered: &Lowered, mode: Mode) -> Plan {
-    let Lowered { owner, target, resources, hourly } = lowered.clone();
-    let world = read(api, &plan::wanted(&resources, &target, &owner), 16).await.world;
+    let Lowered { owner, target, resources, hourly, theirs } = lowered.clone();
+    let world = read(api, &plan::wanted(&resources, &theirs, &target, &owner), 16).await.world;
     let (sources, world) = (&Sources::default(), &world);
     let (allowed, replace) = (Vec::new(), Vec::new());
     let made = plan::plan(Inputs {
         desired: resources,
+        theirs,
         world,
         target,
         owner,
