@@ -25,6 +25,7 @@ mod sandbox_clients;
 mod sandbox_gke;
 mod sandbox_helm;
 mod sandbox_kube;
+mod saved_plans;
 mod served;
 mod stack_cases;
 mod sweep;
