@@ -301,6 +301,7 @@ async fn planned(api: &Recorder, lowered: &Lowered, mode: Mode) -> Plan {
         offline: false,
         allowed,
         replace,
+        selection: plan::Selection::default(),
         retarget: false,
         sources,
         hourly,
