@@ -26,5 +26,5 @@ pub use kwok::CudaCheck;
 pub use operator::Operator;
 pub(crate) use parts::needs;
 pub use parts::{Part, can_run};
-pub use plane::{ControlPlane, PATIENCE};
+pub use plane::{Access, ControlPlane, PATIENCE};
 pub use ward::{Ward, alive};
