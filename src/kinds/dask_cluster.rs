@@ -7,6 +7,7 @@ use serde::{Deserialize, Serialize};
 use serde_json::{Value, json};
 
 use super::dask_pod::{self, Wants, broken, with_pods};
+use super::status::Said;
 use super::workload::deployment_ready;
 use super::{Compare, Doing, Kind, Scope, count, gvk, is_false, itself, object_program, text};
 use crate::address::{Address, FieldPath};
@@ -416,6 +417,31 @@ fn scaled_to(group: &Value) -> Option<u64> {
     let noted = text(&group["metadata"]["annotations"]["kopf.zalando.org/last-handled-configuration"]);
     let noted: Value = serde_json::from_str(noted).ok()?;
     noted["spec"]["worker"]["replicas"].as_u64()
+}
+
+/// For `status`: the phase that the operator gave, and how many workers there are.
+pub(super) fn says(wait: &Await, found: &[Value]) -> Said {
+    let [cluster, scheduler, _, _, workers, pods] = found else { return Said::default() };
+    let phase = match text(&cluster["status"]["phase"]) {
+        "" => "no phase yet",
+        phase => phase,
+    };
+    let list: Vec<&Value> = workers["items"].as_array().into_iter().flatten().collect();
+    let ready = list.iter().filter(|worker| deployment_ready(worker) == Readiness::Ready).count();
+    let (wanted, made) = (count(&wait.facts["replicas"]), list.len());
+    let scheduler = deployment_ready(scheduler) == Readiness::Ready;
+    let down = if scheduler { "" } else { "scheduler not ready; " };
+    Said {
+        line: format!("{phase}; {down}workers: {wanted} wanted, {made} made, {ready} ready"),
+        facts: vec![
+            ("phase", cluster["status"]["phase"].clone()),
+            ("scheduler_ready", json!(scheduler)),
+            ("workers_wanted", json!(wanted)),
+            ("workers_made", json!(made)),
+            ("workers_ready", json!(ready)),
+        ],
+        pending: super::status::pending(pods),
+    }
 }
 
 #[cfg(test)]

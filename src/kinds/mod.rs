@@ -22,6 +22,7 @@ pub mod namespace;
 pub mod node_pool;
 pub mod object;
 pub mod short;
+pub mod status;
 pub mod workload;
 
 /// The static description of a kind.
