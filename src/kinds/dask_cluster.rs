@@ -6,11 +6,19 @@ use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
 use serde_json::{Value, json};
 
-use super::dask_pod::{self, Wants, broken, with_pods};
+use super::dask_group::{self, DaskGroup, Joined};
+use super::dask_pod::{self, Wants, Workers, broken, with_pods};
+use super::idle::IdleTimeout;
+use super::replicas::{Replicas, Writer};
 use super::workload::deployment_ready;
-use super::{Compare, Doing, Kind, Scope, count, gvk, is_false, itself, object_program, text};
+use super::{
+    Compare, Doing, Kind, Scope, dask_autoscaler, dask_job, gvk, is_false, itself, object_program,
+    scale_call, text,
+};
 use crate::address::{Address, FieldPath};
-use crate::resource::{Api, Await, Effect, Gvk, Identity, ObjectId, Query, Readiness, Resource, Step};
+use crate::resource::{
+    Action, Api, Await, Effect, Gvk, Identity, Life, ObjectId, Query, Readiness, Resource, Step,
+};
 
 /// Seconds: images of 10 GB are pulled on every node, and GPU nodes may have to be made first.
 const DEADLINE: u32 = 1800;
@@ -44,9 +52,14 @@ pub struct DaskCluster {
     /// The default group of workers.
     #[serde(default)]
     pub worker: Worker,
-    /// Seconds without work after which the operator deletes the whole cluster. 0, the default, is never.
+    /// More groups of workers, by name.
+    #[serde(default, skip_serializing_if = "BTreeMap::is_empty")]
+    pub group: BTreeMap<String, DaskGroup>,
+    /// Seconds without work after which the operator deletes the whole cluster; 0, the default, is never. It stays gone
+    /// then, until its section changes or `--replace` asks for it; `{ seconds = 3600, remake = true }` has the next
+    /// apply make it again.
     #[serde(default, skip_serializing_if = "Option::is_none")]
-    pub idle_timeout: Option<u32>,
+    pub idle_timeout: Option<IdleTimeout>,
     /// How the scheduler is reached. Default `ClusterIP`. A Dask scheduler runs anyone's code.
     #[serde(default)]
     pub service: ServiceType,
@@ -105,13 +118,13 @@ pub struct Scheduler {
 }
 
 /// The default group of workers of a Dask cluster.
-#[derive(Clone, Debug, PartialEq, Deserialize, Serialize, JsonSchema)]
+#[derive(Clone, Debug, Default, PartialEq, Deserialize, Serialize, JsonSchema)]
 #[serde(deny_unknown_fields)]
 pub struct Worker {
-    /// How many. Default 1.
-    #[serde(default = "one")]
-    #[schemars(range(min = 0, max = 10000))]
-    pub replicas: u32,
+    /// How many: a number; `{ min = 0, max = 8 }` for the operator's autoscaler; `{ start = 2 }` for as many at the
+    /// beginning, after which the number belongs to notebooks. Default 1.
+    #[serde(default)]
+    pub replicas: Replicas,
     /// GPUs of each worker. With GPUs the worker is `dask cuda worker`. One GPU a worker keeps scale-down exact.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     #[schemars(range(min = 0, max = 16))]
@@ -128,6 +141,9 @@ pub struct Worker {
     /// The node pool they run on when there is room.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub prefer_pool: Option<String>,
+    /// Dask's own resources of each worker, that tasks can ask for: `{ GPU = 1 }`.
+    #[serde(default, skip_serializing_if = "BTreeMap::is_empty")]
+    pub resources: BTreeMap<String, f64>,
     /// Arguments of the image's entry point. Default `dask cuda worker --name $(DASK_WORKER_NAME)` with GPUs,
     /// `dask worker --name $(DASK_WORKER_NAME)` without.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
@@ -137,40 +153,21 @@ pub struct Worker {
     pub env: BTreeMap<String, String>,
 }
 
-fn one() -> u32 {
-    1
-}
-
-impl Default for Worker {
-    fn default() -> Self {
-        Self {
-            replicas: 1,
-            gpus: None,
-            cpu: None,
-            memory: None,
-            pool: None,
-            prefer_pool: None,
-            args: Vec::new(),
-            env: BTreeMap::new(),
-        }
-    }
-}
-
 impl Scheduler {
-    fn wants<'a>(&'a self, image: &'a str) -> Wants<'a> {
+    pub(super) fn wants<'a>(&'a self, image: &'a str) -> Wants<'a> {
         let Self { gpus, cpu, memory, pool, prefer_pool, args, env } = self;
         let (gpus, cpu, memory) = (gpus.unwrap_or(0), cpu.as_ref(), memory.as_ref());
         let (pool, prefer_pool) = (pool.as_ref(), prefer_pool.as_ref());
-        Wants { image, args, env, gpus, cpu, memory, pool, prefer_pool }
+        Wants { image, args, env, gpus, cpu, memory, pool, prefer_pool, resources: None }
     }
 }
 
 impl Worker {
-    fn wants<'a>(&'a self, image: &'a str) -> Wants<'a> {
-        let Self { replicas: _, gpus, cpu, memory, pool, prefer_pool, args, env } = self;
+    pub(super) fn wants<'a>(&'a self, image: &'a str) -> Wants<'a> {
+        let Self { replicas: _, gpus, cpu, memory, pool, prefer_pool, resources, args, env } = self;
         let (gpus, cpu, memory) = (gpus.unwrap_or(0), cpu.as_ref(), memory.as_ref());
         let (pool, prefer_pool) = (pool.as_ref(), prefer_pool.as_ref());
-        Wants { image, args, env, gpus, cpu, memory, pool, prefer_pool }
+        Wants { image, args, env, gpus, cpu, memory, pool, prefer_pool, resources: Some(resources) }
     }
 }
 
@@ -184,12 +181,7 @@ pub fn api() -> Gvk {
 
 /// Kinds that people make and that only a living operator works on, or lets go.
 pub fn needing_operator() -> impl Iterator<Item = Gvk> {
-    let others = [
-        ("DaskJob", "daskjobs"),
-        ("DaskAutoscaler", "daskautoscalers"),
-        ("DaskWorkerGroup", "daskworkergroups"),
-    ];
-    [api()].into_iter().chain(others.map(|(kind, plural)| gvk(GROUP, "v1", kind, plural)))
+    [api(), dask_job::api(), dask_autoscaler::api(), dask_group::api()].into_iter()
 }
 
 /// What the operator does with an edit: replicas and idle timeout are followed, the rest is read once.
@@ -205,10 +197,39 @@ fn effect(path: &FieldPath) -> (Effect, Option<&'static str>) {
     (Effect::Replace, Some("the operator reads it only when the cluster is made"))
 }
 
-/// What `[dask_cluster.KEY]` becomes.
-pub fn lower(key: &str, section: &DaskCluster, scope: &Scope) -> Resource {
-    let name = section.name.as_deref().unwrap_or(key);
-    let namespace = section.namespace.as_deref().unwrap_or("default");
+/// What `[dask_cluster.KEY]` becomes: the cluster, its groups, its autoscaler.
+pub fn lower(key: &str, section: &DaskCluster, scope: &Scope) -> Vec<Resource> {
+    let cluster = lower_cluster(key, section, scope);
+    let joined = Joined {
+        address: &cluster.address,
+        origin: &cluster.origin,
+        name: section.live_name(key),
+        namespace: section.namespace(),
+        image: &section.image,
+    };
+    let groups = section.group.iter().map(|(key, group)| dask_group::lower(&joined, key, group, scope));
+    let mut resources: Vec<Resource> = groups.collect();
+    if let Writer::Autoscaler { min, max } = section.worker.replicas.writer() {
+        resources.extend(dask_autoscaler::lower(&cluster, min, max, scope));
+    }
+    resources.insert(0, cluster);
+    resources
+}
+
+impl DaskCluster {
+    /// The live name.
+    pub fn live_name<'a>(&'a self, key: &'a str) -> &'a str {
+        self.name.as_deref().unwrap_or(key)
+    }
+
+    /// The namespace.
+    pub fn namespace(&self) -> &str {
+        self.namespace.as_deref().unwrap_or("default")
+    }
+}
+
+fn lower_cluster(key: &str, section: &DaskCluster, scope: &Scope) -> Resource {
+    let (name, namespace) = (section.live_name(key), section.namespace());
     let mut metadata = json!({ "name": name, "namespace": namespace, "labels": scope.labels() });
     for (label, value) in &section.labels {
         metadata["labels"][label] = json!(value);
@@ -216,19 +237,20 @@ pub fn lower(key: &str, section: &DaskCluster, scope: &Scope) -> Resource {
     if !section.annotations.is_empty() {
         metadata["annotations"] = json!(section.annotations);
     }
+    let wants = (section.scheduler.wants(&section.image), section.worker.wants(&section.image));
+    let (replicas, initial) = section.worker.replicas.split();
     let mut spec = json!({
-        "scheduler": {
-            "spec": dask_pod::scheduler(&section.scheduler.wants(&section.image), scope),
-            "service": service(name, section.service),
-        },
-        "worker": {
-            "replicas": section.worker.replicas,
-            "spec": dask_pod::worker(&section.worker.wants(&section.image), scope),
-        },
+        "scheduler": { "spec": dask_pod::scheduler(&wants.0, scope), "service": service(name, section.service) },
+        "worker": { "spec": dask_pod::worker(&wants.1, scope) },
     });
-    if let Some(seconds) = section.idle_timeout {
-        spec["idleTimeout"] = json!(seconds);
+    if let Some(replicas) = replicas {
+        spec["worker"]["replicas"] = json!(replicas);
     }
+    if let Some(idle) = section.idle_timeout {
+        spec["idleTimeout"] = json!(idle.seconds());
+    }
+    let mut follows = dask_pod::follows(&[&wants.0, &wants.1], namespace, scope);
+    follows.extend(section.depends_on.iter().map(Address::new));
     let api = api();
     let origin = FieldPath::keys(["dask_cluster", key]);
     Resource {
@@ -242,10 +264,12 @@ pub fn lower(key: &str, section: &DaskCluster, scope: &Scope) -> Resource {
         body: json!({
             "apiVersion": api.api_version(), "kind": api.kind, "metadata": metadata, "spec": spec,
         }),
+        initial,
         origins: origins(&origin),
-        follows: follows(section, namespace, scope),
+        follows,
         origin,
         protect: section.protect,
+        life: section.idle_timeout.map_or(Life::Kept, IdleTimeout::life),
     }
 }
 
@@ -258,39 +282,14 @@ fn origins(origin: &FieldPath) -> Vec<(FieldPath, FieldPath)> {
         (FieldPath::keys(["spec", "worker", "replicas"]), origin.key("worker").key("replicas")),
     ];
     for part in ["scheduler", "worker"] {
-        let (pod, section) = (FieldPath::keys(["spec", part, "spec"]), origin.key(part));
-        let container = pod.key("containers").index(0);
-        origins.push((pod.clone(), section.clone()));
-        origins.push((container.key("image"), origin.key("image")));
-        origins.push((container.key("args"), section.key("args")));
-        origins.push((container.key("env"), section.key("env")));
-        origins.push((container.key("resources"), section.key("gpus")));
-        origins.push((pod.key("nodeSelector"), section.key("pool")));
-        origins.push((pod.key("affinity"), section.key("prefer_pool")));
+        let pod = FieldPath::keys(["spec", part, "spec"]);
+        origins.extend(dask_pod::origins(&pod, &origin.key(part), &origin.key("image")));
     }
     origins
 }
 
-/// The operator, the pools, the driver where GPUs are asked for, and the checks of those pools: a check
-/// needs a free GPU, so it comes first.
-fn follows(section: &DaskCluster, namespace: &str, scope: &Scope) -> Vec<Address> {
-    let DaskCluster { scheduler, worker, depends_on, .. } = section;
-    let pools = [&scheduler.pool, &scheduler.prefer_pool, &worker.pool, &worker.prefer_pool];
-    let pools: Vec<&String> = pools.into_iter().flatten().collect();
-    let mut follows = scope.in_namespace(namespace);
-    follows.extend(scope.section(super::dask_operator::SECTION));
-    follows.extend(pools.iter().map(|pool| Address::of("node_pool", pool)));
-    if scheduler.gpus.unwrap_or(0) + worker.gpus.unwrap_or(0) > 0 {
-        follows.extend(scope.section("gpu_driver"));
-    }
-    let ours = |pool: &Option<String>| pool.as_ref().is_none_or(|pool| pools.contains(&pool));
-    follows.extend(scope.checks.iter().filter(|(_, pool)| ours(pool)).map(|(address, _)| address.clone()));
-    follows.extend(depends_on.iter().map(Address::new));
-    follows
-}
-
 /// The operator takes this as it is and looks its ports up by these names. Nothing fills in the selector.
-fn service(name: &str, kind: ServiceType) -> Value {
+pub(super) fn service(name: &str, kind: ServiceType) -> Value {
     let port = |name: &str, number: u32| json!({ "name": name, "protocol": "TCP", "port": number, "targetPort": name });
     let kind = match kind {
         ServiceType::ClusterIP => "ClusterIP",
@@ -304,9 +303,41 @@ fn service(name: &str, kind: ServiceType) -> Value {
     })
 }
 
+/// The default group of a cluster, which the operator makes: the number of workers that counts is its.
+pub fn default_group(cluster: &ObjectId) -> ObjectId {
+    ObjectId {
+        gvk: dask_group::api(),
+        namespace: cluster.namespace.clone(),
+        name: format!("{}-default", cluster.name),
+    }
+}
+
+/// The path of the number of workers, in clusters and in groups.
+pub fn replicas_path() -> FieldPath {
+    FieldPath::keys(["spec", "worker", "replicas"])
+}
+
+/// What was changed on the default group is written there: the cluster has the right number already, and the operator
+/// acts only when that changes.
 fn program(doing: &Doing) -> Vec<Step> {
     let facts = json!({ "replicas": doing.body()["spec"]["worker"]["replicas"] });
-    object_program(doing, KIND.name, facts, DEADLINE)
+    let mut steps = object_program(doing, KIND.name, facts, DEADLINE);
+    let path = replicas_path();
+    let live = doing.live.and_then(|live| path.find(live));
+    let scaled = doing.fields.iter().find(|field| {
+        field.path == path && field.drift.is_some() && field.after.is_some() && field.after.as_ref() == live
+    });
+    if let (Action::Update, Some(field), Some(cluster)) = (doing.action, scaled, doing.object()) {
+        let replicas = field.after.clone().unwrap_or_default();
+        let call = Step::Call(scale_call(&default_group(cluster), doing.owner, replicas));
+        // Nothing else of the cluster differs: it is not written.
+        if doing.fields.len() == 1 {
+            steps.retain(|step| !matches!(step, Step::Call(_)));
+        }
+        let place = steps.iter().position(|step| matches!(step, Step::Await(_))).unwrap_or(steps.len());
+        steps.insert(place, call);
+    }
+    steps
 }
 
 /// The cluster and everything that the operator makes for it, in this order: the cluster, scheduler
@@ -371,26 +402,8 @@ fn judge(wait: &Await, found: &[Value]) -> Readiness {
     if !group.is_object() {
         return Readiness::Progressing("the default worker group".into());
     }
-    workers_ready(wait, cluster, workers, pods)
-}
-
-fn workers_ready(wait: &Await, cluster: &Value, workers: &Value, pods: &Value) -> Readiness {
-    let group = format!("{}-default", text(&cluster["metadata"]["name"]));
-    let own = |worker: &&Value| worker["metadata"]["labels"]["dask.org/workergroup-name"] == group.as_str();
-    let list: Vec<&Value> = workers["items"].as_array().into_iter().flatten().filter(own).collect();
-    let wanted = count(&wait.facts["replicas"]);
-    let ready = list.iter().filter(|worker| deployment_ready(worker) == Readiness::Ready).count() as u64;
-    if (list.len() as u64) > wanted {
-        return Readiness::Progressing(format!(
-            "{} of {} workers to go",
-            list.len() as u64 - wanted,
-            list.len()
-        ));
-    }
-    if ready < wanted {
-        return Readiness::Progressing(with_pods(&format!("{ready} of {wanted} workers"), pods, "worker"));
-    }
-    Readiness::Ready
+    let name = format!("{}-default", text(&cluster["metadata"]["name"]));
+    Workers { wait, group, name: &name, workers, pods }.ready()
 }
 
 #[cfg(test)]

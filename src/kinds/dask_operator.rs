@@ -10,7 +10,7 @@ use serde_json::{Value, json};
 
 use super::{Scope, gvk, is_false, namespace, object, workload};
 use crate::address::{Address, FieldPath};
-use crate::resource::{Gvk, Identity, ObjectId, Resource};
+use crate::resource::{Gvk, Identity, Life, ObjectId, Resource};
 use crate::schema;
 
 /// The Dask operator.
@@ -109,6 +109,8 @@ impl Maker<'_> {
             origin,
             follows,
             protect: false,
+            life: Life::Kept,
+            initial: Value::Null,
         }
     }
 

@@ -46,6 +46,13 @@ pub fn wanted(desired: &[Resource], target: &Target, owner: &Owner) -> Wanted {
     });
     let mut collections: BTreeSet<_> =
         objects.map(|object| (object.gvk.clone(), object.namespace.clone())).collect();
+    for (gvk, namespace) in collections.clone() {
+        // Whose number of workers counts, and what others attached.
+        if gvk == kinds::dask_cluster::api() {
+            collections.insert((kinds::dask_group::api(), namespace.clone()));
+            collections.insert((kinds::dask_autoscaler::api(), namespace));
+        }
+    }
     if operator {
         // Who has an operator must see everything that needs it, others' things in other namespaces too.
         collections.retain(|(gvk, _)| gvk.group != kinds::dask_cluster::GROUP);
@@ -67,6 +74,8 @@ pub fn plan(inputs: Inputs) -> Result<Plan, Vec<Diagnostic>> {
         problems: Vec::new(),
         notes: Vec::new(),
         renewed: false,
+        with_owner: BTreeSet::new(),
+        gone: BTreeSet::new(),
     };
     maker.readable();
     match inputs.mode {
@@ -121,9 +130,13 @@ pub(super) struct Maker<'a> {
     pub(super) inputs: &'a Inputs<'a>,
     pub(super) changes: Vec<Change>,
     problems: Vec<Diagnostic>,
-    notes: Vec<Note>,
+    pub(super) notes: Vec<Note>,
     /// Whether the GKE cluster is made or made anew, so that nothing inside is live afterwards.
     pub(super) renewed: bool,
+    /// Live things that go because their owner does, and are made again.
+    pub(super) with_owner: BTreeSet<Identity>,
+    /// Things that are wanted, not there, and not made.
+    pub(super) gone: BTreeSet<Identity>,
 }
 
 impl Maker<'_> {
@@ -169,6 +182,11 @@ impl Maker<'_> {
             return;
         }
         let is_cluster = matches!(resource.identity, Identity::Cluster(_));
+        if self.stays_gone(resource) {
+            self.gone.insert(resource.identity.clone());
+            self.push(resource, Action::Keep, Vec::new(), None, None);
+            return;
+        }
         let Some(live) = self.live(&resource.identity).cloned() else {
             if self.renewed && self.inputs.world.find(&resource.identity).is_some() {
                 self.protected(resource, "delete");
@@ -177,6 +195,15 @@ impl Maker<'_> {
             self.push(resource, Action::Create, Vec::new(), None, None);
             return;
         };
+        if let Some(owner) = self.goes_with(resource, &live) {
+            if self.may_follow(resource, kind, &live) {
+                self.protected(resource, "delete");
+                self.with_owner.insert(resource.identity.clone());
+                let reason = Some(format!("it goes with {owner}, and is made anew after it"));
+                self.push(resource, Action::Create, Vec::new(), reason, Some(fingerprint(&live, &[])));
+            }
+            return;
+        }
         if is_going(&live) && self.may_follow(resource, kind, &live) {
             self.renewed |= is_cluster;
             let reason = Some("it is being deleted; made anew when it is gone".to_owned());
@@ -184,7 +211,7 @@ impl Maker<'_> {
             return;
         }
         let live = self.with_size(resource, live);
-        let compared = match kind.compare {
+        let mut compared = match kind.compare {
             Compare::Gke(rules) => {
                 if !self.ours_in_gke(resource, &live) {
                     return;
@@ -203,6 +230,7 @@ impl Maker<'_> {
             }
             Compare::Action => return,
         };
+        self.number_of_workers(resource, &live, &mut compared);
         for (path, manager) in &compared.others {
             let what = format!("{}: `{path}` is applied by field manager `{manager}`", resource.address);
             let span = self.inputs.sources.span(resource.origin_of(path));

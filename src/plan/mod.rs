@@ -2,6 +2,7 @@
 
 use serde::{Deserialize, Serialize};
 
+mod dask;
 pub mod diff;
 pub mod file;
 pub mod graph;

@@ -12,6 +12,7 @@ mod golden;
 mod main_job;
 mod plan_cases;
 mod real;
+mod real_dask;
 mod real_effects;
 mod real_engine;
 mod real_main_job;
