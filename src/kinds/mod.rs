@@ -99,6 +99,8 @@ pub struct Doing<'a> {
     pub inline_pool: Option<&'a Value>,
     /// Whether something of the same name is being deleted, or goes with its owner, and must be gone first.
     pub leaving: bool,
+    /// Whether it, or a field of it, is taken from another tool, with consent.
+    pub taking: bool,
 }
 
 impl Doing<'_> {
@@ -226,12 +228,12 @@ fn create_call(object: &ObjectId, owner: &Owner, body: &Value) -> Call {
 }
 
 /// An apply that changes the object that the plan saw and no other. A change that takes back what was
-/// changed by hand is forced, and then nothing else may have moved either.
+/// changed by hand, or takes over what others made, is forced, and then nothing else may have moved either.
 fn update_call(doing: &Doing, object: &ObjectId) -> Call {
     let mut body = doing.body().clone();
     let live = doing.live.unwrap_or(&Value::Null);
     body["metadata"]["uid"] = live["metadata"]["uid"].clone();
-    let drifted = doing.fields.iter().any(|field| field.drift.is_some());
+    let drifted = doing.taking || doing.fields.iter().any(|field| field.drift.is_some());
     if drifted {
         body["metadata"]["resourceVersion"] = live["metadata"]["resourceVersion"].clone();
     }
@@ -332,6 +334,19 @@ pub(crate) fn scale_call(object: &ObjectId, owner: &Owner, replicas: Value) -> C
     applied(format!("{}/scale", object.path()), &owner.field_manager(), body, "&force=true")
 }
 
+/// An apply of nothing but the name: our field manager gives up every field, and what others apply as well stays.
+/// Source: apimachinery, `managedfields/internal/stripmeta.go`: a manager without fields loses its entry.
+fn forget_call(doing: &Doing, object: &ObjectId) -> Call {
+    let live = doing.live.unwrap_or(&Value::Null);
+    let mut metadata = json!({ "name": object.name, "uid": live["metadata"]["uid"] });
+    if let Some(namespace) = &object.namespace {
+        metadata["namespace"] = json!(namespace);
+    }
+    let body =
+        json!({ "apiVersion": object.gvk.api_version(), "kind": object.gvk.kind, "metadata": metadata });
+    apply_call(object, doing.owner, body, false)
+}
+
 /// A delete of the object that the plan saw and no other.
 fn delete_call(object: &ObjectId, live: Option<&Value>, propagation: &str) -> Call {
     let mut body = json!({ "apiVersion": "v1", "kind": "DeleteOptions", "propagationPolicy": propagation });
@@ -368,6 +383,7 @@ pub(crate) fn object_program(doing: &Doing, kind: &str, facts: Value, deadline: 
             steps(vec![delete(), wait(Until::Gone)], create_steps(object, doing), Until::Ready)
         }
         Action::Delete => vec![delete(), wait(Until::Gone)],
+        Action::Forget => vec![Step::Call(forget_call(doing, object))],
         Action::Run => Vec::new(),
     }
 }

@@ -181,7 +181,7 @@ impl Maker<'_> {
         let Identity::Object(object) = &resource.identity else { return None };
         let attached = object.gvk == dask_group::api() || object.gvk == dask_autoscaler::api();
         let owners = live["metadata"]["ownerReferences"].as_array().map_or(0, Vec::len);
-        if !attached || owners == 0 {
+        if !attached || owners == 0 || !diff::applied_by(live, &self.inputs.owner.field_manager()) {
             return None;
         }
         let cluster = Identity::Object(ObjectId {

@@ -18,6 +18,7 @@ mod real_engine;
 mod real_main_job;
 mod real_smoke;
 mod report_cases;
+mod sandbox_dask;
 mod sandbox_gke;
 mod sandbox_kube;
 mod served;
