@@ -120,7 +120,8 @@ impl Diagnostic {
         }
     }
 
-    fn span(&self, sources: &Sources) -> Option<Span> {
+    /// The first stretch of text that a label points at.
+    pub fn span(&self, sources: &Sources) -> Option<Span> {
         self.labels.iter().find_map(|label| label.place.span(sources))
     }
 }

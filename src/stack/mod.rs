@@ -9,7 +9,9 @@ use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
 
 mod check;
+pub mod effective;
 pub mod lower;
+mod overlay;
 pub mod parse;
 pub mod reference;
 pub mod rules;
@@ -32,7 +34,7 @@ pub use crate::kinds::node_pool::{DriverVersion, NodePool, Surge, Taint, TaintEf
 pub use crate::kinds::replicas::{Given, Replicas, Writer};
 pub use crate::kinds::short::{Accelerator, Nodes, Scalar, Sharing, SharingStrategy};
 pub use crate::source::{Location, Sources, Span};
-pub use parse::{Failure, Loaded, Options, load, parse_text};
+pub use parse::{Failure, Loaded, Options, load, parse_in, parse_text};
 pub use reference::reference;
 pub use schema::json_schema;
 

@@ -8,8 +8,11 @@
 
 mod cli;
 mod contract;
+mod faults;
 mod golden;
+mod kills;
 mod main_job;
+mod of_others;
 mod plan_cases;
 mod real;
 mod real_dask;
@@ -18,9 +21,12 @@ mod real_engine;
 mod real_main_job;
 mod real_smoke;
 mod report_cases;
+mod sandbox_clients;
 mod sandbox_dask;
 mod sandbox_gke;
+mod sandbox_helm;
 mod sandbox_kube;
 mod served;
 mod stack_cases;
+mod sweep;
 mod tidy;

@@ -17,7 +17,7 @@ use dask_infra::resource::{ClusterName, Elsewhere, Identity, ObjectId, Resource,
 use dask_infra::schema::{List, Schema};
 use dask_infra::source::Sources;
 use dask_infra::stack::lower::{Lowered, lower};
-use dask_infra::stack::{Options, parse_text};
+use dask_infra::stack::{Options, parse_in};
 use serde::Deserialize;
 use serde_json::{Value, json};
 
@@ -40,7 +40,7 @@ fn read(path: &Path) -> Option<(Lowered, Sources)> {
     let vars = BTreeMap::new();
     let env = |name: &str| (name == "GOOGLE_CLOUD_PROJECT").then(|| "demo".to_owned());
     let name = path.file_name()?.to_string_lossy().into_owned();
-    let loaded = match parse_text(&name, &text, &Options { env: &env, vars: &vars }) {
+    let loaded = match parse_in(path.parent()?, &name, &text, &Options { env: &env, vars: &vars }) {
         Ok(loaded) => loaded,
         Err(failure) => panic!("{}", diag::render(&failure.diagnostics, &failure.sources, Look::PLAIN)),
     };
@@ -119,6 +119,12 @@ fn settled(lowered: &Lowered) -> World {
                 if object.gvk.kind == "Deployment" {
                     live["status"] = json!({ "availableReplicas": 1 });
                 }
+                if object.gvk.kind == "DaemonSet" {
+                    live["status"] = json!({ "numberReady": 2, "desiredNumberScheduled": 2 });
+                }
+                if object.gvk.kind == "CustomResourceDefinition" {
+                    live["status"]["conditions"] = json!([{ "type": "Established", "status": "True" }]);
+                }
                 inside.insert(object.clone(), live);
                 Value::Null
             }
@@ -178,6 +184,10 @@ fn overlay(world: &mut World, patch: &Value) {
                 Some(nodes) => drop(world.sizes.insert(pool.to_owned(), u32::try_from(nodes).unwrap())),
                 None => drop(world.sizes.remove(pool)),
             }
+        } else if name.starts_with("GKE cluster ") {
+            if let Seen::Live(cluster) = &mut world.cluster {
+                merge(cluster, patch);
+            }
         } else if name == "elsewhere" {
             let place = |name: &Value| {
                 let parts: Vec<&str> = name.as_str().unwrap().split('/').collect();
@@ -228,9 +238,10 @@ fn consent(text: &str) -> Consent {
 }
 
 fn inputs<'a>(wanted: Lowered, sources: &'a Sources, world: &'a World, asked: &Asked) -> Inputs<'a> {
-    let Lowered { owner, target, resources, hourly } = wanted;
+    let Lowered { owner, target, resources, theirs, hourly } = wanted;
     Inputs {
         desired: resources,
+        theirs,
         world,
         target,
         owner,

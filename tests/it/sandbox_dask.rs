@@ -72,7 +72,8 @@ fn groups_numbers_and_jobs_live_on_the_sandbox() {
 
     // Notebooks scale the group; the number is the file's.
     let scale = json!({ "spec": { "worker": { "replicas": 3 } } });
-    let (code, said) = kube(&served, &Method::PATCH, &format!("{groups}/d-default?fieldManager=kr8s"), &scale);
+    let (code, said) =
+        kube(&served, &Method::PATCH, &format!("{groups}/d-default?fieldManager=kr8s"), &scale);
     assert_eq!(code, 200, "{said}");
     user.run(&["plan"]).expect(0).says("spec.worker.replicas: 3 -> 2").says("changed by kr8s");
     user.run(&["apply", "--auto-approve"]).expect(0).says("1 changed");

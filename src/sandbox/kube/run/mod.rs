@@ -29,6 +29,8 @@ mod system;
 mod testing;
 mod workloads;
 
+pub use select::glob;
+
 use std::cell::OnceCell;
 use std::collections::BTreeMap;
 
