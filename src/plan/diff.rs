@@ -55,7 +55,9 @@ pub fn owns(live: &Value, manager: &str, path: &FieldPath) -> bool {
 pub fn written_by(live: &Value, path: &FieldPath) -> Option<(String, String)> {
     let owners = owners_of(live, path);
     let by_hand = owners.iter().filter(|owner| !owner.applied).max_by_key(|owner| owner.time)?;
-    Some((by_hand.manager.to_owned(), by_hand.time.to_owned()))
+    // Writes through the scale subresource of a custom resource carry no time (seen on kube-apiserver 1.36).
+    let time = if by_hand.time.is_empty() { "an unknown time" } else { by_hand.time };
+    Some((by_hand.manager.to_owned(), time.to_owned()))
 }
 
 fn entries(live: &Value) -> impl Iterator<Item = Owner<'_>> {
