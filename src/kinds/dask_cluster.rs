@@ -10,6 +10,7 @@ use super::dask_group::{self, DaskGroup, Joined};
 use super::dask_pod::{self, Wants, Workers, broken, with_pods};
 use super::idle::IdleTimeout;
 use super::replicas::{Replicas, Writer};
+use super::status::Said;
 use super::workload::deployment_ready;
 use super::{
     Compare, Doing, Kind, Scope, dask_autoscaler, dask_job, gvk, is_false, itself, object_program,
@@ -404,6 +405,35 @@ fn judge(wait: &Await, found: &[Value]) -> Readiness {
     }
     let name = format!("{}-default", text(&cluster["metadata"]["name"]));
     Workers { wait, group, name: &name, workers, pods }.ready()
+}
+
+/// For `status`: the phase that the operator gave, and how many workers there are.
+pub(super) fn says(wait: &Await, found: &[Value]) -> Said {
+    let [cluster, scheduler, _, group, workers, pods] = found else { return Said::default() };
+    let phase = match text(&cluster["status"]["phase"]) {
+        "" => "no phase yet",
+        phase => phase,
+    };
+    let name = format!("{}-default", text(&cluster["metadata"]["name"]));
+    let own = |worker: &&Value| worker["metadata"]["labels"]["dask.org/workergroup-name"] == *name;
+    let list: Vec<&Value> = workers["items"].as_array().into_iter().flatten().filter(own).collect();
+    let ready = list.iter().filter(|worker| deployment_ready(worker) == Readiness::Ready).count();
+    // A number of others' is what their group says.
+    let live = || group["spec"]["worker"]["replicas"].as_u64().unwrap_or(1);
+    let (wanted, made) = (wait.facts["replicas"].as_u64().unwrap_or_else(live), list.len());
+    let scheduler = deployment_ready(scheduler) == Readiness::Ready;
+    let down = if scheduler { "" } else { "scheduler not ready; " };
+    Said {
+        line: format!("{phase}; {down}workers: {wanted} wanted, {made} made, {ready} ready"),
+        facts: vec![
+            ("phase", cluster["status"]["phase"].clone()),
+            ("scheduler_ready", json!(scheduler)),
+            ("workers_wanted", json!(wanted)),
+            ("workers_made", json!(made)),
+            ("workers_ready", json!(ready)),
+        ],
+        pending: super::status::pending(pods),
+    }
 }
 
 #[cfg(test)]

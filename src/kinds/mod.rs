@@ -27,6 +27,7 @@ pub mod node_pool;
 pub mod object;
 pub mod replicas;
 pub mod short;
+pub mod status;
 pub mod workload;
 
 /// The static description of a kind.

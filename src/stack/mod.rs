@@ -10,9 +10,11 @@ use serde::{Deserialize, Serialize};
 
 mod check;
 pub mod effective;
+pub mod explain;
 pub mod lower;
 mod overlay;
 pub mod parse;
+pub mod ready;
 pub mod reference;
 pub mod rules;
 pub mod schema;
