@@ -35,7 +35,7 @@ pub fn render(drifted: &Drifted, owner: &Owner, target: &Target, program: &str, 
 
 fn thing(text: &mut String, drift: &Drift, width: usize) {
     let action = if drift.is_gone() { Action::Delete } else { Action::Update };
-    let place = drift.location.as_deref().map(|place| format!(" ({})", place)).unwrap_or_default();
+    let place = drift.location.as_deref().map(|place| format!(" ({place})")).unwrap_or_default();
     let word = if drift.is_gone() { "  gone: others deleted it" } else { "" };
     let head = format!("{} {}{word}", symbol(action), paint(Tint::Bold, drift.address.as_str()));
     push_line(text, &format!("{head}{}", paint(Tint::Dim, &place)));
