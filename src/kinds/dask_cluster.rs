@@ -175,6 +175,11 @@ impl Worker {
 /// The API group of the Dask operator.
 pub const GROUP: &str = "kubernetes.dask.org";
 
+/// What a wait says while the operator does nothing. Its Deployment has no readiness probe: that it is available
+/// does not say that it watches.
+pub(super) const UNSEEN: &str = "the Dask operator to see it, which takes seconds when it watches (an available Deployment does not say so: \
+     read its log)";
+
 /// How the API serves Dask clusters.
 pub fn api() -> Gvk {
     gvk(GROUP, "v1", "DaskCluster", "daskclusters")
@@ -381,7 +386,7 @@ fn judge(wait: &Await, found: &[Value]) -> Readiness {
         return Readiness::Failed("the operator gave it phase Error: its name is not valid".into());
     }
     if phase.is_empty() {
-        return Readiness::Progressing("the Dask operator to see it".into());
+        return Readiness::Progressing(UNSEEN.into());
     }
     if let Some(reason) = pods["items"].as_array().into_iter().flatten().find_map(broken) {
         return Readiness::Failed(reason);
@@ -405,6 +410,15 @@ fn judge(wait: &Await, found: &[Value]) -> Readiness {
     }
     let name = format!("{}-default", text(&cluster["metadata"]["name"]));
     Workers { wait, group, name: &name, workers, pods }.ready()
+}
+
+/// How many workers the operator says that it has brought a group to: kopf, which it is made of, notes what it
+/// has handled. Source: `retire_workers` in dask-kubernetes 2026.3.0 deletes what the scheduler names, and a
+/// scheduler that knows no worker names none; seen with a real scheduler.
+pub(super) fn scaled_to(group: &Value) -> Option<u64> {
+    let noted = text(&group["metadata"]["annotations"]["kopf.zalando.org/last-handled-configuration"]);
+    let noted: Value = serde_json::from_str(noted).ok()?;
+    noted["spec"]["worker"]["replicas"].as_u64()
 }
 
 /// For `status`: the phase that the operator gave, and how many workers there are.
@@ -467,11 +481,45 @@ mod tests {
             json!({ "metadata": { "name": "c" }, "status": { "phase": phase } }),
             deployment("c-scheduler", scheduler),
             json!({ "spec": { "type": "ClusterIP" } }),
-            json!({}),
+            json!({ "metadata": { "name": "c-default" } }),
             json!({ "items": workers }),
             json!({ "items": [] }),
         ];
         judge(&wait, &found)
+    }
+
+    /// A group that asks for `asked` workers, of which the operator has noted `handled`.
+    fn group(asked: u64, handled: u64) -> Value {
+        let noted = json!({ "spec": { "worker": { "replicas": handled } } }).to_string();
+        json!({
+            "metadata": {
+                "name": "c-default", "annotations": { "kopf.zalando.org/last-handled-configuration": noted },
+            },
+            "spec": { "worker": { "replicas": asked } },
+        })
+    }
+
+    #[test]
+    fn a_scale_down_that_is_reported_and_not_done_fails() {
+        let with = |group: &Value, second: Value| {
+            let workers = json!({ "items": [deployment("a", 1), second] });
+            let identity = Identity::Object(ObjectId {
+                gvk: api(),
+                namespace: Some("default".into()),
+                name: "c".into(),
+            });
+            let facts = json!({ "replicas": 1 });
+            let wait = Await { kind: KIND.name.into(), identity, until: Until::Ready, facts, deadline: 1 };
+            let pods = json!({ "items": [] });
+            Workers { wait: &wait, group, name: "c-default", workers: &workers, pods: &pods }.ready()
+        };
+        let waits = |found, expect: &str| assert_eq!(found, Readiness::Progressing(expect.into()));
+        waits(with(&group(1, 2), deployment("b", 1)), "1 of 2 workers to go");
+        let mut going = deployment("b", 1);
+        going["metadata"]["deletionTimestamp"] = json!("2026-01-01T00:00:00Z");
+        waits(with(&group(1, 1), going), "1 of 2 workers to go");
+        let Readiness::Failed(why) = with(&group(1, 1), deployment("b", 1)) else { panic!("not failed") };
+        assert!(why.contains("scaled to 1 and left 2") && why.contains("1 of the Deployments a, b"), "{why}");
     }
 
     #[test]
@@ -482,7 +530,7 @@ mod tests {
         waits(check("Running", 1, &[1], 2), "1 of 2 workers");
         waits(check("Running", 0, &[1, 1], 2), "the scheduler");
         waits(check("Running", 1, &[1, 1, 1], 2), "1 of 3 workers to go");
-        waits(check("", 1, &[1, 1], 2), "the Dask operator to see it");
+        waits(check("", 1, &[1, 1], 2), UNSEEN);
         assert!(matches!(check("Error", 1, &[], 0), Readiness::Failed(_)));
     }
 

@@ -4,6 +4,7 @@ use std::collections::BTreeMap;
 
 use serde_json::{Value, json};
 
+use super::dask_cluster::{UNSEEN, scaled_to};
 use super::node_pool::POOL_LABEL;
 use super::workload::deployment_ready;
 use super::{Scope, condition, count, text};
@@ -182,14 +183,33 @@ impl Workers<'_> {
         let wanted = self.wait.facts["replicas"].as_u64().unwrap_or_else(live);
         let ready = list.iter().filter(|worker| deployment_ready(worker) == Readiness::Ready).count() as u64;
         let made = list.len() as u64;
+        if self.group["spec"]["worker"]["replicas"].as_u64().is_some_and(|asked| asked != wanted) {
+            let what = format!("{UNSEEN}; its worker group does not ask for {wanted} yet");
+            return Readiness::Progressing(what);
+        }
         if made > wanted {
-            return Readiness::Progressing(format!("{} of {made} workers to go", made - wanted));
+            return self.too_many(&list, wanted);
         }
         if ready < wanted {
             let what = format!("{ready} of {wanted} workers");
             return Readiness::Progressing(with_pods(&what, self.pods, "worker"));
         }
         Readiness::Ready
+    }
+
+    fn too_many(&self, list: &[&Value], wanted: u64) -> Readiness {
+        let surplus = (list.len() as u64).saturating_sub(wanted);
+        let staying = list.iter().filter(|worker| worker["metadata"]["deletionTimestamp"].is_null());
+        let names: Vec<&str> = staying.map(|worker| text(&worker["metadata"]["name"])).collect();
+        if names.len() as u64 > wanted && scaled_to(self.group) == Some(wanted) {
+            return Readiness::Failed(format!(
+                "the Dask operator says that it has scaled to {wanted} and left {}: its scheduler named no worker to \
+                 retire, and it does not try again; {surplus} of the Deployments {} must be deleted by hand",
+                names.len(),
+                names.join(", ")
+            ));
+        }
+        Readiness::Progressing(format!("{surplus} of {} workers to go", list.len()))
     }
 }
 
