@@ -361,7 +361,8 @@ mod tests {
 
     #[tokio::test(start_paused = true)]
     async fn a_lock_of_a_killed_apply_is_taken_over() {
-        let rows: [(fn(&str) -> Lives, bool, u64); 3] = [
+        type Looks = fn(&str) -> Lives;
+        let rows: [(Looks, bool, u64); 3] = [
             // Another machine's, not renewed any more.
             (|_| Lives::Unknown, false, HOLDS.as_secs()),
             // A process of this machine that has ended.
