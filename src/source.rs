@@ -3,6 +3,7 @@
 
 use std::collections::BTreeMap;
 use std::fmt;
+use std::path::{Path, PathBuf};
 
 use crate::address::{Address, FieldPath};
 
@@ -74,6 +75,12 @@ impl Sources {
     /// Notes where a field stands. `key` is its key or, for a table with a header, the key's part of it.
     pub fn record(&mut self, path: FieldPath, key: Option<Span>, value: Span) {
         self.places.insert(path, Place { key, value });
+    }
+
+    /// The folder of the file that a value came from: what paths in it start from.
+    pub fn folder(&self, path: &FieldPath) -> PathBuf {
+        let name = self.span(path).map_or("", |span| self.name(span.file));
+        Path::new(name).parent().map(Path::to_owned).unwrap_or_default()
     }
 
     /// The name of a text as the user gave it.

@@ -120,7 +120,8 @@ impl Diagnostic {
         }
     }
 
-    fn span(&self, sources: &Sources) -> Option<Span> {
+    /// The first place in a text as a stretch of it, that of a named section included.
+    pub fn span(&self, sources: &Sources) -> Option<Span> {
         self.labels.iter().find_map(|label| label.place.span(sources))
     }
 }

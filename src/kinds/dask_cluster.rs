@@ -7,6 +7,7 @@ use serde::{Deserialize, Serialize};
 use serde_json::{Value, json};
 
 use super::dask_pod::{self, Wants, broken, with_pods};
+use super::pod::{self, Pod};
 use super::workload::deployment_ready;
 use super::{Compare, Doing, Kind, Scope, count, gvk, is_false, itself, object_program, text};
 use crate::address::{Address, FieldPath};
@@ -102,6 +103,9 @@ pub struct Scheduler {
     /// Environment variables.
     #[serde(default, skip_serializing_if = "BTreeMap::is_empty")]
     pub env: BTreeMap<String, String>,
+    /// A PodSpec, or parts of one, laid over what the other keys make: a table, or a YAML file's name.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub pod: Option<Pod>,
 }
 
 /// The default group of workers of a Dask cluster.
@@ -135,6 +139,9 @@ pub struct Worker {
     /// Environment variables.
     #[serde(default, skip_serializing_if = "BTreeMap::is_empty")]
     pub env: BTreeMap<String, String>,
+    /// A PodSpec, or parts of one, laid over what the other keys make: a table, or a YAML file's name.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub pod: Option<Pod>,
 }
 
 fn one() -> u32 {
@@ -152,13 +159,14 @@ impl Default for Worker {
             prefer_pool: None,
             args: Vec::new(),
             env: BTreeMap::new(),
+            pod: None,
         }
     }
 }
 
 impl Scheduler {
     fn wants<'a>(&'a self, image: &'a str) -> Wants<'a> {
-        let Self { gpus, cpu, memory, pool, prefer_pool, args, env } = self;
+        let Self { gpus, cpu, memory, pool, prefer_pool, args, env, pod: _ } = self;
         let (gpus, cpu, memory) = (gpus.unwrap_or(0), cpu.as_ref(), memory.as_ref());
         let (pool, prefer_pool) = (pool.as_ref(), prefer_pool.as_ref());
         Wants { image, args, env, gpus, cpu, memory, pool, prefer_pool }
@@ -167,7 +175,7 @@ impl Scheduler {
 
 impl Worker {
     fn wants<'a>(&'a self, image: &'a str) -> Wants<'a> {
-        let Self { replicas: _, gpus, cpu, memory, pool, prefer_pool, args, env } = self;
+        let Self { replicas: _, gpus, cpu, memory, pool, prefer_pool, args, env, pod: _ } = self;
         let (gpus, cpu, memory) = (gpus.unwrap_or(0), cpu.as_ref(), memory.as_ref());
         let (pool, prefer_pool) = (pool.as_ref(), prefer_pool.as_ref());
         Wants { image, args, env, gpus, cpu, memory, pool, prefer_pool }
@@ -231,6 +239,12 @@ pub fn lower(key: &str, section: &DaskCluster, scope: &Scope) -> Resource {
     }
     let api = api();
     let origin = FieldPath::keys(["dask_cluster", key]);
+    let mut origins = origins(&origin);
+    for (part, given) in [("scheduler", &section.scheduler.pod), ("worker", &section.worker.pod)] {
+        let place = FieldPath::keys(["spec", part, "spec"]);
+        let from = origin.key(part).key("pod");
+        pod::lay_over(&mut spec[part]["spec"], given.as_ref(), &place, &from, &mut origins);
+    }
     Resource {
         address: Address::of("dask_cluster", key),
         identity: Identity::Object(ObjectId {
@@ -242,7 +256,7 @@ pub fn lower(key: &str, section: &DaskCluster, scope: &Scope) -> Resource {
         body: json!({
             "apiVersion": api.api_version(), "kind": api.kind, "metadata": metadata, "spec": spec,
         }),
-        origins: origins(&origin),
+        origins,
         follows: follows(section, namespace, scope),
         origin,
         protect: section.protect,
@@ -305,7 +319,8 @@ fn service(name: &str, kind: ServiceType) -> Value {
 }
 
 fn program(doing: &Doing) -> Vec<Step> {
-    let facts = json!({ "replicas": doing.body()["spec"]["worker"]["replicas"] });
+    // The definition's default is 1; a manifest may leave it to that.
+    let facts = json!({ "replicas": doing.body()["spec"]["worker"]["replicas"].as_u64().unwrap_or(1) });
     object_program(doing, KIND.name, facts, DEADLINE)
 }
 

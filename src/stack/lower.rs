@@ -1,7 +1,7 @@
 //! From sections to resources: each kind's file writes its own; here they are told of each other.
 
 use super::{Nodes, Sources, Stack};
-use crate::address::Address;
+use crate::address::{Address, Segment};
 use crate::catalog;
 use crate::diag::{Code, Diagnostic};
 use crate::kinds::{self, Scope};
@@ -39,6 +39,7 @@ pub fn lower(stack: &Stack, simulated: bool) -> Lowered {
     resources.extend(
         stack.dask_cluster.iter().map(|(key, section)| kinds::dask_cluster::lower(key, section, &scope)),
     );
+    resources.extend(kinds::manifest::lower(&stack.manifest, &scope));
     let Scope { owner, target, .. } = scope;
     Lowered { owner, target, resources, hourly: hourly(stack) }
 }
@@ -93,6 +94,7 @@ fn sections(stack: &Stack) -> Vec<Address> {
         ("node_pool", stack.node_pool.keys().collect::<Vec<_>>()),
         ("namespace", stack.namespace.keys().collect()),
         ("dask_cluster", stack.dask_cluster.keys().collect()),
+        (kinds::manifest::SECTION, stack.manifest.keys().collect()),
         ("check", stack.check.keys().collect()),
     ];
     let single = single.into_iter().filter(|(_, there)| *there).map(|(name, _)| Address::new(name));
@@ -135,6 +137,10 @@ pub fn check(resources: &[Resource], sources: &Sources) -> Vec<Diagnostic> {
         if resource.kind == kinds::object::DEFINITION.name {
             continue;
         }
+        // Looked at when they are read, with the lines of their own files.
+        if resource.origin.segments().first() == Some(&Segment::Key(kinds::manifest::SECTION.to_owned())) {
+            continue;
+        }
         let identity = match &resource.identity {
             Identity::Check(_) => Identity::Object(kinds::check::pod(&resource.body)),
             other => other.clone(),
@@ -142,7 +148,7 @@ pub fn check(resources: &[Resource], sources: &Sources) -> Vec<Diagnostic> {
         let Some(shape) = kinds::object_schema(&identity) else { continue };
         for problem in schema::check(&shape, &resource.body) {
             let what = format!("{}: {problem}", resource.address);
-            let span = sources.span(resource.origin_of(&problem.path));
+            let span = sources.span(&resource.origin_of(&problem.path));
             found.push(Diagnostic::error(Code::Schema, what).at(span, "from here"));
         }
     }

@@ -9,6 +9,7 @@ use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
 
 mod check;
+mod files;
 pub mod lower;
 pub mod parse;
 pub mod reference;
@@ -18,17 +19,20 @@ pub mod schema;
 mod tests;
 mod tree;
 mod variables;
+mod yaml;
 
 pub use crate::kinds::check::{Check, CheckRun};
 pub use crate::kinds::cluster::{Cluster, ReleaseChannel};
 pub use crate::kinds::dask_cluster::{DaskCluster, Scheduler, ServiceType, Worker};
 pub use crate::kinds::dask_operator::DaskOperator;
 pub use crate::kinds::gpu_driver::{DriverInstall, GpuDriver};
+pub use crate::kinds::manifest::{Files, Manifest};
 pub use crate::kinds::namespace::Namespace;
 pub use crate::kinds::node_pool::{DriverVersion, NodePool, Surge, Taint, TaintEffect};
+pub use crate::kinds::pod::Pod;
 pub use crate::kinds::short::{Accelerator, Nodes, Scalar, Sharing, SharingStrategy};
 pub use crate::source::{Location, Sources, Span};
-pub use parse::{Failure, Loaded, Options, load, parse_text};
+pub use parse::{Failure, Loaded, Options, load, parse_in, parse_text};
 pub use reference::reference;
 pub use schema::json_schema;
 
@@ -66,6 +70,9 @@ pub struct Stack {
     /// Dask clusters run by the operator, by name.
     #[serde(default, skip_serializing_if = "BTreeMap::is_empty")]
     pub dask_cluster: BTreeMap<String, DaskCluster>,
+    /// Kubernetes objects from YAML files, by name.
+    #[serde(default, skip_serializing_if = "BTreeMap::is_empty")]
+    pub manifest: BTreeMap<String, Manifest>,
     /// Actions that must pass before what depends on them is made.
     #[serde(default, skip_serializing_if = "BTreeMap::is_empty")]
     pub check: BTreeMap<String, Check>,

@@ -8,7 +8,7 @@ use std::path::{Path, PathBuf};
 use serde_json::Value;
 
 use super::check::{self, Mistake};
-use super::{Stack, rules, tree, variables};
+use super::{Stack, files, rules, tree, variables};
 use crate::address::{FieldPath, Segment};
 use crate::diag::{self, Code, Diagnostic, Severity};
 use crate::source::{FileId, Sources, Span};
@@ -60,11 +60,19 @@ pub fn load(path: &Path, options: &Options<'_>) -> Result<Loaded, Failure> {
     }
 }
 
-/// Parses a stack from its text; `name` is what messages call it.
+/// Parses a stack from its text; `name` is what messages call it, and where files that it names are looked for.
 ///
 /// # Errors
 /// Everything that is wrong with the text, with its place.
 pub fn parse_text(name: &str, text: &str, options: &Options<'_>) -> Result<Loaded, Failure> {
+    parse_in(Path::new(""), name, text, options)
+}
+
+/// Parses the text of a file in `folder`, which messages do not show.
+///
+/// # Errors
+/// Everything that is wrong with the text, with its place.
+pub fn parse_in(folder: &Path, name: &str, text: &str, options: &Options<'_>) -> Result<Loaded, Failure> {
     let mut sources = Sources::default();
     let file = sources.add(name, text);
     let read = tree::read(&mut sources, file);
@@ -84,6 +92,8 @@ pub fn parse_text(name: &str, text: &str, options: &Options<'_>) -> Result<Loade
         }
     }
     remove_nulls(&mut value);
+    let found = files::read(&mut value, &mut sources, folder);
+    diagnostics.extend(found.diagnostics);
     let stack = match serde_json::from_value::<Stack>(value) {
         Ok(stack) => Some(stack),
         Err(error) => {
@@ -97,12 +107,19 @@ pub fn parse_text(name: &str, text: &str, options: &Options<'_>) -> Result<Loade
         let doubtful = doubtful.iter().map(section).collect();
         diagnostics.extend(rules::check(stack, &sources, doubtful));
     }
+    diagnostics.extend(harmless(found.traps, &diagnostics, &sources));
     diag::sort(&mut diagnostics, &sources);
     let failed = diagnostics.iter().any(|diagnostic| diagnostic.severity == Severity::Error);
     match stack {
         Some(stack) if !failed => Ok(Loaded { stack, sources, warnings: diagnostics }),
         _ => Err(Failure { sources, diagnostics }),
     }
+}
+
+/// What is read as something else than it looks like, where nothing worse is said about it.
+fn harmless(traps: Vec<(FieldPath, Diagnostic)>, said: &[Diagnostic], sources: &Sources) -> Vec<Diagnostic> {
+    let spans: BTreeSet<Option<Span>> = said.iter().map(|diagnostic| diagnostic.span(sources)).collect();
+    traps.into_iter().map(|(_, trap)| trap).filter(|trap| !spans.contains(&trap.span(sources))).collect()
 }
 
 /// Mistakes of shape that follow from a broken line say nothing: values there are guesses of the parser, and
@@ -115,7 +132,7 @@ fn trusted(diagnostic: &Diagnostic, sources: &Sources, broken_lines: &BTreeSet<u
 
 /// The section of a field: `node_pool.a`, `cluster`.
 fn section(path: &FieldPath) -> FieldPath {
-    let keyed = ["vars", "node_pool", "namespace", "dask_cluster", "check"];
+    let keyed = ["vars", "node_pool", "namespace", "dask_cluster", "manifest", "check"];
     let depth = match path.segments().first() {
         Some(Segment::Key(top)) if keyed.contains(&top.as_str()) => 2,
         _ => 1,

@@ -7,7 +7,7 @@ use serde_json::Value;
 use super::schema::{resolve, shape, types, words};
 
 /// Sections in the order in which people write them.
-const ORDER: [&str; 11] = [
+const ORDER: [&str; 12] = [
     "stack",
     "gke",
     "kubernetes",
@@ -18,6 +18,7 @@ const ORDER: [&str; 11] = [
     "gpu_driver",
     "dask_operator",
     "dask_cluster",
+    "manifest",
     "check",
 ];
 

@@ -17,7 +17,7 @@ use dask_infra::resource::{Identity, ObjectId, Resource, Seen, Step, World};
 use dask_infra::schema::{List, Schema};
 use dask_infra::source::Sources;
 use dask_infra::stack::lower::{Lowered, lower};
-use dask_infra::stack::{Options, parse_text};
+use dask_infra::stack::{Options, parse_in};
 use serde::Deserialize;
 use serde_json::{Value, json};
 
@@ -37,7 +37,7 @@ fn read(path: &Path) -> Option<(Lowered, Sources)> {
     let vars = BTreeMap::new();
     let env = |name: &str| (name == "GOOGLE_CLOUD_PROJECT").then(|| "demo".to_owned());
     let name = path.file_name()?.to_string_lossy().into_owned();
-    let loaded = match parse_text(&name, &text, &Options { env: &env, vars: &vars }) {
+    let loaded = match parse_in(path.parent()?, &name, &text, &Options { env: &env, vars: &vars }) {
         Ok(loaded) => loaded,
         Err(failure) => panic!("{}", diag::render(&failure.diagnostics, &failure.sources, Look::PLAIN)),
     };

@@ -1,7 +1,7 @@
 //! Checks of what the file means, across sections: [`RULES`], one function each. All of them run on every
 //! file, so all mistakes are told at once, with both places where two sections disagree.
 
-use std::collections::BTreeSet;
+use std::collections::{BTreeMap, BTreeSet};
 
 use super::{Check, DaskCluster, NodePool, Scheduler, Stack, Worker};
 use crate::address::FieldPath;
@@ -10,6 +10,7 @@ use crate::source::Sources;
 
 mod dask;
 mod machines;
+mod manifests;
 mod names;
 mod sections;
 mod zones;
@@ -46,6 +47,19 @@ const RULES: &[fn(&mut Context<'_>)] = &[
     dask::operator_is_known,
     dask::quantities_are_valid,
     dask::commands_exist,
+    manifests::objects_are_objects,
+    manifests::kinds_are_known,
+    manifests::objects_fit_their_schemas,
+    manifests::pods_fit_their_schema,
+    manifests::pods_say_nothing_twice,
+    manifests::objects_are_wanted_once,
+    manifests::objects_are_not_exports,
+    manifests::secrets_have_no_values,
+    manifests::node_labels_are_there,
+    manifests::installers_have_work,
+    manifests::commands_exist_in_images,
+    manifests::services_lead_to_schedulers,
+    manifests::dask_names_are_valid,
 ];
 
 /// What all rules find, in no order. Nothing is said about sections in `doubtful`, which are broken already.
@@ -96,7 +110,7 @@ impl<'a> Context<'a> {
         for (name, cluster) in &self.stack.dask_cluster {
             let DaskCluster { scheduler, worker, image, .. } = cluster;
             let section = FieldPath::keys(["dask_cluster", name]);
-            let Scheduler { gpus, cpu, memory, pool, prefer_pool, args, env: _ } = scheduler;
+            let Scheduler { gpus, cpu, memory, pool, prefer_pool, args, env, pod } = scheduler;
             pods.push(Pod {
                 path: section.key("scheduler"),
                 what: "the scheduler",
@@ -107,9 +121,11 @@ impl<'a> Context<'a> {
                 pool: pool.as_deref(),
                 prefer_pool: prefer_pool.as_deref(),
                 args,
+                env,
                 image,
+                pod: pod.as_ref(),
             });
-            let Worker { replicas, gpus, cpu, memory, pool, prefer_pool, args, env: _ } = worker;
+            let Worker { replicas, gpus, cpu, memory, pool, prefer_pool, args, env, pod } = worker;
             pods.push(Pod {
                 path: section.key("worker"),
                 what: "each worker",
@@ -120,7 +136,9 @@ impl<'a> Context<'a> {
                 pool: pool.as_deref(),
                 prefer_pool: prefer_pool.as_deref(),
                 args,
+                env,
                 image,
+                pod: pod.as_ref(),
             });
         }
         pods
@@ -146,7 +164,9 @@ struct Pod<'a> {
     pool: Option<&'a str>,
     prefer_pool: Option<&'a str>,
     args: &'a [String],
+    env: &'a BTreeMap<String, String>,
     image: &'a str,
+    pod: Option<&'a super::Pod>,
 }
 
 enum Spot {
