@@ -256,6 +256,8 @@ pub enum Action {
     Replace,
     /// Delete it.
     Delete,
+    /// Give up the stack's hold on it and leave it to the other stacks that use it.
+    Forget,
     /// Run a check.
     Run,
 }
@@ -442,6 +444,41 @@ pub struct World {
     pub inside: Seen<BTreeMap<ObjectId, Value>>,
     /// What was last recorded inside the cluster.
     pub record: Option<crate::record::Record>,
+    /// What of others' things could not be looked at, in words.
+    pub unseen: Vec<String>,
+    /// GKE clusters of this stack at other places of the project; only looked for when there is none at its own.
+    pub elsewhere: Elsewhere,
+}
+
+/// Where else in its project a stack has a GKE cluster.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub enum Elsewhere {
+    /// It was not looked for.
+    #[default]
+    Unasked,
+    /// The clusters that carry the stack's labels.
+    Found(Vec<ClusterName>),
+    /// It could not be looked for, and why.
+    Unknown(String),
+}
+
+/// Where things of others could go along with what goes.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub enum Reach {
+    /// Everywhere in the cluster.
+    Cluster,
+    /// In these namespaces.
+    Namespaces(std::collections::BTreeSet<String>),
+}
+
+impl Reach {
+    /// Whether a namespace is within it.
+    pub fn holds(&self, namespace: &str) -> bool {
+        match self {
+            Self::Cluster => true,
+            Self::Namespaces(names) => names.contains(namespace),
+        }
+    }
 }
 
 impl World {
@@ -453,6 +490,8 @@ impl World {
             sizes: BTreeMap::new(),
             inside: Seen::Absent,
             record: None,
+            unseen: Vec::new(),
+            elsewhere: Elsewhere::Unasked,
         }
     }
 

@@ -301,10 +301,10 @@ pub fn inventory(plan: &Plan, before: &[Entry], fate: impl Fn(usize) -> Fate) ->
         let fate = if *action == Action::Keep { Fate::Done } else { fate(place) };
         let wanted = desired.get(identity).map(|resource| entry(resource));
         match (action, fate) {
-            (Action::Delete, Fate::Done) => {
+            (Action::Delete | Action::Forget, Fate::Done) => {
                 entries.remove(identity);
             }
-            (_, Fate::Untouched) | (Action::Delete | Action::Run, _) => {}
+            (_, Fate::Untouched) | (Action::Delete | Action::Forget | Action::Run, _) => {}
             (_, Fate::Done) => {
                 entries.extend(wanted.map(|entry| (identity.clone(), entry)));
             }

@@ -189,6 +189,7 @@ mod tests {
                 follows: words.map(|word| word.parse().unwrap()).collect(),
                 fingerprint: None,
                 foreign: false,
+                taken: None,
             }
         };
         rows.iter().map(change).collect()

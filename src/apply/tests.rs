@@ -166,6 +166,7 @@ fn change(name: &str, identity: Identity, action: Action, steps: Vec<Step>, foll
         follows: follows.to_vec(),
         fingerprint: None,
         foreign: false,
+        taken: None,
     }
 }
 

@@ -66,7 +66,13 @@ pub fn apply(settings: &Settings, args: &Args) -> Exit {
 /// Deletes all that the stack owns.
 pub fn destroy(settings: &Settings, args: &DestroyArgs) -> Exit {
     let DestroyArgs { auto_approve, allow, parallelism, json } = args;
-    let making = Making { allow: allow.clone(), replace: Vec::new(), parallelism: *parallelism, json: *json };
+    let making = Making {
+        allow: allow.clone(),
+        replace: Vec::new(),
+        retarget: false,
+        parallelism: *parallelism,
+        json: *json,
+    };
     apply_stack(settings, Mode::Destroy, &making, *auto_approve)
 }
 

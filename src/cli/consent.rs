@@ -8,14 +8,16 @@ use crate::address::Address;
 use crate::diag::{Code, Diagnostic};
 use crate::plan::{Consent, Mode, Plan, Verb};
 use crate::report::human::plan_text::consent_text;
+use crate::source::Sources;
 
-/// Parses `replace:ADDRESS` or `delete:ADDRESS`.
+/// Parses `replace:ADDRESS`, `delete:ADDRESS` or `take:ADDRESS`.
 pub fn parse(text: &str) -> Result<Consent, String> {
-    let form = "it has the form replace:ADDRESS or delete:ADDRESS";
+    let form = "it has the form replace:ADDRESS, delete:ADDRESS or take:ADDRESS";
     let (verb, address) = text.split_once(':').ok_or(form)?;
     let verb = match verb {
         "replace" => Verb::Replace,
         "delete" => Verb::Delete,
+        "take" => Verb::Take,
         _ => return Err(form.to_owned()),
     };
     if address.is_empty() {
@@ -67,6 +69,29 @@ pub fn get(plan: &Plan, allowed: &[Consent], whole: Whole, format: Format) -> Re
     Ok(Came::Asked)
 }
 
+/// What others made or apply and the plan would take over, where consent to that is missing: the plan is refused as
+/// it stands.
+pub fn not_ours(plan: &Plan, sources: &Sources) -> Vec<Diagnostic> {
+    let missing = plan.missing_consents(&[]);
+    let taken = plan.changes.iter().filter_map(|change| Some((change, change.taken.as_ref()?)));
+    let told = taken.filter_map(|(change, taken)| {
+        let section = Address::new(change.address.section());
+        let wants = |consent: &&Consent| {
+            consent.verb == Verb::Take && (consent.address == change.address || consent.address == section)
+        };
+        let consent = missing.iter().find(wants)?;
+        let span = sources.span(&change.origin);
+        let problem = Diagnostic::error(Code::NotOurs, format!("{} {taken}", change.identity));
+        let help = match taken.fields.is_empty() {
+            true => "choose another name, or delete it if nobody needs it",
+            false => "two appliers of one field take it from each other for ever: leave it to one of them",
+        };
+        let help = format!("{help}; to take it over: --allow {}", consent_text(consent));
+        Some(problem.at(span, "wanted here").about(change.address.clone(), "").help(help))
+    });
+    told.collect()
+}
+
 /// What must be given when nobody can be asked.
 fn refusal(Questions { whole, each }: &Questions) -> Diagnostic {
     let mut flags: Vec<String> = Vec::new();
@@ -102,6 +127,7 @@ fn ask(
         let verb = match consent.verb {
             Verb::Replace => "replace",
             Verb::Delete => "delete",
+            Verb::Take => "take over",
         };
         question.push_str(&format!("To {verb} {0}, type {0}: ", consent.address));
         agreed(&question, consent.address.as_str(), answers, screen)?;

@@ -68,7 +68,9 @@ impl Exit {
 
     fn of_code(code: Code) -> Self {
         match code {
-            Code::Consent | Code::Protected | Code::NotOurs | Code::UnknownEffect => Self::Refused,
+            Code::Consent | Code::Protected | Code::NotOurs | Code::UnknownEffect | Code::Retarget => {
+                Self::Refused
+            }
             Code::Stale => Self::Stale,
             _ => Self::Error,
         }

@@ -20,12 +20,16 @@ pub const EXAMPLES: &str = "Examples:\n  \
 /// Options of every command that makes a plan.
 #[derive(clap::Args, Debug)]
 pub struct Making {
-    /// Consent to replacing or deleting: `replace:ADDRESS`, `delete:ADDRESS`
+    /// Consent to replacing, deleting, or taking over from others: `replace:ADDRESS`, `delete:ADDRESS`,
+    /// `take:ADDRESS`
     #[arg(long, value_name = "VERB:ADDRESS", value_parser = consent::parse)]
     pub allow: Vec<Consent>,
     /// Delete this and make it anew, although nothing forces it
     #[arg(long, value_name = "ADDRESS")]
     pub replace: Vec<String>,
+    /// Another target than the one where this stack is already is meant: a second cluster is made
+    #[arg(long)]
+    pub retarget: bool,
     /// Requests and changes at a time
     #[arg(long, value_name = "N", default_value_t = 64, value_parser = parallelism)]
     pub parallelism: usize,
@@ -91,6 +95,11 @@ pub fn plan(settings: &Settings, args: &Args) -> Exit {
             None => Next::Apply,
         };
         reporter.plan(&plan, &View { sources: Some(session.sources()), next });
+        let refused = consent::not_ours(&plan, session.sources());
+        if !refused.is_empty() {
+            reporter.diagnostics(&refused, session.sources());
+            return Ok(Exit::Refused);
+        }
         Ok(if args.detailed_exitcode && !plan.is_empty() { Exit::Changes } else { Exit::Done })
     })
 }
@@ -111,8 +120,8 @@ async fn plan_live(
 impl Making {
     /// What they ask for.
     pub fn ask(&self, mode: Mode) -> Ask<'_> {
-        let Self { allow, replace, parallelism, json: _ } = self;
-        Ask { mode, allowed: allow, replace, parallelism: *parallelism }
+        let Self { allow, replace, retarget, parallelism, json: _ } = self;
+        Ask { mode, allowed: allow, replace, parallelism: *parallelism, retarget: *retarget }
     }
 }
 

@@ -7,10 +7,11 @@ use std::sync::Arc;
 use super::settings::{Access, Failure, Settings};
 use crate::address::Address;
 use crate::diag::{self, Code, Diagnostic};
+use crate::live::along::deepen;
 use crate::live::connection::{Connection, InProcess, Options as Connect};
 use crate::live::gke::GkeAccess;
 use crate::live::kube::KubeconfigAccess;
-use crate::live::read::read;
+use crate::live::read::{Reading as Read, read};
 use crate::plan::{self, Consent, Inputs, Mode, Plan};
 use crate::resource::{Resource, Target, World};
 use crate::sandbox::{Sandbox, SandboxError};
@@ -36,6 +37,8 @@ pub struct Ask<'a> {
     pub replace: &'a [String],
     /// Requests at a time.
     pub parallelism: usize,
+    /// Whether another target than the last one is meant.
+    pub retarget: bool,
 }
 
 impl Session {
@@ -74,7 +77,7 @@ impl Session {
     /// # Errors
     /// What stands against any plan: a circle of dependencies.
     pub fn validate(&self) -> Result<(), Failure> {
-        let ask = Ask { mode: Mode::Apply, allowed: &[], replace: &[], parallelism: 1 };
+        let ask = Ask { mode: Mode::Apply, allowed: &[], replace: &[], parallelism: 1, retarget: false };
         self.plan_offline(&ask).map(|_| ())
     }
 
@@ -93,9 +96,13 @@ impl Session {
     pub async fn plan(&self, link: &Link, ask: &Ask<'_>) -> Result<(Plan, Vec<Diagnostic>), Failure> {
         let Lowered { owner, target, resources, hourly: _ } = &self.lowered;
         let wanted = plan::wanted(resources, target, owner);
-        let read = read(&*link.connection, &wanted, ask.parallelism).await;
-        let plan = self.make(&read.world, ask, Reading::Live)?;
-        Ok((plan, reading_warnings(read.warnings)))
+        let Read { mut world, warnings } = read(&*link.connection, &wanted, ask.parallelism).await;
+        let mut plan = self.make(&world, ask, Reading::Live)?;
+        if let Some(reach) = plan::reach(&plan) {
+            deepen(&*link.connection, &mut world, &reach, ask.parallelism).await;
+            plan = self.make(&world, ask, Reading::Live)?;
+        }
+        Ok((plan, reading_warnings(warnings)))
     }
 
     /// Connects to where the stack goes.
@@ -113,13 +120,13 @@ impl Session {
     }
 
     fn make(&self, world: &World, ask: &Ask<'_>, reading: Reading) -> Result<Plan, Failure> {
-        let Ask { mode, allowed, replace, parallelism: _ } = ask;
+        let Ask { mode, allowed, replace, parallelism: _, retarget } = ask;
         let Lowered { owner, target, resources, hourly } = self.lowered.clone();
         let fail = |problems| Failure::new(problems, self.sources.clone());
         let allowed = allowed.to_vec();
-        let replace: Result<Vec<Address>, Diagnostic> =
+        let replace: Result<Vec<Vec<Address>>, Diagnostic> =
             replace.iter().map(|typed| known(&resources, typed)).collect();
-        let replace = replace.map_err(|problem| fail(vec![problem]))?;
+        let replace = replace.map_err(|problem| fail(vec![problem]))?.concat();
         let offline = reading == Reading::Nothing;
         let inputs = Inputs {
             desired: resources,
@@ -130,6 +137,7 @@ impl Session {
             offline,
             allowed,
             replace,
+            retarget: *retarget,
             sources: &self.sources,
             hourly,
         };
@@ -162,24 +170,31 @@ enum Reading {
 pub async fn plan_again(saved: &Plan, link: &Link, parallelism: usize) -> Result<Plan, Failure> {
     let Plan { target, owner, mode, offline: _, changes, desired, notes: _, hourly, allowed } = saved.clone();
     let wanted = plan::wanted(&desired, &target, &owner);
-    let world = read(&*link.connection, &wanted, parallelism).await.world;
+    let mut world = read(&*link.connection, &wanted, parallelism).await.world;
     let replaced = changes.iter().filter(|change| change.action == plan::Action::Replace);
-    let replace = replaced.map(|change| change.address.clone()).collect();
+    let replace: Vec<Address> = replaced.map(|change| change.address.clone()).collect();
     let sources = Sources::default();
-    let (world, sources) = (&world, &sources);
-    plan::plan(Inputs {
-        desired,
-        world,
-        target,
-        owner,
-        mode,
-        offline: false,
-        allowed,
-        replace,
-        sources,
-        hourly,
-    })
-    .map_err(|problems| Failure::new(problems, Sources::default()))
+    let make = |world: &World| {
+        plan::plan(Inputs {
+            desired: desired.clone(),
+            world,
+            target: target.clone(),
+            owner: owner.clone(),
+            mode,
+            offline: false,
+            allowed: allowed.clone(),
+            replace: replace.clone(),
+            // It was agreed to when the plan was made; a cluster that came up elsewhere since is a change.
+            retarget: true,
+            sources: &sources,
+            hourly,
+        })
+        .map_err(|problems| Failure::new(problems, Sources::default()))
+    };
+    let now = make(&world)?;
+    let Some(reach) = plan::reach(&now) else { return Ok(now) };
+    deepen(&*link.connection, &mut world, &reach, parallelism).await;
+    make(&world)
 }
 
 fn reading_warnings(warnings: Vec<String>) -> Vec<Diagnostic> {
@@ -197,11 +212,16 @@ fn ending(resources: &[Resource], typed: &str) -> Address {
     }
 }
 
-/// The address of the stack that is typed or ended so.
-fn known(resources: &[Resource], typed: &str) -> Result<Address, Diagnostic> {
+/// The addresses of the stack that are typed or ended so: one, or all objects of a section.
+fn known(resources: &[Resource], typed: &str) -> Result<Vec<Address>, Diagnostic> {
     let address = ending(resources, typed);
     if resources.iter().any(|resource| resource.address == address) {
-        return Ok(address);
+        return Ok(vec![address]);
+    }
+    let all = resources.iter().map(|resource| &resource.address);
+    let section: Vec<Address> = all.filter(|address| address.section() == typed).cloned().collect();
+    if !section.is_empty() {
+        return Ok(section);
     }
     let problem = Diagnostic::error(Code::UnknownAddress, format!("`{typed}` is no address of this stack"));
     let addresses = resources.iter().map(|resource| resource.address.as_str());

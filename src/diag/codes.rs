@@ -381,6 +381,12 @@ codes! {
     "What the section becomes does not fit the schema of its Kubernetes kind, so the API server would refuse \
      it. The message names the field."
 
+    Retarget "DI0310" "the stack is at another place"
+    "A GKE cluster with this stack's labels exists in the project under another name or location than the file says, \
+     or the stack was last applied to another target from this folder. Applying would make a second one beside it. Put \
+     the old name and location back, or give `--retarget` if a second one is meant. Only clusters of the same project \
+     that may be listed are found."
+
     GpuPoolFirst "DI0351" "the first pool has GPUs"
     "GKE puts its `nvidia.com/gpu` taint on GPU pools only when the cluster has a pool without GPUs before \
      them. In a cluster of GPU pools alone, system pods run on GPU nodes. A small pool without GPUs avoids it."
@@ -401,6 +407,26 @@ codes! {
     IdleConsent "DI0355" "a consent that fits nothing"
     "`--allow` names an address that the plan neither deletes nor replaces, so the consent does nothing. Look for a \
      slip of the finger; the plan lists the consents that it needs."
+
+    OperatorStays "DI0356" "the operator stays"
+    "The Dask operator would go and others still have Dask clusters, jobs or worker groups in the cluster, which could \
+     neither work nor be deleted without it. It stays with its definitions until those are gone."
+
+    OthersUnseen "DI0357" "things of others could not be looked at"
+    "A namespace or a cluster would go with everything in it, and a kind of object in it cannot be listed: a permission \
+     is missing, or the API server behind the kind does not answer. What others have of that kind is not named. Look at \
+     it by other means before you consent."
+
+    PlaceUnknown "DI0358" "other places of the stack are not known"
+    "There is no cluster at the stack's target, and the project's other clusters cannot be listed, so it cannot be told \
+     whether the stack is somewhere else already. Grant `container.clusters.list`, or make sure that the name and \
+     location in the file are meant."
+
+    RecordLost "DI0359" "the record is lost"
+    "Objects of this stack are live and its record in the namespace `dask-infra` is not. Live state is the state, so the \
+     plan is right about what it sees; what only the record knew is lost: passes of checks, labels and taints that were \
+     set on node pools, and in which namespaces things were made that the file no longer mentions. The next apply writes \
+     a new record."
 
     Refused "DI0401" "a request was refused as wrong"
     "An API took the request for invalid; its own words follow. What the plan could not see beforehand is often \

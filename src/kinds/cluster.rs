@@ -199,7 +199,7 @@ fn program(doing: &Doing) -> Vec<Step> {
         }
         Action::Replace => vec![delete(), wait(Until::Gone), create(), wait(Until::Ready)],
         Action::Delete => vec![delete(), wait(Until::Gone)],
-        Action::Run => Vec::new(),
+        Action::Forget | Action::Run => Vec::new(),
     }
 }
 

@@ -97,6 +97,8 @@ pub struct Doing<'a> {
     pub inline_pool: Option<&'a Value>,
     /// Whether something of the same name is being deleted, and must be gone first.
     pub leaving: bool,
+    /// Whether it, or a field of it, is taken from another tool, with consent.
+    pub taking: bool,
 }
 
 impl Doing<'_> {
@@ -223,16 +225,29 @@ fn create_call(object: &ObjectId, owner: &Owner, body: &Value) -> Call {
 }
 
 /// An apply that changes the object that the plan saw and no other. A change that takes back what was
-/// changed by hand is forced, and then nothing else may have moved either.
+/// changed by hand, or takes over what others made, is forced, and then nothing else may have moved either.
 fn update_call(doing: &Doing, object: &ObjectId) -> Call {
     let mut body = doing.body().clone();
     let live = doing.live.unwrap_or(&Value::Null);
     body["metadata"]["uid"] = live["metadata"]["uid"].clone();
-    let force = doing.fields.iter().any(|field| field.drift.is_some());
+    let force = doing.taking || doing.fields.iter().any(|field| field.drift.is_some());
     if force {
         body["metadata"]["resourceVersion"] = live["metadata"]["resourceVersion"].clone();
     }
     apply_call(object, doing.owner, body, force)
+}
+
+/// An apply of nothing but the name: our field manager gives up every field, and what others apply as well stays.
+/// Source: apimachinery, `managedfields/internal/stripmeta.go`: a manager without fields loses its entry.
+fn forget_call(doing: &Doing, object: &ObjectId) -> Call {
+    let live = doing.live.unwrap_or(&Value::Null);
+    let mut metadata = json!({ "name": object.name, "uid": live["metadata"]["uid"] });
+    if let Some(namespace) = &object.namespace {
+        metadata["namespace"] = json!(namespace);
+    }
+    let body =
+        json!({ "apiVersion": object.gvk.api_version(), "kind": object.gvk.kind, "metadata": metadata });
+    apply_call(object, doing.owner, body, false)
 }
 
 /// A delete of the object that the plan saw and no other.
@@ -262,6 +277,7 @@ pub(crate) fn object_program(doing: &Doing, kind: &str, facts: Value, deadline: 
         Action::Update => vec![Step::Call(update_call(doing, object)), wait(Until::Ready)],
         Action::Replace => vec![delete(), wait(Until::Gone), create(), wait(Until::Ready)],
         Action::Delete => vec![delete(), wait(Until::Gone)],
+        Action::Forget => vec![Step::Call(forget_call(doing, object))],
         Action::Run => Vec::new(),
     }
 }

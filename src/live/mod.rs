@@ -1,6 +1,7 @@
 //! What is live: requests to GKE, Compute Engine and Kubernetes, as JSON. The only place with network IO
 //! beside the sandbox.
 
+pub mod along;
 pub mod answer;
 pub mod connection;
 mod credentials;

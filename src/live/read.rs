@@ -27,7 +27,10 @@ pub async fn read(api: &dyn LiveApi, wanted: &Wanted, parallelism: usize) -> Rea
     let mut reading = Reading { world: World::empty(), warnings: Vec::new() };
     if let Some(name) = &wanted.cluster {
         match get(api, Request::get(Api::Gke, format!("/v1/{}", name.path()))).await {
-            Err(error) if error.class == Class::NotFound => return reading,
+            Err(error) if error.class == Class::NotFound => {
+                reading.world.elsewhere = super::along::elsewhere(api, name, &wanted.owner).await;
+                return reading;
+            }
             Err(error) => {
                 let why = error.to_string();
                 reading.world.cluster = Seen::Unreadable(why.clone());
@@ -63,7 +66,7 @@ pub async fn read(api: &dyn LiveApi, wanted: &Wanted, parallelism: usize) -> Rea
     reading
 }
 
-async fn get(api: &dyn LiveApi, request: Request) -> Result<Value, ApiError> {
+pub(super) async fn get(api: &dyn LiveApi, request: Request) -> Result<Value, ApiError> {
     retry::send(api, request, Patience::Reading).await
 }
 
@@ -101,6 +104,13 @@ async fn read_inside(api: &dyn LiveApi, wanted: &Wanted, parallelism: usize) -> 
     let more = record.as_ref().map(recorded_collections).unwrap_or_default();
     let more: BTreeSet<_> = more.difference(&wanted.collections).cloned().collect();
     objects.extend(list_all(api, &more, parallelism).await?);
+    let manager = wanted.owner.field_manager();
+    let instances = defined(&objects, &manager);
+    let known = |(gvk, place): &(Gvk, Option<String>)| {
+        wanted.collections.contains(&(gvk.clone(), None)) || more.contains(&(gvk.clone(), place.clone()))
+    };
+    let instances = instances.into_iter().filter(|collection| !known(collection)).collect();
+    objects.extend(list_all(api, &instances, parallelism).await?);
     Ok(Inside { objects, record, warnings })
 }
 
@@ -148,6 +158,30 @@ fn recorded_collections(record: &Record) -> BTreeSet<(Gvk, Option<String>)> {
     objects.collect()
 }
 
+/// Everything of the kinds that this stack has defined, others' included: a definition that goes takes all of it.
+fn defined(objects: &BTreeMap<ObjectId, Value>, manager: &str) -> BTreeSet<(Gvk, Option<String>)> {
+    let ours = |live: &Value| {
+        let entries = live.pointer("/metadata/managedFields").and_then(Value::as_array);
+        let applied = |entry: &Value| entry["manager"] == manager && entry["operation"] == "Apply";
+        entries.into_iter().flatten().any(applied)
+    };
+    let definitions =
+        objects.iter().filter(|(object, live)| object.gvk.kind == "CustomResourceDefinition" && ours(live));
+    let kinds = definitions.filter_map(|(_, live)| {
+        let spec = &live["spec"];
+        let versions = spec["versions"].as_array()?;
+        let version = versions.iter().find(|version| version["served"] == true)?;
+        let text = |value: &Value| value.as_str().map(str::to_owned);
+        Some(Gvk {
+            group: text(&spec["group"])?,
+            version: text(&version["name"])?,
+            kind: text(&spec["names"]["kind"])?,
+            plural: text(&spec["names"]["plural"])?,
+        })
+    });
+    kinds.map(|gvk| (gvk, None)).collect()
+}
+
 async fn list_all(
     api: &dyn LiveApi,
     collections: &BTreeSet<(Gvk, Option<String>)>,
@@ -163,7 +197,7 @@ async fn list_all(
 }
 
 /// All objects of a kind in a namespace, or in the cluster; none when the kind is not served.
-async fn list(
+pub(super) async fn list(
     api: &dyn LiveApi,
     gvk: &Gvk,
     namespace: Option<&str>,

@@ -104,6 +104,7 @@ fn verb(action: Action) -> &'static str {
         Action::Update => "updated",
         Action::Replace => "replaced",
         Action::Delete => "deleted",
+        Action::Forget => "left to other stacks",
         Action::Run => "run",
     }
 }

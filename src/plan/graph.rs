@@ -65,7 +65,7 @@ fn edges(changes: &[Change], desired: &[Resource]) -> Vec<(usize, usize)> {
             }
             let deleted = other.action == Action::Delete;
             let earlier = match goes_along(change) {
-                true => matches!(other.identity, Identity::Cluster(_)),
+                true => takes_along(other, change),
                 false => rank(other) > rank(change),
             };
             if (deleted && earlier) || makes(other) {
@@ -74,6 +74,20 @@ fn edges(changes: &[Change], desired: &[Resource]) -> Vec<(usize, usize)> {
         }
     }
     edges
+}
+
+/// Whether what goes takes another thing along: a cluster everything in it, a namespace its objects.
+fn takes_along(goes: &Change, along: &Change) -> bool {
+    match (&goes.identity, &along.identity) {
+        (Identity::Cluster(_), _) => true,
+        (Identity::Object(goes), Identity::Object(along)) if goes.gvk.kind == "Namespace" => {
+            along.namespace.as_ref() == Some(&goes.name)
+        }
+        (Identity::Object(goes), Identity::Object(along)) => {
+            goes.gvk.kind == "DaskCluster" && goes.namespace == along.namespace
+        }
+        (Identity::NodePool { .. } | Identity::Object(_) | Identity::Check(_), _) => false,
+    }
 }
 
 /// Whether `wanted`, an address or a whole section, names this one.

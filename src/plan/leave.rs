@@ -1,191 +1,155 @@
-//! What goes: what is live and ours and no longer wanted, and what others have that would go along with it.
+//! What goes: what is live and ours and no longer wanted. What several stacks use goes with the last of them.
+
+use std::collections::{BTreeMap, BTreeSet};
 
 use serde_json::Value;
 
-use super::make::{Maker, fingerprint, lane};
-use super::{Action, Change, Inputs, Mode, diff};
+use super::make::{Maker, fingerprint, lane, stack_of};
+use super::{Action, Change, Inputs, Mode, Note, diff};
 use crate::address::{Address, FieldPath};
+use crate::diag::Code;
 use crate::kinds::{self, Kind, gke};
+use crate::record::Record;
 use crate::resource::{Identity, ObjectId, Resource, World};
+
+/// A live thing that this stack has made or uses.
+pub(super) struct Owned {
+    identity: Identity,
+    live: Value,
+    address: Address,
+    kind: &'static str,
+    /// Field managers of other stacks that use it too.
+    shared: Vec<String>,
+}
 
 impl Maker<'_> {
     /// Live things of ours that the file no longer asks for. A GKE cluster is never among them.
     pub(super) fn no_longer_wanted(&mut self) {
         if self.renewed {
-            self.taken_along();
             return;
         }
-        let wanted: Vec<Identity> =
+        let wanted: BTreeSet<Identity> =
             self.inputs.desired.iter().map(|resource| resource.identity.clone()).collect();
-        for (identity, live, address, kind) in self.owned() {
-            if !wanted.contains(&identity) && !matches!(identity, Identity::Cluster(_)) {
-                self.delete(identity, &live, address, kind, Some("no longer in the stack file"), false);
+        for owned in self.owned() {
+            if !wanted.contains(&owned.identity) && !matches!(owned.identity, Identity::Cluster(_)) {
+                self.let_go(owned, Some("no longer in the stack file"));
             }
         }
     }
 
     pub(super) fn destroy(&mut self) {
-        for (identity, live, address, kind) in self.owned() {
-            if let Some(resource) = self.inputs.desired.iter().find(|resource| resource.identity == identity)
-            {
+        for owned in self.owned() {
+            let wanted = |resource: &&Resource| resource.identity == owned.identity;
+            if let Some(resource) = self.inputs.desired.iter().find(wanted) {
                 self.protected(resource, "delete");
             }
-            self.delete(identity, &live, address, kind, None, false);
+            self.let_go(owned, None);
         }
-        self.taken_along();
     }
 
-    /// Pools that others made in a GKE cluster that is deleted or made anew: they are named, and need consent of
-    /// their own.
-    fn taken_along(&mut self) {
-        let goes = |change: &Change| {
-            let deleted = matches!(change.action, Action::Delete | Action::Replace);
-            deleted && matches!(change.identity, Identity::Cluster(_))
-        };
-        let Some(name) = self.inputs.target.gke.clone().filter(|_| self.changes.iter().any(goes)) else {
+    /// The last stack that uses a thing deletes it; another one only gives up its hold.
+    fn let_go(&mut self, owned: Owned, reason: Option<&str>) {
+        let Owned { identity, live, address, kind, shared } = owned;
+        if shared.is_empty() {
+            self.delete(identity, &live, address, kind, reason, false);
             return;
-        };
-        for (pool, live) in &self.inputs.world.pools {
-            let identity = Identity::NodePool { cluster: name.clone(), pool: pool.clone() };
-            if self.changes.iter().any(|change| change.identity == identity) {
-                continue;
-            }
-            let (address, why) =
-                (Address::of("node_pool", pool), "others made it, and it would go with the cluster");
-            self.delete(identity, live, address, kinds::node_pool::KIND.name, Some(why), true);
         }
-        self.namespaces_of_others();
+        let stacks: Vec<String> = shared.iter().map(|manager| stack_of(manager)).collect();
+        let verb = if stacks.len() == 1 { "uses" } else { "use" };
+        let stacks = stacks.join(", ");
+        if self.inputs.mode == Mode::Destroy && self.cluster_goes() {
+            let why = format!("{stacks} {verb} it too, and it would go with the cluster");
+            self.delete(identity, &live, address, kind, Some(&why), true);
+            return;
+        }
+        let why = format!("{stacks} {verb} it too: it stays, and this stack gives up its hold");
+        self.delete(identity, &live, address, kind, Some(&why), false);
+        if let Some(change) = self.changes.last_mut() {
+            change.action = Action::Forget;
+        }
+    }
+
+    /// Whether the GKE cluster is ours, so that `destroy` deletes it.
+    fn cluster_goes(&self) -> bool {
+        let Inputs { world, target, owner, .. } = self.inputs;
+        let ours = |cluster: &Value| gke::is_ours(&cluster["resourceLabels"], owner);
+        target.gke.is_some() && world.cluster.live().is_some_and(ours)
     }
 
     /// Everything live that is ours, with the address it has or had.
-    fn owned(&self) -> Vec<(Identity, Value, Address, &'static str)> {
+    fn owned(&mut self) -> Vec<Owned> {
         let Inputs { world, target, owner, desired, .. } = self.inputs;
         let mut owned = Vec::new();
-        let needed = self.operator_is_needed();
-        let mut add = |identity: Identity, live: &Value| {
-            let (address, kind) = self.known_as(&identity, desired);
-            if needed && address.section() == kinds::dask_operator::SECTION {
+        let needed_by = self.operator_is_needed_by();
+        let mut kept = None;
+        let known = Known::of(desired, world.record.as_ref());
+        let mut add = |identity: Identity, live: &Value, shared: Vec<String>| {
+            let (address, kind) = known.find(&identity);
+            if needed_by.is_some() && shared.is_empty() && address.section() == kinds::dask_operator::SECTION
+            {
+                kept.get_or_insert(Address::new(address.section()));
                 return;
             }
-            owned.push((identity, live.clone(), address, kind));
+            owned.push(Owned { identity, live: live.clone(), address, kind, shared });
         };
-        if let (Some(name), Some(live)) = (&target.gke, world.cluster.live())
-            && gke::is_ours(&live["resourceLabels"], owner)
+        if let (Some(name), true) = (&target.gke, self.cluster_goes())
+            && let Some(live) = world.cluster.live()
         {
-            add(Identity::Cluster(name.clone()), live);
+            add(Identity::Cluster(name.clone()), live, Vec::new());
         }
         for (pool, live) in &world.pools {
-            let identity = |name: &crate::resource::ClusterName| Identity::NodePool {
-                cluster: name.clone(),
-                pool: pool.clone(),
-            };
             if let Some(name) = &target.gke
                 && gke::is_ours(&live["config"]["resourceLabels"], owner)
             {
-                add(identity(name), live);
+                add(Identity::NodePool { cluster: name.clone(), pool: pool.clone() }, live, Vec::new());
             }
         }
         let manager = owner.field_manager();
         for (object, live) in world.inside.live().into_iter().flatten() {
-            // What another stack has applied too is its to keep: the last to leave deletes.
-            let shared = !diff::other_stacks(live, &manager).is_empty();
-            if diff::applied_by(live, &manager) && !shared && !self.is_record(object) {
-                add(Identity::Object(object.clone()), live);
+            if diff::applied_by(live, &manager) && !self.is_record(object) {
+                let shared = diff::other_stacks(live, &manager);
+                let shared = shared.into_iter().map(str::to_owned).collect();
+                add(Identity::Object(object.clone()), live, shared);
             }
+        }
+        let wanted =
+            desired.iter().any(|resource| resource.address.section() == kinds::dask_operator::SECTION);
+        if let (Some(address), Some(by)) = (kept, needed_by)
+            && (self.inputs.mode == Mode::Destroy || !wanted)
+        {
+            let message = format!(
+                "it stays with its definitions, as others need it: without it {by} could neither work nor go"
+            );
+            self.notes.push(Note { code: Code::OperatorStays.as_str().into(), address, message });
         }
         owned
     }
 
     /// The operator and its definitions stay while the cluster stays and others have Dask things in it: without
-    /// them those could neither work nor go.
-    fn operator_is_needed(&self) -> bool {
-        if self.inputs.target.gke.is_some() && self.inputs.mode == Mode::Destroy {
-            return false;
+    /// them those could neither work nor go. Names one of them.
+    fn operator_is_needed_by(&self) -> Option<String> {
+        if self.inputs.mode == Mode::Destroy && self.cluster_goes() {
+            return None;
         }
         let manager = self.inputs.owner.field_manager();
-        let alone = |(_, live): (&ObjectId, &Value)| !live["metadata"]["ownerReferences"].is_array();
-        dask_things(self.inputs.world).filter(|(_, live)| !diff::applied_by(live, &manager)).any(alone)
-    }
-
-    /// Worker groups and autoscalers that others attached to a DaskCluster of ours that goes: they go along.
-    pub(super) fn attached(&mut self) {
-        let manager = self.inputs.owner.field_manager();
-        let goes: Vec<ObjectId> = self
-            .changes
-            .iter()
-            .filter(|change| matches!(change.action, Action::Delete | Action::Replace) && !change.foreign)
-            .filter(|change| change.kind == kinds::dask_cluster::KIND.name)
-            .filter_map(|change| match &change.identity {
-                Identity::Object(object) => Some(object.clone()),
-                _ => None,
-            })
-            .collect();
-        for (object, live) in dask_things(self.inputs.world) {
-            let cluster = goes.iter().find(|cluster| {
-                cluster.namespace == object.namespace && live["spec"]["cluster"] == cluster.name.as_str()
-            });
-            let Some(cluster) = cluster.filter(|_| !diff::applied_by(live, &manager)) else { continue };
-            // The operator's own default group is part of the cluster.
-            if object.name == format!("{}-default", cluster.name) {
-                continue;
-            }
-            let address =
-                Address::object("dask_cluster", &object.gvk.kind, object.namespace.as_deref(), &object.name);
-            let why = format!("others attached it to DaskCluster {}, and it would go with it", cluster.name);
-            self.delete(
-                Identity::Object(object.clone()),
-                live,
-                address,
-                kinds::object::PLAIN.name,
-                Some(&why),
-                true,
-            );
-        }
-    }
-
-    /// Namespaces that others made in a GKE cluster that goes, and with them all that is in them.
-    fn namespaces_of_others(&mut self) {
-        let manager = self.inputs.owner.field_manager();
-        let system = ["default", "dask-infra"];
-        let systems = ["kube-", "gke-", "gmp-"];
-        for (object, live) in self.inputs.world.inside.live().into_iter().flatten() {
-            let name = object.name.as_str();
-            let known = system.contains(&name) || systems.iter().any(|start| name.starts_with(start));
-            if object.gvk.kind != "Namespace" || known || diff::applied_by(live, &manager) {
-                continue;
-            }
-            let why = "others made it, and it would go with the cluster";
-            let address = Address::of("namespace", name);
-            let kind = kinds::namespace::KIND.name;
-            self.delete(Identity::Object(object.clone()), live, address, kind, Some(why), true);
-        }
+        let alone = |(_, live): &(&ObjectId, &Value)| {
+            !live["metadata"]["ownerReferences"].is_array() && !diff::applied_by(live, &manager)
+        };
+        // The operator's own default group is part of its cluster.
+        let mut things = dask_things(self.inputs.world).filter(alone).filter(|(object, live)| {
+            let cluster = live["spec"]["cluster"].as_str().unwrap_or_default();
+            object.name != format!("{cluster}-default")
+        });
+        things.next().map(|(object, _)| object.to_string())
     }
 
     /// The record and its namespace are not things of the stack: apply keeps them.
     fn is_record(&self, object: &ObjectId) -> bool {
         let namespace = kinds::namespace::object(crate::record::NAMESPACE);
-        *object == crate::record::Record::object(&self.inputs.owner.stack) || *object == namespace
+        *object == Record::object(&self.inputs.owner.stack) || *object == namespace
     }
 
-    fn known_as(&self, identity: &Identity, desired: &[Resource]) -> (Address, &'static str) {
-        let name = |kind: &str| kinds::find(kind).map_or(kinds::object::PLAIN.name, |kind: &Kind| kind.name);
-        if let Some(resource) = desired.iter().find(|resource| &resource.identity == identity) {
-            return (resource.address.clone(), name(&resource.kind));
-        }
-        let record = self.inputs.world.record.as_ref();
-        if let Some(entry) = record.and_then(|r| r.inventory.iter().find(|entry| &entry.identity == identity))
-        {
-            return (entry.address.clone(), name(&entry.kind));
-        }
-        match identity {
-            Identity::Cluster(_) => (Address::new("cluster"), kinds::cluster::KIND.name),
-            Identity::NodePool { pool, .. } => (Address::of("node_pool", pool), kinds::node_pool::KIND.name),
-            Identity::Check(address) => (address.clone(), kinds::check::KIND.name),
-            Identity::Object(object) => kinds::known_as(object),
-        }
-    }
-
-    fn delete(
+    pub(super) fn delete(
         &mut self,
         identity: Identity,
         live: &Value,
@@ -197,7 +161,10 @@ impl Maker<'_> {
         let wanted = self.inputs.desired.iter().find(|resource| resource.identity == identity);
         let origin = wanted.map_or(FieldPath::keys(["stack", "name"]), |resource| resource.origin.clone());
         self.changes.push(Change {
-            location: self.inputs.sources.locate(&origin).map(|location| location.to_string()),
+            // What left the file has no line in it.
+            location: wanted
+                .and_then(|_| self.inputs.sources.locate(&origin))
+                .map(|location| location.to_string()),
             lane: lane(&identity),
             address,
             identity,
@@ -210,12 +177,41 @@ impl Maker<'_> {
             follows: Vec::new(),
             fingerprint: Some(fingerprint(live, &[])),
             foreign,
+            taken: None,
         });
     }
 }
 
+/// The addresses of what is wanted and of what the record knows, by identity.
+struct Known<'a> {
+    wanted: BTreeMap<&'a Identity, (&'a Address, &'a str)>,
+}
+
+impl<'a> Known<'a> {
+    fn of(desired: &'a [Resource], record: Option<&'a Record>) -> Self {
+        let recorded = record.into_iter().flat_map(|record| &record.inventory);
+        let recorded = recorded.map(|entry| (&entry.identity, (&entry.address, entry.kind.as_str())));
+        let desired =
+            desired.iter().map(|wanted| (&wanted.identity, (&wanted.address, wanted.kind.as_str())));
+        Self { wanted: recorded.chain(desired).collect() }
+    }
+
+    fn find(&self, identity: &Identity) -> (Address, &'static str) {
+        if let Some((address, kind)) = self.wanted.get(identity) {
+            let name = kinds::find(kind).map_or(kinds::object::PLAIN.name, |kind: &Kind| kind.name);
+            return ((*address).clone(), name);
+        }
+        match identity {
+            Identity::Cluster(_) => (Address::new("cluster"), kinds::cluster::KIND.name),
+            Identity::NodePool { pool, .. } => (Address::of("node_pool", pool), kinds::node_pool::KIND.name),
+            Identity::Check(address) => (address.clone(), kinds::check::KIND.name),
+            Identity::Object(object) => kinds::known_as(object),
+        }
+    }
+}
+
 /// Live things of the Dask operator's kinds.
-fn dask_things(world: &World) -> impl Iterator<Item = (&ObjectId, &Value)> {
+pub(super) fn dask_things(world: &World) -> impl Iterator<Item = (&ObjectId, &Value)> {
     let dask = |object: &ObjectId| kinds::dask_cluster::needing_operator().any(|gvk| gvk == object.gvk);
     world.inside.live().into_iter().flatten().filter(move |(object, _)| dask(object))
 }

@@ -4,7 +4,7 @@ use std::collections::BTreeSet;
 
 use serde_json::Value;
 
-use super::{Action, Change, Consent, Mode, Note, Plan, diff, graph, review};
+use super::{Action, Change, Consent, Mode, Note, Plan, Taken, diff, graph, review};
 use crate::address::{Address, FieldPath};
 use crate::diag::{Code, Diagnostic};
 use crate::kinds::{self, Compare, Kind, gke};
@@ -31,6 +31,8 @@ pub struct Inputs<'a> {
     pub allowed: Vec<Consent>,
     /// Addresses to replace although nothing forces it.
     pub replace: Vec<Address>,
+    /// Whether another target than the last one is meant.
+    pub retarget: bool,
     /// Where values stand in the stack file.
     pub sources: &'a Sources,
     /// US dollars per hour of what is desired.
@@ -69,6 +71,7 @@ pub fn plan(inputs: Inputs) -> Result<Plan, Vec<Diagnostic>> {
         renewed: false,
     };
     maker.readable();
+    maker.at_its_place();
     match inputs.mode {
         Mode::Apply => {
             // The cluster first: when it is made anew, everything in it is.
@@ -83,7 +86,8 @@ pub fn plan(inputs: Inputs) -> Result<Plan, Vec<Diagnostic>> {
         }
         Mode::Destroy => maker.destroy(),
     }
-    maker.attached();
+    maker.goes_along();
+    maker.what_cannot_be_known();
     // Deletes are shown as they are done: what was made last goes first.
     let rank = |change: &Change| kinds::find(&change.kind).map_or(0, |kind| kind.rank);
     let deletes = maker.changes.iter().position(|change| change.action == Action::Delete);
@@ -95,7 +99,8 @@ pub fn plan(inputs: Inputs) -> Result<Plan, Vec<Diagnostic>> {
         maker.problems.push(circle_problem(&circle, &inputs));
     }
     maker.drop_idle_waits();
-    let Maker { changes, problems, notes, .. } = maker;
+    let Maker { changes, problems, mut notes, .. } = maker;
+    notes.dedup();
     if !problems.is_empty() {
         let mut problems = problems;
         crate::diag::sort(&mut problems, inputs.sources);
@@ -120,8 +125,8 @@ fn circle_problem(circle: &[Address], inputs: &Inputs) -> Diagnostic {
 pub(super) struct Maker<'a> {
     pub(super) inputs: &'a Inputs<'a>,
     pub(super) changes: Vec<Change>,
-    problems: Vec<Diagnostic>,
-    notes: Vec<Note>,
+    pub(super) problems: Vec<Diagnostic>,
+    pub(super) notes: Vec<Note>,
     /// Whether the GKE cluster is made or made anew, so that nothing inside is live afterwards.
     pub(super) renewed: bool,
 }
@@ -177,45 +182,57 @@ impl Maker<'_> {
             self.push(resource, Action::Create, Vec::new(), None, None);
             return;
         };
-        if is_going(&live) && self.may_follow(resource, kind, &live) {
+        if is_going(&live) {
             self.renewed |= is_cluster;
             let reason = Some("it is being deleted; made anew when it is gone".to_owned());
             self.push(resource, Action::Create, Vec::new(), reason, Some(fingerprint(&live, &[])));
             return;
         }
         let live = self.with_size(resource, live);
+        let standing = self.standing(resource, kind, &live);
+        let joins = !matches!(standing, Standing::Ours) && matches!(kind.compare, Compare::Kubernetes(_));
         let compared = match kind.compare {
             Compare::Gke(rules) => {
-                if !self.ours_in_gke(resource, &live) {
-                    return;
-                }
                 let record = self.inputs.world.record.as_ref();
                 let last = record.and_then(|record| record.last_set(&resource.identity));
                 gke::compare(rules, &resource.body, &live, last)
             }
             Compare::Kubernetes(effect) => {
-                if !self.ours_in_kubernetes(resource, kind, &live) {
-                    return;
-                }
                 let schema = kinds::object_schema(&resource.identity);
                 let manager = self.inputs.owner.field_manager();
                 diff::compare(&resource.body, &live, &manager, schema.as_ref(), effect)
             }
             Compare::Action => return,
         };
-        for (path, manager) in &compared.others {
-            let what = format!("{}: `{path}` is applied by field manager `{manager}`", resource.address);
-            let span = self.inputs.sources.span(&resource.origin_of(path));
-            let help = "two appliers of one field take it from each other for ever: leave it to one of them";
-            self.problems.push(Diagnostic::error(Code::NotOurs, what).at(span, "wanted here").help(help));
-        }
         let fingerprint = Some(fingerprint(&live, &compared.seen));
-        let (action, reason) = self.action(resource, &live, &compared.changes);
+        let (mut action, mut reason) = self.action(resource, &live, &compared.changes);
+        let taken = match standing {
+            Standing::Ours => taken_fields(&compared.others),
+            Standing::Shared(stacks) => {
+                // Our entry on the object is what tells the others that we use it.
+                reason = reason.or(Some(format!("{} uses it too, and this stack joins", stacks.join(", "))));
+                taken_fields(&compared.others)
+            }
+            Standing::Others(from) => Some(Taken { from, fields: Vec::new() }),
+        };
+        if action == Action::Keep && joins {
+            action = Action::Update;
+        }
+        if let Some(taken) = &taken {
+            let whose = if taken.fields.is_empty() { format!("it {taken}") } else { taken.to_string() };
+            reason = Some(match reason {
+                Some(reason) => format!("{whose}; {reason}"),
+                None => format!("{whose}; it would be taken over"),
+            });
+        }
         if action == Action::Replace {
             self.renewed |= is_cluster;
             self.protected(resource, "replace");
         }
         self.push(resource, action, compared.changes, reason, fingerprint);
+        if let Some(change) = self.changes.last_mut() {
+            change.taken = taken;
+        }
     }
 
     /// The live number of nodes is not in a pool's own JSON; unknown is left out and then not compared.
@@ -297,46 +314,33 @@ impl Maker<'_> {
         }
     }
 
-    fn not_ours(&mut self, resource: &Resource, who: &str) {
-        let what = format!("{} exists already and is not of this stack{who}", resource.identity);
-        let span = self.inputs.sources.span(&resource.origin);
-        let help = "nothing is taken over: choose another name, or delete it if nobody needs it";
-        let problem = Diagnostic::error(Code::NotOurs, what).at(span, "wanted here");
-        self.problems.push(problem.about(resource.address.clone(), "").help(help));
-    }
-
-    fn ours_in_gke(&mut self, resource: &Resource, live: &Value) -> bool {
-        let labels = gke_labels(&resource.identity, live);
-        let ours = gke::is_ours(labels, &self.inputs.owner);
-        if !ours {
-            let other = labels[LABEL_STACK].as_str();
-            let who = other.map_or(String::new(), |stack| format!(": its label names stack `{stack}`"));
-            self.not_ours(resource, &who);
+    /// Whose a live thing is. What other stacks of this tool made under the same name is shared; what anyone else
+    /// made is theirs.
+    fn standing(&self, resource: &Resource, kind: &Kind, live: &Value) -> Standing {
+        if matches!(kind.compare, Compare::Gke(_)) {
+            let labels = gke_labels(&resource.identity, live);
+            if gke::is_ours(labels, &self.inputs.owner) {
+                return Standing::Ours;
+            }
+            return Standing::Others(match labels[LABEL_STACK].as_str() {
+                Some(stack) => format!("its label names stack `{stack}`"),
+                None => "it has no label of a stack".to_owned(),
+            });
         }
-        ours
-    }
-
-    /// What other stacks of this tool made under the same name is shared; what anyone else made is theirs.
-    fn ours_in_kubernetes(&mut self, resource: &Resource, kind: &Kind, live: &Value) -> bool {
         let manager = self.inputs.owner.field_manager();
-        let shared = kind.shared && !diff::other_stacks(live, &manager).is_empty();
-        let known = shared || diff::applied_by(live, &manager);
-        if !known {
-            let makers = live["metadata"]["managedFields"].as_array();
-            let maker = makers.and_then(|list| list.first()).and_then(|entry| entry["manager"].as_str());
-            let who = maker.map_or(String::new(), |maker| format!(": its field manager is `{maker}`"));
-            self.not_ours(resource, &who);
+        if diff::applied_by(live, &manager) {
+            return Standing::Ours;
         }
-        known
-    }
-
-    /// Whether what is being deleted was ours, so that ours may be made when it is gone.
-    fn may_follow(&mut self, resource: &Resource, kind: &Kind, live: &Value) -> bool {
-        match kind.compare {
-            Compare::Gke(_) => self.ours_in_gke(resource, live),
-            Compare::Kubernetes(_) => self.ours_in_kubernetes(resource, kind, live),
-            Compare::Action => false,
+        let stacks = diff::other_stacks(live, &manager);
+        if kind.shared && !stacks.is_empty() {
+            return Standing::Shared(stacks.into_iter().map(stack_of).collect());
         }
+        let makers = live["metadata"]["managedFields"].as_array();
+        let maker = makers.and_then(|list| list.first()).and_then(|entry| entry["manager"].as_str());
+        Standing::Others(match maker {
+            Some(maker) => format!("its field manager is `{maker}`"),
+            None => "it has no field manager".to_owned(),
+        })
     }
 
     fn push(
@@ -363,6 +367,7 @@ impl Maker<'_> {
             follows: Vec::new(),
             fingerprint,
             foreign: false,
+            taken: None,
         });
     }
 
@@ -397,6 +402,30 @@ impl Maker<'_> {
             self.push(resource, action, Vec::new(), reason, None);
         }
     }
+}
+
+/// Whose a live thing is.
+enum Standing {
+    /// This stack's.
+    Ours,
+    /// Other stacks', of a kind that several stacks may have.
+    Shared(Vec<String>),
+    /// Somebody else's; how that is known.
+    Others(String),
+}
+
+/// `stack rapids` of the field manager `dask-infra/rapids`.
+pub(super) fn stack_of(manager: &str) -> String {
+    format!("stack {}", manager.trim_start_matches("dask-infra/"))
+}
+
+/// The fields that other tools apply with other values.
+fn taken_fields(others: &[(FieldPath, String)]) -> Option<Taken> {
+    let mut managers: Vec<String> =
+        others.iter().map(|(_, manager)| format!("field manager `{manager}`")).collect();
+    managers.dedup();
+    let fields = others.iter().map(|(path, _)| path.clone()).collect();
+    (!others.is_empty()).then(|| Taken { from: managers.join(", "), fields })
 }
 
 /// Whether a live thing is on its way out.

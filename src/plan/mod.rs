@@ -2,7 +2,9 @@
 
 use serde::{Deserialize, Serialize};
 
+mod along;
 pub mod diff;
+mod doubt;
 pub mod file;
 pub mod graph;
 mod leave;
@@ -10,6 +12,7 @@ pub mod make;
 pub mod review;
 mod steps;
 
+pub use along::reach;
 pub use make::{Inputs, plan, wanted};
 pub use steps::inline_pool;
 
@@ -51,6 +54,32 @@ pub struct Change {
     /// Whether others made it, so that also `destroy` needs consent to it by address.
     #[serde(default, skip_serializing_if = "crate::kinds::is_false")]
     pub foreign: bool,
+    /// From whom it, or fields of it, would be taken.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub taken: Option<Taken>,
+}
+
+/// Something that others made or apply, and that the stack wants.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub struct Taken {
+    /// Whose it is, in words: "field manager `helm`".
+    pub from: String,
+    /// The fields that are theirs; none when the whole thing is.
+    #[serde(default, skip_serializing_if = "Vec::is_empty")]
+    pub fields: Vec<FieldPath>,
+}
+
+/// "exists already and is not of this stack: …", or the fields and who applies them.
+impl std::fmt::Display for Taken {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        let Self { from, fields } = self;
+        if fields.is_empty() {
+            return write!(f, "exists already and is not of this stack: {from}");
+        }
+        let fields: Vec<String> = fields.iter().map(|path| format!("`{path}`")).collect();
+        let verb = if fields.len() == 1 { "is" } else { "are" };
+        write!(f, "{} {verb} applied by {from}", fields.join(", "))
+    }
 }
 
 /// Something about a finished plan that a person should know.
@@ -67,7 +96,7 @@ pub struct Note {
 /// A consent that a plan needs beyond `yes`.
 #[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord, Serialize, Deserialize)]
 pub struct Consent {
-    /// `replace` or `delete`.
+    /// `replace`, `delete` or `take`.
     pub verb: Verb,
     /// Of what.
     pub address: Address,
@@ -81,6 +110,20 @@ pub enum Verb {
     Replace,
     /// Deleting.
     Delete,
+    /// Taking over what others made or apply.
+    Take,
+}
+
+/// A consent that a change needs, and the one that gives it for its whole section.
+struct Needed {
+    own: Consent,
+    section: Option<Consent>,
+}
+
+impl Needed {
+    fn is_given(&self, given: &Consent) -> bool {
+        *given == self.own || self.section.as_ref() == Some(given)
+    }
 }
 
 /// How the plan was asked for.
@@ -129,6 +172,8 @@ pub struct Counts {
     pub replace: usize,
     /// Deletes.
     pub destroy: usize,
+    /// Left to the other stacks that use them.
+    pub forget: usize,
     /// Checks to run.
     pub run: usize,
 }
@@ -149,6 +194,7 @@ impl Plan {
                 Action::Update => counts.change += 1,
                 Action::Replace => counts.replace += 1,
                 Action::Delete => counts.destroy += 1,
+                Action::Forget => counts.forget += 1,
                 Action::Run => counts.run += 1,
             }
         }
@@ -156,25 +202,25 @@ impl Plan {
     }
 
     /// Consents that are needed and were not given: one for each address, and one for several objects of one
-    /// section. What others made needs its own.
+    /// section. A section's consent does not hold for what others have in it.
     pub fn missing_consents(&self, allowed: &[Consent]) -> Vec<Consent> {
         let given: Vec<Consent> =
             allowed.iter().chain(&self.allowed).map(|given| self.meant(given)).collect();
-        let missing: Vec<(Consent, Consent, bool)> = self
+        let missing: Vec<Needed> = self
             .changes
             .iter()
-            .filter_map(|change| {
-                let (own, section) = self.consents_of(change)?;
-                let covered = given.contains(&own) || (!change.foreign && given.contains(&section));
-                (!covered).then_some((own, section, change.foreign))
-            })
+            .flat_map(|change| self.consents_of(change))
+            .filter(|needed| !given.iter().any(|given| needed.is_given(given)))
             .collect();
-        let alone = |section: &Consent| {
-            missing.iter().filter(|(_, other, foreign)| other == section && !foreign).count() < 2
+        let several = |section: &Consent| {
+            missing.iter().filter(|needed| needed.section.as_ref() == Some(section)).count() > 1
         };
         let mut wanted = Vec::new();
-        for (own, section, foreign) in &missing {
-            let consent = if *foreign || alone(section) { own } else { section };
+        for needed in &missing {
+            let consent = match &needed.section {
+                Some(section) if several(section) => section,
+                Some(_) | None => &needed.own,
+            };
             if !wanted.contains(consent) {
                 wanted.push(consent.clone());
             }
@@ -182,18 +228,37 @@ impl Plan {
         wanted
     }
 
-    /// The consent that a change needs, by its own address and by its section's; `None` when it needs none.
-    fn consents_of(&self, change: &Change) -> Option<(Consent, Consent)> {
+    /// The consents that a change needs.
+    fn consents_of(&self, change: &Change) -> Vec<Needed> {
+        let consented = self.mode == Mode::Destroy && !change.foreign && !self.outlives(change);
         let verb = match change.action {
-            Action::Replace => Verb::Replace,
-            Action::Delete => Verb::Delete,
-            Action::Keep | Action::Create | Action::Update | Action::Run => return None,
+            Action::Replace => Some(Verb::Replace),
+            Action::Delete if !consented => Some(Verb::Delete),
+            Action::Delete
+            | Action::Keep
+            | Action::Create
+            | Action::Update
+            | Action::Forget
+            | Action::Run => None,
         };
-        if self.mode == Mode::Destroy && !change.foreign {
-            return None;
-        }
+        let take = change.taken.is_some().then_some(Verb::Take);
         let section = Address::new(change.address.section());
-        Some((Consent { verb, address: change.address.clone() }, Consent { verb, address: section }))
+        let alone = |other: &&Change| other.address.section() == section.as_str() && !other.foreign;
+        // What others have is consented to as a section only where nothing of ours is in it.
+        let mixed = change.foreign && self.changes.iter().any(|other| alone(&other));
+        let needed = |verb| Needed {
+            own: Consent { verb, address: change.address.clone() },
+            section: (!mixed).then(|| Consent { verb, address: section.clone() }),
+        };
+        verb.into_iter().chain(take).map(needed).collect()
+    }
+
+    /// Definitions in a cluster that stays: they go only with a consent of their own, as every object of their kinds
+    /// goes with them.
+    fn outlives(&self, change: &Change) -> bool {
+        let goes =
+            |other: &Change| other.action == Action::Delete && matches!(other.identity, Identity::Cluster(_));
+        change.kind == crate::kinds::object::DEFINITION.name && !self.changes.iter().any(goes)
     }
 
     /// A consent may name any unique ending of an address.
@@ -209,8 +274,11 @@ impl Plan {
     pub fn idle_consents(&self) -> Vec<&Consent> {
         let fits = |given: &&Consent| {
             let meant = self.meant(given);
-            let needed = self.changes.iter().filter_map(|change| self.consents_of(change));
-            !needed.into_iter().any(|(own, section)| own == meant || section == meant)
+            !self
+                .changes
+                .iter()
+                .flat_map(|change| self.consents_of(change))
+                .any(|needed| needed.is_given(&meant))
         };
         self.allowed.iter().filter(fits).collect()
     }

@@ -45,6 +45,7 @@ impl Maker<'_> {
                 fields: &change.fields,
                 owner: &inputs.owner,
                 inline_pool,
+                taking: change.taken.is_some(),
                 leaving: change.action == Action::Create && live.as_ref().is_some_and(is_going),
             };
             change.steps = (kind.program)(&doing);

@@ -183,7 +183,7 @@ pub struct PlannedChange {
     /// What is changed.
     pub resource: Thing,
     /// What happens to it; `keep` for an edit that has no effect.
-    #[schemars(extend("enum" = ["keep", "create", "update", "replace", "delete", "run"]))]
+    #[schemars(extend("enum" = ["keep", "create", "update", "replace", "delete", "forget", "run"]))]
     pub action: &'static str,
     /// Why, when the fields alone do not say it.
     #[serde(skip_serializing_if = "Option::is_none")]
@@ -241,11 +241,19 @@ pub struct Changes {
     pub replace: usize,
     /// Deletes.
     pub remove: usize,
+    /// Left to the other stacks that use them; not there when there are none.
+    #[serde(skip_serializing_if = "is_zero")]
+    pub forget: usize,
     /// Checks.
     pub run: usize,
     /// What the numbers are of.
     #[schemars(extend("enum" = ["plan", "apply", "destroy"]))]
     pub operation: &'static str,
+}
+
+#[expect(clippy::trivially_copy_pass_by_ref, reason = "serde's skip_serializing_if passes a reference")]
+fn is_zero(number: &usize) -> bool {
+    *number == 0
 }
 
 /// The change that an apply works on.
@@ -254,7 +262,7 @@ pub struct Hook {
     /// What is changed.
     pub resource: Thing,
     /// What happens to it.
-    #[schemars(extend("enum" = ["keep", "create", "update", "replace", "delete", "run"]))]
+    #[schemars(extend("enum" = ["keep", "create", "update", "replace", "delete", "forget", "run"]))]
     pub action: &'static str,
     /// How long it ran so far, or ran.
     #[serde(skip_serializing_if = "Option::is_none")]
@@ -302,7 +310,7 @@ pub struct Ended {
     /// The address.
     pub addr: String,
     /// What was to happen.
-    #[schemars(extend("enum" = ["create", "update", "replace", "delete", "run"]))]
+    #[schemars(extend("enum" = ["create", "update", "replace", "delete", "forget", "run"]))]
     pub action: &'static str,
     /// How long it ran.
     pub elapsed_seconds: f64,
@@ -433,6 +441,7 @@ impl Reporter for Json {
             change: done(Action::Update),
             replace: done(Action::Replace),
             remove: done(Action::Delete),
+            forget: done(Action::Forget),
             run: done(Action::Run),
             operation,
         };
@@ -526,10 +535,10 @@ fn field_of(plan: &Plan, change: &Change, field: &FieldChange, view: &View<'_>) 
 }
 
 fn plan_summary(plan: &Plan) -> Body {
-    let crate::plan::Counts { add, change, replace, destroy, run } = plan.counts();
+    let crate::plan::Counts { add, change, replace, destroy, forget, run } = plan.counts();
     Body::ChangeSummary {
         place: place(plan),
-        changes: Changes { add, change, replace, remove: destroy, run, operation: "plan" },
+        changes: Changes { add, change, replace, remove: destroy, forget, run, operation: "plan" },
         offline: plan.offline,
         hourly: plan.hourly,
         consents: plan.missing_consents(&[]).iter().map(consent_text).collect(),

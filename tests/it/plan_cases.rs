@@ -13,7 +13,7 @@ use dask_infra::plan::{Action, Consent, Inputs, Mode, Plan, Verb, file, plan};
 use dask_infra::record::{Entry, Record};
 use dask_infra::report::human::Detail;
 use dask_infra::report::{Human, Next, Reporter as _, Screen, Stream, View};
-use dask_infra::resource::{Identity, ObjectId, Resource, Seen, Step, World};
+use dask_infra::resource::{ClusterName, Elsewhere, Identity, ObjectId, Resource, Seen, Step, World};
 use dask_infra::schema::{List, Schema};
 use dask_infra::source::Sources;
 use dask_infra::stack::lower::{Lowered, lower};
@@ -30,6 +30,9 @@ struct Asked {
     allow: Vec<String>,
     replace: Vec<String>,
     without_record: bool,
+    retarget: bool,
+    also_applied_by: Option<String>,
+    applied_instead_by: Option<String>,
 }
 
 fn read(path: &Path) -> Option<(Lowered, Sources)> {
@@ -162,6 +165,15 @@ fn overlay(world: &mut World, patch: &Value) {
                 Some(nodes) => drop(world.sizes.insert(pool.to_owned(), u32::try_from(nodes).unwrap())),
                 None => drop(world.sizes.remove(pool)),
             }
+        } else if name == "elsewhere" {
+            let place = |name: &Value| {
+                let parts: Vec<&str> = name.as_str().unwrap().split('/').collect();
+                let [project, location, cluster] = parts[..] else { panic!("{name}") };
+                ClusterName { project: project.into(), location: location.into(), cluster: cluster.into() }
+            };
+            world.elsewhere = Elsewhere::Found(patch.as_array().unwrap().iter().map(place).collect());
+        } else if name == "unseen" {
+            world.unseen = serde_json::from_value(patch.clone()).unwrap();
         } else if name == "unreadable" {
             world.inside = Seen::Unreadable(patch.as_str().unwrap().to_owned());
         } else if let Seen::Live(objects) = &mut world.inside {
@@ -176,9 +188,29 @@ fn overlay(world: &mut World, patch: &Value) {
     }
 }
 
+/// What stacks share is applied by another one too, or instead.
+fn share(world: &mut World, manager: &str, instead: bool) {
+    let record = world.record.clone().unwrap();
+    let Seen::Live(objects) = &mut world.inside else { return };
+    for entry in record.inventory.iter().filter(|entry| kinds::find(&entry.kind).unwrap().shared) {
+        let Identity::Object(object) = &entry.identity else { continue };
+        let entries = objects.get_mut(object).unwrap()["metadata"]["managedFields"].as_array_mut().unwrap();
+        let mut other = entries[0].clone();
+        other["manager"] = json!(manager);
+        if instead {
+            entries.clear();
+        }
+        entries.push(other);
+    }
+}
+
 fn consent(text: &str) -> Consent {
     let (verb, address) = text.split_once(':').unwrap();
-    let verb = if verb == "delete" { Verb::Delete } else { Verb::Replace };
+    let verb = match verb {
+        "delete" => Verb::Delete,
+        "take" => Verb::Take,
+        _ => Verb::Replace,
+    };
     Consent { verb, address: Address::new(address) }
 }
 
@@ -193,6 +225,7 @@ fn inputs<'a>(wanted: Lowered, sources: &'a Sources, world: &'a World, asked: &A
         offline: false,
         allowed: asked.allow.iter().map(|text| consent(text)).collect(),
         replace: asked.replace.iter().map(Address::new).collect(),
+        retarget: asked.retarget,
         sources,
         hourly,
     }
@@ -247,6 +280,11 @@ fn case(folder: &Path) -> Result<(), String> {
         .map_or_else(|_| Asked::default(), |text| serde_json::from_str(&text).unwrap());
     let mut world =
         read(&folder.join("before.toml")).map_or_else(World::empty, |(before, _)| settled(&before));
+    for (manager, instead) in [(&asked.also_applied_by, false), (&asked.applied_instead_by, true)] {
+        if let Some(manager) = manager {
+            share(&mut world, manager, instead);
+        }
+    }
     if let Ok(text) = fs::read_to_string(folder.join("live.json")) {
         overlay(&mut world, &serde_json::from_str(&text).unwrap());
     }

@@ -89,7 +89,10 @@ async fn a_stack_is_applied_changed_and_destroyed_on_a_real_cluster() {
     user.run(&["apply", "--auto-approve", "--allow", "replace:d"]).expect(0).says("1 replaced");
     user.run(&["plan", "--detailed-exitcode"]).expect(0);
 
-    user.run(&["destroy", "--auto-approve"]).expect(0).says("Destroy complete");
+    // Definitions in a cluster that stays go only with a consent of their own.
+    user.run(&["destroy", "--auto-approve"]).expect(3).says("--allow delete:dask_operator");
+    let allow = "delete:dask_operator";
+    user.run(&["destroy", "--auto-approve", "--allow", allow]).expect(0).says("Destroy complete");
     user.run(&["destroy", "--auto-approve"]).expect(0).says("Nothing of the stack is there");
     for path in ["/api/v1/namespaces/team", "/api/v1/namespaces/dask-operator"] {
         assert_eq!(client.get(path).await.0, 404, "{path}");

@@ -90,10 +90,11 @@ impl Section<'_> {
         let gravity = |action: &Action| match action {
             Action::Keep => 0,
             Action::Run => 1,
-            Action::Create => 2,
-            Action::Update => 3,
-            Action::Delete => 4,
-            Action::Replace => 5,
+            Action::Forget => 2,
+            Action::Create => 3,
+            Action::Update => 4,
+            Action::Delete => 5,
+            Action::Replace => 6,
         };
         self.changes.iter().map(|change| change.action).max_by_key(gravity).unwrap_or(Action::Keep)
     }
@@ -121,6 +122,7 @@ fn legend(sections: &[Section<'_>]) -> String {
         (Action::Update, "update in place"),
         (Action::Replace, "replace: delete, then create anew"),
         (Action::Delete, "delete"),
+        (Action::Forget, "leave to the other stacks that use it"),
         (Action::Run, "run a check"),
     ];
     let occurs =
@@ -264,6 +266,7 @@ fn what(change: &Change, title: &str) -> String {
         Action::Update if rolling => "update, nodes or pods are made anew",
         Action::Update => "update in place",
         Action::Run => "run the check",
+        Action::Forget => "leave it",
         action @ (Action::Create | Action::Replace | Action::Delete) => words(action).verb,
     };
     let (name, noun) = match &change.identity {
@@ -281,11 +284,20 @@ fn what(change: &Change, title: &str) -> String {
 
 /// `create 9 objects`, `update 1 object, create 2 objects`.
 fn totals(changes: &[&Change]) -> String {
-    let order = [Action::Replace, Action::Delete, Action::Update, Action::Create, Action::Run, Action::Keep];
+    let order = [
+        Action::Replace,
+        Action::Delete,
+        Action::Update,
+        Action::Create,
+        Action::Forget,
+        Action::Run,
+        Action::Keep,
+    ];
     let parts = order.into_iter().filter_map(|action| {
         let number = changes.iter().filter(|change| change.action == action).count();
         let part = || match action {
             Action::Run => format!("run {}", count(number, "check")),
+            Action::Forget => format!("leave {}", count(number, "object")),
             Action::Keep => format!("no effect on {}", count(number, "object")),
             action => format!("{} {}", words(action).verb, count(number, "object")),
         };
@@ -384,9 +396,10 @@ fn footer(plan: &Plan) -> String {
 
 /// `14 to add, 0 to change, 0 to replace, 0 to destroy, 1 check to run`.
 pub(crate) fn counts_text(plan: &Plan) -> String {
-    let crate::plan::Counts { add, change, replace, destroy, run } = plan.counts();
+    let crate::plan::Counts { add, change, replace, destroy, forget, run } = plan.counts();
+    let left = if forget == 0 { String::new() } else { format!(", {forget} to leave to others") };
     let checks = if run == 0 { String::new() } else { format!(", {} to run", count(run, "check")) };
-    format!("{add} to add, {change} to change, {replace} to replace, {destroy} to destroy{checks}")
+    format!("{add} to add, {change} to change, {replace} to replace, {destroy} to destroy{left}{checks}")
 }
 
 /// What must be consented to, beyond `yes`.
@@ -395,9 +408,12 @@ fn consents(plan: &Plan, options: &Options<'_>) -> String {
     let missing = plan.missing_consents(&[]);
     if !missing.is_empty() {
         text.push('\n');
-        let intro =
-            "Deleting and replacing need consent by address: typed at the prompt of `apply`, or given with";
-        text.push_str(&wrap("", intro, options.width));
+        let what = match missing.iter().any(|consent| consent.verb == Verb::Take) {
+            true => "Deleting, replacing and taking over",
+            false => "Deleting and replacing",
+        };
+        let intro = format!("{what} need consent by address: typed at the prompt of `apply`, or given with");
+        text.push_str(&wrap("", &intro, options.width));
         for consent in &missing {
             push_line(&mut text, &format!("  --allow {}", consent_text(consent)));
         }
@@ -416,6 +432,7 @@ pub fn consent_text(consent: &Consent) -> String {
     let verb = match consent.verb {
         Verb::Replace => "replace",
         Verb::Delete => "delete",
+        Verb::Take => "take",
     };
     format!("{verb}:{}", consent.address)
 }

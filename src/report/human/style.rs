@@ -42,6 +42,7 @@ pub fn symbol(action: Action) -> String {
         Action::Update => paint(Tint::Change, "  ~"),
         Action::Replace => format!("{}/{}", paint(Tint::Remove, "-"), paint(Tint::Add, "+")),
         Action::Delete => paint(Tint::Remove, "  -"),
+        Action::Forget => paint(Tint::Dim, "  ."),
         Action::Run => paint(Tint::Run, "  >"),
     }
 }

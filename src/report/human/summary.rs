@@ -96,8 +96,12 @@ fn verdict(plan: &Plan, summary: &Summary, ends: &Ends<'_>) -> String {
 
 fn done_text(plan: &Plan, ends: &Ends<'_>) -> String {
     let destroyed = ends.number(Action::Delete);
+    let left = match ends.number(Action::Forget) {
+        0 => String::new(),
+        number => format!(", {number} left to other stacks"),
+    };
     if plan.mode == Mode::Destroy {
-        return format!("{destroyed} destroyed");
+        return format!("{destroyed} destroyed{left}");
     }
     let added = ends.number(Action::Create);
     let (changed, replaced) = (ends.number(Action::Update), ends.number(Action::Replace));
@@ -105,7 +109,7 @@ fn done_text(plan: &Plan, ends: &Ends<'_>) -> String {
         0 => String::new(),
         number => format!(", {} passed", count(number, "check")),
     };
-    format!("{added} added, {changed} changed, {replaced} replaced, {destroyed} destroyed{passed}")
+    format!("{added} added, {changed} changed, {replaced} replaced, {destroyed} destroyed{left}{passed}")
 }
 
 fn timings(summary: &Summary, ends: &Ends<'_>, width: usize) -> String {
