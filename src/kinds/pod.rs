@@ -9,7 +9,8 @@
 use std::borrow::Cow;
 
 use schemars::{JsonSchema, SchemaGenerator, json_schema};
-use serde::{Deserialize, Serialize};
+use serde::de::Error as _;
+use serde::{Deserialize, Deserializer, Serialize};
 use serde_json::{Map, Value};
 
 use crate::address::FieldPath;
@@ -17,9 +18,19 @@ use crate::schema::{self, Schema};
 
 /// A PodSpec, or the parts of one that are to differ. In the file it may be the name of a YAML file; when a stack
 /// is loaded, what the file holds has taken the name's place.
-#[derive(Clone, Debug, Default, PartialEq, Deserialize, Serialize)]
+#[derive(Clone, Debug, Default, PartialEq, Serialize)]
 #[serde(transparent)]
 pub struct Pod(pub Value);
+
+impl<'de> Deserialize<'de> for Pod {
+    fn deserialize<D: Deserializer<'de>>(deserializer: D) -> Result<Self, D::Error> {
+        let value = Value::deserialize(deserializer)?;
+        match value {
+            Value::Object(_) | Value::String(_) => Ok(Self(value)),
+            _ => Err(D::Error::custom("a PodSpec as a table, or the name of a YAML file")),
+        }
+    }
+}
 
 impl JsonSchema for Pod {
     fn schema_name() -> Cow<'static, str> {

@@ -1,6 +1,6 @@
 //! From sections to resources: each kind's file writes its own; here they are told of each other.
 
-use super::{Nodes, Sources, Stack};
+use super::{Sources, Stack};
 use crate::address::{Address, Segment};
 use crate::catalog;
 use crate::diag::{Code, Diagnostic};
@@ -17,7 +17,7 @@ pub struct Lowered {
     pub target: Target,
     /// All of them, in the order of making.
     pub resources: Vec<Resource>,
-    /// US dollars per hour of all nodes, list prices in us-central1; `None` when one is not known.
+    /// US dollars per hour of all nodes that there can be, list prices in us-central1; `None` when one is not known.
     pub hourly: Option<f64>,
 }
 
@@ -117,14 +117,10 @@ fn zones(stack: &Stack) -> u32 {
 fn hourly(stack: &Stack) -> Option<f64> {
     stack.cluster.as_ref()?;
     let price = |pool: &super::NodePool| {
-        let nodes = match pool.nodes {
-            Nodes::Fixed(nodes) => nodes,
-            Nodes::Autoscaled { min, .. } => min,
-        };
         let (gpu, count) = pool.gpus().unzip();
         let capacity = if pool.spot { catalog::Capacity::Spot } else { catalog::Capacity::OnDemand };
         let each = catalog::hourly_price(&pool.machine_type, gpu.as_deref(), count.unwrap_or(0), capacity)?;
-        Some(each * f64::from(nodes))
+        Some(each * f64::from(pool.nodes.most()))
     };
     stack.node_pool.values().map(price).sum()
 }

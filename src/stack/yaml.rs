@@ -556,7 +556,7 @@ mod tests {
             ]
         );
         assert_eq!(said, Vec::<String>::new());
-        assert_eq!(sources.locate(&"a.y".parse().unwrap()).unwrap().to_string(), "a.yaml:2:17");
+        assert_eq!(sources.locate(&"a.y".parse().unwrap()).unwrap().to_string(), "a.yaml:2:18");
         assert_eq!(sources.locate(&"c".parse().unwrap()).unwrap().to_string(), "a.yaml:4:4");
     }
 

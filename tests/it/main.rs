@@ -10,6 +10,7 @@ mod cli;
 mod contract;
 mod golden;
 mod main_job;
+mod manifests;
 mod plan_cases;
 mod real;
 mod real_effects;
