@@ -4,6 +4,7 @@
 use std::sync::{LazyLock, OnceLock};
 
 use serde::Deserialize;
+use serde_json::Value;
 
 use super::lines::Lines;
 use super::{Api, Schema, Subresource};
@@ -51,6 +52,29 @@ pub fn subresources(group: &str, version: &str, kind: &str) -> Vec<Subresource> 
 /// The schema of a built-in kind, lists and request bodies (`PodList`, `Scale`, `Status`) included.
 pub fn builtin(group: &str, version: &str, kind: &str) -> Option<Schema> {
     definition(&self::kind(group, version, kind)?.definition)
+}
+
+/// Every kind of a group version and the name of its definition, lists and request bodies included.
+pub fn kinds_of(group: &str, version: &str) -> Vec<(&'static str, String)> {
+    let prefix = format!("{group}/{version}/");
+    let lines = LINES.iter().filter_map(|(name, line)| Some((name.strip_prefix(&prefix)?, line)));
+    lines
+        .filter_map(|(name, line)| Some((name, serde_json::from_str::<Kind>(line).ok()?.definition)))
+        .collect()
+}
+
+/// The name of the definition of a kind, lists and request bodies included.
+pub fn definition_of(group: &str, version: &str, kind: &str) -> Option<String> {
+    self::kind(group, version, kind).map(|kind| kind.definition)
+}
+
+/// A definition as it is written, its references by name.
+pub fn written(name: &str) -> Option<Value> {
+    #[derive(Deserialize)]
+    struct Line {
+        schema: Value,
+    }
+    serde_json::from_str::<Line>(LINES.line(name)?).ok().map(|line| line.schema)
 }
 
 /// The schema of a definition by upstream's full name, such as `io.k8s.api.core.v1.PodSpec`.

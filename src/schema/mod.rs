@@ -8,6 +8,7 @@ pub mod gke;
 mod kubernetes;
 mod lines;
 mod node;
+pub mod protobuf;
 #[cfg(test)]
 mod tests;
 
@@ -19,7 +20,7 @@ use serde_json::Value;
 
 pub use self::check::{Problem, ProblemKind, check, closest};
 pub use self::dask::{dask, dask_apis, dask_crds};
-pub use self::kubernetes::{api, apis, builtin, definition, subresources};
+pub use self::kubernetes::{api, apis, builtin, definition, definition_of, kinds_of, subresources, written};
 use self::node::{Additional, Node, Shared};
 
 /// The shape of one value. Cheap to clone; references to other definitions are followed when a child

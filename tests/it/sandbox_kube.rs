@@ -40,9 +40,11 @@ impl Access for Held {
 }
 
 /// A served cluster and a folder with its kubeconfig.
-struct Served {
-    held: Held,
-    home: tempfile::TempDir,
+pub struct Served {
+    /// The cluster.
+    pub held: Held,
+    /// Where the kubeconfig is, and files for clients.
+    pub home: tempfile::TempDir,
     server: tokio::task::JoinHandle<()>,
 }
 
@@ -53,7 +55,8 @@ impl Drop for Served {
 }
 
 impl Served {
-    async fn start() -> Self {
+    /// Serves an empty cluster.
+    pub async fn start() -> Self {
         let now = Timestamp::now();
         let held = Held {
             cluster: Arc::new(Mutex::new(Cluster::new("test", now))),
@@ -74,7 +77,8 @@ impl Served {
         Self { held, home, server }
     }
 
-    fn command(&self, args: &[&str]) -> Command {
+    /// kubectl with these words, not started yet.
+    pub fn command(&self, args: &[&str]) -> Command {
         let mut command = Command::new("kubectl");
         command
             .args(args)
@@ -85,7 +89,7 @@ impl Served {
     }
 
     /// Runs kubectl; the answer is its exit code, stdout and stderr.
-    async fn run(&self, args: &[&str]) -> (i32, String, String) {
+    pub async fn run(&self, args: &[&str]) -> (i32, String, String) {
         let mut command = self.command(args);
         let output = tokio::task::spawn_blocking(move || command.output().unwrap()).await.unwrap();
         let text = |bytes: Vec<u8>| String::from_utf8_lossy(&bytes).into_owned();
@@ -93,27 +97,29 @@ impl Served {
     }
 
     /// Runs kubectl, which must succeed.
-    async fn ok(&self, args: &[&str]) -> String {
+    pub async fn ok(&self, args: &[&str]) -> String {
         let (code, stdout, stderr) = self.run(args).await;
         assert_eq!(code, 0, "kubectl {}\n{stdout}{stderr}", args.join(" "));
         stdout
     }
 
     /// Runs kubectl, which must fail; the answer is what it says on stderr.
-    async fn refused(&self, args: &[&str]) -> String {
+    pub async fn refused(&self, args: &[&str]) -> String {
         let (code, stdout, stderr) = self.run(args).await;
         assert_ne!(code, 0, "kubectl {}\n{stdout}{stderr}", args.join(" "));
         stderr
     }
 
-    fn file(&self, name: &str, text: &str) -> String {
+    /// Writes a file for a client; the answer is its path.
+    pub fn file(&self, name: &str, text: &str) -> String {
         let path = self.home.path().join(name);
         std::fs::write(&path, text).unwrap();
         path.display().to_string()
     }
 }
 
-fn has_kubectl() -> bool {
+/// Whether the tests of kubectl can run; says so when they cannot.
+pub fn has_kubectl() -> bool {
     let found = std::env::var_os("PATH").is_some_and(|path| {
         std::env::split_paths(&path).any(|folder| Path::new(&folder).join("kubectl").is_file())
     });

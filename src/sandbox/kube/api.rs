@@ -16,7 +16,7 @@ use super::request::{Place, Request, Response, parse_query};
 use super::status::Status;
 use super::store::{Cluster, Key, text};
 use super::watch::{self, Watch};
-use super::{discovery, read, write};
+use super::{body, discovery, read, write};
 
 /// Bodies beyond this are refused, as etcd would.
 const LARGEST_BODY: usize = 3 << 20;
@@ -213,26 +213,15 @@ fn review(place: &Place, request: &Request) -> Result<Option<Response>, Status> 
     if request.method != "POST" {
         return Err(Status::not_allowed());
     }
-    // kubectl asks in protobuf; what it asks does not matter, as everything is allowed.
-    let mut body: Value = serde_json::from_slice(&request.body).unwrap_or_else(|_| {
-        let kind = match place.resource.as_str() {
-            "selfsubjectaccessreviews" => "SelfSubjectAccessReview",
-            "subjectaccessreviews" => "SubjectAccessReview",
-            "localsubjectaccessreviews" => "LocalSubjectAccessReview",
-            "selfsubjectrulesreviews" => "SelfSubjectRulesReview",
-            _ => "SelfSubjectReview",
-        };
-        let version = format!("{}/{}", place.group, place.version);
-        json!({"apiVersion": version, "kind": kind, "metadata": {}, "spec": {}})
-    });
-    body["status"] = status;
+    let mut body = body::read(request)?;
+    let fields = body.as_object_mut().ok_or_else(|| Status::bad_request("the body is not an object"))?;
+    fields.insert("status".to_owned(), status);
     Ok(Some(Response::json(201, &body)))
 }
 
 /// The scheduler's POST: puts a pod on a node.
 fn bind(cluster: &mut Cluster, now: Timestamp, place: &Place, request: &Request) -> Result<Response, Status> {
-    let body: Value = serde_json::from_slice(&request.body)
-        .map_err(|error| Status::bad_request(format!("error decoding the body as JSON: {error}")))?;
+    let body = body::read(request)?;
     let key = Key::new("", "pods", &place.namespace, &place.name);
     let node = text(&body, "/target/name").to_owned();
     cluster.update(now, &request.manager(), &key, |pod| pod["spec"]["nodeName"] = json!(node))?;

@@ -1,4 +1,4 @@
-//! What the API server says of itself: versions, groups, resources, and as much OpenAPI as kubectl needs.
+//! What the API server says of itself: versions, groups and resources; [`super::openapi`] has their shapes.
 
 use std::collections::BTreeMap;
 use std::sync::Arc;
@@ -6,6 +6,7 @@ use std::sync::Arc;
 use serde_json::{Value, json};
 
 use super::kinds::{Kind, Kinds, Origin};
+use super::openapi;
 use super::request::{Request, Response};
 use super::status::Status;
 
@@ -108,17 +109,14 @@ pub fn handle(kinds: &Kinds, git_version: &str, request: &Request) -> Option<Res
         },
         ["api", "v1"] => resources(kinds, "", "v1"),
         ["apis", group, version] => resources(kinds, group, version),
-        ["openapi", "v2"] => Response::json(200, &openapi_v2(kinds)),
-        ["openapi", "v3"] => Response::json(200, &openapi_index(kinds)),
-        ["openapi", "v3", "api", version] => openapi(kinds, "", version),
-        ["openapi", "v3", "apis", group, version] => openapi(kinds, group, version),
-        ["openapi", ..] => not_found(),
+        ["openapi", path @ ..] => openapi::handle(kinds, request, path),
         _ => return None,
     };
     Some(response)
 }
 
-fn not_found() -> Response {
+/// What the server says about a path that nobody handles.
+pub fn not_found() -> Response {
     // The mux of the API server answers in plain text.
     Response::text(404, "404 page not found\n")
 }
@@ -268,83 +266,6 @@ fn aggregated_resource(group: &str, version: &str, kind: &Kind) -> Value {
         entry["subresources"] = json!(subresources);
     }
     entry
-}
-
-fn gvk(kind: &Kind) -> Value {
-    json!({"group": kind.group, "version": kind.version, "kind": kind.kind})
-}
-
-fn object_path(kind: &Kind) -> String {
-    let base = if kind.group.is_empty() { "/api".to_owned() } else { format!("/apis/{}", kind.group) };
-    let scope = if kind.namespaced { "/namespaces/{namespace}" } else { "" };
-    format!("{base}/{}{scope}/{}/{{name}}", kind.version, kind.plural)
-}
-
-/// The query parameters by which clients see that the server validates fields and can try out writes.
-fn patch_operation(kind: &Kind) -> Value {
-    let query =
-        |name: &str| json!({"name": name, "in": "query", "schema": {"type": "string", "uniqueItems": true}});
-    json!({"operationId": format!("patch{}{}{}", kind.group, kind.version, kind.kind),
-        "parameters": [query("dryRun"), query("fieldManager"), query("fieldValidation"), query("force")],
-        "responses": {"200": {"description": "OK"}},
-        "x-kubernetes-action": "patch", "x-kubernetes-group-version-kind": gvk(kind)})
-}
-
-fn openapi_index(kinds: &Kinds) -> Value {
-    let mut paths = serde_json::Map::new();
-    for (group, versions) in groups(kinds) {
-        for (version, kinds) in versions {
-            let path =
-                if group.is_empty() { format!("api/{version}") } else { format!("apis/{group}/{version}") };
-            let names: String = kinds.iter().map(|kind| kind.plural.as_str()).collect();
-            let hash = blake3::hash(names.as_bytes()).to_hex();
-            let url = format!("/openapi/v3/{path}?hash={}", &hash[..32]);
-            paths.insert(path, json!({"serverRelativeURL": url}));
-        }
-    }
-    json!({"paths": paths})
-}
-
-/// OpenAPI v3 of one group version: which kinds there are and what a PATCH of them takes. The schemas of
-/// the kinds are not told; `kubectl explain` has nothing to show.
-fn openapi(kinds: &Kinds, group: &str, version: &str) -> Response {
-    let mut paths = serde_json::Map::new();
-    let mut schemas = serde_json::Map::new();
-    for kind in kinds.all().filter(|kind| kind.served && kind.group == group && kind.version == version) {
-        paths.insert(object_path(kind), json!({"patch": patch_operation(kind)}));
-        let name = format!("{}.{}.{}", if group.is_empty() { "core" } else { group }, version, kind.kind);
-        let schema = json!({"type": "object", "x-kubernetes-preserve-unknown-fields": true,
-            "x-kubernetes-group-version-kind": [gvk(kind)]});
-        schemas.insert(name, schema);
-    }
-    if paths.is_empty() {
-        return not_found();
-    }
-    Response::json(
-        200,
-        &json!({"openapi": "3.0.0", "info": {"title": "Kubernetes", "version": format!("v1.{MINOR}.0")},
-        "paths": paths, "components": {"schemas": schemas}}),
-    )
-}
-
-fn openapi_v2(kinds: &Kinds) -> Value {
-    let mut paths = serde_json::Map::new();
-    let mut definitions = serde_json::Map::new();
-    for kind in kinds.all().filter(|kind| kind.served) {
-        let query = |name: &str| json!({"name": name, "in": "query", "type": "string", "uniqueItems": true});
-        let operation = json!({"consumes": ["application/apply-patch+yaml"],
-            "parameters": [query("dryRun"), query("fieldManager"), query("fieldValidation"), query("force")],
-            "responses": {"200": {"description": "OK"}},
-            "x-kubernetes-action": "patch", "x-kubernetes-group-version-kind": gvk(kind)});
-        paths.insert(object_path(kind), json!({"patch": operation}));
-        let origin = if kind.origin == Origin::Custom { "custom" } else { "io.k8s.api" };
-        let group = if kind.group.is_empty() { "core" } else { &kind.group };
-        let definition = json!({"type": "object", "x-kubernetes-preserve-unknown-fields": true,
-            "x-kubernetes-group-version-kind": [gvk(kind)]});
-        definitions.insert(format!("{origin}.{group}.{}.{}", kind.version, kind.kind), definition);
-    }
-    json!({"swagger": "2.0", "info": {"title": "Kubernetes", "version": format!("v1.{MINOR}.0")}, "paths": paths,
-        "definitions": definitions})
 }
 
 /// The 404 of a path whose group or resource is not served.

@@ -89,6 +89,8 @@ pub struct Kind {
     pub subresources: Vec<String>,
     /// Its structure; `None` for kinds without any.
     pub schema: Option<Schema>,
+    /// The schema as the definition of a custom kind has it.
+    pub document: Option<Arc<Value>>,
     /// Built in or from a CRD.
     pub origin: Origin,
     /// Whether requests are answered: always for built-in kinds, once Established for custom ones.
@@ -201,6 +203,7 @@ fn built_in(api: &schema::Api) -> Kind {
         verbs: verbs.clone(),
         subresources: subresources.clone(),
         schema: schema::builtin(group, version, kind),
+        document: None,
         origin: Origin::BuiltIn,
         served: true,
         columns: Vec::new(),
@@ -288,6 +291,7 @@ fn custom(crd: &Value) -> Vec<Arc<Kind>> {
                     .map(str::to_owned)
                     .collect(),
                 schema: version.pointer("/schema/openAPIV3Schema").map(Schema::from_crd),
+                document: version.pointer("/schema/openAPIV3Schema").cloned().map(Arc::new),
                 origin: Origin::Custom,
                 served: established,
                 columns: columns(version),

@@ -3,12 +3,16 @@
 
 pub mod api;
 pub mod apply;
+pub mod body;
 pub mod collect;
 pub mod defaults;
 pub mod discovery;
 pub mod fields;
+pub mod gnostic;
 pub mod kinds;
+pub mod openapi;
 pub mod patch;
+pub mod protobuf;
 pub mod read;
 pub mod request;
 pub mod run;

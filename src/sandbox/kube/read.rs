@@ -94,32 +94,54 @@ pub fn selector(kind: &Kind, place: &Place, request: &Request) -> Result<Selecto
     Ok(selector)
 }
 
-/// Where a paged list goes on.
+/// Where a paged list goes on: after this name, at this revision. A token without a revision goes on in
+/// the present.
 struct Continue {
-    revision: u64,
+    revision: Option<u64>,
     namespace: String,
     name: String,
 }
 
 impl Continue {
-    fn encode(&self) -> String {
+    /// In the form of apiserver's `storage.EncodeContinue`: the key below that of the collection.
+    fn encode(&self, place: &Place) -> String {
         let Self { revision, namespace, name } = self;
-        let text = json!({"v": "meta.k8s.io/v1", "rv": revision, "start": format!("{namespace}/{name}")});
+        let key = if place.namespace.is_empty() && !namespace.is_empty() {
+            format!("{namespace}/{name}\0")
+        } else {
+            format!("{name}\0")
+        };
+        let revision = revision.map_or(json!(-1), |revision| json!(revision));
+        let text = json!({"v": "meta.k8s.io/v1", "rv": revision, "start": key});
         base64::engine::general_purpose::URL_SAFE_NO_PAD.encode(text.to_string())
     }
 
-    fn decode(text: &str) -> Result<Self, Status> {
+    fn decode(text: &str, place: &Place) -> Result<Self, Status> {
         let bad = || Status::bad_request("continue key is not valid");
         let bytes = base64::engine::general_purpose::URL_SAFE_NO_PAD.decode(text).map_err(|_| bad())?;
         let value: Value = serde_json::from_slice(&bytes).map_err(|_| bad())?;
-        let start = value["start"].as_str().ok_or_else(bad)?;
-        let (namespace, name) = start.split_once('/').ok_or_else(bad)?;
+        let start = value["start"].as_str().ok_or_else(bad)?.trim_end_matches('\0');
+        let (namespace, name) = start.split_once('/').unwrap_or((&place.namespace, start));
+        let revision = value["rv"].as_i64().ok_or_else(bad)?;
         Ok(Self {
-            revision: value["rv"].as_u64().ok_or_else(bad)?,
+            revision: u64::try_from(revision).ok(),
             namespace: namespace.to_owned(),
             name: name.to_owned(),
         })
     }
+}
+
+/// 410 for a page whose revision is forgotten, with a token that goes on in the present.
+fn lost_page(token: &Continue, place: &Place) -> Status {
+    let next = Continue { revision: None, namespace: token.namespace.clone(), name: token.name.clone() };
+    let status = Status::expired(
+        "The provided continue parameter is too old to display a consistent list result. You can start a new \
+         list without the continue parameter, or use the continue token in this response to retrieve the \
+         remainder of the results. Continuing with the provided token results in an inconsistent list - \
+         objects that were created, modified, or deleted between the time the first chunk was returned and \
+         now may show up in the list.",
+    );
+    Status { next: next.encode(place), ..status }
 }
 
 /// GET of a collection: selected, paged, as a list or as a table.
@@ -133,19 +155,17 @@ pub fn list(
     let selector = selector(kind, place, request)?;
     check_options(request)?;
     let asked = check_version(cluster, request)?;
-    let token =
-        request.param("continue").filter(|token| !token.is_empty()).map(Continue::decode).transpose()?;
+    let token = request.param("continue").filter(|token| !token.is_empty());
+    let token = token.map(|token| Continue::decode(token, place)).transpose()?;
     let exact = request.param("resourceVersionMatch") == Some("Exact");
     let revision = match (&token, asked) {
-        (Some(token), _) => token.revision,
+        (Some(token), _) => token.revision.unwrap_or(cluster.revision()),
         (None, Some(asked)) if exact => asked,
         _ => cluster.revision(),
     };
-    let all = cluster.list_at(revision, &kind.group, &kind.plural).ok_or_else(|| {
-        Status::expired(
-            "The provided continue parameter is too old to display a consistent list result. \
-            You can start a new list without the continue parameter.",
-        )
+    let all = cluster.list_at(revision, &kind.group, &kind.plural).ok_or_else(|| match &token {
+        Some(token) => lost_page(token, place),
+        None => Status::expired("The resourceVersion for the provided list is too old."),
     })?;
     let selected: Vec<_> = all
         .into_iter()
@@ -161,8 +181,9 @@ pub fn list(
     if page < selected.len()
         && let Some((last, _)) = selected[..page].last()
     {
-        let next = Continue { revision, namespace: last.namespace.clone(), name: last.name.clone() };
-        metadata["continue"] = json!(next.encode());
+        let (namespace, name) = (last.namespace.clone(), last.name.clone());
+        let next = Continue { revision: Some(revision), namespace, name };
+        metadata["continue"] = json!(next.encode(place));
         if selector.is_empty() {
             metadata["remainingItemCount"] = json!(selected.len() - page);
         }

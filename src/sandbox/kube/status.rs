@@ -32,6 +32,8 @@ pub struct Status {
     pub uid: String,
     /// `details.causes`.
     pub causes: Vec<Cause>,
+    /// `metadata.continue`: the token by which an expired list may go on.
+    pub next: String,
 }
 
 /// `deployments.apps`, or `pods` in the core group.
@@ -179,12 +181,15 @@ impl Status {
 
     /// The body as it goes over the wire.
     pub fn body(&self) -> Value {
-        let Self { code, reason, message, group, kind, name, uid, causes } = self;
+        let Self { code, reason, message, group, kind, name, uid, causes, next } = self;
         let success = *code < 300;
         let mut body = json!({
             "kind": "Status", "apiVersion": "v1", "metadata": {},
             "status": if success { "Success" } else { "Failure" },
         });
+        if !next.is_empty() {
+            body["metadata"]["continue"] = json!(next);
+        }
         if !success {
             body["message"] = json!(message);
             if !reason.is_empty() {
@@ -211,7 +216,7 @@ impl Status {
                 .collect();
             details.insert("causes".to_owned(), json!(causes));
         }
-        if !details.is_empty() || matches!(code, 404 | 405 | 410 | 415 | 422) {
+        if !details.is_empty() || matches!(code, 404 | 405 | 415 | 422) {
             body["details"] = Value::Object(details);
         }
         body

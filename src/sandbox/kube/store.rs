@@ -131,6 +131,8 @@ impl Cluster {
         });
         let _ = cluster.create(now, "kube-apiserver", service);
         cluster.collect(now);
+        // What a server does before it listens is not in its history.
+        cluster.compact();
         cluster
     }
 
@@ -205,6 +207,12 @@ impl Cluster {
     /// The oldest revision that the history can go on from.
     pub fn horizon(&self) -> u64 {
         self.horizon
+    }
+
+    /// Forgets what was before now, as etcd does from time to time: who reads on from there gets 410.
+    pub fn compact(&mut self) {
+        self.history.clear();
+        self.horizon = self.revision;
     }
 
     /// The changes after `revision`, or `None` when the history does not reach back that far.

@@ -206,12 +206,13 @@ pub fn stream<A: Access>(
                 return Some((Ok(lines(&first)), (access, watch, changed, Vec::new())));
             }
             loop {
+                // An error was the last event.
+                if watch.lasts.is_zero() {
+                    return None;
+                }
                 let events = access.with(|cluster, now| watch.advance(cluster, now));
                 if !events.is_empty() {
                     return Some((Ok(lines(&events)), (access, watch, changed, Vec::new())));
-                }
-                if watch.lasts.is_zero() {
-                    return None;
                 }
                 let idle = tokio::time::Instant::now() + BOOKMARK;
                 tokio::select! {

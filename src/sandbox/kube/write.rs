@@ -4,6 +4,7 @@ use jiff::Timestamp;
 use serde_json::{Value, json};
 
 use super::apply::{self, Force, Writer};
+use super::body;
 use super::defaults;
 use super::kinds::{Kind, Origin};
 use super::patch;
@@ -38,22 +39,6 @@ impl<'a> Job<'a> {
         let Place { namespace, name, .. } = self.place;
         Key::new(&self.kind.group, &self.kind.plural, namespace, name)
     }
-}
-
-/// The body as JSON; an empty body is null.
-fn body(request: &Request) -> Result<Value, Status> {
-    if request.body.is_empty() {
-        return Ok(Value::Null);
-    }
-    if request.content_type.contains("protobuf") || request.content_type.contains("cbor") {
-        return Err(Status::unsupported(format!(
-            "the body of the request was in an unknown format - accepted media types include: application/json ({} is not)",
-            request.content_type
-        )));
-    }
-    serde_json::from_slice(&request.body).map_err(|error| {
-        Status::bad_request(format!("error decoding the body as JSON (YAML is not read here): {error}"))
-    })
 }
 
 /// The object's `apiVersion` and `kind` must be those of the path.
@@ -115,7 +100,7 @@ pub fn create(
     request: &Request,
 ) -> Result<Response, Status> {
     let job = Job::new(kind, place, request, now)?;
-    let mut object = body(request)?;
+    let mut object = body::read(request)?;
     check_type(kind, &object)?;
     check_place(kind, place, &mut object)?;
     if !text(&object, "/metadata/resourceVersion").is_empty() {
@@ -158,7 +143,7 @@ pub fn update(
     request: &Request,
 ) -> Result<Response, Status> {
     let job = Job::new(kind, place, request, now)?;
-    let mut object = body(request)?;
+    let mut object = body::read(request)?;
     if place.subresource == "scale" {
         return scale_to(cluster, &job, &object);
     }
@@ -220,6 +205,9 @@ fn store(
     if ownership == Ownership::Track {
         apply::update(kind, Some(live), &mut object, job.writer());
     }
+    if same_but_times(live, &object) {
+        return Ok(live.clone());
+    }
     if job.dry_run {
         if kind.generation_moves(live, &object) {
             let generation = live.pointer("/metadata/generation").and_then(Value::as_i64).unwrap_or(0);
@@ -243,6 +231,23 @@ fn same_but_entries(a: &Value, b: &Value) -> bool {
         object
     };
     bare(a) == bare(b)
+}
+
+/// Whether nothing but the times of ownership entries would move: the real server writes nothing then
+/// (`IgnoreManagedFieldsTimestampsTransformer`).
+fn same_but_times(live: &Value, object: &Value) -> bool {
+    let timeless = |object: &Value| {
+        let mut object = object.clone();
+        if let Some(metadata) = object["metadata"].as_object_mut() {
+            metadata.remove("resourceVersion");
+            let entries = metadata.get_mut("managedFields").and_then(Value::as_array_mut);
+            for entry in entries.into_iter().flatten().filter_map(Value::as_object_mut) {
+                entry.remove("time");
+            }
+        }
+        object
+    };
+    timeless(live) == timeless(object)
 }
 
 /// Lists of the metadata that the server does not print when they are empty.
@@ -342,7 +347,7 @@ pub fn patch(
     if media == "application/apply-patch+yaml" {
         return server_side_apply(cluster, &job);
     }
-    let change = body(request)?;
+    let change = body::read(request)?;
     if place.subresource == "scale" {
         return patch_scale(cluster, &job, &change);
     }
@@ -393,7 +398,7 @@ fn server_side_apply(cluster: &mut Cluster, job: &Job<'_>) -> Result<Response, S
         status.name = String::new();
         return Err(status);
     }
-    let mut config = body(request)?;
+    let mut config = body::read(request)?;
     if place.subresource == "scale" {
         return patch_scale(cluster, job, &config);
     }
@@ -520,7 +525,7 @@ fn scale_to(cluster: &mut Cluster, job: &Job<'_>, scale: &Value) -> Result<Respo
 
 /// Options of a DELETE from its body and query.
 fn delete_options(request: &Request) -> Result<DeleteOptions, Status> {
-    let body = body(request)?;
+    let body = body::read(request)?;
     let own = |pointer: &str| body.pointer(pointer).and_then(Value::as_str).map(str::to_owned);
     let policy = own("/propagationPolicy").or_else(|| request.param("propagationPolicy").map(str::to_owned));
     let orphans = body.get("orphanDependents").and_then(Value::as_bool);

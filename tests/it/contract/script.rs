@@ -3,6 +3,8 @@
 use std::collections::BTreeMap;
 use std::fs;
 
+use base64::Engine as _;
+use base64::engine::general_purpose::STANDARD as BASE64;
 use serde_json::Value;
 
 use crate::golden::root;
@@ -25,6 +27,8 @@ pub enum Read {
     Events,
     /// Nothing is kept; it is sent again until this status comes, with this text in it.
     Until(u16, String),
+    /// Nothing is sent: the history of the store is cut off here, as etcd does every five minutes.
+    Compaction,
 }
 
 /// One request.
@@ -37,6 +41,28 @@ pub struct Step {
     pub read: Read,
     /// Items of these names are all that is kept of the lists of the answer.
     pub keep: Vec<String>,
+}
+
+impl Case {
+    /// Whether the history is cut off in it.
+    pub fn compacts(&self) -> bool {
+        self.steps.iter().any(|step| step.read == Read::Compaction)
+    }
+}
+
+impl Step {
+    fn compaction() -> Self {
+        let (path, body) = (String::new(), String::new());
+        Self { method: "COMPACT", path, headers: Vec::new(), body, read: Read::Compaction, keep: Vec::new() }
+    }
+
+    /// The body as it is sent: JSON is text, protobuf stands in base64.
+    pub fn bytes(&self, answers: &[Value]) -> Vec<u8> {
+        match self.body.strip_prefix("base64:") {
+            Some(encoded) => BASE64.decode(encoded.replace(['\n', ' '], "")).unwrap(),
+            None => fill(&self.body, answers).into_bytes(),
+        }
+    }
 }
 
 /// What stands for longer texts in paths and bodies.
@@ -97,6 +123,9 @@ fn add(cases: &mut [Case], block: &[&str], objects: &BTreeMap<String, Value>) {
 fn request(block: &[&str], objects: &BTreeMap<String, Value>, case: &str) -> Step {
     let mut words = block[0].split_whitespace();
     let mut verb = words.next().unwrap();
+    if verb == "COMPACT" {
+        return Step::compaction();
+    }
     let mut read = Read::Answer;
     if verb == "WAIT" {
         let code = words.next().and_then(|code| code.parse().ok()).expect("WAIT CODE PATH [TEXT]");

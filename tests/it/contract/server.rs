@@ -4,8 +4,8 @@ use std::collections::BTreeMap;
 use std::sync::{Arc, Mutex};
 use std::time::{Duration, Instant};
 
-use dask_infra::sandbox::kube::router;
 use dask_infra::sandbox::kube::store::Cluster;
+use dask_infra::sandbox::kube::{Access as _, protobuf, router};
 use futures::stream::{self, StreamExt as _};
 use jiff::Timestamp;
 use reqwest::Method;
@@ -29,11 +29,12 @@ pub async fn sandbox(cases: &[Case]) -> Answers {
     let _ = rustls::crypto::ring::default_provider().install_default();
     let cluster = Arc::new(Mutex::new(Cluster::new("contract", Timestamp::now())));
     let held = Held { cluster, changed: Arc::new(watch::Sender::new(0)) };
+    let store = Store::Held(held.clone());
     let listener = tokio::net::TcpListener::bind("127.0.0.1:0").await.unwrap();
     let base = format!("http://{}", listener.local_addr().unwrap());
     let server = tokio::spawn(async move { axum::serve(listener, router(held)).await.unwrap() });
     let http = reqwest::Client::builder().no_proxy().build().unwrap();
-    let ours = Server { http, base, token: "any".to_owned() };
+    let ours = Server { http, base, token: "any".to_owned(), store };
     ours.prepare(cases).await;
     let answers = ours.run(cases).await;
     server.abort();
@@ -47,7 +48,8 @@ pub async fn real(cases: &[Case]) -> Answers {
     let access = plane.access();
     let roots = reqwest::Certificate::from_pem_bundle(access.ca_pem.as_bytes()).unwrap();
     let http = reqwest::Client::builder().tls_certs_only(roots).no_proxy().build().unwrap();
-    let theirs = Server { http, base: access.server.clone(), token: access.token.clone() };
+    let store = Store::Etcd(plane.etcd());
+    let theirs = Server { http, base: access.server.clone(), token: access.token.clone(), store };
     theirs.prepare(cases).await;
     theirs.wait_for_accounts(cases).await;
     theirs.run(cases).await
@@ -57,6 +59,14 @@ struct Server {
     http: reqwest::Client,
     base: String,
     token: String,
+    store: Store,
+}
+
+/// Where a server keeps its objects.
+enum Store {
+    Held(Held),
+    /// The address of etcd's gateway.
+    Etcd(String),
 }
 
 /// What came back.
@@ -65,12 +75,30 @@ struct Came {
     media: String,
     warnings: Vec<String>,
     text: String,
+    bytes: Vec<u8>,
+}
+
+impl Came {
+    /// The body; protobuf as the JSON that it stands for.
+    fn value(&self) -> Value {
+        match protobuf::read(&self.bytes) {
+            Ok(value) => value,
+            Err(_) => parse(&self.text),
+        }
+    }
 }
 
 impl Server {
     async fn run(&self, cases: &[Case]) -> Answers {
-        let runs = cases.iter().map(async |case| (case.name.clone(), self.case(case).await));
-        stream::iter(runs).buffer_unordered(AT_ONCE).collect().await
+        // A compaction would cut off what others are about to read.
+        let (last, first): (Vec<&Case>, Vec<&Case>) = cases.iter().partition(|case| case.compacts());
+        let run = async |case: &Case| (case.name.clone(), self.case(case).await);
+        let mut answers: Answers =
+            stream::iter(first.into_iter().map(run)).buffer_unordered(AT_ONCE).collect().await;
+        for case in last {
+            answers.insert(case.name.clone(), self.case(case).await);
+        }
+        answers
     }
 
     /// The Dask operator's definitions, and for each case a namespace in which pods may be made.
@@ -94,6 +122,23 @@ impl Server {
             self.until(&format!("{core}/serviceaccounts/default"), 200, "").await;
             self.until(&format!("{core}/configmaps/kube-root-ca.crt"), 200, "").await;
         }
+    }
+
+    /// Forgets what was before now, so that reading on from before it fails.
+    async fn compact(&self) {
+        let url = match &self.store {
+            Store::Held(held) => return held.with(|cluster, _| cluster.compact()),
+            Store::Etcd(url) => url,
+        };
+        let post = async |path: &str, body: Value| -> Value {
+            let sent = self.http.post(format!("{url}{path}")).body(body.to_string()).send().await.unwrap();
+            parse(&sent.text().await.unwrap())
+        };
+        let answer = post("/v3/kv/range", json!({"key": "AA==", "range_end": "AA==", "limit": 1})).await;
+        let revision = answer["header"]["revision"].clone();
+        assert!(revision.is_string(), "{answer}");
+        let answer = post("/v3/kv/compaction", json!({"revision": revision, "physical": true})).await;
+        assert!(answer.get("header").is_some(), "{answer}");
     }
 
     async fn plain(&self, method: &str, path: &str, body: &Value) {
@@ -123,17 +168,22 @@ impl Server {
         let mut normal = Normal::default();
         let (mut said, mut kept) = (Vec::new(), Vec::new());
         for step in &case.steps {
-            let Step { method, path, headers, body, read, keep: names } = step;
+            let Step { method, path, headers, read, keep: names, .. } = step;
+            if *read == Read::Compaction {
+                self.compact().await;
+                said.push(Value::Null);
+                continue;
+            }
             let path = fill(path, &said);
             if let Read::Until(code, with) = read {
                 self.until(&path, *code, with).await;
                 said.push(Value::Null);
                 continue;
             }
-            let came = self.send(method, &path, headers, fill(body, &said)).await;
+            let came = self.send(method, &path, headers, step.bytes(&said)).await;
             let mut body = match read {
                 Read::Events => came.text.lines().map(parse).filter(is_due).collect(),
-                _ => parse(&came.text),
+                _ => came.value(),
             };
             keep_named(&mut body, names);
             let mut answer = json!({"step": format!("{method} {}", step.path), "code": came.code, "type": came.media,
@@ -147,14 +197,20 @@ impl Server {
         kept
     }
 
-    async fn send(&self, method: &str, path: &str, headers: &[(String, String)], body: String) -> Came {
+    async fn send(
+        &self,
+        method: &str,
+        path: &str,
+        headers: &[(String, String)],
+        body: impl Into<Vec<u8>>,
+    ) -> Came {
         let method = Method::from_bytes(method.as_bytes()).unwrap();
         let mut request = self.http.request(method, format!("{}{path}", self.base)).bearer_auth(&self.token);
         request = request.header("user-agent", "contract/1.0");
         for (name, value) in headers {
             request = request.header(name, value);
         }
-        let response = request.body(body).send().await.unwrap();
+        let response = request.body(body.into()).send().await.unwrap();
         let code = response.status().as_u16();
         let text = |name: &str| -> Vec<String> {
             let values = response.headers().get_all(name).iter();
@@ -163,7 +219,8 @@ impl Server {
         let media = text("content-type").pop().unwrap_or_default();
         let media = media.split(';').next().unwrap_or_default().to_owned();
         let warnings = text("warning");
-        Came { code, media, warnings, text: response.text().await.unwrap() }
+        let bytes = response.bytes().await.unwrap().to_vec();
+        Came { code, media, warnings, text: String::from_utf8_lossy(&bytes).into_owned(), bytes }
     }
 }
 

@@ -8,13 +8,14 @@ use std::path::{Path, PathBuf};
 use std::process::{ChildStdin, Command, Stdio};
 use std::sync::{Mutex, PoisonError};
 
-/// A part as `tests/real/build` names it; Helm joins when a test drives it.
+/// A part as `tests/real/build` names it.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
 pub enum Part {
     Etcd,
     Kubernetes,
     Kwok,
     Operator,
+    Helm,
 }
 
 impl Part {
@@ -27,6 +28,7 @@ impl Part {
             Part::Kubernetes => "kubernetes",
             Part::Kwok => "kwok",
             Part::Operator => "operator",
+            Part::Helm => "helm",
         }
     }
 

@@ -54,6 +54,7 @@ pub struct ControlPlane {
     /// How long it took to come up.
     pub started_in: Duration,
     kubelet_port: u16,
+    etcd: u16,
     ward: Ward,
 }
 
@@ -115,7 +116,7 @@ impl ControlPlane {
         if extent == Extent::Whole {
             kwok_listens(&mut ward, kubelet_port, begun).await?;
         }
-        Ok(ControlPlane { access, started_in: begun.elapsed(), kubelet_port, ward })
+        Ok(ControlPlane { access, started_in: begun.elapsed(), kubelet_port, etcd, ward })
     }
 
     /// How to reach it.
@@ -126,6 +127,11 @@ impl ControlPlane {
     /// A client with all rights, for this test's runtime.
     pub fn client(&self) -> Client {
         Client::new(&self.access)
+    }
+
+    /// The address of etcd, which also takes JSON.
+    pub fn etcd(&self) -> String {
+        format!("http://127.0.0.1:{}", self.etcd)
     }
 
     /// The process group of everything in it.
