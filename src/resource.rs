@@ -207,6 +207,25 @@ impl Resource {
     }
 }
 
+/// Something that others own: read, compared and relied on, never written.
+#[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
+pub struct Theirs {
+    /// What it is. Its body holds what the section says of it, and nothing else.
+    pub resource: Resource,
+    /// What the stack has to do with it.
+    pub role: Role,
+}
+
+/// What a stack has to do with something that others own.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "snake_case")]
+pub enum Role {
+    /// It relies on it: it must be there.
+    Needed,
+    /// It belongs to what the stack relies on, and is left alone.
+    Spared,
+}
+
 /// What changing a field does in the real world.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "snake_case")]

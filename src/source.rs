@@ -77,6 +77,32 @@ impl Sources {
         self.places.insert(path, Place { key, value });
     }
 
+    /// Forgets a field and all that is below it: another file takes its place.
+    pub fn forget(&mut self, path: &FieldPath) {
+        let below = self.places.range(path.clone()..).take_while(|(place, _)| path.contains(place));
+        let below: Vec<FieldPath> = below.map(|(place, _)| place.clone()).collect();
+        for place in below {
+            self.places.remove(&place);
+        }
+    }
+
+    /// Where exactly this value stands; `None` when it is not in the texts.
+    pub fn written(&self, path: &FieldPath) -> Option<Span> {
+        self.places.get(path).map(|place| place.value)
+    }
+
+    /// A comment of a line of its own that begins with `words`: what somebody put out of use.
+    pub fn comment(&self, words: &str) -> Option<Span> {
+        self.files.iter().zip(0..).find_map(|(file, id)| {
+            file.text.match_indices(words).find_map(|(start, _)| {
+                let begin = file.text[..start].rfind('\n').map_or(0, |newline| newline + 1);
+                let before = file.text[begin..start].trim();
+                let comment = !before.is_empty() && before.chars().all(|c| c == '#' || c == ' ');
+                comment.then_some(Span { file: FileId(id), start, end: start + words.len() })
+            })
+        })
+    }
+
     /// The folder of the file that a value came from: what paths in it start from.
     pub fn folder(&self, path: &FieldPath) -> PathBuf {
         let name = self.span(path).map_or("", |span| self.name(span.file));
@@ -91,6 +117,16 @@ impl Sources {
     /// A whole text.
     pub fn text(&self, file: FileId) -> &str {
         self.file(file).map_or("", |file| &file.text)
+    }
+
+    /// The names of all texts.
+    pub fn names(&self) -> impl Iterator<Item = &str> {
+        self.files.iter().map(|file| file.name.as_str())
+    }
+
+    /// All texts.
+    pub fn texts(&self) -> impl Iterator<Item = &str> {
+        self.files.iter().map(|file| file.text.as_str())
     }
 
     /// What stands at a span.

@@ -270,9 +270,12 @@ fn cluster_change(plan: &Plan) -> Option<(usize, &Change)> {
     plan.changes.iter().enumerate().find(|(_, change)| matches!(change.identity, Identity::Cluster(_)))
 }
 
-/// Nothing is recorded of a plan that does nothing, nor in a cluster that the plan deletes.
+/// Nothing is recorded of a plan that does nothing or of a stack that manages nothing, nor in a cluster that the plan deletes.
 fn keeps_record(plan: &Plan) -> bool {
-    !plan.is_empty() && cluster_change(plan).is_none_or(|(_, change)| change.action != Action::Delete)
+    let managed = |change: &Change| !matches!(change.identity, Identity::Check(_));
+    plan.changes.iter().any(managed)
+        && !plan.is_empty()
+        && cluster_change(plan).is_none_or(|(_, change)| change.action != Action::Delete)
 }
 
 /// Whether there is a cluster to write the outcome into.

@@ -220,6 +220,8 @@ fn plan(changes: Vec<Change>) -> Plan {
         offline: false,
         desired: desired.collect(),
         changes,
+        theirs: Vec::new(),
+        reads: Vec::new(),
         notes: Vec::new(),
         hourly: None,
         allowed: Vec::new(),

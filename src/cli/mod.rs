@@ -7,6 +7,7 @@ use clap::{ArgMatches, CommandFactory as _, FromArgMatches as _, Parser, Subcomm
 
 mod apply;
 mod consent;
+mod effective;
 mod exit;
 mod plan;
 mod sandbox;
@@ -82,8 +83,11 @@ enum Command {
     /// Delete all that the stack owns and does not protect
     #[command(after_help = "Example: dask-infra --sandbox destroy --auto-approve")]
     Destroy(apply::DestroyArgs),
-    /// Show a saved plan
-    #[command(after_help = "Example: dask-infra plan --out rapids.plan; dask-infra show rapids.plan")]
+    /// Show a saved plan, or the stack as it came out of its files and variables
+    #[command(after_help = "Examples:\n  \
+        dask-infra plan --out rapids.plan; dask-infra show rapids.plan\n  \
+        dask-infra show --effective            the stack, with the place of every value\n  \
+        dask-infra show --effective -v         and the objects that it becomes")]
     Show(plan::ShowArgs),
     /// Print the JSON Schema of stack files, for editors
     #[command(after_help = "Example: dask-infra schema > stack.schema.json\n\

@@ -68,8 +68,12 @@ pub struct Args {
 #[derive(clap::Args, Debug)]
 pub struct ShowArgs {
     /// What `plan --out FILE` wrote
-    file: PathBuf,
-    /// Say it in JSON lines
+    #[arg(required_unless_present = "effective")]
+    file: Option<PathBuf>,
+    /// Show the stack instead: its files laid over each other, variables put in
+    #[arg(long, conflicts_with = "file")]
+    effective: bool,
+    /// Say it in JSON lines; with --effective as one JSON document
     #[arg(long)]
     json: bool,
 }
@@ -125,10 +129,11 @@ impl Making {
     }
 }
 
-/// Shows a saved plan.
+/// Shows a saved plan, or the effective stack.
 pub fn show(settings: &Settings, args: &ShowArgs) -> Exit {
+    let Some(file) = &args.file else { return super::effective::show(settings, args.json) };
     settings.report(Format::json(args.json), |reporter| {
-        let plan = file::load(&args.file)?;
+        let plan = file::load(file)?;
         reporter.plan(&plan, &View { sources: None, next: Next::Nothing });
         Ok(Exit::Done)
     })

@@ -13,14 +13,18 @@ use crate::diag::{Code, Diagnostic};
 use crate::live::gke::{Gke, GkeAccess};
 use crate::live::{ApiError, Request};
 use crate::resource::Api;
+use crate::sandbox::faults::file as faults;
 use crate::sandbox::serve::Server;
-use crate::sandbox::{Options, Scale};
+use crate::sandbox::{Options, Scale, Stockout};
 
 /// Shown below the options.
 pub const EXAMPLES: &str = "Examples:\n  \
     dask-infra sandbox serve --dir box &     prints a JSON line when it is ready\n  \
     eval \"$(dask-infra sandbox env --dir box)\"\n  \
-    gcloud container clusters list";
+    gcloud container clusters list\n  \
+    dask-infra sandbox serve --dir box --stock-out us-central1-c:nvidia-tesla-t4\n\
+    \n\
+    A file `faults.toml` in the folder, or --faults FILE, says what goes wrong: docs/sandbox.md, Faults.";
 
 /// What to do with a sandbox.
 #[derive(clap::Subcommand, Debug)]
@@ -54,6 +58,15 @@ pub struct ServeArgs {
     /// Real seconds that pass in one second [default: 60]
     #[arg(long, value_name = "X", value_parser = scale)]
     time_scale: Option<f64>,
+    /// What goes wrong [default: faults.toml in the folder, when it is there]
+    #[arg(long, value_name = "FILE")]
+    faults: Option<PathBuf>,
+    /// No machines in this zone, or none with this GPU, for as long as it is served so. Repeat for more
+    #[arg(long = "stock-out", value_name = "ZONE[:GPU]", value_parser = faults::stockout_flag)]
+    stock_out: Vec<Stockout>,
+    /// The limit of a GPU quota in every region, as NVIDIA_T4_GPUS=1. Repeat for more
+    #[arg(long, value_name = "METRIC=N", value_parser = faults::quota_flag)]
+    quota: Vec<(String, u32)>,
     /// Put the API server of this kubeconfig behind the cluster that is created. It must listen on loopback:
     /// whoever reaches the sandbox gets its rights
     #[arg(long, value_name = "KUBECONFIG")]
@@ -100,10 +113,12 @@ fn print(settings: &Settings, text: impl FnOnce() -> Result<String, Failure>) ->
 }
 
 fn serve(settings: &Settings, args: &ServeArgs) -> Exit {
-    let ServeArgs { place, gke_port, time_scale, kubernetes } = args;
+    let ServeArgs { place, gke_port, time_scale, faults, stock_out, quota, kubernetes } = args;
     let scale = time_scale.map_or_else(Scale::default, |time_scale| Scale { time_scale });
     let dir = Some(place.dir(settings).to_owned());
-    let options = Options { dir, scale, kubernetes: kubernetes.clone(), ..Options::default() };
+    let (faults, stockouts, kubernetes) = (faults.clone(), stock_out.clone(), kubernetes.clone());
+    let mut options = Options { dir, scale, stockouts, faults, kubernetes, ..Options::default() };
+    options.gke_quota.limits.extend(quota.iter().cloned());
     settings.report(Format::Text, |_| {
         block_on(async {
             // First, so that a signal between the line and the loop ends it as it should.
@@ -173,7 +188,8 @@ fn env_lines(settings: &Settings, dir: &Path) -> Result<String, Failure> {
 }
 
 /// What a sandbox keeps in its folder. Nothing else is deleted there.
-const KEPT: [&str; 6] = ["sandbox.redb", "ca.pem", "ca.key", "serve.json", "kubeconfig", "access-token"];
+const KEPT: [&str; 7] =
+    ["sandbox.redb", "sandbox.redb.new", "ca.pem", "ca.key", "serve.json", "kubeconfig", "access-token"];
 
 fn reset(dir: &Path) -> Result<String, Failure> {
     let shown = dir.display();
@@ -182,19 +198,27 @@ fn reset(dir: &Path) -> Result<String, Failure> {
     };
     if lock.is_none() {
         let what = format!("the sandbox in {shown} is in use; nothing was deleted");
-        return Err(Diagnostic::error(Code::Sandbox, what)
+        return Err(Diagnostic::error(Code::SandboxInUse, what)
             .help("stop the process that uses it first")
             .into());
     }
-    for name in KEPT {
-        match fs::remove_file(dir.join(name)) {
-            Err(error) if error.kind() != std::io::ErrorKind::NotFound => {
-                let what = format!("cannot delete {}: {error}", dir.join(name).display());
-                return Err(Diagnostic::error(Code::Sandbox, what).into());
-            }
-            Ok(()) | Err(_) => {}
+    let deleted = |name: &str, result: std::io::Result<()>| match result {
+        Err(error) if error.kind() != std::io::ErrorKind::NotFound => {
+            let what = format!("cannot delete {}: {error}", dir.join(name).display());
+            Err(Diagnostic::error(Code::Sandbox, what))
         }
+        Ok(()) | Err(_) => Ok(()),
+    };
+    for name in KEPT {
+        deleted(name, fs::remove_file(dir.join(name)))?;
     }
+    // What `sandbox env` has gcloud write there.
+    deleted("gcloud", fs::remove_dir_all(dir.join("gcloud")))?;
+    // Last, and still held: whoever comes meanwhile makes and locks a new one.
+    deleted("lock", fs::remove_file(dir.join("lock")))?;
+    drop(lock);
+    // Stays when the user keeps anything in it, such as faults.toml.
+    let _ = fs::remove_dir(dir);
     Ok(format!("Deleted the sandbox in {shown}.\n"))
 }
 

@@ -5,7 +5,7 @@ use std::path::{Path, PathBuf};
 use std::sync::Arc;
 
 use super::settings::{Access, Failure, Settings};
-use crate::address::Address;
+use crate::address::{Address, FieldPath};
 use crate::diag::{self, Code, Diagnostic};
 use crate::live::along::deepen;
 use crate::live::connection::{Connection, InProcess, Options as Connect};
@@ -52,7 +52,7 @@ impl Session {
             stack::load(&settings.stack, &stack::Options { env: &env, vars: &settings.vars })?;
         let mut lowered = lower::lower(&stack, settings.access.is_simulated());
         if stack.kubernetes.is_some() {
-            pin(&mut lowered.target, &settings.stack);
+            pin(&mut lowered.target, &sources);
         }
         let problems = lower::check(&lowered.resources, &sources);
         if problems.is_empty() {
@@ -60,6 +60,16 @@ impl Session {
         } else {
             Err(Failure::new(problems, sources))
         }
+    }
+
+    /// The stack itself.
+    pub fn stack(&self) -> &Stack {
+        &self.stack
+    }
+
+    /// What it becomes.
+    pub fn lowered(&self) -> &Lowered {
+        &self.lowered
     }
 
     /// What is allowed and likely not meant.
@@ -94,8 +104,8 @@ impl Session {
     /// # Errors
     /// What stands against the plan.
     pub async fn plan(&self, link: &Link, ask: &Ask<'_>) -> Result<(Plan, Vec<Diagnostic>), Failure> {
-        let Lowered { owner, target, resources, hourly: _ } = &self.lowered;
-        let wanted = plan::wanted(resources, target, owner);
+        let Lowered { owner, target, resources, theirs, hourly: _ } = &self.lowered;
+        let wanted = plan::wanted(resources, theirs, target, owner);
         let Read { mut world, warnings } = read(&*link.connection, &wanted, ask.parallelism).await;
         let mut plan = self.make(&world, ask, Reading::Live)?;
         if let Some(reach) = plan::reach(&plan) {
@@ -121,7 +131,7 @@ impl Session {
 
     fn make(&self, world: &World, ask: &Ask<'_>, reading: Reading) -> Result<Plan, Failure> {
         let Ask { mode, allowed, replace, parallelism: _, retarget } = ask;
-        let Lowered { owner, target, resources, hourly } = self.lowered.clone();
+        let Lowered { owner, target, resources, theirs, hourly } = self.lowered.clone();
         let fail = |problems| Failure::new(problems, self.sources.clone());
         let allowed = allowed.to_vec();
         let replace: Result<Vec<Vec<Address>>, Diagnostic> =
@@ -130,6 +140,7 @@ impl Session {
         let offline = reading == Reading::Nothing;
         let inputs = Inputs {
             desired: resources,
+            theirs,
             world,
             target,
             owner,
@@ -145,10 +156,11 @@ impl Session {
     }
 }
 
-/// Names the kubeconfig from the stack's folder on, and the context that is meant when none is named.
-fn pin(target: &mut Target, stack: &Path) {
-    let folder = if stack.is_dir() { Some(stack) } else { stack.parent() };
-    let file = target.kubeconfig.take().map(|file| folder.unwrap_or(Path::new("")).join(file));
+/// Names the kubeconfig from the folder of the file that gives it on, and the context that is meant when none is
+/// named.
+fn pin(target: &mut Target, sources: &Sources) {
+    let folder = sources.folder(&FieldPath::keys(["kubernetes", "kubeconfig"]));
+    let file = target.kubeconfig.take().map(|file| folder.join(file));
     let absolute = file.map(|file| std::path::absolute(&file).unwrap_or(file));
     let KubeconfigAccess { path, context } =
         KubeconfigAccess { path: absolute, context: target.context.take() }.pinned();
@@ -168,8 +180,8 @@ enum Reading {
 /// # Errors
 /// What stands against the plan.
 pub async fn plan_again(saved: &Plan, link: &Link, parallelism: usize) -> Result<Plan, Failure> {
-    let Plan { target, owner, mode, offline: _, changes, desired, notes: _, hourly, allowed } = saved.clone();
-    let wanted = plan::wanted(&desired, &target, &owner);
+    let Plan { target, owner, mode, changes, desired, theirs, hourly, allowed, .. } = saved.clone();
+    let wanted = plan::wanted(&desired, &theirs, &target, &owner);
     let mut world = read(&*link.connection, &wanted, parallelism).await.world;
     let replaced = changes.iter().filter(|change| change.action == plan::Action::Replace);
     let replace: Vec<Address> = replaced.map(|change| change.address.clone()).collect();
@@ -177,6 +189,7 @@ pub async fn plan_again(saved: &Plan, link: &Link, parallelism: usize) -> Result
     let make = |world: &World| {
         plan::plan(Inputs {
             desired: desired.clone(),
+            theirs: theirs.clone(),
             world,
             target: target.clone(),
             owner: owner.clone(),

@@ -12,7 +12,9 @@ use super::{Exit, Global};
 use crate::diag::{Code, Diagnostic};
 use crate::report::human::Detail;
 use crate::report::{ColourChoice, Human, Json, Reporter, Screen, Stream};
-use crate::source::Sources;
+use crate::sandbox::SandboxError;
+use crate::sandbox::faults::file::{Mistakes, Problem};
+use crate::source::{Sources, Span};
 
 /// Where the sandbox is kept when nobody says otherwise.
 pub const SANDBOX_DIR: &str = ".dask-infra/sandbox";
@@ -127,6 +129,11 @@ impl Settings {
         }
     }
 
+    /// How much is shown.
+    pub fn detail(&self) -> Detail {
+        self.detail
+    }
+
     /// How the program was called, up to the command.
     pub fn program(&self) -> &str {
         &self.program
@@ -196,10 +203,35 @@ impl From<crate::stack::Failure> for Failure {
     }
 }
 
-impl From<crate::sandbox::SandboxError> for Failure {
-    fn from(error: crate::sandbox::SandboxError) -> Self {
-        Diagnostic::error(Code::Sandbox, error.to_string()).into()
+impl From<SandboxError> for Failure {
+    fn from(error: SandboxError) -> Self {
+        let (code, help) = match &error {
+            SandboxError::Faults(mistakes) => return faults(mistakes),
+            SandboxError::Unreadable { .. } => (Code::SandboxDamaged, None),
+            SandboxError::InUse { .. } => (Code::SandboxInUse, Some(SERVE_IT)),
+            SandboxError::Write { .. }
+            | SandboxError::Kubernetes { .. }
+            | SandboxError::OtherBacking(_)
+            | SandboxError::Io { .. } => (Code::Sandbox, None),
+        };
+        let diagnostic = Diagnostic::error(code, error.to_string());
+        help.into_iter().fold(diagnostic, Diagnostic::help).into()
     }
+}
+
+const SERVE_IT: &str = "one process has a folder at a time, unless it is served: `dask-infra sandbox serve`";
+
+/// The mistakes of a file of faults, at their places.
+fn faults(mistakes: &Mistakes) -> Failure {
+    let Mistakes { path, text, problems } = mistakes;
+    let mut sources = Sources::default();
+    let file = sources.add(path.display().to_string(), text.clone());
+    let told = problems.iter().map(|Problem { at, message, help }| {
+        let span = Span { file, start: at.start, end: at.end };
+        let diagnostic = Diagnostic::error(Code::FaultsFile, message.clone()).at(Some(span), "");
+        help.iter().cloned().fold(diagnostic, Diagnostic::help)
+    });
+    Failure::new(told.collect(), sources)
 }
 
 /// How the program was called, up to the command, so that the next command can be pasted.

@@ -148,6 +148,18 @@ codes! {
     "`--var NAME=VALUE` keeps the type that the variable has in `[vars]`: a number stays a number, true or \
      false stays that. Give a value of the same type, or declare the variable as text."
 
+    NoBase "DI0115" "the extended file cannot be read"
+    "`extends` names a file that is not there or cannot be read. Its path begins in the folder of the file that \
+     says `extends`; a folder means the `stack.toml` in it."
+
+    ExtendsCircle "DI0116" "files that extend each other"
+    "A file extends, directly or over others, itself. Nobody can say then which of them lies over which. Take one \
+     `extends` out."
+
+    NothingToTake "DI0117" "nothing to take away"
+    "`unset` or `enabled = false` takes away what an extended file says, and no extended file says it: a slip of \
+     the finger, or the file below has moved on. `unset` paths begin in the section that they stand in."
+
     NotRead "DI0119" "the stack was checked and still not understood"
     "The check of the file against its schema passed and reading it failed: a mistake in dask-infra, not in \
      your file. Please report it with the file and the message."
@@ -284,6 +296,28 @@ codes! {
     "`default`, `kube-…` and dask-infra's own namespace exist without the stack. A section for one would make \
      its removal from the file the deletion of all that is in it. Take the section away; \
      `namespace = \"…\"` of other sections works without it."
+
+    NotThere "DI0232" "what others own is not there"
+    "The section says `manage = false`: others own the thing, and the stack relies on it without making it. It does \
+     not exist under this name. Have its owner make it first, mend the name, or take `manage = false` away so that \
+     the stack makes it."
+
+    OthersDiffer "DI0233" "what others own differs from the stack file"
+    "The section says `manage = false` and gives a value that is not the live one. Nothing is changed: its owner \
+     decides. Write the live value into the section, or take the key away; keys that are not given are not compared."
+
+    NotUsable "DI0234" "what others own cannot be used yet"
+    "The thing is there, and it is being made, being deleted or broken. A stack does not wait for what others make: \
+     look at what its owner does, and plan again when it runs."
+
+    OthersTaint "DI0235" "a taint that keeps Pods away"
+    "Nodes of a pool that others own have a taint that its section does not give, so the Pods that the stack wants \
+     there do not tolerate it and would stay pending. Give the taint in the section: `taints = [{ key = …, \
+     effect = … }]`; it is compared, never written."
+
+    OthersZones "DI0236" "the live cluster has other zones"
+    "`nodes` of a pool counts all zones together, and the cluster, which others own, has its nodes in other zones \
+     than the stack file says or than GKE would take. Give `zones` of the cluster as they are, or `zones` of the pool."
 
     FileNotRead "DI0241" "a named file cannot be read"
     "`file`, `definitions` and `pod` name files from the folder of the stack file on. The file is not there, is a \
@@ -465,8 +499,20 @@ codes! {
      version of dask-infra."
 
     Sandbox "DI0501" "the sandbox cannot be used"
-    "The folder of the sandbox cannot be read or written, is in use by another process, or is not being served. \
-     The message names the folder and the cause. `dask-infra sandbox reset` deletes its state."
+    "The folder of the sandbox cannot be read or written, or is not being served. The message names the folder \
+     and the cause. `dask-infra sandbox reset` deletes its state."
+
+    FaultsFile "DI0502" "a mistake in the file of faults"
+    "`faults.toml` in the folder of the sandbox, or the file of `--faults`, asks for something that the sandbox \
+     does not know. Nothing was started. The keys are in docs/sandbox.md under Faults."
+
+    SandboxInUse "DI0503" "the folder of the sandbox is in use"
+    "Another process has it: a command that still runs, or a `sandbox serve`, whose number the message names. \
+     Wait for it, stop it, or choose another folder. What is served can be used by many commands at once."
+
+    SandboxDamaged "DI0504" "the folder of the sandbox is damaged"
+    "Its state is not what the sandbox wrote: cut off, overwritten, or written by a newer version. There is \
+     nothing in it that cannot be made again: `dask-infra sandbox reset` deletes it."
 
     Credentials "DI0601" "no valid credentials"
     "The API does not know who asks. For Google: `gcloud auth application-default login`, or \

@@ -120,7 +120,7 @@ impl Diagnostic {
         }
     }
 
-    /// The first place in a text as a stretch of it, that of a named section included.
+    /// The first stretch of text that a label points at.
     pub fn span(&self, sources: &Sources) -> Option<Span> {
         self.labels.iter().find_map(|label| label.place.span(sources))
     }

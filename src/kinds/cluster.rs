@@ -98,9 +98,20 @@ pub struct Cluster {
     /// Google Cloud labels of the cluster.
     #[serde(default, skip_serializing_if = "BTreeMap::is_empty")]
     pub labels: BTreeMap<String, String>,
+    /// `false`: it exists and others own it. It is read, compared with what is said here and relied on, never
+    /// written, labelled or deleted. Default `true`.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub manage: Option<bool>,
     /// Refuses to delete or replace it, also in `destroy`.
     #[serde(default, skip_serializing_if = "is_false")]
     pub protect: bool,
+}
+
+impl Cluster {
+    /// Whether the stack makes and changes it.
+    pub fn is_managed(&self) -> bool {
+        self.manage != Some(false)
+    }
 }
 
 /// A release channel of GKE.
@@ -134,7 +145,8 @@ impl ReleaseChannel {
 
 /// What `[cluster]` becomes.
 pub fn lower(section: &Cluster, name: &ClusterName, scope: &Scope) -> Resource {
-    let Cluster { name: _, release_channel, version, zones, network, subnetwork, labels, protect } = section;
+    let Cluster { name: _, release_channel, version, zones, network, subnetwork, labels, manage: _, protect } =
+        section;
     let channel = release_channel.unwrap_or(ReleaseChannel::Regular).api();
     let mut body = json!({
         "name": name.cluster,
@@ -172,6 +184,36 @@ pub fn lower(section: &Cluster, name: &ClusterName, scope: &Scope) -> Resource {
         follows: Vec::new(),
         protect: *protect,
     }
+}
+
+/// What `[cluster]` with `manage = false` says of a cluster that others own: what is given, nothing else.
+pub fn read(section: &Cluster, name: &ClusterName, scope: &Scope) -> Resource {
+    let mut resource = lower(section, name, scope);
+    let Some(body) = resource.body.as_object_mut() else { return resource };
+    body.remove("resourceLabels");
+    if section.release_channel.is_none() {
+        body.remove("releaseChannel");
+    }
+    if !section.labels.is_empty() {
+        body.insert("resourceLabels".into(), json!(section.labels));
+    }
+    resource
+}
+
+/// A live cluster in a few words.
+pub fn summary(live: &Value) -> String {
+    let channel = text(&live["releaseChannel"]["channel"]).to_lowercase();
+    let parts = [text(&live["status"]), text(&live["currentMasterVersion"]), &channel];
+    parts.into_iter().filter(|part| !part.is_empty()).collect::<Vec<_>>().join(", ")
+}
+
+/// Whether a live cluster runs the version that is given: `1.33` is any of its patches. Words like `latest` are
+/// for making one.
+pub fn runs(live: &Value, version: &str) -> bool {
+    let given = version.starts_with(|c: char| c.is_ascii_digit());
+    let current = text(&live["currentMasterVersion"]);
+    let rest = current.strip_prefix(version);
+    !given || current.is_empty() || rest.is_some_and(|rest| rest.is_empty() || rest.starts_with(['.', '-']))
 }
 
 fn program(doing: &Doing) -> Vec<Step> {

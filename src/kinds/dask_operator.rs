@@ -10,7 +10,7 @@ use serde_json::{Value, json};
 
 use super::{Scope, gvk, is_false, namespace, object, workload};
 use crate::address::{Address, FieldPath};
-use crate::resource::{Gvk, Identity, ObjectId, Resource};
+use crate::resource::{Gvk, Identity, ObjectId, Resource, Role, Theirs};
 use crate::schema;
 
 /// The Dask operator.
@@ -25,6 +25,10 @@ pub struct DaskOperator {
     /// The controller's image; the release's own when missing.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub image: Option<String>,
+    /// `false`: it exists and others own it. It is read and relied on, never written or deleted; then `version` is
+    /// not needed, and compared when it is given. Default `true`.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub manage: Option<bool>,
     /// Refuses to delete it, also in `destroy`.
     #[serde(default, skip_serializing_if = "is_false")]
     pub protect: bool,
@@ -40,6 +44,11 @@ pub const NAME: &str = "dask-kubernetes-operator";
 pub const SECTION: &str = "dask_operator";
 
 impl DaskOperator {
+    /// Whether the stack makes and changes it.
+    pub fn is_managed(&self) -> bool {
+        self.manage != Some(false)
+    }
+
     /// The namespace it runs in.
     pub fn namespace(&self) -> &str {
         self.namespace.as_deref().unwrap_or("dask-operator")
@@ -69,6 +78,27 @@ pub fn lower(section: &DaskOperator, scope: &Scope) -> Vec<Resource> {
         resource.protect = section.protect;
     }
     resources
+}
+
+/// What `[dask_operator]` with `manage = false` relies on, its Deployment and definitions, and what belongs to it
+/// and is left alone.
+pub fn read(section: &DaskOperator, scope: &Scope) -> Vec<Theirs> {
+    let of_others = |mut resource: Resource| {
+        let image = resource.body.pointer("/spec/template/spec/containers/0/image").cloned();
+        resource.body = super::bare(&resource.body);
+        if let Some(image) = image.filter(|_| section.image.is_some() || !section.version.is_empty()) {
+            let container = json!({ "name": NAME, "image": image });
+            resource.body["spec"]["template"]["spec"]["containers"] = json!([container]);
+        }
+        let needed = [workload::DEPLOYMENT.name, object::DEFINITION.name].contains(&resource.kind.as_str());
+        Theirs { resource, role: if needed { Role::Needed } else { Role::Spared } }
+    };
+    lower(section, scope).into_iter().map(of_others).collect()
+}
+
+/// Whether a Deployment is the operator's, whatever the Helm release is called.
+pub fn is_operator(live: &Value) -> bool {
+    live["metadata"]["labels"]["app.kubernetes.io/name"] == NAME
 }
 
 struct Maker<'a> {

@@ -32,6 +32,10 @@ pub struct GpuDriver {
     /// pools say `INSTALLATION_DISABLED` so that it has something to do. Default `gke`.
     #[serde(default)]
     pub install: DriverInstall,
+    /// `false`: the DaemonSet exists and others own it. It is read and relied on, never written or deleted.
+    /// Default `true`.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub manage: Option<bool>,
     /// Addresses that must be done before this one, beyond what is inferred.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     pub depends_on: Vec<String>,
@@ -48,12 +52,19 @@ pub enum DriverInstall {
     Daemonset,
 }
 
+impl GpuDriver {
+    /// Whether the stack makes and changes it.
+    pub fn is_managed(&self) -> bool {
+        self.manage != Some(false)
+    }
+}
+
 /// The DaemonSet's name, as upstream has it: two installers on one node would fight.
 pub const NAME: &str = "nvidia-driver-installer";
 
 /// What `[gpu_driver]` becomes: nothing when GKE installs the driver, for then the pools say so.
 pub fn lower(section: &GpuDriver, scope: &Scope) -> Option<Resource> {
-    let GpuDriver { install, depends_on } = section;
+    let GpuDriver { install, manage: _, depends_on } = section;
     if *install == DriverInstall::Gke {
         return None;
     }
@@ -77,6 +88,13 @@ pub fn lower(section: &GpuDriver, scope: &Scope) -> Option<Resource> {
         follows,
         protect: false,
     })
+}
+
+/// What `[gpu_driver]` with `manage = false` relies on.
+pub fn read(section: &GpuDriver, scope: &Scope) -> Option<Resource> {
+    let mut resource = lower(section, scope)?;
+    resource.body = super::bare(&resource.body);
+    Some(resource)
 }
 
 /// The installer for the newest driver of a node's Container-Optimized OS build.

@@ -331,6 +331,17 @@ pub(crate) fn condition<'v>(object: &'v Value, kind: &str) -> Option<&'v Value> 
     object["status"]["conditions"].as_array()?.iter().find(|condition| condition["type"] == kind)
 }
 
+/// What an object is and what it is called, and nothing else of it.
+pub(crate) fn bare(body: &Value) -> Value {
+    let mut bare = json!({ "apiVersion": body["apiVersion"], "kind": body["kind"] });
+    for field in ["name", "namespace"] {
+        if let Some(value) = body["metadata"].get(field) {
+            bare["metadata"][field] = value.clone();
+        }
+    }
+    bare
+}
+
 /// Text of a JSON string, empty for anything else.
 pub(crate) fn text(value: &Value) -> &str {
     value.as_str().unwrap_or_default()

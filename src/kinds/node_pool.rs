@@ -78,7 +78,7 @@ pub struct NodePool {
     /// The pool's live name; the section's key when missing.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub name: Option<String>,
-    /// The Compute Engine machine type: `a2-highgpu-2g`, `n1-standard-2`.
+    /// The Compute Engine machine type: `a2-highgpu-2g`, `n1-standard-2`. Not needed with `manage = false`.
     pub machine_type: String,
     /// GPUs: a type, or a table with `type`, `count`, `sharing` and `partition`. Follows from the machine type
     /// for A2, A3, A4, G2 and G4 machines.
@@ -88,8 +88,8 @@ pub struct NodePool {
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub driver: Option<DriverVersion>,
     /// Nodes in all zones together (a multiple of the zones), or `{ min = 0, max = 4 }` to autoscale. Default 1.
-    #[serde(default)]
-    pub nodes: Nodes,
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub nodes: Option<Nodes>,
     /// Zones of the pool; those of the cluster when missing.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     pub zones: Vec<String>,
@@ -130,6 +130,10 @@ pub struct NodePool {
     /// How upgrades roll: extra nodes, and nodes that may be missing. Default one extra, none missing.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub surge: Option<Surge>,
+    /// `false`: it exists and others own it. It is read, compared with what is said here and relied on, never
+    /// written, labelled or deleted. Default `true`.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub manage: Option<bool>,
     /// Refuses to delete or replace it, also in `destroy`.
     #[serde(default, skip_serializing_if = "is_false")]
     pub protect: bool,
@@ -185,6 +189,16 @@ pub struct Surge {
 }
 
 impl NodePool {
+    /// Whether the stack makes and changes it.
+    pub fn is_managed(&self) -> bool {
+        self.manage != Some(false)
+    }
+
+    /// How many nodes are wanted.
+    pub fn size(&self) -> Nodes {
+        self.nodes.unwrap_or_default()
+    }
+
     /// The pool's live name.
     pub fn live_name<'a>(&'a self, key: &'a str) -> &'a str {
         self.name.as_deref().unwrap_or(key)
@@ -211,7 +225,7 @@ impl NodePool {
 
     /// What neighbours may know.
     pub fn facts(&self, key: &str) -> PoolFacts {
-        let nodes = match self.nodes {
+        let nodes = match self.size() {
             Nodes::Fixed(nodes) => nodes,
             Nodes::Autoscaled { min, .. } => min,
         };
@@ -268,7 +282,7 @@ pub fn lower(key: &str, section: &NodePool, cluster: &ClusterName, scope: &Scope
     });
     let own = u32::try_from(section.zones.len()).unwrap_or(1);
     let places = if own == 0 { scope.zones.max(1) } else { own };
-    match section.nodes {
+    match section.size() {
         Nodes::Fixed(nodes) => {
             body["nodeCount"] = json!(nodes);
             body["initialNodeCount"] = json!(nodes / places);
@@ -322,6 +336,87 @@ pub fn lower(key: &str, section: &NodePool, cluster: &ClusterName, scope: &Scope
         follows,
         protect: section.protect,
     }
+}
+
+/// What `[node_pool.KEY]` with `manage = false` says of a pool that others own: what is given, nothing else.
+pub fn read(key: &str, section: &NodePool, cluster: &ClusterName, scope: &Scope) -> Resource {
+    let mut resource = lower(key, section, cluster, scope);
+    let whole = std::mem::take(&mut resource.body);
+    let mut body = json!({ "name": whole["name"] });
+    let given = [
+        ("machineType", !section.machine_type.is_empty()),
+        ("diskType", section.disk_type.is_some()),
+        ("diskSizeGb", section.disk_size_gb.is_some()),
+        ("imageType", section.image_type.is_some()),
+        ("accelerators", section.gpus().is_some()),
+        ("labels", !section.labels.is_empty()),
+        ("taints", !section.taints.is_empty()),
+        ("tags", !section.tags.is_empty()),
+        ("spot", section.spot),
+        ("serviceAccount", section.service_account.is_some()),
+    ];
+    for (field, _) in given.into_iter().filter(|(_, given)| *given) {
+        body["config"][field] = whole["config"][field].clone();
+    }
+    let counted = section.accelerator.as_ref().is_none_or(|accelerator| accelerator.count.is_some());
+    if !counted && let Some(accelerator) = body["config"]["accelerators"][0].as_object_mut() {
+        accelerator.remove("acceleratorCount");
+    }
+    if section.driver.is_none() && body["config"]["accelerators"].is_array() {
+        let accelerator = body["config"]["accelerators"][0].as_object_mut();
+        accelerator.and_then(|fields| fields.remove("gpuDriverInstallationConfig"));
+    }
+    if !section.resource_labels.is_empty() {
+        body["config"]["resourceLabels"] = json!(section.resource_labels);
+    }
+    match section.nodes {
+        Some(Nodes::Fixed(_)) => body["nodeCount"] = whole["nodeCount"].clone(),
+        Some(Nodes::Autoscaled { .. }) => body["autoscaling"] = whole["autoscaling"].clone(),
+        None => {}
+    }
+    for (field, given) in [("autoRepair", section.auto_repair), ("autoUpgrade", section.auto_upgrade)] {
+        if let Some(given) = given {
+            body["management"][field] = json!(given);
+        }
+    }
+    if section.surge.is_some() {
+        body["upgradeSettings"] = whole["upgradeSettings"].clone();
+    }
+    if !section.zones.is_empty() {
+        body["locations"] = whole["locations"].clone();
+    }
+    resource.body = body;
+    resource
+}
+
+/// A live pool in a few words; `nodes` is how many it has, where that is known.
+pub fn summary(live: &Value, nodes: Option<u32>) -> String {
+    let config = &live["config"];
+    let (gpu, count) = (&config["accelerators"][0]["acceleratorType"], gpu_count(config));
+    let mut said = match nodes {
+        Some(nodes) => format!("{nodes} × {}", text(&config["machineType"])),
+        None => text(&config["machineType"]).to_owned(),
+    };
+    if count > 0 {
+        said.push_str(&format!(" with {count} × {}", text(gpu)));
+    }
+    format!("{said}, {}", text(&live["status"]))
+}
+
+fn gpu_count(config: &Value) -> u64 {
+    let count = &config["accelerators"][0]["acceleratorCount"];
+    count.as_str().and_then(|count| count.parse().ok()).unwrap_or_else(|| super::count(count))
+}
+
+/// `nvidia.com/gpu` that a node of a live pool gives: partitions and clients multiply the GPUs.
+pub fn live_gpus(live: &Value) -> u64 {
+    let gpu = &live["config"]["accelerators"][0];
+    let parts = catalog::accelerator(text(&gpu["acceleratorType"]))
+        .and_then(|known| known.mig.get(text(&gpu["gpuPartitionSize"])).copied())
+        .unwrap_or(1);
+    let clients = &gpu["gpuSharingConfig"]["maxSharedClientsPerGpu"];
+    let clients = clients.as_str().and_then(|clients| clients.parse().ok()).or(clients.as_u64()).unwrap_or(1);
+    gpu_count(&live["config"]) * u64::from(parts) * clients.max(1)
 }
 
 fn surge(given: Option<Surge>) -> Value {

@@ -66,6 +66,12 @@ pub fn moved(saved: &Plan, now: &Plan) -> Vec<String> {
             Some(_) => {}
         }
     }
+    for read in &saved.reads {
+        let same = now.reads.iter().find(|other| other.identity == read.identity);
+        if same.is_none_or(|other| other.fingerprint != read.fingerprint) {
+            moved.push(format!("{}: what others own changed since the plan was made", read.address));
+        }
+    }
     for change in now.changes.iter().filter(|change| change.action != Action::Keep) {
         if !saved.changes.iter().any(|other| other.identity == change.identity) {
             moved.push(format!("{}: it would now be {}", change.address, verb(change.action)));

@@ -71,19 +71,24 @@ impl Maker<'_> {
 
     /// Whether the GKE cluster is ours, so that `destroy` deletes it.
     fn cluster_goes(&self) -> bool {
-        let Inputs { world, target, owner, .. } = self.inputs;
-        let ours = |cluster: &Value| gke::is_ours(&cluster["resourceLabels"], owner);
+        let Inputs { world, target, owner, theirs, .. } = self.inputs;
+        let of_others = theirs.iter().any(|theirs| matches!(theirs.resource.identity, Identity::Cluster(_)));
+        let ours = |cluster: &Value| gke::is_ours(&cluster["resourceLabels"], owner) && !of_others;
         target.gke.is_some() && world.cluster.live().is_some_and(ours)
     }
 
     /// Everything live that is ours, with the address it has or had.
     fn owned(&mut self) -> Vec<Owned> {
-        let Inputs { world, target, owner, desired, .. } = self.inputs;
+        let Inputs { world, target, owner, desired, theirs, .. } = self.inputs;
         let mut owned = Vec::new();
         let needed_by = self.operator_is_needed_by();
         let mut kept = None;
         let known = Known::of(desired, world.record.as_ref());
         let mut add = |identity: Identity, live: &Value, shared: Vec<String>| {
+            // What was handed over to others is theirs, whatever marks of ours it still carries.
+            if theirs.iter().any(|theirs| theirs.resource.identity == identity) {
+                return;
+            }
             let (address, kind) = known.find(&identity);
             if needed_by.is_some() && shared.is_empty() && address.section() == kinds::dask_operator::SECTION
             {

@@ -9,7 +9,8 @@ use crate::address::{Address, FieldPath};
 use crate::diag::{Code, Diagnostic};
 use crate::kinds::{self, Compare, Kind, gke};
 use crate::resource::{
-    Effect, FieldChange, Identity, LABEL_STACK, Lane, Owner, Resource, Seen, Target, Wanted, World,
+    Effect, FieldChange, Identity, LABEL_STACK, Lane, Owner, Resource, Role, Seen, Target, Theirs, Wanted,
+    World,
 };
 use crate::source::Sources;
 
@@ -17,6 +18,8 @@ use crate::source::Sources;
 pub struct Inputs<'a> {
     /// What is wanted.
     pub desired: Vec<Resource>,
+    /// What others own and the stack reads.
+    pub theirs: Vec<Theirs>,
     /// What is live.
     pub world: &'a World,
     /// Where.
@@ -40,9 +43,10 @@ pub struct Inputs<'a> {
 }
 
 /// What must be read to plan these resources.
-pub fn wanted(desired: &[Resource], target: &Target, owner: &Owner) -> Wanted {
+pub fn wanted(desired: &[Resource], theirs: &[Theirs], target: &Target, owner: &Owner) -> Wanted {
     let operator = desired.iter().any(|resource| resource.address.section() == kinds::dask_operator::SECTION);
-    let objects = desired.iter().filter_map(|resource| match &resource.identity {
+    let needed = theirs.iter().filter(|theirs| theirs.role == Role::Needed).map(|theirs| &theirs.resource);
+    let objects = desired.iter().chain(needed).filter_map(|resource| match &resource.identity {
         Identity::Object(object) => Some(object),
         Identity::Cluster(_) | Identity::NodePool { .. } | Identity::Check(_) => None,
     });
@@ -71,6 +75,7 @@ pub fn plan(inputs: Inputs) -> Result<Plan, Vec<Diagnostic>> {
         renewed: false,
     };
     maker.readable();
+    let reads = maker.read_theirs();
     maker.at_its_place();
     match inputs.mode {
         Mode::Apply => {
@@ -106,8 +111,9 @@ pub fn plan(inputs: Inputs) -> Result<Plan, Vec<Diagnostic>> {
         crate::diag::sort(&mut problems, inputs.sources);
         return Err(problems);
     }
-    let Inputs { desired, target, owner, mode, offline, allowed, hourly, .. } = inputs;
-    let mut plan = Plan { target, owner, mode, offline, changes, desired, notes, hourly, allowed };
+    let Inputs { desired, theirs, target, owner, mode, offline, allowed, hourly, .. } = inputs;
+    let mut plan =
+        Plan { target, owner, mode, offline, changes, desired, theirs, reads, notes, hourly, allowed };
     let reviewed = review::review(&plan);
     plan.notes.extend(reviewed);
     Ok(plan)
@@ -236,7 +242,7 @@ impl Maker<'_> {
     }
 
     /// The live number of nodes is not in a pool's own JSON; unknown is left out and then not compared.
-    fn with_size(&mut self, resource: &Resource, mut live: Value) -> Value {
+    pub(super) fn with_size(&mut self, resource: &Resource, mut live: Value) -> Value {
         let Identity::NodePool { pool, .. } = &resource.identity else { return live };
         let wanted = &resource.body["nodeCount"];
         match self.inputs.world.sizes.get(pool) {
@@ -374,6 +380,8 @@ impl Maker<'_> {
     /// A check runs when no pass of this very text is recorded, or when what it checked is made anew.
     fn checks(&mut self) {
         let inputs = self.inputs;
+        let is_check = |resource: &Resource| matches!(resource.identity, Identity::Check(_));
+        let nothing_is_managed = inputs.desired.iter().all(is_check);
         for resource in
             inputs.desired.iter().filter(|resource| matches!(resource.identity, Identity::Check(_)))
         {
@@ -396,6 +404,7 @@ impl Maker<'_> {
                 (Some(_), Some(change)) => Some(format!("{} is made anew or changed", change.address)),
                 (Some(passed), None) if *passed == digest => None,
                 (Some(_), None) => Some("what it runs changed since it passed".to_owned()),
+                _ if nothing_is_managed => Some("no pass is kept where nothing is managed".to_owned()),
                 _ => Some("no pass is recorded".to_owned()),
             };
             let action = if reason.is_some() { Action::Run } else { Action::Keep };

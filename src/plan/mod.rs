@@ -9,15 +9,17 @@ pub mod file;
 pub mod graph;
 mod leave;
 pub mod make;
+pub mod read;
 pub mod review;
 mod steps;
 
 pub use along::reach;
 pub use make::{Inputs, plan, wanted};
+pub use read::Read;
 pub use steps::inline_pool;
 
 use crate::address::{Address, FieldPath};
-use crate::resource::{FieldChange, Identity, Lane, Owner, Resource, Step, Target};
+use crate::resource::{FieldChange, Identity, Lane, Owner, Resource, Step, Target, Theirs};
 
 pub use crate::resource::Action;
 
@@ -151,6 +153,12 @@ pub struct Plan {
     pub changes: Vec<Change>,
     /// What was desired, for the record and for planning again.
     pub desired: Vec<Resource>,
+    /// What others own, for planning again.
+    #[serde(default, skip_serializing_if = "Vec::is_empty")]
+    pub theirs: Vec<Theirs>,
+    /// What was read of it.
+    #[serde(default, skip_serializing_if = "Vec::is_empty")]
+    pub reads: Vec<Read>,
     /// Review notes.
     pub notes: Vec<Note>,
     /// US dollars per hour of everything desired, where prices are known (list prices, us-central1).

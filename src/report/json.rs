@@ -9,10 +9,11 @@ use schemars::JsonSchema;
 use serde::Serialize;
 use serde_json::Value;
 
+use crate::address::Address;
 use crate::apply::{Event, Outcome, Summary};
 use crate::diag::{Diagnostic, Severity};
-use crate::plan::{Action, Change, Mode, Plan};
-use crate::resource::{Effect, FieldChange};
+use crate::plan::{Action, Change, Mode, Plan, Read};
+use crate::resource::{Effect, FieldChange, Identity};
 use crate::source::Sources;
 
 use super::human::plan_text::{consent_text, counts_text};
@@ -182,10 +183,10 @@ pub struct Thing {
 pub struct PlannedChange {
     /// What is changed.
     pub resource: Thing,
-    /// What happens to it; `keep` for an edit that has no effect.
-    #[schemars(extend("enum" = ["keep", "create", "update", "replace", "delete", "forget", "run"]))]
+    /// What happens to it; `keep` for an edit that has no effect, `read` for what others own.
+    #[schemars(extend("enum" = ["keep", "create", "update", "replace", "delete", "forget", "run", "read"]))]
     pub action: &'static str,
-    /// Why, when the fields alone do not say it.
+    /// Why, when the fields alone do not say it; of what is read, what was found.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub reason: Option<String>,
     /// The TOML place that asks for it: `stack.toml:12:1`.
@@ -401,6 +402,11 @@ impl Reporter for Json {
                 self.line(Level::Info, message, Body::ResourceDrift { place: place(plan), change });
             }
         }
+        for read in &plan.reads {
+            let change = read_of(read);
+            let message = format!("{}: read", change.resource.addr);
+            self.line(Level::Info, message, Body::PlannedChange { place: place(plan), change });
+        }
         let shown = |change: &&Change| change.action != Action::Keep || !change.fields.is_empty();
         for change in plan.changes.iter().filter(shown) {
             let change = planned(plan, change, view);
@@ -497,12 +503,27 @@ fn place(plan: &Plan) -> Place {
     Place { stack: owner.stack.clone(), target: target.to_string(), simulated: target.simulated }
 }
 
+/// Something that others own, in Terraform's shape of what is only read.
+fn read_of(read: &Read) -> PlannedChange {
+    let Read { address, identity, kind, location, found, fingerprint: _ } = read;
+    PlannedChange {
+        resource: thing_of(address, identity, kind),
+        action: "read",
+        reason: found.clone(),
+        location: location.clone(),
+        fields: Vec::new(),
+    }
+}
+
 fn thing(change: &Change) -> Thing {
-    let Change { address, identity, kind, .. } = change;
+    thing_of(&change.address, &change.identity, &change.kind)
+}
+
+fn thing_of(address: &Address, identity: &Identity, kind: &str) -> Thing {
     let name = address.as_str().split_once(['.', '/']).map_or(address.as_str(), |(_, name)| name);
     Thing {
         addr: address.to_string(),
-        resource_type: kind.clone(),
+        resource_type: kind.to_owned(),
         resource_name: name.to_owned(),
         identity: identity.to_string(),
     }

@@ -1,6 +1,7 @@
 //! What a folder and a listener need: the lock, and the certificates.
 
 use std::fs::{self, File, TryLockError};
+use std::io::Write as _;
 use std::net::{IpAddr, Ipv4Addr};
 use std::path::Path;
 use std::sync::Arc;
@@ -23,24 +24,58 @@ pub(super) struct Lock {
 }
 
 impl Lock {
-    /// Makes the folder when there is none, and takes its lock.
+    /// Makes the folder when there is none, and takes its lock. The file holds the number of the process.
     pub fn take(dir: &Path) -> Result<Self, SandboxError> {
         fs::create_dir_all(dir)
             .map_err(|error| SandboxError::io(format!("make the folder {}", dir.display()), error))?;
         let path = dir.join("lock");
-        let open = || File::options().create(true).truncate(false).write(true).open(&path);
-        let file =
-            open().map_err(|error| SandboxError::io(format!("open the lock {}", path.display()), error))?;
-        match file.try_lock() {
-            Ok(()) => Ok(Self { _file: file }),
-            Err(TryLockError::WouldBlock) => {
-                Err(SandboxError::InUse { dir: dir.to_owned(), pid: serving_process(dir) })
-            }
-            Err(TryLockError::Error(error)) => {
-                Err(SandboxError::io(format!("lock {}", path.display()), error))
+        let open = || File::options().create(true).truncate(false).read(true).write(true).open(&path);
+        loop {
+            let mut file = open()
+                .map_err(|error| SandboxError::io(format!("open the lock {}", path.display()), error))?;
+            match file.try_lock() {
+                // A reset may have deleted it between the two.
+                Ok(()) if !is_at(&file, &path) => {}
+                Ok(()) => {
+                    // Who holds it is only told; it is held without that, too.
+                    let _ = file.set_len(0).and_then(|()| write!(file, "{}", std::process::id()));
+                    return Ok(Self { _file: file });
+                }
+                Err(TryLockError::WouldBlock) => {
+                    let pid = serving_process(dir).or_else(|| holder(&path));
+                    return Err(SandboxError::InUse { dir: dir.to_owned(), pid });
+                }
+                Err(TryLockError::Error(error)) => {
+                    return Err(SandboxError::io(format!("lock {}", path.display()), error));
+                }
             }
         }
     }
+}
+
+/// Whether a file is the one that its path names now.
+fn is_at(file: &File, path: &Path) -> bool {
+    #[cfg(unix)]
+    {
+        use std::os::unix::fs::MetadataExt as _;
+        let same =
+            |one: fs::Metadata, other: fs::Metadata| one.ino() == other.ino() && one.dev() == other.dev();
+        match (file.metadata(), fs::metadata(path)) {
+            (Ok(one), Ok(other)) => same(one, other),
+            _ => false,
+        }
+    }
+    #[cfg(not(unix))]
+    {
+        // An open file cannot be deleted there.
+        let _ = (file, path);
+        true
+    }
+}
+
+/// The process that wrote its number into the lock.
+fn holder(path: &Path) -> Option<u32> {
+    fs::read_to_string(path).ok()?.trim().parse().ok()
 }
 
 /// The process that says it serves the folder.
@@ -123,7 +158,6 @@ impl Authority {
 }
 
 fn write_private(path: &Path, text: &str) -> Result<(), SandboxError> {
-    use std::io::Write as _;
     let mut options = File::options();
     options.create(true).truncate(true).write(true);
     #[cfg(unix)]
@@ -143,6 +177,8 @@ mod tests {
     fn one_process_has_a_folder() {
         let dir = tempfile::tempdir().expect("temporary folder");
         let lock = Lock::take(dir.path()).expect("free");
+        let error = Lock::take(dir.path()).expect_err("taken").to_string();
+        assert!(error.contains(&format!("(process {})", std::process::id())), "{error}");
         fs::write(dir.path().join(SERVED), r#"{"pid": 42}"#).expect("write");
         let error = Lock::take(dir.path()).expect_err("taken").to_string();
         assert!(error.contains("in use by another sandbox (process 42)"), "{error}");

@@ -7,6 +7,7 @@
 mod backing;
 pub mod clock;
 mod endpoint;
+pub mod faults;
 pub mod gke;
 mod inside;
 pub mod kube;
@@ -40,6 +41,8 @@ use self::persist::Store;
 
 /// The entry of a folder whose cluster is a real API server.
 const BACKED: &str = "backed";
+/// The entry with how many requests each rule has met.
+const RULES: &str = "rules";
 /// How often the state moves on its own.
 const TICK: Duration = Duration::from_millis(25);
 
@@ -78,6 +81,9 @@ pub enum SandboxError {
         /// What is wrong with it, or with the server.
         cause: String,
     },
+    /// The file of faults is wrong.
+    #[error("{0}")]
+    Faults(Box<faults::file::Mistakes>),
     /// The clusters of a folder were made with another kind of API server.
     #[error("{0}")]
     OtherBacking(&'static str),
@@ -120,8 +126,14 @@ pub struct Options {
     pub scale: Scale,
     /// GPU quota per region.
     pub gke_quota: Quota,
-    /// Scripted shortages of machines, added to those of an earlier run.
+    /// Scripted shortages of machines. What they have failed in an earlier run of the folder counts.
     pub stockouts: Vec<Stockout>,
+    /// Rules for requests; likewise.
+    pub requests: Vec<faults::Rule>,
+    /// How long GKE's operations take, in seconds of the real service, where it is not the usual time.
+    pub operation_seconds: BTreeMap<gke::operations::Kind, f64>,
+    /// A file with more of these; without it `faults.toml` in `dir`, when there is one.
+    pub faults: Option<PathBuf>,
     /// Scripted faults inside the clusters.
     pub scripts: Scripts,
     /// Where the time comes from.
@@ -157,6 +169,7 @@ struct Shared {
 struct State {
     gke: Gke,
     clusters: BTreeMap<ClusterId, Member>,
+    rules: faults::Script,
     /// What the store must forget, because its cluster is gone.
     gone: Vec<persist::Change>,
     /// What could not be stored, and had no caller to tell.
@@ -191,7 +204,9 @@ impl Sandbox {
     }
 
     fn open_with(options: Options, endpoints: Endpoints) -> Result<Self, SandboxError> {
-        let Options { dir, scale, gke_quota, stockouts, scripts, clock, kubernetes } = options;
+        let options = faults::file::join(options)?;
+        let Options { dir, scale, gke_quota, stockouts, requests, .. } = options;
+        let Options { operation_seconds, scripts, clock, kubernetes, .. } = options;
         let backing = kubernetes.map(|path| Backing::new(&path).map(Arc::new)).transpose()?;
         let (lock, authority, store, mut entries) = match &dir {
             None => (None, Authority::new()?, None, Vec::new()),
@@ -203,8 +218,9 @@ impl Sandbox {
             }
         };
         let was_backed = entries.extract_if(.., |(key, _)| key == BACKED).count() > 0;
+        let met = entries.extract_if(.., |(key, _)| key == RULES).next().map(|(_, met)| met);
         let mut state = match dir {
-            None => State { gke: Gke::new(Vec::new()), ..State::default() },
+            None => State { gke: Gke::new(), ..State::default() },
             Some(dir) => State::restore(entries, &scripts)
                 .map_err(|cause| SandboxError::Unreadable { path: dir.join("sandbox.redb"), cause })?,
         };
@@ -225,12 +241,12 @@ impl Sandbox {
                 store.write(vec![(BACKED.to_owned(), backing.is_some().then_some(Value::Bool(true)))])?;
             }
         }
-        for stockout in stockouts {
-            state.gke.add_stockout(stockout);
-        }
+        state.gke.add_stockouts(stockouts);
+        state.rules = faults::Script::new(requests, &met.unwrap_or_default());
         let room = if backing.is_some() { Room::One } else { Room::Any };
         let authority_pem = authority.certificate().to_owned();
-        let settings = Settings { scale, quota: gke_quota, endpoints, authority: authority_pem, room };
+        let (quota, seconds) = (gke_quota, operation_seconds);
+        let settings = Settings { scale, quota, endpoints, authority: authority_pem, room, seconds };
         let manual = match clock {
             Clock::System => None,
             Clock::Manual(start) => Some(Mutex::new(start)),
@@ -283,7 +299,8 @@ impl Sandbox {
 
     /// GKE's API, with the parts of Service Usage and Compute that its clients need.
     pub fn gke_router(&self) -> axum::Router {
-        axum::Router::new().fallback(answer_gke).with_state(self.clone())
+        let inner = axum::Router::new().fallback(answer_gke).with_state(self.clone());
+        faults::layer::around(self, faults::Side::Gke, inner)
     }
 
     /// One request to GKE, without HTTP.
@@ -358,15 +375,52 @@ impl Sandbox {
 
     /// The Kubernetes API of one cluster.
     pub fn kubernetes_router(&self, cluster: &ClusterId) -> axum::Router {
-        if let Some(backing) = &self.shared.backing {
-            return backing::proxy::router(backing.clone());
+        let inner = match &self.shared.backing {
+            Some(backing) => backing::proxy::router(backing.clone()),
+            None => kube::router(inside::Inside::new(self.clone(), cluster.clone())),
+        };
+        faults::layer::around(self, faults::Side::Kubernetes, inner)
+    }
+
+    /// A sandbox in memory that goes on from where this one is, with other faults. Waits of pods and nodes
+    /// begin again, as after a restart.
+    pub fn copy(&self, options: Options) -> Result<Self, SandboxError> {
+        let copy = Self::open_with(Options { dir: None, ..options }, self.shared.settings.endpoints)?;
+        let unreadable = |cause: String| SandboxError::Io { what: "copy the sandbox".to_owned(), cause };
+        let entries = self.lock().snapshot();
+        let restored = State::restore(entries, &copy.shared.scripts).map_err(unreadable)?;
+        {
+            let mut state = copy.lock();
+            state.gke = state.gke.with_state_of(restored.gke);
+            state.clusters = restored.clusters;
         }
-        kube::router(inside::Inside::new(self.clone(), cluster.clone()))
+        Ok(copy)
+    }
+
+    /// Whether a request may be struck.
+    fn has_rules(&self) -> bool {
+        !self.lock().rules.is_empty()
+    }
+
+    /// Takes in other rules for requests.
+    pub fn set_rules(&self, rules: Vec<faults::Rule>) -> Result<(), SandboxError> {
+        self.change(|state, _| state.rules = faults::Script::new(rules, &Value::Null))
+    }
+
+    /// The rule that strikes a request, and a number that nobody has used.
+    fn strike(&self, method: &str, path: &str) -> Result<Option<(faults::Rule, u64)>, SandboxError> {
+        self.change(|state, _| state.rules.strike(method, path).map(|rule| (rule, state.gke.next_number())))
+    }
+
+    fn doom(&self, operation: &str, why: &str) -> Result<(), SandboxError> {
+        self.change(|state, _| {
+            state.gke.doom(operation, why);
+        })
     }
 
     /// Adds a scripted shortage of machines.
     pub fn add_stockout(&self, stockout: Stockout) -> Result<(), SandboxError> {
-        self.change(|state, _| state.gke.add_stockout(stockout))
+        self.change(|state, _| state.gke.add_stockouts(vec![stockout]))
     }
 
     fn lock(&self) -> MutexGuard<'_, State> {
@@ -448,12 +502,23 @@ impl State {
     fn take_dirty(&mut self) -> Vec<persist::Change> {
         let mut changes = std::mem::take(&mut self.gone);
         changes.extend(self.gke.take_dirty().into_iter().map(|(key, value)| (format!("gke/{key}"), value)));
+        changes.extend(self.rules.take_dirty().map(|met| (RULES.to_owned(), Some(met))));
         for (id, member) in &mut self.clusters {
             for dirty in member.cluster.take_dirty() {
                 changes.push(entry(id, dirty));
             }
         }
         changes
+    }
+
+    /// Everything, as entries to restore from.
+    fn snapshot(&self) -> Vec<(String, Value)> {
+        let gke = self.gke.snapshot().into_iter().map(|(key, value)| (format!("gke/{key}"), value));
+        let inside = self.clusters.iter().flat_map(|(id, member)| {
+            let entries = member.cluster.snapshot().into_iter().map(|dirty| entry(id, dirty));
+            entries.filter_map(|(key, value)| value.map(|value| (key, value)))
+        });
+        gke.chain(inside).collect()
     }
 
     fn restore(entries: Vec<(String, Value)>, scripts: &Scripts) -> Result<Self, String> {

@@ -29,7 +29,14 @@ impl Store {
     pub fn open(dir: &Path) -> Result<(Self, Vec<(String, Value)>), SandboxError> {
         let path = dir.join(FILE);
         let unreadable = |cause: String| SandboxError::Unreadable { path: path.clone(), cause };
-        let database = Database::create(&path).map_err(|error| unreadable(error.to_string()))?;
+        if !path.exists() {
+            make(dir, &path).map_err(|error| unreadable(error.to_string()))?;
+        }
+        // redb takes an empty file for a new one, and everything in it would be gone without a word.
+        if std::fs::metadata(&path).is_ok_and(|file| file.len() == 0) {
+            return Err(unreadable("it is empty".to_owned()));
+        }
+        let database = Database::open(&path).map_err(|error| unreadable(error.to_string()))?;
         let store = Self { database, path: path.clone() };
         let entries = store.read().map_err(&unreadable)?;
         match entries.iter().find(|(key, _)| key == FORMAT_KEY) {
@@ -38,8 +45,7 @@ impl Store {
                 return Err(unreadable(cause));
             }
             Some(_) => {}
-            None if entries.is_empty() => store.write(vec![(FORMAT_KEY.to_owned(), Some(FORMAT.into()))])?,
-            None => return Err(unreadable("it has entries but no format".to_owned())),
+            None => return Err(unreadable("it does not say its format".to_owned())),
         }
         Ok((store, entries.into_iter().filter(|(key, _)| key != FORMAT_KEY).collect()))
     }
@@ -87,6 +93,20 @@ impl Store {
     }
 }
 
+/// Makes the file under another name first, so that a killed process leaves it whole or not at all.
+fn make(dir: &Path, path: &Path) -> Result<(), redb::Error> {
+    let new = dir.join(format!("{FILE}.new"));
+    match std::fs::remove_file(&new) {
+        Err(error) if error.kind() != std::io::ErrorKind::NotFound => return Err(error.into()),
+        Ok(()) | Err(_) => {}
+    }
+    let store = Store { database: Database::create(&new)?, path: new.clone() };
+    store.try_write(vec![(FORMAT_KEY.to_owned(), Some(FORMAT.into()))])?;
+    drop(store);
+    std::fs::rename(&new, path)?;
+    Ok(())
+}
+
 #[cfg(test)]
 mod tests {
     use super::*;
@@ -105,11 +125,21 @@ mod tests {
     }
 
     #[test]
-    fn a_foreign_file_is_refused_by_name() {
+    fn a_foreign_file_and_an_emptied_one_are_refused_by_name() {
         let dir = tempfile::tempdir().expect("temporary folder");
-        std::fs::write(dir.path().join(FILE), "not a database").expect("write");
-        let error = Store::open(dir.path()).expect_err("refused").to_string();
-        assert!(error.contains(FILE) && error.contains("dask-infra sandbox reset"), "{error}");
+        for content in ["not a database", ""] {
+            std::fs::write(dir.path().join(FILE), content).expect("write");
+            let error = Store::open(dir.path()).expect_err("refused").to_string();
+            assert!(error.contains(FILE) && error.contains("dask-infra sandbox reset"), "{error}");
+        }
+    }
+
+    #[test]
+    fn a_file_that_was_never_finished_is_made_anew() {
+        let dir = tempfile::tempdir().expect("temporary folder");
+        std::fs::write(dir.path().join("sandbox.redb.new"), "half").expect("write");
+        let (_, entries) = Store::open(dir.path()).expect("open");
+        assert!(entries.is_empty());
     }
 
     #[test]

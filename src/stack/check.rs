@@ -3,7 +3,7 @@
 
 use serde_json::{Map, Value};
 
-use super::schema::{resolve, shape, types, words};
+use super::schema::{OVERLAY, resolve, shape, types, words};
 use crate::address::{FieldPath, Segment};
 use crate::diag::{Code, Diagnostic, listed, nearest};
 use crate::source::Sources;
@@ -38,6 +38,31 @@ const OTHER_WORDS: [(&str, &str); 14] = [
     ("command", "args"),
     ("node_selector", "pool"),
 ];
+
+/// Keys without which nothing can be made, and which what others own need not give.
+const NOT_WHEN_READ: [&str; 2] = ["machine_type", "version"];
+
+fn is_read(table: &Map<String, Value>) -> bool {
+    table.get("manage") == Some(&Value::Bool(false))
+}
+
+/// Gives what others own the keys that its section may leave out: empty text is compared with nothing.
+pub(super) fn fill(tree: &mut Value) {
+    let pools = tree.get_mut("node_pool").and_then(Value::as_object_mut);
+    let pools = pools.into_iter().flat_map(|pools| pools.values_mut()).map(|pool| (pool, "machine_type"));
+    for (section, key) in pools {
+        fill_key(section, key);
+    }
+    if let Some(operator) = tree.get_mut("dask_operator") {
+        fill_key(operator, "version");
+    }
+}
+
+fn fill_key(section: &mut Value, key: &str) {
+    if let Some(table) = section.as_object_mut().filter(|table| is_read(table)) {
+        table.entry(key).or_insert_with(|| Value::String(String::new()));
+    }
+}
 
 struct Check<'a> {
     root: &'a Value,
@@ -107,7 +132,11 @@ impl Check<'_> {
         }
         let required =
             schema.get("required").and_then(Value::as_array).map(Vec::as_slice).unwrap_or_default();
-        for key in required.iter().filter_map(Value::as_str).filter(|key| !table.contains_key(*key)) {
+        // A `manage` that is not understood may have been meant as `false`.
+        let read = table.get("manage").is_some_and(|manage| *manage != Value::Bool(true));
+        let needless = |key: &&str| read && NOT_WHEN_READ.contains(key);
+        let missing = required.iter().filter_map(Value::as_str).filter(|key| !table.contains_key(*key));
+        for key in missing.filter(|key| !needless(key)) {
             self.missing_key(&properties[key], key, path);
         }
     }
@@ -120,15 +149,18 @@ impl Check<'_> {
             (format!("{} has no key `{key}`", section(&parent)), "its keys are", "unknown key")
         };
         let names = || properties.keys().map(String::as_str);
+        let listed_names = || names().filter(|name| !parent.is_root() || !OVERLAY.contains(name));
         let other_word =
             OTHER_WORDS.iter().find(|(word, ours)| *word == key && properties.contains_key(*ours));
-        let (label, help) = if let Some(near) = nearest(key, names()) {
+        let (label, help) = if key == "extends" {
+            ("not here", "`extends` stands at the top of the file, before the first section".to_owned())
+        } else if let Some(near) = nearest(key, names()) {
             (label, format!("did you mean `{near}`?"))
         } else if let Some((_, ours)) = other_word {
             (label, format!("it is `{ours}` here"))
         } else {
             match self.elsewhere(key, &parent).as_slice() {
-                [] => (label, format!("{known} {}", listed(names(), "and"))),
+                [] => (label, format!("{known} {}", listed(listed_names(), "and"))),
                 places => (
                     "not here",
                     format!("`{key}` is a key of {}", listed(places.iter().map(String::as_str), "and")),
@@ -219,9 +251,13 @@ impl Check<'_> {
                 format!("without quotes: `{key} = {text}`")
             }
             Value::String(text) if single("array") => format!("in brackets: `{key} = [\"{text}\"]`"),
-            Value::Bool(_) | Value::Number(_) if single("string") => {
-                format!("in quotes: `{key} = \"{value}\"`")
+            Value::String(text) if single("boolean") && yes_or_no(text).is_some() => {
+                format!("TOML writes it `{key} = {}`", yes_or_no(text).unwrap_or_default())
             }
+            Value::Bool(_) | Value::Number(_) if single("string") => match path.segments().last() {
+                Some(Segment::Index(_)) => format!("in quotes: `\"{value}\"`"),
+                _ => format!("in quotes: `{key} = \"{value}\"`"),
+            },
             Value::Array(_) if single("object") && path.segments().len() <= 2 => {
                 format!("sections have single brackets: `[{path}]`")
             }
@@ -325,6 +361,15 @@ impl Check<'_> {
 
     fn push(&mut self, diagnostic: Diagnostic, path: &FieldPath) {
         self.mistakes.push(Mistake { diagnostic, path: path.clone() });
+    }
+}
+
+/// Other languages' words for true and false.
+fn yes_or_no(text: &str) -> Option<bool> {
+    match text.to_ascii_lowercase().as_str() {
+        "yes" | "y" | "on" | "1" | "true" => Some(true),
+        "no" | "n" | "off" | "0" | "false" => Some(false),
+        _ => None,
     }
 }
 

@@ -5,7 +5,7 @@ use crate::address::{Address, Segment};
 use crate::catalog;
 use crate::diag::{Code, Diagnostic};
 use crate::kinds::{self, Scope};
-use crate::resource::{ClusterName, Identity, Owner, Resource, Target};
+use crate::resource::{ClusterName, Identity, Owner, Resource, Role, Target, Theirs};
 use crate::schema;
 
 /// A stack as resources.
@@ -17,6 +17,8 @@ pub struct Lowered {
     pub target: Target,
     /// All of them, in the order of making.
     pub resources: Vec<Resource>,
+    /// What others own (`manage = false`).
+    pub theirs: Vec<Theirs>,
     /// US dollars per hour of all nodes that there can be, list prices in us-central1; `None` when one is not known.
     pub hourly: Option<f64>,
 }
@@ -26,22 +28,43 @@ pub fn lower(stack: &Stack, simulated: bool) -> Lowered {
     let scope = scope(stack, simulated);
     let mut resources = Vec::new();
     if let (Some(section), Some(name)) = (&stack.cluster, &scope.target.gke) {
-        resources.push(kinds::cluster::lower(section, name, &scope));
-        let pools = stack.node_pool.iter();
+        if section.is_managed() {
+            resources.push(kinds::cluster::lower(section, name, &scope));
+        }
+        let pools = stack.node_pool.iter().filter(|(_, pool)| pool.is_managed());
         resources.extend(pools.map(|(key, pool)| kinds::node_pool::lower(key, pool, name, &scope)));
     }
     let namespaces = stack.namespace.iter();
     resources.extend(namespaces.map(|(key, section)| kinds::namespace::lower(key, section, &scope)));
-    resources.extend(stack.gpu_driver.as_ref().and_then(|section| kinds::gpu_driver::lower(section, &scope)));
+    let driver = stack.gpu_driver.as_ref().filter(|driver| driver.is_managed());
+    resources.extend(driver.and_then(|section| kinds::gpu_driver::lower(section, &scope)));
     resources.extend(stack.check.iter().map(|(key, section)| kinds::check::lower(key, section, &scope)));
-    let operator = stack.dask_operator.iter();
+    let operator = stack.dask_operator.iter().filter(|operator| operator.is_managed());
     resources.extend(operator.flat_map(|section| kinds::dask_operator::lower(section, &scope)));
     resources.extend(
         stack.dask_cluster.iter().map(|(key, section)| kinds::dask_cluster::lower(key, section, &scope)),
     );
     resources.extend(kinds::manifest::lower(&stack.manifest, &scope));
+    let theirs = theirs(stack, &scope);
     let Scope { owner, target, .. } = scope;
-    Lowered { owner, target, resources, hourly: hourly(stack) }
+    Lowered { owner, target, resources, theirs, hourly: hourly(stack) }
+}
+
+/// What sections with `manage = false` rely on.
+fn theirs(stack: &Stack, scope: &Scope) -> Vec<Theirs> {
+    let mut needed = Vec::new();
+    if let (Some(section), Some(name)) = (&stack.cluster, &scope.target.gke) {
+        needed.extend((!section.is_managed()).then(|| kinds::cluster::read(section, name, scope)));
+        let pools = stack.node_pool.iter().filter(|(_, pool)| !pool.is_managed());
+        needed.extend(pools.map(|(key, pool)| kinds::node_pool::read(key, pool, name, scope)));
+    }
+    let driver = stack.gpu_driver.as_ref().filter(|driver| !driver.is_managed());
+    needed.extend(driver.and_then(|section| kinds::gpu_driver::read(section, scope)));
+    let mut theirs: Vec<Theirs> =
+        needed.into_iter().map(|resource| Theirs { resource, role: Role::Needed }).collect();
+    let operator = stack.dask_operator.iter().filter(|operator| !operator.is_managed());
+    theirs.extend(operator.flat_map(|section| kinds::dask_operator::read(section, scope)));
+    theirs
 }
 
 fn scope(stack: &Stack, simulated: bool) -> Scope {
@@ -120,9 +143,11 @@ fn hourly(stack: &Stack) -> Option<f64> {
         let (gpu, count) = pool.gpus().unzip();
         let capacity = if pool.spot { catalog::Capacity::Spot } else { catalog::Capacity::OnDemand };
         let each = catalog::hourly_price(&pool.machine_type, gpu.as_deref(), count.unwrap_or(0), capacity)?;
-        Some(each * f64::from(pool.nodes.most()))
+        Some(each * f64::from(pool.size().most()))
     };
-    stack.node_pool.values().map(price).sum()
+    let ours: Vec<_> = stack.node_pool.values().filter(|pool| pool.is_managed()).collect();
+    // What others own is not this stack's to pay.
+    if ours.is_empty() { None } else { ours.into_iter().map(price).sum() }
 }
 
 /// Checks what would be sent to Kubernetes against the schemas of its kinds, without any server.

@@ -9,8 +9,10 @@ use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
 
 mod check;
+pub mod effective;
 mod files;
 pub mod lower;
+mod overlay;
 pub mod parse;
 pub mod reference;
 pub mod rules;

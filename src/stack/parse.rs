@@ -1,5 +1,5 @@
-//! Text to [`Stack`]: TOML, references, shape, rules. Every mistake is told in one run, in the order of the
-//! text.
+//! Text to [`Stack`]: TOML, the files below, references, shape, rules. Every mistake is told in one run, in the
+//! order of the texts.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::io::ErrorKind;
@@ -8,7 +8,8 @@ use std::path::{Path, PathBuf};
 use serde_json::Value;
 
 use super::check::{self, Mistake};
-use super::{Stack, files, rules, tree, variables};
+use super::overlay::{self, Joined, Text};
+use super::{Stack, files, rules, variables};
 use crate::address::{FieldPath, Segment};
 use crate::diag::{self, Code, Diagnostic, Severity};
 use crate::source::{FileId, Sources, Span};
@@ -52,9 +53,10 @@ pub fn load(path: &Path, options: &Options<'_>) -> Result<Loaded, Failure> {
     let fail = |sources, diagnostic| Failure { sources, diagnostics: vec![diagnostic] };
     let bytes = std::fs::read(&file).map_err(|error| fail(Sources::default(), unreadable(&name, &error)))?;
     match String::from_utf8(bytes) {
-        Ok(text) => parse_text(&name, &text, options),
+        Ok(text) => parse(Text { path: file, name, text }, options),
         Err(error) => {
-            let (sources, diagnostic) = not_text(&name, error.as_bytes());
+            let mut sources = Sources::default();
+            let diagnostic = overlay::not_text(&mut sources, &name, error.as_bytes());
             Err(fail(sources, diagnostic))
         }
     }
@@ -73,39 +75,45 @@ pub fn parse_text(name: &str, text: &str, options: &Options<'_>) -> Result<Loade
 /// # Errors
 /// Everything that is wrong with the text, with its place.
 pub fn parse_in(folder: &Path, name: &str, text: &str, options: &Options<'_>) -> Result<Loaded, Failure> {
+    parse(Text { path: folder.join(name), name: name.to_owned(), text: text.to_owned() }, options)
+}
+
+fn parse(text: Text, options: &Options<'_>) -> Result<Loaded, Failure> {
+    // What the names of all files start from.
+    let depth = Path::new(&text.name).components().count();
+    let root = text.path.ancestors().nth(depth).map(Path::to_owned).unwrap_or_default();
     let mut sources = Sources::default();
-    let file = sources.add(name, text);
-    let read = tree::read(&mut sources, file);
-    let mut value = read.value;
+    let Joined { mut value, top, mut diagnostics, broken, whole, mut taken } =
+        overlay::read(&mut sources, text);
     let resolved = variables::resolve(&mut value, &sources, options);
-    let mistakes = check::check(&value, &sources);
-    let mut diagnostics = read.diagnostics;
     diagnostics.extend(resolved.diagnostics);
-    let well_formed = read.broken_lines.is_empty();
+    diagnostics.extend(overlay::disable(&mut value, &sources, &mut taken));
+    let mistakes = check::check(&value, &sources);
     let shaped = diagnostics.is_empty() && mistakes.is_empty();
     let mut doubtful = resolved.doubtful;
     doubtful.extend(mistakes.iter().map(|mistake| mistake.path.clone()));
     for Mistake { diagnostic, path } in &mistakes {
         prune(&mut value, path);
-        if trusted(diagnostic, &sources, &read.broken_lines) {
+        if trusted(diagnostic, &sources, &broken) && (whole || diagnostic.code != Code::MissingKey) {
             diagnostics.push(diagnostic.clone());
         }
     }
     remove_nulls(&mut value);
-    let found = files::read(&mut value, &mut sources, folder);
+    let found = files::read(&mut value, &mut sources, &root);
     diagnostics.extend(found.diagnostics);
+    check::fill(&mut value);
     let stack = match serde_json::from_value::<Stack>(value) {
         Ok(stack) => Some(stack),
         Err(error) => {
             if shaped {
-                diagnostics.push(not_read(&error, file));
+                diagnostics.push(not_read(&error, top));
             }
             None
         }
     };
-    if let Some(stack) = stack.as_ref().filter(|_| well_formed) {
+    if let Some(stack) = stack.as_ref().filter(|_| whole && broken.is_empty()) {
         let doubtful = doubtful.iter().map(section).collect();
-        diagnostics.extend(rules::check(stack, &sources, doubtful));
+        diagnostics.extend(rules::check(stack, &sources, doubtful, &taken));
     }
     diagnostics.extend(harmless(found.traps, &diagnostics, &sources));
     diag::sort(&mut diagnostics, &sources);
@@ -124,10 +132,10 @@ fn harmless(traps: Vec<(FieldPath, Diagnostic)>, said: &[Diagnostic], sources: &
 
 /// Mistakes of shape that follow from a broken line say nothing: values there are guesses of the parser, and
 /// what seems missing may stand in it.
-fn trusted(diagnostic: &Diagnostic, sources: &Sources, broken_lines: &BTreeSet<usize>) -> bool {
-    let line = diagnostic.location(sources).map(|location| location.line);
-    broken_lines.is_empty()
-        || (diagnostic.code != Code::MissingKey && line.is_none_or(|line| !broken_lines.contains(&line)))
+fn trusted(diagnostic: &Diagnostic, sources: &Sources, broken: &BTreeSet<(FileId, usize)>) -> bool {
+    let line = diagnostic.span(sources).map(|span| (span.file, sources.location(span).line));
+    broken.is_empty()
+        || (diagnostic.code != Code::MissingKey && line.is_none_or(|line| !broken.contains(&line)))
 }
 
 /// The section of a field: `node_pool.a`, `cluster`.
@@ -185,18 +193,6 @@ fn unreadable(name: &str, error: &std::io::Error) -> Diagnostic {
         _ => Diagnostic::error(Code::StackNotReadable, format!("cannot read `{name}`: {error}"))
             .help("mend its permissions, or name another file or folder with `--stack PATH`"),
     }
-}
-
-fn not_text(name: &str, bytes: &[u8]) -> (Sources, Diagnostic) {
-    let good = std::str::from_utf8(bytes).map_or_else(|error| error.valid_up_to(), str::len);
-    let text = String::from_utf8_lossy(bytes).into_owned();
-    let mut sources = Sources::default();
-    let file = sources.add(name, text);
-    let end = good + char::REPLACEMENT_CHARACTER.len_utf8();
-    let diagnostic = Diagnostic::error(Code::NotText, format!("`{name}` is not UTF-8 text"))
-        .at(Some(Span { file, start: good, end }), "this byte")
-        .help("save the file as UTF-8");
-    (sources, diagnostic)
 }
 
 fn not_read(error: &serde_json::Error, file: FileId) -> Diagnostic {

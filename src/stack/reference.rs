@@ -4,10 +4,10 @@ use std::fmt::Write as _;
 
 use serde_json::Value;
 
-use super::schema::{resolve, shape, types, words};
+use super::schema::{OVERLAY, resolve, shape, types, words};
 
 /// Sections in the order in which people write them.
-const ORDER: [&str; 12] = [
+pub(super) const ORDER: [&str; 12] = [
     "stack",
     "gke",
     "kubernetes",
@@ -32,6 +32,12 @@ A stack is a TOML file, `stack.toml`. Its first line may name the schema for edi
 nothing else takes the variable's type. `${env.NAME}` stands for an environment variable, in `[vars]` and `[gke]` \
 only. `$${` stands for the characters `${`. `--var NAME=VALUE` replaces a variable. The key of a section is the \
 name of what it makes, unless `name` says otherwise, and its address everywhere: `node_pool.a100`.
+
+A file may lie over another one: `extends = \"base.toml\"` before the first section, from the folder of the file that \
+says it. Tables are merged key by key, lists and other values are replaced; the file below may extend a third one. \
+Every section takes `enabled = false`, which takes it away, and `unset = [\"labels.x\"]`, which takes away keys that \
+the file below gives; `unset` before the first section takes whole paths (`node_pool.a.labels.x`). [Stacks](stacks.md) \
+shows all of it, and `dask-infra show --effective` what came out.
 ";
 
 /// The whole page.
@@ -71,6 +77,7 @@ fn table(page: &mut String, depth: usize, path: &str, schema: &Value, about: &st
     let required: Vec<&str> =
         schema["required"].as_array().into_iter().flatten().filter_map(Value::as_str).collect();
     let mut keys: Vec<(&String, &Value)> = schema["properties"].as_object().into_iter().flatten().collect();
+    keys.retain(|(key, _)| !OVERLAY.contains(&key.as_str()));
     keys.sort_by_key(|(key, _)| (!required.contains(&key.as_str()), key.as_str()));
     for (key, value) in &keys {
         let (meaning, default) = meaning_and_default(value);
@@ -182,7 +189,8 @@ mod tests {
     fn every_section_has_its_place() {
         let mut order = ORDER.map(str::to_owned).to_vec();
         order.sort();
-        let sections: Vec<String> = shape()["properties"].as_object().unwrap().keys().cloned().collect();
+        let mut sections: Vec<String> = shape()["properties"].as_object().unwrap().keys().cloned().collect();
+        sections.retain(|key| !OVERLAY.contains(&key.as_str()));
         assert_eq!(order, sections);
     }
 }

@@ -1,6 +1,7 @@
 //! The JSON Schema of the stack file, made from the Rust types. One form is what the file is checked against
 //! after its references are resolved; the other is for editors, which see the references themselves.
 
+use std::collections::BTreeSet;
 use std::sync::LazyLock;
 
 use schemars::generate::SchemaSettings;
@@ -22,6 +23,7 @@ pub(super) fn shape() -> &'static Value {
         let generator = SchemaSettings::draft07().into_generator();
         let mut schema = generator.into_root_schema_for::<Stack>().to_value();
         walk(&mut schema, &settle);
+        overlays(&mut schema);
         schema
     });
     &SHAPE
@@ -37,6 +39,63 @@ pub(super) fn resolve<'s>(root: &'s Value, schema: &'s Value) -> &'s Value {
             return schema;
         };
         schema = target;
+    }
+}
+
+/// The keys that lay files over each other. They are used up before a stack is made of the tree.
+pub(super) const OVERLAY: [&str; 3] = ["extends", "unset", "enabled"];
+
+/// The schema of each of a keyed section's tables: that of `[node_pool.NAME]`.
+pub(super) fn members<'s>(root: &'s Value, schema: &'s Value) -> Option<&'s Value> {
+    let members = resolve(root, schema.get("additionalProperties")?);
+    members.get("properties").is_some().then_some(members)
+}
+
+/// Whether a table of the file can be left out as a whole.
+pub(super) fn is_section(key: &str, schema: &Value) -> bool {
+    key != "stack" && schema.get("properties").is_some()
+}
+
+/// Gives every section the keys that lay files over each other.
+fn overlays(schema: &mut Value) {
+    let mut sections = BTreeSet::new();
+    section_references(schema, schema, &mut sections);
+    let list = |about: &str| json!({ "description": about, "type": "array", "items": { "type": "string" } });
+    for reference in sections {
+        let Some(section) = schema.pointer_mut(&reference).and_then(|section| section.get_mut("properties"))
+        else {
+            continue;
+        };
+        section["enabled"] = json!({
+            "description": "`false` takes the section away, as if it were not in the file. Default `true`.",
+            "type": "boolean",
+        });
+        section["unset"] = list("Keys of this section that an extended file gives and this one takes away.");
+    }
+    schema["properties"]["extends"] = json!({
+        "description": "The file that this one lies over, from this one's folder on.",
+        "type": "string",
+    });
+    schema["properties"]["unset"] =
+        list("Fields that an extended file gives and this one takes away: `node_pool.a.labels.x`.");
+}
+
+/// Where the schemas of sections are.
+fn section_references(root: &Value, schema: &Value, found: &mut BTreeSet<String>) {
+    let reference = |schema: &Value| {
+        let reference = schema.get("$ref").or_else(|| schema.pointer("/allOf/0/$ref"))?;
+        Some(reference.as_str()?.trim_start_matches('#').to_owned())
+    };
+    let top = std::ptr::eq(root, schema);
+    for (key, schema) in resolve(root, schema)["properties"].as_object().into_iter().flatten() {
+        let inner = resolve(root, schema);
+        if let Some(members) = members(root, inner) {
+            found.extend(reference(&inner["additionalProperties"]));
+            section_references(root, members, found);
+        } else if top && is_section(key, inner) {
+            found.extend(reference(schema));
+            section_references(root, inner, found);
+        }
     }
 }
 

@@ -5,7 +5,7 @@ use std::path::Path;
 
 use serde_json::{Value, json};
 
-use super::schema::{resolve, shape};
+use super::schema::{OVERLAY, resolve, shape};
 use super::{Options, Stack, check, load, parse_in, parse_text, tree, variables};
 use crate::address::FieldPath;
 use crate::diag::{Code, Look, render};
@@ -31,7 +31,7 @@ fn with_options<T>(run: impl FnOnce(&Options<'_>) -> T) -> T {
 fn resolved(text: &str) -> Value {
     let mut sources = Sources::default();
     let file = sources.add("stack.toml", text);
-    let mut value = tree::read(&mut sources, file).value;
+    let mut value = tree::read(&sources, file).value;
     with_options(|options| variables::resolve(&mut value, &sources, options));
     value
 }
@@ -161,6 +161,8 @@ fn the_case_of_everything_has_every_key() {
     visit(shape(), &resolved(EVERYTHING), "", &mut missing);
     // The other target.
     missing.retain(|key| key != ".kubernetes");
+    // Used up before; the cases of `extends` have them.
+    missing.retain(|key| !OVERLAY.iter().any(|used| key.ends_with(&format!(".{used}"))));
     assert_eq!(missing, Vec::<String>::new());
 }
 
@@ -252,7 +254,7 @@ fn variables_keep_their_type_and_can_be_given() {
     let text = EVERYTHING;
     let vars = BTreeMap::from([("size".to_owned(), "4".to_owned())]);
     let loaded = parse_in(folder(), "stack.toml", text, &Options { env: &env, vars: &vars }).unwrap();
-    assert_eq!(loaded.stack.node_pool["system"].nodes, super::Nodes::Fixed(4));
+    assert_eq!(loaded.stack.node_pool["system"].size(), super::Nodes::Fixed(4));
     assert_eq!(loaded.stack.dask_cluster["one"].scheduler.env["LOG"], "${not a reference}");
     assert_eq!(loaded.stack.gke.unwrap().project, "demo");
 }

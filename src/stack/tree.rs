@@ -1,4 +1,4 @@
-//! TOML text to a tree of values, with the place of each in [`Sources`]. A value that cannot be told becomes
+//! TOML text to a tree of values, with the place of each. A value that cannot be told becomes
 //! `Null`, which TOML does not have: its mistake is reported here and nobody looks at it again.
 
 use std::collections::BTreeSet;
@@ -16,20 +16,22 @@ use crate::source::{FileId, Sources, Span};
 pub(super) struct Tree {
     /// The tree, partial where the text is broken.
     pub(super) value: Value,
+    /// Where its fields stand: their key (in a header for tables) and their value.
+    pub(super) places: Vec<(FieldPath, Option<Span>, Span)>,
     /// What is wrong with the text.
     pub(super) diagnostics: Vec<Diagnostic>,
     /// Lines (from 1) that break TOML's rules: what is said about values there is a guess.
     pub(super) broken_lines: BTreeSet<usize>,
 }
 
-/// Reads a text of `sources` and notes the places of its fields there.
-pub(super) fn read(sources: &mut Sources, file: FileId) -> Tree {
+/// Reads a text of `sources`.
+pub(super) fn read(sources: &Sources, file: FileId) -> Tree {
     let text = sources.text(file).to_owned();
     let (readable, errors) = errors_of(&text);
-    let mut reader = Reader { sources, file, diagnostics: Vec::new() };
+    let mut reader = Reader { sources, file, places: Vec::new(), diagnostics: Vec::new() };
     let (table, _) = DeTable::parse_recoverable(&readable);
     let top = reader.span(0..0);
-    reader.sources.record(FieldPath::root(), None, top);
+    reader.places.push((FieldPath::root(), None, top));
     let value = reader.table(table.get_ref(), &FieldPath::root());
     let mut broken_lines = BTreeSet::new();
     let values = std::mem::take(&mut reader.diagnostics);
@@ -54,7 +56,7 @@ pub(super) fn read(sources: &mut Sources, file: FileId) -> Tree {
     };
     let values: Vec<Diagnostic> = values.into_iter().filter(trusted).collect();
     reader.diagnostics.extend(values);
-    Tree { value, diagnostics: reader.diagnostics, broken_lines }
+    Tree { value, places: reader.places, diagnostics: reader.diagnostics, broken_lines }
 }
 
 const DUPLICATE: &str = "duplicate key";
@@ -144,8 +146,9 @@ fn syntax(message: &str, span: Span) -> Diagnostic {
 }
 
 struct Reader<'s> {
-    sources: &'s mut Sources,
+    sources: &'s Sources,
     file: FileId,
+    places: Vec<(FieldPath, Option<Span>, Span)>,
     diagnostics: Vec<Diagnostic>,
 }
 
@@ -159,7 +162,7 @@ impl Reader<'_> {
         for (key, value) in table {
             let path = path.key(key.get_ref());
             let (key_span, value_span) = (self.span(key.span()), self.span(value.span()));
-            self.sources.record(path.clone(), Some(key_span), value_span);
+            self.places.push((path.clone(), Some(key_span), value_span));
             let value = self.value(value, &path);
             object.insert(key.get_ref().to_string(), value);
         }
@@ -192,7 +195,7 @@ impl Reader<'_> {
                 let items = items.iter().enumerate().map(|(index, item)| {
                     let path = path.index(index);
                     let item_span = self.span(item.span());
-                    self.sources.record(path.clone(), None, item_span);
+                    self.places.push((path.clone(), None, item_span));
                     self.value(item, &path)
                 });
                 Value::Array(items.collect())

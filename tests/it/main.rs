@@ -8,9 +8,12 @@
 
 mod cli;
 mod contract;
+mod faults;
 mod golden;
+mod kills;
 mod main_job;
 mod manifests;
+mod of_others;
 mod plan_cases;
 mod real;
 mod real_effects;
@@ -24,4 +27,5 @@ mod sandbox_helm;
 mod sandbox_kube;
 mod served;
 mod stack_cases;
+mod sweep;
 mod tidy;

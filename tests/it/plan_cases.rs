@@ -111,6 +111,12 @@ fn settled(lowered: &Lowered) -> World {
                 if object.gvk.kind == "Deployment" {
                     live["status"] = json!({ "availableReplicas": 1 });
                 }
+                if object.gvk.kind == "DaemonSet" {
+                    live["status"] = json!({ "numberReady": 2, "desiredNumberScheduled": 2 });
+                }
+                if object.gvk.kind == "CustomResourceDefinition" {
+                    live["status"]["conditions"] = json!([{ "type": "Established", "status": "True" }]);
+                }
                 inside.insert(object.clone(), live);
                 Value::Null
             }
@@ -165,6 +171,10 @@ fn overlay(world: &mut World, patch: &Value) {
                 Some(nodes) => drop(world.sizes.insert(pool.to_owned(), u32::try_from(nodes).unwrap())),
                 None => drop(world.sizes.remove(pool)),
             }
+        } else if name.starts_with("GKE cluster ") {
+            if let Seen::Live(cluster) = &mut world.cluster {
+                merge(cluster, patch);
+            }
         } else if name == "elsewhere" {
             let place = |name: &Value| {
                 let parts: Vec<&str> = name.as_str().unwrap().split('/').collect();
@@ -215,9 +225,10 @@ fn consent(text: &str) -> Consent {
 }
 
 fn inputs<'a>(wanted: Lowered, sources: &'a Sources, world: &'a World, asked: &Asked) -> Inputs<'a> {
-    let Lowered { owner, target, resources, hourly } = wanted;
+    let Lowered { owner, target, resources, theirs, hourly } = wanted;
     Inputs {
         desired: resources,
+        theirs,
         world,
         target,
         owner,

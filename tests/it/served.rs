@@ -104,8 +104,13 @@ impl User {
 
     /// Starts with a copy of the ready stack.
     pub fn with_ready_stack(gke: Option<&str>) -> Self {
+        Self::with_stack("rapids-gke", gke)
+    }
+
+    /// Starts with a copy of a ready stack.
+    pub fn with_stack(stack: &str, gke: Option<&str>) -> Self {
         let user = Self { gke: gke.map(str::to_owned), ..Self::empty() };
-        let ready = Path::new(env!("CARGO_MANIFEST_DIR")).join("stacks/rapids-gke/stack.toml");
+        let ready = Path::new(env!("CARGO_MANIFEST_DIR")).join("stacks").join(stack).join("stack.toml");
         std::fs::copy(ready, user.path().join("stack.toml")).unwrap();
         user
     }

@@ -6,9 +6,10 @@ use serde_json::Value;
 use super::style::{Tint, columns, paint, push_line, symbol, tame, wrap};
 use super::values;
 use crate::address::Address;
-use crate::plan::{Action, Change, Consent, Mode, Note, Plan, Verb};
+use crate::plan::{Action, Change, Consent, Mode, Note, Plan, Read, Verb};
 use crate::report::{Next, View, brief, count, words};
 use crate::resource::{Api, Effect, FieldChange, Identity, Late, Step, Until};
+use crate::source::Sources;
 
 /// How much is shown.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -33,11 +34,12 @@ pub struct Options<'a> {
 pub fn render(plan: &Plan, view: &View<'_>, options: &Options<'_>) -> String {
     let mut text = header(plan, options.width);
     let sections = sections(plan);
-    if !sections.is_empty() {
+    if !sections.is_empty() || !plan.reads.is_empty() {
         text.push('\n');
-        text.push_str(&legend(&sections));
+        text.push_str(&legend(&sections, plan));
         text.push('\n');
-        let page = Page { plan, view, options, column: address_column(&sections, options.width) };
+        let page = Page { plan, view, options, column: address_column(&sections, plan, options.width) };
+        page.reads(&mut text);
         for section in &sections {
             page.section(&mut text, section);
         }
@@ -57,7 +59,7 @@ pub fn render(plan: &Plan, view: &View<'_>, options: &Options<'_>) -> String {
 
 /// Whose and where, always first: `Plan for stack rapids on p / l / c — LIVE`.
 fn header(plan: &Plan, width: usize) -> String {
-    let Plan { target, owner, mode, offline, changes: _, desired: _, notes: _, hourly, allowed: _ } = plan;
+    let Plan { target, owner, mode, offline, hourly, .. } = plan;
     let what = match mode {
         Mode::Apply => "Plan for",
         Mode::Destroy => "Plan to destroy",
@@ -116,7 +118,7 @@ fn sections(plan: &Plan) -> Vec<Section<'_>> {
 }
 
 /// The symbols that occur, as Terraform explains them.
-fn legend(sections: &[Section<'_>]) -> String {
+fn legend(sections: &[Section<'_>], plan: &Plan) -> String {
     let meanings = [
         (Action::Create, "create"),
         (Action::Update, "update in place"),
@@ -131,12 +133,20 @@ fn legend(sections: &[Section<'_>]) -> String {
     for (action, meaning) in meanings.into_iter().filter(|(action, _)| occurs(*action)) {
         push_line(&mut text, &format!("{} {}", symbol(action), paint(Tint::Dim, meaning)));
     }
+    if !plan.reads.is_empty() {
+        push_line(
+            &mut text,
+            &format!("{} {}", paint(Tint::Run, " <="), paint(Tint::Dim, "read: others own it")),
+        );
+    }
     if text.is_empty() { text } else { format!("Actions are shown by these symbols:\n{text}") }
 }
 
 /// Where the second column begins; long addresses may reach into it.
-fn address_column(sections: &[Section<'_>], width: usize) -> usize {
-    let longest = sections.iter().map(|section| section.name.chars().count()).max().unwrap_or_default();
+fn address_column(sections: &[Section<'_>], plan: &Plan, width: usize) -> usize {
+    let reads = plan.reads.iter().map(|read| read.address.section());
+    let names = sections.iter().map(|section| section.name).chain(reads);
+    let longest = names.map(|name| name.chars().count()).max().unwrap_or_default();
     longest.min(width / 2)
 }
 
@@ -148,8 +158,45 @@ struct Page<'a> {
 }
 
 impl Page<'_> {
+    /// `  <= cluster  read: RUNNING, 1.33.4 (stack.toml:10:1)`: what others own, one line for each section, with
+    /// `-v` one for each object.
+    fn reads(&self, text: &mut String) {
+        let Self { plan, view, options, column } = self;
+        let mut rows: Vec<(&str, Vec<&Read>)> = Vec::new();
+        for read in &plan.reads {
+            let name = match options.detail {
+                Detail::Sections => read.address.section(),
+                Detail::Objects => read.address.as_str(),
+            };
+            match rows.iter_mut().find(|(known, _)| *known == name) {
+                Some((_, reads)) => reads.push(read),
+                None => rows.push((name, vec![read])),
+            }
+        }
+        for (name, reads) in rows {
+            let verb = match plan.mode {
+                Mode::Apply => "read",
+                Mode::Destroy => "left alone",
+            };
+            // What runs comes last, and says more than the definitions beside it.
+            let found = reads.iter().rev().find_map(|read| read.found.as_deref());
+            let more = match reads.len() {
+                0 | 1 => String::new(),
+                number => format!(", and {}", count(number - 1, "object")),
+            };
+            let place = reads.iter().find_map(|read| read.location.as_deref());
+            let place = place.map(|place| format!("({})", place_name(place, view))).unwrap_or_default();
+            let pad = " ".repeat(column.saturating_sub(name.chars().count()));
+            let first = format!("{} {}{pad}  ", paint(Tint::Run, " <="), paint(Tint::Bold, name));
+            let found = tame(found.unwrap_or("not looked at, offline"));
+            let line = format!("{verb}: {found}{more} {}", paint(Tint::Dim, &place));
+            text.push_str(&wrap(&first, &line, options.width));
+        }
+    }
+
     fn section(&self, text: &mut String, section: &Section<'_>) {
         let location = section.changes.iter().find_map(|change| change.location.as_deref());
+        let location = location.map(|location| place_name(location, self.view));
         if let [change] = section.changes.as_slice() {
             self.row(text, change.action, section.name, &what(change, section.name), location);
             self.details(text, change, 6);
@@ -176,7 +223,7 @@ impl Page<'_> {
     fn row(&self, text: &mut String, action: Action, title: &str, what: &str, location: Option<&str>) {
         let pad = self.column.saturating_sub(title.chars().count());
         let first = format!("{} {}{}  ", symbol(action), paint(Tint::Bold, title), " ".repeat(pad));
-        let place = location.map(|place| format!("({})", file_name(place))).unwrap_or_default();
+        let place = location.map(|place| format!("({place})")).unwrap_or_default();
         let line = format!("{what} {}", paint(Tint::Dim, &place));
         let beside = wrap(&first, &line, self.options.width);
         if beside.lines().count() <= 2 {
@@ -215,7 +262,8 @@ impl Page<'_> {
             }
         };
         let blank = " ".repeat(indent);
-        let comment = comment(change, field, self.view.location(self.plan, change, field));
+        let location = self.view.location(self.plan, change, field);
+        let comment = comment(change, field, location.map(|place| place_name(&place, self.view).to_owned()));
         let line = format!("{blank}{sign} {path}: {}", tame(&values));
         if columns(&line) + 2 + columns(&comment) <= self.options.width {
             push_line(text, &format!("{line}  {}", paint(Tint::Dim, &comment)));
@@ -326,15 +374,19 @@ fn comment(change: &Change, field: &FieldChange, location: Option<String>) -> St
     let drift = drift.as_ref().map(|(manager, time)| format!("changed by {manager} at {time}, taken back"));
     let words: Vec<String> =
         [Some(why), drift].into_iter().flatten().filter(|word| !word.is_empty()).collect();
-    let place = location.map(|place| format!("({})", file_name(&place)));
+    let place = location.map(|place| format!("({place})"));
     let comment = (!words.is_empty()).then(|| format!("# {}", tame(&words.join("; "))));
     [comment, place].into_iter().flatten().collect::<Vec<_>>().join(" ")
 }
 
 /// `stack.toml:12:5` of `/home/me/stacks/rapids/stack.toml:12:5`: in a column of places the folder is only
-/// noise. Diagnostics and JSON have it.
-fn file_name(location: &str) -> &str {
-    location.rsplit('/').next().unwrap_or(location)
+/// noise, as long as the stack has no two files of one name. Diagnostics and JSON have it.
+fn place_name<'l>(location: &'l str, view: &View<'_>) -> &'l str {
+    let name = |path: &'l str| path.rsplit('/').next().unwrap_or(path);
+    let file = |path: &str| path.rsplit('/').next().unwrap_or(path).to_owned();
+    let files: Vec<String> = view.sources.into_iter().flat_map(Sources::names).map(file).collect();
+    let twice = files.iter().enumerate().any(|(place, name)| files[..place].contains(name));
+    if twice { location } else { name(location) }
 }
 
 /// The program of a change, in words.

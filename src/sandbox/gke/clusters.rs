@@ -56,11 +56,12 @@ impl Gke {
             cluster: id.clone(),
             scope,
             start: context.now,
-            due: operations::due(kind, context.now, nodes, surge, &context.settings.scale),
+            due: operations::due(kind, context.now, nodes, surge, context.settings),
             status: Status::Running,
             effect,
             nodes,
             number: project_number(&id.project),
+            doom: None,
         };
         let rendered = operation.render(context.now, &context.base);
         self.touch_operation(&name);
@@ -305,18 +306,22 @@ impl Gke {
 
     /// Ends an operation: its effect becomes true, or its failure stays.
     pub(super) fn end(&mut self, operation: Operation, now: Timestamp, settings: &Settings) {
-        let Operation { name, kind, cluster: id, scope, effect, .. } = operation;
+        let Operation { name, kind, cluster: id, scope, effect, doom, .. } = operation;
         // A cluster is not done before somebody listens for it.
         let waits = self.clusters.get(&id).is_some_and(|cluster| cluster.endpoint.is_none());
         if kind == Kind::CreateCluster && waits {
             return;
         }
-        let failure = match kind {
-            Kind::DeleteCluster => {
+        let failure = match (kind, doom) {
+            (_, Some(why)) => {
+                self.fail(&id, kind, &scope, &why);
+                Some(why)
+            }
+            (Kind::DeleteCluster, None) => {
                 self.clusters.remove(&id);
                 None
             }
-            _ => self.apply(&id, kind, &scope, effect, now, settings),
+            (_, None) => self.apply(&id, kind, &scope, effect, now, settings),
         };
         if let Some(operation) = self.operations.get_mut(&name) {
             operation.status = Status::Done(operation.due.max(operation.start), failure);
@@ -325,6 +330,44 @@ impl Gke {
         }
         self.touch_operation(&name);
         self.touch(&id);
+    }
+
+    /// What an operation that was told to fail leaves behind: a cluster or a pool that was not made stays with
+    /// its error and without machines, one that was not deleted is as before, a change has not come.
+    fn fail(&mut self, id: &ClusterId, kind: Kind, scope: &Scope, why: &str) {
+        let Some(cluster) = self.clusters.get_mut(id) else { return };
+        cluster.revision += 1;
+        let named = |pool: &&mut Pool| match scope {
+            Scope::Pool(name) => pool.name == *name,
+            Scope::Cluster => true,
+        };
+        match kind {
+            Kind::CreateCluster | Kind::CreateNodePool => {
+                for pool in cluster.pools.iter_mut().filter(named) {
+                    pool.phase = PoolPhase::Running;
+                    pool.trouble = Some(why.to_owned());
+                    pool.grow_at = None;
+                    pool.present.values_mut().for_each(|present| *present = 0);
+                }
+                if kind == Kind::CreateCluster {
+                    cluster.phase = Phase::Error;
+                    cluster.trouble = Some(why.to_owned());
+                }
+            }
+            Kind::DeleteCluster | Kind::DeleteNodePool => {
+                for pool in cluster.pools.iter_mut().filter(named) {
+                    pool.phase = PoolPhase::Running;
+                }
+                if kind == Kind::DeleteCluster {
+                    cluster.phase = Phase::Running;
+                }
+            }
+            Kind::UpgradeMaster
+            | Kind::UpgradeNodes
+            | Kind::UpdateCluster
+            | Kind::SetNodePoolManagement
+            | Kind::SetNodePoolSize => {}
+        }
     }
 
     /// Gives the cluster and its pools what an operation brings.
@@ -487,7 +530,11 @@ fn check_fingerprint(cluster: &Cluster, sent: &str) -> Result<(), Refusal> {
     }
     Err(Refusal::new(
         Code::FailedPrecondition,
-        format!("Labels could not be set due to fingerprint mismatch: \"{sent}\" is not \"{current}\"."),
+        // The wording: crossplane-contrib/provider-gcp issue 477, hashicorp/terraform-provider-google issue 5608.
+        format!(
+            "Labels could not be set due to fingerprint mismatch; try again with the proper fingerprint: \
+             incorrect fingerprint supplied was \"{sent}\", the expected one is \"{current}\"."
+        ),
     ))
 }
 

@@ -12,6 +12,8 @@ pub enum Code {
     InvalidArgument,
     /// 400, the request cannot be done now.
     FailedPrecondition,
+    /// 401, nobody knows who asks. The wording is recalled.
+    Unauthenticated,
     /// 403.
     PermissionDenied,
     /// 404.
@@ -20,8 +22,17 @@ pub enum Code {
     AlreadyExists,
     /// 409, the caller acts on an old version. The HTTP number is recalled.
     Aborted,
+    /// 412, a condition of the caller's does not hold: the general form of Google's APIs, recalled; GKE itself
+    /// says 400 or 409.
+    ConditionNotMet,
     /// 429.
     ResourceExhausted,
+    /// 500. The wording is recalled.
+    Internal,
+    /// 503. The wording is recalled.
+    Unavailable,
+    /// 504, it took too long and may still be done. The wording is recalled.
+    DeadlineExceeded,
     /// 501, a part of GKE that the sandbox does not have.
     Unimplemented,
 }
@@ -31,10 +42,15 @@ impl Code {
     pub fn http(self) -> u16 {
         match self {
             Self::InvalidArgument | Self::FailedPrecondition => 400,
+            Self::Unauthenticated => 401,
             Self::PermissionDenied => 403,
             Self::NotFound => 404,
             Self::AlreadyExists | Self::Aborted => 409,
+            Self::ConditionNotMet => 412,
             Self::ResourceExhausted => 429,
+            Self::Internal => 500,
+            Self::Unavailable => 503,
+            Self::DeadlineExceeded => 504,
             Self::Unimplemented => 501,
         }
     }
@@ -43,12 +59,16 @@ impl Code {
     pub fn status(self) -> &'static str {
         match self {
             Self::InvalidArgument => "INVALID_ARGUMENT",
-            Self::FailedPrecondition => "FAILED_PRECONDITION",
+            Self::FailedPrecondition | Self::ConditionNotMet => "FAILED_PRECONDITION",
+            Self::Unauthenticated => "UNAUTHENTICATED",
             Self::PermissionDenied => "PERMISSION_DENIED",
             Self::NotFound => "NOT_FOUND",
             Self::AlreadyExists => "ALREADY_EXISTS",
             Self::Aborted => "ABORTED",
             Self::ResourceExhausted => "RESOURCE_EXHAUSTED",
+            Self::Internal => "INTERNAL",
+            Self::Unavailable => "UNAVAILABLE",
+            Self::DeadlineExceeded => "DEADLINE_EXCEEDED",
             Self::Unimplemented => "UNIMPLEMENTED",
         }
     }
@@ -57,11 +77,14 @@ impl Code {
         match self {
             Self::InvalidArgument => "badRequest",
             Self::FailedPrecondition => "failedPrecondition",
+            Self::Unauthenticated => "authError",
             Self::PermissionDenied => "forbidden",
             Self::NotFound => "notFound",
             Self::AlreadyExists => "alreadyExists",
             Self::Aborted => "aborted",
+            Self::ConditionNotMet => "conditionNotMet",
             Self::ResourceExhausted => "rateLimitExceeded",
+            Self::Internal | Self::Unavailable | Self::DeadlineExceeded => "backendError",
             Self::Unimplemented => "notImplemented",
         }
     }

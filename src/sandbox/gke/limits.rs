@@ -10,6 +10,8 @@ use super::machines;
 use super::operations::Scope;
 use super::path::ClusterId;
 use super::{Cluster, Gke, Pool, places};
+use crate::catalog;
+use crate::sandbox::kube::run::glob;
 
 /// Operations that one cluster runs at a time; seen in threads of 2023.
 const CONCURRENT_OPERATIONS: usize = 5;
@@ -40,8 +42,10 @@ impl Quota {
 pub struct Stockout {
     /// Which pools, by name; `*` stands for any run of letters.
     pub pool: String,
-    /// Only in this zone; everywhere when unset.
+    /// Only in this zone; everywhere when unset. `*` as above.
     pub zone: Option<String>,
+    /// Only machines with this GPU; all when unset. `*` as above.
+    pub gpu: Option<String>,
     /// How many attempts fail before machines are to be had; `None` for all.
     pub times: Option<u32>,
 }
@@ -49,44 +53,77 @@ pub struct Stockout {
 impl Stockout {
     /// Every attempt of the pools that `pool` matches fails.
     pub fn forever(pool: &str) -> Self {
-        Self { pool: pool.to_owned(), zone: None, times: None }
+        Self { pool: pool.to_owned(), zone: None, gpu: None, times: None }
     }
 
     /// The next `times` attempts of the pools that `pool` matches fail.
     pub fn next(pool: &str, times: u32) -> Self {
-        Self { pool: pool.to_owned(), zone: None, times: Some(times) }
+        Self { times: Some(times), ..Self::forever(pool) }
+    }
+
+    /// Whether it is about machines of this pool in this zone.
+    fn covers(&self, pool: &Pool, zone: &str) -> bool {
+        let mut types = pool.body["config"]["accelerators"]
+            .as_array()
+            .into_iter()
+            .flatten()
+            .filter_map(|entry| entry["acceleratorType"].as_str());
+        glob(&self.pool, &pool.name)
+            && self.zone.as_ref().is_none_or(|only| glob(only, zone))
+            && self.gpu.as_ref().is_none_or(|only| types.any(|gpu| glob(only, gpu)))
     }
 }
 
-/// `*` stands for any run of letters, all else for itself.
-fn matches(glob: &str, text: &str) -> bool {
-    match glob.split_once('*') {
-        None => glob == text,
-        Some((head, rest)) => match text.strip_prefix(head) {
-            None => false,
-            Some(tail) => (0..=tail.len()).any(|at| tail.get(at..).is_some_and(|text| matches(rest, text))),
-        },
+/// Whether a zone of a shortage exists; a pattern need not.
+pub fn check_zone(zone: &str) -> Result<(), String> {
+    if zone.contains('*') || (places::is_zone(zone) && places::exists(zone)) {
+        return Ok(());
     }
+    let near = catalog::suggest_zone(zone).map(|near| format!("; did you mean `{near}`?"));
+    Err(format!("`{zone}` is no zone{}", near.unwrap_or_default()))
+}
+
+/// Whether a GPU of a shortage exists; a pattern need not.
+pub fn check_gpu(gpu: &str) -> Result<(), String> {
+    if gpu.contains('*') || catalog::accelerator(gpu).is_some() {
+        return Ok(());
+    }
+    let near = catalog::suggest_accelerator(gpu).map(|near| format!("; did you mean `{near}`?"));
+    Err(format!("`{gpu}` is no GPU{}", near.unwrap_or_default()))
+}
+
+/// Whether there is such a quota.
+pub fn check_metric(metric: &str) -> Result<(), String> {
+    let of = |spot| catalog::accelerators().filter_map(move |gpu| machines::quota_metric(&gpu.kind, spot));
+    if of(false).chain(of(true)).any(|known| known == metric) {
+        return Ok(());
+    }
+    let all: std::collections::BTreeSet<String> = of(false).collect();
+    let all: Vec<String> = all.into_iter().collect();
+    Err(format!("`{metric}` is no quota of GPUs; there are {} and those of spot machines", all.join(", ")))
 }
 
 /// Whether a scripted shortage keeps the pool's missing machines away; counts the attempt. The text is what
 /// the pool, its condition and the operation say.
-pub(super) fn shortage(stockouts: &mut [Stockout], id: &ClusterId, pool: &Pool) -> Option<String> {
+pub(super) fn shortage(
+    stockouts: &[(String, Stockout)],
+    met: &mut BTreeMap<String, u32>,
+    id: &ClusterId,
+    pool: &Pool,
+) -> Option<String> {
     let mut lines = Vec::new();
     for (zone, wanted) in &pool.sizes {
         let present = pool.present.get(zone).copied().unwrap_or_default();
         if present >= *wanted {
             continue;
         }
-        let scripted = stockouts.iter_mut().find(|stockout| {
-            matches(&stockout.pool, &pool.name)
-                && stockout.zone.as_ref().is_none_or(|only| only == zone)
-                && stockout.times != Some(0)
+        let scripted = stockouts.iter().find(|(name, stockout)| {
+            let so_far = met.get(name).copied().unwrap_or_default();
+            stockout.covers(pool, zone) && stockout.times.is_none_or(|times| so_far < times)
         });
-        let Some(stockout) = scripted else { continue };
-        if let Some(times) = &mut stockout.times {
-            *times -= 1;
-        }
+        let Some((name, _)) = scripted else { continue };
+        let so_far = met.entry(name.clone()).or_default();
+        *so_far = so_far.saturating_add(1);
         lines.push(stockout_text(id, pool, zone, *wanted, present));
     }
     match lines.as_slice() {
@@ -205,21 +242,5 @@ impl Gke {
             }
         }
         used
-    }
-}
-
-#[cfg(test)]
-mod tests {
-    use super::*;
-
-    #[test]
-    fn globs() {
-        let cases = [("*", "a", true), ("a", "a", true), ("a*", "abc", true), ("*c", "abc", true)];
-        for (glob, text, want) in cases {
-            assert_eq!(matches(glob, text), want, "{glob} {text}");
-        }
-        for (glob, text) in [("a", "ab"), ("b*", "abc"), ("a*d", "abc"), ("", "a")] {
-            assert!(!matches(glob, text), "{glob} {text}");
-        }
     }
 }

@@ -9,7 +9,7 @@ mod clusters;
 mod compute;
 mod defaults;
 pub mod errors;
-mod limits;
+pub mod limits;
 mod machines;
 pub mod operations;
 pub mod path;
@@ -34,6 +34,7 @@ pub use self::requests::{Reply, Request};
 
 use self::operations::Operation;
 use super::clock::Scale;
+use super::faults;
 use super::kube::run::PoolView;
 
 /// What does not belong to the state but decides its answers.
@@ -49,6 +50,8 @@ pub struct Settings {
     pub authority: String,
     /// How many clusters there can be.
     pub room: Room,
+    /// How long operations take, in seconds of the real service, where it is not the usual time.
+    pub seconds: BTreeMap<operations::Kind, f64>,
 }
 
 /// Whether machines are asked for anew, or after a shortage.
@@ -152,6 +155,8 @@ pub struct Gke {
     clusters: BTreeMap<ClusterId, Cluster>,
     operations: BTreeMap<String, Operation>,
     meta: Meta,
+    /// Scripted shortages, each with the name under which its attempts are counted.
+    stockouts: Vec<(String, Stockout)>,
     dirty: BTreeSet<String>,
     /// Counts changes in this process.
     revision: u64,
@@ -162,8 +167,9 @@ pub struct Gke {
 struct Meta {
     /// Counts everything that needs a name nobody has used.
     counter: u64,
-    /// Scripted shortages.
-    stockouts: Vec<Stockout>,
+    /// How many attempts each scripted shortage has failed, by its name.
+    #[serde(default)]
+    met: BTreeMap<String, u32>,
 }
 
 const META: &str = "meta";
@@ -183,10 +189,9 @@ impl Cluster {
 }
 
 impl Gke {
-    /// A state without anything but the scripted shortages.
-    pub fn new(stockouts: Vec<Stockout>) -> Self {
-        let meta = Meta { counter: 0, stockouts };
-        Self { meta, dirty: BTreeSet::from([META.to_owned()]), ..Self::default() }
+    /// A state without anything.
+    pub fn new() -> Self {
+        Self { dirty: BTreeSet::from([META.to_owned()]), ..Self::default() }
     }
 
     /// A state from what [`Gke::take_dirty`] gave earlier.
@@ -287,10 +292,39 @@ impl Gke {
         cluster.pools.iter().map(view).collect()
     }
 
-    /// Adds a scripted shortage.
-    pub fn add_stockout(&mut self, stockout: Stockout) {
-        self.meta.stockouts.push(stockout);
-        self.dirty.insert(META.to_owned());
+    /// Adds scripted shortages. What they have failed so far is kept, they themselves are not: without them
+    /// there are machines again.
+    pub fn add_stockouts(&mut self, stockouts: Vec<Stockout>) {
+        let all = self.stockouts.drain(..).map(|(_, stockout)| stockout).chain(stockouts).collect();
+        self.stockouts = faults::named(all);
+    }
+
+    /// The state of another one, with the scripted shortages of this one.
+    pub fn with_state_of(&mut self, other: Self) -> Self {
+        Self { stockouts: std::mem::take(&mut self.stockouts), ..other }
+    }
+
+    /// A number that was never given out before, for ids.
+    pub fn next_number(&mut self) -> u64 {
+        self.next()
+    }
+
+    /// Makes a running operation end with an error. `false` when there is none of that name.
+    pub fn doom(&mut self, name: &str, why: &str) -> bool {
+        let Some(operation) = self.operations.get_mut(name).filter(|operation| operation.is_running()) else {
+            return false;
+        };
+        operation.doom = Some(why.to_owned());
+        self.touch_operation(name);
+        true
+    }
+
+    /// Everything, as entries to store.
+    pub fn snapshot(&self) -> Vec<(String, Value)> {
+        let clusters = self.clusters.keys().map(|id| format!("cluster/{id}"));
+        let operations = self.operations.keys().map(|name| format!("operation/{name}"));
+        let keys = clusters.chain(operations).chain([META.to_owned()]);
+        keys.filter_map(|key| self.entry(&key).map(|value| (key, value))).collect()
     }
 
     /// Does what is due by `now`. Cheap when nothing is.
@@ -321,7 +355,7 @@ impl Gke {
 
     /// Machines that appear now, or fail to.
     fn grow(&mut self, now: Timestamp, settings: &Settings, attempt: Attempt) {
-        let Self { clusters, meta, dirty, revision, .. } = self;
+        let Self { clusters, meta, stockouts, dirty, revision, .. } = self;
         for cluster in clusters.values_mut() {
             let id = cluster.id.clone();
             for pool in &mut cluster.pools {
@@ -331,7 +365,7 @@ impl Gke {
                 }
                 dirty.insert(format!("cluster/{id}"));
                 *revision += 1;
-                match limits::shortage(&mut meta.stockouts, &id, pool) {
+                match limits::shortage(stockouts, &mut meta.met, &id, pool) {
                     Some(trouble) => {
                         dirty.insert(META.to_owned());
                         pool.trouble = Some(trouble);

@@ -5,11 +5,10 @@ use serde::{Deserialize, Serialize};
 use serde_json::{Map, Value, json};
 
 use super::path::ClusterId;
-use super::places;
-use crate::sandbox::clock::Scale;
+use super::{Settings, places};
 
 /// What an operation does, in GKE's words.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Serialize, Deserialize)]
 #[serde(rename_all = "SCREAMING_SNAKE_CASE")]
 #[allow(missing_docs)]
 pub enum Kind {
@@ -25,6 +24,19 @@ pub enum Kind {
 }
 
 impl Kind {
+    /// Every kind.
+    pub const ALL: [Self; 9] = [
+        Self::CreateCluster,
+        Self::DeleteCluster,
+        Self::UpgradeMaster,
+        Self::UpgradeNodes,
+        Self::UpdateCluster,
+        Self::CreateNodePool,
+        Self::DeleteNodePool,
+        Self::SetNodePoolManagement,
+        Self::SetNodePoolSize,
+    ];
+
     /// `CREATE_CLUSTER`.
     pub fn name(self) -> &'static str {
         match self {
@@ -113,6 +125,9 @@ pub struct Operation {
     pub nodes: u32,
     /// Project number, for links.
     pub number: u64,
+    /// The error that it was told to end with.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub doom: Option<String>,
 }
 
 impl Operation {
@@ -214,6 +229,7 @@ impl Operation {
 }
 
 /// When an operation of this kind that starts now will have ended.
-pub fn due(kind: Kind, start: Timestamp, nodes: u32, surge: u32, scale: &Scale) -> Timestamp {
-    scale.after(start, kind.seconds(nodes, surge))
+pub fn due(kind: Kind, start: Timestamp, nodes: u32, surge: u32, settings: &Settings) -> Timestamp {
+    let told = settings.seconds.get(&kind).copied();
+    settings.scale.after(start, told.unwrap_or_else(|| kind.seconds(nodes, surge)))
 }

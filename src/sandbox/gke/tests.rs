@@ -18,7 +18,7 @@ struct Bench {
 impl Bench {
     fn new() -> Self {
         Self {
-            gke: Gke::new(Vec::new()),
+            gke: Gke::new(),
             settings: Settings::default(),
             now: "2026-11-21T09:00:00Z".parse().expect("a time"),
         }
@@ -319,7 +319,7 @@ fn too_many_gpus_are_refused_at_once() {
 #[test]
 fn a_pool_without_machines_stays_and_tries_again() {
     let mut bench = Bench::with_cluster();
-    bench.gke.add_stockout(Stockout::next("a*", 1));
+    bench.gke.add_stockouts(vec![Stockout::next("a*", 1)]);
     let ended = bench.done("POST", &format!("{C}/nodePools"), gpu_pool("a", 1));
     let text = ended["statusMessage"].as_str().expect("a reason");
     assert!(text.contains("[GCE_STOCKOUT]"), "{text}");

@@ -63,11 +63,14 @@ fn more_gpus(context: &Context<'_>, pod: &Pod<'_>, not: &str) -> String {
 pub(super) fn gpus_fit_the_pool(context: &mut Context<'_>) {
     let all = context.pods();
     for (name, pool) in &context.stack.node_pool {
+        if !pool.is_managed() && pool.nodes.is_none() {
+            continue;
+        }
         let Some(gpus) = gpus_of(pool).filter(|gpus| gpus.allocatable > 0) else { continue };
         let pods: Vec<&Pod<'_>> = all.iter().filter(|pod| pod.pool == Some(name)).collect();
         let fits_a_node = pods.iter().all(|pod| pod.gpus <= gpus.allocatable);
         let asked: u64 = pods.iter().map(|pod| u64::from(pod.replicas) * u64::from(pod.gpus)).sum();
-        let there = u64::from(pool.nodes.most()) * u64::from(gpus.allocatable);
+        let there = u64::from(pool.size().most()) * u64::from(gpus.allocatable);
         if asked <= there || !fits_a_node {
             continue;
         }
@@ -78,7 +81,7 @@ pub(super) fn gpus_fit_the_pool(context: &mut Context<'_>) {
             finding = finding.at(pod.path.clone(), format!("{} × {}", pod.replicas, pod.gpus));
         }
         let nodes = asked.div_ceil(u64::from(gpus.allocatable));
-        let label = format!("{} × {}", pool.nodes.most(), gpus.allocatable);
+        let label = format!("{} × {}", pool.size().most(), gpus.allocatable);
         let finding = finding.at(path.key("nodes"), label);
         context.say(finding.help(format!("Pods beyond that stay pending; {nodes} nodes have room for all")));
     }
@@ -128,10 +131,8 @@ const OPERATOR: &str = "2026.3.0";
 
 /// Another release than the one we know.
 pub(super) fn operator_is_known(context: &mut Context<'_>) {
-    let Some(operator) = context.stack.dask_operator.as_ref().filter(|operator| operator.version != OPERATOR)
-    else {
-        return;
-    };
+    let ours = |operator: &&super::super::DaskOperator| operator.is_managed() && operator.version != OPERATOR;
+    let Some(operator) = context.stack.dask_operator.as_ref().filter(ours) else { return };
     let place = FieldPath::keys(["dask_operator", "version"]);
     let version = &operator.version;
     let plain = version.chars().all(|c| c.is_ascii_digit() || c == '.') && version.contains('.');

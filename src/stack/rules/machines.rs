@@ -15,10 +15,13 @@ pub(super) struct Gpus {
     pub(super) shared: bool,
 }
 
-/// GPUs of a node of the pool; `None` when the machine type or the partition is not known.
+/// GPUs of a node of the pool; `None` when it is for the live pool to tell, or when the machine type or the partition is not known.
 pub(super) fn gpus_of(pool: &NodePool) -> Option<Gpus> {
     let (kind, count) = match (fixed(pool), &pool.accelerator) {
         (Some((kind, count)), _) => (kind, count),
+        // What others own may have more than its section says.
+        (None, None) if !pool.is_managed() => return None,
+        (None, Some(Accelerator { count: None, .. })) if !pool.is_managed() => return None,
         (None, Some(accelerator)) => (accelerator.r#type.as_str(), accelerator.count.unwrap_or(1)),
         (None, None) => {
             catalog::machine(&pool.machine_type)?;

@@ -6,7 +6,7 @@ use std::collections::{BTreeMap, BTreeSet};
 use super::{Check, DaskCluster, NodePool, Scheduler, Stack, Worker};
 use crate::address::FieldPath;
 use crate::diag::{Code, Diagnostic};
-use crate::source::Sources;
+use crate::source::{Sources, Span};
 
 mod dask;
 mod machines;
@@ -62,9 +62,15 @@ const RULES: &[fn(&mut Context<'_>)] = &[
     manifests::dask_names_are_valid,
 ];
 
-/// What all rules find, in no order. Nothing is said about sections in `doubtful`, which are broken already.
-pub(super) fn check(stack: &Stack, sources: &Sources, doubtful: BTreeSet<FieldPath>) -> Vec<Diagnostic> {
-    let mut context = Context { stack, sources, doubtful, found: Vec::new() };
+/// What all rules find, in no order. Nothing is said about sections in `doubtful`, which are broken already;
+/// `taken` are sections and fields that were taken away, and where that is said.
+pub(super) fn check(
+    stack: &Stack,
+    sources: &Sources,
+    doubtful: BTreeSet<FieldPath>,
+    taken: &BTreeMap<FieldPath, Span>,
+) -> Vec<Diagnostic> {
+    let mut context = Context { stack, sources, doubtful, taken, found: Vec::new() };
     for rule in RULES {
         rule(&mut context);
     }
@@ -76,6 +82,7 @@ struct Context<'a> {
     stack: &'a Stack,
     sources: &'a Sources,
     doubtful: BTreeSet<FieldPath>,
+    taken: &'a BTreeMap<FieldPath, Span>,
     found: Vec<Diagnostic>,
 }
 
@@ -87,6 +94,10 @@ impl<'a> Context<'a> {
             let (path, span) = match &place {
                 Spot::Value(path) => (path, self.sources.span(path)),
                 Spot::Key(path) => (path, self.sources.key_span(path)),
+                Spot::Gone(span) => {
+                    diagnostic = diagnostic.at(Some(*span), text);
+                    continue;
+                }
             };
             if self.is_doubtful(path) {
                 return;
@@ -98,6 +109,13 @@ impl<'a> Context<'a> {
 
     fn is_doubtful(&self, path: &FieldPath) -> bool {
         self.doubtful.iter().any(|section| section.contains(path))
+    }
+
+    /// Where a section or field was taken away or, of a section, put into a comment.
+    fn gone(&self, path: &FieldPath) -> Option<(Span, &'static str)> {
+        let away = self.taken.iter().find(|(taken, _)| taken.contains(path));
+        let comment = || self.sources.comment(&format!("[{path}]")).map(|span| (span, "in a comment here"));
+        away.map(|(_, span)| (*span, "taken away here")).or_else(comment)
     }
 
     fn pool(&self, name: &str) -> Option<&'a NodePool> {
@@ -148,8 +166,10 @@ impl<'a> Context<'a> {
         self.stack.check.iter().map(|(name, check)| (FieldPath::keys(["check", name]), check))
     }
 
+    /// The pools that the stack makes. What others own is as it is, and compared when it is read.
     fn pools(&self) -> impl Iterator<Item = (FieldPath, &'a NodePool)> + use<'a> {
-        self.stack.node_pool.iter().map(|(name, pool)| (FieldPath::keys(["node_pool", name]), pool))
+        let ours = self.stack.node_pool.iter().filter(|(_, pool)| pool.is_managed());
+        ours.map(|(name, pool)| (FieldPath::keys(["node_pool", name]), pool))
     }
 }
 
@@ -172,6 +192,7 @@ struct Pod<'a> {
 enum Spot {
     Value(FieldPath),
     Key(FieldPath),
+    Gone(Span),
 }
 
 /// A diagnostic whose places are fields of the stack.
@@ -198,6 +219,12 @@ impl Finding {
     /// Points at a key or a table's name.
     fn at_key(mut self, path: FieldPath, text: impl Into<String>) -> Self {
         self.places.push((Spot::Key(path), text.into()));
+        self
+    }
+
+    /// Points at the place where something was taken away, when there is one.
+    fn gone(mut self, place: Option<(Span, &'static str)>) -> Self {
+        self.places.extend(place.map(|(span, text)| (Spot::Gone(span), text.to_owned())));
         self
     }
 

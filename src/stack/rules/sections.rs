@@ -39,11 +39,13 @@ pub(super) fn sections_have_what_they_need(context: &mut Context<'_>) {
     };
     let gke = has(context, "gke", stack.gke.is_some());
     let cluster = has(context, "cluster", stack.cluster.is_some());
-    let pools = !stack.node_pool.is_empty() || context.doubtful.iter().any(|path| top_is(path, "node_pool"));
+    let pools = stack.node_pool.values().any(super::NodePool::is_managed)
+        || context.doubtful.iter().any(|path| top_is(path, "node_pool"));
     let mut need = |section: FieldPath, needed: &str, why: &str, help: &str| {
         let message = format!("`[{section}]` needs `[{needed}]`");
-        let finding = Finding::error(Code::SectionNeedsSection, message);
-        context.say(finding.at(section, why).help(help));
+        let finding = Finding::error(Code::SectionNeedsSection, message).at(section, why);
+        let gone = context.gone(&FieldPath::keys(needed.split('.').take(1)));
+        context.say(finding.gone(gone).help(help));
     };
     if let Some(name) = stack.node_pool.keys().next().filter(|_| !cluster) {
         let pool = FieldPath::keys(["node_pool", name]);
@@ -58,10 +60,11 @@ pub(super) fn sections_have_what_they_need(context: &mut Context<'_>) {
         let help = "`[kubernetes]` names a cluster that exists; use `[gke]` instead to make one";
         need(FieldPath::keys(["cluster"]), "gke", "made where?", help);
     }
-    if stack.gke.is_some() && !cluster {
+    // Without pools the missing cluster was not said yet.
+    if stack.gke.is_some() && !cluster && stack.node_pool.is_empty() {
         need(FieldPath::keys(["gke"]), "cluster", "for which cluster?", "add `[cluster]` with a `name`");
     }
-    if stack.cluster.is_some() && !pools {
+    if stack.cluster.as_ref().is_some_and(super::super::Cluster::is_managed) && !pools {
         let help = "GKE makes no cluster without nodes: add `[node_pool.NAME]` with a `machine_type`";
         need(FieldPath::keys(["cluster"]), "node_pool.NAME", "has no nodes", help);
     }
@@ -118,13 +121,16 @@ fn dependency(
         context.say(Finding::error(Code::UnknownAddress, message).at(place, "").help("take it away"));
     } else if !sections.contains(target) && !broken {
         let message = format!("there is nothing at the address `{address}`");
+        let gone = context.gone(&target.parse().unwrap_or_default());
         let ending = |known: &&str| known.split_once('.').is_some_and(|(_, name)| name == target);
         let known = || sections.iter().map(String::as_str);
         let help = match known().find(ending).or_else(|| nearest(target, known())) {
+            _ if gone.is_some() => format!("bring `[{target}]` back, or take this reference away"),
             Some(near) => format!("did you mean `{near}`?"),
             None => format!("this file has {}", listed(known(), "and")),
         };
-        context.say(Finding::error(Code::UnknownAddress, message).at(place, "not in this file").help(help));
+        let finding = Finding::error(Code::UnknownAddress, message).at(place, "not in this file").gone(gone);
+        context.say(finding.help(help));
     }
 }
 
@@ -146,9 +152,12 @@ pub(super) fn pools_exist(context: &mut Context<'_>) {
             continue;
         }
         let message = format!("there is no node pool `{name}`");
+        let gone = context.gone(&section);
         let by_live_name =
             context.stack.node_pool.iter().find(|(_, pool)| pool.name.as_deref() == Some(name));
-        let help = if let Some((key, _)) = by_live_name {
+        let help = if gone.is_some() {
+            format!("bring `[node_pool.{name}]` back, or take this reference away")
+        } else if let Some((key, _)) = by_live_name {
             format!("pools are named by their key: `{key}`")
         } else if let Some(near) = nearest(name, pools.iter().copied()) {
             format!("did you mean `{near}`? This file has {}", listed(pools.iter().copied(), "and"))
@@ -160,7 +169,8 @@ pub(super) fn pools_exist(context: &mut Context<'_>) {
         } else {
             format!("this file has {}", listed(pools.iter().copied(), "and"))
         };
-        context.say(Finding::error(Code::UnknownPool, message).at(place, "no such pool").help(help));
+        let finding = Finding::error(Code::UnknownPool, message).at(place, "no such pool").gone(gone);
+        context.say(finding.help(help));
     }
 }
 

@@ -200,7 +200,7 @@ const ZONES_OF_A_REGION: u32 = 3;
 pub(super) fn nodes_divide(context: &mut Context<'_>) {
     let stack = context.stack;
     for (path, pool) in context.pools() {
-        let Nodes::Fixed(nodes) = pool.nodes else { continue };
+        let Nodes::Fixed(nodes) = pool.size() else { continue };
         let zones = zones_of(stack, pool);
         let regional =
             stack.gke.as_ref().is_some_and(|gke| matches!(taken_apart(&gke.location), Location::Region(_)));
@@ -233,7 +233,7 @@ pub(super) fn nodes_divide(context: &mut Context<'_>) {
 /// The limits of an autoscaler.
 pub(super) fn limits_are_in_order(context: &mut Context<'_>) {
     for (path, pool) in context.pools() {
-        if let Nodes::Autoscaled { min, max } = pool.nodes
+        if let Nodes::Autoscaled { min, max } = pool.size()
             && min > max
         {
             let message = format!("at least {min} nodes are more than at most {max}");

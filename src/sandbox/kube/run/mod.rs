@@ -30,6 +30,8 @@ mod system;
 mod testing;
 mod workloads;
 
+pub use select::glob;
+
 use std::cell::OnceCell;
 use std::collections::BTreeMap;
 

@@ -1,0 +1,24 @@
+//! `show --effective`: the stack as it came out of its files, variables and short forms.
+
+use super::Exit;
+use super::session::Session;
+use super::settings::{Format, Settings};
+use crate::report::human::Detail;
+use crate::stack::effective::Effective;
+
+/// Prints the effective stack; looks at nothing but files.
+pub fn show(settings: &Settings, json: bool) -> Exit {
+    let mut text = String::new();
+    let exit = settings.report(Format::json(false), |reporter| {
+        let session = Session::load(settings)?;
+        reporter.diagnostics(session.warnings(), session.sources());
+        let env = |name: &str| settings.environment(name);
+        let effective = Effective::new(session.stack(), session.sources(), session.lowered(), &env);
+        text = match json {
+            true => format!("{:#}\n", effective.json()),
+            false => effective.toml(settings.detail() == Detail::Objects),
+        };
+        Ok(Exit::Done)
+    });
+    if exit == Exit::Done { settings.print(&text) } else { exit }
+}

@@ -1,0 +1,566 @@
+//! The file of faults: TOML in, rules out, and everything that is wrong with it in one pass.
+
+use std::collections::BTreeMap;
+use std::fmt;
+use std::ops::{Range, RangeInclusive};
+use std::path::PathBuf;
+use std::time::Duration;
+
+use serde_json::json;
+use toml::Spanned;
+use toml::de::{DeTable, DeValue};
+
+use super::super::gke::{Quota, Stockout, limits, operations};
+use super::super::kube::run::Scripts;
+use super::super::{Options, SandboxError};
+use super::bodies::REASONS;
+use super::{Refuse, Rule, Then};
+
+/// Read when it is in the folder of a sandbox and no other file is named.
+pub const NAME: &str = "faults.toml";
+
+const METHODS: [&str; 5] = ["GET", "POST", "PUT", "PATCH", "DELETE"];
+
+/// One mistake.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Problem {
+    /// Where, in bytes of the text.
+    pub at: Range<usize>,
+    /// What is wrong.
+    pub message: String,
+    /// What to write instead.
+    pub help: Option<String>,
+}
+
+/// The mistakes of a file, with its text.
+#[derive(Clone, Debug)]
+pub struct Mistakes {
+    /// The file.
+    pub path: PathBuf,
+    /// What it says.
+    pub text: String,
+    /// What is wrong with it, in its order.
+    pub problems: Vec<Problem>,
+}
+
+impl fmt::Display for Mistakes {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        let Self { path, text, problems } = self;
+        for (count, Problem { at, message, .. }) in problems.iter().enumerate() {
+            let line = text[..at.start.min(text.len())].matches('\n').count() + 1;
+            let separator = if count == 0 { "" } else { "; " };
+            write!(f, "{separator}{}:{line}: {message}", path.display())?;
+        }
+        Ok(())
+    }
+}
+
+/// What a file asks for.
+#[derive(Clone, Debug, Default, PartialEq)]
+pub struct Faults {
+    /// `[[request]]`.
+    pub requests: Vec<Rule>,
+    /// `[[stock_out]]`.
+    pub stockouts: Vec<Stockout>,
+    /// `[quota]`: limits by metric.
+    pub quota: BTreeMap<String, u32>,
+    /// `[quota] default`.
+    pub default_quota: Option<u32>,
+    /// `[operation_seconds]`.
+    pub seconds: BTreeMap<operations::Kind, f64>,
+    /// `[pods]`.
+    pub scripts: Scripts,
+}
+
+/// Adds what the file of faults asks for. What the options say themselves (a flag) counts more.
+///
+/// # Errors
+/// The file cannot be read, or what is wrong with it.
+pub fn join(mut options: Options) -> Result<Options, SandboxError> {
+    let kept = options.dir.as_ref().map(|dir| dir.join(NAME)).filter(|path| path.exists());
+    let Some(path) = options.faults.take().or(kept) else { return Ok(options) };
+    let text = std::fs::read_to_string(&path)
+        .map_err(|error| SandboxError::io(format!("read the faults in {}", path.display()), error))?;
+    let Faults { requests, stockouts, quota, default_quota, seconds, scripts } =
+        parse(&text).map_err(|problems| SandboxError::Faults(Box::new(Mistakes { path, text, problems })))?;
+    options.requests.extend(requests);
+    options.stockouts.extend(stockouts);
+    for (metric, limit) in quota {
+        options.gke_quota.limits.entry(metric).or_insert(limit);
+    }
+    if options.gke_quota.default == Quota::default().default {
+        options.gke_quota.default = default_quota.unwrap_or(options.gke_quota.default);
+    }
+    for (kind, time) in seconds {
+        options.operation_seconds.entry(kind).or_insert(time);
+    }
+    options.scripts.fail_image.extend(scripts.fail_image);
+    options.scripts.cuda_fails |= scripts.cuda_fails;
+    options.scripts.driver_fails |= scripts.driver_fails;
+    Ok(options)
+}
+
+/// The faults of a text.
+///
+/// # Errors
+/// All its mistakes.
+pub fn parse(text: &str) -> Result<Faults, Vec<Problem>> {
+    let (root, errors) = DeTable::parse_recoverable(text);
+    let mut reader = Reader::default();
+    for error in errors {
+        reader.problem(error.span().unwrap_or(0..0), error.message().to_owned(), None);
+    }
+    let faults = if reader.problems.is_empty() { reader.faults(root.get_ref()) } else { Faults::default() };
+    let mut problems = reader.problems;
+    problems.sort_by_key(|problem| problem.at.start);
+    if problems.is_empty() { Ok(faults) } else { Err(problems) }
+}
+
+/// A shortage of machines as a flag says it: `ZONE[:GPU]`.
+///
+/// # Errors
+/// What is wrong with it, in words.
+pub fn stockout_flag(text: &str) -> Result<Stockout, String> {
+    let (zone, gpu) = match text.split_once(':') {
+        Some((zone, gpu)) => (zone, Some(gpu)),
+        None => (text, None),
+    };
+    limits::check_zone(zone)?;
+    gpu.map_or(Ok(()), limits::check_gpu)?;
+    let everywhere = Stockout::forever("*");
+    Ok(Stockout { zone: Some(zone.to_owned()), gpu: gpu.map(str::to_owned), ..everywhere })
+}
+
+/// A quota as a flag says it: `METRIC=N`.
+///
+/// # Errors
+/// What is wrong with it, in words.
+pub fn quota_flag(text: &str) -> Result<(String, u32), String> {
+    let (metric, limit) = text.split_once('=').ok_or("it has the form METRIC=N")?;
+    limits::check_metric(metric)?;
+    let limit = limit.parse().map_err(|_| format!("`{limit}` is no whole number"))?;
+    Ok((metric.to_owned(), limit))
+}
+
+#[derive(Default)]
+struct Reader {
+    problems: Vec<Problem>,
+}
+
+type Item<'t, 'i> = &'t Spanned<DeValue<'i>>;
+
+impl Reader {
+    fn problem(&mut self, at: Range<usize>, message: impl Into<String>, help: Option<String>) {
+        self.problems.push(Problem { at, message: message.into(), help });
+    }
+
+    fn faults(&mut self, root: &DeTable<'_>) -> Faults {
+        let sections = ["request", "stock_out", "quota", "operation_seconds", "pods"];
+        self.known(root, "the file", &sections);
+        let requests = self.tables(root, "request").into_iter().map(|(at, table)| self.request(at, table));
+        let requests = requests.collect();
+        let stockouts = self.tables(root, "stock_out").into_iter().map(|(_, table)| self.stockout(table));
+        let stockouts = stockouts.collect();
+        let mut quota = self.quota(root);
+        let default_quota = quota.remove("default");
+        let (seconds, scripts) = (self.seconds(root), self.pods(root));
+        Faults { requests, stockouts, quota, default_quota, seconds, scripts }
+    }
+
+    fn request(&mut self, at: Range<usize>, table: &DeTable<'_>) -> Rule {
+        let keys = [
+            "method",
+            "path",
+            "skip",
+            "times",
+            "delay",
+            "answer",
+            "reason",
+            "message",
+            "lose",
+            "operation_error",
+        ];
+        self.known(table, "[[request]]", &keys);
+        let mut rule = Rule { then: self.then(table), ..Rule::default() };
+        rule.method = self.word(table, "method", &METHODS);
+        match self.text(table, "path") {
+            Some((path, _)) if path.starts_with(['/', '*']) => rule.path = path,
+            Some((path, at)) => {
+                let help = format!("write `\"*/{path}\"` to match it anywhere");
+                self.problem(at, "a path begins with `/` or `*`", Some(help));
+            }
+            None if table.contains_key("path") => {}
+            None => self.problem(
+                at.clone(),
+                "a [[request]] needs a `path`",
+                Some("`path = \"*\"` is each".into()),
+            ),
+        }
+        rule.skip = self.number(table, "skip", 0..=1_000_000).unwrap_or(0);
+        rule.times = self.times(table).unwrap_or(rule.times);
+        rule.delay = self.duration(table, "delay").unwrap_or_default();
+        let outcomes = ["answer", "lose", "operation_error"];
+        let given: Vec<&str> = outcomes.into_iter().filter(|key| table.contains_key(*key)).collect();
+        if given.len() > 1 {
+            let message = format!("one request cannot meet `{}` and `{}`", given[0], given[1]);
+            self.problem(at, message, Some("make two rules of it".to_owned()));
+        } else if given.is_empty() && !table.contains_key("delay") {
+            let help = "say `answer`, `lose`, `operation_error` or `delay`".to_owned();
+            self.problem(at, "nothing happens to the request", Some(help));
+        }
+        rule
+    }
+
+    fn then(&mut self, table: &DeTable<'_>) -> Then {
+        let lose = self.word(table, "lose", &["request", "answer"]);
+        let message = self.text(table, "message");
+        let reason = self.text(table, "reason");
+        let error = self.text(table, "operation_error");
+        let Some(code) = self.code(table) else {
+            for (key, item) in [("message", &message), ("reason", &reason)] {
+                if let (Some((_, at)), false) = (item, table.contains_key("answer")) {
+                    self.problem(at.clone(), format!("`{key}` goes with `answer`"), None);
+                }
+            }
+            return match (lose.as_deref(), error) {
+                (Some("request"), _) => Then::LoseRequest,
+                (Some(_), _) => Then::LoseAnswer,
+                (None, Some((error, _))) => Then::FailOperation(error),
+                (None, None) => Then::Usual,
+            };
+        };
+        let reasons = REASONS.iter().find(|(known, _)| *known == code).map(|(_, reasons)| *reasons);
+        let reasons = reasons.unwrap_or_default();
+        if let Some((reason, at)) = &reason
+            && !reasons.contains(&reason.as_str())
+        {
+            self.problem(
+                at.clone(),
+                format!("`{reason}` is no reason of {code}"),
+                listed("reasons are", reasons),
+            );
+        }
+        let (reason, message) = (reason.map(|(text, _)| text), message.map(|(text, _)| text));
+        Then::Refuse(Refuse { code, reason, message })
+    }
+
+    fn code(&mut self, table: &DeTable<'_>) -> Option<u16> {
+        let code: u32 = self.number(table, "answer", 100..=999)?;
+        let known = REASONS.iter().map(|(code, _)| *code).find(|known| u32::from(*known) == code);
+        if known.is_none() {
+            let codes: Vec<String> = REASONS.iter().map(|(code, _)| code.to_string()).collect();
+            let codes: Vec<&str> = codes.iter().map(String::as_str).collect();
+            let at = table.get("answer").map_or(0..0, Spanned::span);
+            self.problem(at, format!("the sandbox has no error {code}"), listed("it has", &codes));
+        }
+        known
+    }
+
+    fn stockout(&mut self, table: &DeTable<'_>) -> Stockout {
+        self.known(table, "[[stock_out]]", &["pool", "zone", "gpu", "times"]);
+        let mut checked = |key: &str, check: fn(&str) -> Result<(), String>| {
+            let (text, at) = self.text(table, key)?;
+            if let Err(why) = check(&text) {
+                self.problem(at, why, None);
+            }
+            Some(text)
+        };
+        let zone = checked("zone", limits::check_zone);
+        let gpu = checked("gpu", limits::check_gpu);
+        let pool = self.text(table, "pool").map_or_else(|| "*".to_owned(), |(pool, _)| pool);
+        Stockout { pool, zone, gpu, times: self.times(table).unwrap_or(None) }
+    }
+
+    fn quota(&mut self, root: &DeTable<'_>) -> BTreeMap<String, u32> {
+        let Some(table) = self.table(root, "quota") else { return BTreeMap::new() };
+        let mut found = BTreeMap::new();
+        for key in table.keys() {
+            let metric = key.get_ref().to_string();
+            if let (true, Err(why)) = (metric != "default", limits::check_metric(&metric)) {
+                self.problem(key.span(), why, None);
+            }
+            if let Some(limit) = self.number(table, &metric, 0..=1_000_000) {
+                found.insert(metric, limit);
+            }
+        }
+        found
+    }
+
+    fn seconds(&mut self, root: &DeTable<'_>) -> BTreeMap<operations::Kind, f64> {
+        let Some(table) = self.table(root, "operation_seconds") else { return BTreeMap::new() };
+        let mut found = BTreeMap::new();
+        for key in table.keys() {
+            let name = key.get_ref().to_string();
+            let time = self.duration(table, &name);
+            match (serde_json::from_value::<operations::Kind>(json!(name)), time) {
+                (Ok(kind), Some(time)) => drop(found.insert(kind, time.as_secs_f64())),
+                (Ok(_), None) => {}
+                (Err(_), _) => {
+                    let kinds: Vec<&str> = operations::Kind::ALL.iter().map(|kind| kind.name()).collect();
+                    let message = format!("GKE has no operation `{name}` here");
+                    self.problem(key.span(), message, listed("it has", &kinds));
+                }
+            }
+        }
+        found
+    }
+
+    fn pods(&mut self, root: &DeTable<'_>) -> Scripts {
+        let Some(table) = self.table(root, "pods") else { return Scripts::default() };
+        self.known(table, "[pods]", &["fail_image", "cuda_fails", "driver_fails"]);
+        let images = table.get("fail_image").and_then(|item| match item.get_ref() {
+            DeValue::Array(items) => {
+                items.iter().map(|item| item.get_ref().as_str().map(str::to_owned)).collect()
+            }
+            _ => None,
+        });
+        if let (Some(item), None) = (table.get("fail_image"), &images) {
+            self.problem(item.span(), "`fail_image` is a list of texts", None);
+        }
+        let (cuda_fails, driver_fails) =
+            (self.switch(table, "cuda_fails"), self.switch(table, "driver_fails"));
+        Scripts { fail_image: images.unwrap_or_default(), cuda_fails, driver_fails, ..Scripts::default() }
+    }
+
+    /// Complains about keys that mean nothing.
+    fn known(&mut self, table: &DeTable<'_>, what: &str, keys: &[&str]) {
+        for key in table.keys() {
+            if !keys.contains(&key.get_ref().as_ref()) {
+                let message = format!("{what} has no key `{}`", key.get_ref());
+                self.problem(key.span(), message, listed("it has", keys));
+            }
+        }
+    }
+
+    fn tables<'t, 'i>(&mut self, root: &'t DeTable<'i>, key: &str) -> Vec<(Range<usize>, &'t DeTable<'i>)> {
+        let Some(item) = root.get(key) else { return Vec::new() };
+        let items = match item.get_ref() {
+            DeValue::Array(items) => {
+                items.iter().map(|item| item.get_ref().as_table().map(|table| (item.span(), table))).collect()
+            }
+            _ => None,
+        };
+        if items.is_none() {
+            self.problem(
+                item.span(),
+                format!("`{key}` is a list of tables"),
+                Some(format!("write [[{key}]]")),
+            );
+        }
+        items.unwrap_or_default()
+    }
+
+    fn table<'t, 'i>(&mut self, root: &'t DeTable<'i>, key: &str) -> Option<&'t DeTable<'i>> {
+        let item = root.get(key)?;
+        let table = item.get_ref().as_table();
+        if table.is_none() {
+            self.problem(item.span(), format!("`{key}` is a table"), Some(format!("write [{key}]")));
+        }
+        table
+    }
+
+    fn text(&mut self, table: &DeTable<'_>, key: &str) -> Option<(String, Range<usize>)> {
+        let item = table.get(key)?;
+        match item.get_ref().as_str() {
+            Some(text) if !text.is_empty() => Some((text.to_owned(), item.span())),
+            _ => {
+                self.problem(item.span(), format!("`{key}` is a text in quotes"), None);
+                None
+            }
+        }
+    }
+
+    fn word(&mut self, table: &DeTable<'_>, key: &str, words: &[&str]) -> Option<String> {
+        let (text, at) = self.text(table, key)?;
+        if words.contains(&text.as_str()) {
+            return Some(text);
+        }
+        self.problem(at, format!("`{key}` cannot be `{text}`"), listed("it is one of", words));
+        None
+    }
+
+    fn number(&mut self, table: &DeTable<'_>, key: &str, range: RangeInclusive<u32>) -> Option<u32> {
+        let item = table.get(key)?;
+        let number = integer(item).and_then(|number| u32::try_from(number).ok());
+        let number = number.filter(|number| range.contains(number));
+        if number.is_none() {
+            let message = format!("`{key}` is a whole number from {} to {}", range.start(), range.end());
+            self.problem(item.span(), message, None);
+        }
+        number
+    }
+
+    /// `times`: a number, or `"always"`.
+    fn times(&mut self, table: &DeTable<'_>) -> Option<Option<u32>> {
+        let item = table.get("times")?;
+        if item.get_ref().as_str() == Some("always") {
+            return Some(None);
+        }
+        let number = integer(item).and_then(|number| u32::try_from(number).ok()).filter(|number| *number > 0);
+        if number.is_none() {
+            self.problem(item.span(), "`times` is a number from 1, or \"always\"", None);
+        }
+        number.map(Some)
+    }
+
+    fn duration(&mut self, table: &DeTable<'_>, key: &str) -> Option<Duration> {
+        let item = table.get(key)?;
+        let seconds = match item.get_ref() {
+            DeValue::Float(float) => float.as_str().replace('_', "").parse::<f64>().ok(),
+            _ => integer(item).and_then(|number| i32::try_from(number).ok()).map(f64::from),
+        };
+        let duration = seconds.and_then(|seconds| Duration::try_from_secs_f64(seconds).ok());
+        if duration.is_none() {
+            self.problem(item.span(), format!("`{key}` is a number of seconds"), None);
+        }
+        duration
+    }
+
+    fn switch(&mut self, table: &DeTable<'_>, key: &str) -> bool {
+        let Some(item) = table.get(key) else { return false };
+        let value = item.get_ref().as_bool();
+        if value.is_none() {
+            self.problem(item.span(), format!("`{key}` is true or false"), None);
+        }
+        value.unwrap_or_default()
+    }
+}
+
+fn integer(item: Item<'_, '_>) -> Option<i64> {
+    let DeValue::Integer(integer) = item.get_ref() else { return None };
+    i64::from_str_radix(&integer.as_str().replace('_', ""), integer.radix()).ok()
+}
+
+fn listed(before: &str, words: &[&str]) -> Option<String> {
+    let words: Vec<String> = words.iter().map(|word| format!("`{word}`")).collect();
+    (!words.is_empty()).then(|| format!("{before} {}", words.join(", ")))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_file_says_what_goes_wrong() {
+        let faults = parse(
+            r#"
+[[request]]
+method = "POST"
+path = "*/nodePools"
+skip = 1
+times = 2
+answer = 503
+
+[[request]]
+path = "*/configmaps/*"
+delay = 40
+lose = "answer"
+
+[[request]]
+path = "*/nodePools"
+times = "always"
+operation_error = "[GCE_QUOTA_EXCEEDED]: too many"
+
+[[stock_out]]
+zone = "us-central1-c"
+gpu = "nvidia-tesla-t4"
+
+[quota]
+default = 16
+NVIDIA_A100_GPUS = 1
+
+[operation_seconds]
+CREATE_NODE_POOL = 900
+
+[pods]
+fail_image = ["*rapidsai*"]
+cuda_fails = true
+"#,
+        )
+        .expect("no mistakes");
+        let Faults { requests, stockouts, quota, default_quota, seconds, scripts } = faults;
+        assert_eq!(requests[0].then, Then::Refuse(Refuse::with(503)));
+        assert_eq!((requests[0].skip, requests[0].times), (1, Some(2)));
+        assert_eq!(requests[1].then, Then::LoseAnswer);
+        assert_eq!((requests[1].delay, requests[1].times), (Duration::from_secs(40), Some(1)));
+        assert_eq!(requests[2].times, None);
+        assert_eq!(stockouts[0].gpu.as_deref(), Some("nvidia-tesla-t4"));
+        assert_eq!((stockouts[0].pool.as_str(), stockouts[0].times), ("*", None));
+        assert_eq!((quota["NVIDIA_A100_GPUS"], default_quota), (1, Some(16)));
+        assert_eq!(seconds[&operations::Kind::CreateNodePool], 900.0);
+        assert!(scripts.cuda_fails && !scripts.driver_fails && scripts.imitate_operator);
+    }
+
+    #[test]
+    fn all_mistakes_are_told_with_their_places() {
+        let text = r#"[[request]]
+method = "FETCH"
+path = "nodePools"
+answer = 600
+[[request]]
+times = 0
+lose = "both"
+[[request]]
+path = "*"
+answer = 409
+reason = "Gone"
+lose = "answer"
+[[stock_out]]
+zone = "us-centrall-c"
+gpu = "t4"
+[quota]
+NVIDIA_GPUS = -1
+[operation_seconds]
+MAKE_POOL = "long"
+[pods]
+cuda = true
+[other]
+"#;
+        let problems = parse(text).expect_err("mistakes");
+        let line = |problem: &Problem| text[..problem.at.start].matches('\n').count() + 1;
+        let told: Vec<(usize, &str)> =
+            problems.iter().map(|problem| (line(problem), problem.message.as_str())).collect();
+        let expected = [
+            (2, "`method` cannot be `FETCH`"),
+            (3, "a path begins with `/` or `*`"),
+            (4, "the sandbox has no error 600"),
+            (5, "a [[request]] needs a `path`"),
+            (6, "`times` is a number from 1, or \"always\""),
+            (7, "`lose` cannot be `both`"),
+            (8, "one request cannot meet `answer` and `lose`"),
+            (11, "`Gone` is no reason of 409"),
+            (14, "`us-centrall-c` is no zone"),
+            (15, "`t4` is no GPU"),
+            (17, "`NVIDIA_GPUS` is no quota of GPUs"),
+            (17, "`NVIDIA_GPUS` is a whole number from 0 to 1000000"),
+            (19, "GKE has no operation `MAKE_POOL` here"),
+            (19, "`MAKE_POOL` is a number of seconds"),
+            (21, "[pods] has no key `cuda`"),
+            (22, "the file has no key `other`"),
+        ];
+        for (line, message) in expected {
+            let found = told.iter().any(|(at, said)| *at == line && said.starts_with(message));
+            assert!(found, "{line}: {message} is not in\n{told:#?}");
+        }
+        assert_eq!(told.len(), expected.len(), "{told:#?}");
+    }
+
+    #[test]
+    fn broken_toml_is_told_and_nothing_else() {
+        let problems = parse("[[request]\npath = \n").expect_err("broken");
+        assert!(!problems.is_empty() && problems[0].at.start < 12, "{problems:?}");
+    }
+
+    #[test]
+    fn flags_say_the_common_ones() {
+        let stockout = stockout_flag("us-central1-c:nvidia-tesla-a100").expect("a stock-out");
+        assert_eq!(stockout.gpu.as_deref(), Some("nvidia-tesla-a100"));
+        assert_eq!(stockout_flag("us-central1-c").expect("a zone").gpu, None);
+        assert!(stockout_flag("mars1-a").is_err_and(|why| why.contains("mars1-a")));
+        assert!(stockout_flag("us-central1-c:t4").is_err_and(|why| why.contains("nvidia-tesla-t4")));
+        assert_eq!(quota_flag("NVIDIA_T4_GPUS=3"), Ok(("NVIDIA_T4_GPUS".to_owned(), 3)));
+        for wrong in ["NVIDIA_T4_GPUS", "NVIDIA_T4_GPUS=x", "T4=1"] {
+            assert!(quota_flag(wrong).is_err(), "{wrong}");
+        }
+    }
+}

@@ -1,0 +1,86 @@
+//! Between the clients and the APIs: looks at each request and does to it what the rules say.
+
+use std::io;
+
+use axum::Router;
+use axum::body::Body;
+use axum::http::{Request, Response, StatusCode};
+use http_body_util::BodyExt as _;
+use serde_json::Value;
+use tower::ServiceExt as _;
+
+use super::super::{Sandbox, SandboxError};
+use super::bodies::{self, Side};
+use super::{Rule, Then};
+
+/// The router behind the rules; as it is when there are none.
+pub fn around(sandbox: &Sandbox, side: Side, inner: Router) -> Router {
+    if !sandbox.has_rules() {
+        return inner;
+    }
+    let sandbox = sandbox.clone();
+    Router::new().fallback(move |request: Request<Body>| {
+        let (sandbox, inner) = (sandbox.clone(), inner.clone());
+        async move { answer(&sandbox, side, inner, request).await }
+    })
+}
+
+async fn answer(sandbox: &Sandbox, side: Side, inner: Router, request: Request<Body>) -> Response<Body> {
+    let (method, path) = (request.method().as_str().to_owned(), request.uri().path().to_owned());
+    let struck = sandbox.strike(&method, &path);
+    let (rule, number) = match struck {
+        Ok(Some(struck)) => struck,
+        Ok(None) => return done(inner, request).await,
+        Err(error) => return unstored(&error),
+    };
+    let sandbox = sandbox.clone();
+    // A server does not stop when its client has left.
+    let work = tokio::spawn(async move {
+        let Rule { delay, then, .. } = rule;
+        tokio::time::sleep(delay).await;
+        match then {
+            Then::Usual => done(inner, request).await,
+            Then::Refuse(refuse) => bodies::refusal(side, &method, &path, &refuse, number),
+            Then::LoseRequest => lost(),
+            Then::LoseAnswer => {
+                done(inner, request).await;
+                lost()
+            }
+            Then::FailOperation(why) => fail_operation(&sandbox, done(inner, request).await, &why).await,
+        }
+    });
+    work.await.unwrap_or_else(|_| lost())
+}
+
+async fn done(inner: Router, request: Request<Body>) -> Response<Body> {
+    inner.oneshot(request).await.unwrap_or_else(|never| match never {})
+}
+
+/// No answer: a body that breaks before its first byte makes the server close the connection without having
+/// sent the head.
+fn lost() -> Response<Body> {
+    let broken = io::Error::new(io::ErrorKind::ConnectionReset, "the sandbox was told to lose this answer");
+    Response::new(Body::from_stream(futures::stream::once(std::future::ready(Err::<bytes::Bytes, _>(
+        broken,
+    )))))
+}
+
+/// The answer as it is, with the operation in it doomed.
+async fn fail_operation(sandbox: &Sandbox, answer: Response<Body>, why: &str) -> Response<Body> {
+    let (parts, body) = answer.into_parts();
+    let Ok(body) = body.collect().await else { return lost() };
+    let bytes = body.to_bytes();
+    let read: Value = serde_json::from_slice(&bytes).unwrap_or_default();
+    let operation = read["name"].as_str().filter(|name| name.starts_with("operation-"));
+    match operation.map(|name| sandbox.doom(name, why)) {
+        None | Some(Ok(())) => Response::from_parts(parts, Body::from(bytes)),
+        Some(Err(error)) => unstored(&error),
+    }
+}
+
+/// The count of a rule could not be stored: nothing was done.
+fn unstored(error: &SandboxError) -> Response<Body> {
+    let mut response = Response::new(Body::from(error.to_string()));
+    *response.status_mut() = StatusCode::INTERNAL_SERVER_ERROR;
+    response
+}

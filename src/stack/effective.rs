@@ -1,0 +1,299 @@
+//! A stack as it came out: files laid over each other, variables put in. As TOML with the place of every value
+//! behind it, or as JSON.
+
+use std::fmt::Write as _;
+
+use serde_json::{Map, Value, json};
+
+use super::lower::Lowered;
+use super::{Sources, Stack, reference};
+use crate::address::FieldPath;
+use crate::resource::{Resource, Role};
+
+/// A stack and what it becomes, ready to be shown: what looks like a secret is hidden.
+pub struct Effective<'a> {
+    stack: Value,
+    sources: &'a Sources,
+    becomes: Vec<Becomes>,
+}
+
+/// A thing that a section becomes or relies on.
+struct Becomes {
+    resource: Resource,
+    ours: bool,
+}
+
+impl<'a> Effective<'a> {
+    /// Of a stack that is well formed. `env` is what the environment gave it.
+    pub fn new(
+        stack: &Stack,
+        sources: &'a Sources,
+        lowered: &Lowered,
+        env: &dyn Fn(&str) -> Option<String>,
+    ) -> Self {
+        let mut tree = serde_json::to_value(stack).unwrap_or_default();
+        let secrets = secrets(&tree, sources, env);
+        let ours = lowered.resources.iter().map(|resource| (resource, true));
+        let needed = lowered.theirs.iter().filter(|theirs| theirs.role == Role::Needed);
+        let theirs = needed.map(|theirs| (&theirs.resource, false));
+        let mut becomes: Vec<Becomes> =
+            ours.chain(theirs).map(|(resource, ours)| Becomes { resource: resource.clone(), ours }).collect();
+        for becomes in &mut becomes {
+            hide(&mut becomes.resource.body, &secrets);
+        }
+        hide(&mut tree, &secrets);
+        Self { stack: tree, sources, becomes }
+    }
+
+    /// TOML; `objects` adds what each section becomes, as comments.
+    pub fn toml(&self, objects: bool) -> String {
+        let mut text =
+            String::from("# What the stack says after files, variables and short forms are put together;\n");
+        text.push_str("# behind each value the place that it comes from.\n");
+        let none = Map::new();
+        let root = self.stack.as_object().unwrap_or(&none);
+        let known = reference::ORDER.iter().filter_map(|name| root.get_key_value(*name));
+        let others = root.iter().filter(|(name, _)| !reference::ORDER.contains(&name.as_str()));
+        for (name, section) in known.chain(others) {
+            self.table(&mut text, &FieldPath::root().key(name), section);
+        }
+        if objects {
+            text.push_str("\n# What it becomes, as it would be sent:\n");
+            self.becomes.iter().for_each(|becomes| self.object(&mut text, becomes));
+        }
+        text
+    }
+
+    /// The same for programs.
+    pub fn json(&self) -> Value {
+        let mut places = Map::new();
+        self.places(&self.stack, &FieldPath::root(), &mut places);
+        let becomes = self.becomes.iter().map(|Becomes { resource, ours }| {
+            let Resource { address, identity, kind, body, origin, .. } = resource;
+            let location = self.sources.locate(origin).map(|location| location.to_string());
+            json!({
+                "address": address, "identity": identity.to_string(), "kind": kind, "managed": ours,
+                "location": location, "body": body,
+            })
+        });
+        json!({ "stack": self.stack, "places": places, "becomes": becomes.collect::<Vec<_>>() })
+    }
+
+    fn table(&self, text: &mut String, path: &FieldPath, value: &Value) {
+        let Some(table) = value.as_object() else { return };
+        let (tables, values): (Vec<_>, Vec<_>) = table.iter().partition(|(_, value)| value.is_object());
+        // A keyed section has a header only where its members are.
+        if !values.is_empty() || tables.is_empty() {
+            let place = self.sources.written(path).map(|span| self.sources.location(span).to_string());
+            let place = place.map(|place| format!("  # {place}")).unwrap_or_default();
+            let _ = write!(text, "\n[{}]{place}\n", header(path));
+        }
+        let lines: Vec<(String, String)> = values
+            .into_iter()
+            .map(|(key, value)| (format!("{} = {}", word(key), inline(value)), self.place(&path.key(key))))
+            .collect();
+        let column = lines.iter().map(|(line, _)| line.chars().count()).filter(|width| *width <= 60).max();
+        for (line, place) in lines {
+            let _ = writeln!(text, "{line:<width$}  # {place}", width = column.unwrap_or(0));
+        }
+        for (key, value) in tables {
+            self.table(text, &path.key(key), value);
+        }
+    }
+
+    fn place(&self, path: &FieldPath) -> String {
+        match self.sources.written(path) {
+            Some(span) => self.sources.location(span).to_string(),
+            None => "default".to_owned(),
+        }
+    }
+
+    fn places(&self, value: &Value, path: &FieldPath, places: &mut Map<String, Value>) {
+        match value {
+            Value::Object(table) => {
+                table.iter().for_each(|(key, value)| self.places(value, &path.key(key), places));
+            }
+            _ => {
+                places.insert(path.to_string(), self.place(path).into());
+            }
+        }
+    }
+
+    fn object(&self, text: &mut String, Becomes { resource, ours }: &Becomes) {
+        let Resource { address, identity, body, origin, .. } = resource;
+        let place = self.sources.locate(origin).map(|place| format!(" ({place})")).unwrap_or_default();
+        let what = match ours {
+            true => format!("{address}: {identity}{place}"),
+            false => format!("{address}: {identity} is read, others own it{place}"),
+        };
+        let _ = write!(text, "\n# {what}\n");
+        for line in format!("{body:#}").lines() {
+            let _ = writeln!(text, "#   {line}");
+        }
+    }
+}
+
+/// `node_pool.a."b.c"`, as TOML writes headers.
+fn header(path: &FieldPath) -> String {
+    use crate::address::Segment;
+    let words = path.segments().iter().map(|segment| match segment {
+        Segment::Key(key) => word(key),
+        Segment::Index(index) => index.to_string(),
+    });
+    words.collect::<Vec<_>>().join(".")
+}
+
+/// A key, in quotes where TOML needs them.
+fn word(key: &str) -> String {
+    let bare = |c: char| c.is_ascii_alphanumeric() || c == '_' || c == '-';
+    if !key.is_empty() && key.chars().all(bare) { key.to_owned() } else { quoted(key) }
+}
+
+/// Text in one line: control characters are escaped.
+fn quoted(text: &str) -> String {
+    // JSON's escapes are TOML's, but for one character that JSON leaves as it is.
+    Value::from(text).to_string().replace('\u{7f}', "\\u007F")
+}
+
+/// A value in one line.
+fn inline(value: &Value) -> String {
+    match value {
+        // What is shown for a secret stays a reference; all other such characters are themselves.
+        Value::String(text) => quoted(&text.replace("${", "$${").replace("$${env.", "${env.")),
+        Value::Array(items) => {
+            format!("[{}]", items.iter().map(inline).collect::<Vec<_>>().join(", "))
+        }
+        Value::Object(table) => {
+            let pairs = table.iter().map(|(key, value)| format!("{} = {}", word(key), inline(value)));
+            format!("{{ {} }}", pairs.collect::<Vec<_>>().join(", "))
+        }
+        other => other.to_string(),
+    }
+}
+
+/// Texts to hide, and what is shown in their place.
+type Secrets = Vec<(String, String)>;
+
+/// Words in names of variables that hold what nobody else should see.
+const SECRET: [&str; 8] =
+    ["TOKEN", "SECRET", "PASSWORD", "PASSWD", "CREDENTIAL", "PRIVATE_KEY", "API_KEY", "ACCESS_KEY"];
+
+fn is_secret(name: &str) -> bool {
+    let name = name.to_ascii_uppercase().replace('-', "_");
+    SECRET.iter().any(|word| name.contains(word)) || name.ends_with("_KEY") || name.ends_with("_PWD")
+}
+
+/// What a stack should have referred to, and holds: values of variables and of `env` with such names.
+fn secrets(tree: &Value, sources: &Sources, env: &dyn Fn(&str) -> Option<String>) -> Secrets {
+    let mut found = Secrets::new();
+    for text in sources.texts() {
+        for (at, _) in text.match_indices("${env.") {
+            let name = text[at + "${env.".len()..].split('}').next().unwrap_or_default();
+            let value = env(name).filter(|value| is_secret(name) && !value.is_empty());
+            found.extend(value.map(|value| (value, format!("${{env.{name}}}"))));
+        }
+    }
+    named(tree, &mut found);
+    // The longest first: one may be a part of another.
+    found.sort_by_key(|(value, _)| std::cmp::Reverse(value.len()));
+    found
+}
+
+fn named(value: &Value, found: &mut Secrets) {
+    match value {
+        Value::Object(table) => {
+            for (key, value) in table {
+                match value {
+                    Value::String(text) if is_secret(key) && !text.is_empty() => {
+                        if !found.iter().any(|(known, _)| known == text) {
+                            found.push((text.clone(), "(hidden)".to_owned()));
+                        }
+                    }
+                    value => named(value, found),
+                }
+            }
+        }
+        Value::Array(items) => items.iter().for_each(|value| named(value, found)),
+        _ => {}
+    }
+}
+
+/// Shorter ones are hidden only where they are a whole value.
+const PART: usize = 4;
+
+fn hide(value: &mut Value, secrets: &Secrets) {
+    match value {
+        Value::String(text) => {
+            for (secret, shown) in secrets {
+                if text == secret || (secret.len() >= PART && text.contains(secret.as_str())) {
+                    *text = text.replace(secret.as_str(), shown);
+                }
+            }
+        }
+        Value::Object(table) => table.values_mut().for_each(|value| hide(value, secrets)),
+        Value::Array(items) => items.iter_mut().for_each(|value| hide(value, secrets)),
+        _ => {}
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use std::collections::BTreeMap;
+
+    use super::super::{Options, lower, parse_text};
+    use super::*;
+
+    const EVERYTHING: &str = include_str!("../../tests/cases/diag-everything/stack.toml");
+
+    fn env(name: &str) -> Option<String> {
+        match name {
+            "GOOGLE_CLOUD_PROJECT" => Some("demo".to_owned()),
+            "HF_TOKEN" => Some("hf_canary".to_owned()),
+            _ => None,
+        }
+    }
+
+    fn shown(text: &str, look: impl Fn(&Effective<'_>) -> String) -> String {
+        let vars = BTreeMap::new();
+        let loaded = parse_text("stack.toml", text, &Options { env: &env, vars: &vars }).unwrap();
+        let lowered = lower::lower(&loaded.stack, true);
+        look(&Effective::new(&loaded.stack, &loaded.sources, &lowered, &env))
+    }
+
+    #[test]
+    fn what_is_shown_is_the_same_stack_again() {
+        let first = shown(EVERYTHING, |effective| effective.toml(true));
+        let places = |text: &str| -> String {
+            text.lines()
+                .filter(|line| !line.starts_with('#'))
+                .map(|l| l.split("  # ").next().unwrap())
+                .collect()
+        };
+        let second = shown(&first, |effective| effective.toml(true));
+        assert_eq!(places(&first), places(&second));
+        assert!(first.contains("nodes = 2"), "variables are put in: {first}");
+    }
+
+    #[test]
+    fn every_value_names_its_place() {
+        let text = shown(EVERYTHING, |effective| effective.toml(false));
+        let values = text.lines().filter(|line| line.contains(" = ") && !line.starts_with('#'));
+        for line in values {
+            let place = line.rsplit("  # ").next().unwrap();
+            assert!(place == "default" || place.starts_with("stack.toml:"), "{line}");
+        }
+    }
+
+    #[test]
+    fn secrets_stay_hidden() {
+        let text = EVERYTHING.replacen(
+            "[vars]",
+            "[vars]\nhub = \"x-${env.HF_TOKEN}\"\ndb_password = \"pw-canary\"",
+            1,
+        );
+        let text = text.replacen("env = {", "env = { A = \"${var.hub}\", B = \"${var.db_password}\", ", 1);
+        let all = shown(&text, |effective| format!("{}{}", effective.toml(true), effective.json()));
+        assert!(!all.contains("canary"), "{all}");
+        assert!(all.contains("${env.HF_TOKEN}"), "{all}");
+    }
+}
