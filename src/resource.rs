@@ -289,6 +289,8 @@ pub enum Api {
     Gke,
     /// The Compute Engine API; paths begin with `/compute/v1/`.
     Compute,
+    /// The Resource Manager API, which knows who may do what in a project; paths begin with `/v1/projects/`.
+    Projects,
     /// The Kubernetes API of the stack's cluster; paths begin with `/api`.
     Kubernetes,
 }

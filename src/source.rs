@@ -140,6 +140,12 @@ impl Sources {
         self.nearest(path).map(|place| place.value)
     }
 
+    /// Whether the field, or the section that it is in, stands in the texts.
+    pub fn stands(&self, path: &FieldPath) -> bool {
+        let section: FieldPath = path.segments().iter().take(1).cloned().collect();
+        !section.is_root() && self.places.contains_key(&section)
+    }
+
     /// The span of the field's key (in a header for tables); the nearest around it when the field is not in
     /// the texts.
     pub fn key_span(&self, path: &FieldPath) -> Option<Span> {

@@ -146,8 +146,10 @@ impl<'a> Keeper<'a> {
                 let fate = |change| fates.get(&change).copied().unwrap_or(Fate::Open);
                 let left = inventory(self.plan, before, fate);
                 // What was read and is neither live nor wanted went without us.
-                let seen =
-                    |entry: &Entry| self.plan.changes.iter().any(|change| change.identity == entry.identity);
+                let seen = |entry: &Entry| {
+                    self.plan.leaves_out(&entry.identity)
+                        || self.plan.changes.iter().any(|change| change.identity == entry.identity)
+                };
                 let left = left.into_iter().filter(seen).collect();
                 (false, left, carried(self.plan, old_passes, passes))
             }
@@ -365,7 +367,8 @@ fn carried(
     let anew = cluster_change(plan).is_some_and(|(_, change)| change.action == Action::Replace);
     let holds = |address: &Address| {
         let kept = |change: &Change| change.address == *address && change.action == Action::Keep;
-        !anew && plan.changes.iter().any(kept)
+        let left_out = plan.leaves_out(&Identity::Check(address.clone()));
+        !anew && (left_out || plan.changes.iter().any(kept))
     };
     let mut passes: BTreeMap<Address, String> =
         old.into_iter().filter(|(address, _)| holds(address)).collect();

@@ -225,6 +225,7 @@ fn plan(changes: Vec<Change>) -> Plan {
         notes: Vec::new(),
         hourly: None,
         allowed: Vec::new(),
+        partial: None,
     }
 }
 
@@ -465,14 +466,20 @@ fn pod_world(phase: &'static str, log: &'static str) -> Fake {
 
 #[tokio::test(start_paused = true)]
 async fn a_check_that_passes_is_recorded_and_leaves_no_pod() {
-    let (applied, api) = quiet(vec![check("check.gpu")], pod_world("ready", "x\nTest PASSED\nDone\n")).await;
-    assert_eq!(applied.outcomes, [Outcome::Done]);
+    let world = || pod_world("ready", "x\nTest PASSED\nDone\n");
+    let kept = Identity::Object(object("ConfigMap", "configmaps", "kept"));
+    let kept = change("kept", kept, Action::Keep, Vec::new(), &[]);
+    let (applied, api) = quiet(vec![check("check.gpu"), kept], world()).await;
+    assert_eq!(applied.outcomes[0], Outcome::Done);
     let passes = BTreeMap::from([(Address::new("check.gpu"), "d".to_owned())]);
     // Noted at once: a kill after it must not make the check run among what took its GPUs.
     let [intent, noted, outcome] = &api.records()[..] else { panic!() };
     assert_eq!((intent.intent, intent.passes.len()), (true, 0));
     assert_eq!((noted.intent, &noted.passes), (true, &passes));
     assert_eq!((outcome.intent, &outcome.passes), (false, &passes));
+    // Where nothing is managed nothing is recorded.
+    let (applied, api) = quiet(vec![check("check.gpu")], world()).await;
+    assert_eq!((&applied.outcomes[..], api.records().len()), (&[Outcome::Done][..], 0));
     assert!(api.writes().contains(&"DELETE /api/v1/namespaces/n/pods/check".to_owned()));
 }
 

@@ -4,7 +4,7 @@ use std::path::{Path, PathBuf};
 
 use super::Exit;
 use super::consent::{self, Came, Whole};
-use super::plan::Making;
+use super::plan::{Making, Part, parallelism};
 use super::session::{Link, Session, block_on, plan_again};
 use super::settings::{Failure, Format, Settings};
 use super::stop::Stops;
@@ -18,15 +18,26 @@ use crate::source::Sources;
 pub const EXAMPLES: &str = "Examples:\n  \
     dask-infra apply                       plans, asks, applies\n  \
     dask-infra apply rapids.plan           what `plan --out rapids.plan` saved\n  \
-    dask-infra apply --auto-approve --allow replace:dask_cluster.rapids\n\
+    dask-infra apply --auto-approve --allow replace:dask_cluster.rapids\n  \
+    dask-infra apply --target gpu_driver   only that and what it needs\n\
+    \n\
+    Writes to Google Cloud and into the cluster, and nothing on this machine.\n\
     \n\
     Ctrl-C once: nothing new is started and running steps reach a safe point. Twice: stops now.";
+
+/// Shown below the options of `destroy`.
+pub const DESTROY_EXAMPLES: &str = "Examples:\n  \
+    dask-infra plan --destroy              what it would delete\n  \
+    dask-infra destroy                     plans, asks, deletes\n  \
+    dask-infra --sandbox destroy --auto-approve\n\
+    \n\
+    What others made is never deleted without an --allow of its own; `protect = true` refuses.";
 
 /// Options of `apply`.
 #[derive(clap::Args, Debug)]
 pub struct Args {
     /// What `plan --out FILE` saved; without it a plan is made now
-    #[arg(value_name = "PLAN", conflicts_with = "replace")]
+    #[arg(value_name = "PLAN", conflicts_with_all = ["replace", "target", "exclude"])]
     file: Option<PathBuf>,
     /// Do not ask for `yes`; replacing and deleting still need --allow
     #[arg(long)]
@@ -44,8 +55,10 @@ pub struct DestroyArgs {
     /// Consent to deleting what others made and what would go along: `delete:ADDRESS`
     #[arg(long, value_name = "VERB:ADDRESS", value_parser = consent::parse)]
     allow: Vec<Consent>,
+    #[command(flatten)]
+    part: Part,
     /// Requests and changes at a time
-    #[arg(long, value_name = "N", default_value_t = ApplyOptions::PARALLELISM)]
+    #[arg(long, value_name = "N", default_value_t = ApplyOptions::PARALLELISM, value_parser = parallelism)]
     parallelism: usize,
     /// Say it in JSON lines
     #[arg(long)]
@@ -65,10 +78,11 @@ pub fn apply(settings: &Settings, args: &Args) -> Exit {
 
 /// Deletes all that the stack owns.
 pub fn destroy(settings: &Settings, args: &DestroyArgs) -> Exit {
-    let DestroyArgs { auto_approve, allow, parallelism, json } = args;
+    let DestroyArgs { auto_approve, allow, part, parallelism, json } = args;
     let making = Making {
         allow: allow.clone(),
         replace: Vec::new(),
+        part: part.clone(),
         retarget: false,
         parallelism: *parallelism,
         json: *json,

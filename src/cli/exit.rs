@@ -35,7 +35,7 @@ macro_rules! exits {
 exits! {
     Done 0 "done, or nothing to do"
     Error 1 "error"
-    Changes 2 "there are changes (plan --detailed-exitcode)"
+    Changes 2 "there are changes (plan --detailed-exitcode), or drift (--refresh-only)"
     Refused 3 "refused: consent, policy or protection"
     Stale 4 "the saved plan is stale"
     Locked 5 "locked by another run"

@@ -5,14 +5,23 @@ use std::path::PathBuf;
 
 use clap::{ArgMatches, CommandFactory as _, FromArgMatches as _, Parser, Subcommand};
 
+mod access;
 mod apply;
+mod completions;
 mod consent;
+mod doctor;
 mod effective;
 mod exit;
+mod explain;
+mod gcloud;
+mod graph;
+mod habits;
+mod init;
 mod plan;
 mod sandbox;
 mod session;
 mod settings;
+mod status;
 mod stop;
 mod validate;
 
@@ -29,7 +38,8 @@ use settings::Settings;
     long_about = "Plans and applies RAPIDS and Dask on GKE: a TOML stack says what should exist, from the GKE \
                   cluster down to the Dask workers and the check that a GPU computes. `plan` says what would \
                   happen, `apply` does it.",
-    after_help = after_help(),
+    after_help = START,
+    after_long_help = after_help(),
     subcommand_required = true,
     arg_required_else_help = true,
     max_term_width = 100
@@ -59,20 +69,30 @@ struct Global {
     )]
     sandbox: Option<PathBuf>,
     /// Set a variable that `[vars]` of the stack declares
-    #[arg(long = "var", value_name = "NAME=VALUE", value_parser = settings::variable, global = true)]
+    #[arg(
+        long = "var",
+        value_name = "NAME=VALUE",
+        value_parser = settings::variable,
+        global = true,
+        hide_short_help = true
+    )]
     vars: Vec<(String, String)>,
     /// Show every object with its body and its calls
     #[arg(short, long, global = true)]
     verbose: bool,
     /// When to use colours; NO_COLOR turns them off as well
-    #[arg(long, value_enum, value_name = "WHEN", default_value_t, global = true)]
+    #[arg(long, value_enum, value_name = "WHEN", default_value_t, global = true, hide_short_help = true)]
     color: settings::Color,
 }
 
 #[derive(Subcommand, Debug)]
 enum Command {
+    /// Write a stack file to start from
+    #[command(after_help = init::EXAMPLES)]
+    Init(init::Args),
     /// Check the stack; needs no network and no credentials
-    #[command(after_help = "Example: dask-infra --stack stacks/rapids-gke validate")]
+    #[command(after_help = "Example: dask-infra --stack stacks/rapids-gke validate\n\n\
+        All mistakes are told in one run, each with its line; `dask-infra explain CODE` says more. Writes nothing.")]
     Validate(validate::Args),
     /// Show what apply would do
     #[command(after_help = plan::EXAMPLES)]
@@ -81,14 +101,27 @@ enum Command {
     #[command(after_help = apply::EXAMPLES)]
     Apply(apply::Args),
     /// Delete all that the stack owns and does not protect
-    #[command(after_help = "Example: dask-infra --sandbox destroy --auto-approve")]
+    #[command(after_help = apply::DESTROY_EXAMPLES)]
     Destroy(apply::DestroyArgs),
+    /// Show what is live, and what pods wait for
+    #[command(after_help = status::EXAMPLES)]
+    Status(status::Args),
     /// Show a saved plan, or the stack as it came out of its files and variables
     #[command(after_help = "Examples:\n  \
         dask-infra plan --out rapids.plan; dask-infra show rapids.plan\n  \
         dask-infra show --effective            the stack, with the place of every value\n  \
-        dask-infra show --effective -v         and the objects that it becomes")]
+        dask-infra show --effective -v         and the objects that it becomes\n\n\
+        Writes nothing.")]
     Show(plan::ShowArgs),
+    /// Show what comes before what
+    #[command(after_help = graph::EXAMPLES)]
+    Graph(graph::Args),
+    /// Explain a code of a message, or a key of the stack file
+    #[command(after_help = explain::EXAMPLES)]
+    Explain(explain::Args),
+    /// Look for what is missing: credentials, permissions, APIs, tools
+    #[command(after_help = doctor::EXAMPLES)]
+    Doctor(doctor::Args),
     /// Print the JSON Schema of stack files, for editors
     #[command(after_help = "Example: dask-infra schema > stack.schema.json\n\
         and as the first line of stack.toml: #:schema ./stack.schema.json")]
@@ -96,23 +129,55 @@ enum Command {
     /// The embedded GKE and Kubernetes, opened to gcloud, kubectl and others
     #[command(subcommand, after_help = sandbox::EXAMPLES)]
     Sandbox(sandbox::Command),
+    /// Print what a shell completes
+    #[command(after_help = completions::EXAMPLES)]
+    Completions(completions::Args),
     /// Print the version
     Version(validate::VersionArgs),
 }
 
+const START: &str = "Start here, without a cloud:\n  \
+    dask-infra init --from rapids-gke\n  \
+    dask-infra --sandbox plan\n  \
+    dask-infra --sandbox apply";
+
 fn after_help() -> String {
     format!(
-        "Start here, without a cloud:\n  dask-infra --stack stacks/rapids-gke --sandbox plan\n  \
-         dask-infra --stack stacks/rapids-gke --sandbox apply\n\nExit codes:\n{}",
+        "{START}\n\nWhat it writes: `init` a stack file, `plan --out` a plan, `apply` and `destroy` the world, \
+         `--sandbox` its folder. Nothing else.\n\nExit codes:\n{}",
         exit::table()
     )
 }
 
+/// `docs/commands.md`: what `--help` says, command by command. Options of every command stand at the top only.
+pub fn page() -> String {
+    fn add(page: &mut String, command: &clap::Command, name: &str, depth: usize) {
+        let help = command.clone().bin_name(name).term_width(100).disable_help_flag(true).render_long_help();
+        let help: Vec<String> = help.to_string().lines().map(|line| line.trim_end().to_owned()).collect();
+        let heading = "#".repeat(depth);
+        page.push_str(&format!("\n{heading} `{name}`\n\n```text\n{}\n```\n", help.join("\n").trim()));
+        for inner in command.get_subcommands().filter(|_| depth > 1) {
+            add(page, inner, &format!("{name} {}", inner.get_name()), depth + 1);
+        }
+    }
+    let program = Cli::command().disable_help_subcommand(true);
+    let mut page = "# Commands\n\n<!-- Written from src/cli/ by `UPDATE_GOLDEN=1 cargo test`; do not edit. -->\n\nWhat \
+                    `--help` says. The options of `dask-infra` itself may stand before or behind every command.\n"
+        .to_owned();
+    add(&mut page, &program, "dask-infra", 1);
+    for command in program.get_subcommands() {
+        add(&mut page, command, &format!("dask-infra {}", command.get_name()), 2);
+    }
+    page.replacen("\n# `dask-infra`", "\n## `dask-infra`", 1)
+}
+
 /// Runs the program with these arguments, its own name first.
 pub fn run(arguments: impl IntoIterator<Item = OsString>) -> Exit {
-    match parse(arguments) {
+    let arguments: Vec<OsString> = arguments.into_iter().collect();
+    match parse(arguments.clone()) {
         Ok((cli, matches)) => dispatch(cli, &matches),
         Err(error) => {
+            let error = habits::with_tip(error, &arguments, &Cli::command());
             // There is nowhere left to say that this failed.
             let _ = error.print();
             if error.use_stderr() { Exit::Error } else { Exit::Done }
@@ -128,13 +193,19 @@ fn parse(arguments: impl IntoIterator<Item = OsString>) -> Result<(Cli, ArgMatch
 fn dispatch(Cli { global, command }: Cli, matches: &ArgMatches) -> Exit {
     let settings = Settings::new(global, matches);
     match command {
+        Command::Init(args) => init::init(&settings, &args),
         Command::Validate(args) => validate::validate(&settings, &args),
         Command::Plan(args) => plan::plan(&settings, &args),
         Command::Apply(args) => apply::apply(&settings, &args),
         Command::Destroy(args) => apply::destroy(&settings, &args),
+        Command::Status(args) => status::status(&settings, &args),
         Command::Show(args) => plan::show(&settings, &args),
+        Command::Graph(args) => graph::graph(&settings, &args),
+        Command::Explain(args) => explain::explain(&settings, &args),
+        Command::Doctor(args) => doctor::doctor(&settings, &args),
         Command::Schema => validate::schema(&settings),
         Command::Sandbox(command) => sandbox::run(&settings, &command),
+        Command::Completions(args) => completions::completions(&settings, &args),
         Command::Version(args) => validate::version(&settings, &args),
     }
 }

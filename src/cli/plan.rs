@@ -1,21 +1,28 @@
 //! `plan` and `show`.
 
-use std::path::PathBuf;
+use std::path::{Path, PathBuf};
 
 use super::Exit;
 use super::consent;
 use super::session::{Ask, Session, block_on};
 use super::settings::{Failure, Format, Settings};
-use crate::plan::{Consent, Mode, Plan, file};
+use crate::diag::{Code, Diagnostic};
+use crate::plan::{Consent, Mode, Plan, Selection, file};
+use crate::report::human::Detail;
 use crate::report::{Next, Reporter, View};
 
 /// Shown below the options.
 pub const EXAMPLES: &str = "Examples:\n  \
     dask-infra plan                        what apply would do\n  \
+    dask-infra plan --summary              on one screen\n  \
     dask-infra plan -v                     every object and every call\n  \
     dask-infra plan --offline              without network and credentials\n  \
     dask-infra plan --out rapids.plan      then: dask-infra apply rapids.plan\n  \
-    dask-infra plan --detailed-exitcode    0 nothing to do, 2 changes, 1 error";
+    dask-infra plan --target gpu_driver    only that and what it needs\n  \
+    dask-infra plan --refresh-only         what others changed since the last apply\n  \
+    dask-infra plan --detailed-exitcode    0 nothing to do, 2 changes, 1 error\n\
+    \n\
+    Changes nothing; writes nothing but the file of --out.";
 
 /// Options of every command that makes a plan.
 #[derive(clap::Args, Debug)]
@@ -27,6 +34,8 @@ pub struct Making {
     /// Delete this and make it anew, although nothing forces it
     #[arg(long, value_name = "ADDRESS")]
     pub replace: Vec<String>,
+    #[command(flatten)]
+    pub part: Part,
     /// Another target than the one where this stack is already is meant: a second cluster is made
     #[arg(long)]
     pub retarget: bool,
@@ -38,7 +47,26 @@ pub struct Making {
     pub json: bool,
 }
 
-fn parallelism(text: &str) -> Result<usize, String> {
+/// Which part of the stack.
+#[derive(clap::Args, Clone, Debug, Default)]
+pub struct Part {
+    /// Only this and what it needs; may be repeated
+    #[arg(long, value_name = "ADDRESS")]
+    target: Vec<String>,
+    /// All but this and what needs it; may be repeated
+    #[arg(long, value_name = "ADDRESS")]
+    exclude: Vec<String>,
+}
+
+impl Part {
+    /// As plans take it.
+    pub fn selection(&self) -> Selection {
+        Selection { targets: self.target.clone(), excludes: self.exclude.clone() }
+    }
+}
+
+/// Parses `--parallelism`.
+pub fn parallelism(text: &str) -> Result<usize, String> {
     match text.parse() {
         Ok(number @ 1..=1000) => Ok(number),
         Ok(_) | Err(_) => Err("give a number from 1 to 1000".to_owned()),
@@ -62,6 +90,12 @@ pub struct Args {
     /// Plan against an empty world, without reading anything
     #[arg(long)]
     offline: bool,
+    /// Only show what others changed since the last apply; exit with 2 when there is something
+    #[arg(long, conflicts_with_all = ["out", "destroy", "offline", "allow", "replace", "summary"])]
+    refresh_only: bool,
+    /// One line for each sort of section, without fields
+    #[arg(long, conflicts_with = "json")]
+    summary: bool,
 }
 
 /// Options of `show`.
@@ -80,9 +114,15 @@ pub struct ShowArgs {
 
 /// Shows what apply would do.
 pub fn plan(settings: &Settings, args: &Args) -> Exit {
-    settings.report(Format::json(args.making.json), |reporter| {
+    let format = Format::json(args.making.json);
+    if args.refresh_only {
+        return settings.report(format, |reporter| refresh(settings, args, reporter));
+    }
+    let detail = if args.summary { Detail::Summary } else { settings.detail() };
+    settings.report_in(format, detail, |reporter| {
         let session = Session::load(settings)?;
         reporter.diagnostics(session.warnings(), session.sources());
+        args.out.as_deref().map_or(Ok(()), has_a_place)?;
         let mode = if args.destroy { Mode::Destroy } else { Mode::Apply };
         let ask = args.making.ask(mode);
         let plan = if args.offline {
@@ -108,6 +148,37 @@ pub fn plan(settings: &Settings, args: &Args) -> Exit {
     })
 }
 
+/// Before the world is read: a plan that cannot be saved is not worth waiting for.
+fn has_a_place(file: &Path) -> Result<(), Diagnostic> {
+    let folder = file.parent().filter(|parent| !parent.as_os_str().is_empty()).unwrap_or(Path::new("."));
+    let why = if file.is_dir() {
+        "it is a folder".to_owned()
+    } else if folder.is_dir() {
+        return Ok(());
+    } else {
+        format!("there is no folder {}", folder.display())
+    };
+    let what = format!("the plan cannot be written to {}: {why}", file.display());
+    Err(Diagnostic::error(Code::CannotWrite, what)
+        .help("give a file in a folder that exists and may be written to"))
+}
+
+/// What others changed. Nothing is planned, so nothing can be applied from it.
+fn refresh(settings: &Settings, args: &Args, reporter: &mut dyn Reporter) -> Result<Exit, Failure> {
+    let session = Session::load(settings)?;
+    reporter.diagnostics(session.warnings(), session.sources());
+    let drifted = block_on(async {
+        let link = session.connect(settings)?;
+        let (drifted, warnings) = session.drift(&link, &args.making.ask(Mode::Apply)).await?;
+        reporter.diagnostics(&warnings, session.sources());
+        link.close().await?;
+        Ok(drifted)
+    })?;
+    let lowered = session.lowered();
+    reporter.drift(&drifted, &lowered.owner, &lowered.target);
+    Ok(if drifted.found.is_empty() { Exit::Done } else { Exit::Changes })
+}
+
 async fn plan_live(
     settings: &Settings,
     session: &Session,
@@ -124,8 +195,9 @@ async fn plan_live(
 impl Making {
     /// What they ask for.
     pub fn ask(&self, mode: Mode) -> Ask<'_> {
-        let Self { allow, replace, retarget, parallelism, json: _ } = self;
-        Ask { mode, allowed: allow, replace, parallelism: *parallelism, retarget: *retarget }
+        let Self { allow, replace, part, retarget, parallelism, json: _ } = self;
+        let (selection, retarget, parallelism) = (part.selection(), *retarget, *parallelism);
+        Ask { mode, allowed: allow, replace, selection, parallelism, retarget }
     }
 }
 

@@ -138,6 +138,27 @@ pub fn served(dir: &Path) -> Option<String> {
     value["gke"].as_str().map(str::to_owned)
 }
 
+/// What is in a folder for sandboxes.
+pub enum State {
+    /// No sandbox.
+    Empty,
+    /// One that nobody uses.
+    Idle,
+    /// One that another process uses.
+    InUse,
+    /// One that another process serves at this URL.
+    Served(String),
+}
+
+/// What is in a folder for sandboxes.
+pub fn state(dir: &Path) -> State {
+    match lock(dir) {
+        None => State::Empty,
+        Some(Some(_)) => State::Idle,
+        Some(None) => served(dir).map_or(State::InUse, State::Served),
+    }
+}
+
 /// The URL, or that nobody serves the folder.
 fn must_be_served(dir: &Path) -> Result<String, Failure> {
     let in_use = lock(dir).is_none_or(|lock| lock.is_none());

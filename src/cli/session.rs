@@ -4,6 +4,7 @@
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
 
+use super::access::{self, Words};
 use super::settings::{Access, Failure, Settings};
 use crate::address::{Address, FieldPath};
 use crate::diag::{self, Code, Diagnostic};
@@ -11,8 +12,8 @@ use crate::live::along::deepen;
 use crate::live::connection::{Connection, InProcess, Options as Connect};
 use crate::live::gke::GkeAccess;
 use crate::live::kube::KubeconfigAccess;
-use crate::live::read::{Reading as Read, read};
-use crate::plan::{self, Consent, Inputs, Mode, Plan};
+use crate::live::{self, ApiError, read::read};
+use crate::plan::{self, Consent, Drifted, Inputs, Mode, Plan, Selection};
 use crate::resource::{Resource, Target, World};
 use crate::sandbox::{Sandbox, SandboxError};
 use crate::source::Sources;
@@ -25,6 +26,7 @@ pub struct Session {
     sources: Sources,
     warnings: Vec<Diagnostic>,
     lowered: Lowered,
+    words: Words,
 }
 
 /// How a plan is asked for.
@@ -35,10 +37,26 @@ pub struct Ask<'a> {
     pub allowed: &'a [Consent],
     /// Addresses to replace although nothing forces it, as they were typed.
     pub replace: &'a [String],
+    /// Which part of the stack.
+    pub selection: Selection,
     /// Requests at a time.
     pub parallelism: usize,
     /// Whether another target than the last one is meant.
     pub retarget: bool,
+}
+
+impl Ask<'_> {
+    /// The whole stack, with nothing said beyond that.
+    pub fn of(mode: Mode) -> Self {
+        Self {
+            mode,
+            allowed: &[],
+            replace: &[],
+            selection: Selection::default(),
+            parallelism: 1,
+            retarget: false,
+        }
+    }
 }
 
 impl Session {
@@ -56,7 +74,8 @@ impl Session {
         }
         let problems = lower::check(&lowered.resources, &sources);
         if problems.is_empty() {
-            Ok(Self { stack, sources, warnings, lowered })
+            let words = if settings.is_verbose() { Words::All } else { Words::Few };
+            Ok(Self { stack, sources, warnings, lowered, words })
         } else {
             Err(Failure::new(problems, sources))
         }
@@ -87,8 +106,7 @@ impl Session {
     /// # Errors
     /// What stands against any plan: a circle of dependencies.
     pub fn validate(&self) -> Result<(), Failure> {
-        let ask = Ask { mode: Mode::Apply, allowed: &[], replace: &[], parallelism: 1, retarget: false };
-        self.plan_offline(&ask).map(|_| ())
+        self.plan_offline(&Ask::of(Mode::Apply)).map(|_| ())
     }
 
     /// A plan against an empty world.
@@ -104,15 +122,55 @@ impl Session {
     /// # Errors
     /// What stands against the plan.
     pub async fn plan(&self, link: &Link, ask: &Ask<'_>) -> Result<(Plan, Vec<Diagnostic>), Failure> {
-        let Lowered { owner, target, resources, theirs, hourly: _ } = &self.lowered;
-        let wanted = plan::wanted(resources, theirs, target, owner);
-        let Read { mut world, warnings } = read(&*link.connection, &wanted, ask.parallelism).await;
-        let mut plan = self.make(&world, ask, Reading::Live)?;
+        let mut read = self.read(link, ask.parallelism).await;
+        let in_the_way = |failure| self.in_the_way(failure, read.trouble.as_ref());
+        let mut plan = self.make(&read.world, ask, Reading::Live).map_err(in_the_way)?;
         if let Some(reach) = plan::reach(&plan) {
-            deepen(&*link.connection, &mut world, &reach, ask.parallelism).await;
-            plan = self.make(&world, ask, Reading::Live)?;
+            deepen(&*link.connection, &mut read.world, &reach, ask.parallelism).await;
+            plan = self.make(&read.world, ask, Reading::Live)?;
         }
-        Ok((plan, reading_warnings(warnings)))
+        Ok((plan, reading_warnings(read.warnings)))
+    }
+
+    /// What others changed since the last apply, and what to know about the reading.
+    ///
+    /// # Errors
+    /// What cannot be read.
+    pub async fn drift(&self, link: &Link, ask: &Ask<'_>) -> Result<(Drifted, Vec<Diagnostic>), Failure> {
+        let read = self.read(link, ask.parallelism).await;
+        let found = self.with_inputs(&read.world, ask, Reading::Live, |inputs| plan::drift(&inputs));
+        let found = found.map_err(|failure| self.in_the_way(failure, read.trouble.as_ref()))?;
+        Ok((found, reading_warnings(read.warnings)))
+    }
+
+    /// Everything that is live and matters to the stack.
+    pub async fn read(&self, link: &Link, parallelism: usize) -> live::Reading {
+        let Lowered { owner, target, resources, theirs, .. } = &self.lowered;
+        read(&*link.connection, &plan::wanted(resources, theirs, target, owner), parallelism).await
+    }
+
+    /// The same, when all of it can be read.
+    ///
+    /// # Errors
+    /// What stands in the way.
+    pub async fn world(&self, link: &Link, parallelism: usize) -> Result<World, Failure> {
+        let read = self.read(link, parallelism).await;
+        match &read.trouble {
+            Some(error) => {
+                let found = access::diagnose(error, &self.lowered.target, &self.sources, self.words);
+                Err(Failure::new(vec![found], self.sources.clone()))
+            }
+            None => Ok(read.world),
+        }
+    }
+
+    /// Says what stands in the way of reading instead of that it could not be read.
+    fn in_the_way(&self, failure: Failure, trouble: Option<&ApiError>) -> Failure {
+        let Some(error) = trouble else { return failure };
+        failure.instead_of(
+            Code::Unreadable,
+            access::diagnose(error, &self.lowered.target, &self.sources, self.words),
+        )
     }
 
     /// Connects to where the stack goes.
@@ -130,7 +188,17 @@ impl Session {
     }
 
     fn make(&self, world: &World, ask: &Ask<'_>, reading: Reading) -> Result<Plan, Failure> {
-        let Ask { mode, allowed, replace, parallelism: _, retarget } = ask;
+        self.with_inputs(world, ask, reading, plan::plan)
+    }
+
+    fn with_inputs<T>(
+        &self,
+        world: &World,
+        ask: &Ask<'_>,
+        reading: Reading,
+        make: impl FnOnce(Inputs<'_>) -> Result<T, Vec<Diagnostic>>,
+    ) -> Result<T, Failure> {
+        let Ask { mode, allowed, replace, selection, parallelism: _, retarget } = ask;
         let Lowered { owner, target, resources, theirs, hourly } = self.lowered.clone();
         let fail = |problems| Failure::new(problems, self.sources.clone());
         let allowed = allowed.to_vec();
@@ -148,11 +216,12 @@ impl Session {
             offline,
             allowed,
             replace,
+            selection: selection.clone(),
             retarget: *retarget,
             sources: &self.sources,
             hourly,
         };
-        plan::plan(inputs).map_err(fail)
+        make(inputs).map_err(fail)
     }
 }
 
@@ -180,12 +249,14 @@ enum Reading {
 /// # Errors
 /// What stands against the plan.
 pub async fn plan_again(saved: &Plan, link: &Link, parallelism: usize) -> Result<Plan, Failure> {
-    let Plan { target, owner, mode, changes, desired, theirs, hourly, allowed, .. } = saved.clone();
+    let Plan { target, owner, mode, changes, desired, theirs, hourly, allowed, partial, .. } = saved.clone();
     let wanted = plan::wanted(&desired, &theirs, &target, &owner);
-    let mut world = read(&*link.connection, &wanted, parallelism).await.world;
+    let live::Reading { mut world, trouble, .. } = read(&*link.connection, &wanted, parallelism).await;
     let replaced = changes.iter().filter(|change| change.action == plan::Action::Replace);
     let replace: Vec<Address> = replaced.map(|change| change.address.clone()).collect();
     let sources = Sources::default();
+    let selection = partial.map(|partial| partial.selection).unwrap_or_default();
+    let in_the_way = trouble.map(|error| access::diagnose(&error, &target, &sources, Words::Few));
     let make = |world: &World| {
         plan::plan(Inputs {
             desired: desired.clone(),
@@ -197,12 +268,19 @@ pub async fn plan_again(saved: &Plan, link: &Link, parallelism: usize) -> Result
             offline: false,
             allowed: allowed.clone(),
             replace: replace.clone(),
+            selection: selection.clone(),
             // It was agreed to when the plan was made; a cluster that came up elsewhere since is a change.
             retarget: true,
             sources: &sources,
             hourly,
         })
-        .map_err(|problems| Failure::new(problems, Sources::default()))
+        .map_err(|problems| {
+            let failure = Failure::new(problems, Sources::default());
+            match &in_the_way {
+                Some(found) => failure.instead_of(Code::Unreadable, found.clone()),
+                None => failure,
+            }
+        })
     };
     let now = make(&world)?;
     let Some(reach) = plan::reach(&now) else { return Ok(now) };
@@ -225,16 +303,21 @@ fn ending(resources: &[Resource], typed: &str) -> Address {
     }
 }
 
-/// The addresses of the stack that are typed or ended so: one, or all objects of a section.
+/// The addresses of the stack that are typed or ended so: one, or all of a section.
 fn known(resources: &[Resource], typed: &str) -> Result<Vec<Address>, Diagnostic> {
+    let of_section = |name: &str| -> Vec<Address> {
+        let inside = resources.iter().filter(|resource| resource.address.section() == name);
+        inside.map(|resource| resource.address.clone()).collect()
+    };
+    let mut sections: Vec<&str> = resources.iter().map(|resource| resource.address.section()).collect();
+    sections.dedup();
+    let mut named = sections.into_iter().filter(|section| Address::new(*section).ends_with(typed));
+    if let (Some(section), None) = (named.next(), named.next()) {
+        return Ok(of_section(section));
+    }
     let address = ending(resources, typed);
     if resources.iter().any(|resource| resource.address == address) {
         return Ok(vec![address]);
-    }
-    let all = resources.iter().map(|resource| &resource.address);
-    let section: Vec<Address> = all.filter(|address| address.section() == typed).cloned().collect();
-    if !section.is_empty() {
-        return Ok(section);
     }
     let problem = Diagnostic::error(Code::UnknownAddress, format!("`{typed}` is no address of this stack"));
     let addresses = resources.iter().map(|resource| resource.address.as_str());

@@ -129,14 +129,19 @@ impl Settings {
         }
     }
 
+    /// How the program was called, up to the command.
+    pub fn program(&self) -> &str {
+        &self.program
+    }
+
     /// How much is shown.
     pub fn detail(&self) -> Detail {
         self.detail
     }
 
-    /// How the program was called, up to the command.
-    pub fn program(&self) -> &str {
-        &self.program
+    /// Whether everything is to be said.
+    pub fn is_verbose(&self) -> bool {
+        self.detail == Detail::Objects
     }
 
     /// Two streams with the colours that were asked for.
@@ -150,8 +155,18 @@ impl Settings {
         format: Format,
         command: impl FnOnce(&mut dyn Reporter) -> Result<Exit, Failure>,
     ) -> Exit {
+        self.report_in(format, self.detail, command)
+    }
+
+    /// The same in another detail.
+    pub fn report_in(
+        &self,
+        format: Format,
+        detail: Detail,
+        command: impl FnOnce(&mut dyn Reporter) -> Result<Exit, Failure>,
+    ) -> Exit {
         let mut reporter: Box<dyn Reporter> = match format {
-            Format::Text => Box::new(Human::new(self.screen(), self.detail, self.program.clone())),
+            Format::Text => Box::new(Human::new(self.screen(), detail, self.program.clone())),
             Format::Json => Box::new(Json::new(self.screen(), jiff::Timestamp::now)),
         };
         let exit = command(reporter.as_mut()).unwrap_or_else(|Failure { diagnostics, sources }| {
@@ -178,7 +193,7 @@ fn written(result: io::Result<()>, exit: Exit) -> Exit {
 }
 
 /// Why a command did not do what it was asked.
-#[derive(Debug)]
+#[derive(Clone, Debug)]
 pub struct Failure {
     diagnostics: Vec<Diagnostic>,
     sources: Sources,
@@ -188,6 +203,21 @@ impl Failure {
     /// With places in these texts.
     pub fn new(diagnostics: Vec<Diagnostic>, sources: Sources) -> Self {
         Self { diagnostics, sources }
+    }
+
+    /// Puts one diagnostic into the place of all with this code.
+    #[must_use]
+    pub fn instead_of(mut self, code: Code, diagnostic: Diagnostic) -> Self {
+        if self.diagnostics.iter().any(|found| found.code == code) {
+            self.diagnostics.retain(|found| found.code != code);
+            self.diagnostics.push(diagnostic);
+        }
+        self
+    }
+
+    /// What is said.
+    pub fn diagnostics(&self) -> &[Diagnostic] {
+        &self.diagnostics
     }
 }
 

@@ -17,10 +17,12 @@ pub struct Entry {
     pub title: &'static str,
     /// What it means, what causes it and how it is mended.
     pub text: &'static str,
+    /// What it looks like, and what mends it; each line is shown as it stands.
+    pub example: Option<&'static str>,
 }
 
 macro_rules! codes {
-    ($($name:ident $id:literal $title:literal $text:literal)*) => {
+    ($($name:ident $id:literal $title:literal $text:literal $(=> $example:literal)?)*) => {
         /// A stable code of a message.
         #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
         pub enum Code {
@@ -28,9 +30,16 @@ macro_rules! codes {
         }
 
         const TABLE: &[Entry] = &[
-            $(Entry { code: Code::$name, id: $id, title: $title, text: $text },)*
+            $(Entry { code: Code::$name, id: $id, title: $title, text: $text, example: first(&[$($example)?]) },)*
         ];
     };
+}
+
+const fn first(examples: &[&'static str]) -> Option<&'static str> {
+    match examples {
+        [example, ..] => Some(example),
+        [] => None,
+    }
 }
 
 impl Code {
@@ -58,8 +67,11 @@ pub fn page() -> String {
                     `01xx` syntax and shape of the stack file, `02xx` its meaning, `03xx` plans and refusals, \
                     `04xx` apply, `05xx` sandbox, `06xx` credentials and APIs.\n"
         .to_owned();
-    for Entry { id, title, text, .. } in TABLE {
+    for Entry { code: _, id, title, text, example } in TABLE {
         page.push_str(&format!("\n## {id}: {title}\n\n{text}\n"));
+        if let Some(example) = example {
+            page.push_str(&format!("\n```text\n{example}\n```\n"));
+        }
     }
     page
 }
@@ -84,6 +96,7 @@ codes! {
     "The stack file that was asked for does not exist. Without `--stack` it is `stack.toml` in the current \
      folder. Give the file or its folder with `--stack PATH`, or start from a ready stack: copy \
      `stacks/rapids-gke/stack.toml`."
+    => "dask-infra init --from rapids-gke\ndask-infra --stack stacks/rapids plan"
 
     StackNotReadable "DI0002" "the stack file cannot be read"
     "The file is there and the operating system refuses to hand it out, or it is no file. The message \
@@ -93,15 +106,36 @@ codes! {
     "The operating system or an option stands in the way, before anything was looked at: a signal or a thread \
      that cannot be had, an endpoint that is not on this machine. The message says what."
 
+    AlreadyThere "DI0010" "a file is already there"
+    "`init` writes new files and never over old ones. Nothing was written. Choose another folder with \
+     `--stack FOLDER`, or move the old file away."
+    => "dask-infra --stack rapids-2 init --from rapids-gke"
+
+    CannotWrite "DI0011" "a file cannot be written"
+    "The operating system refuses to write the file; the message repeats its reason. The folder must exist and be \
+     writable, and a disk must have room."
+    => "mkdir -p plans\ndask-infra plan --out plans/rapids.plan"
+
+    UnknownReadyStack "DI0012" "no ready stack of this name"
+    "`init --from NAME` takes the name of a ready stack that the program carries. Without a name it lists them."
+    => "dask-infra init                        lists them\ndask-infra init --from rapids-gke      writes one"
+
+    NothingToExplain "DI0013" "nothing to explain under this name"
+    "`explain` takes a code that a message carries, or a key of the stack file by its path. The name of a pool or \
+     cluster may be left out of the path."
+    => "dask-infra explain DI0206\ndask-infra explain node_pool.nodes"
+
     Syntax "DI0101" "not TOML"
     "The text breaks TOML's own rules, so what follows may not be understood either: a string without its \
      closing quote, a text without quotes, a key without a value. Mend the marked place; all places that \
      could be told apart are listed in one run."
+    => "name = \"rapids        # wrong: no closing quote\nname = \"rapids\"       # right"
 
     UnknownKey "DI0102" "unknown key"
     "The section has no key of this name, and nothing is ignored silently. Mostly it is a slip of the \
      finger or a key of another section; the help names both when it can. \
      `docs/stack-reference.md` lists all keys."
+    => "[node_pool.a100]\nmachine = \"a2-highgpu-1g\"        # wrong\nmachine_type = \"a2-highgpu-1g\"   # right"
 
     DuplicateKey "DI0103" "the same key twice"
     "TOML allows a key or a table header once. Keep one of the two marked places."
@@ -109,10 +143,12 @@ codes! {
     WrongType "DI0104" "wrong type of value"
     "The key takes another type of value: a number where text is expected, a list where one value is, a \
      number in quotes. The message says what is expected and the help shows an example."
+    => "nodes = \"2\"   # wrong: text\nnodes = 2     # right"
 
     MissingKey "DI0105" "missing key"
     "The section must have this key and there is no sensible default. The marked place is the section's \
      header; add the key below it."
+    => "[node_pool.a100]\nmachine_type = \"a2-highgpu-1g\"   # without this line: DI0105"
 
     OutOfRange "DI0106" "number out of range"
     "The number is smaller or larger than the key allows. The message names the limits."
@@ -127,10 +163,12 @@ codes! {
     UnknownVariable "DI0109" "unknown variable"
     "`${var.NAME}` names a variable that `[vars]` does not have. Add it there or mend the name. `--var` sets \
      variables that `[vars]` declares, it does not add any."
+    => "[vars]\nworkers = 2\n\n[dask_cluster.rapids]\nworker = { replicas = \"${var.workers}\" }"
 
     MissingEnvironment "DI0110" "missing environment variable"
     "`${env.NAME}` names an environment variable that is not set. Set it before the command: \
      `export NAME=value`."
+    => "export GOOGLE_CLOUD_PROJECT=my-project\ndask-infra plan"
 
     EnvironmentNotHere "DI0111" "environment variable outside [vars] and [gke]"
     "`${env.NAME}` works only in `[vars]` and `[gke]`, so that one look at the top of the file shows what it \
@@ -176,6 +214,7 @@ codes! {
     UnknownPool "DI0203" "unknown node pool"
     "`pool` and `prefer_pool` name a `[node_pool.NAME]` section of this file, by its key. Mend the name or \
      add the section."
+    => "[node_pool.a100]\nmachine_type = \"a2-highgpu-1g\"\n\n[dask_cluster.rapids]\nworker = { gpus = 1, pool = \"a100\" }   # the key of the section above"
 
     UnknownMachineType "DI0204" "unknown machine type"
     "The machine type is not in dask-infra's table of Compute Engine machine types. Of families with GPUs \
@@ -190,6 +229,7 @@ codes! {
     "A2, A3, A4, G2 and G4 machines have their GPUs built in: type and number follow from the machine type. \
      T4, V100, P100 and P4 are attached to N1 machines in fixed numbers, with an upper limit of vCPUs and \
      memory for each number. No other combination exists, and Google would refuse it after minutes."
+    => "machine_type = \"n1-standard-2\"\naccelerator = \"nvidia-tesla-a100\"                     # wrong: A100s are built into A2 machines\naccelerator = { type = \"nvidia-tesla-t4\", count = 3 } # wrong: 1, 2 or 4\naccelerator = \"nvidia-tesla-t4\"                       # right"
 
     UnknownZone "DI0207" "unknown zone or region"
     "The name is not a Google Cloud zone (`us-central1-c`) or region (`us-central1`). A name very close to a \
@@ -202,6 +242,7 @@ codes! {
     NodesNotDivisible "DI0209" "nodes do not divide over the zones"
     "GKE keeps the same number of nodes in each zone of a pool, and `nodes` counts all of them together. \
      Take one of the two neighbouring multiples, or set `zones` of the pool."
+    => "[gke]\nlocation = \"us-central1\"   # a region: three zones\n\n[node_pool.workers]\nnodes = 4                  # wrong: 3 or 6"
 
     Limits "DI0210" "least is more than most"
     "`min` must not be larger than `max`. `max = 0` would never run a node."
@@ -214,6 +255,7 @@ codes! {
     "Names in GKE and Kubernetes are lower-case letters, digits and `-`, begin with a letter (in Kubernetes \
      also a digit), end with a letter or digit, and have a greatest length: 40 for clusters and node pools, \
      63 for namespaces, 53 for a DaskCluster, because the operator adds `-scheduler`."
+    => "[dask_cluster.My_Cluster]   # wrong\n[dask_cluster.my-cluster]   # right"
 
     LongName "DI0213" "long DaskCluster name"
     "The operator adds `-default-worker-` and ten digits to the name. Above 37 characters the Deployments of \
@@ -249,6 +291,7 @@ codes! {
     "A DaskCluster is only a record until the Dask operator acts on it. On a cluster that the stack makes \
      itself nobody else brings the operator: add `[dask_operator] version = \"2026.3.0\"`. On an existing \
      cluster it may be there already: a warning."
+    => "[dask_operator]\nversion = \"2026.3.0\""
 
     NamespaceNotDeclared "DI0221" "namespace not in the stack"
     "The namespace is neither `default` nor a `[namespace.NAME]` section. If it does not exist yet the apply \
@@ -274,6 +317,7 @@ codes! {
     "`cpu` and `memory` are Kubernetes quantities in quotes: a number, then nothing, `m`, or one of `Ki`, \
      `Mi`, `Gi`, `Ti`, `k`, `M`, `G`, `T`: `\"2\"`, `\"500m\"`, `\"8Gi\"`. `\"8GB\"` is none; write `\"8G\"` or \
      `\"8Gi\"`."
+    => "memory = \"8GB\"   # wrong\nmemory = \"8Gi\"   # right"
 
     OldCommand "DI0227" "command that newer images do not have"
     "`dask-scheduler` and `dask-worker` were removed from distributed 2026.6.0, which RAPIDS images have \
@@ -318,6 +362,18 @@ codes! {
     OthersZones "DI0236" "the live cluster has other zones"
     "`nodes` of a pool counts all zones together, and the cluster, which others own, has its nodes in other zones \
      than the stack file says or than GKE would take. Give `zones` of the cluster as they are, or `zones` of the pool."
+
+    Twice "DI0237" "twice in a list"
+    "The list names one thing twice. It would count twice, for example where nodes are spread over zones. Keep one \
+     of the two."
+
+    OwnZone "DI0238" "the cluster's own zone is missing"
+    "A cluster whose `location` is a zone has its control plane there, and GKE wants that zone among `zones`. Add it, \
+     or give a region as `location`."
+
+    NoSurge "DI0239" "an upgrade that cannot go on"
+    "With `max_surge = 0` and `max_unavailable = 0` no node may come before another goes, and none may go before \
+     another comes. GKE refuses that. Set one of them to 1."
 
     FileNotRead "DI0241" "a named file cannot be read"
     "`file`, `definitions` and `pod` name files from the folder of the stack file on. The file is not there, is a \
@@ -386,11 +442,13 @@ codes! {
     NotOurs "DI0302" "it exists and belongs to others"
     "Something of this name is live and this stack did not make it. Nothing is taken over silently: choose \
      another name, or delete it if nobody needs it."
+    => "error[DI0302]: Namespace team exists already and is not of this stack: its field manager is `kubectl-create`\n  kubectl get namespace team --show-managed-fields -o yaml    # who made it"
 
     Unreadable "DI0303" "live state cannot be read"
     "A place that the plan depends on did not answer or refused. What cannot be seen is not taken for absent, \
      so nothing is planned. Mend the access that the message names, or plan with `--offline` against an empty \
      world."
+    => "dask-infra doctor            # what stands in the way\ndask-infra plan --offline    # what a first apply would do"
 
     UnknownEffect "DI0304" "the effect of a change is not known"
     "The field differs and dask-infra has no rule that says what changing it does. Change it by other means, \
@@ -399,9 +457,11 @@ codes! {
     Protected "DI0305" "protected"
     "The section says `protect = true` and the plan would delete or replace what it made. Take `protect` out \
      first if that is meant."
+    => "[cluster]\nprotect = true   # take this line out, then plan again"
 
     Consent "DI0306" "consent is missing"
     "Replacing and deleting need consent by address: type it at the prompt or give `--allow VERB:ADDRESS`."
+    => "dask-infra plan                                                # lists the consents that it needs\ndask-infra apply --allow replace:dask_cluster.rapids"
 
     PlanFile "DI0307" "not a usable plan file"
     "The file is no plan, was changed after it was written, or was written by another version of dask-infra. \
@@ -410,6 +470,7 @@ codes! {
     Stale "DI0308" "the plan is stale"
     "Between plan and apply something that the plan relies on moved. Nothing was started. Plan again and look \
      at what changed."
+    => "dask-infra plan --out rapids.plan\ndask-infra apply rapids.plan     # stale when something moved in between: plan again"
 
     Schema "DI0309" "it would be refused by its schema"
     "What the section becomes does not fit the schema of its Kubernetes kind, so the API server would refuse \
@@ -501,6 +562,7 @@ codes! {
     Sandbox "DI0501" "the sandbox cannot be used"
     "The folder of the sandbox cannot be read or written, or is not being served. The message names the folder \
      and the cause. `dask-infra sandbox reset` deletes its state."
+    => "dask-infra doctor          # says who uses the folder\ndask-infra sandbox reset"
 
     FaultsFile "DI0502" "a mistake in the file of faults"
     "`faults.toml` in the folder of the sandbox, or the file of `--faults`, asks for something that the sandbox \
@@ -518,10 +580,12 @@ codes! {
     "The API does not know who asks. For Google: `gcloud auth application-default login`, or \
      `GOOGLE_APPLICATION_CREDENTIALS` with a key or a workload identity file. For `[kubernetes]`: the \
      kubeconfig's user."
+    => "gcloud auth application-default login\n# or, for a machine:\nexport GOOGLE_APPLICATION_CREDENTIALS=/path/of/key.json"
 
     Denied "DI0602" "a permission is missing"
     "The API knows who asks and does not allow it. The message names the permission; an administrator of the \
      project or the cluster grants it."
+    => "gcloud projects add-iam-policy-binding my-project \\\n  --member user:ada@example.org --role roles/container.admin"
 
     Quota "DI0603" "the quota does not suffice"
     "The project may not have as many GPUs, CPUs or addresses in the region as the request needs. Ask for more \
@@ -530,6 +594,28 @@ codes! {
     NoAnswer "DI0604" "an API did not take the request"
     "It did not answer, answered with an error of its own, or was busy for longer than is waited for. Nothing is \
      lost: plan again to see what is live, then apply again."
+
+    ApiDisabled "DI0605" "an API is not enabled in the project"
+    "Each project of Google Cloud enables the APIs that it uses, once. GKE needs `container.googleapis.com`, which \
+     brings Compute Engine along. It takes a minute or two until an API that was enabled answers."
+    => "gcloud services enable container.googleapis.com --project my-project"
+
+    NoProject "DI0606" "the project is not there, or not for you"
+    "Google Cloud knows no project of this id, or the credentials may not see it; it does not tell the two apart. A \
+     project has an id, a name and a number: `[gke] project` is the id."
+    => "gcloud projects list\ngcloud config list account"
+
+    Kubeconfig "DI0607" "the kubeconfig cannot be used"
+    "A stack of `[kubernetes]` reaches its cluster as kubectl does: by `kubeconfig` of the section, else \
+     `$KUBECONFIG`, else `~/.kube/config`, and by `context`, else the current one. The file is not there, is not \
+     YAML, or has no such context, cluster or user."
+    => "[kubernetes]\nkubeconfig = \"kubeconfig.yaml\"   # from the folder of the stack on\ncontext = \"lab\"                 # kubectl config get-contexts"
+
+    Interception "DI0608" "TLS or a proxy stands in the way"
+    "The connection was made and not trusted, or a proxy refused it. Behind a company's proxy, HTTPS_PROXY names it \
+     and NO_PROXY what goes around it; a proxy that opens TLS needs its certificate in the system's store \
+     (SSL_CERT_FILE names another one)."
+    => "export HTTPS_PROXY=http://proxy.example:3128\nexport NO_PROXY=127.0.0.1,localhost"
 }
 
 #[cfg(test)]

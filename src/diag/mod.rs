@@ -177,8 +177,14 @@ pub fn nearest<'c>(word: &str, candidates: impl IntoIterator<Item = &'c str>) ->
     let wanted = plain(word);
     let allowed = (wanted.chars().count() / 3).max(1);
     let distance = |candidate: &str| strsim::damerau_levenshtein(&wanted, &plain(candidate));
-    let close = candidates.into_iter().map(|candidate| (distance(candidate), candidate));
-    close.filter(|(distance, _)| *distance <= allowed).min().map(|(_, candidate)| candidate)
+    // Of two that are as close, `gpus` is meant by `gpu` rather than `cpu`: an ending is forgotten easily.
+    let other_word = |candidate: &str| {
+        let known = plain(candidate);
+        !known.starts_with(&wanted) && !wanted.starts_with(&known)
+    };
+    let close =
+        candidates.into_iter().map(|candidate| (distance(candidate), other_word(candidate), candidate));
+    close.filter(|(distance, ..)| *distance <= allowed).min().map(|(.., candidate)| candidate)
 }
 
 /// Words in backticks, joined for a sentence: `` `a`, `b` and `c` ``.

@@ -8,6 +8,7 @@ use serde_json::{Value, json};
 
 use super::dask_pod::{self, Wants, broken, with_pods};
 use super::pod::{self, Pod};
+use super::status::Said;
 use super::workload::deployment_ready;
 use super::{Compare, Doing, Kind, Scope, count, gvk, is_false, itself, object_program, text};
 use crate::address::{Address, FieldPath};
@@ -406,6 +407,31 @@ fn workers_ready(wait: &Await, cluster: &Value, workers: &Value, pods: &Value) -
         return Readiness::Progressing(with_pods(&format!("{ready} of {wanted} workers"), pods, "worker"));
     }
     Readiness::Ready
+}
+
+/// For `status`: the phase that the operator gave, and how many workers there are.
+pub(super) fn says(wait: &Await, found: &[Value]) -> Said {
+    let [cluster, scheduler, _, _, workers, pods] = found else { return Said::default() };
+    let phase = match text(&cluster["status"]["phase"]) {
+        "" => "no phase yet",
+        phase => phase,
+    };
+    let list: Vec<&Value> = workers["items"].as_array().into_iter().flatten().collect();
+    let ready = list.iter().filter(|worker| deployment_ready(worker) == Readiness::Ready).count();
+    let (wanted, made) = (count(&wait.facts["replicas"]), list.len());
+    let scheduler = deployment_ready(scheduler) == Readiness::Ready;
+    let down = if scheduler { "" } else { "scheduler not ready; " };
+    Said {
+        line: format!("{phase}; {down}workers: {wanted} wanted, {made} made, {ready} ready"),
+        facts: vec![
+            ("phase", cluster["status"]["phase"].clone()),
+            ("scheduler_ready", json!(scheduler)),
+            ("workers_wanted", json!(wanted)),
+            ("workers_made", json!(made)),
+            ("workers_ready", json!(ready)),
+        ],
+        pending: super::status::pending(pods),
+    }
 }
 
 #[cfg(test)]

@@ -25,6 +25,7 @@ pub mod object;
 pub mod pod;
 pub mod runs;
 pub mod short;
+pub mod status;
 pub mod workload;
 
 /// The static description of a kind.

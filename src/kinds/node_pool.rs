@@ -9,6 +9,7 @@ use serde_json::{Value, json};
 use super::gke::{How, Rule, call, merged_entries, owned_labels};
 use super::gpu_driver::DriverInstall;
 use super::short::{Accelerator, Nodes, SharingStrategy};
+use super::status::Said;
 use super::{Compare, Doing, Kind, PoolFacts, Scope, condition, count, is_false, itself, text};
 use crate::address::{Address, FieldPath};
 use crate::catalog;
@@ -663,6 +664,34 @@ pub(crate) fn nodes_ready(nodes: &Value, wanted: u64, gpus: u64) -> Readiness {
         return Readiness::Progressing(format!("{equipped} of {} nodes with allocatable GPUs", list.len()));
     }
     Readiness::Ready
+}
+
+/// For `status`: nodes and what they offer.
+pub(super) fn says(wait: &Await, found: &[Value]) -> Said {
+    let [pool, nodes] = found else { return Said::default() };
+    let list: Vec<&Value> = nodes["items"].as_array().into_iter().flatten().collect();
+    let ready = |node: &&&Value| condition(node, "Ready").is_some_and(|ready| ready["status"] == "True");
+    let (made, up) = (list.len(), list.iter().filter(ready).count());
+    let gpus: u64 = list.iter().map(|node| allocatable_gpus(node)).sum();
+    let wanted = wait.facts["nodes"].as_u64();
+    let of = wanted.map_or(made, |wanted| usize::try_from(wanted).unwrap_or(made).max(made));
+    let has_gpus = !pool["config"]["accelerators"][0].is_null();
+    let noun = if gpus == 1 { "GPU" } else { "GPUs" };
+    let offer = if has_gpus { format!(", {gpus} {noun} allocatable") } else { String::new() };
+    let status = text(&pool["status"]);
+    let trouble = if matches!(status, "RUNNING" | "") { String::new() } else { format!("{status}: ") };
+    Said {
+        line: format!("{trouble}{up} of {of} nodes ready{offer}"),
+        facts: vec![
+            ("status", pool["status"].clone()),
+            ("machine_type", pool["config"]["machineType"].clone()),
+            ("nodes_wanted", json!(wanted)),
+            ("nodes_made", json!(made)),
+            ("nodes_ready", json!(up)),
+            ("gpus_allocatable", json!(gpus)),
+        ],
+        pending: Vec::new(),
+    }
 }
 
 /// `nvidia.com/gpu` that pods may ask for on a node.

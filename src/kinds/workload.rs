@@ -1,8 +1,9 @@
 //! Deployments and DaemonSets: ready by the rules of kstatus, which count more than Helm's do.
 //! Source: kubernetes-sigs/cli-utils, `pkg/kstatus/status`.
 
-use serde_json::Value;
+use serde_json::{Value, json};
 
+use super::status::Said;
 use super::{Compare, Kind, condition, count, itself, object_program, text};
 use crate::address::FieldPath;
 use crate::resource::{Await, Effect, Readiness};
@@ -109,10 +110,30 @@ pub(crate) fn daemon_set_ready(object: &Value) -> Readiness {
     Readiness::Ready
 }
 
+/// For `status`: how many pods run.
+pub(super) fn deployment_says(_: &Await, found: &[Value]) -> Said {
+    let object = found.first().unwrap_or(&Value::Null);
+    let wanted = object["spec"]["replicas"].as_u64().unwrap_or(1);
+    pods_said(wanted, count(&object["status"]["replicas"]), count(&object["status"]["readyReplicas"]))
+}
+
+/// For `status`: on how many nodes it runs.
+pub(super) fn daemon_set_says(_: &Await, found: &[Value]) -> Said {
+    let status = &found.first().unwrap_or(&Value::Null)["status"];
+    let (wanted, made) = (count(&status["desiredNumberScheduled"]), count(&status["currentNumberScheduled"]));
+    pods_said(wanted, made, count(&status["numberReady"]))
+}
+
+fn pods_said(wanted: u64, made: u64, ready: u64) -> Said {
+    Said {
+        line: format!("{ready} of {wanted} pods ready"),
+        facts: vec![("pods_wanted", json!(wanted)), ("pods_made", json!(made)), ("pods_ready", json!(ready))],
+        pending: Vec::new(),
+    }
+}
+
 #[cfg(test)]
 mod tests {
-    use serde_json::json;
-
     use super::*;
 
     #[test]

@@ -61,7 +61,7 @@ impl Request {
         }
         let error = Refusal { request: self, status, body: parsed.as_ref() };
         let (class, message) = match self.api {
-            Api::Gke | Api::Compute => error.google(),
+            Api::Gke | Api::Compute | Api::Projects => error.google(),
             Api::Kubernetes => error.kubernetes(),
         };
         let message = message.unwrap_or_else(|| first_line(&String::from_utf8_lossy(&body), status));

@@ -4,6 +4,7 @@
 use google_cloud_auth::credentials::{
     AccessTokenCredentials, Builder, CacheableResource, CredentialsProvider as _,
 };
+use serde_json::json;
 use tokio::sync::OnceCell;
 
 use super::transport::{TOKEN_TIMEOUT, causes};
@@ -52,5 +53,63 @@ impl Credentials {
 }
 
 fn unauthenticated(request: &Request, why: &str) -> ApiError {
-    request.failed(Class::Unauthenticated, format!("no Google credentials: {why}; {CURE}"))
+    let (class, message) = brief(why);
+    let mut error = request.failed(class, message);
+    // The library's own words fill a screen; who wants them asks for them.
+    error.body = Some(json!({ "detail": why }));
+    error
+}
+
+/// The cause in one line. Source: words of google-cloud-auth 1.18 and of Google's token endpoint.
+fn brief(why: &str) -> (Class, String) {
+    let words = why.to_ascii_lowercase();
+    let has = |list: &[&str]| list.iter().any(|word| words.contains(word));
+    let told = |message: &str| (Class::Unauthenticated, message.to_owned());
+    if has(&["invalid_grant", "invalid_rapt", "expired", "revoked", "reauth"]) {
+        told("the Google credentials have expired or were revoked")
+    } else if has(&["invalid_client", "unauthorized_client", "account not found", "invalid_scope"]) {
+        told("Google does not take these credentials")
+    } else if has(&["could not find or open", "no such file", "permission denied", "os error 2"]) {
+        told("the file that GOOGLE_APPLICATION_CREDENTIALS names cannot be read")
+    } else if has(&["metadata", "no application default credentials", "default credentials"]) {
+        told("no Google credentials were found")
+    } else if has(&["error sending request", "dns error", "connect error", "timed out"]) {
+        let innermost = why.rsplit(": ").next().unwrap_or(why).trim();
+        (Class::Unavailable, format!("no token from Google's token server: {innermost}"))
+    } else if has(&["parse", "json", "expected", "missing field", "invalid type", "pem", "private key"]) {
+        told("the file with Google credentials cannot be understood")
+    } else {
+        told(&format!("no token for the Google credentials: {}", why.lines().next().unwrap_or_default()))
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn long_words_become_one_line() {
+        for (why, expect) in [
+            (
+                "cannot create access token: {\"error\": \"invalid_grant\", \"error_description\": \"Token has been expired or revoked.\"}",
+                "expired",
+            ),
+            (
+                "could not fetch from http://metadata.google.internal: dns error",
+                "no Google credentials were found",
+            ),
+            ("no application default credentials were found", "no Google credentials were found"),
+            ("parse error: expected value at line 1", "cannot be understood"),
+            ("No such file or directory (os error 2)", "cannot be read"),
+            (
+                "cannot refresh: error sending request for url (https://x/token): dns error: name not known",
+                "token server: name not known",
+            ),
+            ("could not find or open the credentials file nope.json.", "cannot be read"),
+            ("a new kind of trouble\nwith more lines", "trouble"),
+        ] {
+            let (_, said) = brief(why);
+            assert!(said.contains(expect) && !said.contains('\n'), "{said}");
+        }
+    }
 }

@@ -131,6 +131,7 @@ impl Gke {
 fn host(api: Api) -> &'static str {
     match api {
         Api::Compute => "https://compute.googleapis.com",
+        Api::Projects => "https://cloudresourcemanager.googleapis.com",
         Api::Gke | Api::Kubernetes => "https://container.googleapis.com",
     }
 }

@@ -12,6 +12,7 @@ pub mod retry;
 mod transport;
 
 pub use self::connection::{Connection, InProcess, Options};
+pub use self::credentials::CURE;
 pub use self::gke::GkeAccess;
 pub use self::kube::KubeconfigAccess;
 pub use self::read::{Reading, read};

@@ -19,12 +19,14 @@ pub struct Reading {
     pub world: World,
     /// What the user should know about it: a record that could not be understood.
     pub warnings: Vec<String>,
+    /// The request that failed, when a place could not be read.
+    pub trouble: Option<ApiError>,
 }
 
 /// Reads what is wanted, at most `parallelism` requests at a time. Collections that the record names are
 /// read as well, so that what is no longer in the file is found.
 pub async fn read(api: &dyn LiveApi, wanted: &Wanted, parallelism: usize) -> Reading {
-    let mut reading = Reading { world: World::empty(), warnings: Vec::new() };
+    let mut reading = Reading { world: World::empty(), warnings: Vec::new(), trouble: None };
     if let Some(name) = &wanted.cluster {
         match get(api, Request::get(Api::Gke, format!("/v1/{}", name.path()))).await {
             Err(error) if error.class == Class::NotFound => {
@@ -35,6 +37,7 @@ pub async fn read(api: &dyn LiveApi, wanted: &Wanted, parallelism: usize) -> Rea
                 let why = error.to_string();
                 reading.world.cluster = Seen::Unreadable(why.clone());
                 reading.world.inside = Seen::Unreadable(why);
+                reading.trouble = Some(error);
                 return reading;
             }
             Ok(cluster) => {
@@ -61,7 +64,10 @@ pub async fn read(api: &dyn LiveApi, wanted: &Wanted, parallelism: usize) -> Rea
             reading.warnings = warnings;
             count_missing_nodes(api, &mut reading.world).await;
         }
-        Err(error) => reading.world.inside = Seen::Unreadable(unreadable(&reading.world, &error)),
+        Err(error) => {
+            reading.world.inside = Seen::Unreadable(unreadable(&reading.world, &error));
+            reading.trouble = Some(error);
+        }
     }
     reading
 }
@@ -410,7 +416,7 @@ mod tests {
             ),
             ("/api/v1/nodes?limit=500", Ok(json!({"items": [node("a"), node("b"), node("b")]}))),
         ]));
-        let Reading { world, warnings } = read(&api, &wanted(), 4).await;
+        let Reading { world, warnings, trouble: _ } = read(&api, &wanted(), 4).await;
         assert_eq!(warnings, Vec::<String>::new());
         assert_eq!(world.record, Some(record));
         assert_eq!(world.cluster.live().and_then(|cluster| cluster.get("nodePools")), None);

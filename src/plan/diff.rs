@@ -27,6 +27,12 @@ pub fn applied_by(live: &Value, manager: &str) -> bool {
     entries(live).any(|owner| owner.applied && owner.manager == manager)
 }
 
+/// When a field manager last wrote the object.
+pub fn written(live: &Value, manager: &str) -> Option<String> {
+    let latest = entries(live).filter(|owner| owner.manager == manager).map(|owner| owner.time).max();
+    latest.map(str::to_owned)
+}
+
 /// Managers of other stacks that have applied the object.
 pub fn other_stacks<'a>(live: &'a Value, manager: &str) -> Vec<&'a str> {
     let others = entries(live).filter(|owner| owner.applied && owner.manager != manager);

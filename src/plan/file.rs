@@ -25,7 +25,11 @@ fn digest(plan: &Plan) -> Result<String, serde_json::Error> {
 /// Writes a plan. An error says what could not be written.
 pub fn save(path: &Path, plan: &Plan) -> Result<(), Diagnostic> {
     let failed = |why: String| {
-        Diagnostic::error(Code::PlanFile, format!("the plan cannot be written to {}: {why}", path.display()))
+        Diagnostic::error(
+            Code::CannotWrite,
+            format!("the plan cannot be written to {}: {why}", path.display()),
+        )
+        .help("give a file in a folder that exists and may be written to")
     };
     let digest = digest(plan).map_err(|why| failed(why.to_string()))?;
     let saved = Saved { format: FORMAT, tool: env!("CARGO_PKG_VERSION").into(), digest, plan: plan.clone() };

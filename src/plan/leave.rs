@@ -14,9 +14,9 @@ use crate::resource::{Identity, ObjectId, Resource, World};
 
 /// A live thing that this stack has made or uses.
 pub(super) struct Owned {
-    identity: Identity,
+    pub(super) identity: Identity,
     live: Value,
-    address: Address,
+    pub(super) address: Address,
     kind: &'static str,
     /// Field managers of other stacks that use it too.
     shared: Vec<String>,
@@ -31,7 +31,8 @@ impl Maker<'_> {
         let wanted: BTreeSet<Identity> =
             self.inputs.desired.iter().map(|resource| resource.identity.clone()).collect();
         for owned in self.owned() {
-            if !wanted.contains(&owned.identity) && !matches!(owned.identity, Identity::Cluster(_)) {
+            let stays = matches!(owned.identity, Identity::Cluster(_)) || !self.selected.has(&owned.address);
+            if !wanted.contains(&owned.identity) && !stays {
                 self.let_go(owned, Some("no longer in the stack file"));
             }
         }
@@ -39,6 +40,9 @@ impl Maker<'_> {
 
     pub(super) fn destroy(&mut self) {
         for owned in self.owned() {
+            if !self.selected.has(&owned.address) {
+                continue;
+            }
             let wanted = |resource: &&Resource| resource.identity == owned.identity;
             if let Some(resource) = self.inputs.desired.iter().find(wanted) {
                 self.protected(resource, "delete");
@@ -78,7 +82,7 @@ impl Maker<'_> {
     }
 
     /// Everything live that is ours, with the address it has or had.
-    fn owned(&mut self) -> Vec<Owned> {
+    pub(super) fn owned(&mut self) -> Vec<Owned> {
         let Inputs { world, target, owner, desired, theirs, .. } = self.inputs;
         let mut owned = Vec::new();
         let needed_by = self.operator_is_needed_by();

@@ -4,6 +4,7 @@ use std::collections::BTreeSet;
 
 use serde_json::Value;
 
+use super::select::{Selected, Selection};
 use super::{Action, Change, Consent, Mode, Note, Plan, Taken, diff, graph, review};
 use crate::address::{Address, FieldPath};
 use crate::diag::{Code, Diagnostic};
@@ -34,6 +35,8 @@ pub struct Inputs<'a> {
     pub allowed: Vec<Consent>,
     /// Addresses to replace although nothing forces it.
     pub replace: Vec<Address>,
+    /// What the plan is limited to.
+    pub selection: Selection,
     /// Whether another target than the last one is meant.
     pub retarget: bool,
     /// Where values stand in the stack file.
@@ -67,14 +70,9 @@ pub fn wanted(desired: &[Resource], theirs: &[Theirs], target: &Target, owner: &
 
 /// The plan, or everything that stands against making one, in order of the file.
 pub fn plan(inputs: Inputs) -> Result<Plan, Vec<Diagnostic>> {
-    let mut maker = Maker {
-        inputs: &inputs,
-        changes: Vec::new(),
-        problems: Vec::new(),
-        notes: Vec::new(),
-        renewed: false,
-    };
+    let mut maker = Maker::new(&inputs);
     maker.readable();
+    maker.select();
     let reads = maker.read_theirs();
     maker.at_its_place();
     match inputs.mode {
@@ -104,6 +102,7 @@ pub fn plan(inputs: Inputs) -> Result<Plan, Vec<Diagnostic>> {
         maker.problems.push(circle_problem(&circle, &inputs));
     }
     maker.drop_idle_waits();
+    let partial = maker.partial();
     let Maker { changes, problems, mut notes, .. } = maker;
     notes.dedup();
     if !problems.is_empty() {
@@ -112,8 +111,20 @@ pub fn plan(inputs: Inputs) -> Result<Plan, Vec<Diagnostic>> {
         return Err(problems);
     }
     let Inputs { desired, theirs, target, owner, mode, offline, allowed, hourly, .. } = inputs;
-    let mut plan =
-        Plan { target, owner, mode, offline, changes, desired, theirs, reads, notes, hourly, allowed };
+    let mut plan = Plan {
+        target,
+        owner,
+        mode,
+        offline,
+        changes,
+        desired,
+        theirs,
+        reads,
+        notes,
+        hourly,
+        allowed,
+        partial,
+    };
     let reviewed = review::review(&plan);
     plan.notes.extend(reviewed);
     Ok(plan)
@@ -135,11 +146,26 @@ pub(super) struct Maker<'a> {
     pub(super) notes: Vec<Note>,
     /// Whether the GKE cluster is made or made anew, so that nothing inside is live afterwards.
     pub(super) renewed: bool,
+    /// What the plan is about.
+    pub(super) selected: Selected,
+}
+
+impl<'a> Maker<'a> {
+    pub(super) fn new(inputs: &'a Inputs<'a>) -> Self {
+        Self {
+            inputs,
+            changes: Vec::new(),
+            problems: Vec::new(),
+            notes: Vec::new(),
+            renewed: false,
+            selected: Selected::All,
+        }
+    }
 }
 
 impl Maker<'_> {
     /// What cannot be read cannot be planned: it must never look empty.
-    fn readable(&mut self) {
+    pub(super) fn readable(&mut self) {
         let world = self.inputs.world;
         let unread = match (&world.cluster, &world.inside) {
             (Seen::Unreadable(why), _) => Some(("the GKE cluster", why)),
@@ -176,7 +202,7 @@ impl Maker<'_> {
 
     fn want(&mut self, resource: &Resource) {
         let Some(kind) = kinds::find(&resource.kind) else { return };
-        if matches!(kind.compare, Compare::Action) {
+        if matches!(kind.compare, Compare::Action) || !self.selected.has(&resource.address) {
             return;
         }
         let is_cluster = matches!(resource.identity, Identity::Cluster(_));
@@ -233,6 +259,10 @@ impl Maker<'_> {
         }
         if action == Action::Replace {
             self.renewed |= is_cluster;
+            if is_cluster {
+                // Nothing in it outlives it, so nothing in it can be left out.
+                self.selected = Selected::All;
+            }
             self.protected(resource, "replace");
         }
         self.push(resource, action, compared.changes, reason, fingerprint);
@@ -385,6 +415,9 @@ impl Maker<'_> {
         for resource in
             inputs.desired.iter().filter(|resource| matches!(resource.identity, Identity::Check(_)))
         {
+            if !self.selected.has(&resource.address) {
+                continue;
+            }
             let digest = kinds::check::digest(&resource.body);
             let record = inputs.world.record.as_ref().filter(|_| !self.renewed);
             let passed = record.and_then(|record| record.passes.get(&resource.address));

@@ -5,17 +5,21 @@ use serde::{Deserialize, Serialize};
 mod along;
 pub mod diff;
 mod doubt;
+pub mod drift;
 pub mod file;
 pub mod graph;
 mod leave;
 pub mod make;
 pub mod read;
 pub mod review;
+pub mod select;
 mod steps;
 
 pub use along::reach;
+pub use drift::{Drift, Drifted, drift};
 pub use make::{Inputs, plan, wanted};
 pub use read::Read;
+pub use select::{Partial, Selection};
 pub use steps::inline_pool;
 
 use crate::address::{Address, FieldPath};
@@ -167,6 +171,9 @@ pub struct Plan {
     /// Consents given when the plan was made.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     pub allowed: Vec<Consent>,
+    /// What it is limited to; `None` for the whole stack.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub partial: Option<Partial>,
 }
 
 /// How many changes of each action.
@@ -190,6 +197,12 @@ impl Plan {
     /// Whether apply would do nothing.
     pub fn is_empty(&self) -> bool {
         self.changes.iter().all(|change| change.action == Action::Keep)
+    }
+
+    /// Whether a thing of the stack is outside of what the plan is limited to.
+    pub fn leaves_out(&self, identity: &Identity) -> bool {
+        let left_out = self.partial.iter().flat_map(|partial| &partial.left_out);
+        left_out.into_iter().any(|(_, other)| other == identity)
     }
 
     /// Changes of each action.

@@ -4,14 +4,18 @@ use std::io;
 
 use crate::apply::{Event, Summary};
 use crate::diag::{self, Diagnostic};
-use crate::plan::Plan;
+use crate::plan::{Drifted, Plan};
+use crate::resource::{Owner, Target};
 use crate::source::Sources;
 
 use super::{Reporter, Screen, View};
 
+mod drift_text;
+pub mod findings;
+pub mod page;
 pub mod plan_text;
 pub mod progress;
-mod style;
+pub(super) mod style;
 pub mod summary;
 mod values;
 
@@ -54,6 +58,12 @@ impl Reporter for Human {
         let Self { screen, detail, program, bars: _, error: _ } = self;
         let options = plan_text::Options { width: screen.data_look().width, detail: *detail, program };
         let text = plan_text::render(plan, view, &options);
+        screen.data(&text);
+    }
+
+    fn drift(&mut self, drifted: &Drifted, owner: &Owner, target: &Target) {
+        let Self { screen, program, .. } = self;
+        let text = drift_text::render(drifted, owner, target, program, screen.data_look().width);
         screen.data(&text);
     }
 

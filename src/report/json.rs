@@ -12,8 +12,8 @@ use serde_json::Value;
 use crate::address::Address;
 use crate::apply::{Event, Outcome, Summary};
 use crate::diag::{Diagnostic, Severity};
-use crate::plan::{Action, Change, Mode, Plan, Read};
-use crate::resource::{Effect, FieldChange, Identity};
+use crate::plan::{Action, Change, Drift as Drifts, Drifted, Mode, Plan, Read};
+use crate::resource::{Effect, FieldChange, Identity, Owner, Target};
 use crate::source::Sources;
 
 use super::human::plan_text::{consent_text, counts_text};
@@ -108,6 +108,9 @@ pub enum Body {
         /// Whether the apply was interrupted.
         #[serde(skip_serializing_if = "Option::is_none")]
         interrupted: Option<bool>,
+        /// Addresses that `--target` or `--exclude` left out of the plan.
+        #[serde(skip_serializing_if = "Vec::is_empty")]
+        left_out: Vec<String>,
     },
     /// An error or a warning.
     Diagnostic {
@@ -248,7 +251,7 @@ pub struct Changes {
     /// Checks.
     pub run: usize,
     /// What the numbers are of.
-    #[schemars(extend("enum" = ["plan", "apply", "destroy"]))]
+    #[schemars(extend("enum" = ["plan", "apply", "destroy", "refresh"]))]
     pub operation: &'static str,
 }
 
@@ -427,6 +430,32 @@ impl Reporter for Json {
         self.line(Level::Info, format!("Plan: {}.", counts_text(plan)), plan_summary(plan));
     }
 
+    fn drift(&mut self, drifted: &Drifted, owner: &Owner, target: &Target) {
+        let place = || place_of(owner, target);
+        for drift in &drifted.found {
+            let change = drifted_change(drift);
+            let message =
+                format!("{}: {}", drift.address, if drift.is_gone() { "gone" } else { "changed by others" });
+            self.line(Level::Info, message, Body::ResourceDrift { place: place(), change });
+        }
+        let gone = drifted.found.iter().filter(|drift| drift.is_gone()).count();
+        let change = drifted.found.len() - gone;
+        let changes =
+            Changes { add: 0, change, replace: 0, remove: gone, run: 0, forget: 0, operation: "refresh" };
+        let body = Body::ChangeSummary {
+            place: place(),
+            changes,
+            offline: false,
+            hourly: None,
+            consents: Vec::new(),
+            outcomes: Vec::new(),
+            elapsed_seconds: None,
+            interrupted: None,
+            left_out: Vec::new(),
+        };
+        self.line(Level::Info, format!("Drift: {change} changed, {gone} gone."), body);
+    }
+
     fn event(&mut self, plan: &Plan, event: &Event) {
         let (level, message, body) = told(plan, event);
         self.line(level, message, body);
@@ -467,6 +496,7 @@ impl Reporter for Json {
             outcomes: ended.collect(),
             elapsed_seconds: Some(seconds(*took)),
             interrupted: Some(*interrupted),
+            left_out: left_out(plan),
         };
         self.line(level, format!("{operation} {word} after {}", brief(*took)), body);
     }
@@ -499,7 +529,10 @@ impl Reporter for Json {
 }
 
 fn place(plan: &Plan) -> Place {
-    let Plan { target, owner, .. } = plan;
+    place_of(&plan.owner, &plan.target)
+}
+
+fn place_of(owner: &Owner, target: &Target) -> Place {
     Place { stack: owner.stack.clone(), target: target.to_string(), simulated: target.simulated }
 }
 
@@ -540,8 +573,23 @@ fn planned(plan: &Plan, change: &Change, view: &View<'_>) -> PlannedChange {
     }
 }
 
+fn drifted_change(drift: &Drifts) -> PlannedChange {
+    let Drifts { address, identity, kind, fields, location } = drift;
+    let fields = fields.iter().map(|field| field_at(field, location.clone()));
+    PlannedChange {
+        resource: thing_of(address, identity, kind),
+        action: if drift.is_gone() { words(Action::Delete).verb } else { words(Action::Update).verb },
+        reason: None,
+        location: location.clone(),
+        fields: fields.collect(),
+    }
+}
+
 fn field_of(plan: &Plan, change: &Change, field: &FieldChange, view: &View<'_>) -> Field {
-    let location = view.location(plan, change, field).or_else(|| change.location.clone());
+    field_at(field, view.location(plan, change, field).or_else(|| change.location.clone()))
+}
+
+fn field_at(field: &FieldChange, location: Option<String>) -> Field {
     let FieldChange { path, before, after, effect, note, drift } = field;
     let effect = match effect {
         Effect::InPlace => "in_place",
@@ -566,7 +614,13 @@ fn plan_summary(plan: &Plan) -> Body {
         outcomes: Vec::new(),
         elapsed_seconds: None,
         interrupted: None,
+        left_out: left_out(plan),
     }
+}
+
+fn left_out(plan: &Plan) -> Vec<String> {
+    let left_out = plan.partial.iter().flat_map(|partial| &partial.left_out);
+    left_out.map(|(address, _)| address.to_string()).collect()
 }
 
 /// One event as a line.

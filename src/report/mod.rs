@@ -6,13 +6,15 @@ use std::time::Duration;
 
 use crate::apply::{Event, Summary};
 use crate::diag::Diagnostic;
-use crate::plan::{Action, Change, Plan};
-use crate::resource::FieldChange;
+use crate::plan::{Action, Change, Drifted, Plan};
+use crate::resource::{FieldChange, Owner, Target};
 use crate::source::Sources;
 
+pub mod graph;
 pub mod human;
 pub mod json;
 mod screen;
+pub mod status;
 
 pub use human::Human;
 pub use json::Json;
@@ -23,6 +25,8 @@ pub use screen::{ColourChoice, Screen, Stream};
 pub trait Reporter: Send {
     /// A finished plan.
     fn plan(&mut self, plan: &Plan, view: &View<'_>);
+    /// What others changed since the last apply.
+    fn drift(&mut self, drifted: &Drifted, owner: &Owner, target: &Target);
     /// Something that happened during apply.
     fn event(&mut self, plan: &Plan, event: &Event);
     /// The end of an apply.

@@ -3,15 +3,18 @@
 
 use serde_json::{Map, Value};
 
-use super::schema::{OVERLAY, resolve, shape, types, words};
+use super::schema::{OVERLAY, members, resolve, shape, types, words};
 use crate::address::{FieldPath, Segment};
 use crate::diag::{Code, Diagnostic, listed, nearest};
 use crate::source::Sources;
 
 /// A mistake, and what to take out of the tree so that the rest can be read.
 pub(super) struct Mistake {
-    pub(super) diagnostic: Diagnostic,
+    /// What is said of it; `None` when another mistake says it already.
+    pub(super) diagnostic: Option<Diagnostic>,
     pub(super) path: FieldPath,
+    /// What was meant instead, so that nobody misses it.
+    pub(super) meant: Option<FieldPath>,
 }
 
 /// All mistakes of shape in a tree whose references are resolved.
@@ -22,7 +25,7 @@ pub(super) fn check(tree: &Value, sources: &Sources) -> Vec<Mistake> {
 }
 
 /// Keys of other tools, and the one that does the same here.
-const OTHER_WORDS: [(&str, &str); 14] = [
+const OTHER_WORDS: [(&str, &str); 21] = [
     ("node_count", "nodes"),
     ("num_nodes", "nodes"),
     ("initial_node_count", "nodes"),
@@ -37,6 +40,13 @@ const OTHER_WORDS: [(&str, &str); 14] = [
     ("guest_accelerator", "accelerator"),
     ("command", "args"),
     ("node_selector", "pool"),
+    ("instance_type", "machine_type"),
+    ("machine", "machine_type"),
+    ("type", "machine_type"),
+    ("project_id", "project"),
+    ("n_workers", "replicas"),
+    ("count", "replicas"),
+    ("count", "nodes"),
 ];
 
 /// Keys without which nothing can be made, and which what others own need not give.
@@ -84,6 +94,11 @@ impl Check<'_> {
         if let Some(words) = words(schema) {
             return self.word(&words, value, path);
         }
+        if let Some(table) = value.as_object()
+            && self.lacks_a_name(schema, table, path)
+        {
+            return;
+        }
         let found = type_of(value);
         let fits = |name: &&str| *name == found || (*name == "number" && found == "integer");
         let alternatives =
@@ -121,13 +136,17 @@ impl Check<'_> {
     fn table(&mut self, schema: &Value, table: &Map<String, Value>, path: &FieldPath) {
         let none = Map::new();
         let properties = schema.get("properties").and_then(Value::as_object).unwrap_or(&none);
+        let mut unknown: Vec<(&str, &Value)> = Vec::new();
         for (key, value) in table {
             let path = path.key(key);
             match (properties.get(key), schema.get("additionalProperties")) {
                 (Some(schema), _) | (None, Some(schema @ Value::Object(_))) => {
                     self.value(schema, value, &path);
                 }
-                _ => self.unknown_key(properties, key, &path),
+                _ => {
+                    unknown.push((key, value));
+                    self.unknown_key(properties, key, value, &path);
+                }
             }
         }
         let required =
@@ -137,27 +156,67 @@ impl Check<'_> {
         let needless = |key: &&str| read && NOT_WHEN_READ.contains(key);
         let missing = required.iter().filter_map(Value::as_str).filter(|key| !table.contains_key(*key));
         for key in missing.filter(|key| !needless(key)) {
-            self.missing_key(&properties[key], key, path);
+            // A key that is misspelt, or stands one table too deep, is not missing as well.
+            let misspelt = unknown
+                .iter()
+                .any(|(word, value)| means(word, properties) == Some(key) || value.get(key).is_some());
+            match misspelt {
+                true => self.mistakes.push(Mistake { diagnostic: None, path: path.clone(), meant: None }),
+                false => self.missing_key(&properties[key], key, path),
+            }
         }
     }
 
-    fn unknown_key(&mut self, properties: &Map<String, Value>, key: &str, path: &FieldPath) {
+    /// `[node_pool] machine_type = …`: the section is one of many and lacks its own name. One mistake says it for
+    /// all keys below.
+    fn lacks_a_name(&mut self, schema: &Value, table: &Map<String, Value>, path: &FieldPath) -> bool {
+        let [Segment::Key(top)] = path.segments() else { return false };
+        let Some(properties) =
+            members(self.root, schema).and_then(|members| members["properties"].as_object())
+        else {
+            return false;
+        };
+        let Some((key, _)) =
+            table.iter().find(|(key, value)| properties.contains_key(*key) && !value.is_object())
+        else {
+            return false;
+        };
+        let what = format!("`[{top}]` has no name of its own");
+        let label = format!("as `{key}` stands below it, this is one `{top}`");
+        let diagnostic = Diagnostic::error(Code::WrongType, what).at(self.sources.key_span(path), label);
+        self.push(diagnostic.help(format!("each has a name: `[{top}.NAME]`, and `{key}` below it")), path);
+        true
+    }
+
+    fn unknown_key(&mut self, properties: &Map<String, Value>, key: &str, value: &Value, path: &FieldPath) {
         let parent = path.parent().unwrap_or_default();
-        let (what, known, label) = if parent.is_root() {
+        let (what, known, label) = if parent.is_root() && value.is_object() {
             (format!("there is no section `[{key}]`"), "sections are", "unknown section")
+        } else if parent.is_root() {
+            (format!("`{key}` stands in no section"), "sections are", "before the first one")
         } else {
             (format!("{} has no key `{key}`", section(&parent)), "its keys are", "unknown key")
         };
         let names = || properties.keys().map(String::as_str);
         let listed_names = || names().filter(|name| !parent.is_root() || !OVERLAY.contains(name));
-        let other_word =
-            OTHER_WORDS.iter().find(|(word, ours)| *word == key && properties.contains_key(*ours));
+        let root = self.root;
+        let sections = root["properties"].as_object();
+        let section = sections.and_then(|sections| means(key, sections)).filter(|_| value.is_object());
+        let meant = section.map(|section| FieldPath::root().key(section));
         let (label, help) = if key == "extends" {
             ("not here", "`extends` stands at the top of the file, before the first section".to_owned())
         } else if let Some(near) = nearest(key, names()) {
             (label, format!("did you mean `{near}`?"))
-        } else if let Some((_, ours)) = other_word {
+        } else if let Some(ours) = means(key, properties) {
             (label, format!("it is `{ours}` here"))
+        } else if let Some(section) = section.filter(|_| !parent.is_root()) {
+            (
+                "not here",
+                format!(
+                    "`{section}` is a section of its own: `[{section}…]`, not inside of {}",
+                    self::section(&parent)
+                ),
+            )
         } else {
             match self.elsewhere(key, &parent).as_slice() {
                 [] => (label, format!("{known} {}", listed(listed_names(), "and"))),
@@ -168,7 +227,8 @@ impl Check<'_> {
             }
         };
         let diagnostic = Diagnostic::error(Code::UnknownKey, what).at(self.sources.key_span(path), label);
-        self.push(diagnostic.help(help), path);
+        let diagnostic = Some(diagnostic.help(help));
+        self.mistakes.push(Mistake { diagnostic, path: path.clone(), meant });
     }
 
     fn missing_key(&mut self, schema: &Value, key: &str, path: &FieldPath) {
@@ -210,7 +270,8 @@ impl Check<'_> {
     fn range(&mut self, schema: &Value, value: &Value, path: &FieldPath) {
         let limit = |name: &str| schema.get(name).and_then(Value::as_i64);
         let Some(number) = value.as_i64() else { return };
-        let (least, most) = (limit("minimum"), limit("maximum"));
+        let most = limit("maximum").filter(|most| *most != i64::from(u32::MAX) || number > *most);
+        let (least, most) = (limit("minimum"), most);
         let label = match (least, most) {
             (Some(least), _) if number < least => format!("at least {least}"),
             (_, Some(most)) if number > most => format!("at most {most}"),
@@ -240,9 +301,6 @@ impl Check<'_> {
     fn better_value(&self, schemas: &[&Value], expected: &[&str], value: &Value, path: &FieldPath) -> String {
         let key = bare_key(path);
         let single = |name: &str| expected.contains(&name);
-        if let Some(help) = self.section_needs_a_name(&key, path) {
-            return help;
-        }
         match value {
             Value::String(text)
                 if (single("integer") && text.parse::<i64>().is_ok())
@@ -259,7 +317,17 @@ impl Check<'_> {
                 _ => format!("in quotes: `{key} = \"{value}\"`"),
             },
             Value::Array(_) if single("object") && path.segments().len() <= 2 => {
-                format!("sections have single brackets: `[{path}]`")
+                let keyed = schemas.first().is_some_and(|schema| members(self.root, schema).is_some());
+                let name = if keyed && path.segments().len() == 1 { ".NAME" } else { "" };
+                format!("sections have single brackets: `[{path}{name}]`")
+            }
+            Value::String(text) if single("integer") && !digits(text).is_empty() => {
+                format!("a number and nothing else: `{key} = {}`", digits(text))
+            }
+            Value::Number(number)
+                if single("integer") && number.as_f64().is_some_and(|it| it.fract() == 0.0) =>
+            {
+                format!("without a fraction: `{key} = {}`", number.as_f64().unwrap_or_default())
             }
             _ if single("object") && path.segments().len() <= 2 => format!("write a section: `[{path}]`"),
             _ => match schemas.first() {
@@ -271,15 +339,6 @@ impl Check<'_> {
                 None => String::new(),
             },
         }
-    }
-
-    /// `[node_pool] machine_type = …`: the section is one of many and lacks its own name.
-    fn section_needs_a_name(&self, key: &str, path: &FieldPath) -> Option<String> {
-        let [Segment::Key(top), Segment::Key(_)] = path.segments() else { return None };
-        let members = self.root.pointer(&format!("/properties/{top}/additionalProperties"))?;
-        let properties = resolve(self.root, members).get("properties")?;
-        properties.get(key)?;
-        Some(format!("each has a name: `[{top}.NAME]`, and `{key}` below it"))
     }
 
     fn example(&self, key: &str, schema: &Value) -> String {
@@ -360,8 +419,22 @@ impl Check<'_> {
     }
 
     fn push(&mut self, diagnostic: Diagnostic, path: &FieldPath) {
-        self.mistakes.push(Mistake { diagnostic, path: path.clone() });
+        self.mistakes.push(Mistake { diagnostic: Some(diagnostic), path: path.clone(), meant: None });
     }
+}
+
+/// The key of a table that a word stands for: a slip of the finger, or another tool's word.
+fn means<'p>(word: &str, properties: &'p Map<String, Value>) -> Option<&'p str> {
+    let near = nearest(word, properties.keys().map(String::as_str));
+    near.or_else(|| {
+        let ours = OTHER_WORDS.iter().filter(|(theirs, _)| *theirs == word).map(|(_, ours)| *ours);
+        ours.into_iter().find_map(|ours| properties.get_key_value(ours)).map(|(key, _)| key.as_str())
+    })
+}
+
+fn digits(text: &str) -> &str {
+    let end = text.find(|c: char| !c.is_ascii_digit()).unwrap_or(text.len());
+    &text[..end]
 }
 
 /// Other languages' words for true and false.

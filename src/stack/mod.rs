@@ -10,10 +10,12 @@ use serde::{Deserialize, Serialize};
 
 mod check;
 pub mod effective;
+pub mod explain;
 mod files;
 pub mod lower;
 mod overlay;
 pub mod parse;
+pub mod ready;
 pub mod reference;
 pub mod rules;
 pub mod schema;

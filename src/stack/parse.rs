@@ -92,12 +92,18 @@ fn parse(text: Text, options: &Options<'_>) -> Result<Loaded, Failure> {
     let shaped = diagnostics.is_empty() && mistakes.is_empty();
     let mut doubtful = resolved.doubtful;
     doubtful.extend(mistakes.iter().map(|mistake| mistake.path.clone()));
-    for Mistake { diagnostic, path } in &mistakes {
+    doubtful.extend(mistakes.iter().filter_map(|mistake| mistake.meant.clone()));
+    for Mistake { diagnostic, path, meant: _ } in &mistakes {
         prune(&mut value, path);
-        if trusted(diagnostic, &sources, &broken) && (whole || diagnostic.code != Code::MissingKey) {
+        let Some(diagnostic) = diagnostic else { continue };
+        if !repeated(diagnostic, &sources, &diagnostics)
+            && trusted(diagnostic, &sources, &broken)
+            && (whole || diagnostic.code != Code::MissingKey)
+        {
             diagnostics.push(diagnostic.clone());
         }
     }
+    nulls(&value, &FieldPath::root(), &mut doubtful);
     remove_nulls(&mut value);
     let found = files::read(&mut value, &mut sources, &root);
     diagnostics.extend(found.diagnostics);
@@ -138,6 +144,16 @@ fn trusted(diagnostic: &Diagnostic, sources: &Sources, broken: &BTreeSet<(FileId
         || (diagnostic.code != Code::MissingKey && line.is_none_or(|line| !broken.contains(&line)))
 }
 
+/// A key that is given twice has the shape of both, so what is said about its shape there is no news.
+fn repeated(diagnostic: &Diagnostic, sources: &Sources, said: &[Diagnostic]) -> bool {
+    let line = |span: Span| (span.file, sources.location(span).line);
+    let Some(place) = diagnostic.span(sources).map(line) else { return false };
+    let twice = said.iter().filter(|said| said.code == Code::DuplicateKey);
+    let mut lines =
+        twice.flat_map(|said| &said.labels).filter_map(|label| label.place.span(sources)).map(line);
+    lines.any(|other| other == place)
+}
+
 /// The section of a field: `node_pool.a`, `cluster`.
 fn section(path: &FieldPath) -> FieldPath {
     let keyed = ["vars", "node_pool", "namespace", "dask_cluster", "manifest", "check"];
@@ -163,6 +179,18 @@ fn prune(value: &mut Value, path: &FieldPath) {
             if let Some(item) = items.get_mut(*index) {
                 *item = Value::Null;
             }
+        }
+        _ => {}
+    }
+}
+
+/// Values that could not be told: nobody shall take their absence for a default.
+fn nulls(value: &Value, path: &FieldPath, found: &mut Vec<FieldPath>) {
+    match value {
+        Value::Null => found.push(path.clone()),
+        Value::Object(table) => table.iter().for_each(|(key, value)| nulls(value, &path.key(key), found)),
+        Value::Array(items) => {
+            items.iter().enumerate().for_each(|(index, value)| nulls(value, &path.index(index), found));
         }
         _ => {}
     }

@@ -65,7 +65,7 @@ pub fn reference() -> String {
     page
 }
 
-fn has_keys(schema: &Value) -> bool {
+pub(super) fn has_keys(schema: &Value) -> bool {
     resolve(shape(), schema).get("properties").is_some()
 }
 
@@ -99,7 +99,7 @@ fn table(page: &mut String, depth: usize, path: &str, schema: &Value, about: &st
 }
 
 /// Tables with keys of their own that a value is, may be, or lists.
-fn tables_in(schema: &Value) -> Vec<&Value> {
+pub(super) fn tables_in(schema: &Value) -> Vec<&Value> {
     let schema = resolve(shape(), schema);
     if let Some(items) = schema.get("items") {
         return tables_in(items);
@@ -111,7 +111,7 @@ fn tables_in(schema: &Value) -> Vec<&Value> {
 }
 
 /// Sentences, those that begin with "Default" apart.
-fn meaning_and_default(schema: &Value) -> (String, String) {
+pub(super) fn meaning_and_default(schema: &Value) -> (String, String) {
     let (mut meaning, mut default) = (Vec::new(), Vec::new());
     for sentence in sentences(description(schema)) {
         match sentence.strip_prefix("Default") {
@@ -130,7 +130,7 @@ fn meaning_and_default(schema: &Value) -> (String, String) {
     (meaning.join(" "), default.join(" "))
 }
 
-fn sentences(text: &str) -> Vec<&str> {
+pub(super) fn sentences(text: &str) -> Vec<&str> {
     let mut sentences = Vec::new();
     let mut rest = text.trim();
     while let Some(end) = rest.find(". ") {
@@ -142,7 +142,7 @@ fn sentences(text: &str) -> Vec<&str> {
     sentences
 }
 
-fn type_of(schema: &Value) -> String {
+pub(super) fn type_of(schema: &Value) -> String {
     let schema = resolve(shape(), schema);
     if let Some(words) = words(schema) {
         return words.iter().map(|word| format!("`\"{word}\"`")).collect::<Vec<_>>().join(", ");
@@ -173,7 +173,7 @@ fn range(schema: &Value) -> String {
     }
 }
 
-fn description(schema: &Value) -> &str {
+pub(super) fn description(schema: &Value) -> &str {
     schema["description"].as_str().unwrap_or_default()
 }
 

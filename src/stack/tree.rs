@@ -36,13 +36,17 @@ pub(super) fn read(sources: &Sources, file: FileId) -> Tree {
     let mut broken_lines = BTreeSet::new();
     let values = std::mem::take(&mut reader.diagnostics);
     let mut header = None;
-    for (message, range) in closed(errors, table.get_ref()) {
+    for (message, range) in once_a_line(&text, closed(&text, errors, table.get_ref())) {
         let span = reader.span(range.clone());
         let line = reader.sources.location(span).line;
         if message != DUPLICATE {
-            let last = if message.starts_with("unclosed") { text.lines().count().max(line) } else { line };
+            let last = if is_unclosed(&message) { text.lines().count().max(line) } else { line };
             broken_lines.extend(line..=last);
-            reader.diagnostics.push(syntax(&message, span));
+            reader.diagnostics.push(syntax(
+                &message,
+                span,
+                text.get(line_around(&text, range.start)).unwrap_or(""),
+            ));
         } else if header_of(&text, range.start) != header {
             // What stands below a second header was said with the header.
             if text[line_around(&text, range.start)].trim_start().starts_with('[') {
@@ -61,6 +65,44 @@ pub(super) fn read(sources: &Sources, file: FileId) -> Tree {
 
 const DUPLICATE: &str = "duplicate key";
 
+/// A list or table of one line that goes on; an unclosed header harms its own line only.
+fn is_unclosed(message: &str) -> bool {
+    ["unclosed array", "unclosed inline table"].iter().any(|start| message.starts_with(start))
+}
+
+const LONE_RETURN: &str = "carriage return must be followed by newline";
+
+/// The first error of a line: what the parser says behind it follows from it. Lone carriage returns make one line
+/// of the whole file, and are told once.
+fn once_a_line(text: &str, errors: Vec<(String, Range<usize>)>) -> Vec<(String, Range<usize>)> {
+    let mut lines = BTreeSet::new();
+    let mut first = |(message, range): &(String, Range<usize>)| {
+        message == DUPLICATE || lines.insert(line_around(text, range.start.min(text.len())).start)
+    };
+    errors.into_iter().filter(|error| first(error)).collect()
+}
+
+/// The first bracket that nothing closes, outside of text and comments.
+fn bracket_left(text: &str) -> Option<usize> {
+    let mut open = Vec::new();
+    let (mut quote, mut comment, mut escaped) = (None, false, false);
+    for (at, c) in text.char_indices() {
+        match (c, quote) {
+            ('\n', _) => (quote, comment, escaped) = (None, false, false),
+            _ if comment => {}
+            ('\\', Some('"')) if !escaped => escaped = true,
+            (c, Some(end)) if c == end && !escaped => quote = None,
+            (_, Some(_)) => escaped = false,
+            ('#', None) => comment = true,
+            ('"' | '\'', None) => quote = Some(c),
+            ('[' | '{', None) => open.push(at),
+            (']' | '}', None) => drop(open.pop()),
+            (_, None) => {}
+        }
+    }
+    open.first().copied()
+}
+
 /// Where the header above (or at) a place stands.
 fn header_of(text: &str, at: usize) -> Option<usize> {
     let Range { mut start, end } = line_around(text, at);
@@ -74,10 +116,14 @@ fn header_of(text: &str, at: usize) -> Option<usize> {
 
 /// A list or table that is not closed swallows what follows, and the parser stumbles over each line of it:
 /// one error, at its beginning, says it.
-fn closed(errors: Vec<(String, Range<usize>)>, table: &DeTable<'_>) -> Vec<(String, Range<usize>)> {
-    let open = errors.iter().find(|(message, _)| message.starts_with("unclosed"));
+fn closed(
+    text: &str,
+    errors: Vec<(String, Range<usize>)>,
+    table: &DeTable<'_>,
+) -> Vec<(String, Range<usize>)> {
+    let open = errors.iter().find(|(message, _)| is_unclosed(message));
     let Some((message, end)) = open else { return errors };
-    let Some(start) = open_at(table, end.start) else { return errors };
+    let Some(start) = bracket_left(text).or_else(|| open_at(table, end.start)) else { return errors };
     let first = (message.clone(), start..start + 1);
     let mut rest = errors.clone();
     rest.retain(|(_, range)| range.start < start);
@@ -128,7 +174,8 @@ fn line_around(text: &str, at: usize) -> Range<usize> {
     start..end
 }
 
-fn syntax(message: &str, span: Span) -> Diagnostic {
+/// `line` is the text of the line.
+fn syntax(message: &str, span: Span, line: &str) -> Diagnostic {
     let (what, expected) = message.split_once(", expected ").unwrap_or((message, ""));
     let expected = expected.replace("literal string", "text in quotes");
     let diagnostic = Diagnostic::error(Code::Syntax, what);
@@ -137,12 +184,53 @@ fn syntax(message: &str, span: Span) -> Diagnostic {
     } else {
         diagnostic.at(Some(span), format!("expected {expected}"))
     };
+    if let Some(odd) = line.chars().find(|c| is_unseen(*c)) {
+        return diagnostic.help(format!(
+            "the line has the character U+{:04X}, which looks like a space or like nothing: write it anew",
+            u32::from(odd)
+        ));
+    }
+    if let Some((key, _)) = line.split_once(':').filter(|(key, _)| is_bare(key.trim())) {
+        return diagnostic.help(format!("TOML writes `{} = …`", key.trim()));
+    }
+    if line.contains(['“', '”', '‘', '’', '„']) {
+        return diagnostic.help("these are typographic quotes: TOML's are `\"` and `'`");
+    }
+    if line.trim_start().starts_with('{') {
+        return diagnostic.help("a stack is TOML: `[section]`, and below it `key = value`");
+    }
     match what {
         "unclosed array" | "unclosed inline table" => diagnostic.help("what follows is read as a part of it"),
         "string values must be quoted" => diagnostic.help("put text into quotes: `key = \"text\"`"),
         "key with no value" => diagnostic.help("write `key = value`"),
+        "unclosed table" => diagnostic.help("headers end with a bracket: `[section]`"),
+        "unexpected leading zero" => diagnostic.help("numbers do not begin with 0"),
+        "unexpected key or value" => {
+            diagnostic.help("each key stands on a line of its own; comments begin with `#`")
+        }
+        "invalid unquoted key" => {
+            diagnostic.help("keys are letters, digits, `_` and `-`; others stand in quotes: `\"a.b/c\" = …`")
+        }
+        "invalid basic string" => diagnostic.help(
+            "text ends on its line with `\"`; in it `\\` begins an escape, and control characters are not allowed",
+        ),
+        LONE_RETURN => diagnostic.help("save the file with line ends of Linux (LF) or Windows (CR LF)"),
+        _ if what.starts_with("cannot extend value") => {
+            diagnostic.help("the key has a value already: take one of the two away")
+        }
         _ => diagnostic,
     }
+}
+
+fn is_bare(key: &str) -> bool {
+    !key.is_empty() && key.chars().all(|c| c.is_ascii_alphanumeric() || c == '_' || c == '-')
+}
+
+/// Characters that nobody sees, and that editors and web pages leave behind.
+fn is_unseen(c: char) -> bool {
+    let named =
+        matches!(c, '\u{a0}' | '\u{ad}' | '\u{200b}'..='\u{200f}' | '\u{2028}'..='\u{202f}' | '\u{2060}');
+    named || (c.is_control() && !matches!(c, '\t' | '\n' | '\r'))
 }
 
 struct Reader<'s> {

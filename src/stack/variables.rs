@@ -191,9 +191,20 @@ impl Resolver<'_> {
     }
 
     fn bad(&mut self, raw: &str, path: &FieldPath) -> Value {
+        let name = raw.trim_start_matches("${").trim_end_matches('}').trim();
+        let plain =
+            !name.is_empty() && name.chars().all(|c| c.is_ascii_alphanumeric() || c == '_' || c == '-');
+        let declared = self.vars.as_ref().is_some_and(|vars| vars.contains_key(name));
+        let help = match (plain, declared) {
+            (true, true) => format!("did you mean `${{var.{name}}}`?"),
+            (true, false) if name.chars().all(|c| !c.is_ascii_lowercase()) => {
+                format!("did you mean `${{env.{name}}}`?")
+            }
+            _ => "write `$${` where the characters `${` themselves are meant".to_owned(),
+        };
         let diagnostic = Diagnostic::error(Code::BadReference, format!("`{raw}` is no reference"))
             .at(self.place(raw, path), "neither `${var.NAME}` nor `${env.NAME}`")
-            .help("write `$${` where the characters `${` themselves are meant");
+            .help(help);
         self.refuse(diagnostic, path)
     }
 

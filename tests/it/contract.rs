@@ -6,11 +6,13 @@
 
 #![allow(clippy::unwrap_used, reason = "test code outside of test functions")]
 
+mod clients;
 mod normal;
 mod script;
 mod server;
+mod shapes;
 
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet};
 use std::fmt::Write as _;
 use std::fs;
 use std::path::PathBuf;
@@ -118,6 +120,59 @@ async fn the_sandbox_answers_as_recorded() {
     println!("{} cases; {listed} known differences: {counts:?}", cases.len());
     assert!(wrong.is_empty(), "{} things are wrong:\n{}", wrong.len(), wrong.join("\n"));
     assert_eq!(listed, known.most, "known-differences.toml: `most` must say how many places differ");
+}
+
+/// The first line of `shapes.txt`: other versions may send other things.
+fn recorded_with() -> String {
+    let output = std::process::Command::new("kubectl").args(["version", "--client"]).output();
+    let said = output.map(|output| String::from_utf8_lossy(&output.stdout).into_owned()).unwrap_or_default();
+    let kubectl = said.lines().find_map(|line| line.strip_prefix("Client Version: v")).unwrap_or_default();
+    let minor: Vec<&str> = kubectl.split('.').take(2).collect();
+    let helm = crate::real::versions()["helm"].clone();
+    format!("# What real clients send: kubectl {}, helm {helm} and dask-infra.", minor.join("."))
+}
+
+fn recorded_shapes() -> (String, clients::Shapes) {
+    let text = fs::read_to_string(folder().join("shapes.txt")).unwrap_or_default();
+    let mut lines = text.lines().map(str::to_owned);
+    (lines.next().unwrap_or_default(), lines.collect())
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn what_real_clients_send_is_recorded() {
+    needs!(&[Part::Etcd, Part::Kubernetes, Part::Kwok, Part::Operator, Part::Helm]);
+    if !crate::sandbox_kube::has_kubectl() {
+        return;
+    }
+    let (with, mut shapes) = recorded_shapes();
+    let update = std::env::var_os("UPDATE_GOLDEN").is_some();
+    if with != recorded_with() && !update {
+        println!("skipped: shapes.txt is of other versions ({with}) than these ({})", recorded_with());
+        return;
+    }
+    let (seen, failed) = clients::record().await;
+    let new: Vec<String> = seen.difference(&shapes).cloned().collect();
+    if update {
+        // What is sent only now and then, such as a second watch, stays in the list.
+        shapes.extend(seen);
+        let lines: Vec<String> = shapes.into_iter().collect();
+        let text = format!("{}\n{}\n", recorded_with(), lines.join("\n"));
+        fs::write(folder().join("shapes.txt"), text).unwrap();
+    }
+    assert!(failed.is_empty(), "{}", failed.join("\n"));
+    assert!(update || new.is_empty(), "not in shapes.txt, UPDATE_GOLDEN=1 adds them:\n{}", new.join("\n"));
+}
+
+#[test]
+fn every_recorded_shape_has_a_case() {
+    let (_, recorded) = recorded_shapes();
+    assert!(recorded.len() > 50, "only {} shapes are recorded", recorded.len());
+    let covered: BTreeSet<String> = script::load().iter().flat_map(shapes::of_case).collect();
+    let shape = |line: &str| line.split_once(' ').map(|(_, shape)| shape.to_owned()).unwrap_or_default();
+    let wanted: BTreeSet<String> = recorded.iter().map(|line| shape(line)).collect();
+    println!("{} shapes", wanted.len());
+    let missing: Vec<&String> = wanted.difference(&covered).collect();
+    assert!(missing.is_empty(), "{} shapes have no case:\n{missing:#?}", missing.len());
 }
 
 /// Places that differ, with what both say.

@@ -8,6 +8,7 @@
 
 mod cli;
 mod contract;
+mod everyday;
 mod faults;
 mod golden;
 mod kills;

@@ -9,10 +9,10 @@ use std::path::Path;
 use dask_infra::address::Address;
 use dask_infra::diag::{self, Look};
 use dask_infra::kinds::{self, check};
-use dask_infra::plan::{Action, Consent, Inputs, Mode, Plan, Verb, file, plan};
+use dask_infra::plan::{Action, Consent, Inputs, Mode, Plan, Selection, Verb, drift, file, plan};
 use dask_infra::record::{Entry, Record};
 use dask_infra::report::human::Detail;
-use dask_infra::report::{Human, Next, Reporter as _, Screen, Stream, View};
+use dask_infra::report::{Human, Json, Next, Reporter as _, Screen, Stream, View};
 use dask_infra::resource::{ClusterName, Elsewhere, Identity, ObjectId, Resource, Seen, Step, World};
 use dask_infra::schema::{List, Schema};
 use dask_infra::source::Sources;
@@ -29,6 +29,9 @@ struct Asked {
     destroy: bool,
     allow: Vec<String>,
     replace: Vec<String>,
+    target: Vec<String>,
+    exclude: Vec<String>,
+    refresh_only: bool,
     without_record: bool,
     retarget: bool,
     also_applied_by: Option<String>,
@@ -236,6 +239,7 @@ fn inputs<'a>(wanted: Lowered, sources: &'a Sources, world: &'a World, asked: &A
         offline: false,
         allowed: asked.allow.iter().map(|text| consent(text)).collect(),
         replace: asked.replace.iter().map(Address::new).collect(),
+        selection: Selection { targets: asked.target.clone(), excludes: asked.exclude.clone() },
         retarget: asked.retarget,
         sources,
         hourly,
@@ -286,6 +290,23 @@ fn shown(plan: &Plan, sources: &Sources) -> String {
     text
 }
 
+/// What others changed, as people and as programs see it.
+fn drifted(wanted: Lowered, sources: &Sources, world: &World, asked: &Asked) -> String {
+    let (owner, target) = (wanted.owner.clone(), wanted.target.clone());
+    let found = match drift(&inputs(wanted, sources, world, asked)) {
+        Ok(found) => found,
+        Err(problems) => return diag::render(&problems, sources, Look::PLAIN),
+    };
+    let page = Page::default();
+    let screen = |page: &Page| {
+        Screen::new(Stream::plain(Box::new(page.clone()), 100), Stream::plain(Box::new(Page::default()), 100))
+    };
+    Human::new(screen(&page), Detail::Sections, "dask-infra".to_owned()).drift(&found, &owner, &target);
+    Json::new(screen(&page), || jiff::Timestamp::UNIX_EPOCH).drift(&found, &owner, &target);
+    let text = page.0.lock().unwrap().clone();
+    String::from_utf8(text).unwrap()
+}
+
 fn case(folder: &Path) -> Result<(), String> {
     let asked: Asked = fs::read_to_string(folder.join("options.json"))
         .map_or_else(|_| Asked::default(), |text| serde_json::from_str(&text).unwrap());
@@ -303,6 +324,9 @@ fn case(folder: &Path) -> Result<(), String> {
         world.record = None;
     }
     let (wanted, sources) = read(&folder.join("stack.toml")).unwrap();
+    if asked.refresh_only {
+        return golden(&folder.join("drift.txt"), &drifted(wanted, &sources, &world, &asked));
+    }
     match plan(inputs(wanted, &sources, &world, &asked)) {
         Ok(plan) => {
             let missing = plan.missing_consents(&[]);

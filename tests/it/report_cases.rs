@@ -120,6 +120,7 @@ fn check(case: &Path) -> Vec<String> {
         ("plan.txt", Detail::Sections, 100),
         ("plan.80.txt", Detail::Sections, 80),
         ("plan.v.txt", Detail::Objects, 100),
+        ("plan.summary.txt", Detail::Summary, 80),
     ] {
         let (mut human, data, talk) = human(detail, width);
         human.plan(&plan, &view);

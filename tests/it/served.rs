@@ -70,7 +70,8 @@ pub struct Said {
 }
 
 impl Said {
-    fn of(output: &Output) -> Self {
+    /// Of what a command wrote.
+    pub fn of(output: &Output) -> Self {
         let text = |bytes: &[u8]| String::from_utf8_lossy(bytes).into_owned();
         Self {
             code: output.status.code().unwrap_or(-1),

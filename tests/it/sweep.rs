@@ -23,7 +23,7 @@ mod bench;
 use bench::{Bench, Death, Ended, Stack};
 
 /// Cases of each scenario when nobody says how many.
-const SAMPLE: usize = 24;
+const SAMPLE: usize = 8;
 
 /// What goes wrong with one request.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]

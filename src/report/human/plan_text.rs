@@ -6,7 +6,7 @@ use serde_json::Value;
 use super::style::{Tint, columns, paint, push_line, symbol, tame, wrap};
 use super::values;
 use crate::address::Address;
-use crate::plan::{Action, Change, Consent, Mode, Note, Plan, Read, Verb};
+use crate::plan::{Action, Change, Consent, Mode, Note, Partial, Plan, Read, Selection, Verb};
 use crate::report::{Next, View, brief, count, words};
 use crate::resource::{Api, Effect, FieldChange, Identity, Late, Step, Until};
 use crate::source::Sources;
@@ -14,6 +14,8 @@ use crate::source::Sources;
 /// How much is shown.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Detail {
+    /// One line for each sort of section, and nothing under it.
+    Summary,
     /// One line for each section, and what differs.
     Sections,
     /// Every object with its body and its calls.
@@ -39,9 +41,13 @@ pub fn render(plan: &Plan, view: &View<'_>, options: &Options<'_>) -> String {
         text.push_str(&legend(&sections, plan));
         text.push('\n');
         let page = Page { plan, view, options, column: address_column(&sections, plan, options.width) };
-        page.reads(&mut text);
-        for section in &sections {
-            page.section(&mut text, section);
+        if options.detail == Detail::Summary {
+            text.push_str(&sorts(&sections, options.width));
+        } else {
+            page.reads(&mut text);
+            for section in &sections {
+                page.section(&mut text, section);
+            }
         }
     }
     if !plan.notes.is_empty() {
@@ -59,7 +65,7 @@ pub fn render(plan: &Plan, view: &View<'_>, options: &Options<'_>) -> String {
 
 /// Whose and where, always first: `Plan for stack rapids on p / l / c — LIVE`.
 fn header(plan: &Plan, width: usize) -> String {
-    let Plan { target, owner, mode, offline, hourly, .. } = plan;
+    let Plan { target, owner, mode, offline, hourly, partial, .. } = plan;
     let what = match mode {
         Mode::Apply => "Plan for",
         Mode::Destroy => "Plan to destroy",
@@ -69,8 +75,89 @@ fn header(plan: &Plan, width: usize) -> String {
     if *offline {
         text.push_str("offline: planned against an empty world, nothing was read\n");
     }
+    text.push_str(&partial.as_ref().map(|partial| partial_text(partial, width)).unwrap_or_default());
     if let (Some(hourly), Mode::Apply) = (hourly, mode) {
         text.push_str(&format!("${hourly:.2} per hour at list price when all of it runs\n"));
+    }
+    text
+}
+
+/// `partial: only gpu_driver and what it needs; 3 sections are left out: …`
+fn partial_text(partial: &Partial, width: usize) -> String {
+    let Partial { selection: Selection { targets, excludes }, left_out } = partial;
+    let mut limits = Vec::new();
+    if !targets.is_empty() {
+        limits.push(format!("only {} and what that needs", targets.join(", ")));
+    }
+    if !excludes.is_empty() {
+        limits.push(format!("without {} and what needs that", excludes.join(", ")));
+    }
+    let mut sections: Vec<&str> = Vec::new();
+    for (address, _) in left_out {
+        if !sections.contains(&address.section()) {
+            sections.push(address.section());
+        }
+    }
+    let names = match sections.as_slice() {
+        [] => "nothing is left out".to_owned(),
+        few if few.len() <= 6 => format!("left out: {}", few.join(", ")),
+        many => format!("left out: {} and {} more", many[..5].join(", "), many.len() - 5),
+    };
+    wrap(&format!("{} ", paint(Tint::Change, "partial:")), &format!("{}; {names}", limits.join(", ")), width)
+}
+
+/// The gravest first.
+const ORDER: [Action; 7] = [
+    Action::Replace,
+    Action::Delete,
+    Action::Update,
+    Action::Create,
+    Action::Forget,
+    Action::Run,
+    Action::Keep,
+];
+
+/// Lines of a summary: `  + node_pool  create 2: default-pool, scheduler-pool`.
+fn sorts(sections: &[Section<'_>], width: usize) -> String {
+    let mut sorts: Vec<(&str, Vec<&Section<'_>>)> = Vec::new();
+    for section in sections {
+        let sort = section.name.split('.').next().unwrap_or_default();
+        match sorts.iter_mut().find(|(name, _)| *name == sort) {
+            Some((_, all)) => all.push(section),
+            None => sorts.push((sort, vec![section])),
+        }
+    }
+    let column = sorts.iter().map(|(name, _)| name.chars().count()).max().unwrap_or_default();
+    let mut text = String::new();
+    for (sort, all) in &sorts {
+        for action in ORDER {
+            let these: Vec<&&Section<'_>> = all.iter().filter(|section| section.action() == action).collect();
+            if these.is_empty() {
+                continue;
+            }
+            let verb = match action {
+                Action::Keep => "no effect on",
+                Action::Forget => "leave",
+                action => words(action).verb,
+            };
+            let names: Vec<&str> = these
+                .iter()
+                .filter_map(|section| section.name.split_once('.'))
+                .map(|(_, name)| name)
+                .collect();
+            let said = match names.as_slice() {
+                [] => verb.to_owned(),
+                few if few.len() <= 4 => format!("{verb} {}: {}", these.len(), few.join(", ")),
+                many => format!("{verb} {}: {}, …", these.len(), many[..3].join(", ")),
+            };
+            let first = format!(
+                "{} {}{}  ",
+                symbol(action),
+                paint(Tint::Bold, sort),
+                " ".repeat(column - sort.chars().count())
+            );
+            text.push_str(&wrap(&first, &said, width));
+        }
     }
     text
 }
@@ -165,7 +252,7 @@ impl Page<'_> {
         let mut rows: Vec<(&str, Vec<&Read>)> = Vec::new();
         for read in &plan.reads {
             let name = match options.detail {
-                Detail::Sections => read.address.section(),
+                Detail::Summary | Detail::Sections => read.address.section(),
                 Detail::Objects => read.address.as_str(),
             };
             match rows.iter_mut().find(|(known, _)| *known == name) {
@@ -293,7 +380,7 @@ impl Page<'_> {
         else {
             return;
         };
-        for line in values::lines(&resource.body) {
+        for line in values::folded(&resource.body) {
             push_line(text, &format!("{}{} {}", " ".repeat(indent), paint(Tint::Add, "+"), tame(&line)));
         }
     }
@@ -332,16 +419,7 @@ fn what(change: &Change, title: &str) -> String {
 
 /// `create 9 objects`, `update 1 object, create 2 objects`.
 fn totals(changes: &[&Change]) -> String {
-    let order = [
-        Action::Replace,
-        Action::Delete,
-        Action::Update,
-        Action::Create,
-        Action::Forget,
-        Action::Run,
-        Action::Keep,
-    ];
-    let parts = order.into_iter().filter_map(|action| {
+    let parts = ORDER.into_iter().filter_map(|action| {
         let number = changes.iter().filter(|change| change.action == action).count();
         let part = || match action {
             Action::Run => format!("run {}", count(number, "check")),
@@ -404,6 +482,7 @@ fn step_text(step: &Step) -> String {
             let api = match call.api {
                 Api::Gke => "GKE",
                 Api::Compute => "Compute Engine",
+                Api::Projects => "Resource Manager",
                 Api::Kubernetes => "Kubernetes",
             };
             let late = call.late.iter().map(|(path, late)| match late {
@@ -438,6 +517,7 @@ fn note_text(note: &Note, width: usize) -> String {
 fn footer(plan: &Plan) -> String {
     if plan.is_empty() {
         let what = match plan.mode {
+            _ if plan.partial.is_some() => "Nothing to do in this part of the stack.",
             Mode::Apply => "The stack is up to date.",
             Mode::Destroy => "Nothing of the stack is there to destroy.",
         };

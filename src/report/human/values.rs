@@ -28,6 +28,35 @@ pub fn lines(value: &Value) -> Vec<String> {
     out
 }
 
+/// More lines than this are folded.
+const LONG: usize = 150;
+/// Where a body is long, what lies this deep and has more lines than [`SHORT`] is shown as its number of lines.
+const DEEP: usize = 4;
+const SHORT: usize = 30;
+
+/// The lines of a body; of a long one, such as the definition of a custom resource, without its deep parts.
+pub fn folded(value: &Value) -> Vec<String> {
+    let all = lines(value);
+    if all.len() <= LONG { all } else { lines(&fold(value, 0)) }
+}
+
+fn fold(value: &Value, depth: usize) -> Value {
+    if depth >= DEEP {
+        let number = lines(value).len();
+        if number > SHORT {
+            return Value::String(format!("({number} lines; a saved plan has them)"));
+        }
+        return value.clone();
+    }
+    match value {
+        Value::Object(entries) => {
+            entries.iter().map(|(key, value)| (key.clone(), fold(value, depth + 1))).collect()
+        }
+        Value::Array(items) => items.iter().map(|value| fold(value, depth + 1)).collect(),
+        other => other.clone(),
+    }
+}
+
 fn entry(out: &mut Vec<String>, key: &str, value: &Value) {
     match value {
         Value::String(text) if text.contains('\n') => {
@@ -62,6 +91,21 @@ fn scalar(value: &Value) -> String {
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    #[test]
+    fn only_the_deep_parts_of_long_bodies_are_folded() {
+        let long: Vec<u32> = (0..200).collect();
+        let body =
+            serde_json::json!({"kind": "K", "spec": {"versions": [{"name": "v1", "schema": {"a": long}}]}});
+        let text = folded(&body);
+        assert_eq!(text.len(), 5, "{text:?}");
+        assert!(
+            text.iter().any(|line| line.contains("schema: ") && line.contains("(201 lines;")),
+            "{text:?}"
+        );
+        let short = serde_json::json!({"a": {"b": {"c": {"d": {"e": (0..40).collect::<Vec<u32>>()}}}}});
+        assert_eq!(folded(&short), lines(&short));
+    }
 
     #[test]
     fn objects_read_like_yaml() {

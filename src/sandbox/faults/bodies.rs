@@ -234,12 +234,14 @@ mod tests {
 
     const CLUSTER: &str = "/v1/projects/p/locations/us-central1-c/clusters/c";
 
-    /// Code, canonical status, legacy reason and message of each error of GKE.
+    /// Method, path, code, reason asked for; canonical status, legacy reason, beginning of the message.
+    type Row<'a> = (&'a str, &'a str, u16, Option<&'a str>, &'a str, &'a str, String);
+
     #[tokio::test]
     async fn gke_refuses_in_its_own_shape() {
         let pools = format!("{CLUSTER}/nodePools");
         let link = "projects/p/zones/us-central1-c/clusters/c";
-        let rows: &[(&str, &str, u16, Option<&str>, &str, &str, String)] = &[
+        let rows: &[Row<'_>] = &[
             ("GET", CLUSTER, 401, None, "UNAUTHENTICATED", "authError", "Request had invalid".into()),
             (
                 "POST",

@@ -539,7 +539,15 @@ fn definition(object: &mut Value) {
     put(&mut object["spec"]["names"], "singular", json!(kind.to_lowercase()));
     put(&mut object["spec"]["names"], "listKind", json!(format!("{kind}List")));
     put(&mut object["spec"], "conversion", json!({"strategy": "None"}));
-    let status = json!({"acceptedNames": {"kind": "", "plural": ""}, "conditions": [], "storedVersions": []});
+    let versions = object.pointer("/spec/versions").and_then(Value::as_array);
+    let stored: Vec<Value> = versions
+        .into_iter()
+        .flatten()
+        .filter(|version| version["storage"] == true)
+        .map(|version| version["name"].clone())
+        .collect();
+    let status =
+        json!({"acceptedNames": {"kind": "", "plural": ""}, "conditions": null, "storedVersions": stored});
     put(object, "status", status);
 }
 

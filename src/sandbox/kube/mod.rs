@@ -4,6 +4,7 @@
 pub mod api;
 pub mod apply;
 pub mod body;
+pub mod bounds;
 pub mod collect;
 pub mod defaults;
 pub mod discovery;

@@ -135,6 +135,7 @@ pub fn strategic(target: &mut Value, patch: &Value, schema: Option<&Schema>) {
         *target = Value::Object(Map::new());
     }
     let Some(fields) = target.as_object_mut() else { return };
+    let before = fields.clone();
     if patch.get("$patch").is_some_and(|directive| directive == "delete") {
         fields.clear();
         return;
@@ -159,19 +160,44 @@ pub fn strategic(target: &mut Value, patch: &Value, schema: Option<&Schema>) {
             continue;
         }
         let below = schema.and_then(|schema| schema.property(name).or_else(|| schema.values()));
-        let place = fields.entry(name.clone()).or_insert(Value::Null);
-        merge_field(place, value, below.as_ref());
+        match fields.get_mut(name) {
+            Some(place) if same_sort(place, value) => merge_field(place, value, below.as_ref()),
+            // Directives mean nothing where there is nothing to direct.
+            _ => match without_directives(value) {
+                Some(value) => drop(fields.insert(name.clone(), value)),
+                None => drop(fields.remove(name)),
+            },
+        }
     }
     for (name, order) in patch {
         if let Some(list) = name.strip_prefix("$setElementOrder/") {
             let below = schema.and_then(|schema| schema.property(list));
             let key = below.as_ref().and_then(Schema::patch_merge_key).map(str::to_owned);
+            let server = before.get(list).and_then(Value::as_array).cloned().unwrap_or_default();
             if let (Some(items), Some(order)) =
                 (fields.get_mut(list).and_then(Value::as_array_mut), order.as_array())
             {
-                reorder(items, order, key.as_deref());
+                reorder(items, order, &server, key.as_deref());
             }
         }
+    }
+}
+
+fn same_sort(a: &Value, b: &Value) -> bool {
+    matches!((a, b), (Value::Object(_), Value::Object(_)) | (Value::Array(_), Value::Array(_)))
+}
+
+/// A value that is new in the object; `None` when it is nothing but a directive (`removeDirectives`).
+fn without_directives(value: &Value) -> Option<Value> {
+    match value {
+        Value::Object(fields) if fields.contains_key("$patch") => None,
+        Value::Object(fields) => {
+            let kept = fields.iter().filter(|(name, value)| !name.starts_with('$') && !value.is_null());
+            let kept = kept.filter_map(|(name, value)| Some((name.clone(), without_directives(value)?)));
+            Some(Value::Object(kept.collect()))
+        }
+        Value::Array(items) => Some(Value::Array(items.iter().filter_map(without_directives).collect())),
+        scalar => Some(scalar.clone()),
     }
 }
 
@@ -180,11 +206,10 @@ fn merge_field(place: &mut Value, value: &Value, schema: Option<&Schema>) {
     match (value, schema) {
         (Value::Object(_), _) => strategic(place, value, schema),
         (Value::Array(items), Some(schema)) if merges && schema.ty() == Type::List => {
-            if !place.is_array() {
-                *place = Value::Array(Vec::new());
-            }
             let Some(list) = place.as_array_mut() else { return };
-            match schema.patch_merge_key() {
+            let server = list.clone();
+            let key = schema.patch_merge_key();
+            match key {
                 Some(key) => merge_list(list, items, key, schema.items().as_ref()),
                 None => {
                     for item in items {
@@ -194,6 +219,7 @@ fn merge_field(place: &mut Value, value: &Value, schema: Option<&Schema>) {
                     }
                 }
             }
+            reorder(list, items, &server, key);
         }
         _ => *place = value.clone(),
     }
@@ -220,16 +246,30 @@ fn merge_list(list: &mut Vec<Value>, patch: &[Value], key: &str, items: Option<&
     }
 }
 
-/// Items named by the order come in it, the others after them as they stood.
-fn reorder(items: &mut [Value], order: &[Value], key: Option<&str>) {
-    let rank = |item: &Value| {
-        let found = match key {
-            Some(key) => order.iter().position(|wanted| wanted.get(key) == item.get(key)),
-            None => order.iter().position(|wanted| wanted == item),
-        };
-        found.unwrap_or(usize::MAX)
+/// Items that the order names come in it, the others as they stood on the server; where neither says
+/// who is first, those of the order are (`normalizeElementOrder` and `mergeSortedSlice` of apimachinery).
+fn reorder(items: &mut Vec<Value>, order: &[Value], server: &[Value], key: Option<&str>) {
+    let place = |list: &[Value], item: &Value| match key {
+        Some(key) => list.iter().position(|known| known.get(key) == item.get(key)),
+        None => list.iter().position(|known| known == item),
     };
-    items.sort_by_key(rank);
+    let (mut named, mut others): (Vec<Value>, Vec<Value>) =
+        std::mem::take(items).into_iter().partition(|item| place(order, item).is_some());
+    named.sort_by_key(|item| place(order, item));
+    others.sort_by_key(|item| place(server, item));
+    let mut named = named.into_iter().peekable();
+    for other in others {
+        let rank = place(server, &other);
+        let goes_first = |named: &Value| match (rank, place(server, named)) {
+            (Some(other), Some(named)) => other < named,
+            _ => false,
+        };
+        while let Some(next) = named.next_if(|next| !goes_first(next)) {
+            items.push(next);
+        }
+        items.push(other);
+    }
+    items.extend(named);
 }
 
 #[cfg(test)]

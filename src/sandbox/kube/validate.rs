@@ -3,6 +3,7 @@
 
 use serde_json::Value;
 
+use super::bounds;
 use super::kinds::{Kind, Origin};
 use super::status::{Cause, Status};
 use super::store::text;
@@ -134,7 +135,7 @@ pub fn prune(schema: &Schema, value: &mut Value) {
     }
 }
 
-fn cause(reason: &str, field: String, message: String) -> Cause {
+pub(super) fn cause(reason: &str, field: String, message: String) -> Cause {
     Cause { reason: reason.to_owned(), message, field }
 }
 
@@ -166,11 +167,56 @@ pub fn object(kind: &Kind, object: &Value) -> Result<(), Status> {
             causes.extend(schema_cause(object, &path, &problem));
         }
     }
-    if kind.origin == Origin::BuiltIn {
-        causes.extend(rules(kind, object));
+    match kind.origin {
+        Origin::BuiltIn => causes.extend(rules(kind, object)),
+        Origin::Custom => causes.extend(bounds::judge(kind, object)),
     }
+    causes.extend(labels(object));
     causes.extend(owners(object));
     if causes.is_empty() { Ok(()) } else { Err(Status::invalid(&kind.group, &kind.kind, name, causes)) }
+}
+
+const LABEL_NAME: &str = "name part must consist of alphanumeric characters, '-', '_' or '.', and must start and \
+    end with an alphanumeric character (e.g. 'MyName',  or 'my.name',  or '123-abc', regex used for validation is \
+    '([A-Za-z0-9][-A-Za-z0-9_.]*)?[A-Za-z0-9]')";
+const LABEL_VALUE: &str = "a valid label must be an empty string or consist of alphanumeric characters, '-', '_' or \
+    '.', and must start and end with an alphanumeric character (e.g. 'MyValue',  or 'my_value',  or '12345', regex \
+    used for validation is '(([A-Za-z0-9][-A-Za-z0-9_.]*)?[A-Za-z0-9])?')";
+
+/// What is wrong with the syntax of the labels (`ValidateLabels` of apimachinery).
+fn labels(object: &Value) -> Vec<Cause> {
+    let mut causes = Vec::new();
+    let mut wrong = |shown: &str, why: &str| {
+        let message = format!("Invalid value: {shown:?}: {why}");
+        causes.push(cause("FieldValueInvalid", "metadata.labels".to_owned(), message));
+    };
+    let labels = object.pointer("/metadata/labels").and_then(Value::as_object);
+    for (name, value) in labels.into_iter().flatten() {
+        let part = name.rsplit_once('/').map_or(name.as_str(), |(_, part)| part);
+        let value = value.as_str().unwrap_or_default();
+        if part.is_empty() || !is_qualified(part) {
+            wrong(name, LABEL_NAME);
+        }
+        if part.len() > 63 {
+            wrong(name, "name part must be no more than 63 bytes");
+        }
+        if !value.is_empty() && !is_qualified(value) {
+            wrong(value, LABEL_VALUE);
+        }
+        if value.len() > 63 {
+            wrong(value, "must be no more than 63 bytes");
+        }
+    }
+    causes
+}
+
+/// `([A-Za-z0-9][-A-Za-z0-9_.]*)?[A-Za-z0-9]`
+fn is_qualified(text: &str) -> bool {
+    let edge = |byte: Option<&u8>| byte.is_some_and(u8::is_ascii_alphanumeric);
+    let bytes = text.as_bytes();
+    edge(bytes.first())
+        && edge(bytes.last())
+        && bytes.iter().all(|byte| byte.is_ascii_alphanumeric() || matches!(byte, b'-' | b'_' | b'.'))
 }
 
 /// What is wrong with the owner references.

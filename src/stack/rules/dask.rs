@@ -5,6 +5,7 @@ use super::{Context, Finding, Pod, counted};
 use crate::address::FieldPath;
 use crate::diag::Code;
 use crate::kinds::{dask_cluster, dask_operator, manifest};
+use crate::stack::Nodes;
 
 /// No Pod asks for more GPUs than a node of its pool has.
 pub(super) fn gpus_fit_a_node(context: &mut Context<'_>) {
@@ -63,7 +64,9 @@ fn more_gpus(context: &Context<'_>, pod: &Pod<'_>, not: &str) -> String {
 pub(super) fn gpus_fit_the_pool(context: &mut Context<'_>) {
     let all = context.pods();
     for (name, pool) in &context.stack.node_pool {
-        if !pool.is_managed() && pool.nodes.is_none() {
+        let unknown = !pool.is_managed() && pool.nodes.is_none();
+        let wrong = matches!(pool.size(), Nodes::Autoscaled { min, max } if min > max);
+        if unknown || wrong {
             continue;
         }
         let Some(gpus) = gpus_of(pool).filter(|gpus| gpus.allocatable > 0) else { continue };
@@ -84,6 +87,26 @@ pub(super) fn gpus_fit_the_pool(context: &mut Context<'_>) {
         let label = format!("{} × {}", pool.size().most(), gpus.allocatable);
         let finding = finding.at(path.key("nodes"), label);
         context.say(finding.help(format!("Pods beyond that stay pending; {nodes} nodes have room for all")));
+    }
+}
+
+/// Names of environment variables. Source: Kubernetes' validation: printable ASCII without `=`.
+pub(super) fn environments_have_names(context: &mut Context<'_>) {
+    let stack = context.stack;
+    for (key, cluster) in &stack.dask_cluster {
+        let section = FieldPath::keys(["dask_cluster", key]);
+        for (part, env) in [("scheduler", &cluster.scheduler.env), ("worker", &cluster.worker.env)] {
+            for name in env.keys() {
+                let fits = |c: char| c.is_ascii_graphic() && c != '=';
+                if !name.is_empty() && name.chars().all(fits) {
+                    continue;
+                }
+                let message = format!("`{name}` cannot be the name of an environment variable");
+                let place = section.key(part).key("env").key(name);
+                let finding = Finding::error(Code::BadName, message).at_key(place, "");
+                context.say(finding.help("letters, digits and `_`: `env = { MY_NAME = \"value\" }`"));
+            }
+        }
     }
 }
 

@@ -130,11 +130,16 @@ const LONG_DASK_NAME: usize = 37;
 
 fn project_is_given(context: &mut Context<'_>) {
     let Some(gke) = &context.stack.gke else { return };
-    let wrong = gke.project.is_empty() || gke.project.contains(|c: char| c.is_whitespace() || c == '/');
+    // A domain may stand before: `example.com:project`.
+    let fits = |c: char| c.is_ascii_lowercase() || c.is_ascii_digit() || matches!(c, '-' | '.' | ':');
+    let wrong = gke.project.is_empty() || !gke.project.chars().all(fits);
     if wrong {
         let message = format!("`{}` is not the id of a project", gke.project);
         let place = FieldPath::keys(["gke", "project"]);
-        let help = "`gcloud projects list` shows the ids of your projects";
+        let help = match gke.project.strip_prefix('$') {
+            Some(name) => format!("did you mean `${{env.{name}}}`?"),
+            None => "`gcloud projects list` shows the ids of your projects".to_owned(),
+        };
         context.say(Finding::error(Code::BadName, message).at(place, "").help(help));
     }
 }
@@ -181,12 +186,34 @@ pub(super) fn namespaces_are_not_built_in(context: &mut Context<'_>) {
 /// An image that is empty would be refused on the nodes, minutes later.
 pub(super) fn images_are_given(context: &mut Context<'_>) {
     let stack = context.stack;
-    for (key, cluster) in stack.dask_cluster.iter().filter(|(_, cluster)| cluster.image.trim().is_empty()) {
-        let message = format!("`dask_cluster.{key}` has an empty image `{}`", cluster.image);
+    for (key, cluster) in &stack.dask_cluster {
         let place = FieldPath::keys(["dask_cluster", key, "image"]);
+        let Some(why) = wrong_image(&cluster.image) else { continue };
+        let message = match cluster.image.trim() {
+            "" => format!("`dask_cluster.{key}` has an empty image `{}`", cluster.image),
+            image => format!("`{image}` is not the name of an image"),
+        };
         let help = "for example image = \"nvcr.io/nvidia/rapidsai/base:25.04-cuda12.8-py3.12\"";
-        context.say(Finding::error(Code::BadName, message).at(place, "").help(help));
+        context.say(Finding::error(Code::BadName, message).at(place, why).help(help));
     }
+}
+
+/// Why nodes would refuse an image. Source: the grammar of references in `distribution/reference`.
+fn wrong_image(image: &str) -> Option<String> {
+    if image.trim().is_empty() {
+        return Some(String::new());
+    }
+    if let Some(wrong) = image.chars().find(|c| c.is_whitespace() || c.is_control() || !c.is_ascii()) {
+        return Some(format!("`{}` is not allowed", wrong.escape_debug()));
+    }
+    // Registries are hosts and may have upper case; tags and digests as well.
+    let path = image.split('@').next().unwrap_or(image);
+    let path = match path.split_once('/') {
+        Some((host, rest)) if host.contains(['.', ':']) || host == "localhost" => rest,
+        _ => path,
+    };
+    let name = path.split(':').next().unwrap_or(path);
+    name.chars().any(|c| c.is_ascii_uppercase()).then(|| "names of images have no upper case".to_owned())
 }
 
 /// Whose rules labels follow.

@@ -1,5 +1,7 @@
 //! Zones, regions, and how the nodes of a pool lie in them.
 
+use std::collections::BTreeSet;
+
 use super::{Context, Finding, counted};
 use crate::address::FieldPath;
 use crate::catalog;
@@ -118,6 +120,49 @@ fn written_zones<'a>(context: &Context<'a>) -> Vec<(FieldPath, &'a str)> {
     zones
 }
 
+/// A zone that is given twice would count twice where nodes are spread.
+pub(super) fn zones_come_once(context: &mut Context<'_>) {
+    let zones = written_zones(context);
+    for (index, (place, zone)) in zones.iter().enumerate() {
+        let same = |(other, name): &&(FieldPath, &str)| name == zone && other.parent() == place.parent();
+        if let Some((first, _)) = zones[..index].iter().find(same) {
+            let finding = Finding::error(Code::Twice, format!("the zone `{zone}` is given twice"));
+            let finding = finding.at(place.clone(), "again here").at(first.clone(), "first here");
+            context.say(finding.help("keep one of the two"));
+        }
+    }
+}
+
+/// Source: googleapis `cluster_service.proto`, `Cluster.locations`: it includes the zone of the control plane.
+pub(super) fn own_zone_is_among_them(context: &mut Context<'_>) {
+    let stack = context.stack;
+    let (Some(gke), Some(cluster)) = (&stack.gke, &stack.cluster) else { return };
+    let zonal = matches!(taken_apart(&gke.location), Location::Zone { .. });
+    if !zonal || cluster.zones.is_empty() || cluster.zones.contains(&gke.location) || !cluster.is_managed() {
+        return;
+    }
+    let message = format!("the cluster's own zone `{}` is not among its `zones`", gke.location);
+    let finding = Finding::error(Code::OwnZone, message)
+        .at(FieldPath::keys(["cluster", "zones"]), "the nodes are here")
+        .at(FieldPath::keys(["gke", "location"]), "the control plane is here");
+    let region = region_of(&gke.location).unwrap_or(&gke.location);
+    context.say(finding.help(format!(
+        "add `\"{}\"` to `zones`, or make the cluster regional: `location = \"{region}\"`",
+        gke.location
+    )));
+}
+
+/// An upgrade needs a node more or a node less at a time.
+pub(super) fn upgrades_can_go_on(context: &mut Context<'_>) {
+    for (path, pool) in context.pools() {
+        if pool.surge.is_some_and(|surge| surge.max_surge + surge.max_unavailable == 0) {
+            let message = "with no node more and no node less an upgrade cannot go on";
+            let finding = Finding::error(Code::NoSurge, message).at(path.key("surge"), "both are 0");
+            context.say(finding.help("set one of them to 1: `max_unavailable = 1` needs no spare machine"));
+        }
+    }
+}
+
 /// Zones and regions are known, or at least written like ones.
 pub(super) fn zones_exist(context: &mut Context<'_>) {
     let mut places = written_zones(context);
@@ -201,7 +246,7 @@ pub(super) fn nodes_divide(context: &mut Context<'_>) {
     let stack = context.stack;
     for (path, pool) in context.pools() {
         let Nodes::Fixed(nodes) = pool.size() else { continue };
-        let zones = zones_of(stack, pool);
+        let zones: BTreeSet<&str> = zones_of(stack, pool).into_iter().collect();
         let regional =
             stack.gke.as_ref().is_some_and(|gke| matches!(taken_apart(&gke.location), Location::Region(_)));
         let (number, place, why) = match u32::try_from(zones.len()).unwrap_or(u32::MAX) {

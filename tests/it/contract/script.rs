@@ -25,6 +25,8 @@ pub enum Read {
     Answer,
     /// One JSON value a line, until the server ends it.
     Events,
+    /// The status and the type of the answer; its body is compared elsewhere.
+    Outcome,
     /// Nothing is kept; it is sent again until this status comes, with this text in it.
     Until(u16, String),
     /// Nothing is sent: the history of the store is cut off here, as etcd does every five minutes.
@@ -157,6 +159,8 @@ fn request(block: &[&str], objects: &BTreeMap<String, Value>, case: &str) -> Ste
     while let Some((line, more)) = rest.split_first() {
         if let Some(names) = line.strip_prefix("Keep: ") {
             keep = names.split(", ").map(str::to_owned).collect();
+        } else if *line == "Only: outcome" {
+            read = Read::Outcome;
         } else if is_header(line) {
             let (name, value) = line.split_once(": ").unwrap();
             match name {

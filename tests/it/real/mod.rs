@@ -25,6 +25,6 @@ pub use dask::Dask;
 pub use kwok::CudaCheck;
 pub use operator::Operator;
 pub(crate) use parts::needs;
-pub use parts::{Part, can_run};
-pub use plane::{ControlPlane, PATIENCE};
+pub use parts::{Part, can_run, versions};
+pub use plane::{Access, ControlPlane, PATIENCE};
 pub use ward::{Ward, alive};

@@ -208,6 +208,7 @@ impl Bench {
             offline: false,
             allowed: Vec::new(),
             replace: Vec::new(),
+            selection: plan::Selection::default(),
             retarget: false,
             sources: &stack.sources,
             hourly,

@@ -1,0 +1,412 @@
+//! What stands in the way when something cannot be read: the cause in one line, the place in the stack file that
+//! leads there, and the command that mends it. Pure: an error in, a diagnostic out.
+
+use crate::address::FieldPath;
+use crate::diag::{Code, Diagnostic};
+use crate::live::{ApiError, CURE, Class};
+use crate::resource::Target;
+use crate::source::Sources;
+
+/// How much is said.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Words {
+    /// Cause and cure.
+    Few,
+    /// Also what the library below said.
+    All,
+}
+
+/// Roles that hold a permission of Google Cloud, the least first.
+/// Source: IAM's reference of permissions; the role that each is granted with in practice.
+const ROLES: &[(&str, &str)] = &[
+    ("container.clusters.get", "roles/container.clusterViewer"),
+    ("container.clusters.list", "roles/container.clusterViewer"),
+    ("container.operations.", "roles/container.viewer"),
+    ("container.clusters.", "roles/container.clusterAdmin"),
+    ("container.", "roles/container.developer"),
+    ("compute.instanceGroupManagers.get", "roles/compute.viewer"),
+    ("compute.", "roles/compute.viewer"),
+    ("iam.serviceAccounts.actAs", "roles/iam.serviceAccountUser"),
+    ("serviceusage.services.use", "roles/serviceusage.serviceUsageConsumer"),
+];
+
+/// The diagnostic of a request that could not be made or was refused while reading.
+pub fn diagnose(error: &ApiError, target: &Target, sources: &Sources, words: Words) -> Diagnostic {
+    let (code, message, help) = said(error, target);
+    let place = match (target.gke.is_some(), code) {
+        (true, Code::NoProject | Code::ApiDisabled | Code::Denied) => FieldPath::keys(["gke", "project"]),
+        (true, _) => FieldPath::keys(["gke"]),
+        (false, _) if target.context.is_some() && message.contains("context") => {
+            FieldPath::keys(["kubernetes", "context"])
+        }
+        (false, Code::Kubeconfig) => FieldPath::keys(["kubernetes", "kubeconfig"]),
+        (false, _) => FieldPath::keys(["kubernetes"]),
+    };
+    let detail = error.body.as_ref().and_then(|body| body["detail"].as_str());
+    let help = match (words, detail) {
+        (Words::All, Some(detail)) => format!("{help}\nthe library said: {detail}"),
+        (Words::Few, Some(_)) => format!("{help}; -v says more"),
+        (Words::All | Words::Few, None) => help,
+    };
+    let there = sources.stands(&place);
+    Diagnostic::error(code, message).at(sources.span(&place).filter(|_| there), "for this").help(help)
+}
+
+/// Code, cause and cure.
+fn said(error: &ApiError, target: &Target) -> (Code, String, String) {
+    let text = error.message.as_str();
+    let plain = |code, help: &str| (code, error.to_string(), help.to_owned());
+    match error.class {
+        Class::Unauthenticated if target.gke.is_none() => kubeconfig(error),
+        Class::Unauthenticated if error.status.is_none() => {
+            (Code::Credentials, text.to_owned(), CURE.to_owned())
+        }
+        Class::Unauthenticated => {
+            (Code::Credentials, format!("the credentials were refused: {error}"), CURE.to_owned())
+        }
+        Class::Denied => denied(error, target),
+        Class::NotFound => match &target.gke {
+            Some(name) => no_project(&name.project, error),
+            None => plain(Code::Unreadable, "check that the server of the kubeconfig is a Kubernetes API"),
+        },
+        Class::Unavailable | Class::Lost if error.status.is_none() => unreached(error, target),
+        Class::Unavailable | Class::Lost | Class::Busy | Class::Throttled | Class::Quota => {
+            plain(Code::NoAnswer, "it is not the stack's fault: try again in a minute")
+        }
+        Class::AlreadyExists | Class::Conflict | Class::Invalid | Class::Other => plain(
+            Code::Unreadable,
+            "nothing is planned against what cannot be seen; `--offline` plans against an empty world",
+        ),
+    }
+}
+
+fn kubeconfig(error: &ApiError) -> (Code, String, String) {
+    if error.status.is_none() {
+        let help = "name the file and the context in [kubernetes]; `kubectl config get-contexts` lists them";
+        return (Code::Kubeconfig, error.message.clone(), help.to_owned());
+    }
+    let what = format!("the cluster does not take the kubeconfig's credentials: {error}");
+    (
+        Code::Credentials,
+        what,
+        "log in again as you do for kubectl, then try `kubectl get namespaces`".to_owned(),
+    )
+}
+
+fn no_project(project: &str, error: &ApiError) -> (Code, String, String) {
+    let what =
+        format!("project {project} is not there, or these credentials may not see it ({})", error.message);
+    (
+        Code::NoProject,
+        what,
+        "give the project's id, not its name: `gcloud projects list` shows those you may see".to_owned(),
+    )
+}
+
+fn denied(error: &ApiError, target: &Target) -> (Code, String, String) {
+    let Some(name) = &target.gke else { return rights(error) };
+    if error.request.contains(" /api") {
+        return rights(error);
+    }
+    let reasons = reasons(error);
+    let project = &name.project;
+    if reasons.contains(&"SERVICE_DISABLED") || error.message.contains("has not been used in project") {
+        let api = service(error);
+        let what = format!("the API {api} is not enabled in project {project}");
+        return (Code::ApiDisabled, what, format!("gcloud services enable {api} --project {project}"));
+    }
+    let no_such = ["CONSUMER_INVALID", "PROJECT_NOT_FOUND"].iter().any(|reason| reasons.contains(reason));
+    if no_such || error.message.contains("denied on resource project") {
+        return no_project(project, error);
+    }
+    match permission(&error.message) {
+        Some(permission) => {
+            let what = format!("permission {permission} is missing on project {project}");
+            let help = match role(permission) {
+                Some(role) => format!(
+                    "an administrator grants it: gcloud projects add-iam-policy-binding {project} --member \
+                     user:YOU --role {role}"
+                ),
+                None => "ask an administrator of the project for it".to_owned(),
+            };
+            (Code::Denied, what, help)
+        }
+        None => (Code::Denied, error.to_string(), "ask an administrator of the project".to_owned()),
+    }
+}
+
+/// What Kubernetes refuses: its own words name user, verb and resource.
+fn rights(error: &ApiError) -> (Code, String, String) {
+    let help = "an administrator of the cluster grants it: on GKE with the role roles/container.developer, else with \
+                a ClusterRoleBinding; `kubectl auth can-i --list` shows what you may do";
+    (Code::Denied, format!("the cluster refuses to be read: {}", error.message), help.to_owned())
+}
+
+fn unreached(error: &ApiError, target: &Target) -> (Code, String, String) {
+    let words = error.message.to_ascii_lowercase();
+    let who = match (&target.gke, error.request.contains(" /api")) {
+        (Some(_), false) => "Google's API",
+        (Some(_), true) => "the cluster's Kubernetes API",
+        (None, _) => "the cluster of the kubeconfig",
+    };
+    let trust = ["certificate", "unknownissuer", "tls", "handshake"].iter().any(|word| words.contains(word));
+    if trust {
+        let what = format!("{who} cannot be trusted: {}", error.message);
+        let help = "a proxy that opens TLS needs its certificate in the system's store (SSL_CERT_FILE), a cluster \
+                    its own authority in the kubeconfig";
+        return (Code::Interception, what, help.to_owned());
+    }
+    if words.contains("proxy") || words.contains("tunnel") {
+        let what = format!("the proxy does not let us through to {who}: {}", error.message);
+        return (Code::Interception, what, "check HTTPS_PROXY and NO_PROXY".to_owned());
+    }
+    let help = match &target.gke {
+        Some(_) => {
+            "check the network; behind a proxy, HTTPS_PROXY must name it. `--offline` plans without reading"
+        }
+        None => {
+            "check the network and `server` in the kubeconfig: `kubectl version` uses the same. `--offline` plans \
+                 without reading"
+        }
+    };
+    (Code::NoAnswer, format!("{who} cannot be reached: {}", error.message), help.to_owned())
+}
+
+/// `reason` of each `google.rpc.ErrorInfo`.
+fn reasons(error: &ApiError) -> Vec<&str> {
+    let details = error.body.as_ref().and_then(|body| body.pointer("/error/details")?.as_array());
+    details.into_iter().flatten().filter_map(|detail| detail["reason"].as_str()).collect()
+}
+
+/// The API that is not enabled, `container.googleapis.com` when it is not said.
+fn service(error: &ApiError) -> &str {
+    let details = error.body.as_ref().and_then(|body| body.pointer("/error/details")?.as_array());
+    let named = details.into_iter().flatten().find_map(|detail| detail["metadata"]["service"].as_str());
+    named.unwrap_or("container.googleapis.com")
+}
+
+/// `container.clusters.get` of `Required "container.clusters.get" permission(s) for …`.
+fn permission(message: &str) -> Option<&str> {
+    message
+        .split(|c: char| !(c.is_ascii_alphanumeric() || c == '.'))
+        .map(|word| word.trim_end_matches('.'))
+        .find(|word| {
+            word.split('.').count() == 3
+                && !word.ends_with(".com")
+                && word.starts_with(|c: char| c.is_ascii_lowercase())
+        })
+}
+
+/// The least role that holds a permission.
+pub fn role(permission: &str) -> Option<&'static str> {
+    ROLES.iter().find(|(start, _)| permission.starts_with(start)).map(|(_, role)| *role)
+}
+
+#[cfg(test)]
+mod tests {
+    use serde_json::{Value, json};
+
+    use super::*;
+    use crate::resource::ClusterName;
+
+    fn gke() -> Target {
+        let name = ClusterName { project: "p-1".into(), location: "l".into(), cluster: "c".into() };
+        Target { gke: Some(name), context: None, kubeconfig: None, simulated: false }
+    }
+
+    fn kube() -> Target {
+        Target { gke: None, context: Some("lab".into()), kubeconfig: None, simulated: false }
+    }
+
+    fn error(
+        class: Class,
+        status: Option<u16>,
+        request: &str,
+        message: &str,
+        body: Option<Value>,
+    ) -> ApiError {
+        ApiError { class, status, request: request.to_owned(), message: message.to_owned(), body }
+    }
+
+    const CLUSTER: &str = "GET /v1/projects/p-1/locations/l/clusters/c";
+    const PODS: &str = "GET /api/v1/namespaces/n/pods";
+
+    #[test]
+    fn each_refusal_says_its_cause_and_its_cure() {
+        let reason = |reason: &str| {
+            Some(
+                json!({ "error": { "details": [{ "reason": reason, "metadata": { "service": "container.googleapis.com" } }] } }),
+            )
+        };
+        let none = || None::<Value>;
+        let rows = [
+            (
+                gke(),
+                error(Class::Unauthenticated, None, CLUSTER, "no Google credentials were found", none()),
+                "DI0601",
+                "no Google credentials were found",
+                "gcloud auth application-default login",
+            ),
+            (
+                gke(),
+                error(Class::Unauthenticated, Some(401), CLUSTER, "invalid authentication", none()),
+                "DI0601",
+                "the credentials were refused",
+                "application-default login",
+            ),
+            (
+                gke(),
+                error(
+                    Class::Denied,
+                    Some(403),
+                    CLUSTER,
+                    "Required \"container.clusters.get\" permission(s) for \"projects/p-1\".",
+                    none(),
+                ),
+                "DI0602",
+                "permission container.clusters.get is missing on project p-1",
+                "roles/container.clusterViewer",
+            ),
+            (
+                gke(),
+                error(
+                    Class::Denied,
+                    Some(403),
+                    CLUSTER,
+                    "Permission 'container.clusters.create' denied on resource '//x'.",
+                    none(),
+                ),
+                "DI0602",
+                "container.clusters.create",
+                "roles/container.clusterAdmin",
+            ),
+            (
+                gke(),
+                error(
+                    Class::Denied,
+                    Some(403),
+                    CLUSTER,
+                    "Kubernetes Engine API has not been used in project p-1 before or it is disabled.",
+                    reason("SERVICE_DISABLED"),
+                ),
+                "DI0605",
+                "container.googleapis.com is not enabled in project p-1",
+                "gcloud services enable container.googleapis.com --project p-1",
+            ),
+            (
+                gke(),
+                error(
+                    Class::Denied,
+                    Some(403),
+                    CLUSTER,
+                    "Permission denied on resource project p-1.",
+                    reason("CONSUMER_INVALID"),
+                ),
+                "DI0606",
+                "project p-1 is not there",
+                "gcloud projects list",
+            ),
+            (
+                gke(),
+                error(Class::NotFound, Some(404), CLUSTER, "Resource not found.", none()),
+                "DI0606",
+                "project p-1 is not there",
+                "id, not its name",
+            ),
+            (
+                gke(),
+                error(
+                    Class::Denied,
+                    Some(403),
+                    PODS,
+                    "pods is forbidden: User \"u\" cannot list resource \"pods\"",
+                    none(),
+                ),
+                "DI0602",
+                "cannot list resource",
+                "roles/container.developer",
+            ),
+            (
+                gke(),
+                error(Class::Unavailable, None, CLUSTER, "dns error", none()),
+                "DI0604",
+                "Google's API cannot be reached",
+                "HTTPS_PROXY",
+            ),
+            (
+                gke(),
+                error(Class::Unavailable, None, CLUSTER, "invalid peer certificate: UnknownIssuer", none()),
+                "DI0608",
+                "cannot be trusted",
+                "SSL_CERT_FILE",
+            ),
+            (
+                gke(),
+                error(
+                    Class::Unavailable,
+                    None,
+                    CLUSTER,
+                    "tunnel error: proxy authorization required",
+                    none(),
+                ),
+                "DI0608",
+                "the proxy does not let us through",
+                "HTTPS_PROXY",
+            ),
+            (
+                gke(),
+                error(Class::Unavailable, Some(503), CLUSTER, "unavailable", none()),
+                "DI0604",
+                "answered 503",
+                "try again",
+            ),
+            (
+                kube(),
+                error(Class::Unauthenticated, None, PODS, "cannot use k: no context lab", none()),
+                "DI0607",
+                "cannot use k",
+                "get-contexts",
+            ),
+            (
+                kube(),
+                error(Class::Unauthenticated, Some(401), PODS, "Unauthorized", none()),
+                "DI0601",
+                "does not take the kubeconfig's credentials",
+                "kubectl",
+            ),
+            (
+                kube(),
+                error(Class::Unavailable, None, PODS, "connection refused", none()),
+                "DI0604",
+                "the cluster of the kubeconfig cannot be reached",
+                "kubectl version",
+            ),
+        ];
+        for (target, error, code, message, help) in rows {
+            let found = diagnose(&error, &target, &Sources::default(), Words::Few);
+            assert_eq!(found.code.as_str(), code, "{found:?}");
+            assert!(found.message.contains(message), "{found:?}");
+            assert!(found.help.as_deref().unwrap().contains(help), "{found:?}");
+        }
+    }
+
+    #[test]
+    fn what_a_library_said_is_told_on_demand() {
+        let body = Some(json!({ "detail": "a long story" }));
+        let error = error(Class::Unauthenticated, None, CLUSTER, "no Google credentials were found", body);
+        let help = |words| diagnose(&error, &gke(), &Sources::default(), words).help.unwrap();
+        assert!(help(Words::All).contains("a long story"));
+        assert!(!help(Words::Few).contains("a long story") && help(Words::Few).contains("-v"));
+    }
+
+    #[test]
+    fn permissions_are_found_in_the_words_of_refusals() {
+        for (message, expect) in [
+            ("Required 'compute.zones.get' permission for 'projects/p'", Some("compute.zones.get")),
+            ("See https://cloud.google.com/iam for help.", None),
+            ("forbidden", None),
+        ] {
+            assert_eq!(permission(message), expect, "{message}");
+        }
+    }
+}

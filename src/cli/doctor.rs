@@ -1,0 +1,322 @@
+//! `doctor`: what is missing, and the command that mends it. First what this machine knows, then what Google's API
+//! or the cluster says.
+
+use std::path::Path;
+
+use serde_json::{Value, json};
+
+use super::Exit;
+use super::access::{self, Words, role};
+use super::gcloud::{self, Found, Gcloud};
+use super::sandbox::{self, State};
+use super::session::{Session, block_on};
+use super::settings::{Access, Failure, Settings};
+use crate::diag::Code;
+use crate::live::{ApiError, Class, LiveApi, Request};
+use crate::report::human::findings::{Finding, Mark, render};
+use crate::resource::{Api, ClusterName, Method, Target};
+
+/// Shown below the options.
+pub const EXAMPLES: &str = "Examples:\n  \
+    dask-infra doctor              everything\n  \
+    dask-infra doctor --offline    only what this machine knows\n  \
+    dask-infra doctor --json | jq '.[] | select(.mark == \"bad\")'\n\
+    \n\
+    Reads only. Exit code 1 when something stands in the way. No secret is shown.";
+
+/// Options of `doctor`.
+#[derive(clap::Args, Debug)]
+pub struct Args {
+    /// Ask nobody over the network
+    #[arg(long)]
+    offline: bool,
+    /// Say it in JSON: one list
+    #[arg(long)]
+    json: bool,
+}
+
+/// What an apply of a stack of `[gke]` asks for. Source: the permissions that the reference pages of the methods
+/// name, and what the Kubernetes Engine roles hold inside the cluster.
+const NEEDED: &[&str] = &[
+    "container.clusters.create",
+    "container.clusters.delete",
+    "container.clusters.get",
+    "container.clusters.list",
+    "container.clusters.update",
+    "container.operations.get",
+    "container.pods.list",
+    "compute.instanceGroupManagers.get",
+    "iam.serviceAccounts.actAs",
+];
+
+/// Looks and tells.
+pub fn doctor(settings: &Settings, args: &Args) -> Exit {
+    let env = |name: &str| std::env::var(name).ok().filter(|value| !value.is_empty());
+    let (mut findings, session) = stack(settings);
+    let gcloud = gcloud::read(&env);
+    findings.push(configuration(&gcloud));
+    findings.push(credentials(settings, gcloud::credentials(&env)));
+    findings.extend(["gcloud", "kubectl", "helm"].map(tool));
+    findings.push(the_sandbox(settings));
+    findings.extend(online(settings, args, session.as_ref()));
+    let text = if args.json {
+        let list: Vec<Value> = findings.iter().map(Finding::json).collect();
+        format!("{:#}\n", Value::Array(list))
+    } else {
+        render(&findings, settings.screen().data_look().width)
+    };
+    let told = settings.print(&text);
+    let bad = findings.iter().any(|finding| finding.mark == Mark::Bad);
+    if told == Exit::Done && bad { Exit::Error } else { told }
+}
+
+fn stack(settings: &Settings) -> (Vec<Finding>, Option<Session>) {
+    match Session::load(settings) {
+        Ok(session) => {
+            let lowered = session.lowered();
+            let seen =
+                format!("stack {} on {} ({})", lowered.owner.stack, lowered.target, lowered.target.mark());
+            (vec![Finding::new(Mark::Good, "stack", seen)], Some(session))
+        }
+        Err(failure) => (vec![broken(settings, &failure)], None),
+    }
+}
+
+fn broken(settings: &Settings, failure: &Failure) -> Finding {
+    let all = failure.diagnostics();
+    let first = all.first().map(|first| first.message.clone()).unwrap_or_default();
+    let more = match all.len() {
+        0 | 1 => String::new(),
+        number => format!(" (and {} more)", number - 1),
+    };
+    let found = Finding::new(Mark::Bad, "stack", format!("{first}{more}"));
+    // One mistake is mended by what it says itself.
+    if let [only] = all
+        && only.code != Code::StackNotFound
+        && let Some(help) = &only.help
+    {
+        return found.cure(help.as_str());
+    }
+    let exists = settings.stack.is_file() || settings.stack.join("stack.toml").is_file();
+    let command = if exists { "validate" } else { "init" };
+    found.cure(format!("{} {command}", settings.program()))
+}
+
+fn configuration(gcloud: &Gcloud) -> Finding {
+    let Gcloud { folder: _, configuration, project, zone, account } = gcloud;
+    let said = [("project", project), ("zone", zone), ("account", account)];
+    let said: Vec<String> = said
+        .into_iter()
+        .filter_map(|(name, property)| property.as_ref().map(|property| format!("{name} {}", property.value)))
+        .collect();
+    if said.is_empty() {
+        return Finding::new(Mark::Skipped, "gcloud settings", "none; only `init` would use them");
+    }
+    Finding::new(Mark::Good, "gcloud settings", format!("configuration {configuration}: {}", said.join(", ")))
+}
+
+fn credentials(settings: &Settings, found: Found) -> Finding {
+    let what = "credentials";
+    let needed = !settings.access.is_simulated();
+    let cure = "gcloud auth application-default login";
+    match found {
+        Found::File { path, kind, account } => {
+            let whose = account.map(|account| format!(" of {account}")).unwrap_or_default();
+            Finding::new(Mark::Good, what, format!("{kind}{whose} in {}", path.display()))
+        }
+        Found::Broken { path, why } => {
+            let mark = if needed { Mark::Bad } else { Mark::Doubtful };
+            Finding::new(mark, what, format!("{} cannot be used: {why}", path.display())).cure(cure)
+        }
+        Found::Nothing if needed => {
+            let seen =
+                "no application default credentials on this machine (a machine of Google Cloud has its own)";
+            Finding::new(Mark::Doubtful, what, seen).cure(cure)
+        }
+        Found::Nothing => Finding::new(Mark::Skipped, what, "none; the sandbox needs none"),
+    }
+}
+
+/// None of them is needed: people who have them look inside with them.
+fn tool(name: &'static str) -> Finding {
+    let path = std::env::var_os("PATH").unwrap_or_default();
+    let found = std::env::split_paths(&path).map(|folder| folder.join(name)).find(|file| runs(file));
+    match found {
+        Some(file) => Finding::new(Mark::Good, name, file.display().to_string()),
+        None => Finding::new(Mark::Skipped, name, "not on the PATH; not needed"),
+    }
+}
+
+fn runs(file: &Path) -> bool {
+    use std::os::unix::fs::PermissionsExt as _;
+    file.metadata().is_ok_and(|data| data.is_file() && data.permissions().mode() & 0o111 != 0)
+}
+
+fn the_sandbox(settings: &Settings) -> Finding {
+    let dir = settings.sandbox_dir();
+    let shown = dir.display();
+    match sandbox::state(dir) {
+        State::Empty => Finding::new(Mark::Skipped, "sandbox", format!("none in {shown}")),
+        State::Idle => Finding::new(Mark::Good, "sandbox", format!("in {shown}, not in use")),
+        State::Served(url) => Finding::new(Mark::Good, "sandbox", format!("in {shown}, served at {url}")),
+        State::InUse => {
+            let found =
+                Finding::new(Mark::Doubtful, "sandbox", format!("in {shown}, in use by another process"));
+            found.cure("wait for it, or stop it")
+        }
+    }
+}
+
+/// What can be asked of the world.
+fn online(settings: &Settings, args: &Args, session: Option<&Session>) -> Vec<Finding> {
+    let skipped = |why: &str| vec![Finding::new(Mark::Skipped, "access", why)];
+    if args.offline {
+        return skipped("not asked: --offline");
+    }
+    let Some(session) = session else { return skipped("not asked: the stack must be mended first") };
+    let target = &session.lowered().target;
+    let asked = block_on(async {
+        let link = session.connect(settings)?;
+        let api = link.api();
+        let found = match &target.gke {
+            Some(cluster) => project(&*api, session, settings, cluster).await,
+            None => vec![cluster(&*api, session, settings, target).await],
+        };
+        link.close().await?;
+        Ok(found)
+    });
+    asked.unwrap_or_else(|failure| {
+        let first = failure.diagnostics().first();
+        let seen = first.map(|first| first.message.clone()).unwrap_or_default();
+        let mut found = Finding::new(Mark::Bad, "access", seen);
+        found.cure = first.and_then(|first| first.help.clone());
+        vec![found]
+    })
+}
+
+fn in_the_way(what: &'static str, error: &ApiError, session: &Session, settings: &Settings) -> Finding {
+    let words = if settings.is_verbose() { Words::All } else { Words::Few };
+    let said = access::diagnose(error, &session.lowered().target, session.sources(), words);
+    let mut found = Finding::new(Mark::Bad, what, format!("{} ({})", said.message, said.code));
+    found.cure = said.help;
+    found
+}
+
+async fn project(
+    api: &dyn LiveApi,
+    session: &Session,
+    settings: &Settings,
+    name: &ClusterName,
+) -> Vec<Finding> {
+    let list = Request::get(Api::Gke, format!("/v1/{}/clusters", name.parent()));
+    let clusters = match api.send(list).await {
+        Ok(found) => found["clusters"].as_array().cloned().unwrap_or_default(),
+        Err(error) => return vec![in_the_way("GKE API", &error, session, settings)],
+    };
+    let there = clusters.iter().find(|cluster| cluster["name"] == name.cluster.as_str());
+    let seen = match there.and_then(|cluster| cluster["status"].as_str()) {
+        Some(status) => format!("cluster {} is there, {status}", name.cluster),
+        None => format!("cluster {} is not there yet", name.cluster),
+    };
+    let reached = format!("answers for project {} in {}", name.project, name.location);
+    let mut findings =
+        vec![Finding::new(Mark::Good, "GKE API", reached), Finding::new(Mark::Good, "cluster", seen)];
+    if matches!(settings.access, Access::Sandbox(_)) {
+        findings.push(Finding::new(Mark::Skipped, "permissions", "the sandbox lets everybody do everything"));
+    } else {
+        findings.push(permissions(api, session, settings, name).await);
+    }
+    findings
+}
+
+/// Which of the needed permissions the project does not give.
+async fn permissions(
+    api: &dyn LiveApi,
+    session: &Session,
+    settings: &Settings,
+    name: &ClusterName,
+) -> Finding {
+    let what = "permissions";
+    let request = Request {
+        api: Api::Projects,
+        method: Method::Post,
+        path: format!("/v1/projects/{}:testIamPermissions", name.project),
+        body: Some(json!({ "permissions": NEEDED })),
+    };
+    match api.send(request).await {
+        Ok(answer) => judged(&answer, &name.project),
+        // A sandbox that is being served.
+        Err(error) if error.class == Class::NotFound && settings.access.is_simulated() => {
+            Finding::new(Mark::Skipped, what, "the sandbox lets everybody do everything")
+        }
+        Err(error) if matches!(error.class, Class::Denied | Class::NotFound) => {
+            let seen = format!("not known: the Resource Manager API does not tell ({})", error.message);
+            let cure = format!(
+                "gcloud services enable cloudresourcemanager.googleapis.com --project {}",
+                name.project
+            );
+            Finding::new(Mark::Skipped, what, seen).cure(cure)
+        }
+        Err(error) => in_the_way(what, &error, session, settings),
+    }
+}
+
+fn judged(answer: &Value, project: &str) -> Finding {
+    let given: Vec<&str> =
+        answer["permissions"].as_array().into_iter().flatten().filter_map(Value::as_str).collect();
+    let missing: Vec<&str> = NEEDED.iter().copied().filter(|needed| !given.contains(needed)).collect();
+    if missing.is_empty() {
+        return Finding::new(Mark::Good, "permissions", format!("all {} that an apply needs", NEEDED.len()));
+    }
+    let mut roles: Vec<&str> = missing.iter().filter_map(|permission| role(permission)).collect();
+    roles.sort_unstable();
+    roles.dedup();
+    let grant = |role: &&str| {
+        format!("gcloud projects add-iam-policy-binding {project} --member user:YOU --role {role}")
+    };
+    let cure: Vec<String> = roles.iter().map(grant).collect();
+    // Reading is enough for plans.
+    let mark = if missing.iter().any(|permission| permission.ends_with("clusters.get")) {
+        Mark::Bad
+    } else {
+        Mark::Doubtful
+    };
+    Finding::new(mark, "permissions", format!("missing: {}", missing.join(", "))).cure(cure.join("\n"))
+}
+
+/// The cluster of a kubeconfig.
+async fn cluster(api: &dyn LiveApi, session: &Session, settings: &Settings, target: &Target) -> Finding {
+    match api.send(Request::get(Api::Kubernetes, "/version")).await {
+        Ok(version) => {
+            let version = version["gitVersion"].as_str().unwrap_or("an unknown version").to_owned();
+            Finding::new(Mark::Good, "cluster", format!("{target} answers: Kubernetes {version}"))
+        }
+        Err(error) => in_the_way("cluster", &error, session, settings),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn missing_permissions_are_named_with_roles_that_hold_them() {
+        let all = judged(&json!({ "permissions": NEEDED }), "p");
+        assert_eq!((all.mark, all.cure), (Mark::Good, None));
+        let some: Vec<&str> = NEEDED.iter().copied().filter(|needed| !needed.ends_with(".create")).collect();
+        let found = judged(&json!({ "permissions": some }), "p");
+        assert_eq!(found.mark, Mark::Doubtful, "a plan still works");
+        assert!(found.seen.contains("container.clusters.create"), "{found:?}");
+        assert!(found.cure.unwrap().contains("--role roles/container.clusterAdmin"));
+        let none = judged(&json!({}), "p");
+        assert_eq!(none.mark, Mark::Bad);
+        assert!(none.cure.unwrap().lines().count() > 2);
+    }
+
+    #[test]
+    fn every_needed_permission_has_a_role() {
+        for needed in NEEDED {
+            assert!(role(needed).is_some(), "{needed} has no role");
+        }
+    }
+}

@@ -1,0 +1,157 @@
+//! `explain`: a code, or a key of the stack file.
+
+use super::Exit;
+use super::settings::{Failure, Format, Settings};
+use crate::diag::{self, Code, Diagnostic};
+use crate::report::human::page::{Page, render};
+use crate::stack::explain::{Explained, Unknown, explain as place, sections};
+
+/// Shown below the options.
+pub const EXAMPLES: &str = "Examples:\n  \
+    dask-infra explain                       the sections of a stack\n  \
+    dask-infra explain node_pool             its keys\n  \
+    dask-infra explain dask_cluster.worker   what it takes, and its default\n  \
+    dask-infra explain DI0206                what a message means, with an example\n\
+    \n\
+    Needs no stack, no network and no credentials; writes nothing.";
+
+/// Options of `explain`.
+#[derive(clap::Args, Debug)]
+pub struct Args {
+    /// A code of a message (DI0206), or a key of the stack file by its path (node_pool.nodes)
+    #[arg(value_name = "CODE or PATH")]
+    what: Option<String>,
+}
+
+/// Explains.
+pub fn explain(settings: &Settings, args: &Args) -> Exit {
+    let mut text = String::new();
+    let exit = settings.report(Format::Text, |_| {
+        let page = page(args.what.as_deref().unwrap_or_default())?;
+        text = render(&page, settings.screen().data_look().width);
+        Ok(Exit::Done)
+    });
+    if exit == Exit::Done { settings.print(&text) } else { exit }
+}
+
+fn page(what: &str) -> Result<Page, Failure> {
+    let what = what.trim();
+    if what.is_empty() {
+        return Ok(overview());
+    }
+    if let Ok(code) = what.trim_matches(['[', ']']).parse::<Code>() {
+        return Ok(of_code(code));
+    }
+    match place(what) {
+        Ok(explained) => Ok(of_place(explained)),
+        Err(unknown) => Err(nothing(what, &unknown).into()),
+    }
+}
+
+fn overview() -> Page {
+    let rows = sections().into_iter().map(|Explained { path, about, .. }| (path, about));
+    Page {
+        title: "Sections of a stack file".to_owned(),
+        heading: "Each is a table, [NAME] or [NAME.key]:".to_owned(),
+        rows: rows.collect(),
+        next: Some(
+            "`dask-infra explain node_pool` lists the keys of a section, `dask-infra explain DI0206` explains a message."
+                .to_owned(),
+        ),
+        ..Page::default()
+    }
+}
+
+fn of_code(code: Code) -> Page {
+    let entry = code.entry();
+    Page {
+        title: format!("{}: {}", entry.id, entry.title),
+        about: vec![entry.text.to_owned()],
+        example: entry.example.map(str::to_owned),
+        ..Page::default()
+    }
+}
+
+fn of_place(Explained { path, takes, default, about, keys }: Explained) -> Page {
+    let mut facts = Vec::new();
+    if !takes.is_empty() && !takes.starts_with("table") {
+        facts.push(format!("Takes: {takes}."));
+    }
+    if default == "must be given" {
+        facts.push("Must be given.".to_owned());
+    } else if !default.is_empty() {
+        facts.push(format!("Default: {default}."));
+    }
+    let rows = keys.into_iter().map(|key| {
+        let Explained { path, takes, default, about, keys: _ } = key;
+        let default = if default.is_empty() || default == "must be given" {
+            default
+        } else {
+            format!("default {default}")
+        };
+        let brief: Vec<&str> =
+            [takes.as_str(), default.as_str()].into_iter().filter(|word| !word.is_empty()).collect();
+        (path, format!("{about} ({})", brief.join("; ")))
+    });
+    let rows: Vec<(String, String)> = rows.collect();
+    let deeper = rows.first().map(|(key, _)| {
+        let plain = path.replace(".NAME", "");
+        format!("One of them: dask-infra explain {plain}.{key}")
+    });
+    Page {
+        title: path,
+        about: [vec![about], vec![facts.join(" ")]].concat(),
+        heading: "Keys:".to_owned(),
+        rows,
+        example: None,
+        next: deeper,
+    }
+}
+
+fn nothing(what: &str, Unknown { near }: &Unknown) -> Diagnostic {
+    let number = what.get(..2).filter(|start| start.eq_ignore_ascii_case("di")).map(|_| &what[2..]);
+    let looks_like_a_code =
+        number.is_some_and(|number| !number.is_empty() && number.chars().all(|c| c.is_ascii_digit()));
+    if looks_like_a_code {
+        let codes = Code::all().iter().map(|entry| entry.id);
+        let problem = Diagnostic::error(Code::NothingToExplain, format!("there is no code `{what}`"));
+        return match diag::nearest(what, codes) {
+            Some(near) => problem.help(format!("did you mean `{near}`? docs/diagnostics.md lists them all")),
+            None => problem.help("docs/diagnostics.md lists them all"),
+        };
+    }
+    let problem = Diagnostic::error(
+        Code::NothingToExplain,
+        format!("`{what}` is neither a code nor a key of the stack file"),
+    );
+    if near.is_empty() {
+        return problem.help("`dask-infra explain` lists the sections");
+    }
+    problem.help(format!("did you mean {}?", diag::listed(near.iter().map(String::as_str), "or")))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn codes_in_any_case_places_and_slips() {
+        for what in ["DI0206", "di0206", "[DI0206]"] {
+            assert!(page(what).unwrap().title.starts_with("DI0206: "), "{what}");
+        }
+        let nodes = page("node_pool.nodes").unwrap();
+        assert_eq!(nodes.title, "node_pool.NAME.nodes");
+        assert_eq!(page("").unwrap(), overview());
+        for (what, help) in [
+            ("DI9999", "docs/diagnostics.md"),
+            ("DI020", "DI020"),
+            ("nodes", "`node_pool.nodes`"),
+            ("node_pool.machine_typ", "machine_type"),
+            ("zzzzzzzzzz", "lists the sections"),
+            ("é", "lists the sections"),
+        ] {
+            let said = nothing(what, &place(what).unwrap_err());
+            assert!(said.help.as_deref().unwrap().contains(help), "{what}: {said:?}");
+        }
+    }
+}

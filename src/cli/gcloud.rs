@@ -1,0 +1,199 @@
+//! What the user's gcloud knows, read from its files as gcloud reads them: which project and zone are set, and
+//! which credentials lie there. Nothing is run, and no secret is kept.
+//! Source: `gcloud topic configurations`, and the Cloud SDK's `properties.py` for names and order.
+
+use std::fs;
+use std::path::{Path, PathBuf};
+
+use serde_json::Value;
+
+/// The environment, as a function so that tests have their own.
+pub type Env<'a> = &'a dyn Fn(&str) -> Option<String>;
+
+/// A property, and where it was said.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Property {
+    /// Its value.
+    pub value: String,
+    /// `CLOUDSDK_CORE_PROJECT`, or a file.
+    pub from: String,
+}
+
+/// The active configuration.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub struct Gcloud {
+    /// The folder of all configurations, when the user has a home.
+    pub folder: Option<PathBuf>,
+    /// The active one's name.
+    pub configuration: String,
+    /// `core/project`.
+    pub project: Option<Property>,
+    /// `compute/zone`.
+    pub zone: Option<Property>,
+    /// `core/account`.
+    pub account: Option<Property>,
+}
+
+/// Reads the active configuration. What is not there is not set.
+pub fn read(env: Env<'_>) -> Gcloud {
+    let folder = folder(env);
+    let text = |path: &str| fs::read_to_string(folder.as_ref()?.join(path)).ok();
+    let named = env("CLOUDSDK_ACTIVE_CONFIG_NAME");
+    let configuration = named
+        .or_else(|| text("active_config").map(|name| name.trim().to_owned()).filter(|name| !name.is_empty()))
+        .unwrap_or_else(|| "default".to_owned());
+    // The file of a configuration, and the one from before there were configurations.
+    let files = [format!("configurations/config_{configuration}"), "properties".to_owned()];
+    let files: Vec<(String, String)> =
+        files.into_iter().filter_map(|file| Some((text(&file)?, file))).collect();
+    let find = |variable: &str, section: &str, key: &str| {
+        let said = env(variable).map(|value| Property { value, from: variable.to_owned() });
+        said.or_else(|| {
+            files.iter().find_map(|(text, file)| {
+                let from = folder.as_ref()?.join(file).display().to_string();
+                Some(Property { value: property(text, section, key)?, from })
+            })
+        })
+    };
+    Gcloud {
+        project: find("CLOUDSDK_CORE_PROJECT", "core", "project"),
+        zone: find("CLOUDSDK_COMPUTE_ZONE", "compute", "zone"),
+        account: find("CLOUDSDK_CORE_ACCOUNT", "core", "account"),
+        configuration,
+        folder,
+    }
+}
+
+fn folder(env: Env<'_>) -> Option<PathBuf> {
+    let named = env("CLOUDSDK_CONFIG").map(PathBuf::from);
+    named.or_else(|| env("HOME").map(|home| Path::new(&home).join(".config/gcloud")))
+}
+
+/// A key of an INI file.
+fn property(text: &str, section: &str, key: &str) -> Option<String> {
+    let mut here = "";
+    for line in text.lines().map(str::trim) {
+        if let Some(name) = line.strip_prefix('[').and_then(|rest| rest.strip_suffix(']')) {
+            here = name.trim();
+        } else if let Some((name, value)) = line.split_once('=')
+            && here == section
+            && name.trim() == key
+            && !value.trim().is_empty()
+        {
+            return Some(value.trim().to_owned());
+        }
+    }
+    None
+}
+
+/// What stands for application default credentials on this machine, by what can be read without a network.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub enum Found {
+    /// A file with credentials: where, of what kind, for whom when it says so.
+    File {
+        /// The file.
+        path: PathBuf,
+        /// `authorized_user`, `service_account`, `external_account`, `impersonated_service_account`.
+        kind: String,
+        /// The account's address, which is no secret.
+        account: Option<String>,
+    },
+    /// A file that should have them and cannot be used, and why.
+    Broken {
+        /// The file.
+        path: PathBuf,
+        /// Why.
+        why: String,
+    },
+    /// No file. On Google Cloud the metadata server still may have some.
+    Nothing,
+}
+
+/// Looks where Google's libraries look, in their order.
+pub fn credentials(env: Env<'_>) -> Found {
+    if let Some(path) = env("GOOGLE_APPLICATION_CREDENTIALS") {
+        return look(Path::new(&path)).unwrap_or_else(|why| Found::Broken { path: path.into(), why });
+    }
+    let Some(path) = folder(env).map(|folder| folder.join("application_default_credentials.json")) else {
+        return Found::Nothing;
+    };
+    if !path.exists() {
+        return Found::Nothing;
+    }
+    look(&path).unwrap_or_else(|why| Found::Broken { path, why })
+}
+
+fn look(path: &Path) -> Result<Found, String> {
+    let text = fs::read_to_string(path).map_err(|error| error.to_string())?;
+    // The parser's own words may repeat the text, which is secret.
+    let value: Value = serde_json::from_str(&text).map_err(|_| "it is not JSON".to_owned())?;
+    let kind = value["type"].as_str().ok_or("it has no `type`, so it holds no credentials")?;
+    let account = ["client_email", "account"].iter().find_map(|key| value[*key].as_str());
+    let account = account.filter(|account| !account.is_empty()).map(str::to_owned);
+    Ok(Found::File { path: path.to_owned(), kind: kind.to_owned(), account })
+}
+
+#[cfg(test)]
+mod tests {
+    use std::collections::BTreeMap;
+
+    use super::*;
+
+    fn env<'a>(pairs: &'a BTreeMap<&str, String>) -> impl Fn(&str) -> Option<String> + 'a {
+        |name| pairs.get(name).cloned()
+    }
+
+    #[test]
+    fn the_active_configuration_is_read_and_variables_count_more() {
+        let home = tempfile::tempdir().unwrap();
+        let folder = home.path().join(".config/gcloud");
+        fs::create_dir_all(folder.join("configurations")).unwrap();
+        fs::write(folder.join("active_config"), "lab\n").unwrap();
+        let text = "[core]\naccount = ada@example.org\nproject = lab-1\n\n[compute]\nzone = europe-west4-b\nregion =\n";
+        fs::write(folder.join("configurations/config_lab"), text).unwrap();
+        fs::write(folder.join("configurations/config_default"), "[core]\nproject = other\n").unwrap();
+        let mut pairs = BTreeMap::from([("HOME", home.path().display().to_string())]);
+        let said = |found: &Option<Property>| found.as_ref().map(|property| property.value.clone());
+        let found = read(&env(&pairs));
+        assert_eq!(found.configuration, "lab");
+        assert_eq!(said(&found.project).as_deref(), Some("lab-1"));
+        assert_eq!(said(&found.zone).as_deref(), Some("europe-west4-b"));
+        assert_eq!(said(&found.account).as_deref(), Some("ada@example.org"));
+        pairs.insert("CLOUDSDK_CORE_PROJECT", "from-variable".to_owned());
+        pairs.insert("CLOUDSDK_ACTIVE_CONFIG_NAME", "default".to_owned());
+        let found = read(&env(&pairs));
+        assert_eq!(said(&found.project).as_deref(), Some("from-variable"));
+        assert_eq!(found.zone, None);
+    }
+
+    #[test]
+    fn nothing_is_found_where_nothing_is() {
+        let none = BTreeMap::new();
+        assert_eq!(read(&env(&none)), Gcloud { configuration: "default".to_owned(), ..Gcloud::default() });
+        assert_eq!(credentials(&env(&none)), Found::Nothing);
+    }
+
+    #[test]
+    fn credentials_are_named_by_kind_and_no_secret_is_kept() {
+        let folder = tempfile::tempdir().unwrap();
+        let path = folder.path().join("key.json");
+        let pairs = BTreeMap::from([("GOOGLE_APPLICATION_CREDENTIALS", path.display().to_string())]);
+        let table = [
+            (
+                r#"{"type": "service_account", "client_email": "a@b", "private_key": "CANARY"}"#,
+                "service_account",
+            ),
+            (r#"{"type": "authorized_user", "refresh_token": "CANARY"}"#, "authorized_user"),
+            (r#"{"CANARY": "CANARY"}"#, "no `type`"),
+            ("CANARY {", "not JSON"),
+        ];
+        for (text, expect) in table {
+            fs::write(&path, text).unwrap();
+            let found = format!("{:?}", credentials(&env(&pairs)));
+            assert!(found.contains(expect), "{found}");
+            assert!(!found.contains("CANARY"), "{found}");
+        }
+        fs::remove_file(&path).unwrap();
+        assert!(matches!(credentials(&env(&pairs)), Found::Broken { .. }));
+    }
+}

@@ -1,0 +1,215 @@
+//! `init`: a stack file to start from.
+
+use std::collections::BTreeMap;
+use std::fs;
+use std::hash::{BuildHasher as _, Hasher as _};
+use std::io::Write as _;
+use std::path::{Path, PathBuf};
+
+use super::Exit;
+use super::gcloud::{self, Gcloud};
+use super::settings::{Failure, Format, Settings, quoted};
+use crate::diag::{self, Code, Diagnostic};
+use crate::report::human::page::{Page, render};
+use crate::stack::ready::{Own, READY, Ready, SCHEMA};
+use crate::stack::{self, Options, parse_text};
+
+/// Shown below the options.
+pub const EXAMPLES: &str = "Examples:\n  \
+    dask-infra init                                 lists the ready stacks\n  \
+    dask-infra init --from rapids-gke               writes stack.toml here\n  \
+    dask-infra --stack lab init --from rapids-gke   writes lab/stack.toml\n\
+    \n\
+    Writes stack.toml and .dask-infra/stack.schema.json (for editors); never over a file that is there.";
+
+/// Options of `init`.
+#[derive(clap::Args, Debug)]
+pub struct Args {
+    /// The ready stack to start from; without it they are listed
+    #[arg(long, value_name = "NAME")]
+    from: Option<String>,
+}
+
+/// Writes a stack file, or lists what there is to start from.
+pub fn init(settings: &Settings, args: &Args) -> Exit {
+    let Some(name) = &args.from else { return list(settings) };
+    let mut said = String::new();
+    let exit = settings.report(Format::Text, |_| {
+        let ready = Ready::find(name).ok_or_else(|| unknown(name))?;
+        said = write(settings, ready)?;
+        Ok(Exit::Done)
+    });
+    if exit == Exit::Done { settings.print(&said) } else { exit }
+}
+
+fn list(settings: &Settings) -> Exit {
+    let page = Page {
+        title: "Ready stacks to start from".to_owned(),
+        rows: READY.iter().map(|ready| (ready.name.to_owned(), ready.about())).collect(),
+        heading: "Names:".to_owned(),
+        next: Some(format!("To write one: {} init --from {}", settings.program(), READY[0].name)),
+        ..Page::default()
+    };
+    settings.print(&render(&page, settings.screen().data_look().width))
+}
+
+fn unknown(name: &str) -> Diagnostic {
+    let names = || READY.iter().map(|ready| ready.name);
+    let problem =
+        Diagnostic::error(Code::UnknownReadyStack, format!("there is no ready stack named `{name}`"));
+    match diag::nearest(name, names()) {
+        Some(near) => problem.help(format!("did you mean `{near}`?")),
+        None => problem.help(format!("there is {}", diag::listed(names(), "and"))),
+    }
+}
+
+fn write(settings: &Settings, ready: &Ready) -> Result<String, Failure> {
+    let folder = folder(&settings.stack)?;
+    let gcloud = gcloud::read(&|name| std::env::var(name).ok().filter(|value| !value.is_empty()));
+    let (own, said) = own(ready, &gcloud, id());
+    let mut files: Vec<(PathBuf, String)> = vec![(folder.join("stack.toml"), ready.own(&own))];
+    files.extend(ready.files.iter().skip(1).map(|(name, text)| (folder.join(name), (*text).to_owned())));
+    if let Some((there, _)) = files.iter().find(|(path, _)| path.exists()) {
+        let what = format!("{} is already there; nothing was written", there.display());
+        let help = "choose another folder with `--stack FOLDER`, or move the old file away";
+        return Err(Diagnostic::error(Code::AlreadyThere, what).help(help).into());
+    }
+    for (path, text) in &files {
+        create(path, text)?;
+    }
+    let schema = folder.join(SCHEMA);
+    if !schema.exists() {
+        create(&schema, &format!("{:#}\n", stack::json_schema()))?;
+    }
+    Ok(next(settings, &files, &said))
+}
+
+/// The folder that the stack goes into.
+fn folder(stack: &Path) -> Result<PathBuf, Diagnostic> {
+    let folder = match stack.extension() {
+        Some(ending) if ending == "toml" => {
+            if stack.file_name().is_some_and(|name| name != "stack.toml") {
+                let what = format!("`init` writes a file named stack.toml, not {}", stack.display());
+                return Err(
+                    Diagnostic::error(Code::Usage, what).help("give its folder with `--stack FOLDER`")
+                );
+            }
+            stack.parent().unwrap_or(Path::new("")).to_owned()
+        }
+        _ => stack.to_owned(),
+    };
+    Ok(folder.strip_prefix(".").map(Path::to_owned).unwrap_or(folder))
+}
+
+fn create(path: &Path, text: &str) -> Result<(), Diagnostic> {
+    let failed = |error: std::io::Error| {
+        Diagnostic::error(Code::CannotWrite, format!("cannot write {}: {error}", path.display()))
+            .help("choose another folder with `--stack FOLDER`, or mend the cause")
+    };
+    if let Some(parent) = path.parent().filter(|parent| !parent.as_os_str().is_empty()) {
+        fs::create_dir_all(parent).map_err(failed)?;
+    }
+    // Fails when somebody has made it meanwhile.
+    let mut file = fs::File::create_new(path).map_err(failed)?;
+    file.write_all(text.as_bytes()).map_err(failed)
+}
+
+/// What the user's gcloud says goes in, where the stack can live with it; and a word on each.
+fn own(ready: &Ready, gcloud: &Gcloud, id: String) -> (Own, Vec<String>) {
+    let mut said = Vec::new();
+    let project = gcloud.project.as_ref().map(|project| project.value.clone());
+    match &gcloud.project {
+        Some(project) => said.push(format!("project {} from {}", project.value, project.from)),
+        None => said.push(
+            "no project is set in gcloud: GOOGLE_CLOUD_PROJECT names it, or write it into [gke]".to_owned(),
+        ),
+    }
+    let own = Own { id, project, location: None };
+    let Some(zone) = &gcloud.zone else { return (own, said) };
+    let there = Own { location: Some(zone.value.clone()), ..own.clone() };
+    if trouble(&ready.own(&there)) > trouble(&ready.own(&own)) {
+        said.push(format!(
+            "zone {} of gcloud was left out: the stack's GPUs are not known there",
+            zone.value
+        ));
+        return (own, said);
+    }
+    said.push(format!("zone {} from {}", zone.value, zone.from));
+    (there, said)
+}
+
+/// How much there is to say about a stack.
+fn trouble(text: &str) -> usize {
+    let vars = BTreeMap::new();
+    let env = |_: &str| Some("project".to_owned());
+    match parse_text("stack.toml", text, &Options { env: &env, vars: &vars }) {
+        Ok(loaded) => loaded.warnings.len(),
+        Err(failure) => failure.diagnostics.len(),
+    }
+}
+
+/// Eight letters and digits that nobody else has: a label's value, so lower case. The standard library seeds its
+/// hashers from the operating system's random numbers.
+fn id() -> String {
+    let mut number = std::hash::RandomState::new().build_hasher().finish();
+    let digits = b"abcdefghijklmnopqrstuvwxyz0123456789";
+    let mut id = String::new();
+    for place in 0..8_u64 {
+        // The first one is a letter.
+        let among = if place == 0 { 26 } else { 36 };
+        id.push(char::from(digits[usize::try_from(number % among).unwrap_or(0)]));
+        number /= among;
+    }
+    id
+}
+
+fn next(settings: &Settings, files: &[(PathBuf, String)], said: &[String]) -> String {
+    let mut text = String::new();
+    for (path, _) in files {
+        text.push_str(&format!("Wrote {}\n", path.display()));
+    }
+    for line in said {
+        text.push_str(&format!("  {line}\n"));
+    }
+    let folder = settings.stack.display().to_string();
+    let stack = if folder == "." { String::new() } else { format!("--stack {} ", quoted(&folder)) };
+    text.push_str(&format!(
+        "\nNext:\n  \
+         dask-infra {stack}validate            checks the file\n  \
+         dask-infra {stack}--sandbox apply     tries all of it without a cloud\n  \
+         dask-infra {stack}doctor              what is missing to run it on Google Cloud\n  \
+         dask-infra {stack}plan                what apply would do there\n"
+    ));
+    text
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::cli::gcloud::Property;
+
+    fn set(value: &str) -> Option<Property> {
+        Some(Property { value: value.to_owned(), from: "a file".to_owned() })
+    }
+
+    #[test]
+    fn a_zone_without_the_gpus_is_left_out() {
+        let ready = Ready::find("rapids-gke").unwrap();
+        let gcloud = |zone| Gcloud { project: set("p-1"), zone: set(zone), ..Gcloud::default() };
+        let (fits, said) = own(ready, &gcloud("us-central1-f"), "x".to_owned());
+        assert_eq!(fits.location.as_deref(), Some("us-central1-f"), "{said:?}");
+        let (apart, said) = own(ready, &gcloud("europe-north1-a"), "x".to_owned());
+        assert_eq!((apart.project.as_deref(), apart.location), (Some("p-1"), None));
+        assert!(said[1].contains("left out"), "{said:?}");
+        let (bare, said) = own(ready, &Gcloud::default(), "x".to_owned());
+        assert_eq!((bare.project, bare.location, said.len()), (None, None, 1));
+    }
+
+    #[test]
+    fn ids_are_label_values_and_differ() {
+        let (one, two) = (id(), id());
+        assert_ne!(one, two);
+        assert!(one.len() == 8 && one.starts_with(|c: char| c.is_ascii_lowercase()), "{one}");
+        assert!(one.chars().all(|c| c.is_ascii_lowercase() || c.is_ascii_digit()), "{one}");
+    }
+}

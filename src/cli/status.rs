@@ -1,0 +1,152 @@
+//! `status`: what is live of a stack, and what its pods wait for.
+
+use std::collections::BTreeMap;
+
+use futures::StreamExt as _;
+use serde_json::Value;
+
+use super::Exit;
+use super::plan::parallelism;
+use super::session::{Link, Session, block_on};
+use super::settings::{Failure, Format, Settings};
+use crate::apply::ApplyOptions;
+use crate::kinds::status::{Said, said, why_by_events};
+use crate::kinds::{self, Doing, check};
+use crate::live::{ApiError, Class, LiveApi, Request};
+use crate::plan::Action;
+use crate::report::status::{Row, State, Status};
+use crate::resource::{Api, Await, Identity, Owner, Query, Readiness, Resource, Step, World};
+
+/// Shown below the options.
+pub const EXAMPLES: &str = "Examples:\n  \
+    dask-infra status                  a line for each section\n  \
+    dask-infra status -v               every object\n  \
+    dask-infra status --json | jq '.things[] | select(.state != \"ready\")'\n\
+    \n\
+    Reads only. Exit code 0 also when something is not ready; `--json` has `ready`.";
+
+/// Options of `status`.
+#[derive(clap::Args, Debug)]
+pub struct Args {
+    /// Say it in JSON: one object
+    #[arg(long)]
+    json: bool,
+    /// Requests at a time
+    #[arg(long, value_name = "N", default_value_t = ApplyOptions::PARALLELISM, value_parser = parallelism)]
+    parallelism: usize,
+}
+
+/// Shows what is live.
+pub fn status(settings: &Settings, args: &Args) -> Exit {
+    let mut text = String::new();
+    let exit = settings.report(Format::Text, |reporter| {
+        let session = Session::load(settings)?;
+        let status = block_on(async {
+            let link = session.connect(settings)?;
+            let status = look(&session, &link, args.parallelism).await?;
+            link.close().await?;
+            Ok(status)
+        })?;
+        reporter.diagnostics(&[], session.sources());
+        text = if args.json {
+            format!("{:#}\n", status.json())
+        } else {
+            status.text(settings.is_verbose(), settings.screen().data_look().width)
+        };
+        Ok(Exit::Done)
+    });
+    if exit == Exit::Done { settings.print(&text) } else { exit }
+}
+
+async fn look(session: &Session, link: &Link, parallelism: usize) -> Result<Status, Failure> {
+    let world = session.world(link, parallelism).await?;
+    let lowered = session.lowered();
+    let api = link.api();
+    let theirs = lowered.theirs.iter().map(|theirs| &theirs.resource);
+    let looks = theirs.chain(&lowered.resources).map(|resource| row(&*api, resource, &lowered.owner, &world));
+    let mut rows: Vec<Row> = futures::stream::iter(looks).buffered(parallelism.max(1)).collect().await;
+    ask_events(&*api, &mut rows).await;
+    Ok(Status { owner: lowered.owner.clone(), target: lowered.target.clone(), rows })
+}
+
+async fn row(api: &dyn LiveApi, resource: &Resource, owner: &Owner, world: &World) -> Row {
+    let (state, said) = match (&resource.identity, world.find(&resource.identity)) {
+        (Identity::Check(_), _) => (passed(resource, world), Said::default()),
+        (_, None) => (State::Absent, Said::default()),
+        (_, Some(live)) => match wait(resource, owner, live) {
+            None => (State::Ready, Said::default()),
+            Some(wait) => judged(api, &wait).await,
+        },
+    };
+    Row { address: resource.address.clone(), identity: resource.identity.clone(), state, said }
+}
+
+/// A check has passed when the record says so of this very text.
+fn passed(resource: &Resource, world: &World) -> State {
+    let pass = world.record.as_ref().and_then(|record| record.passes.get(&resource.address));
+    match pass {
+        Some(pass) if *pass == check::digest(&resource.body) => State::Ready,
+        Some(_) => State::Waiting("another run: what it runs changed since it passed".to_owned()),
+        None => State::Absent,
+    }
+}
+
+/// What an apply that keeps the thing would wait for.
+fn wait(resource: &Resource, owner: &Owner, live: &Value) -> Option<Await> {
+    let kind = kinds::find(&resource.kind)?;
+    let steps = (kind.program)(&Doing {
+        action: Action::Keep,
+        identity: &resource.identity,
+        resource: Some(resource),
+        live: Some(live),
+        fields: &[],
+        owner,
+        inline_pool: None,
+        leaving: false,
+        taking: false,
+    });
+    steps.into_iter().find_map(|step| match step {
+        Step::Await(wait) => Some(wait),
+        Step::Call(_) | Step::ReadLog { .. } | Step::RecordPass { .. } => None,
+    })
+}
+
+async fn judged(api: &dyn LiveApi, wait: &Await) -> (State, Said) {
+    let Some(kind) = kinds::find(&wait.kind) else { return (State::Ready, Said::default()) };
+    let queries = (kind.queries)(wait);
+    match futures::future::try_join_all(queries.iter().map(|query| ask(api, query))).await {
+        Err(error) => (State::Unknown(error.to_string()), Said::default()),
+        Ok(found) => {
+            let state = match (kind.judge)(wait, &found) {
+                Readiness::Ready => State::Ready,
+                Readiness::Progressing(what) => State::Waiting(what),
+                Readiness::Failed(why) => State::Failed(why),
+            };
+            (state, said(wait, &found))
+        }
+    }
+}
+
+async fn ask(api: &dyn LiveApi, query: &Query) -> Result<Value, ApiError> {
+    match api.send(Request::get(query.api, query.path.clone())).await {
+        Err(error) if error.class == Class::NotFound => Ok(Value::Null),
+        result => result,
+    }
+}
+
+/// Pods that do not say themselves why they wait: the events of their namespaces may.
+async fn ask_events(api: &dyn LiveApi, rows: &mut [Row]) {
+    let mut events: BTreeMap<String, Value> = BTreeMap::new();
+    for row in rows {
+        for pending in row.said.pending.iter_mut().filter(|pending| pending.why.is_none()) {
+            if !events.contains_key(&pending.namespace) {
+                let path = format!("/api/v1/namespaces/{}/events", pending.namespace);
+                let found = ask(api, &Query { api: Api::Kubernetes, path }).await;
+                // Without rights to read events the pods stay without a reason.
+                events.insert(pending.namespace.clone(), found.unwrap_or_default());
+            }
+            pending.why =
+                events.get(&pending.namespace).and_then(|events| why_by_events(&pending.pod, events));
+        }
+    }
+}

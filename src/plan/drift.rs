@@ -1,0 +1,136 @@
+//! What others changed since the last apply: which field, who, when. For GKE's things, whose API keeps no owner
+//! of a field, it is what differs from what the record says was last set.
+
+use serde_json::Value;
+
+use super::diff;
+use super::make::{Inputs, Maker};
+use crate::address::{Address, FieldPath};
+use crate::diag::Diagnostic;
+use crate::kinds::{self, Compare, gke};
+use crate::record::Entry;
+use crate::resource::{FieldChange, Identity, World};
+
+/// One thing that is not as we left it.
+#[derive(Clone, Debug, PartialEq)]
+pub struct Drift {
+    /// Its name for people.
+    pub address: Address,
+    /// Its name for the API.
+    pub identity: Identity,
+    /// The name of its kind.
+    pub kind: String,
+    /// What differs: `before` is live, `after` is what we set. Empty when it is gone.
+    pub fields: Vec<FieldChange>,
+    /// `stack.toml:12:1`, when the file still has it.
+    pub location: Option<String>,
+}
+
+impl Drift {
+    /// Whether it was deleted.
+    pub fn is_gone(&self) -> bool {
+        self.fields.is_empty()
+    }
+}
+
+/// What a look at the world found.
+#[derive(Clone, Debug, Default, PartialEq)]
+pub struct Drifted {
+    /// In the order of the stack; what is gone last.
+    pub found: Vec<Drift>,
+    /// Whether there is a record to compare GKE's things with.
+    pub recorded: bool,
+}
+
+/// What others changed, or why it cannot be told.
+///
+/// # Errors
+/// A place that could not be read, or an unknown address among the targets.
+pub fn drift(inputs: &Inputs<'_>) -> Result<Drifted, Vec<Diagnostic>> {
+    let mut maker = Maker::new(inputs);
+    maker.readable();
+    maker.select();
+    if !maker.problems.is_empty() {
+        return Err(maker.problems);
+    }
+    let record = inputs.world.record.as_ref();
+    let mut found: Vec<Drift> = Vec::new();
+    for resource in inputs.desired.iter().filter(|resource| maker.selected.has(&resource.address)) {
+        let fields = match &resource.identity {
+            Identity::Object(_) => of_object(inputs, resource),
+            Identity::Cluster(_) | Identity::NodePool { .. } => {
+                let last = record.and_then(|record| record.last_set(&resource.identity));
+                last.map(|last| of_gke(inputs.world, &resource.identity, &resource.kind, last))
+                    .unwrap_or_default()
+            }
+            Identity::Check(_) => Vec::new(),
+        };
+        if !fields.is_empty() {
+            let location = inputs.sources.locate(&resource.origin).map(|location| location.to_string());
+            let (address, identity, kind) =
+                (resource.address.clone(), resource.identity.clone(), resource.kind.clone());
+            found.push(Drift { address, identity, kind, fields, location });
+        }
+    }
+    // An intent names what may never have been made.
+    let made = record.filter(|record| !record.intent).map(|record| record.inventory.as_slice());
+    let gone = made
+        .unwrap_or_default()
+        .iter()
+        .filter(|entry| maker.selected.has(&entry.address) && inputs.world.find(&entry.identity).is_none());
+    found.extend(gone.map(|entry| gone_thing(inputs, entry)));
+    Ok(Drifted { found, recorded: record.is_some() })
+}
+
+fn gone_thing(inputs: &Inputs<'_>, Entry { address, identity, kind, set: _ }: &Entry) -> Drift {
+    let wanted = inputs.desired.iter().find(|resource| &resource.identity == identity);
+    let location = wanted.and_then(|resource| inputs.sources.locate(&resource.origin));
+    Drift {
+        address: address.clone(),
+        identity: identity.clone(),
+        kind: kind.clone(),
+        fields: Vec::new(),
+        location: location.map(|location| location.to_string()),
+    }
+}
+
+/// Fields that we want and that another field manager wrote last.
+fn of_object(inputs: &Inputs<'_>, resource: &crate::resource::Resource) -> Vec<FieldChange> {
+    let Some(live) = inputs.world.find(&resource.identity) else { return Vec::new() };
+    let manager = inputs.owner.field_manager();
+    let Some(Compare::Kubernetes(effect)) = kinds::find(&resource.kind).map(|kind| &kind.compare) else {
+        return Vec::new();
+    };
+    if !diff::applied_by(live, &manager) {
+        return Vec::new();
+    }
+    let schema = kinds::object_schema(&resource.identity);
+    let compared = diff::compare(&resource.body, live, &manager, schema.as_ref(), *effect);
+    let applied = |path: &FieldPath| {
+        let other =
+            compared.others.iter().find(|(field, _)| field == path).map(|(_, other)| other.clone())?;
+        let time = diff::written(live, &other).unwrap_or_default();
+        Some((other, time))
+    };
+    let with_owner = |field: FieldChange| {
+        let drift = field.drift.clone().or_else(|| applied(&field.path))?;
+        Some(FieldChange { drift: Some(drift), ..field })
+    };
+    compared.changes.clone().into_iter().filter_map(with_owner).collect()
+}
+
+/// Fields of a GKE thing that differ from what was last set.
+fn of_gke(world: &World, identity: &Identity, kind: &str, last: &Value) -> Vec<FieldChange> {
+    let (Some(live), Some(Compare::Gke(rules))) =
+        (world.find(identity), kinds::find(kind).map(|kind| &kind.compare))
+    else {
+        return Vec::new();
+    };
+    let mut live = live.clone();
+    if let Identity::NodePool { pool, .. } = identity {
+        // What is not known is not said to have changed.
+        let size = world.sizes.get(pool).map_or_else(|| last["nodeCount"].clone(), |size| (*size).into());
+        live["nodeCount"] = size;
+    }
+    gke::compare(rules, last, &live, None).changes
+}

@@ -1,0 +1,211 @@
+//! `--target` and `--exclude`: which part of a stack a plan is about. A target brings along what it needs, an
+//! exclusion keeps out what needs it: for what is made, that is what it follows; for what goes, it is what
+//! lives in it or of it.
+
+use std::collections::BTreeSet;
+
+use serde::{Deserialize, Serialize};
+
+use super::make::Maker;
+use super::{Mode, graph, inline_pool};
+use crate::address::Address;
+use crate::diag::{self, Code, Diagnostic};
+use crate::kinds;
+use crate::resource::{Identity, Seen};
+
+/// What a plan is limited to, as it was typed.
+#[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
+pub struct Selection {
+    /// Only these and what they need; everything when there are none.
+    #[serde(default, skip_serializing_if = "Vec::is_empty")]
+    pub targets: Vec<String>,
+    /// Not these and what needs them.
+    #[serde(default, skip_serializing_if = "Vec::is_empty")]
+    pub excludes: Vec<String>,
+}
+
+impl Selection {
+    /// Whether the plan is about the whole stack.
+    pub fn is_all(&self) -> bool {
+        self.targets.is_empty() && self.excludes.is_empty()
+    }
+}
+
+/// A plan of a part of a stack.
+#[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
+pub struct Partial {
+    /// What it was limited to.
+    pub selection: Selection,
+    /// What is in the stack, or live and ours, and not in the plan. The record keeps what it knows of it.
+    pub left_out: Vec<(Address, Identity)>,
+}
+
+/// Which addresses a plan is about.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub(super) enum Selected {
+    /// All.
+    #[default]
+    All,
+    /// These.
+    Only(BTreeSet<Address>),
+}
+
+impl Selected {
+    pub(super) fn has(&self, address: &Address) -> bool {
+        match self {
+            Self::All => true,
+            Self::Only(addresses) => addresses.contains(address),
+        }
+    }
+}
+
+/// Something that may be in the plan.
+struct Candidate {
+    address: Address,
+    identity: Identity,
+    follows: Vec<Address>,
+    /// Whether it is deleted.
+    goes: bool,
+}
+
+impl Maker<'_> {
+    /// Works out what the plan is about. Addresses that mean nothing, or several sections, are problems.
+    pub(super) fn select(&mut self) {
+        let Selection { targets, excludes } = &self.inputs.selection;
+        if self.inputs.selection.is_all() {
+            return;
+        }
+        let candidates = self.candidates();
+        let mut start = BTreeSet::new();
+        let mut out = BTreeSet::new();
+        for (typed, found) in
+            targets.iter().map(|typed| (typed, true)).chain(excludes.iter().map(|typed| (typed, false)))
+        {
+            match meant(typed, &candidates) {
+                Ok(places) if found => start.extend(places),
+                Ok(places) => out.extend(places),
+                Err(problem) => self.problems.push(problem),
+            }
+        }
+        if targets.is_empty() {
+            start.extend(0..candidates.len());
+        }
+        let needs = |one: usize, other: usize| self.needs(&candidates[one], &candidates[other]);
+        let wanted = closure(start, candidates.len(), needs);
+        let unwanted = closure(out, candidates.len(), |one, other| needs(other, one));
+        let kept = wanted.difference(&unwanted).map(|place| candidates[*place].address.clone());
+        self.selected = Selected::Only(kept.collect());
+    }
+
+    /// The plan's word on what it leaves out; `None` for a plan of the whole stack.
+    pub(super) fn partial(&mut self) -> Option<Partial> {
+        if self.inputs.selection.is_all() {
+            return None;
+        }
+        let candidates = self.candidates();
+        let out = candidates.into_iter().filter(|candidate| !self.selected.has(&candidate.address));
+        let left_out = out.map(|Candidate { address, identity, .. }| (address, identity)).collect();
+        Some(Partial { selection: self.inputs.selection.clone(), left_out })
+    }
+
+    fn candidates(&mut self) -> Vec<Candidate> {
+        let inputs = self.inputs;
+        let mut candidates: Vec<Candidate> = Vec::new();
+        for resource in &inputs.desired {
+            candidates.push(Candidate {
+                address: resource.address.clone(),
+                identity: resource.identity.clone(),
+                follows: resource.follows.clone(),
+                goes: inputs.mode == Mode::Destroy,
+            });
+        }
+        // Notes of this look belong to the plan itself, which takes its own.
+        let notes = self.notes.len();
+        let known: BTreeSet<Identity> = candidates.iter().map(|known| known.identity.clone()).collect();
+        for owned in self.owned() {
+            if !known.contains(&owned.identity) {
+                let (address, identity) = (owned.address, owned.identity);
+                candidates.push(Candidate { address, identity, follows: Vec::new(), goes: true });
+            }
+        }
+        self.notes.truncate(notes);
+        candidates
+    }
+
+    /// Whether a plan with the one must have the other.
+    fn needs(&self, one: &Candidate, other: &Candidate) -> bool {
+        let follows = |later: &Candidate, earlier: &Candidate| {
+            later.follows.iter().any(|wanted| graph::names(wanted, &earlier.address))
+        };
+        match (one.goes, other.goes) {
+            (false, false) => follows(one, other) || self.made_together(one, other),
+            (true, true) => follows(other, one) || lives_in(&other.identity, one),
+            (false, true) | (true, false) => false,
+        }
+    }
+
+    /// GKE makes a cluster with one pool.
+    fn made_together(&self, one: &Candidate, other: &Candidate) -> bool {
+        matches!(one.identity, Identity::Cluster(_))
+            && matches!(self.inputs.world.cluster, Seen::Absent)
+            && inline_pool(&self.inputs.desired).is_some_and(|pool| pool.identity == other.identity)
+    }
+}
+
+/// Whether a thing cannot stay when the other goes: everything in a cluster, objects of a namespace, what the
+/// operator works on.
+fn lives_in(thing: &Identity, other: &Candidate) -> bool {
+    match (&other.identity, thing) {
+        (Identity::Cluster(_), thing) => !matches!(thing, Identity::Cluster(_)),
+        (Identity::Object(home), Identity::Object(object)) => {
+            let in_namespace = home.gvk.kind == "Namespace" && object.namespace.as_ref() == Some(&home.name);
+            let by_operator = other.address.section() == kinds::dask_operator::SECTION
+                && object.gvk.group == kinds::dask_cluster::GROUP;
+            in_namespace || by_operator
+        }
+        _ => false,
+    }
+}
+
+fn closure(start: BTreeSet<usize>, number: usize, next: impl Fn(usize, usize) -> bool) -> BTreeSet<usize> {
+    let mut found = start.clone();
+    let mut open: Vec<usize> = start.into_iter().collect();
+    while let Some(one) = open.pop() {
+        let new: Vec<usize> =
+            (0..number).filter(|other| !found.contains(other) && next(one, *other)).collect();
+        found.extend(&new);
+        open.extend(new);
+    }
+    found
+}
+
+/// The candidates that an address means: itself, a section, all sections of a sort (`node_pool`), or the one
+/// section that ends so.
+fn meant(typed: &str, candidates: &[Candidate]) -> Result<Vec<usize>, Diagnostic> {
+    let found = |is: &dyn Fn(&Address) -> bool| -> Vec<usize> {
+        (0..candidates.len()).filter(|place| is(&candidates[*place].address)).collect()
+    };
+    let whole = found(&|address| {
+        let sort = address.section().split('.').next();
+        address.as_str() == typed || address.section() == typed || sort == Some(typed)
+    });
+    if !whole.is_empty() {
+        return Ok(whole);
+    }
+    let ending =
+        found(&|address| address.ends_with(typed) || Address::new(address.section()).ends_with(typed));
+    let sections: BTreeSet<&str> = ending.iter().map(|place| candidates[*place].address.section()).collect();
+    if sections.len() == 1 {
+        return Ok(ending);
+    }
+    if sections.len() > 1 {
+        let problem = Diagnostic::error(Code::UnknownAddress, format!("`{typed}` means several addresses"));
+        return Err(problem.help(format!("give one of {}", diag::listed(sections, "or"))));
+    }
+    let problem = Diagnostic::error(Code::UnknownAddress, format!("`{typed}` is no address of this stack"));
+    let addresses = candidates.iter().map(|candidate| candidate.address.section());
+    Err(match diag::nearest(typed, addresses) {
+        Some(near) => problem.help(format!("did you mean `{near}`?")),
+        None => problem.help("`dask-infra plan -v` shows all addresses"),
+    })
+}

@@ -1,0 +1,174 @@
+//! What comes before what in a plan, as text and as a Mermaid diagram. Sections stand for their objects, unless
+//! every object is asked for; what follows from other edges is left out.
+
+use std::collections::BTreeSet;
+
+use crate::plan::Plan;
+
+/// What stands for a node.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Nodes {
+    /// Sections of the stack.
+    Sections,
+    /// Every object.
+    Objects,
+}
+
+struct Graph {
+    names: Vec<String>,
+    /// What each node comes right after.
+    after: Vec<BTreeSet<usize>>,
+}
+
+fn graph(plan: &Plan, nodes: Nodes) -> Graph {
+    let mut names: Vec<String> = Vec::new();
+    let mut of_change = Vec::new();
+    for change in &plan.changes {
+        let name = match nodes {
+            Nodes::Sections => change.address.section(),
+            Nodes::Objects => change.address.as_str(),
+        };
+        let place = names.iter().position(|known| known == name).unwrap_or_else(|| {
+            names.push(name.to_owned());
+            names.len() - 1
+        });
+        of_change.push(place);
+    }
+    let mut after = vec![BTreeSet::new(); names.len()];
+    for (change, node) in plan.changes.iter().zip(&of_change) {
+        let before = change
+            .follows
+            .iter()
+            .filter_map(|before| of_change.get(*before))
+            .filter(|before| *before != node);
+        after[*node].extend(before.copied());
+    }
+    let mut graph = Graph { names, after };
+    graph.reduce();
+    graph
+}
+
+impl Graph {
+    /// Takes out edges that follow from others. Sections may wait for each other both ways, as their objects
+    /// do not; what stands in such a circle keeps its edges.
+    fn reduce(&mut self) {
+        let reach: Vec<BTreeSet<usize>> = (0..self.names.len()).map(|node| self.behind(node)).collect();
+        for node in 0..self.names.len() {
+            let direct = self.after[node].clone();
+            let implied = |before: &usize| {
+                let through = |other: &usize| other != before && reach[*other].contains(before);
+                direct.iter().any(|other| through(other) && !reach[*before].contains(other))
+            };
+            self.after[node] = direct.iter().filter(|before| !implied(before)).copied().collect();
+        }
+    }
+
+    /// Everything that must be done before a node.
+    fn behind(&self, node: usize) -> BTreeSet<usize> {
+        let mut found = BTreeSet::new();
+        let mut open: Vec<usize> = self.after[node].iter().copied().collect();
+        while let Some(next) = open.pop() {
+            if found.insert(next) {
+                open.extend(&self.after[next]);
+            }
+        }
+        found
+    }
+
+    /// Nodes in an order in which they can be made.
+    fn order(&self) -> Vec<usize> {
+        let mut order: Vec<usize> = Vec::new();
+        while order.len() < self.names.len() {
+            let open = |node: &usize| !order.contains(node);
+            let free = |node: &usize| self.after[*node].iter().all(|before| order.contains(before));
+            let next = (0..self.names.len()).filter(open).find(free);
+            // A circle of sections: the plan's own order decides.
+            let next = next.or_else(|| (0..self.names.len()).find(open));
+            order.extend(next);
+        }
+        order
+    }
+}
+
+/// `node_pool.a100  after cluster`, in the order of making.
+pub fn text(plan: &Plan, nodes: Nodes) -> String {
+    let graph = graph(plan, nodes);
+    let longest = graph.names.iter().map(|name| name.chars().count()).max().unwrap_or_default();
+    let mut out = String::new();
+    for node in graph.order() {
+        let before: Vec<&str> =
+            graph.after[node].iter().map(|before| graph.names[*before].as_str()).collect();
+        let name = &graph.names[node];
+        let line = match before.as_slice() {
+            [] => name.clone(),
+            before => format!("{name:longest$}  after {}", before.join(", ")),
+        };
+        out.push_str(&line);
+        out.push('\n');
+    }
+    out
+}
+
+/// A Mermaid flowchart: what is made first stands at the top.
+pub fn mermaid(plan: &Plan, nodes: Nodes) -> String {
+    let graph = graph(plan, nodes);
+    let order = graph.order();
+    let mut out = "flowchart TD\n".to_owned();
+    for node in &order {
+        // Quotes are the one character that ends a label.
+        out.push_str(&format!("  n{node}[\"{}\"]\n", graph.names[*node].replace('"', "#quot;")));
+    }
+    for node in &order {
+        for before in &graph.after[*node] {
+            out.push_str(&format!("  n{before} --> n{node}\n"));
+        }
+    }
+    out
+}
+
+#[cfg(test)]
+mod tests {
+    use serde_json::json;
+
+    use super::*;
+
+    fn plan(changes: &[(&str, &[usize])]) -> Plan {
+        let changes: Vec<serde_json::Value> = changes
+            .iter()
+            .map(|(address, follows)| {
+                json!({ "address": address, "identity": { "check": address }, "kind": "check", "action": "create",
+                    "fields": [], "origin": "", "lane": "kubernetes", "steps": [], "follows": follows })
+            })
+            .collect();
+        let target = json!({ "gke": null, "context": null, "simulated": true });
+        let plan = json!({
+            "target": target, "owner": { "stack": "s", "id": "s" }, "mode": "apply", "offline": true,
+            "changes": changes, "desired": [], "notes": []
+        });
+        serde_json::from_value(plan).unwrap()
+    }
+
+    #[test]
+    fn sections_stand_in_order_and_edges_that_follow_are_left_out() {
+        let plan = plan(&[("dask.d", &[1, 2, 3]), ("cluster", &[]), ("op/A/x", &[1]), ("op/B/y", &[1, 2])]);
+        assert_eq!(text(&plan, Nodes::Sections), "cluster\nop       after cluster\ndask.d   after op\n");
+        let all = text(&plan, Nodes::Objects);
+        assert_eq!(all, "cluster\nop/A/x   after cluster\nop/B/y   after op/A/x\ndask.d   after op/B/y\n");
+        let chart = mermaid(&plan, Nodes::Sections);
+        assert_eq!(
+            chart,
+            "flowchart TD\n  n1[\"cluster\"]\n  n2[\"op\"]\n  n0[\"dask.d\"]\n  n1 --> n2\n  n2 --> n0\n"
+        );
+    }
+
+    #[test]
+    fn sections_that_wait_for_each_other_keep_their_edges() {
+        let plan = plan(&[("a/1", &[]), ("b/1", &[0]), ("a/2", &[1])]);
+        assert_eq!(text(&plan, Nodes::Sections), "a  after b\nb  after a\n");
+    }
+
+    #[test]
+    fn an_empty_plan_has_no_graph() {
+        assert_eq!(text(&plan(&[]), Nodes::Sections), "");
+    }
+}

@@ -1,0 +1,76 @@
+//! What others changed since the last apply, for people.
+
+use super::style::{Tint, columns, paint, push_line, symbol, tame, wrap};
+use super::values;
+use crate::plan::{Action, Drift, Drifted};
+use crate::report::count;
+use crate::resource::{FieldChange, Identity, Owner, Target};
+
+/// The whole text, with colours.
+pub fn render(drifted: &Drifted, owner: &Owner, target: &Target, program: &str, width: usize) -> String {
+    let head = format!("Drift of stack {} on {target} — {}", owner.stack, target.mark());
+    let mut text = wrap("", &head, width);
+    if !drifted.recorded {
+        let why = "no record of an apply was found there, so what was last set on GKE's things is not known";
+        text.push_str(&wrap("", why, width));
+    }
+    text.push('\n');
+    if drifted.found.is_empty() {
+        push_line(&mut text, &format!("{} Nothing was changed by others.", paint(Tint::Bold, "No drift.")));
+        return text;
+    }
+    for drift in &drifted.found {
+        thing(&mut text, drift, width);
+    }
+    let gone = drifted.found.iter().filter(|drift| drift.is_gone()).count();
+    let changed = drifted.found.len() - gone;
+    text.push_str(&format!(
+        "\n{} {} changed, {gone} gone.\n",
+        paint(Tint::Bold, "Drift:"),
+        count(changed, "thing")
+    ));
+    text.push_str(&format!("\nTo see what apply would do about it:\n  {program} plan\n"));
+    text
+}
+
+fn thing(text: &mut String, drift: &Drift, width: usize) {
+    let action = if drift.is_gone() { Action::Delete } else { Action::Update };
+    let place = drift.location.as_deref().map(|place| format!(" ({place})")).unwrap_or_default();
+    let word = if drift.is_gone() { "  gone: others deleted it" } else { "" };
+    let head = format!("{} {}{word}", symbol(action), paint(Tint::Bold, drift.address.as_str()));
+    push_line(text, &format!("{head}{}", paint(Tint::Dim, &place)));
+    for field in &drift.fields {
+        field_lines(text, field, who(drift, field), width);
+    }
+}
+
+/// Who and when, where the API says.
+fn who(drift: &Drift, field: &FieldChange) -> String {
+    match (&field.drift, &drift.identity) {
+        (Some((manager, time)), _) if time.is_empty() => format!("# by {manager}"),
+        (Some((manager, time)), _) => format!("# by {manager} at {time}"),
+        (None, Identity::Cluster(_) | Identity::NodePool { .. }) => "# GKE does not say who".to_owned(),
+        (None, Identity::Object(_) | Identity::Check(_)) => String::new(),
+    }
+}
+
+/// `~ spec.worker.replicas: 2 -> 5  # by kubectl-edit at 2026-11-20T10:00:00Z`
+fn field_lines(text: &mut String, field: &FieldChange, who: String, width: usize) {
+    let value = |value: &Option<serde_json::Value>| {
+        value.as_ref().map_or_else(|| "nothing".to_owned(), values::inline)
+    };
+    let FieldChange { path, before: live, after: ours, .. } = field;
+    let line = format!(
+        "      {} {path}: {} -> {}",
+        paint(Tint::Change, "~"),
+        tame(&value(ours)),
+        tame(&value(live))
+    );
+    let who = paint(Tint::Dim, &tame(&who));
+    if columns(&line) + 2 + columns(&who) <= width {
+        push_line(text, &format!("{line}  {who}"));
+    } else {
+        push_line(text, &line);
+        push_line(text, &format!("          {who}"));
+    }
+}

@@ -1,0 +1,295 @@
+//! What is live of a stack: rows for people, one JSON object for programs.
+
+use serde_json::{Value, json};
+
+use super::human::style::{Tint, paint, push_line, tame, wrap};
+use crate::address::Address;
+use crate::kinds::status::Said;
+use crate::resource::{Identity, Owner, Target};
+
+/// How a thing is.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub enum State {
+    /// It does what it is for.
+    Ready,
+    /// Not yet; what it waits for.
+    Waiting(String),
+    /// It will not without help; why.
+    Failed(String),
+    /// It is not there.
+    Absent,
+    /// It could not be read; why.
+    Unknown(String),
+}
+
+impl State {
+    /// In one word.
+    pub fn word(&self) -> &'static str {
+        match self {
+            Self::Ready => "ready",
+            Self::Waiting(_) => "waiting",
+            Self::Failed(_) => "failed",
+            Self::Absent => "absent",
+            Self::Unknown(_) => "unknown",
+        }
+    }
+
+    fn why(&self) -> Option<&str> {
+        match self {
+            Self::Ready | Self::Absent => None,
+            Self::Waiting(why) | Self::Failed(why) | Self::Unknown(why) => Some(why),
+        }
+    }
+
+    fn tint(&self) -> Tint {
+        match self {
+            Self::Ready => Tint::Add,
+            Self::Waiting(_) | Self::Unknown(_) => Tint::Change,
+            Self::Failed(_) => Tint::Remove,
+            Self::Absent => Tint::Dim,
+        }
+    }
+
+    /// What stands for a section of several objects: the state that most needs a look.
+    fn gravity(&self) -> u8 {
+        match self {
+            Self::Ready => 0,
+            Self::Absent => 1,
+            Self::Waiting(_) => 2,
+            Self::Unknown(_) => 3,
+            Self::Failed(_) => 4,
+        }
+    }
+}
+
+/// One thing of the stack.
+#[derive(Clone, Debug, PartialEq)]
+pub struct Row {
+    /// Its name for people.
+    pub address: Address,
+    /// Its name for the API.
+    pub identity: Identity,
+    /// How it is.
+    pub state: State,
+    /// What it says of itself.
+    pub said: Said,
+}
+
+/// What is live of a stack.
+#[derive(Clone, Debug, PartialEq)]
+pub struct Status {
+    /// Whose.
+    pub owner: Owner,
+    /// Where.
+    pub target: Target,
+    /// Things of the stack, in the order of making.
+    pub rows: Vec<Row>,
+}
+
+impl Status {
+    /// Whether everything does what it is for.
+    pub fn is_ready(&self) -> bool {
+        self.rows.iter().all(|row| row.state == State::Ready)
+    }
+
+    /// For programs.
+    pub fn json(&self) -> Value {
+        let Self { owner, target, rows } = self;
+        let rows = rows.iter().map(|Row { address, identity, state, said }| {
+            let facts: serde_json::Map<String, Value> =
+                said.facts.iter().map(|(name, value)| ((*name).to_owned(), value.clone())).collect();
+            let pending = said.pending.iter().map(|pending| {
+                json!({ "namespace": pending.namespace, "pod": pending.pod, "why": pending.why })
+            });
+            json!({
+                "address": address, "identity": identity.to_string(), "state": state.word(), "why": state.why(),
+                "facts": facts, "pending": pending.collect::<Vec<_>>(),
+            })
+        });
+        json!({
+            "stack": owner.stack, "target": target.to_string(), "simulated": target.simulated,
+            "ready": self.is_ready(), "things": rows.collect::<Vec<_>>(),
+        })
+    }
+
+    /// For people. One line for a section, unless `every` object is asked for.
+    pub fn text(&self, every: bool, width: usize) -> String {
+        let Self { owner, target, rows } = self;
+        let mut text = wrap("", &format!("Stack {} on {target} — {}", owner.stack, target.mark()), width);
+        text.push('\n');
+        let lines = lines(rows, every);
+        let column =
+            lines.iter().map(|line| line.name.chars().count()).max().unwrap_or_default().min(width / 2);
+        for line in &lines {
+            line.write(&mut text, column, width);
+        }
+        let ready = lines.iter().filter(|line| *line.state == State::Ready).count();
+        let absent = lines.iter().filter(|line| *line.state == State::Absent).count();
+        let total = match (lines.len(), absent) {
+            (0, _) => "The stack has nothing in it.".to_owned(),
+            (all, absent) if all == absent => "Nothing of the stack is there.".to_owned(),
+            (all, _) if all == ready => format!("All {all} are ready."),
+            (all, 0) => format!("{ready} of {all} are ready."),
+            (all, absent) => format!("{ready} of {all} are ready, {absent} are not there."),
+        };
+        text.push_str(&format!("\n{}\n", paint(Tint::Bold, &total)));
+        text
+    }
+}
+
+/// A row or several of one section.
+struct Line<'r> {
+    name: &'r str,
+    state: &'r State,
+    says: Vec<String>,
+    pending: Vec<(&'r str, &'r str)>,
+}
+
+fn lines(rows: &[Row], every: bool) -> Vec<Line<'_>> {
+    let mut lines: Vec<Line<'_>> = Vec::new();
+    let mut counts: Vec<(usize, usize)> = Vec::new();
+    for row in rows {
+        let name = if every { row.address.as_str() } else { row.address.section() };
+        let pending =
+            row.said.pending.iter().map(|pending| {
+                (pending.pod.as_str(), pending.why.as_deref().unwrap_or("it does not say why"))
+            });
+        let ready = usize::from(row.state == State::Ready);
+        let place = lines.iter().position(|line| line.name == name);
+        let place = place.unwrap_or_else(|| {
+            lines.push(Line { name, state: &row.state, says: Vec::new(), pending: Vec::new() });
+            counts.push((0, 0));
+            lines.len() - 1
+        });
+        let line = &mut lines[place];
+        if row.state.gravity() > line.state.gravity() {
+            line.state = &row.state;
+        }
+        line.says.extend(Some(row.said.line.clone()).filter(|said| !said.is_empty()));
+        line.pending.extend(pending);
+        counts[place] = (counts[place].0 + ready, counts[place].1 + 1);
+    }
+    for (line, (ready, all)) in lines.iter_mut().zip(counts) {
+        if all > 1 {
+            line.says.insert(0, format!("{ready} of {all} objects ready"));
+        }
+    }
+    lines
+}
+
+impl Line<'_> {
+    fn write(&self, text: &mut String, column: usize, width: usize) {
+        let pad = column.saturating_sub(self.name.chars().count());
+        let state = format!("{:7}", self.state.word());
+        let first = format!(
+            "  {}  {}{}  ",
+            paint(self.state.tint(), &state),
+            paint(Tint::Bold, self.name),
+            " ".repeat(pad)
+        );
+        let said = tame(&self.says.join("; "));
+        if said.is_empty() {
+            push_line(text, &first);
+        } else {
+            text.push_str(&wrap(&first, &said, width));
+        }
+        if let Some(why) = self.state.why() {
+            // What a pod says of itself stands below, once.
+            let why = if self.pending.is_empty() { why } else { why.split(": ").next().unwrap_or(why) };
+            text.push_str(&wrap("           ", &format!("{} {}", self.intro(), tame(why)), width));
+        }
+        let mut reasons: Vec<(&str, Vec<&str>)> = Vec::new();
+        for (pod, why) in &self.pending {
+            let why = shortened(why);
+            match reasons.iter_mut().find(|(reason, _)| *reason == why) {
+                Some((_, pods)) => pods.push(pod),
+                None => reasons.push((why, vec![pod])),
+            }
+        }
+        for (why, pods) in reasons {
+            let names = match pods.as_slice() {
+                [one] => format!("pod {one}"),
+                few if few.len() <= 3 => format!("{} pods ({})", few.len(), few.join(", ")),
+                many => format!("{} pods ({}, …)", many.len(), many[0]),
+            };
+            text.push_str(&wrap("           ", &tame(&format!("{names}: {why}")), width));
+        }
+    }
+
+    fn intro(&self) -> &'static str {
+        match self.state {
+            State::Waiting(_) => "waits for",
+            State::Failed(_) => "because",
+            State::Unknown(_) => "cannot be read:",
+            State::Ready | State::Absent => "",
+        }
+    }
+}
+
+/// The scheduler's words without what it says of preemption, which never helps here.
+fn shortened(why: &str) -> &str {
+    why.split(" preemption: ").next().unwrap_or(why)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::kinds::status::Pending;
+
+    fn row(address: &str, state: State, line: &str) -> Row {
+        let said = Said { line: line.to_owned(), ..Said::default() };
+        Row { address: Address::new(address), identity: Identity::Check(Address::new(address)), state, said }
+    }
+
+    fn status(rows: Vec<Row>) -> Status {
+        let owner = Owner { stack: "s".to_owned(), id: "i".to_owned() };
+        let target = Target { gke: None, context: Some("lab".to_owned()), kubeconfig: None, simulated: true };
+        Status { owner, target, rows }
+    }
+
+    #[test]
+    fn sections_have_one_line_and_the_gravest_state() {
+        let mut workers =
+            row("dask_cluster.d", State::Waiting("1 of 3 workers: w-1 is".to_owned()), "Running");
+        let pending = |pod: &str| Pending {
+            namespace: "n".to_owned(),
+            pod: pod.to_owned(),
+            why: Some("unschedulable: no GPUs. preemption: none".to_owned()),
+        };
+        workers.said.pending = vec![pending("w-1"), pending("w-2")];
+        let status = status(vec![
+            row("cluster", State::Ready, "RUNNING"),
+            row("op/A/x", State::Ready, ""),
+            row("op/B/y", State::Failed("it crashed".to_owned()), ""),
+            workers,
+            row("check.c", State::Absent, ""),
+        ]);
+        let text = anstream::adapter::strip_str(&status.text(false, 80)).to_string();
+        let expected = "Stack s on context lab of the kubeconfig — SIMULATED\n\n\
+            \x20 ready    cluster         RUNNING\n\
+            \x20 failed   op              1 of 2 objects ready\n\
+            \x20          because it crashed\n\
+            \x20 waiting  dask_cluster.d  Running\n\
+            \x20          waits for 1 of 3 workers\n\
+            \x20          2 pods (w-1, w-2): unschedulable: no GPUs.\n\
+            \x20 absent   check.c\n\
+            \n1 of 4 are ready, 1 are not there.\n";
+        assert_eq!(text, expected);
+        let json = status.json();
+        assert_eq!(
+            (json["ready"].clone(), json["things"][3]["pending"][0]["pod"].clone()),
+            (json!(false), json!("w-1"))
+        );
+    }
+
+    #[test]
+    fn the_total_says_what_there_is() {
+        for (rows, total) in [
+            (vec![], "The stack has nothing in it."),
+            (vec![row("a", State::Absent, "")], "Nothing of the stack is there."),
+            (vec![row("a", State::Ready, "")], "All 1 are ready."),
+        ] {
+            assert!(status(rows).text(false, 80).contains(total));
+        }
+    }
+}
