@@ -18,6 +18,7 @@ use crate::plan::Plan;
 
 mod call;
 pub mod failure;
+pub mod lock;
 mod program;
 pub mod record;
 pub mod schedule;
@@ -26,6 +27,7 @@ mod wait;
 #[cfg(test)]
 mod tests;
 
+use lock::Lock;
 use program::{Ended, Run, Shared};
 use record::{Fate, Keeper};
 use schedule::Scheduler;
@@ -142,6 +144,8 @@ pub struct ApplyOptions {
     pub interrupt: watch::Receiver<u8>,
     /// Who judges readiness.
     pub kinds: Kinds,
+    /// Keeps other applies of the stack away; without it nothing does.
+    pub lock: Option<Arc<Lock>>,
 }
 
 impl ApplyOptions {
@@ -155,6 +159,7 @@ impl ApplyOptions {
             now: jiff::Timestamp::now,
             interrupt,
             kinds: crate::kinds::find,
+            lock: None,
         }
     }
 }
@@ -167,6 +172,8 @@ enum Happening {
     Ended(usize, Ended),
     /// Ctrl-C, the how manieth.
     Interrupt(u8),
+    /// The lock was taken away, by whom.
+    Unlocked(String),
 }
 
 /// Applies a plan. Each change's steps run in order, changes run as their followers and lanes allow; a
@@ -177,8 +184,10 @@ pub async fn apply(
     options: ApplyOptions,
     mut events: impl FnMut(Event),
 ) -> Summary {
-    let ApplyOptions { parallelism, now, interrupt, kinds } = options;
-    let keeper = Keeper::new(plan, &*api, now);
+    let ApplyOptions { parallelism, now, interrupt, kinds, lock } = options;
+    let keeper = Keeper::new(plan, &*api, now, lock.clone());
+    let mut unlocked = Box::pin(renewed(lock.clone()));
+    let mut is_locked = true;
     let shared = Shared { api: &*api, owner: &plan.owner, kinds, keeper: &keeper };
     let mut course = Course::new(plan, parallelism);
     let (tell, mut told) = mpsc::unbounded_channel();
@@ -198,9 +207,18 @@ pub async fn apply(
             count = pressed(&mut ctrl_c) => Happening::Interrupt(count),
             Some(event) = told.recv() => Happening::Told(event),
             Some((place, ended)) = running.next() => Happening::Ended(place, ended),
+            who = &mut unlocked, if is_locked => Happening::Unlocked(who),
         };
         match happening {
             Happening::Told(event) => events(event),
+            Happening::Unlocked(who) => {
+                let message = format!(
+                    "the lock of the stack was taken by {who}: nothing new is started; plan again when that apply has ended"
+                );
+                events(Event::Warning { message });
+                is_locked = false;
+                course.interrupted(course.interrupts.max(1), &mut events);
+            }
             Happening::Interrupt(count) => course.interrupted(count, &mut events),
             Happening::Ended(place, ended) => {
                 while let Ok(event) = told.try_recv() {
@@ -232,7 +250,20 @@ pub async fn apply(
             events(Event::Warning { message });
         }
     }
+    // It may be in the middle of a renewal, which a release would wait for.
+    drop(unlocked);
+    if let Some(lock) = lock.filter(|_| !course.deleted_cluster()) {
+        lock.release().await;
+    }
     course.summary()
+}
+
+/// Ends when the lock is lost.
+async fn renewed(lock: Option<Arc<Lock>>) -> String {
+    match lock {
+        Some(lock) => lock.renew().await,
+        None => std::future::pending().await,
+    }
 }
 
 /// The next Ctrl-C and how many there have been; never without anybody who could press it.
@@ -343,6 +374,15 @@ impl<'a> Course<'a> {
             };
             self.close_one(place, outcome, events);
         }
+    }
+
+    /// Whether the cluster that the lock was in is gone.
+    fn deleted_cluster(&self) -> bool {
+        self.outcomes.iter().any(|(place, (outcome, _))| {
+            let change = &self.plan.changes[*place];
+            let cluster = matches!(change.identity, crate::resource::Identity::Cluster(_));
+            cluster && change.action == crate::plan::Action::Delete && *outcome == Outcome::Done
+        })
     }
 
     fn fates(&self) -> BTreeMap<usize, Fate> {

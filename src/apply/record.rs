@@ -3,15 +3,17 @@
 //! holds what was and what is to be.
 
 use std::collections::BTreeMap;
+use std::sync::Arc;
 
 use serde_json::{Value, json};
 use tokio::sync::{Mutex, OnceCell};
 
 use super::Outcome;
 use super::failure::failed;
+use super::lock::{Lock, Unlocked};
 use crate::address::Address;
 use crate::diag::Code;
-use crate::live::read::parse_record;
+use crate::live::read::{holds_record, parse_record};
 use crate::live::retry::{self, Patience};
 use crate::live::{ApiError, Class, LiveApi, Request};
 use crate::plan::{Action, Change, Plan};
@@ -51,18 +53,25 @@ pub struct Keeper<'a> {
     intent: OnceCell<Result<Option<Record>, Broken>>,
     /// Checks that passed in this apply.
     passed: Mutex<BTreeMap<Address, String>>,
+    /// Keeps other applies of the stack away.
+    lock: Option<Arc<Lock>>,
 }
 
 /// Why the intent could not be written, and the change that met it first.
 struct Broken {
     met_by: Address,
-    why: String,
+    why: Unlocked,
 }
 
 impl<'a> Keeper<'a> {
     /// Nothing is read or written yet.
-    pub fn new(plan: &'a Plan, api: &'a dyn LiveApi, now: fn() -> jiff::Timestamp) -> Self {
-        Self { plan, api, now, intent: OnceCell::new(), passed: Mutex::default() }
+    pub fn new(
+        plan: &'a Plan,
+        api: &'a dyn LiveApi,
+        now: fn() -> jiff::Timestamp,
+        lock: Option<Arc<Lock>>,
+    ) -> Self {
+        Self { plan, api, now, intent: OnceCell::new(), passed: Mutex::default(), lock }
     }
 
     /// Makes sure that the intent is written, before a change writes inside the cluster.
@@ -74,7 +83,11 @@ impl<'a> Keeper<'a> {
             return Ok(());
         }
         let write = || async {
-            let broken = |why: String| Broken { met_by: change.clone(), why };
+            let unlocked = |why: Unlocked| Broken { met_by: change.clone(), why };
+            let broken = |why: String| unlocked(Unlocked::Cannot(why));
+            if let Some(lock) = &self.lock {
+                lock.take().await.map_err(unlocked)?;
+            }
             let old = self.old(Patience::Writing).await.map_err(broken)?;
             let record = self.record(old.as_ref(), Phase::Intent { passes: &BTreeMap::new() });
             self.write(&record, Patience::Writing).await.map_err(|error| broken(error.to_string()))?;
@@ -82,7 +95,12 @@ impl<'a> Keeper<'a> {
         };
         match self.intent.get_or_init(write).await {
             Ok(_) => Ok(()),
-            Err(Broken { met_by, why }) if met_by == change => {
+            Err(Broken { met_by, why: Unlocked::Held(who) }) if met_by == change => {
+                let message = format!("another apply of this stack is under way: {who}");
+                let help = "nothing was written inside the cluster; wait until it ends, then apply again";
+                Err(failed(Code::Locked, message, Some(help)))
+            }
+            Err(Broken { met_by, why: Unlocked::Cannot(why) }) if met_by == change => {
                 let message = format!("cannot write the record of what this apply is about to do: {why}");
                 let help = "nothing was written inside the cluster; mend the cause, then apply again";
                 Err(failed(Code::RecordNotWritten, message, Some(help)))
@@ -177,6 +195,9 @@ impl<'a> Keeper<'a> {
             Err(error) if error.class == Class::NotFound => return Ok(None),
             result => result.map_err(|error| error.to_string())?,
         };
+        if !holds_record(&config_map) {
+            return Ok(None);
+        }
         let record = parse_record(&config_map).map_err(|why| format!("{place}: {why}"))?;
         if record.id != self.plan.owner.id {
             let Record { id, stack, .. } = record;
@@ -201,7 +222,7 @@ impl<'a> Keeper<'a> {
             Ok(_) => Ok(()),
             Err(error) if error.class == Class::NotFound && !error.is_unknown_path() => {
                 // The namespace is not there; the platform team may make it, so it is not made unasked.
-                retry::send(self.api, applied(namespace_path(), namespace()), patience).await?;
+                ensure_namespace(self.api, patience).await?;
                 retry::send(self.api, write(), patience).await.map(drop)
             }
             Err(error) => Err(error),
@@ -252,7 +273,17 @@ enum Phase<'a> {
 }
 
 fn applied(path: String, body: Value) -> Request {
-    let path = format!("{path}?fieldManager={MANAGER}&force=true");
+    applied_by(path, body, MANAGER)
+}
+
+/// Makes the namespace of records.
+pub async fn ensure_namespace(api: &dyn LiveApi, patience: Patience) -> Result<(), ApiError> {
+    retry::send(api, applied(namespace_path(), namespace()), patience).await.map(drop)
+}
+
+/// A forced server-side apply by a manager.
+pub fn applied_by(path: String, body: Value, manager: &str) -> Request {
+    let path = format!("{path}?fieldManager={manager}&force=true");
     Request { api: Api::Kubernetes, method: Method::Patch, path, body: Some(body) }
 }
 

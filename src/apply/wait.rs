@@ -23,15 +23,22 @@ impl Run<'_> {
         let start = Instant::now();
         let deadline = Duration::from_secs(wait.deadline.into());
         let mut delay = FIRST;
+        let mut failing = false;
         loop {
             let message = match self.look_at(wait).await? {
                 Readiness::Ready => return Ok(()),
                 Readiness::Progressing(message) => message,
+                // What a look reads side by side is of different moments; a second one is all later than the first.
+                Readiness::Failed(_) if !failing => {
+                    failing = true;
+                    continue;
+                }
                 Readiness::Failed(why) => {
                     let help = "mend the cause, then apply again";
                     return Err(failed(Code::NotReady, format!("{}: {why}", wait.identity), Some(help)));
                 }
             };
+            failing = false;
             if start.elapsed() >= deadline {
                 let message =
                     format!("{} still waited for {message} after {}", wait.identity, brief(deadline));

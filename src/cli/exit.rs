@@ -72,6 +72,7 @@ impl Exit {
                 Self::Refused
             }
             Code::Stale => Self::Stale,
+            Code::Locked => Self::Locked,
             _ => Self::Error,
         }
     }
@@ -85,6 +86,11 @@ impl Exit {
             };
         }
         let any = |is: fn(&Outcome) -> bool| summary.outcomes.iter().any(|(_, outcome, _)| is(outcome));
+        let locked =
+            any(|outcome| matches!(outcome, Outcome::Failed { code, .. } if code == Code::Locked.as_str()));
+        if locked {
+            return Self::Locked;
+        }
         let late = any(|outcome| matches!(outcome, Outcome::TimedOut { .. }));
         let failed = any(|outcome| match outcome {
             Outcome::Failed { .. } | Outcome::InDoubt { .. } | Outcome::NotStarted => true,

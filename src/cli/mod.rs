@@ -16,6 +16,7 @@ mod explain;
 mod gcloud;
 mod graph;
 mod habits;
+mod holder;
 mod init;
 mod plan;
 mod sandbox;

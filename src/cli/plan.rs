@@ -9,7 +9,7 @@ use super::settings::{Failure, Format, Settings};
 use crate::diag::{Code, Diagnostic};
 use crate::plan::{Consent, Mode, Plan, Selection, file};
 use crate::report::human::Detail;
-use crate::report::{Next, Reporter, View};
+use crate::report::{Next, Reporter, View, document};
 
 /// Shown below the options.
 pub const EXAMPLES: &str = "Examples:\n  \
@@ -107,7 +107,7 @@ pub struct ShowArgs {
     /// Show the stack instead: its files laid over each other, variables put in
     #[arg(long, conflicts_with = "file")]
     effective: bool,
-    /// Say it in JSON lines; with --effective as one JSON document
+    /// Print one JSON document: a plan in the shape that policy scripts for Terraform's plans read
     #[arg(long)]
     json: bool,
 }
@@ -204,7 +204,13 @@ impl Making {
 /// Shows a saved plan, or the effective stack.
 pub fn show(settings: &Settings, args: &ShowArgs) -> Exit {
     let Some(file) = &args.file else { return super::effective::show(settings, args.json) };
-    settings.report(Format::json(args.json), |reporter| {
+    if args.json {
+        return match file::load(file) {
+            Ok(plan) => settings.print(&document::text(&plan)),
+            Err(problem) => settings.report(Format::Text, |_| Err(problem.into())),
+        };
+    }
+    settings.report(Format::Text, |reporter| {
         let plan = file::load(file)?;
         reporter.plan(&plan, &View { sources: None, next: Next::Nothing });
         Ok(Exit::Done)

@@ -71,6 +71,9 @@ pub struct ServeArgs {
     /// whoever reaches the sandbox gets its rights
     #[arg(long, value_name = "KUBECONFIG")]
     kubernetes: Option<PathBuf>,
+    /// Leave the Dask operator's work to a real one that runs beside it, instead of imitating it
+    #[arg(long, conflicts_with = "kubernetes")]
+    real_operator: bool,
 }
 
 /// Options of `sandbox kubeconfig`.
@@ -113,11 +116,12 @@ fn print(settings: &Settings, text: impl FnOnce() -> Result<String, Failure>) ->
 }
 
 fn serve(settings: &Settings, args: &ServeArgs) -> Exit {
-    let ServeArgs { place, gke_port, time_scale, faults, stock_out, quota, kubernetes } = args;
+    let ServeArgs { place, gke_port, time_scale, faults, stock_out, quota, kubernetes, real_operator } = args;
     let scale = time_scale.map_or_else(Scale::default, |time_scale| Scale { time_scale });
     let dir = Some(place.dir(settings).to_owned());
     let (faults, stockouts, kubernetes) = (faults.clone(), stock_out.clone(), kubernetes.clone());
     let mut options = Options { dir, scale, stockouts, faults, kubernetes, ..Options::default() };
+    options.scripts.imitate_operator = !real_operator;
     options.gke_quota.limits.extend(quota.iter().cloned());
     settings.report(Format::Text, |_| {
         block_on(async {

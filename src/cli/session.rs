@@ -14,7 +14,7 @@ use crate::live::gke::GkeAccess;
 use crate::live::kube::KubeconfigAccess;
 use crate::live::{self, ApiError, read::read};
 use crate::plan::{self, Consent, Drifted, Inputs, Mode, Plan, Selection};
-use crate::resource::{Resource, Target, World};
+use crate::resource::{Owner, Resource, Target, World};
 use crate::sandbox::{Sandbox, SandboxError};
 use crate::source::Sources;
 use crate::stack::lower::{self, Lowered};
@@ -94,6 +94,11 @@ impl Session {
     /// What is allowed and likely not meant.
     pub fn warnings(&self) -> &[Diagnostic] {
         &self.warnings
+    }
+
+    /// Whose things the stack's are, and where they go.
+    pub fn whose(&self) -> (&Owner, &Target) {
+        (&self.lowered.owner, &self.lowered.target)
     }
 
     /// Where the stack's fields stand.

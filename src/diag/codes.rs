@@ -559,6 +559,12 @@ codes! {
     "A change waits for itself or for a kind that this program does not know. Make the plan again with this \
      version of dask-infra."
 
+    Locked "DI0411" "another apply of the stack is under way"
+    "Two applies of one stack at the same time would undo each other's work, so an apply holds a lock beside the stack's \
+     record while it runs. The message says who holds it and since when. Wait until it ends. An apply that was killed \
+     holds nobody up: its lock is taken over at once on the same machine, and within seconds from another. \
+     `--force-unlock` breaks a lock whose holder is known not to run."
+
     Sandbox "DI0501" "the sandbox cannot be used"
     "The folder of the sandbox cannot be read or written, or is not being served. The message names the folder \
      and the cause. `dask-infra sandbox reset` deletes its state."

@@ -186,6 +186,11 @@ impl Worker {
 /// The API group of the Dask operator.
 pub const GROUP: &str = "kubernetes.dask.org";
 
+/// What a wait says while the operator does nothing. Its Deployment has no readiness probe: that it is available
+/// does not say that it watches.
+const UNSEEN: &str = "the Dask operator to see it, which takes seconds when it watches (an available Deployment does not say so: \
+     read its log)";
+
 /// How the API serves Dask clusters.
 pub fn api() -> Gvk {
     gvk(GROUP, "v1", "DaskCluster", "daskclusters")
@@ -365,7 +370,7 @@ fn judge(wait: &Await, found: &[Value]) -> Readiness {
         return Readiness::Failed("the operator gave it phase Error: its name is not valid".into());
     }
     if phase.is_empty() {
-        return Readiness::Progressing("the Dask operator to see it".into());
+        return Readiness::Progressing(UNSEEN.into());
     }
     if let Some(reason) = pods["items"].as_array().into_iter().flatten().find_map(broken) {
         return Readiness::Failed(reason);
@@ -387,26 +392,46 @@ fn judge(wait: &Await, found: &[Value]) -> Readiness {
     if !group.is_object() {
         return Readiness::Progressing("the default worker group".into());
     }
-    workers_ready(wait, cluster, workers, pods)
+    let wanted = count(&wait.facts["replicas"]);
+    if group["spec"]["worker"]["replicas"].as_u64().is_some_and(|asked| asked != wanted) {
+        return Readiness::Progressing(format!("{UNSEEN}; its worker group does not ask for {wanted} yet"));
+    }
+    workers_ready(wanted, group, workers, pods)
 }
 
-fn workers_ready(wait: &Await, cluster: &Value, workers: &Value, pods: &Value) -> Readiness {
-    let group = format!("{}-default", text(&cluster["metadata"]["name"]));
-    let own = |worker: &&Value| worker["metadata"]["labels"]["dask.org/workergroup-name"] == group.as_str();
+fn workers_ready(wanted: u64, group: &Value, workers: &Value, pods: &Value) -> Readiness {
+    let own = |worker: &&Value| {
+        worker["metadata"]["labels"]["dask.org/workergroup-name"] == group["metadata"]["name"]
+    };
     let list: Vec<&Value> = workers["items"].as_array().into_iter().flatten().filter(own).collect();
-    let wanted = count(&wait.facts["replicas"]);
     let ready = list.iter().filter(|worker| deployment_ready(worker) == Readiness::Ready).count() as u64;
-    if (list.len() as u64) > wanted {
-        return Readiness::Progressing(format!(
-            "{} of {} workers to go",
-            list.len() as u64 - wanted,
-            list.len()
-        ));
+    let surplus = (list.len() as u64).saturating_sub(wanted);
+    if surplus > 0 {
+        let staying = list.iter().filter(|worker| worker["metadata"]["deletionTimestamp"].is_null());
+        let names: Vec<&str> = staying.map(|worker| text(&worker["metadata"]["name"])).collect();
+        if names.len() as u64 > wanted && scaled_to(group) == Some(wanted) {
+            return Readiness::Failed(format!(
+                "the Dask operator says that it has scaled to {wanted} and left {}: its scheduler named no worker to \
+                 retire, and it does not try again; {surplus} of the Deployments {} must be deleted by hand",
+                names.len(),
+                names.join(", ")
+            ));
+        }
+        return Readiness::Progressing(format!("{surplus} of {} workers to go", list.len()));
     }
     if ready < wanted {
         return Readiness::Progressing(with_pods(&format!("{ready} of {wanted} workers"), pods, "worker"));
     }
     Readiness::Ready
+}
+
+/// How many workers the operator says that it has brought a group to: kopf, which it is made of, notes what it
+/// has handled. Source: `retire_workers` in dask-kubernetes 2026.3.0 deletes what the scheduler names, and a
+/// scheduler that knows no worker names none; seen with a real scheduler.
+fn scaled_to(group: &Value) -> Option<u64> {
+    let noted = text(&group["metadata"]["annotations"]["kopf.zalando.org/last-handled-configuration"]);
+    let noted: Value = serde_json::from_str(noted).ok()?;
+    noted["spec"]["worker"]["replicas"].as_u64()
 }
 
 /// For `status`: the phase that the operator gave, and how many workers there are.
@@ -465,11 +490,37 @@ mod tests {
             json!({ "metadata": { "name": "c" }, "status": { "phase": phase } }),
             deployment("c-scheduler", scheduler),
             json!({ "spec": { "type": "ClusterIP" } }),
-            json!({}),
+            json!({ "metadata": { "name": "c-default" } }),
             json!({ "items": workers }),
             json!({ "items": [] }),
         ];
         judge(&wait, &found)
+    }
+
+    /// A group that asks for `asked` workers, of which the operator has noted `handled`.
+    fn group(asked: u64, handled: u64) -> Value {
+        let noted = json!({ "spec": { "worker": { "replicas": handled } } }).to_string();
+        json!({
+            "metadata": {
+                "name": "c-default", "annotations": { "kopf.zalando.org/last-handled-configuration": noted },
+            },
+            "spec": { "worker": { "replicas": asked } },
+        })
+    }
+
+    #[test]
+    fn a_scale_down_that_is_reported_and_not_done_fails() {
+        let with = |group: &Value, second: Value| {
+            let workers = json!({ "items": [deployment("a", 1), second] });
+            workers_ready(1, group, &workers, &json!({ "items": [] }))
+        };
+        let waits = |found, expect: &str| assert_eq!(found, Readiness::Progressing(expect.into()));
+        waits(with(&group(1, 2), deployment("b", 1)), "1 of 2 workers to go");
+        let mut going = deployment("b", 1);
+        going["metadata"]["deletionTimestamp"] = json!("2026-01-01T00:00:00Z");
+        waits(with(&group(1, 1), going), "1 of 2 workers to go");
+        let Readiness::Failed(why) = with(&group(1, 1), deployment("b", 1)) else { panic!("not failed") };
+        assert!(why.contains("scaled to 1 and left 2") && why.contains("1 of the Deployments a, b"), "{why}");
     }
 
     #[test]
@@ -480,7 +531,7 @@ mod tests {
         waits(check("Running", 1, &[1], 2), "1 of 2 workers");
         waits(check("Running", 0, &[1, 1], 2), "the scheduler");
         waits(check("Running", 1, &[1, 1, 1], 2), "1 of 3 workers to go");
-        waits(check("", 1, &[1, 1], 2), "the Dask operator to see it");
+        waits(check("", 1, &[1, 1], 2), UNSEEN);
         assert!(matches!(check("Error", 1, &[], 0), Readiness::Failed(_)));
     }
 

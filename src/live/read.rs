@@ -126,6 +126,7 @@ async fn read_record(
 ) -> Result<(Option<Record>, Vec<String>), ApiError> {
     let Some(place) = place else { return Ok((None, Vec::new())) };
     match get(api, Request::get(Api::Kubernetes, place.path())).await {
+        Ok(config_map) if !holds_record(&config_map) => Ok((None, Vec::new())),
         Ok(config_map) => Ok(match parse_record(&config_map) {
             Ok(record) => (Some(record), Vec::new()),
             Err(why) => (None, vec![format!("{place}: {why}")]),
@@ -133,6 +134,11 @@ async fn read_record(
         Err(error) if error.class == Class::NotFound => Ok((None, Vec::new())),
         Err(error) => Err(error),
     }
+}
+
+/// Whether a record's ConfigMap holds one already: the lock comes into it first.
+pub fn holds_record(config_map: &Value) -> bool {
+    config_map.get("data").is_some() || config_map.get("binaryData").is_some()
 }
 
 /// The record in its ConfigMap.
@@ -363,9 +369,10 @@ mod tests {
     }
 
     #[tokio::test]
-    async fn no_cluster_is_one_request_and_all_absent() {
+    async fn without_a_cluster_all_is_absent_and_others_of_the_stack_are_looked_for() {
         let reading = read(&Fixed(BTreeMap::new()), &wanted(), 4).await;
-        assert_eq!(reading.world, World::empty());
+        let elsewhere = crate::resource::Elsewhere::Found(Vec::new());
+        assert_eq!(reading.world, World { elsewhere, ..World::empty() });
     }
 
     #[tokio::test]

@@ -3,6 +3,7 @@
 use std::path::Path;
 
 use serde::{Deserialize, Serialize};
+use serde_json::Value;
 
 use super::{Action, Change, Plan};
 use crate::diag::{Code, Diagnostic};
@@ -34,7 +35,23 @@ pub fn save(path: &Path, plan: &Plan) -> Result<(), Diagnostic> {
     let digest = digest(plan).map_err(|why| failed(why.to_string()))?;
     let saved = Saved { format: FORMAT, tool: env!("CARGO_PKG_VERSION").into(), digest, plan: plan.clone() };
     let text = serde_json::to_vec(&saved).map_err(|why| failed(why.to_string()))?;
-    std::fs::write(path, text).map_err(|why| failed(why.to_string()))
+    write(path, &text).map_err(|why| failed(why.to_string()))
+}
+
+/// Whole or not at all: a plan that is cut off must never lie under the name.
+fn write(path: &Path, text: &[u8]) -> std::io::Result<()> {
+    let special = std::fs::metadata(path).is_ok_and(|there| !there.is_file());
+    let Some(name) = path.file_name().filter(|_| !special) else { return std::fs::write(path, text) };
+    let mut beside = std::ffi::OsString::from(".");
+    beside.push(name);
+    beside.push(format!(".{}", std::process::id()));
+    let beside = path.with_file_name(beside);
+    let moved = std::fs::write(&beside, text).and_then(|()| std::fs::rename(&beside, path));
+    if moved.is_err() {
+        // What could not be moved is of no use; that it cannot be removed either changes nothing.
+        let _ = std::fs::remove_file(&beside);
+    }
+    moved
 }
 
 /// Reads a plan that [`save`] wrote, by this version of the program and unchanged since.
@@ -45,18 +62,38 @@ pub fn load(path: &Path) -> Result<Plan, Diagnostic> {
             .help("make it again: dask-infra plan --out FILE")
     };
     let text = std::fs::read(path).map_err(|why| failed(why.to_string()))?;
-    let saved: Saved = serde_json::from_slice(&text).map_err(|why| failed(why.to_string()))?;
-    let Saved { format, tool, digest: written, plan } = saved;
-    if format != FORMAT || tool != env!("CARGO_PKG_VERSION") {
-        return Err(failed(format!(
-            "version {tool} of dask-infra wrote it, this is {}",
-            env!("CARGO_PKG_VERSION")
+    let value: Value = serde_json::from_slice(&text).map_err(|why| failed(no_json(&text, &why)))?;
+    let (format, tool) = (value["format"].as_u64(), value["tool"].as_str());
+    let (Some(format), Some(tool)) = (format, tool) else {
+        return Err(failed("it is JSON, and not what `plan --out` writes".into()));
+    };
+    let version = env!("CARGO_PKG_VERSION");
+    if format != u64::from(FORMAT) || tool != version {
+        let wrote = format!("version {tool} of dask-infra wrote it, and this is {version}");
+        return Err(failed(wrote).help(format!(
+            "plan again with this version: dask-infra plan --out {shown}; or apply it with version {tool}"
         )));
     }
+    let Saved { digest: written, plan, .. } =
+        serde_json::from_value(value).map_err(|why| failed(format!("its content was changed: {why}")))?;
     if digest(&plan).map_err(|why| failed(why.to_string()))? != written {
-        return Err(failed("its content does not match its digest".into()));
+        return Err(failed(
+            "its content was changed after it was written; it does not match its digest".into(),
+        ));
     }
     Ok(plan)
+}
+
+fn no_json(text: &[u8], why: &serde_json::Error) -> String {
+    if text.is_empty() {
+        "it is empty".to_owned()
+    } else if text.starts_with(b"PK") {
+        "it is a ZIP archive, as Terraform's plans are".to_owned()
+    } else if why.is_eof() && text.starts_with(b"{") {
+        "it ends in the middle: it was cut off when it was written or copied".to_owned()
+    } else {
+        format!("it is no JSON ({why})")
+    }
 }
 
 /// What moved between a saved plan and one made now of the same resources; empty when it still holds.
@@ -89,22 +126,33 @@ fn differs(saved: &Change, now: &Change) -> bool {
 }
 
 fn describe(saved: &Change, now: &Change) -> String {
+    let address = &saved.address;
     if saved.action != now.action {
-        return format!(
-            "{}: was to be {}, would now be {}",
-            saved.address,
-            verb(saved.action),
-            verb(now.action)
-        );
+        return format!("{address}: was to be {}, would now be {}", verb(saved.action), verb(now.action));
     }
-    let field = now.fields.iter().find(|field| !saved.fields.contains(field));
-    match field {
-        Some(field) => {
-            let live = field.before.as_ref().map_or("absent".to_owned(), ToString::to_string);
-            format!("{}: {} is now {live}", saved.address, field.path)
-        }
-        None => format!("{}: what is live changed since the plan was made", saved.address),
+    let shown = |value: &Option<Value>| value.as_ref().map_or("absent".to_owned(), Value::to_string);
+    let news = now.fields.iter().filter(|field| !saved.fields.contains(field));
+    let mut moved: Vec<String> = news
+        .map(|field| {
+            let then = saved.fields.iter().find(|then| then.path == field.path);
+            match then {
+                Some(then) if then.before != field.before => {
+                    format!("{} was {} and is {}", field.path, shown(&then.before), shown(&field.before))
+                }
+                Some(_) => format!("what a change of {} does is not what it was", field.path),
+                // What did not differ then was as it is wanted.
+                None => format!("{} was {} and is {}", field.path, shown(&field.after), shown(&field.before)),
+            }
+        })
+        .collect();
+    let gone = saved.fields.iter().filter(|field| !now.fields.iter().any(|other| other.path == field.path));
+    moved.extend(gone.map(|field| {
+        format!("{} was {} and is {} by now", field.path, shown(&field.before), shown(&field.after))
+    }));
+    if moved.is_empty() {
+        return format!("{address}: it is another one now, made anew under the same name, or was changed");
     }
+    format!("{address}: {}", moved.join("; "))
 }
 
 fn verb(action: Action) -> &'static str {

@@ -10,6 +10,7 @@ use crate::plan::{Action, Change, Drifted, Plan};
 use crate::resource::{FieldChange, Owner, Target};
 use crate::source::Sources;
 
+pub mod document;
 pub mod graph;
 pub mod human;
 pub mod json;

@@ -12,11 +12,15 @@ pub struct Ready {
     pub files: &'static [(&'static str, &'static str)],
 }
 
+/// A ready stack by its folder and files.
+macro_rules! ready {
+    ($name:literal: $($file:literal),+) => {
+        Ready { name: $name, files: &[$(($file, include_str!(concat!("../../stacks/", $name, "/", $file)))),+] }
+    };
+}
+
 /// All of them; a test compares them with the folder.
-pub const READY: &[Ready] = &[Ready {
-    name: "rapids-gke",
-    files: &[("stack.toml", include_str!("../../stacks/rapids-gke/stack.toml"))],
-}];
+pub const READY: &[Ready] = &[ready!("on-existing-gke": "stack.toml"), ready!("rapids-gke": "stack.toml")];
 
 /// Where editors find the schema, from the stack's folder on.
 pub const SCHEMA: &str = ".dask-infra/stack.schema.json";

@@ -7,7 +7,7 @@
 #![allow(clippy::unwrap_used, reason = "test code outside of test functions")]
 
 mod clients;
-mod normal;
+pub mod normal;
 mod script;
 mod server;
 mod shapes;
@@ -205,7 +205,7 @@ fn compare(cases: &[Case], ours: &Answers, theirs: &Answers) -> Vec<(String, Str
 }
 
 /// Whether a place fits a pattern with stars.
-fn fits(pattern: &str, place: &str) -> bool {
+pub fn fits(pattern: &str, place: &str) -> bool {
     let mut parts = pattern.split('*');
     let Some(mut rest) = parts.next().and_then(|first| place.strip_prefix(first)) else { return false };
     let mut ended = !pattern.contains('*');

@@ -35,7 +35,7 @@ const GPU: &str = "/status/allocatable/nvidia.com~1gpu";
 const POOL: &str = "/metadata/labels/cloud.google.com~1gke-nodepool";
 
 /// GKE in front of the control plane; faster than life, and GKE takes seconds still.
-fn served(plane: &ControlPlane) -> Served {
+pub fn backed(plane: &ControlPlane) -> Served {
     let kubernetes = Some(plane.access().kubeconfig.clone());
     Served::with(Options { scale: Scale { time_scale: 1200.0 }, kubernetes, ..Options::default() })
 }
@@ -50,7 +50,7 @@ fn text<'v>(object: &'v Value, pointer: &str) -> &'v str {
 
 /// The operator, once its definitions are there: as a pod it would be started after them, too. It works
 /// through the sandbox, too: its watches and port-forwards go through the proxy.
-fn operator_when_wanted(plane: &ControlPlane, sandbox: Sandbox) -> tokio::task::JoinHandle<Operator> {
+pub fn operator_when_wanted(plane: &ControlPlane, sandbox: Sandbox) -> tokio::task::JoinHandle<Operator> {
     let (client, mut access) = (plane.client(), plane.access().clone());
     access.kubeconfig = plane.folder().join(THROUGH);
     tokio::spawn(async move {
@@ -186,7 +186,7 @@ async fn the_ready_stack_lives_and_goes_on_a_real_control_plane() {
     let theirs = json!({ "apiVersion": "v1", "kind": "Namespace", "metadata": { "name": "theirs" } });
     client.send(Method::POST, "/api/v1/namespaces", "application/json", &theirs).await;
     plane.add_node("theirs", json!({ "cloud.google.com/gke-nodepool": "default-pool" }), 0).await;
-    let served = served(&plane);
+    let served = backed(&plane);
     let user = User::with_ready_stack(Some(&served.gke));
 
     let operator = operator_when_wanted(&plane, served.sandbox.clone());
@@ -272,7 +272,7 @@ async fn a_cuda_check_is_judged_by_its_end_and_its_log() {
     needs!(Part::CONTROL_PLANE);
     let mut plane = ControlPlane::start().await;
     let client = plane.client();
-    let served = served(&plane);
+    let served = backed(&plane);
     let user = User::with_ready_stack(Some(&served.gke));
     for (fate, said) in [
         (CudaCheck::Fails, "CUDA driver version is insufficient"),

@@ -569,6 +569,11 @@ pub fn consent_text(consent: &Consent) -> String {
     format!("{verb}:{}", consent.address)
 }
 
+/// The consents that were given, as options of the next command, which plans anew.
+fn given_again(plan: &Plan) -> String {
+    plan.allowed.iter().map(|consent| format!(" --allow {}", consent_text(consent))).collect()
+}
+
 fn how_to_go_on(plan: &Plan, next: Next<'_>, options: &Options<'_>) -> String {
     if plan.is_empty() {
         return String::new();
@@ -580,7 +585,7 @@ fn how_to_go_on(plan: &Plan, next: Next<'_>, options: &Options<'_>) -> String {
     };
     match next {
         Next::Nothing => String::new(),
-        Next::Apply => format!("\nTo go on:\n  {program} {verb}\n"),
+        Next::Apply => format!("\nTo go on:\n  {program} {verb}{}\n", given_again(plan)),
         Next::ApplyFile(file) => {
             format!("\nSaved in {0}. To do exactly this:\n  {program} apply {0}\n", file.display())
         }

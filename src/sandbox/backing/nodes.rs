@@ -115,6 +115,8 @@ async fn perform(backing: &Backing, id: &ClusterId, mirror: &Cluster, write: Wri
             (Method::PATCH, path, MERGE, json!({ "status": status }))
         }
         Write::Delete { key, .. } => (Method::DELETE, path(&key.name), "", Value::Null),
+        // Nothing of a node.
+        Write::MergeWithStatus { .. } | Write::Bind { .. } => return Ok(()),
     };
     backing.ask(method, &path, media_type, &body).await.map(drop)
 }

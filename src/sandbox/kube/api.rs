@@ -224,7 +224,7 @@ fn bind(cluster: &mut Cluster, now: Timestamp, place: &Place, request: &Request)
     let body = body::read(request)?;
     let key = Key::new("", "pods", &place.namespace, &place.name);
     let node = text(&body, "/target/name").to_owned();
-    cluster.update(now, &request.manager(), &key, |pod| pod["spec"]["nodeName"] = json!(node))?;
+    cluster.bind(now, &key, &node)?;
     Ok(Response::json(201, &Status::success("", "", "", "").body()))
 }
 

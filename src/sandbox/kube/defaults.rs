@@ -42,6 +42,10 @@ pub fn fill(kind: &Kind, object: &mut Value) {
         }
         ("apps", "DaemonSet") => {
             template(object, "/spec/template");
+            // A field of an API that is gone, kept as an annotation.
+            put_struct(&mut object["metadata"], "annotations");
+            let annotations = &mut object["metadata"]["annotations"];
+            put(annotations, "deprecated.daemonset.template.generation", json!("1"));
             put(&mut object["spec"], "revisionHistoryLimit", json!(10));
             rolling(&mut object["spec"], "updateStrategy", &json!({"maxSurge": 0, "maxUnavailable": 1}));
         }

@@ -143,6 +143,13 @@ impl Kind {
                     _ => true,
                 })
                 .map(|(name, value)| (name.clone(), value.clone()))
+                .map(|(name, mut value)| {
+                    // Being bound is not being changed.
+                    if self.kind == "Pod" && self.group.is_empty() && name == "spec" {
+                        drop(value.as_object_mut().and_then(|spec| spec.remove("nodeName")));
+                    }
+                    (name, value)
+                })
                 .collect()
         };
         relevant(before) != relevant(after)

@@ -1,7 +1,7 @@
 //! POST, PUT, PATCH and DELETE: from a body to a change of the store.
 
 use jiff::Timestamp;
-use serde_json::{Value, json};
+use serde_json::{Map, Value, json};
 
 use super::apply::{self, Force, Writer};
 use super::body;
@@ -38,6 +38,19 @@ impl<'a> Job<'a> {
     fn key(&self) -> Key {
         let Place { namespace, name, .. } = self.place;
         Key::new(&self.kind.group, &self.kind.plural, namespace, name)
+    }
+}
+
+/// What a body of a built-in kind leaves out of its type is taken from the path, as the server's decoder does.
+/// kopf posts its events like this.
+fn complete_type(kind: &Kind, object: &mut Value) {
+    if kind.origin != Origin::BuiltIn || !object.is_object() {
+        return;
+    }
+    for (field, value) in [("apiVersion", kind.api_version()), ("kind", kind.kind.clone())] {
+        if text(object, &format!("/{field}")).is_empty() {
+            object[field] = json!(value);
+        }
     }
 }
 
@@ -101,6 +114,7 @@ pub fn create(
 ) -> Result<Response, Status> {
     let job = Job::new(kind, place, request, now)?;
     let mut object = body::read(request)?;
+    complete_type(kind, &mut object);
     check_type(kind, &object)?;
     check_place(kind, place, &mut object)?;
     if !text(&object, "/metadata/resourceVersion").is_empty() {
@@ -125,12 +139,16 @@ pub fn create(
 }
 
 /// Brings an object into the form in which it is stored.
-fn settle(kind: &Kind, object: &mut Value) {
+pub(super) fn settle(kind: &Kind, object: &mut Value) {
     if let Some(schema) = &kind.schema {
         match kind.origin {
             Origin::BuiltIn => defaults::settle(schema, object),
             Origin::Custom => validate::prune(schema, object),
         }
+    }
+    if let Some(metadata) = object.get_mut("metadata").and_then(Value::as_object_mut) {
+        let is_empty = |value: &Value| value.as_object().is_some_and(Map::is_empty);
+        metadata.retain(|name, value| !matches!(name.as_str(), "annotations" | "labels") || !is_empty(value));
     }
 }
 
@@ -147,6 +165,7 @@ pub fn update(
     if place.subresource == "scale" {
         return scale_to(cluster, &job, &object);
     }
+    complete_type(kind, &mut object);
     check_type(kind, &object)?;
     check_place(kind, place, &mut object)?;
     let (_, live) = cluster.live(&job.key())?;
@@ -353,8 +372,6 @@ pub fn patch(
     }
     let (_, live) = cluster.live(&job.key())?;
     let mut object = live.as_ref().clone();
-    // The patch meets the object without a version, so that only one that it states is a precondition.
-    drop(object["metadata"].as_object_mut().and_then(|metadata| metadata.remove("resourceVersion")));
     change_by(&media, kind, &mut object, &change)?;
     check_type(kind, &object)?;
     check_place(kind, place, &mut object)?;
@@ -485,7 +502,6 @@ fn pointer(path: &str) -> String {
 fn patch_scale(cluster: &mut Cluster, job: &Job<'_>, change: &Value) -> Result<Response, Status> {
     let (_, live) = cluster.live(&job.key())?;
     let mut scale = scale_of(job.kind, &live);
-    drop(scale["metadata"].as_object_mut().and_then(|metadata| metadata.remove("resourceVersion")));
     let media = job.request.content_type.split(';').next().unwrap_or_default().trim();
     match media {
         "application/json-patch+json" => patch::json(&mut scale, change)?,

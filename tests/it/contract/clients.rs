@@ -285,7 +285,7 @@ impl Clients {
         write("\n[dask_cluster.d]\nimage = \"demo:1\"\nworker = { replicas = 2 }\n");
         run(&["apply", "--auto-approve"], 0);
         tokio::time::timeout(Duration::from_secs(300), async {
-            run(&["destroy", "--auto-approve", "--allow", "delete:dask_operator"], 0)
+            run(&["destroy", "--auto-approve", "--allow", "delete:dask_operator"], 0);
         })
         .await
         .unwrap();

@@ -49,9 +49,24 @@ impl Operator {
         Operator { started_in: begun.elapsed(), ward }
     }
 
+    /// Stops its process where it is: its Deployment stays available, and nobody watches.
+    pub fn pause(&self) {
+        self.ward.signal("operator", "STOP");
+    }
+
+    /// Lets it go on.
+    pub fn resume(&self) {
+        self.ward.signal("operator", "CONT");
+    }
+
     /// The process group of it.
     pub fn group(&self) -> i32 {
         self.ward.group()
+    }
+
+    /// Its whole log.
+    pub fn log(&self) -> String {
+        self.ward.said("operator")
     }
 
     /// The last lines of its log.

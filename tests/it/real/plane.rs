@@ -38,6 +38,21 @@ pub struct Access {
     pub kubeconfig: PathBuf,
 }
 
+impl Access {
+    /// What a kubeconfig says that is JSON and has one cluster, as the sandbox prints it.
+    pub fn read(kubeconfig: PathBuf) -> Access {
+        let config: Value = serde_json::from_slice(&fs::read(&kubeconfig).unwrap()).unwrap();
+        let text = |pointer: &str| config.pointer(pointer).and_then(Value::as_str).unwrap().to_owned();
+        let ca = BASE64.decode(text("/clusters/0/cluster/certificate-authority-data")).unwrap();
+        Access {
+            server: text("/clusters/0/cluster/server"),
+            token: text("/users/0/user/token"),
+            ca_pem: String::from_utf8(ca).unwrap(),
+            kubeconfig,
+        }
+    }
+}
+
 /// How much of a control plane runs.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum Extent {

@@ -80,6 +80,13 @@ impl Ward {
         }
     }
 
+    /// Sends a signal (`STOP`, `CONT`) to one process.
+    pub fn signal(&self, name: &str, signal: &str) {
+        let (_, child) = self.children.iter().find(|(known, _)| known == name).unwrap();
+        let sent = Command::new("kill").args(["-s", signal, &child.id().to_string()]).status().unwrap();
+        assert!(sent.success(), "{name} cannot be sent {signal}");
+    }
+
     /// The first process that ended by itself, with the end of its log.
     pub fn ended(&mut self) -> Option<String> {
         let (name, status) = self
@@ -91,10 +98,14 @@ impl Ward {
 
     /// The last lines of a process's log.
     pub fn tail(&self, name: &str) -> String {
-        let log = fs::read(self.log(name)).unwrap_or_default();
-        let log = String::from_utf8_lossy(&log);
+        let log = self.said(name);
         let lines: Vec<String> = log.lines().map(|line| line.chars().take(300).collect()).collect();
         lines[lines.len().saturating_sub(15)..].join("\n")
+    }
+
+    /// All that a process has said.
+    pub fn said(&self, name: &str) -> String {
+        String::from_utf8_lossy(&fs::read(self.log(name)).unwrap_or_default()).into_owned()
     }
 
     fn log(&self, name: &str) -> PathBuf {

@@ -326,6 +326,8 @@ fn normal(value: &Value) -> Value {
         "etag",
         "labelFingerprint",
         "endpoint",
+        "publicEndpoint",
+        "privateEndpoint",
         "id",
         "clusterCaCertificate",
         "ca.crt",

@@ -12,7 +12,6 @@ use super::workloads::{MANAGER, is_ready, pod, pods_of, share};
 
 const HASH_LABEL: &str = "controller-revision-hash";
 const GENERATION_LABEL: &str = "pod-template-generation";
-const GENERATION_ANNOTATION: &str = "deprecated.daemonset.template.generation";
 
 /// One round over all DaemonSets.
 pub fn run(run: &mut Run<'_>) {
@@ -20,10 +19,6 @@ pub fn run(run: &mut Run<'_>) {
     for set in run.objects("apps", "daemonsets") {
         if is_deleted(set) {
             continue;
-        }
-        if super::object::annotation(set, GENERATION_ANNOTATION).is_none() {
-            let patch = json!({"metadata": {"annotations": {GENERATION_ANNOTATION: "1"}}});
-            run.merge(MANAGER, key("apps", "daemonsets", set), patch);
         }
         step(run, set, &nodes);
     }

@@ -187,7 +187,7 @@ impl<'a> Rollout<'a> {
         }
         if annotation(self.deployment, REVISION) != Some(&revision) {
             let patch = json!({"metadata": {"annotations": {REVISION: revision}}});
-            run.merge(MANAGER, key("apps", "deployments", self.deployment), patch);
+            run.merge_with_status(MANAGER, key("apps", "deployments", self.deployment), patch);
         }
     }
 

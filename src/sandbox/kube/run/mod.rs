@@ -299,6 +299,16 @@ impl<'a> Run<'a> {
         self.writes.push(Write::Merge { manager, key, patch });
     }
 
+    /// Merges a patch into an object through its status subresource: metadata pass with it.
+    fn merge_with_status(&mut self, manager: &'static str, key: Key, patch: Value) {
+        self.writes.push(Write::MergeWithStatus { manager, key, patch });
+    }
+
+    /// Puts a pod on a node.
+    fn bind(&mut self, key: Key, node: String) {
+        self.writes.push(Write::Bind { key, node });
+    }
+
     /// Sets the whole status of an object, if it is another one.
     fn status(&mut self, manager: &'static str, key: Key, live: &Value, status: Value) {
         if live["status"] != status {
@@ -337,6 +347,22 @@ pub enum Write {
         /// What changes.
         patch: Value,
     },
+    /// Merges a patch into an object through its status subresource.
+    MergeWithStatus {
+        /// Its field manager.
+        manager: &'static str,
+        /// The object.
+        key: Key,
+        /// What changes.
+        patch: Value,
+    },
+    /// Puts a pod on a node.
+    Bind {
+        /// The pod.
+        key: Key,
+        /// The node.
+        node: String,
+    },
     /// Sets the status of an object; of one that is somewhere else, the parts that are given.
     Status {
         /// Its field manager.
@@ -359,9 +385,11 @@ impl Write {
     fn is_of_a_node(&self) -> bool {
         match self {
             Self::Create { object, .. } => object["kind"] == "Node",
-            Self::Merge { key, .. } | Self::Status { key, .. } | Self::Delete { key, .. } => {
-                key.resource == "nodes"
-            }
+            Self::Merge { key, .. }
+            | Self::MergeWithStatus { key, .. }
+            | Self::Bind { key, .. }
+            | Self::Status { key, .. }
+            | Self::Delete { key, .. } => key.resource == "nodes",
         }
     }
 
@@ -372,6 +400,11 @@ impl Write {
             Self::Merge { manager, key, patch } => {
                 cluster.update(now, manager, &key, |object| object::merge(object, &patch))
             }
+            Self::MergeWithStatus { manager, key, patch } => {
+                let change = |object: &mut Value| object::merge(object, &patch);
+                cluster.update_through("status", now, manager, &key, change)
+            }
+            Self::Bind { key, node } => cluster.bind(now, &key, &node),
             Self::Status { manager, key, status } => {
                 cluster.update_status(now, manager, &key, |object| object["status"] = status)
             }

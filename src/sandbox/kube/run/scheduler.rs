@@ -271,9 +271,7 @@ pub fn run(run: &mut Run<'_>) {
 }
 
 fn bind(run: &mut Run<'_>, pod: &Value, node: &str) {
-    run.merge(SCHEDULER, key("", "pods", pod), json!({"spec": {"nodeName": node}}));
-    let condition = json!({"type": "PodScheduled", "status": "True", "lastProbeTime": null});
-    set_status(run, pod, condition);
+    run.bind(key("", "pods", pod), node.to_owned());
     let message = format!("Successfully assigned {}/{} to {node}", namespace(pod), name(pod));
     events::emit(run, pod, events::Level::Normal, "Scheduled", "default-scheduler", &message);
 }

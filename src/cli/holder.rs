@@ -1,0 +1,73 @@
+//! Who runs this program, for the lock of a stack.
+
+use crate::apply::lock::{Holder, Lives};
+
+/// This process.
+pub fn this() -> Holder {
+    let variable = |name: &str| std::env::var(name).ok().filter(|value| !value.is_empty());
+    let user = ["USER", "LOGNAME", "USERNAME"].into_iter().find_map(variable);
+    let read = |path: &str| std::fs::read_to_string(path).ok().map(|text| text.trim().to_owned());
+    let host =
+        read("/proc/sys/kernel/hostname").or_else(|| read("/etc/hostname")).or_else(|| variable("HOSTNAME"));
+    let who = format!("{}@{}", user.as_deref().unwrap_or("somebody"), host.as_deref().unwrap_or("somewhere"));
+    let pid = std::process::id();
+    Holder {
+        who,
+        pid,
+        process: world().zip(start(pid)).map(|(world, start)| format!("{world} {pid} {start}")),
+    }
+}
+
+/// Whether a process that [`this`] named still runs.
+pub fn lives(process: &str) -> Lives {
+    let parts: Vec<&str> = process.rsplitn(3, ' ').collect();
+    let [began, pid, place] = parts.as_slice() else { return Lives::Unknown };
+    let Ok(pid) = pid.parse() else { return Lives::Unknown };
+    match world() {
+        Some(here) if here == *place => match start(pid) {
+            Some(start) if start == *began => Lives::Yes,
+            Some(_) | None => Lives::No,
+        },
+        Some(_) | None => Lives::Unknown,
+    }
+}
+
+/// What tells the processes that this one sees from those of other machines and containers: the boot and the namespace
+/// of process numbers.
+fn world() -> Option<String> {
+    let boot = std::fs::read_to_string("/proc/sys/kernel/random/boot_id").ok()?;
+    let space = std::fs::read_link("/proc/self/ns/pid").ok()?;
+    Some(format!("{} {}", boot.trim(), space.display()))
+}
+
+/// When a process began, in ticks since the boot; none when it has ended. Source: proc(5), fields 3 and 22 of `stat`.
+fn start(pid: u32) -> Option<String> {
+    let stat = std::fs::read_to_string(format!("/proc/{pid}/stat")).ok()?;
+    // The second field is the program's name in parentheses and may hold anything.
+    let (_, rest) = stat.rsplit_once(')')?;
+    let fields: Vec<&str> = rest.split_whitespace().collect();
+    let ended = matches!(fields.first(), Some(&"Z" | &"X"));
+    fields.get(19).filter(|_| !ended).map(|ticks| (*ticks).to_owned())
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn this_process_lives_and_one_that_ended_does_not() {
+        let Holder { process: Some(process), .. } = this() else {
+            println!("skipped: the system has no /proc");
+            return;
+        };
+        assert_eq!(lives(&process), Lives::Yes);
+        let mut child = std::process::Command::new("true").spawn().unwrap();
+        let (place, _) = process.rsplit_once(' ').unwrap();
+        let (place, _) = place.rsplit_once(' ').unwrap();
+        let ended = format!("{place} {} {}", child.id(), start(child.id()).unwrap_or_else(|| "0".into()));
+        child.wait().unwrap();
+        assert_eq!(lives(&ended), Lives::No);
+        assert_eq!(lives("another-boot pid:[1] 1 2"), Lives::Unknown);
+        assert_eq!(lives("nonsense"), Lives::Unknown);
+    }
+}

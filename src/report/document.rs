@@ -1,0 +1,405 @@
+//! A plan as one JSON document, in the shape of `terraform show -json PLAN`, so that policy scripts written for it
+//! (conftest, OPA, jq) read ours. `schemas/plan.schema.json` is generated from the types here.
+//! Source: <https://developer.hashicorp.com/terraform/internals/json-format>.
+
+use std::collections::BTreeMap;
+
+use schemars::JsonSchema;
+use serde::Serialize;
+use serde_json::{Map, Value, json};
+
+use super::human::plan_text::consent_text;
+use crate::address::{FieldPath, Segment};
+use crate::kinds;
+use crate::plan::{Action, Change, Mode, Note, Plan};
+use crate::resource::{Effect, FieldChange, Identity};
+
+/// The version of Terraform's format that this follows.
+pub const FORMAT_VERSION: &str = "1.2";
+
+/// A plan.
+#[derive(Clone, Debug, Serialize, JsonSchema)]
+#[schemars(title = "dask-infra plan")]
+pub struct Document {
+    /// The version of the format: `1.2`.
+    pub format_version: &'static str,
+    /// The program's version, in the place of Terraform's.
+    pub dask_infra_version: &'static str,
+    /// Always empty: variables are in the values already.
+    pub variables: BTreeMap<String, Value>,
+    /// Everything as it should be afterwards.
+    pub planned_values: PlannedValues,
+    /// What others changed since the last apply: `before` is what was set, `after` is what is live.
+    pub resource_drift: Vec<ResourceChange>,
+    /// Everything of the stack and what happens to it.
+    pub resource_changes: Vec<ResourceChange>,
+    /// Always empty: a stack has no outputs.
+    pub output_changes: BTreeMap<String, Value>,
+    /// Whether there is anything to apply.
+    pub applyable: bool,
+    /// Always true: a plan holds all that is to be done.
+    pub complete: bool,
+    /// Always false: what cannot be planned is not saved.
+    pub errored: bool,
+    /// What Terraform has no place for.
+    pub dask_infra: PlanExtra,
+}
+
+/// Everything as it should be afterwards.
+#[derive(Clone, Debug, Serialize, JsonSchema)]
+pub struct PlannedValues {
+    /// The one module.
+    pub root_module: Module,
+}
+
+/// A module.
+#[derive(Clone, Debug, Serialize, JsonSchema)]
+pub struct Module {
+    /// Its resources.
+    pub resources: Vec<Planned>,
+}
+
+/// A resource as it should be afterwards.
+#[derive(Clone, Debug, Serialize, JsonSchema)]
+pub struct Planned {
+    /// The address.
+    pub address: String,
+    /// Always `managed`.
+    pub mode: &'static str,
+    /// `node_pool`, `config_map`.
+    #[serde(rename = "type")]
+    pub kind: String,
+    /// The address without its section's word.
+    pub name: String,
+    /// Always `dask-infra`.
+    pub provider_name: &'static str,
+    /// The body as it is sent to the API.
+    pub values: Value,
+}
+
+/// A resource and what happens to it.
+#[derive(Clone, Debug, Serialize, JsonSchema)]
+pub struct ResourceChange {
+    /// The address.
+    pub address: String,
+    /// Always `managed`.
+    pub mode: &'static str,
+    /// `cluster`, `node_pool`, `dask_cluster`, `check`; for other Kubernetes kinds their name: `config_map`.
+    #[serde(rename = "type")]
+    pub kind: String,
+    /// The address without its section's word: `a100`.
+    pub name: String,
+    /// Always `dask-infra`.
+    pub provider_name: &'static str,
+    /// What happens.
+    pub change: Values,
+    /// Terraform's word for why it is replaced or deleted.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub action_reason: Option<&'static str>,
+    /// What Terraform has no place for.
+    pub dask_infra: ChangeExtra,
+}
+
+/// Before and after.
+#[derive(Clone, Debug, Serialize, JsonSchema)]
+pub struct Values {
+    /// `["no-op"]`, `["create"]`, `["update"]`, `["delete"]`, `["delete", "create"]`, `["forget"]`. A check that runs is a
+    /// `["create"]`.
+    pub actions: Vec<&'static str>,
+    /// The live values of the fields that the stack says; for what is deleted only its name. Null when it is made.
+    pub before: Value,
+    /// The wanted body. Null when it goes.
+    pub after: Value,
+    /// Always empty: bodies are known when they are planned.
+    pub after_unknown: Value,
+    /// Always false: secrets are not in bodies.
+    pub before_sensitive: bool,
+    /// Always false: secrets are not in bodies.
+    pub after_sensitive: bool,
+    /// The fields that force the replacement, each as a list of keys.
+    #[serde(skip_serializing_if = "Vec::is_empty")]
+    pub replace_paths: Vec<Vec<Value>>,
+}
+
+/// What Terraform has no place for, of a change.
+#[derive(Clone, Debug, Serialize, JsonSchema)]
+pub struct ChangeExtra {
+    /// What the API calls it, in words: `node pool a100`.
+    pub identity: String,
+    /// The TOML place that asks for it.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub location: Option<String>,
+    /// Why, in words.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub reason: Option<String>,
+    /// Whether others made it and it goes along.
+    pub foreign: bool,
+    /// From whom it would be taken.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub taken_from: Option<String>,
+}
+
+/// What Terraform has no place for, of a plan.
+#[derive(Clone, Debug, Serialize, JsonSchema)]
+pub struct PlanExtra {
+    /// The stack.
+    pub stack: String,
+    /// The stack's id.
+    pub id: String,
+    /// Where it acts.
+    pub target: String,
+    /// Whether the sandbox answers instead of the cloud.
+    pub simulated: bool,
+    /// `apply` or `destroy`.
+    pub mode: &'static str,
+    /// US dollars per hour at list prices, where they are known.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub hourly: Option<f64>,
+    /// Consents that are still to be given: `replace:dask_cluster.rapids`.
+    pub consents_needed: Vec<String>,
+    /// Consents that are stored in the plan.
+    pub consents_given: Vec<String>,
+    /// Warnings.
+    pub notes: Vec<NoteText>,
+}
+
+/// A warning.
+#[derive(Clone, Debug, Serialize, JsonSchema)]
+pub struct NoteText {
+    /// The stable code.
+    pub code: String,
+    /// What it is about.
+    pub address: String,
+    /// The text.
+    pub message: String,
+}
+
+const PROVIDER: &str = "dask-infra";
+
+/// The document of a plan.
+pub fn document(plan: &Plan) -> Document {
+    let resources = plan.desired.iter().map(|wanted| Planned {
+        address: wanted.address.to_string(),
+        mode: "managed",
+        kind: kind_of(&wanted.identity, &wanted.kind),
+        name: name_of(wanted.address.as_str()),
+        provider_name: PROVIDER,
+        values: wanted.body.clone(),
+    });
+    let resources = match plan.mode {
+        Mode::Apply => resources.collect(),
+        Mode::Destroy => Vec::new(),
+    };
+    let drifted = |change: &&Change| change.fields.iter().any(|field| field.drift.is_some());
+    Document {
+        format_version: FORMAT_VERSION,
+        dask_infra_version: env!("CARGO_PKG_VERSION"),
+        variables: BTreeMap::new(),
+        planned_values: PlannedValues { root_module: Module { resources } },
+        resource_drift: plan.changes.iter().filter(drifted).map(|change| drift(plan, change)).collect(),
+        resource_changes: plan.changes.iter().map(|change| planned(plan, change)).collect(),
+        output_changes: BTreeMap::new(),
+        applyable: !plan.is_empty(),
+        complete: true,
+        errored: false,
+        dask_infra: extra(plan),
+    }
+}
+
+/// The document as text.
+pub fn text(plan: &Plan) -> String {
+    format!("{:#}\n", serde_json::to_value(document(plan)).unwrap_or_default())
+}
+
+/// The schema of the document, draft-07.
+pub fn schema() -> Value {
+    let generator = schemars::generate::SchemaSettings::draft07().into_generator();
+    generator.into_root_schema_for::<Document>().to_value()
+}
+
+fn extra(plan: &Plan) -> PlanExtra {
+    let note = |Note { code, address, message }: &Note| NoteText {
+        code: code.clone(),
+        address: address.to_string(),
+        message: message.clone(),
+    };
+    PlanExtra {
+        stack: plan.owner.stack.clone(),
+        id: plan.owner.id.clone(),
+        target: plan.target.to_string(),
+        simulated: plan.target.simulated,
+        mode: match plan.mode {
+            Mode::Apply => "apply",
+            Mode::Destroy => "destroy",
+        },
+        hourly: plan.hourly,
+        consents_needed: plan.missing_consents(&[]).iter().map(consent_text).collect(),
+        consents_given: plan.allowed.iter().map(consent_text).collect(),
+        notes: plan.notes.iter().map(note).collect(),
+    }
+}
+
+fn planned(plan: &Plan, change: &Change) -> ResourceChange {
+    let body =
+        plan.desired.iter().find(|wanted| wanted.identity == change.identity).map(|wanted| &wanted.body);
+    let body = body.cloned().unwrap_or_default();
+    let before = || as_it_was(&body, &change.fields);
+    let (actions, before, after) = match change.action {
+        Action::Keep => (vec!["no-op"], before(), body),
+        Action::Create | Action::Run => (vec!["create"], Value::Null, body),
+        Action::Update => (vec!["update"], before(), body),
+        Action::Replace => (vec!["delete", "create"], before(), body),
+        Action::Delete => (vec!["delete"], named(&change.identity), Value::Null),
+        Action::Forget => (vec!["forget"], named(&change.identity), Value::Null),
+    };
+    let forces = |field: &&FieldChange| field.effect == Effect::Replace && change.action == Action::Replace;
+    let replace_paths = change.fields.iter().filter(forces).map(|field| keys(&field.path)).collect();
+    of_change(
+        change,
+        Values {
+            actions,
+            before,
+            after,
+            after_unknown: json!({}),
+            before_sensitive: false,
+            after_sensitive: false,
+            replace_paths,
+        },
+    )
+}
+
+/// What others changed: from what was set to what is live.
+fn drift(plan: &Plan, change: &Change) -> ResourceChange {
+    let fields: Vec<FieldChange> =
+        change.fields.iter().filter(|field| field.drift.is_some()).cloned().collect();
+    let body =
+        plan.desired.iter().find(|wanted| wanted.identity == change.identity).map(|wanted| &wanted.body);
+    let before = body.cloned().unwrap_or_default();
+    let after = as_it_was(&before, &fields);
+    of_change(
+        change,
+        Values {
+            actions: vec!["update"],
+            before,
+            after,
+            after_unknown: json!({}),
+            before_sensitive: false,
+            after_sensitive: false,
+            replace_paths: Vec::new(),
+        },
+    )
+}
+
+fn of_change(change: &Change, values: Values) -> ResourceChange {
+    let asked = change.reason.as_deref().is_some_and(|reason| reason.contains("--replace"));
+    let action_reason = match change.action {
+        Action::Replace if asked => Some("replace_by_request"),
+        Action::Replace if values.replace_paths.is_empty() => Some("replace_because_tainted"),
+        Action::Replace => Some("replace_because_cannot_update"),
+        Action::Delete | Action::Forget => Some("delete_because_no_resource_config"),
+        Action::Keep | Action::Create | Action::Update | Action::Run => None,
+    };
+    ResourceChange {
+        address: change.address.to_string(),
+        mode: "managed",
+        kind: kind_of(&change.identity, &change.kind),
+        name: name_of(change.address.as_str()),
+        provider_name: PROVIDER,
+        change: values,
+        action_reason,
+        dask_infra: ChangeExtra {
+            identity: change.identity.to_string(),
+            location: change.location.clone(),
+            reason: change.reason.clone(),
+            foreign: change.foreign,
+            taken_from: change.taken.as_ref().map(|taken| taken.from.clone()),
+        },
+    }
+}
+
+/// The kind's own name; `config_map` for Kubernetes kinds that are nothing special here.
+fn kind_of(identity: &Identity, kind: &str) -> String {
+    let plain = [kinds::object::PLAIN.name, kinds::object::BINDING.name, kinds::object::DEFINITION.name];
+    let Identity::Object(object) = identity else { return kind.to_owned() };
+    if !plain.contains(&kind) {
+        return kind.to_owned();
+    }
+    let mut words = String::new();
+    for letter in object.gvk.kind.chars() {
+        if letter.is_uppercase() && !words.is_empty() {
+            words.push('_');
+        }
+        words.extend(letter.to_lowercase());
+    }
+    words
+}
+
+fn name_of(address: &str) -> String {
+    address.split_once(['.', '/']).map_or(address, |(_, name)| name).to_owned()
+}
+
+/// What is known of something that goes.
+fn named(identity: &Identity) -> Value {
+    match identity {
+        Identity::Cluster(name) => {
+            json!({ "project": name.project, "location": name.location, "name": name.cluster })
+        }
+        Identity::NodePool { cluster, pool } => json!({
+            "project": cluster.project, "location": cluster.location, "cluster": cluster.cluster, "name": pool,
+        }),
+        Identity::Object(object) => {
+            let mut metadata = json!({ "name": object.name });
+            if let Some(namespace) = &object.namespace {
+                metadata["namespace"] = json!(namespace);
+            }
+            json!({ "apiVersion": object.gvk.api_version(), "kind": object.gvk.kind, "metadata": metadata })
+        }
+        Identity::Check(address) => json!({ "name": address.as_str() }),
+    }
+}
+
+fn keys(path: &FieldPath) -> Vec<Value> {
+    let key = |segment: &Segment| match segment {
+        Segment::Key(key) => json!(key),
+        Segment::Index(index) => json!(index),
+    };
+    path.segments().iter().map(key).collect()
+}
+
+/// The body with the live values of the fields that differ.
+fn as_it_was(body: &Value, fields: &[FieldChange]) -> Value {
+    let mut was = body.clone();
+    for field in fields {
+        put(&mut was, field.path.segments(), field.before.as_ref());
+    }
+    was
+}
+
+fn put(tree: &mut Value, path: &[Segment], value: Option<&Value>) {
+    let Some((first, rest)) = path.split_first() else {
+        *tree = value.cloned().unwrap_or_default();
+        return;
+    };
+    match (first, rest.is_empty(), value) {
+        (Segment::Key(key), true, None) => {
+            if let Value::Object(fields) = tree {
+                fields.remove(key);
+            }
+        }
+        (Segment::Key(key), ..) => {
+            if !tree.is_object() {
+                *tree = Value::Object(Map::new());
+            }
+            put(&mut tree[key.as_str()], rest, value);
+        }
+        (Segment::Index(index), ..) => {
+            let Value::Array(items) = tree else { return };
+            match (items.get_mut(*index), rest.is_empty(), value) {
+                (Some(_), true, None) => drop(items.remove(*index)),
+                (Some(item), ..) => put(item, rest, value),
+                (None, true, Some(value)) => items.push(value.clone()),
+                (None, ..) => {}
+            }
+        }
+    }
+}

@@ -1,0 +1,137 @@
+//! What looks done and is not: an operator whose Deployment is available and that does not watch, and a
+//! scale-down that it reports and did not do. Both on the real operator and a real API server.
+
+#![allow(clippy::unwrap_used, reason = "test code outside of test functions")]
+
+use std::io::{BufRead as _, BufReader, Lines};
+use std::process::{Child, ChildStderr, Stdio};
+
+use serde_json::{Value, json};
+use tokio::task::block_in_place;
+
+use crate::real::{Client, ControlPlane, CudaCheck, Dask, Operator, Part, needs};
+use crate::served::{Said, User};
+
+const PARTS: &[Part] = &[Part::Etcd, Part::Kubernetes, Part::Kwok, Part::Operator];
+
+const WORKERS: &str =
+    "/apis/apps/v1/namespaces/default/deployments?labelSelector=dask.org%2Fcomponent%3Dworker";
+const OPERATOR: &str = "/apis/apps/v1/namespaces/dask-operator/deployments/dask-kubernetes-operator";
+const CLUSTER: &str = "\n[dask_cluster.d]\nimage = \"demo:1\"\nworker = { replicas = 1 }\n";
+/// What an apply says while the operator sleeps.
+const UNSEEN: &str = "the Dask operator to see it";
+
+fn run(user: &User, words: &[&str]) -> Said {
+    block_in_place(|| user.run(words))
+}
+
+fn names(list: &Value) -> Vec<&str> {
+    let items = list["items"].as_array().map_or(&[][..], Vec::as_slice);
+    items.iter().filter_map(|item| item["metadata"]["name"].as_str()).collect()
+}
+
+/// An apply that goes on, and what it says. Killed when the test fails.
+struct Applying {
+    child: Child,
+    said: Lines<BufReader<ChildStderr>>,
+}
+
+impl Applying {
+    fn start(user: &User) -> Applying {
+        let mut command = user.command(&["apply", "--auto-approve"]);
+        let mut child = command.stdout(Stdio::null()).stderr(Stdio::piped()).spawn().unwrap();
+        let said = BufReader::new(child.stderr.take().unwrap()).lines();
+        Applying { child, said }
+    }
+
+    /// Reads until a line has this text; the program goes on.
+    fn until(&mut self, text: &str) -> String {
+        block_in_place(|| {
+            let mut before = Vec::new();
+            for line in self.said.by_ref().map_while(Result::ok) {
+                if line.contains(text) {
+                    return line;
+                }
+                before.push(line);
+            }
+            panic!("{text:?} was never said:\n{}", before.join("\n"));
+        })
+    }
+
+    /// The exit code.
+    fn end(mut self) -> Option<i32> {
+        block_in_place(|| {
+            self.said.by_ref().for_each(drop);
+            self.child.wait().unwrap().code()
+        })
+    }
+}
+
+impl Drop for Applying {
+    fn drop(&mut self) {
+        // Ended already in a good run.
+        let _ = self.child.kill();
+        let _ = self.child.wait();
+    }
+}
+
+/// The operator's Deployment is as available as ever.
+async fn looks_well(client: &Client) {
+    let deployment = client.get(OPERATOR).await.1;
+    let available = deployment["status"]["conditions"].as_array().unwrap().iter();
+    let available = available.filter(|one| one["type"] == "Available" && one["status"] == "True").count();
+    assert_eq!(available, 1, "{deployment}");
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn what_the_operator_did_not_do_is_not_ready() {
+    needs!(PARTS);
+    let mut plane = ControlPlane::start().await;
+    // A scheduler that answers and knows no worker.
+    let dask = Dask::start().await;
+    plane.restart_kwok(CudaCheck::Passes, &dask.forwards()).await;
+    let client = plane.client();
+    plane.add_node("node-0", json!({}), 0).await;
+    let user = User::empty();
+    let kubeconfig = plane.access().kubeconfig.display().to_string();
+    let stack = format!(
+        "[stack]\nname = \"truth\"\n\n[kubernetes]\nkubeconfig = \"{kubeconfig}\"\n\n[dask_operator]\nversion = \"2026.3.0\"\n"
+    );
+    std::fs::write(user.path().join("stack.toml"), &stack).unwrap();
+    run(&user, &["apply", "--auto-approve"]).expect(0);
+    let operator = Operator::start(plane.access()).await;
+
+    operator.pause();
+    std::fs::write(user.path().join("stack.toml"), stack + CLUSTER).unwrap();
+    let mut applying = Applying::start(&user);
+    let line = applying.until(UNSEEN);
+    assert!(line.contains("dask_cluster.d") && line.contains("read its log"), "{line}");
+    looks_well(&client).await;
+    operator.resume();
+    assert_eq!(applying.end(), Some(0));
+    run(&user, &["plan", "--detailed-exitcode"]).expect(0).says("No changes");
+
+    // With its children there, nothing but their number tells that it sleeps.
+    operator.pause();
+    user.edit("replicas = 1", "replicas = 2");
+    let mut applying = Applying::start(&user);
+    let line = applying.until(UNSEEN);
+    assert!(line.contains("does not ask for 2 yet"), "{line}");
+    looks_well(&client).await;
+    operator.resume();
+    assert_eq!(applying.end(), Some(0));
+    let list = client.get(WORKERS).await.1;
+    assert_eq!(names(&list).len(), 2);
+
+    // The scheduler names nobody, the operator deletes nobody and is content.
+    user.edit("replicas = 2", "replicas = 1");
+    let said = run(&user, &["apply", "--auto-approve"]).expect(1).says("scaled to 1 and left 2");
+    for name in names(&list) {
+        assert!(said.err.contains(name) || said.out.contains(name), "{name} is not named: {}", said.err);
+    }
+    assert_eq!(names(&client.get(WORKERS).await.1), names(&list), "all workers are there");
+    assert!(operator.log().contains("down to 1 workers"), "{}", operator.tail());
+
+    let words = ["destroy", "--auto-approve", "--allow", "delete:dask_operator"];
+    run(&user, &words).expect(0).says("Destroy complete");
+}
