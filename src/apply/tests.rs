@@ -14,7 +14,7 @@ use crate::live::{ApiError, Class, Request};
 use crate::plan::{Action, Change, Mode};
 use crate::record::Record;
 use crate::resource::{
-    Api, Await, Call, ClusterName, Gvk, Identity, LABEL_ID, Lane, Late, Method, ObjectId, Owner, Query,
+    Api, Await, Call, ClusterName, Gvk, Identity, LABEL_ID, Lane, Late, Life, Method, ObjectId, Owner, Query,
     Readiness, Resource, Step, Target, Until,
 };
 
@@ -194,7 +194,7 @@ fn check(name: &str) -> Change {
     let steps = vec![
         call(Api::Kubernetes, Method::Patch, &pod.path(), json!({})),
         wait(&identity, Until::Ready, 60),
-        Step::ReadLog { pod: pod.clone(), expect: "Test PASSED".into() },
+        Step::ReadLog { pod: pod.clone(), expect: Some("Test PASSED".into()) },
         call(Api::Kubernetes, Method::Delete, &pod.path(), json!({})),
         wait(&identity, Until::Gone, 60),
         Step::RecordPass { digest: "d".into() },
@@ -212,6 +212,8 @@ fn plan(changes: Vec<Change>) -> Plan {
         origins: Vec::new(),
         follows: Vec::new(),
         protect: false,
+        life: Life::Kept,
+        initial: Value::Null,
     });
     Plan {
         target: Target { gke: Some(cluster()), context: None, kubeconfig: None, simulated: true },
@@ -453,14 +455,14 @@ async fn a_failure_skips_its_followers_only() {
 }
 
 fn pod_world(phase: &'static str, log: &'static str) -> Fake {
-    // The pod is there until it is deleted.
+    // The pod is there until it is deleted. A failure is looked at twice.
+    let looks = if phase == "failed" { 2 } else { 1 };
+    let mut found = vec![Ok(json!({"phase": phase})); looks];
+    found.push(Err((Class::NotFound, "pods \"check\" not found")));
     Fake::new()
         .on("PATCH /api/v1/namespaces/n/pods/check", always(json!({})))
         .on("DELETE /api/v1/namespaces/n/pods/check", always(json!({"metadata": {"uid": "u"}})))
-        .on(
-            "GET /api/v1/namespaces/n/pods/check",
-            in_turn(vec![Ok(json!({"phase": phase})), Err((Class::NotFound, "pods \"check\" not found"))]),
-        )
+        .on("GET /api/v1/namespaces/n/pods/check", in_turn(found))
         .on("GET /api/v1/namespaces/n/pods/check/log", always(json!(log)))
 }
 

@@ -14,7 +14,7 @@ use serde_json::{Value, json};
 use super::node_pool::POOL_LABEL;
 use super::{Kind, PoolFacts, Scope, dask_cluster, is_false, text};
 use crate::address::{Address, FieldPath};
-use crate::resource::{Gvk, Identity, OBJECT_LABEL_MANAGED_BY, ObjectId, Resource};
+use crate::resource::{Gvk, Identity, Life, OBJECT_LABEL_MANAGED_BY, ObjectId, Resource};
 use crate::schema::{self, Api};
 
 /// The name of the section.
@@ -295,7 +295,19 @@ fn resource(object: &Object<'_>, kinds: &Kinds<'_>, scope: &Scope) -> Option<Res
         origin,
         follows,
         protect: object.section.protect,
+        initial: Value::Null,
+        life: life(object),
     })
+}
+
+/// A job runs once, and a Dask cluster with an idle timeout is deleted by the operator: both stay gone.
+fn life(object: &Object<'_>) -> Life {
+    let idle = object.value["spec"]["idleTimeout"].as_u64().unwrap_or(0);
+    match (object.group_version().0, object.kind()) {
+        (dask_cluster::GROUP, "DaskJob") => Life::Once { follow: None },
+        (dask_cluster::GROUP, "DaskCluster") if idle > 0 => Life::Once { follow: None },
+        _ => Life::Kept,
+    }
 }
 
 /// Fields that the server writes. `kubectl get -o yaml` prints them, and an apply with them is refused or never at
@@ -334,10 +346,15 @@ fn body(object: &Object<'_>, namespace: Option<&str>, scope: &Scope) -> Value {
 
 /// The kind whose rules an object follows.
 pub fn kind_of(object: &ObjectId) -> &'static Kind {
-    use super::{gpu_driver, namespace, object as plain, runs, workload};
+    use super::{
+        dask_autoscaler, dask_group, dask_job, gpu_driver, namespace, object as plain, runs, workload,
+    };
     let ObjectId { gvk, name, .. } = object;
     match (gvk.group.as_str(), gvk.kind.as_str()) {
         (dask_cluster::GROUP, "DaskCluster") => &dask_cluster::KIND,
+        (dask_cluster::GROUP, "DaskJob") => &dask_job::KIND,
+        (dask_cluster::GROUP, "DaskWorkerGroup") => &dask_group::KIND,
+        (dask_cluster::GROUP, "DaskAutoscaler") => &dask_autoscaler::KIND,
         ("", "Namespace") => &namespace::KIND,
         ("", "Service") => &plain::SERVICE,
         ("", "Pod") => &runs::POD,

@@ -55,6 +55,13 @@ pub fn wanted(desired: &[Resource], theirs: &[Theirs], target: &Target, owner: &
     });
     let mut collections: BTreeSet<_> =
         objects.map(|object| (object.gvk.clone(), object.namespace.clone())).collect();
+    for (gvk, namespace) in collections.clone() {
+        // Whose number of workers counts, and what others attached.
+        if gvk == kinds::dask_cluster::api() {
+            collections.insert((kinds::dask_group::api(), namespace.clone()));
+            collections.insert((kinds::dask_autoscaler::api(), namespace));
+        }
+    }
     if operator {
         // Who has an operator must see everything that needs it, others' things in other namespaces too.
         collections.retain(|(gvk, _)| gvk.group != kinds::dask_cluster::GROUP);
@@ -146,6 +153,10 @@ pub(super) struct Maker<'a> {
     pub(super) notes: Vec<Note>,
     /// Whether the GKE cluster is made or made anew, so that nothing inside is live afterwards.
     pub(super) renewed: bool,
+    /// Live things that go because their owner does, and are made again.
+    pub(super) with_owner: BTreeSet<Identity>,
+    /// Things that are wanted, not there, and not made.
+    pub(super) gone: BTreeSet<Identity>,
     /// What the plan is about.
     pub(super) selected: Selected,
 }
@@ -158,6 +169,8 @@ impl<'a> Maker<'a> {
             problems: Vec::new(),
             notes: Vec::new(),
             renewed: false,
+            with_owner: BTreeSet::new(),
+            gone: BTreeSet::new(),
             selected: Selected::All,
         }
     }
@@ -206,6 +219,11 @@ impl Maker<'_> {
             return;
         }
         let is_cluster = matches!(resource.identity, Identity::Cluster(_));
+        if self.stays_gone(resource) {
+            self.gone.insert(resource.identity.clone());
+            self.push(resource, Action::Keep, Vec::new(), None, None);
+            return;
+        }
         let Some(live) = self.live(&resource.identity).cloned() else {
             if self.renewed && self.inputs.world.find(&resource.identity).is_some() {
                 self.protected(resource, "delete");
@@ -214,6 +232,13 @@ impl Maker<'_> {
             self.push(resource, Action::Create, Vec::new(), None, None);
             return;
         };
+        if let Some(owner) = self.goes_with(resource, &live) {
+            self.protected(resource, "delete");
+            self.with_owner.insert(resource.identity.clone());
+            let reason = Some(format!("it goes with {owner}, and is made anew after it"));
+            self.push(resource, Action::Create, Vec::new(), reason, Some(fingerprint(&live, &[])));
+            return;
+        }
         if is_going(&live) {
             self.renewed |= is_cluster;
             let reason = Some("it is being deleted; made anew when it is gone".to_owned());
@@ -223,7 +248,7 @@ impl Maker<'_> {
         let live = self.with_size(resource, live);
         let standing = self.standing(resource, kind, &live);
         let joins = !matches!(standing, Standing::Ours) && matches!(kind.compare, Compare::Kubernetes(_));
-        let compared = match kind.compare {
+        let mut compared = match kind.compare {
             Compare::Gke(rules) => {
                 let record = self.inputs.world.record.as_ref();
                 let last = record.and_then(|record| record.last_set(&resource.identity));
@@ -236,6 +261,7 @@ impl Maker<'_> {
             }
             Compare::Action => return,
         };
+        self.number_of_workers(resource, &live, &mut compared);
         let fingerprint = Some(fingerprint(&live, &compared.seen));
         let (mut action, mut reason) = self.action(resource, &live, &compared.changes);
         let taken = match standing {

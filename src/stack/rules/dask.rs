@@ -128,13 +128,14 @@ pub(super) fn checks_have_gpus(context: &mut Context<'_>) {
 pub(super) fn operator_is_there(context: &mut Context<'_>) {
     let stack = context.stack;
     let broken = context.is_doubtful(&FieldPath::keys(["dask_operator"]));
-    let section = stack.dask_cluster.keys().next().map(|name| FieldPath::keys(["dask_cluster", name]));
+    let clusters = stack.dask_cluster.keys().map(|name| FieldPath::keys(["dask_cluster", name]));
+    let jobs = stack.dask_job.keys().map(|name| FieldPath::keys(["dask_job", name]));
     // A manifest may bring the operator too.
     let brought = manifest::objects(&stack.manifest).any(|object| object.name() == dask_operator::NAME);
     let dask =
         manifest::objects(&stack.manifest).find(|object| object.group_version().0 == dask_cluster::GROUP);
     let object = dask.filter(|_| !brought).map(|object| object.origin().key("kind"));
-    let Some(place) = section.or(object) else { return };
+    let Some(place) = clusters.chain(jobs).chain(object).next() else { return };
     if stack.dask_operator.is_some() || broken {
         return;
     }
@@ -238,10 +239,9 @@ pub(super) fn commands_exist(context: &mut Context<'_>) {
         for (index, arg) in pod.args.iter().enumerate() {
             let Some(new) = old_command(arg, pod.image) else { continue };
             let words: Vec<String> = new.split(' ').map(|word| format!("\"{word}\"")).collect();
-            let section = pod.path.parent().unwrap_or_default();
             let finding = Finding::warning(Code::OldCommand, format!("the image has no command `{arg}`"))
                 .at(pod.path.key("args").index(index), "removed in distributed 2026.6.0")
-                .at(section.key("image"), "has a later one");
+                .at(pod.image_path.clone(), "has a later one");
             context.say(finding.help(format!("write {}, or leave `args` away", words.join(", "))));
         }
     }

@@ -104,7 +104,7 @@ pub(super) fn objects_fit_their_schemas(context: &mut Context<'_>) {
 /// over the section's own pod.
 pub(super) fn pods_fit_their_schema(context: &mut Context<'_>) {
     let Some(shape) = pod_schema() else { return };
-    for (path, pod) in given_pods(context) {
+    for (path, pod, name) in given_pods(context) {
         let plain = without_directives(pod);
         for problem in schema::check(&shape, &plain) {
             if !matches!(problem.kind, ProblemKind::MissingField(_)) {
@@ -115,11 +115,6 @@ pub(super) fn pods_fit_their_schema(context: &mut Context<'_>) {
         for (place, _) in containers.filter(|(_, container)| container["name"].is_null()) {
             let what = "a container without `name` cannot be laid over the section's own";
             let place = path.key("containers").index(place);
-            let name = if path.parent().is_some_and(|part| part.to_string().ends_with("scheduler")) {
-                "scheduler"
-            } else {
-                "worker"
-            };
             let help = format!("`name: {name}` is the section's own container; another name adds one");
             context.say(Finding::error(Code::Schema, what).at(place, "").help(help));
         }
@@ -131,11 +126,20 @@ fn pod_schema() -> Option<Schema> {
     cluster.property("spec")?.property("worker")?.property("spec")
 }
 
-/// `pod` tables of sections, with their places.
-fn given_pods<'a>(context: &Context<'a>) -> Vec<(FieldPath, &'a Value)> {
+/// The name of the container that a section makes itself.
+fn own_container(what: &str) -> &'static str {
+    match what {
+        "the scheduler" => "scheduler",
+        "the program" => "job",
+        _ => "worker",
+    }
+}
+
+/// `pod` tables of sections, with their places and the names of the sections' own containers.
+fn given_pods<'a>(context: &Context<'a>) -> Vec<(FieldPath, &'a Value, &'static str)> {
     let mut pods = Vec::new();
     for pod in context.pods() {
-        pods.extend(pod.pod.map(|given| (pod.path.key("pod"), &given.0)));
+        pods.extend(pod.pod.map(|given| (pod.path.key("pod"), &given.0, own_container(pod.what))));
     }
     pods
 }
@@ -363,7 +367,7 @@ pub(super) fn node_labels_are_there(context: &mut Context<'_>) {
     for object in objects(context) {
         pod_specs(object.value, &object.origin(), &mut specs);
     }
-    specs.extend(given_pods(context));
+    specs.extend(given_pods(context).into_iter().map(|(path, spec, _)| (path, spec)));
     for (path, spec) in specs {
         for label in node_labels(spec, &path) {
             let of = |name: &str, pool: &crate::stack::NodePool| match label.key {
@@ -509,7 +513,7 @@ pub(super) fn pods_say_nothing_twice(context: &mut Context<'_>) {
     for pod in context.pods() {
         let Some(given) = pod.pod else { continue };
         let (path, from) = (pod.path.clone(), pod.path.key("pod"));
-        let own = if pod.what == "the scheduler" { "scheduler" } else { "worker" };
+        let own = own_container(pod.what);
         let containers = given.0["containers"].as_array().into_iter().flatten().enumerate();
         let mut said: Vec<(FieldPath, FieldPath)> = Vec::new();
         for (place, container) in containers.filter(|(_, container)| container["name"] == own) {
