@@ -331,7 +331,7 @@ impl Maker<'_> {
         }
         for change in changes.iter().filter(|change| change.effect == Effect::Unknown) {
             let what = format!("{}: what changing `{}` does is not known", resource.address, change.path);
-            let span = self.inputs.sources.span(resource.origin_of(&change.path));
+            let span = self.inputs.sources.span(&resource.origin_of(&change.path));
             let help = format!("if it is meant, make it anew: --replace {}", resource.address);
             self.problems
                 .push(Diagnostic::error(Code::UnknownEffect, what).at(span, "wanted here").help(help));
@@ -368,7 +368,8 @@ impl Maker<'_> {
     pub(super) fn protected(&mut self, resource: &Resource, verb: &str) {
         if resource.protect {
             let what = format!("{} is protected and the plan would {verb} it", resource.address);
-            let span = self.inputs.sources.span(&resource.origin.key("protect"));
+            let section: FieldPath = resource.address.section().parse().unwrap_or_default();
+            let span = self.inputs.sources.span(&section.key("protect"));
             let help = "take `protect` out of the section if it is meant";
             self.problems
                 .push(Diagnostic::error(Code::Protected, what).at(span, "protected here").help(help));
@@ -413,7 +414,7 @@ impl Maker<'_> {
         fingerprint: Option<String>,
     ) {
         let first = fields.iter().find(|field| field.effect == Effect::Replace).or(fields.first());
-        let origin = first.map_or(&resource.origin, |field| resource.origin_of(&field.path)).clone();
+        let origin = first.map_or_else(|| resource.origin.clone(), |field| resource.origin_of(&field.path));
         self.changes.push(Change {
             address: resource.address.clone(),
             identity: resource.identity.clone(),

@@ -34,6 +34,7 @@ pub use self::gke::{ClusterId, Quota, Stockout};
 use self::backing::Backing;
 use self::endpoint::Authority;
 use self::gke::{Endpoints, Gke, Request, Room, Settings};
+use self::kube::run::autoscaler::missing_nodes;
 use self::kube::run::{Loops, PoolView, Scripts};
 use self::kube::store::{Cluster, Dirty, Key};
 use self::persist::Store;
@@ -476,6 +477,7 @@ impl State {
             }
             keep
         });
+        let mut missing = Vec::new();
         for cluster in gke.clusters() {
             // What happens in a real API server is not made up here.
             if shared.backing.is_some() || !cluster.has_control_plane(now) {
@@ -490,6 +492,10 @@ impl State {
             }
             member.loops.step(&mut member.cluster, &member.pools, now, &shared.settings.scale);
             member.cluster.collect(now);
+            missing.push((cluster.id.clone(), missing_nodes(&member.cluster, &member.pools)));
+        }
+        for (id, more) in missing {
+            gke.scale_up(&id, &more, now, &shared.settings);
         }
     }
 

@@ -20,7 +20,11 @@ macro_rules! ready {
 }
 
 /// All of them; a test compares them with the folder.
-pub const READY: &[Ready] = &[ready!("on-existing-gke": "stack.toml"), ready!("rapids-gke": "stack.toml")];
+pub const READY: &[Ready] = &[
+    ready!("on-existing-gke": "stack.toml"),
+    ready!("rapids-gke": "stack.toml"),
+    ready!("rapids-gke-lean": "stack.toml"),
+];
 
 /// Where editors find the schema, from the stack's folder on.
 pub const SCHEMA: &str = ".dask-infra/stack.schema.json";

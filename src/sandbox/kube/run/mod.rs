@@ -8,6 +8,7 @@
 //! How long something takes lives in `stages.toml`. Waits are kept in memory only: after a restart of
 //! the sandbox a wait that was under way begins again.
 
+pub mod autoscaler;
 mod daemonsets;
 mod dask;
 mod deployments;
