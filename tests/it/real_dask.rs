@@ -311,7 +311,7 @@ fn rows() -> Vec<Row> {
         edit(
             "{ min = 5, max = 7 }",
             "6",
-            &["spec.worker.replicas: 2 -> 6", "delete: DaskAutoscaler default/d"],
+            &["spec.worker.replicas: 2 -> 6", "- DaskAutoscaler/default/d delete"],
             &["delete:dask_cluster.d/DaskAutoscaler/default/d"],
             "d-big 2 kept, d-default 5 kept 1 new, d-scheduler 1 kept",
         ),
@@ -433,7 +433,9 @@ async fn edits_of_groups_and_numbers_do_what_the_plan_says() {
     }
 
     assert!(wrong.is_empty(), "{}", wrong.join("\n"));
-    run(&user, &["destroy", "--auto-approve"]).expect(0).says("Destroy complete");
+    run(&user, &["destroy", "--auto-approve", "--allow", "delete:dask_operator"])
+        .expect(0)
+        .says("Destroy complete");
     run(&user, &["destroy", "--auto-approve"]).expect(0).says("Nothing of the stack is there");
     assert_eq!(pods(&client).await, BTreeMap::new());
     for collection in [GROUPS, AUTOSCALERS] {
