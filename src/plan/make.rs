@@ -1,6 +1,7 @@
 //! Making a plan: each wanted thing against the live world, then what is live and no longer wanted.
 
 use std::collections::BTreeSet;
+use std::fmt::Write as _;
 
 use serde_json::Value;
 
@@ -519,10 +520,11 @@ fn gke_labels<'v>(identity: &Identity, live: &'v Value) -> &'v Value {
 /// A digest of what a change relies on: which thing it is, and the live values that were compared.
 pub(super) fn fingerprint(live: &Value, seen: &[(FieldPath, Value)]) -> String {
     let uid = live["metadata"]["uid"].as_str().or(live["id"].as_str()).or(live["selfLink"].as_str());
-    let mut hasher = blake3::Hasher::new();
-    hasher.update(uid.unwrap_or_default().as_bytes());
+    // One text and one digest: a definition of a custom kind has thousands of fields.
+    let mut text = uid.unwrap_or_default().to_owned();
     for (path, value) in seen {
-        hasher.update(format!("\n{path}={value}").as_bytes());
+        // Writing to a string does not fail.
+        let _ = write!(text, "\n{path}={value}");
     }
-    hasher.finalize().to_hex().as_str()[..16].to_owned()
+    blake3::hash(text.as_bytes()).to_hex().as_str()[..16].to_owned()
 }

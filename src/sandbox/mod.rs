@@ -448,14 +448,19 @@ impl Sandbox {
     /// Stores what changed. Under the lock, so that the file never runs behind an answer that another
     /// request has seen.
     fn keep(&self, mut state: MutexGuard<'_, State>) -> Result<(), SandboxError> {
-        let dirty = state.take_dirty();
-        if dirty.is_empty() {
+        let changed = match &self.shared.store {
+            None => state.drop_dirty(),
+            Some(store) => {
+                let dirty = state.take_dirty();
+                let changed = !dirty.is_empty();
+                store.write(dirty)?;
+                changed
+            }
+        };
+        drop(state);
+        if !changed {
             return Ok(());
         }
-        if let Some(store) = &self.shared.store {
-            store.write(dirty)?;
-        }
-        drop(state);
         self.shared.changes.send_modify(|count| *count += 1);
         Ok(())
     }
@@ -509,6 +514,18 @@ impl State {
             }
         }
         changes
+    }
+
+    /// Forgets what has changed, where nothing is stored: no copy of an object is made. Whether there was
+    /// anything.
+    fn drop_dirty(&mut self) -> bool {
+        let gone = !std::mem::take(&mut self.gone).is_empty();
+        let gke = self.gke.drop_dirty();
+        let rules = self.rules.take_dirty().is_some();
+        // Every cluster is asked, whatever another one says.
+        let inside =
+            self.clusters.values_mut().filter_map(|member| member.cluster.drop_dirty().then_some(()));
+        inside.count() > 0 || gone || gke || rules
     }
 
     /// Everything, as entries to restore from.
