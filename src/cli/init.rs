@@ -121,7 +121,9 @@ fn own(ready: &Ready, gcloud: &Gcloud, id: String) -> (Own, Vec<String>) {
     match &gcloud.project {
         Some(project) => said.push(format!("project {} from {}", project.value, project.from)),
         None => said.push(
-            "no project is set in gcloud: GOOGLE_CLOUD_PROJECT names it, or write it into [gke]".to_owned(),
+            "no project is set in gcloud: without --sandbox, `export GOOGLE_CLOUD_PROJECT=…` first, or write it \
+             into [gke]"
+                .to_owned(),
         ),
     }
     let own = Own { id, project, location: None };
