@@ -455,14 +455,14 @@ async fn a_failure_skips_its_followers_only() {
 }
 
 fn pod_world(phase: &'static str, log: &'static str) -> Fake {
-    // The pod is there until it is deleted.
+    // The pod is there until it is deleted. A failure is looked at twice.
+    let looks = if phase == "failed" { 2 } else { 1 };
+    let mut found = vec![Ok(json!({"phase": phase})); looks];
+    found.push(Err((Class::NotFound, "pods \"check\" not found")));
     Fake::new()
         .on("PATCH /api/v1/namespaces/n/pods/check", always(json!({})))
         .on("DELETE /api/v1/namespaces/n/pods/check", always(json!({"metadata": {"uid": "u"}})))
-        .on(
-            "GET /api/v1/namespaces/n/pods/check",
-            in_turn(vec![Ok(json!({"phase": phase})), Err((Class::NotFound, "pods \"check\" not found"))]),
-        )
+        .on("GET /api/v1/namespaces/n/pods/check", in_turn(found))
         .on("GET /api/v1/namespaces/n/pods/check/log", always(json!(log)))
 }
 
