@@ -397,7 +397,7 @@ fn workers_ready(wanted: u64, group: &Value, workers: &Value, pods: &Value) -> R
         if names.len() as u64 > wanted && scaled_to(group) == Some(wanted) {
             return Readiness::Failed(format!(
                 "the Dask operator says that it has scaled to {wanted} and left {}: its scheduler named no worker to \
-                 retire, and it does not try again; {surplus} of the Deployments {} must be deleted by hand",
+                 retire, and it does not try again; the next apply deletes {surplus} of the Deployments {}",
                 names.len(),
                 names.join(", ")
             ));
@@ -408,6 +408,37 @@ fn workers_ready(wanted: u64, group: &Value, workers: &Value, pods: &Value) -> R
         return Readiness::Progressing(with_pods(&format!("{ready} of {wanted} workers"), pods, "worker"));
     }
     Readiness::Ready
+}
+
+/// The kinds of what the operator makes of a DaskCluster, as far as a plan looks at it.
+pub(crate) fn parts() -> impl Iterator<Item = Gvk> {
+    let group = gvk(GROUP, "v1", "DaskWorkerGroup", "daskworkergroups");
+    [group, gvk("apps", "v1", "Deployment", "deployments")].into_iter()
+}
+
+/// The worker Deployments that are too many, when the operator says that it has scaled their group down: those that are
+/// not ready first, then the youngest.
+pub(crate) fn left_behind<'v>(
+    wanted: u64,
+    group: &Value,
+    deployments: &[(&'v ObjectId, &'v Value)],
+) -> Vec<(&'v ObjectId, &'v Value)> {
+    let name = &group["metadata"]["name"];
+    let own = |(_, live): &&(&ObjectId, &Value)| {
+        let metadata = &live["metadata"];
+        metadata["labels"]["dask.org/workergroup-name"] == *name && metadata["deletionTimestamp"].is_null()
+    };
+    let mut own: Vec<_> = deployments.iter().filter(own).copied().collect();
+    let asked = group["spec"]["worker"]["replicas"].as_u64();
+    if asked != Some(wanted) || scaled_to(group) != Some(wanted) {
+        return Vec::new();
+    }
+    own.sort_by_key(|(object, live)| {
+        let ready = deployment_ready(live) == Readiness::Ready;
+        let born = live["metadata"]["creationTimestamp"].as_str().unwrap_or_default();
+        (std::cmp::Reverse(ready), born, *object)
+    });
+    own.split_off(own.len().min(usize::try_from(wanted).unwrap_or(usize::MAX)))
 }
 
 /// How many workers the operator says that it has brought a group to: kopf, which it is made of, notes what it

@@ -244,14 +244,12 @@ fn forget_call(doing: &Doing, object: &ObjectId) -> Call {
 }
 
 /// A delete of the object that the plan saw and no other.
-fn delete_call(object: &ObjectId, live: Option<&Value>, propagation: &str) -> Call {
-    let mut body = json!({ "apiVersion": "v1", "kind": "DeleteOptions", "propagationPolicy": propagation });
-    let mut late = Vec::new();
-    match live.and_then(|live| live["metadata"]["uid"].as_str()) {
-        Some(uid) => body["preconditions"] = json!({ "uid": uid }),
-        None => late.push((FieldPath::keys(["preconditions", "uid"]), Late::UidOf(object.clone()))),
+pub(crate) fn delete_call(object: &ObjectId, live: &Value) -> Call {
+    let mut body = json!({ "apiVersion": "v1", "kind": "DeleteOptions", "propagationPolicy": "Background" });
+    if let Some(uid) = live["metadata"]["uid"].as_str() {
+        body["preconditions"] = json!({ "uid": uid });
     }
-    Call { api: Api::Kubernetes, method: Method::Delete, path: object.path(), body: Some(body), late }
+    Call { api: Api::Kubernetes, method: Method::Delete, path: object.path(), body: Some(body), late: Vec::new() }
 }
 
 /// The steps that nearly all Kubernetes kinds take; `facts` go to the judge.
@@ -262,7 +260,7 @@ pub(crate) fn object_program(doing: &Doing, kind: &str, facts: Value, deadline: 
         Step::Await(Await { kind: kind.to_owned(), identity, until, facts, deadline })
     };
     let create = || Step::Call(create_call(object, doing.owner, doing.body()));
-    let delete = || Step::Call(delete_call(object, doing.live, "Background"));
+    let delete = || Step::Call(delete_call(object, doing.live.unwrap_or(&Value::Null)));
     match doing.action {
         Action::Keep => vec![wait(Until::Ready)],
         Action::Create if doing.leaving => vec![wait(Until::Gone), create(), wait(Until::Ready)],
