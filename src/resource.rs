@@ -179,6 +179,10 @@ pub struct Resource {
     pub kind: String,
     /// What is wanted: JSON with the API's own field names.
     pub body: Value,
+    /// Fields that are set when it is made and belong to others from then on: a tree like `body`, `null` when there
+    /// are none.
+    #[serde(default, skip_serializing_if = "Value::is_null")]
+    pub initial: Value,
     /// The place in the TOML file that asks for it.
     pub origin: FieldPath,
     /// Places in `body` and the TOML values that they come from; the longest matching prefix counts.
@@ -190,6 +194,31 @@ pub struct Resource {
     /// Whether deleting and replacing it is refused.
     #[serde(default)]
     pub protect: bool,
+    /// How long it is meant to be there.
+    #[serde(default, skip_serializing_if = "Life::is_kept")]
+    pub life: Life,
+}
+
+/// How long a thing is meant to be there.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "snake_case")]
+pub enum Life {
+    /// Until the file no longer asks for it: when it is gone, it is made again.
+    #[default]
+    Kept,
+    /// It is made once: when it was made and is gone, it stays gone until its text changes or it is asked for.
+    Once {
+        /// Seconds that an apply follows it to its end.
+        #[serde(default, skip_serializing_if = "Option::is_none")]
+        follow: Option<u32>,
+    },
+}
+
+impl Life {
+    /// For `skip_serializing_if`.
+    pub fn is_kept(&self) -> bool {
+        *self == Self::Kept
+    }
 }
 
 impl Resource {
@@ -388,16 +417,17 @@ pub enum Step {
     Call(Call),
     /// Wait.
     Await(Await),
-    /// Read a pod's log; it must have a line equal to `expect`.
+    /// Read a pod's log.
     ReadLog {
         /// The pod.
         pod: ObjectId,
-        /// The line.
-        expect: String,
+        /// A line that it must have.
+        #[serde(default, skip_serializing_if = "Option::is_none")]
+        expect: Option<String>,
     },
-    /// Write into the record that the change's check passed with this text.
+    /// Write into the record that the change's check passed with this text, or that what is made once was made.
     RecordPass {
-        /// Digest of what was checked.
+        /// Digest of what was checked or made.
         digest: String,
     },
 }
@@ -548,7 +578,16 @@ impl Owner {
     pub fn field_manager(&self) -> String {
         format!("dask-infra/{}", self.stack)
     }
+
+    /// The field manager of what is set once and then left to others: while it owns a field, giving it up under the
+    /// other name does not let a default act.
+    pub fn initial_manager(&self) -> String {
+        format!("{}{INITIAL}", self.field_manager())
+    }
 }
+
+/// The end of the name of a stack's second field manager.
+pub const INITIAL: &str = ":initial";
 
 /// The GKE resource label that names the stack.
 pub const LABEL_STACK: &str = "dask-infra-stack";

@@ -112,7 +112,8 @@ impl<'a> Run<'a> {
                 self.call(call).await
             }
             Step::Await(wait) => self.wait(wait).await,
-            Step::ReadLog { pod, expect } => self.check_log(pod, expect).await,
+            Step::ReadLog { pod, expect: Some(expect) } => self.check_log(pod, expect).await,
+            Step::ReadLog { pod, expect: None } => self.show_log(pod).await,
             Step::RecordPass { digest } => {
                 *pass = Some(digest.clone());
                 if let Err(why) = self.shared.keeper.passed(&self.change.address, digest).await {
@@ -145,8 +146,7 @@ impl<'a> Run<'a> {
     /// What is left to do when a step did not succeed: a check's pod must not stay behind.
     async fn give_up(&mut self, at: usize, outcome: Outcome) -> Outcome {
         let steps = &self.change.steps;
-        let made = self.wrote && self.change.action == Action::Run;
-        if !made {
+        if !self.wrote {
             return outcome;
         }
         let rest = steps.get(at..).unwrap_or_default();
@@ -158,6 +158,9 @@ impl<'a> Run<'a> {
             Some(pod) => self.with_tail(outcome, pod).await,
             None => outcome,
         };
+        if self.change.action != Action::Run {
+            return outcome;
+        }
         let interrupted = *self.interrupt.borrow() > 0;
         for step in rest {
             let cleaned = match step {
@@ -197,24 +200,26 @@ impl<'a> Run<'a> {
         }
     }
 
+    /// The end of a log, for people: that it cannot be read fails nothing.
+    async fn show_log(&mut self, pod: &ObjectId) -> Result<(), Outcome> {
+        match self.log_when_there(pod).await {
+            Ok(lines) => self.tell_log(&lines[lines.len().saturating_sub(TAIL)..]),
+            Err(outcome @ Outcome::InDoubt { .. }) => return Err(outcome),
+            Err(outcome) => {
+                let why = match outcome {
+                    Outcome::Failed { message, .. } => message,
+                    other => format!("{other:?}"),
+                };
+                let message = format!("the log of {pod} could not be read: {why}");
+                self.tell(Event::Warning { message });
+            }
+        }
+        Ok(())
+    }
+
     /// A pod's log must have the expected line.
     async fn check_log(&mut self, pod: &ObjectId, expect: &str) -> Result<(), Outcome> {
-        let start = Instant::now();
-        let mut delay = Duration::from_millis(200);
-        let lines = loop {
-            match self.read_log(pod).await {
-                Ok(lines) => break lines,
-                Err(error) if is_starting(&error) && start.elapsed() < LOG_PATIENCE => {
-                    self.waits(&format!("the log of {pod}"), start.elapsed(), LOG_PATIENCE);
-                    if self.pause(delay).await == Pause::Interrupted {
-                        let message = format!("the log of {pod} was not read any more");
-                        return Err(Outcome::InDoubt { message });
-                    }
-                    delay = delay.mul_f64(1.5).min(Duration::from_secs(3));
-                }
-                Err(error) => return Err(super::failure::of_request(&error)),
-            }
-        };
+        let lines = self.log_when_there(pod).await?;
         self.tell_log(&lines);
         if lines.iter().any(|line| line.trim() == expect) {
             return Ok(());
@@ -225,6 +230,26 @@ impl<'a> Run<'a> {
             message,
             Some("mend what the log names, then apply again: the check runs again"),
         ))
+    }
+
+    /// The log of a pod that ran, once its container has one.
+    async fn log_when_there(&mut self, pod: &ObjectId) -> Result<Vec<String>, Outcome> {
+        let start = Instant::now();
+        let mut delay = Duration::from_millis(200);
+        loop {
+            match self.read_log(pod).await {
+                Ok(lines) => return Ok(lines),
+                Err(error) if is_starting(&error) && start.elapsed() < LOG_PATIENCE => {
+                    self.waits(&format!("the log of {pod}"), start.elapsed(), LOG_PATIENCE);
+                    if self.pause(delay).await == Pause::Interrupted {
+                        let message = format!("the log of {pod} was not read any more");
+                        return Err(Outcome::InDoubt { message });
+                    }
+                    delay = delay.mul_f64(1.5).min(Duration::from_secs(3));
+                }
+                Err(error) => return Err(super::failure::of_request(&error)),
+            }
+        }
     }
 
     async fn read_log(&self, pod: &ObjectId) -> Result<Vec<String>, ApiError> {

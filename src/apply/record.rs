@@ -70,7 +70,15 @@ impl<'a> Keeper<'a> {
         now: fn() -> jiff::Timestamp,
         lock: Option<Arc<Lock>>,
     ) -> Self {
-        Self { plan, api, now, intent: OnceCell::new(), passed: Mutex::default(), parts: Mutex::default(), lock }
+        Self {
+            plan,
+            api,
+            now,
+            intent: OnceCell::new(),
+            passed: Mutex::default(),
+            parts: Mutex::default(),
+            lock,
+        }
     }
 
     /// Makes sure that the intent is written, before a change writes inside the cluster.

@@ -16,7 +16,7 @@ use crate::live::{ApiError, Class, Request};
 use crate::plan::{Action, Change, Mode};
 use crate::record::Record;
 use crate::resource::{
-    Api, Await, Call, ClusterName, Gvk, Identity, LABEL_ID, Lane, Late, Method, ObjectId, Owner, Query,
+    Api, Await, Call, ClusterName, Gvk, Identity, LABEL_ID, Lane, Life, Method, ObjectId, Owner, Query,
     Readiness, Resource, Step, Target, Until,
 };
 
@@ -198,7 +198,7 @@ fn check(name: &str) -> Change {
     let steps = vec![
         call(Api::Kubernetes, Method::Patch, &pod.path(), json!({})),
         wait(&identity, Until::Ready, 60),
-        Step::ReadLog { pod: pod.clone(), expect: "Test PASSED".into() },
+        Step::ReadLog { pod: pod.clone(), expect: Some("Test PASSED".into()) },
         call(Api::Kubernetes, Method::Delete, &pod.path(), json!({})),
         wait(&identity, Until::Gone, 60),
         Step::RecordPass { digest: "d".into() },
@@ -216,6 +216,8 @@ fn plan(changes: Vec<Change>) -> Plan {
         origins: Vec::new(),
         follows: Vec::new(),
         protect: false,
+        life: Life::Kept,
+        initial: Value::Null,
     });
     Plan {
         target: Target { gke: Some(cluster()), context: None, kubeconfig: None, simulated: true },
@@ -230,6 +232,7 @@ fn plan(changes: Vec<Change>) -> Plan {
         hourly: None,
         allowed: Vec::new(),
         partial: None,
+        retarget: false,
     }
 }
 
@@ -457,14 +460,14 @@ async fn a_failure_skips_its_followers_only() {
 }
 
 fn pod_world(phase: &'static str, log: &'static str) -> Fake {
-    // The pod is there until it is deleted.
+    // The pod is there until it is deleted. A failure is looked at twice.
+    let looks = if phase == "failed" { 2 } else { 1 };
+    let mut found = vec![Ok(json!({"phase": phase})); looks];
+    found.push(Err((Class::NotFound, "pods \"check\" not found")));
     Fake::new()
         .on("PATCH /api/v1/namespaces/n/pods/check", always(json!({})))
         .on("DELETE /api/v1/namespaces/n/pods/check", always(json!({"metadata": {"uid": "u"}})))
-        .on(
-            "GET /api/v1/namespaces/n/pods/check",
-            in_turn(vec![Ok(json!({"phase": phase})), Err((Class::NotFound, "pods \"check\" not found"))]),
-        )
+        .on("GET /api/v1/namespaces/n/pods/check", in_turn(found))
         .on("GET /api/v1/namespaces/n/pods/check/log", always(json!(log)))
 }
 
@@ -538,10 +541,7 @@ async fn a_delete_of_what_is_gone_is_done_and_another_uid_counts_as_gone() {
     };
     let uid = |uid: &str| json!({"metadata": {"uid": uid}});
     let api = Fake::new()
-        .on(
-            "GET /api/v1/namespaces/n/configmaps/again",
-            in_turn(vec![Ok(uid("old")), Ok(uid("new"))]),
-        )
+        .on("GET /api/v1/namespaces/n/configmaps/again", in_turn(vec![Ok(uid("old")), Ok(uid("new"))]))
         .on("DELETE /api/v1/namespaces/n/configmaps/again", always(json!({"status": "Success"})))
         .on("GET /api/v1/namespaces/dask-infra/configmaps", always(json!({"items": []})))
         .on("GET /api/v1/namespaces/dask-infra/configmaps/dask-infra-s", refuses(Class::NotFound, "no"));
@@ -573,7 +573,9 @@ async fn ctrl_c_leaves_waits_and_starts_nothing() {
     let (applied, ()) = futures::join!(run(&plan, &api, interrupt), stop);
     let left = Outcome::InDoubt { message: "made, not yet ready: waited for its phase".into() };
     assert_eq!(applied.outcomes, [left, Outcome::NotStarted]);
-    assert!(applied.summary.stopped == Stopped::Interrupted && applied.summary.took < Duration::from_secs(21));
+    assert!(
+        applied.summary.stopped == Stopped::Interrupted && applied.summary.took < Duration::from_secs(21)
+    );
     assert!(applied.events.contains(&Event::Interrupted));
     assert!(!api.records().pop().unwrap().intent, "the outcome is recorded");
 }

@@ -375,6 +375,29 @@ codes! {
     "With `max_surge = 0` and `max_unavailable = 0` no node may come before another goes, and none may go before \
      another comes. GKE refuses that. Set one of them to 1."
 
+    OneWriter "DI0256" "a number without one writer"
+    "The number of workers has one writer. `replicas = 2`: the file; what others change is taken back. \
+     `replicas = { min = 0, max = 8 }`: the Dask operator's autoscaler, which knows the default group only. \
+     `replicas = { start = 2 }`: notebooks (`KubeCluster.scale` and `adapt`), after as many at the beginning."
+
+    UnknownCluster "DI0257" "unknown Dask cluster"
+    "`like` names a `[dask_cluster.NAME]` section of this file, by its key. Groups, jobs and autoscalers in manifests name \
+     a DaskCluster of their own namespace: the operator looks nowhere else. Mend the name or add the section."
+
+    ChildName "DI0259" "no name for what the operator makes"
+    "The operator makes things of its own beside what the stack asks for and derives their names: the default group \
+     `NAME-default`, workers and their labels, the cluster of a job under the job's name. The name is taken by one of \
+     those, or leaves no room for them. Choose another `name`."
+
+    RestartsForEver "DI0263" "a job that never fails"
+    "With `restart = \"on-failure\"` the program of a job is started again each time it fails, and the job is never \
+     `Failed`: its workers and their GPUs are kept until somebody deletes it. Leave `restart` away unless the program \
+     is known to succeed at last."
+
+    JobTemplate "DI0265" "what the cluster of a job is made of"
+    "A job brings its own Dask cluster. Either it copies one of the file (`like = \"NAME\"`) or it describes its own \
+     (`image`, `scheduler`, `worker`)."
+
     Cycle "DI0301" "a circle of dependencies"
     "Each of the named things waits for the next, so none can be made. One of the `depends_on` in the circle \
      must go; edges that follow from references cannot form a circle by themselves."
@@ -462,6 +485,25 @@ codes! {
      plan is right about what it sees; what only the record knew is lost: passes of checks, labels and taints that were \
      set on node pools, and in which namespaces things were made that the file no longer mentions. The next apply writes \
      a new record."
+
+    StartHasNoEffect "DI0361" "a start that has no effect"
+    "`replicas = { start = … }` says how many workers there are when the thing is made. From then on the number belongs \
+     to notebooks, and a changed `start` changes nothing. Scale in the notebook, or write `replicas = 4` to take the \
+     number back."
+
+    TwoWriters "DI0362" "two writers of one number"
+    "The file owns the number of workers, and an autoscaler that others made for the same cluster writes it, too: \
+     `KubeCluster.adapt` in a notebook makes one. Each apply takes the number back and the autoscaler changes it \
+     again. Delete the autoscaler, or give the number away with `replicas = { start = 2 }`."
+
+    IdleGone "DI0363" "a cluster that went for want of work"
+    "With `idle_timeout` the operator deletes a Dask cluster that has had no work for so long, its groups and autoscaler \
+     with it. That is no drift, and no apply makes it again by itself. `--replace ADDRESS` makes it again; a changed \
+     section does, too; `idle_timeout = { seconds = 3600, remake = true }` has every apply do it."
+
+    JobEnded "DI0364" "a job that will not run again by itself"
+    "A job runs once. It failed, or it ran and its object was deleted since. No apply runs it again unless its section \
+     changes or `--replace ADDRESS` asks for it."
 
     Refused "DI0401" "a request was refused as wrong"
     "An API took the request for invalid; its own words follow. What the plan could not see beforehand is often \

@@ -8,7 +8,7 @@ use super::node_pool::POOL_LABEL;
 use super::{Compare, Doing, Kind, Scope, condition, create_call, dask_pod, gvk, text};
 use crate::address::{Address, FieldPath};
 use crate::resource::{
-    Action, Api, Await, Call, Identity, Method, ObjectId, Query, Readiness, Resource, Step, Until,
+    Action, Api, Await, Call, Identity, Life, Method, ObjectId, Query, Readiness, Resource, Step, Until,
 };
 
 /// Seconds for the pod to run to its end, its image's download included.
@@ -108,6 +108,8 @@ pub fn lower(key: &str, section: &Check, scope: &Scope) -> Resource {
         origin,
         follows,
         protect: false,
+        life: Life::Kept,
+        initial: Value::Null,
     }
 }
 
@@ -149,7 +151,7 @@ fn program(doing: &Doing) -> Vec<Step> {
     vec![
         Step::Call(create),
         wait(Until::Ready),
-        Step::ReadLog { pod: pod.clone(), expect: PASSED.into() },
+        Step::ReadLog { pod: pod.clone(), expect: Some(PASSED.into()) },
         Step::Call(delete),
         wait(Until::Gone),
         Step::RecordPass { digest: digest(body) },

@@ -10,7 +10,8 @@ use super::gke::{How, Rule, call, merged_entries, owned_labels};
 use super::{Compare, Doing, Kind, Scope, is_false, itself, text};
 use crate::address::{Address, FieldPath};
 use crate::resource::{
-    Action, Api, Await, Call, ClusterName, Effect, Identity, Late, Method, Readiness, Resource, Step, Until,
+    Action, Api, Await, Call, ClusterName, Effect, Identity, Late, Life, Method, Readiness, Resource, Step,
+    Until,
 };
 
 /// Seconds: clusters take 3 to 9 minutes, and longer while GKE repairs.
@@ -183,6 +184,8 @@ pub fn lower(section: &Cluster, name: &ClusterName, scope: &Scope) -> Resource {
         origin,
         follows: Vec::new(),
         protect: *protect,
+        life: Life::Kept,
+        initial: Value::Null,
     }
 }
 

@@ -6,12 +6,20 @@ use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
 use serde_json::{Value, json};
 
-use super::dask_pod::{self, Wants, broken, with_pods};
+use super::dask_group::{self, DaskGroup, Joined};
+use super::dask_pod::{self, Wants, Workers, broken, with_pods};
+use super::idle::IdleTimeout;
+use super::replicas::{Replicas, Writer};
 use super::status::Said;
 use super::workload::deployment_ready;
-use super::{Compare, Doing, Kind, Scope, count, gvk, is_false, itself, object_program, text};
+use super::{
+    Compare, Doing, Kind, Scope, dask_autoscaler, dask_job, gvk, is_false, itself, object_program,
+    scale_call, text,
+};
 use crate::address::{Address, FieldPath};
-use crate::resource::{Api, Await, Effect, Gvk, Identity, ObjectId, Query, Readiness, Resource, Step};
+use crate::resource::{
+    Action, Api, Await, Effect, Gvk, Identity, Life, ObjectId, Query, Readiness, Resource, Step,
+};
 
 /// Seconds: images of 10 GB are pulled on every node, and GPU nodes may have to be made first.
 const DEADLINE: u32 = 1800;
@@ -45,9 +53,14 @@ pub struct DaskCluster {
     /// The default group of workers.
     #[serde(default)]
     pub worker: Worker,
-    /// Seconds without work after which the operator deletes the whole cluster. 0, the default, is never.
+    /// More groups of workers, by name.
+    #[serde(default, skip_serializing_if = "BTreeMap::is_empty")]
+    pub group: BTreeMap<String, DaskGroup>,
+    /// Seconds without work after which the operator deletes the whole cluster; 0, the default, is never. It stays gone
+    /// then, until its section changes or `--replace` asks for it; `{ seconds = 3600, remake = true }` has the next
+    /// apply make it again.
     #[serde(default, skip_serializing_if = "Option::is_none")]
-    pub idle_timeout: Option<u32>,
+    pub idle_timeout: Option<IdleTimeout>,
     /// How the scheduler is reached. Default `ClusterIP`. A Dask scheduler runs anyone's code.
     #[serde(default)]
     pub service: ServiceType,
@@ -106,13 +119,13 @@ pub struct Scheduler {
 }
 
 /// The default group of workers of a Dask cluster.
-#[derive(Clone, Debug, PartialEq, Deserialize, Serialize, JsonSchema)]
+#[derive(Clone, Debug, Default, PartialEq, Deserialize, Serialize, JsonSchema)]
 #[serde(deny_unknown_fields)]
 pub struct Worker {
-    /// How many. Default 1.
-    #[serde(default = "one")]
-    #[schemars(range(min = 0, max = 10000))]
-    pub replicas: u32,
+    /// How many: a number; `{ min = 0, max = 8 }` for the operator's autoscaler; `{ start = 2 }` for as many at the
+    /// beginning, after which the number belongs to notebooks. Default 1.
+    #[serde(default)]
+    pub replicas: Replicas,
     /// GPUs of each worker. With GPUs the worker is `dask cuda worker`. One GPU a worker keeps scale-down exact.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     #[schemars(range(min = 0, max = 16))]
@@ -129,6 +142,9 @@ pub struct Worker {
     /// The node pool they run on when there is room.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub prefer_pool: Option<String>,
+    /// Dask's own resources of each worker, that tasks can ask for: `{ GPU = 1 }`.
+    #[serde(default, skip_serializing_if = "BTreeMap::is_empty")]
+    pub resources: BTreeMap<String, f64>,
     /// Arguments of the image's entry point. Default `dask cuda worker --name $(DASK_WORKER_NAME)` with GPUs,
     /// `dask worker --name $(DASK_WORKER_NAME)` without.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
@@ -138,40 +154,21 @@ pub struct Worker {
     pub env: BTreeMap<String, String>,
 }
 
-fn one() -> u32 {
-    1
-}
-
-impl Default for Worker {
-    fn default() -> Self {
-        Self {
-            replicas: 1,
-            gpus: None,
-            cpu: None,
-            memory: None,
-            pool: None,
-            prefer_pool: None,
-            args: Vec::new(),
-            env: BTreeMap::new(),
-        }
-    }
-}
-
 impl Scheduler {
-    fn wants<'a>(&'a self, image: &'a str) -> Wants<'a> {
+    pub(super) fn wants<'a>(&'a self, image: &'a str) -> Wants<'a> {
         let Self { gpus, cpu, memory, pool, prefer_pool, args, env } = self;
         let (gpus, cpu, memory) = (gpus.unwrap_or(0), cpu.as_ref(), memory.as_ref());
         let (pool, prefer_pool) = (pool.as_ref(), prefer_pool.as_ref());
-        Wants { image, args, env, gpus, cpu, memory, pool, prefer_pool }
+        Wants { image, args, env, gpus, cpu, memory, pool, prefer_pool, resources: None }
     }
 }
 
 impl Worker {
-    fn wants<'a>(&'a self, image: &'a str) -> Wants<'a> {
-        let Self { replicas: _, gpus, cpu, memory, pool, prefer_pool, args, env } = self;
+    pub(super) fn wants<'a>(&'a self, image: &'a str) -> Wants<'a> {
+        let Self { replicas: _, gpus, cpu, memory, pool, prefer_pool, resources, args, env } = self;
         let (gpus, cpu, memory) = (gpus.unwrap_or(0), cpu.as_ref(), memory.as_ref());
         let (pool, prefer_pool) = (pool.as_ref(), prefer_pool.as_ref());
-        Wants { image, args, env, gpus, cpu, memory, pool, prefer_pool }
+        Wants { image, args, env, gpus, cpu, memory, pool, prefer_pool, resources: Some(resources) }
     }
 }
 
@@ -180,7 +177,7 @@ pub const GROUP: &str = "kubernetes.dask.org";
 
 /// What a wait says while the operator does nothing. Its Deployment has no readiness probe: that it is available
 /// does not say that it watches.
-const UNSEEN: &str = "the Dask operator to see it, which takes seconds when it watches (an available Deployment does not say so: \
+pub(super) const UNSEEN: &str = "the Dask operator to see it, which takes seconds when it watches (an available Deployment does not say so: \
      read its log)";
 
 /// How the API serves Dask clusters.
@@ -190,12 +187,7 @@ pub fn api() -> Gvk {
 
 /// Kinds that people make and that only a living operator works on, or lets go.
 pub fn needing_operator() -> impl Iterator<Item = Gvk> {
-    let others = [
-        ("DaskJob", "daskjobs"),
-        ("DaskAutoscaler", "daskautoscalers"),
-        ("DaskWorkerGroup", "daskworkergroups"),
-    ];
-    [api()].into_iter().chain(others.map(|(kind, plural)| gvk(GROUP, "v1", kind, plural)))
+    [api(), dask_job::api(), dask_autoscaler::api(), dask_group::api()].into_iter()
 }
 
 /// What the operator does with an edit: replicas and idle timeout are followed, the rest is read once.
@@ -211,10 +203,39 @@ fn effect(path: &FieldPath) -> (Effect, Option<&'static str>) {
     (Effect::Replace, Some("the operator reads it only when the cluster is made"))
 }
 
-/// What `[dask_cluster.KEY]` becomes.
-pub fn lower(key: &str, section: &DaskCluster, scope: &Scope) -> Resource {
-    let name = section.name.as_deref().unwrap_or(key);
-    let namespace = section.namespace.as_deref().unwrap_or("default");
+/// What `[dask_cluster.KEY]` becomes: the cluster, its groups, its autoscaler.
+pub fn lower(key: &str, section: &DaskCluster, scope: &Scope) -> Vec<Resource> {
+    let cluster = lower_cluster(key, section, scope);
+    let joined = Joined {
+        address: &cluster.address,
+        origin: &cluster.origin,
+        name: section.live_name(key),
+        namespace: section.namespace(),
+        image: &section.image,
+    };
+    let groups = section.group.iter().map(|(key, group)| dask_group::lower(&joined, key, group, scope));
+    let mut resources: Vec<Resource> = groups.collect();
+    if let Writer::Autoscaler { min, max } = section.worker.replicas.writer() {
+        resources.extend(dask_autoscaler::lower(&cluster, min, max, scope));
+    }
+    resources.insert(0, cluster);
+    resources
+}
+
+impl DaskCluster {
+    /// The live name.
+    pub fn live_name<'a>(&'a self, key: &'a str) -> &'a str {
+        self.name.as_deref().unwrap_or(key)
+    }
+
+    /// The namespace.
+    pub fn namespace(&self) -> &str {
+        self.namespace.as_deref().unwrap_or("default")
+    }
+}
+
+fn lower_cluster(key: &str, section: &DaskCluster, scope: &Scope) -> Resource {
+    let (name, namespace) = (section.live_name(key), section.namespace());
     let mut metadata = json!({ "name": name, "namespace": namespace, "labels": scope.labels() });
     for (label, value) in &section.labels {
         metadata["labels"][label] = json!(value);
@@ -222,19 +243,20 @@ pub fn lower(key: &str, section: &DaskCluster, scope: &Scope) -> Resource {
     if !section.annotations.is_empty() {
         metadata["annotations"] = json!(section.annotations);
     }
+    let wants = (section.scheduler.wants(&section.image), section.worker.wants(&section.image));
+    let (replicas, initial) = section.worker.replicas.split();
     let mut spec = json!({
-        "scheduler": {
-            "spec": dask_pod::scheduler(&section.scheduler.wants(&section.image), scope),
-            "service": service(name, section.service),
-        },
-        "worker": {
-            "replicas": section.worker.replicas,
-            "spec": dask_pod::worker(&section.worker.wants(&section.image), scope),
-        },
+        "scheduler": { "spec": dask_pod::scheduler(&wants.0, scope), "service": service(name, section.service) },
+        "worker": { "spec": dask_pod::worker(&wants.1, scope) },
     });
-    if let Some(seconds) = section.idle_timeout {
-        spec["idleTimeout"] = json!(seconds);
+    if let Some(replicas) = replicas {
+        spec["worker"]["replicas"] = json!(replicas);
     }
+    if let Some(idle) = section.idle_timeout {
+        spec["idleTimeout"] = json!(idle.seconds());
+    }
+    let mut follows = dask_pod::follows(&[&wants.0, &wants.1], namespace, scope);
+    follows.extend(section.depends_on.iter().map(Address::new));
     let api = api();
     let origin = FieldPath::keys(["dask_cluster", key]);
     Resource {
@@ -248,10 +270,12 @@ pub fn lower(key: &str, section: &DaskCluster, scope: &Scope) -> Resource {
         body: json!({
             "apiVersion": api.api_version(), "kind": api.kind, "metadata": metadata, "spec": spec,
         }),
+        initial,
         origins: origins(&origin),
-        follows: follows(section, namespace, scope),
+        follows,
         origin,
         protect: section.protect,
+        life: section.idle_timeout.map_or(Life::Kept, IdleTimeout::life),
     }
 }
 
@@ -264,39 +288,14 @@ fn origins(origin: &FieldPath) -> Vec<(FieldPath, FieldPath)> {
         (FieldPath::keys(["spec", "worker", "replicas"]), origin.key("worker").key("replicas")),
     ];
     for part in ["scheduler", "worker"] {
-        let (pod, section) = (FieldPath::keys(["spec", part, "spec"]), origin.key(part));
-        let container = pod.key("containers").index(0);
-        origins.push((pod.clone(), section.clone()));
-        origins.push((container.key("image"), origin.key("image")));
-        origins.push((container.key("args"), section.key("args")));
-        origins.push((container.key("env"), section.key("env")));
-        origins.push((container.key("resources"), section.key("gpus")));
-        origins.push((pod.key("nodeSelector"), section.key("pool")));
-        origins.push((pod.key("affinity"), section.key("prefer_pool")));
+        let pod = FieldPath::keys(["spec", part, "spec"]);
+        origins.extend(dask_pod::origins(&pod, &origin.key(part), &origin.key("image")));
     }
     origins
 }
 
-/// The operator, the pools, the driver where GPUs are asked for, and the checks of those pools: a check
-/// needs a free GPU, so it comes first.
-fn follows(section: &DaskCluster, namespace: &str, scope: &Scope) -> Vec<Address> {
-    let DaskCluster { scheduler, worker, depends_on, .. } = section;
-    let pools = [&scheduler.pool, &scheduler.prefer_pool, &worker.pool, &worker.prefer_pool];
-    let pools: Vec<&String> = pools.into_iter().flatten().collect();
-    let mut follows = scope.in_namespace(namespace);
-    follows.extend(scope.section(super::dask_operator::SECTION));
-    follows.extend(pools.iter().map(|pool| Address::of("node_pool", pool)));
-    if scheduler.gpus.unwrap_or(0) + worker.gpus.unwrap_or(0) > 0 {
-        follows.extend(scope.section("gpu_driver"));
-    }
-    let ours = |pool: &Option<String>| pool.as_ref().is_none_or(|pool| pools.contains(&pool));
-    follows.extend(scope.checks.iter().filter(|(_, pool)| ours(pool)).map(|(address, _)| address.clone()));
-    follows.extend(depends_on.iter().map(Address::new));
-    follows
-}
-
 /// The operator takes this as it is and looks its ports up by these names. Nothing fills in the selector.
-fn service(name: &str, kind: ServiceType) -> Value {
+pub(super) fn service(name: &str, kind: ServiceType) -> Value {
     let port = |name: &str, number: u32| json!({ "name": name, "protocol": "TCP", "port": number, "targetPort": name });
     let kind = match kind {
         ServiceType::ClusterIP => "ClusterIP",
@@ -310,9 +309,41 @@ fn service(name: &str, kind: ServiceType) -> Value {
     })
 }
 
+/// The default group of a cluster, which the operator makes: the number of workers that counts is its.
+pub fn default_group(cluster: &ObjectId) -> ObjectId {
+    ObjectId {
+        gvk: dask_group::api(),
+        namespace: cluster.namespace.clone(),
+        name: format!("{}-default", cluster.name),
+    }
+}
+
+/// The path of the number of workers, in clusters and in groups.
+pub fn replicas_path() -> FieldPath {
+    FieldPath::keys(["spec", "worker", "replicas"])
+}
+
+/// What was changed on the default group is written there: the cluster has the right number already, and the operator
+/// acts only when that changes.
 fn program(doing: &Doing) -> Vec<Step> {
     let facts = json!({ "replicas": doing.body()["spec"]["worker"]["replicas"] });
-    object_program(doing, KIND.name, facts, DEADLINE)
+    let mut steps = object_program(doing, KIND.name, facts, DEADLINE);
+    let path = replicas_path();
+    let live = doing.live.and_then(|live| path.find(live));
+    let scaled = doing.fields.iter().find(|field| {
+        field.path == path && field.drift.is_some() && field.after.is_some() && field.after.as_ref() == live
+    });
+    if let (Action::Update, Some(field), Some(cluster)) = (doing.action, scaled, doing.object()) {
+        let replicas = field.after.clone().unwrap_or_default();
+        let call = Step::Call(scale_call(&default_group(cluster), doing.owner, replicas));
+        // Nothing else of the cluster differs: it is not written.
+        if doing.fields.len() == 1 {
+            steps.retain(|step| !matches!(step, Step::Call(_)));
+        }
+        let place = steps.iter().position(|step| matches!(step, Step::Await(_))).unwrap_or(steps.len());
+        steps.insert(place, call);
+    }
+    steps
 }
 
 /// The cluster and everything that the operator makes for it, in this order: the cluster, scheduler
@@ -377,43 +408,8 @@ fn judge(wait: &Await, found: &[Value]) -> Readiness {
     if !group.is_object() {
         return Readiness::Progressing("the default worker group".into());
     }
-    let wanted = count(&wait.facts["replicas"]);
-    if group["spec"]["worker"]["replicas"].as_u64().is_some_and(|asked| asked != wanted) {
-        return Readiness::Progressing(format!("{UNSEEN}; its worker group does not ask for {wanted} yet"));
-    }
-    workers_ready(wanted, group, workers, pods)
-}
-
-fn workers_ready(wanted: u64, group: &Value, workers: &Value, pods: &Value) -> Readiness {
-    let own = |worker: &&Value| {
-        worker["metadata"]["labels"]["dask.org/workergroup-name"] == group["metadata"]["name"]
-    };
-    let list: Vec<&Value> = workers["items"].as_array().into_iter().flatten().filter(own).collect();
-    let ready = list.iter().filter(|worker| deployment_ready(worker) == Readiness::Ready).count() as u64;
-    let surplus = (list.len() as u64).saturating_sub(wanted);
-    if surplus > 0 {
-        let staying = list.iter().filter(|worker| worker["metadata"]["deletionTimestamp"].is_null());
-        let names: Vec<&str> = staying.map(|worker| text(&worker["metadata"]["name"])).collect();
-        if names.len() as u64 > wanted && scaled_to(group) == Some(wanted) {
-            return Readiness::Failed(format!(
-                "the Dask operator says that it has scaled to {wanted} and left {}: its scheduler named no worker to \
-                 retire, and it does not try again; the next apply deletes {surplus} of the Deployments {}",
-                names.len(),
-                names.join(", ")
-            ));
-        }
-        return Readiness::Progressing(format!("{surplus} of {} workers to go", list.len()));
-    }
-    if ready < wanted {
-        return Readiness::Progressing(with_pods(&format!("{ready} of {wanted} workers"), pods, "worker"));
-    }
-    Readiness::Ready
-}
-
-/// The kinds of what the operator makes of a DaskCluster, as far as a plan looks at it.
-pub(crate) fn parts() -> impl Iterator<Item = Gvk> {
-    let group = gvk(GROUP, "v1", "DaskWorkerGroup", "daskworkergroups");
-    [group, gvk("apps", "v1", "Deployment", "deployments")].into_iter()
+    let name = format!("{}-default", text(&cluster["metadata"]["name"]));
+    Workers { wait, group, name: &name, workers, pods }.ready()
 }
 
 /// The worker Deployments that are too many, when the operator says that it has scaled their group down: those that are
@@ -444,7 +440,7 @@ pub(crate) fn left_behind<'v>(
 /// How many workers the operator says that it has brought a group to: kopf, which it is made of, notes what it
 /// has handled. Source: `retire_workers` in dask-kubernetes 2026.3.0 deletes what the scheduler names, and a
 /// scheduler that knows no worker names none; seen with a real scheduler.
-fn scaled_to(group: &Value) -> Option<u64> {
+pub(super) fn scaled_to(group: &Value) -> Option<u64> {
     let noted = text(&group["metadata"]["annotations"]["kopf.zalando.org/last-handled-configuration"]);
     let noted: Value = serde_json::from_str(noted).ok()?;
     noted["spec"]["worker"]["replicas"].as_u64()
@@ -452,14 +448,18 @@ fn scaled_to(group: &Value) -> Option<u64> {
 
 /// For `status`: the phase that the operator gave, and how many workers there are.
 pub(super) fn says(wait: &Await, found: &[Value]) -> Said {
-    let [cluster, scheduler, _, _, workers, pods] = found else { return Said::default() };
+    let [cluster, scheduler, _, group, workers, pods] = found else { return Said::default() };
     let phase = match text(&cluster["status"]["phase"]) {
         "" => "no phase yet",
         phase => phase,
     };
-    let list: Vec<&Value> = workers["items"].as_array().into_iter().flatten().collect();
+    let name = format!("{}-default", text(&cluster["metadata"]["name"]));
+    let own = |worker: &&Value| worker["metadata"]["labels"]["dask.org/workergroup-name"] == *name;
+    let list: Vec<&Value> = workers["items"].as_array().into_iter().flatten().filter(own).collect();
     let ready = list.iter().filter(|worker| deployment_ready(worker) == Readiness::Ready).count();
-    let (wanted, made) = (count(&wait.facts["replicas"]), list.len());
+    // A number of others' is what their group says.
+    let live = || group["spec"]["worker"]["replicas"].as_u64().unwrap_or(1);
+    let (wanted, made) = (wait.facts["replicas"].as_u64().unwrap_or_else(live), list.len());
     let scheduler = deployment_ready(scheduler) == Readiness::Ready;
     let down = if scheduler { "" } else { "scheduler not ready; " };
     Said {
@@ -528,7 +528,15 @@ mod tests {
     fn a_scale_down_that_is_reported_and_not_done_fails() {
         let with = |group: &Value, second: Value| {
             let workers = json!({ "items": [deployment("a", 1), second] });
-            workers_ready(1, group, &workers, &json!({ "items": [] }))
+            let identity = Identity::Object(ObjectId {
+                gvk: api(),
+                namespace: Some("default".into()),
+                name: "c".into(),
+            });
+            let facts = json!({ "replicas": 1 });
+            let wait = Await { kind: KIND.name.into(), identity, until: Until::Ready, facts, deadline: 1 };
+            let pods = json!({ "items": [] });
+            Workers { wait: &wait, group, name: "c-default", workers: &workers, pods: &pods }.ready()
         };
         let waits = |found, expect: &str| assert_eq!(found, Readiness::Progressing(expect.into()));
         waits(with(&group(1, 2), deployment("b", 1)), "1 of 2 workers to go");

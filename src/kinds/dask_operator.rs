@@ -10,7 +10,7 @@ use serde_json::{Value, json};
 
 use super::{Scope, gvk, is_false, namespace, object, workload};
 use crate::address::{Address, FieldPath};
-use crate::resource::{Gvk, Identity, ObjectId, Resource, Role, Theirs};
+use crate::resource::{Gvk, Identity, Life, ObjectId, Resource, Role, Theirs};
 use crate::schema;
 
 /// The Dask operator.
@@ -139,6 +139,8 @@ impl Maker<'_> {
             origin,
             follows,
             protect: false,
+            life: Life::Kept,
+            initial: Value::Null,
         }
     }
 

@@ -4,8 +4,12 @@ use std::collections::BTreeMap;
 
 use serde_json::{Value, json};
 
+use super::dask_cluster::{UNSEEN, scaled_to};
 use super::node_pool::POOL_LABEL;
+use super::workload::deployment_ready;
 use super::{Scope, condition, count, text};
+use crate::address::{Address, FieldPath};
+use crate::resource::{Await, Readiness};
 
 /// What a pod runs, with what and where: the short form that schedulers and workers share.
 pub struct Wants<'a> {
@@ -25,6 +29,37 @@ pub struct Wants<'a> {
     pub pool: Option<&'a String>,
     /// The key of the node pool that it runs on when there is room.
     pub prefer_pool: Option<&'a String>,
+    /// Dask's own resources, for workers.
+    pub resources: Option<&'a BTreeMap<String, f64>>,
+}
+
+/// What a thing of Dask with these pods follows: its namespace, the operator, the pools, the driver where GPUs are
+/// asked for, and the checks of those pools: a check needs a free GPU, so it comes first.
+pub fn follows(pods: &[&Wants], namespace: &str, scope: &Scope) -> Vec<Address> {
+    let pools: Vec<&String> = pods.iter().flat_map(|pod| [pod.pool, pod.prefer_pool]).flatten().collect();
+    let mut follows = scope.in_namespace(namespace);
+    follows.extend(scope.section(super::dask_operator::SECTION));
+    follows.extend(pools.iter().map(|pool| Address::of("node_pool", pool)));
+    if pods.iter().any(|pod| pod.gpus > 0) {
+        follows.extend(scope.section("gpu_driver"));
+    }
+    let ours = |pool: &Option<String>| pool.as_ref().is_none_or(|pool| pools.contains(&pool));
+    follows.extend(scope.checks.iter().filter(|(_, pool)| ours(pool)).map(|(address, _)| address.clone()));
+    follows
+}
+
+/// Where the parts of a PodSpec come from in the stack file.
+pub fn origins(pod: &FieldPath, section: &FieldPath, image: &FieldPath) -> Vec<(FieldPath, FieldPath)> {
+    let container = pod.key("containers").index(0);
+    vec![
+        (pod.clone(), section.clone()),
+        (container.key("image"), image.clone()),
+        (container.key("args"), section.key("args")),
+        (container.key("env"), section.key("env")),
+        (container.key("resources"), section.key("gpus")),
+        (pod.key("nodeSelector"), section.key("pool")),
+        (pod.key("affinity"), section.key("prefer_pool")),
+    ]
 }
 
 /// The PodSpec of a scheduler.
@@ -53,7 +88,13 @@ pub fn scheduler(wants: &Wants, scope: &Scope) -> Value {
 pub fn worker(wants: &Wants, scope: &Scope) -> Value {
     let command: &[&str] = if wants.gpus > 0 { &["dask", "cuda", "worker"] } else { &["dask", "worker"] };
     let named = command.iter().copied().chain(["--name", "$(DASK_WORKER_NAME)"]);
-    let args = if wants.args.is_empty() { json!(named.collect::<Vec<_>>()) } else { json!(wants.args) };
+    let mut args: Vec<String> =
+        if wants.args.is_empty() { named.map(str::to_owned).collect() } else { wants.args.to_vec() };
+    let resources = wants.resources.into_iter().flatten().map(|(name, amount)| format!("{name}={amount}"));
+    let resources: Vec<String> = resources.collect();
+    if !resources.is_empty() {
+        args.extend(["--resources".to_owned(), resources.join(" ")]);
+    }
     let container = json!({
         "name": "worker",
         "image": wants.image,
@@ -63,8 +104,19 @@ pub fn worker(wants: &Wants, scope: &Scope) -> Value {
     pod(container, wants, scope)
 }
 
+/// The PodSpec of a job's program.
+pub fn program(wants: &Wants, scope: &Scope) -> Value {
+    let container = json!({
+        "name": "job",
+        "image": wants.image,
+        "imagePullPolicy": "IfNotPresent",
+        "args": wants.args,
+    });
+    pod(container, wants, scope)
+}
+
 fn pod(mut container: Value, wants: &Wants, scope: &Scope) -> Value {
-    let Wants { image: _, args: _, env, gpus, cpu, memory, pool, prefer_pool } = wants;
+    let Wants { image: _, args: _, resources: _, env, gpus, cpu, memory, pool, prefer_pool } = wants;
     let find = |key: &Option<&String>| key.and_then(|key| scope.pool(key));
     let (pool, prefer) = (find(pool), find(prefer_pool));
     if !env.is_empty() {
@@ -104,6 +156,61 @@ fn pod(mut container: Value, wants: &Wants, scope: &Scope) -> Value {
         ] } });
     }
     pod_spec
+}
+
+/// The workers of one group.
+pub struct Workers<'a> {
+    /// The wait; its facts may say how many there must be.
+    pub wait: &'a Await,
+    /// The live group, which says how many there must be when the number is not the file's.
+    pub group: &'a Value,
+    /// The group's name.
+    pub name: &'a str,
+    /// Worker Deployments.
+    pub workers: &'a Value,
+    /// Pods.
+    pub pods: &'a Value,
+}
+
+impl Workers<'_> {
+    /// Whether there are as many as wanted, and all ready.
+    pub fn ready(&self) -> Readiness {
+        let of_group =
+            |worker: &&Value| worker["metadata"]["labels"]["dask.org/workergroup-name"] == *self.name;
+        let list: Vec<&Value> =
+            self.workers["items"].as_array().into_iter().flatten().filter(of_group).collect();
+        let live = || self.group["spec"]["worker"]["replicas"].as_u64().unwrap_or(1);
+        let wanted = self.wait.facts["replicas"].as_u64().unwrap_or_else(live);
+        let ready = list.iter().filter(|worker| deployment_ready(worker) == Readiness::Ready).count() as u64;
+        let made = list.len() as u64;
+        if self.group["spec"]["worker"]["replicas"].as_u64().is_some_and(|asked| asked != wanted) {
+            let what = format!("{UNSEEN}; its worker group does not ask for {wanted} yet");
+            return Readiness::Progressing(what);
+        }
+        if made > wanted {
+            return self.too_many(&list, wanted);
+        }
+        if ready < wanted {
+            let what = format!("{ready} of {wanted} workers");
+            return Readiness::Progressing(with_pods(&what, self.pods, "worker"));
+        }
+        Readiness::Ready
+    }
+
+    fn too_many(&self, list: &[&Value], wanted: u64) -> Readiness {
+        let surplus = (list.len() as u64).saturating_sub(wanted);
+        let staying = list.iter().filter(|worker| worker["metadata"]["deletionTimestamp"].is_null());
+        let names: Vec<&str> = staying.map(|worker| text(&worker["metadata"]["name"])).collect();
+        if names.len() as u64 > wanted && scaled_to(self.group) == Some(wanted) {
+            return Readiness::Failed(format!(
+                "the Dask operator says that it has scaled to {wanted} and left {}: its scheduler named no worker to \
+                 retire, and it does not try again; the next apply deletes {surplus} of the Deployments {}",
+                names.len(),
+                names.join(", ")
+            ));
+        }
+        Readiness::Progressing(format!("{surplus} of {} workers to go", list.len()))
+    }
 }
 
 /// What is waited for, with the word of a pod that says why.

@@ -8,7 +8,7 @@ use super::node_pool::{POOL_LABEL, allocatable_gpus};
 use super::workload::{daemon_set_ready, template_effect};
 use super::{Compare, Kind, Scope, gvk, itself, object_program, text};
 use crate::address::{Address, FieldPath};
-use crate::resource::{Api, Await, Identity, ObjectId, Query, Readiness, Resource, Until};
+use crate::resource::{Api, Await, Identity, Life, ObjectId, Query, Readiness, Resource, Until};
 
 /// Seconds: downloading and building takes minutes, nodes report GPUs up to 15 minutes after they are Ready.
 const DEADLINE: u32 = 1800;
@@ -87,6 +87,8 @@ pub fn lower(section: &GpuDriver, scope: &Scope) -> Option<Resource> {
         origin,
         follows,
         protect: false,
+        life: Life::Kept,
+        initial: Value::Null,
     })
 }
 

@@ -4,23 +4,28 @@
 
 use serde_json::{Value, json};
 
-use crate::address::{Address, FieldPath};
+use crate::address::{Address, FieldPath, Segment};
 use crate::resource::{
-    Action, Api, Await, Call, Effect, FieldChange, Gvk, Identity, Late, Method, ObjectId, Owner, Query,
+    Action, Api, Await, Call, Effect, FieldChange, Gvk, Identity, Life, Method, ObjectId, Owner, Query,
     Readiness, Resource, Step, Target, Until,
 };
 use crate::schema;
 
 pub mod check;
 pub mod cluster;
+pub mod dask_autoscaler;
 pub mod dask_cluster;
+pub mod dask_group;
+pub mod dask_job;
 pub mod dask_operator;
 pub mod dask_pod;
 pub mod gke;
 pub mod gpu_driver;
+pub mod idle;
 pub mod namespace;
 pub mod node_pool;
 pub mod object;
+pub mod replicas;
 pub mod short;
 pub mod status;
 pub mod workload;
@@ -67,6 +72,9 @@ pub const KINDS: &[&Kind] = &[
     &gpu_driver::KIND,
     &check::KIND,
     &dask_cluster::KIND,
+    &dask_group::KIND,
+    &dask_autoscaler::KIND,
+    &dask_job::KIND,
 ];
 
 /// The kind of a name.
@@ -90,7 +98,7 @@ pub struct Doing<'a> {
     pub owner: &'a Owner,
     /// For a cluster that is made: the pool that is made with it. For that pool: its own body.
     pub inline_pool: Option<&'a Value>,
-    /// Whether something of the same name is being deleted, and must be gone first.
+    /// Whether something of the same name is being deleted, or goes with its owner, and must be gone first.
     pub leaving: bool,
     /// Whether it, or a field of it, is taken from another tool, with consent.
     pub taking: bool,
@@ -198,12 +206,15 @@ pub fn gvk(group: &str, version: &str, kind: &str, plural: &str) -> Gvk {
 
 /// Server-side apply of an object.
 fn apply_call(object: &ObjectId, owner: &Owner, body: Value, force: bool) -> Call {
-    let manager = owner.field_manager().replace('/', "%2F");
-    let force = if force { "&force=true" } else { "" };
+    applied(object.path(), &owner.field_manager(), body, if force { "&force=true" } else { "" })
+}
+
+fn applied(path: String, manager: &str, body: Value, force: &str) -> Call {
+    let manager = manager.replace('/', "%2F").replace(':', "%3A");
     Call {
         api: Api::Kubernetes,
         method: Method::Patch,
-        path: format!("{}?fieldManager={manager}&fieldValidation=Strict{force}", object.path()),
+        path: format!("{path}?fieldManager={manager}&fieldValidation=Strict{force}"),
         body: Some(body),
         late: Vec::new(),
     }
@@ -223,11 +234,107 @@ fn update_call(doing: &Doing, object: &ObjectId) -> Call {
     let mut body = doing.body().clone();
     let live = doing.live.unwrap_or(&Value::Null);
     body["metadata"]["uid"] = live["metadata"]["uid"].clone();
-    let force = doing.taking || doing.fields.iter().any(|field| field.drift.is_some());
-    if force {
+    let drifted = doing.taking || doing.fields.iter().any(|field| field.drift.is_some());
+    if drifted {
         body["metadata"]["resourceVersion"] = live["metadata"]["resourceVersion"].clone();
     }
-    apply_call(object, doing.owner, body, force)
+    // What we gave away is no one else's when we take it back.
+    apply_call(object, doing.owner, body, drifted || takes_back(doing))
+}
+
+/// Whether the file takes back fields that it had set at the beginning and left to others.
+fn takes_back(doing: &Doing) -> bool {
+    let manager = doing.owner.initial_manager();
+    let entries = doing.live.and_then(|live| live["metadata"]["managedFields"].as_array());
+    let ours = |entry: &Value| entry["manager"] == *manager && entry["operation"] == "Apply";
+    doing.resource.is_some_and(|resource| resource.initial.is_null())
+        && entries.into_iter().flatten().any(ours)
+}
+
+/// An apply of some fields under the manager that keeps what others go on with. With no fields it lets go of all.
+fn initial_call(object: &ObjectId, doing: &Doing, fields: &Value) -> Call {
+    let mut body = fields.as_object().cloned().unwrap_or_default();
+    for key in ["apiVersion", "kind"] {
+        body.insert(key.to_owned(), doing.body()[key].clone());
+    }
+    let mut metadata = json!({ "name": object.name });
+    if let Some(namespace) = &object.namespace {
+        metadata["namespace"] = json!(namespace);
+    }
+    body.insert("metadata".to_owned(), metadata);
+    let owner = doing.owner.initial_manager();
+    applied(object.path(), &owner, Value::Object(body), "")
+}
+
+/// Makes a thing of which some fields are set at the beginning and then left to others. All at once first, so that no
+/// default of its definition acts; then a second manager takes those fields, and we give them up: they stay as they are.
+/// Source: seen on kube-apiserver 1.36: a field that its last owner gives up goes back to its default, and the
+/// operator acts on that.
+fn create_steps(object: &ObjectId, doing: &Doing) -> Vec<Step> {
+    let initial = doing.resource.map_or(&Value::Null, |resource| &resource.initial);
+    if initial.is_null() {
+        return vec![Step::Call(create_call(object, doing.owner, doing.body()))];
+    }
+    let mut whole = doing.body().clone();
+    merge(&mut whole, initial);
+    vec![
+        Step::Call(create_call(object, doing.owner, &whole)),
+        Step::Call(initial_call(object, doing, initial)),
+        Step::Call(apply_call(object, doing.owner, doing.body().clone(), false)),
+    ]
+}
+
+/// Changes a thing. Fields that the file leaves to others from now on get a second owner first, at their live value;
+/// fields that it takes back lose theirs afterwards.
+fn update_steps(object: &ObjectId, doing: &Doing) -> Vec<Step> {
+    let initial = doing.resource.map_or(&Value::Null, |resource| &resource.initial);
+    let mut left = Value::Null;
+    for field in doing.fields.iter().filter(|field| field.after.is_none()) {
+        if let (Some(_), Some(before)) = (field.path.find(initial), &field.before) {
+            merge(&mut left, &nested(&field.path, before));
+        }
+    }
+    let update = Step::Call(update_call(doing, object));
+    if !left.is_null() {
+        return vec![Step::Call(initial_call(object, doing, &left)), update];
+    }
+    if takes_back(doing) {
+        return vec![update, Step::Call(initial_call(object, doing, &json!({})))];
+    }
+    vec![update]
+}
+
+/// A tree with one value at a path of keys.
+fn nested(path: &FieldPath, value: &Value) -> Value {
+    path.segments().iter().rev().fold(value.clone(), |inner, segment| match segment {
+        Segment::Key(key) => json!({ key: inner }),
+        Segment::Index(_) => json!([inner]),
+    })
+}
+
+/// Puts a tree into another; values of the second win.
+fn merge(target: &mut Value, patch: &Value) {
+    match (target, patch) {
+        (Value::Object(target), Value::Object(patch)) => {
+            for (key, value) in patch {
+                merge(target.entry(key.clone()).or_insert(Value::Null), value);
+            }
+        }
+        (target, patch) => *target = patch.clone(),
+    }
+}
+
+/// Writes the number of a thing's replicas over whoever wrote it last, and becomes the owner of nothing else. No
+/// server-side apply: kube-apiserver 1.36 answers 500 to one of the Scale of a custom resource (seen).
+pub(crate) fn scale_call(object: &ObjectId, owner: &Owner, replicas: Value) -> Call {
+    let body = json!({
+        "apiVersion": "autoscaling/v1",
+        "kind": "Scale",
+        "metadata": { "name": object.name, "namespace": object.namespace },
+        "spec": { "replicas": replicas },
+    });
+    let call = applied(format!("{}/scale", object.path()), &owner.field_manager(), body, "");
+    Call { method: Method::Put, ..call }
 }
 
 /// An apply of nothing but the name: our field manager gives up every field, and what others apply as well stays.
@@ -249,7 +356,13 @@ pub(crate) fn delete_call(object: &ObjectId, live: &Value) -> Call {
     if let Some(uid) = live["metadata"]["uid"].as_str() {
         body["preconditions"] = json!({ "uid": uid });
     }
-    Call { api: Api::Kubernetes, method: Method::Delete, path: object.path(), body: Some(body), late: Vec::new() }
+    Call {
+        api: Api::Kubernetes,
+        method: Method::Delete,
+        path: object.path(),
+        body: Some(body),
+        late: Vec::new(),
+    }
 }
 
 /// The steps that nearly all Kubernetes kinds take; `facts` go to the judge.
@@ -259,18 +372,40 @@ pub(crate) fn object_program(doing: &Doing, kind: &str, facts: Value, deadline: 
         let (identity, facts) = (doing.identity.clone(), facts.clone());
         Step::Await(Await { kind: kind.to_owned(), identity, until, facts, deadline })
     };
-    let create = || Step::Call(create_call(object, doing.owner, doing.body()));
     let delete = || Step::Call(delete_call(object, doing.live.unwrap_or(&Value::Null)));
+    // What is made once is noted, so that its absence can be told from one that nobody meant.
+    let once = doing.resource.filter(|resource| matches!(resource.life, Life::Once { .. }));
+    let note = || once.map(|resource| Step::RecordPass { digest: made_digest(resource) });
+    let steps = |before: Vec<Step>, middle: Vec<Step>, until| {
+        before.into_iter().chain(middle).chain([wait(until)]).chain(note()).collect()
+    };
     match doing.action {
         Action::Keep => vec![wait(Until::Ready)],
-        Action::Create if doing.leaving => vec![wait(Until::Gone), create(), wait(Until::Ready)],
-        Action::Create => vec![create(), wait(Until::Ready)],
-        Action::Update => vec![Step::Call(update_call(doing, object)), wait(Until::Ready)],
-        Action::Replace => vec![delete(), wait(Until::Gone), create(), wait(Until::Ready)],
+        Action::Create if doing.leaving => {
+            steps(vec![wait(Until::Gone)], create_steps(object, doing), Until::Ready)
+        }
+        Action::Create => steps(Vec::new(), create_steps(object, doing), Until::Ready),
+        Action::Update => steps(Vec::new(), update_steps(object, doing), Until::Ready),
+        Action::Replace => {
+            steps(vec![delete(), wait(Until::Gone)], create_steps(object, doing), Until::Ready)
+        }
         Action::Delete => vec![delete(), wait(Until::Gone)],
         Action::Forget => vec![Step::Call(forget_call(doing, object))],
         Action::Run => Vec::new(),
     }
+}
+
+/// What tells one text of a thing that is made once from another: what its own section says, without what is copied
+/// from others.
+pub fn made_digest(resource: &Resource) -> String {
+    let mut body = resource.body.clone();
+    let copied = resource.origins.iter().filter(|(_, origin)| !resource.origin.contains(origin));
+    for (place, _) in copied {
+        if place.find(&body).is_some() {
+            merge(&mut body, &nested(place, &Value::Null));
+        }
+    }
+    blake3::hash(body["spec"].to_string().as_bytes()).to_hex().as_str()[..16].to_owned()
 }
 
 /// The address and kind of an object of ours that neither the file nor the record knows.
@@ -279,6 +414,11 @@ pub fn known_as(object: &ObjectId) -> (Address, &'static str) {
         (object.gvk.kind.as_str(), object.name.as_str(), object.namespace.as_deref());
     match kind {
         "DaskCluster" => (Address::of("dask_cluster", name), dask_cluster::KIND.name),
+        "DaskJob" => (Address::of("dask_job", name), dask_job::KIND.name),
+        "DaskWorkerGroup" => (Address::object("dask_cluster", kind, namespace, name), dask_group::KIND.name),
+        "DaskAutoscaler" => {
+            (Address::object("dask_cluster", kind, namespace, name), dask_autoscaler::KIND.name)
+        }
         "Namespace" => (Address::of("namespace", name), namespace::KIND.name),
         "DaemonSet" if name == gpu_driver::NAME => {
             (Address::object("gpu_driver", kind, namespace, name), gpu_driver::KIND.name)

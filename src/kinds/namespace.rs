@@ -8,7 +8,7 @@ use serde_json::{Value, json};
 
 use super::{Compare, Kind, Scope, gvk, is_false, itself, object_program, text};
 use crate::address::{Address, FieldPath};
-use crate::resource::{Await, Effect, Identity, ObjectId, Readiness, Resource};
+use crate::resource::{Await, Effect, Identity, Life, ObjectId, Readiness, Resource};
 
 /// Seconds until it counts as stuck: content with finalizers goes first.
 const DEADLINE: u32 = 300;
@@ -64,6 +64,8 @@ pub fn resource(address: Address, origin: FieldPath, name: &str, extra: &Value, 
         origins: Vec::new(),
         follows: scope.inside(),
         protect: false,
+        life: Life::Kept,
+        initial: Value::Null,
     }
 }
 

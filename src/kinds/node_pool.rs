@@ -14,8 +14,8 @@ use super::{Compare, Doing, Kind, PoolFacts, Scope, condition, count, is_false, 
 use crate::address::{Address, FieldPath};
 use crate::catalog;
 use crate::resource::{
-    Action, Api, Await, ClusterName, Effect, FieldChange, Identity, Method, Query, Readiness, Resource, Step,
-    Until,
+    Action, Api, Await, ClusterName, Effect, FieldChange, Identity, Life, Method, Query, Readiness, Resource,
+    Step, Until,
 };
 
 /// Seconds: a pool takes 2 to 7 minutes, a replacement with a drain can take over an hour.
@@ -335,6 +335,8 @@ pub fn lower(key: &str, section: &NodePool, cluster: &ClusterName, scope: &Scope
         origin,
         follows,
         protect: section.protect,
+        life: Life::Kept,
+        initial: Value::Null,
     }
 }
 

@@ -108,11 +108,7 @@ fn listable(group: &str, version: &str, resources: &Value) -> Vec<Gvk> {
 ///
 /// # Errors
 /// The project itself is not found: then nothing is known of the cluster either.
-pub async fn elsewhere(
-    api: &dyn LiveApi,
-    name: &ClusterName,
-    owner: &Owner,
-) -> Result<Elsewhere, ApiError> {
+pub async fn elsewhere(api: &dyn LiveApi, name: &ClusterName, owner: &Owner) -> Result<Elsewhere, ApiError> {
     let path = format!("/v1/projects/{}/locations/-/clusters", name.project);
     let clusters = match get(api, Request::get(Api::Gke, path)).await {
         Ok(clusters) => clusters,

@@ -87,7 +87,8 @@ impl Reading {
 fn says_absent(error: &ApiError, name: &ClusterName) -> bool {
     let mut words = error.message.split(|c: char| c.is_whitespace() || c == '"' || c == '\'');
     let ending = format!("/clusters/{}", name.cluster);
-    error.class == Class::NotFound && words.any(|word| word.trim_end_matches(['.', ',', ':']).ends_with(&ending))
+    error.class == Class::NotFound
+        && words.any(|word| word.trim_end_matches(['.', ',', ':']).ends_with(&ending))
 }
 
 pub(super) async fn get(api: &dyn LiveApi, request: Request) -> Result<Value, ApiError> {

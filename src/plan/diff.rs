@@ -8,9 +8,9 @@
 
 use serde_json::{Map, Value};
 
-use crate::address::FieldPath;
+use crate::address::{FieldPath, Segment};
 use crate::kinds::gke::{Compared, blank};
-use crate::resource::{Effect, FieldChange};
+use crate::resource::{Effect, FieldChange, INITIAL};
 use crate::schema::{List, Schema, Type};
 
 /// One entry of managedFields.
@@ -35,8 +35,35 @@ pub fn written(live: &Value, manager: &str) -> Option<String> {
 
 /// Managers of other stacks that have applied the object.
 pub fn other_stacks<'a>(live: &'a Value, manager: &str) -> Vec<&'a str> {
-    let others = entries(live).filter(|owner| owner.applied && owner.manager != manager);
+    let others = entries(live).filter(|owner| owner.applied && !is_of(owner.manager, manager));
     others.map(|owner| owner.manager).filter(|name| name.starts_with("dask-infra/")).collect()
+}
+
+/// Whether a manager is ours, under either of our names.
+fn is_of(name: &str, manager: &str) -> bool {
+    name.strip_suffix(INITIAL).unwrap_or(name) == manager
+}
+
+/// The owners of a field below keys.
+fn owners_of<'a>(live: &'a Value, path: &FieldPath) -> Vec<Owner<'a>> {
+    path.segments().iter().fold(entries(live).collect(), |owners, segment| match segment {
+        Segment::Key(key) => step(&owners, &format!("f:{key}")),
+        Segment::Index(_) => owners,
+    })
+}
+
+/// Whether a field manager has applied a field and nobody has written it since.
+pub fn owns(live: &Value, manager: &str, path: &FieldPath) -> bool {
+    owners_of(live, path).iter().any(|owner| owner.applied && owner.manager == manager)
+}
+
+/// Who last wrote a field by hand, and when.
+pub fn written_by(live: &Value, path: &FieldPath) -> Option<(String, String)> {
+    let owners = owners_of(live, path);
+    let by_hand = owners.iter().filter(|owner| !owner.applied).max_by_key(|owner| owner.time)?;
+    // Writes through the scale subresource of a custom resource carry no time (seen on kube-apiserver 1.36).
+    let time = if by_hand.time.is_empty() { "an unknown time" } else { by_hand.time };
+    Some((by_hand.manager.to_owned(), time.to_owned()))
 }
 
 fn entries(live: &Value) -> impl Iterator<Item = Owner<'_>> {
@@ -94,7 +121,7 @@ impl Walk<'_> {
 
     fn differs(&mut self, path: &FieldPath, before: Option<&Value>, after: Option<&Value>, owners: &[Owner]) {
         let (effect, note) = (self.effect)(path);
-        let other = owners.iter().find(|owner| owner.applied && owner.manager != self.manager);
+        let other = owners.iter().find(|owner| owner.applied && !is_of(owner.manager, self.manager));
         if let Some(other) = other.filter(|_| after.is_some()) {
             self.compared.others.push((path.clone(), other.manager.to_owned()));
         }

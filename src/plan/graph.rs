@@ -53,8 +53,12 @@ fn edges(changes: &[Change], desired: &[Resource]) -> Vec<(usize, usize)> {
     }
     let makes = |change: &Change| !matches!(change.action, Action::Delete | Action::Keep);
     let rank = |change: &Change| kinds::find(&change.kind).map_or(0, |kind| kind.rank);
-    // Workers that go leave their GPUs to the checks and clusters that come.
-    let gives_way = |change: &Change| change.kind == kinds::dask_cluster::KIND.name;
+    // Workers that go leave their GPUs to the checks and clusters that come, and an autoscaler the number of workers.
+    let gives_way = |change: &Change| {
+        let [cluster, group] = [&kinds::dask_cluster::KIND, &kinds::dask_group::KIND];
+        let dask = [cluster, group, &kinds::dask_autoscaler::KIND, &kinds::dask_job::KIND];
+        dask.iter().any(|kind| kind.name == change.kind)
+    };
     // What has no steps of its own is gone when what takes it along is.
     let goes_along = |change: &Change| change.action == Action::Delete && change.steps.is_empty();
     for (after, change) in changes.iter().enumerate().filter(|(_, change)| change.action == Action::Delete) {

@@ -10,8 +10,8 @@ use crate::address::{Address, FieldPath};
 use crate::diag::{Code, Diagnostic};
 use crate::kinds::{self, Compare, Kind, gke};
 use crate::resource::{
-    Effect, FieldChange, Identity, LABEL_STACK, Lane, ObjectId, Owner, Resource, Role, Seen, Target, Theirs, Wanted,
-    World,
+    Effect, FieldChange, Identity, LABEL_STACK, Lane, ObjectId, Owner, Resource, Role, Seen, Target, Theirs,
+    Wanted, World,
 };
 use crate::source::Sources;
 
@@ -55,10 +55,13 @@ pub fn wanted(desired: &[Resource], theirs: &[Theirs], target: &Target, owner: &
     });
     let mut collections: BTreeSet<_> =
         objects.map(|object| (object.gvk.clone(), object.namespace.clone())).collect();
-    let clusters = desired.iter().filter(|resource| resource.kind == kinds::dask_cluster::KIND.name);
-    for cluster in clusters {
-        let Identity::Object(ObjectId { namespace, .. }) = &cluster.identity else { continue };
-        collections.extend(kinds::dask_cluster::parts().map(|gvk| (gvk, namespace.clone())));
+    for (gvk, namespace) in collections.clone() {
+        // Whose number of workers counts, what others attached, and the workers that there are.
+        if gvk == kinds::dask_cluster::api() {
+            collections.insert((kinds::dask_group::api(), namespace.clone()));
+            collections.insert((kinds::dask_autoscaler::api(), namespace.clone()));
+            collections.insert((kinds::gvk("apps", "v1", "Deployment", "deployments"), namespace));
+        }
     }
     if operator {
         // Who has an operator must see everything that needs it, others' things in other namespaces too.
@@ -153,6 +156,10 @@ pub(super) struct Maker<'a> {
     pub(super) notes: Vec<Note>,
     /// Whether the GKE cluster is made or made anew, so that nothing inside is live afterwards.
     pub(super) renewed: bool,
+    /// Live things that go because their owner does, and are made again.
+    pub(super) with_owner: BTreeSet<Identity>,
+    /// Things that are wanted, not there, and not made.
+    pub(super) gone: BTreeSet<Identity>,
     /// What the plan is about.
     pub(super) selected: Selected,
     /// Worker Deployments that an operator left behind, by the DaskCluster that has too many.
@@ -167,6 +174,8 @@ impl<'a> Maker<'a> {
             problems: Vec::new(),
             notes: Vec::new(),
             renewed: false,
+            with_owner: BTreeSet::new(),
+            gone: BTreeSet::new(),
             selected: Selected::All,
             surplus: BTreeMap::new(),
         }
@@ -216,6 +225,11 @@ impl Maker<'_> {
             return;
         }
         let is_cluster = matches!(resource.identity, Identity::Cluster(_));
+        if self.stays_gone(resource) {
+            self.gone.insert(resource.identity.clone());
+            self.push(resource, Action::Keep, Vec::new(), None, None);
+            return;
+        }
         let Some(live) = self.live(&resource.identity).cloned() else {
             if self.renewed && self.inputs.world.find(&resource.identity).is_some() {
                 self.protected(resource, "delete");
@@ -224,6 +238,13 @@ impl Maker<'_> {
             self.push(resource, Action::Create, Vec::new(), None, None);
             return;
         };
+        if let Some(owner) = self.goes_with(resource, &live) {
+            self.protected(resource, "delete");
+            self.with_owner.insert(resource.identity.clone());
+            let reason = Some(format!("it goes with {owner}, and is made anew after it"));
+            self.push(resource, Action::Create, Vec::new(), reason, Some(fingerprint(&live, &[])));
+            return;
+        }
         if is_going(&live) {
             self.renewed |= is_cluster;
             let reason = Some("it is being deleted; made anew when it is gone".to_owned());
@@ -233,7 +254,7 @@ impl Maker<'_> {
         let live = self.with_size(resource, live);
         let standing = self.standing(resource, kind, &live);
         let joins = !matches!(standing, Standing::Ours) && matches!(kind.compare, Compare::Kubernetes(_));
-        let compared = match kind.compare {
+        let mut compared = match kind.compare {
             Compare::Gke(rules) => {
                 let record = self.inputs.world.record.as_ref();
                 let last = record.and_then(|record| record.last_set(&resource.identity));
@@ -246,6 +267,7 @@ impl Maker<'_> {
             }
             Compare::Action => return,
         };
+        self.number_of_workers(resource, &live, &mut compared);
         let fingerprint = Some(fingerprint(&live, &compared.seen));
         let (mut action, mut reason) = self.action(resource, &live, &compared.changes);
         let taken = match standing {

@@ -3,6 +3,7 @@
 use serde::{Deserialize, Serialize};
 
 mod along;
+mod dask;
 pub mod diff;
 mod doubt;
 pub mod drift;

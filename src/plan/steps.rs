@@ -15,13 +15,22 @@ impl Maker<'_> {
         let cluster_goes =
             cluster.is_some_and(|change| matches!(change.action, Action::Delete | Action::Replace));
         let inline = inline_pool(&inputs.desired).filter(|_| cluster_made);
-        let dask = kinds::dask_cluster::KIND.name;
-        let leaves = |change: &Change| change.kind == dask && change.action == Action::Delete;
+        // These hold a finalizer of the operator, or have a cluster that does.
+        let held =
+            [kinds::dask_cluster::KIND.name, kinds::dask_autoscaler::KIND.name, kinds::dask_job::KIND.name];
+        let leaves =
+            |change: &Change| held.contains(&change.kind.as_str()) && change.action == Action::Delete;
         let orphaned = self.changes.iter().any(leaves) && !operator_runs(inputs.world);
-        // What a DaskCluster without an operator would keep from going.
-        let kept = [dask, kinds::object::DEFINITION.name, kinds::namespace::KIND.name];
+        // What they would keep from going without an operator.
+        let more =
+            [kinds::dask_group::KIND.name, kinds::object::DEFINITION.name, kinds::namespace::KIND.name];
+        let kept: Vec<&str> = held.into_iter().chain(more).collect();
         for change in &mut self.changes {
             let Some(kind) = kinds::find(&change.kind) else { continue };
+            // There is nothing to wait for.
+            if self.gone.contains(&change.identity) {
+                continue;
+            }
             let resource = inputs.desired.iter().find(|resource| resource.identity == change.identity);
             let goes_along = match (&change.identity, change.action) {
                 (Identity::NodePool { .. }, Action::Delete) => cluster_goes,
@@ -46,7 +55,8 @@ impl Maker<'_> {
                 owner: &inputs.owner,
                 inline_pool,
                 taking: change.taken.is_some(),
-                leaving: change.action == Action::Create && live.as_ref().is_some_and(is_going),
+                leaving: change.action == Action::Create
+                    && (live.as_ref().is_some_and(is_going) || self.with_owner.contains(&change.identity)),
             };
             change.steps = (kind.program)(&doing);
             if is_inline && change.action == Action::Create {

@@ -5,23 +5,24 @@ use serde_json::Value;
 
 use super::make::Maker;
 use super::{Action, Change};
-use crate::kinds::{self, dask_cluster};
+use crate::kinds::{self, dask_cluster, dask_group};
 use crate::resource::{Identity, ObjectId, Resource, Step};
 
 impl Maker<'_> {
-    /// Why a DaskCluster that is as it is wanted has something to do all the same.
+    /// Why a DaskCluster or a group of workers that is as it is wanted has something to do all the same.
     pub(super) fn left_behind(&mut self, resource: &Resource) -> Option<String> {
         let Identity::Object(cluster) = &resource.identity else { return None };
-        if resource.kind != dask_cluster::KIND.name {
-            return None;
-        }
+        let name = match resource.kind.as_str() {
+            kind if kind == dask_cluster::KIND.name => format!("{}-default", cluster.name),
+            kind if kind == dask_group::KIND.name => cluster.name.clone(),
+            _ => return None,
+        };
         let wanted = resource.body["spec"]["worker"]["replicas"].as_u64()?;
         let inside = self.inputs.world.inside.live()?;
         let beside = |object: &ObjectId| object.namespace == cluster.namespace;
-        let group = inside.iter().find(|(object, _)| {
-            let default = format!("{}-default", cluster.name);
-            beside(object) && object.gvk.kind == "DaskWorkerGroup" && object.name == default
-        });
+        let group = inside
+            .iter()
+            .find(|(object, _)| beside(object) && object.gvk == dask_group::api() && object.name == name);
         let (_, group) = group?;
         let workers: Vec<(&ObjectId, &Value)> =
             inside.iter().filter(|(object, _)| beside(object) && object.gvk.kind == "Deployment").collect();
@@ -47,7 +48,8 @@ impl Maker<'_> {
         let update = |change: &&mut Change| change.action == Action::Update;
         for change in changes.iter_mut().filter(update) {
             let Some(left) = surplus.get(&change.address) else { continue };
-            let waits = change.steps.drain(..).filter(|step| matches!(step, Step::Await(_))).collect::<Vec<_>>();
+            let waits =
+                change.steps.drain(..).filter(|step| matches!(step, Step::Await(_))).collect::<Vec<_>>();
             let deletes = left.iter().map(|(object, live)| Step::Call(kinds::delete_call(object, live)));
             change.steps = deletes.chain(waits).collect();
         }

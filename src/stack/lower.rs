@@ -41,9 +41,12 @@ pub fn lower(stack: &Stack, simulated: bool) -> Lowered {
     resources.extend(stack.check.iter().map(|(key, section)| kinds::check::lower(key, section, &scope)));
     let operator = stack.dask_operator.iter().filter(|operator| operator.is_managed());
     resources.extend(operator.flat_map(|section| kinds::dask_operator::lower(section, &scope)));
-    resources.extend(
-        stack.dask_cluster.iter().map(|(key, section)| kinds::dask_cluster::lower(key, section, &scope)),
-    );
+    let clusters = stack.dask_cluster.iter();
+    resources.extend(clusters.flat_map(|(key, section)| kinds::dask_cluster::lower(key, section, &scope)));
+    resources.extend(stack.dask_job.iter().map(|(key, section)| {
+        let like = section.like.as_ref().and_then(|like| stack.dask_cluster.get(like));
+        kinds::dask_job::lower(key, section, like, &scope)
+    }));
     let theirs = theirs(stack, &scope);
     let Scope { owner, target, .. } = scope;
     Lowered { owner, target, resources, theirs, hourly: hourly(stack) }
@@ -116,6 +119,7 @@ fn sections(stack: &Stack) -> Vec<Address> {
         ("node_pool", stack.node_pool.keys().collect::<Vec<_>>()),
         ("namespace", stack.namespace.keys().collect()),
         ("dask_cluster", stack.dask_cluster.keys().collect()),
+        ("dask_job", stack.dask_job.keys().collect()),
         ("check", stack.check.keys().collect()),
     ];
     let single = single.into_iter().filter(|(_, there)| *there).map(|(name, _)| Address::new(name));

@@ -26,10 +26,14 @@ mod variables;
 pub use crate::kinds::check::{Check, CheckRun};
 pub use crate::kinds::cluster::{Cluster, ReleaseChannel};
 pub use crate::kinds::dask_cluster::{DaskCluster, Scheduler, ServiceType, Worker};
+pub use crate::kinds::dask_group::DaskGroup;
+pub use crate::kinds::dask_job::{DaskJob, Restart};
 pub use crate::kinds::dask_operator::DaskOperator;
 pub use crate::kinds::gpu_driver::{DriverInstall, GpuDriver};
+pub use crate::kinds::idle::{IdleTable, IdleTimeout};
 pub use crate::kinds::namespace::Namespace;
 pub use crate::kinds::node_pool::{DriverVersion, NodePool, Surge, Taint, TaintEffect};
+pub use crate::kinds::replicas::{Given, Replicas, Writer};
 pub use crate::kinds::short::{Accelerator, Nodes, Scalar, Sharing, SharingStrategy};
 pub use crate::source::{Location, Sources, Span};
 pub use parse::{Failure, Loaded, Options, load, parse_in, parse_text};
@@ -70,6 +74,9 @@ pub struct Stack {
     /// Dask clusters run by the operator, by name.
     #[serde(default, skip_serializing_if = "BTreeMap::is_empty")]
     pub dask_cluster: BTreeMap<String, DaskCluster>,
+    /// Programs that run once beside a Dask cluster of their own, by name.
+    #[serde(default, skip_serializing_if = "BTreeMap::is_empty")]
+    pub dask_job: BTreeMap<String, DaskJob>,
     /// Actions that must pass before what depends on them is made.
     #[serde(default, skip_serializing_if = "BTreeMap::is_empty")]
     pub check: BTreeMap<String, Check>,

@@ -7,7 +7,7 @@ use serde_json::Value;
 use super::schema::{OVERLAY, resolve, shape, types, words};
 
 /// Sections in the order in which people write them.
-pub(super) const ORDER: [&str; 11] = [
+pub(super) const ORDER: [&str; 12] = [
     "stack",
     "gke",
     "kubernetes",
@@ -18,6 +18,7 @@ pub(super) const ORDER: [&str; 11] = [
     "gpu_driver",
     "dask_operator",
     "dask_cluster",
+    "dask_job",
     "check",
 ];
 
@@ -90,6 +91,10 @@ fn table(page: &mut String, depth: usize, path: &str, schema: &Value, about: &st
         );
     }
     for (key, value) in keys {
+        if let Some(members) = resolve(shape(), value).get("additionalProperties").filter(|it| has_keys(it)) {
+            let about = description(resolve(shape(), members));
+            table(page, depth + 1, &format!("{path}.{key}.NAME"), members, about);
+        }
         for inner in tables_in(value) {
             let about = description(resolve(shape(), inner));
             table(page, depth + 1, &format!("{path}.{key}"), inner, about);

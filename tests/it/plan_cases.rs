@@ -87,7 +87,8 @@ fn settled(lowered: &Lowered) -> World {
         id: owner.id.clone(),
         ..Record::default()
     };
-    for Resource { address, identity, kind, body, .. } in resources {
+    for resource in resources {
+        let Resource { address, identity, kind, body, initial, life, .. } = resource;
         let set = match identity {
             Identity::Cluster(_) => {
                 let mut live = body.clone();
@@ -111,6 +112,13 @@ fn settled(lowered: &Lowered) -> World {
                     "manager": owner.field_manager(), "operation": "Apply", "time": "2026-11-01T00:00:00Z",
                     "fieldsV1": fields(body, schema.as_ref()),
                 }]);
+                if !initial.is_null() {
+                    merge(&mut live, initial);
+                    live["metadata"]["managedFields"].as_array_mut().unwrap().push(json!({
+                        "manager": owner.initial_manager(), "operation": "Apply",
+                        "time": "2026-11-01T00:00:00Z", "fieldsV1": fields(initial, schema.as_ref()),
+                    }));
+                }
                 if object.gvk.kind == "Deployment" {
                     live["status"] = json!({ "availableReplicas": 1 });
                 }
@@ -128,6 +136,9 @@ fn settled(lowered: &Lowered) -> World {
                 continue;
             }
         };
+        if !life.is_kept() {
+            record.passes.insert(address.clone(), kinds::made_digest(resource));
+        }
         let (address, identity, kind) = (address.clone(), identity.clone(), kind.clone());
         record.inventory.push(Entry { address, identity, kind, set });
     }
@@ -139,7 +150,11 @@ fn settled(lowered: &Lowered) -> World {
 /// The identity behind `Kind namespace/name` or `Kind name`.
 fn made_by_others(name: &str) -> ObjectId {
     let (kind, name) = name.split_once(' ').unwrap();
-    let group = if kind.starts_with("Dask") { "kubernetes.dask.org" } else { "" };
+    let group = match kind {
+        "Deployment" => "apps",
+        dask if dask.starts_with("Dask") => "kubernetes.dask.org",
+        _ => "",
+    };
     let gvk = kinds::gvk(group, "v1", kind, &format!("{}s", kind.to_lowercase()));
     match name.split_once('/') {
         Some((namespace, name)) => ObjectId { gvk, namespace: Some(namespace.into()), name: name.into() },
@@ -147,24 +162,26 @@ fn made_by_others(name: &str) -> ObjectId {
     }
 }
 
-/// RFC 7386, and `null` deletes the whole thing. Keys are identities as printed.
-fn overlay(world: &mut World, patch: &Value) {
-    fn merge(target: &mut Value, patch: &Value) {
-        let Value::Object(fields) = patch else {
-            *target = patch.clone();
-            return;
-        };
-        if !target.is_object() {
-            *target = json!({});
-        }
-        for (key, value) in fields {
-            if value.is_null() {
-                target.as_object_mut().unwrap().remove(key);
-            } else {
-                merge(&mut target[key], value);
-            }
+/// RFC 7386.
+fn merge(target: &mut Value, patch: &Value) {
+    let Value::Object(fields) = patch else {
+        *target = patch.clone();
+        return;
+    };
+    if !target.is_object() {
+        *target = json!({});
+    }
+    for (key, value) in fields {
+        if value.is_null() {
+            target.as_object_mut().unwrap().remove(key);
+        } else {
+            merge(&mut target[key], value);
         }
     }
+}
+
+/// RFC 7386, and `null` deletes the whole thing. Keys are identities as printed.
+fn overlay(world: &mut World, patch: &Value) {
     for (name, patch) in patch.as_object().unwrap() {
         if let Some(pool) = name.strip_prefix("node pool ") {
             merge(world.pools.entry(pool.to_owned()).or_insert_with(|| json!({ "name": pool })), patch);
@@ -282,7 +299,10 @@ fn shown(plan: &Plan, sources: &Sources) -> String {
                 Step::Await(wait) => {
                     text.push_str(&format!("  await {:?} of {}\n", wait.until, wait.identity));
                 }
-                Step::ReadLog { pod, expect } => text.push_str(&format!("  read log of {pod}: {expect}\n")),
+                Step::ReadLog { pod, expect: Some(expect) } => {
+                    text.push_str(&format!("  read log of {pod}: {expect}\n"));
+                }
+                Step::ReadLog { pod, expect: None } => text.push_str(&format!("  read log of {pod}\n")),
                 Step::RecordPass { .. } => text.push_str("  record the pass\n"),
             }
         }

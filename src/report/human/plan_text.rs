@@ -410,7 +410,9 @@ fn what(change: &Change, title: &str) -> String {
         Identity::Object(object) => (object.name.as_str(), change.identity.to_string()),
         Identity::Check(address) => (address.as_str(), String::new()),
     };
-    if Address::new(title).ends_with(name) || change.action == Action::Keep {
+    // The address of an object inside a section ends with the same name as the section's main one.
+    let main = change.address.as_str() == title;
+    if (main && Address::new(title).ends_with(name)) || change.action == Action::Keep {
         verb.to_owned()
     } else {
         format!("{verb}: {noun}")
@@ -500,8 +502,11 @@ fn step_text(step: &Step) -> String {
             let deadline = brief(std::time::Duration::from_secs(wait.deadline.into()));
             format!("wait until {} is {until}, at most {deadline}", wait.identity)
         }
-        Step::ReadLog { pod, expect } => format!("read the log of {pod}: it must have the line `{expect}`"),
-        Step::RecordPass { digest: _ } => "record that the check passed".to_owned(),
+        Step::ReadLog { pod, expect: Some(expect) } => {
+            format!("read the log of {pod}: it must have the line `{expect}`")
+        }
+        Step::ReadLog { pod, expect: None } => format!("read the end of the log of {pod}"),
+        Step::RecordPass { digest: _ } => "record that it passed".to_owned(),
     }
 }
 
@@ -577,7 +582,8 @@ pub(super) fn asked_again(plan: &Plan, is_done: impl Fn(usize) -> bool) -> Strin
         words.extend(selection.targets.iter().map(|target| format!("--target {target}")));
         words.extend(selection.excludes.iter().map(|exclude| format!("--exclude {exclude}")));
     }
-    let asked = plan.changes.iter().enumerate().filter(|(place, change)| change.is_asked() && !is_done(*place));
+    let asked =
+        plan.changes.iter().enumerate().filter(|(place, change)| change.is_asked() && !is_done(*place));
     words.extend(asked.map(|(_, change)| format!("--replace {}", change.address)));
     if plan.retarget && plan.mode == Mode::Apply {
         words.push("--retarget".to_owned());

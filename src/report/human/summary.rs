@@ -174,9 +174,12 @@ fn next(plan: &Plan, summary: &Summary, ends: &Ends<'_>, program: &str) -> Strin
         Mode::Destroy => "destroy",
     };
     if !ends.all_done() || summary.stopped != Stopped::No && plan.mode == Mode::Destroy {
-        let done = |place| summary.outcomes.iter().any(|(done, end, _)| *done == place && *end == Outcome::Done);
+        let done =
+            |place| summary.outcomes.iter().any(|(done, end, _)| *done == place && *end == Outcome::Done);
         let again = asked_again(plan, done);
-        return format!("\nTo go on from here, planned anew from what is there:\n  {program} {verb}{again}\n");
+        return format!(
+            "\nTo go on from here, planned anew from what is there:\n  {program} {verb}{again}\n"
+        );
     }
     if plan.mode == Mode::Destroy {
         return String::new();

@@ -127,11 +127,12 @@ pub(super) fn checks_have_gpus(context: &mut Context<'_>) {
 pub(super) fn operator_is_there(context: &mut Context<'_>) {
     let stack = context.stack;
     let broken = context.is_doubtful(&FieldPath::keys(["dask_operator"]));
-    let Some(name) = stack.dask_cluster.keys().next() else { return };
+    let clusters = stack.dask_cluster.keys().map(|name| FieldPath::keys(["dask_cluster", name]));
+    let jobs = stack.dask_job.keys().map(|name| FieldPath::keys(["dask_job", name]));
+    let Some(place) = clusters.chain(jobs).next() else { return };
     if stack.dask_operator.is_some() || broken {
         return;
     }
-    let place = FieldPath::keys(["dask_cluster", name]);
     context.say(if stack.kubernetes.is_some() {
         Finding::warning(Code::OperatorMissing, "the stack does not bring the Dask operator")
             .at(place, "made into Pods by the operator")
@@ -235,10 +236,9 @@ pub(super) fn commands_exist(context: &mut Context<'_>) {
                 continue;
             }
             let words: Vec<String> = new.split(' ').map(|word| format!("\"{word}\"")).collect();
-            let section = pod.path.parent().unwrap_or_default();
             let finding = Finding::warning(Code::OldCommand, format!("the image has no command `{old}`"))
                 .at(pod.path.key("args").index(index), "removed in distributed 2026.6.0")
-                .at(section.key("image"), "has a later one");
+                .at(pod.image_path.clone(), "has a later one");
             context.say(finding.help(format!("write {}, or leave `args` away", words.join(", "))));
         }
     }

@@ -3,15 +3,17 @@
 
 use std::collections::{BTreeMap, BTreeSet};
 
-use super::{Check, DaskCluster, NodePool, Scheduler, Stack, Worker};
+use super::{Check, DaskCluster, NodePool, Replicas, Scheduler, Stack, Worker};
 use crate::address::FieldPath;
 use crate::diag::{Code, Diagnostic};
 use crate::source::{Sources, Span};
 
 mod dask;
+mod jobs;
 mod machines;
 mod names;
 mod sections;
+mod workers;
 mod zones;
 
 /// Every rule, in no order that matters: what they say is sorted by place.
@@ -50,6 +52,10 @@ const RULES: &[fn(&mut Context<'_>)] = &[
     dask::operator_is_known,
     dask::quantities_are_valid,
     dask::commands_exist,
+    workers::numbers_have_one_writer,
+    workers::groups_have_room_for_names,
+    jobs::jobs_have_a_cluster,
+    jobs::jobs_end,
 ];
 
 /// What all rules find, in no order. Nothing is said about sections in `doubtful`, which are broken already;
@@ -119,8 +125,10 @@ impl<'a> Context<'a> {
             let DaskCluster { scheduler, worker, image, .. } = cluster;
             let section = FieldPath::keys(["dask_cluster", name]);
             let Scheduler { gpus, cpu, memory, pool, prefer_pool, args, env: _ } = scheduler;
+            let image_path = section.key("image");
             pods.push(Pod {
                 path: section.key("scheduler"),
+                image_path: image_path.clone(),
                 what: "the scheduler",
                 replicas: 1,
                 gpus: gpus.unwrap_or(0),
@@ -131,11 +139,13 @@ impl<'a> Context<'a> {
                 args,
                 image,
             });
-            let Worker { replicas, gpus, cpu, memory, pool, prefer_pool, args, env: _ } = worker;
+            let Worker { replicas, gpus, cpu, memory, pool, prefer_pool, resources: _, args, env: _ } =
+                worker;
             pods.push(Pod {
                 path: section.key("worker"),
+                image_path: image_path.clone(),
                 what: "each worker",
-                replicas: *replicas,
+                replicas: replicas.most(),
                 gpus: gpus.unwrap_or(0),
                 cpu: cpu.as_deref(),
                 memory: memory.as_deref(),
@@ -144,8 +154,84 @@ impl<'a> Context<'a> {
                 args,
                 image,
             });
+            for (key, group) in &cluster.group {
+                let path = section.key("group").key(key);
+                let image_path = if group.image.is_some() { path.key("image") } else { image_path.clone() };
+                pods.push(Pod {
+                    path,
+                    image_path,
+                    what: "each worker",
+                    replicas: group.replicas.most(),
+                    gpus: group.gpus.unwrap_or(0),
+                    cpu: group.cpu.as_deref(),
+                    memory: group.memory.as_deref(),
+                    pool: group.pool.as_deref(),
+                    prefer_pool: group.prefer_pool.as_deref(),
+                    args: &group.args,
+                    image: group.image.as_deref().unwrap_or(image),
+                });
+            }
+        }
+        for (name, job) in &self.stack.dask_job {
+            let path = FieldPath::keys(["dask_job", name]);
+            let image = job.image.as_deref().unwrap_or_default();
+            let image_path = path.key("image");
+            pods.push(Pod {
+                path: path.clone(),
+                image_path: image_path.clone(),
+                what: "the program",
+                replicas: 1,
+                gpus: job.gpus.unwrap_or(0),
+                cpu: job.cpu.as_deref(),
+                memory: job.memory.as_deref(),
+                pool: job.pool.as_deref(),
+                prefer_pool: job.prefer_pool.as_deref(),
+                args: &job.args,
+                image,
+            });
+            pods.extend(job.scheduler.as_ref().map(|scheduler| Pod {
+                path: path.key("scheduler"),
+                image_path: image_path.clone(),
+                what: "the scheduler",
+                replicas: 1,
+                gpus: scheduler.gpus.unwrap_or(0),
+                cpu: scheduler.cpu.as_deref(),
+                memory: scheduler.memory.as_deref(),
+                pool: scheduler.pool.as_deref(),
+                prefer_pool: scheduler.prefer_pool.as_deref(),
+                args: &scheduler.args,
+                image,
+            }));
+            pods.extend(job.worker.as_ref().map(|worker| Pod {
+                path: path.key("worker"),
+                image_path: image_path.clone(),
+                what: "each worker",
+                replicas: job.replicas.unwrap_or(worker.replicas.most()),
+                gpus: worker.gpus.unwrap_or(0),
+                cpu: worker.cpu.as_deref(),
+                memory: worker.memory.as_deref(),
+                pool: worker.pool.as_deref(),
+                prefer_pool: worker.prefer_pool.as_deref(),
+                args: &worker.args,
+                image,
+            }));
         }
         pods
+    }
+
+    /// Every `replicas` of the stack, with its place, and whether the operator's autoscaler can write it.
+    fn replicas(&self) -> Vec<(FieldPath, Replicas, bool)> {
+        let clusters = self.stack.dask_cluster.iter();
+        let of = clusters.flat_map(|(name, cluster)| {
+            let section = FieldPath::keys(["dask_cluster", name]);
+            let groups = cluster.group.iter();
+            let groups: Vec<_> = groups
+                .map(|(key, group)| (section.key("group").key(key).key("replicas"), group.replicas, false))
+                .collect();
+            let worker = (section.key("worker").key("replicas"), cluster.worker.replicas, true);
+            [worker].into_iter().chain(groups)
+        });
+        of.collect()
     }
 
     fn checks(&self) -> impl Iterator<Item = (FieldPath, &'a Check)> + use<'a> {
@@ -162,6 +248,7 @@ impl<'a> Context<'a> {
 /// A kind of Pod that the stack makes.
 struct Pod<'a> {
     path: FieldPath,
+    image_path: FieldPath,
     what: &'static str,
     replicas: u32,
     gpus: u32,

@@ -60,6 +60,18 @@ pub(super) fn names_are_valid(context: &mut Context<'_>) {
         names.push(keyed("dask_cluster", key, cluster.name.as_deref(), 53, Start::LetterOrDigit));
         let place = FieldPath::keys(["dask_cluster", key, "namespace"]);
         names.extend(cluster.namespace.as_deref().map(|name| (place, name, 63, Start::LetterOrDigit)));
+        for (group_key, group) in &cluster.group {
+            let path = FieldPath::keys(["dask_cluster", key, "group", group_key]);
+            names.push(match &group.name {
+                Some(name) => (path.key("name"), name, 63, Start::LetterOrDigit),
+                None => (path, group_key, 63, Start::LetterOrDigit),
+            });
+        }
+    }
+    for (key, job) in &stack.dask_job {
+        names.push(keyed("dask_job", key, job.name.as_deref(), 53, Start::LetterOrDigit));
+        let place = FieldPath::keys(["dask_job", key, "namespace"]);
+        names.extend(job.namespace.as_deref().map(|name| (place, name, 63, Start::LetterOrDigit)));
     }
     for (key, check) in &stack.check {
         // Its Pod is called `check-KEY`.
@@ -91,10 +103,11 @@ fn keyed<'a>(
 }
 
 fn name_is_valid(context: &mut Context<'_>, place: FieldPath, name: &str, longest: usize, start: Start) {
-    let is_key =
-        place.segments().len() == 2 && context.sources.key_span(&place) != context.sources.span(&place);
+    let is_key = matches!(place.segments().len(), 2 | 4)
+        && context.sources.key_span(&place) != context.sources.span(&place);
     let section = place.segments().first().cloned();
-    let dask = FieldPath::from_iter(section) == FieldPath::keys(["dask_cluster"]);
+    let top = FieldPath::from_iter(section);
+    let dask = top == FieldPath::keys(["dask_cluster"]) || top == FieldPath::keys(["dask_job"]);
     let at = |finding: Finding, text: String| {
         if is_key && place.to_string() != "stack.name" && place.to_string() != "cluster.name" {
             finding.at_key(place.clone(), text)
@@ -150,7 +163,8 @@ pub(super) fn live_names_differ(context: &mut Context<'_>) {
         ("dask_cluster", key, cluster.name.as_ref(), namespace)
     });
     let mut seen: BTreeMap<(&str, &str, &str), FieldPath> = BTreeMap::new();
-    for (section, key, name, namespace) in pools.chain(namespaces).chain(clusters) {
+    let jobs = stack.dask_job.iter().map(|(key, job)| ("dask_job", key, job.name.as_ref(), job.namespace()));
+    for (section, key, name, namespace) in pools.chain(namespaces).chain(clusters).chain(jobs) {
         let path = FieldPath::keys([section, key]);
         let live = name.unwrap_or(key);
         if let Some(first) = seen.get(&(section, namespace, live)) {
@@ -181,11 +195,20 @@ pub(super) fn namespaces_are_not_built_in(context: &mut Context<'_>) {
 /// An image that is empty would be refused on the nodes, minutes later.
 pub(super) fn images_are_given(context: &mut Context<'_>) {
     let stack = context.stack;
-    for (key, cluster) in &stack.dask_cluster {
-        let place = FieldPath::keys(["dask_cluster", key, "image"]);
-        let Some(why) = wrong_image(&cluster.image) else { continue };
-        let message = match cluster.image.trim() {
-            "" => format!("`dask_cluster.{key}` has an empty image `{}`", cluster.image),
+    let clusters = stack.dask_cluster.iter();
+    let images = clusters.flat_map(|(key, cluster)| {
+        let path = FieldPath::keys(["dask_cluster", key]);
+        let groups = cluster.group.iter().filter_map({
+            let path = path.clone();
+            move |(key, group)| Some((path.key("group").key(key), group.image.as_ref()?))
+        });
+        [(path, &cluster.image)].into_iter().chain(groups)
+    });
+    for (path, image) in images {
+        let place = path.key("image");
+        let Some(why) = wrong_image(image) else { continue };
+        let message = match image.trim() {
+            "" => format!("`{path}` has an empty image `{image}`"),
             image => format!("`{image}` is not the name of an image"),
         };
         let help = "for example image = \"nvcr.io/nvidia/rapidsai/base:25.04-cuda12.8-py3.12\"";

@@ -86,7 +86,15 @@ pub(super) fn dependencies_exist(context: &mut Context<'_>) {
     stack.node_pool.iter().for_each(|(name, pool)| keyed("node_pool", name, pool.depends_on.as_slice()));
     stack.namespace.iter().for_each(|(name, namespace)| keyed("namespace", name, &namespace.depends_on));
     stack.dask_cluster.iter().for_each(|(name, cluster)| keyed("dask_cluster", name, &cluster.depends_on));
+    stack.dask_job.iter().for_each(|(name, job)| keyed("dask_job", name, &job.depends_on));
     stack.check.iter().for_each(|(name, check)| keyed("check", name, &check.depends_on));
+    for (name, cluster) in &stack.dask_cluster {
+        for (key, group) in &cluster.group {
+            let path = FieldPath::keys(["dask_cluster", name, "group", key]);
+            sections.insert(path.to_string());
+            lists.push((path, &group.depends_on));
+        }
+    }
     let single = [
         ("cluster", stack.cluster.as_ref().map(|_| [].as_slice())),
         ("gpu_driver", stack.gpu_driver.as_ref().map(|driver| driver.depends_on.as_slice())),
@@ -181,6 +189,10 @@ pub(super) fn namespaces_are_declared(context: &mut Context<'_>) {
     for (name, cluster) in &stack.dask_cluster {
         let place = FieldPath::keys(["dask_cluster", name, "namespace"]);
         used.extend(cluster.namespace.as_deref().map(|namespace| (place, namespace)));
+    }
+    for (name, job) in &stack.dask_job {
+        let place = FieldPath::keys(["dask_job", name, "namespace"]);
+        used.extend(job.namespace.as_deref().map(|namespace| (place, namespace)));
     }
     for (path, check) in context.checks() {
         used.extend(check.namespace.as_deref().map(|namespace| (path.key("namespace"), namespace)));

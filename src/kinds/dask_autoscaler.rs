@@ -1,0 +1,111 @@
+//! Autoscalers of Dask clusters: `replicas = { min, max }` of the default group.
+
+use serde_json::{Value, json};
+
+use super::{Compare, Kind, Scope, gvk, itself, object_program};
+use crate::address::{Address, FieldPath};
+use crate::resource::{Await, Effect, Gvk, Identity, Life, ObjectId, Readiness, Resource};
+
+/// Seconds: the operator tries again after a minute when it missed the cluster.
+const DEADLINE: u32 = 300;
+
+/// Autoscalers.
+pub const KIND: Kind = Kind {
+    name: "dask_autoscaler",
+    rank: 62,
+    compare: Compare::Kubernetes(effect),
+    program: |doing| object_program(doing, KIND.name, Value::Null, DEADLINE),
+    queries: itself,
+    judge,
+    shared: false,
+};
+
+/// How the API serves autoscalers.
+pub fn api() -> Gvk {
+    gvk(super::dask_cluster::GROUP, "v1", "DaskAutoscaler", "daskautoscalers")
+}
+
+/// The timer reads the bounds each time; the owner is set once. Source: `operator/controller/controller.py` of
+/// dask-kubernetes 2026.3.0.
+fn effect(path: &FieldPath) -> (Effect, Option<&'static str>) {
+    if FieldPath::keys(["spec", "cluster"]).contains(path) {
+        return (Effect::Replace, Some("it goes with the cluster that it was made for"));
+    }
+    (Effect::InPlace, None)
+}
+
+/// The autoscaler of the cluster of a section. It has the cluster's name: `KubeCluster.adapt` and
+/// `KubeCluster.scale` look for it there, so that there is never a second one.
+pub fn lower(cluster: &Resource, min: u32, max: u32, scope: &Scope) -> Option<Resource> {
+    let Identity::Object(ObjectId { namespace, name, .. }) = &cluster.identity else { return None };
+    let api = api();
+    let replicas = cluster.origin.key("worker").key("replicas");
+    let spec = |key: &str| FieldPath::keys(["spec", key]);
+    Some(Resource {
+        address: Address::object(cluster.address.as_str(), &api.kind, namespace.as_deref(), name),
+        identity: Identity::Object(ObjectId {
+            gvk: api.clone(),
+            namespace: namespace.clone(),
+            name: name.clone(),
+        }),
+        kind: KIND.name.into(),
+        body: json!({
+            "apiVersion": api.api_version(),
+            "kind": api.kind,
+            "metadata": { "name": name, "namespace": namespace, "labels": scope.labels() },
+            "spec": { "cluster": name, "minimum": min, "maximum": max },
+        }),
+        initial: Value::Null,
+        origins: vec![
+            (spec("minimum"), replicas.key("min")),
+            (spec("maximum"), replicas.key("max")),
+            (FieldPath::keys(["spec"]), replicas.clone()),
+        ],
+        origin: replicas,
+        follows: vec![cluster.address.clone()],
+        protect: false,
+        life: Life::Kept,
+    })
+}
+
+/// The operator works for it once it has made the cluster its owner.
+fn judge(_: &Await, found: &[Value]) -> Readiness {
+    let autoscaler = found.first().unwrap_or(&Value::Null);
+    if !autoscaler.is_object() {
+        return Readiness::Progressing("it to appear".into());
+    }
+    match autoscaler["metadata"]["ownerReferences"].as_array() {
+        Some(owners) if !owners.is_empty() => Readiness::Ready,
+        _ => Readiness::Progressing("the Dask operator to attach it to its cluster".into()),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::resource::Until;
+
+    #[test]
+    fn it_works_once_its_cluster_owns_it() {
+        let identity =
+            Identity::Object(ObjectId { gvk: api(), namespace: Some("default".into()), name: "c".into() });
+        let wait =
+            Await { kind: KIND.name.into(), identity, until: Until::Ready, facts: Value::Null, deadline: 1 };
+        assert!(matches!(judge(&wait, &[Value::Null]), Readiness::Progressing(_)));
+        assert!(matches!(judge(&wait, &[json!({ "metadata": {} })]), Readiness::Progressing(_)));
+        let owned = json!({ "metadata": { "ownerReferences": [{ "kind": "DaskCluster", "name": "c" }] } });
+        assert_eq!(judge(&wait, &[owned]), Readiness::Ready);
+    }
+
+    #[test]
+    fn the_bounds_are_followed_and_the_cluster_is_not() {
+        for (path, expect) in [
+            ("spec.minimum", Effect::InPlace),
+            ("spec.maximum", Effect::InPlace),
+            ("metadata.labels.a", Effect::InPlace),
+            ("spec.cluster", Effect::Replace),
+        ] {
+            assert_eq!(effect(&path.parse().unwrap()).0, expect, "{path}");
+        }
+    }
+}

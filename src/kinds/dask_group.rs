@@ -1,0 +1,275 @@
+//! Groups of workers beside the default one of a Dask cluster.
+
+use std::collections::BTreeMap;
+
+use schemars::JsonSchema;
+use serde::{Deserialize, Serialize};
+use serde_json::{Value, json};
+
+use super::dask_pod::{self, Wants, Workers};
+use super::replicas::Replicas;
+use super::{Compare, Doing, Kind, Scope, gvk, is_false, itself, object_program};
+use crate::address::{Address, FieldPath};
+use crate::resource::{Api, Await, Effect, Gvk, Identity, Life, ObjectId, Query, Readiness, Resource, Step};
+
+/// Seconds: images of 10 GB are pulled on every node, and GPU nodes may have to be made first.
+const DEADLINE: u32 = 1800;
+
+/// Worker groups.
+pub const KIND: Kind = Kind {
+    name: "dask_group",
+    rank: 61,
+    compare: Compare::Kubernetes(effect),
+    program,
+    queries,
+    judge,
+    shared: false,
+};
+
+/// A group of workers beside the default one, with its own pool, GPUs and number. A changed pod makes the group
+/// anew.
+#[derive(Clone, Debug, Default, PartialEq, Deserialize, Serialize, JsonSchema)]
+#[serde(deny_unknown_fields)]
+pub struct DaskGroup {
+    /// The live name. Default the cluster's name, `-` and the group's key, as `KubeCluster` names groups.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub name: Option<String>,
+    /// How many workers: a number, or `{ start = 2 }` for as many at the beginning, after which the number belongs
+    /// to notebooks. Default 1.
+    #[serde(default)]
+    pub replicas: Replicas,
+    /// The image. Default the cluster's.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub image: Option<String>,
+    /// GPUs of each worker. With GPUs the worker is `dask cuda worker`.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    #[schemars(range(min = 0, max = 16))]
+    pub gpus: Option<u32>,
+    /// CPUs, as a Kubernetes quantity: `"2"`, `"500m"`.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub cpu: Option<String>,
+    /// Memory, as a Kubernetes quantity: `"8Gi"`.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub memory: Option<String>,
+    /// The node pool they must run on.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub pool: Option<String>,
+    /// The node pool they run on when there is room.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub prefer_pool: Option<String>,
+    /// Dask's own resources of each worker, that tasks can ask for: `{ GPU = 1 }`.
+    #[serde(default, skip_serializing_if = "BTreeMap::is_empty")]
+    pub resources: BTreeMap<String, f64>,
+    /// Arguments of the image's entry point. Default as for the cluster's `worker`.
+    #[serde(default, skip_serializing_if = "Vec::is_empty")]
+    pub args: Vec<String>,
+    /// Environment variables.
+    #[serde(default, skip_serializing_if = "BTreeMap::is_empty")]
+    pub env: BTreeMap<String, String>,
+    /// Refuses to delete or replace it, also in `destroy`.
+    #[serde(default, skip_serializing_if = "is_false")]
+    pub protect: bool,
+    /// Addresses that must be done before this one, beyond what is inferred.
+    #[serde(default, skip_serializing_if = "Vec::is_empty")]
+    pub depends_on: Vec<String>,
+}
+
+impl DaskGroup {
+    /// The live name of the group of a key.
+    pub fn live_name(&self, cluster: &str, key: &str) -> String {
+        self.name.clone().unwrap_or_else(|| format!("{cluster}-{key}"))
+    }
+
+    fn wants<'a>(&'a self, image: &'a str) -> Wants<'a> {
+        Wants {
+            image: self.image.as_deref().unwrap_or(image),
+            args: &self.args,
+            env: &self.env,
+            gpus: self.gpus.unwrap_or(0),
+            cpu: self.cpu.as_ref(),
+            memory: self.memory.as_ref(),
+            pool: self.pool.as_ref(),
+            prefer_pool: self.prefer_pool.as_ref(),
+            resources: Some(&self.resources),
+        }
+    }
+}
+
+/// How the API serves worker groups.
+pub fn api() -> Gvk {
+    gvk(super::dask_cluster::GROUP, "v1", "DaskWorkerGroup", "daskworkergroups")
+}
+
+/// The operator follows the number. A changed pod would reach only workers that are made later, and a group would
+/// be of two minds; retiring the old ones by number may hit workers of other groups, for the scheduler chooses among
+/// all (dask-kubernetes issue 914). So the group is made anew. Source: `operator/controller/controller.py` of
+/// dask-kubernetes 2026.3.0.
+fn effect(path: &FieldPath) -> (Effect, Option<&'static str>) {
+    let at = |keys: &[&str]| FieldPath::keys(keys.iter().copied()).contains(path);
+    if at(&["spec", "worker", "replicas"]) {
+        return (Effect::InPlace, None);
+    }
+    if at(&["metadata"]) {
+        return (Effect::InPlace, Some("what the operator made keeps the old value"));
+    }
+    if at(&["spec", "cluster"]) {
+        return (Effect::Replace, Some("a group stays with the cluster that it was made for"));
+    }
+    (Effect::Replace, Some("the operator gives it to new workers only, so all of the group are made anew"))
+}
+
+/// What a group must know of its cluster.
+pub struct Joined<'a> {
+    /// The cluster's address.
+    pub address: &'a Address,
+    /// Its section's place in the file.
+    pub origin: &'a FieldPath,
+    /// Its live name.
+    pub name: &'a str,
+    /// Its namespace, which is the group's.
+    pub namespace: &'a str,
+    /// Its image.
+    pub image: &'a str,
+}
+
+/// The address of a group.
+pub fn address(cluster: &Address, key: &str) -> Address {
+    Address::new(format!("{cluster}.group.{key}"))
+}
+
+/// What `[dask_cluster.X.group.KEY]` becomes.
+pub fn lower(cluster: &Joined, key: &str, section: &DaskGroup, scope: &Scope) -> Resource {
+    let Joined { address: of, origin: cluster_origin, name: cluster_name, namespace, image } = cluster;
+    let name = section.live_name(cluster_name, key);
+    let origin = cluster_origin.key("group").key(key);
+    let wants = section.wants(image);
+    let (replicas, initial) = section.replicas.split();
+    let mut worker = json!({ "spec": dask_pod::worker(&wants, scope) });
+    if let Some(replicas) = replicas {
+        worker["replicas"] = json!(replicas);
+    }
+    let image = if section.image.is_some() { origin.key("image") } else { cluster_origin.key("image") };
+    let mut origins = vec![
+        (FieldPath::keys(["spec", "worker", "replicas"]), origin.key("replicas")),
+        (FieldPath::keys(["metadata", "name"]), origin.key("name")),
+    ];
+    origins.extend(dask_pod::origins(&FieldPath::keys(["spec", "worker", "spec"]), &origin, &image));
+    let mut follows = vec![(*of).clone()];
+    follows.extend(dask_pod::follows(&[&wants], namespace, scope));
+    follows.extend(section.depends_on.iter().map(Address::new));
+    let api = api();
+    Resource {
+        address: address(of, key),
+        identity: Identity::Object(ObjectId {
+            gvk: api.clone(),
+            namespace: Some((*namespace).to_owned()),
+            name: name.clone(),
+        }),
+        kind: KIND.name.into(),
+        body: json!({
+            "apiVersion": api.api_version(),
+            "kind": api.kind,
+            "metadata": { "name": name, "namespace": namespace, "labels": scope.labels() },
+            "spec": { "cluster": cluster_name, "worker": worker },
+        }),
+        initial,
+        origins,
+        origin,
+        follows,
+        protect: section.protect,
+        life: Life::Kept,
+    }
+}
+
+fn program(doing: &Doing) -> Vec<Step> {
+    let facts = json!({ "replicas": doing.body()["spec"]["worker"]["replicas"] });
+    object_program(doing, KIND.name, facts, DEADLINE)
+}
+
+/// The group, its worker Deployments, its pods.
+fn queries(wait: &Await) -> Vec<Query> {
+    let Identity::Object(group) = &wait.identity else { return Vec::new() };
+    let own = |gvk: Gvk| Query {
+        api: Api::Kubernetes,
+        path: format!(
+            "{}?labelSelector=dask.org%2Fworkergroup-name%3D{}",
+            gvk.collection(group.namespace.as_deref()),
+            group.name
+        ),
+    };
+    let mut queries = itself(wait);
+    queries.push(own(gvk("apps", "v1", "Deployment", "deployments")));
+    queries.push(own(gvk("", "v1", "Pod", "pods")));
+    queries
+}
+
+fn judge(wait: &Await, found: &[Value]) -> Readiness {
+    let [group, workers, pods] = found else { return Readiness::Progressing("an answer".into()) };
+    if !group.is_object() {
+        return Readiness::Progressing("it to appear".into());
+    }
+    if let Some(reason) = pods["items"].as_array().into_iter().flatten().find_map(dask_pod::broken) {
+        return Readiness::Failed(reason);
+    }
+    if group["metadata"]["ownerReferences"].as_array().is_none_or(Vec::is_empty) {
+        return Readiness::Progressing("the Dask operator to attach it to its cluster".into());
+    }
+    let name = super::text(&group["metadata"]["name"]);
+    Workers { wait, group, name, workers, pods }.ready()
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::resource::Until;
+
+    fn check(owned: bool, ready: &[u64], replicas: Value, live: u64) -> Readiness {
+        let identity =
+            Identity::Object(ObjectId { gvk: api(), namespace: Some("default".into()), name: "c-g".into() });
+        let facts = json!({ "replicas": replicas });
+        let wait = Await { kind: KIND.name.into(), identity, until: Until::Ready, facts, deadline: 1 };
+        let owners = if owned { json!([{ "kind": "DaskCluster" }]) } else { json!([]) };
+        let worker = |ready: &u64| {
+            json!({
+                "metadata": { "generation": 1, "labels": { "dask.org/workergroup-name": "c-g" } },
+                "spec": { "replicas": 1 },
+                "status": {
+                    "observedGeneration": 1, "replicas": 1, "updatedReplicas": 1, "readyReplicas": ready,
+                    "availableReplicas": ready, "conditions": [{ "type": "Available", "status": "True" }],
+                },
+            })
+        };
+        let workers: Vec<Value> = ready.iter().map(worker).collect();
+        let group = json!({
+            "metadata": { "name": "c-g", "ownerReferences": owners },
+            "spec": { "worker": { "replicas": live } },
+        });
+        judge(&wait, &[group, json!({ "items": workers }), json!({ "items": [] })])
+    }
+
+    #[test]
+    fn a_group_is_ready_with_its_workers() {
+        let waits = |found, expect: &str| assert_eq!(found, Readiness::Progressing(expect.into()));
+        waits(check(false, &[1], json!(1), 1), "the Dask operator to attach it to its cluster");
+        waits(check(true, &[1], json!(2), 2), "1 of 2 workers");
+        waits(check(true, &[1, 0], json!(2), 2), "1 of 2 workers");
+        waits(check(true, &[1, 1, 1], json!(2), 2), "1 of 3 workers to go");
+        assert_eq!(check(true, &[1, 1], json!(2), 2), Readiness::Ready);
+        // A number of others' is whatever the group says.
+        assert_eq!(check(true, &[1, 1, 1], Value::Null, 3), Readiness::Ready);
+        waits(check(true, &[1, 1], Value::Null, 3), "2 of 3 workers");
+    }
+
+    #[test]
+    fn only_the_number_is_followed() {
+        for (path, expect) in [
+            ("spec.worker.replicas", Effect::InPlace),
+            ("metadata.labels.a", Effect::InPlace),
+            ("spec.cluster", Effect::Replace),
+            ("spec.worker.spec.containers[0].image", Effect::Replace),
+            ("spec.worker.metadata.labels.a", Effect::Replace),
+        ] {
+            assert_eq!(effect(&path.parse().unwrap()).0, expect, "{path}");
+        }
+    }
+}

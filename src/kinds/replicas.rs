@@ -1,0 +1,146 @@
+//! Who writes the number of workers: the file, the operator's autoscaler, or people in notebooks. One of them.
+
+use std::borrow::Cow;
+use std::fmt;
+
+use schemars::{JsonSchema, Schema, SchemaGenerator, json_schema};
+use serde::de::value::MapAccessDeserializer;
+use serde::de::{Error, MapAccess, Visitor};
+use serde::{Deserialize, Deserializer, Serialize, Serializer};
+use serde_json::{Value, json};
+
+/// The number of workers: a number, or who writes it instead of the file.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Replicas {
+    /// As many as this: the file writes the number.
+    Fixed(u32),
+    /// Somebody else writes it.
+    Given(Given),
+}
+
+/// Who writes the number of workers instead of the file: the Dask operator's autoscaler between `min` and `max`, or
+/// people in notebooks, who begin with `start`.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
+#[serde(deny_unknown_fields)]
+#[schemars(rename = "WorkerLimits")]
+pub struct Given {
+    /// Workers at least; with `max`, for the autoscaler.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    #[schemars(range(min = 0, max = 10000))]
+    pub min: Option<u32>,
+    /// Workers at most; with `min`, for the autoscaler.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    #[schemars(range(min = 1, max = 10000))]
+    pub max: Option<u32>,
+    /// Workers at the beginning; from then on the number belongs to notebooks.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    #[schemars(range(min = 0, max = 10000))]
+    pub start: Option<u32>,
+}
+
+/// The one writer of a number.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Writer {
+    /// The stack file.
+    File(u32),
+    /// The operator's autoscaler.
+    Autoscaler {
+        /// At least.
+        min: u32,
+        /// At most.
+        max: u32,
+    },
+    /// People in notebooks; the file only says how many there are at the beginning.
+    Notebooks(u32),
+}
+
+impl Default for Replicas {
+    fn default() -> Self {
+        Self::Fixed(1)
+    }
+}
+
+impl Replicas {
+    /// Who writes the number. The rules of the stack have refused mixtures.
+    pub fn writer(self) -> Writer {
+        match self {
+            Self::Fixed(number) => Writer::File(number),
+            Self::Given(Given { start: Some(start), .. }) => Writer::Notebooks(start),
+            Self::Given(Given { min, max, start: None }) => {
+                Writer::Autoscaler { min: min.unwrap_or(0), max: max.unwrap_or(1) }
+            }
+        }
+    }
+
+    /// The largest number that the file speaks of.
+    pub fn most(self) -> u32 {
+        match self.writer() {
+            Writer::File(number) | Writer::Notebooks(number) => number,
+            Writer::Autoscaler { min: _, max } => max,
+        }
+    }
+
+    /// `spec.worker.replicas` that the file owns, and the part that is set when the thing is made and then left
+    /// to others.
+    pub fn split(self) -> (Option<u32>, Value) {
+        let left = |number: u32| json!({ "spec": { "worker": { "replicas": number } } });
+        match self.writer() {
+            Writer::File(number) => (Some(number), Value::Null),
+            Writer::Autoscaler { min, max: _ } => (None, left(min)),
+            Writer::Notebooks(start) => (None, left(start)),
+        }
+    }
+}
+
+impl Serialize for Replicas {
+    fn serialize<S: Serializer>(&self, serializer: S) -> Result<S::Ok, S::Error> {
+        match self {
+            Self::Fixed(number) => serializer.serialize_u32(*number),
+            Self::Given(given) => given.serialize(serializer),
+        }
+    }
+}
+
+impl<'de> Deserialize<'de> for Replicas {
+    fn deserialize<D: Deserializer<'de>>(deserializer: D) -> Result<Self, D::Error> {
+        struct Either;
+
+        impl<'de> Visitor<'de> for Either {
+            type Value = Replicas;
+
+            fn expecting(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+                f.write_str("a number of workers or a table with `min` and `max`, or with `start`")
+            }
+
+            fn visit_i64<E: Error>(self, number: i64) -> Result<Replicas, E> {
+                u32::try_from(number).map(Replicas::Fixed).map_err(E::custom)
+            }
+
+            fn visit_u64<E: Error>(self, number: u64) -> Result<Replicas, E> {
+                u32::try_from(number).map(Replicas::Fixed).map_err(E::custom)
+            }
+
+            fn visit_map<A: MapAccess<'de>>(self, map: A) -> Result<Replicas, A::Error> {
+                Given::deserialize(MapAccessDeserializer::new(map)).map(Replicas::Given)
+            }
+        }
+
+        deserializer.deserialize_any(Either)
+    }
+}
+
+impl JsonSchema for Replicas {
+    fn schema_name() -> Cow<'static, str> {
+        "Replicas".into()
+    }
+
+    fn json_schema(generator: &mut SchemaGenerator) -> Schema {
+        json_schema!({
+            "description": "The number of workers: a number, or who writes it instead of the file.",
+            "oneOf": [
+                { "type": "integer", "format": "uint32", "minimum": 0, "maximum": 10000 },
+                generator.subschema_for::<Given>(),
+            ],
+        })
+    }
+}

@@ -1,0 +1,198 @@
+//! What plans know of Dask's things beyond their fields: whose number of workers counts, and what goes with a cluster.
+
+use serde_json::Value;
+
+use super::make::{Maker, is_going};
+use super::{Inputs, Note, diff};
+use crate::address::Address;
+use crate::diag::Code;
+use crate::kinds::gke::Compared;
+use crate::kinds::{self, dask_autoscaler, dask_cluster, dask_group, dask_job};
+use crate::resource::{Effect, FieldChange, Identity, Life, ObjectId, Resource};
+
+impl Maker<'_> {
+    /// Things whose number of workers others may write: a field that is given away says to whom, and a number of the
+    /// file's is held against the group that counts.
+    pub(super) fn number_of_workers(&mut self, resource: &Resource, live: &Value, compared: &mut Compared) {
+        let Identity::Object(object) = &resource.identity else { return };
+        if object.gvk == dask_job::api() {
+            return self.job(resource, live, compared);
+        }
+        let of_cluster = object.gvk == dask_cluster::api();
+        if !of_cluster && object.gvk != dask_group::api() {
+            return;
+        }
+        let path = dask_cluster::replicas_path();
+        match path.find(&resource.body) {
+            Some(wanted) if of_cluster => {
+                self.default_group(object, wanted, live, compared);
+                self.two_writers(resource, object);
+            }
+            Some(_) => {}
+            None => self.given_away(resource, live, compared),
+        }
+    }
+
+    /// `KubeCluster.scale` and `kubectl scale` write the default group, and the cluster's own number stays as it was.
+    fn default_group(&self, cluster: &ObjectId, wanted: &Value, live: &Value, compared: &mut Compared) {
+        let path = dask_cluster::replicas_path();
+        let group = dask_cluster::default_group(cluster);
+        let Some(group_live) = self.inputs.world.find(&Identity::Object(group.clone())) else { return };
+        let have = path.find(group_live);
+        compared.seen.push((path.key("default group"), have.cloned().unwrap_or_default()));
+        // A changed number of the cluster is handed on by the operator.
+        if have.is_none() || have == Some(wanted) || path.find(live) != Some(wanted) {
+            return;
+        }
+        let unknown = || ("others".to_owned(), "an unknown time".to_owned());
+        compared.changes.push(FieldChange {
+            path: path.clone(),
+            before: have.cloned(),
+            after: Some(wanted.clone()),
+            effect: Effect::InPlace,
+            note: Some(format!("of {group}, which counts")),
+            drift: Some(diff::written_by(group_live, &path).unwrap_or_else(unknown)),
+        });
+    }
+
+    /// An autoscaler of others writes the number that is the file's: `KubeCluster.adapt` makes one.
+    fn two_writers(&mut self, resource: &Resource, cluster: &ObjectId) {
+        let manager = self.inputs.owner.field_manager();
+        let objects = self.inputs.world.inside.live().into_iter().flatten();
+        let mut others = objects.filter(|(object, live)| {
+            object.gvk == dask_autoscaler::api()
+                && object.namespace == cluster.namespace
+                && live["spec"]["cluster"] == cluster.name.as_str()
+                && !diff::applied_by(live, &manager)
+        });
+        let Some((other, _)) = others.next() else { return };
+        self.notes.push(Note {
+            code: Code::TwoWriters.as_str().into(),
+            address: resource.address.clone(),
+            message: format!(
+                "{other} of others writes the number of workers too, and each takes it from the other: delete it, or \
+                 give the number away with `replicas = {{ start = 2 }}`"
+            ),
+        });
+    }
+
+    fn given_away(&mut self, resource: &Resource, live: &Value, compared: &mut Compared) {
+        let path = dask_cluster::replicas_path();
+        let Some(start) = path.find(&resource.initial) else { return };
+        let autoscaled = self.is_autoscaled(resource);
+        let to = if autoscaled { "the autoscaler" } else { "notebooks" };
+        for field in compared.changes.iter_mut().filter(|field| field.path == path && field.after.is_none()) {
+            field.note = Some(format!("stays as it is and belongs to {to} from now on"));
+        }
+        let set = self.inputs.owner.initial_manager();
+        let now = path.find(live);
+        if !autoscaled && now.is_some_and(|now| now != start) && diff::owns(live, &set, &path) {
+            self.notes.push(Note {
+                code: Code::StartHasNoEffect.as_str().into(),
+                address: resource.address.clone(),
+                message: format!(
+                    "`start = {start}` counts only when it is made; the number belongs to notebooks now and is not \
+                     changed"
+                ),
+            });
+        }
+    }
+
+    fn is_autoscaled(&self, resource: &Resource) -> bool {
+        let Identity::Object(cluster) = &resource.identity else { return false };
+        self.inputs.desired.iter().any(|other| match &other.identity {
+            Identity::Object(object) => {
+                object.gvk == dask_autoscaler::api()
+                    && object.namespace == cluster.namespace
+                    && other.body["spec"]["cluster"] == cluster.name.as_str()
+            }
+            _ => false,
+        })
+    }
+
+    /// Drift never runs a job again: its text is taken back where it is. Nor does a change of the cluster that it
+    /// copied. A job that failed is told of.
+    fn job(&mut self, resource: &Resource, live: &Value, compared: &mut Compared) {
+        for field in &mut compared.changes {
+            if field.drift.is_some() {
+                field.effect = Effect::InPlace;
+                field.note = Some("the job does not run again for it".to_owned());
+            } else if !resource.origin.contains(resource.origin_of(&field.path)) {
+                field.effect = Effect::Ignored;
+                field.note = Some("the job copied its cluster when it ran".to_owned());
+            }
+        }
+        if live["status"]["jobStatus"] == "Failed" {
+            self.notes.push(Note {
+                code: Code::JobEnded.as_str().into(),
+                address: resource.address.clone(),
+                message: format!("the job failed; `--replace {}` runs it again", resource.address),
+            });
+        }
+    }
+
+    /// Whether a thing is wanted, not there, and rightly so: it was made once in its present text and has gone since,
+    /// or it goes with a cluster of that sort.
+    pub(super) fn stays_gone(&mut self, resource: &Resource) -> bool {
+        let Inputs { world, mode: _, replace, .. } = self.inputs;
+        let live = world.find(&resource.identity).filter(|_| !self.renewed);
+        if live.is_some_and(|live| !is_going(live)) || replace.contains(&resource.address) {
+            return false;
+        }
+        if self.cluster_of(resource).is_some_and(|cluster| self.gone.contains(&cluster)) {
+            return true;
+        }
+        let Life::Once { .. } = resource.life else { return false };
+        let passed = world.record.as_ref().and_then(|record| record.passes.get(&resource.address));
+        if self.renewed || passed != Some(&kinds::made_digest(resource)) {
+            return false;
+        }
+        let address = &resource.address;
+        let idle = &resource.body["spec"]["idleTimeout"];
+        let (code, message) = match idle.as_u64() {
+            Some(seconds) => (
+                Code::IdleGone,
+                format!(
+                    "it is not there: the operator deletes it after {seconds} s without work. `--replace {address}` \
+                     makes it again"
+                ),
+            ),
+            None => (
+                Code::JobEnded,
+                format!("the job has run and was deleted since; `--replace {address}` runs it again"),
+            ),
+        };
+        self.notes.push(Note { code: code.as_str().into(), address: address.clone(), message });
+        true
+    }
+
+    /// The DaskCluster that a wanted group or autoscaler is attached to.
+    fn cluster_of(&self, resource: &Resource) -> Option<Identity> {
+        let Identity::Object(object) = &resource.identity else { return None };
+        let attached = object.gvk == dask_group::api() || object.gvk == dask_autoscaler::api();
+        let name = resource.body["spec"]["cluster"].as_str().filter(|_| attached)?.to_owned();
+        let (gvk, namespace) = (dask_cluster::api(), object.namespace.clone());
+        Some(Identity::Object(ObjectId { gvk, namespace, name }))
+    }
+
+    /// The DaskCluster that takes a live group or autoscaler along when it goes in this plan: the operator has made it
+    /// their owner.
+    pub(super) fn goes_with(&self, resource: &Resource, live: &Value) -> Option<Address> {
+        let Identity::Object(object) = &resource.identity else { return None };
+        let attached = object.gvk == dask_group::api() || object.gvk == dask_autoscaler::api();
+        let owners = live["metadata"]["ownerReferences"].as_array().map_or(0, Vec::len);
+        if !attached || owners == 0 || !diff::applied_by(live, &self.inputs.owner.field_manager()) {
+            return None;
+        }
+        let cluster = Identity::Object(ObjectId {
+            gvk: dask_cluster::api(),
+            namespace: object.namespace.clone(),
+            name: live["spec"]["cluster"].as_str()?.to_owned(),
+        });
+        let goes = |change: &&super::Change| {
+            change.identity == cluster
+                && matches!(change.action, super::Action::Replace | super::Action::Create)
+        };
+        self.changes.iter().find(goes).map(|change| change.address.clone())
+    }
+}

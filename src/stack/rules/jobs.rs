@@ -1,0 +1,84 @@
+//! Jobs: whose cluster they copy, what they are called, and that they end.
+
+use super::{Context, Finding};
+use crate::address::FieldPath;
+use crate::diag::{Code, listed, nearest};
+use crate::stack::{DaskJob, Replicas, Restart, Worker};
+
+/// A job says what its cluster is made of, and has a name that no other cluster has.
+pub(super) fn jobs_have_a_cluster(context: &mut Context<'_>) {
+    for (key, job) in &context.stack.dask_job {
+        let path = FieldPath::keys(["dask_job", key]);
+        template(context, &path, job);
+        own_cluster(context, &path, key, job);
+        if let Some(Worker { replicas: Replicas::Given(_), .. }) = &job.worker {
+            let message = "nobody scales the cluster of a job: the operator removes it when the job ends";
+            let finding = Finding::error(Code::OneWriter, message).at(path.key("worker").key("replicas"), "");
+            context.say(finding.help("give a number: `replicas = 2`"));
+        }
+    }
+}
+
+fn template(context: &mut Context<'_>, path: &FieldPath, job: &DaskJob) {
+    let DaskJob { like, image, scheduler, worker, .. } = job;
+    let Some(like) = like else {
+        if image.is_none() {
+            let message = format!("`{path}` does not say what its cluster is made of");
+            let finding =
+                Finding::error(Code::JobTemplate, message).at(path.clone(), "neither `like` nor `image`");
+            context.say(finding.help(
+                "`like = \"NAME\"` copies a Dask cluster of this file; `image`, with `scheduler` and `worker`, describes \
+                 one of its own",
+            ));
+        }
+        return;
+    };
+    let clusters = &context.stack.dask_cluster;
+    let broken = context.is_doubtful(&FieldPath::keys(["dask_cluster", like]));
+    if !clusters.contains_key(like) && !broken {
+        let names = || clusters.keys().map(String::as_str);
+        let help = match nearest(like, names()) {
+            Some(near) => format!("did you mean `{near}`?"),
+            None if clusters.is_empty() => {
+                "this file has no Dask cluster: give `image`, `scheduler` and `worker` instead".to_owned()
+            }
+            None => format!("this file has {}", listed(names(), "and")),
+        };
+        let message = format!("there is no Dask cluster `{like}`");
+        context.say(Finding::error(Code::UnknownCluster, message).at(path.key("like"), "").help(help));
+    }
+    let own = [("scheduler", scheduler.is_some()), ("worker", worker.is_some())];
+    for (part, _) in own.iter().filter(|(_, there)| *there) {
+        let message = format!("`{path}` copies `{like}` and describes its own {part}");
+        let finding = Finding::error(Code::JobTemplate, message).at(path.key(part), "its own");
+        context.say(finding.at(path.key("like"), "copied").help("keep one of the two"));
+    }
+}
+
+/// The operator calls the job's cluster as the job, and deletes it at the end, whoever made it.
+fn own_cluster(context: &mut Context<'_>, path: &FieldPath, key: &str, job: &DaskJob) {
+    let name = job.live_name(key);
+    let mut clusters = context.stack.dask_cluster.iter();
+    let same = clusters.find(|(cluster_key, cluster)| {
+        cluster.live_name(cluster_key) == name && cluster.namespace() == job.namespace()
+    });
+    if let Some((cluster, _)) = same {
+        let message =
+            format!("the cluster of the job would be `dask_cluster.{cluster}`, and be deleted at its end");
+        let finding = Finding::error(Code::ChildName, message);
+        let finding = finding.at(path.key("name"), format!("its cluster is called `{name}`, too"));
+        let finding = finding.at(FieldPath::keys(["dask_cluster", cluster, "name"]), "as this one");
+        context.say(finding.help("give the job another `name`"));
+    }
+}
+
+/// A job that fails ends.
+pub(super) fn jobs_end(context: &mut Context<'_>) {
+    for (key, job) in context.stack.dask_job.iter().filter(|(_, job)| job.restart == Restart::OnFailure) {
+        let place = FieldPath::keys(["dask_job", key, "restart"]);
+        let until = if job.wait { ", and `wait` lasts to its end" } else { "" };
+        let message = format!("a program that always fails is started again for ever{until}");
+        let finding = Finding::warning(Code::RestartsForEver, message).at(place, "and its cluster stays");
+        context.say(finding.help("`restart = \"never\"`, the default, ends the job when the program fails"));
+    }
+}
