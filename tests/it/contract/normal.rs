@@ -157,9 +157,10 @@ fn version_of(value: &mut Value) -> Option<&mut Value> {
     value.pointer_mut("/metadata/resourceVersion")
 }
 
+/// An empty list has no items in protobuf, and no list has a name.
 fn is_list(value: &Value) -> bool {
     let kind = value["kind"].as_str().unwrap_or_default();
-    kind == "Table" || (kind.ends_with("List") && value.get("items").is_some())
+    kind == "Table" || (kind.ends_with("List") && value.pointer("/metadata/name").is_none())
 }
 
 /// `x` is a hexadecimal digit, `0` a decimal one.
