@@ -359,8 +359,6 @@ impl Method {
 pub enum Late {
     /// `labelFingerprint` of the GKE cluster.
     LabelFingerprint,
-    /// `metadata.uid` of an object, so that one made by others in between is not touched.
-    UidOf(ObjectId),
 }
 
 /// One request, as it is shown and as it is sent.

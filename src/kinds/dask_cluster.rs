@@ -424,6 +424,31 @@ fn judge(wait: &Await, found: &[Value]) -> Readiness {
     Workers { wait, group, name: &name, workers, pods }.ready()
 }
 
+/// The worker Deployments that are too many, when the operator says that it has scaled their group down: those that are
+/// not ready first, then the youngest.
+pub(crate) fn left_behind<'v>(
+    wanted: u64,
+    group: &Value,
+    deployments: &[(&'v ObjectId, &'v Value)],
+) -> Vec<(&'v ObjectId, &'v Value)> {
+    let name = &group["metadata"]["name"];
+    let own = |(_, live): &&(&ObjectId, &Value)| {
+        let metadata = &live["metadata"];
+        metadata["labels"]["dask.org/workergroup-name"] == *name && metadata["deletionTimestamp"].is_null()
+    };
+    let mut own: Vec<_> = deployments.iter().filter(own).copied().collect();
+    let asked = group["spec"]["worker"]["replicas"].as_u64();
+    if asked != Some(wanted) || scaled_to(group) != Some(wanted) {
+        return Vec::new();
+    }
+    own.sort_by_key(|(object, live)| {
+        let ready = deployment_ready(live) == Readiness::Ready;
+        let born = live["metadata"]["creationTimestamp"].as_str().unwrap_or_default();
+        (std::cmp::Reverse(ready), born, *object)
+    });
+    own.split_off(own.len().min(usize::try_from(wanted).unwrap_or(usize::MAX)))
+}
+
 /// How many workers the operator says that it has brought a group to: kopf, which it is made of, notes what it
 /// has handled. Source: `retire_workers` in dask-kubernetes 2026.3.0 deletes what the scheduler names, and a
 /// scheduler that knows no worker names none; seen with a real scheduler.

@@ -6,7 +6,7 @@ use serde_json::{Value, json};
 
 use crate::address::{Address, FieldPath, Segment};
 use crate::resource::{
-    Action, Api, Await, Call, Effect, FieldChange, Gvk, Identity, Late, Life, Method, ObjectId, Owner, Query,
+    Action, Api, Await, Call, Effect, FieldChange, Gvk, Identity, Life, Method, ObjectId, Owner, Query,
     Readiness, Resource, Step, Target, Until,
 };
 use crate::schema;
@@ -359,14 +359,18 @@ fn forget_call(doing: &Doing, object: &ObjectId) -> Call {
 }
 
 /// A delete of the object that the plan saw and no other.
-fn delete_call(object: &ObjectId, live: Option<&Value>, propagation: &str) -> Call {
-    let mut body = json!({ "apiVersion": "v1", "kind": "DeleteOptions", "propagationPolicy": propagation });
-    let mut late = Vec::new();
-    match live.and_then(|live| live["metadata"]["uid"].as_str()) {
-        Some(uid) => body["preconditions"] = json!({ "uid": uid }),
-        None => late.push((FieldPath::keys(["preconditions", "uid"]), Late::UidOf(object.clone()))),
+pub(crate) fn delete_call(object: &ObjectId, live: &Value) -> Call {
+    let mut body = json!({ "apiVersion": "v1", "kind": "DeleteOptions", "propagationPolicy": "Background" });
+    if let Some(uid) = live["metadata"]["uid"].as_str() {
+        body["preconditions"] = json!({ "uid": uid });
     }
-    Call { api: Api::Kubernetes, method: Method::Delete, path: object.path(), body: Some(body), late }
+    Call {
+        api: Api::Kubernetes,
+        method: Method::Delete,
+        path: object.path(),
+        body: Some(body),
+        late: Vec::new(),
+    }
 }
 
 /// The steps that nearly all Kubernetes kinds take; `facts` go to the judge.
@@ -376,7 +380,7 @@ pub(crate) fn object_program(doing: &Doing, kind: &str, facts: Value, deadline: 
         let (identity, facts) = (doing.identity.clone(), facts.clone());
         Step::Await(Await { kind: kind.to_owned(), identity, until, facts, deadline })
     };
-    let delete = || Step::Call(delete_call(object, doing.live, "Background"));
+    let delete = || Step::Call(delete_call(object, doing.live.unwrap_or(&Value::Null)));
     // What is made once is noted, so that its absence can be told from one that nobody meant.
     let once = doing.resource.filter(|resource| matches!(resource.life, Life::Once { .. }));
     let note = || once.map(|resource| Step::RecordPass { digest: made_digest(resource) });

@@ -1,18 +1,18 @@
 //! Making a plan: each wanted thing against the live world, then what is live and no longer wanted.
 
-use std::collections::BTreeSet;
+use std::collections::{BTreeMap, BTreeSet};
 use std::fmt::Write as _;
 
 use serde_json::Value;
 
 use super::select::{Selected, Selection};
-use super::{Action, Change, Consent, Mode, Note, Plan, Taken, diff, graph, review};
+use super::{ASKED, Action, Change, Consent, Mode, Note, Plan, Taken, diff, graph, review};
 use crate::address::{Address, FieldPath};
 use crate::diag::{Code, Diagnostic};
 use crate::kinds::{self, Compare, Kind, gke};
 use crate::resource::{
-    Effect, FieldChange, Identity, LABEL_STACK, Lane, Owner, Resource, Role, Seen, Target, Theirs, Wanted,
-    World,
+    Effect, FieldChange, Identity, LABEL_STACK, Lane, ObjectId, Owner, Resource, Role, Seen, Target, Theirs,
+    Wanted, World,
 };
 use crate::source::Sources;
 
@@ -57,10 +57,11 @@ pub fn wanted(desired: &[Resource], theirs: &[Theirs], target: &Target, owner: &
     let mut collections: BTreeSet<_> =
         objects.map(|object| (object.gvk.clone(), object.namespace.clone())).collect();
     for (gvk, namespace) in collections.clone() {
-        // Whose number of workers counts, and what others attached.
+        // Whose number of workers counts, what others attached, and the workers that there are.
         if gvk == kinds::dask_cluster::api() {
             collections.insert((kinds::dask_group::api(), namespace.clone()));
-            collections.insert((kinds::dask_autoscaler::api(), namespace));
+            collections.insert((kinds::dask_autoscaler::api(), namespace.clone()));
+            collections.insert((kinds::gvk("apps", "v1", "Deployment", "deployments"), namespace));
         }
     }
     if operator {
@@ -106,6 +107,7 @@ pub fn plan(inputs: Inputs) -> Result<Plan, Vec<Diagnostic>> {
         maker.changes[first..].sort_by_key(|change| std::cmp::Reverse(rank(change)));
     }
     maker.steps();
+    maker.surplus_goes();
     if let Err(circle) = graph::connect(&mut maker.changes, &inputs.desired) {
         maker.problems.push(circle_problem(&circle, &inputs));
     }
@@ -118,7 +120,7 @@ pub fn plan(inputs: Inputs) -> Result<Plan, Vec<Diagnostic>> {
         crate::diag::sort(&mut problems, inputs.sources);
         return Err(problems);
     }
-    let Inputs { desired, theirs, target, owner, mode, offline, allowed, hourly, .. } = inputs;
+    let Inputs { desired, theirs, target, owner, mode, offline, allowed, hourly, retarget, .. } = inputs;
     let mut plan = Plan {
         target,
         owner,
@@ -132,6 +134,7 @@ pub fn plan(inputs: Inputs) -> Result<Plan, Vec<Diagnostic>> {
         hourly,
         allowed,
         partial,
+        retarget,
     };
     let reviewed = review::review(&plan);
     plan.notes.extend(reviewed);
@@ -161,6 +164,8 @@ pub(super) struct Maker<'a> {
     pub(super) gone: BTreeSet<Identity>,
     /// What the plan is about.
     pub(super) selected: Selected,
+    /// Worker Deployments that an operator left behind, by the DaskCluster that has too many.
+    pub(super) surplus: BTreeMap<Address, Vec<(ObjectId, Value)>>,
 }
 
 impl<'a> Maker<'a> {
@@ -174,6 +179,7 @@ impl<'a> Maker<'a> {
             with_owner: BTreeSet::new(),
             gone: BTreeSet::new(),
             selected: Selected::All,
+            surplus: BTreeMap::new(),
         }
     }
 }
@@ -278,6 +284,11 @@ impl Maker<'_> {
         if action == Action::Keep && joins {
             action = Action::Update;
         }
+        if action == Action::Keep
+            && let Some(left) = self.left_behind(resource)
+        {
+            (action, reason) = (Action::Update, Some(left));
+        }
         if let Some(taken) = &taken {
             let whose = if taken.fields.is_empty() { format!("it {taken}") } else { taken.to_string() };
             reason = Some(match reason {
@@ -326,7 +337,7 @@ impl Maker<'_> {
     ) -> (Action, Option<String>) {
         let asked = self.inputs.replace.iter().any(|address| address == &resource.address);
         if asked {
-            return (Action::Replace, Some("asked for by --replace".into()));
+            return (Action::Replace, Some(ASKED.into()));
         }
         if let Some(trouble) = self.trouble(resource, live) {
             return (Action::Replace, Some(trouble));
@@ -432,6 +443,7 @@ impl Maker<'_> {
             fingerprint,
             foreign: false,
             taken: None,
+            before: Value::Null,
         });
     }
 
@@ -461,7 +473,7 @@ impl Maker<'_> {
             });
             let asked = inputs.replace.contains(&resource.address);
             let reason = match (passed, renewed) {
-                _ if asked => Some("asked for by --replace".to_owned()),
+                _ if asked => Some(ASKED.to_owned()),
                 (Some(_), Some(change)) => Some(format!("{} is made anew or changed", change.address)),
                 (Some(passed), None) if *passed == digest => None,
                 (Some(_), None) => Some("what it runs changed since it passed".to_owned()),

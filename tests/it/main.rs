@@ -15,6 +15,7 @@ mod kills;
 mod main_job;
 mod manifests;
 mod of_others;
+mod owners;
 mod plan_cases;
 mod real;
 mod real_dask;
