@@ -21,6 +21,7 @@ macro_rules! ready {
 
 /// All of them; a test compares them with the folder.
 pub const READY: &[Ready] = &[
+    ready!("dask-autoscaled": "stack.toml"),
     ready!("on-existing-gke": "stack.toml"),
     ready!("rapids-gke": "stack.toml"),
     ready!("rapids-gke-lean": "stack.toml"),
