@@ -20,7 +20,13 @@ macro_rules! ready {
 }
 
 /// All of them; a test compares them with the folder.
-pub const READY: &[Ready] = &[ready!("on-existing-gke": "stack.toml"), ready!("rapids-gke": "stack.toml")];
+pub const READY: &[Ready] = &[
+    ready!("dask-autoscaled": "stack.toml"),
+    ready!("dask-groups": "stack.toml"),
+    ready!("dask-job": "stack.toml"),
+    ready!("on-existing-gke": "stack.toml"),
+    ready!("rapids-gke": "stack.toml"),
+];
 
 /// Where editors find the schema, from the stack's folder on.
 pub const SCHEMA: &str = ".dask-infra/stack.schema.json";
