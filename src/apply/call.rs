@@ -21,13 +21,6 @@ const OPERATION: Duration = Duration::from_secs(2 * 60 * 60);
 /// How long a running operation is still watched after Ctrl-C.
 const LAST_LOOK: Duration = Duration::from_secs(5);
 
-/// A call with its holes filled.
-enum Filled {
-    Ready(Request),
-    /// What it would delete is not there.
-    Gone,
-}
-
 impl Run<'_> {
     /// Performs a call.
     pub(super) async fn call(&mut self, call: &Call) -> Result<(), Outcome> {
@@ -36,7 +29,7 @@ impl Run<'_> {
         let mut lost = false;
         let mut moved_by_us = false;
         loop {
-            let Filled::Ready(mut request) = self.fill(call).await? else { return Ok(()) };
+            let mut request = self.fill(call).await?;
             if moved_by_us {
                 drop_version(&mut request);
             }
@@ -130,7 +123,7 @@ impl Run<'_> {
     }
 
     /// Fills the holes of a call with what is live now.
-    async fn fill(&self, call: &Call) -> Result<Filled, Outcome> {
+    async fn fill(&self, call: &Call) -> Result<Request, Outcome> {
         let Call { api, method, path, body, late } = call;
         let mut request = Request { api: *api, method: *method, path: path.clone(), body: body.clone() };
         for (place, late) in late {
@@ -141,29 +134,18 @@ impl Run<'_> {
                         self.look(Request::get(Api::Gke, cluster)).await.map_err(|e| of_request(&e))?;
                     cluster.get("labelFingerprint").cloned()
                 }
-                Late::UidOf(object) => {
-                    let live = Request::get(Api::Kubernetes, object.path());
-                    let live = self.look(live).await.map_err(|error| of_request(&error))?;
-                    live.pointer("/metadata/uid").cloned()
-                }
             };
             let Some(value) = value else {
-                if *method == Method::Delete {
-                    return Ok(Filled::Gone);
-                }
-                let what = match late {
-                    Late::LabelFingerprint => "the label fingerprint of the cluster".to_owned(),
-                    Late::UidOf(object) => object.to_string(),
-                };
+                let Late::LabelFingerprint = late;
                 return Err(failed(
                     Code::Missing,
-                    format!("{what} is not there"),
+                    "the label fingerprint of the cluster is not there",
                     Some("plan again, then apply"),
                 ));
             };
             put(request.body.get_or_insert_with(|| json!({})), place, value);
         }
-        Ok(Filled::Ready(request))
+        Ok(request)
     }
 
     fn remember_deleted(&mut self, request: &Request, reply: &Value) {

@@ -126,8 +126,19 @@ pub struct Summary {
     pub outcomes: Vec<(usize, Outcome, Duration)>,
     /// How long it all took.
     pub took: Duration,
-    /// Whether Ctrl-C ended it.
-    pub interrupted: bool,
+    /// What ended it before all of it was started.
+    pub stopped: Stopped,
+}
+
+/// What ends an apply early.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Stopped {
+    /// Nothing did.
+    No,
+    /// Ctrl-C, or another signal that asks for an end.
+    Interrupted,
+    /// Somebody took the lock of the stack.
+    Unlocked,
 }
 
 /// The kind of a name.
@@ -217,7 +228,7 @@ pub async fn apply(
                 );
                 events(Event::Warning { message });
                 is_locked = false;
-                course.interrupted(course.interrupts.max(1), &mut events);
+                course.unlocked();
             }
             Happening::Interrupt(count) => course.interrupted(count, &mut events),
             Happening::Ended(place, ended) => {
@@ -235,7 +246,8 @@ pub async fn apply(
     }
     drop(running);
     course.close(&mut events);
-    if course.interrupts < 2 {
+    // Who has the lock now has read the intent, which names all that may be there, and keeps the record from here.
+    if course.interrupts < 2 && course.stopped != Stopped::Unlocked {
         let fates = course.fates();
         let write = keeper.outcome(&fates, &course.passes);
         let stopped = async { while pressed(&mut ctrl_c).await < 2 {} };
@@ -288,6 +300,7 @@ struct Course<'a> {
     outcomes: BTreeMap<usize, (Outcome, Duration)>,
     passes: BTreeMap<Address, String>,
     interrupts: u8,
+    stopped: Stopped,
 }
 
 impl<'a> Course<'a> {
@@ -300,6 +313,7 @@ impl<'a> Course<'a> {
             outcomes: BTreeMap::new(),
             passes: BTreeMap::new(),
             interrupts: 0,
+            stopped: Stopped::No,
         }
     }
 
@@ -320,7 +334,16 @@ impl<'a> Course<'a> {
         if self.interrupts == 0 {
             events(Event::Interrupted);
         }
+        if self.stopped == Stopped::No {
+            self.stopped = Stopped::Interrupted;
+        }
         self.interrupts = count;
+    }
+
+    /// What runs goes on to its end, as after one Ctrl-C.
+    fn unlocked(&mut self) {
+        self.interrupts = self.interrupts.max(1);
+        self.stopped = Stopped::Unlocked;
     }
 
     fn ended(&mut self, place: usize, ended: Ended, events: &mut impl FnMut(Event)) {
@@ -390,8 +413,8 @@ impl<'a> Course<'a> {
     }
 
     fn summary(self) -> Summary {
-        let Self { began, outcomes, interrupts, .. } = self;
+        let Self { began, outcomes, stopped, .. } = self;
         let outcomes = outcomes.into_iter().map(|(place, (outcome, took))| (place, outcome, took)).collect();
-        Summary { outcomes, took: began.elapsed(), interrupted: interrupts > 0 }
+        Summary { outcomes, took: began.elapsed(), stopped }
     }
 }

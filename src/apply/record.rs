@@ -13,15 +13,12 @@ use super::failure::failed;
 use super::lock::{Lock, Unlocked};
 use crate::address::Address;
 use crate::diag::Code;
-use crate::live::read::{holds_record, parse_record};
+use crate::live::record::{self, Stored};
 use crate::live::retry::{self, Patience};
-use crate::live::{ApiError, Class, LiveApi, Request};
+use crate::live::{ApiError, Class, LiveApi, MANAGER, Request};
 use crate::plan::{Action, Change, Plan};
 use crate::record::{Entry, NAMESPACE, Record};
-use crate::resource::{Api, Identity, Method, OBJECT_LABEL_MANAGED_BY, Resource};
-
-/// The field manager of records and their namespace: not a stack's, so that no plan takes them for its own.
-const MANAGER: &str = "dask-infra";
+use crate::resource::{Api, Identity, Method, OBJECT_LABEL_MANAGED_BY, ObjectId, Resource};
 
 /// How far a change came, as far as the record cares.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -53,6 +50,8 @@ pub struct Keeper<'a> {
     intent: OnceCell<Result<Option<Record>, Broken>>,
     /// Checks that passed in this apply.
     passed: Mutex<BTreeMap<Address, String>>,
+    /// Further ConfigMaps that hold the record now.
+    parts: Mutex<Vec<ObjectId>>,
     /// Keeps other applies of the stack away.
     lock: Option<Arc<Lock>>,
 }
@@ -71,7 +70,15 @@ impl<'a> Keeper<'a> {
         now: fn() -> jiff::Timestamp,
         lock: Option<Arc<Lock>>,
     ) -> Self {
-        Self { plan, api, now, intent: OnceCell::new(), passed: Mutex::default(), lock }
+        Self {
+            plan,
+            api,
+            now,
+            intent: OnceCell::new(),
+            passed: Mutex::default(),
+            parts: Mutex::default(),
+            lock,
+        }
     }
 
     /// Makes sure that the intent is written, before a change writes inside the cluster.
@@ -190,15 +197,10 @@ impl<'a> Keeper<'a> {
     /// The record before this apply.
     async fn old(&self, patience: Patience) -> Result<Option<Record>, String> {
         let place = Record::object(&self.plan.owner.stack);
-        let request = Request::get(Api::Kubernetes, place.path());
-        let config_map = match retry::send(self.api, request, patience).await {
-            Err(error) if error.class == Class::NotFound => return Ok(None),
-            result => result.map_err(|error| error.to_string())?,
-        };
-        if !holds_record(&config_map) {
-            return Ok(None);
-        }
-        let record = parse_record(&config_map).map_err(|why| format!("{place}: {why}"))?;
+        let found = record::fetch(self.api, &place, patience).await.map_err(|error| error.to_string())?;
+        let Some(Stored { record, parts }) = found else { return Ok(None) };
+        *self.parts.lock().await = parts;
+        let record = record.map_err(|why| format!("{place}: {why}"))?;
         if record.id != self.plan.owner.id {
             let Record { id, stack, .. } = record;
             return Err(format!(
@@ -208,15 +210,29 @@ impl<'a> Keeper<'a> {
         Ok(Some(record))
     }
 
+    /// The first ConfigMap comes last: it is what makes the others count.
     async fn write(&self, record: &Record, patience: Patience) -> Result<(), ApiError> {
-        let place = Record::object(&record.stack);
-        let text = serde_json::to_string(record).unwrap_or_default();
-        let config_map = json!({
-            "apiVersion": "v1",
-            "kind": "ConfigMap",
-            "metadata": { "name": place.name, "namespace": NAMESPACE, "labels": { OBJECT_LABEL_MANAGED_BY: MANAGER } },
-            "data": { "record": text },
-        });
+        let mut held = self.parts.lock().await;
+        let packed = record::pack(record);
+        for (place, config_map) in &packed {
+            self.write_one(place, config_map, patience).await?;
+        }
+        let old = held.iter().filter(|old| !packed.iter().any(|(place, _)| place == *old));
+        for part in old {
+            // What stays lies about unused until the record goes.
+            let _ = self.delete(part.path()).await;
+        }
+        let places = packed.into_iter().map(|(place, _)| place);
+        *held = places.filter(|place| record::is_part(&record.stack, &place.name)).collect();
+        Ok(())
+    }
+
+    async fn write_one(
+        &self,
+        place: &ObjectId,
+        config_map: &Value,
+        patience: Patience,
+    ) -> Result<(), ApiError> {
         let write = || applied(place.path(), config_map.clone());
         match retry::send(self.api, write(), patience).await {
             Ok(_) => Ok(()),
@@ -236,13 +252,15 @@ impl<'a> Keeper<'a> {
         let collection = place.gvk.collection(Some(NAMESPACE));
         let left =
             retry::send(self.api, Request::get(Api::Kubernetes, collection), Patience::Reading).await?;
-        let names = left["items"]
-            .as_array()
-            .into_iter()
-            .flatten()
-            .filter_map(|item| item["metadata"]["name"].as_str());
+        let items = left["items"].as_array().into_iter().flatten();
+        let names = items.filter_map(|item| item["metadata"]["name"].as_str());
+        let (parts, names): (Vec<&str>, Vec<&str>) =
+            names.partition(|name| record::is_part(&self.plan.owner.stack, name));
+        for name in parts {
+            self.delete(ObjectId { name: name.to_owned(), ..place.clone() }.path()).await?;
+        }
         // Every namespace holds a ConfigMap with the cluster's certificate authority.
-        if names.filter(|name| *name != "kube-root-ca.crt").count() > 0 {
+        if names.iter().any(|name| *name != "kube-root-ca.crt") {
             return Ok(());
         }
         let request = Request::get(Api::Kubernetes, namespace_path());

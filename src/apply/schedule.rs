@@ -190,6 +190,7 @@ mod tests {
                 fingerprint: None,
                 foreign: false,
                 taken: None,
+                before: serde_json::Value::Null,
             }
         };
         rows.iter().map(change).collect()

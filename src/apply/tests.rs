@@ -3,6 +3,8 @@
 use std::collections::BTreeMap;
 use std::sync::Mutex;
 
+use base64::Engine as _;
+use base64::prelude::BASE64_STANDARD;
 use futures::FutureExt as _;
 use futures::future::BoxFuture;
 use serde_json::{Value, json};
@@ -14,7 +16,7 @@ use crate::live::{ApiError, Class, Request};
 use crate::plan::{Action, Change, Mode};
 use crate::record::Record;
 use crate::resource::{
-    Api, Await, Call, ClusterName, Gvk, Identity, LABEL_ID, Lane, Late, Life, Method, ObjectId, Owner, Query,
+    Api, Await, Call, ClusterName, Gvk, Identity, LABEL_ID, Lane, Life, Method, ObjectId, Owner, Query,
     Readiness, Resource, Step, Target, Until,
 };
 
@@ -53,8 +55,9 @@ impl Fake {
     fn records(&self) -> Vec<Record> {
         let asked = self.asked.lock().unwrap();
         let records = asked.iter().filter(|request| request.writes()).filter_map(|request| {
-            let text = request.body.as_ref()?.pointer("/data/record")?.as_str()?;
-            serde_json::from_str(text).ok()
+            let text = request.body.as_ref()?.pointer("/binaryData/record")?.as_str()?;
+            let packed = BASE64_STANDARD.decode(text).ok()?;
+            serde_json::from_slice(&miniz_oxide::inflate::decompress_to_vec_zlib(&packed).ok()?).ok()
         });
         records.collect()
     }
@@ -167,6 +170,7 @@ fn change(name: &str, identity: Identity, action: Action, steps: Vec<Step>, foll
         fingerprint: None,
         foreign: false,
         taken: None,
+        before: Value::Null,
     }
 }
 
@@ -228,6 +232,7 @@ fn plan(changes: Vec<Change>) -> Plan {
         hourly: None,
         allowed: Vec::new(),
         partial: None,
+        retarget: false,
     }
 }
 
@@ -526,8 +531,8 @@ async fn a_delete_of_what_is_gone_is_done_and_another_uid_counts_as_gone() {
         api: Api::Kubernetes,
         method: Method::Delete,
         path: again.path(),
-        body: None,
-        late: vec![(FieldPath::keys(["preconditions", "uid"]), Late::UidOf(again.clone()))],
+        body: Some(json!({"preconditions": {"uid": "old"}})),
+        late: Vec::new(),
     };
     let deletes = |object: &ObjectId, call: Step| {
         let identity = Identity::Object(object.clone());
@@ -536,10 +541,7 @@ async fn a_delete_of_what_is_gone_is_done_and_another_uid_counts_as_gone() {
     };
     let uid = |uid: &str| json!({"metadata": {"uid": uid}});
     let api = Fake::new()
-        .on(
-            "GET /api/v1/namespaces/n/configmaps/again",
-            in_turn(vec![Ok(uid("old")), Ok(uid("old")), Ok(uid("new"))]),
-        )
+        .on("GET /api/v1/namespaces/n/configmaps/again", in_turn(vec![Ok(uid("old")), Ok(uid("new"))]))
         .on("DELETE /api/v1/namespaces/n/configmaps/again", always(json!({"status": "Success"})))
         .on("GET /api/v1/namespaces/dask-infra/configmaps", always(json!({"items": []})))
         .on("GET /api/v1/namespaces/dask-infra/configmaps/dask-infra-s", refuses(Class::NotFound, "no"));
@@ -571,7 +573,9 @@ async fn ctrl_c_leaves_waits_and_starts_nothing() {
     let (applied, ()) = futures::join!(run(&plan, &api, interrupt), stop);
     let left = Outcome::InDoubt { message: "made, not yet ready: waited for its phase".into() };
     assert_eq!(applied.outcomes, [left, Outcome::NotStarted]);
-    assert!(applied.summary.interrupted && applied.summary.took < Duration::from_secs(21));
+    assert!(
+        applied.summary.stopped == Stopped::Interrupted && applied.summary.took < Duration::from_secs(21)
+    );
     assert!(applied.events.contains(&Event::Interrupted));
     assert!(!api.records().pop().unwrap().intent, "the outcome is recorded");
 }

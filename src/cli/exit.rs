@@ -2,7 +2,7 @@
 
 use std::process::ExitCode;
 
-use crate::apply::{Outcome, Summary};
+use crate::apply::{Outcome, Stopped, Summary};
 use crate::diag::{Code, Diagnostic, Severity};
 
 use super::stop::Signal;
@@ -79,11 +79,11 @@ impl Exit {
 
     /// The code for the end of an apply.
     pub fn of_summary(summary: &Summary, signal: Option<Signal>) -> Self {
-        if summary.interrupted {
-            return match signal {
-                Some(Signal::Terminate) => Self::Terminated,
-                Some(Signal::Interrupt) | None => Self::Interrupted,
-            };
+        match (summary.stopped, signal) {
+            (Stopped::No, _) => {}
+            (Stopped::Unlocked, _) => return Self::Locked,
+            (Stopped::Interrupted, Some(Signal::Terminate)) => return Self::Terminated,
+            (Stopped::Interrupted, Some(Signal::Interrupt) | None) => return Self::Interrupted,
         }
         let any = |is: fn(&Outcome) -> bool| summary.outcomes.iter().any(|(_, outcome, _)| is(outcome));
         let locked =
@@ -134,15 +134,17 @@ mod tests {
         let late = || Outcome::TimedOut { message: String::new() };
         let skipped = || Outcome::Skipped { because: Address::new("x") };
         let table = [
-            (vec![Outcome::Done], false, None, Exit::Done),
-            (vec![late(), skipped()], false, None, Exit::NotReady),
-            (vec![late(), failed()], false, None, Exit::Error),
-            (vec![Outcome::Done], true, Some(Signal::Terminate), Exit::Terminated),
-            (vec![failed()], true, Some(Signal::Interrupt), Exit::Interrupted),
+            (vec![Outcome::Done], Stopped::No, None, Exit::Done),
+            (vec![late(), skipped()], Stopped::No, None, Exit::NotReady),
+            (vec![late(), failed()], Stopped::No, None, Exit::Error),
+            (vec![Outcome::Done], Stopped::Interrupted, Some(Signal::Terminate), Exit::Terminated),
+            (vec![failed()], Stopped::Interrupted, Some(Signal::Interrupt), Exit::Interrupted),
+            (vec![Outcome::NotStarted], Stopped::Unlocked, None, Exit::Locked),
+            (vec![Outcome::Done], Stopped::Unlocked, Some(Signal::Interrupt), Exit::Locked),
         ];
-        for (outcomes, interrupted, signal, exit) in table {
+        for (outcomes, stopped, signal, exit) in table {
             let outcomes = outcomes.into_iter().map(|outcome| (0, outcome, Duration::ZERO)).collect();
-            let summary = Summary { outcomes, took: Duration::ZERO, interrupted };
+            let summary = Summary { outcomes, took: Duration::ZERO, stopped };
             assert_eq!(Exit::of_summary(&summary, signal), exit);
         }
     }

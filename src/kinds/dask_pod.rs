@@ -204,7 +204,7 @@ impl Workers<'_> {
         if names.len() as u64 > wanted && scaled_to(self.group) == Some(wanted) {
             return Readiness::Failed(format!(
                 "the Dask operator says that it has scaled to {wanted} and left {}: its scheduler named no worker to \
-                 retire, and it does not try again; {surplus} of the Deployments {} must be deleted by hand",
+                 retire, and it does not try again; the next apply deletes {surplus} of the Deployments {}",
                 names.len(),
                 names.join(", ")
             ));

@@ -6,7 +6,7 @@ use serde_json::{Value, json};
 
 use crate::address::{Address, FieldPath, Segment};
 use crate::resource::{
-    Action, Api, Await, Call, Effect, FieldChange, Gvk, Identity, Late, Life, Method, ObjectId, Owner, Query,
+    Action, Api, Await, Call, Effect, FieldChange, Gvk, Identity, Life, Method, ObjectId, Owner, Query,
     Readiness, Resource, Step, Target, Until,
 };
 use crate::schema;
@@ -22,10 +22,13 @@ pub mod dask_pod;
 pub mod gke;
 pub mod gpu_driver;
 pub mod idle;
+pub mod manifest;
 pub mod namespace;
 pub mod node_pool;
 pub mod object;
+pub mod pod;
 pub mod replicas;
+pub mod runs;
 pub mod short;
 pub mod status;
 pub mod workload;
@@ -69,6 +72,9 @@ pub const KINDS: &[&Kind] = &[
     &object::SERVICE,
     &workload::DEPLOYMENT,
     &workload::DAEMON_SET,
+    &runs::STATEFUL_SET,
+    &runs::POD,
+    &runs::JOB,
     &gpu_driver::KIND,
     &check::KIND,
     &dask_cluster::KIND,
@@ -153,6 +159,8 @@ pub struct PoolFacts {
     pub nodes: u32,
     /// Machine type and GPUs, as text: what a check of the pool has checked.
     pub hardware: String,
+    /// Labels that the file gives its nodes.
+    pub labels: std::collections::BTreeMap<String, String>,
     /// Taints that the file gives.
     pub taints: Vec<node_pool::Taint>,
 }
@@ -351,14 +359,18 @@ fn forget_call(doing: &Doing, object: &ObjectId) -> Call {
 }
 
 /// A delete of the object that the plan saw and no other.
-fn delete_call(object: &ObjectId, live: Option<&Value>, propagation: &str) -> Call {
-    let mut body = json!({ "apiVersion": "v1", "kind": "DeleteOptions", "propagationPolicy": propagation });
-    let mut late = Vec::new();
-    match live.and_then(|live| live["metadata"]["uid"].as_str()) {
-        Some(uid) => body["preconditions"] = json!({ "uid": uid }),
-        None => late.push((FieldPath::keys(["preconditions", "uid"]), Late::UidOf(object.clone()))),
+pub(crate) fn delete_call(object: &ObjectId, live: &Value) -> Call {
+    let mut body = json!({ "apiVersion": "v1", "kind": "DeleteOptions", "propagationPolicy": "Background" });
+    if let Some(uid) = live["metadata"]["uid"].as_str() {
+        body["preconditions"] = json!({ "uid": uid });
     }
-    Call { api: Api::Kubernetes, method: Method::Delete, path: object.path(), body: Some(body), late }
+    Call {
+        api: Api::Kubernetes,
+        method: Method::Delete,
+        path: object.path(),
+        body: Some(body),
+        late: Vec::new(),
+    }
 }
 
 /// The steps that nearly all Kubernetes kinds take; `facts` go to the judge.
@@ -368,7 +380,7 @@ pub(crate) fn object_program(doing: &Doing, kind: &str, facts: Value, deadline: 
         let (identity, facts) = (doing.identity.clone(), facts.clone());
         Step::Await(Await { kind: kind.to_owned(), identity, until, facts, deadline })
     };
-    let delete = || Step::Call(delete_call(object, doing.live, "Background"));
+    let delete = || Step::Call(delete_call(object, doing.live.unwrap_or(&Value::Null)));
     // What is made once is noted, so that its absence can be told from one that nobody meant.
     let once = doing.resource.filter(|resource| matches!(resource.life, Life::Once { .. }));
     let note = || once.map(|resource| Step::RecordPass { digest: made_digest(resource) });
@@ -423,14 +435,7 @@ pub fn known_as(object: &ObjectId) -> (Address, &'static str) {
             (Address::object(dask_operator::SECTION, kind, namespace, name), object::DEFINITION.name)
         }
         _ => {
-            let kind_name = match kind {
-                "Deployment" => workload::DEPLOYMENT.name,
-                "DaemonSet" => workload::DAEMON_SET.name,
-                "Service" => object::SERVICE.name,
-                "CustomResourceDefinition" => object::DEFINITION.name,
-                "RoleBinding" | "ClusterRoleBinding" => object::BINDING.name,
-                _ => object::PLAIN.name,
-            };
+            let kind_name = manifest::kind_of(object).name;
             let operator = name.starts_with(dask_operator::NAME);
             let section = if operator { dask_operator::SECTION } else { "object" };
             (Address::object(section, kind, namespace, name), kind_name)

@@ -7,7 +7,7 @@ use futures::StreamExt as _;
 use serde_json::Value;
 
 use super::read::{get, list};
-use super::{Class, LiveApi, Request};
+use super::{ApiError, Class, LiveApi, Request};
 use crate::resource::{
     Api, ClusterName, Elsewhere, Gvk, LABEL_ID, LABEL_STACK, ObjectId, Owner, Reach, Seen, World,
 };
@@ -105,13 +105,15 @@ fn listable(group: &str, version: &str, resources: &Value) -> Vec<Gvk> {
 }
 
 /// Where else in its project the stack has a cluster.
-pub async fn elsewhere(api: &dyn LiveApi, name: &ClusterName, owner: &Owner) -> Elsewhere {
+///
+/// # Errors
+/// The project itself is not found: then nothing is known of the cluster either.
+pub async fn elsewhere(api: &dyn LiveApi, name: &ClusterName, owner: &Owner) -> Result<Elsewhere, ApiError> {
     let path = format!("/v1/projects/{}/locations/-/clusters", name.project);
     let clusters = match get(api, Request::get(Api::Gke, path)).await {
         Ok(clusters) => clusters,
-        // A project without the API or without anything has no clusters.
-        Err(error) if error.class == Class::NotFound => return Elsewhere::Found(Vec::new()),
-        Err(error) => return Elsewhere::Unknown(error.to_string()),
+        Err(error) if error.class == Class::NotFound => return Err(error),
+        Err(error) => return Ok(Elsewhere::Unknown(error.to_string())),
     };
     let ours = |cluster: &&Value| {
         let labels = &cluster["resourceLabels"];
@@ -126,5 +128,5 @@ pub async fn elsewhere(api: &dyn LiveApi, name: &ClusterName, owner: &Owner) -> 
         };
         (place != *name).then_some(place)
     });
-    Elsewhere::Found(places.collect())
+    Ok(Elsewhere::Found(places.collect()))
 }

@@ -8,6 +8,7 @@ mod credentials;
 pub mod gke;
 pub mod kube;
 pub mod read;
+pub mod record;
 pub mod retry;
 mod transport;
 
@@ -23,6 +24,9 @@ use futures::future::BoxFuture;
 use serde_json::Value;
 
 use crate::resource::{Api, Method};
+
+/// The field manager of records and their namespace: not a stack's, so that no plan takes them for its own.
+pub const MANAGER: &str = "dask-infra";
 
 /// One request.
 #[derive(Clone, Debug, PartialEq)]

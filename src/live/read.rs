@@ -8,9 +8,9 @@ use serde_json::Value;
 
 use super::connection::endpoint;
 use super::retry::{self, Patience};
-use super::{ApiError, Class, LiveApi, Request};
+use super::{ApiError, Class, LiveApi, Request, record};
 use crate::record::Record;
-use crate::resource::{Api, Gvk, Identity, ObjectId, Seen, Wanted, World};
+use crate::resource::{Api, ClusterName, Gvk, Identity, ObjectId, Seen, Wanted, World};
 
 /// What a reading found.
 #[derive(Clone, Debug, PartialEq)]
@@ -29,15 +29,15 @@ pub async fn read(api: &dyn LiveApi, wanted: &Wanted, parallelism: usize) -> Rea
     let mut reading = Reading { world: World::empty(), warnings: Vec::new(), trouble: None };
     if let Some(name) = &wanted.cluster {
         match get(api, Request::get(Api::Gke, format!("/v1/{}", name.path()))).await {
-            Err(error) if error.class == Class::NotFound => {
-                reading.world.elsewhere = super::along::elsewhere(api, name, &wanted.owner).await;
+            Err(error) if says_absent(&error, name) => {
+                match super::along::elsewhere(api, name, &wanted.owner).await {
+                    Ok(elsewhere) => reading.world.elsewhere = elsewhere,
+                    Err(error) => reading.cannot(error),
+                }
                 return reading;
             }
             Err(error) => {
-                let why = error.to_string();
-                reading.world.cluster = Seen::Unreadable(why.clone());
-                reading.world.inside = Seen::Unreadable(why);
-                reading.trouble = Some(error);
+                reading.cannot(error);
                 return reading;
             }
             Ok(cluster) => {
@@ -70,6 +70,25 @@ pub async fn read(api: &dyn LiveApi, wanted: &Wanted, parallelism: usize) -> Rea
         }
     }
     reading
+}
+
+impl Reading {
+    /// Nothing is known of the cluster.
+    fn cannot(&mut self, error: ApiError) {
+        let why = error.to_string();
+        self.world.cluster = Seen::Unreadable(why.clone());
+        self.world.inside = Seen::Unreadable(why);
+        self.trouble = Some(error);
+    }
+}
+
+/// Whether GKE says that the cluster is not there. A 404 that names something else, such as the project or the
+/// location, says nothing of the cluster. Source: recorded, `Not found: projects/P/zones/Z/clusters/C.`
+fn says_absent(error: &ApiError, name: &ClusterName) -> bool {
+    let mut words = error.message.split(|c: char| c.is_whitespace() || c == '"' || c == '\'');
+    let ending = format!("/clusters/{}", name.cluster);
+    error.class == Class::NotFound
+        && words.any(|word| word.trim_end_matches(['.', ',', ':']).ends_with(&ending))
 }
 
 pub(super) async fn get(api: &dyn LiveApi, request: Request) -> Result<Value, ApiError> {
@@ -125,41 +144,12 @@ async fn read_record(
     place: Option<&ObjectId>,
 ) -> Result<(Option<Record>, Vec<String>), ApiError> {
     let Some(place) = place else { return Ok((None, Vec::new())) };
-    match get(api, Request::get(Api::Kubernetes, place.path())).await {
-        Ok(config_map) if !holds_record(&config_map) => Ok((None, Vec::new())),
-        Ok(config_map) => Ok(match parse_record(&config_map) {
-            Ok(record) => (Some(record), Vec::new()),
-            Err(why) => (None, vec![format!("{place}: {why}")]),
-        }),
-        Err(error) if error.class == Class::NotFound => Ok((None, Vec::new())),
-        Err(error) => Err(error),
-    }
-}
-
-/// Whether a record's ConfigMap holds one already: the lock comes into it first.
-pub fn holds_record(config_map: &Value) -> bool {
-    config_map.get("data").is_some() || config_map.get("binaryData").is_some()
-}
-
-/// The record in its ConfigMap.
-///
-/// # Errors
-/// Why it cannot be used, in words for the user.
-pub fn parse_record(config_map: &Value) -> Result<Record, String> {
-    let text = config_map.pointer("/data/record").and_then(Value::as_str).ok_or("it holds no record")?;
-    let value: Value =
-        serde_json::from_str(text).map_err(|error| format!("its record is no JSON ({error})"))?;
-    match value["version"].as_u64() {
-        Some(version) if version == u64::from(Record::VERSION) => {}
-        Some(version) => {
-            let ours = Record::VERSION;
-            return Err(format!(
-                "its record has version {version} and this program reads {ours}; use the dask-infra that wrote it, or a newer one"
-            ));
-        }
-        None => return Err("its record has no version".into()),
-    }
-    serde_json::from_value(value).map_err(|error| format!("its record cannot be understood ({error})"))
+    let found = record::fetch(api, place, Patience::Reading).await?;
+    Ok(match found.map(|stored| stored.record) {
+        None => (None, Vec::new()),
+        Some(Ok(record)) => (Some(record), Vec::new()),
+        Some(Err(why)) => (None, vec![format!("{place}: {why}")]),
+    })
 }
 
 fn recorded_collections(record: &Record) -> BTreeSet<(Gvk, Option<String>)> {
@@ -319,7 +309,6 @@ mod tests {
     use serde_json::json;
 
     use super::*;
-    use crate::resource::ClusterName;
 
     /// Answers by path; what it does not know is not there.
     struct Fixed(BTreeMap<&'static str, Result<Value, (Class, u16, &'static str)>>);
@@ -352,6 +341,7 @@ mod tests {
         }
     }
 
+    const CLUSTERS: &str = "/v1/projects/p/locations/-/clusters";
     const CLUSTER: &str = "/v1/projects/p/locations/l/clusters/c";
     const RECORD: &str = "/api/v1/namespaces/dask-infra/configmaps/dask-infra-s";
     const PODS: &str = "/api/v1/namespaces/n/pods?limit=500";
@@ -370,7 +360,11 @@ mod tests {
 
     #[tokio::test]
     async fn without_a_cluster_all_is_absent_and_others_of_the_stack_are_looked_for() {
-        let reading = read(&Fixed(BTreeMap::new()), &wanted(), 4).await;
+        let api = Fixed(BTreeMap::from([
+            (CLUSTER, Err((Class::NotFound, 404, "Not found: projects/p/zones/l/clusters/c."))),
+            (CLUSTERS, Ok(json!({}))),
+        ]));
+        let reading = read(&api, &wanted(), 4).await;
         let elsewhere = crate::resource::Elsewhere::Found(Vec::new());
         assert_eq!(reading.world, World { elsewhere, ..World::empty() });
     }
@@ -381,6 +375,22 @@ mod tests {
         let world = read(&api, &wanted(), 4).await.world;
         assert!(matches!(world.cluster, Seen::Unreadable(_)));
         assert!(matches!(world.inside, Seen::Unreadable(_)));
+    }
+
+    #[tokio::test]
+    async fn a_404_that_is_not_of_the_cluster_is_no_absent_cluster() {
+        let absent = Err((Class::NotFound, 404, "Not found: projects/p/zones/l/clusters/c."));
+        for (cluster, clusters) in [
+            (Err((Class::NotFound, 404, "Not found: projects/p.")), Ok(json!({}))),
+            (Err((Class::NotFound, 404, "Not found: projects/p/zones/l/clusters/abc.")), Ok(json!({}))),
+            (Err((Class::NotFound, 404, "Requested entity was not found.")), Ok(json!({}))),
+            (absent, Err((Class::NotFound, 404, "Not found: projects/p."))),
+        ] {
+            let api = Fixed(BTreeMap::from([(CLUSTER, cluster), (CLUSTERS, clusters)]));
+            let reading = read(&api, &wanted(), 4).await;
+            assert!(matches!(reading.world.cluster, Seen::Unreadable(_)), "{:?}", reading.world.cluster);
+            assert_eq!(reading.trouble.map(|error| error.class), Some(Class::NotFound));
+        }
     }
 
     #[tokio::test]
@@ -445,21 +455,6 @@ mod tests {
             let api = Fixed(BTreeMap::from([(CLUSTER, Ok(cluster())), (PODS, answer)]));
             let world = read(&api, &wanted(), 4).await.world;
             assert_eq!(world.inside.live().is_some(), readable, "{:?}", world.inside);
-        }
-    }
-
-    #[test]
-    fn records_that_cannot_be_used_say_why() {
-        let rows = [
-            (json!({}), "no record"),
-            (json!({"data": {"record": "{"}}), "no JSON"),
-            (json!({"data": {"record": "{}"}}), "no version"),
-            (json!({"data": {"record": r#"{"version": 9}"#}}), "version 9"),
-            (json!({"data": {"record": r#"{"version": 1}"#}}), "cannot be understood"),
-        ];
-        for (config_map, why) in rows {
-            let said = parse_record(&config_map).unwrap_err();
-            assert!(said.contains(why), "{said}");
         }
     }
 }

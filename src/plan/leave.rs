@@ -187,8 +187,31 @@ impl Maker<'_> {
             fingerprint: Some(fingerprint(live, &[])),
             foreign,
             taken: None,
+            before: without_secrets(live),
         });
     }
+}
+
+/// What is live, without what is secret and without who wrote which field.
+fn without_secrets(live: &Value) -> Value {
+    let mut live = live.clone();
+    let secret = live["kind"] == "Secret";
+    if let Some(metadata) = live.get_mut("metadata").and_then(Value::as_object_mut) {
+        metadata.remove("managedFields");
+        if secret {
+            // kubectl keeps a copy of the content in one of them.
+            metadata.remove("annotations");
+        }
+    }
+    if let Some(fields) = live.as_object_mut() {
+        // Keys and passwords of GKE clusters of old are in here.
+        fields.remove("masterAuth");
+        if secret {
+            fields.remove("data");
+            fields.remove("stringData");
+        }
+    }
+    live
 }
 
 /// The addresses of what is wanted and of what the record knows, by identity.

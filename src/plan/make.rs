@@ -1,17 +1,18 @@
 //! Making a plan: each wanted thing against the live world, then what is live and no longer wanted.
 
-use std::collections::BTreeSet;
+use std::collections::{BTreeMap, BTreeSet};
+use std::fmt::Write as _;
 
 use serde_json::Value;
 
 use super::select::{Selected, Selection};
-use super::{Action, Change, Consent, Mode, Note, Plan, Taken, diff, graph, review};
+use super::{ASKED, Action, Change, Consent, Mode, Note, Plan, Taken, diff, graph, review};
 use crate::address::{Address, FieldPath};
 use crate::diag::{Code, Diagnostic};
 use crate::kinds::{self, Compare, Kind, gke};
 use crate::resource::{
-    Effect, FieldChange, Identity, LABEL_STACK, Lane, Owner, Resource, Role, Seen, Target, Theirs, Wanted,
-    World,
+    Effect, FieldChange, Identity, LABEL_STACK, Lane, ObjectId, Owner, Resource, Role, Seen, Target, Theirs,
+    Wanted, World,
 };
 use crate::source::Sources;
 
@@ -56,10 +57,11 @@ pub fn wanted(desired: &[Resource], theirs: &[Theirs], target: &Target, owner: &
     let mut collections: BTreeSet<_> =
         objects.map(|object| (object.gvk.clone(), object.namespace.clone())).collect();
     for (gvk, namespace) in collections.clone() {
-        // Whose number of workers counts, and what others attached.
+        // Whose number of workers counts, what others attached, and the workers that there are.
         if gvk == kinds::dask_cluster::api() {
             collections.insert((kinds::dask_group::api(), namespace.clone()));
-            collections.insert((kinds::dask_autoscaler::api(), namespace));
+            collections.insert((kinds::dask_autoscaler::api(), namespace.clone()));
+            collections.insert((kinds::gvk("apps", "v1", "Deployment", "deployments"), namespace));
         }
     }
     if operator {
@@ -105,6 +107,7 @@ pub fn plan(inputs: Inputs) -> Result<Plan, Vec<Diagnostic>> {
         maker.changes[first..].sort_by_key(|change| std::cmp::Reverse(rank(change)));
     }
     maker.steps();
+    maker.surplus_goes();
     if let Err(circle) = graph::connect(&mut maker.changes, &inputs.desired) {
         maker.problems.push(circle_problem(&circle, &inputs));
     }
@@ -117,7 +120,7 @@ pub fn plan(inputs: Inputs) -> Result<Plan, Vec<Diagnostic>> {
         crate::diag::sort(&mut problems, inputs.sources);
         return Err(problems);
     }
-    let Inputs { desired, theirs, target, owner, mode, offline, allowed, hourly, .. } = inputs;
+    let Inputs { desired, theirs, target, owner, mode, offline, allowed, hourly, retarget, .. } = inputs;
     let mut plan = Plan {
         target,
         owner,
@@ -131,6 +134,7 @@ pub fn plan(inputs: Inputs) -> Result<Plan, Vec<Diagnostic>> {
         hourly,
         allowed,
         partial,
+        retarget,
     };
     let reviewed = review::review(&plan);
     plan.notes.extend(reviewed);
@@ -160,6 +164,8 @@ pub(super) struct Maker<'a> {
     pub(super) gone: BTreeSet<Identity>,
     /// What the plan is about.
     pub(super) selected: Selected,
+    /// Worker Deployments that an operator left behind, by the DaskCluster that has too many.
+    pub(super) surplus: BTreeMap<Address, Vec<(ObjectId, Value)>>,
 }
 
 impl<'a> Maker<'a> {
@@ -173,6 +179,7 @@ impl<'a> Maker<'a> {
             with_owner: BTreeSet::new(),
             gone: BTreeSet::new(),
             selected: Selected::All,
+            surplus: BTreeMap::new(),
         }
     }
 }
@@ -277,6 +284,11 @@ impl Maker<'_> {
         if action == Action::Keep && joins {
             action = Action::Update;
         }
+        if action == Action::Keep
+            && let Some(left) = self.left_behind(resource)
+        {
+            (action, reason) = (Action::Update, Some(left));
+        }
         if let Some(taken) = &taken {
             let whose = if taken.fields.is_empty() { format!("it {taken}") } else { taken.to_string() };
             reason = Some(match reason {
@@ -325,14 +337,14 @@ impl Maker<'_> {
     ) -> (Action, Option<String>) {
         let asked = self.inputs.replace.iter().any(|address| address == &resource.address);
         if asked {
-            return (Action::Replace, Some("asked for by --replace".into()));
+            return (Action::Replace, Some(ASKED.into()));
         }
         if let Some(trouble) = self.trouble(resource, live) {
             return (Action::Replace, Some(trouble));
         }
         for change in changes.iter().filter(|change| change.effect == Effect::Unknown) {
             let what = format!("{}: what changing `{}` does is not known", resource.address, change.path);
-            let span = self.inputs.sources.span(resource.origin_of(&change.path));
+            let span = self.inputs.sources.span(&resource.origin_of(&change.path));
             let help = format!("if it is meant, make it anew: --replace {}", resource.address);
             self.problems
                 .push(Diagnostic::error(Code::UnknownEffect, what).at(span, "wanted here").help(help));
@@ -369,7 +381,8 @@ impl Maker<'_> {
     pub(super) fn protected(&mut self, resource: &Resource, verb: &str) {
         if resource.protect {
             let what = format!("{} is protected and the plan would {verb} it", resource.address);
-            let span = self.inputs.sources.span(&resource.origin.key("protect"));
+            let section: FieldPath = resource.address.section().parse().unwrap_or_default();
+            let span = self.inputs.sources.span(&section.key("protect"));
             let help = "take `protect` out of the section if it is meant";
             self.problems
                 .push(Diagnostic::error(Code::Protected, what).at(span, "protected here").help(help));
@@ -414,7 +427,7 @@ impl Maker<'_> {
         fingerprint: Option<String>,
     ) {
         let first = fields.iter().find(|field| field.effect == Effect::Replace).or(fields.first());
-        let origin = first.map_or(&resource.origin, |field| resource.origin_of(&field.path)).clone();
+        let origin = first.map_or_else(|| resource.origin.clone(), |field| resource.origin_of(&field.path));
         self.changes.push(Change {
             address: resource.address.clone(),
             identity: resource.identity.clone(),
@@ -430,6 +443,7 @@ impl Maker<'_> {
             fingerprint,
             foreign: false,
             taken: None,
+            before: Value::Null,
         });
     }
 
@@ -459,7 +473,7 @@ impl Maker<'_> {
             });
             let asked = inputs.replace.contains(&resource.address);
             let reason = match (passed, renewed) {
-                _ if asked => Some("asked for by --replace".to_owned()),
+                _ if asked => Some(ASKED.to_owned()),
                 (Some(_), Some(change)) => Some(format!("{} is made anew or changed", change.address)),
                 (Some(passed), None) if *passed == digest => None,
                 (Some(_), None) => Some("what it runs changed since it passed".to_owned()),
@@ -519,10 +533,11 @@ fn gke_labels<'v>(identity: &Identity, live: &'v Value) -> &'v Value {
 /// A digest of what a change relies on: which thing it is, and the live values that were compared.
 pub(super) fn fingerprint(live: &Value, seen: &[(FieldPath, Value)]) -> String {
     let uid = live["metadata"]["uid"].as_str().or(live["id"].as_str()).or(live["selfLink"].as_str());
-    let mut hasher = blake3::Hasher::new();
-    hasher.update(uid.unwrap_or_default().as_bytes());
+    // One text and one digest: a definition of a custom kind has thousands of fields.
+    let mut text = uid.unwrap_or_default().to_owned();
     for (path, value) in seen {
-        hasher.update(format!("\n{path}={value}").as_bytes());
+        // Writing to a string does not fail.
+        let _ = write!(text, "\n{path}={value}");
     }
-    hasher.finalize().to_hex().as_str()[..16].to_owned()
+    blake3::hash(text.as_bytes()).to_hex().as_str()[..16].to_owned()
 }

@@ -15,6 +15,7 @@ pub mod read;
 pub mod review;
 pub mod select;
 mod steps;
+mod surplus;
 
 pub use along::reach;
 pub use drift::{Drift, Drifted, drift};
@@ -64,6 +65,9 @@ pub struct Change {
     /// From whom it, or fields of it, would be taken.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub taken: Option<Taken>,
+    /// What is live of something that goes or is given up, without secrets.
+    #[serde(default, skip_serializing_if = "serde_json::Value::is_null")]
+    pub before: serde_json::Value,
 }
 
 /// Something that others made or apply, and that the stack wants.
@@ -175,6 +179,9 @@ pub struct Plan {
     /// What it is limited to; `None` for the whole stack.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub partial: Option<Partial>,
+    /// Whether another target than the last one was meant.
+    #[serde(default, skip_serializing_if = "crate::kinds::is_false")]
+    pub retarget: bool,
 }
 
 /// How many changes of each action.
@@ -192,6 +199,16 @@ pub struct Counts {
     pub forget: usize,
     /// Checks to run.
     pub run: usize,
+}
+
+/// Why something is made anew, or runs again, that nothing else forces.
+pub const ASKED: &str = "asked for by --replace";
+
+impl Change {
+    /// Whether `--replace` asked for it.
+    pub fn is_asked(&self) -> bool {
+        self.reason.as_deref().is_some_and(|reason| reason.contains(ASKED))
+    }
 }
 
 impl Plan {

@@ -106,7 +106,8 @@ pub struct Values {
     /// `["no-op"]`, `["create"]`, `["update"]`, `["delete"]`, `["delete", "create"]`, `["forget"]`. A check that runs is a
     /// `["create"]`.
     pub actions: Vec<&'static str>,
-    /// The live values of the fields that the stack says; for what is deleted only its name. Null when it is made.
+    /// The live values of the fields that the stack says; for what goes the whole live object, without secrets and
+    /// `managedFields`. Null when it is made.
     pub before: Value,
     /// The wanted body. Null when it goes.
     pub after: Value,
@@ -249,8 +250,8 @@ fn planned(plan: &Plan, change: &Change) -> ResourceChange {
         Action::Create | Action::Run => (vec!["create"], Value::Null, body),
         Action::Update => (vec!["update"], before(), body),
         Action::Replace => (vec!["delete", "create"], before(), body),
-        Action::Delete => (vec!["delete"], named(&change.identity), Value::Null),
-        Action::Forget => (vec!["forget"], named(&change.identity), Value::Null),
+        Action::Delete => (vec!["delete"], as_it_is(change), Value::Null),
+        Action::Forget => (vec!["forget"], as_it_is(change), Value::Null),
     };
     let forces = |field: &&FieldChange| field.effect == Effect::Replace && change.action == Action::Replace;
     let replace_paths = change.fields.iter().filter(forces).map(|field| keys(&field.path)).collect();
@@ -291,7 +292,7 @@ fn drift(plan: &Plan, change: &Change) -> ResourceChange {
 }
 
 fn of_change(change: &Change, values: Values) -> ResourceChange {
-    let asked = change.reason.as_deref().is_some_and(|reason| reason.contains("--replace"));
+    let asked = change.is_asked();
     let action_reason = match change.action {
         Action::Replace if asked => Some("replace_by_request"),
         Action::Replace if values.replace_paths.is_empty() => Some("replace_because_tainted"),
@@ -339,6 +340,11 @@ fn name_of(address: &str) -> String {
 }
 
 /// What is known of something that goes.
+fn as_it_is(change: &Change) -> Value {
+    if change.before.is_null() { named(&change.identity) } else { change.before.clone() }
+}
+
+/// The names of something, where nothing else is known of it.
 fn named(identity: &Identity) -> Value {
     match identity {
         Identity::Cluster(name) => {

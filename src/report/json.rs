@@ -10,7 +10,7 @@ use serde::Serialize;
 use serde_json::Value;
 
 use crate::address::Address;
-use crate::apply::{Event, Outcome, Summary};
+use crate::apply::{Event, Outcome, Stopped, Summary};
 use crate::diag::{Diagnostic, Severity};
 use crate::plan::{Action, Change, Drift as Drifts, Drifted, Mode, Plan, Read};
 use crate::resource::{Effect, FieldChange, Identity, Owner, Target};
@@ -462,7 +462,7 @@ impl Reporter for Json {
     }
 
     fn summary(&mut self, plan: &Plan, summary: &Summary) {
-        let Summary { outcomes, took, interrupted } = summary;
+        let Summary { outcomes, took, stopped } = summary;
         let operation = match plan.mode {
             Mode::Apply => "apply",
             Mode::Destroy => "destroy",
@@ -495,7 +495,7 @@ impl Reporter for Json {
             consents: Vec::new(),
             outcomes: ended.collect(),
             elapsed_seconds: Some(seconds(*took)),
-            interrupted: Some(*interrupted),
+            interrupted: Some(*stopped == Stopped::Interrupted),
             left_out: left_out(plan),
         };
         self.line(level, format!("{operation} {word} after {}", brief(*took)), body);

@@ -150,7 +150,11 @@ fn settled(lowered: &Lowered) -> World {
 /// The identity behind `Kind namespace/name` or `Kind name`.
 fn made_by_others(name: &str) -> ObjectId {
     let (kind, name) = name.split_once(' ').unwrap();
-    let group = if kind.starts_with("Dask") { "kubernetes.dask.org" } else { "" };
+    let group = match kind {
+        "Deployment" => "apps",
+        dask if dask.starts_with("Dask") => "kubernetes.dask.org",
+        _ => "",
+    };
     let gvk = kinds::gvk(group, "v1", kind, &format!("{}s", kind.to_lowercase()));
     match name.split_once('/') {
         Some((namespace, name)) => ObjectId { gvk, namespace: Some(namespace.into()), name: name.into() },

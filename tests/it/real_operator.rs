@@ -187,9 +187,7 @@ async fn autoscaler(client: &Client) {
         .wait(&format!("{DASK}/daskautoscalers"), "it goes with its cluster", |list| items(list).is_empty())
         .await;
     let of_the_stack = |name: &&str| name.starts_with("rapids-");
-    client
-        .wait(DEPLOYMENTS, "all children go", |list| names(list).iter().all(&of_the_stack))
-        .await;
+    client.wait(DEPLOYMENTS, "all children go", |list| names(list).iter().all(&of_the_stack)).await;
 }
 
 #[tokio::test(flavor = "multi_thread")]

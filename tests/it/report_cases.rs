@@ -9,7 +9,7 @@ use std::sync::{Arc, Mutex};
 use std::time::Duration;
 
 use dask_infra::address::Address;
-use dask_infra::apply::{Event, Outcome, Summary};
+use dask_infra::apply::{Event, Outcome, Stopped, Summary};
 use dask_infra::plan::Plan;
 use dask_infra::report::human::Detail;
 use dask_infra::report::{Human, Json, Next, Reporter as _, Screen, Stream, View, json};
@@ -91,7 +91,8 @@ impl From<End> for Summary {
     fn from(End { outcomes, took, interrupted }: End) -> Self {
         let outcomes =
             outcomes.into_iter().map(|(change, outcome, took)| (change, outcome, Duration::from_secs(took)));
-        Self { outcomes: outcomes.collect(), took: Duration::from_secs(took), interrupted }
+        let stopped = if interrupted { Stopped::Interrupted } else { Stopped::No };
+        Self { outcomes: outcomes.collect(), took: Duration::from_secs(took), stopped }
     }
 }
 

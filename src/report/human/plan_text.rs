@@ -489,7 +489,6 @@ fn step_text(step: &Step) -> String {
             };
             let late = call.late.iter().map(|(path, late)| match late {
                 Late::LabelFingerprint => format!("{path}: the label fingerprint then read"),
-                Late::UidOf(object) => format!("{path}: the uid then read of {object}"),
             });
             let late = late.collect::<Vec<_>>().join(", ");
             let late = if late.is_empty() { late } else { format!(" ({late})") };
@@ -574,9 +573,23 @@ pub fn consent_text(consent: &Consent) -> String {
     format!("{verb}:{}", consent.address)
 }
 
-/// The consents that were given, as options of the next command, which plans anew.
-fn given_again(plan: &Plan) -> String {
-    plan.allowed.iter().map(|consent| format!(" --allow {}", consent_text(consent))).collect()
+/// What was asked for beside the stack file, as options of the next command, which plans anew. What `--replace` asked
+/// for and is done is not asked for again.
+pub(super) fn asked_again(plan: &Plan, is_done: impl Fn(usize) -> bool) -> String {
+    let mut words: Vec<String> = Vec::new();
+    let selection = plan.partial.iter().map(|partial| &partial.selection);
+    for selection in selection {
+        words.extend(selection.targets.iter().map(|target| format!("--target {target}")));
+        words.extend(selection.excludes.iter().map(|exclude| format!("--exclude {exclude}")));
+    }
+    let asked =
+        plan.changes.iter().enumerate().filter(|(place, change)| change.is_asked() && !is_done(*place));
+    words.extend(asked.map(|(_, change)| format!("--replace {}", change.address)));
+    if plan.retarget && plan.mode == Mode::Apply {
+        words.push("--retarget".to_owned());
+    }
+    words.extend(plan.allowed.iter().map(|consent| format!("--allow {}", consent_text(consent))));
+    words.iter().map(|word| format!(" {word}")).collect()
 }
 
 fn how_to_go_on(plan: &Plan, next: Next<'_>, options: &Options<'_>) -> String {
@@ -584,19 +597,20 @@ fn how_to_go_on(plan: &Plan, next: Next<'_>, options: &Options<'_>) -> String {
         return String::new();
     }
     let program = options.program;
+    let again = asked_again(plan, |_| false);
     let verb = match plan.mode {
         Mode::Apply => "apply",
         Mode::Destroy => "destroy",
     };
     match next {
         Next::Nothing => String::new(),
-        Next::Apply => format!("\nTo go on:\n  {program} {verb}{}\n", given_again(plan)),
+        Next::Apply => format!("\nTo go on:\n  {program} {verb}{again}\n"),
         Next::ApplyFile(file) => {
             format!("\nSaved in {0}. To do exactly this:\n  {program} apply {0}\n", file.display())
         }
         Next::PlanOnline => {
             let destroy = if plan.mode == Mode::Destroy { " --destroy" } else { "" };
-            format!("\nTo plan against what is there:\n  {program} plan{destroy}\n")
+            format!("\nTo plan against what is there:\n  {program} plan{destroy}{again}\n")
         }
     }
 }

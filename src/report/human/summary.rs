@@ -4,8 +4,9 @@ use std::time::Duration;
 
 use serde_json::Value;
 
+use super::plan_text::asked_again;
 use super::style::{Tint, paint, push_line, tame, wrap};
-use crate::apply::{Outcome, Summary};
+use crate::apply::{Outcome, Stopped, Summary};
 use crate::plan::{Action, Change, Mode, Plan};
 use crate::report::{brief, count};
 use crate::resource::{ClusterName, Identity, ObjectId};
@@ -86,10 +87,13 @@ fn verdict(plan: &Plan, summary: &Summary, ends: &Ends<'_>) -> String {
         Mode::Apply => "Apply",
         Mode::Destroy => "Destroy",
     };
-    let (tint, end) = match (ends.all_done(), summary.interrupted) {
+    let (tint, end) = match (ends.all_done(), summary.stopped) {
         (true, _) => (Tint::Add, format!("{what} complete!")),
-        (false, true) => (Tint::Change, format!("{what} interrupted.")),
-        (false, false) => (Tint::Remove, format!("{what} failed.")),
+        (false, Stopped::Interrupted) => (Tint::Change, format!("{what} interrupted.")),
+        (false, Stopped::Unlocked) => {
+            (Tint::Change, format!("{what} stopped: another apply took the lock of the stack."))
+        }
+        (false, Stopped::No) => (Tint::Remove, format!("{what} failed.")),
     };
     format!("{} Resources: {}.\n", paint(tint, &end), done_text(plan, ends))
 }
@@ -169,8 +173,13 @@ fn next(plan: &Plan, summary: &Summary, ends: &Ends<'_>, program: &str) -> Strin
         Mode::Apply => "apply",
         Mode::Destroy => "destroy",
     };
-    if !ends.all_done() || summary.interrupted && plan.mode == Mode::Destroy {
-        return format!("\nTo go on from here, planned anew from what is there:\n  {program} {verb}\n");
+    if !ends.all_done() || summary.stopped != Stopped::No && plan.mode == Mode::Destroy {
+        let done =
+            |place| summary.outcomes.iter().any(|(done, end, _)| *done == place && *end == Outcome::Done);
+        let again = asked_again(plan, done);
+        return format!(
+            "\nTo go on from here, planned anew from what is there:\n  {program} {verb}{again}\n"
+        );
     }
     if plan.mode == Mode::Destroy {
         return String::new();

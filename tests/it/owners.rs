@@ -1,0 +1,195 @@
+//! What belongs to whom in one cluster, told by the real program against a served sandbox: stacks that share, things
+//! of others in our places, what left the file, and a record that is lost or another stack's.
+
+use axum::body::Body;
+use dask_infra::sandbox::{Options, Scale};
+use serde_json::{Value, json};
+use tower::ServiceExt as _;
+
+use crate::served::{Served, User};
+
+const GKE: &str = "[gke]\nproject = \"demo\"\nlocation = \"us-central1-c\"\n";
+const POOL: &str = "machine_type = \"e2-standard-4\"\n";
+const OPERATOR: &str = "\n[dask_operator]\nversion = \"2026.3.0\"\n";
+const DEPLOYMENT: &str = "/apis/apps/v1/namespaces/dask-operator/deployments/dask-kubernetes-operator";
+const DEFINITION: &str =
+    "/apis/apiextensions.k8s.io/v1/customresourcedefinitions/daskclusters.kubernetes.dask.org";
+const RECORD: &str = "/api/v1/namespaces/dask-infra/configmaps/dask-infra-first";
+
+fn served() -> Served {
+    Served::with(Options { scale: Scale { time_scale: 1200.0 }, ..Options::default() })
+}
+
+/// A stack that makes a small cluster, and more.
+fn first(more: &str) -> String {
+    format!("[stack]\nname = \"first\"\n\n{GKE}\n[cluster]\nname = \"c\"\n\n[node_pool.cpu]\n{POOL}{more}")
+}
+
+fn user(served: &Served, stack: &str) -> User {
+    let user = User::with_ready_stack(Some(&served.gke));
+    write(&user, stack);
+    user
+}
+
+fn write(user: &User, stack: &str) {
+    std::fs::write(user.path().join("stack.toml"), stack).unwrap();
+}
+
+/// A request to the Kubernetes API of the one cluster.
+fn kube(served: &Served, method: &str, path: &str, body: &Value) -> (u16, Value) {
+    let clusters = served.sandbox.clusters();
+    let router = served.sandbox.kubernetes_router(&clusters[0]);
+    let request =
+        http::Request::builder().method(method).uri(path).header("content-type", "application/json");
+    let content = if body.is_null() { Body::empty() } else { Body::from(body.to_string()) };
+    let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build().unwrap();
+    runtime.block_on(async {
+        let answer = router.oneshot(request.body(content).unwrap()).await.unwrap();
+        let status = answer.status().as_u16();
+        let bytes = axum::body::to_bytes(answer.into_body(), usize::MAX).await.unwrap();
+        (status, serde_json::from_slice(&bytes).unwrap_or_default())
+    })
+}
+
+fn get(served: &Served, path: &str) -> (u16, Value) {
+    kube(served, "GET", path, &Value::Null)
+}
+
+fn stranger(served: &Served, namespace: &str) -> String {
+    let path = format!("/api/v1/namespaces/{namespace}/configmaps");
+    let object = json!({ "apiVersion": "v1", "kind": "ConfigMap", "metadata": { "name": "theirs" } });
+    let (code, said) = kube(served, "POST", &path, &object);
+    assert_eq!(code, 201, "{said}");
+    format!("{path}/theirs")
+}
+
+/// The stacks whose field managers hold an object.
+fn holders(served: &Served, path: &str) -> Vec<String> {
+    let (code, live) = get(served, path);
+    assert_eq!(code, 200, "{path}: {live}");
+    let entries = live["metadata"]["managedFields"].as_array().unwrap();
+    let applied = entries.iter().filter(|entry| entry["operation"] == "Apply");
+    applied.map(|entry| entry["manager"].as_str().unwrap().to_owned()).collect()
+}
+
+#[test]
+fn two_stacks_share_the_operator_and_the_last_to_leave_removes_it() {
+    let served = served();
+    let ann = user(&served, &first(OPERATOR));
+    ann.run(&["apply", "--auto-approve"]).expect(0);
+    let guest =
+        format!("[stack]\nname = \"second\"\n\n{GKE}\n[cluster]\nname = \"c\"\nmanage = false\n{OPERATOR}");
+    let bob = user(&served, &guest);
+    bob.run(&["plan"]).expect(0).says("stack first uses it too, and this stack joins");
+    bob.run(&["apply", "--auto-approve"]).expect(0);
+    bob.run(&["plan", "--detailed-exitcode"]).expect(0).says("No changes");
+    ann.run(&["plan", "--detailed-exitcode"]).expect(0).says("No changes");
+    for path in [DEPLOYMENT, DEFINITION] {
+        assert_eq!(holders(&served, path), ["dask-infra/first", "dask-infra/second"], "{path}");
+    }
+
+    bob.run(&["destroy", "--auto-approve"]).expect(0).says("gives up its hold");
+    for path in [DEPLOYMENT, DEFINITION] {
+        assert_eq!(holders(&served, path), ["dask-infra/first"], "{path}");
+    }
+    ann.run(&["plan", "--detailed-exitcode"]).expect(0).says("No changes");
+    bob.run(&["destroy", "--auto-approve"]).expect(0).says("Nothing of the stack is there");
+
+    write(&ann, &first(""));
+    ann.run(&["apply", "--auto-approve"]).expect(3).says("delete:dask_operator");
+    assert_eq!(get(&served, DEPLOYMENT).0, 200, "nothing goes without consent");
+    ann.run(&["apply", "--auto-approve", "--allow", "delete:dask_operator"]).expect(0);
+    for path in [DEPLOYMENT, DEFINITION] {
+        assert_eq!(get(&served, path).0, 404, "{path} went with the last stack");
+    }
+    ann.run(&["plan", "--detailed-exitcode"]).expect(0).says("No changes");
+}
+
+#[test]
+fn what_left_the_file_goes_with_consent_and_things_of_others_are_named() {
+    let served = served();
+    let ann = user(&served, &first("\n[namespace.team]\n"));
+    ann.run(&["apply", "--auto-approve"]).expect(0);
+    let third = format!("\n[node_pool.third]\n{POOL}");
+    write(&ann, &first(&format!("\n[namespace.team]\n{third}")));
+    ann.run(&["apply", "--auto-approve"]).expect(0).says("1 added");
+    write(&ann, &first("\n[namespace.team]\n"));
+    ann.run(&["plan"])
+        .expect(0)
+        .says("Plan: 0 to add, 0 to change, 0 to replace, 1 to destroy")
+        .says("node_pool.third");
+    ann.run(&["plan", "--out", "saved"]).expect(0);
+    let shown: Value = serde_json::from_str(&ann.run(&["show", "--json", "saved"]).expect(0).out).unwrap();
+    let changes = shown["resource_changes"].as_array().unwrap();
+    let gone = changes.iter().find(|change| change["address"] == "node_pool.third").unwrap();
+    let before = &gone["change"]["before"];
+    assert_eq!(
+        (&before["name"], &before["status"]),
+        (&json!("third"), &json!("RUNNING")),
+        "all that is live"
+    );
+    assert_eq!(before["config"]["machineType"], "e2-standard-4");
+    ann.run(&["apply", "--auto-approve"]).expect(3).says("delete:node_pool.third");
+    let allow = "delete:node_pool.third";
+    ann.run(&["plan", "--target", "node_pool.third", "--allow", allow])
+        .expect(0)
+        .says("apply --target node_pool.third --allow delete:node_pool.third");
+    ann.run(&["apply", "--auto-approve", "--allow", allow]).expect(0).says("1 destroyed");
+    ann.run(&["plan", "--detailed-exitcode"]).expect(0).says("No changes");
+
+    let (inside, beside) = (stranger(&served, "team"), stranger(&served, "default"));
+    write(&ann, &first(""));
+    ann.run(&["apply", "--auto-approve", "--allow", "delete:namespace.team"])
+        .expect(3)
+        .says("it would go with its namespace");
+    assert_eq!(get(&served, &inside).0, 200, "what others made stays without consent");
+    let allow = ["--allow", "delete:namespace.team", "--allow", "delete:others.team"];
+    ann.run(&[&["apply", "--auto-approve"], &allow[..]].concat()).expect(0);
+    assert_eq!((get(&served, &inside).0, get(&served, &beside).0), (404, 200));
+    ann.run(&["destroy", "--auto-approve"]).expect(3).says("delete:others.default");
+    assert_eq!(get(&served, &beside).0, 200);
+    ann.run(&["destroy", "--auto-approve", "--allow", "delete:others.default"]).expect(0);
+    assert_eq!(served.sandbox.clusters().len(), 0);
+}
+
+#[test]
+fn without_gkes_sections_nothing_is_done_and_without_a_record_it_goes_on() {
+    let served = served();
+    let whole = first("\n[namespace.team]\n");
+    let ann = user(&served, &whole);
+    ann.run(&["apply", "--auto-approve"]).expect(0);
+    let words: [&[&str]; 4] =
+        [&["plan"], &["apply", "--auto-approve"], &["destroy", "--auto-approve"], &["status"]];
+    for (stack, says) in [
+        (format!("[stack]\nname = \"first\"\n\n{GKE}\n[namespace.team]\n"), "`[gke]` needs `[cluster]`"),
+        ("[stack]\nname = \"first\"\n\n[namespace.team]\n".to_owned(), "does not say where it goes"),
+    ] {
+        write(&ann, &stack);
+        for words in words {
+            let said = ann.run(words).expect(1).says(says);
+            assert!(!said.err.contains("kubeconfig"), "{}", said.err);
+        }
+    }
+    // The cluster stays whatever else leaves the file: only `destroy` deletes it.
+    write(&ann, &format!("[stack]\nname = \"first\"\n\n{GKE}\n[cluster]\nname = \"c\"\nmanage = false\n"));
+    ann.run(&["plan"]).expect(0).says("2 to destroy").says("node_pool.cpu").says("namespace.team");
+    write(&ann, &whole);
+    ann.run(&["plan", "--detailed-exitcode"]).expect(0).says("No changes");
+
+    let (_, record) = get(&served, RECORD);
+    assert!(record["binaryData"]["record"].is_string() && record["data"]["record"].is_null(), "{record}");
+    write(&ann, &whole.replace("name = \"first\"\n", "name = \"first\"\nid = \"another\"\n"));
+    ann.run(&["plan"])
+        .expect(3)
+        .says("the record of another stack named first (id first), not of id another");
+    ann.run(&["apply", "--auto-approve"]).expect(3).says("give this stack another name");
+    write(&ann, &whole);
+
+    assert_eq!(kube(&served, "DELETE", RECORD, &Value::Null).0, 200);
+    ann.run(&["plan", "--detailed-exitcode"])
+        .expect(0)
+        .says("No changes")
+        .says("the record of earlier applies is not there");
+    ann.run(&["destroy", "--auto-approve"]).expect(0).says("Destroy complete");
+    assert_eq!(served.sandbox.clusters().len(), 0);
+}
