@@ -142,8 +142,8 @@ impl fmt::Display for FieldPath {
                     if place > 0 {
                         f.write_str(".")?;
                     }
-                    let bare = |c: char| c.is_ascii_alphanumeric() || c == '_' || c == '-';
-                    if !key.is_empty() && key.chars().all(bare) {
+                    let bare = |byte: u8| byte.is_ascii_alphanumeric() || byte == b'_' || byte == b'-';
+                    if !key.is_empty() && key.bytes().all(bare) {
                         f.write_str(key)?;
                     } else {
                         write!(f, "{key:?}")?;

@@ -222,13 +222,17 @@ impl Life {
 }
 
 impl Resource {
-    /// The TOML place of a field of `body`.
-    pub fn origin_of(&self, path: &FieldPath) -> &FieldPath {
-        self.origins
+    /// The place in the user's texts of a field of `body`. What lies below a known place is looked for below its
+    /// origin; where the texts do not have it, [`crate::source::Sources`] finds the nearest that they have.
+    pub fn origin_of(&self, path: &FieldPath) -> FieldPath {
+        let known = self
+            .origins
             .iter()
             .filter(|(place, _)| place.contains(path))
-            .max_by_key(|(place, _)| place.segments().len())
-            .map_or(&self.origin, |(_, origin)| origin)
+            .max_by_key(|(place, _)| place.segments().len());
+        let Some((place, origin)) = known else { return self.origin.clone() };
+        let below = &path.segments()[place.segments().len()..];
+        origin.segments().iter().chain(below).cloned().collect()
     }
 }
 

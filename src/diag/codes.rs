@@ -374,6 +374,66 @@ codes! {
     "With `max_surge = 0` and `max_unavailable = 0` no node may come before another goes, and none may go before \
      another comes. GKE refuses that. Set one of them to 1."
 
+    FileNotRead "DI0241" "a named file cannot be read"
+    "`file`, `definitions` and `pod` name files from the folder of the stack file on. The file is not there, is a \
+     folder, is not UTF-8 text, or may not be read. Addresses on the web are not read: download the file, so that \
+     what is applied does not change by itself."
+
+    NotYaml "DI0242" "not YAML"
+    "The text breaks YAML's own rules at the marked place. Usual causes: a tab or one space too few in front of a \
+     line, a quote or bracket that is not closed, a template (`{{ … }}`) that was not rendered."
+
+    YamlTrap "DI0243" "a value that YAML reads as something else"
+    "Without quotes `yes`, `no`, `on` and `off` are true or false, `0755` is the octal number 493 and `1_000` is \
+     1000. dask-infra reads them as kubectl does, and says so. Write what is meant: `true`, `493`, or the text in \
+     quotes."
+
+    NotAnObject "DI0244" "not a Kubernetes object"
+    "Each document of a manifest is an object with `apiVersion`, `kind` and `metadata.name`, or a `List` of them. \
+     Overlays of kustomize and values of Helm are not: give what `kubectl kustomize` or `helm template` makes of \
+     them."
+
+    UnknownKind "DI0245" "unknown kind"
+    "Nothing says how the API serves this kind: it is not built into Kubernetes, is not Dask's, and no \
+     CustomResourceDefinition of it is in the stack's manifests. Mend `apiVersion` and `kind`, add the file of the \
+     definition to `file`, or to `definitions` when others install it."
+
+    SameObject "DI0246" "one object wanted twice"
+    "Two places of the stack ask for the same object: kind, namespace and name are the same. Only one can have its \
+     way; take one of them out."
+
+    EmptyField "DI0247" "a field without a value"
+    "`key:` with nothing behind it is `null`, which Kubernetes drops. The RAPIDS guide has such an `env:`. Take the \
+     line away, or give it a value."
+
+    NoSuchNodeLabel "DI0248" "no node has the label"
+    "The Pod asks for nodes with a label that no node pool of the stack gives its nodes. Demanded, it can never be \
+     scheduled; preferred, it runs anywhere, silently, mostly on a dearer GPU. Mend the value on one of the two \
+     sides."
+
+    IdleInstaller "DI0249" "a driver installer with nothing to do"
+    "The DaemonSet that installs the NVIDIA driver selects only nodes on which GKE does not install it. GKE does so \
+     by default, so the DaemonSet runs nowhere. Leave it away, or say `[gpu_driver] install = \"daemonset\"`, which \
+     brings the same installer and turns GKE's off."
+
+    SaidTwice "DI0250" "said by a key and by `pod`"
+    "A key of the section and its `pod` set the same field. One of them must give way: take the key or the field \
+     out. An `image` in `pod` wins over that of the cluster, with a warning: scheduler, workers and clients should \
+     have the same."
+
+    SecretInFile "DI0251" "a Secret with its value in a manifest"
+    "Values of Secrets would stand in plans, in the record and in outputs. Make the Secret by other means \
+     (`kubectl create secret`, External Secrets) and refer to it by name."
+
+    DaskService "DI0252" "the Service does not lead to the scheduler"
+    "The Dask operator takes the Service of a DaskCluster as it is written: it fills in no selector, and looks the \
+     ports `tcp-comm` and `http-dashboard` up by name. A wrong one is noticed only when clients cannot connect and \
+     scaling fails."
+
+    ServersFields "DI0253" "fields that the API server writes"
+    "`kubectl get -o yaml` prints fields that only the server writes: `uid`, `resourceVersion`, `managedFields`, \
+     `status`. They are left out of what is applied. Take them out of the file."
+
     OneWriter "DI0256" "a number without one writer"
     "The number of workers has one writer. `replicas = 2`: the file; what others change is taken back. \
      `replicas = { min = 0, max = 8 }`: the Dask operator's autoscaler, which knows the default group only. \

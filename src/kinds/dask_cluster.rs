@@ -9,6 +9,7 @@ use serde_json::{Value, json};
 use super::dask_group::{self, DaskGroup, Joined};
 use super::dask_pod::{self, Wants, Workers, broken, with_pods};
 use super::idle::IdleTimeout;
+use super::pod::{self, Pod};
 use super::replicas::{Replicas, Writer};
 use super::status::Said;
 use super::workload::deployment_ready;
@@ -116,6 +117,9 @@ pub struct Scheduler {
     /// Environment variables.
     #[serde(default, skip_serializing_if = "BTreeMap::is_empty")]
     pub env: BTreeMap<String, String>,
+    /// A PodSpec, or parts of one, laid over what the other keys make: a table, or a YAML file's name.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub pod: Option<Pod>,
 }
 
 /// The default group of workers of a Dask cluster.
@@ -152,11 +156,14 @@ pub struct Worker {
     /// Environment variables.
     #[serde(default, skip_serializing_if = "BTreeMap::is_empty")]
     pub env: BTreeMap<String, String>,
+    /// A PodSpec, or parts of one, laid over what the other keys make: a table, or a YAML file's name.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub pod: Option<Pod>,
 }
 
 impl Scheduler {
     pub(super) fn wants<'a>(&'a self, image: &'a str) -> Wants<'a> {
-        let Self { gpus, cpu, memory, pool, prefer_pool, args, env } = self;
+        let Self { gpus, cpu, memory, pool, prefer_pool, args, env, pod: _ } = self;
         let (gpus, cpu, memory) = (gpus.unwrap_or(0), cpu.as_ref(), memory.as_ref());
         let (pool, prefer_pool) = (pool.as_ref(), prefer_pool.as_ref());
         Wants { image, args, env, gpus, cpu, memory, pool, prefer_pool, resources: None }
@@ -165,7 +172,7 @@ impl Scheduler {
 
 impl Worker {
     pub(super) fn wants<'a>(&'a self, image: &'a str) -> Wants<'a> {
-        let Self { replicas: _, gpus, cpu, memory, pool, prefer_pool, resources, args, env } = self;
+        let Self { replicas: _, gpus, cpu, memory, pool, prefer_pool, resources, args, env, pod: _ } = self;
         let (gpus, cpu, memory) = (gpus.unwrap_or(0), cpu.as_ref(), memory.as_ref());
         let (pool, prefer_pool) = (pool.as_ref(), prefer_pool.as_ref());
         Wants { image, args, env, gpus, cpu, memory, pool, prefer_pool, resources: Some(resources) }
@@ -258,6 +265,12 @@ fn lower_cluster(key: &str, section: &DaskCluster, scope: &Scope) -> Resource {
     follows.extend(section.depends_on.iter().map(Address::new));
     let api = api();
     let origin = FieldPath::keys(["dask_cluster", key]);
+    let mut origins = origins(&origin);
+    for (part, given) in [("scheduler", &section.scheduler.pod), ("worker", &section.worker.pod)] {
+        let place = FieldPath::keys(["spec", part, "spec"]);
+        let from = origin.key(part).key("pod");
+        pod::lay_over(&mut spec[part]["spec"], given.as_ref(), &place, &from, &mut origins);
+    }
     Resource {
         address: Address::of("dask_cluster", key),
         identity: Identity::Object(ObjectId {
@@ -270,7 +283,7 @@ fn lower_cluster(key: &str, section: &DaskCluster, scope: &Scope) -> Resource {
             "apiVersion": api.api_version(), "kind": api.kind, "metadata": metadata, "spec": spec,
         }),
         initial,
-        origins: origins(&origin),
+        origins,
         follows,
         origin,
         protect: section.protect,

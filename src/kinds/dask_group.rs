@@ -7,6 +7,7 @@ use serde::{Deserialize, Serialize};
 use serde_json::{Value, json};
 
 use super::dask_pod::{self, Wants, Workers};
+use super::pod::{self, Pod};
 use super::replicas::Replicas;
 use super::{Compare, Doing, Kind, Scope, gvk, is_false, itself, object_program};
 use crate::address::{Address, FieldPath};
@@ -66,6 +67,9 @@ pub struct DaskGroup {
     /// Environment variables.
     #[serde(default, skip_serializing_if = "BTreeMap::is_empty")]
     pub env: BTreeMap<String, String>,
+    /// A PodSpec, or parts of one, laid over what the other keys make: a table, or a YAML file's name.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub pod: Option<Pod>,
     /// Refuses to delete or replace it, also in `destroy`.
     #[serde(default, skip_serializing_if = "is_false")]
     pub protect: bool,
@@ -153,7 +157,9 @@ pub fn lower(cluster: &Joined, key: &str, section: &DaskGroup, scope: &Scope) ->
         (FieldPath::keys(["spec", "worker", "replicas"]), origin.key("replicas")),
         (FieldPath::keys(["metadata", "name"]), origin.key("name")),
     ];
-    origins.extend(dask_pod::origins(&FieldPath::keys(["spec", "worker", "spec"]), &origin, &image));
+    let place = FieldPath::keys(["spec", "worker", "spec"]);
+    origins.extend(dask_pod::origins(&place, &origin, &image));
+    pod::lay_over(&mut worker["spec"], section.pod.as_ref(), &place, &origin.key("pod"), &mut origins);
     let mut follows = vec![(*of).clone()];
     follows.extend(dask_pod::follows(&[&wants], namespace, scope));
     follows.extend(section.depends_on.iter().map(Address::new));

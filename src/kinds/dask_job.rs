@@ -8,6 +8,7 @@ use serde_json::{Value, json};
 
 use super::dask_cluster::{self, DaskCluster, Scheduler, ServiceType, Worker};
 use super::dask_pod::{self, Wants};
+use super::pod::{self, Pod};
 use super::{Compare, Doing, Kind, Scope, gvk, is_false, itself, object_program, text};
 use crate::address::{Address, FieldPath};
 use crate::resource::{
@@ -52,6 +53,9 @@ pub struct DaskJob {
     /// Environment variables of the program.
     #[serde(default, skip_serializing_if = "BTreeMap::is_empty")]
     pub env: BTreeMap<String, String>,
+    /// A PodSpec, or parts of one, laid over what the other keys make: a table, or a YAML file's name.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub pod: Option<Pod>,
     /// GPUs of the program itself. Default none.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     #[schemars(range(min = 0, max = 16))]
@@ -148,8 +152,11 @@ pub fn lower(key: &str, section: &DaskJob, like: Option<&DaskCluster>, scope: &S
     let image = section.image.as_deref().or(like.map(|like| like.image.as_str())).unwrap_or_default();
     let cluster_image = like.map_or(image, |like| like.image.as_str());
     let (no_scheduler, no_worker) = (Scheduler::default(), Worker::default());
+    let mut origins = origins(&FieldPath::keys(["dask_job", key]), section);
     let scheduler = section.scheduler.as_ref().or(like.map(|like| &like.scheduler)).unwrap_or(&no_scheduler);
     let worker = section.worker.as_ref().or(like.map(|like| &like.worker)).unwrap_or(&no_worker);
+    let given = [("scheduler", scheduler.pod.as_ref()), ("worker", worker.pod.as_ref())];
+    let replicas = section.replicas.unwrap_or(worker.replicas.most());
     let (scheduler, workers) = (scheduler.wants(cluster_image), worker.wants(cluster_image));
     let program = wants(section, image);
     let policy = match section.restart {
@@ -158,7 +165,10 @@ pub fn lower(key: &str, section: &DaskJob, like: Option<&DaskCluster>, scope: &S
     };
     let mut pod = dask_pod::program(&program, scope);
     pod["restartPolicy"] = json!(policy);
-    let spec = json!({
+    let origin = FieldPath::keys(["dask_job", key]);
+    let place = FieldPath::keys(["spec", "job", "spec"]);
+    pod::lay_over(&mut pod, section.pod.as_ref(), &place, &origin.key("pod"), &mut origins);
+    let mut spec = json!({
         "job": { "spec": pod },
         "cluster": { "spec": {
             "scheduler": {
@@ -166,14 +176,21 @@ pub fn lower(key: &str, section: &DaskJob, like: Option<&DaskCluster>, scope: &S
                 "service": dask_cluster::service(name, ServiceType::ClusterIP),
             },
             "worker": {
-                "replicas": section.replicas.unwrap_or(worker.replicas.most()),
+                "replicas": replicas,
                 "spec": dask_pod::worker(&workers, scope),
             },
         } },
     });
+    for (part, given) in given {
+        let own = [("scheduler", section.scheduler.is_some()), ("worker", section.worker.is_some())];
+        let copied = section.like.as_ref().filter(|_| !own.contains(&(part, true)));
+        let from = copied.map_or(origin.clone(), |like| FieldPath::keys(["dask_cluster", like]));
+        let place = FieldPath::keys(["spec", "cluster", "spec", part, "spec"]);
+        let pod = &mut spec["cluster"]["spec"][part]["spec"];
+        pod::lay_over(pod, given, &place, &from.key(part).key("pod"), &mut origins);
+    }
     let mut follows = dask_pod::follows(&[&program, &scheduler, &workers], namespace, scope);
     follows.extend(section.depends_on.iter().map(Address::new));
-    let origin = FieldPath::keys(["dask_job", key]);
     let api = api();
     Resource {
         address: Address::of("dask_job", key),
@@ -190,7 +207,7 @@ pub fn lower(key: &str, section: &DaskJob, like: Option<&DaskCluster>, scope: &S
             "spec": spec,
         }),
         initial: Value::Null,
-        origins: origins(&origin, section),
+        origins,
         origin,
         follows,
         protect: section.protect,

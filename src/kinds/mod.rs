@@ -22,10 +22,13 @@ pub mod dask_pod;
 pub mod gke;
 pub mod gpu_driver;
 pub mod idle;
+pub mod manifest;
 pub mod namespace;
 pub mod node_pool;
 pub mod object;
+pub mod pod;
 pub mod replicas;
+pub mod runs;
 pub mod short;
 pub mod status;
 pub mod workload;
@@ -69,6 +72,9 @@ pub const KINDS: &[&Kind] = &[
     &object::SERVICE,
     &workload::DEPLOYMENT,
     &workload::DAEMON_SET,
+    &runs::STATEFUL_SET,
+    &runs::POD,
+    &runs::JOB,
     &gpu_driver::KIND,
     &check::KIND,
     &dask_cluster::KIND,
@@ -153,6 +159,8 @@ pub struct PoolFacts {
     pub nodes: u32,
     /// Machine type and GPUs, as text: what a check of the pool has checked.
     pub hardware: String,
+    /// Labels that the file gives its nodes.
+    pub labels: std::collections::BTreeMap<String, String>,
     /// Taints that the file gives.
     pub taints: Vec<node_pool::Taint>,
 }
@@ -427,14 +435,7 @@ pub fn known_as(object: &ObjectId) -> (Address, &'static str) {
             (Address::object(dask_operator::SECTION, kind, namespace, name), object::DEFINITION.name)
         }
         _ => {
-            let kind_name = match kind {
-                "Deployment" => workload::DEPLOYMENT.name,
-                "DaemonSet" => workload::DAEMON_SET.name,
-                "Service" => object::SERVICE.name,
-                "CustomResourceDefinition" => object::DEFINITION.name,
-                "RoleBinding" | "ClusterRoleBinding" => object::BINDING.name,
-                _ => object::PLAIN.name,
-            };
+            let kind_name = manifest::kind_of(object).name;
             let operator = name.starts_with(dask_operator::NAME);
             let section = if operator { dask_operator::SECTION } else { "object" };
             (Address::object(section, kind, namespace, name), kind_name)

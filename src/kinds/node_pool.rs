@@ -243,6 +243,7 @@ impl NodePool {
                 self.driver,
                 self.image_type
             ),
+            labels: self.labels.clone(),
             taints: self.taints.clone(),
         }
     }

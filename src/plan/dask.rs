@@ -117,7 +117,7 @@ impl Maker<'_> {
             if field.drift.is_some() {
                 field.effect = Effect::InPlace;
                 field.note = Some("the job does not run again for it".to_owned());
-            } else if !resource.origin.contains(resource.origin_of(&field.path)) {
+            } else if !resource.origin.contains(&resource.origin_of(&field.path)) {
                 field.effect = Effect::Ignored;
                 field.note = Some("the job copied its cluster when it ran".to_owned());
             }

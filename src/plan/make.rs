@@ -1,6 +1,7 @@
 //! Making a plan: each wanted thing against the live world, then what is live and no longer wanted.
 
 use std::collections::{BTreeMap, BTreeSet};
+use std::fmt::Write as _;
 
 use serde_json::Value;
 
@@ -343,7 +344,7 @@ impl Maker<'_> {
         }
         for change in changes.iter().filter(|change| change.effect == Effect::Unknown) {
             let what = format!("{}: what changing `{}` does is not known", resource.address, change.path);
-            let span = self.inputs.sources.span(resource.origin_of(&change.path));
+            let span = self.inputs.sources.span(&resource.origin_of(&change.path));
             let help = format!("if it is meant, make it anew: --replace {}", resource.address);
             self.problems
                 .push(Diagnostic::error(Code::UnknownEffect, what).at(span, "wanted here").help(help));
@@ -380,7 +381,8 @@ impl Maker<'_> {
     pub(super) fn protected(&mut self, resource: &Resource, verb: &str) {
         if resource.protect {
             let what = format!("{} is protected and the plan would {verb} it", resource.address);
-            let span = self.inputs.sources.span(&resource.origin.key("protect"));
+            let section: FieldPath = resource.address.section().parse().unwrap_or_default();
+            let span = self.inputs.sources.span(&section.key("protect"));
             let help = "take `protect` out of the section if it is meant";
             self.problems
                 .push(Diagnostic::error(Code::Protected, what).at(span, "protected here").help(help));
@@ -425,7 +427,7 @@ impl Maker<'_> {
         fingerprint: Option<String>,
     ) {
         let first = fields.iter().find(|field| field.effect == Effect::Replace).or(fields.first());
-        let origin = first.map_or(&resource.origin, |field| resource.origin_of(&field.path)).clone();
+        let origin = first.map_or_else(|| resource.origin.clone(), |field| resource.origin_of(&field.path));
         self.changes.push(Change {
             address: resource.address.clone(),
             identity: resource.identity.clone(),
@@ -531,10 +533,11 @@ fn gke_labels<'v>(identity: &Identity, live: &'v Value) -> &'v Value {
 /// A digest of what a change relies on: which thing it is, and the live values that were compared.
 pub(super) fn fingerprint(live: &Value, seen: &[(FieldPath, Value)]) -> String {
     let uid = live["metadata"]["uid"].as_str().or(live["id"].as_str()).or(live["selfLink"].as_str());
-    let mut hasher = blake3::Hasher::new();
-    hasher.update(uid.unwrap_or_default().as_bytes());
+    // One text and one digest: a definition of a custom kind has thousands of fields.
+    let mut text = uid.unwrap_or_default().to_owned();
     for (path, value) in seen {
-        hasher.update(format!("\n{path}={value}").as_bytes());
+        // Writing to a string does not fail.
+        let _ = write!(text, "\n{path}={value}");
     }
-    hasher.finalize().to_hex().as_str()[..16].to_owned()
+    blake3::hash(text.as_bytes()).to_hex().as_str()[..16].to_owned()
 }

@@ -157,7 +157,7 @@ impl Maker<'_> {
         let gpus = FieldPath::keys(["config", "accelerators"]);
         let follows = |change: &FieldChange| {
             let machine = resource.origin.key("machine_type");
-            gpus.contains(&change.path) && *resource.origin_of(&change.path) == machine
+            gpus.contains(&change.path) && machine.contains(&resource.origin_of(&change.path))
         };
         // Built-in GPUs differ when the machine type does, which is told by itself.
         changes.retain(|change| said(change) && change.path != name && !follows(change));
@@ -176,7 +176,7 @@ impl Maker<'_> {
     }
 
     fn place(&self, resource: &Resource, path: &FieldPath) -> Option<String> {
-        self.inputs.sources.locate(resource.origin_of(path)).map(|location| location.to_string())
+        self.inputs.sources.locate(&resource.origin_of(path)).map(|location| location.to_string())
     }
 
     /// What is being made or deleted, or is broken, is nothing to rely on.
@@ -264,7 +264,7 @@ impl Maker<'_> {
                 "{nodes} nodes are not spread evenly over the {zones} zones of {}",
                 inputs.target.gke.as_ref().map_or("", |name| &name.cluster)
             );
-            let place = inputs.sources.span(resource.origin_of(&FieldPath::keys(["nodeCount"])));
+            let place = inputs.sources.span(&resource.origin_of(&FieldPath::keys(["nodeCount"])));
             let names: Vec<String> =
                 live["locations"].as_array().into_iter().flatten().map(ToString::to_string).collect();
             let help = format!(
@@ -317,7 +317,7 @@ impl Maker<'_> {
         )
         .replace(" 1 GPUs", " 1 GPU");
         let sources = self.inputs.sources;
-        let place = sources.span(resource.origin_of(&path.key("containers").index(0).key("resources")));
+        let place = sources.span(&resource.origin_of(&path.key("containers").index(0).key("resources")));
         let problem = Diagnostic::error(Code::NoGpuThere, what).at(place, "asked for here");
         let problem = problem.at(sources.span(&pool.origin), format!("{has} a node, as it is live"));
         self.problems.push(problem.help("ask for fewer GPUs or name another pool; others own this one"));

@@ -53,10 +53,10 @@ impl View<'_> {
         let sources = self.sources?;
         let resource = plan.desired.iter().find(|resource| resource.identity == change.identity)?;
         let origin = resource.origin_of(&field.path);
-        if origin == &resource.origin {
+        if origin == resource.origin {
             return None;
         }
-        sources.locate(origin).map(|location| location.to_string())
+        sources.locate(&origin).map(|location| location.to_string())
     }
 }
 

@@ -34,6 +34,7 @@ pub use self::gke::{ClusterId, Quota, Stockout};
 use self::backing::Backing;
 use self::endpoint::Authority;
 use self::gke::{Endpoints, Gke, Request, Room, Settings};
+use self::kube::run::autoscaler::missing_nodes;
 use self::kube::run::{Loops, PoolView, Scripts};
 use self::kube::store::{Cluster, Dirty, Key};
 use self::persist::Store;
@@ -447,14 +448,19 @@ impl Sandbox {
     /// Stores what changed. Under the lock, so that the file never runs behind an answer that another
     /// request has seen.
     fn keep(&self, mut state: MutexGuard<'_, State>) -> Result<(), SandboxError> {
-        let dirty = state.take_dirty();
-        if dirty.is_empty() {
+        let changed = match &self.shared.store {
+            None => state.drop_dirty(),
+            Some(store) => {
+                let dirty = state.take_dirty();
+                let changed = !dirty.is_empty();
+                store.write(dirty)?;
+                changed
+            }
+        };
+        drop(state);
+        if !changed {
             return Ok(());
         }
-        if let Some(store) = &self.shared.store {
-            store.write(dirty)?;
-        }
-        drop(state);
         self.shared.changes.send_modify(|count| *count += 1);
         Ok(())
     }
@@ -476,6 +482,7 @@ impl State {
             }
             keep
         });
+        let mut missing = Vec::new();
         for cluster in gke.clusters() {
             // What happens in a real API server is not made up here.
             if shared.backing.is_some() || !cluster.has_control_plane(now) {
@@ -490,6 +497,10 @@ impl State {
             }
             member.loops.step(&mut member.cluster, &member.pools, now, &shared.settings.scale);
             member.cluster.collect(now);
+            missing.push((cluster.id.clone(), missing_nodes(&member.cluster, &member.pools)));
+        }
+        for (id, more) in missing {
+            gke.scale_up(&id, &more, now, &shared.settings);
         }
     }
 
@@ -503,6 +514,18 @@ impl State {
             }
         }
         changes
+    }
+
+    /// Forgets what has changed, where nothing is stored: no copy of an object is made. Whether there was
+    /// anything.
+    fn drop_dirty(&mut self) -> bool {
+        let gone = !std::mem::take(&mut self.gone).is_empty();
+        let gke = self.gke.drop_dirty();
+        let rules = self.rules.take_dirty().is_some();
+        // Every cluster is asked, whatever another one says.
+        let inside =
+            self.clusters.values_mut().filter_map(|member| member.cluster.drop_dirty().then_some(()));
+        inside.count() > 0 || gone || gke || rules
     }
 
     /// Everything, as entries to restore from.

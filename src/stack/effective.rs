@@ -32,6 +32,13 @@ impl<'a> Effective<'a> {
         env: &dyn Fn(&str) -> Option<String>,
     ) -> Self {
         let mut tree = serde_json::to_value(stack).unwrap_or_default();
+        // Manifests name their files; what those hold is shown as what the section becomes.
+        let manifests = tree.get_mut("manifest").and_then(Value::as_object_mut);
+        for (_, section) in manifests.into_iter().flatten() {
+            if let Value::Object(keys) = section {
+                keys.retain(|key, _| key != "objects" && key != "known");
+            }
+        }
         let secrets = secrets(&tree, sources, env);
         let ours = lowered.resources.iter().map(|resource| (resource, true));
         let needed = lowered.theirs.iter().filter(|theirs| theirs.role == Role::Needed);
@@ -239,8 +246,9 @@ fn hide(value: &mut Value, secrets: &Secrets) {
 #[cfg(test)]
 mod tests {
     use std::collections::BTreeMap;
+    use std::path::Path;
 
-    use super::super::{Options, lower, parse_text};
+    use super::super::{Options, lower, parse_in};
     use super::*;
 
     const EVERYTHING: &str = include_str!("../../tests/cases/diag-everything/stack.toml");
@@ -255,7 +263,8 @@ mod tests {
 
     fn shown(text: &str, look: impl Fn(&Effective<'_>) -> String) -> String {
         let vars = BTreeMap::new();
-        let loaded = parse_text("stack.toml", text, &Options { env: &env, vars: &vars }).unwrap();
+        let folder = Path::new(concat!(env!("CARGO_MANIFEST_DIR"), "/tests/cases/diag-everything"));
+        let loaded = parse_in(folder, "stack.toml", text, &Options { env: &env, vars: &vars }).unwrap();
         let lowered = lower::lower(&loaded.stack, true);
         look(&Effective::new(&loaded.stack, &loaded.sources, &lowered, &env))
     }
@@ -280,7 +289,10 @@ mod tests {
         let values = text.lines().filter(|line| line.contains(" = ") && !line.starts_with('#'));
         for line in values {
             let place = line.rsplit("  # ").next().unwrap();
-            assert!(place == "default" || place.starts_with("stack.toml:"), "{line}");
+            assert!(
+                ["default", "stack.toml:", "worker.yaml:"].iter().any(|file| place.starts_with(file)),
+                "{line}"
+            );
         }
     }
 

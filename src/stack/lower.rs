@@ -1,7 +1,7 @@
 //! From sections to resources: each kind's file writes its own; here they are told of each other.
 
-use super::{Nodes, Sources, Stack};
-use crate::address::Address;
+use super::{Sources, Stack};
+use crate::address::{Address, Segment};
 use crate::catalog;
 use crate::diag::{Code, Diagnostic};
 use crate::kinds::{self, Scope};
@@ -19,7 +19,7 @@ pub struct Lowered {
     pub resources: Vec<Resource>,
     /// What others own (`manage = false`).
     pub theirs: Vec<Theirs>,
-    /// US dollars per hour of all nodes, list prices in us-central1; `None` when one is not known.
+    /// US dollars per hour of all nodes that there can be, list prices in us-central1; `None` when one is not known.
     pub hourly: Option<f64>,
 }
 
@@ -47,6 +47,7 @@ pub fn lower(stack: &Stack, simulated: bool) -> Lowered {
         let like = section.like.as_ref().and_then(|like| stack.dask_cluster.get(like));
         kinds::dask_job::lower(key, section, like, &scope)
     }));
+    resources.extend(kinds::manifest::lower(&stack.manifest, &scope));
     let theirs = theirs(stack, &scope);
     let Scope { owner, target, .. } = scope;
     Lowered { owner, target, resources, theirs, hourly: hourly(stack) }
@@ -120,6 +121,7 @@ fn sections(stack: &Stack) -> Vec<Address> {
         ("namespace", stack.namespace.keys().collect()),
         ("dask_cluster", stack.dask_cluster.keys().collect()),
         ("dask_job", stack.dask_job.keys().collect()),
+        (kinds::manifest::SECTION, stack.manifest.keys().collect()),
         ("check", stack.check.keys().collect()),
     ];
     let single = single.into_iter().filter(|(_, there)| *there).map(|(name, _)| Address::new(name));
@@ -142,14 +144,10 @@ fn zones(stack: &Stack) -> u32 {
 fn hourly(stack: &Stack) -> Option<f64> {
     stack.cluster.as_ref()?;
     let price = |pool: &super::NodePool| {
-        let nodes = match pool.size() {
-            Nodes::Fixed(nodes) => nodes,
-            Nodes::Autoscaled { min, .. } => min,
-        };
         let (gpu, count) = pool.gpus().unzip();
         let capacity = if pool.spot { catalog::Capacity::Spot } else { catalog::Capacity::OnDemand };
         let each = catalog::hourly_price(&pool.machine_type, gpu.as_deref(), count.unwrap_or(0), capacity)?;
-        Some(each * f64::from(nodes))
+        Some(each * f64::from(pool.size().most()))
     };
     let ours: Vec<_> = stack.node_pool.values().filter(|pool| pool.is_managed()).collect();
     // What others own is not this stack's to pay.
@@ -164,6 +162,10 @@ pub fn check(resources: &[Resource], sources: &Sources) -> Vec<Diagnostic> {
         if resource.kind == kinds::object::DEFINITION.name {
             continue;
         }
+        // Looked at when they are read, with the lines of their own files.
+        if resource.origin.segments().first() == Some(&Segment::Key(kinds::manifest::SECTION.to_owned())) {
+            continue;
+        }
         let identity = match &resource.identity {
             Identity::Check(_) => Identity::Object(kinds::check::pod(&resource.body)),
             other => other.clone(),
@@ -171,7 +173,7 @@ pub fn check(resources: &[Resource], sources: &Sources) -> Vec<Diagnostic> {
         let Some(shape) = kinds::object_schema(&identity) else { continue };
         for problem in schema::check(&shape, &resource.body) {
             let what = format!("{}: {problem}", resource.address);
-            let span = sources.span(resource.origin_of(&problem.path));
+            let span = sources.span(&resource.origin_of(&problem.path));
             found.push(Diagnostic::error(Code::Schema, what).at(span, "from here"));
         }
     }

@@ -11,6 +11,7 @@ use serde::{Deserialize, Serialize};
 mod check;
 pub mod effective;
 pub mod explain;
+mod files;
 pub mod lower;
 mod overlay;
 pub mod parse;
@@ -22,6 +23,7 @@ pub mod schema;
 mod tests;
 mod tree;
 mod variables;
+mod yaml;
 
 pub use crate::kinds::check::{Check, CheckRun};
 pub use crate::kinds::cluster::{Cluster, ReleaseChannel};
@@ -31,8 +33,10 @@ pub use crate::kinds::dask_job::{DaskJob, Restart};
 pub use crate::kinds::dask_operator::DaskOperator;
 pub use crate::kinds::gpu_driver::{DriverInstall, GpuDriver};
 pub use crate::kinds::idle::{IdleTable, IdleTimeout};
+pub use crate::kinds::manifest::{Files, Manifest};
 pub use crate::kinds::namespace::Namespace;
 pub use crate::kinds::node_pool::{DriverVersion, NodePool, Surge, Taint, TaintEffect};
+pub use crate::kinds::pod::Pod;
 pub use crate::kinds::replicas::{Given, Replicas, Writer};
 pub use crate::kinds::short::{Accelerator, Nodes, Scalar, Sharing, SharingStrategy};
 pub use crate::source::{Location, Sources, Span};
@@ -77,6 +81,9 @@ pub struct Stack {
     /// Programs that run once beside a Dask cluster of their own, by name.
     #[serde(default, skip_serializing_if = "BTreeMap::is_empty")]
     pub dask_job: BTreeMap<String, DaskJob>,
+    /// Kubernetes objects from YAML files, by name.
+    #[serde(default, skip_serializing_if = "BTreeMap::is_empty")]
+    pub manifest: BTreeMap<String, Manifest>,
     /// Actions that must pass before what depends on them is made.
     #[serde(default, skip_serializing_if = "BTreeMap::is_empty")]
     pub check: BTreeMap<String, Check>,

@@ -9,7 +9,7 @@ use serde_json::Value;
 
 use super::check::{self, Mistake};
 use super::overlay::{self, Joined, Text};
-use super::{Stack, rules, variables};
+use super::{Stack, files, rules, variables};
 use crate::address::{FieldPath, Segment};
 use crate::diag::{self, Code, Diagnostic, Severity};
 use crate::source::{FileId, Sources, Span};
@@ -62,7 +62,7 @@ pub fn load(path: &Path, options: &Options<'_>) -> Result<Loaded, Failure> {
     }
 }
 
-/// Parses a stack from its text; `name` is what messages call it, and where files that it extends are looked for.
+/// Parses a stack from its text; `name` is what messages call it, and where files that it names are looked for.
 ///
 /// # Errors
 /// Everything that is wrong with the text, with its place.
@@ -79,6 +79,9 @@ pub fn parse_in(folder: &Path, name: &str, text: &str, options: &Options<'_>) ->
 }
 
 fn parse(text: Text, options: &Options<'_>) -> Result<Loaded, Failure> {
+    // What the names of all files start from.
+    let depth = Path::new(&text.name).components().count();
+    let root = text.path.ancestors().nth(depth).map(Path::to_owned).unwrap_or_default();
     let mut sources = Sources::default();
     let Joined { mut value, top, mut diagnostics, broken, whole, mut taken } =
         overlay::read(&mut sources, text);
@@ -102,6 +105,8 @@ fn parse(text: Text, options: &Options<'_>) -> Result<Loaded, Failure> {
     }
     nulls(&value, &FieldPath::root(), &mut doubtful);
     remove_nulls(&mut value);
+    let found = files::read(&mut value, &mut sources, &root);
+    diagnostics.extend(found.diagnostics);
     check::fill(&mut value);
     let stack = match serde_json::from_value::<Stack>(value) {
         Ok(stack) => Some(stack),
@@ -116,12 +121,19 @@ fn parse(text: Text, options: &Options<'_>) -> Result<Loaded, Failure> {
         let doubtful = doubtful.iter().map(section).collect();
         diagnostics.extend(rules::check(stack, &sources, doubtful, &taken));
     }
+    diagnostics.extend(harmless(found.traps, &diagnostics, &sources));
     diag::sort(&mut diagnostics, &sources);
     let failed = diagnostics.iter().any(|diagnostic| diagnostic.severity == Severity::Error);
     match stack {
         Some(stack) if !failed => Ok(Loaded { stack, sources, warnings: diagnostics }),
         _ => Err(Failure { sources, diagnostics }),
     }
+}
+
+/// What is read as something else than it looks like, where nothing worse is said about it.
+fn harmless(traps: Vec<(FieldPath, Diagnostic)>, said: &[Diagnostic], sources: &Sources) -> Vec<Diagnostic> {
+    let spans: BTreeSet<Option<Span>> = said.iter().map(|diagnostic| diagnostic.span(sources)).collect();
+    traps.into_iter().map(|(_, trap)| trap).filter(|trap| !spans.contains(&trap.span(sources))).collect()
 }
 
 /// Mistakes of shape that follow from a broken line say nothing: values there are guesses of the parser, and
@@ -144,7 +156,7 @@ fn repeated(diagnostic: &Diagnostic, sources: &Sources, said: &[Diagnostic]) -> 
 
 /// The section of a field: `node_pool.a`, `cluster`.
 fn section(path: &FieldPath) -> FieldPath {
-    let keyed = ["vars", "node_pool", "namespace", "dask_cluster", "dask_job", "check"];
+    let keyed = ["vars", "node_pool", "namespace", "dask_cluster", "dask_job", "manifest", "check"];
     let depth = match path.segments().first() {
         Some(Segment::Key(top)) if keyed.contains(&top.as_str()) => 2,
         _ => 1,

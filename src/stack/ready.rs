@@ -26,6 +26,7 @@ pub const READY: &[Ready] = &[
     ready!("dask-job": "stack.toml"),
     ready!("on-existing-gke": "stack.toml"),
     ready!("rapids-gke": "stack.toml"),
+    ready!("rapids-gke-lean": "stack.toml"),
 ];
 
 /// Where editors find the schema, from the stack's folder on.

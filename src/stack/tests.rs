@@ -1,17 +1,23 @@
 //! What holds for every text, and for every way to break a good one.
 
 use std::collections::BTreeMap;
+use std::path::Path;
 
 use serde_json::{Value, json};
 
 use super::schema::{OVERLAY, resolve, shape};
-use super::{Options, Stack, check, load, parse_text, tree, variables};
+use super::{Options, Stack, check, load, parse_in, parse_text, tree, variables};
 use crate::address::FieldPath;
 use crate::diag::{Code, Look, render};
 use crate::source::Sources;
 
 const READY: &str = include_str!("../../stacks/rapids-gke/stack.toml");
 const EVERYTHING: &str = include_str!("../../tests/cases/diag-everything/stack.toml");
+
+/// Where the files are that it names.
+fn folder() -> &'static Path {
+    Path::new(concat!(env!("CARGO_MANIFEST_DIR"), "/tests/cases/diag-everything"))
+}
 
 fn env(name: &str) -> Option<String> {
     (name == "GOOGLE_CLOUD_PROJECT").then(|| "demo".to_owned())
@@ -164,7 +170,7 @@ fn the_case_of_everything_has_every_key() {
 #[test]
 fn a_stack_written_and_read_again_is_the_same() {
     for text in [READY, EVERYTHING] {
-        let stack = with_options(|options| parse_text("stack.toml", text, options)).unwrap().stack;
+        let stack = with_options(|options| parse_in(folder(), "stack.toml", text, options)).unwrap().stack;
         let written = serde_json::to_value(&stack).unwrap();
         assert_eq!(serde_json::from_value::<Stack>(written).unwrap(), stack);
     }
@@ -225,7 +231,7 @@ fn places_lead_back_to_the_lines() {
 fn files_that_cannot_be_read_are_named() {
     let folder = tempfile::tempdir().unwrap();
     let path = folder.path();
-    let code = |path: &std::path::Path| {
+    let code = |path: &Path| {
         let failure = with_options(|options| load(path, options)).unwrap_err();
         let said = render(&failure.diagnostics, &failure.sources, Look::PLAIN);
         let name = path.file_name().unwrap().to_string_lossy().into_owned();
@@ -248,7 +254,7 @@ fn files_that_cannot_be_read_are_named() {
 fn variables_keep_their_type_and_can_be_given() {
     let text = EVERYTHING;
     let vars = BTreeMap::from([("size".to_owned(), "4".to_owned())]);
-    let loaded = parse_text("stack.toml", text, &Options { env: &env, vars: &vars }).unwrap();
+    let loaded = parse_in(folder(), "stack.toml", text, &Options { env: &env, vars: &vars }).unwrap();
     assert_eq!(loaded.stack.node_pool["system"].size(), super::Nodes::Fixed(4));
     assert_eq!(loaded.stack.dask_cluster["one"].scheduler.env["LOG"], "${not a reference}");
     assert_eq!(loaded.stack.gke.unwrap().project, "demo");

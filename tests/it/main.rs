@@ -13,6 +13,7 @@ mod faults;
 mod golden;
 mod kills;
 mod main_job;
+mod manifests;
 mod of_others;
 mod owners;
 mod plan_cases;

@@ -6,6 +6,7 @@ use std::fs;
 use std::path::Path;
 
 use dask_infra::diag::{self, Look, render};
+use dask_infra::stack::lower::{self, lower};
 use dask_infra::stack::{Options, json_schema, load, parse_in, reference};
 
 use crate::golden::{cases, golden, root};
@@ -20,8 +21,14 @@ fn check(case: &Path) -> Result<(), String> {
     let vars = vars.lines().filter_map(|line| line.split_once('='));
     let vars = vars.map(|(name, value)| (name.to_owned(), value.to_owned())).collect();
     let said = match parse_in(case, "stack.toml", &text, &Options { env: &env, vars: &vars }) {
-        Ok(loaded) if loaded.warnings.is_empty() => "nothing to say\n".to_owned(),
-        Ok(loaded) => render(&loaded.warnings, &loaded.sources, Look::PLAIN),
+        Ok(mut loaded) => {
+            let lowered = lower(&loaded.stack, true);
+            loaded.warnings.extend(lower::check(&lowered.resources, &loaded.sources));
+            match loaded.warnings.is_empty() {
+                true => "nothing to say\n".to_owned(),
+                false => render(&loaded.warnings, &loaded.sources, Look::PLAIN),
+            }
+        }
         Err(failure) => render(&failure.diagnostics, &failure.sources, Look::PLAIN),
     };
     golden(&case.join("diag.txt"), &said)

@@ -15,12 +15,11 @@ use dask_infra::live::Request;
 use dask_infra::plan::{Action, Mode, Plan};
 use dask_infra::resource::{Api as Which, Method};
 use dask_infra::sandbox::faults::{Refuse, Rule, Then};
-use dask_infra::sandbox::{Options, Stockout};
 use serde_json::{Value, json};
 
 mod bench;
 
-use bench::{Bench, Death, Ended, Stack};
+use bench::{Bench, Ended, Moment, Stack, Turn};
 
 /// Cases of each scenario when nobody says how many.
 const SAMPLE: usize = 8;
@@ -94,7 +93,8 @@ impl Fault {
         if path.starts_with("/v1/") {
             faults.extend([Self::Busy, Self::OperationFails]);
         }
-        if method == "POST" && (path.ends_with("/clusters") || path.ends_with("/nodePools")) {
+        let makes_machines = ["/clusters", "/nodePools", ":setSize"].iter().any(|end| path.ends_with(end));
+        if method == "POST" && makes_machines {
             faults.push(Self::StockOut);
         }
         faults
@@ -142,23 +142,19 @@ impl Case {
         }]
     }
 
-    fn death(&self) -> Option<Death> {
-        let sent = match self.fault {
-            Fault::DeathBefore => false,
-            Fault::DeathAfter => true,
+    fn moment(&self) -> Option<Moment> {
+        let turn = match self.fault {
+            Fault::DeathBefore => Turn::DeathBefore,
+            Fault::DeathAfter => Turn::DeathAfter,
+            Fault::StockOut => Turn::StockOut,
             _ => return None,
         };
         let Self { method, path, skip, .. } = self.clone();
-        Some(Death { method, path, skip, sent })
+        Some(Moment { method, path, skip, turn })
     }
 
-    fn options(&self) -> Options {
-        let stockouts = match self.fault {
-            // Two attempts: the operation fails, and GKE has machines when it tries later.
-            Fault::StockOut => vec![Stockout::next("*", 2)],
-            _ => Vec::new(),
-        };
-        Options { stockouts, ..Options::default() }
+    fn dies(&self) -> bool {
+        matches!(self.fault, Fault::DeathBefore | Fault::DeathAfter)
     }
 }
 
@@ -170,6 +166,13 @@ struct Scenario {
     mode: Mode,
     /// Of others, inside the cluster: paths of what must stay as it is.
     theirs: Vec<String>,
+}
+
+/// What a run without any fault is like.
+struct Quiet {
+    plan: Plan,
+    cases: Vec<Case>,
+    world: BTreeMap<String, Value>,
 }
 
 /// How a disturbed apply ended.
@@ -192,17 +195,19 @@ fn paused<T>(future: impl Future<Output = T>) -> T {
 }
 
 impl Scenario {
-    /// Every case: what a quiet run asks, times what can go wrong.
-    async fn cases(&self) -> (Vec<Case>, BTreeMap<String, Value>) {
+    /// The plan to be disturbed, every case (what a quiet run asks, times what can go wrong), and the world
+    /// that a quiet run leaves.
+    async fn quiet(&self) -> Quiet {
         let Self { stack, mode, .. } = self;
-        let bench = self.base.copy(Options::default());
-        let plan = bench.plan(stack, *mode).await.unwrap();
+        let bench = self.base.copy();
+        let first = bench.plan(stack, *mode).await.unwrap();
+        let plan = &first;
         assert!(!plan.is_empty(), "{}: there is nothing to do", self.name);
-        let Ended { summary, asked } = bench.apply(stack, &plan, Vec::new(), None).await;
+        let Ended { summary, asked } = bench.apply(stack, plan, Vec::new(), None).await;
         let outcomes = summary.unwrap().outcomes;
         assert!(outcomes.iter().all(|(_, outcome, _)| *outcome == Outcome::Done), "{outcomes:?}");
-        let plan = bench.plan(stack, *mode).await.unwrap();
-        assert!(plan.is_empty(), "{}: {:?}", self.name, actions(&plan));
+        let after = bench.plan(stack, *mode).await.unwrap();
+        assert!(after.is_empty(), "{}: {:?}", self.name, actions(&after));
         let mut seen: BTreeMap<(String, String), usize> = BTreeMap::new();
         let mut cases = Vec::new();
         for (method, path) in asked {
@@ -215,34 +220,37 @@ impl Scenario {
             }
             *skip += 1;
         }
-        (cases, bench.world(stack).await)
+        Quiet { plan: first, cases, world: bench.world(stack).await }
     }
 
-    /// Disturbs the plan and mends it.
-    async fn run(&self, case: &Case, quiet: &BTreeMap<String, Value>) -> Result<Ending, String> {
-        let Self { stack, mode, .. } = self;
-        let bench = self.base.copy(case.options());
+    /// Disturbs the plan and mends it. The plan is that of the quiet run: it was made of the same world.
+    async fn run(&self, case: &Case, quiet: &Quiet) -> Result<Ending, String> {
+        let Self { stack, .. } = self;
+        let bench = self.base.copy();
+        let plan = &quiet.plan;
         let theirs = self.theirs(&bench).await;
-        let plan = bench.plan(stack, *mode).await?;
-        let first = bench.apply(stack, &plan, case.rules(), case.death()).await;
+        let first = bench.apply(stack, plan, case.rules(), case.moment()).await;
         let undisturbed = first.summary.as_ref().map(|summary| {
             let done = summary.outcomes.iter().all(|(_, outcome, _)| *outcome == Outcome::Done);
-            skipped_for_nothing(&plan, &summary.outcomes).map(|()| done)
+            skipped_for_nothing(plan, &summary.outcomes).map(|()| done)
         });
         let undisturbed = undisturbed.transpose()?;
-        if case.death().is_some() && undisturbed.is_some() {
+        if case.dies() && undisturbed.is_some() {
             return Err("the request was never made, and the program did not die".into());
         }
-        let (again, consents) = self.again(&bench).await?;
+        let (again, consents) = self.again(&bench, plan).await?;
         if undisturbed == Some(true) && again && case.fault != Fault::Late {
             return Err("all was done, and the next plan was not empty".into());
         }
         let world = bench.world(stack).await;
-        if let Some(difference) = difference(quiet, &world) {
+        if let Some(difference) = difference(&quiet.world, &world) {
             return Err(difference);
         }
-        if self.theirs(&bench).await != theirs {
-            return Err("what others made was touched".into());
+        for (before, now) in theirs.iter().zip(self.theirs(&bench).await) {
+            if *before != now {
+                let place = first_difference(before, &now, String::new());
+                return Err(format!("what others made was touched: {place}"));
+            }
         }
         Ok(match undisturbed {
             Some(true) if !again => Ending::Unnoticed,
@@ -254,10 +262,10 @@ impl Scenario {
 
     /// Plans and applies without any fault: whether there was anything to do, and whether that took a
     /// consent that the first run did not need.
-    async fn again(&self, bench: &Bench) -> Result<(bool, bool), String> {
+    async fn again(&self, bench: &Bench, first: &Plan) -> Result<(bool, bool), String> {
         let Self { stack, mode, .. } = self;
         let plan = bench.plan(stack, *mode).await.map_err(|why| format!("no second plan: {why}"))?;
-        let had = self.base.plan(stack, *mode).await?.missing_consents(&[]);
+        let had = first.missing_consents(&[]);
         let more = plan.missing_consents(&had);
         if plan.is_empty() {
             return Ok((false, false));
@@ -386,9 +394,9 @@ fn sample(mut cases: Vec<Case>) -> Vec<Case> {
 }
 
 fn sweep(scenario: &Scenario) {
-    let (all, quiet) = paused(scenario.cases());
-    let whole = all.len();
-    let cases = sample(all);
+    let quiet = paused(scenario.quiet());
+    let whole = quiet.cases.len();
+    let cases = sample(quiet.cases.clone());
     let mut table: BTreeMap<Fault, BTreeMap<Ending, usize>> = BTreeMap::new();
     let mut broken = Vec::new();
     for case in &cases {
@@ -396,7 +404,10 @@ fn sweep(scenario: &Scenario) {
         let ended = paused(async { tokio::time::timeout(hours, scenario.run(case, &quiet)).await });
         match ended.unwrap_or_else(|_| Err("it never ended".to_owned())) {
             Ok(ending) => *table.entry(case.fault).or_default().entry(ending).or_default() += 1,
-            Err(why) => broken.push(format!("{}: {}: {why}", scenario.name, case.title())),
+            Err(why) => {
+                println!("broken: {}: {}: {why}", scenario.name, case.title());
+                broken.push(format!("{}: {}: {why}", scenario.name, case.title()));
+            }
         }
     }
     println!("{}: {} of {whole} cases", scenario.name, cases.len());
@@ -473,6 +484,7 @@ fn a_changed_stack_survives_every_fault() {
     let text = ready("rapids-gke");
     let (base, theirs) = paused(applied(&text, true));
     let edits = [
+        ("nodes = 1 ", "nodes = 2 "),
         ("replicas = 2", "replicas = 1"),
         ("base:25.04", "base:25.06"),
         ("release_channel = \"stable\"", "release_channel = \"stable\"\nlabels = { team = \"x\" }"),

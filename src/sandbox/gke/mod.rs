@@ -226,6 +226,11 @@ impl Gke {
             .collect()
     }
 
+    /// Forgets what changed since the last call: nobody stores it. Whether there was anything.
+    pub fn drop_dirty(&mut self) -> bool {
+        !std::mem::take(&mut self.dirty).is_empty()
+    }
+
     fn entry(&self, key: &str) -> Option<Value> {
         match key.split_once('/') {
             None => serde_json::to_value(&self.meta).ok(),

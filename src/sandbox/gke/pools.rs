@@ -11,7 +11,7 @@ use super::errors::{Code, Refusal};
 use super::operations::{Effect, Kind, Scope};
 use super::path::ClusterId;
 use super::requests::{Answer, Body, Context, list_of};
-use super::{Cluster, Gke, Pool, PoolPhase, checks, hex, uuid};
+use super::{Cluster, Gke, Pool, PoolPhase, Settings, checks, hex, uuid};
 use crate::sandbox::clock::Scale;
 
 /// Machines of a new pool exist after this much of the service's time, in seconds.
@@ -191,6 +191,34 @@ impl Gke {
             resize(pool, grow_at);
         });
         Ok(self.start(context, id, Kind::SetNodePoolSize, scope, (nodes, 1), Effect::Phase))
+    }
+
+    /// What the autoscaler adds to running pools, as far as the quota goes. Machines that are on their way are
+    /// waited for first: the pods may fit those.
+    pub fn scale_up(
+        &mut self,
+        id: &ClusterId,
+        more: &BTreeMap<String, u32>,
+        now: Timestamp,
+        settings: &Settings,
+    ) {
+        for (name, count) in more {
+            let Ok((_, pool)) = self.require_pool(id, name) else { continue };
+            let waits = pool.grow_at.is_some() || pool.phase != PoolPhase::Running;
+            if waits || self.check_quota(id, &[(&pool.body, *count)], &settings.quota).is_err() {
+                continue;
+            }
+            let grow_at = settings.scale.after(now, RESIZE_SECONDS);
+            self.change_pool(id, name, |pool| {
+                for _ in 0..*count {
+                    // The zones stay as even as they can be.
+                    if let Some(least) = pool.sizes.values_mut().min() {
+                        *least += 1;
+                    }
+                }
+                resize(pool, grow_at);
+            });
+        }
     }
 
     fn change_pool(&mut self, id: &ClusterId, name: &str, change: impl FnOnce(&mut Pool)) {

@@ -242,6 +242,12 @@ impl Cluster {
         entries
     }
 
+    /// Forgets what has changed since the last call: nobody writes it to disk. Whether there was anything.
+    pub fn drop_dirty(&mut self) -> bool {
+        let objects = !std::mem::take(&mut self.dirty).is_empty();
+        std::mem::take(&mut self.dirty_meta) || objects
+    }
+
     /// Everything that persistence must know of this cluster, as if all of it were dirty.
     pub fn snapshot(&self) -> Vec<Dirty> {
         let mut entries: Vec<Dirty> = self

@@ -4,6 +4,7 @@ use super::machines::{Gpus, gpus_of};
 use super::{Context, Finding, Pod, counted};
 use crate::address::FieldPath;
 use crate::diag::Code;
+use crate::kinds::{dask_cluster, dask_operator, manifest};
 use crate::stack::Nodes;
 
 /// No Pod asks for more GPUs than a node of its pool has.
@@ -129,7 +130,12 @@ pub(super) fn operator_is_there(context: &mut Context<'_>) {
     let broken = context.is_doubtful(&FieldPath::keys(["dask_operator"]));
     let clusters = stack.dask_cluster.keys().map(|name| FieldPath::keys(["dask_cluster", name]));
     let jobs = stack.dask_job.keys().map(|name| FieldPath::keys(["dask_job", name]));
-    let Some(place) = clusters.chain(jobs).next() else { return };
+    // A manifest may bring the operator too.
+    let brought = manifest::objects(&stack.manifest).any(|object| object.name() == dask_operator::NAME);
+    let dask =
+        manifest::objects(&stack.manifest).find(|object| object.group_version().0 == dask_cluster::GROUP);
+    let object = dask.filter(|_| !brought).map(|object| object.origin().key("kind"));
+    let Some(place) = clusters.chain(jobs).chain(object).next() else { return };
     if stack.dask_operator.is_some() || broken {
         return;
     }
@@ -231,17 +237,20 @@ const REMOVED: [(&str, &str); 2] = [("dask-scheduler", "dask scheduler"), ("dask
 pub(super) fn commands_exist(context: &mut Context<'_>) {
     for pod in context.pods() {
         for (index, arg) in pod.args.iter().enumerate() {
-            let Some((old, new)) = REMOVED.iter().find(|(old, _)| old == arg) else { continue };
-            if !lacks_old_commands(pod.image) {
-                continue;
-            }
+            let Some(new) = old_command(arg, pod.image) else { continue };
             let words: Vec<String> = new.split(' ').map(|word| format!("\"{word}\"")).collect();
-            let finding = Finding::warning(Code::OldCommand, format!("the image has no command `{old}`"))
+            let finding = Finding::warning(Code::OldCommand, format!("the image has no command `{arg}`"))
                 .at(pod.path.key("args").index(index), "removed in distributed 2026.6.0")
                 .at(pod.image_path.clone(), "has a later one");
             context.say(finding.help(format!("write {}, or leave `args` away", words.join(", "))));
         }
     }
+}
+
+/// The words that took the place of a command that the image no longer has.
+pub(super) fn old_command(word: &str, image: &str) -> Option<&'static str> {
+    let (_, new) = REMOVED.iter().find(|(old, _)| *old == word)?;
+    lacks_old_commands(image).then_some(*new)
 }
 
 /// RAPIDS images from 26.08 on and Dask's own from 2026.6.0 on, by their tags.

@@ -11,6 +11,7 @@ use crate::source::{Sources, Span};
 mod dask;
 mod jobs;
 mod machines;
+mod manifests;
 mod names;
 mod sections;
 mod workers;
@@ -52,6 +53,19 @@ const RULES: &[fn(&mut Context<'_>)] = &[
     dask::operator_is_known,
     dask::quantities_are_valid,
     dask::commands_exist,
+    manifests::objects_are_objects,
+    manifests::kinds_are_known,
+    manifests::objects_fit_their_schemas,
+    manifests::pods_fit_their_schema,
+    manifests::pods_say_nothing_twice,
+    manifests::objects_are_wanted_once,
+    manifests::objects_are_not_exports,
+    manifests::secrets_have_no_values,
+    manifests::node_labels_are_there,
+    manifests::installers_have_work,
+    manifests::commands_exist_in_images,
+    manifests::services_lead_to_schedulers,
+    manifests::dask_names_are_valid,
     workers::numbers_have_one_writer,
     workers::groups_have_room_for_names,
     jobs::jobs_have_a_cluster,
@@ -124,7 +138,7 @@ impl<'a> Context<'a> {
         for (name, cluster) in &self.stack.dask_cluster {
             let DaskCluster { scheduler, worker, image, .. } = cluster;
             let section = FieldPath::keys(["dask_cluster", name]);
-            let Scheduler { gpus, cpu, memory, pool, prefer_pool, args, env: _ } = scheduler;
+            let Scheduler { gpus, cpu, memory, pool, prefer_pool, args, env, pod } = scheduler;
             let image_path = section.key("image");
             pods.push(Pod {
                 path: section.key("scheduler"),
@@ -137,9 +151,11 @@ impl<'a> Context<'a> {
                 pool: pool.as_deref(),
                 prefer_pool: prefer_pool.as_deref(),
                 args,
+                env,
                 image,
+                pod: pod.as_ref(),
             });
-            let Worker { replicas, gpus, cpu, memory, pool, prefer_pool, resources: _, args, env: _ } =
+            let Worker { replicas, gpus, cpu, memory, pool, prefer_pool, resources: _, args, env, pod } =
                 worker;
             pods.push(Pod {
                 path: section.key("worker"),
@@ -152,7 +168,9 @@ impl<'a> Context<'a> {
                 pool: pool.as_deref(),
                 prefer_pool: prefer_pool.as_deref(),
                 args,
+                env,
                 image,
+                pod: pod.as_ref(),
             });
             for (key, group) in &cluster.group {
                 let path = section.key("group").key(key);
@@ -168,6 +186,8 @@ impl<'a> Context<'a> {
                     pool: group.pool.as_deref(),
                     prefer_pool: group.prefer_pool.as_deref(),
                     args: &group.args,
+                    env: &group.env,
+                    pod: group.pod.as_ref(),
                     image: group.image.as_deref().unwrap_or(image),
                 });
             }
@@ -187,6 +207,8 @@ impl<'a> Context<'a> {
                 pool: job.pool.as_deref(),
                 prefer_pool: job.prefer_pool.as_deref(),
                 args: &job.args,
+                env: &job.env,
+                pod: job.pod.as_ref(),
                 image,
             });
             pods.extend(job.scheduler.as_ref().map(|scheduler| Pod {
@@ -200,6 +222,8 @@ impl<'a> Context<'a> {
                 pool: scheduler.pool.as_deref(),
                 prefer_pool: scheduler.prefer_pool.as_deref(),
                 args: &scheduler.args,
+                env: &scheduler.env,
+                pod: scheduler.pod.as_ref(),
                 image,
             }));
             pods.extend(job.worker.as_ref().map(|worker| Pod {
@@ -213,6 +237,8 @@ impl<'a> Context<'a> {
                 pool: worker.pool.as_deref(),
                 prefer_pool: worker.prefer_pool.as_deref(),
                 args: &worker.args,
+                env: &worker.env,
+                pod: worker.pod.as_ref(),
                 image,
             }));
         }
@@ -257,7 +283,9 @@ struct Pod<'a> {
     pool: Option<&'a str>,
     prefer_pool: Option<&'a str>,
     args: &'a [String],
+    env: &'a BTreeMap<String, String>,
     image: &'a str,
+    pod: Option<&'a super::Pod>,
 }
 
 enum Spot {

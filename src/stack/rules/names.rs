@@ -33,6 +33,11 @@ fn wrong_name(name: &str, longest: usize, start: Start) -> Option<String> {
     (name.len() > longest).then(|| format!("it has {} characters, {longest} are allowed", name.len()))
 }
 
+/// Why a text cannot be the name of a DaskCluster.
+pub(super) fn wrong_dask_name(name: &str) -> Option<String> {
+    wrong_name(name, 53, Start::LetterOrDigit)
+}
+
 /// Whether a text can be the name of a namespace.
 pub(super) fn is_object_name(name: &str) -> bool {
     wrong_name(name, 63, Start::LetterOrDigit).is_none()

@@ -6,6 +6,7 @@ use super::names::is_object_name;
 use super::{Context, Finding};
 use crate::address::FieldPath;
 use crate::diag::{Code, listed, nearest};
+use crate::kinds::manifest::{self, Kinds, Object};
 
 /// `[gke]` or `[kubernetes]`, one of them.
 pub(super) fn one_target(context: &mut Context<'_>) {
@@ -86,6 +87,7 @@ pub(super) fn dependencies_exist(context: &mut Context<'_>) {
     stack.node_pool.iter().for_each(|(name, pool)| keyed("node_pool", name, pool.depends_on.as_slice()));
     stack.namespace.iter().for_each(|(name, namespace)| keyed("namespace", name, &namespace.depends_on));
     stack.dask_cluster.iter().for_each(|(name, cluster)| keyed("dask_cluster", name, &cluster.depends_on));
+    stack.manifest.iter().for_each(|(name, manifest)| keyed("manifest", name, &manifest.depends_on));
     stack.dask_job.iter().for_each(|(name, job)| keyed("dask_job", name, &job.depends_on));
     stack.check.iter().for_each(|(name, check)| keyed("check", name, &check.depends_on));
     for (name, cluster) in &stack.dask_cluster {
@@ -183,8 +185,15 @@ pub(super) fn pools_exist(context: &mut Context<'_>) {
 /// A namespace that is used is `default` or a section.
 pub(super) fn namespaces_are_declared(context: &mut Context<'_>) {
     let stack = context.stack;
-    let declared: BTreeSet<&str> =
+    let mut declared: BTreeSet<&str> =
         stack.namespace.iter().map(|(key, namespace)| namespace.name.as_deref().unwrap_or(key)).collect();
+    let kinds = Kinds::of(&stack.manifest);
+    let objects: Vec<Object<'_>> = manifest::objects(&stack.manifest).collect();
+    let made = objects.iter().filter(|object| object.kind() == "Namespace");
+    declared.extend(made.filter_map(|object| object.value["metadata"]["name"].as_str()));
+    // Those that every cluster has.
+    declared.extend(["kube-system", "kube-public", "kube-node-lease"]);
+    declared.extend(stack.dask_operator.as_ref().map(super::super::DaskOperator::namespace));
     let mut used: Vec<(FieldPath, &str)> = Vec::new();
     for (name, cluster) in &stack.dask_cluster {
         let place = FieldPath::keys(["dask_cluster", name, "namespace"]);
@@ -196,6 +205,17 @@ pub(super) fn namespaces_are_declared(context: &mut Context<'_>) {
     }
     for (path, check) in context.checks() {
         used.extend(check.namespace.as_deref().map(|namespace| (path.key("namespace"), namespace)));
+    }
+    let given = stack.manifest.iter().filter_map(|(key, section)| {
+        Some((FieldPath::keys(["manifest", key, "namespace"]), section.namespace.as_deref()?))
+    });
+    used.extend(given);
+    for object in &objects {
+        let (group, version) = object.group_version();
+        let namespaced = kinds.api(group, version, object.kind()).is_some_and(|api| api.namespaced);
+        let namespace = object.value["metadata"]["namespace"].as_str().filter(|_| namespaced);
+        let place = object.origin().key("metadata").key("namespace");
+        used.extend(namespace.map(|namespace| (place, namespace)));
     }
     for (place, namespace) in used {
         let broken = context.is_doubtful(&FieldPath::keys(["namespace", namespace]));

@@ -11,7 +11,7 @@ use dask_infra::live::{ApiError, Connection, GkeAccess, LiveApi, Options as Conn
 use dask_infra::plan::{self, Inputs, Mode, Plan};
 use dask_infra::resource::Api as Which;
 use dask_infra::sandbox::faults::Rule;
-use dask_infra::sandbox::{Clock, Options, Sandbox, Scale};
+use dask_infra::sandbox::{Clock, Options, Sandbox, Scale, Stockout};
 use dask_infra::source::Sources;
 use dask_infra::stack::lower::{Lowered, lower};
 use dask_infra::stack::{Options as Reading, parse_text};
@@ -52,32 +52,44 @@ impl Stack {
     }
 }
 
-/// Where the program dies.
+/// What else happens when a request is made.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Turn {
+    /// The program dies, and the request is never sent.
+    DeathBefore,
+    /// The request is done, and the program dies.
+    DeathAfter,
+    /// There are no machines from then on, for two attempts: the operation fails, and GKE has some when it
+    /// tries later.
+    StockOut,
+}
+
+/// Where something else than an answer goes wrong.
 #[derive(Clone, Debug)]
-pub struct Death {
+pub struct Moment {
     /// At which request.
     pub method: String,
     /// Without its query.
     pub path: String,
     /// After so many others of the same kind.
     pub skip: usize,
-    /// Whether the request is done first.
-    pub sent: bool,
+    /// What happens.
+    pub turn: Turn,
 }
 
-/// The connection, with a clock that follows tokio's, a list of what was asked, and a death that comes when
-/// it is told.
+/// The connection, with a clock that follows tokio's, a list of what was asked, and a moment at which
+/// something happens.
 pub struct Api {
     connection: Connection,
     sandbox: Sandbox,
     clock: Mutex<Instant>,
     asked: Mutex<Vec<(String, String)>>,
-    death: Option<Death>,
+    moment: Option<Moment>,
     dead: Notify,
 }
 
 impl Api {
-    fn of(sandbox: &Sandbox, stack: &Stack, death: Option<Death>) -> Arc<Self> {
+    fn of(sandbox: &Sandbox, stack: &Stack, moment: Option<Moment>) -> Arc<Self> {
         let clusters = sandbox.clone();
         let in_process: InProcess = Arc::new(move |endpoint| {
             clusters.cluster_by_endpoint(endpoint).map(|id| clusters.kubernetes_router(&id))
@@ -89,7 +101,7 @@ impl Api {
             in_process_kubernetes: Some(in_process),
         });
         let (clock, asked) = (Mutex::new(Instant::now()), Mutex::default());
-        Arc::new(Self { connection, sandbox: sandbox.clone(), clock, asked, death, dead: Notify::new() })
+        Arc::new(Self { connection, sandbox: sandbox.clone(), clock, asked, moment, dead: Notify::new() })
     }
 
     /// Lets the sandbox see the time that has passed, not in one leap: what is due leads to what is due next.
@@ -104,18 +116,18 @@ impl Api {
         }
     }
 
-    /// Whether the program dies at this request, and whether after it.
-    fn dies(&self, request: &Request) -> Option<bool> {
+    /// What happens at this request.
+    fn turn(&self, request: &Request) -> Option<Turn> {
         let path = request.path.split('?').next().unwrap_or_default().to_owned();
         let this = (request.method.as_str().to_owned(), path);
         let mut asked = self.asked.lock().unwrap();
         let before = asked.iter().filter(|other| **other == this).count();
-        let death = self
-            .death
+        let moment = self
+            .moment
             .as_ref()
-            .filter(|death| (&death.method, &death.path, death.skip) == (&this.0, &this.1, before));
+            .filter(|moment| (&moment.method, &moment.path, moment.skip) == (&this.0, &this.1, before));
         asked.push(this);
-        death.map(|death| death.sent)
+        moment.map(|moment| moment.turn)
     }
 
     /// What was asked, in order.
@@ -127,13 +139,16 @@ impl Api {
 impl LiveApi for Api {
     fn send(&self, request: Request) -> BoxFuture<'_, Result<Value, ApiError>> {
         async move {
-            let dies = self.dies(&request);
+            let turn = self.turn(&request);
             tokio::time::sleep(LATENCY).await;
             self.follow();
-            if dies != Some(false) {
+            if turn == Some(Turn::StockOut) {
+                self.sandbox.add_stockout(Stockout::next("*", 2)).unwrap();
+            }
+            if turn != Some(Turn::DeathBefore) {
                 let result = self.connection.send(request).await;
                 self.follow();
-                if dies.is_none() {
+                if turn != Some(Turn::DeathAfter) {
                     return result;
                 }
             }
@@ -170,10 +185,10 @@ impl Bench {
         bench
     }
 
-    /// Another one that goes on from here, with these faults.
-    pub fn copy(&self, options: Options) -> Self {
+    /// Another one that goes on from here.
+    pub fn copy(&self) -> Self {
         let clock = Clock::Manual(self.sandbox.now());
-        let options = Options { scale: SCALE, clock, ..options };
+        let options = Options { scale: SCALE, clock, ..Options::default() };
         Self { sandbox: self.sandbox.copy(options).unwrap() }
     }
 
@@ -216,10 +231,11 @@ impl Bench {
         plan::plan(inputs).map_err(|problems| diag::render(&problems, &stack.sources, Look::PLAIN))
     }
 
-    /// Applies a plan under rules, until it ends or the program dies.
-    pub async fn apply(&self, stack: &Stack, plan: &Plan, rules: Vec<Rule>, death: Option<Death>) -> Ended {
+    /// Applies a plan under rules and with something that happens at a moment, until it ends or the program
+    /// dies.
+    pub async fn apply(&self, stack: &Stack, plan: &Plan, rules: Vec<Rule>, moment: Option<Moment>) -> Ended {
         self.sandbox.set_rules(rules).unwrap();
-        let api = Api::of(&self.sandbox, stack, death);
+        let api = Api::of(&self.sandbox, stack, moment);
         let (_keep, interrupt) = watch::channel(0);
         let live: Arc<dyn LiveApi> = Arc::<Api>::clone(&api);
         let applied = apply::apply(plan, live, ApplyOptions::new(interrupt), |_: Event| {});

@@ -8,6 +8,7 @@
 //! How long something takes lives in `stages.toml`. Waits are kept in memory only: after a restart of
 //! the sandbox a wait that was under way begins again.
 
+pub mod autoscaler;
 mod daemonsets;
 mod dask;
 mod deployments;
@@ -83,16 +84,34 @@ pub struct Loops {
     /// Scripted faults; a change takes effect with the next step.
     pub scripts: Scripts,
     seen: Option<Seen>,
-    timers: Timers,
+    memories: [Memory; LOOPS.len()],
+    /// The waits of a cluster that is somewhere else.
+    elsewhere: Timers,
     refused: Option<Status>,
 }
 
-/// What the last step has seen; while it stays and nothing is due there is nothing to do.
+/// What lies outside the store, as the last step has seen it.
 #[derive(Debug)]
 struct Seen {
-    revision: u64,
     pools: Vec<PoolView>,
     scripts: Scripts,
+}
+
+/// What one loop remembers. While the store stays as it was read and no wait is over, another turn would
+/// find what the last one found, so there is none.
+#[derive(Debug, Default)]
+struct Memory {
+    /// The revision that its last turn has read.
+    read: Option<u64>,
+    timers: Timers,
+    /// Whether it has had a turn in this step.
+    woken: bool,
+}
+
+impl Memory {
+    fn sleeps(&self, revision: u64, now: Timestamp) -> bool {
+        self.read == Some(revision) && self.timers.due.is_none_or(|due| now < due)
+    }
 }
 
 impl Loops {
@@ -103,18 +122,25 @@ impl Loops {
 
     /// Brings the cluster as far as it comes by `now`. Cheap when nothing has changed and nothing is due.
     pub fn step(&mut self, cluster: &mut Cluster, pools: &[PoolView], now: Timestamp, clock: &Scale) {
-        let quiet = self.seen.as_ref().is_some_and(|seen| {
-            seen.revision == cluster.revision() && seen.scripts == self.scripts && seen.pools == pools
-        });
-        if quiet && self.timers.due.is_none_or(|due| now < due) {
+        let same = self.seen.as_ref().is_some_and(|seen| seen.scripts == self.scripts && seen.pools == pools);
+        if !same {
+            self.wake();
+            self.seen = Some(Seen { pools: pools.to_vec(), scripts: self.scripts.clone() });
+        }
+        if self.memories.iter().all(|memory| memory.sleeps(cluster.revision(), now)) {
             return;
         }
-        self.timers.due = None;
         for round in 0..ROUNDS {
             let before = cluster.revision();
-            for turn in LOOPS {
+            for (turn, memory) in LOOPS.into_iter().zip(&mut self.memories) {
+                if memory.sleeps(cluster.revision(), now) {
+                    continue;
+                }
+                memory.woken = true;
+                memory.read = Some(cluster.revision());
+                memory.timers.due = None;
                 let writes = {
-                    let timers = &mut self.timers;
+                    let timers = &mut memory.timers;
                     let mut run = Run {
                         cluster,
                         pools,
@@ -139,12 +165,20 @@ impl Loops {
                 break;
             }
             if round + 1 == ROUNDS {
-                self.timers.due = Some(now);
+                self.wake();
             }
         }
-        self.timers.forget_unused();
-        let (revision, scripts) = (cluster.revision(), self.scripts.clone());
-        self.seen = Some(Seen { revision, pools: pools.to_vec(), scripts });
+        for memory in self.memories.iter_mut().filter(|memory| memory.woken) {
+            memory.woken = false;
+            memory.timers.forget_unused();
+        }
+    }
+
+    /// Gives every loop a turn in the next step, whatever the store says.
+    fn wake(&mut self) {
+        for memory in &mut self.memories {
+            memory.read = None;
+        }
     }
 
     /// What GKE would do now to the nodes of a cluster that is somewhere else, in which real controllers and
@@ -163,13 +197,13 @@ impl Loops {
             scripts: &self.scripts,
             now,
             clock,
-            timers: &mut self.timers,
+            timers: &mut self.elsewhere,
             writes: Vec::new(),
             owned_pods: OnceCell::new(),
         };
         nodes::run_beside_agents(&mut run);
         let Run { mut writes, .. } = run;
-        self.timers.forget_unused();
+        self.elsewhere.forget_unused();
         // The controllers there say themselves what they see.
         writes.retain(Write::is_of_a_node);
         writes
@@ -177,7 +211,7 @@ impl Loops {
 
     /// When the next step has something to do without any change from outside.
     pub fn due(&self) -> Option<Timestamp> {
-        self.timers.due
+        self.memories.iter().filter_map(|memory| memory.timers.due).min()
     }
 
     /// The last write of a loop that the store refused: usually a namespace that is going away.

@@ -31,7 +31,8 @@ const TAINTS_APPLIED: &str = "node.gke.io/last-applied-node-taints";
 /// Where a node says how many GPUs pods may have.
 const GPU: &str = "/status/allocatable/nvidia.com~1gpu";
 const LEASES: &str = "kube-node-lease";
-const NOT_READY: &str = "node.kubernetes.io/not-ready";
+/// The taint of a node whose agents have not reported yet.
+pub const NOT_READY: &str = "node.kubernetes.io/not-ready";
 
 /// What a live node's agents do, given its pool.
 type Agents = fn(&mut Run<'_>, &PoolView, &Value);

@@ -101,7 +101,8 @@ impl<'a> Host<'a> {
         hosts
     }
 
-    fn take(&mut self, spec: &Value) {
+    /// Gives the node to a pod.
+    pub fn take(&mut self, spec: &Value) {
         for (resource, amount) in requests(spec) {
             *self.used.entry(resource).or_default() += amount;
         }

@@ -1,0 +1,505 @@
+//! Manifests: any Kubernetes objects, as YAML files give them. They stand in the same graph, comparison, ownership
+//! and deletion as what sections make.
+
+use std::borrow::Cow;
+use std::collections::BTreeMap;
+use std::fmt;
+
+use schemars::{JsonSchema, Schema, SchemaGenerator, json_schema};
+use serde::de::value::SeqAccessDeserializer;
+use serde::de::{Error, SeqAccess, Visitor};
+use serde::{Deserialize, Deserializer, Serialize, Serializer};
+use serde_json::{Value, json};
+
+use super::node_pool::POOL_LABEL;
+use super::{Kind, PoolFacts, Scope, dask_cluster, is_false, text};
+use crate::address::{Address, FieldPath};
+use crate::resource::{Gvk, Identity, Life, OBJECT_LABEL_MANAGED_BY, ObjectId, Resource};
+use crate::schema::{self, Api};
+
+/// The name of the section.
+pub const SECTION: &str = "manifest";
+
+/// Kubernetes objects from YAML files.
+#[derive(Clone, Debug, Default, PartialEq, Deserialize, Serialize, JsonSchema)]
+#[serde(deny_unknown_fields)]
+pub struct Manifest {
+    /// A YAML file with Kubernetes objects, or a list of such files. They are looked for from the stack file's folder
+    /// on. `${…}` in them is left as it is.
+    pub file: Files,
+    /// The namespace of objects that name none. Default `default`.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub namespace: Option<String>,
+    /// YAML files with the CustomResourceDefinitions of kinds that others have installed: read to know and check
+    /// those kinds, never applied.
+    #[serde(default, skip_serializing_if = "Files::is_empty")]
+    pub definitions: Files,
+    /// Refuses to delete or replace the objects, also in `destroy`.
+    #[serde(default, skip_serializing_if = "is_false")]
+    pub protect: bool,
+    /// Addresses that must be done before these objects, beyond what is inferred.
+    #[serde(default, skip_serializing_if = "Vec::is_empty")]
+    pub depends_on: Vec<String>,
+    /// What the files hold; read when the stack is loaded.
+    #[serde(default, skip_serializing_if = "Vec::is_empty")]
+    #[schemars(skip)]
+    pub objects: Vec<Value>,
+    /// What the files of `definitions` hold.
+    #[serde(default, skip_serializing_if = "Vec::is_empty")]
+    #[schemars(skip)]
+    pub known: Vec<Value>,
+}
+
+/// One file, or several.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub struct Files(pub Vec<String>);
+
+impl Files {
+    fn is_empty(&self) -> bool {
+        self.0.is_empty()
+    }
+}
+
+impl Serialize for Files {
+    fn serialize<S: Serializer>(&self, serializer: S) -> Result<S::Ok, S::Error> {
+        match self.0.as_slice() {
+            [one] => serializer.serialize_str(one),
+            several => several.serialize(serializer),
+        }
+    }
+}
+
+impl<'de> Deserialize<'de> for Files {
+    fn deserialize<D: Deserializer<'de>>(deserializer: D) -> Result<Self, D::Error> {
+        struct Either;
+
+        impl<'de> Visitor<'de> for Either {
+            type Value = Files;
+
+            fn expecting(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+                f.write_str("a file or a list of files")
+            }
+
+            fn visit_str<E: Error>(self, text: &str) -> Result<Files, E> {
+                Ok(Files(vec![text.to_owned()]))
+            }
+
+            fn visit_seq<A: SeqAccess<'de>>(self, list: A) -> Result<Files, A::Error> {
+                Vec::deserialize(SeqAccessDeserializer::new(list)).map(Files)
+            }
+        }
+
+        deserializer.deserialize_any(Either)
+    }
+}
+
+impl JsonSchema for Files {
+    fn schema_name() -> Cow<'static, str> {
+        "Files".into()
+    }
+
+    fn json_schema(_: &mut SchemaGenerator) -> Schema {
+        json_schema!({
+            "description": "One file, or a list of files.",
+            "oneOf": [{ "type": "string" }, { "type": "array", "items": { "type": "string" } }],
+        })
+    }
+}
+
+/// An object of a manifest.
+#[derive(Clone, Copy, Debug)]
+pub struct Object<'a> {
+    /// The key of its section.
+    pub key: &'a str,
+    /// Its place in the section.
+    pub place: usize,
+    /// The section.
+    pub section: &'a Manifest,
+    /// What the file says.
+    pub value: &'a Value,
+}
+
+impl Object<'_> {
+    /// Where it stands in the stack: `manifest.NAME.objects[3]`, whose places are in the files.
+    pub fn origin(&self) -> FieldPath {
+        FieldPath::keys([SECTION, self.key, "objects"]).index(self.place)
+    }
+
+    /// `apps/v1` in two parts.
+    pub fn group_version(&self) -> (&str, &str) {
+        group_version(text(&self.value["apiVersion"]))
+    }
+
+    /// The kind.
+    pub fn kind(&self) -> &str {
+        text(&self.value["kind"])
+    }
+
+    /// The name.
+    pub fn name(&self) -> &str {
+        text(&self.value["metadata"]["name"])
+    }
+
+    /// The namespace that a namespaced object is in.
+    pub fn namespace(&self) -> &str {
+        let given = self.value["metadata"]["namespace"].as_str().or(self.section.namespace.as_deref());
+        given.unwrap_or("default")
+    }
+}
+
+/// The group and version of an `apiVersion`.
+pub fn group_version(api_version: &str) -> (&str, &str) {
+    api_version.split_once('/').unwrap_or(("", api_version))
+}
+
+/// All objects of all manifests, in the order of the file.
+pub fn objects(sections: &BTreeMap<String, Manifest>) -> impl Iterator<Item = Object<'_>> {
+    sections.iter().flat_map(|(key, section)| {
+        let objects = section.objects.iter().enumerate();
+        objects.map(move |(place, value)| Object { key, place, section, value })
+    })
+}
+
+/// The kinds that a stack's manifests may use: built-in ones, Dask's, and those of definitions in the files.
+pub struct Kinds<'a> {
+    custom: Vec<Custom<'a>>,
+}
+
+struct Custom<'a> {
+    api: Api,
+    definition: &'a Value,
+    /// The definition's own address when the stack applies it.
+    address: Option<Address>,
+}
+
+impl<'a> Kinds<'a> {
+    /// The kinds of these sections.
+    pub fn of(sections: &'a BTreeMap<String, Manifest>) -> Self {
+        let is_definition = |value: &Value| value["kind"] == "CustomResourceDefinition";
+        let applied = objects(sections).filter(|object| is_definition(object.value)).map(|object| {
+            let section = Address::of(SECTION, object.key);
+            let address = Address::object(section.as_str(), object.kind(), None, object.name());
+            (object.value, Some(address))
+        });
+        let known = sections.values().flat_map(|section| &section.known);
+        let known = known.filter(|value| is_definition(value)).map(|value| (value, None));
+        let custom = applied.chain(known).flat_map(|(definition, address)| {
+            let one = move |api| Custom { api, definition, address: address.clone() };
+            Api::from_crd(definition).into_iter().map(one)
+        });
+        Self { custom: custom.collect() }
+    }
+
+    fn custom(&self, group: &str, version: &str, kind: &str) -> Option<&Custom<'a>> {
+        let same = |custom: &&Custom<'_>| {
+            let Api { group: of, version: at, kind: name, .. } = &custom.api;
+            (of.as_str(), at.as_str(), name.as_str()) == (group, version, kind)
+        };
+        self.custom.iter().find(same)
+    }
+
+    /// How the API serves a kind; `None` when nothing says.
+    pub fn api(&self, group: &str, version: &str, kind: &str) -> Option<&Api> {
+        let dask = || {
+            schema::dask_apis()
+                .iter()
+                .find(|api| (&*api.group, &*api.version, &*api.kind) == (group, version, kind))
+        };
+        let custom = || self.custom(group, version, kind).map(|custom| &custom.api);
+        schema::api(group, version, kind).or_else(dask).or_else(custom)
+    }
+
+    /// The shape of a kind.
+    pub fn schema(&self, group: &str, version: &str, kind: &str) -> Option<schema::Schema> {
+        if group == dask_cluster::GROUP {
+            return schema::dask(kind);
+        }
+        schema::builtin(group, version, kind).or_else(|| {
+            let Custom { definition, .. } = self.custom(group, version, kind)?;
+            let versions = definition["spec"]["versions"].as_array()?;
+            let found = versions.iter().find(|found| found["name"] == version)?;
+            Some(schema::Schema::from_crd(&found["schema"]["openAPIV3Schema"]))
+        })
+    }
+
+    /// All kinds by name, with their `apiVersion`.
+    pub fn all(&self) -> impl Iterator<Item = &Api> {
+        schema::apis().iter().chain(schema::dask_apis()).chain(self.custom.iter().map(|custom| &custom.api))
+    }
+}
+
+/// What `[manifest.NAME]` sections become. Objects that are not known well enough are left out: the rules of the
+/// stack have said so.
+pub fn lower(sections: &BTreeMap<String, Manifest>, scope: &Scope) -> Vec<Resource> {
+    let kinds = Kinds::of(sections);
+    let mut resources: Vec<Resource> =
+        objects(sections).filter_map(|object| resource(&object, &kinds, scope)).collect();
+    let by_identity: BTreeMap<(String, Option<String>, String), Address> = resources
+        .iter()
+        .filter_map(|resource| match &resource.identity {
+            Identity::Object(object) => {
+                let ObjectId { gvk, namespace, name } = object.clone();
+                Some(((gvk.kind, namespace, name), resource.address.clone()))
+            }
+            Identity::Cluster(_) | Identity::NodePool { .. } | Identity::Check(_) => None,
+        })
+        .collect();
+    let find = |kind: &str, namespace: Option<&str>, name: &str| {
+        by_identity.get(&(kind.to_owned(), namespace.map(str::to_owned), name.to_owned())).cloned()
+    };
+    for resource in &mut resources {
+        let Identity::Object(ObjectId { namespace, .. }) = &resource.identity else { continue };
+        let mut more: Vec<Address> = Vec::new();
+        if let Some(namespace) = namespace {
+            more.extend(find("Namespace", None, namespace));
+        }
+        for (kind, name) in needed(&resource.body) {
+            more.extend(find(kind, namespace.as_deref(), &name));
+        }
+        more.retain(|address| *address != resource.address);
+        resource.follows.extend(more);
+    }
+    resources
+}
+
+fn resource(object: &Object<'_>, kinds: &Kinds<'_>, scope: &Scope) -> Option<Resource> {
+    let (group, version) = object.group_version();
+    let api = kinds.api(group, version, object.kind())?;
+    let name = Some(object.name()).filter(|name| !name.is_empty())?;
+    let namespace = api.namespaced.then(|| object.namespace().to_owned());
+    let gvk = Gvk {
+        group: api.group.clone(),
+        version: api.version.clone(),
+        kind: api.kind.clone(),
+        plural: api.plural.clone(),
+    };
+    let id = ObjectId { gvk, namespace: namespace.clone(), name: name.to_owned() };
+    let section = Address::of(SECTION, object.key);
+    let mut follows = match &namespace {
+        Some(namespace) => scope.in_namespace(namespace),
+        None => scope.inside(),
+    };
+    follows.extend(kinds.custom(group, version, object.kind()).and_then(|custom| custom.address.clone()));
+    if group == dask_cluster::GROUP {
+        follows.extend(scope.section(super::dask_operator::SECTION));
+    }
+    follows.extend(follows_of_pods(object.value, scope));
+    follows.extend(object.section.depends_on.iter().map(Address::new));
+    let origin = object.origin();
+    Some(Resource {
+        address: Address::object(section.as_str(), &id.gvk.kind, namespace.as_deref(), name),
+        kind: kind_of(&id).name.into(),
+        body: body(object, namespace.as_deref(), scope),
+        identity: Identity::Object(id),
+        origins: vec![(FieldPath::root(), origin.clone())],
+        origin,
+        follows,
+        protect: object.section.protect,
+        initial: Value::Null,
+        life: life(object),
+    })
+}
+
+/// A job runs once, and a Dask cluster with an idle timeout is deleted by the operator: both stay gone.
+fn life(object: &Object<'_>) -> Life {
+    let idle = object.value["spec"]["idleTimeout"].as_u64().unwrap_or(0);
+    match (object.group_version().0, object.kind()) {
+        (dask_cluster::GROUP, "DaskJob") => Life::Once { follow: None },
+        (dask_cluster::GROUP, "DaskCluster") if idle > 0 => Life::Once { follow: None },
+        _ => Life::Kept,
+    }
+}
+
+/// Fields that the server writes. `kubectl get -o yaml` prints them, and an apply with them is refused or never at
+/// rest.
+pub const SERVERS: [&str; 6] =
+    ["creationTimestamp", "generation", "managedFields", "resourceVersion", "selfLink", "uid"];
+
+/// The object as it is applied: with its namespace and our label, without what the server writes.
+fn body(object: &Object<'_>, namespace: Option<&str>, scope: &Scope) -> Value {
+    let mut body = object.value.clone();
+    if let Value::Object(fields) = &mut body {
+        fields.remove("status");
+    }
+    if let Value::Object(metadata) = &mut body["metadata"] {
+        metadata.retain(|key, _| !SERVERS.contains(&key.as_str()));
+        metadata.remove("namespace");
+        if let Some(namespace) = namespace {
+            metadata.insert("namespace".into(), namespace.into());
+        }
+    }
+    // The operator copies the labels of its clusters to all that it makes, as it does with those of sections.
+    let own = object.kind() == "DaskCluster";
+    let labels = if own { scope.labels() } else { scope.shared_labels() };
+    for (label, value) in labels.as_object().into_iter().flatten() {
+        let labels = &mut body["metadata"]["labels"];
+        if labels.is_null() {
+            *labels = json!({});
+        }
+        // What the file says itself stays, `managed-by` too.
+        if labels[label].is_null() || label != OBJECT_LABEL_MANAGED_BY {
+            labels[label] = value.clone();
+        }
+    }
+    body
+}
+
+/// The kind whose rules an object follows.
+pub fn kind_of(object: &ObjectId) -> &'static Kind {
+    use super::{
+        dask_autoscaler, dask_group, dask_job, gpu_driver, namespace, object as plain, runs, workload,
+    };
+    let ObjectId { gvk, name, .. } = object;
+    match (gvk.group.as_str(), gvk.kind.as_str()) {
+        (dask_cluster::GROUP, "DaskCluster") => &dask_cluster::KIND,
+        (dask_cluster::GROUP, "DaskJob") => &dask_job::KIND,
+        (dask_cluster::GROUP, "DaskWorkerGroup") => &dask_group::KIND,
+        (dask_cluster::GROUP, "DaskAutoscaler") => &dask_autoscaler::KIND,
+        ("", "Namespace") => &namespace::KIND,
+        ("", "Service") => &plain::SERVICE,
+        ("", "Pod") => &runs::POD,
+        ("batch", "Job") => &runs::JOB,
+        ("apps", "StatefulSet") => &runs::STATEFUL_SET,
+        ("apps", "Deployment") => &workload::DEPLOYMENT,
+        ("apps", "DaemonSet") if name == gpu_driver::NAME => &gpu_driver::KIND,
+        ("apps", "DaemonSet") => &workload::DAEMON_SET,
+        ("apiextensions.k8s.io", "CustomResourceDefinition") => &plain::DEFINITION,
+        ("rbac.authorization.k8s.io", "RoleBinding" | "ClusterRoleBinding") => &plain::BINDING,
+        _ => &plain::PLAIN,
+    }
+}
+
+/// Every PodSpec in an object, with its place: whatever has `containers`.
+pub fn pod_specs<'v>(value: &'v Value, path: &FieldPath, found: &mut Vec<(FieldPath, &'v Value)>) {
+    match value {
+        Value::Object(table) if table.get("containers").is_some_and(Value::is_array) => {
+            found.push((path.clone(), value));
+        }
+        Value::Object(table) => table.iter().for_each(|(key, value)| pod_specs(value, &path.key(key), found)),
+        Value::Array(items) => {
+            items.iter().enumerate().for_each(|(place, item)| pod_specs(item, &path.index(place), found));
+        }
+        _ => {}
+    }
+}
+
+/// A label that a pod wants its node to have.
+pub struct NodeLabel<'v> {
+    /// Where the pod says so.
+    pub place: FieldPath,
+    /// The label.
+    pub key: &'v str,
+    /// The values that it may have.
+    pub values: Vec<&'v str>,
+}
+
+/// The labels that a PodSpec asks of its node, by `nodeSelector` and by node affinity, hard and soft.
+pub fn node_labels<'v>(spec: &'v Value, path: &FieldPath) -> Vec<NodeLabel<'v>> {
+    let mut labels = Vec::new();
+    let selector = spec["nodeSelector"].as_object().into_iter().flatten();
+    labels.extend(selector.filter_map(|(key, value)| {
+        let place = path.key("nodeSelector").key(key);
+        Some(NodeLabel { place, key, values: vec![value.as_str()?] })
+    }));
+    let affinity = (&spec["affinity"]["nodeAffinity"], path.key("affinity").key("nodeAffinity"));
+    let (hard, soft) =
+        ("requiredDuringSchedulingIgnoredDuringExecution", "preferredDuringSchedulingIgnoredDuringExecution");
+    let terms = affinity.0[hard]["nodeSelectorTerms"].as_array().into_iter().flatten().enumerate();
+    let hard = terms.map(|(n, term)| (term, affinity.1.key(hard).key("nodeSelectorTerms").index(n)));
+    let terms = affinity.0[soft].as_array().into_iter().flatten().enumerate();
+    let soft = terms.map(|(n, term)| (&term["preference"], affinity.1.key(soft).index(n).key("preference")));
+    for (term, path) in hard.chain(soft) {
+        let expressions = term["matchExpressions"].as_array().into_iter().flatten().enumerate();
+        labels.extend(expressions.filter(|(_, expression)| expression["operator"] == "In").filter_map(
+            |(n, expression)| {
+                let place = path.key("matchExpressions").index(n).key("values");
+                let values = expression["values"].as_array()?.iter().filter_map(Value::as_str).collect();
+                Some(NodeLabel { place, key: expression["key"].as_str()?, values })
+            },
+        ));
+    }
+    labels
+}
+
+/// Whether nodes of the pool have the label.
+pub fn has_label(pool: &PoolFacts, label: &NodeLabel<'_>) -> bool {
+    let value = if label.key == POOL_LABEL { Some(&pool.name) } else { pool.labels.get(label.key) };
+    value.is_some_and(|value| label.values.contains(&value.as_str()))
+}
+
+/// GPUs that a PodSpec asks for.
+pub fn gpus(spec: &Value) -> u64 {
+    let of = |container: &Value| {
+        let amount = &container["resources"]["limits"]["nvidia.com/gpu"];
+        amount.as_u64().or_else(|| amount.as_str()?.parse().ok()).unwrap_or(0)
+    };
+    spec["containers"].as_array().into_iter().flatten().map(of).sum()
+}
+
+/// The pools that pods select, those with GPUs where GPUs are asked for, then also the driver and, for Dask
+/// clusters, the checks of those pools: a check needs a free GPU, so it comes first.
+fn follows_of_pods(object: &Value, scope: &Scope) -> Vec<Address> {
+    let mut specs = Vec::new();
+    pod_specs(object, &FieldPath::root(), &mut specs);
+    let asks = specs.iter().any(|(_, spec)| gpus(spec) > 0);
+    let mut pools: Vec<&PoolFacts> = Vec::new();
+    for (path, spec) in &specs {
+        let labels = node_labels(spec, path);
+        let chosen = scope.pools.iter().filter(|pool| labels.iter().any(|label| has_label(pool, label)));
+        let chosen: Vec<&PoolFacts> = chosen.collect();
+        let any = scope.pools.iter().filter(|pool| chosen.is_empty() && gpus(spec) > 0 && pool.gpus > 0);
+        pools.extend(any);
+        pools.extend(chosen);
+    }
+    let mut follows: Vec<Address> = pools.iter().map(|pool| Address::of("node_pool", &pool.key)).collect();
+    if asks {
+        follows.extend(scope.section("gpu_driver"));
+    }
+    if asks && object["kind"].as_str().is_some_and(|kind| kind.starts_with("Dask")) {
+        let ours =
+            |pool: &Option<String>| pool.as_ref().is_none_or(|key| pools.iter().any(|pool| pool.key == *key));
+        follows
+            .extend(scope.checks.iter().filter(|(_, pool)| ours(pool)).map(|(address, _)| address.clone()));
+    }
+    follows.sort();
+    follows.dedup();
+    follows
+}
+
+/// Objects that the pods of an object cannot start without: its ConfigMaps, Secrets, accounts and claims.
+fn needed(object: &Value) -> Vec<(&'static str, String)> {
+    let mut specs = Vec::new();
+    pod_specs(object, &FieldPath::root(), &mut specs);
+    let mut found = Vec::new();
+    for (_, spec) in specs {
+        found.extend(spec["serviceAccountName"].as_str().map(|name| ("ServiceAccount", name.to_owned())));
+        references(spec, &mut found);
+    }
+    found
+}
+
+fn references(value: &Value, found: &mut Vec<(&'static str, String)>) {
+    const WAYS: [(&str, &str, &str); 8] = [
+        ("configMap", "name", "ConfigMap"),
+        ("configMapRef", "name", "ConfigMap"),
+        ("configMapKeyRef", "name", "ConfigMap"),
+        ("secret", "secretName", "Secret"),
+        ("secret", "name", "Secret"),
+        ("secretRef", "name", "Secret"),
+        ("secretKeyRef", "name", "Secret"),
+        ("persistentVolumeClaim", "claimName", "PersistentVolumeClaim"),
+    ];
+    match value {
+        Value::Object(table) => {
+            for (key, value) in table {
+                let names = WAYS.iter().filter(|(way, ..)| way == key);
+                let names =
+                    names.filter_map(|(_, name, kind)| Some((*kind, value[*name].as_str()?.to_owned())));
+                found.extend(names);
+                references(value, found);
+            }
+        }
+        Value::Array(items) => items.iter().for_each(|item| references(item, found)),
+        _ => {}
+    }
+}

@@ -1,0 +1,289 @@
+//! Files that a stack names: `file` and `definitions` of manifests, `pod` of Dask sections. What they hold goes into
+//! the tree in the place of their names, so that everything after sees values, and finds their lines.
+
+use std::collections::BTreeSet;
+use std::io::ErrorKind;
+use std::path::Path;
+
+use serde_json::{Value, json};
+
+use super::schema::{resolve, shape};
+use super::yaml::{self, Node};
+use crate::address::FieldPath;
+use crate::diag::{Code, Diagnostic};
+use crate::kinds::pod::DIRECTIVE;
+use crate::source::{FileId, Sources, Span};
+
+/// What reading the files gave.
+#[derive(Default)]
+pub(super) struct Found {
+    /// What is wrong with them.
+    pub(super) diagnostics: Vec<Diagnostic>,
+    /// Values that are read as something else than they look like; told unless something worse is.
+    pub(super) traps: Vec<(FieldPath, Diagnostic)>,
+}
+
+/// Reads every file that the tree names. They are looked for from the folder of the file that names them on;
+/// `root` is what the names of all files start from.
+pub(super) fn read(tree: &mut Value, sources: &mut Sources, root: &Path) -> Found {
+    let mut files = Files { sources, root, found: Found::default() };
+    let manifests = tree.get_mut("manifest").and_then(Value::as_object_mut);
+    for (key, section) in manifests.into_iter().flatten() {
+        let path = FieldPath::keys(["manifest", key]);
+        for (from, to) in [("file", "objects"), ("definitions", "known")] {
+            let objects = files.objects(&section[from].clone(), &path.key(from), &path.key(to));
+            if let (Value::Object(section), Some(objects)) = (&mut *section, objects) {
+                section.insert(to.to_owned(), objects);
+            }
+        }
+    }
+    let mut places = Vec::new();
+    pods(shape(), tree, &FieldPath::root(), &mut places);
+    for place in places {
+        files.pod(tree, &place);
+    }
+    files.found
+}
+
+/// Where the tree names a file that holds a pod, by the schema of the stack.
+fn pods(schema: &Value, value: &Value, path: &FieldPath, found: &mut Vec<FieldPath>) {
+    let reference = schema.get("$ref").or_else(|| schema.pointer("/allOf/0/$ref")).and_then(Value::as_str);
+    if reference.is_some_and(|name| name.ends_with("/Pod")) {
+        if value.is_string() {
+            found.push(path.clone());
+        }
+        return;
+    }
+    let schema = resolve(shape(), schema);
+    match value {
+        Value::Object(table) => {
+            for (key, value) in table {
+                let inner = schema["properties"].get(key).or_else(|| schema.get("additionalProperties"));
+                if let Some(inner) = inner {
+                    pods(inner, value, &path.key(key), found);
+                }
+            }
+        }
+        Value::Array(items) => {
+            let Some(inner) = schema.get("items") else { return };
+            items.iter().enumerate().for_each(|(place, item)| pods(inner, item, &path.index(place), found));
+        }
+        _ => {}
+    }
+}
+
+struct Files<'a> {
+    sources: &'a mut Sources,
+    root: &'a Path,
+    found: Found,
+}
+
+impl Files<'_> {
+    /// The objects of one file or of several, in their order; `None` when none is named.
+    fn objects(&mut self, files: &Value, from: &FieldPath, to: &FieldPath) -> Option<Value> {
+        let names: Vec<(FieldPath, String)> = match files {
+            Value::String(name) => vec![(from.clone(), name.clone())],
+            Value::Array(names) => {
+                let names =
+                    names.iter().enumerate().filter_map(|(place, name)| Some((place, name.as_str()?)));
+                names.map(|(place, name)| (from.index(place), name.to_owned())).collect()
+            }
+            _ => return None,
+        };
+        let mut objects = Vec::new();
+        let mut seen = BTreeSet::new();
+        for (place, name) in names {
+            if !seen.insert(name.clone()) {
+                let problem =
+                    Diagnostic::error(Code::SameObject, format!("the file `{name}` is named twice"));
+                self.say(problem.at(self.sources.span(&place), "again here").help("take one away"));
+                continue;
+            }
+            self.objects_of(&name, &place, to, &mut objects);
+        }
+        Some(Value::Array(objects))
+    }
+
+    fn objects_of(&mut self, name: &str, place: &FieldPath, to: &FieldPath, objects: &mut Vec<Value>) {
+        let said = self.found.diagnostics.len();
+        let Some(documents) = self.documents(name, place) else { return };
+        let before = objects.len();
+        for document in &documents {
+            match list_items(document) {
+                Some(items) => items.iter().for_each(|item| self.object(item, to, objects)),
+                None => self.object(document, to, objects),
+            }
+        }
+        if objects.len() == before && documents.is_empty() && self.found.diagnostics.len() == said {
+            let problem = Diagnostic::warning(Code::NotAnObject, format!("`{name}` holds no objects"));
+            let problem = problem.at(self.sources.span(place), "nothing in it");
+            self.found.diagnostics.push(problem.help("take it out of `file`, or fill it"));
+        }
+    }
+
+    fn object(&mut self, node: &Node, to: &FieldPath, objects: &mut Vec<Value>) {
+        if !node.is_table() {
+            let problem = Diagnostic::error(Code::NotAnObject, "this is no Kubernetes object");
+            let help = "an object is a table with `apiVersion`, `kind` and `metadata`";
+            self.say(problem.at(Some(node.span()), "").help(help));
+            return;
+        }
+        let path = to.index(objects.len());
+        node.traps(&path, &mut self.found.traps, self.sources);
+        let mut value = node.place(&path, None, self.sources);
+        self.without_nulls(&mut value, &path);
+        objects.push(value);
+    }
+
+    /// Fields without a value: the API server drops them, and mostly something was meant.
+    fn without_nulls(&mut self, value: &mut Value, path: &FieldPath) {
+        match value {
+            Value::Object(table) => {
+                let empty: Vec<String> =
+                    table.iter().filter(|(_, value)| value.is_null()).map(|(key, _)| key.clone()).collect();
+                for key in empty {
+                    table.remove(&key);
+                    // `kubectl create --dry-run -o yaml` writes this one.
+                    if key != "creationTimestamp" {
+                        self.empty_field(&path.key(&key), &key);
+                    }
+                }
+                table.iter_mut().for_each(|(key, value)| self.without_nulls(value, &path.key(key)));
+            }
+            Value::Array(items) => {
+                for (place, item) in items.iter_mut().enumerate() {
+                    let path = path.index(place);
+                    if item.is_null() {
+                        let problem =
+                            Diagnostic::error(Code::EmptyField, "this item of the list has no value");
+                        let problem = problem.at(self.sources.span(&path), "");
+                        self.say(problem.help("take the item away or give it a value"));
+                    }
+                    self.without_nulls(item, &path);
+                }
+            }
+            _ => {}
+        }
+    }
+
+    fn empty_field(&mut self, path: &FieldPath, key: &str) {
+        let what = format!("`{key}` has no value: the API server drops it");
+        let problem =
+            Diagnostic::warning(Code::EmptyField, what).at(self.sources.key_span(path), "nothing follows");
+        let help = match key {
+            "emptyDir" | "podSelector" | "namespaceSelector" => {
+                format!("an empty one is written `{key}: {{}}`")
+            }
+            _ => "take the line away; an empty list is `[]`, an empty table `{}`".to_owned(),
+        };
+        self.found.diagnostics.push(problem.help(help));
+    }
+
+    /// A pod from its file. `null` there takes away what the section says.
+    fn pod(&mut self, tree: &mut Value, place: &FieldPath) {
+        let Some(name) = place.find(tree).and_then(Value::as_str).map(str::to_owned) else { return };
+        let mut value = json!({});
+        if let Some(documents) = self.documents(&name, place) {
+            match documents.as_slice() {
+                [one] if one.is_table() => {
+                    one.traps(place, &mut self.found.traps, self.sources);
+                    let key = self.sources.key_span(place);
+                    value = one.place(place, key, self.sources);
+                    nulls_delete(&mut value);
+                }
+                _ => {
+                    let what = format!("`{name}` does not hold one PodSpec");
+                    let span = documents.get(1).or(documents.first()).map(Node::span);
+                    let problem = Diagnostic::error(Code::NotAnObject, what);
+                    let problem = problem.at(span.or_else(|| self.sources.span(place)), "");
+                    self.say(problem.help("one document, a table such as `containers: […]`"));
+                }
+            }
+        }
+        if let Some(slot) = slot(tree, place) {
+            *slot = value;
+        }
+    }
+
+    /// The documents of a file; `None` when it cannot be read at all.
+    fn documents(&mut self, name: &str, place: &FieldPath) -> Option<Vec<Node>> {
+        let file = self.text(name, place)?;
+        let yaml::Read { documents, diagnostics } = yaml::read(self.sources, file);
+        self.found.diagnostics.extend(diagnostics);
+        Some(documents)
+    }
+
+    fn text(&mut self, name: &str, place: &FieldPath) -> Option<FileId> {
+        let problem = |what: String| Diagnostic::error(Code::FileNotRead, what);
+        let span = self.sources.span(place);
+        if name.contains("://") {
+            let problem = problem(format!("`{name}` is an address, not a file"));
+            let help = "download it and name the file: what is applied must not change by itself";
+            self.say(problem.at(span, "").help(help));
+            return None;
+        }
+        let path = self.sources.folder(place).join(name);
+        let path = path.strip_prefix(".").map(Path::to_owned).unwrap_or(path);
+        let shown = if path.as_os_str().is_empty() { name.to_owned() } else { path.display().to_string() };
+        let bytes = match std::fs::read(self.root.join(&path)) {
+            Ok(bytes) => bytes,
+            Err(error) => {
+                let (what, help) = match error.kind() {
+                    ErrorKind::NotFound => (
+                        format!("there is no file `{shown}`"),
+                        "mend the name; it is looked for from the stack file's folder on",
+                    ),
+                    ErrorKind::IsADirectory => (
+                        format!("`{shown}` is a folder"),
+                        "name its files: `file = [\"a.yaml\", \"b.yaml\"]`",
+                    ),
+                    _ => (
+                        format!("cannot read `{shown}`: {error}"),
+                        "mend its permissions, or name another file",
+                    ),
+                };
+                self.say(problem(what).at(span, "named here").help(help));
+                return None;
+            }
+        };
+        match String::from_utf8(bytes) {
+            Ok(text) => Some(self.sources.add(shown, text)),
+            Err(error) => {
+                let good = error.utf8_error().valid_up_to();
+                let file = self.sources.add(shown.clone(), String::from_utf8_lossy(error.as_bytes()));
+                let byte = Span { file, start: good, end: good + char::REPLACEMENT_CHARACTER.len_utf8() };
+                let problem = problem(format!("`{shown}` is not UTF-8 text")).at(Some(byte), "this byte");
+                self.say(problem.help("save the file as UTF-8"));
+                None
+            }
+        }
+    }
+
+    fn say(&mut self, diagnostic: Diagnostic) {
+        self.found.diagnostics.push(diagnostic);
+    }
+}
+
+/// The items of a `List`, or of a `ConfigMapList` and such.
+fn list_items(document: &Node) -> Option<&[Node]> {
+    let kind = document.text("kind").filter(|kind| kind.ends_with("List"))?;
+    let items = document.get("items")?.items()?;
+    (!kind.is_empty()).then_some(items)
+}
+
+fn nulls_delete(value: &mut Value) {
+    match value {
+        Value::Null => *value = json!({ DIRECTIVE: "delete" }),
+        Value::Object(table) => table.values_mut().for_each(nulls_delete),
+        Value::Array(items) => items.iter_mut().filter(|item| !item.is_null()).for_each(nulls_delete),
+        _ => {}
+    }
+}
+
+fn slot<'v>(tree: &'v mut Value, place: &FieldPath) -> Option<&'v mut Value> {
+    use crate::address::Segment;
+    place.segments().iter().try_fold(tree, |value, segment| match segment {
+        Segment::Key(key) => value.get_mut(key),
+        Segment::Index(index) => value.get_mut(*index),
+    })
+}

@@ -1,0 +1,562 @@
+//! Objects of manifests: known, well formed, each wanted once, and what the RAPIDS guide's YAML gets wrong today.
+
+use std::collections::BTreeMap;
+
+use serde_json::Value;
+
+use super::dask::old_command;
+use super::{Context, Finding};
+use crate::address::{FieldPath, Segment};
+use crate::diag::{Code, listed, nearest};
+use crate::kinds::manifest::{self, Kinds, Object, SERVERS, node_labels, pod_specs};
+use crate::kinds::node_pool::POOL_LABEL;
+use crate::kinds::{dask_cluster, gpu_driver};
+use crate::resource::{Identity, ObjectId, Resource};
+use crate::schema::{self, Api, Problem, ProblemKind, Schema, Type};
+use crate::stack::{DriverInstall, lower};
+
+fn objects<'a>(context: &Context<'a>) -> Vec<Object<'a>> {
+    manifest::objects(&context.stack.manifest).collect()
+}
+
+/// Each object says what it is and has a name.
+pub(super) fn objects_are_objects(context: &mut Context<'_>) {
+    for object in objects(context) {
+        let origin = object.origin();
+        let text = |value: &Value| value.as_str().is_some_and(|text| !text.is_empty());
+        let metadata = &object.value["metadata"];
+        let missing = ["apiVersion", "kind"].into_iter().find(|key| !text(&object.value[*key]));
+        let (what, place) = match missing {
+            Some(key) if object.value[key].is_null() => {
+                (format!("this object has no `{key}`"), origin.clone())
+            }
+            Some(key) => (format!("`{key}` of an object is text"), origin.key(key)),
+            None if text(&metadata["name"]) => continue,
+            None if text(&metadata["generateName"]) => (
+                "an object whose name the server makes up would be another one each time".to_owned(),
+                origin.key("metadata").key("generateName"),
+            ),
+            None => (format!("this {} has no name", object.kind()), origin.key("metadata")),
+        };
+        let help = match missing {
+            Some(_) if looks_like_values(object.value) => {
+                "values of a Helm chart are no objects: give what `helm template` makes of them"
+            }
+            Some(_) => {
+                "an object begins with `apiVersion` and `kind`, as in `apiVersion: v1`, `kind: ConfigMap`"
+            }
+            None => "give it `metadata: { name: … }`",
+        };
+        context.say(Finding::error(Code::NotAnObject, what).at(place, "").help(help));
+    }
+}
+
+fn looks_like_values(object: &Value) -> bool {
+    ["image", "replicaCount", "serviceAccount"].iter().any(|key| !object[*key].is_null())
+}
+
+/// Each kind is known: its plural and its scope are part of every request.
+pub(super) fn kinds_are_known(context: &mut Context<'_>) {
+    let kinds = Kinds::of(&context.stack.manifest);
+    for object in objects(context) {
+        let (group, version) = object.group_version();
+        let kind = object.kind();
+        if kind.is_empty() || version.is_empty() || kinds.api(group, version, kind).is_some() {
+            continue;
+        }
+        let api_version = object.value["apiVersion"].as_str().unwrap_or_default();
+        let origin = object.origin();
+        let same: Vec<String> = kinds.all().filter(|api| api.kind == kind).map(Api::api_version).collect();
+        let names = kinds.all().filter(|api| api.group == group).map(|api| api.kind.as_str());
+        let (place, help) = if kind == "Kustomization" {
+            (origin.key("kind"), "give what `kubectl kustomize` makes of it".to_owned())
+        } else if !same.is_empty() {
+            let same = listed(same.iter().map(String::as_str), "or");
+            (origin.key("apiVersion"), format!("{kind} is of {same}"))
+        } else if let Some(near) = nearest(kind, names) {
+            (origin.key("kind"), format!("did you mean `{near}`?"))
+        } else {
+            let help = "add the file of its CustomResourceDefinition to `file`, or to `definitions` when others \
+                        install it";
+            (origin.key("kind"), help.to_owned())
+        };
+        let what = format!("nothing says what a {kind} of {api_version} is");
+        context.say(Finding::error(Code::UnknownKind, what).at(place, "").help(help));
+    }
+}
+
+/// Each object fits the schema of its kind; the server would say the same, later.
+pub(super) fn objects_fit_their_schemas(context: &mut Context<'_>) {
+    let kinds = Kinds::of(&context.stack.manifest);
+    for object in objects(context) {
+        let (group, version) = object.group_version();
+        let Some(shape) = kinds.schema(group, version, object.kind()) else { continue };
+        let origin = object.origin();
+        let problems = schema::check(&shape, object.value);
+        for problem in problems.into_iter().filter(|problem| !is_servers(&problem.path)) {
+            let dask = group == dask_cluster::GROUP;
+            context.say(finding(context, &problem, object.value, &shape, &origin, dask));
+        }
+    }
+}
+
+/// What `pod` of a section says fits a PodSpec of Dask's definitions. What is missing is looked at when it is laid
+/// over the section's own pod.
+pub(super) fn pods_fit_their_schema(context: &mut Context<'_>) {
+    let Some(shape) = pod_schema() else { return };
+    for (path, pod, name) in given_pods(context) {
+        let plain = without_directives(pod);
+        for problem in schema::check(&shape, &plain) {
+            if !matches!(problem.kind, ProblemKind::MissingField(_)) {
+                context.say(finding(context, &problem, &plain, &shape, &path, true));
+            }
+        }
+        let containers = plain["containers"].as_array().into_iter().flatten().enumerate();
+        for (place, _) in containers.filter(|(_, container)| container["name"].is_null()) {
+            let what = "a container without `name` cannot be laid over the section's own";
+            let place = path.key("containers").index(place);
+            let help = format!("`name: {name}` is the section's own container; another name adds one");
+            context.say(Finding::error(Code::Schema, what).at(place, "").help(help));
+        }
+    }
+}
+
+fn pod_schema() -> Option<Schema> {
+    let cluster = schema::dask("DaskCluster")?;
+    cluster.property("spec")?.property("worker")?.property("spec")
+}
+
+/// The name of the container that a section makes itself.
+fn own_container(what: &str) -> &'static str {
+    match what {
+        "the scheduler" => "scheduler",
+        "the program" => "job",
+        _ => "worker",
+    }
+}
+
+/// `pod` tables of sections, with their places and the names of the sections' own containers.
+fn given_pods<'a>(context: &Context<'a>) -> Vec<(FieldPath, &'a Value, &'static str)> {
+    let mut pods = Vec::new();
+    for pod in context.pods() {
+        pods.extend(pod.pod.map(|given| (pod.path.key("pod"), &given.0, own_container(pod.what))));
+    }
+    pods
+}
+
+fn without_directives(value: &Value) -> Value {
+    use crate::kinds::pod::DIRECTIVE;
+    match value {
+        Value::Object(table) => {
+            let kept = table.iter().filter(|(key, value)| *key != DIRECTIVE && value[DIRECTIVE] != "delete");
+            Value::Object(kept.map(|(key, value)| (key.clone(), without_directives(value))).collect())
+        }
+        // Items keep their places, also those that only take away.
+        Value::Array(items) => items
+            .iter()
+            .map(|item| match item {
+                Value::Object(table) => {
+                    let kept = table.iter().filter(|(key, _)| *key != DIRECTIVE);
+                    Value::Object(kept.map(|(key, value)| (key.clone(), without_directives(value))).collect())
+                }
+                other => other.clone(),
+            })
+            .collect(),
+        other => other.clone(),
+    }
+}
+
+/// What the server writes is left out of what is applied.
+fn is_servers(path: &FieldPath) -> bool {
+    let metadata = |key: &&str| FieldPath::keys(["metadata", key]).contains(path);
+    FieldPath::keys(["status"]).contains(path) || SERVERS.iter().any(metadata)
+}
+
+/// A problem of a schema at its line, with the cure.
+fn finding(
+    context: &Context<'_>,
+    problem: &Problem,
+    value: &Value,
+    shape: &Schema,
+    origin: &FieldPath,
+    dask: bool,
+) -> Finding {
+    let place = below(origin, &problem.path);
+    let field = last_key(&problem.path);
+    let found = problem.path.find(value).unwrap_or(&Value::Null);
+    match &problem.kind {
+        ProblemKind::UnknownField { suggestion } => {
+            let newer = dask && is_newer_pod_field(&problem.path, value, shape);
+            let what = match newer {
+                true => format!("the Dask operator's definition does not know `{field}`"),
+                false => format!("there is no field `{}`", problem.path),
+            };
+            let help = match suggestion {
+                _ if newer => {
+                    "its pods are those of Kubernetes 1.21, and the server refuses what is newer: take it away"
+                        .to_owned()
+                }
+                Some(name) => format!("did you mean `{name}`?"),
+                None => "take it away; `kubectl explain` lists the fields".to_owned(),
+            };
+            Finding::error(Code::Schema, what).at_key(place, "").help(help)
+        }
+        ProblemKind::MissingField(name) => {
+            let at = if problem.path.is_root() { String::new() } else { format!(" in `{}`", problem.path) };
+            Finding::error(Code::Schema, format!("there is no `{name}`{at}, which must be there"))
+                .at_key(place, "")
+                .help(format!("add `{name}`"))
+        }
+        ProblemKind::WrongType { expected: Type::String, found: kind }
+            if found.is_number() || found.is_boolean() =>
+        {
+            let port = dask && field.to_lowercase().ends_with("port") && found.is_number();
+            let what = format!("`{field}` takes text, this is {}", article(kind));
+            match port {
+                true => {
+                    Finding::error(Code::Schema, what).at(place, "a number").help(named_port(found, value))
+                }
+                false => Finding::error(Code::Schema, what)
+                    .at(place.clone(), article(kind))
+                    .help(format!("put it into quotes: `{field}: \"{}\"`", written(context, &place, found))),
+            }
+        }
+        other => Finding::error(Code::Schema, format!("`{}`: {other}", problem.path)).at(place, ""),
+    }
+}
+
+/// A value as the file writes it: `yes`, not the `true` that it is read as.
+fn written(context: &Context<'_>, place: &FieldPath, value: &Value) -> String {
+    let span = context.sources.span(place);
+    let text = span.map(|span| context.sources.slice(span)).unwrap_or_default();
+    if text.is_empty() || text.contains(['"', '\n', '*']) { value.to_string() } else { text.to_owned() }
+}
+
+fn article(kind: &str) -> &'static str {
+    match kind {
+        "integer" | "number" => "a number",
+        "boolean" => "true or false",
+        "list" => "a list",
+        "object" => "a table",
+        _ => "text",
+    }
+}
+
+/// Numbers of ports are refused by Dask's definitions, and numbers in quotes by Kubernetes behind them.
+fn named_port(number: &Value, object: &Value) -> String {
+    let mut specs = Vec::new();
+    pod_specs(object, &FieldPath::root(), &mut specs);
+    let containers = specs.iter().filter_map(|(_, spec)| spec["containers"].as_array()).flatten();
+    let ports = containers.filter_map(|container| container["ports"].as_array()).flatten();
+    let name = ports.filter(|port| port["containerPort"] == *number).find_map(|port| port["name"].as_str());
+    match name {
+        Some(name) => format!("write the port's name, `{name}`: numbers are refused, also in quotes"),
+        None => format!(
+            "give the container's port {number} a `name` and write that: numbers are refused, also in quotes"
+        ),
+    }
+}
+
+/// Whether a field that Dask's old definitions do not know is one of today's pods.
+fn is_newer_pod_field(path: &FieldPath, value: &Value, shape: &Schema) -> bool {
+    let Some(pod) = schema::definition("io.k8s.api.core.v1.PodSpec") else { return false };
+    let mut specs = Vec::new();
+    pod_specs(value, &FieldPath::root(), &mut specs);
+    let inside = specs.iter().map(|(root, _)| root).find(|root| root.contains(path));
+    let whole = shape.property("containers").map(|_| 0);
+    let Some(depth) = inside.map(|root| root.segments().len()).or(whole) else { return false };
+    let known = path.segments()[depth..].iter().try_fold(pod, |schema, segment| match segment {
+        Segment::Key(key) => schema.property(key).or_else(|| schema.values()),
+        Segment::Index(_) => schema.items(),
+    });
+    known.is_some()
+}
+
+fn below(origin: &FieldPath, path: &FieldPath) -> FieldPath {
+    origin.segments().iter().chain(path.segments()).cloned().collect()
+}
+
+fn last_key(path: &FieldPath) -> String {
+    let last = path.segments().iter().rev().find_map(|segment| match segment {
+        Segment::Key(key) => Some(key.clone()),
+        Segment::Index(_) => None,
+    });
+    last.unwrap_or_default()
+}
+
+/// One object is wanted once: in one file, across files, and against what sections make.
+pub(super) fn objects_are_wanted_once(context: &mut Context<'_>) {
+    if context.stack.manifest.is_empty() {
+        return;
+    }
+    let lowered = lower::lower(context.stack, true);
+    let mut seen: BTreeMap<ObjectId, &Resource> = BTreeMap::new();
+    for resource in &lowered.resources {
+        let Identity::Object(object) = &resource.identity else { continue };
+        let mut id = object.clone();
+        // Versions are views of one object.
+        id.gvk.version.clear();
+        match seen.get(&id) {
+            Some(first) => wanted_twice(context, object, resource, first),
+            None => drop(seen.insert(id, resource)),
+        }
+    }
+}
+
+fn wanted_twice(context: &mut Context<'_>, object: &ObjectId, again: &Resource, first: &Resource) {
+    let of_manifest = |resource: &Resource| resource.address.section().starts_with("manifest.");
+    // Sections of one kind and name have a rule of their own.
+    let (here, there) = match (of_manifest(again), of_manifest(first)) {
+        (true, _) => (again, first),
+        (false, true) => (first, again),
+        (false, false) => return,
+    };
+    let place = |resource: &Resource| match of_manifest(resource) {
+        true => resource.origin.key("metadata").key("name"),
+        false => resource.origin.clone(),
+    };
+    let by = match here.address.section() == there.address.section() {
+        true => "first here".to_owned(),
+        false => format!("also by `[{}]`", there.address.section()),
+    };
+    let finding = Finding::error(Code::SameObject, format!("{object} is wanted twice"));
+    let finding = finding.at(place(here), "here").at(place(there), by);
+    context.say(finding.help("take one of the two away"));
+}
+
+/// Fields that only the server writes.
+pub(super) fn objects_are_not_exports(context: &mut Context<'_>) {
+    for object in objects(context) {
+        let metadata = &object.value["metadata"];
+        let fields = SERVERS.iter().filter(|key| !metadata[**key].is_null()).copied();
+        let path = object.origin().key("metadata");
+        let mut found: Vec<(FieldPath, &str)> = fields.map(|key| (path.key(key), key)).collect();
+        if !object.value["status"].is_null() {
+            found.push((object.origin().key("status"), "status"));
+        }
+        let Some((place, _)) = found.first().cloned() else { continue };
+        let names = listed(found.iter().map(|(_, key)| *key), "and");
+        let what = format!("the server writes {names} itself: left out of what is applied");
+        let help = "take them out of the file; `kubectl get -o yaml` prints them";
+        context.say(Finding::warning(Code::ServersFields, what).at_key(place, "").help(help));
+    }
+}
+
+/// Values of Secrets do not go through plans and records.
+pub(super) fn secrets_have_no_values(context: &mut Context<'_>) {
+    for object in objects(context).into_iter().filter(|object| object.kind() == "Secret") {
+        let filled = |key: &&str| object.value[*key].as_object().is_some_and(|data| !data.is_empty());
+        let Some(key) = ["data", "stringData"].into_iter().find(filled) else { continue };
+        let what = "the values of this Secret would stand in plans and records";
+        let help = format!(
+            "make it by other means (`kubectl create secret generic {}`), and refer to it by name",
+            object.name()
+        );
+        let place = object.origin().key(key);
+        context.say(Finding::error(Code::SecretInFile, what).at_key(place, "").help(help));
+    }
+}
+
+/// Pods ask for labels that nodes have. A slip in a preferred affinity fails without a word.
+pub(super) fn node_labels_are_there(context: &mut Context<'_>) {
+    let pools = &context.stack.node_pool;
+    if pools.is_empty() {
+        return;
+    }
+    let mut specs = Vec::new();
+    for object in objects(context) {
+        pod_specs(object.value, &object.origin(), &mut specs);
+    }
+    specs.extend(given_pods(context).into_iter().map(|(path, spec, _)| (path, spec)));
+    for (path, spec) in specs {
+        for label in node_labels(spec, &path) {
+            let of = |name: &str, pool: &crate::stack::NodePool| match label.key {
+                POOL_LABEL => Some(pool.live_name(name).to_owned()),
+                key => pool.labels.get(key).cloned(),
+            };
+            let have: Vec<(String, String)> =
+                pools.iter().filter_map(|(name, pool)| Some((name.clone(), of(name, pool)?))).collect();
+            if have.iter().any(|(_, value)| label.values.contains(&value.as_str())) {
+                continue;
+            }
+            // Labels of Kubernetes, GKE and others' agents are not the stack's to know.
+            let others = label.key.contains('/') && label.key != POOL_LABEL;
+            if have.is_empty() && others {
+                continue;
+            }
+            let value = label.values.join(", ");
+            let what = format!("no node pool has nodes with the label `{}={value}`", label.key);
+            let near = label
+                .values
+                .first()
+                .and_then(|value| nearest(value, have.iter().map(|(_, have)| have.as_str())));
+            let help = match near {
+                Some(near) => format!("did you mean `{near}`?"),
+                None if have.is_empty() => {
+                    format!(
+                        "give a pool `labels = {{ {} = \"{value}\" }}`, or mend the label here",
+                        label.key
+                    )
+                }
+                None => format!("pools have {}", listed(have.iter().map(|(_, value)| value.as_str()), "and")),
+            };
+            let mut finding =
+                Finding::warning(Code::NoSuchNodeLabel, what).at(label.place.clone(), "asked for here");
+            let source = if label.key == POOL_LABEL { "name" } else { "labels" };
+            if let Some((name, have)) = have.iter().find(|(_, value)| near.is_none_or(|near| near == value)) {
+                let place = FieldPath::keys(["node_pool", name, source]);
+                let place = if source == "labels" { place.key(label.key) } else { place };
+                finding = finding.at(place, format!("`{have}` here"));
+            }
+            context.say(finding.help(help));
+        }
+    }
+}
+
+/// The installer DaemonSet runs only where GKE installs no driver.
+pub(super) fn installers_have_work(context: &mut Context<'_>) {
+    let stack = context.stack;
+    let by_gke =
+        stack.gpu_driver.as_ref().map(|driver| driver.install).unwrap_or_default() == DriverInstall::Gke;
+    if stack.gke.is_none() || !by_gke {
+        return;
+    }
+    for object in objects(context).into_iter().filter(|object| object.kind() == "DaemonSet") {
+        let text = object.value["spec"]["template"]["spec"].to_string();
+        if object.name() != gpu_driver::NAME && !text.contains("cos-nvidia-installer") {
+            continue;
+        }
+        let what =
+            format!("the DaemonSet `{}` would run on no node: GKE installs the driver itself", object.name());
+        let help = "leave it away; `[gpu_driver] install = \"daemonset\"` brings the same installer and turns GKE's off";
+        let place = object.origin().key("metadata").key("name");
+        context.say(Finding::warning(Code::IdleInstaller, what).at(place, "").help(help));
+    }
+}
+
+/// Old commands in images that no longer have them.
+pub(super) fn commands_exist_in_images(context: &mut Context<'_>) {
+    let mut specs = Vec::new();
+    for object in objects(context) {
+        pod_specs(object.value, &object.origin(), &mut specs);
+    }
+    for (path, spec) in specs {
+        let containers = spec["containers"].as_array().into_iter().flatten().enumerate();
+        for (place, container) in containers {
+            let path = path.key("containers").index(place);
+            let Some(image) = container["image"].as_str() else { continue };
+            for key in ["command", "args"] {
+                let words = container[key].as_array().into_iter().flatten().enumerate();
+                for (index, word) in words.filter_map(|(index, word)| Some((index, word.as_str()?))) {
+                    let Some(new) = old_command(word, image) else { continue };
+                    let finding =
+                        Finding::warning(Code::OldCommand, format!("the image has no command `{word}`"))
+                            .at(path.key(key).index(index), "removed in distributed 2026.6.0")
+                            .at(path.key("image"), "has a later one");
+                    let words: Vec<&str> = new.split(' ').collect();
+                    let words = listed(words, "and");
+                    context.say(finding.help(format!("write {words}, each an item of the list")));
+                }
+            }
+        }
+    }
+}
+
+/// The Service of a Dask cluster leads to its scheduler, with ports by the names that the operator looks up.
+pub(super) fn services_lead_to_schedulers(context: &mut Context<'_>) {
+    let clusters = objects(context).into_iter().filter(|object| object.kind() == "DaskCluster");
+    for object in clusters.collect::<Vec<_>>() {
+        let service = &object.value["spec"]["scheduler"]["service"];
+        if !service.is_object() {
+            continue;
+        }
+        let path = object.origin().key("spec").key("scheduler").key("service");
+        let wanted = [("dask.org/cluster-name", object.name()), ("dask.org/component", "scheduler")];
+        for (key, value) in wanted {
+            let found = &service["selector"][key];
+            if found != value {
+                let place = path.key("selector").key(key);
+                let what = format!("the Service does not select the scheduler: `{key}` is not `{value}`");
+                let help = format!("write `{key}: {value}`; the operator fills nothing in");
+                context.say(Finding::error(Code::DaskService, what).at(place, "").help(help));
+            }
+        }
+        for name in ["tcp-comm", "http-dashboard"] {
+            let ports = service["ports"].as_array().into_iter().flatten();
+            if !ports.into_iter().any(|port| port["name"] == name) {
+                let what =
+                    format!("the Service has no port `{name}`, which the operator looks up by this name");
+                let help = format!("add `- {{ name: {name}, protocol: TCP, port: …, targetPort: {name} }}`");
+                context.say(Finding::error(Code::DaskService, what).at_key(path.key("ports"), "").help(help));
+            }
+        }
+    }
+}
+
+/// Names of Dask clusters in manifests: the operator adds `-scheduler` and takes no dots.
+pub(super) fn dask_names_are_valid(context: &mut Context<'_>) {
+    for object in
+        objects(context).into_iter().filter(|object| matches!(object.kind(), "DaskCluster" | "DaskJob"))
+    {
+        let name = object.name();
+        if let Some(why) = super::names::wrong_dask_name(name).filter(|_| !name.is_empty()) {
+            let what = format!("`{name}` is not a name for a {}", object.kind());
+            let place = object.origin().key("metadata").key("name");
+            let help = "lower-case letters, digits and `-`, at most 53 characters";
+            context.say(Finding::error(Code::BadName, what).at(place, why).help(help));
+        }
+    }
+}
+
+/// A key of a section and its `pod` do not set one field.
+pub(super) fn pods_say_nothing_twice(context: &mut Context<'_>) {
+    for pod in context.pods() {
+        let Some(given) = pod.pod else { continue };
+        let (path, from) = (pod.path.clone(), pod.path.key("pod"));
+        let own = own_container(pod.what);
+        let containers = given.0["containers"].as_array().into_iter().flatten().enumerate();
+        let mut said: Vec<(FieldPath, FieldPath)> = Vec::new();
+        for (place, container) in containers.filter(|(_, container)| container["name"] == own) {
+            let at = from.key("containers").index(place);
+            let keys = [
+                ("gpus", pod.gpus > 0, ["limits", "nvidia.com/gpu"]),
+                ("cpu", pod.cpu.is_some(), ["limits", "cpu"]),
+                ("cpu", pod.cpu.is_some(), ["requests", "cpu"]),
+                ("memory", pod.memory.is_some(), ["limits", "memory"]),
+                ("memory", pod.memory.is_some(), ["requests", "memory"]),
+            ];
+            for (key, there, [list, resource]) in keys {
+                if there && !container["resources"][list][resource].is_null() {
+                    said.push((path.key(key), at.key("resources").key(list).key(resource)));
+                }
+            }
+            if !pod.args.is_empty() && !container["args"].is_null() {
+                said.push((path.key("args"), at.key("args")));
+            }
+            let variables = container["env"].as_array().into_iter().flatten().enumerate();
+            for (index, name) in variables.filter_map(|(index, one)| Some((index, one["name"].as_str()?))) {
+                if pod.env.contains_key(name) {
+                    said.push((path.key("env").key(name), at.key("env").index(index)));
+                }
+            }
+            if container["image"].as_str().is_some_and(|image| image != pod.image) {
+                let what = "scheduler, workers and clients should have one image, this is another";
+                let finding = Finding::warning(Code::SaidTwice, what).at(at.key("image"), "wins");
+                let image = path.parent().unwrap_or_default().key("image");
+                context.say(finding.at(image, "the cluster's").help("take one of the two away"));
+            }
+        }
+        if pod.pool.is_some() && !given.0["nodeSelector"][POOL_LABEL].is_null() {
+            said.push((path.key("pool"), from.key("nodeSelector").key(POOL_LABEL)));
+        }
+        let soft = "preferredDuringSchedulingIgnoredDuringExecution";
+        if pod.prefer_pool.is_some() && !given.0["affinity"]["nodeAffinity"][soft].is_null() {
+            said.push((path.key("prefer_pool"), from.key("affinity").key("nodeAffinity").key(soft)));
+        }
+        for (key, field) in said {
+            let what = format!("`{}` and `pod` both say it", last_key(&key));
+            let finding = Finding::error(Code::SaidTwice, what).at(key, "here");
+            context.say(finding.at(field, "and here").help("take one of the two away"));
+        }
+    }
+}

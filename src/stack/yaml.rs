@@ -1,0 +1,598 @@
+//! YAML text to trees with the place of every field. Values are read as kubectl reads them (YAML 1.1 in the places
+//! where that differs: `yes`, `0755`), and where a person may not expect it, it is told.
+//! Source: go-yaml v2 `resolve.go`, which kubectl uses through sigs.k8s.io/yaml.
+
+use std::collections::BTreeMap;
+use std::ops::Range;
+
+use granit_parser::{Event, Parser, ScalarStyle, ScanError, StrInput, Tag, options};
+use serde_json::{Map, Number, Value};
+
+use crate::address::FieldPath;
+use crate::diag::{Code, Diagnostic};
+use crate::source::{FileId, Sources, Span};
+
+/// A value and where it stands.
+#[derive(Clone, Debug)]
+pub(super) struct Node {
+    span: Span,
+    content: Content,
+}
+
+#[derive(Clone, Debug)]
+enum Content {
+    Scalar(Value, Option<Trap>),
+    List(Vec<Node>),
+    Table(Vec<(Key, Node)>),
+}
+
+#[derive(Clone, Debug)]
+struct Key {
+    text: String,
+    span: Span,
+}
+
+/// A value that is read as another one than it looks like.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+enum Trap {
+    /// `yes`, `on`, …
+    Flag,
+    /// `0755`.
+    Octal,
+    /// `1_000`.
+    Underscores,
+}
+
+/// What a text holds.
+pub(super) struct Read {
+    /// Its documents, those without anything left out.
+    pub(super) documents: Vec<Node>,
+    /// What is wrong with it.
+    pub(super) diagnostics: Vec<Diagnostic>,
+}
+
+/// Values of a text at most, aliases written out: a few lines of aliases of aliases can stand for billions.
+const MOST: usize = 1_000_000;
+
+/// Reads a text of `sources`. Documents after a broken one are read all the same.
+pub(super) fn read(sources: &Sources, file: FileId) -> Read {
+    let text = sources.text(file);
+    let options = options! { emit_comments: false, emit_unresolved_aliases: true };
+    let parser = Parser::new_from_str_with_options(text, options);
+    let mut reader =
+        Reader { parser, text, file, anchors: BTreeMap::new(), left: MOST, diagnostics: Vec::new() };
+    let mut documents = Vec::new();
+    loop {
+        match reader.document() {
+            Ok(Some(node)) if matches!(&node.content, Content::Scalar(Value::Null, _)) => {}
+            Ok(Some(node)) => documents.push(node),
+            Ok(None) => break,
+            Err(Stop::TooMany) => {
+                let all = Span { file, start: 0, end: 0 };
+                let problem =
+                    Diagnostic::error(Code::NotYaml, "the aliases stand for more than a million values");
+                reader.diagnostics.push(problem.at(Some(all), "in this file").help("write them out"));
+                break;
+            }
+            Err(Stop::Broken(error)) => {
+                let problem = syntax(&error, text, file);
+                reader.diagnostics.push(problem);
+                if !matches!(reader.parser.proceed_next_document(), Ok(true)) {
+                    break;
+                }
+            }
+        }
+    }
+    Read { documents, diagnostics: reader.diagnostics }
+}
+
+fn syntax(error: &ScanError, text: &str, file: FileId) -> Diagnostic {
+    let start = error.marker().byte_offset().unwrap_or(0).min(text.len());
+    let problem = Diagnostic::error(Code::NotYaml, format!("this is not YAML: {}", error.info()));
+    let problem = problem.at(Some(Span { file, start, end: start }), "here");
+    let line_start = text.get(..start).and_then(|before| before.rfind('\n')).map_or(0, |newline| newline + 1);
+    let line = text.get(line_start..).and_then(|rest| rest.lines().next()).unwrap_or_default();
+    if text.contains("{{") {
+        return problem
+            .help("it looks like a template of a Helm chart: give what `helm template` makes of it");
+    }
+    if line.starts_with([' ', '\t']) && line.trim_start_matches(' ').starts_with('\t') {
+        return problem.help("YAML takes no tabs in front of a line: use spaces");
+    }
+    problem.help("look at the indentation, and at quotes and brackets that are not closed")
+}
+
+/// Why a document is not read to its end.
+enum Stop {
+    Broken(ScanError),
+    TooMany,
+}
+
+impl From<ScanError> for Stop {
+    fn from(error: ScanError) -> Self {
+        Self::Broken(error)
+    }
+}
+
+struct Reader<'t> {
+    parser: Parser<'t, StrInput<'t>>,
+    text: &'t str,
+    file: FileId,
+    anchors: BTreeMap<usize, Node>,
+    left: usize,
+    diagnostics: Vec<Diagnostic>,
+}
+
+impl<'t> Reader<'t> {
+    fn next(&mut self) -> Result<Option<(Event<'t>, Span)>, Stop> {
+        let Some(next) = self.parser.next_event() else { return Ok(None) };
+        let (event, span) = next?;
+        let Range { start, end } = span.byte_range().unwrap_or(0..0);
+        Ok(Some((event, Span { file: self.file, start, end })))
+    }
+
+    fn document(&mut self) -> Result<Option<Node>, Stop> {
+        while let Some((event, span)) = self.next()? {
+            match event {
+                Event::StreamEnd => return Ok(None),
+                Event::DocumentStart(..) => self.anchors.clear(),
+                event if event.is_node() || matches!(event, Event::UnresolvedAlias(_)) => {
+                    return self.node(event, span).map(Some);
+                }
+                _ => {}
+            }
+        }
+        Ok(None)
+    }
+
+    fn node(&mut self, event: Event<'t>, span: Span) -> Result<Node, Stop> {
+        self.left = self.left.checked_sub(1).ok_or(Stop::TooMany)?;
+        let (anchor, mut node) = match event {
+            Event::Scalar(text, style, anchor, tag) => {
+                let (value, trap) = self.scalar(&text, style, tag.as_deref(), span);
+                (anchor, Node { span, content: Content::Scalar(value, trap) })
+            }
+            Event::SequenceStart(_, anchor, tag) => {
+                self.tag(tag.as_deref(), "seq", span);
+                (anchor, Node { span, content: Content::List(self.list()?) })
+            }
+            Event::MappingStart(_, anchor, tag) => {
+                self.tag(tag.as_deref(), "map", span);
+                (anchor, Node { span, content: Content::Table(self.table()?) })
+            }
+            Event::Alias(id) => return self.alias(id, span),
+            Event::UnresolvedAlias(name) => {
+                let problem =
+                    Diagnostic::error(Code::NotYaml, format!("there is no anchor `&{name}` before this"));
+                self.diagnostics
+                    .push(problem.at(Some(span), "").help("mend the name, or put the anchor above"));
+                (0, Node { span, content: Content::Scalar(Value::Null, None) })
+            }
+            _ => (0, Node { span, content: Content::Scalar(Value::Null, None) }),
+        };
+        // A table without braces has no end of its own: its first line is its place.
+        let first = self.text.get(node.span.start..node.span.end).and_then(|text| text.lines().next());
+        node.span.end = node.span.start + first.map_or(0, str::len);
+        if anchor != 0 {
+            self.anchors.insert(anchor, node.clone());
+        }
+        Ok(node)
+    }
+
+    fn alias(&mut self, id: usize, span: Span) -> Result<Node, Stop> {
+        let Some(node) = self.anchors.get(&id) else {
+            let problem = Diagnostic::error(Code::NotYaml, "this alias stands inside of what it means");
+            self.diagnostics.push(problem.at(Some(span), "").help("write the value out"));
+            return Ok(Node { span, content: Content::Scalar(Value::Null, None) });
+        };
+        self.left = self.left.checked_sub(node.size()).ok_or(Stop::TooMany)?;
+        Ok(Node { span, content: node.content.clone() })
+    }
+
+    fn list(&mut self) -> Result<Vec<Node>, Stop> {
+        let mut items = Vec::new();
+        while let Some((event, span)) = self.next()? {
+            if event == Event::SequenceEnd {
+                break;
+            }
+            items.push(self.node(event, span)?);
+        }
+        Ok(items)
+    }
+
+    fn table(&mut self) -> Result<Vec<(Key, Node)>, Stop> {
+        let (mut entries, mut merged) = (Vec::<(Key, Node)>::new(), Vec::new());
+        while let Some((event, span)) = self.next()? {
+            if event == Event::MappingEnd {
+                break;
+            }
+            let key = self.key(event, span)?;
+            let Some((event, span)) = self.next()? else { break };
+            let value = self.node(event, span)?;
+            match key {
+                Some(Word::Merge(span)) => self.merge(value, span, &mut merged),
+                Some(Word::Key(key)) => match entries.iter().find(|(first, _)| first.text == key.text) {
+                    Some((first, _)) => {
+                        let problem =
+                            Diagnostic::error(Code::DuplicateKey, format!("`{}` is given twice", key.text));
+                        let problem =
+                            problem.at(Some(key.span), "again here").at(Some(first.span), "first here");
+                        self.diagnostics.push(problem.help("keep one of the two"));
+                    }
+                    None => entries.push((key, value)),
+                },
+                None => {}
+            }
+        }
+        for (key, value) in merged {
+            if !entries.iter().any(|(own, _)| own.text == key.text) {
+                entries.push((key, value));
+            }
+        }
+        Ok(entries)
+    }
+
+    fn key(&mut self, event: Event<'t>, span: Span) -> Result<Option<Word>, Stop> {
+        let Event::Scalar(text, style, anchor, _) = &event else {
+            self.node(event, span)?;
+            let problem = Diagnostic::error(Code::NotYaml, "a key must be text").at(Some(span), "");
+            let help =
+                "JSON and Kubernetes know no other keys; `{{ … }}` of templates must be rendered first";
+            self.diagnostics.push(problem.help(help));
+            return Ok(None);
+        };
+        if *style == ScalarStyle::Plain && text == "<<" {
+            return Ok(Some(Word::Merge(span)));
+        }
+        if *anchor != 0 {
+            self.node(event.clone(), span)?;
+        }
+        if *style == ScalarStyle::Plain && (flag(text).is_some() || is_null(text)) {
+            let problem = Diagnostic::error(Code::YamlTrap, format!("the key `{text}` is not read as text"));
+            self.diagnostics
+                .push(problem.at(Some(span), "").help(format!("put it into quotes: `\"{text}\"`")));
+        }
+        Ok(Some(Word::Key(Key { text: text.to_string(), span })))
+    }
+
+    /// `<<: *defaults`: the keys of other tables, unless they are given here.
+    fn merge(&mut self, value: Node, span: Span, merged: &mut Vec<(Key, Node)>) {
+        match value.content {
+            Content::Table(entries) => merged.extend(entries),
+            Content::List(items) => items.into_iter().for_each(|item| self.merge(item, span, merged)),
+            Content::Scalar(..) => {
+                let problem = Diagnostic::error(Code::NotYaml, "`<<` takes a table or a list of tables");
+                self.diagnostics
+                    .push(problem.at(Some(span), "").help("give it an alias of a table: `<<: *name`"));
+            }
+        }
+    }
+
+    fn scalar(
+        &mut self,
+        text: &str,
+        style: ScalarStyle,
+        tag: Option<&Tag>,
+        span: Span,
+    ) -> (Value, Option<Trap>) {
+        let is = |name: &str| tag.is_some_and(|tag| tag.is_yaml_core_schema_tag(name));
+        if is("str") || (tag.is_none() && style != ScalarStyle::Plain) {
+            return (Value::String(text.to_owned()), None);
+        }
+        if !["int", "float", "bool", "null"].into_iter().any(is) {
+            self.tag(tag, "str", span);
+        }
+        let (value, trap) = plain(text);
+        if value.is_null() && !is_null(text) {
+            let problem =
+                Diagnostic::error(Code::OutOfRange, format!("`{text}` is no number that JSON can hold"));
+            self.diagnostics
+                .push(problem.at(Some(span), "").help("write a number, or put the text into quotes"));
+        }
+        (value, trap)
+    }
+
+    /// Says that a tag is not known; those of YAML's own types are.
+    fn tag(&mut self, tag: Option<&Tag>, usual: &str, span: Span) {
+        let Some(tag) = tag.filter(|tag| !tag.is_yaml_core_schema_tag(usual)) else { return };
+        let problem =
+            Diagnostic::error(Code::NotYaml, format!("the tag `{}` means nothing here", tag.original()));
+        self.diagnostics
+            .push(problem.at(Some(span), "").help("take it away; base64 text goes without a tag"));
+    }
+}
+
+enum Word {
+    Key(Key),
+    Merge(Span),
+}
+
+impl Node {
+    fn size(&self) -> usize {
+        match &self.content {
+            Content::Scalar(..) => 1,
+            Content::List(items) => 1 + items.iter().map(Self::size).sum::<usize>(),
+            Content::Table(entries) => 1 + entries.iter().map(|(_, node)| node.size()).sum::<usize>(),
+        }
+    }
+
+    /// Where it stands.
+    pub(super) fn span(&self) -> Span {
+        self.span
+    }
+
+    /// Whether it is a table.
+    pub(super) fn is_table(&self) -> bool {
+        matches!(self.content, Content::Table(_))
+    }
+
+    /// The text of a field.
+    pub(super) fn text(&self, key: &str) -> Option<&str> {
+        match &self.get(key)?.content {
+            Content::Scalar(Value::String(text), _) => Some(text),
+            _ => None,
+        }
+    }
+
+    /// A field of a table.
+    pub(super) fn get(&self, key: &str) -> Option<&Self> {
+        let Content::Table(entries) = &self.content else { return None };
+        entries.iter().find(|(own, _)| own.text == key).map(|(_, node)| node)
+    }
+
+    /// The items of a list.
+    pub(super) fn items(&self) -> Option<&[Self]> {
+        match &self.content {
+            Content::List(items) => Some(items),
+            _ => None,
+        }
+    }
+
+    /// The value; the places of its fields are noted in `sources` below `path`.
+    pub(super) fn place(&self, path: &FieldPath, key: Option<Span>, sources: &mut Sources) -> Value {
+        sources.record(path.clone(), key, self.span);
+        match &self.content {
+            Content::Scalar(value, _) => value.clone(),
+            Content::List(items) => {
+                let items = items.iter().enumerate();
+                items.map(|(place, item)| item.place(&path.index(place), None, sources)).collect()
+            }
+            Content::Table(entries) => {
+                let entries = entries.iter().map(|(key, node)| {
+                    let value = node.place(&path.key(&key.text), Some(key.span), sources);
+                    (key.text.clone(), value)
+                });
+                Value::Object(entries.collect::<Map<_, _>>())
+            }
+        }
+    }
+
+    /// Values that are read as something else than they look like, with their places.
+    pub(super) fn traps(
+        &self,
+        path: &FieldPath,
+        found: &mut Vec<(FieldPath, Diagnostic)>,
+        sources: &Sources,
+    ) {
+        match &self.content {
+            Content::Scalar(value, Some(trap)) => {
+                found.push((path.clone(), trap.told(sources.slice(self.span), value, self.span)));
+            }
+            Content::Scalar(_, None) => {}
+            Content::List(items) => {
+                items
+                    .iter()
+                    .enumerate()
+                    .for_each(|(place, item)| item.traps(&path.index(place), found, sources));
+            }
+            Content::Table(entries) => {
+                entries.iter().for_each(|(key, node)| node.traps(&path.key(&key.text), found, sources));
+            }
+        }
+    }
+}
+
+impl Trap {
+    fn told(self, text: &str, value: &Value, span: Span) -> Diagnostic {
+        let what = match self {
+            Self::Flag => format!("`{text}` is read as `{value}`, as kubectl reads it"),
+            Self::Octal => format!("`{text}` is read as the octal number {value}, as kubectl reads it"),
+            Self::Underscores => format!("`{text}` is read as the number {value}, as kubectl reads it"),
+        };
+        let help = format!("write `{value}` if that is meant, and `\"{text}\"` for text");
+        Diagnostic::warning(Code::YamlTrap, what).at(Some(span), "").help(help)
+    }
+}
+
+fn is_null(text: &str) -> bool {
+    matches!(text, "" | "~" | "null" | "Null" | "NULL")
+}
+
+/// Words that YAML 1.1 takes for true or false. `y` and `n` are left alone.
+fn flag(text: &str) -> Option<(bool, Option<Trap>)> {
+    match text {
+        "true" | "True" | "TRUE" => Some((true, None)),
+        "false" | "False" | "FALSE" => Some((false, None)),
+        "yes" | "Yes" | "YES" | "on" | "On" | "ON" => Some((true, Some(Trap::Flag))),
+        "no" | "No" | "NO" | "off" | "Off" | "OFF" => Some((false, Some(Trap::Flag))),
+        _ => None,
+    }
+}
+
+/// A scalar without quotes. `Null` for numbers that JSON cannot hold.
+fn plain(text: &str) -> (Value, Option<Trap>) {
+    if is_null(text) {
+        return (Value::Null, None);
+    }
+    if let Some((flag, trap)) = flag(text) {
+        return (Value::Bool(flag), trap);
+    }
+    if !text.starts_with(|c: char| c.is_ascii_digit() || matches!(c, '+' | '-' | '.')) {
+        return (Value::String(text.to_owned()), None);
+    }
+    if let Some((value, octal)) = integer(text) {
+        let trap = match (octal, text.contains('_')) {
+            (true, _) => Some(Trap::Octal),
+            (false, true) => Some(Trap::Underscores),
+            (false, false) => None,
+        };
+        return (value, trap);
+    }
+    let unsigned = text.trim_start_matches(['+', '-']).to_ascii_lowercase();
+    if matches!(unsigned.as_str(), ".inf" | ".nan") {
+        return (Value::Null, None);
+    }
+    if !is_float(&unsigned) {
+        return (Value::String(text.to_owned()), None);
+    }
+    let Some(number) = text.trim_start_matches('+').parse::<f64>().ok().filter(|number| number.is_finite())
+    else {
+        return (Value::Null, None);
+    };
+    // As JSON writes it: `1e3` and `1.0` are whole numbers there.
+    #[expect(clippy::cast_possible_truncation, reason = "whole and below 2^53")]
+    let whole = (number.fract() == 0.0 && number.abs() < 9_007_199_254_740_992.0).then_some(number as i64);
+    let value = whole.map(Value::from).or_else(|| Number::from_f64(number).map(Value::Number));
+    (value.unwrap_or(Value::Null), None)
+}
+
+/// A whole number, and whether a leading zero made it octal.
+fn integer(text: &str) -> Option<(Value, bool)> {
+    let digits = text.replace('_', "");
+    let (negative, digits) = match digits.strip_prefix('-') {
+        Some(rest) => (true, rest),
+        None => (false, digits.strip_prefix('+').unwrap_or(&digits)),
+    };
+    let (radix, digits, octal) = match digits.get(..2) {
+        Some("0x" | "0X") => (16, &digits[2..], false),
+        Some("0b" | "0B") => (2, &digits[2..], false),
+        Some("0o" | "0O") => (8, &digits[2..], false),
+        Some(start) if start.starts_with('0') && digits.chars().all(|c| c.is_ascii_digit()) => {
+            (8, &digits[1..], true)
+        }
+        _ => (10, digits, false),
+    };
+    if digits.is_empty() || !digits.chars().all(|c| c.is_digit(radix)) {
+        return None;
+    }
+    let number = u64::from_str_radix(digits, radix).ok()?;
+    let value = match negative {
+        true => Value::from(i64::try_from(i128::from(number).checked_neg()?).ok()?),
+        false => Value::from(number),
+    };
+    Some((value, octal))
+}
+
+/// Digits with at most one point and an exponent.
+fn is_float(text: &str) -> bool {
+    let (mantissa, exponent) = text.split_once('e').unwrap_or((text, "0"));
+    let exponent = exponent.trim_start_matches(['+', '-']);
+    let digits = |text: &str| !text.is_empty() && text.chars().all(|c| c.is_ascii_digit());
+    let (whole, fraction) = mantissa.split_once('.').unwrap_or((mantissa, "0"));
+    let point =
+        (digits(whole) || whole.is_empty()) && (digits(fraction) || (fraction.is_empty() && digits(whole)));
+    point && digits(exponent) && !mantissa.is_empty() && mantissa != "."
+}
+
+#[cfg(test)]
+mod tests {
+    use serde_json::json;
+
+    use super::*;
+
+    fn read_text(text: &str) -> (Vec<Value>, Sources, Vec<String>) {
+        let mut sources = Sources::default();
+        let file = sources.add("a.yaml", text);
+        let Read { documents, diagnostics } = read(&sources, file);
+        let mut traps = Vec::new();
+        let root = FieldPath::root();
+        documents.iter().for_each(|document| document.traps(&root, &mut traps, &sources));
+        let values = documents.iter().map(|document| document.place(&root, None, &mut sources)).collect();
+        let said = diagnostics.iter().chain(traps.iter().map(|(_, told)| told));
+        let said = said.map(|told| format!("{}: {}", told.location(&sources).unwrap(), told.message));
+        let said = said.collect();
+        (values, sources, said)
+    }
+
+    #[test]
+    fn scalars_are_read_as_kubectl_reads_them() {
+        for (text, expect) in [
+            ("yes", json!(true)),
+            ("Off", json!(false)),
+            ("y", json!("y")),
+            ("0755", json!(493)),
+            ("0o17", json!(15)),
+            ("0x1F", json!(31)),
+            ("1_000", json!(1000)),
+            ("-7", json!(-7)),
+            ("1e3", json!(1000)),
+            ("1.5", json!(1.5)),
+            (".5", json!(0.5)),
+            ("1.2.3", json!("1.2.3")),
+            ("2001-01-01", json!("2001-01-01")),
+            ("10:30", json!("10:30")),
+            ("500m", json!("500m")),
+            ("1.", json!(1)),
+            (".", json!(".")),
+            ("-", json!("-")),
+            ("0899", json!(899)),
+            ("~", json!(null)),
+            (".inf", json!(null)),
+            ("18446744073709551615", json!(u64::MAX)),
+        ] {
+            assert_eq!(plain(text).0, expect, "{text}");
+        }
+    }
+
+    #[test]
+    fn documents_aliases_and_merge_keys() {
+        let text = "# a comment\na: &d { x: 1, y: '2' }\nb: { <<: *d, x: 3 }\nc: *d\n---\n---\n- |\n  text\n- !!str 5\n";
+        let (values, sources, said) = read_text(text);
+        assert_eq!(
+            values,
+            [
+                json!({ "a": { "x": 1, "y": "2" }, "b": { "x": 3, "y": "2" }, "c": { "x": 1, "y": "2" } }),
+                json!(["text\n", "5"])
+            ]
+        );
+        assert_eq!(said, Vec::<String>::new());
+        assert_eq!(sources.locate(&"a.y".parse().unwrap()).unwrap().to_string(), "a.yaml:2:18");
+        assert_eq!(sources.locate(&"c".parse().unwrap()).unwrap().to_string(), "a.yaml:4:4");
+    }
+
+    #[test]
+    fn what_is_wrong_has_its_place() {
+        for (text, expect) in [
+            ("a: 1\na: 2\n", vec!["a.yaml:2:1: `a` is given twice"]),
+            ("a: *b\n", vec!["a.yaml:1:4: there is no anchor `&b` before this"]),
+            ("a: &b [*b]\n", vec!["a.yaml:1:8: this alias stands inside of what it means"]),
+            ("on: 1\n", vec!["a.yaml:1:1: the key `on` is not read as text"]),
+            ("[a]: 1\n", vec!["a.yaml:1:1: a key must be text"]),
+            ("a: !!binary aGk=\n", vec!["a.yaml:1:13: the tag `!!binary` means nothing here"]),
+            ("a: .nan\n", vec!["a.yaml:1:4: `.nan` is no number that JSON can hold"]),
+            ("a: yes\n", vec!["a.yaml:1:4: `yes` is read as `true`, as kubectl reads it"]),
+        ] {
+            assert_eq!(read_text(text).2, expect, "{text}");
+        }
+    }
+
+    #[test]
+    fn documents_after_a_broken_one_are_read() {
+        let (values, _, said) = read_text("a: [1\nb: 2\n---\nc: 3\n---\nd: 'x\n");
+        assert_eq!(values, [json!({ "c": 3 })]);
+        assert_eq!(said.len(), 2, "{said:?}");
+        assert!(said[0].contains("this is not YAML"), "{said:?}");
+    }
+
+    #[test]
+    fn aliases_of_aliases_end() {
+        let mut text = String::from("a0: &a0 [x, x, x, x, x, x, x, x, x, x]\n");
+        for step in 1..12 {
+            let before = format!("*a{}, ", step - 1);
+            text.push_str(&format!("a{step}: &a{step} [{}]\n", before.repeat(10).trim_end_matches(", ")));
+        }
+        let (values, _, said) = read_text(&text);
+        assert!(values.is_empty());
+        assert!(said[0].contains("more than a million"), "{said:?}");
+    }
+}
