@@ -69,7 +69,10 @@ fn holders(served: &Served, path: &str) -> Vec<String> {
     assert_eq!(code, 200, "{path}: {live}");
     let entries = live["metadata"]["managedFields"].as_array().unwrap();
     let applied = entries.iter().filter(|entry| entry["operation"] == "Apply");
-    applied.map(|entry| entry["manager"].as_str().unwrap().to_owned()).collect()
+    let mut managers: Vec<String> =
+        applied.map(|entry| entry["manager"].as_str().unwrap().to_owned()).collect();
+    managers.sort();
+    managers
 }
 
 #[test]
