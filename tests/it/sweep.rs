@@ -21,8 +21,8 @@ mod bench;
 
 use bench::{Bench, Ended, Moment, Stack, Turn};
 
-/// Cases of each scenario when nobody says how many.
-const SAMPLE: usize = 8;
+/// Cases of each scenario when nobody says how many. One costs about two seconds of a core in a debug build.
+const SAMPLE: usize = 3;
 
 /// What goes wrong with one request.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
@@ -299,6 +299,10 @@ impl Scenario {
         }
         for thing in &mut found {
             thing.as_object_mut().unwrap().remove("masterAuth");
+            // How full the cluster's range of addresses is, which every node of the cluster moves.
+            if let Some(network) = thing.get_mut("networkConfig").and_then(Value::as_object_mut) {
+                network.remove("podIpv4RangeUtilization");
+            }
         }
         found
     }
