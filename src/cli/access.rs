@@ -162,7 +162,8 @@ fn unreached(error: &ApiError, target: &Target) -> (Code, String, String) {
     }
     let help = match &target.gke {
         Some(_) => {
-            "check the network; behind a proxy, HTTPS_PROXY must name it. `--offline` plans without reading"
+            "check the network; behind a proxy, HTTPS_PROXY must name it; DASK_INFRA_GKE_ENDPOINT, if it is set, must \
+                 be a sandbox that is served. `--offline` plans without reading"
         }
         None => {
             "check the network and `server` in the kubeconfig: `kubectl version` uses the same. `--offline` plans \

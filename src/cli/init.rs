@@ -121,7 +121,9 @@ fn own(ready: &Ready, gcloud: &Gcloud, id: String) -> (Own, Vec<String>) {
     match &gcloud.project {
         Some(project) => said.push(format!("project {} from {}", project.value, project.from)),
         None => said.push(
-            "no project is set in gcloud: GOOGLE_CLOUD_PROJECT names it, or write it into [gke]".to_owned(),
+            "no project is set in gcloud: without --sandbox, `export GOOGLE_CLOUD_PROJECT=…` first, or write it \
+             into [gke]"
+                .to_owned(),
         ),
     }
     let own = Own { id, project, location: None };
@@ -173,10 +175,14 @@ fn next(settings: &Settings, files: &[(PathBuf, String)], said: &[String]) -> St
     }
     let folder = settings.stack.display().to_string();
     let stack = if folder == "." { String::new() } else { format!("--stack {} ", quoted(&folder)) };
+    // What others must have made is not in a new sandbox.
+    let alone = !files.iter().any(|(_, text)| text.lines().any(|line| line.starts_with("manage = false")));
+    text.push_str(&format!("\nNext:\n  dask-infra {stack}validate            checks the file\n"));
+    if alone {
+        text.push_str(&format!("  dask-infra {stack}--sandbox apply     tries all of it without a cloud\n"));
+    }
     text.push_str(&format!(
-        "\nNext:\n  \
-         dask-infra {stack}validate            checks the file\n  \
-         dask-infra {stack}--sandbox apply     tries all of it without a cloud\n  \
+        "  \
          dask-infra {stack}doctor              what is missing to run it on Google Cloud\n  \
          dask-infra {stack}plan                what apply would do there\n"
     ));

@@ -265,10 +265,17 @@ async fn kubeconfig(settings: &Settings, args: &KubeconfigArgs) -> Result<String
     let clusters = list["clusters"].as_array().cloned().unwrap_or_default();
     let found: Vec<&Value> = clusters.iter().filter(|cluster| cluster["name"] == name.as_str()).collect();
     let [cluster] = found.as_slice() else {
-        let what = format!("project {project} of the sandbox has {} clusters named {name}", found.len());
+        let many = match found.len() {
+            0 => "no cluster".to_owned(),
+            many => format!("{many} clusters"),
+        };
+        let what = format!("project {project} of the sandbox has {many} named {name}");
         let names: Vec<&str> = clusters.iter().filter_map(|cluster| cluster["name"].as_str()).collect();
         let help = match names.as_slice() {
-            [] => "it has no clusters; make one with `dask-infra apply`".to_owned(),
+            [] => format!(
+                "it has no clusters: when the stack names another project, set {PROJECT_VARIABLE} to it or ask for \
+                 PROJECT/LOCATION/NAME; else `dask-infra --sandbox apply` makes one"
+            ),
             names => format!("it has {}; PROJECT/LOCATION/NAME names one", names.join(", ")),
         };
         return Err(Diagnostic::error(Code::Sandbox, what).help(help).into());

@@ -399,7 +399,11 @@ impl Link {
 }
 
 fn loopback(url: &str) -> Result<GkeAccess, Diagnostic> {
-    GkeAccess::loopback(url).map_err(|why| Diagnostic::error(Code::Usage, why))
+    GkeAccess::loopback(url).map_err(|why| {
+        let help = "DASK_INFRA_GKE_ENDPOINT says so: unset it for Google's own; `dask-infra sandbox env` prints it \
+                    for a served sandbox";
+        Diagnostic::error(Code::Usage, why).help(help)
+    })
 }
 
 fn no_sandbox() -> Diagnostic {

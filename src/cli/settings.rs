@@ -239,10 +239,12 @@ impl From<SandboxError> for Failure {
             SandboxError::Faults(mistakes) => return faults(mistakes),
             SandboxError::Unreadable { .. } => (Code::SandboxDamaged, None),
             SandboxError::InUse { .. } => (Code::SandboxInUse, Some(SERVE_IT)),
-            SandboxError::Write { .. }
-            | SandboxError::Kubernetes { .. }
-            | SandboxError::OtherBacking(_)
-            | SandboxError::Io { .. } => (Code::Sandbox, None),
+            SandboxError::Write { .. } | SandboxError::Kubernetes { .. } | SandboxError::OtherBacking(_) => {
+                (Code::Sandbox, None)
+            }
+            SandboxError::Io { .. } => {
+                (Code::Sandbox, Some("mend the cause, or choose another folder: `--sandbox=DIR`"))
+            }
         };
         let diagnostic = Diagnostic::error(code, error.to_string());
         help.into_iter().fold(diagnostic, Diagnostic::help).into()

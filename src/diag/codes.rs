@@ -94,8 +94,7 @@ impl std::str::FromStr for Code {
 codes! {
     StackNotFound "DI0001" "no stack file"
     "The stack file that was asked for does not exist. Without `--stack` it is `stack.toml` in the current \
-     folder. Give the file or its folder with `--stack PATH`, or start from a ready stack: copy \
-     `stacks/rapids-gke/stack.toml`."
+     folder. Give the file or its folder with `--stack PATH`, or start from a ready stack: `dask-infra init` lists them."
     => "dask-infra init --from rapids-gke\ndask-infra --stack stacks/rapids plan"
 
     StackNotReadable "DI0002" "the stack file cannot be read"

@@ -184,8 +184,7 @@ pub const GROUP: &str = "kubernetes.dask.org";
 
 /// What a wait says while the operator does nothing. Its Deployment has no readiness probe: that it is available
 /// does not say that it watches.
-pub(super) const UNSEEN: &str = "the Dask operator to see it, which takes seconds when it watches (an available Deployment does not say so: \
-     read its log)";
+pub(super) const UNSEEN: &str = "the Dask operator to see it (seconds when it works, else its log says why)";
 
 /// How the API serves Dask clusters.
 pub fn api() -> Gvk {

@@ -61,7 +61,10 @@ pub fn load(path: &Path) -> Result<Plan, Diagnostic> {
         Diagnostic::error(Code::PlanFile, format!("{shown} is not a plan that can be used: {why}"))
             .help("make it again: dask-infra plan --out FILE")
     };
-    let text = std::fs::read(path).map_err(|why| failed(why.to_string()))?;
+    let text = std::fs::read(path).map_err(|why| match why.kind() {
+        std::io::ErrorKind::NotFound => failed("there is no such file".to_owned()),
+        _ => failed(why.to_string()),
+    })?;
     let value: Value = serde_json::from_slice(&text).map_err(|why| failed(no_json(&text, &why)))?;
     let (format, tool) = (value["format"].as_u64(), value["tool"].as_str());
     let (Some(format), Some(tool)) = (format, tool) else {

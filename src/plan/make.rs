@@ -141,8 +141,9 @@ fn circle_problem(circle: &[Address], inputs: &Inputs) -> Diagnostic {
     let path: Vec<&str> = circle.iter().chain(circle.first()).map(Address::as_str).collect();
     let problem =
         Diagnostic::error(Code::Cycle, format!("these follow each other in a circle: {}", path.join(" -> ")));
-    let span = circle.first().and_then(|address| inputs.sources.address_span(address));
-    problem.at(span, "in the circle").help("take one `depends_on` out of the circle")
+    let places = circle.iter().map(|address| inputs.sources.address_span(address));
+    let problem = places.fold(problem, |problem, span| problem.at(span, "in the circle"));
+    problem.help("take one `depends_on` out of the circle")
 }
 
 /// A plan on its way.

@@ -214,8 +214,8 @@ fn unreadable(name: &str, error: &std::io::Error) -> Diagnostic {
     match error.kind() {
         ErrorKind::NotFound => {
             Diagnostic::error(Code::StackNotFound, format!("there is no stack file `{name}`")).help(
-                "name the file or its folder with `--stack PATH`, or begin with a ready stack: copy \
-                 `stacks/rapids-gke/stack.toml` here",
+                "name the file or its folder with `--stack PATH`, or begin with a ready stack: \
+                 `dask-infra init` lists them",
             )
         }
         _ => Diagnostic::error(Code::StackNotReadable, format!("cannot read `{name}`: {error}"))

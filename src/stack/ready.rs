@@ -22,6 +22,8 @@ macro_rules! ready {
 /// All of them; a test compares them with the folder.
 pub const READY: &[Ready] = &[
     ready!("dask-autoscaled": "stack.toml"),
+    ready!("dask-groups": "stack.toml"),
+    ready!("dask-job": "stack.toml"),
     ready!("on-existing-gke": "stack.toml"),
     ready!("rapids-gke": "stack.toml"),
     ready!("rapids-gke-lean": "stack.toml"),

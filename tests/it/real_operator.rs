@@ -188,7 +188,7 @@ async fn autoscaler(client: &Client) {
         .await;
     let of_the_stack = |name: &&str| name.starts_with("rapids-");
     client
-        .wait(DEPLOYMENTS, "all children go", |list| names(list).iter().all(|name| of_the_stack(name)))
+        .wait(DEPLOYMENTS, "all children go", |list| names(list).iter().all(&of_the_stack))
         .await;
 }
 

@@ -47,7 +47,7 @@ fn tell(plan: &Plan, event: &Event, reader: Reader) -> Telling {
     let bar = match event {
         Event::Started { change } => {
             let (address, doing) = (address(plan, *change), doing(plan, *change));
-            if reader == Reader::Log {
+            if reader == Reader::Log && !is_kept(plan, *change) {
                 push_line(&mut lines, &format!("{address}: {doing}…"));
             }
             // A change that is quick has no bar, which would only flicker: the first wait makes it.
@@ -77,7 +77,10 @@ fn tell(plan: &Plan, event: &Event, reader: Reader) -> Telling {
             Bar::None
         }
         Event::Finished { change, outcome, took } => {
-            push_line(&mut lines, &finished(plan, *change, outcome, *took));
+            let at_once = *outcome == Outcome::Done && took.as_secs() == 0;
+            if !(at_once && is_kept(plan, *change)) {
+                push_line(&mut lines, &finished(plan, *change, outcome, *took));
+            }
             Bar::Ends(*change)
         }
         Event::Warning { message } => {
@@ -124,6 +127,11 @@ fn finished(plan: &Plan, change: usize, outcome: &Outcome, took: Duration) -> St
 
 fn address(plan: &Plan, change: usize) -> &str {
     plan.changes.get(change).map_or("?", |change| change.address.as_str())
+}
+
+/// What is kept is only looked at: it is worth a line when it has to be waited for or is not as it should be.
+fn is_kept(plan: &Plan, change: usize) -> bool {
+    plan.changes.get(change).is_some_and(|change| change.action == Action::Keep)
 }
 
 fn doing(plan: &Plan, change: usize) -> &'static str {

@@ -86,7 +86,7 @@ pub(super) fn gpus_fit_the_pool(context: &mut Context<'_>) {
         let nodes = asked.div_ceil(u64::from(gpus.allocatable));
         let label = format!("{} × {}", pool.size().most(), gpus.allocatable);
         let finding = finding.at(path.key("nodes"), label);
-        context.say(finding.help(format!("Pods beyond that stay pending; {nodes} nodes have room for all")));
+        context.say(finding.help(format!("pods beyond that stay pending; {nodes} nodes have room for all")));
     }
 }
 

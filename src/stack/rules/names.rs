@@ -147,7 +147,10 @@ fn project_is_given(context: &mut Context<'_>) {
     let fits = |c: char| c.is_ascii_lowercase() || c.is_ascii_digit() || matches!(c, '-' | '.' | ':');
     let wrong = gke.project.is_empty() || !gke.project.chars().all(fits);
     if wrong {
-        let message = format!("`{}` is not the id of a project", gke.project);
+        let message = match gke.project.as_str() {
+            "" => "the id of the project is empty".to_owned(),
+            project => format!("`{project}` is not the id of a project"),
+        };
         let place = FieldPath::keys(["gke", "project"]);
         let help = match gke.project.strip_prefix('$') {
             Some(name) => format!("did you mean `${{env.{name}}}`?"),

@@ -178,7 +178,7 @@ pub(super) fn zones_exist(context: &mut Context<'_>) {
     }
     for (place, text) in places {
         match region_of(text) {
-            Some(region) if REGIONS.contains(&region) => {}
+            Some(region) if REGIONS.contains(&region) => unknown_letter(context, place, text, region),
             Some(region) => unknown_region(context, place, text, region),
             None => {
                 let message = format!("`{text}` is not written like a zone or region");
@@ -189,6 +189,19 @@ pub(super) fn zones_exist(context: &mut Context<'_>) {
                 }));
             }
         }
+    }
+}
+
+/// Zones are lettered from `a`, and none is known behind `f` (recalled; so a warning, and wide).
+fn unknown_letter(context: &mut Context<'_>, place: FieldPath, text: &str, region: &str) {
+    let letter = text.strip_prefix(region).and_then(|rest| rest.strip_prefix('-'));
+    if letter.is_some_and(|letter| letter.len() == 1 && letter > "f") {
+        let message = format!("`{text}` is not a zone that dask-infra knows");
+        let help = format!(
+            "`gcloud compute zones list --filter=region:{region}` lists those of the region; a new one is used as it \
+             is written"
+        );
+        context.say(Finding::warning(Code::UnknownZone, message).at(place, "").help(help));
     }
 }
 
@@ -209,7 +222,9 @@ fn unknown_region(context: &mut Context<'_>, place: FieldPath, text: &str, regio
 
 /// The location that was meant, its zone's letter kept.
 fn better(text: &str) -> Option<String> {
-    if let Some(region) = nearest(text, REGIONS.iter().copied()).filter(|region| region.len() == text.len()) {
+    // A letter at the end is a zone's: `us-central1c` is no misspelt region.
+    let region_like = text.ends_with(|end: char| end.is_ascii_digit());
+    if let Some(region) = nearest(text, REGIONS.iter().copied()).filter(|_| region_like) {
         return Some(region.to_owned());
     }
     let (region, zone) = text.rsplit_once('-')?;
