@@ -105,7 +105,7 @@ async fn what_the_operator_did_not_do_is_not_ready() {
     std::fs::write(user.path().join("stack.toml"), stack + CLUSTER).unwrap();
     let mut applying = Applying::start(&user);
     let line = applying.until(UNSEEN);
-    assert!(line.contains("dask_cluster.d") && line.contains("read its log"), "{line}");
+    assert!(line.contains("dask_cluster.d") && line.contains("its log says why"), "{line}");
     looks_well(&client).await;
     operator.resume();
     assert_eq!(applying.end(), Some(0));
