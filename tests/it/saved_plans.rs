@@ -135,7 +135,7 @@ fn what_cannot_be_applied_is_told_apart() {
     );
     write("changed", text.replace("us-central1-c", "us-central1-a").as_bytes());
     for (name, says) in [
-        ("nowhere", "No such file"),
+        ("nowhere", "there is no such file"),
         ("empty", "it is empty"),
         ("half", "ends in the middle"),
         ("zip", "ZIP archive"),
