@@ -151,7 +151,12 @@ async fn what_real_clients_send_is_recorded() {
         return;
     }
     let (seen, failed) = clients::record().await;
-    let new: Vec<String> = seen.difference(&shapes).cloned().collect();
+    let mut new: Vec<String> = seen.difference(&shapes).cloned().collect();
+    if !update && failed.is_empty() && !new.is_empty() {
+        // What a client sends only now and then, such as a list behind a watch that broke, is not what it sends.
+        let (again, _) = clients::record().await;
+        new.retain(|shape| again.contains(shape));
+    }
     if update {
         // What is sent only now and then, such as a second watch, stays in the list.
         shapes.extend(seen);
