@@ -7,7 +7,7 @@ use std::sync::Arc;
 use super::access::{self, Words};
 use super::settings::{Access, Failure, Settings};
 use crate::address::{Address, FieldPath};
-use crate::diag::{self, Code, Diagnostic};
+use crate::diag::{Code, Diagnostic};
 use crate::live::along::deepen;
 use crate::live::connection::{Connection, InProcess, Options as Connect};
 use crate::live::gke::GkeAccess;
@@ -146,6 +146,22 @@ impl Session {
         let found = self.with_inputs(&read.world, ask, Reading::Live, |inputs| plan::drift(&inputs));
         let found = found.map_err(|failure| self.in_the_way(failure, read.trouble.as_ref()))?;
         Ok((found, reading_warnings(read.warnings)))
+    }
+
+    /// The one section of the stack, or object of one, that is typed or ends so, with its resources in the order of
+    /// making; what others own (`manage = false`) is among them.
+    ///
+    /// # Errors
+    /// It means none, or several sections.
+    pub fn find(&self, typed: &str) -> Result<Vec<&Resource>, Failure> {
+        let Lowered { resources, theirs, .. } = &self.lowered;
+        let all: Vec<&Resource> =
+            resources.iter().chain(theirs.iter().map(|theirs| &theirs.resource)).collect();
+        let addresses: Vec<&Address> = all.iter().map(|resource| &resource.address).collect();
+        match plan::select::meant_one(typed, &addresses) {
+            Ok(places) => Ok(places.into_iter().map(|place| all[place]).collect()),
+            Err(problem) => Err(Failure::new(vec![problem], self.sources.clone())),
+        }
     }
 
     /// Everything that is live and matters to the stack.
@@ -297,39 +313,11 @@ fn reading_warnings(warnings: Vec<String>) -> Vec<Diagnostic> {
     warnings.into_iter().map(|warning| Diagnostic::warning(Code::Unreadable, warning)).collect()
 }
 
-/// The address that a unique ending means; what is typed when it means none of the file: it may be the address
-/// of something that is no longer in it.
-fn ending(resources: &[Resource], typed: &str) -> Address {
-    let mut found =
-        resources.iter().map(|resource| &resource.address).filter(|address| address.ends_with(typed));
-    match (found.next(), found.next()) {
-        (Some(address), None) => address.clone(),
-        _ => Address::new(typed),
-    }
-}
-
 /// The addresses of the stack that are typed or ended so: one, or all of a section.
 fn known(resources: &[Resource], typed: &str) -> Result<Vec<Address>, Diagnostic> {
-    let of_section = |name: &str| -> Vec<Address> {
-        let inside = resources.iter().filter(|resource| resource.address.section() == name);
-        inside.map(|resource| resource.address.clone()).collect()
-    };
-    let mut sections: Vec<&str> = resources.iter().map(|resource| resource.address.section()).collect();
-    sections.dedup();
-    let mut named = sections.into_iter().filter(|section| Address::new(*section).ends_with(typed));
-    if let (Some(section), None) = (named.next(), named.next()) {
-        return Ok(of_section(section));
-    }
-    let address = ending(resources, typed);
-    if resources.iter().any(|resource| resource.address == address) {
-        return Ok(vec![address]);
-    }
-    let problem = Diagnostic::error(Code::UnknownAddress, format!("`{typed}` is no address of this stack"));
-    let addresses = resources.iter().map(|resource| resource.address.as_str());
-    Err(match diag::nearest(typed, addresses) {
-        Some(near) => problem.help(format!("did you mean `{near}`?")),
-        None => problem.help("`dask-infra plan -v` shows all addresses"),
-    })
+    let addresses: Vec<&Address> = resources.iter().map(|resource| &resource.address).collect();
+    let places = plan::select::meant_one(typed, &addresses)?;
+    Ok(places.into_iter().map(|place| addresses[place].clone()).collect())
 }
 
 /// A connection to where a stack goes. Its sandbox, when it has one in this process, lives as long.

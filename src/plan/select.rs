@@ -76,12 +76,13 @@ impl Maker<'_> {
             return;
         }
         let candidates = self.candidates();
+        let addresses: Vec<&Address> = candidates.iter().map(|candidate| &candidate.address).collect();
         let mut start = BTreeSet::new();
         let mut out = BTreeSet::new();
         for (typed, found) in
             targets.iter().map(|typed| (typed, true)).chain(excludes.iter().map(|typed| (typed, false)))
         {
-            match meant(typed, &candidates) {
+            match meant(typed, &addresses) {
                 Ok(places) if found => start.extend(places),
                 Ok(places) => out.extend(places),
                 Err(problem) => self.problems.push(problem),
@@ -179,11 +180,14 @@ fn closure(start: BTreeSet<usize>, number: usize, next: impl Fn(usize, usize) ->
     found
 }
 
-/// The candidates that an address means: itself, a section, all sections of a sort (`node_pool`), or the one
-/// section that ends so.
-fn meant(typed: &str, candidates: &[Candidate]) -> Result<Vec<usize>, Diagnostic> {
+/// The places of the addresses that a typed one means: itself, a section, all sections of a sort (`node_pool`), or
+/// what is in the one section that ends so.
+///
+/// # Errors
+/// It means none, or several sections.
+pub fn meant(typed: &str, addresses: &[&Address]) -> Result<Vec<usize>, Diagnostic> {
     let found = |is: &dyn Fn(&Address) -> bool| -> Vec<usize> {
-        (0..candidates.len()).filter(|place| is(&candidates[*place].address)).collect()
+        (0..addresses.len()).filter(|place| is(addresses[*place])).collect()
     };
     let whole = found(&|address| {
         let sort = address.section().split('.').next();
@@ -194,18 +198,32 @@ fn meant(typed: &str, candidates: &[Candidate]) -> Result<Vec<usize>, Diagnostic
     }
     let ending =
         found(&|address| address.ends_with(typed) || Address::new(address.section()).ends_with(typed));
-    let sections: BTreeSet<&str> = ending.iter().map(|place| candidates[*place].address.section()).collect();
+    let sections: BTreeSet<&str> = ending.iter().map(|place| addresses[*place].section()).collect();
     if sections.len() == 1 {
         return Ok(ending);
     }
     if sections.len() > 1 {
-        let problem = Diagnostic::error(Code::UnknownAddress, format!("`{typed}` means several addresses"));
-        return Err(problem.help(format!("give one of {}", diag::listed(sections, "or"))));
+        return Err(several(typed, sections));
     }
     let problem = Diagnostic::error(Code::UnknownAddress, format!("`{typed}` is no address of this stack"));
-    let addresses = candidates.iter().map(|candidate| candidate.address.section());
+    let addresses = addresses.iter().map(|address| address.section());
     Err(match diag::nearest(typed, addresses) {
         Some(near) => problem.help(format!("did you mean `{near}`?")),
         None => problem.help("`dask-infra plan -v` shows all addresses"),
     })
+}
+
+/// The same where one section must be meant.
+///
+/// # Errors
+/// It means none, or several sections.
+pub fn meant_one(typed: &str, addresses: &[&Address]) -> Result<Vec<usize>, Diagnostic> {
+    let places = meant(typed, addresses)?;
+    let sections: BTreeSet<&str> = places.iter().map(|place| addresses[*place].section()).collect();
+    if sections.len() > 1 { Err(several(typed, sections)) } else { Ok(places) }
+}
+
+fn several(typed: &str, sections: BTreeSet<&str>) -> Diagnostic {
+    let problem = Diagnostic::error(Code::UnknownAddress, format!("`{typed}` means several addresses"));
+    problem.help(format!("give one of {}", diag::listed(sections, "or")))
 }
