@@ -92,9 +92,9 @@ pub fn plan(inputs: Inputs) -> Result<Plan, Vec<Diagnostic>> {
                 maker.want(resource);
             }
             maker.checks();
-            maker.changes.sort_by_key(|change| {
-                inputs.desired.iter().position(|resource| resource.address == change.address)
-            });
+            let places: BTreeMap<&Address, usize> =
+                inputs.desired.iter().map(|resource| &resource.address).zip(0..).collect();
+            maker.changes.sort_by_key(|change| places.get(&change.address).copied());
             maker.no_longer_wanted();
         }
         Mode::Destroy => maker.destroy(),
