@@ -8,6 +8,7 @@ use crate::address::FieldPath;
 use crate::diag::{Code, Diagnostic};
 use crate::source::{Sources, Span};
 
+mod attached;
 mod dask;
 mod jobs;
 mod machines;
@@ -71,6 +72,11 @@ const RULES: &[fn(&mut Context<'_>)] = &[
     manifests::dask_names_are_valid,
     workers::numbers_have_one_writer,
     workers::groups_have_room_for_names,
+    attached::clusters_of_others_are_not_described,
+    attached::objects_name_their_cluster,
+    attached::autoscalers_are_alone,
+    attached::objects_leave_room_for_names,
+    attached::images_have_one_version,
     jobs::jobs_have_a_cluster,
     jobs::jobs_end,
 ];
