@@ -20,6 +20,8 @@ use crate::resource::{
     Readiness, Resource, Step, Target, Until,
 };
 
+mod idle;
+
 type Reply = Result<Value, ApiError>;
 type Answer = Box<dyn Fn(&Request, usize) -> Reply + Send + Sync>;
 

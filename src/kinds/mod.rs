@@ -31,6 +31,7 @@ pub mod replicas;
 pub mod runs;
 pub mod short;
 pub mod status;
+pub mod when_idle;
 pub mod workload;
 
 /// The static description of a kind.

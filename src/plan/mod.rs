@@ -16,6 +16,7 @@ pub mod review;
 pub mod select;
 mod steps;
 mod surplus;
+mod when_idle;
 
 pub use along::reach;
 pub use drift::{Drift, Drifted, drift};

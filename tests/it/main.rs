@@ -38,3 +38,4 @@ mod served;
 mod stack_cases;
 mod sweep;
 mod tidy;
+mod when_idle;

@@ -36,6 +36,7 @@ struct Asked {
     retarget: bool,
     also_applied_by: Option<String>,
     applied_instead_by: Option<String>,
+    when_idle: Option<u32>,
 }
 
 fn read(path: &Path) -> Option<(Lowered, Sources)> {
@@ -258,6 +259,7 @@ fn inputs<'a>(wanted: Lowered, sources: &'a Sources, world: &'a World, asked: &A
         replace: asked.replace.iter().map(Address::new).collect(),
         selection: Selection { targets: asked.target.clone(), excludes: asked.exclude.clone() },
         retarget: asked.retarget,
+        when_idle: asked.when_idle,
         sources,
         hourly,
     }
