@@ -643,6 +643,12 @@ codes! {
      therefore names the workers of this group that go: those that are not ready first, then the youngest. The scheduler \
      is not asked, and Dask computes again what they held."
 
+    SchedulerNotAsked "DI0460" "a scheduler that cannot be asked whether it is idle"
+    "With `--when-idle` a change that takes Dask workers away asks their scheduler for its count of tasks, through the \
+     proxy of the Kubernetes API (`services/proxy`), and waits until there are none. The scheduler's Service is gone, its \
+     `/json/counts.json` is switched off, or the right to use the proxy is missing; the message says which. Nothing was \
+     changed. Mend it, or apply without `--when-idle` when nobody uses the cluster."
+
     Sandbox "DI0501" "the sandbox cannot be used"
     "The folder of the sandbox cannot be read or written, or is not being served. The message names the folder \
      and the cause. `dask-infra sandbox reset` deletes its state."

@@ -17,6 +17,7 @@ pub mod scale;
 pub mod select;
 mod steps;
 mod surplus;
+mod when_idle;
 
 pub use along::reach;
 pub use drift::{Drift, Drifted, drift};
