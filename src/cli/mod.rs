@@ -17,6 +17,7 @@ mod gcloud;
 mod graph;
 mod habits;
 mod holder;
+mod import;
 mod init;
 mod plan;
 mod sandbox;
@@ -91,6 +92,9 @@ enum Command {
     /// Write a stack file to start from
     #[command(after_help = init::EXAMPLES)]
     Init(init::Args),
+    /// Write a stack file from a cluster that exists
+    #[command(after_help = import::EXAMPLES)]
+    Import(import::Args),
     /// Check the stack; needs no network and no credentials
     #[command(after_help = "Example: dask-infra --stack stacks/rapids-gke validate\n\n\
         All mistakes are told in one run, each with its line; `dask-infra explain CODE` says more. Writes nothing.")]
@@ -144,7 +148,7 @@ const START: &str = "Start here, without a cloud:\n  \
 
 fn after_help() -> String {
     format!(
-        "{START}\n\nWhat it writes: `init` a stack file, `plan --out` a plan, `apply` and `destroy` the world, \
+        "{START}\n\nWhat it writes: `init` and `import` a stack file, `plan --out` a plan, `apply` and `destroy` the world, \
          `--sandbox` its folder. Nothing else.\n\nExit codes:\n{}",
         exit::table()
     )
@@ -195,6 +199,7 @@ fn dispatch(Cli { global, command }: Cli, matches: &ArgMatches) -> Exit {
     let settings = Settings::new(global, matches);
     match command {
         Command::Init(args) => init::init(&settings, &args),
+        Command::Import(args) => import::import(&settings, &args),
         Command::Validate(args) => validate::validate(&settings, &args),
         Command::Plan(args) => plan::plan(&settings, &args),
         Command::Apply(args) => apply::apply(&settings, &args),

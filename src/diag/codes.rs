@@ -606,6 +606,17 @@ codes! {
      holds nobody up: its lock is taken over at once on the same machine, and within seconds from another. \
      `--force-unlock` breaks a lock whose holder is known not to run."
 
+    NoSuchCluster "DI0440" "there is no such GKE cluster"
+    "`import` was asked to read a cluster that the project does not have, that is being made or deleted, or that it \
+     cannot tell from others. The message names the clusters that there are."
+    => "gcloud container clusters list --project my-project\ndask-infra import --project my-project --location us-central1-c --cluster rapids"
+
+    LeftOut "DI0441" "an imported stack does not say everything"
+    "Some of what is live has no section in the stack that `import` wrote: its name cannot be one, no key fits it, it \
+     holds a secret, or it could not be read. The comments of the file name each with its reason. Nothing of it is \
+     changed by the stack."
+    => "grep '^#' stack.toml"
+
     Sandbox "DI0501" "the sandbox cannot be used"
     "The folder of the sandbox cannot be read or written, or is not being served. The message names the folder \
      and the cause. `dask-infra sandbox reset` deletes its state."
