@@ -108,6 +108,7 @@ pub fn plan(inputs: Inputs) -> Result<Plan, Vec<Diagnostic>> {
     }
     maker.steps();
     maker.surplus_goes();
+    maker.choose_workers();
     if let Err(circle) = graph::connect(&mut maker.changes, &inputs.desired) {
         maker.problems.push(circle_problem(&circle, &inputs));
     }
@@ -391,7 +392,7 @@ impl Maker<'_> {
 
     /// Whose a live thing is. What other stacks of this tool made under the same name is shared; what anyone else
     /// made is theirs.
-    fn standing(&self, resource: &Resource, kind: &Kind, live: &Value) -> Standing {
+    pub(super) fn standing(&self, resource: &Resource, kind: &Kind, live: &Value) -> Standing {
         if matches!(kind.compare, Compare::Gke(_)) {
             let labels = gke_labels(&resource.identity, live);
             if gke::is_ours(labels, &self.inputs.owner) {
@@ -418,7 +419,7 @@ impl Maker<'_> {
         })
     }
 
-    fn push(
+    pub(super) fn push(
         &mut self,
         resource: &Resource,
         action: Action,
@@ -487,7 +488,7 @@ impl Maker<'_> {
 }
 
 /// Whose a live thing is.
-enum Standing {
+pub(super) enum Standing {
     /// This stack's.
     Ours,
     /// Other stacks', of a kind that several stacks may have.
