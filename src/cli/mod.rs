@@ -6,6 +6,7 @@ use std::path::PathBuf;
 use clap::{ArgMatches, CommandFactory as _, FromArgMatches as _, Parser, Subcommand};
 
 mod access;
+mod adopt;
 mod apply;
 mod completions;
 mod consent;
@@ -96,6 +97,9 @@ enum Command {
     /// Write a stack file from a cluster that exists
     #[command(after_help = import::EXAMPLES)]
     Import(import::Args),
+    /// Take over what exists and others made
+    #[command(after_help = adopt::EXAMPLES)]
+    Adopt(adopt::Args),
     /// Check the stack; needs no network and no credentials
     #[command(after_help = "Example: dask-infra --stack stacks/rapids-gke validate\n\n\
         All mistakes are told in one run, each with its line; `dask-infra explain CODE` says more. Writes nothing.")]
@@ -204,6 +208,7 @@ fn dispatch(Cli { global, command }: Cli, matches: &ArgMatches) -> Exit {
     match command {
         Command::Init(args) => init::init(&settings, &args),
         Command::Import(args) => import::import(&settings, &args),
+        Command::Adopt(args) => adopt::adopt(&settings, &args),
         Command::Validate(args) => validate::validate(&settings, &args),
         Command::Plan(args) => plan::plan(&settings, &args),
         Command::Apply(args) => apply::apply(&settings, &args),

@@ -644,6 +644,27 @@ codes! {
      changed by the stack."
     => "grep '^#' stack.toml"
 
+    NotAdoptable "DI0442" "it cannot be adopted"
+    "`adopt` takes over what is there, as it is. What is not there, what would be made anew, what another stack has, and what \
+     needs other changes first is refused; nothing was done. Say in the stack file what is live, or apply the other \
+     changes, and adopt then."
+    => "dask-infra plan\ndask-infra adopt node_pool.gpu"
+
+    AdoptionChanges "DI0443" "adopting it would change it"
+    "What the section says is not what is live, so that taking it over would write other values, and may roll nodes or \
+     Pods. The message lists them. Write the live values into the section, or agree with `--with-changes`."
+    => "dask-infra adopt gpu_driver --with-changes"
+
+    KeptByOthers "DI0444" "another tool keeps it"
+    "Helm, Argo CD or Flux apply this object and will do so again. With two writers each puts its own values back. Take the \
+     object out of the other tool as well, or leave it there with `manage = false`. Taking it over needs \
+     `--allow take:ADDRESS`."
+    => "dask-infra adopt dask_operator --allow take:dask_operator"
+
+    CannotEdit "DI0445" "the stack file cannot be edited"
+    "`adopt` takes the line `manage = false` out of a section. Where a variable or another file says it, or the file cannot \
+     be written, the edit is left to you: the message says where."
+
     Sandbox "DI0501" "the sandbox cannot be used"
     "The folder of the sandbox cannot be read or written, or is not being served. The message names the folder \
      and the cause. `dask-infra sandbox reset` deletes its state."
