@@ -448,6 +448,15 @@ codes! {
      `NAME-default`, workers and their labels, the cluster of a job under the job's name. The name is taken by one of \
      those, or leaves no room for them. Choose another `name`."
 
+    OthersCluster "DI0260" "a Dask cluster that others own"
+    "With `manage = false` a `[dask_cluster.NAME]` is read and relied on: groups of this stack join it. What its section \
+     says is compared with what is live; `image` is what groups take that name none. Here neither says one."
+    => "[dask_cluster.shared]\nmanage = false\nimage = \"nvcr.io/nvidia/rapidsai/base:26.04-cuda12-py3.13\"\n\n[dask_cluster.shared.group.mine]\nreplicas = 2"
+
+    ImagesDiffer "DI0261" "images of different versions"
+    "Scheduler, workers and clients speak to each other in pickles of Dask and Python, which other versions may not be able \
+     to read. The versions are those that the tags of RAPIDS' and Dask's images name. Give all of a cluster one image."
+
     RestartsForEver "DI0263" "a job that never fails"
     "With `restart = \"on-failure\"` the program of a job is started again each time it fails, and the job is never \
      `Failed`: its workers and their GPUs are kept until somebody deletes it. Leave `restart` away unless the program \

@@ -7,7 +7,7 @@ use std::collections::{BTreeMap, BTreeSet};
 use serde_json::Value;
 
 use crate::address::{FieldPath, Segment};
-use crate::diag::{self, Severity};
+use crate::diag::{self, Diagnostic, Severity};
 use crate::kinds::Scope;
 use crate::resource::{ClusterName, ObjectId, Owner};
 use crate::stack::{Gke, Header, Kubernetes, Options, Stack, lower, parse_text};
@@ -82,28 +82,35 @@ impl Draft {
         self.below.entry(section.to_owned()).or_default().push(line.into());
     }
 
-    /// Takes the section away that a header belongs to; its name when there was one.
-    fn remove(&mut self, header: &FieldPath) -> Option<String> {
-        let keys = header.segments().iter().map(|segment| match segment {
-            Segment::Key(key) => key.trim_matches('"'),
-            Segment::Index(_) => "",
-        });
-        let keys: Vec<&str> = keys.collect();
-        let stack = &mut self.stack;
-        let (there, depth) = match keys.as_slice() {
-            ["node_pool", key, ..] => (stack.node_pool.remove(*key).is_some(), 2),
-            ["namespace", key, ..] => (stack.namespace.remove(*key).is_some(), 2),
-            ["dask_job", key, ..] => (stack.dask_job.remove(*key).is_some(), 2),
-            ["dask_cluster", cluster, "group", key, ..] => {
-                let of = stack.dask_cluster.get_mut(*cluster);
-                (of.is_some_and(|section| section.group.remove(*key).is_some()), 4)
-            }
-            ["dask_cluster", key, ..] => (stack.dask_cluster.remove(*key).is_some(), 2),
-            ["dask_operator", ..] => (stack.dask_operator.take().is_some(), 1),
-            ["gpu_driver", ..] => (stack.gpu_driver.take().is_some(), 1),
-            _ => (false, 0),
+    /// The name of the section that a header belongs to, when it may be left away.
+    fn named(&self, header: &FieldPath) -> Option<String> {
+        let keys: Vec<&str> = header.segments().iter().map(key_of).collect();
+        let depth = match keys.as_slice() {
+            ["dask_operator" | "gpu_driver", ..] => 1,
+            ["dask_cluster", _, "group", _, ..] => 4,
+            ["node_pool" | "namespace" | "dask_job" | "dask_cluster", _, ..] => 2,
+            _ => return None,
         };
-        there.then(|| keys[..depth].join("."))
+        Some(FieldPath::keys(keys[..depth].iter().copied()).to_string())
+    }
+
+    /// Takes a section away; whether it was there.
+    fn remove(&mut self, section: &str) -> bool {
+        let path: FieldPath = section.parse().unwrap_or_default();
+        let stack = &mut self.stack;
+        match path.segments().iter().map(key_of).collect::<Vec<_>>().as_slice() {
+            ["node_pool", key] => stack.node_pool.remove(*key).is_some(),
+            ["namespace", key] => stack.namespace.remove(*key).is_some(),
+            ["dask_job", key] => stack.dask_job.remove(*key).is_some(),
+            ["dask_cluster", key] => stack.dask_cluster.remove(*key).is_some(),
+            ["dask_cluster", cluster, "group", key] => {
+                let of = stack.dask_cluster.get_mut(*cluster);
+                of.is_some_and(|section| section.group.remove(*key).is_some())
+            }
+            ["dask_operator"] => stack.dask_operator.take().is_some(),
+            ["gpu_driver"] => stack.gpu_driver.take().is_some(),
+            _ => false,
+        }
     }
 
     /// What the sections so far tell their neighbours.
@@ -134,35 +141,67 @@ pub fn import(found: &Found, owner: &Owner) -> Imported {
         let imported = page::write(found, &draft);
         // Each round takes a section away, so there is a last one.
         if !without_broken(&mut draft, &imported.text) {
-            return imported;
+            unadoptable(&mut draft, &imported.text);
+            return page::write(found, &draft);
+        }
+    }
+}
+
+/// The section of a text that a problem is about, by the headers before its place.
+fn section_of(problem: &Diagnostic, text: &str) -> Option<FieldPath> {
+    let mut places = problem.labels.iter().map(|label| &label.place);
+    let span = places.find_map(|place| match place {
+        diag::Place::Source(span) => Some(span),
+        diag::Place::Address(_) => None,
+    })?;
+    let before = text.get(..span.end)?;
+    let header = before.lines().rfind(|line| line.starts_with('['))?;
+    let header = header.trim_start_matches('[').split(']').next()?;
+    Some(FieldPath::keys(header.split('.').map(|key| key.trim_matches('"'))))
+}
+
+fn problems(text: &str) -> Vec<Diagnostic> {
+    let none = BTreeMap::new();
+    match parse_text("stack.toml", text, &Options { env: &|_| None, vars: &none }) {
+        Ok(_) => Vec::new(),
+        Err(failure) => {
+            failure.diagnostics.into_iter().filter(|problem| problem.severity == Severity::Error).collect()
+        }
+    }
+}
+
+/// Says below sections what a stack would refuse about them if it made them itself.
+fn unadoptable(draft: &mut Draft, text: &str) {
+    // Of the same length, so that the places are the same.
+    let text = text.replace("\nmanage = false\n", "\nmanage = true \n");
+    for problem in problems(&text) {
+        let header = section_of(&problem, &text);
+        let Some(section) = header.and_then(|header| draft.named(&header)) else { continue };
+        let line = format!("a stack would not make it: {}", problem.message);
+        if !draft.below.get(&section).is_some_and(|lines| lines.contains(&line)) {
+            draft.below(&section, line);
         }
     }
 }
 
 /// Takes sections away that a stack would refuse, with what it says of them; `false` when there are none.
 fn without_broken(draft: &mut Draft, text: &str) -> bool {
-    let none = BTreeMap::new();
-    let Err(failure) = parse_text("stack.toml", text, &Options { env: &|_| None, vars: &none }) else {
-        return false;
-    };
     let mut taken = false;
-    for problem in failure.diagnostics.iter().filter(|problem| problem.severity == Severity::Error) {
-        let places = problem.labels.iter().map(|label| &label.place);
-        let span = places.into_iter().find_map(|place| match place {
-            diag::Place::Source(span) => Some(span),
-            diag::Place::Address(_) => None,
-        });
-        let Some(span) = span else { continue };
-        let before = text.get(..span.end).unwrap_or_default();
-        let headers = before.lines().filter(|line| line.starts_with('['));
-        let Some(header) = headers.last() else { continue };
-        let header = header.trim_start_matches('[').split(']').next().unwrap_or_default();
-        if let Some(section) = draft.remove(&FieldPath::keys(header.split('.'))) {
+    for problem in problems(text) {
+        let Some(header) = section_of(&problem, text) else { continue };
+        if let Some(section) = draft.named(&header).filter(|section| draft.remove(section)) {
             draft.nowhere.push(format!("[{section}]: {}", problem.message));
             taken = true;
         }
     }
     taken
+}
+
+fn key_of(segment: &Segment) -> &str {
+    match segment {
+        Segment::Key(key) => key,
+        Segment::Index(_) => "",
+    }
 }
 
 /// A key that no other section has: the live name where it can be one, else with the namespace, else with a number.

@@ -72,7 +72,7 @@ pub struct DaskCluster {
     #[serde(default, skip_serializing_if = "BTreeMap::is_empty")]
     pub annotations: BTreeMap<String, String>,
     /// `false`: it exists and others own it. It is read, compared with what is said here and relied on, never
-    /// written or deleted; groups of this stack may join it. Default `true`.
+    /// written or deleted; groups of this stack may join it. `image` is not needed then. Default `true`.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub manage: Option<bool>,
     /// Refuses to delete or replace it, also in `destroy`.
@@ -219,13 +219,30 @@ pub fn lower(key: &str, section: &DaskCluster, scope: &Scope) -> Vec<Resource> {
     all.filter(|(_, managed)| *managed).map(|(resource, _)| resource).collect()
 }
 
-/// What `manage = false` in `[dask_cluster.KEY]` or in its groups says of things that others own. The number of workers
-/// and the Service are compared when they are said.
+/// What `manage = false` in `[dask_cluster.KEY]` or in its groups says of things that others own. A cluster whose
+/// scheduler and workers are not described is looked up, and its scheduler's image compared where one is given; the
+/// Service is compared when it is said.
 pub fn read(key: &str, section: &DaskCluster, scope: &Scope) -> Vec<Resource> {
     let theirs = all(key, section, scope).into_iter().filter(|(_, managed)| !managed);
+    let plain = section.scheduler == Scheduler::default() && section.worker == Worker::default();
     let read = theirs.map(|(resource, _)| {
         let mut resource = super::unmarked(resource);
-        if section.service == ServiceType::ClusterIP
+        resource.initial = Value::Null;
+        resource.life = Life::Kept;
+        if resource.kind != KIND.name {
+            return resource;
+        }
+        if plain || section.image.is_empty() {
+            let container = (!section.image.is_empty()).then(|| json!([{ "image": section.image }]));
+            let idle = resource.body["spec"].get("idleTimeout").cloned();
+            resource.body["spec"] = match container {
+                Some(containers) => json!({ "scheduler": { "spec": { "containers": containers } } }),
+                None => json!({}),
+            };
+            if let Some(idle) = idle {
+                resource.body["spec"]["idleTimeout"] = idle;
+            }
+        } else if section.service == ServiceType::ClusterIP
             && let Some(scheduler) =
                 resource.body.pointer_mut("/spec/scheduler").and_then(Value::as_object_mut)
         {
@@ -257,6 +274,21 @@ fn all(key: &str, section: &DaskCluster, scope: &Scope) -> Vec<(Resource, bool)>
     }
     resources.insert(0, (cluster, section.is_managed()));
     resources
+}
+
+/// What is known of a live cluster, in a few words.
+pub fn summary(live: &Value) -> String {
+    let phase = match text(&live["status"]["phase"]) {
+        "" => "no phase yet",
+        phase => phase,
+    };
+    let image = text(&live["spec"]["scheduler"]["spec"]["containers"][0]["image"]);
+    let image = if image.is_empty() {
+        String::new()
+    } else {
+        format!("{}, ", image.rsplit('/').next().unwrap_or(image))
+    };
+    format!("{image}{phase}")
 }
 
 impl DaskCluster {

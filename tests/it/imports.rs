@@ -213,16 +213,181 @@ fn dask_cluster(name: &str) -> Value {
     })
 }
 
+/// Names and uids of everything that the operator made.
+fn children(guide: &Guide) -> Vec<String> {
+    let list = guide.get(&["deployments,services,pods,daskworkergroups", "-l", "dask.org/cluster-name"]);
+    let mut uids: Vec<String> = list["items"]
+        .as_array()
+        .unwrap()
+        .iter()
+        .map(|item| format!("{} {} {}", item["kind"], item["metadata"]["name"], item["metadata"]["uid"]))
+        .collect();
+    uids.sort();
+    uids
+}
+
+/// GKE's objects without what an adoption changes: marks, and the tags and fingerprints that go with them.
+fn unmarked(live: &Value) -> Value {
+    match live {
+        Value::Object(fields) => fields
+            .iter()
+            .filter(|(key, _)| !key.starts_with("dask-infra") && *key != "etag" && *key != "labelFingerprint")
+            .filter(|(_, value)| value.as_object().is_none_or(|inner| !inner.is_empty()))
+            .map(|(key, value)| (key.clone(), unmarked(value)))
+            .filter(|(_, value)| value.as_object().is_none_or(|inner| !inner.is_empty()))
+            .collect(),
+        Value::Array(items) => items.iter().map(unmarked).collect(),
+        other => other.clone(),
+    }
+}
+
 #[test]
-fn the_guides_cluster_is_imported_and_the_plan_is_empty() {
+fn the_guides_cluster_is_imported_adopted_and_destroyed() {
     let Some(guide) = Guide::start() else { return };
     guide.cluster();
     guide.inside();
     guide.dask();
-    let said = guide.user.run(&["import", "--project", "demo", "--cluster", "rapids-gpu"]).expect(0);
-    println!("{}\n{}\n{}", said.out, said.err, guide.stack());
-    let validated = guide.user.run(&["validate"]).expect(0);
-    println!("{}\n{}", validated.out, validated.err);
-    let planned = guide.user.run(&["plan", "--detailed-exitcode"]).expect(0).says("No changes");
-    println!("{}\n{}", planned.out, planned.err);
+    let user = &guide.user;
+    let said = user.run(&["import", "--project", "demo", "--cluster", "rapids-gpu"]).expect(0);
+    let said = said
+        .says("node_pool.scheduler-pool")
+        .says("DaemonSet kube-system/nvidia-driver-installer: GKE installs");
+    assert!(said.out.contains("adopt dask_cluster.rapids-dask-cluster"), "{}", said.out);
+    let text = guide.stack();
+    for line in [
+        "# Node pool scheduler-pool, RUNNING, nodes: 1.",
+        "accelerator = \"nvidia-tesla-t4\"",
+        "release_channel = \"stable\"",
+        "pod = { tolerations = { \"$patch\" = \"delete\" } }",
+    ] {
+        assert!(text.contains(line), "no {line:?} in\n{text}");
+    }
+    user.run(&["import", "--cluster", "rapids-gpu"]).expect(1).says("stack.toml is already there");
+    let quiet = user.run(&["validate"]).expect(0);
+    assert!(!quiet.err.contains("warning"), "{}", quiet.err);
+    let planned = user.run(&["plan", "--detailed-exitcode"]).expect(0).says("No changes");
+    assert!(!planned.err.contains("warning"), "{}", planned.err);
+
+    let (before, made) = (guide.gke(), children(&guide));
+    let with = text.replacen(
+        "[node_pool.scheduler-pool]\nmanage = false\n",
+        "[node_pool.scheduler-pool]\nmanage = false  # theirs\n",
+        1,
+    );
+    std::fs::write(user.path().join("stack.toml"), with).unwrap();
+    user.run(&["adopt", "node_pool.scheduler-pool"]).expect(3).says("--auto-approve");
+    assert_eq!(guide.gke(), before, "nothing without consent");
+    for section in [
+        "node_pool.scheduler-pool",
+        "node_pool.default-pool",
+        "dask_operator",
+        "dask_cluster.rapids-dask-cluster",
+    ] {
+        user.run(&["adopt", section, "--auto-approve"]).expect(0).says("`manage = false` is taken out");
+        let planned = user.run(&["plan", "--detailed-exitcode"]).expect(0).says("No changes");
+        assert!(!planned.err.contains("warning"), "{section}: {}", planned.err);
+    }
+    assert!(
+        guide.stack().contains("[node_pool.scheduler-pool]\n# theirs\nmachine_type"),
+        "{}",
+        guide.stack()
+    );
+    assert_eq!(children(&guide), made, "the operator's children are untouched");
+    assert_eq!(unmarked(&guide.gke()), unmarked(&before), "nothing but labels");
+    let adopted = guide.get(&["daskcluster", "rapids-dask-cluster"]);
+    let managers = adopted["metadata"]["managedFields"].as_array().unwrap();
+    let ours = |entry: &Value| entry["manager"] == "dask-infra/rapids-gpu" && entry["operation"] == "Apply";
+    assert!(managers.iter().any(ours), "{managers:?}");
+    user.run(&["adopt", "dask_operator", "--auto-approve"]).expect(0).says("is this stack's");
+
+    // The cluster itself and the driver's installer stay with others.
+    user.run(&["destroy", "--auto-approve"]).expect(3).says("delete:dask_operator/CustomResourceDefinition");
+    let consents = ["--allow", "delete:dask_operator"];
+    let gone = user
+        .run(&[&["destroy", "--auto-approve"], &consents[..]].concat())
+        .expect(0)
+        .says("Destroy complete");
+    assert!(!gone.out.contains("nvidia-driver-installer"), "{}", gone.out);
+    let left = guide.gke();
+    assert_eq!(left["nodePools"], Value::Null, "{left}");
+    assert_eq!(left["status"], "RUNNING");
+    guide.kubectl(&["get", "--namespace", "kube-system", "daemonset", "nvidia-driver-installer"]);
+    let crds = guide.kubectl(&["get", "crd", "-o", "name"]);
+    assert!(!crds.contains("dask"), "{crds}");
+}
+
+#[test]
+fn what_is_not_there_and_what_would_change_is_told() {
+    let Some(guide) = Guide::start() else { return };
+    let user = &guide.user;
+    user.run(&["import", "--project", "demo"]).expect(1).says("project demo has no GKE cluster");
+    guide.gcloud(&[
+        "clusters",
+        "create",
+        "lab",
+        "--machine-type",
+        "n1-standard-4",
+        "--num-nodes",
+        "2",
+        "--disk-type",
+        "pd-ssd",
+        "--accelerator",
+        "type=nvidia-tesla-t4,count=1,gpu-driver-version=disabled",
+    ]);
+    guide.gcloud(&["clusters", "get-credentials", "lab"]);
+    let project = ["--project", "demo"];
+    let import = |more: &[&str]| user.run(&[&["import"], &project[..], more].concat());
+    import(&["--cluster", "lob"]).expect(1).says("did you mean `--cluster lab`?");
+    import(&["--location", "europe-west4", "--cluster", "lab"]).expect(1).says("has no GKE cluster lab");
+    // The only one of the project needs no name; nothing of Dask is there.
+    let printed = import(&["--out", "-", "--name", "mine"]).expect(0).says("name = \"mine\"").out;
+    assert!(printed.contains("nodes = 2") && printed.contains("disk_type = \"pd-ssd\""), "{printed}");
+    assert!(!user.path().join("stack.toml").exists());
+    import(&[]).expect(0).says("There is nothing of Dask in the cluster");
+    std::fs::remove_file(user.path().join("stack.toml")).unwrap();
+
+    guide.inside();
+    let installer = ["--namespace", "kube-system", "daemonset/nvidia-driver-installer"];
+    guide.kubectl(&[&["set", "env"], &installer[..], &["EXTRA=1"]].concat());
+    guide.kubectl(&[
+        "label",
+        "--namespace",
+        "dask-operator",
+        "deployment/dask-kubernetes-operator",
+        "kustomize.toolkit.fluxcd.io/name=apps",
+    ]);
+    let two = dask_cluster("twice");
+    guide.give("apply", &two);
+    guide.kubectl(&["create", "namespace", "team"]);
+    let mut there = two.clone();
+    there["metadata"]["namespace"] = json!("team");
+    there["spec"]["worker"]["spec"]["containers"][0]["env"] =
+        json!([{ "name": "API_KEY", "value": "canary" }, { "name": "MODE", "value": "x" }]);
+    guide.give("apply", &there);
+    let said = import(&[]).expect(0).says("dask_cluster.twice-team").says("API_KEY looks like a secret");
+    let text = guide.stack();
+    assert!(!format!("{text}{}{}", said.out, said.err).contains("canary"), "{text}");
+    assert!(text.contains("install = \"daemonset\"") && text.contains("[namespace.team]"), "{text}");
+    assert!(text.contains("Kept by Flux Kustomization apps"), "{text}");
+    user.run(&["plan", "--detailed-exitcode"]).expect(0).says("No changes");
+
+    user.run(&["adopt", "node_pool.other"]).expect(1).says("is no address");
+    user.run(&["adopt", "gpu_driver", "--auto-approve"])
+        .expect(3)
+        .says("adopting it would change it")
+        .says("EXTRA");
+    user.run(&["adopt", "cluster", "--auto-approve"]).expect(1).says("`[cluster]` needs `[node_pool.NAME]`");
+    let refused = user.run(&["adopt", "dask_operator", "--auto-approve"]).expect(3);
+    refused.says("kept by Flux Kustomization apps").says("--allow take:dask_operator");
+    user.run(&["adopt", "dask_operator", "--auto-approve", "--allow", "take:dask_operator"]).expect(0);
+    user.run(&["adopt", "namespace.team", "--auto-approve"]).expect(0);
+    user.run(&["adopt", "gpu_driver", "--auto-approve", "--with-changes"]).expect(0);
+    user.run(&["plan", "--detailed-exitcode"]).expect(0).says("No changes");
+    // Another stack keeps what it has.
+    let other = text.replacen("name = \"lab\"", "name = \"other\"", 1);
+    std::fs::write(user.path().join("other.toml"), other).unwrap();
+    user.run(&["adopt", "dask_cluster.twice", "--auto-approve"]).expect(0);
+    let stolen =
+        user.run(&["--stack", "other.toml", "adopt", "dask_cluster.twice", "--auto-approve"]).expect(3);
+    stolen.says("belongs to the stack lab");
 }

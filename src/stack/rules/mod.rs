@@ -8,6 +8,7 @@ use crate::address::FieldPath;
 use crate::diag::{Code, Diagnostic};
 use crate::source::{Sources, Span};
 
+mod attached;
 mod dask;
 mod jobs;
 mod machines;
@@ -68,6 +69,11 @@ const RULES: &[fn(&mut Context<'_>)] = &[
     manifests::dask_names_are_valid,
     workers::numbers_have_one_writer,
     workers::groups_have_room_for_names,
+    attached::groups_of_others_have_images,
+    attached::objects_name_their_cluster,
+    attached::autoscalers_are_alone,
+    attached::objects_leave_room_for_names,
+    attached::images_have_one_version,
     jobs::jobs_have_a_cluster,
     jobs::jobs_end,
 ];
@@ -140,6 +146,7 @@ impl<'a> Context<'a> {
             let section = FieldPath::keys(["dask_cluster", name]);
             let Scheduler { gpus, cpu, memory, pool, prefer_pool, args, env, pod } = scheduler;
             let image_path = section.key("image");
+            let before = pods.len();
             pods.push(Pod {
                 path: section.key("scheduler"),
                 image_path: image_path.clone(),
@@ -172,6 +179,10 @@ impl<'a> Context<'a> {
                 image,
                 pod: pod.as_ref(),
             });
+            if !cluster.is_managed() {
+                // Others make its own.
+                pods.truncate(before);
+            }
             for (key, group) in &cluster.group {
                 let path = section.key("group").key(key);
                 let image_path = if group.image.is_some() { path.key("image") } else { image_path.clone() };
