@@ -403,7 +403,11 @@ impl Link {
         }
     }
 
-    fn open(
+    /// Connects to a place.
+    ///
+    /// # Errors
+    /// There is no such place.
+    pub fn open(
         settings: &Settings,
         target: &Target,
         kubernetes: Option<KubeconfigAccess>,

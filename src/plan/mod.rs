@@ -2,6 +2,7 @@
 
 use serde::{Deserialize, Serialize};
 
+pub mod adopt;
 mod along;
 mod dask;
 pub mod diff;

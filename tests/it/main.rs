@@ -11,6 +11,7 @@ mod contract;
 mod everyday;
 mod faults;
 mod golden;
+mod imports;
 mod kills;
 mod main_job;
 mod manifests;

@@ -128,8 +128,13 @@ pub(super) fn checks_have_gpus(context: &mut Context<'_>) {
 pub(super) fn operator_is_there(context: &mut Context<'_>) {
     let stack = context.stack;
     let broken = context.is_doubtful(&FieldPath::keys(["dask_operator"]));
-    let clusters = stack.dask_cluster.keys().map(|name| FieldPath::keys(["dask_cluster", name]));
-    let jobs = stack.dask_job.keys().map(|name| FieldPath::keys(["dask_job", name]));
+    // What others own, others have an operator for.
+    let clusters = stack.dask_cluster.iter().filter(|(_, cluster)| {
+        cluster.is_managed() || cluster.group.values().any(|group| group.is_managed())
+    });
+    let clusters = clusters.map(|(name, _)| FieldPath::keys(["dask_cluster", name]));
+    let jobs = stack.dask_job.iter().filter(|(_, job)| job.is_managed());
+    let jobs = jobs.map(|(name, _)| FieldPath::keys(["dask_job", name]));
     // A manifest may bring the operator too.
     let brought = manifest::objects(&stack.manifest).any(|object| object.name() == dask_operator::NAME);
     let dask =

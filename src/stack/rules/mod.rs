@@ -72,7 +72,7 @@ const RULES: &[fn(&mut Context<'_>)] = &[
     manifests::dask_names_are_valid,
     workers::numbers_have_one_writer,
     workers::groups_have_room_for_names,
-    attached::clusters_of_others_are_not_described,
+    attached::groups_of_others_have_images,
     attached::objects_name_their_cluster,
     attached::autoscalers_are_alone,
     attached::objects_leave_room_for_names,
