@@ -16,6 +16,7 @@ mod explain;
 mod gcloud;
 mod graph;
 mod habits;
+pub mod helm;
 mod holder;
 mod init;
 mod plan;

@@ -66,8 +66,10 @@ impl Session {
     /// Everything that is wrong with the file.
     pub fn load(settings: &Settings) -> Result<Self, Failure> {
         let env = |name: &str| settings.environment(name);
-        let Loaded { stack, sources, warnings } =
-            stack::load(&settings.stack, &stack::Options { env: &env, vars: &settings.vars })?;
+        let Loaded { stack, sources, warnings } = stack::load(
+            &settings.stack,
+            &stack::Options { env: &env, vars: &settings.vars, helm: Some(&super::helm::render) },
+        )?;
         let mut lowered = lower::lower(&stack, settings.access.is_simulated());
         if stack.kubernetes.is_some() {
             pin(&mut lowered.target, &sources);

@@ -296,6 +296,9 @@ impl Maker<'_> {
                 None => format!("{whose}; it would be taken over"),
             });
         }
+        if action == Action::Update && resource.kind == kinds::object::DEFINITION.name {
+            self.keeps_what_is_stored(resource, &live);
+        }
         if action == Action::Replace {
             self.renewed |= is_cluster;
             if is_cluster {

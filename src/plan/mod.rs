@@ -4,6 +4,7 @@ use serde::{Deserialize, Serialize};
 
 mod along;
 mod dask;
+mod definitions;
 pub mod diff;
 mod doubt;
 pub mod drift;
