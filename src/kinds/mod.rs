@@ -11,6 +11,7 @@ use crate::resource::{
 };
 use crate::schema;
 
+pub mod bundle;
 pub mod check;
 pub mod cluster;
 pub mod dask_autoscaler;
@@ -21,6 +22,8 @@ pub mod dask_operator;
 pub mod dask_pod;
 pub mod gke;
 pub mod gpu_driver;
+pub mod helm_release;
+pub mod hooks;
 pub mod idle;
 pub mod manifest;
 pub mod namespace;

@@ -5,6 +5,7 @@ use serde::{Deserialize, Serialize};
 pub mod adopt;
 mod along;
 mod dask;
+mod definitions;
 pub mod diff;
 mod doubt;
 pub mod drift;
