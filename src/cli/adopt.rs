@@ -94,12 +94,12 @@ fn take(
         let (plan, warnings) = asked.plan(&link, &ask).await?;
         let world = asked.world(&link, args.parallelism).await?;
         reporter.diagnostics(&warnings, asked.sources());
-        reporter.plan(&plan, &View { sources: Some(asked.sources()), next: Next::Nothing });
         let mut against = rules::against(&plan, &section, &world, args.with_changes, asked.sources());
         against.retain(|problem| !allowed_from_stack(problem, &plan, &args.allow));
         if !against.is_empty() {
             return Err(Failure::new(against, asked.sources().clone()));
         }
+        reporter.plan(&plan, &View { sources: Some(asked.sources()), next: Next::Nothing });
         if plan.is_empty() {
             link.close().await?;
             *written = Some(kept(settings, &section, edit.as_ref(), &asked)?);

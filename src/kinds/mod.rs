@@ -30,6 +30,7 @@ pub mod pod;
 pub mod replicas;
 pub mod runs;
 pub mod scale;
+pub mod secrets;
 pub mod short;
 pub mod status;
 pub mod workload;
