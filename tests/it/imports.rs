@@ -374,11 +374,11 @@ fn what_is_not_there_and_what_would_change_is_told() {
     user.run(&["adopt", "node_pool.other"]).expect(1).says("is no address");
     user.run(&["adopt", "gpu_driver", "--auto-approve"])
         .expect(3)
-        .says("adopting it would change it")
+        .says("would change it:")
         .says("pause:other");
     user.run(&["adopt", "cluster", "--auto-approve"]).expect(1).says("`[cluster]` needs `[node_pool.NAME]`");
     let refused = user.run(&["adopt", "dask_operator", "--auto-approve"]).expect(3);
-    refused.says("kept by Flux Kustomization apps").says("--allow take:dask_operator");
+    refused.says("Flux Kustomization apps").says("--allow take:dask_operator");
     user.run(&["adopt", "dask_operator", "--auto-approve", "--allow", "take:dask_operator"]).expect(0);
     user.run(&["adopt", "namespace.team", "--auto-approve"]).expect(0);
     user.run(&["adopt", "gpu_driver", "--auto-approve", "--with-changes"]).expect(0);
