@@ -33,6 +33,7 @@ pub mod pod;
 pub mod replicas;
 pub mod runs;
 pub mod scale;
+pub mod secrets;
 pub mod short;
 pub mod status;
 pub mod when_idle;
@@ -499,6 +500,11 @@ pub(crate) fn unmarked(mut resource: Resource) -> Resource {
         labels.retain(|key, value| {
             key != OBJECT_LABEL_STACK && !(key == OBJECT_LABEL_MANAGED_BY && *value == "dask-infra")
         });
+    }
+    if resource.body["metadata"]["labels"] == json!({})
+        && let Some(metadata) = resource.body["metadata"].as_object_mut()
+    {
+        metadata.remove("labels");
     }
     resource
 }

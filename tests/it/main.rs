@@ -25,6 +25,7 @@ mod real_effects;
 mod real_engine;
 mod real_equality;
 mod real_helm;
+mod real_import;
 mod real_main_job;
 mod real_operator;
 mod real_ownership;
