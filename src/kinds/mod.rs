@@ -351,6 +351,12 @@ pub(crate) fn scale_as(object: &ObjectId, manager: &str, replicas: Value) -> Cal
     Call { method: Method::Put, ..call }
 }
 
+/// Has an operator do again what it does when it sees an object first: the body holds the status that it acts on, of a
+/// kind whose status is ordinary data.
+pub(crate) fn mend_call(object: &ObjectId, owner: &Owner, body: Value) -> Call {
+    applied(object.path(), &format!("{}:mend", owner.field_manager()), body, "&force=true")
+}
+
 /// An apply of nothing but the name: our field manager gives up every field, and what others apply as well stays.
 /// Source: apimachinery, `managedfields/internal/stripmeta.go`: a manager without fields loses its entry.
 fn forget_call(doing: &Doing, object: &ObjectId) -> Call {
