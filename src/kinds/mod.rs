@@ -32,6 +32,7 @@ pub mod runs;
 pub mod scale;
 pub mod short;
 pub mod status;
+pub mod why;
 pub mod workload;
 
 /// The static description of a kind.
