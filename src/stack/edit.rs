@@ -100,7 +100,8 @@ mod tests {
     const HEAD: &str = "[stack]\nname = \"s\"\n[kubernetes]\n[dask_operator]\nversion = \"2026.3.0\"\n";
 
     fn edit(text: &str, place: &str) -> Result<String, String> {
-        let text = format!("{HEAD}{text}");
+        let head = if text.contains("\r\n") { HEAD.replace('\n', "\r\n") } else { HEAD.to_owned() };
+        let text = format!("{head}{text}");
         let options = Options { env: &|_| None, vars: &BTreeMap::new() };
         let loaded = parse_text("stack.toml", &text, &options).unwrap();
         let edit = number(&loaded.sources, &place.parse().unwrap(), 5);
@@ -109,7 +110,7 @@ mod tests {
         let tree = serde_json::to_value(again.stack).unwrap();
         let place: FieldPath = place.parse().unwrap();
         assert_eq!(place.find(&tree), Some(&serde_json::json!(5)), "{}", edit.after);
-        Ok(edit.after[HEAD.len()..].to_owned())
+        Ok(edit.after[head.len()..].to_owned())
     }
 
     #[test]
