@@ -37,6 +37,7 @@ pub mod secrets;
 pub mod short;
 pub mod status;
 pub mod when_idle;
+pub mod why;
 pub mod workload;
 
 /// The static description of a kind.
@@ -354,6 +355,12 @@ pub(crate) fn scale_as(object: &ObjectId, manager: &str, replicas: Value) -> Cal
     });
     let call = applied(format!("{}/scale", object.path()), manager, body, "");
     Call { method: Method::Put, ..call }
+}
+
+/// Has an operator do again what it does when it sees an object first: the body holds the status that it acts on, of a
+/// kind whose status is ordinary data.
+pub(crate) fn mend_call(object: &ObjectId, owner: &Owner, body: Value) -> Call {
+    applied(object.path(), &format!("{}:mend", owner.field_manager()), body, "&force=true")
 }
 
 /// An apply of nothing but the name: our field manager gives up every field, and what others apply as well stays.

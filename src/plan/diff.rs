@@ -10,7 +10,7 @@ use serde_json::{Map, Value};
 
 use crate::address::{FieldPath, Segment};
 use crate::kinds::gke::{Compared, blank};
-use crate::resource::{Effect, FieldChange, INITIAL};
+use crate::resource::{Effect, FieldChange};
 use crate::schema::{List, Schema, Type};
 
 /// One entry of managedFields.
@@ -39,9 +39,9 @@ pub fn other_stacks<'a>(live: &'a Value, manager: &str) -> Vec<&'a str> {
     others.map(|owner| owner.manager).filter(|name| name.starts_with("dask-infra/")).collect()
 }
 
-/// Whether a manager is ours, under either of our names.
+/// Whether a manager is ours, under any of our names: `dask-infra/STACK`, `dask-infra/STACK:initial`.
 fn is_of(name: &str, manager: &str) -> bool {
-    name.strip_suffix(INITIAL).unwrap_or(name) == manager
+    name.strip_prefix(manager).is_some_and(|rest| rest.is_empty() || rest.starts_with(':'))
 }
 
 /// The owners of a field below keys.
