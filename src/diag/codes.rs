@@ -673,6 +673,33 @@ codes! {
      holds nobody up: its lock is taken over at once on the same machine, and within seconds from another. \
      `--force-unlock` breaks a lock whose holder is known not to run."
 
+    NotKept "DI0430" "a number that the stack file does not say"
+    "`scale` changes a live number at once. Where the stack file says another one, the next apply puts the file's back: \
+     `--write` puts the new number into the file. A number that belongs to notebooks (`{ start = 2 }`), or that nobody \
+     says, stays until somebody changes it."
+    => "dask-infra scale dask_cluster.rapids 5 --write"
+
+    NothingToScale "DI0431" "nothing that can be scaled"
+    "`scale` changes the number of workers of a Dask cluster or of one of its groups, of nodes of a pool, of pods of a \
+     Deployment or StatefulSet from a manifest. It must be there, and be the stack's. `dask-infra status -v` lists the \
+     addresses."
+
+    NumberOfOthers "DI0432" "the number is an autoscaler's"
+    "A number has one writer. With bounds (`{ min = 0, max = 8 }`) it is the autoscaler, which would put its own number \
+     back within seconds. Change the bounds and apply, or write a number in their place and apply."
+    => "[dask_cluster.rapids]\nworker = { replicas = { min = 4, max = 8 } }   # at least four from the next apply on"
+
+    CannotKeep "DI0433" "the number cannot be written into the stack file"
+    "`scale --write` edits one value of a TOML file and nothing else of it. A value that comes from a variable, from a \
+     YAML file or from a file that cannot be written is left to you: the message says where it stands. Nothing was \
+     changed."
+
+    ChosenWorkers "DI0434" "workers that are chosen by us"
+    "A Dask scheduler that is told to let some workers go chooses among those of all groups, so that a smaller number of \
+     one group costs another one its workers (dask-kubernetes issue 914). Where a cluster has several groups, the plan \
+     therefore names the workers of this group that go: those that are not ready first, then the youngest. The scheduler \
+     is not asked, and Dask computes again what they held."
+
     Sandbox "DI0501" "the sandbox cannot be used"
     "The folder of the sandbox cannot be read or written, or is not being served. The message names the folder \
      and the cause. `dask-infra sandbox reset` deletes its state."

@@ -431,16 +431,24 @@ pub(crate) fn left_behind<'v>(
     group: &Value,
     deployments: &[(&'v ObjectId, &'v Value)],
 ) -> Vec<(&'v ObjectId, &'v Value)> {
-    let name = &group["metadata"]["name"];
-    let own = |(_, live): &&(&ObjectId, &Value)| {
-        let metadata = &live["metadata"];
-        metadata["labels"]["dask.org/workergroup-name"] == *name && metadata["deletionTimestamp"].is_null()
-    };
-    let mut own: Vec<_> = deployments.iter().filter(own).copied().collect();
     let asked = group["spec"]["worker"]["replicas"].as_u64();
     if asked != Some(wanted) || scaled_to(group) != Some(wanted) {
         return Vec::new();
     }
+    too_many(wanted, text(&group["metadata"]["name"]), deployments)
+}
+
+/// The worker Deployments of a group that are more than wanted: those that are not ready first, then the youngest.
+pub(crate) fn too_many<'v>(
+    wanted: u64,
+    group: &str,
+    deployments: &[(&'v ObjectId, &'v Value)],
+) -> Vec<(&'v ObjectId, &'v Value)> {
+    let own = |(_, live): &&(&ObjectId, &Value)| {
+        let metadata = &live["metadata"];
+        metadata["labels"]["dask.org/workergroup-name"] == group && metadata["deletionTimestamp"].is_null()
+    };
+    let mut own: Vec<_> = deployments.iter().filter(own).copied().collect();
     own.sort_by_key(|(object, live)| {
         let ready = deployment_ready(live) == Readiness::Ready;
         let born = live["metadata"]["creationTimestamp"].as_str().unwrap_or_default();
