@@ -448,6 +448,15 @@ codes! {
      `NAME-default`, workers and their labels, the cluster of a job under the job's name. The name is taken by one of \
      those, or leaves no room for them. Choose another `name`."
 
+    OthersCluster "DI0260" "a Dask cluster that others own"
+    "With `manage = false` a `[dask_cluster.NAME]` is read and relied on: groups of this stack join it. What its section \
+     says is compared with what is live; `image` is what groups take that name none. Here neither says one."
+    => "[dask_cluster.shared]\nmanage = false\nimage = \"nvcr.io/nvidia/rapidsai/base:26.04-cuda12-py3.13\"\n\n[dask_cluster.shared.group.mine]\nreplicas = 2"
+
+    ImagesDiffer "DI0261" "images of different versions"
+    "Scheduler, workers and clients speak to each other in pickles of Dask and Python, which other versions may not be able \
+     to read. The versions are those that the tags of RAPIDS' and Dask's images name. Give all of a cluster one image."
+
     RestartsForEver "DI0263" "a job that never fails"
     "With `restart = \"on-failure\"` the program of a job is started again each time it fails, and the job is never \
      `Failed`: its workers and their GPUs are kept until somebody deletes it. Leave `restart` away unless the program \
@@ -699,6 +708,44 @@ codes! {
      one group costs another one its workers (dask-kubernetes issue 914). Where a cluster has several groups, the plan \
      therefore names the workers of this group that go: those that are not ready first, then the youngest. The scheduler \
      is not asked, and Dask computes again what they held."
+
+    SchedulerNotAsked "DI0460" "a scheduler that cannot be asked whether it is idle"
+    "With `--when-idle` a change that takes Dask workers away asks their scheduler for its count of tasks, through the \
+     proxy of the Kubernetes API (`services/proxy`), and waits until there are none. The scheduler's Service is gone, its \
+     `/json/counts.json` is switched off, or the right to use the proxy is missing; the message says which. Nothing was \
+     changed. Mend it, or apply without `--when-idle` when nobody uses the cluster."
+
+    NoSuchCluster "DI0440" "there is no such GKE cluster"
+    "`import` was asked to read a cluster that the project does not have, that is being made or deleted, or that it \
+     cannot tell from others. The message names the clusters that there are."
+    => "gcloud container clusters list --project my-project\ndask-infra import --project my-project --location us-central1-c --cluster rapids"
+
+    LeftOut "DI0441" "an imported stack does not say everything"
+    "Some of what is live has no section in the stack that `import` wrote: its name cannot be one, no key fits it, it \
+     holds a secret, or it could not be read. The comments of the file name each with its reason. Nothing of it is \
+     changed by the stack."
+    => "grep '^#' stack.toml"
+
+    NotAdoptable "DI0442" "it cannot be adopted"
+    "`adopt` takes over what is there, as it is. What is not there, what would be made anew, what another stack has, and what \
+     needs other changes first is refused; nothing was done. Say in the stack file what is live, or apply the other \
+     changes, and adopt then."
+    => "dask-infra plan\ndask-infra adopt node_pool.gpu"
+
+    AdoptionChanges "DI0443" "adopting it would change it"
+    "What the section says is not what is live, so that taking it over would write other values, and may roll nodes or \
+     Pods. The message lists them. Write the live values into the section, or agree with `--with-changes`."
+    => "dask-infra adopt gpu_driver --with-changes"
+
+    KeptByOthers "DI0444" "another tool keeps it"
+    "Helm, Argo CD or Flux apply this object and will do so again. With two writers each puts its own values back. Take the \
+     object out of the other tool as well, or leave it there with `manage = false`. Taking it over needs \
+     `--allow take:ADDRESS`."
+    => "dask-infra adopt dask_operator --allow take:dask_operator"
+
+    CannotEdit "DI0445" "the stack file cannot be edited"
+    "`adopt` takes the line `manage = false` out of a section. Where a variable or another file says it, or the file cannot \
+     be written, the edit is left to you: the message says where."
 
     Sandbox "DI0501" "the sandbox cannot be used"
     "The folder of the sandbox cannot be read or written, or is not being served. The message names the folder \

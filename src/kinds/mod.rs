@@ -35,6 +35,7 @@ pub mod runs;
 pub mod scale;
 pub mod short;
 pub mod status;
+pub mod when_idle;
 pub mod workload;
 
 /// The static description of a kind.
@@ -488,6 +489,18 @@ pub(crate) fn bare(body: &Value) -> Value {
         }
     }
     bare
+}
+
+/// What a section says of an object that others own: everything but the labels of our objects.
+pub(crate) fn unmarked(mut resource: Resource) -> Resource {
+    use crate::resource::{OBJECT_LABEL_MANAGED_BY, OBJECT_LABEL_STACK};
+    let labels = resource.body.pointer_mut("/metadata/labels").and_then(Value::as_object_mut);
+    if let Some(labels) = labels {
+        labels.retain(|key, value| {
+            key != OBJECT_LABEL_STACK && !(key == OBJECT_LABEL_MANAGED_BY && *value == "dask-infra")
+        });
+    }
+    resource
 }
 
 /// Text of a JSON string, empty for anything else.

@@ -6,6 +6,7 @@ use std::fmt::Write as _;
 use serde_json::{Map, Value, json};
 
 use super::lower::Lowered;
+use super::toml::{escaped, header, inline, word};
 use super::{Sources, Stack, reference};
 use crate::address::FieldPath;
 use crate::resource::{Resource, Role};
@@ -105,7 +106,9 @@ impl<'a> Effective<'a> {
         }
         let lines: Vec<(String, String)> = values
             .into_iter()
-            .map(|(key, value)| (format!("{} = {}", word(key), inline(value)), self.place(&path.key(key))))
+            .map(|(key, value)| {
+                (format!("{} = {}", word(key), inline(value, with_references)), self.place(&path.key(key)))
+            })
             .collect();
         let column = lines.iter().map(|(line, _)| line.chars().count()).filter(|width| *width <= 60).max();
         for (line, place) in lines {
@@ -148,52 +151,20 @@ impl<'a> Effective<'a> {
     }
 }
 
-/// `node_pool.a."b.c"`, as TOML writes headers.
-fn header(path: &FieldPath) -> String {
-    use crate::address::Segment;
-    let words = path.segments().iter().map(|segment| match segment {
-        Segment::Key(key) => word(key),
-        Segment::Index(index) => index.to_string(),
-    });
-    words.collect::<Vec<_>>().join(".")
-}
-
-/// A key, in quotes where TOML needs them.
-fn word(key: &str) -> String {
-    let bare = |c: char| c.is_ascii_alphanumeric() || c == '_' || c == '-';
-    if !key.is_empty() && key.chars().all(bare) { key.to_owned() } else { quoted(key) }
-}
-
-/// Text in one line: control characters are escaped.
-fn quoted(text: &str) -> String {
-    // JSON's escapes are TOML's, but for one character that JSON leaves as it is.
-    Value::from(text).to_string().replace('\u{7f}', "\\u007F")
-}
-
-/// A value in one line.
-fn inline(value: &Value) -> String {
-    match value {
-        // What is shown for a secret stays a reference; all other such characters are themselves.
-        Value::String(text) => quoted(&text.replace("${", "$${").replace("$${env.", "${env.")),
-        Value::Array(items) => {
-            format!("[{}]", items.iter().map(inline).collect::<Vec<_>>().join(", "))
-        }
-        Value::Object(table) => {
-            let pairs = table.iter().map(|(key, value)| format!("{} = {}", word(key), inline(value)));
-            format!("{{ {} }}", pairs.collect::<Vec<_>>().join(", "))
-        }
-        other => other.to_string(),
-    }
-}
-
 /// Texts to hide, and what is shown in their place.
 type Secrets = Vec<(String, String)>;
+
+/// What is shown for a secret stays a reference; all other such characters are themselves.
+fn with_references(text: &str) -> String {
+    escaped(text).replace("$${env.", "${env.")
+}
 
 /// Words in names of variables that hold what nobody else should see.
 const SECRET: [&str; 8] =
     ["TOKEN", "SECRET", "PASSWORD", "PASSWD", "CREDENTIAL", "PRIVATE_KEY", "API_KEY", "ACCESS_KEY"];
 
-fn is_secret(name: &str) -> bool {
+/// Whether a variable or flag of this name holds what nobody else should see.
+pub(crate) fn is_secret(name: &str) -> bool {
     let name = name.to_ascii_uppercase().replace('-', "_");
     SECRET.iter().any(|word| name.contains(word)) || name.ends_with("_KEY") || name.ends_with("_PWD")
 }

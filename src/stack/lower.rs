@@ -34,7 +34,7 @@ pub fn lower(stack: &Stack, simulated: bool) -> Lowered {
         let pools = stack.node_pool.iter().filter(|(_, pool)| pool.is_managed());
         resources.extend(pools.map(|(key, pool)| kinds::node_pool::lower(key, pool, name, &scope)));
     }
-    let namespaces = stack.namespace.iter();
+    let namespaces = stack.namespace.iter().filter(|(_, section)| section.is_managed());
     resources.extend(namespaces.map(|(key, section)| kinds::namespace::lower(key, section, &scope)));
     let driver = stack.gpu_driver.as_ref().filter(|driver| driver.is_managed());
     resources.extend(driver.and_then(|section| kinds::gpu_driver::lower(section, &scope)));
@@ -52,15 +52,20 @@ pub fn lower(stack: &Stack, simulated: bool) -> Lowered {
     }
     let clusters = stack.dask_cluster.iter();
     resources.extend(clusters.flat_map(|(key, section)| kinds::dask_cluster::lower(key, section, &scope)));
-    resources.extend(stack.dask_job.iter().map(|(key, section)| {
-        let like = section.like.as_ref().and_then(|like| stack.dask_cluster.get(like));
-        kinds::dask_job::lower(key, section, like, &scope)
-    }));
+    let jobs = stack.dask_job.iter().filter(|(_, section)| section.is_managed());
+    resources.extend(
+        jobs.map(|(key, section)| kinds::dask_job::lower(key, section, like(stack, section), &scope)),
+    );
     resources.extend(others);
     kinds::helm_release::places(&stack.helm_release, &mut resources);
     let theirs = theirs(stack, &scope);
     let Scope { owner, target, .. } = scope;
     Lowered { owner, target, resources, theirs, hourly: hourly(stack) }
+}
+
+/// The section that a job copies.
+fn like<'a>(stack: &'a Stack, section: &super::DaskJob) -> Option<&'a super::DaskCluster> {
+    section.like.as_ref().and_then(|like| stack.dask_cluster.get(like))
 }
 
 /// What sections with `manage = false` rely on.
@@ -73,6 +78,13 @@ fn theirs(stack: &Stack, scope: &Scope) -> Vec<Theirs> {
     }
     let driver = stack.gpu_driver.as_ref().filter(|driver| !driver.is_managed());
     needed.extend(driver.and_then(|section| kinds::gpu_driver::read(section, scope)));
+    let namespaces = stack.namespace.iter().filter(|(_, section)| !section.is_managed());
+    needed.extend(namespaces.map(|(key, section)| kinds::namespace::read(key, section, scope)));
+    let clusters = stack.dask_cluster.iter();
+    needed.extend(clusters.flat_map(|(key, section)| kinds::dask_cluster::read(key, section, scope)));
+    let jobs = stack.dask_job.iter().filter(|(_, section)| !section.is_managed());
+    needed
+        .extend(jobs.map(|(key, section)| kinds::dask_job::read(key, section, like(stack, section), scope)));
     let mut theirs: Vec<Theirs> =
         needed.into_iter().map(|resource| Theirs { resource, role: Role::Needed }).collect();
     let operator = stack.dask_operator.iter().filter(|operator| !operator.is_managed());
@@ -80,7 +92,8 @@ fn theirs(stack: &Stack, scope: &Scope) -> Vec<Theirs> {
     theirs
 }
 
-fn scope(stack: &Stack, simulated: bool) -> Scope {
+/// What sections may know of their neighbours.
+pub fn scope(stack: &Stack, simulated: bool) -> Scope {
     let cluster = stack.gke.as_ref().zip(stack.cluster.as_ref());
     let target = Target {
         gke: cluster.map(|(gke, cluster)| ClusterName {

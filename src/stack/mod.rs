@@ -23,6 +23,7 @@ pub mod rules;
 pub mod schema;
 #[cfg(test)]
 mod tests;
+pub(crate) mod toml;
 mod tree;
 mod variables;
 mod yaml;

@@ -39,6 +39,7 @@ struct Asked {
     applied_instead_by: Option<String>,
     /// The thing, the number, and whether the stack file keeps it.
     scale: Option<(String, u32, bool)>,
+    when_idle: Option<u32>,
 }
 
 fn read(path: &Path) -> Option<(Lowered, Sources)> {
@@ -277,6 +278,7 @@ fn inputs<'a>(wanted: Lowered, sources: &'a Sources, world: &'a World, asked: &A
         replace: asked.replace.iter().map(Address::new).collect(),
         selection: Selection { targets: asked.target.clone(), excludes: asked.exclude.clone() },
         retarget: asked.retarget,
+        when_idle: asked.when_idle,
         sources,
         hourly,
     }

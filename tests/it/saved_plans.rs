@@ -303,6 +303,7 @@ async fn planned(api: &Recorder, lowered: &Lowered, mode: Mode) -> Plan {
         replace,
         selection: plan::Selection::default(),
         retarget: false,
+        when_idle: None,
         sources,
         hourly,
     });

@@ -128,8 +128,13 @@ pub(super) fn checks_have_gpus(context: &mut Context<'_>) {
 pub(super) fn operator_is_there(context: &mut Context<'_>) {
     let stack = context.stack;
     let broken = context.is_doubtful(&FieldPath::keys(["dask_operator"]));
-    let clusters = stack.dask_cluster.keys().map(|name| FieldPath::keys(["dask_cluster", name]));
-    let jobs = stack.dask_job.keys().map(|name| FieldPath::keys(["dask_job", name]));
+    // What others own, others have an operator for.
+    let clusters = stack.dask_cluster.iter().filter(|(_, cluster)| {
+        cluster.is_managed() || cluster.group.values().any(super::super::DaskGroup::is_managed)
+    });
+    let clusters = clusters.map(|(name, _)| FieldPath::keys(["dask_cluster", name]));
+    let jobs = stack.dask_job.iter().filter(|(_, job)| job.is_managed());
+    let jobs = jobs.map(|(name, _)| FieldPath::keys(["dask_job", name]));
     // A manifest or a chart may bring the operator too.
     let brought = bundle::objects(&stack.bundles()).any(|object| object.name() == dask_operator::NAME);
     let dask =
@@ -245,6 +250,23 @@ pub(super) fn commands_exist(context: &mut Context<'_>) {
                 .at(pod.path.key("args").index(index), "removed in distributed 2026.6.0")
                 .at(pod.image_path.clone(), "has a later one");
             context.say(finding.help(format!("write {}, or leave `args` away", words.join(", "))));
+        }
+        let given = pod.pod.and_then(|given| given.0["containers"].as_array());
+        for (place, container) in given.into_iter().flatten().enumerate() {
+            let at = pod.path.key("pod").key("containers").index(place);
+            let image = container["image"].as_str().unwrap_or(pod.image);
+            for key in ["command", "args"] {
+                let words = container[key].as_array().into_iter().flatten().enumerate();
+                for (index, word) in words.filter_map(|(index, word)| Some((index, word.as_str()?))) {
+                    let Some(new) = old_command(word, image) else { continue };
+                    let words: Vec<String> = new.split(' ').map(|word| format!("\"{word}\"")).collect();
+                    let what = format!("the image has no command `{word}`");
+                    let finding = Finding::warning(Code::OldCommand, what)
+                        .at(at.key(key).index(index), "removed in distributed 2026.6.0")
+                        .at(pod.image_path.clone(), "has a later one");
+                    context.say(finding.help(format!("write {}", words.join(", "))));
+                }
+            }
         }
     }
 }

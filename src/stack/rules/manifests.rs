@@ -166,7 +166,8 @@ fn without_directives(value: &Value) -> Value {
             .iter()
             .map(|item| match item {
                 Value::Object(table) => {
-                    let kept = table.iter().filter(|(key, _)| *key != DIRECTIVE);
+                    let kept =
+                        table.iter().filter(|(key, value)| *key != DIRECTIVE && value[DIRECTIVE] != "delete");
                     Value::Object(kept.map(|(key, value)| (key.clone(), without_directives(value))).collect())
                 }
                 other => other.clone(),

@@ -8,6 +8,7 @@ use crate::address::FieldPath;
 use crate::diag::{Code, Diagnostic};
 use crate::source::{Sources, Span};
 
+mod attached;
 mod charts;
 mod dask;
 mod jobs;
@@ -77,6 +78,11 @@ const RULES: &[fn(&mut Context<'_>)] = &[
     charts::groups_get_what_they_say,
     workers::numbers_have_one_writer,
     workers::groups_have_room_for_names,
+    attached::groups_of_others_have_images,
+    attached::objects_name_their_cluster,
+    attached::autoscalers_are_alone,
+    attached::objects_leave_room_for_names,
+    attached::images_have_one_version,
     jobs::jobs_have_a_cluster,
     jobs::jobs_end,
 ];

@@ -59,10 +59,12 @@ fn of_cluster<'a>(name: &str, cluster: &'a DaskCluster) -> Vec<Pod<'a>> {
     let section = FieldPath::keys(["dask_cluster", name]);
     let of_all = || (section.key("image"), image.as_str());
     let replicas = worker.replicas.most();
-    let mut pods = vec![
-        pod!(scheduler, "the scheduler", 1, section.key("scheduler"), of_all()),
-        pod!(worker, "each worker", replicas, section.key("worker"), of_all()),
-    ];
+    let mut pods = Vec::new();
+    // Of a cluster of others the stack makes groups only.
+    if cluster.is_managed() {
+        pods.push(pod!(scheduler, "the scheduler", 1, section.key("scheduler"), of_all()));
+        pods.push(pod!(worker, "each worker", replicas, section.key("worker"), of_all()));
+    }
     pods.extend(group.iter().map(|(key, group)| {
         let path = section.key("group").key(key);
         let own = group.image.as_deref().map(|image| (path.key("image"), image));

@@ -225,6 +225,7 @@ impl Bench {
             replace: Vec::new(),
             selection: plan::Selection::default(),
             retarget: false,
+            when_idle: None,
             sources: &stack.sources,
             hourly,
         };
