@@ -75,8 +75,6 @@ fn template(program: &Path, asked: &Render, chart: &str) -> Result<String, Troub
         vec!["template", &asked.release, chart, "--include-crds", "--namespace", &asked.namespace];
     words.extend(["--kube-version", &asked.kube_version]);
     words.extend(asked.api_versions.iter().flat_map(|api| ["--api-versions", api]));
-    let files: Vec<String> = asked.values_files.iter().map(|file| file.display().to_string()).collect();
-    words.extend(files.iter().flat_map(|file| ["--values", file]));
     if asked.values.is_empty() {
         return run(program, &words, None);
     }

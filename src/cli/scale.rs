@@ -12,19 +12,22 @@ use super::consent::{self, Came, Whole};
 use super::plan::parallelism;
 use super::session::{Session, block_on};
 use super::settings::{Failure, Format, Settings};
+use crate::address::Address;
 use crate::apply::ApplyOptions;
 use crate::diag::{Code, Diagnostic, listed};
+use crate::kinds::helm_release::{self, groups_meant};
 use crate::kinds::scale::{Number, Scaled, scaled};
 use crate::plan::file;
 use crate::plan::scale::Wish;
 use crate::report::{Next, Reporter, View};
-use crate::resource::Resource;
+use crate::resource::{ObjectId, Resource};
 use crate::stack::edit::{self, Edit};
 
 /// Shown below the options.
 pub const EXAMPLES: &str = "Examples:\n  \
     dask-infra scale dask_cluster.rapids 5         workers of the default group\n  \
     dask-infra scale rapids.group.large 2          any unique ending will do\n  \
+    dask-infra scale helm_release.rapids/gpu-workers 5   a group of workers of the Dask chart\n  \
     dask-infra scale node_pool.a100 3 --write      nodes, and the stack file says 3 from now on\n  \
     dask-infra scale rapids 0 --auto-approve\n\
     \n\
@@ -35,7 +38,8 @@ pub const EXAMPLES: &str = "Examples:\n  \
 /// Options of `scale`.
 #[derive(clap::Args, Debug)]
 pub struct Args {
-    /// What: a Dask cluster, one of its groups, a node pool, a Deployment or StatefulSet of a manifest
+    /// What: a Dask cluster, one of its groups, a node pool, a group of workers of the Dask chart, a Deployment or
+    /// StatefulSet of a manifest or chart
     #[arg(value_name = "ADDRESS")]
     address: String,
     /// How many workers, nodes (in all zones together) or pods
@@ -126,7 +130,10 @@ fn bring(
 
 /// The one thing that is meant and has a number that may be changed.
 fn meant(session: &Session, typed: &str) -> Result<(Resource, Scaled), Failure> {
-    let found = session.find(typed)?;
+    let found = match session.find(typed) {
+        Err(nothing) => session.find(&group(session, typed).ok_or(nothing)?)?,
+        found => found?,
+    };
     let lowered = session.lowered();
     let sources = session.sources();
     let fail = |problem: Diagnostic| Err(Failure::new(vec![problem], sources.clone()));
@@ -170,6 +177,17 @@ fn meant(session: &Session, typed: &str) -> Result<(Resource, Scaled), Failure> 
         return fail(problem.help("change the bounds and apply, or write a number in their place and apply"));
     }
     Ok((resource, scaled))
+}
+
+/// The address of the Deployment behind a group of workers of a Helm chart: `helm_release.rapids/gpu-workers`. `None`
+/// when there is none, or there are several.
+fn group(session: &Session, typed: &str) -> Option<String> {
+    let groups = groups_meant(&session.stack().helm_release, typed);
+    let [(key, group)] = groups.as_slice() else { return None };
+    let section = Address::of(helm_release::SECTION, key);
+    let ObjectId { gvk, namespace, name } = &group.object;
+    let address = Address::object(section.as_str(), &gvk.kind, namespace.as_deref(), name);
+    Some(address.as_str().to_owned())
 }
 
 /// Writes the edited file in the place of the old one. The stack must then say exactly what was asked for.

@@ -314,10 +314,13 @@ impl Maker<'_> {
                     "metadata": { "labels": selector },
                     "spec": {
                         "serviceAccountName": NAME,
+                        // Said as the chart says them, so that going back and forth gives up nothing.
+                        "securityContext": {},
                         "containers": [{
                             "name": NAME,
                             "image": image,
                             "imagePullPolicy": "IfNotPresent",
+                            "resources": {},
                             "args": ["--liveness=http://0.0.0.0:8080/healthz", "--all-namespaces"],
                             "livenessProbe": {
                                 "httpGet": { "path": "/healthz", "port": 8080 },

@@ -6,6 +6,7 @@ use std::path::{Path, PathBuf};
 use serde_json::{Map, Value, json};
 
 use super::files::Files;
+use super::parse::put;
 use super::yaml::{self, Node};
 use crate::address::{FieldPath, Segment};
 use crate::diag::{Code, Diagnostic, Severity};
@@ -27,9 +28,8 @@ pub struct Render {
     pub repo: Option<String>,
     /// Its version, of a chart that is no file.
     pub version: Option<String>,
-    /// Files with values, the last one wins.
-    pub values_files: Vec<PathBuf>,
-    /// Values that win over those of files.
+    /// The values of all files and of the section, laid over each other as helm does it. `null` takes away what the
+    /// chart says.
     pub values: Map<String, Value>,
     /// What the chart is told about the version of Kubernetes.
     pub kube_version: String,
@@ -76,14 +76,28 @@ struct Asked {
     local: bool,
 }
 
-/// Renders every chart that the tree names and puts its objects there. Without `helm` charts are left alone.
-pub(super) fn read(tree: &mut Value, files: &mut Files<'_>, helm: Option<&Helm<'_>>) {
+/// Renders every chart that the tree names and puts its objects there, with other values at some places. Without
+/// `helm` charts are left alone.
+pub(super) fn read(
+    tree: &mut Value,
+    files: &mut Files<'_>,
+    helm: Option<&Helm<'_>>,
+    instead: &[(FieldPath, Value)],
+) {
     let program = tree.pointer("/stack/helm").and_then(Value::as_str).map(|name| files.program(name));
     let mut asked: Vec<Asked> = Vec::new();
     for section in sections(tree) {
         let Some(table) = section.find(tree).cloned() else { continue };
         let said = files.found.diagnostics.len();
-        let given = values_files(&table, &section, files);
+        let mut given = values_files(&table, &section, files);
+        let place = section.key("given");
+        for (path, other) in instead.iter().filter(|(path, _)| place.contains(path)) {
+            if let [Segment::Index(index), below @ ..] = &path.segments()[place.segments().len()..]
+                && let Some(file) = given.get_mut(*index)
+            {
+                put(file, below, other);
+            }
+        }
         let readable = files.found.diagnostics[said..].iter().all(|said| said.severity != Severity::Error);
         let definitions =
             files.objects(&table["definitions"], &section.key("definitions"), &section.key("known"));
@@ -92,10 +106,10 @@ pub(super) fn read(tree: &mut Value, files: &mut Files<'_>, helm: Option<&Helm<'
                 slot.insert("known".into(), known);
             }
             if !given.is_empty() && slot.contains_key("values_files") && section.segments().len() > 1 {
-                slot.insert("given".into(), Value::Array(given));
+                slot.insert("given".into(), Value::Array(given.clone()));
             }
         }
-        asked.extend(ask(&table, &section, program.clone(), files).filter(|_| readable));
+        asked.extend(ask(&table, &section, program.clone(), &given, files).filter(|_| readable));
     }
     let Some(helm) = helm else { return };
     let answers: Vec<Result<Rendered, Trouble>> = std::thread::scope(|threads| {
@@ -163,7 +177,13 @@ fn values_files(table: &Value, section: &FieldPath, files: &mut Files<'_>) -> Ve
 }
 
 /// What is asked of `helm` for a section; says what is wrong with it otherwise.
-fn ask(table: &Value, section: &FieldPath, program: Option<PathBuf>, files: &mut Files<'_>) -> Option<Asked> {
+fn ask(
+    table: &Value,
+    section: &FieldPath,
+    program: Option<PathBuf>,
+    given: &[Value],
+    files: &mut Files<'_>,
+) -> Option<Asked> {
     let operator = section.segments().len() == 1;
     let text = |key: &str| table[key].as_str().map(str::to_owned);
     let list = |key: &str| -> Vec<String> {
@@ -201,11 +221,15 @@ fn ask(table: &Value, section: &FieldPath, program: Option<PathBuf>, files: &mut
         _ => dask_operator::NAME.to_owned(),
     };
     let namespace = if operator { "dask-operator" } else { "default" };
-    let mut values = table["values"].as_object().cloned().unwrap_or_default();
+    let mut values = Map::new();
+    given
+        .iter()
+        .chain([&table["values"]])
+        .filter_map(Value::as_object)
+        .for_each(|over| lay(&mut values, over));
     if operator {
         dask_operator::own_values(table, &mut values);
     }
-    let values_files = list("values_files").iter().map(|name| files.path(&folder, name)).collect();
     let (release, namespace) =
         (text("release").unwrap_or(key), text("namespace").unwrap_or_else(|| namespace.to_owned()));
     if !names_are_valid(&release, &namespace) {
@@ -218,12 +242,22 @@ fn ask(table: &Value, section: &FieldPath, program: Option<PathBuf>, files: &mut
         chart,
         repo,
         version: version.filter(|_| !local),
-        values_files,
         values,
         kube_version: text("kube_version").unwrap_or_else(|| schema::KUBERNETES.to_owned()),
         api_versions: list("api_versions"),
     };
     Some(Asked { section: section.clone(), render, crds: table["crds"] != false, local })
+}
+
+/// Lays values over others: tables are merged, everything else is replaced.
+/// Source: `mergeMaps` of Helm's `pkg/cli/values`.
+fn lay(values: &mut Map<String, Value>, over: &Map<String, Value>) {
+    for (key, value) in over {
+        match (values.get_mut(key), value) {
+            (Some(Value::Object(below)), Value::Object(over)) => lay(below, over),
+            _ => drop(values.insert(key.clone(), value.clone())),
+        }
+    }
 }
 
 /// Whether `helm` takes them; what is wrong with them is said by the rules about names.
@@ -575,6 +609,19 @@ mod tests {
         );
         assert!(pieces("").is_empty());
         assert!(pieces("\n---\n").is_empty());
+    }
+
+    #[test]
+    fn values_are_laid_over_each_other_as_helm_does_it() {
+        let mut values = Map::new();
+        for over in [
+            json!({ "a": { "b": 1, "c": [1, 2] }, "d": "x" }),
+            json!({ "a": { "c": [3], "e": null }, "d": { "f": 1 } }),
+            json!({ "d": null }),
+        ] {
+            lay(&mut values, over.as_object().unwrap());
+        }
+        assert_eq!(Value::Object(values), json!({ "a": { "b": 1, "c": [3], "e": null }, "d": null }));
     }
 
     #[test]

@@ -26,12 +26,12 @@ pub(super) struct Found {
 
 /// Reads every file that the tree names. They are looked for from the folder of the file that names them on;
 /// `root` is what the names of all files start from.
-/// `helm` renders charts, when there is one.
+/// Charts are rendered by `helm`, when there is one, with other values at some places.
 pub(super) fn read(
     tree: &mut Value,
     sources: &mut Sources,
     root: &Path,
-    helm: Option<&charts::Helm<'_>>,
+    (helm, instead): (Option<&charts::Helm<'_>>, &[(FieldPath, Value)]),
 ) -> Found {
     let mut files = Files { sources, root, found: Found::default() };
     let manifests = tree.get_mut("manifest").and_then(Value::as_object_mut);
@@ -49,7 +49,7 @@ pub(super) fn read(
     for place in places {
         files.pod(tree, &place);
     }
-    charts::read(tree, &mut files, helm);
+    charts::read(tree, &mut files, helm, instead);
     files.found
 }
 

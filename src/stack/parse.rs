@@ -121,7 +121,7 @@ fn parse(text: Text, options: &Options<'_>, instead: &[(FieldPath, Value)]) -> R
     }
     nulls(&value, &FieldPath::root(), &mut doubtful);
     remove_nulls(&mut value);
-    let found = files::read(&mut value, &mut sources, &root, options.helm);
+    let found = files::read(&mut value, &mut sources, &root, (options.helm, instead));
     diagnostics.extend(found.diagnostics);
     // What stands in a file that the stack names is there only now.
     instead.iter().for_each(|(path, other)| put(&mut value, path.segments(), other));
@@ -205,7 +205,7 @@ fn prune(value: &mut Value, path: &FieldPath) {
 
 /// Puts a value at a place. Tables on the way are made, as a key that is not given may stand in one; items of lists
 /// are not.
-fn put(value: &mut Value, path: &[Segment], other: &Value) {
+pub(super) fn put(value: &mut Value, path: &[Segment], other: &Value) {
     match path {
         [] => *value = other.clone(),
         [Segment::Index(index), rest @ ..] => {

@@ -4,13 +4,14 @@
 #![allow(clippy::unwrap_used, reason = "test code outside of test functions")]
 
 use std::collections::BTreeMap;
+use std::process::{Command, Stdio};
 
 use dask_infra::sandbox::{Options, Scale};
 use serde_json::{Value, json};
 use tokio::task::block_in_place;
 
 use crate::golden::root;
-use crate::real::{Client, ControlPlane, Part, needs};
+use crate::real::{Client, ControlPlane, PATIENCE, Part, needs};
 use crate::sandbox_helm;
 use crate::served::{Said, Served, User};
 
@@ -41,9 +42,36 @@ fn the_stack_of_the_dask_chart_is_applied_changed_and_destroyed() {
     user.edit("tag = \"25.04-", "tag = \"25.06-");
     let said = user.run(&["plan", "-v"]).expect(0);
     let said = said.says("Deployment/default/rapids-dask-worker-gpu-workers").says("spec.replicas: 2 -> 1");
-    said.says("(stack.toml:54:12)").says("25.06-cuda12.8-py3.12");
+    said.says("(stack.toml:").says("25.06-cuda12.8-py3.12");
     user.run(&["apply", "--auto-approve"]).expect(0).says("3 changed");
     user.run(&["plan", "--detailed-exitcode"]).expect(0).says("No changes");
+    // A group is scaled at once, and kept where its number stands.
+    let group = "helm_release.rapids/gpu-workers";
+    user.run(&["scale", group, "2", "--auto-approve"]).expect(0).says("spec.replicas: 1 -> 2");
+    user.run(&["plan"]).expect(0).says("spec.replicas: 2 -> 1");
+    user.run(&["scale", "gpu-workers", "2", "--auto-approve", "--write"])
+        .expect(0)
+        .says("replicas = 2 (was 1)");
+    user.run(&["plan", "--detailed-exitcode"]).expect(0).says("No changes");
+    user.run(&["scale", "helm_release.rapids/worker", "2", "--auto-approve", "--write"]).expect(0);
+    user.run(&["plan", "--detailed-exitcode"]).expect(0).says("No changes");
+    let text = std::fs::read_to_string(user.path().join("stack.toml")).unwrap();
+    assert_eq!(text.matches("replicas = 2").count(), 2, "{text}");
+    user.run(&["scale", "no-such-group", "2"]).expect(1);
+    // A number in a file of values is scaled, and is written by hand.
+    let from = text.find("[[helm_release").unwrap();
+    let to = text.find("[helm_release.rapids.values.jupyter]").unwrap();
+    let in_file = "additional_worker_groups:\n  - name: gpu-workers\n    replicas: 2\n";
+    std::fs::write(user.path().join("groups.yaml"), in_file).unwrap();
+    let stack = format!("{}{}", &text[..from], &text[to..]);
+    let chart = chart("dask");
+    let stack = stack.replace(&chart, &format!("{chart}values_files = [\"groups.yaml\"]\n"));
+    std::fs::write(user.path().join("stack.toml"), stack).unwrap();
+    user.run(&["apply", "--auto-approve"]).expect(0).says("1 changed");
+    user.run(&["scale", "gpu-workers", "1", "--auto-approve", "--write"]).expect(1).says("groups.yaml:3:15");
+    user.run(&["scale", "gpu-workers", "1", "--auto-approve"]).expect(0).says("spec.replicas: 2 -> 1");
+    user.run(&["plan"]).expect(0).says("(groups.yaml:3:15)");
+    std::fs::write(user.path().join("stack.toml"), text).unwrap();
     // A group that is taken out of the values goes, and nothing else does.
     user.edit(
         "[[helm_release.rapids.values.additional_worker_groups]]",
@@ -154,14 +182,28 @@ async fn the_operators_chart_ends_in_the_objects_of_the_built_in_operator() {
     let allow = ["destroy", "--auto-approve", "--allow", "delete:dask_operator"];
     run(&user, &allow).expect(0).says("Destroy complete");
     assert_eq!(operator(&client).await.len(), 0);
+    // The record's namespace is going, and nothing is made in it meanwhile.
+    let begun = std::time::Instant::now();
+    while client.get("/api/v1/namespaces/dask-infra").await.0 != 404 {
+        assert!(begun.elapsed() < PATIENCE, "the namespace of the record stays");
+        tokio::time::sleep(std::time::Duration::from_millis(100)).await;
+    }
     write(&own);
     run(&user, &["apply", "--auto-approve"]).expect(0).says("9 added");
     assert_eq!(operator(&client).await, built_in);
     run(&user, &["plan", "--detailed-exitcode"]).expect(0).says("No changes");
 
-    // The Dask chart beside it, on the same API server.
+    // The Dask chart beside it, as Helm has installed it: taken over with consent.
+    let chart_of_dask = root().join("tests/charts/dask");
+    let words = ["install", "rapids", &chart_of_dask.display().to_string(), "--set", "jupyter.enabled=false"];
+    let mut install = Command::new(Part::Helm.program("helm"));
+    install.args(words).env("KUBECONFIG", &kubeconfig).env("HOME", user.path()).stdin(Stdio::null());
+    let installed = block_in_place(|| install.output()).unwrap();
+    assert!(installed.status.success(), "{}", String::from_utf8_lossy(&installed.stderr));
     write(&format!("{own}\n[helm_release.rapids]\n{}values.jupyter.enabled = false\n", chart("dask")));
-    run(&user, &["apply", "--auto-approve"]).expect(0).says("3 added");
+    run(&user, &["plan"]).expect(3).says("`helm`").says("take:helm_release.rapids");
+    let take = ["apply", "--auto-approve", "--allow", "take:helm_release.rapids"];
+    run(&user, &take).expect(0).says("3 changed");
     run(&user, &["plan", "--detailed-exitcode"]).expect(0).says("No changes");
     run(&user, &allow).expect(0).says("Destroy complete");
     assert_eq!(operator(&client).await.len(), 0);
