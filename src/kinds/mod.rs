@@ -427,11 +427,24 @@ pub fn made_digest(resource: &Resource) -> String {
     let mut body = resource.body.clone();
     let copied = resource.origins.iter().filter(|(_, origin)| !resource.origin.contains(origin));
     for (place, _) in copied {
-        if place.find(&body).is_some() {
-            merge(&mut body, &nested(place, &Value::Null));
-        }
+        clear(&mut body, place.segments());
     }
     blake3::hash(body["spec"].to_string().as_bytes()).to_hex().as_str()[..16].to_owned()
+}
+
+/// Takes the value at a place away, and nothing beside it.
+fn clear(value: &mut Value, place: &[Segment]) {
+    let (first, rest) = match place {
+        [] => return *value = Value::Null,
+        [first, rest @ ..] => (first, rest),
+    };
+    let below = match first {
+        Segment::Key(key) => value.get_mut(key),
+        Segment::Index(index) => value.get_mut(index),
+    };
+    if let Some(below) = below {
+        clear(below, rest);
+    }
 }
 
 /// The address and kind of an object of ours that neither the file nor the record knows.
