@@ -3,7 +3,7 @@
 
 use serde_json::Value;
 
-use super::{condition, count, dask_cluster, gpu_driver, node_pool, text, workload};
+use super::{condition, count, dask_cluster, gpu_driver, node_pool, notebook, text, workload};
 use crate::resource::Await;
 
 /// What a thing says.
@@ -39,6 +39,7 @@ const SAYS: &[(&str, Says)] = &[
     (workload::DAEMON_SET.name, workload::daemon_set_says),
     (workload::DEPLOYMENT.name, workload::deployment_says),
     (dask_cluster::KIND.name, dask_cluster::says),
+    (notebook::KIND.name, notebook::says),
 ];
 
 /// What a thing of a kind says; nothing for kinds without a row.

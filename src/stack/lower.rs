@@ -47,6 +47,10 @@ pub fn lower(stack: &Stack, simulated: bool) -> Lowered {
         let like = section.like.as_ref().and_then(|like| stack.dask_cluster.get(like));
         kinds::dask_job::lower(key, section, like, &scope)
     }));
+    resources.extend(stack.notebook.iter().flat_map(|(key, section)| {
+        let like = section.like.as_ref().and_then(|like| stack.dask_cluster.get(like));
+        kinds::notebook::lower(key, section, like, &scope)
+    }));
     resources.extend(kinds::manifest::lower(&stack.manifest, &scope));
     let theirs = theirs(stack, &scope);
     let Scope { owner, target, .. } = scope;
@@ -121,6 +125,7 @@ fn sections(stack: &Stack) -> Vec<Address> {
         ("namespace", stack.namespace.keys().collect()),
         ("dask_cluster", stack.dask_cluster.keys().collect()),
         ("dask_job", stack.dask_job.keys().collect()),
+        ("notebook", stack.notebook.keys().collect()),
         (kinds::manifest::SECTION, stack.manifest.keys().collect()),
         ("check", stack.check.keys().collect()),
     ];

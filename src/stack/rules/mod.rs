@@ -13,7 +13,9 @@ mod jobs;
 mod machines;
 mod manifests;
 mod names;
+mod notebooks;
 mod sections;
+mod services;
 mod workers;
 mod zones;
 
@@ -64,12 +66,16 @@ const RULES: &[fn(&mut Context<'_>)] = &[
     manifests::node_labels_are_there,
     manifests::installers_have_work,
     manifests::commands_exist_in_images,
-    manifests::services_lead_to_schedulers,
     manifests::dask_names_are_valid,
+    services::services_fit_their_schema,
+    services::services_lead_to_schedulers,
+    services::schedulers_are_not_public,
     workers::numbers_have_one_writer,
     workers::groups_have_room_for_names,
     jobs::jobs_have_a_cluster,
     jobs::jobs_end,
+    notebooks::notebooks_have_an_image,
+    notebooks::notebooks_have_a_password,
 ];
 
 /// What all rules find, in no order. Nothing is said about sections in `doubtful`, which are broken already;
@@ -242,6 +248,24 @@ impl<'a> Context<'a> {
                 image,
             }));
         }
+        for (name, notebook) in &self.stack.notebook {
+            let path = FieldPath::keys(["notebook", name]);
+            pods.push(Pod {
+                path: path.clone(),
+                image_path: path.key("image"),
+                what: NOTEBOOK,
+                replicas: 1,
+                gpus: notebook.gpus.unwrap_or(0),
+                cpu: notebook.cpu.as_deref(),
+                memory: notebook.memory.as_deref(),
+                pool: notebook.pool.as_deref(),
+                prefer_pool: notebook.prefer_pool.as_deref(),
+                args: &[],
+                env: &notebook.env,
+                pod: notebook.pod.as_ref(),
+                image: notebook.image.as_deref().unwrap_or_default(),
+            });
+        }
         pods
     }
 
@@ -270,6 +294,9 @@ impl<'a> Context<'a> {
         ours.map(|(name, pool)| (FieldPath::keys(["node_pool", name]), pool))
     }
 }
+
+/// What the pod of a notebook is called in messages.
+const NOTEBOOK: &str = "the notebook";
 
 /// A kind of Pod that the stack makes.
 struct Pod<'a> {
