@@ -8,6 +8,7 @@ use clap::{ArgMatches, CommandFactory as _, FromArgMatches as _, Parser, Subcomm
 mod access;
 mod apply;
 mod completions;
+mod connect;
 mod consent;
 mod doctor;
 mod effective;
@@ -18,7 +19,9 @@ mod graph;
 mod habits;
 mod holder;
 mod init;
+mod logs;
 mod plan;
+mod run;
 mod sandbox;
 mod session;
 mod settings;
@@ -107,6 +110,15 @@ enum Command {
     /// Show what is live, and what pods wait for
     #[command(after_help = status::EXAMPLES)]
     Status(status::Args),
+    /// Connect to a Dask cluster or a notebook: local ports, the dashboard's URL, the Python line to paste
+    #[command(after_help = connect::EXAMPLES)]
+    Connect(connect::Args),
+    /// Show what the pods of a section say
+    #[command(after_help = logs::EXAMPLES)]
+    Logs(logs::Args),
+    /// Run a job or a check again
+    #[command(after_help = run::EXAMPLES)]
+    Run(run::Args),
     /// Show a saved plan, or the stack as it came out of its files and variables
     #[command(after_help = "Examples:\n  \
         dask-infra plan --out rapids.plan; dask-infra show rapids.plan\n  \
@@ -200,6 +212,9 @@ fn dispatch(Cli { global, command }: Cli, matches: &ArgMatches) -> Exit {
         Command::Apply(args) => apply::apply(&settings, &args),
         Command::Destroy(args) => apply::destroy(&settings, &args),
         Command::Status(args) => status::status(&settings, &args),
+        Command::Connect(args) => connect::connect(&settings, &args),
+        Command::Logs(args) => logs::logs(&settings, &args),
+        Command::Run(args) => run::run(&settings, &args),
         Command::Show(args) => plan::show(&settings, &args),
         Command::Graph(args) => graph::graph(&settings, &args),
         Command::Explain(args) => explain::explain(&settings, &args),
