@@ -23,6 +23,7 @@ mod logs;
 mod plan;
 mod run;
 mod sandbox;
+mod scale;
 mod session;
 mod settings;
 mod status;
@@ -110,7 +111,7 @@ enum Command {
     /// Show what is live, and what pods wait for
     #[command(after_help = status::EXAMPLES)]
     Status(status::Args),
-    /// Connect to a Dask cluster or a notebook: local ports, the dashboard's URL, the Python line to paste
+    /// Connect to a Dask cluster or a notebook
     #[command(after_help = connect::EXAMPLES)]
     Connect(connect::Args),
     /// Show what the pods of a section say
@@ -119,6 +120,9 @@ enum Command {
     /// Run a job or a check again
     #[command(after_help = run::EXAMPLES)]
     Run(run::Args),
+    /// Change the live number of workers, nodes or pods of one thing
+    #[command(after_help = scale::EXAMPLES)]
+    Scale(scale::Args),
     /// Show a saved plan, or the stack as it came out of its files and variables
     #[command(after_help = "Examples:\n  \
         dask-infra plan --out rapids.plan; dask-infra show rapids.plan\n  \
@@ -215,6 +219,7 @@ fn dispatch(Cli { global, command }: Cli, matches: &ArgMatches) -> Exit {
         Command::Connect(args) => connect::connect(&settings, &args),
         Command::Logs(args) => logs::logs(&settings, &args),
         Command::Run(args) => run::run(&settings, &args),
+        Command::Scale(args) => scale::scale(&settings, &args),
         Command::Show(args) => plan::show(&settings, &args),
         Command::Graph(args) => graph::graph(&settings, &args),
         Command::Explain(args) => explain::explain(&settings, &args),

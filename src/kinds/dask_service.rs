@@ -53,9 +53,20 @@ impl ServiceType {
 }
 
 /// Parts of a ServiceSpec.
-#[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
+#[derive(Clone, Debug, Default, PartialEq, Serialize)]
 #[serde(transparent)]
 pub struct ServiceSpec(pub Value);
+
+impl<'de> Deserialize<'de> for ServiceSpec {
+    fn deserialize<D: Deserializer<'de>>(deserializer: D) -> Result<Self, D::Error> {
+        let value = Value::deserialize(deserializer)?;
+        if value.is_object() {
+            Ok(Self(value))
+        } else {
+            Err(D::Error::custom("parts of a ServiceSpec as a table"))
+        }
+    }
+}
 
 impl JsonSchema for ServiceSpec {
     fn schema_name() -> Cow<'static, str> {

@@ -12,6 +12,7 @@ use crate::source::Sources;
 
 pub mod connect;
 pub mod document;
+pub mod event;
 pub mod graph;
 pub mod human;
 pub mod json;

@@ -184,6 +184,12 @@ async fn a_client_of_dask_computes_through_it_and_goes_on_after_a_break() {
     run(&user, &["connect"]).expect(1).says("DI0421").says("dask_cluster.d is not there").says("apply");
     let _operator = apply(&user, &plane).await;
 
+    // A kubelet's log, through the API server; with -f as a stream that goes on.
+    run(&user, &["logs", "d"]).expect(0).says("this container is imitated by KWOK");
+    let (following, line) = Connecting::start(&user, &["logs", "d", "-f", "--json"]);
+    assert_eq!(text(&line, "/line"), "this container is imitated by KWOK", "{line}");
+    drop(following);
+
     let (mut connecting, there) = Connecting::start(&user, &["connect", "--json"]);
     assert_eq!((text(&there, "/type"), text(&there, "/address")), ("connected", "dask_cluster.d"));
     assert_eq!((text(&there, "/image"), there["simulated"] == false), ("demo:1", true), "{there}");
@@ -334,7 +340,7 @@ worker = { replicas = 0 }
         operator
     };
     run(&user, &["plan", "--detailed-exitcode"]).expect(0).says("No changes");
-    run(&user, &["status"]).expect(0).says("load balancer 10.0.0.9").says("load balancer 203.0.113.7");
+    run(&user, &["status"]).expect(0).says("at 10.0.0.9").says("at 203.0.113.7");
 
     let service = async |name: &str| client.get(&format!("{SERVICES}/{name}-scheduler")).await.1;
     let plain = service("plain").await;

@@ -138,7 +138,7 @@ fn own_container(what: &str) -> &'static str {
     match what {
         "the scheduler" => "scheduler",
         "the program" => "job",
-        super::NOTEBOOK => NOTEBOOKS,
+        super::pods::NOTEBOOK => NOTEBOOKS,
         _ => "worker",
     }
 }

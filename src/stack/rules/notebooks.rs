@@ -15,9 +15,16 @@ pub(super) fn notebooks_have_an_image(context: &mut Context<'_>) {
     for (key, notebook) in &context.stack.notebook {
         let path = FieldPath::keys(["notebook", key]);
         match (&notebook.like, &notebook.image) {
-            (Some(like), _) => {
+            (Some(like), image) => {
                 let empty = "this file has no Dask cluster: give `image` instead";
                 unknown_cluster(context, &path.key("like"), like, empty);
+                let theirs = context.stack.dask_cluster.get(like).filter(|cluster| !cluster.is_managed());
+                if image.is_none() && theirs.is_some_and(|cluster| cluster.image.is_empty()) {
+                    let message =
+                        format!("others own the Dask cluster `{like}`, and the file does not say its image");
+                    let finding = Finding::error(Code::NotebookImage, message).at(path.key("like"), "copied");
+                    context.say(finding.help("give the notebook an `image` with Jupyter in it"));
+                }
             }
             (None, Some(_)) => {}
             (None, None) => {
