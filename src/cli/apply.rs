@@ -105,7 +105,14 @@ pub fn destroy(settings: &Settings, args: &DestroyArgs) -> Exit {
     apply_stack(settings, Mode::Destroy, &making, *auto_approve, *force_unlock)
 }
 
-fn apply_stack(settings: &Settings, mode: Mode, making: &Making, auto_approve: bool, force: bool) -> Exit {
+/// Plans, asks, applies.
+pub fn apply_stack(
+    settings: &Settings,
+    mode: Mode,
+    making: &Making,
+    auto_approve: bool,
+    force: bool,
+) -> Exit {
     let format = Format::json(making.json);
     let whole = if auto_approve { Whole::Given } else { Whole::Ask };
     settings.report(format, |reporter| {

@@ -9,6 +9,7 @@ mod access;
 mod adopt;
 mod apply;
 mod completions;
+mod connect;
 mod consent;
 mod doctor;
 mod effective;
@@ -21,7 +22,9 @@ pub mod helm;
 mod holder;
 mod import;
 mod init;
+mod logs;
 mod plan;
+mod run;
 mod sandbox;
 mod scale;
 mod session;
@@ -121,6 +124,15 @@ enum Command {
     /// Say why something is pending, waits or would be replaced, and the cure
     #[command(after_help = why::EXAMPLES)]
     Why(why::Args),
+    /// Connect to a Dask cluster or a notebook
+    #[command(after_help = connect::EXAMPLES)]
+    Connect(connect::Args),
+    /// Show what the pods of a section say
+    #[command(after_help = logs::EXAMPLES)]
+    Logs(logs::Args),
+    /// Run a job or a check again
+    #[command(after_help = run::EXAMPLES)]
+    Run(run::Args),
     /// Change the live number of workers, nodes or pods of one thing
     #[command(after_help = scale::EXAMPLES)]
     Scale(scale::Args),
@@ -220,6 +232,9 @@ fn dispatch(Cli { global, command }: Cli, matches: &ArgMatches) -> Exit {
         Command::Destroy(args) => apply::destroy(&settings, &args),
         Command::Status(args) => status::status(&settings, &args),
         Command::Why(args) => why::why(&settings, &args),
+        Command::Connect(args) => connect::connect(&settings, &args),
+        Command::Logs(args) => logs::logs(&settings, &args),
+        Command::Run(args) => run::run(&settings, &args),
         Command::Scale(args) => scale::scale(&settings, &args),
         Command::Show(args) => plan::show(&settings, &args),
         Command::Graph(args) => graph::graph(&settings, &args),

@@ -66,6 +66,11 @@ pub struct Part {
 }
 
 impl Part {
+    /// Only these.
+    pub fn only(target: Vec<String>) -> Self {
+        Self { target, exclude: Vec::new() }
+    }
+
     /// As plans take it.
     pub fn selection(&self) -> Selection {
         Selection { targets: self.target.clone(), excludes: self.exclude.clone() }

@@ -187,9 +187,7 @@ impl Session {
     /// # Errors
     /// It means none, or several sections.
     pub fn find(&self, typed: &str) -> Result<Vec<&Resource>, Failure> {
-        let Lowered { resources, theirs, .. } = &self.lowered;
-        let all: Vec<&Resource> =
-            resources.iter().chain(theirs.iter().map(|theirs| &theirs.resource)).collect();
+        let all: Vec<&Resource> = self.resources().collect();
         let addresses: Vec<&Address> = all.iter().map(|resource| &resource.address).collect();
         match plan::select::meant_one(typed, &addresses) {
             Ok(places) => Ok(places.into_iter().map(|place| all[place]).collect()),
@@ -210,12 +208,26 @@ impl Session {
     pub async fn world(&self, link: &Link, parallelism: usize) -> Result<World, Failure> {
         let read = self.read(link, parallelism).await;
         match &read.trouble {
-            Some(error) => {
-                let found = access::diagnose(error, &self.lowered.target, &self.sources, self.words);
-                Err(Failure::new(vec![found], self.sources.clone()))
-            }
+            Some(error) => Err(self.refused(error)),
             None => Ok(read.world),
         }
+    }
+
+    /// Everything of the stack in the order of making; what others own (`manage = false`) comes last.
+    pub fn resources(&self) -> impl Iterator<Item = &Resource> {
+        let Lowered { resources, theirs, .. } = &self.lowered;
+        resources.iter().chain(theirs.iter().map(|theirs| &theirs.resource))
+    }
+
+    /// A request that was refused, with its cause and cure.
+    pub fn refused(&self, error: &ApiError) -> Failure {
+        let found = access::diagnose(error, &self.lowered.target, &self.sources, self.words);
+        Failure::new(vec![found], self.sources.clone())
+    }
+
+    /// A problem with places in the stack's files.
+    pub fn fails(&self, problem: Diagnostic) -> Failure {
+        Failure::new(vec![problem], self.sources.clone())
     }
 
     /// Says what stands in the way of reading instead of that it could not be read.

@@ -47,6 +47,16 @@ impl Stops {
         Ok(Self { count, first })
     }
 
+    /// Keeps a closed terminal from ending the process, for as long as the value lives.
+    ///
+    /// # Errors
+    /// The operating system refuses to hand the signal over.
+    pub fn outlive_the_terminal() -> Result<tokio::signal::unix::Signal, Diagnostic> {
+        use tokio::signal::unix::{SignalKind, signal};
+        signal(SignalKind::hangup())
+            .map_err(|error| Diagnostic::error(Code::Usage, format!("cannot listen for signals: {error}")))
+    }
+
     /// The first signal.
     pub fn first(&self) -> Option<Signal> {
         *self.first.borrow()

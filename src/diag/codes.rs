@@ -533,6 +533,23 @@ codes! {
     "`chart`, `repo`, `values` and `values_files` of `[dask_operator]` are those of its chart, which makes its objects with \
      `source = \"chart\"` only."
 
+    PublicScheduler "DI0285" "a scheduler on the internet"
+    "Dask has no passwords: whoever reaches a scheduler runs code on its workers, with the rights of their pods. A load \
+     balancer is therefore inside the VPC network unless `public = true` says otherwise, and that is warned of. \
+     `dask-infra connect` goes through the API server and needs no load balancer."
+    => "[dask_cluster.rapids]\nservice = \"LoadBalancer\"        # inside the VPC network\n# dask-infra connect rapids      # from anywhere, with your own rights"
+
+    NotebookPassword "DI0286" "a notebook without a password"
+    "Whoever opens a notebook runs code in the cluster. So Jupyter always asks for a password, and there is no default. \
+     Its value is in a Secret of the notebook's namespace, which others make; the stack names the Secret and the key, and \
+     never holds the value."
+    => "kubectl create secret generic jupyter --from-literal=password=\"$(openssl rand -hex 16)\"\n\n[notebook.lab]\npassword = { secret = \"jupyter\", key = \"password\" }"
+
+    NotebookImage "DI0287" "what a notebook runs"
+    "A notebook needs an image with Jupyter in it. `like` names a Dask cluster of the file and takes the image that belongs \
+     to its workers' one, `rapidsai/notebooks` for `rapidsai/base`, so that versions agree; `image` names any other."
+    => "[notebook.lab]\nlike = \"rapids\"\npassword = { secret = \"jupyter\", key = \"password\" }"
+
     Cycle "DI0301" "a circle of dependencies"
     "Each of the named things waits for the next, so none can be made. One of the `depends_on` in the circle \
      must go; edges that follow from references cannot form a circle by themselves."
@@ -680,6 +697,46 @@ codes! {
      record while it runs. The message says who holds it and since when. Wait until it ends. An apply that was killed \
      holds nobody up: its lock is taken over at once on the same machine, and within seconds from another. \
      `--force-unlock` breaks a lock whose holder is known not to run."
+
+    NoAnswerThere "DI0421" "nothing answers there"
+    "What is to be connected to, or whose log is wanted, is not there or not ready yet. The message says how far it is: \
+     not applied, without a pod, or with a pod that waits, and for what. `dask-infra status` shows the rest of the stack."
+    => "dask-infra status\ndask-infra apply"
+
+    WhichDoor "DI0422" "what to connect to"
+    "Dask clusters, their jobs while they run, notebooks, and Services with the ports of a scheduler or of Jupyter can be \
+     connected to. Where a stack has several of them, the address says which."
+    => "dask-infra connect dask_cluster.rapids\ndask-infra connect rapids               # a unique ending is enough"
+
+    NothingReal "DI0423" "the sandbox runs no programs"
+    "The sandbox imitates GKE and Kubernetes: its pods have states and no programs, so nothing answers in them. A sandbox \
+     that is served in front of a real API server leads to real pods; without `--sandbox` the cloud is meant."
+    => "dask-infra sandbox serve --kubernetes lab.kubeconfig     # a real API server on this machine\neval \"$(dask-infra sandbox env)\"; dask-infra connect"
+
+    PortInUse "DI0424" "a port of this machine is in use"
+    "`--port` and `--dashboard-port` name ports of this machine, and another program has one of them. Without them a free \
+     one is taken and told."
+    => "dask-infra connect                      # takes free ports\nlsof -i :8786                           # who has it"
+
+    MayNotForward "DI0425" "a port-forward is refused"
+    "A connection goes through the API server, which asks whether you may `create` (before Kubernetes 1.35 also `get`) the \
+     subresource `pods/portforward` in the namespace. The role roles/container.developer on GKE, and `edit` of Kubernetes, \
+     have it; `view` does not."
+    => "kubectl auth can-i create pods/portforward --namespace default"
+
+    NoConnection "DI0426" "the connection is not made"
+    "The API server was reached and the pod behind it was not: nobody listens on the port, or the node does not answer. \
+     The message has the words of whoever refused. A scheduler that is starting takes a moment."
+
+    NoLog "DI0427" "no log"
+    "Logs are written by pods: those of a Dask cluster, a worker group, a job, a check, a notebook, the operator, the \
+     driver's DaemonSet, and whatever a manifest runs. Node pools, Services and the like have none."
+    => "dask-infra logs dask_cluster.rapids\ndask-infra logs dask_operator --since 10m"
+
+    NotRunnable "DI0428" "not a job and not a check"
+    "`run` starts once more what runs to an end. What stays is changed by `apply`, and made anew by \
+     `apply --replace ADDRESS`."
+    => "dask-infra run check.cuda\ndask-infra run dask_job.train"
 
     NotKept "DI0430" "a number that the stack file does not say"
     "`scale` changes a live number at once. Where the stack file says another one, the next apply puts the file's back: \

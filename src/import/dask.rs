@@ -11,7 +11,7 @@ use crate::address::FieldPath;
 use crate::kinds::{dask_autoscaler, dask_cluster, dask_group, dask_job};
 use crate::resource::ObjectId;
 use crate::stack::{
-    DaskCluster, DaskGroup, DaskJob, Given, IdleTimeout, Replicas, Restart, Scheduler, ServiceType, Worker,
+    DaskCluster, DaskGroup, DaskJob, DaskService, Given, IdleTimeout, Replicas, Restart, Scheduler, Worker,
 };
 
 /// Names longer than this the operator refuses, and a stack with it.
@@ -99,11 +99,7 @@ fn cluster(found: &Found, object: &ObjectId, live: &Value, draft: &mut Draft) ->
         scheduler: scheduler_of(scheduler),
         worker: worker_of(worker, replicas(found, object, live, &section, draft)),
         idle_timeout: spec["idleTimeout"].as_u64().filter(|seconds| *seconds > 0).and_then(idle),
-        service: match text(&spec["scheduler"]["service"]["type"]) {
-            "NodePort" => ServiceType::NodePort,
-            "LoadBalancer" => ServiceType::LoadBalancer,
-            _ => ServiceType::ClusterIP,
-        },
+        service: DaskService::of_live(&spec["scheduler"]),
         labels: own(&live["metadata"]["labels"]),
         annotations: own(&live["metadata"]["annotations"]),
         manage: Some(false),

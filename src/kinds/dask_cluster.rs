@@ -8,6 +8,7 @@ use serde_json::{Value, json};
 
 use super::dask_group::{self, DaskGroup, Joined};
 use super::dask_pod::{self, Wants, Workers, broken, with_pods};
+use super::dask_service::DaskService;
 use super::idle::IdleTimeout;
 use super::pod::{self, Pod};
 use super::replicas::{Replicas, Writer};
@@ -62,9 +63,10 @@ pub struct DaskCluster {
     /// apply make it again.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub idle_timeout: Option<IdleTimeout>,
-    /// How the scheduler is reached. Default `ClusterIP`. A Dask scheduler runs anyone's code.
+    /// How the scheduler is reached: `"ClusterIP"`, the default, `"NodePort"`, `"LoadBalancer"` (inside the VPC network),
+    /// or a table. `dask-infra connect` needs none of them. A Dask scheduler runs anyone's code.
     #[serde(default)]
-    pub service: ServiceType,
+    pub service: DaskService,
     /// Labels; the operator copies them to everything it makes.
     #[serde(default, skip_serializing_if = "BTreeMap::is_empty")]
     pub labels: BTreeMap<String, String>,
@@ -81,18 +83,6 @@ pub struct DaskCluster {
     /// Addresses that must be done before this one, beyond what is inferred.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     pub depends_on: Vec<String>,
-}
-
-/// The kind of Service in front of a scheduler.
-#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Deserialize, Serialize, JsonSchema)]
-pub enum ServiceType {
-    /// Reached from inside the Kubernetes cluster only.
-    #[default]
-    ClusterIP,
-    /// A port on every node.
-    NodePort,
-    /// A load balancer inside the VPC network.
-    LoadBalancer,
 }
 
 /// The scheduler of a Dask cluster.
@@ -242,7 +232,7 @@ pub fn read(key: &str, section: &DaskCluster, scope: &Scope) -> Vec<Resource> {
             if let Some(idle) = idle {
                 resource.body["spec"]["idleTimeout"] = idle;
             }
-        } else if section.service == ServiceType::ClusterIP
+        } else if section.service == DaskService::default()
             && let Some(scheduler) =
                 resource.body.pointer_mut("/spec/scheduler").and_then(Value::as_object_mut)
         {
@@ -320,7 +310,7 @@ fn lower_cluster(key: &str, section: &DaskCluster, scope: &Scope) -> Resource {
     let wants = (section.scheduler.wants(&section.image), section.worker.wants(&section.image));
     let (replicas, initial) = section.worker.replicas.split();
     let mut spec = json!({
-        "scheduler": { "spec": dask_pod::scheduler(&wants.0, scope), "service": service(name, section.service) },
+        "scheduler": { "spec": dask_pod::scheduler(&wants.0, scope) },
         "worker": { "spec": dask_pod::worker(&wants.1, scope) },
     });
     if let Some(replicas) = replicas {
@@ -334,6 +324,12 @@ fn lower_cluster(key: &str, section: &DaskCluster, scope: &Scope) -> Resource {
     let api = api();
     let origin = FieldPath::keys(["dask_cluster", key]);
     let mut origins = origins(&origin);
+    let place = FieldPath::keys(["spec", "scheduler", "service"]);
+    spec["scheduler"]["service"] = section.service.body(name, &place, &origin.key("service"), &mut origins);
+    let annotations = section.service.annotations(scope.target.gke.is_some());
+    if !annotations.is_empty() {
+        spec["scheduler"]["metadata"] = json!({ "annotations": annotations });
+    }
     for (part, given) in [("scheduler", &section.scheduler.pod), ("worker", &section.worker.pod)] {
         let place = FieldPath::keys(["spec", part, "spec"]);
         let from = origin.key(part).key("pod");
@@ -365,6 +361,7 @@ fn origins(origin: &FieldPath) -> Vec<(FieldPath, FieldPath)> {
         (FieldPath::keys(["metadata", "annotations"]), origin.key("annotations")),
         (FieldPath::keys(["spec", "idleTimeout"]), origin.key("idle_timeout")),
         (FieldPath::keys(["spec", "scheduler", "service"]), origin.key("service")),
+        (FieldPath::keys(["spec", "scheduler", "metadata"]), origin.key("service")),
         (FieldPath::keys(["spec", "worker", "replicas"]), origin.key("worker").key("replicas")),
     ];
     for part in ["scheduler", "worker"] {
@@ -372,21 +369,6 @@ fn origins(origin: &FieldPath) -> Vec<(FieldPath, FieldPath)> {
         origins.extend(dask_pod::origins(&pod, &origin.key(part), &origin.key("image")));
     }
     origins
-}
-
-/// The operator takes this as it is and looks its ports up by these names. Nothing fills in the selector.
-pub(super) fn service(name: &str, kind: ServiceType) -> Value {
-    let port = |name: &str, number: u32| json!({ "name": name, "protocol": "TCP", "port": number, "targetPort": name });
-    let kind = match kind {
-        ServiceType::ClusterIP => "ClusterIP",
-        ServiceType::NodePort => "NodePort",
-        ServiceType::LoadBalancer => "LoadBalancer",
-    };
-    json!({
-        "type": kind,
-        "selector": { "dask.org/cluster-name": name, "dask.org/component": "scheduler" },
-        "ports": [port("tcp-comm", 8786), port("http-dashboard", 8787)],
-    })
 }
 
 /// The default group of a cluster, which the operator makes: the number of workers that counts is its.
@@ -536,7 +518,7 @@ pub(crate) fn scaled_to(group: &Value) -> Option<u64> {
 
 /// For `status`: the phase that the operator gave, and how many workers there are.
 pub(super) fn says(wait: &Await, found: &[Value]) -> Said {
-    let [cluster, scheduler, _, group, workers, pods] = found else { return Said::default() };
+    let [cluster, scheduler, service, group, workers, pods] = found else { return Said::default() };
     let phase = match text(&cluster["status"]["phase"]) {
         "" => "no phase yet",
         phase => phase,
@@ -552,9 +534,13 @@ pub(super) fn says(wait: &Await, found: &[Value]) -> Said {
     let down = if scheduler { "" } else { "scheduler not ready; " };
     let gpus = super::status::gpus(pods);
     let held = super::status::gpus_held(gpus);
+    let ingress = &service["status"]["loadBalancer"]["ingress"][0];
+    let address = ["ip", "hostname"].into_iter().find_map(|key| ingress[key].as_str());
+    let reached = address.map(|address| format!("; at {address}")).unwrap_or_default();
     Said {
-        line: format!("{phase}; {down}workers: {wanted} wanted, {made} made, {ready} ready{held}"),
+        line: format!("{phase}; {down}workers: {wanted} wanted, {made} made, {ready} ready{held}{reached}"),
         facts: vec![
+            ("address", json!(address)),
             ("phase", cluster["status"]["phase"].clone()),
             ("scheduler_ready", json!(scheduler)),
             ("workers_wanted", json!(wanted)),

@@ -6,8 +6,9 @@ use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
 use serde_json::{Value, json};
 
-use super::dask_cluster::{self, DaskCluster, Scheduler, ServiceType, Worker};
+use super::dask_cluster::{self, DaskCluster, Scheduler, Worker};
 use super::dask_pod::{self, Wants};
+use super::dask_service::DaskService;
 use super::pod::{self, Pod};
 use super::status::{self, Said};
 use super::{Compare, Doing, Kind, Scope, gvk, is_false, itself, object_program, text};
@@ -178,12 +179,14 @@ pub fn lower(key: &str, section: &DaskJob, like: Option<&DaskCluster>, scope: &S
     let origin = FieldPath::keys(["dask_job", key]);
     let place = FieldPath::keys(["spec", "job", "spec"]);
     pod::lay_over(&mut pod, section.pod.as_ref(), &place, &origin.key("pod"), &mut origins);
+    let place = FieldPath::keys(["spec", "cluster", "spec", "scheduler", "service"]);
+    let service = DaskService::default().body(name, &place, &origin, &mut origins);
     let mut spec = json!({
         "job": { "spec": pod },
         "cluster": { "spec": {
             "scheduler": {
                 "spec": dask_pod::scheduler(&scheduler, scope),
-                "service": dask_cluster::service(name, ServiceType::ClusterIP),
+                "service": service,
             },
             "worker": {
                 "replicas": replicas,

@@ -115,6 +115,11 @@ pub fn program(wants: &Wants, scope: &Scope) -> Value {
     pod(container, wants, scope)
 }
 
+/// A PodSpec with one container, of which only the image is said.
+pub fn bare(name: &str, wants: &Wants, scope: &Scope) -> Value {
+    pod(json!({ "name": name, "image": wants.image, "imagePullPolicy": "IfNotPresent" }), wants, scope)
+}
+
 fn pod(mut container: Value, wants: &Wants, scope: &Scope) -> Value {
     let Wants { image: _, args: _, resources: _, env, gpus, cpu, memory, pool, prefer_pool } = wants;
     let find = |key: &Option<&String>| key.and_then(|key| scope.pool(key));

@@ -20,6 +20,8 @@ pub mod dask_group;
 pub mod dask_job;
 pub mod dask_operator;
 pub mod dask_pod;
+pub mod dask_service;
+pub mod door;
 pub mod gke;
 pub mod gpu_driver;
 pub mod helm_release;
@@ -28,7 +30,9 @@ pub mod idle;
 pub mod manifest;
 pub mod namespace;
 pub mod node_pool;
+pub mod notebook;
 pub mod object;
+pub mod own_pods;
 pub mod pod;
 pub mod replicas;
 pub mod runs;
@@ -88,6 +92,7 @@ pub const KINDS: &[&Kind] = &[
     &dask_group::KIND,
     &dask_autoscaler::KIND,
     &dask_job::KIND,
+    &notebook::KIND,
 ];
 
 /// The kind of a name.

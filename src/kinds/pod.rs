@@ -59,8 +59,19 @@ pub fn lay_over(
 ) {
     let Some(Pod(given)) = given else { return };
     let schema = schema::definition("io.k8s.api.core.v1.PodSpec");
-    let mut merge = Merge { origins };
-    *pod = merge.value(Some(pod), given, schema.as_ref(), place, origin);
+    lay(pod, given, schema.as_ref(), place, origin, origins);
+}
+
+/// The same for anything with a schema.
+pub fn lay(
+    value: &mut Value,
+    given: &Value,
+    schema: Option<&Schema>,
+    place: &FieldPath,
+    origin: &FieldPath,
+    origins: &mut Vec<(FieldPath, FieldPath)>,
+) {
+    *value = Merge { origins }.value(Some(value), given, schema, place, origin);
 }
 
 struct Merge<'a> {

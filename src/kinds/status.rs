@@ -4,8 +4,8 @@
 use serde_json::Value;
 
 use super::{
-    condition, count, dask_autoscaler, dask_cluster, dask_group, dask_job, gpu_driver, node_pool, text,
-    workload,
+    condition, count, dask_autoscaler, dask_cluster, dask_group, dask_job, gpu_driver, node_pool, notebook,
+    text, workload,
 };
 use crate::resource::Await;
 
@@ -45,6 +45,7 @@ const SAYS: &[(&str, Says)] = &[
     (dask_group::KIND.name, dask_group::says),
     (dask_autoscaler::KIND.name, dask_autoscaler::says),
     (dask_job::KIND.name, dask_job::says),
+    (notebook::KIND.name, notebook::says),
 ];
 
 /// GPUs that the running pods of a list hold.

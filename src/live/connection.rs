@@ -12,7 +12,7 @@ use tokio::sync::Mutex;
 
 use super::credentials::Credentials;
 use super::gke::{Gke, GkeAccess};
-use super::kube::{Bearer, KubeconfigAccess, Kubernetes};
+use super::kube::{Bearer, BytesAsTheyCome, KubeconfigAccess, Kubernetes, Tunnel};
 use super::{ApiError, Class, LiveApi, Request};
 use crate::resource::{Api, ClusterName, Method};
 
@@ -112,14 +112,44 @@ impl Connection {
     async fn send_kubernetes(&self, request: &Request) -> Result<Value, ApiError> {
         let client = self.kubernetes(request).await?;
         let result = client.send(request).await;
+        self.noted(result).await
+    }
+
+    async fn noted<T: Send>(&self, result: Result<T, ApiError>) -> Result<T, ApiError> {
         let unreached = |error: &ApiError| {
             let astray = matches!(error.class, Class::Unavailable | Class::Lost) && error.status.is_none();
             astray || error.class == Class::Unauthenticated
         };
-        if self.cluster.is_some() && result.as_ref().is_err_and(unreached) {
+        if self.cluster.is_some() && result.as_ref().err().is_some_and(unreached) {
             *self.kubernetes.lock().await = None;
         }
         result
+    }
+
+    /// Connects to a port of a pod of the cluster.
+    ///
+    /// # Errors
+    /// As [`Kubernetes::tunnel`].
+    pub async fn tunnel(&self, namespace: &str, pod: &str, port: u16) -> Result<Tunnel, ApiError> {
+        let path = format!("/api/v1/namespaces/{namespace}/pods/{pod}/portforward");
+        let client = self.kubernetes(&Request::get(Api::Kubernetes, path)).await?;
+        let result = client.tunnel(namespace, pod, port).await;
+        self.noted(result).await
+    }
+
+    /// Sends a read to the cluster whose answer is wanted piece by piece.
+    ///
+    /// # Errors
+    /// As [`Kubernetes::follow`].
+    pub async fn follow(&self, request: &Request) -> Result<BytesAsTheyCome, ApiError> {
+        let client = self.kubernetes(request).await?;
+        let result = client.follow(request).await;
+        self.noted(result).await
+    }
+
+    /// Whether the clusters are imitated in this process: their pods run no programs.
+    pub fn is_imitated(&self) -> bool {
+        self.in_process.is_some()
     }
 
     async fn send_one(&self, request: Request) -> Result<Value, ApiError> {

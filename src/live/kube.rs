@@ -6,16 +6,24 @@ use std::sync::Arc;
 
 use axum::Router;
 use base64::Engine as _;
+use bytes::Bytes;
+use futures::future::BoxFuture;
+use futures::stream::BoxStream;
+use futures::{FutureExt as _, StreamExt as _};
 use http_body_util::BodyExt as _;
-use kube::client::Body;
+use k8s_openapi::api::core::v1::Pod;
+use kube::api::Portforwarder;
+use kube::client::{Body, UpgradeConnectionError};
 use kube::config::{KubeConfigOptions, Kubeconfig};
 use kube::{Client, Config};
 use serde_json::Value;
+use tokio::io::DuplexStream;
 
 use super::answer::Answer;
 use super::credentials::Credentials;
-use super::transport::{TIMEOUT, causes, http_request, in_process, says_json};
+use super::transport::{TIMEOUT, causes, http_request, in_process, in_process_open, says_json};
 use super::{ApiError, Class, Request};
+use crate::resource::Api;
 
 /// A cluster by kubeconfig.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
@@ -129,24 +137,139 @@ impl Kubernetes {
     }
 
     async fn over(&self, client: &Client, request: &Request) -> Result<Answer, ApiError> {
-        let mut http = http_request(request)?;
-        let token = match &self.bearer {
-            Bearer::Kubeconfig => None,
-            Bearer::Any => Some("sandbox".to_owned()),
-            Bearer::Google(credentials) => Some(credentials.token(request).await?),
-        };
-        if let Some(token) = token {
-            let mut value = http::HeaderValue::from_str(&format!("Bearer {token}"))
-                .map_err(|_| request.failed(Class::Unauthenticated, "the token is not text"))?;
-            value.set_sensitive(true);
-            http.headers_mut().insert(http::header::AUTHORIZATION, value);
-        }
-        let response =
-            client.send(http.map(Body::from)).await.map_err(|error| transport_error(request, &error))?;
+        let response = self.open(client, request).await?;
         let (parts, body) = response.into_parts();
         let body = body.collect().await.map_err(|error| request.unanswered(causes(&error)))?;
         let json = says_json(&parts.headers);
         Ok(Answer { status: parts.status.as_u16(), json, body: body.to_bytes().to_vec() })
+    }
+
+    async fn open(&self, client: &Client, request: &Request) -> Result<http::Response<Body>, ApiError> {
+        let mut http = http_request(request)?;
+        if let Some(value) = self.authorization(request).await? {
+            http.headers_mut().insert(http::header::AUTHORIZATION, value);
+        }
+        client.send(http.map(Body::from)).await.map_err(|error| transport_error(request, &error))
+    }
+
+    /// Who asks, unless the client says it itself.
+    async fn authorization(&self, request: &Request) -> Result<Option<http::HeaderValue>, ApiError> {
+        let token = match &self.bearer {
+            Bearer::Kubeconfig => return Ok(None),
+            Bearer::Any => "sandbox".to_owned(),
+            Bearer::Google(credentials) => credentials.token(request).await?,
+        };
+        let mut value = http::HeaderValue::from_str(&format!("Bearer {token}"))
+            .map_err(|_| request.failed(Class::Unauthenticated, "the token is not text"))?;
+        value.set_sensitive(true);
+        Ok(Some(value))
+    }
+
+    /// Sends a read whose answer has no end of its own, such as a log that is followed: its bytes as they come.
+    ///
+    /// # Errors
+    /// As [`send`](Self::send), up to the first byte. What breaks later is in the stream.
+    pub async fn follow(&self, request: &Request) -> Result<BytesAsTheyCome, ApiError> {
+        let late = || request.unanswered(format!("no answer within {} s", TIMEOUT.as_secs()));
+        let opened = async {
+            match &self.transport {
+                Transport::InProcess(router) => {
+                    let response = in_process_open(router, request).await?;
+                    Ok(response.map(|body| body.into_data_stream().map(told).boxed()))
+                }
+                Transport::Network(client) => {
+                    let response = self.open(client, request).await?;
+                    Ok(response.map(|body| body.into_data_stream().map(told).boxed()))
+                }
+            }
+        };
+        let (parts, mut bytes) =
+            tokio::time::timeout(TIMEOUT, opened).await.map_err(|_| late())??.into_parts();
+        if parts.status.is_success() {
+            return Ok(bytes);
+        }
+        let mut body = Vec::new();
+        while let Some(Ok(more)) = bytes.next().await {
+            body.extend_from_slice(&more);
+        }
+        let answer = Answer { status: parts.status.as_u16(), json: says_json(&parts.headers), body };
+        // It is no success, so it cannot be read as one.
+        Err(request.read(answer).err().unwrap_or_else(late))
+    }
+
+    /// Connects to a port of a pod, through the API server. A connection of its own for each stream: what one of them
+    /// suffers is not the others'.
+    ///
+    /// # Errors
+    /// No such pod, no right to forward its ports, no connection. That nobody listens on the port is told by the tunnel.
+    pub async fn tunnel(&self, namespace: &str, pod: &str, port: u16) -> Result<Tunnel, ApiError> {
+        let path = format!("/api/v1/namespaces/{namespace}/pods/{pod}/portforward?ports={port}");
+        let request = Request::get(Api::Kubernetes, path);
+        let Transport::Network(client) = &self.transport else {
+            return Err(request.failed(Class::Invalid, "no program runs in the pods of this sandbox"));
+        };
+        let client = match self.authorization(&request).await? {
+            None => client.clone(),
+            Some(value) => authorized(client.clone(), value),
+        };
+        let pods: kube::Api<Pod> = kube::Api::namespaced(client, namespace);
+        let late = || request.unanswered(format!("no answer within {} s", TIMEOUT.as_secs()));
+        let opened = tokio::time::timeout(TIMEOUT, pods.portforward(pod, &[port])).await;
+        let mut forwarder = opened.map_err(|_| late())?.map_err(|error| not_switched(&request, &error))?;
+        let (stream, trouble) = (forwarder.take_stream(port), forwarder.take_error(port));
+        match stream.zip(trouble) {
+            Some((stream, trouble)) => Ok(Tunnel { stream, trouble: trouble.boxed(), forwarder }),
+            None => Err(request.failed(Class::Other, "the connection has no stream")),
+        }
+    }
+}
+
+/// The body of an answer, piece by piece.
+pub type BytesAsTheyCome = BoxStream<'static, Result<Bytes, String>>;
+
+fn told<E: std::error::Error>(piece: Result<Bytes, E>) -> Result<Bytes, String> {
+    piece.map_err(|error| causes(&error))
+}
+
+/// A connection to a port of a pod. Dropping it ends it.
+pub struct Tunnel {
+    /// The bytes, both ways.
+    pub stream: DuplexStream,
+    /// Says why the pod's side cannot be used, when that side says so: nobody listens on the port.
+    pub trouble: BoxFuture<'static, Option<String>>,
+    forwarder: Portforwarder,
+}
+
+impl Drop for Tunnel {
+    fn drop(&mut self) {
+        self.forwarder.abort();
+    }
+}
+
+/// The same client with a header for whoever asks.
+fn authorized(client: Client, value: http::HeaderValue) -> Client {
+    let service = tower::service_fn(move |mut request: http::Request<Body>| {
+        let client = client.clone();
+        request.headers_mut().insert(http::header::AUTHORIZATION, value.clone());
+        async move { client.send(request).await }
+    });
+    Client::new(service, "default")
+}
+
+/// Why a connection was not handed over, in the server's own words where it has any.
+fn not_switched(request: &Request, error: &kube::Error) -> ApiError {
+    let refused = |status: u16, json: Option<bool>, body: Vec<u8>| {
+        let read = request.read(Answer { status, json, body });
+        read.err().unwrap_or_else(|| request.failed(Class::Other, causes(error)))
+    };
+    match error {
+        kube::Error::Api(status) => {
+            refused(status.code, Some(true), serde_json::to_vec(status).unwrap_or_default())
+        }
+        kube::Error::UpgradeConnection(UpgradeConnectionError::ProtocolSwitch(status)) => {
+            refused(status.as_u16(), None, Vec::new())
+        }
+        _ => transport_error(request, error),
     }
 }
 
@@ -193,7 +316,7 @@ mod tests {
     use serde_json::json;
 
     use super::*;
-    use crate::resource::{Api, Method};
+    use crate::resource::Method;
 
     /// Answers with what it was asked.
     fn echo() -> Router {

@@ -5,6 +5,8 @@ pub mod along;
 pub mod answer;
 pub mod connection;
 mod credentials;
+pub mod dask;
+pub mod forward;
 pub mod gke;
 pub mod kube;
 pub mod read;

@@ -54,13 +54,23 @@ pub fn http_request(request: &Request) -> Result<http::Request<Vec<u8>>, ApiErro
 /// # Errors
 /// The body of the answer could not be read.
 pub async fn in_process(router: &Router, request: &Request) -> Result<Answer, ApiError> {
-    let http = http_request(request)?.map(axum::body::Body::from);
-    let response = router.clone().oneshot(http).await;
-    let response = response.unwrap_or_else(|never| match never {});
-    let (parts, body) = response.into_parts();
+    let (parts, body) = in_process_open(router, request).await?.into_parts();
     let body = body.collect().await.map_err(|error| request.unanswered(error.to_string()))?;
     let json = says_json(&parts.headers);
     Ok(Answer { status: parts.status.as_u16(), json, body: body.to_bytes().to_vec() })
+}
+
+/// The same, with the answer's body still to come.
+///
+/// # Errors
+/// The path is no URI.
+pub async fn in_process_open(
+    router: &Router,
+    request: &Request,
+) -> Result<http::Response<axum::body::Body>, ApiError> {
+    let http = http_request(request)?.map(axum::body::Body::from);
+    let response = router.clone().oneshot(http).await;
+    Ok(response.unwrap_or_else(|never| match never {}))
 }
 
 /// An error and what caused it, innermost last: `connect error: connection refused`.

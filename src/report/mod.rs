@@ -10,11 +10,13 @@ use crate::plan::{Action, Change, Drifted, Plan};
 use crate::resource::{FieldChange, Owner, Target};
 use crate::source::Sources;
 
+pub mod connect;
 pub mod document;
 pub mod event;
 pub mod graph;
 pub mod human;
 pub mod json;
+pub mod logs;
 mod screen;
 pub mod status;
 pub mod why;

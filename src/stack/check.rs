@@ -3,7 +3,7 @@
 
 use serde_json::{Map, Value};
 
-use super::schema::{OVERLAY, members, resolve, shape, types, words};
+use super::schema::{OVERLAY, listed_words, members, resolve, shape, types, words};
 use crate::address::{FieldPath, Segment};
 use crate::diag::{Code, Diagnostic, listed, nearest};
 use crate::source::Sources;
@@ -130,6 +130,11 @@ impl Check<'_> {
                 }
             }
             Value::Object(table) => self.table(schema, table, path),
+            Value::String(_) => {
+                if let Some(words) = listed_words(schema) {
+                    self.word(&words, value, path);
+                }
+            }
             _ => {}
         }
     }
@@ -346,7 +351,7 @@ impl Check<'_> {
 
     fn example(&self, key: &str, schema: &Value) -> String {
         let schema = resolve(self.root, schema);
-        if let Some([first, ..]) = words(schema).as_deref() {
+        if let Some([first, ..]) = words(schema).or_else(|| listed_words(schema)).as_deref() {
             return format!("{key} = \"{first}\"");
         }
         let alternatives = schema.get("oneOf").and_then(Value::as_array);

@@ -176,8 +176,14 @@ fn secrets(tree: &Value, sources: &Sources, env: &dyn Fn(&str) -> Option<String>
     found
 }
 
+/// `{ secret = "NAME", key = "KEY" }` names a Secret's key, which is what should stand there.
+fn is_reference(table: &Map<String, Value>) -> bool {
+    table.len() == 2 && table.contains_key("secret") && table.contains_key("key")
+}
+
 fn named(value: &Value, found: &mut Secrets) {
     match value {
+        Value::Object(table) if is_reference(table) => {}
         Value::Object(table) => {
             for (key, value) in table {
                 match value {

@@ -56,6 +56,10 @@ pub fn lower(stack: &Stack, simulated: bool) -> Lowered {
     resources.extend(
         jobs.map(|(key, section)| kinds::dask_job::lower(key, section, like(stack, section), &scope)),
     );
+    resources.extend(stack.notebook.iter().flat_map(|(key, section)| {
+        let like = section.like.as_ref().and_then(|like| stack.dask_cluster.get(like));
+        kinds::notebook::lower(key, section, like, &scope)
+    }));
     resources.extend(others);
     kinds::helm_release::places(&stack.helm_release, &mut resources);
     let theirs = theirs(stack, &scope);
@@ -144,6 +148,7 @@ fn sections(stack: &Stack) -> Vec<Address> {
         ("namespace", stack.namespace.keys().collect()),
         ("dask_cluster", stack.dask_cluster.keys().collect()),
         ("dask_job", stack.dask_job.keys().collect()),
+        ("notebook", stack.notebook.keys().collect()),
         (kinds::manifest::SECTION, stack.manifest.keys().collect()),
         (kinds::helm_release::SECTION, stack.helm_release.keys().collect()),
         ("check", stack.check.keys().collect()),

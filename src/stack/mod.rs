@@ -31,10 +31,11 @@ mod yaml;
 use crate::kinds::bundle::Bundle;
 pub use crate::kinds::check::{Check, CheckRun};
 pub use crate::kinds::cluster::{Cluster, ReleaseChannel};
-pub use crate::kinds::dask_cluster::{DaskCluster, Scheduler, ServiceType, Worker};
+pub use crate::kinds::dask_cluster::{DaskCluster, Scheduler, Worker};
 pub use crate::kinds::dask_group::DaskGroup;
 pub use crate::kinds::dask_job::{DaskJob, Restart};
 pub use crate::kinds::dask_operator::{DaskOperator, OperatorSource};
+pub use crate::kinds::dask_service::{DaskService, ServiceType};
 pub use crate::kinds::gpu_driver::{DriverInstall, GpuDriver};
 pub use crate::kinds::helm_release::HelmRelease;
 pub use crate::kinds::hooks::Hooks;
@@ -42,6 +43,7 @@ pub use crate::kinds::idle::{IdleTable, IdleTimeout};
 pub use crate::kinds::manifest::{Files, Manifest};
 pub use crate::kinds::namespace::Namespace;
 pub use crate::kinds::node_pool::{DriverVersion, NodePool, Surge, Taint, TaintEffect};
+pub use crate::kinds::notebook::{Notebook, SecretKey};
 pub use crate::kinds::pod::Pod;
 pub use crate::kinds::replicas::{Given, Replicas, Writer};
 pub use crate::kinds::short::{Accelerator, Nodes, Scalar, Sharing, SharingStrategy};
@@ -87,6 +89,9 @@ pub struct Stack {
     /// Programs that run once beside a Dask cluster of their own, by name.
     #[serde(default, skip_serializing_if = "BTreeMap::is_empty")]
     pub dask_job: BTreeMap<String, DaskJob>,
+    /// Jupyter notebooks in the cluster, by name.
+    #[serde(default, skip_serializing_if = "BTreeMap::is_empty")]
+    pub notebook: BTreeMap<String, Notebook>,
     /// Kubernetes objects from YAML files, by name.
     #[serde(default, skip_serializing_if = "BTreeMap::is_empty")]
     pub manifest: BTreeMap<String, Manifest>,

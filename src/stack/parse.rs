@@ -174,8 +174,17 @@ fn repeated(diagnostic: &Diagnostic, sources: &Sources, said: &[Diagnostic]) -> 
 
 /// The section of a field: `node_pool.a`, `cluster`.
 fn section(path: &FieldPath) -> FieldPath {
-    let keyed =
-        ["vars", "node_pool", "namespace", "dask_cluster", "dask_job", "manifest", "helm_release", "check"];
+    let keyed = [
+        "vars",
+        "node_pool",
+        "namespace",
+        "dask_cluster",
+        "dask_job",
+        "notebook",
+        "manifest",
+        "helm_release",
+        "check",
+    ];
     let depth = match path.segments().first() {
         Some(Segment::Key(top)) if keyed.contains(&top.as_str()) => 2,
         _ => 1,

@@ -24,6 +24,7 @@ pub const READY: &[Ready] = &[
     ready!("dask-autoscaled": "stack.toml"),
     ready!("dask-groups": "stack.toml"),
     ready!("dask-job": "stack.toml"),
+    ready!("dask-notebook": "stack.toml"),
     ready!("helm-gpu": "stack.toml"),
     ready!("on-existing-gke": "stack.toml"),
     ready!("rapids-gke": "stack.toml"),

@@ -105,6 +105,11 @@ pub(super) fn words(schema: &Value) -> Option<Vec<&str>> {
     choices.iter().map(|choice| choice.get("const")?.as_str()).collect()
 }
 
+/// The same where they are one of several forms of a value.
+pub(super) fn listed_words(schema: &Value) -> Option<Vec<&str>> {
+    schema.get("enum")?.as_array()?.iter().map(Value::as_str).collect()
+}
+
 /// The JSON types that a schema accepts; empty when it lists alternatives instead.
 pub(super) fn types(schema: &Value) -> Vec<&str> {
     match schema.get("type") {

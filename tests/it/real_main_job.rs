@@ -16,6 +16,7 @@ use serde_json::{Value, json};
 use tokio::task::block_in_place;
 
 use crate::real::{Client, ControlPlane, CudaCheck, Dask, Operator, Part, needs};
+use crate::real_connect::Connecting;
 use crate::served::{Said, Served, User, on_path};
 
 const PARTS: &[Part] = &[Part::Etcd, Part::Kubernetes, Part::Kwok, Part::Operator];
@@ -129,6 +130,17 @@ async fn forwards(kubeconfig: &Path) {
     }
 }
 
+/// `connect` leads through the sandbox, too: GKE is imitated there, the scheduler is not.
+async fn connects(user: &User) {
+    let (connecting, there) = Connecting::start(user, &["connect", "--json"]);
+    assert_eq!((text(&there, "/type"), there["simulated"] == true), ("connected", true), "{there}");
+    let http = reqwest::Client::builder().no_proxy().build().unwrap();
+    let health = text(&there, "/dashboard").replace("/status", "/health");
+    assert_eq!(http.get(health).send().await.unwrap().status(), 200);
+    assert!(!text(&there, "/versions/dask").is_empty(), "{there}");
+    assert_eq!(connecting.interrupt(), 0);
+}
+
 /// Touches definitions that are going, for as long as it lives: the API server can lose sight of one and come
 /// back to it after 5 minutes, sooner when it changes. That is the server's race, not what is tested here.
 struct Nudge(tokio::task::JoinHandle<()>);
@@ -207,6 +219,7 @@ async fn the_ready_stack_lives_and_goes_on_a_real_control_plane() {
     assert_eq!((gpus("default-pool"), gpus("scheduler-pool")), (vec!["2".to_owned()], vec!["1".to_owned()]));
 
     forwards(&plane.folder().join(THROUGH)).await;
+    connects(&user).await;
 
     // More workers than the pool has GPUs for, and the node that they need, in one plan.
     user.edit("replicas = 2", "replicas = 4");

@@ -34,6 +34,22 @@ pub fn paint(tint: Tint, text: &str) -> String {
     if text.is_empty() { String::new() } else { format!("{style}{text}{style:#}") }
 }
 
+/// The text in one of a few colours, the same for the same number.
+pub fn paint_nth(nth: usize, text: &str) -> String {
+    let colours = [
+        AnsiColor::Cyan,
+        AnsiColor::Green,
+        AnsiColor::Magenta,
+        AnsiColor::Yellow,
+        AnsiColor::Blue,
+        AnsiColor::BrightCyan,
+        AnsiColor::BrightGreen,
+        AnsiColor::BrightMagenta,
+    ];
+    let style = colours[nth % colours.len()].on_default();
+    format!("{style}{text}{style:#}")
+}
+
 /// Terraform's symbols, three columns wide, and `>` for a check.
 pub fn symbol(action: Action) -> String {
     match action {

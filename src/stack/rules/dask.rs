@@ -92,20 +92,16 @@ pub(super) fn gpus_fit_the_pool(context: &mut Context<'_>) {
 
 /// Names of environment variables. Source: Kubernetes' validation: printable ASCII without `=`.
 pub(super) fn environments_have_names(context: &mut Context<'_>) {
-    let stack = context.stack;
-    for (key, cluster) in &stack.dask_cluster {
-        let section = FieldPath::keys(["dask_cluster", key]);
-        for (part, env) in [("scheduler", &cluster.scheduler.env), ("worker", &cluster.worker.env)] {
-            for name in env.keys() {
-                let fits = |c: char| c.is_ascii_graphic() && c != '=';
-                if !name.is_empty() && name.chars().all(fits) {
-                    continue;
-                }
-                let message = format!("`{name}` cannot be the name of an environment variable");
-                let place = section.key(part).key("env").key(name);
-                let finding = Finding::error(Code::BadName, message).at_key(place, "");
-                context.say(finding.help("letters, digits and `_`: `env = { MY_NAME = \"value\" }`"));
+    for pod in context.pods() {
+        for name in pod.env.keys() {
+            let fits = |c: char| c.is_ascii_graphic() && c != '=';
+            if !name.is_empty() && name.chars().all(fits) {
+                continue;
             }
+            let message = format!("`{name}` cannot be the name of an environment variable");
+            let place = pod.path.key("env").key(name);
+            let finding = Finding::error(Code::BadName, message).at_key(place, "");
+            context.say(finding.help("letters, digits and `_`: `env = { MY_NAME = \"value\" }`"));
         }
     }
 }

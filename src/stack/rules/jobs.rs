@@ -33,21 +33,9 @@ fn template(context: &mut Context<'_>, path: &FieldPath, job: &DaskJob) {
         }
         return;
     };
-    let clusters = &context.stack.dask_cluster;
-    let broken = context.is_doubtful(&FieldPath::keys(["dask_cluster", like]));
-    if !clusters.contains_key(like) && !broken {
-        let names = || clusters.keys().map(String::as_str);
-        let help = match nearest(like, names()) {
-            Some(near) => format!("did you mean `{near}`?"),
-            None if clusters.is_empty() => {
-                "this file has no Dask cluster: give `image`, `scheduler` and `worker` instead".to_owned()
-            }
-            None => format!("this file has {}", listed(names(), "and")),
-        };
-        let message = format!("there is no Dask cluster `{like}`");
-        context.say(Finding::error(Code::UnknownCluster, message).at(path.key("like"), "").help(help));
-    }
-    if clusters.get(like).is_some_and(|cluster| !cluster.is_managed()) {
+    let empty = "this file has no Dask cluster: give `image`, `scheduler` and `worker` instead";
+    unknown_cluster(context, &path.key("like"), like, empty);
+    if context.stack.dask_cluster.get(like).is_some_and(|cluster| !cluster.is_managed()) {
         let message =
             format!("others own the Dask cluster `{like}`, so the file does not say what it is made of");
         let finding = Finding::error(Code::UnknownCluster, message).at(path.key("like"), "copied");
@@ -60,6 +48,22 @@ fn template(context: &mut Context<'_>, path: &FieldPath, job: &DaskJob) {
         let finding = Finding::error(Code::JobTemplate, message).at(path.key(part), "its own");
         context.say(finding.at(path.key("like"), "copied").help("keep one of the two"));
     }
+}
+
+/// A reference to a Dask cluster that is not in the file; `empty` is said where the file has none.
+pub(super) fn unknown_cluster(context: &mut Context<'_>, place: &FieldPath, like: &str, empty: &str) {
+    let clusters = &context.stack.dask_cluster;
+    if clusters.contains_key(like) || context.is_doubtful(&FieldPath::keys(["dask_cluster", like])) {
+        return;
+    }
+    let names = || clusters.keys().map(String::as_str);
+    let help = match nearest(like, names()) {
+        Some(near) => format!("did you mean `{near}`?"),
+        None if clusters.is_empty() => empty.to_owned(),
+        None => format!("this file has {}", listed(names(), "and")),
+    };
+    let message = format!("there is no Dask cluster `{like}`");
+    context.say(Finding::error(Code::UnknownCluster, message).at(place.clone(), "").help(help));
 }
 
 /// The operator calls the job's cluster as the job, and deletes it at the end, whoever made it.

@@ -113,12 +113,16 @@ pub(super) fn objects_fit_their_schemas(context: &mut Context<'_>) {
 /// What `pod` of a section says fits a PodSpec of Dask's definitions. What is missing is looked at when it is laid
 /// over the section's own pod.
 pub(super) fn pods_fit_their_schema(context: &mut Context<'_>) {
-    let Some(shape) = pod_schema() else { return };
+    let newest = || schema::definition("io.k8s.api.core.v1.PodSpec");
+    let (Some(of_dask), Some(newest)) = (pod_schema(), newest()) else { return };
     for (path, pod, name) in given_pods(context) {
         let plain = without_directives(pod);
+        // A notebook is a Deployment of ours, its pod one of today's.
+        let dask = name != NOTEBOOKS;
+        let shape = if dask { of_dask.clone() } else { newest.clone() };
         for problem in schema::check(&shape, &plain) {
             if !matches!(problem.kind, ProblemKind::MissingField(_)) {
-                context.say(finding(context, &problem, &plain, &shape, &path, true));
+                context.say(finding(context, &problem, &plain, &shape, &path, dask));
             }
         }
         let containers = plain["containers"].as_array().into_iter().flatten().enumerate();
@@ -136,11 +140,15 @@ fn pod_schema() -> Option<Schema> {
     cluster.property("spec")?.property("worker")?.property("spec")
 }
 
+/// The container of a notebook.
+const NOTEBOOKS: &str = "notebook";
+
 /// The name of the container that a section makes itself.
 fn own_container(what: &str) -> &'static str {
     match what {
         "the scheduler" => "scheduler",
         "the program" => "job",
+        super::pods::NOTEBOOK => NOTEBOOKS,
         _ => "worker",
     }
 }
@@ -184,7 +192,7 @@ fn is_servers(path: &FieldPath) -> bool {
 }
 
 /// A problem of a schema at its line, with the cure.
-fn finding(
+pub(super) fn finding(
     context: &Context<'_>,
     problem: &Problem,
     value: &Value,
@@ -484,37 +492,6 @@ pub(super) fn commands_exist_in_images(context: &mut Context<'_>) {
                     let words = listed(words, "and");
                     context.say(finding.help(format!("write {words}, each an item of the list")));
                 }
-            }
-        }
-    }
-}
-
-/// The Service of a Dask cluster leads to its scheduler, with ports by the names that the operator looks up.
-pub(super) fn services_lead_to_schedulers(context: &mut Context<'_>) {
-    let clusters = objects(context).into_iter().filter(|object| object.kind() == "DaskCluster");
-    for object in clusters.collect::<Vec<_>>() {
-        let service = &object.value["spec"]["scheduler"]["service"];
-        if !service.is_object() {
-            continue;
-        }
-        let path = object.origin().key("spec").key("scheduler").key("service");
-        let wanted = [("dask.org/cluster-name", object.name()), ("dask.org/component", "scheduler")];
-        for (key, value) in wanted {
-            let found = &service["selector"][key];
-            if found != value {
-                let place = path.key("selector").key(key);
-                let what = format!("the Service does not select the scheduler: `{key}` is not `{value}`");
-                let help = format!("write `{key}: {value}`; the operator fills nothing in");
-                context.say(Finding::error(Code::DaskService, what).at(place, "").help(help));
-            }
-        }
-        for name in ["tcp-comm", "http-dashboard"] {
-            let ports = service["ports"].as_array().into_iter().flatten();
-            if !ports.into_iter().any(|port| port["name"] == name) {
-                let what =
-                    format!("the Service has no port `{name}`, which the operator looks up by this name");
-                let help = format!("add `- {{ name: {name}, protocol: TCP, port: …, targetPort: {name} }}`");
-                context.say(Finding::error(Code::DaskService, what).at_key(path.key("ports"), "").help(help));
             }
         }
     }

@@ -15,8 +15,10 @@ mod jobs;
 mod machines;
 mod manifests;
 mod names;
+mod notebooks;
 mod pods;
 mod sections;
+mod services;
 mod workers;
 mod zones;
 
@@ -69,13 +71,15 @@ const RULES: &[fn(&mut Context<'_>)] = &[
     manifests::node_labels_are_there,
     manifests::installers_have_work,
     manifests::commands_exist_in_images,
-    manifests::services_lead_to_schedulers,
     manifests::dask_names_are_valid,
     charts::objects_are_in_their_namespace,
     charts::hooks_have_a_place,
     charts::operators_chart_is_asked_for,
     charts::jupyter_has_a_password,
     charts::groups_get_what_they_say,
+    services::services_fit_their_schema,
+    services::services_lead_to_schedulers,
+    services::schedulers_are_not_public,
     workers::numbers_have_one_writer,
     workers::groups_have_room_for_names,
     attached::groups_of_others_have_images,
@@ -85,6 +89,8 @@ const RULES: &[fn(&mut Context<'_>)] = &[
     attached::images_have_one_version,
     jobs::jobs_have_a_cluster,
     jobs::jobs_end,
+    notebooks::notebooks_have_an_image,
+    notebooks::notebooks_have_a_password,
 ];
 
 /// What all rules find, in no order. Nothing is said about sections in `doubtful`, which are broken already;

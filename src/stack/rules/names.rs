@@ -88,6 +88,12 @@ pub(super) fn names_are_valid(context: &mut Context<'_>) {
         let place = path.key("namespace");
         names.extend(release.namespace.as_deref().map(|name| (place, name, 63, Start::LetterOrDigit)));
     }
+    for (key, notebook) in &stack.notebook {
+        // A Service has the same name, and those begin with a letter.
+        names.push(keyed("notebook", key, notebook.name.as_deref(), 63, Start::Letter));
+        let place = FieldPath::keys(["notebook", key, "namespace"]);
+        names.extend(notebook.namespace.as_deref().map(|name| (place, name, 63, Start::LetterOrDigit)));
+    }
     for (key, check) in &stack.check {
         // Its Pod is called `check-KEY`.
         names.push((FieldPath::keys(["check", key]), key, 50, Start::LetterOrDigit));
@@ -182,7 +188,11 @@ pub(super) fn live_names_differ(context: &mut Context<'_>) {
     });
     let mut seen: BTreeMap<(&str, &str, &str), FieldPath> = BTreeMap::new();
     let jobs = stack.dask_job.iter().map(|(key, job)| ("dask_job", key, job.name.as_ref(), job.namespace()));
-    for (section, key, name, namespace) in pools.chain(namespaces).chain(clusters).chain(jobs) {
+    let notebooks = stack.notebook.iter();
+    let notebooks =
+        notebooks.map(|(key, notebook)| ("notebook", key, notebook.name.as_ref(), notebook.namespace()));
+    let all = pools.chain(namespaces).chain(clusters).chain(jobs).chain(notebooks);
+    for (section, key, name, namespace) in all {
         let path = FieldPath::keys([section, key]);
         let live = name.unwrap_or(key);
         if let Some(first) = seen.get(&(section, namespace, live)) {

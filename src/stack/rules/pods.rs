@@ -4,7 +4,10 @@ use std::collections::BTreeMap;
 
 use super::Context;
 use crate::address::FieldPath;
-use crate::stack::{self, DaskCluster, DaskJob};
+use crate::stack::{self, DaskCluster, DaskJob, Notebook};
+
+/// What the pod of a notebook is called in messages.
+pub(super) const NOTEBOOK: &str = "the notebook";
 
 /// A kind of Pod that the stack makes.
 pub(super) struct Pod<'a> {
@@ -50,7 +53,9 @@ impl<'a> Context<'a> {
     pub(super) fn pods(&self) -> Vec<Pod<'a>> {
         let stack = self.stack;
         let of_clusters = stack.dask_cluster.iter().flat_map(|(name, cluster)| of_cluster(name, cluster));
-        of_clusters.chain(stack.dask_job.iter().flat_map(|(name, job)| of_job(name, job))).collect()
+        let of_jobs = stack.dask_job.iter().flat_map(|(name, job)| of_job(name, job));
+        let of_notebooks = stack.notebook.iter().map(|(name, notebook)| of_notebook(name, notebook));
+        of_clusters.chain(of_jobs).chain(of_notebooks).collect()
     }
 }
 
@@ -84,4 +89,24 @@ fn of_job<'a>(name: &str, job: &'a DaskJob) -> Vec<Pod<'a>> {
         pod!(own, "each worker", replicas, path.key("worker"), image())
     }));
     pods
+}
+
+fn of_notebook<'a>(name: &str, notebook: &'a Notebook) -> Pod<'a> {
+    let path = FieldPath::keys(["notebook", name]);
+    Pod {
+        image_path: path.key("image"),
+        path,
+        what: NOTEBOOK,
+        replicas: 1,
+        gpus: notebook.gpus.unwrap_or(0),
+        cpu: notebook.cpu.as_deref(),
+        memory: notebook.memory.as_deref(),
+        pool: notebook.pool.as_deref(),
+        prefer_pool: notebook.prefer_pool.as_deref(),
+        // What it runs is not the stack's to say.
+        args: &[],
+        env: &notebook.env,
+        image: notebook.image.as_deref().unwrap_or_default(),
+        pod: notebook.pod.as_ref(),
+    }
 }

@@ -90,6 +90,7 @@ pub(super) fn dependencies_exist(context: &mut Context<'_>) {
     stack.manifest.iter().for_each(|(name, manifest)| keyed("manifest", name, &manifest.depends_on));
     stack.helm_release.iter().for_each(|(name, release)| keyed("helm_release", name, &release.depends_on));
     stack.dask_job.iter().for_each(|(name, job)| keyed("dask_job", name, &job.depends_on));
+    stack.notebook.iter().for_each(|(name, notebook)| keyed("notebook", name, &notebook.depends_on));
     stack.check.iter().for_each(|(name, check)| keyed("check", name, &check.depends_on));
     for (name, cluster) in &stack.dask_cluster {
         for (key, group) in &cluster.group {
@@ -203,6 +204,10 @@ pub(super) fn namespaces_are_declared(context: &mut Context<'_>) {
     for (name, job) in &stack.dask_job {
         let place = FieldPath::keys(["dask_job", name, "namespace"]);
         used.extend(job.namespace.as_deref().map(|namespace| (place, namespace)));
+    }
+    for (name, notebook) in &stack.notebook {
+        let place = FieldPath::keys(["notebook", name, "namespace"]);
+        used.extend(notebook.namespace.as_deref().map(|namespace| (place, namespace)));
     }
     for (path, check) in context.checks() {
         used.extend(check.namespace.as_deref().map(|namespace| (path.key("namespace"), namespace)));

@@ -1,0 +1,357 @@
+//! `logs`: what the pods of a section say.
+
+use std::collections::BTreeSet;
+use std::sync::Arc;
+use std::time::Duration;
+
+use futures::StreamExt as _;
+use tokio::sync::mpsc;
+
+use super::Exit;
+use super::session::{Session, block_on};
+use super::settings::{Failure, Format, Settings};
+use crate::diag::{Code, Diagnostic};
+use crate::kinds::own_pods::{self, Container, Where};
+use crate::live::connection::Connection;
+use crate::live::{ApiError, Class, LiveApi as _, Request};
+use crate::report::Screen;
+use crate::report::logs::{Lines, Look, without};
+use crate::resource::{Api, Identity};
+
+/// Shown below the options.
+pub const EXAMPLES: &str = "Examples:\n  \
+    dask-infra logs rapids                       scheduler and workers, the last 10 lines of each\n  \
+    dask-infra logs rapids -c scheduler --tail -1\n  \
+    dask-infra logs dask_job.train -f            as it is written, new pods too\n  \
+    dask-infra logs dask_operator --since 10m\n  \
+    dask-infra logs rapids --previous            of the containers that crashed\n\
+    \n\
+    One pod after the other; with -f as lines come. Each line begins with its pod and container when there are several.\n\
+    Reads only.";
+
+/// Lines of each container where there are several, as kubectl has it.
+const TAIL: i64 = 10;
+/// Between two looks for new pods.
+const PACE: Duration = Duration::from_secs(2);
+/// Logs that are followed at a time: each is a connection.
+const MOST: usize = 50;
+
+/// Options of `logs`.
+#[derive(clap::Args, Debug)]
+pub struct Args {
+    /// Whose logs: a Dask cluster or one of its groups, a job, a check, a notebook, the operator, the driver
+    #[arg(value_name = "ADDRESS")]
+    address: String,
+    /// Go on with what is written from now on, in new pods too
+    #[arg(short, long, conflicts_with = "previous")]
+    follow: bool,
+    /// Lines of each container; -1 for all [default: 10 where there are several, else all]
+    #[arg(long, value_name = "N", allow_negative_numbers = true, value_parser = clap::value_parser!(i64).range(-1..))]
+    tail: Option<i64>,
+    /// Only what is newer: `45s`, `10m`, `1h30m`
+    #[arg(long, value_name = "DURATION", value_parser = seconds)]
+    since: Option<u64>,
+    /// Of the container that ran before, where one crashed and was started again
+    #[arg(short, long)]
+    previous: bool,
+    /// Only containers of this name
+    #[arg(short, long, value_name = "NAME")]
+    container: Option<String>,
+    /// Lines without pod and container before them
+    #[arg(long, conflicts_with = "json")]
+    no_prefix: bool,
+    /// One JSON object for each line
+    #[arg(long)]
+    json: bool,
+}
+
+/// Parses `--since`.
+fn seconds(text: &str) -> Result<u64, String> {
+    let duration: Result<jiff::SignedDuration, _> = text.parse();
+    let seconds = duration.ok().and_then(|duration| u64::try_from(duration.as_secs()).ok());
+    seconds.filter(|seconds| *seconds > 0).ok_or_else(|| "it has the form `45s`, `10m` or `1h30m`".to_owned())
+}
+
+/// Shows what the pods of a section say.
+pub fn logs(settings: &Settings, args: &Args) -> Exit {
+    settings.report(Format::Text, |_| {
+        let session = Session::load(settings)?;
+        let mut places = Vec::new();
+        let (mut is_check, mut ends) = (false, true);
+        for resource in session.find(&args.address)? {
+            is_check |= matches!(resource.identity, Identity::Check(_));
+            ends &= super::run::RUNS.contains(&resource.kind.as_str());
+            match own_pods::of(resource) {
+                Where::Nowhere => {}
+                found => places.push(found),
+            }
+        }
+        if places.is_empty() {
+            let what = format!("`{}` has no pods, so it has no log", args.address);
+            let help =
+                "a Dask cluster, a group, a job, a check, a notebook, `dask_operator` and `gpu_driver` have";
+            return Err(session.fails(Diagnostic::error(Code::NoLog, what).help(help)));
+        }
+        block_on(async {
+            let link = session.connect(settings)?;
+            let api = link.api();
+            let reading = Reading { api, session: &session, args, places, is_check, ends };
+            let exit = reading.show(settings).await?;
+            link.close().await?;
+            Ok(exit)
+        })
+    })
+}
+
+struct Reading<'a> {
+    api: Arc<Connection>,
+    session: &'a Session,
+    args: &'a Args,
+    places: Vec<Where>,
+    is_check: bool,
+    /// Whether all of it runs to an end.
+    ends: bool,
+}
+
+impl Reading<'_> {
+    async fn show(&self, settings: &Settings) -> Result<Exit, Failure> {
+        let found = self.containers().await?;
+        if found.is_empty() && !self.args.follow {
+            return Err(self.nothing(settings));
+        }
+        let look = match (self.args.json, self.args.no_prefix, found.len() > 1 || self.args.follow) {
+            (true, ..) => Look::Json,
+            (false, false, true) => Look::Prefixed,
+            (false, ..) => Look::Bare,
+        };
+        let mut screen = settings.screen();
+        let mut lines = Lines::new(look);
+        if self.args.follow {
+            self.follow(&mut screen, &mut lines).await
+        } else {
+            let tail = self.args.tail.or((found.len() > 1 && self.args.since.is_none()).then_some(TAIL));
+            self.one_by_one(&found, tail, &mut screen, &mut lines).await
+        }
+    }
+
+    /// Containers of all pods, those that are asked for.
+    async fn containers(&self) -> Result<Vec<Container>, Failure> {
+        let mut all = BTreeSet::new();
+        for place in &self.places {
+            let query = match place {
+                Where::Here(query) => Some(query.clone()),
+                Where::Ask(query) => self.read(&query.path).await?.as_ref().and_then(own_pods::selected),
+                Where::Nowhere => None,
+            };
+            let Some(query) = query else { continue };
+            let found = self.read(&query.path).await?;
+            all.extend(found.iter().flat_map(own_pods::containers));
+        }
+        let wanted = |one: &Container| self.args.container.as_ref().is_none_or(|name| *name == one.name);
+        Ok(all.into_iter().filter(wanted).collect())
+    }
+
+    async fn read(&self, path: &str) -> Result<Option<serde_json::Value>, Failure> {
+        match self.api.send(Request::get(Api::Kubernetes, path)).await {
+            Ok(found) => Ok(Some(found)),
+            // Not an object that is missing, but the cluster that it would be in.
+            Err(error) if error.class == Class::NotFound && error.status.is_none() => {
+                let problem = Diagnostic::error(Code::NoAnswerThere, error.message);
+                Err(self.session.fails(problem.help("`dask-infra apply` makes it")))
+            }
+            Err(error) if error.class == Class::NotFound => Ok(None),
+            Err(error) => Err(self.session.refused(&error)),
+        }
+    }
+
+    fn nothing(&self, settings: &Settings) -> Failure {
+        let program = settings.program();
+        let (what, help) = match (&self.args.container, self.is_check) {
+            (Some(container), _) => (
+                format!("no pod of `{}` has a container `{container}`", self.args.address),
+                format!("`{program} logs {}` shows all of them", self.args.address),
+            ),
+            (None, true) => (
+                format!("no pod of `{}` is there", self.args.address),
+                format!(
+                    "the pod of a check is deleted when it has passed; `{program} run {}` runs it again",
+                    self.args.address
+                ),
+            ),
+            (None, false) => (
+                format!("no pod of `{}` is there", self.args.address),
+                format!("`{program} status` says how far it is"),
+            ),
+        };
+        self.session.fails(Diagnostic::error(Code::NoAnswerThere, what).help(help))
+    }
+
+    async fn one_by_one(
+        &self,
+        found: &[Container],
+        tail: Option<i64>,
+        screen: &mut Screen,
+        lines: &mut Lines,
+    ) -> Result<Exit, Failure> {
+        for one in found {
+            if let Some(why) = one.waits.as_ref().filter(|_| !self.args.previous) {
+                screen.talk(&without(one, why));
+                continue;
+            }
+            let mut log = match self.open(one, tail, false).await {
+                Ok(log) => log,
+                Err(error) if error.class == Class::Denied => return Err(self.session.refused(&error)),
+                Err(error) => {
+                    screen.talk(&without(one, &error.message));
+                    continue;
+                }
+            };
+            while let Some(line) = log.next().await {
+                match line {
+                    Ok(line) => screen.data(&lines.line(one, &line)),
+                    Err(why) => screen.talk(&without(one, &format!("it broke off: {why}"))),
+                }
+                if screen.finish().is_err() {
+                    return Ok(Exit::Done);
+                }
+            }
+        }
+        Ok(Exit::Done)
+    }
+
+    async fn open(&self, one: &Container, tail: Option<i64>, follow: bool) -> Result<LinesOf, ApiError> {
+        let Container { namespace, pod, name, .. } = one;
+        let mut path = format!("/api/v1/namespaces/{namespace}/pods/{pod}/log?container={name}");
+        if let Some(tail) = tail.filter(|tail| *tail >= 0) {
+            path.push_str(&format!("&tailLines={tail}"));
+        }
+        if let Some(since) = self.args.since {
+            path.push_str(&format!("&sinceSeconds={since}"));
+        }
+        for (given, parameter) in [(self.args.previous, "&previous=true"), (follow, "&follow=true")] {
+            path.push_str(if given { parameter } else { "" });
+        }
+        self.api.follow(&Request::get(Api::Kubernetes, path)).await.map(split)
+    }
+
+    /// Everything as it comes, until Ctrl-C; of what runs to an end, until it has ended.
+    async fn follow(&self, screen: &mut Screen, lines: &mut Lines) -> Result<Exit, Failure> {
+        let (told, mut heard) = mpsc::channel::<(Container, Option<Result<String, String>>)>(1000);
+        let mut seen: BTreeSet<(String, String, u64)> = BTreeSet::new();
+        let mut open = 0_usize;
+        let mut full = false;
+        let mut look = tokio::time::interval(PACE);
+        loop {
+            tokio::select! {
+                _ = look.tick() => {
+                    let found = self.containers().await?;
+                    let known = |one: &Container| seen.contains(&(one.uid.clone(), one.name.clone(), one.restarts));
+                    if self.ends && open == 0 && !seen.is_empty() && found.iter().all(known) {
+                        return Ok(Exit::Done);
+                    }
+                    let new: Vec<Container> =
+                        found.into_iter().filter(|one| one.waits.is_none() && !known(one)).collect();
+                    for one in new {
+                        let key = (one.uid.clone(), one.name.clone(), one.restarts);
+                        if open >= MOST {
+                            if !full {
+                                let what = format!("{MOST} logs are followed at a time; others wait: `-c` narrows it down\n");
+                                screen.talk(&what);
+                            }
+                            full = true;
+                            break;
+                        }
+                        // Of what starts while we look, everything.
+                        let first = seen.is_empty() || one.restarts == 0;
+                        let tail = self.args.tail.or(first.then_some(TAIL));
+                        seen.insert(key);
+                        match self.open(&one, tail, true).await {
+                            Ok(log) => {
+                                open += 1;
+                                tokio::spawn(carry(one, log, told.clone()));
+                            }
+                            Err(error) if error.class == Class::Denied => {
+                                return Err(self.session.refused(&error));
+                            }
+                            Err(error) => screen.talk(&without(&one, &error.message)),
+                        }
+                    }
+                }
+                Some((one, line)) = heard.recv() => {
+                    match line {
+                        Some(Ok(line)) => screen.data(&lines.line(&one, &line)),
+                        // A connection that broke is made again, from where it was as far as the clock tells.
+                        Some(Err(_)) => drop(seen.remove(&(one.uid.clone(), one.name.clone(), one.restarts))),
+                        None => open -= 1,
+                    }
+                    if screen.finish().is_err() {
+                        return Ok(Exit::Done);
+                    }
+                }
+            }
+        }
+    }
+}
+
+type LinesOf = futures::stream::BoxStream<'static, Result<String, String>>;
+
+/// Bytes as lines; what comes after the last end of a line is one, too.
+fn split(bytes: crate::live::kube::BytesAsTheyCome) -> LinesOf {
+    let state = (bytes, Vec::<u8>::new(), false);
+    futures::stream::unfold(state, |(mut bytes, mut rest, mut ended)| async move {
+        loop {
+            if let Some(end) = rest.iter().position(|byte| *byte == b'\n') {
+                let line: Vec<u8> = rest.drain(..=end).collect();
+                return Some((Ok(String::from_utf8_lossy(&line).into_owned()), (bytes, rest, ended)));
+            }
+            if ended {
+                let line = String::from_utf8_lossy(&rest).into_owned();
+                return (!line.is_empty()).then(|| (Ok(line), (bytes, Vec::new(), ended)));
+            }
+            match bytes.next().await {
+                Some(Ok(more)) => rest.extend_from_slice(&more),
+                Some(Err(why)) => return Some((Err(why), (bytes, Vec::new(), true))),
+                None => ended = true,
+            }
+        }
+    })
+    .boxed()
+}
+
+async fn carry(
+    one: Container,
+    mut log: LinesOf,
+    told: mpsc::Sender<(Container, Option<Result<String, String>>)>,
+) {
+    while let Some(line) = log.next().await {
+        if told.send((one.clone(), Some(line))).await.is_err() {
+            return;
+        }
+    }
+    // Nobody counts any more when all of it ends.
+    let _ = told.send((one, None)).await;
+}
+
+#[cfg(test)]
+mod tests {
+    use bytes::Bytes;
+
+    use super::*;
+
+    #[tokio::test]
+    async fn lines_are_put_together_from_pieces() {
+        let pieces = ["on", "e\ntw", "o\n\nthree"].map(|piece| Ok(Bytes::from(piece)));
+        let lines: Vec<_> = split(futures::stream::iter(pieces).boxed()).collect().await;
+        let lines: Vec<String> = lines.into_iter().map(Result::unwrap).collect();
+        assert_eq!(lines, ["one\n", "two\n", "\n", "three"]);
+        let broken = [Ok(Bytes::from("half")), Err("reset".to_owned())];
+        let lines: Vec<_> = split(futures::stream::iter(broken).boxed()).collect().await;
+        assert_eq!(lines, [Err("reset".to_owned())]);
+    }
+
+    #[test]
+    fn durations() {
+        assert_eq!((seconds("45s"), seconds("1h30m")), (Ok(45), Ok(5400)));
+        assert!(seconds("10").is_err() && seconds("-5m").is_err() && seconds("soon").is_err());
+    }
+}

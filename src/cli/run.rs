@@ -1,0 +1,90 @@
+//! `run`: a job or a check once more. It is an apply of that section alone, with a replace that is asked for.
+
+use super::Exit;
+use super::apply::apply_stack;
+use super::consent;
+use super::plan::{Making, Part, parallelism};
+use super::session::Session;
+use super::settings::{Failure, Format, Settings};
+use crate::apply::ApplyOptions;
+use crate::diag::{Code, Diagnostic};
+use crate::plan::{Consent, Mode};
+
+/// Shown below the options.
+pub const EXAMPLES: &str = "Examples:\n  \
+    dask-infra run check.cuda                    once more, although it has passed\n  \
+    dask-infra run dask_job.train                asks for its address: the last run's objects are deleted\n  \
+    dask-infra run train --auto-approve --allow replace:dask_job.train\n\
+    \n\
+    The same as `apply --target ADDRESS --replace ADDRESS`: what it needs is brought up to date, nothing else.";
+
+/// Kinds that run to an end.
+pub const RUNS: [&str; 3] = ["check", "dask_job", "job"];
+
+/// Options of `run`.
+#[derive(clap::Args, Debug)]
+pub struct Args {
+    /// What to run again: a job or a check
+    #[arg(value_name = "ADDRESS")]
+    address: String,
+    /// Do not ask for `yes`; a job that is there still needs --allow
+    #[arg(long)]
+    auto_approve: bool,
+    /// Consent to replacing it: `replace:ADDRESS`
+    #[arg(long, value_name = "VERB:ADDRESS", value_parser = consent::parse)]
+    allow: Vec<Consent>,
+    /// Break the lock of another apply of this stack; only when that one does not run any more
+    #[arg(long)]
+    force_unlock: bool,
+    /// Requests and changes at a time
+    #[arg(long, value_name = "N", default_value_t = ApplyOptions::PARALLELISM, value_parser = parallelism)]
+    parallelism: usize,
+    /// Say it in JSON lines
+    #[arg(long)]
+    json: bool,
+}
+
+/// Runs a job or a check once more.
+pub fn run(settings: &Settings, args: &Args) -> Exit {
+    let mut meant = Vec::new();
+    let exit = settings.report(Format::Text, |_| {
+        meant = what(settings, &args.address)?;
+        Ok(Exit::Done)
+    });
+    if exit != Exit::Done {
+        return exit;
+    }
+    let Args { address: _, auto_approve, allow, force_unlock, parallelism, json } = args;
+    let making = Making {
+        allow: allow.clone(),
+        replace: meant.clone(),
+        part: Part::only(meant),
+        retarget: false,
+        when_idle: false,
+        wait: 0,
+        parallelism: *parallelism,
+        json: *json,
+    };
+    apply_stack(settings, Mode::Apply, &making, *auto_approve, *force_unlock)
+}
+
+/// The addresses that are meant, all of what runs to an end.
+fn what(settings: &Settings, typed: &str) -> Result<Vec<String>, Failure> {
+    let session = Session::load(settings)?;
+    let found = session.find(typed)?;
+    let runs = found.iter().filter(|resource| RUNS.contains(&resource.kind.as_str()));
+    let meant: Vec<String> = runs.map(|resource| resource.address.to_string()).collect();
+    if !meant.is_empty() {
+        return Ok(meant);
+    }
+    let all: Vec<String> = session
+        .resources()
+        .filter(|resource| RUNS.contains(&resource.kind.as_str()))
+        .map(|resource| resource.address.to_string())
+        .collect();
+    let problem = Diagnostic::error(Code::NotRunnable, format!("`{typed}` does not run to an end"));
+    Err(session.fails(match all.as_slice() {
+        [] => problem.help("jobs and checks do, and this stack has none"),
+        all => problem.help(format!("give {}", crate::diag::listed(all.iter().map(String::as_str), "or"))),
+    }))
+}

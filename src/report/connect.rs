@@ -1,0 +1,243 @@
+//! A connection as text for people and as a line for programs. What is told about it later is here, too.
+
+use std::collections::BTreeMap;
+
+use serde::{Deserialize, Serialize};
+use serde_json::{Value, json};
+
+use super::human::style::{Tint, paint, push_line, tame, wrap};
+
+/// A connection that stands. Programs read it as it is here.
+#[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
+pub struct Connected {
+    /// What is connected to.
+    pub address: String,
+    /// The Kubernetes cluster.
+    pub target: String,
+    /// Whether GKE is imitated; what is connected to is real.
+    pub simulated: bool,
+    /// The pod that answers: `NAMESPACE/NAME`.
+    pub pod: String,
+    /// Where clients of Dask connect to: `tcp://127.0.0.1:8786`.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub client: Option<String>,
+    /// The line for Python.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub python: Option<String>,
+    /// The scheduler's dashboard.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub dashboard: Option<String>,
+    /// Jupyter.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub notebook: Option<String>,
+    /// Where the password is that Jupyter asks for.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub password: Option<Password>,
+    /// The pod's image, which a client should have, too.
+    pub image: String,
+    /// Versions of `python`, `dask` and `distributed` in it, as far as the scheduler tells.
+    #[serde(default, skip_serializing_if = "BTreeMap::is_empty")]
+    pub versions: BTreeMap<String, String>,
+    /// The process that holds the local ports.
+    pub pid: u32,
+    /// Whether that process runs in the background.
+    pub background: bool,
+    /// Whether it was there before.
+    pub already: bool,
+}
+
+/// Where a password is.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub struct Password {
+    /// The Secret's namespace.
+    pub namespace: String,
+    /// The Secret.
+    pub secret: String,
+    /// The key in it.
+    pub key: String,
+}
+
+impl Connected {
+    /// For programs: one line.
+    pub fn line(&self) -> String {
+        let mut line = json!({ "type": "connected" });
+        if let (Value::Object(line), Ok(Value::Object(own))) = (&mut line, serde_json::to_value(self)) {
+            line.extend(own);
+        }
+        format!("{line}\n")
+    }
+
+    /// For people.
+    pub fn text(&self, width: usize) -> String {
+        let mark = if self.simulated { "SIMULATED" } else { "LIVE" };
+        let already = if self.already { " is connected already" } else { "" };
+        let mut text = String::new();
+        let head = format!("{}{already} on {} — {mark}", paint(Tint::Bold, &self.address), self.target);
+        text.push_str(&wrap("", &head, width));
+        text.push('\n');
+        for (name, value) in self.rows() {
+            // Not wrapped: it is there to be copied.
+            push_line(&mut text, &format!("  {name:10}{value}"));
+        }
+        text.push('\n');
+        text.push_str(&wrap("", &self.end(), width));
+        text
+    }
+
+    fn rows(&self) -> Vec<(&'static str, String)> {
+        let mut rows: Vec<(&'static str, String)> = Vec::new();
+        rows.extend(self.dashboard.iter().map(|url| ("dashboard", paint(Tint::Run, url))));
+        rows.extend(self.notebook.iter().map(|url| ("notebook", paint(Tint::Run, url))));
+        let imported = |line: &String| format!("from dask.distributed import Client; client = {line}");
+        rows.extend(self.python.iter().map(|line| ("python", paint(Tint::Bold, &imported(line)))));
+        if let Some(Password { namespace, secret, key }) = &self.password {
+            rows.push(("password", format!("key `{key}` of the Secret {namespace}/{secret}")));
+        }
+        rows.push(("pod", tame(&self.pod)));
+        rows.push(("image", tame(&self.image)));
+        let versions: Vec<String> =
+            self.versions.iter().map(|(name, version)| tame(&format!("{name} {version}"))).collect();
+        if !versions.is_empty() {
+            rows.push(("versions", versions.join(", ")));
+        }
+        rows
+    }
+
+    fn end(&self) -> String {
+        let same = match (&self.client, self.versions.is_empty()) {
+            (None, _) => "",
+            (Some(_), true) => "Clients should have the versions of this image. ",
+            (Some(_), false) => "Clients should have these versions, Python's first two numbers included. ",
+        };
+        let how = match (self.background, self.already) {
+            (true, _) => format!("Process {0} holds it in the background; `kill {0}` ends it.", self.pid),
+            (false, true) => {
+                format!("Process {0} holds it; Ctrl-C there or `kill {0}` ends it.", self.pid)
+            }
+            (false, false) => "Ctrl-C ends it.".to_owned(),
+        };
+        format!("{same}{how}")
+    }
+}
+
+/// What happens to a connection while it stands.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub enum News {
+    /// The pod is gone; why.
+    Gone(String),
+    /// A pod answers: `NAMESPACE/NAME`.
+    There(String),
+    /// The API server is not reached; why.
+    Unreached(String),
+    /// The API server answers again.
+    Back,
+    /// One connection was not made; why.
+    Refused(String),
+    /// It ends.
+    Ended,
+}
+
+impl News {
+    /// For programs: one line.
+    pub fn line(&self) -> String {
+        let line = match self {
+            Self::Gone(why) => json!({ "type": "gone", "why": why }),
+            Self::There(pod) => json!({ "type": "there", "pod": pod }),
+            Self::Unreached(why) => json!({ "type": "unreached", "why": why }),
+            Self::Back => json!({ "type": "back" }),
+            Self::Refused(why) => json!({ "type": "refused", "why": why }),
+            Self::Ended => json!({ "type": "ended" }),
+        };
+        format!("{line}\n")
+    }
+
+    /// For people: one line.
+    pub fn text(&self) -> String {
+        let line = match self {
+            Self::Gone(why) => format!("disconnected: {why}; waiting for the next pod"),
+            Self::There(pod) => format!("connected to pod {pod}"),
+            Self::Unreached(why) => format!("the cluster is not reached: {why}; trying again"),
+            Self::Back => "the cluster is reached again".to_owned(),
+            Self::Refused(why) => format!("a connection was not made: {why}"),
+            Self::Ended => "disconnected".to_owned(),
+        };
+        format!("{}\n", tame(&line).replace('\n', " "))
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn scheduler() -> Connected {
+        let versions = [("python", "3.12.4"), ("dask", "2026.8.0"), ("distributed", "2026.8.0")];
+        Connected {
+            address: "dask_cluster.rapids".into(),
+            target: "demo / us-central1-c / rapids-gpu".into(),
+            pod: "default/rapids-scheduler-abc".into(),
+            client: Some("tcp://127.0.0.1:8786".into()),
+            python: Some("Client(\"tcp://127.0.0.1:8786\")".into()),
+            dashboard: Some("http://127.0.0.1:8787/status".into()),
+            image: "rapids:26.04".into(),
+            versions: versions.map(|(name, version)| (name.to_owned(), version.to_owned())).into(),
+            pid: 7,
+            ..Connected::default()
+        }
+    }
+
+    fn plain(connected: &Connected) -> String {
+        anstream::adapter::strip_str(&connected.text(100)).to_string()
+    }
+
+    #[test]
+    fn a_scheduler_is_told_with_what_to_paste() {
+        assert_eq!(
+            plain(&scheduler()),
+            "dask_cluster.rapids on demo / us-central1-c / rapids-gpu — LIVE\n\n\
+             \x20 dashboard http://127.0.0.1:8787/status\n\
+             \x20 python    from dask.distributed import Client; client = Client(\"tcp://127.0.0.1:8786\")\n\
+             \x20 pod       default/rapids-scheduler-abc\n\
+             \x20 image     rapids:26.04\n\
+             \x20 versions  dask 2026.8.0, distributed 2026.8.0, python 3.12.4\n\n\
+             Clients should have these versions, Python's first two numbers included. Ctrl-C ends it.\n"
+        );
+        let there = Connected { background: true, already: true, versions: BTreeMap::new(), ..scheduler() };
+        let text = plain(&there);
+        assert!(text.starts_with("dask_cluster.rapids is connected already on demo"), "{text}");
+        let text = text.replace('\n', " ");
+        assert!(text.ends_with("Process 7 holds it in the background; `kill 7` ends it. "), "{text}");
+    }
+
+    #[test]
+    fn a_notebook_is_told_without_its_password() {
+        let notebook = Connected {
+            address: "notebook.lab".into(),
+            notebook: Some("http://127.0.0.1:8888/lab".into()),
+            password: Some(Password {
+                namespace: "n".into(),
+                secret: "jupyter".into(),
+                key: "password".into(),
+            }),
+            client: None,
+            python: None,
+            dashboard: None,
+            versions: BTreeMap::new(),
+            simulated: true,
+            ..scheduler()
+        };
+        let text = plain(&notebook);
+        assert!(text.contains("SIMULATED\n\n  notebook  http://127.0.0.1:8888/lab\n"), "{text}");
+        assert!(text.contains("  password  key `password` of the Secret n/jupyter\n"), "{text}");
+        assert!(text.ends_with("\n\nCtrl-C ends it.\n"), "{text}");
+    }
+
+    #[test]
+    fn programs_read_back_what_was_written() {
+        let line = scheduler().line();
+        assert!(line.contains("\"type\":\"connected\"") && line.ends_with("}\n"), "{line}");
+        assert_eq!(serde_json::from_str::<Connected>(&line).unwrap(), scheduler());
+        let gone: Value = serde_json::from_str(&News::Gone("x".into()).line()).unwrap();
+        assert_eq!(gone, json!({ "type": "gone", "why": "x" }));
+        assert_eq!(News::Refused("a\u{1b}[31m\nb".into()).text(), "a connection was not made: a b\n");
+    }
+}

@@ -1,0 +1,89 @@
+//! Lines of logs, with the pod and container that they are of, as `kubectl logs --prefix` writes them.
+
+use std::collections::BTreeMap;
+
+use serde_json::json;
+
+use super::human::style::{paint_nth, tame};
+use crate::kinds::own_pods::Container;
+
+/// How lines are shown.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Look {
+    /// As they are.
+    Bare,
+    /// With the pod and container before them.
+    Prefixed,
+    /// One JSON object each.
+    Json,
+}
+
+/// Writes lines of several pods; each pod has a colour.
+#[derive(Debug)]
+pub struct Lines {
+    look: Look,
+    colours: BTreeMap<String, usize>,
+}
+
+impl Lines {
+    /// None yet.
+    pub fn new(look: Look) -> Self {
+        Self { look, colours: BTreeMap::new() }
+    }
+
+    /// One line, with its end.
+    pub fn line(&mut self, of: &Container, line: &str) -> String {
+        let line = tame(line.trim_end_matches(['\n', '\r']));
+        match self.look {
+            Look::Bare => format!("{line}\n"),
+            Look::Json => {
+                let Container { namespace, pod, name, .. } = of;
+                let object = json!({ "namespace": namespace, "pod": pod, "container": name, "line": line });
+                format!("{object}\n")
+            }
+            Look::Prefixed => {
+                let next = self.colours.len();
+                let nth = *self.colours.entry(of.pod.clone()).or_insert(next);
+                let prefix = format!("[pod/{}/{}]", tame(&of.pod), tame(&of.name));
+                format!("{} {line}\n", paint_nth(nth, &prefix))
+            }
+        }
+    }
+}
+
+/// What is said of a container whose log is not there.
+pub fn without(of: &Container, why: &str) -> String {
+    format!("[pod/{}/{}] no log: {}\n", tame(&of.pod), tame(&of.name), tame(why).replace('\n', " "))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn container(pod: &str) -> Container {
+        Container {
+            namespace: "n".into(),
+            pod: pod.into(),
+            place: 0,
+            name: "worker".into(),
+            uid: String::new(),
+            restarts: 0,
+            waits: None,
+        }
+    }
+
+    #[test]
+    fn each_pod_has_a_colour_and_logs_do_not_steer_the_terminal() {
+        let mut lines = Lines::new(Look::Prefixed);
+        let first = lines.line(&container("a"), "one\r\n");
+        assert_eq!(anstream::adapter::strip_str(&first).to_string(), "[pod/a/worker] one\n");
+        let colour = |line: &str| line.split("[pod").next().unwrap_or_default().to_owned();
+        let other = lines.line(&container("b"), "two");
+        assert_ne!(colour(&first), colour(&other));
+        assert_eq!(colour(&first), colour(&lines.line(&container("a"), "\u{1b}[2Jthree")));
+        assert!(!lines.line(&container("a"), "\u{1b}[2Jthree").contains("[2J"));
+        assert_eq!(Lines::new(Look::Bare).line(&container("a"), "x"), "x\n");
+        let json = Lines::new(Look::Json).line(&container("a"), "x");
+        assert_eq!(json, "{\"container\":\"worker\",\"line\":\"x\",\"namespace\":\"n\",\"pod\":\"a\"}\n");
+    }
+}

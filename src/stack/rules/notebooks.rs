@@ -1,0 +1,81 @@
+//! Notebooks: what they are made of, and who may enter.
+
+use super::jobs::unknown_cluster;
+use super::{Context, Finding};
+use crate::address::FieldPath;
+use crate::diag::Code;
+use crate::kinds::door;
+
+/// How a Secret is made.
+const MAKE: &str = "`kubectl create secret generic jupyter --from-literal=password=…` makes the Secret, \
+                    `password = { secret = \"jupyter\", key = \"password\" }` names it";
+
+/// A notebook has an image, and names a cluster of the file.
+pub(super) fn notebooks_have_an_image(context: &mut Context<'_>) {
+    for (key, notebook) in &context.stack.notebook {
+        let path = FieldPath::keys(["notebook", key]);
+        match (&notebook.like, &notebook.image) {
+            (Some(like), image) => {
+                let empty = "this file has no Dask cluster: give `image` instead";
+                unknown_cluster(context, &path.key("like"), like, empty);
+                let theirs = context.stack.dask_cluster.get(like).filter(|cluster| !cluster.is_managed());
+                if image.is_none() && theirs.is_some_and(|cluster| cluster.image.is_empty()) {
+                    let message =
+                        format!("others own the Dask cluster `{like}`, and the file does not say its image");
+                    let finding = Finding::error(Code::NotebookImage, message).at(path.key("like"), "copied");
+                    context.say(finding.help("give the notebook an `image` with Jupyter in it"));
+                }
+            }
+            (None, Some(_)) => {}
+            (None, None) => {
+                let message = format!("`{path}` does not say which image it runs");
+                let finding =
+                    Finding::error(Code::NotebookImage, message).at(path, "neither `like` nor `image`");
+                context.say(finding.help(
+                    "`like = \"NAME\"` takes the image that belongs to a Dask cluster of this file; `image` names one with \
+                     Jupyter in it",
+                ));
+            }
+        }
+    }
+}
+
+/// A notebook has a password, by reference.
+pub(super) fn notebooks_have_a_password(context: &mut Context<'_>) {
+    for (key, notebook) in &context.stack.notebook {
+        let path = FieldPath::keys(["notebook", key]);
+        let said =
+            notebook.env.keys().find(|name| *name == door::PASSWORD || *name == "DASK_SCHEDULER_ADDRESS");
+        if let Some(name) = said {
+            let what = match name == door::PASSWORD {
+                true => "a password does not stand in the file",
+                false => "`like` says which scheduler is meant",
+            };
+            let finding = Finding::error(Code::NotebookPassword, format!("`{name}`: {what}"));
+            context.say(finding.at_key(path.key("env").key(name), "").help("take it away"));
+        }
+        let Some(password) = &notebook.password else {
+            let message = format!("`{path}` has no password, and whoever opens it runs code in the cluster");
+            let finding = Finding::error(Code::NotebookPassword, message).at(path, "there is no default");
+            context.say(finding.help(MAKE));
+            continue;
+        };
+        let place = path.key("password");
+        let object = |c: char| c.is_ascii_lowercase() || c.is_ascii_digit() || matches!(c, '-' | '.');
+        let data = |c: char| c.is_ascii_alphanumeric() || matches!(c, '-' | '_' | '.');
+        let wrong = [
+            ("secret", &password.secret, password.secret.chars().all(object)),
+            ("key", &password.key, password.key.chars().all(data)),
+        ];
+        for (field, value, _) in wrong.into_iter().filter(|(_, value, fits)| value.is_empty() || !fits) {
+            let what = if field == "secret" { "name of a Secret" } else { "key in a Secret" };
+            let message = format!("`{value}` cannot be the {what}");
+            let finding = Finding::error(Code::NotebookPassword, message).at(place.key(field), "");
+            let help = match field {
+                "secret" => format!("it names a Secret, it does not hold the password: {MAKE}"),
+                _ => "letters, digits, `-`, `_` and `.`".to_owned(),
+            };
+            context.say(finding.help(help));
+        }
+    }
+}
