@@ -475,7 +475,8 @@ codes! {
     ChartNotFound "DI0271" "no such chart"
     "A chart is a folder with `Chart.yaml` or a `.tgz` file, from the folder of the file that names it on; an `oci://` \
      address; or a name in the repository that `repo` gives. Names of `helm repo add` are known to one machine only and \
-     are not looked up. Credentials and proxies are those of helm."
+     are not looked up. For a registry that needs a login, `helm registry login`; from a repository that needs one, fetch the \
+     chart yourself (`helm pull`) and name its file."
     => "[helm_release.rapids]\nchart = \"dask\"\nrepo = \"https://helm.dask.org\"\nversion = \"2024.1.1\""
 
     ChartNotRendered "DI0272" "a chart that does not render"
