@@ -13,7 +13,8 @@ use crate::address::{Address, FieldPath};
 use crate::apply::ApplyOptions;
 use crate::diag::{Code, Diagnostic};
 use crate::import::kept_by;
-use crate::plan::{Action, Consent, Mode, Plan, Selection, Verb, adopt as rules, file};
+use crate::plan::adopt::{self as rules, Agreed};
+use crate::plan::{Action, Consent, Mode, Plan, Selection, Verb, file};
 use crate::report::{Next, Reporter, View};
 use crate::resource::World;
 use crate::stack::edit::{self, Edit};
@@ -94,12 +95,12 @@ fn take(
         let (plan, warnings) = asked.plan(&link, &ask).await?;
         let world = asked.world(&link, args.parallelism).await?;
         reporter.diagnostics(&warnings, asked.sources());
-        reporter.plan(&plan, &View { sources: Some(asked.sources()), next: Next::Nothing });
-        let mut against = rules::against(&plan, &section, &world, args.with_changes, asked.sources());
-        against.retain(|problem| !allowed_from_stack(problem, &plan, &args.allow));
+        let agreed = Agreed { changes: args.with_changes, consents: &args.allow };
+        let against = rules::against(&plan, &section, &world, agreed, asked.sources());
         if !against.is_empty() {
             return Err(Failure::new(against, asked.sources().clone()));
         }
+        reporter.plan(&plan, &View { sources: Some(asked.sources()), next: Next::Nothing });
         if plan.is_empty() {
             link.close().await?;
             *written = Some(kept(settings, &section, edit.as_ref(), &asked)?);
@@ -132,18 +133,6 @@ fn meant(session: &Session, typed: &str) -> Result<Address, Failure> {
 fn place(section: &Address) -> FieldPath {
     let path: FieldPath = section.as_str().parse().unwrap_or_default();
     path.key("manage")
-}
-
-/// Another stack's thing may be taken when that is said by its address.
-fn allowed_from_stack(problem: &Diagnostic, plan: &Plan, allowed: &[Consent]) -> bool {
-    let consents = allowed.iter().filter(|consent| consent.verb == Verb::Take);
-    let mut texts = consents.flat_map(|consent| {
-        let of = |change: &&crate::plan::Change| {
-            change.address == consent.address || change.address.section() == consent.address.as_str()
-        };
-        plan.changes.iter().filter(of).map(|change| format!("--allow take:{}", change.address))
-    });
-    texts.any(|text| problem.help.as_ref().is_some_and(|help| help.ends_with(&text)))
 }
 
 /// Things of the plan that a tool keeps, and the tool.

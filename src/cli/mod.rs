@@ -29,6 +29,7 @@ mod settings;
 mod status;
 mod stop;
 mod validate;
+mod why;
 
 pub use exit::Exit;
 
@@ -117,6 +118,9 @@ enum Command {
     /// Show what is live, and what pods wait for
     #[command(after_help = status::EXAMPLES)]
     Status(status::Args),
+    /// Say why something is pending, waits or would be replaced, and the cure
+    #[command(after_help = why::EXAMPLES)]
+    Why(why::Args),
     /// Change the live number of workers, nodes or pods of one thing
     #[command(after_help = scale::EXAMPLES)]
     Scale(scale::Args),
@@ -215,6 +219,7 @@ fn dispatch(Cli { global, command }: Cli, matches: &ArgMatches) -> Exit {
         Command::Apply(args) => apply::apply(&settings, &args),
         Command::Destroy(args) => apply::destroy(&settings, &args),
         Command::Status(args) => status::status(&settings, &args),
+        Command::Why(args) => why::why(&settings, &args),
         Command::Scale(args) => scale::scale(&settings, &args),
         Command::Show(args) => plan::show(&settings, &args),
         Command::Graph(args) => graph::graph(&settings, &args),

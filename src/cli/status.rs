@@ -69,9 +69,13 @@ async fn look(session: &Session, link: &Link, parallelism: usize) -> Result<Stat
     Ok(Status { owner: lowered.owner.clone(), target: lowered.target.clone(), rows })
 }
 
-async fn row(api: &dyn LiveApi, resource: &Resource, owner: &Owner, world: &World) -> Row {
+pub(super) async fn row(api: &dyn LiveApi, resource: &Resource, owner: &Owner, world: &World) -> Row {
     let (state, said) = match (&resource.identity, world.find(&resource.identity)) {
-        (Identity::Check(_), _) => (passed(resource, world), Said::default()),
+        (Identity::Check(_), _) => {
+            let state = passed(resource, world);
+            let line = if state == State::Ready { "passed" } else { "" };
+            (state, Said { line: line.to_owned(), ..Said::default() })
+        }
         (_, None) => (State::Absent, Said::default()),
         (_, Some(live)) => match wait(resource, owner, live) {
             None => (State::Ready, Said::default()),
@@ -127,7 +131,7 @@ async fn judged(api: &dyn LiveApi, wait: &Await) -> (State, Said) {
     }
 }
 
-async fn ask(api: &dyn LiveApi, query: &Query) -> Result<Value, ApiError> {
+pub(super) async fn ask(api: &dyn LiveApi, query: &Query) -> Result<Value, ApiError> {
     match api.send(Request::get(query.api, query.path.clone())).await {
         Err(error) if error.class == Class::NotFound => Ok(Value::Null),
         result => result,

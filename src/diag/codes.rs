@@ -589,7 +589,6 @@ codes! {
     "A node pool's own description does not say how many nodes it has; instance groups and Node objects could \
      not be read either. No change of size is planned. Give read access to Compute Engine instance groups."
 
-
     CheckAmongWorkers "DI0353" "a check needs a GPU that workers hold"
     "The check runs on a pool where the workers of a Dask cluster stay, and they may hold every GPU of it. The \
      check waits for a free one until its deadline. Scale the workers down first, or run the check alone."
@@ -710,12 +709,6 @@ codes! {
      therefore names the workers of this group that go: those that are not ready first, then the youngest. The scheduler \
      is not asked, and Dask computes again what they held."
 
-    SchedulerNotAsked "DI0460" "a scheduler that cannot be asked whether it is idle"
-    "With `--when-idle` a change that takes Dask workers away asks their scheduler for its count of tasks, through the \
-     proxy of the Kubernetes API (`services/proxy`), and waits until there are none. The scheduler's Service is gone, its \
-     `/json/counts.json` is switched off, or the right to use the proxy is missing; the message says which. Nothing was \
-     changed. Mend it, or apply without `--when-idle` when nobody uses the cluster."
-
     NoSuchCluster "DI0440" "there is no such GKE cluster"
     "`import` was asked to read a cluster that the project does not have, that is being made or deleted, or that it \
      cannot tell from others. The message names the clusters that there are."
@@ -747,6 +740,12 @@ codes! {
     CannotEdit "DI0445" "the stack file cannot be edited"
     "`adopt` takes the line `manage = false` out of a section. Where a variable or another file says it, or the file cannot \
      be written, the edit is left to you: the message says where."
+
+    SchedulerNotAsked "DI0460" "a scheduler that cannot be asked whether it is idle"
+    "With `--when-idle` a change that takes Dask workers away asks their scheduler for its count of tasks, through the \
+     proxy of the Kubernetes API (`services/proxy`), and waits until there are none. The scheduler's Service is gone, its \
+     `/json/counts.json` is switched off, or the right to use the proxy is missing; the message says which. Nothing was \
+     changed. Mend it, or apply without `--when-idle` when nobody uses the cluster."
 
     Sandbox "DI0501" "the sandbox cannot be used"
     "The folder of the sandbox cannot be read or written, or is not being served. The message names the folder \

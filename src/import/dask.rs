@@ -157,8 +157,8 @@ fn pod_of(part: Part, live: &Value, image: Option<&str>, section: &str, draft: &
     let mut pod = live.clone();
     for name in pod::without_secrets(&mut pod) {
         draft.below(section, format!(
-            "the value of the variable {name} looks like a secret and is not written here; put it into a Secret and refer \
-             to it in `pod` (`valueFrom`) before you adopt this"
+            "the value of the variable {name} looks like a secret, so the variables of its container are not \
+                 written here: put it into a Secret, and refer to it in `pod` (`valueFrom`) before you adopt this"
         ));
     }
     pod::short(part, &pod, image, &draft.scope())

@@ -129,8 +129,11 @@ pub fn import(found: &Found, owner: &Owner) -> Imported {
             (None, Some(Kubernetes { kubeconfig: path.clone(), context: context.clone() }))
         }
     };
-    let id = (owner.id != owner.stack).then(|| owner.id.clone());
-    let header = Header { name: owner.stack.clone(), id, helm: None };
+    let header = Header {
+        name: owner.stack.clone(),
+        id: (owner.id != owner.stack).then(|| owner.id.clone()),
+        ..Header::default()
+    };
     let stack = Stack { stack: header, gke, kubernetes, ..Stack::default() };
     let mut draft =
         Draft { stack, above: BTreeMap::new(), below: BTreeMap::new(), nowhere: found.unread.clone() };

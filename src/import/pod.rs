@@ -10,9 +10,9 @@ use crate::address::FieldPath;
 use crate::kinds::dask_pod::{self, Wants};
 use crate::kinds::node_pool::POOL_LABEL;
 use crate::kinds::pod::{self, DIRECTIVE, Pod};
+use crate::kinds::secrets::is_secret;
 use crate::kinds::{PoolFacts, Scope};
 use crate::schema::{self, Schema};
-use crate::stack::effective::is_secret;
 
 /// Which pod of Dask it is.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -250,27 +250,24 @@ fn by_key(key: &str, base: &[Value], live: &[Value], schema: Option<&Schema>) ->
     Value::Array(over)
 }
 
-/// Takes the values of variables out that look like secrets, and says which; `null` is no value.
+/// Takes the variables of containers out that hold what looks like a secret, and says which do; `null` is no value. All
+/// variables of such a container go: Dask's definitions have them as one value, which would differ with one missing.
 pub(super) fn without_secrets(pod: &mut Value) -> Vec<String> {
     clean(pod);
     let mut found = Vec::new();
     for list in ["initContainers", "containers"] {
         for container in pod.get_mut(list).and_then(Value::as_array_mut).into_iter().flatten() {
-            let Some(variables) = container.get_mut("env").and_then(Value::as_array_mut) else { continue };
-            variables.retain(|variable| {
-                let name = text(&variable["name"]);
-                let secret =
-                    is_secret(name) && variable["value"].as_str().is_some_and(|value| !value.is_empty());
-                if secret {
-                    found.push(name.to_owned());
-                }
-                !secret
-            });
-            if variables.is_empty()
-                && let Some(fields) = container.as_object_mut()
-            {
+            let variables = container["env"].as_array().into_iter().flatten();
+            let secret = |variable: &&Value| {
+                is_secret(text(&variable["name"]))
+                    && variable["value"].as_str().is_some_and(|value| !value.is_empty())
+            };
+            let secrets: Vec<String> =
+                variables.filter(secret).map(|variable| text(&variable["name"]).to_owned()).collect();
+            if let Some(fields) = container.as_object_mut().filter(|_| !secrets.is_empty()) {
                 fields.remove("env");
             }
+            found.extend(secrets);
         }
     }
     found

@@ -2,9 +2,10 @@
 
 use serde_json::{Value, json};
 
+use super::status::Said;
 use super::{Compare, Kind, Scope, gvk, itself, object_program};
 use crate::address::{Address, FieldPath};
-use crate::resource::{Await, Effect, Gvk, Identity, Life, ObjectId, Readiness, Resource};
+use crate::resource::{Api, Await, Effect, Gvk, Identity, Life, ObjectId, Query, Readiness, Resource};
 
 /// Seconds: the operator tries again after a minute when it missed the cluster.
 const DEADLINE: u32 = 300;
@@ -14,8 +15,11 @@ pub const KIND: Kind = Kind {
     name: "dask_autoscaler",
     rank: 62,
     compare: Compare::Kubernetes(effect),
-    program: |doing| object_program(doing, KIND.name, Value::Null, DEADLINE),
-    queries: itself,
+    program: |doing| {
+        let facts = json!({ "cluster": doing.body()["spec"]["cluster"] });
+        object_program(doing, KIND.name, facts, DEADLINE)
+    },
+    queries,
     judge,
     shared: false,
 };
@@ -66,6 +70,35 @@ pub fn lower(cluster: &Resource, min: u32, max: u32, scope: &Scope) -> Option<Re
         protect: false,
         life: Life::Kept,
     })
+}
+
+/// The autoscaler, and the group whose number it writes.
+fn queries(wait: &Await) -> Vec<Query> {
+    let mut queries = itself(wait);
+    if let (Identity::Object(object), Some(cluster)) = (&wait.identity, wait.facts["cluster"].as_str()) {
+        let (gvk, namespace) = (super::dask_cluster::api(), object.namespace.clone());
+        let group =
+            super::dask_cluster::default_group(&ObjectId { gvk, namespace, name: cluster.to_owned() });
+        queries.push(Query { api: Api::Kubernetes, path: group.path() });
+    }
+    queries
+}
+
+/// For `status`: its bounds, and where it stands between them.
+pub(super) fn says(_: &Await, found: &[Value]) -> Said {
+    let [autoscaler, group] = found else { return Said::default() };
+    let spec = &autoscaler["spec"];
+    let now = &group["spec"]["worker"]["replicas"];
+    let at = now.as_u64().map(|now| format!(", now {now}")).unwrap_or_default();
+    Said {
+        line: format!("autoscaler: {} to {} workers{at}", spec["minimum"], spec["maximum"]),
+        facts: vec![
+            ("workers_least", spec["minimum"].clone()),
+            ("workers_most", spec["maximum"].clone()),
+            ("workers_wanted", now.clone()),
+        ],
+        pending: Vec::new(),
+    }
 }
 
 /// The operator works for it once it has made the cluster its owner.

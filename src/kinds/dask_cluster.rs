@@ -528,7 +528,7 @@ pub(crate) fn too_many<'v>(
 /// How many workers the operator says that it has brought a group to: kopf, which it is made of, notes what it
 /// has handled. Source: `retire_workers` in dask-kubernetes 2026.3.0 deletes what the scheduler names, and a
 /// scheduler that knows no worker names none; seen with a real scheduler.
-pub(super) fn scaled_to(group: &Value) -> Option<u64> {
+pub(crate) fn scaled_to(group: &Value) -> Option<u64> {
     let noted = text(&group["metadata"]["annotations"]["kopf.zalando.org/last-handled-configuration"]);
     let noted: Value = serde_json::from_str(noted).ok()?;
     noted["spec"]["worker"]["replicas"].as_u64()
@@ -550,14 +550,17 @@ pub(super) fn says(wait: &Await, found: &[Value]) -> Said {
     let (wanted, made) = (wait.facts["replicas"].as_u64().unwrap_or_else(live), list.len());
     let scheduler = deployment_ready(scheduler) == Readiness::Ready;
     let down = if scheduler { "" } else { "scheduler not ready; " };
+    let gpus = super::status::gpus(pods);
+    let held = super::status::gpus_held(gpus);
     Said {
-        line: format!("{phase}; {down}workers: {wanted} wanted, {made} made, {ready} ready"),
+        line: format!("{phase}; {down}workers: {wanted} wanted, {made} made, {ready} ready{held}"),
         facts: vec![
             ("phase", cluster["status"]["phase"].clone()),
             ("scheduler_ready", json!(scheduler)),
             ("workers_wanted", json!(wanted)),
             ("workers_made", json!(made)),
             ("workers_ready", json!(ready)),
+            ("gpus", json!(gpus)),
         ],
         pending: super::status::pending(pods),
     }

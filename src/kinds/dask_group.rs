@@ -9,6 +9,8 @@ use serde_json::{Value, json};
 use super::dask_pod::{self, Wants, Workers};
 use super::pod::{self, Pod};
 use super::replicas::Replicas;
+use super::status::{self, Said};
+use super::workload::deployment_ready;
 use super::{Compare, Doing, Kind, Scope, gvk, is_false, itself, object_program};
 use crate::address::{Address, FieldPath};
 use crate::resource::{Api, Await, Effect, Gvk, Identity, Life, ObjectId, Query, Readiness, Resource, Step};
@@ -223,6 +225,13 @@ fn judge(wait: &Await, found: &[Value]) -> Readiness {
     if !group.is_object() {
         return Readiness::Progressing("it to appear".into());
     }
+    // Only whether the operator has seen a number: it is about to change again.
+    if let Some(number) = wait.facts["noted"].as_u64() {
+        return match super::dask_cluster::scaled_to(group) {
+            Some(noted) if noted == number => Readiness::Ready,
+            _ => Readiness::Progressing(super::dask_cluster::UNSEEN.into()),
+        };
+    }
     if let Some(reason) = pods["items"].as_array().into_iter().flatten().find_map(dask_pod::broken) {
         return Readiness::Failed(reason);
     }
@@ -231,6 +240,27 @@ fn judge(wait: &Await, found: &[Value]) -> Readiness {
     }
     let name = super::text(&group["metadata"]["name"]);
     Workers { wait, group, name, workers, pods }.ready()
+}
+
+/// For `status`: how many workers of the group there are.
+pub(super) fn says(wait: &Await, found: &[Value]) -> Said {
+    let [group, workers, pods] = found else { return Said::default() };
+    let list: Vec<&Value> = workers["items"].as_array().into_iter().flatten().collect();
+    let ready = list.iter().filter(|worker| deployment_ready(worker) == Readiness::Ready).count();
+    let live = || group["spec"]["worker"]["replicas"].as_u64().unwrap_or(1);
+    let (wanted, made) = (wait.facts["replicas"].as_u64().unwrap_or_else(live), list.len());
+    let gpus = status::gpus(pods);
+    Said {
+        line: format!("workers: {wanted} wanted, {made} made, {ready} ready{}", status::gpus_held(gpus)),
+        facts: vec![
+            ("cluster", group["spec"]["cluster"].clone()),
+            ("workers_wanted", json!(wanted)),
+            ("workers_made", json!(made)),
+            ("workers_ready", json!(ready)),
+            ("gpus", json!(gpus)),
+        ],
+        pending: status::pending(pods),
+    }
 }
 
 #[cfg(test)]

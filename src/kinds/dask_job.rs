@@ -9,6 +9,7 @@ use serde_json::{Value, json};
 use super::dask_cluster::{self, DaskCluster, Scheduler, ServiceType, Worker};
 use super::dask_pod::{self, Wants};
 use super::pod::{self, Pod};
+use super::status::{self, Said};
 use super::{Compare, Doing, Kind, Scope, gvk, is_false, itself, object_program, text};
 use crate::address::{Address, FieldPath};
 use crate::resource::{
@@ -326,6 +327,34 @@ fn why_failed(runner: &Value) -> String {
     match codes.find(|code| *code != 0) {
         Some(code) => format!("its program failed with exit code {code}"),
         None => "its program failed".to_owned(),
+    }
+}
+
+/// For `status`: how far the job is, its program and its cluster.
+pub(super) fn says(_: &Await, found: &[Value]) -> Said {
+    let [job, runner, cluster, pods] = found else { return Said::default() };
+    let phase = match text(&job["status"]["jobStatus"]) {
+        "" => "not seen yet",
+        phase => phase,
+    };
+    let program = match text(&runner["status"]["phase"]) {
+        "" => "no program yet".to_owned(),
+        phase => format!("program {phase}"),
+    };
+    let workers = cluster["spec"]["worker"]["replicas"].as_u64();
+    let beside = workers.map(|workers| format!(", {workers} workers asked for")).unwrap_or_default();
+    let gpus = status::gpus(pods);
+    Said {
+        line: format!("{phase}; {program}{beside}{}", status::gpus_held(gpus)),
+        facts: vec![
+            ("phase", job["status"]["jobStatus"].clone()),
+            ("program", runner["status"]["phase"].clone()),
+            ("started", job["status"]["startTime"].clone()),
+            ("ended", job["status"]["endTime"].clone()),
+            ("workers_wanted", json!(workers)),
+            ("gpus", json!(gpus)),
+        ],
+        pending: status::pending(pods),
     }
 }
 

@@ -33,9 +33,11 @@ pub mod pod;
 pub mod replicas;
 pub mod runs;
 pub mod scale;
+pub mod secrets;
 pub mod short;
 pub mod status;
 pub mod when_idle;
+pub mod why;
 pub mod workload;
 
 /// The static description of a kind.
@@ -355,6 +357,12 @@ pub(crate) fn scale_as(object: &ObjectId, manager: &str, replicas: Value) -> Cal
     Call { method: Method::Put, ..call }
 }
 
+/// Has an operator do again what it does when it sees an object first: the body holds the status that it acts on, of a
+/// kind whose status is ordinary data.
+pub(crate) fn mend_call(object: &ObjectId, owner: &Owner, body: Value) -> Call {
+    applied(object.path(), &format!("{}:mend", owner.field_manager()), body, "&force=true")
+}
+
 /// An apply of nothing but the name: our field manager gives up every field, and what others apply as well stays.
 /// Source: apimachinery, `managedfields/internal/stripmeta.go`: a manager without fields loses its entry.
 fn forget_call(doing: &Doing, object: &ObjectId) -> Call {
@@ -419,11 +427,24 @@ pub fn made_digest(resource: &Resource) -> String {
     let mut body = resource.body.clone();
     let copied = resource.origins.iter().filter(|(_, origin)| !resource.origin.contains(origin));
     for (place, _) in copied {
-        if place.find(&body).is_some() {
-            merge(&mut body, &nested(place, &Value::Null));
-        }
+        clear(&mut body, place.segments());
     }
     blake3::hash(body["spec"].to_string().as_bytes()).to_hex().as_str()[..16].to_owned()
+}
+
+/// Takes the value at a place away, and nothing beside it.
+fn clear(value: &mut Value, place: &[Segment]) {
+    let (first, rest) = match place {
+        [] => return *value = Value::Null,
+        [first, rest @ ..] => (first, rest),
+    };
+    let below = match first {
+        Segment::Key(key) => value.get_mut(key),
+        Segment::Index(index) => value.get_mut(index),
+    };
+    if let Some(below) = below {
+        clear(below, rest);
+    }
 }
 
 /// The address and kind of an object of ours that neither the file nor the record knows.
@@ -499,6 +520,11 @@ pub(crate) fn unmarked(mut resource: Resource) -> Resource {
         labels.retain(|key, value| {
             key != OBJECT_LABEL_STACK && !(key == OBJECT_LABEL_MANAGED_BY && *value == "dask-infra")
         });
+    }
+    if resource.body["metadata"]["labels"] == json!({})
+        && let Some(metadata) = resource.body["metadata"].as_object_mut()
+    {
+        metadata.remove("labels");
     }
     resource
 }

@@ -3,7 +3,10 @@
 
 use serde_json::Value;
 
-use super::{condition, count, dask_cluster, gpu_driver, node_pool, text, workload};
+use super::{
+    condition, count, dask_autoscaler, dask_cluster, dask_group, dask_job, gpu_driver, node_pool, text,
+    workload,
+};
 use crate::resource::Await;
 
 /// What a thing says.
@@ -39,7 +42,30 @@ const SAYS: &[(&str, Says)] = &[
     (workload::DAEMON_SET.name, workload::daemon_set_says),
     (workload::DEPLOYMENT.name, workload::deployment_says),
     (dask_cluster::KIND.name, dask_cluster::says),
+    (dask_group::KIND.name, dask_group::says),
+    (dask_autoscaler::KIND.name, dask_autoscaler::says),
+    (dask_job::KIND.name, dask_job::says),
 ];
+
+/// GPUs that the running pods of a list hold.
+pub(super) fn gpus(pods: &Value) -> u64 {
+    let running =
+        pods["items"].as_array().into_iter().flatten().filter(|pod| {
+            pod["status"]["phase"] == "Running" && pod["metadata"]["deletionTimestamp"].is_null()
+        });
+    let containers = running.filter_map(|pod| pod["spec"]["containers"].as_array()).flatten();
+    let held = containers.map(|container| &container["resources"]["limits"]["nvidia.com/gpu"]);
+    held.filter_map(|gpus| gpus.as_u64().or_else(|| gpus.as_str()?.parse().ok())).sum()
+}
+
+/// `, 2 GPUs held`, where there are some.
+pub(super) fn gpus_held(gpus: u64) -> String {
+    match gpus {
+        0 => String::new(),
+        1 => ", 1 GPU held".to_owned(),
+        many => format!(", {many} GPUs held"),
+    }
+}
 
 /// What a thing of a kind says; nothing for kinds without a row.
 pub fn said(wait: &Await, found: &[Value]) -> Said {

@@ -3,29 +3,37 @@
 
 use serde_json::Value;
 
-use super::{Action, Change, Plan};
+use super::{Action, Change, Consent, Plan, Verb};
 use crate::address::{Address, FieldPath};
 use crate::diag::{Code, Diagnostic};
-use crate::kinds;
+use crate::kinds::{self, secrets::masked};
 use crate::resource::{
     Effect, FieldChange, Identity, LABEL_ID, LABEL_STACK, OBJECT_LABEL_MANAGED_BY, OBJECT_LABEL_STACK, World,
 };
 use crate::source::Sources;
 
-/// What stands against adopting a section by a plan, in the order of the plan. `changes_too` says that changes of fields
-/// are agreed to.
+/// What a person agreed to beyond the adoption itself.
+#[derive(Clone, Copy, Debug)]
+pub struct Agreed<'a> {
+    /// Changes of fields to what the stack file says.
+    pub changes: bool,
+    /// Consents; one to taking is needed for what another stack has.
+    pub consents: &'a [Consent],
+}
+
+/// What stands against adopting a section by a plan, in the order of the plan.
 pub fn against(
     plan: &Plan,
     section: &Address,
     world: &World,
-    changes_too: bool,
+    agreed: Agreed<'_>,
     sources: &Sources,
 ) -> Vec<Diagnostic> {
     let place = sources.address_span(section);
     let mut found = Vec::new();
     for change in plan.changes.iter().filter(|change| change.action != Action::Keep) {
         let problem = if change.address.section() == section.as_str() {
-            not_taken(change, world, changes_too)
+            not_taken(change, world, agreed)
         } else {
             Some(beside(change, section))
         };
@@ -51,19 +59,23 @@ fn done(action: &Action) -> &'static str {
     }
 }
 
-fn not_taken(change: &Change, world: &World, changes_too: bool) -> Option<Diagnostic> {
+fn not_taken(change: &Change, world: &World, agreed: Agreed<'_>) -> Option<Diagnostic> {
     let thing = &change.identity;
     if change.action == Action::Create {
         let what = format!("{thing} is not there, so it cannot be adopted");
         let help = "`apply` makes what is missing; a thing under another name stays with its owner";
         return Some(Diagnostic::error(Code::NotAdoptable, what).help(help));
     }
-    if let Some(stack) = other_stack(change, world) {
+    let taking = |consent: &Consent| {
+        let addresses = [change.address.as_str(), change.address.section()];
+        consent.verb == Verb::Take && addresses.contains(&consent.address.as_str())
+    };
+    if let Some(stack) = other_stack(change, world).filter(|_| !agreed.consents.iter().any(taking)) {
         let what = format!("{thing} belongs to the stack {stack}");
         let help = format!(
             "two stacks would take it from each other: write `manage = false` there, apply that, and adopt it then; if \
-             the stack {stack} is no more: --allow {}",
-            consent(change)
+             the stack {stack} is no more: --allow take:{}",
+            change.address
         );
         return Some(Diagnostic::error(Code::NotAdoptable, what).help(help));
     }
@@ -79,12 +91,7 @@ fn not_taken(change: &Change, world: &World, changes_too: bool) -> Option<Diagno
     }
     let what = format!("{thing} is not what the stack file says, and adopting it would change it:{list}");
     let help = "say in the stack file what is live, or agree to the changes with `--with-changes`";
-    (!changes_too).then(|| Diagnostic::error(Code::AdoptionChanges, what).help(help))
-}
-
-/// `take:ADDRESS` as it is given.
-fn consent(change: &Change) -> String {
-    format!("take:{}", change.address)
+    (!agreed.changes).then(|| Diagnostic::error(Code::AdoptionChanges, what).help(help))
 }
 
 /// The other stack that has a thing which only one can have.
@@ -122,7 +129,9 @@ fn is_mark(field: &FieldChange) -> bool {
 }
 
 fn line(field: &FieldChange) -> String {
-    let shown = |value: &Option<Value>| value.as_ref().map_or_else(|| "not set".to_owned(), Value::to_string);
+    let shown = |value: &Option<Value>| {
+        value.as_ref().map_or_else(|| "not set".to_owned(), |value| masked(value).to_string())
+    };
     let effect = match field.effect {
         Effect::Rolling => ", which makes nodes or Pods anew",
         Effect::Replace => ", which makes it anew",

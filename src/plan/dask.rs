@@ -110,11 +110,14 @@ impl Maker<'_> {
         })
     }
 
-    /// Drift never runs a job again: its text is taken back where it is. Nor does a change of the cluster that it
-    /// copied. A job that failed is told of.
+    /// Drift never runs a job again: its text is taken back where it is, unless the file's text changed, too. Nor does a
+    /// change of the cluster that it copied. A job that failed is told of.
     fn job(&mut self, resource: &Resource, live: &Value, compared: &mut Compared) {
+        let record = self.inputs.world.record.as_ref();
+        let made = record.and_then(|record| record.passes.get(&resource.address));
+        let edited = made.is_some_and(|made| *made != kinds::made_digest(resource));
         for field in &mut compared.changes {
-            if field.drift.is_some() {
+            if field.drift.is_some() && !edited {
                 field.effect = Effect::InPlace;
                 field.note = Some("the job does not run again for it".to_owned());
             } else if !resource.origin.contains(&resource.origin_of(&field.path)) {

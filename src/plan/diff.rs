@@ -10,7 +10,7 @@ use serde_json::{Map, Value};
 
 use crate::address::{FieldPath, Segment};
 use crate::kinds::gke::{Compared, blank};
-use crate::resource::{Effect, FieldChange, INITIAL};
+use crate::resource::{Effect, FieldChange};
 use crate::schema::{List, Schema, Type};
 
 /// One entry of managedFields.
@@ -39,9 +39,9 @@ pub fn other_stacks<'a>(live: &'a Value, manager: &str) -> Vec<&'a str> {
     others.map(|owner| owner.manager).filter(|name| name.starts_with("dask-infra/")).collect()
 }
 
-/// Whether a manager is ours, under either of our names.
+/// Whether a manager is ours, under any of our names: `dask-infra/STACK`, `dask-infra/STACK:initial`.
 fn is_of(name: &str, manager: &str) -> bool {
-    name.strip_suffix(INITIAL).unwrap_or(name) == manager
+    name.strip_prefix(manager).is_some_and(|rest| rest.is_empty() || rest.starts_with(':'))
 }
 
 /// The owners of a field below keys.
@@ -83,7 +83,7 @@ pub fn compare(
     schema: Option<&Schema>,
     effect: fn(&FieldPath) -> (Effect, Option<&'static str>),
 ) -> Compared {
-    let mut walk = Walk { manager, effect, compared: Compared::default() };
+    let mut walk = Walk { manager, effect, in_whole_list: false, compared: Compared::default() };
     let owners: Vec<Owner> = entries(live).collect();
     for (key, value) in wanted.as_object().into_iter().flatten() {
         if matches!(key.as_str(), "apiVersion" | "kind") {
@@ -111,6 +111,8 @@ fn step<'a>(owners: &[Owner<'a>], key: &str) -> Vec<Owner<'a>> {
 struct Walk<'a> {
     manager: &'a str,
     effect: fn(&FieldPath) -> (Effect, Option<&'static str>),
+    /// Whether a list is looked into that is written as one value.
+    in_whole_list: bool,
     compared: Compared,
 }
 
@@ -125,7 +127,9 @@ impl Walk<'_> {
         if let Some(other) = other.filter(|_| after.is_some()) {
             self.compared.others.push((path.clone(), other.manager.to_owned()));
         }
-        let by_hand = owners.iter().find(|owner| !owner.applied).filter(|_| before.is_some());
+        // What is missing from a list that others wrote whole was taken out by them.
+        let theirs = before.is_some() || self.in_whole_list && !self.owned(owners);
+        let by_hand = owners.iter().find(|owner| !owner.applied).filter(|_| theirs);
         self.compared.changes.push(FieldChange {
             path: path.clone(),
             before: before.cloned(),
@@ -208,6 +212,7 @@ impl Walk<'_> {
                 }
             }
             List::Atomic if items.len() == have.len() => {
+                let outside = std::mem::replace(&mut self.in_whole_list, true);
                 for (place, (item, live)) in items.iter().zip(have).enumerate() {
                     let path = path.index(place);
                     self.field(&path, item, Some(live), owners, item_schema.as_ref());
@@ -215,6 +220,7 @@ impl Walk<'_> {
                         self.extras(&path, item, live, owners);
                     }
                 }
+                self.in_whole_list = outside;
             }
             List::Atomic => self.differs(
                 path,
@@ -445,6 +451,22 @@ mod tests {
             }));
         }
         check(json!({ "spec": { "replicas": 2 } }), live, &["spec.replicas: 5 -> 2 by kubectl-patch"]);
+    }
+
+    #[test]
+    fn what_is_missing_from_a_list_that_others_wrote_whole_was_taken_out_by_them() {
+        let wanted = json!({ "spec": { "template": { "spec": { "tolerations": [{ "key": "a", "operator": "Exists" }] } } } });
+        let mut live = json!({ "spec": { "template": { "spec": { "tolerations": [{ "key": "b" }] } } } });
+        live["metadata"]["managedFields"] = json!([{
+            "manager": "kubectl-patch", "operation": "Update", "time": "2026-11-21T10:00:00Z",
+            "fieldsV1": { "f:spec": { "f:template": { "f:spec": { "f:tolerations": {} } } } },
+        }]);
+        let place = "spec.template.spec.tolerations[0]";
+        let both = [
+            format!(r#"{place}.key: "b" -> "a" by kubectl-patch"#),
+            format!(r#"{place}.operator: - -> "Exists" by kubectl-patch"#),
+        ];
+        check(wanted, live, &both.each_ref().map(String::as_str));
     }
 
     #[test]

@@ -5,6 +5,7 @@ use std::fmt::Write as _;
 
 use serde_json::Value;
 
+use super::lost::Mend;
 use super::select::{Selected, Selection};
 use super::{ASKED, Action, Change, Consent, Mode, Note, Plan, Taken, diff, graph, review};
 use crate::address::{Address, FieldPath};
@@ -60,11 +61,12 @@ pub fn wanted(desired: &[Resource], theirs: &[Theirs], target: &Target, owner: &
     let mut collections: BTreeSet<_> =
         objects.map(|object| (object.gvk.clone(), object.namespace.clone())).collect();
     for (gvk, namespace) in collections.clone() {
-        // Whose number of workers counts, what others attached, and the workers that there are.
+        // Whose number of workers counts, what others attached, and what the operator made.
         if gvk == kinds::dask_cluster::api() {
             collections.insert((kinds::dask_group::api(), namespace.clone()));
             collections.insert((kinds::dask_autoscaler::api(), namespace.clone()));
-            collections.insert((kinds::gvk("apps", "v1", "Deployment", "deployments"), namespace));
+            collections.insert((kinds::gvk("apps", "v1", "Deployment", "deployments"), namespace.clone()));
+            collections.insert((kinds::gvk("", "v1", "Service", "services"), namespace));
         }
     }
     if operator {
@@ -112,6 +114,7 @@ pub fn plan(inputs: Inputs) -> Result<Plan, Vec<Diagnostic>> {
     maker.steps();
     maker.surplus_goes();
     maker.choose_workers();
+    maker.mended();
     maker.when_idle();
     if let Err(circle) = graph::connect(&mut maker.changes, &inputs.desired) {
         maker.problems.push(circle_problem(&circle, &inputs));
@@ -180,6 +183,8 @@ pub(super) struct Maker<'a> {
     pub(super) selected: Selected,
     /// Worker Deployments that an operator left behind, by the DaskCluster that has too many.
     pub(super) surplus: BTreeMap<Address, Vec<(ObjectId, Value)>>,
+    /// What is done about lost children, by what has lost them.
+    pub(super) lost: BTreeMap<Address, Mend>,
 }
 
 impl<'a> Maker<'a> {
@@ -194,6 +199,7 @@ impl<'a> Maker<'a> {
             gone: BTreeSet::new(),
             selected: Selected::All,
             surplus: BTreeMap::new(),
+            lost: BTreeMap::new(),
         }
     }
 }
@@ -295,6 +301,12 @@ impl Maker<'_> {
             && let Some(left) = self.left_behind(resource)
         {
             (action, reason) = (Action::Update, Some(left));
+        }
+        if matches!(action, Action::Keep | Action::Update)
+            && let Some(lost) = self.lost(resource, &live, action == Action::Keep)
+        {
+            action = Action::Update;
+            reason = Some(reason.map_or_else(|| lost.clone(), |reason| format!("{reason}; {lost}")));
         }
         if let Some(taken) = &taken {
             reason = Some(because_taken(taken, reason));

@@ -12,6 +12,7 @@ pub mod drift;
 pub mod file;
 pub mod graph;
 mod leave;
+mod lost;
 pub mod make;
 pub mod read;
 pub mod review;

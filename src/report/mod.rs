@@ -17,6 +17,7 @@ pub mod human;
 pub mod json;
 mod screen;
 pub mod status;
+pub mod why;
 
 pub use human::Human;
 pub use json::Json;

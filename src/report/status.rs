@@ -34,7 +34,8 @@ impl State {
         }
     }
 
-    fn why(&self) -> Option<&str> {
+    /// Why it is so, where there is something to say.
+    pub fn why(&self) -> Option<&str> {
         match self {
             Self::Ready | Self::Absent => None,
             Self::Waiting(why) | Self::Failed(why) | Self::Unknown(why) => Some(why),

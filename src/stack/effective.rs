@@ -9,6 +9,7 @@ use super::lower::Lowered;
 use super::toml::{escaped, header, inline, word};
 use super::{Sources, Stack, reference};
 use crate::address::FieldPath;
+use crate::kinds::secrets::is_secret;
 use crate::resource::{Resource, Role};
 
 /// A stack and what it becomes, ready to be shown: what looks like a secret is hidden.
@@ -157,16 +158,6 @@ type Secrets = Vec<(String, String)>;
 /// What is shown for a secret stays a reference; all other such characters are themselves.
 fn with_references(text: &str) -> String {
     escaped(text).replace("$${env.", "${env.")
-}
-
-/// Words in names of variables that hold what nobody else should see.
-const SECRET: [&str; 8] =
-    ["TOKEN", "SECRET", "PASSWORD", "PASSWD", "CREDENTIAL", "PRIVATE_KEY", "API_KEY", "ACCESS_KEY"];
-
-/// Whether a variable or flag of this name holds what nobody else should see.
-pub(crate) fn is_secret(name: &str) -> bool {
-    let name = name.to_ascii_uppercase().replace('-', "_");
-    SECRET.iter().any(|word| name.contains(word)) || name.ends_with("_KEY") || name.ends_with("_PWD")
 }
 
 /// What a stack should have referred to, and holds: values of variables and of `env` with such names.

@@ -14,6 +14,9 @@ use crate::served::{Said, User};
 
 const PARTS: &[Part] = &[Part::Etcd, Part::Kubernetes, Part::Kwok, Part::Operator];
 
+/// The uids of Deployments by what they are of.
+pub type Deployments = BTreeMap<String, BTreeSet<String>>;
+
 const GROUPS: &str = "/apis/kubernetes.dask.org/v1/namespaces/default/daskworkergroups";
 const AUTOSCALERS: &str = "/apis/kubernetes.dask.org/v1/namespaces/default/daskautoscalers";
 const DEPLOYMENTS: &str = "/apis/apps/v1/namespaces/default/deployments";
@@ -49,8 +52,8 @@ fn run(user: &User, words: &[&str]) -> Said {
 }
 
 /// The Deployments of schedulers and workers by what they are of: `scheduler`, or the group's name.
-async fn pods(client: &Client) -> BTreeMap<String, BTreeSet<String>> {
-    let mut found: BTreeMap<String, BTreeSet<String>> = BTreeMap::new();
+pub async fn pods(client: &Client) -> Deployments {
+    let mut found = Deployments::new();
     let (_, list) = client.get(DEPLOYMENTS).await;
     for item in items(&list) {
         let group = match text(item, "/metadata/labels/dask.org~1workergroup-name") {
@@ -63,7 +66,7 @@ async fn pods(client: &Client) -> BTreeMap<String, BTreeSet<String>> {
 }
 
 /// `d-big 1 kept 1 new, d-default 1 kept, d-scheduler 1 kept`.
-fn became(before: &BTreeMap<String, BTreeSet<String>>, after: &BTreeMap<String, BTreeSet<String>>) -> String {
+pub fn became(before: &Deployments, after: &Deployments) -> String {
     let none = BTreeSet::new();
     let names: BTreeSet<&String> = before.keys().chain(after.keys()).collect();
     let of = |name: &&String| {
@@ -437,7 +440,7 @@ async fn edits_of_groups_and_numbers_do_what_the_plan_says() {
         .expect(0)
         .says("Destroy complete");
     run(&user, &["destroy", "--auto-approve"]).expect(0).says("Nothing of the stack is there");
-    assert_eq!(pods(&client).await, BTreeMap::new());
+    assert_eq!(pods(&client).await, Deployments::new());
     for collection in [GROUPS, AUTOSCALERS] {
         assert_eq!(client.get(collection).await.0, 404, "{collection} is gone with its definition");
     }

@@ -41,6 +41,24 @@ async fn workers(client: &Client) -> BTreeMap<String, BTreeSet<String>> {
     found
 }
 
+const SCHEDULER: &str = "/apis/apps/v1/namespaces/default/deployments/d-scheduler";
+const SERVICE: &str = "/api/v1/namespaces/default/services/d-scheduler";
+const DEFAULT_GROUP: &str = "/apis/kubernetes.dask.org/v1/namespaces/default/daskworkergroups/d-default";
+
+async fn uid(client: &Client, path: &str) -> String {
+    let (_, live) = client.get(path).await;
+    live["metadata"]["uid"].as_str().unwrap_or_default().to_owned()
+}
+
+/// Deletes an object as somebody by hand does, and waits until it is gone.
+async fn delete(client: &Client, path: &str) {
+    let (status, said) = client.delete(path).await;
+    assert!(status < 300, "{said}");
+    let (list, name) = path.rsplit_once('/').unwrap();
+    let own = format!("{list}?fieldSelector=metadata.name%3D{name}");
+    client.wait(&own, "it goes", |list| list["items"].as_array().is_some_and(Vec::is_empty)).await;
+}
+
 fn run(user: &User, words: &[&str]) -> Said {
     block_in_place(|| user.run(words))
 }
@@ -94,6 +112,58 @@ async fn a_number_changes_and_nobody_elses_workers_go() {
     run(&user, &["apply", "--auto-approve"]).expect(0).says("DI0434");
     let fewer = workers(&client).await;
     assert_eq!((fewer["d-default"].len(), &fewer["d-big"]), (2, &back["d-big"]));
+    run(&user, &["plan", "--detailed-exitcode"]).expect(0).says("No changes");
+
+    // What the operator made once and is lost: it comes back, and what is there stays.
+    let kept = |of: &BTreeMap<String, BTreeSet<String>>| of.clone();
+    let scheduler = uid(&client, SCHEDULER).await;
+    delete(&client, SERVICE).await;
+    run(&user, &["plan", "--detailed-exitcode"])
+        .expect(2)
+        .says("Service default/d-scheduler")
+        .says("0 to add, 1 to change, 0 to replace, 0 to destroy");
+    run(&user, &["apply", "--auto-approve"]).expect(0);
+    assert_eq!(client.get(SERVICE).await.0, 200);
+    assert_eq!((uid(&client, SCHEDULER).await, workers(&client).await), (scheduler.clone(), kept(&fewer)));
+    run(&user, &["plan", "--detailed-exitcode"]).expect(0).says("No changes");
+
+    delete(&client, SCHEDULER).await;
+    run(&user, &["apply", "--auto-approve"]).expect(0);
+    assert_ne!(uid(&client, SCHEDULER).await, scheduler);
+    assert_eq!(workers(&client).await, fewer);
+    run(&user, &["plan", "--detailed-exitcode"]).expect(0).says("No changes");
+
+    // The default group takes its workers along; the other group's stay.
+    delete(&client, DEFAULT_GROUP).await;
+    client.wait(DEPLOYMENTS, "its workers go", |list| list["items"].as_array().unwrap().len() == 3).await;
+    run(&user, &["plan", "--detailed-exitcode"]).expect(2).says("default/d-default; it is told");
+    run(&user, &["apply", "--auto-approve"]).expect(0);
+    let remade = workers(&client).await;
+    assert_eq!((remade["d-default"].len(), &remade["d-big"]), (2, &fewer["d-big"]));
+    run(&user, &["plan", "--detailed-exitcode"]).expect(0).says("No changes");
+
+    // A worker of each.
+    let (_, list) = client.get(DEPLOYMENTS).await;
+    let mut gone = BTreeSet::new();
+    for item in list["items"].as_array().unwrap() {
+        let group = item["metadata"]["labels"]["dask.org/workergroup-name"].as_str();
+        if let Some(group) = group.filter(|group| gone.insert((*group).to_owned())) {
+            println!("a worker of {group} is deleted");
+            delete(&client, &format!("{DEPLOYMENTS}/{}", item["metadata"]["name"].as_str().unwrap())).await;
+        }
+    }
+    run(&user, &["plan", "--detailed-exitcode"])
+        .expect(2)
+        .says("1 of 2 workers of DaskWorkerGroup default/d-big");
+    run(&user, &["apply", "--auto-approve"]).expect(0);
+    let whole = workers(&client).await;
+    for group in ["d-default", "d-big"] {
+        assert_eq!(
+            (whole[group].len(), whole[group].intersection(&remade[group]).count()),
+            (2, 1),
+            "{group}"
+        );
+    }
     run(&user, &["plan", "--detailed-exitcode"]).expect(0).says("No changes");
     run(&user, &["destroy", "--auto-approve", "--allow", "delete:dask_operator"]).expect(0);
     drop(operator);

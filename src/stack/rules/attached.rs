@@ -31,8 +31,9 @@ enum Numbered {
 }
 
 fn dask_objects<'a>(context: &Context<'a>) -> Vec<Object<'a>> {
-    let all: Vec<Object<'a>> = bundle::objects(&context.stack.bundles()).collect();
-    all.into_iter().filter(|object| object.group_version().0 == dask_cluster::GROUP).collect()
+    bundle::objects(&context.stack.bundles())
+        .filter(|object| object.group_version().0 == dask_cluster::GROUP)
+        .collect()
 }
 
 fn known(context: &Context<'_>) -> Vec<Known> {

@@ -5,7 +5,7 @@ use super::{Context, Finding, Pod, counted};
 use crate::address::FieldPath;
 use crate::diag::Code;
 use crate::kinds::{bundle, dask_cluster, dask_operator};
-use crate::stack::Nodes;
+use crate::stack::{DaskGroup, Nodes};
 
 /// No Pod asks for more GPUs than a node of its pool has.
 pub(super) fn gpus_fit_a_node(context: &mut Context<'_>) {
@@ -129,9 +129,10 @@ pub(super) fn operator_is_there(context: &mut Context<'_>) {
     let stack = context.stack;
     let broken = context.is_doubtful(&FieldPath::keys(["dask_operator"]));
     // What others own, others have an operator for.
-    let clusters = stack.dask_cluster.iter().filter(|(_, cluster)| {
-        cluster.is_managed() || cluster.group.values().any(super::super::DaskGroup::is_managed)
-    });
+    let clusters = stack
+        .dask_cluster
+        .iter()
+        .filter(|(_, cluster)| cluster.is_managed() || cluster.group.values().any(DaskGroup::is_managed));
     let clusters = clusters.map(|(name, _)| FieldPath::keys(["dask_cluster", name]));
     let jobs = stack.dask_job.iter().filter(|(_, job)| job.is_managed());
     let jobs = jobs.map(|(name, _)| FieldPath::keys(["dask_job", name]));

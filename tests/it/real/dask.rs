@@ -79,6 +79,17 @@ impl Dask {
         .await;
     }
 
+    /// Runs a script of a notebook's user, `KUBECONFIG` and the rest in its environment, and says what it printed.
+    pub fn notebook(&self, kubeconfig: &Path, script: &str) -> String {
+        let mut command = Command::new(Part::Operator.program("python"));
+        command.args(["-c", script]).env("KUBECONFIG", kubeconfig).current_dir(self.ward.folder());
+        command.env("HOME", self.ward.folder()).env("TMPDIR", self.ward.folder());
+        let output = tokio::task::block_in_place(|| command.output()).unwrap();
+        let said = String::from_utf8_lossy(&output.stdout).into_owned();
+        assert!(output.status.success(), "{said}{}", String::from_utf8_lossy(&output.stderr));
+        said
+    }
+
     /// Names of the workers that the scheduler knows.
     pub async fn workers(&self) -> Vec<String> {
         let said = self.ask("api/v1/get_workers").await.unwrap_or_default();
@@ -96,7 +107,8 @@ impl Dask {
     async fn until(&mut self, what: &str, done: impl AsyncFn(&Dask) -> bool) {
         let begun = Instant::now();
         while !done(self).await {
-            if let Some(ended) = self.ward.ended() {
+            // A worker that was retired ends well.
+            if let Some(ended) = self.ward.failed() {
                 panic!("{ended}");
             }
             assert!(begun.elapsed() < PATIENCE, "{what} after {} s", PATIENCE.as_secs());

@@ -59,12 +59,15 @@ pub fn configuration(folder: &Path, check: CudaCheck, forwards: &[Forward]) -> S
         Some(lines) => std::fs::write(&check_log, cri(lines)).unwrap(),
         None => drop(std::fs::remove_file(&check_log)),
     }
+    let job_log = folder.join("job.log.cri");
+    std::fs::write(&job_log, cri(&["epoch 1 of 2", "epoch 2 of 2", "loss 0.1"])).unwrap();
     std::fs::write(&other_log, cri(&["this container is imitated by KWOK"])).unwrap();
     let documents = [
         cluster_wide(
             "ClusterLogs",
             json!({ "logs": [
                 { "containers": ["cuda-vectoradd"], "logsFile": check_log, "follow": false },
+                { "containers": ["job"], "logsFile": job_log, "follow": false },
                 { "logsFile": other_log, "follow": false },
             ] }),
         ),

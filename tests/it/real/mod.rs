@@ -18,6 +18,7 @@ mod kwok;
 mod operator;
 mod parts;
 mod plane;
+mod stand;
 mod switch;
 mod ward;
 
@@ -28,4 +29,5 @@ pub use operator::Operator;
 pub(crate) use parts::needs;
 pub use parts::{Part, can_run, versions};
 pub use plane::{Access, ControlPlane, PATIENCE};
+pub use stand::Stand;
 pub use ward::{Ward, alive};

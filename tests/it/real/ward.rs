@@ -96,6 +96,16 @@ impl Ward {
         Some(format!("{name} ended by itself, {status}:\n{}", self.tail(&name)))
     }
 
+    /// The first process that ended by itself and badly, with the end of its log.
+    pub fn failed(&mut self) -> Option<String> {
+        let ended =
+            self.children.iter_mut().filter_map(|(name, child)| Some((name, child.try_wait().ok()??)));
+        let failed =
+            ended.filter(|(_, status)| !status.success()).map(|(name, status)| (name.clone(), status));
+        let (name, status) = { failed }.next()?;
+        Some(format!("{name} ended by itself, {status}:\n{}", self.tail(&name)))
+    }
+
     /// The last lines of a process's log.
     pub fn tail(&self, name: &str) -> String {
         let log = self.said(name);

@@ -1,0 +1,286 @@
+//! `why`: why something of the stack is pending, would be replaced, or waits, and what cures it.
+
+use std::collections::BTreeMap;
+
+use serde_json::Value;
+
+use super::Exit;
+use super::plan::parallelism;
+use super::session::{Ask, Link, Session, block_on};
+use super::settings::{Failure, Format, Settings};
+use super::status::{ask, row};
+use crate::address::{Address, FieldPath};
+use crate::apply::ApplyOptions;
+use crate::kinds::scale::{Number, scaled};
+use crate::kinds::why::{self as judge, Around, Pool};
+use crate::live::LiveApi;
+use crate::plan::{Action, Change, Mode, Plan};
+use crate::report::status::State;
+use crate::report::why::{Planned, Thing, Why};
+use crate::resource::{Api, Effect, FieldChange, Identity, Query, Resource, World};
+
+/// Shown below the options.
+pub const EXAMPLES: &str = "Examples:\n  \
+    dask-infra why dask_cluster.rapids        why workers are pending, and the cure\n  \
+    dask-infra why rapids.group.large         any unique ending will do\n  \
+    dask-infra why node_pool.a100 --json | jq '.causes[].cures'\n\
+    \n\
+    Reads only: the thing, its pods, their events and the logs of those that crash, and a plan of the stack. Exit code 0 \
+    also when something is the matter; `--json` has `well`.";
+
+/// Options of `why`.
+#[derive(clap::Args, Debug)]
+pub struct Args {
+    /// What: a section of the stack, or an object of one
+    #[arg(value_name = "ADDRESS")]
+    address: String,
+    /// Say it in JSON: one object
+    #[arg(long)]
+    json: bool,
+    /// Requests at a time
+    #[arg(long, value_name = "N", default_value_t = ApplyOptions::PARALLELISM, value_parser = parallelism)]
+    parallelism: usize,
+}
+
+/// Lines of a log that are shown.
+const TAIL: usize = 10;
+
+/// Says why.
+pub fn why(settings: &Settings, args: &Args) -> Exit {
+    let mut text = String::new();
+    let exit = settings.report(Format::Text, |reporter| {
+        let session = Session::load(settings)?;
+        let found: Vec<Resource> = session.find(&args.address)?.into_iter().cloned().collect();
+        let answer = block_on(async {
+            let link = session.connect(settings)?;
+            let answer = look(settings, &session, &link, &found, args.parallelism).await?;
+            link.close().await?;
+            Ok(answer)
+        })?;
+        reporter.diagnostics(&[], session.sources());
+        text = if args.json {
+            format!("{:#}\n", answer.json())
+        } else {
+            answer.text(settings.is_verbose(), settings.screen().data_look().width)
+        };
+        Ok(Exit::Done)
+    });
+    if exit == Exit::Done { settings.print(&text) } else { exit }
+}
+
+async fn look(
+    settings: &Settings,
+    session: &Session,
+    link: &Link,
+    found: &[Resource],
+    parallelism: usize,
+) -> Result<Why, Failure> {
+    let world = session.world(link, parallelism).await?;
+    let (api, owner) = (link.api(), &session.lowered().owner);
+    let mut looking = Looking {
+        api: &*api,
+        session,
+        program: settings.program(),
+        pools: pools(session, &world),
+        events: BTreeMap::new(),
+        answer: Why::default(),
+    };
+    for resource in found {
+        let row = row(looking.api, resource, owner, &world).await;
+        let place = session.sources().locate(&resource.origin).map(|place| place.to_string());
+        let (state, line) = (row.state, row.said.line);
+        looking.thing(resource, &state, world.find(&resource.identity)).await;
+        let address = resource.address.clone();
+        looking.answer.things.push(Thing { address, state, line, place });
+    }
+    let mut answer = looking.answer;
+    let ask = Ask { parallelism, ..Ask::of(Mode::Apply) };
+    match session.plan(link, &ask).await {
+        Ok((plan, _)) => planned(session, found, &plan, &mut answer),
+        Err(failure) => {
+            let first = failure.diagnostics().first().map(|problem| problem.message.clone());
+            answer.notes.push(format!("no plan can be made: {}", first.unwrap_or_default()));
+        }
+    }
+    Ok(answer)
+}
+
+/// The pools of the stack, with what is live of them.
+fn pools(session: &Session, world: &World) -> Vec<Pool> {
+    let lowered = session.lowered();
+    let theirs = lowered.theirs.iter().map(|theirs| &theirs.resource);
+    let all = lowered.resources.iter().chain(theirs);
+    all.filter_map(|resource| {
+        let Identity::NodePool { pool, .. } = &resource.identity else { return None };
+        let scaled = scaled(resource, &lowered.resources)?;
+        let (nodes, most) = match scaled.number {
+            Number::File(nodes) => (Some(nodes), None),
+            Number::Autoscaler { max, .. } if max > 0 => (None, Some(max)),
+            Number::Autoscaler { .. } | Number::Notebooks(_) | Number::Unsaid => (None, None),
+        };
+        let place = session.sources().locate(&scaled.place).map(|place| place.to_string());
+        Some(Pool {
+            name: pool.clone(),
+            address: resource.address.to_string(),
+            place: place.unwrap_or_default(),
+            nodes,
+            most,
+            live: world.pools.get(pool).cloned().unwrap_or_default(),
+        })
+    })
+    .collect()
+}
+
+struct Looking<'a> {
+    api: &'a dyn LiveApi,
+    session: &'a Session,
+    program: &'a str,
+    pools: Vec<Pool>,
+    /// Of each namespace that was asked for.
+    events: BTreeMap<String, Vec<Value>>,
+    answer: Why,
+}
+
+impl Looking<'_> {
+    async fn thing(&mut self, resource: &Resource, state: &State, live: Option<&Value>) {
+        let Some(live) =
+            live.cloned().or_else(|| matches!(resource.identity, Identity::Check(_)).then(Value::default))
+        else {
+            return;
+        };
+        if let Identity::NodePool { pool, .. } = &resource.identity {
+            let pool = self.pools.iter().find(|known| known.name == *pool);
+            if let Some(cause) = pool.and_then(|pool| judge::of_pool(pool, self.program)) {
+                self.answer.because(resource.address.to_string(), cause);
+            }
+            return;
+        }
+        if let State::Waiting(what) | State::Failed(what) = state {
+            let operator = self.session.stack().dask_operator.as_ref();
+            let namespace = operator.map_or("dask-operator", |operator| operator.namespace());
+            if let Some(cause) = judge::unseen(what, namespace) {
+                self.answer.because(resource.address.to_string(), cause);
+            }
+        }
+        let Some(query) = judge::pods_of(resource, &live) else { return };
+        // What may not be read says nothing; the state has said that something waits.
+        let answer = ask(self.api, &query).await.unwrap_or_default();
+        let pods: Vec<Value> = judge::own_pods(resource, &answer).into_iter().cloned().collect();
+        for pod in &pods {
+            self.pod(resource, pod).await;
+        }
+    }
+
+    async fn pod(&mut self, resource: &Resource, pod: &Value) {
+        let text = |value: &Value| value.as_str().unwrap_or_default().to_owned();
+        let (namespace, name) = (text(&pod["metadata"]["namespace"]), text(&pod["metadata"]["name"]));
+        let ready = |condition: &Value| condition["type"] == "Ready" && condition["status"] == "True";
+        if pod["status"]["conditions"].as_array().is_some_and(|all| all.iter().any(ready)) {
+            return;
+        }
+        let events = self.events_of(&namespace, &name).await;
+        let log = self.log_of(pod, &namespace, &name).await;
+        let sources = self.session.sources();
+        let part: FieldPath = judge::part_of(resource, pod);
+        let place = |key: &str| {
+            let at = sources.locate(&part.key(key)).map(|place| place.to_string());
+            at.unwrap_or_else(|| part.to_string())
+        };
+        let around = Around {
+            events: &events,
+            log: log.as_deref(),
+            pools: &self.pools,
+            place: &place,
+            program: self.program,
+            scaled: resource.address.section(),
+        };
+        if let Some(cause) = judge::of_pod(pod, &around) {
+            self.answer.because(format!("pod {name}"), cause);
+        }
+    }
+
+    async fn events_of(&mut self, namespace: &str, pod: &str) -> Vec<Value> {
+        if !self.events.contains_key(namespace) {
+            let query =
+                Query { api: Api::Kubernetes, path: format!("/api/v1/namespaces/{namespace}/events") };
+            // Without rights to read events the pod's own words must do.
+            let found = ask(self.api, &query).await.unwrap_or_default();
+            let list = found["items"].as_array().cloned().unwrap_or_default();
+            self.events.insert(namespace.to_owned(), list);
+        }
+        let all = self.events.get(namespace).map(Vec::as_slice).unwrap_or_default();
+        all.iter().filter(|event| event["involvedObject"]["name"] == pod).cloned().collect()
+    }
+
+    /// The end of the log of the container that ended last.
+    async fn log_of(&self, pod: &Value, namespace: &str, name: &str) -> Option<String> {
+        let status = &pod["status"];
+        let lists = [&status["initContainerStatuses"], &status["containerStatuses"]];
+        let all = lists.into_iter().filter_map(Value::as_array).flatten();
+        let ended = |one: &&Value| {
+            one["state"]["terminated"].is_object()
+                || one["state"]["waiting"]["reason"] == "CrashLoopBackOff"
+                    && one["lastState"]["terminated"].is_object()
+        };
+        let container = all.into_iter().find(ended)?;
+        let previous = if container["state"]["terminated"].is_object() { "" } else { "&previous=true" };
+        let path = format!(
+            "/api/v1/namespaces/{namespace}/pods/{name}/log?container={}&tailLines={TAIL}{previous}",
+            container["name"].as_str().unwrap_or_default()
+        );
+        let log = ask(self.api, &Query { api: Api::Kubernetes, path }).await.ok()?;
+        let lines: Vec<&str> = log.as_str()?.lines().collect();
+        Some(lines[lines.len().saturating_sub(TAIL)..].join("\n"))
+    }
+}
+
+/// What the plan would do with the things, and its notes about them.
+fn planned(session: &Session, found: &[Resource], plan: &Plan, answer: &mut Why) {
+    let asked = |address: &Address| found.iter().any(|resource| resource.address == *address);
+    let does = |change: &&Change| change.action != Action::Keep && asked(&change.address);
+    for change in plan.changes.iter().filter(does) {
+        let action = match change.action {
+            Action::Keep => continue,
+            Action::Create => "make",
+            Action::Update => "update",
+            Action::Replace => "delete and make anew",
+            Action::Delete => "delete",
+            Action::Forget => "leave to other stacks",
+            Action::Run => "run",
+        };
+        let resource = found.iter().find(|resource| resource.address == change.address);
+        let field = |field: &FieldChange| said(session, resource, field);
+        let before = change.follows.iter().filter_map(|place| plan.changes.get(*place));
+        answer.planned.push(Planned {
+            address: change.address.clone(),
+            action,
+            reason: change.reason.clone(),
+            fields: change.fields.iter().map(field).collect(),
+            after: before
+                .filter(|other| other.action != Action::Keep)
+                .map(|other| other.address.clone())
+                .collect(),
+        });
+    }
+    let notes = plan.notes.iter().filter(|note| asked(&note.address));
+    answer.notes.extend(notes.map(|note| format!("{} ({})", note.message, note.code)));
+}
+
+/// `spec.worker.replicas: 2 -> 3 (stack.toml:12:5)`, and what changing it does.
+fn said(session: &Session, resource: Option<&Resource>, field: &FieldChange) -> String {
+    let FieldChange { path, before, after, effect, note, drift } = field;
+    let value =
+        |value: &Option<Value>| value.as_ref().map_or_else(|| "not set".to_owned(), ToString::to_string);
+    let place = resource.and_then(|resource| session.sources().locate(&resource.origin_of(path)));
+    let place = place.map(|place| format!(" ({place})")).unwrap_or_default();
+    let does = match effect {
+        Effect::InPlace => "in place",
+        Effect::Rolling => "its pods or nodes are made anew",
+        Effect::Replace => "forces that it is made anew",
+        Effect::Ignored => "has no effect",
+        Effect::Unknown => "its effect is not known",
+    };
+    let note = note.as_ref().map(|note| format!("; {note}")).unwrap_or_default();
+    let drift = drift.as_ref().map(|(who, when)| format!("; changed by {who} at {when}")).unwrap_or_default();
+    format!("{path}: {} -> {}{place}: {does}{note}{drift}", value(before), value(after))
+}

@@ -1,0 +1,642 @@
+//! Why a pod does not run, told by the pod, its events and its pool, and what cures it.
+//!
+//! Sources of the words: kube-scheduler 1.36 (`pkg/scheduler/framework/types.go`, filter plugins), cluster-autoscaler
+//! (`core/scaleup`, events `NotTriggerScaleUp`, `TriggeredScaleUp`, `FailedScaleUp`), kubelet (`images/types.go`), GKE's
+//! conditions of node pools.
+
+use serde_json::Value;
+
+use super::node_pool::POOL_LABEL;
+use super::{condition, count, text};
+use crate::address::FieldPath;
+use crate::resource::{Api, Identity, Query, Resource};
+
+/// Why something does not run.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Cause {
+    /// A stable word: `gpus`, `stock_out`, `image`.
+    pub code: &'static str,
+    /// What is the matter.
+    pub what: String,
+    /// The words that say so.
+    pub said: Option<String>,
+    /// What to do, the likeliest first.
+    pub cures: Vec<String>,
+}
+
+/// A node pool, as far as a pod that waits for it cares.
+#[derive(Clone, Debug, Default)]
+pub struct Pool {
+    /// Its live name.
+    pub name: String,
+    /// Its address in the stack.
+    pub address: String,
+    /// Where its number of nodes stands: `stack.toml:17:9`.
+    pub place: String,
+    /// Nodes, when the file fixes them.
+    pub nodes: Option<u64>,
+    /// Nodes at most, when an autoscaler has it.
+    pub most: Option<u64>,
+    /// What GKE says of it.
+    pub live: Value,
+}
+
+/// What is around a pod.
+pub struct Around<'a> {
+    /// Events about the pod, in any order.
+    pub events: &'a [Value],
+    /// The end of the log of its container that crashes.
+    pub log: Option<&'a str>,
+    /// Node pools of the stack.
+    pub pools: &'a [Pool],
+    /// Where a key of the pod's section stands: `cpu` gives `stack.toml:12:5`.
+    pub place: &'a dyn Fn(&str) -> String,
+    /// How the program is called.
+    pub program: &'a str,
+    /// The address whose number of workers the pod is one of.
+    pub scaled: &'a str,
+}
+
+/// Why a pod does not run; `None` when it does, or has ended well.
+pub fn of_pod(pod: &Value, around: &Around<'_>) -> Option<Cause> {
+    let ready = condition(pod, "Ready").is_some_and(|ready| ready["status"] == "True");
+    if ready || pod["status"]["phase"] == "Succeeded" {
+        return None;
+    }
+    if !pod["metadata"]["deletionTimestamp"].is_null() {
+        return Some(cause("going", "it is being deleted", None, vec!["wait until it is gone".into()]));
+    }
+    if let Some(scheduled) = condition(pod, "PodScheduled").filter(|scheduled| scheduled["status"] == "False")
+    {
+        return Some(unscheduled(pod, scheduled, around));
+    }
+    if let Some(cause) = containers(pod).find_map(|(name, status)| stuck(name, status, around)) {
+        return Some(cause);
+    }
+    if text(&pod["spec"]["nodeName"]).is_empty() {
+        let scheduler = pod["spec"]["schedulerName"].as_str().unwrap_or("default-scheduler");
+        let what = format!("no scheduler has looked at it; it waits for `{scheduler}`");
+        return Some(cause("unseen", &what, None, vec!["look again in a few seconds".into()]));
+    }
+    let warning = newest(around.events, |event| event["type"] == "Warning");
+    let said = warning.map(|event| format!("{}: {}", text(&event["reason"]), text(&event["message"])));
+    let unhealthy = warning.is_some_and(|event| event["reason"] == "Unhealthy");
+    Some(if unhealthy {
+        let cures = vec![
+            "its log says why it does not answer; a probe that is too early needs `initialDelaySeconds`"
+                .into(),
+        ];
+        cause("probe", "it runs and its readiness probe fails", said, cures)
+    } else {
+        let what = format!("it is starting on node {}", text(&pod["spec"]["nodeName"]));
+        let cures = vec!["images of 10 GB take minutes the first time on a node".into()];
+        cause("starting", &what, said, cures)
+    })
+}
+
+fn cause(code: &'static str, what: &str, said: Option<String>, cures: Vec<String>) -> Cause {
+    Cause { code, what: what.to_owned(), said, cures }
+}
+
+fn containers(pod: &Value) -> impl Iterator<Item = (&str, &Value)> {
+    let status = &pod["status"];
+    let lists = [&status["initContainerStatuses"], &status["containerStatuses"]];
+    let all = lists.into_iter().filter_map(Value::as_array).flatten();
+    all.map(|status| (text(&status["name"]), status))
+}
+
+/// The newest event of those that are meant.
+fn newest(events: &[Value], meant: impl Fn(&Value) -> bool) -> Option<&Value> {
+    let time = |event: &&Value| {
+        let times = [&event["series"]["lastObservedTime"], &event["lastTimestamp"], &event["eventTime"]];
+        times.iter().map(|time| text(time).to_owned()).max()
+    };
+    events.iter().filter(|event| meant(event)).max_by_key(time)
+}
+
+/// `2 Insufficient nvidia.com/gpu` of `0/5 nodes are available: …`, without what is said of preemption.
+pub fn predicates(message: &str) -> Vec<(u64, String)> {
+    let message = message.split(" preemption: ").next().unwrap_or_default();
+    let reasons = message.split_once(": ").map_or(message, |(_, reasons)| reasons);
+    let mut found: Vec<(u64, String)> = Vec::new();
+    for part in reasons.trim_end_matches(['.', ' ']).split(", ") {
+        let counted = part.split_once(' ').and_then(|(number, what)| Some((number.parse().ok()?, what)));
+        match (counted, found.last_mut()) {
+            (Some((number, what)), _) => found.push((number, what.to_owned())),
+            // A comma inside of a reason.
+            (None, Some((_, before))) => {
+                before.push_str(", ");
+                before.push_str(part);
+            }
+            (None, None) => {}
+        }
+    }
+    found
+}
+
+/// The one pool that a pod must run on.
+fn pool_of<'a>(pod: &Value, pools: &'a [Pool]) -> Option<&'a Pool> {
+    let name = pod["spec"]["nodeSelector"][POOL_LABEL].as_str()?;
+    pools.iter().find(|pool| pool.name == name)
+}
+
+fn unscheduled(pod: &Value, scheduled: &Value, around: &Around<'_>) -> Cause {
+    let message = text(&scheduled["message"]);
+    if scheduled["reason"] == "SchedulingGated" {
+        let cures = vec!["who put the gates takes them away: Kueue, when its queue admits the pod".into()];
+        return cause("gated", "it has scheduling gates", Some(message.to_owned()), cures);
+    }
+    let pool = pool_of(pod, around.pools);
+    let scaling = newest(around.events, |event| {
+        matches!(text(&event["reason"]), "NotTriggerScaleUp" | "TriggeredScaleUp" | "FailedScaleUp")
+    });
+    let scaling_said =
+        scaling.map(|event| format!("{}: {}", text(&event["reason"]), text(&event["message"])));
+    if let Some(cause) = capacity(pool, scaling, around) {
+        return cause;
+    }
+    if scaling.is_some_and(|event| event["reason"] == "TriggeredScaleUp") {
+        let cures =
+            vec!["wait: GKE brings a GPU node in 2 to 10 minutes, the driver's installation included".into()];
+        return cause("scaling", "the node autoscaler brings a node for it", scaling_said, cures);
+    }
+    let reasons = predicates(message);
+    let said = Some(shortened(message).to_owned());
+    let has = |words: &str| reasons.iter().any(|(_, reason)| reason.starts_with(words));
+    if let Some((_, reason)) = reasons.iter().find(|(_, reason)| reason.starts_with("Insufficient ")) {
+        return insufficient(reason.trim_start_matches("Insufficient "), pool, scaling_said.or(said), around);
+    }
+    if has("Too many pods") {
+        let cures = vec![more_nodes(pool, around)];
+        return cause("pods", "the nodes that it may run on have as many pods as they take", said, cures);
+    }
+    if let Some(pool) = pool.filter(|pool| pool.nodes == Some(0)) {
+        let what = format!("{} has no nodes", pool.address);
+        return cause("no_nodes", &what, said, vec![more_nodes(Some(pool), around)]);
+    }
+    if message.starts_with("no nodes available") {
+        return cause("no_nodes", "the cluster has no nodes", said, vec![more_nodes(pool, around)]);
+    }
+    if let Some((_, reason)) = reasons.iter().find(|(_, reason)| reason.contains("untolerated taint")) {
+        return tainted(reason, said, around);
+    }
+    if has("node(s) didn't match Pod's node affinity/selector") {
+        let what = match pool {
+            Some(pool) => format!("no node that takes it has the labels of {}", pool.address),
+            None => "no node has the labels that it asks for".to_owned(),
+        };
+        let cures = vec![
+            format!("name a pool that exists and has nodes: `pool` at {}", (around.place)("pool")),
+            "what nodes there are: kubectl get nodes -L cloud.google.com/gke-nodepool".to_owned(),
+        ];
+        return cause("affinity", &what, said, cures);
+    }
+    if has("node(s) were unschedulable") {
+        let cures = vec!["somebody cordoned them, or GKE drains them: kubectl uncordon NODE".into()];
+        return cause("cordoned", "the nodes that it may run on take no new pods", said, cures);
+    }
+    if reasons.iter().any(|(_, reason)| reason.contains("PersistentVolumeClaim") || reason.contains("volume"))
+    {
+        let cures = vec!["look at its claims: kubectl describe pvc".into()];
+        return cause("volume", "its volumes are not to be had where it may run", said, cures);
+    }
+    cause("unscheduled", "no node takes it", said, Vec::new())
+}
+
+/// Machines that are not to be had: the node autoscaler's words, or GKE's about the pool.
+fn capacity(pool: Option<&Pool>, scaling: Option<&Value>, around: &Around<'_>) -> Option<Cause> {
+    let failed =
+        scaling.filter(|event| event["reason"] == "FailedScaleUp").map(|event| text(&event["message"]));
+    let of_pool = pool.and_then(|pool| {
+        let conditions = pool.live["conditions"].as_array().into_iter().flatten();
+        let mut bad = conditions.filter(|one| text(&one["code"]).starts_with("GCE_"));
+        bad.next().map(|one| (text(&one["code"]), text(&one["message"])))
+    });
+    let (short, said) = match (failed, of_pool) {
+        (Some(words), _) => {
+            let lower = words.to_ascii_lowercase();
+            let quota = lower.contains("quota");
+            let short = lower.contains("out of resources") || lower.contains("stockout");
+            (
+                if quota {
+                    "quota"
+                } else if short {
+                    "stock_out"
+                } else {
+                    "scale_up_failed"
+                },
+                words,
+            )
+        }
+        (None, Some(("GCE_QUOTA_EXCEEDED", words))) => ("quota", words),
+        (None, Some((_, words))) => ("stock_out", words),
+        (None, None) => return None,
+    };
+    let whose = pool.map_or_else(|| "a pool".to_owned(), |pool| pool.address.clone());
+    let program = around.program;
+    let (what, cures) = match short {
+        "quota" => (
+            format!("the project's quota does not allow more machines for {whose}"),
+            vec![
+                format!("what is missing: {program} doctor"),
+                "ask for more in the console under IAM, Quotas; or use another region or machine type".to_owned(),
+            ],
+        ),
+        "stock_out" => (
+            format!("the zone has no machines of the kind of {whose} at the moment"),
+            vec![
+                "wait: GKE goes on trying".to_owned(),
+                "another zone or GPU: `zones`, `machine_type` of the pool; or `spot = true`, which has a stock of its own"
+                    .to_owned(),
+                format!("with fewer workers the others go on: {program} scale {} N", around.scaled),
+            ],
+        ),
+        _ => (
+            format!("the node autoscaler could not make a node of {whose}"),
+            vec![format!("GKE's own words about the pool: {program} why {whose}")],
+        ),
+    };
+    Some(cause(short, &what, Some(said.to_owned()), cures))
+}
+
+fn insufficient(resource: &str, pool: Option<&Pool>, said: Option<String>, around: &Around<'_>) -> Cause {
+    let at = |key: &str| (around.place)(key);
+    let more = more_nodes(pool, around);
+    let fewer = format!("or have fewer workers: {} scale {} N", around.program, around.scaled);
+    match resource {
+        "nvidia.com/gpu" => {
+            let what = "the nodes that it may run on have no free GPU".to_owned();
+            cause("gpus", &what, said, vec![more, fewer])
+        }
+        "cpu" | "memory" | "ephemeral-storage" => {
+            let what = format!("no node that it may run on has as much {resource} left as it asks for");
+            let less = format!("ask for less: `{resource}` at {}", at(resource));
+            let code = if resource == "cpu" { "cpu" } else { "memory" };
+            cause(code, &what, said, vec![less, more, fewer])
+        }
+        other => {
+            let what = format!("no node that it may run on has `{other}` left");
+            cause("resource", &what, said, vec![more])
+        }
+    }
+}
+
+fn more_nodes(pool: Option<&Pool>, around: &Around<'_>) -> String {
+    match pool {
+        Some(Pool { address, nodes: Some(nodes), .. }) => {
+            format!("more nodes: {} scale {address} {} --write", around.program, nodes + 1)
+        }
+        Some(Pool { address, most: Some(most), place, .. }) => {
+            format!("its autoscaler may go up to {most}: raise `max` of {address} at {place}, then apply")
+        }
+        Some(Pool { address, .. }) => format!("its owner gives {address} more nodes"),
+        None => "a pool with room: `pool` names one, `nodes` of a pool is its size".to_owned(),
+    }
+}
+
+fn tainted(reason: &str, said: Option<String>, around: &Around<'_>) -> Cause {
+    let taint = reason.split_once('{').and_then(|(_, rest)| rest.split('}').next()).unwrap_or(reason);
+    let key = taint.split(':').next().unwrap_or(taint).trim();
+    let what = format!("the nodes with room have the taint {taint}, which it does not tolerate");
+    let place = |key: &str| (around.place)(key);
+    let cures = if key == "nvidia.com/gpu" {
+        vec![
+            format!("it asks for no GPU: `gpus = 1` at {}", place("gpus")),
+            format!("or put it on a pool without GPUs: `pool` at {}", place("pool")),
+        ]
+    } else if key.starts_with("node.kubernetes.io/") || key.starts_with("node.cloudprovider") {
+        vec!["nodes are not ready yet, or ill: kubectl get nodes".to_owned()]
+    } else {
+        vec![
+            format!("name the pool: `pool` at {} brings the tolerations of its taints", place("pool")),
+            "or give it a toleration in `pod`".to_owned(),
+        ]
+    };
+    cause("taint", &what, said, cures)
+}
+
+/// A container that cannot start, or does not stay.
+fn stuck(name: &str, status: &Value, around: &Around<'_>) -> Option<Cause> {
+    let waiting = &status["state"]["waiting"];
+    let (reason, message) = (text(&waiting["reason"]), text(&waiting["message"]));
+    match reason {
+        "ErrImagePull" | "ImagePullBackOff" | "InvalidImageName" | "ErrImageNeverPull" => {
+            let event =
+                newest(around.events, |event| text(&event["message"]).contains("ailed to pull image"));
+            // Backing off says no more than that.
+            let said = event.map_or(message, |event| text(&event["message"]));
+            Some(unpulled(text(&status["image"]), said, around))
+        }
+        "CrashLoopBackOff" => Some(crashed(name, status, around)),
+        "CreateContainerConfigError" | "CreateContainerError" | "RunContainerError" => {
+            let what = format!("container {name} cannot be made");
+            let cures =
+                vec!["what it refers to must be there: secrets, config maps, commands of the image".into()];
+            Some(cause("config", &what, Some(message.to_owned()), cures))
+        }
+        _ => status["state"]["terminated"].is_object().then(|| crashed(name, status, around)),
+    }
+}
+
+fn unpulled(image: &str, said: &str, around: &Around<'_>) -> Cause {
+    let lower = said.to_ascii_lowercase();
+    let has = |words: &[&str]| words.iter().any(|word| lower.contains(word));
+    let at = (around.place)("image");
+    let (code, what, cure) = if has(&["manifest unknown", "not found", "manifest for"]) {
+        ("image", format!("there is no image {image}"), format!("mend its name or tag: `image` at {at}"))
+    } else if has(&["unauthorized", "denied", "forbidden", "401", "403"]) {
+        (
+            "image_rights",
+            format!("the nodes may not pull {image}"),
+            "give the nodes' service account Artifact Registry Reader, or name `imagePullSecrets` in `pod`"
+                .to_owned(),
+        )
+    } else if has(&["no such host", "timeout", "dial tcp", "connection refused", "deadline exceeded", "tls"])
+    {
+        (
+            "image_network",
+            format!("the nodes do not reach the registry of {image}"),
+            "private nodes need Cloud NAT or a mirror in Artifact Registry".to_owned(),
+        )
+    } else if has(&["toomanyrequests", "rate limit"]) {
+        (
+            "image_limit",
+            format!("the registry of {image} limits how often it is asked"),
+            "log in with `imagePullSecrets`, or mirror the image in Artifact Registry".to_owned(),
+        )
+    } else if has(&["no space left"]) {
+        (
+            "disk",
+            format!("the node's disk has no room for {image}"),
+            "a larger `disk_size_gb` of the pool".to_owned(),
+        )
+    } else {
+        ("image", format!("the image {image} cannot be pulled"), format!("look at its name: `image` at {at}"))
+    };
+    cause(code, &what, Some(said.to_owned()).filter(|said| !said.is_empty()), vec![cure])
+}
+
+fn crashed(name: &str, status: &Value, around: &Around<'_>) -> Cause {
+    let now = &status["state"]["terminated"];
+    let ended = if now.is_object() { now } else { &status["lastState"]["terminated"] };
+    let restarts = count(&status["restartCount"]);
+    let again = if restarts == 0 { String::new() } else { format!(", {restarts} restarts") };
+    let log = around.log.map(str::trim_end).filter(|log| !log.is_empty());
+    let log = log.map(|log| format!("the end of its log:\n{log}"));
+    if ended["reason"] == "OOMKilled" {
+        let what = format!("container {name} needs more memory than it may have{again}");
+        let cures = vec![format!("raise `memory` at {}", (around.place)("memory"))];
+        return cause("out_of_memory", &what, log, cures);
+    }
+    let code = ended["exitCode"].as_i64();
+    let what = match code {
+        Some(code) => format!("container {name} ends with code {code}{again}"),
+        None => format!("container {name} does not stay{again}"),
+    };
+    let cure = match code {
+        Some(126 | 127) => format!("the image has no such command: `args` at {}", (around.place)("args")),
+        _ => "mend what its log says, then apply".to_owned(),
+    };
+    cause("crash", &what, log, vec![cure])
+}
+
+/// The scheduler's words without what it says of preemption, which never helps here.
+fn shortened(why: &str) -> &str {
+    why.split(" preemption: ").next().unwrap_or(why)
+}
+
+/// Why a node pool has not the nodes that it should.
+pub fn of_pool(pool: &Pool, program: &str) -> Option<Cause> {
+    let around =
+        Around { events: &[], log: None, pools: &[], place: &|_| String::new(), program, scaled: "" };
+    let mut cause = capacity(Some(pool), None, &around)?;
+    cause.cures.retain(|cure| !cure.contains("scale  "));
+    Some(cause)
+}
+
+/// The pods behind a thing of a stack, as a query; `None` for what has none.
+pub fn pods_of(resource: &Resource, live: &Value) -> Option<Query> {
+    let (namespace, selector) = match &resource.identity {
+        Identity::Check(_) => {
+            return Some(Query { api: Api::Kubernetes, path: super::check::pod(&resource.body).path() });
+        }
+        Identity::Object(object) => {
+            let selector = match object.gvk.kind.as_str() {
+                "DaskCluster" | "DaskJob" => vec![("dask.org/cluster-name".to_owned(), object.name.clone())],
+                "DaskWorkerGroup" => vec![("dask.org/workergroup-name".to_owned(), object.name.clone())],
+                "Pod" => return Some(Query { api: Api::Kubernetes, path: object.path() }),
+                _ => {
+                    let labels = live["spec"]["selector"]["matchLabels"].as_object()?;
+                    let words = labels
+                        .iter()
+                        .filter_map(|(key, value)| Some((key.clone(), value.as_str()?.to_owned())));
+                    words.collect()
+                }
+            };
+            (object.namespace.as_deref(), selector)
+        }
+        Identity::Cluster(_) | Identity::NodePool { .. } => return None,
+    };
+    let words: Vec<String> =
+        selector.iter().map(|(key, value)| format!("{}%3D{}", key.replace('/', "%2F"), value)).collect();
+    let pods = super::gvk("", "v1", "Pod", "pods").collection(namespace);
+    Some(Query { api: Api::Kubernetes, path: format!("{pods}?labelSelector={}", words.join("%2C")) })
+}
+
+/// The pods of an answer to [`pods_of`] that are the thing's own: a DaskCluster's are its scheduler's and those of its
+/// default group.
+pub fn own_pods<'v>(resource: &Resource, answer: &'v Value) -> Vec<&'v Value> {
+    let list = match answer["items"].as_array() {
+        Some(list) => list.iter().collect(),
+        None if answer["kind"] == "Pod" => vec![answer],
+        None => Vec::new(),
+    };
+    let Identity::Object(object) = &resource.identity else { return list };
+    let default = format!("{}-default", object.name);
+    let other_group = |pod: &Value| {
+        let group = text(&pod["metadata"]["labels"]["dask.org/workergroup-name"]);
+        object.gvk.kind == "DaskCluster" && !group.is_empty() && group != default
+    };
+    list.into_iter().filter(|pod| !other_group(pod)).collect()
+}
+
+/// Where the keys of a pod stand in the stack: its section, or the part of it that describes such pods.
+pub fn part_of(resource: &Resource, pod: &Value) -> FieldPath {
+    let component = text(&pod["metadata"]["labels"]["dask.org/component"]);
+    match (resource.kind.as_str(), component) {
+        ("dask_cluster" | "dask_job", part @ ("scheduler" | "worker")) => resource.origin.key(part),
+        _ => resource.origin.clone(),
+    }
+}
+
+/// A thing that its operator does not take up.
+pub fn unseen(waits_for: &str, namespace: &str) -> Option<Cause> {
+    let by_operator = waits_for.starts_with("the Dask operator");
+    let cures = vec![
+        format!("its log: kubectl -n {namespace} logs deployment/dask-kubernetes-operator --tail 50"),
+        "an operator that runs for one namespace only sees no other: its argument `--namespace`".to_owned(),
+    ];
+    by_operator.then(|| {
+        cause("operator", "the Dask operator does not take it up", Some(waits_for.to_owned()), cures)
+    })
+}
+
+#[cfg(test)]
+mod tests {
+    use serde_json::json;
+
+    use super::*;
+
+    fn judged(pod: &Value, events: &[Value], log: Option<&str>, pools: &[Pool]) -> Option<Cause> {
+        let place = |key: &str| format!("stack.toml:9:1 {key}");
+        of_pod(
+            pod,
+            &Around { events, log, pools, place: &place, program: "dask-infra", scaled: "dask_cluster.d" },
+        )
+    }
+
+    fn unschedulable(message: &str) -> Value {
+        json!({
+            "spec": { "nodeSelector": { POOL_LABEL: "t4" } },
+            "status": { "conditions": [
+                { "type": "PodScheduled", "status": "False", "reason": "Unschedulable", "message": message },
+            ] },
+        })
+    }
+
+    fn event(reason: &str, message: &str) -> Value {
+        json!({ "type": "Warning", "reason": reason, "message": message, "lastTimestamp": "2026-01-01T00:00:00Z" })
+    }
+
+    fn t4(nodes: Option<u64>, most: Option<u64>) -> Pool {
+        let (name, address) = ("t4".to_owned(), "node_pool.t4".to_owned());
+        Pool { name, address, place: "stack.toml:17:9".to_owned(), nodes, most, live: Value::Null }
+    }
+
+    /// Messages as kube-scheduler 1.36 writes them.
+    #[test]
+    fn predicates_become_causes() {
+        let tail = "preemption: 0/5 nodes are available: 5 Preemption is not helpful for scheduling.";
+        for (message, code, cure) in [
+            (
+                "0/5 nodes are available: 2 Insufficient nvidia.com/gpu, 3 node(s) didn't match Pod's node \
+                 affinity/selector.",
+                "gpus",
+                "more nodes: dask-infra scale node_pool.t4 3 --write",
+            ),
+            (
+                "0/5 nodes are available: 1 Insufficient cpu, 1 Insufficient memory, 4 node(s) had untolerated taint \
+                 {nvidia.com/gpu: present}.",
+                "cpu",
+                "ask for less: `cpu` at stack.toml:9:1 cpu",
+            ),
+            (
+                "0/5 nodes are available: 5 Insufficient memory.",
+                "memory",
+                "`memory` at stack.toml:9:1 memory",
+            ),
+            ("0/5 nodes are available: 5 Too many pods.", "pods", "scale node_pool.t4 3"),
+            (
+                "0/5 nodes are available: 2 node(s) didn't match Pod's node affinity/selector, 3 node(s) had untolerated \
+                 taint {nvidia.com/gpu: present}.",
+                "taint",
+                "it asks for no GPU: `gpus = 1` at stack.toml:9:1 gpus",
+            ),
+            (
+                "0/5 nodes are available: 5 node(s) had untolerated taint {dedicated: x}.",
+                "taint",
+                "name the pool: `pool`",
+            ),
+            (
+                "0/5 nodes are available: 5 node(s) didn't match Pod's node affinity/selector.",
+                "affinity",
+                "name a pool that exists",
+            ),
+            ("0/5 nodes are available: 5 node(s) were unschedulable.", "cordoned", "kubectl uncordon"),
+            ("no nodes available to schedule pods", "no_nodes", "scale node_pool.t4 3"),
+        ] {
+            let found = judged(&unschedulable(&format!("{message} {tail}")), &[], None, &[t4(Some(2), None)]);
+            let found = found.unwrap_or_else(|| panic!("{message}: nothing"));
+            assert_eq!(found.code, code, "{message}: {found:?}");
+            assert!(found.cures.iter().any(|said| said.contains(cure)), "{message}: {found:?}");
+            assert!(!found.said.unwrap_or_default().contains("preemption"), "{message}");
+        }
+        let counted =
+            predicates("0/3 nodes are available: 1 Insufficient cpu, 2 node(s) had a, b. preemption: no");
+        assert_eq!(counted, [(1, "Insufficient cpu".to_owned()), (2, "node(s) had a, b".to_owned())]);
+    }
+
+    #[test]
+    fn the_node_autoscaler_and_the_pool_know_more() {
+        let waits = unschedulable("0/1 nodes are available: 1 Insufficient nvidia.com/gpu.");
+        let scaled = [t4(None, Some(4))];
+        let code =
+            |events: &[Value], pools: &[Pool]| judged(&waits, events, None, pools).map(|cause| cause.code);
+        let full = event("NotTriggerScaleUp", "pod didn't trigger scale-up: 1 max node group size reached");
+        let found = judged(&waits, &[full], None, &scaled);
+        let found = found.unwrap_or_else(|| panic!("nothing"));
+        assert!(found.cures[0].contains("raise `max` of node_pool.t4 at stack.toml:17:9"), "{found:?}");
+        assert!(found.said.is_some_and(|said| said.contains("max node group size reached")));
+        let up = event("TriggeredScaleUp", "pod triggered scale-up: [{gke-t4 0->1 (max: 4)}]");
+        assert_eq!(code(&[up], &scaled), Some("scaling"));
+        let out = "Node scale up in zones us-central1-c associated with this pod failed: GCE out of resources. Pod is at \
+                   risk of not being scheduled.";
+        assert_eq!(code(&[event("FailedScaleUp", out)], &scaled), Some("stock_out"));
+        let quota =
+            "Node scale up in zones us-central1-c associated with this pod failed: GCE quota exceeded.";
+        assert_eq!(code(&[event("FailedScaleUp", quota)], &scaled), Some("quota"));
+        let mut short = t4(Some(2), None);
+        short.live =
+            json!({ "conditions": [{ "code": "GCE_STOCKOUT", "message": "[GCE_STOCKOUT]: Instance" }] });
+        assert_eq!(code(&[], &[short.clone()]), Some("stock_out"));
+        let pool = of_pool(&short, "dask-infra").unwrap_or_else(|| panic!("nothing"));
+        assert_eq!((pool.code, pool.cures.len()), ("stock_out", 2), "{pool:?}");
+        assert_eq!(of_pool(&t4(Some(2), None), "dask-infra"), None);
+    }
+
+    #[test]
+    fn containers_that_do_not_start_say_why() {
+        let with = |state: Value, restarts: u64| {
+            json!({
+                "spec": { "nodeName": "n" },
+                "status": { "containerStatuses": [{
+                    "name": "worker", "image": "demo:9", "restartCount": restarts, "state": state,
+                    "lastState": { "terminated": { "exitCode": 127, "reason": "Error" } },
+                }] },
+            })
+        };
+        let pull =
+            |message: &str| with(json!({ "waiting": { "reason": "ErrImagePull", "message": message } }), 0);
+        for (message, code) in [
+            ("failed to resolve reference: docker.io/library/demo:9: not found", "image"),
+            ("manifest for demo:9 not found: manifest unknown", "image"),
+            ("failed to authorize: failed to fetch oauth token: 403 Forbidden", "image_rights"),
+            ("pull access denied, repository does not exist or may require authorization", "image_rights"),
+            ("dial tcp: lookup nvcr.io: no such host", "image_network"),
+            ("dial tcp 1.2.3.4:443: i/o timeout", "image_network"),
+            ("429: toomanyrequests: You have reached your pull rate limit", "image_limit"),
+        ] {
+            let found = judged(&pull(message), &[], None, &[]).map(|cause| cause.code);
+            assert_eq!(found, Some(code), "{message}");
+        }
+        let backing = with(json!({ "waiting": { "reason": "ImagePullBackOff", "message": "Back-off" } }), 0);
+        let pulled = event("Failed", "Failed to pull image \"demo:9\": manifest unknown");
+        let found = judged(&backing, &[pulled], None, &[]).unwrap_or_else(|| panic!("nothing"));
+        assert!(found.what.contains("there is no image demo:9"), "{found:?}");
+
+        let crash = with(json!({ "waiting": { "reason": "CrashLoopBackOff", "message": "back-off" } }), 4);
+        let found =
+            judged(&crash, &[], Some("Traceback\nNo such file\n"), &[]).unwrap_or_else(|| panic!("nothing"));
+        assert_eq!(found.what, "container worker ends with code 127, 4 restarts");
+        assert!(found.said.is_some_and(|said| said.ends_with("No such file")));
+        assert!(found.cures[0].contains("`args` at stack.toml:9:1 args"));
+
+        let ready = json!({ "status": { "conditions": [{ "type": "Ready", "status": "True" }] } });
+        assert_eq!(judged(&ready, &[], None, &[]), None);
+        let new = json!({ "spec": {}, "status": { "phase": "Pending" } });
+        assert_eq!(judged(&new, &[], None, &[]).map(|cause| cause.code), Some("unseen"));
+        let probe = json!({ "spec": { "nodeName": "n" }, "status": { "phase": "Running" } });
+        let unhealthy = event("Unhealthy", "Readiness probe failed: connection refused");
+        assert_eq!(judged(&probe, &[unhealthy], None, &[]).map(|cause| cause.code), Some("probe"));
+    }
+}

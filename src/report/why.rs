@@ -1,0 +1,193 @@
+//! Why a thing is as it is: its state, what a plan would change, and why its pods do not run; for people and programs.
+
+use serde_json::{Value, json};
+
+use super::human::style::{Tint, paint, push_line, tame, wrap};
+use super::status::State;
+use crate::address::Address;
+use crate::kinds::why::Cause;
+
+/// One thing that was asked about.
+#[derive(Clone, Debug, PartialEq)]
+pub struct Thing {
+    /// Its name for people.
+    pub address: Address,
+    /// How it is.
+    pub state: State,
+    /// What it says of itself.
+    pub line: String,
+    /// Where the file asks for it.
+    pub place: Option<String>,
+}
+
+/// What a plan would do with one of them.
+#[derive(Clone, Debug, PartialEq)]
+pub struct Planned {
+    /// Its name for people.
+    pub address: Address,
+    /// `update`, `replace`.
+    pub action: &'static str,
+    /// Why, where the fields do not say it.
+    pub reason: Option<String>,
+    /// What differs: `spec.worker.replicas: 2 -> 3 (stack.toml:12:5)`, and what that does.
+    pub fields: Vec<String>,
+    /// What comes before it.
+    pub after: Vec<Address>,
+}
+
+/// A cause, and the things that it holds up.
+#[derive(Clone, Debug, PartialEq)]
+pub struct Because {
+    /// Pods or other things, by name.
+    pub of: Vec<String>,
+    /// Why.
+    pub cause: Cause,
+}
+
+/// The answer.
+#[derive(Clone, Debug, Default, PartialEq)]
+pub struct Why {
+    /// The things.
+    pub things: Vec<Thing>,
+    /// What a plan would change.
+    pub planned: Vec<Planned>,
+    /// Notes of the plan about them, and why there is no plan when there is none.
+    pub notes: Vec<String>,
+    /// Why they do not run.
+    pub causes: Vec<Because>,
+}
+
+impl Why {
+    /// Whether nothing is the matter.
+    pub fn is_well(&self) -> bool {
+        let ready = self.things.iter().all(|thing| thing.state == State::Ready);
+        ready && self.planned.is_empty() && self.causes.is_empty()
+    }
+
+    /// Adds a cause, to one that is the same when there is one.
+    pub fn because(&mut self, of: String, cause: Cause) {
+        match self.causes.iter_mut().find(|known| known.cause == cause) {
+            Some(known) => known.of.push(of),
+            None => self.causes.push(Because { of: vec![of], cause }),
+        }
+    }
+
+    /// For programs.
+    pub fn json(&self) -> Value {
+        let things = self.things.iter().map(|Thing { address, state, line, place }| {
+            json!({ "address": address, "state": state.word(), "why": state.why(), "says": line, "location": place })
+        });
+        let planned = self.planned.iter().map(|Planned { address, action, reason, fields, after }| {
+            json!({ "address": address, "action": action, "reason": reason, "fields": fields, "after": after })
+        });
+        let causes = self.causes.iter().map(|Because { of, cause: Cause { code, what, said, cures } }| {
+            json!({ "of": of, "code": code, "what": what, "said": said, "cures": cures })
+        });
+        json!({
+            "well": self.is_well(), "things": things.collect::<Vec<_>>(), "planned": planned.collect::<Vec<_>>(),
+            "notes": self.notes, "causes": causes.collect::<Vec<_>>(),
+        })
+    }
+
+    /// For people; `every` also shows what is as it should be.
+    pub fn text(&self, every: bool, width: usize) -> String {
+        let mut text = String::new();
+        let shown = |thing: &&Thing| every || self.things.len() == 1 || thing.state != State::Ready;
+        for Thing { address, state, line, place } in self.things.iter().filter(shown) {
+            let place = place.as_ref().map(|place| format!(" ({place})")).unwrap_or_default();
+            let head = format!("{}{place}: {}", paint(Tint::Bold, address.as_str()), state.word());
+            let line = if line.is_empty() { String::new() } else { format!("; {line}") };
+            text.push_str(&wrap("", &tame(&format!("{head}{line}")), width));
+            if let Some(why) = state.why() {
+                let intro = if matches!(state, State::Waiting(_)) { "it waits for" } else { "because" };
+                text.push_str(&wrap("  ", &tame(&format!("{intro} {why}")), width));
+            }
+        }
+        for Because { of, cause } in &self.causes {
+            text.push('\n');
+            let names = match of.as_slice() {
+                [one] => one.clone(),
+                [first, rest @ ..] => format!("{first} and {} more", rest.len()),
+                [] => String::new(),
+            };
+            text.push_str(&wrap(
+                "",
+                &format!("{}: {}", paint(Tint::Bold, &tame(&names)), tame(&cause.what)),
+                width,
+            ));
+            for line in cause.said.iter().flat_map(|said| said.lines()) {
+                push_line(&mut text, &format!("    {}", paint(Tint::Dim, &tame(line))));
+            }
+            for cure in &cause.cures {
+                text.push_str(&wrap("  -> ", &tame(cure), width));
+            }
+        }
+        for Planned { address, action, reason, fields, after } in &self.planned {
+            text.push('\n');
+            let what = format!("{}: the next apply would {action} it", paint(Tint::Bold, address.as_str()));
+            text.push_str(&wrap("", &what, width));
+            for line in reason.iter().chain(fields) {
+                text.push_str(&wrap("    ", &tame(line), width));
+            }
+            if !after.is_empty() {
+                let names: Vec<&str> = after.iter().map(Address::as_str).collect();
+                text.push_str(&wrap("    ", &format!("after {}", names.join(", ")), width));
+            }
+            push_line(&mut text, "  -> dask-infra plan shows all of it, dask-infra apply does it");
+        }
+        for note in &self.notes {
+            text.push('\n');
+            text.push_str(&wrap("note: ", &tame(note), width));
+        }
+        if self.is_well() {
+            text.push_str("It does what it is for, and a plan changes nothing of it.\n");
+        }
+        text
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn causes_that_are_the_same_are_told_once() {
+        let cause = Cause {
+            code: "gpus",
+            what: "no node has a free GPU".to_owned(),
+            said: Some("0/2 nodes are available: 2 Insufficient nvidia.com/gpu.".to_owned()),
+            cures: vec!["more nodes: dask-infra scale node_pool.t4 3 --write".to_owned()],
+        };
+        let state = State::Waiting("1 of 3 workers".to_owned());
+        let address = Address::new("dask_cluster.d");
+        let place = Some("stack.toml:9:1".to_owned());
+        let mut why = Why {
+            things: vec![Thing { address: address.clone(), state, line: "Running".to_owned(), place }],
+            ..Why::default()
+        };
+        why.because("pod a".to_owned(), cause.clone());
+        why.because("pod b".to_owned(), cause);
+        why.planned.push(Planned {
+            address,
+            action: "update",
+            reason: None,
+            fields: vec!["spec.worker.replicas: 3 -> 2 (stack.toml:9:1)".to_owned()],
+            after: vec![Address::new("node_pool.t4")],
+        });
+        let text = anstream::adapter::strip_str(&why.text(false, 100)).to_string();
+        let expected = "dask_cluster.d (stack.toml:9:1): waiting; Running\n\
+            \x20 it waits for 1 of 3 workers\n\
+            \n\
+            pod a and 1 more: no node has a free GPU\n\
+            \x20   0/2 nodes are available: 2 Insufficient nvidia.com/gpu.\n\
+            \x20 -> more nodes: dask-infra scale node_pool.t4 3 --write\n\
+            \n\
+            dask_cluster.d: the next apply would update it\n\
+            \x20   spec.worker.replicas: 3 -> 2 (stack.toml:9:1)\n\
+            \x20   after node_pool.t4\n\
+            \x20 -> dask-infra plan shows all of it, dask-infra apply does it\n";
+        assert_eq!(text, expected);
+        assert_eq!(why.json()["causes"][0]["of"], json!(["pod a", "pod b"]));
+        assert!(!why.is_well());
+    }
+}
