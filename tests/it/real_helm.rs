@@ -120,9 +120,9 @@ async fn a_chart_of_a_repository_is_fetched_in_its_version() {
         assert!(made.status.success(), "{}", String::from_utf8_lossy(&made.stderr));
     }
     let place = folder.path().to_owned();
-    let files = axum::Router::new().fallback(move |uri: axum::http::Uri| {
+    let files = axum::Router::new().fallback(move |uri: http::Uri| {
         let file = place.join(uri.path().trim_start_matches('/'));
-        async move { std::fs::read(file).map_err(|_| axum::http::StatusCode::NOT_FOUND) }
+        async move { std::fs::read(file).map_err(|_| http::StatusCode::NOT_FOUND) }
     });
     let listener = tokio::net::TcpListener::bind("127.0.0.1:0").await.unwrap();
     let address = listener.local_addr().unwrap();
