@@ -60,22 +60,6 @@ impl Code {
     }
 }
 
-/// `docs/diagnostics.md`.
-pub fn page() -> String {
-    let mut page = "# Diagnostics\n\n<!-- Written from src/diag/codes.rs by `UPDATE_GOLDEN=1 cargo test`; do not \
-                    edit. -->\n\nEvery message carries a code that keeps its meaning: `00xx` usage and target, \
-                    `01xx` syntax and shape of the stack file, `02xx` its meaning, `03xx` plans and refusals, \
-                    `04xx` apply, `05xx` sandbox, `06xx` credentials and APIs.\n"
-        .to_owned();
-    for Entry { code: _, id, title, text, example } in TABLE {
-        page.push_str(&format!("\n## {id}: {title}\n\n{text}\n"));
-        if let Some(example) = example {
-            page.push_str(&format!("\n```text\n{example}\n```\n"));
-        }
-    }
-    page
-}
-
 impl fmt::Display for Code {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         f.write_str(self.as_str())
@@ -475,7 +459,8 @@ codes! {
     ChartNotFound "DI0271" "no such chart"
     "A chart is a folder with `Chart.yaml` or a `.tgz` file, from the folder of the file that names it on; an `oci://` \
      address; or a name in the repository that `repo` gives. Names of `helm repo add` are known to one machine only and \
-     are not looked up. Credentials and proxies are those of helm."
+     are not looked up. For a registry that needs a login, `helm registry login`; from a repository that needs one, fetch the \
+     chart yourself (`helm pull`) and name its file."
     => "[helm_release.rapids]\nchart = \"dask\"\nrepo = \"https://helm.dask.org\"\nversion = \"2024.1.1\""
 
     ChartNotRendered "DI0272" "a chart that does not render"
@@ -860,19 +845,4 @@ codes! {
      and NO_PROXY what goes around it; a proxy that opens TLS needs its certificate in the system's store \
      (SSL_CERT_FILE names another one)."
     => "export HTTPS_PROXY=http://proxy.example:3128\nexport NO_PROXY=127.0.0.1,localhost"
-}
-
-#[cfg(test)]
-mod tests {
-    use super::*;
-
-    #[test]
-    fn variants_rows_and_printed_codes_agree() {
-        for (place, entry) in Code::all().iter().enumerate() {
-            assert_eq!(entry.code as usize, place);
-            assert_eq!(entry.id.parse(), Ok(entry.code));
-            assert_eq!(entry.id.len(), 6, "{}", entry.id);
-        }
-        assert!(Code::all().is_sorted_by(|a, b| a.id < b.id), "codes are unique and in order");
-    }
 }

@@ -9,9 +9,11 @@ use crate::address::Address;
 use crate::source::{Location, Sources, Span};
 
 mod codes;
+mod page;
 mod render;
 
-pub use codes::{Code, Entry, page};
+pub use codes::{Code, Entry};
+pub use page::page;
 pub use render::{Characters, Colour, Look, render};
 
 /// How grave it is.

@@ -24,8 +24,7 @@ pub struct HelmRelease {
     /// The chart: a folder or a `.tgz` from the stack file's folder on (`"./charts/dask"`), `"oci://…"`, or a name with
     /// `repo`.
     pub chart: String,
-    /// The address of the repository that has the chart: `"https://helm.dask.org"`. Credentials and caches are those of
-    /// `helm`.
+    /// The address of the repository that has the chart: `"https://helm.dask.org"`.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub repo: Option<String>,
     /// The chart's exact version. Needed for a chart that is not a file, so that what is applied does not change by

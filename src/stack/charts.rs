@@ -438,16 +438,14 @@ fn failed(asked: &Asked, words: &str, files: &Files<'_>) -> Diagnostic {
     let rendering =
         ["templates/", "schema", "execution error", "parse error", "YAML", "dependenc", "kubeVersion"];
     if !local && !rendering.iter().any(|word| words.contains(word)) {
-        let from = render.repo.as_deref().unwrap_or(&render.chart);
         let problem = Diagnostic::error(Code::ChartNotFound, format!("the chart cannot be had: {words}"));
         let problem = problem.at(files.sources.span(&section.key("chart")), "named here");
         let login = match render.repo {
-            Some(_) => format!("`helm repo add NAME {from} --username …`"),
-            None => "`helm registry login`".to_owned(),
+            Some(_) => "fetch a chart that needs a login yourself (`helm pull`) and name its file",
+            None => "`helm registry login` gives helm your credentials",
         };
-        return problem.help(format!(
-            "look at name, version and address; credentials are those of helm ({login}), a proxy that of HTTPS_PROXY"
-        ));
+        return problem
+            .help(format!("look at name, version and address; {login}; a proxy is that of HTTPS_PROXY"));
     }
     let problem = Diagnostic::error(Code::ChartNotRendered, format!("the chart does not render: {words}"));
     if words.contains("dependency build") || words.contains("missing in charts/") {

@@ -108,6 +108,39 @@ fn hooks_of_an_installation_run_in_their_order_and_once() {
     user.run(&["destroy", "--auto-approve", "--allow", "delete:helm_release.app"]).expect(0);
 }
 
+#[tokio::test(flavor = "multi_thread")]
+async fn a_chart_of_a_repository_is_fetched_in_its_version() {
+    needs!(&[Part::Helm]);
+    let folder = tempfile::tempdir().unwrap();
+    let charts = root().join("tests/charts/dask").display().to_string();
+    for words in [&["package", &charts][..], &["repo", "index", "."]] {
+        let mut helm = Command::new(Part::Helm.program("helm"));
+        helm.args(words).current_dir(folder.path()).env("HOME", folder.path()).stdin(Stdio::null());
+        let made = block_in_place(|| helm.output()).unwrap();
+        assert!(made.status.success(), "{}", String::from_utf8_lossy(&made.stderr));
+    }
+    let place = folder.path().to_owned();
+    let files = axum::Router::new().fallback(move |uri: http::Uri| {
+        let file = place.join(uri.path().trim_start_matches('/'));
+        async move { std::fs::read(file).map_err(|_| http::StatusCode::NOT_FOUND) }
+    });
+    let listener = tokio::net::TcpListener::bind("127.0.0.1:0").await.unwrap();
+    let address = listener.local_addr().unwrap();
+    let serving = tokio::spawn(async move { axum::serve(listener, files).await });
+
+    let user = User::empty();
+    let stack = format!(
+        "[stack]\nname = \"s\"\n{}\n[kubernetes]\ncontext = \"lab\"\n\n[helm_release.rapids]\nchart = \"dask\"\n\
+         repo = \"http://{address}\"\nversion = \"1.2.3\"\nvalues.jupyter.enabled = false\n",
+        helm()
+    );
+    std::fs::write(user.path().join("stack.toml"), stack).unwrap();
+    run(&user, &["plan", "--offline"]).expect(0).says("3 to add");
+    user.edit("1.2.3", "9.9.9");
+    run(&user, &["plan", "--offline"]).expect(1).says("the chart cannot be had").says("9.9.9");
+    serving.abort();
+}
+
 fn run(user: &User, words: &[&str]) -> Said {
     block_in_place(|| user.run(words))
 }
