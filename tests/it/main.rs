@@ -40,3 +40,4 @@ mod served;
 mod stack_cases;
 mod sweep;
 mod tidy;
+mod why;
