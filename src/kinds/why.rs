@@ -116,7 +116,7 @@ fn newest(events: &[Value], meant: impl Fn(&Value) -> bool) -> Option<&Value> {
 
 /// `2 Insufficient nvidia.com/gpu` of `0/5 nodes are available: …`, without what is said of preemption.
 pub fn predicates(message: &str) -> Vec<(u64, String)> {
-    let message = message.split(" preemption: ").next().unwrap_or_default();
+    let message = shortened(message);
     let reasons = message.split_once(": ").map_or(message, |(_, reasons)| reasons);
     let mut found: Vec<(u64, String)> = Vec::new();
     for part in reasons.trim_end_matches(['.', ' ']).split(", ") {
@@ -400,9 +400,13 @@ fn crashed(name: &str, status: &Value, around: &Around<'_>) -> Cause {
     cause("crash", &what, log, vec![cure])
 }
 
-/// The scheduler's words without what it says of preemption, which never helps here.
-fn shortened(why: &str) -> &str {
-    why.split(" preemption: ").next().unwrap_or(why)
+/// The scheduler's words without what it says of preemption and of claims, which never helps here: kube-scheduler 1.36
+/// ends with `. no new claims to deallocate, preemption: …` (seen).
+pub fn shortened(why: &str) -> &str {
+    match why.split_once(". ") {
+        Some((first, rest)) if rest.contains("preemption: ") => &why[..=first.len()],
+        Some(_) | None => why.split(" preemption: ").next().unwrap_or(why),
+    }
 }
 
 /// Why a node pool has not the nodes that it should.
@@ -471,7 +475,8 @@ pub fn part_of(resource: &Resource, pod: &Value) -> FieldPath {
 
 /// A thing that its operator does not take up.
 pub fn unseen(waits_for: &str, namespace: &str) -> Option<Cause> {
-    let by_operator = waits_for.starts_with("the Dask operator");
+    let by_operator =
+        waits_for == super::dask_cluster::UNSEEN || waits_for.starts_with("the Dask operator to attach");
     let cures = vec![
         format!("its log: kubectl -n {namespace} logs deployment/dask-kubernetes-operator --tail 50"),
         "an operator that runs for one namespace only sees no other: its argument `--namespace`".to_owned(),
@@ -516,7 +521,8 @@ mod tests {
     /// Messages as kube-scheduler 1.36 writes them.
     #[test]
     fn predicates_become_causes() {
-        let tail = "preemption: 0/5 nodes are available: 5 Preemption is not helpful for scheduling.";
+        let tail = "no new claims to deallocate, preemption: 0/5 nodes are available: 5 Preemption is not helpful for \
+                    scheduling.";
         for (message, code, cure) in [
             (
                 "0/5 nodes are available: 2 Insufficient nvidia.com/gpu, 3 node(s) didn't match Pod's node \

@@ -5,6 +5,7 @@ use serde_json::{Value, json};
 use super::human::style::{Tint, paint, push_line, tame, wrap};
 use crate::address::Address;
 use crate::kinds::status::Said;
+use crate::kinds::why::shortened;
 use crate::resource::{Identity, Owner, Target};
 
 /// How a thing is.
@@ -225,11 +226,6 @@ impl Line<'_> {
             State::Ready | State::Absent => "",
         }
     }
-}
-
-/// The scheduler's words without what it says of preemption, which never helps here.
-fn shortened(why: &str) -> &str {
-    why.split(" preemption: ").next().unwrap_or(why)
 }
 
 #[cfg(test)]

@@ -50,3 +50,4 @@ mod stack_cases;
 mod sweep;
 mod tidy;
 mod when_idle;
+mod why;

@@ -41,14 +41,24 @@ impl Served {
 
     /// What the Kubernetes API of the newest cluster answers to a GET.
     pub fn get(&self, path: &str) -> Value {
+        self.ask(http::Request::get(path).body(Body::empty()).expect("a request")).1
+    }
+
+    /// A merge patch, as people and notebooks write; its status and answer.
+    pub fn merge(&self, path: &str, patch: &Value) -> (u16, Value) {
+        let request = http::Request::patch(path).header("content-type", "application/merge-patch+json");
+        self.ask(request.body(Body::from(patch.to_string())).expect("a request"))
+    }
+
+    fn ask(&self, request: http::Request<Body>) -> (u16, Value) {
         let cluster = self.sandbox.clusters().pop().expect("a cluster");
         let router = self.sandbox.kubernetes_router(&cluster);
-        let request = http::Request::get(path).body(Body::empty()).expect("a request");
         let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build().expect("a runtime");
         runtime.block_on(async {
             let response = router.oneshot(request).await.expect("an answer");
+            let status = response.status().as_u16();
             let bytes = axum::body::to_bytes(response.into_body(), usize::MAX).await.expect("a body");
-            serde_json::from_slice(&bytes).unwrap_or_default()
+            (status, serde_json::from_slice(&bytes).unwrap_or_default())
         })
     }
 }

@@ -1,0 +1,158 @@
+//! `why` against worlds in which something is the matter: no free GPU, a stock-out, and pods that the real scheduler
+//! refuses.
+
+#![allow(clippy::unwrap_used, reason = "test code outside of test functions")]
+
+use std::process::{Child, Stdio};
+use std::time::{Duration, Instant};
+
+use dask_infra::sandbox::{Options, Scale, Stockout};
+use serde_json::{Value, json};
+use tokio::task::block_in_place;
+
+use crate::real::{ControlPlane, Part, needs};
+use crate::served::{Said, Served, User};
+
+const STACK: &str = r#"[stack]
+name = "lab"
+
+[gke]
+project = "demo"
+location = "us-central1-c"
+
+[cluster]
+name = "lab"
+
+[node_pool.cpu]
+machine_type = "e2-standard-4"
+
+[node_pool.t4]
+machine_type = "n1-standard-4"
+accelerator = "nvidia-tesla-t4"
+nodes = 1
+
+[dask_operator]
+version = "2026.3.0"
+
+[dask_cluster.d]
+image = "demo:1"
+scheduler = { pool = "cpu" }
+worker = { replicas = 1, gpus = 1, pool = "t4" }
+"#;
+
+fn lab() -> (Served, User) {
+    let scale = Scale { time_scale: 1200.0 };
+    let served = Served::with(Options { scale, ..Options::default() });
+    let user = User::with_stack("rapids-gke", Some(&served.gke));
+    std::fs::write(user.path().join("stack.toml"), STACK).unwrap();
+    (served, user)
+}
+
+/// Asks until the answer has the words, and gives it.
+fn until(user: &User, address: &str, words: &str) -> Said {
+    let begun = Instant::now();
+    loop {
+        let said = user.run(&["why", address]).expect(0);
+        let line = said.out.split_whitespace().collect::<Vec<_>>().join(" ");
+        if line.contains(words) {
+            return said;
+        }
+        assert!(begun.elapsed() < Duration::from_secs(60), "no {words:?} in:\n{}", said.out);
+        std::thread::sleep(Duration::from_millis(100));
+    }
+}
+
+#[test]
+fn a_worker_without_a_gpu_and_its_cure() {
+    let (served, user) = lab();
+    user.run(&["why", "dask_cluster.d"]).expect(0).says("absent").says("the next apply would make it");
+    user.run(&["apply", "--auto-approve"]).expect(0);
+    user.run(&["why", "dask_cluster.d"]).expect(0).says("It does what it is for");
+    let json: Value = serde_json::from_str(&user.run(&["why", "t4", "--json"]).expect(0).out).unwrap();
+    assert_eq!(json["well"], true, "{json}");
+
+    // A notebook asks for more than there are nodes.
+    let group = "/apis/kubernetes.dask.org/v1/namespaces/default/daskworkergroups/d-default";
+    let (status, said) = served.merge(group, &json!({ "spec": { "worker": { "replicas": 2 } } }));
+    assert_eq!(status, 200, "{said}");
+    until(&user, "dask_cluster.d", "the nodes that it may run on have no free GPU")
+        .says("Insufficient nvidia.com/gpu")
+        .says("dask-infra scale node_pool.t4 2 --write")
+        .says("dask-infra scale dask_cluster.d N")
+        .says("spec.worker.replicas: 2 -> 1 (stack.toml:25:23)");
+    let json: Value =
+        serde_json::from_str(&user.run(&["why", "dask_cluster.d", "--json"]).expect(0).out).unwrap();
+    assert_eq!((&json["well"], &json["causes"][0]["code"]), (&json!(false), &json!("gpus")), "{json}");
+    assert_eq!(json["planned"][0]["action"], "update");
+    // The cure cures.
+    user.run(&["scale", "node_pool.t4", "2", "--auto-approve"]).expect(0);
+    user.run(&["scale", "dask_cluster.d", "2", "--write", "--auto-approve"]).expect(0);
+    user.run(&["why", "dask_cluster.d"]).expect(0).says("It does what it is for");
+    user.run(&["why", "nobody"]).expect(1).says("is no address of this stack");
+}
+
+#[test]
+fn machines_that_are_not_to_be_had() {
+    let (served, user) = lab();
+    served.sandbox.add_stockout(Stockout::forever("t4")).unwrap();
+    user.run(&["apply", "--auto-approve"]).expect(1);
+    user.run(&["why", "node_pool.t4"])
+        .expect(0)
+        .says("the zone has no machines of the kind of node_pool.t4")
+        .says("GCE_STOCKOUT")
+        .says("`zones`, `machine_type` of the pool");
+    user.run(&["why", "dask_cluster.d"]).expect(0).says("absent").says("after").says("node_pool.t4");
+}
+
+/// A program that is ended with the test, however that ends.
+struct Going(Child);
+
+impl Drop for Going {
+    fn drop(&mut self) {
+        let _ended = self.0.kill().and_then(|()| self.0.wait());
+    }
+}
+
+/// The words of kube-scheduler itself; no operator is needed for them.
+#[tokio::test(flavor = "multi_thread")]
+async fn the_real_schedulers_words_become_causes() {
+    const PARTS: &[Part] = &[Part::Etcd, Part::Kubernetes, Part::Kwok];
+    needs!(PARTS);
+    let plane = ControlPlane::start().await;
+    plane.add_node("node-0", json!({}), 1).await;
+    let user = User::empty();
+    let kubeconfig = plane.access().kubeconfig.to_string_lossy().into_owned();
+    let path = user.path().join("stack.toml");
+    let mut text = format!("[stack]\nname = \"s\"\n\n[kubernetes]\nkubeconfig = \"{kubeconfig}\"\n");
+    let pods = [
+        ("cpu", "resources: { requests: { cpu: '100' } }", "", "Insufficient cpu", "as much cpu left"),
+        (
+            "gpus",
+            "resources: { limits: { nvidia.com/gpu: '4' } }",
+            "",
+            "Insufficient nvidia.com/gpu",
+            "no free GPU",
+        ),
+        ("place", "", "nodeSelector: { disk: fast }", "affinity/selector", "no node has the labels"),
+    ];
+    for (name, container, spec, _, _) in pods {
+        let yaml = format!(
+            "apiVersion: apps/v1\nkind: Deployment\nmetadata: {{ name: {name} }}\nspec:\n  selector: {{ matchLabels: {{ app: \
+             {name} }} }}\n  template:\n    metadata: {{ labels: {{ app: {name} }} }}\n    spec:\n      containers:\n        \
+             - name: main\n          image: main:1\n          {container}\n      {spec}\n"
+        );
+        std::fs::write(user.path().join(format!("{name}.yaml")), yaml).unwrap();
+        text.push_str(&format!("\n[manifest.{name}]\nfile = \"{name}.yaml\"\n"));
+    }
+    std::fs::write(&path, text).unwrap();
+    // It waits for pods that nobody will run, until it is told to stop.
+    let mut apply = user.command(&["apply", "--auto-approve"]);
+    let apply = Going(apply.stdout(Stdio::null()).stderr(Stdio::null()).spawn().unwrap());
+    block_in_place(|| {
+        for (name, _, _, predicate, what) in pods {
+            let said = until(&user, &format!("manifest.{name}"), what);
+            assert!(said.out.contains(predicate), "{}", said.out);
+        }
+    });
+    drop(apply);
+}
