@@ -497,6 +497,10 @@ pub(crate) fn unmarked(mut resource: Resource) -> Resource {
             key != OBJECT_LABEL_STACK && !(key == OBJECT_LABEL_MANAGED_BY && *value == "dask-infra")
         });
     }
+    let metadata = resource.body.get_mut("metadata").and_then(Value::as_object_mut);
+    if let Some(metadata) = metadata.filter(|fields| fields.get("labels").is_some_and(gke::blank)) {
+        metadata.remove("labels");
+    }
     resource
 }
 
