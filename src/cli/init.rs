@@ -145,7 +145,7 @@ fn own(ready: &Ready, gcloud: &Gcloud, id: String) -> (Own, Vec<String>) {
 fn trouble(text: &str) -> usize {
     let vars = BTreeMap::new();
     let env = |_: &str| Some("project".to_owned());
-    match parse_text("stack.toml", text, &Options { env: &env, vars: &vars }) {
+    match parse_text("stack.toml", text, &Options { env: &env, vars: &vars, helm: None }) {
         Ok(loaded) => loaded.warnings.len(),
         Err(failure) => failure.diagnostics.len(),
     }

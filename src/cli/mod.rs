@@ -17,6 +17,7 @@ mod explain;
 mod gcloud;
 mod graph;
 mod habits;
+pub mod helm;
 mod holder;
 mod import;
 mod init;

@@ -60,8 +60,7 @@ fn operator(found: &Found, draft: &mut Draft) {
         namespace: (namespace != "dask-operator").then_some(namespace),
         image: (version.is_empty() && !image.is_empty()).then(|| image.to_owned()),
         manage: Some(false),
-        protect: false,
-        depends_on: Vec::new(),
+        ..DaskOperator::default()
     });
 }
 

@@ -129,8 +129,11 @@ pub fn import(found: &Found, owner: &Owner) -> Imported {
             (None, Some(Kubernetes { kubeconfig: path.clone(), context: context.clone() }))
         }
     };
-    let header =
-        Header { name: owner.stack.clone(), id: (owner.id != owner.stack).then(|| owner.id.clone()) };
+    let header = Header {
+        name: owner.stack.clone(),
+        id: (owner.id != owner.stack).then(|| owner.id.clone()),
+        ..Header::default()
+    };
     let stack = Stack { stack: header, gke, kubernetes, ..Stack::default() };
     let mut draft =
         Draft { stack, above: BTreeMap::new(), below: BTreeMap::new(), nowhere: found.unread.clone() };
@@ -162,7 +165,7 @@ fn section_of(problem: &Diagnostic, text: &str) -> Option<FieldPath> {
 
 fn problems(text: &str) -> Vec<Diagnostic> {
     let none = BTreeMap::new();
-    match parse_text("stack.toml", text, &Options { env: &|_| None, vars: &none }) {
+    match parse_text("stack.toml", text, &Options { env: &|_| None, vars: &none, helm: None }) {
         Ok(_) => Vec::new(),
         Err(failure) => {
             failure.diagnostics.into_iter().filter(|problem| problem.severity == Severity::Error).collect()

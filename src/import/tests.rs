@@ -12,7 +12,8 @@ use crate::stack::Loaded;
 fn load(folder: &Path, text: &str) -> Loaded {
     let env = |name: &str| Some(if name == "GOOGLE_CLOUD_PROJECT" { "demo" } else { "secret" }.to_owned());
     let vars = BTreeMap::new();
-    crate::stack::parse_in(folder, "stack.toml", text, &Options { env: &env, vars: &vars }).unwrap()
+    crate::stack::parse_in(folder, "stack.toml", text, &Options { env: &env, vars: &vars, helm: None })
+        .unwrap()
 }
 
 fn put(target: &mut Value, more: &Value) {

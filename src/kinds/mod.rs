@@ -11,6 +11,7 @@ use crate::resource::{
 };
 use crate::schema;
 
+pub mod bundle;
 pub mod check;
 pub mod cluster;
 pub mod dask_autoscaler;
@@ -21,6 +22,8 @@ pub mod dask_operator;
 pub mod dask_pod;
 pub mod gke;
 pub mod gpu_driver;
+pub mod helm_release;
+pub mod hooks;
 pub mod idle;
 pub mod manifest;
 pub mod namespace;
@@ -33,6 +36,7 @@ pub mod scale;
 pub mod secrets;
 pub mod short;
 pub mod status;
+pub mod when_idle;
 pub mod workload;
 
 /// The static description of a kind.
@@ -497,8 +501,9 @@ pub(crate) fn unmarked(mut resource: Resource) -> Resource {
             key != OBJECT_LABEL_STACK && !(key == OBJECT_LABEL_MANAGED_BY && *value == "dask-infra")
         });
     }
-    let metadata = resource.body.get_mut("metadata").and_then(Value::as_object_mut);
-    if let Some(metadata) = metadata.filter(|fields| fields.get("labels").is_some_and(gke::blank)) {
+    if resource.body["metadata"]["labels"] == json!({})
+        && let Some(metadata) = resource.body["metadata"].as_object_mut()
+    {
         metadata.remove("labels");
     }
     resource

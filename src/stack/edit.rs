@@ -153,7 +153,7 @@ mod tests {
     fn edit(text: &str, place: &str) -> Result<String, String> {
         let head = if text.contains("\r\n") { HEAD.replace('\n', "\r\n") } else { HEAD.to_owned() };
         let text = format!("{head}{text}");
-        let options = Options { env: &|_| None, vars: &BTreeMap::new() };
+        let options = Options { env: &|_| None, vars: &BTreeMap::new(), helm: None };
         let loaded = parse_text("stack.toml", &text, &options).unwrap();
         let edit = number(&loaded.sources, &place.parse().unwrap(), 5);
         let edit = edit.map_err(|problem| problem.message)?;
@@ -250,7 +250,7 @@ mod tests {
                 "cluster.name = \"c\"\ncluster.manage = false\n"
             };
             let text = format!("{head}{more}{before}");
-            let options = Options { env: &|_| None, vars: &BTreeMap::new() };
+            let options = Options { env: &|_| None, vars: &BTreeMap::new(), helm: None };
             let loaded = parse_text("stack.toml", &text, &options).unwrap();
             let edit = without(&loaded.sources, &place.parse().unwrap(), "false").unwrap();
             assert_eq!(edit.after, format!("{head}{more}{after}"));

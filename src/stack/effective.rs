@@ -19,6 +19,20 @@ pub struct Effective<'a> {
     becomes: Vec<Becomes>,
 }
 
+/// Manifests and charts name their files; what those hold is shown as what the section becomes.
+fn without_texts(tree: &mut Value) {
+    let own = |keys: &mut Value| {
+        if let Value::Object(keys) = keys {
+            keys.retain(|key, _| !["objects", "known", "given"].contains(&key.as_str()));
+        }
+    };
+    for section in ["manifest", "helm_release"] {
+        let sections = tree.get_mut(section).and_then(Value::as_object_mut);
+        sections.into_iter().flatten().for_each(|(_, section)| own(section));
+    }
+    tree.get_mut("dask_operator").into_iter().for_each(own);
+}
+
 /// A thing that a section becomes or relies on.
 struct Becomes {
     resource: Resource,
@@ -34,13 +48,7 @@ impl<'a> Effective<'a> {
         env: &dyn Fn(&str) -> Option<String>,
     ) -> Self {
         let mut tree = serde_json::to_value(stack).unwrap_or_default();
-        // Manifests name their files; what those hold is shown as what the section becomes.
-        let manifests = tree.get_mut("manifest").and_then(Value::as_object_mut);
-        for (_, section) in manifests.into_iter().flatten() {
-            if let Value::Object(keys) = section {
-                keys.retain(|key, _| key != "objects" && key != "known");
-            }
-        }
+        without_texts(&mut tree);
         let secrets = secrets(&tree, sources, env);
         let ours = lowered.resources.iter().map(|resource| (resource, true));
         let needed = lowered.theirs.iter().filter(|theirs| theirs.role == Role::Needed);
@@ -226,7 +234,8 @@ mod tests {
     fn shown(text: &str, look: impl Fn(&Effective<'_>) -> String) -> String {
         let vars = BTreeMap::new();
         let folder = Path::new(concat!(env!("CARGO_MANIFEST_DIR"), "/tests/cases/diag-everything"));
-        let loaded = parse_in(folder, "stack.toml", text, &Options { env: &env, vars: &vars }).unwrap();
+        let loaded =
+            parse_in(folder, "stack.toml", text, &Options { env: &env, vars: &vars, helm: None }).unwrap();
         let lowered = lower::lower(&loaded.stack, true);
         look(&Effective::new(&loaded.stack, &loaded.sources, &lowered, &env))
     }

@@ -39,15 +39,25 @@ pub fn lower(stack: &Stack, simulated: bool) -> Lowered {
     let driver = stack.gpu_driver.as_ref().filter(|driver| driver.is_managed());
     resources.extend(driver.and_then(|section| kinds::gpu_driver::lower(section, &scope)));
     resources.extend(stack.check.iter().map(|(key, section)| kinds::check::lower(key, section, &scope)));
-    let operator = stack.dask_operator.iter().filter(|operator| operator.is_managed());
-    resources.extend(operator.flat_map(|section| kinds::dask_operator::lower(section, &scope)));
+    let (operators, others): (Vec<Resource>, Vec<Resource>) =
+        kinds::manifest::lower(&stack.bundles(), &scope)
+            .into_iter()
+            .partition(|resource| resource.address.section() == kinds::dask_operator::SECTION);
+    match stack.dask_operator.as_ref().filter(|operator| operator.is_managed()) {
+        Some(section) if section.is_chart() => {
+            resources.extend(kinds::dask_operator::lower_chart(section, operators, &scope));
+        }
+        Some(section) => resources.extend(kinds::dask_operator::lower(section, &scope)),
+        None => {}
+    }
     let clusters = stack.dask_cluster.iter();
     resources.extend(clusters.flat_map(|(key, section)| kinds::dask_cluster::lower(key, section, &scope)));
     let jobs = stack.dask_job.iter().filter(|(_, section)| section.is_managed());
     resources.extend(
         jobs.map(|(key, section)| kinds::dask_job::lower(key, section, like(stack, section), &scope)),
     );
-    resources.extend(kinds::manifest::lower(&stack.manifest, &scope));
+    resources.extend(others);
+    kinds::helm_release::places(&stack.helm_release, &mut resources);
     let theirs = theirs(stack, &scope);
     let Scope { owner, target, .. } = scope;
     Lowered { owner, target, resources, theirs, hourly: hourly(stack) }
@@ -135,6 +145,7 @@ fn sections(stack: &Stack) -> Vec<Address> {
         ("dask_cluster", stack.dask_cluster.keys().collect()),
         ("dask_job", stack.dask_job.keys().collect()),
         (kinds::manifest::SECTION, stack.manifest.keys().collect()),
+        (kinds::helm_release::SECTION, stack.helm_release.keys().collect()),
         ("check", stack.check.keys().collect()),
     ];
     let single = single.into_iter().filter(|(_, there)| *there).map(|(name, _)| Address::new(name));
@@ -176,7 +187,8 @@ pub fn check(resources: &[Resource], sources: &Sources) -> Vec<Diagnostic> {
             continue;
         }
         // Looked at when they are read, with the lines of their own files.
-        if resource.origin.segments().first() == Some(&Segment::Key(kinds::manifest::SECTION.to_owned())) {
+        let came_as_text = |segment: &Segment| *segment == Segment::Key("objects".to_owned());
+        if resource.origin.segments().iter().skip(1).any(came_as_text) {
             continue;
         }
         let identity = match &resource.identity {

@@ -161,7 +161,8 @@ pub fn rendered(sections: &str) -> Vec<Value> {
     let text = format!("[stack]\nname = \"any\"\n\n[kubernetes]\n\n{sections}");
     let vars = std::collections::BTreeMap::new();
     let loaded =
-        stack::parse_text("stack.toml", &text, &stack::Options { env: &|_| None, vars: &vars }).unwrap();
+        stack::parse_text("stack.toml", &text, &stack::Options { env: &|_| None, vars: &vars, helm: None })
+            .unwrap();
     let resources = lower::lower(&loaded.stack, true).resources;
     let plain = resources.into_iter().map(|mut resource| {
         let labels = resource.body["metadata"]["labels"].as_object_mut().unwrap();

@@ -6,6 +6,7 @@
     reason = "a test fails by panicking and says what it skipped"
 )]
 
+mod charts;
 mod cli;
 mod contract;
 mod everyday;
@@ -23,6 +24,7 @@ mod real_dask;
 mod real_effects;
 mod real_engine;
 mod real_equality;
+mod real_helm;
 mod real_import;
 mod real_main_job;
 mod real_operator;
@@ -42,3 +44,4 @@ mod served;
 mod stack_cases;
 mod sweep;
 mod tidy;
+mod when_idle;

@@ -7,8 +7,8 @@ use super::workers::group_name;
 use super::{Context, Finding};
 use crate::address::FieldPath;
 use crate::diag::{Code, nearest};
+use crate::kinds::bundle::{self, Object};
 use crate::kinds::dask_cluster;
-use crate::kinds::manifest::{self, Object};
 use crate::stack::Writer;
 
 /// A Dask cluster of the stack, of a section or of a manifest.
@@ -31,8 +31,9 @@ enum Numbered {
 }
 
 fn dask_objects<'a>(context: &Context<'a>) -> Vec<Object<'a>> {
-    let all = manifest::objects(&context.stack.manifest);
-    all.filter(|object| object.group_version().0 == dask_cluster::GROUP).collect()
+    bundle::objects(&context.stack.bundles())
+        .filter(|object| object.group_version().0 == dask_cluster::GROUP)
+        .collect()
 }
 
 fn known(context: &Context<'_>) -> Vec<Known> {
