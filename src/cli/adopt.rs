@@ -92,7 +92,7 @@ fn take(
     let ask = Ask { selection, allowed: &args.allow, parallelism: args.parallelism, ..Ask::of(Mode::Apply) };
     block_on(async {
         let link = asked.connect(settings)?;
-        let (plan, warnings) = asked.plan(&link, &ask).await?;
+        let (mut plan, warnings) = asked.plan(&link, &ask).await?;
         let world = asked.world(&link, args.parallelism).await?;
         reporter.diagnostics(&warnings, asked.sources());
         let agreed = Agreed { changes: args.with_changes, consents: &args.allow };
@@ -114,6 +114,7 @@ fn take(
                 .diagnostics(&[Diagnostic::warning(Code::KeptByOthers, what).help(help)], asked.sources());
         }
         agree(&asked, &link, &ask, &plan, &world, args, format).await?;
+        rules::without_waits(&mut plan);
         let exit = run(&plan, link, args.parallelism, args.force_unlock, reporter).await?;
         // The things first: what is adopted and still `manage = false` in the file is only read.
         if exit == Exit::Done {

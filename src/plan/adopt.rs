@@ -8,7 +8,8 @@ use crate::address::{Address, FieldPath};
 use crate::diag::{Code, Diagnostic};
 use crate::kinds::{self, secrets::masked};
 use crate::resource::{
-    Effect, FieldChange, Identity, LABEL_ID, LABEL_STACK, OBJECT_LABEL_MANAGED_BY, OBJECT_LABEL_STACK, World,
+    Effect, FieldChange, Identity, LABEL_ID, LABEL_STACK, OBJECT_LABEL_MANAGED_BY, OBJECT_LABEL_STACK, Step,
+    World,
 };
 use crate::source::Sources;
 
@@ -40,6 +41,16 @@ pub fn against(
         found.extend(problem.map(|problem| problem.at(place, "to be adopted")));
     }
     found
+}
+
+/// Takes the waits away from things that only get marks: whether they are ready is not this adoption's doing.
+pub fn without_waits(plan: &mut Plan) {
+    let marked = |change: &&mut Change| {
+        matches!(change.identity, Identity::Object(_)) && change.fields.iter().all(is_mark)
+    };
+    for change in plan.changes.iter_mut().filter(marked) {
+        change.steps.retain(|step| !matches!(step, Step::Await(_)));
+    }
 }
 
 /// Other work is not part of it.

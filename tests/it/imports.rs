@@ -365,6 +365,8 @@ fn what_is_not_there_and_what_would_change_is_told() {
     there["spec"]["worker"]["spec"]["containers"][0]["env"] =
         json!([{ "name": "API_KEY", "value": "canary" }, { "name": "MODE", "value": "x" }]);
     guide.give("apply", &there);
+    let one = import(&["--namespace", "team", "--out", "-"]).expect(0).says("namespace = \"team\"").out;
+    assert!(one.contains("[dask_cluster.twice]") && !one.contains("twice-team"), "{one}");
     let said = import(&[]).expect(0).says("dask_cluster.twice-team").says("API_KEY looks like a secret");
     let text = guide.stack();
     assert!(!format!("{text}{}{}", said.out, said.err).contains("canary"), "{text}");
