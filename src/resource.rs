@@ -590,6 +590,11 @@ impl Owner {
     pub fn initial_manager(&self) -> String {
         format!("{}{INITIAL}", self.field_manager())
     }
+
+    /// The field manager of numbers that `scale` writes: a later plan tells them from what other people wrote.
+    pub fn scale_manager(&self) -> String {
+        format!("{}:scale", self.field_manager())
+    }
 }
 
 /// The end of the name of a stack's second field manager.

@@ -20,7 +20,10 @@ use crate::resource::{
     Readiness, Resource, Step, Target, Until,
 };
 
+mod checks;
 mod idle;
+mod interrupts;
+mod records;
 
 type Reply = Result<Value, ApiError>;
 type Answer = Box<dyn Fn(&Request, usize) -> Reply + Send + Sync>;
@@ -281,58 +284,6 @@ fn ready() -> Value {
 }
 
 #[tokio::test(start_paused = true)]
-async fn things_are_made_in_order_between_two_records() {
-    let api = Fake::new()
-        .on("PATCH /api/v1/namespaces/n/", always(json!({})))
-        .on("GET /api/v1/namespaces/n/", in_turn(vec![Ok(json!({})), Ok(ready())]));
-    let (applied, api) = quiet(vec![makes("a", &[]), makes("b", &[0])], api).await;
-    assert_eq!(applied.outcomes, [Outcome::Done, Outcome::Done]);
-    let record = "PATCH /api/v1/namespaces/dask-infra/configmaps/dask-infra-s";
-    let (a, b) = (format!("PATCH {CONFIG}a"), format!("PATCH {CONFIG}b"));
-    assert_eq!(api.writes(), [record, &a, &b, record]);
-    let [intent, outcome] = &api.records()[..] else { panic!() };
-    assert_eq!((intent.intent, outcome.intent, outcome.revision), (true, false, 1));
-    assert_eq!(intent.inventory, outcome.inventory);
-    assert_eq!(outcome.inventory.len(), 2);
-    let waits = applied.events.iter().filter(|event| matches!(event, Event::Waiting { .. }));
-    assert_eq!(waits.count(), 2, "{:?}", applied.events);
-}
-
-#[tokio::test(start_paused = true)]
-async fn the_namespace_of_records_is_made_when_it_is_missing() {
-    let missing = Err((Class::NotFound, "namespaces \"dask-infra\" not found"));
-    let api = Fake::new()
-        .on("PATCH /api/v1/namespaces/n/", always(json!({})))
-        .on("GET /api/v1/namespaces/n/", always(ready()))
-        .on("PATCH /api/v1/namespaces/dask-infra", always(json!({})))
-        .on("PATCH /api/v1/namespaces/dask-infra/configmaps", in_turn(vec![missing, Ok(json!({}))]));
-    let (applied, api) = quiet(vec![makes("a", &[])], api).await;
-    assert_eq!(applied.outcomes, [Outcome::Done]);
-    assert!(api.writes().contains(&"PATCH /api/v1/namespaces/dask-infra".to_owned()), "{:?}", api.writes());
-}
-
-#[tokio::test(start_paused = true)]
-async fn a_record_that_cannot_be_written_stops_all_writes_inside() {
-    let api = Fake::new().on("PATCH /api/v1/namespaces/dask-infra", refuses(Class::Denied, "no"));
-    let (applied, api) = quiet(vec![makes("a", &[]), makes("b", &[])], api).await;
-    assert_eq!(applied.failure(0).0, Code::RecordNotWritten.as_str());
-    assert_eq!(applied.outcomes[1], Outcome::Skipped { because: Address::new("a") });
-    assert!(!api.titles().iter().any(|title| title.contains("/namespaces/n/")), "{:?}", api.titles());
-}
-
-#[tokio::test(start_paused = true)]
-async fn an_outcome_that_cannot_be_recorded_is_a_warning() {
-    let record = in_turn(vec![Ok(json!({})), Err((Class::Denied, "no"))]);
-    let api = Fake::new()
-        .on("PATCH /api/v1/namespaces/n/", always(json!({})))
-        .on("GET /api/v1/namespaces/n/", always(ready()))
-        .on("PATCH /api/v1/namespaces/dask-infra/configmaps", record);
-    let (applied, _) = quiet(vec![makes("a", &[])], api).await;
-    assert_eq!(applied.outcomes, [Outcome::Done]);
-    assert!(matches!(applied.events.last(), Some(Event::Warning { .. })));
-}
-
-#[tokio::test(start_paused = true)]
 async fn an_operation_that_is_done_may_have_failed() {
     let mut done = operation("DONE");
     done["error"] = json!({"code": 8, "message": "[GCE_STOCKOUT]: no A100"});
@@ -461,70 +412,6 @@ async fn a_failure_skips_its_followers_only() {
     assert_eq!(names, ["ConfigMap n/a", "ConfigMap n/d"]);
 }
 
-fn pod_world(phase: &'static str, log: &'static str) -> Fake {
-    // The pod is there until it is deleted. A failure is looked at twice.
-    let looks = if phase == "failed" { 2 } else { 1 };
-    let mut found = vec![Ok(json!({"phase": phase})); looks];
-    found.push(Err((Class::NotFound, "pods \"check\" not found")));
-    Fake::new()
-        .on("PATCH /api/v1/namespaces/n/pods/check", always(json!({})))
-        .on("DELETE /api/v1/namespaces/n/pods/check", always(json!({"metadata": {"uid": "u"}})))
-        .on("GET /api/v1/namespaces/n/pods/check", in_turn(found))
-        .on("GET /api/v1/namespaces/n/pods/check/log", always(json!(log)))
-}
-
-#[tokio::test(start_paused = true)]
-async fn a_check_that_passes_is_recorded_and_leaves_no_pod() {
-    let world = || pod_world("ready", "x\nTest PASSED\nDone\n");
-    let kept = Identity::Object(object("ConfigMap", "configmaps", "kept"));
-    let kept = change("kept", kept, Action::Keep, Vec::new(), &[]);
-    let (applied, api) = quiet(vec![check("check.gpu"), kept], world()).await;
-    assert_eq!(applied.outcomes[0], Outcome::Done);
-    let passes = BTreeMap::from([(Address::new("check.gpu"), "d".to_owned())]);
-    // Noted at once: a kill after it must not make the check run among what took its GPUs.
-    let [intent, noted, outcome] = &api.records()[..] else { panic!() };
-    assert_eq!((intent.intent, intent.passes.len()), (true, 0));
-    assert_eq!((noted.intent, &noted.passes), (true, &passes));
-    assert_eq!((outcome.intent, &outcome.passes), (false, &passes));
-    // Where nothing is managed nothing is recorded.
-    let (applied, api) = quiet(vec![check("check.gpu")], world()).await;
-    assert_eq!((&applied.outcomes[..], api.records().len()), (&[Outcome::Done][..], 0));
-    assert!(api.writes().contains(&"DELETE /api/v1/namespaces/n/pods/check".to_owned()));
-}
-
-#[tokio::test(start_paused = true)]
-async fn a_pod_that_an_interrupted_check_left_behind_is_read_to_its_end() {
-    let mut change = check("check.gpu");
-    if let Step::Call(call) = &mut change.steps[0] {
-        call.body = Some(json!({"metadata": {"resourceVersion": "1"}}));
-    }
-    let ours = json!({"phase": "ready", "metadata": {"managedFields": [{"manager": "dask-infra/s", "operation": "Apply"}]}});
-    let gone = Err((Class::NotFound, "pods \"check\" not found"));
-    let api = pod_world("ready", "")
-        .on("PATCH /api/v1/namespaces/n/pods/check", refuses(Class::Conflict, "the object has been modified"))
-        .on("GET /api/v1/namespaces/n/pods/check", in_turn(vec![Ok(ours.clone()), Ok(ours), gone]))
-        .on("GET /api/v1/namespaces/n/pods/check/log", always(json!("Test PASSED")));
-    let (applied, api) = quiet(vec![change], api).await;
-    assert_eq!(applied.outcomes, [Outcome::Done]);
-    assert!(api.writes().contains(&"DELETE /api/v1/namespaces/n/pods/check".to_owned()));
-}
-
-#[tokio::test(start_paused = true)]
-async fn a_check_that_fails_shows_its_log_and_leaves_no_pod() {
-    for (phase, code) in [("ready", Code::CheckFailed.as_str()), ("failed", Code::NotReady.as_str())] {
-        let api = pod_world(phase, "allocating\nTest FAILED\n");
-        let (applied, api) = quiet(vec![check("check.gpu"), makes("a", &[0])], api).await;
-        let (found, message) = applied.failure(0);
-        assert_eq!(found, code);
-        assert!(message.ends_with("ends with:\nallocating\nTest FAILED"), "{message}");
-        let log = Event::Log { change: 0, lines: vec!["allocating".into(), "Test FAILED".into()] };
-        assert!(applied.events.contains(&log));
-        assert_eq!(applied.outcomes[1], Outcome::Skipped { because: Address::new("check.gpu") });
-        let deleted = "DELETE /api/v1/namespaces/n/pods/check";
-        assert!(api.writes().iter().any(|title| title == deleted), "{:?}", api.writes());
-    }
-}
-
 #[tokio::test(start_paused = true)]
 async fn a_delete_of_what_is_gone_is_done_and_another_uid_counts_as_gone() {
     let gone = object("ConfigMap", "configmaps", "gone");
@@ -561,98 +448,10 @@ async fn a_delete_of_what_is_gone_is_done_and_another_uid_counts_as_gone() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn ctrl_c_leaves_waits_and_starts_nothing() {
-    let api = Fake::new()
-        .on("PATCH /api/v1/namespaces/n/", always(json!({})))
-        .on("GET /api/v1/namespaces/n/", always(json!({})));
-    let api = Arc::new(api);
-    let (sender, interrupt) = watch::channel(0);
-    let plan = plan(vec![makes("a", &[]), makes("b", &[0])]);
-    let stop = async {
-        tokio::time::sleep(Duration::from_secs(20)).await;
-        sender.send(1).unwrap();
-    };
-    let (applied, ()) = futures::join!(run(&plan, &api, interrupt), stop);
-    let left = Outcome::InDoubt { message: "made, not yet ready: waited for its phase".into() };
-    assert_eq!(applied.outcomes, [left, Outcome::NotStarted]);
-    assert!(
-        applied.summary.stopped == Stopped::Interrupted && applied.summary.took < Duration::from_secs(21)
-    );
-    assert!(applied.events.contains(&Event::Interrupted));
-    assert!(!api.records().pop().unwrap().intent, "the outcome is recorded");
-}
-
-#[tokio::test(start_paused = true)]
-async fn ctrl_c_watches_an_operation_a_moment_longer_and_a_second_one_does_not() {
-    for (presses, least, most) in [(1, 25, 27), (2, 20, 21)] {
-        let api = Arc::new(
-            Fake::new().on("POST", always(operation("RUNNING"))).on(OPERATION, always(operation("RUNNING"))),
-        );
-        let (sender, interrupt) = watch::channel(0);
-        let plan = plan(vec![makes_pool("a", &[])]);
-        let stop = async {
-            tokio::time::sleep(Duration::from_secs(20)).await;
-            sender.send(presses).unwrap();
-        };
-        let (applied, ()) = futures::join!(run(&plan, &api, interrupt), stop);
-        let Outcome::InDoubt { message } = &applied.outcomes[0] else { panic!("{:?}", applied.outcomes) };
-        assert_eq!(message.contains("operation-1"), presses == 1, "{message}");
-        assert!((least..=most).contains(&applied.summary.took.as_secs()), "{:?}", applied.summary.took);
-    }
-}
-
-#[tokio::test(start_paused = true)]
-async fn ctrl_c_during_a_check_deletes_its_pod() {
-    let api = Fake::new()
-        .on("PATCH /api/v1/namespaces/n/pods/check", always(json!({})))
-        .on("GET /api/v1/namespaces/n/pods/check", always(json!({})))
-        .on("DELETE /api/v1/namespaces/n/pods/check", always(json!({})));
-    let api = Arc::new(api);
-    let (sender, interrupt) = watch::channel(0);
-    let plan = plan(vec![check("check.gpu")]);
-    let stop = async {
-        tokio::time::sleep(Duration::from_secs(5)).await;
-        sender.send(1).unwrap();
-    };
-    let (applied, ()) = futures::join!(run(&plan, &api, interrupt), stop);
-    assert!(matches!(applied.outcomes[..], [Outcome::InDoubt { .. }]));
-    assert!(api.writes().contains(&"DELETE /api/v1/namespaces/n/pods/check".to_owned()));
-    assert!(applied.summary.took < Duration::from_secs(20));
-}
-
-#[tokio::test(start_paused = true)]
-async fn nothing_is_recorded_in_a_cluster_that_is_deleted() {
-    let identity = Identity::Cluster(cluster());
-    let path = format!("/v1/{}", cluster().path());
-    let steps = vec![call(Api::Gke, Method::Delete, &path, json!({})), wait(&identity, Until::Gone, 60)];
-    let (applied, api) =
-        quiet(vec![change("cluster", identity, Action::Delete, steps, &[])], Fake::new()).await;
-    assert_eq!(applied.outcomes, [Outcome::Done]);
-    assert!(!api.titles().iter().any(|title| title.contains("dask-infra")), "{:?}", api.titles());
-}
-
-#[tokio::test(start_paused = true)]
 async fn an_empty_plan_does_nothing() {
     let mut kept = makes("a", &[]);
     kept.action = Action::Keep;
     kept.steps.clear();
     let (applied, api) = quiet(vec![kept], Fake::new()).await;
     assert!(applied.outcomes.is_empty() && applied.events.is_empty() && api.titles().is_empty());
-}
-
-#[test]
-fn what_may_have_been_set_is_both_old_and_new() {
-    use crate::record::Entry;
-    use record::inventory;
-    let pool = makes_pool("a", &[]);
-    let identity = pool.identity.clone();
-    let mut plan = plan(vec![Change { action: Action::Update, ..pool }]);
-    plan.desired[0].body = json!({"config": {"labels": {"a": "1", "c": "1"}, "tags": ["x", "y"]}});
-    let set = json!({"config": {"labels": {"a": "0", "b": "1"}, "tags": ["x", "z"]}});
-    let before = [Entry { address: Address::new("a"), identity, kind: "thing".into(), set: set.clone() }];
-    let both = json!({"config": {"labels": {"a": "1", "b": "1", "c": "1"}, "tags": ["x", "y", "z"]}});
-    let rows = [(Fate::Open, both), (Fate::Done, plan.desired[0].body.clone()), (Fate::Untouched, set)];
-    for (fate, expected) in rows {
-        assert_eq!(inventory(&plan, &before, |_| fate)[0].set, expected, "{fate:?}");
-    }
 }

@@ -190,7 +190,7 @@ fn of_this_stack(settings: &Settings, file: &Path, plan: &Plan) -> Result<(), Fa
     Ok(())
 }
 
-fn stale(plan: &str, moved: &[String], again: &str) -> Failure {
+pub(super) fn stale(plan: &str, moved: &[String], again: &str) -> Failure {
     let what = format!("{plan} is stale; nothing was done. What moved:\n{}", moved.join("\n"));
     Failure::new(vec![Diagnostic::error(Code::Stale, what).help(again)], Sources::default())
 }
@@ -209,7 +209,7 @@ fn locked(why: Unlocked) -> Diagnostic {
 }
 
 /// Applies a plan that is agreed to.
-async fn run(
+pub(super) async fn run(
     plan: &Plan,
     link: Link,
     parallelism: usize,

@@ -20,6 +20,7 @@ mod holder;
 mod init;
 mod plan;
 mod sandbox;
+mod scale;
 mod session;
 mod settings;
 mod status;
@@ -107,6 +108,9 @@ enum Command {
     /// Show what is live, and what pods wait for
     #[command(after_help = status::EXAMPLES)]
     Status(status::Args),
+    /// Change the live number of workers, nodes or pods of one thing
+    #[command(after_help = scale::EXAMPLES)]
+    Scale(scale::Args),
     /// Show a saved plan, or the stack as it came out of its files and variables
     #[command(after_help = "Examples:\n  \
         dask-infra plan --out rapids.plan; dask-infra show rapids.plan\n  \
@@ -200,6 +204,7 @@ fn dispatch(Cli { global, command }: Cli, matches: &ArgMatches) -> Exit {
         Command::Apply(args) => apply::apply(&settings, &args),
         Command::Destroy(args) => apply::destroy(&settings, &args),
         Command::Status(args) => status::status(&settings, &args),
+        Command::Scale(args) => scale::scale(&settings, &args),
         Command::Show(args) => plan::show(&settings, &args),
         Command::Graph(args) => graph::graph(&settings, &args),
         Command::Explain(args) => explain::explain(&settings, &args),

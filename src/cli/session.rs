@@ -4,6 +4,8 @@
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
 
+use serde_json::Value;
+
 use super::access::{self, Words};
 use super::settings::{Access, Failure, Settings};
 use crate::address::{Address, FieldPath};
@@ -13,6 +15,7 @@ use crate::live::connection::{Connection, InProcess, Options as Connect};
 use crate::live::gke::GkeAccess;
 use crate::live::kube::KubeconfigAccess;
 use crate::live::{self, ApiError, read::read};
+use crate::plan::scale::Wish;
 use crate::plan::{self, Consent, Drifted, Inputs, Mode, Plan, Selection};
 use crate::resource::{Owner, Resource, Target, World};
 use crate::sandbox::{Sandbox, SandboxError};
@@ -68,9 +71,17 @@ impl Session {
     /// # Errors
     /// Everything that is wrong with the file.
     pub fn load(settings: &Settings) -> Result<Self, Failure> {
+        Self::load_with(settings, &[])
+    }
+
+    /// Loads the stack as it would be with other values at some places.
+    ///
+    /// # Errors
+    /// Everything that is wrong with the file and with those values.
+    pub fn load_with(settings: &Settings, instead: &[(FieldPath, Value)]) -> Result<Self, Failure> {
         let env = |name: &str| settings.environment(name);
-        let Loaded { stack, sources, warnings } =
-            stack::load(&settings.stack, &stack::Options { env: &env, vars: &settings.vars })?;
+        let options = stack::Options { env: &env, vars: &settings.vars };
+        let Loaded { stack, sources, warnings } = stack::load_with(&settings.stack, &options, instead)?;
         let mut lowered = lower::lower(&stack, settings.access.is_simulated());
         if stack.kubernetes.is_some() {
             pin(&mut lowered.target, &sources);
@@ -137,6 +148,25 @@ impl Session {
             deepen(&*link.connection, &mut read.world, &reach, ask.parallelism).await;
             plan = self.make(&read.world, ask, Reading::Live)?;
         }
+        Ok((plan, reading_warnings(read.warnings)))
+    }
+
+    /// A plan of the number of one thing against what is live, and what to know about the reading.
+    ///
+    /// # Errors
+    /// What stands against it.
+    pub async fn scale(
+        &self,
+        link: &Link,
+        wish: &Wish<'_>,
+        parallelism: usize,
+    ) -> Result<(Plan, Vec<Diagnostic>), Failure> {
+        let selection = Selection { targets: vec![wish.address.to_string()], excludes: Vec::new() };
+        let ask = Ask { selection, parallelism, ..Ask::of(Mode::Apply) };
+        let read = self.read(link, parallelism).await;
+        let plan =
+            self.with_inputs(&read.world, &ask, Reading::Live, |inputs| plan::scale::scale(inputs, wish));
+        let plan = plan.map_err(|failure| self.in_the_way(failure, read.trouble.as_ref()))?;
         Ok((plan, reading_warnings(read.warnings)))
     }
 

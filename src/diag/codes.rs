@@ -448,6 +448,16 @@ codes! {
      `NAME-default`, workers and their labels, the cluster of a job under the job's name. The name is taken by one of \
      those, or leaves no room for them. Choose another `name`."
 
+    OthersCluster "DI0260" "a Dask cluster that others own"
+    "With `manage = false` a `[dask_cluster.NAME]` is read and relied on: groups of this stack join it, and everything else \
+     about it is its owner's to say. It has `name`, `namespace`, `image` and groups; `image` is compared with the live \
+     scheduler's and is what groups take that name none."
+    => "[dask_cluster.shared]\nmanage = false\nimage = \"nvcr.io/nvidia/rapidsai/base:26.04-cuda12-py3.13\"\n\n[dask_cluster.shared.group.mine]\nreplicas = 2"
+
+    ImagesDiffer "DI0261" "images of different versions"
+    "Scheduler, workers and clients speak to each other in pickles of Dask and Python, which other versions may not be able \
+     to read. The versions are those that the tags of RAPIDS' and Dask's images name. Give all of a cluster one image."
+
     RestartsForEver "DI0263" "a job that never fails"
     "With `restart = \"on-failure\"` the program of a job is started again each time it fails, and the job is never \
      `Failed`: its workers and their GPUs are kept until somebody deletes it. Leave `restart` away unless the program \
@@ -605,6 +615,33 @@ codes! {
      record while it runs. The message says who holds it and since when. Wait until it ends. An apply that was killed \
      holds nobody up: its lock is taken over at once on the same machine, and within seconds from another. \
      `--force-unlock` breaks a lock whose holder is known not to run."
+
+    NotKept "DI0430" "a number that the stack file does not say"
+    "`scale` changes a live number at once. Where the stack file says another one, the next apply puts the file's back: \
+     `--write` puts the new number into the file. A number that belongs to notebooks (`{ start = 2 }`), or that nobody \
+     says, stays until somebody changes it."
+    => "dask-infra scale dask_cluster.rapids 5 --write"
+
+    NothingToScale "DI0431" "nothing that can be scaled"
+    "`scale` changes the number of workers of a Dask cluster or of one of its groups, of nodes of a pool, of pods of a \
+     Deployment or StatefulSet from a manifest. It must be there, and be the stack's. `dask-infra status -v` lists the \
+     addresses."
+
+    NumberOfOthers "DI0432" "the number is an autoscaler's"
+    "A number has one writer. With bounds (`{ min = 0, max = 8 }`) it is the autoscaler, which would put its own number \
+     back within seconds. Change the bounds and apply, or write a number in their place and apply."
+    => "[dask_cluster.rapids]\nworker = { replicas = { min = 4, max = 8 } }   # at least four from the next apply on"
+
+    CannotKeep "DI0433" "the number cannot be written into the stack file"
+    "`scale --write` edits one value of a TOML file and nothing else of it. A value that comes from a variable, from a \
+     YAML file or from a file that cannot be written is left to you: the message says where it stands. Nothing was \
+     changed."
+
+    ChosenWorkers "DI0434" "workers that are chosen by us"
+    "A Dask scheduler that is told to let some workers go chooses among those of all groups, so that a smaller number of \
+     one group costs another one its workers (dask-kubernetes issue 914). Where a cluster has several groups, the plan \
+     therefore names the workers of this group that go: those that are not ready first, then the youngest. The scheduler \
+     is not asked, and Dask computes again what they held."
 
     SchedulerNotAsked "DI0460" "a scheduler that cannot be asked whether it is idle"
     "With `--when-idle` a change that takes Dask workers away asks their scheduler for its count of tasks, through the \

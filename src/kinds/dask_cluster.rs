@@ -71,6 +71,10 @@ pub struct DaskCluster {
     /// Annotations; the operator copies them to everything it makes.
     #[serde(default, skip_serializing_if = "BTreeMap::is_empty")]
     pub annotations: BTreeMap<String, String>,
+    /// `false`: it exists and others own it. It is read and relied on, never written or deleted; groups of this stack
+    /// join it. Then it has `name`, `namespace`, `image` (compared with the live one) and groups only. Default `true`.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub manage: Option<bool>,
     /// Refuses to delete or replace it, also in `destroy`.
     #[serde(default, skip_serializing_if = "is_false")]
     pub protect: bool,
@@ -221,6 +225,9 @@ pub fn lower(key: &str, section: &DaskCluster, scope: &Scope) -> Vec<Resource> {
     };
     let groups = section.group.iter().map(|(key, group)| dask_group::lower(&joined, key, group, scope));
     let mut resources: Vec<Resource> = groups.collect();
+    if !section.is_managed() {
+        return resources;
+    }
     if let Writer::Autoscaler { min, max } = section.worker.replicas.writer() {
         resources.extend(dask_autoscaler::lower(&cluster, min, max, scope));
     }
@@ -228,7 +235,40 @@ pub fn lower(key: &str, section: &DaskCluster, scope: &Scope) -> Vec<Resource> {
     resources
 }
 
+/// What `[dask_cluster.KEY]` with `manage = false` relies on: the cluster, and its scheduler's image where the section
+/// says one.
+pub fn read(key: &str, section: &DaskCluster, scope: &Scope) -> Resource {
+    let mut resource = lower_cluster(key, section, scope);
+    resource.body = super::bare(&resource.body);
+    resource.initial = Value::Null;
+    resource.life = Life::Kept;
+    if !section.image.is_empty() {
+        resource.body["spec"]["scheduler"]["spec"]["containers"] = json!([{ "image": section.image }]);
+    }
+    resource
+}
+
+/// What is known of a live cluster, in a few words.
+pub fn summary(live: &Value) -> String {
+    let phase = match text(&live["status"]["phase"]) {
+        "" => "no phase yet",
+        phase => phase,
+    };
+    let image = text(&live["spec"]["scheduler"]["spec"]["containers"][0]["image"]);
+    let image = if image.is_empty() {
+        String::new()
+    } else {
+        format!("{}, ", image.rsplit('/').next().unwrap_or(image))
+    };
+    format!("{image}{phase}")
+}
+
 impl DaskCluster {
+    /// Whether the stack makes and changes it.
+    pub fn is_managed(&self) -> bool {
+        self.manage != Some(false)
+    }
+
     /// The live name.
     pub fn live_name<'a>(&'a self, key: &'a str) -> &'a str {
         self.name.as_deref().unwrap_or(key)
@@ -431,16 +471,24 @@ pub(crate) fn left_behind<'v>(
     group: &Value,
     deployments: &[(&'v ObjectId, &'v Value)],
 ) -> Vec<(&'v ObjectId, &'v Value)> {
-    let name = &group["metadata"]["name"];
-    let own = |(_, live): &&(&ObjectId, &Value)| {
-        let metadata = &live["metadata"];
-        metadata["labels"]["dask.org/workergroup-name"] == *name && metadata["deletionTimestamp"].is_null()
-    };
-    let mut own: Vec<_> = deployments.iter().filter(own).copied().collect();
     let asked = group["spec"]["worker"]["replicas"].as_u64();
     if asked != Some(wanted) || scaled_to(group) != Some(wanted) {
         return Vec::new();
     }
+    too_many(wanted, text(&group["metadata"]["name"]), deployments)
+}
+
+/// The worker Deployments of a group that are more than wanted: those that are not ready first, then the youngest.
+pub(crate) fn too_many<'v>(
+    wanted: u64,
+    group: &str,
+    deployments: &[(&'v ObjectId, &'v Value)],
+) -> Vec<(&'v ObjectId, &'v Value)> {
+    let own = |(_, live): &&(&ObjectId, &Value)| {
+        let metadata = &live["metadata"];
+        metadata["labels"]["dask.org/workergroup-name"] == group && metadata["deletionTimestamp"].is_null()
+    };
+    let mut own: Vec<_> = deployments.iter().filter(own).copied().collect();
     own.sort_by_key(|(object, live)| {
         let ready = deployment_ready(live) == Readiness::Ready;
         let born = live["metadata"]["creationTimestamp"].as_str().unwrap_or_default();

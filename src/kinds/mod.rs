@@ -29,6 +29,7 @@ pub mod object;
 pub mod pod;
 pub mod replicas;
 pub mod runs;
+pub mod scale;
 pub mod short;
 pub mod status;
 pub mod when_idle;
@@ -336,13 +337,18 @@ fn merge(target: &mut Value, patch: &Value) {
 /// Writes the number of a thing's replicas over whoever wrote it last, and becomes the owner of nothing else. No
 /// server-side apply: kube-apiserver 1.36 answers 500 to one of the Scale of a custom resource (seen).
 pub(crate) fn scale_call(object: &ObjectId, owner: &Owner, replicas: Value) -> Call {
+    scale_as(object, &owner.field_manager(), replicas)
+}
+
+/// The same under the name of another field manager.
+pub(crate) fn scale_as(object: &ObjectId, manager: &str, replicas: Value) -> Call {
     let body = json!({
         "apiVersion": "autoscaling/v1",
         "kind": "Scale",
         "metadata": { "name": object.name, "namespace": object.namespace },
         "spec": { "replicas": replicas },
     });
-    let call = applied(format!("{}/scale", object.path()), &owner.field_manager(), body, "");
+    let call = applied(format!("{}/scale", object.path()), manager, body, "");
     Call { method: Method::Put, ..call }
 }
 

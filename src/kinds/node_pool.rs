@@ -6,17 +6,20 @@ use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
 use serde_json::{Value, json};
 
-use super::gke::{How, Rule, call, merged_entries, owned_labels};
+use super::gke::{How, Rule, owned_labels};
 use super::gpu_driver::DriverInstall;
 use super::short::{Accelerator, Nodes, SharingStrategy};
-use super::status::Said;
-use super::{Compare, Doing, Kind, PoolFacts, Scope, condition, count, is_false, itself, text};
+use super::{Compare, Kind, PoolFacts, Scope, is_false};
 use crate::address::{Address, FieldPath};
 use crate::catalog;
-use crate::resource::{
-    Action, Api, Await, ClusterName, Effect, FieldChange, Identity, Life, Method, Query, Readiness, Resource,
-    Step, Until,
-};
+use crate::resource::{ClusterName, Effect, Identity, Life, Resource};
+
+mod calls;
+mod ready;
+
+pub use calls::creation_body;
+pub(crate) use ready::{allocatable_gpus, conditions};
+pub use ready::{live_gpus, says, summary};
 
 /// Seconds: a pool takes 2 to 7 minutes, a replacement with a drain can take over an hour.
 const DEADLINE: u32 = 5400;
@@ -29,9 +32,9 @@ pub const KIND: Kind = Kind {
     name: "node_pool",
     rank: 10,
     compare: Compare::Gke(RULES),
-    program,
-    queries,
-    judge,
+    program: calls::program,
+    queries: ready::queries,
+    judge: ready::judge,
     shared: false,
 };
 
@@ -392,36 +395,6 @@ pub fn read(key: &str, section: &NodePool, cluster: &ClusterName, scope: &Scope)
     resource
 }
 
-/// A live pool in a few words; `nodes` is how many it has, where that is known.
-pub fn summary(live: &Value, nodes: Option<u32>) -> String {
-    let config = &live["config"];
-    let (gpu, count) = (&config["accelerators"][0]["acceleratorType"], gpu_count(config));
-    let mut said = match nodes {
-        Some(nodes) => format!("{nodes} × {}", text(&config["machineType"])),
-        None => text(&config["machineType"]).to_owned(),
-    };
-    if count > 0 {
-        said.push_str(&format!(" with {count} × {}", text(gpu)));
-    }
-    format!("{said}, {}", text(&live["status"]))
-}
-
-fn gpu_count(config: &Value) -> u64 {
-    let count = &config["accelerators"][0]["acceleratorCount"];
-    count.as_str().and_then(|count| count.parse().ok()).unwrap_or_else(|| super::count(count))
-}
-
-/// `nvidia.com/gpu` that a node of a live pool gives: partitions and clients multiply the GPUs.
-pub fn live_gpus(live: &Value) -> u64 {
-    let gpu = &live["config"]["accelerators"][0];
-    let parts = catalog::accelerator(text(&gpu["acceleratorType"]))
-        .and_then(|known| known.mig.get(text(&gpu["gpuPartitionSize"])).copied())
-        .unwrap_or(1);
-    let clients = &gpu["gpuSharingConfig"]["maxSharedClientsPerGpu"];
-    let clients = clients.as_str().and_then(|clients| clients.parse().ok()).or(clients.as_u64()).unwrap_or(1);
-    gpu_count(&live["config"]) * u64::from(parts) * clients.max(1)
-}
-
 fn surge(given: Option<Surge>) -> Value {
     let Surge { max_surge, max_unavailable } = given.unwrap_or(Surge { max_surge: 1, max_unavailable: 0 });
     json!({ "maxSurge": max_surge, "maxUnavailable": max_unavailable, "strategy": "SURGE" })
@@ -488,256 +461,4 @@ fn accelerator(section: &NodePool, install: DriverInstall) -> Option<Value> {
         }
     }
     Some(accelerator)
-}
-
-/// The body that makes a pool: the number that is compared later is not part of it.
-pub fn creation_body(pool: &Value) -> Value {
-    let mut body = pool.clone();
-    if let Some(fields) = body.as_object_mut() {
-        fields.remove("nodeCount");
-        if pool["autoscaling"]["enabled"] == false {
-            fields.remove("autoscaling");
-        }
-    }
-    body
-}
-
-fn program(doing: &Doing) -> Vec<Step> {
-    let Identity::NodePool { cluster, pool } = doing.identity else { return Vec::new() };
-    let path = format!("/v1/{}", cluster.pool_path(pool));
-    let body = doing.body();
-    let wait = |until| {
-        let driver = &body["config"]["accelerators"][0]["gpuDriverInstallationConfig"]["gpuDriverVersion"];
-        let by_gke = driver.is_string() && driver != "INSTALLATION_DISABLED";
-        let facts = json!({
-            "pool": pool,
-            "nodes": body["nodeCount"].as_u64().or(body["autoscaling"]["totalMinNodeCount"].as_u64()),
-            "gpus": by_gke,
-        });
-        let (identity, kind) = (doing.identity.clone(), KIND.name.to_owned());
-        Step::Await(Await { kind, identity, until, facts, deadline: DEADLINE })
-    };
-    let delete = || call(Method::Delete, path.clone(), None);
-    let create = || {
-        let body = json!({ "nodePool": creation_body(body) });
-        call(Method::Post, format!("/v1/{}/nodePools", cluster.path()), Some(body))
-    };
-    match doing.action {
-        Action::Keep => vec![wait(Until::Ready)],
-        Action::Create if doing.inline_pool.is_some() => vec![wait(Until::Ready)],
-        Action::Create if doing.leaving => vec![wait(Until::Gone), create(), wait(Until::Ready)],
-        Action::Create => vec![create(), wait(Until::Ready)],
-        Action::Update => {
-            let mut steps = updates(doing, &path);
-            steps.push(wait(Until::Ready));
-            steps
-        }
-        Action::Replace => vec![delete(), wait(Until::Gone), create(), wait(Until::Ready)],
-        Action::Delete => vec![delete(), wait(Until::Gone)],
-        Action::Forget | Action::Run => Vec::new(),
-    }
-}
-
-/// As few calls as the API allows: what changes only metadata goes into one update, what rolls the nodes
-/// into another, so that they roll once; zones stand alone, as the API's reference warns. Size, management
-/// and autoscaling have methods of their own.
-fn updates(doing: &Doing, path: &str) -> Vec<Step> {
-    let (body, live) = (doing.body(), doing.live.unwrap_or(&Value::Null));
-    let groups: Vec<(&str, &str)> = RULES
-        .iter()
-        .filter(|rule| {
-            let at: FieldPath = rule.path.parse().unwrap_or_default();
-            doing.fields.iter().any(|field| at.contains(&field.path))
-        })
-        .map(|rule| (rule.call, rule.path))
-        .collect();
-    let touched = |call: &str| groups.iter().any(|(group, _)| *group == call);
-    let mut steps = Vec::new();
-    if touched("autoscaling") {
-        let body = json!({ "autoscaling": body["autoscaling"] });
-        steps.push(call(Method::Post, format!("{path}:setAutoscaling"), Some(body)));
-    }
-    if touched("management") {
-        let body = json!({ "management": body["management"] });
-        steps.push(call(Method::Post, format!("{path}:setManagement"), Some(body)));
-    }
-    for group in ["update", "roll", "locations"] {
-        let fields = groups.iter().filter(|(call, _)| *call == group).map(|(_, field)| *field);
-        let mut request = json!({});
-        for field in fields {
-            let (key, value) = update_field(field, body, live, doing.fields);
-            request[key] = value;
-        }
-        if touched(group) {
-            steps.push(call(Method::Put, path.to_owned(), Some(request)));
-        }
-    }
-    if touched("size") {
-        // The number is for each zone, of the zones that the pool has once those changed, too.
-        let nodes = json!({ "nodeCount": body["initialNodeCount"] });
-        steps.push(call(Method::Post, format!("{path}:setSize"), Some(nodes)));
-    }
-    steps
-}
-
-/// A field of UpdateNodePoolRequest. Maps and lists are replaced whole by the API, so what others put in
-/// is sent along.
-fn update_field(field: &str, body: &Value, live: &Value, changes: &[FieldChange]) -> (&'static str, Value) {
-    let at: FieldPath = field.parse().unwrap_or_default();
-    let null = Value::Null;
-    let (want, have) = (at.find(body).unwrap_or(&null), at.find(live).unwrap_or(&null));
-    match field {
-        "config.labels" => ("labels", json!({ "labels": merged_entries(want, have, changes, &at) })),
-        "config.resourceLabels" => {
-            let mut labels = merged_entries(want, have, changes, &at);
-            if let Some(labels) = labels.as_object_mut() {
-                labels.retain(|key, _| !key.starts_with("goog-gke"));
-            }
-            ("resourceLabels", json!({ "labels": labels }))
-        }
-        "config.taints" => ("taints", json!({ "taints": merged_taints(want, have, changes, &at) })),
-        "config.tags" => {
-            // What is no longer said loses only what we put in.
-            let left =
-                changes.iter().find(|change| change.path == at).and_then(|change| change.after.clone());
-            ("tags", json!({ "tags": left.unwrap_or_else(|| want.clone()) }))
-        }
-        "config.machineType" => ("machineType", want.clone()),
-        "config.diskType" => ("diskType", want.clone()),
-        "config.diskSizeGb" => ("diskSizeGb", json!(want.to_string())),
-        "config.imageType" => ("imageType", want.clone()),
-        "config.accelerators" => ("accelerators", want.clone()),
-        "upgradeSettings" => ("upgradeSettings", want.clone()),
-        _ => ("locations", want.clone()),
-    }
-}
-
-fn merged_taints(want: &Value, live: &Value, changes: &[FieldChange], at: &FieldPath) -> Vec<Value> {
-    let shown = |taint: &Value| format!("{}:{}", text(&taint["key"]), text(&taint["effect"]));
-    let ours =
-        |taint: &Value| want.as_array().is_some_and(|list| list.iter().any(|t| shown(t) == shown(taint)));
-    let given_up = |taint: &Value| {
-        changes.iter().any(|change| change.after.is_none() && change.path == at.key(&shown(taint)))
-    };
-    let kept = live.as_array().into_iter().flatten().filter(|taint| !ours(taint) && !given_up(taint));
-    kept.chain(want.as_array().into_iter().flatten()).cloned().collect()
-}
-
-fn queries(wait: &Await) -> Vec<Query> {
-    let mut queries = itself(wait);
-    if wait.until == Until::Ready {
-        let pool = text(&wait.facts["pool"]);
-        let path = format!("/api/v1/nodes?labelSelector={}%3D{pool}", POOL_LABEL.replace('/', "%2F"));
-        queries.push(Query { api: Api::Kubernetes, path });
-    }
-    queries
-}
-
-/// A pool whose creation failed stays behind with status ERROR, one that could not grow is RUNNING_WITH_ERROR.
-fn judge(wait: &Await, found: &[Value]) -> Readiness {
-    let [pool, nodes] = found else { return Readiness::Progressing("an answer".into()) };
-    match text(&pool["status"]) {
-        "RUNNING" => {}
-        // GKE goes on trying, and the operation that met the trouble has failed by itself.
-        "RUNNING_WITH_ERROR" => {
-            return Readiness::Progressing(format!("all its nodes{}", conditions(pool)));
-        }
-        status @ ("ERROR" | "STOPPING") => {
-            return Readiness::Failed(format!("its status is {status}{}", conditions(pool)));
-        }
-        "" => return Readiness::Progressing("it to appear".into()),
-        status => return Readiness::Progressing(format!("status RUNNING, now {status}")),
-    }
-    let per_node = &pool["config"]["accelerators"][0];
-    let gpus = if wait.facts["gpus"] == true && !per_node.is_null() { 1 } else { 0 };
-    nodes_ready(nodes, wait.facts["nodes"].as_u64().unwrap_or(0), gpus)
-}
-
-/// Whether as many nodes as wanted are Ready, each with so many allocatable GPUs.
-pub(crate) fn nodes_ready(nodes: &Value, wanted: u64, gpus: u64) -> Readiness {
-    let list: Vec<&Value> = nodes["items"].as_array().into_iter().flatten().collect();
-    let ready = |node: &&&Value| condition(node, "Ready").is_some_and(|ready| ready["status"] == "True");
-    let up = list.iter().filter(ready).count() as u64;
-    if up < wanted.max(list.len() as u64) {
-        return Readiness::Progressing(format!("{up} of {} nodes ready", wanted.max(list.len() as u64)));
-    }
-    let equipped = list.iter().filter(|node| allocatable_gpus(node) >= gpus).count() as u64;
-    if equipped < list.len() as u64 {
-        return Readiness::Progressing(format!("{equipped} of {} nodes with allocatable GPUs", list.len()));
-    }
-    Readiness::Ready
-}
-
-/// For `status`: nodes and what they offer.
-pub(super) fn says(wait: &Await, found: &[Value]) -> Said {
-    let [pool, nodes] = found else { return Said::default() };
-    let list: Vec<&Value> = nodes["items"].as_array().into_iter().flatten().collect();
-    let ready = |node: &&&Value| condition(node, "Ready").is_some_and(|ready| ready["status"] == "True");
-    let (made, up) = (list.len(), list.iter().filter(ready).count());
-    let gpus: u64 = list.iter().map(|node| allocatable_gpus(node)).sum();
-    let wanted = wait.facts["nodes"].as_u64();
-    let of = wanted.map_or(made, |wanted| usize::try_from(wanted).unwrap_or(made).max(made));
-    let has_gpus = !pool["config"]["accelerators"][0].is_null();
-    let noun = if gpus == 1 { "GPU" } else { "GPUs" };
-    let offer = if has_gpus { format!(", {gpus} {noun} allocatable") } else { String::new() };
-    let status = text(&pool["status"]);
-    let trouble = if matches!(status, "RUNNING" | "") { String::new() } else { format!("{status}: ") };
-    Said {
-        line: format!("{trouble}{up} of {of} nodes ready{offer}"),
-        facts: vec![
-            ("status", pool["status"].clone()),
-            ("machine_type", pool["config"]["machineType"].clone()),
-            ("nodes_wanted", json!(wanted)),
-            ("nodes_made", json!(made)),
-            ("nodes_ready", json!(up)),
-            ("gpus_allocatable", json!(gpus)),
-        ],
-        pending: Vec::new(),
-    }
-}
-
-/// `nvidia.com/gpu` that pods may ask for on a node.
-pub(crate) fn allocatable_gpus(node: &Value) -> u64 {
-    let gpus = &node["status"]["allocatable"]["nvidia.com/gpu"];
-    gpus.as_str().and_then(|gpus| gpus.parse().ok()).unwrap_or_else(|| count(gpus))
-}
-
-/// What GKE says of a cluster or pool in trouble, as the end of a sentence.
-pub(crate) fn conditions(live: &Value) -> String {
-    let messages: Vec<&str> = live["conditions"]
-        .as_array()
-        .into_iter()
-        .flatten()
-        .map(|condition| text(&condition["message"]))
-        .chain([text(&live["statusMessage"])])
-        .filter(|message| !message.is_empty())
-        .collect();
-    match messages.first() {
-        Some(message) => format!(": {message}"),
-        None => String::new(),
-    }
-}
-
-#[cfg(test)]
-mod tests {
-    use super::*;
-
-    #[test]
-    fn nodes_count_when_they_are_ready_and_have_their_gpus() {
-        let node = |ready: &str, gpus: &str| {
-            json!({ "status": {
-                "conditions": [{ "type": "Ready", "status": ready }], "allocatable": { "nvidia.com/gpu": gpus }
-            } })
-        };
-        let list = |nodes: &[Value]| json!({ "items": nodes });
-        let up = node("True", "2");
-        assert_eq!(nodes_ready(&list(std::slice::from_ref(&up)), 1, 2), Readiness::Ready);
-        assert_eq!(nodes_ready(&list(&[]), 0, 1), Readiness::Ready);
-        let waits = |list: Value, wanted, gpus, expect: &str| {
-            assert_eq!(nodes_ready(&list, wanted, gpus), Readiness::Progressing(expect.into()));
-        };
-        waits(list(&[]), 1, 0, "0 of 1 nodes ready");
-        waits(list(&[node("False", "2")]), 1, 0, "0 of 1 nodes ready");
-        waits(list(&[up, node("True", "0")]), 2, 1, "1 of 2 nodes with allocatable GPUs");
-    }
 }

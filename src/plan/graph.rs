@@ -1,6 +1,8 @@
 //! What comes before what. Edges between makes come from what resources follow; deletes go the other way
 //! round, by the rank of their kinds, so that no old edges need to be kept.
 
+use std::collections::BTreeMap;
+
 use petgraph::algo::{tarjan_scc, toposort};
 use petgraph::graphmap::DiGraphMap;
 
@@ -34,21 +36,42 @@ pub fn connect(changes: &mut [Change], desired: &[Resource]) -> Result<(), Vec<A
     Ok(())
 }
 
+/// Which of many addresses an address or a whole section names, without looking at each of them.
+pub struct Named<'a> {
+    /// By the address itself and by its section; every place stands once under a name.
+    places: BTreeMap<&'a str, Vec<usize>>,
+}
+
+impl<'a> Named<'a> {
+    /// Of these addresses, in their order.
+    pub fn of(addresses: impl IntoIterator<Item = &'a Address>) -> Self {
+        let mut places: BTreeMap<&str, Vec<usize>> = BTreeMap::new();
+        for (place, address) in addresses.into_iter().enumerate() {
+            places.entry(address.as_str()).or_default().push(place);
+            if address.section() != address.as_str() {
+                places.entry(address.section()).or_default().push(place);
+            }
+        }
+        Self { places }
+    }
+
+    /// The places of those that `wanted`, an address or a whole section, names.
+    pub fn by(&self, wanted: &Address) -> &[usize] {
+        self.places.get(wanted.as_str()).map_or(&[], Vec::as_slice)
+    }
+}
+
 fn edges(changes: &[Change], desired: &[Resource]) -> Vec<(usize, usize)> {
     let mut edges = Vec::new();
+    let named = Named::of(changes.iter().map(|change| &change.address));
+    let resources: BTreeMap<&Address, &Resource> =
+        desired.iter().rev().map(|resource| (&resource.address, resource)).collect();
     for (after, change) in changes.iter().enumerate() {
-        if change.action == Action::Delete {
-            continue;
-        }
-        let Some(resource) = desired.iter().find(|resource| resource.address == change.address) else {
-            continue;
-        };
-        for wanted in &resource.follows {
-            for (before, other) in changes.iter().enumerate() {
-                if before != after && other.action != Action::Delete && names(wanted, &other.address) {
-                    edges.push((before, after));
-                }
-            }
+        let resource = resources.get(&change.address).filter(|_| change.action != Action::Delete);
+        for wanted in resource.iter().flat_map(|resource| &resource.follows) {
+            let earlier = named.by(wanted).iter().copied();
+            let stays = |before: &usize| *before != after && changes[*before].action != Action::Delete;
+            edges.extend(earlier.filter(stays).map(|before| (before, after)));
         }
     }
     let makes = |change: &Change| !matches!(change.action, Action::Delete | Action::Keep);

@@ -9,6 +9,7 @@ use super::select::{Selected, Selection};
 use super::{ASKED, Action, Change, Consent, Mode, Note, Plan, Taken, diff, graph, review};
 use crate::address::{Address, FieldPath};
 use crate::diag::{Code, Diagnostic};
+use crate::kinds::gke::Compared;
 use crate::kinds::{self, Compare, Kind, gke};
 use crate::resource::{
     Effect, FieldChange, Identity, LABEL_STACK, Lane, ObjectId, Owner, Resource, Role, Seen, Target, Theirs,
@@ -93,9 +94,9 @@ pub fn plan(inputs: Inputs) -> Result<Plan, Vec<Diagnostic>> {
                 maker.want(resource);
             }
             maker.checks();
-            maker.changes.sort_by_key(|change| {
-                inputs.desired.iter().position(|resource| resource.address == change.address)
-            });
+            let places: BTreeMap<&Address, usize> =
+                inputs.desired.iter().map(|resource| &resource.address).zip(0..).collect();
+            maker.changes.sort_by_key(|change| places.get(&change.address).copied());
             maker.no_longer_wanted();
         }
         Mode::Destroy => maker.destroy(),
@@ -110,6 +111,7 @@ pub fn plan(inputs: Inputs) -> Result<Plan, Vec<Diagnostic>> {
     }
     maker.steps();
     maker.surplus_goes();
+    maker.choose_workers();
     maker.when_idle();
     if let Err(circle) = graph::connect(&mut maker.changes, &inputs.desired) {
         maker.problems.push(circle_problem(&circle, &inputs));
@@ -142,6 +144,15 @@ pub fn plan(inputs: Inputs) -> Result<Plan, Vec<Diagnostic>> {
     let reviewed = review::review(&plan);
     plan.notes.extend(reviewed);
     Ok(plan)
+}
+
+/// Why a change takes something from others, before why else it is made.
+fn because_taken(taken: &Taken, reason: Option<String>) -> String {
+    let whose = if taken.fields.is_empty() { format!("it {taken}") } else { taken.to_string() };
+    match reason {
+        Some(reason) => format!("{whose}; {reason}"),
+        None => format!("{whose}; it would be taken over"),
+    }
 }
 
 fn circle_problem(circle: &[Address], inputs: &Inputs) -> Diagnostic {
@@ -256,22 +267,15 @@ impl Maker<'_> {
             self.push(resource, Action::Create, Vec::new(), reason, Some(fingerprint(&live, &[])));
             return;
         }
+        self.want_of(resource, kind, live);
+    }
+
+    /// What is wanted of something that is there and stays.
+    fn want_of(&mut self, resource: &Resource, kind: &Kind, live: Value) {
         let live = self.with_size(resource, live);
         let standing = self.standing(resource, kind, &live);
         let joins = !matches!(standing, Standing::Ours) && matches!(kind.compare, Compare::Kubernetes(_));
-        let mut compared = match kind.compare {
-            Compare::Gke(rules) => {
-                let record = self.inputs.world.record.as_ref();
-                let last = record.and_then(|record| record.last_set(&resource.identity));
-                gke::compare(rules, &resource.body, &live, last)
-            }
-            Compare::Kubernetes(effect) => {
-                let schema = kinds::object_schema(&resource.identity);
-                let manager = self.inputs.owner.field_manager();
-                diff::compare(&resource.body, &live, &manager, schema.as_ref(), effect)
-            }
-            Compare::Action => return,
-        };
+        let Some(mut compared) = self.compared(resource, kind, &live) else { return };
         self.number_of_workers(resource, &live, &mut compared);
         let fingerprint = Some(fingerprint(&live, &compared.seen));
         let (mut action, mut reason) = self.action(resource, &live, &compared.changes);
@@ -293,15 +297,11 @@ impl Maker<'_> {
             (action, reason) = (Action::Update, Some(left));
         }
         if let Some(taken) = &taken {
-            let whose = if taken.fields.is_empty() { format!("it {taken}") } else { taken.to_string() };
-            reason = Some(match reason {
-                Some(reason) => format!("{whose}; {reason}"),
-                None => format!("{whose}; it would be taken over"),
-            });
+            reason = Some(because_taken(taken, reason));
         }
         if action == Action::Replace {
-            self.renewed |= is_cluster;
-            if is_cluster {
+            if matches!(resource.identity, Identity::Cluster(_)) {
+                self.renewed = true;
                 // Nothing in it outlives it, so nothing in it can be left out.
                 self.selected = Selected::All;
             }
@@ -310,6 +310,23 @@ impl Maker<'_> {
         self.push(resource, action, compared.changes, reason, fingerprint);
         if let Some(change) = self.changes.last_mut() {
             change.taken = taken;
+        }
+    }
+
+    /// What is wanted beside what is live; `None` for actions.
+    fn compared(&self, resource: &Resource, kind: &Kind, live: &Value) -> Option<Compared> {
+        match kind.compare {
+            Compare::Gke(rules) => {
+                let record = self.inputs.world.record.as_ref();
+                let last = record.and_then(|record| record.last_set(&resource.identity));
+                Some(gke::compare(rules, &resource.body, live, last))
+            }
+            Compare::Kubernetes(effect) => {
+                let schema = kinds::object_schema(&resource.identity);
+                let manager = self.inputs.owner.field_manager();
+                Some(diff::compare(&resource.body, live, &manager, schema.as_ref(), effect))
+            }
+            Compare::Action => None,
         }
     }
 
@@ -394,7 +411,7 @@ impl Maker<'_> {
 
     /// Whose a live thing is. What other stacks of this tool made under the same name is shared; what anyone else
     /// made is theirs.
-    fn standing(&self, resource: &Resource, kind: &Kind, live: &Value) -> Standing {
+    pub(super) fn standing(&self, resource: &Resource, kind: &Kind, live: &Value) -> Standing {
         if matches!(kind.compare, Compare::Gke(_)) {
             let labels = gke_labels(&resource.identity, live);
             if gke::is_ours(labels, &self.inputs.owner) {
@@ -421,7 +438,7 @@ impl Maker<'_> {
         })
     }
 
-    fn push(
+    pub(super) fn push(
         &mut self,
         resource: &Resource,
         action: Action,
@@ -490,7 +507,7 @@ impl Maker<'_> {
 }
 
 /// Whose a live thing is.
-enum Standing {
+pub(super) enum Standing {
     /// This stack's.
     Ours,
     /// Other stacks', of a kind that several stacks may have.

@@ -13,6 +13,7 @@ mod leave;
 pub mod make;
 pub mod read;
 pub mod review;
+pub mod scale;
 pub mod select;
 mod steps;
 mod surplus;

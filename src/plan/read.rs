@@ -225,6 +225,9 @@ impl Maker<'_> {
             Identity::NodePool { pool, .. } => {
                 node_pool::summary(live, self.inputs.world.sizes.get(pool).copied())
             }
+            Identity::Object(object) if object.gvk == kinds::dask_cluster::api() => {
+                kinds::dask_cluster::summary(live)
+            }
             Identity::Object(object) => {
                 let image = &live["spec"]["template"]["spec"]["containers"][0]["image"];
                 let ready = short_of(object, live).unwrap_or_else(|| "ready".to_owned());
@@ -357,6 +360,13 @@ fn short_of(object: &ObjectId, live: &Value) -> Option<String> {
             let established =
                 kinds::condition(live, "Established").is_some_and(|said| said["status"] == "True");
             return (!established).then(|| "not established".to_owned());
+        }
+        "DaskCluster" => {
+            return match live["status"]["phase"].as_str() {
+                None => Some("no Dask operator has taken it up".to_owned()),
+                Some("Error") => Some("the operator gave it phase Error".to_owned()),
+                Some(_) => None,
+            };
         }
         _ => return None,
     };

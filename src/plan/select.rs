@@ -91,9 +91,12 @@ impl Maker<'_> {
         if targets.is_empty() {
             start.extend(0..candidates.len());
         }
-        let needs = |one: usize, other: usize| self.needs(&candidates[one], &candidates[other]);
-        let wanted = closure(start, candidates.len(), needs);
-        let unwanted = closure(out, candidates.len(), |one, other| needs(other, one));
+        let needs = self.needs(&candidates);
+        let mut needed_by = vec![Vec::new(); candidates.len()];
+        for (one, others) in needs.iter().enumerate() {
+            others.iter().for_each(|other| needed_by[*other].push(one));
+        }
+        let (wanted, unwanted) = (closure(start, &needs), closure(out, &needed_by));
         let kept = wanted.difference(&unwanted).map(|place| candidates[*place].address.clone());
         self.selected = Selected::Only(kept.collect());
     }
@@ -133,23 +136,32 @@ impl Maker<'_> {
         candidates
     }
 
-    /// Whether a plan with the one must have the other.
-    fn needs(&self, one: &Candidate, other: &Candidate) -> bool {
-        let follows = |later: &Candidate, earlier: &Candidate| {
-            later.follows.iter().any(|wanted| graph::names(wanted, &earlier.address))
-        };
-        match (one.goes, other.goes) {
-            (false, false) => follows(one, other) || self.made_together(one, other),
-            (true, true) => follows(other, one) || lives_in(&other.identity, one),
-            (false, true) | (true, false) => false,
+    /// For each candidate the others that a plan with it must have.
+    fn needs(&self, candidates: &[Candidate]) -> Vec<Vec<usize>> {
+        let named = graph::Named::of(candidates.iter().map(|candidate| &candidate.address));
+        let goes: Vec<usize> = (0..candidates.len()).filter(|place| candidates[*place].goes).collect();
+        let mut needs = vec![Vec::new(); candidates.len()];
+        for (place, one) in candidates.iter().enumerate() {
+            // What is made needs what it follows; what goes needs what follows it gone first.
+            for other in one.follows.iter().flat_map(|wanted| named.by(wanted)).copied() {
+                match (one.goes, candidates[other].goes) {
+                    (false, false) => needs[place].push(other),
+                    (true, true) => needs[other].push(place),
+                    (false, true) | (true, false) => {}
+                }
+            }
+            if one.goes {
+                let inside = |other: &usize| lives_in(&candidates[*other].identity, one);
+                needs[place].extend(goes.iter().copied().filter(inside));
+            } else if matches!(one.identity, Identity::Cluster(_)) {
+                // GKE makes a cluster with one pool.
+                let absent = matches!(self.inputs.world.cluster, Seen::Absent);
+                let pool = inline_pool(&self.inputs.desired).filter(|_| absent);
+                let made = |other: &Candidate| pool.is_some_and(|pool| pool.identity == other.identity);
+                needs[place].extend(candidates.iter().position(made));
+            }
         }
-    }
-
-    /// GKE makes a cluster with one pool.
-    fn made_together(&self, one: &Candidate, other: &Candidate) -> bool {
-        matches!(one.identity, Identity::Cluster(_))
-            && matches!(self.inputs.world.cluster, Seen::Absent)
-            && inline_pool(&self.inputs.desired).is_some_and(|pool| pool.identity == other.identity)
+        needs
     }
 }
 
@@ -168,14 +180,11 @@ fn lives_in(thing: &Identity, other: &Candidate) -> bool {
     }
 }
 
-fn closure(start: BTreeSet<usize>, number: usize, next: impl Fn(usize, usize) -> bool) -> BTreeSet<usize> {
+fn closure(start: BTreeSet<usize>, next: &[Vec<usize>]) -> BTreeSet<usize> {
     let mut found = start.clone();
     let mut open: Vec<usize> = start.into_iter().collect();
     while let Some(one) = open.pop() {
-        let new: Vec<usize> =
-            (0..number).filter(|other| !found.contains(other) && next(one, *other)).collect();
-        found.extend(&new);
-        open.extend(new);
+        open.extend(next[one].iter().copied().filter(|other| found.insert(*other)));
     }
     found
 }

@@ -1,6 +1,8 @@
 //! The steps of every change: each kind's file writes its own program; here they are told what they must know
 //! of each other.
 
+use std::collections::BTreeMap;
+
 use super::make::{Maker, is_going};
 use super::{Action, Change};
 use crate::kinds::{self, Doing};
@@ -25,13 +27,15 @@ impl Maker<'_> {
         let more =
             [kinds::dask_group::KIND.name, kinds::object::DEFINITION.name, kinds::namespace::KIND.name];
         let kept: Vec<&str> = held.into_iter().chain(more).collect();
+        let desired: BTreeMap<&Identity, &Resource> =
+            inputs.desired.iter().map(|resource| (&resource.identity, resource)).collect();
         for change in &mut self.changes {
             let Some(kind) = kinds::find(&change.kind) else { continue };
             // There is nothing to wait for.
             if self.gone.contains(&change.identity) {
                 continue;
             }
-            let resource = inputs.desired.iter().find(|resource| resource.identity == change.identity);
+            let resource = desired.get(&change.identity).copied();
             let goes_along = match (&change.identity, change.action) {
                 (Identity::NodePool { .. }, Action::Delete) => cluster_goes,
                 // Only a living operator lets a DaskCluster go; without one it goes with the cluster.

@@ -11,6 +11,7 @@ use crate::resource::{FieldChange, Owner, Target};
 use crate::source::Sources;
 
 pub mod document;
+pub mod event;
 pub mod graph;
 pub mod human;
 pub mod json;

@@ -50,7 +50,7 @@ const OTHER_WORDS: [(&str, &str); 21] = [
 ];
 
 /// Keys without which nothing can be made, and which what others own need not give.
-const NOT_WHEN_READ: [&str; 2] = ["machine_type", "version"];
+const NOT_WHEN_READ: [&str; 3] = ["machine_type", "version", "image"];
 
 fn is_read(table: &Map<String, Value>) -> bool {
     table.get("manage") == Some(&Value::Bool(false))
@@ -58,10 +58,11 @@ fn is_read(table: &Map<String, Value>) -> bool {
 
 /// Gives what others own the keys that its section may leave out: empty text is compared with nothing.
 pub(super) fn fill(tree: &mut Value) {
-    let pools = tree.get_mut("node_pool").and_then(Value::as_object_mut);
-    let pools = pools.into_iter().flat_map(|pools| pools.values_mut()).map(|pool| (pool, "machine_type"));
-    for (section, key) in pools {
-        fill_key(section, key);
+    for (top, key) in [("node_pool", "machine_type"), ("dask_cluster", "image")] {
+        let sections = tree.get_mut(top).and_then(Value::as_object_mut);
+        for section in sections.into_iter().flat_map(|sections| sections.values_mut()) {
+            fill_key(section, key);
+        }
     }
     if let Some(operator) = tree.get_mut("dask_operator") {
         fill_key(operator, "version");

@@ -67,6 +67,11 @@ fn theirs(stack: &Stack, scope: &Scope) -> Vec<Theirs> {
         needed.into_iter().map(|resource| Theirs { resource, role: Role::Needed }).collect();
     let operator = stack.dask_operator.iter().filter(|operator| !operator.is_managed());
     theirs.extend(operator.flat_map(|section| kinds::dask_operator::read(section, scope)));
+    let clusters = stack.dask_cluster.iter().filter(|(_, cluster)| !cluster.is_managed());
+    theirs.extend(clusters.map(|(key, section)| {
+        let resource = kinds::dask_cluster::read(key, section, scope);
+        Theirs { resource, role: Role::Needed }
+    }));
     theirs
 }
 

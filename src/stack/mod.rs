@@ -9,6 +9,7 @@ use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
 
 mod check;
+pub mod edit;
 pub mod effective;
 pub mod explain;
 mod files;
@@ -40,7 +41,7 @@ pub use crate::kinds::pod::Pod;
 pub use crate::kinds::replicas::{Given, Replicas, Writer};
 pub use crate::kinds::short::{Accelerator, Nodes, Scalar, Sharing, SharingStrategy};
 pub use crate::source::{Location, Sources, Span};
-pub use parse::{Failure, Loaded, Options, load, parse_in, parse_text};
+pub use parse::{Failure, Loaded, Options, load, load_with, parse_in, parse_text};
 pub use reference::reference;
 pub use schema::json_schema;
 

@@ -5,7 +5,7 @@ use std::collections::{BTreeMap, BTreeSet};
 use std::io::ErrorKind;
 use std::path::{Path, PathBuf};
 
-use serde_json::Value;
+use serde_json::{Map, Value};
 
 use super::check::{self, Mistake};
 use super::overlay::{self, Joined, Text};
@@ -47,13 +47,25 @@ pub struct Failure {
 /// # Errors
 /// Everything that is wrong with the file, with its place.
 pub fn load(path: &Path, options: &Options<'_>) -> Result<Loaded, Failure> {
+    load_with(path, options, &[])
+}
+
+/// The same with other values at some places of the tree: what the stack would be with them.
+///
+/// # Errors
+/// Everything that is wrong with the file and with those values, with its place.
+pub fn load_with(
+    path: &Path,
+    options: &Options<'_>,
+    instead: &[(FieldPath, Value)],
+) -> Result<Loaded, Failure> {
     let file = if path.is_dir() { path.join("stack.toml") } else { path.to_owned() };
     let file: PathBuf = file.strip_prefix(".").map(Path::to_owned).unwrap_or(file);
     let name = file.display().to_string();
     let fail = |sources, diagnostic| Failure { sources, diagnostics: vec![diagnostic] };
     let bytes = std::fs::read(&file).map_err(|error| fail(Sources::default(), unreadable(&name, &error)))?;
     match String::from_utf8(bytes) {
-        Ok(text) => parse(Text { path: file, name, text }, options),
+        Ok(text) => parse(Text { path: file, name, text }, options, instead),
         Err(error) => {
             let mut sources = Sources::default();
             let diagnostic = overlay::not_text(&mut sources, &name, error.as_bytes());
@@ -75,10 +87,10 @@ pub fn parse_text(name: &str, text: &str, options: &Options<'_>) -> Result<Loade
 /// # Errors
 /// Everything that is wrong with the text, with its place.
 pub fn parse_in(folder: &Path, name: &str, text: &str, options: &Options<'_>) -> Result<Loaded, Failure> {
-    parse(Text { path: folder.join(name), name: name.to_owned(), text: text.to_owned() }, options)
+    parse(Text { path: folder.join(name), name: name.to_owned(), text: text.to_owned() }, options, &[])
 }
 
-fn parse(text: Text, options: &Options<'_>) -> Result<Loaded, Failure> {
+fn parse(text: Text, options: &Options<'_>, instead: &[(FieldPath, Value)]) -> Result<Loaded, Failure> {
     // What the names of all files start from.
     let depth = Path::new(&text.name).components().count();
     let root = text.path.ancestors().nth(depth).map(Path::to_owned).unwrap_or_default();
@@ -88,6 +100,7 @@ fn parse(text: Text, options: &Options<'_>) -> Result<Loaded, Failure> {
     let resolved = variables::resolve(&mut value, &sources, options);
     diagnostics.extend(resolved.diagnostics);
     diagnostics.extend(overlay::disable(&mut value, &sources, &mut taken));
+    instead.iter().for_each(|(path, other)| put(&mut value, path.segments(), other));
     let mistakes = check::check(&value, &sources);
     let shaped = diagnostics.is_empty() && mistakes.is_empty();
     let mut doubtful = resolved.doubtful;
@@ -107,6 +120,8 @@ fn parse(text: Text, options: &Options<'_>) -> Result<Loaded, Failure> {
     remove_nulls(&mut value);
     let found = files::read(&mut value, &mut sources, &root);
     diagnostics.extend(found.diagnostics);
+    // What stands in a file that the stack names is there only now.
+    instead.iter().for_each(|(path, other)| put(&mut value, path.segments(), other));
     check::fill(&mut value);
     let stack = match serde_json::from_value::<Stack>(value) {
         Ok(stack) => Some(stack),
@@ -181,6 +196,32 @@ fn prune(value: &mut Value, path: &FieldPath) {
             }
         }
         _ => {}
+    }
+}
+
+/// Puts a value at a place. Tables on the way are made, as a key that is not given may stand in one; items of lists
+/// are not.
+fn put(value: &mut Value, path: &[Segment], other: &Value) {
+    match path {
+        [] => *value = other.clone(),
+        [Segment::Index(index), rest @ ..] => {
+            if let Some(item) = value.get_mut(*index) {
+                put(item, rest, other);
+            }
+        }
+        [Segment::Key(key), rest @ ..] => {
+            let Value::Object(table) = value else { return };
+            let listed = rest.iter().any(|segment| matches!(segment, Segment::Index(_)));
+            match table.get_mut(key) {
+                Some(inner) => put(inner, rest, other),
+                None if listed => {}
+                None => {
+                    let mut inner = if rest.is_empty() { Value::Null } else { Value::Object(Map::new()) };
+                    put(&mut inner, rest, other);
+                    table.insert(key.clone(), inner);
+                }
+            }
+        }
     }
 }
 

@@ -6,18 +6,18 @@ use std::collections::BTreeMap;
 use std::fs;
 use std::path::Path;
 
-use dask_infra::address::Address;
+use dask_infra::address::{Address, FieldPath};
 use dask_infra::diag::{self, Look};
 use dask_infra::kinds::{self, check};
-use dask_infra::plan::{Action, Consent, Inputs, Mode, Plan, Selection, Verb, drift, file, plan};
+use dask_infra::plan::{self, Action, Consent, Inputs, Mode, Plan, Selection, Verb, drift, file, plan};
 use dask_infra::record::{Entry, Record};
 use dask_infra::report::human::Detail;
 use dask_infra::report::{Human, Json, Next, Reporter as _, Screen, Stream, View};
 use dask_infra::resource::{ClusterName, Elsewhere, Identity, ObjectId, Resource, Seen, Step, World};
 use dask_infra::schema::{List, Schema};
-use dask_infra::source::Sources;
+use dask_infra::source::{Sources, Span};
 use dask_infra::stack::lower::{Lowered, lower};
-use dask_infra::stack::{Options, parse_in};
+use dask_infra::stack::{Options, load_with, parse_in};
 use serde::Deserialize;
 use serde_json::{Value, json};
 
@@ -36,6 +36,8 @@ struct Asked {
     retarget: bool,
     also_applied_by: Option<String>,
     applied_instead_by: Option<String>,
+    /// The thing, the number, and whether the stack file keeps it.
+    scale: Option<(String, u32, bool)>,
     when_idle: Option<u32>,
 }
 
@@ -49,6 +51,20 @@ fn read(path: &Path) -> Option<(Lowered, Sources)> {
         Err(failure) => panic!("{}", diag::render(&failure.diagnostics, &failure.sources, Look::PLAIN)),
     };
     Some((lower(&loaded.stack, true), loaded.sources))
+}
+
+/// The same with another number at one place.
+fn read_with(path: &Path, place: &FieldPath, number: u32) -> (Lowered, Sources) {
+    let vars = BTreeMap::new();
+    let env = |name: &str| (name == "GOOGLE_CLOUD_PROJECT").then(|| "demo".to_owned());
+    let options = Options { env: &env, vars: &vars };
+    let loaded = load_with(path, &options, &[(place.clone(), json!(number))]).unwrap();
+    let mut sources = Sources::default();
+    let file = sources.add("stack.toml", fs::read_to_string(path).unwrap());
+    if let Some(span) = loaded.sources.written(place) {
+        sources.record(place.clone(), None, Span { file, ..span });
+    }
+    (lower(&loaded.stack, true), sources)
 }
 
 /// fieldsV1 of everything that a body says, lists told apart as the schema says.
@@ -349,7 +365,19 @@ fn case(folder: &Path) -> Result<(), String> {
     if asked.refresh_only {
         return golden(&folder.join("drift.txt"), &drifted(wanted, &sources, &world, &asked));
     }
-    match plan(inputs(wanted, &sources, &world, &asked)) {
+    let made = match &asked.scale {
+        None => plan(inputs(wanted, &sources, &world, &asked)),
+        Some((address, number, kept)) => {
+            let address = Address::new(address);
+            let found = wanted.resources.iter().find(|resource| resource.address == address).unwrap();
+            let scaled = &kinds::scale::scaled(found, &wanted.resources).unwrap();
+            let (wanted, sources) = read_with(&folder.join("stack.toml"), &scaled.place, *number);
+            let asked = Asked { target: vec![address.to_string()], ..Asked::default() };
+            let wish = plan::scale::Wish { address: &address, scaled, number: *number, kept: *kept };
+            plan::scale::scale(inputs(wanted, &sources, &world, &asked), &wish)
+        }
+    };
+    match made {
         Ok(plan) => {
             let missing = plan.missing_consents(&[]);
             let consents: String =

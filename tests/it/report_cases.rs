@@ -12,7 +12,7 @@ use dask_infra::address::Address;
 use dask_infra::apply::{Event, Outcome, Stopped, Summary};
 use dask_infra::plan::Plan;
 use dask_infra::report::human::Detail;
-use dask_infra::report::{Human, Json, Next, Reporter as _, Screen, Stream, View, json};
+use dask_infra::report::{Human, Json, Next, Reporter as _, Screen, Stream, View, event};
 use dask_infra::source::Sources;
 use dask_infra::stack::{Options, parse_text};
 use serde::Deserialize;
@@ -176,7 +176,7 @@ fn plans_progress_and_summaries() {
 
 #[test]
 fn the_committed_schema_of_events_is_current() {
-    golden(&root().join("schemas/events.schema.json"), &format!("{:#}\n", json::schema())).unwrap();
+    golden(&root().join("schemas/events.schema.json"), &format!("{:#}\n", event::schema())).unwrap();
 }
 
 #[test]

@@ -4,10 +4,13 @@ use std::io::{BufRead as _, BufReader, Lines};
 use std::path::{Path, PathBuf};
 use std::process::{Child, ChildStderr, Command, Output, Stdio};
 
+use axum::body::Body;
 use dask_infra::sandbox::serve::Server;
 use dask_infra::sandbox::{Options, Sandbox};
+use serde_json::Value;
 use tokio::sync::oneshot;
 use tokio::task::block_in_place;
+use tower::ServiceExt as _;
 
 /// A sandbox that is served on its own thread, on free loopback ports, until this value goes.
 pub struct Served {
@@ -34,6 +37,19 @@ impl Served {
         });
         let (address, sandbox) = bound.recv().expect("ready");
         Self { gke: format!("http://{address}"), sandbox, stop: Some(stop), thread: Some(thread) }
+    }
+
+    /// What the Kubernetes API of the newest cluster answers to a GET.
+    pub fn get(&self, path: &str) -> Value {
+        let cluster = self.sandbox.clusters().pop().expect("a cluster");
+        let router = self.sandbox.kubernetes_router(&cluster);
+        let request = http::Request::get(path).body(Body::empty()).expect("a request");
+        let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build().expect("a runtime");
+        runtime.block_on(async {
+            let response = router.oneshot(request).await.expect("an answer");
+            let bytes = axum::body::to_bytes(response.into_body(), usize::MAX).await.expect("a body");
+            serde_json::from_slice(&bytes).unwrap_or_default()
+        })
     }
 }
 

@@ -461,17 +461,19 @@ async fn applied(text: &str, foreign: bool) -> (Bench, Vec<String>) {
     (bench, theirs)
 }
 
+fn apply_of(name: &str) {
+    let (base, stack) = (paused(async { Bench::new() }), Stack::of(&ready(name)));
+    sweep(&Scenario { name: format!("apply {name}"), base, stack, mode: Mode::Apply, theirs: Vec::new() });
+}
+
 #[test]
 fn an_apply_of_the_ready_stack_survives_every_fault() {
-    let stack = Stack::of(&ready("rapids-gke"));
-    let scenario = Scenario {
-        name: "apply".into(),
-        base: paused(async { Bench::new() }),
-        stack,
-        mode: Mode::Apply,
-        theirs: Vec::new(),
-    };
-    sweep(&scenario);
+    apply_of("rapids-gke");
+}
+
+#[test]
+fn an_apply_of_the_lean_stack_survives_every_fault() {
+    apply_of("rapids-gke-lean");
 }
 
 #[test]

@@ -244,6 +244,23 @@ pub(super) fn commands_exist(context: &mut Context<'_>) {
                 .at(pod.image_path.clone(), "has a later one");
             context.say(finding.help(format!("write {}, or leave `args` away", words.join(", "))));
         }
+        let given = pod.pod.and_then(|given| given.0["containers"].as_array());
+        for (place, container) in given.into_iter().flatten().enumerate() {
+            let at = pod.path.key("pod").key("containers").index(place);
+            let image = container["image"].as_str().unwrap_or(pod.image);
+            for key in ["command", "args"] {
+                let words = container[key].as_array().into_iter().flatten().enumerate();
+                for (index, word) in words.filter_map(|(index, word)| Some((index, word.as_str()?))) {
+                    let Some(new) = old_command(word, image) else { continue };
+                    let words: Vec<String> = new.split(' ').map(|word| format!("\"{word}\"")).collect();
+                    let what = format!("the image has no command `{word}`");
+                    let finding = Finding::warning(Code::OldCommand, what)
+                        .at(at.key(key).index(index), "removed in distributed 2026.6.0")
+                        .at(pod.image_path.clone(), "has a later one");
+                    context.say(finding.help(format!("write {}", words.join(", "))));
+                }
+            }
+        }
     }
 }
 

@@ -47,6 +47,13 @@ fn template(context: &mut Context<'_>, path: &FieldPath, job: &DaskJob) {
         let message = format!("there is no Dask cluster `{like}`");
         context.say(Finding::error(Code::UnknownCluster, message).at(path.key("like"), "").help(help));
     }
+    if clusters.get(like).is_some_and(|cluster| !cluster.is_managed()) {
+        let message =
+            format!("others own the Dask cluster `{like}`, so the file does not say what it is made of");
+        let finding = Finding::error(Code::UnknownCluster, message).at(path.key("like"), "copied");
+        let place = FieldPath::keys(["dask_cluster", like, "manage"]);
+        context.say(finding.at(place, "of others").help("give `image`, `scheduler` and `worker` instead"));
+    }
     let own = [("scheduler", scheduler.is_some()), ("worker", worker.is_some())];
     for (part, _) in own.iter().filter(|(_, there)| *there) {
         let message = format!("`{path}` copies `{like}` and describes its own {part}");

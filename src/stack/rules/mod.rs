@@ -3,19 +3,23 @@
 
 use std::collections::{BTreeMap, BTreeSet};
 
-use super::{Check, DaskCluster, NodePool, Replicas, Scheduler, Stack, Worker};
+use super::{Check, NodePool, Replicas, Stack};
 use crate::address::FieldPath;
 use crate::diag::{Code, Diagnostic};
 use crate::source::{Sources, Span};
 
+mod attached;
 mod dask;
 mod jobs;
 mod machines;
 mod manifests;
 mod names;
+mod pods;
 mod sections;
 mod workers;
 mod zones;
+
+use pods::Pod;
 
 /// Every rule, in no order that matters: what they say is sorted by place.
 const RULES: &[fn(&mut Context<'_>)] = &[
@@ -68,6 +72,11 @@ const RULES: &[fn(&mut Context<'_>)] = &[
     manifests::dask_names_are_valid,
     workers::numbers_have_one_writer,
     workers::groups_have_room_for_names,
+    attached::clusters_of_others_are_not_described,
+    attached::objects_name_their_cluster,
+    attached::autoscalers_are_alone,
+    attached::objects_leave_room_for_names,
+    attached::images_have_one_version,
     jobs::jobs_have_a_cluster,
     jobs::jobs_end,
 ];
@@ -132,119 +141,6 @@ impl<'a> Context<'a> {
         self.stack.node_pool.get(name)
     }
 
-    /// Everything in the stack that becomes Pods of ours.
-    fn pods(&self) -> Vec<Pod<'a>> {
-        let mut pods = Vec::new();
-        for (name, cluster) in &self.stack.dask_cluster {
-            let DaskCluster { scheduler, worker, image, .. } = cluster;
-            let section = FieldPath::keys(["dask_cluster", name]);
-            let Scheduler { gpus, cpu, memory, pool, prefer_pool, args, env, pod } = scheduler;
-            let image_path = section.key("image");
-            pods.push(Pod {
-                path: section.key("scheduler"),
-                image_path: image_path.clone(),
-                what: "the scheduler",
-                replicas: 1,
-                gpus: gpus.unwrap_or(0),
-                cpu: cpu.as_deref(),
-                memory: memory.as_deref(),
-                pool: pool.as_deref(),
-                prefer_pool: prefer_pool.as_deref(),
-                args,
-                env,
-                image,
-                pod: pod.as_ref(),
-            });
-            let Worker { replicas, gpus, cpu, memory, pool, prefer_pool, resources: _, args, env, pod } =
-                worker;
-            pods.push(Pod {
-                path: section.key("worker"),
-                image_path: image_path.clone(),
-                what: "each worker",
-                replicas: replicas.most(),
-                gpus: gpus.unwrap_or(0),
-                cpu: cpu.as_deref(),
-                memory: memory.as_deref(),
-                pool: pool.as_deref(),
-                prefer_pool: prefer_pool.as_deref(),
-                args,
-                env,
-                image,
-                pod: pod.as_ref(),
-            });
-            for (key, group) in &cluster.group {
-                let path = section.key("group").key(key);
-                let image_path = if group.image.is_some() { path.key("image") } else { image_path.clone() };
-                pods.push(Pod {
-                    path,
-                    image_path,
-                    what: "each worker",
-                    replicas: group.replicas.most(),
-                    gpus: group.gpus.unwrap_or(0),
-                    cpu: group.cpu.as_deref(),
-                    memory: group.memory.as_deref(),
-                    pool: group.pool.as_deref(),
-                    prefer_pool: group.prefer_pool.as_deref(),
-                    args: &group.args,
-                    env: &group.env,
-                    pod: group.pod.as_ref(),
-                    image: group.image.as_deref().unwrap_or(image),
-                });
-            }
-        }
-        for (name, job) in &self.stack.dask_job {
-            let path = FieldPath::keys(["dask_job", name]);
-            let image = job.image.as_deref().unwrap_or_default();
-            let image_path = path.key("image");
-            pods.push(Pod {
-                path: path.clone(),
-                image_path: image_path.clone(),
-                what: "the program",
-                replicas: 1,
-                gpus: job.gpus.unwrap_or(0),
-                cpu: job.cpu.as_deref(),
-                memory: job.memory.as_deref(),
-                pool: job.pool.as_deref(),
-                prefer_pool: job.prefer_pool.as_deref(),
-                args: &job.args,
-                env: &job.env,
-                pod: job.pod.as_ref(),
-                image,
-            });
-            pods.extend(job.scheduler.as_ref().map(|scheduler| Pod {
-                path: path.key("scheduler"),
-                image_path: image_path.clone(),
-                what: "the scheduler",
-                replicas: 1,
-                gpus: scheduler.gpus.unwrap_or(0),
-                cpu: scheduler.cpu.as_deref(),
-                memory: scheduler.memory.as_deref(),
-                pool: scheduler.pool.as_deref(),
-                prefer_pool: scheduler.prefer_pool.as_deref(),
-                args: &scheduler.args,
-                env: &scheduler.env,
-                pod: scheduler.pod.as_ref(),
-                image,
-            }));
-            pods.extend(job.worker.as_ref().map(|worker| Pod {
-                path: path.key("worker"),
-                image_path: image_path.clone(),
-                what: "each worker",
-                replicas: job.replicas.unwrap_or(worker.replicas.most()),
-                gpus: worker.gpus.unwrap_or(0),
-                cpu: worker.cpu.as_deref(),
-                memory: worker.memory.as_deref(),
-                pool: worker.pool.as_deref(),
-                prefer_pool: worker.prefer_pool.as_deref(),
-                args: &worker.args,
-                env: &worker.env,
-                pod: worker.pod.as_ref(),
-                image,
-            }));
-        }
-        pods
-    }
-
     /// Every `replicas` of the stack, with its place, and whether the operator's autoscaler can write it.
     fn replicas(&self) -> Vec<(FieldPath, Replicas, bool)> {
         let clusters = self.stack.dask_cluster.iter();
@@ -269,23 +165,6 @@ impl<'a> Context<'a> {
         let ours = self.stack.node_pool.iter().filter(|(_, pool)| pool.is_managed());
         ours.map(|(name, pool)| (FieldPath::keys(["node_pool", name]), pool))
     }
-}
-
-/// A kind of Pod that the stack makes.
-struct Pod<'a> {
-    path: FieldPath,
-    image_path: FieldPath,
-    what: &'static str,
-    replicas: u32,
-    gpus: u32,
-    cpu: Option<&'a str>,
-    memory: Option<&'a str>,
-    pool: Option<&'a str>,
-    prefer_pool: Option<&'a str>,
-    args: &'a [String],
-    env: &'a BTreeMap<String, String>,
-    image: &'a str,
-    pod: Option<&'a super::Pod>,
 }
 
 enum Spot {

@@ -210,7 +210,9 @@ pub(super) fn images_are_given(context: &mut Context<'_>) {
             let path = path.clone();
             move |(key, group)| Some((path.key("group").key(key), group.image.as_ref()?))
         });
-        [(path, &cluster.image)].into_iter().chain(groups)
+        // What others own need not say it.
+        let own = (cluster.is_managed() || !cluster.image.is_empty()).then_some((path, &cluster.image));
+        own.into_iter().chain(groups)
     });
     for (path, image) in images {
         let place = path.key("image");

@@ -5,7 +5,7 @@ use std::collections::BTreeMap;
 use super::{Context, Finding};
 use crate::address::FieldPath;
 use crate::diag::Code;
-use crate::stack::{DaskCluster, Given, Replicas};
+use crate::stack::{Given, Replicas};
 
 /// A number has one writer, and bounds are in order.
 pub(super) fn numbers_have_one_writer(context: &mut Context<'_>) {
@@ -57,7 +57,7 @@ pub(super) fn groups_have_room_for_names(context: &mut Context<'_>) {
             let path = FieldPath::keys(["dask_cluster", name, "group", key]);
             let live = group.live_name(cluster.live_name(name), key);
             let place = if group.name.is_some() { path.key("name") } else { path.clone() };
-            group_name(context, cluster, name, &place, &live);
+            group_name(context, cluster.live_name(name), &place, &live);
             let first = seen.insert((cluster.namespace().to_owned(), live.clone()), path.clone());
             if let Some(first) = first {
                 let message = format!("`{first}` and `{path}` are both called `{live}`");
@@ -69,8 +69,9 @@ pub(super) fn groups_have_room_for_names(context: &mut Context<'_>) {
     }
 }
 
-fn group_name(context: &mut Context<'_>, cluster: &DaskCluster, key: &str, place: &FieldPath, live: &str) {
-    if live == format!("{}-default", cluster.live_name(key)) {
+/// Whether a name is one that a group of a cluster may have; `place` is where it stands.
+pub(super) fn group_name(context: &mut Context<'_>, cluster: &str, place: &FieldPath, live: &str) {
+    if live == format!("{cluster}-default") {
         let message = format!("the operator calls the cluster's own group `{live}`");
         let help = "choose another name, or set the default group's workers in the cluster's `worker`";
         context.say(Finding::error(Code::ChildName, message).at_key(place.clone(), "taken").help(help));

@@ -1,0 +1,214 @@
+//! `scale`: the live number of one thing, at once.
+
+use std::fs;
+use std::io::Write as _;
+use std::path::Path;
+
+use serde_json::json;
+
+use super::Exit;
+use super::apply::{run, stale};
+use super::consent::{self, Came, Whole};
+use super::plan::parallelism;
+use super::session::{Session, block_on};
+use super::settings::{Failure, Format, Settings};
+use crate::apply::ApplyOptions;
+use crate::diag::{Code, Diagnostic, listed};
+use crate::kinds::scale::{Number, Scaled, scaled};
+use crate::plan::file;
+use crate::plan::scale::Wish;
+use crate::report::{Next, Reporter, View};
+use crate::resource::Resource;
+use crate::stack::edit::{self, Edit};
+
+/// Shown below the options.
+pub const EXAMPLES: &str = "Examples:\n  \
+    dask-infra scale dask_cluster.rapids 5         workers of the default group\n  \
+    dask-infra scale rapids.group.large 2          any unique ending will do\n  \
+    dask-infra scale node_pool.a100 3 --write      nodes, and the stack file says 3 from now on\n  \
+    dask-infra scale rapids 0 --auto-approve\n\
+    \n\
+    Changes that number and nothing else. Without --write the next apply puts the number of the stack file back; with \
+    it the file is edited in place, and comments and layout stay.\n\
+    A number between bounds (`{ min, max }`) is its autoscaler's and is not scaled.";
+
+/// Options of `scale`.
+#[derive(clap::Args, Debug)]
+pub struct Args {
+    /// What: a Dask cluster, one of its groups, a node pool, a Deployment or StatefulSet of a manifest
+    #[arg(value_name = "ADDRESS")]
+    address: String,
+    /// How many workers, nodes (in all zones together) or pods
+    #[arg(value_name = "N", value_parser = clap::value_parser!(u32).range(..=15000))]
+    number: u32,
+    /// Put the number into the stack file, too
+    #[arg(long)]
+    write: bool,
+    /// Do not ask for `yes`
+    #[arg(long)]
+    auto_approve: bool,
+    /// Break the lock of another apply of this stack; only when that one does not run any more
+    #[arg(long)]
+    force_unlock: bool,
+    /// Requests at a time
+    #[arg(long, value_name = "N", default_value_t = ApplyOptions::PARALLELISM, value_parser = parallelism)]
+    parallelism: usize,
+    /// Say it in JSON lines
+    #[arg(long)]
+    json: bool,
+}
+
+/// Brings one thing to a number.
+pub fn scale(settings: &Settings, args: &Args) -> Exit {
+    let format = Format::json(args.json);
+    let mut written = None;
+    let exit = settings.report(format, |reporter| bring(settings, args, format, reporter, &mut written));
+    match (written, format) {
+        (Some(what), Format::Text) => {
+            let said = settings.print(&format!("{what}\n"));
+            if exit == Exit::Done { said } else { exit }
+        }
+        _ => exit,
+    }
+}
+
+fn bring(
+    settings: &Settings,
+    args: &Args,
+    format: Format,
+    reporter: &mut dyn Reporter,
+    written: &mut Option<String>,
+) -> Result<Exit, Failure> {
+    let session = Session::load(settings)?;
+    let (resource, scaled) = meant(&session, &args.address)?;
+    let fail = |problem| Failure::new(vec![problem], session.sources().clone());
+    let edit = match args.write {
+        true => Some(edit::number(session.sources(), &scaled.place, args.number).map_err(fail)?),
+        false => None,
+    };
+    // The rules of the file hold for the new number, too.
+    let instead = [(scaled.place.clone(), json!(args.number))];
+    let asked = Session::load_with(settings, &instead)?;
+    reporter.diagnostics(asked.warnings(), asked.sources());
+    let wish =
+        Wish { address: &resource.address, scaled: &scaled, number: args.number, kept: edit.is_some() };
+    let keep = |written: &mut Option<String>| match &edit {
+        Some(edit) if edit.before != edit.after => {
+            keep(settings, edit, &asked)?;
+            *written = Some(edit.what.clone());
+            Ok(())
+        }
+        Some(_) | None => Ok::<(), Failure>(()),
+    };
+    block_on(async {
+        let link = asked.connect(settings)?;
+        let (plan, warnings) = asked.scale(&link, &wish, args.parallelism).await?;
+        reporter.diagnostics(&warnings, asked.sources());
+        reporter.plan(&plan, &View { sources: Some(asked.sources()), next: Next::Nothing });
+        if plan.is_empty() {
+            keep(written)?;
+            link.close().await?;
+            return Ok(Exit::Done);
+        }
+        let whole = if args.auto_approve { Whole::Given } else { Whole::Ask };
+        if consent::get(&plan, &plan.allowed, whole, format)? == Came::Asked {
+            let (now, _) = asked.scale(&link, &wish, args.parallelism).await?;
+            let moved = file::moved(&plan, &now);
+            if !moved.is_empty() {
+                return Err(stale("the plan", &moved, "scale again"));
+            }
+        }
+        // The file first: an apply goes on from there when this is interrupted.
+        keep(written)?;
+        run(&plan, link, args.parallelism, args.force_unlock, reporter).await
+    })
+}
+
+/// The one thing that is meant and has a number that may be changed.
+fn meant(session: &Session, typed: &str) -> Result<(Resource, Scaled), Failure> {
+    let found = session.find(typed)?;
+    let lowered = session.lowered();
+    let sources = session.sources();
+    let fail = |problem: Diagnostic| Err(Failure::new(vec![problem], sources.clone()));
+    let ours = |resource: &&Resource| lowered.resources.iter().any(|own| own.address == resource.address);
+    let counted: Vec<(&Resource, Scaled)> = found
+        .iter()
+        .copied()
+        .filter(ours)
+        .filter_map(|resource| Some((resource, scaled(resource, &lowered.resources)?)))
+        .collect();
+    let at = found.first().and_then(|resource| sources.key_span(&resource.origin));
+    let (resource, scaled) = match counted.as_slice() {
+        [(resource, scaled)] => ((*resource).clone(), scaled.clone()),
+        [] => {
+            let theirs = found.iter().any(|resource| !ours(resource));
+            let (why, help) = if theirs {
+                ("others own it (`manage = false`)", "ask its owner, or scale it with their tool")
+            } else {
+                (
+                    "it has no number",
+                    "workers of Dask clusters and their groups, nodes of pools, pods of Deployments and StatefulSets \
+                     from manifests are scaled",
+                )
+            };
+            let what = format!("`{typed}` cannot be scaled: {why}");
+            return fail(Diagnostic::error(Code::NothingToScale, what).at(at, "this").help(help));
+        }
+        several => {
+            let names = several.iter().map(|(resource, _)| resource.address.as_str());
+            let what = format!("`{typed}` has several numbers");
+            let help = format!("give one of {}", listed(names, "or"));
+            return fail(Diagnostic::error(Code::NothingToScale, what).at(at, "this").help(help));
+        }
+    };
+    if let Number::Autoscaler { min, max, whose, place } = &scaled.number {
+        let what = format!(
+            "the number of {} of {} is written by {whose}, between {min} and {max}",
+            scaled.unit, resource.address
+        );
+        let problem = Diagnostic::error(Code::NumberOfOthers, what).at(sources.span(place), "its bounds");
+        return fail(problem.help("change the bounds and apply, or write a number in their place and apply"));
+    }
+    Ok((resource, scaled))
+}
+
+/// Writes the edited file in the place of the old one. The stack must then say exactly what was asked for.
+fn keep(settings: &Settings, edit: &Edit, asked: &Session) -> Result<(), Failure> {
+    replace(&edit.file, &edit.before, &edit.after)?;
+    match Session::load(settings) {
+        Ok(now) if now.stack() == asked.stack() => Ok(()),
+        Ok(_) | Err(_) => {
+            replace(&edit.file, &edit.after, &edit.before)?;
+            let what = format!("{} cannot be edited so that only this number changes", edit.file.display());
+            Err(Diagnostic::error(Code::CannotKeep, what).help("edit it by hand, then apply").into())
+        }
+    }
+}
+
+/// Replaces a file whole, so that nobody reads half of it; one that changed meanwhile stays.
+fn replace(file: &Path, before: &str, after: &str) -> Result<(), Diagnostic> {
+    let failed = |why: String| {
+        Diagnostic::error(Code::CannotKeep, format!("{} cannot be written: {why}", file.display()))
+            .help("nothing was scaled; mend the cause, or leave `--write` away")
+    };
+    let io = |error: std::io::Error| failed(error.to_string());
+    // A link stays a link.
+    let file = fs::canonicalize(file).map_err(io)?;
+    if fs::read_to_string(&file).map_err(io)? != before {
+        return Err(failed("it was changed meanwhile".to_owned()));
+    }
+    let name = file.file_name().unwrap_or_default().to_string_lossy().into_owned();
+    let beside = file.with_file_name(format!(".{name}.{}", std::process::id()));
+    let write = || {
+        let mut new = fs::File::create(&beside)?;
+        new.write_all(after.as_bytes())?;
+        new.set_permissions(fs::metadata(&file)?.permissions())?;
+        new.sync_all()?;
+        fs::rename(&beside, &file)
+    };
+    write().map_err(|error| {
+        // What could not be finished is no use to anybody.
+        let _ = fs::remove_file(&beside);
+        io(error)
+    })
+}

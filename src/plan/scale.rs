@@ -1,0 +1,252 @@
+//! A plan of one number: the live replicas of one thing, and nothing else of the stack.
+
+use serde_json::{Value, json};
+
+use super::make::{Inputs, Maker, Standing, fingerprint, is_going};
+use super::select::Selected;
+use super::{Action, Note, Plan, diff};
+use crate::address::{Address, FieldPath};
+use crate::diag::{Code, Diagnostic};
+use crate::kinds::scale::{Number, Scaled, holders, is_autoscaler_of};
+use crate::kinds::{self, Doing, dask_cluster};
+use crate::resource::{Effect, FieldChange, Identity, ObjectId, Resource, Step};
+
+/// A number that somebody wants.
+#[derive(Clone, Copy, Debug)]
+pub struct Wish<'a> {
+    /// Of what.
+    pub address: &'a Address,
+    /// How that is scaled, as the stack file says it.
+    pub scaled: &'a Scaled,
+    /// How many.
+    pub number: u32,
+    /// Whether the stack file says this number from now on.
+    pub kept: bool,
+}
+
+/// The plan that brings one thing to a number. `inputs` are of the stack with that number in it, and select the thing.
+///
+/// # Errors
+/// What stands against it: it is not there, it is of others, the number is not its own.
+pub fn scale(inputs: Inputs, wish: &Wish<'_>) -> Result<Plan, Vec<Diagnostic>> {
+    let mut maker = Maker::new(&inputs);
+    maker.readable();
+    maker.at_its_place();
+    maker.selected = Selected::Only([wish.address.clone()].into());
+    if maker.problems.is_empty()
+        && let Err(problem) = maker.bring(wish)
+    {
+        maker.problems.push(*problem);
+    }
+    let partial = maker.partial();
+    let Maker { changes, problems, notes, .. } = maker;
+    if !problems.is_empty() {
+        return Err(problems);
+    }
+    let Inputs { desired, theirs, target, owner, mode, offline, allowed, hourly, retarget, .. } = inputs;
+    let reads = Vec::new();
+    Ok(Plan {
+        target,
+        owner,
+        mode,
+        offline,
+        changes,
+        desired,
+        theirs,
+        reads,
+        notes,
+        hourly,
+        allowed,
+        partial,
+        retarget,
+    })
+}
+
+impl Maker<'_> {
+    fn bring(&mut self, wish: &Wish<'_>) -> Result<(), Box<Diagnostic>> {
+        let inputs = self.inputs;
+        let Some(resource) = inputs.desired.iter().find(|resource| resource.address == *wish.address) else {
+            return Err(self.cannot(wish, format!("{} is not of this stack", wish.address), None));
+        };
+        let live = self.live_and_ours(resource, wish)?;
+        let before = match &resource.identity {
+            Identity::Object(object) => self.counted(object, wish)?,
+            _ => vec![(None, live["nodeCount"].as_u64().map(Value::from))],
+        };
+        let to = json!(wish.number);
+        let path = &wish.scaled.path;
+        let seen: Vec<(FieldPath, Value)> = before
+            .iter()
+            .map(|(holder, number)| {
+                let place = holder.as_ref().map_or_else(|| path.clone(), |holder| path.key(&holder.name));
+                (place, number.clone().unwrap_or_default())
+            })
+            .collect();
+        let fingerprint = Some(fingerprint(&live, &seen));
+        let differs: Vec<_> = before.iter().filter(|(_, number)| number.as_ref() != Some(&to)).collect();
+        let Some((_, from)) = differs.first() else {
+            self.push(resource, Action::Keep, Vec::new(), None, fingerprint);
+            return Ok(());
+        };
+        let field = FieldChange {
+            path: path.clone(),
+            before: from.clone(),
+            after: Some(to.clone()),
+            effect: Effect::InPlace,
+            note: None,
+            drift: None,
+        };
+        let fields = vec![field];
+        let mut steps = self.brought(resource, &live, &fields, wish.number);
+        let mut at = 0;
+        if let Identity::Object(object) = &resource.identity {
+            let goes = self.chosen(object, u64::from(wish.number));
+            self.tell_chosen(resource, &goes);
+            let deletes = goes.iter().map(|(object, live)| Step::Call(kinds::delete_call(object, live)));
+            let writes = differs.iter().filter_map(|(holder, _)| holder.as_ref());
+            let writes = writes
+                .map(|holder| Step::Call(kinds::scale_as(holder, &inputs.owner.scale_manager(), to.clone())));
+            for step in deletes.chain(writes) {
+                steps.insert(at, step);
+                at += 1;
+            }
+        }
+        self.push(resource, Action::Update, fields, None, fingerprint);
+        if let Some(change) = self.changes.last_mut() {
+            change.steps = steps;
+        }
+        self.tell_whose(resource, wish);
+        Ok(())
+    }
+
+    /// The thing as it is live. What is not there, goes, or is of others is not scaled.
+    fn live_and_ours(&mut self, resource: &Resource, wish: &Wish<'_>) -> Result<Value, Box<Diagnostic>> {
+        let Some(live) = self.inputs.world.find(&resource.identity).cloned() else {
+            let help = "`dask-infra apply` makes it with the number of the stack file";
+            return Err(self.cannot(wish, format!("{} is not there", resource.identity), Some(help)));
+        };
+        if is_going(&live) {
+            let what = format!("{} is being deleted", resource.identity);
+            return Err(self.cannot(wish, what, Some("`dask-infra apply` makes it anew")));
+        }
+        let live = self.with_size(resource, live);
+        let Some(kind) = kinds::find(&resource.kind) else { return Ok(live) };
+        if let Standing::Others(whose) = self.standing(resource, kind, &live) {
+            let what = format!("{} exists already and is not of this stack: {whose}", resource.identity);
+            let problem = Diagnostic::error(Code::NotOurs, what);
+            let span = self.inputs.sources.span(&resource.origin);
+            let help = format!(
+                "its owner scales it; to take it over: dask-infra apply --allow take:{}",
+                resource.address
+            );
+            let problem = problem.at(span, "named here").about(resource.address.clone(), "");
+            return Err(Box::new(problem.help(help)));
+        }
+        Ok(live)
+    }
+
+    /// The live objects that hold the number, and the number.
+    #[expect(clippy::type_complexity, reason = "a list of pairs, read at once by the one caller")]
+    fn counted(
+        &self,
+        object: &ObjectId,
+        wish: &Wish<'_>,
+    ) -> Result<Vec<(Option<ObjectId>, Option<Value>)>, Box<Diagnostic>> {
+        let world = self.inputs.world;
+        let others = world.inside.live().into_iter().flatten();
+        let of_others = others.filter(|(id, live)| is_autoscaler_of(id, live, object) && !is_going(live));
+        if let Some((autoscaler, live)) = of_others.into_iter().next() {
+            let bounds = (&live["spec"]["minimum"], &live["spec"]["maximum"]);
+            let what = format!(
+                "the number of workers of {} is written by {autoscaler}, between {} and {}",
+                wish.address, bounds.0, bounds.1
+            );
+            let ours = diff::applied_by(live, &self.inputs.owner.field_manager());
+            let help = if ours {
+                "the stack made it with an earlier `replicas = { min, max }`: `dask-infra apply` takes it away".to_owned()
+            } else {
+                let namespace = autoscaler.namespace.as_deref().unwrap_or("default");
+                format!(
+                    "`KubeCluster.adapt` makes one: call `scale` in the notebook, or delete it: kubectl -n {namespace} \
+                     delete daskautoscaler {}",
+                    autoscaler.name
+                )
+            };
+            return Err(Box::new(
+                Diagnostic::error(Code::NumberOfOthers, what).about(wish.address.clone(), "").help(help),
+            ));
+        }
+        let mut found = Vec::new();
+        for holder in holders(object, &wish.scaled.number) {
+            let Some(live) = world.find(&Identity::Object(holder.clone())) else {
+                let what = format!("{holder}, which holds the number of workers, is not there");
+                let help = "the Dask operator makes it and does not make it again: `dask-infra plan` says how it is \
+                            mended";
+                return Err(self.cannot(wish, what, Some(help)));
+            };
+            // A number that nobody wrote is the default of its definition.
+            let number = wish.scaled.path.find(live).cloned().unwrap_or_else(|| json!(1));
+            found.push((Some(holder), Some(number)));
+        }
+        Ok(found)
+    }
+
+    /// What the kind does for such a change: GKE's own call for pools, and the wait for all.
+    fn brought(&self, resource: &Resource, live: &Value, fields: &[FieldChange], to: u32) -> Vec<Step> {
+        let Some(kind) = kinds::find(&resource.kind) else { return Vec::new() };
+        let mut counted = resource.clone();
+        let object = matches!(resource.identity, Identity::Object(_));
+        if object && dask_cluster::replicas_path().find(&resource.initial).is_some() {
+            counted.body["spec"]["worker"]["replicas"] = json!(to);
+        }
+        let doing = Doing {
+            action: if object { Action::Keep } else { Action::Update },
+            identity: &resource.identity,
+            resource: Some(&counted),
+            live: Some(live),
+            fields,
+            owner: &self.inputs.owner,
+            inline_pool: None,
+            leaving: false,
+            taking: false,
+        };
+        (kind.program)(&doing)
+    }
+
+    /// Whose the number is from now on.
+    fn tell_whose(&mut self, resource: &Resource, wish: &Wish<'_>) {
+        let Scaled { place, number, unit, .. } = wish.scaled;
+        let (code, message) = match number {
+            Number::File(says) if !wish.kept && *says != u64::from(wish.number) => {
+                let at = self.inputs.sources.locate(place);
+                let at = at.map(|at| format!(" ({at})")).unwrap_or_default();
+                let unit = if *says == 1 { unit.trim_end_matches('s') } else { unit };
+                let message = format!(
+                    "the stack file says {says} {unit}{at}, and the next apply puts that back; `--write` puts {} into \
+                     the file",
+                    wish.number
+                );
+                (Code::NotKept, message)
+            }
+            Number::File(_) | Number::Autoscaler { .. } => return,
+            Number::Notebooks(_) | Number::Unsaid => {
+                let whose = if *number == Number::Unsaid { "nobody in the stack" } else { "notebooks" };
+                let message = format!(
+                    "the number belongs to {whose}: it stays {} until somebody changes it",
+                    wish.number
+                );
+                (Code::NotKept, message)
+            }
+        };
+        let address = resource.address.clone();
+        self.notes.push(Note { code: code.as_str().into(), address, message });
+    }
+
+    fn cannot(&self, wish: &Wish<'_>, what: String, help: Option<&str>) -> Box<Diagnostic> {
+        let section: FieldPath = wish.address.section().parse().unwrap_or_default();
+        let span = self.inputs.sources.span(&section);
+        let problem = Diagnostic::error(Code::NothingToScale, what).at(span, "asked for");
+        let problem = problem.about(wish.address.clone(), "");
+        Box::new(help.into_iter().fold(problem, Diagnostic::help))
+    }
+}

@@ -1,0 +1,357 @@
+//! The JSON lines of `--json`, in Terraform's envelope with our own fields beside Terraform's.
+//! `schemas/events.schema.json` is generated from the types here.
+
+use jiff::Timestamp;
+use schemars::JsonSchema;
+use serde::Serialize;
+use serde_json::Value;
+
+/// The version of the shape of these lines.
+pub const UI_VERSION: &str = "1.0";
+
+/// One line.
+#[derive(Clone, Debug, Serialize, JsonSchema)]
+#[schemars(title = "dask-infra event")]
+pub struct Line {
+    /// How grave it is.
+    #[serde(rename = "@level")]
+    pub level: Level,
+    /// The line for people.
+    #[serde(rename = "@message")]
+    pub message: String,
+    /// Always `dask-infra`.
+    #[serde(rename = "@module")]
+    pub module: &'static str,
+    /// When it was written: RFC 3339, UTC.
+    #[serde(rename = "@timestamp")]
+    #[schemars(with = "String")]
+    pub timestamp: Timestamp,
+    /// What it is about.
+    #[serde(flatten)]
+    pub body: Body,
+}
+
+/// How grave a line is.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, JsonSchema)]
+#[serde(rename_all = "lowercase")]
+pub enum Level {
+    /// As it should be.
+    Info,
+    /// To be looked at.
+    Warn,
+    /// Failed.
+    Error,
+}
+
+/// What a line is about, by `type`.
+#[derive(Clone, Debug, Serialize, JsonSchema)]
+#[serde(tag = "type", rename_all = "snake_case")]
+pub enum Body {
+    /// The first line.
+    Version {
+        /// The program's version.
+        #[serde(rename = "dask-infra")]
+        program: &'static str,
+        /// The version of the shape of these lines.
+        ui: &'static str,
+    },
+    /// One change of a plan.
+    PlannedChange {
+        /// Where.
+        #[serde(flatten)]
+        place: Place,
+        /// The change.
+        change: PlannedChange,
+    },
+    /// Something of ours that others changed since the last apply.
+    ResourceDrift {
+        /// Where.
+        #[serde(flatten)]
+        place: Place,
+        /// What differs, only the fields that others changed.
+        change: PlannedChange,
+    },
+    /// The end of a plan or of an apply.
+    ChangeSummary {
+        /// Where.
+        #[serde(flatten)]
+        place: Place,
+        /// How many.
+        changes: Changes,
+        /// Whether nothing was read.
+        offline: bool,
+        /// US dollars per hour at list prices, where they are known.
+        #[serde(skip_serializing_if = "Option::is_none")]
+        hourly: Option<f64>,
+        /// Consents that are still to be given: `replace:dask_cluster.rapids`.
+        #[serde(skip_serializing_if = "Vec::is_empty")]
+        consents: Vec<String>,
+        /// How each change ended; only after an apply.
+        #[serde(skip_serializing_if = "Vec::is_empty")]
+        outcomes: Vec<Ended>,
+        /// How long the apply took.
+        #[serde(skip_serializing_if = "Option::is_none")]
+        elapsed_seconds: Option<f64>,
+        /// Whether the apply was interrupted.
+        #[serde(skip_serializing_if = "Option::is_none")]
+        interrupted: Option<bool>,
+        /// Addresses that `--target` or `--exclude` left out of the plan.
+        #[serde(skip_serializing_if = "Vec::is_empty")]
+        left_out: Vec<String>,
+    },
+    /// An error or a warning.
+    Diagnostic {
+        /// The error or warning.
+        diagnostic: Told,
+    },
+    /// A change began.
+    ApplyStart {
+        /// Where.
+        #[serde(flatten)]
+        place: Place,
+        /// Which change.
+        hook: Hook,
+    },
+    /// A change goes on: it waits, tries again, or a check read a log.
+    ApplyProgress {
+        /// Where.
+        #[serde(flatten)]
+        place: Place,
+        /// Which change.
+        hook: Hook,
+    },
+    /// A change is done.
+    ApplyComplete {
+        /// Where.
+        #[serde(flatten)]
+        place: Place,
+        /// Which change.
+        hook: Hook,
+    },
+    /// A change is not done.
+    ApplyErrored {
+        /// Where.
+        #[serde(flatten)]
+        place: Place,
+        /// Which change.
+        hook: Hook,
+    },
+    /// The first interrupt: nothing new is started.
+    ApplyInterrupted {
+        /// Where.
+        #[serde(flatten)]
+        place: Place,
+    },
+}
+
+/// Where it happens.
+#[derive(Clone, Debug, Serialize, JsonSchema)]
+pub struct Place {
+    /// The stack.
+    pub stack: String,
+    /// `project / location / cluster`, or `context NAME`.
+    pub target: String,
+    /// Whether the sandbox answers instead of the cloud.
+    pub simulated: bool,
+}
+
+/// What is changed.
+#[derive(Clone, Debug, Serialize, JsonSchema)]
+pub struct Thing {
+    /// The address.
+    pub addr: String,
+    /// The kind: `node_pool`.
+    pub resource_type: String,
+    /// The address without the kind's section: `a100`.
+    pub resource_name: String,
+    /// What the API calls it, in words: `node pool a100`.
+    pub identity: String,
+}
+
+/// One change of a plan.
+#[derive(Clone, Debug, Serialize, JsonSchema)]
+pub struct PlannedChange {
+    /// What is changed.
+    pub resource: Thing,
+    /// What happens to it; `keep` for an edit that has no effect, `read` for what others own.
+    #[schemars(extend("enum" = ["keep", "create", "update", "replace", "delete", "forget", "run", "read"]))]
+    pub action: &'static str,
+    /// Why, when the fields alone do not say it; of what is read, what was found.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub reason: Option<String>,
+    /// The TOML place that asks for it: `stack.toml:12:1`.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub location: Option<String>,
+    /// What differs.
+    #[serde(skip_serializing_if = "Vec::is_empty")]
+    pub fields: Vec<Field>,
+}
+
+/// A field that differs.
+#[derive(Clone, Debug, Serialize, JsonSchema)]
+pub struct Field {
+    /// Where in the body: `spec.worker.replicas`.
+    pub path: String,
+    /// The live value; not there when there is none.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub before: Option<Value>,
+    /// The wanted value; not there when the field is given up.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub after: Option<Value>,
+    /// What the change does.
+    #[schemars(extend("enum" = ["in_place", "rolling", "replace", "ignored", "unknown"]))]
+    pub effect: &'static str,
+    /// Why the effect is what it is.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub note: Option<String>,
+    /// The TOML place that asks for the value: `stack.toml:40:12`.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub location: Option<String>,
+    /// Who changed it behind our back.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub drift: Option<Drift>,
+}
+
+/// A change by others.
+#[derive(Clone, Debug, Serialize, JsonSchema)]
+pub struct Drift {
+    /// The field manager.
+    pub manager: String,
+    /// When: RFC 3339.
+    pub time: String,
+}
+
+/// How many changes there are, or were done.
+#[derive(Clone, Copy, Debug, Serialize, JsonSchema)]
+pub struct Changes {
+    /// Creates.
+    pub add: usize,
+    /// Updates.
+    pub change: usize,
+    /// Replaces.
+    pub replace: usize,
+    /// Deletes.
+    pub remove: usize,
+    /// Left to the other stacks that use them; not there when there are none.
+    #[serde(skip_serializing_if = "is_zero")]
+    pub forget: usize,
+    /// Checks.
+    pub run: usize,
+    /// What the numbers are of.
+    #[schemars(extend("enum" = ["plan", "apply", "destroy", "refresh"]))]
+    pub operation: &'static str,
+}
+
+#[expect(clippy::trivially_copy_pass_by_ref, reason = "serde's skip_serializing_if passes a reference")]
+fn is_zero(number: &usize) -> bool {
+    *number == 0
+}
+
+/// The change that an apply works on.
+#[derive(Clone, Debug, Serialize, JsonSchema)]
+pub struct Hook {
+    /// What is changed.
+    pub resource: Thing,
+    /// What happens to it.
+    #[schemars(extend("enum" = ["keep", "create", "update", "replace", "delete", "forget", "run"]))]
+    pub action: &'static str,
+    /// How long it ran so far, or ran.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub elapsed_seconds: Option<f64>,
+    /// What it waits for.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub waiting_for: Option<String>,
+    /// How long it may wait.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub deadline_seconds: Option<f64>,
+    /// When it is tried again; `waiting_for` says why.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub retry_after_seconds: Option<f64>,
+    /// Lines of a log that a check read.
+    #[serde(skip_serializing_if = "Vec::is_empty")]
+    pub log: Vec<String>,
+    /// How it ended, when it is not done.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub outcome: Option<End>,
+}
+
+/// How a change ended.
+#[derive(Clone, Debug, Serialize, JsonSchema)]
+pub struct End {
+    /// In one word.
+    #[schemars(extend("enum" = ["done", "failed", "timed_out", "skipped", "in_doubt", "not_started"]))]
+    pub outcome: &'static str,
+    /// The stable code of the error.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub code: Option<String>,
+    /// What and why.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub message: Option<String>,
+    /// What to do next.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub help: Option<String>,
+    /// The address that did not succeed, for what was skipped.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub because: Option<String>,
+}
+
+/// How one change of an apply ended.
+#[derive(Clone, Debug, Serialize, JsonSchema)]
+pub struct Ended {
+    /// The address.
+    pub addr: String,
+    /// What was to happen.
+    #[schemars(extend("enum" = ["create", "update", "replace", "delete", "forget", "run"]))]
+    pub action: &'static str,
+    /// How long it ran.
+    pub elapsed_seconds: f64,
+    /// How it ended.
+    #[serde(flatten)]
+    pub end: End,
+}
+
+/// An error or a warning.
+#[derive(Clone, Debug, Serialize, JsonSchema)]
+pub struct Told {
+    /// How grave it is.
+    #[schemars(extend("enum" = ["error", "warning"]))]
+    pub severity: &'static str,
+    /// The stable code: `DI0102`.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub code: Option<String>,
+    /// What is wrong.
+    pub summary: String,
+    /// What to do.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub detail: Option<String>,
+    /// The section or object concerned.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub address: Option<String>,
+    /// Where in the stack file.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub range: Option<Range>,
+}
+
+/// A place in a text.
+#[derive(Clone, Debug, Serialize, JsonSchema)]
+pub struct Range {
+    /// The file as the user named it.
+    pub filename: String,
+    /// Where it begins.
+    pub start: Position,
+}
+
+/// A place in a text, from 1.
+#[derive(Clone, Copy, Debug, Serialize, JsonSchema)]
+pub struct Position {
+    /// The line.
+    pub line: usize,
+    /// The column in characters.
+    pub column: usize,
+}
+
+/// The schema of one line, draft-07.
+pub fn schema() -> Value {
+    let generator = schemars::generate::SchemaSettings::draft07().into_generator();
+    generator.into_root_schema_for::<Line>().to_value()
+}

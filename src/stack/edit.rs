@@ -1,0 +1,172 @@
+//! One number of a stack file changed where it stands: comments and layout stay as they are.
+
+use std::path::PathBuf;
+
+use toml_edit::{DocumentMut, Item};
+
+use super::Sources;
+use crate::address::{FieldPath, Segment};
+use crate::diag::{Code, Diagnostic};
+
+/// A file with one number changed.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Edit {
+    /// The file.
+    pub file: PathBuf,
+    /// Its text before.
+    pub before: String,
+    /// Its text afterwards.
+    pub after: String,
+    /// What was done, in words: `stack.toml:12:20: replicas = 5 (was 2)`.
+    pub what: String,
+}
+
+/// The edit that puts a number at a place of the stack: in the file where its value stands, or where its section does
+/// when the value is a default.
+///
+/// # Errors
+/// The value is not a number of a TOML file: it comes from a variable or from another sort of file.
+pub fn number(sources: &Sources, place: &FieldPath, number: u32) -> Result<Edit, Diagnostic> {
+    let written = sources.written(place);
+    let Some(span) = written.or_else(|| sources.span(place)) else {
+        return Err(cannot(place, "it stands in no file", "write it into the stack file"));
+    };
+    let (name, shown) = (sources.name(span.file), sources.location(span).to_string());
+    let by_hand = format!("change it by hand at {shown}, then apply");
+    let toml = PathBuf::from(name).extension().is_some_and(|extension| extension == "toml");
+    if !toml {
+        return Err(cannot(place, &format!("it stands in {name}, which is no TOML file"), &by_hand)
+            .at(Some(span), "here"));
+    }
+    let was = written.map(|span| sources.slice(span).to_owned());
+    if let Some(was) = was.as_ref().filter(|was| was.contains("${")) {
+        let help = "change the variable in `[vars]`, or give it with `--var`; everything that uses it changes with it";
+        return Err(cannot(place, &format!("it comes from {was}"), help).at(Some(span), "here"));
+    }
+    let before = sources.text(span.file).to_owned();
+    let after = match &was {
+        // The one value and no other byte.
+        Some(_) => Some(format!("{}{number}{}", &before[..span.start], &before[span.end..])),
+        None => added(&before, place, number),
+    };
+    let after = after.ok_or_else(|| cannot(place, "it has no place", &by_hand).at(Some(span), "here"))?;
+    let key = match place.segments().last() {
+        Some(Segment::Key(key)) => key.as_str(),
+        Some(Segment::Index(_)) | None => "",
+    };
+    let was = was.map_or_else(|| "was not given".to_owned(), |was| format!("was {was}"));
+    Ok(Edit { file: PathBuf::from(name), before, after, what: format!("{shown}: {key} = {number} ({was})") })
+}
+
+fn cannot(place: &FieldPath, why: &str, help: &str) -> Diagnostic {
+    Diagnostic::error(Code::CannotKeep, format!("`{place}` cannot be written: {why}")).help(help)
+}
+
+/// The text with a key more; `None` where no table can take it.
+fn added(before: &str, place: &FieldPath, number: u32) -> Option<String> {
+    let mut document: DocumentMut = before.parse().ok()?;
+    set(document.as_item_mut(), place.segments(), number)?;
+    let after = document.to_string();
+    // The library writes all lines with `\n`.
+    let windows = before.contains("\r\n") && !before.replace("\r\n", "").contains('\n');
+    Some(if windows { after.replace('\n', "\r\n") } else { after })
+}
+
+fn set(item: &mut Item, path: &[Segment], number: u32) -> Option<()> {
+    let (segment, rest) = path.split_first()?;
+    match segment {
+        Segment::Key(key) => {
+            let table = item.as_table_like_mut()?;
+            if rest.is_empty() {
+                table.insert(key, toml_edit::value(i64::from(number)));
+                return Some(());
+            }
+            if !table.contains_key(key) {
+                table.insert(key, toml_edit::value(toml_edit::InlineTable::new()));
+            }
+            set(table.get_mut(key)?, rest, number)
+        }
+        Segment::Index(index) => set(item.get_mut(*index)?, rest, number),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use std::collections::BTreeMap;
+
+    use super::*;
+    use crate::stack::{Options, parse_text};
+
+    const HEAD: &str = "[stack]\nname = \"s\"\n[kubernetes]\n[dask_operator]\nversion = \"2026.3.0\"\n";
+
+    fn edit(text: &str, place: &str) -> Result<String, String> {
+        let head = if text.contains("\r\n") { HEAD.replace('\n', "\r\n") } else { HEAD.to_owned() };
+        let text = format!("{head}{text}");
+        let options = Options { env: &|_| None, vars: &BTreeMap::new() };
+        let loaded = parse_text("stack.toml", &text, &options).unwrap();
+        let edit = number(&loaded.sources, &place.parse().unwrap(), 5);
+        let edit = edit.map_err(|problem| problem.message)?;
+        let again = parse_text("stack.toml", &edit.after, &options).unwrap();
+        let tree = serde_json::to_value(again.stack).unwrap();
+        let place: FieldPath = place.parse().unwrap();
+        assert_eq!(place.find(&tree), Some(&serde_json::json!(5)), "{}", edit.after);
+        Ok(edit.after[head.len()..].to_owned())
+    }
+
+    #[test]
+    fn one_value_changes_and_nothing_else() {
+        let worker = "dask_cluster.d.worker.replicas";
+        let table = [
+            (
+                "[dask_cluster.d] # the one\nimage = \"i\"\nworker = { cpu = \"1\",  replicas = 2 } # two\n",
+                worker,
+                "[dask_cluster.d] # the one\nimage = \"i\"\nworker = { cpu = \"1\",  replicas = 5 } # two\n",
+            ),
+            (
+                "[dask_cluster.d]\nimage = \"i\"\n\n  [dask_cluster.d.worker]\n  replicas   =   2   # two\n",
+                worker,
+                "[dask_cluster.d]\nimage = \"i\"\n\n  [dask_cluster.d.worker]\n  replicas   =   5   # two\n",
+            ),
+            (
+                "[dask_cluster.d]\nimage = \"i\"\nworker.replicas = 2\n",
+                worker,
+                "[dask_cluster.d]\nimage = \"i\"\nworker.replicas = 5\n",
+            ),
+            (
+                "[dask_cluster.d]\nimage = \"i\"\nworker = { cpu = \"1\" }\n",
+                worker,
+                "[dask_cluster.d]\nimage = \"i\"\nworker = { cpu = \"1\" , replicas = 5 }\n",
+            ),
+            (
+                "[dask_cluster.d]\nimage = \"i\" # last\n\n# end\n",
+                worker,
+                "[dask_cluster.d]\nimage = \"i\" # last\nworker = { replicas = 5 }\n\n# end\n",
+            ),
+            (
+                "[dask_cluster.d]\nimage = \"i\"\nworker = { replicas = { start = 2 } }\n",
+                "dask_cluster.d.worker.replicas.start",
+                "[dask_cluster.d]\nimage = \"i\"\nworker = { replicas = { start = 5 } }\n",
+            ),
+            (
+                "[dask_cluster.d]\r\nimage = \"i\"\r\n",
+                worker,
+                "[dask_cluster.d]\r\nimage = \"i\"\r\nworker = { replicas = 5 }\r\n",
+            ),
+            (
+                "[dask_cluster.\"d\"]\r\nimage = \"i\"\r\n[dask_cluster.d.group.g]\r\nreplicas = 1_0\r\n",
+                "dask_cluster.d.group.g.replicas",
+                "[dask_cluster.\"d\"]\r\nimage = \"i\"\r\n[dask_cluster.d.group.g]\r\nreplicas = 5\r\n",
+            ),
+        ];
+        for (before, place, after) in table {
+            assert_eq!(edit(before, place).as_deref(), Ok(after), "{before}");
+        }
+    }
+
+    #[test]
+    fn a_variable_is_left_to_people() {
+        let text = "[vars]\nn = 2\n[dask_cluster.d]\nimage = \"i\"\nworker = { replicas = \"${var.n}\" }\n";
+        let said = edit(text, "dask_cluster.d.worker.replicas").unwrap_err();
+        assert_eq!(said, "`dask_cluster.d.worker.replicas` cannot be written: it comes from \"${var.n}\"");
+    }
+}

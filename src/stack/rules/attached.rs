@@ -1,0 +1,370 @@
+//! Dask's things that belong together: groups, autoscalers and jobs of manifests and their clusters, clusters that
+//! others own, one autoscaler for a cluster, images of one version.
+
+use serde_json::Value;
+
+use super::workers::group_name;
+use super::{Context, Finding};
+use crate::address::FieldPath;
+use crate::diag::{Code, nearest};
+use crate::kinds::dask_cluster;
+use crate::kinds::manifest::{self, Object};
+use crate::stack::{DaskCluster, Scheduler, Worker, Writer};
+
+/// A Dask cluster of the stack, of a section or of a manifest.
+struct Known {
+    namespace: String,
+    name: String,
+    /// Its place in the stack.
+    path: FieldPath,
+    /// Where its number of workers stands.
+    replicas: FieldPath,
+    number: Numbered,
+}
+
+/// Who writes the number of workers, as far as the file says.
+#[derive(Clone, Copy, PartialEq, Eq)]
+enum Numbered {
+    File,
+    Autoscaler,
+    Nobody,
+}
+
+fn dask_objects<'a>(context: &Context<'a>) -> Vec<Object<'a>> {
+    let all = manifest::objects(&context.stack.manifest);
+    all.filter(|object| object.group_version().0 == dask_cluster::GROUP).collect()
+}
+
+fn known(context: &Context<'_>) -> Vec<Known> {
+    let sections = context.stack.dask_cluster.iter().map(|(key, cluster)| {
+        let path = FieldPath::keys(["dask_cluster", key]);
+        Known {
+            namespace: cluster.namespace().to_owned(),
+            name: cluster.live_name(key).to_owned(),
+            replicas: path.key("worker").key("replicas"),
+            number: match cluster.worker.replicas.writer() {
+                _ if !cluster.is_managed() => Numbered::Nobody,
+                Writer::File(_) => Numbered::File,
+                Writer::Autoscaler { .. } => Numbered::Autoscaler,
+                Writer::Notebooks(_) => Numbered::Nobody,
+            },
+            path,
+        }
+    });
+    let objects = dask_objects(context).into_iter().filter(|object| object.kind() == "DaskCluster");
+    let objects = objects.map(|object| {
+        let path = object.origin();
+        let given = !object.value["spec"]["worker"]["replicas"].is_null();
+        Known {
+            namespace: object.namespace().to_owned(),
+            name: object.name().to_owned(),
+            replicas: path.key("spec").key("worker").key("replicas"),
+            number: if given { Numbered::File } else { Numbered::Nobody },
+            path,
+        }
+    });
+    sections.chain(objects).collect()
+}
+
+/// Groups and autoscalers of manifests name a cluster of their own namespace: the operator looks nowhere else.
+pub(super) fn objects_name_their_cluster(context: &mut Context<'_>) {
+    let clusters = known(context);
+    for object in dask_objects(context) {
+        let kind = object.kind();
+        if !matches!(kind, "DaskWorkerGroup" | "DaskAutoscaler") {
+            continue;
+        }
+        let Some(wanted) = object.value["spec"]["cluster"].as_str() else { continue };
+        let place = object.origin().key("spec").key("cluster");
+        let own = |known: &&Known| known.namespace == object.namespace();
+        if clusters.iter().filter(own).any(|known| known.name == wanted) {
+            continue;
+        }
+        let elsewhere = clusters.iter().find(|known| known.name == wanted);
+        let finding = match elsewhere {
+            Some(other) => {
+                let message = format!(
+                    "the {kind} `{}` is in the namespace `{}` and its cluster `{wanted}` in `{}`",
+                    object.name(),
+                    object.namespace(),
+                    other.namespace
+                );
+                Finding::error(Code::UnknownCluster, message)
+                    .at(place, "looked for in its own namespace only")
+                    .at_key(other.path.clone(), "this one")
+                    .help(format!("give it `namespace: {}`", other.namespace))
+            }
+            None => {
+                let message = format!("there is no Dask cluster `{wanted}`");
+                let near = clusters.iter().filter(own).map(|known| known.name.as_str());
+                let help = match nearest(wanted, near) {
+                    Some(near) => format!("did you mean `{near}`?"),
+                    None => format!(
+                        "add it; if others made it, say so: `[dask_cluster.{wanted}]` with `manage = false`"
+                    ),
+                };
+                Finding::error(Code::UnknownCluster, message).at(place, "not in this stack").help(help)
+            }
+        };
+        context.say(finding);
+    }
+}
+
+/// A cluster has at most one autoscaler, with bounds in order, and nobody else writes its number.
+pub(super) fn autoscalers_are_alone(context: &mut Context<'_>) {
+    let clusters = known(context);
+    let all = dask_objects(context).into_iter().filter(|object| object.kind() == "DaskAutoscaler");
+    let mut seen: Vec<(String, String, FieldPath)> = Vec::new();
+    for object in all.collect::<Vec<_>>() {
+        let (spec, path) = (&object.value["spec"], object.origin().key("spec"));
+        if let (Some(min), Some(max)) = (spec["minimum"].as_i64(), spec["maximum"].as_i64())
+            && min > max
+        {
+            let message = format!("`minimum` is {min} and `maximum` is {max}");
+            let finding = Finding::error(Code::Limits, message).at(path.key("minimum"), "more");
+            context.say(finding.at(path.key("maximum"), "than this").help("`minimum` is at most `maximum`"));
+        }
+        let Some(of) = spec["cluster"].as_str() else { continue };
+        let place = path.key("cluster");
+        let same = seen.iter().find(|(namespace, name, _)| namespace == object.namespace() && name == of);
+        if let Some((_, _, first)) = same {
+            let message = format!("two autoscalers write the number of workers of `{of}`");
+            let finding = Finding::error(Code::OneWriter, message).at(place.clone(), "again here");
+            context.say(finding.at(first.clone(), "first here").help("keep one of them"));
+        }
+        seen.push((object.namespace().to_owned(), of.to_owned(), place.clone()));
+        let cluster = clusters.iter().find(|known| known.namespace == object.namespace() && known.name == of);
+        let Some(cluster) = cluster else { continue };
+        let finding = match cluster.number {
+            Numbered::Nobody => continue,
+            Numbered::Autoscaler => {
+                let message = format!("two autoscalers write the number of workers of `{of}`");
+                let finding = Finding::error(Code::OneWriter, message).at(cluster.replicas.clone(), "one");
+                finding.at(place, "the other").help("keep one of them: `{ min, max }` makes one of its own")
+            }
+            Numbered::File => {
+                let message = format!("the file and an autoscaler write the number of workers of `{of}`");
+                let finding = Finding::warning(Code::OneWriter, message)
+                    .at(cluster.replicas.clone(), "taken back by every apply")
+                    .at(place, "written by this one");
+                let help = match cluster.path.segments().len() {
+                    2 => "write `replicas = { min = 0, max = 8 }` and leave the autoscaler away",
+                    _ => "take `replicas` out of the DaskCluster",
+                };
+                finding.help(help)
+            }
+        };
+        context.say(finding);
+    }
+}
+
+/// Names of groups in manifests leave room for what the operator makes, and jobs have names of their own.
+pub(super) fn objects_leave_room_for_names(context: &mut Context<'_>) {
+    let clusters = known(context);
+    for object in dask_objects(context) {
+        let name = object.name();
+        let place = object.origin().key("metadata").key("name");
+        match object.kind() {
+            "DaskWorkerGroup" => {
+                let of = object.value["spec"]["cluster"].as_str().unwrap_or_default();
+                group_name(context, of, &place, name);
+            }
+            "DaskJob" => {
+                let same = |known: &&Known| known.name == name && known.namespace == object.namespace();
+                if let Some(other) = clusters.iter().find(same) {
+                    let message =
+                        format!("the cluster of the job would be `{name}`, and be deleted at its end");
+                    let finding = Finding::error(Code::ChildName, message).at(place, "the job");
+                    let finding = finding.at_key(other.path.clone(), "this cluster");
+                    context.say(finding.help("give the job another name"));
+                }
+            }
+            "DaskCluster" if name.len() > LONG_NAME && super::names::wrong_dask_name(name).is_none() => {
+                let message = format!("`{name}` leaves no room for the names of its workers");
+                let finding = Finding::warning(Code::LongName, message);
+                let finding = finding.at(place, format!("{} characters", name.len()));
+                context.say(finding.help(format!(
+                    "names of worker Pods add 26 characters and are cut at 63: take at most {LONG_NAME}"
+                )));
+            }
+            _ => {}
+        }
+    }
+}
+
+/// `-default-worker-` and ten digits fit behind it into 63 characters.
+const LONG_NAME: usize = 37;
+
+/// What others own is not described; its groups bring an image of their own.
+pub(super) fn clusters_of_others_are_not_described(context: &mut Context<'_>) {
+    let others = context.stack.dask_cluster.iter().filter(|(_, cluster)| !cluster.is_managed());
+    for (key, cluster) in others {
+        let section = FieldPath::keys(["dask_cluster", key]);
+        let DaskCluster { scheduler, worker, idle_timeout, service, labels, annotations, .. } = cluster;
+        let said = [
+            ("scheduler", *scheduler != Scheduler::default()),
+            ("worker", *worker != Worker::default()),
+            ("idle_timeout", idle_timeout.is_some()),
+            ("service", *service != crate::stack::ServiceType::default()),
+            ("labels", !labels.is_empty()),
+            ("annotations", !annotations.is_empty()),
+            ("protect", cluster.protect),
+            ("depends_on", !cluster.depends_on.is_empty()),
+        ];
+        for (word, _) in said.iter().filter(|(_, said)| *said) {
+            let message = format!("`{word}` is its owner's to say");
+            let finding = Finding::error(Code::OthersCluster, message)
+                .at_key(section.key(word), "of a cluster that others own")
+                .at(section.key("manage"), "as this says");
+            context.say(finding.help(
+                "with `manage = false` a cluster has `name`, `namespace`, `image` and groups of yours",
+            ));
+        }
+        for (group, _) in cluster.group.iter().filter(|(_, group)| group.image.is_none()) {
+            if cluster.image.is_empty() {
+                let path = section.key("group").key(group);
+                let message = format!("`{path}` has no image");
+                let finding = Finding::error(Code::OthersCluster, message).at(path, "which one?");
+                context.say(finding.help(
+                    "give it the `image` of its cluster; `image` of the cluster's section is compared with the live one",
+                ));
+            }
+        }
+    }
+}
+
+/// An image of a part of a cluster.
+struct Part {
+    what: &'static str,
+    image: String,
+    place: FieldPath,
+}
+
+/// Scheduler, workers and programs have one version of Dask: its messages are pickles.
+pub(super) fn images_have_one_version(context: &mut Context<'_>) {
+    let mut clusters: Vec<(Part, Vec<Part>)> = Vec::new();
+    let own = |value: &Value, path: &FieldPath, name: &str, what| {
+        let containers = value["containers"].as_array()?;
+        let place = containers.iter().position(|container| container["name"] == name).unwrap_or(0);
+        let image = containers.get(place)?["image"].as_str()?.to_owned();
+        Some(Part { what, image, place: path.key("containers").index(place).key("image") })
+    };
+    for (key, cluster) in &context.stack.dask_cluster {
+        let path = FieldPath::keys(["dask_cluster", key]);
+        let scheduler =
+            Part { what: "the scheduler", image: cluster.image.clone(), place: path.key("image") };
+        let groups = cluster.group.iter().filter_map(|(group, section)| {
+            let place = path.key("group").key(group).key("image");
+            Some(Part { what: "these workers", image: section.image.clone()?, place })
+        });
+        let mut parts: Vec<Part> = groups.collect();
+        let jobs = context.stack.dask_job.iter().filter(|(_, job)| job.like.as_ref() == Some(key));
+        parts.extend(jobs.filter_map(|(job, section)| {
+            let place = FieldPath::keys(["dask_job", job, "image"]);
+            Some(Part { what: "the program", image: section.image.clone()?, place })
+        }));
+        clusters.push((scheduler, parts));
+    }
+    for object in dask_objects(context) {
+        let (spec, path) = match object.kind() {
+            "DaskCluster" => (&object.value["spec"], object.origin().key("spec")),
+            "DaskJob" => (
+                &object.value["spec"]["cluster"]["spec"],
+                object.origin().key("spec").key("cluster").key("spec"),
+            ),
+            _ => continue,
+        };
+        let pod = |part: &str| (&spec[part]["spec"], path.key(part).key("spec"));
+        let (scheduler, at) = pod("scheduler");
+        let Some(scheduler) = own(scheduler, &at, "scheduler", "the scheduler") else { continue };
+        let (workers, at) = pod("worker");
+        let mut parts: Vec<Part> = own(workers, &at, "worker", "the workers").into_iter().collect();
+        if object.kind() == "DaskJob" {
+            let at = object.origin().key("spec").key("job").key("spec");
+            parts.extend(own(&object.value["spec"]["job"]["spec"], &at, "job", "the program"));
+        }
+        for group in dask_objects(context).into_iter().filter(|group| {
+            group.kind() == "DaskWorkerGroup"
+                && group.namespace() == object.namespace()
+                && group.value["spec"]["cluster"] == object.name()
+        }) {
+            let at = group.origin().key("spec").key("worker").key("spec");
+            parts.extend(own(&group.value["spec"]["worker"]["spec"], &at, "worker", "these workers"));
+        }
+        clusters.push((scheduler, parts));
+    }
+    for (scheduler, parts) in clusters {
+        for part in parts {
+            let Some(differs) = versions_differ(&scheduler.image, &part.image) else { continue };
+            let message =
+                format!("{} and {} have different versions of {differs}", scheduler.what, part.what);
+            let finding = Finding::warning(Code::ImagesDiffer, message).at(part.place, part.what);
+            let finding = finding.at(scheduler.place.clone(), scheduler.what);
+            context.say(finding.help("scheduler, workers and clients should have one image"));
+        }
+    }
+}
+
+/// What differs in two images of one family, by their tags; `None` when nothing does or nothing can be told.
+fn versions_differ(one: &str, other: &str) -> Option<&'static str> {
+    let (one, other) = (Tag::of(one)?, Tag::of(other)?);
+    if one.family != other.family {
+        return None;
+    }
+    if one.version != other.version {
+        return Some(one.family);
+    }
+    (one.python.is_some() && other.python.is_some() && one.python != other.python).then_some("Python")
+}
+
+/// What the tag of an image says: `26.04-cuda12-py3.13`.
+#[derive(Debug, PartialEq, Eq)]
+struct Tag<'i> {
+    /// `RAPIDS`, `Dask`, or the image itself by another name.
+    family: &'static str,
+    version: Vec<u32>,
+    python: Option<&'i str>,
+}
+
+impl<'i> Tag<'i> {
+    fn of(image: &'i str) -> Option<Self> {
+        let (name, tag) = image.split('@').next().unwrap_or(image).rsplit_once(':')?;
+        let family = if name.contains("rapidsai") {
+            "RAPIDS"
+        } else if name.ends_with("/dask") || name.contains("daskdev/") {
+            "Dask"
+        } else {
+            return None;
+        };
+        let mut parts = tag.split('-');
+        let version = parts.next()?.split('.').map(str::parse).collect::<Result<Vec<u32>, _>>().ok()?;
+        let python = parts.find_map(|part| part.strip_prefix("py"));
+        (version.len() > 1).then_some(Self { family, version, python })
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn versions_are_read_from_tags_of_one_family() {
+        let rapids = "nvcr.io/nvidia/rapidsai/base:26.04-cuda12-py3.13";
+        for (other, differs) in [
+            ("nvcr.io/nvidia/rapidsai/base:26.04-cuda12-py3.13", None),
+            ("nvcr.io/nvidia/rapidsai/notebooks:26.04-cuda13-py3.13", None),
+            ("rapidsai/base:26.06-cuda12-py3.13", Some("RAPIDS")),
+            ("rapidsai/base:26.04-cuda12-py3.11", Some("Python")),
+            ("rapidsai/base:26.04", None),
+            ("rapidsai/base:latest", None),
+            ("ghcr.io/dask/dask:2026.3.0", None),
+            ("localhost:5000/rapidsai", None),
+            ("rapidsai/base@sha256:00", None),
+        ] {
+            assert_eq!(versions_differ(rapids, other), differs, "{other}");
+        }
+        let dask = "ghcr.io/dask/dask:2026.3.0";
+        assert_eq!(versions_differ(dask, "daskdev/dask:2026.3.1-py3.12"), Some("Dask"));
+        assert_eq!(versions_differ("mine:1.2", "mine:1.3"), None);
+    }
+}

@@ -1,0 +1,216 @@
+//! `scale` against a served sandbox: the live number, the file, who else writes it, and that nobody else's workers go.
+
+#![allow(clippy::unwrap_used, reason = "test code outside of test functions")]
+
+use std::collections::BTreeMap;
+use std::fs;
+
+use crate::served::{Served, User};
+use dask_infra::sandbox::{Options, Scale};
+
+const STACK: &str = r#"# The lab's cluster.
+[stack]
+name = "lab"
+
+[gke]
+project = "demo"
+location = "us-central1-c"
+
+[vars]
+small = 1
+
+[cluster]
+name = "lab"
+
+[node_pool.cpu]
+machine_type = "e2-standard-16"
+nodes = 2                              # two are enough
+
+[dask_operator]
+version = "2026.3.0"
+
+[dask_cluster.d]
+image = "demo:1"
+worker = { cpu = "1",   replicas = 2 } # by day
+
+[dask_cluster.d.group.big]
+replicas = 2
+cpu = "2"
+
+[dask_cluster.d.group.small]
+replicas = "${var.small}"
+
+[dask_cluster.free]
+image = "demo:1"
+worker = { replicas = { start = 1 } }
+
+[dask_cluster.auto]
+image = "demo:1"
+worker = { replicas = { min = 0, max = 3 } }
+
+[manifest.web]
+file = "web.yaml"
+"#;
+
+const WEB: &str = r"
+apiVersion: apps/v1
+kind: Deployment
+metadata: { name: web }
+spec:
+  replicas: 1
+  selector: { matchLabels: { app: web } }
+  template:
+    metadata: { labels: { app: web } }
+    spec: { containers: [{ name: web, image: 'web:1' }] }
+";
+
+struct Lab {
+    served: Served,
+    user: User,
+}
+
+impl Lab {
+    fn started() -> Self {
+        let scale = Scale { time_scale: 1200.0 };
+        let served = Served::with(Options { scale, ..Options::default() });
+        let user = User::with_stack("rapids-gke", Some(&served.gke));
+        fs::write(user.path().join("stack.toml"), STACK).unwrap();
+        fs::write(user.path().join("web.yaml"), WEB).unwrap();
+        user.run(&["apply", "--auto-approve"]).expect(0);
+        Self { served, user }
+    }
+
+    /// Names of worker Deployments by their group.
+    fn workers(&self) -> BTreeMap<String, Vec<String>> {
+        let mut found: BTreeMap<String, Vec<String>> = BTreeMap::new();
+        let list = self.served.get("/apis/apps/v1/namespaces/default/deployments");
+        for item in list["items"].as_array().unwrap() {
+            let group = item["metadata"]["labels"]["dask.org/workergroup-name"].as_str();
+            let Some(group) = group else { continue };
+            let name = item["metadata"]["name"].as_str().unwrap();
+            found.entry(group.to_owned()).or_default().push(name.to_owned());
+        }
+        found
+    }
+
+    fn text(&self) -> String {
+        fs::read_to_string(self.user.path().join("stack.toml")).unwrap()
+    }
+}
+
+fn names(of: &BTreeMap<String, Vec<String>>, group: &str) -> Vec<String> {
+    of.get(group).cloned().unwrap_or_default()
+}
+
+#[test]
+fn a_number_is_changed_at_once_and_kept_when_asked() {
+    let lab = Lab::started();
+    let user = &lab.user;
+    let before = lab.workers();
+
+    // Without a terminal nobody can say yes.
+    user.run(&["scale", "dask_cluster.d", "3"]).expect(3);
+    user.run(&["scale", "dask_cluster.d", "2", "--auto-approve"]).expect(0).says("No changes");
+    user.run(&["scale", "dask_cluster.d", "3", "--auto-approve"])
+        .expect(0)
+        .says("spec.worker.replicas: 2 -> 3")
+        .says("the stack file says 2 workers (stack.toml:24:36)")
+        .says("DI0430");
+    assert_eq!(lab.text(), STACK, "the file is as it was");
+    let up = lab.workers();
+    assert_eq!(names(&up, "d-default").len(), 3);
+    assert!(names(&before, "d-default").iter().all(|name| names(&up, "d-default").contains(name)));
+    assert_eq!(names(&up, "d-big"), names(&before, "d-big"));
+    user.run(&["plan", "--detailed-exitcode"])
+        .expect(2)
+        .says("spec.worker.replicas: 3 -> 2")
+        .says("changed by dask-infra/lab:scale");
+
+    // Kept: one value of the file and nothing else of it; the next plan is empty.
+    user.run(&["scale", "dask_cluster.d", "3", "--write"]).expect(0).says("replicas = 3 (was 2)");
+    assert_eq!(lab.text(), STACK.replace("replicas = 2 } # by day", "replicas = 3 } # by day"));
+    user.run(&["plan", "--detailed-exitcode"]).expect(0).says("No changes");
+    user.run(&["scale", "dask_cluster.d", "4", "--write", "--auto-approve"]).expect(0);
+    user.run(&["plan", "--detailed-exitcode"]).expect(0).says("No changes");
+    user.edit("replicas = 4", "replicas = 5");
+    user.run(&["apply", "--auto-approve"]).expect(0);
+    user.run(&["plan", "--detailed-exitcode"]).expect(0).says("No changes");
+
+    // Down: nobody of another group goes.
+    let many = lab.workers();
+    user.run(&["scale", "dask_cluster.d", "1", "--write", "--auto-approve"])
+        .expect(0)
+        .says("DI0434")
+        .says("so that no worker of another group does");
+    let few = lab.workers();
+    assert_eq!(names(&few, "d-default").len(), 1);
+    assert!(names(&many, "d-default").contains(&names(&few, "d-default")[0]));
+    for group in ["d-big", "d-small"] {
+        assert_eq!(names(&few, group), names(&many, group));
+    }
+    user.run(&["scale", "d.group.big", "0", "--auto-approve"]).expect(0);
+    assert_eq!(names(&lab.workers(), "d-big"), Vec::<String>::new());
+    assert_eq!(names(&lab.workers(), "d-small"), names(&few, "d-small"));
+    user.run(&["apply", "--auto-approve"]).expect(0);
+    assert_eq!(names(&lab.workers(), "d-big").len(), 2);
+    // The same of a plan of the whole stack.
+    user.edit("[dask_cluster.d.group.big]\nreplicas = 2", "[dask_cluster.d.group.big]\nreplicas = 1");
+    user.run(&["apply", "--auto-approve"]).expect(0).says("DI0434");
+    assert_eq!(names(&lab.workers(), "d-small"), names(&few, "d-small"));
+}
+
+#[test]
+fn whose_number_it_is_decides() {
+    let lab = Lab::started();
+    let user = &lab.user;
+    // Notebooks have it: anybody may change it, and no apply takes it back.
+    user.run(&["scale", "dask_cluster.free", "2", "--auto-approve"]).expect(0).says("belongs to notebooks");
+    user.run(&["plan", "--detailed-exitcode"]).expect(0).says("No changes");
+    user.run(&["scale", "dask_cluster.free", "2", "--write"]).expect(0).says("start = 2 (was 1)");
+    // The autoscaler has it: nothing is changed.
+    user.run(&["scale", "dask_cluster.auto", "2", "--auto-approve"])
+        .expect(1)
+        .says("DI0432")
+        .says("written by DaskAutoscaler default/auto, between 0")
+        .says("stack.toml:39:40");
+    // Nodes and pods.
+    user.run(&["scale", "node_pool.cpu", "3", "--write", "--auto-approve"])
+        .expect(0)
+        .says("nodes = 3 (was 2)");
+    assert!(lab.text().contains("nodes = 3                              # two are enough"));
+    user.run(&["scale", "manifest.web", "2", "--auto-approve"]).expect(0).says("web.yaml:6:13");
+    assert_eq!(lab.served.get("/apis/apps/v1/namespaces/default/deployments/web")["spec"]["replicas"], 2);
+    user.run(&["plan", "--detailed-exitcode"]).expect(2).says("spec.replicas: 2 -> 1");
+    // What --write cannot edit is told before anything is done.
+    user.run(&["scale", "manifest.web", "3", "--write", "--auto-approve"])
+        .expect(1)
+        .says("DI0433")
+        .says("web.yaml");
+    user.run(&["scale", "d.group.small", "3", "--write", "--auto-approve"])
+        .expect(1)
+        .says("it comes from \"${var.small}\"");
+    assert_eq!(names(&lab.workers(), "d-small").len(), 1);
+    user.run(&["scale", "d.group.small", "2", "--auto-approve"]).expect(0);
+    // Nothing that has a number.
+    user.run(&["scale", "dask_operator", "2"]).expect(1).says("DI0431").says("it has no number");
+    user.run(&["scale", "nothing", "2"]).expect(1).says("is no address of this stack");
+    user.run(&["scale", "dask_cluster.d", "-1"]).expect(1);
+    user.run(&["scale", "dask_cluster.d", "12000"]).expect(1).says("10000");
+}
+
+#[test]
+fn the_file_that_says_the_number_is_the_one_that_is_edited() {
+    let user = User::empty();
+    let stack = STACK.split("[dask_cluster.free]").next().unwrap();
+    fs::write(user.path().join("base.toml"), stack).unwrap();
+    let top = "extends = \"base.toml\"\n\n[dask_cluster.d.group.big]\nreplicas = 1 # tonight\n";
+    fs::write(user.path().join("stack.toml"), top).unwrap();
+    user.run(&["--sandbox", "apply", "--auto-approve"]).expect(0);
+    let words = |address, number| ["--sandbox", "scale", address, number, "--write", "--auto-approve"];
+    user.run(&words("dask_cluster.d", "1")).expect(0).says("base.toml:24:36: replicas = 1 (was 2)");
+    user.run(&words("group.big", "2")).expect(0).says("stack.toml:4:12: replicas = 2 (was 1)");
+    let read = |name: &str| fs::read_to_string(user.path().join(name)).unwrap();
+    assert_eq!(read("stack.toml"), top.replace("replicas = 1", "replicas = 2"));
+    assert_eq!(read("base.toml"), stack.replace("replicas = 2 } # by day", "replicas = 1 } # by day"));
+    user.run(&["--sandbox", "plan", "--detailed-exitcode"]).expect(0).says("No changes");
+}
