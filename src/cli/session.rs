@@ -80,7 +80,7 @@ impl Session {
     /// Everything that is wrong with the file and with those values.
     pub fn load_with(settings: &Settings, instead: &[(FieldPath, Value)]) -> Result<Self, Failure> {
         let env = |name: &str| settings.environment(name);
-        let options = stack::Options { env: &env, vars: &settings.vars };
+        let options = stack::Options { env: &env, vars: &settings.vars, helm: Some(&super::helm::render) };
         let Loaded { stack, sources, warnings } = stack::load_with(&settings.stack, &options, instead)?;
         let mut lowered = lower::lower(&stack, settings.access.is_simulated());
         if stack.kubernetes.is_some() {
@@ -403,7 +403,11 @@ impl Link {
         }
     }
 
-    fn open(
+    /// Connects to a place.
+    ///
+    /// # Errors
+    /// There is no such place.
+    pub fn open(
         settings: &Settings,
         target: &Target,
         kubernetes: Option<KubeconfigAccess>,

@@ -299,6 +299,9 @@ impl Maker<'_> {
         if let Some(taken) = &taken {
             reason = Some(because_taken(taken, reason));
         }
+        if action == Action::Update && resource.kind == kinds::object::DEFINITION.name {
+            self.keeps_what_is_stored(resource, &live);
+        }
         if action == Action::Replace {
             if matches!(resource.identity, Identity::Cluster(_)) {
                 self.renewed = true;

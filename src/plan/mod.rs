@@ -2,8 +2,10 @@
 
 use serde::{Deserialize, Serialize};
 
+pub mod adopt;
 mod along;
 mod dask;
+mod definitions;
 pub mod diff;
 mod doubt;
 pub mod drift;

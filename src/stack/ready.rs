@@ -24,6 +24,7 @@ pub const READY: &[Ready] = &[
     ready!("dask-autoscaled": "stack.toml"),
     ready!("dask-groups": "stack.toml"),
     ready!("dask-job": "stack.toml"),
+    ready!("helm-gpu": "stack.toml"),
     ready!("on-existing-gke": "stack.toml"),
     ready!("rapids-gke": "stack.toml"),
     ready!("rapids-gke-lean": "stack.toml"),
@@ -146,7 +147,8 @@ mod tests {
         };
         let text = ready.own(&own);
         let vars = BTreeMap::new();
-        let loaded = parse_text("stack.toml", &text, &Options { env: &|_| None, vars: &vars }).unwrap();
+        let loaded =
+            parse_text("stack.toml", &text, &Options { env: &|_| None, vars: &vars, helm: None }).unwrap();
         assert_eq!(loaded.stack.stack.id.as_deref(), Some("k3x9a2b7"));
         let gke = loaded.stack.gke.unwrap();
         assert_eq!((gke.project, gke.location), (own.project.unwrap(), own.location.unwrap()));

@@ -7,7 +7,7 @@ use serde_json::Value;
 use super::schema::{OVERLAY, resolve, shape, types, words};
 
 /// Sections in the order in which people write them.
-pub(super) const ORDER: [&str; 13] = [
+pub(super) const ORDER: [&str; 14] = [
     "stack",
     "gke",
     "kubernetes",
@@ -20,6 +20,7 @@ pub(super) const ORDER: [&str; 13] = [
     "dask_cluster",
     "dask_job",
     "manifest",
+    "helm_release",
     "check",
 ];
 

@@ -121,6 +121,11 @@ impl User {
         Self { folder: tempfile::tempdir().unwrap(), gke: None }
     }
 
+    /// Starts in an empty folder, pointed at a served sandbox.
+    pub fn empty_at(gke: &str) -> Self {
+        Self { gke: Some(gke.to_owned()), ..Self::empty() }
+    }
+
     /// Starts with a copy of the ready stack.
     pub fn with_ready_stack(gke: Option<&str>) -> Self {
         Self::with_stack("rapids-gke", gke)
