@@ -3,7 +3,7 @@
 use serde_json::Value;
 
 use super::{count, dask_cluster, dask_group, dask_job, gvk, text};
-use crate::resource::{Action, Api, Await, Identity, ObjectId, Query, Readiness, Until};
+use crate::resource::{Action, Api, Await, Call, Identity, Method, ObjectId, Query, Readiness, Step, Until};
 
 /// What is asked for one wait.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -21,13 +21,19 @@ pub enum Asked {
     Job(Query),
 }
 
-/// The wait for a live thing that is about to go, or be made anew, with the work in it; `None` for what no work is in.
-/// `deadline` in seconds.
-pub fn wait(kind: &str, action: Action, identity: &Identity, live: &Value, deadline: u32) -> Option<Await> {
-    let Identity::Object(object) = identity else { return None };
-    if !matches!(action, Action::Replace | Action::Delete) {
-        return None;
+/// Whether a change takes workers away that may compute: all of them, or some that the plan has chosen.
+pub fn takes_workers(action: Action, steps: &[Step]) -> bool {
+    let deletes = |step: &Step| matches!(step, Step::Call(Call { method: Method::Delete, .. }));
+    match action {
+        Action::Replace | Action::Delete | Action::Update => steps.iter().any(deletes),
+        Action::Keep | Action::Create | Action::Forget | Action::Run => false,
     }
+}
+
+/// The wait for a live thing that workers go from, with the work in it; `None` for what no work is in. `deadline` in
+/// seconds.
+pub fn wait(kind: &str, identity: &Identity, live: &Value, deadline: u32) -> Option<Await> {
+    let Identity::Object(object) = identity else { return None };
     let cluster = match kind {
         name if name == dask_cluster::KIND.name => object.name.as_str(),
         name if name == dask_group::KIND.name => text(&live["spec"]["cluster"]),
@@ -183,15 +189,25 @@ mod tests {
         };
         let expect = "/api/v1/namespaces/n/services/c-scheduler:http-dashboard/proxy/json/counts.json";
         for (kind, identity) in [("dask_cluster", &cluster), ("dask_group", &group)] {
-            for action in [Action::Replace, Action::Delete] {
-                assert_eq!(path(wait(kind, action, identity, &live, 9)), expect);
-            }
-            for action in [Action::Keep, Action::Create, Action::Update] {
-                assert_eq!(wait(kind, action, identity, &live, 9), None);
-            }
+            assert_eq!(path(wait(kind, identity, &live, 9)), expect);
         }
-        let job = wait("dask_job", Action::Replace, &object(dask_job::api(), "j"), &live, 9).unwrap();
+        let call = |method| {
+            let (api, path, body, late) = (Api::Kubernetes, String::new(), None, Vec::new());
+            [Step::Call(Call { api, method, path, body, late })]
+        };
+        for (action, method, expect) in [
+            (Action::Replace, Method::Delete, true),
+            (Action::Delete, Method::Delete, true),
+            // Goes along with something else.
+            (Action::Delete, Method::Get, false),
+            (Action::Update, Method::Delete, true),
+            (Action::Update, Method::Patch, false),
+            (Action::Create, Method::Patch, false),
+        ] {
+            assert_eq!(takes_workers(action, &call(method)), expect, "{action:?} {method:?}");
+        }
+        let job = wait("dask_job", &object(dask_job::api(), "j"), &live, 9).unwrap();
         assert!(matches!(asked(&job), Some(Asked::Job(Query { path, .. })) if path.ends_with("/daskjobs/j")));
-        assert_eq!(wait("namespace", Action::Delete, &cluster, &live, 9), None);
+        assert_eq!(wait("namespace", &cluster, &live, 9), None);
     }
 }

@@ -12,12 +12,11 @@ impl Maker<'_> {
         let Some(seconds) = self.inputs.when_idle else { return };
         let world = self.inputs.world;
         for change in &mut self.changes {
-            // Gone along with a cluster, or not there any more.
-            if !change.steps.iter().any(|step| matches!(step, Step::Call(_))) {
+            if !when_idle::takes_workers(change.action, &change.steps) {
                 continue;
             }
             let live = world.find(&change.identity).unwrap_or(&Value::Null);
-            let wait = when_idle::wait(&change.kind, change.action, &change.identity, live, seconds);
+            let wait = when_idle::wait(&change.kind, &change.identity, live, seconds);
             let Some(wait) = wait.filter(|_| live.is_object()) else { continue };
             let mark = format!("waits until it is idle, at most {}", time(seconds));
             change.reason = Some(match change.reason.take() {

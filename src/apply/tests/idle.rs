@@ -21,7 +21,7 @@ fn goes(deadline: u32) -> Change {
     let object = ObjectId { gvk, namespace: Some("n".into()), name: "d".into() };
     let (path, identity) = (object.path(), Identity::Object(object));
     let name = kinds::dask_cluster::KIND.name;
-    let idle = kinds::when_idle::wait(name, Action::Delete, &identity, &Value::Null, deadline).unwrap();
+    let idle = kinds::when_idle::wait(name, &identity, &Value::Null, deadline).unwrap();
     let steps = vec![Step::Await(idle), call(Api::Kubernetes, Method::Delete, &path, json!({}))];
     change("dask_cluster.d", identity, Action::Delete, steps, &[])
 }
