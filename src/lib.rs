@@ -15,6 +15,8 @@ pub mod resource;
 pub mod kinds;
 pub mod stack;
 
+pub mod import;
+
 pub mod plan;
 
 pub mod live;

@@ -395,6 +395,8 @@ pub enum Until {
     Ready,
     /// Nothing of it is left.
     Gone,
+    /// No work is in it that would be lost.
+    Idle,
 }
 
 /// A wait.

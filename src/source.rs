@@ -53,6 +53,8 @@ struct File {
     text: String,
     /// Where each line begins: a plan asks for the place of everything it changes.
     lines: Vec<usize>,
+    /// Of a text that nobody wrote: the value that asked for it.
+    asked_by: Option<Span>,
 }
 
 #[derive(Clone, Copy, Debug)]
@@ -68,7 +70,22 @@ impl Sources {
         let text = text.into();
         let lines =
             std::iter::once(0).chain(text.match_indices('\n').map(|(newline, _)| newline + 1)).collect();
-        self.files.push(File { name: name.into(), text, lines });
+        self.files.push(File { name: name.into(), text, lines, asked_by: None });
+        id
+    }
+
+    /// Takes in a text that a program made because of what stands at `asked_by`. Mistakes in it are shown in it;
+    /// [`Sources::locate`] says who asked.
+    pub fn add_made(
+        &mut self,
+        name: impl Into<String>,
+        text: impl Into<String>,
+        asked_by: Option<Span>,
+    ) -> FileId {
+        let id = self.add(name, text);
+        if let Some(file) = self.files.last_mut() {
+            file.asked_by = asked_by;
+        }
         id
     }
 
@@ -154,7 +171,9 @@ impl Sources {
 
     /// The place of a field's value as people read it, or the nearest around it.
     pub fn locate(&self, path: &FieldPath) -> Option<Location> {
-        self.span(path).map(|span| self.location(span))
+        let span = self.span(path)?;
+        let asked_by = self.file(span.file).and_then(|file| file.asked_by);
+        Some(self.location(asked_by.unwrap_or(span)))
     }
 
     /// The place of the section behind an address.
@@ -170,7 +189,7 @@ impl Sources {
 
     /// Line and column of a span's start.
     pub fn location(&self, span: Span) -> Location {
-        let Some(File { name, text, lines }) = self.file(span.file) else {
+        let Some(File { name, text, lines, asked_by: _ }) = self.file(span.file) else {
             return Location { file: String::new(), line: 1, column: 1 };
         };
         let start = span.start.min(text.len());

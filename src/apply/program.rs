@@ -53,6 +53,8 @@ pub struct Run<'a> {
     pub wrote: bool,
     /// Objects that it asked to delete: path to uid.
     pub deleted: BTreeMap<String, String>,
+    /// Since when what a wait looks at has no work.
+    pub quiet: Option<Instant>,
     said: Option<(String, Instant)>,
 }
 
@@ -82,8 +84,8 @@ impl<'a> Run<'a> {
         events: mpsc::UnboundedSender<Event>,
         interrupt: watch::Receiver<u8>,
     ) -> Self {
-        let (wrote, deleted, said) = (false, BTreeMap::new(), None);
-        Self { shared, place, change, events, interrupt, wrote, deleted, said }
+        let (wrote, deleted, quiet, said) = (false, BTreeMap::new(), None, None);
+        Self { shared, place, change, events, interrupt, wrote, deleted, quiet, said }
     }
 
     /// Runs the change to its end.
@@ -136,9 +138,9 @@ impl<'a> Run<'a> {
         let message = match step {
             Step::Await(Await { until: Until::Ready, .. }) => "made, not yet ready".to_owned(),
             Step::Await(Await { until: Until::Gone, .. }) => "asked to be deleted, not yet gone".to_owned(),
+            Step::Await(Await { until: Until::Idle, .. }) | Step::RecordPass { .. } => return None,
             Step::Call(call) => format!("{} {} was not sent any more", call.method.as_str(), call.path),
             Step::ReadLog { pod, .. } => format!("the log of {pod} was not read any more"),
-            Step::RecordPass { .. } => return None,
         };
         Some(Outcome::InDoubt { message })
     }

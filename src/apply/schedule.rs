@@ -2,7 +2,7 @@
 //! followers waits for goes first.
 
 use crate::plan::{Action, Change};
-use crate::resource::Lane;
+use crate::resource::{Await, Lane, Step, Until};
 
 /// Node pool changes at once. Source: GKE refuses more than about five operations at a time on a cluster,
 /// and starts some of its own.
@@ -47,7 +47,7 @@ impl<'a> Scheduler<'a> {
         let mut ready: Vec<usize> = (0..self.changes.len()).filter(|change| self.is_ready(*change)).collect();
         ready.sort_by_key(|change| (std::cmp::Reverse(self.weights[*change]), *change));
         ready.retain(|change| {
-            let fits = self.fits(&self.changes[*change].lane);
+            let fits = self.fits(&self.changes[*change]);
             if fits {
                 self.states[*change] = State::Running;
             }
@@ -106,8 +106,12 @@ impl<'a> Scheduler<'a> {
         self.states[change] == State::Waiting && self.changes[change].follows.iter().all(done)
     }
 
-    fn fits(&self, lane: &Lane) -> bool {
+    fn fits(&self, change: &Change) -> bool {
+        let lane = &change.lane;
         let lanes = || self.running().into_iter().map(|change| &self.changes[change].lane);
+        // What waits for others to finish their work must not hold up the rest for hours.
+        let busy = self.running().into_iter().map(|change| &self.changes[change]);
+        let busy = busy.filter(|change| change.lane == Lane::Kubernetes && !waits_for_idle(change)).count();
         let wide = lanes().filter(|other| **other == Lane::Kubernetes).count();
         match lane {
             Lane::Cluster => wide == lanes().count(),
@@ -115,7 +119,7 @@ impl<'a> Scheduler<'a> {
                 let clear = !lanes().any(|other| *other == Lane::Cluster || other == lane);
                 clear && lanes().count() - wide < POOLS
             }
-            Lane::Kubernetes => wide < self.wide,
+            Lane::Kubernetes => busy < self.wide || waits_for_idle(change),
         }
     }
 }
@@ -123,6 +127,11 @@ impl<'a> Scheduler<'a> {
 /// Whether there is anything to do for a change. What is kept may still be waited for.
 pub fn runs(change: &Change) -> bool {
     !change.steps.is_empty() || change.action != Action::Keep
+}
+
+/// Whether a change begins with a wait for the work of others.
+fn waits_for_idle(change: &Change) -> bool {
+    matches!(change.steps.first(), Some(Step::Await(Await { until: Until::Idle, .. })))
 }
 
 /// The weight of the longest chain that begins at each change. GKE takes minutes where Kubernetes takes

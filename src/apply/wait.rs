@@ -9,13 +9,16 @@ use super::Outcome;
 use super::failure::{brief, failed, of_request};
 use super::program::{Pause, Run};
 use crate::diag::Code;
+use crate::kinds::when_idle::{self, Asked};
 use crate::live::{ApiError, Class, Request};
-use crate::resource::{Api, Await, Identity, Query, Readiness, Until};
+use crate::resource::{Api, Await, Identity, ObjectId, Query, Readiness, Until};
 
 /// The first pause between two looks; each next one is longer by [`FACTOR`], up to [`LONGEST`].
 const FIRST: Duration = Duration::from_millis(100);
 const FACTOR: f64 = 1.3;
 const LONGEST: Duration = Duration::from_secs(3);
+/// How long a scheduler must have had no work.
+const QUIET: Duration = Duration::from_secs(5);
 
 impl Run<'_> {
     /// Waits for what a step says.
@@ -54,6 +57,9 @@ impl Run<'_> {
     }
 
     async fn look_at(&mut self, wait: &Await) -> Result<Readiness, Outcome> {
+        if wait.until == Until::Idle {
+            return self.idle(wait).await;
+        }
         let Some(kind) = (self.shared.kinds)(&wait.kind) else {
             let message =
                 format!("the plan waits for {} of a kind {:?} that is not known", wait.identity, wait.kind);
@@ -64,9 +70,10 @@ impl Run<'_> {
             ));
         };
         let queries = (kind.queries)(wait);
-        let result = match wait.until {
-            Until::Ready => self.read_all(&queries).await.map(|found| (kind.judge)(wait, &found)),
-            Until::Gone => self.gone(wait, &queries).await,
+        let result = if wait.until == Until::Gone {
+            self.gone(wait, &queries).await
+        } else {
+            self.read_all(&queries).await.map(|found| (kind.judge)(wait, &found))
         };
         result.or_else(|error| match error.class {
             Class::Unavailable | Class::Throttled | Class::Lost | Class::Busy => {
@@ -74,6 +81,60 @@ impl Run<'_> {
             }
             _ => Err(of_request(&error)),
         })
+    }
+
+    /// Whether nothing computes in what is about to go, for a while: between two cells of a notebook nothing does.
+    async fn idle(&mut self, wait: &Await) -> Result<Readiness, Outcome> {
+        let readiness = match when_idle::asked(wait) {
+            Some(Asked::Job(job)) => match self.read_once(job.api, &job.path).await {
+                Ok(job) => return Ok(when_idle::judge_job(&job)),
+                Err(error) => no_answer(&error, "the state of the job")?,
+            },
+            Some(Asked::Scheduler { pods, counts, service }) => {
+                match self.read_once(pods.api, &pods.path).await {
+                    Ok(pods) if !when_idle::runs(&pods) => return Ok(Readiness::Ready),
+                    Ok(_) => self.counted(&counts, &service).await?,
+                    Err(error) => no_answer(&error, "the pods of its scheduler")?,
+                }
+            }
+            None => return Ok(Readiness::Ready),
+        };
+        if readiness != Readiness::Ready {
+            self.quiet = None;
+            return Ok(readiness);
+        }
+        let since = *self.quiet.get_or_insert_with(Instant::now);
+        if since.elapsed() >= QUIET.min(Duration::from_secs(wait.deadline.into())) {
+            return Ok(Readiness::Ready);
+        }
+        Ok(Readiness::Progressing(format!("its scheduler to stay idle for {}", brief(QUIET))))
+    }
+
+    /// What the scheduler says of its tasks.
+    async fn counted(&self, counts: &Query, service: &ObjectId) -> Result<Readiness, Outcome> {
+        let error = match self.shared.api.send(Request::get(counts.api, &counts.path)).await {
+            Ok(counts) => return Ok(when_idle::judge(&counts)),
+            Err(error) => error,
+        };
+        // The API server's own 404 is a Status; a scheduler's is a page.
+        let of_server = error.body.as_ref().is_some_and(|body| body["kind"] == "Status");
+        let (what, help) = match error.class {
+            Class::NotFound if of_server => (
+                format!("{service} is not there, so its scheduler cannot be asked whether it is idle"),
+                "apply without `--when-idle` when nobody uses the cluster: it is made anew with its Service",
+            ),
+            Class::NotFound => (
+                "its scheduler does not say how many tasks it has: it has no /json/counts.json".to_owned(),
+                "have `distributed.http.scheduler.json` among `distributed.scheduler.http.routes`, or apply without \
+                 `--when-idle`",
+            ),
+            Class::Denied => (
+                format!("its scheduler may not be asked whether it is idle: {}", error.message),
+                "ask for the right to `get` on `services/proxy` in the namespace, or apply without `--when-idle`",
+            ),
+            _ => return no_answer(&error, "an answer of its scheduler"),
+        };
+        Err(failed(Code::SchedulerNotAsked, what, Some(help)))
     }
 
     async fn read_all(&self, queries: &[Query]) -> Result<Vec<Value>, ApiError> {
@@ -131,6 +192,16 @@ impl Run<'_> {
     }
 }
 
+/// A question that may be answered later, or an error that time does not mend.
+fn no_answer(error: &ApiError, what: &str) -> Result<Readiness, Outcome> {
+    match error.class {
+        Class::Unavailable | Class::Throttled | Class::Lost | Class::Busy => {
+            Ok(Readiness::Progressing(format!("{what} ({error})")))
+        }
+        _ => Err(of_request(error)),
+    }
+}
+
 /// What keeps a thing from being gone.
 fn going(live: &Value) -> String {
     let finalizers = live.pointer("/metadata/finalizers").and_then(Value::as_array);
@@ -160,6 +231,7 @@ fn interrupted(wait: &Await, message: &str) -> Outcome {
     let what = match wait.until {
         Until::Ready => "made, not yet ready",
         Until::Gone => "asked to be deleted, not yet gone",
+        Until::Idle => return Outcome::NotStarted,
     };
     Outcome::InDoubt { message: format!("{what}: waited for {message}") }
 }

@@ -23,7 +23,9 @@ pub const EXAMPLES: &str = "Examples:\n  \
     dask-infra apply                       plans, asks, applies\n  \
     dask-infra apply rapids.plan           what `plan --out rapids.plan` saved\n  \
     dask-infra apply --auto-approve --allow replace:dask_cluster.rapids\n  \
-    dask-infra apply --target gpu_driver   only that and what it needs\n\
+    dask-infra apply --target gpu_driver   only that and what it needs\n  \
+    dask-infra apply --when-idle --wait 4h --allow replace:dask_cluster.rapids\n    \
+    a new image, once the scheduler has no work\n\
     \n\
     Writes to Google Cloud and into the cluster, and nothing on this machine.\n\
     \n\
@@ -41,7 +43,7 @@ pub const DESTROY_EXAMPLES: &str = "Examples:\n  \
 #[derive(clap::Args, Debug)]
 pub struct Args {
     /// What `plan --out FILE` saved; without it a plan is made now
-    #[arg(value_name = "PLAN", conflicts_with_all = ["replace", "target", "exclude"])]
+    #[arg(value_name = "PLAN", conflicts_with_all = ["replace", "target", "exclude", "when_idle"])]
     file: Option<PathBuf>,
     /// Do not ask for `yes`; replacing and deleting still need --allow
     #[arg(long)]
@@ -95,6 +97,8 @@ pub fn destroy(settings: &Settings, args: &DestroyArgs) -> Exit {
         replace: Vec::new(),
         part: part.clone(),
         retarget: false,
+        when_idle: false,
+        wait: 0,
         parallelism: *parallelism,
         json: *json,
     };

@@ -68,9 +68,13 @@ impl Exit {
 
     fn of_code(code: Code) -> Self {
         match code {
-            Code::Consent | Code::Protected | Code::NotOurs | Code::UnknownEffect | Code::Retarget => {
-                Self::Refused
-            }
+            Code::Consent
+            | Code::Protected
+            | Code::NotOurs
+            | Code::UnknownEffect
+            | Code::Retarget
+            | Code::NotAdoptable
+            | Code::AdoptionChanges => Self::Refused,
             Code::Stale => Self::Stale,
             Code::Locked => Self::Locked,
             _ => Self::Error,

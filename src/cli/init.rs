@@ -84,12 +84,12 @@ fn write(settings: &Settings, ready: &Ready) -> Result<String, Failure> {
     Ok(next(settings, &files, &said))
 }
 
-/// The folder that the stack goes into.
-fn folder(stack: &Path) -> Result<PathBuf, Diagnostic> {
+/// The folder that a new stack goes into.
+pub(super) fn folder(stack: &Path) -> Result<PathBuf, Diagnostic> {
     let folder = match stack.extension() {
         Some(ending) if ending == "toml" => {
             if stack.file_name().is_some_and(|name| name != "stack.toml") {
-                let what = format!("`init` writes a file named stack.toml, not {}", stack.display());
+                let what = format!("a new stack is a file named stack.toml, not {}", stack.display());
                 return Err(
                     Diagnostic::error(Code::Usage, what).help("give its folder with `--stack FOLDER`")
                 );
@@ -101,7 +101,8 @@ fn folder(stack: &Path) -> Result<PathBuf, Diagnostic> {
     Ok(folder.strip_prefix(".").map(Path::to_owned).unwrap_or(folder))
 }
 
-fn create(path: &Path, text: &str) -> Result<(), Diagnostic> {
+/// Writes a file that must not be there yet.
+pub(super) fn create(path: &Path, text: &str) -> Result<(), Diagnostic> {
     let failed = |error: std::io::Error| {
         Diagnostic::error(Code::CannotWrite, format!("cannot write {}: {error}", path.display()))
             .help("choose another folder with `--stack FOLDER`, or mend the cause")
@@ -144,7 +145,7 @@ fn own(ready: &Ready, gcloud: &Gcloud, id: String) -> (Own, Vec<String>) {
 fn trouble(text: &str) -> usize {
     let vars = BTreeMap::new();
     let env = |_: &str| Some("project".to_owned());
-    match parse_text("stack.toml", text, &Options { env: &env, vars: &vars }) {
+    match parse_text("stack.toml", text, &Options { env: &env, vars: &vars, helm: None }) {
         Ok(loaded) => loaded.warnings.len(),
         Err(failure) => failure.diagnostics.len(),
     }
@@ -152,7 +153,7 @@ fn trouble(text: &str) -> usize {
 
 /// Eight letters and digits that nobody else has: a label's value, so lower case. The standard library seeds its
 /// hashers from the operating system's random numbers.
-fn id() -> String {
+pub(super) fn id() -> String {
     let mut number = std::hash::RandomState::new().build_hasher().finish();
     let digits = b"abcdefghijklmnopqrstuvwxyz0123456789";
     let mut id = String::new();

@@ -6,6 +6,7 @@ use std::path::PathBuf;
 use clap::{ArgMatches, CommandFactory as _, FromArgMatches as _, Parser, Subcommand};
 
 mod access;
+mod adopt;
 mod apply;
 mod completions;
 mod connect;
@@ -17,7 +18,9 @@ mod explain;
 mod gcloud;
 mod graph;
 mod habits;
+pub mod helm;
 mod holder;
+mod import;
 mod init;
 mod logs;
 mod plan;
@@ -95,6 +98,12 @@ enum Command {
     /// Write a stack file to start from
     #[command(after_help = init::EXAMPLES)]
     Init(init::Args),
+    /// Write a stack file from a cluster that exists
+    #[command(after_help = import::EXAMPLES)]
+    Import(import::Args),
+    /// Take over what exists and others made
+    #[command(after_help = adopt::EXAMPLES)]
+    Adopt(adopt::Args),
     /// Check the stack; needs no network and no credentials
     #[command(after_help = "Example: dask-infra --stack stacks/rapids-gke validate\n\n\
         All mistakes are told in one run, each with its line; `dask-infra explain CODE` says more. Writes nothing.")]
@@ -160,7 +169,7 @@ const START: &str = "Start here, without a cloud:\n  \
 
 fn after_help() -> String {
     format!(
-        "{START}\n\nWhat it writes: `init` a stack file, `plan --out` a plan, `apply` and `destroy` the world, \
+        "{START}\n\nWhat it writes: `init` and `import` a stack file, `plan --out` a plan, `apply` and `destroy` the world, \
          `--sandbox` its folder. Nothing else.\n\nExit codes:\n{}",
         exit::table()
     )
@@ -211,6 +220,8 @@ fn dispatch(Cli { global, command }: Cli, matches: &ArgMatches) -> Exit {
     let settings = Settings::new(global, matches);
     match command {
         Command::Init(args) => init::init(&settings, &args),
+        Command::Import(args) => import::import(&settings, &args),
+        Command::Adopt(args) => adopt::adopt(&settings, &args),
         Command::Validate(args) => validate::validate(&settings, &args),
         Command::Plan(args) => plan::plan(&settings, &args),
         Command::Apply(args) => apply::apply(&settings, &args),

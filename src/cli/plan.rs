@@ -39,6 +39,13 @@ pub struct Making {
     /// Another target than the one where this stack is already is meant: a second cluster is made
     #[arg(long)]
     pub retarget: bool,
+    /// Have what takes Dask workers away (a replaced or deleted cluster, group or job) wait until their scheduler has
+    /// no work
+    #[arg(long)]
+    pub when_idle: bool,
+    /// How long --when-idle waits at most: `90s`, `30m`, `4h`, `1h 30m`; then exit code 6
+    #[arg(long, value_name = "TIME", default_value = "1h", requires = "when_idle", value_parser = seconds)]
+    pub wait: u32,
     /// Requests and changes at a time
     #[arg(long, value_name = "N", default_value_t = 64, value_parser = parallelism)]
     pub parallelism: usize,
@@ -76,6 +83,13 @@ pub fn parallelism(text: &str) -> Result<usize, String> {
         Ok(number @ 1..=1000) => Ok(number),
         Ok(_) | Err(_) => Err("give a number from 1 to 1000".to_owned()),
     }
+}
+
+/// Parses `--wait`: `4h`, `1h 30m`, into seconds.
+fn seconds(text: &str) -> Result<u32, String> {
+    let span: Option<jiff::SignedDuration> = text.parse().ok();
+    let seconds = span.and_then(|span| u32::try_from(span.as_secs()).ok());
+    seconds.filter(|seconds| *seconds > 0).ok_or_else(|| "give a time as `90s`, `30m` or `4h`".to_owned())
 }
 
 /// Options of `plan`.
@@ -200,9 +214,10 @@ async fn plan_live(
 impl Making {
     /// What they ask for.
     pub fn ask(&self, mode: Mode) -> Ask<'_> {
-        let Self { allow, replace, part, retarget, parallelism, json: _ } = self;
+        let Self { allow, replace, part, retarget, when_idle, wait, parallelism, json: _ } = self;
         let (selection, retarget, parallelism) = (part.selection(), *retarget, *parallelism);
-        Ask { mode, allowed: allow, replace, selection, parallelism, retarget }
+        let when_idle = when_idle.then_some(*wait);
+        Ask { mode, allowed: allow, replace, selection, parallelism, retarget, when_idle }
     }
 }
 

@@ -60,6 +60,8 @@ pub fn run(settings: &Settings, args: &Args) -> Exit {
         replace: meant.clone(),
         part: Part::only(meant),
         retarget: false,
+        when_idle: false,
+        wait: 0,
         parallelism: *parallelism,
         json: *json,
     };

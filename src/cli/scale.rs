@@ -186,7 +186,7 @@ fn keep(settings: &Settings, edit: &Edit, asked: &Session) -> Result<(), Failure
 }
 
 /// Replaces a file whole, so that nobody reads half of it; one that changed meanwhile stays.
-fn replace(file: &Path, before: &str, after: &str) -> Result<(), Diagnostic> {
+pub(super) fn replace(file: &Path, before: &str, after: &str) -> Result<(), Diagnostic> {
     let failed = |why: String| {
         Diagnostic::error(Code::CannotKeep, format!("{} cannot be written: {why}", file.display()))
             .help("nothing was scaled; mend the cause, or leave `--write` away")

@@ -46,6 +46,8 @@ pub struct Ask<'a> {
     pub parallelism: usize,
     /// Whether another target than the last one is meant.
     pub retarget: bool,
+    /// What takes Dask's workers away waits until their scheduler is idle, so many seconds at most.
+    pub when_idle: Option<u32>,
 }
 
 impl Ask<'_> {
@@ -58,6 +60,7 @@ impl Ask<'_> {
             selection: Selection::default(),
             parallelism: 1,
             retarget: false,
+            when_idle: None,
         }
     }
 }
@@ -77,7 +80,7 @@ impl Session {
     /// Everything that is wrong with the file and with those values.
     pub fn load_with(settings: &Settings, instead: &[(FieldPath, Value)]) -> Result<Self, Failure> {
         let env = |name: &str| settings.environment(name);
-        let options = stack::Options { env: &env, vars: &settings.vars };
+        let options = stack::Options { env: &env, vars: &settings.vars, helm: Some(&super::helm::render) };
         let Loaded { stack, sources, warnings } = stack::load_with(&settings.stack, &options, instead)?;
         let mut lowered = lower::lower(&stack, settings.access.is_simulated());
         if stack.kubernetes.is_some() {
@@ -261,7 +264,7 @@ impl Session {
         reading: Reading,
         make: impl FnOnce(Inputs<'_>) -> Result<T, Vec<Diagnostic>>,
     ) -> Result<T, Failure> {
-        let Ask { mode, allowed, replace, selection, parallelism: _, retarget } = ask;
+        let Ask { mode, allowed, replace, selection, parallelism: _, retarget, when_idle } = ask;
         let Lowered { owner, target, resources, theirs, hourly } = self.lowered.clone();
         let fail = |problems| Failure::new(problems, self.sources.clone());
         let allowed = allowed.to_vec();
@@ -281,6 +284,7 @@ impl Session {
             replace,
             selection: selection.clone(),
             retarget: *retarget,
+            when_idle: *when_idle,
             sources: &self.sources,
             hourly,
         };
@@ -334,6 +338,8 @@ pub async fn plan_again(saved: &Plan, link: &Link, parallelism: usize) -> Result
             selection: selection.clone(),
             // It was agreed to when the plan was made; a cluster that came up elsewhere since is a change.
             retarget: true,
+            // The waits are in the steps of the saved plan, which are not planned again.
+            when_idle: None,
             sources: &sources,
             hourly,
         })
@@ -409,7 +415,11 @@ impl Link {
         }
     }
 
-    fn open(
+    /// Connects to a place.
+    ///
+    /// # Errors
+    /// There is no such place.
+    pub fn open(
         settings: &Settings,
         target: &Target,
         kubernetes: Option<KubeconfigAccess>,

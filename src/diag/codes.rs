@@ -449,9 +449,8 @@ codes! {
      those, or leaves no room for them. Choose another `name`."
 
     OthersCluster "DI0260" "a Dask cluster that others own"
-    "With `manage = false` a `[dask_cluster.NAME]` is read and relied on: groups of this stack join it, and everything else \
-     about it is its owner's to say. It has `name`, `namespace`, `image` and groups; `image` is compared with the live \
-     scheduler's and is what groups take that name none."
+    "With `manage = false` a `[dask_cluster.NAME]` is read and relied on: groups of this stack join it. What its section \
+     says is compared with what is live; `image` is what groups take that name none. Here neither says one."
     => "[dask_cluster.shared]\nmanage = false\nimage = \"nvcr.io/nvidia/rapidsai/base:26.04-cuda12-py3.13\"\n\n[dask_cluster.shared.group.mine]\nreplicas = 2"
 
     ImagesDiffer "DI0261" "images of different versions"
@@ -466,6 +465,73 @@ codes! {
     JobTemplate "DI0265" "what the cluster of a job is made of"
     "A job brings its own Dask cluster. Either it copies one of the file (`like = \"NAME\"`) or it describes its own \
      (`image`, `scheduler`, `worker`)."
+
+    HelmMissing "DI0270" "helm cannot be run"
+    "Charts are rendered by the `helm` program, version 3.8 or later, or 4: that of the PATH, or the one that `[stack] \
+     helm` names. Nothing else of Helm is needed: no release is written, and no rights beyond those of any apply. Get it \
+     from https://helm.sh/docs/intro/install; it is one file."
+    => "[stack]\nname = \"rapids\"\nhelm = \"tools/helm\"          # from the folder of the stack on"
+
+    ChartNotFound "DI0271" "no such chart"
+    "A chart is a folder with `Chart.yaml` or a `.tgz` file, from the folder of the file that names it on; an `oci://` \
+     address; or a name in the repository that `repo` gives. Names of `helm repo add` are known to one machine only and \
+     are not looked up. Credentials and proxies are those of helm."
+    => "[helm_release.rapids]\nchart = \"dask\"\nrepo = \"https://helm.dask.org\"\nversion = \"2024.1.1\""
+
+    ChartNotRendered "DI0272" "a chart that does not render"
+    "`helm template` ended with an error; its own words follow, and the place is the value that they name, when they name \
+     one. `helm show values` prints what a chart takes, `helm lint` looks at the chart itself."
+
+    ChartNotSteady "DI0273" "a chart that makes something else each time"
+    "Charts are rendered twice. What differs is made up: a password, a certificate, the time. Each plan would change it \
+     again. Give the value yourself, or make the Secret by other means and name it to the chart."
+
+    ChartVersion "DI0274" "a chart without its exact version"
+    "What is applied must not change by itself, so a chart of a repository or registry is named with its exact version; \
+     ranges like `^2` are none. `helm show chart` says which versions there are. The version of a folder is what its \
+     `Chart.yaml` says."
+
+    OutsideNamespace "DI0275" "a chart's object outside its namespace"
+    "The chart makes an object in another namespace than the release's. Mostly a value that was not thought of; where it \
+     is meant, `other_namespaces = [\"NAME\"]` allows it."
+
+    HookHasNoPlace "DI0276" "a hook that has no place in a plan"
+    "Helm runs this Job or Pod at each upgrade, or when a release is deleted. Here nothing is upgraded or deleted as a \
+     whole: objects are made, changed and deleted one by one, as the plan says. `hooks = \"once\"` runs it once, and again \
+     when its own text changes; `hooks = \"none\"` leaves all hooks out. Most charts have a value that turns it off."
+
+    HookLeftOut "DI0277" "a chart's test that is left out"
+    "A test hook is run by `helm test` and belongs to nothing that is applied. `hooks = \"none\"` leaves out all hooks \
+     without a word; `[check.NAME]` tests GPUs."
+
+    JupyterPassword "DI0278" "a password that everybody knows"
+    "The Dask chart starts Jupyter with the password `dask` when none is given. Who reaches it runs programs with the \
+     rights of its account. Give the hash of your own (`python -c 'from jupyter_server.auth import passwd; \
+     print(passwd())'`), or turn Jupyter off."
+    => "[helm_release.rapids.values]\njupyter = { enabled = false }"
+
+    TakenForUnset "DI0279" "a value that the chart takes for unset"
+    "The Dask chart lays each of `additional_worker_groups` over `worker` with a function that takes 0, an empty text and \
+     `false` for nothing said, so the group gets what `worker` has. A group without workers is one that is not in the list."
+
+    StoredVersion "DI0280" "a definition without a version that objects are stored in"
+    "Objects of the kind may still be stored in a version that the new definition no longer has; the API server refuses \
+     that, since nobody could read them any more. Keep the version (`served: false` is enough), migrate the objects, and \
+     take it out of `status.storedVersions`."
+    => "kubectl get crd daskclusters.kubernetes.dask.org -o jsonpath='{.status.storedVersions}'"
+
+    RemovedInDefinition "DI0281" "a definition that knows less than the live one"
+    "The new definition no longer serves a version, or no longer has a field. The API server drops such fields from objects \
+     when they are next written, and clients of the version fail. An older release is the usual cause."
+
+    ChartLooksUp "DI0282" "a chart that asks the cluster"
+    "`lookup` in a template asks the live cluster, and a plan is made without it: `lookup` finds nothing, as in `helm \
+     template`. Charts use it to keep a password that they made up, or to leave out what is there already. Give such values \
+     yourself."
+
+    ChartNotAskedFor "DI0283" "a chart that is not asked for"
+    "`chart`, `repo`, `values` and `values_files` of `[dask_operator]` are those of its chart, which makes its objects with \
+     `source = \"chart\"` only."
 
     PublicScheduler "DI0285" "a scheduler on the internet"
     "Dask has no passwords: whoever reaches a scheduler runs code on its workers, with the rights of their pods. A load \
@@ -538,7 +604,6 @@ codes! {
     UnknownSize "DI0352" "the live size of a pool is not known"
     "A node pool's own description does not say how many nodes it has; instance groups and Node objects could \
      not be read either. No change of size is planned. Give read access to Compute Engine instance groups."
-
 
     CheckAmongWorkers "DI0353" "a check needs a GPU that workers hold"
     "The check runs on a pool where the workers of a Dask cluster stay, and they may hold every GPU of it. The \
@@ -699,6 +764,44 @@ codes! {
      one group costs another one its workers (dask-kubernetes issue 914). Where a cluster has several groups, the plan \
      therefore names the workers of this group that go: those that are not ready first, then the youngest. The scheduler \
      is not asked, and Dask computes again what they held."
+
+    NoSuchCluster "DI0440" "there is no such GKE cluster"
+    "`import` was asked to read a cluster that the project does not have, that is being made or deleted, or that it \
+     cannot tell from others. The message names the clusters that there are."
+    => "gcloud container clusters list --project my-project\ndask-infra import --project my-project --location us-central1-c --cluster rapids"
+
+    LeftOut "DI0441" "an imported stack does not say everything"
+    "Some of what is live has no section in the stack that `import` wrote: its name cannot be one, no key fits it, it \
+     holds a secret, or it could not be read. The comments of the file name each with its reason. Nothing of it is \
+     changed by the stack."
+    => "grep '^#' stack.toml"
+
+    NotAdoptable "DI0442" "it cannot be adopted"
+    "`adopt` takes over what is there, as it is. What is not there, what would be made anew, what another stack has, and what \
+     needs other changes first is refused; nothing was done. Say in the stack file what is live, or apply the other \
+     changes, and adopt then."
+    => "dask-infra plan\ndask-infra adopt node_pool.gpu"
+
+    AdoptionChanges "DI0443" "adopting it would change it"
+    "What the section says is not what is live, so that taking it over would write other values, and may roll nodes or \
+     Pods. The message lists them. Write the live values into the section, or agree with `--with-changes`."
+    => "dask-infra adopt gpu_driver --with-changes"
+
+    KeptByOthers "DI0444" "another tool keeps it"
+    "Helm, Argo CD or Flux apply this object and will do so again. With two writers each puts its own values back. Take the \
+     object out of the other tool as well, or leave it there with `manage = false`. Taking it over needs \
+     `--allow take:ADDRESS`."
+    => "dask-infra adopt dask_operator --allow take:dask_operator"
+
+    CannotEdit "DI0445" "the stack file cannot be edited"
+    "`adopt` takes the line `manage = false` out of a section. Where a variable or another file says it, or the file cannot \
+     be written, the edit is left to you: the message says where."
+
+    SchedulerNotAsked "DI0460" "a scheduler that cannot be asked whether it is idle"
+    "With `--when-idle` a change that takes Dask workers away asks their scheduler for its count of tasks, through the \
+     proxy of the Kubernetes API (`services/proxy`), and waits until there are none. The scheduler's Service is gone, its \
+     `/json/counts.json` is switched off, or the right to use the proxy is missing; the message says which. Nothing was \
+     changed. Mend it, or apply without `--when-idle` when nobody uses the cluster."
 
     Sandbox "DI0501" "the sandbox cannot be used"
     "The folder of the sandbox cannot be read or written, or is not being served. The message names the folder \

@@ -73,8 +73,8 @@ pub struct DaskCluster {
     /// Annotations; the operator copies them to everything it makes.
     #[serde(default, skip_serializing_if = "BTreeMap::is_empty")]
     pub annotations: BTreeMap<String, String>,
-    /// `false`: it exists and others own it. It is read and relied on, never written or deleted; groups of this stack
-    /// join it. Then it has `name`, `namespace`, `image` (compared with the live one) and groups only. Default `true`.
+    /// `false`: it exists and others own it. It is read, compared with what is said here and relied on, never
+    /// written or deleted; groups of this stack may join it. `image` is not needed then. Default `true`.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub manage: Option<bool>,
     /// Refuses to delete or replace it, also in `destroy`.
@@ -203,8 +203,51 @@ fn effect(path: &FieldPath) -> (Effect, Option<&'static str>) {
     (Effect::Replace, Some("the operator reads it only when the cluster is made"))
 }
 
-/// What `[dask_cluster.KEY]` becomes: the cluster, its groups, its autoscaler.
+/// What `[dask_cluster.KEY]` becomes: the cluster, its groups, its autoscaler. What others own of it is not among them.
 pub fn lower(key: &str, section: &DaskCluster, scope: &Scope) -> Vec<Resource> {
+    let all = all(key, section, scope).into_iter();
+    all.filter(|(_, managed)| *managed).map(|(resource, _)| resource).collect()
+}
+
+/// What `manage = false` in `[dask_cluster.KEY]` or in its groups says of things that others own. A cluster whose
+/// scheduler and workers are not described is looked up, and its scheduler's image compared where one is given; the
+/// Service is compared when it is said.
+pub fn read(key: &str, section: &DaskCluster, scope: &Scope) -> Vec<Resource> {
+    let theirs = all(key, section, scope).into_iter().filter(|(_, managed)| !managed);
+    let plain = section.scheduler == Scheduler::default() && section.worker == Worker::default();
+    let read = theirs.map(|(resource, _)| {
+        let mut resource = super::unmarked(resource);
+        resource.initial = Value::Null;
+        resource.life = Life::Kept;
+        if resource.kind != KIND.name {
+            return resource;
+        }
+        if plain || section.image.is_empty() {
+            let container = (!section.image.is_empty()).then(|| json!([{ "image": section.image }]));
+            let idle = resource.body["spec"].get("idleTimeout").cloned();
+            resource.body["spec"] = match container {
+                Some(containers) => json!({ "scheduler": { "spec": { "containers": containers } } }),
+                None => json!({}),
+            };
+            if let Some(idle) = idle {
+                resource.body["spec"]["idleTimeout"] = idle;
+            }
+        } else if let Some(scheduler) =
+            resource.body.pointer_mut("/spec/scheduler").and_then(Value::as_object_mut)
+        {
+            // How a load balancer is kept inside is its owner's to say.
+            scheduler.remove("metadata");
+            if section.service == DaskService::default() {
+                scheduler.remove("service");
+            }
+        }
+        resource
+    });
+    read.collect()
+}
+
+/// Everything of a section, and whether the stack makes it.
+fn all(key: &str, section: &DaskCluster, scope: &Scope) -> Vec<(Resource, bool)> {
     let cluster = lower_cluster(key, section, scope);
     let joined = Joined {
         address: &cluster.address,
@@ -213,29 +256,17 @@ pub fn lower(key: &str, section: &DaskCluster, scope: &Scope) -> Vec<Resource> {
         namespace: section.namespace(),
         image: &section.image,
     };
-    let groups = section.group.iter().map(|(key, group)| dask_group::lower(&joined, key, group, scope));
-    let mut resources: Vec<Resource> = groups.collect();
-    if !section.is_managed() {
-        return resources;
-    }
+    let groups = section
+        .group
+        .iter()
+        .map(|(key, group)| (dask_group::lower(&joined, key, group, scope), group.is_managed()));
+    let mut resources: Vec<(Resource, bool)> = groups.collect();
     if let Writer::Autoscaler { min, max } = section.worker.replicas.writer() {
-        resources.extend(dask_autoscaler::lower(&cluster, min, max, scope));
+        let autoscaler = dask_autoscaler::lower(&cluster, min, max, scope);
+        resources.extend(autoscaler.map(|autoscaler| (autoscaler, section.is_managed())));
     }
-    resources.insert(0, cluster);
+    resources.insert(0, (cluster, section.is_managed()));
     resources
-}
-
-/// What `[dask_cluster.KEY]` with `manage = false` relies on: the cluster, and its scheduler's image where the section
-/// says one.
-pub fn read(key: &str, section: &DaskCluster, scope: &Scope) -> Resource {
-    let mut resource = lower_cluster(key, section, scope);
-    resource.body = super::bare(&resource.body);
-    resource.initial = Value::Null;
-    resource.life = Life::Kept;
-    if !section.image.is_empty() {
-        resource.body["spec"]["scheduler"]["spec"]["containers"] = json!([{ "image": section.image }]);
-    }
-    resource
 }
 
 /// What is known of a live cluster, in a few words.

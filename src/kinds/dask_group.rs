@@ -70,6 +70,10 @@ pub struct DaskGroup {
     /// A PodSpec, or parts of one, laid over what the other keys make: a table, or a YAML file's name.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub pod: Option<Pod>,
+    /// `false`: it exists and others own it. It is read, compared with what is said here and relied on, never
+    /// written or deleted. Default `true`.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub manage: Option<bool>,
     /// Refuses to delete or replace it, also in `destroy`.
     #[serde(default, skip_serializing_if = "is_false")]
     pub protect: bool,
@@ -79,6 +83,11 @@ pub struct DaskGroup {
 }
 
 impl DaskGroup {
+    /// Whether the stack makes and changes it.
+    pub fn is_managed(&self) -> bool {
+        self.manage != Some(false)
+    }
+
     /// The live name of the group of a key.
     pub fn live_name(&self, cluster: &str, key: &str) -> String {
         self.name.clone().unwrap_or_else(|| format!("{cluster}-{key}"))

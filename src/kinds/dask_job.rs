@@ -94,6 +94,10 @@ pub struct DaskJob {
     #[serde(default, skip_serializing_if = "Option::is_none")]
     #[schemars(range(min = 1))]
     pub timeout: Option<u32>,
+    /// `false`: it exists and others own it. It is read, compared with what is said here and relied on, never
+    /// written or deleted. Default `true`.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub manage: Option<bool>,
     /// Refuses to delete or replace it, also in `destroy`.
     #[serde(default, skip_serializing_if = "is_false")]
     pub protect: bool,
@@ -114,6 +118,11 @@ pub enum Restart {
 }
 
 impl DaskJob {
+    /// Whether the stack makes and changes it.
+    pub fn is_managed(&self) -> bool {
+        self.manage != Some(false)
+    }
+
     /// The live name.
     pub fn live_name<'a>(&'a self, key: &'a str) -> &'a str {
         self.name.as_deref().unwrap_or(key)
@@ -216,6 +225,11 @@ pub fn lower(key: &str, section: &DaskJob, like: Option<&DaskCluster>, scope: &S
         protect: section.protect,
         life: Life::Once { follow: section.wait.then(|| section.timeout.unwrap_or(FOLLOWED)) },
     }
+}
+
+/// What `[dask_job.KEY]` with `manage = false` says of a job that others own.
+pub fn read(key: &str, section: &DaskJob, like: Option<&DaskCluster>, scope: &Scope) -> Resource {
+    super::unmarked(lower(key, section, like, scope))
 }
 
 fn wants<'a>(section: &'a DaskJob, image: &'a str) -> Wants<'a> {

@@ -6,8 +6,10 @@
 
 use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
-use serde_json::{Value, json};
+use serde_json::{Map, Value, json};
 
+use super::bundle::Bundle;
+use super::hooks::Hooks;
 use super::{Scope, gvk, is_false, namespace, object, workload};
 use crate::address::{Address, FieldPath};
 use crate::resource::{Gvk, Identity, Life, ObjectId, Resource, Role, Theirs};
@@ -25,6 +27,22 @@ pub struct DaskOperator {
     /// The controller's image; the release's own when missing.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub image: Option<String>,
+    /// Where its objects come from.
+    #[serde(default, skip_serializing_if = "OperatorSource::is_built_in")]
+    pub source: OperatorSource,
+    /// With `source = "chart"`: the chart, a folder or a `.tgz` from the stack file's folder on, `"oci://…"`, or
+    /// `"dask-kubernetes-operator"` with `repo`. `version` is its version then, and of a folder the image's tag.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub chart: Option<String>,
+    /// The address of the repository that has the chart: `"https://helm.dask.org"`.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub repo: Option<String>,
+    /// The chart's values. They win over `values_files`.
+    #[serde(default, skip_serializing_if = "Map::is_empty")]
+    pub values: Map<String, Value>,
+    /// YAML files with values, from the stack file's folder on; a later one wins over an earlier one.
+    #[serde(default, skip_serializing_if = "Vec::is_empty")]
+    pub values_files: Vec<String>,
     /// `false`: it exists and others own it. It is read and relied on, never written or deleted; then `version` is
     /// not needed, and compared when it is given. Default `true`.
     #[serde(default, skip_serializing_if = "Option::is_none")]
@@ -35,6 +53,28 @@ pub struct DaskOperator {
     /// Addresses that must be done before this one, beyond what is inferred.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     pub depends_on: Vec<String>,
+    /// What the chart makes; rendered when the stack is loaded.
+    #[serde(default, skip_serializing_if = "Vec::is_empty")]
+    #[schemars(skip)]
+    pub objects: Vec<Value>,
+}
+
+/// Where the operator's objects come from.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Deserialize, Serialize, JsonSchema)]
+#[serde(rename_all = "kebab-case")]
+pub enum OperatorSource {
+    /// dask-infra brings them; nothing is fetched.
+    #[default]
+    BuiltIn,
+    /// The operator's own Helm chart makes them.
+    Chart,
+}
+
+impl OperatorSource {
+    /// For `skip_serializing_if`.
+    pub(crate) fn is_built_in(&self) -> bool {
+        *self == Self::BuiltIn
+    }
 }
 
 /// The name of everything that the operator needs.
@@ -49,23 +89,104 @@ impl DaskOperator {
         self.manage != Some(false)
     }
 
+    /// Whether its chart makes the objects.
+    pub fn is_chart(&self) -> bool {
+        self.source == OperatorSource::Chart && self.is_managed()
+    }
+
+    /// What the chart made, and what holds for all of it.
+    pub fn bundle(&self) -> Option<Bundle<'_>> {
+        self.is_chart().then(|| Bundle {
+            section: SECTION,
+            key: None,
+            namespace: Some(self.namespace()),
+            objects: &self.objects,
+            known: &[],
+            protect: self.protect,
+            depends_on: &self.depends_on,
+            hooks: Some(Hooks::Ordered),
+            other_namespaces: &[],
+        })
+    }
+
     /// The namespace it runs in.
     pub fn namespace(&self) -> &str {
         self.namespace.as_deref().unwrap_or("dask-operator")
     }
 }
 
-/// What `[dask_operator]` becomes: definitions first and established, rights, then the Deployment.
-pub fn lower(section: &DaskOperator, scope: &Scope) -> Vec<Resource> {
-    let maker = Maker { section, scope };
-    let mut resources = Vec::new();
+/// Values that the section's own keys stand for, unless `values` says them itself: the controller's image.
+pub fn own_values(section: &Value, values: &mut Map<String, Value>) {
+    let image = section["image"].as_str().map(|image| image.rsplit_once(':').unwrap_or((image, "latest")));
+    let version = section["version"].as_str().filter(|version| !version.is_empty());
+    let own = [("name", image.map(|(name, _)| name)), ("tag", image.map(|(_, tag)| tag).or(version))];
+    let Some(said) = values.entry("image").or_insert_with(|| json!({})).as_object_mut() else { return };
+    for (key, value) in own {
+        if let Some(value) = value.filter(|_| !said.contains_key(key)) {
+            said.insert(key.to_owned(), value.into());
+        }
+    }
+}
+
+/// The operator's namespace, which its chart does not bring, and what the chart made: definitions first and
+/// established, rights, then the Deployment.
+pub fn lower_chart(section: &DaskOperator, mut made: Vec<Resource>, scope: &Scope) -> Vec<Resource> {
+    let mut resources: Vec<Resource> = own_namespace(section, scope).into_iter().collect();
+    let namespace = resources.first().map(|namespace| namespace.address.clone());
+    for resource in &mut resources {
+        resource.follows.extend(section.depends_on.iter().map(Address::new));
+        resource.protect = section.protect;
+    }
+    let first: Vec<Address> = made
+        .iter()
+        .filter(|resource| resource.kind != workload::DEPLOYMENT.name)
+        .map(|resource| resource.address.clone())
+        .collect();
+    for resource in &mut made {
+        if matches!(&resource.identity, Identity::Object(object) if object.namespace.is_some()) {
+            resource.follows.extend(namespace.clone());
+        }
+        if resource.kind == workload::DEPLOYMENT.name {
+            resource.follows.extend(first.iter().cloned());
+            // The chart leaves it to the server; ours, so that an operator without a pod is seen.
+            if resource.body["spec"]["replicas"].is_null() {
+                resource.body["spec"]["replicas"] = json!(1);
+            }
+        }
+        if resource.kind == object::DEFINITION.name {
+            without_descriptions(&mut resource.body);
+        }
+    }
+    resources.extend(made);
+    resources
+}
+
+/// Definitions go without the texts of `kubectl explain`, as those that we bring.
+fn without_descriptions(value: &mut Value) {
+    match value {
+        Value::Object(table) => {
+            table.retain(|key, value| key != "description" || !value.is_string());
+            table.values_mut().for_each(without_descriptions);
+        }
+        Value::Array(items) => items.iter_mut().for_each(without_descriptions),
+        _ => {}
+    }
+}
+
+/// The namespace that the operator runs in, unless another section makes it.
+fn own_namespace(section: &DaskOperator, scope: &Scope) -> Option<Resource> {
     let namespace = section.namespace();
     let declared = scope.namespace(namespace).is_some();
-    if !declared && namespace != "default" {
+    (!declared && namespace != "default").then(|| {
         let address = Address::object(SECTION, "Namespace", None, namespace);
-        let origin = FieldPath::keys([SECTION]);
-        resources.push(namespace::resource(address, origin, namespace, &Value::Null, scope));
-    }
+        namespace::resource(address, FieldPath::keys([SECTION]), namespace, &Value::Null, scope)
+    })
+}
+
+/// What `[dask_operator]` becomes without a chart: definitions first and established, rights, then the Deployment.
+pub fn lower(section: &DaskOperator, scope: &Scope) -> Vec<Resource> {
+    let maker = Maker { section, scope };
+    let mut resources: Vec<Resource> = own_namespace(section, scope).into_iter().collect();
     resources.extend(schema::dask_crds().iter().map(|definition| maker.definition(definition)));
     resources.push(maker.account());
     resources.push(maker.role());
@@ -240,10 +361,10 @@ fn rules() -> Value {
             &[
                 "daskclusters",
                 "daskworkergroups",
-                "daskworkergroups/scale",
                 "daskjobs",
                 "daskjobs/status",
                 "daskautoscalers",
+                "daskworkergroups/scale",
             ],
             &["get", "list", "watch", "patch", "create", "delete"],
         ),

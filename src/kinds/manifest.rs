@@ -11,11 +11,11 @@ use serde::de::{Error, SeqAccess, Visitor};
 use serde::{Deserialize, Deserializer, Serialize, Serializer};
 use serde_json::{Value, json};
 
+use super::bundle::{Bundle, Kinds, Object, objects};
 use super::node_pool::POOL_LABEL;
-use super::{Kind, PoolFacts, Scope, dask_cluster, is_false, text};
+use super::{Kind, PoolFacts, Scope, dask_cluster, hooks, is_false};
 use crate::address::{Address, FieldPath};
 use crate::resource::{Gvk, Identity, Life, OBJECT_LABEL_MANAGED_BY, ObjectId, Resource};
-use crate::schema::{self, Api};
 
 /// The name of the section.
 pub const SECTION: &str = "manifest";
@@ -55,7 +55,8 @@ pub struct Manifest {
 pub struct Files(pub Vec<String>);
 
 impl Files {
-    fn is_empty(&self) -> bool {
+    /// For `skip_serializing_if`.
+    pub(crate) fn is_empty(&self) -> bool {
         self.0.is_empty()
     }
 }
@@ -106,134 +107,29 @@ impl JsonSchema for Files {
     }
 }
 
-/// An object of a manifest.
-#[derive(Clone, Copy, Debug)]
-pub struct Object<'a> {
-    /// The key of its section.
-    pub key: &'a str,
-    /// Its place in the section.
-    pub place: usize,
-    /// The section.
-    pub section: &'a Manifest,
-    /// What the file says.
-    pub value: &'a Value,
-}
-
-impl Object<'_> {
-    /// Where it stands in the stack: `manifest.NAME.objects[3]`, whose places are in the files.
-    pub fn origin(&self) -> FieldPath {
-        FieldPath::keys([SECTION, self.key, "objects"]).index(self.place)
-    }
-
-    /// `apps/v1` in two parts.
-    pub fn group_version(&self) -> (&str, &str) {
-        group_version(text(&self.value["apiVersion"]))
-    }
-
-    /// The kind.
-    pub fn kind(&self) -> &str {
-        text(&self.value["kind"])
-    }
-
-    /// The name.
-    pub fn name(&self) -> &str {
-        text(&self.value["metadata"]["name"])
-    }
-
-    /// The namespace that a namespaced object is in.
-    pub fn namespace(&self) -> &str {
-        let given = self.value["metadata"]["namespace"].as_str().or(self.section.namespace.as_deref());
-        given.unwrap_or("default")
-    }
-}
-
-/// The group and version of an `apiVersion`.
-pub fn group_version(api_version: &str) -> (&str, &str) {
-    api_version.split_once('/').unwrap_or(("", api_version))
-}
-
-/// All objects of all manifests, in the order of the file.
-pub fn objects(sections: &BTreeMap<String, Manifest>) -> impl Iterator<Item = Object<'_>> {
-    sections.iter().flat_map(|(key, section)| {
-        let objects = section.objects.iter().enumerate();
-        objects.map(move |(place, value)| Object { key, place, section, value })
-    })
-}
-
-/// The kinds that a stack's manifests may use: built-in ones, Dask's, and those of definitions in the files.
-pub struct Kinds<'a> {
-    custom: Vec<Custom<'a>>,
-}
-
-struct Custom<'a> {
-    api: Api,
-    definition: &'a Value,
-    /// The definition's own address when the stack applies it.
-    address: Option<Address>,
-}
-
-impl<'a> Kinds<'a> {
-    /// The kinds of these sections.
-    pub fn of(sections: &'a BTreeMap<String, Manifest>) -> Self {
-        let is_definition = |value: &Value| value["kind"] == "CustomResourceDefinition";
-        let applied = objects(sections).filter(|object| is_definition(object.value)).map(|object| {
-            let section = Address::of(SECTION, object.key);
-            let address = Address::object(section.as_str(), object.kind(), None, object.name());
-            (object.value, Some(address))
-        });
-        let known = sections.values().flat_map(|section| &section.known);
-        let known = known.filter(|value| is_definition(value)).map(|value| (value, None));
-        let custom = applied.chain(known).flat_map(|(definition, address)| {
-            let one = move |api| Custom { api, definition, address: address.clone() };
-            Api::from_crd(definition).into_iter().map(one)
-        });
-        Self { custom: custom.collect() }
-    }
-
-    fn custom(&self, group: &str, version: &str, kind: &str) -> Option<&Custom<'a>> {
-        let same = |custom: &&Custom<'_>| {
-            let Api { group: of, version: at, kind: name, .. } = &custom.api;
-            (of.as_str(), at.as_str(), name.as_str()) == (group, version, kind)
-        };
-        self.custom.iter().find(same)
-    }
-
-    /// How the API serves a kind; `None` when nothing says.
-    pub fn api(&self, group: &str, version: &str, kind: &str) -> Option<&Api> {
-        let dask = || {
-            schema::dask_apis()
-                .iter()
-                .find(|api| (&*api.group, &*api.version, &*api.kind) == (group, version, kind))
-        };
-        let custom = || self.custom(group, version, kind).map(|custom| &custom.api);
-        schema::api(group, version, kind).or_else(dask).or_else(custom)
-    }
-
-    /// The shape of a kind.
-    pub fn schema(&self, group: &str, version: &str, kind: &str) -> Option<schema::Schema> {
-        if group == dask_cluster::GROUP {
-            return schema::dask(kind);
+impl Manifest {
+    /// Its objects, and what holds for all of them.
+    pub fn bundle<'a>(&'a self, key: &'a str) -> Bundle<'a> {
+        Bundle {
+            section: SECTION,
+            key: Some(key),
+            namespace: self.namespace.as_deref(),
+            objects: &self.objects,
+            known: &self.known,
+            protect: self.protect,
+            depends_on: &self.depends_on,
+            hooks: None,
+            other_namespaces: &[],
         }
-        schema::builtin(group, version, kind).or_else(|| {
-            let Custom { definition, .. } = self.custom(group, version, kind)?;
-            let versions = definition["spec"]["versions"].as_array()?;
-            let found = versions.iter().find(|found| found["name"] == version)?;
-            Some(schema::Schema::from_crd(&found["schema"]["openAPIV3Schema"]))
-        })
-    }
-
-    /// All kinds by name, with their `apiVersion`.
-    pub fn all(&self) -> impl Iterator<Item = &Api> {
-        schema::apis().iter().chain(schema::dask_apis()).chain(self.custom.iter().map(|custom| &custom.api))
     }
 }
 
-/// What `[manifest.NAME]` sections become. Objects that are not known well enough are left out: the rules of the
-/// stack have said so.
-pub fn lower(sections: &BTreeMap<String, Manifest>, scope: &Scope) -> Vec<Resource> {
-    let kinds = Kinds::of(sections);
+/// What manifests and charts become. Objects that are not known well enough are left out: the rules of the stack have
+/// said so.
+pub fn lower(bundles: &[Bundle<'_>], scope: &Scope) -> Vec<Resource> {
+    let kinds = Kinds::of(bundles);
     let mut resources: Vec<Resource> =
-        objects(sections).filter_map(|object| resource(&object, &kinds, scope)).collect();
+        objects(bundles).filter_map(|object| resource(&object, &kinds, scope)).collect();
     let by_identity: BTreeMap<(String, Option<String>, String), Address> = resources
         .iter()
         .filter_map(|resource| match &resource.identity {
@@ -259,6 +155,9 @@ pub fn lower(sections: &BTreeMap<String, Manifest>, scope: &Scope) -> Vec<Resour
         more.retain(|address| *address != resource.address);
         resource.follows.extend(more);
     }
+    for bundle in bundles {
+        hooks::order(bundle, &mut resources);
+    }
     resources
 }
 
@@ -274,17 +173,18 @@ fn resource(object: &Object<'_>, kinds: &Kinds<'_>, scope: &Scope) -> Option<Res
         plural: api.plural.clone(),
     };
     let id = ObjectId { gvk, namespace: namespace.clone(), name: name.to_owned() };
-    let section = Address::of(SECTION, object.key);
+    let bundle = object.bundle;
+    let section = bundle.address();
     let mut follows = match &namespace {
         Some(namespace) => scope.in_namespace(namespace),
         None => scope.inside(),
     };
     follows.extend(kinds.custom(group, version, object.kind()).and_then(|custom| custom.address.clone()));
-    if group == dask_cluster::GROUP {
+    if group == dask_cluster::GROUP && bundle.section != super::dask_operator::SECTION {
         follows.extend(scope.section(super::dask_operator::SECTION));
     }
     follows.extend(follows_of_pods(object.value, scope));
-    follows.extend(object.section.depends_on.iter().map(Address::new));
+    follows.extend(bundle.depends_on.iter().map(Address::new));
     let origin = object.origin();
     Some(Resource {
         address: Address::object(section.as_str(), &id.gvk.kind, namespace.as_deref(), name),
@@ -294,7 +194,7 @@ fn resource(object: &Object<'_>, kinds: &Kinds<'_>, scope: &Scope) -> Option<Res
         origins: vec![(FieldPath::root(), origin.clone())],
         origin,
         follows,
-        protect: object.section.protect,
+        protect: bundle.protect,
         initial: Value::Null,
         life: life(object),
     })
@@ -303,6 +203,9 @@ fn resource(object: &Object<'_>, kinds: &Kinds<'_>, scope: &Scope) -> Option<Res
 /// A job runs once, and a Dask cluster with an idle timeout is deleted by the operator: both stay gone.
 fn life(object: &Object<'_>) -> Life {
     let idle = object.value["spec"]["idleTimeout"].as_u64().unwrap_or(0);
+    if object.bundle.is_chart() && hooks::runs_once(object.value) {
+        return Life::Once { follow: None };
+    }
     match (object.group_version().0, object.kind()) {
         (dask_cluster::GROUP, "DaskJob") => Life::Once { follow: None },
         (dask_cluster::GROUP, "DaskCluster") if idle > 0 => Life::Once { follow: None },
@@ -467,7 +370,7 @@ fn follows_of_pods(object: &Value, scope: &Scope) -> Vec<Address> {
 }
 
 /// Objects that the pods of an object cannot start without: its ConfigMaps, Secrets, accounts and claims.
-fn needed(object: &Value) -> Vec<(&'static str, String)> {
+pub(crate) fn needed(object: &Value) -> Vec<(&'static str, String)> {
     let mut specs = Vec::new();
     pod_specs(object, &FieldPath::root(), &mut specs);
     let mut found = Vec::new();

@@ -11,6 +11,7 @@ use crate::resource::{
 };
 use crate::schema;
 
+pub mod bundle;
 pub mod check;
 pub mod cluster;
 pub mod dask_autoscaler;
@@ -23,6 +24,8 @@ pub mod dask_service;
 pub mod door;
 pub mod gke;
 pub mod gpu_driver;
+pub mod helm_release;
+pub mod hooks;
 pub mod idle;
 pub mod manifest;
 pub mod namespace;
@@ -34,8 +37,10 @@ pub mod pod;
 pub mod replicas;
 pub mod runs;
 pub mod scale;
+pub mod secrets;
 pub mod short;
 pub mod status;
+pub mod when_idle;
 pub mod workload;
 
 /// The static description of a kind.
@@ -490,6 +495,23 @@ pub(crate) fn bare(body: &Value) -> Value {
         }
     }
     bare
+}
+
+/// What a section says of an object that others own: everything but the labels of our objects.
+pub(crate) fn unmarked(mut resource: Resource) -> Resource {
+    use crate::resource::{OBJECT_LABEL_MANAGED_BY, OBJECT_LABEL_STACK};
+    let labels = resource.body.pointer_mut("/metadata/labels").and_then(Value::as_object_mut);
+    if let Some(labels) = labels {
+        labels.retain(|key, value| {
+            key != OBJECT_LABEL_STACK && !(key == OBJECT_LABEL_MANAGED_BY && *value == "dask-infra")
+        });
+    }
+    if resource.body["metadata"]["labels"] == json!({})
+        && let Some(metadata) = resource.body["metadata"].as_object_mut()
+    {
+        metadata.remove("labels");
+    }
+    resource
 }
 
 /// Text of a JSON string, empty for anything else.

@@ -37,12 +37,23 @@ pub struct Namespace {
     /// Annotations.
     #[serde(default, skip_serializing_if = "BTreeMap::is_empty")]
     pub annotations: BTreeMap<String, String>,
+    /// `false`: it exists and others own it. It is read, compared with what is said here and relied on, never
+    /// written or deleted. Default `true`.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub manage: Option<bool>,
     /// Refuses to delete it, also in `destroy`.
     #[serde(default, skip_serializing_if = "is_false")]
     pub protect: bool,
     /// Addresses that must be done before this one, beyond what is inferred.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     pub depends_on: Vec<String>,
+}
+
+impl Namespace {
+    /// Whether the stack makes and changes it.
+    pub fn is_managed(&self) -> bool {
+        self.manage != Some(false)
+    }
 }
 
 /// The Namespace of a name, as a section asks for it.
@@ -71,7 +82,7 @@ pub fn resource(address: Address, origin: FieldPath, name: &str, extra: &Value, 
 
 /// What `[namespace.KEY]` becomes.
 pub fn lower(key: &str, section: &Namespace, scope: &Scope) -> Resource {
-    let Namespace { name, labels, annotations, protect, depends_on } = section;
+    let Namespace { name, labels, annotations, manage: _, protect, depends_on } = section;
     let origin = FieldPath::keys(["namespace", key]);
     let extra = json!({ "labels": labels, "annotations": annotations });
     let name = name.as_deref().unwrap_or(key);
@@ -82,6 +93,11 @@ pub fn lower(key: &str, section: &Namespace, scope: &Scope) -> Resource {
     resource.follows.extend(depends_on.iter().map(Address::new));
     resource.protect = *protect;
     resource
+}
+
+/// What `[namespace.KEY]` with `manage = false` says of a namespace that others own.
+pub fn read(key: &str, section: &Namespace, scope: &Scope) -> Resource {
+    super::unmarked(lower(key, section, scope))
 }
 
 /// The API's name of a namespace.

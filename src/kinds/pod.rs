@@ -169,7 +169,8 @@ impl Merge<'_> {
     }
 }
 
-fn merge_key(schema: Option<&Schema>) -> Option<String> {
+/// The key that tells the items of a list apart, when they are merged one by one.
+pub(crate) fn merge_key(schema: Option<&Schema>) -> Option<String> {
     let schema = schema?;
     let merges = schema.patch_strategies().iter().any(|strategy| strategy == "merge");
     schema.patch_merge_key().filter(|_| merges).map(str::to_owned)

@@ -12,6 +12,7 @@ pub mod kube;
 pub mod read;
 pub mod record;
 pub mod retry;
+pub mod survey;
 mod transport;
 
 pub use self::connection::{Connection, InProcess, Options};

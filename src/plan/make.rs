@@ -41,6 +41,8 @@ pub struct Inputs<'a> {
     pub selection: Selection,
     /// Whether another target than the last one is meant.
     pub retarget: bool,
+    /// What takes Dask's workers away waits until their scheduler is idle, so many seconds at most.
+    pub when_idle: Option<u32>,
     /// Where values stand in the stack file.
     pub sources: &'a Sources,
     /// US dollars per hour of what is desired.
@@ -110,6 +112,7 @@ pub fn plan(inputs: Inputs) -> Result<Plan, Vec<Diagnostic>> {
     maker.steps();
     maker.surplus_goes();
     maker.choose_workers();
+    maker.when_idle();
     if let Err(circle) = graph::connect(&mut maker.changes, &inputs.desired) {
         maker.problems.push(circle_problem(&circle, &inputs));
     }
@@ -295,6 +298,9 @@ impl Maker<'_> {
         }
         if let Some(taken) = &taken {
             reason = Some(because_taken(taken, reason));
+        }
+        if action == Action::Update && resource.kind == kinds::object::DEFINITION.name {
+            self.keeps_what_is_stored(resource, &live);
         }
         if action == Action::Replace {
             if matches!(resource.identity, Identity::Cluster(_)) {

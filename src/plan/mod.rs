@@ -2,8 +2,10 @@
 
 use serde::{Deserialize, Serialize};
 
+pub mod adopt;
 mod along;
 mod dask;
+mod definitions;
 pub mod diff;
 mod doubt;
 pub mod drift;
@@ -17,6 +19,7 @@ pub mod scale;
 pub mod select;
 mod steps;
 mod surplus;
+mod when_idle;
 
 pub use along::reach;
 pub use drift::{Drift, Drifted, drift};

@@ -8,6 +8,7 @@ use super::make::{Maker, fingerprint};
 use super::{Mode, Note, diff};
 use crate::address::{Address, FieldPath, Segment};
 use crate::diag::{Code, Diagnostic};
+use crate::kinds::secrets::masked;
 use crate::kinds::{self, Compare, gke, node_pool};
 use crate::resource::{FieldChange, Identity, ObjectId, Resource, Role, Seen};
 
@@ -389,7 +390,7 @@ fn difference(resource: &Resource, change: &FieldChange, place: Option<String>) 
     let FieldChange { path, before, after, .. } = change;
     let said = after.as_ref().map_or_else(|| "nothing".to_owned(), ToString::to_string);
     let live = before.as_ref().filter(|live| !live.is_null());
-    let live = live.map_or_else(|| "not set".to_owned(), ToString::to_string);
+    let live = live.map_or_else(|| "not set".to_owned(), |live| masked(live).to_string());
     let place = place.map(|place| format!(" ({place})")).unwrap_or_default();
     let message = format!(
         "`{}` is {said} in the stack file{place} and {live} live; others own it, so nothing is changed",

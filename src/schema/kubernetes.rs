@@ -9,6 +9,9 @@ use serde_json::Value;
 use super::lines::Lines;
 use super::{Api, Schema, Subresource};
 
+/// The release whose kinds these are; a test compares it with `schemas/versions.toml`.
+pub const KUBERNETES: &str = "1.36.1";
+
 static LINES: LazyLock<Lines> = LazyLock::new(|| Lines::new(include_str!("../../schemas/kubernetes.jsonl")));
 
 /// A line that says what a kind is.

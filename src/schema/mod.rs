@@ -20,7 +20,9 @@ use serde_json::Value;
 
 pub use self::check::{Problem, ProblemKind, check, closest};
 pub use self::dask::{dask, dask_apis, dask_crds};
-pub use self::kubernetes::{api, apis, builtin, definition, definition_of, kinds_of, subresources, written};
+pub use self::kubernetes::{
+    KUBERNETES, api, apis, builtin, definition, definition_of, kinds_of, subresources, written,
+};
 use self::node::{Additional, Node, Shared};
 
 /// The shape of one value. Cheap to clone; references to other definitions are followed when a child

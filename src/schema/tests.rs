@@ -7,6 +7,15 @@ fn problems(schema: &Schema, value: &Value) -> Vec<String> {
 }
 
 #[test]
+fn charts_are_told_the_version_of_the_built_in_kinds() {
+    let folder = std::path::Path::new(env!("CARGO_MANIFEST_DIR")).join("schemas");
+    let versions: toml::Table =
+        std::fs::read_to_string(folder.join("versions.toml")).unwrap().parse().unwrap();
+    let version = versions["kubernetes.jsonl"]["version"].as_str().unwrap();
+    assert_eq!(version.trim_start_matches('v'), KUBERNETES);
+}
+
+#[test]
 fn the_files_are_what_the_manifest_says() {
     let folder = std::path::Path::new(env!("CARGO_MANIFEST_DIR")).join("schemas");
     let manifest: toml::Table =

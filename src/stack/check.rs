@@ -149,6 +149,8 @@ impl Check<'_> {
                 (Some(schema), _) | (None, Some(schema @ Value::Object(_))) => {
                     self.value(schema, value, &path);
                 }
+                // Anything: what a chart says about it is heard when it is rendered.
+                (None, Some(Value::Bool(true))) => {}
                 _ => {
                     unknown.push((key, value));
                     self.unknown_key(properties, key, value, &path);

@@ -1,4 +1,4 @@
-//! One number of a stack file changed where it stands: comments and layout stay as they are.
+//! One value of a stack file changed or taken out where it stands: comments and layout stay as they are.
 
 use std::path::PathBuf;
 
@@ -58,6 +58,57 @@ pub fn number(sources: &Sources, place: &FieldPath, number: u32) -> Result<Edit,
     Ok(Edit { file: PathBuf::from(name), before, after, what: format!("{shown}: {key} = {number} ({was})") })
 }
 
+/// The edit that takes a key with its value out of the file in which it stands. `value` is what stands there; a comment
+/// behind it stays, in a line of its own.
+///
+/// # Errors
+/// It stands in no TOML file, or something else stands there: it comes from a variable.
+pub fn without(sources: &Sources, place: &FieldPath, value: &str) -> Result<Edit, Diagnostic> {
+    let cannot = |why: String, help: &str| {
+        Diagnostic::error(Code::CannotEdit, format!("`{place}` cannot be taken out of the file: {why}"))
+            .help(help)
+    };
+    let (Some(span), Some(key)) = (sources.written(place), sources.key_span(place)) else {
+        return Err(cannot("it stands in no file".to_owned(), "change the stack file by hand"));
+    };
+    let (name, before) = (sources.name(span.file), sources.text(span.file));
+    let shown = sources.location(key).to_string();
+    let stands = sources.slice(span);
+    if !name.ends_with(".toml") || stands != value || key.file != span.file || key.start > span.start {
+        let problem = cannot(format!("`{stands}` stands there"), "change it by hand, then try again");
+        return Err(problem.at(Some(span), "here"));
+    }
+    let line = before[..key.start].rfind('\n').map_or(0, |newline| newline + 1);
+    let end = before[span.end..].find('\n').map_or(before.len(), |newline| span.end + newline + 1);
+    let lead = &before[line..key.start];
+    let behind = before[span.end..end].trim();
+    let alone = lead.trim().is_empty() || lead.trim_end().ends_with('.') && !lead.contains(['{', '=']);
+    let (from, to, instead) = match alone && (behind.is_empty() || behind.starts_with('#')) {
+        true if behind.is_empty() => (line, end, String::new()),
+        true => (line, end, format!("{behind}\n")),
+        false => {
+            let (from, to) = between_commas(before, key.start, span.end);
+            (from, to, String::new())
+        }
+    };
+    let after = format!("{}{instead}{}", &before[..from], &before[to..]);
+    let what = format!("{shown}: `{} = {value}` is taken out", sources.slice(key));
+    Ok(Edit { file: PathBuf::from(name), before: before.to_owned(), after, what })
+}
+
+/// An entry of an inline table with the one comma that goes with it.
+fn between_commas(text: &str, start: usize, end: usize) -> (usize, usize) {
+    let behind = &text[end..];
+    let blanks = behind.len() - behind.trim_start_matches([' ', '\t']).len();
+    if behind[blanks..].starts_with(',') {
+        let rest = &behind[blanks + 1..];
+        let more = rest.len() - rest.trim_start_matches([' ', '\t']).len();
+        return (start, end + blanks + 1 + more);
+    }
+    let before = text[..start].trim_end();
+    (before.strip_suffix(',').map_or(start, |before| before.trim_end().len()), end)
+}
+
 fn cannot(place: &FieldPath, why: &str, help: &str) -> Diagnostic {
     Diagnostic::error(Code::CannotKeep, format!("`{place}` cannot be written: {why}")).help(help)
 }
@@ -102,7 +153,7 @@ mod tests {
     fn edit(text: &str, place: &str) -> Result<String, String> {
         let head = if text.contains("\r\n") { HEAD.replace('\n', "\r\n") } else { HEAD.to_owned() };
         let text = format!("{head}{text}");
-        let options = Options { env: &|_| None, vars: &BTreeMap::new() };
+        let options = Options { env: &|_| None, vars: &BTreeMap::new(), helm: None };
         let loaded = parse_text("stack.toml", &text, &options).unwrap();
         let edit = number(&loaded.sources, &place.parse().unwrap(), 5);
         let edit = edit.map_err(|problem| problem.message)?;
@@ -168,5 +219,41 @@ mod tests {
         let text = "[vars]\nn = 2\n[dask_cluster.d]\nimage = \"i\"\nworker = { replicas = \"${var.n}\" }\n";
         let said = edit(text, "dask_cluster.d.worker.replicas").unwrap_err();
         assert_eq!(said, "`dask_cluster.d.worker.replicas` cannot be written: it comes from \"${var.n}\"");
+    }
+
+    #[test]
+    fn a_key_goes_and_its_comment_stays() {
+        let table = [
+            (
+                "[cluster]\nname = \"c\"\nmanage = false   # others'\n# next\n",
+                "cluster.manage",
+                "[cluster]\nname = \"c\"\n# others'\n# next\n",
+            ),
+            ("[node_pool.a] # pool\n  manage = false\n", "node_pool.a.manage", "[node_pool.a] # pool\n"),
+            (
+                "cluster = { name = \"c\", manage = false } # one\n",
+                "cluster.manage",
+                "cluster = { name = \"c\" } # one\n",
+            ),
+            (
+                "cluster = { manage = false, name = \"c\" }\n",
+                "cluster.manage",
+                "cluster = { name = \"c\" }\n",
+            ),
+            ("node_pool.a.manage = false\n", "node_pool.a.manage", ""),
+        ];
+        let head = "gke = { project = \"p\", location = \"us-central1-c\" }\nstack = { name = \"s\" }\n";
+        for (before, place, after) in table {
+            let more = if before.contains("cluster") {
+                ""
+            } else {
+                "cluster.name = \"c\"\ncluster.manage = false\n"
+            };
+            let text = format!("{head}{more}{before}");
+            let options = Options { env: &|_| None, vars: &BTreeMap::new(), helm: None };
+            let loaded = parse_text("stack.toml", &text, &options).unwrap();
+            let edit = without(&loaded.sources, &place.parse().unwrap(), "false").unwrap();
+            assert_eq!(edit.after, format!("{head}{more}{after}"));
+        }
     }
 }

@@ -6,8 +6,10 @@ use std::fmt::Write as _;
 use serde_json::{Map, Value, json};
 
 use super::lower::Lowered;
+use super::toml::{escaped, header, inline, word};
 use super::{Sources, Stack, reference};
 use crate::address::FieldPath;
+use crate::kinds::secrets::is_secret;
 use crate::resource::{Resource, Role};
 
 /// A stack and what it becomes, ready to be shown: what looks like a secret is hidden.
@@ -15,6 +17,20 @@ pub struct Effective<'a> {
     stack: Value,
     sources: &'a Sources,
     becomes: Vec<Becomes>,
+}
+
+/// Manifests and charts name their files; what those hold is shown as what the section becomes.
+fn without_texts(tree: &mut Value) {
+    let own = |keys: &mut Value| {
+        if let Value::Object(keys) = keys {
+            keys.retain(|key, _| !["objects", "known", "given"].contains(&key.as_str()));
+        }
+    };
+    for section in ["manifest", "helm_release"] {
+        let sections = tree.get_mut(section).and_then(Value::as_object_mut);
+        sections.into_iter().flatten().for_each(|(_, section)| own(section));
+    }
+    tree.get_mut("dask_operator").into_iter().for_each(own);
 }
 
 /// A thing that a section becomes or relies on.
@@ -32,13 +48,7 @@ impl<'a> Effective<'a> {
         env: &dyn Fn(&str) -> Option<String>,
     ) -> Self {
         let mut tree = serde_json::to_value(stack).unwrap_or_default();
-        // Manifests name their files; what those hold is shown as what the section becomes.
-        let manifests = tree.get_mut("manifest").and_then(Value::as_object_mut);
-        for (_, section) in manifests.into_iter().flatten() {
-            if let Value::Object(keys) = section {
-                keys.retain(|key, _| key != "objects" && key != "known");
-            }
-        }
+        without_texts(&mut tree);
         let secrets = secrets(&tree, sources, env);
         let ours = lowered.resources.iter().map(|resource| (resource, true));
         let needed = lowered.theirs.iter().filter(|theirs| theirs.role == Role::Needed);
@@ -97,7 +107,9 @@ impl<'a> Effective<'a> {
         }
         let lines: Vec<(String, String)> = values
             .into_iter()
-            .map(|(key, value)| (format!("{} = {}", word(key), inline(value)), self.place(&path.key(key))))
+            .map(|(key, value)| {
+                (format!("{} = {}", word(key), inline(value, with_references)), self.place(&path.key(key)))
+            })
             .collect();
         let column = lines.iter().map(|(line, _)| line.chars().count()).filter(|width| *width <= 60).max();
         for (line, place) in lines {
@@ -140,54 +152,12 @@ impl<'a> Effective<'a> {
     }
 }
 
-/// `node_pool.a."b.c"`, as TOML writes headers.
-fn header(path: &FieldPath) -> String {
-    use crate::address::Segment;
-    let words = path.segments().iter().map(|segment| match segment {
-        Segment::Key(key) => word(key),
-        Segment::Index(index) => index.to_string(),
-    });
-    words.collect::<Vec<_>>().join(".")
-}
-
-/// A key, in quotes where TOML needs them.
-fn word(key: &str) -> String {
-    let bare = |c: char| c.is_ascii_alphanumeric() || c == '_' || c == '-';
-    if !key.is_empty() && key.chars().all(bare) { key.to_owned() } else { quoted(key) }
-}
-
-/// Text in one line: control characters are escaped.
-fn quoted(text: &str) -> String {
-    // JSON's escapes are TOML's, but for one character that JSON leaves as it is.
-    Value::from(text).to_string().replace('\u{7f}', "\\u007F")
-}
-
-/// A value in one line.
-fn inline(value: &Value) -> String {
-    match value {
-        // What is shown for a secret stays a reference; all other such characters are themselves.
-        Value::String(text) => quoted(&text.replace("${", "$${").replace("$${env.", "${env.")),
-        Value::Array(items) => {
-            format!("[{}]", items.iter().map(inline).collect::<Vec<_>>().join(", "))
-        }
-        Value::Object(table) => {
-            let pairs = table.iter().map(|(key, value)| format!("{} = {}", word(key), inline(value)));
-            format!("{{ {} }}", pairs.collect::<Vec<_>>().join(", "))
-        }
-        other => other.to_string(),
-    }
-}
-
 /// Texts to hide, and what is shown in their place.
 type Secrets = Vec<(String, String)>;
 
-/// Words in names of variables that hold what nobody else should see.
-const SECRET: [&str; 8] =
-    ["TOKEN", "SECRET", "PASSWORD", "PASSWD", "CREDENTIAL", "PRIVATE_KEY", "API_KEY", "ACCESS_KEY"];
-
-fn is_secret(name: &str) -> bool {
-    let name = name.to_ascii_uppercase().replace('-', "_");
-    SECRET.iter().any(|word| name.contains(word)) || name.ends_with("_KEY") || name.ends_with("_PWD")
+/// What is shown for a secret stays a reference; all other such characters are themselves.
+fn with_references(text: &str) -> String {
+    escaped(text).replace("$${env.", "${env.")
 }
 
 /// What a stack should have referred to, and holds: values of variables and of `env` with such names.
@@ -207,7 +177,7 @@ fn secrets(tree: &Value, sources: &Sources, env: &dyn Fn(&str) -> Option<String>
 }
 
 /// `{ secret = "NAME", key = "KEY" }` names a Secret's key, which is what should stand there.
-fn is_reference(table: &serde_json::Map<String, Value>) -> bool {
+fn is_reference(table: &Map<String, Value>) -> bool {
     table.len() == 2 && table.contains_key("secret") && table.contains_key("key")
 }
 
@@ -270,7 +240,8 @@ mod tests {
     fn shown(text: &str, look: impl Fn(&Effective<'_>) -> String) -> String {
         let vars = BTreeMap::new();
         let folder = Path::new(concat!(env!("CARGO_MANIFEST_DIR"), "/tests/cases/diag-everything"));
-        let loaded = parse_in(folder, "stack.toml", text, &Options { env: &env, vars: &vars }).unwrap();
+        let loaded =
+            parse_in(folder, "stack.toml", text, &Options { env: &env, vars: &vars, helm: None }).unwrap();
         let lowered = lower::lower(&loaded.stack, true);
         look(&Effective::new(&loaded.stack, &loaded.sources, &lowered, &env))
     }

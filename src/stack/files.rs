@@ -3,10 +3,11 @@
 
 use std::collections::BTreeSet;
 use std::io::ErrorKind;
-use std::path::Path;
+use std::path::{Path, PathBuf};
 
 use serde_json::{Value, json};
 
+use super::charts;
 use super::schema::{resolve, shape};
 use super::yaml::{self, Node};
 use crate::address::FieldPath;
@@ -25,7 +26,13 @@ pub(super) struct Found {
 
 /// Reads every file that the tree names. They are looked for from the folder of the file that names them on;
 /// `root` is what the names of all files start from.
-pub(super) fn read(tree: &mut Value, sources: &mut Sources, root: &Path) -> Found {
+/// `helm` renders charts, when there is one.
+pub(super) fn read(
+    tree: &mut Value,
+    sources: &mut Sources,
+    root: &Path,
+    helm: Option<&charts::Helm<'_>>,
+) -> Found {
     let mut files = Files { sources, root, found: Found::default() };
     let manifests = tree.get_mut("manifest").and_then(Value::as_object_mut);
     for (key, section) in manifests.into_iter().flatten() {
@@ -42,6 +49,7 @@ pub(super) fn read(tree: &mut Value, sources: &mut Sources, root: &Path) -> Foun
     for place in places {
         files.pod(tree, &place);
     }
+    charts::read(tree, &mut files, helm);
     files.found
 }
 
@@ -72,15 +80,16 @@ fn pods(schema: &Value, value: &Value, path: &FieldPath, found: &mut Vec<FieldPa
     }
 }
 
-struct Files<'a> {
-    sources: &'a mut Sources,
+/// The files that a stack names, on their way into its tree.
+pub(super) struct Files<'a> {
+    pub(super) sources: &'a mut Sources,
     root: &'a Path,
-    found: Found,
+    pub(super) found: Found,
 }
 
 impl Files<'_> {
     /// The objects of one file or of several, in their order; `None` when none is named.
-    fn objects(&mut self, files: &Value, from: &FieldPath, to: &FieldPath) -> Option<Value> {
+    pub(super) fn objects(&mut self, files: &Value, from: &FieldPath, to: &FieldPath) -> Option<Value> {
         let names: Vec<(FieldPath, String)> = match files {
             Value::String(name) => vec![(from.clone(), name.clone())],
             Value::Array(names) => {
@@ -131,12 +140,44 @@ impl Files<'_> {
         let path = to.index(objects.len());
         node.traps(&path, &mut self.found.traps, self.sources);
         let mut value = node.place(&path, None, self.sources);
-        self.without_nulls(&mut value, &path);
+        self.without_nulls(&mut value, &path, true);
         objects.push(value);
     }
 
+    /// An object that a chart made. Fields without a value and words that YAML reads as others are the habit of
+    /// templates and nothing that the user wrote.
+    pub(super) fn rendered(&mut self, node: &Node, to: &FieldPath, objects: &mut Vec<Value>) {
+        if !node.is_table() {
+            let problem =
+                Diagnostic::error(Code::NotAnObject, "what the chart made here is no Kubernetes object");
+            let help = "an object is a table with `apiVersion`, `kind` and `metadata`; look at the values that it is made of";
+            self.say(problem.at(Some(node.span()), "").help(help));
+            return;
+        }
+        let path = to.index(objects.len());
+        let mut value = node.place(&path, None, self.sources);
+        self.without_nulls(&mut value, &path, false);
+        objects.push(value);
+    }
+
+    /// A file's path from the current folder on, when `name` is looked for from `folder`.
+    pub(super) fn path(&self, folder: &Path, name: &str) -> PathBuf {
+        self.root.join(folder).join(name)
+    }
+
+    /// A program: a name of the PATH, or a path from the folder of the file that names it on.
+    pub(super) fn program(&self, name: &str) -> PathBuf {
+        if !name.contains('/') && !name.contains(std::path::MAIN_SEPARATOR) {
+            return PathBuf::from(name);
+        }
+        let folder = self.sources.folder(&FieldPath::keys(["stack", "helm"]));
+        let path = self.path(&folder, name);
+        // Looked up by the system otherwise.
+        if path.components().count() == 1 { Path::new(".").join(path) } else { path }
+    }
+
     /// Fields without a value: the API server drops them, and mostly something was meant.
-    fn without_nulls(&mut self, value: &mut Value, path: &FieldPath) {
+    fn without_nulls(&mut self, value: &mut Value, path: &FieldPath, told: bool) {
         match value {
             Value::Object(table) => {
                 let empty: Vec<String> =
@@ -144,11 +185,11 @@ impl Files<'_> {
                 for key in empty {
                     table.remove(&key);
                     // `kubectl create --dry-run -o yaml` writes this one.
-                    if key != "creationTimestamp" {
+                    if told && key != "creationTimestamp" {
                         self.empty_field(&path.key(&key), &key);
                     }
                 }
-                table.iter_mut().for_each(|(key, value)| self.without_nulls(value, &path.key(key)));
+                table.iter_mut().for_each(|(key, value)| self.without_nulls(value, &path.key(key), told));
             }
             Value::Array(items) => {
                 for (place, item) in items.iter_mut().enumerate() {
@@ -159,7 +200,7 @@ impl Files<'_> {
                         let problem = problem.at(self.sources.span(&path), "");
                         self.say(problem.help("take the item away or give it a value"));
                     }
-                    self.without_nulls(item, &path);
+                    self.without_nulls(item, &path, told);
                 }
             }
             _ => {}
@@ -206,7 +247,7 @@ impl Files<'_> {
     }
 
     /// The documents of a file; `None` when it cannot be read at all.
-    fn documents(&mut self, name: &str, place: &FieldPath) -> Option<Vec<Node>> {
+    pub(super) fn documents(&mut self, name: &str, place: &FieldPath) -> Option<Vec<Node>> {
         let file = self.text(name, place)?;
         let yaml::Read { documents, diagnostics } = yaml::read(self.sources, file);
         self.found.diagnostics.extend(diagnostics);
@@ -259,13 +300,13 @@ impl Files<'_> {
         }
     }
 
-    fn say(&mut self, diagnostic: Diagnostic) {
+    pub(super) fn say(&mut self, diagnostic: Diagnostic) {
         self.found.diagnostics.push(diagnostic);
     }
 }
 
 /// The items of a `List`, or of a `ConfigMapList` and such.
-fn list_items(document: &Node) -> Option<&[Node]> {
+pub(super) fn list_items(document: &Node) -> Option<&[Node]> {
     let kind = document.text("kind").filter(|kind| kind.ends_with("List"))?;
     let items = document.get("items")?.items()?;
     (!kind.is_empty()).then_some(items)
@@ -280,7 +321,7 @@ fn nulls_delete(value: &mut Value) {
     }
 }
 
-fn slot<'v>(tree: &'v mut Value, place: &FieldPath) -> Option<&'v mut Value> {
+pub(super) fn slot<'v>(tree: &'v mut Value, place: &FieldPath) -> Option<&'v mut Value> {
     use crate::address::Segment;
     place.segments().iter().try_fold(tree, |value, segment| match segment {
         Segment::Key(key) => value.get_mut(key),

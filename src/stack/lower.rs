@@ -34,27 +34,42 @@ pub fn lower(stack: &Stack, simulated: bool) -> Lowered {
         let pools = stack.node_pool.iter().filter(|(_, pool)| pool.is_managed());
         resources.extend(pools.map(|(key, pool)| kinds::node_pool::lower(key, pool, name, &scope)));
     }
-    let namespaces = stack.namespace.iter();
+    let namespaces = stack.namespace.iter().filter(|(_, section)| section.is_managed());
     resources.extend(namespaces.map(|(key, section)| kinds::namespace::lower(key, section, &scope)));
     let driver = stack.gpu_driver.as_ref().filter(|driver| driver.is_managed());
     resources.extend(driver.and_then(|section| kinds::gpu_driver::lower(section, &scope)));
     resources.extend(stack.check.iter().map(|(key, section)| kinds::check::lower(key, section, &scope)));
-    let operator = stack.dask_operator.iter().filter(|operator| operator.is_managed());
-    resources.extend(operator.flat_map(|section| kinds::dask_operator::lower(section, &scope)));
+    let (operators, others): (Vec<Resource>, Vec<Resource>) =
+        kinds::manifest::lower(&stack.bundles(), &scope)
+            .into_iter()
+            .partition(|resource| resource.address.section() == kinds::dask_operator::SECTION);
+    match stack.dask_operator.as_ref().filter(|operator| operator.is_managed()) {
+        Some(section) if section.is_chart() => {
+            resources.extend(kinds::dask_operator::lower_chart(section, operators, &scope));
+        }
+        Some(section) => resources.extend(kinds::dask_operator::lower(section, &scope)),
+        None => {}
+    }
     let clusters = stack.dask_cluster.iter();
     resources.extend(clusters.flat_map(|(key, section)| kinds::dask_cluster::lower(key, section, &scope)));
-    resources.extend(stack.dask_job.iter().map(|(key, section)| {
-        let like = section.like.as_ref().and_then(|like| stack.dask_cluster.get(like));
-        kinds::dask_job::lower(key, section, like, &scope)
-    }));
+    let jobs = stack.dask_job.iter().filter(|(_, section)| section.is_managed());
+    resources.extend(
+        jobs.map(|(key, section)| kinds::dask_job::lower(key, section, like(stack, section), &scope)),
+    );
     resources.extend(stack.notebook.iter().flat_map(|(key, section)| {
         let like = section.like.as_ref().and_then(|like| stack.dask_cluster.get(like));
         kinds::notebook::lower(key, section, like, &scope)
     }));
-    resources.extend(kinds::manifest::lower(&stack.manifest, &scope));
+    resources.extend(others);
+    kinds::helm_release::places(&stack.helm_release, &mut resources);
     let theirs = theirs(stack, &scope);
     let Scope { owner, target, .. } = scope;
     Lowered { owner, target, resources, theirs, hourly: hourly(stack) }
+}
+
+/// The section that a job copies.
+fn like<'a>(stack: &'a Stack, section: &super::DaskJob) -> Option<&'a super::DaskCluster> {
+    section.like.as_ref().and_then(|like| stack.dask_cluster.get(like))
 }
 
 /// What sections with `manage = false` rely on.
@@ -67,19 +82,22 @@ fn theirs(stack: &Stack, scope: &Scope) -> Vec<Theirs> {
     }
     let driver = stack.gpu_driver.as_ref().filter(|driver| !driver.is_managed());
     needed.extend(driver.and_then(|section| kinds::gpu_driver::read(section, scope)));
+    let namespaces = stack.namespace.iter().filter(|(_, section)| !section.is_managed());
+    needed.extend(namespaces.map(|(key, section)| kinds::namespace::read(key, section, scope)));
+    let clusters = stack.dask_cluster.iter();
+    needed.extend(clusters.flat_map(|(key, section)| kinds::dask_cluster::read(key, section, scope)));
+    let jobs = stack.dask_job.iter().filter(|(_, section)| !section.is_managed());
+    needed
+        .extend(jobs.map(|(key, section)| kinds::dask_job::read(key, section, like(stack, section), scope)));
     let mut theirs: Vec<Theirs> =
         needed.into_iter().map(|resource| Theirs { resource, role: Role::Needed }).collect();
     let operator = stack.dask_operator.iter().filter(|operator| !operator.is_managed());
     theirs.extend(operator.flat_map(|section| kinds::dask_operator::read(section, scope)));
-    let clusters = stack.dask_cluster.iter().filter(|(_, cluster)| !cluster.is_managed());
-    theirs.extend(clusters.map(|(key, section)| {
-        let resource = kinds::dask_cluster::read(key, section, scope);
-        Theirs { resource, role: Role::Needed }
-    }));
     theirs
 }
 
-fn scope(stack: &Stack, simulated: bool) -> Scope {
+/// What sections may know of their neighbours.
+pub fn scope(stack: &Stack, simulated: bool) -> Scope {
     let cluster = stack.gke.as_ref().zip(stack.cluster.as_ref());
     let target = Target {
         gke: cluster.map(|(gke, cluster)| ClusterName {
@@ -132,6 +150,7 @@ fn sections(stack: &Stack) -> Vec<Address> {
         ("dask_job", stack.dask_job.keys().collect()),
         ("notebook", stack.notebook.keys().collect()),
         (kinds::manifest::SECTION, stack.manifest.keys().collect()),
+        (kinds::helm_release::SECTION, stack.helm_release.keys().collect()),
         ("check", stack.check.keys().collect()),
     ];
     let single = single.into_iter().filter(|(_, there)| *there).map(|(name, _)| Address::new(name));
@@ -173,7 +192,8 @@ pub fn check(resources: &[Resource], sources: &Sources) -> Vec<Diagnostic> {
             continue;
         }
         // Looked at when they are read, with the lines of their own files.
-        if resource.origin.segments().first() == Some(&Segment::Key(kinds::manifest::SECTION.to_owned())) {
+        let came_as_text = |segment: &Segment| *segment == Segment::Key("objects".to_owned());
+        if resource.origin.segments().iter().skip(1).any(came_as_text) {
             continue;
         }
         let identity = match &resource.identity {

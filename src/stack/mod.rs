@@ -8,6 +8,7 @@ use std::collections::BTreeMap;
 use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
 
+pub mod charts;
 mod check;
 pub mod edit;
 pub mod effective;
@@ -22,18 +23,22 @@ pub mod rules;
 pub mod schema;
 #[cfg(test)]
 mod tests;
+pub(crate) mod toml;
 mod tree;
 mod variables;
 mod yaml;
 
+use crate::kinds::bundle::Bundle;
 pub use crate::kinds::check::{Check, CheckRun};
 pub use crate::kinds::cluster::{Cluster, ReleaseChannel};
 pub use crate::kinds::dask_cluster::{DaskCluster, Scheduler, Worker};
 pub use crate::kinds::dask_group::DaskGroup;
 pub use crate::kinds::dask_job::{DaskJob, Restart};
-pub use crate::kinds::dask_operator::DaskOperator;
+pub use crate::kinds::dask_operator::{DaskOperator, OperatorSource};
 pub use crate::kinds::dask_service::{DaskService, ServiceType};
 pub use crate::kinds::gpu_driver::{DriverInstall, GpuDriver};
+pub use crate::kinds::helm_release::HelmRelease;
+pub use crate::kinds::hooks::Hooks;
 pub use crate::kinds::idle::{IdleTable, IdleTimeout};
 pub use crate::kinds::manifest::{Files, Manifest};
 pub use crate::kinds::namespace::Namespace;
@@ -90,9 +95,22 @@ pub struct Stack {
     /// Kubernetes objects from YAML files, by name.
     #[serde(default, skip_serializing_if = "BTreeMap::is_empty")]
     pub manifest: BTreeMap<String, Manifest>,
+    /// Helm charts, by name.
+    #[serde(default, skip_serializing_if = "BTreeMap::is_empty")]
+    pub helm_release: BTreeMap<String, HelmRelease>,
     /// Actions that must pass before what depends on them is made.
     #[serde(default, skip_serializing_if = "BTreeMap::is_empty")]
     pub check: BTreeMap<String, Check>,
+}
+
+impl Stack {
+    /// Everything that came as YAML: manifests and what charts made, in the order of making.
+    pub fn bundles(&self) -> Vec<Bundle<'_>> {
+        let operator = self.dask_operator.iter().filter_map(DaskOperator::bundle);
+        let manifests = self.manifest.iter().map(|(key, section)| section.bundle(key));
+        let releases = self.helm_release.iter().map(|(key, section)| section.bundle(key));
+        operator.chain(manifests).chain(releases).collect()
+    }
 }
 
 /// Whose things these are.
@@ -104,6 +122,9 @@ pub struct Header {
     /// Tells two stacks of one name apart. Written by `init`; the name is used when it is missing.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub id: Option<String>,
+    /// The program that renders charts: a path from the stack file's folder on, or a name of the PATH. Default `helm`.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub helm: Option<String>,
 }
 
 /// Where in Google Cloud.

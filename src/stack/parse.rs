@@ -7,6 +7,7 @@ use std::path::{Path, PathBuf};
 
 use serde_json::{Map, Value};
 
+use super::charts::Helm;
 use super::check::{self, Mistake};
 use super::overlay::{self, Joined, Text};
 use super::{Stack, files, rules, variables};
@@ -20,6 +21,8 @@ pub struct Options<'a> {
     pub env: &'a dyn Fn(&str) -> Option<String>,
     /// Values of `--var NAME=VALUE`.
     pub vars: &'a BTreeMap<String, String>,
+    /// Renders charts; without it they are left alone.
+    pub helm: Option<&'a Helm<'a>>,
 }
 
 /// A stack that may be planned.
@@ -118,7 +121,7 @@ fn parse(text: Text, options: &Options<'_>, instead: &[(FieldPath, Value)]) -> R
     }
     nulls(&value, &FieldPath::root(), &mut doubtful);
     remove_nulls(&mut value);
-    let found = files::read(&mut value, &mut sources, &root);
+    let found = files::read(&mut value, &mut sources, &root, options.helm);
     diagnostics.extend(found.diagnostics);
     // What stands in a file that the stack names is there only now.
     instead.iter().for_each(|(path, other)| put(&mut value, path.segments(), other));
@@ -171,8 +174,17 @@ fn repeated(diagnostic: &Diagnostic, sources: &Sources, said: &[Diagnostic]) -> 
 
 /// The section of a field: `node_pool.a`, `cluster`.
 fn section(path: &FieldPath) -> FieldPath {
-    let keyed =
-        ["vars", "node_pool", "namespace", "dask_cluster", "dask_job", "notebook", "manifest", "check"];
+    let keyed = [
+        "vars",
+        "node_pool",
+        "namespace",
+        "dask_cluster",
+        "dask_job",
+        "notebook",
+        "manifest",
+        "helm_release",
+        "check",
+    ];
     let depth = match path.segments().first() {
         Some(Segment::Key(top)) if keyed.contains(&top.as_str()) => 2,
         _ => 1,

@@ -25,6 +25,7 @@ pub const READY: &[Ready] = &[
     ready!("dask-groups": "stack.toml"),
     ready!("dask-job": "stack.toml"),
     ready!("dask-notebook": "stack.toml"),
+    ready!("helm-gpu": "stack.toml"),
     ready!("on-existing-gke": "stack.toml"),
     ready!("rapids-gke": "stack.toml"),
     ready!("rapids-gke-lean": "stack.toml"),
@@ -147,7 +148,8 @@ mod tests {
         };
         let text = ready.own(&own);
         let vars = BTreeMap::new();
-        let loaded = parse_text("stack.toml", &text, &Options { env: &|_| None, vars: &vars }).unwrap();
+        let loaded =
+            parse_text("stack.toml", &text, &Options { env: &|_| None, vars: &vars, helm: None }).unwrap();
         assert_eq!(loaded.stack.stack.id.as_deref(), Some("k3x9a2b7"));
         let gke = loaded.stack.gke.unwrap();
         assert_eq!((gke.project, gke.location), (own.project.unwrap(), own.location.unwrap()));

@@ -7,7 +7,7 @@ use serde_json::Value;
 use super::schema::{OVERLAY, resolve, shape, types, words};
 
 /// Sections in the order in which people write them.
-pub(super) const ORDER: [&str; 14] = [
+pub(super) const ORDER: [&str; 15] = [
     "stack",
     "gke",
     "kubernetes",
@@ -21,6 +21,7 @@ pub(super) const ORDER: [&str; 14] = [
     "dask_job",
     "notebook",
     "manifest",
+    "helm_release",
     "check",
 ];
 

@@ -6,11 +6,13 @@
     reason = "a test fails by panicking and says what it skipped"
 )]
 
+mod charts;
 mod cli;
 mod contract;
 mod everyday;
 mod faults;
 mod golden;
+mod imports;
 mod kills;
 mod main_job;
 mod manifests;
@@ -24,6 +26,8 @@ mod real_dask;
 mod real_effects;
 mod real_engine;
 mod real_equality;
+mod real_helm;
+mod real_import;
 mod real_main_job;
 mod real_operator;
 mod real_ownership;
@@ -42,3 +46,4 @@ mod served;
 mod stack_cases;
 mod sweep;
 mod tidy;
+mod when_idle;

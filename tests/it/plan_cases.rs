@@ -21,6 +21,7 @@ use dask_infra::stack::{Options, load_with, parse_in};
 use serde::Deserialize;
 use serde_json::{Value, json};
 
+use crate::charts;
 use crate::golden::{cases, golden, root};
 
 #[derive(Default, Deserialize)]
@@ -38,6 +39,7 @@ struct Asked {
     applied_instead_by: Option<String>,
     /// The thing, the number, and whether the stack file keeps it.
     scale: Option<(String, u32, bool)>,
+    when_idle: Option<u32>,
 }
 
 fn read(path: &Path) -> Option<(Lowered, Sources)> {
@@ -45,7 +47,9 @@ fn read(path: &Path) -> Option<(Lowered, Sources)> {
     let vars = BTreeMap::new();
     let env = |name: &str| (name == "GOOGLE_CLOUD_PROJECT").then(|| "demo".to_owned());
     let name = path.file_name()?.to_string_lossy().into_owned();
-    let loaded = match parse_in(path.parent()?, &name, &text, &Options { env: &env, vars: &vars }) {
+    let helm = charts::recorded(path.parent()?, path.file_stem()?.to_str()?);
+    let options = Options { env: &env, vars: &vars, helm: Some(&helm) };
+    let loaded = match parse_in(path.parent()?, &name, &text, &options) {
         Ok(loaded) => loaded,
         Err(failure) => panic!("{}", diag::render(&failure.diagnostics, &failure.sources, Look::PLAIN)),
     };
@@ -56,7 +60,7 @@ fn read(path: &Path) -> Option<(Lowered, Sources)> {
 fn read_with(path: &Path, place: &FieldPath, number: u32) -> (Lowered, Sources) {
     let vars = BTreeMap::new();
     let env = |name: &str| (name == "GOOGLE_CLOUD_PROJECT").then(|| "demo".to_owned());
-    let options = Options { env: &env, vars: &vars };
+    let options = Options { env: &env, vars: &vars, helm: None };
     let loaded = load_with(path, &options, &[(place.clone(), json!(number))]).unwrap();
     let mut sources = Sources::default();
     let file = sources.add("stack.toml", fs::read_to_string(path).unwrap());
@@ -274,6 +278,7 @@ fn inputs<'a>(wanted: Lowered, sources: &'a Sources, world: &'a World, asked: &A
         replace: asked.replace.iter().map(Address::new).collect(),
         selection: Selection { targets: asked.target.clone(), excludes: asked.exclude.clone() },
         retarget: asked.retarget,
+        when_idle: asked.when_idle,
         sources,
         hourly,
     }

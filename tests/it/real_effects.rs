@@ -173,7 +173,7 @@ fn ours() -> Resource {
         worker = { replicas = 1, cpu = "500m", memory = "1Gi", env = { COLOUR = "blue" } }
     "#;
     let vars = BTreeMap::new();
-    let loaded = parse_text("stack.toml", text, &Options { env: &|_| None, vars: &vars });
+    let loaded = parse_text("stack.toml", text, &Options { env: &|_| None, vars: &vars, helm: None });
     let loaded = loaded.map_err(|failure| format!("{:?}", failure.diagnostics)).unwrap();
     let lowered = dask_infra::stack::lower::lower(&loaded.stack, false);
     lowered.resources.into_iter().find(|resource| resource.kind == "dask_cluster").unwrap()

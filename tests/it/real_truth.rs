@@ -3,14 +3,11 @@
 
 #![allow(clippy::unwrap_used, reason = "test code outside of test functions")]
 
-use std::io::{BufRead as _, BufReader, Lines};
-use std::process::{Child, ChildStderr, Stdio};
-
 use serde_json::{Value, json};
 use tokio::task::block_in_place;
 
 use crate::real::{Client, ControlPlane, CudaCheck, Dask, Operator, Part, needs};
-use crate::served::{Said, User};
+use crate::served::{Applying, Said, User};
 
 const PARTS: &[Part] = &[Part::Etcd, Part::Kubernetes, Part::Kwok, Part::Operator];
 
@@ -28,51 +25,6 @@ fn run(user: &User, words: &[&str]) -> Said {
 fn names(list: &Value) -> Vec<&str> {
     let items = list["items"].as_array().map_or(&[][..], Vec::as_slice);
     items.iter().filter_map(|item| item["metadata"]["name"].as_str()).collect()
-}
-
-/// An apply that goes on, and what it says. Killed when the test fails.
-struct Applying {
-    child: Child,
-    said: Lines<BufReader<ChildStderr>>,
-}
-
-impl Applying {
-    fn start(user: &User) -> Applying {
-        let mut command = user.command(&["apply", "--auto-approve"]);
-        let mut child = command.stdout(Stdio::null()).stderr(Stdio::piped()).spawn().unwrap();
-        let said = BufReader::new(child.stderr.take().unwrap()).lines();
-        Applying { child, said }
-    }
-
-    /// Reads until a line has this text; the program goes on.
-    fn until(&mut self, text: &str) -> String {
-        block_in_place(|| {
-            let mut before = Vec::new();
-            for line in self.said.by_ref().map_while(Result::ok) {
-                if line.contains(text) {
-                    return line;
-                }
-                before.push(line);
-            }
-            panic!("{text:?} was never said:\n{}", before.join("\n"));
-        })
-    }
-
-    /// The exit code.
-    fn end(mut self) -> Option<i32> {
-        block_in_place(|| {
-            self.said.by_ref().for_each(drop);
-            self.child.wait().unwrap().code()
-        })
-    }
-}
-
-impl Drop for Applying {
-    fn drop(&mut self) {
-        // Ended already in a good run.
-        let _ = self.child.kill();
-        let _ = self.child.wait();
-    }
 }
 
 /// The operator's Deployment is as available as ever.
@@ -103,7 +55,7 @@ async fn what_the_operator_did_not_do_is_not_ready() {
 
     operator.pause();
     std::fs::write(user.path().join("stack.toml"), stack + CLUSTER).unwrap();
-    let mut applying = Applying::start(&user);
+    let mut applying = Applying::start(&user, &["apply", "--auto-approve"]);
     let line = applying.until(UNSEEN);
     assert!(line.contains("dask_cluster.d") && line.contains("its log says why"), "{line}");
     looks_well(&client).await;
@@ -114,7 +66,7 @@ async fn what_the_operator_did_not_do_is_not_ready() {
     // With its children there, nothing but their number tells that it sleeps.
     operator.pause();
     user.edit("replicas = 1", "replicas = 2");
-    let mut applying = Applying::start(&user);
+    let mut applying = Applying::start(&user, &["apply", "--auto-approve"]);
     let line = applying.until(UNSEEN);
     assert!(line.contains("does not ask for 2 yet"), "{line}");
     looks_well(&client).await;

@@ -104,7 +104,7 @@ fn read<T: for<'de> Deserialize<'de>>(path: &Path) -> Option<T> {
 fn sources(case: &Path) -> Option<Sources> {
     let text = fs::read_to_string(case.join("stack.toml")).ok()?;
     let vars = BTreeMap::new();
-    let loaded = parse_text("stack.toml", &text, &Options { env: &|_| None, vars: &vars });
+    let loaded = parse_text("stack.toml", &text, &Options { env: &|_| None, vars: &vars, helm: None });
     Some(loaded.map_or_else(|failure| failure.sources, |loaded| loaded.sources))
 }
 

@@ -9,7 +9,7 @@ use tower::ServiceExt as _;
 
 use crate::served::{Served, User};
 
-const FAST: Scale = Scale { time_scale: 1200.0 };
+pub const FAST: Scale = Scale { time_scale: 1200.0 };
 
 const STACK: &str = r#"[stack]
 name = "s"
@@ -43,7 +43,7 @@ wait = true
 "#;
 
 /// Asks the cluster of the sandbox; a body of a PATCH is a merge.
-fn kube(served: &Served, method: &Method, path: &str, body: &Value) -> (u16, Value) {
+pub fn kube(served: &Served, method: &Method, path: &str, body: &Value) -> (u16, Value) {
     let router = served.sandbox.kubernetes_router(&served.sandbox.clusters()[0]);
     let media = if *method == Method::PATCH { "application/merge-patch+json" } else { "application/json" };
     let body = if body.is_null() { String::new() } else { body.to_string() };

@@ -281,7 +281,7 @@ fn generated(seed: u64, second: bool) -> String {
 
 fn lowered(text: &str) -> Lowered {
     let vars = std::collections::BTreeMap::new();
-    let loaded = parse_text("stack.toml", text, &stack::Options { env: &|_| None, vars: &vars });
+    let loaded = parse_text("stack.toml", text, &stack::Options { env: &|_| None, vars: &vars, helm: None });
     let loaded = loaded.unwrap_or_else(|failure| panic!("{text}\n{:?}", failure.diagnostics));
     lower(&loaded.stack, true)
 }
@@ -303,6 +303,7 @@ async fn planned(api: &Recorder, lowered: &Lowered, mode: Mode) -> Plan {
         replace,
         selection: plan::Selection::default(),
         retarget: false,
+        when_idle: None,
         sources,
         hourly,
     });

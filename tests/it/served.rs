@@ -1,13 +1,15 @@
 //! A served sandbox for tests, and the program and its clients pointed at it.
 
+use std::io::{BufRead as _, BufReader, Lines};
 use std::path::{Path, PathBuf};
-use std::process::{Command, Output, Stdio};
+use std::process::{Child, ChildStderr, Command, Output, Stdio};
 
 use axum::body::Body;
 use dask_infra::sandbox::serve::Server;
 use dask_infra::sandbox::{Options, Sandbox};
 use serde_json::Value;
 use tokio::sync::oneshot;
+use tokio::task::block_in_place;
 use tower::ServiceExt as _;
 
 /// A sandbox that is served on its own thread, on free loopback ports, until this value goes.
@@ -119,6 +121,11 @@ impl User {
         Self { folder: tempfile::tempdir().unwrap(), gke: None }
     }
 
+    /// Starts in an empty folder, pointed at a served sandbox.
+    pub fn empty_at(gke: &str) -> Self {
+        Self { gke: Some(gke.to_owned()), ..Self::empty() }
+    }
+
     /// Starts with a copy of the ready stack.
     pub fn with_ready_stack(gke: Option<&str>) -> Self {
         Self::with_stack("rapids-gke", gke)
@@ -162,5 +169,58 @@ impl User {
     /// Runs the program with these words.
     pub fn run(&self, words: &[&str]) -> Said {
         Said::of(&self.command(words).output().unwrap())
+    }
+}
+
+/// An apply that goes on, and what it says. Killed when the test fails.
+pub struct Applying {
+    child: Child,
+    said: Lines<BufReader<ChildStderr>>,
+}
+
+impl Applying {
+    /// Starts the program with these words.
+    pub fn start(user: &User, words: &[&str]) -> Applying {
+        let mut command = user.command(words);
+        let mut child = command.stdout(Stdio::null()).stderr(Stdio::piped()).spawn().unwrap();
+        let said = BufReader::new(child.stderr.take().unwrap()).lines();
+        Applying { child, said }
+    }
+
+    /// Reads until a line has this text; the program goes on.
+    #[track_caller]
+    pub fn until(&mut self, text: &str) -> String {
+        block_in_place(|| {
+            let mut before = Vec::new();
+            for line in self.said.by_ref().map_while(Result::ok) {
+                if line.contains(text) {
+                    return line;
+                }
+                before.push(line);
+            }
+            panic!("{text:?} was never said:\n{}", before.join("\n"));
+        })
+    }
+
+    /// Sends Ctrl-C.
+    pub fn interrupt(&self) {
+        let sent = Command::new("kill").args(["-s", "INT", &self.child.id().to_string()]).status().unwrap();
+        assert!(sent.success());
+    }
+
+    /// The exit code.
+    pub fn end(mut self) -> Option<i32> {
+        block_in_place(|| {
+            self.said.by_ref().for_each(drop);
+            self.child.wait().unwrap().code()
+        })
+    }
+}
+
+impl Drop for Applying {
+    fn drop(&mut self) {
+        // Ended already in a good run.
+        let _ = self.child.kill();
+        let _ = self.child.wait();
     }
 }

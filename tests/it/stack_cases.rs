@@ -9,6 +9,7 @@ use dask_infra::diag::{self, Look, render};
 use dask_infra::stack::lower::{self, lower};
 use dask_infra::stack::{Options, json_schema, load, parse_in, reference};
 
+use crate::charts;
 use crate::golden::{cases, golden, root};
 
 fn env(name: &str) -> Option<String> {
@@ -20,7 +21,9 @@ fn check(case: &Path) -> Result<(), String> {
     let vars = fs::read_to_string(case.join("vars.txt")).unwrap_or_default();
     let vars = vars.lines().filter_map(|line| line.split_once('='));
     let vars = vars.map(|(name, value)| (name.to_owned(), value.to_owned())).collect();
-    let said = match parse_in(case, "stack.toml", &text, &Options { env: &env, vars: &vars }) {
+    let helm = charts::recorded(case, "stack");
+    let options = Options { env: &env, vars: &vars, helm: Some(&helm) };
+    let said = match parse_in(case, "stack.toml", &text, &options) {
         Ok(mut loaded) => {
             let lowered = lower(&loaded.stack, true);
             loaded.warnings.extend(lower::check(&lowered.resources, &loaded.sources));
@@ -46,7 +49,7 @@ fn what_is_said_about_stack_files() {
 fn the_ready_stacks_load_without_a_word() {
     let vars = BTreeMap::new();
     for stack in fs::read_dir(root().join("stacks")).unwrap() {
-        let loaded = load(&stack.unwrap().path(), &Options { env: &env, vars: &vars });
+        let loaded = load(&stack.unwrap().path(), &Options { env: &env, vars: &vars, helm: None });
         let loaded = loaded.map_err(|failure| render(&failure.diagnostics, &failure.sources, Look::PLAIN));
         assert_eq!(loaded.unwrap().warnings, []);
     }

@@ -498,6 +498,7 @@ fn step_text(step: &Step) -> String {
             let until = match wait.until {
                 Until::Ready => "ready",
                 Until::Gone => "gone",
+                Until::Idle => "idle",
             };
             let deadline = brief(std::time::Duration::from_secs(wait.deadline.into()));
             format!("wait until {} is {until}, at most {deadline}", wait.identity)

@@ -2,9 +2,9 @@
 
 use serde_json::Value;
 
-/// On one line, as JSON.
+/// On one line, as JSON; what looks like a secret is hidden.
 pub fn inline(value: &Value) -> String {
-    value.to_string()
+    crate::kinds::secrets::masked(value).to_string()
 }
 
 /// Over several lines, as YAML would be written.

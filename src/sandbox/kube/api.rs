@@ -16,7 +16,7 @@ use super::request::{Place, Request, Response, parse_query};
 use super::status::Status;
 use super::store::{Cluster, Key, text};
 use super::watch::{self, Watch};
-use super::{body, discovery, read, write};
+use super::{body, discovery, proxy, read, write};
 
 /// Bodies beyond this are refused, as etcd would.
 const LARGEST_BODY: usize = 3 << 20;
@@ -51,6 +51,9 @@ async fn serve<A: Access>(access: A, request: HttpRequest<Body>) -> HttpResponse
         Err(status) => return respond(status.into()),
     };
     if let Some(response) = server_paths(&access, &request) {
+        return respond(response);
+    }
+    if let Some(response) = access.with(|cluster, _| proxy::answer(cluster, &request)) {
         return respond(response);
     }
     match access.with(|cluster, now| route(cluster, now, &request)) {

@@ -14,6 +14,7 @@ pub mod kinds;
 pub mod openapi;
 pub mod patch;
 pub mod protobuf;
+pub mod proxy;
 pub mod read;
 pub mod request;
 pub mod run;

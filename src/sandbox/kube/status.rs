@@ -59,6 +59,11 @@ impl Status {
         Self::new(404, "NotFound", message).about(group, resource, name)
     }
 
+    /// 503: something behind the API server does not answer.
+    pub fn unavailable(message: impl Into<String>) -> Self {
+        Self::new(503, "ServiceUnavailable", message.into())
+    }
+
     /// 404 for a path that no API serves.
     pub fn no_such_path() -> Self {
         Self::new(404, "NotFound", "the server could not find the requested resource".to_owned())

@@ -7,9 +7,9 @@ use super::workers::group_name;
 use super::{Context, Finding};
 use crate::address::FieldPath;
 use crate::diag::{Code, nearest};
+use crate::kinds::bundle::{self, Object};
 use crate::kinds::dask_cluster;
-use crate::kinds::manifest::{self, Object};
-use crate::stack::{DaskCluster, Scheduler, Worker, Writer};
+use crate::stack::Writer;
 
 /// A Dask cluster of the stack, of a section or of a manifest.
 struct Known {
@@ -31,8 +31,9 @@ enum Numbered {
 }
 
 fn dask_objects<'a>(context: &Context<'a>) -> Vec<Object<'a>> {
-    let all = manifest::objects(&context.stack.manifest);
-    all.filter(|object| object.group_version().0 == dask_cluster::GROUP).collect()
+    bundle::objects(&context.stack.bundles())
+        .filter(|object| object.group_version().0 == dask_cluster::GROUP)
+        .collect()
 }
 
 fn known(context: &Context<'_>) -> Vec<Known> {
@@ -195,40 +196,17 @@ pub(super) fn objects_leave_room_for_names(context: &mut Context<'_>) {
 /// `-default-worker-` and ten digits fit behind it into 63 characters.
 const LONG_NAME: usize = 37;
 
-/// What others own is not described; its groups bring an image of their own.
-pub(super) fn clusters_of_others_are_not_described(context: &mut Context<'_>) {
+/// Groups of a cluster that others own bring an image of their own where its section says none.
+pub(super) fn groups_of_others_have_images(context: &mut Context<'_>) {
     let others = context.stack.dask_cluster.iter().filter(|(_, cluster)| !cluster.is_managed());
-    for (key, cluster) in others {
-        let section = FieldPath::keys(["dask_cluster", key]);
-        let DaskCluster { scheduler, worker, idle_timeout, service, labels, annotations, .. } = cluster;
-        let said = [
-            ("scheduler", *scheduler != Scheduler::default()),
-            ("worker", *worker != Worker::default()),
-            ("idle_timeout", idle_timeout.is_some()),
-            ("service", *service != crate::stack::DaskService::default()),
-            ("labels", !labels.is_empty()),
-            ("annotations", !annotations.is_empty()),
-            ("protect", cluster.protect),
-            ("depends_on", !cluster.depends_on.is_empty()),
-        ];
-        for (word, _) in said.iter().filter(|(_, said)| *said) {
-            let message = format!("`{word}` is its owner's to say");
-            let finding = Finding::error(Code::OthersCluster, message)
-                .at_key(section.key(word), "of a cluster that others own")
-                .at(section.key("manage"), "as this says");
-            context.say(finding.help(
-                "with `manage = false` a cluster has `name`, `namespace`, `image` and groups of yours",
-            ));
-        }
+    for (key, cluster) in others.filter(|(_, cluster)| cluster.image.is_empty()) {
         for (group, _) in cluster.group.iter().filter(|(_, group)| group.image.is_none()) {
-            if cluster.image.is_empty() {
-                let path = section.key("group").key(group);
-                let message = format!("`{path}` has no image");
-                let finding = Finding::error(Code::OthersCluster, message).at(path, "which one?");
-                context.say(finding.help(
-                    "give it the `image` of its cluster; `image` of the cluster's section is compared with the live one",
-                ));
-            }
+            let path = FieldPath::keys(["dask_cluster", key, "group", group]);
+            let message = format!("`{path}` has no image");
+            let finding = Finding::error(Code::OthersCluster, message).at(path, "which one?");
+            context.say(finding.help(
+                "give it the `image` of its cluster; `image` of the cluster's section is compared with the live one",
+            ));
         }
     }
 }

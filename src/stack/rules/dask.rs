@@ -4,8 +4,8 @@ use super::machines::{Gpus, gpus_of};
 use super::{Context, Finding, Pod, counted};
 use crate::address::FieldPath;
 use crate::diag::Code;
-use crate::kinds::{dask_cluster, dask_operator, manifest};
-use crate::stack::Nodes;
+use crate::kinds::{bundle, dask_cluster, dask_operator};
+use crate::stack::{DaskGroup, Nodes};
 
 /// No Pod asks for more GPUs than a node of its pool has.
 pub(super) fn gpus_fit_a_node(context: &mut Context<'_>) {
@@ -124,12 +124,18 @@ pub(super) fn checks_have_gpus(context: &mut Context<'_>) {
 pub(super) fn operator_is_there(context: &mut Context<'_>) {
     let stack = context.stack;
     let broken = context.is_doubtful(&FieldPath::keys(["dask_operator"]));
-    let clusters = stack.dask_cluster.keys().map(|name| FieldPath::keys(["dask_cluster", name]));
-    let jobs = stack.dask_job.keys().map(|name| FieldPath::keys(["dask_job", name]));
-    // A manifest may bring the operator too.
-    let brought = manifest::objects(&stack.manifest).any(|object| object.name() == dask_operator::NAME);
+    // What others own, others have an operator for.
+    let clusters = stack
+        .dask_cluster
+        .iter()
+        .filter(|(_, cluster)| cluster.is_managed() || cluster.group.values().any(DaskGroup::is_managed));
+    let clusters = clusters.map(|(name, _)| FieldPath::keys(["dask_cluster", name]));
+    let jobs = stack.dask_job.iter().filter(|(_, job)| job.is_managed());
+    let jobs = jobs.map(|(name, _)| FieldPath::keys(["dask_job", name]));
+    // A manifest or a chart may bring the operator too.
+    let brought = bundle::objects(&stack.bundles()).any(|object| object.name() == dask_operator::NAME);
     let dask =
-        manifest::objects(&stack.manifest).find(|object| object.group_version().0 == dask_cluster::GROUP);
+        bundle::objects(&stack.bundles()).find(|object| object.group_version().0 == dask_cluster::GROUP);
     let object = dask.filter(|_| !brought).map(|object| object.origin().key("kind"));
     let Some(place) = clusters.chain(jobs).chain(object).next() else { return };
     if stack.dask_operator.is_some() || broken {
@@ -151,7 +157,9 @@ const OPERATOR: &str = "2026.3.0";
 
 /// Another release than the one we know.
 pub(super) fn operator_is_known(context: &mut Context<'_>) {
-    let ours = |operator: &&super::super::DaskOperator| operator.is_managed() && operator.version != OPERATOR;
+    let ours = |operator: &&super::super::DaskOperator| {
+        operator.is_managed() && !operator.is_chart() && operator.version != OPERATOR
+    };
     let Some(operator) = context.stack.dask_operator.as_ref().filter(ours) else { return };
     let place = FieldPath::keys(["dask_operator", "version"]);
     let version = &operator.version;

@@ -8,7 +8,8 @@ use super::dask::old_command;
 use super::{Context, Finding};
 use crate::address::{FieldPath, Segment};
 use crate::diag::{Code, listed, nearest};
-use crate::kinds::manifest::{self, Kinds, Object, SERVERS, node_labels, pod_specs};
+use crate::kinds::bundle::{self, Kinds, Object};
+use crate::kinds::manifest::{SERVERS, node_labels, pod_specs};
 use crate::kinds::node_pool::POOL_LABEL;
 use crate::kinds::{dask_cluster, gpu_driver};
 use crate::resource::{Identity, ObjectId, Resource};
@@ -16,7 +17,7 @@ use crate::schema::{self, Api, Problem, ProblemKind, Schema, Type};
 use crate::stack::{DriverInstall, lower};
 
 fn objects<'a>(context: &Context<'a>) -> Vec<Object<'a>> {
-    manifest::objects(&context.stack.manifest).collect()
+    bundle::objects(&context.stack.bundles()).collect()
 }
 
 /// Each object says what it is and has a name.
@@ -57,7 +58,7 @@ fn looks_like_values(object: &Value) -> bool {
 
 /// Each kind is known: its plural and its scope are part of every request.
 pub(super) fn kinds_are_known(context: &mut Context<'_>) {
-    let kinds = Kinds::of(&context.stack.manifest);
+    let kinds = Kinds::of(&context.stack.bundles());
     for object in objects(context) {
         let (group, version) = object.group_version();
         let kind = object.kind();
@@ -76,8 +77,15 @@ pub(super) fn kinds_are_known(context: &mut Context<'_>) {
         } else if let Some(near) = nearest(kind, names) {
             (origin.key("kind"), format!("did you mean `{near}`?"))
         } else {
-            let help = "add the file of its CustomResourceDefinition to `file`, or to `definitions` when others \
-                        install it";
+            let help = match object.bundle.is_chart() {
+                true => {
+                    "turn it off by the chart's values, or add the file of its CustomResourceDefinition to \
+                     `definitions`: others have installed it"
+                }
+                false => {
+                    "add the file of its CustomResourceDefinition to `file`, or to `definitions` when others install it"
+                }
+            };
             (origin.key("kind"), help.to_owned())
         };
         let what = format!("nothing says what a {kind} of {api_version} is");
@@ -87,8 +95,10 @@ pub(super) fn kinds_are_known(context: &mut Context<'_>) {
 
 /// Each object fits the schema of its kind; the server would say the same, later.
 pub(super) fn objects_fit_their_schemas(context: &mut Context<'_>) {
-    let kinds = Kinds::of(&context.stack.manifest);
-    for object in objects(context) {
+    let kinds = Kinds::of(&context.stack.bundles());
+    // Secrets of charts are refused, and what is wrong with them would show their values.
+    let shown = |object: &Object<'_>| !(object.bundle.is_chart() && object.kind() == "Secret");
+    for object in objects(context).into_iter().filter(shown) {
         let (group, version) = object.group_version();
         let Some(shape) = kinds.schema(group, version, object.kind()) else { continue };
         let origin = object.origin();
@@ -164,7 +174,8 @@ fn without_directives(value: &Value) -> Value {
             .iter()
             .map(|item| match item {
                 Value::Object(table) => {
-                    let kept = table.iter().filter(|(key, _)| *key != DIRECTIVE);
+                    let kept =
+                        table.iter().filter(|(key, value)| *key != DIRECTIVE && value[DIRECTIVE] != "delete");
                     Value::Object(kept.map(|(key, value)| (key.clone(), without_directives(value))).collect())
                 }
                 other => other.clone(),
@@ -294,7 +305,7 @@ fn last_key(path: &FieldPath) -> String {
 
 /// One object is wanted once: in one file, across files, and against what sections make.
 pub(super) fn objects_are_wanted_once(context: &mut Context<'_>) {
-    if context.stack.manifest.is_empty() {
+    if context.stack.bundles().is_empty() {
         return;
     }
     let lowered = lower::lower(context.stack, true);
@@ -312,7 +323,8 @@ pub(super) fn objects_are_wanted_once(context: &mut Context<'_>) {
 }
 
 fn wanted_twice(context: &mut Context<'_>, object: &ObjectId, again: &Resource, first: &Resource) {
-    let of_manifest = |resource: &Resource| resource.address.section().starts_with("manifest.");
+    let text = Segment::Key("objects".to_owned());
+    let of_manifest = |resource: &Resource| resource.origin.segments().contains(&text);
     // Sections of one kind and name have a rule of their own.
     let (here, there) = match (of_manifest(again), of_manifest(first)) {
         (true, _) => (again, first),
@@ -355,13 +367,28 @@ pub(super) fn secrets_have_no_values(context: &mut Context<'_>) {
     for object in objects(context).into_iter().filter(|object| object.kind() == "Secret") {
         let filled = |key: &&str| object.value[*key].as_object().is_some_and(|data| !data.is_empty());
         let Some(key) = ["data", "stringData"].into_iter().find(filled) else { continue };
-        let what = "the values of this Secret would stand in plans and records";
+        let what = match object.bundle.is_chart() {
+            true => format!(
+                "the chart makes the Secret `{}`: its values would stand in plans and records",
+                object.name()
+            ),
+            false => "the values of this Secret would stand in plans and records".to_owned(),
+        };
+        let refer = match object.bundle.is_chart() {
+            true => "name it to the chart (often a value `existingSecret`)",
+            false => "refer to it by name",
+        };
         let help = format!(
-            "make it by other means (`kubectl create secret generic {}`), and refer to it by name",
+            "make it by other means (`kubectl create secret generic {}`), and {refer}",
             object.name()
         );
-        let place = object.origin().key(key);
-        context.say(Finding::error(Code::SecretInFile, what).at_key(place, "").help(help));
+        // The lines of what a chart made hold the values.
+        let finding = Finding::error(Code::SecretInFile, what);
+        let finding = match object.bundle.is_chart() {
+            true => finding.at(object.bundle.path().key("chart"), "this chart"),
+            false => finding.at_key(object.origin().key(key), ""),
+        };
+        context.say(finding.help(help));
     }
 }
 

@@ -9,6 +9,7 @@ use crate::diag::{Code, Diagnostic};
 use crate::source::{Sources, Span};
 
 mod attached;
+mod charts;
 mod dask;
 mod jobs;
 mod machines;
@@ -74,9 +75,14 @@ const RULES: &[fn(&mut Context<'_>)] = &[
     services::services_fit_their_schema,
     services::services_lead_to_schedulers,
     services::schedulers_are_not_public,
+    charts::objects_are_in_their_namespace,
+    charts::hooks_have_a_place,
+    charts::operators_chart_is_asked_for,
+    charts::jupyter_has_a_password,
+    charts::groups_get_what_they_say,
     workers::numbers_have_one_writer,
     workers::groups_have_room_for_names,
-    attached::clusters_of_others_are_not_described,
+    attached::groups_of_others_have_images,
     attached::objects_name_their_cluster,
     attached::autoscalers_are_alone,
     attached::objects_leave_room_for_names,

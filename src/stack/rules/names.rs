@@ -84,6 +84,16 @@ pub(super) fn names_are_valid(context: &mut Context<'_>) {
         let place = FieldPath::keys(["notebook", key, "namespace"]);
         names.extend(notebook.namespace.as_deref().map(|name| (place, name, 63, Start::LetterOrDigit)));
     }
+    for (key, release) in &stack.helm_release {
+        let path = FieldPath::keys(["helm_release", key]);
+        // Helm's own bound: charts add to it.
+        names.push(match &release.release {
+            Some(name) => (path.key("release"), name, 53, Start::LetterOrDigit),
+            None => (path.clone(), key, 53, Start::LetterOrDigit),
+        });
+        let place = path.key("namespace");
+        names.extend(release.namespace.as_deref().map(|name| (place, name, 63, Start::LetterOrDigit)));
+    }
     for (key, check) in &stack.check {
         // Its Pod is called `check-KEY`.
         names.push((FieldPath::keys(["check", key]), key, 50, Start::LetterOrDigit));

@@ -6,7 +6,7 @@ use super::names::is_object_name;
 use super::{Context, Finding};
 use crate::address::FieldPath;
 use crate::diag::{Code, listed, nearest};
-use crate::kinds::manifest::{self, Kinds, Object};
+use crate::kinds::bundle::{self, Kinds, Object};
 
 /// `[gke]` or `[kubernetes]`, one of them.
 pub(super) fn one_target(context: &mut Context<'_>) {
@@ -88,6 +88,7 @@ pub(super) fn dependencies_exist(context: &mut Context<'_>) {
     stack.namespace.iter().for_each(|(name, namespace)| keyed("namespace", name, &namespace.depends_on));
     stack.dask_cluster.iter().for_each(|(name, cluster)| keyed("dask_cluster", name, &cluster.depends_on));
     stack.manifest.iter().for_each(|(name, manifest)| keyed("manifest", name, &manifest.depends_on));
+    stack.helm_release.iter().for_each(|(name, release)| keyed("helm_release", name, &release.depends_on));
     stack.dask_job.iter().for_each(|(name, job)| keyed("dask_job", name, &job.depends_on));
     stack.notebook.iter().for_each(|(name, notebook)| keyed("notebook", name, &notebook.depends_on));
     stack.check.iter().for_each(|(name, check)| keyed("check", name, &check.depends_on));
@@ -188,8 +189,8 @@ pub(super) fn namespaces_are_declared(context: &mut Context<'_>) {
     let stack = context.stack;
     let mut declared: BTreeSet<&str> =
         stack.namespace.iter().map(|(key, namespace)| namespace.name.as_deref().unwrap_or(key)).collect();
-    let kinds = Kinds::of(&stack.manifest);
-    let objects: Vec<Object<'_>> = manifest::objects(&stack.manifest).collect();
+    let kinds = Kinds::of(&stack.bundles());
+    let objects: Vec<Object<'_>> = bundle::objects(&stack.bundles()).collect();
     let made = objects.iter().filter(|object| object.kind() == "Namespace");
     declared.extend(made.filter_map(|object| object.value["metadata"]["name"].as_str()));
     // Those that every cluster has.
@@ -215,10 +216,20 @@ pub(super) fn namespaces_are_declared(context: &mut Context<'_>) {
         Some((FieldPath::keys(["manifest", key, "namespace"]), section.namespace.as_deref()?))
     });
     used.extend(given);
+    for (key, release) in &stack.helm_release {
+        let section = FieldPath::keys(["helm_release", key]);
+        used.extend(release.namespace.as_deref().map(|namespace| (section.key("namespace"), namespace)));
+        let others = release.other_namespaces.iter().enumerate();
+        used.extend(
+            others.map(|(index, name)| (section.key("other_namespaces").index(index), name.as_str())),
+        );
+    }
     for object in &objects {
         let (group, version) = object.group_version();
         let namespaced = kinds.api(group, version, object.kind()).is_some_and(|api| api.namespaced);
-        let namespace = object.value["metadata"]["namespace"].as_str().filter(|_| namespaced);
+        // Those of charts are said where the section names them.
+        let told = namespaced && !object.bundle.is_chart();
+        let namespace = object.value["metadata"]["namespace"].as_str().filter(|_| told);
         let place = object.origin().key("metadata").key("namespace");
         used.extend(namespace.map(|namespace| (place, namespace)));
     }

@@ -8,8 +8,8 @@ use super::manifests::finding;
 use super::{Context, Finding};
 use crate::address::FieldPath;
 use crate::diag::Code;
+use crate::kinds::bundle;
 use crate::kinds::dask_service::{ServiceSpec, is_internal};
-use crate::kinds::manifest;
 use crate::schema::{self, ProblemKind};
 use crate::stack::ServiceType;
 
@@ -46,7 +46,8 @@ pub(super) fn services_lead_to_schedulers(context: &mut Context<'_>) {
         let cluster = cluster.live_name(key);
         look(context, &Written { service: &service, path, cluster, labels, pod_ports });
     }
-    for object in manifest::objects(&stack.manifest) {
+    let bundles = stack.bundles();
+    for object in bundle::objects(&bundles) {
         let (spec, spec_path) = match object.kind() {
             "DaskCluster" => (&object.value["spec"], object.origin().key("spec")),
             "DaskJob" => {
@@ -203,7 +204,8 @@ pub(super) fn schedulers_are_not_public(context: &mut Context<'_>) {
             finding.help("`public` belongs to `type = \"LoadBalancer\"`: take it away")
         });
     }
-    for object in manifest::objects(&stack.manifest).filter(|object| object.kind() == "DaskCluster") {
+    let bundles = stack.bundles();
+    for object in bundle::objects(&bundles).filter(|object| object.kind() == "DaskCluster") {
         let scheduler = &object.value["spec"]["scheduler"];
         let annotations = [&object.value["metadata"]["annotations"], &scheduler["metadata"]["annotations"]];
         let all = annotations.into_iter().filter_map(Value::as_object).flatten();

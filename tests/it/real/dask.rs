@@ -1,5 +1,6 @@
 //! A real Dask scheduler and real workers, for what the operator asks of them: KWOK's pods run nothing.
 
+use std::path::Path;
 use std::process::Command;
 use std::time::{Duration, Instant};
 
@@ -31,7 +32,7 @@ impl Dask {
         command.args(["scheduler", "--host", "127.0.0.1", "--port", &comm.to_string(), "--no-show"]);
         command.args(["--dashboard-address", &format!("127.0.0.1:{dashboard}")]);
         // The operator retires workers through the API, which is off by default.
-        let routes = "['distributed.http.health', 'distributed.http.scheduler.api']";
+        let routes = "['distributed.http.health', 'distributed.http.scheduler.json', 'distributed.http.scheduler.api']";
         command.env("DASK_DISTRIBUTED__SCHEDULER__HTTP__ROUTES", routes);
         ward.start("dask scheduler", &mut command);
         let mut dask = Dask { comm, dashboard, ward };
@@ -58,6 +59,22 @@ impl Dask {
         self.until("workers are missing", async |dask| {
             let known = dask.workers().await;
             names.iter().all(|name| known.contains(name))
+        })
+        .await;
+    }
+
+    /// Has a client compute something until `done` is there, and waits until it has begun.
+    pub async fn work_until(&mut self, done: &Path) {
+        let script = "import os, sys, time\nfrom distributed import Client\n\
+            def work(done):\n while not os.path.exists(done): time.sleep(0.05)\n\
+            Client(sys.argv[1]).submit(work, sys.argv[2]).result()\n";
+        let mut command = Command::new(Part::Operator.program("python"));
+        command.args(["-c", script, &format!("tcp://127.0.0.1:{}", self.comm)]).arg(done);
+        command.env("HOME", self.ward.folder());
+        self.ward.start("client", &mut command);
+        self.until("no task runs", async |dask| {
+            let counts = dask.ask("json/counts.json").await.unwrap_or_default();
+            serde_json::from_str::<Value>(&counts).unwrap_or_default()["processing"] == 1
         })
         .await;
     }

@@ -18,6 +18,7 @@ mod kwok;
 mod operator;
 mod parts;
 mod plane;
+mod switch;
 mod ward;
 
 pub use client::Client;

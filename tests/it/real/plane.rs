@@ -14,6 +14,7 @@ use serde_json::{Value, json};
 use super::client::Client;
 use super::kwok::{self, CudaCheck, Forward};
 use super::parts::Part;
+use super::switch::Switch;
 use super::ward::{Ward, free_ports};
 
 /// Longest wait for something to come up or to come about. An idle machine needs a tenth of it.
@@ -58,6 +59,8 @@ impl Access {
 enum Extent {
     /// All of it, with KWOK.
     Whole,
+    /// The same, and the API server's proxy leads to pods.
+    Reachable,
     /// What the API itself rests on: namespaces, garbage collection, service accounts. No object but these
     /// is touched by anybody, so answers can be compared.
     WithoutNodes,
@@ -70,6 +73,7 @@ pub struct ControlPlane {
     pub started_in: Duration,
     kubelet_port: u16,
     etcd: u16,
+    switch: Option<Switch>,
     ward: Ward,
 }
 
@@ -77,6 +81,12 @@ impl ControlPlane {
     /// Starts everything and waits until it works. A CUDA check passes, no port is forwarded.
     pub async fn start() -> ControlPlane {
         ControlPlane::start_as(Extent::Whole).await
+    }
+
+    /// Starts everything, with an API server that reaches the pods' forwarded ports by itself, too: its proxy for
+    /// Services and pods works. A running runtime must stay.
+    pub async fn start_with_a_way_to_pods() -> ControlPlane {
+        ControlPlane::start_as(Extent::Reachable).await
     }
 
     /// Starts the API server with those controllers only that namespaces and owner references need.
@@ -107,7 +117,8 @@ impl ControlPlane {
         ward.write("service-accounts.pub", pair.public_key_pem());
         ward.write("tokens.csv", format!("{token},admin,admin,\"system:masters\"\n"));
         start_etcd(&mut ward, etcd, etcd_peers);
-        start_api_server(&mut ward, etcd, secure);
+        let switch = (extent == Extent::Reachable).then(|| Switch::start(&ward));
+        start_api_server(&mut ward, etcd, secure, switch.as_ref());
         let access = access(&mut ward, secure, token, begun).await?;
         let client = Client::new(&access);
         until(&mut ward, begun, "the API server is not ready", async || {
@@ -115,7 +126,7 @@ impl ControlPlane {
         })
         .await?;
         start_controllers(&mut ward, &access, extent);
-        if extent == Extent::Whole {
+        if extent != Extent::WithoutNodes {
             let certified =
                 rcgen::generate_simple_self_signed(["localhost".into(), "127.0.0.1".into()]).unwrap();
             ward.write("kubelet.crt", certified.cert.pem());
@@ -128,10 +139,10 @@ impl ControlPlane {
             account.is_ok_and(|(status, _)| status == 200)
         })
         .await?;
-        if extent == Extent::Whole {
+        if extent != Extent::WithoutNodes {
             kwok_listens(&mut ward, kubelet_port, begun).await?;
         }
-        Ok(ControlPlane { access, started_in: begun.elapsed(), kubelet_port, etcd, ward })
+        Ok(ControlPlane { access, started_in: begun.elapsed(), kubelet_port, etcd, switch, ward })
     }
 
     /// How to reach it.
@@ -167,6 +178,9 @@ impl ControlPlane {
         let (status, said) = self.client().delete(NODE_LEASES).await;
         assert_eq!(status, 200, "{said}");
         start_kwok(&mut self.ward, &self.access, self.kubelet_port, check, forwards);
+        if let Some(switch) = &self.switch {
+            switch.lead(forwards);
+        }
         kwok_listens(&mut self.ward, self.kubelet_port, Instant::now()).await.unwrap();
     }
 
@@ -224,7 +238,7 @@ fn start_etcd(ward: &mut Ward, port: u16, peers: u16) {
     ward.start("etcd", &mut command);
 }
 
-fn start_api_server(ward: &mut Ward, etcd: u16, port: u16) {
+fn start_api_server(ward: &mut Ward, etcd: u16, port: u16, switch: Option<&Switch>) {
     let mut command = Command::new(Part::Kubernetes.program("kube-apiserver"));
     command.args(["--etcd-servers", &format!("http://127.0.0.1:{etcd}")]);
     command.args(["--bind-address", "127.0.0.1", "--advertise-address", "127.0.0.1"]);
@@ -237,6 +251,9 @@ fn start_api_server(ward: &mut Ward, etcd: u16, port: u16) {
     command.args(["--service-account-issuer", "https://kubernetes.default.svc"]);
     // The installer of the NVIDIA driver is a privileged pod.
     command.args(["--service-cluster-ip-range", "10.96.0.0/16", "--allow-privileged=true"]);
+    if let Some(switch) = switch {
+        command.arg("--egress-selector-config-file").arg(switch.configuration());
+    }
     ward.start("kube-apiserver", &mut command);
 }
 

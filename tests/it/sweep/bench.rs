@@ -38,7 +38,7 @@ impl Stack {
     pub fn of(text: &str) -> Self {
         let env = |name: &str| (name == "GOOGLE_CLOUD_PROJECT").then(|| "demo".to_owned());
         let vars = BTreeMap::new();
-        let loaded = parse_text("stack.toml", text, &Reading { env: &env, vars: &vars });
+        let loaded = parse_text("stack.toml", text, &Reading { env: &env, vars: &vars, helm: None });
         let loaded = loaded.unwrap_or_else(|failure| {
             panic!("{}", diag::render(&failure.diagnostics, &failure.sources, Look::PLAIN))
         });
@@ -225,6 +225,7 @@ impl Bench {
             replace: Vec::new(),
             selection: plan::Selection::default(),
             retarget: false,
+            when_idle: None,
             sources: &stack.sources,
             hourly,
         };

@@ -17,7 +17,7 @@ mod jobs;
 pub mod logs;
 mod machine;
 mod nodes;
-mod object;
+pub(super) mod object;
 mod pods;
 mod quantity;
 mod replicasets;

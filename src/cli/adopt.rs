@@ -1,0 +1,193 @@
+//! `adopt`: takes over what exists and others made.
+
+use serde_json::{Value, json};
+
+use super::Exit;
+use super::apply::{run, stale};
+use super::consent::{self, Came, Whole};
+use super::plan::parallelism;
+use super::scale::replace;
+use super::session::{Ask, Link, Session, block_on};
+use super::settings::{Failure, Format, Settings};
+use crate::address::{Address, FieldPath};
+use crate::apply::ApplyOptions;
+use crate::diag::{Code, Diagnostic};
+use crate::import::kept_by;
+use crate::plan::adopt::{self as rules, Agreed};
+use crate::plan::{Action, Consent, Mode, Plan, Selection, Verb, file};
+use crate::report::{Next, Reporter, View};
+use crate::resource::World;
+use crate::stack::edit::{self, Edit};
+
+/// Shown below the options.
+pub const EXAMPLES: &str = "Examples:\n  \
+    dask-infra adopt node_pool.gpu                 plans, asks, takes it over\n  \
+    dask-infra adopt dask_cluster.rapids --auto-approve\n  \
+    dask-infra adopt dask_operator --allow take:dask_operator     also from Helm, Argo CD or Flux\n\
+    \n\
+    Puts this stack's marks on what is live and nothing else: labels on clusters and pools of GKE, a field manager and \
+    labels on Kubernetes objects. Nothing is made anew, and what would change is refused. Then the line \
+    `manage = false` goes out of the stack file; comments stay.";
+
+/// Options of `adopt`.
+#[derive(clap::Args, Debug)]
+pub struct Args {
+    /// What: a section with `manage = false`, or one whose things exist and are not the stack's
+    #[arg(value_name = "ADDRESS")]
+    address: String,
+    /// Also change what is live to what the stack file says
+    #[arg(long)]
+    with_changes: bool,
+    /// Consent to taking it from Helm, Argo CD, Flux or another stack: `take:ADDRESS`
+    #[arg(long, value_name = "VERB:ADDRESS", value_parser = consent::parse)]
+    allow: Vec<Consent>,
+    /// Do not ask for `yes`
+    #[arg(long)]
+    auto_approve: bool,
+    /// Break the lock of another apply of this stack; only when that one does not run any more
+    #[arg(long)]
+    force_unlock: bool,
+    /// Requests at a time
+    #[arg(long, value_name = "N", default_value_t = ApplyOptions::PARALLELISM, value_parser = parallelism)]
+    parallelism: usize,
+    /// Say it in JSON lines
+    #[arg(long)]
+    json: bool,
+}
+
+/// Takes one section over.
+pub fn adopt(settings: &Settings, args: &Args) -> Exit {
+    let format = Format::json(args.json);
+    let mut written = None;
+    let exit = settings.report(format, |reporter| take(settings, args, format, reporter, &mut written));
+    match (written, format) {
+        (Some(what), Format::Text) => {
+            let said = settings.print(&format!("{what}\n"));
+            if exit == Exit::Done { said } else { exit }
+        }
+        _ => exit,
+    }
+}
+
+fn take(
+    settings: &Settings,
+    args: &Args,
+    format: Format,
+    reporter: &mut dyn Reporter,
+    written: &mut Option<String>,
+) -> Result<Exit, Failure> {
+    let session = Session::load(settings)?;
+    let section = meant(&session, &args.address)?;
+    let place = place(&section);
+    let theirs = place.find(&json!(session.stack())) == Some(&Value::Bool(false));
+    let fail = |problem| Failure::new(vec![problem], session.sources().clone());
+    let edit = match theirs {
+        true => Some(edit::without(session.sources(), &place, "false").map_err(fail)?),
+        false => None,
+    };
+    let instead: Vec<(FieldPath, Value)> = edit.iter().map(|_| (place.clone(), json!(true))).collect();
+    let asked = Session::load_with(settings, &instead)?;
+    reporter.diagnostics(asked.warnings(), asked.sources());
+    let selection = Selection { targets: vec![section.to_string()], excludes: Vec::new() };
+    let ask = Ask { selection, allowed: &args.allow, parallelism: args.parallelism, ..Ask::of(Mode::Apply) };
+    block_on(async {
+        let link = asked.connect(settings)?;
+        let (plan, warnings) = asked.plan(&link, &ask).await?;
+        let world = asked.world(&link, args.parallelism).await?;
+        reporter.diagnostics(&warnings, asked.sources());
+        let agreed = Agreed { changes: args.with_changes, consents: &args.allow };
+        let against = rules::against(&plan, &section, &world, agreed, asked.sources());
+        if !against.is_empty() {
+            return Err(Failure::new(against, asked.sources().clone()));
+        }
+        reporter.plan(&plan, &View { sources: Some(asked.sources()), next: Next::Nothing });
+        if plan.is_empty() {
+            link.close().await?;
+            *written = Some(kept(settings, &section, edit.as_ref(), &asked)?);
+            return Ok(Exit::Done);
+        }
+        for (change, keeper) in keepers(&plan, &world) {
+            let what =
+                format!("{change} is kept by {keeper}, which will put its own values back when they differ");
+            let help = "take it out of there as well, or leave it: `manage = false`";
+            reporter
+                .diagnostics(&[Diagnostic::warning(Code::KeptByOthers, what).help(help)], asked.sources());
+        }
+        agree(&asked, &link, &ask, &plan, &world, args, format).await?;
+        let exit = run(&plan, link, args.parallelism, args.force_unlock, reporter).await?;
+        // The things first: what is adopted and still `manage = false` in the file is only read.
+        if exit == Exit::Done {
+            *written = Some(kept(settings, &section, edit.as_ref(), &asked)?);
+        }
+        Ok(exit)
+    })
+}
+
+/// The section that is meant.
+fn meant(session: &Session, typed: &str) -> Result<Address, Failure> {
+    let found = session.find(typed)?;
+    let section = found.first().map(|resource| Address::new(resource.address.section()));
+    section.ok_or_else(|| Diagnostic::error(Code::UnknownAddress, format!("`{typed}` is nothing")).into())
+}
+
+fn place(section: &Address) -> FieldPath {
+    let path: FieldPath = section.as_str().parse().unwrap_or_default();
+    path.key("manage")
+}
+
+/// Things of the plan that a tool keeps, and the tool.
+fn keepers(plan: &Plan, world: &World) -> Vec<(String, String)> {
+    let taken = plan.changes.iter().filter(|change| change.taken.is_some() && change.action != Action::Keep);
+    let kept = taken.filter_map(|change| Some((change, kept_by(world.find(&change.identity)?)?)));
+    kept.map(|(change, keeper)| (change.identity.to_string(), keeper)).collect()
+}
+
+/// To name an address here is consent to taking it, but not from a tool that keeps it.
+async fn agree(
+    asked: &Session,
+    link: &Link,
+    ask: &Ask<'_>,
+    plan: &Plan,
+    world: &World,
+    args: &Args,
+    format: Format,
+) -> Result<(), Failure> {
+    let mut allowed = args.allow.clone();
+    let free = |change: &&crate::plan::Change| {
+        change.taken.is_some() && world.find(&change.identity).is_none_or(|live| kept_by(live).is_none())
+    };
+    let takes = plan.changes.iter().filter(free);
+    allowed.extend(takes.map(|change| Consent { verb: Verb::Take, address: change.address.clone() }));
+    let whole = if args.auto_approve { Whole::Given } else { Whole::Ask };
+    if consent::get(plan, &allowed, whole, format)? == Came::Asked {
+        let (now, _) = asked.plan(link, ask).await?;
+        let moved = file::moved(plan, &now);
+        if !moved.is_empty() {
+            return Err(stale("the plan", &moved, "adopt again"));
+        }
+    }
+    Ok(())
+}
+
+/// Takes `manage = false` out of the file. The stack must then be the one that was applied.
+fn kept(
+    settings: &Settings,
+    section: &Address,
+    edit: Option<&Edit>,
+    asked: &Session,
+) -> Result<String, Failure> {
+    let Some(edit) = edit else { return Ok(format!("{section} is this stack's.")) };
+    let by_hand = |why: String| -> Failure {
+        let what = format!("{section} is adopted, and the stack file still says that it is others': {why}");
+        let help = format!("take `manage = false` out of [{section}] by hand; until then it is only read");
+        Diagnostic::error(Code::CannotEdit, what).help(help).into()
+    };
+    replace(&edit.file, &edit.before, &edit.after).map_err(|problem| by_hand(problem.message))?;
+    match Session::load(settings) {
+        Ok(now) if now.lowered().resources == asked.lowered().resources => Ok(edit.what.clone()),
+        Ok(_) | Err(_) => {
+            replace(&edit.file, &edit.after, &edit.before).map_err(|problem| by_hand(problem.message))?;
+            Err(by_hand("another file says it, too".to_owned()))
+        }
+    }
+}

@@ -1,0 +1,427 @@
+//! `[cluster]` and `[node_pool.NAME]` of what GKE says.
+
+use std::collections::BTreeMap;
+
+use serde_json::{Map, Value};
+
+use super::{Draft, Found, Place, stack_of, text};
+use crate::catalog;
+use crate::kinds::gpu_driver::{self, DriverInstall};
+use crate::resource::{LABEL_ID, LABEL_STACK};
+use crate::stack::{
+    Accelerator, Cluster, DriverVersion, GpuDriver, NodePool, Nodes, ReleaseChannel, Sharing,
+    SharingStrategy, Surge, Taint, TaintEffect,
+};
+
+/// Fields of a cluster that say what it is or what GKE made of it, or that every cluster has with these values: nothing
+/// that somebody chose. Source: `google.container.v1.Cluster`.
+const CLUSTER_KNOWN: [&str; 58] = [
+    "addonsConfig",
+    "anonymousAuthenticationConfig",
+    "autopilot",
+    "autoscaling",
+    "clusterIpv4Cidr",
+    "conditions",
+    "controlPlaneEgress",
+    "controlPlaneEndpointsConfig",
+    "createTime",
+    "currentMasterVersion",
+    "currentNodeCount",
+    "currentNodeVersion",
+    "databaseEncryption",
+    "defaultMaxPodsConstraint",
+    "endpoint",
+    "enterpriseConfig",
+    "etag",
+    "expireTime",
+    "fleet",
+    "id",
+    "initialClusterVersion",
+    "initialNodeCount",
+    "instanceGroupUrls",
+    "ipAllocationPolicy",
+    "labelFingerprint",
+    "legacyAbac",
+    "location",
+    "locations",
+    "loggingConfig",
+    "loggingService",
+    "maintenancePolicy",
+    "masterAuth",
+    "masterAuthorizedNetworksConfig",
+    "monitoringConfig",
+    "monitoringService",
+    "name",
+    "network",
+    "networkConfig",
+    "nodeConfig",
+    "nodeCreationConfig",
+    "nodeIpv4CidrSize",
+    "nodePoolAutoConfig",
+    "nodePoolDefaults",
+    "notificationConfig",
+    "podAutoscaling",
+    "privateClusterConfig",
+    "rbacBindingConfig",
+    "releaseChannel",
+    "resourceLabels",
+    "secretManagerConfig",
+    "securityPostureConfig",
+    "selfLink",
+    "servicesIpv4Cidr",
+    "shieldedNodes",
+    "status",
+    "subnetwork",
+    "userManagedKeysConfig",
+    "zone",
+];
+
+/// The same for the configuration of a pool's nodes, with what a section says. Source: `google.container.v1.NodeConfig`.
+const CONFIG_KNOWN: [&str; 19] = [
+    "accelerators",
+    "bootDisk",
+    "diskSizeGb",
+    "diskType",
+    "effectiveCgroupMode",
+    "imageType",
+    "kubeletConfig",
+    "labels",
+    "machineType",
+    "metadata",
+    "oauthScopes",
+    "resourceLabels",
+    "serviceAccount",
+    "shieldedInstanceConfig",
+    "spot",
+    "tags",
+    "taints",
+    "windowsNodeConfig",
+    "loggingConfig",
+];
+
+/// The same for a pool. Source: `google.container.v1.NodePool`.
+const POOL_KNOWN: [&str; 18] = [
+    "autoscaling",
+    "conditions",
+    "config",
+    "etag",
+    "initialNodeCount",
+    "instanceGroupUrls",
+    "locations",
+    "management",
+    "maxPodsConstraint",
+    "name",
+    "networkConfig",
+    "podIpv4CidrSize",
+    "selfLink",
+    "status",
+    "statusMessage",
+    "updateInfo",
+    "upgradeSettings",
+    "version",
+];
+
+/// The taint that GKE puts on GPU nodes by itself.
+const GPU_TAINT: &str = "nvidia.com/gpu";
+
+pub(super) fn import(found: &Found, draft: &mut Draft) {
+    let Place::Gke(name) = &found.place else { return };
+    let live = &found.cluster;
+    let version = text(&live["currentMasterVersion"]);
+    draft.above("cluster", format!("The GKE cluster, {} at version {version}.", text(&live["status"])));
+    owned("cluster", live, draft);
+    let locations = texts(&live["locations"]);
+    let labels = labels(&live["resourceLabels"]);
+    let channel = match text(&live["releaseChannel"]["channel"]) {
+        "RAPID" => Some(ReleaseChannel::Rapid),
+        "STABLE" => Some(ReleaseChannel::Stable),
+        "EXTENDED" => Some(ReleaseChannel::Extended),
+        "REGULAR" => Some(ReleaseChannel::Regular),
+        _ => Some(ReleaseChannel::None),
+    };
+    let other = |field: &str| {
+        let given = text(&live[field]).rsplit('/').next().unwrap_or_default();
+        (!given.is_empty() && given != "default").then(|| given.to_owned())
+    };
+    // A zonal cluster has its own zone, which is no wish.
+    let zones = if locations == [name.location.clone()] { Vec::new() } else { locations.clone() };
+    draft.stack.cluster = Some(Cluster {
+        name: name.cluster.clone(),
+        release_channel: channel,
+        version: None,
+        zones,
+        network: other("network"),
+        subnetwork: other("subnetwork"),
+        labels,
+        manage: Some(false),
+        protect: false,
+    });
+    let unsaid = unsaid(live, &CLUSTER_KNOWN);
+    if !unsaid.is_empty() {
+        draft.below("cluster", format!("also set, and left as it is: {}", unsaid.join(", ")));
+    }
+    if live["autopilot"]["enabled"] == true {
+        draft
+            .below("cluster", "an Autopilot cluster: Google makes its node pools, so none is a section here");
+        return;
+    }
+    let install = driver(found, draft);
+    for (name, live) in &found.pools {
+        pool(name, live, found, &locations, install, draft);
+    }
+}
+
+/// Who installs the driver: the DaemonSet only where a pool leaves it to one.
+fn driver(found: &Found, draft: &mut Draft) -> DriverInstall {
+    let versions: Vec<&str> = found.pools.values().filter_map(driver_of).collect();
+    let there = found.objects.iter().find(|(object, _)| {
+        let home = object.namespace.as_deref() == Some("kube-system");
+        object.gvk.kind == "DaemonSet" && object.name == gpu_driver::NAME && home
+    });
+    let disabled = versions.contains(&"INSTALLATION_DISABLED");
+    let said = "DaemonSet kube-system/nvidia-driver-installer";
+    match there {
+        Some((_, live)) if disabled => {
+            draft.above("gpu_driver", format!("{said}, for the pools on which GKE installs no driver."));
+            owned("gpu_driver", live, draft);
+            let section = GpuDriver { install: DriverInstall::Daemonset, manage: Some(false), depends_on: Vec::new() };
+            draft.stack.gpu_driver = Some(section);
+            return DriverInstall::Daemonset;
+        }
+        Some(_) if versions.is_empty() => {
+            draft.nowhere.push(format!("{said}: no pool has GPUs, so it has nothing to do"));
+        }
+        Some(_) => draft.nowhere.push(format!(
+            "{said}: GKE installs the driver on all GPU pools itself, so it has nothing to do; \
+             `kubectl --namespace kube-system delete daemonset nvidia-driver-installer` removes it"
+        )),
+        None if disabled => draft.nowhere.push(format!(
+            "what installs the NVIDIA driver: some pools leave it to others, and there is no {said} (NVIDIA's GPU \
+             Operator, perhaps)"
+        )),
+        None => {}
+    }
+    DriverInstall::Gke
+}
+
+fn driver_of(pool: &Value) -> Option<&str> {
+    let accelerator = pool["config"]["accelerators"].get(0)?;
+    Some(text(&accelerator["gpuDriverInstallationConfig"]["gpuDriverVersion"]))
+}
+
+fn pool(
+    name: &str,
+    live: &Value,
+    found: &Found,
+    of_cluster: &[String],
+    install: DriverInstall,
+    draft: &mut Draft,
+) {
+    let section = format!("node_pool.{name}");
+    let nodes = found.sizes.get(name).copied();
+    let count =
+        nodes.map_or_else(|| "nodes that could not be counted".to_owned(), |nodes| format!("nodes: {nodes}"));
+    draft.above(&section, format!("Node pool {name}, {}, {count}.", text(&live["status"])));
+    owned(&section, live, draft);
+    let config = &live["config"];
+    let own = |field: &str, default: &str| {
+        let given = text(&config[field]);
+        (!given.is_empty() && !given.eq_ignore_ascii_case(default)).then(|| given.to_owned())
+    };
+    let zones = texts(&live["locations"]);
+    let places = u32::try_from(zones.len().max(1)).unwrap_or(1);
+    let mut pool = NodePool {
+        machine_type: text(&config["machineType"]).to_owned(),
+        nodes: size(&section, live, nodes, places, draft),
+        labels: kubernetes_labels(&config["labels"]),
+        taints: taints(&config["taints"]),
+        tags: texts(&config["tags"]),
+        resource_labels: labels(&config["resourceLabels"]),
+        disk_type: own("diskType", "pd-balanced"),
+        disk_size_gb: config["diskSizeGb"]
+            .as_u64()
+            .and_then(|size| u32::try_from(size).ok())
+            .filter(|size| *size != 100),
+        image_type: own("imageType", "COS_CONTAINERD"),
+        spot: config["spot"] == true,
+        auto_repair: switch(&live["management"]["autoRepair"]),
+        auto_upgrade: switch(&live["management"]["autoUpgrade"]),
+        zones: if zones == of_cluster { Vec::new() } else { zones },
+        manage: Some(false),
+        ..NodePool::default()
+    };
+    pool.accelerator = accelerator(&config["accelerators"][0], &pool.machine_type);
+    pool.surge = surge(&section, &live["upgradeSettings"], draft);
+    match (install, driver_of(live)) {
+        (DriverInstall::Gke, Some("LATEST")) => pool.driver = Some(DriverVersion::Latest),
+        (DriverInstall::Gke, Some("DEFAULT")) | (DriverInstall::Daemonset, Some("INSTALLATION_DISABLED")) | (_, None) => {}
+        (_, Some(version)) => draft.below(&section, format!(
+            "its driver is {} there, which a stack does not say beside the other pools' drivers; adopting the pool would \
+             change it", if version.is_empty() { "not set" } else { version }
+        )),
+    }
+    account(&section, config, &mut pool, draft);
+    let mut unsaid: Vec<String> =
+        unsaid(config, &CONFIG_KNOWN).iter().map(|key| format!("config.{key}")).collect();
+    unsaid.extend(self::unsaid(live, &POOL_KNOWN));
+    if !unsaid.is_empty() {
+        draft.below(&section, format!("also set, and left as it is: {}", unsaid.join(", ")));
+    }
+    draft.stack.node_pool.insert(name.to_owned(), pool);
+}
+
+/// The number of nodes, or the limits of the autoscaler.
+fn size(section: &str, live: &Value, nodes: Option<u32>, places: u32, draft: &mut Draft) -> Option<Nodes> {
+    let scaling = &live["autoscaling"];
+    let number = |field: &str| u32::try_from(scaling[field].as_u64().unwrap_or(0)).ok();
+    if scaling["enabled"] == true {
+        let total = number("totalMaxNodeCount").filter(|max| *max > 0);
+        if let (Some(min), Some(max)) = (number("totalMinNodeCount"), total) {
+            return Some(Nodes::Autoscaled { min, max });
+        }
+        let (min, max) = (number("minNodeCount").unwrap_or(0), number("maxNodeCount").unwrap_or(0));
+        draft.below(section, format!(
+            "GKE scales it from {min} to {max} nodes in each of {places} zones; a stack counts all zones together: \
+             `nodes = {{ min = {}, max = {} }}` would say it, and change it",
+            min * places, max * places
+        ));
+        return None;
+    }
+    match nodes {
+        Some(nodes) if nodes % places == 0 => Some(Nodes::Fixed(nodes)),
+        Some(nodes) => {
+            draft.below(
+                section,
+                format!("{nodes} nodes in {places} zones: not as many in each, so `nodes` is not said"),
+            );
+            None
+        }
+        None => {
+            draft.below(section, "the number of its nodes could not be read, so `nodes` is not said");
+            None
+        }
+    }
+}
+
+fn accelerator(live: &Value, machine_type: &str) -> Option<Accelerator> {
+    let kind = text(&live["acceleratorType"]);
+    if kind.is_empty() {
+        return None;
+    }
+    let number = |value: &Value| {
+        value
+            .as_str()
+            .and_then(|n| n.parse::<u32>().ok())
+            .or(value.as_u64().and_then(|n| u32::try_from(n).ok()))
+    };
+    let count = number(&live["acceleratorCount"]);
+    let fixed = catalog::machine(machine_type).and_then(|machine| machine.accelerator.as_ref());
+    let partition = live["gpuPartitionSize"].as_str().map(str::to_owned);
+    let clients = number(&live["gpuSharingConfig"]["maxSharedClientsPerGpu"]).filter(|clients| *clients > 1);
+    let sharing = clients.map(|clients| Sharing {
+        strategy: match text(&live["gpuSharingConfig"]["gpuSharingStrategy"]) {
+            "MPS" => SharingStrategy::Mps,
+            _ => SharingStrategy::TimeSharing,
+        },
+        clients,
+    });
+    let follows = fixed.is_some_and(|fixed| fixed.kind == kind && Some(fixed.count) == count);
+    if follows && partition.is_none() && sharing.is_none() {
+        return None;
+    }
+    let count = count.filter(|count| if follows { false } else { fixed.is_some() || *count != 1 });
+    Some(Accelerator { r#type: kind.to_owned(), count, sharing, partition })
+}
+
+fn surge(section: &str, live: &Value, draft: &mut Draft) -> Option<Surge> {
+    let number = |field: &str| u32::try_from(live[field].as_u64().unwrap_or(0)).unwrap_or(0);
+    let (max_surge, max_unavailable) = (number("maxSurge"), number("maxUnavailable"));
+    match text(&live["strategy"]) {
+        "" | "SURGE" if (max_surge, max_unavailable) != (1, 0) => Some(Surge { max_surge, max_unavailable }),
+        "" | "SURGE" => None,
+        other => {
+            draft.below(
+                section,
+                format!("its nodes are upgraded by the strategy {other}; adopting the pool would change it"),
+            );
+            None
+        }
+    }
+}
+
+/// A stack with an account of its own asks for one scope; a pool with others would be made anew.
+fn account(section: &str, config: &Value, pool: &mut NodePool, draft: &mut Draft) {
+    let account = text(&config["serviceAccount"]);
+    if matches!(account, "" | "default") {
+        return;
+    }
+    let scopes = texts(&config["oauthScopes"]);
+    if scopes == ["https://www.googleapis.com/auth/cloud-platform"] {
+        pool.service_account = Some(account.to_owned());
+    } else {
+        draft.below(
+            section,
+            format!("its nodes run as {account} with the scopes {}, left as it is", scopes.join(", ")),
+        );
+    }
+}
+
+fn taints(live: &Value) -> Vec<Taint> {
+    let read = live.as_array().into_iter().flatten().filter(|taint| taint["key"] != GPU_TAINT);
+    let taints = read.filter_map(|taint| {
+        let effect = match text(&taint["effect"]) {
+            "NO_SCHEDULE" => TaintEffect::NoSchedule,
+            "PREFER_NO_SCHEDULE" => TaintEffect::PreferNoSchedule,
+            "NO_EXECUTE" => TaintEffect::NoExecute,
+            _ => return None,
+        };
+        Some(Taint { key: text(&taint["key"]).to_owned(), value: text(&taint["value"]).to_owned(), effect })
+    });
+    taints.collect()
+}
+
+/// What is on anyway is not said; an absent field is off.
+fn switch(live: &Value) -> Option<bool> {
+    (live != true).then_some(false)
+}
+
+fn texts(list: &Value) -> Vec<String> {
+    list.as_array().into_iter().flatten().filter_map(Value::as_str).map(str::to_owned).collect()
+}
+
+/// Google Cloud labels that people put there: GKE's own and those of stacks are left out.
+fn labels(live: &Value) -> BTreeMap<String, String> {
+    let ours = |key: &str| key == LABEL_STACK || key == LABEL_ID || key.starts_with("goog-");
+    entries(live).filter(|(key, _)| !ours(key)).collect()
+}
+
+fn kubernetes_labels(live: &Value) -> BTreeMap<String, String> {
+    entries(live).collect()
+}
+
+fn entries(live: &Value) -> impl Iterator<Item = (String, String)> {
+    let pairs = live.as_object().into_iter().flatten();
+    pairs.filter_map(|(key, value)| Some((key.clone(), value.as_str()?.to_owned())))
+}
+
+/// Fields that are set and that no section says.
+fn unsaid(live: &Value, known: &[&str]) -> Vec<String> {
+    let set = |value: &Value| !crate::kinds::gke::blank(value);
+    let fields: Option<&Map<String, Value>> = live.as_object();
+    fields
+        .into_iter()
+        .flatten()
+        .filter(|(key, value)| set(value) && !known.contains(&key.as_str()))
+        .map(|(key, _)| key.clone())
+        .collect()
+}
+
+/// Says whose a thing is when it carries a stack's marks.
+pub(super) fn owned(section: &str, live: &Value, draft: &mut Draft) {
+    if let Some(stack) = stack_of(live) {
+        draft.above(section, format!("The stack {stack} has it."));
+    }
+    if let Some(keeper) = super::kept_by(live) {
+        draft.above(section, format!("Kept by {keeper}: adopting it needs `--allow take:…`."));
+    }
+}

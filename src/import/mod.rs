@@ -1,0 +1,264 @@
+//! `import`: from what is live to the text of a stack. What the short forms cannot say goes into `pod`, or is named in
+//! a comment: nothing is lost in silence. Nothing is decided about the world here: every section says
+//! `manage = false`.
+
+use std::collections::{BTreeMap, BTreeSet};
+
+use serde_json::Value;
+
+use crate::address::{FieldPath, Segment};
+use crate::diag::{self, Diagnostic, Severity};
+use crate::kinds::Scope;
+use crate::resource::{ClusterName, ObjectId, Owner};
+use crate::stack::{Gke, Header, Kubernetes, Options, Stack, lower, parse_text};
+
+mod dask;
+mod gke;
+mod inside;
+mod page;
+mod pod;
+#[cfg(test)]
+mod tests;
+
+/// Where the things are.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub enum Place {
+    /// A GKE cluster.
+    Gke(ClusterName),
+    /// A context of a kubeconfig.
+    Kubeconfig {
+        /// The file, when one was named.
+        path: Option<String>,
+        /// The context; the current one when none was named.
+        context: Option<String>,
+    },
+}
+
+/// What is live, as it was read.
+#[derive(Clone, Debug)]
+pub struct Found {
+    /// Where.
+    pub place: Place,
+    /// The GKE cluster as its API gives it, without pools; `null` for a kubeconfig.
+    pub cluster: Value,
+    /// Its node pools by name.
+    pub pools: BTreeMap<String, Value>,
+    /// How many nodes each pool has, in all zones together, where that is known.
+    pub sizes: BTreeMap<String, u32>,
+    /// Kubernetes objects.
+    pub objects: BTreeMap<ObjectId, Value>,
+    /// What could not be read, and why.
+    pub unread: Vec<String>,
+}
+
+/// A stack that says what is live.
+#[derive(Clone, Debug)]
+pub struct Imported {
+    /// The text of `stack.toml`.
+    pub text: String,
+    /// The addresses of its sections that say `manage = false`, in the order of the file.
+    pub sections: Vec<String>,
+    /// What the stack does not say, and why: the comments of the file without their marks.
+    pub left_out: Vec<String>,
+}
+
+/// A stack on its way, with a word on its sections.
+struct Draft {
+    stack: Stack,
+    /// Lines above a section, by its header.
+    above: BTreeMap<String, Vec<String>>,
+    /// Lines below the keys of a section: what it does not say.
+    below: BTreeMap<String, Vec<String>>,
+    /// What has no section.
+    nowhere: Vec<String>,
+}
+
+impl Draft {
+    fn above(&mut self, section: &str, line: impl Into<String>) {
+        self.above.entry(section.to_owned()).or_default().push(line.into());
+    }
+
+    fn below(&mut self, section: &str, line: impl Into<String>) {
+        self.below.entry(section.to_owned()).or_default().push(line.into());
+    }
+
+    /// The name of the section that a header belongs to, when it may be left away.
+    fn named(&self, header: &FieldPath) -> Option<String> {
+        let keys: Vec<&str> = header.segments().iter().map(key_of).collect();
+        let depth = match keys.as_slice() {
+            ["dask_operator" | "gpu_driver", ..] => 1,
+            ["dask_cluster", _, "group", _, ..] => 4,
+            ["node_pool" | "namespace" | "dask_job" | "dask_cluster", _, ..] => 2,
+            _ => return None,
+        };
+        Some(FieldPath::keys(keys[..depth].iter().copied()).to_string())
+    }
+
+    /// Takes a section away; whether it was there.
+    fn remove(&mut self, section: &str) -> bool {
+        let path: FieldPath = section.parse().unwrap_or_default();
+        let stack = &mut self.stack;
+        match path.segments().iter().map(key_of).collect::<Vec<_>>().as_slice() {
+            ["node_pool", key] => stack.node_pool.remove(*key).is_some(),
+            ["namespace", key] => stack.namespace.remove(*key).is_some(),
+            ["dask_job", key] => stack.dask_job.remove(*key).is_some(),
+            ["dask_cluster", key] => stack.dask_cluster.remove(*key).is_some(),
+            ["dask_cluster", cluster, "group", key] => {
+                let of = stack.dask_cluster.get_mut(*cluster);
+                of.is_some_and(|section| section.group.remove(*key).is_some())
+            }
+            ["dask_operator"] => stack.dask_operator.take().is_some(),
+            ["gpu_driver"] => stack.gpu_driver.take().is_some(),
+            _ => false,
+        }
+    }
+
+    /// What the sections so far tell their neighbours.
+    fn scope(&self) -> Scope {
+        lower::scope(&self.stack, false)
+    }
+}
+
+/// The stack that says what was found, for an owner that makes none of it.
+pub fn import(found: &Found, owner: &Owner) -> Imported {
+    let (gke, kubernetes) = match &found.place {
+        Place::Gke(ClusterName { project, location, .. }) => {
+            (Some(Gke { project: project.clone(), location: location.clone() }), None)
+        }
+        Place::Kubeconfig { path, context } => {
+            (None, Some(Kubernetes { kubeconfig: path.clone(), context: context.clone() }))
+        }
+    };
+    let header = Header {
+        name: owner.stack.clone(),
+        id: (owner.id != owner.stack).then(|| owner.id.clone()),
+        ..Header::default()
+    };
+    let stack = Stack { stack: header, gke, kubernetes, ..Stack::default() };
+    let mut draft =
+        Draft { stack, above: BTreeMap::new(), below: BTreeMap::new(), nowhere: found.unread.clone() };
+    gke::import(found, &mut draft);
+    inside::import(found, &mut draft);
+    dask::import(found, &mut draft);
+    loop {
+        let imported = page::write(found, &draft);
+        // Each round takes a section away, so there is a last one.
+        if !without_broken(&mut draft, &imported.text) {
+            unadoptable(&mut draft, &imported.text);
+            return page::write(found, &draft);
+        }
+    }
+}
+
+/// The section of a text that a problem is about, by the headers before its place.
+fn section_of(problem: &Diagnostic, text: &str) -> Option<FieldPath> {
+    let mut places = problem.labels.iter().map(|label| &label.place);
+    let span = places.find_map(|place| match place {
+        diag::Place::Source(span) => Some(span),
+        diag::Place::Address(_) => None,
+    })?;
+    let before = text.get(..span.end)?;
+    let header = before.lines().rfind(|line| line.starts_with('['))?;
+    let header = header.trim_start_matches('[').split(']').next()?;
+    Some(FieldPath::keys(header.split('.').map(|key| key.trim_matches('"'))))
+}
+
+fn problems(text: &str) -> Vec<Diagnostic> {
+    let none = BTreeMap::new();
+    match parse_text("stack.toml", text, &Options { env: &|_| None, vars: &none, helm: None }) {
+        Ok(_) => Vec::new(),
+        Err(failure) => {
+            failure.diagnostics.into_iter().filter(|problem| problem.severity == Severity::Error).collect()
+        }
+    }
+}
+
+/// Says below sections what a stack would refuse about them if it made them itself.
+fn unadoptable(draft: &mut Draft, text: &str) {
+    // Of the same length, so that the places are the same.
+    let text = text.replace("\nmanage = false\n", "\nmanage = true \n");
+    for problem in problems(&text) {
+        let header = section_of(&problem, &text);
+        let Some(section) = header.and_then(|header| draft.named(&header)) else { continue };
+        let line = format!("a stack would not make it: {}", problem.message);
+        if !draft.below.get(&section).is_some_and(|lines| lines.contains(&line)) {
+            draft.below(&section, line);
+        }
+    }
+}
+
+/// Takes sections away that a stack would refuse, with what it says of them; `false` when there are none.
+fn without_broken(draft: &mut Draft, text: &str) -> bool {
+    let mut taken = false;
+    for problem in problems(text) {
+        let Some(header) = section_of(&problem, text) else { continue };
+        if let Some(section) = draft.named(&header).filter(|section| draft.remove(section)) {
+            draft.nowhere.push(format!("[{section}]: {}", problem.message));
+            taken = true;
+        }
+    }
+    taken
+}
+
+fn key_of(segment: &Segment) -> &str {
+    match segment {
+        Segment::Key(key) => key,
+        Segment::Index(_) => "",
+    }
+}
+
+/// A key that no other section has: the live name where it can be one, else with the namespace, else with a number.
+fn key(name: &str, namespace: &str, taken: &BTreeSet<&String>) -> String {
+    let free = |key: &String| !taken.contains(key);
+    let both = format!("{name}-{namespace}");
+    let numbered = (2..).map(|number| format!("{both}-{number}"));
+    [name.to_owned(), both.clone()].into_iter().chain(numbered).find(free).unwrap_or_default()
+}
+
+/// Text of a JSON string, empty for anything else.
+fn text(value: &Value) -> &str {
+    value.as_str().unwrap_or_default()
+}
+
+/// `kubectl` or `Helm release dask`: the tool that keeps an object, when the object says so.
+/// Source: Helm's `meta.helm.sh/` annotations, Argo CD's tracking annotation and label, the labels that Flux's
+/// controllers put on what they apply.
+pub fn kept_by(live: &Value) -> Option<String> {
+    let metadata = &live["metadata"];
+    let (labels, annotations) = (&metadata["labels"], &metadata["annotations"]);
+    if let Some(release) = annotations["meta.helm.sh/release-name"].as_str() {
+        return Some(format!("Helm release {release}"));
+    }
+    if labels["app.kubernetes.io/managed-by"] == "Helm" {
+        return Some(
+            format!("Helm release {}", text(&labels["app.kubernetes.io/instance"])).trim_end().to_owned(),
+        );
+    }
+    if let Some(tracked) = annotations["argocd.argoproj.io/tracking-id"].as_str() {
+        return Some(format!("Argo CD application {}", tracked.split(':').next().unwrap_or(tracked)));
+    }
+    let flux = [
+        ("kustomize.toolkit.fluxcd.io/name", "Kustomization"),
+        ("helm.toolkit.fluxcd.io/name", "HelmRelease"),
+    ];
+    if let Some((name, kind)) = flux.iter().find_map(|(label, kind)| Some((labels[*label].as_str()?, kind))) {
+        return Some(format!("Flux {kind} {name}"));
+    }
+    let entries = metadata["managedFields"].as_array().into_iter().flatten();
+    let argo = entries.filter(|entry| entry["manager"] == "argocd-controller").count();
+    if argo > 0 {
+        return Some("Argo CD".to_owned());
+    }
+    None
+}
+
+/// The stack of this tool whose an object or a cluster or pool is, by its marks.
+pub fn stack_of(live: &Value) -> Option<String> {
+    let entries = live["metadata"]["managedFields"].as_array().into_iter().flatten();
+    let applied =
+        entries.filter(|entry| entry["operation"] == "Apply").filter_map(|entry| entry["manager"].as_str());
+    let mut stacks = applied.filter_map(|manager| manager.strip_prefix("dask-infra/"));
+    let labels = [&live["resourceLabels"], &live["config"]["resourceLabels"]];
+    let label = labels.iter().find_map(|labels| labels[crate::resource::LABEL_STACK].as_str());
+    stacks.next().or(label).map(str::to_owned)
+}

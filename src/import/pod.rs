@@ -1,0 +1,285 @@
+//! A live PodSpec as a section says it: the short keys that fit, and in `pod` what they cannot say. Whatever is found is
+//! laid out again and compared; what does not come out the same is said whole.
+
+use std::collections::BTreeMap;
+
+use serde_json::{Map, Value, json};
+
+use super::text;
+use crate::address::FieldPath;
+use crate::kinds::dask_pod::{self, Wants};
+use crate::kinds::node_pool::POOL_LABEL;
+use crate::kinds::pod::{self, DIRECTIVE, Pod};
+use crate::kinds::secrets::is_secret;
+use crate::kinds::{PoolFacts, Scope};
+use crate::schema::{self, Schema};
+
+/// Which pod of Dask it is.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) enum Part {
+    /// A scheduler.
+    Scheduler,
+    /// A worker.
+    Worker,
+    /// A job's program, with its restart policy.
+    Program(&'static str),
+}
+
+/// The keys of a section.
+#[derive(Clone, Debug, Default, PartialEq)]
+pub(super) struct Short {
+    pub(super) image: String,
+    pub(super) gpus: Option<u32>,
+    pub(super) cpu: Option<String>,
+    pub(super) memory: Option<String>,
+    pub(super) pool: Option<String>,
+    pub(super) prefer_pool: Option<String>,
+    pub(super) resources: BTreeMap<String, f64>,
+    pub(super) args: Vec<String>,
+    pub(super) env: BTreeMap<String, String>,
+    pub(super) pod: Option<Pod>,
+}
+
+/// What is tried, in this order: with short keys for GPUs and pools, which bring tolerations, and with the rest in `pod`.
+#[derive(Clone, Copy)]
+struct Tried {
+    gpus: bool,
+    pool: bool,
+    env: bool,
+}
+
+impl Part {
+    fn container(self) -> &'static str {
+        match self {
+            Self::Scheduler => "scheduler",
+            Self::Worker => "worker",
+            Self::Program(_) => "job",
+        }
+    }
+
+    fn spec(self, wants: &Wants, scope: &Scope) -> Value {
+        match self {
+            Self::Scheduler => dask_pod::scheduler(wants, scope),
+            Self::Worker => dask_pod::worker(wants, scope),
+            Self::Program(restart) => {
+                let mut pod = dask_pod::program(wants, scope);
+                pod["restartPolicy"] = json!(restart);
+                pod
+            }
+        }
+    }
+}
+
+/// The keys that make this very pod. `image` is the one that the section has anyway, from its cluster.
+pub(super) fn short(part: Part, live: &Value, image: Option<&str>, scope: &Scope) -> Short {
+    for gpus in [true, false] {
+        for pool in [true, false] {
+            for env in [true, false] {
+                let tried = Tried { gpus, pool, env };
+                if let Some(short) = attempt(part, live, image, scope, tried) {
+                    return short;
+                }
+            }
+        }
+    }
+    let mut whole = live.clone();
+    whole[DIRECTIVE] = json!("replace");
+    let own = own_container(part, live);
+    let image = image.unwrap_or(text(&own["image"])).to_owned();
+    Short { image, pod: Some(Pod(whole)), ..Short::default() }
+}
+
+fn own_container(part: Part, live: &Value) -> Value {
+    let mut containers = live["containers"].as_array().into_iter().flatten();
+    containers.find(|container| container["name"] == part.container()).cloned().unwrap_or_default()
+}
+
+fn attempt(part: Part, live: &Value, image: Option<&str>, scope: &Scope, tried: Tried) -> Option<Short> {
+    let own = own_container(part, live);
+    let mut short = Short { image: image.unwrap_or(text(&own["image"])).to_owned(), ..Short::default() };
+    let (limits, requests) = (&own["resources"]["limits"], &own["resources"]["requests"]);
+    if tried.gpus {
+        let gpus = limits["nvidia.com/gpu"].as_str().filter(|_| requests["nvidia.com/gpu"].is_null());
+        short.gpus = gpus.and_then(|gpus| gpus.parse().ok()).filter(|gpus| *gpus > 0);
+    }
+    let both =
+        |name: &str| limits[name].as_str().filter(|amount| requests[name] == **amount).map(str::to_owned);
+    (short.cpu, short.memory) = (both("cpu"), both("memory"));
+    if tried.pool {
+        let named = live["nodeSelector"].get(POOL_LABEL).and_then(Value::as_str);
+        short.pool = named.and_then(|name| key_of(name, scope));
+        short.prefer_pool = preferred(&live["affinity"]).and_then(|name| key_of(name, scope));
+    }
+    if tried.env {
+        short.env = env(&own["env"]);
+    }
+    (short.args, short.resources) = args(part, &own, &short);
+    let wants = Wants {
+        image: &short.image,
+        args: &short.args,
+        env: &short.env,
+        gpus: short.gpus.unwrap_or(0),
+        cpu: short.cpu.as_ref(),
+        memory: short.memory.as_ref(),
+        pool: short.pool.as_ref(),
+        prefer_pool: short.prefer_pool.as_ref(),
+        resources: (part == Part::Worker).then_some(&short.resources),
+    };
+    let base = part.spec(&wants, scope);
+    let schema = schema::definition("io.k8s.api.core.v1.PodSpec");
+    let given = difference(&base, live, schema.as_ref(), "").map(Pod);
+    let mut laid = base;
+    let root = FieldPath::root();
+    pod::lay_over(&mut laid, given.as_ref(), &root, &root, &mut Vec::new());
+    // What a key says is not said again in `pod`.
+    let args_twice = !short.args.is_empty()
+        && given.as_ref().is_some_and(|Pod(given)| !own_container(part, given)["args"].is_null());
+    short.pod = given;
+    (laid == *live && !args_twice).then_some(short)
+}
+
+fn key_of(name: &str, scope: &Scope) -> Option<String> {
+    scope.pools.iter().find(|PoolFacts { name: live, .. }| live == name).map(|pool| pool.key.clone())
+}
+
+/// The one pool that an affinity prefers, when it says nothing else.
+fn preferred(affinity: &Value) -> Option<&str> {
+    let soft = affinity["nodeAffinity"]["preferredDuringSchedulingIgnoredDuringExecution"].as_array()?;
+    let [only] = soft.as_slice() else { return None };
+    let [expression] = only["preference"]["matchExpressions"].as_array()?.as_slice() else { return None };
+    let [name] = expression["values"].as_array()?.as_slice() else { return None };
+    let fits = expression["key"] == POOL_LABEL && expression["operator"] == "In" && only["weight"] == 100;
+    name.as_str().filter(|_| fits)
+}
+
+/// Variables with plain values; where one refers to another, the order counts, which a table has not.
+fn env(live: &Value) -> BTreeMap<String, String> {
+    let list: Vec<&Value> = live.as_array().into_iter().flatten().collect();
+    let refers = |item: &&Value| item["value"].as_str().is_some_and(|value| value.contains("$("));
+    if list.iter().any(refers) {
+        return BTreeMap::new();
+    }
+    let plain = |item: &&Value| {
+        let fields: Option<&Map<String, Value>> = item.as_object().filter(|fields| fields.len() == 2);
+        Some((fields?.get("name")?.as_str()?.to_owned(), fields?.get("value")?.as_str()?.to_owned()))
+    };
+    list.iter().filter_map(plain).collect()
+}
+
+/// Arguments that are not the default ones, with Dask's resources taken from their end.
+fn args(part: Part, own: &Value, short: &Short) -> (Vec<String>, BTreeMap<String, f64>) {
+    let texts = |value: &Value| -> Vec<String> {
+        value.as_array().into_iter().flatten().filter_map(Value::as_str).map(str::to_owned).collect()
+    };
+    let mut given = texts(&own["args"]);
+    let mut resources = BTreeMap::new();
+    if let (Part::Worker, [.., flag, list]) = (part, given.as_slice())
+        && flag == "--resources"
+    {
+        let pairs = list.split(' ').map(|pair| {
+            let (name, amount) = pair.split_once('=')?;
+            let amount: f64 = amount.parse().ok().filter(|n: &f64| n.is_finite())?;
+            (format!("{name}={amount}") == pair).then(|| (name.to_owned(), amount))
+        });
+        let pairs: Option<BTreeMap<String, f64>> = pairs.collect();
+        if let Some(pairs) = pairs {
+            given.truncate(given.len() - 2);
+            resources = pairs;
+        }
+    }
+    let words: &[&str] = match part {
+        Part::Scheduler => &["dask", "scheduler"],
+        Part::Worker if short.gpus.is_some() => &["dask", "cuda", "worker", "--name", "$(DASK_WORKER_NAME)"],
+        Part::Worker => &["dask", "worker", "--name", "$(DASK_WORKER_NAME)"],
+        Part::Program(_) => return (given, resources),
+    };
+    if given == words { (Vec::new(), resources) } else { (given, resources) }
+}
+
+/// What is to be laid over `base` so that `live` comes out; `None` when they are equal. The way back of
+/// [`pod::lay_over`], for all that its rules can say.
+pub(super) fn difference(base: &Value, live: &Value, schema: Option<&Schema>, field: &str) -> Option<Value> {
+    if base == live {
+        return None;
+    }
+    match (base, live) {
+        (Value::Object(base), Value::Object(live)) => {
+            let mut over = Map::new();
+            for (key, value) in live {
+                let child = schema.and_then(|schema| schema.property(key).or_else(|| schema.values()));
+                let different = match base.get(key) {
+                    Some(base) => difference(base, value, child.as_ref(), key),
+                    None => Some(value.clone()),
+                };
+                over.extend(different.map(|different| (key.clone(), different)));
+            }
+            for key in base.keys().filter(|key| !live.contains_key(*key)) {
+                over.insert(key.clone(), json!({ DIRECTIVE: "delete" }));
+            }
+            Some(Value::Object(over))
+        }
+        (Value::Array(base), Value::Array(items)) => match pod::merge_key(schema) {
+            Some(key) => Some(by_key(&key, base, items, schema.and_then(Schema::items).as_ref())),
+            None if field == "tolerations" => {
+                let more = items.iter().filter(|item| !base.contains(item));
+                Some(more.cloned().collect())
+            }
+            None => Some(live.clone()),
+        },
+        _ => Some(live.clone()),
+    }
+}
+
+fn by_key(key: &str, base: &[Value], live: &[Value], schema: Option<&Schema>) -> Value {
+    let same = |one: &Value, other: &Value| !one[key].is_null() && one[key] == other[key];
+    let mut over = Vec::new();
+    for item in live {
+        match base.iter().find(|base| same(base, item)) {
+            Some(base) => {
+                if let Some(mut different) = difference(base, item, schema, "") {
+                    different[key] = item[key].clone();
+                    over.push(different);
+                }
+            }
+            None => over.push(item.clone()),
+        }
+    }
+    for item in base.iter().filter(|item| !live.iter().any(|live| same(live, item))) {
+        over.push(json!({ key: item[key], DIRECTIVE: "delete" }));
+    }
+    Value::Array(over)
+}
+
+/// Takes the variables of containers out that hold what looks like a secret, and says which do; `null` is no value. All
+/// variables of such a container go: Dask's definitions have them as one value, which would differ with one missing.
+pub(super) fn without_secrets(pod: &mut Value) -> Vec<String> {
+    clean(pod);
+    let mut found = Vec::new();
+    for list in ["initContainers", "containers"] {
+        for container in pod.get_mut(list).and_then(Value::as_array_mut).into_iter().flatten() {
+            let variables = container["env"].as_array().into_iter().flatten();
+            let secret = |variable: &&Value| {
+                is_secret(text(&variable["name"]))
+                    && variable["value"].as_str().is_some_and(|value| !value.is_empty())
+            };
+            let secrets: Vec<String> =
+                variables.filter(secret).map(|variable| text(&variable["name"]).to_owned()).collect();
+            if let Some(fields) = container.as_object_mut().filter(|_| !secrets.is_empty()) {
+                fields.remove("env");
+            }
+            found.extend(secrets);
+        }
+    }
+    found
+}
+
+fn clean(value: &mut Value) {
+    match value {
+        Value::Object(table) => {
+            table.retain(|_, value| !value.is_null());
+            table.values_mut().for_each(clean);
+        }
+        Value::Array(items) => items.iter_mut().for_each(clean),
+        _ => {}
+    }
+}

@@ -1,0 +1,141 @@
+//! Taking over what others made: which plans do that and nothing else. An adoption puts our marks on things; whatever
+//! else it would change is told, and what it would make anew is refused.
+
+use serde_json::Value;
+
+use super::{Action, Change, Consent, Plan, Verb};
+use crate::address::{Address, FieldPath};
+use crate::diag::{Code, Diagnostic};
+use crate::kinds::{self, secrets::masked};
+use crate::resource::{
+    Effect, FieldChange, Identity, LABEL_ID, LABEL_STACK, OBJECT_LABEL_MANAGED_BY, OBJECT_LABEL_STACK, World,
+};
+use crate::source::Sources;
+
+/// What a person agreed to beyond the adoption itself.
+#[derive(Clone, Copy, Debug)]
+pub struct Agreed<'a> {
+    /// Changes of fields to what the stack file says.
+    pub changes: bool,
+    /// Consents; one to taking is needed for what another stack has.
+    pub consents: &'a [Consent],
+}
+
+/// What stands against adopting a section by a plan, in the order of the plan.
+pub fn against(
+    plan: &Plan,
+    section: &Address,
+    world: &World,
+    agreed: Agreed<'_>,
+    sources: &Sources,
+) -> Vec<Diagnostic> {
+    let place = sources.address_span(section);
+    let mut found = Vec::new();
+    for change in plan.changes.iter().filter(|change| change.action != Action::Keep) {
+        let problem = if change.address.section() == section.as_str() {
+            not_taken(change, world, agreed)
+        } else {
+            Some(beside(change, section))
+        };
+        found.extend(problem.map(|problem| problem.at(place, "to be adopted")));
+    }
+    found
+}
+
+/// Other work is not part of it.
+fn beside(change: &Change, section: &Address) -> Diagnostic {
+    let what = format!("{section} needs {}, which is to be {} first", change.address, done(&change.action));
+    Diagnostic::error(Code::NotAdoptable, what)
+        .help("`dask-infra plan` shows it: apply that, or adopt what is to be taken over, and then this")
+}
+
+fn done(action: &Action) -> &'static str {
+    match action {
+        Action::Create => "made",
+        Action::Replace => "made anew",
+        Action::Delete | Action::Forget => "deleted",
+        Action::Run => "run",
+        Action::Update | Action::Keep => "changed",
+    }
+}
+
+fn not_taken(change: &Change, world: &World, agreed: Agreed<'_>) -> Option<Diagnostic> {
+    let thing = &change.identity;
+    if change.action == Action::Create {
+        let what = format!("{thing} is not there, so it cannot be adopted");
+        let help = "`apply` makes what is missing; a thing under another name stays with its owner";
+        return Some(Diagnostic::error(Code::NotAdoptable, what).help(help));
+    }
+    let taking = |consent: &Consent| {
+        let addresses = [change.address.as_str(), change.address.section()];
+        consent.verb == Verb::Take && addresses.contains(&consent.address.as_str())
+    };
+    if let Some(stack) = other_stack(change, world).filter(|_| !agreed.consents.iter().any(taking)) {
+        let what = format!("{thing} belongs to the stack {stack}");
+        let help = format!(
+            "two stacks would take it from each other: write `manage = false` there, apply that, and adopt it then; if \
+             the stack {stack} is no more: --allow take:{}",
+            change.address
+        );
+        return Some(Diagnostic::error(Code::NotAdoptable, what).help(help));
+    }
+    let fields: Vec<&FieldChange> = change.fields.iter().filter(|field| !is_mark(field)).collect();
+    if fields.is_empty() && change.action == Action::Update {
+        return None;
+    }
+    let list = fields.iter().map(|field| format!("\n- {}", line(field))).collect::<String>();
+    if change.action != Action::Update {
+        let what = format!("{thing} would be made anew:{list}");
+        let help = "say in the stack file what is live; then it can be adopted as it is";
+        return Some(Diagnostic::error(Code::NotAdoptable, what).help(help));
+    }
+    let what = format!("{thing} is not what the stack file says, and adopting it would change it:{list}");
+    let help = "say in the stack file what is live, or agree to the changes with `--with-changes`";
+    (!agreed.changes).then(|| Diagnostic::error(Code::AdoptionChanges, what).help(help))
+}
+
+/// The other stack that has a thing which only one can have.
+fn other_stack(change: &Change, world: &World) -> Option<String> {
+    let shared = kinds::find(&change.kind).is_some_and(|kind| kind.shared);
+    change.taken.as_ref().filter(|_| !shared)?;
+    let live = world.find(&change.identity)?;
+    let labels = match &change.identity {
+        Identity::NodePool { .. } => &live["config"]["resourceLabels"],
+        Identity::Cluster(_) | Identity::Object(_) | Identity::Check(_) => &live["resourceLabels"],
+    };
+    let entries = live["metadata"]["managedFields"].as_array().into_iter().flatten();
+    let applied = entries.filter(|entry| entry["operation"] == "Apply");
+    let mut stacks = applied.filter_map(|entry| entry["manager"].as_str()?.strip_prefix("dask-infra/"));
+    labels[LABEL_STACK].as_str().or(stacks.next()).map(str::to_owned)
+}
+
+/// Whether a field only says whose a thing is.
+fn is_mark(field: &FieldChange) -> bool {
+    let marks = [
+        FieldPath::keys(["metadata", "labels", OBJECT_LABEL_MANAGED_BY]),
+        FieldPath::keys(["metadata", "labels", OBJECT_LABEL_STACK]),
+        FieldPath::keys(["resourceLabels", LABEL_STACK]),
+        FieldPath::keys(["resourceLabels", LABEL_ID]),
+        FieldPath::keys(["config", "resourceLabels", LABEL_STACK]),
+        FieldPath::keys(["config", "resourceLabels", LABEL_ID]),
+    ];
+    // All labels at once, where there were none.
+    let of_marks = |value: &Value| {
+        let keys: Vec<&String> = value.as_object().into_iter().flatten().map(|(key, _)| key).collect();
+        !keys.is_empty() && keys.iter().all(|key| marks.contains(&field.path.key(key)))
+    };
+    marks.contains(&field.path)
+        || (field.before.as_ref().is_none_or(Value::is_null) && field.after.as_ref().is_some_and(of_marks))
+}
+
+fn line(field: &FieldChange) -> String {
+    let shown = |value: &Option<Value>| {
+        value.as_ref().map_or_else(|| "not set".to_owned(), |value| masked(value).to_string())
+    };
+    let effect = match field.effect {
+        Effect::Rolling => ", which makes nodes or Pods anew",
+        Effect::Replace => ", which makes it anew",
+        _ => "",
+    };
+    format!("{}: {} -> {}{effect}", field.path, shown(&field.before), shown(&field.after))
+}
