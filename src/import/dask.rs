@@ -2,16 +2,18 @@
 
 use std::collections::{BTreeMap, BTreeSet};
 
-use serde_json::{Value, json};
+use serde_json::{Map, Value, json};
 
 use super::inside::own;
 use super::pod::{self, Part, Short};
 use super::{Draft, Found, key, text};
 use crate::address::FieldPath;
+use crate::kinds::dask_service::{ServiceSpec, is_internal};
 use crate::kinds::{dask_autoscaler, dask_cluster, dask_group, dask_job};
 use crate::resource::ObjectId;
 use crate::stack::{
-    DaskCluster, DaskGroup, DaskJob, DaskService, Given, IdleTimeout, Replicas, Restart, Scheduler, Worker,
+    DaskCluster, DaskGroup, DaskJob, DaskService, Given, IdleTimeout, Replicas, Restart, Scheduler,
+    ServiceType, Worker,
 };
 
 /// Names longer than this the operator refuses, and a stack with it.
@@ -99,7 +101,7 @@ fn cluster(found: &Found, object: &ObjectId, live: &Value, draft: &mut Draft) ->
         scheduler: scheduler_of(scheduler),
         worker: worker_of(worker, replicas(found, object, live, &section, draft)),
         idle_timeout: spec["idleTimeout"].as_u64().filter(|seconds| *seconds > 0).and_then(idle),
-        service: DaskService::of_live(&spec["scheduler"]),
+        service: service(live),
         labels: own(&live["metadata"]["labels"]),
         annotations: own(&live["metadata"]["annotations"]),
         manage: Some(false),
@@ -111,6 +113,34 @@ fn cluster(found: &Found, object: &ObjectId, live: &Value, draft: &mut Draft) ->
         unsaid(&section, &said.body["spec"], spec, draft);
     }
     key
+}
+
+/// How the scheduler is reached, and whether annotations keep a load balancer off the internet.
+fn service(live: &Value) -> DaskService {
+    let scheduler = &live["spec"]["scheduler"];
+    let r#type = match text(&scheduler["service"]["type"]) {
+        "NodePort" => ServiceType::NodePort,
+        "LoadBalancer" => ServiceType::LoadBalancer,
+        _ => ServiceType::ClusterIP,
+    };
+    let given = [&live["metadata"]["annotations"], &scheduler["metadata"]["annotations"]];
+    let pairs = given.into_iter().filter_map(Value::as_object).flatten();
+    let internal = is_internal(pairs.map(|(key, value)| (key.as_str(), text(value))));
+    let public = r#type == ServiceType::LoadBalancer && !internal;
+    let mut service = DaskService { public, ..DaskService::of(r#type) };
+    // What the section makes by itself is not said again.
+    let brought = service.annotations(true).into_iter().chain(service.annotations(false));
+    let brought: BTreeSet<String> = brought.map(|(key, _)| key).collect();
+    let own = scheduler["metadata"]["annotations"].as_object().into_iter().flatten();
+    let own = own.filter(|(key, _)| !brought.contains(*key));
+    service.annotations = own.map(|(key, value)| (key.clone(), text(value).to_owned())).collect();
+    let more = scheduler["service"].as_object().into_iter().flatten();
+    let more: Map<String, Value> = more
+        .filter(|(key, _)| !["type", "selector", "ports"].contains(&key.as_str()))
+        .map(|(key, value)| (key.clone(), value.clone()))
+        .collect();
+    service.spec = (!more.is_empty()).then(|| ServiceSpec(Value::Object(more)));
+    service
 }
 
 fn phase(live: &Value) -> String {

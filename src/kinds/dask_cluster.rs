@@ -232,11 +232,14 @@ pub fn read(key: &str, section: &DaskCluster, scope: &Scope) -> Vec<Resource> {
             if let Some(idle) = idle {
                 resource.body["spec"]["idleTimeout"] = idle;
             }
-        } else if section.service == DaskService::default()
-            && let Some(scheduler) =
-                resource.body.pointer_mut("/spec/scheduler").and_then(Value::as_object_mut)
+        } else if let Some(scheduler) =
+            resource.body.pointer_mut("/spec/scheduler").and_then(Value::as_object_mut)
         {
-            scheduler.remove("service");
+            // How a load balancer is kept inside is its owner's to say.
+            scheduler.remove("metadata");
+            if section.service == DaskService::default() {
+                scheduler.remove("service");
+            }
         }
         resource
     });

@@ -12,7 +12,7 @@ use serde::de::{Error, MapAccess, Visitor};
 use serde::{Deserialize, Deserializer, Serialize, Serializer};
 use serde_json::{Value, json};
 
-use super::{is_false, pod, text};
+use super::{is_false, pod};
 use crate::address::FieldPath;
 use crate::schema;
 
@@ -181,29 +181,6 @@ impl DaskService {
     /// A Service of one type.
     pub fn of(r#type: ServiceType) -> Self {
         Self { r#type, ..Self::default() }
-    }
-
-    /// What the `spec.scheduler` of a live DaskCluster says of its Service. A load balancer without a word of an
-    /// internal one is public.
-    pub fn of_live(scheduler: &Value) -> Self {
-        let annotations = scheduler["metadata"]["annotations"].as_object().into_iter().flatten();
-        let annotations: Vec<(&str, &str)> =
-            annotations.map(|(key, value)| (key.as_str(), text(value))).collect();
-        let r#type = match text(&scheduler["service"]["type"]) {
-            "NodePort" => ServiceType::NodePort,
-            "LoadBalancer" => ServiceType::LoadBalancer,
-            _ => ServiceType::ClusterIP,
-        };
-        let balanced = r#type == ServiceType::LoadBalancer;
-        let public = balanced && !is_internal(annotations.iter().copied());
-        // What a load balancer that is not public brings by itself.
-        let given = |key: &str| {
-            let mut brought = [INTERNAL_ON_GKE].into_iter().chain(INTERNAL_ELSEWHERE);
-            !(balanced && !public && brought.any(|(known, _)| known == key))
-        };
-        let own = annotations.iter().filter(|(key, _)| given(key));
-        let annotations = own.map(|(key, value)| ((*key).to_owned(), (*value).to_owned())).collect();
-        Self { r#type, public, annotations, spec: None }
     }
 
     /// Annotations of the Service. `gke` says that GKE makes the load balancer.

@@ -173,8 +173,8 @@ impl Walk<'_> {
                 }
             }
             (Value::Object(fields), None) if fields.is_empty() && self.owned(owners) => {}
-            // Built-in kinds keep no empty lists, and our entry does not name those whose items have keys (seen on
-            // kube-apiserver 1.36 with `env: []`, which charts write).
+            // Built-in kinds keep no empty lists, and our entry does not name those whose items have keys: `env: []`, which
+            // charts write. A list that is not there and an empty one mean the same.
             (Value::Array(items), None) if items.is_empty() => {}
             (Value::Array(items), Some(Value::Array(have))) => self.list(path, items, have, owners, schema),
             (Value::Null, _) => {}
