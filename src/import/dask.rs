@@ -139,7 +139,7 @@ fn service(live: &Value) -> DaskService {
         .filter(|(key, _)| !["type", "selector", "ports"].contains(&key.as_str()))
         .map(|(key, value)| (key.clone(), value.clone()))
         .collect();
-    service.spec = (!more.is_empty()).then(|| ServiceSpec(Value::Object(more)));
+    service.spec = (!more.is_empty()).then_some(ServiceSpec(Value::Object(more)));
     service
 }
 
