@@ -24,6 +24,8 @@ const MANAGER: &str = "dask-infra-lock";
 const RENEW: Duration = Duration::from_secs(5);
 /// How long after its last renewal it holds.
 const HOLDS: Duration = Duration::from_secs(15);
+/// How long a namespace that is being deleted is waited for.
+const LEAVES: Duration = Duration::from_secs(60);
 /// How often somebody who wants it looks whether it is renewed.
 const LOOK: Duration = Duration::from_secs(1);
 
@@ -258,7 +260,15 @@ impl Lock {
         let text = serde_json::to_string(entry).unwrap_or_default();
         let body = self.body(json!({ ANNOTATION: text }), version);
         let write = || applied_by(self.place.path(), body.clone(), MANAGER);
-        let reply = match self.api.send(write()).await {
+        // Of the last destroy the namespace may still be on its way out.
+        let first = match self.api.send(write()).await {
+            Err(error) if error.class == Class::Busy => {
+                let again = retry::send(&*self.api, write(), Patience::Writing);
+                tokio::time::timeout(LEAVES, again).await.unwrap_or(Err(error))
+            }
+            result => result,
+        };
+        let reply = match first {
             Err(error) if error.class == Class::NotFound && !error.is_unknown_path() => {
                 ensure_namespace(&*self.api, Patience::Writing).await?;
                 self.api.send(write()).await?
@@ -329,6 +339,35 @@ mod tests {
                 }
             };
             async move { answer }.boxed()
+        }
+    }
+
+    /// A shelf whose namespace is being deleted while so many writes are refused.
+    struct Leaving(Shelf, StdMutex<u32>);
+
+    impl LiveApi for Leaving {
+        fn send(&self, request: Request) -> BoxFuture<'_, Result<Value, ApiError>> {
+            let mut left = self.1.lock().unwrap();
+            if request.method != Method::Get && *left > 0 {
+                *left -= 1;
+                let refused = request.failed(Class::Busy, "namespace dask-infra is being terminated");
+                return async move { Err(refused) }.boxed();
+            }
+            self.0.send(request)
+        }
+    }
+
+    #[tokio::test(start_paused = true)]
+    async fn a_namespace_that_is_being_deleted_is_waited_for() {
+        for (refusals, taken) in [(4, true), (u32::MAX, false)] {
+            let holder = Holder { who: "ann".into(), pid: 7, process: None };
+            let owner = Owner { stack: "s".into(), id: "s".into() };
+            let api = Arc::new(Leaving(Shelf::default(), StdMutex::new(refusals)));
+            let now = || jiff::Timestamp::UNIX_EPOCH;
+            let locking = Locking { holder, lives: |_| Lives::Unknown, force: false, now };
+            let start = Instant::now();
+            assert_eq!(Lock::new(api, &owner, locking).take().await.is_ok(), taken);
+            assert!(start.elapsed() <= Duration::from_secs(60), "{:?}", start.elapsed());
         }
     }
 
