@@ -9,7 +9,7 @@ use super::gcloud;
 use super::init::{create, folder, id};
 use super::plan::parallelism;
 use super::session::{Link, block_on};
-use super::settings::{Failure, Format, PROJECT_VARIABLE, Settings, quoted};
+use super::settings::{Failure, Format, PROJECT_VARIABLE, Settings};
 use crate::apply::ApplyOptions;
 use crate::diag::{self, Code, Diagnostic};
 use crate::import::{self, Found, Imported, Place};
@@ -306,7 +306,7 @@ fn summary(settings: &Settings, path: &Path, found: &Found, imported: &Imported)
     }
     let program = match path.file_name().is_some_and(|name| name == "stack.toml") {
         true => settings.program().to_owned(),
-        false => format!("{} --stack {}", settings.program(), quoted(&path.display().to_string())),
+        false => settings.program_with(path),
     };
     let _ = write!(
         text,

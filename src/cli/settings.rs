@@ -88,12 +88,16 @@ pub struct Settings {
     detail: Detail,
     colour: ColourChoice,
     program: String,
+    options: Vec<String>,
 }
 
 impl Settings {
     /// From the options and the environment. An option counts more than the environment.
     pub fn new(global: Global, matches: &ArgMatches) -> Self {
-        let program = program(&global, matches);
+        let given = matches.value_source("stack") == Some(ValueSource::CommandLine);
+        let named = given.then(|| global.stack.clone());
+        let options = options(&global);
+        let program = program(named.as_deref(), &options);
         let Global { stack, sandbox, vars, verbose, color } = global;
         let variable = |name| std::env::var_os(name).filter(|value: &OsString| !value.is_empty());
         let sandbox = sandbox.or_else(|| variable(SANDBOX_VARIABLE).map(PathBuf::from));
@@ -109,7 +113,7 @@ impl Settings {
             Color::Never => ColourChoice::Never,
         };
         let detail = if verbose { Detail::Objects } else { Detail::Sections };
-        Self { stack, vars: vars.into_iter().collect(), access, detail, colour, program }
+        Self { stack, vars: vars.into_iter().collect(), access, detail, colour, program, options }
     }
 
     /// An environment variable as stacks see it: a sandbox needs no project of anybody's.
@@ -132,6 +136,11 @@ impl Settings {
     /// How the program was called, up to the command.
     pub fn program(&self) -> &str {
         &self.program
+    }
+
+    /// The same, for the stack of another file.
+    pub fn program_with(&self, stack: &Path) -> String {
+        program(Some(stack), &self.options)
     }
 
     /// How much is shown.
@@ -267,21 +276,22 @@ fn faults(mistakes: &Mistakes) -> Failure {
 }
 
 /// How the program was called, up to the command, so that the next command can be pasted.
-fn program(global: &Global, matches: &ArgMatches) -> String {
-    let given = |name| matches.value_source(name) == Some(ValueSource::CommandLine);
-    let mut words = vec!["dask-infra".to_owned()];
-    if given("stack") {
-        words.push(format!("--stack {}", quoted(&global.stack.display().to_string())));
-    }
-    match &global.sandbox {
-        Some(dir) if dir == Path::new(SANDBOX_DIR) => words.push("--sandbox".to_owned()),
-        Some(dir) => words.push(format!("--sandbox={}", quoted(&dir.display().to_string()))),
-        None => {}
-    }
-    for (name, value) in &global.vars {
-        words.push(format!("--var {}", quoted(&format!("{name}={value}"))));
-    }
+fn program(stack: Option<&Path>, options: &[String]) -> String {
+    let stack = stack.map(|stack| format!("--stack {}", quoted(&stack.display().to_string())));
+    let words: Vec<String> =
+        ["dask-infra".to_owned()].into_iter().chain(stack).chain(options.iter().cloned()).collect();
     words.join(" ")
+}
+
+/// Options of every command that the next command needs, too, but for the stack.
+fn options(global: &Global) -> Vec<String> {
+    let sandbox = global.sandbox.iter().map(|dir| match dir {
+        dir if dir == Path::new(SANDBOX_DIR) => "--sandbox".to_owned(),
+        dir => format!("--sandbox={}", quoted(&dir.display().to_string())),
+    });
+    let vars =
+        global.vars.iter().map(|(name, value)| format!("--var {}", quoted(&format!("{name}={value}"))));
+    sandbox.chain(vars).collect()
 }
 
 /// A word as a shell reads it back.
