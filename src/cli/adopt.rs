@@ -3,14 +3,12 @@
 use serde_json::{Value, json};
 
 use super::Exit;
-use super::apply::{run, stale};
+use super::apply::{Changing, run, stale};
 use super::consent::{self, Came, Whole};
-use super::plan::parallelism;
 use super::scale::replace;
 use super::session::{Ask, Link, Session, block_on};
 use super::settings::{Failure, Format, Settings};
 use crate::address::{Address, FieldPath};
-use crate::apply::ApplyOptions;
 use crate::diag::{Code, Diagnostic};
 use crate::import::kept_by;
 use crate::plan::adopt::{self as rules, Agreed};
@@ -41,32 +39,14 @@ pub struct Args {
     /// Consent to taking it from Helm, Argo CD, Flux or another stack: `take:ADDRESS`
     #[arg(long, value_name = "VERB:ADDRESS", value_parser = consent::parse)]
     allow: Vec<Consent>,
-    /// Do not ask for `yes`
-    #[arg(long)]
-    auto_approve: bool,
-    /// Break the lock of another apply of this stack; only when that one does not run any more
-    #[arg(long)]
-    force_unlock: bool,
-    /// Requests at a time
-    #[arg(long, value_name = "N", default_value_t = ApplyOptions::PARALLELISM, value_parser = parallelism)]
-    parallelism: usize,
-    /// Say it in JSON lines
-    #[arg(long)]
-    json: bool,
+    #[command(flatten)]
+    changing: Changing,
 }
 
 /// Takes one section over.
 pub fn adopt(settings: &Settings, args: &Args) -> Exit {
-    let format = Format::json(args.json);
-    let mut written = None;
-    let exit = settings.report(format, |reporter| take(settings, args, format, reporter, &mut written));
-    match (written, format) {
-        (Some(what), Format::Text) => {
-            let said = settings.print(&format!("{what}\n"));
-            if exit == Exit::Done { said } else { exit }
-        }
-        _ => exit,
-    }
+    let format = Format::json(args.changing.json);
+    settings.report_edit(format, |reporter, written| take(settings, args, format, reporter, written))
 }
 
 fn take(
@@ -89,11 +69,16 @@ fn take(
     let asked = Session::load_with(settings, &instead)?;
     reporter.diagnostics(asked.warnings(), asked.sources());
     let selection = Selection { targets: vec![section.to_string()], excludes: Vec::new() };
-    let ask = Ask { selection, allowed: &args.allow, parallelism: args.parallelism, ..Ask::of(Mode::Apply) };
+    let ask = Ask {
+        selection,
+        allowed: &args.allow,
+        parallelism: args.changing.parallelism,
+        ..Ask::of(Mode::Apply)
+    };
     block_on(async {
         let link = asked.connect(settings)?;
         let (mut plan, warnings) = asked.plan(&link, &ask).await?;
-        let world = asked.world(&link, args.parallelism).await?;
+        let world = asked.world(&link, args.changing.parallelism).await?;
         reporter.diagnostics(&warnings, asked.sources());
         let agreed = Agreed { changes: args.with_changes, consents: &args.allow };
         let against = rules::against(&plan, &section, &world, agreed, asked.sources());
@@ -115,7 +100,7 @@ fn take(
         }
         agree(&asked, &link, &ask, &plan, &world, args, format).await?;
         rules::without_waits(&mut plan);
-        let exit = run(&plan, link, args.parallelism, args.force_unlock, reporter).await?;
+        let exit = run(&plan, link, args.changing.parallelism, args.changing.force_unlock, reporter).await?;
         // The things first: what is adopted and still `manage = false` in the file is only read.
         if exit == Exit::Done {
             *written = Some(kept(settings, &section, edit.as_ref(), &asked)?);
@@ -159,7 +144,7 @@ async fn agree(
     };
     let takes = plan.changes.iter().filter(free);
     allowed.extend(takes.map(|change| Consent { verb: Verb::Take, address: change.address.clone() }));
-    let whole = if args.auto_approve { Whole::Given } else { Whole::Ask };
+    let whole = if args.changing.auto_approve { Whole::Given } else { Whole::Ask };
     if consent::get(plan, &allowed, whole, format)? == Came::Asked {
         let (now, _) = asked.plan(link, ask).await?;
         let moved = file::moved(plan, &now);

@@ -77,6 +77,23 @@ pub struct DestroyArgs {
     json: bool,
 }
 
+/// Options of every command that changes one thing.
+#[derive(clap::Args, Debug)]
+pub struct Changing {
+    /// Do not ask for `yes`; what is deleted or made anew still needs --allow
+    #[arg(long)]
+    pub auto_approve: bool,
+    /// Break the lock of another apply of this stack; only when that one does not run any more
+    #[arg(long)]
+    pub force_unlock: bool,
+    /// Requests and changes at a time
+    #[arg(long, value_name = "N", default_value_t = ApplyOptions::PARALLELISM, value_parser = parallelism)]
+    pub parallelism: usize,
+    /// Say it in JSON lines
+    #[arg(long)]
+    pub json: bool,
+}
+
 /// Makes the world as the stack or a saved plan says.
 pub fn apply(settings: &Settings, args: &Args) -> Exit {
     let Args { file, auto_approve, force_unlock, making } = args;

@@ -1,12 +1,11 @@
 //! `run`: a job or a check once more. It is an apply of that section alone, with a replace that is asked for.
 
 use super::Exit;
-use super::apply::apply_stack;
+use super::apply::{Changing, apply_stack};
 use super::consent;
-use super::plan::{Making, Part, parallelism};
+use super::plan::{Making, Part};
 use super::session::Session;
 use super::settings::{Failure, Format, Settings};
-use crate::apply::ApplyOptions;
 use crate::diag::{Code, Diagnostic};
 use crate::plan::{Consent, Mode};
 
@@ -27,21 +26,11 @@ pub struct Args {
     /// What to run again: a job or a check
     #[arg(value_name = "ADDRESS")]
     address: String,
-    /// Do not ask for `yes`; a job that is there still needs --allow
-    #[arg(long)]
-    auto_approve: bool,
     /// Consent to replacing it: `replace:ADDRESS`
     #[arg(long, value_name = "VERB:ADDRESS", value_parser = consent::parse)]
     allow: Vec<Consent>,
-    /// Break the lock of another apply of this stack; only when that one does not run any more
-    #[arg(long)]
-    force_unlock: bool,
-    /// Requests and changes at a time
-    #[arg(long, value_name = "N", default_value_t = ApplyOptions::PARALLELISM, value_parser = parallelism)]
-    parallelism: usize,
-    /// Say it in JSON lines
-    #[arg(long)]
-    json: bool,
+    #[command(flatten)]
+    changing: Changing,
 }
 
 /// Runs a job or a check once more.
@@ -54,7 +43,8 @@ pub fn run(settings: &Settings, args: &Args) -> Exit {
     if exit != Exit::Done {
         return exit;
     }
-    let Args { address: _, auto_approve, allow, force_unlock, parallelism, json } = args;
+    let Args { address: _, allow, changing } = args;
+    let Changing { auto_approve, force_unlock, parallelism, json } = changing;
     let making = Making {
         allow: allow.clone(),
         replace: meant.clone(),

@@ -7,13 +7,11 @@ use std::path::Path;
 use serde_json::json;
 
 use super::Exit;
-use super::apply::{run, stale};
+use super::apply::{Changing, run, stale};
 use super::consent::{self, Came, Whole};
-use super::plan::parallelism;
 use super::session::{Session, block_on};
 use super::settings::{Failure, Format, Settings};
 use crate::address::Address;
-use crate::apply::ApplyOptions;
 use crate::diag::{Code, Diagnostic, listed};
 use crate::kinds::helm_release::{self, groups_meant};
 use crate::kinds::scale::{Number, Scaled, scaled};
@@ -48,32 +46,14 @@ pub struct Args {
     /// Put the number into the stack file, too
     #[arg(long)]
     write: bool,
-    /// Do not ask for `yes`
-    #[arg(long)]
-    auto_approve: bool,
-    /// Break the lock of another apply of this stack; only when that one does not run any more
-    #[arg(long)]
-    force_unlock: bool,
-    /// Requests at a time
-    #[arg(long, value_name = "N", default_value_t = ApplyOptions::PARALLELISM, value_parser = parallelism)]
-    parallelism: usize,
-    /// Say it in JSON lines
-    #[arg(long)]
-    json: bool,
+    #[command(flatten)]
+    changing: Changing,
 }
 
 /// Brings one thing to a number.
 pub fn scale(settings: &Settings, args: &Args) -> Exit {
-    let format = Format::json(args.json);
-    let mut written = None;
-    let exit = settings.report(format, |reporter| bring(settings, args, format, reporter, &mut written));
-    match (written, format) {
-        (Some(what), Format::Text) => {
-            let said = settings.print(&format!("{what}\n"));
-            if exit == Exit::Done { said } else { exit }
-        }
-        _ => exit,
-    }
+    let format = Format::json(args.changing.json);
+    settings.report_edit(format, |reporter, written| bring(settings, args, format, reporter, written))
 }
 
 fn bring(
@@ -106,7 +86,7 @@ fn bring(
     };
     block_on(async {
         let link = asked.connect(settings)?;
-        let (plan, warnings) = asked.scale(&link, &wish, args.parallelism).await?;
+        let (plan, warnings) = asked.scale(&link, &wish, args.changing.parallelism).await?;
         reporter.diagnostics(&warnings, asked.sources());
         reporter.plan(&plan, &View { sources: Some(asked.sources()), next: Next::Nothing });
         if plan.is_empty() {
@@ -114,9 +94,9 @@ fn bring(
             link.close().await?;
             return Ok(Exit::Done);
         }
-        let whole = if args.auto_approve { Whole::Given } else { Whole::Ask };
+        let whole = if args.changing.auto_approve { Whole::Given } else { Whole::Ask };
         if consent::get(&plan, &plan.allowed, whole, format)? == Came::Asked {
-            let (now, _) = asked.scale(&link, &wish, args.parallelism).await?;
+            let (now, _) = asked.scale(&link, &wish, args.changing.parallelism).await?;
             let moved = file::moved(&plan, &now);
             if !moved.is_empty() {
                 return Err(stale("the plan", &moved, "scale again"));
@@ -124,7 +104,7 @@ fn bring(
         }
         // The file first: an apply goes on from there when this is interrupted.
         keep(written)?;
-        run(&plan, link, args.parallelism, args.force_unlock, reporter).await
+        run(&plan, link, args.changing.parallelism, args.changing.force_unlock, reporter).await
     })
 }
 

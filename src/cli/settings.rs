@@ -185,6 +185,19 @@ impl Settings {
         written(reporter.finish(), exit)
     }
 
+    /// The same for a command that edits a file on its way; what it did to the file is told last, in text.
+    pub fn report_edit(
+        &self,
+        format: Format,
+        command: impl FnOnce(&mut dyn Reporter, &mut Option<String>) -> Result<Exit, Failure>,
+    ) -> Exit {
+        let mut edited = None;
+        let exit = self.report(format, |reporter| command(reporter, &mut edited));
+        let Some(what) = edited.filter(|_| format == Format::Text) else { return exit };
+        let said = self.print(&format!("{what}\n"));
+        if exit == Exit::Done { said } else { exit }
+    }
+
     /// Prints data that is no report.
     pub fn print(&self, text: &str) -> Exit {
         let mut screen = self.screen();
