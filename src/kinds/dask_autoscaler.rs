@@ -5,7 +5,7 @@ use serde_json::{Value, json};
 use super::status::Said;
 use super::{Compare, Kind, Scope, gvk, itself, object_program};
 use crate::address::{Address, FieldPath};
-use crate::resource::{Api, Await, Effect, Gvk, Identity, Life, ObjectId, Query, Readiness, Resource};
+use crate::resource::{Api, Await, Effect, Gvk, Identity, Life, ObjectId, Query, Readiness, Resource, Until};
 
 /// Seconds: the operator tries again after a minute when it missed the cluster.
 const DEADLINE: u32 = 300;
@@ -72,9 +72,12 @@ pub fn lower(cluster: &Resource, min: u32, max: u32, scope: &Scope) -> Option<Re
     })
 }
 
-/// The autoscaler, and the group whose number it writes.
+/// The autoscaler and, while it is there, the group whose number it writes: that stays when it goes.
 fn queries(wait: &Await) -> Vec<Query> {
     let mut queries = itself(wait);
+    if wait.until != Until::Ready {
+        return queries;
+    }
     if let (Identity::Object(object), Some(cluster)) = (&wait.identity, wait.facts["cluster"].as_str()) {
         let (gvk, namespace) = (super::dask_cluster::api(), object.namespace.clone());
         let group =
@@ -116,7 +119,6 @@ fn judge(_: &Await, found: &[Value]) -> Readiness {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::resource::Until;
 
     #[test]
     fn it_works_once_its_cluster_owns_it() {
@@ -128,6 +130,17 @@ mod tests {
         assert!(matches!(judge(&wait, &[json!({ "metadata": {} })]), Readiness::Progressing(_)));
         let owned = json!({ "metadata": { "ownerReferences": [{ "kind": "DaskCluster", "name": "c" }] } });
         assert_eq!(judge(&wait, &[owned]), Readiness::Ready);
+    }
+
+    #[test]
+    fn its_group_is_not_waited_for_when_it_goes() {
+        let identity =
+            Identity::Object(ObjectId { gvk: api(), namespace: Some("default".into()), name: "c".into() });
+        for (until, expect) in [(Until::Ready, 2), (Until::Gone, 1)] {
+            let (kind, identity, facts) = (KIND.name.into(), identity.clone(), json!({ "cluster": "c" }));
+            let found = queries(&Await { kind, identity, until, facts, deadline: 1 });
+            assert_eq!(found.len(), expect, "{until:?}");
+        }
     }
 
     #[test]
