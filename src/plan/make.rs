@@ -7,7 +7,7 @@ use serde_json::Value;
 
 use super::lost::Mend;
 use super::select::{Selected, Selection};
-use super::{ASKED, Action, Change, Consent, Mode, Note, Plan, Taken, diff, graph, review};
+use super::{ASKED, Action, Change, Consent, Mode, Note, Partial, Plan, Read, Taken, diff, graph, review};
 use crate::address::{Address, FieldPath};
 use crate::diag::{Code, Diagnostic};
 use crate::kinds::gke::Compared;
@@ -128,25 +128,38 @@ pub fn plan(inputs: Inputs) -> Result<Plan, Vec<Diagnostic>> {
         crate::diag::sort(&mut problems, inputs.sources);
         return Err(problems);
     }
-    let Inputs { desired, theirs, target, owner, mode, offline, allowed, hourly, retarget, .. } = inputs;
-    let mut plan = Plan {
-        target,
-        owner,
-        mode,
-        offline,
-        changes,
-        desired,
-        theirs,
-        reads,
-        notes,
-        hourly,
-        allowed,
-        partial,
-        retarget,
-    };
+    let mut plan = inputs.into_plan(changes, reads, notes, partial);
     let reviewed = review::review(&plan);
     plan.notes.extend(reviewed);
     Ok(plan)
+}
+
+impl Inputs<'_> {
+    /// The plan that these changes make of them.
+    pub(super) fn into_plan(
+        self,
+        changes: Vec<Change>,
+        reads: Vec<Read>,
+        notes: Vec<Note>,
+        partial: Option<Partial>,
+    ) -> Plan {
+        let Self { desired, theirs, target, owner, mode, offline, allowed, hourly, retarget, .. } = self;
+        Plan {
+            target,
+            owner,
+            mode,
+            offline,
+            changes,
+            desired,
+            theirs,
+            reads,
+            notes,
+            hourly,
+            allowed,
+            partial,
+            retarget,
+        }
+    }
 }
 
 /// Why a change takes something from others, before why else it is made.

@@ -43,23 +43,7 @@ pub fn scale(inputs: Inputs, wish: &Wish<'_>) -> Result<Plan, Vec<Diagnostic>> {
     if !problems.is_empty() {
         return Err(problems);
     }
-    let Inputs { desired, theirs, target, owner, mode, offline, allowed, hourly, retarget, .. } = inputs;
-    let reads = Vec::new();
-    Ok(Plan {
-        target,
-        owner,
-        mode,
-        offline,
-        changes,
-        desired,
-        theirs,
-        reads,
-        notes,
-        hourly,
-        allowed,
-        partial,
-        retarget,
-    })
+    Ok(inputs.into_plan(changes, Vec::new(), notes, partial))
 }
 
 impl Maker<'_> {
