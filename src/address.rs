@@ -102,6 +102,14 @@ impl FieldPath {
         &self.0
     }
 
+    /// The last key, when it is no index.
+    pub fn last_key(&self) -> Option<&str> {
+        match self.0.last()? {
+            Segment::Key(key) => Some(key),
+            Segment::Index(_) => None,
+        }
+    }
+
     /// The path one level up, `None` at the root.
     pub fn parent(&self) -> Option<Self> {
         let (_, rest) = self.0.split_last()?;
@@ -166,19 +174,60 @@ impl FromStr for FieldPath {
         while !rest.is_empty() {
             if let Some(tail) = rest.strip_prefix('.') {
                 rest = tail;
-            } else if let Some((index, tail)) = rest.strip_prefix('[').and_then(|t| t.split_once(']')) {
-                segments.push(index.parse().map_or_else(|_| Segment::Key(index.to_owned()), Segment::Index));
+            } else if let Some((index, tail)) = index(rest) {
+                segments.push(Segment::Index(index));
                 rest = tail;
-            } else if let Some((key, tail)) = rest.strip_prefix('"').and_then(|t| t.split_once('"')) {
-                segments.push(Segment::Key(key.to_owned()));
+            } else if let Some((key, tail)) = quoted(rest) {
+                segments.push(Segment::Key(key));
                 rest = tail;
             } else {
-                let end = rest.find(['.', '[']).unwrap_or(rest.len());
+                // At least one character: a bracket or a quote that nothing closes is part of a key.
+                let first = rest.chars().next().map_or(0, char::len_utf8);
+                let end = rest[first..].find(['.', '[']).map_or(rest.len(), |end| first + end);
                 segments.push(Segment::Key(rest[..end].to_owned()));
                 rest = &rest[end..];
             }
         }
         Ok(Self(segments))
+    }
+}
+
+/// `[12]` at the start of a text, and what follows it.
+fn index(text: &str) -> Option<(usize, &str)> {
+    let (digits, rest) = text.strip_prefix('[')?.split_once(']')?;
+    // `parse` takes a sign, too.
+    let index = digits.bytes().all(|byte| byte.is_ascii_digit()).then(|| digits.parse().ok())??;
+    Some((index, rest))
+}
+
+/// A key in double quotes at the start of a text, and what follows it. Escapes are those that `Display` writes, which
+/// are Rust's, and TOML's.
+fn quoted(text: &str) -> Option<(String, &str)> {
+    let mut key = String::new();
+    let mut rest = text.strip_prefix('"')?.chars();
+    loop {
+        let c = match rest.next()? {
+            '"' => return Some((key, rest.as_str())),
+            '\\' => match rest.next()? {
+                'n' => '\n',
+                'r' => '\r',
+                't' => '\t',
+                'b' => '\u{8}',
+                'f' => '\u{c}',
+                '0' => '\0',
+                'u' => {
+                    let (digits, tail) = match rest.as_str().strip_prefix('{') {
+                        Some(braced) => braced.split_once('}')?,
+                        None => rest.as_str().split_at_checked(4)?,
+                    };
+                    rest = tail.chars();
+                    char::from_u32(u32::from_str_radix(digits, 16).ok()?)?
+                }
+                other => other,
+            },
+            c => c,
+        };
+        key.push(c);
     }
 }
 
@@ -205,6 +254,55 @@ mod tests {
             let path: FieldPath = text.parse().unwrap();
             assert_eq!(path.to_string(), text);
         }
+    }
+
+    #[test]
+    fn what_nothing_closes_is_part_of_a_key() {
+        let key = |text: &str| Segment::Key(text.to_owned());
+        for (text, segments) in [
+            ("labels[x", vec![key("labels"), key("[x")]),
+            ("[", vec![key("[")]),
+            ("a[b]", vec![key("a"), key("[b]")]),
+            ("a[]", vec![key("a"), key("[]")]),
+            ("a[+1]", vec![key("a"), key("[+1]")]),
+            ("a[é", vec![key("a"), key("[é")]),
+            ("a[[0]", vec![key("a"), key("["), Segment::Index(0)]),
+            ("\"a.b", vec![key("\"a"), key("b")]),
+            (r#""a\"b".c"#, vec![key("a\"b"), key("c")]),
+            (r#""\u{202e}\u0041""#, vec![key("\u{202e}A")]),
+            ("..a..", vec![key("a")]),
+        ] {
+            assert_eq!(text.parse::<FieldPath>().unwrap().segments(), segments, "{text}");
+        }
+    }
+
+    #[test]
+    fn any_text_parses_to_an_end_and_any_path_comes_back() {
+        use proptest::prelude::*;
+        let cases =
+            std::env::var("DASK_INFRA_CASES").ok().and_then(|cases| cases.parse().ok()).unwrap_or(2_000);
+        let config = ProptestConfig { cases, failure_persistence: None, ..ProptestConfig::default() };
+        let mut runner = proptest::test_runner::TestRunner::new(config);
+        // What the grammar knows comes often.
+        let text = r#"([.\[\]"\\u{}0-9a-z]|\PC|\pC){0,12}"#;
+        let run = runner.run(&text, |text| {
+            let path: FieldPath = text.parse().unwrap();
+            let empty = path.segments().iter().any(|segment| *segment == Segment::Key(String::new()));
+            prop_assert!(!empty || text.contains("\"\""), "an empty key that nobody wrote: {path}");
+            prop_assert_eq!(path.to_string().parse::<FieldPath>().unwrap(), path);
+            Ok(())
+        });
+        run.unwrap_or_else(|failed| panic!("{failed}"));
+        let segment = prop_oneof![
+            any::<usize>().prop_map(Segment::Index),
+            text.prop_map(|key: String| Segment::Key(key)),
+        ];
+        let run = runner.run(&proptest::collection::vec(segment, 0..5), |segments| {
+            let path: FieldPath = segments.into_iter().collect();
+            prop_assert_eq!(path.to_string().parse::<FieldPath>().unwrap(), path);
+            Ok(())
+        });
+        run.unwrap_or_else(|failed| panic!("{failed}"));
     }
 
     #[test]

@@ -5,6 +5,7 @@
 pub mod address;
 pub mod catalog;
 pub mod schema;
+pub mod secrets;
 pub mod source;
 
 pub mod diag;

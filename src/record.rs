@@ -1,7 +1,7 @@
 //! What one apply leaves for the next: which things are ours, what we last set where the API keeps no
 //! owner, which checks passed. Losing it loses no ability to plan.
 
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet};
 
 use serde::{Deserialize, Serialize};
 use serde_json::Value;
@@ -31,9 +31,30 @@ pub struct Record {
     pub written: String,
     /// What exists, or may exist after an interrupted apply.
     pub inventory: Vec<Entry>,
-    /// Checks that passed: address to digest of what was checked.
-    #[serde(default)]
-    pub passes: BTreeMap<Address, String>,
+    /// Checks that passed and things that are made once and were: the digest of the text that was.
+    #[serde(default, with = "as_list")]
+    pub passes: Passes,
+    /// What is made once and was about to be made: whether it was is not known.
+    #[serde(default, skip_serializing_if = "BTreeSet::is_empty")]
+    pub begun: BTreeSet<Identity>,
+}
+
+/// Digests by the thing. An address may be another one tomorrow, the thing is the same.
+pub type Passes = BTreeMap<Identity, String>;
+
+/// Keys of JSON objects are text, and identities are not.
+mod as_list {
+    use serde::{Deserialize as _, Deserializer, Serializer};
+
+    use super::{Identity, Passes};
+
+    pub fn serialize<S: Serializer>(passes: &Passes, serializer: S) -> Result<S::Ok, S::Error> {
+        serializer.collect_seq(passes)
+    }
+
+    pub fn deserialize<'de, D: Deserializer<'de>>(deserializer: D) -> Result<Passes, D::Error> {
+        Ok(Vec::<(Identity, String)>::deserialize(deserializer)?.into_iter().collect())
+    }
 }
 
 /// One thing of ours.
@@ -48,6 +69,43 @@ pub struct Entry {
     /// What we last set, for things of the GKE API, which keeps no owner of a field.
     #[serde(default, skip_serializing_if = "Value::is_null")]
     pub set: Value,
+    /// Whether an apply has seen it ready since it was last made or changed; `None` in records of before this was noted.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub ready: Option<bool>,
+}
+
+/// Why a record that is there cannot be used.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub enum Unusable {
+    /// It is not what was written; how that shows.
+    Damaged(String),
+    /// Another version of this program wrote it.
+    Version(u64),
+}
+
+impl std::fmt::Display for Unusable {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        match self {
+            Self::Damaged(why) => f.write_str(why),
+            Self::Version(version) => {
+                write!(f, "it has version {version}, and this program reads {}", Record::VERSION)
+            }
+        }
+    }
+}
+
+impl Unusable {
+    /// What to do about it.
+    pub fn cure(&self, stack: &str) -> String {
+        match self {
+            Self::Damaged(_) => format!(
+                "restore the ConfigMap from a backup, or delete it: kubectl --namespace {NAMESPACE} delete configmap {}; \
+                 without it checks run again, and what left the stack file is not found everywhere (docs/plan-and-apply.md)",
+                Record::object(stack).name
+            ),
+            Self::Version(_) => "use the dask-infra that wrote it, or a newer one".to_owned(),
+        }
+    }
 }
 
 impl Record {
@@ -68,9 +126,42 @@ impl Record {
         }
     }
 
+    /// Whether a thing may be half made: an apply began with it, and none has seen it ready since.
+    pub fn is_half_made(&self, identity: &Identity) -> bool {
+        let entry = self.inventory.iter().find(|entry| &entry.identity == identity);
+        entry.is_none_or(|entry| !entry.ready.unwrap_or(!self.intent))
+    }
+
     /// What we last set on a thing.
     pub fn last_set(&self, identity: &Identity) -> Option<&Value> {
         let entry = self.inventory.iter().find(|entry| &entry.identity == identity)?;
         (!entry.set.is_null()).then_some(&entry.set)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn what_no_apply_has_seen_ready_may_be_half_made() {
+        let identity = Identity::Check(Address::new("a"));
+        let with = |intent, ready| {
+            let (address, kind) = (Address::new("a"), String::new());
+            let entry = Entry { address, identity: identity.clone(), kind, set: Value::Null, ready };
+            Record { intent, inventory: vec![entry], ..Record::default() }.is_half_made(&identity)
+        };
+        for (intent, ready, half_made) in [
+            (false, Some(true), false),
+            (true, Some(true), false),
+            (false, Some(false), true),
+            (true, Some(false), true),
+            // Of a version that did not note it.
+            (false, None, false),
+            (true, None, true),
+        ] {
+            assert_eq!(with(intent, ready), half_made, "{intent} {ready:?}");
+        }
+        assert!(Record::default().is_half_made(&identity), "made, and killed before it was recorded");
     }
 }

@@ -8,6 +8,7 @@ use serde::{Deserialize, Serialize};
 use serde_json::Value;
 
 use crate::address::{Address, FieldPath};
+use crate::secrets;
 
 /// A GKE cluster by its API coordinates.
 #[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize, Deserialize)]
@@ -38,16 +39,46 @@ impl ClusterName {
 }
 
 /// A kind of Kubernetes object as its API serves it.
-#[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize, Deserialize)]
+///
+/// Two are equal when group and kind are: versions are views of the same objects, so whatever is keyed by a kind or by
+/// an [`ObjectId`] (worlds, records, plans) holds an object once, however it was listed. Version and plural stand beside
+/// for paths. A map keeps the key that came first: take paths from the value's own id where the version matters.
+#[derive(Clone, Debug, Serialize, Deserialize)]
 pub struct Gvk {
     /// The API group; empty for the core group.
     pub group: String,
-    /// The version: `v1`.
+    /// The version: `v1`. Not part of the identity.
     pub version: String,
     /// The kind: `DaemonSet`.
     pub kind: String,
-    /// The plural in paths: `daemonsets`.
+    /// The plural in paths: `daemonsets`. Not part of the identity.
     pub plural: String,
+}
+
+impl PartialEq for Gvk {
+    fn eq(&self, other: &Self) -> bool {
+        self.cmp(other).is_eq()
+    }
+}
+
+impl Eq for Gvk {}
+
+impl PartialOrd for Gvk {
+    fn partial_cmp(&self, other: &Self) -> Option<std::cmp::Ordering> {
+        Some(self.cmp(other))
+    }
+}
+
+impl Ord for Gvk {
+    fn cmp(&self, other: &Self) -> std::cmp::Ordering {
+        (&self.group, &self.kind).cmp(&(&other.group, &other.kind))
+    }
+}
+
+impl std::hash::Hash for Gvk {
+    fn hash<H: std::hash::Hasher>(&self, state: &mut H) {
+        (&self.group, &self.kind).hash(state);
+    }
 }
 
 impl Gvk {
@@ -245,6 +276,16 @@ pub struct Theirs {
     pub role: Role,
 }
 
+/// List prices of what a stack's node pools are at their largest.
+#[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
+pub struct Hourly {
+    /// US dollars per hour of the pools whose price is known, at us-central1's list prices.
+    pub dollars: f64,
+    /// Machines of pools whose price is not known, each once: `n1-standard-4 with nvidia-tesla-t4 (spot)`.
+    #[serde(default, skip_serializing_if = "Vec::is_empty")]
+    pub unpriced: Vec<String>,
+}
+
 /// What a stack has to do with something that others own.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "snake_case")]
@@ -288,6 +329,21 @@ pub struct FieldChange {
     /// Who changed a field of ours by hand, and when (field manager, RFC 3339 time).
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub drift: Option<(String, String)>,
+    /// Whether the values are to be seen by nobody: they stand under the name of a secret.
+    #[serde(default, skip_serializing_if = "std::ops::Not::not")]
+    pub secret: bool,
+}
+
+impl FieldChange {
+    /// The live and the wanted value as people and programs may see them.
+    pub fn shown(&self) -> (Option<Value>, Option<Value>) {
+        let shown = |value: &Option<Value>| {
+            let value = value.as_ref()?;
+            let hidden = self.secret && !value.is_null() && *value != "";
+            Some(if hidden { secrets::HIDDEN.into() } else { secrets::masked(value) })
+        };
+        (shown(&self.before), shown(&self.after))
+    }
 }
 
 /// What a change does to a thing.
@@ -387,16 +443,32 @@ pub struct Query {
     pub path: String,
 }
 
+impl Query {
+    /// Whether the API server passes it on to what runs in the cluster.
+    pub fn is_proxied(&self) -> bool {
+        self.api == Api::Kubernetes && self.path.contains("/proxy/")
+    }
+}
+
 /// What an [`Await`] waits for.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "snake_case")]
 pub enum Until {
     /// The kind's readiness says ready.
     Ready,
+    /// It was ready once, and nothing of it is changed: a look at it, and a word when it is not ready now.
+    Still,
     /// Nothing of it is left.
     Gone,
     /// No work is in it that would be lost.
     Idle,
+}
+
+impl Until {
+    /// Whether it is asked how ready the thing is.
+    pub fn is_ready(self) -> bool {
+        matches!(self, Self::Ready | Self::Still)
+    }
 }
 
 /// A wait.
@@ -457,6 +529,8 @@ pub enum Readiness {
     Ready,
     /// Not yet; what it waits for.
     Progressing(String),
+    /// Not yet, and only when there is room again that others have; what it waits for.
+    Stalled(String),
     /// It will not without help; why.
     Failed(String),
 }
@@ -495,6 +569,10 @@ pub struct World {
     pub inside: Seen<BTreeMap<ObjectId, Value>>,
     /// What was last recorded inside the cluster.
     pub record: Option<crate::record::Record>,
+    /// Whether the place of the record holds a lock and no record: an apply that began, or one that ended right then.
+    pub only_locked: bool,
+    /// Why the record that is there cannot be used.
+    pub unusable: Option<crate::record::Unusable>,
     /// What of others' things could not be looked at, in words.
     pub unseen: Vec<String>,
     /// GKE clusters of this stack at other places of the project; only looked for when there is none at its own.
@@ -513,23 +591,17 @@ pub enum Elsewhere {
     Unknown(String),
 }
 
-/// Where things of others could go along with what goes.
-#[derive(Clone, Debug, PartialEq, Eq)]
-pub enum Reach {
+/// Where things that a plan does not read otherwise could go along with what goes.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub struct Reach {
     /// Everywhere in the cluster.
-    Cluster,
+    pub cluster: bool,
     /// In these namespaces.
-    Namespaces(std::collections::BTreeSet<String>),
-}
-
-impl Reach {
-    /// Whether a namespace is within it.
-    pub fn holds(&self, namespace: &str) -> bool {
-        match self {
-            Self::Cluster => true,
-            Self::Namespaces(names) => names.contains(namespace),
-        }
-    }
+    pub namespaces: std::collections::BTreeSet<String>,
+    /// Everywhere, of the kinds of these definitions: `queues.example.com`.
+    pub definitions: std::collections::BTreeSet<String>,
+    /// On nodes: a node pool goes.
+    pub nodes: bool,
 }
 
 impl World {
@@ -541,6 +613,8 @@ impl World {
             sizes: BTreeMap::new(),
             inside: Seen::Absent,
             record: None,
+            only_locked: false,
+            unusable: None,
             unseen: Vec::new(),
             elsewhere: Elsewhere::Unasked,
         }
@@ -562,8 +636,11 @@ impl World {
 pub struct Wanted {
     /// The GKE cluster.
     pub cluster: Option<ClusterName>,
-    /// Kinds and namespaces inside it (`None`: cluster-wide kinds).
+    /// Kinds and namespaces inside it (`None`: cluster-wide kinds, or all namespaces). None twice: one of the whole cluster
+    /// stands for those of its namespaces.
     pub collections: std::collections::BTreeSet<(Gvk, Option<String>)>,
+    /// Objects that are asked for in another version than that of their collection.
+    pub apart: Vec<ObjectId>,
     /// The record's place.
     pub record: Option<ObjectId>,
     /// The owner whose things are also listed where the file no longer asks for them.

@@ -6,6 +6,7 @@ use std::fmt;
 use std::path::{Path, PathBuf};
 
 use crate::address::{Address, FieldPath};
+use crate::secrets::Secrets;
 
 /// A text of [`Sources`].
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
@@ -45,6 +46,7 @@ impl fmt::Display for Location {
 pub struct Sources {
     files: Vec<File>,
     places: BTreeMap<FieldPath, Place>,
+    secrets: Secrets,
 }
 
 #[derive(Clone, Debug)]
@@ -87,6 +89,16 @@ impl Sources {
             file.asked_by = asked_by;
         }
         id
+    }
+
+    /// What the texts, their variables and the environment gave that nobody else should see.
+    pub fn secrets(&self) -> &Secrets {
+        &self.secrets
+    }
+
+    /// Learns what nobody else should see.
+    pub fn secrets_mut(&mut self) -> &mut Secrets {
+        &mut self.secrets
     }
 
     /// Notes where a field stands. `key` is its key or, for a table with a header, the key's part of it.

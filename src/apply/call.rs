@@ -6,18 +6,24 @@ use std::time::Duration;
 use serde_json::{Value, json};
 use tokio::time::Instant;
 
-use super::Outcome;
 use super::failure::{brief, failed, of_operation, of_request};
 use super::program::{Pause, Run};
+use super::{Outcome, Stopped};
 use crate::address::{FieldPath, Segment};
 use crate::diag::Code;
+use crate::kinds::ABSENT;
+use crate::live::admission::{self, Admission};
+use crate::live::read::list;
 use crate::live::retry::{Patience, Tries, Trouble, Verdict};
-use crate::live::{ApiError, Class, Request};
-use crate::resource::{Api, Call, LABEL_ID, Late, Method};
+use crate::live::{ApiError, Class, Request, served};
+use crate::plan::still::{Still, still};
+use crate::resource::{Api, Call, Identity, LABEL_ID, Late, Method};
 
 /// How long a GKE operation may take. Source: Terraform's limit for pools, raised to it after a replacement
 /// took 75 minutes.
 const OPERATION: Duration = Duration::from_secs(2 * 60 * 60);
+/// How often what has moved is looked at again before one change of it.
+const LOOKS: usize = 3;
 /// How long a running operation is still watched after Ctrl-C.
 const LAST_LOOK: Duration = Duration::from_secs(5);
 
@@ -27,13 +33,19 @@ impl Run<'_> {
         let start = Instant::now();
         let mut tries = Tries::new(Patience::Writing);
         let mut lost = false;
-        let mut moved_by_us = false;
+        let mut made_by_us: Option<String> = None;
+        let mut tried = false;
+        let mut newer: Option<Value> = None;
+        let mut looks = 0;
         loop {
             let mut request = self.fill(call).await?;
-            if moved_by_us {
-                drop_version(&mut request);
+            if let Some(version) = &newer {
+                put_version(&mut request, version);
             }
-            let error = match self.shared.api.send(request.clone()).await {
+            if let Some(uid) = &made_by_us {
+                bind(&mut request, uid);
+            }
+            let mut error = match self.shared.api.send(request.clone()).await {
                 Ok(reply) => {
                     self.wrote |= request.writes();
                     self.remember_deleted(&request, &reply);
@@ -41,22 +53,53 @@ impl Run<'_> {
                 }
                 Err(error) => error,
             };
+            if self.stopped() == Stopped::Unlocked {
+                return Err(self.interrupted_call(&request, &error));
+            }
             self.wrote |= error.class == Class::Lost;
             if request.method == Method::Delete && is_gone(&error, lost) {
-                return Ok(());
+                // A 404 for the whole path counts only when the cluster says that it does not serve the kind.
+                let lacks = || served::lacks(self.shared.api, &error, &request.path);
+                if !error.is_unknown_path() || lacks().await.unwrap_or(false) {
+                    return Ok(());
+                }
             }
             if creates(&request) && is_there(&error) {
-                return self.take_ours(&request, error).await;
+                match self.there(&request).await? {
+                    Some((path, live)) => match self.take_ours(&request, &path, &live, tried).await? {
+                        Taken::Whole => return Ok(()),
+                        Taken::Under(uid) => {
+                            made_by_us = Some(uid);
+                            continue;
+                        }
+                        Taken::Going(why) => error = request.failed(Class::Busy, why),
+                    },
+                    // As `409 ABORTED` of GKE says it: something else was under way, and nothing was made.
+                    None => error.class = Class::Unavailable,
+                }
             }
-            if lost && !moved_by_us && is_versioned(&request) && is_there(&error) {
-                // What moved the object is this very request, whose reply was lost; its uid still guards it.
-                moved_by_us = true;
-                continue;
+            if is_versioned(&request) && is_there(&error) && looks < LOOKS {
+                // A status moves the version, too, and so does this very request when its reply was lost.
+                looks += 1;
+                let live = self.look(Request::get(request.api, object_path(&request))).await;
+                let live = live.map_err(|error| of_request(&error))?;
+                match self.still(&request, &live) {
+                    Still::Wanted => return Ok(()),
+                    Still::Planned => {
+                        newer = Some(live["metadata"]["resourceVersion"].clone());
+                        continue;
+                    }
+                    Still::Moved => return Err(of_request(&error)),
+                }
             }
             lost |= error.class == Class::Lost;
+            tried = true;
             let remade = !call.late.is_empty();
             match tries.after(&request, &error, remade, start.elapsed()) {
-                Verdict::GiveUp => return Err(of_request(&error)),
+                Verdict::GiveUp if lost && is_no_answer(&error) => {
+                    return Err(Outcome::InDoubt { message: format!("{error}; it may have been done") });
+                }
+                Verdict::GiveUp => return Err(self.refused(&error).await),
                 Verdict::Again { trouble, after, lasted, at_most } => {
                     self.say_trouble(&request, &error, trouble, after, lasted, at_most).await;
                     if self.pause(after).await == Pause::Interrupted {
@@ -64,6 +107,19 @@ impl Run<'_> {
                     }
                 }
             }
+        }
+    }
+
+    /// What the object of a request is to the change now.
+    fn still(&self, request: &Request, live: &Value) -> Still {
+        let wanted = self.shared.desired.iter().find(|wanted| wanted.identity == self.change.identity);
+        let uid = request.body.as_ref().and_then(|body| body.pointer("/metadata/uid"));
+        let same = uid.is_none_or(|uid| *uid == live["metadata"]["uid"]);
+        match (wanted, &self.change.identity) {
+            (Some(wanted), Identity::Object(object)) if same && object.path() == object_path(request) => {
+                still(self.change, wanted, self.shared.owner, live)
+            }
+            _ => Still::Moved,
         }
     }
 
@@ -88,6 +144,10 @@ impl Run<'_> {
         if trouble != Trouble::Busy {
             let message = error.to_string();
             self.tell(crate::apply::Event::Retrying { change: self.place, message, after });
+            return;
+        }
+        if request.api == Api::Kubernetes {
+            self.waits(&error.message, lasted, at_most);
             return;
         }
         let message = match self.blocker(request).await {
@@ -159,26 +219,71 @@ impl Run<'_> {
         }
     }
 
-    /// Something is there where we wanted to make ours. After a lost reply it may be ours.
-    async fn take_ours(&mut self, request: &Request, error: ApiError) -> Result<(), Outcome> {
-        let Some(path) = made_path(request) else { return Err(of_request(&error)) };
+    /// The outcome of a refused request; of an admission webhook with where it is configured and what to do.
+    async fn refused(&self, error: &ApiError) -> Outcome {
+        let outcome = of_request(error);
+        let Some(admission) = Admission::of(&error.message) else { return outcome };
+        let mut live = Vec::new();
+        for gvk in admission::configurations().iter().filter(|_| admission.webhook().is_some()) {
+            // What may not be listed is not named.
+            live.extend(list(self.shared.api, gvk, None).await.unwrap_or_default());
+        }
+        let live = live.iter().map(|(object, live)| (object, live));
+        let configured =
+            admission.webhook().map(|webhook| admission::configured(webhook, live)).unwrap_or_default();
+        match outcome {
+            Outcome::Failed { code, message, help: _ } => {
+                Outcome::Failed { code, message, help: Some(admission::cure(&admission, &configured)) }
+            }
+            other => other,
+        }
+    }
+
+    /// What is there where a request makes something, with its path; nothing where nothing is.
+    async fn there(&self, request: &Request) -> Result<Option<(String, Value)>, Outcome> {
+        let Some(path) = made_path(request) else { return Ok(None) };
         let read = Request::get(request.api, path.clone());
         let live = self.look(read).await.map_err(|error| of_request(&error))?;
-        if !is_ours(&live, self.shared.owner) {
+        Ok(if live.is_null() { None } else { Some((path, live)) })
+    }
+
+    /// Something is there where we wanted to make ours. After a lost reply it may be what we made; without one, another
+    /// apply of the stack made it after the plan.
+    async fn take_ours(
+        &mut self,
+        request: &Request,
+        path: &str,
+        live: &Value,
+        tried: bool,
+    ) -> Result<Taken, Outcome> {
+        if !is_ours(live, self.shared.owner) {
             let message =
                 format!("{} is there already and is not of this stack", path.trim_start_matches("/v1/"));
             let help = "give it another name in the stack, or delete it, then apply again";
             return Err(failed(Code::MadeByOthers, message, Some(help)));
         }
-        self.wrote = true;
+        let name = path.trim_start_matches("/v1/");
+        let going = !live["metadata"]["deletionTimestamp"].is_null() || live["status"] == "STOPPING";
+        if going {
+            return Ok(Taken::Going(format!("{name} is there still and being deleted")));
+        }
         if request.api == Api::Kubernetes {
-            return Ok(());
+            self.wrote = true;
+            let uid = live.pointer("/metadata/uid").and_then(Value::as_str).map(str::to_owned);
+            let applies = request.method == Method::Patch;
+            // What it says is not known, so it is said again: it changes nothing when it is ours already.
+            return Ok(uid.filter(|_| applies).map_or(Taken::Whole, Taken::Under));
         }
+        if !tried {
+            let message = format!("{name} was made by another apply of this stack after this plan");
+            return Err(failed(Code::ChangedByOthers, message, Some("plan again, then apply")));
+        }
+        self.wrote = true;
         let target = path.rsplit("/clusters/").next().map(|rest| format!("/clusters/{rest}"));
-        match self.running_operation(request, target.as_deref()).await {
-            Some(operation) => self.follow(request, operation).await,
-            None => Ok(()),
+        if let Some(operation) = self.running_operation(request, target.as_deref()).await {
+            self.follow(request, operation).await?;
         }
+        Ok(Taken::Whole)
     }
 
     /// Follows a reply that is a GKE operation to its end.
@@ -246,6 +351,16 @@ impl Run<'_> {
     }
 }
 
+/// What becomes of a create when something of ours is there.
+enum Taken {
+    /// It is what was wanted.
+    Whole,
+    /// What was wanted is still to be said, to what has this uid.
+    Under(String),
+    /// It is on its way out, and what was wanted can be made after it.
+    Going(String),
+}
+
 /// Parts of a GKE path.
 struct Places<'p> {
     /// `projects/P/locations/L`.
@@ -307,9 +422,8 @@ fn creates(request: &Request) -> bool {
             request.path.ends_with("/clusters") || request.path.ends_with("/nodePools")
         }
         (Api::Kubernetes, Method::Post) => true,
-        // The resourceVersion that no live object has: the apply fails when there is one.
         (Api::Kubernetes, Method::Patch) => {
-            request.body.as_ref().is_some_and(|body| body["metadata"]["resourceVersion"] == "1")
+            request.body.as_ref().is_some_and(|body| body["metadata"]["resourceVersion"] == ABSENT)
         }
         _ => false,
     }
@@ -321,11 +435,23 @@ fn is_versioned(request: &Request) -> bool {
     request.method == Method::Patch && version.is_some_and(Value::is_string)
 }
 
-fn drop_version(request: &mut Request) {
-    let metadata = request.body.as_mut().and_then(|body| body.get_mut("metadata"));
-    if let Some(Value::Object(metadata)) = metadata {
+/// Binds an apply to the object that has this uid, in any version.
+fn bind(request: &mut Request, uid: &str) {
+    if let Some(Value::Object(metadata)) = request.body.as_mut().and_then(|body| body.get_mut("metadata")) {
         metadata.remove("resourceVersion");
+        metadata.insert("uid".to_owned(), json!(uid));
     }
+}
+
+fn put_version(request: &mut Request, version: &Value) {
+    if let Some(metadata) = request.body.as_mut().and_then(|body| body.get_mut("metadata")) {
+        metadata["resourceVersion"] = version.clone();
+    }
+}
+
+/// The path of what a request is about, without its query.
+fn object_path(request: &Request) -> String {
+    request.path.split('?').next().unwrap_or_default().to_owned()
 }
 
 /// Where the thing is that a request makes.
@@ -355,6 +481,26 @@ fn is_there(error: &ApiError) -> bool {
 /// another has its name.
 fn is_gone(error: &ApiError, lost: bool) -> bool {
     error.class == Class::NotFound || (lost && error.class == Class::Conflict)
+}
+
+/// Whether nothing is known of what was asked.
+fn is_no_answer(error: &ApiError) -> bool {
+    match error.class {
+        Class::Busy
+        | Class::Throttled
+        | Class::Unavailable
+        | Class::Lost
+        | Class::Unreadable
+        | Class::TooLarge => true,
+        Class::NotFound
+        | Class::AlreadyExists
+        | Class::Conflict
+        | Class::Unauthenticated
+        | Class::Denied
+        | Class::Quota
+        | Class::Invalid
+        | Class::Other => false,
+    }
 }
 
 /// Whether a live thing is of this stack: GKE things by their label, objects by who applied them.

@@ -4,7 +4,7 @@ use std::time::Duration;
 
 use super::Outcome;
 use crate::diag::Code;
-use crate::live::{ApiError, Class};
+use crate::live::{ApiError, Class, SOMETHING_ELSE};
 
 /// A failure with its code.
 pub fn failed(code: Code, message: impl Into<String>, help: Option<&str>) -> Outcome {
@@ -31,6 +31,7 @@ pub fn of_request(error: &ApiError) -> Outcome {
         Class::Busy | Class::Throttled | Class::Unavailable | Class::Lost => {
             failed(Code::NoAnswer, message, again)
         }
+        Class::Unreadable | Class::TooLarge => failed(Code::NoAnswer, message, Some(SOMETHING_ELSE)),
         Class::Invalid | Class::Other => failed(Code::Refused, message, None),
     }
 }

@@ -1,33 +1,43 @@
-//! One apply of a stack at a time: a lock beside the record, in the same ConfigMap, renewed while an apply runs. One that
-//! is not renewed any more is taken over, so that a killed apply locks nobody out. The clocks of two machines are not
-//! compared: whoever wants the lock watches whether it is renewed.
+//! One apply of a stack at a time: a lock in the record's ConfigMap, renewed while an apply runs. One that is not renewed any
+//! more is taken over, so that a killed apply locks nobody out. The clocks of two machines are not compared: whoever wants
+//! the lock watches whether it is renewed.
+//!
+//! Lock and record are one object, so that the record can be written under the version that was last seen with our lock on
+//! it: whoever lost the lock cannot write the record any more. What cannot be bound to that version (everything else that is
+//! written) is sent only while [`Lock::may_send`] says that nobody else can have the lock.
 
-use std::sync::Arc;
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::Duration;
 
 use serde::{Deserialize, Serialize};
 use serde_json::{Value, json};
-use tokio::sync::Mutex;
+use tokio::sync::watch;
 use tokio::time::Instant;
 
 use super::record::{applied_by, ensure_namespace};
-use crate::live::retry::{self, Patience};
-use crate::live::{ApiError, Class, LiveApi, Request};
+use crate::live::record::holds_record;
+use crate::live::retry::{self, Patience, Tries, Trouble, Verdict};
+use crate::live::{ApiError, Class, LiveApi, MANAGER as RECORDS, Request};
 use crate::record::{NAMESPACE, Record};
-use crate::resource::{Api, ObjectId, Owner};
+use crate::resource::{Api, Method, ObjectId, Owner};
 
 /// The annotation that holds it.
 const ANNOTATION: &str = "dask-infra.dev/lock";
 /// The field manager of the lock: the record has its own.
 const MANAGER: &str = "dask-infra-lock";
-/// How often it is renewed.
+/// How often it is renewed, and how long one renewal may take.
 const RENEW: Duration = Duration::from_secs(5);
 /// How long after its last renewal it holds.
 const HOLDS: Duration = Duration::from_secs(15);
+/// How long after its last renewal was sent something else may be sent: others may take it from [`HOLDS`] on, and what is
+/// under way by then should have arrived.
+const SURE: Duration = Duration::from_secs(10);
 /// How long a namespace that is being deleted is waited for.
 const LEAVES: Duration = Duration::from_secs(60);
-/// How often somebody who wants it looks whether it is renewed.
+/// How often somebody who wants it looks whether it is renewed, and how soon a renewal that failed is tried again.
 const LOOK: Duration = Duration::from_secs(1);
+/// How often a write is tried again because somebody wrote the ConfigMap in between.
+const RACES: usize = 5;
 
 /// Who applies.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
@@ -75,6 +85,8 @@ pub struct Locking {
     pub force: bool,
     /// The time that the lock gets.
     pub now: fn() -> jiff::Timestamp,
+    /// Time since some moment; it must go on while the machine sleeps.
+    pub clock: fn() -> Duration,
 }
 
 /// Why there is no lock.
@@ -86,9 +98,51 @@ pub enum Unlocked {
     Cannot(String),
 }
 
+/// What to do when the stack has no ConfigMap that a lock could stand in.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Missing {
+    /// It is made.
+    Make,
+    /// There is no lock then.
+    Leave,
+}
+
+/// Why nothing is sent.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub enum Barred {
+    /// The lock is lost; to whom.
+    Lost(String),
+    /// It was last renewed so long ago that somebody else may take it. Renewing goes on.
+    Unsure(Duration),
+}
+
+/// Why the record was not written.
+#[derive(Clone, Debug, PartialEq)]
+pub enum NotWritten {
+    /// The lock is lost; to whom.
+    Lost(String),
+    /// The request failed.
+    Failed(ApiError),
+}
+
+#[derive(Clone, Debug)]
 struct Held {
     entry: Entry,
     version: Option<String>,
+    uid: Option<String>,
+    /// Whether the ConfigMap holds the lock and no record.
+    bare: bool,
+}
+
+/// What is known of the lock without asking.
+#[derive(Clone, Debug, PartialEq, Eq)]
+enum Stand {
+    /// Not taken.
+    Free,
+    /// Ours; what the clock said when the last renewal was sent.
+    Ours(Duration),
+    /// Another's.
+    Lost(String),
 }
 
 /// The lock of a stack, held or not yet.
@@ -97,70 +151,106 @@ pub struct Lock {
     place: ObjectId,
     locking: Locking,
     held: Mutex<Option<Held>>,
+    stand: watch::Sender<Stand>,
 }
 
 impl Lock {
     /// Nothing is asked yet.
     pub fn new(api: Arc<dyn LiveApi>, owner: &Owner, locking: Locking) -> Self {
-        Self { api, place: Record::object(&owner.stack), locking, held: Mutex::default() }
+        let (place, stand) = (Record::object(&owner.stack), watch::Sender::new(Stand::Free));
+        Self { api, place, locking, held: Mutex::default(), stand }
     }
 
-    /// Takes it when the stack has a record: before anything else is done. Without a record there is nothing yet that
-    /// another apply could be at.
+    /// Takes it, unless it is held already. Without a ConfigMap that it could stand in, it is made or there is no lock.
     ///
     /// # Errors
-    /// Another apply holds it.
-    pub async fn take_early(&self) -> Result<(), Unlocked> {
-        match self.read().await {
-            Ok(Some(live)) => self.take_from(Some(live)).await,
-            Ok(None) => Ok(()),
-            // A cluster that is not there, or on its way out; the first write inside it takes the lock.
-            Err(_) => Ok(()),
+    /// Another apply holds it or took it from us, or it cannot be read or written.
+    pub async fn take(&self, missing: Missing) -> Result<(), Unlocked> {
+        if let Stand::Lost(who) = &*self.stand.borrow() {
+            return Err(Unlocked::Held(who.clone()));
         }
-    }
-
-    /// Takes it, making its ConfigMap when it is missing.
-    ///
-    /// # Errors
-    /// Another apply holds it, or it cannot be written.
-    pub async fn take(&self) -> Result<(), Unlocked> {
-        if self.held.lock().await.is_some() {
+        if self.is_held() {
             return Ok(());
         }
-        let live = self.read().await.map_err(|error| Unlocked::Cannot(error.to_string()))?;
-        self.take_from(live).await
-    }
-
-    async fn take_from(&self, mut live: Option<Value>) -> Result<(), Unlocked> {
+        let cannot = |error: ApiError| Unlocked::Cannot(error.to_string());
+        let mut live = self.read().await.map_err(cannot)?;
+        let (mut tries, start, mut races) = (Tries::new(Patience::Writing), Instant::now(), 0);
         // Whoever comes first wins; the other one sees it at the next look.
-        for _ in 0..5 {
+        while races < RACES {
             if let Some(other) = live.as_ref().and_then(entry_of) {
                 live = self.outlast(other).await?;
             }
-            let version = match &live {
-                Some(live) => live.pointer("/metadata/resourceVersion").and_then(Value::as_str),
-                None => Some("1"),
-            };
+            if live.is_none() && missing == Missing::Leave {
+                return Ok(());
+            }
             let Locking { holder, now, .. } = &self.locking;
             let (since, seconds) = (now().to_string(), HOLDS.as_secs());
             let entry = Entry { holder: holder.clone(), since, renewed: 0, seconds };
-            match self.write(&entry, version).await {
-                Ok(version) => {
-                    *self.held.lock().await = Some(Held { entry, version });
+            let bare = live.as_ref().is_none_or(|live| !holds_record(live));
+            let (version, uid) = match &live {
+                Some(live) => (version_of(live), uid_of(live)),
+                // The version that no live object has.
+                None => (Some("1".to_owned()), None),
+            };
+            let mut mine = Held { entry, version, uid, bare };
+            let sent = (self.locking.clock)();
+            let error = match self.make(&mine).await {
+                Ok(reply) => {
+                    mine.version = version_of(&reply);
+                    mine.uid = uid_of(&reply);
+                    *self.held() = Some(mine);
+                    self.stand.send_replace(Stand::Ours(sent));
                     return Ok(());
                 }
-                Err(error) if raced(&error) => {
-                    live = self.read().await.map_err(|error| Unlocked::Cannot(error.to_string()))?;
+                Err(error) => error,
+            };
+            if raced(&error) {
+                races += 1;
+            } else {
+                match tries.after(&self.written(&mine), &error, false, start.elapsed()) {
+                    // It may have been done: then the next look finds our own entry.
+                    Verdict::Again { trouble: Trouble::Lost | Trouble::Away, after, .. } => {
+                        tokio::time::sleep(after).await;
+                    }
+                    Verdict::Again { .. } | Verdict::GiveUp => return Err(cannot(error)),
                 }
-                Err(error) => return Err(Unlocked::Cannot(error.to_string())),
             }
+            live = self.read().await.map_err(cannot)?;
         }
         Err(Unlocked::Cannot("others write it all the time".into()))
     }
 
+    /// Whether it is held.
+    pub fn is_held(&self) -> bool {
+        self.held().is_some()
+    }
+
+    /// To whom it was lost, when it was.
+    pub fn lost(&self) -> Option<String> {
+        match &*self.stand.borrow() {
+            Stand::Lost(who) => Some(who.clone()),
+            Stand::Free | Stand::Ours(_) => None,
+        }
+    }
+
+    /// Whether something may be sent now: nobody else can have the lock yet, or there is none.
+    ///
+    /// # Errors
+    /// Why not.
+    pub fn may_send(&self) -> Result<(), Barred> {
+        match &*self.stand.borrow() {
+            Stand::Free => Ok(()),
+            Stand::Lost(who) => Err(Barred::Lost(who.clone())),
+            Stand::Ours(renewed) => match (self.locking.clock)().saturating_sub(*renewed) {
+                since if since > SURE => Err(Barred::Unsure(since)),
+                _ => Ok(()),
+            },
+        }
+    }
+
     /// Waits until another's lock is given back or holds no longer; what is there then.
     async fn outlast(&self, other: Entry) -> Result<Option<Value>, Unlocked> {
-        let Locking { holder, lives, force, now: _ } = &self.locking;
+        let Locking { holder, lives, force, .. } = &self.locking;
         let held = |entry: &Entry| {
             let Entry { holder: Holder { who, pid, process: _ }, since, .. } = entry;
             // Nobody reads the nanoseconds; the entry keeps them, to tell two holders apart.
@@ -185,105 +275,279 @@ impl Lock {
 
     /// Renews it until it is lost; says who has it then.
     pub async fn renew(&self) -> String {
+        let mut stand = self.stand.subscribe();
+        let mut pause = RENEW;
         loop {
-            tokio::time::sleep(RENEW).await;
-            let mut held = self.held.lock().await;
-            let Some(mine) = held.as_mut() else { continue };
-            mine.entry.renewed += 1;
-            match self.write(&mine.entry, mine.version.as_deref()).await {
-                Ok(version) => mine.version = version,
-                Err(error) if raced(&error) => match self.look(mine).await {
-                    Mine::Still(version) => mine.version = version,
-                    Mine::Lost(who) => {
-                        *held = None;
-                        return who;
-                    }
-                    Mine::Unknown => {}
+            let lost = stand.wait_for(|stand| matches!(stand, Stand::Lost(_)));
+            if let Ok(Ok(stand)) = tokio::time::timeout(pause, lost).await
+                && let Stand::Lost(who) = &*stand
+            {
+                return who.clone();
+            }
+            pause = match self.renewed().await {
+                true => RENEW,
+                false => LOOK,
+            };
+        }
+    }
+
+    /// Renews it once; whether that is known to be done, or not to be needed.
+    async fn renewed(&self) -> bool {
+        for _ in 0..RACES {
+            let Some(mine) = self.once_more() else { return true };
+            let sent = (self.locking.clock)();
+            match tokio::time::timeout(RENEW, self.api.send(self.written(&mine))).await {
+                Ok(Ok(reply)) => {
+                    self.moved(&mine, &reply);
+                    self.stand.send_if_modified(|stand| match stand {
+                        Stand::Ours(renewed) => {
+                            *renewed = sent;
+                            true
+                        }
+                        Stand::Free | Stand::Lost(_) => false,
+                    });
+                    return true;
+                }
+                Ok(Err(error)) if raced(&error) => match self.look(&mine).await {
+                    Mine::Still => {}
+                    Mine::Lost(_) | Mine::Unknown => return false,
                 },
-                // Tried again at the next turn: a short silence loses nothing.
-                Err(_) => {}
+                // Tried again soon: a short silence loses nothing.
+                Ok(Err(_)) | Err(_) => return false,
+            }
+        }
+        false
+    }
+
+    /// Our entry as the next renewal writes it. Each try counts, as one that seems lost may be seen by others.
+    fn once_more(&self) -> Option<Held> {
+        let mut held = self.held();
+        let mine = held.as_mut()?;
+        mine.entry.renewed += 1;
+        Some(mine.clone())
+    }
+
+    /// Writes the record's first ConfigMap, as long as the lock is ours.
+    ///
+    /// # Errors
+    /// The lock is lost, or the request failed.
+    pub async fn write(&self, config_map: &Value, patience: Patience) -> Result<(), NotWritten> {
+        self.bound(patience, |mine| {
+            let mut body = config_map.clone();
+            bind(&mut body, mine);
+            applied_by(self.place.path(), body, RECORDS)
+        })
+        .await
+        .map(|()| {
+            if let Some(mine) = self.held().as_mut() {
+                mine.bare = false;
+            }
+        })
+    }
+
+    /// Deletes the record's first ConfigMap, and with it the lock, as long as that is ours.
+    ///
+    /// # Errors
+    /// The lock is lost, or the request failed.
+    pub async fn remove(&self) -> Result<(), NotWritten> {
+        match self.bound(Patience::Reading, |mine| self.deleted(mine)).await {
+            Err(NotWritten::Failed(error)) if error.class == Class::NotFound => {}
+            result => result?,
+        }
+        self.forget();
+        Ok(())
+    }
+
+    /// Sends a write that holds only for the ConfigMap as it was last seen with our lock on it.
+    async fn bound(&self, patience: Patience, request: impl Fn(&Held) -> Request) -> Result<(), NotWritten> {
+        let (mut tries, start, mut races) = (Tries::new(patience), Instant::now(), 0);
+        loop {
+            let mine = self.held().clone();
+            let Some(mine) = mine else {
+                return Err(NotWritten::Lost(self.lost().unwrap_or_else(|| "nobody".to_owned())));
+            };
+            let request = request(&mine);
+            let error = match self.api.send(request.clone()).await {
+                Ok(reply) => {
+                    self.moved(&mine, &reply);
+                    return Ok(());
+                }
+                Err(error) => error,
+            };
+            if raced(&error) && races < RACES {
+                races += 1;
+                match self.look(&mine).await {
+                    Mine::Lost(who) => return Err(NotWritten::Lost(who)),
+                    Mine::Still => {}
+                    Mine::Unknown => tokio::time::sleep(LOOK).await,
+                }
+                continue;
+            }
+            match tries.after(&request, &error, false, start.elapsed()) {
+                Verdict::Again { after, .. } => tokio::time::sleep(after).await,
+                Verdict::GiveUp => return Err(NotWritten::Failed(error)),
             }
         }
     }
 
     /// Gives it back. What cannot be given back holds no longer soon.
     pub async fn release(&self) {
-        let mut held = self.held.lock().await;
-        let Some(mut mine) = held.take() else { return };
-        for _ in 0..3 {
-            let body = self.body(json!({}), mine.version.as_deref());
-            match self.api.send(applied_by(self.place.path(), body, MANAGER)).await {
+        for _ in 0..RACES {
+            let mine = self.held().clone();
+            let Some(mine) = mine else { return };
+            let request = match mine.bare {
+                // It was made for the lock alone.
+                true => self.deleted(&mine),
+                false => {
+                    let mut body = self.body(json!({}));
+                    bind(&mut body, &mine);
+                    applied_by(self.place.path(), body, MANAGER)
+                }
+            };
+            match self.api.send(request).await {
                 Err(error) if raced(&error) => match self.look(&mine).await {
-                    Mine::Still(version) => mine.version = version,
+                    Mine::Still => {}
                     Mine::Lost(_) | Mine::Unknown => return,
                 },
-                Ok(_) | Err(_) => return,
+                Ok(_) | Err(_) => break,
             }
         }
+        self.forget();
+    }
+
+    /// Lets go of it where it is, as its cluster is about to be deleted: it guards nothing any more, and is taken again in
+    /// the cluster that comes next.
+    pub fn forget(&self) {
+        *self.held() = None;
+        self.stand.send_if_modified(|stand| match stand {
+            Stand::Ours(_) => {
+                *stand = Stand::Free;
+                true
+            }
+            Stand::Free | Stand::Lost(_) => false,
+        });
     }
 
     /// Whether it is still ours although the ConfigMap was written: the record is written there too.
     async fn look(&self, mine: &Held) -> Mine {
-        let Ok(live) = self.read().await else { return Mine::Unknown };
-        let Some(live) = live else { return Mine::Unknown };
-        let version = live.pointer("/metadata/resourceVersion").and_then(Value::as_str).map(str::to_owned);
-        match entry_of(&live) {
+        let Ok(live) = self.read_once().await else { return Mine::Unknown };
+        let who = match live.as_ref().and_then(entry_of) {
             Some(entry) if entry.holder == mine.entry.holder && entry.since == mine.entry.since => {
-                Mine::Still(version)
+                if let (Some(live), Some(held)) = (live.as_ref(), self.held().as_mut()) {
+                    held.version = version_of(live);
+                }
+                return Mine::Still;
             }
-            Some(Entry { holder, .. }) => Mine::Lost(format!("{}, process {}", holder.who, holder.pid)),
-            None => Mine::Lost("nobody: somebody broke it".into()),
+            Some(Entry { holder, .. }) => format!("{}, process {}", holder.who, holder.pid),
+            None => "nobody: somebody broke it".to_owned(),
+        };
+        // What was given back meanwhile is not lost.
+        if self.held().take().is_some() {
+            self.stand.send_replace(Stand::Lost(who.clone()));
         }
+        Mine::Lost(who)
+    }
+
+    fn held(&self) -> MutexGuard<'_, Option<Held>> {
+        // Nothing that holds it can panic half way.
+        self.held.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    /// Notes the version that a write of ours led to.
+    fn moved(&self, mine: &Held, reply: &Value) {
+        if let Some(held) = self.held().as_mut().filter(|held| held.version == mine.version) {
+            held.version = version_of(reply);
+        }
+    }
+
+    async fn read_once(&self) -> Result<Option<Value>, ApiError> {
+        let request = Request::get(Api::Kubernetes, self.place.path());
+        let read = self.api.send(request.clone());
+        let answer = tokio::time::timeout(RENEW, read).await;
+        found(answer.unwrap_or_else(|_| Err(request.unanswered("no answer in time"))))
     }
 
     async fn read(&self) -> Result<Option<Value>, ApiError> {
         let request = Request::get(Api::Kubernetes, self.place.path());
-        match retry::send(&*self.api, request, Patience::Reading).await {
-            Err(error) if error.class == Class::NotFound => Ok(None),
-            result => result.map(Some),
-        }
+        found(retry::send(&*self.api, request, Patience::Writing).await)
     }
 
-    fn body(&self, annotations: Value, version: Option<&str>) -> Value {
-        let mut body = json!({
+    fn body(&self, annotations: Value) -> Value {
+        json!({
             "apiVersion": "v1",
             "kind": "ConfigMap",
             "metadata": { "name": self.place.name, "namespace": NAMESPACE, "annotations": annotations },
-        });
-        if let Some(version) = version {
-            body["metadata"]["resourceVersion"] = json!(version);
-        }
-        body
+        })
     }
 
-    async fn write(&self, entry: &Entry, version: Option<&str>) -> Result<Option<String>, ApiError> {
-        let text = serde_json::to_string(entry).unwrap_or_default();
-        let body = self.body(json!({ ANNOTATION: text }), version);
-        let write = || applied_by(self.place.path(), body.clone(), MANAGER);
+    /// The write of our entry.
+    fn written(&self, mine: &Held) -> Request {
+        let text = serde_json::to_string(&mine.entry).unwrap_or_default();
+        let mut body = self.body(json!({ ANNOTATION: text }));
+        bind(&mut body, mine);
+        applied_by(self.place.path(), body, MANAGER)
+    }
+
+    fn deleted(&self, mine: &Held) -> Request {
+        let body = json!({
+            "apiVersion": "v1",
+            "kind": "DeleteOptions",
+            "preconditions": { "uid": mine.uid, "resourceVersion": mine.version },
+        });
+        let (api, method) = (Api::Kubernetes, Method::Delete);
+        Request { api, method, path: self.place.path(), body: Some(body) }
+    }
+
+    /// The first write of an entry, with the namespace when that is missing.
+    async fn make(&self, mine: &Held) -> Result<Value, ApiError> {
         // Of the last destroy the namespace may still be on its way out.
-        let first = match self.api.send(write()).await {
+        let first = match self.api.send(self.written(mine)).await {
             Err(error) if error.class == Class::Busy => {
-                let again = retry::send(&*self.api, write(), Patience::Writing);
+                let again = retry::send(&*self.api, self.written(mine), Patience::Writing);
                 tokio::time::timeout(LEAVES, again).await.unwrap_or(Err(error))
             }
             result => result,
         };
-        let reply = match first {
+        match first {
             Err(error) if error.class == Class::NotFound && !error.is_unknown_path() => {
                 ensure_namespace(&*self.api, Patience::Writing).await?;
-                self.api.send(write()).await?
+                self.api.send(self.written(mine)).await
             }
-            result => result?,
-        };
-        Ok(reply.pointer("/metadata/resourceVersion").and_then(Value::as_str).map(str::to_owned))
+            result => result,
+        }
     }
 }
 
 /// What became of our lock.
 enum Mine {
-    Still(Option<String>),
+    Still,
     Lost(String),
     Unknown,
+}
+
+/// Makes a write fail unless the ConfigMap is the one that was last seen. Its uid keeps an apply of something that is gone
+/// from making it anew.
+fn bind(body: &mut Value, mine: &Held) {
+    for (name, value) in [("resourceVersion", &mine.version), ("uid", &mine.uid)] {
+        if let Some(value) = value {
+            body["metadata"][name] = json!(value);
+        }
+    }
+}
+
+fn version_of(live: &Value) -> Option<String> {
+    live.pointer("/metadata/resourceVersion").and_then(Value::as_str).map(str::to_owned)
+}
+
+fn uid_of(live: &Value) -> Option<String> {
+    live.pointer("/metadata/uid").and_then(Value::as_str).map(str::to_owned)
+}
+
+fn found(answer: Result<Value, ApiError>) -> Result<Option<Value>, ApiError> {
+    match answer {
+        Err(error) if error.class == Class::NotFound => Ok(None),
+        result => result.map(Some),
+    }
 }
 
 fn raced(error: &ApiError) -> bool {
@@ -305,6 +569,12 @@ mod tests {
     use super::*;
     use crate::resource::Method;
 
+    /// Tokio's clock, which these tests move.
+    fn paused() -> Duration {
+        thread_local!(static FIRST: Instant = Instant::now());
+        FIRST.with(Instant::elapsed)
+    }
+
     /// One ConfigMap behind the API: what matters of it are its annotation and its version.
     #[derive(Default)]
     struct Shelf(StdMutex<(Option<String>, u64)>);
@@ -325,6 +595,14 @@ mod tests {
                     version => Ok(json!({ "metadata": {
                         "resourceVersion": version.to_string(), "annotations": { ANNOTATION: held.0 },
                     } })),
+                }
+            } else if request.method == Method::Delete {
+                let body = request.body.clone().unwrap_or_default();
+                if body["preconditions"]["resourceVersion"] == *held.1.to_string() {
+                    *held = (None, 0);
+                    Ok(json!({}))
+                } else {
+                    Err(request.failed(Class::Conflict, "the object has been modified"))
                 }
             } else {
                 let body = request.body.clone().unwrap_or_default();
@@ -364,9 +642,9 @@ mod tests {
             let owner = Owner { stack: "s".into(), id: "s".into() };
             let api = Arc::new(Leaving(Shelf::default(), StdMutex::new(refusals)));
             let now = || jiff::Timestamp::UNIX_EPOCH;
-            let locking = Locking { holder, lives: |_| Lives::Unknown, force: false, now };
+            let locking = Locking { holder, lives: |_| Lives::Unknown, force: false, now, clock: paused };
             let start = Instant::now();
-            assert_eq!(Lock::new(api, &owner, locking).take().await.is_ok(), taken);
+            assert_eq!(Lock::new(api, &owner, locking).take(Missing::Make).await.is_ok(), taken);
             assert!(start.elapsed() <= Duration::from_secs(60), "{:?}", start.elapsed());
         }
     }
@@ -376,27 +654,27 @@ mod tests {
         let now = || jiff::Timestamp::UNIX_EPOCH;
         let owner = Owner { stack: "s".into(), id: "s".into() };
         let api: Arc<dyn LiveApi> = Arc::<Shelf>::clone(shelf);
-        Lock::new(api, &owner, Locking { holder, lives, force, now })
+        Lock::new(api, &owner, Locking { holder, lives, force, now, clock: paused })
     }
 
     #[tokio::test(start_paused = true)]
     async fn a_lock_that_is_renewed_keeps_others_out_until_it_is_given_back() {
         let shelf = Arc::new(Shelf::default());
         let ann = lock(&shelf, "ann", |_| Lives::Unknown, false);
-        assert_eq!(ann.take_early().await, Ok(()), "without a record there is nothing to lock");
+        assert_eq!(ann.take(Missing::Leave).await, Ok(()), "without a record there is nothing to lock");
         assert_eq!(shelf.entry(), None);
-        ann.take().await.unwrap();
+        ann.take(Missing::Make).await.unwrap();
         let bob = lock(&shelf, "bob", |_| Lives::Unknown, false);
         let start = Instant::now();
         let refused = tokio::select! {
             _ = ann.renew() => panic!("ann lost it"),
-            taken = bob.take_early() => taken,
+            taken = bob.take(Missing::Leave) => taken,
         };
         assert_eq!(refused, Err(Unlocked::Held("ann, process 7, since 1970-01-01T00:00:00Z".into())));
         assert!(start.elapsed() < Duration::from_secs(8), "{:?}", start.elapsed());
         ann.release().await;
         assert_eq!(shelf.entry(), None);
-        bob.take_early().await.unwrap();
+        bob.take(Missing::Make).await.unwrap();
         assert_eq!(shelf.entry().unwrap().holder.who, "bob");
     }
 
@@ -412,9 +690,9 @@ mod tests {
         ];
         for (lives, force, seconds) in rows {
             let shelf = Arc::new(Shelf::default());
-            lock(&shelf, "ann", lives, false).take().await.unwrap();
+            lock(&shelf, "ann", lives, false).take(Missing::Make).await.unwrap();
             let start = Instant::now();
-            lock(&shelf, "bob", lives, force).take().await.unwrap();
+            lock(&shelf, "bob", lives, force).take(Missing::Make).await.unwrap();
             assert_eq!(start.elapsed().as_secs(), seconds);
             assert_eq!(shelf.entry().unwrap().holder.who, "bob");
         }
@@ -423,9 +701,9 @@ mod tests {
     #[tokio::test(start_paused = true)]
     async fn a_process_that_lives_on_this_machine_is_not_waited_for() {
         let shelf = Arc::new(Shelf::default());
-        lock(&shelf, "ann", |_| Lives::Yes, false).take().await.unwrap();
+        lock(&shelf, "ann", |_| Lives::Yes, false).take(Missing::Make).await.unwrap();
         let start = Instant::now();
-        let refused = lock(&shelf, "bob", |_| Lives::Yes, false).take().await;
+        let refused = lock(&shelf, "bob", |_| Lives::Yes, false).take(Missing::Make).await;
         assert!(matches!(refused, Err(Unlocked::Held(_))), "{refused:?}");
         assert_eq!(start.elapsed(), Duration::ZERO);
     }
@@ -434,13 +712,13 @@ mod tests {
     async fn a_written_record_loses_no_lock_and_a_broken_lock_is_noticed() {
         let shelf = Arc::new(Shelf::default());
         let ann = lock(&shelf, "ann", |_| Lives::Yes, false);
-        ann.take().await.unwrap();
+        ann.take(Missing::Make).await.unwrap();
         // The record is written into the same ConfigMap.
         shelf.0.lock().unwrap().1 += 1;
         let renewed = tokio::time::timeout(Duration::from_secs(20), ann.renew()).await;
         assert!(renewed.is_err(), "{renewed:?}");
         assert!(shelf.entry().unwrap().renewed >= 3);
-        lock(&shelf, "bob", |_| Lives::Yes, true).take().await.unwrap();
+        lock(&shelf, "bob", |_| Lives::Yes, true).take(Missing::Make).await.unwrap();
         assert_eq!(ann.renew().await, "bob, process 7");
         // What is another's is not given back.
         ann.release().await;

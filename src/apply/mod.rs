@@ -15,9 +15,12 @@ use crate::diag::Code;
 use crate::kinds::Kind;
 use crate::live::LiveApi;
 use crate::plan::Plan;
+use crate::record::Passes;
 
+mod begin;
 mod call;
 pub mod failure;
+mod fence;
 pub mod lock;
 mod program;
 pub mod record;
@@ -27,9 +30,12 @@ mod wait;
 #[cfg(test)]
 mod tests;
 
+pub use begin::{NotBegun, begin, give_back};
+
+use fence::Fence;
 use lock::Lock;
 use program::{Ended, Run, Shared};
-use record::{Fate, Keeper};
+use record::{Fate, Keeper, NotKept};
 use schedule::Scheduler;
 
 /// How one change ended.
@@ -57,7 +63,7 @@ pub enum Outcome {
         /// What did not succeed.
         because: Address,
     },
-    /// Interrupted while running: it may be half done.
+    /// It may be done or half done: interrupted while running, or its last request has no answer.
     InDoubt {
         /// What was under way.
         message: String,
@@ -155,7 +161,7 @@ pub struct ApplyOptions {
     pub interrupt: watch::Receiver<u8>,
     /// Who judges readiness.
     pub kinds: Kinds,
-    /// Keeps other applies of the stack away; without it nothing does.
+    /// Keeps other applies of the stack away; without it nothing does. Held already where [`begin`] took it.
     pub lock: Option<Arc<Lock>>,
 }
 
@@ -196,18 +202,27 @@ pub async fn apply(
     mut events: impl FnMut(Event),
 ) -> Summary {
     let ApplyOptions { parallelism, now, interrupt, kinds, lock } = options;
-    let keeper = Keeper::new(plan, &*api, now, lock.clone());
+    let fence = Fence::new(api, lock.clone());
+    let keeper = Keeper::new(plan, &fence, now, lock.clone());
     let mut unlocked = Box::pin(renewed(lock.clone()));
     let mut is_locked = true;
-    let shared = Shared { api: &*api, owner: &plan.owner, kinds, keeper: &keeper };
+    let shared = Shared {
+        api: &fence,
+        fence: &fence,
+        owner: &plan.owner,
+        desired: &plan.desired,
+        kinds,
+        keeper: &keeper,
+    };
     let mut course = Course::new(plan, parallelism);
+    let (halt, stop) = watch::channel(Stopped::No);
     let (tell, mut told) = mpsc::unbounded_channel();
     let mut ctrl_c = interrupt.clone();
     ctrl_c.mark_changed();
     let mut running = FuturesUnordered::new();
     while course.interrupts < 2 {
         for place in course.start(&mut events) {
-            let run = Run::new(&shared, place, &plan.changes[place], tell.clone(), interrupt.clone());
+            let run = Run::new(&shared, place, &plan.changes[place], tell.clone(), stop.clone());
             running.push(async move { (place, run.finish().await) });
         }
         if running.is_empty() {
@@ -224,7 +239,7 @@ pub async fn apply(
             Happening::Told(event) => events(event),
             Happening::Unlocked(who) => {
                 let message = format!(
-                    "the lock of the stack was taken by {who}: nothing new is started; plan again when that apply has ended"
+                    "the lock of the stack was taken by {who}: nothing more is sent; plan again when that apply has ended"
                 );
                 events(Event::Warning { message });
                 is_locked = false;
@@ -235,14 +250,14 @@ pub async fn apply(
                 while let Ok(event) = told.try_recv() {
                     events(event);
                 }
-                // A change may hear of Ctrl-C before this loop does, and ends because of it.
-                let count = *interrupt.borrow();
-                if count > 0 {
-                    course.interrupted(count, &mut events);
+                // A change may meet the lost lock before this loop hears of it, and ends because of it.
+                if fence.is_shut() {
+                    course.unlocked();
                 }
                 course.ended(place, ended, &mut events);
             }
         }
+        halt.send_replace(course.stopped);
     }
     drop(running);
     course.close(&mut events);
@@ -253,19 +268,22 @@ pub async fn apply(
         let stopped = async { while pressed(&mut ctrl_c).await < 2 {} };
         let written = tokio::select! {
             written = write => written,
-            () = stopped => Err("it was interrupted".to_owned()),
+            () = stopped => Err(NotKept::Failed("it was interrupted".to_owned())),
         };
         if let Err(why) = written {
+            if let NotKept::Lost(_) = &why {
+                course.unlocked();
+            }
             let message = format!(
                 "the record of this apply could not be written: {why}; the next plan finds what is live and may run checks again"
             );
             events(Event::Warning { message });
         }
     }
-    // It may be in the middle of a renewal, which a release would wait for.
     drop(unlocked);
-    if let Some(lock) = lock.filter(|_| !course.deleted_cluster()) {
-        lock.release().await;
+    // After a second signal it is left to lapse: nobody waits for an answer any more.
+    if let Some(lock) = lock.filter(|_| *interrupt.borrow() < 2) {
+        give_back(&lock, &interrupt).await;
     }
     course.summary()
 }
@@ -275,6 +293,19 @@ async fn renewed(lock: Option<Arc<Lock>>) -> String {
     match lock {
         Some(lock) => lock.renew().await,
         None => std::future::pending().await,
+    }
+}
+
+/// Ends when there has been a signal.
+async fn interrupted(interrupt: watch::Receiver<u8>) {
+    signals(interrupt, 1).await;
+}
+
+/// Ends when there have been so many signals.
+async fn signals(mut interrupt: watch::Receiver<u8>, least: u8) {
+    if interrupt.wait_for(|count| *count >= least).await.is_err() {
+        // Nobody is left who could send one.
+        std::future::pending::<()>().await;
     }
 }
 
@@ -298,7 +329,7 @@ struct Course<'a> {
     began: Instant,
     started: BTreeMap<usize, Instant>,
     outcomes: BTreeMap<usize, (Outcome, Duration)>,
-    passes: BTreeMap<Address, String>,
+    passes: Passes,
     interrupts: u8,
     stopped: Stopped,
 }
@@ -311,7 +342,7 @@ impl<'a> Course<'a> {
             began: Instant::now(),
             started: BTreeMap::new(),
             outcomes: BTreeMap::new(),
-            passes: BTreeMap::new(),
+            passes: Passes::new(),
             interrupts: 0,
             stopped: Stopped::No,
         }
@@ -340,7 +371,7 @@ impl<'a> Course<'a> {
         self.interrupts = count;
     }
 
-    /// What runs goes on to its end, as after one Ctrl-C.
+    /// What runs sends nothing more.
     fn unlocked(&mut self) {
         self.interrupts = self.interrupts.max(1);
         self.stopped = Stopped::Unlocked;
@@ -365,7 +396,8 @@ impl<'a> Course<'a> {
             Outcome::Skipped { because } => because.clone(),
             _ => address.clone(),
         };
-        self.passes.extend(pass.map(|digest| (address.clone(), digest)));
+        let thing = &self.plan.changes[place].identity;
+        self.passes.extend(pass.map(|digest| (thing.clone(), digest)));
         self.close_one(place, outcome, events);
         for place in skipped {
             self.close_one(place, Outcome::Skipped { because: because.clone() }, events);
@@ -397,15 +429,6 @@ impl<'a> Course<'a> {
             };
             self.close_one(place, outcome, events);
         }
-    }
-
-    /// Whether the cluster that the lock was in is gone.
-    fn deleted_cluster(&self) -> bool {
-        self.outcomes.iter().any(|(place, (outcome, _))| {
-            let change = &self.plan.changes[*place];
-            let cluster = matches!(change.identity, crate::resource::Identity::Cluster(_));
-            cluster && change.action == crate::plan::Action::Delete && *outcome == Outcome::Done
-        })
     }
 
     fn fates(&self) -> BTreeMap<usize, Fate> {

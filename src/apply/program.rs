@@ -8,13 +8,15 @@ use tokio::sync::{mpsc, watch};
 use tokio::time::Instant;
 
 use super::failure::failed;
+use super::fence::Fence;
 use super::record::Keeper;
-use super::{Event, Kinds, Outcome};
+use super::{Event, Kinds, Outcome, Stopped};
 use crate::diag::Code;
+use crate::kinds::ABSENT;
 use crate::live::retry::{self, Patience};
 use crate::live::{ApiError, LiveApi, Request};
 use crate::plan::{Action, Change};
-use crate::resource::{Api, Await, Call, Method, ObjectId, Owner, Step, Until};
+use crate::resource::{Api, Await, Call, Identity, Method, ObjectId, Owner, Resource, Step, Until};
 
 /// How often a wait says that it still waits when nothing new is to be said.
 const SAY_AGAIN: Duration = Duration::from_secs(10);
@@ -27,10 +29,14 @@ const LOG_PATIENCE: Duration = Duration::from_secs(120);
 
 /// What all changes of an apply share.
 pub struct Shared<'a> {
-    /// The outside.
+    /// The outside, as far as the lock lets it be written.
     pub api: &'a dyn LiveApi,
+    /// The same, to ask whether anything passes.
+    pub fence: &'a Fence,
     /// Whose things they are.
     pub owner: &'a Owner,
+    /// What is wanted.
+    pub desired: &'a [Resource],
     /// Who judges readiness.
     pub kinds: Kinds,
     /// Writes the record.
@@ -47,8 +53,8 @@ pub struct Run<'a> {
     pub change: &'a Change,
     /// Where events go.
     pub events: mpsc::UnboundedSender<Event>,
-    /// Ctrl-Cs so far.
-    pub interrupt: watch::Receiver<u8>,
+    /// What ends the apply early, once something does.
+    pub stop: watch::Receiver<Stopped>,
     /// Whether a request of it may have changed anything.
     pub wrote: bool,
     /// Objects that it asked to delete: path to uid.
@@ -62,7 +68,7 @@ pub struct Run<'a> {
 pub struct Ended {
     /// How.
     pub outcome: Outcome,
-    /// Digest of the check that passed.
+    /// Digest of the check that passed, or of what was made once.
     pub pass: Option<String>,
 }
 
@@ -71,7 +77,7 @@ pub struct Ended {
 pub enum Pause {
     /// After its time.
     Over,
-    /// By Ctrl-C.
+    /// By what ends the apply.
     Interrupted,
 }
 
@@ -82,10 +88,10 @@ impl<'a> Run<'a> {
         place: usize,
         change: &'a Change,
         events: mpsc::UnboundedSender<Event>,
-        interrupt: watch::Receiver<u8>,
+        stop: watch::Receiver<Stopped>,
     ) -> Self {
         let (wrote, deleted, quiet, said) = (false, BTreeMap::new(), None, None);
-        Self { shared, place, change, events, interrupt, wrote, deleted, quiet, said }
+        Self { shared, place, change, events, stop, wrote, deleted, quiet, said }
     }
 
     /// Runs the change to its end.
@@ -99,7 +105,8 @@ impl<'a> Run<'a> {
             };
             if let Err(outcome) = result {
                 let outcome = self.give_up(at, outcome).await;
-                return Ended { outcome, pass: None };
+                // What was made once stays made, whatever the wait for it came to.
+                return Ended { outcome, pass };
             }
         }
         Ended { outcome: Outcome::Done, pass }
@@ -108,17 +115,17 @@ impl<'a> Run<'a> {
     async fn step(&mut self, step: &Step, pass: &mut Option<String>) -> Result<(), Outcome> {
         match step {
             Step::Call(call) => {
-                if call.api == Api::Kubernetes && call.method != Method::Get {
-                    self.shared.keeper.intent(&self.change.address).await?;
+                if call.method != Method::Get {
+                    self.prepare(step, call).await?;
                 }
-                self.call(call).await
+                if self.makes_once(call) { self.make_once(call).await } else { self.call(call).await }
             }
             Step::Await(wait) => self.wait(wait).await,
             Step::ReadLog { pod, expect: Some(expect) } => self.check_log(pod, expect).await,
             Step::ReadLog { pod, expect: None } => self.show_log(pod).await,
             Step::RecordPass { digest } => {
                 *pass = Some(digest.clone());
-                if let Err(why) = self.shared.keeper.passed(&self.change.address, digest).await {
+                if let Err(why) = self.shared.keeper.passed(&self.change.identity, digest).await {
                     let message = format!("the pass of {} could not be recorded: {why}", self.change.address);
                     self.tell(Event::Warning { message });
                 }
@@ -127,16 +134,62 @@ impl<'a> Run<'a> {
         }
     }
 
-    /// After Ctrl-C nothing more is begun.
+    /// What must be so before a write: it is recorded that it may come, where there is a cluster that this can be read in
+    /// afterwards.
+    async fn prepare(&mut self, step: &Step, call: &Call) -> Result<(), Outcome> {
+        let whole = matches!(self.change.identity, Identity::Cluster(_))
+            && matches!(self.change.action, Action::Create | Action::Replace | Action::Delete);
+        if whole {
+            if call.method == Method::Delete {
+                self.shared.fence.leave_cluster();
+            }
+            return Ok(());
+        }
+        let keeper = self.shared.keeper;
+        let stopped = tokio::select! {
+            biased;
+            written = keeper.intent(&self.change.address) => return written,
+            () = stopped(&mut self.stop) => self.stops_before(step),
+        };
+        stopped.map_or(Ok(()), Err)
+    }
+
+    /// What ends the apply early, once something does.
+    pub fn stopped(&self) -> Stopped {
+        if self.shared.fence.is_shut() { Stopped::Unlocked } else { *self.stop.borrow() }
+    }
+
+    /// Whether a call makes what is made once.
+    fn makes_once(&self, call: &Call) -> bool {
+        let noted = |step: &Step| matches!(step, Step::RecordPass { .. });
+        let makes = call.body.as_ref().is_some_and(|body| body["metadata"]["resourceVersion"] == ABSENT);
+        makes && self.change.action != Action::Run && self.change.steps.iter().any(noted)
+    }
+
+    async fn make_once(&mut self, call: &Call) -> Result<(), Outcome> {
+        let (keeper, thing) = (self.shared.keeper, &self.change.identity);
+        if let Err(why) = keeper.begins(thing).await {
+            let message = format!("cannot note that {} is about to be made: {why}", self.change.address);
+            let help = "it runs once, so it is not made without that; mend the cause, then apply again";
+            return Err(failed(Code::RecordNotWritten, message, Some(help)));
+        }
+        let made = self.call(call).await;
+        if matches!(made, Err(Outcome::Failed { .. } | Outcome::NotStarted)) {
+            keeper.begins_not(thing).await;
+        }
+        made
+    }
+
+    /// After Ctrl-C and without the lock nothing more is begun.
     fn stops_before(&self, step: &Step) -> Option<Outcome> {
-        if *self.interrupt.borrow() == 0 || matches!(step, Step::RecordPass { .. }) {
+        if self.stopped() == Stopped::No || matches!(step, Step::RecordPass { .. }) {
             return None;
         }
         if !self.wrote {
             return Some(Outcome::NotStarted);
         }
         let message = match step {
-            Step::Await(Await { until: Until::Ready, .. }) => "made, not yet ready".to_owned(),
+            Step::Await(Await { until: Until::Ready | Until::Still, .. }) => "made, not yet ready".to_owned(),
             Step::Await(Await { until: Until::Gone, .. }) => "asked to be deleted, not yet gone".to_owned(),
             Step::Await(Await { until: Until::Idle, .. }) | Step::RecordPass { .. } => return None,
             Step::Call(call) => format!("{} {} was not sent any more", call.method.as_str(), call.path),
@@ -163,7 +216,7 @@ impl<'a> Run<'a> {
         if self.change.action != Action::Run {
             return outcome;
         }
-        let interrupted = *self.interrupt.borrow() > 0;
+        let interrupted = self.stopped() != Stopped::No;
         for step in rest {
             let cleaned = match step {
                 Step::Call(call) if call.method == Method::Delete => self.delete_once(call).await,
@@ -284,26 +337,30 @@ impl<'a> Run<'a> {
         self.tell(Event::Waiting { change: self.place, message: message.to_owned(), waited, deadline });
     }
 
-    /// Sleeps; the first Ctrl-C wakes.
+    /// Sleeps; what ends the apply wakes.
     pub async fn pause(&mut self, time: Duration) -> Pause {
-        let interrupted = async {
-            if self.interrupt.wait_for(|count| *count > 0).await.is_err() {
-                // Nobody is left who could interrupt.
-                std::future::pending::<()>().await;
-            }
-        };
         tokio::select! {
             () = tokio::time::sleep(time) => Pause::Over,
-            () = interrupted => Pause::Interrupted,
+            () = stopped(&mut self.stop) => Pause::Interrupted,
         }
     }
 
     /// A read, tried again where that helps; what is not there is `null`.
     pub async fn look(&self, request: Request) -> Result<Value, ApiError> {
         match retry::send(self.shared.api, request, Patience::Writing).await {
-            Err(error) if error.class == crate::live::Class::NotFound => Ok(Value::Null),
+            Err(error) if error.class == crate::live::Class::NotFound && !error.is_unknown_path() => {
+                Ok(Value::Null)
+            }
             result => result,
         }
+    }
+}
+
+/// Ends when something ends the apply early.
+async fn stopped(stop: &mut watch::Receiver<Stopped>) {
+    if stop.wait_for(|stop| *stop != Stopped::No).await.is_err() {
+        // Nobody is left who could.
+        std::future::pending::<()>().await;
     }
 }
 

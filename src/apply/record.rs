@@ -1,8 +1,8 @@
-//! The record in the cluster, written twice an apply: the intent before the first write inside the cluster,
-//! the outcome at the end; and once more when a check passed. A crash between loses nothing, as the intent
-//! holds what was and what is to be.
+//! The record in the cluster, written twice an apply: the intent before the first write to any API, once there is a cluster
+//! that it can stand in, the outcome at the end; and once more when a check passed. A crash between loses nothing, as the
+//! intent holds what was and what is to be. Its first ConfigMap is written under the lock that is in it.
 
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
 
 use serde_json::{Value, json};
@@ -10,15 +10,17 @@ use tokio::sync::{Mutex, OnceCell};
 
 use super::Outcome;
 use super::failure::failed;
-use super::lock::{Lock, Unlocked};
+use super::lock::{Lock, Missing, NotWritten, Unlocked};
 use crate::address::Address;
 use crate::diag::Code;
+use crate::kinds;
+use crate::live::along;
 use crate::live::record::{self, Stored};
 use crate::live::retry::{self, Patience};
 use crate::live::{ApiError, Class, LiveApi, MANAGER, Request};
 use crate::plan::{Action, Change, Plan};
-use crate::record::{Entry, NAMESPACE, Record};
-use crate::resource::{Api, Identity, Method, OBJECT_LABEL_MANAGED_BY, ObjectId, Resource};
+use crate::record::{Entry, NAMESPACE, Passes, Record};
+use crate::resource::{Api, Identity, Life, Method, OBJECT_LABEL_MANAGED_BY, ObjectId, Resource};
 
 /// How far a change came, as far as the record cares.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -48,22 +50,77 @@ pub struct Keeper<'a> {
     api: &'a dyn LiveApi,
     now: fn() -> jiff::Timestamp,
     intent: OnceCell<Result<Option<Record>, Broken>>,
-    /// Checks that passed in this apply.
-    passed: Mutex<BTreeMap<Address, String>>,
+    /// Checks that passed in this apply, and what it made that is made once.
+    passed: Mutex<Passes>,
+    /// What is made once, and a request to make it is under way or was lost.
+    begun: Mutex<BTreeSet<Identity>>,
     /// Further ConfigMaps that hold the record now.
     parts: Mutex<Vec<ObjectId>>,
     /// Keeps other applies of the stack away.
     lock: Option<Arc<Lock>>,
+    /// Whether no other apply can have written the record since the plan was made.
+    planned_under_lock: bool,
 }
 
 /// Why the intent could not be written, and the change that met it first.
 struct Broken {
     met_by: Address,
-    why: Unlocked,
+    why: NoIntent,
 }
 
+enum NoIntent {
+    Unlocked(Unlocked),
+    /// Another apply recorded what it did after the plan was made.
+    Overtaken,
+}
+
+/// Why the record does not say what the apply did.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub enum NotKept {
+    /// The lock is lost; to whom.
+    Lost(String),
+    /// In words for the user.
+    Failed(String),
+}
+
+impl std::fmt::Display for NotKept {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        match self {
+            Self::Lost(who) => write!(f, "the lock of the stack was taken by {who}"),
+            Self::Failed(why) => f.write_str(why),
+        }
+    }
+}
+
+impl From<NotWritten> for NotKept {
+    fn from(why: NotWritten) -> Self {
+        match why {
+            NotWritten::Lost(who) => Self::Lost(who),
+            NotWritten::Failed(error) => error.into(),
+        }
+    }
+}
+
+impl From<ApiError> for NotKept {
+    fn from(error: ApiError) -> Self {
+        Self::Failed(error.to_string())
+    }
+}
+
+impl From<Unlocked> for NotKept {
+    fn from(why: Unlocked) -> Self {
+        match why {
+            Unlocked::Held(who) => Self::Lost(who),
+            Unlocked::Cannot(why) => Self::Failed(why),
+        }
+    }
+}
+
+/// Kinds listed at a time when it is asked what is left in the namespace of records.
+const PARALLELISM: usize = 16;
+
 impl<'a> Keeper<'a> {
-    /// Nothing is read or written yet.
+    /// Nothing is read or written yet. A lock that is held was held when the plan was made.
     pub fn new(
         plan: &'a Plan,
         api: &'a dyn LiveApi,
@@ -76,12 +133,14 @@ impl<'a> Keeper<'a> {
             now,
             intent: OnceCell::new(),
             passed: Mutex::default(),
+            begun: Mutex::default(),
             parts: Mutex::default(),
+            planned_under_lock: lock.as_ref().is_none_or(|lock| lock.is_held()),
             lock,
         }
     }
 
-    /// Makes sure that the intent is written, before a change writes inside the cluster.
+    /// Makes sure that the intent is written, before a change writes.
     ///
     /// # Errors
     /// It cannot be written: the first change fails, the others are skipped because of it.
@@ -90,28 +149,41 @@ impl<'a> Keeper<'a> {
             return Ok(());
         }
         let write = || async {
-            let unlocked = |why: Unlocked| Broken { met_by: change.clone(), why };
-            let broken = |why: String| unlocked(Unlocked::Cannot(why));
+            let broken = |why: NoIntent| Broken { met_by: change.clone(), why };
+            let unlocked = |why: Unlocked| broken(NoIntent::Unlocked(why));
             if let Some(lock) = &self.lock {
-                lock.take().await.map_err(unlocked)?;
+                lock.take(Missing::Make).await.map_err(unlocked)?;
             }
-            let old = self.old(Patience::Writing).await.map_err(broken)?;
-            let record = self.record(old.as_ref(), Phase::Intent { passes: &BTreeMap::new() });
-            self.write(&record, Patience::Writing).await.map_err(|error| broken(error.to_string()))?;
+            let old = self.old(Patience::Writing).await.map_err(|why| unlocked(Unlocked::Cannot(why)))?;
+            if old.is_some() && !self.planned_under_lock {
+                return Err(broken(NoIntent::Overtaken));
+            }
+            let record = self.record(old.as_ref(), Phase::Intent { passes: &Passes::new() });
+            self.write(&record, Patience::Writing).await.map_err(|why| match why {
+                NotWritten::Lost(who) => unlocked(Unlocked::Held(who)),
+                NotWritten::Failed(error) => unlocked(Unlocked::Cannot(error.to_string())),
+            })?;
             Ok(old)
         };
         match self.intent.get_or_init(write).await {
             Ok(_) => Ok(()),
-            Err(Broken { met_by, why: Unlocked::Held(who) }) if met_by == change => {
-                let message = format!("another apply of this stack is under way: {who}");
-                let help = "nothing was written inside the cluster; wait until it ends, then apply again";
-                Err(failed(Code::Locked, message, Some(help)))
-            }
-            Err(Broken { met_by, why: Unlocked::Cannot(why) }) if met_by == change => {
-                let message = format!("cannot write the record of what this apply is about to do: {why}");
-                let help = "nothing was written inside the cluster; mend the cause, then apply again";
-                Err(failed(Code::RecordNotWritten, message, Some(help)))
-            }
+            Err(Broken { met_by, why }) if met_by == change => Err(match why {
+                NoIntent::Unlocked(Unlocked::Held(who)) => {
+                    let message = format!("another apply of this stack is under way: {who}");
+                    let help = "nothing was written inside the cluster; wait until it ends, then apply again";
+                    failed(Code::Locked, message, Some(help))
+                }
+                NoIntent::Unlocked(Unlocked::Cannot(why)) => {
+                    let message = format!("cannot write the record of what this apply is about to do: {why}");
+                    let help = "nothing was written inside the cluster; mend the cause, then apply again";
+                    failed(Code::RecordNotWritten, message, Some(help))
+                }
+                NoIntent::Overtaken => {
+                    let message = "another apply of this stack wrote its record after this plan was made";
+                    let help = "nothing was written inside the cluster; plan again, then apply";
+                    failed(Code::Stale, message, Some(help))
+                }
+            }),
             Err(Broken { met_by, .. }) => Err(Outcome::Skipped { because: met_by.clone() }),
         }
     }
@@ -121,24 +193,43 @@ impl<'a> Keeper<'a> {
     ///
     /// # Errors
     /// In words for the user; the pass still counts for this apply.
-    pub async fn passed(&self, check: &Address, digest: &str) -> Result<(), String> {
+    pub async fn passed(&self, thing: &Identity, digest: &str) -> Result<(), String> {
         // Held while writing, so that the last write holds all passes.
         let mut passes = self.passed.lock().await;
-        passes.insert(check.clone(), digest.to_owned());
+        passes.insert(thing.clone(), digest.to_owned());
+        self.begun.lock().await.remove(thing);
+        self.note(&passes).await
+    }
+
+    /// Notes that a thing that is made once is about to be made: when this process dies now, nobody knows whether it
+    /// was.
+    ///
+    /// # Errors
+    /// In words for the user; then it must not be made.
+    pub async fn begins(&self, thing: &Identity) -> Result<(), String> {
+        let passes = self.passed.lock().await;
+        if self.begun.lock().await.insert(thing.clone()) { self.note(&passes).await } else { Ok(()) }
+    }
+
+    /// It was refused: nothing was made.
+    pub async fn begins_not(&self, thing: &Identity) {
+        self.begun.lock().await.remove(thing);
+    }
+
+    async fn note(&self, passes: &Passes) -> Result<(), String> {
         let Some(Ok(old)) = self.intent.get() else { return Ok(()) };
-        let record = self.record(old.as_ref(), Phase::Intent { passes: &passes });
-        self.write(&record, Patience::Reading).await.map_err(|error| error.to_string())
+        let begun = self.begun.lock().await.clone();
+        let mut record = self.record(old.as_ref(), Phase::Intent { passes });
+        record.begun.extend(begun);
+        let written = self.write(&record, Patience::Reading).await;
+        written.map_err(|why| NotKept::from(why).to_string())
     }
 
     /// Writes what the apply did; deletes the record when nothing of the stack is left.
     ///
     /// # Errors
-    /// In words for the user. The intent stays, which names all that may be there.
-    pub async fn outcome(
-        &self,
-        fates: &BTreeMap<usize, Fate>,
-        passes: &BTreeMap<Address, String>,
-    ) -> Result<(), String> {
+    /// The intent stays, which names all that may be there.
+    pub async fn outcome(&self, fates: &BTreeMap<usize, Fate>, passes: &Passes) -> Result<(), NotKept> {
         if !keeps_record(self.plan) {
             return Ok(());
         }
@@ -146,37 +237,54 @@ impl<'a> Keeper<'a> {
             Some(Ok(old)) => old.clone(),
             // The intent's own failure has been told.
             Some(Err(_)) => return Ok(()),
-            None if can_reach(self.plan, fates) => self.old(Patience::Reading).await?,
+            None if can_reach(self.plan, fates) => {
+                if let Some(lock) = &self.lock {
+                    lock.take(Missing::Make).await?;
+                }
+                self.old(Patience::Reading).await.map_err(NotKept::Failed)?
+            }
             None => return Ok(()),
         };
-        let record = self.record(old.as_ref(), Phase::Outcome { fates, passes });
-        let done = if record.inventory.is_empty() && record.passes.is_empty() {
+        let mut record = self.record(old.as_ref(), Phase::Outcome { fates, passes });
+        record.begun.extend(self.begun.lock().await.clone());
+        if record.inventory.is_empty() && record.passes.is_empty() {
             self.remove().await
         } else {
-            self.write(&record, Patience::Reading).await
-        };
-        done.map_err(|error| error.to_string())
+            Ok(self.write(&record, Patience::Reading).await?)
+        }
     }
 
     fn record(&self, old: Option<&Record>, phase: Phase<'_>) -> Record {
         let before = old.map(|record| record.inventory.as_slice()).unwrap_or_default();
         let old_passes = old.map(|record| record.passes.clone()).unwrap_or_default();
+        // What is there was made, and what is made now is noted anew.
+        let settled = |thing: &&Identity| {
+            let change = self.plan.changes.iter().find(|change| change.identity == **thing);
+            change.is_none_or(|change| change.action == Action::Keep && change.fingerprint.is_none())
+        };
+        let begun: BTreeSet<Identity> =
+            old.iter().flat_map(|record| &record.begun).filter(settled).cloned().collect();
         let (intent, inventory, passes) = match phase {
-            // A check that is about to run again has not passed until it has.
             Phase::Intent { passes } => {
-                let known = carried(self.plan, old_passes, passes);
+                let known = carried(self.plan, old_passes, passes, |_| Fate::Open);
                 (true, inventory(self.plan, before, |_| Fate::Open), known)
             }
             Phase::Outcome { fates, passes } => {
                 let fate = |change| fates.get(&change).copied().unwrap_or(Fate::Open);
                 let left = inventory(self.plan, before, fate);
-                // What was read and is neither live nor wanted went without us.
+                // What the plan read and is neither live nor wanted went without us. What it did not read may be live.
+                let pods = pods(self.plan);
                 let seen = |entry: &Entry| {
-                    self.plan.leaves_out(&entry.identity)
+                    !self.planned_under_lock
+                        || self.plan.leaves_out(&entry.identity)
                         || self.plan.changes.iter().any(|change| change.identity == entry.identity)
+                        || pods.values().any(|pod| pod.identity == entry.identity)
                 };
-                let left = left.into_iter().filter(seen).collect();
-                (false, left, carried(self.plan, old_passes, passes))
+                let left: Vec<Entry> = left.into_iter().filter(seen).collect();
+                let passes = carried(self.plan, old_passes, passes, fate);
+                // A stack of which nothing is left, and that is made again, is another one.
+                let over = self.plan.partial.is_none() && left.is_empty();
+                (false, left, if over { Passes::new() } else { passes })
             }
         };
         let revision = old.map_or(0, |record| record.revision);
@@ -191,6 +299,7 @@ impl<'a> Keeper<'a> {
             written: (self.now)().to_string(),
             inventory,
             passes,
+            begun,
         }
     }
 
@@ -210,17 +319,25 @@ impl<'a> Keeper<'a> {
         Ok(Some(record))
     }
 
-    /// The first ConfigMap comes last: it is what makes the others count.
-    async fn write(&self, record: &Record, patience: Patience) -> Result<(), ApiError> {
+    /// The first ConfigMap comes last: it is what makes the others count. Whoever lost the lock cannot write it, and
+    /// deletes no part.
+    async fn write(&self, record: &Record, patience: Patience) -> Result<(), NotWritten> {
         let mut held = self.parts.lock().await;
         let packed = record::pack(record);
-        for (place, config_map) in &packed {
-            self.write_one(place, config_map, patience).await?;
+        let count = packed.len();
+        for (number, (place, config_map)) in (1..).zip(&packed) {
+            match &self.lock {
+                Some(lock) if number == count => lock.write(config_map, patience).await?,
+                Some(_) | None => {
+                    let written = self.write_one(place, config_map, patience).await;
+                    written.map_err(NotWritten::Failed)?;
+                }
+            }
         }
         let old = held.iter().filter(|old| !packed.iter().any(|(place, _)| place == *old));
         for part in old {
             // What stays lies about unused until the record goes.
-            let _ = self.delete(part.path()).await;
+            let _ = self.delete(part.path(), None).await;
         }
         let places = packed.into_iter().map(|(place, _)| place);
         *held = places.filter(|place| record::is_part(&record.stack, &place.name)).collect();
@@ -245,49 +362,76 @@ impl<'a> Keeper<'a> {
         }
     }
 
-    /// Deletes the record, and the namespace when we made it and no other record is in it.
-    async fn remove(&self) -> Result<(), ApiError> {
+    /// Deletes the record, and the namespace when we made it and nothing else is in it. The namespace goes first, while the
+    /// lock is held: from then on nothing is made in it, so that no other apply's lock can go along. Everything goes by its
+    /// uid, as an answer may be lost and another apply may have made its own record before the request is sent again.
+    async fn remove(&self) -> Result<(), NotKept> {
         let place = Record::object(&self.plan.owner.stack);
-        self.delete(place.path()).await?;
-        let collection = place.gvk.collection(Some(NAMESPACE));
-        let left =
-            retry::send(self.api, Request::get(Api::Kubernetes, collection), Patience::Reading).await?;
-        let items = left["items"].as_array().into_iter().flatten();
-        let names = items.filter_map(|item| item["metadata"]["name"].as_str());
-        let (parts, names): (Vec<&str>, Vec<&str>) =
-            names.partition(|name| record::is_part(&self.plan.owner.stack, name));
-        for name in parts {
-            self.delete(ObjectId { name: name.to_owned(), ..place.clone() }.path()).await?;
+        let parts = self.parts_by_uid(&place).await?;
+        if let Some(uid) = self.alone(&place).await? {
+            self.delete(namespace_path(), Some(uid)).await?;
         }
-        // Every namespace holds a ConfigMap with the cluster's certificate authority.
-        if names.iter().any(|name| *name != "kube-root-ca.crt") {
-            return Ok(());
+        match &self.lock {
+            Some(lock) => lock.remove().await?,
+            None => self.delete(place.path(), None).await?,
         }
-        let request = Request::get(Api::Kubernetes, namespace_path());
-        let namespace = match retry::send(self.api, request, Patience::Reading).await {
-            Err(error) if error.class == Class::NotFound => return Ok(()),
-            result => result?,
-        };
-        let entries = namespace.pointer("/metadata/managedFields").and_then(Value::as_array);
-        let ours = |entry: &Value| entry["manager"] == MANAGER && entry["operation"] == "Apply";
-        if entries.into_iter().flatten().any(ours) {
-            self.delete(namespace_path()).await?;
+        for (part, uid) in parts {
+            self.delete(part.path(), Some(uid)).await?;
         }
         Ok(())
     }
 
-    async fn delete(&self, path: String) -> Result<(), ApiError> {
-        let request = Request { api: Api::Kubernetes, method: Method::Delete, path, body: None };
+    /// The further ConfigMaps of the record, those of earlier ones too, with their uids.
+    async fn parts_by_uid(&self, place: &ObjectId) -> Result<Vec<(ObjectId, String)>, ApiError> {
+        let collection = Request::get(Api::Kubernetes, place.gvk.collection(Some(NAMESPACE)));
+        let left = match retry::send(self.api, collection, Patience::Reading).await {
+            Err(error) if error.class == Class::NotFound => return Ok(Vec::new()),
+            result => result?,
+        };
+        let items = left["items"].as_array().into_iter().flatten();
+        let named = items.filter_map(|item| {
+            let metadata = &item["metadata"];
+            Some((metadata["name"].as_str()?.to_owned(), metadata["uid"].as_str()?.to_owned()))
+        });
+        let parts = named.filter(|(name, _)| record::is_part(&self.plan.owner.stack, name));
+        Ok(parts.map(|(name, uid)| (ObjectId { name, ..place.clone() }, uid)).collect())
+    }
+
+    /// The uid of the namespace of records when it is ours and holds this record alone.
+    async fn alone(&self, place: &ObjectId) -> Result<Option<String>, ApiError> {
+        let request = Request::get(Api::Kubernetes, namespace_path());
+        let namespace = match retry::send(self.api, request, Patience::Reading).await {
+            Err(error) if matches!(error.class, Class::NotFound | Class::Denied) => return Ok(None),
+            result => result?,
+        };
+        let entries = namespace.pointer("/metadata/managedFields").and_then(Value::as_array);
+        let ours = |entry: &Value| entry["manager"] == MANAGER && entry["operation"] == "Apply";
+        if !entries.into_iter().flatten().any(ours) {
+            return Ok(None);
+        }
+        let stack = &self.plan.owner.stack;
+        let own = |object: &ObjectId| {
+            object == place || (object.gvk == place.gvk && record::is_part(stack, &object.name))
+        };
+        // What cannot be listed may be there: an empty namespace that stays costs nothing.
+        let alone = along::holds_nothing_but(self.api, NAMESPACE, own, PARALLELISM).await;
+        Ok(namespace["metadata"]["uid"].as_str().filter(|_| alone).map(str::to_owned))
+    }
+
+    /// What is another one by now, or gone, is nothing to delete.
+    async fn delete(&self, path: String, uid: Option<String>) -> Result<(), ApiError> {
+        let body = uid.map(|uid| json!({ "preconditions": { "uid": uid } }));
+        let request = Request { api: Api::Kubernetes, method: Method::Delete, path, body };
         match retry::send(self.api, request, Patience::Reading).await {
-            Err(error) if error.class == Class::NotFound => Ok(()),
+            Err(error) if matches!(error.class, Class::NotFound | Class::Conflict) => Ok(()),
             result => result.map(drop),
         }
     }
 }
 
 enum Phase<'a> {
-    Intent { passes: &'a BTreeMap<Address, String> },
-    Outcome { fates: &'a BTreeMap<usize, Fate>, passes: &'a BTreeMap<Address, String> },
+    Intent { passes: &'a Passes },
+    Outcome { fates: &'a BTreeMap<usize, Fate>, passes: &'a Passes },
 }
 
 fn applied(path: String, body: Value) -> Request {
@@ -317,15 +461,17 @@ fn namespace() -> Value {
     })
 }
 
-fn cluster_change(plan: &Plan) -> Option<(usize, &Change)> {
+pub(super) fn cluster_change(plan: &Plan) -> Option<(usize, &Change)> {
     plan.changes.iter().enumerate().find(|(_, change)| matches!(change.identity, Identity::Cluster(_)))
 }
 
-/// Nothing is recorded of a plan that does nothing or of a stack that manages nothing, nor in a cluster that the plan deletes.
-fn keeps_record(plan: &Plan) -> bool {
+/// Nothing is recorded of a plan that has nothing to do or of a stack that manages nothing, nor in a cluster that the plan
+/// deletes.
+pub(super) fn keeps_record(plan: &Plan) -> bool {
     let managed = |change: &Change| !matches!(change.identity, Identity::Check(_));
-    plan.changes.iter().any(managed)
-        && !plan.is_empty()
+    let something = plan.record_left || plan.changes.iter().any(managed);
+    something
+        && !plan.has_nothing_to_do()
         && cluster_change(plan).is_none_or(|(_, change)| change.action != Action::Delete)
 }
 
@@ -347,18 +493,35 @@ pub fn inventory(plan: &Plan, before: &[Entry], fate: impl Fn(usize) -> Fate) ->
     }
     let desired: BTreeMap<&Identity, &Resource> =
         plan.desired.iter().map(|resource| (&resource.identity, resource)).collect();
+    let pods = pods(plan);
     for (place, change) in plan.changes.iter().enumerate() {
         let Change { identity, action, .. } = change;
-        if matches!(identity, Identity::Check(_)) {
-            continue;
-        }
-        let fate = if *action == Action::Keep { Fate::Done } else { fate(place) };
-        let wanted = desired.get(identity).map(|resource| entry(resource));
+        let (fate, ready) = match (*action, fate(place)) {
+            (Action::Keep, fate) if change.is_waited_for() => (Fate::Done, fate == Fate::Done),
+            (Action::Keep, _) => (Fate::Done, true),
+            (_, fate) => (fate, fate == Fate::Done),
+        };
+        let wanted = match pods.get(&place) {
+            Some(pod) => Some(pod.clone()),
+            None if matches!(identity, Identity::Check(_)) => continue,
+            None => desired.get(identity).map(|resource| Entry { ready: Some(ready), ..entry(resource) }),
+        };
         match (action, fate) {
             (Action::Delete | Action::Forget, Fate::Done) => {
                 entries.remove(identity);
             }
-            (_, Fate::Untouched) | (Action::Delete | Action::Forget | Action::Run, _) => {}
+            // The pod of a check goes with its run; it stays only where that was cut short.
+            (Action::Run, Fate::Done | Fate::Untouched) => {
+                entries.retain(|_, entry| wanted.as_ref().is_none_or(|pod| pod.identity != entry.identity));
+            }
+            (Action::Run, Fate::Open) => {
+                entries.extend(wanted.map(|pod| (pod.identity.clone(), pod)));
+            }
+            (_, Fate::Untouched) | (Action::Delete | Action::Forget, _) => {}
+            (Action::Keep, Fate::Done) if wanted.is_none() => {
+                // It stays for others, and is still what this stack has made.
+                entries.entry(identity.clone()).or_insert_with(|| of_change(change));
+            }
             (_, Fate::Done) => {
                 entries.extend(wanted.map(|entry| (identity.clone(), entry)));
             }
@@ -374,6 +537,30 @@ pub fn inventory(plan: &Plan, before: &[Entry], fate: impl Fn(usize) -> Fate) ->
     entries.into_values().collect()
 }
 
+/// The pods of the checks that a plan runs, by the place of the change.
+fn pods(plan: &Plan) -> BTreeMap<usize, Entry> {
+    let runs = plan.changes.iter().enumerate().filter(|(_, change)| change.action == Action::Run);
+    let pods = runs.filter_map(|(place, change)| {
+        let wanted = plan.desired.iter().find(|wanted| wanted.identity == change.identity)?;
+        let pod = Some(kinds::check::pod(&wanted.body)).filter(|pod| !pod.name.is_empty())?;
+        let address = kinds::check::address_of(&change.address, &pod);
+        let (identity, kind) = (Identity::Object(pod), kinds::object::PLAIN.name.to_owned());
+        Some((place, Entry { address, identity, kind, set: Value::Null, ready: None }))
+    });
+    pods.collect()
+}
+
+fn of_change(change: &Change) -> Entry {
+    let Change { address, identity, kind, .. } = change;
+    Entry {
+        address: address.clone(),
+        identity: identity.clone(),
+        kind: kind.clone(),
+        set: Value::Null,
+        ready: None,
+    }
+}
+
 fn entry(resource: &Resource) -> Entry {
     let Resource { address, identity, kind, body, .. } = resource;
     let set = match identity {
@@ -381,7 +568,7 @@ fn entry(resource: &Resource) -> Entry {
         Identity::Cluster(_) | Identity::NodePool { .. } => body.clone(),
         Identity::Object(_) | Identity::Check(_) => Value::Null,
     };
-    Entry { address: address.clone(), identity: identity.clone(), kind: kind.clone(), set }
+    Entry { address: address.clone(), identity: identity.clone(), kind: kind.clone(), set, ready: None }
 }
 
 /// What may have been set when it is not known which of two was: the new values and what only the old has.
@@ -407,20 +594,28 @@ fn united(old: &Value, new: Value) -> Value {
     }
 }
 
-/// Passes that still hold: of checks that the plan keeps, and the new ones.
-fn carried(
-    plan: &Plan,
-    old: BTreeMap<Address, String>,
-    new: &BTreeMap<Address, String>,
-) -> BTreeMap<Address, String> {
+/// Passes that still hold, and the new ones. A pass belongs to its thing: what does not touch the thing keeps it, be it left
+/// out, named otherwise, or gone. Things that are made once and are there have one, also when an earlier record was lost.
+fn carried(plan: &Plan, old: Passes, new: &Passes, fate: impl Fn(usize) -> Fate) -> Passes {
     let anew = cluster_change(plan).is_some_and(|(_, change)| change.action == Action::Replace);
-    let holds = |address: &Address| {
-        let kept = |change: &Change| change.address == *address && change.action == Action::Keep;
-        let left_out = plan.leaves_out(&Identity::Check(address.clone()));
-        !anew && (left_out || plan.changes.iter().any(kept))
-    };
-    let mut passes: BTreeMap<Address, String> =
-        old.into_iter().filter(|(address, _)| holds(address)).collect();
-    passes.extend(new.iter().map(|(address, digest)| (address.clone(), digest.clone())));
+    let mut passes = if anew { Passes::new() } else { old };
+    for (place, change) in plan.changes.iter().enumerate() {
+        let Change { identity, action, .. } = change;
+        match (action, fate(place)) {
+            // A check that is about to run again has not passed until it has.
+            (Action::Run, Fate::Open | Fate::Done) | (Action::Delete | Action::Forget, Fate::Done) => {
+                passes.remove(identity);
+            }
+            (Action::Keep, _) if change.fingerprint.is_some() => {
+                let wanted = plan.desired.iter().find(|wanted| wanted.identity == *identity);
+                let once = wanted.filter(|wanted| matches!(wanted.life, Life::Once { .. }));
+                if let Some(wanted) = once {
+                    passes.entry(identity.clone()).or_insert_with(|| kinds::made_digest(wanted));
+                }
+            }
+            _ => {}
+        }
+    }
+    passes.extend(new.iter().map(|(thing, digest)| (thing.clone(), digest.clone())));
     passes
 }

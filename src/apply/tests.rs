@@ -16,13 +16,15 @@ use crate::live::{ApiError, Class, Request};
 use crate::plan::{Action, Change, Mode};
 use crate::record::Record;
 use crate::resource::{
-    Api, Await, Call, ClusterName, Gvk, Identity, LABEL_ID, Lane, Life, Method, ObjectId, Owner, Query,
-    Readiness, Resource, Step, Target, Until,
+    Api, Await, Call, ClusterName, Effect, FieldChange, Gvk, Identity, LABEL_ID, Lane, Life, Method,
+    ObjectId, Owner, Query, Readiness, Resource, Step, Target, Until,
 };
 
 mod checks;
 mod idle;
 mod interrupts;
+mod kept;
+mod locks;
 mod records;
 
 type Reply = Result<Value, ApiError>;
@@ -132,6 +134,7 @@ fn judge(_: &Await, found: &[Value]) -> Readiness {
     match found[0]["phase"].as_str() {
         Some("ready") => Readiness::Ready,
         Some("failed") => Readiness::Failed("it fell over".into()),
+        Some("stalled") => Readiness::Stalled("machines".into()),
         _ => Readiness::Progressing("its phase".into()),
     }
 }
@@ -238,6 +241,9 @@ fn plan(changes: Vec<Change>) -> Plan {
         allowed: Vec::new(),
         partial: None,
         retarget: false,
+        replace: Vec::new(),
+        record_left: false,
+        when_idle: None,
     }
 }
 
@@ -284,6 +290,24 @@ fn ready() -> Value {
 }
 
 #[tokio::test(start_paused = true)]
+async fn what_is_not_to_be_had_is_not_waited_for_to_the_deadline() {
+    let pool = "GET /v1/projects/p/locations/l/clusters/c/nodePools/a";
+    let identity = Identity::NodePool { cluster: cluster(), pool: "a".into() };
+    let waits = || {
+        let steps = vec![wait(&identity, Until::Ready, 5400)];
+        vec![change("a", identity.clone(), Action::Update, steps, &[])]
+    };
+    let stalled = || json!({"phase": "stalled"});
+    let (applied, _) = quiet(waits(), Fake::new().on(pool, always(stalled()))).await;
+    let (code, message) = applied.failure(0);
+    assert_eq!(code, Code::NotReady.as_str());
+    assert!(message.contains("has waited for machines for 10 min"), "{message}");
+    let passing = in_turn(vec![Ok(stalled()), Ok(stalled()), Ok(ready())]);
+    let (applied, _) = quiet(waits(), Fake::new().on(pool, passing)).await;
+    assert_eq!(applied.outcomes, [Outcome::Done]);
+}
+
+#[tokio::test(start_paused = true)]
 async fn an_operation_that_is_done_may_have_failed() {
     let mut done = operation("DONE");
     done["error"] = json!({"code": 8, "message": "[GCE_STOCKOUT]: no A100"});
@@ -301,7 +325,7 @@ async fn an_operation_that_is_done_may_have_failed() {
     assert_eq!(applied.outcomes[1], Outcome::Skipped { because: Address::new("a") });
     // The pool may have stayed behind, and the record says so.
     let names: Vec<String> =
-        api.records()[0].inventory.iter().map(|entry| entry.identity.to_string()).collect();
+        api.records().pop().unwrap().inventory.iter().map(|entry| entry.identity.to_string()).collect();
     assert_eq!(names, ["node pool a"]);
 }
 
@@ -341,27 +365,126 @@ async fn an_object_that_others_made_is_not_taken_over() {
     }
 }
 
-#[tokio::test(start_paused = true)]
-async fn a_lost_reply_to_an_update_is_not_taken_for_a_change_by_others() {
+/// A drift that is taken back, at the version that was planned.
+async fn takes_back(
+    answers: Vec<Result<Value, (Class, &'static str)>>,
+    live: Value,
+) -> (Outcome, Vec<Value>) {
     let path = format!("{CONFIG}a?fieldManager=dask-infra/s&force=true");
-    let body = json!({"metadata": {"name": "a", "uid": "u", "resourceVersion": "7"}});
+    let wanted = json!({"metadata": {"name": "a"}, "data": {"k": "wanted"}});
+    let mut body = wanted.clone();
+    body["metadata"]["uid"] = json!("u");
+    body["metadata"]["resourceVersion"] = json!("7");
+    let steps = vec![call(Api::Kubernetes, Method::Patch, &path, body)];
     let identity = Identity::Object(object("ConfigMap", "configmaps", "a"));
-    let update = || {
-        let steps = vec![call(Api::Kubernetes, Method::Patch, &path, body.clone())];
-        change("a", identity.clone(), Action::Update, steps, &[])
+    let mut update = change("a", identity, Action::Update, steps, &[]);
+    update.kind = "object".into();
+    update.fields = vec![FieldChange {
+        path: FieldPath::keys(["data", "k"]),
+        before: Some(json!("by hand")),
+        after: Some(json!("wanted")),
+        effect: Effect::InPlace,
+        note: None,
+        drift: Some(("kubectl".into(), "2026-01-01T00:00:00Z".into())),
+        secret: false,
+    }];
+    let mut plan = plan(vec![update]);
+    plan.desired[0].body = wanted;
+    let api = Fake::new()
+        .on("PATCH /api/v1/namespaces/n/", in_turn(answers))
+        .on("GET /api/v1/namespaces/n/", always(live));
+    let api = Arc::new(api);
+    let (_keep, interrupt) = watch::channel(0);
+    let applied = run(&plan, &api, interrupt).await;
+    let asked = api.asked.lock().unwrap();
+    let sent = asked.iter().filter(|request| request.writes() && request.path == path);
+    let versions =
+        sent.map(|request| request.body.as_ref().unwrap()["metadata"]["resourceVersion"].clone()).collect();
+    (applied.outcomes[0].clone(), versions)
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_version_that_moved_is_looked_at_again_and_what_the_plan_relies_on_decides() {
+    let live = |uid: &str, value: &str, manager: &str| {
+        json!({
+            "metadata": { "name": "a", "uid": uid, "resourceVersion": "9", "managedFields": [
+                { "manager": manager, "operation": "Apply", "time": "2026-01-01T00:00:00Z",
+                  "fieldsV1": { "f:data": { "f:k": {} } } },
+            ] },
+            "data": { "k": value },
+        })
     };
     let moved = || Err((Class::Conflict, "the object has been modified"));
-    let lost = vec![Err((Class::Lost, "reset")), moved(), Ok(json!({}))];
-    let (applied, api) =
-        quiet(vec![update()], Fake::new().on("PATCH /api/v1/namespaces/n/", in_turn(lost))).await;
-    assert_eq!(applied.outcomes, [Outcome::Done]);
-    let sent = |request: &&Request| request.writes() && request.path == path;
-    let last = api.asked.lock().unwrap().iter().rfind(sent).cloned();
-    assert_eq!(last.unwrap().body, Some(json!({"metadata": {"name": "a", "uid": "u"}})));
+    let lost = || Err((Class::Lost, "reset"));
+    let ours = "dask-infra/s";
+    let rows = [
+        // A status was written: once more at its version.
+        (vec![moved(), Ok(json!({}))], live("u", "by hand", ours), None, vec!["7", "9"]),
+        (vec![moved(), moved(), Ok(json!({}))], live("u", "by hand", ours), None, vec!["7", "9", "9"]),
+        // This very request was done, and its answer lost.
+        (vec![lost(), moved()], live("u", "wanted", ours), None, vec!["7", "7"]),
+        // Another value, another object, nothing at all.
+        (vec![moved()], live("u", "by another", ours), Some(Code::ChangedByOthers), vec!["7"]),
+        (vec![moved()], live("v", "by hand", ours), Some(Code::ChangedByOthers), vec!["7"]),
+        (vec![moved()], Value::Null, Some(Code::ChangedByOthers), vec!["7"]),
+        // It never rests.
+        (
+            vec![moved(), moved(), moved(), moved()],
+            live("u", "by hand", ours),
+            Some(Code::ChangedByOthers),
+            vec!["7", "9", "9", "9"],
+        ),
+    ];
+    for (answers, live, fails, versions) in rows {
+        let (outcome, sent) = takes_back(answers, live.clone()).await;
+        match (&outcome, fails) {
+            (Outcome::Done, None) => {}
+            (Outcome::Failed { code, .. }, Some(wanted)) if code == wanted.as_str() => {}
+            _ => panic!("{live}: {outcome:?}"),
+        }
+        assert_eq!(sent, versions, "{live}");
+    }
+}
 
-    let api = Fake::new().on("PATCH /api/v1/namespaces/n/", in_turn(vec![moved()]));
-    let (applied, _) = quiet(vec![update()], api).await;
-    assert_eq!(applied.failure(0).0, Code::ChangedByOthers.as_str());
+/// GKE's `409 ABORTED` says that something else was under way, not that the pool is there.
+#[tokio::test(start_paused = true)]
+async fn a_create_that_was_refused_while_nothing_is_there_is_sent_again() {
+    for class in [Class::Conflict, Class::AlreadyExists] {
+        let post = in_turn(vec![Err((class, "The operation was aborted.")), Ok(json!({}))]);
+        let absent = vec![Err((Class::NotFound, "Not found")), Ok(ready())];
+        let api = Fake::new()
+            .on("POST", post)
+            .on("GET /v1/projects/p/locations/l/clusters/c/nodePools/a", in_turn(absent));
+        let (applied, api) = quiet(vec![makes_pool("a", &[])], api).await;
+        assert_eq!(applied.outcomes, [Outcome::Done]);
+        assert_eq!(api.writes().iter().filter(|title| title.starts_with("POST")).count(), 2);
+    }
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_write_that_nobody_confirms_is_in_doubt_and_its_followers_are_skipped() {
+    for replies in [
+        vec![Err((Class::Lost, "what came back is no Kubernetes object: it is a web page"))],
+        vec![Err((Class::Lost, "reset")), Err((Class::Unavailable, "away"))],
+    ] {
+        let api = Fake::new().on("PATCH /api/v1/namespaces/n/", in_turn(replies));
+        let (applied, _) = quiet(vec![makes("a", &[]), makes("b", &[0])], api).await;
+        assert!(matches!(applied.outcomes[0], Outcome::InDoubt { .. }), "{:?}", applied.outcomes);
+        assert_eq!(applied.outcomes[1], Outcome::Skipped { because: Address::new("a") });
+    }
+}
+
+/// A server that breaks on a body breaks on it again.
+#[tokio::test(start_paused = true)]
+async fn a_request_that_breaks_the_server_is_not_sent_for_minutes() {
+    let broken: Answer = Box::new(|request, _| {
+        let error = refused(request, Class::Unavailable, "Internal error");
+        Err(ApiError { status: Some(500), ..error })
+    });
+    let api = Fake::new().on("PATCH /api/v1/namespaces/n/", broken);
+    let (applied, _) = quiet(vec![makes("a", &[])], api).await;
+    assert_eq!(applied.failure(0).0, Code::NoAnswer.as_str());
+    assert!((25..45).contains(&applied.summary.took.as_secs()), "{:?}", applied.summary.took);
 }
 
 #[tokio::test(start_paused = true)]

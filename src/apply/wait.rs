@@ -5,32 +5,53 @@ use std::time::Duration;
 use serde_json::Value;
 use tokio::time::Instant;
 
-use super::Outcome;
 use super::failure::{brief, failed, of_request};
 use super::program::{Pause, Run};
+use super::{Event, Outcome};
 use crate::diag::Code;
+use crate::kinds;
 use crate::kinds::when_idle::{self, Asked};
-use crate::live::{ApiError, Class, Request};
+use crate::live::{ApiError, Class, Request, look, served};
 use crate::resource::{Api, Await, Identity, ObjectId, Query, Readiness, Until};
 
 /// The first pause between two looks; each next one is longer by [`FACTOR`], up to [`LONGEST`].
 const FIRST: Duration = Duration::from_millis(100);
 const FACTOR: f64 = 1.3;
 const LONGEST: Duration = Duration::from_secs(3);
+/// How long machines may be missing that are not to be had: GKE tries again every few minutes, and a shortage of GPUs lasts
+/// for hours.
+const STALLED: Duration = Duration::from_secs(600);
+/// How long it is looked at what was ready before: what was read side by side is of different moments, and a pod may be
+/// about to be ready again.
+const GLANCE: Duration = Duration::from_secs(5);
 /// How long a scheduler must have had no work.
 const QUIET: Duration = Duration::from_secs(5);
 
 impl Run<'_> {
     /// Waits for what a step says.
     pub(super) async fn wait(&mut self, wait: &Await) -> Result<(), Outcome> {
+        if wait.until == Until::Still {
+            return self.glance(wait).await;
+        }
         let start = Instant::now();
         let deadline = Duration::from_secs(wait.deadline.into());
         let mut delay = FIRST;
         let mut failing = false;
+        let mut stalled: Option<Instant> = None;
         loop {
             let message = match self.look_at(wait).await? {
                 Readiness::Ready => return Ok(()),
-                Readiness::Progressing(message) => message,
+                Readiness::Progressing(message) => {
+                    stalled = None;
+                    message
+                }
+                Readiness::Stalled(message) => {
+                    let since = *stalled.get_or_insert_with(Instant::now);
+                    if since.elapsed() >= STALLED {
+                        return Err(gave_up(wait, &message));
+                    }
+                    message
+                }
                 // What a look reads side by side is of different moments; a second one is all later than the first.
                 Readiness::Failed(_) if !failing => {
                     failing = true;
@@ -56,6 +77,34 @@ impl Run<'_> {
         }
     }
 
+    /// Looks whether what is kept is ready, as it was. When it is not, that is said and holds up nothing: what follows may
+    /// be what mends it.
+    async fn glance(&mut self, wait: &Await) -> Result<(), Outcome> {
+        let start = Instant::now();
+        loop {
+            let (what, over) = match self.look_at(wait).await {
+                Ok(Readiness::Ready) => return Ok(()),
+                Ok(Readiness::Progressing(what) | Readiness::Stalled(what)) => {
+                    (format!("it waits for {what}"), false)
+                }
+                Ok(Readiness::Failed(why)) => (why, false),
+                // What cannot be read now is nothing that this change relies on.
+                Err(outcome) => (format!("it cannot be read: {}", said(&outcome)), true),
+            };
+            if over || start.elapsed() >= GLANCE {
+                let message = format!(
+                    "{}: {} was ready and is not now: {what}; what follows it is not held up",
+                    self.change.address, wait.identity
+                );
+                self.tell(Event::Warning { message });
+                return Ok(());
+            }
+            if self.pause(GLANCE / 4).await == Pause::Interrupted {
+                return Err(Outcome::NotStarted);
+            }
+        }
+    }
+
     async fn look_at(&mut self, wait: &Await) -> Result<Readiness, Outcome> {
         if wait.until == Until::Idle {
             return self.idle(wait).await;
@@ -76,7 +125,7 @@ impl Run<'_> {
             self.read_all(&queries).await.map(|found| (kind.judge)(wait, &found))
         };
         result.or_else(|error| match error.class {
-            Class::Unavailable | Class::Throttled | Class::Lost | Class::Busy => {
+            Class::Unavailable | Class::Unreadable | Class::Throttled | Class::Lost | Class::Busy => {
                 Ok(Readiness::Progressing(format!("an answer ({error})")))
             }
             _ => Err(of_request(&error)),
@@ -138,13 +187,17 @@ impl Run<'_> {
     }
 
     async fn read_all(&self, queries: &[Query]) -> Result<Vec<Value>, ApiError> {
-        let reads = queries.iter().map(|query| self.read_once(query.api, &query.path));
+        let reads = queries.iter().map(|query| look(self.shared.api, query));
         futures::future::try_join_all(reads).await
     }
 
     /// Once: the wait itself is the patience.
     async fn read_once(&self, api: Api, path: &str) -> Result<Value, ApiError> {
         match self.shared.api.send(Request::get(api, path)).await {
+            Err(error) if error.is_unknown_path() => {
+                let lacks = served::lacks(self.shared.api, &error, path).await?;
+                if lacks { Ok(Value::Null) } else { Err(error) }
+            }
             Err(error) if error.class == Class::NotFound => Ok(Value::Null),
             result => result,
         }
@@ -192,10 +245,18 @@ impl Run<'_> {
     }
 }
 
+/// What is not to be had is not waited for any longer. Nothing is taken back: it may still come.
+fn gave_up(wait: &Await, message: &str) -> Outcome {
+    let help =
+        "GKE goes on trying: apply again later, or ask for fewer nodes, another machine type or other zones";
+    let what = format!("{} has waited for {message} for {}", wait.identity, brief(STALLED));
+    failed(Code::NotReady, what, Some(help))
+}
+
 /// A question that may be answered later, or an error that time does not mend.
 fn no_answer(error: &ApiError, what: &str) -> Result<Readiness, Outcome> {
     match error.class {
-        Class::Unavailable | Class::Throttled | Class::Lost | Class::Busy => {
+        Class::Unavailable | Class::Unreadable | Class::Throttled | Class::Lost | Class::Busy => {
             Ok(Readiness::Progressing(format!("{what} ({error})")))
         }
         _ => Err(of_request(error)),
@@ -204,6 +265,9 @@ fn no_answer(error: &ApiError, what: &str) -> Result<Readiness, Outcome> {
 
 /// What keeps a thing from being gone.
 fn going(live: &Value) -> String {
+    if let Some(held) = kinds::going::held(live).filter(|_| live["kind"] == "Namespace") {
+        return format!("it to be gone: {held}");
+    }
     let finalizers = live.pointer("/metadata/finalizers").and_then(Value::as_array);
     let names: Vec<&str> = finalizers.into_iter().flatten().filter_map(Value::as_str).collect();
     match (live["status"].as_str(), names.is_empty()) {
@@ -227,9 +291,18 @@ fn left_over(found: &Value, path: &str) -> Option<String> {
     }
 }
 
+fn said(outcome: &Outcome) -> &str {
+    match outcome {
+        Outcome::Failed { message, .. } | Outcome::TimedOut { message } | Outcome::InDoubt { message } => {
+            message
+        }
+        Outcome::Done | Outcome::Skipped { .. } | Outcome::NotStarted => "it was not asked",
+    }
+}
+
 fn interrupted(wait: &Await, message: &str) -> Outcome {
     let what = match wait.until {
-        Until::Ready => "made, not yet ready",
+        Until::Ready | Until::Still => "made, not yet ready",
         Until::Gone => "asked to be deleted, not yet gone",
         Until::Idle => return Outcome::NotStarted,
     };

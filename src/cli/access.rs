@@ -3,7 +3,7 @@
 
 use crate::address::FieldPath;
 use crate::diag::{Code, Diagnostic};
-use crate::live::{ApiError, CURE, Class};
+use crate::live::{ApiError, CURE, Class, SOMETHING_ELSE};
 use crate::resource::Target;
 use crate::source::Sources;
 
@@ -72,6 +72,10 @@ fn said(error: &ApiError, target: &Target) -> (Code, String, String) {
         Class::Unavailable | Class::Lost if error.status.is_none() => unreached(error, target),
         Class::Unavailable | Class::Lost | Class::Busy | Class::Throttled | Class::Quota => {
             plain(Code::NoAnswer, "it is not the stack's fault: try again in a minute")
+        }
+        Class::Unreadable => plain(Code::Unreadable, SOMETHING_ELSE),
+        Class::TooLarge => {
+            plain(Code::Unreadable, "take out of the namespace what fills it, or ask who runs the cluster")
         }
         Class::AlreadyExists | Class::Conflict | Class::Invalid | Class::Other => plain(
             Code::Unreadable,

@@ -3,8 +3,8 @@
 use serde_json::{Value, json};
 
 use super::Exit;
-use super::apply::{Changing, run, stale};
-use super::consent::{self, Came, Whole};
+use super::apply::{Changing, Going, Moved, run};
+use super::consent::{self, Whole};
 use super::scale::replace;
 use super::session::{Ask, Link, Session, block_on};
 use super::settings::{Failure, Format, Settings};
@@ -12,7 +12,7 @@ use crate::address::{Address, FieldPath};
 use crate::diag::{Code, Diagnostic};
 use crate::import::kept_by;
 use crate::plan::adopt::{self as rules, Agreed};
-use crate::plan::{Action, Consent, Mode, Plan, Selection, Verb, file};
+use crate::plan::{Action, Consent, Mode, Plan, Selection, Verb};
 use crate::report::{Next, Reporter, View};
 use crate::resource::World;
 use crate::stack::edit::{self, Edit};
@@ -77,14 +77,14 @@ fn take(
     };
     block_on(async {
         let link = asked.connect(settings)?;
-        let (mut plan, warnings) = asked.plan(&link, &ask).await?;
+        let mut plan = asked.plan(&link, &ask).await?;
         let world = asked.world(&link, args.changing.parallelism).await?;
-        reporter.diagnostics(&warnings, asked.sources());
         let agreed = Agreed { changes: args.with_changes, consents: &args.allow };
         let against = rules::against(&plan, &section, &world, agreed, asked.sources());
         if !against.is_empty() {
             return Err(Failure::new(against, asked.sources().clone()));
         }
+        plan.allowed.extend(named_here(&plan, &world));
         reporter.plan(&plan, &View { sources: Some(asked.sources()), next: Next::Nothing });
         if plan.is_empty() {
             link.close().await?;
@@ -98,9 +98,16 @@ fn take(
             reporter
                 .diagnostics(&[Diagnostic::warning(Code::KeptByOthers, what).help(help)], asked.sources());
         }
-        agree(&asked, &link, &ask, &plan, &world, args, format).await?;
+        agree(&plan, args, format)?;
         rules::without_waits(&mut plan);
-        let exit = run(&plan, link, args.changing.parallelism, args.changing.force_unlock, reporter).await?;
+        let again = async |link: &Link| {
+            let mut now = asked.plan(link, &ask).await?;
+            rules::without_waits(&mut now);
+            Ok(now)
+        };
+        let Changing { parallelism, force_unlock: force, .. } = args.changing;
+        let moved = Moved::Stale { plan: "the plan".to_owned(), again: "adopt again".to_owned() };
+        let exit = run(plan, link, Going { parallelism, force, moved }, reporter, again).await?;
         // The things first: what is adopted and still `manage = false` in the file is only read.
         if exit == Exit::Done {
             *written = Some(kept(settings, &section, edit.as_ref(), &asked)?);
@@ -129,30 +136,17 @@ fn keepers(plan: &Plan, world: &World) -> Vec<(String, String)> {
 }
 
 /// To name an address here is consent to taking it, but not from a tool that keeps it.
-async fn agree(
-    asked: &Session,
-    link: &Link,
-    ask: &Ask<'_>,
-    plan: &Plan,
-    world: &World,
-    args: &Args,
-    format: Format,
-) -> Result<(), Failure> {
-    let mut allowed = args.allow.clone();
+fn named_here(plan: &Plan, world: &World) -> Vec<Consent> {
     let free = |change: &&crate::plan::Change| {
         change.taken.is_some() && world.find(&change.identity).is_none_or(|live| kept_by(live).is_none())
     };
     let takes = plan.changes.iter().filter(free);
-    allowed.extend(takes.map(|change| Consent { verb: Verb::Take, address: change.address.clone() }));
+    takes.map(|change| Consent { verb: Verb::Take, address: change.address.clone() }).collect()
+}
+
+fn agree(plan: &Plan, args: &Args, format: Format) -> Result<(), Failure> {
     let whole = if args.changing.auto_approve { Whole::Given } else { Whole::Ask };
-    if consent::get(plan, &allowed, whole, format)? == Came::Asked {
-        let (now, _) = asked.plan(link, ask).await?;
-        let moved = file::moved(plan, &now);
-        if !moved.is_empty() {
-            return Err(stale("the plan", &moved, "adopt again"));
-        }
-    }
-    Ok(())
+    consent::get(plan, &args.allow, whole, format).map(drop)
 }
 
 /// Takes `manage = false` out of the file. The stack must then be the one that was applied.

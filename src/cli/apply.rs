@@ -8,10 +8,10 @@ use super::consent::{self, Came, Whole};
 use super::holder;
 use super::plan::{Making, Part, parallelism};
 use super::session::{Link, Session, block_on, plan_again};
-use super::settings::{Failure, Format, Settings};
+use super::settings::{Failure, Format, Settings, quoted};
 use super::stop::Stops;
 use crate::apply::lock::{Lives, Lock, Locking, Unlocked};
-use crate::apply::{self, ApplyOptions};
+use crate::apply::{self, ApplyOptions, NotBegun};
 use crate::diag::{Code, Diagnostic};
 use crate::plan::{Consent, Mode, Plan, file};
 use crate::report::{Next, Reporter, View};
@@ -134,30 +134,33 @@ pub fn apply_stack(
     let whole = if auto_approve { Whole::Given } else { Whole::Ask };
     settings.report(format, |reporter| {
         let session = Session::load(settings)?;
-        reporter.diagnostics(session.warnings(), session.sources());
+        if mode == Mode::Apply {
+            // What is likely not meant is no news of what goes.
+            reporter.diagnostics(session.warnings(), session.sources());
+        }
         block_on(async {
             let link = session.connect(settings)?;
-            let (plan, warnings) = session.plan(&link, &making.ask(mode)).await?;
-            reporter.diagnostics(&warnings, session.sources());
+            let plan = session.plan(&link, &making.ask(mode)).await?;
             reporter.plan(&plan, &View { sources: Some(session.sources()), next: Next::Nothing });
-            if plan.is_empty() {
+            if plan.has_nothing_to_do() {
                 link.close().await?;
                 return Ok(Exit::Done);
             }
-            // The plan knows the consents that were given by a unique ending.
-            if consent::get(&plan, &plan.allowed, whole, format)? == Came::Asked {
-                let now = plan_again(&plan, &link, making.parallelism).await?;
-                let moved = file::moved(&plan, &now);
-                if !moved.is_empty() {
-                    return Err(stale("the plan", &moved, "plan and apply again"));
-                }
-            }
-            run(&plan, link, making.parallelism, force, reporter).await
+            let came = match plan.is_empty() {
+                // A wait needs no consent.
+                true => Came::Given,
+                // The plan knows the consents that were given by a unique ending.
+                false => consent::get(&plan, &plan.allowed, whole, format)?,
+            };
+            let Making { parallelism, .. } = *making;
+            let again = async |link: &Link| plan_again(&plan, link, parallelism).await;
+            let moved = Moved::of(came, "plan and apply again");
+            run(plan.clone(), link, Going { parallelism, force, moved }, reporter, again).await
         })
     })
 }
 
-/// A saved plan is planned again first: it is applied only when nothing that it relies on has moved.
+/// A saved plan is planned again under the lock: it is applied only when nothing that it relies on has moved.
 async fn apply_saved(
     settings: &Settings,
     file: &Path,
@@ -168,19 +171,29 @@ async fn apply_saved(
     let plan = file::load(file)?;
     of_this_stack(settings, file, &plan)?;
     let link = Link::of_plan(settings, &plan)?;
-    let now = plan_again(&plan, &link, making.parallelism).await?;
-    let moved = file::moved(&plan, &now);
-    if !moved.is_empty() {
-        let again = format!("plan again: {} plan --out {}", settings.program(), file.display());
-        return Err(stale(&file.display().to_string(), &moved, &again));
-    }
     reporter.plan(&plan, &View { sources: None, next: Next::Nothing });
-    if plan.is_empty() {
+    if plan.has_nothing_to_do() {
         link.close().await?;
         return Ok(Exit::Done);
     }
     consent::get(&plan, &making.allow, Whole::Given, Format::json(making.json))?;
-    run(&plan, link, making.parallelism, force, reporter).await
+    let Making { parallelism, .. } = *making;
+    let again = plan_anew(settings, file);
+    let moved = Moved::Stale { plan: file.display().to_string(), again };
+    let again = async |link: &Link| plan_again(&plan, link, parallelism).await;
+    run(plan.clone(), link, Going { parallelism, force, moved }, reporter, again).await
+}
+
+/// The command that makes a saved plan anew. A plan needs no stack file, so there may be none where it is applied.
+fn plan_anew(settings: &Settings, file: &Path) -> String {
+    let command = format!("plan --out {}", quoted(&file.display().to_string()));
+    match Session::load(settings) {
+        Ok(_) => format!("plan again: {} {command}", settings.program()),
+        Err(_) => format!(
+            "plan again with the stack's own file: {} {command}",
+            settings.program_with(Path::new("FOLDER"))
+        ),
+    }
 }
 
 /// A saved plan needs no stack file. Where there is one, and it is another stack or goes to another place, one of the two
@@ -214,7 +227,7 @@ fn of_this_stack(settings: &Settings, file: &Path, plan: &Plan) -> Result<(), Fa
     Ok(())
 }
 
-pub(super) fn stale(plan: &str, moved: &[String], again: &str) -> Failure {
+fn stale(plan: &str, moved: &[String], again: &str) -> Failure {
     let what = format!("{plan} is stale; nothing was done. What moved:\n{}", moved.join("\n"));
     Failure::new(vec![Diagnostic::error(Code::Stale, what).help(again)], Sources::default())
 }
@@ -232,23 +245,85 @@ fn locked(why: Unlocked) -> Diagnostic {
     }
 }
 
-/// Applies a plan that is agreed to.
+/// What happens when another plan comes out under the lock than the one that was agreed to.
+pub(super) enum Moved {
+    /// Exit code 4.
+    Stale {
+        /// What to call the plan.
+        plan: String,
+        /// What to do next.
+        again: String,
+    },
+    /// Nobody has looked at the first plan before agreeing: the new one is shown, and applied when it needs no consent that
+    /// was not given.
+    Shown,
+}
+
+impl Moved {
+    /// By how consent came.
+    pub(super) fn of(came: Came, again: &str) -> Self {
+        match came {
+            Came::Asked => Self::Stale { plan: "the plan".to_owned(), again: again.to_owned() },
+            Came::Given => Self::Shown,
+        }
+    }
+}
+
+/// How a plan is applied.
+pub(super) struct Going {
+    /// Requests and changes at a time.
+    pub parallelism: usize,
+    /// Whether another's lock is broken.
+    pub force: bool,
+    /// When it is not the plan any more.
+    pub moved: Moved,
+}
+
+/// Applies a plan that is agreed to: under the lock, and as it is made again there.
 pub(super) async fn run(
-    plan: &Plan,
+    plan: Plan,
     link: Link,
-    parallelism: usize,
-    force: bool,
+    Going { parallelism, force, moved: when_moved }: Going,
     reporter: &mut dyn Reporter,
+    again: impl AsyncFnOnce(&Link) -> Result<Plan, Failure>,
 ) -> Result<Exit, Failure> {
     let stops = Stops::listen()?;
     let (holder, lives, now) =
         (holder::this(), holder::lives as fn(&str) -> Lives, jiff::Timestamp::now as fn() -> _);
-    let lock = Lock::new(link.api(), &plan.owner, Locking { holder, lives, force, now });
-    lock.take_early().await.map_err(locked)?;
-    let lock = Some(Arc::new(lock));
-    let options = ApplyOptions { parallelism, lock, ..ApplyOptions::new(stops.count.clone()) };
-    let summary = apply::apply(plan, link.api(), options, |event| reporter.event(plan, &event)).await;
-    reporter.summary(plan, &summary);
+    let locking = Locking { holder, lives, force, now, clock: holder::since_boot };
+    let lock = Arc::new(Lock::new(link.api(), &plan.owner, locking));
+    let begun = apply::begin(&plan, &*link.api(), &lock, &stops.count, again(&link)).await;
+    let now = match begun {
+        Ok(now) => now,
+        Err(NotBegun::Interrupted) => {
+            let what = "interrupted before anything was begun; nothing was done";
+            reporter.diagnostics(&[Diagnostic::warning(Code::Locked, what)], &Sources::default());
+            return Ok(Exit::of_signal(stops.first()));
+        }
+        Err(NotBegun::Unlocked(why)) => return Err(locked(why).into()),
+        Err(NotBegun::Failed(failure)) => return Err(failure),
+    };
+    let moved = file::moved(&plan, &now);
+    if !moved.is_empty() {
+        let stale = match when_moved {
+            Moved::Stale { plan, again } => Some(stale(&plan, &moved, &again)),
+            Moved::Shown if !now.missing_consents(&[]).is_empty() => {
+                Some(stale("the plan", &moved, "plan and apply again"))
+            }
+            Moved::Shown => {
+                reporter.plan(&now, &View { sources: None, next: Next::Nothing });
+                None
+            }
+        };
+        if stale.is_some() || now.has_nothing_to_do() {
+            apply::give_back(&lock, &stops.count).await;
+            link.close().await?;
+            return stale.map_or(Ok(Exit::Done), Err);
+        }
+    }
+    let options = ApplyOptions { parallelism, lock: Some(lock), ..ApplyOptions::new(stops.count.clone()) };
+    let summary = apply::apply(&now, link.api(), options, |event| reporter.event(&now, &event)).await;
+    reporter.summary(&now, &summary);
     link.close().await?;
     Ok(Exit::of_summary(&summary, stops.first()))
 }

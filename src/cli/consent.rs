@@ -116,11 +116,15 @@ fn ask(
         Mode::Apply => "Apply this plan",
         Mode::Destroy => "Destroy all of this",
     };
-    let head = format!("\n{what} on {} — {}?\n", plan.target, plan.target.mark());
-    let mut question = head;
+    let mut question = format!("\n{what} on {} — {}?\n", plan.target, plan.target.mark());
     if *whole == Whole::Ask {
+        match each.as_slice() {
+            [] => {}
+            [one] => question.push_str(&format!("The address of {} is asked for next.\n", one.address)),
+            many => question.push_str(&format!("The addresses of {} are asked for next.\n", named(many))),
+        }
         question.push_str("Only 'yes' will be accepted: ");
-        agreed(&question, "yes", answers, screen)?;
+        agreed(&question, &["yes".to_owned()], answers, screen)?;
         question = String::new();
     }
     for consent in each {
@@ -130,23 +134,32 @@ fn ask(
             Verb::Take => "take over",
         };
         question.push_str(&format!("To {verb} {0}, type {0}: ", consent.address));
-        agreed(&question, consent.address.as_str(), answers, screen)?;
+        // As `--allow` takes it, too.
+        agreed(&question, &[consent.address.to_string(), consent_text(consent)], answers, screen)?;
         question = String::new();
     }
     Ok(())
 }
 
+fn named(consents: &[Consent]) -> String {
+    crate::diag::listed(consents.iter().map(|consent| consent.address.as_str()), "and")
+}
+
 fn agreed(
     question: &str,
-    expected: &str,
+    expected: &[String],
     answers: &mut dyn BufRead,
     screen: &mut dyn io::Write,
 ) -> Result<(), Failure> {
     let cannot = |error: io::Error| Diagnostic::error(Code::Consent, format!("cannot ask: {error}"));
     screen.write_all(question.as_bytes()).and_then(|()| screen.flush()).map_err(cannot)?;
     let mut answer = String::new();
-    answers.read_line(&mut answer).map_err(cannot)?;
-    if answer.trim() == expected {
+    let read = answers.read_line(&mut answer).map_err(cannot)?;
+    if read == 0 {
+        // Ctrl-D leaves the cursor behind the question.
+        screen.write_all(b"\n").map_err(cannot)?;
+    }
+    if expected.iter().any(|expected| answer.trim() == expected) {
         return Ok(());
     }
     Err(Diagnostic::error(Code::Consent, "consent was not given; nothing was done").into())
@@ -185,6 +198,9 @@ mod tests {
             ("y\n", false),
             ("", false),
             (" yes \n node_pool.a\n", true),
+            ("yes\ndelete:node_pool.a\n", true),
+            ("yes\nreplace:node_pool.a\n", false),
+            ("node_pool.a\n", false),
         ];
         for (typed, agreed) in table {
             let mut screen = Vec::new();
@@ -192,9 +208,10 @@ mod tests {
             let asked = ask(&plan(), &questions, &mut typed.as_bytes(), &mut screen);
             assert_eq!(asked.is_ok(), agreed, "{typed:?}");
             let screen = String::from_utf8(screen).unwrap();
-            assert!(
-                screen.starts_with("\nApply this plan on p / l / c — LIVE?\nOnly 'yes' will be accepted: ")
-            );
+            let head = "\nApply this plan on p / l / c — LIVE?\nThe address of node_pool.a is asked for next.\n\
+                        Only 'yes' will be accepted: ";
+            assert!(screen.starts_with(head), "{screen}");
+            assert_eq!(screen.ends_with('\n'), typed.is_empty(), "{screen:?}");
         }
     }
 

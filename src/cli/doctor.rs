@@ -76,7 +76,12 @@ fn stack(settings: &Settings) -> (Vec<Finding>, Option<Session>) {
             let lowered = session.lowered();
             let seen =
                 format!("stack {} on {} ({})", lowered.owner.stack, lowered.target, lowered.target.mark());
-            (vec![Finding::new(Mark::Good, "stack", seen)], Some(session))
+            let mut findings = vec![Finding::new(Mark::Good, "stack", seen)];
+            let doubts = session.warnings().iter().filter(|warning| warning.code == Code::Kubeconfig);
+            findings.extend(
+                doubts.map(|doubt| Finding::new(Mark::Doubtful, "kubeconfig", doubt.message.clone())),
+            );
+            (findings, Some(session))
         }
         Err(failure) => (vec![broken(settings, &failure)], None),
     }

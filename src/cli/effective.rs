@@ -12,8 +12,7 @@ pub fn show(settings: &Settings, json: bool) -> Exit {
     let exit = settings.report(Format::json(false), |reporter| {
         let session = Session::load(settings)?;
         reporter.diagnostics(session.warnings(), session.sources());
-        let env = |name: &str| settings.environment(name);
-        let effective = Effective::new(session.stack(), session.sources(), session.lowered(), &env);
+        let effective = Effective::new(session.stack(), session.sources(), session.lowered());
         text = match json {
             true => format!("{:#}\n", effective.json()),
             false => effective.toml(settings.detail() == Detail::Objects),

@@ -70,6 +70,7 @@ impl Exit {
         match code {
             Code::Consent
             | Code::Protected
+            | Code::GoesAlong
             | Code::NotOurs
             | Code::UnknownEffect
             | Code::Retarget
@@ -81,13 +82,20 @@ impl Exit {
         }
     }
 
+    /// The code for an end that a signal asked for.
+    pub fn of_signal(first: Option<Signal>) -> Self {
+        match first {
+            Some(Signal::Terminate) => Self::Terminated,
+            Some(Signal::Interrupt) | None => Self::Interrupted,
+        }
+    }
+
     /// The code for the end of an apply.
     pub fn of_summary(summary: &Summary, signal: Option<Signal>) -> Self {
         match (summary.stopped, signal) {
             (Stopped::No, _) => {}
             (Stopped::Unlocked, _) => return Self::Locked,
-            (Stopped::Interrupted, Some(Signal::Terminate)) => return Self::Terminated,
-            (Stopped::Interrupted, Some(Signal::Interrupt) | None) => return Self::Interrupted,
+            (Stopped::Interrupted, signal) => return Self::of_signal(signal),
         }
         let any = |is: fn(&Outcome) -> bool| summary.outcomes.iter().any(|(_, outcome, _)| is(outcome));
         let locked =

@@ -11,7 +11,8 @@ pub const EXAMPLES: &str = "Examples:\n  \
     dask-infra explain                       the sections of a stack\n  \
     dask-infra explain node_pool             its keys\n  \
     dask-infra explain dask_cluster.worker   what it takes, and its default\n  \
-    dask-infra explain DI0206                what a message means, with an example\n\
+    dask-infra explain DI0206                what a message means, with an example\n  \
+    dask-infra explain --codes               all of them\n\
     \n\
     Needs no stack, no network and no credentials; writes nothing.";
 
@@ -21,13 +22,19 @@ pub struct Args {
     /// A code of a message (DI0206), or a key of the stack file by its path (node_pool.nodes)
     #[arg(value_name = "CODE or PATH")]
     what: Option<String>,
+    /// List the codes of all messages
+    #[arg(long, conflicts_with = "what")]
+    codes: bool,
 }
 
 /// Explains.
 pub fn explain(settings: &Settings, args: &Args) -> Exit {
     let mut text = String::new();
     let exit = settings.report(Format::Text, |_| {
-        let page = page(args.what.as_deref().unwrap_or_default())?;
+        let page = match args.codes {
+            true => codes(),
+            false => page(args.what.as_deref().unwrap_or_default())?,
+        };
         text = render(&page, settings.screen().data_look().width);
         Ok(Exit::Done)
     });
@@ -45,6 +52,16 @@ fn page(what: &str) -> Result<Page, Failure> {
     match place(what) {
         Ok(explained) => Ok(of_place(explained)),
         Err(unknown) => Err(nothing(what, &unknown).into()),
+    }
+}
+
+fn codes() -> Page {
+    Page {
+        title: "Codes of messages".to_owned(),
+        heading: "Codes:".to_owned(),
+        rows: Code::all().iter().map(|entry| (entry.id.to_owned(), entry.title.to_owned())).collect(),
+        next: Some("For one of them: dask-infra explain DI0206".to_owned()),
+        ..Page::default()
     }
 }
 
@@ -116,8 +133,10 @@ fn nothing(what: &str, Unknown { near }: &Unknown) -> Diagnostic {
         let codes = Code::all().iter().map(|entry| entry.id);
         let problem = Diagnostic::error(Code::NothingToExplain, format!("there is no code `{what}`"));
         return match diag::nearest(what, codes) {
-            Some(near) => problem.help(format!("did you mean `{near}`? docs/diagnostics.md lists them all")),
-            None => problem.help("docs/diagnostics.md lists them all"),
+            Some(near) => {
+                problem.help(format!("did you mean `{near}`? `dask-infra explain --codes` lists them all"))
+            }
+            None => problem.help("`dask-infra explain --codes` lists them all"),
         };
     }
     let problem = Diagnostic::error(
@@ -143,7 +162,7 @@ mod tests {
         assert_eq!(nodes.title, "node_pool.NAME.nodes");
         assert_eq!(page("").unwrap(), overview());
         for (what, help) in [
-            ("DI9999", "docs/diagnostics.md"),
+            ("DI9999", "explain --codes"),
             ("DI020", "DI020"),
             ("nodes", "`node_pool.nodes`"),
             ("node_pool.machine_typ", "machine_type"),

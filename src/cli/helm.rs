@@ -2,7 +2,7 @@
 //! own matter.
 
 use std::io::{ErrorKind, Write as _};
-use std::path::{Path, PathBuf};
+use std::path::Path;
 use std::process::{Command, Stdio};
 
 use serde_json::Value;
@@ -15,10 +15,8 @@ const LEAST: (u32, u32) = (3, 8);
 /// Renders a chart, twice, so that what it makes up can be told from what it says.
 ///
 /// # Errors
-/// There is no `helm`, it is too old, or it cannot render the chart.
-pub fn render(asked: &Render) -> Result<Rendered, Trouble> {
-    let program = asked.program.clone().unwrap_or_else(|| PathBuf::from("helm"));
-    let program = program.as_path();
+/// There is no such program, it is too old, or it cannot render the chart.
+pub fn render(program: &Path, asked: &Render) -> Result<Rendered, Trouble> {
     let fetched = match (&asked.repo, asked.chart.contains("://")) {
         (None, false) => {
             // Most charts are folders: the version is looked at beside the work.
@@ -86,10 +84,7 @@ fn template(program: &Path, asked: &Render, chart: &str) -> Result<String, Troub
 /// Runs it and takes what it prints.
 fn run(program: &Path, words: &[&str], input: Option<&str>) -> Result<String, Trouble> {
     let mut command = Command::new(program);
-    // What a shell has set for work on a cluster has no say here.
-    for name in ["HELM_NAMESPACE", "HELM_DEBUG", "HELM_KUBECONTEXT", "HELM_KUBEAPISERVER"] {
-        command.env_remove(name);
-    }
+    command.env_clear().envs(std::env::vars_os().filter(|(name, _)| name.to_str().is_some_and(is_passed_on)));
     command.args(words).stdout(Stdio::piped()).stderr(Stdio::piped());
     command.stdin(if input.is_some() { Stdio::piped() } else { Stdio::null() });
     let mut child = command.spawn().map_err(|error| match error.kind() {
@@ -113,6 +108,41 @@ fn run(program: &Path, words: &[&str], input: Option<&str>) -> Result<String, Tr
     }
     String::from_utf8(output.stdout)
         .map_err(|_| Trouble::NotRun("what it printed is not UTF-8 text".to_owned()))
+}
+
+/// The environment that `helm` gets: where it finds its files, other programs and the network. Credentials of clouds and
+/// of the machine's other work are none of a chart's business, and what a shell has set for work on a cluster has no say.
+fn is_passed_on(name: &str) -> bool {
+    const NAMES: &[&str] = &[
+        "PATH",
+        "HOME",
+        "USER",
+        "LOGNAME",
+        "LANG",
+        "TZ",
+        "TMPDIR",
+        "TMP",
+        "TEMP",
+        "HTTP_PROXY",
+        "HTTPS_PROXY",
+        "NO_PROXY",
+        "ALL_PROXY",
+        "SSL_CERT_FILE",
+        "SSL_CERT_DIR",
+        "DOCKER_CONFIG",
+        "REGISTRY_AUTH_FILE",
+        "USERPROFILE",
+        "APPDATA",
+        "LOCALAPPDATA",
+        "SYSTEMROOT",
+        "PATHEXT",
+        "COMSPEC",
+    ];
+    const CLUSTER: &[&str] = &["HELM_NAMESPACE", "HELM_DEBUG", "HELM_DRIVER"];
+    let upper = name.to_ascii_uppercase();
+    let own =
+        upper.starts_with("HELM_") && !upper.starts_with("HELM_KUBE") && !CLUSTER.contains(&upper.as_str());
+    own || NAMES.contains(&upper.as_str()) || upper.starts_with("LC_") || upper.starts_with("XDG_")
 }
 
 /// A chart that `helm` has fetched; gone with this value.
@@ -160,12 +190,30 @@ mod tests {
     }
 
     #[test]
+    fn helm_gets_no_credentials() {
+        let rows = [
+            ("PATH", true),
+            ("https_proxy", true),
+            ("HELM_CACHE_HOME", true),
+            ("XDG_CACHE_HOME", true),
+            ("LC_ALL", true),
+            ("HELM_KUBETOKEN", false),
+            ("HELM_NAMESPACE", false),
+            ("KUBECONFIG", false),
+            ("GITHUB_TOKEN", false),
+            ("ACTIONS_ID_TOKEN_REQUEST_TOKEN", false),
+            ("GOOGLE_APPLICATION_CREDENTIALS", false),
+        ];
+        for (name, wanted) in rows {
+            assert_eq!(is_passed_on(name), wanted, "{name}");
+        }
+    }
+
+    #[test]
     fn a_program_that_is_not_there_or_is_no_helm_is_told() {
-        let asked = |program: &str| Render { program: Some(program.into()), ..Render::default() };
-        let there = render(&asked("/nowhere/helm"));
+        let asked = |program: &str| render(Path::new(program), &Render::default());
+        let there = asked("/nowhere/helm");
         assert_eq!(there, Err(Trouble::NoProgram("/nowhere/helm".to_owned())));
-        assert!(
-            matches!(render(&asked("echo")), Err(Trouble::NotRun(why)) if why.contains("version --short"))
-        );
+        assert!(matches!(asked("echo"), Err(Trouble::NotRun(why)) if why.contains("version --short")));
     }
 }

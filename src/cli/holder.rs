@@ -1,6 +1,17 @@
 //! Who runs this program, for the lock of a stack.
 
+use std::time::Duration;
+
+use rustix::time::{ClockId, clock_gettime};
+
 use crate::apply::lock::{Holder, Lives};
+
+/// The clock that goes on while the machine sleeps. Source: clock_gettime(2) for Linux; for Darwin its own page, where
+/// CLOCK_MONOTONIC is the one that counts sleep.
+#[cfg(any(target_os = "linux", target_os = "android"))]
+const AWAKE_OR_NOT: ClockId = ClockId::Boottime;
+#[cfg(not(any(target_os = "linux", target_os = "android")))]
+const AWAKE_OR_NOT: ClockId = ClockId::Monotonic;
 
 /// This process.
 pub fn this() -> Holder {
@@ -16,6 +27,11 @@ pub fn this() -> Holder {
         pid,
         process: world().zip(start(pid)).map(|(world, start)| format!("{world} {pid} {start}")),
     }
+}
+
+/// Time since the machine started, sleep included.
+pub fn since_boot() -> Duration {
+    Duration::try_from(clock_gettime(AWAKE_OR_NOT)).unwrap_or_default()
 }
 
 /// Whether a process that [`this`] named still runs.

@@ -6,7 +6,7 @@ use std::path::{Path, PathBuf};
 use super::Exit;
 use super::access::{self, Words};
 use super::gcloud;
-use super::init::{create, folder, id};
+use super::init::{create_all, folder, id, schema_in};
 use super::plan::parallelism;
 use super::session::{Link, block_on};
 use super::settings::{Failure, Format, PROJECT_VARIABLE, Settings};
@@ -18,6 +18,7 @@ use crate::live::survey::{self, Blind, Survey};
 use crate::live::{ApiError, Class, KubeconfigAccess, LiveApi};
 use crate::resource::{ClusterName, Gvk, Owner, Target};
 use crate::source::Sources;
+use crate::stack::ready::SCHEMA;
 
 /// Shown below the options.
 pub const EXAMPLES: &str = "Examples:\n  \
@@ -76,7 +77,11 @@ pub fn import(settings: &Settings, args: &Args) -> Exit {
             Ok((found, imported))
         })?;
         match &file {
-            Some(path) => create(path, &imported.text)?,
+            Some(path) => {
+                let text = format!("#:schema {SCHEMA}\n{}", imported.text);
+                let beside = path.parent().unwrap_or(Path::new(""));
+                create_all(&[vec![(path.clone(), text)], schema_in(beside)].concat())?;
+            }
             None => said.clone_from(&imported.text),
         }
         let left = left_out(&imported, file.as_deref());
@@ -308,14 +313,20 @@ fn summary(settings: &Settings, path: &Path, found: &Found, imported: &Imported)
         true => settings.program().to_owned(),
         false => settings.program_with(path),
     };
-    let _ = write!(
-        text,
-        "\nNext:\n  \
-         {program} validate   checks the file\n  \
-         {program} plan       compares it with what is live\n"
+    let mut next = vec![
+        (format!("{program} validate"), "checks the file"),
+        (format!("{program} plan"), "compares it with what is live"),
+    ];
+    next.extend(
+        imported
+            .sections
+            .last()
+            .map(|section| (format!("{program} adopt {section}"), "takes one thing over")),
     );
-    if let Some(section) = imported.sections.last() {
-        let _ = writeln!(text, "  {program} adopt {section}   takes one thing over");
+    let column = next.iter().map(|(command, _)| command.chars().count()).max().unwrap_or_default();
+    text.push_str("\nNext:\n");
+    for (command, what) in next {
+        let _ = writeln!(text, "  {command:column$}  {what}");
     }
     text
 }

@@ -8,7 +8,7 @@ use std::path::{Path, PathBuf};
 
 use super::Exit;
 use super::gcloud::{self, Gcloud};
-use super::settings::{Failure, Format, Settings, quoted};
+use super::settings::{Failure, Format, PROJECT_VARIABLE, Settings, quoted};
 use crate::diag::{self, Code, Diagnostic};
 use crate::report::human::page::{Page, render};
 use crate::stack::ready::{Own, READY, Ready, SCHEMA};
@@ -67,6 +67,7 @@ fn write(settings: &Settings, ready: &Ready) -> Result<String, Failure> {
     let folder = folder(&settings.stack)?;
     let gcloud = gcloud::read(&|name| std::env::var(name).ok().filter(|value| !value.is_empty()));
     let (own, said) = own(ready, &gcloud, id());
+    let needs_project = own.project.is_none() && settings.environment(PROJECT_VARIABLE).is_none();
     let mut files: Vec<(PathBuf, String)> = vec![(folder.join("stack.toml"), ready.own(&own))];
     files.extend(ready.files.iter().skip(1).map(|(name, text)| (folder.join(name), (*text).to_owned())));
     if let Some((there, _)) = files.iter().find(|(path, _)| path.exists()) {
@@ -74,14 +75,28 @@ fn write(settings: &Settings, ready: &Ready) -> Result<String, Failure> {
         let help = "choose another folder with `--stack FOLDER`, or move the old file away";
         return Err(Diagnostic::error(Code::AlreadyThere, what).help(help).into());
     }
-    for (path, text) in &files {
-        create(path, text)?;
-    }
+    create_all(&[files.clone(), schema_in(&folder)].concat())?;
+    Ok(next(settings, &files, &said, needs_project))
+}
+
+/// The schema that editors look for, where a folder does not have it yet.
+pub(super) fn schema_in(folder: &Path) -> Vec<(PathBuf, String)> {
     let schema = folder.join(SCHEMA);
-    if !schema.exists() {
-        create(&schema, &format!("{:#}\n", stack::json_schema()))?;
+    if schema.exists() { Vec::new() } else { vec![(schema, format!("{:#}\n", stack::json_schema()))] }
+}
+
+/// All of the files, or none: half a stack would stand in the way of the next `init`.
+pub(super) fn create_all(files: &[(PathBuf, String)]) -> Result<(), Diagnostic> {
+    for (place, (path, text)) in files.iter().enumerate() {
+        if let Err(problem) = create(path, text) {
+            for (made, _) in &files[..place] {
+                // What cannot be taken away again is there to be seen.
+                let _ = fs::remove_file(made);
+            }
+            return Err(problem);
+        }
     }
-    Ok(next(settings, &files, &said))
+    Ok(())
 }
 
 /// The folder that a new stack goes into.
@@ -102,7 +117,7 @@ pub(super) fn folder(stack: &Path) -> Result<PathBuf, Diagnostic> {
 }
 
 /// Writes a file that must not be there yet.
-pub(super) fn create(path: &Path, text: &str) -> Result<(), Diagnostic> {
+fn create(path: &Path, text: &str) -> Result<(), Diagnostic> {
     let failed = |error: std::io::Error| {
         Diagnostic::error(Code::CannotWrite, format!("cannot write {}: {error}", path.display()))
             .help("choose another folder with `--stack FOLDER`, or mend the cause")
@@ -112,7 +127,10 @@ pub(super) fn create(path: &Path, text: &str) -> Result<(), Diagnostic> {
     }
     // Fails when somebody has made it meanwhile.
     let mut file = fs::File::create_new(path).map_err(failed)?;
-    file.write_all(text.as_bytes()).map_err(failed)
+    file.write_all(text.as_bytes()).map_err(|error| {
+        let _ = fs::remove_file(path);
+        failed(error)
+    })
 }
 
 /// What the user's gcloud says goes in, where the stack can live with it; and a word on each.
@@ -166,7 +184,7 @@ pub(super) fn id() -> String {
     id
 }
 
-fn next(settings: &Settings, files: &[(PathBuf, String)], said: &[String]) -> String {
+fn next(settings: &Settings, files: &[(PathBuf, String)], said: &[String], needs_project: bool) -> String {
     let mut text = String::new();
     for (path, _) in files {
         text.push_str(&format!("Wrote {}\n", path.display()));
@@ -178,7 +196,9 @@ fn next(settings: &Settings, files: &[(PathBuf, String)], said: &[String]) -> St
     let stack = if folder == "." { String::new() } else { format!("--stack {} ", quoted(&folder)) };
     // What others must have made is not in a new sandbox.
     let alone = !files.iter().any(|(_, text)| text.lines().any(|line| line.starts_with("manage = false")));
-    text.push_str(&format!("\nNext:\n  dask-infra {stack}validate            checks the file\n"));
+    // A sandbox has a project of its own; the file is checked the same way.
+    let validate = if needs_project { "--sandbox validate" } else { "validate          " };
+    text.push_str(&format!("\nNext:\n  dask-infra {stack}{validate}  checks the file\n"));
     if alone {
         text.push_str(&format!("  dask-infra {stack}--sandbox apply     tries all of it without a cloud\n"));
     }

@@ -206,7 +206,9 @@ impl Reading<'_> {
                     continue;
                 }
             };
+            let mut said = false;
             while let Some(line) = log.next().await {
+                said = true;
                 match line {
                     Ok(line) => screen.data(&lines.line(one, &line)),
                     Err(why) => screen.talk(&without(one, &format!("it broke off: {why}"))),
@@ -214,6 +216,11 @@ impl Reading<'_> {
                 if screen.finish().is_err() {
                     return Ok(Exit::Done);
                 }
+            }
+            if !said {
+                let since = if self.args.since.is_some() { " in that time" } else { "" };
+                let ended = one.ended.as_ref().map(|ended| format!(", and {ended}")).unwrap_or_default();
+                screen.talk(&without(one, &format!("it wrote nothing{since}{ended}")));
             }
         }
         Ok(Exit::Done)

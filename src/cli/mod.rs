@@ -86,6 +86,13 @@ struct Global {
         hide_short_help = true
     )]
     vars: Vec<(String, String)>,
+    /// The `helm` that renders charts [env: DASK_INFRA_HELM; else that of the PATH]
+    #[arg(long, value_name = "PATH", global = true, hide_short_help = true)]
+    helm: Option<PathBuf>,
+    /// Let the stack read files outside of its repository, and run the programs of its kubeconfig [env:
+    /// DASK_INFRA_TRUST_STACK=1]
+    #[arg(long, global = true, hide_short_help = true)]
+    trust_stack: bool,
     /// Show every object with its body and its calls
     #[arg(short, long, global = true)]
     verbose: bool,

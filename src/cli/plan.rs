@@ -57,10 +57,10 @@ pub struct Making {
 /// Which part of the stack.
 #[derive(clap::Args, Clone, Debug, Default)]
 pub struct Part {
-    /// Only this and what it needs; may be repeated
+    /// Only this and what it needs; to destroy: and what needs it. May be repeated
     #[arg(long, value_name = "ADDRESS")]
     target: Vec<String>,
-    /// All but this and what needs it; may be repeated
+    /// Everything except this and what needs it; to destroy: and what it needs. May be repeated
     #[arg(long, value_name = "ADDRESS")]
     exclude: Vec<String>,
 }
@@ -140,14 +140,17 @@ pub fn plan(settings: &Settings, args: &Args) -> Exit {
     let detail = if args.summary { Detail::Summary } else { settings.detail() };
     settings.report_in(format, detail, |reporter| {
         let session = Session::load(settings)?;
-        reporter.diagnostics(session.warnings(), session.sources());
+        if !args.destroy {
+            // What is likely not meant is no news of what goes.
+            reporter.diagnostics(session.warnings(), session.sources());
+        }
         args.out.as_deref().map_or(Ok(()), has_a_place)?;
         let mode = if args.destroy { Mode::Destroy } else { Mode::Apply };
         let ask = args.making.ask(mode);
         let plan = if args.offline {
             session.plan_offline(&ask)?
         } else {
-            block_on(plan_live(settings, &session, &ask, reporter))?
+            block_on(plan_live(settings, &session, &ask))?
         };
         if let Some(path) = &args.out {
             file::save(path, &plan)?;
@@ -188,8 +191,7 @@ fn refresh(settings: &Settings, args: &Args, reporter: &mut dyn Reporter) -> Res
     reporter.diagnostics(session.warnings(), session.sources());
     let drifted = block_on(async {
         let link = session.connect(settings)?;
-        let (drifted, warnings) = session.drift(&link, &args.making.ask(Mode::Apply)).await?;
-        reporter.diagnostics(&warnings, session.sources());
+        let drifted = session.drift(&link, &args.making.ask(Mode::Apply)).await?;
         link.close().await?;
         Ok(drifted)
     })?;
@@ -198,15 +200,9 @@ fn refresh(settings: &Settings, args: &Args, reporter: &mut dyn Reporter) -> Res
     Ok(if drifted.found.is_empty() { Exit::Done } else { Exit::Changes })
 }
 
-async fn plan_live(
-    settings: &Settings,
-    session: &Session,
-    ask: &Ask<'_>,
-    reporter: &mut dyn Reporter,
-) -> Result<Plan, Failure> {
+async fn plan_live(settings: &Settings, session: &Session, ask: &Ask<'_>) -> Result<Plan, Failure> {
     let link = session.connect(settings)?;
-    let (plan, warnings) = session.plan(&link, ask).await?;
-    reporter.diagnostics(&warnings, session.sources());
+    let plan = session.plan(&link, ask).await?;
     link.close().await?;
     Ok(plan)
 }

@@ -15,7 +15,7 @@ use crate::live::{ApiError, Request};
 use crate::resource::Api;
 use crate::sandbox::faults::file as faults;
 use crate::sandbox::serve::Server;
-use crate::sandbox::{Options, Scale, Stockout};
+use crate::sandbox::{Options, Scale, Stockout, write_private};
 
 /// Shown below the options.
 pub const EXAMPLES: &str = "Examples:\n  \
@@ -191,7 +191,11 @@ fn env_lines(settings: &Settings, dir: &Path) -> Result<String, Failure> {
     let dir = dir.canonicalize().map_err(|error| failed("find", error))?;
     // gke-gcloud-auth-plugin refuses to work without credentials, and takes any token from a file.
     let token = dir.join("access-token");
-    fs::write(&token, "sandbox\n").map_err(|error| failed("write the access token into", error))?;
+    write_private(&token, "sandbox\n")?;
+    let gcloud = dir.join("gcloud");
+    if fs::create_dir(&gcloud).is_ok() {
+        write_private(&gcloud.join(OURS), "")?;
+    }
     let path = |path: &Path| path.display().to_string();
     let project = settings.environment(PROJECT_VARIABLE).filter(|project| !project.is_empty());
     let project = project.unwrap_or_else(|| SANDBOX_PROJECT.to_owned());
@@ -201,7 +205,7 @@ fn env_lines(settings: &Settings, dir: &Path) -> Result<String, Failure> {
         ("CLOUDSDK_API_ENDPOINT_OVERRIDES_SERVICEUSAGE", format!("{gke}/")),
         ("CLOUDSDK_AUTH_ACCESS_TOKEN_FILE", path(&token)),
         ("CLOUDSDK_COMPONENT_MANAGER_DISABLE_UPDATE_CHECK", "true".to_owned()),
-        ("CLOUDSDK_CONFIG", path(&dir.join("gcloud"))),
+        ("CLOUDSDK_CONFIG", path(&gcloud)),
         ("CLOUDSDK_CORE_DISABLE_PROMPTS", "1".to_owned()),
         ("CLOUDSDK_CORE_DISABLE_USAGE_REPORTING", "true".to_owned()),
         ("CLOUDSDK_CORE_PROJECT", project.clone()),
@@ -216,8 +220,26 @@ fn env_lines(settings: &Settings, dir: &Path) -> Result<String, Failure> {
 const KEPT: [&str; 7] =
     ["sandbox.redb", "sandbox.redb.new", "ca.pem", "ca.key", "serve.json", "kubeconfig", "access-token"];
 
+/// In the `gcloud` folder that was made for a sandbox: without it the folder is somebody's configuration.
+const OURS: &str = ".made-for-a-dask-infra-sandbox";
+
+/// Why a folder is not deleted as a sandbox: what a link leads to, and what has no state of one, is something else.
+fn is_no_sandbox(dir: &Path) -> Option<String> {
+    let is_file = |name: &str| fs::symlink_metadata(dir.join(name)).is_ok_and(|found| found.is_file());
+    if fs::symlink_metadata(dir).is_ok_and(|found| found.is_symlink()) {
+        return Some(format!("{} is a link", dir.display()));
+    }
+    let state = ["sandbox.redb", "sandbox.redb.new"].into_iter().any(is_file);
+    (!state && is_file("lock")).then(|| format!("{} has no sandbox.redb", dir.display()))
+}
+
 fn reset(dir: &Path) -> Result<String, Failure> {
     let shown = dir.display();
+    if let Some(why) = is_no_sandbox(dir) {
+        let what = format!("this is no sandbox's folder, and nothing was deleted: {why}");
+        let help = "give the folder itself with --dir; delete by hand what is left of a sandbox";
+        return Err(Diagnostic::error(Code::Sandbox, what).help(help).into());
+    }
     let Some(lock) = lock(dir) else {
         return Ok(format!("Nothing to delete: there is no sandbox in {shown}.\n"));
     };
@@ -238,7 +260,9 @@ fn reset(dir: &Path) -> Result<String, Failure> {
         deleted(name, fs::remove_file(dir.join(name)))?;
     }
     // What `sandbox env` has gcloud write there.
-    deleted("gcloud", fs::remove_dir_all(dir.join("gcloud")))?;
+    if dir.join("gcloud").join(OURS).is_file() {
+        deleted("gcloud", fs::remove_dir_all(dir.join("gcloud")))?;
+    }
     // Last, and still held: whoever comes meanwhile makes and locks a new one.
     deleted("lock", fs::remove_file(dir.join("lock")))?;
     drop(lock);

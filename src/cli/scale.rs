@@ -7,15 +7,14 @@ use std::path::Path;
 use serde_json::json;
 
 use super::Exit;
-use super::apply::{Changing, run, stale};
-use super::consent::{self, Came, Whole};
-use super::session::{Session, block_on};
+use super::apply::{Changing, Going, Moved, run};
+use super::consent::{self, Whole};
+use super::session::{Link, Session, block_on};
 use super::settings::{Failure, Format, Settings};
 use crate::address::Address;
 use crate::diag::{Code, Diagnostic, listed};
 use crate::kinds::helm_release::{self, groups_meant};
 use crate::kinds::scale::{Number, Scaled, scaled};
-use crate::plan::file;
 use crate::plan::scale::Wish;
 use crate::report::{Next, Reporter, View};
 use crate::resource::{ObjectId, Resource};
@@ -30,7 +29,8 @@ pub const EXAMPLES: &str = "Examples:\n  \
     dask-infra scale rapids 0 --auto-approve\n\
     \n\
     Changes that number and nothing else. Without --write the next apply puts the number of the stack file back; with \
-    it the file is edited in place, and comments and layout stay.\n\
+    it the file is edited in place, and comments and layout stay; a number of a file that the stack extends is \
+    laid over in the stack's own.\n\
     A number between bounds (`{ min, max }`) is its autoscaler's and is not scaled.";
 
 /// Options of `scale`.
@@ -86,8 +86,7 @@ fn bring(
     };
     block_on(async {
         let link = asked.connect(settings)?;
-        let (plan, warnings) = asked.scale(&link, &wish, args.changing.parallelism).await?;
-        reporter.diagnostics(&warnings, asked.sources());
+        let plan = asked.scale(&link, &wish, args.changing.parallelism).await?;
         reporter.plan(&plan, &View { sources: Some(asked.sources()), next: Next::Nothing });
         if plan.is_empty() {
             keep(written)?;
@@ -95,16 +94,13 @@ fn bring(
             return Ok(Exit::Done);
         }
         let whole = if args.changing.auto_approve { Whole::Given } else { Whole::Ask };
-        if consent::get(&plan, &plan.allowed, whole, format)? == Came::Asked {
-            let (now, _) = asked.scale(&link, &wish, args.changing.parallelism).await?;
-            let moved = file::moved(&plan, &now);
-            if !moved.is_empty() {
-                return Err(stale("the plan", &moved, "scale again"));
-            }
-        }
+        let came = consent::get(&plan, &plan.allowed, whole, format)?;
         // The file first: an apply goes on from there when this is interrupted.
         keep(written)?;
-        run(&plan, link, args.changing.parallelism, args.changing.force_unlock, reporter).await
+        let moved = Moved::of(came, "scale again");
+        let again = async |link: &Link| asked.scale(link, &wish, args.changing.parallelism).await;
+        let Changing { parallelism, force_unlock: force, .. } = args.changing;
+        run(plan, link, Going { parallelism, force, moved }, reporter, again).await
     })
 }
 

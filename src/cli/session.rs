@@ -8,18 +8,22 @@ use serde_json::Value;
 
 use super::access::{self, Words};
 use super::settings::{Access, Failure, Settings};
+use super::status::look_at;
 use crate::address::{Address, FieldPath};
 use crate::diag::{Code, Diagnostic};
 use crate::live::along::deepen;
 use crate::live::connection::{Connection, InProcess, Options as Connect};
 use crate::live::gke::GkeAccess;
-use crate::live::kube::KubeconfigAccess;
+use crate::live::kube::{Doubt, KubeconfigAccess};
 use crate::live::{self, ApiError, read::read};
 use crate::plan::scale::Wish;
+use crate::plan::unready;
 use crate::plan::{self, Consent, Drifted, Inputs, Mode, Plan, Selection};
 use crate::resource::{Owner, Resource, Target, World};
 use crate::sandbox::{Sandbox, SandboxError};
 use crate::source::Sources;
+use crate::stack::charts::Render;
+use crate::stack::fence::{Fence, Trust};
 use crate::stack::lower::{self, Lowered};
 use crate::stack::{self, Loaded, Stack};
 
@@ -80,11 +84,16 @@ impl Session {
     /// Everything that is wrong with the file and with those values.
     pub fn load_with(settings: &Settings, instead: &[(FieldPath, Value)]) -> Result<Self, Failure> {
         let env = |name: &str| settings.environment(name);
-        let options = stack::Options { env: &env, vars: &settings.vars, helm: Some(&super::helm::render) };
-        let Loaded { stack, sources, warnings } = stack::load_with(&settings.stack, &options, instead)?;
+        let helm = |asked: &Render| super::helm::render(&settings.helm, asked);
+        let options = stack::Options { env: &env, vars: &settings.vars, helm: Some(&helm) };
+        let loaded = stack::load_with(&settings.stack, &options, instead, settings.trust);
+        let sources = loaded.as_ref().map_or_else(|failed| &failed.sources, |loaded| &loaded.sources);
+        settings.masks().learn(sources.secrets());
+        let Loaded { stack, sources, mut warnings } = loaded?;
         let mut lowered = lower::lower(&stack, settings.access.is_simulated());
         if stack.kubernetes.is_some() {
             pin(&mut lowered.target, &sources);
+            warnings.extend(doubts(&lowered.target, &sources));
         }
         let problems = lower::check(&lowered.resources, &sources);
         if problems.is_empty() {
@@ -140,7 +149,7 @@ impl Session {
     ///
     /// # Errors
     /// What stands against the plan.
-    pub async fn plan(&self, link: &Link, ask: &Ask<'_>) -> Result<(Plan, Vec<Diagnostic>), Failure> {
+    pub async fn plan(&self, link: &Link, ask: &Ask<'_>) -> Result<Plan, Failure> {
         let mut read = self.read(link, ask.parallelism).await;
         let in_the_way = |failure| self.in_the_way(failure, read.trouble.as_ref());
         let mut plan = self.make(&read.world, ask, Reading::Live).map_err(in_the_way)?;
@@ -148,37 +157,35 @@ impl Session {
             deepen(&*link.connection, &mut read.world, &reach, ask.parallelism).await;
             plan = self.make(&read.world, ask, Reading::Live)?;
         }
-        Ok((plan, reading_warnings(read.warnings)))
+        let waits = unready::kept(&plan, &read.world);
+        let found = look_at(&*link.connection, &read.world, &waits, ask.parallelism).await;
+        unready::tell(&mut plan, found);
+        Ok(plan)
     }
 
-    /// A plan of the number of one thing against what is live, and what to know about the reading.
+    /// A plan of the number of one thing against what is live.
     ///
     /// # Errors
     /// What stands against it.
-    pub async fn scale(
-        &self,
-        link: &Link,
-        wish: &Wish<'_>,
-        parallelism: usize,
-    ) -> Result<(Plan, Vec<Diagnostic>), Failure> {
+    pub async fn scale(&self, link: &Link, wish: &Wish<'_>, parallelism: usize) -> Result<Plan, Failure> {
         let selection = Selection { targets: vec![wish.address.to_string()], excludes: Vec::new() };
         let ask = Ask { selection, parallelism, ..Ask::of(Mode::Apply) };
         let read = self.read(link, parallelism).await;
         let plan =
             self.with_inputs(&read.world, &ask, Reading::Live, |inputs| plan::scale::scale(inputs, wish));
         let plan = plan.map_err(|failure| self.in_the_way(failure, read.trouble.as_ref()))?;
-        Ok((plan, reading_warnings(read.warnings)))
+        Ok(plan)
     }
 
-    /// What others changed since the last apply, and what to know about the reading.
+    /// What others changed since the last apply.
     ///
     /// # Errors
     /// What cannot be read.
-    pub async fn drift(&self, link: &Link, ask: &Ask<'_>) -> Result<(Drifted, Vec<Diagnostic>), Failure> {
+    pub async fn drift(&self, link: &Link, ask: &Ask<'_>) -> Result<Drifted, Failure> {
         let read = self.read(link, ask.parallelism).await;
         let found = self.with_inputs(&read.world, ask, Reading::Live, |inputs| plan::drift(&inputs));
         let found = found.map_err(|failure| self.in_the_way(failure, read.trouble.as_ref()))?;
-        Ok((found, reading_warnings(read.warnings)))
+        Ok(found)
     }
 
     /// The one section of the stack, or object of one, that is typed or ends so, with its resources in the order of
@@ -250,6 +257,7 @@ impl Session {
             .kubernetes
             .as_ref()
             .map(|_| KubeconfigAccess { path: kubeconfig.map(PathBuf::from), context });
+        kubernetes.iter().try_for_each(|kubeconfig| runs_nothing(settings, kubeconfig))?;
         Link::open(settings, &self.lowered.target, kubernetes)
     }
 
@@ -304,6 +312,19 @@ fn pin(target: &mut Target, sources: &Sources) {
     target.context = context;
 }
 
+/// What is to be said of the way to the cluster of a kubeconfig.
+fn doubts(target: &Target, sources: &Sources) -> Vec<Diagnostic> {
+    let Target { context, kubeconfig, .. } = target;
+    let access = KubeconfigAccess { path: kubeconfig.clone().map(PathBuf::from), context: context.clone() };
+    let place = FieldPath::keys(["kubernetes"]);
+    let warning = |doubt: Doubt| {
+        Diagnostic::warning(Code::Kubeconfig, doubt.to_string())
+            .at(sources.span(&place), "for this")
+            .help("whoever is in between can read what is sent, and answer in its place")
+    };
+    access.doubts().into_iter().map(warning).collect()
+}
+
 /// What a plan was made against.
 #[derive(Clone, Copy, PartialEq, Eq)]
 enum Reading {
@@ -311,39 +332,18 @@ enum Reading {
     Live,
 }
 
-/// Plans a saved plan's things again, against what is live now.
+/// Plans a saved plan's things again, as it was asked for, against what is live now.
 ///
 /// # Errors
 /// What stands against the plan.
 pub async fn plan_again(saved: &Plan, link: &Link, parallelism: usize) -> Result<Plan, Failure> {
-    let Plan { target, owner, mode, changes, desired, theirs, hourly, allowed, partial, .. } = saved.clone();
-    let wanted = plan::wanted(&desired, &theirs, &target, &owner);
+    let Plan { target, owner, desired, theirs, .. } = saved;
+    let wanted = plan::wanted(desired, theirs, target, owner);
     let live::Reading { mut world, trouble, .. } = read(&*link.connection, &wanted, parallelism).await;
-    let replaced = changes.iter().filter(|change| change.action == plan::Action::Replace);
-    let replace: Vec<Address> = replaced.map(|change| change.address.clone()).collect();
     let sources = Sources::default();
-    let selection = partial.map(|partial| partial.selection).unwrap_or_default();
-    let in_the_way = trouble.map(|error| access::diagnose(&error, &target, &sources, Words::Few));
+    let in_the_way = trouble.map(|error| access::diagnose(&error, target, &sources, Words::Few));
     let make = |world: &World| {
-        plan::plan(Inputs {
-            desired: desired.clone(),
-            theirs: theirs.clone(),
-            world,
-            target: target.clone(),
-            owner: owner.clone(),
-            mode,
-            offline: false,
-            allowed: allowed.clone(),
-            replace: replace.clone(),
-            selection: selection.clone(),
-            // It was agreed to when the plan was made; a cluster that came up elsewhere since is a change.
-            retarget: true,
-            // The waits are in the steps of the saved plan, which are not planned again.
-            when_idle: None,
-            sources: &sources,
-            hourly,
-        })
-        .map_err(|problems| {
+        plan::plan(plan::file::again(saved, world, &sources)).map_err(|problems| {
             let failure = Failure::new(problems, Sources::default());
             match &in_the_way {
                 Some(found) => failure.instead_of(Code::Unreadable, found.clone()),
@@ -351,14 +351,12 @@ pub async fn plan_again(saved: &Plan, link: &Link, parallelism: usize) -> Result
             }
         })
     };
-    let now = make(&world)?;
-    let Some(reach) = plan::reach(&now) else { return Ok(now) };
-    deepen(&*link.connection, &mut world, &reach, parallelism).await;
-    make(&world)
-}
-
-fn reading_warnings(warnings: Vec<String>) -> Vec<Diagnostic> {
-    warnings.into_iter().map(|warning| Diagnostic::warning(Code::Unreadable, warning)).collect()
+    let mut now = make(&world)?;
+    if let Some(reach) = plan::reach(&now) {
+        deepen(&*link.connection, &mut world, &reach, parallelism).await;
+        now = make(&world)?;
+    }
+    Ok(plan::file::located(now, saved))
 }
 
 /// The addresses of the stack that are typed or ended so: one, or all of a section.
@@ -392,6 +390,7 @@ impl Link {
         let Target { gke, context, kubeconfig, simulated: _ } = plan.target.clone();
         let path = kubeconfig.map(PathBuf::from);
         let kubernetes = gke.is_none().then_some(KubeconfigAccess { path, context });
+        kubernetes.iter().try_for_each(|kubeconfig| runs_nothing(settings, kubeconfig))?;
         Self::open(settings, &plan.target, kubernetes)
     }
 
@@ -436,6 +435,23 @@ impl Link {
         let options = Connect { gke, cluster, kubernetes, in_process_kubernetes: in_process };
         Ok(Self { connection: Arc::new(Connection::new(options)), sandbox: task })
     }
+}
+
+/// Who can write into the repository must not choose a program that runs here: a kubeconfig in it has none.
+fn runs_nothing(settings: &Settings, kubeconfig: &KubeconfigAccess) -> Result<(), Diagnostic> {
+    let stack = &settings.stack;
+    let folder = if stack.is_dir() { stack } else { stack.parent().unwrap_or(Path::new("")) };
+    let inside = |path: &&PathBuf| Fence::around(folder, Trust::Repository).holds(path);
+    let Some(path) = kubeconfig.path.as_ref().filter(|_| settings.trust == Trust::Repository).filter(inside)
+    else {
+        return Ok(());
+    };
+    let Some(program) = kubeconfig.program() else { return Ok(()) };
+    let what = format!("{} is a file of the repository and runs a program: `{program}`", path.display());
+    Err(Diagnostic::error(Code::NotTrusted, what).help(
+        "keep the kubeconfig outside of the repository; or, when you know who wrote it, give `--trust-stack` \
+         (DASK_INFRA_TRUST_STACK=1)",
+    ))
 }
 
 fn loopback(url: &str) -> Result<GkeAccess, Diagnostic> {

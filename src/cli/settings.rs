@@ -11,10 +11,13 @@ use clap::parser::ValueSource;
 use super::{Exit, Global};
 use crate::diag::{Code, Diagnostic};
 use crate::report::human::Detail;
-use crate::report::{ColourChoice, Human, Json, Reporter, Screen, Stream};
+pub use crate::report::quoted;
+use crate::report::{ColourChoice, Human, Json, Masks, Reporter, Screen, Stream};
 use crate::sandbox::SandboxError;
 use crate::sandbox::faults::file::{Mistakes, Problem};
+use crate::secrets::{HIDDEN, Secrets, has_secret_shape, is_secret};
 use crate::source::{Sources, Span};
+use crate::stack::fence::Trust;
 
 /// Where the sandbox is kept when nobody says otherwise.
 pub const SANDBOX_DIR: &str = ".dask-infra/sandbox";
@@ -22,6 +25,10 @@ pub const SANDBOX_DIR: &str = ".dask-infra/sandbox";
 const SANDBOX_VARIABLE: &str = "DASK_INFRA_SANDBOX";
 /// Where a served sandbox answers: `http://127.0.0.1:PORT`.
 const ENDPOINT_VARIABLE: &str = "DASK_INFRA_GKE_ENDPOINT";
+/// Equals `--helm PATH`.
+const HELM_VARIABLE: &str = "DASK_INFRA_HELM";
+/// `1` equals `--trust-stack`.
+const TRUST_VARIABLE: &str = "DASK_INFRA_TRUST_STACK";
 /// The project of a sandbox when the environment names none.
 pub const SANDBOX_PROJECT: &str = "sandbox-project";
 /// Where stacks and Google's tools look for the project.
@@ -85,10 +92,15 @@ pub struct Settings {
     pub vars: BTreeMap<String, String>,
     /// Who answers.
     pub access: Access,
+    /// The program that renders charts.
+    pub helm: PathBuf,
+    /// How far the stack may lead.
+    pub trust: Trust,
     detail: Detail,
     colour: ColourChoice,
     program: String,
     options: Vec<String>,
+    masks: Masks,
 }
 
 impl Settings {
@@ -98,9 +110,12 @@ impl Settings {
         let named = given.then(|| global.stack.clone());
         let options = options(&global);
         let program = program(named.as_deref(), &options);
-        let Global { stack, sandbox, vars, verbose, color } = global;
+        let Global { stack, sandbox, vars, helm, trust_stack, verbose, color } = global;
         let variable = |name| std::env::var_os(name).filter(|value: &OsString| !value.is_empty());
         let sandbox = sandbox.or_else(|| variable(SANDBOX_VARIABLE).map(PathBuf::from));
+        let helm = helm.or_else(|| variable(HELM_VARIABLE).map(PathBuf::from));
+        let trusted = trust_stack || variable(TRUST_VARIABLE).is_some_and(|value| value == "1");
+        let trust = if trusted { Trust::Everything } else { Trust::Repository };
         let endpoint = variable(ENDPOINT_VARIABLE).map(|url| url.to_string_lossy().into_owned());
         let access = match (sandbox, endpoint) {
             (Some(dir), _) => Access::Sandbox(dir),
@@ -113,7 +128,14 @@ impl Settings {
             Color::Never => ColourChoice::Never,
         };
         let detail = if verbose { Detail::Objects } else { Detail::Sections };
-        Self { stack, vars: vars.into_iter().collect(), access, detail, colour, program, options }
+        let mut secrets = Secrets::default();
+        for (_, value) in vars.iter().filter(|(name, value)| is_hidden(name, value)) {
+            secrets.add(value, HIDDEN);
+        }
+        let masks = Masks::default();
+        masks.learn(&secrets);
+        let (vars, helm) = (vars.into_iter().collect(), helm.unwrap_or_else(|| PathBuf::from("helm")));
+        Self { stack, vars, access, helm, trust, detail, colour, program, options, masks }
     }
 
     /// An environment variable as stacks see it: a sandbox needs no project of anybody's.
@@ -153,9 +175,14 @@ impl Settings {
         self.detail == Detail::Objects
     }
 
+    /// What no output of this command shows.
+    pub fn masks(&self) -> &Masks {
+        &self.masks
+    }
+
     /// Two streams with the colours that were asked for.
     pub fn screen(&self) -> Screen {
-        Screen::new(Stream::stdout(self.colour), Stream::stderr(self.colour))
+        Screen::new(Stream::stdout(self.colour), Stream::stderr(self.colour)).without(self.masks.clone())
     }
 
     /// Runs a command with a reporter: tells its failure, and picks the exit code.
@@ -302,19 +329,19 @@ fn options(global: &Global) -> Vec<String> {
         dir if dir == Path::new(SANDBOX_DIR) => "--sandbox".to_owned(),
         dir => format!("--sandbox={}", quoted(&dir.display().to_string())),
     });
-    let vars =
-        global.vars.iter().map(|(name, value)| format!("--var {}", quoted(&format!("{name}={value}"))));
-    sandbox.chain(vars).collect()
+    // A value that nobody should see is to be typed again: command lines end up in logs.
+    let vars = global.vars.iter().map(|(name, value)| match is_hidden(name, value) {
+        true => format!("--var {name}=…"),
+        false => format!("--var {}", quoted(&format!("{name}={value}"))),
+    });
+    let helm = global.helm.iter().map(|helm| format!("--helm {}", quoted(&helm.display().to_string())));
+    let trust = global.trust_stack.then(|| "--trust-stack".to_owned());
+    sandbox.chain(vars).chain(helm).chain(trust).collect()
 }
 
-/// A word as a shell reads it back.
-pub fn quoted(word: &str) -> String {
-    let plain = |c: char| c.is_ascii_alphanumeric() || "_-./=:@%+,".contains(c);
-    if !word.is_empty() && word.chars().all(plain) {
-        word.to_owned()
-    } else {
-        format!("'{}'", word.replace('\'', r"'\''"))
-    }
+/// Whether a variable holds what nobody should see.
+fn is_hidden(name: &str, value: &str) -> bool {
+    is_secret(name) || has_secret_shape(value)
 }
 
 /// Parses `NAME=VALUE`.
@@ -328,9 +355,20 @@ mod tests {
     use super::*;
 
     #[test]
-    fn words_are_quoted_for_shells() {
-        for (word, shown) in [("a/b.c", "a/b.c"), ("a b", "'a b'"), ("it's", r"'it'\''s'"), ("", "''")] {
-            assert_eq!(quoted(word), shown);
-        }
+    fn the_next_command_has_no_secrets_of_this_one() {
+        let vars =
+            [("HF_TOKEN", "abc"), ("zone", "us-central1-a"), ("db", "postgres://a:b@c/d"), ("size", "2 3")];
+        let vars = vars.map(|(name, value)| (name.to_owned(), value.to_owned())).to_vec();
+        let global = Global {
+            stack: PathBuf::from("."),
+            sandbox: None,
+            vars,
+            helm: None,
+            trust_stack: false,
+            verbose: false,
+            color: Color::Auto,
+        };
+        let expect = ["--var HF_TOKEN=…", "--var zone=us-central1-a", "--var db=…", "--var 'size=2 3'"];
+        assert_eq!(options(&global), expect);
     }
 }

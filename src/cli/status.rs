@@ -11,11 +11,10 @@ use super::session::{Link, Session, block_on};
 use super::settings::{Failure, Format, Settings};
 use crate::apply::ApplyOptions;
 use crate::kinds::status::{Said, said, why_by_events};
-use crate::kinds::{self, Doing, check};
-use crate::live::{ApiError, Class, LiveApi, Request};
-use crate::plan::Action;
+use crate::kinds::{self, check};
+use crate::live::{LiveApi, look as ask};
 use crate::report::status::{Row, State, Status};
-use crate::resource::{Api, Await, Identity, Owner, Query, Readiness, Resource, Step, World};
+use crate::resource::{Api, Await, Identity, Owner, Query, Readiness, Resource, World};
 
 /// Shown below the options.
 pub const EXAMPLES: &str = "Examples:\n  \
@@ -77,7 +76,7 @@ pub(super) async fn row(api: &dyn LiveApi, resource: &Resource, owner: &Owner, w
             (state, Said { line: line.to_owned(), ..Said::default() })
         }
         (_, None) => (State::Absent, Said::default()),
-        (_, Some(live)) => match wait(resource, owner, live) {
+        (_, Some(live)) => match kinds::kept(resource, owner, live) {
             None => (State::Ready, Said::default()),
             Some(wait) => judged(api, &wait).await,
         },
@@ -87,32 +86,12 @@ pub(super) async fn row(api: &dyn LiveApi, resource: &Resource, owner: &Owner, w
 
 /// A check has passed when the record says so of this very text.
 fn passed(resource: &Resource, world: &World) -> State {
-    let pass = world.record.as_ref().and_then(|record| record.passes.get(&resource.address));
+    let pass = world.record.as_ref().and_then(|record| record.passes.get(&resource.identity));
     match pass {
         Some(pass) if *pass == check::digest(&resource.body) => State::Ready,
         Some(_) => State::Waiting("another run: what it runs changed since it passed".to_owned()),
         None => State::Absent,
     }
-}
-
-/// What an apply that keeps the thing would wait for.
-fn wait(resource: &Resource, owner: &Owner, live: &Value) -> Option<Await> {
-    let kind = kinds::find(&resource.kind)?;
-    let steps = (kind.program)(&Doing {
-        action: Action::Keep,
-        identity: &resource.identity,
-        resource: Some(resource),
-        live: Some(live),
-        fields: &[],
-        owner,
-        inline_pool: None,
-        leaving: false,
-        taking: false,
-    });
-    steps.into_iter().find_map(|step| match step {
-        Step::Await(wait) => Some(wait),
-        Step::Call(_) | Step::ReadLog { .. } | Step::RecordPass { .. } => None,
-    })
 }
 
 async fn judged(api: &dyn LiveApi, wait: &Await) -> (State, Said) {
@@ -123,7 +102,7 @@ async fn judged(api: &dyn LiveApi, wait: &Await) -> (State, Said) {
         Ok(found) => {
             let state = match (kind.judge)(wait, &found) {
                 Readiness::Ready => State::Ready,
-                Readiness::Progressing(what) => State::Waiting(what),
+                Readiness::Progressing(what) | Readiness::Stalled(what) => State::Waiting(what),
                 Readiness::Failed(why) => State::Failed(why),
             };
             (state, said(wait, &found))
@@ -131,11 +110,45 @@ async fn judged(api: &dyn LiveApi, wait: &Await) -> (State, Said) {
     }
 }
 
-pub(super) async fn ask(api: &dyn LiveApi, query: &Query) -> Result<Value, ApiError> {
-    match api.send(Request::get(query.api, query.path.clone())).await {
-        Err(error) if error.class == Class::NotFound => Ok(Value::Null),
-        result => result,
+/// How ready things are. What was read already is not asked again; what cannot be read is left out.
+pub(super) async fn look_at(
+    api: &dyn LiveApi,
+    world: &World,
+    waits: &[(usize, Await)],
+    parallelism: usize,
+) -> Vec<(usize, Readiness)> {
+    if waits.is_empty() {
+        return Vec::new();
     }
+    let objects = world.inside.live().into_iter().flatten();
+    let of_gke = waits.iter().filter_map(|(_, wait)| match &wait.identity {
+        Identity::Cluster(name) => Some((format!("/v1/{}", name.path()), world.cluster.live()?)),
+        Identity::NodePool { cluster, pool } => {
+            Some((format!("/v1/{}", cluster.pool_path(pool)), world.pools.get(pool)?))
+        }
+        Identity::Object(_) | Identity::Check(_) => None,
+    });
+    let read: BTreeMap<String, &Value> =
+        objects.map(|(object, live)| (object.path(), live)).chain(of_gke).collect();
+    let queries = |wait: &Await| kinds::find(&wait.kind).map(|kind| (kind.queries)(wait)).unwrap_or_default();
+    let asked: BTreeMap<String, Query> = waits
+        .iter()
+        .flat_map(|(_, wait)| queries(wait))
+        .filter(|query| !read.contains_key(&query.path))
+        .map(|query| (query.path.clone(), query))
+        .collect();
+    let reads = asked.into_iter().map(|(path, query)| async move { (path, ask(api, &query).await) });
+    let mut reads = futures::stream::iter(reads).buffer_unordered(parallelism.max(1));
+    let mut new: BTreeMap<String, Value> = BTreeMap::new();
+    while let Some((path, found)) = reads.next().await {
+        new.extend(found.ok().map(|found| (path, found)));
+    }
+    let judged = |(place, wait): &(usize, Await)| {
+        let known = |query: &Query| read.get(&query.path).copied().or_else(|| new.get(&query.path)).cloned();
+        let found: Option<Vec<Value>> = queries(wait).iter().map(known).collect();
+        Some((*place, (kinds::find(&wait.kind)?.judge)(wait, &found?)))
+    };
+    waits.iter().filter_map(judged).collect()
 }
 
 /// Pods that do not say themselves why they wait: the events of their namespaces may.

@@ -1,4 +1,4 @@
-//! Ctrl-C and SIGTERM as a count: the first lets running steps reach a safe point, the second stops now.
+//! Ctrl-C, SIGTERM and SIGHUP as a count: the first lets running steps reach a safe point, the second stops now.
 
 use tokio::sync::watch;
 
@@ -9,7 +9,7 @@ use crate::diag::{Code, Diagnostic};
 pub enum Signal {
     /// SIGINT.
     Interrupt,
-    /// SIGTERM.
+    /// SIGTERM, or SIGHUP: the terminal was closed.
     Terminate,
 }
 
@@ -26,8 +26,24 @@ impl Stops {
     /// # Errors
     /// The operating system refuses to hand signals over.
     pub fn listen() -> Result<Self, Diagnostic> {
+        // Under `nohup` a closed terminal is to change nothing.
+        let hangup = if ignores_hangup() { None } else { Some(hangups()?) };
+        Self::listen_with(hangup)
+    }
+
+    /// Listens from now on, and lives on when the terminal is closed.
+    ///
+    /// # Errors
+    /// The operating system refuses to hand signals over.
+    pub fn outliving_the_terminal() -> Result<Self, Diagnostic> {
+        let mut closed = hangups()?;
+        // Handed over to nobody, the signal ends nothing.
+        tokio::spawn(async move { while closed.recv().await.is_some() {} });
+        Self::listen_with(None)
+    }
+
+    fn listen_with(mut hangup: Option<tokio::signal::unix::Signal>) -> Result<Self, Diagnostic> {
         use tokio::signal::unix::{SignalKind, signal};
-        let refused = |error| Diagnostic::error(Code::Usage, format!("cannot listen for signals: {error}"));
         let mut interrupt = signal(SignalKind::interrupt()).map_err(refused)?;
         let mut terminate = signal(SignalKind::terminate()).map_err(refused)?;
         let (counter, count) = watch::channel(0_u8);
@@ -37,6 +53,7 @@ impl Stops {
                 let signal = tokio::select! {
                     _ = interrupt.recv() => Signal::Interrupt,
                     _ = terminate.recv() => Signal::Terminate,
+                    () = closed(&mut hangup) => Signal::Terminate,
                 };
                 namer.send_modify(|first| {
                     first.get_or_insert(signal);
@@ -45,16 +62,6 @@ impl Stops {
             }
         });
         Ok(Self { count, first })
-    }
-
-    /// Keeps a closed terminal from ending the process, for as long as the value lives.
-    ///
-    /// # Errors
-    /// The operating system refuses to hand the signal over.
-    pub fn outlive_the_terminal() -> Result<tokio::signal::unix::Signal, Diagnostic> {
-        use tokio::signal::unix::{SignalKind, signal};
-        signal(SignalKind::hangup())
-            .map_err(|error| Diagnostic::error(Code::Usage, format!("cannot listen for signals: {error}")))
     }
 
     /// The first signal.
@@ -67,4 +74,32 @@ impl Stops {
         // The listener lives as long as the runtime, so the channel is open.
         let _ = self.count.wait_for(|count| *count > 0).await;
     }
+}
+
+fn refused(error: std::io::Error) -> Diagnostic {
+    Diagnostic::error(Code::Usage, format!("cannot listen for signals: {error}"))
+}
+
+fn hangups() -> Result<tokio::signal::unix::Signal, Diagnostic> {
+    use tokio::signal::unix::{SignalKind, signal};
+    signal(SignalKind::hangup()).map_err(refused)
+}
+
+/// Ends when the terminal is closed.
+async fn closed(hangup: &mut Option<tokio::signal::unix::Signal>) {
+    let told = match hangup {
+        Some(hangup) => hangup.recv().await,
+        None => None,
+    };
+    if told.is_none() {
+        std::future::pending::<()>().await;
+    }
+}
+
+/// Whether this process was started to ignore SIGHUP, as `nohup` does; to listen would undo that. Source: proc(5), `SigIgn`
+/// is a mask in which bit 0 is signal 1.
+fn ignores_hangup() -> bool {
+    let status = std::fs::read_to_string("/proc/self/status").unwrap_or_default();
+    let mask = status.lines().find_map(|line| line.strip_prefix("SigIgn:"));
+    mask.and_then(|mask| u64::from_str_radix(mask.trim(), 16).ok()).is_some_and(|mask| mask & 1 == 1)
 }

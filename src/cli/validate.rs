@@ -3,7 +3,6 @@
 use super::Exit;
 use super::session::Session;
 use super::settings::{Format, Settings};
-use crate::diag::Diagnostic;
 use crate::stack;
 
 /// Options of `validate`.
@@ -24,23 +23,13 @@ pub struct VersionArgs {
 
 /// Everything that can be known of a stack without looking at the world.
 pub fn validate(settings: &Settings, args: &Args) -> Exit {
-    let mut warnings: Vec<Diagnostic> = Vec::new();
-    let exit = settings.report(Format::json(args.json), |reporter| {
+    settings.report(Format::json(args.json), |reporter| {
         let session = Session::load(settings)?;
         session.validate()?;
         reporter.diagnostics(session.warnings(), session.sources());
-        warnings.extend_from_slice(session.warnings());
+        reporter.valid(session.warnings().len());
         Ok(Exit::Done)
-    });
-    if exit != Exit::Done || args.json {
-        return exit;
-    }
-    let with = match warnings.len() {
-        0 => String::new(),
-        1 => ", with 1 warning".to_owned(),
-        number => format!(", with {number} warnings"),
-    };
-    settings.print(&format!("Success! The stack is valid{with}.\n"))
+    })
 }
 
 /// The JSON Schema of stack files.

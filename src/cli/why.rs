@@ -8,16 +8,18 @@ use super::Exit;
 use super::plan::parallelism;
 use super::session::{Ask, Link, Session, block_on};
 use super::settings::{Failure, Format, Settings};
-use super::status::{ask, row};
+use super::status::row;
 use crate::address::{Address, FieldPath};
 use crate::apply::ApplyOptions;
+use crate::diag::Code;
 use crate::kinds::scale::{Number, scaled};
 use crate::kinds::why::{self as judge, Around, Pool};
-use crate::live::LiveApi;
-use crate::plan::{Action, Change, Mode, Plan};
+use crate::live::{LiveApi, look as ask};
+use crate::plan::{Action, Change, Mode, Note, Plan};
 use crate::report::status::State;
 use crate::report::why::{Planned, Thing, Why};
 use crate::resource::{Api, Effect, FieldChange, Identity, Query, Resource, World};
+use crate::stack::rules::nodes_for_gpus;
 
 /// Shown below the options.
 pub const EXAMPLES: &str = "Examples:\n  \
@@ -96,7 +98,7 @@ async fn look(
     let mut answer = looking.answer;
     let ask = Ask { parallelism, ..Ask::of(Mode::Apply) };
     match session.plan(link, &ask).await {
-        Ok((plan, _)) => planned(session, found, &plan, &mut answer),
+        Ok(plan) => planned(session, found, &plan, &mut answer),
         Err(failure) => {
             let first = failure.diagnostics().first().map(|problem| problem.message.clone());
             answer.notes.push(format!("no plan can be made: {}", first.unwrap_or_default()));
@@ -124,6 +126,11 @@ fn pools(session: &Session, world: &World) -> Vec<Pool> {
             address: resource.address.to_string(),
             place: place.unwrap_or_default(),
             nodes,
+            needed: resource
+                .address
+                .as_str()
+                .strip_prefix("node_pool.")
+                .and_then(|key| nodes_for_gpus(session.stack(), key)),
             most,
             live: world.pools.get(pool).cloned().unwrap_or_default(),
         })
@@ -262,15 +269,17 @@ fn planned(session: &Session, found: &[Resource], plan: &Plan, answer: &mut Why)
                 .collect(),
         });
     }
-    let notes = plan.notes.iter().filter(|note| asked(&note.address));
+    // That it is not ready stands above, with its cause.
+    let is_news = |note: &&Note| note.code != Code::Unready.as_str();
+    let notes = plan.notes.iter().filter(|note| asked(&note.address)).filter(is_news);
     answer.notes.extend(notes.map(|note| format!("{} ({})", note.message, note.code)));
 }
 
 /// `spec.worker.replicas: 2 -> 3 (stack.toml:12:5)`, and what changing it does.
 fn said(session: &Session, resource: Option<&Resource>, field: &FieldChange) -> String {
-    let FieldChange { path, before, after, effect, note, drift } = field;
-    let value =
-        |value: &Option<Value>| value.as_ref().map_or_else(|| "not set".to_owned(), ToString::to_string);
+    let FieldChange { path, before: _, after: _, effect, note, drift, secret: _ } = field;
+    let (before, after) = field.shown();
+    let value = |value: Option<Value>| value.map_or_else(|| "not set".to_owned(), |value| value.to_string());
     let place = resource.and_then(|resource| session.sources().locate(&resource.origin_of(path)));
     let place = place.map(|place| format!(" ({place})")).unwrap_or_default();
     let does = match effect {

@@ -54,6 +54,11 @@ impl Code {
         &TABLE[self as usize]
     }
 
+    /// Whether the lines that it points at hold what nobody else should see.
+    pub fn is_about_secrets(self) -> bool {
+        matches!(self, Self::SecretInFile | Self::LiteralSecret)
+    }
+
     /// The printed code: `DI0102`.
     pub fn as_str(self) -> &'static str {
         self.entry().id
@@ -358,6 +363,12 @@ codes! {
     "With `max_surge = 0` and `max_unavailable = 0` no node may come before another goes, and none may go before \
      another comes. GKE refuses that. Set one of them to 1."
 
+    NotTrusted "DI0240" "the stack leads where it may not"
+    "A stack is input: it may come from somebody else, in a pull request. Files that it names are read inside its repository \
+     (the nearest folder upwards with `.git`; without one, the stack's own folder), links included, and a kubeconfig in \
+     there must not run programs (`exec`, `cmd-path`). When you know who wrote it, `--trust-stack` or \
+     DASK_INFRA_TRUST_STACK=1 allows both."
+
     FileNotRead "DI0241" "a named file cannot be read"
     "`file`, `definitions` and `pod` name files from the folder of the stack file on. The file is not there, is a \
      folder, is not UTF-8 text, or may not be read. Addresses on the web are not read: download the file, so that \
@@ -418,6 +429,14 @@ codes! {
     "`kubectl get -o yaml` prints fields that only the server writes: `uid`, `resourceVersion`, `managedFields`, \
      `status`. They are left out of what is applied. Take them out of the file."
 
+    LiteralSecret "DI0254" "a secret written out"
+    "What stands in `env`, `args`, annotations or a chart's `values` is in plans, in the cluster's objects and in everybody's \
+     terminal. A name such as `HF_TOKEN` or `DB_PASSWORD`, or the shape of a value (a private key, a token of a known service, \
+     a URL with a password), says that it is a secret. Put it into a Kubernetes Secret (`kubectl create secret generic NAME \
+     --from-literal=KEY=…`, External Secrets) and name that. What is no secret, or may be seen, is allowed with a reason."
+    => "[dask_cluster.rapids]\nworker = { env = { HF_TOKEN = { secret = \"hugging-face\", key = \"token\" } } }\n\n\
+        [allow.literal_secrets]\n\"dask_cluster.rapids.scheduler.env.DEMO_TOKEN\" = \"the demo's public token\""
+
     OneWriter "DI0256" "a number without one writer"
     "The number of workers has one writer. `replicas = 2`: the file; what others change is taken back. \
      `replicas = { min = 0, max = 8 }`: the Dask operator's autoscaler, which knows the default group only. \
@@ -451,10 +470,10 @@ codes! {
      (`image`, `scheduler`, `worker`)."
 
     HelmMissing "DI0270" "helm cannot be run"
-    "Charts are rendered by the `helm` program, version 3.8 or later, or 4: that of the PATH, or the one that `[stack] \
-     helm` names. Nothing else of Helm is needed: no release is written, and no rights beyond those of any apply. Get it \
+    "Charts are rendered by the `helm` program, version 3.8 or later, or 4: that of `--helm PATH` or \
+     DASK_INFRA_HELM, else that of the PATH. A stack does not choose it. Nothing else of Helm is needed: no release is written, and no rights beyond those of any apply. Get it \
      from https://helm.sh/docs/intro/install; it is one file."
-    => "[stack]\nname = \"rapids\"\nhelm = \"tools/helm\"          # from the folder of the stack on"
+    => "dask-infra --helm tools/helm plan"
 
     ChartNotFound "DI0271" "no such chart"
     "A chart is a folder with `Chart.yaml` or a `.tgz` file, from the folder of the file that names it on; an `oci://` \
@@ -582,6 +601,19 @@ codes! {
      the old name and location back, or give `--retarget` if a second one is meant. Only clusters of the same project \
      that may be listed are found."
 
+    VersionNotServed "DI0312" "a version of an API that is not served"
+    "The object is live and the API server does not serve the version that the file asks for, but another one: versions of \
+     an API are retired over time, and a definition says itself which of its versions are served. Write the version that \
+     the message names and look whether its fields are the same ones."
+    => "kubectl api-versions                       # what this cluster serves\nkubectl explain horizontalpodautoscaler --api-version=autoscaling/v2"
+
+    GoesAlong "DI0313" "it would go along and is still wanted"
+    "A server deletes what is in a namespace, of the kind of a definition, or owned by a thing together with it. The plan \
+     would delete such a thing, and the stack still wants something that would go along, so the next apply would make \
+     it again, empty. Keep what would be deleted, or take both out of the file. A namespace that others are to own from now \
+     on keeps its section, with `manage = false`."
+    => "[namespace.team]\nmanage = false   # it stays, and is no longer this stack's"
+
     GpuPoolFirst "DI0351" "the first pool has GPUs"
     "GKE puts its `nvidia.com/gpu` taint on GPU pools only when the cluster has a pool without GPUs before \
      them. In a cluster of GPU pools alone, system pods run on GPU nodes. A small pool without GPUs avoids it."
@@ -608,17 +640,17 @@ codes! {
 
     OthersUnseen "DI0357" "things of others could not be looked at"
     "A namespace or a cluster would go with everything in it, and a kind of object in it cannot be listed: a permission \
-     is missing, or the API server behind the kind does not answer. What others have of that kind is not named. Look at \
-     it by other means before you consent."
+     is missing, or the API server behind the kind does not answer. What others have of that kind is not named, so that \
+     it goes needs a consent of its own, `--allow delete:others.unseen`. Look at it by other means before you consent."
 
     PlaceUnknown "DI0358" "other places of the stack are not known"
     "There is no cluster at the stack's target, and the project's other clusters cannot be listed, so it cannot be told \
-     whether the stack is somewhere else already. Grant `container.clusters.list`, or make sure that the name and \
-     location in the file are meant."
+     whether the stack is somewhere else already. Grant `container.clusters.list`, try again when \
+     GKE lists all zones, or give `--retarget` when the name and location in the file are meant."
 
     RecordLost "DI0359" "the record is lost"
     "Objects of this stack are live and its record in the namespace `dask-infra` is not. Live state is the state, so the \
-     plan is right about what it sees; what only the record knew is lost: passes of checks, labels and taints that were \
+     plan is right about what it sees; what only the record knew is lost: passes of checks, which jobs have run, labels and taints that were \
      set on node pools, and in which namespaces things were made that the file no longer mentions. The next apply writes \
      a new record."
 
@@ -640,6 +672,27 @@ codes! {
     JobEnded "DI0364" "a job that will not run again by itself"
     "A job runs once. It failed, or it ran and its object was deleted since. No apply runs it again unless its section \
      changes or `--replace ADDRESS` asks for it."
+
+    DeletedUnseen "DI0370" "what is in the cluster is not known"
+    "The GKE cluster runs and its Kubernetes API server does not answer: an authorised network leaves this machine out, or \
+     the control plane is broken. With `destroy --allow delete:unseen` the cluster is deleted all the same, with things of \
+     others and running work in it that nobody can name. What its controllers made outside of it, such as load balancers \
+     and disks, may stay and cost: look for them in the project afterwards."
+
+    Unready "DI0380" "what is there is not ready"
+    "Nothing of it would be changed, and it does not do what it is for. Where the record says that an apply made it and \
+     none has seen it ready since, the next apply waits for it and ends with 6 when it is not ready in time. What was ready \
+     before is not waited for, as nothing that an apply would do can mend it. `dask-infra why ADDRESS` says what is wrong."
+
+    IdlePool "DI0381" "nodes that stay when their cluster goes"
+    "`idle_timeout` has the operator delete a Dask cluster that has no work. Its nodes are GKE's: a pool of a fixed size \
+     stays and costs as before. Bounds, `nodes = { min = 0, max = 4 }`, let GKE's autoscaler take idle nodes away."
+
+    SecretOfOthers "DI0390" "a Secret that somebody must make"
+    "A container that the plan creates takes a variable from a Kubernetes Secret that is not in the stack, and waits until \
+     the Secret has that key. Where the cluster or the namespace is made by the same apply, make the Secret as soon as the \
+     namespace is there; the apply waits for it."
+    => "kubectl -n default create secret generic jupyter --from-literal=password=\"$(cat password)\""
 
     Refused "DI0401" "a request was refused as wrong"
     "An API took the request for invalid; its own words follow. What the plan could not see beforehand is often \
@@ -666,9 +719,9 @@ codes! {
      was not overwritten. Plan again to see what is live."
 
     RecordNotWritten "DI0407" "the record could not be written"
-    "Before the first write inside the cluster, dask-infra notes there what it is about to do. That failed, so \
-     nothing was written inside. Give write access to ConfigMaps of the namespace `dask-infra`, or mend what \
-     the message names."
+    "Before the first write, dask-infra notes in the cluster what it is about to do. That failed, so nothing else \
+     was written, but for the cluster itself where this apply made it. Give write access to ConfigMaps of the namespace \
+     `dask-infra`, or mend what the message names."
 
     Missing "DI0408" "something that the plan relies on is not there"
     "It was there when the plan was made, or should have been made by an earlier step. Plan again."

@@ -14,7 +14,7 @@ mod render;
 
 pub use codes::{Code, Entry};
 pub use page::page;
-pub use render::{Characters, Colour, Look, render};
+pub use render::{Characters, Colour, Look, render, render_counted};
 
 /// How grave it is.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Serialize)]

@@ -1,5 +1,6 @@
 //! Diagnostics for people: the code, the message, `file:line:column`, the lines with labels, the help.
 
+use std::collections::BTreeMap;
 use std::fmt;
 
 use miette::{
@@ -8,6 +9,7 @@ use miette::{
 };
 
 use super::{Diagnostic, Place, Severity};
+use crate::secrets;
 use crate::source::{FileId, Sources, Span};
 
 /// Whether escape codes for colours are written.
@@ -44,6 +46,40 @@ impl Look {
     pub const PLAIN: Self = Self { width: 100, colour: Colour::Off, characters: Characters::Ascii };
 }
 
+/// More are not read by anybody; `--json` has all of them.
+const MOST: usize = 50;
+/// Longer lines are not shown: a file may be one line of megabytes.
+const LONGEST: usize = 200;
+
+/// As many diagnostics as people read, and their number.
+pub fn render_counted(diagnostics: &[Diagnostic], sources: &Sources, look: Look) -> String {
+    // What is wrong comes first when not all can be shown.
+    let mut shown: Vec<&Diagnostic> = diagnostics.iter().collect();
+    if shown.len() > MOST {
+        shown.sort_by_key(|diagnostic| diagnostic.severity);
+        shown.truncate(MOST);
+    }
+    let shown: Vec<Diagnostic> = shown.into_iter().cloned().collect();
+    let mut text = render(&shown, sources, look);
+    if diagnostics.len() > 1 {
+        let number =
+            |severity| diagnostics.iter().filter(|diagnostic| diagnostic.severity == severity).count();
+        let counted = |severity, noun: &str| match number(severity) {
+            0 => None,
+            1 => Some(format!("1 {noun}")),
+            number => Some(format!("{number} {noun}s")),
+        };
+        let counts = [counted(Severity::Error, "error"), counted(Severity::Warning, "warning")];
+        let counts = counts.into_iter().flatten().collect::<Vec<_>>().join(", ");
+        let left = match diagnostics.len() - shown.len() {
+            0 => String::new(),
+            left => format!("; {left} are not shown (`--json` shows all)"),
+        };
+        text.push_str(&format!("\n{counts}{left}\n"));
+    }
+    text
+}
+
 /// The diagnostics one below the other, with a blank line between them.
 pub fn render(diagnostics: &[Diagnostic], sources: &Sources, look: Look) -> String {
     let Look { width, colour, characters } = look;
@@ -57,12 +93,31 @@ pub fn render(diagnostics: &[Diagnostic], sources: &Sources, look: Look) -> Stri
         .with_wrap_lines(false)
         .with_links(false)
         .with_context_lines(1);
-    let rendered = diagnostics.iter().map(|diagnostic| one(&handler, diagnostic, sources, width));
+    let texts = texts(diagnostics, sources);
+    let rendered = diagnostics.iter().map(|diagnostic| one(&handler, diagnostic, (sources, &texts), width));
     rendered.collect::<Vec<_>>().join("\n")
 }
 
-fn one(handler: &GraphicalReportHandler, diagnostic: &Diagnostic, sources: &Sources, width: usize) -> String {
-    let report = Report::new(diagnostic, sources, width);
+/// Texts that diagnostics point into, without what is secret in them, and as long.
+type Texts = BTreeMap<FileId, String>;
+
+fn texts(diagnostics: &[Diagnostic], sources: &Sources) -> Texts {
+    let spans = diagnostics.iter().flat_map(|diagnostic| &diagnostic.labels);
+    let files = spans.filter_map(|label| label.place.span(sources)).map(|span| span.file);
+    let mut texts = Texts::new();
+    for file in files {
+        texts.entry(file).or_insert_with(|| secrets::starred(sources.text(file), sources.secrets()));
+    }
+    texts
+}
+
+fn one(
+    handler: &GraphicalReportHandler,
+    diagnostic: &Diagnostic,
+    (sources, texts): (&Sources, &Texts),
+    width: usize,
+) -> String {
+    let report = Report::new(diagnostic, (sources, texts), width);
     let mut text = String::new();
     let drawn = handler.render_report(&mut text, &report);
     if drawn.is_err() {
@@ -92,7 +147,7 @@ struct Report<'a> {
 }
 
 impl<'a> Report<'a> {
-    fn new(diagnostic: &'a Diagnostic, sources: &'a Sources, width: usize) -> Self {
+    fn new(diagnostic: &'a Diagnostic, (sources, texts): (&'a Sources, &'a Texts), width: usize) -> Self {
         let kind = match diagnostic.severity {
             Severity::Error => "error",
             Severity::Warning => "warning",
@@ -108,18 +163,31 @@ impl<'a> Report<'a> {
             elsewhere: Vec::new(),
         };
         for label in &diagnostic.labels {
-            report.add(label, sources);
+            report.add(label, diagnostic.code, (sources, texts));
         }
         report
     }
 
-    fn add(&mut self, super::Label { place, text: words }: &super::Label, sources: &'a Sources) {
+    fn add(
+        &mut self,
+        super::Label { place, text: words }: &super::Label,
+        code: super::Code,
+        (sources, texts): (&'a Sources, &'a Texts),
+    ) {
         let Some(span) = place.span(sources) else {
             let Place::Address(address) = place else { return };
             self.elsewhere.push(joined(&format!("at {address}"), words));
             return;
         };
-        let text = self.text.get_or_insert(Text { sources, file: span.file });
+        let content = texts.get(&span.file).map_or("", String::as_str);
+        // The lines of a value that must not be seen are its content, and so is a line of megabytes.
+        let long = is_long(content, span);
+        if code.is_about_secrets() || long {
+            self.elsewhere.push(joined(&format!("at {}", sources.location(span)), words));
+            self.elsewhere.extend((!code.is_about_secrets()).then(|| excerpt(content, span)));
+            return;
+        }
+        let text = self.text.get_or_insert(Text { sources, file: span.file, content });
         if text.file != span.file {
             self.elsewhere.push(joined(&format!("at {}", sources.location(span)), words));
             return;
@@ -151,6 +219,29 @@ fn wrapped(text: &str, width: usize) -> String {
         lines.push(line);
     }
     lines.join("\n")
+}
+
+/// Whether a line that would be shown, the one above and the one below among them, is longer than anybody reads.
+fn is_long(text: &str, Span { start, .. }: Span) -> bool {
+    let start = start.min(text.len());
+    let before = text.get(..start).unwrap_or_default().rsplit('\n').take(2);
+    let after = text.get(start..).unwrap_or_default().split('\n').take(2);
+    let (before, after): (Vec<usize>, Vec<usize>) =
+        (before.map(str::len).collect(), after.map(str::len).collect());
+    // The line itself has a part on either side.
+    let own = before.iter().take(1).chain(after.iter().take(1)).sum::<usize>();
+    own > LONGEST || before.iter().chain(&after).any(|length| *length > LONGEST)
+}
+
+/// Some of a long line, around a place in it.
+fn excerpt(text: &str, Span { start, .. }: Span) -> String {
+    const BEFORE: usize = 20;
+    const AFTER: usize = 60;
+    let (before, after) = text.split_at_checked(start).unwrap_or((text, ""));
+    let head: Vec<char> = before.chars().rev().take_while(|c| *c != '\n').take(BEFORE).collect();
+    let tail = after.chars().take_while(|c| *c != '\n').take(AFTER);
+    let shown: String = head.into_iter().rev().chain(tail).collect();
+    format!("| … {} …", shown.trim())
 }
 
 fn joined(place: &str, words: &str) -> String {
@@ -195,12 +286,14 @@ impl miette::Diagnostic for Report<'_> {
 struct Text<'a> {
     sources: &'a Sources,
     file: FileId,
+    content: &'a str,
 }
 
 impl Text<'_> {
     /// Spans stay on their first line (a table or a list may be long) and inside the text.
     fn stretch(&self, Span { file, start, end }: Span) -> SourceSpan {
-        let text = self.sources.text(file);
+        debug_assert_eq!(file, self.file);
+        let text = self.content;
         let start = start.min(text.len());
         let rest = text.get(start..end.clamp(start, text.len())).unwrap_or_default();
         let first_line = rest.split(['\r', '\n']).next().unwrap_or_default();
@@ -215,8 +308,7 @@ impl SourceCode for Text<'_> {
         before: usize,
         after: usize,
     ) -> Result<Box<dyn SpanContents<'b> + 'b>, MietteError> {
-        let text = self.sources.text(self.file);
-        let inner = text.read_span(span, before, after)?;
+        let inner = self.content.read_span(span, before, after)?;
         let (line, column) = if before == 0 {
             let start = span.offset();
             let location = self.sources.location(Span { file: self.file, start, end: start });

@@ -55,6 +55,15 @@ fn operator(found: &Found, draft: &mut Draft) {
             ),
         );
     }
+    if !version.is_empty() && version != dask_operator::KNOWN {
+        draft.below(
+            "dask_operator",
+            format!(
+                "a stack manages release {} only: to adopt it, give that version, which changes the operator to it",
+                dask_operator::KNOWN
+            ),
+        );
+    }
     draft.stack.dask_operator = Some(DaskOperator {
         version: version.to_owned(),
         namespace: (namespace != "dask-operator").then_some(namespace),

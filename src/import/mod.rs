@@ -129,11 +129,8 @@ pub fn import(found: &Found, owner: &Owner) -> Imported {
             (None, Some(Kubernetes { kubeconfig: path.clone(), context: context.clone() }))
         }
     };
-    let header = Header {
-        name: owner.stack.clone(),
-        id: (owner.id != owner.stack).then(|| owner.id.clone()),
-        ..Header::default()
-    };
+    let header =
+        Header { name: owner.stack.clone(), id: (owner.id != owner.stack).then(|| owner.id.clone()) };
     let stack = Stack { stack: header, gke, kubernetes, ..Stack::default() };
     let mut draft =
         Draft { stack, above: BTreeMap::new(), below: BTreeMap::new(), nowhere: found.unread.clone() };
@@ -257,8 +254,10 @@ pub fn stack_of(live: &Value) -> Option<String> {
     let entries = live["metadata"]["managedFields"].as_array().into_iter().flatten();
     let applied =
         entries.filter(|entry| entry["operation"] == "Apply").filter_map(|entry| entry["manager"].as_str());
-    let mut stacks = applied.filter_map(|manager| manager.strip_prefix("dask-infra/"));
+    // A stack has more names as a field manager, `dask-infra/s:initial`, and is one stack.
+    let stack = |manager: &'_ str| Some(manager.strip_prefix("dask-infra/")?.split(':').next()?.to_owned());
+    let mut stacks = applied.filter_map(stack);
     let labels = [&live["resourceLabels"], &live["config"]["resourceLabels"]];
     let label = labels.iter().find_map(|labels| labels[crate::resource::LABEL_STACK].as_str());
-    stacks.next().or(label).map(str::to_owned)
+    stacks.next().or(label.map(str::to_owned))
 }

@@ -10,9 +10,10 @@ use crate::address::FieldPath;
 use crate::kinds::dask_pod::{self, Wants};
 use crate::kinds::node_pool::POOL_LABEL;
 use crate::kinds::pod::{self, DIRECTIVE, Pod};
-use crate::kinds::secrets::is_secret;
 use crate::kinds::{PoolFacts, Scope};
 use crate::schema::{self, Schema};
+use crate::secrets::{has_secret_shape, is_literal};
+use crate::stack::{Env, SecretKey, Variable};
 
 /// Which pod of Dask it is.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -36,7 +37,7 @@ pub(super) struct Short {
     pub(super) prefer_pool: Option<String>,
     pub(super) resources: BTreeMap<String, f64>,
     pub(super) args: Vec<String>,
-    pub(super) env: BTreeMap<String, String>,
+    pub(super) env: Env,
     pub(super) pod: Option<Pod>,
 }
 
@@ -152,16 +153,18 @@ fn preferred(affinity: &Value) -> Option<&str> {
     name.as_str().filter(|_| fits)
 }
 
-/// Variables with plain values; where one refers to another, the order counts, which a table has not.
-fn env(live: &Value) -> BTreeMap<String, String> {
+/// Variables with plain values or of Secrets; where one refers to another, the order counts, which a table has not.
+fn env(live: &Value) -> Env {
     let list: Vec<&Value> = live.as_array().into_iter().flatten().collect();
     let refers = |item: &&Value| item["value"].as_str().is_some_and(|value| value.contains("$("));
     if list.iter().any(refers) {
-        return BTreeMap::new();
+        return Env::new();
     }
     let plain = |item: &&Value| {
         let fields: Option<&Map<String, Value>> = item.as_object().filter(|fields| fields.len() == 2);
-        Some((fields?.get("name")?.as_str()?.to_owned(), fields?.get("value")?.as_str()?.to_owned()))
+        let text = fields?.get("value").and_then(Value::as_str).map(|text| Variable::Text(text.to_owned()));
+        let secret = || fields?.get("valueFrom").and_then(SecretKey::of).map(Variable::Secret);
+        Some((fields?.get("name")?.as_str()?.to_owned(), text.or_else(secret)?))
     };
     list.iter().filter_map(plain).collect()
 }
@@ -259,8 +262,8 @@ pub(super) fn without_secrets(pod: &mut Value) -> Vec<String> {
         for container in pod.get_mut(list).and_then(Value::as_array_mut).into_iter().flatten() {
             let variables = container["env"].as_array().into_iter().flatten();
             let secret = |variable: &&Value| {
-                is_secret(text(&variable["name"]))
-                    && variable["value"].as_str().is_some_and(|value| !value.is_empty())
+                let value = text(&variable["value"]);
+                is_literal(text(&variable["name"]), value) || has_secret_shape(value)
             };
             let secrets: Vec<String> =
                 variables.filter(secret).map(|variable| text(&variable["name"]).to_owned()).collect();

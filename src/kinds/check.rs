@@ -127,6 +127,17 @@ pub fn pod(body: &Value) -> ObjectId {
     }
 }
 
+/// The address of a check's pod, where an interrupted apply left it behind.
+pub fn address_of(check: &Address, pod: &ObjectId) -> Address {
+    Address::object(check.as_str(), &pod.gvk.kind, pod.namespace.as_deref(), &pod.name)
+}
+
+/// Whether a thing is such a pod: nothing of anybody is in it.
+pub fn is_pod(identity: &Identity, address: &Address) -> bool {
+    let pod = matches!(identity, Identity::Object(object) if object.gvk.kind == "Pod");
+    pod && address.as_str().contains('/') && address.section().split('.').next() == Some(KIND.name)
+}
+
 /// Make, wait for the end, read the log, delete, and only then count it as passed.
 fn program(doing: &Doing) -> Vec<Step> {
     if doing.action != Action::Run {

@@ -6,7 +6,7 @@ use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
 use serde_json::{Value, json};
 
-use super::gke::{How, Rule, call, merged_entries, owned_labels};
+use super::gke::{How, Rule, call, merged_entries, owned_labels, sent};
 use super::{Compare, Doing, Kind, Scope, is_false, itself, text};
 use crate::address::{Address, FieldPath};
 use crate::resource::{
@@ -234,7 +234,7 @@ fn program(doing: &Doing) -> Vec<Step> {
         call(Method::Post, format!("/v1/{}/clusters", name.parent()), Some(json!({ "cluster": cluster })))
     };
     match doing.action {
-        Action::Keep => vec![wait(Until::Ready)],
+        Action::Keep => vec![wait(Until::Still)],
         Action::Create if doing.leaving => vec![wait(Until::Gone), create(), wait(Until::Ready)],
         Action::Create => vec![create(), wait(Until::Ready)],
         Action::Update => {
@@ -252,7 +252,7 @@ fn program(doing: &Doing) -> Vec<Step> {
 fn updates(doing: &Doing, name: &ClusterName) -> Vec<Step> {
     let touched = |path: &str| {
         let path: FieldPath = path.parse().unwrap_or_default();
-        doing.fields.iter().any(|field| path.contains(&field.path))
+        sent(doing.fields).any(|field| path.contains(&field.path))
     };
     let (body, live) = (doing.body(), doing.live.unwrap_or(&Value::Null));
     let put =

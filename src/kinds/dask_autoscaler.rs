@@ -2,10 +2,11 @@
 
 use serde_json::{Value, json};
 
+use super::dask_cluster::{UNSEEN, is_handled};
 use super::status::Said;
 use super::{Compare, Kind, Scope, gvk, itself, object_program};
 use crate::address::{Address, FieldPath};
-use crate::resource::{Api, Await, Effect, Gvk, Identity, Life, ObjectId, Query, Readiness, Resource, Until};
+use crate::resource::{Api, Await, Effect, Gvk, Identity, Life, ObjectId, Query, Readiness, Resource};
 
 /// Seconds: the operator tries again after a minute when it missed the cluster.
 const DEADLINE: u32 = 300;
@@ -75,7 +76,7 @@ pub fn lower(cluster: &Resource, min: u32, max: u32, scope: &Scope) -> Option<Re
 /// The autoscaler and, while it is there, the group whose number it writes: that stays when it goes.
 fn queries(wait: &Await) -> Vec<Query> {
     let mut queries = itself(wait);
-    if wait.until != Until::Ready {
+    if !wait.until.is_ready() {
         return queries;
     }
     if let (Identity::Object(object), Some(cluster)) = (&wait.identity, wait.facts["cluster"].as_str()) {
@@ -110,6 +111,9 @@ fn judge(_: &Await, found: &[Value]) -> Readiness {
     if !autoscaler.is_object() {
         return Readiness::Progressing("it to appear".into());
     }
+    if is_handled(autoscaler) == Some(false) {
+        return Readiness::Progressing(UNSEEN.into());
+    }
     match autoscaler["metadata"]["ownerReferences"].as_array() {
         Some(owners) if !owners.is_empty() => Readiness::Ready,
         _ => Readiness::Progressing("the Dask operator to attach it to its cluster".into()),
@@ -119,6 +123,7 @@ fn judge(_: &Await, found: &[Value]) -> Readiness {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::resource::Until;
 
     #[test]
     fn it_works_once_its_cluster_owns_it() {

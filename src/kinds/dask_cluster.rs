@@ -9,8 +9,10 @@ use serde_json::{Value, json};
 use super::dask_group::{self, DaskGroup, Joined};
 use super::dask_pod::{self, Wants, Workers, broken, with_pods};
 use super::dask_service::DaskService;
+use super::env::Env;
 use super::idle::IdleTimeout;
 use super::pod::{self, Pod};
+use super::registered::{self, Registered};
 use super::replicas::{Replicas, Writer};
 use super::status::Said;
 use super::workload::deployment_ready;
@@ -108,9 +110,9 @@ pub struct Scheduler {
     /// Arguments of the image's entry point. Default `dask scheduler`.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     pub args: Vec<String>,
-    /// Environment variables.
+    /// Environment variables: text, or `{ secret = "NAME", key = "KEY" }` for a key of a Secret in the pod's namespace.
     #[serde(default, skip_serializing_if = "BTreeMap::is_empty")]
-    pub env: BTreeMap<String, String>,
+    pub env: Env,
     /// A PodSpec, or parts of one, laid over what the other keys make: a table, or a YAML file's name.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub pod: Option<Pod>,
@@ -147,9 +149,9 @@ pub struct Worker {
     /// `dask worker --name $(DASK_WORKER_NAME)` without.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     pub args: Vec<String>,
-    /// Environment variables.
+    /// Environment variables: text, or `{ secret = "NAME", key = "KEY" }` for a key of a Secret in the pod's namespace.
     #[serde(default, skip_serializing_if = "BTreeMap::is_empty")]
-    pub env: BTreeMap<String, String>,
+    pub env: Env,
     /// A PodSpec, or parts of one, laid over what the other keys make: a table, or a YAML file's name.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub pod: Option<Pod>,
@@ -412,7 +414,7 @@ fn program(doing: &Doing) -> Vec<Step> {
 }
 
 /// The cluster and everything that the operator makes for it, in this order: the cluster, scheduler
-/// Deployment, Service, default group, worker Deployments, pods.
+/// Deployment, Service, default group, worker Deployments, pods; and what the scheduler counts.
 fn queries(wait: &Await) -> Vec<Query> {
     let Identity::Object(cluster) = &wait.identity else { return Vec::new() };
     let namespace = cluster.namespace.as_deref();
@@ -433,14 +435,17 @@ fn queries(wait: &Await) -> Vec<Query> {
     queries.push(one(gvk("", "v1", "Service", "services"), "scheduler"));
     queries.push(one(gvk(GROUP, "v1", "DaskWorkerGroup", "daskworkergroups"), "default"));
     queries.push(many(gvk("apps", "v1", "Deployment", "deployments"), "%2Cdask.org%2Fcomponent%3Dworker"));
-    queries.push(many(gvk("", "v1", "Pod", "pods"), ""));
+    queries.push(registered::pods(namespace, &cluster.name));
+    if wait.until.is_ready() {
+        queries.push(registered::counts(namespace, &cluster.name));
+    }
     queries
 }
 
 /// The phase alone is not to be trusted: `Running` says that there is a Service, and a healthy cluster may
 /// stay `Pending` for good. So scheduler, Service, default group and workers are looked at themselves.
 fn judge(wait: &Await, found: &[Value]) -> Readiness {
-    let [cluster, scheduler, service, group, workers, pods] = found else {
+    let [cluster, scheduler, service, group, workers, pods, counts @ ..] = found else {
         return Readiness::Progressing("an answer".into());
     };
     let phase = text(&cluster["status"]["phase"]);
@@ -450,8 +455,9 @@ fn judge(wait: &Await, found: &[Value]) -> Readiness {
     if phase == "Error" {
         return Readiness::Failed("the operator gave it phase Error: its name is not valid".into());
     }
-    if phase.is_empty() {
-        return Readiness::Progressing(UNSEEN.into());
+    let handled = is_handled(cluster);
+    if phase.is_empty() || handled == Some(false) || is_handled(group) == Some(false) {
+        return dask_pod::unseen(wait, group);
     }
     if let Some(reason) = pods["items"].as_array().into_iter().flatten().find_map(broken) {
         return Readiness::Failed(reason);
@@ -459,7 +465,7 @@ fn judge(wait: &Await, found: &[Value]) -> Readiness {
     match deployment_ready(scheduler) {
         Readiness::Ready => {}
         // The operator's Deployments give up after ten minutes, and come up all the same once there is a node.
-        Readiness::Progressing(_) | Readiness::Failed(_) => {
+        Readiness::Progressing(_) | Readiness::Stalled(_) | Readiness::Failed(_) => {
             return Readiness::Progressing(with_pods("the scheduler", pods, "scheduler"));
         }
     }
@@ -474,7 +480,20 @@ fn judge(wait: &Await, found: &[Value]) -> Readiness {
         return Readiness::Progressing("the default worker group".into());
     }
     let name = format!("{}-default", text(&cluster["metadata"]["name"]));
-    Workers { wait, group, name: &name, workers, pods }.ready()
+    let registered = counts.first().map(|counts| Registered::of(pods, counts));
+    let settled = handled == Some(true);
+    Workers { wait, group, name: &name, workers, pods, registered, settled }.ready()
+}
+
+/// Whether the operator has handled the spec that a thing has now: what kopf notes as handled last is the generation that
+/// the operator's kinds lack. `None` where nothing is noted, as of an operator that is made of something else.
+pub(super) fn is_handled(object: &Value) -> Option<bool> {
+    noted(object).map(|noted| noted["spec"] == object["spec"])
+}
+
+fn noted(object: &Value) -> Option<Value> {
+    let noted = &object["metadata"]["annotations"]["kopf.zalando.org/last-handled-configuration"];
+    serde_json::from_str(noted.as_str()?).ok()
 }
 
 /// The worker Deployments that are too many, when the operator says that it has scaled their group down: those that are
@@ -514,14 +533,14 @@ pub(crate) fn too_many<'v>(
 /// has handled. Source: `retire_workers` in dask-kubernetes 2026.3.0 deletes what the scheduler names, and a
 /// scheduler that knows no worker names none; seen with a real scheduler.
 pub(crate) fn scaled_to(group: &Value) -> Option<u64> {
-    let noted = text(&group["metadata"]["annotations"]["kopf.zalando.org/last-handled-configuration"]);
-    let noted: Value = serde_json::from_str(noted).ok()?;
-    noted["spec"]["worker"]["replicas"].as_u64()
+    noted(group)?["spec"]["worker"]["replicas"].as_u64()
 }
 
 /// For `status`: the phase that the operator gave, and how many workers there are.
 pub(super) fn says(wait: &Await, found: &[Value]) -> Said {
-    let [cluster, scheduler, service, group, workers, pods] = found else { return Said::default() };
+    let [cluster, scheduler, service, group, workers, pods, counts @ ..] = found else {
+        return Said::default();
+    };
     let phase = match text(&cluster["status"]["phase"]) {
         "" => "no phase yet",
         phase => phase,
@@ -530,18 +549,21 @@ pub(super) fn says(wait: &Await, found: &[Value]) -> Said {
     let own = |worker: &&Value| worker["metadata"]["labels"]["dask.org/workergroup-name"] == *name;
     let list: Vec<&Value> = workers["items"].as_array().into_iter().flatten().filter(own).collect();
     let ready = list.iter().filter(|worker| deployment_ready(worker) == Readiness::Ready).count();
-    // A number of others' is what their group says.
-    let live = || group["spec"]["worker"]["replicas"].as_u64().unwrap_or(1);
-    let (wanted, made) = (wait.facts["replicas"].as_u64().unwrap_or_else(live), list.len());
+    let (wanted, whose) = dask_pod::wanted(wait, group);
+    let made = list.len();
     let scheduler = deployment_ready(scheduler) == Readiness::Ready;
     let down = if scheduler { "" } else { "scheduler not ready; " };
+    let registered = counts.first().map(|counts| Registered::of(pods, counts));
+    let known = registered.as_ref().filter(|_| scheduler).map(Registered::says).unwrap_or_default();
     let gpus = super::status::gpus(pods);
     let held = super::status::gpus_held(gpus);
     let ingress = &service["status"]["loadBalancer"]["ingress"][0];
     let address = ["ip", "hostname"].into_iter().find_map(|key| ingress[key].as_str());
     let reached = address.map(|address| format!("; at {address}")).unwrap_or_default();
     Said {
-        line: format!("{phase}; {down}workers: {wanted} wanted, {made} made, {ready} ready{held}{reached}"),
+        line: format!(
+            "{phase}; {down}workers: {wanted} wanted{whose}, {made} made, {ready} ready{known}{held}{reached}"
+        ),
         facts: vec![
             ("address", json!(address)),
             ("phase", cluster["status"]["phase"].clone()),
@@ -549,6 +571,7 @@ pub(super) fn says(wait: &Await, found: &[Value]) -> Said {
             ("workers_wanted", json!(wanted)),
             ("workers_made", json!(made)),
             ("workers_ready", json!(ready)),
+            ("workers_registered", registered.as_ref().map_or(Value::Null, Registered::fact)),
             ("gpus", json!(gpus)),
         ],
         pending: super::status::pending(pods),
@@ -569,6 +592,67 @@ mod tests {
                 "availableReplicas": ready, "conditions": [{ "type": "Available", "status": "True" }],
             },
         })
+    }
+
+    #[test]
+    fn only_what_the_operator_has_handled_counts() {
+        let judged = |until: Until, cluster: &Value, group: &Value, counts: &Value| {
+            let identity = Identity::Object(ObjectId {
+                gvk: api(),
+                namespace: Some("default".into()),
+                name: "c".into(),
+            });
+            let facts = json!({ "replicas": 2 });
+            let wait = Await { kind: KIND.name.into(), identity, until, facts, deadline: 1 };
+            let pod = json!({
+                "metadata": { "labels": { "dask.org/component": "worker" } },
+                "status": { "conditions": [{ "type": "Ready", "status": "True" }] },
+            });
+            let found = [
+                cluster.clone(),
+                deployment("c-scheduler", 1),
+                json!({ "spec": { "type": "ClusterIP" } }),
+                group.clone(),
+                json!({ "items": [deployment("a", 1), deployment("b", 1), deployment("c", 1)] }),
+                json!({ "items": [pod, pod, pod] }),
+                counts.clone(),
+            ];
+            (judge(&wait, &found), says(&wait, &found).line)
+        };
+        let cluster = |asked: u64, handled: Option<u64>| {
+            let mut cluster = group(asked, handled.unwrap_or(0));
+            cluster["metadata"]["name"] = json!("c");
+            cluster["status"]["phase"] = json!("Running");
+            if handled.is_none() {
+                cluster["metadata"]["annotations"] = Value::Null;
+            }
+            cluster
+        };
+        let (three, ready) = (json!({ "workers": 3, "hosts": 3 }), Readiness::Ready);
+        let waits = |text: &str| Readiness::Progressing(text.to_owned());
+        // The number is the file's and the operator still works on an older one.
+        let unseen = judged(Until::Ready, &cluster(2, Some(3)), &group(3, 3), &three).0;
+        assert_eq!(unseen, waits(&format!("{UNSEEN}; its worker group does not ask for 2 yet")));
+        assert_eq!(judged(Until::Still, &cluster(2, Some(3)), &group(3, 3), &three).0, waits(UNSEEN));
+        assert_eq!(judged(Until::Still, &cluster(2, Some(2)), &group(3, 2), &three).0, waits(UNSEEN));
+        // It was scaled since: `dask-infra scale` or a notebook.
+        let (found, line) = judged(Until::Still, &cluster(2, Some(2)), &group(3, 3), &three);
+        let expect = "Running; workers: 3 wanted (the stack says 2), 3 made, 3 ready, all registered";
+        assert_eq!((found, line.as_str()), (ready, expect));
+        let (found, _) = judged(Until::Ready, &cluster(2, Some(2)), &group(3, 3), &three);
+        assert!(matches!(found, Readiness::Progressing(_)), "an apply waits for its own number");
+        // An operator that notes nothing.
+        let (found, _) = judged(Until::Still, &cluster(2, None), &group(3, 3), &three);
+        assert!(matches!(found, Readiness::Progressing(_)));
+
+        let two = json!({ "workers": 2, "hosts": 2 });
+        let (found, line) = judged(Until::Still, &cluster(2, Some(2)), &group(3, 3), &two);
+        assert_eq!(found, waits("1 of 3 workers that are made, not registered with the scheduler"));
+        assert!(line.ends_with("3 ready, 1 made, not registered"), "{line}");
+        let (found, line) =
+            judged(Until::Still, &cluster(2, Some(2)), &group(3, 3), &json!("it does not answer"));
+        assert_eq!(found, Readiness::Ready);
+        assert!(line.ends_with("3 ready, registered not known (it does not answer)"), "{line}");
     }
 
     fn check(phase: &str, scheduler: u64, workers: &[u64], replicas: u64) -> Readiness {
@@ -616,10 +700,11 @@ mod tests {
             let facts = json!({ "replicas": 1 });
             let wait = Await { kind: KIND.name.into(), identity, until: Until::Ready, facts, deadline: 1 };
             let pods = json!({ "items": [] });
-            Workers { wait: &wait, group, name: "c-default", workers: &workers, pods: &pods }.ready()
+            let (name, registered) = ("c-default", None);
+            Workers { wait: &wait, group, name, workers: &workers, pods: &pods, registered, settled: true }
+                .ready()
         };
         let waits = |found, expect: &str| assert_eq!(found, Readiness::Progressing(expect.into()));
-        waits(with(&group(1, 2), deployment("b", 1)), "1 of 2 workers to go");
         let mut going = deployment("b", 1);
         going["metadata"]["deletionTimestamp"] = json!("2026-01-01T00:00:00Z");
         waits(with(&group(1, 1), going), "1 of 2 workers to go");

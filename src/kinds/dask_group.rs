@@ -6,8 +6,11 @@ use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
 use serde_json::{Value, json};
 
+use super::dask_cluster::{UNSEEN, is_handled};
 use super::dask_pod::{self, Wants, Workers};
+use super::env::Env;
 use super::pod::{self, Pod};
+use super::registered::{self, Registered};
 use super::replicas::Replicas;
 use super::status::{self, Said};
 use super::workload::deployment_ready;
@@ -66,9 +69,9 @@ pub struct DaskGroup {
     /// Arguments of the image's entry point. Default as for the cluster's `worker`.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     pub args: Vec<String>,
-    /// Environment variables.
+    /// Environment variables: text, or `{ secret = "NAME", key = "KEY" }` for a key of a Secret in the pod's namespace.
     #[serde(default, skip_serializing_if = "BTreeMap::is_empty")]
-    pub env: BTreeMap<String, String>,
+    pub env: Env,
     /// A PodSpec, or parts of one, laid over what the other keys make: a table, or a YAML file's name.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub pod: Option<Pod>,
@@ -199,11 +202,12 @@ pub fn lower(cluster: &Joined, key: &str, section: &DaskGroup, scope: &Scope) ->
 }
 
 fn program(doing: &Doing) -> Vec<Step> {
-    let facts = json!({ "replicas": doing.body()["spec"]["worker"]["replicas"] });
+    let spec = &doing.body()["spec"];
+    let facts = json!({ "replicas": spec["worker"]["replicas"], "cluster": spec["cluster"] });
     object_program(doing, KIND.name, facts, DEADLINE)
 }
 
-/// The group, its worker Deployments, its pods.
+/// The group, its worker Deployments, its pods; all pods of its cluster, and what the scheduler counts.
 fn queries(wait: &Await) -> Vec<Query> {
     let Identity::Object(group) = &wait.identity else { return Vec::new() };
     let own = |gvk: Gvk| Query {
@@ -217,11 +221,18 @@ fn queries(wait: &Await) -> Vec<Query> {
     let mut queries = itself(wait);
     queries.push(own(gvk("apps", "v1", "Deployment", "deployments")));
     queries.push(own(gvk("", "v1", "Pod", "pods")));
+    // The scheduler counts the workers of all groups.
+    if let (true, Some(cluster)) = (wait.until.is_ready(), wait.facts["cluster"].as_str()) {
+        let namespace = group.namespace.as_deref();
+        queries.extend([registered::pods(namespace, cluster), registered::counts(namespace, cluster)]);
+    }
     queries
 }
 
 fn judge(wait: &Await, found: &[Value]) -> Readiness {
-    let [group, workers, pods] = found else { return Readiness::Progressing("an answer".into()) };
+    let [group, workers, pods, scheduler @ ..] = found else {
+        return Readiness::Progressing("an answer".into());
+    };
     if !group.is_object() {
         return Readiness::Progressing("it to appear".into());
     }
@@ -229,7 +240,7 @@ fn judge(wait: &Await, found: &[Value]) -> Readiness {
     if let Some(number) = wait.facts["noted"].as_u64() {
         return match super::dask_cluster::scaled_to(group) {
             Some(noted) if noted == number => Readiness::Ready,
-            _ => Readiness::Progressing(super::dask_cluster::UNSEEN.into()),
+            _ => Readiness::Progressing(UNSEEN.into()),
         };
     }
     if let Some(reason) = pods["items"].as_array().into_iter().flatten().find_map(dask_pod::broken) {
@@ -238,25 +249,38 @@ fn judge(wait: &Await, found: &[Value]) -> Readiness {
     if group["metadata"]["ownerReferences"].as_array().is_none_or(Vec::is_empty) {
         return Readiness::Progressing("the Dask operator to attach it to its cluster".into());
     }
+    if is_handled(group) == Some(false) {
+        return Readiness::Progressing(UNSEEN.into());
+    }
     let name = super::text(&group["metadata"]["name"]);
-    Workers { wait, group, name, workers, pods }.ready()
+    let registered = registered_of(scheduler);
+    Workers { wait, group, name, workers, pods, registered, settled: true }.ready()
+}
+
+fn registered_of(found: &[Value]) -> Option<Registered> {
+    let [pods, counts] = found else { return None };
+    Some(Registered::of(pods, counts))
 }
 
 /// For `status`: how many workers of the group there are.
 pub(super) fn says(wait: &Await, found: &[Value]) -> Said {
-    let [group, workers, pods] = found else { return Said::default() };
+    let [group, workers, pods, scheduler @ ..] = found else { return Said::default() };
     let list: Vec<&Value> = workers["items"].as_array().into_iter().flatten().collect();
     let ready = list.iter().filter(|worker| deployment_ready(worker) == Readiness::Ready).count();
-    let live = || group["spec"]["worker"]["replicas"].as_u64().unwrap_or(1);
-    let (wanted, made) = (wait.facts["replicas"].as_u64().unwrap_or_else(live), list.len());
+    let (wanted, whose) = dask_pod::wanted(wait, group);
+    let made = list.len();
     let gpus = status::gpus(pods);
+    let registered = registered_of(scheduler);
+    let known = registered.as_ref().map(Registered::says).unwrap_or_default();
+    let held = status::gpus_held(gpus);
     Said {
-        line: format!("workers: {wanted} wanted, {made} made, {ready} ready{}", status::gpus_held(gpus)),
+        line: format!("workers: {wanted} wanted{whose}, {made} made, {ready} ready{known}{held}"),
         facts: vec![
             ("cluster", group["spec"]["cluster"].clone()),
             ("workers_wanted", json!(wanted)),
             ("workers_made", json!(made)),
             ("workers_ready", json!(ready)),
+            ("workers_registered", registered.as_ref().map_or(Value::Null, Registered::fact)),
             ("gpus", json!(gpus)),
         ],
         pending: status::pending(pods),

@@ -9,6 +9,7 @@ use serde_json::{Value, json};
 use super::dask_cluster::{self, DaskCluster, Scheduler, Worker};
 use super::dask_pod::{self, Wants};
 use super::dask_service::DaskService;
+use super::env::Env;
 use super::pod::{self, Pod};
 use super::status::{self, Said};
 use super::{Compare, Doing, Kind, Scope, gvk, is_false, itself, object_program, text};
@@ -54,7 +55,7 @@ pub struct DaskJob {
     pub args: Vec<String>,
     /// Environment variables of the program.
     #[serde(default, skip_serializing_if = "BTreeMap::is_empty")]
-    pub env: BTreeMap<String, String>,
+    pub env: Env,
     /// A PodSpec, or parts of one, laid over what the other keys make: a table, or a YAML file's name.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub pod: Option<Pod>,

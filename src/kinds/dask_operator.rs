@@ -15,6 +15,9 @@ use crate::address::{Address, FieldPath};
 use crate::resource::{Gvk, Identity, Life, ObjectId, Resource, Role, Theirs};
 use crate::schema;
 
+/// The release whose rights and custom resource definitions we carry.
+pub const KNOWN: &str = "2026.3.0";
+
 /// The Dask operator.
 #[derive(Clone, Debug, Default, PartialEq, Deserialize, Serialize, JsonSchema)]
 #[serde(deny_unknown_fields)]

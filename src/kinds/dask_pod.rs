@@ -5,11 +5,13 @@ use std::collections::BTreeMap;
 use serde_json::{Value, json};
 
 use super::dask_cluster::{UNSEEN, scaled_to};
+use super::env::{self, Env};
 use super::node_pool::POOL_LABEL;
+use super::registered::Registered;
 use super::workload::deployment_ready;
 use super::{Scope, condition, count, text};
 use crate::address::{Address, FieldPath};
-use crate::resource::{Await, Readiness};
+use crate::resource::{Await, Readiness, Until};
 
 /// What a pod runs, with what and where: the short form that schedulers and workers share.
 pub struct Wants<'a> {
@@ -18,7 +20,7 @@ pub struct Wants<'a> {
     /// Arguments of the image's entry point; none for the default ones.
     pub args: &'a [String],
     /// Environment variables.
-    pub env: &'a BTreeMap<String, String>,
+    pub env: &'a Env,
     /// GPUs.
     pub gpus: u32,
     /// CPUs, as a quantity.
@@ -121,11 +123,12 @@ pub fn bare(name: &str, wants: &Wants, scope: &Scope) -> Value {
 }
 
 fn pod(mut container: Value, wants: &Wants, scope: &Scope) -> Value {
-    let Wants { image: _, args: _, resources: _, env, gpus, cpu, memory, pool, prefer_pool } = wants;
+    let Wants { image: _, args: _, resources: _, env: variables, gpus, cpu, memory, pool, prefer_pool } =
+        wants;
     let find = |key: &Option<&String>| key.and_then(|key| scope.pool(key));
     let (pool, prefer) = (find(pool), find(prefer_pool));
-    if !env.is_empty() {
-        container["env"] = env.iter().map(|(name, value)| json!({ "name": name, "value": value })).collect();
+    if !variables.is_empty() {
+        container["env"] = env::list(variables);
     }
     // Quantities as text: the schema of these kinds refuses numbers.
     for (resource, amount) in [("cpu", cpu), ("memory", memory)] {
@@ -175,6 +178,35 @@ pub struct Workers<'a> {
     pub workers: &'a Value,
     /// Pods.
     pub pods: &'a Value,
+    /// What the scheduler says of the workers of the whole cluster, where it was asked.
+    pub registered: Option<Registered>,
+    /// Whether another number than the wanted one is somebody's wish, and not one that the operator has still to follow.
+    pub settled: bool,
+}
+
+/// How many workers there should be, and whose number that is where it is not the stack's. What is kept may have been
+/// scaled since, which a plan tells as a change of others: its workers are no less ready for it.
+pub fn wanted(wait: &Await, group: &Value) -> (u64, String) {
+    let live = group["spec"]["worker"]["replicas"].as_u64();
+    match (wait.facts["replicas"].as_u64(), live) {
+        (Some(file), Some(live)) if file != live && wait.until == Until::Still => {
+            (live, format!(" (the stack says {file})"))
+        }
+        (file, live) => (file.or(live).unwrap_or(1), String::new()),
+    }
+}
+
+/// What an apply waits for while the operator has not handled what is wanted.
+pub fn unseen(wait: &Await, group: &Value) -> Readiness {
+    let asked = group["spec"]["worker"]["replicas"].as_u64();
+    match (wait.facts["replicas"].as_u64(), asked) {
+        (Some(file), Some(asked)) if file != asked && wait.until == Until::Ready => asks_otherwise(file),
+        _ => Readiness::Progressing(UNSEEN.into()),
+    }
+}
+
+fn asks_otherwise(wanted: u64) -> Readiness {
+    Readiness::Progressing(format!("{UNSEEN}; its worker group does not ask for {wanted} yet"))
 }
 
 impl Workers<'_> {
@@ -184,13 +216,16 @@ impl Workers<'_> {
             |worker: &&Value| worker["metadata"]["labels"]["dask.org/workergroup-name"] == *self.name;
         let list: Vec<&Value> =
             self.workers["items"].as_array().into_iter().flatten().filter(of_group).collect();
-        let live = || self.group["spec"]["worker"]["replicas"].as_u64().unwrap_or(1);
-        let wanted = self.wait.facts["replicas"].as_u64().unwrap_or_else(live);
+        let file = self.wait.facts["replicas"].as_u64();
+        let asked = self.group["spec"]["worker"]["replicas"].as_u64();
+        let wanted = match wanted(self.wait, self.group) {
+            (wanted, _) if self.settled => wanted,
+            (wanted, _) => file.unwrap_or(wanted),
+        };
         let ready = list.iter().filter(|worker| deployment_ready(worker) == Readiness::Ready).count() as u64;
         let made = list.len() as u64;
-        if self.group["spec"]["worker"]["replicas"].as_u64().is_some_and(|asked| asked != wanted) {
-            let what = format!("{UNSEEN}; its worker group does not ask for {wanted} yet");
-            return Readiness::Progressing(what);
+        if asked.is_some_and(|asked| asked != wanted) {
+            return asks_otherwise(wanted);
         }
         if made > wanted {
             return self.too_many(&list, wanted);
@@ -199,7 +234,10 @@ impl Workers<'_> {
             let what = format!("{ready} of {wanted} workers");
             return Readiness::Progressing(with_pods(&what, self.pods, "worker"));
         }
-        Readiness::Ready
+        match self.registered.as_ref().and_then(Registered::missing) {
+            Some(missing) => Readiness::Progressing(missing),
+            None => Readiness::Ready,
+        }
     }
 
     fn too_many(&self, list: &[&Value], wanted: u64) -> Readiness {

@@ -10,6 +10,7 @@ use serde_json::{Map, Value, json};
 
 use crate::address::FieldPath;
 use crate::resource::{Api, Call, Effect, FieldChange, LABEL_ID, LABEL_STACK, Method, Owner, Step};
+use crate::secrets::is_secret;
 
 /// One row of a table of rules.
 pub struct Rule {
@@ -35,6 +36,8 @@ pub enum How {
     Caseless,
     /// A list in any order.
     Set,
+    /// A list in any order, of which what we put in goes when it is no longer said.
+    OwnItems,
     /// Entries of a map that we put in.
     OwnEntries,
     /// Taints that we put in, by key and effect.
@@ -72,7 +75,9 @@ pub fn compare(rules: &[Rule], wanted: &Value, live: &Value, last: Option<&Value
         compared.seen.push((path.clone(), have.clone()));
         match rule.how {
             How::AtCreation => {}
-            How::Exact | How::LastPart if want.is_null() => compared.left(rule, path, have, before),
+            How::Exact | How::LastPart | How::Set if want.is_null() => {
+                compared.left(rule, path, have, before);
+            }
             How::Exact => compared.field(rule, path, want, have, same(want, have)),
             How::Caseless => {
                 let fold = |value: &Value| value.as_str().map(str::to_lowercase);
@@ -83,11 +88,10 @@ pub fn compare(rules: &[Rule], wanted: &Value, live: &Value, last: Option<&Value
                     |value: &Value| value.as_str().and_then(|v| v.rsplit('/').next()).map(str::to_owned);
                 compared.field(rule, path, want, have, last(want) == last(have));
             }
-            How::Set if want.is_null() && rule.effect == Effect::Replace => {
-                compared.left(rule, path, have, before);
+            How::OwnItems if want.is_null() => compared.given_up(rule, path, have, before),
+            How::Set | How::OwnItems => {
+                compared.field(rule, path, want, have, sorted(want) == sorted(have));
             }
-            How::Set if want.is_null() => compared.given_up(rule, path, have, before),
-            How::Set => compared.field(rule, path, want, have, sorted(want) == sorted(have)),
             How::OwnEntries => compared.entries(rule, &path, want, have, before),
             How::OwnTaints => compared.taints(rule, &path, want, have, before),
             How::Accelerators => compared.accelerators(rule, &path, want, have),
@@ -98,10 +102,66 @@ pub fn compare(rules: &[Rule], wanted: &Value, live: &Value, last: Option<&Value
     compared
 }
 
+/// Entries of maps and lists that we did not put in, of things that the record knows, by path. What Google's own
+/// controllers put in is not among them.
+pub fn set_by_others(rules: &[Rule], last: &Value, live: &Value) -> Vec<(FieldPath, Value)> {
+    let mut found = Vec::new();
+    for rule in rules {
+        let path: FieldPath = rule.path.parse().unwrap_or_default();
+        let null = Value::Null;
+        let (before, have) = (path.find(last).unwrap_or(&null), path.find(live).unwrap_or(&null));
+        match rule.how {
+            How::OwnEntries => {
+                let new = have.as_object().into_iter().flatten();
+                let new = new.filter(|(key, _)| before.get(*key).is_none() && !is_googles(key));
+                found.extend(new.map(|(key, value)| (path.key(key), value.clone())));
+            }
+            How::OwnTaints => {
+                let known = |taint: &Value| {
+                    let mut list = before.as_array().into_iter().flatten();
+                    list.any(|known| known["key"] == taint["key"] && known["effect"] == taint["effect"])
+                };
+                let new = have.as_array().into_iter().flatten();
+                let new = new.filter(|taint| !known(taint) && !is_googles(super::text(&taint["key"])));
+                let shown = |taint: &Value| {
+                    format!("{}:{}", super::text(&taint["key"]), super::text(&taint["effect"]))
+                };
+                found.extend(new.map(|taint| (path.key(&shown(taint)), taint["value"].clone())));
+            }
+            // Compared as a whole where we set it. Zones are filled in by GKE.
+            How::Set
+                if rule.effect != Effect::Replace
+                    && before.is_null()
+                    && !rule.path.ends_with("locations") =>
+            {
+                found.extend((!blank(have)).then(|| (path, have.clone())));
+            }
+            How::OwnItems => {
+                let new = have.as_array().into_iter().flatten();
+                let known = |item: &Value| before.as_array().is_some_and(|before| before.contains(item));
+                let new = new.filter(|item| !known(item));
+                found.extend(new.enumerate().map(|(place, item)| (path.index(place), item.clone())));
+            }
+            How::Set | How::Exact | How::Caseless | How::LastPart | How::Accelerators | How::AtCreation => {}
+        }
+    }
+    found
+}
+
+/// Labels and taints that GKE puts on what it makes. Source: recorded node pools; `nvidia.com/gpu` is its taint of GPU
+/// pools.
+fn is_googles(key: &str) -> bool {
+    key.starts_with("goog-")
+        || key.contains("google.com/")
+        || key.contains("gke.io/")
+        || key == "nvidia.com/gpu"
+}
+
 impl Compared {
     fn push(&mut self, rule: &Rule, path: FieldPath, before: &Value, after: &Value) {
         let given = |value: &Value| (!value.is_null()).then(|| value.clone());
         self.changes.push(FieldChange {
+            secret: path.last_key().is_some_and(is_secret),
             path,
             before: given(before),
             after: given(after),
@@ -130,7 +190,11 @@ impl Compared {
 
     /// A field that is no longer said stays as it is: GKE has no default to go back to.
     fn left(&mut self, rule: &Rule, path: FieldPath, have: &Value, before: &Value) {
-        if !blank(have) && same(before, have) {
+        let stays = match rule.how {
+            How::Set => sorted(before) == sorted(have),
+            _ => same(before, have),
+        };
+        if !blank(have) && stays {
             let note = Some("it is no longer in the file and stays as it is");
             let rule = Rule { effect: Effect::Ignored, note, ..*rule };
             self.push(&rule, path, have, &Value::Null);
@@ -225,6 +289,11 @@ impl Compared {
     }
 }
 
+/// Fields that a call changes; what stays as it is although it is no longer said is not among them.
+pub(crate) fn sent(changes: &[FieldChange]) -> impl Iterator<Item = &FieldChange> {
+    changes.iter().filter(|change| change.effect != Effect::Ignored)
+}
+
 /// Whether a value is what proto3 JSON leaves out.
 pub fn blank(value: &Value) -> bool {
     match value {
@@ -298,6 +367,7 @@ mod tests {
         rule("name", How::Exact),
         rule("image", How::Caseless),
         rule("scopes", How::Set),
+        rule("tags", How::OwnItems),
         rule("labels", How::OwnEntries),
         rule("taints", How::OwnTaints),
         rule("network", How::LastPart),
@@ -318,6 +388,23 @@ mod tests {
             .map(|c| format!("{}: {} -> {} {:?}", c.path, show(&c.before), show(&c.after), c.effect))
             .collect();
         assert_eq!(found, expect, "{wanted} against {live}");
+    }
+
+    #[test]
+    fn entries_of_others_are_told_and_googles_are_not() {
+        let live = json!({
+            "labels": { "ours": "1", "a": "b", "goog-gke-node": "", "cloud.google.com/gke-x": "y" },
+            "taints": [
+                { "key": "nvidia.com/gpu", "value": "present", "effect": "NO_SCHEDULE" },
+                { "key": "k", "value": "v", "effect": "NO_EXECUTE" },
+            ],
+            "scopes": ["x"], "name": "n",
+        });
+        let found = set_by_others(RULES, &json!({ "labels": { "ours": "1" } }), &live);
+        let told: Vec<String> = found.iter().map(|(path, value)| format!("{path} = {value}")).collect();
+        assert_eq!(told, [r#"scopes = ["x"]"#, r#"labels.a = "b""#, r#"taints."k:NO_EXECUTE" = "v""#]);
+        let all = json!({ "labels": { "ours": "1", "a": "" }, "taints": live["taints"], "scopes": ["x"] });
+        assert_eq!(set_by_others(RULES, &all, &live), []);
     }
 
     #[test]
@@ -355,6 +442,16 @@ mod tests {
             json!({ "labels": { "ours": "1" } }),
             &[r#"labels.ours: "1" -> - InPlace"#],
         );
+    }
+
+    #[test]
+    fn a_list_that_is_no_longer_said_stays_or_loses_what_we_put_in() {
+        let live = json!({ "scopes": ["b", "a"], "tags": ["ours", "theirs"] });
+        let last = json!({ "scopes": ["a", "b"], "tags": ["ours"] });
+        let expect =
+            [r#"scopes: ["b","a"] -> - Ignored"#, r#"tags: ["ours","theirs"] -> ["theirs"] InPlace"#];
+        check(json!({}), live.clone(), last, &expect);
+        check(json!({}), live, json!({ "scopes": ["c"], "tags": ["c"] }), &[]);
     }
 
     #[test]

@@ -8,7 +8,7 @@ use super::node_pool::{POOL_LABEL, allocatable_gpus};
 use super::workload::{daemon_set_ready, template_effect};
 use super::{Compare, Kind, Scope, gvk, itself, object_program, text};
 use crate::address::{Address, FieldPath};
-use crate::resource::{Api, Await, Identity, Life, ObjectId, Query, Readiness, Resource, Until};
+use crate::resource::{Api, Await, Identity, Life, ObjectId, Query, Readiness, Resource};
 
 /// Seconds: downloading and building takes minutes, nodes report GPUs up to 15 minutes after they are Ready.
 const DEADLINE: u32 = 1800;
@@ -215,7 +215,7 @@ fn partitioner() -> Value {
 
 fn queries(wait: &Await) -> Vec<Query> {
     let mut queries = itself(wait);
-    if wait.until == Until::Ready {
+    if wait.until.is_ready() {
         let path = "/api/v1/nodes?labelSelector=cloud.google.com%2Fgke-accelerator".to_owned();
         queries.push(Query { api: Api::Kubernetes, path });
     }
@@ -241,6 +241,7 @@ fn judge(_: &Await, found: &[Value]) -> Readiness {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::resource::Until;
 
     #[test]
     fn the_gate_is_allocatable_gpus_on_every_gpu_node() {

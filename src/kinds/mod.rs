@@ -14,6 +14,7 @@ use crate::schema;
 pub mod bundle;
 pub mod check;
 pub mod cluster;
+mod conditions;
 pub mod dask_autoscaler;
 pub mod dask_cluster;
 pub mod dask_group;
@@ -22,7 +23,9 @@ pub mod dask_operator;
 pub mod dask_pod;
 pub mod dask_service;
 pub mod door;
+pub mod env;
 pub mod gke;
+pub mod going;
 pub mod gpu_driver;
 pub mod helm_release;
 pub mod hooks;
@@ -34,10 +37,10 @@ pub mod notebook;
 pub mod object;
 pub mod own_pods;
 pub mod pod;
+mod registered;
 pub mod replicas;
 pub mod runs;
 pub mod scale;
-pub mod secrets;
 pub mod short;
 pub mod status;
 pub mod when_idle;
@@ -116,6 +119,8 @@ pub struct Doing<'a> {
     pub owner: &'a Owner,
     /// For a cluster that is made: the pool that is made with it. For that pool: its own body.
     pub inline_pool: Option<&'a Value>,
+    /// In how many zones the nodes of a pool lie when their number is set; 0 where only GKE will know.
+    pub zones: usize,
     /// Whether something of the same name is being deleted, or goes with its owner, and must be gone first.
     pub leaving: bool,
     /// Whether it, or a field of it, is taken from another tool, with consent.
@@ -240,11 +245,14 @@ fn applied(path: String, manager: &str, body: Value, force: &str) -> Call {
     }
 }
 
+/// The resourceVersion that no live object has: an apply with it fails when there is one.
+pub const ABSENT: &str = "1";
+
 /// An apply that makes: the resourceVersion fails when the object is there already.
 /// Source: seen on kube-apiserver 1.36; applying onto an object of others merges without a word otherwise.
 fn create_call(object: &ObjectId, owner: &Owner, body: &Value) -> Call {
     let mut body = body.clone();
-    body["metadata"]["resourceVersion"] = json!("1");
+    body["metadata"]["resourceVersion"] = json!(ABSENT);
     apply_call(object, owner, body, false)
 }
 
@@ -376,6 +384,10 @@ fn forget_call(doing: &Doing, object: &ObjectId) -> Call {
     if let Some(namespace) = &object.namespace {
         metadata["namespace"] = json!(namespace);
     }
+    // Two stacks that leave at once would each leave it to the other: whoever comes second plans again, and deletes it.
+    if let Some(version) = live["metadata"]["resourceVersion"].as_str() {
+        metadata["resourceVersion"] = json!(version);
+    }
     let body =
         json!({ "apiVersion": object.gvk.api_version(), "kind": object.gvk.kind, "metadata": metadata });
     apply_call(object, doing.owner, body, false)
@@ -408,15 +420,20 @@ pub(crate) fn object_program(doing: &Doing, kind: &str, facts: Value, deadline: 
     let once = doing.resource.filter(|resource| matches!(resource.life, Life::Once { .. }));
     let note = || once.map(|resource| Step::RecordPass { digest: made_digest(resource) });
     let steps = |before: Vec<Step>, middle: Vec<Step>, until| {
-        before.into_iter().chain(middle).chain([wait(until)]).chain(note()).collect()
+        // Noted as soon as it is made: what happens while it is waited for does not make it once more.
+        before.into_iter().chain(middle).chain(note()).chain([wait(until)]).collect()
     };
     match doing.action {
-        Action::Keep => vec![wait(Until::Ready)],
+        Action::Keep => vec![wait(Until::Still)],
         Action::Create if doing.leaving => {
             steps(vec![wait(Until::Gone)], create_steps(object, doing), Until::Ready)
         }
         Action::Create => steps(Vec::new(), create_steps(object, doing), Until::Ready),
         Action::Update => steps(Vec::new(), update_steps(object, doing), Until::Ready),
+        // It has gone already, and is made once more.
+        Action::Replace if doing.live.is_none() => {
+            steps(Vec::new(), create_steps(object, doing), Until::Ready)
+        }
         Action::Replace => {
             steps(vec![delete(), wait(Until::Gone)], create_steps(object, doing), Until::Ready)
         }
@@ -424,6 +441,26 @@ pub(crate) fn object_program(doing: &Doing, kind: &str, facts: Value, deadline: 
         Action::Forget => vec![Step::Call(forget_call(doing, object))],
         Action::Run => Vec::new(),
     }
+}
+
+/// What an apply that keeps a thing looks at.
+pub fn kept(resource: &Resource, owner: &Owner, live: &Value) -> Option<Await> {
+    let steps = (find(&resource.kind)?.program)(&Doing {
+        action: Action::Keep,
+        identity: &resource.identity,
+        resource: Some(resource),
+        live: Some(live),
+        fields: &[],
+        owner,
+        inline_pool: None,
+        zones: 0,
+        leaving: false,
+        taking: false,
+    });
+    steps.into_iter().find_map(|step| match step {
+        Step::Await(wait) => Some(wait),
+        Step::Call(_) | Step::ReadLog { .. } | Step::RecordPass { .. } => None,
+    })
 }
 
 /// What tells one text of a thing that is made once from another: what its own section says, without what is copied

@@ -6,7 +6,7 @@ use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
 use serde_json::{Value, json};
 
-use super::{Compare, Kind, Scope, gvk, is_false, itself, object_program, text};
+use super::{Compare, Kind, Scope, going, gvk, is_false, itself, object_program, text};
 use crate::address::{Address, FieldPath};
 use crate::resource::{Await, Effect, Identity, Life, ObjectId, Readiness, Resource};
 
@@ -110,7 +110,8 @@ fn judge(_: &Await, found: &[Value]) -> Readiness {
     match text(&namespace["status"]["phase"]) {
         "Active" => Readiness::Ready,
         "Terminating" => {
-            Readiness::Failed("it is being deleted; wait until it is gone and apply again".into())
+            let held = going::held(namespace).map(|why| format!(": {why}")).unwrap_or_default();
+            Readiness::Failed(format!("it is being deleted; wait until it is gone and apply again{held}"))
         }
         _ => Readiness::Progressing("it to be active".into()),
     }

@@ -60,7 +60,7 @@ const RULES: &[Rule] = &[
     rule("config.diskSizeGb", How::Exact, Effect::Rolling, "roll", ROLLS),
     rule("config.imageType", How::Caseless, Effect::Rolling, "roll", ROLLS),
     rule("config.accelerators", How::Accelerators, Effect::Rolling, "roll", ROLLS),
-    rule("config.tags", How::Set, Effect::Rolling, "roll", ROLLS),
+    rule("config.tags", How::OwnItems, Effect::Rolling, "roll", ROLLS),
     rule("config.labels", How::OwnEntries, Effect::InPlace, "update", None),
     rule("config.taints", How::OwnTaints, Effect::InPlace, "update", None),
     rule("config.resourceLabels", How::OwnEntries, Effect::InPlace, "update", None),
@@ -285,6 +285,7 @@ pub fn lower(key: &str, section: &NodePool, cluster: &ClusterName, scope: &Scope
         "upgradeSettings": surge(section.surge),
     });
     let own = u32::try_from(section.zones.len()).unwrap_or(1);
+    // As far as the file says; a plan knows the live ones.
     let places = if own == 0 { scope.zones.max(1) } else { own };
     match section.size() {
         Nodes::Fixed(nodes) => {
@@ -293,7 +294,7 @@ pub fn lower(key: &str, section: &NodePool, cluster: &ClusterName, scope: &Scope
             body["autoscaling"] = json!({ "enabled": false });
         }
         Nodes::Autoscaled { min, max } => {
-            body["initialNodeCount"] = json!(min.div_ceil(places));
+            body["initialNodeCount"] = json!(first_nodes(min.into(), max.into(), places.into()));
             body["autoscaling"] =
                 json!({ "enabled": true, "totalMinNodeCount": min, "totalMaxNodeCount": max });
         }
@@ -342,6 +343,12 @@ pub fn lower(key: &str, section: &NodePool, cluster: &ClusterName, scope: &Scope
         life: Life::Kept,
         initial: Value::Null,
     }
+}
+
+/// Nodes in each zone that an autoscaled pool is made with: its least, and no more than its most.
+pub(crate) fn first_nodes(min: u64, max: u64, zones: u64) -> u64 {
+    let zones = zones.max(1);
+    min.div_ceil(zones).min(max / zones)
 }
 
 /// What `[node_pool.KEY]` with `manage = false` says of a pool that others own: what is given, nothing else.

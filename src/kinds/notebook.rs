@@ -8,14 +8,13 @@ use serde_json::{Value, json};
 
 use super::dask_cluster::DaskCluster;
 use super::dask_pod::{self, Wants, broken};
+use super::env::{Env, SecretKey};
 use super::pod::{self, Pod};
 use super::status::{self, Said};
 use super::workload::{deployment_ready, template_effect};
 use super::{Compare, Doing, Kind, Scope, door, gvk, is_false, itself, object, object_program, text};
 use crate::address::{Address, FieldPath};
-use crate::resource::{
-    Api, Await, Effect, Gvk, Identity, Life, ObjectId, Query, Readiness, Resource, Step, Until,
-};
+use crate::resource::{Api, Await, Effect, Gvk, Identity, Life, ObjectId, Query, Readiness, Resource, Step};
 
 /// Seconds: images of 10 GB are pulled, and GPU nodes may have to be made first.
 const DEADLINE: u32 = 1800;
@@ -71,9 +70,9 @@ pub struct Notebook {
     /// The node pool it runs on when there is room.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub prefer_pool: Option<String>,
-    /// Environment variables.
+    /// Environment variables: text, or `{ secret = "NAME", key = "KEY" }` for a key of a Secret in the pod's namespace.
     #[serde(default, skip_serializing_if = "BTreeMap::is_empty")]
-    pub env: BTreeMap<String, String>,
+    pub env: Env,
     /// A PodSpec, or parts of one, laid over what the other keys make: a table, or a YAML file's name. The container is
     /// called `notebook`.
     #[serde(default, skip_serializing_if = "Option::is_none")]
@@ -84,16 +83,6 @@ pub struct Notebook {
     /// Addresses that must be done before this one, beyond what is inferred.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     pub depends_on: Vec<String>,
-}
-
-/// A key of a Kubernetes Secret. Its value never comes here.
-#[derive(Clone, Debug, Default, PartialEq, Eq, Deserialize, Serialize, JsonSchema)]
-#[serde(deny_unknown_fields)]
-pub struct SecretKey {
-    /// The Secret's name: `kubectl create secret generic NAME --from-literal=KEY=…` makes one.
-    pub secret: String,
-    /// The key in it.
-    pub key: String,
 }
 
 impl Notebook {
@@ -239,9 +228,8 @@ impl Notebook {
             let address = door::scheduler_address(like.live_name(key), like.namespace());
             env.push(json!({ "name": "DASK_SCHEDULER_ADDRESS", "value": address }));
         }
-        if let Some(SecretKey { secret, key }) = &self.password {
-            let from = json!({ "secretKeyRef": { "name": secret, "key": key } });
-            env.push(json!({ "name": door::PASSWORD, "valueFrom": from }));
+        if let Some(password) = &self.password {
+            env.push(json!({ "name": door::PASSWORD, "valueFrom": password.reference() }));
         }
         container["args"] = json!(["sh", "-c", START]);
         container["env"] = json!(env);
@@ -260,7 +248,7 @@ fn notebook_program(doing: &Doing) -> Vec<Step> {
 fn queries(wait: &Await) -> Vec<Query> {
     let mut queries = itself(wait);
     let Identity::Object(object) = &wait.identity else { return queries };
-    if wait.until == Until::Ready {
+    if wait.until.is_ready() {
         let pods = gvk("", "v1", "Pod", "pods").collection(object.namespace.as_deref());
         let path = format!(
             "{pods}?labelSelector=app.kubernetes.io%2Fname%3D{}%2Capp.kubernetes.io%2Fcomponent%3Dnotebook",
@@ -280,7 +268,7 @@ fn judge(_: &Await, found: &[Value]) -> Readiness {
     match deployment_ready(deployment) {
         Readiness::Ready => Readiness::Ready,
         // A Deployment gives up after ten minutes, and comes up all the same once there is a node.
-        Readiness::Progressing(what) | Readiness::Failed(what) => {
+        Readiness::Progressing(what) | Readiness::Stalled(what) | Readiness::Failed(what) => {
             let why = status::pending(pods).into_iter().find_map(|pending| pending.why);
             Readiness::Progressing(why.map_or(what, |why| format!("its pod: {why}")))
         }
@@ -310,6 +298,7 @@ pub(super) fn says(wait: &Await, found: &[Value]) -> Said {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::resource::Until;
 
     #[test]
     fn images_have_a_sister_with_jupyter() {

@@ -1,13 +1,15 @@
-//! Kubernetes objects that are ready as soon as they exist, and definitions and Services, which nearly are.
+//! Kubernetes objects that are ready as soon as they exist or when their conditions say so, definitions and Services.
 
 use serde_json::Value;
 
-use super::{Compare, Doing, Kind, condition, itself, object_program, text};
+use super::{Compare, Doing, Kind, condition, conditions, itself, object_program, object_schema, text};
 use crate::address::FieldPath;
 use crate::resource::{Action, Await, Effect, Readiness, Step};
 
 /// Seconds until a plain object counts as stuck.
 const DEADLINE: u32 = 120;
+/// Seconds until an object of a custom kind counts as stuck.
+const CUSTOM: u32 = 1800;
 /// Seconds until a definition that was deleted counts as stuck. kube-apiserver 1.36 can lose sight of one when
 /// its finalizer meets "storage is (re)initializing", and looks again after 5 minutes (seen; the resync period
 /// of its informers); then it waits up to a minute for the instances.
@@ -18,9 +20,13 @@ pub const PLAIN: Kind = Kind {
     name: "object",
     rank: 30,
     compare: Compare::Kubernetes(|_| (Effect::InPlace, None)),
-    program: |doing| plain(doing, "object"),
+    program: |doing| {
+        // What a controller that we do not know works on may be an image to pull, or capacity to wait for.
+        let known = object_schema(doing.identity).is_some();
+        object_program(doing, "object", Value::Null, if known { DEADLINE } else { CUSTOM })
+    },
     queries: itself,
-    judge: exists,
+    judge: |_, found| conditions::judge(found.first().unwrap_or(&Value::Null)),
     shared: true,
 };
 

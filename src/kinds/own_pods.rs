@@ -82,6 +82,8 @@ pub struct Container {
     pub restarts: u64,
     /// Why there is no log yet.
     pub waits: Option<String>,
+    /// How it ended: `ended with code 0`.
+    pub ended: Option<String>,
 }
 
 /// Containers of a LIST of pods, or of one pod, by pod and in the order in which they start.
@@ -114,9 +116,15 @@ fn of_pod(pod: &Value) -> Vec<Container> {
             uid: metadata("uid"),
             restarts: status.map_or(0, |status| super::count(&status["restartCount"])),
             waits: waits(status),
+            ended: status.and_then(ended),
         }
     };
     all.enumerate().map(one).collect()
+}
+
+fn ended(status: &Value) -> Option<String> {
+    let code = status["state"]["terminated"]["exitCode"].as_i64()?;
+    Some(format!("ended with code {code}"))
 }
 
 /// A container that waits has no log, unless it ran before.

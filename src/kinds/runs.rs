@@ -27,9 +27,11 @@ pub const JOB: Kind = Kind {
     name: "job",
     rank: 42,
     compare: Compare::Kubernetes(job_effect),
-    program: |doing| object_program(doing, "job", Value::Null, DEADLINE),
+    program: |doing| {
+        object_program(doing, "job", json!({ "suspend": doing.body()["spec"]["suspend"] }), DEADLINE)
+    },
     queries: itself,
-    judge: |_, found| job_ready(found.first().unwrap_or(&Value::Null)),
+    judge: |wait, found| job_ready(wait, found.first().unwrap_or(&Value::Null)),
     shared: true,
 };
 
@@ -112,16 +114,24 @@ fn pod_ready(wait: &Await, pod: &Value) -> Readiness {
     }
 }
 
-fn job_ready(job: &Value) -> Readiness {
+/// A Job that the stack itself suspends is as it is wanted.
+fn job_ready(wait: &Await, job: &Value) -> Readiness {
     if !job.is_object() {
         return Readiness::Progressing("it to appear".into());
     }
     let holds = |kind: &str| condition(job, kind).filter(|found| found["status"] == "True");
-    if holds("Complete").is_some() || job["spec"]["suspend"] == true {
+    if holds("Complete").is_some() || job["spec"]["suspend"] == true && wait.facts["suspend"] == true {
         return Readiness::Ready;
     }
     if let Some(failed) = holds("Failed") {
         return Readiness::Failed(format!("{}: {}", text(&failed["reason"]), text(&failed["message"])));
+    }
+    if job["spec"]["suspend"] == true {
+        let queue = text(&job["metadata"]["labels"]["kueue.x-k8s.io/queue-name"]);
+        return Readiness::Progressing(match queue {
+            "" => "it to be resumed: others have suspended it (`spec.suspend`)".to_owned(),
+            queue => format!("its turn in queue {queue}: Kueue keeps it suspended until then"),
+        });
     }
     let (status, wanted) = (&job["status"], job["spec"]["completions"].as_u64().unwrap_or(1));
     Readiness::Progressing(format!("{} of {wanted} runs", count(&status["succeeded"])))
@@ -177,9 +187,26 @@ mod tests {
     #[test]
     fn jobs_are_ready_when_complete() {
         let with = |kind: &str| json!({ "status": { "conditions": [{ "type": kind, "status": "True", "reason": "r" }] } });
-        assert_eq!(job_ready(&with("Complete")), Readiness::Ready);
-        assert!(matches!(job_ready(&with("Failed")), Readiness::Failed(_)));
-        assert_eq!(job_ready(&json!({ "status": {} })), Readiness::Progressing("0 of 1 runs".into()));
+        let judge = |suspend: Value, job: Value| {
+            let (kind, identity) = ("job".into(), Identity::Check(crate::address::Address::new("x")));
+            let facts = json!({ "suspend": suspend });
+            job_ready(&Await { kind, identity, until: Until::Ready, facts, deadline: 1 }, &job)
+        };
+        let waits = |text: &str| Readiness::Progressing(text.into());
+        assert_eq!(judge(Value::Null, with("Complete")), Readiness::Ready);
+        assert!(matches!(judge(Value::Null, with("Failed")), Readiness::Failed(_)));
+        assert_eq!(judge(Value::Null, json!({ "status": {} })), waits("0 of 1 runs"));
+        // Suspended by others, by Kueue, and by the stack itself.
+        let suspended = json!({ "spec": { "suspend": true } });
+        let why = "it to be resumed: others have suspended it (`spec.suspend`)";
+        assert_eq!(judge(Value::Null, suspended.clone()), waits(why));
+        let mut queued = suspended.clone();
+        queued["metadata"]["labels"]["kueue.x-k8s.io/queue-name"] = json!("gpus");
+        assert_eq!(
+            judge(Value::Null, queued),
+            waits("its turn in queue gpus: Kueue keeps it suspended until then")
+        );
+        assert_eq!(judge(json!(true), suspended), Readiness::Ready);
     }
 
     #[test]

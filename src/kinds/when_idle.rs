@@ -2,7 +2,7 @@
 
 use serde_json::Value;
 
-use super::{count, dask_cluster, dask_group, dask_job, gvk, text};
+use super::{count, dask_cluster, dask_group, dask_job, gvk, registered, text};
 use crate::resource::{Action, Api, Await, Call, Identity, Method, ObjectId, Query, Readiness, Step, Until};
 
 /// What is asked for one wait.
@@ -44,8 +44,7 @@ pub fn wait(kind: &str, identity: &Identity, live: &Value, deadline: u32) -> Opt
     Some(Await { kind: kind.to_owned(), identity: identity.clone(), until: Until::Idle, facts, deadline })
 }
 
-/// What a wait asks. The path of the counts goes through the API server to the port of the scheduler's Service that the
-/// operator wants to be named so. Source: `distributed/http/scheduler/json.py`, a route that is on by default.
+/// What a wait asks.
 pub fn asked(wait: &Await) -> Option<Asked> {
     let Identity::Object(object) = &wait.identity else { return None };
     let at = |path: String| Query { api: Api::Kubernetes, path };
@@ -56,15 +55,11 @@ pub fn asked(wait: &Await) -> Option<Asked> {
     let namespace = object.namespace.clone();
     let pods = gvk("", "v1", "Pod", "pods").collection(namespace.as_deref());
     let own = format!("dask.org%2Fcluster-name%3D{cluster}%2Cdask.org%2Fcomponent%3Dscheduler");
-    let service = ObjectId {
-        gvk: gvk("", "v1", "Service", "services"),
-        namespace,
-        name: format!("{cluster}-scheduler"),
-    };
+    let namespace = namespace.as_deref();
     Some(Asked::Scheduler {
         pods: at(format!("{pods}?labelSelector={own}")),
-        counts: at(format!("{}:http-dashboard/proxy/json/counts.json", service.path())),
-        service,
+        counts: registered::counts(namespace, cluster),
+        service: registered::scheduler_service(namespace, cluster),
     })
 }
 

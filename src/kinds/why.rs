@@ -35,6 +35,8 @@ pub struct Pool {
     pub place: String,
     /// Nodes, when the file fixes them.
     pub nodes: Option<u64>,
+    /// How many nodes have GPUs for all that the stack has run there, where it has some.
+    pub needed: Option<u64>,
     /// Nodes at most, when an autoscaler has it.
     pub most: Option<u64>,
     /// What GKE says of it.
@@ -283,8 +285,12 @@ fn insufficient(resource: &str, pool: Option<&Pool>, said: Option<String>, aroun
 
 fn more_nodes(pool: Option<&Pool>, around: &Around<'_>) -> String {
     match pool {
-        Some(Pool { address, nodes: Some(nodes), .. }) => {
-            format!("more nodes: {} scale {address} {} --write", around.program, nodes + 1)
+        Some(Pool { address, nodes: Some(nodes), needed, .. }) => {
+            format!(
+                "more nodes: {} scale {address} {} --write",
+                around.program,
+                needed.unwrap_or(0).max(nodes + 1)
+            )
         }
         Some(Pool { address, most: Some(most), place, .. }) => {
             format!("its autoscaler may go up to {most}: raise `max` of {address} at {place}, then apply")
@@ -515,7 +521,15 @@ mod tests {
 
     fn t4(nodes: Option<u64>, most: Option<u64>) -> Pool {
         let (name, address) = ("t4".to_owned(), "node_pool.t4".to_owned());
-        Pool { name, address, place: "stack.toml:17:9".to_owned(), nodes, most, live: Value::Null }
+        Pool {
+            name,
+            address,
+            place: "stack.toml:17:9".to_owned(),
+            nodes,
+            most,
+            needed: None,
+            live: Value::Null,
+        }
     }
 
     /// Messages as kube-scheduler 1.36 writes them.

@@ -6,24 +6,56 @@ use std::collections::{BTreeMap, BTreeSet};
 use futures::StreamExt as _;
 use serde_json::Value;
 
-use super::read::{get, list};
+use super::read::{Once, get, list};
 use super::{ApiError, Class, LiveApi, Request};
 use crate::resource::{
     Api, ClusterName, Elsewhere, Gvk, LABEL_ID, LABEL_STACK, ObjectId, Owner, Reach, Seen, World,
 };
 
-/// Adds all namespaced objects within reach to what was read, of every kind that the cluster serves. What cannot be
-/// listed is named in [`World::unseen`]. The content of Secrets and ConfigMaps is not kept.
+/// Adds all objects within reach to what was read. What cannot be listed is named in [`World::unseen`].
 pub async fn deepen(api: &dyn LiveApi, world: &mut World, reach: &Reach, parallelism: usize) {
     if !matches!(world.inside, Seen::Live(_)) {
         return;
     }
-    let (kinds, mut unseen) = served(api, parallelism).await;
-    let places: Vec<Option<String>> = match reach {
-        Reach::Cluster => vec![None],
-        Reach::Namespaces(names) => names.iter().cloned().map(Some).collect(),
-    };
-    let lists = kinds.iter().flat_map(|gvk| places.iter().map(move |place| (gvk, place)));
+    let (found, unseen) = content(api, reach, parallelism).await;
+    world.unseen = unseen;
+    if let Seen::Live(inside) = &mut world.inside {
+        let mut once = Once::of(std::mem::take(inside));
+        once.extend(found.into_iter().collect());
+        *inside = once.into_objects();
+    }
+}
+
+/// All objects within reach, of every kind that the cluster serves, and in words what could not be listed. The content of
+/// Secrets and ConfigMaps is left out.
+pub async fn content(
+    api: &dyn LiveApi,
+    reach: &Reach,
+    parallelism: usize,
+) -> (BTreeMap<ObjectId, Value>, Vec<String>) {
+    let Reach { cluster, namespaces, definitions, nodes } = reach;
+    let mut collections: BTreeSet<(Gvk, Option<String>)> = BTreeSet::new();
+    let mut unseen = BTreeSet::new();
+    if *cluster || !namespaces.is_empty() || !definitions.is_empty() {
+        let (kinds, failed) = served(api, parallelism).await;
+        unseen = failed;
+        for Served { gvk, namespaced } in kinds {
+            if definitions.contains(&format!("{}.{}", gvk.plural, gvk.group)) || *cluster && namespaced {
+                collections.insert((gvk, None));
+            } else if namespaced {
+                let places = namespaces.iter().cloned().map(Some);
+                collections.extend(places.map(|place| (gvk.clone(), place)));
+            }
+        }
+    }
+    if *nodes {
+        let core = |kind: &str, plural: &str| {
+            let (group, version) = (String::new(), "v1".to_owned());
+            (Gvk { group, version, kind: kind.to_owned(), plural: plural.to_owned() }, None)
+        };
+        collections.extend([core("Pod", "pods"), core("Node", "nodes")]);
+    }
+    let lists = collections.iter();
     let lists = lists.map(|(gvk, place)| async move { (gvk, list(api, gvk, place.as_deref()).await) });
     let mut lists = futures::stream::iter(lists).buffer_unordered(parallelism.max(1));
     let mut found: BTreeMap<ObjectId, Value> = BTreeMap::new();
@@ -33,17 +65,26 @@ pub async fn deepen(api: &dyn LiveApi, world: &mut World, reach: &Reach, paralle
             Err(error) => drop(unseen.insert(format!("{}: {error}", gvk.kind))),
         }
     }
-    world.unseen = unseen.into_iter().collect();
-    if let Seen::Live(inside) = &mut world.inside {
-        let seen: BTreeSet<(String, Option<String>, String)> = inside.keys().map(sameness).collect();
-        found.retain(|object, _| !seen.contains(&sameness(object)));
-        inside.extend(found);
-    }
+    (found, unseen.into_iter().collect())
 }
 
-/// What tells one object from another although it was listed under another version or group of its kind.
-fn sameness(object: &ObjectId) -> (String, Option<String>, String) {
-    (object.gvk.kind.clone(), object.namespace.clone(), object.name.clone())
+/// Whether nothing is in a namespace but these and what every namespace holds. What cannot be listed may be there.
+pub async fn holds_nothing_but(
+    api: &dyn LiveApi,
+    namespace: &str,
+    these: impl Fn(&ObjectId) -> bool,
+    parallelism: usize,
+) -> bool {
+    let reach = Reach { namespaces: BTreeSet::from([namespace.to_owned()]), ..Reach::default() };
+    let (found, unseen) = content(api, &reach, parallelism).await;
+    unseen.is_empty()
+        && found.keys().all(|object| match (object.gvk.kind.as_str(), object.name.as_str()) {
+            // The certificate authority of the cluster, and the account of pods that name none.
+            ("ConfigMap", "kube-root-ca.crt") | ("ServiceAccount", "default") => true,
+            // They tell of others, and go by themselves.
+            ("Event", _) => true,
+            _ => these(object),
+        })
 }
 
 /// An object without content that nobody needs here, and that may be secret.
@@ -56,8 +97,15 @@ fn bare(mut live: Value) -> Value {
     live
 }
 
-/// The namespaced kinds that can be listed, each in the version that its group prefers.
-async fn served(api: &dyn LiveApi, parallelism: usize) -> (Vec<Gvk>, BTreeSet<String>) {
+/// A kind that can be listed.
+#[derive(PartialEq, Eq, PartialOrd, Ord)]
+struct Served {
+    gvk: Gvk,
+    namespaced: bool,
+}
+
+/// The kinds that can be listed, each in the version that its group prefers.
+async fn served(api: &dyn LiveApi, parallelism: usize) -> (Vec<Served>, BTreeSet<String>) {
     let mut unseen = BTreeSet::new();
     let mut versions = vec![(String::new(), "v1".to_owned())];
     match get(api, Request::get(Api::Kubernetes, "/apis")).await {
@@ -65,7 +113,8 @@ async fn served(api: &dyn LiveApi, parallelism: usize) -> (Vec<Gvk>, BTreeSet<St
             let groups = groups["groups"].as_array().cloned().unwrap_or_default();
             versions.extend(groups.iter().filter_map(|group| {
                 let version = group["preferredVersion"]["version"].as_str()?;
-                Some((group["name"].as_str()?.to_owned(), version.to_owned()))
+                let name = group["name"].as_str().filter(|name| !is_measured(name))?;
+                Some((name.to_owned(), version.to_owned()))
             }));
         }
         Err(error) => drop(unseen.insert(error.to_string())),
@@ -89,19 +138,33 @@ async fn served(api: &dyn LiveApi, parallelism: usize) -> (Vec<Gvk>, BTreeSet<St
     (kinds.into_iter().collect(), unseen)
 }
 
-fn listable(group: &str, version: &str, resources: &Value) -> Vec<Gvk> {
+/// Groups in which nothing is kept: their objects are measurements, and their server is often away.
+fn is_measured(group: &str) -> bool {
+    group.ends_with("metrics.k8s.io")
+}
+
+fn listable(group: &str, version: &str, resources: &Value) -> Vec<Served> {
     let resources = resources["resources"].as_array().into_iter().flatten();
     let lists = |resource: &&Value| {
         let verbs = resource["verbs"].as_array().into_iter().flatten();
-        resource["namespaced"] == true && verbs.into_iter().any(|verb| verb == "list")
+        verbs.into_iter().any(|verb| verb == "list")
     };
     let kinds = resources.filter(lists).filter_map(|resource| {
         let plural = resource["name"].as_str().filter(|name| !name.contains('/'))?;
         let kind = resource["kind"].as_str()?;
         let (group, version) = (group.to_owned(), version.to_owned());
-        Some(Gvk { group, version, kind: kind.to_owned(), plural: plural.to_owned() })
+        let gvk = Gvk { group, version, kind: kind.to_owned(), plural: plural.to_owned() };
+        Some(Served { gvk, namespaced: resource["namespaced"] == true })
     });
     kinds.collect()
+}
+
+/// Zones whose clusters are not in a list of all. Source: `ListClustersResponse.missing_zones`: "the list of clusters
+/// may be missing those zones".
+fn missing_zones(clusters: &Value) -> Option<String> {
+    let zones: Vec<&str> =
+        clusters["missingZones"].as_array().into_iter().flatten().filter_map(Value::as_str).collect();
+    (!zones.is_empty()).then(|| zones.join(", "))
 }
 
 /// Where else in its project the stack has a cluster.
@@ -111,7 +174,12 @@ fn listable(group: &str, version: &str, resources: &Value) -> Vec<Gvk> {
 pub async fn elsewhere(api: &dyn LiveApi, name: &ClusterName, owner: &Owner) -> Result<Elsewhere, ApiError> {
     let path = format!("/v1/projects/{}/locations/-/clusters", name.project);
     let clusters = match get(api, Request::get(Api::Gke, path)).await {
-        Ok(clusters) => clusters,
+        Ok(clusters) => match missing_zones(&clusters) {
+            None => clusters,
+            Some(zones) => {
+                return Ok(Elsewhere::Unknown(format!("GKE cannot list the clusters in {zones} now")));
+            }
+        },
         Err(error) if error.class == Class::NotFound => return Err(error),
         Err(error) => return Ok(Elsewhere::Unknown(error.to_string())),
     };

@@ -1,21 +1,46 @@
-//! HTTP answers of the GKE, Compute Engine and Kubernetes APIs as values: JSON, or an [`ApiError`] with its
-//! class. Pure, so that recorded bodies are its tests.
+//! HTTP answers of the GKE, Compute Engine and Kubernetes APIs as values: JSON of the shape that was asked for, or an
+//! [`ApiError`] with its class. The one place where answers come in. Pure, so that recorded bodies are its tests.
 
 use http::StatusCode;
 use serde_json::Value;
 
+use super::admission::Admission;
+use super::shape::Shape;
 use super::{ApiError, Class, Request};
 use crate::resource::{Api, Method};
+
+/// More than any answer that is asked for: a page of a list has 500 objects, and etcd keeps none above 1.5 MiB.
+pub const LARGEST: usize = 64 * 1024 * 1024;
 
 /// What came back over the wire.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Answer {
     /// HTTP status.
     pub status: u16,
-    /// Whether the content type says JSON; `None` without one.
-    pub json: Option<bool>,
+    /// What the content type says.
+    pub media: Media,
     /// The body.
     pub body: Vec<u8>,
+}
+
+/// What a body says that it is.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Media {
+    /// A web page.
+    Html,
+    /// JSON, text, or nothing.
+    Other,
+}
+
+impl Media {
+    /// Of the headers of an answer.
+    pub fn of(headers: &http::HeaderMap) -> Self {
+        let value = headers.get(http::header::CONTENT_TYPE).and_then(|value| value.to_str().ok());
+        match value {
+            Some(value) if value.trim_start().to_ascii_lowercase().starts_with("text/html") => Self::Html,
+            _ => Self::Other,
+        }
+    }
 }
 
 impl Request {
@@ -41,31 +66,47 @@ impl Request {
         self.failed(class, message)
     }
 
+    /// What was answered is not what was asked for: nothing is known of a read, and a write may have been done.
+    fn unreadable(&self, status: u16, why: &str) -> ApiError {
+        let class = if self.writes() { Class::Lost } else { Class::Unreadable };
+        let noun = Shape::of(self).noun();
+        ApiError { status: Some(status), ..self.failed(class, format!("what came back is no {noun}: {why}")) }
+    }
+
+    /// The answer is larger than [`LARGEST`].
+    pub fn too_large(&self) -> ApiError {
+        let class = if self.writes() { Class::Lost } else { Class::TooLarge };
+        self.failed(class, format!("the answer is larger than {} MiB", LARGEST / 1024 / 1024))
+    }
+
     /// The answer as a value, or as an error with its class.
     ///
     /// # Errors
-    /// Everything that is not 2xx; a body that is not JSON is taken as text.
+    /// Everything that is not 2xx, and whatever does not have the [`Shape`] that was asked for.
     pub fn read(&self, answer: Answer) -> Result<Value, ApiError> {
-        let Answer { status, json, body } = answer;
-        let text = || Value::String(String::from_utf8_lossy(&body).into_owned());
-        let parsed = match json {
-            Some(false) => None,
-            Some(true) | None => serde_json::from_slice::<Value>(&body).ok(),
-        };
-        if StatusCode::from_u16(status).is_ok_and(|status| status.is_success()) {
-            return Ok(match parsed {
-                Some(value) => value,
-                None if body.is_empty() && json != Some(false) => Value::Null,
-                None => text(),
-            });
+        let Answer { status, media, body } = answer;
+        match StatusCode::from_u16(status) {
+            Ok(code) if code.is_success() => {
+                Shape::of(self).read(media, &body).map_err(|why| self.unreadable(status, &why))
+            }
+            Ok(code) if code.is_redirection() => {
+                let message = "a redirect, as sign-in pages and proxies answer; it is not followed";
+                Err(ApiError { status: Some(status), ..self.failed(Class::Other, message) })
+            }
+            _ => Err(self.refusal(status, &body)),
         }
-        let error = Refusal { request: self, status, body: parsed.as_ref() };
+    }
+
+    fn refusal(&self, status: u16, body: &[u8]) -> ApiError {
+        let parsed = serde_json::from_slice::<Value>(body).ok();
+        let text = String::from_utf8_lossy(body);
+        let error = Refusal { request: self, status, body: parsed.as_ref(), text: &text };
         let (class, message) = match self.api {
             Api::Gke | Api::Compute | Api::Projects => error.google(),
             Api::Kubernetes => error.kubernetes(),
         };
-        let message = message.unwrap_or_else(|| first_line(&String::from_utf8_lossy(&body), status));
-        Err(ApiError { class, status: Some(status), request: self.title(), message, body: parsed })
+        let message = message.unwrap_or_else(|| first_line(&text, status));
+        ApiError { class, status: Some(status), request: self.title(), message, body: parsed }
     }
 }
 
@@ -74,6 +115,7 @@ struct Refusal<'a> {
     request: &'a Request,
     status: u16,
     body: Option<&'a Value>,
+    text: &'a str,
 }
 
 impl Refusal<'_> {
@@ -94,6 +136,8 @@ impl Refusal<'_> {
             412 => Class::Conflict,
             403 if words.contains("quota") => Class::Quota,
             403 if words.contains("rate limit") => Class::Throttled,
+            // Only the API itself can say that something is not there.
+            404 if message.is_none() => Class::Other,
             429 if words.contains("operation")
                 && words.contains("quota")
                 && !words.contains("per minute") =>
@@ -117,9 +161,35 @@ impl Refusal<'_> {
             (403, _) if self.has_cause("NamespaceTerminating") => Class::Busy,
             (403, _) if text("message").is_some_and(|text| text.contains("exceeded quota")) => Class::Quota,
             (429, _) => Class::Throttled,
+            (404, _) if !self.says_absent() => Class::Other,
             (status, _) => self.plain(status),
         };
         (class, text("message").map(str::to_owned))
+    }
+
+    /// Whether a 404 is the API server's own word on what was asked for: a `Status` that names it, or, for a kind that
+    /// nobody may have defined yet, its word on paths. Every cluster has the core group.
+    /// Source: kube-apiserver 1.36 answers a path that it does not serve with the text.
+    fn says_absent(&self) -> bool {
+        let text = |pointer: &str| self.body.and_then(|body| body.pointer(pointer)).and_then(Value::as_str);
+        let about_the_path = match text("/message") {
+            Some(message) => message.contains(UNKNOWN_RESOURCE),
+            None => self.text.starts_with(UNKNOWN_PATH),
+        };
+        if about_the_path {
+            return !self.request.path.starts_with("/api/");
+        }
+        match Shape::of(self.request) {
+            // What a program behind a Service says of its own pages.
+            Shape::Foreign => true,
+            Shape::Object(asked) if !self.request.writes() => {
+                text("/kind") == Some("Status") && names(text("/details/name"), asked.name.as_deref())
+            }
+            Shape::Deleted { name } => {
+                text("/kind") == Some("Status") && names(text("/details/name"), name.as_deref())
+            }
+            _ => text("/kind") == Some("Status"),
+        }
     }
 
     fn has_cause(&self, reason: &str) -> bool {
@@ -141,6 +211,15 @@ impl Refusal<'_> {
             _ => Class::Other,
         }
     }
+}
+
+/// What an API server says to a path that it does not serve, as JSON and as text.
+const UNKNOWN_RESOURCE: &str = "could not find the requested resource";
+const UNKNOWN_PATH: &str = "404 page not found";
+
+/// Whether a refusal speaks of what was asked for, as far as it says.
+fn names(told: Option<&str>, asked: Option<&str>) -> bool {
+    told.zip(asked).is_none_or(|(told, asked)| told == asked)
 }
 
 /// `reason` of each `google.rpc.ErrorInfo`.
@@ -171,13 +250,12 @@ impl ApiError {
     /// unlike an object that is not there.
     pub fn is_unknown_path(&self) -> bool {
         self.class == Class::NotFound
-            && (self.message.contains("could not find the requested resource")
-                || self.message.starts_with("404 page not found"))
+            && (self.message.contains(UNKNOWN_RESOURCE) || self.message.starts_with(UNKNOWN_PATH))
     }
 
     /// Whether an admission webhook could not be asked, as when its pods have just been made.
     pub fn is_webhook(&self) -> bool {
-        self.message.contains("failed calling webhook")
+        matches!(Admission::of(&self.message), Some(Admission::Unanswered { .. }))
     }
 
     /// Field managers that own what a server-side apply wanted to set, each once, with the fields.
@@ -206,7 +284,7 @@ mod tests {
 
     fn answer(api: Api, method: Method, status: u16, body: &Value) -> Result<Value, ApiError> {
         let request = Request { api, method, path: "/v1/x?y=z".into(), body: None };
-        request.read(Answer { status, json: Some(true), body: body.to_string().into_bytes() })
+        request.read(Answer { status, media: Media::Other, body: body.to_string().into_bytes() })
     }
 
     fn google(status: u16, canonical: &str, message: &str, reason: &str) -> Value {
@@ -330,16 +408,46 @@ mod tests {
     }
 
     #[test]
-    fn a_missing_api_group_is_not_a_missing_object() {
-        let group =
-            json!({"reason": "NotFound", "message": "the server could not find the requested resource"});
-        let object = json!({"reason": "NotFound", "message": "pods \"x\" not found"});
-        assert!(answer(Api::Kubernetes, Method::Get, 404, &group).unwrap_err().is_unknown_path());
-        assert!(!answer(Api::Kubernetes, Method::Get, 404, &object).unwrap_err().is_unknown_path());
-        // What an aggregator without the group answers, as text.
-        let request = Request::get(Api::Kubernetes, "/apis/x/v1/y");
-        let text = Answer { status: 404, json: Some(false), body: b"404 page not found\n".to_vec() };
-        assert!(request.read(text).unwrap_err().is_unknown_path());
+    fn only_the_api_itself_says_that_something_is_not_there() {
+        let status = |message: &str, name: &str| {
+            json!({"kind": "Status", "reason": "NotFound", "message": message, "details": {"name": name}})
+                .to_string()
+        };
+        let of_gke =
+            google(404, "NOT_FOUND", "Not found: projects/p/locations/l/clusters/c.", "").to_string();
+        let text = "404 page not found\n".to_owned();
+        let page = "<html><body>404 page not found".to_owned();
+        let (pod, queue) = ("/api/v1/namespaces/n/pods/x", "/apis/q.example.com/v1/queues/x");
+        let cluster = "/v1/projects/p/locations/l/clusters/c";
+        let absent = Some(false);
+        let not_served = Some(true);
+        for (path, body, expect) in [
+            (pod, status("pods \"x\" not found", "x"), absent),
+            (pod, json!({"kind": "Status", "message": "gone"}).to_string(), absent),
+            (pod, status("pods \"y\" not found", "y"), None),
+            (pod, json!({"message": "not found"}).to_string(), None),
+            (pod, text.clone(), None),
+            (pod, page.clone(), None),
+            (pod, status("the server could not find the requested resource", ""), None),
+            (pod, of_gke.clone(), None),
+            (pod, String::new(), None),
+            (queue, text.clone(), not_served),
+            (queue, page.clone(), None),
+            (queue, status("the server could not find the requested resource", ""), not_served),
+            (cluster, of_gke, absent),
+            (cluster, text, None),
+            (cluster, page, None),
+            (cluster, status("pods \"x\" not found", "x"), None),
+        ] {
+            let api = if path == cluster { Api::Gke } else { Api::Kubernetes };
+            for method in [Method::Get, Method::Delete] {
+                let request = Request { api, method, path: path.into(), body: None };
+                let answer = Answer { status: 404, media: Media::Other, body: body.clone().into_bytes() };
+                let error = request.read(answer).unwrap_err();
+                let said = (error.class == Class::NotFound).then(|| error.is_unknown_path());
+                assert_eq!(said, expect, "{} {path}: {body}", method.as_str());
+            }
+        }
     }
 
     #[test]
@@ -355,11 +463,21 @@ mod tests {
     #[test]
     fn text_stays_text_and_pages_are_not_quoted() {
         let request = Request::get(Api::Kubernetes, "/api/v1/namespaces/n/pods/p/log");
-        let log = Answer { status: 200, json: Some(false), body: b"42\n".to_vec() };
-        assert_eq!(request.read(log).unwrap(), json!("42\n"));
-        let empty = Answer { status: 200, json: Some(false), body: Vec::new() };
-        assert_eq!(request.read(empty).unwrap(), json!(""));
-        let page = Answer { status: 502, json: Some(false), body: b"<html>\n<p>oops".to_vec() };
-        assert_eq!(request.read(page).unwrap_err().message, "bad gateway");
+        let answer = |status, media, body: &str| Answer { status, media, body: body.into() };
+        assert_eq!(request.read(answer(200, Media::Other, "42\n")).unwrap(), json!("42\n"));
+        assert_eq!(request.read(answer(200, Media::Other, "")).unwrap(), json!(""));
+        let page = request.read(answer(502, Media::Html, "<html>\n<p>oops"));
+        assert_eq!(page.unwrap_err().message, "bad gateway");
+        assert_eq!(request.read(answer(200, Media::Html, "<html>")).unwrap_err().class, Class::Unreadable);
+    }
+
+    #[test]
+    fn a_redirect_is_no_answer() {
+        for status in [301, 302, 303, 307, 308] {
+            let request = Request::get(Api::Gke, "/v1/projects/p/locations/l/clusters/c");
+            let error = request.read(Answer { status, media: Media::Html, body: Vec::new() }).unwrap_err();
+            assert_eq!((error.class, error.status), (Class::Other, Some(status)));
+            assert!(error.message.contains("redirect"), "{error}");
+        }
     }
 }

@@ -201,13 +201,18 @@ mod tests {
             async move {
                 let (status, body) = match body {
                     Some(body) => (http::StatusCode::OK, body),
-                    None => (http::StatusCode::NOT_FOUND, json!({"error": {"message": "Not found"}})),
+                    None => {
+                        (http::StatusCode::NOT_FOUND, json!({"error": {"code": 404, "message": "Not found"}}))
+                    }
                 };
                 (status, [(http::header::CONTENT_TYPE, "application/json")], body.to_string())
             }
         };
         (Router::new().route("/v1/projects/p/locations/l/clusters/c", get(answer)), asked)
     }
+
+    const NO_PODS: &str =
+        r#"{"kind": "PodList", "apiVersion": "v1", "metadata": {"resourceVersion": "1"}, "items": []}"#;
 
     fn connection(gke: Router) -> Connection {
         let find: InProcess = Arc::new(|endpoint: &str| {
@@ -219,7 +224,7 @@ mod tests {
             };
             match endpoint {
                 "old" => Some(Router::new().fallback(any(answer))),
-                _ => Some(Router::new().fallback(any(|| async { r#"{"new": true}"# }))),
+                _ => Some(Router::new().fallback(any(|| async { NO_PODS }))),
             }
         });
         Connection::new(Options {
@@ -236,12 +241,13 @@ mod tests {
 
     #[tokio::test]
     async fn the_cluster_is_looked_up_once_and_again_when_it_was_made_anew() {
-        let cluster = Arc::new(StdMutex::new(Some(json!({"endpoint": "old"}))));
+        let cluster =
+            Arc::new(StdMutex::new(Some(json!({"name": "c", "status": "RUNNING", "endpoint": "old"}))));
         let (router, asked) = gke(Arc::clone(&cluster));
         let connection = connection(router);
         let error = connection.send(pods()).await.unwrap_err();
         assert_eq!(error.class, Class::Unauthenticated, "{error}");
-        *cluster.lock().unwrap() = Some(json!({"endpoint": "new"}));
+        *cluster.lock().unwrap() = Some(json!({"name": "c", "status": "RUNNING", "endpoint": "new"}));
         for _ in 0..3 {
             assert!(connection.send(pods()).await.is_ok());
         }
@@ -250,7 +256,7 @@ mod tests {
 
     #[tokio::test]
     async fn a_cluster_without_endpoint_and_one_that_is_not_there_are_told_apart() {
-        let cluster = Arc::new(StdMutex::new(Some(json!({"status": "PROVISIONING"}))));
+        let cluster = Arc::new(StdMutex::new(Some(json!({"name": "c", "status": "PROVISIONING"}))));
         let (router, _) = gke(Arc::clone(&cluster));
         let connection = connection(router);
         assert_eq!(connection.send(pods()).await.unwrap_err().class, Class::Unavailable);

@@ -8,9 +8,9 @@ use axum::Router;
 use serde_json::Value;
 use tokio::sync::OnceCell;
 
-use super::answer::Answer;
+use super::answer::{Answer, Media};
 use super::credentials::Credentials;
-use super::transport::{TIMEOUT, USER_AGENT, causes, content_type, in_process, says_json};
+use super::transport::{TIMEOUT, USER_AGENT, bounded, causes, content_type, in_process};
 use super::{ApiError, Class, Request};
 use crate::resource::{Api, Method};
 
@@ -113,13 +113,17 @@ impl Gke {
         }
         let response = builder.send().await.map_err(|error| transport_error(request, error))?;
         let status = response.status().as_u16();
-        let json = says_json(response.headers());
-        let body = response.bytes().await.map_err(|error| transport_error(request, error))?;
-        Ok(Answer { status, json, body: body.to_vec() })
+        let media = Media::of(response.headers());
+        let body = bounded(request, reqwest::Body::from(response)).await?;
+        Ok(Answer { status, media, body })
     }
 
     fn client(&self) -> Result<reqwest::Client, reqwest::Error> {
-        let builder = reqwest::Client::builder().timeout(TIMEOUT).user_agent(USER_AGENT);
+        // A redirect would carry the token to wherever it points.
+        let builder = reqwest::Client::builder()
+            .timeout(TIMEOUT)
+            .user_agent(USER_AGENT)
+            .redirect(reqwest::redirect::Policy::none());
         match self.access {
             // A proxy of the environment must not be asked for what is on this machine.
             GkeAccess::Loopback(_) => builder.no_proxy().build(),
@@ -176,10 +180,12 @@ mod tests {
 
     #[tokio::test]
     async fn a_router_of_this_process_answers() {
-        let echo = |request: axum::extract::Request| async move { request.uri().to_string() };
+        let echo = |request: axum::extract::Request| async move {
+            json!({ "uri": request.uri().to_string() }).to_string()
+        };
         let client = gke(GkeAccess::InProcess(Router::new().route("/v1/{*rest}", get(echo))));
         let answer = client.send(&Request::get(Api::Gke, "/v1/a?b=c")).await;
-        assert_eq!(answer, Ok(json!("/v1/a?b=c")));
+        assert_eq!(answer, Ok(json!({ "uri": "/v1/a?b=c" })));
     }
 
     #[tokio::test]
@@ -191,7 +197,7 @@ mod tests {
         let router = Router::new().route("/v1/c", get(move || async move { body }));
         let server = tokio::spawn(async move { axum::serve(listener, router).await });
         let client = gke(GkeAccess::loopback(&format!("http://{address}")).unwrap());
-        assert_eq!(client.send(&Request::get(Api::Gke, "/v1/c")).await, Ok(json!(r#"{"name":"c"}"#)));
+        assert_eq!(client.send(&Request::get(Api::Gke, "/v1/c")).await, Ok(json!({"name": "c"})));
         server.abort();
         let _ = server.await;
         let closed = gke(GkeAccess::loopback(&format!("http://{address}")).unwrap());

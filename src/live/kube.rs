@@ -1,6 +1,7 @@
 //! The Kubernetes API, as raw requests over a `kube` client: of a GKE cluster with Google's credentials, of a
 //! kubeconfig's context, or of a router of this process. Nothing is retried here.
 
+use std::fmt;
 use std::path::PathBuf;
 use std::sync::Arc;
 
@@ -13,17 +14,20 @@ use futures::{FutureExt as _, StreamExt as _};
 use http_body_util::BodyExt as _;
 use k8s_openapi::api::core::v1::Pod;
 use kube::api::Portforwarder;
-use kube::client::{Body, UpgradeConnectionError};
-use kube::config::{KubeConfigOptions, Kubeconfig};
+use kube::client::{AuthError, Body, UpgradeConnectionError};
+use kube::config::{AuthInfo, KubeConfigOptions, Kubeconfig, KubeconfigError};
 use kube::{Client, Config};
 use serde_json::Value;
 use tokio::io::DuplexStream;
 
-use super::answer::Answer;
+use super::answer::{Answer, Media};
 use super::credentials::Credentials;
-use super::transport::{TIMEOUT, causes, http_request, in_process, in_process_open, says_json};
+use super::transport::{TIMEOUT, bounded, causes, http_request, in_process, in_process_open};
 use super::{ApiError, Class, Request};
 use crate::resource::Api;
+
+/// More of a refusal than anybody reads.
+const LARGEST_REFUSAL: usize = 64 * 1024;
 
 /// A cluster by kubeconfig.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
@@ -47,6 +51,134 @@ impl KubeconfigAccess {
             self.context = file.ok().and_then(|file| file.current_context);
         }
         self
+    }
+}
+
+/// Why a kubeconfig's way to its cluster is not to be relied on.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub enum Doubt {
+    /// `insecure-skip-tls-verify`: whoever is in between can read and answer.
+    Unverified(String),
+    /// Plain HTTP.
+    Plain(String),
+}
+
+impl fmt::Display for Doubt {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self {
+            Self::Unverified(server) => {
+                write!(
+                    f,
+                    "the kubeconfig does not have the certificate of {server} checked (insecure-skip-tls-verify)"
+                )
+            }
+            Self::Plain(server) => write!(f, "the kubeconfig reaches {server} over plain HTTP"),
+        }
+    }
+}
+
+impl KubeconfigAccess {
+    /// The program of the first user of the file who has one: an exec plugin, or what an `auth-provider` runs.
+    pub fn program(&self) -> Option<String> {
+        let file = Kubeconfig::read_from(self.path.as_ref()?).ok()?;
+        file.auth_infos.into_iter().filter_map(|user| user.auth_info).find_map(|user| {
+            let plugin = user.exec.map(|exec| exec.command.unwrap_or_else(|| "exec".to_owned()));
+            let provider =
+                || user.auth_provider.and_then(|provider| provider.config.get("cmd-path").cloned());
+            plugin.or_else(provider)
+        })
+    }
+
+    /// What is to be said of the way to the cluster; nothing where the file cannot be read, which is said elsewhere.
+    pub fn doubts(&self) -> Vec<Doubt> {
+        let file = match &self.path {
+            Some(path) => Kubeconfig::read_from(path),
+            None => Kubeconfig::read(),
+        };
+        let Ok(file) = file else { return Vec::new() };
+        let context = self.context.as_ref().or(file.current_context.as_ref());
+        let context = file.contexts.iter().find(|named| Some(&named.name) == context);
+        let cluster = context.and_then(|named| Some(&named.context.as_ref()?.cluster));
+        let cluster = file.clusters.iter().find(|named| Some(&named.name) == cluster);
+        let Some(cluster) = cluster.and_then(|named| named.cluster.as_ref()) else { return Vec::new() };
+        let server = cluster.server.clone().unwrap_or_default();
+        let url = server.parse().ok();
+        let shown = url.as_ref().map_or_else(|| "its server".to_owned(), bare_url);
+        let mut doubts = Vec::new();
+        if cluster.insecure_skip_tls_verify == Some(true) {
+            doubts.push(Doubt::Unverified(shown.clone()));
+        }
+        if url.as_ref().is_some_and(|url| !is_private(url)) {
+            doubts.push(Doubt::Plain(shown));
+        }
+        doubts
+    }
+}
+
+/// `https://host:port`: an address without the password that may stand in it.
+fn bare_url(url: &http::Uri) -> String {
+    let port = url.port_u16().map(|port| format!(":{port}")).unwrap_or_default();
+    format!("{}://{}{port}", url.scheme_str().unwrap_or("?"), url.host().unwrap_or("?"))
+}
+
+/// Whether nobody on the way can read what is sent: over TLS, or within this machine.
+fn is_private(url: &http::Uri) -> bool {
+    let host = url.host().unwrap_or_default().trim_matches(['[', ']']);
+    let here = host == "localhost" || host.parse::<std::net::IpAddr>().is_ok_and(|ip| ip.is_loopback());
+    url.scheme() == Some(&http::uri::Scheme::HTTPS) || here
+}
+
+/// Whether a kubeconfig says who asks. As kubectl does, that is sent to no server that others can listen to.
+fn has_credentials(who: &AuthInfo) -> bool {
+    let AuthInfo { username, password, token, token_file, auth_provider, exec, .. } = who;
+    let texts = [username.is_some(), password.is_some(), token.is_some(), token_file.is_some()];
+    texts.contains(&true) || auth_provider.is_some() || exec.is_some()
+}
+
+/// What is wrong with a kubeconfig, without its content: its lines hold tokens, its addresses passwords.
+fn kubeconfig_trouble(error: &KubeconfigError) -> String {
+    match error {
+        KubeconfigError::Parse(error) => match error.location() {
+            Some(at) => {
+                format!("line {}, column {} is not what a kubeconfig has there", at.line(), at.column())
+            }
+            None => "it is no kubeconfig".to_owned(),
+        },
+        KubeconfigError::ParseClusterUrl(_) => "its `server` is no URL".to_owned(),
+        KubeconfigError::ParseProxyUrl(_) => "its `proxy-url` is no URL".to_owned(),
+        KubeconfigError::LoadClientKey(_) => "its client key cannot be loaded".to_owned(),
+        other => causes(other),
+    }
+}
+
+/// Why there are no credentials, without what the plugin was given and what it printed: that is where the token is.
+fn auth_trouble(error: &AuthError) -> String {
+    let plugin = "the credential plugin of the kubeconfig";
+    match error {
+        AuthError::AuthExecRun { out, .. } => {
+            format!("{plugin} failed ({}); run it by itself to see why", out.status)
+        }
+        AuthError::AuthExecStart(error) => format!("{plugin} cannot be started: {error}"),
+        AuthError::AuthExecParse(_) | AuthError::ExecPluginFailed | AuthError::ParseTokenKey(_) => {
+            format!("{plugin} printed no credentials")
+        }
+        AuthError::AuthExec(_) | AuthError::AuthExecSerialize(_) => format!("{plugin} cannot be run"),
+        AuthError::InvalidBasicAuth(_) | AuthError::InvalidBearerToken(_) => {
+            "the kubeconfig's credentials are no text that can be sent".to_owned()
+        }
+        other => causes(other),
+    }
+}
+
+/// Why a client could not be made of a kubeconfig.
+fn client_trouble(error: &kube::Error) -> String {
+    match error {
+        kube::Error::Auth(error) => auth_trouble(error),
+        kube::Error::ProxyProtocolUnsupported { proxy_url }
+        | kube::Error::ProxyProtocolDisabled { proxy_url, .. } => {
+            format!("its proxy {} cannot be used: this program knows no such proxy", bare_url(proxy_url))
+        }
+        other => causes(other),
     }
 }
 
@@ -110,13 +242,20 @@ impl Kubernetes {
         };
         let what =
             path.as_ref().map_or_else(|| "the kubeconfig".to_owned(), |path| path.display().to_string());
-        let config = config.map_err(|error| format!("cannot use {what}: {}", causes(&error)))?;
+        let config = config.map_err(|error| format!("cannot use {what}: {}", kubeconfig_trouble(&error)))?;
+        if !is_private(&config.cluster_url) && has_credentials(&config.auth_info) {
+            let server = bare_url(&config.cluster_url);
+            return Err(format!(
+                "cannot use {what}: its credentials are not sent to {server}, where they can be read on the way; give \
+                 an https:// server, or one on this machine"
+            ));
+        }
         Self::network(config, Bearer::Kubeconfig)
     }
 
     fn network(mut config: Config, bearer: Bearer) -> Result<Self, String> {
         config.default_retry = false;
-        let client = Client::try_from(config).map_err(|error| causes(&error))?;
+        let client = Client::try_from(config).map_err(|error| client_trouble(&error))?;
         Ok(Self { transport: Transport::Network(client), bearer })
     }
 
@@ -139,9 +278,8 @@ impl Kubernetes {
     async fn over(&self, client: &Client, request: &Request) -> Result<Answer, ApiError> {
         let response = self.open(client, request).await?;
         let (parts, body) = response.into_parts();
-        let body = body.collect().await.map_err(|error| request.unanswered(causes(&error)))?;
-        let json = says_json(&parts.headers);
-        Ok(Answer { status: parts.status.as_u16(), json, body: body.to_bytes().to_vec() })
+        let body = bounded(request, body).await?;
+        Ok(Answer { status: parts.status.as_u16(), media: Media::of(&parts.headers), body })
     }
 
     async fn open(&self, client: &Client, request: &Request) -> Result<http::Response<Body>, ApiError> {
@@ -191,8 +329,11 @@ impl Kubernetes {
         let mut body = Vec::new();
         while let Some(Ok(more)) = bytes.next().await {
             body.extend_from_slice(&more);
+            if body.len() > LARGEST_REFUSAL {
+                break;
+            }
         }
-        let answer = Answer { status: parts.status.as_u16(), json: says_json(&parts.headers), body };
+        let answer = Answer { status: parts.status.as_u16(), media: Media::of(&parts.headers), body };
         // It is no success, so it cannot be read as one.
         Err(request.read(answer).err().unwrap_or_else(late))
     }
@@ -227,7 +368,7 @@ impl Kubernetes {
 /// The body of an answer, piece by piece.
 pub type BytesAsTheyCome = BoxStream<'static, Result<Bytes, String>>;
 
-fn told<E: std::error::Error>(piece: Result<Bytes, E>) -> Result<Bytes, String> {
+fn told<E: std::error::Error + 'static>(piece: Result<Bytes, E>) -> Result<Bytes, String> {
     piece.map_err(|error| causes(&error))
 }
 
@@ -258,16 +399,14 @@ fn authorized(client: Client, value: http::HeaderValue) -> Client {
 
 /// Why a connection was not handed over, in the server's own words where it has any.
 fn not_switched(request: &Request, error: &kube::Error) -> ApiError {
-    let refused = |status: u16, json: Option<bool>, body: Vec<u8>| {
-        let read = request.read(Answer { status, json, body });
+    let refused = |status: u16, body: Vec<u8>| {
+        let read = request.read(Answer { status, media: Media::Other, body });
         read.err().unwrap_or_else(|| request.failed(Class::Other, causes(error)))
     };
     match error {
-        kube::Error::Api(status) => {
-            refused(status.code, Some(true), serde_json::to_vec(status).unwrap_or_default())
-        }
+        kube::Error::Api(status) => refused(status.code, serde_json::to_vec(status).unwrap_or_default()),
         kube::Error::UpgradeConnection(UpgradeConnectionError::ProtocolSwitch(status)) => {
-            refused(status.as_u16(), None, Vec::new())
+            refused(status.as_u16(), Vec::new())
         }
         _ => transport_error(request, error),
     }
@@ -275,7 +414,11 @@ fn not_switched(request: &Request, error: &kube::Error) -> ApiError {
 
 fn transport_error(request: &Request, error: &kube::Error) -> ApiError {
     match error {
-        kube::Error::Auth(_) => request.failed(Class::Unauthenticated, causes(error)),
+        kube::Error::Auth(error) => request.failed(Class::Unauthenticated, auth_trouble(error)),
+        kube::Error::Service(cause) if cause.is::<AuthError>() => {
+            let told = cause.downcast_ref().map(auth_trouble).unwrap_or_default();
+            request.failed(Class::Unauthenticated, told)
+        }
         _ if is_connect(error) => request.failed(Class::Unavailable, causes(error)),
         _ => request.unanswered(causes(error)),
     }
@@ -318,7 +461,7 @@ mod tests {
     use super::*;
     use crate::resource::Method;
 
-    /// Answers with what it was asked.
+    /// Answers as the namespace that is applied, with what it was asked beside it.
     fn echo() -> Router {
         Router::new().fallback(any(|request: axum::extract::Request| async move {
             let header = |name: &str| {
@@ -326,6 +469,7 @@ mod tests {
                 value.unwrap_or_default().to_owned()
             };
             let seen = json!({
+                "apiVersion": "v1", "kind": "Namespace", "metadata": {"name": "n", "uid": "u"},
                 "method": request.method().as_str(),
                 "uri": request.uri().path_and_query().map(ToString::to_string),
                 "type": header("content-type"),
@@ -375,7 +519,7 @@ mod tests {
         let (address, authority, server) = tls_server().await;
         let client = Kubernetes::gke(&address.to_string(), Some(&authority), Bearer::Any).unwrap();
         let seen = client.send(&patch()).await.unwrap();
-        let expected = json!({"method": "PATCH", "uri": "/api/v1/namespaces/n?fieldManager=dask-infra/s&force=true",
+        let expected = json!({"apiVersion": "v1", "kind": "Namespace", "metadata": {"name": "n", "uid": "u"}, "method": "PATCH", "uri": "/api/v1/namespaces/n?fieldManager=dask-infra/s&force=true",
             "type": "application/apply-patch+yaml", "bearer": "Bearer sandbox"});
         assert_eq!(seen, expected);
         server.abort();
@@ -414,6 +558,82 @@ mod tests {
         let why = Kubernetes::kubeconfig(&access).await.err().unwrap();
         assert!(why.contains("there"), "{why}");
         server.abort();
+    }
+
+    /// The client, or the first refusal, for a kubeconfig with this cluster and user.
+    async fn tried(cluster: Value, user: Value) -> (Result<Value, String>, Vec<Doubt>) {
+        let _ = rustls::crypto::ring::default_provider().install_default();
+        let file = tempfile::NamedTempFile::new().unwrap();
+        let text = json!({
+            "apiVersion": "v1", "kind": "Config", "current-context": "here",
+            "clusters": [{"name": "c", "cluster": cluster}], "users": [{"name": "u", "user": user}],
+            "contexts": [{"name": "here", "context": {"cluster": "c", "user": "u"}}],
+        });
+        std::fs::write(file.path(), text.to_string()).unwrap();
+        let access = KubeconfigAccess { path: Some(file.path().to_owned()), context: None };
+        let doubts = access.doubts();
+        let sent = match Kubernetes::kubeconfig(&access).await {
+            Ok(client) => client.send(&patch()).await.map_err(|error| error.to_string()),
+            Err(why) => Err(why),
+        };
+        (sent, doubts)
+    }
+
+    #[tokio::test]
+    async fn credentials_go_to_nobody_who_can_be_listened_to() {
+        let plain = json!({"server": "http://10.255.255.1:1"});
+        for user in [
+            json!({"token": "CANARY"}),
+            json!({"tokenFile": "/dev/null"}),
+            json!({"username": "u", "password": "CANARY"}),
+            json!({"exec": {"apiVersion": "client.authentication.k8s.io/v1", "command": "true"}}),
+        ] {
+            let (sent, doubts) = tried(plain.clone(), user).await;
+            let why = sent.unwrap_err();
+            assert!(why.contains("not sent to http://10.255.255.1:1") && !why.contains("CANARY"), "{why}");
+            assert_eq!(doubts, [Doubt::Plain("http://10.255.255.1:1".into())]);
+        }
+        let listener = tokio::net::TcpListener::bind("127.0.0.1:0").await.unwrap();
+        let url = format!("http://{}", listener.local_addr().unwrap());
+        let server = tokio::spawn(async move { axum::serve(listener, echo()).await });
+        let (sent, doubts) = tried(json!({"server": url}), json!({"token": "here"})).await;
+        assert_eq!((sent.unwrap()["bearer"].as_str(), doubts), (Some("Bearer here"), Vec::new()));
+        server.abort();
+    }
+
+    #[tokio::test]
+    async fn a_server_whose_certificate_nobody_checks_is_told() {
+        let cluster = json!({"server": "https://127.0.0.1:1", "insecure-skip-tls-verify": true});
+        let (_, doubts) = tried(cluster, json!({})).await;
+        assert_eq!(doubts, [Doubt::Unverified("https://127.0.0.1:1".into())]);
+    }
+
+    /// What a plugin is given and prints, what a broken file says, and a password in an address stay where they are.
+    #[tokio::test]
+    async fn no_secret_of_a_kubeconfig_is_in_a_message() {
+        let server = json!({"server": "https://127.0.0.1:1"});
+        let exec = |command: &str, args: &[&str]| {
+            json!({"exec": {"apiVersion": "client.authentication.k8s.io/v1", "interactiveMode": "Never", "command": command,
+                "args": args, "env": [{"name": "PASSWORD", "value": "CANARY1"}]}})
+        };
+        let failing = "echo CANARY2; echo CANARY3 >&2; exit 3";
+        let proxied = |url: &str| json!({"server": "https://127.0.0.1:1", "proxy-url": url});
+        for (cluster, user, word) in [
+            (server.clone(), exec("sh", &["-c", failing]), "plugin"),
+            (server.clone(), exec("sh", &["-c", "echo '{\"token\": \"CANARY4\"'"]), "plugin"),
+            (server.clone(), exec("/no/such/plugin", &["CANARY5"]), "plugin"),
+            (proxied("http://user:CANARY6@127.0.0.1:1"), json!({}), "proxy"),
+            (proxied("ftp://user:CANARY7@127.0.0.1:1"), json!({}), "proxy"),
+        ] {
+            let why = tried(cluster, user).await.0.unwrap_err();
+            assert!(!why.contains("CANARY") && why.contains(word), "{why}");
+        }
+        let file = tempfile::NamedTempFile::new().unwrap();
+        let broken = "apiVersion: v1\nkind: Config\nusers:\n- name: u\n  user:\n    token: CANARY8\n   bad: [CANARY9\n";
+        std::fs::write(file.path(), broken).unwrap();
+        let access = KubeconfigAccess { path: Some(file.path().to_owned()), context: None };
+        let why = Kubernetes::kubeconfig(&access).await.err().unwrap();
+        assert!(!why.contains("CANARY"), "{why}");
     }
 
     #[tokio::test]

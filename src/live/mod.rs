@@ -1,6 +1,7 @@
 //! What is live: requests to GKE, Compute Engine and Kubernetes, as JSON. The only place with network IO
 //! beside the sandbox.
 
+pub mod admission;
 pub mod along;
 pub mod answer;
 pub mod connection;
@@ -9,16 +10,20 @@ pub mod dask;
 pub mod forward;
 pub mod gke;
 pub mod kube;
+mod look;
 pub mod read;
 pub mod record;
 pub mod retry;
+pub mod served;
+pub mod shape;
 pub mod survey;
 mod transport;
 
 pub use self::connection::{Connection, InProcess, Options};
 pub use self::credentials::CURE;
 pub use self::gke::GkeAccess;
-pub use self::kube::KubeconfigAccess;
+pub use self::kube::{Doubt, KubeconfigAccess};
+pub use self::look::look;
 pub use self::read::{Reading, read};
 
 use std::fmt;
@@ -74,11 +79,19 @@ pub enum Class {
     Denied,
     /// 403: the quota does not suffice.
     Quota,
+    /// The answer to a read is not what was asked for: something else than the API answers.
+    Unreadable,
+    /// The answer is larger than any that is read.
+    TooLarge,
     /// 400 or 422: the request is wrong.
     Invalid,
     /// Anything else.
     Other,
 }
+
+/// What to do when an answer is not the API's.
+pub const SOMETHING_ELSE: &str = "something else than the API answers: a proxy, a sign-in page, or a load balancer in front of it. Check the \
+     network, HTTPS_PROXY and NO_PROXY, then try again";
 
 /// A request that did not succeed.
 #[derive(Clone, Debug, PartialEq)]

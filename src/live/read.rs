@@ -8,8 +8,8 @@ use serde_json::Value;
 
 use super::connection::endpoint;
 use super::retry::{self, Patience};
-use super::{ApiError, Class, LiveApi, Request, record};
-use crate::record::Record;
+use super::{ApiError, Class, LiveApi, Request, record, served};
+use crate::record::{Record, Unusable};
 use crate::resource::{Api, ClusterName, Gvk, Identity, ObjectId, Seen, Wanted, World};
 
 /// What a reading found.
@@ -17,16 +17,19 @@ use crate::resource::{Api, ClusterName, Gvk, Identity, ObjectId, Seen, Wanted, W
 pub struct Reading {
     /// What is live.
     pub world: World,
-    /// What the user should know about it: a record that could not be understood.
-    pub warnings: Vec<String>,
     /// The request that failed, when a place could not be read.
     pub trouble: Option<ApiError>,
 }
 
+/// Objects in a page of a list, as kubectl asks for.
+const PAGE: u32 = 500;
+/// Objects of the largest size that etcd keeps, 1.5 MiB, that an answer may have.
+const SMALL_PAGE: u32 = 40;
+
 /// Reads what is wanted, at most `parallelism` requests at a time. Collections that the record names are
 /// read as well, so that what is no longer in the file is found.
 pub async fn read(api: &dyn LiveApi, wanted: &Wanted, parallelism: usize) -> Reading {
-    let mut reading = Reading { world: World::empty(), warnings: Vec::new(), trouble: None };
+    let mut reading = Reading { world: World::empty(), trouble: None };
     if let Some(name) = &wanted.cluster {
         match get(api, Request::get(Api::Gke, format!("/v1/{}", name.path()))).await {
             Err(error) if says_absent(&error, name) => {
@@ -58,10 +61,12 @@ pub async fn read(api: &dyn LiveApi, wanted: &Wanted, parallelism: usize) -> Rea
     let (inside, sizes) = futures::join!(inside, sizes);
     reading.world.sizes = sizes;
     match inside {
-        Ok(Inside { objects, record, warnings }) => {
+        Ok(Inside { objects, kept }) => {
+            let Kept { record, only_locked, unusable } = kept;
             reading.world.inside = Seen::Live(objects);
             reading.world.record = record;
-            reading.warnings = warnings;
+            reading.world.only_locked = only_locked;
+            reading.world.unusable = unusable;
             count_missing_nodes(api, &mut reading.world).await;
         }
         Err(error) => {
@@ -91,6 +96,21 @@ fn says_absent(error: &ApiError, name: &ClusterName) -> bool {
         && words.any(|word| word.trim_end_matches(['.', ',', ':']).ends_with(&ending))
 }
 
+/// Whether a GKE cluster has a Kubernetes API that can be relied on: it is there, and neither being made nor on its way out.
+///
+/// # Errors
+/// GKE does not say.
+pub async fn has_inside(api: &dyn LiveApi, name: &ClusterName) -> Result<bool, ApiError> {
+    match get(api, Request::get(Api::Gke, format!("/v1/{}", name.path()))).await {
+        Err(error) if says_absent(&error, name) => Ok(false),
+        Err(error) => Err(error),
+        Ok(cluster) => {
+            let status = cluster["status"].as_str().unwrap_or_default();
+            Ok(endpoint(&cluster).is_some() && !matches!(status, "PROVISIONING" | "STOPPING" | "ERROR"))
+        }
+    }
+}
+
 pub(super) async fn get(api: &dyn LiveApi, request: Request) -> Result<Value, ApiError> {
     retry::send(api, request, Patience::Reading).await
 }
@@ -117,38 +137,108 @@ fn split_pools(mut cluster: Value) -> (Value, BTreeMap<String, Value>) {
 
 struct Inside {
     objects: BTreeMap<ObjectId, Value>,
-    record: Option<Record>,
-    warnings: Vec<String>,
+    kept: Kept,
 }
 
 async fn read_inside(api: &dyn LiveApi, wanted: &Wanted, parallelism: usize) -> Result<Inside, ApiError> {
     let record = read_record(api, wanted.record.as_ref());
-    let objects = list_all(api, &wanted.collections, parallelism);
-    let (record, objects) = futures::join!(record, objects);
-    let ((record, warnings), mut objects) = (record?, objects?);
+    let listed = list_all(api, &wanted.collections, parallelism);
+    let (record, listed) = futures::join!(record, listed);
+    let (kept, listed) = (record?, listed?);
+    let record = &kept.record;
+    let mut objects = Once::default();
+    // What the file asks for is compared in the version that it names.
+    objects.extend(asked_apart(api, &wanted.apart, parallelism).await?);
+    objects.extend(listed);
+    let mut known = wanted.collections.clone();
     let more = record.as_ref().map(recorded_collections).unwrap_or_default();
-    let more: BTreeSet<_> = more.difference(&wanted.collections).cloned().collect();
+    let more: BTreeSet<_> = more.into_iter().filter(|collection| !covers(&known, collection)).collect();
     objects.extend(list_all(api, &more, parallelism).await?);
+    known.extend(more);
     let manager = wanted.owner.field_manager();
-    let instances = defined(&objects, &manager);
-    let known = |(gvk, place): &(Gvk, Option<String>)| {
-        wanted.collections.contains(&(gvk.clone(), None)) || more.contains(&(gvk.clone(), place.clone()))
-    };
-    let instances = instances.into_iter().filter(|collection| !known(collection)).collect();
+    let instances = defined(&objects.by_id, &known, &manager);
+    let instances = instances.into_iter().filter(|collection| !covers(&known, collection)).collect();
     objects.extend(list_all(api, &instances, parallelism).await?);
-    Ok(Inside { objects, record, warnings })
+    Ok(Inside { objects: objects.by_id, kept })
 }
 
-async fn read_record(
+/// Whether one of these collections holds all that another one does.
+fn covers(known: &BTreeSet<(Gvk, Option<String>)>, other: &(Gvk, Option<String>)) -> bool {
+    known.contains(other) || known.contains(&(other.0.clone(), None))
+}
+
+/// Live objects, each once: a server serves the same object in every version of its kind, and some kinds in two groups
+/// (Events, Ingresses of old). What comes first counts.
+#[derive(Default)]
+pub(super) struct Once {
+    by_id: BTreeMap<ObjectId, Value>,
+    uids: BTreeSet<String>,
+}
+
+impl Once {
+    /// Of what a world holds.
+    pub(super) fn of(by_id: BTreeMap<ObjectId, Value>) -> Self {
+        let uids = by_id.values().filter_map(uid).map(str::to_owned).collect();
+        Self { by_id, uids }
+    }
+
+    /// Adds what is not there yet.
+    pub(super) fn extend(&mut self, found: Vec<(ObjectId, Value)>) {
+        for (object, live) in found {
+            let another = uid(&live).is_none_or(|uid| self.uids.insert(uid.to_owned()));
+            if another {
+                self.by_id.entry(object).or_insert(live);
+            }
+        }
+    }
+
+    pub(super) fn into_objects(self) -> BTreeMap<ObjectId, Value> {
+        self.by_id
+    }
+}
+
+fn uid(live: &Value) -> Option<&str> {
+    live.pointer("/metadata/uid").and_then(Value::as_str)
+}
+
+/// Objects one by one, each in the version of its id.
+async fn asked_apart(
     api: &dyn LiveApi,
-    place: Option<&ObjectId>,
-) -> Result<(Option<Record>, Vec<String>), ApiError> {
-    let Some(place) = place else { return Ok((None, Vec::new())) };
+    apart: &[ObjectId],
+    parallelism: usize,
+) -> Result<Vec<(ObjectId, Value)>, ApiError> {
+    let reads = apart.iter().map(|object| async move {
+        match get(api, Request::get(Api::Kubernetes, object.path())).await {
+            Err(error) if error.class == Class::NotFound => Ok(None),
+            result => result.map(|live| Some((object.clone(), live))),
+        }
+    });
+    let mut reads = futures::stream::iter(reads).buffer_unordered(parallelism.max(1));
+    let mut found = Vec::new();
+    while let Some(read) = reads.next().await {
+        found.extend(read?);
+    }
+    Ok(found)
+}
+
+/// What is at the place of the record.
+#[derive(Default)]
+struct Kept {
+    record: Option<Record>,
+    only_locked: bool,
+    unusable: Option<Unusable>,
+}
+
+async fn read_record(api: &dyn LiveApi, place: Option<&ObjectId>) -> Result<Kept, ApiError> {
+    let Some(place) = place else { return Ok(Kept::default()) };
     let found = record::fetch(api, place, Patience::Reading).await?;
     Ok(match found.map(|stored| stored.record) {
-        None => (None, Vec::new()),
-        Some(Ok(record)) => (Some(record), Vec::new()),
-        Some(Err(why)) => (None, vec![format!("{place}: {why}")]),
+        None => Kept {
+            only_locked: record::is_only_locked(api, place, Patience::Reading).await?,
+            ..Kept::default()
+        },
+        Some(Ok(record)) => Kept { record: Some(record), ..Kept::default() },
+        Some(Err(why)) => Kept { unusable: Some(why), ..Kept::default() },
     })
 }
 
@@ -161,7 +251,12 @@ fn recorded_collections(record: &Record) -> BTreeSet<(Gvk, Option<String>)> {
 }
 
 /// Everything of the kinds that this stack has defined, others' included: a definition that goes takes all of it.
-fn defined(objects: &BTreeMap<ObjectId, Value>, manager: &str) -> BTreeSet<(Gvk, Option<String>)> {
+/// The version is the one in which others of the kind are read, else the one that they are stored in.
+fn defined(
+    objects: &BTreeMap<ObjectId, Value>,
+    known: &BTreeSet<(Gvk, Option<String>)>,
+    manager: &str,
+) -> BTreeSet<(Gvk, Option<String>)> {
     let ours = |live: &Value| {
         let entries = live.pointer("/metadata/managedFields").and_then(Value::as_array);
         let applied = |entry: &Value| entry["manager"] == manager && entry["operation"] == "Apply";
@@ -171,15 +266,20 @@ fn defined(objects: &BTreeMap<ObjectId, Value>, manager: &str) -> BTreeSet<(Gvk,
         objects.iter().filter(|(object, live)| object.gvk.kind == "CustomResourceDefinition" && ours(live));
     let kinds = definitions.filter_map(|(_, live)| {
         let spec = &live["spec"];
-        let versions = spec["versions"].as_array()?;
-        let version = versions.iter().find(|version| version["served"] == true)?;
         let text = |value: &Value| value.as_str().map(str::to_owned);
-        Some(Gvk {
+        let gvk = Gvk {
             group: text(&spec["group"])?,
-            version: text(&version["name"])?,
+            version: String::new(),
             kind: text(&spec["names"]["kind"])?,
             plural: text(&spec["names"]["plural"])?,
-        })
+        };
+        let served: Vec<&Value> =
+            spec["versions"].as_array()?.iter().filter(|version| version["served"] == true).collect();
+        let read = known.iter().find(|(other, _)| *other == gvk).map(|(other, _)| other.version.as_str());
+        let read = served.iter().find(|version| version["name"].as_str() == read);
+        let stored = || served.iter().find(|version| version["storage"] == true);
+        let version = read.or_else(stored).or(served.first())?;
+        Some(Gvk { version: text(&version["name"])?, ..gvk })
     });
     kinds.map(|gvk| (gvk, None)).collect()
 }
@@ -188,25 +288,30 @@ async fn list_all(
     api: &dyn LiveApi,
     collections: &BTreeSet<(Gvk, Option<String>)>,
     parallelism: usize,
-) -> Result<BTreeMap<ObjectId, Value>, ApiError> {
+) -> Result<Vec<(ObjectId, Value)>, ApiError> {
     let lists = collections.iter().map(|(gvk, namespace)| list(api, gvk, namespace.as_deref()));
     let mut lists = futures::stream::iter(lists).buffer_unordered(parallelism.max(1));
-    let mut objects = BTreeMap::new();
+    let mut objects = Vec::new();
     while let Some(found) = lists.next().await {
         objects.extend(found?);
     }
     Ok(objects)
 }
 
-/// All objects of a kind in a namespace, or in the cluster; none when the kind is not served.
-pub(super) async fn list(
+/// All objects of a kind in a namespace, or in the cluster; none when the cluster says that it does not serve the kind.
+/// Where it is no longer served in this version and still in another, that one is listed: a record of old may name a
+/// version that is gone.
+pub async fn list(
     api: &dyn LiveApi,
     gvk: &Gvk,
     namespace: Option<&str>,
 ) -> Result<Vec<(ObjectId, Value)>, ApiError> {
-    let items = match list_pages(api, &gvk.collection(namespace)).await {
-        Err(error) if error.is_unknown_path() => return Ok(Vec::new()),
-        result => result?,
+    let (gvk, items) = match list_in(api, gvk, namespace).await? {
+        Some(items) => (gvk.clone(), items),
+        None => match list_otherwise(api, gvk, namespace).await? {
+            Some(found) => found,
+            None => return Ok(Vec::new()),
+        },
     };
     let named = items.into_iter().filter_map(|mut item| {
         let name = item.pointer("/metadata/name")?.as_str()?.to_owned();
@@ -221,15 +326,57 @@ pub(super) async fn list(
     Ok(named.collect())
 }
 
-/// Items of a LIST, page by page; from the start in one page when the pages went stale in between.
+/// Items of a kind in its own version; `None` when the cluster says that it does not serve it.
+async fn list_in(
+    api: &dyn LiveApi,
+    gvk: &Gvk,
+    namespace: Option<&str>,
+) -> Result<Option<Vec<Value>>, ApiError> {
+    let collection = gvk.collection(namespace);
+    match list_pages(api, &collection).await {
+        Err(error) if error.is_unknown_path() => match served::lacks(api, &error, &collection).await? {
+            true => Ok(None),
+            false => Err(error),
+        },
+        result => result.map(Some),
+    }
+}
+
+/// Items of a kind in the first other version of its group that serves it.
+async fn list_otherwise(
+    api: &dyn LiveApi,
+    gvk: &Gvk,
+    namespace: Option<&str>,
+) -> Result<Option<(Gvk, Vec<Value>)>, ApiError> {
+    for version in served::versions(api, &gvk.group).await? {
+        if version == gvk.version {
+            continue;
+        }
+        let gvk = Gvk { version, ..gvk.clone() };
+        if let Some(items) = list_in(api, &gvk, namespace).await? {
+            return Ok(Some((gvk, items)));
+        }
+    }
+    Ok(None)
+}
+
+/// Items of a LIST, page by page; from the start in one page when the pages went stale in between, and in small ones
+/// when the objects are too large for a full one.
 async fn list_pages(api: &dyn LiveApi, collection: &str) -> Result<Vec<Value>, ApiError> {
     let mut items = Vec::new();
-    let mut path = format!("{collection}?limit=500");
+    let mut limit = PAGE;
+    let mut path = format!("{collection}?limit={limit}");
     loop {
         let mut page = match get(api, Request::get(Api::Kubernetes, path.clone())).await {
             Err(error) if error.status == Some(410) && path != collection => {
                 items.clear();
                 path = collection.to_owned();
+                continue;
+            }
+            Err(error) if error.class == Class::TooLarge && limit == PAGE => {
+                items.clear();
+                limit = SMALL_PAGE;
+                path = format!("{collection}?limit={limit}");
                 continue;
             }
             result => result?,
@@ -239,7 +386,7 @@ async fn list_pages(api: &dyn LiveApi, collection: &str) -> Result<Vec<Value>, A
         }
         match page.pointer("/metadata/continue").and_then(Value::as_str) {
             Some(token) if !token.is_empty() => {
-                path = format!("{collection}?limit=500&continue={}", encode(token));
+                path = format!("{collection}?limit={limit}&continue={}", encode(token));
             }
             _ => return Ok(items),
         }
@@ -337,7 +484,7 @@ mod tests {
             cluster: Some(ClusterName { project: "p".into(), location: "l".into(), cluster: "c".into() }),
             collections: BTreeSet::from([(gvk("pods", "Pod"), Some("n".into()))]),
             record: Some(Record::object("s")),
-            owner: Default::default(),
+            ..Wanted::default()
         }
     }
 
@@ -415,6 +562,7 @@ mod tests {
                 }),
                 kind: "Service".into(),
                 set: Value::Null,
+                ready: None,
             }],
             ..Record::default()
         };
@@ -433,9 +581,8 @@ mod tests {
             ),
             ("/api/v1/nodes?limit=500", Ok(json!({"items": [node("a"), node("b"), node("b")]}))),
         ]));
-        let Reading { world, warnings, trouble: _ } = read(&api, &wanted(), 4).await;
-        assert_eq!(warnings, Vec::<String>::new());
-        assert_eq!(world.record, Some(record));
+        let Reading { world, trouble: _ } = read(&api, &wanted(), 4).await;
+        assert_eq!((world.record, world.unusable), (Some(record), None));
         assert_eq!(world.cluster.live().and_then(|cluster| cluster.get("nodePools")), None);
         assert_eq!(world.pools.keys().collect::<Vec<_>>(), ["a", "b"]);
         assert_eq!(world.sizes, BTreeMap::from([("a".to_owned(), 3), ("b".to_owned(), 2)]));
@@ -445,16 +592,169 @@ mod tests {
         assert!(objects.values().all(|object| object["apiVersion"] == "v1"));
     }
 
-    #[tokio::test]
-    async fn a_kind_that_is_not_served_is_empty_and_a_denied_list_is_unreadable() {
-        let missing = "the server could not find the requested resource";
-        for (answer, readable) in [
-            (Err((Class::NotFound, 404, missing)), true),
-            (Err((Class::Denied, 403, "pods is forbidden")), false),
-        ] {
-            let api = Fixed(BTreeMap::from([(CLUSTER, Ok(cluster())), (PODS, answer)]));
-            let world = read(&api, &wanted(), 4).await.world;
-            assert_eq!(world.inside.live().is_some(), readable, "{:?}", world.inside);
+    /// A Queue as the versions of its kind show it.
+    fn queue(version: &str, name: &str) -> Value {
+        json!({ "apiVersion": format!("example.com/{version}"), "kind": "Queue",
+            "metadata": { "name": name, "namespace": "n", "uid": format!("uid-{name}") } })
+    }
+
+    fn queues(version: &str) -> Gvk {
+        Gvk {
+            group: "example.com".into(),
+            version: version.into(),
+            kind: "Queue".into(),
+            plural: "queues".into(),
         }
+    }
+
+    /// The versions in which a world has what it has.
+    async fn versions(api: &Fixed, wanted: &Wanted) -> Vec<String> {
+        let world = read(api, wanted, 4).await.world;
+        let objects = world.inside.live().unwrap();
+        let shown = |(id, live): (&ObjectId, &Value)| {
+            assert_eq!(
+                live["apiVersion"],
+                id.gvk.api_version(),
+                "a value under the version that it was read in"
+            );
+            format!("{} {}", id.gvk.version, id.name)
+        };
+        objects.iter().filter(|(id, _)| id.gvk.kind == "Queue").map(shown).collect()
+    }
+
+    #[tokio::test]
+    async fn what_is_served_in_several_versions_is_read_once_and_as_it_is_asked_for() {
+        let crds = "/apis/apiextensions.k8s.io/v1/customresourcedefinitions?limit=500";
+        let definition = json!({
+            "metadata": { "name": "queues.example.com", "uid": "crd",
+                "managedFields": [{ "manager": "dask-infra/", "operation": "Apply" }] },
+            "spec": { "group": "example.com", "names": { "kind": "Queue", "plural": "queues" }, "versions": [
+                { "name": "v1alpha1", "served": false }, { "name": "v1beta1", "served": true },
+                { "name": "v1", "served": true, "storage": true }] },
+        });
+        let record = |version: &str| {
+            let identity = Identity::Object(ObjectId {
+                gvk: queues(version),
+                namespace: Some("n".into()),
+                name: "old".into(),
+            });
+            let address = crate::address::Address::new("x");
+            let entry = crate::record::Entry {
+                address,
+                identity,
+                kind: "object".into(),
+                set: Value::Null,
+                ready: None,
+            };
+            let record = Record {
+                version: Record::VERSION,
+                stack: "s".into(),
+                inventory: vec![entry],
+                ..Record::default()
+            };
+            Ok(json!({ "data": { "record": serde_json::to_string(&record).unwrap() } }))
+        };
+        let unserved = (Class::NotFound, 404, "the server could not find the requested resource");
+        let both = |version: &str| Ok(json!({ "items": [queue(version, "old"), queue(version, "new")] }));
+        let api = |recorded: &str| {
+            Fixed(BTreeMap::from([
+                (CLUSTER, Ok(cluster())),
+                (RECORD, record(recorded)),
+                (crds, Ok(json!({ "items": [definition.clone()] }))),
+                (
+                    "/apis",
+                    Ok(json!({ "groups": [
+                        { "name": "apps", "versions": [{ "version": "v1" }] },
+                        { "name": "example.com", "versions": [{ "version": "v1" }, { "version": "v1beta1" }] },
+                    ] })),
+                ),
+                ("/apis/example.com/v1alpha1/namespaces/n/queues?limit=500", Err(unserved)),
+                ("/apis/example.com/v1/namespaces/n/queues?limit=500", both("v1")),
+                ("/apis/example.com/v1/queues?limit=500", both("v1")),
+                ("/apis/example.com/v1/namespaces/n/queues/new", Ok(queue("v1", "new"))),
+                ("/apis/example.com/v1beta1/namespaces/n/queues?limit=500", both("v1beta1")),
+                ("/apis/example.com/v1beta1/queues?limit=500", both("v1beta1")),
+            ]))
+        };
+        let definitions = (
+            Gvk {
+                group: "apiextensions.k8s.io".into(),
+                ..gvk("customresourcedefinitions", "CustomResourceDefinition")
+            },
+            None,
+        );
+        for (asked, defined, recorded, apart, found) in [
+            (Some("v1"), true, "v1beta1", false, ["v1 new", "v1 old"]),
+            (Some("v1beta1"), true, "v1", false, ["v1beta1 new", "v1beta1 old"]),
+            (Some("v1beta1"), true, "v1", true, ["v1 new", "v1beta1 old"]),
+            (None, true, "v1beta1", false, ["v1beta1 new", "v1beta1 old"]),
+            // The version of the record is no longer served.
+            (None, false, "v1alpha1", false, ["v1 new", "v1 old"]),
+            (Some("v1alpha1"), false, "v1alpha1", false, ["v1 new", "v1 old"]),
+        ] {
+            let mut wanted = Wanted { collections: BTreeSet::new(), ..wanted() };
+            wanted.collections.extend(asked.map(|version| (queues(version), Some("n".to_owned()))));
+            wanted.collections.extend(defined.then(|| definitions.clone()));
+            if apart {
+                let (gvk, namespace) = (queues("v1"), Some("n".into()));
+                wanted.apart.push(ObjectId { gvk, namespace, name: "new".into() });
+            }
+            assert_eq!(versions(&api(recorded), &wanted).await, found, "{asked:?} {recorded}");
+        }
+    }
+
+    #[tokio::test]
+    async fn a_kind_is_missing_only_when_the_cluster_says_so() {
+        let queues = Gvk {
+            group: "q.example.com".into(),
+            version: "v1".into(),
+            kind: "Queue".into(),
+            plural: "queues".into(),
+        };
+        let policies = Gvk { group: "policy".into(), ..queues.clone() };
+        let group = |name: &str| json!({"name": name, "versions": [{"version": "v1"}]});
+        let groups =
+            |names: &[&str]| Ok(json!({"groups": names.iter().map(|name| group(name)).collect::<Vec<_>>()}));
+        let serves = |plural: &str| Ok(json!({"resources": [{"name": plural}]}));
+        let nothing = || Err((Class::NotFound, 404, "404 page not found"));
+        let denied = || Err((Class::Denied, 403, "no"));
+        let (q, p) = (&queues, &policies);
+        for (gvk, apis, of_group, readable, why) in [
+            (q, groups(&["apps"]), nothing(), true, "no such group"),
+            (q, groups(&["apps", "q.example.com"]), serves("others"), true, "no such kind"),
+            (p, groups(&["apps", "policy"]), serves("others"), true, "an old kind that clusters had once"),
+            (q, groups(&["apps", "q.example.com"]), serves("queues"), false, "it is served"),
+            (q, groups(&["apps", "q.example.com"]), denied(), false, "nobody knows"),
+            (q, groups(&["q.example.com"]), serves("others"), false, "no list of a cluster"),
+            (q, groups(&[]), nothing(), false, "no list of a cluster"),
+            (q, nothing(), nothing(), false, "no list at all"),
+            (q, denied(), nothing(), false, "no list at all"),
+        ] {
+            let path: &'static str = format!("/apis/{}/v1", gvk.group).leak();
+            let api = Fixed(BTreeMap::from([
+                (CLUSTER, Ok(cluster())),
+                (PODS, Ok(list_of(&[]))),
+                ("/apis", apis),
+                (path, of_group),
+                (format!("{path}/queues?limit=500").leak(), nothing()),
+            ]));
+            let mut wanted = wanted();
+            wanted.collections.insert((gvk.clone(), None));
+            let world = read(&api, &wanted, 4).await.world;
+            assert_eq!(world.inside.live().is_some(), readable, "{why}: {:?}", world.inside);
+        }
+    }
+
+    #[tokio::test]
+    async fn a_list_that_is_refused_is_unreadable_and_a_large_one_is_read_in_small_pages() {
+        let refused =
+            Fixed(BTreeMap::from([(CLUSTER, Ok(cluster())), (PODS, Err((Class::Denied, 403, "no")))]));
+        assert_eq!(read(&refused, &wanted(), 4).await.world.inside.live(), None);
+        let large = Fixed(BTreeMap::from([
+            (CLUSTER, Ok(cluster())),
+            (PODS, Err((Class::TooLarge, 200, "too large"))),
+            ("/api/v1/namespaces/n/pods?limit=40", Ok(list_of(&["one"]))),
+        ]));
+        assert_eq!(read(&large, &wanted(), 4).await.world.inside.live().map(BTreeMap::len), Some(1));
     }
 }

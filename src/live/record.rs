@@ -8,7 +8,7 @@ use serde_json::{Value, json};
 
 use super::retry::{self, Patience};
 use super::{ApiError, Class, LiveApi, Request};
-use crate::record::{NAMESPACE, Record};
+use crate::record::{NAMESPACE, Record, Unusable};
 use crate::resource::{Api, OBJECT_LABEL_MANAGED_BY, ObjectId};
 
 /// The most bytes of a record in one ConfigMap. Kubernetes takes 1 MiB of content; base64 makes this as long.
@@ -16,14 +16,18 @@ use crate::resource::{Api, OBJECT_LABEL_MANAGED_BY, ObjectId};
 const PART: usize = 768 * 1024;
 /// The most that a record may unpack to; larger ones were not written by this program.
 const LARGEST: usize = 256 * 1024 * 1024;
+/// Characters of the digest of the whole.
+const DIGEST: usize = 16;
+/// The most parts that are read: more than [`LARGEST`] fills, as compressed content is not larger than what it unpacks to.
+const PARTS: usize = 1000;
 /// miniz's own default between speed and size.
 const LEVEL: u8 = 6;
 
 /// A record as it was found.
 #[derive(Clone, Debug, PartialEq)]
 pub struct Stored {
-    /// The record, or why it cannot be used, in words for the user.
-    pub record: Result<Record, String>,
+    /// The record, or why it cannot be used.
+    pub record: Result<Record, Unusable>,
     /// The further ConfigMaps that the first one names.
     pub parts: Vec<ObjectId>,
 }
@@ -43,7 +47,10 @@ pub async fn fetch(
         if !holds_record(&first) {
             return Ok(None);
         }
-        let parts = parts_of(place, &first);
+        let parts = match parts_of(place, &first) {
+            Ok(parts) => parts,
+            Err(why) => return Ok(Some(Stored { record: Err(why), parts: Vec::new() })),
+        };
         let mut content = Vec::new();
         let mut missing = None;
         for part in &parts {
@@ -56,12 +63,24 @@ pub async fn fetch(
             // Another apply may have written a newer one in between.
             Some(_) if again => again = false,
             Some(part) => {
-                let record = Err(format!("its record is not whole: {part} is missing"));
+                let record = Err(Unusable::Damaged(format!("it is not whole: {part} is missing")));
                 return Ok(Some(Stored { record, parts }));
             }
             None => return Ok(Some(Stored { record: unpack(&first, &content), parts })),
         }
     }
+}
+
+/// Whether a place of records holds a lock and no record.
+///
+/// # Errors
+/// The cluster cannot be read.
+pub async fn is_only_locked(
+    api: &dyn LiveApi,
+    place: &ObjectId,
+    patience: Patience,
+) -> Result<bool, ApiError> {
+    Ok(get(api, place, patience).await?.is_some_and(|first| !holds_record(&first)))
 }
 
 async fn get(api: &dyn LiveApi, place: &ObjectId, patience: Patience) -> Result<Option<Value>, ApiError> {
@@ -72,18 +91,39 @@ async fn get(api: &dyn LiveApi, place: &ObjectId, patience: Patience) -> Result<
 }
 
 /// Whether a record's ConfigMap holds one already: the lock comes into it first.
-fn holds_record(config_map: &Value) -> bool {
+pub fn holds_record(config_map: &Value) -> bool {
     config_map.get("data").is_some() || config_map.get("binaryData").is_some()
 }
 
-fn parts_of(place: &ObjectId, first: &Value) -> Vec<ObjectId> {
+/// The further ConfigMaps that the first one names. They are deleted when the record is written anew, so nothing else may be
+/// among them.
+fn parts_of(place: &ObjectId, first: &Value) -> Result<Vec<ObjectId>, Unusable> {
     let names = first["data"]["parts"].as_str().unwrap_or_default();
-    names.split_whitespace().map(|name| ObjectId { name: name.to_owned(), ..place.clone() }).collect()
+    let mut parts = Vec::new();
+    for name in names.split_whitespace() {
+        if !is_part_of(place, name) {
+            return Err(Unusable::Damaged(format!("it names {name:?}, which is no part of it")));
+        }
+        if parts.len() == PARTS {
+            return Err(Unusable::Damaged(format!("it names more than {PARTS} parts")));
+        }
+        parts.push(ObjectId { name: name.to_owned(), ..place.clone() });
+    }
+    Ok(parts)
 }
 
 /// Whether a ConfigMap is a further part of a stack's record. No name of a stack has a dot.
 pub fn is_part(stack: &str, name: &str) -> bool {
-    name.strip_prefix(&Record::object(stack).name).is_some_and(|rest| rest.starts_with('.'))
+    is_part_of(&Record::object(stack), name)
+}
+
+/// `dask-infra-STACK.0123456789abcdef-2`: a digest and a number.
+fn is_part_of(place: &ObjectId, name: &str) -> bool {
+    let rest = name.strip_prefix(&place.name).and_then(|rest| rest.strip_prefix('.'));
+    rest.and_then(|rest| rest.split_once('-')).is_some_and(|(digest, number)| {
+        let hex = |text: &str| text.bytes().all(|byte| matches!(byte, b'0'..=b'9' | b'a'..=b'f'));
+        digest.len() == DIGEST && hex(digest) && number.parse::<u32>().is_ok_and(|number| number > 1)
+    })
 }
 
 /// The ConfigMaps that hold a record: further parts, then the first one, in the order of writing.
@@ -91,12 +131,13 @@ pub fn pack(record: &Record) -> Vec<(ObjectId, Value)> {
     pack_in(record, PART)
 }
 
-fn pack_in(record: &Record, size: usize) -> Vec<(ObjectId, Value)> {
+/// The same, with parts of another size.
+pub(crate) fn pack_in(record: &Record, size: usize) -> Vec<(ObjectId, Value)> {
     let place = Record::object(&record.stack);
     let text = serde_json::to_vec(record).unwrap_or_default();
     let packed = miniz_oxide::deflate::compress_to_vec_zlib(&text, LEVEL);
     let digest = blake3::hash(&packed).to_hex();
-    let digest = &digest.as_str()[..16];
+    let digest = &digest.as_str()[..DIGEST];
     let config_map = |name: &str, content: &[u8], data: Value| {
         json!({
             "apiVersion": "v1",
@@ -129,38 +170,50 @@ fn pack_in(record: &Record, size: usize) -> Vec<(ObjectId, Value)> {
 /// The record in its ConfigMaps; a plain one is what earlier versions wrote.
 ///
 /// # Errors
-/// Why it cannot be used, in words for the user.
-fn unpack(first: &Value, parts: &[Value]) -> Result<Record, String> {
+/// Why it cannot be used.
+fn unpack(first: &Value, parts: &[Value]) -> Result<Record, Unusable> {
     if let Some(text) = first["data"]["record"].as_str() {
         return parse(text.as_bytes());
     }
     let mut packed = Vec::new();
     for part in std::iter::once(first).chain(parts) {
-        let text = part["binaryData"]["record"].as_str().ok_or("it holds no record")?;
+        let text = part["binaryData"]["record"].as_str().ok_or_else(|| damaged("it holds no content"))?;
         let content = BASE64_STANDARD.decode(text);
-        packed.extend(content.map_err(|error| format!("its record is no base64 ({error})"))?);
+        packed.extend(content.map_err(|error| damaged(format!("it is no base64 ({error})")))?);
     }
-    if first["data"]["digest"].as_str() != blake3::hash(&packed).to_hex().as_str().get(..16) {
-        return Err("its record does not match its digest: it was changed or is not whole".into());
+    if first["data"]["digest"].as_str() != blake3::hash(&packed).to_hex().as_str().get(..DIGEST) {
+        return Err(damaged("it does not match its digest: it was changed or is not whole"));
     }
     let text = miniz_oxide::inflate::decompress_to_vec_zlib_with_limit(&packed, LARGEST);
-    parse(&text.map_err(|error| format!("its record cannot be unpacked ({error})"))?)
+    parse(&text.map_err(|error| damaged(format!("it cannot be unpacked ({error})")))?)
 }
 
-fn parse(text: &[u8]) -> Result<Record, String> {
-    let value: Value =
-        serde_json::from_slice(text).map_err(|error| format!("its record is no JSON ({error})"))?;
+fn damaged(why: impl Into<String>) -> Unusable {
+    Unusable::Damaged(why.into())
+}
+
+fn parse(text: &[u8]) -> Result<Record, Unusable> {
+    let mut value: Value =
+        serde_json::from_slice(text).map_err(|error| damaged(format!("it is no JSON ({error})")))?;
     match value["version"].as_u64() {
         Some(version) if version == u64::from(Record::VERSION) => {}
-        Some(version) => {
-            let ours = Record::VERSION;
-            return Err(format!(
-                "its record has version {version} and this program reads {ours}; use the dask-infra that wrote it, or a newer one"
-            ));
-        }
-        None => return Err("its record has no version".into()),
+        Some(version) => return Err(Unusable::Version(version)),
+        None => return Err(damaged("it has no version")),
     }
-    serde_json::from_value(value).map_err(|error| format!("its record cannot be understood ({error})"))
+    by_identity(&mut value);
+    serde_json::from_value(value).map_err(|error| damaged(format!("it cannot be understood ({error})")))
+}
+
+/// Earlier records have passes by address: that of a thing in their inventory, else a check's.
+fn by_identity(record: &mut Value) {
+    let Some(passes) = record["passes"].as_object().cloned() else { return };
+    let identity = |address: &str| {
+        let known = record["inventory"].as_array().into_iter().flatten();
+        let known = known.into_iter().find(|entry| entry["address"] == address);
+        known.map_or_else(|| json!({ "check": address }), |entry| entry["identity"].clone())
+    };
+    let passes = passes.iter().map(|(address, digest)| json!([identity(address), digest])).collect();
+    record["passes"] = Value::Array(passes);
 }
 
 #[cfg(test)]
@@ -176,6 +229,7 @@ mod tests {
             identity: Identity::Check(Address::new(format!("{:x}", number * 2_654_435_761_usize))),
             kind: "object".into(),
             set: Value::Null,
+            ready: None,
         };
         Record {
             version: Record::VERSION,
@@ -185,7 +239,7 @@ mod tests {
         }
     }
 
-    fn read(packed: &[(ObjectId, Value)]) -> Result<Record, String> {
+    fn read(packed: &[(ObjectId, Value)]) -> Result<Record, Unusable> {
         let (last, parts) = packed.split_last().unwrap();
         let parts: Vec<Value> = parts.iter().map(|(_, body)| body.clone()).collect();
         unpack(&last.1, &parts)
@@ -206,15 +260,15 @@ mod tests {
         let packed = pack_in(&record, 1000);
         assert!(packed.len() > 2, "{}", packed.len());
         let (place, first) = packed.last().unwrap();
-        let named: Vec<ObjectId> = parts_of(place, first);
+        let named: Vec<ObjectId> = parts_of(place, first).unwrap();
         assert!(named.iter().eq(packed.iter().rev().skip(1).rev().map(|(part, _)| part)));
         assert!(named.iter().all(|part| is_part("s", &part.name) && !is_part("another", &part.name)));
         assert!(!is_part("s", &place.name));
         assert_eq!(read(&packed), Ok(record));
         let mut mixed = packed.clone();
         mixed[0].1 = pack_in(&self::record(400), 1000)[0].1.clone();
-        assert!(read(&mixed).unwrap_err().contains("digest"));
-        assert!(read(&packed[1..]).unwrap_err().contains("digest"));
+        assert!(read(&mixed).unwrap_err().to_string().contains("digest"));
+        assert!(read(&packed[1..]).unwrap_err().to_string().contains("digest"));
     }
 
     #[test]
@@ -229,9 +283,21 @@ mod tests {
     }
 
     #[test]
+    fn passes_by_address_become_those_of_things() {
+        let mut old = serde_json::to_value(record(1)).unwrap();
+        let thing = old["inventory"][0]["identity"].clone();
+        old["passes"] = json!({ "manifest.m0": "a", "check.gpu": "b" });
+        let read = parse(old.to_string().as_bytes()).unwrap();
+        let check = Identity::Check(Address::new("check.gpu"));
+        let thing: Identity = serde_json::from_value(thing).unwrap();
+        assert_eq!(read.passes, [(thing, "a".to_owned()), (check, "b".to_owned())].into());
+        assert_eq!(parse(&serde_json::to_vec(&read).unwrap()), Ok(read));
+    }
+
+    #[test]
     fn records_that_cannot_be_used_say_why() {
         let rows = [
-            (json!({}), "no record"),
+            (json!({}), "no content"),
             (json!({"data": {"record": "{"}}), "no JSON"),
             (json!({"data": {"record": "{}"}}), "no version"),
             (json!({"data": {"record": r#"{"version": 9}"#}}), "version 9"),
@@ -240,12 +306,12 @@ mod tests {
             (json!({"binaryData": {"record": "AAAA"}}), "digest"),
         ];
         for (config_map, why) in rows {
-            let said = unpack(&config_map, &[]).unwrap_err();
+            let said = unpack(&config_map, &[]).unwrap_err().to_string();
             assert!(said.contains(why), "{said}");
         }
         let mut broken = pack(&record(1)).remove(0).1;
         broken["binaryData"]["record"] = json!("AAAA");
         broken["data"]["digest"] = json!(blake3::hash(&[0, 0, 0]).to_hex().as_str()[..16]);
-        assert!(unpack(&broken, &[]).unwrap_err().contains("cannot be unpacked"));
+        assert!(unpack(&broken, &[]).unwrap_err().to_string().contains("cannot be unpacked"));
     }
 }

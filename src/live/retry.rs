@@ -19,6 +19,8 @@ pub enum Trouble {
     Throttled,
     /// The server is not there, or says that it cannot.
     Away,
+    /// The server met an error of its own.
+    Broken,
     /// No answer to a write: sent again, as every write of a plan may be sent twice.
     Lost,
     /// An admission webhook is not up yet.
@@ -57,7 +59,9 @@ impl Trouble {
             _ if error.is_webhook() => Some(Self::Webhook),
             Class::Busy => Some(Self::Busy),
             Class::Throttled => Some(Self::Throttled),
-            Class::Unavailable => Some(Self::Away),
+            // The server broke on this request: often for good, as on a body that it cannot handle.
+            Class::Unavailable if error.status == Some(500) => Some(Self::Broken),
+            Class::Unavailable | Class::Unreadable => Some(Self::Away),
             Class::Lost => Some(Self::Lost),
             Class::NotFound if request.method == Method::Patch && error.is_unknown_path() => {
                 Some(Self::UnknownPath)
@@ -69,6 +73,7 @@ impl Trouble {
             | Class::Unauthenticated
             | Class::Denied
             | Class::Quota
+            | Class::TooLarge
             | Class::Invalid
             | Class::Other => None,
         }
@@ -79,10 +84,11 @@ impl Trouble {
             (Self::Busy, Patience::Writing) => rule(1000, 1.5, 10, 1800),
             (Self::Throttled, Patience::Writing) => rule(1000, 2.0, 30, 600),
             (Self::Away | Self::Lost, Patience::Writing) => rule(250, 2.0, 8, 120),
+            (Self::Broken, Patience::Writing) => rule(250, 2.0, 8, 30),
             (Self::Webhook, Patience::Writing) => rule(500, 1.5, 5, 60),
             (Self::UnknownPath, Patience::Writing) => rule(200, 1.5, 2, 20),
             (Self::Throttled, Patience::Reading) => rule(1000, 2.0, 8, 30),
-            (Self::Away | Self::Lost, Patience::Reading) => rule(250, 2.0, 2, 5),
+            (Self::Away | Self::Broken | Self::Lost, Patience::Reading) => rule(250, 2.0, 2, 5),
             (Self::Stale, _) => rule(0, 1.0, 0, 0),
             (Self::Busy | Self::Webhook | Self::UnknownPath, Patience::Reading) => rule(500, 1.5, 2, 0),
         }

@@ -3,10 +3,11 @@
 use std::time::Duration;
 
 use axum::Router;
-use http_body_util::BodyExt as _;
+use bytes::Bytes;
+use http_body_util::{BodyExt as _, LengthLimitError, Limited};
 use tower::ServiceExt as _;
 
-use super::answer::Answer;
+use super::answer::{Answer, LARGEST, Media};
 use super::{ApiError, Class, Request};
 use crate::resource::{Api, Method};
 
@@ -26,10 +27,19 @@ pub fn content_type(request: &Request) -> &'static str {
     }
 }
 
-/// Whether a header says JSON.
-pub fn says_json(headers: &http::HeaderMap) -> Option<bool> {
-    let value = headers.get(http::header::CONTENT_TYPE)?.to_str().ok()?;
-    Some(value.starts_with("application/json"))
+/// The whole body of an answer, up to the largest that is read.
+///
+/// # Errors
+/// It breaks off, or it is larger.
+pub async fn bounded<B>(request: &Request, body: B) -> Result<Vec<u8>, ApiError>
+where
+    B: hyper::body::Body<Data = Bytes>,
+    B::Error: Into<Box<dyn std::error::Error + Send + Sync>>,
+{
+    let read = Limited::new(body, LARGEST).collect().await;
+    read.map(|body| body.to_bytes().to_vec()).map_err(|error| {
+        if error.is::<LengthLimitError>() { request.too_large() } else { request.unanswered(causes(&*error)) }
+    })
 }
 
 /// The request as HTTP, its target relative to the server.
@@ -55,9 +65,8 @@ pub fn http_request(request: &Request) -> Result<http::Request<Vec<u8>>, ApiErro
 /// The body of the answer could not be read.
 pub async fn in_process(router: &Router, request: &Request) -> Result<Answer, ApiError> {
     let (parts, body) = in_process_open(router, request).await?.into_parts();
-    let body = body.collect().await.map_err(|error| request.unanswered(error.to_string()))?;
-    let json = says_json(&parts.headers);
-    Ok(Answer { status: parts.status.as_u16(), json, body: body.to_bytes().to_vec() })
+    let body = bounded(request, body).await?;
+    Ok(Answer { status: parts.status.as_u16(), media: Media::of(&parts.headers), body })
 }
 
 /// The same, with the answer's body still to come.
@@ -74,9 +83,12 @@ pub async fn in_process_open(
 }
 
 /// An error and what caused it, innermost last: `connect error: connection refused`.
-pub fn causes(error: &dyn std::error::Error) -> String {
+pub fn causes(error: &(dyn std::error::Error + 'static)) -> String {
     let mut text = error.to_string();
     let mut next = error.source();
+    if broke_off(error) {
+        return "the connection was closed in the middle of the answer".to_owned();
+    }
     while let Some(cause) = next {
         let cause_text = cause.to_string();
         if !text.contains(&cause_text) {
@@ -85,4 +97,20 @@ pub fn causes(error: &dyn std::error::Error) -> String {
         next = cause.source();
     }
     text
+}
+
+/// Whether the other side closed the connection before its answer was whole, anywhere in the chain of causes.
+fn broke_off(error: &(dyn std::error::Error + 'static)) -> bool {
+    let mut next = Some(error);
+    while let Some(cause) = next {
+        let io = cause.downcast_ref::<std::io::Error>();
+        let http = cause.downcast_ref::<hyper::Error>();
+        if io.is_some_and(|error| error.kind() == std::io::ErrorKind::UnexpectedEof)
+            || http.is_some_and(hyper::Error::is_incomplete_message)
+        {
+            return true;
+        }
+        next = cause.source();
+    }
+    false
 }

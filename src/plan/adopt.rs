@@ -6,7 +6,7 @@ use serde_json::Value;
 use super::{Action, Change, Consent, Plan, Verb};
 use crate::address::{Address, FieldPath};
 use crate::diag::{Code, Diagnostic};
-use crate::kinds::{self, secrets::masked};
+use crate::kinds;
 use crate::resource::{
     Effect, FieldChange, Identity, LABEL_ID, LABEL_STACK, OBJECT_LABEL_MANAGED_BY, OBJECT_LABEL_STACK, Step,
     World,
@@ -140,13 +140,12 @@ fn is_mark(field: &FieldChange) -> bool {
 }
 
 fn line(field: &FieldChange) -> String {
-    let shown = |value: &Option<Value>| {
-        value.as_ref().map_or_else(|| "not set".to_owned(), |value| masked(value).to_string())
-    };
+    let (before, after) = field.shown();
+    let shown = |value: Option<Value>| value.map_or_else(|| "not set".to_owned(), |value| value.to_string());
     let effect = match field.effect {
         Effect::Rolling => ", which makes nodes or Pods anew",
         Effect::Replace => ", which makes it anew",
         _ => "",
     };
-    format!("{}: {} -> {}{effect}", field.path, shown(&field.before), shown(&field.after))
+    format!("{}: {} -> {}{effect}", field.path, shown(before), shown(after))
 }

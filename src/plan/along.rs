@@ -1,76 +1,85 @@
-//! What others have that would go along with what goes: pools, namespaces and objects in a GKE cluster, objects in
-//! a namespace of ours, worker groups attached to a DaskCluster. Each is named and needs consent of its own.
+//! What would go along with what goes ([`super::cascade`]): what the stack still wants is kept from it, what others have is
+//! named and needs consent of its own.
 
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet};
 
 use serde_json::Value;
 
+use super::cascade::{Along, Cascade, Way, defines, holds, is_namespace};
 use super::leave::dask_things;
 use super::make::Maker;
-use super::{Action, Change, Note, Plan, diff};
-use crate::address::Address;
-use crate::diag::Code;
+use super::{Action, Change, Mode, Note, Plan, diff};
+use crate::address::{Address, FieldPath};
+use crate::diag::{Code, Diagnostic, listed};
 use crate::kinds::{self, text};
-use crate::resource::{Identity, ObjectId, Reach};
+use crate::resource::{Identity, ObjectId, Reach, Resource};
 
-/// Namespaces of the system and of records: GKE's add-ons and every cluster's own.
+/// Namespaces of the system: Kubernetes' own prefix and what GKE's add-ons and fleets make. What people could have named
+/// alike is not in here: better one name too many than one too few.
 /// Source: the namespaces of a new GKE cluster, <https://cloud.google.com/kubernetes-engine/docs/how-to/cluster-configuration-overview>.
-const SYSTEM: [&str; 5] = ["kube-", "gke-", "gmp-", "config-management-", "dask-infra"];
+const SYSTEM: [&str; 5] = ["kube-", "gke-managed-", "gke-gmp-", "gmp-", "config-management-"];
+/// The same, whole names; the last is that of records.
+const SYSTEM_NAMES: [&str; 4] = ["gke-connect", "gke-mcs", "gke-system", "dask-infra"];
 /// Kinds that controllers write for others; they say nothing of their own.
 const SHADOWS: [&str; 6] =
     ["Event", "Endpoints", "EndpointSlice", "Lease", "ControllerRevision", "PodMetrics"];
-/// How many things of a namespace are named in its reason.
+/// How many things are named one by one.
 const NAMED: usize = 3;
 
-/// Where things of others could go along with what a plan deletes.
+/// Where things that were not read could go along with what a plan deletes.
 pub fn reach(plan: &Plan) -> Option<Reach> {
     reach_of(&plan.changes)
 }
 
+/// Whether a change takes a live thing away.
+fn goes(change: &Change) -> bool {
+    matches!(change.action, Action::Delete | Action::Replace) && !change.foreign
+}
+
 fn reach_of(changes: &[Change]) -> Option<Reach> {
-    let goes = |change: &&Change| matches!(change.action, Action::Delete | Action::Replace);
-    let mut names = std::collections::BTreeSet::new();
-    for change in changes.iter().filter(goes).filter(|change| !change.foreign) {
+    let mut reach = Reach::default();
+    for change in changes.iter().filter(|change| goes(change)) {
         match &change.identity {
-            Identity::Cluster(_) => return Some(Reach::Cluster),
-            Identity::Object(object) if object.gvk.kind == "Namespace" => {
-                names.insert(object.name.clone());
+            Identity::Cluster(_) => reach.cluster = true,
+            Identity::NodePool { .. } => reach.nodes = true,
+            Identity::Object(object) if is_namespace(object) => {
+                reach.namespaces.insert(object.name.clone());
             }
-            Identity::Object(_) | Identity::NodePool { .. } | Identity::Check(_) => {}
+            Identity::Object(object) if defines(object).is_some() => {
+                reach.definitions.insert(object.name.clone());
+            }
+            Identity::Object(_) | Identity::Check(_) => {}
         }
     }
-    (!names.is_empty()).then_some(Reach::Namespaces(names))
+    (reach != Reach::default()).then_some(reach)
 }
 
 fn is_system(namespace: &str) -> bool {
-    SYSTEM.iter().any(|start| namespace.starts_with(start))
+    SYSTEM.iter().any(|start| namespace.starts_with(start)) || SYSTEM_NAMES.contains(&namespace)
 }
 
+/// The things of others in one namespace.
+type Strangers<'w> = BTreeMap<String, Vec<(&'w ObjectId, &'w Value)>>;
+
 impl<'w> Maker<'w> {
-    /// Everything of others that would go along.
+    /// Everything that would go along, ours and others'.
     pub(super) fn goes_along(&mut self) {
+        let inputs = self.inputs;
+        let gone: Vec<Identity> =
+            self.changes.iter().filter(|change| goes(change)).map(|change| change.identity.clone()).collect();
+        if gone.is_empty() {
+            return;
+        }
+        let manager = inputs.owner.field_manager();
+        let cascade = Cascade::of(inputs.world, inputs.target.gke.as_ref(), &manager);
+        let along = cascade.all(&gone);
+        self.of_ours(&gone, &along);
         self.attached();
-        let Some(reach) = reach_of(&self.changes) else { return };
-        if reach == Reach::Cluster {
-            self.pools_of_others();
+        self.of_others(&cascade, &along);
+        if reach_of(&self.changes).is_none() {
+            return;
         }
-        let mut strangers = self.strangers(&reach);
-        if reach == Reach::Cluster {
-            self.namespaces_of_others(&mut strangers);
-        }
-        for objects in strangers.into_values() {
-            for (object, live) in objects {
-                let namespace = object.namespace.as_deref().unwrap_or_default();
-                let address =
-                    Address::object(&format!("others.{namespace}"), &object.gvk.kind, None, &object.name);
-                let why = match reach {
-                    Reach::Cluster => "others made it, and it would go with the cluster",
-                    Reach::Namespaces(_) => "others made it, and it would go with its namespace",
-                };
-                self.foreign(Identity::Object(object.clone()), live, address, kinds::object::PLAIN.name, why);
-            }
-        }
-        for message in &self.inputs.world.unseen {
+        for message in &inputs.world.unseen {
             self.notes.push(Note {
                 code: Code::OthersUnseen.as_str().into(),
                 address: Address::new("cluster"),
@@ -79,6 +88,213 @@ impl<'w> Maker<'w> {
                 ),
             });
         }
+    }
+
+    /// What is ours: what the stack still wants, or others still need, does not go along; the rest is named.
+    fn of_ours(&mut self, gone: &[Identity], along: &BTreeMap<Identity, Along>) {
+        let inputs = self.inputs;
+        let manager = inputs.owner.field_manager();
+        let desired: BTreeMap<&Identity, &Resource> =
+            inputs.desired.iter().map(|resource| (&resource.identity, resource)).collect();
+        let planned: BTreeMap<Identity, usize> =
+            self.changes.iter().map(|change| change.identity.clone()).zip(0..).collect();
+        let action = |maker: &Self, identity: &Identity| {
+            planned.get(identity).map(|place| maker.changes[*place].action)
+        };
+        let mut kept: BTreeMap<&Identity, Vec<&Identity>> = BTreeMap::new();
+        // A GKE cluster takes all of it along, and all of it is planned anew or deleted.
+        let along = along.iter().filter(|(_, along)| !matches!(along.root, Identity::Cluster(_)));
+        for (thing, Along { root, way }) in along {
+            let Some(live) = inputs.world.find(thing) else { continue };
+            let action = action(self, thing);
+            let wanted = desired.get(thing).copied();
+            if let Some(resource) = wanted.filter(|_| inputs.mode == Mode::Apply) {
+                let anew = action == Some(Action::Replace) && (*way == Way::Pool || self.is_replaced(root));
+                if !anew && !self.with_owner.contains(thing) {
+                    self.protected(resource, "delete");
+                    kept.entry(root).or_default().push(thing);
+                }
+                continue;
+            }
+            match action {
+                Some(Action::Delete | Action::Replace) => {}
+                // Others need it: that is why it is not deleted.
+                Some(Action::Keep) => kept.entry(root).or_default().push(thing),
+                Some(Action::Forget) => self.goes_from_others(thing, root),
+                Some(Action::Create | Action::Update | Action::Run) => {}
+                None if !diff::applied_by(live, &manager) || self.is_theirs(thing) => {}
+                None => {
+                    if let Some(resource) = wanted {
+                        self.protected(resource, "delete");
+                    }
+                    let (address, kind) = self.name_of(thing);
+                    let why = format!("it goes with {}", self.name_of(root).0);
+                    self.delete(thing.clone(), live, address, kind, Some(&why), false);
+                }
+            }
+        }
+        // What is not there yet would be made in what goes.
+        let homes: Vec<&Identity> = gone
+            .iter()
+            .filter(|home| match home {
+                Identity::Object(object) => is_namespace(object) || defines(object).is_some(),
+                Identity::Cluster(_) | Identity::NodePool { .. } | Identity::Check(_) => false,
+            })
+            .filter(|home| !self.is_replaced(home))
+            .collect();
+        for resource in inputs.desired.iter().filter(|_| inputs.mode == Mode::Apply && !homes.is_empty()) {
+            let identity = &resource.identity;
+            let made =
+                action(self, identity) == Some(Action::Create) && inputs.world.find(identity).is_none();
+            if made && let Some(home) = homes.iter().find(|home| holds(home, identity).is_some()) {
+                kept.entry(home).or_default().push(identity);
+            }
+        }
+        for (root, things) in kept {
+            self.refuse(root, &things);
+        }
+    }
+
+    fn is_replaced(&self, identity: &Identity) -> bool {
+        self.changes.iter().any(|change| change.identity == *identity && change.action == Action::Replace)
+    }
+
+    /// Whether others own it, as the file says.
+    fn is_theirs(&self, identity: &Identity) -> bool {
+        self.inputs.theirs.iter().any(|theirs| theirs.resource.identity == *identity)
+    }
+
+    /// What other stacks use, too, cannot be left to them when it goes.
+    fn goes_from_others(&mut self, thing: &Identity, root: &Identity) {
+        let why = format!("{}, and it would go with {}", self.users_of(thing), self.name_of(root).0);
+        if let Some(change) = self.changes.iter_mut().find(|change| change.identity == *thing) {
+            (change.action, change.foreign, change.reason) = (Action::Delete, true, Some(why));
+        }
+    }
+
+    /// Says why a thing cannot go, and what to do instead.
+    fn refuse(&mut self, root: &Identity, things: &[&Identity]) {
+        let inputs = self.inputs;
+        let (taker, _) = self.name_of(root);
+        let names: Vec<String> =
+            things.iter().take(NAMED).map(|thing| self.name_of(thing).0.to_string()).collect();
+        let more = things.len() - names.len();
+        let names = listed(names.iter().map(String::as_str), "and");
+        let more = if more == 0 { String::new() } else { format!(" and {more} more") };
+        let them = if things.len() == 1 { "it" } else { "them" };
+        let is_wanted =
+            |thing: &&Identity| inputs.desired.iter().any(|resource| resource.identity == **thing);
+        let wanted = inputs.mode == Mode::Apply && things.iter().any(is_wanted);
+        let who = if wanted { "the stack still wants" } else { "others still need" };
+        let what = format!("{taker} cannot go: {names}{more} would go with it, and {who} {them}");
+        let replaced = self.is_replaced(root);
+        let help = match root {
+            _ if !wanted => format!("leave it until they no longer do: --exclude {taker}"),
+            Identity::NodePool { .. } => format!(
+                "no controller makes {them} anew on another node; if {them} may be made anew: {}",
+                self.flags(things)
+            ),
+            _ if replaced => format!("if {them} may be made anew with it: {}", self.flags(things)),
+            Identity::Object(object) if is_namespace(object) => format!(
+                "keep the namespace in the file, `[namespace.{}]`, with `manage = false` if others own it now; or take \
+                 what is in it out of the file, too",
+                object.name
+            ),
+            Identity::Object(object) if defines(object).is_some() => {
+                "keep the definition in the file as long as objects of its kind are in it, or take them out, too"
+                    .to_owned()
+            }
+            _ => format!("keep {taker} in the file, or take what belongs to it out, too"),
+        };
+        let mut problem = Diagnostic::error(Code::GoesAlong, what).help(help);
+        let mut places: Vec<&FieldPath> = Vec::new();
+        for thing in things.iter().take(NAMED) {
+            let wanted = inputs.desired.iter().find(|resource| resource.identity == **thing);
+            places.extend(wanted.map(|resource| &resource.origin).filter(|origin| !places.contains(origin)));
+        }
+        for origin in places {
+            problem =
+                problem.at(inputs.sources.span(origin), if wanted { "wanted here" } else { "from here" });
+        }
+        // What left the file has no place in it.
+        if inputs.desired.iter().any(|resource| resource.address.section() == taker.section()) {
+            problem = problem.about(taker, "");
+        }
+        self.problems.push(problem);
+    }
+
+    /// `--replace` for these.
+    fn flags(&self, things: &[&Identity]) -> String {
+        let sections: BTreeSet<String> =
+            things.iter().map(|thing| format!("--replace {}", self.name_of(thing).0)).collect();
+        sections.into_iter().collect::<Vec<_>>().join(" ")
+    }
+
+    /// What others have and is not made for something that goes, too.
+    fn of_others(&mut self, cascade: &Cascade<'w>, along: &BTreeMap<Identity, Along>) {
+        let inputs = self.inputs;
+        let manager = inputs.owner.field_manager();
+        let gone: BTreeSet<Identity> =
+            self.changes.iter().filter(|change| goes(change)).map(|change| change.identity.clone()).collect();
+        let with_cluster = gone.iter().any(|one| matches!(one, Identity::Cluster(_)));
+        if with_cluster {
+            self.pools_of_others();
+        }
+        let mut strangers: Strangers<'w> = BTreeMap::new();
+        for (object, live) in inputs.world.inside.live().into_iter().flatten() {
+            let identity = Identity::Object(object.clone());
+            let Some(Along { way, .. }) = along.get(&identity) else { continue };
+            let ours = diff::applied_by(live, &manager) && !self.is_theirs(&identity);
+            let child = match way {
+                Way::Cluster => {
+                    live["metadata"]["ownerReferences"].as_array().is_some_and(|all| !all.is_empty())
+                }
+                Way::Owner => true,
+                Way::Pool | Way::Namespace | Way::Definition | Way::DaskCluster => {
+                    cascade.has_owner(live, |owner| along.contains_key(owner) || gone.contains(owner))
+                }
+            };
+            if ours || child || is_everywhere(object, live) || is_default_group(object, live) {
+                continue;
+            }
+            let namespace = object.namespace.as_deref();
+            match (way, namespace) {
+                // Cluster-wide things of others are not told from the system's.
+                (Way::Cluster, None) => continue,
+                (Way::Cluster, Some(namespace)) if is_system(namespace) => continue,
+                (Way::Cluster, Some(namespace)) => {
+                    strangers.entry(namespace.to_owned()).or_default().push((object, live));
+                    continue;
+                }
+                // Named by themselves.
+                (Way::Owner | Way::DaskCluster, _) => continue,
+                (Way::Pool | Way::Namespace | Way::Definition, _) => {}
+            }
+            let with = match way {
+                Way::Definition => "it would go with the definition of its kind",
+                Way::Pool => {
+                    "it would go with the node that it runs on, and has no controller that makes it anew"
+                }
+                _ => "it would go with its namespace",
+            };
+            self.stranger(object, live, with);
+        }
+        if with_cluster {
+            self.namespaces_of_others(&mut strangers);
+        }
+        for (object, live) in strangers.into_values().flatten() {
+            self.stranger(object, live, "it would go with the cluster");
+        }
+    }
+
+    fn stranger(&mut self, object: &ObjectId, live: &Value, with: &str) {
+        let section = match object.namespace.as_deref() {
+            Some(namespace) => format!("others.{namespace}"),
+            None => "others".to_owned(),
+        };
+        let address = Address::object(&section, &object.gvk.kind, None, &object.name);
+        let why = format!("others made it, and {with}");
+        self.foreign(Identity::Object(object.clone()), live, address, kinds::object::PLAIN.name, &why);
     }
 
     fn foreign(&mut self, identity: Identity, live: &Value, address: Address, kind: &'static str, why: &str) {
@@ -115,8 +331,7 @@ impl<'w> Maker<'w> {
                 cluster.namespace == object.namespace && live["spec"]["cluster"] == cluster.name.as_str()
             });
             let Some(cluster) = cluster.filter(|_| !diff::applied_by(live, &manager)) else { continue };
-            // The operator's own default group is part of the cluster.
-            if object.name == format!("{}-default", cluster.name) {
+            if is_default_group(object, live) {
                 continue;
             }
             let address =
@@ -128,12 +343,13 @@ impl<'w> Maker<'w> {
 
     /// Namespaces that others made in a GKE cluster that goes, and what is in them, which a consent to the
     /// namespace holds for.
-    fn namespaces_of_others(&mut self, strangers: &mut BTreeMap<String, Vec<(&ObjectId, &Value)>>) {
+    fn namespaces_of_others(&mut self, strangers: &mut Strangers<'_>) {
         let manager = self.inputs.owner.field_manager();
         for (object, live) in self.inputs.world.inside.live().into_iter().flatten() {
             let name = object.name.as_str();
             let known = name == "default" || is_system(name);
-            if object.gvk.kind != "Namespace" || known || diff::applied_by(live, &manager) {
+            let ours = diff::applied_by(live, &manager) && !self.is_theirs(&Identity::Object(object.clone()));
+            if !is_namespace(object) || known || ours {
                 continue;
             }
             let inside = strangers.remove(name).unwrap_or_default();
@@ -153,42 +369,16 @@ impl<'w> Maker<'w> {
             self.foreign(Identity::Object(object.clone()), live, address, kinds::namespace::KIND.name, &why);
         }
     }
-
-    /// Objects within reach that are nobody's we know: not of this stack, not made for something of this stack, not
-    /// the system's; by namespace.
-    fn strangers(&self, reach: &Reach) -> BTreeMap<String, Vec<(&'w ObjectId, &'w Value)>> {
-        let manager = self.inputs.owner.field_manager();
-        let mut found: BTreeMap<String, Vec<(&ObjectId, &Value)>> = BTreeMap::new();
-        for (object, live) in self.inputs.world.inside.live().into_iter().flatten() {
-            let Some(namespace) = object.namespace.as_deref() else { continue };
-            let beside = !reach.holds(namespace) || is_system(namespace);
-            if beside
-                || diff::applied_by(live, &manager)
-                || belongs(object, live)
-                || self.serves_ours(object, live)
-            {
-                continue;
-            }
-            found.entry(namespace.to_owned()).or_default().push((object, live));
-        }
-        found
-    }
-
-    /// What the operator made for a DaskCluster of ours.
-    fn serves_ours(&self, object: &ObjectId, live: &Value) -> bool {
-        let manager = self.inputs.owner.field_manager();
-        let label = live["metadata"]["labels"]["dask.org/cluster-name"].as_str();
-        let Some(name) = label.or(live["spec"]["cluster"].as_str()) else { return false };
-        dask_things(self.inputs.world).any(|(cluster, live)| {
-            let same = cluster.name == name && cluster.namespace == object.namespace;
-            same && cluster.gvk.kind == "DaskCluster" && diff::applied_by(live, &manager)
-        })
-    }
 }
 
-/// Whether an object belongs to another, or is one that every namespace has.
-fn belongs(object: &ObjectId, live: &Value) -> bool {
-    let owners = live["metadata"]["ownerReferences"].as_array().is_some_and(|owners| !owners.is_empty());
+/// The group that the operator makes with each cluster is part of it.
+fn is_default_group(object: &ObjectId, live: &Value) -> bool {
+    let cluster = live["spec"]["cluster"].as_str().unwrap_or_default();
+    object.gvk == kinds::dask_group::api() && object.name == format!("{cluster}-default")
+}
+
+/// Whether every namespace has such an object, or a controller wrote it for another one.
+pub fn is_everywhere(object: &ObjectId, live: &Value) -> bool {
     let kind = object.gvk.kind.as_str();
     let everywhere = match kind {
         "ConfigMap" => object.name == "kube-root-ca.crt",
@@ -197,5 +387,5 @@ fn belongs(object: &ObjectId, live: &Value) -> bool {
         "Secret" => text(&live["type"]) == "kubernetes.io/service-account-token",
         _ => false,
     };
-    owners || everywhere || SHADOWS.contains(&kind)
+    everywhere || SHADOWS.contains(&kind)
 }

@@ -52,6 +52,7 @@ impl Maker<'_> {
             effect: Effect::InPlace,
             note: Some(format!("of {group}, which counts")),
             drift: Some(diff::written_by(group_live, &path).unwrap_or_else(unknown)),
+            secret: false,
         });
     }
 
@@ -114,7 +115,7 @@ impl Maker<'_> {
     /// change of the cluster that it copied. A job that failed is told of.
     fn job(&mut self, resource: &Resource, live: &Value, compared: &mut Compared) {
         let record = self.inputs.world.record.as_ref();
-        let made = record.and_then(|record| record.passes.get(&resource.address));
+        let made = record.and_then(|record| record.passes.get(&resource.identity));
         let edited = made.is_some_and(|made| *made != kinds::made_digest(resource));
         for field in &mut compared.changes {
             if field.drift.is_some() && !edited {
@@ -146,7 +147,7 @@ impl Maker<'_> {
             return true;
         }
         let Life::Once { .. } = resource.life else { return false };
-        let passed = world.record.as_ref().and_then(|record| record.passes.get(&resource.address));
+        let passed = world.record.as_ref().and_then(|record| record.passes.get(&resource.identity));
         if self.renewed || passed != Some(&kinds::made_digest(resource)) {
             return false;
         }
@@ -167,6 +168,22 @@ impl Maker<'_> {
         };
         self.notes.push(Note { code: code.as_str().into(), address: address.clone(), message });
         true
+    }
+
+    /// Why making a thing that runs once may be to run it again: an apply died while it made it, or the record that would
+    /// know is lost.
+    pub(super) fn may_have_run(&self, resource: &Resource) -> Option<String> {
+        let Inputs { world, replace, .. } = self.inputs;
+        let once = matches!(resource.life, Life::Once { .. }) && !replace.contains(&resource.address);
+        if !once || self.renewed {
+            return None;
+        }
+        let why = match &world.record {
+            Some(record) if record.begun.contains(&resource.identity) => "an apply ended while it made it",
+            None if self.has_things() => "the record of earlier applies is not there",
+            Some(_) | None => return None,
+        };
+        Some(format!("it may have run before: {why}"))
     }
 
     /// The DaskCluster that a wanted group or autoscaler is attached to.

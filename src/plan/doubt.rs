@@ -1,7 +1,7 @@
 //! What is in doubt: whether this is the place where the stack was applied last, and what cannot be known any more.
 
 use super::make::Maker;
-use super::{Mode, Note, diff};
+use super::{Consent, Inputs, Mode, Note, diff};
 use crate::address::{Address, FieldPath};
 use crate::diag::{Code, Diagnostic};
 use crate::resource::Elsewhere;
@@ -12,13 +12,23 @@ impl Maker<'_> {
         let inputs = self.inputs;
         match &inputs.world.elsewhere {
             Elsewhere::Unasked => {}
-            Elsewhere::Unknown(why) => self.notes.push(Note {
-                code: Code::PlaceUnknown.as_str().into(),
-                address: Address::new("cluster"),
-                message: format!(
+            // With `--retarget` a second cluster is meant, wherever the first one is.
+            Elsewhere::Unknown(_) if inputs.retarget => {}
+            Elsewhere::Unknown(why) => {
+                let what = format!(
                     "whether this stack has a cluster at another place of the project cannot be told: {why}"
-                ),
-            }),
+                );
+                let help = match inputs.mode {
+                    Mode::Apply => {
+                        "grant `container.clusters.list`, or try again when GKE answers; or give `--retarget` when no \
+                         other cluster matters"
+                    }
+                    Mode::Destroy => "grant `container.clusters.list`, or try again when GKE answers",
+                };
+                let span = inputs.sources.span(&FieldPath::keys(["cluster"]));
+                let problem = Diagnostic::error(Code::PlaceUnknown, what).at(span, "not there");
+                self.problems.push(problem.about(Address::new("cluster"), "").help(help));
+            }
             Elsewhere::Found(places) => {
                 let Some(place) = places.first().filter(|_| !inputs.retarget) else { return };
                 let was = format!("{} / {} / {}", place.project, place.location, place.cluster);
@@ -48,21 +58,48 @@ impl Maker<'_> {
         }
     }
 
+    /// Whether a destroy may delete a GKE cluster that nobody can look into.
+    pub(super) fn goes_unseen(&self) -> bool {
+        let Inputs { mode, allowed, .. } = self.inputs;
+        *mode == Mode::Destroy && allowed.iter().any(Consent::is_to_unseen) && self.cluster_goes()
+    }
+
+    /// Says what is not known then. What the file protects is taken to be there.
+    pub(super) fn deleted_unseen(&mut self, why: &str) {
+        let inputs = self.inputs;
+        self.notes.push(Note {
+            code: Code::DeletedUnseen.as_str().into(),
+            address: Address::new("cluster"),
+            message: format!(
+                "the Kubernetes cluster cannot be read ({why}): whatever is in it goes along, things of others and \
+                 running work too, and load balancers and disks that its controllers made may stay behind"
+            ),
+        });
+        for resource in &inputs.desired {
+            if matches!(resource.identity, crate::resource::Identity::Object(_)) {
+                self.protected(resource, "delete");
+            }
+        }
+    }
+
+    /// Whether earlier applies have made objects in the cluster.
+    pub(super) fn has_things(&self) -> bool {
+        let manager = self.inputs.owner.field_manager();
+        let mut objects = self.inputs.world.inside.live().into_iter().flatten();
+        objects.any(|(_, live)| diff::applied_by(live, &manager))
+    }
+
     /// Without the record some things that earlier applies did cannot be known.
     pub(super) fn what_cannot_be_known(&mut self) {
         let inputs = self.inputs;
-        let manager = inputs.owner.field_manager();
-        let ours = || {
-            let mut objects = inputs.world.inside.live().into_iter().flatten();
-            objects.any(|(_, live)| diff::applied_by(live, &manager))
-        };
-        if inputs.mode == Mode::Destroy || self.renewed || inputs.world.record.is_some() || !ours() {
+        let known = inputs.mode == Mode::Destroy || self.renewed || inputs.world.record.is_some();
+        if known || !self.has_things() {
             return;
         }
         self.notes.push(Note {
             code: Code::RecordLost.as_str().into(),
             address: Address::new("stack"),
-            message: "the record of earlier applies is not there: checks run again, labels and taints of node pools \
+            message: "the record of earlier applies is not there: checks run again, what runs once and is gone asks before it runs again, labels and taints of node pools \
                       that left the file stay, and objects of kinds and namespaces that the file no longer mentions \
                       are not found"
                 .into(),

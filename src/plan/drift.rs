@@ -1,5 +1,6 @@
 //! What others changed since the last apply: which field, who, when. For GKE's things, whose API keeps no owner
-//! of a field, it is what differs from what the record says was last set.
+//! of a field, it is what differs from what the record says was last set. What others set beyond what we set is told as
+//! theirs.
 
 use serde_json::Value;
 
@@ -9,7 +10,8 @@ use crate::address::{Address, FieldPath};
 use crate::diag::Diagnostic;
 use crate::kinds::{self, Compare, gke};
 use crate::record::Entry;
-use crate::resource::{FieldChange, Identity, World};
+use crate::resource::{Effect, FieldChange, Identity, Resource, World};
+use crate::schema::Schema;
 
 /// One thing that is not as we left it.
 #[derive(Clone, Debug, PartialEq)]
@@ -20,8 +22,10 @@ pub struct Drift {
     pub identity: Identity,
     /// The name of its kind.
     pub kind: String,
-    /// What differs: `before` is live, `after` is what we set. Empty when it is gone.
+    /// What differs: `before` is live, `after` is what we set.
     pub fields: Vec<FieldChange>,
+    /// What others set beyond that: `before` is live.
+    pub theirs: Vec<FieldChange>,
     /// `stack.toml:12:1`, when the file still has it.
     pub location: Option<String>,
 }
@@ -29,7 +33,7 @@ pub struct Drift {
 impl Drift {
     /// Whether it was deleted.
     pub fn is_gone(&self) -> bool {
-        self.fields.is_empty()
+        self.fields.is_empty() && self.theirs.is_empty()
     }
 }
 
@@ -56,20 +60,20 @@ pub fn drift(inputs: &Inputs<'_>) -> Result<Drifted, Vec<Diagnostic>> {
     let record = inputs.world.record.as_ref();
     let mut found: Vec<Drift> = Vec::new();
     for resource in inputs.desired.iter().filter(|resource| maker.selected.has(&resource.address)) {
-        let fields = match &resource.identity {
-            Identity::Object(_) => of_object(inputs, resource),
+        let (fields, theirs) = match &resource.identity {
+            Identity::Object(_) => of_object(inputs, resource, maker.shapes.schema(resource).as_ref()),
             Identity::Cluster(_) | Identity::NodePool { .. } => {
                 let last = record.and_then(|record| record.last_set(&resource.identity));
                 last.map(|last| of_gke(inputs.world, &resource.identity, &resource.kind, last))
                     .unwrap_or_default()
             }
-            Identity::Check(_) => Vec::new(),
+            Identity::Check(_) => Default::default(),
         };
-        if !fields.is_empty() {
+        if !fields.is_empty() || !theirs.is_empty() {
             let location = inputs.sources.locate(&resource.origin).map(|location| location.to_string());
             let (address, identity, kind) =
                 (resource.address.clone(), resource.identity.clone(), resource.kind.clone());
-            found.push(Drift { address, identity, kind, fields, location });
+            found.push(Drift { address, identity, kind, fields, theirs, location });
         }
     }
     // An intent names what may never have been made.
@@ -82,7 +86,7 @@ pub fn drift(inputs: &Inputs<'_>) -> Result<Drifted, Vec<Diagnostic>> {
     Ok(Drifted { found, recorded: record.is_some() })
 }
 
-fn gone_thing(inputs: &Inputs<'_>, Entry { address, identity, kind, set: _ }: &Entry) -> Drift {
+fn gone_thing(inputs: &Inputs<'_>, Entry { address, identity, kind, .. }: &Entry) -> Drift {
     let wanted = inputs.desired.iter().find(|resource| &resource.identity == identity);
     let location = wanted.and_then(|resource| inputs.sources.locate(&resource.origin));
     Drift {
@@ -90,22 +94,25 @@ fn gone_thing(inputs: &Inputs<'_>, Entry { address, identity, kind, set: _ }: &E
         identity: identity.clone(),
         kind: kind.clone(),
         fields: Vec::new(),
+        theirs: Vec::new(),
         location: location.map(|location| location.to_string()),
     }
 }
 
-/// Fields that we want and that another field manager wrote last.
-fn of_object(inputs: &Inputs<'_>, resource: &crate::resource::Resource) -> Vec<FieldChange> {
-    let Some(live) = inputs.world.find(&resource.identity) else { return Vec::new() };
+/// Fields that we want and fields that we do not.
+type Both = (Vec<FieldChange>, Vec<FieldChange>);
+
+/// Fields that we want and that another field manager wrote last, and what else others set.
+fn of_object(inputs: &Inputs<'_>, resource: &Resource, schema: Option<&Schema>) -> Both {
+    let Some(live) = inputs.world.find(&resource.identity) else { return Both::default() };
     let manager = inputs.owner.field_manager();
     let Some(Compare::Kubernetes(effect)) = kinds::find(&resource.kind).map(|kind| &kind.compare) else {
-        return Vec::new();
+        return Both::default();
     };
     if !diff::applied_by(live, &manager) {
-        return Vec::new();
+        return Both::default();
     }
-    let schema = kinds::object_schema(&resource.identity);
-    let compared = diff::compare(&resource.body, live, &manager, schema.as_ref(), *effect);
+    let compared = diff::compare(&resource.body, live, &manager, schema, *effect);
     let applied = |path: &FieldPath| {
         let other =
             compared.others.iter().find(|(field, _)| field == path).map(|(_, other)| other.clone())?;
@@ -116,15 +123,18 @@ fn of_object(inputs: &Inputs<'_>, resource: &crate::resource::Resource) -> Vec<F
         let drift = field.drift.clone().or_else(|| applied(&field.path))?;
         Some(FieldChange { drift: Some(drift), ..field })
     };
-    compared.changes.clone().into_iter().filter_map(with_owner).collect()
+    let theirs = diff::set_by_others(&resource.body, &resource.initial, live, &manager, schema);
+    let known = |field: &FieldChange| compared.changes.iter().any(|other| other.path == field.path);
+    let theirs = theirs.into_iter().filter(|field| !known(field)).collect();
+    (compared.changes.clone().into_iter().filter_map(with_owner).collect(), theirs)
 }
 
-/// Fields of a GKE thing that differ from what was last set.
-fn of_gke(world: &World, identity: &Identity, kind: &str, last: &Value) -> Vec<FieldChange> {
+/// Fields of a GKE thing that differ from what was last set, and entries that others put in.
+fn of_gke(world: &World, identity: &Identity, kind: &str, last: &Value) -> Both {
     let (Some(live), Some(Compare::Gke(rules))) =
         (world.find(identity), kinds::find(kind).map(|kind| &kind.compare))
     else {
-        return Vec::new();
+        return Both::default();
     };
     let mut live = live.clone();
     if let Identity::NodePool { pool, .. } = identity {
@@ -132,5 +142,15 @@ fn of_gke(world: &World, identity: &Identity, kind: &str, last: &Value) -> Vec<F
         let size = world.sizes.get(pool).map_or_else(|| last["nodeCount"].clone(), |size| (*size).into());
         live["nodeCount"] = size;
     }
-    gke::compare(rules, last, &live, None).changes
+    let changes = gke::compare(rules, last, &live, None).changes;
+    let theirs = gke::set_by_others(rules, last, &live).into_iter().map(|(path, value)| FieldChange {
+        path,
+        before: Some(value),
+        after: None,
+        effect: Effect::InPlace,
+        note: None,
+        drift: None,
+        secret: false,
+    });
+    (changes, theirs.collect())
 }

@@ -1,12 +1,15 @@
 //! Saved plans: a file that holds the calls, and what must still be true when it is applied.
 
+use std::io::Write as _;
 use std::path::Path;
 
 use serde::{Deserialize, Serialize};
 use serde_json::Value;
 
-use super::{Action, Change, Plan};
+use super::{Action, Change, Inputs, Plan};
 use crate::diag::{Code, Diagnostic};
+use crate::resource::{FieldChange, Method, Resource, Step, World};
+use crate::source::Sources;
 
 /// The shape of the file; others are not read.
 const FORMAT: u32 = 1;
@@ -38,20 +41,18 @@ pub fn save(path: &Path, plan: &Plan) -> Result<(), Diagnostic> {
     write(path, &text).map_err(|why| failed(why.to_string()))
 }
 
-/// Whole or not at all: a plan that is cut off must never lie under the name.
+/// Whole or not at all: a plan that is cut off must never lie under the name. Nobody else may read it, as it holds every
+/// body that would be sent.
 fn write(path: &Path, text: &[u8]) -> std::io::Result<()> {
     let special = std::fs::metadata(path).is_ok_and(|there| !there.is_file());
+    let folder = path.parent().filter(|parent| !parent.as_os_str().is_empty()).unwrap_or(Path::new("."));
     let Some(name) = path.file_name().filter(|_| !special) else { return std::fs::write(path, text) };
-    let mut beside = std::ffi::OsString::from(".");
-    beside.push(name);
-    beside.push(format!(".{}", std::process::id()));
-    let beside = path.with_file_name(beside);
-    let moved = std::fs::write(&beside, text).and_then(|()| std::fs::rename(&beside, path));
-    if moved.is_err() {
-        // What could not be moved is of no use; that it cannot be removed either changes nothing.
-        let _ = std::fs::remove_file(&beside);
-    }
-    moved
+    let mut prefix = std::ffi::OsString::from(".");
+    prefix.push(name);
+    // Made by nobody else before, with mode 0600.
+    let mut beside = tempfile::Builder::new().prefix(&prefix).tempfile_in(folder)?;
+    beside.write_all(text)?;
+    beside.persist(path).map(drop).map_err(|failed| failed.error)
 }
 
 /// Reads a plan that [`save`] wrote, by this version of the program and unchanged since.
@@ -84,7 +85,25 @@ pub fn load(path: &Path) -> Result<Plan, Diagnostic> {
             "its content was changed after it was written; it does not match its digest".into(),
         ));
     }
+    shaped(&plan).map_err(|why| failed(format!("its content was changed: {why}")))?;
     Ok(plan)
+}
+
+/// Whether what a plan wants has the shape that planning relies on: a digest can be made anew for any content.
+fn shaped(plan: &Plan) -> Result<(), String> {
+    let table = |value: Option<&Value>| value.is_none_or(|value| value.is_null() || value.is_object());
+    for resource in plan.desired.iter().chain(plan.theirs.iter().map(|theirs| &theirs.resource)) {
+        let Resource { address, kind, body, initial, .. } = resource;
+        if crate::kinds::find(kind).is_none() {
+            return Err(format!("{address} is of an unknown kind"));
+        }
+        let places = ["/metadata", "/metadata/labels", "/metadata/annotations", "/spec", "/config"];
+        let inner = places.iter().all(|place| table(body.pointer(place)));
+        if !body.is_object() || !inner || !table(Some(initial)) {
+            return Err(format!("what is wanted of {address} is no object"));
+        }
+    }
+    Ok(())
 }
 
 fn no_json(text: &[u8], why: &serde_json::Error) -> String {
@@ -99,14 +118,53 @@ fn no_json(text: &[u8], why: &serde_json::Error) -> String {
     }
 }
 
-/// What moved between a saved plan and one made now of the same resources; empty when it still holds.
+/// What a saved plan was made of, with the world as it is now.
+pub fn again<'a>(saved: &Plan, world: &'a World, sources: &'a Sources) -> Inputs<'a> {
+    let Plan {
+        target,
+        owner,
+        mode,
+        offline: _,
+        changes: _,
+        desired,
+        theirs,
+        reads: _,
+        notes: _,
+        hourly,
+        allowed,
+        partial,
+        retarget,
+        replace,
+        when_idle,
+        record_left: _,
+    } = saved.clone();
+    Inputs {
+        desired,
+        theirs,
+        world,
+        target,
+        owner,
+        mode,
+        offline: false,
+        allowed,
+        replace,
+        selection: partial.map(|partial| partial.selection).unwrap_or_default(),
+        retarget,
+        when_idle,
+        sources,
+        hourly,
+    }
+}
+
+/// What moved between a saved plan and one made now of the same resources; empty when it still holds. Then the one of
+/// now is what is done: it has the saved one's steps, at the versions of now.
 pub fn moved(saved: &Plan, now: &Plan) -> Vec<String> {
     let mut moved = Vec::new();
     for change in &saved.changes {
         let same = now.changes.iter().find(|other| other.identity == change.identity);
         match same {
             None => moved.push(format!("{}: it is gone", change.address)),
-            Some(other) if differs(change, other) => moved.push(describe(change, other)),
+            Some(other) if relied_on(change) != relied_on(other) => moved.push(describe(change, other)),
             Some(_) => {}
         }
     }
@@ -124,8 +182,35 @@ pub fn moved(saved: &Plan, now: &Plan) -> Vec<String> {
     moved
 }
 
-fn differs(saved: &Change, now: &Change) -> bool {
-    saved.action != now.action || saved.fingerprint != now.fingerprint || saved.fields != now.fields
+/// The plan of now, with the places in the stack file that only the saved one knows.
+pub fn located(mut now: Plan, saved: &Plan) -> Plan {
+    for change in &mut now.changes {
+        let same = saved.changes.iter().find(|other| other.identity == change.identity);
+        change.location = same.and_then(|same| same.location.clone());
+    }
+    now
+}
+
+/// All of a change that a person agrees to. Left out is what moves by itself: versions of objects, the time of
+/// somebody's last write, what else is live of something that goes; and where the change stands in file and plan.
+fn relied_on(change: &Change) -> Change {
+    let mut change = Change { location: None, follows: Vec::new(), before: Value::Null, ..change.clone() };
+    for (_, time) in change.fields.iter_mut().filter_map(|field| field.drift.as_mut()) {
+        time.clear();
+    }
+    if change.action == Action::Keep {
+        // Whether what is kept is waited for depends on what follows it.
+        change.steps.retain(|step| !matches!(step, Step::Await(_)));
+    }
+    for step in &mut change.steps {
+        let Step::Call(call) = step else { continue };
+        let body = call.body.as_mut().filter(|_| call.method == Method::Patch);
+        let version = body.and_then(|body| body.pointer_mut("/metadata/resourceVersion"));
+        if let Some(version) = version.filter(|version| *version != crate::kinds::ABSENT) {
+            *version = Value::Null;
+        }
+    }
+    change
 }
 
 fn describe(saved: &Change, now: &Change) -> String {
@@ -133,29 +218,42 @@ fn describe(saved: &Change, now: &Change) -> String {
     if saved.action != now.action {
         return format!("{address}: was to be {}, would now be {}", verb(saved.action), verb(now.action));
     }
-    let shown = |value: &Option<Value>| value.as_ref().map_or("absent".to_owned(), Value::to_string);
+    let text = |value: Option<Value>| value.map_or("absent".to_owned(), |value| value.to_string());
+    let before = |field: &FieldChange| text(field.shown().0);
+    let after = |field: &FieldChange| text(field.shown().1);
     let news = now.fields.iter().filter(|field| !saved.fields.contains(field));
     let mut moved: Vec<String> = news
         .map(|field| {
             let then = saved.fields.iter().find(|then| then.path == field.path);
             match then {
                 Some(then) if then.before != field.before => {
-                    format!("{} was {} and is {}", field.path, shown(&then.before), shown(&field.before))
+                    format!("{} was {} and is {}", field.path, before(then), before(field))
                 }
                 Some(_) => format!("what a change of {} does is not what it was", field.path),
                 // What did not differ then was as it is wanted.
-                None => format!("{} was {} and is {}", field.path, shown(&field.after), shown(&field.before)),
+                None => format!("{} was {} and is {}", field.path, after(field), before(field)),
             }
         })
         .collect();
     let gone = saved.fields.iter().filter(|field| !now.fields.iter().any(|other| other.path == field.path));
-    moved.extend(gone.map(|field| {
-        format!("{} was {} and is {} by now", field.path, shown(&field.before), shown(&field.after))
-    }));
-    if moved.is_empty() {
+    moved.extend(
+        gone.map(|field| format!("{} was {} and is {} by now", field.path, before(field), after(field))),
+    );
+    if !moved.is_empty() {
+        return format!("{address}: {}", moved.join("; "));
+    }
+    if saved.fingerprint != now.fingerprint {
         return format!("{address}: it is another one now, made anew under the same name, or was changed");
     }
-    format!("{address}: {}", moved.join("; "))
+    match (&saved.reason, &now.reason) {
+        (was, Some(is)) if was.as_ref() != Some(is) => {
+            format!("{address}: would now be {}: {is}", verb(now.action))
+        }
+        (Some(was), None) => {
+            format!("{address}: was to be {}, and this is no longer so: {was}", verb(saved.action))
+        }
+        _ => format!("{address}: what would be sent for it now is not what the plan holds"),
+    }
 }
 
 fn verb(action: Action) -> &'static str {

@@ -1,29 +1,31 @@
-//! What comes before what. Edges between makes come from what resources follow; deletes go the other way
-//! round, by the rank of their kinds, so that no old edges need to be kept.
+//! What comes before what. Edges between makes come from what resources follow; those of deletes from what relates two
+//! things, so that no old edges need to be kept.
 
 use std::collections::BTreeMap;
 
 use petgraph::algo::{tarjan_scc, toposort};
 use petgraph::graphmap::DiGraphMap;
 
+use super::relations::{Edges, Relations};
 use super::{Action, Change};
 use crate::address::Address;
-use crate::kinds;
-use crate::resource::{Identity, Resource};
+use crate::resource::{Resource, World};
 
 /// Fills in `follows` of every change. An error is a cycle: the addresses in it, in order.
-pub fn connect(changes: &mut [Change], desired: &[Resource]) -> Result<(), Vec<Address>> {
-    let edges = edges(changes, desired);
-    let mut graph = DiGraphMap::<usize, ()>::new();
-    for place in 0..changes.len() {
-        graph.add_node(place);
-    }
-    for (before, after) in &edges {
-        graph.add_edge(*before, *after, ());
-    }
-    if toposort(&graph, None).is_err() {
-        let circles = tarjan_scc(&graph);
-        let circle = circles.into_iter().find(|circle| circle.len() > 1).unwrap_or_default();
+pub fn connect(changes: &mut [Change], desired: &[Resource], world: &World) -> Result<(), Vec<Address>> {
+    let makes = of_makes(changes, desired);
+    let Edges { of_deletes, mut giving, mut leaving } = Relations::of(changes, desired, world).edges();
+    let all = |giving: &[Edge], leaving: &[Edge]| -> Vec<Edge> {
+        makes.iter().chain(&of_deletes).chain(giving).chain(leaving).copied().collect()
+    };
+    let count = changes.len();
+    let mut edges = all(&giving, &leaving);
+    // Who leaves for room that only the delete gives cannot go first.
+    leaving.retain(not_within(&circles(count, &edges)));
+    edges = all(&giving, &leaving);
+    giving.retain(not_within(&circles(count, &edges)));
+    edges = all(&giving, &leaving);
+    if let Some(circle) = circles(count, &edges).into_iter().next() {
         return Err(circle.into_iter().map(|place| changes[place].address.clone()).collect());
     }
     for (before, after) in edges {
@@ -34,6 +36,29 @@ pub fn connect(changes: &mut [Change], desired: &[Resource]) -> Result<(), Vec<A
         change.follows.dedup();
     }
     Ok(())
+}
+
+/// Places among the changes: the first comes before the second.
+pub(super) type Edge = (usize, usize);
+
+/// Those that follow each other in circles.
+fn circles(count: usize, edges: &[Edge]) -> Vec<Vec<usize>> {
+    let mut graph = DiGraphMap::<usize, ()>::new();
+    for place in 0..count {
+        graph.add_node(place);
+    }
+    for (before, after) in edges {
+        graph.add_edge(*before, *after, ());
+    }
+    if toposort(&graph, None).is_ok() {
+        return Vec::new();
+    }
+    tarjan_scc(&graph).into_iter().filter(|circle| circle.len() > 1).collect()
+}
+
+/// Whether an edge closes none of the circles.
+fn not_within(circles: &[Vec<usize>]) -> impl Fn(&Edge) -> bool {
+    |(before, after)| !circles.iter().any(|circle| circle.contains(before) && circle.contains(after))
 }
 
 /// Which of many addresses an address or a whole section names, without looking at each of them.
@@ -61,7 +86,8 @@ impl<'a> Named<'a> {
     }
 }
 
-fn edges(changes: &[Change], desired: &[Resource]) -> Vec<(usize, usize)> {
+/// What resources say that they follow.
+fn of_makes(changes: &[Change], desired: &[Resource]) -> Vec<Edge> {
     let mut edges = Vec::new();
     let named = Named::of(changes.iter().map(|change| &change.address));
     let resources: BTreeMap<&Address, &Resource> =
@@ -74,47 +100,7 @@ fn edges(changes: &[Change], desired: &[Resource]) -> Vec<(usize, usize)> {
             edges.extend(earlier.filter(stays).map(|before| (before, after)));
         }
     }
-    let makes = |change: &Change| !matches!(change.action, Action::Delete | Action::Keep);
-    let rank = |change: &Change| kinds::find(&change.kind).map_or(0, |kind| kind.rank);
-    // Workers that go leave their GPUs to the checks and clusters that come, and an autoscaler the number of workers.
-    let gives_way = |change: &Change| {
-        let [cluster, group] = [&kinds::dask_cluster::KIND, &kinds::dask_group::KIND];
-        let dask = [cluster, group, &kinds::dask_autoscaler::KIND, &kinds::dask_job::KIND];
-        dask.iter().any(|kind| kind.name == change.kind)
-    };
-    // What has no steps of its own is gone when what takes it along is.
-    let goes_along = |change: &Change| change.action == Action::Delete && change.steps.is_empty();
-    for (after, change) in changes.iter().enumerate().filter(|(_, change)| change.action == Action::Delete) {
-        for (before, other) in changes.iter().enumerate().filter(|(_, other)| !goes_along(other)) {
-            if gives_way(change) && makes(other) && rank(other) >= kinds::check::KIND.rank {
-                edges.push((after, before));
-                continue;
-            }
-            let deleted = other.action == Action::Delete;
-            let earlier = match goes_along(change) {
-                true => takes_along(other, change),
-                false => rank(other) > rank(change),
-            };
-            if (deleted && earlier) || makes(other) {
-                edges.push((before, after));
-            }
-        }
-    }
     edges
-}
-
-/// Whether what goes takes another thing along: a cluster everything in it, a namespace its objects.
-fn takes_along(goes: &Change, along: &Change) -> bool {
-    match (&goes.identity, &along.identity) {
-        (Identity::Cluster(_), _) => true,
-        (Identity::Object(goes), Identity::Object(along)) if goes.gvk.kind == "Namespace" => {
-            along.namespace.as_ref() == Some(&goes.name)
-        }
-        (Identity::Object(goes), Identity::Object(along)) => {
-            goes.gvk.kind == "DaskCluster" && goes.namespace == along.namespace
-        }
-        (Identity::NodePool { .. } | Identity::Object(_) | Identity::Check(_), _) => false,
-    }
 }
 
 /// Whether `wanted`, an address or a whole section, names this one.

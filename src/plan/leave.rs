@@ -4,7 +4,7 @@ use std::collections::{BTreeMap, BTreeSet};
 
 use serde_json::Value;
 
-use super::make::{Maker, fingerprint, lane, stack_of};
+use super::make::{Maker, fingerprint, lane, stack_of, which_pool};
 use super::{Action, Change, Inputs, Mode, Note, diff};
 use crate::address::{Address, FieldPath};
 use crate::diag::Code;
@@ -20,6 +20,15 @@ pub(super) struct Owned {
     kind: &'static str,
     /// Field managers of other stacks that use it too.
     shared: Vec<String>,
+    /// Why it stays although nobody here wants it any more.
+    stays: Option<String>,
+}
+
+impl Owned {
+    /// Whether it goes, or this stack's hold on it.
+    pub(super) fn goes(&self) -> bool {
+        self.stays.is_none()
+    }
 }
 
 impl Maker<'_> {
@@ -28,8 +37,11 @@ impl Maker<'_> {
         if self.renewed {
             return;
         }
-        let wanted: BTreeSet<Identity> =
+        let mut wanted: BTreeSet<Identity> =
             self.inputs.desired.iter().map(|resource| resource.identity.clone()).collect();
+        // A pod of the same text is taken over by the check that runs now; another one was left behind.
+        let checks = self.inputs.desired.iter().filter(|resource| resource.kind == kinds::check::KIND.name);
+        wanted.extend(checks.map(|check| Identity::Object(kinds::check::pod(&check.body))));
         for owned in self.owned() {
             let stays = matches!(owned.identity, Identity::Cluster(_)) || !self.selected.has(&owned.address);
             if !wanted.contains(&owned.identity) && !stays {
@@ -53,32 +65,59 @@ impl Maker<'_> {
 
     /// The last stack that uses a thing deletes it; another one only gives up its hold.
     fn let_go(&mut self, owned: Owned, reason: Option<&str>) {
-        let Owned { identity, live, address, kind, shared } = owned;
+        let Owned { identity, live, address, kind, shared, stays } = owned;
+        if let Some(why) = stays {
+            // It is in the plan, so that the record goes on knowing it.
+            self.delete(identity, &live, address, kind, Some(&why), false);
+            if let Some(change) = self.changes.last_mut() {
+                (change.action, change.before) = (Action::Keep, Value::Null);
+            }
+            return;
+        }
         if shared.is_empty() {
             self.delete(identity, &live, address, kind, reason, false);
             return;
         }
-        let stacks: Vec<String> = shared.iter().map(|manager| stack_of(manager)).collect();
-        let verb = if stacks.len() == 1 { "uses" } else { "use" };
-        let stacks = stacks.join(", ");
+        let users = self.users_of(&identity);
         if self.inputs.mode == Mode::Destroy && self.cluster_goes() {
-            let why = format!("{stacks} {verb} it too, and it would go with the cluster");
+            let why = format!("{users}, and it would go with the cluster");
             self.delete(identity, &live, address, kind, Some(&why), true);
             return;
         }
-        let why = format!("{stacks} {verb} it too: it stays, and this stack gives up its hold");
+        let why = format!("{users}: it stays, and this stack gives up its hold");
         self.delete(identity, &live, address, kind, Some(&why), false);
         if let Some(change) = self.changes.last_mut() {
             change.action = Action::Forget;
+            // Another one that leaves meanwhile would leave it to nobody.
+            let users = Value::from(shared);
+            change.fingerprint = Some(fingerprint(&live, &[(FieldPath::keys(["users"]), users)]));
         }
     }
 
-    /// Whether the GKE cluster is ours, so that `destroy` deletes it.
-    fn cluster_goes(&self) -> bool {
+    /// "stack other uses it too".
+    pub(super) fn users_of(&self, identity: &Identity) -> String {
+        let manager = self.inputs.owner.field_manager();
+        let live = self.inputs.world.find(identity).unwrap_or(&Value::Null);
+        let stacks: Vec<String> = diff::other_stacks(live, &manager).into_iter().map(stack_of).collect();
+        let verb = if stacks.len() == 1 { "uses" } else { "use" };
+        format!("{} {verb} it too", stacks.join(", "))
+    }
+
+    /// What people call a thing, and its kind.
+    pub(super) fn name_of(&self, identity: &Identity) -> (Address, &'static str) {
+        Known::of(&self.inputs.desired, self.inputs.world.record.as_ref()).find(identity)
+    }
+
+    /// Whether the GKE cluster is ours and in the plan, so that `destroy` deletes it.
+    pub(super) fn cluster_goes(&self) -> bool {
         let Inputs { world, target, owner, theirs, .. } = self.inputs;
+        let Some(name) = &target.gke else { return false };
+        if !self.selected.has(&self.name_of(&Identity::Cluster(name.clone())).0) {
+            return false;
+        }
         let of_others = theirs.iter().any(|theirs| matches!(theirs.resource.identity, Identity::Cluster(_)));
         let ours = |cluster: &Value| gke::is_ours(&cluster["resourceLabels"], owner) && !of_others;
-        target.gke.is_some() && world.cluster.live().is_some_and(ours)
+        world.cluster.live().is_some_and(ours)
     }
 
     /// Everything live that is ours, with the address it has or had.
@@ -94,12 +133,13 @@ impl Maker<'_> {
                 return;
             }
             let (address, kind) = known.find(&identity);
-            if needed_by.is_some() && shared.is_empty() && address.section() == kinds::dask_operator::SECTION
-            {
+            let operator = shared.is_empty() && address.section() == kinds::dask_operator::SECTION;
+            let needed_by = needed_by.as_ref().filter(|_| operator);
+            if needed_by.is_some() && self.selected.has(&address) {
                 kept.get_or_insert(Address::new(address.section()));
-                return;
             }
-            owned.push(Owned { identity, live: live.clone(), address, kind, shared });
+            let stays = needed_by.map(|by| format!("{by} of others needs it: it stays"));
+            owned.push(Owned { identity, live: live.clone(), address, kind, shared, stays });
         };
         if let (Some(name), true) = (&target.gke, self.cluster_goes())
             && let Some(live) = world.cluster.live()
@@ -167,6 +207,7 @@ impl Maker<'_> {
         reason: Option<&str>,
         foreign: bool,
     ) {
+        let identity = self.in_lasting_version(identity);
         let wanted = self.inputs.desired.iter().find(|resource| resource.identity == identity);
         let origin = wanted.map_or(FieldPath::keys(["stack", "name"]), |resource| resource.origin.clone());
         self.changes.push(Change {
@@ -184,7 +225,7 @@ impl Maker<'_> {
             origin,
             steps: Vec::new(),
             follows: Vec::new(),
-            fingerprint: Some(fingerprint(live, &[])),
+            fingerprint: Some(fingerprint(live, &Vec::from_iter(which_pool(live)))),
             foreign,
             taken: None,
             before: without_secrets(live),
@@ -211,7 +252,7 @@ fn without_secrets(live: &Value) -> Value {
             fields.remove("stringData");
         }
     }
-    live
+    crate::secrets::masked(&live)
 }
 
 /// The addresses of what is wanted and of what the record knows, by identity.

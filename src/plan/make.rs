@@ -5,16 +5,18 @@ use std::fmt::Write as _;
 
 use serde_json::Value;
 
+use super::cascade::defines;
 use super::lost::Mend;
 use super::select::{Selected, Selection};
+use super::shapes::Shapes;
 use super::{ASKED, Action, Change, Consent, Mode, Note, Partial, Plan, Read, Taken, diff, graph, review};
 use crate::address::{Address, FieldPath};
 use crate::diag::{Code, Diagnostic};
 use crate::kinds::gke::Compared;
 use crate::kinds::{self, Compare, Kind, gke};
 use crate::resource::{
-    Effect, FieldChange, Identity, LABEL_STACK, Lane, ObjectId, Owner, Resource, Role, Seen, Target, Theirs,
-    Wanted, World,
+    Effect, FieldChange, Gvk, Hourly, Identity, LABEL_STACK, Lane, ObjectId, Owner, Resource, Role, Seen,
+    Target, Theirs, Wanted, World,
 };
 use crate::source::Sources;
 
@@ -47,7 +49,7 @@ pub struct Inputs<'a> {
     /// Where values stand in the stack file.
     pub sources: &'a Sources,
     /// US dollars per hour of what is desired.
-    pub hourly: Option<f64>,
+    pub hourly: Option<Hourly>,
 }
 
 /// What must be read to plan these resources.
@@ -58,8 +60,11 @@ pub fn wanted(desired: &[Resource], theirs: &[Theirs], target: &Target, owner: &
         Identity::Object(object) => Some(object),
         Identity::Cluster(_) | Identity::NodePool { .. } | Identity::Check(_) => None,
     });
-    let mut collections: BTreeSet<_> =
-        objects.map(|object| (object.gvk.clone(), object.namespace.clone())).collect();
+    let objects: Vec<&ObjectId> = objects.collect();
+    let mut collections: BTreeSet<(Gvk, Option<String>)> = BTreeSet::new();
+    for object in &objects {
+        collections.insert((object.gvk.clone(), object.namespace.clone()));
+    }
     for (gvk, namespace) in collections.clone() {
         // Whose number of workers counts, what others attached, and what the operator made.
         if gvk == kinds::dask_cluster::api() {
@@ -74,9 +79,21 @@ pub fn wanted(desired: &[Resource], theirs: &[Theirs], target: &Target, owner: &
         collections.retain(|(gvk, _)| gvk.group != kinds::dask_cluster::GROUP);
         collections.extend(kinds::dask_cluster::needing_operator().map(|gvk| (gvk, None)));
     }
+    let everywhere: BTreeSet<Gvk> =
+        collections.iter().filter(|(_, namespace)| namespace.is_none()).map(|(gvk, _)| gvk.clone()).collect();
+    collections.retain(|(gvk, namespace)| namespace.is_none() || !everywhere.contains(gvk));
+    let listed: BTreeMap<&Gvk, &str> =
+        collections.iter().map(|(gvk, _)| (gvk, gvk.version.as_str())).collect();
+    let apart = objects.iter().filter(|object| {
+        let place = collections.get(&(object.gvk.clone(), object.namespace.clone()));
+        let version = place.map(|(gvk, _)| gvk.version.as_str()).or(listed.get(&object.gvk).copied());
+        version.is_some_and(|version| version != object.gvk.version)
+    });
+    let apart = apart.map(|object| (*object).clone()).collect();
     Wanted {
         cluster: target.gke.clone(),
         collections,
+        apart,
         record: Some(crate::record::Record::object(&owner.stack)),
         owner: owner.clone(),
     }
@@ -116,7 +133,7 @@ pub fn plan(inputs: Inputs) -> Result<Plan, Vec<Diagnostic>> {
     maker.choose_workers();
     maker.mended();
     maker.when_idle();
-    if let Err(circle) = graph::connect(&mut maker.changes, &inputs.desired) {
+    if let Err(circle) = graph::connect(&mut maker.changes, &inputs.desired, inputs.world) {
         maker.problems.push(circle_problem(&circle, &inputs));
     }
     maker.drop_idle_waits();
@@ -143,8 +160,26 @@ impl Inputs<'_> {
         notes: Vec<Note>,
         partial: Option<Partial>,
     ) -> Plan {
-        let Self { desired, theirs, target, owner, mode, offline, allowed, hourly, retarget, .. } = self;
+        let Self {
+            desired,
+            theirs,
+            world,
+            target,
+            owner,
+            mode,
+            offline,
+            allowed,
+            replace,
+            selection: _,
+            retarget,
+            when_idle,
+            sources: _,
+            hourly,
+        } = self;
+        let kept = world.record.is_some() || world.only_locked;
+        let record_left = mode == Mode::Destroy && partial.is_none() && changes.is_empty() && kept;
         Plan {
+            record_left,
             target,
             owner,
             mode,
@@ -158,6 +193,8 @@ impl Inputs<'_> {
             allowed,
             partial,
             retarget,
+            replace,
+            when_idle,
         }
     }
 }
@@ -198,6 +235,8 @@ pub(super) struct Maker<'a> {
     pub(super) surplus: BTreeMap<Address, Vec<(ObjectId, Value)>>,
     /// What is done about lost children, by what has lost them.
     pub(super) lost: BTreeMap<Address, Mend>,
+    /// The shapes of custom kinds.
+    pub(super) shapes: Shapes,
 }
 
 impl<'a> Maker<'a> {
@@ -213,6 +252,7 @@ impl<'a> Maker<'a> {
             selected: Selected::All,
             surplus: BTreeMap::new(),
             lost: BTreeMap::new(),
+            shapes: Shapes::of(inputs),
         }
     }
 }
@@ -223,14 +263,36 @@ impl Maker<'_> {
         let world = self.inputs.world;
         let unread = match (&world.cluster, &world.inside) {
             (Seen::Unreadable(why), _) => Some(("the GKE cluster", why)),
+            (Seen::Live(_), Seen::Unreadable(why)) if self.goes_unseen() => {
+                self.deleted_unseen(why);
+                None
+            }
             (_, Seen::Unreadable(why)) if !self.is_leaving() => Some(("the Kubernetes cluster", why)),
             _ => None,
         };
         if let Some((what, why)) = unread {
             let problem = Diagnostic::error(Code::Unreadable, format!("{what} cannot be read: {why}"));
-            let help =
-                "nothing is planned against what cannot be seen; `--offline` plans against an empty world";
+            let help = match (self.inputs.mode, &world.cluster) {
+                (Mode::Destroy, Seen::Live(_)) => {
+                    "nothing is planned against what cannot be seen; `destroy --allow delete:unseen` deletes the GKE \
+                     cluster with whatever is in it"
+                }
+                _ => {
+                    "nothing is planned against what cannot be seen; `--offline` plans against an empty world"
+                }
+            };
             self.problems.push(problem.about(Address::new("cluster"), "").help(help));
+        }
+        if let Some(why) = &world.unusable {
+            let stack = &self.inputs.owner.stack;
+            let problem = Diagnostic::error(
+                Code::Unreadable,
+                format!(
+                    "the record of stack {stack} cannot be used ({}): {why}",
+                    crate::record::Record::object(stack)
+                ),
+            );
+            self.problems.push(problem.about(Address::new("stack"), "").help(why.cure(stack)));
         }
         if let Some(record) = world.record.as_ref().filter(|record| record.id != self.inputs.owner.id) {
             let what = format!(
@@ -256,8 +318,16 @@ impl Maker<'_> {
 
     fn want(&mut self, resource: &Resource) {
         let Some(kind) = kinds::find(&resource.kind) else { return };
-        if matches!(kind.compare, Compare::Action) || !self.selected.has(&resource.address) {
+        if matches!(kind.compare, Compare::Action) {
             return;
+        }
+        if !self.selected.has(&resource.address) {
+            // What goes with its owner is in the plan whatever that is limited to.
+            let live = self.live(&resource.identity);
+            if live.is_none_or(|live| self.goes_with(resource, live).is_none()) {
+                return;
+            }
+            self.selected.add(&resource.address);
         }
         let is_cluster = matches!(resource.identity, Identity::Cluster(_));
         if self.stays_gone(resource) {
@@ -270,7 +340,9 @@ impl Maker<'_> {
                 self.protected(resource, "delete");
             }
             self.renewed |= is_cluster;
-            self.push(resource, Action::Create, Vec::new(), None, None);
+            let reruns = self.may_have_run(resource);
+            let action = if reruns.is_some() { Action::Replace } else { Action::Create };
+            self.push(resource, action, Vec::new(), reruns, None);
             return;
         };
         if let Some(owner) = self.goes_with(resource, &live) {
@@ -289,15 +361,73 @@ impl Maker<'_> {
         self.want_of(resource, kind, live);
     }
 
+    /// An object that was read in another version than the file asks for: the server has no such version (any more).
+    fn is_served(&mut self, resource: &Resource, live: &Value) {
+        let (Some(wanted), Some(served)) =
+            (resource.body["apiVersion"].as_str(), live["apiVersion"].as_str())
+        else {
+            return;
+        };
+        if wanted == served || self.will_serve(resource) {
+            return;
+        }
+        let what =
+            format!("the cluster has {} as `{served}` and does not serve `{wanted}`", resource.identity);
+        let place = resource.origin_of(&FieldPath::keys(["apiVersion"]));
+        let span = self.inputs.sources.span(&place);
+        let help = format!("write `apiVersion: {served}`, with the fields that this version has");
+        let problem = Diagnostic::error(Code::VersionNotServed, what).at(span, "asked for here");
+        self.problems.push(problem.about(resource.address.clone(), "").help(help));
+    }
+
+    /// Whether the stack has the definition of an object's kind, with the version that the object is asked for in.
+    fn will_serve(&self, resource: &Resource) -> bool {
+        let Identity::Object(object) = &resource.identity else { return false };
+        let definition = self.definition_of(object);
+        definition.is_some_and(|other| served(&other.body).any(|version| version == object.gvk.version))
+    }
+
+    /// The wanted definition of an object's kind.
+    fn definition_of(&self, object: &ObjectId) -> Option<&Resource> {
+        let name = (object.gvk.plural.as_str(), object.gvk.group.as_str());
+        self.inputs.desired.iter().find(|other| match &other.identity {
+            Identity::Object(other) => defines(other) == Some(name),
+            Identity::Cluster(_) | Identity::NodePool { .. } | Identity::Check(_) => false,
+        })
+    }
+
+    /// An object that goes while its definition stops serving the version that it was read in: a version that is served
+    /// before and after.
+    pub(super) fn in_lasting_version(&self, identity: Identity) -> Identity {
+        let Identity::Object(mut object) = identity else { return identity };
+        let later = (!object.gvk.group.is_empty()).then(|| self.definition_of(&object)).flatten();
+        if let Some(later) = later
+            && !served(&later.body).any(|version| version == object.gvk.version)
+        {
+            let now = self.inputs.world.find(&later.identity).unwrap_or(&Value::Null);
+            let mut both = served(&later.body).filter(|version| served(now).any(|other| other == *version));
+            if let Some(version) = both.next() {
+                object.gvk.version = version.to_owned();
+            }
+        }
+        Identity::Object(object)
+    }
+
     /// What is wanted of something that is there and stays.
     fn want_of(&mut self, resource: &Resource, kind: &Kind, live: Value) {
+        self.is_served(resource, &live);
         let live = self.with_size(resource, live);
+        let live = self.in_its_zones(resource, live);
         let standing = self.standing(resource, kind, &live);
         let joins = !matches!(standing, Standing::Ours) && matches!(kind.compare, Compare::Kubernetes(_));
         let Some(mut compared) = self.compared(resource, kind, &live) else { return };
         self.number_of_workers(resource, &live, &mut compared);
-        let fingerprint = Some(fingerprint(&live, &compared.seen));
+        self.tell_move(resource, &mut compared.changes);
         let (mut action, mut reason) = self.action(resource, &live, &compared.changes);
+        if action != Action::Keep {
+            compared.seen.extend(which_pool(&live));
+        }
+        let fingerprint = Some(fingerprint(&live, &compared.seen));
         let taken = match standing {
             Standing::Ours => taken_fields(&compared.others),
             Standing::Shared(stacks) => {
@@ -350,9 +480,11 @@ impl Maker<'_> {
                 Some(gke::compare(rules, &resource.body, live, last))
             }
             Compare::Kubernetes(effect) => {
-                let schema = kinds::object_schema(&resource.identity);
+                let schema = self.shapes.schema(resource);
                 let manager = self.inputs.owner.field_manager();
-                Some(diff::compare(&resource.body, live, &manager, schema.as_ref(), effect))
+                let mut compared = diff::compare(&resource.body, live, &manager, schema.as_ref(), effect);
+                compared.changes.extend(other_version(&resource.body, live, &manager));
+                Some(compared)
             }
             Compare::Action => None,
         }
@@ -363,6 +495,17 @@ impl Maker<'_> {
         let Identity::NodePool { pool, .. } = &resource.identity else { return live };
         let wanted = &resource.body["nodeCount"];
         match self.inputs.world.sizes.get(pool) {
+            Some(nodes) if self.has_surge_nodes(resource, &live, *nodes) => {
+                live["nodeCount"] = wanted.clone();
+                self.notes.push(Note {
+                    code: Code::UnknownSize.as_str().into(),
+                    address: resource.address.clone(),
+                    message: format!(
+                        "GKE is at work on it and has brought it to {nodes} nodes; those above {wanted} are there for an \
+                         upgrade, so no change of size is planned"
+                    ),
+                });
+            }
             Some(nodes) => live["nodeCount"] = (*nodes).into(),
             None if wanted.is_null() => {}
             None => {
@@ -508,7 +651,7 @@ impl Maker<'_> {
             }
             let digest = kinds::check::digest(&resource.body);
             let record = inputs.world.record.as_ref().filter(|_| !self.renewed);
-            let passed = record.and_then(|record| record.passes.get(&resource.address));
+            let passed = record.and_then(|record| record.passes.get(&resource.identity));
             let renewed = self.changes.iter().find(|change| {
                 let made = matches!(change.action, Action::Create | Action::Replace);
                 let disturbs = match change.kind.as_str() {
@@ -534,6 +677,29 @@ impl Maker<'_> {
     }
 }
 
+/// The versions that a definition serves.
+fn served(definition: &Value) -> impl Iterator<Item = &str> {
+    let versions = definition["spec"]["versions"].as_array().into_iter().flatten();
+    versions.filter(|version| version["served"] == true).filter_map(|version| version["name"].as_str())
+}
+
+/// An object that we have applied in another version of its API is applied once in the wanted one: which fields are ours
+/// is noted under a version, and the note goes with it when the server no longer knows that version.
+/// Source: `merge/update.go` of structured-merge-diff (recalled): managers of versions that cannot be converted are dropped.
+fn other_version(wanted: &Value, live: &Value, manager: &str) -> Option<FieldChange> {
+    let applied = diff::applied_in(live, manager)?;
+    let now = wanted["apiVersion"].as_str().filter(|now| *now != applied)?;
+    Some(FieldChange {
+        path: FieldPath::keys(["apiVersion"]),
+        before: Some(applied.into()),
+        after: Some(now.into()),
+        effect: Effect::InPlace,
+        note: Some("the same object in another version of its API".to_owned()),
+        drift: None,
+        secret: false,
+    })
+}
+
 /// Whose a live thing is.
 pub(super) enum Standing {
     /// This stack's.
@@ -546,7 +712,8 @@ pub(super) enum Standing {
 
 /// `stack rapids` of the field manager `dask-infra/rapids`.
 pub(super) fn stack_of(manager: &str) -> String {
-    format!("stack {}", manager.trim_start_matches("dask-infra/"))
+    let stack = manager.trim_start_matches("dask-infra/");
+    format!("stack {}", stack.split(':').next().unwrap_or(stack))
 }
 
 /// The fields that other tools apply with other values.
@@ -576,6 +743,13 @@ fn gke_labels<'v>(identity: &Identity, live: &'v Value) -> &'v Value {
         Identity::NodePool { .. } => &live["config"]["resourceLabels"],
         Identity::Cluster(_) | Identity::Object(_) | Identity::Check(_) => &live["resourceLabels"],
     }
+}
+
+/// GKE gives a pool no id, and its link is its name; the instance groups behind it are new with each pool.
+pub(super) fn which_pool(live: &Value) -> Option<(FieldPath, Value)> {
+    // A cluster has an id, and lists the groups of all its pools.
+    let groups = live.get("instanceGroupUrls").filter(|_| live["id"].is_null())?;
+    Some((FieldPath::keys(["instanceGroupUrls"]), groups.clone()))
 }
 
 /// A digest of what a change relies on: which thing it is, and the live values that were compared.

@@ -3,7 +3,8 @@
 use serde::{Deserialize, Serialize};
 
 pub mod adopt;
-mod along;
+pub mod along;
+pub mod cascade;
 mod dask;
 mod definitions;
 pub mod diff;
@@ -15,12 +16,18 @@ mod leave;
 mod lost;
 pub mod make;
 pub mod read;
+mod relations;
 pub mod review;
+pub mod same;
 pub mod scale;
 pub mod select;
+mod shapes;
 mod steps;
+pub mod still;
 mod surplus;
+pub mod unready;
 mod when_idle;
+mod zones;
 
 pub use along::reach;
 pub use drift::{Drift, Drifted, drift};
@@ -30,7 +37,7 @@ pub use select::{Partial, Selection};
 pub use steps::inline_pool;
 
 use crate::address::{Address, FieldPath};
-use crate::resource::{FieldChange, Identity, Lane, Owner, Resource, Step, Target, Theirs};
+use crate::resource::{FieldChange, Hourly, Identity, Lane, Owner, Resource, Step, Target, Theirs, Until};
 
 pub use crate::resource::Action;
 
@@ -118,6 +125,16 @@ pub struct Consent {
     pub address: Address,
 }
 
+/// What stands for an address in a consent to delete what nobody can look at: `delete:unseen`.
+pub const UNSEEN: &str = "unseen";
+
+impl Consent {
+    /// Whether it is to a GKE cluster going with whatever is in it, although that cannot be read.
+    pub fn is_to_unseen(&self) -> bool {
+        self.verb == Verb::Delete && self.address.as_str() == UNSEEN
+    }
+}
+
 /// What is consented to.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Serialize, Deserialize)]
 #[serde(rename_all = "snake_case")]
@@ -177,16 +194,25 @@ pub struct Plan {
     pub notes: Vec<Note>,
     /// US dollars per hour of everything desired, where prices are known (list prices, us-central1).
     #[serde(default, skip_serializing_if = "Option::is_none")]
-    pub hourly: Option<f64>,
+    pub hourly: Option<Hourly>,
     /// Consents given when the plan was made.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     pub allowed: Vec<Consent>,
     /// What it is limited to; `None` for the whole stack.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub partial: Option<Partial>,
+    /// Whether nothing of the stack is left but its record: an earlier destroy ended before it took that away.
+    #[serde(default, skip_serializing_if = "crate::kinds::is_false")]
+    pub record_left: bool,
     /// Whether another target than the last one was meant.
     #[serde(default, skip_serializing_if = "crate::kinds::is_false")]
     pub retarget: bool,
+    /// What was to be made anew, or to run again, although nothing forces it.
+    #[serde(default, skip_serializing_if = "Vec::is_empty")]
+    pub replace: Vec<Address>,
+    /// Seconds that what takes Dask's workers away waits at most until their scheduler is idle.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub when_idle: Option<u32>,
 }
 
 /// How many changes of each action.
@@ -210,6 +236,12 @@ pub struct Counts {
 pub const ASKED: &str = "asked for by --replace";
 
 impl Change {
+    /// Whether it is kept, may be half made, and is waited for because of that.
+    pub fn is_waited_for(&self) -> bool {
+        let waits = |step: &Step| matches!(step, Step::Await(wait) if wait.until == Until::Ready);
+        self.action == Action::Keep && self.steps.iter().any(waits)
+    }
+
     /// Whether `--replace` asked for it.
     pub fn is_asked(&self) -> bool {
         self.reason.as_deref().is_some_and(|reason| reason.contains(ASKED))
@@ -217,9 +249,31 @@ impl Change {
 }
 
 impl Plan {
-    /// Whether apply would do nothing.
+    /// Whether apply has neither anything to change nor anything to wait for, nor a record to take away.
+    pub fn has_nothing_to_do(&self) -> bool {
+        self.is_empty() && !self.record_left && !self.changes.iter().any(Change::is_waited_for)
+    }
+
+    /// The known part of what all of it costs; `None` when nothing of it is known.
+    pub fn dollars(&self) -> Option<f64> {
+        let hourly = self.hourly.as_ref()?;
+        (hourly.dollars > 0.0).then_some(hourly.dollars)
+    }
+
+    /// Machine types whose price is not known.
+    pub fn unpriced(&self) -> Vec<String> {
+        self.hourly.as_ref().map(|hourly| hourly.unpriced.clone()).unwrap_or_default()
+    }
+
+    /// Whether apply would change nothing.
     pub fn is_empty(&self) -> bool {
         self.changes.iter().all(|change| change.action == Action::Keep)
+    }
+
+    /// Addresses of what is kept and is not ready, as far as it was looked at.
+    pub fn unready(&self) -> impl Iterator<Item = &Address> {
+        let unready = |note: &&Note| note.code == crate::diag::Code::Unready.as_str();
+        self.notes.iter().filter(unready).map(|note| &note.address)
     }
 
     /// Whether a thing of the stack is outside of what the plan is limited to.
@@ -254,6 +308,7 @@ impl Plan {
             .changes
             .iter()
             .flat_map(|change| self.consents_of(change))
+            .chain(self.consent_to_unseen())
             .filter(|needed| !given.iter().any(|given| needed.is_given(given)))
             .collect();
         let several = |section: &Consent| {
@@ -272,9 +327,17 @@ impl Plan {
         wanted
     }
 
+    /// The consent to let things go along that nobody could look at: `delete:others.unseen`.
+    fn consent_to_unseen(&self) -> Option<Needed> {
+        let unseen = self.notes.iter().any(|note| note.code == crate::diag::Code::OthersUnseen.as_str());
+        let own = Consent { verb: Verb::Delete, address: Address::new("others.unseen") };
+        unseen.then_some(Needed { own, section: None })
+    }
+
     /// The consents that a change needs.
     fn consents_of(&self, change: &Change) -> Vec<Needed> {
-        let consented = self.mode == Mode::Destroy && !change.foreign && !self.outlives(change);
+        let whole = self.mode == Mode::Destroy && !change.foreign && !self.outlives(change);
+        let consented = whole || crate::kinds::check::is_pod(&change.identity, &change.address);
         let verb = match change.action {
             Action::Replace => Some(Verb::Replace),
             Action::Delete if !consented => Some(Verb::Delete),
@@ -314,15 +377,20 @@ impl Plan {
         }
     }
 
+    /// Whether a GKE cluster goes that nobody could look into.
+    pub fn deletes_unseen(&self) -> bool {
+        self.notes.iter().any(|note| note.code == crate::diag::Code::DeletedUnseen.as_str())
+    }
+
     /// Consents that were given and fit nothing in the plan.
     pub fn idle_consents(&self) -> Vec<&Consent> {
+        let unseen = self.deletes_unseen();
         let fits = |given: &&Consent| {
             let meant = self.meant(given);
-            !self
-                .changes
-                .iter()
-                .flat_map(|change| self.consents_of(change))
-                .any(|needed| needed.is_given(&meant))
+            let needed = self.changes.iter().flat_map(|change| self.consents_of(change));
+            let mut needed = needed.chain(self.consent_to_unseen());
+            let is_needed = (unseen && given.is_to_unseen()) || needed.any(|needed| needed.is_given(&meant));
+            !is_needed
         };
         self.allowed.iter().filter(fits).collect()
     }

@@ -8,7 +8,6 @@ use super::make::{Maker, fingerprint};
 use super::{Mode, Note, diff};
 use crate::address::{Address, FieldPath, Segment};
 use crate::diag::{Code, Diagnostic};
-use crate::kinds::secrets::masked;
 use crate::kinds::{self, Compare, gke, node_pool};
 use crate::resource::{FieldChange, Identity, ObjectId, Resource, Role, Seen};
 
@@ -146,7 +145,7 @@ impl Maker<'_> {
         let mut changes = match kind.compare {
             Compare::Gke(rules) => gke::compare(rules, &resource.body, live, None).changes,
             Compare::Kubernetes(effect) => {
-                let schema = kinds::object_schema(&resource.identity);
+                let schema = self.shapes.schema(resource);
                 let manager = self.inputs.owner.field_manager();
                 diff::compare(&resource.body, live, &manager, schema.as_ref(), effect).changes
             }
@@ -171,6 +170,7 @@ impl Maker<'_> {
                 effect: crate::resource::Effect::Ignored,
                 note: None,
                 drift: None,
+                secret: false,
             });
         }
         changes
@@ -257,11 +257,14 @@ impl Maker<'_> {
         };
         let zones = live["locations"].as_array().map_or(0, Vec::len) as u64;
         for resource in inputs.desired.iter().filter(|resource| {
-            matches!(resource.identity, Identity::NodePool { .. }) && resource.body["locations"].is_null()
+            // A live one has zones of its own.
+            let new = inputs.world.find(&resource.identity).is_none();
+            matches!(resource.identity, Identity::NodePool { .. })
+                && new
+                && resource.body["locations"].is_null()
         }) {
-            let (nodes, each) = (&resource.body["nodeCount"], &resource.body["initialNodeCount"]);
-            let (Some(nodes), Some(each)) = (nodes.as_u64(), each.as_u64()) else { continue };
-            if zones == 0 || nodes == each * zones {
+            let Some(nodes) = resource.body["nodeCount"].as_u64() else { continue };
+            if zones == 0 || nodes.is_multiple_of(zones) {
                 continue;
             }
             let what = format!(
@@ -387,10 +390,11 @@ fn relied_on(identity: &Identity) -> Vec<FieldPath> {
 
 /// `` `machine_type` is "n1-standard-2" here (stack.toml:14:16) and "n1-standard-4" live ``.
 fn difference(resource: &Resource, change: &FieldChange, place: Option<String>) -> Note {
-    let FieldChange { path, before, after, .. } = change;
-    let said = after.as_ref().map_or_else(|| "nothing".to_owned(), ToString::to_string);
-    let live = before.as_ref().filter(|live| !live.is_null());
-    let live = live.map_or_else(|| "not set".to_owned(), |live| masked(live).to_string());
+    let path = &change.path;
+    let (before, after) = change.shown();
+    let said = after.map_or_else(|| "nothing".to_owned(), |said| said.to_string());
+    let live = before.filter(|live| !live.is_null());
+    let live = live.map_or_else(|| "not set".to_owned(), |live| live.to_string());
     let place = place.map(|place| format!(" ({place})")).unwrap_or_default();
     let message = format!(
         "`{}` is {said} in the stack file{place} and {live} live; others own it, so nothing is changed",

@@ -1,13 +1,21 @@
 //! Looking at a finished plan: what a person should know before saying yes. One function for each thing.
 
-use super::{Action, Change, Note, Plan, inline_pool};
-use crate::diag::Code;
+use std::collections::BTreeSet;
+
+use serde_json::Value;
+
+use super::{Action, Change, Consent, Note, Plan, inline_pool};
+use crate::address::Address;
+use crate::diag::{Code, nearest};
+use crate::kinds::dask_cluster;
+use crate::kinds::node_pool::POOL_LABEL;
 use crate::resource::Identity;
 
 /// A check on a finished plan.
 type Review = fn(&Plan, &mut Vec<Note>);
 
-const REVIEWS: &[Review] = &[gpu_pool_first, check_among_workers, idle_consents];
+const REVIEWS: &[Review] =
+    &[gpu_pool_first, check_among_workers, secrets_of_others, idle_pools, idle_consents];
 
 /// All notes, in the order of the checks.
 pub fn review(plan: &Plan) -> Vec<Note> {
@@ -65,13 +73,109 @@ fn check_among_workers(plan: &Plan, notes: &mut Vec<Note>) {
     }
 }
 
+/// A cluster that goes for want of work leaves nodes of a fixed size behind.
+fn idle_pools(plan: &Plan, notes: &mut Vec<Note>) {
+    let news = |change: &&Change| matches!(change.action, Action::Create | Action::Update | Action::Replace);
+    for change in plan.changes.iter().filter(news) {
+        let wanted =
+            |identity: &Identity| plan.desired.iter().find(|resource| &resource.identity == identity);
+        let Some(cluster) = wanted(&change.identity).filter(|wanted| wanted.kind == dask_cluster::KIND.name)
+        else {
+            continue;
+        };
+        let spec = &cluster.body["spec"];
+        if spec["idleTimeout"].as_u64().unwrap_or(0) == 0 {
+            continue;
+        }
+        let on = &spec["worker"]["spec"]["nodeSelector"][POOL_LABEL];
+        let stays = plan.desired.iter().find(|other| {
+            matches!(&other.identity, Identity::NodePool { pool, .. } if on == pool.as_str())
+                && other.body["nodeCount"].as_u64().unwrap_or(0) > 0
+        });
+        if let Some(pool) = stays {
+            notes.push(Note {
+                code: Code::IdlePool.as_str().into(),
+                address: cluster.address.clone(),
+                message: format!(
+                    "`idle_timeout` takes away the Dask cluster and not its nodes: {} has a fixed size and goes on \
+                     costing; with `nodes = {{ min = 0, max = {} }}` GKE takes them away, too",
+                    pool.address, pool.body["nodeCount"]
+                ),
+            });
+        }
+    }
+}
+
+const NOT_NEEDED: &str = "consent was given to something that this plan neither deletes nor replaces";
+
+/// A new container whose Secret is not there does not start. Nothing in the plan makes the Secret, and before the first
+/// apply has made the cluster nobody can.
+fn secrets_of_others(plan: &Plan, notes: &mut Vec<Note>) {
+    let mut told = BTreeSet::new();
+    for change in plan.changes.iter().filter(|change| change.action == Action::Create) {
+        let Identity::Object(object) = &change.identity else { continue };
+        let Some(wanted) = plan.desired.iter().find(|wanted| wanted.identity == change.identity) else {
+            continue;
+        };
+        let mut keys = Vec::new();
+        secret_keys(&wanted.body, &mut keys);
+        let namespace = object.namespace.as_deref().unwrap_or("default");
+        for (name, key) in keys {
+            let is_made = plan.desired.iter().any(|other| {
+                let Identity::Object(other) = &other.identity else { return false };
+                other.gvk.kind == "Secret"
+                    && other.name == name
+                    && other.namespace.as_deref() == Some(namespace)
+            });
+            if is_made || !told.insert((namespace, name, key)) {
+                continue;
+            }
+            notes.push(Note {
+                code: Code::SecretOfOthers.as_str().into(),
+                address: change.address.clone(),
+                message: format!(
+                    "its container starts once Secret {namespace}/{name} has the key `{key}`, which is not in this stack: \
+                     kubectl -n {namespace} create secret generic {name} --from-literal={key}=…"
+                ),
+            });
+        }
+    }
+}
+
+/// Secrets and keys that containers in a body take variables from and cannot do without.
+fn secret_keys<'b>(body: &'b Value, found: &mut Vec<(&'b str, &'b str)>) {
+    match body {
+        Value::Object(fields) => {
+            if let Some(from) = fields.get("secretKeyRef")
+                && let (Some(name), Some(key)) = (from["name"].as_str(), from["key"].as_str())
+                && from["optional"] != true
+            {
+                found.push((name, key));
+            }
+            fields.values().for_each(|value| secret_keys(value, found));
+        }
+        Value::Array(items) => items.iter().for_each(|item| secret_keys(item, found)),
+        Value::Null | Value::Bool(_) | Value::Number(_) | Value::String(_) => {}
+    }
+}
+
+/// What of the plan a consent that fits nothing may have meant.
+fn meant_instead(plan: &Plan, given: &Consent) -> Option<Address> {
+    let needed = plan.missing_consents(&[]);
+    let addresses = needed.iter().map(|consent| consent.address.as_str());
+    nearest(given.address.as_str(), addresses).map(Address::new)
+}
+
 /// A consent that fits nothing is mostly a slip of the finger.
 fn idle_consents(plan: &Plan, notes: &mut Vec<Note>) {
     for consent in plan.idle_consents() {
         notes.push(Note {
             code: Code::IdleConsent.as_str().into(),
             address: consent.address.clone(),
-            message: "consent was given to something that this plan neither deletes nor replaces".into(),
+            message: match meant_instead(plan, consent) {
+                Some(near) => format!("{NOT_NEEDED}; did you mean `{near}`?"),
+                None => NOT_NEEDED.to_owned(),
+            },
         });
     }
 }

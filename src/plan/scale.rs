@@ -4,6 +4,7 @@ use serde_json::{Value, json};
 
 use super::make::{Inputs, Maker, Standing, fingerprint, is_going};
 use super::select::Selected;
+use super::steps::wait_to_the_end;
 use super::{Action, Note, Plan, diff};
 use crate::address::{Address, FieldPath};
 use crate::diag::{Code, Diagnostic};
@@ -79,8 +80,14 @@ impl Maker<'_> {
             effect: Effect::InPlace,
             note: None,
             drift: None,
+            secret: false,
         };
         let fields = vec![field];
+        if matches!(resource.identity, Identity::NodePool { .. })
+            && let Some(problem) = self.does_not_divide(resource, &self.live_zones(resource))
+        {
+            return Err(Box::new(problem));
+        }
         let mut steps = self.brought(resource, &live, &fields, wish.number);
         let mut at = 0;
         if let Identity::Object(object) = &resource.identity {
@@ -191,10 +198,13 @@ impl Maker<'_> {
             fields,
             owner: &self.inputs.owner,
             inline_pool: None,
+            zones: self.live_zones(resource).len(),
             leaving: false,
             taking: false,
         };
-        (kind.program)(&doing)
+        let mut steps = (kind.program)(&doing);
+        wait_to_the_end(&mut steps);
+        steps
     }
 
     /// Whose the number is from now on.

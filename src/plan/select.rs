@@ -2,16 +2,17 @@
 //! exclusion keeps out what needs it: for what is made, that is what it follows; for what goes, it is what
 //! lives in it or of it.
 
-use std::collections::BTreeSet;
+use std::collections::{BTreeMap, BTreeSet};
 
 use serde::{Deserialize, Serialize};
 
-use super::make::Maker;
+use super::cascade::{Cascade, holds};
+use super::make::{Maker, is_going};
 use super::{Mode, graph, inline_pool};
 use crate::address::Address;
 use crate::diag::{self, Code, Diagnostic};
 use crate::kinds;
-use crate::resource::{Identity, Seen};
+use crate::resource::{Identity, ObjectId};
 
 /// What a plan is limited to, as it was typed.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
@@ -55,6 +56,13 @@ impl Selected {
         match self {
             Self::All => true,
             Self::Only(addresses) => addresses.contains(address),
+        }
+    }
+
+    pub(super) fn add(&mut self, address: &Address) {
+        match self {
+            Self::All => {}
+            Self::Only(addresses) => drop(addresses.insert(address.clone())),
         }
     }
 }
@@ -128,8 +136,9 @@ impl Maker<'_> {
         let known: BTreeSet<Identity> = candidates.iter().map(|known| known.identity.clone()).collect();
         for owned in self.owned() {
             if !known.contains(&owned.identity) {
+                let goes = owned.goes();
                 let (address, identity) = (owned.address, owned.identity);
-                candidates.push(Candidate { address, identity, follows: Vec::new(), goes: true });
+                candidates.push(Candidate { address, identity, follows: Vec::new(), goes });
             }
         }
         self.notes.truncate(notes);
@@ -139,6 +148,15 @@ impl Maker<'_> {
     /// For each candidate the others that a plan with it must have.
     fn needs(&self, candidates: &[Candidate]) -> Vec<Vec<usize>> {
         let named = graph::Named::of(candidates.iter().map(|candidate| &candidate.address));
+        let world = self.inputs.world;
+        let manager = self.inputs.owner.field_manager();
+        let cascade = Cascade::of(world, self.inputs.target.gke.as_ref(), &manager);
+        let places: BTreeMap<&Identity, usize> =
+            candidates.iter().map(|candidate| &candidate.identity).zip(0..).collect();
+        let along = |one: &Candidate| {
+            let along = cascade.direct(&one.identity);
+            along.into_iter().filter_map(|(thing, _)| places.get(&thing).copied()).collect::<Vec<_>>()
+        };
         let goes: Vec<usize> = (0..candidates.len()).filter(|place| candidates[*place].goes).collect();
         let mut needs = vec![Vec::new(); candidates.len()];
         for (place, one) in candidates.iter().enumerate() {
@@ -153,31 +171,34 @@ impl Maker<'_> {
             if one.goes {
                 let inside = |other: &usize| lives_in(&candidates[*other].identity, one);
                 needs[place].extend(goes.iter().copied().filter(inside));
+                needs[place].extend(along(one).into_iter().filter(|other| candidates[*other].goes));
             } else if matches!(one.identity, Identity::Cluster(_)) {
-                // GKE makes a cluster with one pool.
-                let absent = matches!(self.inputs.world.cluster, Seen::Absent);
+                // GKE makes a cluster with one pool. One that is on its way out is made anew.
+                let absent = world.cluster.live().is_none_or(is_going);
                 let pool = inline_pool(&self.inputs.desired).filter(|_| absent);
                 let made = |other: &Candidate| pool.is_some_and(|pool| pool.identity == other.identity);
                 needs[place].extend(candidates.iter().position(made));
+            } else {
+                // Who takes the number of workers back cannot leave the autoscaler beside it.
+                let autoscaler = |other: &usize| {
+                    let Identity::Object(object) = &candidates[*other].identity else { return false };
+                    candidates[*other].goes && object.gvk == kinds::dask_autoscaler::api()
+                };
+                needs[place].extend(along(one).into_iter().filter(autoscaler));
             }
         }
         needs
     }
 }
 
-/// Whether a thing cannot stay when the other goes: everything in a cluster, objects of a namespace, what the
-/// operator works on.
+/// Whether a thing cannot stay when the other goes: what is in it or of its kind, and what the operator works on.
 fn lives_in(thing: &Identity, other: &Candidate) -> bool {
-    match (&other.identity, thing) {
-        (Identity::Cluster(_), thing) => !matches!(thing, Identity::Cluster(_)),
-        (Identity::Object(home), Identity::Object(object)) => {
-            let in_namespace = home.gvk.kind == "Namespace" && object.namespace.as_ref() == Some(&home.name);
-            let by_operator = other.address.section() == kinds::dask_operator::SECTION
-                && object.gvk.group == kinds::dask_cluster::GROUP;
-            in_namespace || by_operator
-        }
-        _ => false,
-    }
+    let by_operator = |object: &ObjectId| {
+        other.address.section() == kinds::dask_operator::SECTION
+            && object.gvk.group == kinds::dask_cluster::GROUP
+    };
+    holds(&other.identity, thing).is_some()
+        || matches!((&other.identity, thing), (Identity::Object(_), Identity::Object(object)) if by_operator(object))
 }
 
 fn closure(start: BTreeSet<usize>, next: &[Vec<usize>]) -> BTreeSet<usize> {

@@ -6,7 +6,7 @@ use std::collections::BTreeMap;
 use super::make::{Maker, is_going};
 use super::{Action, Change};
 use crate::kinds::{self, Doing};
-use crate::resource::{Identity, ObjectId, Resource, Step, World};
+use crate::resource::{Identity, ObjectId, Resource, Step, Until, World};
 
 impl Maker<'_> {
     pub(super) fn steps(&mut self) {
@@ -29,7 +29,8 @@ impl Maker<'_> {
         let kept: Vec<&str> = held.into_iter().chain(more).collect();
         let desired: BTreeMap<&Identity, &Resource> =
             inputs.desired.iter().map(|resource| (&resource.identity, resource)).collect();
-        for change in &mut self.changes {
+        let zones = self.zones_of_pools();
+        for (place, change) in self.changes.iter_mut().enumerate() {
             let Some(kind) = kinds::find(&change.kind) else { continue };
             // There is nothing to wait for.
             if self.gone.contains(&change.identity) {
@@ -58,11 +59,15 @@ impl Maker<'_> {
                 fields: &change.fields,
                 owner: &inputs.owner,
                 inline_pool,
+                zones: zones.get(&place).map_or(0, Vec::len),
                 taking: change.taken.is_some(),
                 leaving: change.action == Action::Create
                     && (live.as_ref().is_some_and(is_going) || self.with_owner.contains(&change.identity)),
             };
             change.steps = (kind.program)(&doing);
+            if change.action == Action::Keep && half_made(inputs.world, &change.identity) {
+                wait_to_the_end(&mut change.steps);
+            }
             if is_inline && change.action == Action::Create {
                 change.reason = Some("made together with the cluster".into());
             }
@@ -73,8 +78,7 @@ impl Maker<'_> {
         }
     }
 
-    /// Waiting for what is kept matters only to those that follow it: an apply that was killed may have left
-    /// it half made.
+    /// A look at what is kept matters only to those that follow it. What may be half made is waited for in any case.
     pub(super) fn drop_idle_waits(&mut self) {
         let followed: Vec<usize> = self
             .changes
@@ -83,10 +87,33 @@ impl Maker<'_> {
             .flat_map(|change| change.follows.iter().copied())
             .collect();
         for (place, change) in self.changes.iter_mut().enumerate() {
-            let waits = change.steps.iter().all(|step| matches!(step, Step::Await(_)));
-            if change.action == Action::Keep && waits && !followed.contains(&place) {
+            let looks = change
+                .steps
+                .iter()
+                .all(|step| matches!(step, Step::Await(wait) if wait.until == Until::Still));
+            if change.action == Action::Keep && looks && !followed.contains(&place) {
                 change.steps.clear();
             }
+        }
+    }
+}
+
+/// Whether an apply began with a thing of ours and none has seen it ready since. Where no record is, an apply may have
+/// ended before it could write one.
+fn half_made(world: &World, identity: &Identity) -> bool {
+    // A cluster in trouble runs: what would mend it must not wait for it.
+    let in_trouble = matches!(identity, Identity::Cluster(_))
+        && world.find(identity).is_some_and(|live| live["status"] == "DEGRADED");
+    !in_trouble && world.record.as_ref().is_none_or(|record| record.is_half_made(identity))
+}
+
+/// What is looked at is waited for instead.
+pub(super) fn wait_to_the_end(steps: &mut [Step]) {
+    for step in steps {
+        if let Step::Await(wait) = step
+            && wait.until == Until::Still
+        {
+            wait.until = Until::Ready;
         }
     }
 }

@@ -13,6 +13,7 @@ use crate::address::{FieldPath, Segment};
 use crate::kinds;
 use crate::plan::{Action, Change, Mode, Note, Plan};
 use crate::resource::{Effect, FieldChange, Identity};
+use crate::secrets::masked;
 
 /// The version of Terraform's format that this follows.
 pub const FORMAT_VERSION: &str = "1.2";
@@ -113,9 +114,9 @@ pub struct Values {
     pub after: Value,
     /// Always empty: bodies are known when they are planned.
     pub after_unknown: Value,
-    /// Always false: secrets are not in bodies.
+    /// Always false: what looks like a secret is hidden.
     pub before_sensitive: bool,
-    /// Always false: secrets are not in bodies.
+    /// Always false: what looks like a secret is hidden.
     pub after_sensitive: bool,
     /// The fields that force the replacement, each as a list of keys.
     #[serde(skip_serializing_if = "Vec::is_empty")]
@@ -153,9 +154,12 @@ pub struct PlanExtra {
     pub simulated: bool,
     /// `apply` or `destroy`.
     pub mode: &'static str,
-    /// US dollars per hour at list prices, where they are known.
+    /// US dollars per hour of the whole stack at its largest, at the list prices of us-central1, where they are known.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub hourly: Option<f64>,
+    /// Machine types whose price is not known and not in `hourly`.
+    #[serde(skip_serializing_if = "Vec::is_empty")]
+    pub unpriced: Vec<String>,
     /// Consents that are still to be given: `replace:dask_cluster.rapids`.
     pub consents_needed: Vec<String>,
     /// Consents that are stored in the plan.
@@ -185,7 +189,7 @@ pub fn document(plan: &Plan) -> Document {
         kind: kind_of(&wanted.identity, &wanted.kind),
         name: name_of(wanted.address.as_str()),
         provider_name: PROVIDER,
-        values: wanted.body.clone(),
+        values: masked(&wanted.body),
     });
     let resources = match plan.mode {
         Mode::Apply => resources.collect(),
@@ -233,7 +237,8 @@ fn extra(plan: &Plan) -> PlanExtra {
             Mode::Apply => "apply",
             Mode::Destroy => "destroy",
         },
-        hourly: plan.hourly,
+        hourly: plan.dollars(),
+        unpriced: plan.unpriced(),
         consents_needed: plan.missing_consents(&[]).iter().map(consent_text).collect(),
         consents_given: plan.allowed.iter().map(consent_text).collect(),
         notes: plan.notes.iter().map(note).collect(),
@@ -243,7 +248,7 @@ fn extra(plan: &Plan) -> PlanExtra {
 fn planned(plan: &Plan, change: &Change) -> ResourceChange {
     let body =
         plan.desired.iter().find(|wanted| wanted.identity == change.identity).map(|wanted| &wanted.body);
-    let body = body.cloned().unwrap_or_default();
+    let body = body.map(masked).unwrap_or_default();
     let before = || as_it_was(&body, &change.fields);
     let (actions, before, after) = match change.action {
         Action::Keep => (vec!["no-op"], before(), body),
@@ -275,7 +280,7 @@ fn drift(plan: &Plan, change: &Change) -> ResourceChange {
         change.fields.iter().filter(|field| field.drift.is_some()).cloned().collect();
     let body =
         plan.desired.iter().find(|wanted| wanted.identity == change.identity).map(|wanted| &wanted.body);
-    let before = body.cloned().unwrap_or_default();
+    let before = body.map(masked).unwrap_or_default();
     let after = as_it_was(&before, &fields);
     of_change(
         change,
@@ -341,7 +346,7 @@ fn name_of(address: &str) -> String {
 
 /// What is known of something that goes.
 fn as_it_is(change: &Change) -> Value {
-    if change.before.is_null() { named(&change.identity) } else { change.before.clone() }
+    if change.before.is_null() { named(&change.identity) } else { masked(&change.before) }
 }
 
 /// The names of something, where nothing else is known of it.
@@ -376,7 +381,7 @@ fn keys(path: &FieldPath) -> Vec<Value> {
 fn as_it_was(body: &Value, fields: &[FieldChange]) -> Value {
     let mut was = body.clone();
     for field in fields {
-        put(&mut was, field.path.segments(), field.before.as_ref());
+        put(&mut was, field.path.segments(), field.shown().0.as_ref());
     }
     was
 }

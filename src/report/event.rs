@@ -80,9 +80,12 @@ pub enum Body {
         changes: Changes,
         /// Whether nothing was read.
         offline: bool,
-        /// US dollars per hour at list prices, where they are known.
+        /// US dollars per hour of the whole stack at its largest, at the list prices of us-central1, where they are known.
         #[serde(skip_serializing_if = "Option::is_none")]
         hourly: Option<f64>,
+        /// Machine types whose price is not known and not in `hourly`.
+        #[serde(skip_serializing_if = "Vec::is_empty")]
+        unpriced: Vec<String>,
         /// Consents that are still to be given: `replace:dask_cluster.rapids`.
         #[serde(skip_serializing_if = "Vec::is_empty")]
         consents: Vec<String>,
@@ -103,6 +106,15 @@ pub enum Body {
     Diagnostic {
         /// The error or warning.
         diagnostic: Told,
+    },
+    /// What `validate` found, after the diagnostics; not there when it found errors.
+    Validation {
+        /// Whether the stack may be planned.
+        valid: bool,
+        /// How many errors were told.
+        error_count: usize,
+        /// How many warnings were told.
+        warning_count: usize,
     },
     /// A change began.
     ApplyStart {

@@ -8,7 +8,7 @@ use crate::plan::{Drifted, Plan};
 use crate::resource::{Owner, Target};
 use crate::source::Sources;
 
-use super::{Reporter, Screen, View};
+use super::{Reporter, Screen, View, count};
 
 mod drift_text;
 pub mod findings;
@@ -27,6 +27,7 @@ pub struct Human {
     detail: Detail,
     program: String,
     bars: Option<progress::Bars>,
+    log: progress::Log,
     error: Option<io::Error>,
 }
 
@@ -34,7 +35,7 @@ impl Human {
     /// `program` is how the program was called, up to the command: messages that name a next command begin
     /// with it.
     pub fn new(screen: Screen, detail: Detail, program: String) -> Self {
-        Self { screen, detail, program, bars: None, error: None }
+        Self { screen, detail, program, bars: None, log: progress::Log::default(), error: None }
     }
 
     fn clear_bars(&mut self) {
@@ -55,7 +56,7 @@ impl Human {
 
 impl Reporter for Human {
     fn plan(&mut self, plan: &Plan, view: &View<'_>) {
-        let Self { screen, detail, program, bars: _, error: _ } = self;
+        let Self { screen, detail, program, .. } = self;
         let options = plan_text::Options { width: screen.data_look().width, detail: *detail, program };
         let text = plan_text::render(plan, view, &options);
         screen.data(&text);
@@ -69,7 +70,7 @@ impl Reporter for Human {
 
     fn event(&mut self, plan: &Plan, event: &Event) {
         if !self.screen.talk_is_terminal() {
-            self.screen.talk(&progress::lines(plan, event));
+            self.screen.talk(&self.log.event(plan, event));
             return;
         }
         let colour = self.screen.talk_look().colour;
@@ -83,10 +84,18 @@ impl Reporter for Human {
         self.screen.data(&text);
     }
 
+    fn valid(&mut self, warnings: usize) {
+        let with = match warnings {
+            0 => String::new(),
+            number => format!(", with {}", count(number, "warning")),
+        };
+        self.screen.data(&format!("Success! The stack is valid{with}.\n"));
+    }
+
     fn diagnostics(&mut self, diagnostics: &[Diagnostic], sources: &Sources) {
         self.clear_bars();
         if !diagnostics.is_empty() {
-            let text = diag::render(diagnostics, sources, self.screen.talk_look());
+            let text = diag::render_counted(diagnostics, sources, self.screen.talk_look());
             self.screen.talk(&text);
         }
     }

@@ -97,6 +97,7 @@ impl Reporter for Json {
             changes,
             offline: false,
             hourly: None,
+            unpriced: Vec::new(),
             consents: Vec::new(),
             outcomes: Vec::new(),
             elapsed_seconds: None,
@@ -141,7 +142,8 @@ impl Reporter for Json {
             place: place(plan),
             changes,
             offline: plan.offline,
-            hourly: plan.hourly,
+            hourly: plan.dollars(),
+            unpriced: plan.unpriced(),
             consents: Vec::new(),
             outcomes: ended.collect(),
             elapsed_seconds: Some(seconds(*took)),
@@ -149,6 +151,11 @@ impl Reporter for Json {
             left_out: left_out(plan),
         };
         self.line(level, format!("{operation} {word} after {}", brief(*took)), body);
+    }
+
+    fn valid(&mut self, warnings: usize) {
+        let body = Body::Validation { valid: true, error_count: 0, warning_count: warnings };
+        self.line(Level::Info, "The stack is valid.".to_owned(), body);
     }
 
     fn diagnostics(&mut self, diagnostics: &[Diagnostic], sources: &Sources) {
@@ -224,8 +231,8 @@ fn planned(plan: &Plan, change: &Change, view: &View<'_>) -> PlannedChange {
 }
 
 fn drifted_change(drift: &Drifts) -> PlannedChange {
-    let Drifts { address, identity, kind, fields, location } = drift;
-    let fields = fields.iter().map(|field| field_at(field, location.clone()));
+    let Drifts { address, identity, kind, fields, theirs, location } = drift;
+    let fields = fields.iter().chain(theirs).map(|field| field_at(field, location.clone()));
     PlannedChange {
         resource: thing_of(address, identity, kind),
         action: if drift.is_gone() { words(Action::Delete).verb } else { words(Action::Update).verb },
@@ -240,7 +247,7 @@ fn field_of(plan: &Plan, change: &Change, field: &FieldChange, view: &View<'_>) 
 }
 
 fn field_at(field: &FieldChange, location: Option<String>) -> Field {
-    let FieldChange { path, before, after, effect, note, drift } = field;
+    let FieldChange { path, before: _, after: _, effect, note, drift, secret: _ } = field;
     let effect = match effect {
         Effect::InPlace => "in_place",
         Effect::Rolling => "rolling",
@@ -249,7 +256,7 @@ fn field_at(field: &FieldChange, location: Option<String>) -> Field {
         Effect::Unknown => "unknown",
     };
     let drift = drift.clone().map(|(manager, time)| Drift { manager, time });
-    let (before, after, note) = (before.clone(), after.clone(), note.clone());
+    let ((before, after), note) = (field.shown(), note.clone());
     Field { path: path.to_string(), before, after, effect, note, location, drift }
 }
 
@@ -259,7 +266,8 @@ fn plan_summary(plan: &Plan) -> Body {
         place: place(plan),
         changes: Changes { add, change, replace, remove: destroy, forget, run, operation: "plan" },
         offline: plan.offline,
-        hourly: plan.hourly,
+        hourly: plan.dollars(),
+        unpriced: plan.unpriced(),
         consents: plan.missing_consents(&[]).iter().map(consent_text).collect(),
         outcomes: Vec::new(),
         elapsed_seconds: None,

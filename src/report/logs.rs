@@ -69,6 +69,7 @@ mod tests {
             uid: String::new(),
             restarts: 0,
             waits: None,
+            ended: None,
         }
     }
 

@@ -23,7 +23,7 @@ pub mod why;
 
 pub use human::Human;
 pub use json::Json;
-pub use screen::{ColourChoice, Screen, Stream};
+pub use screen::{ColourChoice, Masks, Screen, Stream};
 
 /// One way of saying it. Errors of writing are kept by the reporter and told at the end by
 /// [`finish`](Reporter::finish): a closed pipe must not stop an apply half way.
@@ -36,6 +36,8 @@ pub trait Reporter: Send {
     fn event(&mut self, plan: &Plan, event: &Event);
     /// The end of an apply.
     fn summary(&mut self, plan: &Plan, summary: &Summary);
+    /// A stack that `validate` found nothing wrong with, after its warnings.
+    fn valid(&mut self, warnings: usize);
     /// Errors and warnings.
     fn diagnostics(&mut self, diagnostics: &[Diagnostic], sources: &Sources);
     /// The first error of writing, once.
@@ -75,6 +77,16 @@ pub enum Next<'a> {
     ApplyFile(&'a Path),
     /// Plan again with the world at hand.
     PlanOnline,
+}
+
+/// A word as a shell reads it back.
+pub fn quoted(word: &str) -> String {
+    let plain = |c: char| c.is_ascii_alphanumeric() || "_-./=:@%+,".contains(c);
+    if !word.is_empty() && word.chars().all(plain) {
+        word.to_owned()
+    } else {
+        format!("'{}'", word.replace('\'', r"'\''"))
+    }
 }
 
 /// The words for an action.
@@ -124,6 +136,13 @@ pub(crate) fn count(number: usize, noun: &str) -> String {
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    #[test]
+    fn words_are_quoted_for_shells() {
+        for (word, shown) in [("a/b.c", "a/b.c"), ("a b", "'a b'"), ("it's", r"'it'\''s'"), ("", "''")] {
+            assert_eq!(quoted(word), shown);
+        }
+    }
 
     #[test]
     fn durations_are_brief() {

@@ -1,8 +1,12 @@
 //! The one gate to stdout and stderr.
 
 use std::io::{self, IsTerminal as _, Write};
+use std::sync::{Arc, PoisonError, RwLock};
 
 use crate::diag::{Characters, Colour, Look};
+use crate::secrets::Secrets;
+
+use super::human::style::printable;
 
 /// Columns where nobody says how many there are: pipes and files.
 pub const WIDTH: usize = 100;
@@ -40,7 +44,9 @@ impl Stream {
     pub fn stderr(choice: ColourChoice) -> Self {
         let stream = io::stderr();
         let (terminal, auto) = (stream.is_terminal(), anstream::AutoStream::choice(&stream));
-        Self { look: look(choice, auto, terminal), terminal, writer: Box::new(stream) }
+        // On a terminal without cursor control (`TERM=dumb`, none at all) bars draw nothing: it is read like a log.
+        let bars = terminal && !indicatif::ProgressDrawTarget::stderr().is_hidden();
+        Self { look: look(choice, auto, terminal), terminal: bars, writer: Box::new(stream) }
     }
 
     /// Any writer, seen by nobody.
@@ -61,17 +67,40 @@ fn look(choice: ColourChoice, auto: anstream::ColorChoice, terminal: bool) -> Lo
     Look { width: width.clamp(40, 160), colour, characters }
 }
 
+/// What no stream shows, wherever it stands in a text: learned when the options are read and when a stack is loaded.
+#[derive(Clone, Debug, Default)]
+pub struct Masks(Arc<RwLock<Secrets>>);
+
+impl Masks {
+    /// Learns more.
+    pub fn learn(&self, secrets: &Secrets) {
+        self.0.write().unwrap_or_else(PoisonError::into_inner).extend(secrets);
+    }
+
+    /// A text without them.
+    pub fn out_of(&self, text: &str) -> String {
+        self.0.read().unwrap_or_else(PoisonError::into_inner).out_of(text)
+    }
+}
+
 /// Two streams. Texts come with colours, which are taken out where they are not wanted.
 pub struct Screen {
     data: Stream,
     talk: Stream,
+    masks: Masks,
     error: Option<io::Error>,
 }
 
 impl Screen {
     /// Data goes to the first, everything else to the second.
     pub fn new(data: Stream, talk: Stream) -> Self {
-        Self { data, talk, error: None }
+        Self { data, talk, masks: Masks::default(), error: None }
+    }
+
+    /// The same, and these are never shown.
+    #[must_use]
+    pub fn without(self, masks: Masks) -> Self {
+        Self { masks, ..self }
     }
 
     /// What the stream of data can show.
@@ -91,13 +120,13 @@ impl Screen {
 
     /// Writes data.
     pub fn data(&mut self, text: &str) {
-        let written = write(&mut self.data, text);
+        let written = write(&mut self.data, &self.masks.out_of(text));
         self.keep(written);
     }
 
     /// Writes anything else.
     pub fn talk(&mut self, text: &str) {
-        let written = write(&mut self.talk, text);
+        let written = write(&mut self.talk, &self.masks.out_of(text));
         self.keep(written);
     }
 
@@ -118,9 +147,10 @@ impl Screen {
 
 fn write(stream: &mut Stream, text: &str) -> io::Result<()> {
     match stream.look.colour {
-        Colour::On => stream.writer.write_all(text.as_bytes())?,
+        Colour::On => stream.writer.write_all(printable(text).as_bytes())?,
         Colour::Off => {
-            stream.writer.write_all(anstream::adapter::strip_str(text).to_string().as_bytes())?;
+            let plain = anstream::adapter::strip_str(text).to_string();
+            stream.writer.write_all(printable(&plain).as_bytes())?;
         }
     }
     stream.writer.flush()

@@ -132,6 +132,7 @@ impl Status {
             (all, absent) if all == absent => "Nothing of the stack is there.".to_owned(),
             (all, _) if all == ready => format!("All {all} are ready."),
             (all, 0) => format!("{ready} of {all} are ready."),
+            (all, 1) => format!("{ready} of {all} are ready, 1 is not there."),
             (all, absent) => format!("{ready} of {all} are ready, {absent} are not there."),
         };
         text.push_str(&format!("\n{}\n", paint(Tint::Bold, &total)));
@@ -270,7 +271,7 @@ mod tests {
             \x20          waits for 1 of 3 workers\n\
             \x20          2 pods (w-1, w-2): unschedulable: no GPUs.\n\
             \x20 absent   check.c\n\
-            \n1 of 4 are ready, 1 are not there.\n";
+            \n1 of 4 are ready, 1 is not there.\n";
         assert_eq!(text, expected);
         let json = status.json();
         assert_eq!(

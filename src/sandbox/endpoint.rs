@@ -26,7 +26,7 @@ pub(super) struct Lock {
 impl Lock {
     /// Makes the folder when there is none, and takes its lock. The file holds the number of the process.
     pub fn take(dir: &Path) -> Result<Self, SandboxError> {
-        fs::create_dir_all(dir)
+        make_private_folder(dir)
             .map_err(|error| SandboxError::io(format!("make the folder {}", dir.display()), error))?;
         let path = dir.join("lock");
         let open = || File::options().create(true).truncate(false).read(true).write(true).open(&path);
@@ -115,8 +115,7 @@ impl Authority {
         }
         let made = Self::new()?;
         write_private(&key, &made.key)?;
-        fs::write(&certificate, &made.certificate)
-            .map_err(|error| SandboxError::io(format!("write {}", certificate.display()), error))?;
+        write_private(&certificate, &made.certificate)?;
         Ok(made)
     }
 
@@ -157,16 +156,27 @@ impl Authority {
     }
 }
 
-fn write_private(path: &Path, text: &str) -> Result<(), SandboxError> {
-    let mut options = File::options();
-    options.create(true).truncate(true).write(true);
+/// Makes a folder, when there is none, that nobody else can look into.
+fn make_private_folder(dir: &Path) -> std::io::Result<()> {
+    let mut builder = fs::DirBuilder::new();
+    builder.recursive(true);
     #[cfg(unix)]
     {
-        use std::os::unix::fs::OpenOptionsExt as _;
-        options.mode(0o600);
+        use std::os::unix::fs::DirBuilderExt as _;
+        builder.mode(0o700);
     }
-    let written = options.open(path).and_then(|mut file| file.write_all(text.as_bytes()));
-    written.map_err(|error| SandboxError::io(format!("write {}", path.display()), error))
+    builder.create(dir)
+}
+
+/// Writes a file that nobody else can read, whole or not at all. A link in its place is replaced, not followed.
+pub fn write_private(path: &Path, text: &str) -> Result<(), SandboxError> {
+    let folder = path.parent().unwrap_or(Path::new("."));
+    // It is 0600 from the start.
+    let written = tempfile::NamedTempFile::new_in(folder).and_then(|mut file| {
+        file.write_all(text.as_bytes())?;
+        file.persist(path).map_err(|error| error.error)
+    });
+    written.map(drop).map_err(|error| SandboxError::io(format!("write {}", path.display()), error))
 }
 
 #[cfg(test)]
@@ -184,6 +194,25 @@ mod tests {
         assert!(error.contains("in use by another sandbox (process 42)"), "{error}");
         drop(lock);
         Lock::take(dir.path()).expect("free again");
+    }
+
+    #[cfg(unix)]
+    #[test]
+    fn what_is_written_is_private_and_no_link_is_followed() {
+        use std::os::unix::fs::PermissionsExt as _;
+        let dir = tempfile::tempdir().expect("temporary folder");
+        let mode = |path: &Path| fs::metadata(path).expect("there").permissions().mode() & 0o777;
+        let (victim, link) = (dir.path().join("victim"), dir.path().join("link"));
+        fs::write(&victim, "theirs").expect("write");
+        std::os::unix::fs::symlink(&victim, &link).expect("link");
+        write_private(&link, "ours").expect("write");
+        assert_eq!(fs::read_to_string(&victim).expect("read"), "theirs");
+        assert_eq!((fs::read_to_string(&link).expect("read").as_str(), mode(&link)), ("ours", 0o600));
+        let made = dir.path().join("a/b");
+        let _lock = Lock::take(&made).expect("free");
+        Authority::kept_in(&made).expect("made");
+        assert_eq!(mode(&made), 0o700);
+        assert_eq!((mode(&made.join("ca.pem")), mode(&made.join("ca.key"))), (0o600, 0o600));
     }
 
     #[test]

@@ -9,6 +9,7 @@ pub mod clock;
 mod endpoint;
 pub mod faults;
 pub mod gke;
+mod guard;
 mod inside;
 pub mod kube;
 mod persist;
@@ -27,8 +28,10 @@ use axum::response::{IntoResponse as _, Response};
 use jiff::{SignedDuration, Timestamp};
 use serde_json::{Value, json};
 use tokio::sync::watch;
+use tower::ServiceExt as _;
 
 pub use self::clock::Scale;
+pub use self::endpoint::write_private;
 pub use self::gke::{ClusterId, Quota, Stockout};
 
 use self::backing::Backing;
@@ -332,6 +335,14 @@ impl Sandbox {
         Some(found.id.clone())
     }
 
+    /// What a look at every object inside a cluster sees, as it is stored: without a request that could be refused. For
+    /// tests that compare what was there with what is.
+    pub fn objects<T>(&self, cluster: &ClusterId, look: impl Fn(&Value) -> T) -> Vec<T> {
+        let state = self.lock();
+        let inside = state.clusters.get(cluster).into_iter();
+        inside.flat_map(|member| member.cluster.objects()).map(|(_, object)| look(object)).collect()
+    }
+
     /// A kubeconfig for one cluster: its certificate authority, its address, and a token that any server of
     /// the sandbox takes. `None` while it has no address.
     pub fn kubeconfig(&self, cluster: &ClusterId) -> Option<Value> {
@@ -377,9 +388,32 @@ impl Sandbox {
     pub fn kubernetes_router(&self, cluster: &ClusterId) -> axum::Router {
         let inner = match &self.shared.backing {
             Some(backing) => backing::proxy::router(backing.clone()),
-            None => kube::router(inside::Inside::new(self.clone(), cluster.clone())),
+            None => self.stored(kube::router(inside::Inside::new(self.clone(), cluster.clone()))),
         };
         faults::layer::around(self, faults::Side::Kubernetes, inner)
+    }
+
+    /// The router, whose answers leave only when what they tell is stored: a full disk must not look like a success.
+    fn stored(&self, inner: axum::Router) -> axum::Router {
+        let sandbox = self.clone();
+        axum::Router::new().fallback(move |request: http::Request<axum::body::Body>| {
+            let (sandbox, inner) = (sandbox.clone(), inner.clone());
+            async move {
+                let answer = inner.oneshot(request).await.unwrap_or_else(|never| match never {});
+                let failure = sandbox.lock().failure.as_ref().map(ToString::to_string);
+                match failure {
+                    None => answer,
+                    Some(why) => {
+                        let status = json!({
+                            "kind": "Status", "apiVersion": "v1", "metadata": {}, "status": "Failure",
+                            "message": why, "reason": "InternalError", "code": 500,
+                        });
+                        let json = [(header::CONTENT_TYPE, "application/json")];
+                        (StatusCode::INTERNAL_SERVER_ERROR, json, status.to_string()).into_response()
+                    }
+                }
+            }
+        })
     }
 
     /// A sandbox in memory that goes on from where this one is, with other faults. Waits of pods and nodes

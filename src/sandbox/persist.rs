@@ -101,6 +101,11 @@ fn make(dir: &Path, path: &Path) -> Result<(), redb::Error> {
         Ok(()) | Err(_) => {}
     }
     let store = Store { database: Database::create(&new)?, path: new.clone() };
+    #[cfg(unix)]
+    {
+        use std::os::unix::fs::PermissionsExt as _;
+        std::fs::set_permissions(&new, std::fs::Permissions::from_mode(0o600))?;
+    }
     store.try_write(vec![(FORMAT_KEY.to_owned(), Some(FORMAT.into()))])?;
     drop(store);
     std::fs::rename(&new, path)?;

@@ -15,9 +15,10 @@ use tokio::net::{TcpListener, TcpStream};
 use tokio::task::JoinSet;
 use tokio_rustls::TlsAcceptor;
 
-use super::endpoint::SERVED;
+use super::endpoint::{SERVED, write_private};
+use super::faults::Side;
 use super::gke::Endpoints;
-use super::{ClusterId, Options, Sandbox, SandboxError, backing};
+use super::{ClusterId, Options, Sandbox, SandboxError, backing, guard};
 
 /// A sandbox that is bound and not yet answering.
 #[derive(Debug)]
@@ -45,8 +46,7 @@ impl Server {
         let server = Self { sandbox, gke, address, dir, tls };
         if let Some(dir) = &server.dir {
             let path = dir.join(SERVED);
-            fs::write(&path, format!("{}\n", server.announcement()))
-                .map_err(|error| SandboxError::io(format!("write {}", path.display()), error))?;
+            write_private(&path, &format!("{}\n", server.announcement()))?;
         }
         Ok(server)
     }
@@ -74,7 +74,7 @@ impl Server {
     pub async fn run(self, shutdown: impl Future<Output = ()>) -> Result<(), SandboxError> {
         let Self { sandbox, gke, dir, tls, .. } = self;
         let mut tasks = JoinSet::new();
-        let router = sandbox.gke_router();
+        let router = guard::around(Side::Gke, sandbox.gke_router());
         tasks.spawn(async move {
             axum::serve(gke, router).await.map_err(|error| SandboxError::io("serve GKE", error))
         });
@@ -121,7 +121,7 @@ async fn listeners(sandbox: Sandbox, tls: Arc<rustls::ServerConfig>) -> Result<(
             let address =
                 listener.local_addr().map_err(|error| SandboxError::io("read a cluster's port", error))?;
             sandbox.set_endpoint(&id, &address.to_string())?;
-            let router = sandbox.kubernetes_router(&id);
+            let router = guard::around(Side::Kubernetes, sandbox.kubernetes_router(&id));
             let handle = tasks.spawn(accept(listener, TlsAcceptor::from(tls.clone()), router));
             open.insert(id, handle);
         }

@@ -233,6 +233,11 @@ impl Schema {
         self.first(|node| node.format.as_deref())
     }
 
+    /// The expression that a string has to match.
+    pub fn pattern(&self) -> Option<&str> {
+        self.first(|node| node.pattern.as_deref())
+    }
+
     /// Whether only the server sets this field. Known for GKE messages.
     pub fn read_only(&self) -> bool {
         self.first(|node| node.read_only.then_some(())).is_some()

@@ -23,6 +23,7 @@ pub(super) struct Node {
     #[serde(rename = "type")]
     pub kind: Option<String>,
     pub format: Option<String>,
+    pub pattern: Option<String>,
     pub properties: BTreeMap<String, Shared>,
     #[serde(rename = "additionalProperties")]
     pub additional: Option<Additional>,

@@ -1,10 +1,11 @@
 //! Charts that a stack names: what `helm` is asked for, and what it rendered, put into the tree as the objects of the
 //! section. `helm` itself is a function that comes from outside.
 
-use std::path::{Path, PathBuf};
+use std::path::Path;
 
 use serde_json::{Map, Value, json};
 
+use super::fence::outside;
 use super::files::Files;
 use super::parse::put;
 use super::yaml::{self, Node};
@@ -16,8 +17,6 @@ use crate::schema;
 /// What `helm template` is asked for.
 #[derive(Clone, Debug, Default, PartialEq)]
 pub struct Render {
-    /// The program that the stack names; `helm` of the PATH when it names none.
-    pub program: Option<PathBuf>,
     /// The name of the release.
     pub release: String,
     /// Its namespace.
@@ -84,7 +83,6 @@ pub(super) fn read(
     helm: Option<&Helm<'_>>,
     instead: &[(FieldPath, Value)],
 ) {
-    let program = tree.pointer("/stack/helm").and_then(Value::as_str).map(|name| files.program(name));
     let mut asked: Vec<Asked> = Vec::new();
     for section in sections(tree) {
         let Some(table) = section.find(tree).cloned() else { continue };
@@ -109,7 +107,7 @@ pub(super) fn read(
                 slot.insert("given".into(), Value::Array(given.clone()));
             }
         }
-        asked.extend(ask(&table, &section, program.clone(), &given, files).filter(|_| readable));
+        asked.extend(ask(&table, &section, &given, files).filter(|_| readable));
     }
     let Some(helm) = helm else { return };
     let answers: Vec<Result<Rendered, Trouble>> = std::thread::scope(|threads| {
@@ -177,13 +175,7 @@ fn values_files(table: &Value, section: &FieldPath, files: &mut Files<'_>) -> Ve
 }
 
 /// What is asked of `helm` for a section; says what is wrong with it otherwise.
-fn ask(
-    table: &Value,
-    section: &FieldPath,
-    program: Option<PathBuf>,
-    given: &[Value],
-    files: &mut Files<'_>,
-) -> Option<Asked> {
+fn ask(table: &Value, section: &FieldPath, given: &[Value], files: &mut Files<'_>) -> Option<Asked> {
     let operator = section.segments().len() == 1;
     let text = |key: &str| table[key].as_str().map(str::to_owned);
     let list = |key: &str| -> Vec<String> {
@@ -236,7 +228,6 @@ fn ask(
         return None;
     }
     let render = Render {
-        program,
         release,
         namespace,
         chart,
@@ -304,6 +295,16 @@ fn local_chart(
         let problem = Diagnostic::error(Code::ChartNotFound, what);
         let problem = problem.at(files.sources.span(&place), "named here");
         files.say(problem.help(help));
+        return None;
+    }
+    // `helm` follows links, and templates print the files of their chart.
+    let leak = if files.fence.holds(path) { files.fence.leak(path) } else { Some(path.to_owned()) };
+    if let Some((leak, root)) = leak.zip(files.fence.root()) {
+        let shown = leak.strip_prefix(path).ok().filter(|rest| !rest.as_os_str().is_empty());
+        let shown = shown.map_or(Path::new(named).to_owned(), |rest| Path::new(named).join(rest));
+        let problem = outside(&shown.display().to_string(), root);
+        let problem = problem.at(files.sources.span(&place), "named here");
+        files.say(problem);
         return None;
     }
     let about = std::fs::read_to_string(path.join("Chart.yaml")).unwrap_or_default();
@@ -408,7 +409,7 @@ fn remote_chart(
 /// Says why `helm` could not be run.
 fn cannot_run(trouble: &Trouble) -> Diagnostic {
     let get = "get Helm 4 from https://helm.sh/docs/intro/install (`brew install helm`, `snap install helm --classic`, \
-               or one file from https://github.com/helm/helm/releases), or say where it is: `[stack]` `helm = \"PATH\"`";
+               or one file from https://github.com/helm/helm/releases), or say where it is: `--helm PATH`, or DASK_INFRA_HELM";
     let (what, help) = match trouble {
         Trouble::NoProgram(program) => (format!("there is no program `{program}`"), get.to_owned()),
         Trouble::TooOld { program, version } => {
@@ -416,7 +417,7 @@ fn cannot_run(trouble: &Trouble) -> Diagnostic {
         }
         Trouble::NotRun(why) | Trouble::Said(why) => (
             format!("`helm` could not be run: {why}"),
-            "try `helm version` in a shell; `[stack]` `helm = \"PATH\"` names another one".to_owned(),
+            "try `helm version` in a shell; `--helm PATH`, or DASK_INFRA_HELM, names another one".to_owned(),
         ),
     };
     Diagnostic::error(Code::HelmMissing, what).help(help)

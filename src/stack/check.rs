@@ -211,7 +211,15 @@ impl Check<'_> {
         let sections = root["properties"].as_object();
         let section = sections.and_then(|sections| means(key, sections)).filter(|_| value.is_object());
         let meant = section.map(|section| FieldPath::root().key(section));
-        let (label, help) = if key == "extends" {
+        let (label, help) = if path == &FieldPath::keys(["stack", "helm"]) {
+            // It was a key before 0.2: a stack that names a program runs it on every machine that looks at it.
+            (
+                "no longer a key",
+                "a stack does not choose programs: give `--helm PATH`, or set DASK_INFRA_HELM; without them `helm` is \
+                 looked for on the PATH"
+                    .to_owned(),
+            )
+        } else if key == "extends" {
             ("not here", "`extends` stands at the top of the file, before the first section".to_owned())
         } else if let Some(near) = nearest(key, names()) {
             (label, format!("did you mean `{near}`?"))

@@ -1,6 +1,6 @@
 //! One value of a stack file changed or taken out where it stands: comments and layout stay as they are.
 
-use std::path::PathBuf;
+use std::path::{Path, PathBuf};
 
 use toml_edit::{DocumentMut, Item};
 
@@ -22,10 +22,10 @@ pub struct Edit {
 }
 
 /// The edit that puts a number at a place of the stack: in the file where its value stands, or where its section does
-/// when the value is a default.
+/// when the value is a default. What stands in a file that the stack extends is laid over in the stack's own file.
 ///
 /// # Errors
-/// The value is not a number of a TOML file: it comes from a variable or from another sort of file.
+/// The value is not a number of a TOML or YAML file: it comes from a variable or from another sort of file.
 pub fn number(sources: &Sources, place: &FieldPath, number: u32) -> Result<Edit, Diagnostic> {
     let written = sources.written(place);
     let Some(span) = written.or_else(|| sources.span(place)) else {
@@ -34,11 +34,18 @@ pub fn number(sources: &Sources, place: &FieldPath, number: u32) -> Result<Edit,
     let (name, shown) = (sources.name(span.file), sources.location(span).to_string());
     let by_hand = format!("change it by hand at {shown}, then apply");
     let toml = PathBuf::from(name).extension().is_some_and(|extension| extension == "toml");
-    if !toml {
-        return Err(cannot(place, &format!("it stands in {name}, which is no TOML file"), &by_hand)
-            .at(Some(span), "here"));
-    }
     let was = written.map(|span| sources.slice(span).to_owned());
+    // Of YAML only a plain number can be exchanged without knowing what else is around it.
+    let plain = was.as_ref().is_some_and(|was| was.parse::<u32>().is_ok());
+    let can = toml || plain && is_yaml(name);
+    if !can {
+        let why = format!("it stands in {name}, and not as a number of a TOML or YAML file");
+        return Err(cannot(place, &why, &by_hand).at(Some(span), "here"));
+    }
+    // The stack's own file is read first.
+    if let Some(top) = sources.names().next().filter(|top| toml && *top != name) {
+        return over(sources, top, place, number, &shown);
+    }
     if let Some(was) = was.as_ref().filter(|was| was.contains("${")) {
         let help = "change the variable in `[vars]`, or give it with `--var`; everything that uses it changes with it";
         return Err(cannot(place, &format!("it comes from {was}"), help).at(Some(span), "here"));
@@ -56,6 +63,26 @@ pub fn number(sources: &Sources, place: &FieldPath, number: u32) -> Result<Edit,
     };
     let was = was.map_or_else(|| "was not given".to_owned(), |was| format!("was {was}"));
     Ok(Edit { file: PathBuf::from(name), before, after, what: format!("{shown}: {key} = {number} ({was})") })
+}
+
+/// The edit that lays a number over what another file says: that file may be the base of other stacks.
+fn over(
+    sources: &Sources,
+    top: &str,
+    place: &FieldPath,
+    number: u32,
+    shown: &str,
+) -> Result<Edit, Diagnostic> {
+    let before = sources.texts().next().unwrap_or_default().to_owned();
+    let help = format!("write it into {top} by hand, or change {shown}");
+    let after = added(&before, place, number)
+        .ok_or_else(|| cannot(place, &format!("{top} has no place for it"), &help))?;
+    let what = format!("{top}: {place} = {number} (over {shown}, which other stacks may use)");
+    Ok(Edit { file: PathBuf::from(top), before, after, what })
+}
+
+fn is_yaml(name: &str) -> bool {
+    Path::new(name).extension().is_some_and(|extension| extension == "yaml" || extension == "yml")
 }
 
 /// The edit that takes a key with its value out of the file in which it stands. `value` is what stands there; a comment

@@ -9,8 +9,8 @@ use super::lower::Lowered;
 use super::toml::{escaped, header, inline, word};
 use super::{Sources, Stack, reference};
 use crate::address::FieldPath;
-use crate::kinds::secrets::is_secret;
 use crate::resource::{Resource, Role};
+use crate::secrets::{Secrets, masked};
 
 /// A stack and what it becomes, ready to be shown: what looks like a secret is hidden.
 pub struct Effective<'a> {
@@ -40,25 +40,24 @@ struct Becomes {
 }
 
 impl<'a> Effective<'a> {
-    /// Of a stack that is well formed. `env` is what the environment gave it.
-    pub fn new(
-        stack: &Stack,
-        sources: &'a Sources,
-        lowered: &Lowered,
-        env: &dyn Fn(&str) -> Option<String>,
-    ) -> Self {
+    /// Of a stack that is well formed.
+    pub fn new(stack: &Stack, sources: &'a Sources, lowered: &Lowered) -> Self {
         let mut tree = serde_json::to_value(stack).unwrap_or_default();
         without_texts(&mut tree);
-        let secrets = secrets(&tree, sources, env);
         let ours = lowered.resources.iter().map(|resource| (resource, true));
         let needed = lowered.theirs.iter().filter(|theirs| theirs.role == Role::Needed);
         let theirs = needed.map(|theirs| (&theirs.resource, false));
         let mut becomes: Vec<Becomes> =
             ours.chain(theirs).map(|(resource, ours)| Becomes { resource: resource.clone(), ours }).collect();
         for becomes in &mut becomes {
-            hide(&mut becomes.resource.body, &secrets);
+            hide(&mut becomes.resource.body, sources.secrets());
         }
-        hide(&mut tree, &secrets);
+        // Reasons stand under the names of what they allow.
+        let allow = tree.as_object_mut().and_then(|tree| tree.remove("allow"));
+        hide(&mut tree, sources.secrets());
+        if let (Some(table), Some(allow)) = (tree.as_object_mut(), allow) {
+            table.insert("allow".to_owned(), allow);
+        }
         Self { stack: tree, sources, becomes }
     }
 
@@ -152,69 +151,23 @@ impl<'a> Effective<'a> {
     }
 }
 
-/// Texts to hide, and what is shown in their place.
-type Secrets = Vec<(String, String)>;
-
 /// What is shown for a secret stays a reference; all other such characters are themselves.
 fn with_references(text: &str) -> String {
     escaped(text).replace("$${env.", "${env.")
 }
 
-/// What a stack should have referred to, and holds: values of variables and of `env` with such names.
-fn secrets(tree: &Value, sources: &Sources, env: &dyn Fn(&str) -> Option<String>) -> Secrets {
-    let mut found = Secrets::new();
-    for text in sources.texts() {
-        for (at, _) in text.match_indices("${env.") {
-            let name = text[at + "${env.".len()..].split('}').next().unwrap_or_default();
-            let value = env(name).filter(|value| is_secret(name) && !value.is_empty());
-            found.extend(value.map(|value| (value, format!("${{env.{name}}}"))));
-        }
-    }
-    named(tree, &mut found);
-    // The longest first: one may be a part of another.
-    found.sort_by_key(|(value, _)| std::cmp::Reverse(value.len()));
-    found
-}
-
-/// `{ secret = "NAME", key = "KEY" }` names a Secret's key, which is what should stand there.
-fn is_reference(table: &Map<String, Value>) -> bool {
-    table.len() == 2 && table.contains_key("secret") && table.contains_key("key")
-}
-
-fn named(value: &Value, found: &mut Secrets) {
-    match value {
-        Value::Object(table) if is_reference(table) => {}
-        Value::Object(table) => {
-            for (key, value) in table {
-                match value {
-                    Value::String(text) if is_secret(key) && !text.is_empty() => {
-                        if !found.iter().any(|(known, _)| known == text) {
-                            found.push((text.clone(), "(hidden)".to_owned()));
-                        }
-                    }
-                    value => named(value, found),
-                }
-            }
-        }
-        Value::Array(items) => items.iter().for_each(|value| named(value, found)),
-        _ => {}
-    }
-}
-
-/// Shorter ones are hidden only where they are a whole value.
-const PART: usize = 4;
-
+/// What a stack should have referred to, and holds: what came in under the name of a secret keeps its reference, the
+/// rest is hidden.
 fn hide(value: &mut Value, secrets: &Secrets) {
+    known(value, secrets);
+    *value = masked(value);
+}
+
+fn known(value: &mut Value, secrets: &Secrets) {
     match value {
-        Value::String(text) => {
-            for (secret, shown) in secrets {
-                if text == secret || (secret.len() >= PART && text.contains(secret.as_str())) {
-                    *text = text.replace(secret.as_str(), shown);
-                }
-            }
-        }
-        Value::Object(table) => table.values_mut().for_each(|value| hide(value, secrets)),
-        Value::Array(items) => items.iter_mut().for_each(|value| hide(value, secrets)),
+        Value::String(text) if secrets.are_in(text) => *text = secrets.out_of(text),
+        Value::Object(table) => table.values_mut().for_each(|value| known(value, secrets)),
+        Value::Array(items) => items.iter_mut().for_each(|value| known(value, secrets)),
         _ => {}
     }
 }
@@ -243,7 +196,7 @@ mod tests {
         let loaded =
             parse_in(folder, "stack.toml", text, &Options { env: &env, vars: &vars, helm: None }).unwrap();
         let lowered = lower::lower(&loaded.stack, true);
-        look(&Effective::new(&loaded.stack, &loaded.sources, &lowered, &env))
+        look(&Effective::new(&loaded.stack, &loaded.sources, &lowered))
     }
 
     #[test]
@@ -278,6 +231,12 @@ mod tests {
         let text = EVERYTHING.replacen(
             "[vars]",
             "[vars]\nhub = \"x-${env.HF_TOKEN}\"\ndb_password = \"pw-canary\"",
+            1,
+        );
+        let text = text.replacen(
+            "[allow.literal_secrets]",
+            "[allow.literal_secrets]
+\"dask_cluster.one\" = \"a test\"",
             1,
         );
         let text = text.replacen("env = {", "env = { A = \"${var.hub}\", B = \"${var.db_password}\", ", 1);

@@ -8,6 +8,7 @@ use std::path::{Path, PathBuf};
 use serde_json::{Value, json};
 
 use super::charts;
+use super::fence::{Fence, Unread};
 use super::schema::{resolve, shape};
 use super::yaml::{self, Node};
 use crate::address::FieldPath;
@@ -30,10 +31,10 @@ pub(super) struct Found {
 pub(super) fn read(
     tree: &mut Value,
     sources: &mut Sources,
-    root: &Path,
+    (root, fence): (&Path, &Fence),
     (helm, instead): (Option<&charts::Helm<'_>>, &[(FieldPath, Value)]),
 ) -> Found {
-    let mut files = Files { sources, root, found: Found::default() };
+    let mut files = Files { sources, root, fence, found: Found::default() };
     let manifests = tree.get_mut("manifest").and_then(Value::as_object_mut);
     for (key, section) in manifests.into_iter().flatten() {
         let path = FieldPath::keys(["manifest", key]);
@@ -84,6 +85,7 @@ fn pods(schema: &Value, value: &Value, path: &FieldPath, found: &mut Vec<FieldPa
 pub(super) struct Files<'a> {
     pub(super) sources: &'a mut Sources,
     root: &'a Path,
+    pub(super) fence: &'a Fence,
     pub(super) found: Found,
 }
 
@@ -163,17 +165,6 @@ impl Files<'_> {
     /// A file's path from the current folder on, when `name` is looked for from `folder`.
     pub(super) fn path(&self, folder: &Path, name: &str) -> PathBuf {
         self.root.join(folder).join(name)
-    }
-
-    /// A program: a name of the PATH, or a path from the folder of the file that names it on.
-    pub(super) fn program(&self, name: &str) -> PathBuf {
-        if !name.contains('/') && !name.contains(std::path::MAIN_SEPARATOR) {
-            return PathBuf::from(name);
-        }
-        let folder = self.sources.folder(&FieldPath::keys(["stack", "helm"]));
-        let path = self.path(&folder, name);
-        // Looked up by the system otherwise.
-        if path.components().count() == 1 { Path::new(".").join(path) } else { path }
     }
 
     /// Fields without a value: the API server drops them, and mostly something was meant.
@@ -266,9 +257,17 @@ impl Files<'_> {
         let path = self.sources.folder(place).join(name);
         let path = path.strip_prefix(".").map(Path::to_owned).unwrap_or(path);
         let shown = if path.as_os_str().is_empty() { name.to_owned() } else { path.display().to_string() };
-        let bytes = match std::fs::read(self.root.join(&path)) {
+        let bytes = match self.fence.read(&self.root.join(&path)) {
             Ok(bytes) => bytes,
-            Err(error) => {
+            Err(unread) => {
+                let error = match unread {
+                    Unread::Io(error) => error,
+                    other => {
+                        let told = other.told(&shown).map(|told| told.at(span, "named here"));
+                        self.found.diagnostics.extend(told);
+                        return None;
+                    }
+                };
                 let (what, help) = match error.kind() {
                     ErrorKind::NotFound => (
                         format!("there is no file `{shown}`"),

@@ -5,7 +5,7 @@ use crate::address::{Address, Segment};
 use crate::catalog;
 use crate::diag::{Code, Diagnostic};
 use crate::kinds::{self, Scope};
-use crate::resource::{ClusterName, Identity, Owner, Resource, Role, Target, Theirs};
+use crate::resource::{ClusterName, Hourly, Identity, Owner, Resource, Role, Target, Theirs};
 use crate::schema;
 
 /// A stack as resources.
@@ -20,7 +20,7 @@ pub struct Lowered {
     /// What others own (`manage = false`).
     pub theirs: Vec<Theirs>,
     /// US dollars per hour of all nodes that there can be, list prices in us-central1; `None` when one is not known.
-    pub hourly: Option<f64>,
+    pub hourly: Option<Hourly>,
 }
 
 /// What a stack becomes. `simulated` says that the sandbox answers.
@@ -170,17 +170,28 @@ fn zones(stack: &Stack) -> u32 {
     }
 }
 
-fn hourly(stack: &Stack) -> Option<f64> {
+fn hourly(stack: &Stack) -> Option<Hourly> {
     stack.cluster.as_ref()?;
-    let price = |pool: &super::NodePool| {
+    // What others own is not this stack's to pay.
+    let mut ours = stack.node_pool.values().filter(|pool| pool.is_managed()).peekable();
+    ours.peek()?;
+    let mut sum = Hourly::default();
+    for pool in ours {
         let (gpu, count) = pool.gpus().unzip();
         let capacity = if pool.spot { catalog::Capacity::Spot } else { catalog::Capacity::OnDemand };
-        let each = catalog::hourly_price(&pool.machine_type, gpu.as_deref(), count.unwrap_or(0), capacity)?;
-        Some(each * f64::from(pool.size().most()))
-    };
-    let ours: Vec<_> = stack.node_pool.values().filter(|pool| pool.is_managed()).collect();
-    // What others own is not this stack's to pay.
-    if ours.is_empty() { None } else { ours.into_iter().map(price).sum() }
+        match catalog::hourly_price(&pool.machine_type, gpu.as_deref(), count.unwrap_or(0), capacity) {
+            Some(each) => sum.dollars += each * f64::from(pool.size().most()),
+            None => {
+                let spot = if pool.spot { " (spot)" } else { "" };
+                let with = gpu.map(|gpu| format!(" with {gpu}")).unwrap_or_default();
+                let name = format!("{}{with}{spot}", pool.machine_type);
+                if !sum.unpriced.contains(&name) {
+                    sum.unpriced.push(name);
+                }
+            }
+        }
+    }
+    Some(sum)
 }
 
 /// Checks what would be sent to Kubernetes against the schemas of its kinds, without any server.

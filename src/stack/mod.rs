@@ -13,6 +13,7 @@ mod check;
 pub mod edit;
 pub mod effective;
 pub mod explain;
+pub mod fence;
 mod files;
 pub mod lower;
 mod overlay;
@@ -36,6 +37,7 @@ pub use crate::kinds::dask_group::DaskGroup;
 pub use crate::kinds::dask_job::{DaskJob, Restart};
 pub use crate::kinds::dask_operator::{DaskOperator, OperatorSource};
 pub use crate::kinds::dask_service::{DaskService, ServiceType};
+pub use crate::kinds::env::{Env, SecretKey, Variable};
 pub use crate::kinds::gpu_driver::{DriverInstall, GpuDriver};
 pub use crate::kinds::helm_release::HelmRelease;
 pub use crate::kinds::hooks::Hooks;
@@ -43,7 +45,7 @@ pub use crate::kinds::idle::{IdleTable, IdleTimeout};
 pub use crate::kinds::manifest::{Files, Manifest};
 pub use crate::kinds::namespace::Namespace;
 pub use crate::kinds::node_pool::{DriverVersion, NodePool, Surge, Taint, TaintEffect};
-pub use crate::kinds::notebook::{Notebook, SecretKey};
+pub use crate::kinds::notebook::Notebook;
 pub use crate::kinds::pod::Pod;
 pub use crate::kinds::replicas::{Given, Replicas, Writer};
 pub use crate::kinds::short::{Accelerator, Nodes, Scalar, Sharing, SharingStrategy};
@@ -98,6 +100,9 @@ pub struct Stack {
     /// Helm charts, by name.
     #[serde(default, skip_serializing_if = "BTreeMap::is_empty")]
     pub helm_release: BTreeMap<String, HelmRelease>,
+    /// What is allowed although it is usually a mistake, each with a reason.
+    #[serde(default, skip_serializing_if = "Allow::is_empty")]
+    pub allow: Allow,
     /// Actions that must pass before what depends on them is made.
     #[serde(default, skip_serializing_if = "BTreeMap::is_empty")]
     pub check: BTreeMap<String, Check>,
@@ -122,9 +127,23 @@ pub struct Header {
     /// Tells two stacks of one name apart. Written by `init`; the name is used when it is missing.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub id: Option<String>,
-    /// The program that renders charts: a path from the stack file's folder on, or a name of the PATH. Default `helm`.
-    #[serde(default, skip_serializing_if = "Option::is_none")]
-    pub helm: Option<String>,
+}
+
+/// What is allowed although it is usually a mistake, each with a reason.
+#[derive(Clone, Debug, Default, PartialEq, Eq, Deserialize, Serialize, JsonSchema)]
+#[serde(deny_unknown_fields)]
+pub struct Allow {
+    /// Secrets that are written out (DI0254): the address that the refusal names, or a section around it, and why nobody
+    /// minds. `"dask_cluster.rapids.worker.env.DEMO_TOKEN" = "a public demo"`.
+    #[serde(default, skip_serializing_if = "BTreeMap::is_empty")]
+    pub literal_secrets: BTreeMap<String, String>,
+}
+
+impl Allow {
+    /// Whether nothing is.
+    pub fn is_empty(&self) -> bool {
+        *self == Self::default()
+    }
 }
 
 /// Where in Google Cloud.

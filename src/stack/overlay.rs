@@ -7,6 +7,7 @@ use std::path::{Component, Path, PathBuf};
 
 use serde_json::{Map, Value};
 
+use super::fence::{Fence, Unread};
 use super::schema::{resolve, shape};
 use super::tree::{self, Tree};
 use crate::address::{FieldPath, Segment};
@@ -37,11 +38,11 @@ pub(super) struct Joined {
 }
 
 /// Reads a text and those below it, and joins them.
-pub(super) fn read(sources: &mut Sources, top: Text) -> Joined {
+pub(super) fn read(sources: &mut Sources, top: Text, fence: &Fence) -> Joined {
     let mut chain = Chain { layers: Vec::new(), opened: Vec::new(), diagnostics: Vec::new(), whole: true };
     let mut next = Some(top);
     while let Some(text) = next {
-        next = chain.add(sources, text);
+        next = chain.add(sources, text, fence);
     }
     chain.join(sources)
 }
@@ -112,7 +113,7 @@ struct Chain {
 
 impl Chain {
     /// Takes a text in; the text that it extends.
-    fn add(&mut self, sources: &mut Sources, text: Text) -> Option<Text> {
+    fn add(&mut self, sources: &mut Sources, text: Text, fence: &Fence) -> Option<Text> {
         let Text { path, name, text } = text;
         self.opened.push((real(&path), name.clone()));
         let file = sources.add(name.clone(), text);
@@ -127,7 +128,7 @@ impl Chain {
             remove(&mut value, &extends);
         }
         self.layers.push(Layer { file, value, places, broken: broken_lines });
-        self.open(sources, (&path, &name), &below?, span)
+        self.open(sources, (&path, &name), &below?, span, fence)
     }
 
     /// The text of `given`, a path from the folder of the file that names it.
@@ -137,6 +138,7 @@ impl Chain {
         (from, from_name): (&Path, &str),
         given: &str,
         span: Option<Span>,
+        fence: &Fence,
     ) -> Option<Text> {
         let mut refuse = |diagnostic: Diagnostic| {
             self.whole = false;
@@ -166,10 +168,11 @@ impl Chain {
                 }
             };
         }
-        match std::fs::read(&path).map(String::from_utf8) {
+        match fence.read(&path).map(String::from_utf8) {
             Ok(Ok(text)) => Some(Text { path, name, text }),
             Ok(Err(error)) => refuse(not_text(sources, &name, error.as_bytes())),
-            Err(error) => refuse(no_base(&name, &error, span)),
+            Err(Unread::Io(error)) => refuse(no_base(&name, &error, span)),
+            Err(unread) => refuse(unread.told(&name)?.at(span, "extended here")),
         }
     }
 

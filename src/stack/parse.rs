@@ -9,10 +9,12 @@ use serde_json::{Map, Value};
 
 use super::charts::Helm;
 use super::check::{self, Mistake};
+use super::fence::{Fence, Trust};
 use super::overlay::{self, Joined, Text};
 use super::{Stack, files, rules, variables};
 use crate::address::{FieldPath, Segment};
 use crate::diag::{self, Code, Diagnostic, Severity};
+use crate::secrets;
 use crate::source::{FileId, Sources, Span};
 
 /// What the file may take from outside.
@@ -50,7 +52,7 @@ pub struct Failure {
 /// # Errors
 /// Everything that is wrong with the file, with its place.
 pub fn load(path: &Path, options: &Options<'_>) -> Result<Loaded, Failure> {
-    load_with(path, options, &[])
+    load_with(path, options, &[], Trust::Repository)
 }
 
 /// The same with other values at some places of the tree: what the stack would be with them.
@@ -61,6 +63,7 @@ pub fn load_with(
     path: &Path,
     options: &Options<'_>,
     instead: &[(FieldPath, Value)],
+    trust: Trust,
 ) -> Result<Loaded, Failure> {
     let file = if path.is_dir() { path.join("stack.toml") } else { path.to_owned() };
     let file: PathBuf = file.strip_prefix(".").map(Path::to_owned).unwrap_or(file);
@@ -68,7 +71,7 @@ pub fn load_with(
     let fail = |sources, diagnostic| Failure { sources, diagnostics: vec![diagnostic] };
     let bytes = std::fs::read(&file).map_err(|error| fail(Sources::default(), unreadable(&name, &error)))?;
     match String::from_utf8(bytes) {
-        Ok(text) => parse(Text { path: file, name, text }, options, instead),
+        Ok(text) => parse(Text { path: file, name, text }, options, instead, trust),
         Err(error) => {
             let mut sources = Sources::default();
             let diagnostic = overlay::not_text(&mut sources, &name, error.as_bytes());
@@ -90,17 +93,26 @@ pub fn parse_text(name: &str, text: &str, options: &Options<'_>) -> Result<Loade
 /// # Errors
 /// Everything that is wrong with the text, with its place.
 pub fn parse_in(folder: &Path, name: &str, text: &str, options: &Options<'_>) -> Result<Loaded, Failure> {
-    parse(Text { path: folder.join(name), name: name.to_owned(), text: text.to_owned() }, options, &[])
+    let text = Text { path: folder.join(name), name: name.to_owned(), text: text.to_owned() };
+    parse(text, options, &[], Trust::Repository)
 }
 
-fn parse(text: Text, options: &Options<'_>, instead: &[(FieldPath, Value)]) -> Result<Loaded, Failure> {
+fn parse(
+    text: Text,
+    options: &Options<'_>,
+    instead: &[(FieldPath, Value)],
+    trust: Trust,
+) -> Result<Loaded, Failure> {
+    let fence = Fence::around(text.path.parent().unwrap_or(Path::new("")), trust);
     // What the names of all files start from.
     let depth = Path::new(&text.name).components().count();
     let root = text.path.ancestors().nth(depth).map(Path::to_owned).unwrap_or_default();
     let mut sources = Sources::default();
     let Joined { mut value, top, mut diagnostics, broken, whole, mut taken } =
-        overlay::read(&mut sources, text);
+        overlay::read(&mut sources, text, &fence);
     let resolved = variables::resolve(&mut value, &sources, options);
+    sources.secrets_mut().extend(&resolved.secrets);
+    learn(&value, &mut sources);
     diagnostics.extend(resolved.diagnostics);
     diagnostics.extend(overlay::disable(&mut value, &sources, &mut taken));
     instead.iter().for_each(|(path, other)| put(&mut value, path.segments(), other));
@@ -119,12 +131,25 @@ fn parse(text: Text, options: &Options<'_>, instead: &[(FieldPath, Value)]) -> R
             diagnostics.push(diagnostic.clone());
         }
     }
+    // A key that was wrong may be one without which its table cannot be read: the table goes, the rest stays.
+    if !mistakes.is_empty() {
+        loop {
+            let before = value.clone();
+            let left = check::check(&value, &sources);
+            left.iter().for_each(|mistake| prune(&mut value, &mistake.path));
+            if value == before {
+                break;
+            }
+            doubtful.extend(left.into_iter().map(|mistake| mistake.path));
+        }
+    }
     nulls(&value, &FieldPath::root(), &mut doubtful);
     remove_nulls(&mut value);
-    let found = files::read(&mut value, &mut sources, &root, (options.helm, instead));
+    let found = files::read(&mut value, &mut sources, (&root, &fence), (options.helm, instead));
     diagnostics.extend(found.diagnostics);
     // What stands in a file that the stack names is there only now.
     instead.iter().for_each(|(path, other)| put(&mut value, path.segments(), other));
+    learn(&value, &mut sources);
     check::fill(&mut value);
     let stack = match serde_json::from_value::<Stack>(value) {
         Ok(stack) => Some(stack),
@@ -137,7 +162,7 @@ fn parse(text: Text, options: &Options<'_>, instead: &[(FieldPath, Value)]) -> R
     };
     if let Some(stack) = stack.as_ref().filter(|_| whole && broken.is_empty()) {
         let doubtful = doubtful.iter().map(section).collect();
-        diagnostics.extend(rules::check(stack, &sources, doubtful, &taken));
+        diagnostics.extend(rules::check(stack, &sources, doubtful, &taken, &resolved.secrets));
     }
     diagnostics.extend(harmless(found.traps, &diagnostics, &sources));
     diag::sort(&mut diagnostics, &sources);
@@ -145,6 +170,15 @@ fn parse(text: Text, options: &Options<'_>, instead: &[(FieldPath, Value)]) -> R
     match stack {
         Some(stack) if !failed => Ok(Loaded { stack, sources, warnings: diagnostics }),
         _ => Err(Failure { sources, diagnostics }),
+    }
+}
+
+/// Keeps what stands under names of secrets, so that no message shows it. Reasons of `[allow]` stand under the names
+/// of what they allow.
+fn learn(value: &Value, sources: &mut Sources) {
+    let sections = value.as_object().into_iter().flatten().filter(|(key, _)| *key != "allow");
+    for found in sections.flat_map(|(_, section)| secrets::found_in(section)) {
+        sources.secrets_mut().add(&found, secrets::HIDDEN);
     }
 }
 

@@ -7,7 +7,7 @@ use serde_json::Value;
 use super::schema::{OVERLAY, resolve, shape, types, words};
 
 /// Sections in the order in which people write them.
-pub(super) const ORDER: [&str; 15] = [
+pub(super) const ORDER: [&str; 16] = [
     "stack",
     "gke",
     "kubernetes",
@@ -23,6 +23,7 @@ pub(super) const ORDER: [&str; 15] = [
     "manifest",
     "helm_release",
     "check",
+    "allow",
 ];
 
 const HEAD: &str = "\

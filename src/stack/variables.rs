@@ -8,6 +8,7 @@ use serde_json::{Map, Value};
 use super::Options;
 use crate::address::{FieldPath, Segment};
 use crate::diag::{Code, Diagnostic, listed, nearest};
+use crate::secrets::{HIDDEN, Secrets, is_secret};
 use crate::source::{Sources, Span};
 
 /// What resolving gave.
@@ -17,6 +18,8 @@ pub(super) struct Resolved {
     pub(super) diagnostics: Vec<Diagnostic>,
     /// Fields whose value is not the one that was meant.
     pub(super) doubtful: Vec<FieldPath>,
+    /// Values that came in under names of secrets.
+    pub(super) secrets: Secrets,
 }
 
 /// Puts values into the place of references in the whole tree; `--var` replaces variables before.
@@ -31,6 +34,9 @@ pub(super) fn resolve(tree: &mut Value, sources: &Sources, options: &Options<'_>
     }
     resolver.broken = resolver.out.doubtful.iter().filter_map(last_key).collect();
     let vars = root.get("vars").and_then(Value::as_object).cloned().unwrap_or_default();
+    for (_, value) in vars.iter().filter(|(name, _)| is_secret(name)) {
+        resolver.out.secrets.add(value.as_str().unwrap_or_default(), HIDDEN);
+    }
     resolver.vars = Some(vars);
     for (key, value) in root.iter_mut().filter(|(key, _)| *key != "vars") {
         resolver.walk(value, &FieldPath::root().key(key));
@@ -179,6 +185,9 @@ impl Resolver<'_> {
             return self.refuse(diagnostic, path);
         }
         if let Some(value) = (self.options.env)(name) {
+            if is_secret(name) {
+                self.out.secrets.add(&value, &format!("${{env.{name}}}"));
+            }
             return Value::String(value);
         }
         let message = format!("the environment variable `{name}` is not set");
@@ -250,12 +259,20 @@ impl Resolver<'_> {
             match kind {
                 Ok(given) => *value = given,
                 Err(expected) => self.out.diagnostics.push(
-                    Diagnostic::error(Code::BadOverride, format!("`--var {name}={text}` must be {expected}"))
-                        .at(self.sources.span(&path), "because it is one here"),
+                    Diagnostic::error(
+                        Code::BadOverride,
+                        format!("`--var {name}={}` must be {expected}", shown(name, text)),
+                    )
+                    .at(self.sources.span(&path), "because it is one here"),
                 ),
             }
         }
     }
+}
+
+/// What may be said of a variable's value.
+fn shown<'t>(name: &str, text: &'t str) -> &'t str {
+    if is_secret(name) { "…" } else { text }
 }
 
 #[cfg(test)]

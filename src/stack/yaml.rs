@@ -2,7 +2,8 @@
 //! where that differs: `yes`, `0755`), and where a person may not expect it, it is told.
 //! Source: go-yaml v2 `resolve.go`, which kubectl uses through sigs.k8s.io/yaml.
 
-use std::collections::BTreeMap;
+use std::collections::hash_map::Entry;
+use std::collections::{BTreeMap, HashMap};
 use std::ops::Range;
 
 use granit_parser::{Event, Parser, ScalarStyle, ScanError, StrInput, Tag, options};
@@ -202,6 +203,7 @@ impl<'t> Reader<'t> {
 
     fn table(&mut self) -> Result<Vec<(Key, Node)>, Stop> {
         let (mut entries, mut merged) = (Vec::<(Key, Node)>::new(), Vec::new());
+        let mut first = HashMap::<String, Span>::new();
         while let Some((event, span)) = self.next()? {
             if event == Event::MappingEnd {
                 break;
@@ -211,21 +213,24 @@ impl<'t> Reader<'t> {
             let value = self.node(event, span)?;
             match key {
                 Some(Word::Merge(span)) => self.merge(value, span, &mut merged),
-                Some(Word::Key(key)) => match entries.iter().find(|(first, _)| first.text == key.text) {
-                    Some((first, _)) => {
+                Some(Word::Key(key)) => match first.get(&key.text) {
+                    Some(first) => {
                         let problem =
                             Diagnostic::error(Code::DuplicateKey, format!("`{}` is given twice", key.text));
-                        let problem =
-                            problem.at(Some(key.span), "again here").at(Some(first.span), "first here");
+                        let problem = problem.at(Some(key.span), "again here").at(Some(*first), "first here");
                         self.diagnostics.push(problem.help("keep one of the two"));
                     }
-                    None => entries.push((key, value)),
+                    None => {
+                        first.insert(key.text.clone(), key.span);
+                        entries.push((key, value));
+                    }
                 },
                 None => {}
             }
         }
         for (key, value) in merged {
-            if !entries.iter().any(|(own, _)| own.text == key.text) {
+            if let Entry::Vacant(vacant) = first.entry(key.text.clone()) {
+                vacant.insert(key.span);
                 entries.push((key, value));
             }
         }
@@ -582,6 +587,15 @@ mod tests {
         assert_eq!(values, [json!({ "c": 3 })]);
         assert_eq!(said.len(), 2, "{said:?}");
         assert!(said[0].contains("this is not YAML"), "{said:?}");
+    }
+
+    /// With a look at all keys for each one this takes minutes in a debug build.
+    #[test]
+    fn tables_with_many_keys_are_read() {
+        let many: String = (0..100_000).map(|n| format!("k{n}: {n}\n")).collect();
+        let (values, _, said) = read_text(&format!("{many}k7: again\n"));
+        assert_eq!(values[0].as_object().unwrap().len(), 100_000);
+        assert_eq!(said, ["a.yaml:100001:1: `k7` is given twice"]);
     }
 
     #[test]

@@ -21,7 +21,7 @@ async fn a_check_that_passes_is_recorded_and_leaves_no_pod() {
     let kept = change("kept", kept, Action::Keep, Vec::new(), &[]);
     let (applied, api) = quiet(vec![check("check.gpu"), kept], world()).await;
     assert_eq!(applied.outcomes[0], Outcome::Done);
-    let passes = BTreeMap::from([(Address::new("check.gpu"), "d".to_owned())]);
+    let passes = BTreeMap::from([(Identity::Check(Address::new("check.gpu")), "d".to_owned())]);
     // Noted at once: a kill after it must not make the check run among what took its GPUs.
     let [intent, noted, outcome] = &api.records()[..] else { panic!() };
     assert_eq!((intent.intent, intent.passes.len()), (true, 0));

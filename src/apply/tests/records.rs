@@ -14,7 +14,8 @@ async fn things_are_made_in_order_between_two_records() {
     assert_eq!(api.writes(), [record, &a, &b, record]);
     let [intent, outcome] = &api.records()[..] else { panic!() };
     assert_eq!((intent.intent, outcome.intent, outcome.revision), (true, false, 1));
-    assert_eq!(intent.inventory, outcome.inventory);
+    let ready = |record: &Record| record.inventory.iter().map(|entry| entry.ready).collect::<Vec<_>>();
+    assert_eq!((ready(intent), ready(outcome)), (vec![Some(false); 2], vec![Some(true); 2]));
     assert_eq!(outcome.inventory.len(), 2);
     let waits = applied.events.iter().filter(|event| matches!(event, Event::Waiting { .. }));
     assert_eq!(waits.count(), 2, "{:?}", applied.events);
@@ -74,7 +75,8 @@ fn what_may_have_been_set_is_both_old_and_new() {
     let mut plan = plan(vec![Change { action: Action::Update, ..pool }]);
     plan.desired[0].body = json!({"config": {"labels": {"a": "1", "c": "1"}, "tags": ["x", "y"]}});
     let set = json!({"config": {"labels": {"a": "0", "b": "1"}, "tags": ["x", "z"]}});
-    let before = [Entry { address: Address::new("a"), identity, kind: "thing".into(), set: set.clone() }];
+    let before =
+        [Entry { address: Address::new("a"), identity, kind: "thing".into(), set: set.clone(), ready: None }];
     let both = json!({"config": {"labels": {"a": "1", "b": "1", "c": "1"}, "tags": ["x", "y", "z"]}});
     let rows = [(Fate::Open, both), (Fate::Done, plan.desired[0].body.clone()), (Fate::Untouched, set)];
     for (fate, expected) in rows {

@@ -202,9 +202,8 @@ impl One<'_> {
         let first =
             there::standing(&self.settings.stack, &connected.address, &connected.target).await.is_none();
         let _noted = first.then(|| there::note(&self.settings.stack, &connected, &ports));
-        let stops = Stops::listen()?;
         // A terminal that is closed ends what was started in it, but for what goes on in the background.
-        let hangups = self.args.detached.then(Stops::outlive_the_terminal).transpose()?;
+        let stops = if self.args.detached { Stops::outliving_the_terminal()? } else { Stops::listen()? };
         let (hear, heard) = mpsc::unbounded_channel();
         if self.args.detached {
             self.settings.screen().data(&connected.line());
@@ -216,7 +215,6 @@ impl One<'_> {
             () = self.tell_news(heard) => {}
             () = stops.wait() => {}
         }
-        drop(hangups);
         self.say(&News::Ended);
         Ok(Exit::Done)
     }

@@ -4,9 +4,24 @@ use serde_json::{Value, json};
 
 use super::{DEADLINE, KIND, RULES};
 use crate::address::FieldPath;
-use crate::kinds::gke::{call, merged_entries};
+use crate::kinds::gke::{call, merged_entries, sent};
 use crate::kinds::{Doing, text};
 use crate::resource::{Action, Await, FieldChange, Identity, Method, Step, Until};
+
+/// How many nodes a pool has in each of its zones: of the zones that it is in when it is asked for.
+fn nodes_in_a_zone(doing: &Doing) -> Value {
+    let (body, autoscaling) = (doing.body(), &doing.body()["autoscaling"]);
+    let number = |value: &Value| value.as_u64();
+    let zones = u64::try_from(doing.zones).unwrap_or_default();
+    match (number(&body["nodeCount"]), number(&autoscaling["totalMinNodeCount"])) {
+        (Some(nodes), _) if zones > 0 => json!(nodes / zones),
+        (None, Some(min)) if zones > 0 => {
+            let max = number(&autoscaling["totalMaxNodeCount"]).unwrap_or(min);
+            json!(super::first_nodes(min, max, zones))
+        }
+        _ => body["initialNodeCount"].clone(),
+    }
+}
 
 /// The body that makes a pool: the number that is compared later is not part of it.
 pub fn creation_body(pool: &Value) -> Value {
@@ -37,11 +52,13 @@ pub(super) fn program(doing: &Doing) -> Vec<Step> {
     };
     let delete = || call(Method::Delete, path.clone(), None);
     let create = || {
-        let body = json!({ "nodePool": creation_body(body) });
+        let mut pool = creation_body(body);
+        pool["initialNodeCount"] = nodes_in_a_zone(doing);
+        let body = json!({ "nodePool": pool });
         call(Method::Post, format!("/v1/{}/nodePools", cluster.path()), Some(body))
     };
     match doing.action {
-        Action::Keep => vec![wait(Until::Ready)],
+        Action::Keep => vec![wait(Until::Still)],
         Action::Create if doing.inline_pool.is_some() => vec![wait(Until::Ready)],
         Action::Create if doing.leaving => vec![wait(Until::Gone), create(), wait(Until::Ready)],
         Action::Create => vec![create(), wait(Until::Ready)],
@@ -65,7 +82,7 @@ fn updates(doing: &Doing, path: &str) -> Vec<Step> {
         .iter()
         .filter(|rule| {
             let at: FieldPath = rule.path.parse().unwrap_or_default();
-            doing.fields.iter().any(|field| at.contains(&field.path))
+            sent(doing.fields).any(|field| at.contains(&field.path))
         })
         .map(|rule| (rule.call, rule.path))
         .collect();
@@ -90,9 +107,9 @@ fn updates(doing: &Doing, path: &str) -> Vec<Step> {
             steps.push(call(Method::Put, path.to_owned(), Some(request)));
         }
     }
-    if touched("size") {
-        // The number is for each zone, of the zones that the pool has once those changed, too.
-        let nodes = json!({ "nodeCount": body["initialNodeCount"] });
+    // With its zones the number of nodes changes; what a new zone begins with is GKE's to say.
+    if touched("size") || touched("locations") && body["nodeCount"].is_u64() {
+        let nodes = json!({ "nodeCount": nodes_in_a_zone(doing) });
         steps.push(call(Method::Post, format!("{path}:setSize"), Some(nodes)));
     }
     steps

@@ -6,11 +6,11 @@ use super::POOL_LABEL;
 use crate::catalog;
 use crate::kinds::status::Said;
 use crate::kinds::{condition, count, itself, text};
-use crate::resource::{Api, Await, Query, Readiness, Until};
+use crate::resource::{Api, Await, Query, Readiness};
 
 pub(super) fn queries(wait: &Await) -> Vec<Query> {
     let mut queries = itself(wait);
-    if wait.until == Until::Ready {
+    if wait.until.is_ready() {
         let pool = text(&wait.facts["pool"]);
         let path = format!("/api/v1/nodes?labelSelector={}%3D{pool}", POOL_LABEL.replace('/', "%2F"));
         queries.push(Query { api: Api::Kubernetes, path });
@@ -25,7 +25,8 @@ pub(super) fn judge(wait: &Await, found: &[Value]) -> Readiness {
         "RUNNING" => {}
         // GKE goes on trying, and the operation that met the trouble has failed by itself.
         "RUNNING_WITH_ERROR" => {
-            return Readiness::Progressing(format!("all its nodes{}", conditions(pool)));
+            let waits = format!("all its nodes{}", conditions(pool));
+            return if is_short(pool) { Readiness::Stalled(waits) } else { Readiness::Progressing(waits) };
         }
         status @ ("ERROR" | "STOPPING") => {
             return Readiness::Failed(format!("its status is {status}{}", conditions(pool)));
@@ -36,6 +37,12 @@ pub(super) fn judge(wait: &Await, found: &[Value]) -> Readiness {
     let per_node = &pool["config"]["accelerators"][0];
     let gpus = if wait.facts["gpus"] == true && !per_node.is_null() { 1 } else { 0 };
     nodes_ready(nodes, wait.facts["nodes"].as_u64().unwrap_or(0), gpus)
+}
+
+/// Whether there are no machines for a pool, or no quota. Source: googleapis `cluster_service.proto`, `StatusCondition`.
+fn is_short(pool: &Value) -> bool {
+    let short = |condition: &Value| matches!(text(&condition["code"]), "GCE_STOCKOUT" | "GCE_QUOTA_EXCEEDED");
+    pool["conditions"].as_array().into_iter().flatten().any(short)
 }
 
 /// Whether as many nodes as wanted are Ready, each with so many allocatable GPUs.
@@ -136,6 +143,26 @@ pub fn live_gpus(live: &Value) -> u64 {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::resource::Until;
+
+    #[test]
+    fn a_pool_without_machines_is_stalled() {
+        let pool = |code: &str| {
+            let identity = crate::resource::Identity::Check(crate::address::Address::new("x"));
+            let facts = json!({ "pool": "a", "nodes": 2, "gpus": false });
+            let wait = Await { kind: "node_pool".into(), identity, until: Until::Ready, facts, deadline: 1 };
+            let conditions = json!([{ "code": code, "message": "zone z is full" }]);
+            let live = json!({ "status": "RUNNING_WITH_ERROR", "conditions": conditions });
+            judge(&wait, &[live, json!({ "items": [] })])
+        };
+        let waits = || "all its nodes: zone z is full".to_owned();
+        for code in ["GCE_STOCKOUT", "GCE_QUOTA_EXCEEDED"] {
+            assert_eq!(pool(code), Readiness::Stalled(waits()), "{code}");
+        }
+        for code in ["", "UNKNOWN", "SET_BY_OPERATOR"] {
+            assert_eq!(pool(code), Readiness::Progressing(waits()), "{code}");
+        }
+    }
 
     #[test]
     fn nodes_count_when_they_are_ready_and_have_their_gpus() {

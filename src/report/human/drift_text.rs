@@ -6,6 +6,10 @@ use crate::plan::{Action, Drift, Drifted};
 use crate::report::count;
 use crate::resource::{FieldChange, Identity, Owner, Target};
 
+/// What a look at drift leaves out, so that nothing is claimed of it.
+const NOT_LOOKED_AT: &str = "Not compared: status, annotations, finalizers, owners, fields that others removed from \
+                             objects; of GKE's things what the stack does not set, but for labels, taints and tags.";
+
 /// The whole text, with colours.
 pub fn render(drifted: &Drifted, owner: &Owner, target: &Target, program: &str, width: usize) -> String {
     let head = format!("Drift of stack {} on {target} — {}", owner.stack, target.mark());
@@ -16,7 +20,9 @@ pub fn render(drifted: &Drifted, owner: &Owner, target: &Target, program: &str, 
     }
     text.push('\n');
     if drifted.found.is_empty() {
-        push_line(&mut text, &format!("{} Nothing was changed by others.", paint(Tint::Bold, "No drift.")));
+        let what = "Others changed nothing that the stack sets, and set no other field of its objects.";
+        text.push_str(&wrap("", &format!("{} {what}", paint(Tint::Bold, "No drift.")), width));
+        text.push_str(&wrap("", NOT_LOOKED_AT, width));
         return text;
     }
     for drift in &drifted.found {
@@ -29,6 +35,7 @@ pub fn render(drifted: &Drifted, owner: &Owner, target: &Target, program: &str, 
         paint(Tint::Bold, "Drift:"),
         count(changed, "thing")
     ));
+    text.push_str(&wrap("", NOT_LOOKED_AT, width));
     text.push_str(&format!("\nTo see what apply would do about it:\n  {program} plan\n"));
     text
 }
@@ -41,6 +48,12 @@ fn thing(text: &mut String, drift: &Drift, width: usize) {
     push_line(text, &format!("{head}{}", paint(Tint::Dim, &place)));
     for field in &drift.fields {
         field_lines(text, field, who(drift, field), width);
+    }
+    for field in &drift.theirs {
+        let value = field.shown().0.as_ref().map(values::inline).unwrap_or_default();
+        let line = format!("      {} {}: {}", paint(Tint::Add, "+"), field.path, tame(&value));
+        let who = format!("{}; the stack does not set it", who(drift, field));
+        with_comment(text, &line, &who, width);
     }
 }
 
@@ -59,18 +72,23 @@ fn field_lines(text: &mut String, field: &FieldChange, who: String, width: usize
     let value = |value: &Option<serde_json::Value>| {
         value.as_ref().map_or_else(|| "nothing".to_owned(), values::inline)
     };
-    let FieldChange { path, before: live, after: ours, .. } = field;
+    let path = &field.path;
+    let (live, ours) = field.shown();
     let line = format!(
         "      {} {path}: {} -> {}",
         paint(Tint::Change, "~"),
-        tame(&value(ours)),
-        tame(&value(live))
+        tame(&value(&ours)),
+        tame(&value(&live))
     );
-    let who = paint(Tint::Dim, &tame(&who));
-    if columns(&line) + 2 + columns(&who) <= width {
+    with_comment(text, &line, &who, width);
+}
+
+fn with_comment(text: &mut String, line: &str, who: &str, width: usize) {
+    let who = paint(Tint::Dim, &tame(who));
+    if columns(line) + 2 + columns(&who) <= width {
         push_line(text, &format!("{line}  {who}"));
     } else {
-        push_line(text, &line);
+        push_line(text, line);
         push_line(text, &format!("          {who}"));
     }
 }

@@ -7,7 +7,7 @@ use super::style::{Tint, columns, paint, push_line, symbol, tame, wrap};
 use super::values;
 use crate::address::Address;
 use crate::plan::{Action, Change, Consent, Mode, Note, Partial, Plan, Read, Selection, Verb};
-use crate::report::{Next, View, brief, count, words};
+use crate::report::{Next, View, brief, count, quoted, words};
 use crate::resource::{Api, Effect, FieldChange, Identity, Late, Step, Until};
 use crate::source::Sources;
 
@@ -65,7 +65,7 @@ pub fn render(plan: &Plan, view: &View<'_>, options: &Options<'_>) -> String {
 
 /// Whose and where, always first: `Plan for stack rapids on p / l / c — LIVE`.
 fn header(plan: &Plan, width: usize) -> String {
-    let Plan { target, owner, mode, offline, hourly, partial, .. } = plan;
+    let Plan { target, owner, mode, offline, partial, .. } = plan;
     let what = match mode {
         Mode::Apply => "Plan for",
         Mode::Destroy => "Plan to destroy",
@@ -75,22 +75,47 @@ fn header(plan: &Plan, width: usize) -> String {
     if *offline {
         text.push_str("offline: planned against an empty world, nothing was read\n");
     }
-    text.push_str(&partial.as_ref().map(|partial| partial_text(partial, width)).unwrap_or_default());
-    if let (Some(hourly), Mode::Apply) = (hourly, mode) {
-        text.push_str(&format!("${hourly:.2} per hour at list price when all of it runs\n"));
+    text.push_str(&partial.as_ref().map(|partial| partial_text(partial, *mode, width)).unwrap_or_default());
+    if *mode == Mode::Apply {
+        text.push_str(&price(plan).map(|line| wrap("", &line, width)).unwrap_or_default());
     }
     text
 }
 
+/// `$7.79 per hour at list price when all of it runs`. What is not known is said, and never left out of a sum in
+/// silence.
+fn price(plan: &Plan) -> Option<String> {
+    let unknown = plan.unpriced();
+    let unknown = (!unknown.is_empty()).then(|| format!("price unknown: {}", unknown.join(", ")));
+    let Some(dollars) = plan.dollars() else { return unknown };
+    let all = if plan.partial.is_some() { "all of the stack" } else { "all of it" };
+    let region = plan.target.gke.as_ref().map(|cluster| cluster.location.as_str());
+    let list = match region.is_some_and(|location| !location.starts_with(PRICED)) {
+        true => format!("{PRICED}'s list price"),
+        false => "list price".to_owned(),
+    };
+    let least = if unknown.is_some() { "at least " } else { "" };
+    let known = format!("{least}${dollars:.2} per hour at {list} when {all} runs");
+    Some([Some(known), unknown].into_iter().flatten().collect::<Vec<_>>().join("; "))
+}
+
+/// The region whose list prices the catalogue has.
+const PRICED: &str = "us-central1";
+
 /// `partial: only gpu_driver and what it needs; 3 sections are left out: …`
-fn partial_text(partial: &Partial, width: usize) -> String {
+fn partial_text(partial: &Partial, mode: Mode, width: usize) -> String {
     let Partial { selection: Selection { targets, excludes }, left_out } = partial;
     let mut limits = Vec::new();
+    // What goes takes along what needs it, and what stays keeps what it needs.
+    let (with, without) = match mode {
+        Mode::Apply => ("what that needs", "what needs that"),
+        Mode::Destroy => ("what needs that", "what that needs"),
+    };
     if !targets.is_empty() {
-        limits.push(format!("only {} and what that needs", targets.join(", ")));
+        limits.push(format!("only {} and {with}", targets.join(", ")));
     }
     if !excludes.is_empty() {
-        limits.push(format!("without {} and what needs that", excludes.join(", ")));
+        limits.push(format!("without {} and {without}", excludes.join(", ")));
     }
     let mut sections: Vec<&str> = Vec::new();
     for (address, _) in left_out {
@@ -338,8 +363,9 @@ impl Page<'_> {
 
     /// `~ spec.worker.replicas: 2 -> 4  # forces replacement (stack.toml:40:12)`
     fn field(&self, text: &mut String, change: &Change, field: &FieldChange, indent: usize) {
-        let FieldChange { path, before, after, effect: _, note: _, drift: _ } = field;
-        let (sign, values) = match (before, after) {
+        let path = &field.path;
+        let (before, after) = field.shown();
+        let (sign, values) = match (&before, &after) {
             (None, Some(after)) => (paint(Tint::Add, "+"), values::inline(after)),
             (Some(before), None) => (paint(Tint::Remove, "-"), values::inline(before)),
             (before, after) => {
@@ -442,7 +468,7 @@ fn tells_more(change: &Change) -> bool {
 
 /// `# forces replacement: why (stack.toml:40:12)`; drift says who and when.
 fn comment(change: &Change, field: &FieldChange, location: Option<String>) -> String {
-    let FieldChange { effect, note, drift, path: _, before: _, after: _ } = field;
+    let FieldChange { effect, note, drift, path: _, before: _, after: _, secret: _ } = field;
     let effect = match effect {
         Effect::InPlace => None,
         Effect::Rolling => Some("rolling".to_owned()),
@@ -494,9 +520,12 @@ fn step_text(step: &Step) -> String {
             let late = if late.is_empty() { late } else { format!(" ({late})") };
             format!("{api}: {} {}{late}", call.method.as_str(), call.path)
         }
+        Step::Await(wait) if wait.until == Until::Still => {
+            format!("look whether {} is ready, and say so when it is not", wait.identity)
+        }
         Step::Await(wait) => {
             let until = match wait.until {
-                Until::Ready => "ready",
+                Until::Ready | Until::Still => "ready",
                 Until::Gone => "gone",
                 Until::Idle => "idle",
             };
@@ -521,7 +550,16 @@ fn note_text(note: &Note, width: usize) -> String {
 /// `Plan: 14 to add, 0 to change, 0 to replace, 0 to destroy, 1 check to run.`
 fn footer(plan: &Plan) -> String {
     if plan.is_empty() {
+        let sections: std::collections::BTreeSet<&str> = plan.unready().map(Address::section).collect();
         let what = match plan.mode {
+            Mode::Apply if !sections.is_empty() => {
+                let verb = if sections.len() == 1 { "is" } else { "are" };
+                let what = format!(
+                    "Live resources match the stack, and {} {verb} not ready.",
+                    count(sections.len(), "section")
+                );
+                return format!("{} {what}\n", paint(Tint::Bold, "No changes."));
+            }
             _ if plan.partial.is_some() => "Nothing to do in this part of the stack.",
             Mode::Apply => "The stack is up to date.",
             Mode::Destroy => "Nothing of the stack is there to destroy.",
@@ -589,7 +627,10 @@ pub(super) fn asked_again(plan: &Plan, is_done: impl Fn(usize) -> bool) -> Strin
     if plan.retarget && plan.mode == Mode::Apply {
         words.push("--retarget".to_owned());
     }
-    words.extend(plan.allowed.iter().map(|consent| format!("--allow {}", consent_text(consent))));
+    // What fits nothing is told once and not asked for again.
+    let idle = plan.idle_consents();
+    let given = plan.allowed.iter().filter(|consent| !idle.contains(consent));
+    words.extend(given.map(|consent| format!("--allow {}", consent_text(consent))));
     words.iter().map(|word| format!(" {word}")).collect()
 }
 
@@ -607,7 +648,8 @@ fn how_to_go_on(plan: &Plan, next: Next<'_>, options: &Options<'_>) -> String {
         Next::Nothing => String::new(),
         Next::Apply => format!("\nTo go on:\n  {program} {verb}{again}\n"),
         Next::ApplyFile(file) => {
-            format!("\nSaved in {0}. To do exactly this:\n  {program} apply {0}\n", file.display())
+            let file = file.display().to_string();
+            format!("\nSaved in {file}. To do exactly this:\n  {program} apply {}\n", quoted(&file))
         }
         Next::PlanOnline => {
             let destroy = if plan.mode == Mode::Destroy { " --destroy" } else { "" };

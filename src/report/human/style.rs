@@ -1,5 +1,7 @@
 //! Colours and line breaking. The only file that knows colours.
 
+use std::borrow::Cow;
+
 use anstyle::{AnsiColor, Style};
 
 use crate::plan::Action;
@@ -70,8 +72,43 @@ pub fn tame(text: &str) -> String {
     stripped
         .chars()
         .map(|c| if c == '\t' { ' ' } else { c })
-        .filter(|c| *c == '\n' || !c.is_control())
+        .filter(|c| *c == '\n' || !is_hostile(*c))
         .collect()
+}
+
+/// Characters that show nothing themselves and change how others are shown: control characters, C1 among them; those
+/// that turn the direction of a line; those without width; other ends of lines.
+/// Source: Unicode TR 36 and 39, CVE-2021-42574 ("Trojan Source").
+fn is_hostile(c: char) -> bool {
+    let turns =
+        matches!(c, '\u{61c}' | '\u{200e}' | '\u{200f}' | '\u{202a}'..='\u{202e}' | '\u{2066}'..='\u{2069}');
+    let no_width = matches!(c, '\u{ad}' | '\u{200b}'..='\u{200d}' | '\u{2060}'..='\u{2064}' | '\u{feff}');
+    c.is_control() || turns || no_width || matches!(c, '\u{2028}' | '\u{2029}')
+}
+
+/// What goes to a stream, whoever made it: such characters are written out as JSON and TOML write them in strings, so
+/// that neither of the two means something else by it. Of escape codes only those of colours go through.
+pub fn printable(text: &str) -> Cow<'_, str> {
+    if !text.chars().any(|c| is_hostile(c) && c != '\n') {
+        return Cow::Borrowed(text);
+    }
+    let mut out = String::with_capacity(text.len());
+    let mut rest = text;
+    while let Some(c) = rest.chars().next() {
+        let colour = rest.strip_prefix("\u{1b}[").and_then(|code| {
+            let end = code.find(|c: char| !c.is_ascii_digit() && c != ';')?;
+            code[end..].starts_with('m').then_some("\u{1b}[".len() + end + 1)
+        });
+        let taken = colour.unwrap_or(c.len_utf8());
+        match c {
+            _ if colour.is_some() || matches!(c, '\n' | '\t') || !is_hostile(c) => {
+                out.push_str(&rest[..taken]);
+            }
+            c => out.push_str(&format!("\\u{:04x}", u32::from(c))),
+        }
+        rest = &rest[taken..];
+    }
+    Cow::Owned(out)
 }
 
 /// Columns that a text takes, its colours aside.
@@ -126,5 +163,23 @@ mod tests {
     #[test]
     fn escape_codes_from_outside_are_taken_out() {
         assert_eq!(tame("\u{1b}[31mred\u{1b}[0m\u{7}\tend\r\nnext"), "red end\nnext");
+        assert_eq!(tame("a\u{202e}b\u{200b}c\u{2028}d\u{9b}e\u{2067}f\u{feff}"), "abcdef");
+    }
+
+    #[test]
+    fn nothing_hostile_reaches_a_stream() {
+        for (text, expect) in [
+            ("\u{1b}[1mbold\u{1b}[0m\n", "\u{1b}[1mbold\u{1b}[0m\n"),
+            ("\u{1b}[2Jx\u{1b}]0;t\u{7}\r", "\\u001b[2Jx\\u001b]0;t\\u0007\\u000d"),
+            ("\"\u{9b}31m \u{202e}\u{2066}\u{200b}\u{2029}\"", "\"\\u009b31m \\u202e\\u2066\\u200b\\u2029\""),
+            ("äöü → 日本語 ✓\t", "äöü → 日本語 ✓\t"),
+        ] {
+            assert_eq!(printable(text), expect);
+        }
+        let hostile: String = (0..=0x10_ffff).filter_map(char::from_u32).filter(|c| is_hostile(*c)).collect();
+        let shown = printable(&hostile).replace(['\n', '\t'], "");
+        assert!(shown.is_ascii() && shown.chars().all(|c| c.is_ascii_graphic()), "{shown:?}");
+        let json: String = serde_json::from_str(&printable(&serde_json::json!(hostile).to_string())).unwrap();
+        assert_eq!(json, hostile, "JSON stays what it says");
     }
 }

@@ -2,13 +2,19 @@
 
 use serde_json::Value;
 
+use crate::secrets::masked;
+
 /// On one line, as JSON; what looks like a secret is hidden.
 pub fn inline(value: &Value) -> String {
-    crate::kinds::secrets::masked(value).to_string()
+    masked(value).to_string()
 }
 
-/// Over several lines, as YAML would be written.
+/// Over several lines, as YAML would be written; what looks like a secret is hidden.
 pub fn lines(value: &Value) -> Vec<String> {
+    yaml(&masked(value))
+}
+
+fn yaml(value: &Value) -> Vec<String> {
     let mut out = Vec::new();
     match value {
         Value::Object(entries) if !entries.is_empty() => {
@@ -18,7 +24,7 @@ pub fn lines(value: &Value) -> Vec<String> {
         }
         Value::Array(items) if !items.is_empty() => {
             for value in items {
-                let mut inner = lines(value).into_iter();
+                let mut inner = yaml(value).into_iter();
                 out.push(format!("- {}", inner.next().unwrap_or_default()));
                 out.extend(inner.map(|line| format!("  {line}")));
             }
@@ -36,13 +42,14 @@ const SHORT: usize = 30;
 
 /// The lines of a body; of a long one, such as the definition of a custom resource, without its deep parts.
 pub fn folded(value: &Value) -> Vec<String> {
-    let all = lines(value);
-    if all.len() <= LONG { all } else { lines(&fold(value, 0)) }
+    let value = masked(value);
+    let all = yaml(&value);
+    if all.len() <= LONG { all } else { yaml(&fold(&value, 0)) }
 }
 
 fn fold(value: &Value, depth: usize) -> Value {
     if depth >= DEEP {
-        let number = lines(value).len();
+        let number = yaml(value).len();
         if number > SHORT {
             return Value::String(format!("({number} lines; a saved plan has them)"));
         }
@@ -65,11 +72,11 @@ fn entry(out: &mut Vec<String>, key: &str, value: &Value) {
         }
         Value::Object(entries) if !entries.is_empty() => {
             out.push(format!("{key}:"));
-            out.extend(lines(value).into_iter().map(|line| format!("  {line}")));
+            out.extend(yaml(value).into_iter().map(|line| format!("  {line}")));
         }
         Value::Array(items) if !items.is_empty() => {
             out.push(format!("{key}:"));
-            out.extend(lines(value));
+            out.extend(yaml(value));
         }
         other => out.push(format!("{key}: {}", scalar(other))),
     }
@@ -77,7 +84,7 @@ fn entry(out: &mut Vec<String>, key: &str, value: &Value) {
 
 /// A string stands bare where YAML would read it back as the same string.
 fn scalar(value: &Value) -> String {
-    let Value::String(text) = value else { return inline(value) };
+    let Value::String(text) = value else { return value.to_string() };
     let bare = |c: char| c.is_ascii_alphanumeric() || "_./@$()-".contains(c);
     let word = ["true", "false", "null", "yes", "no", "on", "off", "y", "n", "~"];
     let plain = text.chars().all(|c| bare(c) || c == ':' || c == ' ')
@@ -85,7 +92,7 @@ fn scalar(value: &Value) -> String {
         && !text.ends_with([' ', ':'])
         && !text.contains(": ")
         && !word.contains(&text.to_ascii_lowercase().as_str());
-    if plain { text.clone() } else { inline(value) }
+    if plain { text.clone() } else { value.to_string() }
 }
 
 #[cfg(test)]

@@ -1,11 +1,13 @@
 //! Dask clusters and checks: GPUs, quantities, commands, the operator.
 
 use super::machines::{Gpus, gpus_of};
+use super::pods::pods_of;
 use super::{Context, Finding, Pod, counted};
 use crate::address::FieldPath;
 use crate::diag::Code;
+use crate::kinds::dask_operator::KNOWN;
 use crate::kinds::{bundle, dask_cluster, dask_operator};
-use crate::stack::{DaskGroup, Nodes};
+use crate::stack::{DaskGroup, Nodes, Stack};
 
 /// No Pod asks for more GPUs than a node of its pool has.
 pub(super) fn gpus_fit_a_node(context: &mut Context<'_>) {
@@ -60,6 +62,22 @@ fn more_gpus(context: &Context<'_>, pod: &Pod<'_>, not: &str) -> String {
     }
 }
 
+fn gpus_asked(pods: &[&Pod<'_>]) -> u64 {
+    pods.iter().map(|pod| u64::from(pod.replicas) * u64::from(pod.gpus)).sum()
+}
+
+fn nodes_with(asked: u64, gpus: Gpus) -> u64 {
+    asked.div_ceil(u64::from(gpus.allocatable).max(1))
+}
+
+/// How many nodes of a pool have GPUs for all that the stack has run there; `None` for pools without GPUs.
+pub fn nodes_for_gpus(stack: &Stack, pool: &str) -> Option<u64> {
+    let gpus = gpus_of(stack.node_pool.get(pool)?).filter(|gpus| gpus.allocatable > 0)?;
+    let all = pods_of(stack);
+    let pods: Vec<&Pod<'_>> = all.iter().filter(|pod| pod.pool == Some(pool)).collect();
+    Some(nodes_with(gpus_asked(&pods), gpus))
+}
+
 /// All that must run in a pool fits into it at its largest.
 pub(super) fn gpus_fit_the_pool(context: &mut Context<'_>) {
     let all = context.pods();
@@ -72,7 +90,7 @@ pub(super) fn gpus_fit_the_pool(context: &mut Context<'_>) {
         let Some(gpus) = gpus_of(pool).filter(|gpus| gpus.allocatable > 0) else { continue };
         let pods: Vec<&Pod<'_>> = all.iter().filter(|pod| pod.pool == Some(name)).collect();
         let fits_a_node = pods.iter().all(|pod| pod.gpus <= gpus.allocatable);
-        let asked: u64 = pods.iter().map(|pod| u64::from(pod.replicas) * u64::from(pod.gpus)).sum();
+        let asked = gpus_asked(&pods);
         let there = u64::from(pool.size().most()) * u64::from(gpus.allocatable);
         if asked <= there || !fits_a_node {
             continue;
@@ -83,7 +101,7 @@ pub(super) fn gpus_fit_the_pool(context: &mut Context<'_>) {
         for pod in pods.iter().filter(|pod| pod.gpus > 0) {
             finding = finding.at(pod.path.clone(), format!("{} × {}", pod.replicas, pod.gpus));
         }
-        let nodes = asked.div_ceil(u64::from(gpus.allocatable));
+        let nodes = nodes_with(asked, gpus);
         let label = format!("{} × {}", pool.size().most(), gpus.allocatable);
         let finding = finding.at(path.key("nodes"), label);
         context.say(finding.help(format!("pods beyond that stay pending; {nodes} nodes have room for all")));
@@ -152,27 +170,24 @@ pub(super) fn operator_is_there(context: &mut Context<'_>) {
     });
 }
 
-/// The release whose rights and custom resource definitions we carry.
-const OPERATOR: &str = "2026.3.0";
-
 /// Another release than the one we know.
 pub(super) fn operator_is_known(context: &mut Context<'_>) {
     let ours = |operator: &&super::super::DaskOperator| {
-        operator.is_managed() && !operator.is_chart() && operator.version != OPERATOR
+        operator.is_managed() && !operator.is_chart() && operator.version != KNOWN
     };
     let Some(operator) = context.stack.dask_operator.as_ref().filter(ours) else { return };
     let place = FieldPath::keys(["dask_operator", "version"]);
     let version = &operator.version;
     let plain = version.chars().all(|c| c.is_ascii_digit() || c == '.') && version.contains('.');
     context.say(if plain {
-        let message = format!("the operator {version} gets the rights and definitions of {OPERATOR}");
-        let help = format!("`version = \"{OPERATOR}\"` is the one that dask-infra knows");
+        let message = format!("the operator {version} gets the rights and definitions of {KNOWN}");
+        let help = format!("`version = \"{KNOWN}\"` is the one that dask-infra knows");
         Finding::warning(Code::OperatorVersion, message).at(place, "").help(help)
     } else {
         let message = format!("`{version}` is no release of the operator");
         Finding::error(Code::OperatorVersion, message)
             .at(place, "")
-            .help(format!("for example `\"{OPERATOR}\"`"))
+            .help(format!("for example `\"{KNOWN}\"`"))
     });
 }
 
@@ -241,11 +256,11 @@ const REMOVED: [(&str, &str); 2] = [("dask-scheduler", "dask scheduler"), ("dask
 pub(super) fn commands_exist(context: &mut Context<'_>) {
     for pod in context.pods() {
         for (index, arg) in pod.args.iter().enumerate() {
-            let Some(new) = old_command(arg, pod.image) else { continue };
+            let Some(Old { new, lacks, image }) = old_command(arg, pod.image) else { continue };
             let words: Vec<String> = new.split(' ').map(|word| format!("\"{word}\"")).collect();
-            let finding = Finding::warning(Code::OldCommand, format!("the image has no command `{arg}`"))
+            let finding = Finding::warning(Code::OldCommand, format!("{lacks} `{arg}`"))
                 .at(pod.path.key("args").index(index), "removed in distributed 2026.6.0")
-                .at(pod.image_path.clone(), "has a later one");
+                .at(pod.image_path.clone(), image);
             context.say(finding.help(format!("write {}, or leave `args` away", words.join(", "))));
         }
         let given = pod.pod.and_then(|given| given.0["containers"].as_array());
@@ -255,12 +270,11 @@ pub(super) fn commands_exist(context: &mut Context<'_>) {
             for key in ["command", "args"] {
                 let words = container[key].as_array().into_iter().flatten().enumerate();
                 for (index, word) in words.filter_map(|(index, word)| Some((index, word.as_str()?))) {
-                    let Some(new) = old_command(word, image) else { continue };
+                    let Some(Old { new, lacks, image }) = old_command(word, image) else { continue };
                     let words: Vec<String> = new.split(' ').map(|word| format!("\"{word}\"")).collect();
-                    let what = format!("the image has no command `{word}`");
-                    let finding = Finding::warning(Code::OldCommand, what)
+                    let finding = Finding::warning(Code::OldCommand, format!("{lacks} `{word}`"))
                         .at(at.key(key).index(index), "removed in distributed 2026.6.0")
-                        .at(pod.image_path.clone(), "has a later one");
+                        .at(pod.image_path.clone(), image);
                     context.say(finding.help(format!("write {}", words.join(", "))));
                 }
             }
@@ -268,10 +282,40 @@ pub(super) fn commands_exist(context: &mut Context<'_>) {
     }
 }
 
-/// The words that took the place of a command that the image no longer has.
-pub(super) fn old_command(word: &str, image: &str) -> Option<&'static str> {
+/// A command that an image no longer has, or may not have.
+pub(super) struct Old {
+    /// The words that took its place.
+    pub new: &'static str,
+    /// The beginning of a message, before the command.
+    pub lacks: &'static str,
+    /// What is said of the image.
+    pub image: &'static str,
+}
+
+/// Whether a word is a command that the image lacks, by its tag. A tag that moves on says nothing: the next pull may bring
+/// an image without the command, to one node and not to another.
+pub(super) fn old_command(word: &str, image: &str) -> Option<Old> {
     let (_, new) = REMOVED.iter().find(|(old, _)| *old == word)?;
-    lacks_old_commands(image).then_some(*new)
+    if lacks_old_commands(image) {
+        return Some(Old { new, lacks: "the image has no command", image: "has a later one" });
+    }
+    says_no_version(image).then_some(Old {
+        new,
+        lacks: "newer images of this name have no command",
+        image: "its tag does not say which it is",
+    })
+}
+
+/// An image of RAPIDS or Dask whose tag moves on.
+fn says_no_version(image: &str) -> bool {
+    let name = image.split('@').next().unwrap_or(image);
+    let last = name.rsplit('/').next().unwrap_or(name);
+    let tag = last.split_once(':').map_or("latest", |(_, tag)| tag);
+    let theirs = ["dask", "rapids"].iter().any(|word| name.contains(word));
+    let moves = ["latest", "nightly", "stable"]
+        .iter()
+        .any(|word| tag == *word || tag.starts_with(&format!("{word}-")));
+    theirs && moves && !image.contains('@')
 }
 
 /// RAPIDS images from 26.08 on and Dask's own from 2026.6.0 on, by their tags.
@@ -316,6 +360,18 @@ mod tests {
             ("mine:26.10", false),
         ] {
             assert_eq!(lacks_old_commands(image), lacks, "{image}");
+        }
+        for (image, moves) in [
+            ("ghcr.io/dask/dask:latest", true),
+            ("ghcr.io/dask/dask", true),
+            ("localhost:5000/rapids", true),
+            ("ghcr.io/dask/dask:latest-py3.12", true),
+            ("ghcr.io/dask/dask:2026.3.0", false),
+            ("ghcr.io/dask/dask:latest@sha256:0", false),
+            ("mine:latest", false),
+        ] {
+            assert_eq!(says_no_version(image), moves, "{image}");
+            assert_eq!(old_command("dask-worker", image).is_some(), moves, "{image}");
         }
     }
 }

@@ -56,10 +56,11 @@ pub(super) fn unknown_cluster(context: &mut Context<'_>, place: &FieldPath, like
     if clusters.contains_key(like) || context.is_doubtful(&FieldPath::keys(["dask_cluster", like])) {
         return;
     }
-    let names = || clusters.keys().map(String::as_str);
+    let keys = context.keys("dask_cluster", clusters.keys());
+    let names = || keys.iter().copied();
     let help = match nearest(like, names()) {
         Some(near) => format!("did you mean `{near}`?"),
-        None if clusters.is_empty() => empty.to_owned(),
+        None if keys.is_empty() => empty.to_owned(),
         None => format!("this file has {}", listed(names(), "and")),
     };
     let message = format!("there is no Dask cluster `{like}`");

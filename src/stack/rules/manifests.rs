@@ -4,7 +4,7 @@ use std::collections::BTreeMap;
 
 use serde_json::Value;
 
-use super::dask::old_command;
+use super::dask::{Old, old_command};
 use super::{Context, Finding};
 use crate::address::{FieldPath, Segment};
 use crate::diag::{Code, listed, nearest};
@@ -154,7 +154,7 @@ fn own_container(what: &str) -> &'static str {
 }
 
 /// `pod` tables of sections, with their places and the names of the sections' own containers.
-fn given_pods<'a>(context: &Context<'a>) -> Vec<(FieldPath, &'a Value, &'static str)> {
+pub(super) fn given_pods<'a>(context: &Context<'a>) -> Vec<(FieldPath, &'a Value, &'static str)> {
     let mut pods = Vec::new();
     for pod in context.pods() {
         pods.extend(pod.pod.map(|given| (pod.path.key("pod"), &given.0, own_container(pod.what))));
@@ -309,15 +309,12 @@ pub(super) fn objects_are_wanted_once(context: &mut Context<'_>) {
         return;
     }
     let lowered = lower::lower(context.stack, true);
-    let mut seen: BTreeMap<ObjectId, &Resource> = BTreeMap::new();
+    let mut seen: BTreeMap<&ObjectId, &Resource> = BTreeMap::new();
     for resource in &lowered.resources {
         let Identity::Object(object) = &resource.identity else { continue };
-        let mut id = object.clone();
-        // Versions are views of one object.
-        id.gvk.version.clear();
-        match seen.get(&id) {
+        match seen.get(object) {
             Some(first) => wanted_twice(context, object, resource, first),
-            None => drop(seen.insert(id, resource)),
+            None => drop(seen.insert(object, resource)),
         }
     }
 }
@@ -483,11 +480,10 @@ pub(super) fn commands_exist_in_images(context: &mut Context<'_>) {
             for key in ["command", "args"] {
                 let words = container[key].as_array().into_iter().flatten().enumerate();
                 for (index, word) in words.filter_map(|(index, word)| Some((index, word.as_str()?))) {
-                    let Some(new) = old_command(word, image) else { continue };
-                    let finding =
-                        Finding::warning(Code::OldCommand, format!("the image has no command `{word}`"))
-                            .at(path.key(key).index(index), "removed in distributed 2026.6.0")
-                            .at(path.key("image"), "has a later one");
+                    let Some(Old { new, lacks, image }) = old_command(word, image) else { continue };
+                    let finding = Finding::warning(Code::OldCommand, format!("{lacks} `{word}`"))
+                        .at(path.key(key).index(index), "removed in distributed 2026.6.0")
+                        .at(path.key("image"), image);
                     let words: Vec<&str> = new.split(' ').collect();
                     let words = listed(words, "and");
                     context.say(finding.help(format!("write {words}, each an item of the list")));

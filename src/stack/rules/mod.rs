@@ -4,8 +4,9 @@
 use std::collections::{BTreeMap, BTreeSet};
 
 use super::{Check, NodePool, Replicas, Stack};
-use crate::address::FieldPath;
+use crate::address::{FieldPath, Segment};
 use crate::diag::{Code, Diagnostic};
+use crate::secrets::Secrets;
 use crate::source::{Sources, Span};
 
 mod attached;
@@ -17,11 +18,13 @@ mod manifests;
 mod names;
 mod notebooks;
 mod pods;
+mod secrets;
 mod sections;
 mod services;
 mod workers;
 mod zones;
 
+pub use dask::nodes_for_gpus;
 use pods::Pod;
 
 /// Every rule, in no order that matters: what they say is sorted by place.
@@ -91,17 +94,21 @@ const RULES: &[fn(&mut Context<'_>)] = &[
     jobs::jobs_end,
     notebooks::notebooks_have_an_image,
     notebooks::notebooks_have_a_password,
+    secrets::secrets_are_named,
+    secrets::references_are_names,
 ];
 
 /// What all rules find, in no order. Nothing is said about sections in `doubtful`, which are broken already;
-/// `taken` are sections and fields that were taken away, and where that is said.
+/// `taken` are sections and fields that were taken away, and where that is said; `given` are values that came in as
+/// secrets.
 pub(super) fn check(
     stack: &Stack,
     sources: &Sources,
     doubtful: BTreeSet<FieldPath>,
     taken: &BTreeMap<FieldPath, Span>,
+    given: &Secrets,
 ) -> Vec<Diagnostic> {
-    let mut context = Context { stack, sources, doubtful, taken, found: Vec::new() };
+    let mut context = Context { stack, sources, doubtful, taken, given, found: Vec::new() };
     for rule in RULES {
         rule(&mut context);
     }
@@ -114,6 +121,7 @@ struct Context<'a> {
     sources: &'a Sources,
     doubtful: BTreeSet<FieldPath>,
     taken: &'a BTreeMap<FieldPath, Span>,
+    given: &'a Secrets,
     found: Vec<Diagnostic>,
 }
 
@@ -140,6 +148,16 @@ impl<'a> Context<'a> {
 
     fn is_doubtful(&self, path: &FieldPath) -> bool {
         self.doubtful.iter().any(|section| section.contains(path))
+    }
+
+    /// Keys of a keyed section that the file has, those of broken ones too.
+    fn keys<'k>(&'k self, section: &str, whole: impl Iterator<Item = &'k String>) -> Vec<&'k str> {
+        let broken = self.doubtful.iter().filter_map(|path| match path.segments() {
+            [Segment::Key(top), Segment::Key(key)] if top == section => Some(key),
+            _ => None,
+        });
+        let keys: BTreeSet<&str> = whole.chain(broken).map(String::as_str).collect();
+        keys.into_iter().collect()
     }
 
     /// Where a section or field was taken away or, of a section, put into a comment.

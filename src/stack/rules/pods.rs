@@ -1,7 +1,5 @@
 //! What the stack says of Pods, wherever it says it.
 
-use std::collections::BTreeMap;
-
 use super::Context;
 use crate::address::FieldPath;
 use crate::stack::{self, DaskCluster, DaskJob, Notebook};
@@ -21,7 +19,7 @@ pub(super) struct Pod<'a> {
     pub(super) pool: Option<&'a str>,
     pub(super) prefer_pool: Option<&'a str>,
     pub(super) args: &'a [String],
-    pub(super) env: &'a BTreeMap<String, String>,
+    pub(super) env: &'a stack::Env,
     pub(super) image: &'a str,
     pub(super) pod: Option<&'a stack::Pod>,
 }
@@ -51,12 +49,16 @@ macro_rules! pod {
 impl<'a> Context<'a> {
     /// Everything in the stack that becomes Pods of ours.
     pub(super) fn pods(&self) -> Vec<Pod<'a>> {
-        let stack = self.stack;
-        let of_clusters = stack.dask_cluster.iter().flat_map(|(name, cluster)| of_cluster(name, cluster));
-        let of_jobs = stack.dask_job.iter().flat_map(|(name, job)| of_job(name, job));
-        let of_notebooks = stack.notebook.iter().map(|(name, notebook)| of_notebook(name, notebook));
-        of_clusters.chain(of_jobs).chain(of_notebooks).collect()
+        pods_of(self.stack)
     }
+}
+
+/// Everything in a stack that becomes Pods of ours.
+pub(super) fn pods_of(stack: &stack::Stack) -> Vec<Pod<'_>> {
+    let of_clusters = stack.dask_cluster.iter().flat_map(|(name, cluster)| of_cluster(name, cluster));
+    let of_jobs = stack.dask_job.iter().flat_map(|(name, job)| of_job(name, job));
+    let of_notebooks = stack.notebook.iter().map(|(name, notebook)| of_notebook(name, notebook));
+    of_clusters.chain(of_jobs).chain(of_notebooks).collect()
 }
 
 fn of_cluster<'a>(name: &str, cluster: &'a DaskCluster) -> Vec<Pod<'a>> {

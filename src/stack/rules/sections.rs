@@ -155,8 +155,9 @@ pub(super) fn pools_exist(context: &mut Context<'_>) {
     for (path, check) in context.checks() {
         references.extend(check.pool.as_deref().map(|name| (path.key("pool"), name)));
     }
-    let pools: Vec<&str> = context.stack.node_pool.keys().map(String::as_str).collect();
+    let stack = context.stack;
     for (place, name) in references {
+        let pools = context.keys("node_pool", stack.node_pool.keys());
         let section = FieldPath::keys(["node_pool", name]);
         if pools.contains(&name) || context.is_doubtful(&section) {
             continue;

@@ -1,0 +1,61 @@
+//! What stands between an apply and the world: no write is sent that somebody else's lock forbids, whatever it is and
+//! whoever in the apply wants it.
+
+use std::sync::Arc;
+
+use futures::FutureExt as _;
+use futures::future::BoxFuture;
+use serde_json::Value;
+
+use super::failure::brief;
+use super::lock::{Barred, Lock};
+use crate::live::{ApiError, Class, LiveApi, Request};
+
+/// The outside, as far as the lock lets it be written.
+pub struct Fence {
+    api: Arc<dyn LiveApi>,
+    lock: Option<Arc<Lock>>,
+}
+
+impl Fence {
+    /// Without a lock everything passes.
+    pub fn new(api: Arc<dyn LiveApi>, lock: Option<Arc<Lock>>) -> Self {
+        Self { api, lock }
+    }
+
+    /// Whether the lock is lost: nothing passes any more.
+    pub fn is_shut(&self) -> bool {
+        self.lock.as_ref().is_some_and(|lock| lock.lost().is_some())
+    }
+
+    /// The cluster that the lock is in is about to be deleted.
+    pub fn leave_cluster(&self) {
+        if let Some(lock) = &self.lock {
+            lock.forget();
+        }
+    }
+
+    fn pass(&self, request: &Request) -> Result<(), ApiError> {
+        let Some(lock) = self.lock.as_ref().filter(|_| request.writes()) else { return Ok(()) };
+        lock.may_send().map_err(|barred| match barred {
+            Barred::Lost(who) => {
+                request.failed(Class::Other, format!("not sent: the lock of the stack was taken by {who}"))
+            }
+            // Not sent, and worth another try: the class says just that.
+            Barred::Unsure(since) => {
+                let since = brief(since);
+                let why = format!("not sent: the lock of the stack could not be renewed for {since}");
+                request.failed(Class::Unavailable, why)
+            }
+        })
+    }
+}
+
+impl LiveApi for Fence {
+    fn send(&self, request: Request) -> BoxFuture<'_, Result<Value, ApiError>> {
+        match self.pass(&request) {
+            Ok(()) => self.api.send(request),
+            Err(error) => async move { Err(error) }.boxed(),
+        }
+    }
+}

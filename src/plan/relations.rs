@@ -1,0 +1,349 @@
+//! What relates two changes of a plan, one of which deletes. A delete waits for what lives on the thing that goes, and for
+//! what leaves it; it does not wait for everything that is made: what has nothing to do with a failure is done.
+
+use std::collections::{BTreeMap, BTreeSet};
+
+use serde_json::Value;
+
+use super::graph::Edge;
+use super::{Action, Change};
+use crate::address::FieldPath;
+use crate::kinds::manifest::{gpus, node_labels, pod_specs};
+use crate::kinds::{self, text};
+use crate::resource::{Await, Identity, ObjectId, Resource, Step, Until, World};
+
+/// Where pods of a thing run.
+#[derive(Default)]
+struct Pods {
+    /// Names of pools that they must or would rather run on.
+    pools: BTreeSet<String>,
+    /// Whether some may run on any node.
+    loose: bool,
+    /// Whether some of these ask for GPUs.
+    loose_gpus: bool,
+}
+
+impl Pods {
+    fn of(body: &Value) -> Self {
+        let mut specs = Vec::new();
+        pod_specs(body, &FieldPath::root(), &mut specs);
+        let mut pods = Self::default();
+        for (path, spec) in specs {
+            let labels = node_labels(spec, &path);
+            let own = labels.iter().filter(|label| label.key == kinds::node_pool::POOL_LABEL);
+            let own: Vec<String> =
+                own.flat_map(|label| &label.values).map(|name| (*name).to_owned()).collect();
+            if own.is_empty() {
+                pods.loose = true;
+                pods.loose_gpus |= gpus(spec) > 0;
+            }
+            pods.pools.extend(own);
+        }
+        pods
+    }
+
+    /// Whether some may run on a pool. Nodes with GPUs keep away pods that ask for none: GKE taints them.
+    fn may_run_on(&self, pool: &str, has_gpus: bool) -> bool {
+        self.pools.contains(pool) || self.loose && (!has_gpus || self.loose_gpus)
+    }
+
+    /// Whether some of two things may run on one node.
+    fn may_meet(&self, other: &Self) -> bool {
+        let any = |pods: &Self| pods.loose || !pods.pools.is_empty();
+        any(self) && any(other) && (self.loose || other.loose || !self.pools.is_disjoint(&other.pools))
+    }
+}
+
+/// A change with what is known of its thing.
+struct Thing<'a> {
+    change: &'a Change,
+    rank: u32,
+    live: &'a Value,
+    wanted: Option<&'a Resource>,
+    live_pods: Pods,
+    wanted_pods: Pods,
+}
+
+impl<'a> Thing<'a> {
+    fn object(&self) -> Option<&'a ObjectId> {
+        match &self.change.identity {
+            Identity::Object(object) => Some(object),
+            Identity::Cluster(_) | Identity::NodePool { .. } | Identity::Check(_) => None,
+        }
+    }
+
+    fn pool(&self) -> Option<&'a str> {
+        match &self.change.identity {
+            Identity::NodePool { pool, .. } => Some(pool),
+            Identity::Cluster(_) | Identity::Object(_) | Identity::Check(_) => None,
+        }
+    }
+
+    /// Whether it is written or run. What others go on using is given up then.
+    fn makes(&self) -> bool {
+        !matches!(self.change.action, Action::Delete | Action::Keep)
+    }
+
+    fn deletes(&self) -> bool {
+        self.change.action == Action::Delete
+    }
+
+    /// What has no steps of its own is gone when what takes it along is.
+    fn goes_along(&self) -> bool {
+        self.deletes() && self.change.steps.is_empty()
+    }
+
+    /// The GPUs of a pool that is live, or wanted.
+    fn gpu(&self) -> Option<&'a str> {
+        self.pool()?;
+        let body = self.wanted.map_or(self.live, |wanted| &wanted.body);
+        body["config"]["accelerators"][0]["acceleratorType"].as_str()
+    }
+
+    fn waits_until_idle(&self) -> bool {
+        matches!(self.change.steps.first(), Some(Step::Await(Await { until: Until::Idle, .. })))
+    }
+}
+
+/// The changes of a plan, and what comes before what where one of two deletes.
+pub(super) struct Relations<'a> {
+    things: Vec<Thing<'a>>,
+    /// Sections that go and hold a controller of an API group, or its definitions: by group.
+    served: BTreeMap<&'a str, BTreeSet<&'a str>>,
+}
+
+/// What comes before what.
+#[derive(Default)]
+pub(super) struct Edges {
+    /// Deletes after what lives on their thing.
+    pub of_deletes: Vec<Edge>,
+    /// Deletes before what takes their room.
+    pub giving: Vec<Edge>,
+    /// Deletes after what leaves their thing. Where they would close a circle, they are the ones to go.
+    pub leaving: Vec<Edge>,
+}
+
+impl<'a> Relations<'a> {
+    pub fn of(changes: &'a [Change], desired: &'a [Resource], world: &'a World) -> Self {
+        let wanted: BTreeMap<&Identity, &Resource> =
+            desired.iter().map(|resource| (&resource.identity, resource)).collect();
+        let any_delete = changes.iter().any(|change| change.action == Action::Delete);
+        let thing = |change: &'a Change| {
+            let live = world.find(&change.identity).unwrap_or(&change.before);
+            let wanted = wanted.get(&change.identity).copied();
+            let pods = |body: &Value| if any_delete { Pods::of(body) } else { Pods::default() };
+            Thing {
+                rank: kinds::find(&change.kind).map_or(0, |kind| kind.rank),
+                live_pods: pods(live),
+                wanted_pods: wanted.map(|wanted| pods(&wanted.body)).unwrap_or_default(),
+                change,
+                live,
+                wanted,
+            }
+        };
+        let things: Vec<Thing> = changes.iter().map(thing).collect();
+        let served = served(&things);
+        Self { things, served }
+    }
+
+    pub fn edges(&self) -> Edges {
+        let mut edges = Edges::default();
+        let deletes = || self.things.iter().enumerate().filter(|(_, thing)| thing.deletes());
+        for (goes, thing) in deletes() {
+            for (place, other) in self.things.iter().enumerate().filter(|(place, _)| *place != goes) {
+                if other.goes_along() {
+                    continue;
+                }
+                if thing.goes_along() {
+                    if matches!(other.change.action, Action::Delete | Action::Replace)
+                        && takes_along(other, thing)
+                    {
+                        edges.of_deletes.push((place, goes));
+                    }
+                } else if other.deletes() {
+                    if self.lives_on(other, thing) {
+                        edges.of_deletes.push((place, goes));
+                    }
+                } else if other.makes() {
+                    if self.gives_way(thing, other) {
+                        edges.giving.push((goes, place));
+                    } else if self.leaves(other, thing) {
+                        edges.leaving.push((place, goes));
+                    }
+                }
+            }
+        }
+        edges
+    }
+
+    /// Whether something that goes lives on another thing that goes, or needs it to go.
+    fn lives_on(&self, other: &Thing, goes: &Thing) -> bool {
+        if matches!(goes.change.identity, Identity::Cluster(_)) {
+            return true;
+        }
+        if let (Some(pool), Some(_)) = (goes.pool(), other.object()) {
+            return other.live_pods.may_run_on(pool, goes.gpu().is_some());
+        }
+        let (Some(object), Some(inside)) = (goes.object(), other.object()) else { return false };
+        // Later made, earlier deleted: so no two wait for each other.
+        if other.rank <= goes.rank {
+            return false;
+        }
+        let follows = |resource: &Resource| {
+            resource.follows.iter().any(|wanted| super::graph::names(wanted, &goes.change.address))
+        };
+        goes.change.address.section() == other.change.address.section()
+            || is_inside(inside, object)
+            || self.is_served(inside, goes)
+            || other.wanted.is_some_and(follows)
+            || names(other.live, inside, object)
+    }
+
+    /// Whether something that is written, run or given up has to do with a thing that goes until then.
+    fn leaves(&self, other: &Thing, goes: &Thing) -> bool {
+        if matches!(goes.change.identity, Identity::Cluster(_)) {
+            return true;
+        }
+        if let Some(pool) = goes.pool() {
+            let moves = matches!(other.change.action, Action::Update | Action::Replace);
+            return match other.pool() {
+                // What ran on the last pool without GPUs, the system's pods among it, has to have a place.
+                Some(_) => goes.gpu().is_none() && other.gpu().is_none() && self.is_last_plain(goes),
+                None => moves && other.live_pods.pools.contains(pool),
+            };
+        }
+        let (Some(object), Some(inside)) = (goes.object(), other.object()) else { return false };
+        let used = matches!(other.change.action, Action::Update | Action::Replace | Action::Forget);
+        goes.change.address.section() == other.change.address.section()
+            || is_inside(inside, object)
+            || self.is_served(inside, goes)
+            || used && names(other.live, inside, object)
+    }
+
+    /// Whether no pool without GPUs stays as it is.
+    fn is_last_plain(&self, goes: &Thing) -> bool {
+        let stays = |thing: &&Thing| matches!(thing.change.action, Action::Keep | Action::Update);
+        let mut plain = self.things.iter().filter(|thing| thing.pool().is_some() && thing.gpu().is_none());
+        goes.gpu().is_none() && !plain.any(|thing| stays(&thing))
+    }
+
+    /// Whether a thing that goes leaves its room to another: GPUs of a sort to pools with GPUs of that sort, as quotas count
+    /// them and full ones are the rule; workers their GPUs to the checks and clusters that come; an autoscaler the number
+    /// of workers.
+    fn gives_way(&self, goes: &Thing, other: &Thing) -> bool {
+        if let (Some(pool), Some(_)) = (goes.pool(), other.pool()) {
+            let takes = match other.change.action {
+                Action::Create | Action::Replace => true,
+                Action::Update => {
+                    let size = FieldPath::keys(["nodeCount"]);
+                    let autoscaling = FieldPath::keys(["autoscaling"]);
+                    other
+                        .change
+                        .fields
+                        .iter()
+                        .any(|field| size == field.path || autoscaling.contains(&field.path))
+                }
+                Action::Keep | Action::Delete | Action::Forget | Action::Run => false,
+            };
+            // Work that is waited for must not lose its nodes before.
+            let held = |thing: &Thing| {
+                thing.makes() && thing.waits_until_idle() && thing.live_pods.pools.contains(pool)
+            };
+            return takes
+                && goes.gpu().is_some()
+                && goes.gpu() == other.gpu()
+                && !self.things.iter().any(held);
+        }
+        let [cluster, group] = [&kinds::dask_cluster::KIND, &kinds::dask_group::KIND];
+        let workers = [cluster, group, &kinds::dask_job::KIND];
+        if other.rank < kinds::check::KIND.rank {
+            return false;
+        }
+        let is = |kind: &&&kinds::Kind| kind.name == goes.change.kind;
+        let same = goes.change.address.section() == other.change.address.section();
+        if workers.iter().any(|kind| is(&kind)) {
+            return same || goes.live_pods.may_meet(&other.wanted_pods);
+        }
+        let of_it = |object: &ObjectId| {
+            let (of, beside) =
+                (text(&goes.live["spec"]["cluster"]), goes.object().map(|goes| &goes.namespace));
+            let group = other.wanted.map_or("", |wanted| text(&wanted.body["spec"]["cluster"]));
+            beside == Some(&object.namespace) && (object.name == of || group == of)
+        };
+        goes.change.kind == kinds::dask_autoscaler::KIND.name && (same || other.object().is_some_and(of_it))
+    }
+
+    /// Whether a thing that goes is part of what serves the kind of an object: its definition, or the section of its
+    /// controller.
+    fn is_served(&self, object: &ObjectId, goes: &Thing) -> bool {
+        let sections = self.served.get(object.gvk.group.as_str());
+        let own = goes.object().is_some_and(|goes| goes.gvk.group == object.gvk.group);
+        !own && sections.is_some_and(|sections| sections.contains(goes.change.address.section()))
+    }
+}
+
+/// By API group of custom kinds, the sections in which something that goes speaks of it: a definition, or a role of the
+/// controller that lets its objects go.
+fn served<'a>(things: &[Thing<'a>]) -> BTreeMap<&'a str, BTreeSet<&'a str>> {
+    let custom = |thing: &&Thing<'a>| thing.change.action != Action::Keep;
+    let groups = things.iter().filter(custom).filter_map(|thing| {
+        let gvk = &thing.object()?.gvk;
+        let built_in = crate::schema::api(&gvk.group, &gvk.version, &gvk.kind).is_some();
+        (!built_in).then_some(gvk.group.as_str())
+    });
+    let groups: BTreeSet<&str> = groups.collect();
+    let mut served: BTreeMap<&str, BTreeSet<&str>> = BTreeMap::new();
+    for thing in things.iter().filter(|thing| thing.deletes()) {
+        let Some(object) = thing.object() else { continue };
+        let speaks = matches!(object.gvk.kind.as_str(), "CustomResourceDefinition" | "ClusterRole" | "Role");
+        for group in groups.iter().filter(|group| speaks && has_word(thing.live, group)) {
+            served.entry(group).or_default().insert(thing.change.address.section());
+        }
+    }
+    served
+}
+
+/// Whether an object is in a namespace, or of the kind of a definition.
+fn is_inside(inside: &ObjectId, object: &ObjectId) -> bool {
+    match object.gvk.kind.as_str() {
+        "Namespace" => inside.namespace.as_ref() == Some(&object.name),
+        "CustomResourceDefinition" => object.name == format!("{}.{}", inside.gvk.plural, inside.gvk.group),
+        _ => false,
+    }
+}
+
+/// Whether a live object speaks of another that it can reach: the ConfigMap that it mounts, its ServiceAccount.
+fn names(live: &Value, by: &ObjectId, object: &ObjectId) -> bool {
+    let reaches = object.namespace.is_none() || object.namespace == by.namespace;
+    let speaks = |(key, value): (&String, &Value)| {
+        !matches!(key.as_str(), "metadata" | "status") && has_word(value, &object.name)
+    };
+    reaches && live.as_object().is_some_and(|fields| fields.iter().any(speaks))
+}
+
+/// Whether a text in a value has a name as a word of its own.
+fn has_word(value: &Value, word: &str) -> bool {
+    match value {
+        Value::String(text) => text.match_indices(word).any(|(at, _)| {
+            let part = |c: char| c.is_ascii_alphanumeric() || c == '-';
+            !text[..at].ends_with(part) && !text[at + word.len()..].starts_with(part)
+        }),
+        Value::Array(items) => items.iter().any(|item| has_word(item, word)),
+        Value::Object(fields) => fields.values().any(|value| has_word(value, word)),
+        Value::Null | Value::Bool(_) | Value::Number(_) => false,
+    }
+}
+
+/// Whether what goes takes another thing along: a cluster everything in it, a namespace its objects.
+fn takes_along(goes: &Thing, along: &Thing) -> bool {
+    match (&goes.change.identity, &along.change.identity) {
+        (Identity::Cluster(_), _) => true,
+        (Identity::Object(goes), Identity::Object(along)) if goes.gvk.kind == "Namespace" => {
+            along.namespace.as_ref() == Some(&goes.name)
+        }
+        (Identity::Object(goes), Identity::Object(along)) => {
+            goes.gvk.kind == "DaskCluster" && goes.namespace == along.namespace
+        }
+        (Identity::NodePool { .. } | Identity::Object(_) | Identity::Check(_), _) => false,
+    }
+}

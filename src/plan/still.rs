@@ -1,0 +1,41 @@
+//! Whether a live object is still what its change was planned for, when its version has moved: a status or a label of
+//! others moves it, too.
+
+use serde_json::Value;
+
+use super::{Change, diff};
+use crate::address::FieldPath;
+use crate::kinds::{self, Compare};
+use crate::resource::{Owner, Resource};
+
+/// What a live object is to its planned change.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Still {
+    /// As it is wanted already, and ours.
+    Wanted,
+    /// What the change was planned for: whatever moved, the plan does not rely on it.
+    Planned,
+    /// Something else.
+    Moved,
+}
+
+/// Compares again what the plan compared.
+pub fn still(change: &Change, resource: &Resource, owner: &Owner, live: &Value) -> Still {
+    let Some(Compare::Kubernetes(effect)) = kinds::find(&change.kind).map(|kind| &kind.compare) else {
+        return Still::Moved;
+    };
+    let (schema, manager) = (kinds::object_schema(&resource.identity), owner.field_manager());
+    let compared = diff::compare(&resource.body, live, &manager, schema.as_ref(), *effect);
+    if compared.changes.is_empty() && diff::applied_by(live, &manager) {
+        return Still::Wanted;
+    }
+    let planned = compared.changes.iter().all(|now| {
+        let same = change.fields.iter().find(|field| field.path == now.path);
+        same.is_some_and(|field| (&field.before, &field.after) == (&now.before, &now.after))
+    });
+    let taken = |path: &FieldPath| {
+        change.taken.as_ref().is_some_and(|taken| taken.fields.is_empty() || taken.fields.contains(path))
+    };
+    let agreed = compared.others.iter().all(|(path, _)| taken(path));
+    if planned && agreed { Still::Planned } else { Still::Moved }
+}

@@ -1,0 +1,53 @@
+//! What a plan keeps and what is not ready all the same: nothing to change is not all that there is to say.
+
+use std::collections::BTreeMap;
+
+use super::{Action, Change, Mode, Note, Plan};
+use crate::diag::Code;
+use crate::kinds;
+use crate::resource::{Await, Identity, Readiness, Resource, World};
+
+/// What tells whether the things that a plan keeps are ready, by their place in its list of changes.
+pub fn kept(plan: &Plan, world: &World) -> Vec<(usize, Await)> {
+    if plan.mode == Mode::Destroy {
+        return Vec::new();
+    }
+    let desired: BTreeMap<&Identity, &Resource> =
+        plan.desired.iter().map(|resource| (&resource.identity, resource)).collect();
+    let wait = |(place, change): (usize, &Change)| {
+        let resource = desired.get(&change.identity)?;
+        let live = world.find(&change.identity)?;
+        // Most objects have nothing that could say that they are not ready.
+        let silent = change.kind == kinds::object::PLAIN.name && live["status"].is_null();
+        if silent && live["metadata"]["deletionTimestamp"].is_null() {
+            return None;
+        }
+        Some((place, kinds::kept(resource, &plan.owner, live)?))
+    };
+    let kept = |(_, change): &(usize, &Change)| {
+        change.action == Action::Keep && !matches!(change.identity, Identity::Check(_))
+    };
+    plan.changes.iter().enumerate().filter(kept).filter_map(wait).collect()
+}
+
+/// Notes what is not ready.
+pub fn tell(plan: &mut Plan, found: Vec<(usize, Readiness)>) {
+    for (place, readiness) in found {
+        let Some(change) = plan.changes.get(place) else { continue };
+        let what = match readiness {
+            Readiness::Ready => continue,
+            Readiness::Progressing(what) | Readiness::Stalled(what) => format!("waits for {what}"),
+            Readiness::Failed(why) => why,
+        };
+        let next = match change.is_waited_for() {
+            true => "no apply has seen it ready since it was made or changed, so the next one waits for it",
+            false => "it was ready before, so an apply does not wait for it",
+        };
+        let message = format!("{} is not ready: {what}; {next}", change.identity);
+        plan.notes.push(Note {
+            code: Code::Unready.as_str().into(),
+            address: change.address.clone(),
+            message,
+        });
+    }
+}

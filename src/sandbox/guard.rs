@@ -1,0 +1,115 @@
+//! Before the served APIs: only programs of this machine are answered. A web page that a browser shows can send
+//! requests to loopback, too, and reaches it by a name of its own (DNS rebinding); it cannot leave out `Origin`, nor
+//! choose `Host`, nor send JSON without asking first.
+
+use axum::Router;
+use axum::body::Body;
+use axum::http::{HeaderMap, Request, Response, StatusCode, header};
+use axum::response::IntoResponse as _;
+use serde_json::json;
+use tower::ServiceExt as _;
+
+use super::faults::Side;
+
+/// The router behind the guard.
+pub fn around(side: Side, inner: Router) -> Router {
+    Router::new().fallback(move |request: Request<Body>| {
+        let inner = inner.clone();
+        async move {
+            match refusal(side, &request) {
+                Some((status, why)) => refuse(side, status, why),
+                None => inner.oneshot(request).await.unwrap_or_else(|never| match never {}),
+            }
+        }
+    })
+}
+
+fn refusal(side: Side, request: &Request<Body>) -> Option<(StatusCode, &'static str)> {
+    let headers = request.headers();
+    if !is_here(headers) {
+        let why = "this sandbox answers to 127.0.0.1 and localhost only";
+        return Some((StatusCode::MISDIRECTED_REQUEST, why));
+    }
+    if headers.contains_key(header::ORIGIN) {
+        return Some((StatusCode::FORBIDDEN, "this sandbox answers no web pages"));
+    }
+    let has_body = headers.contains_key(header::TRANSFER_ENCODING)
+        || headers.get(header::CONTENT_LENGTH).is_some_and(|length| length != "0");
+    if matches!(side, Side::Gke) && has_body && !is_json(headers) {
+        return Some((StatusCode::UNSUPPORTED_MEDIA_TYPE, "send the body as application/json"));
+    }
+    None
+}
+
+/// Whether the request was sent to this machine by one of its own names. The port is free: it may be forwarded.
+fn is_here(headers: &HeaderMap) -> bool {
+    let mut hosts = headers.get_all(header::HOST).iter();
+    let (host, more) = (hosts.next(), hosts.next());
+    let name = host.and_then(|host| host.to_str().ok()).and_then(|host| host.parse().ok());
+    let name = name.as_ref().map(|authority: &http::uri::Authority| authority.host());
+    more.is_none() && name.is_some_and(|name| ["127.0.0.1", "localhost", "[::1]"].contains(&name))
+}
+
+fn is_json(headers: &HeaderMap) -> bool {
+    let kind = headers.get(header::CONTENT_TYPE).and_then(|kind| kind.to_str().ok()).unwrap_or_default();
+    kind.split(';').next().unwrap_or_default().trim().eq_ignore_ascii_case("application/json")
+}
+
+/// In the shape of the API's own errors, so that clients show the reason.
+fn refuse(side: Side, status: StatusCode, why: &str) -> Response<Body> {
+    let code = status.as_u16();
+    let body = match side {
+        Side::Gke => json!({ "error": { "code": code, "message": why, "status": "PERMISSION_DENIED" } }),
+        Side::Kubernetes => json!({
+            "kind": "Status", "apiVersion": "v1", "metadata": {}, "status": "Failure",
+            "message": why, "reason": "Forbidden", "code": code,
+        }),
+    };
+    (status, [(header::CONTENT_TYPE, "application/json")], body.to_string()).into_response()
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[tokio::test]
+    async fn only_programs_of_this_machine_are_answered() {
+        let inner = Router::new().fallback(|| async { "done" });
+        let json = [("content-type", "application/json"), ("content-length", "2")];
+        let text = [("content-type", "text/plain"), ("content-length", "2")];
+        let form = [("content-type", "application/x-www-form-urlencoded"), ("transfer-encoding", "chunked")];
+        let bare: [(&str, &str); 0] = [];
+        for (host, more, gke, kubernetes) in [
+            ("127.0.0.1:8085", &bare[..], 200, 200),
+            ("localhost", &bare[..], 200, 200),
+            ("[::1]:1", &bare[..], 200, 200),
+            ("127.0.0.1:1", &json[..], 200, 200),
+            (
+                "127.0.0.1:1",
+                &[("content-type", "application/json; charset=UTF-8"), ("content-length", "2")],
+                200,
+                200,
+            ),
+            ("127.0.0.1:1", &[("content-length", "0")], 200, 200),
+            ("127.0.0.1:1", &text[..], 415, 200),
+            ("127.0.0.1:1", &form[..], 415, 200),
+            ("127.0.0.1:1", &[("content-length", "2")], 415, 200),
+            ("127.0.0.1:1", &[("origin", "http://127.0.0.1:1")], 403, 403),
+            ("127.0.0.1:1", &[("origin", "null")], 403, 403),
+            ("evil.example:8085", &json[..], 421, 421),
+            ("127.0.0.1.evil.example", &json[..], 421, 421),
+            ("", &json[..], 421, 421),
+        ] {
+            for (side, expect) in [(Side::Gke, gke), (Side::Kubernetes, kubernetes)] {
+                let mut request = Request::post("/v1/x");
+                for (name, value) in more.iter().copied().chain((!host.is_empty()).then_some(("host", host)))
+                {
+                    request = request.header(name, value);
+                }
+                let request = request.body(Body::from("{}")).expect("a request");
+                let answer = around(side, inner.clone()).oneshot(request).await.expect("an answer");
+                assert_eq!(answer.status().as_u16(), expect, "{host} {more:?}");
+            }
+        }
+    }
+}

@@ -1,0 +1,710 @@
+//! What nobody else should see: told by the name that it stands under, by its shape, or by both in the middle of a
+//! text. One place for all outputs: values are [`masked`], texts [`redacted`], lines of files [`starred`], and what a
+//! stack gave under such a name is kept in [`Secrets`] and taken out of everything that is printed.
+
+use std::cmp::Reverse;
+use std::collections::BTreeMap;
+use std::fmt;
+use std::ops::Range;
+
+use base64::Engine as _;
+use base64::engine::general_purpose::STANDARD;
+use serde_json::{Map, Value, json};
+
+/// What stands in the place of a secret.
+pub const HIDDEN: &str = "(hidden)";
+
+/// Words in names of what nobody else should see.
+const SECRET: [&str; 13] = [
+    "TOKEN",
+    "SECRET",
+    "SECRETS",
+    "PASSWORD",
+    "PASSWORDS",
+    "PASSWD",
+    "PASSPHRASE",
+    "PASSCODE",
+    "CREDENTIAL",
+    "CREDENTIALS",
+    "APIKEY",
+    "JWT",
+    "PSK",
+];
+/// Words that are one only behind another word: `PWD` alone is a folder, `PASS` alone a verb.
+const LAST: [&str; 3] = ["PASS", "PWD", "PAT"];
+/// Words before `KEY` that make it one.
+const KEYS: [&str; 11] = [
+    "API",
+    "ACCESS",
+    "PRIVATE",
+    "SECRET",
+    "ENCRYPTION",
+    "SIGNING",
+    "MASTER",
+    "ACCOUNT",
+    "STORAGE",
+    "SSH",
+    "LICENSE",
+];
+/// Words before `KEY` in names of variables that make it none.
+const OPEN_KEYS: [&str; 9] =
+    ["PUBLIC", "PRIMARY", "PARTITION", "SORT", "CACHE", "GROUP", "FOREIGN", "TOPOLOGY", "ROUTING"];
+/// Last words that say something about a secret, and are none: where it is, how long it lasts.
+const ABOUT: [&str; 46] = [
+    "NAME",
+    "NAMES",
+    "FILE",
+    "FILES",
+    "FILENAME",
+    "PATH",
+    "DIR",
+    "FOLDER",
+    "URL",
+    "URI",
+    "ENDPOINT",
+    "HOST",
+    "PORT",
+    "ID",
+    "REF",
+    "REFS",
+    "TYPE",
+    "COUNT",
+    "LIMIT",
+    "LENGTH",
+    "SIZE",
+    "TTL",
+    "SECONDS",
+    "MINUTES",
+    "EXPIRY",
+    "EXPIRATION",
+    "EXPIRES",
+    "LIFETIME",
+    "DURATION",
+    "TIMEOUT",
+    "ENABLED",
+    "DISABLED",
+    "REQUIRED",
+    "POLICY",
+    "MODE",
+    "MOUNT",
+    "HEADER",
+    "AUDIENCE",
+    "ISSUER",
+    "NAMESPACE",
+    "VERSION",
+    "ALGORITHM",
+    "PROVIDER",
+    "STORE",
+    "PREFIX",
+    "SELECTOR",
+];
+/// First words of switches and limits.
+const SWITCHES: [&str; 15] = [
+    "MAX",
+    "MIN",
+    "NUM",
+    "ENABLE",
+    "DISABLE",
+    "USE",
+    "HAS",
+    "IS",
+    "ALLOW",
+    "EXISTING",
+    "AUTOMOUNT",
+    "SKIP",
+    "REQUIRE",
+    "NO",
+    "EXPIRE",
+];
+
+/// The words of `HF_TOKEN`, `existingSecret` and `x-api-key`, in capitals.
+fn words(name: &str) -> Vec<String> {
+    let mut words: Vec<String> = Vec::new();
+    let (mut open, mut was_lower) = (false, false);
+    for c in name.chars() {
+        if !c.is_alphanumeric() {
+            open = false;
+            continue;
+        }
+        if !open || (c.is_uppercase() && was_lower) {
+            words.push(String::new());
+        }
+        (open, was_lower) = (true, c.is_lowercase() || c.is_ascii_digit());
+        if let Some(word) = words.last_mut() {
+            word.extend(c.to_uppercase());
+        }
+    }
+    words
+}
+
+/// Whether a variable, key, annotation or flag of this name holds what nobody else should see.
+pub fn is_secret(name: &str) -> bool {
+    let words = words(name);
+    let words: Vec<&str> = words.iter().map(String::as_str).collect();
+    let Some((last, before)) = words.split_last() else { return false };
+    if ABOUT.contains(last) || words.first().is_some_and(|first| SWITCHES.contains(first)) {
+        return false;
+    }
+    let variable = name.chars().all(|c| !c.is_lowercase());
+    let previous = before.last().copied().unwrap_or_default();
+    if matches!(*last, "KEY" | "KEYS") {
+        let opens = |word: &str| OPEN_KEYS.contains(&word) || SECRET.contains(&word) && word != "SECRET";
+        return KEYS.contains(&previous) || (variable && !before.is_empty() && !opens(previous));
+    }
+    let keyed = words.windows(2).any(|pair| pair[1] == "KEY" && KEYS.contains(&pair[0]));
+    keyed || words.iter().any(|word| SECRET.contains(word)) || (!before.is_empty() && LAST.contains(last))
+}
+
+/// Whether a text is nothing that could be kept secret: empty, a flag, or a reference to something else.
+fn says_nothing(text: &str) -> bool {
+    let reference = |open: &str, close: char| {
+        text.strip_prefix(open)
+            .and_then(|rest| rest.strip_suffix(close))
+            .is_some_and(|name| !name.contains(close))
+    };
+    matches!(text, "" | "true" | "false" | "null" | "~" | "…" | "..." | HIDDEN)
+        || text.starts_with("env:")
+        || reference("$(", ')')
+        || reference("${", '}')
+}
+
+/// Whether a value under such a name would be one: text that says something.
+pub fn is_literal(name: &str, text: &str) -> bool {
+    if says_nothing(text) || !is_secret(name) {
+        return false;
+    }
+    // `authSecret: jupyter` of charts and kinds names a Secret; `CLIENT_SECRET` of a container is one.
+    let key = name.chars().any(char::is_lowercase);
+    let names_object = |text: &str| {
+        text.chars().all(|c| c.is_ascii_lowercase() || c == '-')
+            || text.chars().all(|c| c.is_ascii_lowercase())
+    };
+    !(key && words(name).last().is_some_and(|last| last == "SECRET") && names_object(text))
+}
+
+/// Beginnings of tokens: what they begin with, how many characters follow at least.
+/// Sources: GitHub's, GitLab's, Slack's, npm's and Docker's documentation of their token formats; AWS "Understanding
+/// unique ID prefixes"; Google's `AIza` API keys and `ya29.` access tokens; Hugging Face's `hf_`; OpenAI's `sk-`.
+const TOKENS: [(&str, usize); 24] = [
+    ("ghp_", 36),
+    ("gho_", 36),
+    ("ghu_", 36),
+    ("ghs_", 36),
+    ("ghr_", 36),
+    ("github_pat_", 22),
+    ("glpat-", 20),
+    ("hf_", 20),
+    ("AKIA", 16),
+    ("ASIA", 16),
+    ("AIza", 35),
+    ("ya29.", 20),
+    ("xoxa-", 10),
+    ("xoxb-", 10),
+    ("xoxe-", 10),
+    ("xoxo-", 10),
+    ("xoxp-", 10),
+    ("xoxr-", 10),
+    ("xoxs-", 10),
+    ("npm_", 36),
+    ("dckr_pat_", 20),
+    ("pypi-AgEI", 20),
+    ("sk-", 32),
+    ("whsec_", 20),
+];
+
+fn is_token(word: &str) -> bool {
+    let known = TOKENS.iter().any(|(start, least)| {
+        word.strip_prefix(start)
+            .is_some_and(|rest| rest.len() >= *least && rest.bytes().any(|b| b.is_ascii_digit()))
+    });
+    // A JSON Web Token: header and claims are JSON objects, in base64.
+    let mut parts = word.split('.');
+    let object = |part: Option<&str>| part.is_some_and(|part| part.len() >= 10 && part.starts_with("eyJ"));
+    known || (object(parts.next()) && object(parts.next()) && parts.next().is_some())
+}
+
+/// Places of keys, tokens and passwords in URLs, which are told by their shape.
+fn shapes(text: &str) -> Vec<Range<usize>> {
+    let mut found = Vec::new();
+    for (start, _) in text.match_indices("-----BEGIN ") {
+        let head = text[start..].lines().next().unwrap_or_default();
+        if head.contains("PRIVATE KEY") {
+            let end = text[start..].find("-----END ").map_or(text.len(), |end| start + end);
+            found.push(start..end);
+        }
+    }
+    let inner = |c: char| c.is_ascii_alphanumeric() || matches!(c, '_' | '-' | '.');
+    let mut from = 0;
+    while let Some(start) = text[from..].find(inner).map(|start| from + start) {
+        let end = text[start..].find(|c| !inner(c)).map_or(text.len(), |end| start + end);
+        if is_token(text[start..end].trim_matches('.')) {
+            found.push(start..end);
+        }
+        from = end;
+    }
+    for (at, _) in text.match_indices("://") {
+        let start = at + "://".len();
+        let end = |c: char| matches!(c, '/' | '?' | '#' | '"' | '\'' | '`' | '<' | '>') || c.is_whitespace();
+        let authority = &text[start..][..text[start..].find(end).unwrap_or(text.len() - start)];
+        let Some((user, _)) = authority.rsplit_once('@') else { continue };
+        let Some((name, password)) = user.split_once(':') else { continue };
+        if !says_nothing(password) && password.chars().any(|c| c != '*') {
+            let start = start + name.len() + 1;
+            found.push(start..start + password.len());
+        }
+    }
+    found
+}
+
+/// Whether a text is, or has in it, what is a secret by its shape.
+pub fn has_secret_shape(text: &str) -> bool {
+    !shapes(text).is_empty()
+}
+
+/// Places of values that stand behind their names: `password=x`, `"token": "x"`, `name: DB_PASSWORD`, `value: x`.
+fn assigned(text: &str) -> Vec<Range<usize>> {
+    let mut found = Vec::new();
+    let inner = |c: char| c.is_ascii_alphanumeric() || matches!(c, '_' | '-' | '.');
+    let (mut from, mut named) = (0, false);
+    while let Some(start) = text[from..].find(inner).map(|start| from + start) {
+        let end = text[start..].find(|c| !inner(c)).map_or(text.len(), |end| start + end);
+        from = end;
+        let Some(value) = value_behind(text, end) else { continue };
+        let (name, said) = (text[start..end].trim_start_matches('-'), &text[value.clone()]);
+        let hidden = match name {
+            "value" => std::mem::take(&mut named) && !says_nothing(said),
+            _ => is_literal(name, said),
+        };
+        if name == "name" || name == "key" {
+            named = is_secret(said);
+        }
+        if hidden {
+            from = value.end;
+            found.push(value);
+        }
+    }
+    found
+}
+
+/// What is assigned to a name that ends at `at`.
+fn value_behind(text: &str, at: usize) -> Option<Range<usize>> {
+    let quotes = |c: char| matches!(c, '\\' | '"' | '\'');
+    let blank = |c: char| matches!(c, ' ' | '\t');
+    let rest = text[at..].trim_start_matches(quotes).trim_start_matches(blank);
+    let rest = rest.strip_prefix(['=', ':'])?;
+    // `a::b`, `scheme://` and `a == b` assign nothing.
+    if rest.starts_with([':', '=']) || rest.starts_with("//") {
+        return None;
+    }
+    let rest = rest.trim_start_matches(blank);
+    let bare = rest.trim_start_matches(quotes);
+    if bare.starts_with(HIDDEN) {
+        return None;
+    }
+    // `$(NAME)`, `${NAME}` and `$NAME` are no values.
+    let mut first = bare.chars();
+    if first.next() == Some('$')
+        && first.next().is_some_and(|c| matches!(c, '(' | '{' | '_') || c.is_ascii_uppercase())
+    {
+        return None;
+    }
+    let start = text.len() - bare.len();
+    let quote = rest[..rest.len() - bare.len()].chars().next_back();
+    let ends = |c: char| match quote {
+        Some(quote) => c == quote || c == '\n' || (c == '\\' && rest.starts_with('\\')),
+        None => c.is_whitespace() || matches!(c, ',' | ';' | '&' | '}' | ']' | ')' | '`' | '"' | '\''),
+    };
+    let length = bare.find(ends).unwrap_or(bare.len());
+    let opens = bare.starts_with(['{', '[', '|', '>', '*', '…', '<']) && quote.is_none();
+    (length > 0 && !opens).then_some(start..start + length)
+}
+
+/// All places in order, those that touch each other joined.
+fn places(text: &str, known: &Secrets) -> Vec<Range<usize>> {
+    let mut found = shapes(text);
+    found.extend(assigned(text));
+    for (value, _) in known.iter() {
+        found.extend(text.match_indices(value).map(|(start, value)| start..start + value.len()));
+    }
+    found.sort_by_key(|place| place.start);
+    let mut joined: Vec<Range<usize>> = Vec::new();
+    for place in found {
+        match joined.last_mut() {
+            Some(last) if place.start <= last.end => last.end = last.end.max(place.end),
+            _ => joined.push(place),
+        }
+    }
+    joined
+}
+
+/// A text for people, without what is a secret by its shape or by the name in front of it.
+pub fn redacted(text: &str) -> String {
+    let mut out = String::with_capacity(text.len());
+    let mut from = 0;
+    for place in places(text, &Secrets::default()) {
+        out.push_str(&text[from..place.start]);
+        out.push_str(HIDDEN);
+        from = place.end;
+    }
+    out.push_str(&text[from..]);
+    out
+}
+
+/// The text of a file with stars for what is a secret in it, as long as it was: places in it stay true.
+pub fn starred(text: &str, secrets: &Secrets) -> String {
+    let mut out = String::with_capacity(text.len());
+    let mut from = 0;
+    for place in places(text, secrets) {
+        out.push_str(&text[from..place.start]);
+        // A byte each; the lines of a key stay lines.
+        out.extend(text[place.clone()].bytes().map(|byte| if byte == b'\n' { '\n' } else { '*' }));
+        from = place.end;
+    }
+    out.push_str(&text[from..]);
+    out
+}
+
+/// A value for people and programs: strings under the names of secrets, in Secrets, or of the shape of one are hidden.
+pub fn masked(value: &Value) -> Value {
+    let mut value = value.clone();
+    hide(&mut value, &mut |_| {});
+    value
+}
+
+/// The strings of a value that [`masked`] would hide.
+pub fn found_in(value: &Value) -> Vec<String> {
+    let mut found = Vec::new();
+    hide(&mut value.clone(), &mut |text| found.push(text.to_owned()));
+    found
+}
+
+/// Whether what stands under a key of a table is to be hidden, whatever it is.
+pub fn hides(table: &Map<String, Value>, key: &str) -> bool {
+    let name = table.get("name").or_else(|| table.get("key")).and_then(Value::as_str);
+    match table.get(key) {
+        _ if is_reference(table) => false,
+        Some(Value::String(text)) if key == "value" => name.is_some_and(|name| is_literal(name, text)),
+        Some(Value::String(text)) => is_literal(key, text),
+        Some(Value::Number(_)) => is_secret(key),
+        _ => false,
+    }
+}
+
+/// Whether an argument is the value of the one before it: `--password`, `x`.
+pub fn follows_flag(items: &[Value], place: usize) -> bool {
+    let text = |place: usize| items.get(place).and_then(Value::as_str).unwrap_or_default();
+    let (Some(before), value) = (place.checked_sub(1).map(text), text(place)) else { return false };
+    let flag = before.starts_with('-') && !before.contains('=') && is_secret(before);
+    flag && !value.starts_with('-') && !says_nothing(value)
+}
+
+/// `{ secret = "NAME", key = "KEY" }` names a Secret's key, which is what should stand there.
+fn is_reference(table: &Map<String, Value>) -> bool {
+    table.len() == 2 && table.contains_key("secret") && table.contains_key("key")
+}
+
+fn hide(value: &mut Value, seen: &mut dyn FnMut(&str)) {
+    match value {
+        Value::Object(table) => {
+            let hidden: Vec<String> = table.keys().filter(|key| hides(table, key)).cloned().collect();
+            let secret = table.get("kind").is_some_and(|kind| kind == "Secret");
+            for (key, value) in table {
+                if hidden.contains(key) {
+                    hide_whole(value, seen);
+                } else if secret && matches!(key.as_str(), "data" | "stringData") {
+                    hide_all(value, seen);
+                } else if value.is_array() && is_secret(key) {
+                    // `passwords: [a, b]`; what `imagePullSecrets` has are tables.
+                    for item in value.as_array_mut().into_iter().flatten() {
+                        if item.is_string() { hide_whole(item, seen) } else { hide(item, seen) }
+                    }
+                } else {
+                    hide(value, seen);
+                }
+            }
+        }
+        Value::Array(items) => {
+            let flagged: Vec<bool> = (0..items.len()).map(|place| follows_flag(items, place)).collect();
+            for (item, flagged) in items.iter_mut().zip(flagged) {
+                if flagged { hide_whole(item, seen) } else { hide(item, seen) }
+            }
+        }
+        Value::String(text) => {
+            if let Some(inner) = tree_in(text) {
+                let mut whole = inner.clone();
+                hide(&mut whole, seen);
+                if whole != inner {
+                    *text = whole.to_string();
+                }
+            }
+            let places = places(text, &Secrets::default());
+            if !places.is_empty() {
+                places.into_iter().for_each(|place| seen(&text[place]));
+                *text = redacted(text);
+            }
+        }
+        Value::Null | Value::Bool(_) | Value::Number(_) => {}
+    }
+}
+
+/// A text that is JSON, as kubectl keeps objects in annotations. Longer ones are read as text only.
+fn tree_in(text: &str) -> Option<Value> {
+    let tree = text.len() <= 1 << 18 && text.trim_start().starts_with(['{', '[']);
+    tree.then(|| serde_json::from_str(text).ok()).flatten()
+}
+
+fn hide_whole(value: &mut Value, seen: &mut dyn FnMut(&str)) {
+    match &*value {
+        Value::String(text) => seen(text),
+        other => seen(&other.to_string()),
+    }
+    *value = json!(HIDDEN);
+}
+
+fn hide_all(value: &mut Value, seen: &mut dyn FnMut(&str)) {
+    match value {
+        Value::Object(table) => table.values_mut().for_each(|value| hide_all(value, seen)),
+        Value::String(text) if text.is_empty() => {}
+        Value::String(_) => hide_whole(value, seen),
+        _ => {}
+    }
+}
+
+/// What a user gave under names of secrets, wherever it turns up, and what is shown in its place. The longest come first:
+/// one may be a part of another.
+#[derive(Clone, Default, PartialEq, Eq)]
+pub struct Secrets(BTreeMap<(Reverse<usize>, String), String>);
+
+impl fmt::Debug for Secrets {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_list().entries(self.0.values()).finish()
+    }
+}
+
+impl Secrets {
+    /// Shorter ones are parts of other words too often; where they stand under their names they are hidden all the
+    /// same.
+    const LEAST: usize = 6;
+
+    /// Keeps a value, and what is shown in its place. Words of small letters are not looked for: `default` is one.
+    pub fn add(&mut self, value: &str, shown: &str) {
+        let lines = value.lines().map(str::trim).filter(|line| line.len() >= 16 && value.contains('\n'));
+        for value in std::iter::once(value).chain(lines) {
+            let plain = value.chars().all(|c| c.is_ascii_lowercase()) || value.contains("${");
+            if value.len() < Self::LEAST || plain {
+                continue;
+            }
+            let escaped = json!(value).to_string();
+            for form in [value.to_owned(), escaped.trim_matches('"').to_owned(), STANDARD.encode(value)] {
+                self.0.entry((Reverse(form.len()), form)).or_insert_with(|| shown.to_owned());
+            }
+        }
+    }
+
+    /// Takes in others.
+    pub fn extend(&mut self, others: &Self) {
+        for (value, shown) in &others.0 {
+            self.0.entry(value.clone()).or_insert_with(|| shown.clone());
+        }
+    }
+
+    fn iter(&self) -> impl Iterator<Item = (&str, &str)> {
+        self.0.iter().map(|((_, value), shown)| (value.as_str(), shown.as_str()))
+    }
+
+    /// Whether one of them is in a text.
+    pub fn are_in(&self, text: &str) -> bool {
+        self.iter().any(|(value, _)| text.contains(value))
+    }
+
+    /// A text without them.
+    pub fn out_of(&self, text: &str) -> String {
+        let found: Vec<(&str, &str)> = self.iter().filter(|(value, _)| text.contains(value)).collect();
+        found.into_iter().fold(text.to_owned(), |text, (value, shown)| text.replace(value, shown))
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn names_tell_secrets_from_what_is_about_them() {
+        for name in [
+            "HF_TOKEN",
+            "hf-token",
+            "DB_PASSWORD",
+            "password",
+            "rootPassword",
+            "AWS_SECRET_ACCESS_KEY",
+            "API_KEY",
+            "x-api-key",
+            "apiKey",
+            "APIKEY",
+            "SSH_PRIVATE_KEY",
+            "GOOGLE_CREDENTIALS",
+            "DB_PASS",
+            "SMTP_PWD",
+            "SECRET_KEY",
+            "WANDB_KEY",
+            "PASSPHRASE",
+            "clientSecret",
+            "SESSION_SECRET",
+            "--password",
+            "GITHUB_PAT",
+            "JWT",
+        ] {
+            assert!(is_secret(name), "{name}");
+        }
+        for name in [
+            "MAX_TOKENS",
+            "MAX_TOKEN",
+            "TOKENIZERS_PARALLELISM",
+            "SECRET_NAME",
+            "secretName",
+            "KEY_FILE",
+            "TOKEN_PATH",
+            "AWS_WEB_IDENTITY_TOKEN_FILE",
+            "AWS_ACCESS_KEY_ID",
+            "PWD",
+            "OLDPWD",
+            "PATH",
+            "KEY",
+            "topologyKey",
+            "PUBLIC_KEY",
+            "PARTITION_KEY",
+            "TOKEN_URL",
+            "existingSecret",
+            "existingSecretPasswordKey",
+            "automountServiceAccountToken",
+            "tokenExpirationSeconds",
+            "imagePullSecretName",
+            "AUTHOR",
+            "MONKEY",
+            "ENABLE_PASSWORD",
+            "TOKENS",
+            "a-tokenizer",
+            "serviceAccountTokenTtl",
+        ] {
+            assert!(!is_secret(name), "{name}");
+        }
+    }
+
+    /// Made up of parts, so that scanners of repositories find no token here.
+    fn shaped() -> Vec<String> {
+        let many = "a1B2".repeat(10);
+        vec![
+            format!("ghp_{}", &many[..36]),
+            format!("hf_{}", &many[..30]),
+            format!("AKIA{}", "A1B2C3D4E5F6G7H8"),
+            format!("AIza{}", &many[..35]),
+            format!("xoxb-{}", &many[..24]),
+            format!("eyJ{}.eyJ{}.{}", &many[..20], &many[..20], &many[..20]),
+            format!("-----BEGIN RSA PRIVATE KEY-----\n{many}\n-----END RSA PRIVATE KEY-----"),
+            format!("postgres://user:{}@db/x", &many[..12]),
+        ]
+    }
+
+    #[test]
+    fn shapes_tell_secrets() {
+        for text in shaped() {
+            assert!(has_secret_shape(&text), "{text}");
+            assert!(has_secret_shape(&format!("a {text} b")), "{text}");
+            assert!(!redacted(&text).contains("a1B2a1B2"), "{}", redacted(&text));
+        }
+        for text in [
+            "",
+            "plain",
+            "hf_hub",
+            "AKIA",
+            "https://user@host/x",
+            "https://host:80/x@y",
+            "redis://:$(PASSWORD)@host",
+            "a@b:c",
+            "http://u:***@h",
+            "sk-learn",
+            "eyJhbGciOi",
+            "-----BEGIN CERTIFICATE-----\nabc\n-----END CERTIFICATE-----",
+            "nvcr.io/nvidia/rapidsai/base:25.04-cuda12.8-py3.12",
+            "tcp://scheduler.default.svc:8786",
+        ] {
+            assert!(!has_secret_shape(text), "{text}");
+        }
+    }
+
+    #[test]
+    fn texts_lose_what_stands_behind_the_name_of_a_secret() {
+        for (text, expect) in [
+            ("--password=x1 --n=2", "--password=(hidden) --n=2"),
+            (r#"{"password": "a b", "n": 1}"#, r#"{"password": "(hidden)", "n": 1}"#),
+            (r#"{\"password\":\"ab\"}"#, r#"{\"password\":\"(hidden)\"}"#),
+            ("user=a;Password=b;c", "user=a;Password=(hidden);c"),
+            ("https://h/?token=abc&x=1", "https://h/?token=(hidden)&x=1"),
+            ("password = { secret = \"n\", key = \"k\" }", "password = { secret = \"n\", key = \"k\" }"),
+            (
+                "- name: DB_PASSWORD\n  value: x\n- name: A\n  value: y",
+                "- name: DB_PASSWORD\n  value: (hidden)\n- name: A\n  value: y",
+            ),
+            ("token: $(A)", "token: $(A)"),
+            ("secret \"jupyter\" not found", "secret \"jupyter\" not found"),
+            ("A::Token::new() token://x", "A::Token::new() token://x"),
+            ("é password: é", "é password: (hidden)"),
+            ("?token=(hidden)&x", "?token=(hidden)&x"),
+        ] {
+            assert_eq!(redacted(text), expect, "{text}");
+            assert_eq!(starred(text, &Secrets::default()).len(), text.len(), "{text}");
+        }
+    }
+
+    #[test]
+    fn values_are_hidden_by_name_flag_kind_and_shape() {
+        let kept = |value: &str| json!({ "name": "MODE", "value": value });
+        for (value, expect) in [
+            (
+                json!([{ "name": "HF_TOKEN", "value": "x" }, kept("fast")]),
+                json!([{ "name": "HF_TOKEN", "value": HIDDEN }, kept("fast")]),
+            ),
+            (json!({ "name": "a-token", "image": "i" }), json!({ "name": "a-token", "image": "i" })),
+            (json!({ "name": "A_TOKEN", "value": "$(B)" }), json!({ "name": "A_TOKEN", "value": "$(B)" })),
+            (
+                json!({ "auth": { "password": "x", "port": 1 } }),
+                json!({ "auth": { "password": HIDDEN, "port": 1 } }),
+            ),
+            (json!(["--password", "x", "-v"]), json!(["--password", HIDDEN, "-v"])),
+            (
+                json!({ "kind": "Secret", "data": { "a": "eA==" } }),
+                json!({ "kind": "Secret", "data": { "a": HIDDEN } }),
+            ),
+            (
+                json!({ "imagePullSecrets": [{ "name": "n" }] }),
+                json!({ "imagePullSecrets": [{ "name": "n" }] }),
+            ),
+            (json!({ "passwords": ["x"] }), json!({ "passwords": [HIDDEN] })),
+            (
+                json!({ "password": { "secret": "n", "key": "token" } }),
+                json!({ "password": { "secret": "n", "key": "token" } }),
+            ),
+            (
+                json!({ "automountServiceAccountToken": false }),
+                json!({ "automountServiceAccountToken": false }),
+            ),
+            (
+                json!({ "note": r#"{"env":[{"name":"A_TOKEN","value":"x"}]}"# }),
+                json!({ "note": r#"{"env":[{"name":"A_TOKEN","value":"(hidden)"}]}"# }),
+            ),
+        ] {
+            assert_eq!(masked(&value), expect, "{value}");
+            assert_eq!(found_in(&value).is_empty(), value == expect, "{value}");
+        }
+    }
+
+    #[test]
+    fn what_was_given_is_found_in_every_form() {
+        let mut secrets = Secrets::default();
+        secrets.add("Cana\"ry-1", "${env.A}");
+        secrets.add("default", HIDDEN);
+        secrets.add("ab1", HIDDEN);
+        let text = format!("a {} b Cana\\\"ry-1 c Cana\"ry-1 default ab1", STANDARD.encode("Cana\"ry-1"));
+        assert_eq!(secrets.out_of(&text), "a ${env.A} b ${env.A} c ${env.A} default ab1");
+    }
+}

@@ -1,0 +1,202 @@
+//! Which files a stack may lead to: those of its repository. A stack is input: one that somebody else has written must
+//! not have the machine that reads it print its other files.
+
+use std::fs::File;
+use std::io::{self, Read as _};
+use std::path::{Path, PathBuf};
+
+use crate::diag::{Code, Diagnostic};
+
+/// The most that a file named by a stack may hold. The largest that is known is a definition of a custom kind, 1 MiB.
+pub const LARGEST: u64 = 16 * 1024 * 1024;
+
+/// How far a stack may lead.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub enum Trust {
+    /// To the files of its repository.
+    #[default]
+    Repository,
+    /// Anywhere: somebody has said so, outside of the stack.
+    Everything,
+}
+
+/// A folder that nothing leads out of.
+#[derive(Clone, Debug)]
+pub struct Fence {
+    root: Option<PathBuf>,
+}
+
+/// Why a file is not read.
+#[derive(Debug)]
+pub enum Unread {
+    /// It lies outside of this folder.
+    Outside(PathBuf),
+    /// It is no regular file: a pipe or a device.
+    Special,
+    /// It is larger than [`LARGEST`].
+    Large,
+    /// The system says no.
+    Io(io::Error),
+}
+
+impl Fence {
+    /// Around the repository of a folder: the nearest one upwards that holds `.git`, or the folder itself.
+    pub fn around(folder: &Path, trust: Trust) -> Self {
+        if trust == Trust::Everything {
+            return Self { root: None };
+        }
+        let folder = if folder.as_os_str().is_empty() { Path::new(".") } else { folder };
+        let Ok(real) = std::fs::canonicalize(folder) else { return Self { root: Some(folder.to_owned()) } };
+        let top = real.ancestors().find(|above| above.join(".git").exists()).unwrap_or(&real);
+        Self { root: Some(top.to_owned()) }
+    }
+
+    /// Whether what a path leads to, through all links, is inside.
+    pub fn holds(&self, path: &Path) -> bool {
+        let Some(root) = &self.root else { return true };
+        std::fs::canonicalize(path).is_ok_and(|real| real.starts_with(root))
+    }
+
+    /// The folder, when there is one.
+    pub fn root(&self) -> Option<&Path> {
+        self.root.as_deref()
+    }
+
+    /// The whole of a regular file inside.
+    ///
+    /// # Errors
+    /// Why it is not read.
+    pub fn read(&self, path: &Path) -> Result<Vec<u8>, Unread> {
+        let real = std::fs::canonicalize(path).map_err(Unread::Io)?;
+        if let Some(root) = self.root.as_ref().filter(|root| !real.starts_with(root)) {
+            return Err(Unread::Outside(root.clone()));
+        }
+        let about = std::fs::metadata(&real).map_err(Unread::Io)?;
+        if about.is_dir() {
+            return Err(Unread::Io(io::ErrorKind::IsADirectory.into()));
+        }
+        // To open a pipe is to wait for somebody who writes into it.
+        if !about.is_file() {
+            return Err(Unread::Special);
+        }
+        let mut bytes = Vec::new();
+        let file = File::open(&real).map_err(Unread::Io)?;
+        file.take(LARGEST + 1).read_to_end(&mut bytes).map_err(Unread::Io)?;
+        if bytes.len() as u64 > LARGEST { Err(Unread::Large) } else { Ok(bytes) }
+    }
+
+    /// A link below a folder that leads out.
+    pub fn leak(&self, folder: &Path) -> Option<PathBuf> {
+        self.root.as_ref()?;
+        let mut open = vec![folder.to_owned()];
+        while let Some(folder) = open.pop() {
+            for entry in std::fs::read_dir(folder).into_iter().flatten().flatten() {
+                let path = entry.path();
+                match entry.file_type() {
+                    Ok(kind) if kind.is_symlink() && path.exists() && !self.holds(&path) => {
+                        return Some(path);
+                    }
+                    Ok(kind) if kind.is_dir() => open.push(path),
+                    Ok(_) | Err(_) => {}
+                }
+            }
+        }
+        None
+    }
+}
+
+impl Unread {
+    /// What is said of it, where the system's own words are not enough.
+    pub fn told(&self, shown: &str) -> Option<Diagnostic> {
+        let (code, what, help) = match self {
+            Self::Outside(root) => return Some(outside(shown, root)),
+            Self::Special => (
+                Code::FileNotRead,
+                format!("`{shown}` is no regular file"),
+                "name a file that holds the text; pipes and devices are not read".to_owned(),
+            ),
+            Self::Large => (
+                Code::FileNotRead,
+                format!("`{shown}` is larger than {} MiB", LARGEST / 1024 / 1024),
+                "name the file that is meant, or split it".to_owned(),
+            ),
+            Self::Io(_) => return None,
+        };
+        Some(Diagnostic::error(code, what).help(help))
+    }
+}
+
+/// What is said of something outside.
+pub fn outside(shown: &str, root: &Path) -> Diagnostic {
+    let what = format!("`{shown}` lies outside of the repository of the stack, {}", root.display());
+    Diagnostic::error(Code::NotTrusted, what).help(
+        "copy it into the repository; or, when you know who wrote this stack, give `--trust-stack` \
+         (DASK_INFRA_TRUST_STACK=1)",
+    )
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn only_regular_files_of_the_repository_are_read() {
+        let top = tempfile::tempdir().unwrap();
+        let repository = top.path().join("repository");
+        let stack = repository.join("infra/stack");
+        std::fs::create_dir_all(&stack).unwrap();
+        std::fs::create_dir(repository.join(".git")).unwrap();
+        let write = |path: &Path, text: &str| std::fs::write(path, text).unwrap();
+        write(&top.path().join("secret"), "outside");
+        write(&repository.join("base"), "inside");
+        write(&stack.join("here"), "inside");
+        let large = File::create(stack.join("large")).unwrap();
+        large.set_len(LARGEST + 1).unwrap();
+        let rows: &[(&str, &str)] = &[
+            ("here", "inside"),
+            ("../../base", "inside"),
+            ("../../../secret", "outside"),
+            ("large", "large"),
+            ("nowhere", "io"),
+            (".", "io"),
+        ];
+        let fence = Fence::around(&stack, Trust::Repository);
+        let read = |fence: &Fence, name: &str| match fence.read(&stack.join(name)) {
+            Ok(_) => "inside",
+            Err(Unread::Outside(_)) => "outside",
+            Err(Unread::Large) => "large",
+            Err(Unread::Special) => "special",
+            Err(Unread::Io(_)) => "io",
+        };
+        for (name, wanted) in rows {
+            assert_eq!(read(&fence, name), *wanted, "{name}");
+        }
+        let trusting = Fence::around(&stack, Trust::Everything);
+        assert_eq!(read(&trusting, "../../../secret"), "inside");
+        // Without a repository the folder is the fence.
+        std::fs::remove_dir(repository.join(".git")).unwrap();
+        assert_eq!(read(&Fence::around(&stack, Trust::Repository), "../../base"), "outside");
+    }
+
+    #[cfg(unix)]
+    #[test]
+    fn links_and_devices_lead_nowhere() {
+        use std::os::unix::fs::symlink;
+        let (top, outside) = (tempfile::tempdir().unwrap(), tempfile::NamedTempFile::new().unwrap());
+        let chart = top.path().join("chart");
+        std::fs::create_dir(&chart).unwrap();
+        symlink(outside.path(), chart.join("link")).unwrap();
+        symlink("/dev/zero", top.path().join("zero")).unwrap();
+        let fence = Fence::around(top.path(), Trust::Repository);
+        assert!(matches!(fence.read(&chart.join("link")), Err(Unread::Outside(_))));
+        assert_eq!(fence.leak(top.path()).map(|path| path.exists()), Some(true));
+        assert_eq!(fence.leak(&chart), Some(chart.join("link")));
+        let trusting = Fence::around(top.path(), Trust::Everything);
+        assert!(matches!(trusting.read(&top.path().join("zero")), Err(Unread::Special)));
+        assert_eq!(trusting.leak(&chart), None);
+        let made = std::process::Command::new("mkfifo").arg(top.path().join("pipe")).status();
+        if made.is_ok_and(|status| status.success()) {
+            assert!(matches!(fence.read(&top.path().join("pipe")), Err(Unread::Special)));
+        }
+    }
+}

@@ -1,0 +1,331 @@
+//! Secrets are named, not written out: what stands in the file stands in plans, in the cluster and in terminals.
+
+use std::collections::BTreeMap;
+
+use serde_json::{Map, Value};
+
+use super::manifests::given_pods;
+use super::pods::NOTEBOOK;
+use super::{Context, Finding};
+use crate::address::FieldPath;
+use crate::diag::Code;
+use crate::kinds::{bundle, door};
+use crate::secrets::{follows_flag, has_secret_shape, is_literal, redacted};
+use crate::stack::Variable;
+
+/// How a secret comes to where it is needed.
+#[derive(Clone, Copy)]
+enum Cure {
+    /// A variable of a section.
+    Variable,
+    /// A variable of a PodSpec.
+    PodVariable,
+    /// An argument.
+    Argument,
+    /// A chart's value.
+    Value,
+    /// A place that takes no reference.
+    Elsewhere,
+}
+
+/// A secret that is written out.
+struct Literal {
+    /// What people allow it by: `dask_cluster.rapids.worker.env.HF_TOKEN`, `manifest.db.env.DB_PASSWORD`.
+    address: FieldPath,
+    /// Where it stands.
+    place: FieldPath,
+    name: String,
+    why: &'static str,
+    cure: Cure,
+}
+
+/// No variable, argument, annotation or chart's value is a secret by its name, its shape, or the variable that it came
+/// from, unless it is allowed with a reason.
+pub(super) fn secrets_are_named(context: &mut Context<'_>) {
+    let mut look = Look { context, section: FieldPath::root(), found: Vec::new() };
+    look.sections();
+    look.objects();
+    look.values();
+    let found = look.found;
+    let allowed = &context.stack.allow.literal_secrets;
+    let allow = FieldPath::keys(["allow", "literal_secrets"]);
+    let rows: Vec<(&String, FieldPath)> =
+        allowed.keys().map(|key| (key, key.parse().unwrap_or_default())).collect();
+    for (key, path) in &rows {
+        let place = allow.key(key);
+        if allowed[*key].trim().is_empty() {
+            let finding = Finding::error(Code::LiteralSecret, format!("`{key}` is allowed without a reason"));
+            context.say(
+                finding.at_key(place, "").help("say why anybody may see it: it is for who reads this later"),
+            );
+        } else if !found.iter().any(|literal| path.contains(&literal.address)) && !context.is_doubtful(path) {
+            let what = format!("`{key}` is allowed, and no secret is written out there");
+            context.say(
+                Finding::warning(Code::LiteralSecret, what).at_key(place, "").help("take the line away"),
+            );
+        }
+    }
+    for literal in found {
+        if !rows.iter().any(|(_, path)| path.contains(&literal.address)) {
+            context.say(refused(&literal));
+        }
+    }
+}
+
+fn refused(Literal { address, place, name, why, cure }: &Literal) -> Finding {
+    let cure = match cure {
+        Cure::Variable => format!(
+            "name a key of a Secret: `{name} = {{ secret = \"NAME\", key = \"KEY\" }}`; `kubectl create secret generic NAME \
+             --from-literal=KEY=…` makes one"
+        ),
+        Cure::PodVariable => {
+            "name a key of a Secret in place of `value`: `valueFrom: { secretKeyRef: { name: NAME, key: KEY } }`".to_owned()
+        }
+        Cure::Argument => {
+            "give it as a variable that names a key of a Secret, and write `$(VARIABLE)` here".to_owned()
+        }
+        Cure::Value => {
+            "put it into a Secret and name that to the chart (often a value `existingSecret`)".to_owned()
+        }
+        Cure::Elsewhere => "put it into a Secret (`kubectl create secret generic`) and name that".to_owned(),
+    };
+    let address = address.to_string();
+    let key = if address.contains(['"', '\\']) { format!("'{address}'") } else { format!("\"{address}\"") };
+    let message = format!("`{name}` {why}, and what is written here stands in plans and in the cluster");
+    Finding::error(Code::LiteralSecret, message)
+        .at_key(place.clone(), "")
+        .help(format!("{cure}; if anybody may see it, say so: `[allow.literal_secrets]` `{key} = \"why\"`"))
+}
+
+struct Look<'a, 'c> {
+    context: &'a Context<'c>,
+    section: FieldPath,
+    found: Vec<Literal>,
+}
+
+impl Look<'_, '_> {
+    /// Why a text that stands under a name is a secret, if it is.
+    fn why(&self, name: &str, text: &str) -> Option<&'static str> {
+        if is_literal(name, text) {
+            Some("has the name of a secret")
+        } else if has_secret_shape(text) {
+            Some("has the shape of a secret")
+        } else if self.context.given.are_in(text) {
+            Some("has the value of a variable that is a secret")
+        } else {
+            None
+        }
+    }
+
+    fn add(&mut self, address: FieldPath, place: FieldPath, name: &str, why: &'static str, cure: Cure) {
+        // One variable of several containers is one thing to allow.
+        if !self.found.iter().any(|known| known.address == address && known.place == place) {
+            self.found.push(Literal { address, place, name: name.to_owned(), why, cure });
+        }
+    }
+
+    /// Keys of the stack's own sections.
+    fn sections(&mut self) {
+        for pod in self.context.pods() {
+            let texts = pod.env.iter().filter_map(|(name, value)| Some((name, value.text()?)));
+            for (name, text) in texts {
+                // Said by the rule of notebooks.
+                if pod.what == NOTEBOOK && name == door::PASSWORD {
+                    continue;
+                }
+                let place = pod.path.key("env").key(name);
+                if let Some(why) = self.why(name, text) {
+                    self.add(place.clone(), place, name, why, Cure::Variable);
+                }
+            }
+            self.section = pod.path.clone();
+            let args: Value = pod.args.iter().map(String::as_str).collect();
+            self.arguments(&args, &pod.path.key("args"));
+        }
+        let stack = self.context.stack;
+        let namespaces = stack.namespace.iter();
+        let mut annotated: Vec<(FieldPath, &BTreeMap<String, String>)> = namespaces
+            .map(|(key, namespace)| (FieldPath::keys(["namespace", key]), &namespace.annotations))
+            .collect();
+        for (key, cluster) in &stack.dask_cluster {
+            let section = FieldPath::keys(["dask_cluster", key]);
+            let service = (section.key("service"), &cluster.service.annotations);
+            annotated.push((section, &cluster.annotations));
+            annotated.push(service);
+        }
+        for (section, annotations) in annotated {
+            let table: Map<String, Value> =
+                annotations.iter().map(|(key, value)| (key.clone(), value.as_str().into())).collect();
+            self.section = section;
+            self.annotations(&table, &self.section.key("annotations"));
+        }
+        for (path, pod, _) in given_pods(self.context) {
+            self.section = path.parent().unwrap_or_default();
+            self.tree(pod, &path);
+        }
+    }
+
+    /// Objects that users wrote. Those of charts are what their values make of them.
+    fn objects(&mut self) {
+        for object in
+            bundle::objects(&self.context.stack.bundles()).filter(|object| !object.bundle.is_chart())
+        {
+            self.section = object.bundle.path();
+            self.tree(object.value, &object.origin());
+            let data = (object.kind() == "ConfigMap").then(|| object.value["data"].as_object()).flatten();
+            for (key, text) in
+                data.into_iter().flatten().filter_map(|(key, value)| Some((key, value.as_str()?)))
+            {
+                // Keys of configuration are no names of secrets often enough: `token.url`.
+                if has_secret_shape(text) {
+                    let place = object.origin().key("data").key(key);
+                    let address = self.section.key("data").key(key);
+                    self.add(address, place, key, "has the shape of a secret", Cure::Elsewhere);
+                }
+            }
+        }
+    }
+
+    /// Variables, arguments and annotations, wherever they are.
+    fn tree(&mut self, value: &Value, path: &FieldPath) {
+        match value {
+            Value::Object(table) => {
+                for (key, value) in table {
+                    let path = path.key(key);
+                    match (key.as_str(), value) {
+                        ("env", Value::Array(items)) => self.variables(items, &path),
+                        ("args" | "command", Value::Array(_)) => self.arguments(value, &path),
+                        ("annotations", Value::Object(annotations)) => self.annotations(annotations, &path),
+                        _ => self.tree(value, &path),
+                    }
+                }
+            }
+            Value::Array(items) => {
+                items.iter().enumerate().for_each(|(place, item)| self.tree(item, &path.index(place)));
+            }
+            Value::String(_) | Value::Number(_) | Value::Bool(_) | Value::Null => {}
+        }
+    }
+
+    fn variables(&mut self, items: &[Value], path: &FieldPath) {
+        for (place, item) in items.iter().enumerate() {
+            let (Some(name), Some(text)) = (item["name"].as_str(), item["value"].as_str()) else { continue };
+            if let Some(why) = self.why(name, text) {
+                let address = self.section.key("env").key(name);
+                self.add(address, path.index(place).key("value"), name, why, Cure::PodVariable);
+            }
+        }
+    }
+
+    fn arguments(&mut self, list: &Value, path: &FieldPath) {
+        let items = list.as_array().map(Vec::as_slice).unwrap_or_default();
+        for (place, item) in items.iter().enumerate() {
+            let Some(text) = item.as_str() else { continue };
+            // A shell's script says `password=$PASSWORD` and means a variable.
+            let script = text.contains(['\n', ' ', '$']);
+            let named = follows_flag(items, place) || (!script && redacted(text) != text);
+            let why = if named { Some("has the name of a secret") } else { self.why("", text) };
+            let name = match follows_flag(items, place) {
+                true => items[place - 1].as_str().unwrap_or_default(),
+                false => text.split(['=', ' ']).next().filter(|name| name.starts_with('-')).unwrap_or("args"),
+            };
+            if let Some(why) = why {
+                let key = path.last_key().unwrap_or("args");
+                self.add(self.section.key(key), path.index(place), name, why, Cure::Argument);
+            }
+        }
+    }
+
+    fn annotations(&mut self, annotations: &Map<String, Value>, path: &FieldPath) {
+        for (key, value) in annotations {
+            let Some(text) = value.as_str() else { continue };
+            // What is in front of the `/` is a domain.
+            let name = key.rsplit('/').next().unwrap_or(key);
+            if let Some(why) = self.why(name, text) {
+                self.add(self.section.key("annotations").key(key), path.key(key), key, why, Cure::Elsewhere);
+            }
+        }
+    }
+
+    /// Values of charts.
+    fn values(&mut self) {
+        let stack = self.context.stack;
+        let releases = stack.helm_release.iter();
+        let releases = releases.map(|(key, release)| {
+            (FieldPath::keys(["helm_release", key]), &release.values, release.given.as_slice())
+        });
+        let operator = stack.dask_operator.as_ref();
+        let operator =
+            operator.map(|operator| (FieldPath::keys(["dask_operator"]), &operator.values, [].as_slice()));
+        for (section, values, given) in releases.chain(operator) {
+            let address = section.key("values");
+            for (name, value) in values {
+                self.value(name, value, &address.key(name), &section.key("values").key(name));
+            }
+            for (place, file) in given.iter().enumerate() {
+                for (name, value) in file.as_object().into_iter().flatten() {
+                    self.value(name, value, &address.key(name), &section.key("given").index(place).key(name));
+                }
+            }
+        }
+    }
+
+    fn value(&mut self, name: &str, value: &Value, address: &FieldPath, place: &FieldPath) {
+        match value {
+            Value::Object(table) => {
+                for (key, value) in table {
+                    self.value(key, value, &address.key(key), &place.key(key));
+                }
+            }
+            Value::Array(items) => {
+                let named =
+                    |item: &Value| Some((item.get("name")?.as_str()?.to_owned(), item.get("value")?.clone()));
+                for (index, item) in items.iter().enumerate() {
+                    let (address, place) = (address.index(index), place.index(index));
+                    match named(item) {
+                        Some((name, value)) => self.value(&name, &value, &address, &place),
+                        None => self.value(name, item, &address, &place),
+                    }
+                }
+            }
+            Value::String(text) => {
+                if let Some(why) = self.why(name, text) {
+                    self.add(address.clone(), place.clone(), name, why, Cure::Value);
+                }
+            }
+            Value::Number(_) | Value::Bool(_) | Value::Null => {}
+        }
+    }
+}
+
+/// What a variable names is a Secret and a key in it.
+pub(super) fn references_are_names(context: &mut Context<'_>) {
+    for pod in context.pods() {
+        for (name, value) in pod.env {
+            let Variable::Secret(reference) = value else { continue };
+            let object = |c: char| c.is_ascii_lowercase() || c.is_ascii_digit() || matches!(c, '-' | '.');
+            let data = |c: char| c.is_ascii_alphanumeric() || matches!(c, '-' | '_' | '.');
+            let wrong = [
+                ("secret", &reference.secret, reference.secret.chars().all(object), "name of a Secret"),
+                ("key", &reference.key, reference.key.chars().all(data), "key in a Secret"),
+            ];
+            for (field, value, _, what) in
+                wrong.into_iter().filter(|(_, value, fits, _)| value.is_empty() || !fits)
+            {
+                let message = format!("`{value}` cannot be the {what}");
+                let place = pod.path.key("env").key(name).key(field);
+                let help = match (field, value.strip_prefix("env:")) {
+                    ("secret", Some(_)) => {
+                        "dask-infra writes no Secrets: make it by other means, such as `kubectl create secret generic NAME \
+                         --from-literal=KEY=\"$VARIABLE\"`, and name it here"
+                    }
+                    ("secret", None) => {
+                        "lower-case letters, digits, `-` and `.`; it names a Secret, it does not hold the value"
+                    }
+                    _ => "letters, digits, `-`, `_` and `.`",
+                };
+                context.say(Finding::error(Code::BadName, message).at(place, "").help(help));
+            }
+        }
+    }
+}
