@@ -42,7 +42,7 @@ fn kept(place: &Path, asked: &Render, ending: &str) -> PathBuf {
 
 /// Asks the real `helm`, with our own chart where a stack names the Dask project's.
 fn real(asked: &Render) -> Result<Rendered, Trouble> {
-    let mut asked = Render { program: Some(Part::Helm.program("helm")), ..asked.clone() };
+    let mut asked = asked.clone();
     let ours = match (asked.repo.as_deref(), asked.chart.as_str()) {
         (Some("https://helm.dask.org"), "dask") => Some("dask"),
         // Its definitions are large, and `real_helm` looks at them.
@@ -53,7 +53,7 @@ fn real(asked: &Render) -> Result<Rendered, Trouble> {
         asked.chart = root().join("tests/charts").join(ours).display().to_string();
         (asked.repo, asked.version) = (None, None);
     }
-    render(&asked)
+    render(&Part::Helm.program("helm"), &asked)
 }
 
 #[test]

@@ -289,7 +289,7 @@ fn other_mistakes_outside_the_file_name_what_to_do() {
         (&["plan", "-out=x"], "two dashes", "'--out x'"),
         (&["plna"], "unrecognized subcommand", "'plan'"),
         (&["init", "--from", "rapids"], "DI0012", "rapids-gke"),
-        (&["explain", "DI7777"], "DI0013", "docs/diagnostics.md"),
+        (&["explain", "DI7777"], "DI0013", "explain --codes"),
     ];
     for (words, what, help) in table {
         user.run(words).expect(1).says(what).says(help);

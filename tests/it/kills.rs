@@ -83,7 +83,10 @@ fn killed_at_any_moment_and_run_again_it_converges() {
         let left = names(&served);
         match verb {
             "apply" => {
-                user.run(&["plan", "--detailed-exitcode"]).expect(0).says("No changes");
+                user.run(&["plan", "--detailed-exitcode"]).expect(0).says("The stack is up to date.");
+                let status: Value =
+                    serde_json::from_str(&user.run(&["status", "--json"]).expect(0).out).unwrap();
+                assert_eq!(status["ready"], true, "{status:#}");
                 let made = ["rapids-gpu", "rapids-gpu/default-pool", "rapids-gpu/scheduler-pool"];
                 let all: Vec<&str> = made.into_iter().chain(["theirs", "theirs/default-pool"]).collect();
                 assert_eq!(left, all);

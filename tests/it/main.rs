@@ -6,19 +6,27 @@
     reason = "a test fails by panicking and says what it skipped"
 )]
 
+mod arithmetic;
+mod canary;
 mod charts;
 mod cli;
+mod comparison;
 mod contract;
 mod everyday;
 mod faults;
 mod golden;
+mod hostile;
 mod imports;
 mod kills;
 mod main_job;
 mod manifests;
 mod of_others;
+mod once;
 mod owners;
 mod plan_cases;
+mod progress;
+mod props;
+mod races;
 mod reach;
 mod real;
 mod real_connect;
@@ -38,6 +46,7 @@ mod real_scale;
 mod real_smoke;
 mod real_truth;
 mod report_cases;
+mod resumed;
 mod sandbox_clients;
 mod sandbox_dask;
 mod sandbox_gke;
@@ -47,7 +56,9 @@ mod saved_plans;
 mod scale;
 mod served;
 mod stack_cases;
+mod stale;
 mod sweep;
 mod tidy;
+mod trust;
 mod when_idle;
 mod why;

@@ -196,3 +196,138 @@ fn without_gkes_sections_nothing_is_done_and_without_a_record_it_goes_on() {
     ann.run(&["destroy", "--auto-approve"]).expect(0).says("Destroy complete");
     assert_eq!(served.sandbox.clusters().len(), 0);
 }
+
+const RAPIDS: &str = "/apis/kubernetes.dask.org/v1/namespaces/team/daskclusters/rapids";
+
+#[test]
+fn what_is_still_wanted_keeps_its_namespace() {
+    let served = served();
+    let cluster = "\n[dask_cluster.rapids]\nnamespace = \"team\"\nimage = \"demo:1\"\nprotect = true\n\
+                   worker = { replicas = 1 }\n";
+    let ann = user(&served, &first(&format!("{OPERATOR}\n[namespace.team]\n{cluster}")));
+    ann.run(&["apply", "--auto-approve"]).expect(0);
+    let uid = get(&served, RAPIDS).1["metadata"]["uid"].clone();
+    write(&ann, &first(&format!("{OPERATOR}{cluster}")));
+    let allow = ["--auto-approve", "--allow", "delete:namespace.team"];
+    for more in [&[][..], &["--target", "namespace.team"], &["--exclude", "dask_cluster.rapids"]] {
+        let words = [&["apply"], &allow[..], more].concat();
+        ann.run(&words)
+            .expect(3)
+            .says("DI0313")
+            .says("DI0305")
+            .says("`[namespace.team]`, with `manage = false`");
+        assert_eq!(get(&served, RAPIDS).1["metadata"]["uid"], uid, "{more:?}");
+    }
+    write(&ann, &first(&format!("{OPERATOR}\n[namespace.team]\nmanage = false\n{cluster}")));
+    ann.run(&["apply", "--auto-approve"]).expect(0);
+    assert_eq!(get(&served, RAPIDS).1["metadata"]["uid"], uid);
+}
+
+/// A definition of Queues with these versions; the last is stored.
+fn queues(versions: &[&str]) -> String {
+    let version = |name: &&str| {
+        let storage = Some(name) == versions.last();
+        json!({ "name": name, "served": true, "storage": storage, "schema": { "openAPIV3Schema": {
+            "type": "object", "properties": { "spec": { "type": "object", "properties": {
+                "size": { "type": "integer" } } } } } } })
+    };
+    json!({
+        "apiVersion": "apiextensions.k8s.io/v1", "kind": "CustomResourceDefinition",
+        "metadata": { "name": "queues.example.com" },
+        "spec": { "group": "example.com", "scope": "Namespaced",
+            "names": { "kind": "Queue", "plural": "queues", "singular": "queue", "listKind": "QueueList" },
+            "versions": versions.iter().map(version).collect::<Vec<_>>() },
+    })
+    .to_string()
+}
+
+fn queue(version: &str, name: &str) -> Value {
+    json!({ "apiVersion": format!("example.com/{version}"), "kind": "Queue",
+        "metadata": { "name": name, "namespace": "default" }, "spec": { "size": 1 } })
+}
+
+#[test]
+fn versions_are_views_of_one_object_and_a_definition_takes_all_of_its_kind_along() {
+    let served = served();
+    let kinds = "\n[manifest.kinds]\nfile = \"kinds.yaml\"\n";
+    let app = "\n[manifest.app]\nfile = \"app.yaml\"\ndefinitions = \"kinds.yaml\"\n";
+    let ann = user(&served, &first(&format!("{kinds}{app}")));
+    let file = |name: &str, text: String| std::fs::write(ann.path().join(name), text).unwrap();
+    file("kinds.yaml", queues(&["v1beta1", "v1"]));
+    file("app.yaml", queue("v1", "main").to_string());
+    ann.run(&["apply", "--auto-approve"]).expect(0);
+    ann.run(&["plan", "--detailed-exitcode"]).expect(0).says("No changes");
+    let path = "/apis/example.com/v1/namespaces/default/queues";
+    let uid = get(&served, &format!("{path}/main")).1["metadata"]["uid"].clone();
+    file("app.yaml", queue("v1beta1", "main").to_string());
+    ann.run(&["plan"])
+        .expect(0)
+        .says("apiVersion: \"example.com/v1\" -> \"example.com/v1beta1\"")
+        .says("1 to change");
+    ann.run(&["apply", "--auto-approve"]).expect(0).says("1 changed");
+    ann.run(&["plan", "--detailed-exitcode"]).expect(0).says("No changes");
+    assert_eq!(get(&served, &format!("{path}/main")).1["metadata"]["uid"], uid, "it is the same object");
+
+    let (code, said) = kube(&served, "POST", path, &queue("v1", "theirs"));
+    assert_eq!(code, 201, "{said}");
+    write(&ann, &first(app));
+    let allow = ["--allow", "delete:manifest.kinds"];
+    ann.run(&[&["apply", "--auto-approve"], &allow[..]].concat())
+        .expect(3)
+        .says("DI0313")
+        .says("manifest.app");
+    write(&ann, &first(""));
+    let allow = [&allow[..], &["--allow", "delete:manifest.app"]].concat();
+    ann.run(&[&["apply", "--auto-approve"], &allow[..]].concat())
+        .expect(3)
+        .says("delete:others.default/Queue/theirs")
+        .says("it would go with the definition of its kind");
+    assert_eq!(get(&served, &format!("{path}/theirs")).0, 200, "what others made stays without consent");
+    let allow = [&allow[..], &["--allow", "delete:others.default"]].concat();
+    ann.run(&[&["apply", "--auto-approve"], &allow[..]].concat()).expect(0);
+    assert_eq!(get(&served, path).0, 404);
+    ann.run(&["plan", "--detailed-exitcode"]).expect(0).says("No changes");
+}
+
+#[test]
+fn the_operator_that_others_need_is_not_forgotten() {
+    let served = served();
+    let ann = user(&served, &first(OPERATOR));
+    ann.run(&["apply", "--auto-approve"]).expect(0);
+    let pod = json!({ "containers": [{ "name": "a", "image": "demo:1" }] });
+    let ports = json!([{ "name": "tcp-comm", "port": 8786, "targetPort": "tcp-comm" }]);
+    let theirs = json!({
+        "apiVersion": "kubernetes.dask.org/v1", "kind": "DaskCluster", "metadata": { "name": "theirs" },
+        "spec": { "worker": { "replicas": 0, "spec": pod },
+            "scheduler": { "spec": pod, "service": { "type": "ClusterIP", "selector": {}, "ports": ports } } },
+    });
+    let path = "/apis/kubernetes.dask.org/v1/namespaces/default/daskclusters";
+    let (code, said) = kube(&served, "POST", path, &theirs);
+    assert_eq!(code, 201, "{said}");
+    // It leaves the file and stays; then something else is applied.
+    write(&ann, &first(""));
+    ann.run(&["plan", "--detailed-exitcode"]).expect(0).says("DI0356");
+    write(&ann, &first("\n[namespace.team]\n"));
+    ann.run(&["apply", "--auto-approve"]).expect(0).says("1 added");
+    for more in [&["--target", "namespace.team"][..], &["--target", "dask_operator"]] {
+        ann.run(&[&["destroy", "--auto-approve", "--allow", "delete:dask_operator"], more].concat())
+            .expect(0);
+        assert_eq!(get(&served, DEPLOYMENT).0, 200, "others need it: {more:?}");
+    }
+    write(&ann, &first(""));
+    ann.run(&["plan", "--detailed-exitcode"]).expect(0).says("DI0356");
+
+    assert_eq!(kube(&served, "DELETE", &format!("{path}/theirs"), &Value::Null).0, 200);
+    for _ in 0..3000 {
+        if get(&served, &format!("{path}/theirs")).0 == 404 {
+            break;
+        }
+        std::thread::sleep(std::time::Duration::from_millis(10));
+    }
+    ann.run(&["apply", "--auto-approve"]).expect(3).says("delete:dask_operator");
+    ann.run(&["apply", "--auto-approve", "--allow", "delete:dask_operator"]).expect(0);
+    for path in [DEPLOYMENT, DEFINITION] {
+        assert_eq!(get(&served, path).0, 404, "{path} is left to nobody");
+    }
+    ann.run(&["plan", "--detailed-exitcode"]).expect(0).says("No changes");
+}

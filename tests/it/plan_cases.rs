@@ -16,6 +16,7 @@ use dask_infra::report::{Human, Json, Next, Reporter as _, Screen, Stream, View}
 use dask_infra::resource::{ClusterName, Elsewhere, Identity, ObjectId, Resource, Seen, Step, World};
 use dask_infra::schema::{List, Schema};
 use dask_infra::source::{Sources, Span};
+use dask_infra::stack::fence::Trust;
 use dask_infra::stack::lower::{Lowered, lower};
 use dask_infra::stack::{Options, load_with, parse_in};
 use serde::Deserialize;
@@ -34,6 +35,8 @@ struct Asked {
     exclude: Vec<String>,
     refresh_only: bool,
     without_record: bool,
+    /// Addresses that no apply has seen ready.
+    half_made: Vec<String>,
     retarget: bool,
     also_applied_by: Option<String>,
     applied_instead_by: Option<String>,
@@ -61,7 +64,7 @@ fn read_with(path: &Path, place: &FieldPath, number: u32) -> (Lowered, Sources) 
     let vars = BTreeMap::new();
     let env = |name: &str| (name == "GOOGLE_CLOUD_PROJECT").then(|| "demo".to_owned());
     let options = Options { env: &env, vars: &vars, helm: None };
-    let loaded = load_with(path, &options, &[(place.clone(), json!(number))]).unwrap();
+    let loaded = load_with(path, &options, &[(place.clone(), json!(number))], Trust::Repository).unwrap();
     let mut sources = Sources::default();
     let file = sources.add("stack.toml", fs::read_to_string(path).unwrap());
     if let Some(span) = loaded.sources.written(place) {
@@ -97,7 +100,7 @@ fn fields(value: &Value, schema: Option<&Schema>) -> Value {
 }
 
 /// The world after a quiet apply, as far as a plan looks at it.
-fn settled(lowered: &Lowered) -> World {
+pub(crate) fn settled(lowered: &Lowered) -> World {
     let Lowered { owner, resources, .. } = lowered;
     let mut world = World::empty();
     let mut inside = BTreeMap::new();
@@ -151,29 +154,30 @@ fn settled(lowered: &Lowered) -> World {
                 inside.insert(object.clone(), live);
                 Value::Null
             }
-            Identity::Check(address) => {
-                record.passes.insert(address.clone(), check::digest(body));
+            Identity::Check(_) => {
+                record.passes.insert(identity.clone(), check::digest(body));
                 continue;
             }
         };
         if !life.is_kept() {
-            record.passes.insert(address.clone(), kinds::made_digest(resource));
+            record.passes.insert(identity.clone(), kinds::made_digest(resource));
         }
         let (address, identity, kind) = (address.clone(), identity.clone(), kind.clone());
-        record.inventory.push(Entry { address, identity, kind, set });
+        record.inventory.push(Entry { address, identity, kind, set, ready: Some(true) });
     }
     world.inside = Seen::Live(inside);
     world.record = Some(record);
     world
 }
 
-/// The identity behind `Kind namespace/name` or `Kind name`.
+/// The identity behind `Kind namespace/name`, `Kind name` or `Kind.group namespace/name`.
 fn made_by_others(name: &str) -> ObjectId {
     let (kind, name) = name.split_once(' ').unwrap();
-    let group = match kind {
-        "Deployment" => "apps",
-        dask if dask.starts_with("Dask") => "kubernetes.dask.org",
-        _ => "",
+    let (kind, group) = match kind.split_once('.') {
+        Some(both) => both,
+        None if kind == "Deployment" => (kind, "apps"),
+        None if kind.starts_with("Dask") => (kind, "kubernetes.dask.org"),
+        None => (kind, ""),
     };
     let gvk = kinds::gvk(group, "v1", kind, &format!("{}s", kind.to_lowercase()));
     match name.split_once('/') {
@@ -309,7 +313,8 @@ fn shown(plan: &Plan, sources: &Sources) -> String {
     drop(human);
     let mut text = String::from_utf8(page.0.lock().unwrap().clone()).unwrap();
     text.push_str("\nCalls:\n");
-    for change in plan.changes.iter().filter(|change| change.action != Action::Keep) {
+    for change in plan.changes.iter().filter(|change| change.action != Action::Keep || change.is_waited_for())
+    {
         for step in &change.steps {
             match step {
                 Step::Call(call) => {
@@ -361,6 +366,9 @@ fn case(folder: &Path) -> Result<(), String> {
     if let Ok(text) = fs::read_to_string(folder.join("live.json")) {
         overlay(&mut world, &serde_json::from_str(&text).unwrap());
     }
+    for entry in world.record.iter_mut().flat_map(|record| &mut record.inventory) {
+        entry.ready = Some(!asked.half_made.contains(&entry.address.to_string()));
+    }
     if asked.without_record {
         world.record = None;
     }
@@ -399,11 +407,11 @@ fn plans() {
     assert!(cases.len() >= 10, "{} cases", cases.len());
 }
 
-fn ready() -> (Lowered, Sources) {
+pub fn ready() -> (Lowered, Sources) {
     read(&root().join("stacks/rapids-gke/stack.toml")).unwrap()
 }
 
-fn ready_plan(world: &World) -> Plan {
+pub fn ready_plan(world: &World) -> Plan {
     let (wanted, sources) = ready();
     plan(inputs(wanted, &sources, world, &Asked::default())).unwrap()
 }

@@ -21,10 +21,6 @@ fn served() -> Served {
     Served::with(Options { scale: Scale { time_scale: 1200.0 }, ..Options::default() })
 }
 
-fn helm() -> String {
-    format!("helm = \"{}\"\n", Part::Helm.program("helm").display())
-}
-
 fn chart(name: &str) -> String {
     format!("chart = \"{}\"\n", root().join("tests/charts").join(name).display())
 }
@@ -33,8 +29,7 @@ fn chart(name: &str) -> String {
 fn the_stack_of_the_dask_chart_is_applied_changed_and_destroyed() {
     needs!(&[Part::Helm]);
     let served = served();
-    let user = User::with_stack("helm-gpu", Some(&served.gke));
-    user.edit("name = \"helm-gpu\"\n", &format!("name = \"helm-gpu\"\n{}", helm()));
+    let user = User::with_stack("helm-gpu", Some(&served.gke)).rendering(Part::Helm.program("helm"));
     user.edit(DASK, &chart("dask"));
     user.run(&["apply", "--auto-approve"]).expect(0).says("1 check passed");
     user.run(&["plan", "--detailed-exitcode"]).expect(0).says("No changes");
@@ -58,7 +53,7 @@ fn the_stack_of_the_dask_chart_is_applied_changed_and_destroyed() {
     let text = std::fs::read_to_string(user.path().join("stack.toml")).unwrap();
     assert_eq!(text.matches("replicas = 2").count(), 2, "{text}");
     user.run(&["scale", "no-such-group", "2"]).expect(1);
-    // A number in a file of values is scaled, and is written by hand.
+    // A number in a file of values is scaled, and written there.
     let from = text.find("[[helm_release").unwrap();
     let to = text.find("[helm_release.rapids.values.jupyter]").unwrap();
     let in_file = "additional_worker_groups:\n  - name: gpu-workers\n    replicas: 2\n";
@@ -68,9 +63,12 @@ fn the_stack_of_the_dask_chart_is_applied_changed_and_destroyed() {
     let stack = stack.replace(&chart, &format!("{chart}values_files = [\"groups.yaml\"]\n"));
     std::fs::write(user.path().join("stack.toml"), stack).unwrap();
     user.run(&["apply", "--auto-approve"]).expect(0).says("1 changed");
-    user.run(&["scale", "gpu-workers", "1", "--auto-approve", "--write"]).expect(1).says("groups.yaml:3:15");
     user.run(&["scale", "gpu-workers", "1", "--auto-approve"]).expect(0).says("spec.replicas: 2 -> 1");
     user.run(&["plan"]).expect(0).says("(groups.yaml:3:15)");
+    user.run(&["scale", "gpu-workers", "1", "--auto-approve", "--write"]).expect(0).says("groups.yaml:3:15");
+    let written = std::fs::read_to_string(user.path().join("groups.yaml")).unwrap();
+    assert_eq!(written, in_file.replace("replicas: 2", "replicas: 1"));
+    user.run(&["plan", "--detailed-exitcode"]).expect(0).says("No changes");
     std::fs::write(user.path().join("stack.toml"), text).unwrap();
     // A group that is taken out of the values goes, and nothing else does.
     user.edit(
@@ -88,10 +86,10 @@ fn the_stack_of_the_dask_chart_is_applied_changed_and_destroyed() {
 fn hooks_of_an_installation_run_in_their_order_and_once() {
     needs!(&[Part::Helm]);
     let served = served();
-    let user = User::with_stack("helm-gpu", Some(&served.gke));
+    let user = User::with_stack("helm-gpu", Some(&served.gke)).rendering(Part::Helm.program("helm"));
     let path = user.path().join("stack.toml");
     let text = std::fs::read_to_string(&path).unwrap();
-    let base = text[..text.find("[check.cuda]").unwrap()].replacen("[gke]", &format!("{}\n[gke]", helm()), 1);
+    let base = &text[..text.find("[check.cuda]").unwrap()];
     let release = format!("[helm_release.app]\n{}values = {{ message = \"one\" }}\n", chart("hooked"));
     std::fs::write(&path, format!("{base}{release}")).unwrap();
     user.run(&["apply", "--auto-approve"]).expect(0).says("Apply complete");
@@ -128,11 +126,10 @@ async fn a_chart_of_a_repository_is_fetched_in_its_version() {
     let address = listener.local_addr().unwrap();
     let serving = tokio::spawn(async move { axum::serve(listener, files).await });
 
-    let user = User::empty();
+    let user = User::empty().rendering(Part::Helm.program("helm"));
     let stack = format!(
-        "[stack]\nname = \"s\"\n{}\n[kubernetes]\ncontext = \"lab\"\n\n[helm_release.rapids]\nchart = \"dask\"\n\
-         repo = \"http://{address}\"\nversion = \"1.2.3\"\nvalues.jupyter.enabled = false\n",
-        helm()
+        "[stack]\nname = \"s\"\n\n[kubernetes]\ncontext = \"lab\"\n\n[helm_release.rapids]\nchart = \"dask\"\n\
+         repo = \"http://{address}\"\nversion = \"1.2.3\"\nvalues.jupyter.enabled = false\n"
     );
     std::fs::write(user.path().join("stack.toml"), stack).unwrap();
     run(&user, &["plan", "--offline"]).expect(0).says("3 to add");
@@ -185,11 +182,10 @@ async fn the_operators_chart_ends_in_the_objects_of_the_built_in_operator() {
     let plane = ControlPlane::start().await;
     let client = plane.client();
     plane.add_node("node-0", json!({}), 0).await;
-    let user = User::empty();
+    let user = User::empty().rendering(Part::Helm.program("helm"));
     let kubeconfig = plane.access().kubeconfig.display().to_string();
     let base = format!(
-        "[stack]\nname = \"real\"\n{}\n[kubernetes]\nkubeconfig = \"{kubeconfig}\"\n\n[dask_operator]\nversion = \"2026.3.0\"\n",
-        helm()
+        "[stack]\nname = \"real\"\n\n[kubernetes]\nkubeconfig = \"{kubeconfig}\"\n\n[dask_operator]\nversion = \"2026.3.0\"\n"
     );
     let own = format!("{base}source = \"chart\"\nchart = \"{}\"\n", sandbox_helm::chart().display());
     let write = |text: &str| std::fs::write(user.path().join("stack.toml"), text).unwrap();

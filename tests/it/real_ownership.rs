@@ -154,6 +154,64 @@ async fn another_applier_is_refused(client: &Client, user: &User) {
     run(user, &["plan", "--detailed-exitcode"]).expect(0).says("No changes");
 }
 
+const QUEUES: &str = "/apis/example.com/v1/namespaces/default/queues";
+
+/// An object is the same one in every version that is served, also when it is applied in another one than before.
+async fn versions_are_views_of_one_object(client: &Client, plane: &ControlPlane) {
+    let version = |name: &str| {
+        json!({ "name": name, "served": true, "storage": name == "v1", "schema": { "openAPIV3Schema": {
+            "type": "object", "properties": { "spec": { "type": "object", "properties": {
+                "size": { "type": "integer" } } } } } } })
+    };
+    let definition = json!({
+        "apiVersion": "apiextensions.k8s.io/v1", "kind": "CustomResourceDefinition",
+        "metadata": { "name": "queues.example.com" },
+        "spec": { "group": "example.com", "scope": "Namespaced",
+            "names": { "kind": "Queue", "plural": "queues", "singular": "queue", "listKind": "QueueList" },
+            "versions": [version("v1beta1"), version("v1")] },
+    });
+    let queue = |version: &str| {
+        json!({ "apiVersion": format!("example.com/{version}"), "kind": "Queue",
+            "metadata": { "name": "main" }, "spec": { "size": 1 } })
+    };
+    let user = User::empty();
+    let sections = "[manifest.kinds]\nfile = \"kinds.yaml\"\n\n[manifest.app]\nfile = \"app.yaml\"\n";
+    write(&user, "versions", plane, sections);
+    let file = |name: &str, value: &Value| std::fs::write(user.path().join(name), value.to_string()).unwrap();
+    file("kinds.yaml", &definition);
+    file("app.yaml", &queue("v1"));
+    run(&user, &["apply", "--auto-approve"]).expect(0).says("2 added");
+    run(&user, &["plan", "--detailed-exitcode"]).expect(0).says("No changes");
+    let uid = client.get(&format!("{QUEUES}/main")).await.1["metadata"]["uid"].clone();
+    for (other, before) in [("v1beta1", "v1"), ("v1", "v1beta1")] {
+        file("app.yaml", &queue(other));
+        let moved = format!("apiVersion: \"example.com/{before}\" -> \"example.com/{other}\"");
+        run(&user, &["plan"]).expect(0).says(&moved).says("1 to change");
+        run(&user, &["apply", "--auto-approve"]).expect(0).says("1 changed");
+        run(&user, &["plan", "--detailed-exitcode"]).expect(0).says("No changes");
+        assert_eq!(client.get(&format!("{QUEUES}/main")).await.1["metadata"]["uid"], uid, "the same object");
+    }
+    // The definition takes what others have of its kind along.
+    let mut theirs = queue("v1");
+    theirs["metadata"]["name"] = json!("theirs");
+    let (status, said) = client.send(Method::POST, QUEUES, "application/json", &theirs).await;
+    assert_eq!(status, 201, "{said}");
+    let consent = "delete:others.default/Queue/theirs";
+    let own = ["--allow", "delete:manifest.kinds"];
+    let destroy = ["destroy", "--auto-approve"];
+    run(&user, &[&destroy[..], &own].concat()).expect(3).says(consent);
+    assert_eq!(client.get(&format!("{QUEUES}/theirs")).await.0, 200);
+    run(&user, &[&destroy[..], &own, &["--allow", consent]].concat()).expect(0);
+    assert_eq!(client.get(QUEUES).await.0, 404);
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn an_object_of_two_versions_is_one_thing() {
+    needs!(&[Part::Etcd, Part::Kubernetes]);
+    let plane = ControlPlane::start().await;
+    versions_are_views_of_one_object(&plane.client(), &plane).await;
+}
+
 #[tokio::test(flavor = "multi_thread")]
 async fn what_is_ours_is_told_by_who_applied_it() {
     needs!(PARTS);

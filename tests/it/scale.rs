@@ -181,11 +181,12 @@ fn whose_number_it_is_decides() {
     user.run(&["scale", "manifest.web", "2", "--auto-approve"]).expect(0).says("web.yaml:6:13");
     assert_eq!(lab.served.get("/apis/apps/v1/namespaces/default/deployments/web")["spec"]["replicas"], 2);
     user.run(&["plan", "--detailed-exitcode"]).expect(2).says("spec.replicas: 2 -> 1");
-    // What --write cannot edit is told before anything is done.
     user.run(&["scale", "manifest.web", "3", "--write", "--auto-approve"])
-        .expect(1)
-        .says("DI0433")
-        .says("web.yaml");
+        .expect(0)
+        .says("web.yaml:6:13: replicas = 3 (was 1)");
+    let web = fs::read_to_string(user.path().join("web.yaml")).unwrap();
+    assert_eq!(web, WEB.replace("replicas: 1", "replicas: 3"));
+    // What --write cannot edit is told before anything is done.
     user.run(&["scale", "d.group.small", "3", "--write", "--auto-approve"])
         .expect(1)
         .says("it comes from \"${var.small}\"");
@@ -207,10 +208,15 @@ fn the_file_that_says_the_number_is_the_one_that_is_edited() {
     fs::write(user.path().join("stack.toml"), top).unwrap();
     user.run(&["--sandbox", "apply", "--auto-approve"]).expect(0);
     let words = |address, number| ["--sandbox", "scale", address, number, "--write", "--auto-approve"];
-    user.run(&words("dask_cluster.d", "1")).expect(0).says("base.toml:24:36: replicas = 1 (was 2)");
-    user.run(&words("group.big", "2")).expect(0).says("stack.toml:4:12: replicas = 2 (was 1)");
+    // The base may be that of other stacks: what it says is laid over, and stays.
+    user.run(&words("dask_cluster.d", "1"))
+        .expect(0)
+        .says("dask_cluster.d.worker.replicas = 1 (over base.toml:24:36");
+    user.run(&words("group.big", "2")).expect(0).says("stack.toml:7:12: replicas = 2 (was 1)");
     let read = |name: &str| fs::read_to_string(user.path().join(name)).unwrap();
-    assert_eq!(read("stack.toml"), top.replace("replicas = 1", "replicas = 2"));
-    assert_eq!(read("base.toml"), stack.replace("replicas = 2 } # by day", "replicas = 1 } # by day"));
+    assert_eq!(read("base.toml"), stack);
+    let now = read("stack.toml");
+    assert!(now.starts_with("extends = \"base.toml\"\n") && now.contains("replicas = 2 # tonight"), "{now}");
+    assert!(now.contains("worker = { replicas = 1 }"), "{now}");
     user.run(&["--sandbox", "plan", "--detailed-exitcode"]).expect(0).says("No changes");
 }

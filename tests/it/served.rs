@@ -85,6 +85,7 @@ pub fn on_path(program: &str, argument: &str) -> bool {
 pub struct User {
     folder: tempfile::TempDir,
     gke: Option<String>,
+    environment: Vec<(&'static str, PathBuf)>,
 }
 
 /// What a command said.
@@ -128,7 +129,7 @@ impl Said {
 impl User {
     /// Starts in an empty folder, with no target but what a stack names.
     pub fn empty() -> Self {
-        Self { folder: tempfile::tempdir().unwrap(), gke: None }
+        Self { folder: tempfile::tempdir().unwrap(), gke: None, environment: Vec::new() }
     }
 
     /// Starts in an empty folder, pointed at a served sandbox.
@@ -149,6 +150,12 @@ impl User {
         user
     }
 
+    /// Renders charts with this program, and takes them from anywhere.
+    pub fn rendering(mut self, helm: PathBuf) -> Self {
+        self.environment = vec![("DASK_INFRA_HELM", helm), ("DASK_INFRA_TRUST_STACK", "1".into())];
+        self
+    }
+
     /// The folder.
     pub fn path(&self) -> &Path {
         self.folder.path()
@@ -165,11 +172,21 @@ impl User {
 
     /// The program with these words, not started yet.
     pub fn command(&self, words: &[&str]) -> Command {
-        let mut command = Command::new(PathBuf::from(env!("CARGO_BIN_EXE_dask-infra")));
+        // Another build can be held against the cases of today.
+        let program = std::env::var_os("DASK_INFRA_PROGRAM").map(PathBuf::from);
+        let program = program.unwrap_or_else(|| PathBuf::from(env!("CARGO_BIN_EXE_dask-infra")));
+        let mut command = Command::new(program);
         command.args(words).current_dir(self.path()).stdin(Stdio::null());
-        for name in ["DASK_INFRA_SANDBOX", "DASK_INFRA_GKE_ENDPOINT", "GOOGLE_CLOUD_PROJECT"] {
+        for name in [
+            "DASK_INFRA_SANDBOX",
+            "DASK_INFRA_GKE_ENDPOINT",
+            "DASK_INFRA_HELM",
+            "DASK_INFRA_TRUST_STACK",
+            "GOOGLE_CLOUD_PROJECT",
+        ] {
             command.env_remove(name);
         }
+        command.envs(self.environment.iter().map(|(name, value)| (name, value)));
         if let Some(gke) = &self.gke {
             command.env("DASK_INFRA_GKE_ENDPOINT", gke).env("GOOGLE_CLOUD_PROJECT", "demo");
         }

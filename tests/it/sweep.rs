@@ -17,9 +17,7 @@ use dask_infra::resource::{Api as Which, Method};
 use dask_infra::sandbox::faults::{Refuse, Rule, Then};
 use serde_json::{Value, json};
 
-mod bench;
-
-use bench::{Bench, Ended, Moment, Stack, Turn};
+use crate::props::bench::{Bench, Ended, Moment, Stack, Turn};
 
 /// Cases of each scenario when nobody says how many. One costs about two seconds of a core in a debug build.
 const SAMPLE: usize = 3;
@@ -150,7 +148,7 @@ impl Case {
             _ => return None,
         };
         let Self { method, path, skip, .. } = self.clone();
-        Some(Moment { method, path, skip, turn })
+        Some(Moment::At { method, path, skip, turn })
     }
 
     fn dies(&self) -> bool {
@@ -203,7 +201,7 @@ impl Scenario {
         let first = bench.plan(stack, *mode).await.unwrap();
         let plan = &first;
         assert!(!plan.is_empty(), "{}: there is nothing to do", self.name);
-        let Ended { summary, asked } = bench.apply(stack, plan, Vec::new(), None).await;
+        let Ended { summary, asked, .. } = bench.apply(stack, plan, Vec::new(), None).await;
         let outcomes = summary.unwrap().outcomes;
         assert!(outcomes.iter().all(|(_, outcome, _)| *outcome == Outcome::Done), "{outcomes:?}");
         let after = bench.plan(stack, *mode).await.unwrap();

@@ -111,10 +111,11 @@ async fn a_real_scheduler_with_a_running_task_is_waited_for() {
     run(&user, &["apply", "--auto-approve"]).expect(0);
     let operator = Operator::start(plane.access()).await;
     std::fs::write(user.path().join("stack.toml"), stack + DASK).unwrap();
+    // A worker is ready when its scheduler knows it, and KWOK's pods run none.
+    dask.add_workers(&["w"]).await;
     run(&user, &["apply", "--auto-approve"]).expect(0);
     let before = client.get(CLUSTER).await.1["metadata"]["uid"].clone();
 
-    dask.add_workers(&["w"]).await;
     let done = plane.folder().join("the-work-is-done");
     dask.work_until(&done).await;
     user.edit("demo:1", "demo:2");

@@ -80,6 +80,8 @@ fn a_worker_without_a_gpu_and_its_cure() {
         .says("dask-infra scale node_pool.t4 2 --write")
         .says("dask-infra scale dask_cluster.d N")
         .says("spec.worker.replicas: 2 -> 1 (stack.toml:25:23)");
+    // A group that others scaled is a change of theirs; the plan that takes it back is not empty.
+    user.run(&["status"]).expect(0).says("2 wanted (the stack says 1)");
     let json: Value =
         serde_json::from_str(&user.run(&["why", "dask_cluster.d", "--json"]).expect(0).out).unwrap();
     assert_eq!((&json["well"], &json["causes"][0]["code"]), (&json!(false), &json!("gpus")), "{json}");

@@ -1,0 +1,326 @@
+//! Secrets of several shapes everywhere a user might put them, and a look through every command in every format.
+
+use std::collections::BTreeMap;
+
+use axum::body::Body;
+use base64::Engine as _;
+use base64::engine::general_purpose::STANDARD;
+use dask_infra::sandbox::{Options, Scale};
+use serde_json::{Value, json};
+use tower::ServiceExt as _;
+
+use crate::served::{Served, User};
+
+/// Each stands at one place, so that the table says which one came out.
+const CANARIES: [(&str, &str); 17] = [
+    ("--var", "Can01-var-Qx71"),
+    ("${env.…_PASSWORD}", "Can02-env-Qx72"),
+    ("env of a scheduler", "Can03-sched-Qx73"),
+    ("env, in a URL", "Can04-url-Qx74"),
+    ("env, in JSON", "Can05-json-Qx75"),
+    ("env, base64", "Can06-base64-Qx76"),
+    ("manifest env", "Can07-manifest-Qx77"),
+    ("manifest args, --flag value", "Can08-flag-Qx78"),
+    ("manifest args, --flag=value", "Can09-flag-Qx79"),
+    ("annotation", "Can10-annotation-Qx80"),
+    ("ConfigMap data", "Can11-data-Qx81"),
+    ("ConfigMap data, in JSON", "Can12-data-Qx82"),
+    ("ConfigMap data, private key", "Can13PrivateKeyQx83Qx83Qx83"),
+    ("live Secret", "Can14-live-Qx84"),
+    ("drift of an env", "Can15-drift-Qx85"),
+    ("drift of a data key", "Can16-drift-Qx86"),
+    ("live thing to adopt", "Can17-adopt-Qx87"),
+];
+
+/// Documented in docs/stacks.md: under a harmless name only the stack's variables tell that a value is a secret, and these
+/// two read no stack.
+const NOT_PROMISED: [(&str, &str); 3] = [
+    ("${env.…_PASSWORD}", "show first.plan -v"),
+    ("${env.…_PASSWORD}", "show first.plan --json"),
+    ("${env.…_PASSWORD}", "import --out -"),
+];
+
+fn canary(name: &str) -> &'static str {
+    CANARIES.iter().find(|(known, _)| *known == name).unwrap().1
+}
+
+fn stack() -> String {
+    format!(
+        r#"[stack]
+name = "canary"
+
+[gke]
+project = "${{env.GOOGLE_CLOUD_PROJECT}}"
+location = "us-central1-c"
+
+[vars]
+api_token = "change me"
+hub = "x-${{env.HUB_PASSWORD}}"
+image = "ghcr.io/dask/dask:2026.3.0-py3.12"
+
+[cluster]
+name = "canary"
+
+[node_pool.cpu]
+machine_type = "e2-standard-4"
+
+[dask_operator]
+version = "2026.3.0"
+
+[dask_cluster.c]
+image = "${{var.image}}"
+worker = {{ replicas = 1, env = {{ A = "${{var.api_token}}", B = "${{var.hub}}" }} }}
+
+[dask_cluster.c.scheduler.env]
+DB_PASSWORD = "{sched}"
+DB_URL = "postgres://me:{url}@db/x"
+CONFIG = '{{"auth": {{"password": "{in_json}"}}}}'
+HUB_TOKEN = "{base64}"
+HF_TOKEN = {{ secret = "hugging-face", key = "token" }}
+
+[manifest.m]
+file = "m.yaml"
+
+[manifest.other]
+file = "other.yaml"
+
+[allow.literal_secrets]
+"dask_cluster.c" = "canaries"
+"manifest.m" = "canaries"
+"manifest.other" = "canaries"
+"#,
+        sched = canary("env of a scheduler"),
+        url = canary("env, in a URL"),
+        in_json = canary("env, in JSON"),
+        base64 = STANDARD.encode(canary("env, base64")),
+    )
+}
+
+fn manifest() -> String {
+    let key = canary("ConfigMap data, private key");
+    format!(
+        r#"apiVersion: apps/v1
+kind: Deployment
+metadata: {{ name: web, namespace: default, annotations: {{ example.com/api-token: "{annotation}" }} }}
+spec:
+  replicas: 1
+  selector: {{ matchLabels: {{ app: web }} }}
+  template:
+    metadata: {{ labels: {{ app: web }} }}
+    spec:
+      containers:
+      - name: web
+        image: nginx:1.27
+        args: ["--password", "{flag}", "--token={flag_is}"]
+        env:
+        - name: DB_PASSWORD
+          value: "{env}"
+---
+apiVersion: v1
+kind: ConfigMap
+metadata: {{ name: conf, namespace: default }}
+data:
+  password: "{data}"
+  mode: fast
+  config.json: '{{"client_secret": "{data_json}"}}'
+  id_rsa: |
+    -----BEGIN RSA PRIVATE KEY-----
+    {key}
+    -----END RSA PRIVATE KEY-----
+"#,
+        annotation = canary("annotation"),
+        flag = canary("manifest args, --flag value"),
+        flag_is = canary("manifest args, --flag=value"),
+        env = canary("manifest env"),
+        data = canary("ConfigMap data"),
+        data_json = canary("ConfigMap data, in JSON"),
+    )
+}
+
+const OTHER: &str = "apiVersion: v1\nkind: ConfigMap\nmetadata: { name: other, namespace: default }\ndata: { admin_password: changed-1 }\n";
+
+/// Makes an object as somebody else would.
+fn create(served: &Served, path: &str, object: &Value) {
+    let cluster = served.sandbox.clusters().pop().expect("a cluster");
+    let request = http::Request::post(path).header("content-type", "application/json");
+    let request = request.body(Body::from(object.to_string())).unwrap();
+    let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build().unwrap();
+    let answer = runtime.block_on(served.sandbox.kubernetes_router(&cluster).oneshot(request)).unwrap();
+    assert!(answer.status().is_success(), "{path}: {}", answer.status());
+}
+
+/// What came out where.
+#[derive(Default)]
+struct Table {
+    rows: BTreeMap<&'static str, Vec<String>>,
+    looked_at: usize,
+}
+
+impl Table {
+    fn look(&mut self, output: &str, text: &str) {
+        self.looked_at += 1;
+        for (name, value) in CANARIES {
+            let forms = [value.to_owned(), STANDARD.encode(value), value.replace('-', "%2D")];
+            if forms.iter().any(|form| text.contains(form.as_str())) {
+                self.rows.entry(name).or_default().push(output.to_owned());
+            }
+        }
+    }
+
+    fn run(&mut self, user: &User, words: &[&str]) -> String {
+        let var = format!("api_token={}", canary("--var"));
+        let mut words = words.to_vec();
+        words.extend(["--var", &var]);
+        let output = user.command(&words).env("HUB_PASSWORD", canary("${env.…_PASSWORD}")).output().unwrap();
+        let text =
+            format!("{}{}", String::from_utf8_lossy(&output.stdout), String::from_utf8_lossy(&output.stderr));
+        assert!(!text.is_empty() || output.status.success(), "{words:?} says nothing");
+        assert_ne!(output.status.code(), Some(101), "{words:?}: {text}");
+        let shown = words[..words.len() - 2].join(" ");
+        self.look(&shown, &text);
+        text
+    }
+}
+
+/// Commands that look and change nothing.
+const LOOKS: [&[&str]; 30] = [
+    &["validate"],
+    &["validate", "--json"],
+    &["plan"],
+    &["plan", "-v"],
+    &["plan", "--summary"],
+    &["plan", "--json"],
+    &["plan", "--offline", "-v"],
+    &["plan", "--refresh-only"],
+    &["plan", "--refresh-only", "--json"],
+    &["plan", "--destroy", "-v"],
+    &["plan", "--target", "manifest.m", "-v"],
+    &["plan", "--replace", "manifest.m", "-v"],
+    &["show", "--effective"],
+    &["show", "--effective", "-v"],
+    &["show", "--effective", "--json"],
+    &["status"],
+    &["status", "-v"],
+    &["status", "--json"],
+    &["why", "manifest.m"],
+    &["why", "manifest.m", "--json"],
+    &["why", "dask_cluster.c", "-v"],
+    &["graph"],
+    &["graph", "--format", "mermaid"],
+    &["doctor"],
+    &["doctor", "--json"],
+    &["adopt", "manifest.other"],
+    &["adopt", "manifest.other", "--json"],
+    &["destroy"],
+    &["scale", "dask_cluster.c", "2"],
+    &["import", "--out", "-"],
+];
+
+fn looks(table: &mut Table, user: &User) {
+    for words in LOOKS {
+        table.run(user, words);
+    }
+}
+
+#[test]
+fn no_secret_comes_out_of_any_command_in_any_format() {
+    let served = Served::with(Options { scale: Scale { time_scale: 1200.0 }, ..Options::default() });
+    let user = User::empty_at(&served.gke);
+    let write = |name: &str, text: &str| std::fs::write(user.path().join(name), text).unwrap();
+    write("stack.toml", &stack());
+    write("m.yaml", &manifest());
+    write("other.yaml", OTHER);
+    let mut table = Table::default();
+
+    // Nothing is there yet, and a saved plan.
+    for words in &LOOKS[..15] {
+        table.run(&user, words);
+    }
+    let said = table.run(&user, &["plan", "--out", "first.plan", "--exclude", "manifest.other"]);
+    assert!(said.contains("first.plan"), "{said}");
+    for words in
+        [["show", "first.plan", "-v"], ["show", "first.plan", "--json"], ["apply", "first.plan", "-v"]]
+    {
+        table.run(&user, &words);
+    }
+
+    // What others made and changed.
+    let metadata = |name: &str| json!({ "name": name, "namespace": "default" });
+    let secret = json!({ "apiVersion": "v1", "kind": "Secret", "metadata": metadata("live"),
+        "stringData": { "x": canary("live Secret") } });
+    create(&served, "/api/v1/namespaces/default/secrets", &secret);
+    let other = json!({ "apiVersion": "v1", "kind": "ConfigMap", "metadata": metadata("other"),
+        "data": { "admin_password": canary("live thing to adopt") } });
+    create(&served, "/api/v1/namespaces/default/configmaps", &other);
+    let before = table.run(&user, &["plan", "--out", "stale.plan"]);
+    assert!(!before.is_empty());
+    let env = json!({ "spec": { "template": { "spec": { "containers": [{ "name": "web", "image": "nginx:1.27",
+        "env": [{ "name": "DB_PASSWORD", "value": canary("drift of an env") }] }] } } } });
+    assert_eq!(served.merge("/apis/apps/v1/namespaces/default/deployments/web", &env).0, 200);
+    let data = json!({ "data": { "password": canary("drift of a data key") } });
+    assert_eq!(served.merge("/api/v1/namespaces/default/configmaps/conf", &data).0, 200);
+    let drift = table.run(&user, &["plan", "--refresh-only"]);
+    assert!(drift.contains("data.password") && drift.contains("(hidden)"), "the drift is told: {drift}");
+    looks(&mut table, &user);
+    table.run(&user, &["apply", "stale.plan"]);
+    let take = "take:manifest.other";
+    for shown in ["-v", "--json"] {
+        let said = table.run(&user, &["apply", "--auto-approve", "--allow", take, shown]);
+        assert!(!said.contains("DI0306"), "{said}");
+    }
+    // What was kept in the cluster.
+    let records = served.get("/api/v1/namespaces/dask-infra/configmaps");
+    table.look("record", &records.to_string());
+    table.look("events", &served.get("/api/v1/events").to_string());
+
+    // Mistakes beside secrets, and secrets as mistakes.
+    let good = stack();
+    for (name, from, to) in [
+        ("a wrong key beside them", "DB_URL =", "DB_URL = 3\nNOPE ="),
+        ("a broken line beside them", "CONFIG =", "CONFIG = = "),
+        ("a table in the place of text", "DB_PASSWORD = ", "DB_PASSWORD = { x = 1 }\nDB2_PASSWORD = "),
+        ("not allowed", "\"dask_cluster.c\" = \"canaries\"", ""),
+        ("manifest not allowed", "\"manifest.m\" = \"canaries\"", ""),
+        ("a wrong worker", "replicas = 1, env", "replicas = -1, env"),
+    ] {
+        assert!(good.contains(from), "{from}");
+        write("stack.toml", &good.replacen(from, to, 1));
+        for words in [["validate", "-v"], ["validate", "--json"]] {
+            let said = table.run(&user, &words);
+            assert!(said.contains("DI0") || said.contains("error"), "{name}: {said}");
+        }
+    }
+    write("stack.toml", &good);
+    for (from, to) in [
+        ("kind: ConfigMap", "kind: Secret"),
+        ("replicas: 1", "replicas: [1"),
+        ("mode: fast", "mode: fast\n  mode: slow"),
+    ] {
+        write("m.yaml", &manifest().replacen(from, to, 1));
+        for words in [["validate", "-v"], ["validate", "--json"]] {
+            let said = table.run(&user, &words);
+            assert!(said.contains("DI0"), "{said}");
+        }
+    }
+
+    println!("canary                         outputs of {} that show it", table.looked_at);
+    for (name, _) in CANARIES {
+        let shown = table.rows.get(name).cloned().unwrap_or_default();
+        println!("{name:<30} {} {}", shown.len(), shown.join(", "));
+    }
+    for (name, output) in NOT_PROMISED {
+        let outputs = table.rows.entry(name).or_default();
+        outputs.retain(|shown| shown != output);
+    }
+    table.rows.retain(|_, outputs| !outputs.is_empty());
+    assert!(table.rows.is_empty(), "{:#?}", table.rows);
+    // A saved plan holds the bodies that it sends: it is a secret file, not an output.
+    let saved = std::fs::read_to_string(user.path().join("first.plan")).unwrap();
+    assert!(saved.contains(canary("manifest env")), "the canaries were where they are looked for");
+    for (name, path, field) in [
+        ("drift", "/api/v1/namespaces/default/configmaps/conf", canary("ConfigMap data")),
+        ("secret", "/api/v1/namespaces/default/secrets/live", &STANDARD.encode(canary("live Secret"))),
+    ] {
+        assert!(served.get(path).to_string().contains(field), "{name}: it is live");
+    }
+}

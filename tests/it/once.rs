@@ -1,0 +1,217 @@
+//! What is made once is made once: whatever else is applied, left out, scaled, renamed, killed, or lost.
+
+use std::fmt;
+
+use axum::http::Method;
+use dask_infra::kinds;
+use dask_infra::live::Request;
+use dask_infra::plan::Mode;
+use dask_infra::resource::Api;
+use dask_infra::sandbox::Options;
+use proptest::prelude::*;
+use serde_json::Value;
+
+use crate::props::bench::{Bench, Moment, Stack, Turn};
+use crate::props::cases::check;
+use crate::props::oracle::Look;
+use crate::props::player::{Player, paused};
+use crate::props::script::{Command, Consents, Edit, Kill, Others, Scale, Step};
+use crate::sandbox_dask::{FAST, kube};
+use crate::served::{Served, User};
+
+const JOB: &str = "/apis/kubernetes.dask.org/v1/namespaces/default/daskjobs/train";
+const RECORD: &str = "/api/v1/namespaces/dask-infra/configmaps/dask-infra-s";
+
+fn stack(key: &str, text: &str, labels: &str) -> String {
+    format!(
+        "[stack]\nname = \"s\"\n\n[gke]\nproject = \"demo\"\nlocation = \"us-central1-c\"\n\n[cluster]\nname = \"c\"\n\n\
+         [node_pool.cpu]\nmachine_type = \"e2-standard-8\"\nnodes = 1\n\n[namespace.team]\n{labels}\n\
+         [dask_operator]\nversion = \"2026.3.0\"\n\n\
+         [dask_job.{key}]\nname = \"train\"\nimage = \"demo:1\"\nargs = [\"python\", \"{text}\"]\n\
+         worker = {{ replicas = 1, cpu = \"100m\" }}\n"
+    )
+}
+
+fn write(user: &User, text: &str) {
+    std::fs::write(user.path().join("stack.toml"), text).unwrap();
+}
+
+/// What is done between the job's end and the next plan.
+type Between = (&'static str, fn(&Served, &User));
+
+const HARMLESS: &[Between] = &[
+    ("a part", |_, user| {
+        write(user, &stack("train", "a.py", "labels = { of = \"x\" }\n"));
+        user.run(&["apply", "--auto-approve", "--target", "namespace.team"]).expect(0).says("1 changed");
+    }),
+    ("all but it", |_, user| {
+        write(user, &stack("train", "a.py", "labels = { of = \"y\" }\n"));
+        user.run(&["apply", "--auto-approve", "--exclude", "dask_job.train"]).expect(0).says("1 changed");
+    }),
+    ("a number", |_, user| {
+        user.run(&["scale", "node_pool.cpu", "2", "--auto-approve"]).expect(0);
+        user.run(&["apply", "--auto-approve"]).expect(0);
+    }),
+    ("another key", |_, user| {
+        write(user, &stack("learn", "a.py", "labels = { of = \"z\" }\n"));
+        user.run(&["apply", "--auto-approve"]).expect(0).says("1 changed");
+    }),
+];
+
+#[test]
+fn a_job_that_has_run_does_not_run_again_by_itself() {
+    let served = Served::with(Options { scale: FAST, ..Options::default() });
+    let user = User::empty_at(&served.gke);
+    write(&user, &stack("train", "a.py", ""));
+    user.run(&["apply", "--auto-approve"]).expect(0);
+    assert_eq!(kube(&served, &Method::DELETE, JOB, &Value::Null).0, 200);
+    for (what, between) in HARMLESS {
+        between(&served, &user);
+        user.run(&["plan", "--detailed-exitcode"]).expect(0).says("the job has run and was deleted");
+        assert_eq!(kube(&served, &Method::GET, JOB, &Value::Null).0, 404, "{what}");
+    }
+    // Nobody knows any more: it asks.
+    assert_eq!(kube(&served, &Method::DELETE, RECORD, &Value::Null).0, 200);
+    user.run(&["apply", "--auto-approve"])
+        .expect(3)
+        .says("--allow replace:dask_job.learn")
+        .says("may have run before");
+    assert_eq!(kube(&served, &Method::GET, JOB, &Value::Null).0, 404);
+    user.run(&["apply", "--auto-approve", "--allow", "replace:dask_job.learn"]).expect(0).says("1 replaced");
+    user.run(&["plan", "--detailed-exitcode"]).expect(0);
+    // A new text is a new job.
+    assert_eq!(kube(&served, &Method::DELETE, JOB, &Value::Null).0, 200);
+    write(&user, &stack("learn", "b.py", "labels = { of = \"z\" }\n"));
+    user.run(&["apply", "--auto-approve"]).expect(0).says("1 added");
+}
+
+#[derive(Clone, Copy, Debug)]
+enum Event {
+    Apply,
+    Team,
+    AllButJob,
+    Scale(u32),
+    Key,
+    Text,
+    Labels,
+    Killed(usize, bool),
+    JobGoes,
+    RecordGoes,
+}
+
+#[derive(Clone, Debug)]
+struct Case(Vec<Event>);
+
+impl fmt::Display for Case {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(f, "{:?}", self.0)
+    }
+}
+
+fn event() -> impl Strategy<Value = Event> {
+    prop_oneof![
+        3 => Just(Event::Apply),
+        1 => Just(Event::Team),
+        1 => Just(Event::AllButJob),
+        1 => (1..3u32).prop_map(Event::Scale),
+        1 => Just(Event::Key),
+        1 => Just(Event::Text),
+        2 => Just(Event::Labels),
+        2 => (0..6usize, any::<bool>()).prop_map(|(write, after)| Event::Killed(write, after)),
+        3 => Just(Event::JobGoes),
+        1 => Just(Event::RecordGoes),
+    ]
+}
+
+/// Jobs of the name that were there, by uid.
+fn jobs(look: &Look) -> impl Iterator<Item = &String> {
+    look.things.iter().filter(|(_, thing)| thing.kind == "DaskJob").map(|(uid, _)| uid)
+}
+
+#[test]
+fn a_job_is_made_once_for_each_of_its_texts() {
+    let cases = prop::collection::vec(event(), 2..9).prop_map(Case).boxed();
+    check("once", 12, cases, |Case(events)| {
+        paused(async {
+            let mut player = Player::new();
+            let (mut key, mut text, mut labels) = (0, 0, 0);
+            let mut made = std::collections::BTreeSet::new();
+            let mut texts = std::collections::BTreeSet::new();
+            let others = |method: &str, path: &str| Step::Others(Others::request(method, path, &Value::Null));
+            let quiet = Command { consent: Consents::Nothing, ..Command::default() };
+            for event in [Event::Apply].iter().chain(events) {
+                match event {
+                    Event::Key => key += 1,
+                    Event::Text => text += 1,
+                    Event::Labels => labels += 1,
+                    _ => {}
+                }
+                let (key, text) = (["train", "learn"][key % 2], format!("{text}.py"));
+                let file = stack(key, &text, &format!("labels = {{ of = \"{labels}\" }}\n"));
+                let step = match event {
+                    Event::Apply => Step::Apply(quiet.clone()),
+                    Event::Team => {
+                        Step::Apply(Command { target: vec!["namespace.team".into()], ..quiet.clone() })
+                    }
+                    Event::AllButJob => {
+                        Step::Apply(Command { exclude: vec![format!("dask_job.{key}")], ..quiet.clone() })
+                    }
+                    Event::Scale(number) => {
+                        Step::Scale(Scale { address: "node_pool.cpu".into(), number: *number })
+                    }
+                    Event::Killed(write, after) => {
+                        let kill = Some(Kill { write: *write, after: *after });
+                        Step::Apply(Command { kill, process: 1, ..quiet.clone() })
+                    }
+                    Event::JobGoes => others("DELETE", JOB),
+                    Event::RecordGoes => others("DELETE", RECORD),
+                    Event::Key | Event::Text | Event::Labels => continue,
+                };
+                texts.insert(text);
+                player.step(&Step::Edit(Edit { stack: file, files: Default::default() })).await;
+                let done = player.step(&step).await;
+                made.extend(jobs(&done.after).cloned());
+                if made.len() > texts.len() {
+                    return Err(format!("{} runs of {} texts after {event:?}", made.len(), texts.len()));
+                }
+            }
+            Ok(())
+        })
+    });
+}
+
+/// A check with an image of its own or, when that is empty, its usual one; or no check.
+fn checked(image: Option<&str>) -> Stack {
+    let check = image.map_or(String::new(), |image| {
+        let image = if image.is_empty() { String::new() } else { format!("image = \"{image}\"\n") };
+        format!("[check.cuda]\nrun = \"cuda-vectoradd\"\npool = \"gpu\"\n{image}")
+    });
+    Stack::of(&format!(
+        "[stack]\nname = \"s\"\n\n[gke]\nproject = \"demo\"\nlocation = \"us-central1-c\"\n\n[cluster]\nname = \"c\"\n\n\
+         [node_pool.cpu]\nmachine_type = \"e2-standard-4\"\n\n[node_pool.gpu]\nmachine_type = \"n1-standard-4\"\n\
+         accelerator = \"nvidia-tesla-t4\"\n\n[namespace.team]\n\n{check}"
+    ))
+}
+
+#[tokio::test(start_paused = true)]
+async fn the_pod_of_a_check_that_was_cut_short_goes_with_the_next_apply() {
+    for next in [Some(""), None] {
+        let (first, bench) = (checked(Some("demo:1")), Bench::new());
+        let check = first.resources().iter().find(|resource| resource.kind == kinds::check::KIND.name);
+        let pod = kinds::check::pod(&check.unwrap().body).path();
+        let (method, path) = ("PATCH".to_owned(), pod.clone());
+        let moment = Moment::At { method, path, skip: 0, turn: Turn::DeathAfter };
+        let plan = bench.plan(&first, Mode::Apply).await.unwrap();
+        bench.apply(&first, &plan, Vec::new(), Some(moment)).await;
+        let look = || Request::get(Api::Kubernetes, pod.clone());
+        bench.try_kubernetes(&first, look()).await.expect("it was left behind");
+
+        let second = checked(next);
+        let plan = bench.plan(&second, Mode::Apply).await.unwrap();
+        assert_eq!(plan.missing_consents(&[]), [], "nothing of anybody is in it");
+        bench.apply(&second, &plan, Vec::new(), None).await;
+        assert!(bench.try_kubernetes(&second, look()).await.is_err(), "{next:?}");
+        let plan = bench.plan(&second, Mode::Apply).await.unwrap();
+        assert!(plan.is_empty(), "{plan:?}");
+    }
+}

@@ -1,0 +1,623 @@
+//! A sandbox in this process on tokio's paused clock, the engine pointed at it, and a look at what is there.
+
+use std::collections::BTreeMap;
+use std::path::Path;
+use std::sync::{Arc, Mutex};
+use std::time::Duration;
+
+use dask_infra::apply::lock::{Holder, Lives, Lock, Locking, Missing, Unlocked};
+use dask_infra::apply::{self, ApplyOptions, Event, Summary};
+use dask_infra::diag::{self, Look};
+use dask_infra::live::along::deepen;
+use dask_infra::live::connection::InProcess;
+use dask_infra::live::{ApiError, Connection, GkeAccess, LiveApi, Options as Connect, Request};
+use dask_infra::plan::scale::{Wish, scale};
+use dask_infra::plan::{self, Consent, Inputs, Mode, Plan, Selection};
+use dask_infra::resource::{Api as Which, Identity, ObjectId, Resource, World};
+use dask_infra::sandbox::faults::Rule;
+use dask_infra::sandbox::{Clock, Options, Sandbox, Scale, Stockout};
+use dask_infra::source::Sources;
+use dask_infra::stack::lower::{Lowered, check, lower};
+use dask_infra::stack::{Options as Reading, parse_in};
+use futures::FutureExt as _;
+use futures::future::BoxFuture;
+use jiff::SignedDuration;
+use serde_json::{Value, json};
+use tokio::sync::{Notify, watch};
+use tokio::time::Instant;
+
+/// How long a request is under way.
+const LATENCY: Duration = Duration::from_millis(20);
+/// A cluster takes half a second.
+pub const SCALE: Scale = Scale { time_scale: 600.0 };
+
+/// A stack as resources.
+pub struct Stack {
+    lowered: Lowered,
+    sources: Sources,
+}
+
+impl Stack {
+    /// Of a text.
+    pub fn of(text: &str) -> Self {
+        Self::load(Path::new(""), text).unwrap_or_else(|why| panic!("{why}"))
+    }
+
+    /// Of a text, with the files that it names in a folder.
+    ///
+    /// # Errors
+    /// What is wrong with it, as users see it.
+    pub fn load(folder: &Path, text: &str) -> Result<Self, String> {
+        let env = |name: &str| (name == "GOOGLE_CLOUD_PROJECT").then(|| "demo".to_owned());
+        let vars = BTreeMap::new();
+        let options = Reading { env: &env, vars: &vars, helm: None };
+        let loaded = parse_in(folder, "stack.toml", text, &options)
+            .map_err(|failure| diag::render(&failure.diagnostics, &failure.sources, Look::PLAIN))?;
+        let stack = Self { lowered: lower(&loaded.stack, true), sources: loaded.sources };
+        match check(&stack.lowered.resources, &stack.sources).as_slice() {
+            [] => Ok(stack),
+            problems => Err(diag::render(problems, &stack.sources, Look::PLAIN)),
+        }
+    }
+
+    /// What is wanted.
+    pub fn resources(&self) -> &[Resource] {
+        &self.lowered.resources
+    }
+
+    /// Where its fields stand.
+    pub fn sources(&self) -> &Sources {
+        &self.sources
+    }
+
+    /// The path of its GKE cluster.
+    pub fn cluster(&self) -> String {
+        let cluster = self.lowered.target.gke.as_ref().unwrap();
+        format!("/v1/{}", cluster.path())
+    }
+}
+
+/// What else happens when a request is made.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Turn {
+    /// The program dies, and the request is never sent.
+    DeathBefore,
+    /// The request is done, and the program dies.
+    DeathAfter,
+    /// There are no machines from then on, for two attempts: the operation fails, and GKE has some when it
+    /// tries later.
+    StockOut,
+}
+
+/// Where something else than an answer goes wrong.
+#[derive(Clone, Debug)]
+pub enum Moment {
+    /// At a request.
+    At {
+        /// Its verb.
+        method: String,
+        /// Its path without the query.
+        path: String,
+        /// After so many others of the same kind.
+        skip: usize,
+        /// What happens.
+        turn: Turn,
+    },
+    /// At a write, whatever it is.
+    Write {
+        /// After so many others.
+        skip: usize,
+        /// What happens.
+        turn: Turn,
+    },
+}
+
+/// The connection, with a clock that follows tokio's, a list of what was asked, and a moment at which
+/// something happens.
+pub struct Api {
+    connection: Connection,
+    sandbox: Sandbox,
+    clock: Mutex<Instant>,
+    asked: Mutex<Vec<(String, String)>>,
+    moment: Option<Moment>,
+    dead: Notify,
+}
+
+/// What stands before the APIs of a world: GKE's (`true`) and its clusters'.
+pub type Layer = Arc<dyn Fn(bool, axum::Router) -> axum::Router + Send + Sync>;
+
+/// A connection to a world through what stands before it.
+fn connect(sandbox: &Sandbox, stack: &Stack, layer: &Layer) -> Connection {
+    let (clusters, inside) = (sandbox.clone(), Arc::clone(layer));
+    let in_process: InProcess = Arc::new(move |endpoint| {
+        clusters.cluster_by_endpoint(endpoint).map(|id| inside(false, clusters.kubernetes_router(&id)))
+    });
+    Connection::new(Connect {
+        gke: GkeAccess::InProcess(layer(true, sandbox.gke_router())),
+        cluster: stack.lowered.target.gke.clone(),
+        kubernetes: None,
+        in_process_kubernetes: Some(in_process),
+    })
+}
+
+impl Api {
+    fn of(sandbox: &Sandbox, stack: &Stack, moment: Option<Moment>) -> Arc<Self> {
+        let as_they_are: Layer = Arc::new(|_, router| router);
+        let connection = connect(sandbox, stack, &as_they_are);
+        let (clock, asked) = (Mutex::new(Instant::now()), Mutex::default());
+        Arc::new(Self { connection, sandbox: sandbox.clone(), clock, asked, moment, dead: Notify::new() })
+    }
+
+    /// Lets the sandbox see the time that has passed, not in one leap: what is due leads to what is due next.
+    fn follow(&self) {
+        let mut clock = self.clock.lock().unwrap();
+        let gap = clock.elapsed();
+        *clock = Instant::now();
+        let steps = u32::try_from(gap.as_millis() / 250).unwrap_or(u32::MAX).clamp(1, 40);
+        let step = SignedDuration::try_from(gap / steps).unwrap();
+        for _ in 0..steps {
+            self.sandbox.advance(step).unwrap();
+        }
+    }
+
+    /// What happens at this request.
+    fn turn(&self, request: &Request) -> Option<Turn> {
+        let path = request.path.split('?').next().unwrap_or_default().to_owned();
+        let this = (request.method.as_str().to_owned(), path);
+        let mut asked = self.asked.lock().unwrap();
+        let turn = match self.moment.as_ref() {
+            None => None,
+            Some(Moment::At { method, path, skip, turn }) => {
+                let before = || asked.iter().filter(|other| **other == this).count();
+                ((method, path) == (&this.0, &this.1) && *skip == before()).then_some(*turn)
+            }
+            Some(Moment::Write { skip, turn }) => {
+                let writes = || asked.iter().filter(|(method, _)| method != "GET").count();
+                (this.0 != "GET" && *skip == writes()).then_some(*turn)
+            }
+        };
+        asked.push(this);
+        turn
+    }
+
+    /// What was asked, in order.
+    pub fn asked(&self) -> Vec<(String, String)> {
+        self.asked.lock().unwrap().clone()
+    }
+}
+
+impl LiveApi for Api {
+    fn send(&self, request: Request) -> BoxFuture<'_, Result<Value, ApiError>> {
+        async move {
+            let turn = self.turn(&request);
+            tokio::time::sleep(LATENCY).await;
+            self.follow();
+            if turn == Some(Turn::StockOut) {
+                self.sandbox.add_stockout(Stockout::next("*", 2)).unwrap();
+            }
+            if turn != Some(Turn::DeathBefore) {
+                let result = self.connection.send(request).await;
+                self.follow();
+                if turn != Some(Turn::DeathAfter) {
+                    return result;
+                }
+            }
+            self.dead.notify_one();
+            std::future::pending().await
+        }
+        .boxed()
+    }
+}
+
+/// How an apply ended.
+pub struct Ended {
+    /// `None`: the program died.
+    pub summary: Option<Summary>,
+    /// What was asked.
+    pub asked: Vec<(String, String)>,
+    /// Why it did not begin, when it did not.
+    pub unlocked: Option<Unlocked>,
+}
+
+/// How a plan is asked for, beyond its mode.
+#[derive(Clone, Debug, Default, PartialEq)]
+pub struct Flags {
+    /// `--target` and `--exclude`.
+    pub selection: Selection,
+    /// `--replace`: whole addresses or sections.
+    pub replace: Vec<String>,
+    /// `--allow`.
+    pub allow: Vec<Consent>,
+    /// `--retarget`.
+    pub retarget: bool,
+}
+
+/// Who applies.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Process {
+    /// Without a lock.
+    Unlocked,
+    /// With the lock of the stack, as this process.
+    Number(u32),
+}
+
+/// A world.
+pub struct Bench {
+    /// The sandbox.
+    pub sandbox: Sandbox,
+    /// Whether a world in which one thing is twice is refused.
+    pub strict: bool,
+}
+
+/// How a refusal of a world begins in which one thing has two identities.
+pub const IDENTITY: &str = "one thing, one identity";
+
+/// Requests at a time.
+const PARALLEL: usize = 64;
+
+/// Makes a plan of a stack and a world.
+fn make(
+    stack: &Stack,
+    mode: Mode,
+    flags: &Flags,
+    world: &World,
+    plan: impl FnOnce(Inputs<'_>) -> Result<Plan, Vec<diag::Diagnostic>>,
+) -> Result<Plan, String> {
+    let Lowered { owner, target, resources, theirs, hourly } = stack.lowered.clone();
+    let Flags { selection, replace, allow, retarget } = flags.clone();
+    let meant = |typed: &String| {
+        let named = resources.iter().map(|resource| &resource.address);
+        let found: Vec<_> =
+            named.filter(|address| address.as_str() == typed || address.section() == typed).collect();
+        found.into_iter().cloned().collect::<Vec<_>>()
+    };
+    let replace = replace.iter().flat_map(meant).collect();
+    let inputs = Inputs {
+        desired: resources,
+        theirs,
+        world,
+        target,
+        owner,
+        mode,
+        offline: false,
+        allowed: allow,
+        replace,
+        selection,
+        retarget,
+        when_idle: None,
+        sources: &stack.sources,
+        hourly,
+    };
+    plan(inputs).map_err(|problems| diag::render(&problems, &stack.sources, Look::PLAIN))
+}
+
+/// A thing that a world has under two identities.
+fn twice(world: &World) -> Option<String> {
+    let mut seen: BTreeMap<&str, &ObjectId> = BTreeMap::new();
+    for (object, live) in world.inside.live().into_iter().flatten() {
+        let uid = live["metadata"]["uid"].as_str().unwrap_or_default();
+        if let Some(other) = seen.insert(uid, object).filter(|_| !uid.is_empty()) {
+            let (one, other) = (Identity::Object(object.clone()), Identity::Object(other.clone()));
+            return Some(format!("{uid} is {one:?} and {other:?}"));
+        }
+    }
+    None
+}
+
+impl Bench {
+    /// An empty one.
+    pub fn empty() -> Self {
+        let start = "2026-11-21T09:00:00Z".parse().unwrap();
+        let options = Options { scale: SCALE, clock: Clock::Manual(start), ..Options::default() };
+        Self { sandbox: Sandbox::open(options).unwrap(), strict: false }
+    }
+
+    /// One with a GKE cluster that belongs to others.
+    pub fn new() -> Self {
+        let bench = Self::empty();
+        let theirs = json!({ "cluster": { "name": "theirs", "initialNodeCount": 1 } });
+        bench.gke("POST", "/v1/projects/demo/locations/us-central1-c/clusters", &theirs);
+        bench.pass(20);
+        bench
+    }
+
+    /// Another one that goes on from here.
+    pub fn copy(&self) -> Self {
+        let clock = Clock::Manual(self.sandbox.now());
+        let options = Options { scale: SCALE, clock, ..Options::default() };
+        Self { sandbox: self.sandbox.copy(options).unwrap(), strict: self.strict }
+    }
+
+    /// Lets seconds pass.
+    pub fn pass(&self, seconds: u32) {
+        for _ in 0..seconds * 4 {
+            self.sandbox.advance(SignedDuration::from_millis(250)).unwrap();
+        }
+    }
+
+    /// A request of somebody else to GKE, which must succeed.
+    pub fn gke(&self, method: &str, path: &str, body: &Value) -> Value {
+        let bytes = if body.is_null() { String::new() } else { body.to_string() };
+        let reply = self.sandbox.gke_request(method, path, "", bytes.as_bytes()).unwrap();
+        assert!(reply.code < 300, "{method} {path}: {}", reply.body);
+        reply.body
+    }
+
+    /// What a plan says; why there is none otherwise.
+    pub async fn plan(&self, stack: &Stack, mode: Mode) -> Result<Plan, String> {
+        self.plan_with(stack, mode, &Flags::default()).await
+    }
+
+    /// The plan of a command, made as `cli/session.rs` does: what would go along is looked for when something goes.
+    ///
+    /// # Errors
+    /// What stands against it, as users see it.
+    pub async fn plan_with(&self, stack: &Stack, mode: Mode, flags: &Flags) -> Result<Plan, String> {
+        let api = Api::of(&self.sandbox, stack, None);
+        self.plan_over(&*api, stack, mode, flags).await
+    }
+
+    /// The same plan, with something between the program and the APIs, while the world stands still.
+    ///
+    /// # Errors
+    /// What stands against it, as users see it.
+    pub async fn plan_through(
+        &self,
+        stack: &Stack,
+        mode: Mode,
+        flags: &Flags,
+        layer: &Layer,
+    ) -> Result<Plan, String> {
+        self.plan_over(&connect(&self.sandbox, stack, layer), stack, mode, flags).await
+    }
+
+    async fn plan_over(
+        &self,
+        api: &dyn LiveApi,
+        stack: &Stack,
+        mode: Mode,
+        flags: &Flags,
+    ) -> Result<Plan, String> {
+        let mut world = self.read(api, stack).await?;
+        let mut plan = make(stack, mode, flags, &world, plan::plan)?;
+        if let Some(reach) = plan::reach(&plan) {
+            deepen(api, &mut world, &reach, PARALLEL).await;
+            plan = make(stack, mode, flags, &world, plan::plan)?;
+        }
+        Ok(plan)
+    }
+
+    /// The plan of `scale ADDRESS NUMBER`.
+    ///
+    /// # Errors
+    /// What stands against it.
+    pub async fn scale(&self, stack: &Stack, address: &str, number: u32) -> Result<Plan, String> {
+        let api = Api::of(&self.sandbox, stack, None);
+        let world = self.read(&*api, stack).await?;
+        let all = stack.resources();
+        let resource = all.iter().find(|resource| resource.address.as_str() == address);
+        let resource = resource.ok_or_else(|| format!("{address} is not in the stack"))?;
+        let scaled = dask_infra::kinds::scale::scaled(resource, all).ok_or("it has no number")?;
+        let wish = Wish { address: &resource.address, scaled: &scaled, number, kept: false };
+        make(stack, Mode::Apply, &Flags::default(), &world, |inputs| scale(inputs, &wish))
+    }
+
+    /// What is live, as the engine reads it.
+    ///
+    /// # Errors
+    /// One thing is in it twice.
+    pub async fn world_of(&self, stack: &Stack) -> Result<World, String> {
+        self.read(&*Api::of(&self.sandbox, stack, None), stack).await
+    }
+
+    /// What is live, as the engine reads it. No thing is in it twice.
+    async fn read(&self, api: &dyn LiveApi, stack: &Stack) -> Result<World, String> {
+        let Lowered { owner, target, resources, theirs, .. } = &stack.lowered;
+        let wanted = plan::wanted(resources, theirs, target, owner);
+        let read = dask_infra::live::read(api, &wanted, PARALLEL).await;
+        match twice(&read.world) {
+            Some(twice) if self.strict => Err(format!("{IDENTITY}: {twice}")),
+            _ => Ok(read.world),
+        }
+    }
+
+    /// What planning again says of a saved plan; why there is no plan otherwise.
+    pub async fn again(&self, stack: &Stack, saved: &Plan) -> Result<Plan, String> {
+        let api = Api::of(&self.sandbox, stack, None);
+        let wanted = plan::wanted(&saved.desired, &saved.theirs, &saved.target, &saved.owner);
+        let mut world = dask_infra::live::read(&*api, &wanted, PARALLEL).await.world;
+        let make = |world: &World| {
+            let made = plan::plan(plan::file::again(saved, world, &stack.sources));
+            made.map_err(|problems| diag::render(&problems, &stack.sources, Look::PLAIN))
+        };
+        let plan = make(&world)?;
+        let Some(reach) = plan::reach(&plan) else { return Ok(plan) };
+        deepen(&*api, &mut world, &reach, PARALLEL).await;
+        make(&world)
+    }
+
+    /// Applies a plan under rules and with something that happens at a moment, until it ends or the program
+    /// dies.
+    pub async fn apply(&self, stack: &Stack, plan: &Plan, rules: Vec<Rule>, moment: Option<Moment>) -> Ended {
+        self.apply_as(Process::Unlocked, stack, plan, rules, moment).await
+    }
+
+    /// The same, as one process among others.
+    pub async fn apply_as(
+        &self,
+        process: Process,
+        stack: &Stack,
+        plan: &Plan,
+        rules: Vec<Rule>,
+        moment: Option<Moment>,
+    ) -> Ended {
+        self.sandbox.set_rules(rules).unwrap();
+        let api = Api::of(&self.sandbox, stack, moment);
+        let (_keep, interrupt) = watch::channel(0);
+        let live: Arc<dyn LiveApi> = Arc::<Api>::clone(&api);
+        let lock = match process {
+            Process::Unlocked => None,
+            Process::Number(pid) => {
+                let holder = Holder { who: format!("user@host-{pid}"), pid, process: None };
+                let (lives, now) =
+                    ((|_| Lives::Unknown) as fn(&str) -> Lives, jiff::Timestamp::now as fn() -> _);
+                let clock = || Duration::ZERO;
+                let locking = Locking { holder, lives, force: false, now, clock };
+                Some(Arc::new(Lock::new(Arc::clone(&live), &plan.owner, locking)))
+            }
+        };
+        let run = async {
+            if let Some(lock) = &lock {
+                lock.take(Missing::Leave).await?;
+            }
+            let options = ApplyOptions { lock: lock.clone(), ..ApplyOptions::new(interrupt) };
+            Ok(apply::apply(plan, live, options, |_: Event| {}).await)
+        };
+        let (summary, unlocked) = tokio::select! {
+            ended = run => match ended {
+                Ok(summary) => (Some(summary), None),
+                Err(why) => (None, Some(why)),
+            },
+            () = api.dead.notified() => (None, None),
+        };
+        // What is still on its way arrives.
+        tokio::time::sleep(Duration::from_secs(60)).await;
+        api.follow();
+        self.sandbox.set_rules(Vec::new()).unwrap();
+        Ended { summary, asked: api.asked(), unlocked }
+    }
+
+    /// Lets time pass, as the engine's clients see it too.
+    pub async fn wait(&self, stack: &Stack, seconds: u64) {
+        let api = Api::of(&self.sandbox, stack, None);
+        tokio::time::sleep(Duration::from_secs(seconds)).await;
+        api.follow();
+    }
+
+    /// A request of somebody else to GKE; whether it succeeded.
+    pub fn try_gke(&self, method: &str, path: &str, body: &Value) -> bool {
+        let bytes = if body.is_null() { String::new() } else { body.to_string() };
+        self.sandbox.gke_request(method, path, "", bytes.as_bytes()).is_ok_and(|reply| reply.code < 300)
+    }
+
+    /// A request of somebody else into the stack's cluster.
+    ///
+    /// # Errors
+    /// It was refused, or there is no cluster.
+    pub async fn try_kubernetes(&self, stack: &Stack, request: Request) -> Result<Value, String> {
+        let api = Api::of(&self.sandbox, stack, None);
+        api.send(request).await.map_err(|error| error.to_string())
+    }
+
+    /// A request of somebody else into the stack's cluster, which must succeed.
+    pub async fn kubernetes(&self, stack: &Stack, request: Request) -> Value {
+        let api = Api::of(&self.sandbox, stack, None);
+        let title = request.title();
+        api.send(request).await.unwrap_or_else(|error| panic!("{title}: {error}"))
+    }
+
+    /// What is there, by path, without what differs from run to run; of things that a controller made only
+    /// how many there are.
+    pub async fn world(&self, stack: &Stack) -> BTreeMap<String, Value> {
+        let mut world = BTreeMap::new();
+        let clusters = self.gke("GET", "/v1/projects/demo/locations/-/clusters", &Value::Null);
+        for mut cluster in clusters["clusters"].as_array().cloned().unwrap_or_default() {
+            let name = cluster["name"].as_str().unwrap().to_owned();
+            let pools = cluster["nodePools"].take();
+            for pool in pools.as_array().into_iter().flatten() {
+                world.insert(format!("{name}/{}", pool["name"].as_str().unwrap()), normal(pool));
+            }
+            // These echo the pool that happened to be made first.
+            for echo in ["nodeConfig", "nodePools", "initialNodeCount", "ipAllocationPolicy"] {
+                cluster.as_object_mut().unwrap().remove(echo);
+            }
+            world.insert(name, normal(&cluster));
+        }
+        if world.contains_key(stack.cluster().rsplit('/').next().unwrap()) {
+            self.inside(stack, &mut world).await;
+        }
+        world
+    }
+
+    async fn inside(&self, stack: &Stack, world: &mut BTreeMap<String, Value>) {
+        let api = Api::of(&self.sandbox, stack, None);
+        let get = async |path: &str| {
+            api.send(Request::get(Which::Kubernetes, path)).await.unwrap_or_else(|error| panic!("{error}"))
+        };
+        let groups = get("/apis").await;
+        let versions = groups["groups"].as_array().into_iter().flatten();
+        let mut roots: Vec<String> = versions
+            .map(|group| format!("/apis/{}", group["preferredVersion"]["groupVersion"].as_str().unwrap()))
+            .collect();
+        roots.push("/api/v1".to_owned());
+        for root in roots {
+            let list = get(&root).await;
+            for kind in list["resources"].as_array().into_iter().flatten() {
+                let name = kind["name"].as_str().unwrap();
+                let lists = kind["verbs"].as_array().is_some_and(|verbs| verbs.contains(&json!("list")));
+                if !lists || name.contains('/') || PASSING.contains(&name) {
+                    continue;
+                }
+                let found = get(&format!("{root}/{name}")).await;
+                for item in found["items"].as_array().into_iter().flatten() {
+                    note(world, name, item);
+                }
+            }
+        }
+    }
+}
+
+/// Kinds whose objects come and go by themselves.
+const PASSING: &[&str] = &["events", "leases", "endpointslices", "endpoints", "controllerrevisions"];
+
+/// Notes one object of a cluster.
+fn note(world: &mut BTreeMap<String, Value>, kind: &str, item: &Value) {
+    let metadata = &item["metadata"];
+    let word = |value: &Value| value.as_str().unwrap_or_default().to_owned();
+    let (namespace, name) = (word(&metadata["namespace"]), word(&metadata["name"]));
+    let owner = metadata.pointer("/ownerReferences/0/kind").map(word);
+    let pool = metadata.pointer("/labels/cloud.google.com~1gke-nodepool").map(word);
+    if let Some(maker) = owner.or(pool) {
+        let count = world.entry(format!("{kind} {namespace} of {maker}")).or_insert(json!(0));
+        *count = json!(count.as_u64().unwrap() + 1);
+    } else if namespace == "dask-infra" {
+        // The record tells of times and numbers of applies; what it is for shows in the next plan.
+        world.insert(format!("{kind} {namespace}/{name}"), Value::Null);
+    } else {
+        world.insert(format!("{kind} {namespace}/{name}"), normal(item));
+    }
+}
+
+/// Without times, ids, addresses and certificates.
+fn normal(value: &Value) -> Value {
+    const PASSING: &[&str] = &[
+        "uid",
+        "resourceVersion",
+        "creationTimestamp",
+        "generation",
+        "observedGeneration",
+        "time",
+        "createTime",
+        "etag",
+        "labelFingerprint",
+        "endpoint",
+        "publicEndpoint",
+        "privateEndpoint",
+        "id",
+        "clusterCaCertificate",
+        "ca.crt",
+        "instanceGroupUrls",
+        "clusterIP",
+        "clusterIPs",
+        "conditions",
+    ];
+    match value {
+        Value::Object(fields) => fields
+            .iter()
+            .filter(|(key, _)| !PASSING.contains(&key.as_str()) && !key.ends_with("Time"))
+            .map(|(key, value)| (key.clone(), normal(value)))
+            .collect(),
+        Value::Array(items) => items.iter().map(normal).collect(),
+        other => other.clone(),
+    }
+}

@@ -1,0 +1,76 @@
+//! How many cases a property is tried with, from which seed, and what is printed of one that fails.
+//!
+//! `DASK_INFRA_CASES=N` cases of `DASK_INFRA_SEED=TEXT`; `DASK_INFRA_SURVEY=1` goes on after a failure, and
+//! `DASK_INFRA_SHRINK=N` bounds the search for a smaller case.
+
+use std::fmt::{Debug, Display};
+
+use proptest::strategy::{BoxedStrategy, Strategy as _, ValueTree as _};
+use proptest::test_runner::{Config, RngAlgorithm, TestCaseError, TestError, TestRng, TestRunner};
+
+/// Cases of a property: `DASK_INFRA_CASES`, or what its author found to fit.
+pub fn count(default: u32) -> u32 {
+    std::env::var("DASK_INFRA_CASES").ok().and_then(|count| count.parse().ok()).unwrap_or(default)
+}
+
+/// What the cases are drawn from: `DASK_INFRA_SEED`, any text; the same cases in every run without it.
+pub fn seed() -> String {
+    std::env::var("DASK_INFRA_SEED").unwrap_or_else(|_| "0".to_owned())
+}
+
+/// Goes on after a failure and tells every one in a line, as it came: for a look at how much is broken.
+fn survey<C: Debug>(
+    name: &str,
+    cases: u32,
+    strategy: &BoxedStrategy<C>,
+    runner: &mut TestRunner,
+    property: impl Fn(&C) -> Result<(), String>,
+) {
+    let mut failed = 0;
+    for number in 0..cases {
+        let case = strategy.new_tree(runner).unwrap().current();
+        if let Err(why) = property(&case) {
+            failed += 1;
+            println!("  case {number}: {}", why.lines().next().unwrap_or_default());
+        }
+    }
+    assert!(failed == 0, "{name}: {failed} of {cases} cases fail");
+}
+
+/// Tries a property with cases of a strategy, `default` of them when nobody says how many. A case that fails is shrunk
+/// and printed.
+///
+/// # Panics
+/// The property does not hold.
+pub fn check<C: Debug + Display>(
+    name: &str,
+    default: u32,
+    strategy: BoxedStrategy<C>,
+    property: impl Fn(&C) -> Result<(), String>,
+) {
+    let (cases, seed) = (count(default), seed());
+    println!("{name}: {cases} cases of DASK_INFRA_SEED={seed}");
+    let bytes = blake3::hash(format!("{name} {seed}").as_bytes());
+    let rng = TestRng::from_seed(RngAlgorithm::ChaCha, bytes.as_bytes());
+    let config = Config {
+        cases,
+        failure_persistence: None,
+        max_shrink_iters: std::env::var("DASK_INFRA_SHRINK")
+            .ok()
+            .and_then(|text| text.parse().ok())
+            .unwrap_or(300),
+        ..Config::default()
+    };
+    let mut runner = TestRunner::new_with_rng(config, rng);
+    if std::env::var_os("DASK_INFRA_SURVEY").is_some() {
+        return survey(name, cases, &strategy, &mut runner, property);
+    }
+    let tried = runner.run(&strategy, |case| property(&case).map_err(TestCaseError::fail));
+    match tried {
+        Ok(()) => {}
+        Err(TestError::Fail(why, case)) => {
+            panic!("{name} (DASK_INFRA_SEED={seed}): {why}\n\nthe smallest case that was found:\n\n{case}\n")
+        }
+        Err(TestError::Abort(why)) => panic!("{name}: {why}"),
+    }
+}

@@ -1,0 +1,78 @@
+//! Stacks, edits of them, flags and things of others: whatever vanishes was named, whatever is protected stays, a second
+//! plan is empty, a thing has one identity, and nothing is forgotten.
+
+use proptest::prelude::*;
+
+use super::cases::check;
+use super::laws::{self, Tally};
+use super::player::play;
+use super::script::{Command, Consents, Script, Step};
+use super::stacks::{self, Change, Deed, Spec};
+
+/// Flags of an apply.
+#[derive(Clone, Debug)]
+struct Flags {
+    target: Option<usize>,
+    exclude: Option<usize>,
+    replace: Option<usize>,
+    consent: Consents,
+}
+
+fn flags() -> impl Strategy<Value = Flags> {
+    let one_of = || proptest::option::weighted(0.15, 0..16usize);
+    let consent =
+        prop_oneof![4 => Just(Consents::All), 2 => Just(Consents::Ours), 1 => Just(Consents::Nothing)];
+    (one_of(), one_of(), one_of(), consent).prop_map(|(target, exclude, replace, consent)| Flags {
+        target,
+        exclude,
+        replace,
+        consent,
+    })
+}
+
+impl Flags {
+    fn command(&self, spec: &Spec) -> Command {
+        let addresses = spec.addresses();
+        let pick =
+            |at: Option<usize>| at.map(|at| addresses[at % addresses.len()].clone()).into_iter().collect();
+        Command {
+            target: pick(self.target),
+            exclude: pick(self.exclude),
+            replace: pick(self.replace),
+            consent: self.consent,
+            ..Command::default()
+        }
+    }
+}
+
+/// A stack is applied, others make things, the stack is edited, and applied with flags, or destroyed.
+fn script() -> impl Strategy<Value = Script> {
+    let round = (prop::collection::vec(stacks::change(), 1..4), flags(), proptest::bool::weighted(0.2));
+    (stacks::spec(), prop::collection::vec(stacks::deed(), 0..4), prop::collection::vec(round, 1..3))
+        .prop_map(|(spec, deeds, rounds)| render(spec, &deeds, &rounds))
+}
+
+fn render(mut spec: Spec, deeds: &[Deed], rounds: &[(Vec<Change>, Flags, bool)]) -> Script {
+    let mut steps: Vec<Step> = stacks::platform(&spec).into_iter().map(Step::Others).collect();
+    steps.push(Step::Edit(spec.render()));
+    steps.push(Step::Apply(Command::default()));
+    steps.extend(deeds.iter().flat_map(|deed| deed.requests(&spec)).map(Step::Others));
+    for (changes, flags, destroy) in rounds {
+        changes.iter().for_each(|change| spec.edit(change));
+        steps.push(Step::Edit(spec.render()));
+        let command = flags.command(&spec);
+        steps.push(if *destroy { Step::Destroy(command) } else { Step::Apply(command) });
+    }
+    Script { steps, ..Script::default() }
+}
+
+#[test]
+fn what_vanishes_was_named_and_what_is_protected_stays() {
+    let tally = Tally::default();
+    check("honesty", 25, script().boxed(), |script| {
+        play(script, async |player, step, done| {
+            tally.step(step, done);
+            laws::all(player, step, done).await
+        })
+    });
+}

@@ -1,0 +1,332 @@
+//! What must hold after any step of any case. Judged by uid, out of the sandbox's store.
+
+use std::collections::{BTreeMap, BTreeSet};
+
+use dask_infra::plan::{Action, Change, Consent, Mode, Plan, Verb};
+use dask_infra::record::NAMESPACE as RECORDS;
+use dask_infra::resource::Identity;
+use serde_json::Value;
+
+use super::bench::{Flags, IDENTITY};
+use super::oracle::{Look, Maker, Thing, Uid, is_ours};
+use super::player::{Done, Player, is, protected};
+use super::script::{Command, Consents, Step};
+
+/// Every law that can be judged step by step.
+///
+/// # Errors
+/// The law that is broken, and by what.
+pub async fn all(player: &mut Player, step: &Step, done: &Done) -> Result<(), String> {
+    honest(player, step, done)?;
+    one_identity(done)?;
+    quiet_again(player, step, done).await?;
+    as_wished(player, step, done)?;
+    nothing_forgotten(player).await
+}
+
+/// **Honesty.** Whatever vanished was named as going, or belongs to what was; what others made was named as theirs and
+/// consented to; what is protected is still there.
+///
+/// # Errors
+/// What vanished.
+pub fn honest(player: &Player, step: &Step, done: &Done) -> Result<(), String> {
+    if matches!(step, Step::Edit(_) | Step::Others(_) | Step::Wait(_)) {
+        return Ok(());
+    }
+    let changes: &[Change] = match &done.plan {
+        Some(plan) if done.is_begun() => &plan.changes,
+        _ => &[],
+    };
+    let goes = |change: &&Change| matches!(change.action, Action::Delete | Action::Replace);
+    let named: Vec<&Change> = changes.iter().filter(goes).collect();
+    let covered = Covered::of(&done.before, &named);
+    let stack = player.stack.as_ref();
+    for (uid, thing) in done.before.gone(&done.after) {
+        let shielded = stack.into_iter().flat_map(protected).find(|resource| is(&resource.identity, thing));
+        if let Some(resource) = shielded.filter(|_| !thing.passing) {
+            return Err(format!("honesty: {} is protected, and {thing} is gone", resource.address));
+        }
+        match thing.maker {
+            Maker::Machine => {}
+            Maker::Us if is_bookkeeping(thing) => {}
+            Maker::Us if covered.has(uid) => {}
+            Maker::Us => return Err(format!("honesty: {thing} is gone, and the plan did not say so")),
+            Maker::Others => theirs(thing, uid, &covered, &named, &done.given)?,
+        }
+    }
+    Ok(())
+}
+
+/// What others made goes only by its own name or that of its namespace, as foreign, with a consent.
+fn theirs(
+    thing: &Thing,
+    uid: &Uid,
+    covered: &Covered<'_>,
+    named: &[&Change],
+    given: &[Consent],
+) -> Result<(), String> {
+    let home = |change: &&&Change| match &change.identity {
+        Identity::Object(object) => {
+            object.gvk.kind == "Namespace" && thing.namespace.as_deref() == Some(object.name.as_str())
+        }
+        _ => false,
+    };
+    let foreign = |change: &&&Change| change.foreign;
+    let by = named.iter().filter(foreign).find(|change| is(&change.identity, thing));
+    let Some(by) = by.or_else(|| named.iter().filter(foreign).find(home)) else {
+        let how = if covered.has(uid) { "as a thing of its own" } else { "at all" };
+        return Err(format!("honesty: others made {thing}; it is gone, and the plan did not name it {how}"));
+    };
+    let agreed = given.iter().any(|consent| {
+        consent.verb == Verb::Delete
+            && (consent.address == by.address || consent.address.as_str() == by.address.section())
+    });
+    match agreed {
+        true => Ok(()),
+        false => Err(format!("honesty: others made {thing}; it is gone without a consent to {}", by.address)),
+    }
+}
+
+/// The record, its lock, its namespace, and pods of checks: what a command keeps for itself.
+fn is_bookkeeping(thing: &Thing) -> bool {
+    let record = thing.namespace.as_deref() == Some(RECORDS) && thing.name.starts_with("dask-infra-");
+    let home = thing.kind == "Namespace" && thing.name == RECORDS;
+    record || home || (thing.kind == "Pod" && thing.name.starts_with("check-"))
+}
+
+/// What goes with what is named.
+struct Covered<'a> {
+    uids: BTreeSet<&'a Uid>,
+}
+
+impl<'a> Covered<'a> {
+    fn of(before: &'a Look, named: &[&Change]) -> Self {
+        let is_named = |thing: &Thing| named.iter().any(|change| is(&change.identity, thing));
+        let named = before.things.iter().filter(|(_, thing)| is_named(thing) || thing.passing);
+        let mut uids: BTreeSet<&Uid> = named.map(|(uid, _)| uid).collect();
+        loop {
+            let more: Vec<&Uid> = before
+                .things
+                .iter()
+                .filter(|(uid, thing)| !uids.contains(uid) && Self::follows(&uids, thing))
+                .map(|(uid, _)| uid)
+                .collect();
+            if more.is_empty() {
+                return Self { uids };
+            }
+            uids.extend(more);
+        }
+    }
+
+    /// Owners take along what they own, a cluster all that is in it.
+    fn follows(uids: &BTreeSet<&Uid>, thing: &Thing) -> bool {
+        uids.contains(&thing.cluster) || thing.owners.iter().any(|owner| uids.contains(owner))
+    }
+
+    fn has(&self, uid: &Uid) -> bool {
+        self.uids.contains(uid)
+    }
+}
+
+/// **One thing, one identity.** No world has a thing twice. Every plan looks, and is refused in these words.
+///
+/// # Errors
+/// The thing.
+pub fn one_identity(done: &Done) -> Result<(), String> {
+    match &done.refused {
+        Some(why) if why.starts_with(IDENTITY) => Err(why.clone()),
+        _ => Ok(()),
+    }
+}
+
+/// **A second plan is empty** after every apply that did all it planned, with the same flags.
+///
+/// # Errors
+/// What it would do.
+pub async fn quiet_again(player: &mut Player, step: &Step, done: &Done) -> Result<(), String> {
+    let (Step::Apply(command) | Step::Destroy(command)) = step else { return Ok(()) };
+    if !done.is_whole() || command.meanwhile.is_some() {
+        return Ok(());
+    }
+    let mode = if matches!(step, Step::Destroy(_)) { Mode::Destroy } else { Mode::Apply };
+    let Some(stack) = &player.stack else { return Ok(()) };
+    let selection =
+        dask_infra::plan::Selection { targets: command.target.clone(), excludes: command.exclude.clone() };
+    let flags = Flags { selection, ..Flags::default() };
+    match player.bench.plan_with(stack, mode, &flags).await {
+        Ok(plan) if plan.is_empty() => Ok(()),
+        Ok(plan) => Err(format!("second plan: it is not empty: {}", actions(&plan).join("; "))),
+        // What is gone by now can no longer be meant by a flag.
+        Err(why) if mode == Mode::Destroy && !command.is_whole() && why.contains("no address") => Ok(()),
+        Err(why) => Err(format!("second plan: there is none: {why}")),
+    }
+}
+
+/// **The wish is reached.** After a whole apply, or where there was nothing to do, our pools have the taints of the file
+/// and no others but GKE's own.
+///
+/// # Errors
+/// The pool.
+pub fn as_wished(player: &Player, step: &Step, done: &Done) -> Result<(), String> {
+    let Step::Apply(command) = step else { return Ok(()) };
+    let nothing = done.plan.as_ref().is_some_and(Plan::is_empty);
+    let Some(stack) = player.stack.as_ref().filter(|_| command.is_whole() && (nothing || done.is_whole()))
+    else {
+        return Ok(());
+    };
+    for resource in stack.resources() {
+        let Identity::NodePool { cluster, pool } = &resource.identity else { continue };
+        let live = player.bench.gke("GET", &format!("/v1/{}", cluster.pool_path(pool)), &Value::Null);
+        let taints = |pool: &Value| {
+            let all = pool["config"]["taints"].as_array().cloned().unwrap_or_default();
+            all.into_iter().filter(|taint| taint["key"] != "nvidia.com/gpu").collect::<Vec<_>>()
+        };
+        let (wished, found) = (taints(&resource.body), taints(&live));
+        if wished != found {
+            return Err(format!("wish: node pool {pool} has the taints {found:?}, the file says {wished:?}"));
+        }
+    }
+    Ok(())
+}
+
+/// **Nothing is forgotten.** What carries our mark is found by `plan --destroy` with the file as it is.
+///
+/// # Errors
+/// What is not found.
+pub async fn nothing_forgotten(player: &mut Player) -> Result<(), String> {
+    if player.stack.is_none() {
+        return Ok(());
+    }
+    let look = Look::at(&player.bench.sandbox);
+    let ours: Vec<(&Uid, &Thing)> = look.of(Maker::Us).filter(|(_, thing)| !is_bookkeeping(thing)).collect();
+    if ours.is_empty() {
+        return Ok(());
+    }
+    let stack = player.unprotected();
+    let plan = match player.bench.plan_with(&stack, Mode::Destroy, &Flags::default()).await {
+        Ok(plan) => plan,
+        // A record that cannot be used, and what would go along and is still needed, are told with what to do.
+        Err(why) if why.contains("DI0303") && player.unrecorded => return Ok(()),
+        Err(why) if why.contains("DI0313") => return Ok(()),
+        Err(why) => return Err(format!("forgotten: there is no plan to destroy: {why}")),
+    };
+    let found = |thing: &Thing| {
+        plan.changes.iter().any(|change| {
+            is(&change.identity, thing) && (change.action != Action::Keep || change.reason.is_some())
+        })
+    };
+    // The operator stays, and the plan says so, while others have things that need it.
+    let stays = plan.notes.iter().any(|note| note.code == "DI0356");
+    let known = |thing: &Thing| thing.going || found(thing) || (stays && thing.operator);
+    match ours.iter().find(|(_, thing)| !known(thing)) {
+        Some(_) if player.unrecorded => Ok(()),
+        None => Ok(()),
+        Some((_, thing)) => Err(format!("forgotten: {thing} is ours, and `plan --destroy` does not find it")),
+    }
+}
+
+/// **Nothing is left.** After a full destroy nothing carries our mark, and what others made is there.
+///
+/// # Errors
+/// What is left or gone.
+pub async fn nothing_left(player: &mut Player) -> Result<(), String> {
+    if player.stack.is_none() || player.unrecorded {
+        return Ok(());
+    }
+    player.stack = Some(player.unprotected());
+    let destroy = Step::Destroy(Command { consent: Consents::All, ..Command::default() });
+    let mut last = String::new();
+    for _ in 0..3 {
+        let done = player.step(&destroy).await;
+        honest(player, &destroy, &done)?;
+        one_identity(&done)?;
+        last = done.refused.iter().cloned().chain(done.failures()).collect::<Vec<_>>().join("; ");
+        if done.plan.as_ref().is_some_and(Plan::is_empty) {
+            break;
+        }
+    }
+    let look = Look::at(&player.bench.sandbox);
+    let others = look
+        .things
+        .values()
+        .any(|thing| thing.maker == Maker::Others && thing.group == "kubernetes.dask.org");
+    let shared = look
+        .things
+        .values()
+        .filter(|thing| thing.namespace.as_deref() == Some(RECORDS))
+        .any(|thing| thing.maker != Maker::Us && !thing.appliers.is_empty());
+    let marked = |thing: &&Thing| thing.maker == Maker::Us || thing.appliers.iter().any(|name| is_ours(name));
+    let left: Vec<String> = look
+        .things
+        .values()
+        .filter(marked)
+        // The operator stays with its record while others need it.
+        .filter(|thing| !others || !(thing.operator || is_bookkeeping(thing)))
+        // So does the namespace of records while others have something in it.
+        // Who died right after making it leaves it empty: nothing says whose it was.
+        .filter(|thing| !((shared || player.died) && thing.kind == "Namespace" && thing.name == RECORDS))
+        .map(ToString::to_string)
+        .collect();
+    match left.is_empty() {
+        true => Ok(()),
+        false => Err(format!("left: after a full destroy there is still {}; {last}", left.join(", "))),
+    }
+}
+
+/// What a plan does, in words.
+pub fn actions(plan: &Plan) -> Vec<String> {
+    let changed = plan.changes.iter().filter(|change| change.action != Action::Keep);
+    changed
+        .map(|change| {
+            let fields: Vec<String> = change.fields.iter().map(|field| field.path.to_string()).collect();
+            let reason = change.reason.as_deref().unwrap_or_default();
+            format!("{:?} {} {reason} {}", change.action, change.address, fields.join(" "))
+        })
+        .collect()
+}
+
+/// How often each thing happened, to be looked at: a property that nothing ever gets to proves nothing.
+#[derive(Debug, Default)]
+pub struct Tally(std::sync::Mutex<BTreeMap<String, usize>>);
+
+impl Tally {
+    /// Counts one.
+    pub fn count(&self, what: impl Into<String>) {
+        *self.0.lock().unwrap().entry(what.into()).or_default() += 1;
+    }
+
+    /// Counts what a step came to.
+    pub fn step(&self, step: &Step, done: &Done) {
+        let name = match step {
+            Step::Edit(_) => "edit",
+            Step::Apply(_) => "apply",
+            Step::Destroy(_) => "destroy",
+            Step::Scale(_) => "scale",
+            Step::Adopt(_) => "adopt",
+            Step::Others(_) => "others",
+            Step::Wait(_) => return,
+        };
+        let came = match () {
+            () if done.died => "died",
+            () if done.is_whole() => "done",
+            () if done.summary.is_some() => "failed in part",
+            () if done.refused.is_some() => "refused",
+            () => "nothing to do",
+        };
+        self.count(format!("{name}: {came}"));
+        if std::env::var_os("DASK_INFRA_TELL").is_some() {
+            for why in done.refused.iter().cloned().chain(done.failures()) {
+                println!("  {name}: {}", why.lines().next().unwrap_or_default());
+            }
+        }
+    }
+}
+
+/// Said also of a property that fails.
+impl Drop for Tally {
+    fn drop(&mut self) {
+        for (what, count) in self.0.lock().unwrap().iter() {
+            println!("  {count:6}  {what}");
+        }
+    }
+}

@@ -1,0 +1,340 @@
+//! Plays a case: the engine as the commands use it, against a sandbox in this process, with a look at everything before
+//! and after each step.
+
+use std::path::PathBuf;
+use std::time::Duration;
+
+use dask_infra::apply::{Outcome, Summary};
+use dask_infra::live::Request;
+use dask_infra::plan::adopt::{self, Agreed};
+use dask_infra::plan::{Action, Consent, Mode, Plan, Selection};
+use dask_infra::resource::{Api as Which, Identity, Method, Resource};
+use serde_json::Value;
+
+use super::bench::{Bench, Ended, Flags, Moment, Process, Stack, Turn};
+use super::oracle::{Look, Thing};
+use super::script::{Adopt, Command, Consents, Edit, Others, Scale, Script, Step, Wait};
+
+/// What came of a step.
+pub struct Done {
+    /// Before it.
+    pub before: Look,
+    /// After it.
+    pub after: Look,
+    /// What was planned.
+    pub plan: Option<Plan>,
+    /// Why it was not applied, in the program's words.
+    pub refused: Option<String>,
+    /// Consents given.
+    pub given: Vec<Consent>,
+    /// How the apply ended; `None` when there was none, or the program died.
+    pub summary: Option<Summary>,
+    /// Whether the program died.
+    pub died: bool,
+}
+
+impl Done {
+    /// Whether all that was planned was done.
+    pub fn is_whole(&self) -> bool {
+        let done =
+            |summary: &Summary| summary.outcomes.iter().all(|(_, outcome, _)| *outcome == Outcome::Done);
+        self.summary.as_ref().is_some_and(done)
+    }
+
+    /// Whether an apply was begun.
+    pub fn is_begun(&self) -> bool {
+        self.summary.is_some() || self.died
+    }
+
+    /// What did not succeed, in words.
+    pub fn failures(&self) -> Vec<String> {
+        let (Some(plan), Some(summary)) = (&self.plan, &self.summary) else { return Vec::new() };
+        let bad = summary.outcomes.iter().filter(|(_, outcome, _)| *outcome != Outcome::Done);
+        bad.map(|(place, outcome, _)| format!("{}: {outcome:?}", plan.changes[*place].address)).collect()
+    }
+}
+
+/// A sandbox with a stack file beside it.
+pub struct Player {
+    /// The sandbox.
+    pub bench: Bench,
+    /// The stack as the file says it; `None` before the first edit.
+    pub stack: Option<Stack>,
+    /// The file.
+    pub file: Edit,
+    /// Whether a command has died.
+    pub died: bool,
+    /// Whether others have deleted or damaged the record: what left the file is not found then.
+    pub unrecorded: bool,
+    folder: tempfile::TempDir,
+}
+
+impl Player {
+    /// Nothing is there yet.
+    pub fn new() -> Self {
+        let bench = Bench { strict: true, ..Bench::empty() };
+        Self {
+            bench,
+            stack: None,
+            file: Edit::default(),
+            died: false,
+            unrecorded: false,
+            folder: tempfile::tempdir().unwrap(),
+        }
+    }
+
+    /// A stack of a file, which stands beside the others.
+    ///
+    /// # Errors
+    /// What is wrong with it.
+    pub fn load(&self, edit: &Edit) -> Result<Stack, String> {
+        for (name, text) in &edit.files {
+            std::fs::write(self.path(name), text).unwrap();
+        }
+        Stack::load(self.folder.path(), &edit.stack)
+    }
+
+    fn path(&self, name: &str) -> PathBuf {
+        self.folder.path().join(name)
+    }
+
+    /// The same file without a word of `protect`, so that all of it may go.
+    ///
+    /// # Panics
+    /// It is no stack, although it was one.
+    pub fn unprotected(&self) -> Stack {
+        let stack = self.file.stack.replace("protect = true\n", "");
+        self.load(&Edit { stack, files: self.file.files.clone() }).unwrap()
+    }
+
+    /// Does one step.
+    pub async fn step(&mut self, step: &Step) -> Done {
+        let before = Look::at(&self.bench.sandbox);
+        let mut done = match step {
+            Step::Edit(edit) => self.edit(edit),
+            Step::Wait(Wait { seconds }) => {
+                if let Some(stack) = &self.stack {
+                    self.bench.wait(stack, *seconds).await;
+                }
+                Done::nothing()
+            }
+            Step::Others(request) => self.others(request).await,
+            Step::Apply(command) => self.command(Mode::Apply, command).await,
+            Step::Destroy(command) => self.command(Mode::Destroy, command).await,
+            Step::Scale(scale) => self.scale(scale).await,
+            Step::Adopt(section) => self.adopt(section).await,
+        };
+        (done.before, done.after) = (before, Look::at(&self.bench.sandbox));
+        done
+    }
+
+    fn edit(&mut self, edit: &Edit) -> Done {
+        match self.load(edit) {
+            Ok(stack) => {
+                (self.stack, self.file) = (Some(stack), edit.clone());
+                Done::nothing()
+            }
+            Err(why) => Done::refused(why),
+        }
+    }
+
+    async fn others(&mut self, Others { method, path, body }: &Others) -> Done {
+        self.unrecorded |= path.contains("/configmaps/dask-infra-");
+        let body: Value = serde_json::from_str(body).unwrap_or_default();
+        if path.starts_with("/v1/") {
+            let done = self.bench.try_gke(method, path, &body);
+            self.bench.pass(10);
+            return if done { Done::nothing() } else { Done::refused("refused".into()) };
+        }
+        let Some(stack) = &self.stack else { return Done::refused("no stack yet".into()) };
+        let method = match method.as_str() {
+            "POST" => Method::Post,
+            "PATCH" => Method::Patch,
+            "DELETE" => Method::Delete,
+            other => panic!("{other} is no verb of others"),
+        };
+        let body = (!body.is_null()).then_some(body);
+        let request = Request { api: Which::Kubernetes, method, path: path.clone(), body };
+        let done = self.bench.try_kubernetes(stack, request).await;
+        self.bench.wait(stack, 1).await;
+        done.map_or_else(Done::refused, |_| Done::nothing())
+    }
+
+    async fn command(&mut self, mode: Mode, command: &Command) -> Done {
+        let Some(stack) = self.stack.take() else { return Done::refused("no stack yet".into()) };
+        let Command { target, exclude, replace, consent: _, kill: _, process, meanwhile } = command;
+        let selection = Selection { targets: target.clone(), excludes: exclude.clone() };
+        let flags = Flags { selection, replace: replace.clone(), ..Flags::default() };
+        let done = match self.bench.plan_with(&stack, mode, &flags).await {
+            Err(why) => Done::refused(why),
+            Ok(plan) => {
+                if let Some(edit) = meanwhile {
+                    self.meanwhile(edit, *process).await;
+                }
+                self.agreed(&stack, plan, command).await
+            }
+        };
+        self.stack = Some(stack);
+        done
+    }
+
+    /// Another process applies another file.
+    async fn meanwhile(&self, edit: &Edit, process: u32) {
+        let Ok(stack) = self.load(edit) else { return };
+        if let Ok(plan) = self.bench.plan(&stack, Mode::Apply).await {
+            self.bench.apply_as(Process::Number(process + 100), &stack, &plan, Vec::new(), None).await;
+        }
+    }
+
+    /// Applies a plan as far as it is agreed to.
+    async fn agreed(&mut self, stack: &Stack, plan: Plan, command: &Command) -> Done {
+        let Command { consent, kill, process, .. } = command;
+        let missing = plan.missing_consents(&[]);
+        let given: Vec<Consent> = match consent {
+            Consents::Nothing => Vec::new(),
+            Consents::All => missing,
+            Consents::Ours => missing.into_iter().filter(|consent| is_of_ours(&plan, consent)).collect(),
+        };
+        let left = plan.missing_consents(&given);
+        if !left.is_empty() {
+            return Done { plan: Some(plan), ..Done::refused(format!("consent is missing: {left:?}")) };
+        }
+        let moment = kill.map(|kill| {
+            let turn = if kill.after { Turn::DeathAfter } else { Turn::DeathBefore };
+            Moment::Write { skip: kill.write, turn }
+        });
+        if plan.has_nothing_to_do() {
+            return Done { plan: Some(plan), ..Done::nothing() };
+        }
+        let process = Process::Number(*process);
+        let Ended { summary, unlocked, .. } =
+            self.bench.apply_as(process, stack, &plan, Vec::new(), moment).await;
+        let died = summary.is_none() && unlocked.is_none();
+        self.died |= died;
+        let refused = unlocked.map(|why| format!("{why:?}"));
+        Done { plan: Some(plan), refused, given, summary, died, ..Done::nothing() }
+    }
+
+    async fn scale(&mut self, Scale { address, number }: &Scale) -> Done {
+        let Some(stack) = self.stack.take() else { return Done::refused("no stack yet".into()) };
+        let done = match self.bench.scale(&stack, address, *number).await {
+            Err(why) => Done::refused(why),
+            Ok(plan) => self.agreed(&stack, plan, &Command::default()).await,
+        };
+        self.stack = Some(stack);
+        done
+    }
+
+    /// As `cli/adopt.rs` does: the line goes, the plan must be of that section alone.
+    async fn adopt(&mut self, Adopt { section }: &Adopt) -> Done {
+        let head = format!("[{section}]\n");
+        let Some((start, rest)) = self.file.stack.split_once(&head) else {
+            return Done::refused(format!("no section {section}"));
+        };
+        let edit = Edit {
+            stack: format!("{start}{head}{}", rest.replacen("manage = false\n", "", 1)),
+            files: self.file.files.clone(),
+        };
+        let stack = match self.load(&edit) {
+            Ok(stack) => stack,
+            Err(why) => return Done::refused(why),
+        };
+        let selection = Selection { targets: vec![section.clone()], excludes: Vec::new() };
+        let flags = Flags { selection, ..Flags::default() };
+        let mut plan = match self.bench.plan_with(&stack, Mode::Apply, &flags).await {
+            Ok(plan) => plan,
+            Err(why) => return Done::refused(why),
+        };
+        let world = match self.bench.world_of(&stack).await {
+            Ok(world) => world,
+            Err(why) => return Done::refused(why),
+        };
+        let consents = plan.missing_consents(&[]);
+        let agreed = Agreed { changes: true, consents: &consents };
+        let address = dask_infra::address::Address::new(section.as_str());
+        let against = adopt::against(&plan, &address, &world, agreed, stack.sources());
+        if let Some(problem) = against.first() {
+            return Done::refused(problem.message.clone());
+        }
+        adopt::without_waits(&mut plan);
+        let done = self.agreed(&stack, plan, &Command::default()).await;
+        if done.is_whole() || done.plan.as_ref().is_some_and(Plan::is_empty) {
+            (self.stack, self.file) = (Some(stack), edit);
+        }
+        done
+    }
+}
+
+impl Done {
+    fn nothing() -> Self {
+        Self {
+            before: Look::default(),
+            after: Look::default(),
+            plan: None,
+            refused: None,
+            given: Vec::new(),
+            summary: None,
+            died: false,
+        }
+    }
+
+    fn refused(why: String) -> Self {
+        Self { refused: Some(why), ..Self::nothing() }
+    }
+}
+
+/// Whether a consent is about nothing of others.
+fn is_of_ours(plan: &Plan, consent: &Consent) -> bool {
+    let meant = plan.changes.iter().filter(|change| {
+        change.address == consent.address || change.address.section() == consent.address.as_str()
+    });
+    meant
+        .filter(|change| change.action != Action::Keep)
+        .all(|change| !change.foreign && change.taken.is_none())
+}
+
+/// Whether an identity of the engine is that thing.
+pub fn is(identity: &Identity, thing: &Thing) -> bool {
+    match identity {
+        Identity::Cluster(name) => thing.kind == "cluster" && thing.name == name.cluster,
+        Identity::NodePool { pool, .. } => thing.kind == "pool" && thing.name == *pool,
+        Identity::Object(object) => {
+            let named = (&thing.kind, &thing.group, &thing.namespace, &thing.name);
+            named == (&object.gvk.kind, &object.gvk.group, &object.namespace, &object.name)
+        }
+        Identity::Check(_) => false,
+    }
+}
+
+/// The protected resources of a stack.
+pub fn protected(stack: &Stack) -> impl Iterator<Item = &Resource> {
+    stack.resources().iter().filter(|resource| resource.protect)
+}
+
+/// Plays a case on a clock that jumps over waiting; `judge` sees every step.
+///
+/// # Errors
+/// What the judge says, with the number of the step.
+pub fn play<J>(script: &Script, judge: J) -> Result<(), String>
+where
+    J: AsyncFn(&mut Player, &Step, &Done) -> Result<(), String>,
+{
+    paused(async {
+        let mut player = Player::new();
+        for (number, step) in script.steps.iter().enumerate() {
+            let done = player.step(step).await;
+            judge(&mut player, step, &done).await.map_err(|why| format!("at step {}: {why}", number + 1))?;
+        }
+        Ok(())
+    })
+}
+
+/// Runs on a clock that jumps over waiting. What takes two days of that clock never ends.
+///
+/// # Panics
+/// It never ends.
+pub fn paused<T>(future: impl Future<Output = T>) -> T {
+    let builder = tokio::runtime::Builder::new_current_thread().enable_all().start_paused(true).build();
+    let days = Duration::from_secs(48 * 3600);
+    builder.unwrap().block_on(async { tokio::time::timeout(days, future).await.expect("it never ended") })
+}

@@ -1,0 +1,168 @@
+//! A case as data: what is typed, what others do, what breaks, one step after the other. Generated cases and the kept
+//! ones of `cases/` are the same thing.
+
+use std::collections::BTreeMap;
+use std::fmt;
+
+use serde::{Deserialize, Serialize};
+use serde_json::Value;
+
+/// A case.
+#[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
+#[serde(deny_unknown_fields)]
+pub struct Script {
+    /// What it shows, of a kept case.
+    #[serde(default, skip_serializing_if = "String::is_empty")]
+    pub about: String,
+    /// What is still to be mended before it holds: it must fail until then, and says so when it does not any more.
+    #[serde(default, skip_serializing_if = "String::is_empty")]
+    pub waits: String,
+    /// In order.
+    #[serde(default, rename = "step")]
+    pub steps: Vec<Step>,
+}
+
+/// One step.
+#[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
+#[serde(tag = "do", rename_all = "snake_case")]
+pub enum Step {
+    /// The stack file says this from now on.
+    Edit(Edit),
+    /// `apply`.
+    Apply(Command),
+    /// `destroy`.
+    Destroy(Command),
+    /// `scale ADDRESS NUMBER`.
+    Scale(Scale),
+    /// `adopt SECTION`.
+    Adopt(Adopt),
+    /// A request of others, which may be refused.
+    Others(Others),
+    /// Nobody does anything.
+    Wait(Wait),
+}
+
+/// The stack file and what it names.
+#[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
+#[serde(deny_unknown_fields)]
+pub struct Edit {
+    /// `stack.toml`.
+    pub stack: String,
+    /// Files beside it, by name.
+    #[serde(default, skip_serializing_if = "BTreeMap::is_empty")]
+    pub files: BTreeMap<String, String>,
+}
+
+/// An `apply` or `destroy`.
+#[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
+#[serde(deny_unknown_fields)]
+pub struct Command {
+    /// `--target`.
+    #[serde(default, skip_serializing_if = "Vec::is_empty")]
+    pub target: Vec<String>,
+    /// `--exclude`.
+    #[serde(default, skip_serializing_if = "Vec::is_empty")]
+    pub exclude: Vec<String>,
+    /// `--replace`.
+    #[serde(default, skip_serializing_if = "Vec::is_empty")]
+    pub replace: Vec<String>,
+    /// What is agreed to.
+    #[serde(default)]
+    pub consent: Consents,
+    /// When the program dies.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub kill: Option<Kill>,
+    /// Which process it is: two of one number are the same person at the same machine.
+    #[serde(default)]
+    pub process: u32,
+    /// What is done by another process with another stack file, between this command's plan and its apply.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub meanwhile: Option<Edit>,
+}
+
+impl Command {
+    /// Whether it is about the whole stack.
+    pub fn is_whole(&self) -> bool {
+        self.target.is_empty() && self.exclude.is_empty()
+    }
+}
+
+/// What `--allow` gives.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "snake_case")]
+pub enum Consents {
+    /// Nothing.
+    Nothing,
+    /// All that is the stack's own.
+    Ours,
+    /// Whatever is asked for.
+    #[default]
+    All,
+}
+
+/// The death of the program.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(deny_unknown_fields)]
+pub struct Kill {
+    /// At this write, from 0 on. A command with fewer writes lives.
+    pub write: usize,
+    /// Whether the write is done.
+    pub after: bool,
+}
+
+/// A `scale`.
+#[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
+#[serde(deny_unknown_fields)]
+pub struct Scale {
+    /// Of what.
+    pub address: String,
+    /// How many.
+    pub number: u32,
+}
+
+/// An `adopt`.
+#[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
+#[serde(deny_unknown_fields)]
+pub struct Adopt {
+    /// The section, whose line `manage = false` goes.
+    pub section: String,
+}
+
+/// A request of others: to GKE when its path begins with `/v1/`, into the stack's cluster otherwise.
+#[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
+#[serde(deny_unknown_fields)]
+pub struct Others {
+    /// `POST`, `PATCH` (a server-side apply) or `DELETE`.
+    pub method: String,
+    /// With its query.
+    pub path: String,
+    /// As JSON.
+    #[serde(default, skip_serializing_if = "String::is_empty")]
+    pub body: String,
+}
+
+impl Others {
+    /// With this body, unless it is `null`.
+    pub fn request(method: &str, path: impl Into<String>, body: &Value) -> Self {
+        let body = if body.is_null() { String::new() } else { body.to_string() };
+        Self { method: method.to_owned(), path: path.into(), body }
+    }
+}
+
+/// Time passes.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(deny_unknown_fields)]
+pub struct Wait {
+    /// Of the client; the sandbox's clusters live 600 times as fast.
+    pub seconds: u64,
+}
+
+/// As a kept case has it: TOML.
+impl fmt::Display for Script {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match toml::to_string_pretty(self) {
+            Ok(text) => f.write_str(&text),
+            Err(error) => write!(f, "{self:?} ({error})"),
+        }
+    }
+}

@@ -1,0 +1,730 @@
+//! Strategies: a stack as sections that can be taken away one by one, edits of it, and what others do. The names are
+//! few, so that what is generated meets.
+
+use std::collections::BTreeMap;
+use std::fmt::Write as _;
+
+use proptest::prelude::*;
+use proptest::sample::select;
+use serde_json::{Value, json};
+
+use super::oracle::{OTHERS, OTHERS_LABEL};
+use super::script::{Edit, Others};
+
+/// Namespaces that sections live in. The first needs no section; the last is the operator's own.
+pub const NAMESPACES: [&str; 4] = ["default", "team", "lab", "dask-operator"];
+/// Where the operator may run.
+const OPERATORS: [&str; 3] = ["dask-operator", "dask-operator-2", "team"];
+const IMAGES: [&str; 2] = [
+    "nvcr.io/nvidia/rapidsai/base:25.04-cuda12.8-py3.12",
+    "nvcr.io/nvidia/rapidsai/base:25.06-cuda12.8-py3.12",
+];
+/// The pools. The first one is always there.
+pub const POOLS: [&str; 3] = ["system", "gpu", "extra"];
+/// The Dask clusters.
+pub const CLUSTERS: [&str; 2] = ["rapids", "blue"];
+/// The groups of its manifests: an application, a definition with objects of it.
+pub const MANIFESTS: [&str; 2] = ["app", "queues"];
+
+/// A stack.
+#[derive(Clone, Debug, PartialEq)]
+pub struct Spec {
+    /// A cluster of the stack's own, or one of others with `manage = false`.
+    pub own_cluster: bool,
+    /// In one zone or three.
+    pub regional: bool,
+    /// Labels of the cluster.
+    pub labels: bool,
+    /// `protect` of the cluster.
+    pub protect: bool,
+    /// Everything else.
+    pub sections: Vec<Section>,
+}
+
+/// What a stack may have once.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
+pub enum Slot {
+    /// `[node_pool.…]`.
+    Pool(usize),
+    /// `[namespace.…]`.
+    Namespace(usize),
+    /// `[gpu_driver]`.
+    Driver,
+    /// `[dask_operator]`.
+    Operator,
+    /// `[dask_cluster.…]`.
+    Dask(usize),
+    /// `[dask_job.…]`.
+    Job,
+    /// `[manifest.…]`.
+    Manifest(usize),
+    /// `[check.…]`.
+    Check,
+}
+
+/// A section. Which of its fields say something depends on the slot.
+#[derive(Clone, Debug, PartialEq)]
+pub struct Section {
+    /// Which.
+    pub slot: Slot,
+    /// Its key is another one, its live name the same.
+    pub renamed: bool,
+    /// Index into [`NAMESPACES`] or the operator's.
+    pub namespace: usize,
+    /// An image, a version, a text: what forces a change.
+    pub variant: usize,
+    /// Nodes, workers.
+    pub number: u32,
+    /// How the number is given: fixed, autoscaled, `start`.
+    pub writer: Writer,
+    /// `protect`.
+    pub protect: bool,
+    /// `manage = false`.
+    pub theirs: bool,
+    /// Labels.
+    pub labels: bool,
+    /// Taints of a pool; a group of a Dask cluster; objects of a definition.
+    pub extra: bool,
+    /// `protect` of that group.
+    pub extra_protect: bool,
+    /// Goes by itself: `idle_timeout`.
+    pub passing: bool,
+}
+
+/// Who writes a number.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Writer {
+    /// The file.
+    File,
+    /// An autoscaler.
+    Autoscaler,
+    /// Notebooks, after the file.
+    Start,
+}
+
+/// An edit of a stack.
+#[derive(Clone, Debug, PartialEq)]
+pub enum Change {
+    /// A section comes, or its place is taken.
+    Put(Section),
+    /// A section goes.
+    Remove(Slot),
+    /// One thing of a section changes.
+    Tweak(Slot, Tweak),
+    /// One thing of the cluster's section changes.
+    Cluster(Tweak),
+}
+
+/// One thing of a section.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Tweak {
+    /// Its key.
+    Key,
+    /// Its namespace.
+    Namespace(usize),
+    /// Its image, version or text.
+    Variant,
+    /// Its number.
+    Number(u32),
+    /// Who writes the number.
+    Writer(Writer),
+    /// `protect`.
+    Protect,
+    /// `manage`.
+    Manage,
+    /// Labels.
+    Labels,
+    /// Group, taints, objects.
+    Extra,
+    /// `idle_timeout`.
+    Passing,
+}
+
+const SLOTS: [Slot; 13] = [
+    Slot::Pool(1),
+    Slot::Pool(2),
+    Slot::Namespace(1),
+    Slot::Namespace(2),
+    Slot::Driver,
+    Slot::Operator,
+    Slot::Dask(0),
+    Slot::Dask(1),
+    Slot::Job,
+    Slot::Manifest(0),
+    Slot::Manifest(1),
+    Slot::Check,
+    Slot::Pool(0),
+];
+
+fn writer() -> impl Strategy<Value = Writer> {
+    prop_oneof![4 => Just(Writer::File), 1 => Just(Writer::Autoscaler), 1 => Just(Writer::Start)]
+}
+
+/// Seldom true; shrinks to false.
+fn seldom() -> impl Strategy<Value = bool> {
+    proptest::bool::weighted(0.15)
+}
+
+/// Mostly one that is there.
+fn namespace() -> impl Strategy<Value = usize> {
+    prop_oneof![4 => Just(0usize), 4 => Just(1usize), 2 => Just(2usize), 1 => Just(3usize)]
+}
+
+fn section(slot: Slot) -> impl Strategy<Value = Section> {
+    let first = (proptest::bool::weighted(0.1), namespace(), 0..2usize, 1..3u32, writer());
+    let group = proptest::bool::weighted(0.4);
+    let second = (seldom(), seldom(), group, seldom(), seldom());
+    (first, second).prop_map(move |(first, second)| {
+        let (renamed, namespace, variant, number, writer) = first;
+        let (protect, labels, extra, extra_protect, passing) = second;
+        // What is handed over was there before: an edit does that.
+        let theirs = false;
+        Section {
+            slot,
+            renamed,
+            namespace,
+            variant,
+            number,
+            writer,
+            protect,
+            theirs,
+            labels,
+            extra,
+            extra_protect,
+            passing,
+        }
+    })
+}
+
+fn slot() -> impl Strategy<Value = Slot> {
+    select(&SLOTS[..12])
+}
+
+/// A stack with some of the sections.
+pub fn spec() -> impl Strategy<Value = Spec> {
+    let maybe = |slot: Slot| {
+        let often = match slot {
+            Slot::Namespace(1) | Slot::Operator | Slot::Dask(0) => 0.75,
+            Slot::Namespace(_) | Slot::Pool(1) | Slot::Manifest(_) => 0.5,
+            _ => 0.25,
+        };
+        proptest::option::weighted(often, section(slot))
+    };
+    let sections: Vec<_> = SLOTS[..12].iter().copied().map(maybe).collect();
+    let cluster = (any::<bool>(), proptest::bool::weighted(0.2), seldom(), proptest::bool::weighted(0.05));
+    (cluster, sections).prop_map(|((own_cluster, regional, labels, protect), sections)| Spec {
+        own_cluster,
+        regional,
+        labels,
+        protect,
+        sections: sections.into_iter().flatten().collect(),
+    })
+}
+
+fn tweak() -> impl Strategy<Value = Tweak> {
+    prop_oneof![
+        Just(Tweak::Variant),
+        Just(Tweak::Key),
+        namespace().prop_map(Tweak::Namespace),
+        (1..3u32).prop_map(Tweak::Number),
+        writer().prop_map(Tweak::Writer),
+        Just(Tweak::Protect),
+        Just(Tweak::Manage),
+        Just(Tweak::Labels),
+        Just(Tweak::Extra),
+        Just(Tweak::Passing),
+    ]
+}
+
+/// An edit.
+pub fn change() -> impl Strategy<Value = Change> {
+    prop_oneof![
+        3 => slot().prop_map(Change::Remove),
+        3 => slot().prop_flat_map(section).prop_map(Change::Put),
+        6 => (slot(), tweak()).prop_map(|(slot, tweak)| Change::Tweak(slot, tweak)),
+        1 => tweak().prop_map(Change::Cluster),
+    ]
+}
+
+impl Spec {
+    fn find(&self, slot: Slot) -> Option<&Section> {
+        self.sections.iter().find(|section| section.slot == slot)
+    }
+
+    /// Edits it. What an edit does not fit is left.
+    pub fn edit(&mut self, change: &Change) {
+        match change {
+            Change::Put(section) => {
+                self.sections.retain(|other| other.slot != section.slot);
+                self.sections.push(section.clone());
+            }
+            Change::Remove(slot) => self.sections.retain(|other| other.slot != *slot),
+            Change::Tweak(slot, tweak) => {
+                for section in self.sections.iter_mut().filter(|section| section.slot == *slot) {
+                    section.tweak(*tweak);
+                }
+            }
+            Change::Cluster(Tweak::Labels) => self.labels = !self.labels,
+            Change::Cluster(Tweak::Protect) => self.protect = !self.protect,
+            Change::Cluster(_) => {}
+        }
+    }
+
+    /// The name of the stack's cluster.
+    pub fn cluster(&self) -> &'static str {
+        if self.own_cluster { "main" } else { "shared" }
+    }
+
+    /// The path of its location in GKE's API.
+    pub fn parent(&self) -> String {
+        let location = if self.regional { "us-central1" } else { "us-central1-c" };
+        format!("/v1/projects/demo/locations/{location}")
+    }
+
+    /// The addresses of its sections, as flags take them.
+    pub fn addresses(&self) -> Vec<String> {
+        let operated = self.find(Slot::Operator).is_some();
+        let is_there = |section: &&Section| operated || !matches!(section.slot, Slot::Dask(_) | Slot::Job);
+        let sections: Vec<&Section> = self.sections.iter().filter(is_there).collect();
+        let mut all: Vec<String> = sections.iter().map(|section| section.address()).collect();
+        for section in sections.into_iter().filter(|section| section.has_group()) {
+            all.push(format!("{}.group.big", section.address()));
+        }
+        all.push("node_pool.system".to_owned());
+        all.push("cluster".to_owned());
+        all
+    }
+
+    /// The stack file and the files that it names.
+    pub fn render(&self) -> Edit {
+        let mut text = String::from("[stack]\nname = \"team\"\n\n[gke]\nproject = \"demo\"\n");
+        let location = if self.regional { "us-central1" } else { "us-central1-c" };
+        let _ = writeln!(text, "location = \"{location}\"\n\n[cluster]\nname = \"{}\"", self.cluster());
+        if self.own_cluster {
+            text.push_str(if self.labels { "labels = { team = \"x\" }\n" } else { "" });
+            text.push_str(if self.protect { "protect = true\n" } else { "" });
+        } else {
+            text.push_str("manage = false\n");
+        }
+        let mut files = BTreeMap::new();
+        let system = Section { slot: Slot::Pool(0), ..Section::plain() };
+        let _ = write!(text, "\n{}", self.pool(&system, 0));
+        for slot in SLOTS {
+            // Without an operator there is nobody to run them: taking it out takes them out.
+            let dask = matches!(slot, Slot::Dask(_) | Slot::Job);
+            if dask && self.find(Slot::Operator).is_none() {
+                continue;
+            }
+            let Some(section) = self.find(slot).filter(|section| section.slot != Slot::Pool(0)) else {
+                continue;
+            };
+            let _ = write!(text, "\n{}", self.section(section, &mut files));
+        }
+        Edit { stack: text, files }
+    }
+
+    fn section(&self, section: &Section, files: &mut BTreeMap<String, String>) -> String {
+        let head = format!("[{}]\n", section.address());
+        let protect = if section.protect { "protect = true\n" } else { "" };
+        let labels = if section.labels { "labels = { team = \"x\" }\n" } else { "" };
+        match section.slot {
+            Slot::Pool(which) => self.pool(section, which),
+            Slot::Namespace(which) => {
+                let name = if section.renamed {
+                    format!("name = \"{}\"\n", NAMESPACES[which])
+                } else {
+                    String::new()
+                };
+                match section.theirs {
+                    true => format!("{head}{name}manage = false\n"),
+                    false => format!("{head}{name}{labels}{protect}"),
+                }
+            }
+            Slot::Driver => format!("{head}install = \"daemonset\"\n"),
+            Slot::Operator => {
+                let namespace = OPERATORS[section.namespace % OPERATORS.len()];
+                format!("{head}version = \"2026.3.0\"\nnamespace = \"{namespace}\"\n{protect}")
+            }
+            Slot::Dask(which) => self.dask(section, which),
+            Slot::Job => {
+                let namespace = NAMESPACES[section.namespace];
+                let name = if section.renamed { "name = \"train\"\n" } else { "" };
+                format!(
+                    "{head}{name}image = \"{}\"\nargs = [\"python\", \"-c\", \"pass\"]\nnamespace = \"{namespace}\"\nworker = {{ replicas = {} }}\n{protect}",
+                    IMAGES[section.variant], section.number,
+                )
+            }
+            Slot::Manifest(which) => {
+                let file = format!("{}.yaml", MANIFESTS[which]);
+                let namespace = NAMESPACES[section.namespace];
+                files.insert(file.clone(), section.objects(which, namespace));
+                format!("{head}file = \"{file}\"\nnamespace = \"{namespace}\"\n{protect}")
+            }
+            Slot::Check => match self.gpus() {
+                Some(pool) => format!(
+                    "{head}run = \"cuda-vectoradd\"\npool = \"{pool}\"\nimage = \"nvcr.io/nvidia/k8s/cuda-sample:vectoradd-cuda12.{}\"\n",
+                    section.variant
+                ),
+                None => String::new(),
+            },
+        }
+    }
+
+    /// The key of the pool with GPUs.
+    fn gpus(&self) -> Option<String> {
+        self.find(Slot::Pool(1)).map(Section::key)
+    }
+
+    fn pool(&self, section: &Section, which: usize) -> String {
+        let head = format!("[{}]\n", section.address());
+        let name = if section.renamed { format!("name = \"{}\"\n", POOLS[which]) } else { String::new() };
+        if !self.own_cluster && which < 2 {
+            return format!("{head}{name}manage = false\n");
+        }
+        let machine = match which {
+            1 => "machine_type = \"n1-standard-4\"\naccelerator = \"nvidia-tesla-t4\"\n".to_owned(),
+            2 if section.variant == 1 => "machine_type = \"e2-standard-8\"\n".to_owned(),
+            _ => "machine_type = \"e2-standard-4\"\n".to_owned(),
+        };
+        let zones = if self.regional { 3 } else { 1 };
+        let nodes = match section.writer {
+            Writer::Autoscaler => format!("{{ min = 0, max = {} }}", section.number * zones),
+            Writer::File | Writer::Start => (section.number * zones).to_string(),
+        };
+        let labels = if section.labels { "labels = { team = \"x\" }\n" } else { "" };
+        let taints = match which {
+            2 if section.extra => "taints = [{ key = \"team\", value = \"x\", effect = \"NoSchedule\" }]\n",
+            _ => "",
+        };
+        let protect = if section.protect { "protect = true\n" } else { "" };
+        format!("{head}{name}{machine}nodes = {nodes}\n{labels}{taints}{protect}")
+    }
+
+    fn dask(&self, section: &Section, which: usize) -> String {
+        let head = format!("[{}]\n", section.address());
+        let name = if section.renamed { format!("name = \"{}\"\n", CLUSTERS[which]) } else { String::new() };
+        let namespace = NAMESPACES[section.namespace];
+        let image = IMAGES[section.variant];
+        if section.theirs {
+            return format!("{head}{name}namespace = \"{namespace}\"\nmanage = false\n");
+        }
+        let number = section.number;
+        let replicas = match section.writer {
+            Writer::File => number.to_string(),
+            Writer::Autoscaler => format!("{{ min = 0, max = {number} }}"),
+            Writer::Start => format!("{{ start = {number} }}"),
+        };
+        let idle = if section.passing { "idle_timeout = 600\n" } else { "" };
+        let labels = if section.labels { "labels = { team = \"x\" }\n" } else { "" };
+        let protect = if section.protect { "protect = true\n" } else { "" };
+        let mut text = format!(
+            "{head}{name}namespace = \"{namespace}\"\nimage = \"{image}\"\n{idle}{labels}{protect}worker = {{ replicas = {replicas} }}\n"
+        );
+        if section.has_group() {
+            let protect = if section.extra_protect { "protect = true\n" } else { "" };
+            let _ = write!(text, "\n[{}.group.big]\nreplicas = 1\n{protect}", section.address());
+        }
+        text
+    }
+}
+
+impl Section {
+    fn plain() -> Self {
+        Self {
+            slot: Slot::Pool(0),
+            renamed: false,
+            namespace: 0,
+            variant: 0,
+            number: 1,
+            writer: Writer::File,
+            protect: false,
+            theirs: false,
+            labels: false,
+            extra: false,
+            extra_protect: false,
+            passing: false,
+        }
+    }
+
+    fn has_group(&self) -> bool {
+        matches!(self.slot, Slot::Dask(_)) && self.extra && !self.theirs
+    }
+
+    fn key(&self) -> String {
+        let name = match self.slot {
+            Slot::Pool(which) => POOLS[which],
+            Slot::Namespace(which) => NAMESPACES[which],
+            Slot::Driver => "gpu_driver",
+            Slot::Operator => "dask_operator",
+            Slot::Dask(which) => CLUSTERS[which],
+            Slot::Job => "train",
+            Slot::Manifest(which) => MANIFESTS[which],
+            Slot::Check => "cuda",
+        };
+        if self.renamed { format!("{name}-key") } else { name.to_owned() }
+    }
+
+    /// `dask_cluster.rapids`.
+    pub fn address(&self) -> String {
+        let sort = match self.slot {
+            Slot::Driver | Slot::Operator => {
+                return Self { renamed: false, ..self.clone() }.key();
+            }
+            Slot::Pool(_) => "node_pool",
+            Slot::Namespace(_) => "namespace",
+            Slot::Dask(_) => "dask_cluster",
+            Slot::Job => "dask_job",
+            Slot::Manifest(_) => "manifest",
+            Slot::Check => "check",
+        };
+        format!("{sort}.{}", self.key())
+    }
+
+    fn tweak(&mut self, tweak: Tweak) {
+        match tweak {
+            Tweak::Key => self.renamed = !self.renamed,
+            Tweak::Namespace(namespace) => self.namespace = namespace,
+            Tweak::Variant => self.variant = 1 - self.variant,
+            Tweak::Number(number) => self.number = number,
+            Tweak::Writer(writer) => self.writer = writer,
+            Tweak::Protect => self.protect = !self.protect,
+            Tweak::Manage => self.theirs = !self.theirs,
+            Tweak::Labels => self.labels = !self.labels,
+            Tweak::Extra => self.extra = !self.extra,
+            Tweak::Passing => self.passing = !self.passing,
+        }
+    }
+
+    /// The objects of a manifest.
+    fn objects(&self, which: usize, namespace: &str) -> String {
+        let mut objects = Vec::new();
+        if which == 0 {
+            let text = if self.variant == 0 { "one" } else { "two" };
+            objects.push(json!({ "apiVersion": "v1", "kind": "ConfigMap", "metadata": { "name": "settings" }, "data": { "text": text } }));
+            if self.extra {
+                // The one built-in kind with two versions that people meet.
+                let version = if self.variant == 0 { "autoscaling/v1" } else { "autoscaling/v2" };
+                let metrics = match self.variant {
+                    0 => json!({ "targetCPUUtilizationPercentage": 80 }),
+                    _ => {
+                        json!({ "metrics": [{ "type": "Resource", "resource": { "name": "cpu", "target": { "type": "Utilization", "averageUtilization": 80 } } }] })
+                    }
+                };
+                let mut spec = json!({
+                    "scaleTargetRef": { "apiVersion": "apps/v1", "kind": "Deployment", "name": "web" },
+                    "minReplicas": 1, "maxReplicas": 2,
+                });
+                spec.as_object_mut().unwrap().extend(metrics.as_object().cloned().unwrap());
+                objects.push(json!({ "apiVersion": version, "kind": "HorizontalPodAutoscaler", "metadata": { "name": "web" }, "spec": spec }));
+            }
+            let labels = json!({ "app": "web" });
+            objects.push(json!({
+                "apiVersion": "apps/v1", "kind": "Deployment", "metadata": { "name": "web" },
+                "spec": { "replicas": self.number, "selector": { "matchLabels": labels }, "template": {
+                    "metadata": { "labels": labels },
+                    "spec": { "containers": [{ "name": "web", "image": "nginx:1" }] },
+                } },
+            }));
+        } else {
+            objects.push(definition(self.number as usize, self.labels));
+            if self.extra {
+                let version = if self.variant == 0 { "v1" } else { "v1beta1" };
+                objects.push(queue(version, namespace, "main"));
+            }
+        }
+        let documents: Vec<String> = objects.iter().map(Value::to_string).collect();
+        documents.join("\n---\n")
+    }
+}
+
+/// A definition with one to three served versions; stored is the newest.
+fn definition(versions: usize, label: bool) -> Value {
+    let names = ["v1", "v1beta1", "v1alpha1"];
+    let versions: Vec<Value> = names[..(versions + 1).min(3)]
+        .iter()
+        .map(|name| {
+            let schema = json!({ "type": "object", "properties": { "spec": { "type": "object", "properties": { "size": { "type": "integer" } } } } });
+            json!({ "name": name, "served": true, "storage": *name == "v1", "schema": { "openAPIV3Schema": schema } })
+        })
+        .collect();
+    let labels = if label { json!({ "team": "x" }) } else { json!({}) };
+    json!({
+        "apiVersion": "apiextensions.k8s.io/v1", "kind": "CustomResourceDefinition",
+        "metadata": { "name": "queues.example.com", "labels": labels },
+        "spec": {
+            "group": "example.com", "scope": "Namespaced", "versions": versions,
+            "names": { "kind": "Queue", "listKind": "QueueList", "plural": "queues", "singular": "queue" },
+        },
+    })
+}
+
+fn queue(version: &str, namespace: &str, name: &str) -> Value {
+    json!({
+        "apiVersion": format!("example.com/{version}"), "kind": "Queue",
+        "metadata": { "name": name, "namespace": namespace }, "spec": { "size": 3 },
+    })
+}
+
+/// Something that others do.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Deed {
+    /// They make a namespace of their own with an object in it.
+    Namespace,
+    /// They make an object in one of ours.
+    Object(usize),
+    /// They attach a group of workers to a Dask cluster of ours.
+    Group(usize, usize),
+    /// They make a Dask cluster of their own.
+    Dask(usize),
+    /// They delete it.
+    NoDask(usize),
+    /// They add a pool to the GKE cluster.
+    Pool,
+    /// They make an object of our definition.
+    Queue(usize),
+    /// They put something into the namespace of records.
+    Records,
+    /// They delete a Dask cluster of ours.
+    DeleteOurs(usize, usize),
+    /// They delete our job.
+    DeleteJob(usize),
+    /// They delete the record.
+    DeleteRecord,
+    /// They damage it.
+    DamageRecord,
+    /// They take a label off the namespaces of ours, or add one.
+    Annotate(usize),
+}
+
+/// Something that others do.
+pub fn deed() -> impl Strategy<Value = Deed> {
+    let place = namespace;
+    prop_oneof![
+        Just(Deed::Namespace),
+        place().prop_map(Deed::Object),
+        (0..2usize, place()).prop_map(|(which, place)| Deed::Group(which, place)),
+        place().prop_map(Deed::Dask),
+        place().prop_map(Deed::NoDask),
+        Just(Deed::Pool),
+        place().prop_map(Deed::Queue),
+        Just(Deed::Records),
+    ]
+}
+
+/// What others or accidents do to what is ours.
+pub fn harm() -> impl Strategy<Value = Deed> {
+    let place = namespace;
+    prop_oneof![
+        (0..2usize, place()).prop_map(|(which, place)| Deed::DeleteOurs(which, place)),
+        place().prop_map(Deed::DeleteJob),
+        Just(Deed::DeleteRecord),
+        Just(Deed::DamageRecord),
+        place().prop_map(Deed::Annotate),
+    ]
+}
+
+impl Deed {
+    /// The requests that it takes.
+    pub fn requests(self, spec: &Spec) -> Vec<Others> {
+        let record = "/api/v1/namespaces/dask-infra/configmaps/dask-infra-team";
+        let dask = |namespace: usize, kind: &str, name: &str| {
+            format!("/apis/kubernetes.dask.org/v1/namespaces/{}/{kind}/{name}", NAMESPACES[namespace])
+        };
+        match self {
+            Self::Namespace => vec![
+                apply(
+                    "/api/v1/namespaces/theirs",
+                    &json!({ "apiVersion": "v1", "kind": "Namespace", "metadata": { "name": "theirs" } }),
+                ),
+                config_map("theirs"),
+            ],
+            Self::Object(namespace) => vec![config_map(NAMESPACES[namespace])],
+            Self::Group(which, namespace) => {
+                let name = format!("{}-theirs", CLUSTERS[which]);
+                let spec =
+                    json!({ "cluster": CLUSTERS[which], "worker": { "replicas": 1, "spec": worker() } });
+                let body = json!({ "apiVersion": "kubernetes.dask.org/v1", "kind": "DaskWorkerGroup", "metadata": { "name": name }, "spec": spec });
+                vec![apply(&dask(namespace, "daskworkergroups", &name), &body)]
+            }
+            Self::Dask(namespace) => {
+                let service = json!({ "type": "ClusterIP", "selector": { "dask.org/cluster-name": "theirs", "dask.org/component": "scheduler" },
+                    "ports": [{ "name": "tcp-comm", "port": 8786 }, { "name": "http-dashboard", "port": 8787 }] });
+                let spec = json!({ "worker": { "replicas": 1, "spec": worker() }, "scheduler": { "spec": worker(), "service": service } });
+                let body = json!({ "apiVersion": "kubernetes.dask.org/v1", "kind": "DaskCluster", "metadata": { "name": "theirs" }, "spec": spec });
+                vec![apply(&dask(namespace, "daskclusters", "theirs"), &body)]
+            }
+            Self::NoDask(namespace) => {
+                vec![Others::request("DELETE", dask(namespace, "daskclusters", "theirs"), &Value::Null)]
+            }
+            Self::Pool => {
+                let path = format!("{}/clusters/{}/nodePools", spec.parent(), spec.cluster());
+                let config =
+                    json!({ "machineType": "e2-standard-4", "resourceLabels": { OTHERS_LABEL: "x" } });
+                let body =
+                    json!({ "nodePool": { "name": "theirs", "initialNodeCount": 1, "config": config } });
+                vec![Others::request("POST", path, &body)]
+            }
+            Self::Queue(namespace) => {
+                let path = format!("/apis/example.com/v1/namespaces/{}/queues/theirs", NAMESPACES[namespace]);
+                vec![apply(&path, &queue("v1", NAMESPACES[namespace], "theirs"))]
+            }
+            Self::Records => vec![apply(
+                "/api/v1/namespaces/dask-infra/serviceaccounts/ci",
+                &json!({ "apiVersion": "v1", "kind": "ServiceAccount", "metadata": { "name": "ci" } }),
+            )],
+            Self::DeleteOurs(which, namespace) => {
+                vec![Others::request(
+                    "DELETE",
+                    dask(namespace, "daskclusters", CLUSTERS[which]),
+                    &Value::Null,
+                )]
+            }
+            Self::DeleteJob(namespace) => {
+                vec![Others::request("DELETE", dask(namespace, "daskjobs", "train"), &Value::Null)]
+            }
+            Self::DeleteRecord => vec![Others::request("DELETE", record, &Value::Null)],
+            Self::DamageRecord => vec![apply(
+                record,
+                &json!({ "apiVersion": "v1", "kind": "ConfigMap", "metadata": { "name": "dask-infra-team" }, "data": { "digest": "0000" } }),
+            )],
+            Self::Annotate(namespace) => vec![apply(
+                &format!("/api/v1/namespaces/{}", NAMESPACES[namespace]),
+                &json!({ "apiVersion": "v1", "kind": "Namespace", "metadata": { "name": NAMESPACES[namespace], "annotations": { "seen": "yes" } } }),
+            )],
+        }
+    }
+}
+
+/// Pods as Dask's clients write them.
+fn worker() -> Value {
+    json!({ "containers": [{ "name": "worker", "image": IMAGES[0], "args": ["dask", "worker"] }] })
+}
+
+fn config_map(namespace: &str) -> Others {
+    let body = json!({ "apiVersion": "v1", "kind": "ConfigMap", "metadata": { "name": "theirs" }, "data": { "a": "b" } });
+    apply(&format!("/api/v1/namespaces/{namespace}/configmaps/theirs"), &body)
+}
+
+fn apply(path: &str, body: &Value) -> Others {
+    Others::request("PATCH", format!("{path}?fieldManager={OTHERS}&force=true"), body)
+}
+
+/// The cluster of others that a stack without one of its own works on.
+pub fn platform(spec: &Spec) -> Vec<Others> {
+    if spec.own_cluster {
+        return Vec::new();
+    }
+    let parent = spec.parent();
+    let config = |machine: &str| json!({ "machineType": machine, "resourceLabels": { OTHERS_LABEL: "x" } });
+    let labels = json!({ OTHERS_LABEL: "x" });
+    let pool = json!({ "name": "system", "initialNodeCount": 1, "config": config("e2-standard-4") });
+    let cluster = json!({ "cluster": { "name": "shared", "resourceLabels": labels, "nodePools": [pool] } });
+    let mut gpus = config("n1-standard-4");
+    let driver = json!({ "gpuDriverVersion": "DEFAULT" });
+    gpus["accelerators"] = json!([{ "acceleratorType": "nvidia-tesla-t4", "acceleratorCount": "1", "gpuDriverInstallationConfig": driver }]);
+    let pool = json!({ "nodePool": { "name": "gpu", "initialNodeCount": 2, "config": gpus } });
+    vec![
+        Others::request("POST", format!("{parent}/clusters"), &cluster),
+        Others::request("POST", format!("{parent}/clusters/shared/nodePools"), &pool),
+    ]
+}

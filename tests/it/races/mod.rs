@@ -1,0 +1,189 @@
+//! Two applies of one stack at the same time. Every order in which their requests can arrive is tried, up to so many switches
+//! between the two and so many accidents: an answer that is lost, a request that is lost, a process that dies, and one that
+//! sleeps longer than its lock holds. What runs is the code of the program, on tokio's paused clock, against a [`store`].
+//!
+//! A model checker would look at a model of this code. The code itself is small enough to be run again from the start for
+//! every order: that is what happens here.
+
+#![allow(clippy::unwrap_used, reason = "test code outside of test functions")]
+
+mod orders;
+mod signals;
+mod store;
+
+use std::collections::BTreeMap;
+use std::sync::{Arc, Mutex};
+use std::time::Duration;
+
+use dask_infra::apply::lock::{Holder, Lives, Lock, Locking};
+use dask_infra::apply::{self, ApplyOptions, NotBegun, Outcome, Stopped, Summary};
+use dask_infra::diag::{self, Look};
+use dask_infra::live::{ApiError, LiveApi, Request, along::deepen};
+use dask_infra::plan::{self, Inputs, Mode, Plan, Selection};
+use dask_infra::resource::Method;
+use dask_infra::source::Sources;
+use dask_infra::stack::lower::{Lowered, lower};
+use dask_infra::stack::{Options as Reading, parse_text};
+use futures::FutureExt as _;
+use futures::future::BoxFuture;
+use serde_json::Value;
+use tokio::sync::{oneshot, watch};
+use tokio::time::Instant;
+
+use store::{RECORD, Store};
+
+/// What one process is to do.
+#[derive(Clone)]
+struct Job {
+    mode: Mode,
+    lowered: Arc<Lowered>,
+}
+
+impl Job {
+    /// Makes the namespaces of these names, each with something that it says.
+    fn apply(namespaces: &[(&str, &str)]) -> Self {
+        Self { mode: Mode::Apply, lowered: Arc::new(stack(namespaces)) }
+    }
+
+    fn destroy(namespaces: &[(&str, &str)]) -> Self {
+        Self { mode: Mode::Destroy, ..Self::apply(namespaces) }
+    }
+}
+
+fn stack(namespaces: &[(&str, &str)]) -> Lowered {
+    let mut text = "[stack]\nname = \"s\"\nid = \"s\"\n\n[kubernetes]\ncontext = \"here\"\n".to_owned();
+    for (name, says) in namespaces {
+        text.push_str(&format!("\n[namespace.{name}]\nlabels = {{ said = \"{says}\" }}\n"));
+    }
+    let reading = Reading { env: &|_| None, vars: &BTreeMap::new(), helm: None };
+    let loaded = parse_text("stack.toml", &text, &reading);
+    let loaded = loaded.unwrap_or_else(|failure| {
+        panic!("{}", diag::render(&failure.diagnostics, &failure.sources, Look::PLAIN))
+    });
+    lower(&loaded.stack, false)
+}
+
+/// How a process ended.
+#[derive(Clone, Debug)]
+enum Ended {
+    /// There was nothing to do.
+    Empty,
+    /// It applied something.
+    Applied(Summary),
+    /// It stopped before it began.
+    Refused(String),
+}
+
+impl Ended {
+    fn is_done(&self) -> bool {
+        let Self::Applied(summary) = self else { return false };
+        summary.stopped == Stopped::No
+            && summary.outcomes.iter().all(|(_, outcome, _)| *outcome == Outcome::Done)
+    }
+
+    fn began(&self) -> bool {
+        matches!(self, Self::Applied(_))
+    }
+}
+
+/// Tokio's clock, which goes on while a process of these tests sleeps.
+fn clock() -> Duration {
+    thread_local!(static FIRST: Instant = Instant::now());
+    FIRST.with(Instant::elapsed)
+}
+
+async fn planned(api: &dyn LiveApi, job: &Job) -> Result<Plan, String> {
+    let Lowered { owner, target, resources, theirs, hourly } = (*job.lowered).clone();
+    let wanted = plan::wanted(&resources, &theirs, &target, &owner);
+    let mut read = dask_infra::live::read(api, &wanted, 4).await;
+    let sources = Sources::default();
+    let make = |world: &_| {
+        let inputs = Inputs {
+            desired: resources.clone(),
+            theirs: theirs.clone(),
+            world,
+            target: target.clone(),
+            owner: owner.clone(),
+            mode: job.mode,
+            offline: false,
+            allowed: Vec::new(),
+            replace: Vec::new(),
+            selection: Selection::default(),
+            retarget: false,
+            when_idle: None,
+            sources: &sources,
+            hourly: hourly.clone(),
+        };
+        plan::plan(inputs).map_err(|problems| diag::render(&problems, &sources, Look::PLAIN))
+    };
+    let plan = make(&read.world)?;
+    let Some(reach) = plan::reach(&plan) else { return Ok(plan) };
+    deepen(api, &mut read.world, &reach, 4).await;
+    make(&read.world)
+}
+
+/// What `apply --auto-approve` does, and `destroy`.
+async fn process(api: Arc<dyn LiveApi>, pid: u32, job: Job, interrupt: watch::Receiver<u8>) -> Ended {
+    let plan = match planned(&*api, &job).await {
+        Ok(plan) if plan.has_nothing_to_do() => return Ended::Empty,
+        Ok(plan) => plan,
+        Err(why) => return Ended::Refused(why),
+    };
+    agreed_to(api, pid, plan, job, interrupt).await
+}
+
+/// The same from the consent on.
+async fn agreed_to(
+    api: Arc<dyn LiveApi>,
+    pid: u32,
+    plan: Plan,
+    job: Job,
+    interrupt: watch::Receiver<u8>,
+) -> Ended {
+    let holder = Holder { who: format!("p{pid}"), pid, process: None };
+    let now = || jiff::Timestamp::UNIX_EPOCH;
+    let locking = Locking { holder, lives: |_| Lives::Unknown, force: false, now, clock };
+    let lock = Arc::new(Lock::new(Arc::clone(&api), &plan.owner, locking));
+    let plan = match apply::begin(&plan, &*api, &lock, &interrupt, planned(&*api, &job)).await {
+        Ok(plan) => plan,
+        Err(NotBegun::Failed(why)) => return Ended::Refused(why),
+        Err(why) => return Ended::Refused(format!("{why:?}")),
+    };
+    if plan.has_nothing_to_do() {
+        apply::give_back(&lock, &interrupt).await;
+        return Ended::Empty;
+    }
+    let options = ApplyOptions { lock: Some(lock), now, ..ApplyOptions::new(interrupt) };
+    Ended::Applied(apply::apply(&plan, api, options, |_| {}).await)
+}
+
+/// Answers every request at once.
+struct Plain(Arc<Mutex<Store>>);
+
+impl LiveApi for Plain {
+    fn send(&self, request: Request) -> BoxFuture<'_, Result<Value, ApiError>> {
+        let answer = self.0.lock().unwrap().answer(&request);
+        async move {
+            tokio::time::sleep(Duration::from_millis(1)).await;
+            answer
+        }
+        .boxed()
+    }
+}
+
+/// Runs one process alone.
+async fn alone(store: &Arc<Mutex<Store>>, pid: u32, job: &Job) -> Ended {
+    let (_keep, interrupt) = watch::channel(0);
+    process(Arc::new(Plain(Arc::clone(store))), pid, job.clone(), interrupt).await
+}
+
+/// Runs on a clock that jumps over waiting.
+fn paused<T>(future: impl Future<Output = T>) -> T {
+    let builder = tokio::runtime::Builder::new_current_thread().enable_all().start_paused(true).build();
+    builder.unwrap().block_on(future)
+}
+
+/// Whether a request is about what the two processes share: the order of the others changes nothing.
+fn is_shared(request: &Request) -> bool {
+    request.method != Method::Get || request.path == RECORD
+}

@@ -1,0 +1,48 @@
+//! An apply that is killed while it waits, and what the next commands say of what it left. The sandbox's time stands still
+//! between commands, so what was not ready then is hardly ready when the next one begins.
+
+#![allow(clippy::unwrap_used, reason = "test code outside of test functions")]
+
+use std::io::{BufRead as _, BufReader};
+use std::process::Stdio;
+
+use serde_json::Value;
+
+use crate::served::User;
+
+/// Runs until a line has the words, and kills.
+fn killed_at(user: &User, words: &[&str], line: &str) {
+    let mut child = user.command(words).stdout(Stdio::null()).stderr(Stdio::piped()).spawn().unwrap();
+    let mut said = BufReader::new(child.stderr.take().unwrap()).lines().map_while(Result::ok);
+    let found = said.any(|said| said.contains(line));
+    child.kill().unwrap();
+    child.wait().unwrap();
+    assert!(found, "it never said {line:?}");
+}
+
+#[test]
+fn an_apply_that_goes_on_waits_for_what_is_not_ready() {
+    let user = User::with_ready_stack(None);
+    user.run(&["--sandbox", "apply", "--auto-approve"]).expect(0);
+    user.run(&["--sandbox", "plan", "--refresh-only"]).expect(0).says("No drift.").says("Not compared");
+    let stack = std::fs::read_to_string(user.path().join("stack.toml")).unwrap();
+    let (before, after) = stack.split_once("/base:").unwrap();
+    std::fs::write(user.path().join("stack.toml"), format!("{before}/base:1{after}")).unwrap();
+    let allow = "replace:dask_cluster.rapids-dask-cluster";
+    let replace = ["--sandbox", "apply", "--auto-approve", "--allow", allow];
+    killed_at(&user, &replace, "waiting for the scheduler");
+
+    let ready = || {
+        let status = user.run(&["--sandbox", "status", "--json"]).expect(0).out;
+        serde_json::from_str::<Value>(&status).unwrap()["ready"].clone()
+    };
+    // There is nothing to change, which is not all that there is to say.
+    let plan = user.run(&["--sandbox", "plan", "--detailed-exitcode"]).expect(0).says("No changes.");
+    // Its time goes on while a command runs, which takes long on a loaded machine.
+    if ready() == false {
+        plan.says("1 section is not ready").says("DI0380");
+    }
+    user.run(&["--sandbox", "apply", "--auto-approve"]).expect(0);
+    assert_eq!(ready(), true);
+    user.run(&["--sandbox", "plan", "--detailed-exitcode"]).expect(0).says("The stack is up to date.");
+}
