@@ -66,6 +66,16 @@ pub enum Segment {
     Index(usize),
 }
 
+impl Segment {
+    /// The key, when it is no index.
+    pub fn key(&self) -> Option<&str> {
+        match self {
+            Self::Key(key) => Some(key),
+            Self::Index(_) => None,
+        }
+    }
+}
+
 /// A place in a tree of values, TOML or JSON: `node_pool.a100.labels`, `spec.containers[0].image`.
 #[derive(Clone, Debug, Default, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub struct FieldPath(Vec<Segment>);
@@ -104,10 +114,7 @@ impl FieldPath {
 
     /// The last key, when it is no index.
     pub fn last_key(&self) -> Option<&str> {
-        match self.0.last()? {
-            Segment::Key(key) => Some(key),
-            Segment::Index(_) => None,
-        }
+        self.0.last()?.key()
     }
 
     /// The path one level up, `None` at the root.

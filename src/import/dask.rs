@@ -9,6 +9,7 @@ use super::pod::{self, Part, Short};
 use super::{Draft, Found, key, text};
 use crate::address::FieldPath;
 use crate::kinds::dask_service::{ServiceSpec, is_internal};
+use crate::kinds::section::Manage;
 use crate::kinds::{dask_autoscaler, dask_cluster, dask_group, dask_job};
 use crate::resource::ObjectId;
 use crate::stack::{
@@ -104,7 +105,7 @@ fn cluster(found: &Found, object: &ObjectId, live: &Value, draft: &mut Draft) ->
         service: service(live),
         labels: own(&live["metadata"]["labels"]),
         annotations: own(&live["metadata"]["annotations"]),
-        manage: Some(false),
+        manage: Manage::EXTERNAL,
         ..DaskCluster::default()
     };
     draft.stack.dask_cluster.insert(key.clone(), made.clone());
@@ -191,13 +192,13 @@ fn pod_of(part: Part, live: &Value, image: Option<&str>, section: &str, draft: &
 }
 
 fn scheduler_of(short: Short) -> Scheduler {
-    let Short { image: _, gpus, cpu, memory, pool, prefer_pool, resources: _, args, env, pod } = short;
-    Scheduler { gpus, cpu, memory, pool, prefer_pool, args, env, pod }
+    let Short { image: _, resources: _, args, keys } = short;
+    Scheduler { keys, args }
 }
 
 fn worker_of(short: Short, replicas: Replicas) -> Worker {
-    let Short { image: _, gpus, cpu, memory, pool, prefer_pool, resources, args, env, pod } = short;
-    Worker { replicas, gpus, cpu, memory, pool, prefer_pool, resources, args, env, pod }
+    let Short { image: _, resources, args, keys } = short;
+    Worker { replicas, keys, resources, args }
 }
 
 fn group(object: &ObjectId, live: &Value, cluster: &str, cluster_key: &str, draft: &mut Draft) {
@@ -218,22 +219,16 @@ fn group(object: &ObjectId, live: &Value, cluster: &str, cluster_key: &str, draf
         own_image.filter(|container| container["name"] == "worker").find_map(|c| c["image"].as_str());
     let own_image = own_image.filter(|own| *own != image).map(str::to_owned);
     let short = pod_of(Part::Worker, &worker["spec"], own_image.as_deref().or(Some(&image)), &header, draft);
-    let Short { image: _, gpus, cpu, memory, pool, prefer_pool, resources, args, env, pod } = short;
+    let Short { image: _, resources, args, keys } = short;
     let replicas = worker["replicas"].as_u64().and_then(|number| u32::try_from(number).ok()).unwrap_or(1);
     let made = DaskGroup {
         name: short_key.is_none().then(|| object.name.clone()),
         replicas: Replicas::Fixed(replicas),
         image: own_image,
-        gpus,
-        cpu,
-        memory,
-        pool,
-        prefer_pool,
+        keys,
         resources,
         args,
-        env,
-        pod,
-        manage: Some(false),
+        manage: Manage::EXTERNAL,
         ..DaskGroup::default()
     };
     let Some(section) = draft.stack.dask_cluster.get_mut(cluster_key) else { return };
@@ -268,23 +263,17 @@ fn job(object: &ObjectId, live: &Value, draft: &mut Draft) {
     let scheduler = pod_of(Part::Scheduler, &inner["scheduler"]["spec"], Some(&image), &section, draft);
     let worker = pod_of(Part::Worker, &inner["worker"]["spec"], Some(&image), &section, draft);
     let replicas = inner["worker"]["replicas"].as_u64().and_then(|number| u32::try_from(number).ok());
-    let Short { image, gpus, cpu, memory, pool, prefer_pool, resources: _, args, env, pod } = program;
+    let Short { image, resources: _, args, keys } = program;
     let made = DaskJob {
         name: (key != object.name).then(|| object.name.clone()),
         namespace: (namespace != "default").then_some(namespace),
         image: Some(image),
         args,
-        env,
-        pod,
-        gpus,
-        cpu,
-        memory,
-        pool,
-        prefer_pool,
+        keys,
         scheduler: Some(scheduler_of(scheduler)),
         worker: Some(worker_of(worker, Replicas::Fixed(replicas.unwrap_or(1)))),
         restart,
-        manage: Some(false),
+        manage: Manage::EXTERNAL,
         ..DaskJob::default()
     };
     draft.stack.dask_job.insert(key.clone(), made.clone());

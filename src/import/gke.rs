@@ -7,6 +7,7 @@ use serde_json::{Map, Value};
 use super::{Draft, Found, Place, stack_of, text};
 use crate::catalog;
 use crate::kinds::gpu_driver::{self, DriverInstall};
+use crate::kinds::section::{Lifecycle, Manage};
 use crate::resource::{LABEL_ID, LABEL_STACK};
 use crate::stack::{
     Accelerator, Cluster, DriverVersion, GpuDriver, NodePool, Nodes, ReleaseChannel, Sharing,
@@ -153,7 +154,7 @@ pub(super) fn import(found: &Found, draft: &mut Draft) {
         network: other("network"),
         subnetwork: other("subnetwork"),
         labels,
-        manage: Some(false),
+        manage: Manage::EXTERNAL,
         protect: false,
     });
     let unsaid = unsaid(live, &CLUSTER_KNOWN);
@@ -184,7 +185,7 @@ fn driver(found: &Found, draft: &mut Draft) -> DriverInstall {
         Some((_, live)) if disabled => {
             draft.above("gpu_driver", format!("{said}, for the pools on which GKE installs no driver."));
             owned("gpu_driver", live, draft);
-            let section = GpuDriver { install: DriverInstall::Daemonset, manage: Some(false), depends_on: Vec::new() };
+            let section = GpuDriver { install: DriverInstall::Daemonset, manage: Manage::EXTERNAL, lifecycle: Lifecycle::default() };
             draft.stack.gpu_driver = Some(section);
             return DriverInstall::Daemonset;
         }
@@ -247,7 +248,7 @@ fn pool(
         auto_repair: switch(&live["management"]["autoRepair"]),
         auto_upgrade: switch(&live["management"]["autoUpgrade"]),
         zones: if zones == of_cluster { Vec::new() } else { zones },
-        manage: Some(false),
+        manage: Manage::EXTERNAL,
         ..NodePool::default()
     };
     pool.accelerator = accelerator(&config["accelerators"][0], &pool.machine_type);

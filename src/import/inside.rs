@@ -5,6 +5,7 @@ use std::collections::{BTreeMap, BTreeSet};
 use serde_json::Value;
 
 use super::{Draft, Found, text};
+use crate::kinds::section::Manage;
 use crate::kinds::{dask_cluster, dask_operator};
 use crate::resource::ObjectId;
 use crate::stack::{DaskOperator, Namespace};
@@ -68,7 +69,7 @@ fn operator(found: &Found, draft: &mut Draft) {
         version: version.to_owned(),
         namespace: (namespace != "dask-operator").then_some(namespace),
         image: (version.is_empty() && !image.is_empty()).then(|| image.to_owned()),
-        manage: Some(false),
+        manage: Manage::EXTERNAL,
         ..DaskOperator::default()
     });
 }
@@ -89,7 +90,7 @@ fn namespaces(found: &Found, draft: &mut Draft) {
         super::gke::owned(&section, live, draft);
         let labels = own(&live["metadata"]["labels"]);
         let annotations = own(&live["metadata"]["annotations"]);
-        let namespace = Namespace { labels, annotations, manage: Some(false), ..Namespace::default() };
+        let namespace = Namespace { labels, annotations, manage: Manage::EXTERNAL, ..Namespace::default() };
         draft.stack.namespace.insert(name.clone(), namespace);
     }
 }

@@ -96,21 +96,7 @@ impl Draft {
 
     /// Takes a section away; whether it was there.
     fn remove(&mut self, section: &str) -> bool {
-        let path: FieldPath = section.parse().unwrap_or_default();
-        let stack = &mut self.stack;
-        match path.segments().iter().map(key_of).collect::<Vec<_>>().as_slice() {
-            ["node_pool", key] => stack.node_pool.remove(*key).is_some(),
-            ["namespace", key] => stack.namespace.remove(*key).is_some(),
-            ["dask_job", key] => stack.dask_job.remove(*key).is_some(),
-            ["dask_cluster", key] => stack.dask_cluster.remove(*key).is_some(),
-            ["dask_cluster", cluster, "group", key] => {
-                let of = stack.dask_cluster.get_mut(*cluster);
-                of.is_some_and(|section| section.group.remove(*key).is_some())
-            }
-            ["dask_operator"] => stack.dask_operator.take().is_some(),
-            ["gpu_driver"] => stack.gpu_driver.take().is_some(),
-            _ => false,
-        }
+        self.stack.remove(&section.parse().unwrap_or_default())
     }
 
     /// What the sections so far tell their neighbours.

@@ -4,6 +4,8 @@ use serde_json::{Map, Value, json};
 
 use super::{Draft, Found, Imported, Place};
 use crate::address::FieldPath;
+use crate::stack::reference;
+use crate::stack::sections::is_keyed;
 use crate::stack::toml::{escaped, header, inline, word};
 
 /// Lines longer than this become tables of their own.
@@ -30,31 +32,14 @@ const FIRST: [&str; 17] = [
     "gpus",
 ];
 
-/// Sections in the order of the file.
-const ORDER: [&str; 10] = [
-    "stack",
-    "gke",
-    "kubernetes",
-    "cluster",
-    "node_pool",
-    "gpu_driver",
-    "dask_operator",
-    "namespace",
-    "dask_cluster",
-    "dask_job",
-];
-
-/// Sections of several members.
-const KEYED: [&str; 4] = ["node_pool", "namespace", "dask_cluster", "dask_job"];
-
 /// Writes the text.
 pub(super) fn write(found: &Found, draft: &Draft) -> Imported {
     let mut page = Page { draft, text: head(found), sections: Vec::new(), left_out: Vec::new() };
     let tree = serde_json::to_value(&draft.stack).unwrap_or_default();
-    for name in ORDER {
+    for name in reference::order() {
         let path = FieldPath::keys([name]);
         match tree.get(name).and_then(Value::as_object) {
-            Some(members) if KEYED.contains(&name) => {
+            Some(members) if is_keyed(name) => {
                 members.iter().for_each(|(key, section)| page.section(&path.key(key), section));
             }
             Some(_) => page.section(&path, &tree[name]),

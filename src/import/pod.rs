@@ -10,6 +10,7 @@ use crate::address::FieldPath;
 use crate::kinds::dask_pod::{self, Wants};
 use crate::kinds::node_pool::POOL_LABEL;
 use crate::kinds::pod::{self, DIRECTIVE, Pod};
+use crate::kinds::section::{PodKeys, Role};
 use crate::kinds::{PoolFacts, Scope};
 use crate::schema::{self, Schema};
 use crate::secrets::{has_secret_shape, is_literal};
@@ -30,15 +31,9 @@ pub(super) enum Part {
 #[derive(Clone, Debug, Default, PartialEq)]
 pub(super) struct Short {
     pub(super) image: String,
-    pub(super) gpus: Option<u32>,
-    pub(super) cpu: Option<String>,
-    pub(super) memory: Option<String>,
-    pub(super) pool: Option<String>,
-    pub(super) prefer_pool: Option<String>,
     pub(super) resources: BTreeMap<String, f64>,
     pub(super) args: Vec<String>,
-    pub(super) env: Env,
-    pub(super) pod: Option<Pod>,
+    pub(super) keys: PodKeys,
 }
 
 /// What is tried, in this order: with short keys for GPUs and pools, which bring tolerations, and with the rest in `pod`.
@@ -51,11 +46,12 @@ struct Tried {
 
 impl Part {
     fn container(self) -> &'static str {
-        match self {
-            Self::Scheduler => "scheduler",
-            Self::Worker => "worker",
-            Self::Program(_) => "job",
-        }
+        let role = match self {
+            Self::Scheduler => Role::Scheduler,
+            Self::Worker => Role::Worker,
+            Self::Program(_) => Role::Program,
+        };
+        role.container()
     }
 
     fn spec(self, wants: &Wants, scope: &Scope) -> Value {
@@ -87,7 +83,7 @@ pub(super) fn short(part: Part, live: &Value, image: Option<&str>, scope: &Scope
     whole[DIRECTIVE] = json!("replace");
     let own = own_container(part, live);
     let image = image.unwrap_or(text(&own["image"])).to_owned();
-    Short { image, pod: Some(Pod(whole)), ..Short::default() }
+    Short { image, keys: PodKeys { pod: Some(Pod(whole)), ..PodKeys::default() }, ..Short::default() }
 }
 
 fn own_container(part: Part, live: &Value) -> Value {
@@ -101,31 +97,22 @@ fn attempt(part: Part, live: &Value, image: Option<&str>, scope: &Scope, tried: 
     let (limits, requests) = (&own["resources"]["limits"], &own["resources"]["requests"]);
     if tried.gpus {
         let gpus = limits["nvidia.com/gpu"].as_str().filter(|_| requests["nvidia.com/gpu"].is_null());
-        short.gpus = gpus.and_then(|gpus| gpus.parse().ok()).filter(|gpus| *gpus > 0);
+        short.keys.gpus = gpus.and_then(|gpus| gpus.parse().ok()).filter(|gpus| *gpus > 0);
     }
     let both =
         |name: &str| limits[name].as_str().filter(|amount| requests[name] == **amount).map(str::to_owned);
-    (short.cpu, short.memory) = (both("cpu"), both("memory"));
+    (short.keys.cpu, short.keys.memory) = (both("cpu"), both("memory"));
     if tried.pool {
         let named = live["nodeSelector"].get(POOL_LABEL).and_then(Value::as_str);
-        short.pool = named.and_then(|name| key_of(name, scope));
-        short.prefer_pool = preferred(&live["affinity"]).and_then(|name| key_of(name, scope));
+        short.keys.pool = named.and_then(|name| key_of(name, scope));
+        short.keys.prefer_pool = preferred(&live["affinity"]).and_then(|name| key_of(name, scope));
     }
     if tried.env {
-        short.env = env(&own["env"]);
+        short.keys.env = env(&own["env"]);
     }
     (short.args, short.resources) = args(part, &own, &short);
-    let wants = Wants {
-        image: &short.image,
-        args: &short.args,
-        env: &short.env,
-        gpus: short.gpus.unwrap_or(0),
-        cpu: short.cpu.as_ref(),
-        memory: short.memory.as_ref(),
-        pool: short.pool.as_ref(),
-        prefer_pool: short.prefer_pool.as_ref(),
-        resources: (part == Part::Worker).then_some(&short.resources),
-    };
+    let resources = (part == Part::Worker).then_some(&short.resources);
+    let wants = Wants { image: &short.image, args: &short.args, keys: &short.keys, resources };
     let base = part.spec(&wants, scope);
     let schema = schema::definition("io.k8s.api.core.v1.PodSpec");
     let given = difference(&base, live, schema.as_ref(), "").map(Pod);
@@ -135,7 +122,7 @@ fn attempt(part: Part, live: &Value, image: Option<&str>, scope: &Scope, tried: 
     // What a key says is not said again in `pod`.
     let args_twice = !short.args.is_empty()
         && given.as_ref().is_some_and(|Pod(given)| !own_container(part, given)["args"].is_null());
-    short.pod = given;
+    short.keys.pod = given;
     (laid == *live && !args_twice).then_some(short)
 }
 
@@ -192,7 +179,9 @@ fn args(part: Part, own: &Value, short: &Short) -> (Vec<String>, BTreeMap<String
     }
     let words: &[&str] = match part {
         Part::Scheduler => &["dask", "scheduler"],
-        Part::Worker if short.gpus.is_some() => &["dask", "cuda", "worker", "--name", "$(DASK_WORKER_NAME)"],
+        Part::Worker if short.keys.gpus.is_some() => {
+            &["dask", "cuda", "worker", "--name", "$(DASK_WORKER_NAME)"]
+        }
         Part::Worker => &["dask", "worker", "--name", "$(DASK_WORKER_NAME)"],
         Part::Program(_) => return (given, resources),
     };

@@ -5,6 +5,7 @@ use serde::{Deserialize, Serialize};
 use serde_json::{Value, json};
 
 use super::node_pool::POOL_LABEL;
+use super::section::{Live, Naming, Section};
 use super::{Compare, Doing, Kind, Scope, condition, create_call, dask_pod, gvk, text};
 use crate::address::{Address, FieldPath};
 use crate::resource::{
@@ -43,6 +44,20 @@ pub struct Check {
     /// Addresses that must be done before this one, beyond what is inferred.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     pub depends_on: Vec<String>,
+}
+
+impl Section for Check {
+    fn depends_on(&self) -> &[String] {
+        &self.depends_on
+    }
+
+    fn live<'a>(&'a self, key: &'a str) -> Option<Live<'a>> {
+        Some(Live::new(None, key, Naming::CHECK))
+    }
+
+    fn given_namespace(&self) -> Option<&str> {
+        self.namespace.as_deref()
+    }
 }
 
 /// What a check runs.

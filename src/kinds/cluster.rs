@@ -7,6 +7,7 @@ use serde::{Deserialize, Serialize};
 use serde_json::{Value, json};
 
 use super::gke::{How, Rule, call, merged_entries, owned_labels, sent};
+use super::section::{LabelRules, Labels, Live, Manage, Naming, Section};
 use super::{Compare, Doing, Kind, Scope, is_false, itself, text};
 use crate::address::{Address, FieldPath};
 use crate::resource::{
@@ -101,17 +102,24 @@ pub struct Cluster {
     pub labels: BTreeMap<String, String>,
     /// `false`: it exists and others own it. It is read, compared with what is said here and relied on, never
     /// written, labelled or deleted. Default `true`.
-    #[serde(default, skip_serializing_if = "Option::is_none")]
-    pub manage: Option<bool>,
+    #[serde(default, skip_serializing_if = "Manage::is_managed")]
+    pub manage: Manage,
     /// Refuses to delete or replace it, also in `destroy`.
     #[serde(default, skip_serializing_if = "is_false")]
     pub protect: bool,
 }
 
-impl Cluster {
-    /// Whether the stack makes and changes it.
-    pub fn is_managed(&self) -> bool {
-        self.manage != Some(false)
+impl Section for Cluster {
+    fn is_managed(&self) -> bool {
+        self.manage.is_managed()
+    }
+
+    fn live<'a>(&'a self, key: &'a str) -> Option<Live<'a>> {
+        Some(Live::new(Some(&self.name), key, Naming::GKE))
+    }
+
+    fn labels(&self) -> Vec<Labels<'_>> {
+        vec![("labels", &self.labels, LabelRules::Google)]
     }
 }
 

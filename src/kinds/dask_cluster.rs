@@ -9,16 +9,17 @@ use serde_json::{Value, json};
 use super::dask_group::{self, DaskGroup, Joined};
 use super::dask_pod::{self, Wants, Workers, broken, with_pods};
 use super::dask_service::DaskService;
-use super::env::Env;
 use super::idle::IdleTimeout;
-use super::pod::{self, Pod};
+use super::pod;
 use super::registered::{self, Registered};
 use super::replicas::{Replicas, Writer};
+use super::section::{
+    Inner, Labels, Lifecycle, Live, Manage, Naming, PodKeys, Pods, Role, Section, object_labels,
+};
 use super::status::Said;
 use super::workload::deployment_ready;
 use super::{
-    Compare, Doing, Kind, Scope, dask_autoscaler, dask_job, gvk, is_false, itself, object_program,
-    scale_call, text,
+    Compare, Doing, Kind, Scope, dask_autoscaler, dask_job, gvk, itself, object_program, scale_call, text,
 };
 use crate::address::{Address, FieldPath};
 use crate::resource::{
@@ -41,7 +42,6 @@ pub const KIND: Kind = Kind {
 
 /// A Dask cluster run by the operator.
 #[derive(Clone, Debug, Default, PartialEq, Deserialize, Serialize, JsonSchema)]
-#[serde(deny_unknown_fields)]
 pub struct DaskCluster {
     /// The live name, at most 53 characters; the section's key when missing.
     #[serde(default, skip_serializing_if = "Option::is_none")]
@@ -77,71 +77,34 @@ pub struct DaskCluster {
     pub annotations: BTreeMap<String, String>,
     /// `false`: it exists and others own it. It is read, compared with what is said here and relied on, never
     /// written or deleted; groups of this stack may join it. `image` is not needed then. Default `true`.
-    #[serde(default, skip_serializing_if = "Option::is_none")]
-    pub manage: Option<bool>,
-    /// Refuses to delete or replace it, also in `destroy`.
-    #[serde(default, skip_serializing_if = "is_false")]
-    pub protect: bool,
-    /// Addresses that must be done before this one, beyond what is inferred.
-    #[serde(default, skip_serializing_if = "Vec::is_empty")]
-    pub depends_on: Vec<String>,
+    #[serde(default, skip_serializing_if = "Manage::is_managed")]
+    pub manage: Manage,
+    /// `protect` and `depends_on`.
+    #[serde(flatten)]
+    pub lifecycle: Lifecycle,
 }
 
 /// The scheduler of a Dask cluster.
 #[derive(Clone, Debug, Default, PartialEq, Deserialize, Serialize, JsonSchema)]
-#[serde(deny_unknown_fields)]
 pub struct Scheduler {
-    /// GPUs of the scheduler. One lets it unpack what GPU workers send it. Default none.
-    #[serde(default, skip_serializing_if = "Option::is_none")]
-    #[schemars(range(min = 0, max = 16))]
-    pub gpus: Option<u32>,
-    /// CPUs, as a Kubernetes quantity: `"2"`, `"500m"`.
-    #[serde(default, skip_serializing_if = "Option::is_none")]
-    pub cpu: Option<String>,
-    /// Memory, as a Kubernetes quantity: `"8Gi"`.
-    #[serde(default, skip_serializing_if = "Option::is_none")]
-    pub memory: Option<String>,
-    /// The node pool it must run on.
-    #[serde(default, skip_serializing_if = "Option::is_none")]
-    pub pool: Option<String>,
-    /// The node pool it runs on when there is room.
-    #[serde(default, skip_serializing_if = "Option::is_none")]
-    pub prefer_pool: Option<String>,
+    /// What each pod gets and where it runs.
+    #[serde(flatten)]
+    pub keys: PodKeys,
     /// Arguments of the image's entry point. Default `dask scheduler`.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     pub args: Vec<String>,
-    /// Environment variables: text, or `{ secret = "NAME", key = "KEY" }` for a key of a Secret in the pod's namespace.
-    #[serde(default, skip_serializing_if = "BTreeMap::is_empty")]
-    pub env: Env,
-    /// A PodSpec, or parts of one, laid over what the other keys make: a table, or a YAML file's name.
-    #[serde(default, skip_serializing_if = "Option::is_none")]
-    pub pod: Option<Pod>,
 }
 
 /// The default group of workers of a Dask cluster.
 #[derive(Clone, Debug, Default, PartialEq, Deserialize, Serialize, JsonSchema)]
-#[serde(deny_unknown_fields)]
 pub struct Worker {
     /// How many: a number; `{ min = 0, max = 8 }` for the operator's autoscaler; `{ start = 2 }` for as many at the
     /// beginning, after which the number belongs to notebooks. Default 1.
     #[serde(default)]
     pub replicas: Replicas,
-    /// GPUs of each worker. With GPUs the worker is `dask cuda worker`. One GPU a worker keeps scale-down exact.
-    #[serde(default, skip_serializing_if = "Option::is_none")]
-    #[schemars(range(min = 0, max = 16))]
-    pub gpus: Option<u32>,
-    /// CPUs, as a Kubernetes quantity: `"2"`, `"500m"`.
-    #[serde(default, skip_serializing_if = "Option::is_none")]
-    pub cpu: Option<String>,
-    /// Memory, as a Kubernetes quantity: `"8Gi"`.
-    #[serde(default, skip_serializing_if = "Option::is_none")]
-    pub memory: Option<String>,
-    /// The node pool they must run on.
-    #[serde(default, skip_serializing_if = "Option::is_none")]
-    pub pool: Option<String>,
-    /// The node pool they run on when there is room.
-    #[serde(default, skip_serializing_if = "Option::is_none")]
-    pub prefer_pool: Option<String>,
+    /// What each pod gets and where it runs.
+    #[serde(flatten)]
+    pub keys: PodKeys,
     /// Dask's own resources of each worker, that tasks can ask for: `{ GPU = 1 }`.
     #[serde(default, skip_serializing_if = "BTreeMap::is_empty")]
     pub resources: BTreeMap<String, f64>,
@@ -149,29 +112,42 @@ pub struct Worker {
     /// `dask worker --name $(DASK_WORKER_NAME)` without.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     pub args: Vec<String>,
-    /// Environment variables: text, or `{ secret = "NAME", key = "KEY" }` for a key of a Secret in the pod's namespace.
-    #[serde(default, skip_serializing_if = "BTreeMap::is_empty")]
-    pub env: Env,
-    /// A PodSpec, or parts of one, laid over what the other keys make: a table, or a YAML file's name.
-    #[serde(default, skip_serializing_if = "Option::is_none")]
-    pub pod: Option<Pod>,
 }
 
 impl Scheduler {
     pub(super) fn wants<'a>(&'a self, image: &'a str) -> Wants<'a> {
-        let Self { gpus, cpu, memory, pool, prefer_pool, args, env, pod: _ } = self;
-        let (gpus, cpu, memory) = (gpus.unwrap_or(0), cpu.as_ref(), memory.as_ref());
-        let (pool, prefer_pool) = (pool.as_ref(), prefer_pool.as_ref());
-        Wants { image, args, env, gpus, cpu, memory, pool, prefer_pool, resources: None }
+        Wants { image, args: &self.args, keys: &self.keys, resources: None }
+    }
+
+    /// Its pod; `image` is where the image stands, and the image.
+    pub(super) fn pods<'a>(&'a self, path: FieldPath, image: (FieldPath, &'a str)) -> Pods<'a> {
+        let (image_path, image) = image;
+        Pods {
+            path,
+            role: Role::Scheduler,
+            replicas: 1,
+            image,
+            image_path,
+            args: &self.args,
+            keys: &self.keys,
+        }
     }
 }
 
 impl Worker {
     pub(super) fn wants<'a>(&'a self, image: &'a str) -> Wants<'a> {
-        let Self { replicas: _, gpus, cpu, memory, pool, prefer_pool, resources, args, env, pod: _ } = self;
-        let (gpus, cpu, memory) = (gpus.unwrap_or(0), cpu.as_ref(), memory.as_ref());
-        let (pool, prefer_pool) = (pool.as_ref(), prefer_pool.as_ref());
-        Wants { image, args, env, gpus, cpu, memory, pool, prefer_pool, resources: Some(resources) }
+        Wants { image, args: &self.args, keys: &self.keys, resources: Some(&self.resources) }
+    }
+
+    /// Its pods; `image` is where the image stands, and the image.
+    pub(super) fn pods<'a>(
+        &'a self,
+        path: FieldPath,
+        image: (FieldPath, &'a str),
+        replicas: u32,
+    ) -> Pods<'a> {
+        let (image_path, image) = image;
+        Pods { path, role: Role::Worker, replicas, image, image_path, args: &self.args, keys: &self.keys }
     }
 }
 
@@ -261,13 +237,13 @@ fn all(key: &str, section: &DaskCluster, scope: &Scope) -> Vec<(Resource, bool)>
     let groups = section
         .group
         .iter()
-        .map(|(key, group)| (dask_group::lower(&joined, key, group, scope), group.is_managed()));
+        .map(|(key, group)| (dask_group::lower(&joined, key, group, scope), group.manage.is_managed()));
     let mut resources: Vec<(Resource, bool)> = groups.collect();
     if let Writer::Autoscaler { min, max } = section.worker.replicas.writer() {
         let autoscaler = dask_autoscaler::lower(&cluster, min, max, scope);
-        resources.extend(autoscaler.map(|autoscaler| (autoscaler, section.is_managed())));
+        resources.extend(autoscaler.map(|autoscaler| (autoscaler, section.manage.is_managed())));
     }
-    resources.insert(0, (cluster, section.is_managed()));
+    resources.insert(0, (cluster, section.manage.is_managed()));
     resources
 }
 
@@ -286,12 +262,46 @@ pub fn summary(live: &Value) -> String {
     format!("{image}{phase}")
 }
 
-impl DaskCluster {
-    /// Whether the stack makes and changes it.
-    pub fn is_managed(&self) -> bool {
-        self.manage != Some(false)
+impl Section for DaskCluster {
+    fn is_managed(&self) -> bool {
+        self.manage.is_managed()
     }
 
+    fn depends_on(&self) -> &[String] {
+        &self.lifecycle.depends_on
+    }
+
+    fn live<'a>(&'a self, key: &'a str) -> Option<Live<'a>> {
+        Some(Live::new(self.name.as_deref(), key, Naming::DASK).within(self.namespace()))
+    }
+
+    fn given_namespace(&self) -> Option<&str> {
+        self.namespace.as_deref()
+    }
+
+    fn labels(&self) -> Vec<Labels<'_>> {
+        object_labels(&self.labels, &self.annotations)
+    }
+
+    fn pods(&self, path: &FieldPath) -> Vec<Pods<'_>> {
+        let Self { scheduler, worker, group, image, .. } = self;
+        let image = (path.key("image"), image.as_str());
+        let mut pods = Vec::new();
+        // Of a cluster of others the stack makes groups only.
+        if self.is_managed() {
+            pods.push(scheduler.pods(path.key("scheduler"), image.clone()));
+            pods.push(worker.pods(path.key("worker"), image.clone(), worker.replicas.most()));
+        }
+        pods.extend(group.iter().map(|(key, group)| group.pods_of(path.key("group").key(key), &image)));
+        pods
+    }
+
+    fn inner(&self) -> Vec<Inner<'_>> {
+        self.group.iter().map(|(key, section)| Inner { field: "group", key, section }).collect()
+    }
+}
+
+impl DaskCluster {
     /// The live name.
     pub fn live_name<'a>(&'a self, key: &'a str) -> &'a str {
         self.name.as_deref().unwrap_or(key)
@@ -325,7 +335,7 @@ fn lower_cluster(key: &str, section: &DaskCluster, scope: &Scope) -> Resource {
         spec["idleTimeout"] = json!(idle.seconds());
     }
     let mut follows = dask_pod::follows(&[&wants.0, &wants.1], namespace, scope);
-    follows.extend(section.depends_on.iter().map(Address::new));
+    follows.extend(section.lifecycle.depends_on.iter().map(Address::new));
     let api = api();
     let origin = FieldPath::keys(["dask_cluster", key]);
     let mut origins = origins(&origin);
@@ -335,7 +345,7 @@ fn lower_cluster(key: &str, section: &DaskCluster, scope: &Scope) -> Resource {
     if !annotations.is_empty() {
         spec["scheduler"]["metadata"] = json!({ "annotations": annotations });
     }
-    for (part, given) in [("scheduler", &section.scheduler.pod), ("worker", &section.worker.pod)] {
+    for (part, given) in [("scheduler", &section.scheduler.keys.pod), ("worker", &section.worker.keys.pod)] {
         let place = FieldPath::keys(["spec", part, "spec"]);
         let from = origin.key(part).key("pod");
         pod::lay_over(&mut spec[part]["spec"], given.as_ref(), &place, &from, &mut origins);
@@ -355,7 +365,7 @@ fn lower_cluster(key: &str, section: &DaskCluster, scope: &Scope) -> Resource {
         origins,
         follows,
         origin,
-        protect: section.protect,
+        protect: section.lifecycle.protect,
         life: section.idle_timeout.map_or(Life::Kept, IdleTimeout::life),
     }
 }

@@ -8,13 +8,13 @@ use serde_json::{Value, json};
 
 use super::dask_cluster::{UNSEEN, is_handled};
 use super::dask_pod::{self, Wants, Workers};
-use super::env::Env;
-use super::pod::{self, Pod};
+use super::pod;
 use super::registered::{self, Registered};
 use super::replicas::Replicas;
+use super::section::{Lifecycle, Live, Manage, Naming, PodKeys, Pods, Role, Section};
 use super::status::{self, Said};
 use super::workload::deployment_ready;
-use super::{Compare, Doing, Kind, Scope, gvk, is_false, itself, object_program};
+use super::{Compare, Doing, Kind, Scope, gvk, itself, object_program};
 use crate::address::{Address, FieldPath};
 use crate::resource::{Api, Await, Effect, Gvk, Identity, Life, ObjectId, Query, Readiness, Resource, Step};
 
@@ -35,7 +35,6 @@ pub const KIND: Kind = Kind {
 /// A group of workers beside the default one, with its own pool, GPUs and number. A changed pod makes the group
 /// anew.
 #[derive(Clone, Debug, Default, PartialEq, Deserialize, Serialize, JsonSchema)]
-#[serde(deny_unknown_fields)]
 pub struct DaskGroup {
     /// The live name. Default the cluster's name, `-` and the group's key, as `KubeCluster` names groups.
     #[serde(default, skip_serializing_if = "Option::is_none")]
@@ -47,69 +46,55 @@ pub struct DaskGroup {
     /// The image. Default the cluster's.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub image: Option<String>,
-    /// GPUs of each worker. With GPUs the worker is `dask cuda worker`.
-    #[serde(default, skip_serializing_if = "Option::is_none")]
-    #[schemars(range(min = 0, max = 16))]
-    pub gpus: Option<u32>,
-    /// CPUs, as a Kubernetes quantity: `"2"`, `"500m"`.
-    #[serde(default, skip_serializing_if = "Option::is_none")]
-    pub cpu: Option<String>,
-    /// Memory, as a Kubernetes quantity: `"8Gi"`.
-    #[serde(default, skip_serializing_if = "Option::is_none")]
-    pub memory: Option<String>,
-    /// The node pool they must run on.
-    #[serde(default, skip_serializing_if = "Option::is_none")]
-    pub pool: Option<String>,
-    /// The node pool they run on when there is room.
-    #[serde(default, skip_serializing_if = "Option::is_none")]
-    pub prefer_pool: Option<String>,
+    /// What each pod gets and where it runs.
+    #[serde(flatten)]
+    pub keys: PodKeys,
     /// Dask's own resources of each worker, that tasks can ask for: `{ GPU = 1 }`.
     #[serde(default, skip_serializing_if = "BTreeMap::is_empty")]
     pub resources: BTreeMap<String, f64>,
     /// Arguments of the image's entry point. Default as for the cluster's `worker`.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     pub args: Vec<String>,
-    /// Environment variables: text, or `{ secret = "NAME", key = "KEY" }` for a key of a Secret in the pod's namespace.
-    #[serde(default, skip_serializing_if = "BTreeMap::is_empty")]
-    pub env: Env,
-    /// A PodSpec, or parts of one, laid over what the other keys make: a table, or a YAML file's name.
-    #[serde(default, skip_serializing_if = "Option::is_none")]
-    pub pod: Option<Pod>,
     /// `false`: it exists and others own it. It is read, compared with what is said here and relied on, never
     /// written or deleted. Default `true`.
-    #[serde(default, skip_serializing_if = "Option::is_none")]
-    pub manage: Option<bool>,
-    /// Refuses to delete or replace it, also in `destroy`.
-    #[serde(default, skip_serializing_if = "is_false")]
-    pub protect: bool,
-    /// Addresses that must be done before this one, beyond what is inferred.
-    #[serde(default, skip_serializing_if = "Vec::is_empty")]
-    pub depends_on: Vec<String>,
+    #[serde(default, skip_serializing_if = "Manage::is_managed")]
+    pub manage: Manage,
+    /// `protect` and `depends_on`.
+    #[serde(flatten)]
+    pub lifecycle: Lifecycle,
+}
+
+impl Section for DaskGroup {
+    fn is_managed(&self) -> bool {
+        self.manage.is_managed()
+    }
+
+    fn depends_on(&self) -> &[String] {
+        &self.lifecycle.depends_on
+    }
+
+    fn live<'a>(&'a self, key: &'a str) -> Option<Live<'a>> {
+        Some(Live::new(self.name.as_deref(), key, Naming::OBJECT))
+    }
 }
 
 impl DaskGroup {
-    /// Whether the stack makes and changes it.
-    pub fn is_managed(&self) -> bool {
-        self.manage != Some(false)
-    }
-
     /// The live name of the group of a key.
     pub fn live_name(&self, cluster: &str, key: &str) -> String {
         self.name.clone().unwrap_or_else(|| format!("{cluster}-{key}"))
     }
 
+    /// Its pods; `image` is the cluster's, and where it stands.
+    pub(super) fn pods_of<'a>(&'a self, path: FieldPath, image: &(FieldPath, &'a str)) -> Pods<'a> {
+        let own = self.image.as_deref().map(|own| (path.key("image"), own));
+        let (image_path, image) = own.unwrap_or_else(|| image.clone());
+        let replicas = self.replicas.most();
+        Pods { path, role: Role::Worker, replicas, image, image_path, args: &self.args, keys: &self.keys }
+    }
+
     fn wants<'a>(&'a self, image: &'a str) -> Wants<'a> {
-        Wants {
-            image: self.image.as_deref().unwrap_or(image),
-            args: &self.args,
-            env: &self.env,
-            gpus: self.gpus.unwrap_or(0),
-            cpu: self.cpu.as_ref(),
-            memory: self.memory.as_ref(),
-            pool: self.pool.as_ref(),
-            prefer_pool: self.prefer_pool.as_ref(),
-            resources: Some(&self.resources),
-        }
+        let image = self.image.as_deref().unwrap_or(image);
+        Wants { image, args: &self.args, keys: &self.keys, resources: Some(&self.resources) }
     }
 }
 
@@ -173,10 +158,10 @@ pub fn lower(cluster: &Joined, key: &str, section: &DaskGroup, scope: &Scope) ->
     ];
     let place = FieldPath::keys(["spec", "worker", "spec"]);
     origins.extend(dask_pod::origins(&place, &origin, &image));
-    pod::lay_over(&mut worker["spec"], section.pod.as_ref(), &place, &origin.key("pod"), &mut origins);
+    pod::lay_over(&mut worker["spec"], section.keys.pod.as_ref(), &place, &origin.key("pod"), &mut origins);
     let mut follows = vec![(*of).clone()];
     follows.extend(dask_pod::follows(&[&wants], namespace, scope));
-    follows.extend(section.depends_on.iter().map(Address::new));
+    follows.extend(section.lifecycle.depends_on.iter().map(Address::new));
     let api = api();
     Resource {
         address: address(of, key),
@@ -196,7 +181,7 @@ pub fn lower(cluster: &Joined, key: &str, section: &DaskGroup, scope: &Scope) ->
         origins,
         origin,
         follows,
-        protect: section.protect,
+        protect: section.lifecycle.protect,
         life: Life::Kept,
     }
 }

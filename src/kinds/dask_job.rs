@@ -1,7 +1,5 @@
 //! Jobs: a program that runs once, beside a Dask cluster of its own.
 
-use std::collections::BTreeMap;
-
 use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
 use serde_json::{Value, json};
@@ -9,8 +7,8 @@ use serde_json::{Value, json};
 use super::dask_cluster::{self, DaskCluster, Scheduler, Worker};
 use super::dask_pod::{self, Wants};
 use super::dask_service::DaskService;
-use super::env::Env;
-use super::pod::{self, Pod};
+use super::pod;
+use super::section::{Lifecycle, Live, Manage, Naming, PodKeys, Pods, Role, Section};
 use super::status::{self, Said};
 use super::{Compare, Doing, Kind, Scope, gvk, is_false, itself, object_program, text};
 use crate::address::{Address, FieldPath};
@@ -37,7 +35,6 @@ pub const KIND: Kind = Kind {
 /// A program that runs once, beside a Dask cluster of its own that the operator removes when it ends. A changed job is
 /// a new run, and needs consent by its address.
 #[derive(Clone, Debug, Default, PartialEq, Deserialize, Serialize, JsonSchema)]
-#[serde(deny_unknown_fields)]
 pub struct DaskJob {
     /// The live name, at most 53 characters, which its cluster has, too; the section's key when missing.
     #[serde(default, skip_serializing_if = "Option::is_none")]
@@ -53,28 +50,9 @@ pub struct DaskJob {
     pub image: Option<String>,
     /// The program: arguments of the image's entry point, `["python", "train.py"]`.
     pub args: Vec<String>,
-    /// Environment variables of the program.
-    #[serde(default, skip_serializing_if = "BTreeMap::is_empty")]
-    pub env: Env,
-    /// A PodSpec, or parts of one, laid over what the other keys make: a table, or a YAML file's name.
-    #[serde(default, skip_serializing_if = "Option::is_none")]
-    pub pod: Option<Pod>,
-    /// GPUs of the program itself. Default none.
-    #[serde(default, skip_serializing_if = "Option::is_none")]
-    #[schemars(range(min = 0, max = 16))]
-    pub gpus: Option<u32>,
-    /// CPUs of the program, as a Kubernetes quantity: `"2"`, `"500m"`.
-    #[serde(default, skip_serializing_if = "Option::is_none")]
-    pub cpu: Option<String>,
-    /// Memory of the program, as a Kubernetes quantity: `"8Gi"`.
-    #[serde(default, skip_serializing_if = "Option::is_none")]
-    pub memory: Option<String>,
-    /// The node pool that the program must run on.
-    #[serde(default, skip_serializing_if = "Option::is_none")]
-    pub pool: Option<String>,
-    /// The node pool that the program runs on when there is room.
-    #[serde(default, skip_serializing_if = "Option::is_none")]
-    pub prefer_pool: Option<String>,
+    /// What the pod of the program gets and where it runs.
+    #[serde(flatten)]
+    pub keys: PodKeys,
     /// The scheduler of its cluster, when it is not `like` another.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub scheduler: Option<Scheduler>,
@@ -98,14 +76,11 @@ pub struct DaskJob {
     pub timeout: Option<u32>,
     /// `false`: it exists and others own it. It is read, compared with what is said here and relied on, never
     /// written or deleted. Default `true`.
-    #[serde(default, skip_serializing_if = "Option::is_none")]
-    pub manage: Option<bool>,
-    /// Refuses to delete or replace it, also in `destroy`.
-    #[serde(default, skip_serializing_if = "is_false")]
-    pub protect: bool,
-    /// Addresses that must be done before this one, beyond what is inferred.
-    #[serde(default, skip_serializing_if = "Vec::is_empty")]
-    pub depends_on: Vec<String>,
+    #[serde(default, skip_serializing_if = "Manage::is_managed")]
+    pub manage: Manage,
+    /// `protect` and `depends_on`.
+    #[serde(flatten)]
+    pub lifecycle: Lifecycle,
 }
 
 /// What happens when the program of a job fails.
@@ -119,12 +94,46 @@ pub enum Restart {
     OnFailure,
 }
 
-impl DaskJob {
-    /// Whether the stack makes and changes it.
-    pub fn is_managed(&self) -> bool {
-        self.manage != Some(false)
+impl Section for DaskJob {
+    fn is_managed(&self) -> bool {
+        self.manage.is_managed()
     }
 
+    fn depends_on(&self) -> &[String] {
+        &self.lifecycle.depends_on
+    }
+
+    fn live<'a>(&'a self, key: &'a str) -> Option<Live<'a>> {
+        Some(Live::new(self.name.as_deref(), key, Naming::DASK).within(self.namespace()))
+    }
+
+    fn given_namespace(&self) -> Option<&str> {
+        self.namespace.as_deref()
+    }
+
+    fn pods(&self, path: &FieldPath) -> Vec<Pods<'_>> {
+        let Self { keys, args, scheduler, worker, .. } = self;
+        let image = self.image.as_deref().unwrap_or_default();
+        let image_path = path.key("image");
+        let own = Pods {
+            path: path.clone(),
+            role: Role::Program,
+            replicas: 1,
+            image,
+            image_path: image_path.clone(),
+            args,
+            keys,
+        };
+        let image = (image_path, image);
+        let scheduler = scheduler.as_ref().map(|own| own.pods(path.key("scheduler"), image.clone()));
+        let worker = worker.as_ref().map(|own| {
+            own.pods(path.key("worker"), image.clone(), self.replicas.unwrap_or(own.replicas.most()))
+        });
+        [Some(own), scheduler, worker].into_iter().flatten().collect()
+    }
+}
+
+impl DaskJob {
     /// The live name.
     pub fn live_name<'a>(&'a self, key: &'a str) -> &'a str {
         self.name.as_deref().unwrap_or(key)
@@ -167,7 +176,7 @@ pub fn lower(key: &str, section: &DaskJob, like: Option<&DaskCluster>, scope: &S
     let mut origins = origins(&FieldPath::keys(["dask_job", key]), section);
     let scheduler = section.scheduler.as_ref().or(like.map(|like| &like.scheduler)).unwrap_or(&no_scheduler);
     let worker = section.worker.as_ref().or(like.map(|like| &like.worker)).unwrap_or(&no_worker);
-    let given = [("scheduler", scheduler.pod.as_ref()), ("worker", worker.pod.as_ref())];
+    let given = [("scheduler", scheduler.keys.pod.as_ref()), ("worker", worker.keys.pod.as_ref())];
     let replicas = section.replicas.unwrap_or(worker.replicas.most());
     let (scheduler, workers) = (scheduler.wants(cluster_image), worker.wants(cluster_image));
     let program = wants(section, image);
@@ -179,7 +188,7 @@ pub fn lower(key: &str, section: &DaskJob, like: Option<&DaskCluster>, scope: &S
     pod["restartPolicy"] = json!(policy);
     let origin = FieldPath::keys(["dask_job", key]);
     let place = FieldPath::keys(["spec", "job", "spec"]);
-    pod::lay_over(&mut pod, section.pod.as_ref(), &place, &origin.key("pod"), &mut origins);
+    pod::lay_over(&mut pod, section.keys.pod.as_ref(), &place, &origin.key("pod"), &mut origins);
     let place = FieldPath::keys(["spec", "cluster", "spec", "scheduler", "service"]);
     let service = DaskService::default().body(name, &place, &origin, &mut origins);
     let mut spec = json!({
@@ -204,7 +213,7 @@ pub fn lower(key: &str, section: &DaskJob, like: Option<&DaskCluster>, scope: &S
         pod::lay_over(pod, given, &place, &from.key(part).key("pod"), &mut origins);
     }
     let mut follows = dask_pod::follows(&[&program, &scheduler, &workers], namespace, scope);
-    follows.extend(section.depends_on.iter().map(Address::new));
+    follows.extend(section.lifecycle.depends_on.iter().map(Address::new));
     let api = api();
     Resource {
         address: Address::of("dask_job", key),
@@ -224,7 +233,7 @@ pub fn lower(key: &str, section: &DaskJob, like: Option<&DaskCluster>, scope: &S
         origins,
         origin,
         follows,
-        protect: section.protect,
+        protect: section.lifecycle.protect,
         life: Life::Once { follow: section.wait.then(|| section.timeout.unwrap_or(FOLLOWED)) },
     }
 }
@@ -235,17 +244,7 @@ pub fn read(key: &str, section: &DaskJob, like: Option<&DaskCluster>, scope: &Sc
 }
 
 fn wants<'a>(section: &'a DaskJob, image: &'a str) -> Wants<'a> {
-    Wants {
-        image,
-        args: &section.args,
-        env: &section.env,
-        gpus: section.gpus.unwrap_or(0),
-        cpu: section.cpu.as_ref(),
-        memory: section.memory.as_ref(),
-        pool: section.pool.as_ref(),
-        prefer_pool: section.prefer_pool.as_ref(),
-        resources: None,
-    }
+    Wants { image, args: &section.args, keys: &section.keys, resources: None }
 }
 
 fn origins(origin: &FieldPath, section: &DaskJob) -> Vec<(FieldPath, FieldPath)> {

@@ -10,7 +10,8 @@ use serde_json::{Map, Value, json};
 
 use super::bundle::Bundle;
 use super::hooks::Hooks;
-use super::{Scope, gvk, is_false, namespace, object, workload};
+use super::section::{Lifecycle, Manage, Section};
+use super::{Scope, gvk, namespace, object, workload};
 use crate::address::{Address, FieldPath};
 use crate::resource::{Gvk, Identity, Life, ObjectId, Resource, Role, Theirs};
 use crate::schema;
@@ -20,7 +21,6 @@ pub const KNOWN: &str = "2026.3.0";
 
 /// The Dask operator.
 #[derive(Clone, Debug, Default, PartialEq, Deserialize, Serialize, JsonSchema)]
-#[serde(deny_unknown_fields)]
 pub struct DaskOperator {
     /// The operator's release: `2026.3.0`.
     pub version: String,
@@ -48,14 +48,11 @@ pub struct DaskOperator {
     pub values_files: Vec<String>,
     /// `false`: it exists and others own it. It is read and relied on, never written or deleted; then `version` is
     /// not needed, and compared when it is given. Default `true`.
-    #[serde(default, skip_serializing_if = "Option::is_none")]
-    pub manage: Option<bool>,
-    /// Refuses to delete it, also in `destroy`.
-    #[serde(default, skip_serializing_if = "is_false")]
-    pub protect: bool,
-    /// Addresses that must be done before this one, beyond what is inferred.
-    #[serde(default, skip_serializing_if = "Vec::is_empty")]
-    pub depends_on: Vec<String>,
+    #[serde(default, skip_serializing_if = "Manage::is_managed")]
+    pub manage: Manage,
+    /// `protect` and `depends_on`.
+    #[serde(flatten)]
+    pub lifecycle: Lifecycle,
     /// What the chart makes; rendered when the stack is loaded.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     #[schemars(skip)]
@@ -86,15 +83,24 @@ pub const NAME: &str = "dask-kubernetes-operator";
 /// The address of the section.
 pub const SECTION: &str = "dask_operator";
 
-impl DaskOperator {
-    /// Whether the stack makes and changes it.
-    pub fn is_managed(&self) -> bool {
-        self.manage != Some(false)
+impl Section for DaskOperator {
+    fn is_managed(&self) -> bool {
+        self.manage.is_managed()
     }
 
+    fn depends_on(&self) -> &[String] {
+        &self.lifecycle.depends_on
+    }
+
+    fn given_namespace(&self) -> Option<&str> {
+        self.namespace.as_deref()
+    }
+}
+
+impl DaskOperator {
     /// Whether its chart makes the objects.
     pub fn is_chart(&self) -> bool {
-        self.source == OperatorSource::Chart && self.is_managed()
+        self.source == OperatorSource::Chart && self.manage.is_managed()
     }
 
     /// What the chart made, and what holds for all of it.
@@ -105,8 +111,8 @@ impl DaskOperator {
             namespace: Some(self.namespace()),
             objects: &self.objects,
             known: &[],
-            protect: self.protect,
-            depends_on: &self.depends_on,
+            protect: self.lifecycle.protect,
+            depends_on: &self.lifecycle.depends_on,
             hooks: Some(Hooks::Ordered),
             other_namespaces: &[],
         })
@@ -137,8 +143,8 @@ pub fn lower_chart(section: &DaskOperator, mut made: Vec<Resource>, scope: &Scop
     let mut resources: Vec<Resource> = own_namespace(section, scope).into_iter().collect();
     let namespace = resources.first().map(|namespace| namespace.address.clone());
     for resource in &mut resources {
-        resource.follows.extend(section.depends_on.iter().map(Address::new));
-        resource.protect = section.protect;
+        resource.follows.extend(section.lifecycle.depends_on.iter().map(Address::new));
+        resource.protect = section.lifecycle.protect;
     }
     let first: Vec<Address> = made
         .iter()
@@ -198,8 +204,8 @@ pub fn lower(section: &DaskOperator, scope: &Scope) -> Vec<Resource> {
     deployment.follows.extend(resources.iter().map(|resource| resource.address.clone()));
     resources.push(deployment);
     for resource in &mut resources {
-        resource.follows.extend(section.depends_on.iter().map(Address::new));
-        resource.protect = section.protect;
+        resource.follows.extend(section.lifecycle.depends_on.iter().map(Address::new));
+        resource.protect = section.lifecycle.protect;
     }
     resources
 }

@@ -5,9 +5,10 @@ use std::collections::BTreeMap;
 use serde_json::{Value, json};
 
 use super::dask_cluster::{UNSEEN, scaled_to};
-use super::env::{self, Env};
+use super::env;
 use super::node_pool::POOL_LABEL;
 use super::registered::Registered;
+use super::section::PodKeys;
 use super::workload::deployment_ready;
 use super::{Scope, condition, count, text};
 use crate::address::{Address, FieldPath};
@@ -19,18 +20,8 @@ pub struct Wants<'a> {
     pub image: &'a str,
     /// Arguments of the image's entry point; none for the default ones.
     pub args: &'a [String],
-    /// Environment variables.
-    pub env: &'a Env,
-    /// GPUs.
-    pub gpus: u32,
-    /// CPUs, as a quantity.
-    pub cpu: Option<&'a String>,
-    /// Memory, as a quantity.
-    pub memory: Option<&'a String>,
-    /// The key of the node pool that it must run on.
-    pub pool: Option<&'a String>,
-    /// The key of the node pool that it runs on when there is room.
-    pub prefer_pool: Option<&'a String>,
+    /// What it gets and where it runs.
+    pub keys: &'a PodKeys,
     /// Dask's own resources, for workers.
     pub resources: Option<&'a BTreeMap<String, f64>>,
 }
@@ -38,11 +29,12 @@ pub struct Wants<'a> {
 /// What a thing of Dask with these pods follows: its namespace, the operator, the pools, the driver where GPUs are
 /// asked for, and the checks of those pools: a check needs a free GPU, so it comes first.
 pub fn follows(pods: &[&Wants], namespace: &str, scope: &Scope) -> Vec<Address> {
-    let pools: Vec<&String> = pods.iter().flat_map(|pod| [pod.pool, pod.prefer_pool]).flatten().collect();
+    let pools: Vec<&String> =
+        pods.iter().flat_map(|pod| [&pod.keys.pool, &pod.keys.prefer_pool]).flatten().collect();
     let mut follows = scope.in_namespace(namespace);
     follows.extend(scope.section(super::dask_operator::SECTION));
     follows.extend(pools.iter().map(|pool| Address::of("node_pool", pool)));
-    if pods.iter().any(|pod| pod.gpus > 0) {
+    if pods.iter().any(|pod| pod.keys.gpus() > 0) {
         follows.extend(scope.section("gpu_driver"));
     }
     let ours = |pool: &Option<String>| pool.as_ref().is_none_or(|pool| pools.contains(&pool));
@@ -88,7 +80,8 @@ pub fn scheduler(wants: &Wants, scope: &Scope) -> Value {
 /// The PodSpec of a worker. The two-word commands work in every image; one-word ones were removed in distributed
 /// 2026.6.0.
 pub fn worker(wants: &Wants, scope: &Scope) -> Value {
-    let command: &[&str] = if wants.gpus > 0 { &["dask", "cuda", "worker"] } else { &["dask", "worker"] };
+    let command: &[&str] =
+        if wants.keys.gpus() > 0 { &["dask", "cuda", "worker"] } else { &["dask", "worker"] };
     let named = command.iter().copied().chain(["--name", "$(DASK_WORKER_NAME)"]);
     let mut args: Vec<String> =
         if wants.args.is_empty() { named.map(str::to_owned).collect() } else { wants.args.to_vec() };
@@ -123,9 +116,9 @@ pub fn bare(name: &str, wants: &Wants, scope: &Scope) -> Value {
 }
 
 fn pod(mut container: Value, wants: &Wants, scope: &Scope) -> Value {
-    let Wants { image: _, args: _, resources: _, env: variables, gpus, cpu, memory, pool, prefer_pool } =
-        wants;
-    let find = |key: &Option<&String>| key.and_then(|key| scope.pool(key));
+    let PodKeys { gpus: _, cpu, memory, pool, prefer_pool, env: variables, pod: _ } = wants.keys;
+    let gpus = wants.keys.gpus();
+    let find = |key: &Option<String>| key.as_ref().and_then(|key| scope.pool(key));
     let (pool, prefer) = (find(pool), find(prefer_pool));
     if !variables.is_empty() {
         container["env"] = env::list(variables);
@@ -138,7 +131,7 @@ fn pod(mut container: Value, wants: &Wants, scope: &Scope) -> Value {
         }
     }
     let mut tolerations = Vec::new();
-    if *gpus > 0 {
+    if gpus > 0 {
         container["resources"]["limits"]["nvidia.com/gpu"] = json!(gpus.to_string());
         tolerations.push(json!({ "key": "nvidia.com/gpu", "operator": "Exists", "effect": "NoSchedule" }));
     }

@@ -5,6 +5,7 @@ use serde::{Deserialize, Serialize};
 use serde_json::{Value, json};
 
 use super::node_pool::{POOL_LABEL, allocatable_gpus};
+use super::section::{Lifecycle, Manage, Section};
 use super::workload::{daemon_set_ready, template_effect};
 use super::{Compare, Kind, Scope, gvk, itself, object_program, text};
 use crate::address::{Address, FieldPath};
@@ -26,7 +27,6 @@ pub const KIND: Kind = Kind {
 
 /// How the NVIDIA driver gets onto GPU nodes.
 #[derive(Clone, Debug, Default, PartialEq, Deserialize, Serialize, JsonSchema)]
-#[serde(deny_unknown_fields)]
 pub struct GpuDriver {
     /// `gke`: GKE installs it. `daemonset`: the installer DaemonSet for Container-Optimized OS does, and the
     /// pools say `INSTALLATION_DISABLED` so that it has something to do. Default `gke`.
@@ -34,11 +34,11 @@ pub struct GpuDriver {
     pub install: DriverInstall,
     /// `false`: the DaemonSet exists and others own it. It is read and relied on, never written or deleted.
     /// Default `true`.
-    #[serde(default, skip_serializing_if = "Option::is_none")]
-    pub manage: Option<bool>,
-    /// Addresses that must be done before this one, beyond what is inferred.
-    #[serde(default, skip_serializing_if = "Vec::is_empty")]
-    pub depends_on: Vec<String>,
+    #[serde(default, skip_serializing_if = "Manage::is_managed")]
+    pub manage: Manage,
+    /// `protect` and `depends_on`.
+    #[serde(flatten)]
+    pub lifecycle: Lifecycle,
 }
 
 /// Who installs the NVIDIA driver.
@@ -52,10 +52,13 @@ pub enum DriverInstall {
     Daemonset,
 }
 
-impl GpuDriver {
-    /// Whether the stack makes and changes it.
-    pub fn is_managed(&self) -> bool {
-        self.manage != Some(false)
+impl Section for GpuDriver {
+    fn is_managed(&self) -> bool {
+        self.manage.is_managed()
+    }
+
+    fn depends_on(&self) -> &[String] {
+        &self.lifecycle.depends_on
     }
 }
 
@@ -64,7 +67,7 @@ pub const NAME: &str = "nvidia-driver-installer";
 
 /// What `[gpu_driver]` becomes: nothing when GKE installs the driver, for then the pools say so.
 pub fn lower(section: &GpuDriver, scope: &Scope) -> Option<Resource> {
-    let GpuDriver { install, manage: _, depends_on } = section;
+    let GpuDriver { install, manage: _, lifecycle } = section;
     if *install == DriverInstall::Gke {
         return None;
     }
@@ -77,7 +80,7 @@ pub fn lower(section: &GpuDriver, scope: &Scope) -> Option<Resource> {
     let gpu_pools = scope.pools.iter().filter(|pool| pool.gpus > 0);
     let mut follows = scope.inside();
     follows.extend(gpu_pools.map(|pool| Address::of("node_pool", &pool.key)));
-    follows.extend(depends_on.iter().map(Address::new));
+    follows.extend(lifecycle.depends_on.iter().map(Address::new));
     Some(Resource {
         address: Address::object("gpu_driver", "DaemonSet", Some("kube-system"), NAME),
         identity: Identity::Object(object),
@@ -86,7 +89,7 @@ pub fn lower(section: &GpuDriver, scope: &Scope) -> Option<Resource> {
         origins: vec![(FieldPath::root(), origin.key("install"))],
         origin,
         follows,
-        protect: false,
+        protect: lifecycle.protect,
         life: Life::Kept,
         initial: Value::Null,
     })

@@ -10,7 +10,8 @@ use serde_json::{Map, Value};
 use super::bundle::{Bundle, Object};
 use super::hooks::Hooks;
 use super::manifest::Files;
-use super::{gvk, is_false, text};
+use super::section::{Lifecycle, Live, Naming, Section};
+use super::{gvk, text};
 use crate::address::{Address, FieldPath};
 use crate::resource::{Identity, ObjectId, Resource};
 
@@ -19,7 +20,6 @@ pub const SECTION: &str = "helm_release";
 
 /// A Helm chart, rendered by the `helm` program.
 #[derive(Clone, Debug, Default, PartialEq, Deserialize, Serialize, JsonSchema)]
-#[serde(deny_unknown_fields)]
 pub struct HelmRelease {
     /// The chart: a folder or a `.tgz` from the stack file's folder on (`"./charts/dask"`), `"oci://…"`, or a name with
     /// `repo`.
@@ -63,12 +63,9 @@ pub struct HelmRelease {
     /// those kinds, never applied.
     #[serde(default, skip_serializing_if = "Files::is_empty")]
     pub definitions: Files,
-    /// Refuses to delete or replace the objects, also in `destroy`.
-    #[serde(default, skip_serializing_if = "is_false")]
-    pub protect: bool,
-    /// Addresses that must be done before these objects, beyond what is inferred.
-    #[serde(default, skip_serializing_if = "Vec::is_empty")]
-    pub depends_on: Vec<String>,
+    /// `protect` and `depends_on`.
+    #[serde(flatten)]
+    pub lifecycle: Lifecycle,
     /// What the chart makes; rendered when the stack is loaded.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     #[schemars(skip)]
@@ -81,6 +78,21 @@ pub struct HelmRelease {
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     #[schemars(skip)]
     pub given: Vec<Value>,
+}
+
+impl Section for HelmRelease {
+    fn depends_on(&self) -> &[String] {
+        &self.lifecycle.depends_on
+    }
+
+    fn live<'a>(&'a self, key: &'a str) -> Option<Live<'a>> {
+        let live = Live::new(self.release.as_deref(), key, Naming::RELEASE);
+        Some(Live { field: live.field.map(|_| "release"), ..live })
+    }
+
+    fn given_namespace(&self) -> Option<&str> {
+        self.namespace.as_deref()
+    }
 }
 
 impl HelmRelease {
@@ -97,8 +109,8 @@ impl HelmRelease {
             namespace: self.namespace.as_deref(),
             objects: &self.objects,
             known: &self.known,
-            protect: self.protect,
-            depends_on: &self.depends_on,
+            protect: self.lifecycle.protect,
+            depends_on: &self.lifecycle.depends_on,
             hooks: Some(self.hooks),
             other_namespaces: &self.other_namespaces,
         }

@@ -13,7 +13,8 @@ use serde_json::{Value, json};
 
 use super::bundle::{Bundle, Kinds, Object, objects};
 use super::node_pool::POOL_LABEL;
-use super::{Kind, PoolFacts, Scope, dask_cluster, hooks, is_false};
+use super::section::{Lifecycle, Section};
+use super::{Kind, PoolFacts, Scope, dask_cluster, hooks};
 use crate::address::{Address, FieldPath};
 use crate::resource::{Gvk, Identity, Life, OBJECT_LABEL_MANAGED_BY, ObjectId, Resource};
 
@@ -22,7 +23,6 @@ pub const SECTION: &str = "manifest";
 
 /// Kubernetes objects from YAML files.
 #[derive(Clone, Debug, Default, PartialEq, Deserialize, Serialize, JsonSchema)]
-#[serde(deny_unknown_fields)]
 pub struct Manifest {
     /// A YAML file with Kubernetes objects, or a list of such files. They are looked for from the stack file's folder
     /// on. `${…}` in them is left as it is.
@@ -34,12 +34,9 @@ pub struct Manifest {
     /// those kinds, never applied.
     #[serde(default, skip_serializing_if = "Files::is_empty")]
     pub definitions: Files,
-    /// Refuses to delete or replace the objects, also in `destroy`.
-    #[serde(default, skip_serializing_if = "is_false")]
-    pub protect: bool,
-    /// Addresses that must be done before these objects, beyond what is inferred.
-    #[serde(default, skip_serializing_if = "Vec::is_empty")]
-    pub depends_on: Vec<String>,
+    /// `protect` and `depends_on`.
+    #[serde(flatten)]
+    pub lifecycle: Lifecycle,
     /// What the files hold; read when the stack is loaded.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     #[schemars(skip)]
@@ -107,6 +104,16 @@ impl JsonSchema for Files {
     }
 }
 
+impl Section for Manifest {
+    fn depends_on(&self) -> &[String] {
+        &self.lifecycle.depends_on
+    }
+
+    fn given_namespace(&self) -> Option<&str> {
+        self.namespace.as_deref()
+    }
+}
+
 impl Manifest {
     /// Its objects, and what holds for all of them.
     pub fn bundle<'a>(&'a self, key: &'a str) -> Bundle<'a> {
@@ -116,8 +123,8 @@ impl Manifest {
             namespace: self.namespace.as_deref(),
             objects: &self.objects,
             known: &self.known,
-            protect: self.protect,
-            depends_on: &self.depends_on,
+            protect: self.lifecycle.protect,
+            depends_on: &self.lifecycle.depends_on,
             hooks: None,
             other_namespaces: &[],
         }

@@ -41,6 +41,7 @@ mod registered;
 pub mod replicas;
 pub mod runs;
 pub mod scale;
+pub mod section;
 pub mod short;
 pub mod status;
 pub mod when_idle;

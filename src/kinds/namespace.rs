@@ -6,7 +6,8 @@ use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
 use serde_json::{Value, json};
 
-use super::{Compare, Kind, Scope, going, gvk, is_false, itself, object_program, text};
+use super::section::{Labels, Lifecycle, Live, Manage, Naming, Section, object_labels};
+use super::{Compare, Kind, Scope, going, gvk, itself, object_program, text};
 use crate::address::{Address, FieldPath};
 use crate::resource::{Await, Effect, Identity, Life, ObjectId, Readiness, Resource};
 
@@ -26,7 +27,6 @@ pub const KIND: Kind = Kind {
 
 /// A Kubernetes namespace.
 #[derive(Clone, Debug, Default, PartialEq, Deserialize, Serialize, JsonSchema)]
-#[serde(deny_unknown_fields)]
 pub struct Namespace {
     /// The live name; the section's key when missing.
     #[serde(default, skip_serializing_if = "Option::is_none")]
@@ -39,20 +39,28 @@ pub struct Namespace {
     pub annotations: BTreeMap<String, String>,
     /// `false`: it exists and others own it. It is read, compared with what is said here and relied on, never
     /// written or deleted. Default `true`.
-    #[serde(default, skip_serializing_if = "Option::is_none")]
-    pub manage: Option<bool>,
-    /// Refuses to delete it, also in `destroy`.
-    #[serde(default, skip_serializing_if = "is_false")]
-    pub protect: bool,
-    /// Addresses that must be done before this one, beyond what is inferred.
-    #[serde(default, skip_serializing_if = "Vec::is_empty")]
-    pub depends_on: Vec<String>,
+    #[serde(default, skip_serializing_if = "Manage::is_managed")]
+    pub manage: Manage,
+    /// `protect` and `depends_on`.
+    #[serde(flatten)]
+    pub lifecycle: Lifecycle,
 }
 
-impl Namespace {
-    /// Whether the stack makes and changes it.
-    pub fn is_managed(&self) -> bool {
-        self.manage != Some(false)
+impl Section for Namespace {
+    fn is_managed(&self) -> bool {
+        self.manage.is_managed()
+    }
+
+    fn depends_on(&self) -> &[String] {
+        &self.lifecycle.depends_on
+    }
+
+    fn live<'a>(&'a self, key: &'a str) -> Option<Live<'a>> {
+        Some(Live::new(self.name.as_deref(), key, Naming::OBJECT))
+    }
+
+    fn labels(&self) -> Vec<Labels<'_>> {
+        object_labels(&self.labels, &self.annotations)
     }
 }
 
@@ -82,7 +90,7 @@ pub fn resource(address: Address, origin: FieldPath, name: &str, extra: &Value, 
 
 /// What `[namespace.KEY]` becomes.
 pub fn lower(key: &str, section: &Namespace, scope: &Scope) -> Resource {
-    let Namespace { name, labels, annotations, manage: _, protect, depends_on } = section;
+    let Namespace { name, labels, annotations, manage: _, lifecycle } = section;
     let origin = FieldPath::keys(["namespace", key]);
     let extra = json!({ "labels": labels, "annotations": annotations });
     let name = name.as_deref().unwrap_or(key);
@@ -90,8 +98,8 @@ pub fn lower(key: &str, section: &Namespace, scope: &Scope) -> Resource {
     for field in ["labels", "annotations"] {
         resource.origins.push((FieldPath::keys(["metadata", field]), origin.key(field)));
     }
-    resource.follows.extend(depends_on.iter().map(Address::new));
-    resource.protect = *protect;
+    resource.follows.extend(lifecycle.depends_on.iter().map(Address::new));
+    resource.protect = lifecycle.protect;
     resource
 }
 

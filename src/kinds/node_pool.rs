@@ -8,6 +8,7 @@ use serde_json::{Value, json};
 
 use super::gke::{How, Rule, owned_labels};
 use super::gpu_driver::DriverInstall;
+use super::section::{LabelRules, Labels, Lifecycle, Live, Manage, Naming, Section};
 use super::short::{Accelerator, Nodes, SharingStrategy};
 use super::{Compare, Kind, PoolFacts, Scope, is_false};
 use crate::address::{Address, FieldPath};
@@ -77,7 +78,6 @@ const RULES: &[Rule] = &[
 
 /// A GKE node pool.
 #[derive(Clone, Debug, Default, PartialEq, Deserialize, Serialize, JsonSchema)]
-#[serde(deny_unknown_fields)]
 pub struct NodePool {
     /// The pool's live name; the section's key when missing.
     #[serde(default, skip_serializing_if = "Option::is_none")]
@@ -136,14 +136,11 @@ pub struct NodePool {
     pub surge: Option<Surge>,
     /// `false`: it exists and others own it. It is read, compared with what is said here and relied on, never
     /// written, labelled or deleted. Default `true`.
-    #[serde(default, skip_serializing_if = "Option::is_none")]
-    pub manage: Option<bool>,
-    /// Refuses to delete or replace it, also in `destroy`.
-    #[serde(default, skip_serializing_if = "is_false")]
-    pub protect: bool,
-    /// Addresses that must be done before this one, beyond what is inferred.
-    #[serde(default, skip_serializing_if = "Vec::is_empty")]
-    pub depends_on: Vec<String>,
+    #[serde(default, skip_serializing_if = "Manage::is_managed")]
+    pub manage: Manage,
+    /// `protect` and `depends_on`.
+    #[serde(flatten)]
+    pub lifecycle: Lifecycle,
 }
 
 /// Which NVIDIA driver GKE installs.
@@ -192,12 +189,32 @@ pub struct Surge {
     pub max_unavailable: u32,
 }
 
-impl NodePool {
-    /// Whether the stack makes and changes it.
-    pub fn is_managed(&self) -> bool {
-        self.manage != Some(false)
+impl Section for NodePool {
+    fn is_managed(&self) -> bool {
+        self.manage.is_managed()
     }
 
+    fn depends_on(&self) -> &[String] {
+        &self.lifecycle.depends_on
+    }
+
+    fn live<'a>(&'a self, key: &'a str) -> Option<Live<'a>> {
+        Some(Live::new(self.name.as_deref(), key, Naming::GKE))
+    }
+
+    fn labels(&self) -> Vec<Labels<'_>> {
+        // Those of others are as they are.
+        if !self.is_managed() {
+            return Vec::new();
+        }
+        vec![
+            ("labels", &self.labels, LabelRules::Kubernetes),
+            ("resource_labels", &self.resource_labels, LabelRules::Google),
+        ]
+    }
+}
+
+impl NodePool {
     /// How many nodes are wanted.
     pub fn size(&self) -> Nodes {
         self.nodes.unwrap_or_default()
@@ -327,7 +344,7 @@ pub fn lower(key: &str, section: &NodePool, cluster: &ClusterName, scope: &Scope
         ("locations", "zones"),
     ];
     let mut follows: Vec<Address> = scope.inside();
-    follows.extend(section.depends_on.iter().map(Address::new));
+    follows.extend(section.lifecycle.depends_on.iter().map(Address::new));
     Resource {
         address: Address::of("node_pool", key),
         identity: Identity::NodePool { cluster: cluster.clone(), pool: name.to_owned() },
@@ -339,7 +356,7 @@ pub fn lower(key: &str, section: &NodePool, cluster: &ClusterName, scope: &Scope
             .collect(),
         origin,
         follows,
-        protect: section.protect,
+        protect: section.lifecycle.protect,
         life: Life::Kept,
         initial: Value::Null,
     }

@@ -1,18 +1,17 @@
 //! Notebooks: a Jupyter server in the cluster, with the image of the workers and their scheduler's address.
 
-use std::collections::BTreeMap;
-
 use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
 use serde_json::{Value, json};
 
 use super::dask_cluster::DaskCluster;
 use super::dask_pod::{self, Wants, broken};
-use super::env::{Env, SecretKey};
-use super::pod::{self, Pod};
+use super::env::SecretKey;
+use super::pod;
+use super::section::{Lifecycle, Live, Naming, PodKeys, Pods, Role, Section};
 use super::status::{self, Said};
 use super::workload::{deployment_ready, template_effect};
-use super::{Compare, Doing, Kind, Scope, door, gvk, is_false, itself, object, object_program, text};
+use super::{Compare, Doing, Kind, Scope, door, gvk, itself, object, object_program, text};
 use crate::address::{Address, FieldPath};
 use crate::resource::{Api, Await, Effect, Gvk, Identity, Life, ObjectId, Query, Readiness, Resource, Step};
 
@@ -35,7 +34,6 @@ pub const KIND: Kind = Kind {
 
 /// A Jupyter server in the cluster. `dask-infra connect` opens it.
 #[derive(Clone, Debug, Default, PartialEq, Deserialize, Serialize, JsonSchema)]
-#[serde(deny_unknown_fields)]
 pub struct Notebook {
     /// The live name; the section's key when missing.
     #[serde(default, skip_serializing_if = "Option::is_none")]
@@ -54,35 +52,39 @@ pub struct Notebook {
     /// The password that Jupyter asks for: a key of a Secret in the same namespace, which others make.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub password: Option<SecretKey>,
-    /// GPUs. Default none.
-    #[serde(default, skip_serializing_if = "Option::is_none")]
-    #[schemars(range(min = 0, max = 16))]
-    pub gpus: Option<u32>,
-    /// CPUs, as a Kubernetes quantity: `"2"`, `"500m"`.
-    #[serde(default, skip_serializing_if = "Option::is_none")]
-    pub cpu: Option<String>,
-    /// Memory, as a Kubernetes quantity: `"8Gi"`.
-    #[serde(default, skip_serializing_if = "Option::is_none")]
-    pub memory: Option<String>,
-    /// The node pool it must run on.
-    #[serde(default, skip_serializing_if = "Option::is_none")]
-    pub pool: Option<String>,
-    /// The node pool it runs on when there is room.
-    #[serde(default, skip_serializing_if = "Option::is_none")]
-    pub prefer_pool: Option<String>,
-    /// Environment variables: text, or `{ secret = "NAME", key = "KEY" }` for a key of a Secret in the pod's namespace.
-    #[serde(default, skip_serializing_if = "BTreeMap::is_empty")]
-    pub env: Env,
-    /// A PodSpec, or parts of one, laid over what the other keys make: a table, or a YAML file's name. The container is
-    /// called `notebook`.
-    #[serde(default, skip_serializing_if = "Option::is_none")]
-    pub pod: Option<Pod>,
-    /// Refuses to delete or replace it, also in `destroy`.
-    #[serde(default, skip_serializing_if = "is_false")]
-    pub protect: bool,
-    /// Addresses that must be done before this one, beyond what is inferred.
-    #[serde(default, skip_serializing_if = "Vec::is_empty")]
-    pub depends_on: Vec<String>,
+    /// What each pod gets and where it runs.
+    #[serde(flatten)]
+    pub keys: PodKeys,
+    /// `protect` and `depends_on`.
+    #[serde(flatten)]
+    pub lifecycle: Lifecycle,
+}
+
+impl Section for Notebook {
+    fn depends_on(&self) -> &[String] {
+        &self.lifecycle.depends_on
+    }
+
+    fn live<'a>(&'a self, key: &'a str) -> Option<Live<'a>> {
+        Some(Live::new(self.name.as_deref(), key, Naming::SERVICE).within(self.namespace()))
+    }
+
+    fn given_namespace(&self) -> Option<&str> {
+        self.namespace.as_deref()
+    }
+
+    fn pods(&self, path: &FieldPath) -> Vec<Pods<'_>> {
+        vec![Pods {
+            path: path.clone(),
+            role: Role::Notebook,
+            replicas: 1,
+            image: self.image.as_deref().unwrap_or_default(),
+            image_path: path.key("image"),
+            // What it runs is not the stack's to say.
+            args: &[],
+            keys: &self.keys,
+        }]
+    }
 }
 
 impl Notebook {
@@ -144,10 +146,10 @@ pub fn lower(key: &str, section: &Notebook, like: Option<&DaskCluster>, scope: &
     let mut origins = section.origins(&origin, &place);
     let mut pod = dask_pod::bare("notebook", &wants, scope);
     section.fill(&mut pod, like);
-    pod::lay_over(&mut pod, section.pod.as_ref(), &place, &origin.key("pod"), &mut origins);
+    pod::lay_over(&mut pod, section.keys.pod.as_ref(), &place, &origin.key("pod"), &mut origins);
     let mut follows = dask_pod::follows(&[&wants], namespace, scope);
     follows.extend(section.like.as_ref().map(|like| Address::of("dask_cluster", like)));
-    follows.extend(section.depends_on.iter().map(Address::new));
+    follows.extend(section.lifecycle.depends_on.iter().map(Address::new));
     let make = |address: Address, gvk: Gvk, kind: &str, spec: Value, origins, follows| Resource {
         address,
         kind: kind.into(),
@@ -162,7 +164,7 @@ pub fn lower(key: &str, section: &Notebook, like: Option<&DaskCluster>, scope: &
         origin: origin.clone(),
         origins,
         follows,
-        protect: section.protect,
+        protect: section.lifecycle.protect,
         life: Life::Kept,
     };
     let deployment = json!({
@@ -199,17 +201,7 @@ fn api() -> Gvk {
 
 impl Notebook {
     fn wants<'a>(&'a self, image: &'a str) -> Wants<'a> {
-        Wants {
-            image,
-            args: &[],
-            env: &self.env,
-            gpus: self.gpus.unwrap_or(0),
-            cpu: self.cpu.as_ref(),
-            memory: self.memory.as_ref(),
-            pool: self.pool.as_ref(),
-            prefer_pool: self.prefer_pool.as_ref(),
-            resources: None,
-        }
+        Wants { image, args: &[], keys: &self.keys, resources: None }
     }
 
     fn origins(&self, origin: &FieldPath, pod: &FieldPath) -> Vec<(FieldPath, FieldPath)> {

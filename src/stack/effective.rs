@@ -68,8 +68,9 @@ impl<'a> Effective<'a> {
         text.push_str("# behind each value the place that it comes from.\n");
         let none = Map::new();
         let root = self.stack.as_object().unwrap_or(&none);
-        let known = reference::ORDER.iter().filter_map(|name| root.get_key_value(*name));
-        let others = root.iter().filter(|(name, _)| !reference::ORDER.contains(&name.as_str()));
+        let order = reference::order();
+        let known = order.iter().filter_map(|name| root.get_key_value(*name));
+        let others = root.iter().filter(|(name, _)| !order.contains(&name.as_str()));
         for (name, section) in known.chain(others) {
             self.table(&mut text, &FieldPath::root().key(name), section);
         }

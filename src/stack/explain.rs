@@ -5,7 +5,7 @@ use std::collections::BTreeSet;
 
 use serde_json::Value;
 
-use super::reference::{ORDER, description, meaning_and_default, tables_in, type_of};
+use super::reference::{description, meaning_and_default, order, tables_in, type_of};
 use super::schema::{resolve, shape};
 use crate::address::{FieldPath, Segment};
 use crate::diag;
@@ -59,7 +59,7 @@ pub fn explain(typed: &str) -> Result<Explained, Unknown> {
 /// The sections in the order in which people write them.
 pub fn sections() -> Vec<Explained> {
     let root = Place { path: Vec::new(), schema: shape(), about: "" };
-    ORDER.iter().filter_map(|name| root.below(name)).map(|place| place.named().row("")).collect()
+    order().into_iter().filter_map(|name| root.below(name)).map(|place| place.named().row("")).collect()
 }
 
 fn key(segment: &Segment) -> Option<&str> {
@@ -240,7 +240,7 @@ mod tests {
             let found = explain(&path).unwrap();
             assert!(!found.about.is_empty(), "{path} says nothing");
         }
-        assert_eq!(sections().len(), ORDER.len());
+        assert_eq!(sections().len(), order().len());
     }
 
     #[test]

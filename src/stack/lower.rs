@@ -28,22 +28,22 @@ pub fn lower(stack: &Stack, simulated: bool) -> Lowered {
     let scope = scope(stack, simulated);
     let mut resources = Vec::new();
     if let (Some(section), Some(name)) = (&stack.cluster, &scope.target.gke) {
-        if section.is_managed() {
+        if section.manage.is_managed() {
             resources.push(kinds::cluster::lower(section, name, &scope));
         }
-        let pools = stack.node_pool.iter().filter(|(_, pool)| pool.is_managed());
+        let pools = stack.node_pool.iter().filter(|(_, pool)| pool.manage.is_managed());
         resources.extend(pools.map(|(key, pool)| kinds::node_pool::lower(key, pool, name, &scope)));
     }
-    let namespaces = stack.namespace.iter().filter(|(_, section)| section.is_managed());
+    let namespaces = stack.namespace.iter().filter(|(_, section)| section.manage.is_managed());
     resources.extend(namespaces.map(|(key, section)| kinds::namespace::lower(key, section, &scope)));
-    let driver = stack.gpu_driver.as_ref().filter(|driver| driver.is_managed());
+    let driver = stack.gpu_driver.as_ref().filter(|driver| driver.manage.is_managed());
     resources.extend(driver.and_then(|section| kinds::gpu_driver::lower(section, &scope)));
     resources.extend(stack.check.iter().map(|(key, section)| kinds::check::lower(key, section, &scope)));
     let (operators, others): (Vec<Resource>, Vec<Resource>) =
         kinds::manifest::lower(&stack.bundles(), &scope)
             .into_iter()
             .partition(|resource| resource.address.section() == kinds::dask_operator::SECTION);
-    match stack.dask_operator.as_ref().filter(|operator| operator.is_managed()) {
+    match stack.dask_operator.as_ref().filter(|operator| operator.manage.is_managed()) {
         Some(section) if section.is_chart() => {
             resources.extend(kinds::dask_operator::lower_chart(section, operators, &scope));
         }
@@ -52,7 +52,7 @@ pub fn lower(stack: &Stack, simulated: bool) -> Lowered {
     }
     let clusters = stack.dask_cluster.iter();
     resources.extend(clusters.flat_map(|(key, section)| kinds::dask_cluster::lower(key, section, &scope)));
-    let jobs = stack.dask_job.iter().filter(|(_, section)| section.is_managed());
+    let jobs = stack.dask_job.iter().filter(|(_, section)| section.manage.is_managed());
     resources.extend(
         jobs.map(|(key, section)| kinds::dask_job::lower(key, section, like(stack, section), &scope)),
     );
@@ -76,22 +76,22 @@ fn like<'a>(stack: &'a Stack, section: &super::DaskJob) -> Option<&'a super::Das
 fn theirs(stack: &Stack, scope: &Scope) -> Vec<Theirs> {
     let mut needed = Vec::new();
     if let (Some(section), Some(name)) = (&stack.cluster, &scope.target.gke) {
-        needed.extend((!section.is_managed()).then(|| kinds::cluster::read(section, name, scope)));
-        let pools = stack.node_pool.iter().filter(|(_, pool)| !pool.is_managed());
+        needed.extend((!section.manage.is_managed()).then(|| kinds::cluster::read(section, name, scope)));
+        let pools = stack.node_pool.iter().filter(|(_, pool)| !pool.manage.is_managed());
         needed.extend(pools.map(|(key, pool)| kinds::node_pool::read(key, pool, name, scope)));
     }
-    let driver = stack.gpu_driver.as_ref().filter(|driver| !driver.is_managed());
+    let driver = stack.gpu_driver.as_ref().filter(|driver| !driver.manage.is_managed());
     needed.extend(driver.and_then(|section| kinds::gpu_driver::read(section, scope)));
-    let namespaces = stack.namespace.iter().filter(|(_, section)| !section.is_managed());
+    let namespaces = stack.namespace.iter().filter(|(_, section)| !section.manage.is_managed());
     needed.extend(namespaces.map(|(key, section)| kinds::namespace::read(key, section, scope)));
     let clusters = stack.dask_cluster.iter();
     needed.extend(clusters.flat_map(|(key, section)| kinds::dask_cluster::read(key, section, scope)));
-    let jobs = stack.dask_job.iter().filter(|(_, section)| !section.is_managed());
+    let jobs = stack.dask_job.iter().filter(|(_, section)| !section.manage.is_managed());
     needed
         .extend(jobs.map(|(key, section)| kinds::dask_job::read(key, section, like(stack, section), scope)));
     let mut theirs: Vec<Theirs> =
         needed.into_iter().map(|resource| Theirs { resource, role: Role::Needed }).collect();
-    let operator = stack.dask_operator.iter().filter(|operator| !operator.is_managed());
+    let operator = stack.dask_operator.iter().filter(|operator| !operator.manage.is_managed());
     theirs.extend(operator.flat_map(|section| kinds::dask_operator::read(section, scope)));
     theirs
 }
@@ -114,7 +114,12 @@ pub fn scope(stack: &Stack, simulated: bool) -> Scope {
         target,
         pools: stack.node_pool.iter().map(|(key, pool)| pool.facts(key)).collect(),
         driver: stack.gpu_driver.as_ref().map(|driver| driver.install).unwrap_or_default(),
-        sections: sections(stack),
+        sections: stack
+            .sections()
+            .iter()
+            .filter(|placed| !placed.is_inner)
+            .map(|placed| Address::new(placed.path.to_string()))
+            .collect(),
         checks: stack
             .check
             .iter()
@@ -137,28 +142,6 @@ pub fn owner(stack: &Stack) -> Owner {
     Owner { stack: stack.stack.name.clone(), id }
 }
 
-fn sections(stack: &Stack) -> Vec<Address> {
-    let single = [
-        ("cluster", stack.cluster.is_some()),
-        ("gpu_driver", stack.gpu_driver.is_some()),
-        (kinds::dask_operator::SECTION, stack.dask_operator.is_some()),
-    ];
-    let keyed = [
-        ("node_pool", stack.node_pool.keys().collect::<Vec<_>>()),
-        ("namespace", stack.namespace.keys().collect()),
-        ("dask_cluster", stack.dask_cluster.keys().collect()),
-        ("dask_job", stack.dask_job.keys().collect()),
-        ("notebook", stack.notebook.keys().collect()),
-        (kinds::manifest::SECTION, stack.manifest.keys().collect()),
-        (kinds::helm_release::SECTION, stack.helm_release.keys().collect()),
-        ("check", stack.check.keys().collect()),
-    ];
-    let single = single.into_iter().filter(|(_, there)| *there).map(|(name, _)| Address::new(name));
-    let keyed =
-        keyed.into_iter().flat_map(|(name, keys)| keys.into_iter().map(move |key| Address::of(name, key)));
-    single.chain(keyed).collect()
-}
-
 /// GKE spreads the nodes of a regional cluster over three zones when nothing else is said.
 fn zones(stack: &Stack) -> u32 {
     let given = stack.cluster.as_ref().map_or(0, |cluster| cluster.zones.len());
@@ -173,7 +156,7 @@ fn zones(stack: &Stack) -> u32 {
 fn hourly(stack: &Stack) -> Option<Hourly> {
     stack.cluster.as_ref()?;
     // What others own is not this stack's to pay.
-    let mut ours = stack.node_pool.values().filter(|pool| pool.is_managed()).peekable();
+    let mut ours = stack.node_pool.values().filter(|pool| pool.manage.is_managed()).peekable();
     ours.peek()?;
     let mut sum = Hourly::default();
     for pool in ours {

@@ -22,6 +22,7 @@ pub mod ready;
 pub mod reference;
 pub mod rules;
 pub mod schema;
+pub(crate) mod sections;
 #[cfg(test)]
 mod tests;
 pub(crate) mod toml;

@@ -208,19 +208,9 @@ fn repeated(diagnostic: &Diagnostic, sources: &Sources, said: &[Diagnostic]) -> 
 
 /// The section of a field: `node_pool.a`, `cluster`.
 fn section(path: &FieldPath) -> FieldPath {
-    let keyed = [
-        "vars",
-        "node_pool",
-        "namespace",
-        "dask_cluster",
-        "dask_job",
-        "notebook",
-        "manifest",
-        "helm_release",
-        "check",
-    ];
+    let keyed = |top: &str| top == "vars" || super::sections::is_keyed(top);
     let depth = match path.segments().first() {
-        Some(Segment::Key(top)) if keyed.contains(&top.as_str()) => 2,
+        Some(Segment::Key(top)) if keyed(top) => 2,
         _ => 1,
     };
     path.segments().iter().take(depth).cloned().collect()

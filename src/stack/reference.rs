@@ -5,26 +5,13 @@ use std::fmt::Write as _;
 use serde_json::Value;
 
 use super::schema::{OVERLAY, resolve, shape, types, words};
+use super::sections::SECTIONS;
 
 /// Sections in the order in which people write them.
-pub(super) const ORDER: [&str; 16] = [
-    "stack",
-    "gke",
-    "kubernetes",
-    "vars",
-    "cluster",
-    "node_pool",
-    "namespace",
-    "gpu_driver",
-    "dask_operator",
-    "dask_cluster",
-    "dask_job",
-    "notebook",
-    "manifest",
-    "helm_release",
-    "check",
-    "allow",
-];
+pub(crate) fn order() -> Vec<&'static str> {
+    let sections = SECTIONS.iter().map(|row| row.name);
+    ["stack", "gke", "kubernetes", "vars"].into_iter().chain(sections).chain(["allow"]).collect()
+}
 
 const HEAD: &str = "\
 # The stack file
@@ -47,7 +34,7 @@ shows all of it, and `dask-infra show --effective` what came out.
 /// The whole page.
 pub fn reference() -> String {
     let mut page = HEAD.to_owned();
-    for name in ORDER {
+    for name in order() {
         let section = &shape()["properties"][name];
         let members =
             resolve(shape(), section).get("additionalProperties").filter(|members| members.is_object());
@@ -195,7 +182,7 @@ mod tests {
 
     #[test]
     fn every_section_has_its_place() {
-        let mut order = ORDER.map(str::to_owned).to_vec();
+        let mut order = order().into_iter().map(str::to_owned).collect::<Vec<_>>();
         order.sort();
         let mut sections: Vec<String> = shape()["properties"].as_object().unwrap().keys().cloned().collect();
         sections.retain(|key| !OVERLAY.contains(&key.as_str()));

@@ -143,6 +143,12 @@ fn settle(object: &mut Map<String, Value>) {
         choices.retain(|choice| choice.get("type").is_none_or(|name| name != "null"));
         object.insert("allOf".to_owned(), Value::Array(choices));
     }
+    // Serde cannot refuse unknown keys of a table that shares keys with others (`flatten`), so the schema does for all.
+    if object.get("properties").is_some_and(Value::is_object)
+        && object.get("type").is_some_and(|name| name == "object")
+    {
+        object.entry("additionalProperties").or_insert(json!(false));
+    }
     if object.get("format").is_some_and(|format| format == "uint32") {
         object.remove("format");
         object.entry("maximum").or_insert(json!(u32::MAX));

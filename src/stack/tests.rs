@@ -257,6 +257,6 @@ fn variables_keep_their_type_and_can_be_given() {
     let loaded =
         parse_in(folder(), "stack.toml", text, &Options { env: &env, vars: &vars, helm: None }).unwrap();
     assert_eq!(loaded.stack.node_pool["system"].size(), super::Nodes::Fixed(4));
-    assert_eq!(loaded.stack.dask_cluster["one"].scheduler.env["LOG"].text(), Some("${not a reference}"));
+    assert_eq!(loaded.stack.dask_cluster["one"].scheduler.keys.env["LOG"].text(), Some("${not a reference}"));
     assert_eq!(loaded.stack.gke.unwrap().project, "demo");
 }

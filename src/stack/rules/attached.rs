@@ -44,7 +44,7 @@ fn known(context: &Context<'_>) -> Vec<Known> {
             name: cluster.live_name(key).to_owned(),
             replicas: path.key("worker").key("replicas"),
             number: match cluster.worker.replicas.writer() {
-                _ if !cluster.is_managed() => Numbered::Nobody,
+                _ if !cluster.manage.is_managed() => Numbered::Nobody,
                 Writer::File(_) => Numbered::File,
                 Writer::Autoscaler { .. } => Numbered::Autoscaler,
                 Writer::Notebooks(_) => Numbered::Nobody,
@@ -198,7 +198,7 @@ const LONG_NAME: usize = 37;
 
 /// Groups of a cluster that others own bring an image of their own where its section says none.
 pub(super) fn groups_of_others_have_images(context: &mut Context<'_>) {
-    let others = context.stack.dask_cluster.iter().filter(|(_, cluster)| !cluster.is_managed());
+    let others = context.stack.dask_cluster.iter().filter(|(_, cluster)| !cluster.manage.is_managed());
     for (key, cluster) in others.filter(|(_, cluster)| cluster.image.is_empty()) {
         for (group, _) in cluster.group.iter().filter(|(_, group)| group.image.is_none()) {
             let path = FieldPath::keys(["dask_cluster", key, "group", group]);

@@ -96,7 +96,7 @@ pub(super) fn operators_chart_is_asked_for(context: &mut Context<'_>) {
     let section = FieldPath::keys([crate::kinds::dask_operator::SECTION]);
     let Some((key, _)) = given.into_iter().find(|(_, given)| *given) else { return };
     let what = format!("`{key}` has no say: the operator's objects are not made by its chart");
-    let help = match operator.is_managed() {
+    let help = match operator.manage.is_managed() {
         true => "add `source = \"chart\"`, or take the key away",
         false => "take the key away: others own the operator",
     };

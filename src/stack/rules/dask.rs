@@ -1,36 +1,41 @@
 //! Dask clusters and checks: GPUs, quantities, commands, the operator.
 
 use super::machines::{Gpus, gpus_of};
-use super::pods::pods_of;
-use super::{Context, Finding, Pod, counted};
+use super::{Context, Finding, counted};
 use crate::address::FieldPath;
 use crate::diag::Code;
 use crate::kinds::dask_operator::KNOWN;
+use crate::kinds::section::Pods;
 use crate::kinds::{bundle, dask_cluster, dask_operator};
-use crate::stack::{DaskGroup, Nodes, Stack};
+use crate::stack::{Nodes, Stack};
 
 /// No Pod asks for more GPUs than a node of its pool has.
 pub(super) fn gpus_fit_a_node(context: &mut Context<'_>) {
-    for pod in context.pods().into_iter().filter(|pod| pod.gpus > 0) {
-        let hard = pod.pool.map(|name| (name, Finding::error as fn(Code, String) -> Finding));
-        let soft = pod.prefer_pool.map(|name| (name, Finding::warning as fn(Code, String) -> Finding));
+    for pod in context.pods().into_iter().filter(|pod| pod.keys.gpus() > 0) {
+        let hard = pod.keys.pool.as_deref().map(|name| (name, Finding::error as fn(Code, String) -> Finding));
+        let soft = pod
+            .keys
+            .prefer_pool
+            .as_deref()
+            .map(|name| (name, Finding::warning as fn(Code, String) -> Finding));
         for (name, finding) in hard.into_iter().chain(soft) {
             let Some(gpus) = context.pool(name).and_then(gpus_of) else { continue };
             let Gpus { allocatable, shared, .. } = gpus;
             let pool = FieldPath::keys(["node_pool", name]);
             let asked = asked(&pod);
-            if allocatable < pod.gpus {
+            if allocatable < pod.keys.gpus() {
                 let message = format!(
                     "{} asks for {}, a node of `{name}` has {}",
-                    pod.what,
-                    counted(pod.gpus, "GPU"),
+                    pod.role,
+                    counted(pod.keys.gpus(), "GPU"),
                     if allocatable == 0 { "none".to_owned() } else { allocatable.to_string() },
                 );
                 let finding = finding(Code::NoGpuThere, message).at(pod.path.key("gpus"), asked);
                 let finding = finding.at(pool.key("machine_type"), has(gpus));
                 context.say(finding.help(more_gpus(context, &pod, name)));
-            } else if shared && pod.gpus > 1 {
-                let message = format!("{} asks for {}, shared ones come one at a time", pod.what, pod.gpus);
+            } else if shared && pod.keys.gpus() > 1 {
+                let message =
+                    format!("{} asks for {}, shared ones come one at a time", pod.role, pod.keys.gpus());
                 let finding = finding(Code::OneGpuShared, message).at(pod.path.key("gpus"), asked);
                 let finding = finding.at(pool.key("accelerator"), "shared here");
                 context.say(finding.help("set `gpus = 1`, or take `sharing` away"));
@@ -39,8 +44,8 @@ pub(super) fn gpus_fit_a_node(context: &mut Context<'_>) {
     }
 }
 
-fn asked(pod: &Pod<'_>) -> String {
-    format!("{} asks for {}", pod.what, pod.gpus)
+fn asked(pod: &Pods<'_>) -> String {
+    format!("{} asks for {}", pod.role, pod.keys.gpus())
 }
 
 fn has(gpus: Gpus) -> String {
@@ -50,9 +55,9 @@ fn has(gpus: Gpus) -> String {
     }
 }
 
-fn more_gpus(context: &Context<'_>, pod: &Pod<'_>, not: &str) -> String {
+fn more_gpus(context: &Context<'_>, pod: &Pods<'_>, not: &str) -> String {
     let enough = context.stack.node_pool.iter().find(|(name, pool)| {
-        name.as_str() != not && gpus_of(pool).is_some_and(|gpus| gpus.allocatable >= pod.gpus)
+        name.as_str() != not && gpus_of(pool).is_some_and(|gpus| gpus.allocatable >= pod.keys.gpus())
     });
     match enough {
         Some((name, _)) => format!("the pool `{name}` has enough"),
@@ -62,8 +67,8 @@ fn more_gpus(context: &Context<'_>, pod: &Pod<'_>, not: &str) -> String {
     }
 }
 
-fn gpus_asked(pods: &[&Pod<'_>]) -> u64 {
-    pods.iter().map(|pod| u64::from(pod.replicas) * u64::from(pod.gpus)).sum()
+fn gpus_asked(pods: &[&Pods<'_>]) -> u64 {
+    pods.iter().map(|pod| u64::from(pod.replicas) * u64::from(pod.keys.gpus())).sum()
 }
 
 fn nodes_with(asked: u64, gpus: Gpus) -> u64 {
@@ -73,8 +78,8 @@ fn nodes_with(asked: u64, gpus: Gpus) -> u64 {
 /// How many nodes of a pool have GPUs for all that the stack has run there; `None` for pools without GPUs.
 pub fn nodes_for_gpus(stack: &Stack, pool: &str) -> Option<u64> {
     let gpus = gpus_of(stack.node_pool.get(pool)?).filter(|gpus| gpus.allocatable > 0)?;
-    let all = pods_of(stack);
-    let pods: Vec<&Pod<'_>> = all.iter().filter(|pod| pod.pool == Some(pool)).collect();
+    let all = stack.pods();
+    let pods: Vec<&Pods<'_>> = all.iter().filter(|pod| pod.keys.pool.as_deref() == Some(pool)).collect();
     Some(nodes_with(gpus_asked(&pods), gpus))
 }
 
@@ -82,14 +87,14 @@ pub fn nodes_for_gpus(stack: &Stack, pool: &str) -> Option<u64> {
 pub(super) fn gpus_fit_the_pool(context: &mut Context<'_>) {
     let all = context.pods();
     for (name, pool) in &context.stack.node_pool {
-        let unknown = !pool.is_managed() && pool.nodes.is_none();
+        let unknown = !pool.manage.is_managed() && pool.nodes.is_none();
         let wrong = matches!(pool.size(), Nodes::Autoscaled { min, max } if min > max);
         if unknown || wrong {
             continue;
         }
         let Some(gpus) = gpus_of(pool).filter(|gpus| gpus.allocatable > 0) else { continue };
-        let pods: Vec<&Pod<'_>> = all.iter().filter(|pod| pod.pool == Some(name)).collect();
-        let fits_a_node = pods.iter().all(|pod| pod.gpus <= gpus.allocatable);
+        let pods: Vec<&Pods<'_>> = all.iter().filter(|pod| pod.keys.pool.as_deref() == Some(name)).collect();
+        let fits_a_node = pods.iter().all(|pod| pod.keys.gpus() <= gpus.allocatable);
         let asked = gpus_asked(&pods);
         let there = u64::from(pool.size().most()) * u64::from(gpus.allocatable);
         if asked <= there || !fits_a_node {
@@ -98,8 +103,8 @@ pub(super) fn gpus_fit_the_pool(context: &mut Context<'_>) {
         let message = format!("{asked} GPUs are asked from the pool `{name}`, which has at most {there}");
         let path = FieldPath::keys(["node_pool", name]);
         let mut finding = Finding::warning(Code::MoreGpusThanPool, message);
-        for pod in pods.iter().filter(|pod| pod.gpus > 0) {
-            finding = finding.at(pod.path.clone(), format!("{} × {}", pod.replicas, pod.gpus));
+        for pod in pods.iter().filter(|pod| pod.keys.gpus() > 0) {
+            finding = finding.at(pod.path.clone(), format!("{} × {}", pod.replicas, pod.keys.gpus()));
         }
         let nodes = nodes_with(asked, gpus);
         let label = format!("{} × {}", pool.size().most(), gpus.allocatable);
@@ -111,7 +116,7 @@ pub(super) fn gpus_fit_the_pool(context: &mut Context<'_>) {
 /// Names of environment variables. Source: Kubernetes' validation: printable ASCII without `=`.
 pub(super) fn environments_have_names(context: &mut Context<'_>) {
     for pod in context.pods() {
-        for name in pod.env.keys() {
+        for name in pod.keys.env.keys() {
             let fits = |c: char| c.is_ascii_graphic() && c != '=';
             if !name.is_empty() && name.chars().all(fits) {
                 continue;
@@ -143,12 +148,11 @@ pub(super) fn operator_is_there(context: &mut Context<'_>) {
     let stack = context.stack;
     let broken = context.is_doubtful(&FieldPath::keys(["dask_operator"]));
     // What others own, others have an operator for.
-    let clusters = stack
-        .dask_cluster
-        .iter()
-        .filter(|(_, cluster)| cluster.is_managed() || cluster.group.values().any(DaskGroup::is_managed));
+    let clusters = stack.dask_cluster.iter().filter(|(_, cluster)| {
+        cluster.manage.is_managed() || cluster.group.values().any(|group| group.manage.is_managed())
+    });
     let clusters = clusters.map(|(name, _)| FieldPath::keys(["dask_cluster", name]));
-    let jobs = stack.dask_job.iter().filter(|(_, job)| job.is_managed());
+    let jobs = stack.dask_job.iter().filter(|(_, job)| job.manage.is_managed());
     let jobs = jobs.map(|(name, _)| FieldPath::keys(["dask_job", name]));
     // A manifest or a chart may bring the operator too.
     let brought = bundle::objects(&stack.bundles()).any(|object| object.name() == dask_operator::NAME);
@@ -173,7 +177,7 @@ pub(super) fn operator_is_there(context: &mut Context<'_>) {
 /// Another release than the one we know.
 pub(super) fn operator_is_known(context: &mut Context<'_>) {
     let ours = |operator: &&super::super::DaskOperator| {
-        operator.is_managed() && !operator.is_chart() && operator.version != KNOWN
+        operator.manage.is_managed() && !operator.is_chart() && operator.version != KNOWN
     };
     let Some(operator) = context.stack.dask_operator.as_ref().filter(ours) else { return };
     let place = FieldPath::keys(["dask_operator", "version"]);
@@ -194,7 +198,7 @@ pub(super) fn operator_is_known(context: &mut Context<'_>) {
 /// `cpu` and `memory` are quantities.
 pub(super) fn quantities_are_valid(context: &mut Context<'_>) {
     for pod in context.pods() {
-        for (key, text) in [("cpu", pod.cpu), ("memory", pod.memory)] {
+        for (key, text) in [("cpu", &pod.keys.cpu), ("memory", &pod.keys.memory)] {
             let Some(text) = text else { continue };
             let place = pod.path.key(key);
             match quantity(text) {
@@ -263,7 +267,7 @@ pub(super) fn commands_exist(context: &mut Context<'_>) {
                 .at(pod.image_path.clone(), image);
             context.say(finding.help(format!("write {}, or leave `args` away", words.join(", "))));
         }
-        let given = pod.pod.and_then(|given| given.0["containers"].as_array());
+        let given = pod.keys.pod.as_ref().and_then(|given| given.0["containers"].as_array());
         for (place, container) in given.into_iter().flatten().enumerate() {
             let at = pod.path.key("pod").key("containers").index(place);
             let image = container["image"].as_str().unwrap_or(pod.image);

@@ -35,7 +35,7 @@ fn template(context: &mut Context<'_>, path: &FieldPath, job: &DaskJob) {
     };
     let empty = "this file has no Dask cluster: give `image`, `scheduler` and `worker` instead";
     unknown_cluster(context, &path.key("like"), like, empty);
-    if context.stack.dask_cluster.get(like).is_some_and(|cluster| !cluster.is_managed()) {
+    if context.stack.dask_cluster.get(like).is_some_and(|cluster| !cluster.manage.is_managed()) {
         let message =
             format!("others own the Dask cluster `{like}`, so the file does not say what it is made of");
         let finding = Finding::error(Code::UnknownCluster, message).at(path.key("like"), "copied");

@@ -20,8 +20,8 @@ pub(super) fn gpus_of(pool: &NodePool) -> Option<Gpus> {
     let (kind, count) = match (fixed(pool), &pool.accelerator) {
         (Some((kind, count)), _) => (kind, count),
         // What others own may have more than its section says.
-        (None, None) if !pool.is_managed() => return None,
-        (None, Some(Accelerator { count: None, .. })) if !pool.is_managed() => return None,
+        (None, None) if !pool.manage.is_managed() => return None,
+        (None, Some(Accelerator { count: None, .. })) if !pool.manage.is_managed() => return None,
         (None, Some(accelerator)) => (accelerator.r#type.as_str(), accelerator.count.unwrap_or(1)),
         (None, None) => {
             catalog::machine(&pool.machine_type)?;

@@ -11,6 +11,7 @@ use crate::diag::{Code, listed, nearest};
 use crate::kinds::bundle::{self, Kinds, Object};
 use crate::kinds::manifest::{SERVERS, node_labels, pod_specs};
 use crate::kinds::node_pool::POOL_LABEL;
+use crate::kinds::section::Role;
 use crate::kinds::{dask_cluster, gpu_driver};
 use crate::resource::{Identity, ObjectId, Resource};
 use crate::schema::{self, Api, Problem, ProblemKind, Schema, Type};
@@ -118,7 +119,7 @@ pub(super) fn pods_fit_their_schema(context: &mut Context<'_>) {
     for (path, pod, name) in given_pods(context) {
         let plain = without_directives(pod);
         // A notebook is a Deployment of ours, its pod one of today's.
-        let dask = name != NOTEBOOKS;
+        let dask = name != Role::Notebook.container();
         let shape = if dask { of_dask.clone() } else { newest.clone() };
         for problem in schema::check(&shape, &plain) {
             if !matches!(problem.kind, ProblemKind::MissingField(_)) {
@@ -140,24 +141,11 @@ fn pod_schema() -> Option<Schema> {
     cluster.property("spec")?.property("worker")?.property("spec")
 }
 
-/// The container of a notebook.
-const NOTEBOOKS: &str = "notebook";
-
-/// The name of the container that a section makes itself.
-fn own_container(what: &str) -> &'static str {
-    match what {
-        "the scheduler" => "scheduler",
-        "the program" => "job",
-        super::pods::NOTEBOOK => NOTEBOOKS,
-        _ => "worker",
-    }
-}
-
 /// `pod` tables of sections, with their places and the names of the sections' own containers.
 pub(super) fn given_pods<'a>(context: &Context<'a>) -> Vec<(FieldPath, &'a Value, &'static str)> {
     let mut pods = Vec::new();
     for pod in context.pods() {
-        pods.extend(pod.pod.map(|given| (pod.path.key("pod"), &given.0, own_container(pod.what))));
+        pods.extend(pod.keys.pod.as_ref().map(|given| (pod.path.key("pod"), &given.0, pod.role.container())));
     }
     pods
 }
@@ -511,19 +499,19 @@ pub(super) fn dask_names_are_valid(context: &mut Context<'_>) {
 /// A key of a section and its `pod` do not set one field.
 pub(super) fn pods_say_nothing_twice(context: &mut Context<'_>) {
     for pod in context.pods() {
-        let Some(given) = pod.pod else { continue };
+        let Some(given) = &pod.keys.pod else { continue };
         let (path, from) = (pod.path.clone(), pod.path.key("pod"));
-        let own = own_container(pod.what);
+        let own = pod.role.container();
         let containers = given.0["containers"].as_array().into_iter().flatten().enumerate();
         let mut said: Vec<(FieldPath, FieldPath)> = Vec::new();
         for (place, container) in containers.filter(|(_, container)| container["name"] == own) {
             let at = from.key("containers").index(place);
             let keys = [
-                ("gpus", pod.gpus > 0, ["limits", "nvidia.com/gpu"]),
-                ("cpu", pod.cpu.is_some(), ["limits", "cpu"]),
-                ("cpu", pod.cpu.is_some(), ["requests", "cpu"]),
-                ("memory", pod.memory.is_some(), ["limits", "memory"]),
-                ("memory", pod.memory.is_some(), ["requests", "memory"]),
+                ("gpus", pod.keys.gpus() > 0, ["limits", "nvidia.com/gpu"]),
+                ("cpu", pod.keys.cpu.is_some(), ["limits", "cpu"]),
+                ("cpu", pod.keys.cpu.is_some(), ["requests", "cpu"]),
+                ("memory", pod.keys.memory.is_some(), ["limits", "memory"]),
+                ("memory", pod.keys.memory.is_some(), ["requests", "memory"]),
             ];
             for (key, there, [list, resource]) in keys {
                 if there && !container["resources"][list][resource].is_null() {
@@ -535,22 +523,23 @@ pub(super) fn pods_say_nothing_twice(context: &mut Context<'_>) {
             }
             let variables = container["env"].as_array().into_iter().flatten().enumerate();
             for (index, name) in variables.filter_map(|(index, one)| Some((index, one["name"].as_str()?))) {
-                if pod.env.contains_key(name) {
+                if pod.keys.env.contains_key(name) {
                     said.push((path.key("env").key(name), at.key("env").index(index)));
                 }
             }
             if container["image"].as_str().is_some_and(|image| image != pod.image) {
                 let what = "scheduler, workers and clients should have one image, this is another";
                 let finding = Finding::warning(Code::SaidTwice, what).at(at.key("image"), "wins");
-                let image = path.parent().unwrap_or_default().key("image");
-                context.say(finding.at(image, "the cluster's").help("take one of the two away"));
+                context.say(
+                    finding.at(pod.image_path.clone(), "the cluster's").help("take one of the two away"),
+                );
             }
         }
-        if pod.pool.is_some() && !given.0["nodeSelector"][POOL_LABEL].is_null() {
+        if pod.keys.pool.is_some() && !given.0["nodeSelector"][POOL_LABEL].is_null() {
             said.push((path.key("pool"), from.key("nodeSelector").key(POOL_LABEL)));
         }
         let soft = "preferredDuringSchedulingIgnoredDuringExecution";
-        if pod.prefer_pool.is_some() && !given.0["affinity"]["nodeAffinity"][soft].is_null() {
+        if pod.keys.prefer_pool.is_some() && !given.0["affinity"]["nodeAffinity"][soft].is_null() {
             said.push((path.key("prefer_pool"), from.key("affinity").key("nodeAffinity").key(soft)));
         }
         for (key, field) in said {

@@ -6,6 +6,7 @@ use std::collections::{BTreeMap, BTreeSet};
 use super::{Check, NodePool, Replicas, Stack};
 use crate::address::{FieldPath, Segment};
 use crate::diag::{Code, Diagnostic};
+use crate::kinds::section::Pods;
 use crate::secrets::Secrets;
 use crate::source::{Sources, Span};
 
@@ -17,7 +18,6 @@ mod machines;
 mod manifests;
 mod names;
 mod notebooks;
-mod pods;
 mod secrets;
 mod sections;
 mod services;
@@ -25,7 +25,6 @@ mod workers;
 mod zones;
 
 pub use dask::nodes_for_gpus;
-use pods::Pod;
 
 /// Every rule, in no order that matters: what they say is sorted by place.
 const RULES: &[fn(&mut Context<'_>)] = &[
@@ -186,13 +185,18 @@ impl<'a> Context<'a> {
         of.collect()
     }
 
+    /// The pods that the stack makes for its sections.
+    fn pods(&self) -> Vec<Pods<'a>> {
+        self.stack.pods()
+    }
+
     fn checks(&self) -> impl Iterator<Item = (FieldPath, &'a Check)> + use<'a> {
         self.stack.check.iter().map(|(name, check)| (FieldPath::keys(["check", name]), check))
     }
 
     /// The pools that the stack makes. What others own is as it is, and compared when it is read.
     fn pools(&self) -> impl Iterator<Item = (FieldPath, &'a NodePool)> + use<'a> {
-        let ours = self.stack.node_pool.iter().filter(|(_, pool)| pool.is_managed());
+        let ours = self.stack.node_pool.iter().filter(|(_, pool)| pool.manage.is_managed());
         ours.map(|(name, pool)| (FieldPath::keys(["node_pool", name]), pool))
     }
 }

@@ -5,18 +5,14 @@ use std::collections::BTreeMap;
 use super::{Context, Finding};
 use crate::address::FieldPath;
 use crate::diag::Code;
-
-/// What a name may begin with.
-#[derive(Clone, Copy, PartialEq)]
-enum Start {
-    Letter,
-    LetterOrDigit,
-}
+use crate::kinds::section::{LabelRules, Naming};
+use crate::stack::sections::Placed;
 
 /// Why a name is none, if it is none.
-fn wrong_name(name: &str, longest: usize, start: Start) -> Option<String> {
+fn wrong_name(name: &str, naming: Naming) -> Option<String> {
+    let Naming { longest, digit_first } = naming;
     let fits = |c: char| c.is_ascii_lowercase() || c.is_ascii_digit() || c == '-';
-    let first = |c: char| c.is_ascii_lowercase() || (start == Start::LetterOrDigit && c.is_ascii_digit());
+    let first = |c: char| c.is_ascii_lowercase() || (digit_first && c.is_ascii_digit());
     if name.is_empty() {
         return Some("it is empty".to_owned());
     }
@@ -24,8 +20,7 @@ fn wrong_name(name: &str, longest: usize, start: Start) -> Option<String> {
         return Some(format!("`{wrong}` is not a lower-case letter, a digit or `-`"));
     }
     if !name.starts_with(first) {
-        let what = if start == Start::Letter { "a letter" } else { "a letter or digit" };
-        return Some(format!("it does not begin with {what}"));
+        return Some(format!("it does not begin with {}", first_of(naming)));
     }
     if name.ends_with('-') {
         return Some("it ends with `-`".to_owned());
@@ -33,102 +28,43 @@ fn wrong_name(name: &str, longest: usize, start: Start) -> Option<String> {
     (name.len() > longest).then(|| format!("it has {} characters, {longest} are allowed", name.len()))
 }
 
+fn first_of(naming: Naming) -> &'static str {
+    if naming.digit_first { "a letter or digit" } else { "a letter" }
+}
+
 /// Why a text cannot be the name of a DaskCluster.
 pub(super) fn wrong_dask_name(name: &str) -> Option<String> {
-    wrong_name(name, 53, Start::LetterOrDigit)
+    wrong_name(name, Naming::DASK)
 }
 
 /// Whether a text can be the name of a namespace.
 pub(super) fn is_object_name(name: &str) -> bool {
-    wrong_name(name, 63, Start::LetterOrDigit).is_none()
+    wrong_name(name, Naming::OBJECT).is_none()
 }
 
-/// Names of clusters and pools (GKE: 40), of Kubernetes objects (63), and of DaskClusters (53: the operator
-/// adds `-scheduler`).
+/// The names and namespaces that sections give.
 pub(super) fn names_are_valid(context: &mut Context<'_>) {
     let stack = context.stack;
-    let mut names: Vec<(FieldPath, &str, usize, Start)> =
-        vec![(FieldPath::keys(["stack", "name"]), &stack.stack.name, 40, Start::Letter)];
+    name_is_valid(context, FieldPath::keys(["stack", "name"]), &stack.stack.name, Naming::GKE);
     if let Some(id) = &stack.stack.id {
-        names.push((FieldPath::keys(["stack", "id"]), id, 40, Start::LetterOrDigit));
+        let naming = Naming { digit_first: true, ..Naming::GKE };
+        name_is_valid(context, FieldPath::keys(["stack", "id"]), id, naming);
     }
-    if let Some(cluster) = &stack.cluster {
-        names.push((FieldPath::keys(["cluster", "name"]), &cluster.name, 40, Start::Letter));
-    }
-    for (key, pool) in &stack.node_pool {
-        names.push(keyed("node_pool", key, pool.name.as_deref(), 40, Start::Letter));
-    }
-    for (key, namespace) in &stack.namespace {
-        names.push(keyed("namespace", key, namespace.name.as_deref(), 63, Start::LetterOrDigit));
-    }
-    for (key, cluster) in &stack.dask_cluster {
-        names.push(keyed("dask_cluster", key, cluster.name.as_deref(), 53, Start::LetterOrDigit));
-        let place = FieldPath::keys(["dask_cluster", key, "namespace"]);
-        names.extend(cluster.namespace.as_deref().map(|name| (place, name, 63, Start::LetterOrDigit)));
-        for (group_key, group) in &cluster.group {
-            let path = FieldPath::keys(["dask_cluster", key, "group", group_key]);
-            names.push(match &group.name {
-                Some(name) => (path.key("name"), name, 63, Start::LetterOrDigit),
-                None => (path, group_key, 63, Start::LetterOrDigit),
-            });
+    for Placed { key, path, section, .. } in stack.sections() {
+        if let Some(live) = section.live(key) {
+            let place = live.field.map_or_else(|| path.clone(), |field| path.key(field));
+            name_is_valid(context, place, live.name, live.naming);
         }
-    }
-    for (key, job) in &stack.dask_job {
-        names.push(keyed("dask_job", key, job.name.as_deref(), 53, Start::LetterOrDigit));
-        let place = FieldPath::keys(["dask_job", key, "namespace"]);
-        names.extend(job.namespace.as_deref().map(|name| (place, name, 63, Start::LetterOrDigit)));
-    }
-    for (key, release) in &stack.helm_release {
-        let path = FieldPath::keys(["helm_release", key]);
-        // Helm's own bound: charts add to it.
-        names.push(match &release.release {
-            Some(name) => (path.key("release"), name, 53, Start::LetterOrDigit),
-            None => (path.clone(), key, 53, Start::LetterOrDigit),
-        });
-        let place = path.key("namespace");
-        names.extend(release.namespace.as_deref().map(|name| (place, name, 63, Start::LetterOrDigit)));
-    }
-    for (key, notebook) in &stack.notebook {
-        // A Service has the same name, and those begin with a letter.
-        names.push(keyed("notebook", key, notebook.name.as_deref(), 63, Start::Letter));
-        let place = FieldPath::keys(["notebook", key, "namespace"]);
-        names.extend(notebook.namespace.as_deref().map(|name| (place, name, 63, Start::LetterOrDigit)));
-    }
-    for (key, check) in &stack.check {
-        // Its Pod is called `check-KEY`.
-        names.push((FieldPath::keys(["check", key]), key, 50, Start::LetterOrDigit));
-        let place = FieldPath::keys(["check", key, "namespace"]);
-        names.extend(check.namespace.as_deref().map(|name| (place, name, 63, Start::LetterOrDigit)));
-    }
-    if let Some(name) = stack.dask_operator.as_ref().and_then(|operator| operator.namespace.as_deref()) {
-        names.push((FieldPath::keys(["dask_operator", "namespace"]), name, 63, Start::LetterOrDigit));
-    }
-    for (place, name, longest, start) in names {
-        name_is_valid(context, place, name, longest, start);
+        if let Some(namespace) = section.given_namespace() {
+            name_is_valid(context, path.key("namespace"), namespace, Naming::OBJECT);
+        }
     }
     project_is_given(context);
 }
 
-fn keyed<'a>(
-    section: &'a str,
-    key: &'a str,
-    name: Option<&'a str>,
-    longest: usize,
-    start: Start,
-) -> (FieldPath, &'a str, usize, Start) {
-    let path = FieldPath::keys([section, key]);
-    match name {
-        Some(name) => (path.key("name"), name, longest, start),
-        None => (path, key, longest, start),
-    }
-}
-
-fn name_is_valid(context: &mut Context<'_>, place: FieldPath, name: &str, longest: usize, start: Start) {
+fn name_is_valid(context: &mut Context<'_>, place: FieldPath, name: &str, naming: Naming) {
     let is_key = matches!(place.segments().len(), 2 | 4)
         && context.sources.key_span(&place) != context.sources.span(&place);
-    let section = place.segments().first().cloned();
-    let top = FieldPath::from_iter(section);
-    let dask = top == FieldPath::keys(["dask_cluster"]) || top == FieldPath::keys(["dask_job"]);
     let at = |finding: Finding, text: String| {
         if is_key && place.to_string() != "stack.name" && place.to_string() != "cluster.name" {
             finding.at_key(place.clone(), text)
@@ -136,15 +72,16 @@ fn name_is_valid(context: &mut Context<'_>, place: FieldPath, name: &str, longes
             finding.at(place.clone(), text)
         }
     };
-    if let Some(why) = wrong_name(name, longest, start) {
+    if let Some(why) = wrong_name(name, naming) {
         let finding = Finding::error(Code::BadName, format!("`{name}` is not a valid name here"));
         let finding = at(finding, why);
-        let first = if start == Start::Letter { "a letter" } else { "a letter or digit" };
+        let Naming { longest, .. } = naming;
+        let first = first_of(naming);
         context.say(finding.help(format!(
             "names are lower-case letters, digits and `-`, begin with {first}, do not end with `-`, and have at \
              most {longest} characters"
         )));
-    } else if dask && longest == 53 && name.len() > LONG_DASK_NAME {
+    } else if naming == Naming::DASK && name.len() > LONG_DASK_NAME {
         let finding =
             Finding::warning(Code::LongName, format!("the name `{name}` leaves no room for its workers"));
         let finding = at(finding, format!("{} characters", name.len()));
@@ -179,29 +116,19 @@ fn project_is_given(context: &mut Context<'_>) {
 /// No two sections are one live object.
 pub(super) fn live_names_differ(context: &mut Context<'_>) {
     let stack = context.stack;
-    let pools = stack.node_pool.iter().map(|(key, pool)| ("node_pool", key, pool.name.as_ref(), ""));
-    let namespaces =
-        stack.namespace.iter().map(|(key, namespace)| ("namespace", key, namespace.name.as_ref(), ""));
-    let clusters = stack.dask_cluster.iter().map(|(key, cluster)| {
-        let namespace = cluster.namespace.as_deref().unwrap_or("default");
-        ("dask_cluster", key, cluster.name.as_ref(), namespace)
-    });
     let mut seen: BTreeMap<(&str, &str, &str), FieldPath> = BTreeMap::new();
-    let jobs = stack.dask_job.iter().map(|(key, job)| ("dask_job", key, job.name.as_ref(), job.namespace()));
-    let notebooks = stack.notebook.iter();
-    let notebooks =
-        notebooks.map(|(key, notebook)| ("notebook", key, notebook.name.as_ref(), notebook.namespace()));
-    let all = pools.chain(namespaces).chain(clusters).chain(jobs).chain(notebooks);
-    for (section, key, name, namespace) in all {
-        let path = FieldPath::keys([section, key]);
-        let live = name.unwrap_or(key);
-        if let Some(first) = seen.get(&(section, namespace, live)) {
-            let message = format!("`{first}` and `{path}` are both called `{live}`");
+    for Placed { row, key, path, section, is_inner } in stack.sections() {
+        // Releases may have one name in several namespaces, and groups have their cluster's before theirs.
+        let Some(live) = section.live(key).filter(|live| !is_inner && live.naming != Naming::RELEASE) else {
+            continue;
+        };
+        if let Some(first) = seen.get(&(row.name, live.namespace, live.name)) {
+            let message = format!("`{first}` and `{path}` are both called `{}`", live.name);
             let finding = Finding::error(Code::SameName, message);
             let finding = finding.at(path.key("name"), "again here").at(first.key("name"), "first here");
             context.say(finding.help("give one of them another `name`"));
         } else {
-            seen.insert((section, namespace, live), path);
+            seen.insert((row.name, live.namespace, live.name), path);
         }
     }
 }
@@ -231,7 +158,8 @@ pub(super) fn images_are_given(context: &mut Context<'_>) {
             move |(key, group)| Some((path.key("group").key(key), group.image.as_ref()?))
         });
         // What others own need not say it.
-        let own = (cluster.is_managed() || !cluster.image.is_empty()).then_some((path, &cluster.image));
+        let own =
+            (cluster.manage.is_managed() || !cluster.image.is_empty()).then_some((path, &cluster.image));
         own.into_iter().chain(groups)
     });
     for (path, image) in images {
@@ -264,41 +192,20 @@ fn wrong_image(image: &str) -> Option<String> {
     name.chars().any(|c| c.is_ascii_uppercase()).then(|| "names of images have no upper case".to_owned())
 }
 
-/// Whose rules labels follow.
-#[derive(Clone, Copy)]
-enum Rules {
-    Kubernetes,
-    Annotations,
-    Google,
-}
-
 /// Labels of Kubernetes and of Google Cloud.
 pub(super) fn labels_are_valid(context: &mut Context<'_>) {
     let stack = context.stack;
-    let mut maps: Vec<(FieldPath, &BTreeMap<String, String>, Rules)> = Vec::new();
-    if let Some(cluster) = &stack.cluster {
-        maps.push((FieldPath::keys(["cluster", "labels"]), &cluster.labels, Rules::Google));
-    }
-    for (path, pool) in context.pools() {
-        maps.push((path.key("labels"), &pool.labels, Rules::Kubernetes));
-        maps.push((path.key("resource_labels"), &pool.resource_labels, Rules::Google));
-    }
-    for (key, namespace) in &stack.namespace {
-        let path = FieldPath::keys(["namespace", key]);
-        maps.push((path.key("labels"), &namespace.labels, Rules::Kubernetes));
-        maps.push((path.key("annotations"), &namespace.annotations, Rules::Annotations));
-    }
-    for (key, cluster) in &stack.dask_cluster {
-        let path = FieldPath::keys(["dask_cluster", key]);
-        maps.push((path.key("labels"), &cluster.labels, Rules::Kubernetes));
-        maps.push((path.key("annotations"), &cluster.annotations, Rules::Annotations));
+    let mut maps = Vec::new();
+    for Placed { path, section, .. } in stack.sections() {
+        let labels = section.labels().into_iter();
+        maps.extend(labels.map(|(field, map, rules)| (path.key(field), map, rules)));
     }
     for (path, map, rules) in maps {
         for (key, value) in map {
             let (wrong_key, wrong_value) = match rules {
-                Rules::Kubernetes => (wrong_key(key), wrong_value(value)),
-                Rules::Annotations => (wrong_key(key), None),
-                Rules::Google => (wrong_google(key, Part::Key), wrong_google(value, Part::Value)),
+                LabelRules::Kubernetes => (wrong_key(key), wrong_value(value)),
+                LabelRules::Annotations => (wrong_key(key), None),
+                LabelRules::Google => (wrong_google(key, Part::Key), wrong_google(value, Part::Value)),
             };
             let place = path.key(key);
             if let Some(why) = wrong_key {
@@ -312,13 +219,13 @@ pub(super) fn labels_are_valid(context: &mut Context<'_>) {
     }
 }
 
-fn advice(rules: Rules) -> &'static str {
+fn advice(rules: LabelRules) -> &'static str {
     match rules {
-        Rules::Kubernetes | Rules::Annotations => {
+        LabelRules::Kubernetes | LabelRules::Annotations => {
             "Kubernetes takes at most 63 letters, digits, `-`, `_` and `.`, beginning and ending with a letter \
              or digit; keys may have a DNS name and `/` in front"
         }
-        Rules::Google => {
+        LabelRules::Google => {
             "Google Cloud labels take at most 63 lower-case letters, digits, `-` and `_`; keys begin with a letter"
         }
     }
@@ -332,12 +239,12 @@ pub(super) fn taints_are_valid(context: &mut Context<'_>) {
             if let Some(why) = wrong_key(&taint.key) {
                 let message = format!("`{}` cannot be the key of a taint", taint.key);
                 let finding = Finding::error(Code::BadTaint, message).at(place.key("key"), why);
-                context.say(finding.help(advice(Rules::Kubernetes)));
+                context.say(finding.help(advice(LabelRules::Kubernetes)));
             }
             if let Some(why) = wrong_value(&taint.value) {
                 let message = format!("`{}` cannot be the value of a taint", taint.value);
                 let finding = Finding::error(Code::BadTaint, message).at(place.key("value"), why);
-                context.say(finding.help(advice(Rules::Kubernetes)));
+                context.say(finding.help(advice(LabelRules::Kubernetes)));
             }
             let same = |other: &super::super::Taint| other.key == taint.key && other.effect == taint.effect;
             if let Some(first) = pool.taints[..index].iter().position(same) {
@@ -357,7 +264,7 @@ fn wrong_key(key: &str) -> Option<String> {
         None => (None, key),
     };
     if let Some(prefix) = prefix {
-        let parts = prefix.split('.').all(|part| wrong_name(part, 63, Start::LetterOrDigit).is_none());
+        let parts = prefix.split('.').all(|part| wrong_name(part, Naming::OBJECT).is_none());
         if !parts || prefix.len() > 253 {
             return Some(format!("`{prefix}` is not a DNS name"));
         }
@@ -406,18 +313,18 @@ mod tests {
 
     #[test]
     fn names_and_labels_follow_their_owners() {
-        for (name, longest, start, good) in [
-            ("a", 40, Start::Letter, true),
-            ("a-1", 40, Start::Letter, true),
-            ("1a", 40, Start::Letter, false),
-            ("1a", 40, Start::LetterOrDigit, true),
-            ("a-", 40, Start::Letter, false),
-            ("A", 40, Start::Letter, false),
-            ("a.b", 63, Start::LetterOrDigit, false),
-            ("", 63, Start::LetterOrDigit, false),
-            ("abcd", 3, Start::Letter, false),
+        for (name, naming, good) in [
+            ("a", Naming::GKE, true),
+            ("a-1", Naming::GKE, true),
+            ("1a", Naming::GKE, false),
+            ("1a", Naming::OBJECT, true),
+            ("a-", Naming::GKE, false),
+            ("A", Naming::GKE, false),
+            ("a.b", Naming::OBJECT, false),
+            ("", Naming::OBJECT, false),
+            ("abcd", Naming { longest: 3, digit_first: false }, false),
         ] {
-            assert_eq!(wrong_name(name, longest, start).is_none(), good, "{name}");
+            assert_eq!(wrong_name(name, naming).is_none(), good, "{name}");
         }
         for (key, good) in [
             ("dedicated", true),

@@ -18,7 +18,8 @@ pub(super) fn notebooks_have_an_image(context: &mut Context<'_>) {
             (Some(like), image) => {
                 let empty = "this file has no Dask cluster: give `image` instead";
                 unknown_cluster(context, &path.key("like"), like, empty);
-                let theirs = context.stack.dask_cluster.get(like).filter(|cluster| !cluster.is_managed());
+                let theirs =
+                    context.stack.dask_cluster.get(like).filter(|cluster| !cluster.manage.is_managed());
                 if image.is_none() && theirs.is_some_and(|cluster| cluster.image.is_empty()) {
                     let message =
                         format!("others own the Dask cluster `{like}`, and the file does not say its image");
@@ -44,8 +45,11 @@ pub(super) fn notebooks_have_an_image(context: &mut Context<'_>) {
 pub(super) fn notebooks_have_a_password(context: &mut Context<'_>) {
     for (key, notebook) in &context.stack.notebook {
         let path = FieldPath::keys(["notebook", key]);
-        let said =
-            notebook.env.keys().find(|name| *name == door::PASSWORD || *name == "DASK_SCHEDULER_ADDRESS");
+        let said = notebook
+            .keys
+            .env
+            .keys()
+            .find(|name| *name == door::PASSWORD || *name == "DASK_SCHEDULER_ADDRESS");
         if let Some(name) = said {
             let what = match name == door::PASSWORD {
                 true => "a password does not stand in the file",

@@ -5,10 +5,10 @@ use std::collections::BTreeMap;
 use serde_json::{Map, Value};
 
 use super::manifests::given_pods;
-use super::pods::NOTEBOOK;
 use super::{Context, Finding};
 use crate::address::FieldPath;
 use crate::diag::Code;
+use crate::kinds::section::Role;
 use crate::kinds::{bundle, door};
 use crate::secrets::{follows_flag, has_secret_shape, is_literal, redacted};
 use crate::stack::Variable;
@@ -127,10 +127,10 @@ impl Look<'_, '_> {
     /// Keys of the stack's own sections.
     fn sections(&mut self) {
         for pod in self.context.pods() {
-            let texts = pod.env.iter().filter_map(|(name, value)| Some((name, value.text()?)));
+            let texts = pod.keys.env.iter().filter_map(|(name, value)| Some((name, value.text()?)));
             for (name, text) in texts {
                 // Said by the rule of notebooks.
-                if pod.what == NOTEBOOK && name == door::PASSWORD {
+                if pod.role == Role::Notebook && name == door::PASSWORD {
                     continue;
                 }
                 let place = pod.path.key("env").key(name);
@@ -301,7 +301,7 @@ impl Look<'_, '_> {
 /// What a variable names is a Secret and a key in it.
 pub(super) fn references_are_names(context: &mut Context<'_>) {
     for pod in context.pods() {
-        for (name, value) in pod.env {
+        for (name, value) in &pod.keys.env {
             let Variable::Secret(reference) = value else { continue };
             let object = |c: char| c.is_ascii_lowercase() || c.is_ascii_digit() || matches!(c, '-' | '.');
             let data = |c: char| c.is_ascii_alphanumeric() || matches!(c, '-' | '_' | '.');

@@ -7,6 +7,8 @@ use super::{Context, Finding};
 use crate::address::FieldPath;
 use crate::diag::{Code, listed, nearest};
 use crate::kinds::bundle::{self, Kinds, Object};
+use crate::kinds::dask_operator;
+use crate::stack::sections::Placed;
 
 /// `[gke]` or `[kubernetes]`, one of them.
 pub(super) fn one_target(context: &mut Context<'_>) {
@@ -39,7 +41,7 @@ pub(super) fn sections_have_what_they_need(context: &mut Context<'_>) {
     };
     let gke = has(context, "gke", stack.gke.is_some());
     let cluster = has(context, "cluster", stack.cluster.is_some());
-    let pools = stack.node_pool.values().any(super::NodePool::is_managed)
+    let pools = stack.node_pool.values().any(|pool| pool.manage.is_managed())
         || context.doubtful.iter().any(|path| top_is(path, "node_pool"));
     let mut need = |section: FieldPath, needed: &str, why: &str, help: &str| {
         let message = format!("`[{section}]` needs `[{needed}]`");
@@ -64,7 +66,7 @@ pub(super) fn sections_have_what_they_need(context: &mut Context<'_>) {
     if stack.gke.is_some() && !cluster && stack.node_pool.is_empty() {
         need(FieldPath::keys(["gke"]), "cluster", "for which cluster?", "add `[cluster]` with a `name`");
     }
-    if stack.cluster.as_ref().is_some_and(super::super::Cluster::is_managed) && !pools {
+    if stack.cluster.as_ref().is_some_and(|cluster| cluster.manage.is_managed()) && !pools {
         let help = "GKE makes no cluster without nodes: add `[node_pool.NAME]` with a `machine_type`";
         need(FieldPath::keys(["cluster"]), "node_pool.NAME", "has no nodes", help);
     }
@@ -76,41 +78,10 @@ fn top_is(path: &FieldPath, section: &str) -> bool {
 
 /// `depends_on` names sections of this file.
 pub(super) fn dependencies_exist(context: &mut Context<'_>) {
-    let stack = context.stack;
-    let mut sections: BTreeSet<String> = BTreeSet::new();
-    let mut lists: Vec<(FieldPath, &[String])> = Vec::new();
-    let mut keyed = |top: &str, name: &str, depends_on| {
-        let path = FieldPath::keys([top, name]);
-        sections.insert(path.to_string());
-        lists.push((path, depends_on));
-    };
-    stack.node_pool.iter().for_each(|(name, pool)| keyed("node_pool", name, pool.depends_on.as_slice()));
-    stack.namespace.iter().for_each(|(name, namespace)| keyed("namespace", name, &namespace.depends_on));
-    stack.dask_cluster.iter().for_each(|(name, cluster)| keyed("dask_cluster", name, &cluster.depends_on));
-    stack.manifest.iter().for_each(|(name, manifest)| keyed("manifest", name, &manifest.depends_on));
-    stack.helm_release.iter().for_each(|(name, release)| keyed("helm_release", name, &release.depends_on));
-    stack.dask_job.iter().for_each(|(name, job)| keyed("dask_job", name, &job.depends_on));
-    stack.notebook.iter().for_each(|(name, notebook)| keyed("notebook", name, &notebook.depends_on));
-    stack.check.iter().for_each(|(name, check)| keyed("check", name, &check.depends_on));
-    for (name, cluster) in &stack.dask_cluster {
-        for (key, group) in &cluster.group {
-            let path = FieldPath::keys(["dask_cluster", name, "group", key]);
-            sections.insert(path.to_string());
-            lists.push((path, &group.depends_on));
-        }
-    }
-    let single = [
-        ("cluster", stack.cluster.as_ref().map(|_| [].as_slice())),
-        ("gpu_driver", stack.gpu_driver.as_ref().map(|driver| driver.depends_on.as_slice())),
-        ("dask_operator", stack.dask_operator.as_ref().map(|operator| operator.depends_on.as_slice())),
-    ];
-    for (name, depends_on) in single {
-        let Some(depends_on) = depends_on else { continue };
-        sections.insert(name.to_owned());
-        lists.push((FieldPath::keys([name]), depends_on));
-    }
-    for (path, depends_on) in lists {
-        for (index, address) in depends_on.iter().enumerate() {
+    let all = context.stack.sections();
+    let sections: BTreeSet<String> = all.iter().map(|placed| placed.path.to_string()).collect();
+    for Placed { path, section, .. } in all {
+        for (index, address) in section.depends_on().iter().enumerate() {
             let place = path.key("depends_on").index(index);
             dependency(context, &sections, &path, place, address);
         }
@@ -149,8 +120,8 @@ pub(super) fn pools_exist(context: &mut Context<'_>) {
     let mut references: Vec<(FieldPath, &str)> = Vec::new();
     for pod in context.pods() {
         let (pool, prefer) = (pod.path.key("pool"), pod.path.key("prefer_pool"));
-        references.extend(pod.pool.map(|name| (pool, name)));
-        references.extend(pod.prefer_pool.map(|name| (prefer, name)));
+        references.extend(pod.keys.pool.as_deref().map(|name| (pool, name)));
+        references.extend(pod.keys.prefer_pool.as_deref().map(|name| (prefer, name)));
     }
     for (path, check) in context.checks() {
         references.extend(check.pool.as_deref().map(|name| (path.key("pool"), name)));
@@ -198,28 +169,13 @@ pub(super) fn namespaces_are_declared(context: &mut Context<'_>) {
     declared.extend(["kube-system", "kube-public", "kube-node-lease"]);
     declared.extend(stack.dask_operator.as_ref().map(super::super::DaskOperator::namespace));
     let mut used: Vec<(FieldPath, &str)> = Vec::new();
-    for (name, cluster) in &stack.dask_cluster {
-        let place = FieldPath::keys(["dask_cluster", name, "namespace"]);
-        used.extend(cluster.namespace.as_deref().map(|namespace| (place, namespace)));
+    for Placed { row, path, section, .. } in stack.sections() {
+        // The operator's own is made with it.
+        let given = section.given_namespace().filter(|_| row.name != dask_operator::SECTION);
+        used.extend(given.map(|namespace| (path.key("namespace"), namespace)));
     }
-    for (name, job) in &stack.dask_job {
-        let place = FieldPath::keys(["dask_job", name, "namespace"]);
-        used.extend(job.namespace.as_deref().map(|namespace| (place, namespace)));
-    }
-    for (name, notebook) in &stack.notebook {
-        let place = FieldPath::keys(["notebook", name, "namespace"]);
-        used.extend(notebook.namespace.as_deref().map(|namespace| (place, namespace)));
-    }
-    for (path, check) in context.checks() {
-        used.extend(check.namespace.as_deref().map(|namespace| (path.key("namespace"), namespace)));
-    }
-    let given = stack.manifest.iter().filter_map(|(key, section)| {
-        Some((FieldPath::keys(["manifest", key, "namespace"]), section.namespace.as_deref()?))
-    });
-    used.extend(given);
     for (key, release) in &stack.helm_release {
         let section = FieldPath::keys(["helm_release", key]);
-        used.extend(release.namespace.as_deref().map(|namespace| (section.key("namespace"), namespace)));
         let others = release.other_namespaces.iter().enumerate();
         used.extend(
             others.map(|(index, name)| (section.key("other_namespaces").index(index), name.as_str())),

@@ -38,7 +38,7 @@ pub(super) fn services_lead_to_schedulers(context: &mut Context<'_>) {
         }
         let path = FieldPath::keys(["dask_cluster", key, "service", "spec"]);
         let service = cluster.service.body(cluster.live_name(key), &path, &path, &mut Vec::new());
-        let given = cluster.scheduler.pod.as_ref().map(|pod| &pod.0).unwrap_or(&Value::Null);
+        let given = cluster.scheduler.keys.pod.as_ref().map(|pod| &pod.0).unwrap_or(&Value::Null);
         let mut pod_ports = names_of_ports(given);
         pod_ports.extend(PORTS);
         let own = cluster.labels.iter().map(|(key, value)| (key.as_str(), value.as_str()));

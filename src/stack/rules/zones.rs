@@ -138,7 +138,11 @@ pub(super) fn own_zone_is_among_them(context: &mut Context<'_>) {
     let stack = context.stack;
     let (Some(gke), Some(cluster)) = (&stack.gke, &stack.cluster) else { return };
     let zonal = matches!(taken_apart(&gke.location), Location::Zone { .. });
-    if !zonal || cluster.zones.is_empty() || cluster.zones.contains(&gke.location) || !cluster.is_managed() {
+    if !zonal
+        || cluster.zones.is_empty()
+        || cluster.zones.contains(&gke.location)
+        || !cluster.manage.is_managed()
+    {
         return;
     }
     let message = format!("the cluster's own zone `{}` is not among its `zones`", gke.location);

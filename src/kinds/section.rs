@@ -1,0 +1,253 @@
+//! What the sections of the stack file have in common.
+
+use std::collections::BTreeMap;
+use std::fmt;
+
+use schemars::JsonSchema;
+use serde::{Deserialize, Serialize};
+
+use super::env::Env;
+use super::is_false;
+use super::pod::Pod;
+use crate::address::FieldPath;
+
+/// Whether the stack makes and changes what a section describes, or others do.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Deserialize, Serialize, JsonSchema)]
+#[serde(transparent)]
+#[schemars(inline)]
+pub struct Manage(bool);
+
+impl Default for Manage {
+    fn default() -> Self {
+        Self(true)
+    }
+}
+
+impl Manage {
+    /// `manage = false`: it exists and others own it.
+    pub const EXTERNAL: Self = Self(false);
+
+    /// For `skip_serializing_if`: what is managed does not say so.
+    pub fn is_managed(&self) -> bool {
+        self.0
+    }
+}
+
+/// How a section's objects live beside the others.
+#[derive(Clone, Debug, Default, PartialEq, Eq, Deserialize, Serialize, JsonSchema)]
+pub struct Lifecycle {
+    /// Refuses to delete or replace it, also in `destroy`.
+    #[serde(default, skip_serializing_if = "is_false")]
+    pub protect: bool,
+    /// Addresses that must be done before this one, beyond what is inferred.
+    #[serde(default, skip_serializing_if = "Vec::is_empty")]
+    pub depends_on: Vec<String>,
+}
+
+/// What a pod gets and where it runs.
+#[derive(Clone, Debug, Default, PartialEq, Deserialize, Serialize, JsonSchema)]
+pub struct PodKeys {
+    /// GPUs of each pod. Default none. A worker with GPUs is `dask cuda worker`, and one GPU a worker keeps scale-down
+    /// exact; a scheduler with one unpacks what GPU workers send it.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    #[schemars(range(min = 0, max = 16))]
+    pub gpus: Option<u32>,
+    /// CPUs, as a Kubernetes quantity: `"2"`, `"500m"`.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub cpu: Option<String>,
+    /// Memory, as a Kubernetes quantity: `"8Gi"`.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub memory: Option<String>,
+    /// The node pool it must run on.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub pool: Option<String>,
+    /// The node pool it runs on when there is room.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub prefer_pool: Option<String>,
+    /// Environment variables: text, or `{ secret = "NAME", key = "KEY" }` for a key of a Secret in the pod's namespace.
+    #[serde(default, skip_serializing_if = "BTreeMap::is_empty")]
+    pub env: Env,
+    /// A PodSpec, or parts of one, laid over what the other keys make: a table, or a YAML file's name.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub pod: Option<Pod>,
+}
+
+impl PodKeys {
+    /// GPUs of each pod.
+    pub fn gpus(&self) -> u32 {
+        self.gpus.unwrap_or(0)
+    }
+}
+
+/// What a pod is there for.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Role {
+    /// The scheduler of a Dask cluster.
+    Scheduler,
+    /// A worker of a Dask cluster.
+    Worker,
+    /// The program of a Dask job.
+    Program,
+    /// A Jupyter server.
+    Notebook,
+}
+
+impl Role {
+    /// The name of its own container: the operator looks for those of Dask by name.
+    pub fn container(self) -> &'static str {
+        match self {
+            Self::Scheduler => "scheduler",
+            Self::Worker => "worker",
+            Self::Program => "job",
+            Self::Notebook => "notebook",
+        }
+    }
+}
+
+impl fmt::Display for Role {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str(match self {
+            Self::Scheduler => "the scheduler",
+            Self::Worker => "each worker",
+            Self::Program => "the program",
+            Self::Notebook => "the notebook",
+        })
+    }
+}
+
+/// Pods that a section asks for.
+pub struct Pods<'a> {
+    /// Where their keys stand.
+    pub path: FieldPath,
+    /// What they are there for.
+    pub role: Role,
+    /// How many there can be.
+    pub replicas: u32,
+    /// The image; empty where another section says it.
+    pub image: &'a str,
+    /// Where the image stands.
+    pub image_path: FieldPath,
+    /// Arguments of the image's entry point; empty for the default ones.
+    pub args: &'a [String],
+    /// What they get and where they run.
+    pub keys: &'a PodKeys,
+}
+
+/// What a server accepts as a name. Everywhere: lower-case letters, digits and `-`, which is not the last.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Naming {
+    /// Characters at most.
+    pub longest: usize,
+    /// Whether a digit may come first.
+    pub digit_first: bool,
+}
+
+impl Naming {
+    /// GKE clusters and node pools.
+    pub const GKE: Self = Self { longest: 40, digit_first: false };
+    /// Kubernetes objects whose name is a DNS label (RFC 1123).
+    pub const OBJECT: Self = Self { longest: 63, digit_first: true };
+    /// Services (RFC 1035).
+    pub const SERVICE: Self = Self { longest: 63, digit_first: false };
+    /// DaskClusters and DaskJobs: the operator adds `-scheduler` and names a Service so.
+    pub const DASK: Self = Self { longest: 53, digit_first: true };
+    /// Helm's own bound: charts add to it.
+    pub const RELEASE: Self = Self { longest: 53, digit_first: true };
+    /// A check's Pod is called `check-KEY-DIGEST`.
+    pub const CHECK: Self = Self { longest: 50, digit_first: true };
+}
+
+/// The name of what a section stands for on its server.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Live<'a> {
+    /// The namespace; empty for what lies in none.
+    pub namespace: &'a str,
+    /// The name.
+    pub name: &'a str,
+    /// The field that gives it, else the section's key does.
+    pub field: Option<&'static str>,
+    /// What is allowed.
+    pub naming: Naming,
+}
+
+impl<'a> Live<'a> {
+    /// What the field `name` gives, else the key.
+    pub fn new(given: Option<&'a str>, key: &'a str, naming: Naming) -> Self {
+        Self { namespace: "", name: given.unwrap_or(key), field: given.map(|_| "name"), naming }
+    }
+
+    /// The same in a namespace.
+    pub fn within(self, namespace: &'a str) -> Self {
+        Self { namespace, ..self }
+    }
+}
+
+/// Whose rules labels follow.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum LabelRules {
+    /// Labels of Kubernetes.
+    Kubernetes,
+    /// Annotations: keys like those of labels, any value.
+    Annotations,
+    /// Labels of Google Cloud.
+    Google,
+}
+
+/// Labels that a section gives: the field, its value, and whose rules it follows.
+pub type Labels<'a> = (&'static str, &'a BTreeMap<String, String>, LabelRules);
+
+/// Labels and annotations of an object.
+pub(super) fn object_labels<'a>(
+    labels: &'a BTreeMap<String, String>,
+    annotations: &'a BTreeMap<String, String>,
+) -> Vec<Labels<'a>> {
+    vec![("labels", labels, LabelRules::Kubernetes), ("annotations", annotations, LabelRules::Annotations)]
+}
+
+/// A section that is one member of another: `dask_cluster.rapids.group.big`.
+pub struct Inner<'a> {
+    /// The field of the outer section that holds it.
+    pub field: &'static str,
+    /// Its key there.
+    pub key: &'a str,
+    /// The section.
+    pub section: &'a dyn Section,
+}
+
+/// What can be asked of every section, so that rules need not list them.
+pub trait Section {
+    /// Whether the stack makes and changes it.
+    fn is_managed(&self) -> bool {
+        true
+    }
+
+    /// The addresses of its `depends_on`.
+    fn depends_on(&self) -> &[String] {
+        &[]
+    }
+
+    /// What it is called on its server.
+    fn live<'a>(&'a self, _key: &'a str) -> Option<Live<'a>> {
+        None
+    }
+
+    /// The namespace that its field `namespace` gives.
+    fn given_namespace(&self) -> Option<&str> {
+        None
+    }
+
+    /// The labels and annotations that it gives.
+    fn labels(&self) -> Vec<Labels<'_>> {
+        Vec::new()
+    }
+
+    /// The pods that the stack makes for it and for what is inside of it. `path` is the section's place.
+    fn pods(&self, _path: &FieldPath) -> Vec<Pods<'_>> {
+        Vec::new()
+    }
+
+    /// The sections inside of it.
+    fn inner(&self) -> Vec<Inner<'_>> {
+        Vec::new()
+    }
+}
