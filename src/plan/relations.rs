@@ -228,8 +228,8 @@ impl<'a> Relations<'a> {
     }
 
     /// Whether a thing that goes leaves its room to another: GPUs of a sort to pools with GPUs of that sort, as quotas count
-    /// them and full ones are the rule; workers their GPUs to the checks and clusters that come; an autoscaler the number
-    /// of workers.
+    /// them and full ones are the rule; workers, and checks that were cut short, their GPUs to the checks and clusters that
+    /// come; an autoscaler the number of workers.
     fn gives_way(&self, goes: &Thing, other: &Thing) -> bool {
         if let (Some(pool), Some(_)) = (goes.pool(), other.pool()) {
             let takes = match other.change.action {
@@ -261,7 +261,9 @@ impl<'a> Relations<'a> {
         }
         let is = |kind: &&&kinds::Kind| kind.name == goes.change.kind;
         let same = goes.change.address.section() == other.change.address.section();
-        if workers.iter().any(|kind| is(&kind)) {
+        // The pod of a check that was cut short may hold the GPU that its next run asks for.
+        let left = kinds::check::is_pod(&goes.change.identity, &goes.change.address);
+        if left || workers.iter().any(|kind| is(&kind)) {
             return same || goes.live_pods.may_meet(&other.wanted_pods);
         }
         let of_it = |object: &ObjectId| {

@@ -209,9 +209,20 @@ async fn the_pod_of_a_check_that_was_cut_short_goes_with_the_next_apply() {
         let second = checked(next);
         let plan = bench.plan(&second, Mode::Apply).await.unwrap();
         assert_eq!(plan.missing_consents(&[]), [], "nothing of anybody is in it");
-        bench.apply(&second, &plan, Vec::new(), None).await;
+        let ended = bench.apply(&second, &plan, Vec::new(), None).await;
         assert!(bench.try_kubernetes(&second, look()).await.is_err(), "{next:?}");
         let plan = bench.plan(&second, Mode::Apply).await.unwrap();
         assert!(plan.is_empty(), "{plan:?}");
     }
 }
+        // It holds the GPU that the next run asks for, so it goes before.
+        if let Some(check) =
+            second.resources().iter().find(|resource| resource.kind == kinds::check::KIND.name)
+        {
+            let again = kinds::check::pod(&check.body).path();
+            let at = |method: &str, path: &String| {
+                ended.asked.iter().position(|(of, asked)| of == method && asked == path)
+            };
+            let (gone, made) = (at("DELETE", &pod), at("PATCH", &again));
+            assert!(gone.is_some() && gone < made, "{next:?}: {gone:?} {made:?}");
+        }
