@@ -11,6 +11,7 @@ pub mod diff;
 mod doubt;
 pub mod drift;
 pub mod file;
+mod given;
 pub mod graph;
 mod leave;
 mod lost;
@@ -31,7 +32,7 @@ mod zones;
 
 pub use along::reach;
 pub use drift::{Drift, Drifted, drift};
-pub use make::{Inputs, plan, wanted};
+pub use make::{Inputs, SEE_FIRST, plan, wanted};
 pub use read::Read;
 pub use select::{Partial, Selection};
 pub use steps::inline_pool;
