@@ -8,7 +8,7 @@ use serde::{Deserialize, Serialize};
 use serde_json::Value;
 
 use crate::address::{Address, FieldPath};
-use crate::secrets;
+use crate::secrets::{self, given::Given};
 
 /// A GKE cluster by its API coordinates.
 #[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize, Deserialize)]
@@ -415,6 +415,13 @@ impl Method {
 pub enum Late {
     /// `labelFingerprint` of the GKE cluster.
     LabelFingerprint,
+    /// What a variable of the environment has, as a Secret's data.
+    Environment {
+        /// Its name.
+        variable: String,
+        /// The digest of the value that the plan was made with; empty when it was made without one.
+        digest: String,
+    },
 }
 
 /// One request, as it is shown and as it is sent.
@@ -580,6 +587,8 @@ pub struct World {
     pub unseen: Vec<String>,
     /// GKE clusters of this stack at other places of the project; only looked for when there is none at its own.
     pub elsewhere: Elsewhere,
+    /// What the environment has of what Secrets of the stack ask for.
+    pub given: Given,
 }
 
 /// Where else in its project a stack has a GKE cluster.
@@ -620,6 +629,7 @@ impl World {
             unusable: None,
             unseen: Vec::new(),
             elsewhere: Elsewhere::Unasked,
+            given: Given::default(),
         }
     }
 

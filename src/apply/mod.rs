@@ -16,6 +16,7 @@ use crate::kinds::Kind;
 use crate::live::LiveApi;
 use crate::plan::Plan;
 use crate::record::Passes;
+use crate::secrets::given::Given;
 
 mod begin;
 mod call;
@@ -163,6 +164,8 @@ pub struct ApplyOptions {
     pub kinds: Kinds,
     /// Keeps other applies of the stack away; without it nothing does. Held already where [`begin`] took it.
     pub lock: Option<Arc<Lock>>,
+    /// What the environment has of what Secrets of the stack ask for.
+    pub given: Given,
 }
 
 impl ApplyOptions {
@@ -177,6 +180,7 @@ impl ApplyOptions {
             interrupt,
             kinds: crate::kinds::find,
             lock: None,
+            given: Given::default(),
         }
     }
 }
@@ -201,7 +205,7 @@ pub async fn apply(
     options: ApplyOptions,
     mut events: impl FnMut(Event),
 ) -> Summary {
-    let ApplyOptions { parallelism, now, interrupt, kinds, lock } = options;
+    let ApplyOptions { parallelism, now, interrupt, kinds, lock, given } = options;
     let fence = Fence::new(api, lock.clone());
     let keeper = Keeper::new(plan, &fence, now, lock.clone());
     let mut unlocked = Box::pin(renewed(lock.clone()));
@@ -213,6 +217,7 @@ pub async fn apply(
         desired: &plan.desired,
         kinds,
         keeper: &keeper,
+        given: &given,
     };
     let mut course = Course::new(plan, parallelism);
     let (halt, stop) = watch::channel(Stopped::No);

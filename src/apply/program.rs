@@ -17,6 +17,7 @@ use crate::live::retry::{self, Patience};
 use crate::live::{ApiError, LiveApi, Request};
 use crate::plan::{Action, Change};
 use crate::resource::{Api, Await, Call, Identity, Method, ObjectId, Owner, Resource, Step, Until};
+use crate::secrets::given::Given;
 
 /// How often a wait says that it still waits when nothing new is to be said.
 const SAY_AGAIN: Duration = Duration::from_secs(10);
@@ -41,6 +42,8 @@ pub struct Shared<'a> {
     pub kinds: Kinds,
     /// Writes the record.
     pub keeper: &'a Keeper<'a>,
+    /// What the environment has of what Secrets ask for.
+    pub given: &'a Given,
 }
 
 /// A change while it runs.

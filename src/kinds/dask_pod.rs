@@ -46,6 +46,8 @@ pub fn follows(pods: &[&Wants], namespace: &str, scope: &Scope) -> Vec<Address> 
     if pods.iter().any(|pod| pod.gpus > 0) {
         follows.extend(scope.section("gpu_driver"));
     }
+    let variables = pods.iter().flat_map(|pod| pod.env.values());
+    follows.extend(env::follows(variables, namespace, &scope.owner));
     let ours = |pool: &Option<String>| pool.as_ref().is_none_or(|pool| pools.contains(&pool));
     follows.extend(scope.checks.iter().filter(|(_, pool)| ours(pool)).map(|(address, _)| address.clone()));
     follows
@@ -129,7 +131,7 @@ fn pod(mut container: Value, wants: &Wants, scope: &Scope) -> Value {
     let find = |key: &Option<&String>| key.and_then(|key| scope.pool(key));
     let (pool, prefer) = (find(pool), find(prefer_pool));
     if !variables.is_empty() {
-        container["env"] = env::list(variables);
+        container["env"] = env::list(variables, &env::own_secret(&scope.owner));
     }
     // Quantities as text: the schema of these kinds refuses numbers.
     for (resource, amount) in [("cpu", cpu), ("memory", memory)] {

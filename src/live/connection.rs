@@ -102,7 +102,8 @@ impl Connection {
         }
         let bearer = match self.gke.access() {
             GkeAccess::Google => Bearer::Google(Arc::clone(&self.credentials)),
-            GkeAccess::Loopback(_) | GkeAccess::InProcess(_) => Bearer::Any,
+            GkeAccess::Loopback { token: Some(token), .. } => Bearer::Known(token.clone()),
+            GkeAccess::Loopback { .. } | GkeAccess::InProcess(_) => Bearer::Any,
         };
         let authority = cluster.pointer("/masterAuth/clusterCaCertificate").and_then(Value::as_str);
         Kubernetes::gke(endpoint, authority, bearer).map_err(|why| request.failed(Class::Other, why))

@@ -11,6 +11,7 @@ pub mod forward;
 pub mod gke;
 pub mod kube;
 mod look;
+mod proxy;
 pub mod read;
 pub mod record;
 pub mod retry;

@@ -8,7 +8,7 @@ use serde_json::Value;
 
 use super::{Action, Change, Inputs, Plan};
 use crate::diag::{Code, Diagnostic};
-use crate::resource::{FieldChange, Method, Resource, Step, World};
+use crate::resource::{FieldChange, Late, Method, Resource, Step, World};
 use crate::source::Sources;
 
 /// The shape of the file; others are not read.
@@ -245,6 +245,11 @@ fn describe(saved: &Change, now: &Change) -> String {
     if saved.fingerprint != now.fingerprint {
         return format!("{address}: it is another one now, made anew under the same name, or was changed");
     }
+    if let Some(variable) = other_value(saved, now) {
+        return format!(
+            "{address}: the environment variable `{variable}` is not what it was when the plan was made"
+        );
+    }
     match (&saved.reason, &now.reason) {
         (was, Some(is)) if was.as_ref() != Some(is) => {
             format!("{address}: would now be {}: {is}", verb(now.action))
@@ -254,6 +259,23 @@ fn describe(saved: &Change, now: &Change) -> String {
         }
         _ => format!("{address}: what would be sent for it now is not what the plan holds"),
     }
+}
+
+/// A variable of the environment that had another value when the first of two plans was made.
+fn other_value<'c>(saved: &'c Change, now: &Change) -> Option<&'c str> {
+    let now: Vec<&Late> = left_open(now).collect();
+    left_open(saved).find_map(|late| match late {
+        Late::Environment { variable, digest: _ } if !now.contains(&late) => Some(variable.as_str()),
+        Late::Environment { .. } | Late::LabelFingerprint => None,
+    })
+}
+
+fn left_open(change: &Change) -> impl Iterator<Item = &Late> {
+    let calls = change.steps.iter().filter_map(|step| match step {
+        Step::Call(call) => Some(call),
+        Step::Await(_) | Step::ReadLog { .. } | Step::RecordPass { .. } => None,
+    });
+    calls.flat_map(|call| call.late.iter().map(|(_, late)| late))
 }
 
 fn verb(action: Action) -> &'static str {

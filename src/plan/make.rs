@@ -9,7 +9,9 @@ use super::cascade::defines;
 use super::lost::Mend;
 use super::select::{Selected, Selection};
 use super::shapes::Shapes;
-use super::{ASKED, Action, Change, Consent, Mode, Note, Partial, Plan, Read, Taken, diff, graph, review};
+use super::{
+    ASKED, Action, Change, Consent, Mode, Note, Partial, Plan, Read, Taken, diff, given, graph, review,
+};
 use crate::address::{Address, FieldPath};
 use crate::diag::{Code, Diagnostic};
 use crate::kinds::gke::Compared;
@@ -19,6 +21,10 @@ use crate::resource::{
     Target, Theirs, Wanted, World,
 };
 use crate::source::Sources;
+
+/// The cure for what cannot be read when nothing more is known.
+pub const SEE_FIRST: &str =
+    "nothing is planned against what cannot be seen; `--offline` plans against an empty world";
 
 /// All that a plan is made of.
 pub struct Inputs<'a> {
@@ -279,9 +285,7 @@ impl Maker<'_> {
                     "nothing is planned against what cannot be seen; `destroy --allow delete:unseen` deletes the GKE \
                      cluster with whatever is in it"
                 }
-                _ => {
-                    "nothing is planned against what cannot be seen; `--offline` plans against an empty world"
-                }
+                _ => SEE_FIRST,
             };
             self.problems.push(problem.about(Address::new("cluster"), "").help(help));
         }
@@ -331,6 +335,7 @@ impl Maker<'_> {
             }
             self.selected.add(&resource.address);
         }
+        self.is_given(resource);
         let is_cluster = matches!(resource.identity, Identity::Cluster(_));
         if self.stays_gone(resource) {
             self.gone.insert(resource.identity.clone());
@@ -484,7 +489,9 @@ impl Maker<'_> {
             Compare::Kubernetes(effect) => {
                 let schema = self.shapes.schema(resource);
                 let manager = self.inputs.owner.field_manager();
-                let mut compared = diff::compare(&resource.body, live, &manager, schema.as_ref(), effect);
+                let given = &self.inputs.world.given;
+                let mut compared =
+                    given::compare(given, &resource.body, live, &manager, schema.as_ref(), effect);
                 compared.changes.extend(other_version(&resource.body, live, &manager));
                 Some(compared)
             }

@@ -12,6 +12,7 @@ mod doubt;
 mod drained;
 pub mod drift;
 pub mod file;
+mod given;
 pub mod graph;
 mod handled;
 mod leave;
@@ -32,7 +33,7 @@ mod zones;
 
 pub use along::reach;
 pub use drift::{Drift, Drifted, drift};
-pub use make::{Inputs, plan, wanted};
+pub use make::{Inputs, SEE_FIRST, plan, wanted};
 pub use read::Read;
 pub use select::{Partial, Selection};
 pub use steps::inline_pool;

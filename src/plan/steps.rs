@@ -4,7 +4,7 @@
 use std::collections::BTreeMap;
 
 use super::make::{Maker, is_going};
-use super::{Action, Change};
+use super::{Action, Change, given};
 use crate::kinds::{self, Doing};
 use crate::resource::{Identity, ObjectId, Resource, Step, Until, World};
 
@@ -65,6 +65,7 @@ impl Maker<'_> {
                     && (live.as_ref().is_some_and(is_going) || self.with_owner.contains(&change.identity)),
             };
             change.steps = (kind.program)(&doing);
+            given::leave_open(&inputs.world.given, &mut change.steps);
             if change.action == Action::Keep && half_made(inputs.world, &change.identity) {
                 wait_to_the_end(&mut change.steps);
             }

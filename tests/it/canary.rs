@@ -183,7 +183,7 @@ impl Table {
 }
 
 /// Commands that look and change nothing.
-const LOOKS: [&[&str]; 30] = [
+pub const LOOKS: [&[&str]; 30] = [
     &["validate"],
     &["validate", "--json"],
     &["plan"],

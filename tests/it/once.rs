@@ -90,6 +90,34 @@ fn a_job_that_has_run_does_not_run_again_by_itself() {
     user.run(&["apply", "--auto-approve"]).expect(0).says("1 added");
 }
 
+#[test]
+fn a_damaged_record_runs_nothing_again() {
+    let served = Served::with(Options { scale: FAST, ..Options::default() });
+    let user = User::empty_at(&served.gke);
+    write(&user, &stack("train", "a.py", ""));
+    user.run(&["apply", "--auto-approve"]).expect(0);
+    assert_eq!(kube(&served, &Method::DELETE, JOB, &Value::Null).0, 200);
+    let damaged = serde_json::json!({ "binaryData": { "record": "AAAA" } });
+    assert_eq!(served.merge(RECORD, &damaged).0, 200);
+    for words in [
+        &["plan"][..],
+        &["apply", "--auto-approve"],
+        &["apply", "--auto-approve", "--allow", "replace:dask_job.train"],
+        &["destroy", "--auto-approve"],
+        &["scale", "node_pool.cpu", "2", "--auto-approve"],
+    ] {
+        user.run(words).expect(1).says("the record of stack s cannot be used").says("kubectl");
+        assert_eq!(kube(&served, &Method::GET, JOB, &Value::Null).0, 404, "{words:?}");
+    }
+    assert_eq!(served.sandbox.clusters().len(), 1);
+    // As the message says: without it nobody knows whether the job has run, so it asks.
+    assert_eq!(kube(&served, &Method::DELETE, RECORD, &Value::Null).0, 200);
+    user.run(&["apply", "--auto-approve"]).expect(3).says("--allow replace:dask_job.train");
+    assert_eq!(kube(&served, &Method::GET, JOB, &Value::Null).0, 404);
+    user.run(&["destroy", "--auto-approve"]).expect(0);
+    assert!(served.sandbox.clusters().is_empty());
+}
+
 #[derive(Clone, Copy, Debug)]
 enum Event {
     Apply,

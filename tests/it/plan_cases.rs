@@ -15,6 +15,7 @@ use dask_infra::report::human::Detail;
 use dask_infra::report::{Human, Json, Next, Reporter as _, Screen, Stream, View};
 use dask_infra::resource::{ClusterName, Elsewhere, Identity, ObjectId, Resource, Seen, Step, World};
 use dask_infra::schema::{List, Schema};
+use dask_infra::secrets::given::Given;
 use dask_infra::source::{Sources, Span};
 use dask_infra::stack::fence::Trust;
 use dask_infra::stack::lower::{Lowered, lower};
@@ -43,6 +44,8 @@ struct Asked {
     /// The thing, the number, and whether the stack file keeps it.
     scale: Option<(String, u32, bool)>,
     when_idle: Option<u32>,
+    /// What the environment has where the plan is made.
+    environment: BTreeMap<String, String>,
 }
 
 fn read(path: &Path) -> Option<(Lowered, Sources)> {
@@ -363,6 +366,12 @@ fn case(folder: &Path) -> Result<(), String> {
             share(&mut world, manager, instead);
         }
     }
+    let (wanted, sources) = read(&folder.join("stack.toml")).unwrap();
+    let bodies = wanted.resources.iter().map(|resource| &resource.body);
+    world.given = Given::read(bodies, |name| asked.environment.get(name).cloned());
+    if let Seen::Live(objects) = &mut world.inside {
+        objects.values_mut().for_each(|live| *live = world.given.filled(live));
+    }
     if let Ok(text) = fs::read_to_string(folder.join("live.json")) {
         overlay(&mut world, &serde_json::from_str(&text).unwrap());
     }
@@ -372,7 +381,6 @@ fn case(folder: &Path) -> Result<(), String> {
     if asked.without_record {
         world.record = None;
     }
-    let (wanted, sources) = read(&folder.join("stack.toml")).unwrap();
     if asked.refresh_only {
         return golden(&folder.join("drift.txt"), &drifted(wanted, &sources, &world, &asked));
     }

@@ -485,14 +485,15 @@ fn comment(change: &Change, field: &FieldChange, location: Option<String>) -> St
     [comment, place].into_iter().flatten().collect::<Vec<_>>().join(" ")
 }
 
-/// `stack.toml:12:5` of `/home/me/stacks/rapids/stack.toml:12:5`: in a column of places the folder is only
-/// noise, as long as the stack has no two files of one name. Diagnostics and JSON have it.
+/// `stack.toml:12:5` of `/home/me/stacks/rapids/stack.toml:12:5`: in a column of places a long way from the root is only
+/// noise, as long as the stack has no two files of one name. Diagnostics and JSON have it. What is named from where the
+/// command was typed stays whole: terminals and editors open it.
 fn place_name<'l>(location: &'l str, view: &View<'_>) -> &'l str {
     let name = |path: &'l str| path.rsplit('/').next().unwrap_or(path);
     let file = |path: &str| path.rsplit('/').next().unwrap_or(path).to_owned();
     let files: Vec<String> = view.sources.into_iter().flat_map(Sources::names).map(file).collect();
     let twice = files.iter().enumerate().any(|(place, name)| files[..place].contains(name));
-    if twice { location } else { name(location) }
+    if twice || !location.starts_with('/') { location } else { name(location) }
 }
 
 /// The program of a change, in words.
@@ -515,6 +516,9 @@ fn step_text(step: &Step) -> String {
             };
             let late = call.late.iter().map(|(path, late)| match late {
                 Late::LabelFingerprint => format!("{path}: the label fingerprint then read"),
+                Late::Environment { variable, digest: _ } => {
+                    format!("{path}: what the environment variable {variable} has then")
+                }
             });
             let late = late.collect::<Vec<_>>().join(", ");
             let late = if late.is_empty() { late } else { format!(" ({late})") };
