@@ -137,6 +137,7 @@ pub fn again<'a>(saved: &Plan, world: &'a World, sources: &'a Sources) -> Inputs
         replace,
         when_idle,
         record_left: _,
+        barriers: _,
     } = saved.clone();
     Inputs {
         desired,

@@ -133,10 +133,14 @@ pub fn plan(inputs: Inputs) -> Result<Plan, Vec<Diagnostic>> {
     maker.choose_workers();
     maker.mended();
     maker.when_idle();
-    if let Err(circle) = graph::connect(&mut maker.changes, &inputs.desired, inputs.world) {
-        maker.problems.push(circle_problem(&circle, &inputs));
-    }
-    maker.drop_idle_waits();
+    let barriers = match graph::connect(&mut maker.changes, &inputs.desired, inputs.world) {
+        Ok(barriers) => barriers,
+        Err(circle) => {
+            maker.problems.push(circle_problem(&circle, &inputs));
+            Vec::new()
+        }
+    };
+    maker.drop_idle_waits(&barriers);
     let partial = maker.partial();
     let Maker { changes, problems, mut notes, .. } = maker;
     notes.dedup();
@@ -146,6 +150,7 @@ pub fn plan(inputs: Inputs) -> Result<Plan, Vec<Diagnostic>> {
         return Err(problems);
     }
     let mut plan = inputs.into_plan(changes, reads, notes, partial);
+    plan.barriers = barriers;
     let reviewed = review::review(&plan);
     plan.notes.extend(reviewed);
     Ok(plan)
@@ -185,6 +190,7 @@ impl Inputs<'_> {
             mode,
             offline,
             changes,
+            barriers: Vec::new(),
             desired,
             theirs,
             reads,

@@ -15,6 +15,8 @@ pub mod graph;
 mod leave;
 mod lost;
 pub mod make;
+mod mentions;
+mod order;
 pub mod read;
 mod relations;
 pub mod review;
@@ -66,7 +68,7 @@ pub struct Change {
     pub lane: Lane,
     /// What apply does, in order. Empty for `Keep`.
     pub steps: Vec<Step>,
-    /// Places in the plan's list of changes that must be done before.
+    /// Places in the plan's list of changes that must be done before; the places after those are its barriers.
     pub follows: Vec<usize>,
     /// Digest of what the plan relies on (uid and the fields compared); `None` when nothing was live.
     #[serde(default, skip_serializing_if = "Option::is_none")]
@@ -80,6 +82,14 @@ pub struct Change {
     /// What is live of something that goes or is given up, without secrets.
     #[serde(default, skip_serializing_if = "serde_json::Value::is_null")]
     pub before: serde_json::Value,
+}
+
+/// Stands between many changes and many others that wait for all of them: an edge for each of both in place of one for
+/// each pair.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub struct Barrier {
+    /// Places in the plan's list of changes that must be done before it is passed.
+    pub follows: Vec<usize>,
 }
 
 /// Something that others made or apply, and that the stack wants.
@@ -182,6 +192,9 @@ pub struct Plan {
     pub offline: bool,
     /// All things, those to keep included, in the order in which they are shown.
     pub changes: Vec<Change>,
+    /// Their common order, numbered on after them.
+    #[serde(default, skip_serializing_if = "Vec::is_empty")]
+    pub barriers: Vec<Barrier>,
     /// What was desired, for the record and for planning again.
     pub desired: Vec<Resource>,
     /// What others own, for planning again.
@@ -249,6 +262,20 @@ impl Change {
 }
 
 impl Plan {
+    /// The places of the changes that one of them waits for, without the barriers between.
+    pub fn before<'p>(&'p self, change: &'p Change) -> impl Iterator<Item = usize> + 'p {
+        let count = self.changes.len();
+        change
+            .follows
+            .iter()
+            .flat_map(move |before| {
+                let barrier = before.checked_sub(count).and_then(|number| self.barriers.get(number));
+                barrier.map_or(std::slice::from_ref(before), |barrier| &barrier.follows)
+            })
+            .copied()
+            .filter(move |before| *before < count)
+    }
+
     /// Whether apply has neither anything to change nor anything to wait for, nor a record to take away.
     pub fn has_nothing_to_do(&self) -> bool {
         self.is_empty() && !self.record_left && !self.changes.iter().any(Change::is_waited_for)
