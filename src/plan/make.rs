@@ -6,6 +6,7 @@ use std::fmt::Write as _;
 use serde_json::Value;
 
 use super::cascade::defines;
+use super::leave::Known;
 use super::lost::Mend;
 use super::select::{Selected, Selection};
 use super::shapes::Shapes;
@@ -15,8 +16,8 @@ use crate::diag::{Code, Diagnostic};
 use crate::kinds::gke::Compared;
 use crate::kinds::{self, Compare, Kind, gke};
 use crate::resource::{
-    Effect, FieldChange, Gvk, Hourly, Identity, LABEL_STACK, Lane, ObjectId, Owner, Resource, Role, Seen,
-    Target, Theirs, Wanted, World,
+    self, Effect, FieldChange, Gvk, Hourly, Identity, LABEL_STACK, Lane, ObjectId, Owner, Resource, Role,
+    Seen, Target, Theirs, Wanted, World,
 };
 use crate::source::Sources;
 
@@ -243,6 +244,12 @@ pub(super) struct Maker<'a> {
     pub(super) lost: BTreeMap<Address, Mend>,
     /// The shapes of custom kinds.
     pub(super) shapes: Shapes,
+    /// What is wanted, by what it is to the API.
+    pub(super) wanted: BTreeMap<&'a Identity, &'a Resource>,
+    /// Wanted definitions, by plural and group of their kind.
+    definitions: BTreeMap<(&'a str, &'a str), &'a Resource>,
+    /// What people call things.
+    pub(super) known: Known<'a>,
 }
 
 impl<'a> Maker<'a> {
@@ -259,6 +266,9 @@ impl<'a> Maker<'a> {
             surplus: BTreeMap::new(),
             lost: BTreeMap::new(),
             shapes: Shapes::of(inputs),
+            wanted: resource::by_identity(&inputs.desired),
+            definitions: definitions(&inputs.desired),
+            known: Known::of(&inputs.desired, inputs.world.record.as_ref()),
         }
     }
 }
@@ -395,11 +405,7 @@ impl Maker<'_> {
 
     /// The wanted definition of an object's kind.
     fn definition_of(&self, object: &ObjectId) -> Option<&Resource> {
-        let name = (object.gvk.plural.as_str(), object.gvk.group.as_str());
-        self.inputs.desired.iter().find(|other| match &other.identity {
-            Identity::Object(other) => defines(other) == Some(name),
-            Identity::Cluster(_) | Identity::NodePool { .. } | Identity::Check(_) => false,
-        })
+        self.definitions.get(&(object.gvk.plural.as_str(), object.gvk.group.as_str())).copied()
     }
 
     /// An object that goes while its definition stops serving the version that it was read in: a version that is served
@@ -681,6 +687,18 @@ impl Maker<'_> {
             self.push(resource, action, Vec::new(), reason, None);
         }
     }
+}
+
+fn definitions(desired: &[Resource]) -> BTreeMap<(&str, &str), &Resource> {
+    let mut definitions = BTreeMap::new();
+    for resource in desired {
+        if let Identity::Object(object) = &resource.identity
+            && let Some(name) = defines(object)
+        {
+            definitions.entry(name).or_insert(resource);
+        }
+    }
+    definitions
 }
 
 /// The versions that a definition serves.

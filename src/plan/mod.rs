@@ -1,5 +1,7 @@
 //! Desired and live in, a plan out. Pure: no clock, no network, no terminal; same input, same bytes.
 
+use std::collections::{BTreeMap, BTreeSet};
+
 use serde::{Deserialize, Serialize};
 
 pub mod adopt;
@@ -331,27 +333,24 @@ impl Plan {
     pub fn missing_consents(&self, allowed: &[Consent]) -> Vec<Consent> {
         let given: Vec<Consent> =
             allowed.iter().chain(&self.allowed).map(|given| self.meant(given)).collect();
+        let own = self.sections();
         let missing: Vec<Needed> = self
             .changes
             .iter()
-            .flat_map(|change| self.consents_of(change))
+            .flat_map(|change| self.consents_of(change, &own))
             .chain(self.consent_to_unseen())
             .filter(|needed| !given.iter().any(|given| needed.is_given(given)))
             .collect();
-        let several = |section: &Consent| {
-            missing.iter().filter(|needed| needed.section.as_ref() == Some(section)).count() > 1
-        };
-        let mut wanted = Vec::new();
-        for needed in &missing {
-            let consent = match &needed.section {
-                Some(section) if several(section) => section,
-                Some(_) | None => &needed.own,
-            };
-            if !wanted.contains(consent) {
-                wanted.push(consent.clone());
-            }
+        let mut counts: BTreeMap<&Consent, usize> = BTreeMap::new();
+        for section in missing.iter().filter_map(|needed| needed.section.as_ref()) {
+            *counts.entry(section).or_default() += 1;
         }
-        wanted
+        let consents = missing.iter().map(|needed| match &needed.section {
+            Some(section) if counts.get(section).is_some_and(|count| *count > 1) => section,
+            Some(_) | None => &needed.own,
+        });
+        let mut known = BTreeSet::new();
+        consents.filter(|consent| known.insert(*consent)).cloned().collect()
     }
 
     /// The consent to let things go along that nobody could look at: `delete:others.unseen`.
@@ -361,8 +360,13 @@ impl Plan {
         unseen.then_some(Needed { own, section: None })
     }
 
-    /// The consents that a change needs.
-    fn consents_of(&self, change: &Change) -> Vec<Needed> {
+    /// Sections in which something is ours.
+    fn sections(&self) -> BTreeSet<&str> {
+        self.changes.iter().filter(|change| !change.foreign).map(|change| change.address.section()).collect()
+    }
+
+    /// The consents that a change needs; `own` are the sections in which something is ours.
+    fn consents_of(&self, change: &Change, own: &BTreeSet<&str>) -> Vec<Needed> {
         let whole = self.mode == Mode::Destroy && !change.foreign && !self.outlives(change);
         let consented = whole || crate::kinds::check::is_pod(&change.identity, &change.address);
         let verb = match change.action {
@@ -377,9 +381,8 @@ impl Plan {
         };
         let take = change.taken.is_some().then_some(Verb::Take);
         let section = Address::new(change.address.section());
-        let alone = |other: &&Change| other.address.section() == section.as_str() && !other.foreign;
         // What others have is consented to as a section only where nothing of ours is in it.
-        let mixed = change.foreign && self.changes.iter().any(|other| alone(&other));
+        let mixed = change.foreign && own.contains(section.as_str());
         let needed = |verb| Needed {
             own: Consent { verb, address: change.address.clone() },
             section: (!mixed).then(|| Consent { verb, address: section.clone() }),
@@ -412,9 +415,10 @@ impl Plan {
     /// Consents that were given and fit nothing in the plan.
     pub fn idle_consents(&self) -> Vec<&Consent> {
         let unseen = self.deletes_unseen();
+        let own = self.sections();
         let fits = |given: &&Consent| {
             let meant = self.meant(given);
-            let needed = self.changes.iter().flat_map(|change| self.consents_of(change));
+            let needed = self.changes.iter().flat_map(|change| self.consents_of(change, &own));
             let mut needed = needed.chain(self.consent_to_unseen());
             let is_needed = (unseen && given.is_to_unseen()) || needed.any(|needed| needed.is_given(&meant));
             !is_needed
