@@ -126,10 +126,10 @@ impl Record {
         }
     }
 
-    /// Whether a thing may be half made: an apply began with it, and none has seen it ready since.
-    pub fn is_half_made(&self, identity: &Identity) -> bool {
-        let entry = self.inventory.iter().find(|entry| &entry.identity == identity);
-        entry.is_none_or(|entry| !entry.ready.unwrap_or(!self.intent))
+    /// What an apply has seen ready. The rest may be half made: an apply began with it, and none has seen it ready since.
+    pub fn seen_ready(&self) -> BTreeSet<&Identity> {
+        let ready = self.inventory.iter().filter(|entry| entry.ready.unwrap_or(!self.intent));
+        ready.map(|entry| &entry.identity).collect()
     }
 
     /// What we last set on a thing.
@@ -149,7 +149,7 @@ mod tests {
         let with = |intent, ready| {
             let (address, kind) = (Address::new("a"), String::new());
             let entry = Entry { address, identity: identity.clone(), kind, set: Value::Null, ready };
-            Record { intent, inventory: vec![entry], ..Record::default() }.is_half_made(&identity)
+            Record { intent, inventory: vec![entry], ..Record::default() }.seen_ready().is_empty()
         };
         for (intent, ready, half_made) in [
             (false, Some(true), false),
@@ -162,6 +162,6 @@ mod tests {
         ] {
             assert_eq!(with(intent, ready), half_made, "{intent} {ready:?}");
         }
-        assert!(Record::default().is_half_made(&identity), "made, and killed before it was recorded");
+        assert!(Record::default().seen_ready().is_empty(), "made, and killed before it was recorded");
     }
 }

@@ -199,6 +199,11 @@ impl Target {
     }
 }
 
+/// Resources by what they are to the API; of two of one identity the first.
+pub fn by_identity(resources: &[Resource]) -> BTreeMap<&Identity, &Resource> {
+    resources.iter().rev().map(|resource| (&resource.identity, resource)).collect()
+}
+
 /// One desired thing.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
 pub struct Resource {

@@ -343,7 +343,7 @@ impl<'a> Course<'a> {
     fn new(plan: &'a Plan, parallelism: usize) -> Self {
         Self {
             plan,
-            scheduler: Scheduler::new(&plan.changes, parallelism),
+            scheduler: Scheduler::new(&plan.changes, &plan.barriers, parallelism),
             began: Instant::now(),
             started: BTreeMap::new(),
             outcomes: BTreeMap::new(),

@@ -20,7 +20,9 @@ use crate::live::retry::{self, Patience};
 use crate::live::{ApiError, Class, LiveApi, MANAGER, Request};
 use crate::plan::{Action, Change, Plan};
 use crate::record::{Entry, NAMESPACE, Passes, Record};
-use crate::resource::{Api, Identity, Life, Method, OBJECT_LABEL_MANAGED_BY, ObjectId, Resource};
+use crate::resource::{
+    Api, Identity, Life, Method, OBJECT_LABEL_MANAGED_BY, ObjectId, Resource, by_identity,
+};
 
 /// How far a change came, as far as the record cares.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -258,8 +260,10 @@ impl<'a> Keeper<'a> {
         let before = old.map(|record| record.inventory.as_slice()).unwrap_or_default();
         let old_passes = old.map(|record| record.passes.clone()).unwrap_or_default();
         // What is there was made, and what is made now is noted anew.
+        let changes: BTreeMap<&Identity, &Change> =
+            self.plan.changes.iter().rev().map(|change| (&change.identity, change)).collect();
         let settled = |thing: &&Identity| {
-            let change = self.plan.changes.iter().find(|change| change.identity == **thing);
+            let change = changes.get(*thing);
             change.is_none_or(|change| change.action == Action::Keep && change.fingerprint.is_none())
         };
         let mut begun: BTreeSet<Identity> =
@@ -276,12 +280,13 @@ impl<'a> Keeper<'a> {
                 let fate = |change| fates.get(&change).copied().unwrap_or(Fate::Open);
                 let left = inventory(self.plan, before, fate);
                 // What the plan read and is neither live nor wanted went without us. What it did not read may be live.
-                let pods = pods(self.plan);
+                let pods: BTreeSet<Identity> =
+                    pods(self.plan).into_values().map(|pod| pod.identity).collect();
                 let seen = |entry: &Entry| {
                     !self.planned_under_lock
                         || self.plan.leaves_out(&entry.identity)
-                        || self.plan.changes.iter().any(|change| change.identity == entry.identity)
-                        || pods.values().any(|pod| pod.identity == entry.identity)
+                        || changes.contains_key(&entry.identity)
+                        || pods.contains(&entry.identity)
                 };
                 let left: Vec<Entry> = left.into_iter().filter(seen).collect();
                 let passes = carried(self.plan, old_passes, passes, fate);
@@ -494,8 +499,7 @@ pub fn inventory(plan: &Plan, before: &[Entry], fate: impl Fn(usize) -> Fate) ->
     for entry in before {
         entries.insert(entry.identity.clone(), entry.clone());
     }
-    let desired: BTreeMap<&Identity, &Resource> =
-        plan.desired.iter().map(|resource| (&resource.identity, resource)).collect();
+    let desired = by_identity(&plan.desired);
     let pods = pods(plan);
     for (place, change) in plan.changes.iter().enumerate() {
         let Change { identity, action, .. } = change;
@@ -543,8 +547,9 @@ pub fn inventory(plan: &Plan, before: &[Entry], fate: impl Fn(usize) -> Fate) ->
 /// The pods of the checks that a plan runs, by the place of the change.
 fn pods(plan: &Plan) -> BTreeMap<usize, Entry> {
     let runs = plan.changes.iter().enumerate().filter(|(_, change)| change.action == Action::Run);
+    let desired = by_identity(&plan.desired);
     let pods = runs.filter_map(|(place, change)| {
-        let wanted = plan.desired.iter().find(|wanted| wanted.identity == change.identity)?;
+        let wanted = desired.get(&change.identity)?;
         let pod = Some(kinds::check::pod(&wanted.body)).filter(|pod| !pod.name.is_empty())?;
         let address = kinds::check::address_of(&change.address, &pod);
         let (identity, kind) = (Identity::Object(pod), kinds::object::PLAIN.name.to_owned());
@@ -609,6 +614,7 @@ fn unknown(plan: &Plan) -> impl Iterator<Item = Identity> {
 fn carried(plan: &Plan, old: Passes, new: &Passes, fate: impl Fn(usize) -> Fate) -> Passes {
     let anew = cluster_change(plan).is_some_and(|(_, change)| change.action == Action::Replace);
     let mut passes = if anew { Passes::new() } else { old };
+    let desired = by_identity(&plan.desired);
     for (place, change) in plan.changes.iter().enumerate() {
         let Change { identity, action, .. } = change;
         match (action, fate(place)) {
@@ -617,7 +623,7 @@ fn carried(plan: &Plan, old: Passes, new: &Passes, fate: impl Fn(usize) -> Fate)
                 passes.remove(identity);
             }
             (Action::Keep, _) if change.fingerprint.is_some() => {
-                let wanted = plan.desired.iter().find(|wanted| wanted.identity == *identity);
+                let wanted = desired.get(identity).copied();
                 let once = wanted.filter(|wanted| matches!(wanted.life, Life::Once { .. }));
                 if let Some(wanted) = once {
                     passes.entry(identity.clone()).or_insert_with(|| kinds::made::digest(wanted));

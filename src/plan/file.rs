@@ -1,5 +1,6 @@
 //! Saved plans: a file that holds the calls, and what must still be true when it is applied.
 
+use std::collections::BTreeMap;
 use std::io::Write as _;
 use std::path::Path;
 
@@ -8,7 +9,7 @@ use serde_json::Value;
 
 use super::{Action, Change, Inputs, Plan};
 use crate::diag::{Code, Diagnostic};
-use crate::resource::{FieldChange, Late, Method, Resource, Step, World};
+use crate::resource::{FieldChange, Identity, Late, Method, Resource, Step, World};
 use crate::source::Sources;
 
 /// The shape of the file; others are not read.
@@ -137,6 +138,7 @@ pub fn again<'a>(saved: &Plan, world: &'a World, sources: &'a Sources) -> Inputs
         replace,
         when_idle,
         record_left: _,
+        barriers: _,
     } = saved.clone();
     Inputs {
         desired,
@@ -160,8 +162,9 @@ pub fn again<'a>(saved: &Plan, world: &'a World, sources: &'a Sources) -> Inputs
 /// now is what is done: it has the saved one's steps, at the versions of now.
 pub fn moved(saved: &Plan, now: &Plan) -> Vec<String> {
     let mut moved = Vec::new();
+    let (before, after) = (by_identity(saved), by_identity(now));
     for change in &saved.changes {
-        let same = now.changes.iter().find(|other| other.identity == change.identity);
+        let same = after.get(&change.identity).copied();
         match same {
             None => moved.push(format!("{}: it is gone", change.address)),
             Some(other) if relied_on(change) != relied_on(other) => moved.push(describe(change, other)),
@@ -175,7 +178,7 @@ pub fn moved(saved: &Plan, now: &Plan) -> Vec<String> {
         }
     }
     for change in now.changes.iter().filter(|change| change.action != Action::Keep) {
-        if !saved.changes.iter().any(|other| other.identity == change.identity) {
+        if !before.contains_key(&change.identity) {
             moved.push(format!("{}: it would now be {}", change.address, verb(change.action)));
         }
     }
@@ -184,11 +187,17 @@ pub fn moved(saved: &Plan, now: &Plan) -> Vec<String> {
 
 /// The plan of now, with the places in the stack file that only the saved one knows.
 pub fn located(mut now: Plan, saved: &Plan) -> Plan {
+    let before = by_identity(saved);
     for change in &mut now.changes {
-        let same = saved.changes.iter().find(|other| other.identity == change.identity);
+        let same = before.get(&change.identity);
         change.location = same.and_then(|same| same.location.clone());
     }
     now
+}
+
+/// The changes of a plan by what they are to the API; of two of one identity the first.
+fn by_identity(plan: &Plan) -> BTreeMap<&Identity, &Change> {
+    plan.changes.iter().rev().map(|change| (&change.identity, change)).collect()
 }
 
 /// All of a change that a person agrees to. Left out is what moves by itself: versions of objects, the time of

@@ -55,8 +55,7 @@ impl Maker<'_> {
             if !self.selected.has(&owned.address) {
                 continue;
             }
-            let wanted = |resource: &&Resource| resource.identity == owned.identity;
-            if let Some(resource) = self.inputs.desired.iter().find(wanted) {
+            if let Some(resource) = self.wanted.get(&owned.identity).copied() {
                 self.protected(resource, "delete");
             }
             self.let_go(owned, None);
@@ -105,7 +104,7 @@ impl Maker<'_> {
 
     /// What people call a thing, and its kind.
     pub(super) fn name_of(&self, identity: &Identity) -> (Address, &'static str) {
-        Known::of(&self.inputs.desired, self.inputs.world.record.as_ref()).find(identity)
+        self.known.find(identity)
     }
 
     /// Whether the GKE cluster is ours and in the plan, so that `destroy` deletes it.
@@ -126,7 +125,7 @@ impl Maker<'_> {
         let mut owned = Vec::new();
         let needed_by = self.operator_is_needed_by();
         let mut kept = None;
-        let known = Known::of(desired, world.record.as_ref());
+        let known = &self.known;
         let mut add = |identity: Identity, live: &Value, shared: Vec<String>| {
             // What was handed over to others is theirs, whatever marks of ours it still carries.
             if theirs.iter().any(|theirs| theirs.resource.identity == identity) {
@@ -208,7 +207,7 @@ impl Maker<'_> {
         foreign: bool,
     ) {
         let identity = self.in_lasting_version(identity);
-        let wanted = self.inputs.desired.iter().find(|resource| resource.identity == identity);
+        let wanted = self.wanted.get(&identity).copied();
         let origin = wanted.map_or(FieldPath::keys(["stack", "name"]), |resource| resource.origin.clone());
         self.changes.push(Change {
             // What left the file has no line in it.
@@ -256,12 +255,12 @@ fn without_secrets(live: &Value) -> Value {
 }
 
 /// The addresses of what is wanted and of what the record knows, by identity.
-struct Known<'a> {
+pub(super) struct Known<'a> {
     wanted: BTreeMap<&'a Identity, (&'a Address, &'a str)>,
 }
 
 impl<'a> Known<'a> {
-    fn of(desired: &'a [Resource], record: Option<&'a Record>) -> Self {
+    pub(super) fn of(desired: &'a [Resource], record: Option<&'a Record>) -> Self {
         let recorded = record.into_iter().flat_map(|record| &record.inventory);
         let recorded = recorded.map(|entry| (&entry.identity, (&entry.address, entry.kind.as_str())));
         let desired =

@@ -6,6 +6,7 @@ use std::fmt::Write as _;
 use serde_json::Value;
 
 use super::cascade::defines;
+use super::leave::Known;
 use super::lost::Mend;
 use super::select::{Selected, Selection};
 use super::shapes::Shapes;
@@ -17,8 +18,8 @@ use crate::diag::{Code, Diagnostic};
 use crate::kinds::gke::Compared;
 use crate::kinds::{self, Compare, Kind, gke};
 use crate::resource::{
-    Effect, FieldChange, Gvk, Hourly, Identity, LABEL_STACK, Lane, ObjectId, Owner, Resource, Role, Seen,
-    Target, Theirs, Wanted, World,
+    self, Effect, FieldChange, Gvk, Hourly, Identity, LABEL_STACK, Lane, ObjectId, Owner, Resource, Role,
+    Seen, Target, Theirs, Wanted, World,
 };
 use crate::source::Sources;
 
@@ -141,10 +142,14 @@ pub fn plan(inputs: Inputs) -> Result<Plan, Vec<Diagnostic>> {
     maker.mended();
     maker.after_what_is_handled();
     maker.when_idle();
-    if let Err(circle) = graph::connect(&mut maker.changes, &inputs.desired, inputs.world) {
-        maker.problems.push(circle_problem(&circle, &inputs));
-    }
-    maker.drop_idle_waits();
+    let barriers = match graph::connect(&mut maker.changes, &inputs.desired, inputs.world) {
+        Ok(barriers) => barriers,
+        Err(circle) => {
+            maker.problems.push(circle_problem(&circle, &inputs));
+            Vec::new()
+        }
+    };
+    maker.drop_idle_waits(&barriers);
     let partial = maker.partial();
     let Maker { changes, problems, mut notes, .. } = maker;
     notes.dedup();
@@ -154,6 +159,7 @@ pub fn plan(inputs: Inputs) -> Result<Plan, Vec<Diagnostic>> {
         return Err(problems);
     }
     let mut plan = inputs.into_plan(changes, reads, notes, partial);
+    plan.barriers = barriers;
     let reviewed = review::review(&plan);
     plan.notes.extend(reviewed);
     Ok(plan)
@@ -193,6 +199,7 @@ impl Inputs<'_> {
             mode,
             offline,
             changes,
+            barriers: Vec::new(),
             desired,
             theirs,
             reads,
@@ -245,6 +252,12 @@ pub(super) struct Maker<'a> {
     pub(super) lost: BTreeMap<Address, Mend>,
     /// The shapes of custom kinds.
     pub(super) shapes: Shapes,
+    /// What is wanted, by what it is to the API.
+    pub(super) wanted: BTreeMap<&'a Identity, &'a Resource>,
+    /// Wanted definitions, by plural and group of their kind.
+    definitions: BTreeMap<(&'a str, &'a str), &'a Resource>,
+    /// What people call things.
+    pub(super) known: Known<'a>,
 }
 
 impl<'a> Maker<'a> {
@@ -261,6 +274,9 @@ impl<'a> Maker<'a> {
             surplus: BTreeMap::new(),
             lost: BTreeMap::new(),
             shapes: Shapes::of(inputs),
+            wanted: resource::by_identity(&inputs.desired),
+            definitions: definitions(&inputs.desired),
+            known: Known::of(&inputs.desired, inputs.world.record.as_ref()),
         }
     }
 }
@@ -396,11 +412,7 @@ impl Maker<'_> {
 
     /// The wanted definition of an object's kind.
     fn definition_of(&self, object: &ObjectId) -> Option<&Resource> {
-        let name = (object.gvk.plural.as_str(), object.gvk.group.as_str());
-        self.inputs.desired.iter().find(|other| match &other.identity {
-            Identity::Object(other) => defines(other) == Some(name),
-            Identity::Cluster(_) | Identity::NodePool { .. } | Identity::Check(_) => false,
-        })
+        self.definitions.get(&(object.gvk.plural.as_str(), object.gvk.group.as_str())).copied()
     }
 
     /// An object that goes while its definition stops serving the version that it was read in: a version that is served
@@ -684,6 +696,18 @@ impl Maker<'_> {
             self.push(resource, action, Vec::new(), reason, None);
         }
     }
+}
+
+fn definitions(desired: &[Resource]) -> BTreeMap<(&str, &str), &Resource> {
+    let mut definitions = BTreeMap::new();
+    for resource in desired {
+        if let Identity::Object(object) = &resource.identity
+            && let Some(name) = defines(object)
+        {
+            definitions.entry(name).or_insert(resource);
+        }
+    }
+    definitions
 }
 
 /// The versions that a definition serves.

@@ -248,7 +248,7 @@ fn in_order(plan: &Plan) -> Vec<&Call> {
     let mut calls = Vec::new();
     while done.len() < plan.changes.len() {
         let next = (0..plan.changes.len()).find(|place| {
-            !done.contains(place) && plan.changes[*place].follows.iter().all(|before| done.contains(before))
+            !done.contains(place) && plan.before(&plan.changes[*place]).all(|before| done.contains(&before))
         });
         let next = next.expect("a plan has no circle");
         done.insert(next);

@@ -257,7 +257,7 @@ struct Ended {
 }
 
 fn applied(plan: &Plan, model: &mut Model, failing: &BTreeSet<usize>) -> Ended {
-    let mut scheduler = Scheduler::new(&plan.changes, 64);
+    let mut scheduler = Scheduler::new(&plan.changes, &plan.barriers, 64);
     let mut ended = Ended { done: BTreeSet::new(), failed: BTreeSet::new(), order: Vec::new() };
     loop {
         let started = scheduler.start();

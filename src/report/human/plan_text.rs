@@ -1,6 +1,8 @@
 //! A plan as Terraform's users know it: one line for each section of the stack, what differs under it, what
 //! to know, how many, how to go on.
 
+use std::collections::BTreeMap;
+
 use serde_json::Value;
 
 use super::style::{Tint, columns, paint, push_line, symbol, tame, wrap};
@@ -8,7 +10,7 @@ use super::values;
 use crate::address::Address;
 use crate::plan::{Action, Change, Consent, Mode, Note, Partial, Plan, Read, Selection, Verb};
 use crate::report::{Next, View, brief, count, quoted, words};
-use crate::resource::{Api, Effect, FieldChange, Identity, Late, Step, Until};
+use crate::resource::{Api, Effect, FieldChange, Identity, Late, Resource, Step, Until, by_identity};
 use crate::source::Sources;
 
 /// How much is shown.
@@ -40,7 +42,9 @@ pub fn render(plan: &Plan, view: &View<'_>, options: &Options<'_>) -> String {
         text.push('\n');
         text.push_str(&legend(&sections, plan));
         text.push('\n');
-        let page = Page { plan, view, options, column: address_column(&sections, plan, options.width) };
+        let wanted = by_identity(&plan.desired);
+        let page =
+            Page { plan, wanted, view, options, column: address_column(&sections, plan, options.width) };
         if options.detail == Detail::Summary {
             text.push_str(&sorts(&sections, options.width));
         } else {
@@ -217,14 +221,16 @@ impl Section<'_> {
 /// What changes, and what an edit does not change, by section in the plan's order.
 fn sections(plan: &Plan) -> Vec<Section<'_>> {
     let mut sections: Vec<Section<'_>> = Vec::new();
+    let mut known: BTreeMap<&str, usize> = BTreeMap::new();
     let shown =
         plan.changes.iter().filter(|change| change.action != Action::Keep || !change.fields.is_empty());
     for change in shown {
         let name = change.address.section();
-        match sections.iter_mut().find(|section| section.name == name) {
-            Some(section) => section.changes.push(change),
-            None => sections.push(Section { name, changes: vec![change] }),
-        }
+        let place = *known.entry(name).or_insert_with(|| {
+            sections.push(Section { name, changes: Vec::new() });
+            sections.len() - 1
+        });
+        sections[place].changes.push(change);
     }
     sections
 }
@@ -264,6 +270,7 @@ fn address_column(sections: &[Section<'_>], plan: &Plan, width: usize) -> usize 
 
 struct Page<'a> {
     plan: &'a Plan,
+    wanted: BTreeMap<&'a Identity, &'a Resource>,
     view: &'a View<'a>,
     options: &'a Options<'a>,
     column: usize,
@@ -273,7 +280,7 @@ impl Page<'_> {
     /// `  <= cluster  read: RUNNING, 1.33.4 (stack.toml:10:1)`: what others own, one line for each section, with
     /// `-v` one for each object.
     fn reads(&self, text: &mut String) {
-        let Self { plan, view, options, column } = self;
+        let Self { plan, wanted: _, view, options, column } = self;
         let mut rows: Vec<(&str, Vec<&Read>)> = Vec::new();
         for read in &plan.reads {
             let name = match options.detail {
@@ -375,7 +382,7 @@ impl Page<'_> {
             }
         };
         let blank = " ".repeat(indent);
-        let location = self.view.location(self.plan, change, field);
+        let location = self.view.location(self.wanted.get(&change.identity).copied(), field);
         let comment = comment(change, field, location.map(|place| place_name(&place, self.view).to_owned()));
         let line = format!("{blank}{sign} {path}: {}", tame(&values));
         if columns(&line) + 2 + columns(&comment) <= self.options.width {
@@ -402,10 +409,7 @@ impl Page<'_> {
         if !matches!(change.action, Action::Create | Action::Replace) {
             return;
         }
-        let Some(resource) = self.plan.desired.iter().find(|resource| resource.identity == change.identity)
-        else {
-            return;
-        };
+        let Some(resource) = self.wanted.get(&change.identity) else { return };
         for line in values::folded(&resource.body) {
             push_line(text, &format!("{}{} {}", " ".repeat(indent), paint(Tint::Add, "+"), tame(&line)));
         }

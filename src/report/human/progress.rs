@@ -319,6 +319,7 @@ mod tests {
             partial: None,
             replace: Vec::new(),
             record_left: false,
+            barriers: Vec::new(),
             retarget: false,
             when_idle: None,
         }
