@@ -4,7 +4,7 @@
 //! The state is pure and takes the time from outside; this file is the shell around it: the one lock, the
 //! clock, persistence and the routers.
 
-mod backing;
+pub mod backing;
 pub mod clock;
 mod endpoint;
 pub mod faults;
