@@ -262,8 +262,11 @@ impl<'a> Keeper<'a> {
             let change = self.plan.changes.iter().find(|change| change.identity == **thing);
             change.is_none_or(|change| change.action == Action::Keep && change.fingerprint.is_none())
         };
-        let begun: BTreeSet<Identity> =
+        let mut begun: BTreeSet<Identity> =
             old.iter().flat_map(|record| &record.begun).filter(settled).cloned().collect();
+        if old.is_none() && self.plan.notes.iter().any(|note| note.code == Code::RecordLost.as_str()) {
+            begun.extend(unknown(self.plan));
+        }
         let (intent, inventory, passes) = match phase {
             Phase::Intent { passes } => {
                 let known = carried(self.plan, old_passes, passes, |_| Fate::Open);
@@ -594,6 +597,14 @@ fn united(old: &Value, new: Value) -> Value {
     }
 }
 
+/// What is made once and a plan leaves out: where the record is lost, the next one does not know whether it was made.
+fn unknown(plan: &Plan) -> impl Iterator<Item = Identity> {
+    let left_out =
+        move |wanted: &&Resource| !plan.changes.iter().any(|change| change.identity == wanted.identity);
+    let once = plan.desired.iter().filter(|wanted| matches!(wanted.life, Life::Once { .. }));
+    once.filter(left_out).map(|wanted| wanted.identity.clone())
+}
+
 /// Passes that still hold, and the new ones. A pass belongs to its thing: what does not touch the thing keeps it, be it left
 /// out, named otherwise, or gone. Things that are made once and are there have one, also when an earlier record was lost.
 fn carried(plan: &Plan, old: Passes, new: &Passes, fate: impl Fn(usize) -> Fate) -> Passes {
@@ -610,12 +621,13 @@ fn carried(plan: &Plan, old: Passes, new: &Passes, fate: impl Fn(usize) -> Fate)
                 let wanted = plan.desired.iter().find(|wanted| wanted.identity == *identity);
                 let once = wanted.filter(|wanted| matches!(wanted.life, Life::Once { .. }));
                 if let Some(wanted) = once {
-                    passes.entry(identity.clone()).or_insert_with(|| kinds::made_digest(wanted));
+                    passes.entry(identity.clone()).or_insert_with(|| kinds::made::digest(wanted));
                 }
             }
             _ => {}
         }
     }
+    kinds::made::renew(&mut passes, &plan.desired);
     passes.extend(new.iter().map(|(thing, digest)| (thing.clone(), digest.clone())));
     passes
 }

@@ -18,7 +18,6 @@ pub mod make;
 pub mod read;
 mod relations;
 pub mod review;
-pub mod same;
 pub mod scale;
 pub mod select;
 mod shapes;

@@ -39,6 +39,7 @@ pub fn scale(inputs: Inputs, wish: &Wish<'_>) -> Result<Plan, Vec<Diagnostic>> {
     {
         maker.problems.push(*problem);
     }
+    maker.what_cannot_be_known();
     let partial = maker.partial();
     let Maker { changes, problems, notes, .. } = maker;
     if !problems.is_empty() {

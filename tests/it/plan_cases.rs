@@ -160,7 +160,7 @@ pub(crate) fn settled(lowered: &Lowered) -> World {
             }
         };
         if !life.is_kept() {
-            record.passes.insert(identity.clone(), kinds::made_digest(resource));
+            record.passes.insert(identity.clone(), kinds::made::digest(resource));
         }
         let (address, identity, kind) = (address.clone(), identity.clone(), kind.clone());
         record.inventory.push(Entry { address, identity, kind, set, ready: Some(true) });
