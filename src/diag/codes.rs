@@ -803,6 +803,13 @@ codes! {
      therefore names the workers of this group that go: those that are not ready first, then the youngest. The scheduler \
      is not asked, and Dask computes again what they held."
 
+    NodesDrained "DI0435" "Pods on nodes that are made anew"
+    "Some changes of a node pool (machine type, disk, image, GPUs, tags, taints, resource labels) have GKE make its nodes \
+     anew: it cordons and drains some at a time and evicts what runs on them. Pods of a Deployment, a Job or another \
+     controller come back on other nodes without what they held in memory: Dask computes again what its workers held. A \
+     Pod without a controller is lost. The plan names them, as far as Pods and Nodes can be listed; Pods of DaemonSets and \
+     of the system are left out. `surge` of the pool says how many nodes go at a time."
+
     NoSuchCluster "DI0440" "there is no such GKE cluster"
     "`import` was asked to read a cluster that the project does not have, that is being made or deleted, or that it \
      cannot tell from others. The message names the clusters that there are."

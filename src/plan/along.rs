@@ -6,6 +6,7 @@ use std::collections::{BTreeMap, BTreeSet};
 use serde_json::Value;
 
 use super::cascade::{Along, Cascade, Way, defines, holds, is_namespace};
+use super::drained::rolls;
 use super::leave::dask_things;
 use super::make::Maker;
 use super::{Action, Change, Mode, Note, Plan, diff};
@@ -24,7 +25,7 @@ const SYSTEM_NAMES: [&str; 4] = ["gke-connect", "gke-mcs", "gke-system", "dask-i
 const SHADOWS: [&str; 6] =
     ["Event", "Endpoints", "EndpointSlice", "Lease", "ControllerRevision", "PodMetrics"];
 /// How many things are named one by one.
-const NAMED: usize = 3;
+pub(super) const NAMED: usize = 3;
 
 /// Where things that were not read could go along with what a plan deletes.
 pub fn reach(plan: &Plan) -> Option<Reach> {
@@ -51,10 +52,11 @@ fn reach_of(changes: &[Change]) -> Option<Reach> {
             Identity::Object(_) | Identity::Check(_) => {}
         }
     }
+    reach.nodes |= changes.iter().any(rolls);
     (reach != Reach::default()).then_some(reach)
 }
 
-fn is_system(namespace: &str) -> bool {
+pub(super) fn is_system(namespace: &str) -> bool {
     SYSTEM.iter().any(|start| namespace.starts_with(start)) || SYSTEM_NAMES.contains(&namespace)
 }
 

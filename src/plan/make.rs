@@ -121,6 +121,7 @@ pub fn plan(inputs: Inputs) -> Result<Plan, Vec<Diagnostic>> {
         Mode::Destroy => maker.destroy(),
     }
     maker.goes_along();
+    maker.drained();
     maker.what_cannot_be_known();
     // Deletes are shown as they are done: what was made last goes first.
     let rank = |change: &Change| kinds::find(&change.kind).map_or(0, |kind| kind.rank);

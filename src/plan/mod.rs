@@ -9,6 +9,7 @@ mod dask;
 mod definitions;
 pub mod diff;
 mod doubt;
+mod drained;
 pub mod drift;
 pub mod file;
 pub mod graph;
