@@ -208,7 +208,11 @@ pub struct Applying {
 impl Applying {
     /// Starts the program with these words.
     pub fn start(user: &User, words: &[&str]) -> Applying {
-        let mut command = user.command(words);
+        Self::of(user.command(words))
+    }
+
+    /// Starts a command.
+    pub fn of(mut command: Command) -> Applying {
         let mut child = command.stdout(Stdio::null()).stderr(Stdio::piped()).spawn().unwrap();
         let said = BufReader::new(child.stderr.take().unwrap()).lines();
         Applying { child, said }
@@ -229,9 +233,9 @@ impl Applying {
         })
     }
 
-    /// Sends Ctrl-C.
-    pub fn interrupt(&self) {
-        let sent = Command::new("kill").args(["-s", "INT", &self.child.id().to_string()]).status().unwrap();
+    /// Sends a signal by its name without `SIG`: `INT` is Ctrl-C.
+    pub fn signal(&self, name: &str) {
+        let sent = Command::new("kill").args(["-s", name, &self.child.id().to_string()]).status().unwrap();
         assert!(sent.success());
     }
 
