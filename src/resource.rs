@@ -462,6 +462,9 @@ pub enum Until {
     Gone,
     /// No work is in it that would be lost.
     Idle,
+    /// Its operator has handled what was written before. It is waited for and not insisted on: an operator that cannot do
+    /// that may be what the change mends.
+    Handled,
 }
 
 impl Until {

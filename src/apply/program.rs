@@ -191,7 +191,9 @@ impl<'a> Run<'a> {
         let message = match step {
             Step::Await(Await { until: Until::Ready | Until::Still, .. }) => "made, not yet ready".to_owned(),
             Step::Await(Await { until: Until::Gone, .. }) => "asked to be deleted, not yet gone".to_owned(),
-            Step::Await(Await { until: Until::Idle, .. }) | Step::RecordPass { .. } => return None,
+            Step::Await(Await { until: Until::Idle | Until::Handled, .. }) | Step::RecordPass { .. } => {
+                return None;
+            }
             Step::Call(call) => format!("{} {} was not sent any more", call.method.as_str(), call.path),
             Step::ReadLog { pod, .. } => format!("the log of {pod} was not read any more"),
         };

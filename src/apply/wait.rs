@@ -64,6 +64,10 @@ impl Run<'_> {
             };
             failing = false;
             if start.elapsed() >= deadline {
+                if wait.until == Until::Handled {
+                    self.goes_on(wait, deadline);
+                    return Ok(());
+                }
                 let message =
                     format!("{} still waited for {message} after {}", wait.identity, brief(deadline));
                 return Err(Outcome::TimedOut { message });
@@ -75,6 +79,19 @@ impl Run<'_> {
             }
             delay = delay.mul_f64(FACTOR).min(LONGEST);
         }
+    }
+
+    /// Says that an operator has not handled what was written before.
+    fn goes_on(&self, wait: &Await, after: Duration) {
+        let message = format!(
+            "{}: the Dask operator has not handled an earlier change of {} after {}; the change is made all the same, and \
+             the operator's log says what holds it up: when it comes to the earlier one, the number of workers may move \
+             once more",
+            self.change.address,
+            wait.identity,
+            brief(after)
+        );
+        self.tell(Event::Warning { message });
     }
 
     /// Looks whether what is kept is ready, as it was. When it is not, that is said and holds up nothing: what follows may
@@ -304,7 +321,7 @@ fn interrupted(wait: &Await, message: &str) -> Outcome {
     let what = match wait.until {
         Until::Ready | Until::Still => "made, not yet ready",
         Until::Gone => "asked to be deleted, not yet gone",
-        Until::Idle => return Outcome::NotStarted,
+        Until::Idle | Until::Handled => return Outcome::NotStarted,
     };
     Outcome::InDoubt { message: format!("{what}: waited for {message}") }
 }

@@ -4,8 +4,9 @@ use std::collections::BTreeMap;
 
 use serde_json::{Value, json};
 
-use super::dask_cluster::{UNSEEN, scaled_to};
+use super::dask_cluster::UNSEEN;
 use super::env::{self, Env};
+use super::handled::scaled_to;
 use super::node_pool::POOL_LABEL;
 use super::registered::Registered;
 use super::workload::deployment_ready;

@@ -133,6 +133,7 @@ pub fn plan(inputs: Inputs) -> Result<Plan, Vec<Diagnostic>> {
     maker.surplus_goes();
     maker.choose_workers();
     maker.mended();
+    maker.after_what_is_handled();
     maker.when_idle();
     if let Err(circle) = graph::connect(&mut maker.changes, &inputs.desired, inputs.world) {
         maker.problems.push(circle_problem(&circle, &inputs));

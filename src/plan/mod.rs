@@ -13,6 +13,7 @@ mod drained;
 pub mod drift;
 pub mod file;
 pub mod graph;
+mod handled;
 mod leave;
 mod lost;
 pub mod make;

@@ -107,6 +107,7 @@ impl Maker<'_> {
         if let Some(change) = self.changes.last_mut() {
             change.steps = steps;
         }
+        self.after_what_is_handled();
         self.tell_whose(resource, wish);
         Ok(())
     }

@@ -528,6 +528,7 @@ fn step_text(step: &Step) -> String {
                 Until::Ready | Until::Still => "ready",
                 Until::Gone => "gone",
                 Until::Idle => "idle",
+                Until::Handled => "handled by its operator",
             };
             let deadline = brief(std::time::Duration::from_secs(wait.deadline.into()));
             format!("wait until {} is {until}, at most {deadline}", wait.identity)
