@@ -50,7 +50,7 @@ mod tests {
             ("http://ada:p%40s%3A@proxy.example:3128", "", Some("http://ada:p%40s%3A@proxy.example:3128/")),
             ("http://ada@proxy.example:3128", "", Some("http://ada:@proxy.example:3128/")),
             ("http://proxy.example:3128", "34.1.2.0/24", None),
-            ("http://proxy.example:3128", "*", None),
+            ("http://proxy.example:3128", "10.0.0.1, 34.1.2.3", None),
             ("", "", None),
         ] {
             let matcher = Matcher::builder().https(https).no(no).build();

@@ -127,7 +127,7 @@ fn of_two_that_leave_at_once_the_second_deletes() {
     assert_eq!(holders(&served, DEPLOYMENT), ["dask-infra/second"]);
     bob.run(&["apply", "leaves"]).expect(4).says("was to be left to other stacks, would now be deleted");
     assert_eq!(holders(&served, DEPLOYMENT), ["dask-infra/second"], "nothing was done");
-    bob.run(&["destroy", "--auto-approve"]).expect(0);
+    bob.run(&["destroy", "--auto-approve", "--allow", "delete:dask_operator"]).expect(0);
     for path in [DEPLOYMENT, DEFINITION] {
         assert_eq!(get(&served, path).0, 404, "{path} went with the last stack");
     }

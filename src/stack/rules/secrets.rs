@@ -324,7 +324,9 @@ pub(super) fn references_are_names(context: &mut Context<'_>) {
     }
     for (key, notebook) in &context.stack.notebook {
         let place = FieldPath::keys(["notebook", key, "password"]);
-        found.extend(notebook.password.as_ref().map(|password| (place, password)));
+        // What names a Secret is looked at by the rule of notebooks.
+        let password = notebook.password.as_ref().filter(|password| password.variable().is_some());
+        found.extend(password.map(|password| (place, password)));
     }
     for (place, reference) in found {
         for finding in wrong_names(&place, reference) {
