@@ -49,6 +49,7 @@ impl Run<'_> {
                 Ok(reply) => {
                     self.wrote |= request.writes();
                     self.remember_deleted(&request, &reply);
+                    self.remember_reply(&request, &reply);
                     return self.follow(&request, reply).await;
                 }
                 Err(error) => error,
@@ -221,6 +222,12 @@ impl Run<'_> {
         if let Some(uid) = asked.or_else(told).and_then(Value::as_str) {
             self.deleted.insert(request.path.clone(), uid.to_owned());
         }
+    }
+
+    /// What was written is known as it was then, without asking for it.
+    fn remember_reply(&mut self, request: &Request, reply: &Value) {
+        let made = matches!(request.method, Method::Patch | Method::Post) && request.api == Api::Kubernetes;
+        self.reply = made_path(request).filter(|_| made).map(|path| (path, reply.clone()));
     }
 
     /// The outcome of a refused request; of an admission webhook with where it is configured and what to do.

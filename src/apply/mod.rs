@@ -14,6 +14,7 @@ use crate::address::Address;
 use crate::diag::Code;
 use crate::kinds::Kind;
 use crate::live::LiveApi;
+use crate::live::watch::Watches;
 use crate::plan::Plan;
 use crate::record::Passes;
 use crate::secrets::given::Given;
@@ -22,6 +23,7 @@ mod begin;
 mod call;
 pub mod failure;
 mod fence;
+mod hear;
 pub mod lock;
 mod program;
 pub mod record;
@@ -210,6 +212,8 @@ pub async fn apply(
     let keeper = Keeper::new(plan, &fence, now, lock.clone());
     let mut unlocked = Box::pin(renewed(lock.clone()));
     let mut is_locked = true;
+    let watches = Watches::new(&fence);
+    let mut listening = Box::pin(watches.listen());
     let shared = Shared {
         api: &fence,
         fence: &fence,
@@ -218,6 +222,7 @@ pub async fn apply(
         kinds,
         keeper: &keeper,
         given: &given,
+        watches: &watches,
     };
     let mut course = Course::new(plan, parallelism);
     let (halt, stop) = watch::channel(Stopped::No);
@@ -236,6 +241,7 @@ pub async fn apply(
         let happening = tokio::select! {
             biased;
             count = pressed(&mut ctrl_c) => Happening::Interrupt(count),
+            never = &mut listening => match never {},
             Some(event) = told.recv() => Happening::Told(event),
             Some((place, ended)) = running.next() => Happening::Ended(place, ended),
             who = &mut unlocked, if is_locked => Happening::Unlocked(who),

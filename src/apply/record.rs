@@ -604,7 +604,8 @@ fn united(old: &Value, new: Value) -> Value {
 
 /// What is made once and a plan leaves out: where the record is lost, the next one does not know whether it was made.
 fn unknown(plan: &Plan) -> impl Iterator<Item = Identity> {
-    let left_out = |wanted: &&Resource| !plan.changes.iter().any(|change| change.identity == wanted.identity);
+    let left_out =
+        move |wanted: &&Resource| !plan.changes.iter().any(|change| change.identity == wanted.identity);
     let once = plan.desired.iter().filter(|wanted| matches!(wanted.life, Life::Once { .. }));
     once.filter(left_out).map(|wanted| wanted.identity.clone())
 }

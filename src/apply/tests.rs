@@ -21,6 +21,7 @@ use crate::resource::{
 };
 
 mod checks;
+mod hearing;
 mod idle;
 mod interrupts;
 mod kept;

@@ -138,11 +138,7 @@ impl Connection {
         self.noted(result).await
     }
 
-    /// Sends a read to the cluster whose answer is wanted piece by piece.
-    ///
-    /// # Errors
-    /// As [`Kubernetes::follow`].
-    pub async fn follow(&self, request: &Request) -> Result<BytesAsTheyCome, ApiError> {
+    async fn follow_kubernetes(&self, request: &Request) -> Result<BytesAsTheyCome, ApiError> {
         let client = self.kubernetes(request).await?;
         let result = client.follow(request).await;
         self.noted(result).await
@@ -170,6 +166,14 @@ impl Connection {
 impl LiveApi for Connection {
     fn send(&self, request: Request) -> BoxFuture<'_, Result<Value, ApiError>> {
         self.send_one(request).boxed()
+    }
+
+    fn can_follow(&self) -> bool {
+        true
+    }
+
+    fn follow(&self, request: Request) -> BoxFuture<'_, Result<BytesAsTheyCome, ApiError>> {
+        async move { self.follow_kubernetes(&request).await }.boxed()
     }
 }
 

@@ -105,7 +105,7 @@ fn change(drawn: &Drawn, place: usize) -> Change {
         deadline: 60,
     });
     Change {
-        address: Address::new(&format!("{}/{place}", drawn.section)),
+        address: Address::new(format!("{}/{place}", drawn.section)),
         kind: kind.into(),
         action: drawn.action,
         fields: Vec::new(),
