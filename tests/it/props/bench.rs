@@ -13,7 +13,7 @@ use dask_infra::live::connection::InProcess;
 use dask_infra::live::{ApiError, Connection, GkeAccess, LiveApi, Options as Connect, Request};
 use dask_infra::plan::scale::{Wish, scale};
 use dask_infra::plan::{self, Consent, Inputs, Mode, Plan, Selection};
-use dask_infra::resource::{Api as Which, Identity, ObjectId, Resource, World};
+use dask_infra::resource::{Api as Which, ClusterName, Identity, ObjectId, Resource, World};
 use dask_infra::sandbox::faults::Rule;
 use dask_infra::sandbox::{Clock, Options, Sandbox, Scale, Stockout};
 use dask_infra::source::Sources;
@@ -127,14 +127,14 @@ pub struct Api {
 pub type Layer = Arc<dyn Fn(bool, axum::Router) -> axum::Router + Send + Sync>;
 
 /// A connection to a world through what stands before it.
-fn connect(sandbox: &Sandbox, stack: &Stack, layer: &Layer) -> Connection {
+fn connect(sandbox: &Sandbox, cluster: Option<ClusterName>, layer: &Layer) -> Connection {
     let (clusters, inside) = (sandbox.clone(), Arc::clone(layer));
     let in_process: InProcess = Arc::new(move |endpoint| {
         clusters.cluster_by_endpoint(endpoint).map(|id| inside(false, clusters.kubernetes_router(&id)))
     });
     Connection::new(Connect {
         gke: GkeAccess::InProcess(layer(true, sandbox.gke_router())),
-        cluster: stack.lowered.target.gke.clone(),
+        cluster,
         kubernetes: None,
         in_process_kubernetes: Some(in_process),
     })
@@ -142,8 +142,12 @@ fn connect(sandbox: &Sandbox, stack: &Stack, layer: &Layer) -> Connection {
 
 impl Api {
     fn of(sandbox: &Sandbox, stack: &Stack, moment: Option<Moment>) -> Arc<Self> {
+        Self::to(sandbox, stack.lowered.target.gke.clone(), moment)
+    }
+
+    fn to(sandbox: &Sandbox, cluster: Option<ClusterName>, moment: Option<Moment>) -> Arc<Self> {
         let as_they_are: Layer = Arc::new(|_, router| router);
-        let connection = connect(sandbox, stack, &as_they_are);
+        let connection = connect(sandbox, cluster, &as_they_are);
         let (clock, asked) = (Mutex::new(Instant::now()), Mutex::default());
         Arc::new(Self { connection, sandbox: sandbox.clone(), clock, asked, moment, dead: Notify::new() })
     }
@@ -321,6 +325,11 @@ impl Bench {
         bench
     }
 
+    /// The way to its APIs, and to a cluster.
+    pub fn api(&self, cluster: Option<ClusterName>) -> Arc<dyn LiveApi> {
+        Api::to(&self.sandbox, cluster, None)
+    }
+
     /// Another one that goes on from here.
     pub fn copy(&self) -> Self {
         let clock = Clock::Manual(self.sandbox.now());
@@ -368,7 +377,8 @@ impl Bench {
         flags: &Flags,
         layer: &Layer,
     ) -> Result<Plan, String> {
-        self.plan_over(&connect(&self.sandbox, stack, layer), stack, mode, flags).await
+        let cluster = stack.lowered.target.gke.clone();
+        self.plan_over(&connect(&self.sandbox, cluster, layer), stack, mode, flags).await
     }
 
     async fn plan_over(
