@@ -243,6 +243,7 @@ fn plan(changes: Vec<Change>) -> Plan {
         retarget: false,
         replace: Vec::new(),
         record_left: false,
+        incomplete: false,
         when_idle: None,
     }
 }

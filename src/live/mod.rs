@@ -11,11 +11,13 @@ pub mod forward;
 pub mod gke;
 pub mod kube;
 mod look;
+mod marked;
 pub mod read;
 pub mod record;
 pub mod retry;
 pub mod served;
 pub mod shape;
+mod sizes;
 pub mod survey;
 mod transport;
 

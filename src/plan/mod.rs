@@ -15,6 +15,7 @@ pub mod graph;
 mod leave;
 mod lost;
 pub mod make;
+mod outside;
 pub mod read;
 mod relations;
 pub mod review;
@@ -204,6 +205,9 @@ pub struct Plan {
     /// Whether nothing of the stack is left but its record: an earlier destroy ended before it took that away.
     #[serde(default, skip_serializing_if = "crate::kinds::is_false")]
     pub record_left: bool,
+    /// Whether things of the stack may be there that no record names and that could not be looked for.
+    #[serde(default, skip_serializing_if = "crate::kinds::is_false")]
+    pub incomplete: bool,
     /// Whether another target than the last one was meant.
     #[serde(default, skip_serializing_if = "crate::kinds::is_false")]
     pub retarget: bool,

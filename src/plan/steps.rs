@@ -1,7 +1,7 @@
 //! The steps of every change: each kind's file writes its own program; here they are told what they must know
 //! of each other.
 
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet};
 
 use super::make::{Maker, is_going};
 use super::{Action, Change};
@@ -30,6 +30,7 @@ impl Maker<'_> {
         let desired: BTreeMap<&Identity, &Resource> =
             inputs.desired.iter().map(|resource| (&resource.identity, resource)).collect();
         let zones = self.zones_of_pools();
+        let with_cluster = if cluster_goes { self.goes_with_cluster() } else { BTreeSet::new() };
         for (place, change) in self.changes.iter_mut().enumerate() {
             let Some(kind) = kinds::find(&change.kind) else { continue };
             // There is nothing to wait for.
@@ -42,7 +43,8 @@ impl Maker<'_> {
                 // Only a living operator lets a DaskCluster go; without one it goes with the cluster.
                 (Identity::Object(_), Action::Delete) if change.foreign => true,
                 (Identity::Object(_), Action::Delete) => {
-                    cluster_goes && orphaned && kept.contains(&change.kind.as_str())
+                    let held_up = cluster_goes && orphaned && kept.contains(&change.kind.as_str());
+                    held_up || with_cluster.contains(&change.identity)
                 }
                 _ => false,
             };

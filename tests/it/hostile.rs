@@ -545,24 +545,9 @@ static WORLD: LazyLock<World> = LazyLock::new(|| {
 });
 
 async fn planned(api: &dyn LiveApi, lowered: &Lowered) -> Result<Plan, Vec<Diagnostic>> {
-    let Lowered { owner, target, resources, hourly, theirs } = lowered.clone();
-    let world = read(api, &plan::wanted(&resources, &theirs, &target, &owner), 4).await.world;
-    plan::plan(Inputs {
-        desired: resources,
-        theirs,
-        world: &world,
-        target,
-        owner,
-        mode: Mode::Apply,
-        offline: false,
-        allowed: Vec::new(),
-        replace: Vec::new(),
-        selection: plan::Selection::default(),
-        retarget: false,
-        when_idle: None,
-        sources: &Sources::default(),
-        hourly,
-    })
+    let Lowered { owner, target, resources, hourly: _, theirs } = lowered;
+    let world = read(api, &plan::wanted(resources, theirs, target, owner), 4).await.world;
+    plan::plan(Inputs::of(lowered.clone(), Mode::Apply, &world, &Sources::default()))
 }
 
 fn answers() -> Vec<Vec<u8>> {

@@ -319,6 +319,7 @@ mod tests {
             partial: None,
             replace: Vec::new(),
             record_left: false,
+            incomplete: false,
             retarget: false,
             when_idle: None,
         }
