@@ -34,6 +34,9 @@ pub struct Record {
     /// Checks that passed and things that are made once and were: the digest of the text that was.
     #[serde(default, with = "as_list")]
     pub passes: Passes,
+    /// Whether it was made anew after an earlier one was lost, and not all that is the stack's could be looked for.
+    #[serde(default, skip_serializing_if = "std::ops::Not::not")]
+    pub incomplete: bool,
     /// What is made once and was about to be made: whether it was is not known.
     #[serde(default, skip_serializing_if = "BTreeSet::is_empty")]
     pub begun: BTreeSet<Identity>,
@@ -100,7 +103,7 @@ impl Unusable {
         match self {
             Self::Damaged(_) => format!(
                 "restore the ConfigMap from a backup, or delete it: kubectl --namespace {NAMESPACE} delete configmap {}; \
-                 without it checks run again, and what left the stack file is not found everywhere (docs/plan-and-apply.md)",
+                 without it checks run again, and what runs once and is gone asks before it runs again (docs/plan-and-apply.md)",
                 Record::object(stack).name
             ),
             Self::Version(_) => "use the dask-infra that wrote it, or a newer one".to_owned(),

@@ -571,6 +571,21 @@ impl<T> Seen<T> {
     }
 }
 
+/// A stack as resources.
+#[derive(Clone, Debug)]
+pub struct Lowered {
+    /// Whose they are.
+    pub owner: Owner,
+    /// Where they are wanted.
+    pub target: Target,
+    /// All of them, in the order of making.
+    pub resources: Vec<Resource>,
+    /// What others own (`manage = false`).
+    pub theirs: Vec<Theirs>,
+    /// US dollars per hour of all nodes that there can be, list prices in us-central1; `None` when one is not known.
+    pub hourly: Option<Hourly>,
+}
+
 /// What was live at one reading, by identity.
 #[derive(Clone, Debug, PartialEq)]
 pub struct World {
@@ -586,6 +601,10 @@ pub struct World {
     pub record: Option<crate::record::Record>,
     /// Whether the place of the record holds a lock and no record: an apply that began, or one that ended right then.
     pub only_locked: bool,
+    /// Whether the namespace of records is left of an apply that died, with nothing in it.
+    pub home_left: bool,
+    /// Kinds of which things of the stack may be there that no record names and that could not be listed.
+    pub unlisted: Vec<String>,
     /// Why the record that is there cannot be used.
     pub unusable: Option<crate::record::Unusable>,
     /// What of others' things could not be looked at, in words.
@@ -631,6 +650,8 @@ impl World {
             inside: Seen::Absent,
             record: None,
             only_locked: false,
+            home_left: false,
+            unlisted: Vec::new(),
             unusable: None,
             unseen: Vec::new(),
             elsewhere: Elsewhere::Unasked,

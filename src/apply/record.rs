@@ -14,8 +14,7 @@ use super::lock::{Lock, Missing, NotWritten, Unlocked};
 use crate::address::Address;
 use crate::diag::Code;
 use crate::kinds;
-use crate::live::along;
-use crate::live::record::{self, Stored};
+use crate::live::record::{self, Found, Stored};
 use crate::live::retry::{self, Patience};
 use crate::live::{ApiError, Class, LiveApi, MANAGER, Request};
 use crate::plan::{Action, Change, Plan};
@@ -307,6 +306,7 @@ impl<'a> Keeper<'a> {
             written: (self.now)().to_string(),
             inventory,
             passes,
+            incomplete: self.plan.incomplete,
             begun,
         }
     }
@@ -315,7 +315,7 @@ impl<'a> Keeper<'a> {
     async fn old(&self, patience: Patience) -> Result<Option<Record>, String> {
         let place = Record::object(&self.plan.owner.stack);
         let found = record::fetch(self.api, &place, patience).await.map_err(|error| error.to_string())?;
-        let Some(Stored { record, parts }) = found else { return Ok(None) };
+        let Found::Record(Stored { record, parts }) = found else { return Ok(None) };
         *self.parts.lock().await = parts;
         let record = record.map_err(|why| format!("{place}: {why}"))?;
         if record.id != self.plan.owner.id {
@@ -407,23 +407,11 @@ impl<'a> Keeper<'a> {
 
     /// The uid of the namespace of records when it is ours and holds this record alone.
     async fn alone(&self, place: &ObjectId) -> Result<Option<String>, ApiError> {
-        let request = Request::get(Api::Kubernetes, namespace_path());
-        let namespace = match retry::send(self.api, request, Patience::Reading).await {
-            Err(error) if matches!(error.class, Class::NotFound | Class::Denied) => return Ok(None),
-            result => result?,
-        };
-        let entries = namespace.pointer("/metadata/managedFields").and_then(Value::as_array);
-        let ours = |entry: &Value| entry["manager"] == MANAGER && entry["operation"] == "Apply";
-        if !entries.into_iter().flatten().any(ours) {
-            return Ok(None);
-        }
         let stack = &self.plan.owner.stack;
         let own = |object: &ObjectId| {
             object == place || (object.gvk == place.gvk && record::is_part(stack, &object.name))
         };
-        // What cannot be listed may be there: an empty namespace that stays costs nothing.
-        let alone = along::holds_nothing_but(self.api, NAMESPACE, own, PARALLELISM).await;
-        Ok(namespace["metadata"]["uid"].as_str().filter(|_| alone).map(str::to_owned))
+        record::home_of(self.api, own, Patience::Reading, PARALLELISM).await
     }
 
     /// What is another one by now, or gone, is nothing to delete.
@@ -524,6 +512,10 @@ pub fn inventory(plan: &Plan, before: &[Entry], fate: impl Fn(usize) -> Fate) ->
             (Action::Run, Fate::Open) => {
                 entries.extend(wanted.map(|pod| (pod.identity.clone(), pod)));
             }
+            // It may be there still, and no record may have named it before: the last one may be lost.
+            (Action::Delete | Action::Forget, Fate::Open | Fate::Untouched) if !change.foreign => {
+                entries.entry(identity.clone()).or_insert_with(|| of_change(change));
+            }
             (_, Fate::Untouched) | (Action::Delete | Action::Forget, _) => {}
             (Action::Keep, Fate::Done) if wanted.is_none() => {
                 // It stays for others, and is still what this stack has made.
@@ -540,6 +532,17 @@ pub fn inventory(plan: &Plan, before: &[Entry], fate: impl Fn(usize) -> Fate) ->
                 entries.insert(identity.clone(), entry);
             }
         }
+    }
+    for (address, object) in plan.partial.iter().flat_map(|partial| &partial.unrecorded) {
+        let identity = Identity::Object(object.clone());
+        let left = Entry {
+            address: address.clone(),
+            identity: identity.clone(),
+            kind: kinds::known_as(object).1.to_owned(),
+            set: Value::Null,
+            ready: Some(false),
+        };
+        entries.entry(identity).or_insert(left);
     }
     entries.into_values().collect()
 }

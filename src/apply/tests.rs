@@ -245,6 +245,7 @@ fn plan(changes: Vec<Change>) -> Plan {
         replace: Vec::new(),
         record_left: false,
         barriers: Vec::new(),
+        incomplete: false,
         when_idle: None,
     }
 }

@@ -285,28 +285,17 @@ impl Session {
         make: impl FnOnce(Inputs<'_>) -> Result<T, Vec<Diagnostic>>,
     ) -> Result<T, Failure> {
         let Ask { mode, allowed, replace, selection, parallelism: _, retarget, when_idle } = ask;
-        let Lowered { owner, target, resources, theirs, hourly } = self.lowered.clone();
         let fail = |problems| Failure::new(problems, self.sources.clone());
-        let allowed = allowed.to_vec();
         let replace: Result<Vec<Vec<Address>>, Diagnostic> =
-            replace.iter().map(|typed| known(&resources, typed)).collect();
-        let replace = replace.map_err(|problem| fail(vec![problem]))?.concat();
-        let offline = reading == Reading::Nothing;
+            replace.iter().map(|typed| known(&self.lowered.resources, typed)).collect();
         let inputs = Inputs {
-            desired: resources,
-            theirs,
-            world,
-            target,
-            owner,
-            mode: *mode,
-            offline,
-            allowed,
-            replace,
+            offline: reading == Reading::Nothing,
+            allowed: allowed.to_vec(),
+            replace: replace.map_err(|problem| fail(vec![problem]))?.concat(),
             selection: selection.clone(),
             retarget: *retarget,
             when_idle: *when_idle,
-            sources: &self.sources,
-            hourly,
+            ..Inputs::of(self.lowered.clone(), *mode, world, &self.sources)
         };
         make(inputs).map_err(fail)
     }

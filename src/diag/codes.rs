@@ -655,9 +655,10 @@ codes! {
 
     RecordLost "DI0359" "the record is lost"
     "Objects of this stack are live and its record in the namespace `dask-infra` is not. Live state is the state, so the \
-     plan is right about what it sees; what only the record knew is lost: passes of checks, which jobs have run, labels and taints that were \
-     set on node pools, and in which namespaces things were made that the file no longer mentions. The next apply writes \
-     a new record."
+     plan is right about what it sees: what left the file is found by its label in every kind and namespace. What only the \
+     record knew is lost: passes of checks, which jobs have run, labels and taints that were set on node pools. The next \
+     apply writes a new record. Kinds that may not be listed are named: what of them left the file stays until somebody \
+     who may list them plans, or deletes it by hand."
 
     StartHasNoEffect "DI0361" "a start that has no effect"
     "`replicas = { start = … }` says how many workers there are when the thing is made. From then on the number belongs \

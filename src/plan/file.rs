@@ -9,7 +9,7 @@ use serde_json::Value;
 
 use super::{Action, Change, Inputs, Plan};
 use crate::diag::{Code, Diagnostic};
-use crate::resource::{FieldChange, Identity, Late, Method, Resource, Step, World};
+use crate::resource::{FieldChange, Identity, Late, Lowered, Method, Resource, Step, World};
 use crate::source::Sources;
 
 /// The shape of the file; others are not read.
@@ -125,37 +125,19 @@ pub fn again<'a>(saved: &Plan, world: &'a World, sources: &'a Sources) -> Inputs
         target,
         owner,
         mode,
-        offline: _,
-        changes: _,
         desired,
         theirs,
-        reads: _,
-        notes: _,
         hourly,
         allowed,
         partial,
         retarget,
         replace,
         when_idle,
-        record_left: _,
-        barriers: _,
+        ..
     } = saved.clone();
-    Inputs {
-        desired,
-        theirs,
-        world,
-        target,
-        owner,
-        mode,
-        offline: false,
-        allowed,
-        replace,
-        selection: partial.map(|partial| partial.selection).unwrap_or_default(),
-        retarget,
-        when_idle,
-        sources,
-        hourly,
-    }
+    let stack = Lowered { owner, target, resources: desired, theirs, hourly };
+    let selection = partial.map(|partial| partial.selection).unwrap_or_default();
+    Inputs { allowed, selection, retarget, replace, when_idle, ..Inputs::of(stack, mode, world, sources) }
 }
 
 /// What moved between a saved plan and one made now of the same resources; empty when it still holds. Then the one of

@@ -4,6 +4,7 @@ use std::collections::{BTreeMap, BTreeSet};
 
 use serde_json::Value;
 
+use super::cascade::is_namespace;
 use super::make::{Maker, fingerprint, lane, stack_of, which_pool};
 use super::{Action, Change, Inputs, Mode, Note, diff};
 use crate::address::{Address, FieldPath};
@@ -126,6 +127,22 @@ impl Maker<'_> {
         let needed_by = self.operator_is_needed_by();
         let mut kept = None;
         let known = &self.known;
+        let manager = owner.field_manager();
+        let is_operator =
+            |identity: &Identity| known.find(identity).0.section() == kinds::dask_operator::SECTION;
+        // Where the operator runs.
+        let homes: BTreeSet<&str> = world
+            .inside
+            .live()
+            .into_iter()
+            .flatten()
+            .filter(|(object, live)| {
+                needed_by.is_some()
+                    && diff::applied_by(live, &manager)
+                    && is_operator(&Identity::Object((*object).clone()))
+            })
+            .filter_map(|(object, _)| object.namespace.as_deref())
+            .collect();
         let mut add = |identity: Identity, live: &Value, shared: Vec<String>| {
             // What was handed over to others is theirs, whatever marks of ours it still carries.
             if theirs.iter().any(|theirs| theirs.resource.identity == identity) {
@@ -133,11 +150,20 @@ impl Maker<'_> {
             }
             let (address, kind) = known.find(&identity);
             let operator = shared.is_empty() && address.section() == kinds::dask_operator::SECTION;
-            let needed_by = needed_by.as_ref().filter(|_| operator);
-            if needed_by.is_some() && self.selected.has(&address) {
+            let home = match &identity {
+                Identity::Object(object) => {
+                    shared.is_empty() && is_namespace(object) && homes.contains(object.name.as_str())
+                }
+                Identity::Cluster(_) | Identity::NodePool { .. } | Identity::Check(_) => false,
+            };
+            let needed_by = needed_by.as_ref().filter(|_| operator || home);
+            if operator && needed_by.is_some() && self.selected.has(&address) {
                 kept.get_or_insert(Address::new(address.section()));
             }
-            let stays = needed_by.map(|by| format!("{by} of others needs it: it stays"));
+            let stays = needed_by.map(|by| match operator {
+                true => format!("{by} of others needs it: it stays"),
+                false => format!("the operator in it stays, as {by} of others needs it"),
+            });
             owned.push(Owned { identity, live: live.clone(), address, kind, shared, stays });
         };
         if let (Some(name), true) = (&target.gke, self.cluster_goes())
@@ -152,7 +178,6 @@ impl Maker<'_> {
                 add(Identity::NodePool { cluster: name.clone(), pool: pool.clone() }, live, Vec::new());
             }
         }
-        let manager = owner.field_manager();
         for (object, live) in world.inside.live().into_iter().flatten() {
             if diff::applied_by(live, &manager) && !self.is_record(object) {
                 let shared = diff::other_stacks(live, &manager);

@@ -18,8 +18,8 @@ use crate::diag::{Code, Diagnostic};
 use crate::kinds::gke::Compared;
 use crate::kinds::{self, Compare, Kind, gke};
 use crate::resource::{
-    self, Effect, FieldChange, Gvk, Hourly, Identity, LABEL_STACK, Lane, ObjectId, Owner, Resource, Role,
-    Seen, Target, Theirs, Wanted, World,
+    self, Effect, FieldChange, Gvk, Hourly, Identity, LABEL_STACK, Lane, Lowered, ObjectId, Owner, Resource,
+    Role, Seen, Target, Theirs, Wanted, World,
 };
 use crate::source::Sources;
 
@@ -57,6 +57,29 @@ pub struct Inputs<'a> {
     pub sources: &'a Sources,
     /// US dollars per hour of what is desired.
     pub hourly: Option<Hourly>,
+}
+
+impl<'a> Inputs<'a> {
+    /// Of a stack as a whole, without flags.
+    pub fn of(stack: Lowered, mode: Mode, world: &'a World, sources: &'a Sources) -> Self {
+        let Lowered { owner, target, resources, theirs, hourly } = stack;
+        Self {
+            desired: resources,
+            theirs,
+            world,
+            target,
+            owner,
+            mode,
+            offline: false,
+            allowed: Vec::new(),
+            replace: Vec::new(),
+            selection: Selection::default(),
+            retarget: false,
+            when_idle: None,
+            sources,
+            hourly,
+        }
+    }
 }
 
 /// What must be read to plan these resources.
@@ -174,6 +197,8 @@ impl Inputs<'_> {
         notes: Vec<Note>,
         partial: Option<Partial>,
     ) -> Plan {
+        // Where nothing of the stack is, nothing was forgotten: that is a first apply.
+        let incomplete = !self.world.unlisted.is_empty() && self.has_things();
         let Self {
             desired,
             theirs,
@@ -190,10 +215,11 @@ impl Inputs<'_> {
             sources: _,
             hourly,
         } = self;
-        let kept = world.record.is_some() || world.only_locked;
+        let kept = world.record.is_some() || world.only_locked || world.home_left;
         let record_left = mode == Mode::Destroy && partial.is_none() && changes.is_empty() && kept;
         Plan {
             record_left,
+            incomplete,
             target,
             owner,
             mode,

@@ -22,6 +22,7 @@ mod lost;
 pub mod make;
 mod mentions;
 mod order;
+mod outside;
 pub mod read;
 mod relations;
 pub mod review;
@@ -221,6 +222,9 @@ pub struct Plan {
     /// Whether nothing of the stack is left but its record: an earlier destroy ended before it took that away.
     #[serde(default, skip_serializing_if = "crate::kinds::is_false")]
     pub record_left: bool,
+    /// Whether things of the stack may be there that no record names and that could not be looked for.
+    #[serde(default, skip_serializing_if = "crate::kinds::is_false")]
+    pub incomplete: bool,
     /// Whether another target than the last one was meant.
     #[serde(default, skip_serializing_if = "crate::kinds::is_false")]
     pub retarget: bool,

@@ -160,7 +160,7 @@ impl<'a> Relations<'a> {
             }
         };
         let things: Vec<Thing> = changes.iter().map(thing).collect();
-        let served = served(&things);
+        let served = served(things.iter().map(|thing| (thing.change, thing.live)));
         Self { things, served }
     }
 
@@ -440,23 +440,39 @@ impl<'a> Relations<'a> {
 
 /// By API group of custom kinds, the sections in which something that goes speaks of it: a definition, or a role of the
 /// controller that lets its objects go.
-fn served<'a>(things: &[Thing<'a>]) -> BTreeMap<&'a str, BTreeSet<&'a str>> {
-    let custom = |thing: &&Thing<'a>| thing.change.action != Action::Keep;
-    let groups = things.iter().filter(custom).filter_map(|thing| {
-        let gvk = &thing.object()?.gvk;
-        let built_in = crate::schema::api(&gvk.group, &gvk.version, &gvk.kind).is_some();
-        (!built_in).then_some(gvk.group.as_str())
+fn served<'a>(
+    changes: impl Iterator<Item = (&'a Change, &'a Value)> + Clone,
+) -> BTreeMap<&'a str, BTreeSet<&'a str>> {
+    let objects = changes.filter_map(|(change, live)| match &change.identity {
+        Identity::Object(object) => Some((change, object, live)),
+        Identity::Cluster(_) | Identity::NodePool { .. } | Identity::Check(_) => None,
     });
-    let groups: BTreeSet<&str> = groups.collect();
+    let moving = objects.clone().filter(|(change, ..)| change.action != Action::Keep);
+    let custom = moving.filter(|(_, object, _)| is_custom(object));
+    let groups: BTreeSet<&str> = custom.map(|(_, object, _)| object.gvk.group.as_str()).collect();
     let mut served: BTreeMap<&str, BTreeSet<&str>> = BTreeMap::new();
-    for thing in things.iter().filter(|thing| thing.deletes()) {
-        let Some(object) = thing.object() else { continue };
+    for (change, object, live) in objects.filter(|(change, ..)| change.action == Action::Delete) {
         let speaks = matches!(object.gvk.kind.as_str(), "CustomResourceDefinition" | "ClusterRole" | "Role");
-        for group in groups.iter().filter(|group| speaks && has_word(thing.live, group)) {
-            served.entry(group).or_default().insert(thing.change.address.section());
+        for group in groups.iter().filter(|group| speaks && has_word(live, group)) {
+            served.entry(group).or_default().insert(change.address.section());
         }
     }
     served
+}
+
+/// Whether an object is of a kind that the API server does not bring itself.
+pub(super) fn is_custom(object: &ObjectId) -> bool {
+    crate::schema::api(&object.gvk.group, &object.gvk.version, &object.gvk.kind).is_none()
+}
+
+/// Sections of what goes that serve a custom kind: with a definition, or with the controller of objects that go.
+pub(super) fn serving<'a>(changes: &'a [Change], world: &'a World) -> BTreeSet<&'a str> {
+    let with_live = |change: &'a Change| (change, world.find(&change.identity).unwrap_or(&change.before));
+    let defined = changes
+        .iter()
+        .filter(|change| change.action == Action::Delete && change.kind == kinds::object::DEFINITION.name);
+    let defined = defined.map(|change| change.address.section());
+    served(changes.iter().map(with_live)).into_values().flatten().chain(defined).collect()
 }
 
 /// Whether an object is in a namespace, or of the kind of a definition.

@@ -31,6 +31,7 @@ impl Maker<'_> {
         let desired = resource::by_identity(&inputs.desired);
         let zones = self.zones_of_pools();
         let seen_ready = inputs.world.record.as_ref().map(Record::seen_ready).unwrap_or_default();
+        let with_cluster = if cluster_goes { self.goes_with_cluster() } else { BTreeSet::new() };
         for (place, change) in self.changes.iter_mut().enumerate() {
             let Some(kind) = kinds::find(&change.kind) else { continue };
             // There is nothing to wait for.
@@ -43,7 +44,8 @@ impl Maker<'_> {
                 // Only a living operator lets a DaskCluster go; without one it goes with the cluster.
                 (Identity::Object(_), Action::Delete) if change.foreign => true,
                 (Identity::Object(_), Action::Delete) => {
-                    cluster_goes && orphaned && kept.contains(&change.kind.as_str())
+                    let held_up = cluster_goes && orphaned && kept.contains(&change.kind.as_str());
+                    held_up || with_cluster.contains(&change.identity)
                 }
                 _ => false,
             };

@@ -8,20 +8,7 @@ use crate::kinds::{self, Scope};
 use crate::resource::{ClusterName, Hourly, Identity, Owner, Resource, Role, Target, Theirs};
 use crate::schema;
 
-/// A stack as resources.
-#[derive(Clone, Debug)]
-pub struct Lowered {
-    /// Whose they are.
-    pub owner: Owner,
-    /// Where they are wanted.
-    pub target: Target,
-    /// All of them, in the order of making.
-    pub resources: Vec<Resource>,
-    /// What others own (`manage = false`).
-    pub theirs: Vec<Theirs>,
-    /// US dollars per hour of all nodes that there can be, list prices in us-central1; `None` when one is not known.
-    pub hourly: Option<Hourly>,
-}
+pub use crate::resource::Lowered;
 
 /// What a stack becomes. `simulated` says that the sandbox answers.
 pub fn lower(stack: &Stack, simulated: bool) -> Lowered {

@@ -272,22 +272,20 @@ fn consent(text: &str) -> Consent {
 }
 
 fn inputs<'a>(wanted: Lowered, sources: &'a Sources, world: &'a World, asked: &Asked) -> Inputs<'a> {
-    let Lowered { owner, target, resources, theirs, hourly } = wanted;
+    let mode = if asked.destroy { Mode::Destroy } else { Mode::Apply };
+    // By it they are found when the record is lost.
+    let objects = wanted.resources.iter().filter(|one| matches!(one.identity, Identity::Object(_)));
+    for object in objects {
+        let label = &object.body["metadata"]["labels"]["app.kubernetes.io/managed-by"];
+        assert!(label.is_string(), "{} has no label", object.address);
+    }
     Inputs {
-        desired: resources,
-        theirs,
-        world,
-        target,
-        owner,
-        mode: if asked.destroy { Mode::Destroy } else { Mode::Apply },
-        offline: false,
         allowed: asked.allow.iter().map(|text| consent(text)).collect(),
         replace: asked.replace.iter().map(Address::new).collect(),
         selection: Selection { targets: asked.target.clone(), excludes: asked.exclude.clone() },
         retarget: asked.retarget,
         when_idle: asked.when_idle,
-        sources,
-        hourly,
+        ..Inputs::of(wanted, mode, world, sources)
     }
 }
 

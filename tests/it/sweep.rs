@@ -19,7 +19,7 @@ use dask_infra::resource::{Api as Which, Method};
 use dask_infra::sandbox::faults::{Refuse, Rule, Then};
 use serde_json::{Value, json};
 
-use crate::props::bench::{Bench, Ended, Moment, Stack, Turn};
+use crate::props::bench::{Bench, Ended, Moment, Stack, Turn, title};
 
 /// Cases of each scenario when nobody says how many. One costs about two seconds of a core in a debug build.
 const SAMPLE: usize = 3;
@@ -227,7 +227,9 @@ impl Scenario {
         assert!(after.is_empty(), "{}: {:?}", self.name, actions(&after));
         let mut seen: BTreeMap<(String, String), usize> = BTreeMap::new();
         let mut cases = Vec::new();
-        for (method, path) in asked {
+        for request in &asked {
+            let (method, path) = title(request);
+            let (method, path) = (method.to_owned(), path.to_owned());
             let skip = seen.entry((method.clone(), path.clone())).or_default();
             // A wait looks again and again; its first look stands for all. Operations have names of their own.
             let counts = method != "GET" || *skip == 0;

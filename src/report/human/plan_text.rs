@@ -108,7 +108,7 @@ const PRICED: &str = "us-central1";
 
 /// `partial: only gpu_driver and what it needs; 3 sections are left out: …`
 fn partial_text(partial: &Partial, mode: Mode, width: usize) -> String {
-    let Partial { selection: Selection { targets, excludes }, left_out } = partial;
+    let Partial { selection: Selection { targets, excludes }, left_out, unrecorded: _ } = partial;
     let mut limits = Vec::new();
     // What goes takes along what needs it, and what stays keeps what it needs.
     let (with, without) = match mode {
@@ -322,6 +322,10 @@ impl Page<'_> {
             return;
         }
         self.row(text, section.action(), section.name, &totals(&section.changes), location);
+        if let Some(why) = all_go_along(&section.changes).filter(|_| self.options.detail != Detail::Objects) {
+            text.push_str(&wrap("      # ", &tame(why), self.options.width));
+            return;
+        }
         for change in &section.changes {
             if self.options.detail == Detail::Objects || tells_more(change) {
                 let short = change.address.as_str().strip_prefix(section.name).unwrap_or_default();
@@ -462,6 +466,16 @@ fn totals(changes: &[&Change]) -> String {
         (number > 0).then(part)
     });
     parts.collect::<Vec<_>>().join(", ")
+}
+
+/// Why a whole section of ours goes without a deletion of its own, when it does for one reason.
+fn all_go_along<'p>(changes: &[&'p Change]) -> Option<&'p str> {
+    let why = changes.first()?.reason.as_deref()?;
+    let along = |change: &&Change| {
+        let deleted = change.action == Action::Delete && !change.foreign;
+        deleted && change.steps.is_empty() && change.reason.as_deref() == Some(why)
+    };
+    changes.iter().all(along).then_some(why)
 }
 
 /// Whether a change among many of its section needs its own lines.

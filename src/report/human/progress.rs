@@ -320,6 +320,7 @@ mod tests {
             replace: Vec::new(),
             record_left: false,
             barriers: Vec::new(),
+            incomplete: false,
             retarget: false,
             when_idle: None,
         }

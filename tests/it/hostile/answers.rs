@@ -190,24 +190,9 @@ static WORLD: LazyLock<World> = LazyLock::new(|| {
 });
 
 async fn planned(api: &dyn LiveApi, lowered: &Lowered, mode: Mode) -> Result<Plan, Vec<Diagnostic>> {
-    let Lowered { owner, target, resources, hourly, theirs } = lowered.clone();
-    let world = read(api, &plan::wanted(&resources, &theirs, &target, &owner), 4).await.world;
-    plan::plan(Inputs {
-        desired: resources,
-        theirs,
-        world: &world,
-        target,
-        owner,
-        mode,
-        offline: false,
-        allowed: Vec::new(),
-        replace: Vec::new(),
-        selection: plan::Selection::default(),
-        retarget: false,
-        when_idle: None,
-        sources: &Sources::default(),
-        hourly,
-    })
+    let Lowered { owner, target, resources, theirs, .. } = lowered;
+    let world = read(api, &plan::wanted(resources, theirs, target, owner), 4).await.world;
+    plan::plan(Inputs::of(lowered.clone(), mode, &world, &Sources::default()))
 }
 
 pub fn answers() -> Vec<Vec<u8>> {

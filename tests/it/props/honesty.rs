@@ -75,4 +75,6 @@ fn what_vanishes_was_named_and_what_is_protected_stays() {
             laws::all(player, step, done).await
         })
     });
+    let calls = tally.of("calls made as planned");
+    assert!(calls > 100, "{calls} calls are too few to say anything");
 }
