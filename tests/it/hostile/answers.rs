@@ -149,7 +149,8 @@ fn lowered(text: &str) -> Lowered {
         parse_in(Path::new(""), "stack.toml", text, &Load { env: &env, vars: &vars, helm: None }).unwrap();
     let mut lowered = lower(&loaded.stack, true);
     for resource in &mut lowered.resources {
-        for version in resource.body["spec"]["versions"].as_array_mut().into_iter().flatten() {
+        let versions = resource.body.pointer_mut("/spec/versions").and_then(Value::as_array_mut);
+        for version in versions.into_iter().flatten() {
             version["schema"]["openAPIV3Schema"] =
                 json!({ "type": "object", "x-kubernetes-preserve-unknown-fields": true });
         }
