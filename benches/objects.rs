@@ -1,6 +1,13 @@
 //! How long a stack of many Kubernetes objects takes, and how much of it is ours: see README.md beside this file.
 
-#![allow(dead_code, unused_imports, clippy::print_stdout, clippy::print_stderr, clippy::unwrap_used)]
+#![allow(
+    dead_code,
+    unused_imports,
+    unused_macros,
+    clippy::print_stdout,
+    clippy::print_stderr,
+    clippy::unwrap_used
+)]
 
 #[path = "../tests/it/real/mod.rs"]
 mod real;
