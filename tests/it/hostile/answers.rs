@@ -228,8 +228,8 @@ fn record_key() -> String {
 pub fn records() -> Vec<Vec<u8>> {
     let place = Record::object("h");
     let api = Fake(WORLD.answers.clone());
-    let stored = record::fetch(&api, &place, Patience::Reading).now_or_never().unwrap().unwrap().unwrap();
-    vec![serde_json::to_vec(&stored.record.unwrap()).unwrap()]
+    let found = record::fetch(&api, &place, Patience::Reading).now_or_never().unwrap().unwrap();
+    vec![serde_json::to_vec(found.record().unwrap()).unwrap()]
 }
 
 /// Plain, as earlier versions wrote it.
