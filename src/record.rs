@@ -34,6 +34,9 @@ pub struct Record {
     /// Checks that passed and things that are made once and were: the digest of the text that was.
     #[serde(default, with = "as_list")]
     pub passes: Passes,
+    /// Whether it was made anew after an earlier one was lost, and not all that is the stack's could be looked for.
+    #[serde(default, skip_serializing_if = "std::ops::Not::not")]
+    pub incomplete: bool,
     /// What is made once and was about to be made: whether it was is not known.
     #[serde(default, skip_serializing_if = "BTreeSet::is_empty")]
     pub begun: BTreeSet<Identity>,
@@ -100,7 +103,7 @@ impl Unusable {
         match self {
             Self::Damaged(_) => format!(
                 "restore the ConfigMap from a backup, or delete it: kubectl --namespace {NAMESPACE} delete configmap {}; \
-                 without it checks run again, and what left the stack file is not found everywhere (docs/plan-and-apply.md)",
+                 without it checks run again, and what runs once and is gone asks before it runs again (docs/plan-and-apply.md)",
                 Record::object(stack).name
             ),
             Self::Version(_) => "use the dask-infra that wrote it, or a newer one".to_owned(),
@@ -126,10 +129,10 @@ impl Record {
         }
     }
 
-    /// Whether a thing may be half made: an apply began with it, and none has seen it ready since.
-    pub fn is_half_made(&self, identity: &Identity) -> bool {
-        let entry = self.inventory.iter().find(|entry| &entry.identity == identity);
-        entry.is_none_or(|entry| !entry.ready.unwrap_or(!self.intent))
+    /// What an apply has seen ready. The rest may be half made: an apply began with it, and none has seen it ready since.
+    pub fn seen_ready(&self) -> BTreeSet<&Identity> {
+        let ready = self.inventory.iter().filter(|entry| entry.ready.unwrap_or(!self.intent));
+        ready.map(|entry| &entry.identity).collect()
     }
 
     /// What we last set on a thing.
@@ -149,7 +152,7 @@ mod tests {
         let with = |intent, ready| {
             let (address, kind) = (Address::new("a"), String::new());
             let entry = Entry { address, identity: identity.clone(), kind, set: Value::Null, ready };
-            Record { intent, inventory: vec![entry], ..Record::default() }.is_half_made(&identity)
+            Record { intent, inventory: vec![entry], ..Record::default() }.seen_ready().is_empty()
         };
         for (intent, ready, half_made) in [
             (false, Some(true), false),
@@ -162,6 +165,6 @@ mod tests {
         ] {
             assert_eq!(with(intent, ready), half_made, "{intent} {ready:?}");
         }
-        assert!(Record::default().is_half_made(&identity), "made, and killed before it was recorded");
+        assert!(Record::default().seen_ready().is_empty(), "made, and killed before it was recorded");
     }
 }

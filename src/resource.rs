@@ -8,7 +8,7 @@ use serde::{Deserialize, Serialize};
 use serde_json::Value;
 
 use crate::address::{Address, FieldPath};
-use crate::secrets;
+use crate::secrets::{self, given::Given};
 
 /// A GKE cluster by its API coordinates.
 #[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize, Deserialize)]
@@ -197,6 +197,11 @@ impl Target {
     pub fn mark(&self) -> &'static str {
         if self.simulated { "SIMULATED" } else { "LIVE" }
     }
+}
+
+/// Resources by what they are to the API; of two of one identity the first.
+pub fn by_identity(resources: &[Resource]) -> BTreeMap<&Identity, &Resource> {
+    resources.iter().rev().map(|resource| (&resource.identity, resource)).collect()
 }
 
 /// One desired thing.
@@ -415,6 +420,13 @@ impl Method {
 pub enum Late {
     /// `labelFingerprint` of the GKE cluster.
     LabelFingerprint,
+    /// What a variable of the environment has, as a Secret's data.
+    Environment {
+        /// Its name.
+        variable: String,
+        /// The digest of the value that the plan was made with; empty when it was made without one.
+        digest: String,
+    },
 }
 
 /// One request, as it is shown and as it is sent.
@@ -462,6 +474,9 @@ pub enum Until {
     Gone,
     /// No work is in it that would be lost.
     Idle,
+    /// Its operator has handled what was written before. It is waited for and not insisted on: an operator that cannot do
+    /// that may be what the change mends.
+    Handled,
 }
 
 impl Until {
@@ -556,6 +571,21 @@ impl<T> Seen<T> {
     }
 }
 
+/// A stack as resources.
+#[derive(Clone, Debug)]
+pub struct Lowered {
+    /// Whose they are.
+    pub owner: Owner,
+    /// Where they are wanted.
+    pub target: Target,
+    /// All of them, in the order of making.
+    pub resources: Vec<Resource>,
+    /// What others own (`manage = false`).
+    pub theirs: Vec<Theirs>,
+    /// US dollars per hour of all nodes that there can be, list prices in us-central1; `None` when one is not known.
+    pub hourly: Option<Hourly>,
+}
+
 /// What was live at one reading, by identity.
 #[derive(Clone, Debug, PartialEq)]
 pub struct World {
@@ -571,12 +601,18 @@ pub struct World {
     pub record: Option<crate::record::Record>,
     /// Whether the place of the record holds a lock and no record: an apply that began, or one that ended right then.
     pub only_locked: bool,
+    /// Whether the namespace of records is left of an apply that died, with nothing in it.
+    pub home_left: bool,
+    /// Kinds of which things of the stack may be there that no record names and that could not be listed.
+    pub unlisted: Vec<String>,
     /// Why the record that is there cannot be used.
     pub unusable: Option<crate::record::Unusable>,
     /// What of others' things could not be looked at, in words.
     pub unseen: Vec<String>,
     /// GKE clusters of this stack at other places of the project; only looked for when there is none at its own.
     pub elsewhere: Elsewhere,
+    /// What the environment has of what Secrets of the stack ask for.
+    pub given: Given,
 }
 
 /// Where else in its project a stack has a GKE cluster.
@@ -614,9 +650,12 @@ impl World {
             inside: Seen::Absent,
             record: None,
             only_locked: false,
+            home_left: false,
+            unlisted: Vec::new(),
             unusable: None,
             unseen: Vec::new(),
             elsewhere: Elsewhere::Unasked,
+            given: Given::default(),
         }
     }
 

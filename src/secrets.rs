@@ -11,6 +11,8 @@ use base64::Engine as _;
 use base64::engine::general_purpose::STANDARD;
 use serde_json::{Map, Value, json};
 
+pub mod given;
+
 /// What stands in the place of a secret.
 pub const HIDDEN: &str = "(hidden)";
 
@@ -163,7 +165,7 @@ fn says_nothing(text: &str) -> bool {
             .is_some_and(|name| !name.contains(close))
     };
     matches!(text, "" | "true" | "false" | "null" | "~" | "…" | "..." | HIDDEN)
-        || text.starts_with("env:")
+        || text.starts_with(given::VARIABLE)
         || reference("$(", ')')
         || reference("${", '}')
 }
@@ -464,7 +466,7 @@ fn hide_whole(value: &mut Value, seen: &mut dyn FnMut(&str)) {
 fn hide_all(value: &mut Value, seen: &mut dyn FnMut(&str)) {
     match value {
         Value::Object(table) => table.values_mut().for_each(|value| hide_all(value, seen)),
-        Value::String(text) if text.is_empty() => {}
+        Value::String(text) if text.is_empty() || text.starts_with(given::VARIABLE) => {}
         Value::String(_) => hide_whole(value, seen),
         _ => {}
     }

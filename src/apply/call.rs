@@ -49,6 +49,7 @@ impl Run<'_> {
                 Ok(reply) => {
                     self.wrote |= request.writes();
                     self.remember_deleted(&request, &reply);
+                    self.remember_reply(&request, &reply);
                     return self.follow(&request, reply).await;
                 }
                 Err(error) => error,
@@ -94,7 +95,7 @@ impl Run<'_> {
             }
             lost |= error.class == Class::Lost;
             tried = true;
-            let remade = !call.late.is_empty();
+            let remade = call.late.iter().any(|(_, late)| *late == Late::LabelFingerprint);
             match tries.after(&request, &error, remade, start.elapsed()) {
                 Verdict::GiveUp if lost && is_no_answer(&error) => {
                     return Err(Outcome::InDoubt { message: format!("{error}; it may have been done") });
@@ -117,7 +118,7 @@ impl Run<'_> {
         let same = uid.is_none_or(|uid| *uid == live["metadata"]["uid"]);
         match (wanted, &self.change.identity) {
             (Some(wanted), Identity::Object(object)) if same && object.path() == object_path(request) => {
-                still(self.change, wanted, self.shared.owner, live)
+                still(self.change, wanted, self.shared.owner, self.shared.given, live)
             }
             _ => Still::Moved,
         }
@@ -192,16 +193,20 @@ impl Run<'_> {
                     let cluster = cluster_of(path);
                     let cluster =
                         self.look(Request::get(Api::Gke, cluster)).await.map_err(|e| of_request(&e))?;
-                    cluster.get("labelFingerprint").cloned()
+                    let print = cluster.get("labelFingerprint").cloned();
+                    let missing = "the label fingerprint of the cluster is not there";
+                    print.ok_or_else(|| failed(Code::Missing, missing, Some("plan again, then apply")))?
                 }
-            };
-            let Some(value) = value else {
-                let Late::LabelFingerprint = late;
-                return Err(failed(
-                    Code::Missing,
-                    "the label fingerprint of the cluster is not there",
-                    Some("plan again, then apply"),
-                ));
+                Late::Environment { variable, digest } => {
+                    let given = self.shared.given;
+                    let same = given.digest(variable, path).is_some_and(|now| now == *digest);
+                    given.encoded(variable).filter(|_| same).ok_or_else(|| {
+                        let what = format!(
+                            "the environment variable `{variable}` is not what it was when the plan was made"
+                        );
+                        failed(Code::Stale, what, Some("plan again, then apply"))
+                    })?
+                }
             };
             put(request.body.get_or_insert_with(|| json!({})), place, value);
         }
@@ -217,6 +222,12 @@ impl Run<'_> {
         if let Some(uid) = asked.or_else(told).and_then(Value::as_str) {
             self.deleted.insert(request.path.clone(), uid.to_owned());
         }
+    }
+
+    /// What was written is known as it was then, without asking for it.
+    fn remember_reply(&mut self, request: &Request, reply: &Value) {
+        let made = matches!(request.method, Method::Patch | Method::Post) && request.api == Api::Kubernetes;
+        self.reply = made_path(request).filter(|_| made).map(|path| (path, reply.clone()));
     }
 
     /// The outcome of a refused request; of an admission webhook with where it is configured and what to do.
@@ -302,7 +313,8 @@ impl Run<'_> {
                     None => Ok(()),
                 };
             }
-            self.waits(&format!("{name} ({kind}), now {status}"), start.elapsed(), OPERATION);
+            // The name last: a narrow terminal cuts the end.
+            self.waits(&format!("{kind}, now {status} ({name})"), start.elapsed(), OPERATION);
             if start.elapsed() > OPERATION {
                 let message = format!("{name} ({kind}) still runs after {}", brief(OPERATION));
                 return Err(Outcome::TimedOut { message });

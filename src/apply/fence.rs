@@ -9,6 +9,7 @@ use serde_json::Value;
 
 use super::failure::brief;
 use super::lock::{Barred, Lock};
+use crate::live::kube::BytesAsTheyCome;
 use crate::live::{ApiError, Class, LiveApi, Request};
 
 /// The outside, as far as the lock lets it be written.
@@ -57,5 +58,13 @@ impl LiveApi for Fence {
             Ok(()) => self.api.send(request),
             Err(error) => async move { Err(error) }.boxed(),
         }
+    }
+
+    fn can_follow(&self) -> bool {
+        self.api.can_follow()
+    }
+
+    fn follow(&self, request: Request) -> BoxFuture<'_, Result<BytesAsTheyCome, ApiError>> {
+        self.api.follow(request)
     }
 }

@@ -14,13 +14,16 @@ use crate::address::Address;
 use crate::diag::Code;
 use crate::kinds::Kind;
 use crate::live::LiveApi;
+use crate::live::watch::Watches;
 use crate::plan::Plan;
 use crate::record::Passes;
+use crate::secrets::given::Given;
 
 mod begin;
 mod call;
 pub mod failure;
 mod fence;
+mod hear;
 pub mod lock;
 mod program;
 pub mod record;
@@ -163,6 +166,8 @@ pub struct ApplyOptions {
     pub kinds: Kinds,
     /// Keeps other applies of the stack away; without it nothing does. Held already where [`begin`] took it.
     pub lock: Option<Arc<Lock>>,
+    /// What the environment has of what Secrets of the stack ask for.
+    pub given: Given,
 }
 
 impl ApplyOptions {
@@ -177,6 +182,7 @@ impl ApplyOptions {
             interrupt,
             kinds: crate::kinds::find,
             lock: None,
+            given: Given::default(),
         }
     }
 }
@@ -201,11 +207,13 @@ pub async fn apply(
     options: ApplyOptions,
     mut events: impl FnMut(Event),
 ) -> Summary {
-    let ApplyOptions { parallelism, now, interrupt, kinds, lock } = options;
+    let ApplyOptions { parallelism, now, interrupt, kinds, lock, given } = options;
     let fence = Fence::new(api, lock.clone());
     let keeper = Keeper::new(plan, &fence, now, lock.clone());
     let mut unlocked = Box::pin(renewed(lock.clone()));
     let mut is_locked = true;
+    let watches = Watches::new(&fence);
+    let mut listening = Box::pin(watches.listen());
     let shared = Shared {
         api: &fence,
         fence: &fence,
@@ -213,6 +221,8 @@ pub async fn apply(
         desired: &plan.desired,
         kinds,
         keeper: &keeper,
+        given: &given,
+        watches: &watches,
     };
     let mut course = Course::new(plan, parallelism);
     let (halt, stop) = watch::channel(Stopped::No);
@@ -231,6 +241,7 @@ pub async fn apply(
         let happening = tokio::select! {
             biased;
             count = pressed(&mut ctrl_c) => Happening::Interrupt(count),
+            never = &mut listening => match never {},
             Some(event) = told.recv() => Happening::Told(event),
             Some((place, ended)) = running.next() => Happening::Ended(place, ended),
             who = &mut unlocked, if is_locked => Happening::Unlocked(who),
@@ -338,7 +349,7 @@ impl<'a> Course<'a> {
     fn new(plan: &'a Plan, parallelism: usize) -> Self {
         Self {
             plan,
-            scheduler: Scheduler::new(&plan.changes, parallelism),
+            scheduler: Scheduler::new(&plan.changes, &plan.barriers, parallelism),
             began: Instant::now(),
             started: BTreeMap::new(),
             outcomes: BTreeMap::new(),

@@ -14,9 +14,11 @@ use super::{Event, Kinds, Outcome, Stopped};
 use crate::diag::Code;
 use crate::kinds::ABSENT;
 use crate::live::retry::{self, Patience};
+use crate::live::watch::Watches;
 use crate::live::{ApiError, LiveApi, Request};
 use crate::plan::{Action, Change};
 use crate::resource::{Api, Await, Call, Identity, Method, ObjectId, Owner, Resource, Step, Until};
+use crate::secrets::given::Given;
 
 /// How often a wait says that it still waits when nothing new is to be said.
 const SAY_AGAIN: Duration = Duration::from_secs(10);
@@ -41,6 +43,10 @@ pub struct Shared<'a> {
     pub kinds: Kinds,
     /// Writes the record.
     pub keeper: &'a Keeper<'a>,
+    /// What the environment has of what Secrets ask for.
+    pub given: &'a Given,
+    /// What is heard of objects.
+    pub watches: &'a Watches<'a>,
 }
 
 /// A change while it runs.
@@ -59,6 +65,8 @@ pub struct Run<'a> {
     pub wrote: bool,
     /// Objects that it asked to delete: path to uid.
     pub deleted: BTreeMap<String, String>,
+    /// What the last write of an object was answered: its path and the object.
+    pub reply: Option<(String, Value)>,
     /// Since when what a wait looks at has no work.
     pub quiet: Option<Instant>,
     said: Option<(String, Instant)>,
@@ -90,8 +98,8 @@ impl<'a> Run<'a> {
         events: mpsc::UnboundedSender<Event>,
         stop: watch::Receiver<Stopped>,
     ) -> Self {
-        let (wrote, deleted, quiet, said) = (false, BTreeMap::new(), None, None);
-        Self { shared, place, change, events, stop, wrote, deleted, quiet, said }
+        let (wrote, deleted, reply, quiet, said) = (false, BTreeMap::new(), None, None, None);
+        Self { shared, place, change, events, stop, wrote, deleted, reply, quiet, said }
     }
 
     /// Runs the change to its end.
@@ -142,6 +150,7 @@ impl<'a> Run<'a> {
         if whole {
             if call.method == Method::Delete {
                 self.shared.fence.leave_cluster();
+                self.shared.watches.forget();
             }
             return Ok(());
         }
@@ -191,7 +200,9 @@ impl<'a> Run<'a> {
         let message = match step {
             Step::Await(Await { until: Until::Ready | Until::Still, .. }) => "made, not yet ready".to_owned(),
             Step::Await(Await { until: Until::Gone, .. }) => "asked to be deleted, not yet gone".to_owned(),
-            Step::Await(Await { until: Until::Idle, .. }) | Step::RecordPass { .. } => return None,
+            Step::Await(Await { until: Until::Idle | Until::Handled, .. }) | Step::RecordPass { .. } => {
+                return None;
+            }
             Step::Call(call) => format!("{} {} was not sent any more", call.method.as_str(), call.path),
             Step::ReadLog { pod, .. } => format!("the log of {pod} was not read any more"),
         };

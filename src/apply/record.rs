@@ -14,13 +14,14 @@ use super::lock::{Lock, Missing, NotWritten, Unlocked};
 use crate::address::Address;
 use crate::diag::Code;
 use crate::kinds;
-use crate::live::along;
-use crate::live::record::{self, Stored};
+use crate::live::record::{self, Found, Stored};
 use crate::live::retry::{self, Patience};
 use crate::live::{ApiError, Class, LiveApi, MANAGER, Request};
 use crate::plan::{Action, Change, Plan};
 use crate::record::{Entry, NAMESPACE, Passes, Record};
-use crate::resource::{Api, Identity, Life, Method, OBJECT_LABEL_MANAGED_BY, ObjectId, Resource};
+use crate::resource::{
+    Api, Identity, Life, Method, OBJECT_LABEL_MANAGED_BY, ObjectId, Resource, by_identity,
+};
 
 /// How far a change came, as far as the record cares.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -258,12 +259,17 @@ impl<'a> Keeper<'a> {
         let before = old.map(|record| record.inventory.as_slice()).unwrap_or_default();
         let old_passes = old.map(|record| record.passes.clone()).unwrap_or_default();
         // What is there was made, and what is made now is noted anew.
+        let changes: BTreeMap<&Identity, &Change> =
+            self.plan.changes.iter().rev().map(|change| (&change.identity, change)).collect();
         let settled = |thing: &&Identity| {
-            let change = self.plan.changes.iter().find(|change| change.identity == **thing);
+            let change = changes.get(*thing);
             change.is_none_or(|change| change.action == Action::Keep && change.fingerprint.is_none())
         };
-        let begun: BTreeSet<Identity> =
+        let mut begun: BTreeSet<Identity> =
             old.iter().flat_map(|record| &record.begun).filter(settled).cloned().collect();
+        if old.is_none() && self.plan.notes.iter().any(|note| note.code == Code::RecordLost.as_str()) {
+            begun.extend(unknown(self.plan));
+        }
         let (intent, inventory, passes) = match phase {
             Phase::Intent { passes } => {
                 let known = carried(self.plan, old_passes, passes, |_| Fate::Open);
@@ -273,12 +279,13 @@ impl<'a> Keeper<'a> {
                 let fate = |change| fates.get(&change).copied().unwrap_or(Fate::Open);
                 let left = inventory(self.plan, before, fate);
                 // What the plan read and is neither live nor wanted went without us. What it did not read may be live.
-                let pods = pods(self.plan);
+                let pods: BTreeSet<Identity> =
+                    pods(self.plan).into_values().map(|pod| pod.identity).collect();
                 let seen = |entry: &Entry| {
                     !self.planned_under_lock
                         || self.plan.leaves_out(&entry.identity)
-                        || self.plan.changes.iter().any(|change| change.identity == entry.identity)
-                        || pods.values().any(|pod| pod.identity == entry.identity)
+                        || changes.contains_key(&entry.identity)
+                        || pods.contains(&entry.identity)
                 };
                 let left: Vec<Entry> = left.into_iter().filter(seen).collect();
                 let passes = carried(self.plan, old_passes, passes, fate);
@@ -299,6 +306,7 @@ impl<'a> Keeper<'a> {
             written: (self.now)().to_string(),
             inventory,
             passes,
+            incomplete: self.plan.incomplete,
             begun,
         }
     }
@@ -307,7 +315,8 @@ impl<'a> Keeper<'a> {
     async fn old(&self, patience: Patience) -> Result<Option<Record>, String> {
         let place = Record::object(&self.plan.owner.stack);
         let found = record::fetch(self.api, &place, patience).await.map_err(|error| error.to_string())?;
-        let Some(Stored { record, parts }) = found else { return Ok(None) };
+        let Found::Record(stored) = found else { return Ok(None) };
+        let Stored { record, parts } = *stored;
         *self.parts.lock().await = parts;
         let record = record.map_err(|why| format!("{place}: {why}"))?;
         if record.id != self.plan.owner.id {
@@ -399,23 +408,11 @@ impl<'a> Keeper<'a> {
 
     /// The uid of the namespace of records when it is ours and holds this record alone.
     async fn alone(&self, place: &ObjectId) -> Result<Option<String>, ApiError> {
-        let request = Request::get(Api::Kubernetes, namespace_path());
-        let namespace = match retry::send(self.api, request, Patience::Reading).await {
-            Err(error) if matches!(error.class, Class::NotFound | Class::Denied) => return Ok(None),
-            result => result?,
-        };
-        let entries = namespace.pointer("/metadata/managedFields").and_then(Value::as_array);
-        let ours = |entry: &Value| entry["manager"] == MANAGER && entry["operation"] == "Apply";
-        if !entries.into_iter().flatten().any(ours) {
-            return Ok(None);
-        }
         let stack = &self.plan.owner.stack;
         let own = |object: &ObjectId| {
             object == place || (object.gvk == place.gvk && record::is_part(stack, &object.name))
         };
-        // What cannot be listed may be there: an empty namespace that stays costs nothing.
-        let alone = along::holds_nothing_but(self.api, NAMESPACE, own, PARALLELISM).await;
-        Ok(namespace["metadata"]["uid"].as_str().filter(|_| alone).map(str::to_owned))
+        record::home_of(self.api, own, Patience::Reading, PARALLELISM).await
     }
 
     /// What is another one by now, or gone, is nothing to delete.
@@ -491,8 +488,7 @@ pub fn inventory(plan: &Plan, before: &[Entry], fate: impl Fn(usize) -> Fate) ->
     for entry in before {
         entries.insert(entry.identity.clone(), entry.clone());
     }
-    let desired: BTreeMap<&Identity, &Resource> =
-        plan.desired.iter().map(|resource| (&resource.identity, resource)).collect();
+    let desired = by_identity(&plan.desired);
     let pods = pods(plan);
     for (place, change) in plan.changes.iter().enumerate() {
         let Change { identity, action, .. } = change;
@@ -517,6 +513,10 @@ pub fn inventory(plan: &Plan, before: &[Entry], fate: impl Fn(usize) -> Fate) ->
             (Action::Run, Fate::Open) => {
                 entries.extend(wanted.map(|pod| (pod.identity.clone(), pod)));
             }
+            // It may be there still, and no record may have named it before: the last one may be lost.
+            (Action::Delete | Action::Forget, Fate::Open | Fate::Untouched) if !change.foreign => {
+                entries.entry(identity.clone()).or_insert_with(|| of_change(change));
+            }
             (_, Fate::Untouched) | (Action::Delete | Action::Forget, _) => {}
             (Action::Keep, Fate::Done) if wanted.is_none() => {
                 // It stays for others, and is still what this stack has made.
@@ -534,14 +534,26 @@ pub fn inventory(plan: &Plan, before: &[Entry], fate: impl Fn(usize) -> Fate) ->
             }
         }
     }
+    for (address, object) in plan.partial.iter().flat_map(|partial| &partial.unrecorded) {
+        let identity = Identity::Object(object.clone());
+        let left = Entry {
+            address: address.clone(),
+            identity: identity.clone(),
+            kind: kinds::known_as(object).1.to_owned(),
+            set: Value::Null,
+            ready: Some(false),
+        };
+        entries.entry(identity).or_insert(left);
+    }
     entries.into_values().collect()
 }
 
 /// The pods of the checks that a plan runs, by the place of the change.
 fn pods(plan: &Plan) -> BTreeMap<usize, Entry> {
     let runs = plan.changes.iter().enumerate().filter(|(_, change)| change.action == Action::Run);
+    let desired = by_identity(&plan.desired);
     let pods = runs.filter_map(|(place, change)| {
-        let wanted = plan.desired.iter().find(|wanted| wanted.identity == change.identity)?;
+        let wanted = desired.get(&change.identity)?;
         let pod = Some(kinds::check::pod(&wanted.body)).filter(|pod| !pod.name.is_empty())?;
         let address = kinds::check::address_of(&change.address, &pod);
         let (identity, kind) = (Identity::Object(pod), kinds::object::PLAIN.name.to_owned());
@@ -594,11 +606,20 @@ fn united(old: &Value, new: Value) -> Value {
     }
 }
 
+/// What is made once and a plan leaves out: where the record is lost, the next one does not know whether it was made.
+fn unknown(plan: &Plan) -> impl Iterator<Item = Identity> {
+    let left_out =
+        move |wanted: &&Resource| !plan.changes.iter().any(|change| change.identity == wanted.identity);
+    let once = plan.desired.iter().filter(|wanted| matches!(wanted.life, Life::Once { .. }));
+    once.filter(left_out).map(|wanted| wanted.identity.clone())
+}
+
 /// Passes that still hold, and the new ones. A pass belongs to its thing: what does not touch the thing keeps it, be it left
 /// out, named otherwise, or gone. Things that are made once and are there have one, also when an earlier record was lost.
 fn carried(plan: &Plan, old: Passes, new: &Passes, fate: impl Fn(usize) -> Fate) -> Passes {
     let anew = cluster_change(plan).is_some_and(|(_, change)| change.action == Action::Replace);
     let mut passes = if anew { Passes::new() } else { old };
+    let desired = by_identity(&plan.desired);
     for (place, change) in plan.changes.iter().enumerate() {
         let Change { identity, action, .. } = change;
         match (action, fate(place)) {
@@ -607,15 +628,16 @@ fn carried(plan: &Plan, old: Passes, new: &Passes, fate: impl Fn(usize) -> Fate)
                 passes.remove(identity);
             }
             (Action::Keep, _) if change.fingerprint.is_some() => {
-                let wanted = plan.desired.iter().find(|wanted| wanted.identity == *identity);
+                let wanted = desired.get(identity).copied();
                 let once = wanted.filter(|wanted| matches!(wanted.life, Life::Once { .. }));
                 if let Some(wanted) = once {
-                    passes.entry(identity.clone()).or_insert_with(|| kinds::made_digest(wanted));
+                    passes.entry(identity.clone()).or_insert_with(|| kinds::made::digest(wanted));
                 }
             }
             _ => {}
         }
     }
+    kinds::made::renew(&mut passes, &plan.desired);
     passes.extend(new.iter().map(|(thing, digest)| (thing.clone(), digest.clone())));
     passes
 }

@@ -1,14 +1,20 @@
 //! Which change may start when: a pure state machine over the changes of a plan. What the longest chain of
 //! followers waits for goes first.
+//!
+//! Every change counts what it still waits for and is put into the queue of its lane when that is nothing, so a whole
+//! apply costs its changes and its edges, whatever their number (and a logarithm for the order within a queue).
 
-use crate::plan::{Action, Change};
+use std::cmp::Reverse;
+use std::collections::{BTreeMap, BTreeSet};
+
+use crate::plan::{Action, Barrier, Change};
 use crate::resource::{Await, Lane, Step, Until};
 
 /// Node pool changes at once. Source: GKE refuses more than about five operations at a time on a cluster,
 /// and starts some of its own.
 pub const POOLS: usize = 4;
 
-/// Where a change stands.
+/// Where a change or a barrier stands.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum State {
     /// Some that it follows are not done.
@@ -25,54 +31,165 @@ enum State {
     Left,
 }
 
-/// The changes of a plan and how far they are.
+/// The order within a queue: the heaviest chain first, then the order of the plan.
+type Turn = (Reverse<u32>, usize);
+
+/// What may start as soon as its lane has room.
+#[derive(Debug, Default)]
+struct Ready<'a> {
+    objects: BTreeSet<Turn>,
+    /// What waits for others to finish their work must not hold up the rest for hours: it needs no room.
+    idle: BTreeSet<Turn>,
+    cluster: BTreeSet<Turn>,
+    pools: BTreeMap<&'a str, Pool>,
+    /// The first of every pool on which nothing runs.
+    heads: BTreeSet<Turn>,
+}
+
+#[derive(Debug, Default)]
+struct Pool {
+    ready: BTreeSet<Turn>,
+    is_busy: bool,
+}
+
+/// How much runs in each lane.
+#[derive(Debug, Default)]
+struct Running {
+    /// Objects, but for those that wait for the work of others.
+    objects: usize,
+    pools: usize,
+    cluster: bool,
+}
+
+/// The changes of a plan and how far they are. Barriers are numbered on after the changes.
 #[derive(Debug)]
 pub struct Scheduler<'a> {
     changes: &'a [Change],
     states: Vec<State>,
+    /// How many that each one follows are not done.
+    open: Vec<usize>,
+    followers: Vec<Vec<usize>>,
     weights: Vec<u32>,
+    ready: Ready<'a>,
+    running: Running,
     wide: usize,
+    /// Edges and queue entries looked at so far.
+    #[cfg(test)]
+    looks: usize,
 }
 
 impl<'a> Scheduler<'a> {
     /// Nothing is started; what has no steps counts as done. `wide`: Kubernetes changes at once.
-    pub fn new(changes: &'a [Change], wide: usize) -> Self {
-        let state = |change: &Change| if runs(change) { State::Waiting } else { State::Done };
-        let states = changes.iter().map(state).collect();
-        Self { changes, states, weights: weights(changes), wide: wide.max(1) }
+    pub fn new(changes: &'a [Change], barriers: &'a [Barrier], wide: usize) -> Self {
+        let all = changes.iter().map(|change| &change.follows);
+        let all: Vec<&Vec<usize>> = all.chain(barriers.iter().map(|barrier| &barrier.follows)).collect();
+        let mut followers = vec![Vec::new(); all.len()];
+        for (place, follows) in all.iter().enumerate() {
+            for before in *follows {
+                if let Some(followers) = followers.get_mut(*before) {
+                    followers.push(place);
+                }
+            }
+        }
+        let own = |place: usize| changes.get(place).map_or(0, weight);
+        let weights = weights(own, &all, &followers);
+        let done = |place: usize| changes.get(place).is_some_and(|change| !runs(change));
+        let states: Vec<State> =
+            (0..all.len()).map(|place| if done(place) { State::Done } else { State::Waiting }).collect();
+        // What names nothing in the plan is never done.
+        let is_open = |before: &&usize| states.get(**before) != Some(&State::Done);
+        let open = all.iter().map(|follows| follows.iter().filter(is_open).count()).collect();
+        let mut scheduler = Self {
+            changes,
+            states,
+            open,
+            followers,
+            weights,
+            ready: Ready::default(),
+            running: Running::default(),
+            wide: wide.max(1),
+            #[cfg(test)]
+            looks: all.iter().map(|follows| 1 + follows.len()).sum(),
+        };
+        let free = |place: &usize| scheduler.states[*place] == State::Waiting && scheduler.open[*place] == 0;
+        for place in (0..all.len()).filter(free).collect::<Vec<usize>>() {
+            if let Some(barrier) = scheduler.enter(place) {
+                scheduler.cleared_by(barrier);
+            }
+        }
+        scheduler
     }
 
     /// The changes that start now, heaviest chain first; they count as running from here on.
     pub fn start(&mut self) -> Vec<usize> {
-        let mut ready: Vec<usize> = (0..self.changes.len()).filter(|change| self.is_ready(*change)).collect();
-        ready.sort_by_key(|change| (std::cmp::Reverse(self.weights[*change]), *change));
-        ready.retain(|change| {
-            let fits = self.fits(&self.changes[*change]);
-            if fits {
-                self.states[*change] = State::Running;
-            }
-            fits
-        });
-        ready
+        let mut started: Vec<Turn> = std::mem::take(&mut self.ready.idle).into_iter().collect();
+        while self.running.objects < self.wide {
+            let Some(turn) = self.ready.objects.pop_first() else { break };
+            self.running.objects += 1;
+            started.push(turn);
+        }
+        while let Some(turn) = self.next_of_gke() {
+            started.push(turn);
+        }
+        started.sort_unstable();
+        let started: Vec<usize> = started.into_iter().map(|(_, place)| place).collect();
+        for place in &started {
+            self.states[*place] = State::Running;
+        }
+        #[cfg(test)]
+        {
+            self.looks += 1 + started.len();
+        }
+        started
+    }
+
+    /// A cluster changes alone; pools side by side, each of them once at a time.
+    fn next_of_gke(&mut self) -> Option<Turn> {
+        let Self { changes, ready, running, .. } = self;
+        if running.cluster {
+            return None;
+        }
+        let cluster = ready.cluster.first().filter(|_| running.pools == 0).copied();
+        let pool = ready.heads.first().filter(|_| running.pools < POOLS).copied();
+        if cluster.is_some_and(|cluster| pool.is_none_or(|pool| cluster < pool)) {
+            running.cluster = true;
+            return ready.cluster.pop_first();
+        }
+        let turn = pool?;
+        ready.heads.remove(&turn);
+        if let Lane::Pool(name) = &changes[turn.1].lane {
+            let pool = ready.pools.entry(name).or_default();
+            pool.ready.remove(&turn);
+            pool.is_busy = true;
+        }
+        running.pools += 1;
+        Some(turn)
     }
 
     /// A running change is done.
     pub fn done(&mut self, change: usize) {
-        self.states[change] = State::Done;
+        self.ends(change, State::Done);
+        self.cleared_by(change);
     }
 
     /// A running change did not succeed: its followers, near and far, are skipped and named.
     pub fn failed(&mut self, change: usize) -> Vec<usize> {
-        self.states[change] = State::Failed;
+        self.ends(change, State::Failed);
+        let mut lost = vec![change];
         let mut skipped = Vec::new();
-        loop {
-            let next = (0..self.changes.len()).find(|follower| {
-                self.states[*follower] == State::Waiting
-                    && self.changes[*follower].follows.iter().any(|before| self.is_lost(*before))
-            });
-            let Some(next) = next else { break };
-            self.states[next] = State::Skipped;
-            skipped.push(next);
+        while let Some(place) = lost.pop() {
+            for at in 0..self.followers[place].len() {
+                let follower = self.followers[place][at];
+                #[cfg(test)]
+                {
+                    self.looks += 1;
+                }
+                if self.states[follower] == State::Waiting {
+                    self.states[follower] = State::Skipped;
+                    lost.push(follower);
+                    skipped.extend(Some(follower).filter(|place| *place < self.changes.len()));
+                }
+            }
         }
         skipped.sort_unstable();
         skipped
@@ -80,7 +197,7 @@ impl<'a> Scheduler<'a> {
 
     /// A running change was left in the middle by an interruption.
     pub fn left(&mut self, change: usize) {
-        self.states[change] = State::Left;
+        self.ends(change, State::Left);
     }
 
     /// Changes that were never started.
@@ -94,33 +211,69 @@ impl<'a> Scheduler<'a> {
     }
 
     fn all(&self, state: State) -> Vec<usize> {
-        (0..self.states.len()).filter(|change| self.states[*change] == state).collect()
+        (0..self.changes.len()).filter(|change| self.states[*change] == state).collect()
     }
 
-    fn is_lost(&self, change: usize) -> bool {
-        matches!(self.states.get(change), Some(State::Failed | State::Skipped))
-    }
-
-    fn is_ready(&self, change: usize) -> bool {
-        let done = |before: &usize| self.states.get(*before) == Some(&State::Done);
-        self.states[change] == State::Waiting && self.changes[change].follows.iter().all(done)
-    }
-
-    fn fits(&self, change: &Change) -> bool {
-        let lane = &change.lane;
-        let lanes = || self.running().into_iter().map(|change| &self.changes[change].lane);
-        // What waits for others to finish their work must not hold up the rest for hours.
-        let busy = self.running().into_iter().map(|change| &self.changes[change]);
-        let busy = busy.filter(|change| change.lane == Lane::Kubernetes && !waits_for_idle(change)).count();
-        let wide = lanes().filter(|other| **other == Lane::Kubernetes).count();
-        match lane {
-            Lane::Cluster => wide == lanes().count(),
-            Lane::Pool(_) => {
-                let clear = !lanes().any(|other| *other == Lane::Cluster || other == lane);
-                clear && lanes().count() - wide < POOLS
+    /// Gives back the room that a running change had in its lane.
+    fn ends(&mut self, place: usize, state: State) {
+        let ran = std::mem::replace(&mut self.states[place], state) == State::Running;
+        let change = &self.changes[place];
+        match &change.lane {
+            _ if !ran => {}
+            Lane::Cluster => self.running.cluster = false,
+            Lane::Pool(name) => {
+                self.running.pools -= 1;
+                let pool = self.ready.pools.entry(name).or_default();
+                pool.is_busy = false;
+                self.ready.heads.extend(pool.ready.first());
             }
-            Lane::Kubernetes => busy < self.wide || waits_for_idle(change),
+            Lane::Kubernetes if waits_for_idle(change) => {}
+            Lane::Kubernetes => self.running.objects -= 1,
         }
+    }
+
+    /// What followed something that is done now waits for one less.
+    fn cleared_by(&mut self, place: usize) {
+        let mut done = vec![place];
+        while let Some(place) = done.pop() {
+            for at in 0..self.followers[place].len() {
+                let follower = self.followers[place][at];
+                self.open[follower] -= 1;
+                #[cfg(test)]
+                {
+                    self.looks += 1;
+                }
+                if self.open[follower] == 0 && self.states[follower] == State::Waiting {
+                    done.extend(self.enter(follower));
+                }
+            }
+        }
+    }
+
+    /// Puts a change into the queue of its lane. A barrier has nothing to do: it is done, and given back.
+    fn enter(&mut self, place: usize) -> Option<usize> {
+        let Some(change) = self.changes.get(place) else {
+            self.states[place] = State::Done;
+            return Some(place);
+        };
+        let turn = (Reverse(self.weights[place]), place);
+        let ready = &mut self.ready;
+        match &change.lane {
+            Lane::Cluster => ready.cluster.insert(turn),
+            Lane::Kubernetes if waits_for_idle(change) => ready.idle.insert(turn),
+            Lane::Kubernetes => ready.objects.insert(turn),
+            Lane::Pool(name) => {
+                let pool = ready.pools.entry(name).or_default();
+                if !pool.is_busy {
+                    if let Some(first) = pool.ready.first() {
+                        ready.heads.remove(first);
+                    }
+                    ready.heads.insert(pool.ready.first().map_or(turn, |first| turn.min(*first)));
+                }
+                pool.ready.insert(turn)
+            }
+        };
+        None
     }
 }
 
@@ -134,146 +287,34 @@ fn waits_for_idle(change: &Change) -> bool {
     matches!(change.steps.first(), Some(Step::Await(Await { until: Until::Idle, .. })))
 }
 
-/// The weight of the longest chain that begins at each change. GKE takes minutes where Kubernetes takes
-/// seconds.
-fn weights(changes: &[Change]) -> Vec<u32> {
-    let own = |change: &Change| match (runs(change), &change.lane) {
+/// GKE takes minutes where Kubernetes takes seconds.
+fn weight(change: &Change) -> u32 {
+    match (runs(change), &change.lane) {
         (false, _) => 0,
         (true, Lane::Cluster | Lane::Pool(_)) => 100,
         (true, Lane::Kubernetes) => 1,
-    };
-    let mut weights: Vec<u32> = changes.iter().map(own).collect();
-    // A chain is no longer than the list; a circle ends here too.
-    for _ in 0..changes.len() {
-        let mut moved = false;
-        for (place, change) in changes.iter().enumerate() {
-            for before in &change.follows {
-                let Some(earlier) = changes.get(*before) else { continue };
-                let chain = own(earlier).saturating_add(weights[place]);
-                if weights[*before] < chain {
-                    weights[*before] = chain;
-                    moved = true;
-                }
+    }
+}
+
+/// The weight of the longest chain that begins at each one, the last in a chain first. What stands in a circle or
+/// before one weighs nothing: such a plan is not applied to its end anyway.
+fn weights(own: impl Fn(usize) -> u32, follows: &[&Vec<usize>], followers: &[Vec<usize>]) -> Vec<u32> {
+    let mut weights = vec![0; follows.len()];
+    let mut open: Vec<usize> = followers.iter().map(Vec::len).collect();
+    let mut last: Vec<usize> = (0..follows.len()).filter(|place| open[*place] == 0).collect();
+    while let Some(place) = last.pop() {
+        let longest = followers[place].iter().map(|follower| weights[*follower]).max();
+        weights[place] = own(place).saturating_add(longest.unwrap_or(0));
+        for before in follows[place].iter().filter(|before| **before < follows.len()) {
+            open[*before] -= 1;
+            if open[*before] == 0 {
+                last.push(*before);
             }
-        }
-        if !moved {
-            break;
         }
     }
     weights
 }
 
 #[cfg(test)]
-mod tests {
-    use super::*;
-    use crate::address::{Address, FieldPath};
-    use crate::resource::Identity;
-
-    /// `name lane follows…`, lanes: `C`, `P:pool`, `K`; `-` before the lane: nothing to do.
-    fn changes(rows: &[&str]) -> Vec<Change> {
-        let change = |row: &&str| {
-            let mut words = row.split(' ');
-            let address = Address::new(words.next().unwrap());
-            let lane = words.next().unwrap();
-            let (action, lane) = match lane.strip_prefix('-') {
-                Some(lane) => (Action::Keep, lane),
-                None => (Action::Create, lane),
-            };
-            let lane = match lane.split_once(':') {
-                Some((_, pool)) => Lane::Pool(pool.into()),
-                None if lane == "C" => Lane::Cluster,
-                None => Lane::Kubernetes,
-            };
-            Change {
-                identity: Identity::Check(address.clone()),
-                address,
-                kind: "x".into(),
-                action,
-                fields: Vec::new(),
-                reason: None,
-                origin: FieldPath::root(),
-                location: None,
-                lane,
-                steps: Vec::new(),
-                follows: words.map(|word| word.parse().unwrap()).collect(),
-                fingerprint: None,
-                foreign: false,
-                taken: None,
-                before: serde_json::Value::Null,
-            }
-        };
-        rows.iter().map(change).collect()
-    }
-
-    #[test]
-    fn a_chain_runs_in_order_and_what_is_kept_is_done() {
-        let changes = changes(&["cluster C", "pool P:a 0", "kept -K", "object K 1 2"]);
-        let mut scheduler = Scheduler::new(&changes, 64);
-        for place in [0, 1, 3] {
-            assert_eq!(scheduler.start(), [place]);
-            assert_eq!(scheduler.start(), Vec::<usize>::new());
-            scheduler.done(place);
-        }
-        assert!(scheduler.start().is_empty() && scheduler.waiting().is_empty());
-    }
-
-    #[test]
-    fn lanes_limit_what_runs_at_once() {
-        let rows: &[(&[&str], usize, &[usize])] = &[
-            (&["a P:a", "b P:b", "c P:c", "d P:d", "e P:e"], 64, &[0, 1, 2, 3]),
-            (&["a P:a", "b P:a", "c P:b"], 64, &[0, 2]),
-            (&["a C", "b C", "c P:a", "d K"], 64, &[0, 3]),
-            (&["a K", "b K", "c K"], 2, &[0, 1]),
-        ];
-        for (names, wide, started) in rows {
-            let changes = changes(names);
-            assert_eq!(Scheduler::new(&changes, *wide).start(), *started, "{names:?}");
-        }
-    }
-
-    #[test]
-    fn a_cluster_change_waits_for_running_pools_but_not_for_objects() {
-        let changes = changes(&["pool P:a", "object K", "cluster C 2", "object K"]);
-        let mut scheduler = Scheduler::new(&changes, 64);
-        scheduler.states[2] = State::Running;
-        assert_eq!(scheduler.start(), [1, 3]);
-        scheduler.done(2);
-        assert_eq!(scheduler.start(), [0]);
-    }
-
-    #[test]
-    fn the_longest_chain_goes_first() {
-        let changes = changes(&["a K", "b K", "pool P:x 1", "c K", "d K 3", "e K 4"]);
-        let mut scheduler = Scheduler::new(&changes, 1);
-        let mut order = Vec::new();
-        loop {
-            let started = scheduler.start();
-            if started.is_empty() {
-                break;
-            }
-            started.iter().for_each(|place| scheduler.done(*place));
-            order.extend(started);
-        }
-        assert_eq!(order, [1, 2, 3, 4, 0, 5]);
-    }
-
-    #[test]
-    fn a_failure_skips_its_followers_and_nothing_else() {
-        let changes = changes(&["a K", "b K 0", "c K 1", "d K", "e K 3"]);
-        let mut scheduler = Scheduler::new(&changes, 64);
-        assert_eq!(scheduler.start(), [0, 3]);
-        assert_eq!(scheduler.failed(0), [1, 2]);
-        scheduler.done(3);
-        assert_eq!(scheduler.start(), [4]);
-        scheduler.left(4);
-        assert!(scheduler.start().is_empty() && scheduler.running().is_empty());
-    }
-
-    #[test]
-    fn a_circle_never_starts_and_never_hangs() {
-        let changes = changes(&["a K 1", "b K 0"]);
-        let mut scheduler = Scheduler::new(&changes, 64);
-        assert!(scheduler.start().is_empty());
-        assert_eq!(scheduler.waiting(), [0, 1]);
-    }
-}
+#[path = "schedule_tests.rs"]
+mod tests;

@@ -21,6 +21,7 @@ use crate::resource::{
 };
 
 mod checks;
+mod hearing;
 mod idle;
 mod interrupts;
 mod kept;
@@ -243,6 +244,8 @@ fn plan(changes: Vec<Change>) -> Plan {
         retarget: false,
         replace: Vec::new(),
         record_left: false,
+        barriers: Vec::new(),
+        incomplete: false,
         when_idle: None,
     }
 }

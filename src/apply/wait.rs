@@ -1,11 +1,13 @@
-//! Waiting: polls until a kind says ready, or until nothing of a thing is left.
+//! Waiting: hears or polls until a kind says ready, or until nothing of a thing is left.
 
+use std::sync::Arc;
 use std::time::Duration;
 
 use serde_json::Value;
 use tokio::time::Instant;
 
 use super::failure::{brief, failed, of_request};
+use super::hear::Ear;
 use super::program::{Pause, Run};
 use super::{Event, Outcome};
 use crate::diag::Code;
@@ -27,7 +29,7 @@ const GLANCE: Duration = Duration::from_secs(5);
 /// How long a scheduler must have had no work.
 const QUIET: Duration = Duration::from_secs(5);
 
-impl Run<'_> {
+impl<'a> Run<'a> {
     /// Waits for what a step says.
     pub(super) async fn wait(&mut self, wait: &Await) -> Result<(), Outcome> {
         if wait.until == Until::Still {
@@ -35,11 +37,14 @@ impl Run<'_> {
         }
         let start = Instant::now();
         let deadline = Duration::from_secs(wait.deadline.into());
+        let mut ear = self.ear(wait);
         let mut delay = FIRST;
         let mut failing = false;
         let mut stalled: Option<Instant> = None;
         loop {
-            let message = match self.look_at(wait).await? {
+            // What seems to have failed is asked for once more.
+            let told = if failing { None } else { ear.told() };
+            let message = match self.look_at(wait, &mut ear, told).await? {
                 Readiness::Ready => return Ok(()),
                 Readiness::Progressing(message) => {
                     stalled = None;
@@ -64,25 +69,61 @@ impl Run<'_> {
             };
             failing = false;
             if start.elapsed() >= deadline {
+                if wait.until == Until::Handled {
+                    self.goes_on(wait, deadline);
+                    return Ok(());
+                }
                 let message =
                     format!("{} still waited for {message} after {}", wait.identity, brief(deadline));
                 return Err(Outcome::TimedOut { message });
             }
             self.waits(&message, start.elapsed(), deadline);
+            ear.listens();
             let left = deadline.saturating_sub(start.elapsed());
-            if self.pause(delay.min(left)).await == Pause::Interrupted {
+            let paused = tokio::select! {
+                paused = self.pause(delay.min(left)) => paused,
+                () = ear.changed() => Pause::Over,
+            };
+            if paused == Pause::Interrupted {
                 return Err(interrupted(wait, &message));
             }
             delay = delay.mul_f64(FACTOR).min(LONGEST);
         }
     }
 
+    /// Says that an operator has not handled what was written before.
+    fn goes_on(&self, wait: &Await, after: Duration) {
+        let message = format!(
+            "{}: the Dask operator has not handled an earlier change of {} after {}; the change is made all the same, and \
+             the operator's log says what holds it up: when it comes to the earlier one, the number of workers may move \
+             once more",
+            self.change.address,
+            wait.identity,
+            brief(after)
+        );
+        self.tell(Event::Warning { message });
+    }
+
+    /// What the wait hears, from the reply to what was just sent on.
+    fn ear(&mut self, wait: &Await) -> Ear<'a> {
+        let kind = (self.shared.kinds)(&wait.kind).filter(|_| wait.until != Until::Idle);
+        let queries = kind.map(|kind| (kind.queries)(wait)).unwrap_or_default();
+        let mut ear = Ear::of(self.shared.watches, wait, &queries);
+        if let Some((path, reply)) = self.reply.take()
+            && ear.path() == Some(&path)
+        {
+            ear.notes(&reply);
+        }
+        ear
+    }
+
     /// Looks whether what is kept is ready, as it was. When it is not, that is said and holds up nothing: what follows may
     /// be what mends it.
     async fn glance(&mut self, wait: &Await) -> Result<(), Outcome> {
         let start = Instant::now();
+        let mut ear = self.ear(wait);
         loop {
-            let (what, over) = match self.look_at(wait).await {
+            let (what, over) = match self.look_at(wait, &mut ear, None).await {
                 Ok(Readiness::Ready) => return Ok(()),
                 Ok(Readiness::Progressing(what) | Readiness::Stalled(what)) => {
                     (format!("it waits for {what}"), false)
@@ -105,7 +146,13 @@ impl Run<'_> {
         }
     }
 
-    async fn look_at(&mut self, wait: &Await) -> Result<Readiness, Outcome> {
+    /// Judges what was told, or asks.
+    async fn look_at(
+        &mut self,
+        wait: &Await,
+        ear: &mut Ear<'_>,
+        told: Option<Arc<Value>>,
+    ) -> Result<Readiness, Outcome> {
         if wait.until == Until::Idle {
             return self.idle(wait).await;
         }
@@ -119,10 +166,17 @@ impl Run<'_> {
             ));
         };
         let queries = (kind.queries)(wait);
-        let result = if wait.until == Until::Gone {
-            self.gone(wait, &queries).await
-        } else {
-            self.read_all(&queries).await.map(|found| (kind.judge)(wait, &found))
+        let result = match told {
+            Some(live) if wait.until == Until::Gone && self.is_deleted(ear, &live) => {
+                Ok(Readiness::Progressing(going(&live)))
+            }
+            Some(live) if wait.until != Until::Gone => Ok((kind.judge)(wait, std::slice::from_ref(&*live))),
+            // That it is gone is said by the server, and not by what was not told.
+            Some(_) | None if wait.until == Until::Gone => self.gone(wait, &queries, ear).await,
+            Some(_) | None => self.read_all(&queries).await.map(|found| {
+                found.iter().for_each(|live| ear.notes(live));
+                (kind.judge)(wait, &found)
+            }),
         };
         result.or_else(|error| match error.class {
             Class::Unavailable | Class::Unreadable | Class::Throttled | Class::Lost | Class::Busy => {
@@ -204,7 +258,12 @@ impl Run<'_> {
     }
 
     /// Ready when neither the thing nor what its kind counts as part of it is left.
-    async fn gone(&mut self, wait: &Await, queries: &[Query]) -> Result<Readiness, ApiError> {
+    async fn gone(
+        &mut self,
+        wait: &Await,
+        queries: &[Query],
+        ear: &mut Ear<'_>,
+    ) -> Result<Readiness, ApiError> {
         let itself = match &wait.identity {
             Identity::Object(object) => Some((Api::Kubernetes, object.path())),
             Identity::NodePool { cluster, pool } => {
@@ -216,6 +275,7 @@ impl Run<'_> {
         if let Some((api, path)) = &itself {
             let live = self.read_once(*api, path).await?;
             if !live.is_null() && !self.is_another(path, &live) {
+                ear.notes(&live);
                 return Ok(Readiness::Progressing(going(&live)));
             }
         }
@@ -230,6 +290,11 @@ impl Run<'_> {
             }
         }
         Ok(Readiness::Ready)
+    }
+
+    /// Whether what was told is the object that was asked to go.
+    fn is_deleted(&mut self, ear: &Ear<'_>, live: &Value) -> bool {
+        ear.path().is_some_and(|path| !self.is_another(path, live))
     }
 
     /// Whether a live object has only the name of the one that was deleted.
@@ -304,7 +369,7 @@ fn interrupted(wait: &Await, message: &str) -> Outcome {
     let what = match wait.until {
         Until::Ready | Until::Still => "made, not yet ready",
         Until::Gone => "asked to be deleted, not yet gone",
-        Until::Idle => return Outcome::NotStarted,
+        Until::Idle | Until::Handled => return Outcome::NotStarted,
     };
     Outcome::InDoubt { message: format!("{what}: waited for {message}") }
 }

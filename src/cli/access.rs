@@ -153,6 +153,13 @@ fn unreached(error: &ApiError, target: &Target) -> (Code, String, String) {
         (Some(_), true) => "the cluster's Kubernetes API",
         (None, _) => "the cluster of the kubeconfig",
     };
+    // What ends too soon is told in words of TLS, too.
+    if ["close_notify", "handshake eof", "unexpected eof"].iter().any(|word| words.contains(word)) {
+        let what = format!("the connection to {who} broke off: {}", error.message);
+        let help =
+            "try again; when it stays so, a proxy or a load balancer in between cuts what passes through it";
+        return (Code::NoAnswer, what, help.to_owned());
+    }
     let trust = ["certificate", "unknownissuer", "tls", "handshake"].iter().any(|word| words.contains(word));
     if trust {
         let what = format!("{who} cannot be trusted: {}", error.message);
@@ -245,6 +252,39 @@ mod tests {
         };
         let none = || None::<Value>;
         let rows = [
+            (
+                gke(),
+                error(
+                    Class::Unavailable,
+                    None,
+                    CLUSTER,
+                    "error decoding response body: peer closed connection without sending TLS close_notify: https://x",
+                    none(),
+                ),
+                "DI0604",
+                "the connection to Google's API broke off",
+                "cuts what passes through it",
+            ),
+            (
+                gke(),
+                error(Class::Unavailable, None, PODS, "client error (Connect): tls handshake eof", none()),
+                "DI0604",
+                "the connection to the cluster's Kubernetes API broke off",
+                "try again",
+            ),
+            (
+                gke(),
+                error(
+                    Class::Unavailable,
+                    None,
+                    PODS,
+                    "invalid peer certificate: UnknownIssuer, tls handshake failed",
+                    none(),
+                ),
+                "DI0608",
+                "cannot be trusted",
+                "SSL_CERT_FILE",
+            ),
             (
                 gke(),
                 error(Class::Unauthenticated, None, CLUSTER, "no Google credentials were found", none()),

@@ -107,7 +107,14 @@ fn take(
         };
         let Changing { parallelism, force_unlock: force, .. } = args.changing;
         let moved = Moved::Stale { plan: "the plan".to_owned(), again: "adopt again".to_owned() };
-        let exit = run(plan, link, Going { parallelism, force, moved }, reporter, again).await?;
+        let exit = run(
+            plan,
+            link,
+            Going { parallelism, force, moved, given: asked.given().clone() },
+            reporter,
+            again,
+        )
+        .await?;
         // The things first: what is adopted and still `manage = false` in the file is only read.
         if exit == Exit::Done {
             *written = Some(kept(settings, &section, edit.as_ref(), &asked)?);

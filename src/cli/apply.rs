@@ -7,7 +7,7 @@ use super::Exit;
 use super::consent::{self, Came, Whole};
 use super::holder;
 use super::plan::{Making, Part, parallelism};
-use super::session::{Link, Session, block_on, plan_again};
+use super::session::{Link, Session, block_on, given_to, plan_again};
 use super::settings::{Failure, Format, Settings, quoted};
 use super::stop::Stops;
 use crate::apply::lock::{Lives, Lock, Locking, Unlocked};
@@ -16,6 +16,7 @@ use crate::diag::{Code, Diagnostic};
 use crate::plan::{Consent, Mode, Plan, file};
 use crate::report::{Next, Reporter, View};
 use crate::resource::Owner;
+use crate::secrets::given::Given;
 use crate::source::Sources;
 
 /// Shown below the options.
@@ -153,9 +154,11 @@ pub fn apply_stack(
                 false => consent::get(&plan, &plan.allowed, whole, format)?,
             };
             let Making { parallelism, .. } = *making;
-            let again = async |link: &Link| plan_again(&plan, link, parallelism).await;
+            let given = session.given();
+            let again = async |link: &Link| plan_again(&plan, link, given, parallelism).await;
             let moved = Moved::of(came, "plan and apply again");
-            run(plan.clone(), link, Going { parallelism, force, moved }, reporter, again).await
+            let going = Going { parallelism, force, moved, given: given.clone() };
+            run(plan.clone(), link, going, reporter, again).await
         })
     })
 }
@@ -180,8 +183,10 @@ async fn apply_saved(
     let Making { parallelism, .. } = *making;
     let again = plan_anew(settings, file);
     let moved = Moved::Stale { plan: file.display().to_string(), again };
-    let again = async |link: &Link| plan_again(&plan, link, parallelism).await;
-    run(plan.clone(), link, Going { parallelism, force, moved }, reporter, again).await
+    let given = given_to(&plan.desired, settings);
+    let again = async |link: &Link| plan_again(&plan, link, &given, parallelism).await;
+    let going = Going { parallelism, force, moved, given: given.clone() };
+    run(plan.clone(), link, going, reporter, again).await
 }
 
 /// The command that makes a saved plan anew. A plan needs no stack file, so there may be none where it is applied.
@@ -277,13 +282,15 @@ pub(super) struct Going {
     pub force: bool,
     /// When it is not the plan any more.
     pub moved: Moved,
+    /// What the environment has of what Secrets of the stack ask for.
+    pub given: Given,
 }
 
 /// Applies a plan that is agreed to: under the lock, and as it is made again there.
 pub(super) async fn run(
     plan: Plan,
     link: Link,
-    Going { parallelism, force, moved: when_moved }: Going,
+    Going { parallelism, force, moved: when_moved, given }: Going,
     reporter: &mut dyn Reporter,
     again: impl AsyncFnOnce(&Link) -> Result<Plan, Failure>,
 ) -> Result<Exit, Failure> {
@@ -296,8 +303,10 @@ pub(super) async fn run(
     let now = match begun {
         Ok(now) => now,
         Err(NotBegun::Interrupted) => {
-            let what = "interrupted before anything was begun; nothing was done";
-            reporter.diagnostics(&[Diagnostic::warning(Code::Locked, what)], &Sources::default());
+            let what = "interrupted before anything was begun: nothing was changed, and the lock of the stack is free";
+            let told =
+                Diagnostic::warning(Code::Interrupted, what).help("type the command again when it is meant");
+            reporter.diagnostics(&[told], &Sources::default());
             return Ok(Exit::of_signal(stops.first()));
         }
         Err(NotBegun::Unlocked(why)) => return Err(locked(why).into()),
@@ -321,7 +330,8 @@ pub(super) async fn run(
             return stale.map_or(Ok(Exit::Done), Err);
         }
     }
-    let options = ApplyOptions { parallelism, lock: Some(lock), ..ApplyOptions::new(stops.count.clone()) };
+    let options =
+        ApplyOptions { parallelism, lock: Some(lock), given, ..ApplyOptions::new(stops.count.clone()) };
     let summary = apply::apply(&now, link.api(), options, |event| reporter.event(&now, &event)).await;
     reporter.summary(&now, &summary);
     link.close().await?;

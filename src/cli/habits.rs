@@ -6,6 +6,8 @@ use std::ffi::OsString;
 use clap::error::{ContextKind, ContextValue, ErrorKind};
 use clap::{Command, Error};
 
+use crate::secrets::HIDDEN;
+
 /// Terraform's flags that have another form here.
 const FLAGS: &[(&str, &str)] = &[
     ("backend-config", "there is no state to keep, so no backend"),
@@ -53,6 +55,11 @@ pub fn with_tip(mut error: Error, arguments: &[OsString], program: &Command) -> 
         error.remove(ContextKind::SuggestedSubcommand);
         error.remove(ContextKind::Suggested);
         error.insert(ContextKind::Suggested, ContextValue::StyledStrs(vec![tip.into()]));
+    }
+    // Whoever forgets the name of a variable types its value alone, which may be a secret.
+    let about_var = matches!(error.get(ContextKind::InvalidArg), Some(ContextValue::String(arg)) if arg.starts_with("--var "));
+    if error.kind() == ErrorKind::ValueValidation && about_var {
+        error.insert(ContextKind::InvalidValue, ContextValue::String(HIDDEN.to_owned()));
     }
     error
 }

@@ -238,7 +238,7 @@ impl Reading<'_> {
         for (given, parameter) in [(self.args.previous, "&previous=true"), (follow, "&follow=true")] {
             path.push_str(if given { parameter } else { "" });
         }
-        self.api.follow(&Request::get(Api::Kubernetes, path)).await.map(split)
+        self.api.follow(Request::get(Api::Kubernetes, path)).await.map(split)
     }
 
     /// Everything as it comes, until Ctrl-C; of what runs to an end, until it has ended.

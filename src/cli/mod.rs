@@ -1,6 +1,7 @@
 //! The command line: what is asked for, and the exit code. Joins everything; decides nothing else.
 
 use std::ffi::OsString;
+use std::io::Write as _;
 use std::path::PathBuf;
 
 use clap::{ArgMatches, CommandFactory as _, FromArgMatches as _, Parser, Subcommand};
@@ -215,11 +216,29 @@ pub fn run(arguments: impl IntoIterator<Item = OsString>) -> Exit {
         Ok((cli, matches)) => dispatch(cli, &matches),
         Err(error) => {
             let error = habits::with_tip(error, &arguments, &Cli::command());
+            let text = told(&error);
             // There is nowhere left to say that this failed.
-            let _ = error.print();
-            if error.use_stderr() { Exit::Error } else { Exit::Done }
+            if error.use_stderr() {
+                let _ = anstream::stderr().write_all(text.as_bytes());
+                Exit::Error
+            } else {
+                let _ = anstream::stdout().write_all(text.as_bytes());
+                Exit::Done
+            }
         }
     }
+}
+
+/// What is said of arguments that are not understood, with colours; `None` when they are. Does nothing else.
+pub fn misread(arguments: impl IntoIterator<Item = OsString>) -> Option<String> {
+    let arguments: Vec<OsString> = arguments.into_iter().collect();
+    let error = parse(arguments.clone()).err()?;
+    Some(told(&habits::with_tip(error, &arguments, &Cli::command())))
+}
+
+/// The words of the parser, which repeat what was typed or pasted: it must not steer the terminal.
+fn told(error: &clap::Error) -> String {
+    crate::report::human::printable(&error.render().ansi().to_string()).into_owned()
 }
 
 fn parse(arguments: impl IntoIterator<Item = OsString>) -> Result<(Cli, ArgMatches), clap::Error> {
@@ -261,6 +280,21 @@ mod tests {
     #[test]
     fn the_command_line_is_well_formed() {
         Cli::command().debug_assert();
+    }
+
+    #[test]
+    fn what_was_typed_is_told_without_steering_the_terminal_or_giving_secrets_away() {
+        let said = |words: &[&str]| misread(words.iter().map(OsString::from)).unwrap();
+        let said_back = said(&["dask-infra", "pl\u{1b}[2Jan\u{202e}"]);
+        assert!(
+            said_back.contains("pl\\u001b[2Jan\\u202e") && !said_back.contains('\u{202e}'),
+            "{said_back:?}"
+        );
+        for words in [["--var", "hunter2"].as_slice(), &["--var=hunter2"]] {
+            let said = said(&[&["dask-infra", "plan"], words].concat());
+            assert!(said.contains("NAME=VALUE") && !said.contains("hunter2"), "{said:?}");
+        }
+        assert_eq!(misread(["dask-infra", "plan"].map(OsString::from)), None);
     }
 
     #[test]

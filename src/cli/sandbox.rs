@@ -15,7 +15,7 @@ use crate::live::{ApiError, Request};
 use crate::resource::Api;
 use crate::sandbox::faults::file as faults;
 use crate::sandbox::serve::Server;
-use crate::sandbox::{Options, Scale, Stockout, write_private};
+use crate::sandbox::{Options, Scale, Stockout, TOKEN, is_of_others, write_private};
 
 /// Shown below the options.
 pub const EXAMPLES: &str = "Examples:\n  \
@@ -68,7 +68,7 @@ pub struct ServeArgs {
     #[arg(long, value_name = "METRIC=N", value_parser = faults::quota_flag)]
     quota: Vec<(String, u32)>,
     /// Put the API server of this kubeconfig behind the cluster that is created. It must listen on loopback:
-    /// whoever reaches the sandbox gets its rights
+    /// whoever reaches the sandbox and knows the token in its folder gets its rights
     #[arg(long, value_name = "KUBECONFIG")]
     kubernetes: Option<PathBuf>,
     /// Leave the Dask operator's work to a real one that runs beside it, instead of imitating it
@@ -137,9 +137,32 @@ fn serve(settings: &Settings, args: &ServeArgs) -> Exit {
 
 /// The URL at which a folder's sandbox is served, when a process says that it serves it.
 pub fn served(dir: &Path) -> Option<String> {
+    // What others say there, or what a link leads to, is nobody's word for it.
+    let file = fs::symlink_metadata(dir.join("serve.json")).is_ok_and(|found| found.is_file());
+    if !file || is_of_others(dir) {
+        return None;
+    }
     let text = fs::read_to_string(dir.join("serve.json")).ok()?;
     let value: Value = serde_json::from_str(&text).ok()?;
     value["gke"].as_str().map(str::to_owned)
+}
+
+/// Names the file with the token of a served sandbox.
+const TOKEN_FILE: &str = "DASK_INFRA_SANDBOX_TOKEN_FILE";
+
+/// What the sandbox of a folder asks its clients for.
+pub fn token_in(dir: &Path) -> Option<String> {
+    read_token(&dir.join(TOKEN))
+}
+
+/// The same of the sandbox that `sandbox env` has pointed at.
+pub fn token_named() -> Option<String> {
+    read_token(Path::new(&std::env::var_os(TOKEN_FILE)?))
+}
+
+fn read_token(file: &Path) -> Option<String> {
+    let text = fs::read_to_string(file).ok()?;
+    Some(text.trim().to_owned()).filter(|token| !token.is_empty())
 }
 
 /// What is in a folder for sandboxes.
@@ -190,8 +213,11 @@ fn env_lines(settings: &Settings, dir: &Path) -> Result<String, Failure> {
     };
     let dir = dir.canonicalize().map_err(|error| failed("find", error))?;
     // gke-gcloud-auth-plugin refuses to work without credentials, and takes any token from a file.
-    let token = dir.join("access-token");
-    write_private(&token, "sandbox\n")?;
+    let token = dir.join(TOKEN);
+    // The one that the sandbox asks for stays; a link is replaced, not followed.
+    if !fs::symlink_metadata(&token).is_ok_and(|found| found.is_file()) {
+        write_private(&token, "sandbox\n")?;
+    }
     let gcloud = dir.join("gcloud");
     if fs::create_dir(&gcloud).is_ok() {
         write_private(&gcloud.join(OURS), "")?;
@@ -210,6 +236,7 @@ fn env_lines(settings: &Settings, dir: &Path) -> Result<String, Failure> {
         ("CLOUDSDK_CORE_DISABLE_USAGE_REPORTING", "true".to_owned()),
         ("CLOUDSDK_CORE_PROJECT", project.clone()),
         ("DASK_INFRA_GKE_ENDPOINT", gke.clone()),
+        (TOKEN_FILE, path(&token)),
         (PROJECT_VARIABLE, project),
         ("KUBECONFIG", path(&dir.join("kubeconfig"))),
     ];
@@ -218,7 +245,7 @@ fn env_lines(settings: &Settings, dir: &Path) -> Result<String, Failure> {
 
 /// What a sandbox keeps in its folder. Nothing else is deleted there.
 const KEPT: [&str; 7] =
-    ["sandbox.redb", "sandbox.redb.new", "ca.pem", "ca.key", "serve.json", "kubeconfig", "access-token"];
+    ["sandbox.redb", "sandbox.redb.new", "ca.pem", "ca.key", "serve.json", "kubeconfig", TOKEN];
 
 /// In the `gcloud` folder that was made for a sandbox: without it the folder is somebody's configuration.
 const OURS: &str = ".made-for-a-dask-infra-sandbox";
@@ -228,6 +255,9 @@ fn is_no_sandbox(dir: &Path) -> Option<String> {
     let is_file = |name: &str| fs::symlink_metadata(dir.join(name)).is_ok_and(|found| found.is_file());
     if fs::symlink_metadata(dir).is_ok_and(|found| found.is_symlink()) {
         return Some(format!("{} is a link", dir.display()));
+    }
+    if is_of_others(dir) {
+        return Some(format!("{} belongs to another user", dir.display()));
     }
     let state = ["sandbox.redb", "sandbox.redb.new"].into_iter().any(is_file);
     (!state && is_file("lock")).then(|| format!("{} has no sandbox.redb", dir.display()))
@@ -275,6 +305,8 @@ fn reset(dir: &Path) -> Result<String, Failure> {
 async fn kubeconfig(settings: &Settings, args: &KubeconfigArgs) -> Result<String, Failure> {
     let url = must_be_served(args.place.dir(settings))?;
     let access = GkeAccess::loopback(&url).map_err(|why| Diagnostic::error(Code::Sandbox, why))?;
+    let token = token_in(args.place.dir(settings));
+    let access = access.with_token(token.as_deref());
     let client = Gke::new(access, std::sync::Arc::default());
     let failed = |error: ApiError| Failure::from(Diagnostic::error(Code::Sandbox, error.to_string()));
     let (project, location, name) = match args.cluster.split('/').collect::<Vec<_>>().as_slice() {
@@ -304,14 +336,14 @@ async fn kubeconfig(settings: &Settings, args: &KubeconfigArgs) -> Result<String
         };
         return Err(Diagnostic::error(Code::Sandbox, what).help(help).into());
     };
-    let Some(text) = kubeconfig_of(cluster, &project) else {
+    let Some(text) = kubeconfig_of(cluster, &project, token.as_deref().unwrap_or("sandbox")) else {
         let what = format!("{name} has no endpoint yet");
         return Err(Diagnostic::error(Code::Sandbox, what).help("wait until it is made").into());
     };
     Ok(text)
 }
 
-fn kubeconfig_of(cluster: &Value, project: &str) -> Option<String> {
+fn kubeconfig_of(cluster: &Value, project: &str, token: &str) -> Option<String> {
     let endpoint = cluster["endpoint"].as_str().filter(|endpoint| !endpoint.is_empty())?;
     let authority = cluster.pointer("/masterAuth/clusterCaCertificate")?.as_str()?;
     let (location, name) = (cluster["location"].as_str()?, cluster["name"].as_str()?);
@@ -323,7 +355,7 @@ fn kubeconfig_of(cluster: &Value, project: &str) -> Option<String> {
         "clusters": [{ "name": context, "cluster": {
             "certificate-authority-data": authority, "server": format!("https://{endpoint}"),
         }}],
-        "users": [{ "name": context, "user": { "token": "sandbox" } }],
+        "users": [{ "name": context, "user": { "token": token } }],
         "contexts": [{ "name": context, "context": { "cluster": context, "user": context } }],
         "current-context": context,
     });

@@ -100,7 +100,8 @@ fn bring(
         let moved = Moved::of(came, "scale again");
         let again = async |link: &Link| asked.scale(link, &wish, args.changing.parallelism).await;
         let Changing { parallelism, force_unlock: force, .. } = args.changing;
-        run(plan, link, Going { parallelism, force, moved }, reporter, again).await
+        run(plan, link, Going { parallelism, force, moved, given: asked.given().clone() }, reporter, again)
+            .await
     })
 }
 

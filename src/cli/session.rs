@@ -21,6 +21,8 @@ use crate::plan::unready;
 use crate::plan::{self, Consent, Drifted, Inputs, Mode, Plan, Selection};
 use crate::resource::{Owner, Resource, Target, World};
 use crate::sandbox::{Sandbox, SandboxError};
+use crate::secrets::Secrets;
+use crate::secrets::given::{Given, VARIABLE};
 use crate::source::Sources;
 use crate::stack::charts::Render;
 use crate::stack::fence::{Fence, Trust};
@@ -34,6 +36,7 @@ pub struct Session {
     warnings: Vec<Diagnostic>,
     lowered: Lowered,
     words: Words,
+    given: Given,
 }
 
 /// How a plan is asked for.
@@ -91,6 +94,7 @@ impl Session {
         settings.masks().learn(sources.secrets());
         let Loaded { stack, sources, mut warnings } = loaded?;
         let mut lowered = lower::lower(&stack, settings.access.is_simulated());
+        let given = given_to(&lowered.resources, settings);
         if stack.kubernetes.is_some() {
             pin(&mut lowered.target, &sources);
             warnings.extend(doubts(&lowered.target, &sources));
@@ -98,7 +102,7 @@ impl Session {
         let problems = lower::check(&lowered.resources, &sources);
         if problems.is_empty() {
             let words = if settings.is_verbose() { Words::All } else { Words::Few };
-            Ok(Self { stack, sources, warnings, lowered, words })
+            Ok(Self { stack, sources, warnings, lowered, words, given })
         } else {
             Err(Failure::new(problems, sources))
         }
@@ -122,6 +126,11 @@ impl Session {
     /// Whose things the stack's are, and where they go.
     pub fn whose(&self) -> (&Owner, &Target) {
         (&self.lowered.owner, &self.lowered.target)
+    }
+
+    /// What the environment has of what the stack's Secrets ask for.
+    pub fn given(&self) -> &Given {
+        &self.given
     }
 
     /// Where the stack's fields stand.
@@ -205,7 +214,10 @@ impl Session {
     /// Everything that is live and matters to the stack.
     pub async fn read(&self, link: &Link, parallelism: usize) -> live::Reading {
         let Lowered { owner, target, resources, theirs, .. } = &self.lowered;
-        read(&*link.connection, &plan::wanted(resources, theirs, target, owner), parallelism).await
+        let mut read =
+            read(&*link.connection, &plan::wanted(resources, theirs, target, owner), parallelism).await;
+        read.world.given = self.given.clone();
+        read
     }
 
     /// The same, when all of it can be read.
@@ -273,28 +285,17 @@ impl Session {
         make: impl FnOnce(Inputs<'_>) -> Result<T, Vec<Diagnostic>>,
     ) -> Result<T, Failure> {
         let Ask { mode, allowed, replace, selection, parallelism: _, retarget, when_idle } = ask;
-        let Lowered { owner, target, resources, theirs, hourly } = self.lowered.clone();
         let fail = |problems| Failure::new(problems, self.sources.clone());
-        let allowed = allowed.to_vec();
         let replace: Result<Vec<Vec<Address>>, Diagnostic> =
-            replace.iter().map(|typed| known(&resources, typed)).collect();
-        let replace = replace.map_err(|problem| fail(vec![problem]))?.concat();
-        let offline = reading == Reading::Nothing;
+            replace.iter().map(|typed| known(&self.lowered.resources, typed)).collect();
         let inputs = Inputs {
-            desired: resources,
-            theirs,
-            world,
-            target,
-            owner,
-            mode: *mode,
-            offline,
-            allowed,
-            replace,
+            offline: reading == Reading::Nothing,
+            allowed: allowed.to_vec(),
+            replace: replace.map_err(|problem| fail(vec![problem]))?.concat(),
             selection: selection.clone(),
             retarget: *retarget,
             when_idle: *when_idle,
-            sources: &self.sources,
-            hourly,
+            ..Inputs::of(self.lowered.clone(), *mode, world, &self.sources)
         };
         make(inputs).map_err(fail)
     }
@@ -325,6 +326,16 @@ fn doubts(target: &Target, sources: &Sources) -> Vec<Diagnostic> {
     access.doubts().into_iter().map(warning).collect()
 }
 
+/// What the environment has of what the stack's Secrets ask for. It comes into no output from now on.
+pub fn given_to(resources: &[Resource], settings: &Settings) -> Given {
+    let bodies = resources.iter().map(|resource| &resource.body);
+    let given = Given::read(bodies, |name| settings.environment(name));
+    let mut secrets = Secrets::default();
+    given.iter().for_each(|(name, value)| secrets.add(value, &format!("{VARIABLE}{name}")));
+    settings.masks().learn(&secrets);
+    given
+}
+
 /// What a plan was made against.
 #[derive(Clone, Copy, PartialEq, Eq)]
 enum Reading {
@@ -336,10 +347,16 @@ enum Reading {
 ///
 /// # Errors
 /// What stands against the plan.
-pub async fn plan_again(saved: &Plan, link: &Link, parallelism: usize) -> Result<Plan, Failure> {
+pub async fn plan_again(
+    saved: &Plan,
+    link: &Link,
+    given: &Given,
+    parallelism: usize,
+) -> Result<Plan, Failure> {
     let Plan { target, owner, desired, theirs, .. } = saved;
     let wanted = plan::wanted(desired, theirs, target, owner);
     let live::Reading { mut world, trouble, .. } = read(&*link.connection, &wanted, parallelism).await;
+    world.given = given.clone();
     let sources = Sources::default();
     let in_the_way = trouble.map(|error| access::diagnose(&error, target, &sources, Words::Few));
     let make = |world: &World| {
@@ -426,7 +443,9 @@ impl Link {
         let mut link = Opened { gke: GkeAccess::Google, in_process: None, task: None };
         match &settings.access {
             Access::Google => {}
-            Access::Endpoint(url) => link.gke = loopback(url)?,
+            Access::Endpoint(url) => {
+                link.gke = loopback(url)?.with_token(super::sandbox::token_named().as_deref());
+            }
             Access::Sandbox(_) if kubernetes.is_some() => return Err(no_sandbox().into()),
             Access::Sandbox(dir) => link = open_sandbox(dir)?,
         }
@@ -485,7 +504,8 @@ fn open_sandbox(dir: &Path) -> Result<Opened, Failure> {
         Ok(sandbox) => sandbox,
         Err(error @ SandboxError::InUse { .. }) => {
             let Some(served) = super::sandbox::served(dir) else { return Err(error.into()) };
-            return Ok(Opened { gke: loopback(&served)?, in_process: None, task: None });
+            let gke = loopback(&served)?.with_token(super::sandbox::token_in(dir).as_deref());
+            return Ok(Opened { gke, in_process: None, task: None });
         }
         Err(error) => return Err(error.into()),
     };

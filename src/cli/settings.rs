@@ -10,6 +10,7 @@ use clap::parser::ValueSource;
 
 use super::{Exit, Global};
 use crate::diag::{Code, Diagnostic};
+use crate::plan::SEE_FIRST;
 use crate::report::human::Detail;
 pub use crate::report::quoted;
 use crate::report::{ColourChoice, Human, Json, Masks, Reporter, Screen, Stream};
@@ -256,11 +257,16 @@ impl Failure {
 
     /// Puts one diagnostic into the place of all with this code.
     #[must_use]
-    pub fn instead_of(mut self, code: Code, diagnostic: Diagnostic) -> Self {
-        if self.diagnostics.iter().any(|found| found.code == code) {
-            self.diagnostics.retain(|found| found.code != code);
-            self.diagnostics.push(diagnostic);
+    pub fn instead_of(mut self, code: Code, mut diagnostic: Diagnostic) -> Self {
+        let replaced =
+            self.diagnostics.iter().find(|found| found.code == code).map(|found| found.help.clone());
+        let Some(way) = replaced else { return self };
+        // The way through that planning knows of is told with the cause.
+        if let Some(way) = way.filter(|way| way != SEE_FIRST) {
+            diagnostic.help = Some(diagnostic.help.map_or(way.clone(), |help| format!("{help}\n{way}")));
         }
+        self.diagnostics.retain(|found| found.code != code);
+        self.diagnostics.push(diagnostic);
         self
     }
 
@@ -291,7 +297,7 @@ impl From<SandboxError> for Failure {
             SandboxError::Write { .. } | SandboxError::Kubernetes { .. } | SandboxError::OtherBacking(_) => {
                 (Code::Sandbox, None)
             }
-            SandboxError::Io { .. } => {
+            SandboxError::Io { .. } | SandboxError::OfOthers { .. } => {
                 (Code::Sandbox, Some("mend the cause, or choose another folder: `--sandbox=DIR`"))
             }
         };

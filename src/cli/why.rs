@@ -257,7 +257,7 @@ fn planned(session: &Session, found: &[Resource], plan: &Plan, answer: &mut Why)
         };
         let resource = found.iter().find(|resource| resource.address == change.address);
         let field = |field: &FieldChange| said(session, resource, field);
-        let before = change.follows.iter().filter_map(|place| plan.changes.get(*place));
+        let before = plan.before(change).filter_map(|place| plan.changes.get(place));
         answer.planned.push(Planned {
             address: change.address.clone(),
             action,

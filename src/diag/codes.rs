@@ -272,8 +272,10 @@ codes! {
      another pool."
 
     MoreGpusThanPool "DI0219" "more GPUs than the whole pool has"
-    "All that must run in the pool asks for more GPUs than it has at its largest. The Pods beyond that stay \
-     pending until the pool grows: raise `nodes`, or lower `replicas`."
+    "All that must run in the pool asks for more GPUs than it has at its largest, or for so many at once that they do not fit \
+     onto its nodes. The message says how many Pods can never be scheduled; they stay pending until the pool grows: raise \
+     `nodes`, or lower `replicas`. It is a warning and no error because the two numbers are also changed one after the other: \
+     `scale` grows the live pool first and the file follows, and a plan that only takes things away must not be held up."
 
     OperatorMissing "DI0220" "no Dask operator"
     "A DaskCluster is only a record until the Dask operator acts on it. On a cluster that the stack makes \
@@ -418,7 +420,9 @@ codes! {
 
     SecretInFile "DI0251" "a Secret with its value in a manifest"
     "Values of Secrets would stand in plans, in the record and in outputs. Make the Secret by other means \
-     (`kubectl create secret`, External Secrets) and refer to it by name."
+     (`kubectl create secret`, External Secrets) and refer to it by name; or name a variable of the environment in the place of \
+     each value, and it is written when the stack is applied."
+    => "stringData: { password: \"env:HUB_PASSWORD\" }"
 
     DaskService "DI0252" "the Service does not lead to the scheduler"
     "The Dask operator takes the Service of a DaskCluster as it is written: it fills in no selector, and looks the \
@@ -433,7 +437,8 @@ codes! {
     "What stands in `env`, `args`, annotations or a chart's `values` is in plans, in the cluster's objects and in everybody's \
      terminal. A name such as `HF_TOKEN` or `DB_PASSWORD`, or the shape of a value (a private key, a token of a known service, \
      a URL with a password), says that it is a secret. Put it into a Kubernetes Secret (`kubectl create secret generic NAME \
-     --from-literal=KEY=…`, External Secrets) and name that. What is no secret, or may be seen, is allowed with a reason."
+     --from-literal=KEY=…`, External Secrets) and name that, or have it taken from the environment when the stack is applied. What \
+     is no secret, or may be seen, is allowed with a reason."
     => "[dask_cluster.rapids]\nworker = { env = { HF_TOKEN = { secret = \"hugging-face\", key = \"token\" } } }\n\n\
         [allow.literal_secrets]\n\"dask_cluster.rapids.scheduler.env.DEMO_TOKEN\" = \"the demo's public token\""
 
@@ -650,9 +655,10 @@ codes! {
 
     RecordLost "DI0359" "the record is lost"
     "Objects of this stack are live and its record in the namespace `dask-infra` is not. Live state is the state, so the \
-     plan is right about what it sees; what only the record knew is lost: passes of checks, which jobs have run, labels and taints that were \
-     set on node pools, and in which namespaces things were made that the file no longer mentions. The next apply writes \
-     a new record."
+     plan is right about what it sees: what left the file is found by its label in every kind and namespace. What only the \
+     record knew is lost: passes of checks, which jobs have run, labels and taints that were set on node pools. The next \
+     apply writes a new record. Kinds that may not be listed are named: what of them left the file stays until somebody \
+     who may list them plans, or deletes it by hand."
 
     StartHasNoEffect "DI0361" "a start that has no effect"
     "`replicas = { start = … }` says how many workers there are when the thing is made. From then on the number belongs \
@@ -736,6 +742,11 @@ codes! {
      holds nobody up: its lock is taken over at once on the same machine, and within seconds from another. \
      `--force-unlock` breaks a lock whose holder is known not to run."
 
+    Interrupted "DI0412" "interrupted before anything was begun"
+    "A signal (Ctrl-C, or one that asks for an end) came while the lock of the stack was waited for or the plan was made again \
+     under it. No change was begun, nothing was written but the lock, and that was given back: there is nothing to go on with \
+     or to clean up. Type the command again when it is meant."
+
     NoAnswerThere "DI0421" "nothing answers there"
     "What is to be connected to, or whose log is wanted, is not there or not ready yet. The message says how far it is: \
      not applied, without a pod, or with a pod that waits, and for what. `dask-infra status` shows the rest of the stack."
@@ -802,6 +813,13 @@ codes! {
      one group costs another one its workers (dask-kubernetes issue 914). Where a cluster has several groups, the plan \
      therefore names the workers of this group that go: those that are not ready first, then the youngest. The scheduler \
      is not asked, and Dask computes again what they held."
+
+    NodesDrained "DI0435" "Pods on nodes that are made anew"
+    "Some changes of a node pool (machine type, disk, image, GPUs, tags, taints, resource labels) have GKE make its nodes \
+     anew: it cordons and drains some at a time and evicts what runs on them. Pods of a Deployment, a Job or another \
+     controller come back on other nodes without what they held in memory: Dask computes again what its workers held. A \
+     Pod without a controller is lost. The plan names them, as far as Pods and Nodes can be listed; Pods of DaemonSets and \
+     of the system are left out. `surge` of the pool says how many nodes go at a time."
 
     NoSuchCluster "DI0440" "there is no such GKE cluster"
     "`import` was asked to read a cluster that the project does not have, that is being made or deleted, or that it \

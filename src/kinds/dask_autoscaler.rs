@@ -2,7 +2,8 @@
 
 use serde_json::{Value, json};
 
-use super::dask_cluster::{UNSEEN, is_handled};
+use super::dask_cluster::UNSEEN;
+use super::handled::is_handled;
 use super::status::Said;
 use super::{Compare, Kind, Scope, gvk, itself, object_program};
 use crate::address::{Address, FieldPath};

@@ -9,6 +9,7 @@ use serde_json::{Value, json};
 use super::dask_group::{self, DaskGroup, Joined};
 use super::dask_pod::{self, Wants, Workers, broken, with_pods};
 use super::dask_service::DaskService;
+use super::handled::{self, is_handled, scaled_to};
 use super::idle::IdleTimeout;
 use super::pod;
 use super::registered::{self, Registered};
@@ -23,7 +24,7 @@ use super::{
 };
 use crate::address::{Address, FieldPath};
 use crate::resource::{
-    Action, Api, Await, Effect, Gvk, Identity, Life, ObjectId, Query, Readiness, Resource, Step,
+    Action, Api, Await, Effect, Gvk, Identity, Life, ObjectId, Query, Readiness, Resource, Step, Until,
 };
 
 /// Seconds: images of 10 GB are pulled on every node, and GPU nodes may have to be made first.
@@ -441,6 +442,9 @@ fn queries(wait: &Await) -> Vec<Query> {
         ),
     };
     let mut queries = itself(wait);
+    if wait.until == Until::Handled {
+        return queries;
+    }
     queries.push(one(gvk("apps", "v1", "Deployment", "deployments"), "scheduler"));
     queries.push(one(gvk("", "v1", "Service", "services"), "scheduler"));
     queries.push(one(gvk(GROUP, "v1", "DaskWorkerGroup", "daskworkergroups"), "default"));
@@ -455,6 +459,9 @@ fn queries(wait: &Await) -> Vec<Query> {
 /// The phase alone is not to be trusted: `Running` says that there is a Service, and a healthy cluster may
 /// stay `Pending` for good. So scheduler, Service, default group and workers are looked at themselves.
 fn judge(wait: &Await, found: &[Value]) -> Readiness {
+    if let (Until::Handled, [cluster]) = (wait.until, found) {
+        return handled::judge(cluster);
+    }
     let [cluster, scheduler, service, group, workers, pods, counts @ ..] = found else {
         return Readiness::Progressing("an answer".into());
     };
@@ -495,17 +502,6 @@ fn judge(wait: &Await, found: &[Value]) -> Readiness {
     Workers { wait, group, name: &name, workers, pods, registered, settled }.ready()
 }
 
-/// Whether the operator has handled the spec that a thing has now: what kopf notes as handled last is the generation that
-/// the operator's kinds lack. `None` where nothing is noted, as of an operator that is made of something else.
-pub(super) fn is_handled(object: &Value) -> Option<bool> {
-    noted(object).map(|noted| noted["spec"] == object["spec"])
-}
-
-fn noted(object: &Value) -> Option<Value> {
-    let noted = &object["metadata"]["annotations"]["kopf.zalando.org/last-handled-configuration"];
-    serde_json::from_str(noted.as_str()?).ok()
-}
-
 /// The worker Deployments that are too many, when the operator says that it has scaled their group down: those that are
 /// not ready first, then the youngest.
 pub(crate) fn left_behind<'v>(
@@ -537,13 +533,6 @@ pub(crate) fn too_many<'v>(
         (std::cmp::Reverse(ready), born, *object)
     });
     own.split_off(own.len().min(usize::try_from(wanted).unwrap_or(usize::MAX)))
-}
-
-/// How many workers the operator says that it has brought a group to: kopf, which it is made of, notes what it
-/// has handled. Source: `retire_workers` in dask-kubernetes 2026.3.0 deletes what the scheduler names, and a
-/// scheduler that knows no worker names none; seen with a real scheduler.
-pub(crate) fn scaled_to(group: &Value) -> Option<u64> {
-    noted(group)?["spec"]["worker"]["replicas"].as_u64()
 }
 
 /// For `status`: the phase that the operator gave, and how many workers there are.
@@ -591,7 +580,6 @@ pub(super) fn says(wait: &Await, found: &[Value]) -> Said {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::resource::Until;
 
     fn deployment(name: &str, ready: u64) -> Value {
         json!({

@@ -6,8 +6,9 @@ use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
 use serde_json::{Value, json};
 
-use super::dask_cluster::{UNSEEN, is_handled};
+use super::dask_cluster::UNSEEN;
 use super::dask_pod::{self, Wants, Workers};
+use super::handled::{self, is_handled, scaled_to};
 use super::pod;
 use super::registered::{self, Registered};
 use super::replicas::Replicas;
@@ -16,7 +17,9 @@ use super::status::{self, Said};
 use super::workload::deployment_ready;
 use super::{Compare, Doing, Kind, Scope, gvk, itself, object_program};
 use crate::address::{Address, FieldPath};
-use crate::resource::{Api, Await, Effect, Gvk, Identity, Life, ObjectId, Query, Readiness, Resource, Step};
+use crate::resource::{
+    Api, Await, Effect, Gvk, Identity, Life, ObjectId, Query, Readiness, Resource, Step, Until,
+};
 
 /// Seconds: images of 10 GB are pulled on every node, and GPU nodes may have to be made first.
 const DEADLINE: u32 = 1800;
@@ -204,6 +207,9 @@ fn queries(wait: &Await) -> Vec<Query> {
         ),
     };
     let mut queries = itself(wait);
+    if wait.until == Until::Handled {
+        return queries;
+    }
     queries.push(own(gvk("apps", "v1", "Deployment", "deployments")));
     queries.push(own(gvk("", "v1", "Pod", "pods")));
     // The scheduler counts the workers of all groups.
@@ -215,6 +221,9 @@ fn queries(wait: &Await) -> Vec<Query> {
 }
 
 fn judge(wait: &Await, found: &[Value]) -> Readiness {
+    if let (Until::Handled, [group]) = (wait.until, found) {
+        return handled::judge(group);
+    }
     let [group, workers, pods, scheduler @ ..] = found else {
         return Readiness::Progressing("an answer".into());
     };
@@ -223,7 +232,7 @@ fn judge(wait: &Await, found: &[Value]) -> Readiness {
     }
     // Only whether the operator has seen a number: it is about to change again.
     if let Some(number) = wait.facts["noted"].as_u64() {
-        return match super::dask_cluster::scaled_to(group) {
+        return match scaled_to(group) {
             Some(noted) if noted == number => Readiness::Ready,
             _ => Readiness::Progressing(UNSEEN.into()),
         };
@@ -275,7 +284,6 @@ pub(super) fn says(wait: &Await, found: &[Value]) -> Said {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::resource::Until;
 
     fn check(owned: bool, ready: &[u64], replicas: Value, live: u64) -> Readiness {
         let identity =

@@ -4,8 +4,9 @@ use std::collections::BTreeMap;
 
 use serde_json::{Value, json};
 
-use super::dask_cluster::{UNSEEN, scaled_to};
+use super::dask_cluster::UNSEEN;
 use super::env;
+use super::handled::scaled_to;
 use super::node_pool::POOL_LABEL;
 use super::registered::Registered;
 use super::section::PodKeys;
@@ -37,6 +38,8 @@ pub fn follows(pods: &[&Wants], namespace: &str, scope: &Scope) -> Vec<Address> 
     if pods.iter().any(|pod| pod.keys.gpus() > 0) {
         follows.extend(scope.section("gpu_driver"));
     }
+    let variables = pods.iter().flat_map(|pod| pod.keys.env.values());
+    follows.extend(env::follows(variables, namespace, &scope.owner));
     let ours = |pool: &Option<String>| pool.as_ref().is_none_or(|pool| pools.contains(&pool));
     follows.extend(scope.checks.iter().filter(|(_, pool)| ours(pool)).map(|(address, _)| address.clone()));
     follows
@@ -121,7 +124,7 @@ fn pod(mut container: Value, wants: &Wants, scope: &Scope) -> Value {
     let find = |key: &Option<String>| key.as_ref().and_then(|key| scope.pool(key));
     let (pool, prefer) = (find(pool), find(prefer_pool));
     if !variables.is_empty() {
-        container["env"] = env::list(variables);
+        container["env"] = env::list(variables, &env::own_secret(&scope.owner));
     }
     // Quantities as text: the schema of these kinds refuses numbers.
     for (resource, amount) in [("cpu", cpu), ("memory", memory)] {

@@ -1,29 +1,46 @@
-//! Environment variables of containers: text, or a key of a Kubernetes Secret.
+//! Environment variables of containers: text, a key of a Kubernetes Secret, or what a variable of the environment has
+//! where the stack is applied. The last is written into a Secret of the stack: one in each namespace that needs it.
 
 use std::borrow::Cow;
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet};
 use std::fmt;
 
 use schemars::{JsonSchema, Schema, SchemaGenerator, json_schema};
 use serde::de::value::MapAccessDeserializer;
 use serde::de::{Error, MapAccess, Visitor};
 use serde::{Deserialize, Deserializer, Serialize, Serializer};
-use serde_json::{Value, json};
+use serde_json::{Map, Value, json};
 
-/// A key of a Kubernetes Secret. Its value never comes here.
+use super::{Scope, gvk, object};
+use crate::address::{Address, FieldPath};
+use crate::resource::{Identity, Life, ObjectId, Owner, Resource};
+use crate::secrets::given::VARIABLE;
+
+/// A key of a Kubernetes Secret, or a variable of the environment. The value never comes here.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Deserialize, Serialize, JsonSchema)]
 #[serde(deny_unknown_fields)]
 pub struct SecretKey {
-    /// The Secret's name: `kubectl create secret generic NAME --from-literal=KEY=…` makes one.
+    /// The Secret's name: `kubectl create secret generic NAME --from-literal=KEY=…` makes one. Or `env:NAME`: what the
+    /// environment variable `NAME` has where the stack is applied, which is put into a Secret of the stack.
     pub secret: String,
-    /// The key in it.
+    /// The key in it; not with `env:NAME`.
+    #[serde(default, skip_serializing_if = "String::is_empty")]
     pub key: String,
 }
 
 impl SecretKey {
-    /// As a container asks for it.
-    pub fn reference(&self) -> Value {
-        json!({ "secretKeyRef": { "name": self.secret, "key": self.key } })
+    /// The variable of the environment that it names.
+    pub fn variable(&self) -> Option<&str> {
+        self.secret.strip_prefix(VARIABLE)
+    }
+
+    /// As a container asks for it. `own` is the stack's own Secret.
+    pub fn reference(&self, own: &str) -> Value {
+        let (name, key) = match self.variable() {
+            Some(variable) => (own, variable),
+            None => (self.secret.as_str(), self.key.as_str()),
+        };
+        json!({ "secretKeyRef": { "name": name, "key": key } })
     }
 
     /// The same backwards, when it says nothing else.
@@ -57,13 +74,94 @@ impl Variable {
     }
 }
 
-/// As a container lists them.
-pub fn list(env: &Env) -> Value {
+/// As a container lists them. `own` is the stack's own Secret.
+pub fn list(env: &Env, own: &str) -> Value {
     let item = |(name, value): (&String, &Variable)| match value {
         Variable::Text(text) => json!({ "name": name, "value": text }),
-        Variable::Secret(key) => json!({ "name": name, "valueFrom": key.reference() }),
+        Variable::Secret(key) => json!({ "name": name, "valueFrom": key.reference(own) }),
     };
     env.iter().map(item).collect()
+}
+
+/// The name of the Secret that a stack writes for its pods.
+pub fn own_secret(owner: &Owner) -> String {
+    format!("{}-env", owner.stack)
+}
+
+/// The address of that Secret: it belongs to no section alone.
+pub fn own_address(owner: &Owner, namespace: &str) -> Address {
+    Address::object("stack", "Secret", Some(namespace), &own_secret(owner))
+}
+
+/// What follows from variables that are taken from the environment: the Secret that has them.
+pub fn follows<'v>(
+    mut values: impl Iterator<Item = &'v Variable>,
+    namespace: &str,
+    owner: &Owner,
+) -> Option<Address> {
+    let given = |value: &Variable| matches!(value, Variable::Secret(key) if key.variable().is_some());
+    values.any(given).then(|| own_address(owner, namespace))
+}
+
+/// A variable of the environment that pods of a namespace need.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Needed<'a> {
+    /// The namespace of the pods.
+    pub namespace: &'a str,
+    /// The variable of the environment.
+    pub variable: &'a str,
+    /// Where the stack asks for it.
+    pub origin: FieldPath,
+}
+
+/// What an `env` needs of the environment.
+pub fn needed<'a>(env: &'a Env, namespace: &'a str, origin: &FieldPath) -> Vec<Needed<'a>> {
+    let all = env.iter().filter_map(|(name, value)| match value {
+        Variable::Secret(key) => {
+            let origin = origin.key(name).key("secret");
+            Some(Needed { namespace, variable: key.variable()?, origin })
+        }
+        Variable::Text(_) => None,
+    });
+    all.collect()
+}
+
+/// The Secrets of a stack: one in each namespace whose pods need something. In the place of each value stands the name
+/// of its variable.
+pub fn lower(needed: &[Needed], scope: &Scope) -> Vec<Resource> {
+    let namespaces: BTreeSet<&str> = needed.iter().map(|needed| needed.namespace).collect();
+    let of = |namespace: &str| {
+        let name = own_secret(&scope.owner);
+        let here: Vec<&Needed> = needed.iter().filter(|needed| needed.namespace == namespace).collect();
+        let data: Map<String, Value> = here
+            .iter()
+            .map(|needed| (needed.variable.to_owned(), json!(format!("{VARIABLE}{}", needed.variable))))
+            .collect();
+        let place = |needed: &&Needed| (FieldPath::keys(["data", needed.variable]), needed.origin.clone());
+        Resource {
+            address: own_address(&scope.owner, namespace),
+            kind: object::PLAIN.name.into(),
+            body: json!({
+                "apiVersion": "v1",
+                "kind": "Secret",
+                "metadata": { "name": name, "namespace": namespace, "labels": scope.labels() },
+                "data": data,
+            }),
+            identity: Identity::Object(ObjectId {
+                gvk: gvk("", "v1", "Secret", "secrets"),
+                namespace: Some(namespace.to_owned()),
+                name,
+            }),
+            initial: Value::Null,
+            origin: here.first().map(|first| first.origin.clone()).unwrap_or_default(),
+            // Of several places that ask for one variable the first counts.
+            origins: here.iter().rev().map(place).collect(),
+            follows: scope.in_namespace(namespace),
+            protect: false,
+            life: Life::Kept,
+        }
+    };
+    namespaces.into_iter().map(of).collect()
 }
 
 impl Serialize for Variable {
@@ -83,7 +181,7 @@ impl<'de> Deserialize<'de> for Variable {
             type Value = Variable;
 
             fn expecting(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-                f.write_str("text or a table with `secret` and `key`")
+                f.write_str("text or a table with `secret` and `key`, or with `secret = \"env:NAME\"`")
             }
 
             fn visit_str<E: Error>(self, text: &str) -> Result<Variable, E> {
@@ -106,7 +204,7 @@ impl JsonSchema for Variable {
 
     fn json_schema(generator: &mut SchemaGenerator) -> Schema {
         json_schema!({
-            "description": "The value of an environment variable: text, or a key of a Secret in the pod's namespace.",
+            "description": "The value of an environment variable: text, a key of a Secret in the pod's namespace, or `{ secret = \"env:NAME\" }`.",
             "oneOf": [{ "type": "string" }, generator.subschema_for::<SecretKey>()],
         })
     }

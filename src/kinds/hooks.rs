@@ -3,7 +3,7 @@
 //! so a hook is a thing among them or has no place.
 //! Source: helm.sh/docs/topics/charts_hooks; `pkg/release/v1/hook.go` of Helm 4.
 
-use std::collections::BTreeSet;
+use std::collections::{BTreeMap, BTreeSet};
 
 use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
@@ -142,9 +142,13 @@ pub fn order(bundle: &Bundle<'_>, resources: &mut [Resource]) {
 /// Everything that these follow, directly or through others.
 fn needed_by(addresses: &[Address], resources: &[Resource]) -> BTreeSet<Address> {
     let mut needed = BTreeSet::new();
+    let mut of: BTreeMap<&Address, Vec<&Resource>> = BTreeMap::new();
+    for resource in resources {
+        of.entry(&resource.address).or_default().push(resource);
+    }
     let mut open: Vec<&Address> = addresses.iter().collect();
     while let Some(address) = open.pop() {
-        let follows = resources.iter().filter(|resource| resource.address == *address);
+        let follows = of.get(address).into_iter().flatten();
         for next in follows.flat_map(|resource| &resource.follows) {
             if needed.insert(next.clone()) {
                 open.push(next);

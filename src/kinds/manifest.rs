@@ -230,6 +230,13 @@ fn body(object: &Object<'_>, namespace: Option<&str>, scope: &Scope) -> Value {
     let mut body = object.value.clone();
     if let Value::Object(fields) = &mut body {
         fields.remove("status");
+        // Variables of the environment; what the server keeps is `data`.
+        if object.kind() == "Secret"
+            && let Some(Value::Object(texts)) = fields.remove("stringData")
+        {
+            let data = fields.entry("data").or_insert_with(|| json!({}));
+            texts.into_iter().for_each(|(key, value)| data[key] = value);
+        }
     }
     if let Value::Object(metadata) = &mut body["metadata"] {
         metadata.retain(|key, _| !SERVERS.contains(&key.as_str()));

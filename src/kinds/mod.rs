@@ -27,9 +27,11 @@ pub mod env;
 pub mod gke;
 pub mod going;
 pub mod gpu_driver;
+pub mod handled;
 pub mod helm_release;
 pub mod hooks;
 pub mod idle;
+pub mod made;
 pub mod manifest;
 pub mod namespace;
 pub mod node_pool;
@@ -40,6 +42,7 @@ pub mod pod;
 mod registered;
 pub mod replicas;
 pub mod runs;
+pub mod same;
 pub mod scale;
 pub mod section;
 pub mod short;
@@ -419,7 +422,7 @@ pub(crate) fn object_program(doing: &Doing, kind: &str, facts: Value, deadline: 
     let delete = || Step::Call(delete_call(object, doing.live.unwrap_or(&Value::Null)));
     // What is made once is noted, so that its absence can be told from one that nobody meant.
     let once = doing.resource.filter(|resource| matches!(resource.life, Life::Once { .. }));
-    let note = || once.map(|resource| Step::RecordPass { digest: made_digest(resource) });
+    let note = || once.map(|resource| Step::RecordPass { digest: made::digest(resource) });
     let steps = |before: Vec<Step>, middle: Vec<Step>, until| {
         // Noted as soon as it is made: what happens while it is waited for does not make it once more.
         before.into_iter().chain(middle).chain(note()).chain([wait(until)]).collect()
@@ -462,32 +465,6 @@ pub fn kept(resource: &Resource, owner: &Owner, live: &Value) -> Option<Await> {
         Step::Await(wait) => Some(wait),
         Step::Call(_) | Step::ReadLog { .. } | Step::RecordPass { .. } => None,
     })
-}
-
-/// What tells one text of a thing that is made once from another: what its own section says, without what is copied
-/// from others.
-pub fn made_digest(resource: &Resource) -> String {
-    let mut body = resource.body.clone();
-    let copied = resource.origins.iter().filter(|(_, origin)| !resource.origin.contains(origin));
-    for (place, _) in copied {
-        clear(&mut body, place.segments());
-    }
-    blake3::hash(body["spec"].to_string().as_bytes()).to_hex().as_str()[..16].to_owned()
-}
-
-/// Takes the value at a place away, and nothing beside it.
-fn clear(value: &mut Value, place: &[Segment]) {
-    let (first, rest) = match place {
-        [] => return *value = Value::Null,
-        [first, rest @ ..] => (first, rest),
-    };
-    let below = match first {
-        Segment::Key(key) => value.get_mut(key),
-        Segment::Index(index) => value.get_mut(index),
-    };
-    if let Some(below) = below {
-        clear(below, rest);
-    }
 }
 
 /// The address and kind of an object of ours that neither the file nor the record knows.

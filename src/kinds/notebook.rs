@@ -6,7 +6,7 @@ use serde_json::{Value, json};
 
 use super::dask_cluster::DaskCluster;
 use super::dask_pod::{self, Wants, broken};
-use super::env::SecretKey;
+use super::env::{self, SecretKey};
 use super::pod;
 use super::section::{Lifecycle, Live, Naming, PodKeys, Pods, Role, Section};
 use super::status::{self, Said};
@@ -49,7 +49,8 @@ pub struct Notebook {
     /// `dask/dask-notebook` for `dask/dask`.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub image: Option<String>,
-    /// The password that Jupyter asks for: a key of a Secret in the same namespace, which others make.
+    /// The password that Jupyter asks for: a key of a Secret in the same namespace, which others make, or
+    /// `{ secret = "env:NAME" }` for what the environment variable `NAME` has where the stack is applied.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub password: Option<SecretKey>,
     /// What each pod gets and where it runs.
@@ -145,9 +146,12 @@ pub fn lower(key: &str, section: &Notebook, like: Option<&DaskCluster>, scope: &
     let place = FieldPath::keys(["spec", "template", "spec"]);
     let mut origins = section.origins(&origin, &place);
     let mut pod = dask_pod::bare("notebook", &wants, scope);
-    section.fill(&mut pod, like);
+    section.fill(&mut pod, like, &env::own_secret(&scope.owner));
     pod::lay_over(&mut pod, section.keys.pod.as_ref(), &place, &origin.key("pod"), &mut origins);
     let mut follows = dask_pod::follows(&[&wants], namespace, scope);
+    if section.password.as_ref().and_then(SecretKey::variable).is_some() {
+        follows.push(env::own_address(&scope.owner, namespace));
+    }
     follows.extend(section.like.as_ref().map(|like| Address::of("dask_cluster", like)));
     follows.extend(section.lifecycle.depends_on.iter().map(Address::new));
     let make = |address: Address, gvk: Gvk, kind: &str, spec: Value, origins, follows| Resource {
@@ -213,7 +217,7 @@ impl Notebook {
     }
 
     /// What makes a container a Jupyter server.
-    fn fill(&self, pod: &mut Value, like: Option<&DaskCluster>) {
+    fn fill(&self, pod: &mut Value, like: Option<&DaskCluster>, own: &str) {
         let container = &mut pod["containers"][0];
         let mut env: Vec<Value> = container["env"].as_array().cloned().unwrap_or_default();
         if let Some((key, like)) = self.like.as_ref().zip(like) {
@@ -221,7 +225,7 @@ impl Notebook {
             env.push(json!({ "name": "DASK_SCHEDULER_ADDRESS", "value": address }));
         }
         if let Some(password) = &self.password {
-            env.push(json!({ "name": door::PASSWORD, "valueFrom": password.reference() }));
+            env.push(json!({ "name": door::PASSWORD, "valueFrom": password.reference(own) }));
         }
         container["args"] = json!(["sh", "-c", START]);
         container["env"] = json!(env);

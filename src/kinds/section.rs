@@ -64,7 +64,8 @@ pub struct PodKeys {
     /// The node pool it runs on when there is room.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub prefer_pool: Option<String>,
-    /// Environment variables: text, or `{ secret = "NAME", key = "KEY" }` for a key of a Secret in the pod's namespace.
+    /// Environment variables: text, `{ secret = "NAME", key = "KEY" }` for a key of a Secret in the pod's namespace, or
+    /// `{ secret = "env:NAME" }` for what the environment variable `NAME` has where the stack is applied.
     #[serde(default, skip_serializing_if = "BTreeMap::is_empty")]
     pub env: Env,
     /// A PodSpec, or parts of one, laid over what the other keys make: a table, or a YAML file's name.

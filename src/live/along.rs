@@ -37,9 +37,9 @@ pub async fn content(
     let mut collections: BTreeSet<(Gvk, Option<String>)> = BTreeSet::new();
     let mut unseen = BTreeSet::new();
     if *cluster || !namespaces.is_empty() || !definitions.is_empty() {
-        let (kinds, failed) = served(api, parallelism).await;
-        unseen = failed;
-        for Served { gvk, namespaced } in kinds {
+        let Kinds { kinds, failed } = served(api, parallelism).await;
+        unseen.extend(failed.iter().map(|Unserved { error, .. }| error.to_string()));
+        for Served { gvk, namespaced, applied: _ } in kinds {
             if definitions.contains(&format!("{}.{}", gvk.plural, gvk.group)) || *cluster && namespaced {
                 collections.insert((gvk, None));
             } else if namespaced {
@@ -75,16 +75,27 @@ pub async fn holds_nothing_but(
     these: impl Fn(&ObjectId) -> bool,
     parallelism: usize,
 ) -> bool {
+    let known = |object: &ObjectId| match (object.gvk.kind.as_str(), object.name.as_str()) {
+        // The certificate authority of the cluster, and the account of pods that name none.
+        ("ConfigMap", "kube-root-ca.crt") | ("ServiceAccount", "default") => true,
+        // They tell of others, and go by themselves.
+        ("Event", _) => true,
+        _ => these(object),
+    };
+    // Most namespaces hold some, and then there is no need to look for more.
+    let gvk = Gvk {
+        group: String::new(),
+        version: "v1".into(),
+        kind: "ConfigMap".into(),
+        plural: "configmaps".into(),
+    };
+    match list(api, &gvk, Some(namespace)).await {
+        Ok(found) if found.iter().all(|(object, _)| known(object)) => {}
+        Ok(_) | Err(_) => return false,
+    }
     let reach = Reach { namespaces: BTreeSet::from([namespace.to_owned()]), ..Reach::default() };
     let (found, unseen) = content(api, &reach, parallelism).await;
-    unseen.is_empty()
-        && found.keys().all(|object| match (object.gvk.kind.as_str(), object.name.as_str()) {
-            // The certificate authority of the cluster, and the account of pods that name none.
-            ("ConfigMap", "kube-root-ca.crt") | ("ServiceAccount", "default") => true,
-            // They tell of others, and go by themselves.
-            ("Event", _) => true,
-            _ => these(object),
-        })
+    unseen.is_empty() && found.keys().all(known)
 }
 
 /// An object without content that nobody needs here, and that may be secret.
@@ -99,14 +110,29 @@ fn bare(mut live: Value) -> Value {
 
 /// A kind that can be listed.
 #[derive(PartialEq, Eq, PartialOrd, Ord)]
-struct Served {
-    gvk: Gvk,
-    namespaced: bool,
+pub(super) struct Served {
+    pub gvk: Gvk,
+    pub namespaced: bool,
+    /// Whether objects of it can be applied.
+    pub applied: bool,
+}
+
+/// What a cluster does not say of its kinds.
+pub(super) struct Unserved {
+    /// The group; `None` when it does not even say its groups.
+    pub group: Option<String>,
+    pub error: ApiError,
+}
+
+/// The kinds of a cluster.
+pub(super) struct Kinds {
+    pub kinds: Vec<Served>,
+    pub failed: Vec<Unserved>,
 }
 
 /// The kinds that can be listed, each in the version that its group prefers.
-async fn served(api: &dyn LiveApi, parallelism: usize) -> (Vec<Served>, BTreeSet<String>) {
-    let mut unseen = BTreeSet::new();
+pub(super) async fn served(api: &dyn LiveApi, parallelism: usize) -> Kinds {
+    let mut failed = Vec::new();
     let mut versions = vec![(String::new(), "v1".to_owned())];
     match get(api, Request::get(Api::Kubernetes, "/apis")).await {
         Ok(groups) => {
@@ -117,7 +143,7 @@ async fn served(api: &dyn LiveApi, parallelism: usize) -> (Vec<Served>, BTreeSet
                 Some((name.to_owned(), version.to_owned()))
             }));
         }
-        Err(error) => drop(unseen.insert(error.to_string())),
+        Err(error) => failed.push(Unserved { group: None, error }),
     }
     let asked = versions.into_iter().map(|(group, version)| async move {
         let path = match group.as_str() {
@@ -132,10 +158,10 @@ async fn served(api: &dyn LiveApi, parallelism: usize) -> (Vec<Served>, BTreeSet
     while let Some((group, version, resources)) = asked.next().await {
         match resources {
             Ok(resources) => kinds.extend(listable(&group, &version, &resources)),
-            Err(error) => drop(unseen.insert(error.to_string())),
+            Err(error) => failed.push(Unserved { group: Some(group), error }),
         }
     }
-    (kinds.into_iter().collect(), unseen)
+    Kinds { kinds: kinds.into_iter().collect(), failed }
 }
 
 /// Groups in which nothing is kept: their objects are measurements, and their server is often away.
@@ -145,16 +171,17 @@ fn is_measured(group: &str) -> bool {
 
 fn listable(group: &str, version: &str, resources: &Value) -> Vec<Served> {
     let resources = resources["resources"].as_array().into_iter().flatten();
-    let lists = |resource: &&Value| {
+    let can = |resource: &Value, wanted: &str| {
         let verbs = resource["verbs"].as_array().into_iter().flatten();
-        verbs.into_iter().any(|verb| verb == "list")
+        verbs.into_iter().any(|verb| verb == wanted)
     };
-    let kinds = resources.filter(lists).filter_map(|resource| {
+    let kinds = resources.filter(|resource| can(resource, "list")).filter_map(|resource| {
         let plural = resource["name"].as_str().filter(|name| !name.contains('/'))?;
         let kind = resource["kind"].as_str()?;
         let (group, version) = (group.to_owned(), version.to_owned());
         let gvk = Gvk { group, version, kind: kind.to_owned(), plural: plural.to_owned() };
-        Some(Served { gvk, namespaced: resource["namespaced"] == true })
+        let (namespaced, applied) = (resource["namespaced"] == true, can(resource, "patch"));
+        Some(Served { gvk, namespaced, applied })
     });
     kinds.collect()
 }

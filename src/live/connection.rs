@@ -102,7 +102,8 @@ impl Connection {
         }
         let bearer = match self.gke.access() {
             GkeAccess::Google => Bearer::Google(Arc::clone(&self.credentials)),
-            GkeAccess::Loopback(_) | GkeAccess::InProcess(_) => Bearer::Any,
+            GkeAccess::Loopback { token: Some(token), .. } => Bearer::Known(token.clone()),
+            GkeAccess::Loopback { .. } | GkeAccess::InProcess(_) => Bearer::Any,
         };
         let authority = cluster.pointer("/masterAuth/clusterCaCertificate").and_then(Value::as_str);
         Kubernetes::gke(endpoint, authority, bearer).map_err(|why| request.failed(Class::Other, why))
@@ -137,11 +138,7 @@ impl Connection {
         self.noted(result).await
     }
 
-    /// Sends a read to the cluster whose answer is wanted piece by piece.
-    ///
-    /// # Errors
-    /// As [`Kubernetes::follow`].
-    pub async fn follow(&self, request: &Request) -> Result<BytesAsTheyCome, ApiError> {
+    async fn follow_kubernetes(&self, request: &Request) -> Result<BytesAsTheyCome, ApiError> {
         let client = self.kubernetes(request).await?;
         let result = client.follow(request).await;
         self.noted(result).await
@@ -169,6 +166,14 @@ impl Connection {
 impl LiveApi for Connection {
     fn send(&self, request: Request) -> BoxFuture<'_, Result<Value, ApiError>> {
         self.send_one(request).boxed()
+    }
+
+    fn can_follow(&self) -> bool {
+        true
+    }
+
+    fn follow(&self, request: Request) -> BoxFuture<'_, Result<BytesAsTheyCome, ApiError>> {
+        async move { self.follow_kubernetes(&request).await }.boxed()
     }
 }
 

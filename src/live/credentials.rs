@@ -1,6 +1,8 @@
 //! Google's application default credentials: the bearer of GKE, Compute Engine and the Kubernetes API of a
 //! GKE cluster. The library caches and refreshes tokens; impersonation and workload identity come with it.
 
+use std::path::PathBuf;
+
 use google_cloud_auth::credentials::{
     AccessTokenCredentials, Builder, CacheableResource, CredentialsProvider as _,
 };
@@ -9,6 +11,7 @@ use tokio::sync::OnceCell;
 
 use super::transport::{TOKEN_TIMEOUT, causes};
 use super::{ApiError, Class, Request};
+use crate::secrets::{self, Secrets};
 
 /// What mends missing or expired credentials.
 pub const CURE: &str = "run `gcloud auth application-default login`, or point GOOGLE_APPLICATION_CREDENTIALS at a key or a workload identity file";
@@ -55,9 +58,45 @@ impl Credentials {
 fn unauthenticated(request: &Request, why: &str) -> ApiError {
     let (class, message) = brief(why);
     let mut error = request.failed(class, message);
-    // The library's own words fill a screen; who wants them asks for them.
-    error.body = Some(json!({ "detail": why }));
+    // The library's own words fill a screen; who wants them asks for them. An endpoint may have sent back what it was sent.
+    error.body = Some(json!({ "detail": without(why, &own_secrets()) }));
     error
+}
+
+/// A text without what is a secret by its name, its shape, or by being in the file with the credentials.
+fn without(text: &str, own: &Secrets) -> String {
+    secrets::redacted(&own.out_of(text))
+}
+
+/// What nobody else should see of the file that the credentials come from: where the library looks for it.
+fn own_secrets() -> Secrets {
+    let variable = |name: &str| std::env::var_os(name).filter(|value| !value.is_empty()).map(PathBuf::from);
+    let configured = || {
+        let folder = variable("CLOUDSDK_CONFIG").or_else(|| Some(variable("HOME")?.join(".config/gcloud")));
+        Some(folder?.join("application_default_credentials.json"))
+    };
+    let file = variable("GOOGLE_APPLICATION_CREDENTIALS").or_else(configured);
+    let text = file.and_then(|file| std::fs::read_to_string(file).ok());
+    text.map(|text| secrets_of(&text)).unwrap_or_default()
+}
+
+fn secrets_of(file: &str) -> Secrets {
+    let mut own = Secrets::default();
+    let values = serde_json::from_str::<serde_json::Value>(file).unwrap_or_default();
+    for found in secrets::found_in(&values) {
+        own.add(&found, secrets::HIDDEN);
+        // As a form carries it.
+        let form: String = found
+            .bytes()
+            .map(|byte| match byte {
+                b'-' | b'.' | b'_' | b'*' => char::from(byte).to_string(),
+                _ if byte.is_ascii_alphanumeric() => char::from(byte).to_string(),
+                _ => format!("%{byte:02X}"),
+            })
+            .collect();
+        own.add(&form, secrets::HIDDEN);
+    }
+    own
 }
 
 /// The cause in one line. Source: words of google-cloud-auth 1.18 and of Google's token endpoint.
@@ -112,5 +151,27 @@ mod tests {
             let (_, said) = brief(why);
             assert!(said.contains(expect) && !said.contains('\n') && !said.contains("CANARY"), "{said}");
         }
+    }
+
+    #[test]
+    fn what_an_endpoint_sends_back_is_hidden_by_name_and_by_value() {
+        let file = r#"{ "type": "authorized_user", "client_id": "a.apps", "client_secret": "GOC-canary1/x",
+            "refresh_token": "1//0canary2", "quota_project_id": "p" }"#;
+        let own = secrets_of(file);
+        for echo in [
+            "400: client_id=a.apps&client_secret=GOC-canary1%2Fx&refresh_token=1%2F%2F0canary2",
+            r#"body: {"client_secret": "GOC-canary1/x", "refresh_token": "1//0canary2"}"#,
+            "you said GOC-canary1/x and 1//0canary2",
+            "you said GOC-canary1%2Fx and 1%2F%2F0canary2",
+            r#"{"assertion": "x", "access_token": "ya29.canary3"}"#,
+        ] {
+            let said = without(echo, &own);
+            assert!(!said.contains("canary"), "{said}");
+        }
+        assert_eq!(
+            without("invalid_grant: Token has been revoked", &own),
+            "invalid_grant: Token has been revoked"
+        );
+        assert_eq!(secrets_of("no JSON"), Secrets::default());
     }
 }

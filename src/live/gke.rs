@@ -19,8 +19,13 @@ use crate::resource::{Api, Method};
 pub enum GkeAccess {
     /// The cloud, with application default credentials.
     Google,
-    /// A sandbox on this machine: `http://127.0.0.1:8085`. No credentials are sent.
-    Loopback(String),
+    /// A sandbox on this machine. No credentials are sent but its own.
+    Loopback {
+        /// `http://127.0.0.1:8085`.
+        url: String,
+        /// What it asks for when a real API server stands behind it.
+        token: Option<http::HeaderValue>,
+    },
     /// A sandbox in this process.
     InProcess(Router),
 }
@@ -43,7 +48,23 @@ impl GkeAccess {
         if !loopback {
             return Err(refused("it is not on this machine"));
         }
-        Ok(Self::Loopback(url.trim_end_matches('/').to_owned()))
+        Ok(Self::Loopback { url: url.trim_end_matches('/').to_owned(), token: None })
+    }
+
+    /// The same with the token of a sandbox.
+    #[must_use]
+    pub fn with_token(self, token: Option<&str>) -> Self {
+        let header = token.and_then(|token| http::HeaderValue::try_from(format!("Bearer {token}")).ok());
+        match self {
+            Self::Loopback { url, token } => {
+                let token = header.or(token).map(|mut token| {
+                    token.set_sensitive(true);
+                    token
+                });
+                Self::Loopback { url, token }
+            }
+            other => other,
+        }
     }
 }
 
@@ -76,7 +97,10 @@ impl Gke {
                 let sent = in_process(router, request);
                 tokio::time::timeout(TIMEOUT, sent).await.map_err(|_| late(request))??
             }
-            GkeAccess::Loopback(url) => self.network(url, http::HeaderMap::new(), request).await?,
+            GkeAccess::Loopback { url, token } => {
+                let token = token.iter().map(|token| (http::header::AUTHORIZATION, token.clone()));
+                self.network(url, token.collect(), request).await?
+            }
             GkeAccess::Google => {
                 let headers = self.credentials.headers(request).await?;
                 self.network(host(request.api), headers, request).await?
@@ -126,7 +150,7 @@ impl Gke {
             .redirect(reqwest::redirect::Policy::none());
         match self.access {
             // A proxy of the environment must not be asked for what is on this machine.
-            GkeAccess::Loopback(_) => builder.no_proxy().build(),
+            GkeAccess::Loopback { .. } => builder.no_proxy().build(),
             GkeAccess::Google | GkeAccess::InProcess(_) => builder.build(),
         }
     }

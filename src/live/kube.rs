@@ -12,6 +12,7 @@ use futures::future::BoxFuture;
 use futures::stream::BoxStream;
 use futures::{FutureExt as _, StreamExt as _};
 use http_body_util::BodyExt as _;
+use hyper_util::client::proxy::matcher::Matcher;
 use k8s_openapi::api::core::v1::Pod;
 use kube::api::Portforwarder;
 use kube::client::{AuthError, Body, UpgradeConnectionError};
@@ -191,6 +192,8 @@ pub enum Bearer {
     Google(Arc<Credentials>),
     /// A sandbox takes any.
     Any,
+    /// A sandbox that asks for its own.
+    Known(http::HeaderValue),
 }
 
 /// The client of one cluster.
@@ -221,8 +224,23 @@ impl Kubernetes {
         let url: http::Uri = format!("https://{endpoint}")
             .parse()
             .map_err(|_| format!("the cluster's endpoint {endpoint:?} is no address"))?;
+        // As for Google's own API. What is on this machine is asked without one.
+        let proxy = match bearer {
+            Bearer::Google(_) => super::proxy::of(&Matcher::from_system(), &url),
+            Bearer::Kubeconfig | Bearer::Any | Bearer::Known(_) => None,
+        };
+        Self::through(url, authority, bearer, proxy)
+    }
+
+    fn through(
+        url: http::Uri,
+        authority: Option<&str>,
+        bearer: Bearer,
+        proxy: Option<http::Uri>,
+    ) -> Result<Self, String> {
         let mut config = Config::new(url);
         config.root_cert = authority.map(certificates).transpose()?;
+        config.proxy_url = proxy;
         Self::network(config, bearer)
     }
 
@@ -294,6 +312,7 @@ impl Kubernetes {
     async fn authorization(&self, request: &Request) -> Result<Option<http::HeaderValue>, ApiError> {
         let token = match &self.bearer {
             Bearer::Kubeconfig => return Ok(None),
+            Bearer::Known(value) => return Ok(Some(value.clone())),
             Bearer::Any => "sandbox".to_owned(),
             Bearer::Google(credentials) => credentials.token(request).await?,
         };
@@ -622,7 +641,7 @@ mod tests {
             (server.clone(), exec("sh", &["-c", failing]), "plugin"),
             (server.clone(), exec("sh", &["-c", "echo '{\"token\": \"CANARY4\"'"]), "plugin"),
             (server.clone(), exec("/no/such/plugin", &["CANARY5"]), "plugin"),
-            (proxied("http://user:CANARY6@127.0.0.1:1"), json!({}), "proxy"),
+            (proxied("http://user:CANARY6@127.0.0.1:1"), json!({}), "onnect"),
             (proxied("ftp://user:CANARY7@127.0.0.1:1"), json!({}), "proxy"),
         ] {
             let why = tried(cluster, user).await.0.unwrap_err();
@@ -634,6 +653,38 @@ mod tests {
         let access = KubeconfigAccess { path: Some(file.path().to_owned()), context: None };
         let why = Kubernetes::kubeconfig(&access).await.err().unwrap();
         assert!(!why.contains("CANARY"), "{why}");
+    }
+
+    /// HTTPS_PROXY counts for the cluster as for Google's API.
+    #[tokio::test]
+    async fn a_proxy_is_asked_for_the_cluster_with_its_password_and_without_our_token() {
+        use tokio::io::{AsyncReadExt as _, AsyncWriteExt as _};
+        let _ = rustls::crypto::ring::default_provider().install_default();
+        let listener = tokio::net::TcpListener::bind("127.0.0.1:0").await.unwrap();
+        let matcher =
+            Matcher::builder().https(format!("http://ada:pw@{}", listener.local_addr().unwrap())).build();
+        let proxy = tokio::spawn(async move {
+            let (mut stream, _) = listener.accept().await.unwrap();
+            let mut head = Vec::new();
+            while !head.ends_with(b"\r\n\r\n") {
+                head.push(stream.read_u8().await.unwrap());
+            }
+            stream.write_all(b"HTTP/1.1 403 Forbidden\r\ncontent-length: 0\r\n\r\n").await.unwrap();
+            String::from_utf8(head).unwrap()
+        });
+        let url: http::Uri = "https://34.1.2.3".parse().unwrap();
+        let through = super::super::proxy::of(&matcher, &url);
+        let bearer = Bearer::Known(http::HeaderValue::from_static("Bearer CANARY"));
+        let client = Kubernetes::through(url, None, bearer, through).unwrap();
+        let error = client.send(&Request::get(Api::Kubernetes, "/version")).await.unwrap_err();
+        let head = proxy.await.unwrap();
+        assert!(head.starts_with("CONNECT 34.1.2.3:443 HTTP/1.1\r\n"), "{head}");
+        let basic = base64::engine::general_purpose::STANDARD.encode("ada:pw");
+        assert!(
+            head.to_lowercase().contains("proxy-authorization: basic") && head.contains(&basic),
+            "{head}"
+        );
+        assert!(!head.contains("CANARY") && !error.to_string().contains("pw"), "{head} {error}");
     }
 
     #[tokio::test]

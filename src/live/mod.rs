@@ -11,13 +11,17 @@ pub mod forward;
 pub mod gke;
 pub mod kube;
 mod look;
+mod marked;
+mod proxy;
 pub mod read;
 pub mod record;
 pub mod retry;
 pub mod served;
 pub mod shape;
+mod sizes;
 pub mod survey;
 mod transport;
+pub mod watch;
 
 pub use self::connection::{Connection, InProcess, Options};
 pub use self::credentials::CURE;
@@ -28,8 +32,11 @@ pub use self::read::{Reading, read};
 
 use std::fmt;
 
+use futures::FutureExt as _;
 use futures::future::BoxFuture;
 use serde_json::Value;
+
+use self::kube::BytesAsTheyCome;
 
 use crate::resource::{Api, Method};
 
@@ -123,4 +130,15 @@ impl std::error::Error for ApiError {}
 pub trait LiveApi: Send + Sync {
     /// Sends one request, once. Retries are apply's.
     fn send(&self, request: Request) -> BoxFuture<'_, Result<Value, ApiError>>;
+
+    /// Whether answers can be had piece by piece.
+    fn can_follow(&self) -> bool {
+        false
+    }
+
+    /// Sends a read to the cluster whose answer has no end of its own: its bytes as they come.
+    fn follow(&self, request: Request) -> BoxFuture<'_, Result<BytesAsTheyCome, ApiError>> {
+        let error = request.failed(Class::Other, "answers come whole here");
+        async move { Err(error) }.boxed()
+    }
 }

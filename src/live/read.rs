@@ -7,9 +7,12 @@ use futures::StreamExt as _;
 use serde_json::Value;
 
 use super::connection::endpoint;
+use super::marked::marked;
+use super::record::Found;
 use super::retry::{self, Patience};
+use super::sizes::{count_missing_nodes, instance_group_sizes};
 use super::{ApiError, Class, LiveApi, Request, record, served};
-use crate::record::{Record, Unusable};
+use crate::record::Record;
 use crate::resource::{Api, ClusterName, Gvk, Identity, ObjectId, Seen, Wanted, World};
 
 /// What a reading found.
@@ -61,12 +64,18 @@ pub async fn read(api: &dyn LiveApi, wanted: &Wanted, parallelism: usize) -> Rea
     let (inside, sizes) = futures::join!(inside, sizes);
     reading.world.sizes = sizes;
     match inside {
-        Ok(Inside { objects, kept }) => {
-            let Kept { record, only_locked, unusable } = kept;
+        Ok(Inside { objects, kept, unlisted, home_left }) => {
             reading.world.inside = Seen::Live(objects);
-            reading.world.record = record;
-            reading.world.only_locked = only_locked;
-            reading.world.unusable = unusable;
+            match kept {
+                Found::Nothing => {}
+                Found::Lock => reading.world.only_locked = true,
+                Found::Record(stored) => match stored.record {
+                    Ok(record) => reading.world.record = Some(record),
+                    Err(why) => reading.world.unusable = Some(why),
+                },
+            }
+            reading.world.unlisted = unlisted;
+            reading.world.home_left = home_left;
             count_missing_nodes(api, &mut reading.world).await;
         }
         Err(error) => {
@@ -137,29 +146,52 @@ fn split_pools(mut cluster: Value) -> (Value, BTreeMap<String, Value>) {
 
 struct Inside {
     objects: BTreeMap<ObjectId, Value>,
-    kept: Kept,
+    kept: Found,
+    /// Kinds of which not all that is the stack's could be looked for.
+    unlisted: Vec<String>,
+    /// Whether the namespace of records is left of an apply that died, with nothing in it.
+    home_left: bool,
 }
 
 async fn read_inside(api: &dyn LiveApi, wanted: &Wanted, parallelism: usize) -> Result<Inside, ApiError> {
-    let record = read_record(api, wanted.record.as_ref());
+    let place = wanted.record.as_ref();
+    let found = async {
+        match place {
+            Some(place) => record::fetch(api, place, Patience::Reading).await,
+            None => Ok(Found::Nothing),
+        }
+    };
     let listed = list_all(api, &wanted.collections, parallelism);
-    let (record, listed) = futures::join!(record, listed);
-    let (kept, listed) = (record?, listed?);
-    let record = &kept.record;
+    let (kept, listed) = futures::join!(found, listed);
+    let (kept, listed) = (kept?, listed?);
+    let record = kept.record();
     let mut objects = Once::default();
     // What the file asks for is compared in the version that it names.
     objects.extend(asked_apart(api, &wanted.apart, parallelism).await?);
     objects.extend(listed);
     let mut known = wanted.collections.clone();
-    let more = record.as_ref().map(recorded_collections).unwrap_or_default();
+    let more = record.map(recorded_collections).unwrap_or_default();
     let more: BTreeSet<_> = more.into_iter().filter(|collection| !covers(&known, collection)).collect();
     objects.extend(list_all(api, &more, parallelism).await?);
     known.extend(more);
     let manager = wanted.owner.field_manager();
+    let mut unlisted = BTreeSet::new();
+    if place.is_some() && record.is_none_or(|record| record.incomplete) {
+        let namespaces = known.iter().filter_map(|(_, namespace)| namespace.as_deref()).collect();
+        let found = marked(api, &manager, &namespaces, parallelism).await?;
+        objects.extend(found.objects);
+        unlisted = found.unlisted;
+    }
+    let home_left = match kept {
+        Found::Nothing if place.is_some() => {
+            record::home_of(api, |_| false, Patience::Reading, parallelism).await?.is_some()
+        }
+        Found::Nothing | Found::Lock | Found::Record(_) => false,
+    };
     let instances = defined(&objects.by_id, &known, &manager);
     let instances = instances.into_iter().filter(|collection| !covers(&known, collection)).collect();
     objects.extend(list_all(api, &instances, parallelism).await?);
-    Ok(Inside { objects: objects.by_id, kept })
+    Ok(Inside { objects: objects.by_id, kept, unlisted: unlisted.into_iter().collect(), home_left })
 }
 
 /// Whether one of these collections holds all that another one does.
@@ -221,27 +253,6 @@ async fn asked_apart(
     Ok(found)
 }
 
-/// What is at the place of the record.
-#[derive(Default)]
-struct Kept {
-    record: Option<Record>,
-    only_locked: bool,
-    unusable: Option<Unusable>,
-}
-
-async fn read_record(api: &dyn LiveApi, place: Option<&ObjectId>) -> Result<Kept, ApiError> {
-    let Some(place) = place else { return Ok(Kept::default()) };
-    let found = record::fetch(api, place, Patience::Reading).await?;
-    Ok(match found.map(|stored| stored.record) {
-        None => Kept {
-            only_locked: record::is_only_locked(api, place, Patience::Reading).await?,
-            ..Kept::default()
-        },
-        Some(Ok(record)) => Kept { record: Some(record), ..Kept::default() },
-        Some(Err(why)) => Kept { unusable: Some(why), ..Kept::default() },
-    })
-}
-
 fn recorded_collections(record: &Record) -> BTreeSet<(Gvk, Option<String>)> {
     let objects = record.inventory.iter().filter_map(|entry| match &entry.identity {
         Identity::Object(ObjectId { gvk, namespace, .. }) => Some((gvk.clone(), namespace.clone())),
@@ -257,13 +268,9 @@ fn defined(
     known: &BTreeSet<(Gvk, Option<String>)>,
     manager: &str,
 ) -> BTreeSet<(Gvk, Option<String>)> {
-    let ours = |live: &Value| {
-        let entries = live.pointer("/metadata/managedFields").and_then(Value::as_array);
-        let applied = |entry: &Value| entry["manager"] == manager && entry["operation"] == "Apply";
-        entries.into_iter().flatten().any(applied)
-    };
-    let definitions =
-        objects.iter().filter(|(object, live)| object.gvk.kind == "CustomResourceDefinition" && ours(live));
+    let definitions = objects.iter().filter(|(object, live)| {
+        object.gvk.kind == "CustomResourceDefinition" && is_applied_by(live, manager)
+    });
     let kinds = definitions.filter_map(|(_, live)| {
         let spec = &live["spec"];
         let text = |value: &Value| value.as_str().map(str::to_owned);
@@ -282,6 +289,13 @@ fn defined(
         Some(Gvk { version: text(&version["name"])?, ..gvk })
     });
     kinds.map(|gvk| (gvk, None)).collect()
+}
+
+/// Whether a field manager has applied an object.
+pub(super) fn is_applied_by(live: &Value, manager: &str) -> bool {
+    let entries = live.pointer("/metadata/managedFields").and_then(Value::as_array);
+    let applied = |entry: &Value| entry["manager"] == manager && entry["operation"] == "Apply";
+    entries.into_iter().flatten().any(applied)
 }
 
 async fn list_all(
@@ -306,13 +320,29 @@ pub async fn list(
     gvk: &Gvk,
     namespace: Option<&str>,
 ) -> Result<Vec<(ObjectId, Value)>, ApiError> {
-    let (gvk, items) = match list_in(api, gvk, namespace).await? {
+    let (gvk, items) = match list_in(api, gvk, namespace, None).await? {
         Some(items) => (gvk.clone(), items),
         None => match list_otherwise(api, gvk, namespace).await? {
             Some(found) => found,
             None => return Ok(Vec::new()),
         },
     };
+    Ok(named(&gvk, items))
+}
+
+/// The same, of objects that have a label, in this version.
+pub(super) async fn list_labelled(
+    api: &dyn LiveApi,
+    gvk: &Gvk,
+    namespace: Option<&str>,
+    label: &str,
+) -> Result<Vec<(ObjectId, Value)>, ApiError> {
+    let items = list_in(api, gvk, namespace, Some(label)).await?;
+    Ok(named(gvk, items.unwrap_or_default()))
+}
+
+/// Objects of a kind by their names.
+fn named(gvk: &Gvk, items: Vec<Value>) -> Vec<(ObjectId, Value)> {
     let named = items.into_iter().filter_map(|mut item| {
         let name = item.pointer("/metadata/name")?.as_str()?.to_owned();
         let namespace = item.pointer("/metadata/namespace").and_then(Value::as_str).map(str::to_owned);
@@ -323,7 +353,7 @@ pub async fn list(
         }
         Some((ObjectId { gvk: gvk.clone(), namespace, name }, item))
     });
-    Ok(named.collect())
+    named.collect()
 }
 
 /// Items of a kind in its own version; `None` when the cluster says that it does not serve it.
@@ -331,9 +361,10 @@ async fn list_in(
     api: &dyn LiveApi,
     gvk: &Gvk,
     namespace: Option<&str>,
+    label: Option<&str>,
 ) -> Result<Option<Vec<Value>>, ApiError> {
     let collection = gvk.collection(namespace);
-    match list_pages(api, &collection).await {
+    match list_pages(api, &collection, label).await {
         Err(error) if error.is_unknown_path() => match served::lacks(api, &error, &collection).await? {
             true => Ok(None),
             false => Err(error),
@@ -353,7 +384,7 @@ async fn list_otherwise(
             continue;
         }
         let gvk = Gvk { version, ..gvk.clone() };
-        if let Some(items) = list_in(api, &gvk, namespace).await? {
+        if let Some(items) = list_in(api, &gvk, namespace, None).await? {
             return Ok(Some((gvk, items)));
         }
     }
@@ -362,21 +393,30 @@ async fn list_otherwise(
 
 /// Items of a LIST, page by page; from the start in one page when the pages went stale in between, and in small ones
 /// when the objects are too large for a full one.
-async fn list_pages(api: &dyn LiveApi, collection: &str) -> Result<Vec<Value>, ApiError> {
+pub(super) async fn list_pages(
+    api: &dyn LiveApi,
+    collection: &str,
+    label: Option<&str>,
+) -> Result<Vec<Value>, ApiError> {
+    let whole = match label {
+        Some(label) => format!("{collection}?labelSelector={}", encode(label)),
+        None => collection.to_owned(),
+    };
+    let paged = |limit: u32| format!("{whole}{}limit={limit}", if label.is_some() { '&' } else { '?' });
     let mut items = Vec::new();
     let mut limit = PAGE;
-    let mut path = format!("{collection}?limit={limit}");
+    let mut path = paged(limit);
     loop {
         let mut page = match get(api, Request::get(Api::Kubernetes, path.clone())).await {
-            Err(error) if error.status == Some(410) && path != collection => {
+            Err(error) if error.status == Some(410) && path != whole => {
                 items.clear();
-                path = collection.to_owned();
+                path.clone_from(&whole);
                 continue;
             }
             Err(error) if error.class == Class::TooLarge && limit == PAGE => {
                 items.clear();
                 limit = SMALL_PAGE;
-                path = format!("{collection}?limit={limit}");
+                path = paged(limit);
                 continue;
             }
             result => result?,
@@ -386,7 +426,7 @@ async fn list_pages(api: &dyn LiveApi, collection: &str) -> Result<Vec<Value>, A
         }
         match page.pointer("/metadata/continue").and_then(Value::as_str) {
             Some(token) if !token.is_empty() => {
-                path = format!("{collection}?limit={limit}&continue={}", encode(token));
+                path = format!("{}&continue={}", paged(limit), encode(token));
             }
             _ => return Ok(items),
         }
@@ -400,53 +440,6 @@ fn encode(text: &str) -> String {
         _ => format!("%{byte:02X}"),
     });
     bytes.collect()
-}
-
-/// Nodes that each pool's instance groups aim for; only pools of which every group could be read.
-async fn instance_group_sizes(
-    api: &dyn LiveApi,
-    pools: &BTreeMap<String, Value>,
-    parallelism: usize,
-) -> BTreeMap<String, u32> {
-    let groups = pools.iter().flat_map(|(name, pool)| {
-        let urls = pool["instanceGroupUrls"].as_array().into_iter().flatten().filter_map(Value::as_str);
-        urls.map(move |url| (name, url))
-    });
-    let sizes = groups.map(|(name, url)| async move { (name.clone(), instance_group_size(api, url).await) });
-    let mut sizes = futures::stream::iter(sizes).buffer_unordered(parallelism.max(1));
-    let mut sums = BTreeMap::<String, Option<u32>>::new();
-    while let Some((name, size)) = sizes.next().await {
-        let sum = sums.entry(name).or_insert(Some(0));
-        *sum = sum.zip(size).map(|(sum, size)| sum + size);
-    }
-    sums.into_iter().filter_map(|(name, sum)| Some((name, sum?))).collect()
-}
-
-async fn instance_group_size(api: &dyn LiveApi, url: &str) -> Option<u32> {
-    let (_, rest) = url.split_once("/projects/")?;
-    // GKE names the manager in most replies and the group in some; only the manager has a target.
-    let path = format!("/compute/v1/projects/{rest}").replace("/instanceGroups/", "/instanceGroupManagers/");
-    let manager = api.send(Request::get(Api::Compute, path)).await.ok()?;
-    let size = manager.get("targetSize").map_or(Some(0), Value::as_u64)?;
-    u32::try_from(size).ok()
-}
-
-/// For pools whose instance groups could not be read: how many Node objects carry the pool's label.
-async fn count_missing_nodes(api: &dyn LiveApi, world: &mut World) {
-    let World { pools, sizes, .. } = world;
-    let missing: Vec<&String> = pools
-        .iter()
-        .filter(|(name, pool)| !sizes.contains_key(*name) && pool["status"] != "PROVISIONING")
-        .map(|(name, _)| name)
-        .collect();
-    if missing.is_empty() {
-        return;
-    }
-    let Ok(nodes) = list_pages(api, "/api/v1/nodes").await else { return };
-    for name in missing {
-        let of_pool = |node: &&Value| node["metadata"]["labels"]["cloud.google.com/gke-nodepool"] == **name;
-        sizes.insert(name.clone(), u32::try_from(nodes.iter().filter(of_pool).count()).unwrap_or(u32::MAX));
-    }
 }
 
 #[cfg(test)]
@@ -483,9 +476,12 @@ mod tests {
         Wanted {
             cluster: Some(ClusterName { project: "p".into(), location: "l".into(), cluster: "c".into() }),
             collections: BTreeSet::from([(gvk("pods", "Pod"), Some("n".into()))]),
-            record: Some(Record::object("s")),
             ..Wanted::default()
         }
+    }
+
+    fn with_record() -> Wanted {
+        Wanted { record: Some(Record::object("s")), ..wanted() }
     }
 
     const CLUSTERS: &str = "/v1/projects/p/locations/-/clusters";
@@ -581,7 +577,7 @@ mod tests {
             ),
             ("/api/v1/nodes?limit=500", Ok(json!({"items": [node("a"), node("b"), node("b")]}))),
         ]));
-        let Reading { world, trouble: _ } = read(&api, &wanted(), 4).await;
+        let Reading { world, trouble: _ } = read(&api, &with_record(), 4).await;
         assert_eq!((world.record, world.unusable), (Some(record), None));
         assert_eq!(world.cluster.live().and_then(|cluster| cluster.get("nodePools")), None);
         assert_eq!(world.pools.keys().collect::<Vec<_>>(), ["a", "b"]);
@@ -692,7 +688,7 @@ mod tests {
             (None, false, "v1alpha1", false, ["v1 new", "v1 old"]),
             (Some("v1alpha1"), false, "v1alpha1", false, ["v1 new", "v1 old"]),
         ] {
-            let mut wanted = Wanted { collections: BTreeSet::new(), ..wanted() };
+            let mut wanted = Wanted { collections: BTreeSet::new(), ..with_record() };
             wanted.collections.extend(asked.map(|version| (queues(version), Some("n".to_owned()))));
             wanted.collections.extend(defined.then(|| definitions.clone()));
             if apart {

@@ -6,8 +6,9 @@ use base64::Engine as _;
 use base64::prelude::BASE64_STANDARD;
 use serde_json::{Value, json};
 
+use super::read::is_applied_by;
 use super::retry::{self, Patience};
-use super::{ApiError, Class, LiveApi, Request};
+use super::{ApiError, Class, LiveApi, Request, along};
 use crate::record::{NAMESPACE, Record, Unusable};
 use crate::resource::{Api, OBJECT_LABEL_MANAGED_BY, ObjectId};
 
@@ -32,24 +33,41 @@ pub struct Stored {
     pub parts: Vec<ObjectId>,
 }
 
-/// Reads the record of a place; none where there is none yet.
+/// What is at the place of a record.
+#[derive(Clone, Debug, PartialEq)]
+pub enum Found {
+    /// Nothing.
+    Nothing,
+    /// A lock and no record: an apply that began, or one that ended right then.
+    Lock,
+    /// A record.
+    Record(Box<Stored>),
+}
+
+impl Found {
+    /// The record, when there is one that can be used.
+    pub fn record(&self) -> Option<&Record> {
+        match self {
+            Self::Record(stored) => stored.record.as_ref().ok(),
+            Self::Nothing | Self::Lock => None,
+        }
+    }
+}
+
+/// Reads the record of a place.
 ///
 /// # Errors
 /// The cluster cannot be read.
-pub async fn fetch(
-    api: &dyn LiveApi,
-    place: &ObjectId,
-    patience: Patience,
-) -> Result<Option<Stored>, ApiError> {
+pub async fn fetch(api: &dyn LiveApi, place: &ObjectId, patience: Patience) -> Result<Found, ApiError> {
     let mut again = true;
     loop {
-        let Some(first) = get(api, place, patience).await? else { return Ok(None) };
+        let Some(first) = get(api, place, patience).await? else { return Ok(Found::Nothing) };
         if !holds_record(&first) {
-            return Ok(None);
+            return Ok(Found::Lock);
         }
         let parts = match parts_of(place, &first) {
             Ok(parts) => parts,
-            Err(why) => return Ok(Some(Stored { record: Err(why), parts: Vec::new() })),
+            Err(why) => return Ok(Found::Record(Box::new(Stored { record: Err(why), parts: Vec::new() }))),
         };
         let mut content = Vec::new();
         let mut missing = None;
@@ -64,23 +82,34 @@ pub async fn fetch(
             Some(_) if again => again = false,
             Some(part) => {
                 let record = Err(Unusable::Damaged(format!("it is not whole: {part} is missing")));
-                return Ok(Some(Stored { record, parts }));
+                return Ok(Found::Record(Box::new(Stored { record, parts })));
             }
-            None => return Ok(Some(Stored { record: unpack(&first, &content), parts })),
+            None => return Ok(Found::Record(Box::new(Stored { record: unpack(&first, &content), parts }))),
         }
     }
 }
 
-/// Whether a place of records holds a lock and no record.
+/// The uid of the namespace of records when this program made it and it holds nothing but these.
 ///
 /// # Errors
 /// The cluster cannot be read.
-pub async fn is_only_locked(
+pub async fn home_of(
     api: &dyn LiveApi,
-    place: &ObjectId,
+    these: impl Fn(&ObjectId) -> bool,
     patience: Patience,
-) -> Result<bool, ApiError> {
-    Ok(get(api, place, patience).await?.is_some_and(|first| !holds_record(&first)))
+    parallelism: usize,
+) -> Result<Option<String>, ApiError> {
+    let request = Request::get(Api::Kubernetes, format!("/api/v1/namespaces/{NAMESPACE}"));
+    let namespace = match retry::send(api, request, patience).await {
+        Err(error) if matches!(error.class, Class::NotFound | Class::Denied) => return Ok(None),
+        result => result?,
+    };
+    let stays = namespace["metadata"]["deletionTimestamp"].is_null();
+    let uid = namespace["metadata"]["uid"].as_str().filter(|_| stays);
+    let Some(uid) = uid.filter(|_| is_applied_by(&namespace, super::MANAGER)) else { return Ok(None) };
+    // What cannot be listed may be there: an empty namespace that stays costs nothing.
+    let alone = along::holds_nothing_but(api, NAMESPACE, these, parallelism).await;
+    Ok(alone.then(|| uid.to_owned()))
 }
 
 async fn get(api: &dyn LiveApi, place: &ObjectId, patience: Patience) -> Result<Option<Value>, ApiError> {

@@ -6,13 +6,14 @@ use std::collections::{BTreeMap, BTreeSet};
 use serde_json::Value;
 
 use super::cascade::{Along, Cascade, Way, defines, holds, is_namespace};
+use super::drained::rolls;
 use super::leave::dask_things;
 use super::make::Maker;
 use super::{Action, Change, Mode, Note, Plan, diff};
 use crate::address::{Address, FieldPath};
 use crate::diag::{Code, Diagnostic, listed};
 use crate::kinds::{self, text};
-use crate::resource::{Identity, ObjectId, Reach, Resource};
+use crate::resource::{self, Identity, ObjectId, Reach};
 
 /// Namespaces of the system: Kubernetes' own prefix and what GKE's add-ons and fleets make. What people could have named
 /// alike is not in here: better one name too many than one too few.
@@ -24,7 +25,7 @@ const SYSTEM_NAMES: [&str; 4] = ["gke-connect", "gke-mcs", "gke-system", "dask-i
 const SHADOWS: [&str; 6] =
     ["Event", "Endpoints", "EndpointSlice", "Lease", "ControllerRevision", "PodMetrics"];
 /// How many things are named one by one.
-const NAMED: usize = 3;
+pub(super) const NAMED: usize = 3;
 
 /// Where things that were not read could go along with what a plan deletes.
 pub fn reach(plan: &Plan) -> Option<Reach> {
@@ -51,10 +52,11 @@ fn reach_of(changes: &[Change]) -> Option<Reach> {
             Identity::Object(_) | Identity::Check(_) => {}
         }
     }
+    reach.nodes |= changes.iter().any(rolls);
     (reach != Reach::default()).then_some(reach)
 }
 
-fn is_system(namespace: &str) -> bool {
+pub(super) fn is_system(namespace: &str) -> bool {
     SYSTEM.iter().any(|start| namespace.starts_with(start)) || SYSTEM_NAMES.contains(&namespace)
 }
 
@@ -74,8 +76,10 @@ impl<'w> Maker<'w> {
         let cascade = Cascade::of(inputs.world, inputs.target.gke.as_ref(), &manager);
         let along = cascade.all(&gone);
         self.of_ours(&gone, &along);
-        self.attached();
-        self.of_others(&cascade, &along);
+        let mut planned: BTreeSet<Identity> =
+            self.changes.iter().map(|change| change.identity.clone()).collect();
+        self.attached(&mut planned);
+        self.of_others(&cascade, &along, &mut planned);
         if reach_of(&self.changes).is_none() {
             return;
         }
@@ -94,8 +98,7 @@ impl<'w> Maker<'w> {
     fn of_ours(&mut self, gone: &[Identity], along: &BTreeMap<Identity, Along>) {
         let inputs = self.inputs;
         let manager = inputs.owner.field_manager();
-        let desired: BTreeMap<&Identity, &Resource> =
-            inputs.desired.iter().map(|resource| (&resource.identity, resource)).collect();
+        let desired = resource::by_identity(&inputs.desired);
         let planned: BTreeMap<Identity, usize> =
             self.changes.iter().map(|change| change.identity.clone()).zip(0..).collect();
         let action = |maker: &Self, identity: &Identity| {
@@ -231,14 +234,19 @@ impl<'w> Maker<'w> {
     }
 
     /// What others have and is not made for something that goes, too.
-    fn of_others(&mut self, cascade: &Cascade<'w>, along: &BTreeMap<Identity, Along>) {
+    fn of_others(
+        &mut self,
+        cascade: &Cascade<'w>,
+        along: &BTreeMap<Identity, Along>,
+        planned: &mut BTreeSet<Identity>,
+    ) {
         let inputs = self.inputs;
         let manager = inputs.owner.field_manager();
         let gone: BTreeSet<Identity> =
             self.changes.iter().filter(|change| goes(change)).map(|change| change.identity.clone()).collect();
         let with_cluster = gone.iter().any(|one| matches!(one, Identity::Cluster(_)));
         if with_cluster {
-            self.pools_of_others();
+            self.pools_of_others(planned);
         }
         let mut strangers: Strangers<'w> = BTreeMap::new();
         for (object, live) in inputs.world.inside.live().into_iter().flatten() {
@@ -277,44 +285,52 @@ impl<'w> Maker<'w> {
                 }
                 _ => "it would go with its namespace",
             };
-            self.stranger(object, live, with);
+            self.stranger(planned, object, live, with);
         }
         if with_cluster {
-            self.namespaces_of_others(&mut strangers);
+            self.namespaces_of_others(planned, &mut strangers);
         }
         for (object, live) in strangers.into_values().flatten() {
-            self.stranger(object, live, "it would go with the cluster");
+            self.stranger(planned, object, live, "it would go with the cluster");
         }
     }
 
-    fn stranger(&mut self, object: &ObjectId, live: &Value, with: &str) {
+    fn stranger(&mut self, planned: &mut BTreeSet<Identity>, object: &ObjectId, live: &Value, with: &str) {
         let section = match object.namespace.as_deref() {
             Some(namespace) => format!("others.{namespace}"),
             None => "others".to_owned(),
         };
         let address = Address::object(&section, &object.gvk.kind, None, &object.name);
         let why = format!("others made it, and {with}");
-        self.foreign(Identity::Object(object.clone()), live, address, kinds::object::PLAIN.name, &why);
+        let kind = kinds::object::PLAIN.name;
+        self.foreign(planned, Identity::Object(object.clone()), (live, address, kind), &why);
     }
 
-    fn foreign(&mut self, identity: Identity, live: &Value, address: Address, kind: &'static str, why: &str) {
-        if !self.changes.iter().any(|change| change.identity == identity) {
+    fn foreign(
+        &mut self,
+        planned: &mut BTreeSet<Identity>,
+        identity: Identity,
+        (live, address, kind): (&Value, Address, &'static str),
+        why: &str,
+    ) {
+        if planned.insert(identity.clone()) {
             self.delete(identity, live, address, kind, Some(why), true);
         }
     }
 
     /// Pools that others made in a GKE cluster that is deleted or made anew.
-    fn pools_of_others(&mut self) {
+    fn pools_of_others(&mut self, planned: &mut BTreeSet<Identity>) {
         let Some(name) = self.inputs.target.gke.clone() else { return };
         for (pool, live) in &self.inputs.world.pools {
             let identity = Identity::NodePool { cluster: name.clone(), pool: pool.clone() };
             let why = "others made it, and it would go with the cluster";
-            self.foreign(identity, live, Address::of("node_pool", pool), kinds::node_pool::KIND.name, why);
+            let (address, kind) = (Address::of("node_pool", pool), kinds::node_pool::KIND.name);
+            self.foreign(planned, identity, (live, address, kind), why);
         }
     }
 
     /// Worker groups and autoscalers that others attached to a DaskCluster of ours that goes.
-    fn attached(&mut self) {
+    fn attached(&mut self, planned: &mut BTreeSet<Identity>) {
         let manager = self.inputs.owner.field_manager();
         let goes: Vec<ObjectId> = self
             .changes
@@ -337,13 +353,14 @@ impl<'w> Maker<'w> {
             let address =
                 Address::object("dask_cluster", &object.gvk.kind, object.namespace.as_deref(), &object.name);
             let why = format!("others attached it to DaskCluster {}, and it would go with it", cluster.name);
-            self.foreign(Identity::Object(object.clone()), live, address, kinds::object::PLAIN.name, &why);
+            let kind = kinds::object::PLAIN.name;
+            self.foreign(planned, Identity::Object(object.clone()), (live, address, kind), &why);
         }
     }
 
     /// Namespaces that others made in a GKE cluster that goes, and what is in them, which a consent to the
     /// namespace holds for.
-    fn namespaces_of_others(&mut self, strangers: &mut Strangers<'_>) {
+    fn namespaces_of_others(&mut self, planned: &mut BTreeSet<Identity>, strangers: &mut Strangers<'_>) {
         let manager = self.inputs.owner.field_manager();
         for (object, live) in self.inputs.world.inside.live().into_iter().flatten() {
             let name = object.name.as_str();
@@ -366,7 +383,8 @@ impl<'w> Maker<'w> {
                 if named.is_empty() { named.concat() } else { format!(", with {}{more}", named.join(", ")) };
             let why = format!("others made it, and it would go with the cluster{with}");
             let address = Address::of("namespace", name);
-            self.foreign(Identity::Object(object.clone()), live, address, kinds::namespace::KIND.name, &why);
+            let kind = kinds::namespace::KIND.name;
+            self.foreign(planned, Identity::Object(object.clone()), (live, address, kind), &why);
         }
     }
 }

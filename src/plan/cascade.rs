@@ -86,12 +86,7 @@ impl<'w> Cascade<'w> {
     /// Of what is live. `manager` is the stack's field manager.
     pub fn of(world: &'w World, cluster: Option<&'w ClusterName>, manager: &str) -> Self {
         let inside = || world.inside.live().into_iter().flatten();
-        let pools: BTreeMap<&str, &str> = inside()
-            .filter(|(object, _)| object.gvk.kind == "Node" && object.namespace.is_none())
-            .filter_map(|(object, live)| {
-                Some((object.name.as_str(), live["metadata"]["labels"][node_pool::POOL_LABEL].as_str()?))
-            })
-            .collect();
+        let pools = pools_of_nodes(world);
         let mut at: BTreeMap<Home<'w>, Vec<&'w ObjectId>> = BTreeMap::new();
         let mut uids = BTreeMap::new();
         for (object, live) in inside() {
@@ -109,9 +104,8 @@ impl<'w> Cascade<'w> {
                 let cluster = live["spec"]["cluster"].as_str();
                 homes.extend(cluster.map(|name| Home::DaskCluster(namespace.unwrap_or_default(), name)));
             }
-            if object.gvk.kind == "Pod" && object.gvk.group.is_empty() && !owned {
-                let pool = live["spec"]["nodeName"].as_str().and_then(|node| pools.get(node));
-                homes.extend(pool.map(|pool| Home::Pool(pool)));
+            if is_pod(object) && !owned {
+                homes.extend(pool_of(live, &pools).map(Home::Pool));
             }
             for home in homes {
                 at.entry(home).or_default().push(object);
@@ -187,6 +181,33 @@ impl<'w> Cascade<'w> {
         let mut known = owners(live).filter_map(|uid| self.uids.get(uid));
         known.any(|owner| is(&Identity::Object((*owner).clone())))
     }
+}
+
+/// The pools of nodes, by name.
+fn pools_of_nodes(world: &World) -> BTreeMap<&str, &str> {
+    let inside = world.inside.live().into_iter().flatten();
+    let nodes = inside.filter(|(object, _)| object.gvk.kind == "Node" && object.namespace.is_none());
+    nodes
+        .filter_map(|(object, live)| {
+            Some((object.name.as_str(), live["metadata"]["labels"][node_pool::POOL_LABEL].as_str()?))
+        })
+        .collect()
+}
+
+fn is_pod(object: &ObjectId) -> bool {
+    object.gvk.kind == "Pod" && object.gvk.group.is_empty()
+}
+
+/// The pool of the node that a Pod runs on.
+fn pool_of<'w>(pod: &Value, pools: &BTreeMap<&str, &'w str>) -> Option<&'w str> {
+    pod["spec"]["nodeName"].as_str().and_then(|node| pools.get(node).copied())
+}
+
+/// The Pods on the nodes of a pool.
+pub(super) fn pods_of_pool<'w>(world: &'w World, pool: &str) -> Vec<(&'w ObjectId, &'w Value)> {
+    let pools = pools_of_nodes(world);
+    let inside = world.inside.live().into_iter().flatten();
+    inside.filter(|(object, live)| is_pod(object) && pool_of(live, &pools) == Some(pool)).collect()
 }
 
 /// The uids of an object's owners.

@@ -116,7 +116,7 @@ impl Maker<'_> {
     fn job(&mut self, resource: &Resource, live: &Value, compared: &mut Compared) {
         let record = self.inputs.world.record.as_ref();
         let made = record.and_then(|record| record.passes.get(&resource.identity));
-        let edited = made.is_some_and(|made| *made != kinds::made_digest(resource));
+        let edited = made.is_some_and(|made| !kinds::made::is(made, resource));
         for field in &mut compared.changes {
             if field.drift.is_some() && !edited {
                 field.effect = Effect::InPlace;
@@ -148,7 +148,7 @@ impl Maker<'_> {
         }
         let Life::Once { .. } = resource.life else { return false };
         let passed = world.record.as_ref().and_then(|record| record.passes.get(&resource.identity));
-        if self.renewed || passed != Some(&kinds::made_digest(resource)) {
+        if self.renewed || !passed.is_some_and(|made| kinds::made::is(made, resource)) {
             return false;
         }
         let address = &resource.address;
@@ -179,7 +179,9 @@ impl Maker<'_> {
             return None;
         }
         let why = match &world.record {
-            Some(record) if record.begun.contains(&resource.identity) => "an apply ended while it made it",
+            Some(record) if record.begun.contains(&resource.identity) => {
+                "an apply ended while it made it, or a record that knew is lost"
+            }
             None if self.has_things() => "the record of earlier applies is not there",
             Some(_) | None => return None,
         };

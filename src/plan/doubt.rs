@@ -3,8 +3,19 @@
 use super::make::Maker;
 use super::{Consent, Inputs, Mode, Note, diff};
 use crate::address::{Address, FieldPath};
-use crate::diag::{Code, Diagnostic};
+use crate::diag::{self, Code, Diagnostic};
 use crate::resource::Elsewhere;
+
+impl Inputs<'_> {
+    pub(super) fn has_things(&self) -> bool {
+        let manager = self.owner.field_manager();
+        let mut objects = self.world.inside.live().into_iter().flatten();
+        objects.any(|(_, live)| diff::applied_by(live, &manager))
+    }
+}
+
+/// How many kinds are named one by one.
+const NAMED: usize = 5;
 
 impl Maker<'_> {
     /// A stack that is somewhere else already is not made a second time because a name in the file changed.
@@ -84,25 +95,36 @@ impl Maker<'_> {
 
     /// Whether earlier applies have made objects in the cluster.
     pub(super) fn has_things(&self) -> bool {
-        let manager = self.inputs.owner.field_manager();
-        let mut objects = self.inputs.world.inside.live().into_iter().flatten();
-        objects.any(|(_, live)| diff::applied_by(live, &manager))
+        self.inputs.has_things()
     }
 
     /// Without the record some things that earlier applies did cannot be known.
     pub(super) fn what_cannot_be_known(&mut self) {
         let inputs = self.inputs;
-        let known = inputs.mode == Mode::Destroy || self.renewed || inputs.world.record.is_some();
-        if known || !self.has_things() {
+        if self.renewed || !self.has_things() {
             return;
         }
-        self.notes.push(Note {
-            code: Code::RecordLost.as_str().into(),
-            address: Address::new("stack"),
-            message: "the record of earlier applies is not there: checks run again, what runs once and is gone asks before it runs again, labels and taints of node pools \
-                      that left the file stay, and objects of kinds and namespaces that the file no longer mentions \
-                      are not found"
-                .into(),
+        let lost = inputs.world.record.is_none() && inputs.mode == Mode::Apply;
+        let lost = lost.then(|| {
+            "the record of earlier applies is not there: checks run again, what runs once and is gone asks before it runs \
+             again, and labels and taints of node pools that left the file stay"
+                .to_owned()
         });
+        let unlisted = match inputs.world.unlisted.as_slice() {
+            [] => None,
+            kinds => {
+                let named = diag::listed(kinds.iter().take(NAMED).map(String::as_str), "and");
+                let more = kinds.len().saturating_sub(NAMED);
+                let more = if more == 0 { String::new() } else { format!(" and {more} more kinds") };
+                Some(format!(
+                    "a record of earlier applies was lost, and what left the file is not found everywhere, as these cannot \
+                     be listed in all namespaces: {named}{more}"
+                ))
+            }
+        };
+        for message in lost.into_iter().chain(unlisted) {
+            let (code, address) = (Code::RecordLost.as_str().into(), Address::new("stack"));
+            self.notes.push(Note { code, address, message });
+        }
     }
 }

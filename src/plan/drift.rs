@@ -5,7 +5,9 @@
 use serde_json::Value;
 
 use super::diff;
-use super::make::{Inputs, Maker};
+use super::given::{self, is_given};
+use super::inputs::Inputs;
+use super::make::Maker;
 use crate::address::{Address, FieldPath};
 use crate::diag::Diagnostic;
 use crate::kinds::{self, Compare, gke};
@@ -54,6 +56,9 @@ pub fn drift(inputs: &Inputs<'_>) -> Result<Drifted, Vec<Diagnostic>> {
     let mut maker = Maker::new(inputs);
     maker.readable();
     maker.select();
+    for resource in inputs.desired.iter().filter(|resource| maker.selected.has(&resource.address)) {
+        is_given(inputs, resource, &mut maker.problems);
+    }
     if !maker.problems.is_empty() {
         return Err(maker.problems);
     }
@@ -112,7 +117,7 @@ fn of_object(inputs: &Inputs<'_>, resource: &Resource, schema: Option<&Schema>) 
     if !diff::applied_by(live, &manager) {
         return Both::default();
     }
-    let compared = diff::compare(&resource.body, live, &manager, schema, *effect);
+    let compared = given::compare(&inputs.world.given, &resource.body, live, &manager, schema, *effect);
     let applied = |path: &FieldPath| {
         let other =
             compared.others.iter().find(|(field, _)| field == path).map(|(_, other)| other.clone())?;
@@ -123,7 +128,8 @@ fn of_object(inputs: &Inputs<'_>, resource: &Resource, schema: Option<&Schema>) 
         let drift = field.drift.clone().or_else(|| applied(&field.path))?;
         Some(FieldChange { drift: Some(drift), ..field })
     };
-    let theirs = diff::set_by_others(&resource.body, &resource.initial, live, &manager, schema);
+    let mut theirs = diff::set_by_others(&resource.body, &resource.initial, live, &manager, schema);
+    given::veil(&resource.body, &mut theirs);
     let known = |field: &FieldChange| compared.changes.iter().any(|other| other.path == field.path);
     let theirs = theirs.into_iter().filter(|field| !known(field)).collect();
     (compared.changes.clone().into_iter().filter_map(with_owner).collect(), theirs)

@@ -1,5 +1,6 @@
 //! Saved plans: a file that holds the calls, and what must still be true when it is applied.
 
+use std::collections::BTreeMap;
 use std::io::Write as _;
 use std::path::Path;
 
@@ -8,7 +9,7 @@ use serde_json::Value;
 
 use super::{Action, Change, Inputs, Plan};
 use crate::diag::{Code, Diagnostic};
-use crate::resource::{FieldChange, Method, Resource, Step, World};
+use crate::resource::{FieldChange, Identity, Late, Lowered, Method, Resource, Step, World};
 use crate::source::Sources;
 
 /// The shape of the file; others are not read.
@@ -124,44 +125,28 @@ pub fn again<'a>(saved: &Plan, world: &'a World, sources: &'a Sources) -> Inputs
         target,
         owner,
         mode,
-        offline: _,
-        changes: _,
         desired,
         theirs,
-        reads: _,
-        notes: _,
         hourly,
         allowed,
         partial,
         retarget,
         replace,
         when_idle,
-        record_left: _,
+        ..
     } = saved.clone();
-    Inputs {
-        desired,
-        theirs,
-        world,
-        target,
-        owner,
-        mode,
-        offline: false,
-        allowed,
-        replace,
-        selection: partial.map(|partial| partial.selection).unwrap_or_default(),
-        retarget,
-        when_idle,
-        sources,
-        hourly,
-    }
+    let stack = Lowered { owner, target, resources: desired, theirs, hourly };
+    let selection = partial.map(|partial| partial.selection).unwrap_or_default();
+    Inputs { allowed, selection, retarget, replace, when_idle, ..Inputs::of(stack, mode, world, sources) }
 }
 
 /// What moved between a saved plan and one made now of the same resources; empty when it still holds. Then the one of
 /// now is what is done: it has the saved one's steps, at the versions of now.
 pub fn moved(saved: &Plan, now: &Plan) -> Vec<String> {
     let mut moved = Vec::new();
+    let (before, after) = (by_identity(saved), by_identity(now));
     for change in &saved.changes {
-        let same = now.changes.iter().find(|other| other.identity == change.identity);
+        let same = after.get(&change.identity).copied();
         match same {
             None => moved.push(format!("{}: it is gone", change.address)),
             Some(other) if relied_on(change) != relied_on(other) => moved.push(describe(change, other)),
@@ -175,7 +160,7 @@ pub fn moved(saved: &Plan, now: &Plan) -> Vec<String> {
         }
     }
     for change in now.changes.iter().filter(|change| change.action != Action::Keep) {
-        if !saved.changes.iter().any(|other| other.identity == change.identity) {
+        if !before.contains_key(&change.identity) {
             moved.push(format!("{}: it would now be {}", change.address, verb(change.action)));
         }
     }
@@ -184,11 +169,17 @@ pub fn moved(saved: &Plan, now: &Plan) -> Vec<String> {
 
 /// The plan of now, with the places in the stack file that only the saved one knows.
 pub fn located(mut now: Plan, saved: &Plan) -> Plan {
+    let before = by_identity(saved);
     for change in &mut now.changes {
-        let same = saved.changes.iter().find(|other| other.identity == change.identity);
+        let same = before.get(&change.identity);
         change.location = same.and_then(|same| same.location.clone());
     }
     now
+}
+
+/// The changes of a plan by what they are to the API; of two of one identity the first.
+fn by_identity(plan: &Plan) -> BTreeMap<&Identity, &Change> {
+    plan.changes.iter().rev().map(|change| (&change.identity, change)).collect()
 }
 
 /// All of a change that a person agrees to. Left out is what moves by itself: versions of objects, the time of
@@ -245,6 +236,11 @@ fn describe(saved: &Change, now: &Change) -> String {
     if saved.fingerprint != now.fingerprint {
         return format!("{address}: it is another one now, made anew under the same name, or was changed");
     }
+    if let Some(variable) = other_value(saved, now) {
+        return format!(
+            "{address}: the environment variable `{variable}` is not what it was when the plan was made"
+        );
+    }
     match (&saved.reason, &now.reason) {
         (was, Some(is)) if was.as_ref() != Some(is) => {
             format!("{address}: would now be {}: {is}", verb(now.action))
@@ -254,6 +250,23 @@ fn describe(saved: &Change, now: &Change) -> String {
         }
         _ => format!("{address}: what would be sent for it now is not what the plan holds"),
     }
+}
+
+/// A variable of the environment that had another value when the first of two plans was made.
+fn other_value<'c>(saved: &'c Change, now: &Change) -> Option<&'c str> {
+    let now: Vec<&Late> = left_open(now).collect();
+    left_open(saved).find_map(|late| match late {
+        Late::Environment { variable, digest: _ } if !now.contains(&late) => Some(variable.as_str()),
+        Late::Environment { .. } | Late::LabelFingerprint => None,
+    })
+}
+
+fn left_open(change: &Change) -> impl Iterator<Item = &Late> {
+    let calls = change.steps.iter().filter_map(|step| match step {
+        Step::Call(call) => Some(call),
+        Step::Await(_) | Step::ReadLog { .. } | Step::RecordPass { .. } => None,
+    });
+    calls.flat_map(|call| call.late.iter().map(|(_, late)| late))
 }
 
 fn verb(action: Action) -> &'static str {

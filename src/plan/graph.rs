@@ -3,62 +3,30 @@
 
 use std::collections::BTreeMap;
 
-use petgraph::algo::{tarjan_scc, toposort};
-use petgraph::graphmap::DiGraphMap;
-
+use super::order::{Order, circles, inscribe};
 use super::relations::{Edges, Relations};
-use super::{Action, Change};
+use super::{Action, Barrier, Change};
 use crate::address::Address;
 use crate::resource::{Resource, World};
 
-/// Fills in `follows` of every change. An error is a cycle: the addresses in it, in order.
-pub fn connect(changes: &mut [Change], desired: &[Resource], world: &World) -> Result<(), Vec<Address>> {
+/// Fills in `follows` of every change and gives the barriers between them. An error is a cycle: the addresses in it, in
+/// order.
+pub fn connect(
+    changes: &mut [Change],
+    desired: &[Resource],
+    world: &World,
+) -> Result<Vec<Barrier>, Vec<Address>> {
     let makes = of_makes(changes, desired);
     let Edges { of_deletes, mut giving, mut leaving } = Relations::of(changes, desired, world).edges();
-    let all = |giving: &[Edge], leaving: &[Edge]| -> Vec<Edge> {
-        makes.iter().chain(&of_deletes).chain(giving).chain(leaving).copied().collect()
-    };
     let count = changes.len();
-    let mut edges = all(&giving, &leaving);
     // Who leaves for room that only the delete gives cannot go first.
-    leaving.retain(not_within(&circles(count, &edges)));
-    edges = all(&giving, &leaving);
-    giving.retain(not_within(&circles(count, &edges)));
-    edges = all(&giving, &leaving);
-    if let Some(circle) = circles(count, &edges).into_iter().next() {
+    leaving.cut(&circles(count, &[&makes, &of_deletes, &giving, &leaving]));
+    giving.cut(&circles(count, &[&makes, &of_deletes, &giving, &leaving]));
+    let orders = [makes, of_deletes, giving, leaving];
+    if let Some(circle) = circles(count, &orders.each_ref()).into_iter().next() {
         return Err(circle.into_iter().map(|place| changes[place].address.clone()).collect());
     }
-    for (before, after) in edges {
-        changes[after].follows.push(before);
-    }
-    for change in changes {
-        change.follows.sort_unstable();
-        change.follows.dedup();
-    }
-    Ok(())
-}
-
-/// Places among the changes: the first comes before the second.
-pub(super) type Edge = (usize, usize);
-
-/// Those that follow each other in circles.
-fn circles(count: usize, edges: &[Edge]) -> Vec<Vec<usize>> {
-    let mut graph = DiGraphMap::<usize, ()>::new();
-    for place in 0..count {
-        graph.add_node(place);
-    }
-    for (before, after) in edges {
-        graph.add_edge(*before, *after, ());
-    }
-    if toposort(&graph, None).is_ok() {
-        return Vec::new();
-    }
-    tarjan_scc(&graph).into_iter().filter(|circle| circle.len() > 1).collect()
-}
-
-/// Whether an edge closes none of the circles.
-fn not_within(circles: &[Vec<usize>]) -> impl Fn(&Edge) -> bool {
-    |(before, after)| !circles.iter().any(|circle| circle.contains(before) && circle.contains(after))
+    Ok(inscribe(orders, changes))
 }
 
 /// Which of many addresses an address or a whole section names, without looking at each of them.
@@ -87,20 +55,35 @@ impl<'a> Named<'a> {
 }
 
 /// What resources say that they follow.
-fn of_makes(changes: &[Change], desired: &[Resource]) -> Vec<Edge> {
-    let mut edges = Vec::new();
+fn of_makes(changes: &[Change], desired: &[Resource]) -> Order {
+    let mut order = Order::default();
     let named = Named::of(changes.iter().map(|change| &change.address));
     let resources: BTreeMap<&Address, &Resource> =
         desired.iter().rev().map(|resource| (&resource.address, resource)).collect();
-    for (after, change) in changes.iter().enumerate() {
-        let resource = resources.get(&change.address).filter(|_| change.action != Action::Delete);
-        for wanted in resource.iter().flat_map(|resource| &resource.follows) {
-            let earlier = named.by(wanted).iter().copied();
-            let stays = |before: &usize| *before != after && changes[*before].action != Action::Delete;
-            edges.extend(earlier.filter(stays).map(|before| (before, after)));
-        }
+    let follows = || {
+        changes.iter().enumerate().flat_map(|(after, change)| {
+            let resource = resources.get(&change.address).filter(|_| change.action != Action::Delete);
+            let follows = resource.into_iter().flat_map(|resource| &resource.follows);
+            follows.map(move |wanted| (wanted, after))
+        })
+    };
+    let before = |wanted: &Address| -> Vec<usize> {
+        let stays = |before: &usize| changes[*before].action != Action::Delete;
+        named.by(wanted).iter().copied().filter(stays).collect()
+    };
+    // Many that follow a whole section share the list of what is in it.
+    let mut followers: BTreeMap<&Address, Vec<usize>> = BTreeMap::new();
+    for (wanted, after) in follows() {
+        followers.entry(wanted).or_default().push(after);
     }
-    edges
+    followers.retain(|wanted, after| order.is_long(named.by(wanted).len(), after.len()));
+    for (wanted, after) in follows().filter(|(wanted, _)| !followers.contains_key(wanted)) {
+        order.all(&before(wanted), &[after]);
+    }
+    for (wanted, after) in &followers {
+        order.all(&before(wanted), after);
+    }
+    order
 }
 
 /// Whether `wanted`, an address or a whole section, names this one.

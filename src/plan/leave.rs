@@ -4,6 +4,7 @@ use std::collections::{BTreeMap, BTreeSet};
 
 use serde_json::Value;
 
+use super::cascade::is_namespace;
 use super::make::{Maker, fingerprint, lane, stack_of, which_pool};
 use super::{Action, Change, Inputs, Mode, Note, diff};
 use crate::address::{Address, FieldPath};
@@ -55,8 +56,7 @@ impl Maker<'_> {
             if !self.selected.has(&owned.address) {
                 continue;
             }
-            let wanted = |resource: &&Resource| resource.identity == owned.identity;
-            if let Some(resource) = self.inputs.desired.iter().find(wanted) {
+            if let Some(resource) = self.wanted.get(&owned.identity).copied() {
                 self.protected(resource, "delete");
             }
             self.let_go(owned, None);
@@ -105,7 +105,7 @@ impl Maker<'_> {
 
     /// What people call a thing, and its kind.
     pub(super) fn name_of(&self, identity: &Identity) -> (Address, &'static str) {
-        Known::of(&self.inputs.desired, self.inputs.world.record.as_ref()).find(identity)
+        self.known.find(identity)
     }
 
     /// Whether the GKE cluster is ours and in the plan, so that `destroy` deletes it.
@@ -126,7 +126,23 @@ impl Maker<'_> {
         let mut owned = Vec::new();
         let needed_by = self.operator_is_needed_by();
         let mut kept = None;
-        let known = Known::of(desired, world.record.as_ref());
+        let known = &self.known;
+        let manager = owner.field_manager();
+        let is_operator =
+            |identity: &Identity| known.find(identity).0.section() == kinds::dask_operator::SECTION;
+        // Where the operator runs.
+        let homes: BTreeSet<&str> = world
+            .inside
+            .live()
+            .into_iter()
+            .flatten()
+            .filter(|(object, live)| {
+                needed_by.is_some()
+                    && diff::applied_by(live, &manager)
+                    && is_operator(&Identity::Object((*object).clone()))
+            })
+            .filter_map(|(object, _)| object.namespace.as_deref())
+            .collect();
         let mut add = |identity: Identity, live: &Value, shared: Vec<String>| {
             // What was handed over to others is theirs, whatever marks of ours it still carries.
             if theirs.iter().any(|theirs| theirs.resource.identity == identity) {
@@ -134,11 +150,20 @@ impl Maker<'_> {
             }
             let (address, kind) = known.find(&identity);
             let operator = shared.is_empty() && address.section() == kinds::dask_operator::SECTION;
-            let needed_by = needed_by.as_ref().filter(|_| operator);
-            if needed_by.is_some() && self.selected.has(&address) {
+            let home = match &identity {
+                Identity::Object(object) => {
+                    shared.is_empty() && is_namespace(object) && homes.contains(object.name.as_str())
+                }
+                Identity::Cluster(_) | Identity::NodePool { .. } | Identity::Check(_) => false,
+            };
+            let needed_by = needed_by.as_ref().filter(|_| operator || home);
+            if operator && needed_by.is_some() && self.selected.has(&address) {
                 kept.get_or_insert(Address::new(address.section()));
             }
-            let stays = needed_by.map(|by| format!("{by} of others needs it: it stays"));
+            let stays = needed_by.map(|by| match operator {
+                true => format!("{by} of others needs it: it stays"),
+                false => format!("the operator in it stays, as {by} of others needs it"),
+            });
             owned.push(Owned { identity, live: live.clone(), address, kind, shared, stays });
         };
         if let (Some(name), true) = (&target.gke, self.cluster_goes())
@@ -153,7 +178,6 @@ impl Maker<'_> {
                 add(Identity::NodePool { cluster: name.clone(), pool: pool.clone() }, live, Vec::new());
             }
         }
-        let manager = owner.field_manager();
         for (object, live) in world.inside.live().into_iter().flatten() {
             if diff::applied_by(live, &manager) && !self.is_record(object) {
                 let shared = diff::other_stacks(live, &manager);
@@ -208,7 +232,7 @@ impl Maker<'_> {
         foreign: bool,
     ) {
         let identity = self.in_lasting_version(identity);
-        let wanted = self.inputs.desired.iter().find(|resource| resource.identity == identity);
+        let wanted = self.wanted.get(&identity).copied();
         let origin = wanted.map_or(FieldPath::keys(["stack", "name"]), |resource| resource.origin.clone());
         self.changes.push(Change {
             // What left the file has no line in it.
@@ -256,12 +280,12 @@ fn without_secrets(live: &Value) -> Value {
 }
 
 /// The addresses of what is wanted and of what the record knows, by identity.
-struct Known<'a> {
+pub(super) struct Known<'a> {
     wanted: BTreeMap<&'a Identity, (&'a Address, &'a str)>,
 }
 
 impl<'a> Known<'a> {
-    fn of(desired: &'a [Resource], record: Option<&'a Record>) -> Self {
+    pub(super) fn of(desired: &'a [Resource], record: Option<&'a Record>) -> Self {
         let recorded = record.into_iter().flat_map(|record| &record.inventory);
         let recorded = recorded.map(|entry| (&entry.identity, (&entry.address, entry.kind.as_str())));
         let desired =

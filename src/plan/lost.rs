@@ -9,7 +9,7 @@ use serde_json::{Value, json};
 
 use super::make::{Maker, is_going};
 use super::{Action, Change};
-use crate::kinds::{self, dask_cluster, dask_group};
+use crate::kinds::{self, dask_cluster, dask_group, handled};
 use crate::resource::{Await, Identity, ObjectId, Resource, Step, Until};
 
 /// What is done about lost children.
@@ -90,7 +90,7 @@ impl Maker<'_> {
         let inside = self.inputs.world.inside.live()?;
         let live = inside.get(group)?;
         let wanted = live["spec"]["worker"]["replicas"].as_u64()?;
-        if dask_cluster::scaled_to(live) != Some(wanted) {
+        if handled::scaled_to(live) != Some(wanted) {
             return None;
         }
         let own = inside.iter().filter(|(object, worker)| {

@@ -6,51 +6,24 @@ use std::fmt::Write as _;
 use serde_json::Value;
 
 use super::cascade::defines;
+use super::inputs::Inputs;
+use super::leave::Known;
 use super::lost::Mend;
-use super::select::{Selected, Selection};
+use super::select::Selected;
 use super::shapes::Shapes;
-use super::{ASKED, Action, Change, Consent, Mode, Note, Partial, Plan, Read, Taken, diff, graph, review};
+use super::{ASKED, Action, Change, Mode, Note, Plan, Taken, diff, given, graph, review};
 use crate::address::{Address, FieldPath};
 use crate::diag::{Code, Diagnostic};
 use crate::kinds::gke::Compared;
 use crate::kinds::{self, Compare, Kind, gke};
 use crate::resource::{
-    Effect, FieldChange, Gvk, Hourly, Identity, LABEL_STACK, Lane, ObjectId, Owner, Resource, Role, Seen,
-    Target, Theirs, Wanted, World,
+    self, Effect, FieldChange, Gvk, Identity, LABEL_STACK, Lane, ObjectId, Owner, Resource, Role, Seen,
+    Target, Theirs, Wanted,
 };
-use crate::source::Sources;
 
-/// All that a plan is made of.
-pub struct Inputs<'a> {
-    /// What is wanted.
-    pub desired: Vec<Resource>,
-    /// What others own and the stack reads.
-    pub theirs: Vec<Theirs>,
-    /// What is live.
-    pub world: &'a World,
-    /// Where.
-    pub target: Target,
-    /// Whose.
-    pub owner: Owner,
-    /// What for.
-    pub mode: Mode,
-    /// Whether the world is empty because nothing was read.
-    pub offline: bool,
-    /// Consents given.
-    pub allowed: Vec<Consent>,
-    /// Addresses to replace although nothing forces it.
-    pub replace: Vec<Address>,
-    /// What the plan is limited to.
-    pub selection: Selection,
-    /// Whether another target than the last one is meant.
-    pub retarget: bool,
-    /// What takes Dask's workers away waits until their scheduler is idle, so many seconds at most.
-    pub when_idle: Option<u32>,
-    /// Where values stand in the stack file.
-    pub sources: &'a Sources,
-    /// US dollars per hour of what is desired.
-    pub hourly: Option<Hourly>,
-}
+/// The cure for what cannot be read when nothing more is known.
+pub const SEE_FIRST: &str =
+    "nothing is planned against what cannot be seen; `--offline` plans against an empty world";
 
 /// What must be read to plan these resources.
 pub fn wanted(desired: &[Resource], theirs: &[Theirs], target: &Target, owner: &Owner) -> Wanted {
@@ -121,6 +94,7 @@ pub fn plan(inputs: Inputs) -> Result<Plan, Vec<Diagnostic>> {
         Mode::Destroy => maker.destroy(),
     }
     maker.goes_along();
+    maker.drained();
     maker.what_cannot_be_known();
     // Deletes are shown as they are done: what was made last goes first.
     let rank = |change: &Change| kinds::find(&change.kind).map_or(0, |kind| kind.rank);
@@ -132,11 +106,16 @@ pub fn plan(inputs: Inputs) -> Result<Plan, Vec<Diagnostic>> {
     maker.surplus_goes();
     maker.choose_workers();
     maker.mended();
+    maker.after_what_is_handled();
     maker.when_idle();
-    if let Err(circle) = graph::connect(&mut maker.changes, &inputs.desired, inputs.world) {
-        maker.problems.push(circle_problem(&circle, &inputs));
-    }
-    maker.drop_idle_waits();
+    let barriers = match graph::connect(&mut maker.changes, &inputs.desired, inputs.world) {
+        Ok(barriers) => barriers,
+        Err(circle) => {
+            maker.problems.push(circle_problem(&circle, &inputs));
+            Vec::new()
+        }
+    };
+    maker.drop_idle_waits(&barriers);
     let partial = maker.partial();
     let Maker { changes, problems, mut notes, .. } = maker;
     notes.dedup();
@@ -146,57 +125,10 @@ pub fn plan(inputs: Inputs) -> Result<Plan, Vec<Diagnostic>> {
         return Err(problems);
     }
     let mut plan = inputs.into_plan(changes, reads, notes, partial);
+    plan.barriers = barriers;
     let reviewed = review::review(&plan);
     plan.notes.extend(reviewed);
     Ok(plan)
-}
-
-impl Inputs<'_> {
-    /// The plan that these changes make of them.
-    pub(super) fn into_plan(
-        self,
-        changes: Vec<Change>,
-        reads: Vec<Read>,
-        notes: Vec<Note>,
-        partial: Option<Partial>,
-    ) -> Plan {
-        let Self {
-            desired,
-            theirs,
-            world,
-            target,
-            owner,
-            mode,
-            offline,
-            allowed,
-            replace,
-            selection: _,
-            retarget,
-            when_idle,
-            sources: _,
-            hourly,
-        } = self;
-        let kept = world.record.is_some() || world.only_locked;
-        let record_left = mode == Mode::Destroy && partial.is_none() && changes.is_empty() && kept;
-        Plan {
-            record_left,
-            target,
-            owner,
-            mode,
-            offline,
-            changes,
-            desired,
-            theirs,
-            reads,
-            notes,
-            hourly,
-            allowed,
-            partial,
-            retarget,
-            replace,
-            when_idle,
-        }
-    }
 }
 
 /// Why a change takes something from others, before why else it is made.
@@ -237,6 +169,12 @@ pub(super) struct Maker<'a> {
     pub(super) lost: BTreeMap<Address, Mend>,
     /// The shapes of custom kinds.
     pub(super) shapes: Shapes,
+    /// What is wanted, by what it is to the API.
+    pub(super) wanted: BTreeMap<&'a Identity, &'a Resource>,
+    /// Wanted definitions, by plural and group of their kind.
+    definitions: BTreeMap<(&'a str, &'a str), &'a Resource>,
+    /// What people call things.
+    pub(super) known: Known<'a>,
 }
 
 impl<'a> Maker<'a> {
@@ -253,6 +191,9 @@ impl<'a> Maker<'a> {
             surplus: BTreeMap::new(),
             lost: BTreeMap::new(),
             shapes: Shapes::of(inputs),
+            wanted: resource::by_identity(&inputs.desired),
+            definitions: definitions(&inputs.desired),
+            known: Known::of(&inputs.desired, inputs.world.record.as_ref()),
         }
     }
 }
@@ -277,9 +218,7 @@ impl Maker<'_> {
                     "nothing is planned against what cannot be seen; `destroy --allow delete:unseen` deletes the GKE \
                      cluster with whatever is in it"
                 }
-                _ => {
-                    "nothing is planned against what cannot be seen; `--offline` plans against an empty world"
-                }
+                _ => SEE_FIRST,
             };
             self.problems.push(problem.about(Address::new("cluster"), "").help(help));
         }
@@ -329,6 +268,7 @@ impl Maker<'_> {
             }
             self.selected.add(&resource.address);
         }
+        self.is_given(resource);
         let is_cluster = matches!(resource.identity, Identity::Cluster(_));
         if self.stays_gone(resource) {
             self.gone.insert(resource.identity.clone());
@@ -389,11 +329,7 @@ impl Maker<'_> {
 
     /// The wanted definition of an object's kind.
     fn definition_of(&self, object: &ObjectId) -> Option<&Resource> {
-        let name = (object.gvk.plural.as_str(), object.gvk.group.as_str());
-        self.inputs.desired.iter().find(|other| match &other.identity {
-            Identity::Object(other) => defines(other) == Some(name),
-            Identity::Cluster(_) | Identity::NodePool { .. } | Identity::Check(_) => false,
-        })
+        self.definitions.get(&(object.gvk.plural.as_str(), object.gvk.group.as_str())).copied()
     }
 
     /// An object that goes while its definition stops serving the version that it was read in: a version that is served
@@ -482,7 +418,9 @@ impl Maker<'_> {
             Compare::Kubernetes(effect) => {
                 let schema = self.shapes.schema(resource);
                 let manager = self.inputs.owner.field_manager();
-                let mut compared = diff::compare(&resource.body, live, &manager, schema.as_ref(), effect);
+                let given = &self.inputs.world.given;
+                let mut compared =
+                    given::compare(given, &resource.body, live, &manager, schema.as_ref(), effect);
                 compared.changes.extend(other_version(&resource.body, live, &manager));
                 Some(compared)
             }
@@ -675,6 +613,18 @@ impl Maker<'_> {
             self.push(resource, action, Vec::new(), reason, None);
         }
     }
+}
+
+fn definitions(desired: &[Resource]) -> BTreeMap<(&str, &str), &Resource> {
+    let mut definitions = BTreeMap::new();
+    for resource in desired {
+        if let Identity::Object(object) = &resource.identity
+            && let Some(name) = defines(object)
+        {
+            definitions.entry(name).or_insert(resource);
+        }
+    }
+    definitions
 }
 
 /// The versions that a definition serves.

@@ -1,5 +1,7 @@
 //! Desired and live in, a plan out. Pure: no clock, no network, no terminal; same input, same bytes.
 
+use std::collections::{BTreeMap, BTreeSet};
+
 use serde::{Deserialize, Serialize};
 
 pub mod adopt;
@@ -9,16 +11,22 @@ mod dask;
 mod definitions;
 pub mod diff;
 mod doubt;
+mod drained;
 pub mod drift;
 pub mod file;
+mod given;
 pub mod graph;
+mod handled;
+mod inputs;
 mod leave;
 mod lost;
 pub mod make;
+mod mentions;
+mod order;
+mod outside;
 pub mod read;
 mod relations;
 pub mod review;
-pub mod same;
 pub mod scale;
 pub mod select;
 mod shapes;
@@ -31,7 +39,8 @@ mod zones;
 
 pub use along::reach;
 pub use drift::{Drift, Drifted, drift};
-pub use make::{Inputs, plan, wanted};
+pub use inputs::Inputs;
+pub use make::{SEE_FIRST, plan, wanted};
 pub use read::Read;
 pub use select::{Partial, Selection};
 pub use steps::inline_pool;
@@ -66,7 +75,7 @@ pub struct Change {
     pub lane: Lane,
     /// What apply does, in order. Empty for `Keep`.
     pub steps: Vec<Step>,
-    /// Places in the plan's list of changes that must be done before.
+    /// Places in the plan's list of changes that must be done before; the places after those are its barriers.
     pub follows: Vec<usize>,
     /// Digest of what the plan relies on (uid and the fields compared); `None` when nothing was live.
     #[serde(default, skip_serializing_if = "Option::is_none")]
@@ -80,6 +89,14 @@ pub struct Change {
     /// What is live of something that goes or is given up, without secrets.
     #[serde(default, skip_serializing_if = "serde_json::Value::is_null")]
     pub before: serde_json::Value,
+}
+
+/// Stands between many changes and many others that wait for all of them: an edge for each of both in place of one for
+/// each pair.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub struct Barrier {
+    /// Places in the plan's list of changes that must be done before it is passed.
+    pub follows: Vec<usize>,
 }
 
 /// Something that others made or apply, and that the stack wants.
@@ -182,6 +199,9 @@ pub struct Plan {
     pub offline: bool,
     /// All things, those to keep included, in the order in which they are shown.
     pub changes: Vec<Change>,
+    /// Their common order, numbered on after them.
+    #[serde(default, skip_serializing_if = "Vec::is_empty")]
+    pub barriers: Vec<Barrier>,
     /// What was desired, for the record and for planning again.
     pub desired: Vec<Resource>,
     /// What others own, for planning again.
@@ -204,6 +224,9 @@ pub struct Plan {
     /// Whether nothing of the stack is left but its record: an earlier destroy ended before it took that away.
     #[serde(default, skip_serializing_if = "crate::kinds::is_false")]
     pub record_left: bool,
+    /// Whether things of the stack may be there that no record names and that could not be looked for.
+    #[serde(default, skip_serializing_if = "crate::kinds::is_false")]
+    pub incomplete: bool,
     /// Whether another target than the last one was meant.
     #[serde(default, skip_serializing_if = "crate::kinds::is_false")]
     pub retarget: bool,
@@ -249,6 +272,20 @@ impl Change {
 }
 
 impl Plan {
+    /// The places of the changes that one of them waits for, without the barriers between.
+    pub fn before<'p>(&'p self, change: &'p Change) -> impl Iterator<Item = usize> + 'p {
+        let count = self.changes.len();
+        change
+            .follows
+            .iter()
+            .flat_map(move |before| {
+                let barrier = before.checked_sub(count).and_then(|number| self.barriers.get(number));
+                barrier.map_or(std::slice::from_ref(before), |barrier| &barrier.follows)
+            })
+            .copied()
+            .filter(move |before| *before < count)
+    }
+
     /// Whether apply has neither anything to change nor anything to wait for, nor a record to take away.
     pub fn has_nothing_to_do(&self) -> bool {
         self.is_empty() && !self.record_left && !self.changes.iter().any(Change::is_waited_for)
@@ -304,27 +341,24 @@ impl Plan {
     pub fn missing_consents(&self, allowed: &[Consent]) -> Vec<Consent> {
         let given: Vec<Consent> =
             allowed.iter().chain(&self.allowed).map(|given| self.meant(given)).collect();
+        let own = self.sections();
         let missing: Vec<Needed> = self
             .changes
             .iter()
-            .flat_map(|change| self.consents_of(change))
+            .flat_map(|change| self.consents_of(change, &own))
             .chain(self.consent_to_unseen())
             .filter(|needed| !given.iter().any(|given| needed.is_given(given)))
             .collect();
-        let several = |section: &Consent| {
-            missing.iter().filter(|needed| needed.section.as_ref() == Some(section)).count() > 1
-        };
-        let mut wanted = Vec::new();
-        for needed in &missing {
-            let consent = match &needed.section {
-                Some(section) if several(section) => section,
-                Some(_) | None => &needed.own,
-            };
-            if !wanted.contains(consent) {
-                wanted.push(consent.clone());
-            }
+        let mut counts: BTreeMap<&Consent, usize> = BTreeMap::new();
+        for section in missing.iter().filter_map(|needed| needed.section.as_ref()) {
+            *counts.entry(section).or_default() += 1;
         }
-        wanted
+        let consents = missing.iter().map(|needed| match &needed.section {
+            Some(section) if counts.get(section).is_some_and(|count| *count > 1) => section,
+            Some(_) | None => &needed.own,
+        });
+        let mut known = BTreeSet::new();
+        consents.filter(|consent| known.insert(*consent)).cloned().collect()
     }
 
     /// The consent to let things go along that nobody could look at: `delete:others.unseen`.
@@ -334,8 +368,13 @@ impl Plan {
         unseen.then_some(Needed { own, section: None })
     }
 
-    /// The consents that a change needs.
-    fn consents_of(&self, change: &Change) -> Vec<Needed> {
+    /// Sections in which something is ours.
+    fn sections(&self) -> BTreeSet<&str> {
+        self.changes.iter().filter(|change| !change.foreign).map(|change| change.address.section()).collect()
+    }
+
+    /// The consents that a change needs; `own` are the sections in which something is ours.
+    fn consents_of(&self, change: &Change, own: &BTreeSet<&str>) -> Vec<Needed> {
         let whole = self.mode == Mode::Destroy && !change.foreign && !self.outlives(change);
         let consented = whole || crate::kinds::check::is_pod(&change.identity, &change.address);
         let verb = match change.action {
@@ -350,9 +389,8 @@ impl Plan {
         };
         let take = change.taken.is_some().then_some(Verb::Take);
         let section = Address::new(change.address.section());
-        let alone = |other: &&Change| other.address.section() == section.as_str() && !other.foreign;
         // What others have is consented to as a section only where nothing of ours is in it.
-        let mixed = change.foreign && self.changes.iter().any(|other| alone(&other));
+        let mixed = change.foreign && own.contains(section.as_str());
         let needed = |verb| Needed {
             own: Consent { verb, address: change.address.clone() },
             section: (!mixed).then(|| Consent { verb, address: section.clone() }),
@@ -385,9 +423,10 @@ impl Plan {
     /// Consents that were given and fit nothing in the plan.
     pub fn idle_consents(&self) -> Vec<&Consent> {
         let unseen = self.deletes_unseen();
+        let own = self.sections();
         let fits = |given: &&Consent| {
             let meant = self.meant(given);
-            let needed = self.changes.iter().flat_map(|change| self.consents_of(change));
+            let needed = self.changes.iter().flat_map(|change| self.consents_of(change, &own));
             let mut needed = needed.chain(self.consent_to_unseen());
             let is_needed = (unseen && given.is_to_unseen()) || needed.any(|needed| needed.is_given(&meant));
             !is_needed

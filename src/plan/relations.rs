@@ -5,9 +5,11 @@ use std::collections::{BTreeMap, BTreeSet};
 
 use serde_json::Value;
 
-use super::graph::Edge;
+use super::graph::Named;
+use super::mentions::{Names, has_word, speaking};
+use super::order::Order;
 use super::{Action, Change};
-use crate::address::FieldPath;
+use crate::address::{Address, FieldPath};
 use crate::kinds::manifest::{gpus, node_labels, pod_specs};
 use crate::kinds::{self, text};
 use crate::resource::{Await, Identity, ObjectId, Resource, Step, Until, World};
@@ -88,6 +90,22 @@ impl<'a> Thing<'a> {
         self.change.action == Action::Delete
     }
 
+    /// What is live of it may use what goes until it is written or given up.
+    fn uses(&self) -> bool {
+        matches!(self.change.action, Action::Update | Action::Replace | Action::Forget)
+    }
+
+    /// Whether others may be waiting for the room that it leaves.
+    fn gives_room(&self) -> bool {
+        let [cluster, group] = [&kinds::dask_cluster::KIND, &kinds::dask_group::KIND];
+        let kinds = [cluster, group, &kinds::dask_job::KIND, &kinds::dask_autoscaler::KIND];
+        self.object().is_none() || kinds.iter().any(|kind| kind.name == self.change.kind)
+    }
+
+    fn goes_itself(&self) -> bool {
+        self.deletes() && !self.goes_along()
+    }
+
     /// What has no steps of its own is gone when what takes it along is.
     fn goes_along(&self) -> bool {
         self.deletes() && self.change.steps.is_empty()
@@ -116,11 +134,11 @@ pub(super) struct Relations<'a> {
 #[derive(Default)]
 pub(super) struct Edges {
     /// Deletes after what lives on their thing.
-    pub of_deletes: Vec<Edge>,
+    pub of_deletes: Order,
     /// Deletes before what takes their room.
-    pub giving: Vec<Edge>,
+    pub giving: Order,
     /// Deletes after what leaves their thing. Where they would close a circle, they are the ones to go.
-    pub leaving: Vec<Edge>,
+    pub leaving: Order,
 }
 
 impl<'a> Relations<'a> {
@@ -142,61 +160,198 @@ impl<'a> Relations<'a> {
             }
         };
         let things: Vec<Thing> = changes.iter().map(thing).collect();
-        let served = served(&things);
+        let served = served(things.iter().map(|thing| (thing.change, thing.live)));
         Self { things, served }
     }
 
+    /// Objects are found by what relates them, not by asking each pair: there may be ten thousand. Clusters, pools and what
+    /// has workers are few, and are held against everything.
     pub fn edges(&self) -> Edges {
-        let mut edges = Edges::default();
-        let deletes = || self.things.iter().enumerate().filter(|(_, thing)| thing.deletes());
-        for (goes, thing) in deletes() {
-            for (place, other) in self.things.iter().enumerate().filter(|(place, _)| *place != goes) {
-                if other.goes_along() {
-                    continue;
+        self.add_to(Edges::default())
+    }
+
+    fn add_to(&self, mut edges: Edges) -> Edges {
+        if !self.things.iter().any(Thing::deletes) {
+            return edges;
+        }
+        self.along(&mut edges);
+        for (goes, thing) in self.places(Thing::goes_itself) {
+            for (place, other) in self.places(Thing::makes).filter(|_| thing.gives_room()) {
+                if self.gives_way(thing, other) {
+                    edges.giving.pair(goes, place);
+                } else if self.leaves(other, thing) {
+                    edges.leaving.pair(place, goes);
                 }
-                if thing.goes_along() {
-                    if matches!(other.change.action, Action::Delete | Action::Replace)
-                        && takes_along(other, thing)
-                    {
-                        edges.of_deletes.push((place, goes));
-                    }
-                } else if other.deletes() {
-                    if self.lives_on(other, thing) {
-                        edges.of_deletes.push((place, goes));
-                    }
-                } else if other.makes() {
-                    if self.gives_way(thing, other) {
-                        edges.giving.push((goes, place));
-                    } else if self.leaves(other, thing) {
-                        edges.leaving.push((place, goes));
-                    }
+            }
+            let objects = thing.object().is_some();
+            for (place, other) in
+                self.places(Thing::goes_itself).filter(|(place, _)| !objects && *place != goes)
+            {
+                if self.lives_on(other, thing) {
+                    edges.of_deletes.pair(place, goes);
                 }
             }
         }
+        self.of_sections(&mut edges);
+        self.of_served(&mut edges);
+        self.of_insides(&mut edges);
+        self.of_followed(&mut edges);
+        self.of_mentioned(&mut edges);
         edges
     }
 
-    /// Whether something that goes lives on another thing that goes, or needs it to go.
-    fn lives_on(&self, other: &Thing, goes: &Thing) -> bool {
-        if matches!(goes.change.identity, Identity::Cluster(_)) {
-            return true;
+    fn places(&self, which: impl Fn(&Thing<'a>) -> bool) -> impl Iterator<Item = (usize, &Thing<'a>)> {
+        self.things.iter().enumerate().filter(move |(_, thing)| which(thing))
+    }
+
+    /// What goes along is gone when what takes it along is: a cluster everything in it, a namespace and a Dask cluster what
+    /// is in one namespace.
+    fn along(&self, edges: &mut Edges) {
+        let mut along: BTreeMap<Option<&str>, Vec<usize>> = BTreeMap::new();
+        for (place, thing) in self.places(Thing::goes_along) {
+            let namespace = thing.object().and_then(|object| object.namespace.as_deref());
+            along.entry(namespace).or_default().push(place);
         }
-        if let (Some(pool), Some(_)) = (goes.pool(), other.object()) {
-            return other.live_pods.may_run_on(pool, goes.gpu().is_some());
+        let mut takers: BTreeMap<Option<&str>, Vec<usize>> = BTreeMap::new();
+        let goes = |thing: &Thing<'a>| matches!(thing.change.action, Action::Delete | Action::Replace);
+        for (place, thing) in self.places(|thing: &Thing<'a>| goes(thing) && !thing.goes_along()) {
+            match &thing.change.identity {
+                Identity::Cluster(_) => {
+                    let all: Vec<usize> = along.values().flatten().copied().collect();
+                    edges.of_deletes.all(&[place], &all);
+                }
+                Identity::Object(object) if object.gvk.kind == "Namespace" => {
+                    takers.entry(Some(&object.name)).or_default().push(place);
+                }
+                Identity::Object(object) if object.gvk.kind == "DaskCluster" => {
+                    takers.entry(object.namespace.as_deref()).or_default().push(place);
+                }
+                Identity::NodePool { .. } | Identity::Object(_) | Identity::Check(_) => {}
+            }
         }
-        let (Some(object), Some(inside)) = (goes.object(), other.object()) else { return false };
+        for (namespace, takers) in takers {
+            let objects = along.get(&namespace).into_iter().flatten().copied();
+            let objects: Vec<usize> =
+                objects.filter(|place| self.things[*place].object().is_some()).collect();
+            edges.of_deletes.all(&takers, &objects);
+        }
+    }
+
+    /// Every one of `before` that has to do with every one of `goes`: what is made or given up leaves before, what was made
+    /// later goes before.
+    fn relate(&self, before: &[usize], goes: &[usize], edges: &mut Edges) {
+        let goes: Vec<usize> = goes
+            .iter()
+            .copied()
+            .filter(|place| self.things[*place].goes_itself() && self.things[*place].object().is_some())
+            .collect();
+        let object = |place: &&usize| self.things[**place].object().is_some();
+        let (mut made, mut ranks) = (Vec::new(), BTreeMap::<u32, Vec<usize>>::new());
+        for place in before.iter().filter(object) {
+            let thing = &self.things[*place];
+            if thing.makes() {
+                made.push(*place);
+            } else if thing.goes_itself() {
+                ranks.entry(thing.rank).or_default().push(*place);
+            }
+        }
         // Later made, earlier deleted: so no two wait for each other.
-        if other.rank <= goes.rank {
-            return false;
+        for (rank, before) in ranks {
+            let below: Vec<usize> =
+                goes.iter().copied().filter(|place| self.things[*place].rank < rank).collect();
+            edges.of_deletes.all(&before, &below);
         }
-        let follows = |resource: &Resource| {
-            resource.follows.iter().any(|wanted| super::graph::names(wanted, &goes.change.address))
-        };
-        goes.change.address.section() == other.change.address.section()
-            || is_inside(inside, object)
-            || self.is_served(inside, goes)
-            || other.wanted.is_some_and(follows)
-            || names(other.live, inside, object)
+        let plain: Vec<usize> = goes.into_iter().filter(|place| !self.things[*place].gives_room()).collect();
+        edges.leaving.all(&made, &plain);
+    }
+
+    /// Objects of one section.
+    fn of_sections(&self, edges: &mut Edges) {
+        let mut sections: BTreeMap<&str, Vec<usize>> = BTreeMap::new();
+        for (place, thing) in self.things.iter().enumerate() {
+            sections.entry(thing.change.address.section()).or_default().push(place);
+        }
+        for places in sections.values() {
+            self.relate(places, places, edges);
+        }
+    }
+
+    /// Objects of custom kinds, and the sections that serve their group.
+    fn of_served(&self, edges: &mut Edges) {
+        for (group, sections) in &self.served {
+            let of_group =
+                |thing: &Thing<'a>| thing.object().is_some_and(|object| object.gvk.group == *group);
+            let objects: Vec<usize> = self.places(of_group).map(|(place, _)| place).collect();
+            let serves =
+                |thing: &Thing<'a>| sections.contains(thing.change.address.section()) && !of_group(thing);
+            let serving: Vec<usize> = self.places(serves).map(|(place, _)| place).collect();
+            self.relate(&objects, &serving, edges);
+        }
+    }
+
+    /// What is in a namespace that goes, or of a kind whose definition goes.
+    fn of_insides(&self, edges: &mut Edges) {
+        let mut namespaces: BTreeMap<&str, Vec<usize>> = BTreeMap::new();
+        let mut definitions: BTreeMap<String, Vec<usize>> = BTreeMap::new();
+        for (place, thing) in self.things.iter().enumerate() {
+            let Some(object) = thing.object() else { continue };
+            if let Some(namespace) = &object.namespace {
+                namespaces.entry(namespace).or_default().push(place);
+            }
+            let definition = format!("{}.{}", object.gvk.plural, object.gvk.group);
+            definitions.entry(definition).or_default().push(place);
+        }
+        for (place, thing) in self.places(Thing::goes_itself) {
+            let inside = match thing.object() {
+                Some(object) if object.gvk.kind == "Namespace" => namespaces.get(object.name.as_str()),
+                Some(object) if object.gvk.kind == "CustomResourceDefinition" => {
+                    definitions.get(&object.name)
+                }
+                Some(_) | None => None,
+            };
+            self.relate(inside.map_or(&[], Vec::as_slice), &[place], edges);
+        }
+    }
+
+    /// What goes and is said to follow something else that goes.
+    fn of_followed(&self, edges: &mut Edges) {
+        let named = Named::of(self.things.iter().map(|thing| &thing.change.address));
+        let mut followers: BTreeMap<&Address, Vec<usize>> = BTreeMap::new();
+        for (place, thing) in self.places(Thing::goes_itself) {
+            for wanted in thing.wanted.iter().flat_map(|resource| &resource.follows) {
+                followers.entry(wanted).or_default().push(place);
+            }
+        }
+        for (wanted, followers) in followers {
+            self.relate(&followers, named.by(wanted), edges);
+        }
+    }
+
+    /// What speaks of an object that goes, as long as it does.
+    fn of_mentioned(&self, edges: &mut Edges) {
+        let named = self.places(Thing::goes_itself).filter_map(|(place, thing)| {
+            let ObjectId { namespace, name, .. } = thing.object()?;
+            Some((place, namespace.as_deref(), name.as_str()))
+        });
+        let known = Names::of(&named.collect::<Vec<_>>());
+        for (place, thing) in self.places(|thing: &Thing<'a>| thing.goes_itself() || thing.uses()) {
+            let Some(by) = thing.object() else { continue };
+            for goes in known.perhaps_in(thing.live, by.namespace.as_deref()) {
+                let is_named = self.things[goes].object().is_some_and(|object| names(thing.live, by, object));
+                if is_named && goes != place {
+                    self.relate(&[place], &[goes], edges);
+                }
+            }
+        }
+    }
+
+    /// Whether something that goes lives on a cluster or a pool that goes.
+    fn lives_on(&self, other: &Thing, goes: &Thing) -> bool {
+        match (goes.pool(), other.object()) {
+            (Some(pool), Some(_)) => other.live_pods.may_run_on(pool, goes.gpu().is_some()),
+            (Some(_), None) => false,
+            (None, _) => matches!(goes.change.identity, Identity::Cluster(_)),
+        }
     }
 
     /// Whether something that is written, run or given up has to do with a thing that goes until then.
@@ -213,11 +368,10 @@ impl<'a> Relations<'a> {
             };
         }
         let (Some(object), Some(inside)) = (goes.object(), other.object()) else { return false };
-        let used = matches!(other.change.action, Action::Update | Action::Replace | Action::Forget);
         goes.change.address.section() == other.change.address.section()
             || is_inside(inside, object)
             || self.is_served(inside, goes)
-            || used && names(other.live, inside, object)
+            || other.uses() && names(other.live, inside, object)
     }
 
     /// Whether no pool without GPUs stays as it is.
@@ -228,8 +382,8 @@ impl<'a> Relations<'a> {
     }
 
     /// Whether a thing that goes leaves its room to another: GPUs of a sort to pools with GPUs of that sort, as quotas count
-    /// them and full ones are the rule; workers their GPUs to the checks and clusters that come; an autoscaler the number
-    /// of workers.
+    /// them and full ones are the rule; workers, and checks that were cut short, their GPUs to the checks and clusters that
+    /// come; an autoscaler the number of workers.
     fn gives_way(&self, goes: &Thing, other: &Thing) -> bool {
         if let (Some(pool), Some(_)) = (goes.pool(), other.pool()) {
             let takes = match other.change.action {
@@ -261,7 +415,9 @@ impl<'a> Relations<'a> {
         }
         let is = |kind: &&&kinds::Kind| kind.name == goes.change.kind;
         let same = goes.change.address.section() == other.change.address.section();
-        if workers.iter().any(|kind| is(&kind)) {
+        // The pod of a check that was cut short may hold the GPU that its next run asks for.
+        let left = kinds::check::is_pod(&goes.change.identity, &goes.change.address);
+        if left || workers.iter().any(|kind| is(&kind)) {
             return same || goes.live_pods.may_meet(&other.wanted_pods);
         }
         let of_it = |object: &ObjectId| {
@@ -284,23 +440,39 @@ impl<'a> Relations<'a> {
 
 /// By API group of custom kinds, the sections in which something that goes speaks of it: a definition, or a role of the
 /// controller that lets its objects go.
-fn served<'a>(things: &[Thing<'a>]) -> BTreeMap<&'a str, BTreeSet<&'a str>> {
-    let custom = |thing: &&Thing<'a>| thing.change.action != Action::Keep;
-    let groups = things.iter().filter(custom).filter_map(|thing| {
-        let gvk = &thing.object()?.gvk;
-        let built_in = crate::schema::api(&gvk.group, &gvk.version, &gvk.kind).is_some();
-        (!built_in).then_some(gvk.group.as_str())
+fn served<'a>(
+    changes: impl Iterator<Item = (&'a Change, &'a Value)> + Clone,
+) -> BTreeMap<&'a str, BTreeSet<&'a str>> {
+    let objects = changes.filter_map(|(change, live)| match &change.identity {
+        Identity::Object(object) => Some((change, object, live)),
+        Identity::Cluster(_) | Identity::NodePool { .. } | Identity::Check(_) => None,
     });
-    let groups: BTreeSet<&str> = groups.collect();
+    let moving = objects.clone().filter(|(change, ..)| change.action != Action::Keep);
+    let custom = moving.filter(|(_, object, _)| is_custom(object));
+    let groups: BTreeSet<&str> = custom.map(|(_, object, _)| object.gvk.group.as_str()).collect();
     let mut served: BTreeMap<&str, BTreeSet<&str>> = BTreeMap::new();
-    for thing in things.iter().filter(|thing| thing.deletes()) {
-        let Some(object) = thing.object() else { continue };
+    for (change, object, live) in objects.filter(|(change, ..)| change.action == Action::Delete) {
         let speaks = matches!(object.gvk.kind.as_str(), "CustomResourceDefinition" | "ClusterRole" | "Role");
-        for group in groups.iter().filter(|group| speaks && has_word(thing.live, group)) {
-            served.entry(group).or_default().insert(thing.change.address.section());
+        for group in groups.iter().filter(|group| speaks && has_word(live, group)) {
+            served.entry(group).or_default().insert(change.address.section());
         }
     }
     served
+}
+
+/// Whether an object is of a kind that the API server does not bring itself.
+pub(super) fn is_custom(object: &ObjectId) -> bool {
+    crate::schema::api(&object.gvk.group, &object.gvk.version, &object.gvk.kind).is_none()
+}
+
+/// Sections of what goes that serve a custom kind: with a definition, or with the controller of objects that go.
+pub(super) fn serving<'a>(changes: &'a [Change], world: &'a World) -> BTreeSet<&'a str> {
+    let with_live = |change: &'a Change| (change, world.find(&change.identity).unwrap_or(&change.before));
+    let defined = changes
+        .iter()
+        .filter(|change| change.action == Action::Delete && change.kind == kinds::object::DEFINITION.name);
+    let defined = defined.map(|change| change.address.section());
+    served(changes.iter().map(with_live)).into_values().flatten().chain(defined).collect()
 }
 
 /// Whether an object is in a namespace, or of the kind of a definition.
@@ -315,35 +487,9 @@ fn is_inside(inside: &ObjectId, object: &ObjectId) -> bool {
 /// Whether a live object speaks of another that it can reach: the ConfigMap that it mounts, its ServiceAccount.
 fn names(live: &Value, by: &ObjectId, object: &ObjectId) -> bool {
     let reaches = object.namespace.is_none() || object.namespace == by.namespace;
-    let speaks = |(key, value): (&String, &Value)| {
-        !matches!(key.as_str(), "metadata" | "status") && has_word(value, &object.name)
-    };
-    reaches && live.as_object().is_some_and(|fields| fields.iter().any(speaks))
+    reaches && speaking(live).any(|value| has_word(value, &object.name))
 }
 
-/// Whether a text in a value has a name as a word of its own.
-fn has_word(value: &Value, word: &str) -> bool {
-    match value {
-        Value::String(text) => text.match_indices(word).any(|(at, _)| {
-            let part = |c: char| c.is_ascii_alphanumeric() || c == '-';
-            !text[..at].ends_with(part) && !text[at + word.len()..].starts_with(part)
-        }),
-        Value::Array(items) => items.iter().any(|item| has_word(item, word)),
-        Value::Object(fields) => fields.values().any(|value| has_word(value, word)),
-        Value::Null | Value::Bool(_) | Value::Number(_) => false,
-    }
-}
-
-/// Whether what goes takes another thing along: a cluster everything in it, a namespace its objects.
-fn takes_along(goes: &Thing, along: &Thing) -> bool {
-    match (&goes.change.identity, &along.change.identity) {
-        (Identity::Cluster(_), _) => true,
-        (Identity::Object(goes), Identity::Object(along)) if goes.gvk.kind == "Namespace" => {
-            along.namespace.as_ref() == Some(&goes.name)
-        }
-        (Identity::Object(goes), Identity::Object(along)) => {
-            goes.gvk.kind == "DaskCluster" && goes.namespace == along.namespace
-        }
-        (Identity::NodePool { .. } | Identity::Object(_) | Identity::Check(_), _) => false,
-    }
-}
+#[cfg(test)]
+#[path = "relations_tests.rs"]
+mod tests;

@@ -9,7 +9,7 @@ use crate::address::Address;
 use crate::diag::{Code, nearest};
 use crate::kinds::dask_cluster;
 use crate::kinds::node_pool::POOL_LABEL;
-use crate::resource::Identity;
+use crate::resource::{Identity, Resource, by_identity};
 
 /// A check on a finished plan.
 type Review = fn(&Plan, &mut Vec<Note>);
@@ -49,8 +49,9 @@ fn gpu_pool_first(plan: &Plan, notes: &mut Vec<Note>) {
 
 /// A check needs a free GPU, and workers that stay hold theirs.
 fn check_among_workers(plan: &Plan, notes: &mut Vec<Note>) {
+    let wanted = by_identity(&plan.desired);
     let pool = |change: &Change, at: &str| {
-        let wanted = plan.desired.iter().find(|resource| resource.identity == change.identity);
+        let wanted = wanted.get(&change.identity);
         wanted.and_then(|resource| resource.body.pointer(at)).filter(|selector| !selector.is_null()).cloned()
     };
     for check in plan.changes.iter().filter(|change| change.action == Action::Run) {
@@ -76,10 +77,10 @@ fn check_among_workers(plan: &Plan, notes: &mut Vec<Note>) {
 /// A cluster that goes for want of work leaves nodes of a fixed size behind.
 fn idle_pools(plan: &Plan, notes: &mut Vec<Note>) {
     let news = |change: &&Change| matches!(change.action, Action::Create | Action::Update | Action::Replace);
+    let wanted = by_identity(&plan.desired);
     for change in plan.changes.iter().filter(news) {
-        let wanted =
-            |identity: &Identity| plan.desired.iter().find(|resource| &resource.identity == identity);
-        let Some(cluster) = wanted(&change.identity).filter(|wanted| wanted.kind == dask_cluster::KIND.name)
+        let Some(cluster) =
+            wanted.get(&change.identity).filter(|wanted| wanted.kind == dask_cluster::KIND.name)
         else {
             continue;
         };
@@ -112,22 +113,16 @@ const NOT_NEEDED: &str = "consent was given to something that this plan neither 
 /// apply has made the cluster nobody can.
 fn secrets_of_others(plan: &Plan, notes: &mut Vec<Note>) {
     let mut told = BTreeSet::new();
+    let desired = by_identity(&plan.desired);
+    let secrets: BTreeSet<(&str, &str)> = plan.desired.iter().filter_map(secret).collect();
     for change in plan.changes.iter().filter(|change| change.action == Action::Create) {
         let Identity::Object(object) = &change.identity else { continue };
-        let Some(wanted) = plan.desired.iter().find(|wanted| wanted.identity == change.identity) else {
-            continue;
-        };
+        let Some(wanted) = desired.get(&change.identity) else { continue };
         let mut keys = Vec::new();
         secret_keys(&wanted.body, &mut keys);
         let namespace = object.namespace.as_deref().unwrap_or("default");
         for (name, key) in keys {
-            let is_made = plan.desired.iter().any(|other| {
-                let Identity::Object(other) = &other.identity else { return false };
-                other.gvk.kind == "Secret"
-                    && other.name == name
-                    && other.namespace.as_deref() == Some(namespace)
-            });
-            if is_made || !told.insert((namespace, name, key)) {
+            if secrets.contains(&(namespace, name)) || !told.insert((namespace, name, key)) {
                 continue;
             }
             notes.push(Note {
@@ -140,6 +135,13 @@ fn secrets_of_others(plan: &Plan, notes: &mut Vec<Note>) {
             });
         }
     }
+}
+
+/// Namespace and name of a Secret.
+fn secret(resource: &Resource) -> Option<(&str, &str)> {
+    let Identity::Object(object) = &resource.identity else { return None };
+    let namespace = object.namespace.as_deref()?;
+    (object.gvk.kind == "Secret").then_some((namespace, object.name.as_str()))
 }
 
 /// Secrets and keys that containers in a body take variables from and cannot do without.

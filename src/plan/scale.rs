@@ -2,7 +2,8 @@
 
 use serde_json::{Value, json};
 
-use super::make::{Inputs, Maker, Standing, fingerprint, is_going};
+use super::inputs::Inputs;
+use super::make::{Maker, Standing, fingerprint, is_going};
 use super::select::Selected;
 use super::steps::wait_to_the_end;
 use super::{Action, Note, Plan, diff};
@@ -39,6 +40,7 @@ pub fn scale(inputs: Inputs, wish: &Wish<'_>) -> Result<Plan, Vec<Diagnostic>> {
     {
         maker.problems.push(*problem);
     }
+    maker.what_cannot_be_known();
     let partial = maker.partial();
     let Maker { changes, problems, notes, .. } = maker;
     if !problems.is_empty() {
@@ -106,6 +108,7 @@ impl Maker<'_> {
         if let Some(change) = self.changes.last_mut() {
             change.steps = steps;
         }
+        self.after_what_is_handled();
         self.tell_whose(resource, wish);
         Ok(())
     }

@@ -8,7 +8,7 @@ use serde::{Deserialize, Serialize};
 
 use super::cascade::{Cascade, holds};
 use super::make::{Maker, is_going};
-use super::{Mode, graph, inline_pool};
+use super::{Inputs, Mode, diff, graph, inline_pool};
 use crate::address::Address;
 use crate::diag::{self, Code, Diagnostic};
 use crate::kinds;
@@ -39,6 +39,9 @@ pub struct Partial {
     pub selection: Selection,
     /// What is in the stack, or live and ours, and not in the plan. The record keeps what it knows of it.
     pub left_out: Vec<(Address, Identity)>,
+    /// Objects among them that are live and ours and that no record names: it was lost.
+    #[serde(default, skip_serializing_if = "Vec::is_empty")]
+    pub unrecorded: Vec<(Address, ObjectId)>,
 }
 
 /// Which addresses a plan is about.
@@ -116,8 +119,24 @@ impl Maker<'_> {
         }
         let candidates = self.candidates();
         let out = candidates.into_iter().filter(|candidate| !self.selected.has(&candidate.address));
-        let left_out = out.map(|Candidate { address, identity, .. }| (address, identity)).collect();
-        Some(Partial { selection: self.inputs.selection.clone(), left_out })
+        let left_out: Vec<(Address, Identity)> =
+            out.map(|Candidate { address, identity, .. }| (address, identity)).collect();
+        let Inputs { world, owner, .. } = self.inputs;
+        let recorded: BTreeSet<&Identity> =
+            world.record.iter().flat_map(|record| &record.inventory).map(|entry| &entry.identity).collect();
+        let manager = owner.field_manager();
+        let ours =
+            |identity: &Identity| world.find(identity).is_some_and(|live| diff::applied_by(live, &manager));
+        let unrecorded = left_out.iter().filter_map(|(address, identity)| match identity {
+            Identity::Object(object) if !recorded.contains(identity) && ours(identity) => {
+                Some((address.clone(), object.clone()))
+            }
+            Identity::Object(_) | Identity::Cluster(_) | Identity::NodePool { .. } | Identity::Check(_) => {
+                None
+            }
+        });
+        let unrecorded = unrecorded.collect();
+        Some(Partial { selection: self.inputs.selection.clone(), left_out, unrecorded })
     }
 
     fn candidates(&mut self) -> Vec<Candidate> {

@@ -1,12 +1,13 @@
 //! The steps of every change: each kind's file writes its own program; here they are told what they must know
 //! of each other.
 
-use std::collections::BTreeMap;
+use std::collections::BTreeSet;
 
 use super::make::{Maker, is_going};
-use super::{Action, Change};
+use super::{Action, Barrier, Change, given};
 use crate::kinds::{self, Doing};
-use crate::resource::{Identity, ObjectId, Resource, Step, Until, World};
+use crate::record::Record;
+use crate::resource::{self, Identity, ObjectId, Resource, Step, Until, World};
 
 impl Maker<'_> {
     pub(super) fn steps(&mut self) {
@@ -27,9 +28,10 @@ impl Maker<'_> {
         let more =
             [kinds::dask_group::KIND.name, kinds::object::DEFINITION.name, kinds::namespace::KIND.name];
         let kept: Vec<&str> = held.into_iter().chain(more).collect();
-        let desired: BTreeMap<&Identity, &Resource> =
-            inputs.desired.iter().map(|resource| (&resource.identity, resource)).collect();
+        let desired = resource::by_identity(&inputs.desired);
         let zones = self.zones_of_pools();
+        let seen_ready = inputs.world.record.as_ref().map(Record::seen_ready).unwrap_or_default();
+        let with_cluster = if cluster_goes { self.goes_with_cluster() } else { BTreeSet::new() };
         for (place, change) in self.changes.iter_mut().enumerate() {
             let Some(kind) = kinds::find(&change.kind) else { continue };
             // There is nothing to wait for.
@@ -42,7 +44,8 @@ impl Maker<'_> {
                 // Only a living operator lets a DaskCluster go; without one it goes with the cluster.
                 (Identity::Object(_), Action::Delete) if change.foreign => true,
                 (Identity::Object(_), Action::Delete) => {
-                    cluster_goes && orphaned && kept.contains(&change.kind.as_str())
+                    let held_up = cluster_goes && orphaned && kept.contains(&change.kind.as_str());
+                    held_up || with_cluster.contains(&change.identity)
                 }
                 _ => false,
             };
@@ -65,7 +68,8 @@ impl Maker<'_> {
                     && (live.as_ref().is_some_and(is_going) || self.with_owner.contains(&change.identity)),
             };
             change.steps = (kind.program)(&doing);
-            if change.action == Action::Keep && half_made(inputs.world, &change.identity) {
+            given::leave_open(&inputs.world.given, &mut change.steps);
+            if change.action == Action::Keep && half_made(inputs.world, &seen_ready, &change.identity) {
                 wait_to_the_end(&mut change.steps);
             }
             if is_inline && change.action == Action::Create {
@@ -79,19 +83,23 @@ impl Maker<'_> {
     }
 
     /// A look at what is kept matters only to those that follow it. What may be half made is waited for in any case.
-    pub(super) fn drop_idle_waits(&mut self) {
-        let followed: Vec<usize> = self
-            .changes
-            .iter()
-            .filter(|change| change.action != Action::Keep)
-            .flat_map(|change| change.follows.iter().copied())
-            .collect();
+    pub(super) fn drop_idle_waits(&mut self, barriers: &[Barrier]) {
+        let mut followed = vec![false; self.changes.len() + barriers.len()];
+        let acts = self.changes.iter().filter(|change| change.action != Action::Keep);
+        for before in acts.flat_map(|change| &change.follows) {
+            followed[*before] = true;
+        }
+        for (place, barrier) in (self.changes.len()..).zip(barriers) {
+            if followed[place] {
+                barrier.follows.iter().for_each(|before| followed[*before] = true);
+            }
+        }
         for (place, change) in self.changes.iter_mut().enumerate() {
             let looks = change
                 .steps
                 .iter()
                 .all(|step| matches!(step, Step::Await(wait) if wait.until == Until::Still));
-            if change.action == Action::Keep && looks && !followed.contains(&place) {
+            if change.action == Action::Keep && looks && !followed[place] {
                 change.steps.clear();
             }
         }
@@ -100,11 +108,11 @@ impl Maker<'_> {
 
 /// Whether an apply began with a thing of ours and none has seen it ready since. Where no record is, an apply may have
 /// ended before it could write one.
-fn half_made(world: &World, identity: &Identity) -> bool {
+fn half_made(world: &World, seen_ready: &BTreeSet<&Identity>, identity: &Identity) -> bool {
     // A cluster in trouble runs: what would mend it must not wait for it.
     let in_trouble = matches!(identity, Identity::Cluster(_))
         && world.find(identity).is_some_and(|live| live["status"] == "DEGRADED");
-    !in_trouble && world.record.as_ref().is_none_or(|record| record.is_half_made(identity))
+    !in_trouble && !seen_ready.contains(identity)
 }
 
 /// What is looked at is waited for instead.

@@ -3,10 +3,11 @@
 
 use serde_json::Value;
 
-use super::{Change, diff};
+use super::{Change, diff, given};
 use crate::address::FieldPath;
 use crate::kinds::{self, Compare};
 use crate::resource::{Owner, Resource};
+use crate::secrets::given::Given;
 
 /// What a live object is to its planned change.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -20,12 +21,12 @@ pub enum Still {
 }
 
 /// Compares again what the plan compared.
-pub fn still(change: &Change, resource: &Resource, owner: &Owner, live: &Value) -> Still {
+pub fn still(change: &Change, resource: &Resource, owner: &Owner, given: &Given, live: &Value) -> Still {
     let Some(Compare::Kubernetes(effect)) = kinds::find(&change.kind).map(|kind| &kind.compare) else {
         return Still::Moved;
     };
     let (schema, manager) = (kinds::object_schema(&resource.identity), owner.field_manager());
-    let compared = diff::compare(&resource.body, live, &manager, schema.as_ref(), *effect);
+    let compared = given::compare(given, &resource.body, live, &manager, schema.as_ref(), *effect);
     if compared.changes.is_empty() && diff::applied_by(live, &manager) {
         return Still::Wanted;
     }

@@ -12,7 +12,7 @@ use super::human::plan_text::consent_text;
 use crate::address::{FieldPath, Segment};
 use crate::kinds;
 use crate::plan::{Action, Change, Mode, Note, Plan};
-use crate::resource::{Effect, FieldChange, Identity};
+use crate::resource::{Effect, FieldChange, Identity, Resource, by_identity};
 use crate::secrets::masked;
 
 /// The version of Terraform's format that this follows.
@@ -195,14 +195,15 @@ pub fn document(plan: &Plan) -> Document {
         Mode::Apply => resources.collect(),
         Mode::Destroy => Vec::new(),
     };
+    let desired = by_identity(&plan.desired);
     let drifted = |change: &&Change| change.fields.iter().any(|field| field.drift.is_some());
     Document {
         format_version: FORMAT_VERSION,
         dask_infra_version: env!("CARGO_PKG_VERSION"),
         variables: BTreeMap::new(),
         planned_values: PlannedValues { root_module: Module { resources } },
-        resource_drift: plan.changes.iter().filter(drifted).map(|change| drift(plan, change)).collect(),
-        resource_changes: plan.changes.iter().map(|change| planned(plan, change)).collect(),
+        resource_drift: plan.changes.iter().filter(drifted).map(|change| drift(&desired, change)).collect(),
+        resource_changes: plan.changes.iter().map(|change| planned(&desired, change)).collect(),
         output_changes: BTreeMap::new(),
         applyable: !plan.is_empty(),
         complete: true,
@@ -245,9 +246,10 @@ fn extra(plan: &Plan) -> PlanExtra {
     }
 }
 
-fn planned(plan: &Plan, change: &Change) -> ResourceChange {
-    let body =
-        plan.desired.iter().find(|wanted| wanted.identity == change.identity).map(|wanted| &wanted.body);
+type Desired<'a> = BTreeMap<&'a Identity, &'a Resource>;
+
+fn planned(desired: &Desired<'_>, change: &Change) -> ResourceChange {
+    let body = desired.get(&change.identity).map(|wanted| &wanted.body);
     let body = body.map(masked).unwrap_or_default();
     let before = || as_it_was(&body, &change.fields);
     let (actions, before, after) = match change.action {
@@ -275,11 +277,10 @@ fn planned(plan: &Plan, change: &Change) -> ResourceChange {
 }
 
 /// What others changed: from what was set to what is live.
-fn drift(plan: &Plan, change: &Change) -> ResourceChange {
+fn drift(desired: &Desired<'_>, change: &Change) -> ResourceChange {
     let fields: Vec<FieldChange> =
         change.fields.iter().filter(|field| field.drift.is_some()).cloned().collect();
-    let body =
-        plan.desired.iter().find(|wanted| wanted.identity == change.identity).map(|wanted| &wanted.body);
+    let body = desired.get(&change.identity).map(|wanted| &wanted.body);
     let before = body.map(masked).unwrap_or_default();
     let after = as_it_was(&before, &fields);
     of_change(

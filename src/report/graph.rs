@@ -1,7 +1,7 @@
 //! What comes before what in a plan, as text and as a Mermaid diagram. Sections stand for their objects, unless
 //! every object is asked for; what follows from other edges is left out.
 
-use std::collections::BTreeSet;
+use std::collections::{BTreeMap, BTreeSet};
 
 use crate::plan::Plan;
 
@@ -22,26 +22,32 @@ struct Graph {
 
 fn graph(plan: &Plan, nodes: Nodes) -> Graph {
     let mut names: Vec<String> = Vec::new();
+    let mut known: BTreeMap<&str, usize> = BTreeMap::new();
     let mut of_change = Vec::new();
     for change in &plan.changes {
         let name = match nodes {
             Nodes::Sections => change.address.section(),
             Nodes::Objects => change.address.as_str(),
         };
-        let place = names.iter().position(|known| known == name).unwrap_or_else(|| {
+        let place = *known.entry(name).or_insert_with(|| {
             names.push(name.to_owned());
             names.len() - 1
         });
         of_change.push(place);
     }
+    // Of many objects in few sections.
+    let nodes = |follows: &[usize]| -> BTreeSet<usize> {
+        follows.iter().filter_map(|before| of_change.get(*before).copied()).collect()
+    };
+    let barriers: Vec<BTreeSet<usize>> =
+        plan.barriers.iter().map(|barrier| nodes(&barrier.follows)).collect();
     let mut after = vec![BTreeSet::new(); names.len()];
     for (change, node) in plan.changes.iter().zip(&of_change) {
-        let before = change
-            .follows
-            .iter()
-            .filter_map(|before| of_change.get(*before))
-            .filter(|before| *before != node);
-        after[*node].extend(before.copied());
+        let mut before = nodes(&change.follows);
+        let barrier = |place: &usize| barriers.get(place.checked_sub(plan.changes.len())?);
+        before.extend(change.follows.iter().filter_map(barrier).flatten());
+        before.remove(node);
+        after[*node].extend(before);
     }
     let mut graph = Graph { names, after };
     graph.reduce();

@@ -16,6 +16,8 @@ pub mod page;
 pub mod plan_text;
 pub mod progress;
 pub(super) mod style;
+
+pub use style::printable;
 pub mod summary;
 mod values;
 

@@ -1,5 +1,6 @@
 //! Plans, progress and summaries for programs: writes the lines of [`event`](super::event).
 
+use std::collections::BTreeMap;
 use std::io;
 use std::time::Duration;
 
@@ -9,7 +10,7 @@ use crate::address::Address;
 use crate::apply::{Event, Outcome, Stopped, Summary};
 use crate::diag::{Diagnostic, Severity};
 use crate::plan::{Action, Change, Drift as Drifts, Drifted, Mode, Plan, Read};
-use crate::resource::{Effect, FieldChange, Identity, Owner, Target};
+use crate::resource::{Effect, FieldChange, Identity, Owner, Resource, Target, by_identity};
 use crate::source::Sources;
 
 use super::event::{
@@ -45,8 +46,9 @@ impl Json {
 
 impl Reporter for Json {
     fn plan(&mut self, plan: &Plan, view: &View<'_>) {
+        let wanted = by_identity(&plan.desired);
         for change in &plan.changes {
-            let change = planned(plan, change, view);
+            let change = planned(&wanted, change, view);
             let drifted: Vec<Field> =
                 change.fields.iter().filter(|field| field.drift.is_some()).cloned().collect();
             if !drifted.is_empty() {
@@ -62,7 +64,7 @@ impl Reporter for Json {
         }
         let shown = |change: &&Change| change.action != Action::Keep || !change.fields.is_empty();
         for change in plan.changes.iter().filter(shown) {
-            let change = planned(plan, change, view);
+            let change = planned(&wanted, change, view);
             let message = format!("{}: plan to {}", change.resource.addr, change.action);
             self.line(Level::Info, message, Body::PlannedChange { place: place(plan), change });
         }
@@ -219,8 +221,9 @@ fn thing_of(address: &Address, identity: &Identity, kind: &str) -> Thing {
     }
 }
 
-fn planned(plan: &Plan, change: &Change, view: &View<'_>) -> PlannedChange {
-    let fields = change.fields.iter().map(|field| field_of(plan, change, field, view));
+fn planned(wanted: &BTreeMap<&Identity, &Resource>, change: &Change, view: &View<'_>) -> PlannedChange {
+    let resource = wanted.get(&change.identity).copied();
+    let fields = change.fields.iter().map(|field| field_of(resource, change, field, view));
     PlannedChange {
         resource: thing(change),
         action: words(change.action).verb,
@@ -242,8 +245,8 @@ fn drifted_change(drift: &Drifts) -> PlannedChange {
     }
 }
 
-fn field_of(plan: &Plan, change: &Change, field: &FieldChange, view: &View<'_>) -> Field {
-    field_at(field, view.location(plan, change, field).or_else(|| change.location.clone()))
+fn field_of(resource: Option<&Resource>, change: &Change, field: &FieldChange, view: &View<'_>) -> Field {
+    field_at(field, view.location(resource, field).or_else(|| change.location.clone()))
 }
 
 fn field_at(field: &FieldChange, location: Option<String>) -> Field {

@@ -6,8 +6,8 @@ use std::time::Duration;
 
 use crate::apply::{Event, Summary};
 use crate::diag::Diagnostic;
-use crate::plan::{Action, Change, Drifted, Plan};
-use crate::resource::{FieldChange, Owner, Target};
+use crate::plan::{Action, Drifted, Plan};
+use crate::resource::{FieldChange, Owner, Resource, Target};
 use crate::source::Sources;
 
 pub mod connect;
@@ -55,9 +55,8 @@ pub struct View<'a> {
 
 impl View<'_> {
     /// `stack.toml:40:12` of a field that differs; `None` when no place is known but that of its change.
-    pub fn location(&self, plan: &Plan, change: &Change, field: &FieldChange) -> Option<String> {
-        let sources = self.sources?;
-        let resource = plan.desired.iter().find(|resource| resource.identity == change.identity)?;
+    pub fn location(&self, wanted: Option<&Resource>, field: &FieldChange) -> Option<String> {
+        let (sources, resource) = (self.sources?, wanted?);
         let origin = resource.origin_of(&field.path);
         if origin == resource.origin {
             return None;

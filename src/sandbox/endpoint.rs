@@ -28,6 +28,9 @@ impl Lock {
     pub fn take(dir: &Path) -> Result<Self, SandboxError> {
         make_private_folder(dir)
             .map_err(|error| SandboxError::io(format!("make the folder {}", dir.display()), error))?;
+        if is_of_others(dir) {
+            return Err(SandboxError::OfOthers { dir: dir.to_owned() });
+        }
         let path = dir.join("lock");
         let open = || File::options().create(true).truncate(false).read(true).write(true).open(&path);
         loop {
@@ -50,6 +53,24 @@ impl Lock {
                 }
             }
         }
+    }
+}
+
+/// Whether another user owns a folder, and says in it what is served where, with which certificates.
+pub fn is_of_others(dir: &Path) -> bool {
+    #[cfg(unix)]
+    {
+        use std::os::unix::fs::MetadataExt as _;
+        let owner = |found: std::io::Result<fs::Metadata>| found.ok().map(|found| found.uid());
+        // Whoever runs this owns what it makes.
+        let us = owner(tempfile::tempfile().and_then(|file| file.metadata()));
+        let there = owner(fs::symlink_metadata(dir));
+        there.is_some() && us.is_some() && there != us
+    }
+    #[cfg(not(unix))]
+    {
+        let _ = dir;
+        false
     }
 }
 
@@ -83,6 +104,28 @@ fn serving_process(dir: &Path) -> Option<u32> {
     let text = fs::read_to_string(dir.join(SERVED)).ok()?;
     let value: serde_json::Value = serde_json::from_str(&text).ok()?;
     u32::try_from(value["pid"].as_u64()?).ok()
+}
+
+/// In the folder: what clients must know of a sandbox that stands before a real API server.
+pub const TOKEN: &str = "access-token";
+
+/// The token of a folder, made when there is none: kubeconfigs outlive the process that wrote them.
+pub(super) fn token(dir: Option<&Path>) -> Result<String, SandboxError> {
+    let is_token = |text: &str| text.len() == 64 && text.bytes().all(|byte| byte.is_ascii_hexdigit());
+    let file = dir.map(|dir| dir.join(TOKEN));
+    let kept = file.as_ref().filter(|file| fs::symlink_metadata(file).is_ok_and(|found| found.is_file()));
+    if let Some(text) = kept.and_then(|file| fs::read_to_string(file).ok())
+        && is_token(text.trim())
+    {
+        return Ok(text.trim().to_owned());
+    }
+    // A new key is as random as anything that could be asked for.
+    let key = KeyPair::generate().map_err(|error| SandboxError::io("make a token", error))?;
+    let token = blake3::hash(&key.serialize_der()).to_hex().to_string();
+    if let Some(file) = file {
+        write_private(&file, &format!("{token}\n"))?;
+    }
+    Ok(token)
 }
 
 /// The certificate authority of every cluster of a sandbox.
@@ -213,6 +256,19 @@ mod tests {
         Authority::kept_in(&made).expect("made");
         assert_eq!(mode(&made), 0o700);
         assert_eq!((mode(&made.join("ca.pem")), mode(&made.join("ca.key"))), (0o600, 0o600));
+    }
+
+    #[test]
+    fn a_token_stays_with_its_folder_and_is_nobody_elses() {
+        let dir = tempfile::tempdir().expect("temporary folder");
+        let file = dir.path().join(TOKEN);
+        // As `sandbox env` writes it for clients that want any.
+        fs::write(&file, "sandbox\n").expect("write");
+        let first = token(Some(dir.path())).expect("made");
+        assert_eq!(first.len(), 64);
+        assert_eq!(fs::read_to_string(&file).expect("kept").trim(), first);
+        assert_eq!(token(Some(dir.path())).expect("read"), first);
+        assert_ne!(token(None).expect("made"), first);
     }
 
     #[test]

@@ -1,6 +1,9 @@
 //! Before the served APIs: only programs of this machine are answered. A web page that a browser shows can send
 //! requests to loopback, too, and reaches it by a name of its own (DNS rebinding); it cannot leave out `Origin`, nor
-//! choose `Host`, nor send JSON without asking first.
+//! choose `Host`, nor send JSON without asking first. With a real API server behind it, only who knows the token of the
+//! sandbox's folder is answered: its rights are not those of everybody on the machine.
+
+use std::sync::Arc;
 
 use axum::Router;
 use axum::body::Body;
@@ -11,12 +14,12 @@ use tower::ServiceExt as _;
 
 use super::faults::Side;
 
-/// The router behind the guard.
-pub fn around(side: Side, inner: Router) -> Router {
+/// The router behind the guard; `token` is what every request must carry.
+pub fn around(side: Side, token: Option<Arc<str>>, inner: Router) -> Router {
     Router::new().fallback(move |request: Request<Body>| {
-        let inner = inner.clone();
+        let (inner, token) = (inner.clone(), token.clone());
         async move {
-            match refusal(side, &request) {
+            match refusal(side, token.as_deref(), &request) {
                 Some((status, why)) => refuse(side, status, why),
                 None => inner.oneshot(request).await.unwrap_or_else(|never| match never {}),
             }
@@ -24,7 +27,7 @@ pub fn around(side: Side, inner: Router) -> Router {
     })
 }
 
-fn refusal(side: Side, request: &Request<Body>) -> Option<(StatusCode, &'static str)> {
+fn refusal(side: Side, token: Option<&str>, request: &Request<Body>) -> Option<(StatusCode, &'static str)> {
     let headers = request.headers();
     if !is_here(headers) {
         let why = "this sandbox answers to 127.0.0.1 and localhost only";
@@ -32,6 +35,11 @@ fn refusal(side: Side, request: &Request<Body>) -> Option<(StatusCode, &'static 
     }
     if headers.contains_key(header::ORIGIN) {
         return Some((StatusCode::FORBIDDEN, "this sandbox answers no web pages"));
+    }
+    if token.is_some_and(|token| !carries(headers, token)) {
+        let why = "a real API server stands behind this sandbox, which asks for the token in its folder: `dask-infra sandbox \
+                   env` and `dask-infra sandbox kubeconfig` give it to clients";
+        return Some((StatusCode::UNAUTHORIZED, why));
     }
     let has_body = headers.contains_key(header::TRANSFER_ENCODING)
         || headers.get(header::CONTENT_LENGTH).is_some_and(|length| length != "0");
@@ -50,6 +58,16 @@ fn is_here(headers: &HeaderMap) -> bool {
     more.is_none() && name.is_some_and(|name| ["127.0.0.1", "localhost", "[::1]"].contains(&name))
 }
 
+fn carries(headers: &HeaderMap, token: &str) -> bool {
+    let mut given = headers.get_all(header::AUTHORIZATION).iter();
+    let (first, more) = (given.next(), given.next());
+    let bearer = first.and_then(|value| value.to_str().ok()?.split_once(' '));
+    let bearer = bearer.filter(|(kind, _)| kind.eq_ignore_ascii_case("bearer"));
+    // Digests are compared in constant time.
+    let same = |given: &str| blake3::hash(given.trim().as_bytes()) == blake3::hash(token.as_bytes());
+    more.is_none() && bearer.is_some_and(|(_, given)| same(given))
+}
+
 fn is_json(headers: &HeaderMap) -> bool {
     let kind = headers.get(header::CONTENT_TYPE).and_then(|kind| kind.to_str().ok()).unwrap_or_default();
     kind.split(';').next().unwrap_or_default().trim().eq_ignore_ascii_case("application/json")
@@ -58,11 +76,16 @@ fn is_json(headers: &HeaderMap) -> bool {
 /// In the shape of the API's own errors, so that clients show the reason.
 fn refuse(side: Side, status: StatusCode, why: &str) -> Response<Body> {
     let code = status.as_u16();
+    let unknown = status == StatusCode::UNAUTHORIZED;
+    let (google, reason) = match unknown {
+        true => ("UNAUTHENTICATED", "Unauthorized"),
+        false => ("PERMISSION_DENIED", "Forbidden"),
+    };
     let body = match side {
-        Side::Gke => json!({ "error": { "code": code, "message": why, "status": "PERMISSION_DENIED" } }),
+        Side::Gke => json!({ "error": { "code": code, "message": why, "status": google } }),
         Side::Kubernetes => json!({
             "kind": "Status", "apiVersion": "v1", "metadata": {}, "status": "Failure",
-            "message": why, "reason": "Forbidden", "code": code,
+            "message": why, "reason": reason, "code": code,
         }),
     };
     (status, [(header::CONTENT_TYPE, "application/json")], body.to_string()).into_response()
@@ -107,8 +130,33 @@ mod tests {
                     request = request.header(name, value);
                 }
                 let request = request.body(Body::from("{}")).expect("a request");
-                let answer = around(side, inner.clone()).oneshot(request).await.expect("an answer");
+                let answer = around(side, None, inner.clone()).oneshot(request).await.expect("an answer");
                 assert_eq!(answer.status().as_u16(), expect, "{host} {more:?}");
+            }
+        }
+    }
+
+    #[tokio::test]
+    async fn a_token_is_asked_for_where_a_real_server_stands_behind() {
+        let inner = Router::new().fallback(|| async { "done" });
+        for (given, expect) in [
+            (None, 401),
+            (Some("Bearer sandbox"), 401),
+            (Some("Bearer "), 401),
+            (Some("Basic known"), 401),
+            (Some("known"), 401),
+            (Some("Bearer known"), 200),
+            (Some("bearer known"), 200),
+        ] {
+            for side in [Side::Gke, Side::Kubernetes] {
+                let mut request = Request::delete("/api/v1/namespaces/x").header("host", "127.0.0.1:1");
+                if let Some(given) = given {
+                    request = request.header("authorization", given);
+                }
+                let request = request.body(Body::empty()).expect("a request");
+                let guarded = around(side, Some("known".into()), inner.clone());
+                let answer = guarded.oneshot(request).await.expect("an answer");
+                assert_eq!(answer.status().as_u16(), expect, "{given:?}");
             }
         }
     }

@@ -4,7 +4,7 @@
 //! The state is pure and takes the time from outside; this file is the shell around it: the one lock, the
 //! clock, persistence and the routers.
 
-mod backing;
+pub mod backing;
 pub mod clock;
 mod endpoint;
 pub mod faults;
@@ -31,7 +31,7 @@ use tokio::sync::watch;
 use tower::ServiceExt as _;
 
 pub use self::clock::Scale;
-pub use self::endpoint::write_private;
+pub use self::endpoint::{TOKEN, is_of_others, write_private};
 pub use self::gke::{ClusterId, Quota, Stockout};
 
 use self::backing::Backing;
@@ -83,6 +83,14 @@ pub enum SandboxError {
         kubeconfig: PathBuf,
         /// What is wrong with it, or with the server.
         cause: String,
+    },
+    /// Another user owns the folder.
+    #[error(
+        "{} belongs to another user, who would say what answers there; name a folder of your own", dir.display()
+    )]
+    OfOthers {
+        /// The folder.
+        dir: PathBuf,
     },
     /// The file of faults is wrong.
     #[error("{0}")]
@@ -160,6 +168,8 @@ struct Shared {
     authority: Authority,
     /// The real API server that the cluster is, if it is one.
     backing: Option<Arc<Backing>>,
+    /// What clients must know then.
+    token: Option<Arc<str>>,
     manual: Option<Mutex<Timestamp>>,
     /// Counts changes; whoever waits for one listens here.
     changes: watch::Sender<u64>,
@@ -220,6 +230,8 @@ impl Sandbox {
                 (Some(lock), authority, Some(store), entries)
             }
         };
+        // Who reaches it has the rights of the kubeconfig, on a port that every user of the machine can reach.
+        let token = backing.as_ref().map(|_| endpoint::token(dir.as_deref())).transpose()?.map(Arc::from);
         let was_backed = entries.extract_if(.., |(key, _)| key == BACKED).count() > 0;
         let met = entries.extract_if(.., |(key, _)| key == RULES).next().map(|(_, met)| met);
         let mut state = match dir {
@@ -256,8 +268,18 @@ impl Sandbox {
         };
         let (changes, _) = watch::channel(0);
         let state = Mutex::new(state);
-        let shared =
-            Shared { state, settings, scripts, authority, backing, manual, changes, store, _lock: lock };
+        let shared = Shared {
+            state,
+            settings,
+            scripts,
+            authority,
+            backing,
+            token,
+            manual,
+            changes,
+            store,
+            _lock: lock,
+        };
         Ok(Self { shared: Arc::new(shared) })
     }
 
@@ -343,8 +365,12 @@ impl Sandbox {
         inside.flat_map(|member| member.cluster.objects()).map(|(_, object)| look(object)).collect()
     }
 
-    /// A kubeconfig for one cluster: its certificate authority, its address, and a token that any server of
-    /// the sandbox takes. `None` while it has no address.
+    /// What clients of a served sandbox must know, when a real API server stands behind it.
+    pub fn token(&self) -> Option<&str> {
+        self.shared.token.as_deref()
+    }
+
+    /// A kubeconfig for one cluster: its certificate authority, its address, and a token that it takes. `None` while it has no address.
     pub fn kubeconfig(&self, cluster: &ClusterId) -> Option<Value> {
         use base64::Engine as _;
         let endpoint = self.lock().gke.cluster(cluster)?.endpoint.clone()?;
@@ -358,7 +384,7 @@ impl Sandbox {
             "clusters": [{ "name": context, "cluster": {
                 "certificate-authority-data": authority, "server": format!("https://{endpoint}"),
             }}],
-            "users": [{ "name": context, "user": { "token": "sandbox" } }],
+            "users": [{ "name": context, "user": { "token": self.token().unwrap_or("sandbox") } }],
             "contexts": [{ "name": context, "context": { "cluster": context, "user": context } }],
             "current-context": context,
         }))

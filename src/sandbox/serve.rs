@@ -74,7 +74,7 @@ impl Server {
     pub async fn run(self, shutdown: impl Future<Output = ()>) -> Result<(), SandboxError> {
         let Self { sandbox, gke, dir, tls, .. } = self;
         let mut tasks = JoinSet::new();
-        let router = guard::around(Side::Gke, sandbox.gke_router());
+        let router = guard::around(Side::Gke, sandbox.shared.token.clone(), sandbox.gke_router());
         tasks.spawn(async move {
             axum::serve(gke, router).await.map_err(|error| SandboxError::io("serve GKE", error))
         });
@@ -121,7 +121,8 @@ async fn listeners(sandbox: Sandbox, tls: Arc<rustls::ServerConfig>) -> Result<(
             let address =
                 listener.local_addr().map_err(|error| SandboxError::io("read a cluster's port", error))?;
             sandbox.set_endpoint(&id, &address.to_string())?;
-            let router = guard::around(Side::Kubernetes, sandbox.kubernetes_router(&id));
+            let router =
+                guard::around(Side::Kubernetes, sandbox.shared.token.clone(), sandbox.kubernetes_router(&id));
             let handle = tasks.spawn(accept(listener, TlsAcceptor::from(tls.clone()), router));
             open.insert(id, handle);
         }

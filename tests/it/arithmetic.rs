@@ -4,7 +4,7 @@
 use std::collections::{BTreeMap, BTreeSet};
 use std::fmt;
 
-use dask_infra::address::Address;
+use dask_infra::apply::schedule::runs;
 use dask_infra::diag::{self, Look};
 use dask_infra::plan::{Action, Inputs, Mode, Plan, Selection, plan};
 use dask_infra::record::{Entry, Record};
@@ -16,6 +16,7 @@ use proptest::prelude::*;
 use proptest::sample::subsequence;
 use serde_json::{Value, json};
 
+use crate::progress;
 use crate::props::cases;
 
 const REGION: &str = "us-central1";
@@ -221,43 +222,23 @@ impl Gke {
 }
 
 fn planned(lowered: &Lowered, sources: &Sources, world: &World, only_pool: bool) -> Result<Plan, String> {
-    let Lowered { owner, target, resources, theirs, hourly } = lowered.clone();
     let targets = if only_pool { vec!["node_pool.gpu".to_owned()] } else { Vec::new() };
-    plan(Inputs {
-        desired: resources,
-        theirs,
-        world,
-        target,
-        owner,
-        mode: Mode::Apply,
-        offline: false,
-        allowed: Vec::new(),
-        replace: Vec::<Address>::new(),
-        selection: Selection { targets, excludes: Vec::new() },
-        retarget: false,
-        when_idle: None,
-        sources,
-        hourly,
-    })
-    .map_err(|problems| diag::render(&problems, sources, Look::PLAIN))
+    let selection = Selection { targets, excludes: Vec::new() };
+    plan(Inputs { selection, ..Inputs::of(lowered.clone(), Mode::Apply, world, sources) })
+        .map_err(|problems| diag::render(&problems, sources, Look::PLAIN))
 }
 
 /// The calls of a plan, each after those of what it follows.
 fn in_order(plan: &Plan) -> Vec<&Call> {
-    let mut done = BTreeSet::new();
-    let mut calls = Vec::new();
-    while done.len() < plan.changes.len() {
-        let next = (0..plan.changes.len()).find(|place| {
-            !done.contains(place) && plan.changes[*place].follows.iter().all(|before| done.contains(before))
-        });
-        let next = next.expect("a plan has no circle");
-        done.insert(next);
-        calls.extend(plan.changes[next].steps.iter().filter_map(|step| match step {
-            Step::Call(call) => Some(call),
-            _ => None,
-        }));
-    }
-    calls
+    let order = progress::run(plan, |_| true).order;
+    let runs = plan.changes.iter().filter(|change| runs(change)).count();
+    assert_eq!(order.len(), runs, "a plan has no circle");
+    let steps = order.into_iter().flat_map(|place| &plan.changes[place].steps);
+    let calls = steps.filter_map(|step| match step {
+        Step::Call(call) => Some(call),
+        _ => None,
+    });
+    calls.collect()
 }
 
 fn holds(case: &Case) -> Result<(), String> {

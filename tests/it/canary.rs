@@ -1,10 +1,12 @@
 //! Secrets of several shapes everywhere a user might put them, and a look through every command in every format.
 
 use std::collections::BTreeMap;
+use std::path::{Path, PathBuf};
 
 use axum::body::Body;
 use base64::Engine as _;
 use base64::engine::general_purpose::STANDARD;
+use dask_infra::sandbox::faults::{Refuse, Rule, Then};
 use dask_infra::sandbox::{Options, Scale};
 use serde_json::{Value, json};
 use tower::ServiceExt as _;
@@ -12,7 +14,7 @@ use tower::ServiceExt as _;
 use crate::served::{Served, User};
 
 /// Each stands at one place, so that the table says which one came out.
-const CANARIES: [(&str, &str); 17] = [
+const CANARIES: [(&str, &str); 30] = [
     ("--var", "Can01-var-Qx71"),
     ("${env.…_PASSWORD}", "Can02-env-Qx72"),
     ("env of a scheduler", "Can03-sched-Qx73"),
@@ -30,6 +32,19 @@ const CANARIES: [(&str, &str); 17] = [
     ("drift of an env", "Can15-drift-Qx85"),
     ("drift of a data key", "Can16-drift-Qx86"),
     ("live thing to adopt", "Can17-adopt-Qx87"),
+    ("--var, in a URL", "Can18-varurl-Qx88"),
+    ("--var, without a name", "Can19-nameless-Qx89"),
+    ("--var, not declared", "Can20-undeclared-Qx90"),
+    ("manifest args, in a URL", "Can21-argurl-Qx91"),
+    ("ConfigMap data, userinfo in base64", "Can22-userinfo-Qx92"),
+    ("annotation, in JSON", "Can23-annotation-Qx93"),
+    ("values of a chart", "Can24-values-Qx94"),
+    ("file of values", "Can25-valuesfile-Qx95"),
+    ("what helm prints", "Can26-rendered-Qx96"),
+    ("token of a kubeconfig", "Can27-token-Qx97"),
+    ("kubeconfig, in a URL", "Can28-server-Qx98"),
+    ("password of a kubeconfig", "Can29-basic-Qx99"),
+    ("proxy of the environment", "Can30-proxy-Qx00"),
 ];
 
 /// Documented in docs/stacks.md: under a harmless name only the stack's variables tell that a value is a secret, and these
@@ -56,6 +71,7 @@ location = "us-central1-c"
 [vars]
 api_token = "change me"
 hub = "x-${{env.HUB_PASSWORD}}"
+db = "postgres://nobody@db/x"
 image = "ghcr.io/dask/dask:2026.3.0-py3.12"
 
 [cluster]
@@ -69,7 +85,7 @@ version = "2026.3.0"
 
 [dask_cluster.c]
 image = "${{var.image}}"
-worker = {{ replicas = 1, env = {{ A = "${{var.api_token}}", B = "${{var.hub}}" }} }}
+worker = {{ replicas = 1, env = {{ A = "${{var.api_token}}", B = "${{var.hub}}", C = "${{var.db}}" }} }}
 
 [dask_cluster.c.scheduler.env]
 DB_PASSWORD = "{sched}"
@@ -84,11 +100,19 @@ file = "m.yaml"
 [manifest.other]
 file = "other.yaml"
 
+[helm_release.r]
+chart = "./chart"
+namespace = "default"
+values_files = ["values.yaml"]
+values = {{ password = "{values}", nested = {{ url = "https://me:{values}@x" }} }}
+
 [allow.literal_secrets]
+"helm_release.r" = "canaries"
 "dask_cluster.c" = "canaries"
 "manifest.m" = "canaries"
 "manifest.other" = "canaries"
 "#,
+        values = canary("values of a chart"),
         sched = canary("env of a scheduler"),
         url = canary("env, in a URL"),
         in_json = canary("env, in JSON"),
@@ -101,7 +125,7 @@ fn manifest() -> String {
     format!(
         r#"apiVersion: apps/v1
 kind: Deployment
-metadata: {{ name: web, namespace: default, annotations: {{ example.com/api-token: "{annotation}" }} }}
+metadata: {{ name: web, namespace: default, annotations: {{ example.com/api-token: "{annotation}", example.com/settings: '{{"api_key":"{annotation_json}"}}' }} }}
 spec:
   replicas: 1
   selector: {{ matchLabels: {{ app: web }} }}
@@ -111,7 +135,7 @@ spec:
       containers:
       - name: web
         image: nginx:1.27
-        args: ["--password", "{flag}", "--token={flag_is}"]
+        args: ["--password", "{flag}", "--token={flag_is}", "--db", "postgres://me:{arg_url}@db/x"]
         env:
         - name: DB_PASSWORD
           value: "{env}"
@@ -123,12 +147,16 @@ data:
   password: "{data}"
   mode: fast
   config.json: '{{"client_secret": "{data_json}"}}'
+  docker.json: '{{"auths": {{"registry.example.com": {{"auth": "{userinfo}"}}}}}}'
   id_rsa: |
     -----BEGIN RSA PRIVATE KEY-----
     {key}
     -----END RSA PRIVATE KEY-----
 "#,
         annotation = canary("annotation"),
+        annotation_json = canary("annotation, in JSON"),
+        arg_url = canary("manifest args, in a URL"),
+        userinfo = STANDARD.encode(format!("me:{}", canary("ConfigMap data, userinfo in base64"))),
         flag = canary("manifest args, --flag value"),
         flag_is = canary("manifest args, --flag=value"),
         env = canary("manifest env"),
@@ -138,6 +166,57 @@ data:
 }
 
 const OTHER: &str = "apiVersion: v1\nkind: ConfigMap\nmetadata: { name: other, namespace: default }\ndata: { admin_password: changed-1 }\n";
+
+/// What stands for `helm`: prints one object, or, while there is a file `fails` beside it, says what it was given and fails.
+fn helm(folder: &Path) -> PathBuf {
+    use std::os::unix::fs::PermissionsExt as _;
+    let rendered = json!({ "apiVersion": "v1", "kind": "ConfigMap", "metadata": { "name": "chart", "namespace": "default" },
+        "data": { "password": canary("what helm prints") } });
+    std::fs::write(folder.join("rendered.json"), rendered.to_string()).unwrap();
+    let said = format!(
+        "Error: values don't meet the schema: password: {} {} is too short",
+        canary("values of a chart"),
+        canary("file of values")
+    );
+    std::fs::write(folder.join("said"), said).unwrap();
+    let here = folder.display();
+    let script = format!(
+        "#!/bin/sh\nif [ \"$1\" = version ]; then echo v4.0.0; elif [ -e '{here}/fails' ]; then cat '{here}/said' >&2; exit 1; \
+         else cat '{here}/rendered.json'; fi\n"
+    );
+    let program = folder.join("helm");
+    std::fs::write(&program, script).unwrap();
+    std::fs::set_permissions(&program, std::fs::Permissions::from_mode(0o755)).unwrap();
+    program
+}
+
+const OUTSIDE: &str =
+    "[stack]\nname = \"outside\"\n\n[kubernetes]\nkubeconfig = \"k.yaml\"\n\n[namespace.n]\n";
+
+/// Names a server to which credentials are not sent, so that nothing is waited for.
+fn kubeconfig() -> String {
+    format!(
+        "apiVersion: v1\nkind: Config\ncurrent-context: a\nclusters:\n- name: c\n  cluster: {{ server: \"http://me:{server}@k.example.com\" }}\n\
+         contexts:\n- name: a\n  context: {{ cluster: c, user: u }}\nusers:\n- name: u\n  user: {{ token: {token}, password: {password}, username: me }}\n",
+        server = canary("kubeconfig, in a URL"),
+        token = canary("token of a kubeconfig"),
+        password = canary("password of a kubeconfig"),
+    )
+}
+
+/// Repeats what it was sent, as API servers do.
+fn echo() -> Rule {
+    let names = ["ConfigMap data", "ConfigMap data, in JSON", "ConfigMap data, private key", "manifest env"];
+    let values = names.map(|name| format!("{:?}", canary(name))).join(", ");
+    let refuse =
+        Refuse { message: Some(format!("data: Invalid value: {values}: too bad")), ..Refuse::with(422) };
+    Rule {
+        method: Some("PATCH".into()),
+        path: "*/configmaps/conf".into(),
+        then: Then::Refuse(refuse),
+        ..Rule::default()
+    }
+}
 
 /// Makes an object as somebody else would.
 fn create(served: &Served, path: &str, object: &Value) {
@@ -153,12 +232,18 @@ fn create(served: &Served, path: &str, object: &Value) {
 #[derive(Default)]
 struct Table {
     rows: BTreeMap<&'static str, Vec<String>>,
-    looked_at: usize,
+    /// Each that was looked at.
+    outputs: Vec<String>,
+}
+
+/// The column of an output: the command, or what it is.
+fn column(output: &str) -> &str {
+    output.split([' ', ':']).next().unwrap_or_default()
 }
 
 impl Table {
     fn look(&mut self, output: &str, text: &str) {
-        self.looked_at += 1;
+        self.outputs.push(output.to_owned());
         for (name, value) in CANARIES {
             let forms = [value.to_owned(), STANDARD.encode(value), value.replace('-', "%2D")];
             if forms.iter().any(|form| text.contains(form.as_str())) {
@@ -167,23 +252,61 @@ impl Table {
         }
     }
 
+    /// In how many outputs each canary stands, by command. `--nocapture` shows it.
+    fn print(&self) {
+        let mut columns: Vec<&str> = Vec::new();
+        for output in &self.outputs {
+            if !columns.contains(&column(output)) {
+                columns.push(column(output));
+            }
+        }
+        let line = |name: &str, count: &dyn Fn(&str) -> usize| {
+            let cells =
+                columns.iter().map(|name| format!("{:>width$}", count(name), width = name.len().max(3)));
+            println!("{name:<36} {}", cells.collect::<Vec<_>>().join(" "));
+        };
+        println!(
+            "{:<36} {}",
+            "canary",
+            columns.iter().map(|name| format!("{name:>3}")).collect::<Vec<_>>().join(" ")
+        );
+        line("(outputs looked at)", &|name| {
+            self.outputs.iter().filter(|output| column(output) == name).count()
+        });
+        for (canary, _) in CANARIES {
+            let shown = self.rows.get(canary).map_or(&[][..], Vec::as_slice);
+            line(canary, &|name| shown.iter().filter(|output| column(output) == name).count());
+            shown.iter().for_each(|output| println!("  {output}"));
+        }
+    }
+
     fn run(&mut self, user: &User, words: &[&str]) -> String {
-        let var = format!("api_token={}", canary("--var"));
-        let mut words = words.to_vec();
-        words.extend(["--var", &var]);
-        let output = user.command(&words).env("HUB_PASSWORD", canary("${env.…_PASSWORD}")).output().unwrap();
+        let vars = [
+            format!("api_token={}", canary("--var")),
+            format!("db=postgres://me:{}@db/x", canary("--var, in a URL")),
+        ];
+        let vars = vars.iter().flat_map(|var| ["--var", var]);
+        self.run_as(user, words, &words.iter().copied().chain(vars).collect::<Vec<_>>())
+    }
+
+    /// The command is `shown` in the table.
+    fn run_as(&mut self, user: &User, shown: &[&str], words: &[&str]) -> String {
+        let proxy = format!("http://me:{}@127.0.0.1:9", canary("proxy of the environment"));
+        let mut command = user.command(words);
+        command.env("HUB_PASSWORD", canary("${env.…_PASSWORD}"));
+        command.env("HTTPS_PROXY", proxy).env("NO_PROXY", "127.0.0.1,localhost");
+        let output = command.output().unwrap();
         let text =
             format!("{}{}", String::from_utf8_lossy(&output.stdout), String::from_utf8_lossy(&output.stderr));
         assert!(!text.is_empty() || output.status.success(), "{words:?} says nothing");
         assert_ne!(output.status.code(), Some(101), "{words:?}: {text}");
-        let shown = words[..words.len() - 2].join(" ");
-        self.look(&shown, &text);
+        self.look(&shown.join(" "), &text);
         text
     }
 }
 
 /// Commands that look and change nothing.
-const LOOKS: [&[&str]; 30] = [
+pub const LOOKS: [&[&str]; 35] = [
     &["validate"],
     &["validate", "--json"],
     &["plan"],
@@ -214,6 +337,11 @@ const LOOKS: [&[&str]; 30] = [
     &["destroy"],
     &["scale", "dask_cluster.c", "2"],
     &["import", "--out", "-"],
+    &["logs", "manifest.m"],
+    &["logs", "dask_cluster.c", "-v"],
+    &["explain", "DI0254"],
+    &["explain", "dask_cluster.env"],
+    &["explain", "helm_release.values"],
 ];
 
 fn looks(table: &mut Table, user: &User) {
@@ -224,12 +352,23 @@ fn looks(table: &mut Table, user: &User) {
 
 #[test]
 fn no_secret_comes_out_of_any_command_in_any_format() {
-    let served = Served::with(Options { scale: Scale { time_scale: 1200.0 }, ..Options::default() });
-    let user = User::empty_at(&served.gke);
+    let served = Served::with(Options {
+        scale: Scale { time_scale: 1200.0 },
+        requests: vec![echo()],
+        ..Options::default()
+    });
+    let tools = tempfile::tempdir().unwrap();
+    let user = User::empty_at(&served.gke).rendering(helm(tools.path()));
     let write = |name: &str, text: &str| std::fs::write(user.path().join(name), text).unwrap();
     write("stack.toml", &stack());
     write("m.yaml", &manifest());
     write("other.yaml", OTHER);
+    write(
+        "values.yaml",
+        &format!("auth: {{ password: {0} }}\nurl: https://me:{0}@x\n", canary("file of values")),
+    );
+    std::fs::create_dir(user.path().join("chart")).unwrap();
+    write("chart/Chart.yaml", "apiVersion: v2\nname: c\nversion: 1.0.0\n");
     let mut table = Table::default();
 
     // Nothing is there yet, and a saved plan.
@@ -241,8 +380,12 @@ fn no_secret_comes_out_of_any_command_in_any_format() {
     for words in
         [["show", "first.plan", "-v"], ["show", "first.plan", "--json"], ["apply", "first.plan", "-v"]]
     {
-        table.run(&user, &words);
+        let said = table.run(&user, &words);
+        assert!(words[0] != "apply" || said.contains("too bad"), "the server's words are told: {said}");
     }
+    // The server has said no once.
+    let said = table.run(&user, &["apply", "--auto-approve", "--exclude", "manifest.other", "--json"]);
+    assert!(!said.contains("too bad"), "{said}");
 
     // What others made and changed.
     let metadata = |name: &str| json!({ "name": name, "namespace": "default" });
@@ -282,6 +425,10 @@ fn no_secret_comes_out_of_any_command_in_any_format() {
         ("not allowed", "\"dask_cluster.c\" = \"canaries\"", ""),
         ("manifest not allowed", "\"manifest.m\" = \"canaries\"", ""),
         ("a wrong worker", "replicas = 1, env", "replicas = -1, env"),
+        ("chart not allowed", "\"helm_release.r\" = \"canaries\"", ""),
+        ("a secret as a machine", "\"e2-standard-4\"", "\"${env.HUB_PASSWORD}\""),
+        ("a secret as a number", "replicas = 1, env", "replicas = \"${var.api_token}\", env"),
+        ("a secret as a version", "\"2026.3.0\"", "\"${var.api_token}\""),
     ] {
         assert!(good.contains(from), "{from}");
         write("stack.toml", &good.replacen(from, to, 1));
@@ -303,11 +450,47 @@ fn no_secret_comes_out_of_any_command_in_any_format() {
         }
     }
 
-    println!("canary                         outputs of {} that show it", table.looked_at);
-    for (name, _) in CANARIES {
-        let shown = table.rows.get(name).cloned().unwrap_or_default();
-        println!("{name:<30} {} {}", shown.len(), shown.join(", "));
+    write("m.yaml", &manifest());
+    let pattern =
+        format!("auth: {{ password: {0} }}\nauth: {{ password: [{0} }}\n", canary("file of values"));
+    write("values.yaml", &pattern);
+    for words in [["validate", "-v"], ["validate", "--json"]] {
+        assert!(table.run(&user, &words).contains("DI0"), "a broken file of values");
     }
+    write("values.yaml", &format!("password: {}\n", canary("file of values")));
+    std::fs::write(tools.path().join("fails"), "").unwrap();
+    for words in [["validate", "-v"], ["validate", "--json"]] {
+        assert!(table.run(&user, &words).contains("too short"), "what helm says is told");
+    }
+
+    // Arguments that are wrong.
+    let (nameless, undeclared) = (canary("--var, without a name"), canary("--var, not declared"));
+    let said = table.run_as(&user, &["arguments"], &["validate", "--var", nameless]);
+    assert!(said.contains("NAME=VALUE"), "{said}");
+    let said = table.run_as(&user, &["arguments"], &["validate", &format!("--var={nameless}")]);
+    assert!(said.contains("NAME=VALUE"), "{said}");
+    let said = table.run_as(&user, &["arguments"], &["validate", "--var", &format!("nope={undeclared}")]);
+    assert!(said.contains("nope"), "{said}");
+
+    // A cluster by kubeconfig.
+    let outside = User::empty();
+    std::fs::write(outside.path().join("stack.toml"), OUTSIDE).unwrap();
+    std::fs::write(outside.path().join("k.yaml"), kubeconfig()).unwrap();
+    for words in [
+        &["plan"][..],
+        &["plan", "-v", "--json"],
+        &["plan", "--offline", "-v"],
+        &["doctor"],
+        &["doctor", "--json"],
+        &["status"],
+        &["import", "--out", "-"],
+        &["show", "--effective", "-v"],
+    ] {
+        let shown = format!("kubeconfig: {}", words.join(" "));
+        table.run_as(&outside, &[&shown], words);
+    }
+
+    table.print();
     for (name, output) in NOT_PROMISED {
         let outputs = table.rows.entry(name).or_default();
         outputs.retain(|shown| shown != output);

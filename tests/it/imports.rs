@@ -125,11 +125,10 @@ impl Guide {
 
     /// The installer of the driver and the operator, with kubectl.
     fn inside(&self) {
-        for object in
-            rendered("[gpu_driver]\ninstall = \"daemonset\"\n\n[dask_operator]\nversion = \"2026.3.0\"\n")
-        {
-            self.give("create", &object);
-        }
+        // One start of kubectl for all of them.
+        let objects =
+            rendered("[gpu_driver]\ninstall = \"daemonset\"\n\n[dask_operator]\nversion = \"2026.3.0\"\n");
+        self.give("create", &json!({ "apiVersion": "v1", "kind": "List", "items": objects }));
         self.kubectl(&["wait", "--for=condition=Established", "crd", "--all", "--timeout=60s"]);
         let available = ["--for=condition=Available", "deployment", "--all", "--timeout=60s"];
         self.kubectl(&[&["wait", "--namespace", "dask-operator"], &available[..]].concat());

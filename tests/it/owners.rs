@@ -108,6 +108,31 @@ fn two_stacks_share_the_operator_and_the_last_to_leave_removes_it() {
     ann.run(&["plan", "--detailed-exitcode"]).expect(0).says("No changes");
 }
 
+/// Each sees that the other still uses it, and plans to leave it to the other: then nobody would delete it.
+#[test]
+fn of_two_that_leave_at_once_the_second_deletes() {
+    let served = served();
+    let ann = user(&served, &first(OPERATOR));
+    ann.run(&["apply", "--auto-approve"]).expect(0);
+    let guest =
+        format!("[stack]\nname = \"second\"\n\n{GKE}\n[cluster]\nname = \"c\"\nmanage = false\n{OPERATOR}");
+    let bob = user(&served, &guest);
+    bob.run(&["apply", "--auto-approve"]).expect(0);
+    write(&ann, &first(""));
+    ann.run(&["plan", "--out", "leaves", "--allow", "delete:dask_operator"])
+        .expect(0)
+        .says("gives up its hold");
+    bob.run(&["plan", "--destroy", "--out", "leaves"]).expect(0).says("gives up its hold");
+    ann.run(&["apply", "leaves"]).expect(0);
+    assert_eq!(holders(&served, DEPLOYMENT), ["dask-infra/second"]);
+    bob.run(&["apply", "leaves"]).expect(4).says("was to be left to other stacks, would now be deleted");
+    assert_eq!(holders(&served, DEPLOYMENT), ["dask-infra/second"], "nothing was done");
+    bob.run(&["destroy", "--auto-approve", "--allow", "delete:dask_operator"]).expect(0);
+    for path in [DEPLOYMENT, DEFINITION] {
+        assert_eq!(get(&served, path).0, 404, "{path} went with the last stack");
+    }
+}
+
 #[test]
 fn what_left_the_file_goes_with_consent_and_things_of_others_are_named() {
     let served = served();

@@ -15,6 +15,7 @@ use dask_infra::report::human::Detail;
 use dask_infra::report::{Human, Json, Next, Reporter as _, Screen, Stream, View};
 use dask_infra::resource::{ClusterName, Elsewhere, Identity, ObjectId, Resource, Seen, Step, World};
 use dask_infra::schema::{List, Schema};
+use dask_infra::secrets::given::Given;
 use dask_infra::source::{Sources, Span};
 use dask_infra::stack::fence::Trust;
 use dask_infra::stack::lower::{Lowered, lower};
@@ -43,6 +44,8 @@ struct Asked {
     /// The thing, the number, and whether the stack file keeps it.
     scale: Option<(String, u32, bool)>,
     when_idle: Option<u32>,
+    /// What the environment has where the plan is made.
+    environment: BTreeMap<String, String>,
 }
 
 fn read(path: &Path) -> Option<(Lowered, Sources)> {
@@ -160,7 +163,7 @@ pub(crate) fn settled(lowered: &Lowered) -> World {
             }
         };
         if !life.is_kept() {
-            record.passes.insert(identity.clone(), kinds::made_digest(resource));
+            record.passes.insert(identity.clone(), kinds::made::digest(resource));
         }
         let (address, identity, kind) = (address.clone(), identity.clone(), kind.clone());
         record.inventory.push(Entry { address, identity, kind, set, ready: Some(true) });
@@ -269,22 +272,20 @@ fn consent(text: &str) -> Consent {
 }
 
 fn inputs<'a>(wanted: Lowered, sources: &'a Sources, world: &'a World, asked: &Asked) -> Inputs<'a> {
-    let Lowered { owner, target, resources, theirs, hourly } = wanted;
+    let mode = if asked.destroy { Mode::Destroy } else { Mode::Apply };
+    // By it they are found when the record is lost.
+    let objects = wanted.resources.iter().filter(|one| matches!(one.identity, Identity::Object(_)));
+    for object in objects {
+        let label = &object.body["metadata"]["labels"]["app.kubernetes.io/managed-by"];
+        assert!(label.is_string(), "{} has no label", object.address);
+    }
     Inputs {
-        desired: resources,
-        theirs,
-        world,
-        target,
-        owner,
-        mode: if asked.destroy { Mode::Destroy } else { Mode::Apply },
-        offline: false,
         allowed: asked.allow.iter().map(|text| consent(text)).collect(),
         replace: asked.replace.iter().map(Address::new).collect(),
         selection: Selection { targets: asked.target.clone(), excludes: asked.exclude.clone() },
         retarget: asked.retarget,
         when_idle: asked.when_idle,
-        sources,
-        hourly,
+        ..Inputs::of(wanted, mode, world, sources)
     }
 }
 
@@ -363,6 +364,12 @@ fn case(folder: &Path) -> Result<(), String> {
             share(&mut world, manager, instead);
         }
     }
+    let (wanted, sources) = read(&folder.join("stack.toml")).unwrap();
+    let bodies = wanted.resources.iter().map(|resource| &resource.body);
+    world.given = Given::read(bodies, |name| asked.environment.get(name).cloned());
+    if let Seen::Live(objects) = &mut world.inside {
+        objects.values_mut().for_each(|live| *live = world.given.filled(live));
+    }
     if let Ok(text) = fs::read_to_string(folder.join("live.json")) {
         overlay(&mut world, &serde_json::from_str(&text).unwrap());
     }
@@ -372,7 +379,6 @@ fn case(folder: &Path) -> Result<(), String> {
     if asked.without_record {
         world.record = None;
     }
-    let (wanted, sources) = read(&folder.join("stack.toml")).unwrap();
     if asked.refresh_only {
         return golden(&folder.join("drift.txt"), &drifted(wanted, &sources, &world, &asked));
     }

@@ -5,10 +5,9 @@
 use std::collections::{BTreeMap, BTreeSet};
 use std::fmt;
 
-use dask_infra::address::Address;
 use dask_infra::apply::schedule::{Scheduler, runs};
 use dask_infra::diag::{self, Look};
-use dask_infra::plan::{Action, Change, Inputs, Mode, Plan, Selection, plan};
+use dask_infra::plan::{Action, Change, Inputs, Mode, Plan, plan};
 use dask_infra::resource::{Identity, Seen, World};
 use dask_infra::source::Sources;
 use dask_infra::stack::lower::{Lowered, lower};
@@ -161,24 +160,8 @@ fn read(shape: &Shape) -> (Lowered, Sources) {
 }
 
 fn planned((lowered, sources): &(Lowered, Sources), world: &World) -> Result<Plan, String> {
-    let Lowered { owner, target, resources, theirs, hourly } = lowered.clone();
-    plan(Inputs {
-        desired: resources,
-        theirs,
-        world,
-        target,
-        owner,
-        mode: Mode::Apply,
-        offline: false,
-        allowed: Vec::new(),
-        replace: Vec::<Address>::new(),
-        selection: Selection { targets: Vec::new(), excludes: Vec::new() },
-        retarget: false,
-        when_idle: None,
-        sources,
-        hourly,
-    })
-    .map_err(|problems| diag::render(&problems, sources, Look::PLAIN))
+    plan(Inputs::of(lowered.clone(), Mode::Apply, world, sources))
+        .map_err(|problems| diag::render(&problems, sources, Look::PLAIN))
 }
 
 fn gpus(pool: &serde_json::Value, nodes: u32) -> [u32; GPUS.len()] {
@@ -249,23 +232,23 @@ impl Model {
 }
 
 /// How an apply ended.
-struct Ended {
+pub struct Ended {
     done: BTreeSet<usize>,
     failed: BTreeSet<usize>,
     /// In the order in which they began.
-    order: Vec<usize>,
+    pub order: Vec<usize>,
 }
 
-fn applied(plan: &Plan, model: &mut Model, failing: &BTreeSet<usize>) -> Ended {
-    let mut scheduler = Scheduler::new(&plan.changes, 64);
+/// Runs a plan in the order of apply, each change at once.
+pub fn run(plan: &Plan, mut does: impl FnMut(usize) -> bool) -> Ended {
+    let mut scheduler = Scheduler::new(&plan.changes, &plan.barriers, 64);
     let mut ended = Ended { done: BTreeSet::new(), failed: BTreeSet::new(), order: Vec::new() };
     loop {
         let started = scheduler.start();
         let Some(_) = started.first() else { break };
         for place in started {
             ended.order.push(place);
-            let change = &plan.changes[place];
-            if !failing.contains(&place) && model.does(change) {
+            if does(place) {
                 scheduler.done(place);
                 ended.done.insert(place);
             } else {
@@ -274,6 +257,11 @@ fn applied(plan: &Plan, model: &mut Model, failing: &BTreeSet<usize>) -> Ended {
             }
         }
     }
+    ended
+}
+
+fn applied(plan: &Plan, model: &mut Model, failing: &BTreeSet<usize>) -> Ended {
+    let ended = run(plan, |place| !failing.contains(&place) && model.does(&plan.changes[place]));
     // What an apply writes down of what it did.
     let inventory = model.wish.record.as_ref().unwrap().inventory.clone();
     let record = model.world.record.as_mut().unwrap();

@@ -1,8 +1,10 @@
 //! A served sandbox for tests, and the program and its clients pointed at it.
 
+use std::collections::BTreeMap;
 use std::io::{BufRead as _, BufReader, Lines};
 use std::path::{Path, PathBuf};
 use std::process::{Child, ChildStderr, Command, Output, Stdio};
+use std::sync::Mutex;
 
 use axum::body::Body;
 use dask_infra::sandbox::serve::Server;
@@ -22,6 +24,9 @@ pub struct Served {
     thread: Option<std::thread::JoinHandle<()>>,
 }
 
+/// What served sandboxes ask for, by where they are served.
+static TOKENS: Mutex<BTreeMap<String, tempfile::TempPath>> = Mutex::new(BTreeMap::new());
+
 impl Served {
     /// Serves one with these options.
     pub fn with(options: Options) -> Self {
@@ -36,7 +41,13 @@ impl Served {
             });
         });
         let (address, sandbox) = bound.recv().expect("ready");
-        Self { gke: format!("http://{address}"), sandbox, stop: Some(stop), thread: Some(thread) }
+        let gke = format!("http://{address}");
+        if let Some(token) = sandbox.token() {
+            let file = tempfile::NamedTempFile::new().expect("a file");
+            std::fs::write(file.path(), token).expect("written");
+            TOKENS.lock().expect("no test failed with it").insert(gke.clone(), file.into_temp_path());
+        }
+        Self { gke, sandbox, stop: Some(stop), thread: Some(thread) }
     }
 
     /// What the Kubernetes API of the newest cluster answers to a GET.
@@ -181,6 +192,7 @@ impl User {
             "DASK_INFRA_SANDBOX",
             "DASK_INFRA_GKE_ENDPOINT",
             "DASK_INFRA_HELM",
+            "DASK_INFRA_SANDBOX_TOKEN_FILE",
             "DASK_INFRA_TRUST_STACK",
             "GOOGLE_CLOUD_PROJECT",
         ] {
@@ -189,6 +201,9 @@ impl User {
         command.envs(self.environment.iter().map(|(name, value)| (name, value)));
         if let Some(gke) = &self.gke {
             command.env("DASK_INFRA_GKE_ENDPOINT", gke).env("GOOGLE_CLOUD_PROJECT", "demo");
+            if let Some(token) = TOKENS.lock().unwrap().get(gke) {
+                command.env("DASK_INFRA_SANDBOX_TOKEN_FILE", token);
+            }
         }
         command
     }
@@ -208,7 +223,11 @@ pub struct Applying {
 impl Applying {
     /// Starts the program with these words.
     pub fn start(user: &User, words: &[&str]) -> Applying {
-        let mut command = user.command(words);
+        Self::of(user.command(words))
+    }
+
+    /// Starts a command.
+    pub fn of(mut command: Command) -> Applying {
         let mut child = command.stdout(Stdio::null()).stderr(Stdio::piped()).spawn().unwrap();
         let said = BufReader::new(child.stderr.take().unwrap()).lines();
         Applying { child, said }
@@ -229,9 +248,9 @@ impl Applying {
         })
     }
 
-    /// Sends Ctrl-C.
-    pub fn interrupt(&self) {
-        let sent = Command::new("kill").args(["-s", "INT", &self.child.id().to_string()]).status().unwrap();
+    /// Sends a signal by its name without `SIG`: `INT` is Ctrl-C.
+    pub fn signal(&self, name: &str) {
+        let sent = Command::new("kill").args(["-s", name, &self.child.id().to_string()]).status().unwrap();
         assert!(sent.success());
     }
 

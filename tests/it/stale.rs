@@ -200,6 +200,44 @@ async fn a_pool_that_has_recovered_is_not_made_anew() {
     assert_eq!(file::moved(&asked, &now), Vec::<String>::new());
 }
 
+/// GKE gives a pool no id, and its link is its name: the instance groups behind it tell one from the next.
+#[tokio::test(start_paused = true)]
+async fn a_pool_of_the_same_name_is_another_one() {
+    let text = "[stack]\nname = \"s\"\n\n[gke]\nproject = \"demo\"\nlocation = \"us-central1-c\"\n\n[cluster]\nname = \"c\"\n\n\
+         [node_pool.p]\nmachine_type = \"e2-standard-4\"\nlabels = { team = \"a\" }\n";
+    let stack = Stack::of(text);
+    let bench = Bench::new();
+    let first = bench.plan(&stack, Mode::Apply).await.unwrap();
+    bench.apply(&stack, &first, Vec::new(), None).await;
+    let other = Stack::of(&text.replace("team = \"a\"", "team = \"b\""));
+    for (stack, replace, action) in
+        [(&other, None, Action::Update), (&stack, Some("node_pool.p"), Action::Replace)]
+    {
+        let mut saved = bench.plan(stack, Mode::Apply).await.unwrap();
+        saved.replace = replace.map(dask_infra::address::Address::new).into_iter().collect();
+        let saved = bench.again(stack, &saved).await.unwrap();
+        let pool = |plan: &Plan| {
+            plan.changes.iter().find(|change| change.address.as_str() == "node_pool.p").unwrap().action
+        };
+        assert_eq!(pool(&saved), action);
+        let mut world = bench.world_of(stack).await.unwrap();
+        let same = dask_infra::plan::plan(file::again(&saved, &world, stack.sources())).unwrap();
+        assert_eq!(file::moved(&saved, &same), Vec::<String>::new());
+        // Deleted and made again by somebody, to the letter.
+        let groups = &mut world.pools.get_mut("p").unwrap()["instanceGroupUrls"];
+        assert!(groups[0].is_string(), "{groups}");
+        *groups = json!([
+            "https://www.googleapis.com/compute/v1/projects/demo/zones/us-central1-c/instanceGroupManagers/gke-new"
+        ]);
+        let now = dask_infra::plan::plan(file::again(&saved, &world, stack.sources())).unwrap();
+        let moved = file::moved(&saved, &now);
+        assert_eq!(
+            moved,
+            ["node_pool.p: it is another one now, made anew under the same name, or was changed"]
+        );
+    }
+}
+
 /// A change of some value of a plan file: the way to it, and what stands there instead.
 #[derive(Clone, Debug)]
 struct Mutation {

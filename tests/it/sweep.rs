@@ -8,6 +8,8 @@
 #![allow(clippy::unwrap_used, reason = "test code outside of test functions")]
 
 use std::collections::BTreeMap;
+use std::panic::{AssertUnwindSafe, catch_unwind};
+use std::sync::atomic::{AtomicUsize, Ordering};
 use std::time::Duration;
 
 use dask_infra::apply::Outcome;
@@ -17,7 +19,7 @@ use dask_infra::resource::{Api as Which, Method};
 use dask_infra::sandbox::faults::{Refuse, Rule, Then};
 use serde_json::{Value, json};
 
-use crate::props::bench::{Bench, Ended, Moment, Stack, Turn};
+use crate::props::bench::{Bench, Ended, Moment, Stack, Turn, title};
 
 /// Cases of each scenario when nobody says how many. One costs about two seconds of a core in a debug build.
 const SAMPLE: usize = 3;
@@ -31,6 +33,10 @@ enum Fault {
     Always(u16),
     /// GKE says that another operation runs.
     Busy,
+    /// A proxy on the way answers 200 with a page of its own; it never arrives.
+    Page,
+    /// Done; half of the answer arrives.
+    AnswerCut,
     /// Done; the answer is lost.
     AnswerLost,
     /// Done again and again; every answer is lost.
@@ -55,6 +61,8 @@ impl Fault {
             Self::Once(code) => format!("answer {code} once"),
             Self::Always(code) => format!("answer {code} always"),
             Self::Busy => "busy once".into(),
+            Self::Page => "a page with 200".into(),
+            Self::AnswerCut => "answer cut in half".into(),
             Self::AnswerLost => "answer lost".into(),
             Self::AnswersLost => "every answer lost".into(),
             Self::RequestLost => "request lost".into(),
@@ -69,7 +77,14 @@ impl Fault {
     /// The faults that a request can meet.
     fn of(method: &str, path: &str) -> Vec<Self> {
         if method == "GET" {
-            return vec![Self::Once(403), Self::Once(503), Self::Late, Self::DeathBefore];
+            return vec![
+                Self::Once(403),
+                Self::Once(503),
+                Self::Page,
+                Self::AnswerCut,
+                Self::Late,
+                Self::DeathBefore,
+            ];
         }
         let mut faults = vec![
             Self::Once(400),
@@ -81,6 +96,8 @@ impl Fault {
             Self::Once(502),
             Self::Once(503),
             Self::Always(503),
+            Self::Page,
+            Self::AnswerCut,
             Self::AnswerLost,
             Self::AnswersLost,
             Self::RequestLost,
@@ -121,6 +138,8 @@ impl Case {
             Fault::Once(code) => (Some(1), 0, refuse(code, None)),
             Fault::Always(code) => (None, 0, refuse(code, None)),
             Fault::Busy => (Some(1), 0, refuse(400, Some("CLUSTER_ALREADY_HAS_OPERATION"))),
+            Fault::Page => (Some(1), 0, refuse(200, None)),
+            Fault::AnswerCut => (Some(1), 0, Then::CutAnswer),
             Fault::AnswerLost => (Some(1), 0, Then::LoseAnswer),
             Fault::AnswersLost => (None, 0, Then::LoseAnswer),
             Fault::RequestLost => (Some(1), 0, Then::LoseRequest),
@@ -208,7 +227,9 @@ impl Scenario {
         assert!(after.is_empty(), "{}: {:?}", self.name, actions(&after));
         let mut seen: BTreeMap<(String, String), usize> = BTreeMap::new();
         let mut cases = Vec::new();
-        for (method, path) in asked {
+        for request in &asked {
+            let (method, path) = title(request);
+            let (method, path) = (method.to_owned(), path.to_owned());
             let skip = seen.entry((method.clone(), path.clone())).or_default();
             // A wait looks again and again; its first look stands for all. Operations have names of their own.
             let counts = method != "GET" || *skip == 0;
@@ -324,10 +345,9 @@ fn skipped_for_nothing(plan: &Plan, outcomes: &[(usize, Outcome, Duration)]) -> 
     let unrecorded =
         outcomes.values().any(|outcome| matches!(outcome, Outcome::Failed { code, .. } if code == "DI0407"));
     for (place, outcome) in &outcomes {
-        let lost = plan.changes[*place]
-            .follows
-            .iter()
-            .any(|before| outcomes.get(before).is_some_and(|before| **before != Outcome::Done));
+        let lost = plan
+            .before(&plan.changes[*place])
+            .any(|before| outcomes.get(&before).is_some_and(|before| **before != Outcome::Done));
         let skipped = matches!(outcome, Outcome::Skipped { .. });
         let address = &plan.changes[*place].address;
         if skipped && !lost && !unrecorded {
@@ -395,24 +415,48 @@ fn sample(mut cases: Vec<Case>) -> Vec<Case> {
     ranked.into_iter().take(count).map(|(_, case)| case).collect()
 }
 
+/// One case to its end. A case that panics is broken, and the others go on.
+fn tried(scenario: &Scenario, case: &Case, quiet: &Quiet) -> Result<Ending, String> {
+    let hours = Duration::from_secs(48 * 3600);
+    let run = || paused(async { tokio::time::timeout(hours, scenario.run(case, quiet)).await });
+    let ended = match catch_unwind(AssertUnwindSafe(run)) {
+        Ok(ended) => ended.unwrap_or_else(|_| Err("it never ended".to_owned())),
+        Err(_) => Err("a panic".to_owned()),
+    };
+    if let Err(why) = &ended {
+        println!("broken: {}: {}: {why}", scenario.name, case.title());
+    }
+    ended
+}
+
 fn sweep(scenario: &Scenario) {
     let quiet = paused(scenario.quiet());
     let whole = quiet.cases.len();
     let cases = sample(quiet.cases.clone());
+    let began = std::time::Instant::now();
+    let next = AtomicUsize::new(0);
+    // Each case has a world and a clock of its own: they run side by side.
+    let work = || {
+        let mut ended = Vec::new();
+        while let Some(case) = cases.get(next.fetch_add(1, Ordering::Relaxed)) {
+            ended.push((case, tried(scenario, case, &quiet)));
+        }
+        ended
+    };
+    let cores = std::thread::available_parallelism().map_or(1, usize::from);
+    let ended: Vec<(&Case, Result<Ending, String>)> = std::thread::scope(|scope| {
+        let workers: Vec<_> = (0..cores.min(cases.len())).map(|_| scope.spawn(work)).collect();
+        workers.into_iter().flat_map(|worker| worker.join().unwrap()).collect()
+    });
     let mut table: BTreeMap<Fault, BTreeMap<Ending, usize>> = BTreeMap::new();
     let mut broken = Vec::new();
-    for case in &cases {
-        let hours = Duration::from_secs(48 * 3600);
-        let ended = paused(async { tokio::time::timeout(hours, scenario.run(case, &quiet)).await });
-        match ended.unwrap_or_else(|_| Err("it never ended".to_owned())) {
+    for (case, ended) in ended {
+        match ended {
             Ok(ending) => *table.entry(case.fault).or_default().entry(ending).or_default() += 1,
-            Err(why) => {
-                println!("broken: {}: {}: {why}", scenario.name, case.title());
-                broken.push(format!("{}: {}: {why}", scenario.name, case.title()));
-            }
+            Err(why) => broken.push(format!("{}: {}: {why}", scenario.name, case.title())),
         }
     }
-    println!("{}: {} of {whole} cases", scenario.name, cases.len());
+    println!("{}: {} of {whole} cases in {} s", scenario.name, cases.len(), began.elapsed().as_secs());
     for (fault, endings) in &table {
         let endings: Vec<String> =
             endings.iter().map(|(ending, count)| format!("{ending:?} {count}")).collect();

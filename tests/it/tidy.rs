@@ -19,7 +19,7 @@ const LAYERS: &[(&str, &[&str])] = &[
     ("import", &["address", "catalog", "diag", "kinds", "resource", "schema", "secrets", "stack"]),
     ("plan", &["address", "catalog", "diag", "kinds", "record", "resource", "schema", "secrets", "source"]),
     ("live", &["address", "record", "resource", "secrets"]),
-    ("apply", &["address", "diag", "kinds", "live", "plan", "record", "resource"]),
+    ("apply", &["address", "diag", "kinds", "live", "plan", "record", "resource", "secrets"]),
     ("report", &["address", "apply", "diag", "kinds", "plan", "record", "resource", "secrets", "source"]),
     ("sandbox", &["address", "catalog", "schema"]),
 ];

@@ -3,6 +3,8 @@
 
 #![allow(clippy::unwrap_used, reason = "test code outside of test functions")]
 
+use std::process::{Command, Stdio};
+
 use axum::http::Method;
 use dask_infra::sandbox::Options;
 use serde_json::{Value, json};
@@ -51,13 +53,29 @@ fn on_the_sandbox_a_busy_cluster_stays_until_it_is_idle() {
     let more = kube(&served, &Method::GET, "/api/v1/namespaces/more", &Value::Null).0;
     assert_eq!(more, 200, "what need not wait is done");
 
-    // Interrupted: nothing is done.
-    let mut applying = Applying::start(&user, &words(&["--wait", "4h"]));
-    let line = applying.until(BUSY);
-    assert!(line.contains("dask_cluster.d") && line.contains("3 tasks running, at most 4h"), "{line}");
-    applying.interrupt();
-    assert_eq!(applying.end(), Some(130));
-    assert_eq!(uid(), first);
+    // Interrupted: nothing is done, and nothing stays locked. A closed terminal is a SIGHUP, which `nohup` has ignored.
+    let mut nohup = Command::new("sh");
+    let apply = user.command(&words(&["--wait", "4h"]));
+    nohup.args(["-c", "trap '' HUP && exec \"$0\" \"$@\""]).arg(apply.get_program()).args(apply.get_args());
+    nohup.envs(apply.get_envs().filter_map(|(name, value)| Some((name, value?)))).stdin(Stdio::null());
+    nohup.current_dir(user.path());
+    for (command, signals, code) in [
+        (user.command(&words(&["--wait", "4h"])), &["INT"][..], 130),
+        (user.command(&words(&["--wait", "4h"])), &["TERM"], 143),
+        (user.command(&words(&["--wait", "4h"])), &["HUP"], 143),
+        (nohup, &["HUP", "INT"], 130),
+    ] {
+        let mut applying = Applying::of(command);
+        let line = applying.until(BUSY);
+        assert!(line.contains("dask_cluster.d") && line.contains("3 tasks running, at most 4h"), "{line}");
+        for signal in signals {
+            applying.signal(signal);
+        }
+        assert_eq!(applying.end(), Some(code), "{signals:?}");
+        assert_eq!(uid(), first, "{signals:?}");
+        // Locked would be 5.
+        user.run(&words(&["--wait", "1s"])).expect(6);
+    }
 
     // A saved plan carries the wait, and says so.
     let plan = ["plan", "--when-idle", "--wait", "30m", "--out", "p", "--allow", "replace:dask_cluster.d"];

@@ -1,7 +1,7 @@
 //! What the lock lets through, and what is done about the record under it.
 
 use super::*;
-use crate::apply::lock::{Holder, Lives, Lock, Locking, Missing};
+use crate::apply::lock::{Holder, Lives, Lock, Locking, Missing, Unlocked};
 
 const HERE: &str = "GET /api/v1/namespaces/dask-infra/configmaps/dask-infra-s";
 const WRITTEN: &str = "PATCH /api/v1/namespaces/dask-infra/configmaps/dask-infra-s";
@@ -247,5 +247,39 @@ async fn a_cluster_that_nobody_can_look_into_goes_without_a_lock() {
         let again = async { Ok::<Plan, ()>(plan.clone()) };
         let begun = begin(&plan, &*api, &lock, &interrupt, again).await;
         assert_eq!(begun.is_ok(), begins, "{unseen}");
+    }
+}
+
+/// No error is "no lock needed": whatever the place of the lock answers, nothing is begun without it.
+#[tokio::test(start_paused = true)]
+async fn without_the_lock_nothing_is_begun() {
+    let object = object("ConfigMap", "configmaps", "a");
+    let identity = Identity::Object(object.clone());
+    let steps = vec![call(Api::Kubernetes, Method::Patch, &object.path(), json!({"metadata": {}}))];
+    let plan = plan(vec![change("a", identity, Action::Update, steps, &[])]);
+    let running = || always(json!({"name": "c", "status": "RUNNING", "endpoint": "127.0.0.1:1"}));
+    for class in [
+        Class::Denied,
+        Class::Unauthenticated,
+        Class::Unavailable,
+        Class::Throttled,
+        Class::Unreadable,
+        Class::TooLarge,
+        Class::Invalid,
+        Class::Other,
+    ] {
+        for (title, inside) in [(HERE, true), ("GET /v1/", false)] {
+            let mut api = Fake::new();
+            if inside {
+                api = api.on("GET /v1/", running());
+            }
+            let api = Arc::new(api.on(title, refuses(class, "no")));
+            let (_sender, interrupt) = watch::channel(0);
+            let again = async { Err::<Plan, &str>("planned without the lock") };
+            let begun = begin(&plan, &*api, &lock(&api, paused), &interrupt, again).await;
+            let refused = matches!(begun, Err(NotBegun::Unlocked(Unlocked::Cannot(_))));
+            assert!(refused, "{class:?} of {title}: {begun:?}");
+            assert_eq!(api.writes(), Vec::<String>::new(), "{class:?} of {title}");
+        }
     }
 }

@@ -1,6 +1,8 @@
 //! A plan as Terraform's users know it: one line for each section of the stack, what differs under it, what
 //! to know, how many, how to go on.
 
+use std::collections::BTreeMap;
+
 use serde_json::Value;
 
 use super::style::{Tint, columns, paint, push_line, symbol, tame, wrap};
@@ -8,7 +10,7 @@ use super::values;
 use crate::address::Address;
 use crate::plan::{Action, Change, Consent, Mode, Note, Partial, Plan, Read, Selection, Verb};
 use crate::report::{Next, View, brief, count, quoted, words};
-use crate::resource::{Api, Effect, FieldChange, Identity, Late, Step, Until};
+use crate::resource::{Api, Effect, FieldChange, Identity, Late, Resource, Step, Until, by_identity};
 use crate::source::Sources;
 
 /// How much is shown.
@@ -40,7 +42,9 @@ pub fn render(plan: &Plan, view: &View<'_>, options: &Options<'_>) -> String {
         text.push('\n');
         text.push_str(&legend(&sections, plan));
         text.push('\n');
-        let page = Page { plan, view, options, column: address_column(&sections, plan, options.width) };
+        let wanted = by_identity(&plan.desired);
+        let page =
+            Page { plan, wanted, view, options, column: address_column(&sections, plan, options.width) };
         if options.detail == Detail::Summary {
             text.push_str(&sorts(&sections, options.width));
         } else {
@@ -104,7 +108,7 @@ const PRICED: &str = "us-central1";
 
 /// `partial: only gpu_driver and what it needs; 3 sections are left out: …`
 fn partial_text(partial: &Partial, mode: Mode, width: usize) -> String {
-    let Partial { selection: Selection { targets, excludes }, left_out } = partial;
+    let Partial { selection: Selection { targets, excludes }, left_out, unrecorded: _ } = partial;
     let mut limits = Vec::new();
     // What goes takes along what needs it, and what stays keeps what it needs.
     let (with, without) = match mode {
@@ -217,14 +221,16 @@ impl Section<'_> {
 /// What changes, and what an edit does not change, by section in the plan's order.
 fn sections(plan: &Plan) -> Vec<Section<'_>> {
     let mut sections: Vec<Section<'_>> = Vec::new();
+    let mut known: BTreeMap<&str, usize> = BTreeMap::new();
     let shown =
         plan.changes.iter().filter(|change| change.action != Action::Keep || !change.fields.is_empty());
     for change in shown {
         let name = change.address.section();
-        match sections.iter_mut().find(|section| section.name == name) {
-            Some(section) => section.changes.push(change),
-            None => sections.push(Section { name, changes: vec![change] }),
-        }
+        let place = *known.entry(name).or_insert_with(|| {
+            sections.push(Section { name, changes: Vec::new() });
+            sections.len() - 1
+        });
+        sections[place].changes.push(change);
     }
     sections
 }
@@ -264,6 +270,7 @@ fn address_column(sections: &[Section<'_>], plan: &Plan, width: usize) -> usize 
 
 struct Page<'a> {
     plan: &'a Plan,
+    wanted: BTreeMap<&'a Identity, &'a Resource>,
     view: &'a View<'a>,
     options: &'a Options<'a>,
     column: usize,
@@ -273,7 +280,7 @@ impl Page<'_> {
     /// `  <= cluster  read: RUNNING, 1.33.4 (stack.toml:10:1)`: what others own, one line for each section, with
     /// `-v` one for each object.
     fn reads(&self, text: &mut String) {
-        let Self { plan, view, options, column } = self;
+        let Self { plan, wanted: _, view, options, column } = self;
         let mut rows: Vec<(&str, Vec<&Read>)> = Vec::new();
         for read in &plan.reads {
             let name = match options.detail {
@@ -315,6 +322,10 @@ impl Page<'_> {
             return;
         }
         self.row(text, section.action(), section.name, &totals(&section.changes), location);
+        if let Some(why) = all_go_along(&section.changes).filter(|_| self.options.detail != Detail::Objects) {
+            text.push_str(&wrap("      # ", &tame(why), self.options.width));
+            return;
+        }
         for change in &section.changes {
             if self.options.detail == Detail::Objects || tells_more(change) {
                 let short = change.address.as_str().strip_prefix(section.name).unwrap_or_default();
@@ -375,7 +386,7 @@ impl Page<'_> {
             }
         };
         let blank = " ".repeat(indent);
-        let location = self.view.location(self.plan, change, field);
+        let location = self.view.location(self.wanted.get(&change.identity).copied(), field);
         let comment = comment(change, field, location.map(|place| place_name(&place, self.view).to_owned()));
         let line = format!("{blank}{sign} {path}: {}", tame(&values));
         if columns(&line) + 2 + columns(&comment) <= self.options.width {
@@ -402,10 +413,7 @@ impl Page<'_> {
         if !matches!(change.action, Action::Create | Action::Replace) {
             return;
         }
-        let Some(resource) = self.plan.desired.iter().find(|resource| resource.identity == change.identity)
-        else {
-            return;
-        };
+        let Some(resource) = self.wanted.get(&change.identity) else { return };
         for line in values::folded(&resource.body) {
             push_line(text, &format!("{}{} {}", " ".repeat(indent), paint(Tint::Add, "+"), tame(&line)));
         }
@@ -460,6 +468,16 @@ fn totals(changes: &[&Change]) -> String {
     parts.collect::<Vec<_>>().join(", ")
 }
 
+/// Why a whole section of ours goes without a deletion of its own, when it does for one reason.
+fn all_go_along<'p>(changes: &[&'p Change]) -> Option<&'p str> {
+    let why = changes.first()?.reason.as_deref()?;
+    let along = |change: &&Change| {
+        let deleted = change.action == Action::Delete && !change.foreign;
+        deleted && change.steps.is_empty() && change.reason.as_deref() == Some(why)
+    };
+    changes.iter().all(along).then_some(why)
+}
+
 /// Whether a change among many of its section needs its own lines.
 fn tells_more(change: &Change) -> bool {
     let Change { action, fields, reason, .. } = change;
@@ -485,14 +503,15 @@ fn comment(change: &Change, field: &FieldChange, location: Option<String>) -> St
     [comment, place].into_iter().flatten().collect::<Vec<_>>().join(" ")
 }
 
-/// `stack.toml:12:5` of `/home/me/stacks/rapids/stack.toml:12:5`: in a column of places the folder is only
-/// noise, as long as the stack has no two files of one name. Diagnostics and JSON have it.
+/// `stack.toml:12:5` of `/home/me/stacks/rapids/stack.toml:12:5`: in a column of places a long way from the root is only
+/// noise, as long as the stack has no two files of one name. Diagnostics and JSON have it. What is named from where the
+/// command was typed stays whole: terminals and editors open it.
 fn place_name<'l>(location: &'l str, view: &View<'_>) -> &'l str {
     let name = |path: &'l str| path.rsplit('/').next().unwrap_or(path);
     let file = |path: &str| path.rsplit('/').next().unwrap_or(path).to_owned();
     let files: Vec<String> = view.sources.into_iter().flat_map(Sources::names).map(file).collect();
     let twice = files.iter().enumerate().any(|(place, name)| files[..place].contains(name));
-    if twice { location } else { name(location) }
+    if twice || !location.starts_with('/') { location } else { name(location) }
 }
 
 /// The program of a change, in words.
@@ -515,6 +534,9 @@ fn step_text(step: &Step) -> String {
             };
             let late = call.late.iter().map(|(path, late)| match late {
                 Late::LabelFingerprint => format!("{path}: the label fingerprint then read"),
+                Late::Environment { variable, digest: _ } => {
+                    format!("{path}: what the environment variable {variable} has then")
+                }
             });
             let late = late.collect::<Vec<_>>().join(", ");
             let late = if late.is_empty() { late } else { format!(" ({late})") };
@@ -528,6 +550,7 @@ fn step_text(step: &Step) -> String {
                 Until::Ready | Until::Still => "ready",
                 Until::Gone => "gone",
                 Until::Idle => "idle",
+                Until::Handled => "handled by its operator",
             };
             let deadline = brief(std::time::Duration::from_secs(wait.deadline.into()));
             format!("wait until {} is {until}, at most {deadline}", wait.identity)

@@ -319,6 +319,8 @@ mod tests {
             partial: None,
             replace: Vec::new(),
             record_left: false,
+            barriers: Vec::new(),
+            incomplete: false,
             retarget: false,
             when_idle: None,
         }

@@ -22,6 +22,7 @@ pub enum Side {
 
 /// Codes with the reasons that tell their errors apart; the first one is meant when none is given.
 pub const REASONS: &[(u16, &[&str])] = &[
+    (200, &[]),
     (400, &["INVALID_ARGUMENT", "FAILED_PRECONDITION", "CLUSTER_ALREADY_HAS_OPERATION", "BadRequest"]),
     (401, &["UNAUTHENTICATED", "Unauthorized"]),
     (403, &["PERMISSION_DENIED", "Forbidden"]),
@@ -37,10 +38,12 @@ pub const REASONS: &[(u16, &[&str])] = &[
     (504, &["DEADLINE_EXCEEDED", "Timeout"]),
 ];
 
-/// An answer that is not a success; `number` makes ids that nobody has used.
+/// An answer that is not what was asked for; `number` makes ids that nobody has used.
 pub fn refusal(side: Side, method: &str, path: &str, refuse: &Refuse, number: u64) -> Response<Body> {
-    if refuse.code == 502 {
-        return gateway(refuse);
+    match refuse.code {
+        200 => return page(refuse, "Sign in", "Sign in to use this network."),
+        502 => return page(refuse, "Error 502 (Server Error)", "The server encountered a temporary error."),
+        _ => {}
     }
     match side {
         Side::Gke => gke(method, path, refuse, number),
@@ -55,11 +58,11 @@ fn respond(code: u16, content_type: &'static str, text: String) -> Response<Body
     response
 }
 
-/// A proxy on the way answers with a page, whatever API is behind it.
-fn gateway(refuse: &Refuse) -> Response<Body> {
-    let why = refuse.message.as_deref().unwrap_or("The server encountered a temporary error.");
-    let page = format!("<!DOCTYPE html>\n<html><title>Error 502 (Server Error)</title>\n<p>{why}</html>\n");
-    respond(502, "text/html; charset=UTF-8", page)
+/// A proxy on the way answers with a page, whatever API is behind it: a gateway with 502, a captive portal with 200.
+fn page(refuse: &Refuse, title: &str, usual: &str) -> Response<Body> {
+    let why = refuse.message.as_deref().unwrap_or(usual);
+    let page = format!("<!DOCTYPE html>\n<html><title>{title}</title>\n<p>{why}</html>\n");
+    respond(refuse.code, "text/html; charset=UTF-8", page)
 }
 
 fn gke(method: &str, path: &str, refuse: &Refuse, number: u64) -> Response<Body> {

@@ -212,7 +212,7 @@ impl Reader {
     }
 
     fn then(&mut self, table: &DeTable<'_>) -> Then {
-        let lose = self.word(table, "lose", &["request", "answer"]);
+        let lose = self.word(table, "lose", &["request", "answer", "half"]);
         let message = self.text(table, "message");
         let reason = self.text(table, "reason");
         let error = self.text(table, "operation_error");
@@ -224,6 +224,7 @@ impl Reader {
             }
             return match (lose.as_deref(), error) {
                 (Some("request"), _) => Then::LoseRequest,
+                (Some("half"), _) => Then::CutAnswer,
                 (Some(_), _) => Then::LoseAnswer,
                 (None, Some((error, _))) => Then::FailOperation(error),
                 (None, None) => Then::Usual,
@@ -461,6 +462,14 @@ path = "*/nodePools"
 times = "always"
 operation_error = "[GCE_QUOTA_EXCEEDED]: too many"
 
+[[request]]
+path = "*"
+lose = "half"
+
+[[request]]
+path = "*"
+answer = 200
+
 [[stock_out]]
 zone = "us-central1-c"
 gpu = "nvidia-tesla-t4"
@@ -484,6 +493,8 @@ cuda_fails = true
         assert_eq!(requests[1].then, Then::LoseAnswer);
         assert_eq!((requests[1].delay, requests[1].times), (Duration::from_secs(40), Some(1)));
         assert_eq!(requests[2].times, None);
+        assert_eq!(requests[3].then, Then::CutAnswer);
+        assert_eq!(requests[4].then, Then::Refuse(Refuse::with(200)));
         assert_eq!(stockouts[0].gpu.as_deref(), Some("nvidia-tesla-t4"));
         assert_eq!((stockouts[0].pool.as_str(), stockouts[0].times), ("*", None));
         assert_eq!((quota["NVIDIA_A100_GPUS"], default_quota), (1, Some(16)));

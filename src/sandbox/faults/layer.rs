@@ -4,6 +4,7 @@ use std::io;
 
 use axum::Router;
 use axum::body::Body;
+use axum::http::header::CONTENT_LENGTH;
 use axum::http::{Request, Response, StatusCode};
 use http_body_util::BodyExt as _;
 use serde_json::Value;
@@ -46,6 +47,7 @@ async fn answer(sandbox: &Sandbox, side: Side, inner: Router, request: Request<B
                 done(inner, request).await;
                 lost()
             }
+            Then::CutAnswer => cut(done(inner, request).await).await,
             Then::FailOperation(why) => fail_operation(&sandbox, done(inner, request).await, &why).await,
         }
     });
@@ -63,6 +65,15 @@ fn lost() -> Response<Body> {
     Response::new(Body::from_stream(futures::stream::once(std::future::ready(Err::<bytes::Bytes, _>(
         broken,
     )))))
+}
+
+/// Half of the answer under the same head, as a proxy passes it on that was itself cut off.
+async fn cut(answer: Response<Body>) -> Response<Body> {
+    let (mut parts, body) = answer.into_parts();
+    let Ok(body) = body.collect().await else { return lost() };
+    let bytes = body.to_bytes();
+    parts.headers.remove(CONTENT_LENGTH);
+    Response::from_parts(parts, Body::from(bytes.slice(..bytes.len() / 2)))
 }
 
 /// The answer as it is, with the operation in it doomed.

@@ -51,6 +51,8 @@ pub enum Then {
     LoseRequest,
     /// It is done, and the connection breaks before the answer.
     LoseAnswer,
+    /// It is done, and half of the answer arrives.
+    CutAnswer,
     /// It is done; the GKE operation that it starts ends with this error.
     FailOperation(String),
 }

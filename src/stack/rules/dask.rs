@@ -1,5 +1,7 @@
 //! Dask clusters and checks: GPUs, quantities, commands, the operator.
 
+use std::collections::BTreeMap;
+
 use super::machines::{Gpus, gpus_of};
 use super::{Context, Finding, counted};
 use crate::address::FieldPath;
@@ -71,8 +73,48 @@ fn gpus_asked(pods: &[&Pods<'_>]) -> u64 {
     pods.iter().map(|pod| u64::from(pod.replicas) * u64::from(pod.keys.gpus())).sum()
 }
 
-fn nodes_with(asked: u64, gpus: Gpus) -> u64 {
-    asked.div_ceil(u64::from(gpus.allocatable).max(1))
+/// How many nodes have how many GPUs free.
+type Free = BTreeMap<u64, u64>;
+
+/// Puts pods onto at most so many nodes, those with the most GPUs first: how many find no place, and how many nodes are
+/// used. No pod asks for more than a node has.
+fn packed(pods: &[&Pods<'_>], each: u64, nodes: Option<u64>) -> (u64, u64) {
+    let mut sizes: BTreeMap<u64, u64> = BTreeMap::new();
+    for pod in pods.iter().filter(|pod| pod.keys.gpus() > 0) {
+        *sizes.entry(u64::from(pod.keys.gpus())).or_default() += u64::from(pod.replicas);
+    }
+    let (mut free, mut used, mut left) = (Free::new(), 0, 0);
+    for (size, count) in sizes.into_iter().rev() {
+        let count = fill(&mut free, size, count);
+        let wanted = count.div_ceil((each / size).max(1));
+        let more = nodes.map_or(wanted, |nodes| wanted.min(nodes - used));
+        used += more;
+        *free.entry(each).or_default() += more;
+        left += fill(&mut free, size, count);
+    }
+    (left, used)
+}
+
+/// Puts as many pods of a size as there is room for; how many are left.
+fn fill(free: &mut Free, size: u64, mut count: u64) -> u64 {
+    for (room, nodes) in free.clone().range(size..) {
+        let a_node = room / size;
+        let full = (count / a_node).min(*nodes);
+        let mut put = |nodes: u64, pods: u64| {
+            *free.entry(room - pods * size).or_default() += nodes;
+            if let Some(before) = free.get_mut(room) {
+                *before -= nodes;
+            }
+        };
+        put(full, a_node);
+        count -= full * a_node;
+        if full < *nodes && count > 0 {
+            put(1, count);
+            count = 0;
+        }
+    }
+    free.retain(|_, nodes| *nodes > 0);
+    count
 }
 
 /// How many nodes of a pool have GPUs for all that the stack has run there; `None` for pools without GPUs.
@@ -80,7 +122,10 @@ pub fn nodes_for_gpus(stack: &Stack, pool: &str) -> Option<u64> {
     let gpus = gpus_of(stack.node_pool.get(pool)?).filter(|gpus| gpus.allocatable > 0)?;
     let all = stack.pods();
     let pods: Vec<&Pods<'_>> = all.iter().filter(|pod| pod.keys.pool.as_deref() == Some(pool)).collect();
-    Some(nodes_with(gpus_asked(&pods), gpus))
+    if pods.iter().any(|pod| pod.keys.gpus() > gpus.allocatable) {
+        return Some(gpus_asked(&pods).div_ceil(u64::from(gpus.allocatable)));
+    }
+    Some(packed(&pods, gpus.allocatable.into(), None).1)
 }
 
 /// All that must run in a pool fits into it at its largest.
@@ -95,21 +140,38 @@ pub(super) fn gpus_fit_the_pool(context: &mut Context<'_>) {
         let Some(gpus) = gpus_of(pool).filter(|gpus| gpus.allocatable > 0) else { continue };
         let pods: Vec<&Pods<'_>> = all.iter().filter(|pod| pod.keys.pool.as_deref() == Some(name)).collect();
         let fits_a_node = pods.iter().all(|pod| pod.keys.gpus() <= gpus.allocatable);
-        let asked = gpus_asked(&pods);
-        let there = u64::from(pool.size().most()) * u64::from(gpus.allocatable);
-        if asked <= there || !fits_a_node {
+        if !fits_a_node {
             continue;
         }
-        let message = format!("{asked} GPUs are asked from the pool `{name}`, which has at most {there}");
+        let (asked, most) = (gpus_asked(&pods), u64::from(pool.size().most()));
+        let (never, _) = packed(&pods, gpus.allocatable.into(), Some(most));
+        if never == 0 {
+            continue;
+        }
+        let (_, nodes) = packed(&pods, gpus.allocatable.into(), None);
+        let there = most * u64::from(gpus.allocatable);
+        let all: u64 = pods.iter().filter(|pod| pod.keys.gpus() > 0).map(|pod| u64::from(pod.replicas)).sum();
+        let s = |count: u64| if count == 1 { "" } else { "s" };
+        let message = format!(
+            "{never} of {all} Pod{} can never be scheduled: they ask the pool `{name}` for {asked} GPU{}, and it has at most \
+             {there} ({most} node{} with {})",
+            s(all),
+            s(asked),
+            s(most),
+            gpus.allocatable
+        );
         let path = FieldPath::keys(["node_pool", name]);
         let mut finding = Finding::warning(Code::MoreGpusThanPool, message);
         for pod in pods.iter().filter(|pod| pod.keys.gpus() > 0) {
             finding = finding.at(pod.path.clone(), format!("{} × {}", pod.replicas, pod.keys.gpus()));
         }
-        let nodes = nodes_with(asked, gpus);
         let label = format!("{} × {}", pool.size().most(), gpus.allocatable);
         let finding = finding.at(path.key("nodes"), label);
-        context.say(finding.help(format!("pods beyond that stay pending; {nodes} nodes have room for all")));
+        let help = format!(
+            "an apply waits for them until its time is up; {nodes} nodes have room for all, or ask for fewer. Whoever scales the \
+             pool by other means first can go on"
+        );
+        context.say(finding.help(help));
     }
 }
 
@@ -337,6 +399,38 @@ fn lacks_old_commands(image: &str) -> bool {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::kinds::section::{PodKeys, Role};
+
+    #[test]
+    fn pods_find_places_on_whole_nodes_only() {
+        // (replicas, GPUs) of each pod, GPUs of a node, nodes: how many are left over, and nodes for all.
+        for (pods, each, nodes, left, all) in [
+            (&[(9, 1)][..], 1, 4, 5, 9),
+            (&[(1, 1), (4, 2)], 4, 2, 1, 3),
+            (&[(3, 2)], 3, 2, 1, 3),
+            (&[(3, 2), (3, 1)], 3, 3, 0, 3),
+            (&[(3, 2), (4, 1)], 3, 3, 1, 4),
+            (&[(2, 4), (8, 1)], 8, 2, 0, 2),
+            (&[(0, 1)], 1, 0, 0, 0),
+            (&[(u32::MAX, 1)], 8, 1, u64::from(u32::MAX) - 8, u64::from(u32::MAX).div_ceil(8)),
+        ] {
+            let keys: Vec<PodKeys> =
+                pods.iter().map(|(_, gpus)| PodKeys { gpus: Some(*gpus), ..PodKeys::default() }).collect();
+            let pod = |((replicas, _), keys): (&(u32, u32), _)| Pods {
+                path: FieldPath::root(),
+                role: Role::Worker,
+                replicas: *replicas,
+                image: "",
+                image_path: FieldPath::root(),
+                args: &[],
+                keys,
+            };
+            let made: Vec<Pods<'_>> = pods.iter().zip(&keys).map(pod).collect();
+            let made: Vec<&Pods<'_>> = made.iter().collect();
+            assert_eq!(packed(&made, each, Some(nodes)).0, left, "{pods:?} on {nodes} × {each}");
+            assert_eq!(packed(&made, each, None), (0, all), "{pods:?} on {each}");
+        }
+    }
 
     #[test]
     fn quantities() {

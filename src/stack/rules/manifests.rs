@@ -5,6 +5,7 @@ use std::collections::BTreeMap;
 use serde_json::Value;
 
 use super::dask::{Old, old_command};
+use super::secrets::is_variable;
 use super::{Context, Finding};
 use crate::address::{FieldPath, Segment};
 use crate::diag::{Code, listed, nearest};
@@ -15,6 +16,7 @@ use crate::kinds::section::Role;
 use crate::kinds::{dask_cluster, gpu_driver};
 use crate::resource::{Identity, ObjectId, Resource};
 use crate::schema::{self, Api, Problem, ProblemKind, Schema, Type};
+use crate::secrets::given::VARIABLE;
 use crate::stack::{DriverInstall, lower};
 
 fn objects<'a>(context: &Context<'a>) -> Vec<Object<'a>> {
@@ -350,7 +352,13 @@ pub(super) fn objects_are_not_exports(context: &mut Context<'_>) {
 /// Values of Secrets do not go through plans and records.
 pub(super) fn secrets_have_no_values(context: &mut Context<'_>) {
     for object in objects(context).into_iter().filter(|object| object.kind() == "Secret") {
-        let filled = |key: &&str| object.value[*key].as_object().is_some_and(|data| !data.is_empty());
+        // What a chart makes of its values is a value: `env:X` in them names no variable.
+        let literal = |value: &Value| {
+            let variable = value.as_str().and_then(|text| text.strip_prefix(VARIABLE));
+            object.bundle.is_chart() || !variable.is_some_and(is_variable)
+        };
+        let filled =
+            |key: &&str| object.value[*key].as_object().is_some_and(|data| data.values().any(literal));
         let Some(key) = ["data", "stringData"].into_iter().find(filled) else { continue };
         let what = match object.bundle.is_chart() {
             true => format!(
@@ -363,8 +371,15 @@ pub(super) fn secrets_have_no_values(context: &mut Context<'_>) {
             true => "name it to the chart (often a value `existingSecret`)",
             false => "refer to it by name",
         };
+        let written = match object.bundle.is_chart() {
+            true => "",
+            false => {
+                "; or name a variable of the environment that has the value where the stack is applied: \
+                 `stringData: { KEY: \"env:NAME\" }`"
+            }
+        };
         let help = format!(
-            "make it by other means (`kubectl create secret generic {}`), and {refer}",
+            "make it by other means (`kubectl create secret generic {}`), and {refer}{written}",
             object.name()
         );
         // The lines of what a chart made hold the values.

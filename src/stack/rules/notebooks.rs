@@ -64,6 +64,10 @@ pub(super) fn notebooks_have_a_password(context: &mut Context<'_>) {
             context.say(finding.help(MAKE));
             continue;
         };
+        // Looked at with the variables of all sections.
+        if password.variable().is_some() {
+            continue;
+        }
         let place = path.key("password");
         let object = |c: char| c.is_ascii_lowercase() || c.is_ascii_digit() || matches!(c, '-' | '.');
         let data = |c: char| c.is_ascii_alphanumeric() || matches!(c, '-' | '_' | '.');

@@ -10,8 +10,9 @@ use crate::address::FieldPath;
 use crate::diag::Code;
 use crate::kinds::section::Role;
 use crate::kinds::{bundle, door};
+use crate::secrets::given::VARIABLE;
 use crate::secrets::{follows_flag, has_secret_shape, is_literal, redacted};
-use crate::stack::Variable;
+use crate::stack::{SecretKey, Variable};
 
 /// How a secret comes to where it is needed.
 #[derive(Clone, Copy)]
@@ -42,11 +43,17 @@ struct Literal {
 /// No variable, argument, annotation or chart's value is a secret by its name, its shape, or the variable that it came
 /// from, unless it is allowed with a reason.
 pub(super) fn secrets_are_named(context: &mut Context<'_>) {
-    let mut look = Look { context, section: FieldPath::root(), found: Vec::new() };
+    let mut look = Look { context, section: FieldPath::root(), found: Vec::new(), taken: Vec::new() };
     look.sections();
     look.objects();
     look.values();
-    let found = look.found;
+    let Look { found, taken, .. } = look;
+    for place in taken {
+        let what = "a chart's value cannot be taken from the environment: it would stand in plans and in the cluster";
+        let help = "write the Secret with a manifest (`stringData: { KEY: \"env:NAME\" }`), and name it to the chart (often a \
+                    value `existingSecret`)";
+        context.say(Finding::error(Code::LiteralSecret, what).at(place, "").help(help));
+    }
     let allowed = &context.stack.allow.literal_secrets;
     let allow = FieldPath::keys(["allow", "literal_secrets"]);
     let rows: Vec<(&String, FieldPath)> =
@@ -76,7 +83,8 @@ fn refused(Literal { address, place, name, why, cure }: &Literal) -> Finding {
     let cure = match cure {
         Cure::Variable => format!(
             "name a key of a Secret: `{name} = {{ secret = \"NAME\", key = \"KEY\" }}`; `kubectl create secret generic NAME \
-             --from-literal=KEY=…` makes one"
+             --from-literal=KEY=…` makes one. Or have it taken from the environment when the stack is applied: \
+             `{name} = {{ secret = \"env:NAME\" }}`"
         ),
         Cure::PodVariable => {
             "name a key of a Secret in place of `value`: `valueFrom: { secretKeyRef: { name: NAME, key: KEY } }`".to_owned()
@@ -101,6 +109,8 @@ struct Look<'a, 'c> {
     context: &'a Context<'c>,
     section: FieldPath,
     found: Vec<Literal>,
+    /// Values of charts that would be taken from the environment.
+    taken: Vec<FieldPath>,
 }
 
 impl Look<'_, '_> {
@@ -273,6 +283,10 @@ impl Look<'_, '_> {
     fn value(&mut self, name: &str, value: &Value, address: &FieldPath, place: &FieldPath) {
         match value {
             Value::Object(table) => {
+                let variable = table.get("secret").and_then(Value::as_str).filter(|_| table.len() == 1);
+                if variable.is_some_and(|text| text.starts_with(VARIABLE)) {
+                    self.taken.push(place.clone());
+                }
                 for (key, value) in table {
                     self.value(key, value, &address.key(key), &place.key(key));
                 }
@@ -298,34 +312,65 @@ impl Look<'_, '_> {
     }
 }
 
-/// What a variable names is a Secret and a key in it.
+/// What a variable, or a notebook's password, names is a Secret and a key in it, or a variable of the environment.
 pub(super) fn references_are_names(context: &mut Context<'_>) {
+    let mut found: Vec<(FieldPath, &SecretKey)> = Vec::new();
     for pod in context.pods() {
-        for (name, value) in &pod.keys.env {
-            let Variable::Secret(reference) = value else { continue };
-            let object = |c: char| c.is_ascii_lowercase() || c.is_ascii_digit() || matches!(c, '-' | '.');
-            let data = |c: char| c.is_ascii_alphanumeric() || matches!(c, '-' | '_' | '.');
-            let wrong = [
-                ("secret", &reference.secret, reference.secret.chars().all(object), "name of a Secret"),
-                ("key", &reference.key, reference.key.chars().all(data), "key in a Secret"),
-            ];
-            for (field, value, _, what) in
-                wrong.into_iter().filter(|(_, value, fits, _)| value.is_empty() || !fits)
-            {
-                let message = format!("`{value}` cannot be the {what}");
-                let place = pod.path.key("env").key(name).key(field);
-                let help = match (field, value.strip_prefix("env:")) {
-                    ("secret", Some(_)) => {
-                        "dask-infra writes no Secrets: make it by other means, such as `kubectl create secret generic NAME \
-                         --from-literal=KEY=\"$VARIABLE\"`, and name it here"
-                    }
-                    ("secret", None) => {
-                        "lower-case letters, digits, `-` and `.`; it names a Secret, it does not hold the value"
-                    }
-                    _ => "letters, digits, `-`, `_` and `.`",
-                };
-                context.say(Finding::error(Code::BadName, message).at(place, "").help(help));
-            }
+        let named = pod.keys.env.iter().filter_map(|(name, value)| match value {
+            Variable::Secret(reference) => Some((pod.path.key("env").key(name), reference)),
+            Variable::Text(_) => None,
+        });
+        found.extend(named);
+    }
+    for (key, notebook) in &context.stack.notebook {
+        let place = FieldPath::keys(["notebook", key, "password"]);
+        // What names a Secret is looked at by the rule of notebooks.
+        let password = notebook.password.as_ref().filter(|password| password.variable().is_some());
+        found.extend(password.map(|password| (place, password)));
+    }
+    for (place, reference) in found {
+        for finding in wrong_names(&place, reference) {
+            context.say(finding);
         }
     }
+}
+
+fn wrong_names(place: &FieldPath, SecretKey { secret, key }: &SecretKey) -> Vec<Finding> {
+    let bad = |field: &str, message: String, help: &str| {
+        Finding::error(Code::BadName, message).at(place.key(field), "").help(help)
+    };
+    if let Some(variable) = secret.strip_prefix(VARIABLE) {
+        let named = (!is_variable(variable)).then(|| {
+            let what = format!("`{variable}` cannot be the name of an environment variable");
+            bad("secret", what, "letters, digits and `_`, and no digit first; it names the variable, it does not hold the value")
+        });
+        let keyed = (!key.is_empty()).then(|| {
+            let what = "a variable of the environment has no key".to_owned();
+            bad("key", what, "take `key` away; a Secret that others make is named without `env:`")
+        });
+        return named.into_iter().chain(keyed).collect();
+    }
+    let object = |c: char| c.is_ascii_lowercase() || c.is_ascii_digit() || matches!(c, '-' | '.');
+    let data = |c: char| c.is_ascii_alphanumeric() || matches!(c, '-' | '_' | '.');
+    let mut found = Vec::new();
+    if secret.is_empty() || !secret.chars().all(object) {
+        let help = "lower-case letters, digits, `-` and `.`; it names a Secret, it does not hold the value";
+        found.push(bad("secret", format!("`{secret}` cannot be the name of a Secret"), help));
+    }
+    if key.is_empty() {
+        let what = format!("which key of the Secret `{secret}` is meant is not said");
+        let help =
+            "add `key = \"KEY\"`; `{ secret = \"env:NAME\" }` takes the value from the environment instead";
+        found.push(bad("secret", what, help));
+    } else if !key.chars().all(data) {
+        let what = format!("`{key}` cannot be the key in a Secret");
+        found.push(bad("key", what, "letters, digits, `-`, `_` and `.`"));
+    }
+    found
+}
+
+/// Whether a shell could have a variable of this name.
+pub(super) fn is_variable(name: &str) -> bool {
+    let inner = |c: char| c.is_ascii_alphanumeric() || c == '_';
+    !name.is_empty() && name.chars().all(inner) && !name.starts_with(|c: char| c.is_ascii_digit())
 }

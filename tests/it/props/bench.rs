@@ -5,15 +5,15 @@ use std::path::Path;
 use std::sync::{Arc, Mutex};
 use std::time::Duration;
 
-use dask_infra::apply::lock::{Holder, Lives, Lock, Locking, Missing, Unlocked};
-use dask_infra::apply::{self, ApplyOptions, Event, Summary};
+use dask_infra::apply::lock::{Holder, Lives, Lock, Locking};
+use dask_infra::apply::{self, ApplyOptions, Event, NotBegun, Summary};
 use dask_infra::diag::{self, Look};
 use dask_infra::live::along::deepen;
 use dask_infra::live::connection::InProcess;
 use dask_infra::live::{ApiError, Connection, GkeAccess, LiveApi, Options as Connect, Request};
 use dask_infra::plan::scale::{Wish, scale};
 use dask_infra::plan::{self, Consent, Inputs, Mode, Plan, Selection};
-use dask_infra::resource::{Api as Which, Identity, ObjectId, Resource, World};
+use dask_infra::resource::{Api as Which, ClusterName, Identity, ObjectId, Resource, World};
 use dask_infra::sandbox::faults::Rule;
 use dask_infra::sandbox::{Clock, Options, Sandbox, Scale, Stockout};
 use dask_infra::source::Sources;
@@ -63,6 +63,11 @@ impl Stack {
     /// What is wanted.
     pub fn resources(&self) -> &[Resource] {
         &self.lowered.resources
+    }
+
+    /// What others own, as the file says: also what was the stack's before.
+    pub fn is_handed_over(&self, is: impl Fn(&Identity) -> bool) -> bool {
+        self.lowered.theirs.iter().any(|theirs| is(&theirs.resource.identity))
     }
 
     /// Where its fields stand.
@@ -117,24 +122,28 @@ pub enum Moment {
 pub struct Api {
     connection: Connection,
     sandbox: Sandbox,
-    clock: Mutex<Instant>,
-    asked: Mutex<Vec<(String, String)>>,
+    clock: Seconds,
+    asked: Mutex<Vec<Request>>,
+    written: Mutex<Vec<Request>>,
     moment: Option<Moment>,
     dead: Notify,
 }
+
+/// Until when the sandbox has seen tokio's time pass. Processes of one time share it.
+type Seconds = Arc<Mutex<Instant>>;
 
 /// What stands before the APIs of a world: GKE's (`true`) and its clusters'.
 pub type Layer = Arc<dyn Fn(bool, axum::Router) -> axum::Router + Send + Sync>;
 
 /// A connection to a world through what stands before it.
-fn connect(sandbox: &Sandbox, stack: &Stack, layer: &Layer) -> Connection {
+fn connect(sandbox: &Sandbox, cluster: Option<ClusterName>, layer: &Layer) -> Connection {
     let (clusters, inside) = (sandbox.clone(), Arc::clone(layer));
     let in_process: InProcess = Arc::new(move |endpoint| {
         clusters.cluster_by_endpoint(endpoint).map(|id| inside(false, clusters.kubernetes_router(&id)))
     });
     Connection::new(Connect {
         gke: GkeAccess::InProcess(layer(true, sandbox.gke_router())),
-        cluster: stack.lowered.target.gke.clone(),
+        cluster,
         kubernetes: None,
         in_process_kubernetes: Some(in_process),
     })
@@ -142,48 +151,83 @@ fn connect(sandbox: &Sandbox, stack: &Stack, layer: &Layer) -> Connection {
 
 impl Api {
     fn of(sandbox: &Sandbox, stack: &Stack, moment: Option<Moment>) -> Arc<Self> {
-        let as_they_are: Layer = Arc::new(|_, router| router);
-        let connection = connect(sandbox, stack, &as_they_are);
-        let (clock, asked) = (Mutex::new(Instant::now()), Mutex::default());
-        Arc::new(Self { connection, sandbox: sandbox.clone(), clock, asked, moment, dead: Notify::new() })
+        let clock = Arc::new(Mutex::new(Instant::now()));
+        Self::at(sandbox, stack.lowered.target.gke.clone(), moment, clock)
     }
 
-    /// Lets the sandbox see the time that has passed, not in one leap: what is due leads to what is due next.
+    fn to(sandbox: &Sandbox, cluster: Option<ClusterName>, moment: Option<Moment>) -> Arc<Self> {
+        Self::at(sandbox, cluster, moment, Arc::new(Mutex::new(Instant::now())))
+    }
+
+    fn at(
+        sandbox: &Sandbox,
+        cluster: Option<ClusterName>,
+        moment: Option<Moment>,
+        clock: Seconds,
+    ) -> Arc<Self> {
+        let as_they_are: Layer = Arc::new(|_, router| router);
+        let connection = connect(sandbox, cluster, &as_they_are);
+        let (asked, written) = Default::default();
+        Arc::new(Self {
+            connection,
+            sandbox: sandbox.clone(),
+            clock,
+            asked,
+            written,
+            moment,
+            dead: Notify::new(),
+        })
+    }
+
     fn follow(&self) {
-        let mut clock = self.clock.lock().unwrap();
-        let gap = clock.elapsed();
-        *clock = Instant::now();
-        let steps = u32::try_from(gap.as_millis() / 250).unwrap_or(u32::MAX).clamp(1, 40);
-        let step = SignedDuration::try_from(gap / steps).unwrap();
-        for _ in 0..steps {
-            self.sandbox.advance(step).unwrap();
-        }
+        follow(&self.sandbox, &self.clock);
     }
 
     /// What happens at this request.
     fn turn(&self, request: &Request) -> Option<Turn> {
-        let path = request.path.split('?').next().unwrap_or_default().to_owned();
-        let this = (request.method.as_str().to_owned(), path);
         let mut asked = self.asked.lock().unwrap();
         let turn = match self.moment.as_ref() {
             None => None,
             Some(Moment::At { method, path, skip, turn }) => {
-                let before = || asked.iter().filter(|other| **other == this).count();
-                ((method, path) == (&this.0, &this.1) && *skip == before()).then_some(*turn)
+                let is = |other: &Request| (method.as_str(), path.as_str()) == title(other);
+                (is(request) && *skip == asked.iter().filter(|other| is(other)).count()).then_some(*turn)
             }
             Some(Moment::Write { skip, turn }) => {
-                let writes = || asked.iter().filter(|(method, _)| method != "GET").count();
-                (this.0 != "GET" && *skip == writes()).then_some(*turn)
+                let writes = || asked.iter().filter(|other| other.writes()).count();
+                (request.writes() && *skip == writes()).then_some(*turn)
             }
         };
-        asked.push(this);
+        asked.push(request.clone());
         turn
     }
 
     /// What was asked, in order.
-    pub fn asked(&self) -> Vec<(String, String)> {
+    pub fn asked(&self) -> Vec<Request> {
         self.asked.lock().unwrap().clone()
     }
+}
+
+/// Lets the sandbox see the time that has passed, not in one leap: what is due leads to what is due next.
+fn follow(sandbox: &Sandbox, clock: &Seconds) {
+    let mut clock = clock.lock().unwrap();
+    let gap = clock.elapsed();
+    *clock = Instant::now();
+    let steps = u32::try_from(gap.as_millis() / 250).unwrap_or(u32::MAX).clamp(1, 40);
+    let step = SignedDuration::try_from(gap / steps).unwrap();
+    for _ in 0..steps {
+        sandbox.advance(step).unwrap();
+    }
+}
+
+/// Tokio's clock, as a process sees it.
+fn since_start() -> Duration {
+    thread_local!(static FIRST: Instant = Instant::now());
+    FIRST.with(Instant::elapsed)
+}
+
+/// Verb and path of a request, without its query.
+pub fn title(request: &Request) -> (&str, &str) {
+    (request.method.as_str(), request.path.split('?').next().unwrap_or_default())
 }
 
 impl LiveApi for Api {
@@ -196,7 +240,10 @@ impl LiveApi for Api {
                 self.sandbox.add_stockout(Stockout::next("*", 2)).unwrap();
             }
             if turn != Some(Turn::DeathBefore) {
-                let result = self.connection.send(request).await;
+                let result = self.connection.send(request.clone()).await;
+                if request.writes() && result.is_ok() {
+                    self.written.lock().unwrap().push(request);
+                }
                 self.follow();
                 if turn != Some(Turn::DeathAfter) {
                     return result;
@@ -211,12 +258,35 @@ impl LiveApi for Api {
 
 /// How an apply ended.
 pub struct Ended {
-    /// `None`: the program died.
+    /// `None`: it did not begin, or the program died.
     pub summary: Option<Summary>,
     /// What was asked.
-    pub asked: Vec<(String, String)>,
+    pub asked: Vec<Request>,
+    /// Writes that were done.
+    pub written: Vec<Request>,
     /// Why it did not begin, when it did not.
-    pub unlocked: Option<Unlocked>,
+    pub refused: Option<String>,
+    /// The plan as it was made again under the lock, once it was.
+    pub plan: Option<Plan>,
+}
+
+/// An apply that is agreed to.
+pub struct Going<'a> {
+    /// Whose.
+    pub process: Process,
+    /// Of what.
+    pub stack: &'a Stack,
+    /// What was agreed to; the consents stand in it.
+    pub plan: Plan,
+    /// What else happens.
+    pub moment: Option<Moment>,
+}
+
+/// Why an apply ended before its first change.
+enum Stopped {
+    Refused(String),
+    /// Under the lock there was nothing to do any more.
+    Idle,
 }
 
 /// How a plan is asked for, beyond its mode.
@@ -263,30 +333,20 @@ fn make(
     world: &World,
     plan: impl FnOnce(Inputs<'_>) -> Result<Plan, Vec<diag::Diagnostic>>,
 ) -> Result<Plan, String> {
-    let Lowered { owner, target, resources, theirs, hourly } = stack.lowered.clone();
     let Flags { selection, replace, allow, retarget } = flags.clone();
     let meant = |typed: &String| {
-        let named = resources.iter().map(|resource| &resource.address);
+        let named = stack.resources().iter().map(|resource| &resource.address);
         let found: Vec<_> =
             named.filter(|address| address.as_str() == typed || address.section() == typed).collect();
         found.into_iter().cloned().collect::<Vec<_>>()
     };
     let replace = replace.iter().flat_map(meant).collect();
     let inputs = Inputs {
-        desired: resources,
-        theirs,
-        world,
-        target,
-        owner,
-        mode,
-        offline: false,
         allowed: allow,
         replace,
         selection,
         retarget,
-        when_idle: None,
-        sources: &stack.sources,
-        hourly,
+        ..Inputs::of(stack.lowered.clone(), mode, world, &stack.sources)
     };
     plan(inputs).map_err(|problems| diag::render(&problems, &stack.sources, Look::PLAIN))
 }
@@ -319,6 +379,11 @@ impl Bench {
         bench.gke("POST", "/v1/projects/demo/locations/us-central1-c/clusters", &theirs);
         bench.pass(20);
         bench
+    }
+
+    /// The way to its APIs, and to a cluster.
+    pub fn api(&self, cluster: Option<ClusterName>) -> Arc<dyn LiveApi> {
+        Api::to(&self.sandbox, cluster, None)
     }
 
     /// Another one that goes on from here.
@@ -368,7 +433,8 @@ impl Bench {
         flags: &Flags,
         layer: &Layer,
     ) -> Result<Plan, String> {
-        self.plan_over(&connect(&self.sandbox, stack, layer), stack, mode, flags).await
+        let cluster = stack.lowered.target.gke.clone();
+        self.plan_over(&connect(&self.sandbox, cluster, layer), stack, mode, flags).await
     }
 
     async fn plan_over(
@@ -423,68 +489,102 @@ impl Bench {
 
     /// What planning again says of a saved plan; why there is no plan otherwise.
     pub async fn again(&self, stack: &Stack, saved: &Plan) -> Result<Plan, String> {
-        let api = Api::of(&self.sandbox, stack, None);
+        self.again_over(&*Api::of(&self.sandbox, stack, None), stack, saved).await
+    }
+
+    async fn again_over(&self, api: &dyn LiveApi, stack: &Stack, saved: &Plan) -> Result<Plan, String> {
         let wanted = plan::wanted(&saved.desired, &saved.theirs, &saved.target, &saved.owner);
-        let mut world = dask_infra::live::read(&*api, &wanted, PARALLEL).await.world;
+        let mut world = dask_infra::live::read(api, &wanted, PARALLEL).await.world;
         let make = |world: &World| {
             let made = plan::plan(plan::file::again(saved, world, &stack.sources));
             made.map_err(|problems| diag::render(&problems, &stack.sources, Look::PLAIN))
         };
         let plan = make(&world)?;
         let Some(reach) = plan::reach(&plan) else { return Ok(plan) };
-        deepen(&*api, &mut world, &reach, PARALLEL).await;
+        deepen(api, &mut world, &reach, PARALLEL).await;
         make(&world)
     }
 
-    /// Applies a plan under rules and with something that happens at a moment, until it ends or the program
-    /// dies.
+    /// Applies a plan as it is, without a lock, under rules and with something that happens at a moment, until it ends or
+    /// the program dies.
     pub async fn apply(&self, stack: &Stack, plan: &Plan, rules: Vec<Rule>, moment: Option<Moment>) -> Ended {
-        self.apply_as(Process::Unlocked, stack, plan, rules, moment).await
+        self.sandbox.set_rules(rules).unwrap();
+        let clock = Arc::new(Mutex::new(Instant::now()));
+        let going = Going { process: Process::Unlocked, stack, plan: plan.clone(), moment };
+        let ended = self.run(going, &clock).await;
+        self.settle(&clock).await;
+        self.sandbox.set_rules(Vec::new()).unwrap();
+        ended
     }
 
-    /// The same, as one process among others.
-    pub async fn apply_as(
+    /// Applies plans at the same time, each as the commands do: under the lock, as it is made again there.
+    pub async fn apply_beside(&self, going: Vec<Going<'_>>) -> Vec<Ended> {
+        let clock = Arc::new(Mutex::new(Instant::now()));
+        let running = going.into_iter().map(|going| self.run(going, &clock));
+        let ended = futures::future::join_all(running).await;
+        self.settle(&clock).await;
+        ended
+    }
+
+    /// What is still on its way arrives.
+    async fn settle(&self, clock: &Seconds) {
+        tokio::time::sleep(Duration::from_secs(60)).await;
+        follow(&self.sandbox, clock);
+    }
+
+    async fn run(&self, Going { process, stack, plan, moment }: Going<'_>, clock: &Seconds) -> Ended {
+        let api = Api::at(&self.sandbox, stack.lowered.target.gke.clone(), moment, Arc::clone(clock));
+        let again = std::sync::OnceLock::new();
+        let (summary, refused) = tokio::select! {
+            ended = self.under_lock(process, stack, &plan, Arc::clone(&api), &again) => match ended {
+                Ok(summary) => (Some(summary), None),
+                Err(Stopped::Refused(why)) => (None, Some(why)),
+                Err(Stopped::Idle) => (None, Some("under the lock there is nothing to do".to_owned())),
+            },
+            () = api.dead.notified() => (None, None),
+        };
+        let written = std::mem::take(&mut *api.written.lock().unwrap());
+        Ended { summary, asked: api.asked(), written, refused, plan: again.into_inner() }
+    }
+
+    /// As `cli/apply.rs` does it for consent that was given before.
+    async fn under_lock(
         &self,
         process: Process,
         stack: &Stack,
         plan: &Plan,
-        rules: Vec<Rule>,
-        moment: Option<Moment>,
-    ) -> Ended {
-        self.sandbox.set_rules(rules).unwrap();
-        let api = Api::of(&self.sandbox, stack, moment);
+        api: Arc<Api>,
+        again: &std::sync::OnceLock<Plan>,
+    ) -> Result<Summary, Stopped> {
         let (_keep, interrupt) = watch::channel(0);
         let live: Arc<dyn LiveApi> = Arc::<Api>::clone(&api);
-        let lock = match process {
-            Process::Unlocked => None,
-            Process::Number(pid) => {
-                let holder = Holder { who: format!("user@host-{pid}"), pid, process: None };
-                let (lives, now) =
-                    ((|_| Lives::Unknown) as fn(&str) -> Lives, jiff::Timestamp::now as fn() -> _);
-                let clock = || Duration::ZERO;
-                let locking = Locking { holder, lives, force: false, now, clock };
-                Some(Arc::new(Lock::new(Arc::clone(&live), &plan.owner, locking)))
-            }
+        let Process::Number(pid) = process else {
+            let _first = again.set(plan.clone());
+            return Ok(apply::apply(plan, live, ApplyOptions::new(interrupt), |_: Event| {}).await);
         };
-        let run = async {
-            if let Some(lock) = &lock {
-                lock.take(Missing::Leave).await?;
-            }
-            let options = ApplyOptions { lock: lock.clone(), ..ApplyOptions::new(interrupt) };
-            Ok(apply::apply(plan, live, options, |_: Event| {}).await)
+        let holder = Holder { who: format!("user@host-{pid}"), pid, process: None };
+        let (lives, now) = ((|_| Lives::Unknown) as fn(&str) -> Lives, jiff::Timestamp::now as fn() -> _);
+        let locking = Locking { holder, lives, force: false, now, clock: since_start };
+        let lock = Arc::new(Lock::new(Arc::clone(&live), &plan.owner, locking));
+        let under_lock = self.again_over(&*live, stack, plan);
+        let now = match apply::begin(plan, &*live, &lock, &interrupt, under_lock).await {
+            Ok(now) => now,
+            Err(NotBegun::Failed(why)) => return Err(Stopped::Refused(why)),
+            Err(why) => return Err(Stopped::Refused(format!("{why:?}"))),
         };
-        let (summary, unlocked) = tokio::select! {
-            ended = run => match ended {
-                Ok(summary) => (Some(summary), None),
-                Err(why) => (None, Some(why)),
-            },
-            () = api.dead.notified() => (None, None),
+        let missing = now.missing_consents(&[]);
+        let stopped = match () {
+            () if !missing.is_empty() => Some(Stopped::Refused(format!("stale: {missing:?}"))),
+            () if now.has_nothing_to_do() => Some(Stopped::Idle),
+            () => None,
         };
-        // What is still on its way arrives.
-        tokio::time::sleep(Duration::from_secs(60)).await;
-        api.follow();
-        self.sandbox.set_rules(Vec::new()).unwrap();
-        Ended { summary, asked: api.asked(), unlocked }
+        if let Some(stopped) = stopped {
+            apply::give_back(&lock, &interrupt).await;
+            return Err(stopped);
+        }
+        let now = again.get_or_init(|| now);
+        let options = ApplyOptions { lock: Some(lock), ..ApplyOptions::new(interrupt) };
+        Ok(apply::apply(now, live, options, |_: Event| {}).await)
     }
 
     /// Lets time pass, as the engine's clients see it too.

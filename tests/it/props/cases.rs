@@ -1,7 +1,7 @@
 //! How many cases a property is tried with, from which seed, and what is printed of one that fails.
 //!
 //! `DASK_INFRA_CASES=N` cases of `DASK_INFRA_SEED=TEXT`; `DASK_INFRA_SURVEY=1` goes on after a failure, and
-//! `DASK_INFRA_SHRINK=N` bounds the search for a smaller case.
+//! `DASK_INFRA_NUMBER=N` tries that case of the seed alone and prints it as it came, `DASK_INFRA_SHRINK=N` bounds the search for a smaller case.
 
 use std::fmt::{Debug, Display};
 
@@ -62,6 +62,12 @@ pub fn check<C: Debug + Display>(
         ..Config::default()
     };
     let mut runner = TestRunner::new_with_rng(config, rng);
+    if let Some(number) = std::env::var("DASK_INFRA_NUMBER").ok().and_then(|number| number.parse().ok()) {
+        let mut trees = std::iter::repeat_with(|| strategy.new_tree(&mut runner).unwrap().current());
+        let case = trees.nth(number).unwrap();
+        println!("{case}");
+        return property(&case).unwrap_or_else(|why| panic!("{name} {number}: {why}"));
+    }
     if std::env::var_os("DASK_INFRA_SURVEY").is_some() {
         return survey(name, cases, &strategy, &mut runner, property);
     }

@@ -20,6 +20,8 @@ enum Event {
     Killed(usize, bool),
     /// While it plans, another process applies what the file will be after an edit.
     Overtaken(Change),
+    /// At the same time another process applies what the file was before an edit.
+    Beside(Change),
     Scale(usize, u32),
     Adopt(usize),
     Destroy,
@@ -36,6 +38,7 @@ fn event() -> impl Strategy<Value = Event> {
         1 => (0..16usize).prop_map(Event::Exclude),
         3 => (0..24usize, any::<bool>()).prop_map(|(write, after)| Event::Killed(write, after)),
         1 => stacks::change().prop_map(Event::Overtaken),
+        2 => stacks::change().prop_map(Event::Beside),
         1 => (0..4usize, 1..3u32).prop_map(|(which, number)| Event::Scale(which, number)),
         1 => (0..8usize).prop_map(Event::Adopt),
         1 => Just(Event::Destroy),
@@ -77,6 +80,12 @@ fn render(mut spec: Spec, events: &[Event]) -> Script {
                 spec.edit(change);
                 steps.push(Step::Edit(spec.render()));
                 steps.push(Step::Apply(Command { meanwhile, ..plain }));
+            }
+            Event::Beside(change) => {
+                let beside = Some(spec.render());
+                spec.edit(change);
+                steps.push(Step::Edit(spec.render()));
+                steps.push(Step::Apply(Command { beside, ..plain }));
             }
             Event::Scale(which, number) => {
                 let counted = [

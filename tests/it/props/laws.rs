@@ -2,12 +2,14 @@
 
 use std::collections::{BTreeMap, BTreeSet};
 
+use dask_infra::live::Request;
 use dask_infra::plan::{Action, Change, Consent, Mode, Plan, Verb};
-use dask_infra::record::NAMESPACE as RECORDS;
-use dask_infra::resource::Identity;
+use dask_infra::record::{NAMESPACE as RECORDS, Record};
+use dask_infra::resource::{Api, Identity, Method};
 use serde_json::Value;
 
 use super::bench::{Flags, IDENTITY};
+use super::calls;
 use super::oracle::{Look, Maker, Thing, Uid, is_ours};
 use super::player::{Done, Player, is, protected};
 use super::script::{Command, Consents, Step};
@@ -19,6 +21,7 @@ use super::script::{Command, Consents, Step};
 pub async fn all(player: &mut Player, step: &Step, done: &Done) -> Result<(), String> {
     honest(player, step, done)?;
     one_identity(done)?;
+    calls::as_planned(done)?;
     quiet_again(player, step, done).await?;
     as_wished(player, step, done)?;
     nothing_forgotten(player).await
@@ -38,7 +41,10 @@ pub fn honest(player: &Player, step: &Step, done: &Done) -> Result<(), String> {
         _ => &[],
     };
     let goes = |change: &&Change| matches!(change.action, Action::Delete | Action::Replace);
-    let named: Vec<&Change> = changes.iter().filter(goes).collect();
+    let of_others = done.others.iter().flat_map(|(plan, _)| &plan.changes);
+    let named: Vec<&Change> = changes.iter().chain(of_others).filter(goes).collect();
+    let given = done.others.iter().flat_map(|(_, given)| given).chain(&done.given);
+    let given: Vec<&Consent> = given.collect();
     let covered = Covered::of(&done.before, &named);
     let stack = player.stack.as_ref();
     for (uid, thing) in done.before.gone(&done.after) {
@@ -51,7 +57,7 @@ pub fn honest(player: &Player, step: &Step, done: &Done) -> Result<(), String> {
             Maker::Us if is_bookkeeping(thing) => {}
             Maker::Us if covered.has(uid) => {}
             Maker::Us => return Err(format!("honesty: {thing} is gone, and the plan did not say so")),
-            Maker::Others => theirs(thing, uid, &covered, &named, &done.given)?,
+            Maker::Others => theirs(thing, uid, &covered, &named, &given)?,
         }
     }
     Ok(())
@@ -63,7 +69,7 @@ fn theirs(
     uid: &Uid,
     covered: &Covered<'_>,
     named: &[&Change],
-    given: &[Consent],
+    given: &[&Consent],
 ) -> Result<(), String> {
     let home = |change: &&&Change| match &change.identity {
         Identity::Object(object) => {
@@ -145,7 +151,7 @@ pub fn one_identity(done: &Done) -> Result<(), String> {
 /// What it would do.
 pub async fn quiet_again(player: &mut Player, step: &Step, done: &Done) -> Result<(), String> {
     let (Step::Apply(command) | Step::Destroy(command)) = step else { return Ok(()) };
-    if !done.is_whole() || command.meanwhile.is_some() {
+    if !done.is_whole() || command.meanwhile.is_some() || command.beside.is_some() {
         return Ok(());
     }
     let mode = if matches!(step, Step::Destroy(_)) { Mode::Destroy } else { Mode::Apply };
@@ -170,8 +176,8 @@ pub async fn quiet_again(player: &mut Player, step: &Step, done: &Done) -> Resul
 pub fn as_wished(player: &Player, step: &Step, done: &Done) -> Result<(), String> {
     let Step::Apply(command) = step else { return Ok(()) };
     let nothing = done.plan.as_ref().is_some_and(Plan::is_empty);
-    let Some(stack) = player.stack.as_ref().filter(|_| command.is_whole() && (nothing || done.is_whole()))
-    else {
+    let alone = command.beside.is_none() && command.is_whole();
+    let Some(stack) = player.stack.as_ref().filter(|_| alone && (nothing || done.is_whole())) else {
         return Ok(());
     };
     for resource in stack.resources() {
@@ -203,10 +209,19 @@ pub async fn nothing_forgotten(player: &mut Player) -> Result<(), String> {
         return Ok(());
     }
     let stack = player.unprotected();
-    let plan = match player.bench.plan_with(&stack, Mode::Destroy, &Flags::default()).await {
+    let flags = Flags::default();
+    let plan = match player.bench.plan_with(&stack, Mode::Destroy, &flags).await {
+        // With the cure that it is told with.
+        Err(why) if is_of_record(&why) => {
+            let cured = player.bench.copy();
+            cured.try_kubernetes(&stack, delete_record()).await.map_err(|why| format!("no cure: {why}"))?;
+            cured.plan_with(&stack, Mode::Destroy, &flags).await
+        }
+        plan => plan,
+    };
+    let plan = match plan {
         Ok(plan) => plan,
-        // A record that cannot be used, and what would go along and is still needed, are told with what to do.
-        Err(why) if why.contains("DI0303") && player.unrecorded => return Ok(()),
+        // What would go along and is still needed is told with what to do.
         Err(why) if why.contains("DI0313") => return Ok(()),
         Err(why) => return Err(format!("forgotten: there is no plan to destroy: {why}")),
     };
@@ -217,12 +232,23 @@ pub async fn nothing_forgotten(player: &mut Player) -> Result<(), String> {
     };
     // The operator stays, and the plan says so, while others have things that need it.
     let stays = plan.notes.iter().any(|note| note.code == "DI0356");
-    let known = |thing: &Thing| thing.going || found(thing) || (stays && thing.operator);
+    // "A section that was managed and says `manage = false` now is handed over: it keeps its labels and is left alone."
+    let handed = |thing: &Thing| stack.is_handed_over(|identity| is(identity, thing));
+    let known = |thing: &Thing| thing.going || found(thing) || handed(thing) || (stays && thing.operator);
     match ours.iter().find(|(_, thing)| !known(thing)) {
-        Some(_) if player.unrecorded => Ok(()),
         None => Ok(()),
         Some((_, thing)) => Err(format!("forgotten: {thing} is ours, and `plan --destroy` does not find it")),
     }
+}
+
+/// Whether a plan is refused because of a damaged record.
+fn is_of_record(why: &str) -> bool {
+    why.contains("DI0303") && why.contains("the record of")
+}
+
+fn delete_record() -> Request {
+    let path = Record::object("team").path();
+    Request { api: Api::Kubernetes, method: Method::Delete, path, body: None }
 }
 
 /// **Nothing is left.** After a full destroy nothing carries our mark, and what others made is there.
@@ -230,21 +256,28 @@ pub async fn nothing_forgotten(player: &mut Player) -> Result<(), String> {
 /// # Errors
 /// What is left or gone.
 pub async fn nothing_left(player: &mut Player) -> Result<(), String> {
-    if player.stack.is_none() || player.unrecorded {
+    if player.stack.is_none() {
         return Ok(());
     }
     player.stack = Some(player.unprotected());
     let destroy = Step::Destroy(Command { consent: Consents::All, ..Command::default() });
     let mut last = String::new();
-    for _ in 0..3 {
+    for _ in 0..4 {
         let done = player.step(&destroy).await;
         honest(player, &destroy, &done)?;
         one_identity(&done)?;
+        if done.refused.as_deref().is_some_and(is_of_record)
+            && let Some(stack) = &player.stack
+        {
+            let cured = player.bench.try_kubernetes(stack, delete_record()).await;
+            cured.map_err(|why| format!("no cure: {why}"))?;
+        }
         last = done.refused.iter().cloned().chain(done.failures()).collect::<Vec<_>>().join("; ");
         if done.plan.as_ref().is_some_and(Plan::is_empty) {
             break;
         }
     }
+    let stack = player.unprotected();
     let look = Look::at(&player.bench.sandbox);
     let others = look
         .things
@@ -255,16 +288,23 @@ pub async fn nothing_left(player: &mut Player) -> Result<(), String> {
         .values()
         .filter(|thing| thing.namespace.as_deref() == Some(RECORDS))
         .any(|thing| thing.maker != Maker::Us && !thing.appliers.is_empty());
+    let homes: BTreeSet<&str> = look
+        .things
+        .values()
+        .filter(|thing| thing.operator)
+        .filter_map(|thing| thing.namespace.as_deref())
+        .collect();
+    let is_its_home = |thing: &Thing| thing.kind == "Namespace" && homes.contains(thing.name.as_str());
     let marked = |thing: &&Thing| thing.maker == Maker::Us || thing.appliers.iter().any(|name| is_ours(name));
     let left: Vec<String> = look
         .things
         .values()
         .filter(marked)
-        // The operator stays with its record while others need it.
-        .filter(|thing| !others || !(thing.operator || is_bookkeeping(thing)))
+        .filter(|thing| !stack.is_handed_over(|identity| is(identity, thing)))
+        // The operator stays with its namespace and its record while others need it.
+        .filter(|thing| !others || !(thing.operator || is_bookkeeping(thing) || is_its_home(thing)))
         // So does the namespace of records while others have something in it.
-        // Who died right after making it leaves it empty: nothing says whose it was.
-        .filter(|thing| !((shared || player.died) && thing.kind == "Namespace" && thing.name == RECORDS))
+        .filter(|thing| !(shared && thing.kind == "Namespace" && thing.name == RECORDS))
         .map(ToString::to_string)
         .collect();
     match left.is_empty() {
@@ -295,6 +335,11 @@ impl Tally {
         *self.0.lock().unwrap().entry(what.into()).or_default() += 1;
     }
 
+    /// How often something happened.
+    pub fn of(&self, what: &str) -> usize {
+        self.0.lock().unwrap().get(what).copied().unwrap_or_default()
+    }
+
     /// Counts what a step came to.
     pub fn step(&self, step: &Step, done: &Done) {
         let name = match step {
@@ -314,6 +359,9 @@ impl Tally {
             () => "nothing to do",
         };
         self.count(format!("{name}: {came}"));
+        if let Ok(calls @ 1..) = calls::as_planned(done) {
+            *self.0.lock().unwrap().entry("calls made as planned".to_owned()).or_default() += calls;
+        }
         if std::env::var_os("DASK_INFRA_TELL").is_some() {
             for why in done.refused.iter().cloned().chain(done.failures()) {
                 println!("  {name}: {}", why.lines().next().unwrap_or_default());

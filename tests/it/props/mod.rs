@@ -25,6 +25,7 @@
 //! build; an apply costs about a second there.
 
 pub mod bench;
+mod calls;
 pub mod cases;
 mod forgotten;
 mod honesty;

@@ -156,8 +156,10 @@ fn of_object(cluster: &str, object: &Value) -> Thing {
     let appliers: BTreeSet<String> = applied.map(|entry| word(&entry["manager"])).collect();
     // Whoever made it first: a thing of ours that others annotate is ours, and the other way round.
     let first = |manager: &str| entries().any(|entry| entry["manager"] == manager);
+    // The server makes it with the cluster, whoever annotates it.
+    let servers = object["kind"] == "Namespace" && metadata["name"] == "default";
     let maker = match () {
-        () if first(OTHERS) && !appliers.iter().any(|name| is_ours(name)) => Maker::Others,
+        () if first(OTHERS) && !servers && !appliers.iter().any(|name| is_ours(name)) => Maker::Others,
         () if appliers.iter().any(|name| is_ours(name)) => Maker::Us,
         () => Maker::Machine,
     };

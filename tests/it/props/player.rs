@@ -11,7 +11,7 @@ use dask_infra::plan::{Action, Consent, Mode, Plan, Selection};
 use dask_infra::resource::{Api as Which, Identity, Method, Resource};
 use serde_json::Value;
 
-use super::bench::{Bench, Ended, Flags, Moment, Process, Stack, Turn};
+use super::bench::{Bench, Ended, Flags, Going, Moment, Process, Stack, Turn};
 use super::oracle::{Look, Thing};
 use super::script::{Adopt, Command, Consents, Edit, Others, Scale, Script, Step, Wait};
 
@@ -31,6 +31,10 @@ pub struct Done {
     pub summary: Option<Summary>,
     /// Whether the program died.
     pub died: bool,
+    /// Writes that were done.
+    pub written: Vec<Request>,
+    /// What other processes applied meanwhile, and what they agreed to.
+    pub others: Vec<(Plan, Vec<Consent>)>,
 }
 
 impl Done {
@@ -64,8 +68,6 @@ pub struct Player {
     pub file: Edit,
     /// Whether a command has died.
     pub died: bool,
-    /// Whether others have deleted or damaged the record: what left the file is not found then.
-    pub unrecorded: bool,
     folder: tempfile::TempDir,
 }
 
@@ -73,14 +75,7 @@ impl Player {
     /// Nothing is there yet.
     pub fn new() -> Self {
         let bench = Bench { strict: true, ..Bench::empty() };
-        Self {
-            bench,
-            stack: None,
-            file: Edit::default(),
-            died: false,
-            unrecorded: false,
-            folder: tempfile::tempdir().unwrap(),
-        }
+        Self { bench, stack: None, file: Edit::default(), died: false, folder: tempfile::tempdir().unwrap() }
     }
 
     /// A stack of a file, which stands beside the others.
@@ -139,7 +134,6 @@ impl Player {
     }
 
     async fn others(&mut self, Others { method, path, body }: &Others) -> Done {
-        self.unrecorded |= path.contains("/configmaps/dask-infra-");
         let body: Value = serde_json::from_str(body).unwrap_or_default();
         if path.starts_with("/v1/") {
             let done = self.bench.try_gke(method, path, &body);
@@ -162,16 +156,19 @@ impl Player {
 
     async fn command(&mut self, mode: Mode, command: &Command) -> Done {
         let Some(stack) = self.stack.take() else { return Done::refused("no stack yet".into()) };
-        let Command { target, exclude, replace, consent: _, kill: _, process, meanwhile } = command;
+        let Command { target, exclude, replace, meanwhile, .. } = command;
         let selection = Selection { targets: target.clone(), excludes: exclude.clone() };
         let flags = Flags { selection, replace: replace.clone(), ..Flags::default() };
         let done = match self.bench.plan_with(&stack, mode, &flags).await {
             Err(why) => Done::refused(why),
             Ok(plan) => {
+                let mut others = Vec::new();
                 if let Some(edit) = meanwhile {
-                    self.meanwhile(edit, *process).await;
+                    others = self.meanwhile(edit, command.process).await;
                 }
-                self.agreed(&stack, plan, command).await
+                let mut done = self.agreed(&stack, plan, command).await;
+                done.others.extend(others);
+                done
             }
         };
         self.stack = Some(stack);
@@ -179,16 +176,26 @@ impl Player {
     }
 
     /// Another process applies another file.
-    async fn meanwhile(&self, edit: &Edit, process: u32) {
-        let Ok(stack) = self.load(edit) else { return };
-        if let Ok(plan) = self.bench.plan(&stack, Mode::Apply).await {
-            self.bench.apply_as(Process::Number(process + 100), &stack, &plan, Vec::new(), None).await;
-        }
+    async fn meanwhile(&self, edit: &Edit, process: u32) -> Vec<(Plan, Vec<Consent>)> {
+        let Some((stack, plan, given)) = self.of_others(edit).await else { return Vec::new() };
+        let process = Process::Number(process + 100);
+        let going = Going { process, stack: &stack, plan, moment: None };
+        let ended = self.bench.apply_beside(vec![going]).await;
+        ended.into_iter().filter_map(|ended| Some((ended.plan?, given.clone()))).collect()
+    }
+
+    /// The plan of another file, agreed to as a whole.
+    async fn of_others(&self, edit: &Edit) -> Option<(Stack, Plan, Vec<Consent>)> {
+        let stack = self.load(edit).ok()?;
+        let mut plan = self.bench.plan(&stack, Mode::Apply).await.ok()?;
+        plan.allowed = plan.missing_consents(&[]);
+        let given = plan.allowed.clone();
+        (!plan.has_nothing_to_do()).then_some((stack, plan, given))
     }
 
     /// Applies a plan as far as it is agreed to.
-    async fn agreed(&mut self, stack: &Stack, plan: Plan, command: &Command) -> Done {
-        let Command { consent, kill, process, .. } = command;
+    async fn agreed(&mut self, stack: &Stack, mut plan: Plan, command: &Command) -> Done {
+        let Command { consent, kill, process, beside, .. } = command;
         let missing = plan.missing_consents(&[]);
         let given: Vec<Consent> = match consent {
             Consents::Nothing => Vec::new(),
@@ -206,13 +213,34 @@ impl Player {
         if plan.has_nothing_to_do() {
             return Done { plan: Some(plan), ..Done::nothing() };
         }
-        let process = Process::Number(*process);
-        let Ended { summary, unlocked, .. } =
-            self.bench.apply_as(process, stack, &plan, Vec::new(), moment).await;
-        let died = summary.is_none() && unlocked.is_none();
+        plan.allowed.clone_from(&given);
+        let going = Going { process: Process::Number(*process), stack, plan: plan.clone(), moment };
+        let beside = match beside {
+            Some(edit) => self.of_others(edit).await,
+            None => None,
+        };
+        let second = beside.as_ref().map(|(stack, plan, _)| {
+            let process = Process::Number(process + 200);
+            Going { process, stack, plan: plan.clone(), moment: None }
+        });
+        let mut ended = self.bench.apply_beside(std::iter::once(going).chain(second).collect()).await;
+        let second = ended.split_off(1).pop().and_then(|ended| ended.plan);
+        let others = second.zip(beside.map(|(_, _, given)| given)).into_iter().collect();
+        let Some(Ended { summary, refused, plan: again, written, .. }) = ended.pop() else {
+            return Done::nothing();
+        };
+        let died = summary.is_none() && refused.is_none();
         self.died |= died;
-        let refused = unlocked.map(|why| format!("{why:?}"));
-        Done { plan: Some(plan), refused, given, summary, died, ..Done::nothing() }
+        Done {
+            plan: Some(again.unwrap_or(plan)),
+            refused,
+            given,
+            summary,
+            died,
+            written,
+            others,
+            ..Done::nothing()
+        }
     }
 
     async fn scale(&mut self, Scale { address, number }: &Scale) -> Done {
@@ -275,6 +303,8 @@ impl Done {
             given: Vec::new(),
             summary: None,
             died: false,
+            written: Vec::new(),
+            others: Vec::new(),
         }
     }
 

@@ -78,6 +78,9 @@ pub struct Command {
     /// What is done by another process with another stack file, between this command's plan and its apply.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub meanwhile: Option<Edit>,
+    /// What another process applies at the same time, with another stack file.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub beside: Option<Edit>,
 }
 
 impl Command {

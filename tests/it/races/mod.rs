@@ -19,7 +19,7 @@ use dask_infra::apply::lock::{Holder, Lives, Lock, Locking};
 use dask_infra::apply::{self, ApplyOptions, NotBegun, Outcome, Stopped, Summary};
 use dask_infra::diag::{self, Look};
 use dask_infra::live::{ApiError, LiveApi, Request, along::deepen};
-use dask_infra::plan::{self, Inputs, Mode, Plan, Selection};
+use dask_infra::plan::{self, Inputs, Mode, Plan};
 use dask_infra::resource::Method;
 use dask_infra::source::Sources;
 use dask_infra::stack::lower::{Lowered, lower};
@@ -93,27 +93,12 @@ fn clock() -> Duration {
 }
 
 async fn planned(api: &dyn LiveApi, job: &Job) -> Result<Plan, String> {
-    let Lowered { owner, target, resources, theirs, hourly } = (*job.lowered).clone();
-    let wanted = plan::wanted(&resources, &theirs, &target, &owner);
+    let Lowered { owner, target, resources, theirs, hourly: _ } = &*job.lowered;
+    let wanted = plan::wanted(resources, theirs, target, owner);
     let mut read = dask_infra::live::read(api, &wanted, 4).await;
     let sources = Sources::default();
     let make = |world: &_| {
-        let inputs = Inputs {
-            desired: resources.clone(),
-            theirs: theirs.clone(),
-            world,
-            target: target.clone(),
-            owner: owner.clone(),
-            mode: job.mode,
-            offline: false,
-            allowed: Vec::new(),
-            replace: Vec::new(),
-            selection: Selection::default(),
-            retarget: false,
-            when_idle: None,
-            sources: &sources,
-            hourly: hourly.clone(),
-        };
+        let inputs = Inputs::of((*job.lowered).clone(), job.mode, world, &sources);
         plan::plan(inputs).map_err(|problems| diag::render(&problems, &sources, Look::PLAIN))
     };
     let plan = make(&read.world)?;

@@ -291,9 +291,6 @@ fn next(taken: &[(usize, usize)]) -> Option<Vec<usize>> {
     Some(choices)
 }
 
-/// The namespace of records.
-const HOME: &str = "/api/v1/namespaces/dask-infra";
-
 type World = BTreeMap<String, Value>;
 
 /// What a run of these jobs after each other leaves.
@@ -315,8 +312,12 @@ async fn holds(jobs: &[Job; 2], serials: &[World], ran: &Ran) -> Vec<String> {
     let ours = board.store.lock().unwrap().ours();
     let plain = Plain(Arc::clone(&board.store));
     let place = dask_infra::record::Record::object("s");
-    let stored = record::fetch(&plain, &place, dask_infra::live::retry::Patience::Reading).await.unwrap();
-    let known: BTreeSet<String> = match stored.map(|stored| stored.record) {
+    let found = record::fetch(&plain, &place, dask_infra::live::retry::Patience::Reading).await.unwrap();
+    let stored = match found {
+        record::Found::Nothing | record::Found::Lock => None,
+        record::Found::Record(stored) => Some(stored.record),
+    };
+    let known: BTreeSet<String> = match stored {
         None => BTreeSet::new(),
         Some(Err(why)) => {
             wrong.push(format!("the record is broken: {why}"));
@@ -351,12 +352,8 @@ async fn holds(jobs: &[Job; 2], serials: &[World], ran: &Ran) -> Vec<String> {
         }
     }
     let store = board.store.lock().unwrap();
-    // Whoever died right after making the namespace of records leaves it empty; nothing says whose it was.
-    let died = ended.iter().any(Option::is_none);
     for path in store.marked() {
-        if !(died && path == HOME) {
-            wrong.push(format!("{path} is left after a destroy"));
-        }
+        wrong.push(format!("{path} is left after a destroy"));
     }
     wrong
 }

@@ -2,10 +2,10 @@
 //! schema; where that says nothing more than "text", as the Dask operator's definitions do, the shape of a pod around
 //! it does. Everything else is the same only when it is equal: `1` and `1000m` as labels are two labels.
 
-use serde_json::{Map, Value};
+use serde_json::{Map, Value, json};
 
 use crate::address::{FieldPath, Segment};
-use crate::schema::{Schema, Type};
+use crate::schema::{List, Schema, Type};
 
 /// What a place takes, as far as spelling goes.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -96,6 +96,66 @@ pub fn same(want: &Value, live: &Value, sense: Sense) -> bool {
         Sense::Duration => equal(duration),
         Sense::IntOrString => whole(want).is_some() && whole(want) == whole(live),
         Sense::Text => scalar(want).is_some() && scalar(want) == scalar(live),
+    }
+}
+
+/// One spelling of all that mean the same: two values are equal then when [`same`] says so of every leaf. A default that is
+/// said and a list that is empty are left out, as a comparison with what the server made of them finds no difference.
+pub fn canonical(value: &Value, schema: Option<&Schema>) -> Value {
+    at(&FieldPath::root(), value, schema, false)
+}
+
+fn at(path: &FieldPath, value: &Value, schema: Option<&Schema>, in_requirements: bool) -> Value {
+    match value {
+        Value::Object(fields) => {
+            let amounts = in_requirements || is_requirements(fields);
+            let mut all = Map::new();
+            for (key, value) in fields {
+                let child = schema.and_then(|schema| schema.property(key).or_else(|| schema.values()));
+                let said = at(&path.key(key), value, child.as_ref(), amounts);
+                let default = child.as_ref().and_then(Schema::default);
+                let default = default.map(|default| at(&path.key(key), &default, child.as_ref(), amounts));
+                let empty = said.is_null() || said.as_array().is_some_and(Vec::is_empty);
+                if !empty && default.as_ref() != Some(&said) {
+                    all.insert(key.clone(), said);
+                }
+            }
+            Value::Object(all)
+        }
+        Value::Array(items) => {
+            let below = schema.and_then(Schema::items);
+            let each = items.iter().enumerate();
+            let mut items: Vec<Value> = each
+                .map(|(place, item)| at(&path.index(place), item, below.as_ref(), in_requirements))
+                .collect();
+            match schema.map(Schema::list) {
+                // Their order says nothing.
+                Some(List::Map(_) | List::Set) => items.sort_by_key(ToString::to_string),
+                Some(List::Atomic) | None => {}
+            }
+            Value::Array(items)
+        }
+        leaf => {
+            let sense = if in_requirements { Sense::Quantity } else { Sense::of(schema, path) };
+            spelled(leaf, sense)
+        }
+    }
+}
+
+/// The one spelling of a leaf: a quantity in billionths, a duration in nanoseconds.
+fn spelled(leaf: &Value, sense: Sense) -> Value {
+    let one = match sense {
+        Sense::Plain => None,
+        Sense::Quantity => quantity(leaf).map(|billionths| json!(format!("{billionths}n"))),
+        Sense::Duration => duration(leaf).map(|nanoseconds| json!(format!("{nanoseconds}ns"))),
+        Sense::IntOrString => whole(leaf).map(Value::from),
+        Sense::Text => scalar(leaf).map(Value::from),
+    };
+    match one {
+        Some(one) => one,
+        None => {
+            leaf.as_f64().filter(|number| number.fract() == 0.0).map_or_else(|| leaf.clone(), Value::from)
+        }
     }
 }
 
@@ -224,6 +284,8 @@ mod tests {
                 for left in *row {
                     for right in *others {
                         assert_eq!(same(left, right, sense), place == other, "{sense:?} {left} {right}");
+                        let one = spelled(left, sense) == spelled(right, sense);
+                        assert_eq!(one, place == other, "{sense:?} {left} {right}");
                     }
                 }
             }

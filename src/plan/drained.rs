@@ -1,0 +1,78 @@
+//! What runs on nodes that GKE makes anew: it drains them one after the other.
+
+use serde_json::Value;
+
+use super::along::{NAMED, is_system};
+use super::cascade::pods_of_pool;
+use super::make::Maker;
+use super::{Action, Change, Note};
+use crate::diag::Code;
+use crate::resource::{Effect, Identity, ObjectId};
+
+/// Whether a change has the nodes of a pool made anew.
+pub(super) fn rolls(change: &Change) -> bool {
+    matches!(change.identity, Identity::NodePool { .. })
+        && change.action == Action::Update
+        && change.fields.iter().any(|field| field.effect == Effect::Rolling)
+}
+
+impl Maker<'_> {
+    /// Names the Pods that a rolling change of a pool evicts: those that are lost, and those that come back elsewhere.
+    pub(super) fn drained(&mut self) {
+        let world = self.inputs.world;
+        for change in self.changes.iter().filter(|change| rolls(change)) {
+            let Identity::NodePool { pool, .. } = &change.identity else { continue };
+            let (mut lost, mut moved) = (Vec::new(), Vec::new());
+            for (object, live) in pods_of_pool(world, pool) {
+                match (runs_on(object, live), owner(live)) {
+                    (false, _) | (true, Some("DaemonSet" | "Node")) => {}
+                    (true, Some(_)) => moved.push(object),
+                    (true, None) => lost.push(object),
+                }
+            }
+            let mut parts = Vec::new();
+            if !lost.is_empty() {
+                let (is, it) = if lost.len() == 1 { ("is", "it") } else { ("are", "them") };
+                parts.push(format!("{} {is} lost, as no controller makes {it} anew", named(&lost)));
+            }
+            if !moved.is_empty() {
+                let (is, loses) = if moved.len() == 1 { ("is", "loses") } else { ("are", "lose") };
+                let what = "what was in memory and on the node's disks";
+                parts.push(format!("{} {is} made anew on another node and {loses} {what}", named(&moved)));
+            }
+            parts.extend(
+                world.unseen.iter().map(|why| format!("not all that runs on them could be looked at: {why}")),
+            );
+            if parts.is_empty() {
+                continue;
+            }
+            let message =
+                format!("GKE drains the nodes of this pool and makes them anew: {}", parts.join("; "));
+            let (code, address) = (Code::NodesDrained.as_str().into(), change.address.clone());
+            self.notes.push(Note { code, address, message });
+        }
+    }
+}
+
+/// Whether a Pod is somebody's, and has not ended.
+fn runs_on(object: &ObjectId, live: &Value) -> bool {
+    let ended = matches!(live["status"]["phase"].as_str(), Some("Succeeded" | "Failed"));
+    let going = !live["metadata"]["deletionTimestamp"].is_null();
+    !ended && !going && !object.namespace.as_deref().is_some_and(is_system)
+}
+
+/// The kind that makes a Pod anew.
+fn owner(live: &Value) -> Option<&str> {
+    let owners = live["metadata"]["ownerReferences"].as_array().into_iter().flatten();
+    let mut controllers = owners.filter(|owner| owner["controller"] != false);
+    controllers.find_map(|owner| owner["kind"].as_str())
+}
+
+fn named(pods: &[&ObjectId]) -> String {
+    let names: Vec<String> = pods.iter().take(NAMED).map(ToString::to_string).collect();
+    let more = match pods.len().saturating_sub(NAMED) {
+        0 => String::new(),
+        more => format!(" and {more} more"),
+    };
+    format!("{}{more}", names.join(", "))
+}

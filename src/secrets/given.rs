@@ -1,0 +1,142 @@
+//! Values that stand in no file: the body of a Secret names variables of the environment in their place, and they are
+//! put in right before it is sent.
+
+use std::collections::BTreeMap;
+use std::fmt;
+
+use base64::Engine as _;
+use base64::engine::general_purpose::STANDARD;
+use serde_json::Value;
+
+/// What stands before the name of a variable.
+pub const VARIABLE: &str = "env:";
+/// What is shown of a value that nobody else should see, where it is told that it changes.
+pub const SENSITIVE: &str = "(sensitive value)";
+
+/// How often a digest is hashed: whoever has a saved plan and guesses pays this for each guess.
+const ROUNDS: u32 = 1 << 14;
+
+/// The variables that a Secret's data names, with the keys that they are for. No base64 has a colon in it.
+pub fn asked(body: &Value) -> impl Iterator<Item = (&str, &str)> {
+    let data = (body["kind"] == "Secret").then(|| body["data"].as_object()).flatten();
+    let all = data.into_iter().flatten();
+    all.filter_map(|(key, value)| Some((key.as_str(), value.as_str()?.strip_prefix(VARIABLE)?)))
+}
+
+/// What the environment gave, by the names of its variables. It is written nowhere, not even for debugging.
+#[derive(Clone, Default, PartialEq, Eq)]
+pub struct Given(BTreeMap<String, String>);
+
+impl fmt::Debug for Given {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_set().entries(self.0.keys()).finish()
+    }
+}
+
+impl Given {
+    /// What the bodies ask for, as far as it is there. An empty variable is none: pipelines make one of a secret that
+    /// they do not have.
+    pub fn read<'b>(
+        bodies: impl Iterator<Item = &'b Value>,
+        variable: impl Fn(&str) -> Option<String>,
+    ) -> Self {
+        let names = bodies.flat_map(|body| asked(body).map(|(_, name)| name));
+        let there = |name: &str| {
+            let value = variable(name).filter(|value| !value.is_empty())?;
+            Some((name.to_owned(), value))
+        };
+        Self(names.filter_map(there).collect())
+    }
+
+    /// Whether a variable has a value.
+    pub fn has(&self, variable: &str) -> bool {
+        self.0.contains_key(variable)
+    }
+
+    /// Names and values.
+    pub fn iter(&self) -> impl Iterator<Item = (&str, &str)> {
+        self.0.iter().map(|(name, value)| (name.as_str(), value.as_str()))
+    }
+
+    /// What stands in a Secret's data for a variable.
+    pub fn encoded(&self, variable: &str) -> Option<Value> {
+        self.0.get(variable).map(|value| STANDARD.encode(value).into())
+    }
+
+    /// Tells one value from another, and not which it is: `salt` makes those of two places differ.
+    pub fn digest(&self, variable: &str, salt: &str) -> Option<String> {
+        let value = self.0.get(variable)?;
+        let mut digest = blake3::hash(salt.as_bytes());
+        for _ in 0..ROUNDS {
+            digest = blake3::keyed_hash(digest.as_bytes(), value.as_bytes());
+        }
+        Some(digest.to_hex().as_str()[..16].to_owned())
+    }
+
+    /// A body with the values in it.
+    pub fn filled(&self, body: &Value) -> Value {
+        let mut filled = body.clone();
+        for (key, variable) in asked(body) {
+            if let Some(value) = self.encoded(variable) {
+                filled["data"][key] = value;
+            }
+        }
+        filled
+    }
+}
+
+/// Puts [`SENSITIVE`] into the place of every text.
+pub fn veiled(value: &Value) -> Value {
+    match value {
+        Value::Object(table) => table.iter().map(|(key, value)| (key.clone(), veiled(value))).collect(),
+        Value::Array(items) => items.iter().map(veiled).collect(),
+        Value::String(_) => SENSITIVE.into(),
+        Value::Null | Value::Bool(_) | Value::Number(_) => value.clone(),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use serde_json::json;
+
+    use super::*;
+
+    #[test]
+    fn variables_stand_in_data_of_secrets_only() {
+        let names = |body: Value| asked(&body).map(|(_, name)| name.to_owned()).collect::<Vec<_>>();
+        assert_eq!(
+            names(json!({ "kind": "Secret", "data": { "a": "env:A", "b": "Yg==", "c": "env:C" } })),
+            ["A", "C"]
+        );
+        assert!(names(json!({ "kind": "ConfigMap", "data": { "a": "env:A" } })).is_empty());
+        assert!(names(json!({ "kind": "Secret" })).is_empty());
+        assert!(names(Value::Null).is_empty());
+    }
+
+    #[test]
+    fn what_is_given_is_put_in_and_told_apart_and_never_printed() {
+        let body = json!({ "kind": "Secret", "data": { "a": "env:A", "b": "env:B", "c": "env:C" } });
+        let variable = |name: &str| match name {
+            "A" => Some("Canary-1".to_owned()),
+            "C" => Some(String::new()),
+            _ => None,
+        };
+        let given = Given::read(std::iter::once(&body), variable);
+        assert!(given.has("A") && !given.has("B") && !given.has("C"));
+        let filled = json!({ "kind": "Secret", "data": { "a": "Q2FuYXJ5LTE=", "b": "env:B", "c": "env:C" } });
+        assert_eq!(given.filled(&body), filled);
+        assert!(!format!("{given:?}").contains("Canary"), "{given:?}");
+        let other = Given::read(std::iter::once(&body), |_| Some("Canary-2".to_owned()));
+        let digest = |given: &Given, salt: &str| given.digest("A", salt).unwrap();
+        assert_eq!(digest(&given, "x"), digest(&given, "x"));
+        assert_ne!(digest(&given, "x"), digest(&other, "x"));
+        assert_ne!(digest(&given, "x"), digest(&given, "y"));
+        assert_eq!(given.digest("B", "x"), None);
+    }
+
+    #[test]
+    fn every_text_is_veiled() {
+        let veil = veiled(&json!({ "a": "x", "b": ["y", null] }));
+        assert_eq!(veil, json!({ "a": SENSITIVE, "b": [SENSITIVE, null] }));
+    }
+}

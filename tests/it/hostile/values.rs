@@ -1,0 +1,95 @@
+//! The comparison of a wanted thing with the live one.
+
+use std::path::Path;
+
+use dask_infra::address::{FieldPath, Segment};
+use dask_infra::plan::diff;
+use dask_infra::resource::Effect;
+use serde_json::{Value, json};
+
+pub fn pairs() -> Vec<Vec<u8>> {
+    let wanted = json!({ "metadata": { "name": "w", "labels": { "a": "b" } }, "spec": { "replicas": 1, "template": { "spec": {
+        "containers": [{ "name": "a", "image": "x", "args": ["--token", "y"], "env": [{ "name": "A_TOKEN", "value": "z" }],
+            "ports": [{ "containerPort": 80 }], "resources": { "limits": { "cpu": "1", "memory": "1Gi" } } }] } } } });
+    let mut live = wanted.clone();
+    live["spec"]["replicas"] = json!(3);
+    live["metadata"]["managedFields"] = json!([
+        { "manager": "dask-infra/s", "operation": "Apply", "fieldsV1": { "f:spec": { "f:replicas": {}, "f:paused": {}, "f:template": {
+            "f:spec": { "f:containers": { r#"k:{"name":"a"}"#: { ".": {}, "f:image": {}, "f:args": {},
+                "f:env": { r#"k:{"name":"A_TOKEN"}"#: { "f:value": {} } },
+                "f:ports": { r#"k:{"containerPort":80,"protocol":"TCP"}"#: { "f:containerPort": {} } } } } } } } } },
+        { "manager": "kubectl", "operation": "Update", "time": "2026-01-01T00:00:00Z", "fieldsV1": { "f:spec": { "f:replicas": {} } } },
+    ]);
+    vec![json!({ "wanted": wanted, "live": live, "set": { "f": ["v:\"a\""] } }).to_string().into_bytes()]
+}
+
+pub fn compare(bytes: &[u8], _: &Path) -> Result<(), String> {
+    let Ok(value) = serde_json::from_slice::<Value>(bytes) else { return Ok(()) };
+    for schema in [dask_infra::schema::builtin("apps", "v1", "Deployment"), None] {
+        let effect = |_: &FieldPath| (Effect::InPlace, None);
+        let compared =
+            diff::compare(&value["wanted"], &value["live"], "dask-infra/s", schema.as_ref(), effect);
+        for change in &compared.changes {
+            if change.before == change.after && change.before.is_some() {
+                return Err(format!("{} differs from itself: {:?}", change.path, change.before));
+            }
+        }
+    }
+    Ok(())
+}
+
+/// Any two values: nothing differs from itself, and what is told as different is all that there is to change.
+pub fn any_two() -> Vec<Vec<u8>> {
+    let one = json!({ "a": { "b": [1, "x", { "c": null }], "d": {} }, "e": [[], [{ "name": "n", "value": 1.5 }]], "f": true,
+        "env": [{ "name": "A", "value": "b" }], "args": ["--x", "y"], "limits": { "cpu": "1", "memory": "1Gi" } });
+    let mut other = one.clone();
+    other["a"]["b"] = json!([2, "x"]);
+    other["limits"]["cpu"] = json!("1000m");
+    other["g"] = json!({ "h": [1] });
+    vec![json!({ "wanted": one, "live": other }), json!({ "wanted": other, "live": one })]
+        .into_iter()
+        .map(|pair| pair.to_string().into_bytes())
+        .collect()
+}
+
+pub fn differ(bytes: &[u8], _: &Path) -> Result<(), String> {
+    let Ok(value) = serde_json::from_slice::<Value>(bytes) else { return Ok(()) };
+    let (wanted, mut live) = (&value["wanted"], value["live"].clone());
+    let effect = |_: &FieldPath| (Effect::InPlace, None);
+    let compared = |live: &Value| diff::compare(wanted, live, "dask-infra/s", None, effect).changes;
+    if let Some(change) = compared(wanted).first() {
+        return Err(format!("{} differs from itself: {:?}", change.path, change.before));
+    }
+    // A live thing is an object; of no other value is there a place to set a field in.
+    if !live.is_object() {
+        return Ok(());
+    }
+    // Who wrote what is said by nobody here, so that nothing is given up and all that differs is set.
+    if live.get("metadata").is_some_and(|metadata| metadata.get("managedFields").is_some()) {
+        return Ok(());
+    }
+    for change in compared(&live) {
+        let Some(after) = change.after else { return Err(format!("{} is given up", change.path)) };
+        put(&mut live, change.path.segments(), after)
+            .ok_or_else(|| format!("{} leads nowhere", change.path))?;
+    }
+    match compared(&live).first() {
+        None => Ok(()),
+        Some(left) => Err(format!("{} still differs: {:?} {:?}", left.path, left.before, left.after)),
+    }
+}
+
+fn put(value: &mut Value, path: &[Segment], new: Value) -> Option<()> {
+    let Some((first, rest)) = path.split_first() else {
+        *value = new;
+        return Some(());
+    };
+    let below = match first {
+        Segment::Key(key) if rest.is_empty() => {
+            value.as_object_mut()?.entry(key.clone()).or_insert(Value::Null)
+        }
+        Segment::Key(key) => value.as_object_mut()?.get_mut(key)?,
+        Segment::Index(index) => value.as_array_mut()?.get_mut(*index)?,
+    };
+    put(below, rest, new)
+}

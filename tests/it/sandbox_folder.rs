@@ -1,0 +1,99 @@
+//! The folder of a sandbox: what is not one is not deleted, and what others say in it is not believed.
+
+#![cfg(unix)]
+
+use std::fs;
+use std::os::unix::fs::symlink;
+use std::path::Path;
+
+use crate::served::User;
+
+const STACK: &str = "[stack]\nname = \"s\"\n\n[gke]\nproject = \"demo\"\nlocation = \"us-central1-c\"\n\n\
+    [cluster]\nname = \"c\"\n\n[node_pool.p]\nmachine_type = \"e2-standard-4\"\n";
+
+/// Somebody's configuration.
+fn configuration(folder: &Path) {
+    fs::create_dir_all(folder.join("gcloud")).unwrap();
+    for name in ["gcloud/credentials.db", "kubeconfig", "access-token", "ca.key"] {
+        fs::write(folder.join(name), "precious").unwrap();
+    }
+}
+
+fn is_whole(folder: &Path) {
+    for name in ["gcloud/credentials.db", "kubeconfig", "access-token", "ca.key"] {
+        assert_eq!(fs::read_to_string(folder.join(name)).unwrap(), "precious", "{name}");
+    }
+}
+
+#[test]
+fn reset_deletes_sandboxes_only() {
+    let user = User::empty();
+    let home = user.path().join("home");
+    configuration(&home);
+    // A link to it, as a repository may bring one along.
+    symlink(&home, user.path().join("box")).unwrap();
+    let reset = |dir: &str| user.run(&["sandbox", "reset", "--dir", dir]);
+    reset("box").expect(1).says("DI0501").says("is a link").says("nothing was deleted");
+    is_whole(&home);
+    // The folder itself, with and without the lock of a sandbox.
+    reset("home").expect(0).says("Nothing to delete");
+    fs::write(home.join("lock"), "").unwrap();
+    reset("home").expect(1).says("has no sandbox.redb");
+    is_whole(&home);
+    // Links in the place of its files lead nowhere else.
+    fs::write(user.path().join("victim"), "precious").unwrap();
+    fs::create_dir(user.path().join("linked")).unwrap();
+    fs::write(user.path().join("linked/lock"), "").unwrap();
+    symlink(user.path().join("victim"), user.path().join("linked/sandbox.redb")).unwrap();
+    reset("linked").expect(1).says("has no sandbox.redb");
+    assert_eq!(fs::read_to_string(user.path().join("victim")).unwrap(), "precious");
+
+    // A real one, with a gcloud folder that is somebody's and more of the user's own: those stay.
+    fs::write(user.path().join("stack.toml"), STACK).unwrap();
+    user.run(&["--sandbox=real", "plan"]).expect(0);
+    let real = user.path().join("real");
+    fs::create_dir(real.join("gcloud")).unwrap();
+    fs::write(real.join("gcloud/credentials.db"), "precious").unwrap();
+    fs::write(real.join("notes"), "precious").unwrap();
+    reset("real").expect(0).says("Deleted the sandbox");
+    let mut left: Vec<_> = fs::read_dir(&real).unwrap().map(|entry| entry.unwrap().file_name()).collect();
+    left.sort();
+    assert_eq!(left, ["gcloud", "notes"]);
+    assert_eq!(fs::read_to_string(real.join("gcloud/credentials.db")).unwrap(), "precious");
+}
+
+/// Only root can give a folder away, as tests in containers are.
+fn given_away(folder: &Path) -> bool {
+    let nobody = Some(65_534);
+    let given = std::os::unix::fs::chown(folder, nobody, nobody);
+    if given.is_err() {
+        println!("skipped: only root can give a folder to another user");
+    }
+    given.is_ok()
+}
+
+#[test]
+fn what_another_user_says_in_a_folder_is_not_believed() {
+    let user = User::empty();
+    fs::write(user.path().join("stack.toml"), STACK).unwrap();
+    user.run(&["--sandbox=box", "plan"]).expect(0);
+    let folder = user.path().join("box");
+    if !given_away(&folder) {
+        return;
+    }
+    // Somebody holds the lock, and says where the sandbox is to be found.
+    let lock = fs::File::options().write(true).open(folder.join("lock")).unwrap();
+    lock.lock().unwrap();
+    fs::write(folder.join("serve.json"), r#"{ "gke": "http://127.0.0.1:9", "pid": 1 }"#).unwrap();
+    for words in [
+        &["--sandbox=box", "plan"][..],
+        &["--sandbox=box", "apply", "--auto-approve"],
+        &["sandbox", "serve", "--dir", "box"],
+        &["sandbox", "reset", "--dir", "box"],
+    ] {
+        user.run(words).expect(1).says("belongs to another user");
+    }
+    user.run(&["sandbox", "env", "--dir", "box"]).expect(1).says("is not being served");
+    user.run(&["sandbox", "kubeconfig", "c", "--dir", "box"]).expect(1).says("is not being served");
+    assert!(folder.join("sandbox.redb").exists());
+}
