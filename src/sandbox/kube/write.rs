@@ -206,6 +206,9 @@ fn store(
     check_preconditions(&key, live, &object)?;
     through_door(job, live, &mut object);
     defaults::fill(kind, &mut object);
+    if (kind.group.as_str(), kind.kind.as_str(), job.place.subresource.as_str()) == ("", "Pod", "") {
+        defaults::tolerations(&mut object["spec"]);
+    }
     settle(kind, &mut object);
     if kind.origin == Origin::BuiltIn {
         defaults::null_times(kind, &mut object);
