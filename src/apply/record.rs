@@ -315,7 +315,8 @@ impl<'a> Keeper<'a> {
     async fn old(&self, patience: Patience) -> Result<Option<Record>, String> {
         let place = Record::object(&self.plan.owner.stack);
         let found = record::fetch(self.api, &place, patience).await.map_err(|error| error.to_string())?;
-        let Found::Record(Stored { record, parts }) = found else { return Ok(None) };
+        let Found::Record(stored) = found else { return Ok(None) };
+        let Stored { record, parts } = *stored;
         *self.parts.lock().await = parts;
         let record = record.map_err(|why| format!("{place}: {why}"))?;
         if record.id != self.plan.owner.id {

@@ -41,14 +41,14 @@ pub enum Found {
     /// A lock and no record: an apply that began, or one that ended right then.
     Lock,
     /// A record.
-    Record(Stored),
+    Record(Box<Stored>),
 }
 
 impl Found {
     /// The record, when there is one that can be used.
     pub fn record(&self) -> Option<&Record> {
         match self {
-            Self::Record(Stored { record, parts: _ }) => record.as_ref().ok(),
+            Self::Record(stored) => stored.record.as_ref().ok(),
             Self::Nothing | Self::Lock => None,
         }
     }
@@ -67,7 +67,7 @@ pub async fn fetch(api: &dyn LiveApi, place: &ObjectId, patience: Patience) -> R
         }
         let parts = match parts_of(place, &first) {
             Ok(parts) => parts,
-            Err(why) => return Ok(Found::Record(Stored { record: Err(why), parts: Vec::new() })),
+            Err(why) => return Ok(Found::Record(Box::new(Stored { record: Err(why), parts: Vec::new() }))),
         };
         let mut content = Vec::new();
         let mut missing = None;
@@ -82,9 +82,9 @@ pub async fn fetch(api: &dyn LiveApi, place: &ObjectId, patience: Patience) -> R
             Some(_) if again => again = false,
             Some(part) => {
                 let record = Err(Unusable::Damaged(format!("it is not whole: {part} is missing")));
-                return Ok(Found::Record(Stored { record, parts }));
+                return Ok(Found::Record(Box::new(Stored { record, parts })));
             }
-            None => return Ok(Found::Record(Stored { record: unpack(&first, &content), parts })),
+            None => return Ok(Found::Record(Box::new(Stored { record: unpack(&first, &content), parts }))),
         }
     }
 }

@@ -6,7 +6,8 @@ use serde_json::Value;
 
 use super::diff;
 use super::given::{self, is_given};
-use super::make::{Inputs, Maker};
+use super::inputs::Inputs;
+use super::make::Maker;
 use crate::address::{Address, FieldPath};
 use crate::diag::Diagnostic;
 use crate::kinds::{self, Compare, gke};

@@ -3,7 +3,8 @@
 use serde_json::Value;
 
 use super::diff;
-use super::make::{Inputs, Maker};
+use super::inputs::Inputs;
+use super::make::Maker;
 use crate::address::FieldPath;
 use crate::diag::{Code, Diagnostic};
 use crate::kinds::gke::Compared;

@@ -6,81 +6,24 @@ use std::fmt::Write as _;
 use serde_json::Value;
 
 use super::cascade::defines;
+use super::inputs::Inputs;
 use super::leave::Known;
 use super::lost::Mend;
-use super::select::{Selected, Selection};
+use super::select::Selected;
 use super::shapes::Shapes;
-use super::{
-    ASKED, Action, Change, Consent, Mode, Note, Partial, Plan, Read, Taken, diff, given, graph, review,
-};
+use super::{ASKED, Action, Change, Mode, Note, Plan, Taken, diff, given, graph, review};
 use crate::address::{Address, FieldPath};
 use crate::diag::{Code, Diagnostic};
 use crate::kinds::gke::Compared;
 use crate::kinds::{self, Compare, Kind, gke};
 use crate::resource::{
-    self, Effect, FieldChange, Gvk, Hourly, Identity, LABEL_STACK, Lane, Lowered, ObjectId, Owner, Resource,
-    Role, Seen, Target, Theirs, Wanted, World,
+    self, Effect, FieldChange, Gvk, Identity, LABEL_STACK, Lane, ObjectId, Owner, Resource, Role, Seen,
+    Target, Theirs, Wanted,
 };
-use crate::source::Sources;
 
 /// The cure for what cannot be read when nothing more is known.
 pub const SEE_FIRST: &str =
     "nothing is planned against what cannot be seen; `--offline` plans against an empty world";
-
-/// All that a plan is made of.
-pub struct Inputs<'a> {
-    /// What is wanted.
-    pub desired: Vec<Resource>,
-    /// What others own and the stack reads.
-    pub theirs: Vec<Theirs>,
-    /// What is live.
-    pub world: &'a World,
-    /// Where.
-    pub target: Target,
-    /// Whose.
-    pub owner: Owner,
-    /// What for.
-    pub mode: Mode,
-    /// Whether the world is empty because nothing was read.
-    pub offline: bool,
-    /// Consents given.
-    pub allowed: Vec<Consent>,
-    /// Addresses to replace although nothing forces it.
-    pub replace: Vec<Address>,
-    /// What the plan is limited to.
-    pub selection: Selection,
-    /// Whether another target than the last one is meant.
-    pub retarget: bool,
-    /// What takes Dask's workers away waits until their scheduler is idle, so many seconds at most.
-    pub when_idle: Option<u32>,
-    /// Where values stand in the stack file.
-    pub sources: &'a Sources,
-    /// US dollars per hour of what is desired.
-    pub hourly: Option<Hourly>,
-}
-
-impl<'a> Inputs<'a> {
-    /// Of a stack as a whole, without flags.
-    pub fn of(stack: Lowered, mode: Mode, world: &'a World, sources: &'a Sources) -> Self {
-        let Lowered { owner, target, resources, theirs, hourly } = stack;
-        Self {
-            desired: resources,
-            theirs,
-            world,
-            target,
-            owner,
-            mode,
-            offline: false,
-            allowed: Vec::new(),
-            replace: Vec::new(),
-            selection: Selection::default(),
-            retarget: false,
-            when_idle: None,
-            sources,
-            hourly,
-        }
-    }
-}
 
 /// What must be read to plan these resources.
 pub fn wanted(desired: &[Resource], theirs: &[Theirs], target: &Target, owner: &Owner) -> Wanted {
@@ -186,58 +129,6 @@ pub fn plan(inputs: Inputs) -> Result<Plan, Vec<Diagnostic>> {
     let reviewed = review::review(&plan);
     plan.notes.extend(reviewed);
     Ok(plan)
-}
-
-impl Inputs<'_> {
-    /// The plan that these changes make of them.
-    pub(super) fn into_plan(
-        self,
-        changes: Vec<Change>,
-        reads: Vec<Read>,
-        notes: Vec<Note>,
-        partial: Option<Partial>,
-    ) -> Plan {
-        // Where nothing of the stack is, nothing was forgotten: that is a first apply.
-        let incomplete = !self.world.unlisted.is_empty() && self.has_things();
-        let Self {
-            desired,
-            theirs,
-            world,
-            target,
-            owner,
-            mode,
-            offline,
-            allowed,
-            replace,
-            selection: _,
-            retarget,
-            when_idle,
-            sources: _,
-            hourly,
-        } = self;
-        let kept = world.record.is_some() || world.only_locked || world.home_left;
-        let record_left = mode == Mode::Destroy && partial.is_none() && changes.is_empty() && kept;
-        Plan {
-            record_left,
-            incomplete,
-            target,
-            owner,
-            mode,
-            offline,
-            changes,
-            barriers: Vec::new(),
-            desired,
-            theirs,
-            reads,
-            notes,
-            hourly,
-            allowed,
-            partial,
-            retarget,
-            replace,
-            when_idle,
-        }
-    }
 }
 
 /// Why a change takes something from others, before why else it is made.

@@ -17,6 +17,7 @@ pub mod file;
 mod given;
 pub mod graph;
 mod handled;
+mod inputs;
 mod leave;
 mod lost;
 pub mod make;
@@ -38,7 +39,8 @@ mod zones;
 
 pub use along::reach;
 pub use drift::{Drift, Drifted, drift};
-pub use make::{Inputs, SEE_FIRST, plan, wanted};
+pub use inputs::Inputs;
+pub use make::{SEE_FIRST, plan, wanted};
 pub use read::Read;
 pub use select::{Partial, Selection};
 pub use steps::inline_pool;

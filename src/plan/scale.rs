@@ -2,7 +2,8 @@
 
 use serde_json::{Value, json};
 
-use super::make::{Inputs, Maker, Standing, fingerprint, is_going};
+use super::inputs::Inputs;
+use super::make::{Maker, Standing, fingerprint, is_going};
 use super::select::Selected;
 use super::steps::wait_to_the_end;
 use super::{Action, Note, Plan, diff};

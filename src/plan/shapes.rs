@@ -4,7 +4,7 @@ use std::collections::BTreeMap;
 
 use serde_json::Value;
 
-use super::make::Inputs;
+use super::inputs::Inputs;
 use crate::kinds;
 use crate::resource::Resource;
 use crate::schema::Schema;

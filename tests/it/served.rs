@@ -202,7 +202,7 @@ impl User {
         if let Some(gke) = &self.gke {
             command.env("DASK_INFRA_GKE_ENDPOINT", gke).env("GOOGLE_CLOUD_PROJECT", "demo");
             if let Some(token) = TOKENS.lock().unwrap().get(gke) {
-                command.env("DASK_INFRA_SANDBOX_TOKEN_FILE", token.to_path_buf());
+                command.env("DASK_INFRA_SANDBOX_TOKEN_FILE", token);
             }
         }
         command

@@ -224,11 +224,10 @@ impl Model {
         let mut after = state.clone();
         match self.steps.get(state.done) {
             None => {}
-            Some(Ours::Handled(on)) => {
-                if self.handled(state, *on) {
-                    done(&mut after);
-                    next.push(after);
-                }
+            Some(Ours::Handled(on)) if !self.handled(state, *on) => {}
+            Some(Ours::Handled(_)) => {
+                done(&mut after);
+                next.push(after);
             }
             Some(Ours::Write(_)) if !self.is_planned(state) => {}
             Some(Ours::Write(on)) => {
