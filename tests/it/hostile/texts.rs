@@ -162,6 +162,8 @@ pub fn word(bytes: &[u8], _: &Path) -> Result<(), String> {
 pub fn texts() -> Vec<Vec<u8>> {
     let mut seeds = files(&root().join("tests/cases/diag-literal-secrets"), "toml");
     seeds.extend(files(&root().join("tests/cases/diag-literal-secrets-manifest"), "yaml"));
+    seeds.push(b"name: PASSWORD value: \"}\nvalue: s\npassword: |\n  a\n  b\npasswords: [a, b]\n".to_vec());
+    seeds.push(br#"{"auths":{"r":{"auth":"bWU6eA==","identitytoken":"x"}}}"#.to_vec());
     seeds.push(br#"{"env":[{"name":"DB_PASSWORD","value":"abc"}],"url":"https://a:b@c/?token=d","x":"eyJhbGciOiJIUzI1NiJ9.eyJzdWIiOiIxMjM0In0.abc"}"#.to_vec());
     seeds
 }
@@ -172,10 +174,9 @@ pub fn text(bytes: &[u8], _: &Path) -> Result<(), String> {
         return Err("stars take another room".into());
     }
     let once = secrets::masked(&json!({ "a": [text] }));
-    if secrets::masked(&once) != once
-        && secrets::found_in(&once).iter().any(|found| !found.contains(secrets::HIDDEN))
-    {
-        return Err(format!("a second look hides more: {once}"));
+    let twice = secrets::masked(&once);
+    if twice != once {
+        return Err(format!("a second look hides more: {once} is {twice}"));
     }
     Ok(())
 }
