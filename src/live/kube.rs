@@ -201,6 +201,7 @@ fn auth_trouble(error: &AuthError) -> String {
 fn client_trouble(error: &kube::Error) -> String {
     match error {
         kube::Error::Auth(error) => auth_trouble(error),
+        kube::Error::InferKubeconfig(error) => kubeconfig_trouble(error),
         kube::Error::ProxyProtocolUnsupported { proxy_url }
         | kube::Error::ProxyProtocolDisabled { proxy_url, .. } => {
             format!("its proxy {} cannot be used: this program knows no such proxy", bare_url(proxy_url))

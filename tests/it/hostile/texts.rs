@@ -81,17 +81,17 @@ pub fn stack(bytes: &[u8], folder: &Path) -> Result<(), String> {
 }
 
 pub fn manifests() -> Vec<Vec<u8>> {
-    let mut seeds = files(&root().join("tests/cases"), "yaml");
-    seeds.push(bomb().into_bytes());
-    seeds.extend(
+    let own =
         [
+            "apiVersion: v1\nkind: Secret\nmetadata: { name: a, labels: text, annotations: text }\ndata: text\nstringData: { a: b }\n",
+            "apiVersion: v1\nkind: Secret\nmetadata: { name: a, labels: [a] }\ndata: [a]\nstringData: { a: b }\nspec: text\n",
             "apiVersion: v1\nkind: ConfigMap\nmetadata: &m\n  name: a\n  labels: { <<: &l { a: b }, c: d }\ndata:\n  <<: *l\n  x: !!str 1\n",
             "&a [*a]\n",
             "apiVersion: v1\nkind: List\nitems:\n- &a\n  apiVersion: v1\n  kind: ConfigMap\n  metadata: { name: a }\n- <<: *a\n  metadata: { name: b }\n",
         ]
-        .map(|text| text.as_bytes().to_vec()),
-    );
-    seeds
+        .map(|text| text.as_bytes().to_vec());
+    let cases = files(&root().join("tests/cases"), "yaml");
+    own.into_iter().chain([bomb().into_bytes()]).chain(cases).collect()
 }
 
 /// Nine lists of nine aliases to the one before: 9^9 items, were they all made.
