@@ -413,7 +413,7 @@ fn a_counter_that_would_overflow_is_damage() {
         let (name, entry) = entries.iter_mut().find(|(name, _)| name.starts_with(key)).expect("an entry");
         let name = name.clone();
         *entry.pointer_mut(path).expect("a counter") = json!(u64::MAX);
-        let why = Gke::restore(entries).err().expect("refused");
+        let why = Gke::restore(entries).expect_err("refused");
         assert!(why.contains(&name) && why.contains("18446744073709551615"), "{why}");
     }
 }
