@@ -173,6 +173,10 @@ fn says_nothing(text: &str) -> bool {
         || reference("${", '}')
 }
 
+fn is_auth(name: &str) -> bool {
+    words(name).last().is_some_and(|last| last == "AUTH")
+}
+
 /// Whether a text is `user:password` in base64, as Docker's `config.json` and npm's `_auth` have it.
 fn is_userinfo(text: &str) -> bool {
     let bytes = STANDARD_NO_PAD.decode(text.trim_end_matches('=')).ok();
@@ -187,7 +191,7 @@ pub fn is_literal(name: &str, text: &str) -> bool {
         return false;
     }
     if !is_secret(name) {
-        return words(name).last().is_some_and(|last| last == "AUTH") && is_userinfo(text);
+        return is_auth(name) && is_userinfo(text);
     }
     // `authSecret: jupyter` of charts and kinds names a Secret; `CLIENT_SECRET` of a container is one.
     let key = name.chars().any(char::is_lowercase);
@@ -285,8 +289,13 @@ fn assigned(text: &str) -> Vec<Range<usize>> {
     while let Some(start) = text[from..].find(inner).map(|start| from + start) {
         let end = text[start..].find(|c| !inner(c)).map_or(text.len(), |end| start + end);
         from = end;
+        let name = text[start..end].trim_start_matches('-');
+        // First the name: a value may go on for many lines.
+        if !matches!(name, "name" | "key" | "value") && !is_secret(name) && !is_auth(name) {
+            continue;
+        }
         let Some(value) = value_behind(text, end) else { continue };
-        let (name, said) = (text[start..end].trim_start_matches('-'), &text[value.clone()]);
+        let said = &text[value.clone()];
         let hidden = match name {
             "value" => std::mem::take(&mut named) && !says_nothing(said),
             _ => is_literal(name, said),
