@@ -233,7 +233,7 @@ fn store(
     if job.dry_run {
         if kind.generation_moves(live, &object) {
             let generation = live.pointer("/metadata/generation").and_then(Value::as_i64).unwrap_or(0);
-            object["metadata"]["generation"] = json!(generation + 1);
+            object["metadata"]["generation"] = json!(generation.saturating_add(1));
         }
         return Ok(object);
     }
