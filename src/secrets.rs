@@ -8,7 +8,7 @@ use std::fmt;
 use std::ops::Range;
 
 use base64::Engine as _;
-use base64::engine::general_purpose::STANDARD;
+use base64::engine::general_purpose::{STANDARD, STANDARD_NO_PAD};
 use serde_json::{Map, Value, json};
 
 pub mod given;
@@ -17,7 +17,7 @@ pub mod given;
 pub const HIDDEN: &str = "(hidden)";
 
 /// Words in names of what nobody else should see.
-const SECRET: [&str; 13] = [
+const SECRET: [&str; 15] = [
     "TOKEN",
     "SECRET",
     "SECRETS",
@@ -29,6 +29,9 @@ const SECRET: [&str; 13] = [
     "CREDENTIAL",
     "CREDENTIALS",
     "APIKEY",
+    // Of Docker's `config.json`.
+    "IDENTITYTOKEN",
+    "REGISTRYTOKEN",
     "JWT",
     "PSK",
 ];
@@ -170,10 +173,25 @@ fn says_nothing(text: &str) -> bool {
         || reference("${", '}')
 }
 
+fn is_auth(name: &str) -> bool {
+    words(name).last().is_some_and(|last| last == "AUTH")
+}
+
+/// Whether a text is `user:password` in base64, as Docker's `config.json` and npm's `_auth` have it.
+fn is_userinfo(text: &str) -> bool {
+    let bytes = STANDARD_NO_PAD.decode(text.trim_end_matches('=')).ok();
+    let decoded = bytes.and_then(|bytes| String::from_utf8(bytes).ok());
+    let parts = decoded.as_deref().and_then(|decoded| decoded.split_once(':'));
+    parts.is_some_and(|(user, password)| !user.is_empty() && !password.is_empty())
+}
+
 /// Whether a value under such a name would be one: text that says something.
 pub fn is_literal(name: &str, text: &str) -> bool {
-    if says_nothing(text) || !is_secret(name) {
+    if says_nothing(text) {
         return false;
+    }
+    if !is_secret(name) {
+        return is_auth(name) && is_userinfo(text);
     }
     // `authSecret: jupyter` of charts and kinds names a Secret; `CLIENT_SECRET` of a container is one.
     let key = name.chars().any(char::is_lowercase);
@@ -271,8 +289,13 @@ fn assigned(text: &str) -> Vec<Range<usize>> {
     while let Some(start) = text[from..].find(inner).map(|start| from + start) {
         let end = text[start..].find(|c| !inner(c)).map_or(text.len(), |end| start + end);
         from = end;
+        let name = text[start..end].trim_start_matches('-');
+        // First the name: a value may go on for many lines.
+        if !matches!(name, "name" | "key" | "value") && !is_secret(name) && !is_auth(name) {
+            continue;
+        }
         let Some(value) = value_behind(text, end) else { continue };
-        let (name, said) = (text[start..end].trim_start_matches('-'), &text[value.clone()]);
+        let said = &text[value.clone()];
         let hidden = match name {
             "value" => std::mem::take(&mut named) && !says_nothing(said),
             _ => is_literal(name, said),
@@ -300,8 +323,9 @@ fn value_behind(text: &str, at: usize) -> Option<Range<usize>> {
     }
     let rest = rest.trim_start_matches(blank);
     let bare = rest.trim_start_matches(quotes);
+    let start = text.len() - bare.len();
     if bare.starts_with(HIDDEN) {
-        return None;
+        return Some(start..start + HIDDEN.len());
     }
     // `$(NAME)`, `${NAME}` and `$NAME` are no values.
     let mut first = bare.chars();
@@ -310,15 +334,46 @@ fn value_behind(text: &str, at: usize) -> Option<Range<usize>> {
     {
         return None;
     }
-    let start = text.len() - bare.len();
+    if rest.starts_with('[') {
+        return list_behind(text, start + 1);
+    }
+    if rest.starts_with(['|', '>']) {
+        return block_behind(text, at, start);
+    }
     let quote = rest[..rest.len() - bare.len()].chars().next_back();
     let ends = |c: char| match quote {
         Some(quote) => c == quote || c == '\n' || (c == '\\' && rest.starts_with('\\')),
         None => c.is_whitespace() || matches!(c, ',' | ';' | '&' | '}' | ']' | ')' | '`' | '"' | '\''),
     };
     let length = bare.find(ends).unwrap_or(bare.len());
-    let opens = bare.starts_with(['{', '[', '|', '>', '*', '…', '<']) && quote.is_none();
+    let opens = bare.starts_with(['{', '*', '…', '<']) && quote.is_none();
     (length > 0 && !opens).then_some(start..start + length)
+}
+
+/// The items of a list that begins at `start`, up to its end or that of the line. Lists of tables have names of their own.
+fn list_behind(text: &str, start: usize) -> Option<Range<usize>> {
+    let items = text[start..].trim_start_matches([' ', '\t']);
+    let start = text.len() - items.len();
+    let length = items.find([']', '\n', '\r']).unwrap_or(items.len());
+    (length > 0 && !items.starts_with(['{', '['])).then_some(start..start + length)
+}
+
+/// The lines of a block of YAML that begins with `|` or `>` at `start`: those that stand deeper than the line of its name,
+/// which ends at `at`.
+fn block_behind(text: &str, at: usize, start: usize) -> Option<Range<usize>> {
+    let (head, lines) = text[start..].split_once('\n')?;
+    if !head[1..].trim_end().chars().all(|c| matches!(c, '+' | '-' | '1'..='9')) {
+        return None;
+    }
+    let line = text[..at].rfind('\n').map_or(0, |newline| newline + 1);
+    let depth = |line: &str, skipped: &[char]| line.len() - line.trim_start_matches(skipped).len();
+    let least = depth(&text[line..at], &[' ', '-']);
+    let inside = |line: &&str| line.trim().is_empty() || depth(line, &[' ']) > least;
+    let length: usize = lines.split_inclusive('\n').take_while(inside).map(str::len).sum();
+    let body = lines[..length].trim_end();
+    let said = body.trim_start();
+    let start = text.len() - lines.len() + body.len() - said.len();
+    (!said.is_empty()).then_some(start..start + said.len())
 }
 
 /// All places in order, those that touch each other joined.
@@ -652,8 +707,19 @@ mod tests {
             ("A::Token::new() token://x", "A::Token::new() token://x"),
             ("é password: é", "é password: (hidden)"),
             ("?token=(hidden)&x", "?token=(hidden)&x"),
+            ("name: PASSWORD value: \"}\nvalue: s", "name: PASSWORD value: \"(hidden)\nvalue: s"),
+            ("password: [x, y\nz", "password: [(hidden)\nz"),
+            ("passwords: [\"x\", y] # z", "passwords: [(hidden)] # z"),
+            ("imagePullSecrets: [{ name: n }]", "imagePullSecrets: [{ name: n }]"),
+            ("- password: |-\n    x\n\n    y\n  n: 1", "- password: |-\n    (hidden)\n  n: 1"),
+            ("password: | x", "password: | x"),
+            (r#"{"auths":{"r":{"auth":"bWU6eA=="}}}"#, r#"{"auths":{"r":{"auth":"(hidden)"}}}"#),
+            ("//r/:_auth=bWU6eA", "//r/:_auth=(hidden)"),
+            ("auth: basic bWU6eA==", "auth: basic bWU6eA=="),
+            ("identitytoken: x", "identitytoken: (hidden)"),
         ] {
             assert_eq!(redacted(text), expect, "{text}");
+            assert_eq!(redacted(expect), expect, "a second look at {text}");
             assert_eq!(starred(text, &Secrets::default()).len(), text.len(), "{text}");
         }
     }
@@ -682,6 +748,18 @@ mod tests {
                 json!({ "imagePullSecrets": [{ "name": "n" }] }),
             ),
             (json!({ "passwords": ["x"] }), json!({ "passwords": [HIDDEN] })),
+            (
+                json!({ "auths": { "r": { "auth": STANDARD.encode("me:x"), "email": "a@b" } } }),
+                json!({ "auths": { "r": { "auth": HIDDEN, "email": "a@b" } } }),
+            ),
+            (
+                json!({ "auth": "token", "basicAuth": STANDARD.encode("no colon") }),
+                json!({ "auth": "token", "basicAuth": STANDARD.encode("no colon") }),
+            ),
+            (
+                json!({ "x": format!(r#"{{"auth":"{}","registrytoken":"y"}}"#, STANDARD.encode("_json_key:{\n}")) }),
+                json!({ "x": r#"{"auth":"(hidden)","registrytoken":"(hidden)"}"# }),
+            ),
             (
                 json!({ "password": { "secret": "n", "key": "token" } }),
                 json!({ "password": { "secret": "n", "key": "token" } }),

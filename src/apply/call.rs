@@ -17,7 +17,7 @@ use crate::live::read::list;
 use crate::live::retry::{Patience, Tries, Trouble, Verdict};
 use crate::live::{ApiError, Class, Request, served};
 use crate::plan::still::{Still, still};
-use crate::resource::{Api, Call, Identity, LABEL_ID, Late, Method};
+use crate::resource::{Action, Api, Call, Identity, LABEL_ID, Late, Method};
 
 /// How long a GKE operation may take. Source: Terraform's limit for pools, raised to it after a replacement
 /// took 75 minutes.
@@ -280,9 +280,14 @@ impl Run<'_> {
         }
         if request.api == Api::Kubernetes {
             self.wrote = true;
+            // The name of a check's pod has the digest of its text, so its text is known; and as hardly a field of a pod may
+            // change, an apply that takes back what admission added (a toleration, a selector) would be refused.
+            if self.change.action == Action::Run || self.still(request, live) == Still::Wanted {
+                return Ok(Taken::Whole);
+            }
             let uid = live.pointer("/metadata/uid").and_then(Value::as_str).map(str::to_owned);
             let applies = request.method == Method::Patch;
-            // What it says is not known, so it is said again: it changes nothing when it is ours already.
+            // It says something else, so what is wanted is said again.
             return Ok(uid.filter(|_| applies).map_or(Taken::Whole, Taken::Under));
         }
         if !tried {

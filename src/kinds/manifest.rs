@@ -233,9 +233,9 @@ fn body(object: &Object<'_>, namespace: Option<&str>, scope: &Scope) -> Value {
         // Variables of the environment; what the server keeps is `data`.
         if object.kind() == "Secret"
             && let Some(Value::Object(texts)) = fields.remove("stringData")
+            && let Value::Object(data) = fields.entry("data").or_insert_with(|| json!({}))
         {
-            let data = fields.entry("data").or_insert_with(|| json!({}));
-            texts.into_iter().for_each(|(key, value)| data[key] = value);
+            data.extend(texts);
         }
     }
     if let Value::Object(metadata) = &mut body["metadata"] {
@@ -248,14 +248,17 @@ fn body(object: &Object<'_>, namespace: Option<&str>, scope: &Scope) -> Value {
     // The operator copies the labels of its clusters to all that it makes, as it does with those of sections.
     let own = object.kind() == "DaskCluster";
     let labels = if own { scope.labels() } else { scope.shared_labels() };
+    let Some(metadata) = body.get_mut("metadata").and_then(Value::as_object_mut) else { return body };
+    let given = metadata.entry("labels").or_insert_with(|| json!({}));
+    if given.is_null() {
+        *given = json!({});
+    }
+    // Text in the place of labels is a mistake that is told elsewhere.
+    let Some(given) = given.as_object_mut() else { return body };
     for (label, value) in labels.as_object().into_iter().flatten() {
-        let labels = &mut body["metadata"]["labels"];
-        if labels.is_null() {
-            *labels = json!({});
-        }
         // What the file says itself stays, `managed-by` too.
-        if labels[label].is_null() || label != OBJECT_LABEL_MANAGED_BY {
-            labels[label] = value.clone();
+        if label != OBJECT_LABEL_MANAGED_BY || given.get(label).is_none_or(Value::is_null) {
+            given.insert(label.clone(), value.clone());
         }
     }
     body

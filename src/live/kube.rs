@@ -16,7 +16,7 @@ use hyper_util::client::proxy::matcher::Matcher;
 use k8s_openapi::api::core::v1::Pod;
 use kube::api::Portforwarder;
 use kube::client::{AuthError, Body, UpgradeConnectionError};
-use kube::config::{AuthInfo, KubeConfigOptions, Kubeconfig, KubeconfigError};
+use kube::config::{AuthInfo, KubeConfigOptions, Kubeconfig, KubeconfigError, LoadDataError};
 use kube::{Client, Config};
 use serde_json::Value;
 use tokio::io::DuplexStream;
@@ -136,6 +136,26 @@ fn has_credentials(who: &AuthInfo) -> bool {
     texts.contains(&true) || auth_provider.is_some() || exec.is_some()
 }
 
+/// The entries of a kubeconfig that a context leads to: `user "u", cluster "c"`.
+fn entries_of(file: &Kubeconfig, context: Option<&String>) -> String {
+    let context = context.or(file.current_context.as_ref());
+    let named = file.contexts.iter().find(|named| Some(&named.name) == context);
+    let Some(context) = named.and_then(|named| named.context.as_ref()) else { return String::new() };
+    let user = context.user.as_ref().map(|user| format!("user {user:?}, ")).unwrap_or_default();
+    format!(" ({user}cluster {:?})", context.cluster)
+}
+
+/// What is wrong with a part of a kubeconfig that is given in base64 or as the path of a file.
+fn data_trouble(field: &str, error: &LoadDataError) -> String {
+    match error {
+        LoadDataError::DecodeBase64(_) => format!("its `{field}-data` is not base64"),
+        LoadDataError::ReadFile(error, path) => {
+            format!("its `{field}` {} cannot be read: {error}", path.display())
+        }
+        LoadDataError::NoBase64DataOrFile => format!("it has no `{field}`"),
+    }
+}
+
 /// What is wrong with a kubeconfig, without its content: its lines hold tokens, its addresses passwords.
 fn kubeconfig_trouble(error: &KubeconfigError) -> String {
     match error {
@@ -147,7 +167,10 @@ fn kubeconfig_trouble(error: &KubeconfigError) -> String {
         },
         KubeconfigError::ParseClusterUrl(_) => "its `server` is no URL".to_owned(),
         KubeconfigError::ParseProxyUrl(_) => "its `proxy-url` is no URL".to_owned(),
-        KubeconfigError::LoadClientKey(_) => "its client key cannot be loaded".to_owned(),
+        KubeconfigError::LoadClientKey(error) => data_trouble("client-key", error),
+        KubeconfigError::LoadClientCertificate(error) => data_trouble("client-certificate", error),
+        KubeconfigError::LoadCertificateAuthority(error) => data_trouble("certificate-authority", error),
+        KubeconfigError::ParseCertificates(_) => "its `certificate-authority` is not PEM".to_owned(),
         other => causes(other),
     }
 }
@@ -167,6 +190,9 @@ fn auth_trouble(error: &AuthError) -> String {
         AuthError::InvalidBasicAuth(_) | AuthError::InvalidBearerToken(_) => {
             "the kubeconfig's credentials are no text that can be sent".to_owned()
         }
+        AuthError::ReadTokenFile(error, path) => {
+            format!("its `tokenFile` {} cannot be read: {error}", path.display())
+        }
         other => causes(other),
     }
 }
@@ -175,6 +201,7 @@ fn auth_trouble(error: &AuthError) -> String {
 fn client_trouble(error: &kube::Error) -> String {
     match error {
         kube::Error::Auth(error) => auth_trouble(error),
+        kube::Error::InferKubeconfig(error) => kubeconfig_trouble(error),
         kube::Error::ProxyProtocolUnsupported { proxy_url }
         | kube::Error::ProxyProtocolDisabled { proxy_url, .. } => {
             format!("its proxy {} cannot be used: this program knows no such proxy", bare_url(proxy_url))
@@ -251,15 +278,15 @@ impl Kubernetes {
     pub async fn kubeconfig(access: &KubeconfigAccess) -> Result<Self, String> {
         let KubeconfigAccess { path, context } = access;
         let options = KubeConfigOptions { context: context.clone(), ..KubeConfigOptions::default() };
-        let config = match path {
-            None => Config::from_kubeconfig(&options).await,
-            Some(path) => match Kubeconfig::read_from(path) {
-                Ok(file) => Config::from_custom_kubeconfig(file, &options).await,
-                Err(error) => Err(error),
-            },
-        };
         let what =
             path.as_ref().map_or_else(|| "the kubeconfig".to_owned(), |path| path.display().to_string());
+        let file = match path {
+            None => Kubeconfig::read(),
+            Some(path) => Kubeconfig::read_from(path),
+        };
+        let file = file.map_err(|error| format!("cannot use {what}: {}", kubeconfig_trouble(&error)))?;
+        let what = format!("{what}{}", entries_of(&file, context.as_ref()));
+        let config = Config::from_custom_kubeconfig(file, &options).await;
         let config = config.map_err(|error| format!("cannot use {what}: {}", kubeconfig_trouble(&error)))?;
         if !is_private(&config.cluster_url) && has_credentials(&config.auth_info) {
             let server = bare_url(&config.cluster_url);
@@ -268,7 +295,7 @@ impl Kubernetes {
                  an https:// server, or one on this machine"
             ));
         }
-        Self::network(config, Bearer::Kubeconfig)
+        Self::network(config, Bearer::Kubeconfig).map_err(|why| format!("cannot use {what}: {why}"))
     }
 
     fn network(mut config: Config, bearer: Bearer) -> Result<Self, String> {
@@ -653,6 +680,31 @@ mod tests {
         let access = KubeconfigAccess { path: Some(file.path().to_owned()), context: None };
         let why = Kubernetes::kubeconfig(&access).await.err().unwrap();
         assert!(!why.contains("CANARY"), "{why}");
+    }
+
+    /// Each file that a kubeconfig names is told with the field, the entry and the kubeconfig.
+    #[tokio::test]
+    async fn a_file_of_a_kubeconfig_that_cannot_be_read_is_told_with_its_entry() {
+        let server = || json!({"server": "https://127.0.0.1:1"});
+        let pair =
+            |certificate: &str, key: &str| json!({"client-certificate": certificate, "client-key": key});
+        let authority = json!({"server": "https://127.0.0.1:1", "certificate-authority": "/no/such/file"});
+        let folder = tempfile::tempdir().unwrap();
+        let here = folder.path().join("here.pem");
+        std::fs::write(&here, "-----BEGIN CERTIFICATE-----\nAAAA\n-----END CERTIFICATE-----\n").unwrap();
+        let here = here.display().to_string();
+        for (cluster, user, field) in [
+            (server(), json!({"tokenFile": "/no/such/file"}), "tokenFile"),
+            (server(), pair("/no/such/file", &here), "client-certificate"),
+            (server(), pair(&here, "/no/such/file"), "client-key"),
+            (authority, json!({}), "certificate-authority"),
+        ] {
+            let why = tried(cluster, user).await.0.unwrap_err();
+            let place = format!(
+                "(user \"u\", cluster \"c\"): its `{field}` /no/such/file cannot be read: No such file"
+            );
+            assert!(why.starts_with("cannot use /") && why.contains(&place), "{why}");
+        }
     }
 
     /// HTTPS_PROXY counts for the cluster as for Google's API.

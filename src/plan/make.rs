@@ -239,7 +239,12 @@ impl Maker<'_> {
                 record.stack, record.id, self.inputs.owner.id
             );
             let span = self.inputs.sources.span(&FieldPath::keys(["stack", "name"]));
-            let problem = Diagnostic::error(Code::NotOurs, what).at(span, "named here");
+            let problem = Diagnostic::error(Code::NotOurs, what);
+            // A plan of a file has no text of its stack.
+            let problem = match span {
+                Some(_) => problem.at(span, "named here"),
+                None => problem.about(Address::new("stack"), ""),
+            };
             self.problems.push(problem.help("give this stack another name, or its own `id` back"));
         }
     }

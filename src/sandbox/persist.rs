@@ -4,6 +4,7 @@
 use std::path::{Path, PathBuf};
 
 use redb::{Database, ReadableDatabase as _, ReadableTable as _, TableDefinition};
+use serde::Deserialize as _;
 use serde_json::Value;
 
 use super::SandboxError;
@@ -13,6 +14,16 @@ const TABLE: TableDefinition<'_, &str, &[u8]> = TableDefinition::new("state");
 const FORMAT_KEY: &str = "format";
 const FORMAT: u64 = 1;
 const FILE: &str = "sandbox.redb";
+
+/// Nothing that a sandbox counts comes this far. What is above is damage, and would overflow when it goes on.
+pub const MOST: u64 = 1 << 62;
+
+/// A counter of an entry.
+pub fn counter<'de, D: serde::Deserializer<'de>>(from: D) -> Result<u64, D::Error> {
+    let counted = u64::deserialize(from)?;
+    let wrong = || serde::de::Error::custom(format!("nothing has been counted up to {counted}"));
+    if counted <= MOST { Ok(counted) } else { Err(wrong()) }
+}
 
 /// The open file.
 #[derive(Debug)]

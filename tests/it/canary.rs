@@ -451,11 +451,13 @@ fn no_secret_comes_out_of_any_command_in_any_format() {
     }
 
     write("m.yaml", &manifest());
-    let pattern =
-        format!("auth: {{ password: {0} }}\nauth: {{ password: [{0} }}\n", canary("file of values"));
-    write("values.yaml", &pattern);
-    for words in [["validate", "-v"], ["validate", "--json"]] {
-        assert!(table.run(&user, &words).contains("DI0"), "a broken file of values");
+    for broken in
+        ["auth: { password: [CANARY }\n", "password: |\n  CANARY\n a: [\n", "a: { password: CANARY\n"]
+    {
+        write("values.yaml", &broken.replace("CANARY", canary("file of values")));
+        for words in [["validate", "-v"], ["validate", "--json"]] {
+            assert!(table.run(&user, &words).contains("DI0"), "a broken file of values");
+        }
     }
     write("values.yaml", &format!("password: {}\n", canary("file of values")));
     std::fs::write(tools.path().join("fails"), "").unwrap();

@@ -1,13 +1,16 @@
 //! What is made once is made once: whatever else is applied, left out, scaled, renamed, killed, or lost.
 
 use std::fmt;
+use std::time::Duration;
 
 use axum::http::Method;
+use dask_infra::apply::Outcome;
 use dask_infra::kinds;
 use dask_infra::live::Request;
 use dask_infra::plan::Mode;
 use dask_infra::resource::{self, Api};
 use dask_infra::sandbox::Options;
+use dask_infra::sandbox::faults::{Rule, Then};
 use proptest::prelude::*;
 use serde_json::Value;
 
@@ -325,5 +328,47 @@ async fn the_pod_of_a_check_that_was_cut_short_goes_with_the_next_apply() {
         }
         let plan = bench.plan(&second, Mode::Apply).await.unwrap();
         assert!(plan.is_empty(), "{plan:?}");
+    }
+}
+
+#[tokio::test(start_paused = true)]
+async fn the_pod_of_a_check_is_taken_as_it_is_when_its_apply_is_not_sure_of_it() {
+    let stack = checked(Some(""));
+    let check = stack.resources().iter().find(|resource| resource.kind == kinds::check::KIND.name);
+    let pod = kinds::check::pod(&check.unwrap().body).path();
+    let at = |turn| Moment::At { method: "PATCH".to_owned(), path: pod.clone(), skip: 0, turn };
+    let lost = Rule {
+        method: Some("PATCH".to_owned()),
+        path: pod.clone(),
+        skip: 0,
+        times: Some(1),
+        delay: Duration::ZERO,
+        then: Then::LoseAnswer,
+    };
+    for (what, rules, moment) in
+        [("killed", Vec::new(), Some(at(Turn::DeathAfter))), ("answer lost", vec![lost], None)]
+    {
+        let bench = Bench::new();
+        let plan = bench.plan(&stack, Mode::Apply).await.unwrap();
+        let killed = moment.is_some();
+        let mut ended = bench.apply(&stack, &plan, rules, moment).await;
+        if killed {
+            let left = Request::get(Api::Kubernetes, pod.clone());
+            bench.try_kubernetes(&stack, left).await.expect("it was left behind");
+            let plan = bench.plan(&stack, Mode::Apply).await.unwrap();
+            ended = bench.apply(&stack, &plan, Vec::new(), None).await;
+        }
+        let outcomes = ended.summary.unwrap().outcomes;
+        assert!(outcomes.iter().all(|(_, outcome, _)| *outcome == Outcome::Done), "{what}: {outcomes:?}");
+        let of_pod = ended.asked.iter().filter(|asked| asked.path.split('?').next() == Some(&pod));
+        let sent: Vec<_> = of_pod.filter(|asked| asked.method != resource::Method::Get).collect();
+        let made = |asked: &&Request| {
+            let body = asked.body.as_ref().unwrap();
+            asked.method == resource::Method::Patch && body["metadata"]["resourceVersion"] == kinds::ABSENT
+        };
+        let (last, before) = sent.split_last().unwrap();
+        assert_eq!(last.method, resource::Method::Delete, "{what}: {sent:?}");
+        assert!(!before.is_empty() && before.iter().all(made), "{what}: {sent:?}");
+        assert!(bench.plan(&stack, Mode::Apply).await.unwrap().is_empty(), "{what}");
     }
 }

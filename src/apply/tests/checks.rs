@@ -39,7 +39,7 @@ async fn a_pod_that_an_interrupted_check_left_behind_is_read_to_its_end() {
     if let Step::Call(call) = &mut change.steps[0] {
         call.body = Some(json!({"metadata": {"resourceVersion": "1"}}));
     }
-    let ours = json!({"phase": "ready", "metadata": {"managedFields": [{"manager": "dask-infra/s", "operation": "Apply"}]}});
+    let ours = json!({"phase": "ready", "metadata": {"uid": "u", "managedFields": [{"manager": "dask-infra/s", "operation": "Apply"}]}});
     let gone = Err((Class::NotFound, "pods \"check\" not found"));
     let api = pod_world("ready", "")
         .on("PATCH /api/v1/namespaces/n/pods/check", refuses(Class::Conflict, "the object has been modified"))

@@ -43,8 +43,12 @@ impl<'a> Reader<'a> {
     fn access(&self) -> Result<Access, String> {
         let current = string(self.config, "current-context").ok_or("it has no current-context")?;
         let context = self.named("contexts", "context", current)?;
-        let cluster = self.named("clusters", "cluster", string(context, "cluster").unwrap_or_default())?;
-        let user = self.named("users", "user", string(context, "user").unwrap_or_default())?;
+        let cluster_name = string(context, "cluster").unwrap_or_default();
+        let user_name = string(context, "user").unwrap_or_default();
+        let cluster = self.named("clusters", "cluster", cluster_name)?;
+        let user = self.named("users", "user", user_name)?;
+        let of_cluster = |why| format!("its cluster {cluster_name:?}: {why}");
+        let of_user = |why| format!("its user {user_name:?}: {why}");
         let server = string(cluster, "server").ok_or("its cluster has no server")?.trim_end_matches('/');
         on_loopback(server)?;
         for field in ["insecure-skip-tls-verify", "proxy-url", "tls-server-name"] {
@@ -54,17 +58,19 @@ impl<'a> Reader<'a> {
         }
         let token = match (string(user, "token"), string(user, "tokenFile")) {
             (Some(token), _) => Some(token.to_owned()),
-            (None, Some(file)) => Some(self.file(file)?.trim().to_owned()),
+            (None, Some(file)) => Some(self.file("tokenFile", file).map_err(of_user)?.trim().to_owned()),
             (None, None) => None,
         };
-        let certificate = self.pem(user, "client-certificate")?.zip(self.pem(user, "client-key")?);
+        let pem = |field| self.pem(user, field).map_err(of_user);
+        let certificate = pem("client-certificate")?.zip(pem("client-key")?);
         if token.is_none() && certificate.is_none() {
             return Err("its user has neither a token nor a client certificate with its key: other ways to \
                         sign in are not supported here"
                 .to_owned());
         }
         let authority = self
-            .pem(cluster, "certificate-authority")?
+            .pem(cluster, "certificate-authority")
+            .map_err(of_cluster)?
             .ok_or("its cluster has no certificate-authority, without which the server cannot be trusted")?;
         Ok(Access { server: server.to_owned(), token, tls: tls(&authority, certificate)? })
     }
@@ -77,9 +83,9 @@ impl<'a> Reader<'a> {
             .ok_or_else(|| format!("it has no {field} {name:?} in {list}"))
     }
 
-    fn file(&self, path: &str) -> Result<String, String> {
+    fn file(&self, field: &str, path: &str) -> Result<String, String> {
         let path: PathBuf = self.folder.join(path);
-        fs::read_to_string(&path).map_err(|error| format!("cannot read {}: {error}", path.display()))
+        fs::read_to_string(&path).map_err(|error| format!("cannot read {field} {}: {error}", path.display()))
     }
 
     /// PEM of a field, which may name a file, or be given in base64 in its `-data` form.
@@ -88,7 +94,7 @@ impl<'a> Reader<'a> {
             let bytes = BASE64.decode(data.trim()).map_err(|error| format!("{field}-data: {error}"))?;
             return String::from_utf8(bytes).map(Some).map_err(|error| format!("{field}-data: {error}"));
         }
-        string(object, field).map(|path| self.file(path)).transpose()
+        string(object, field).map(|path| self.file(field, path)).transpose()
     }
 }
 
@@ -182,7 +188,12 @@ mod tests {
             ("https://kubernetes.example:6443", "{token: a}", "not on this machine's loopback interface"),
             ("http://127.0.0.1:8080", "{token: a}", "not an https URL"),
             ("https://[::1]:6443", "{exec: {command: x}}", "neither a token nor a client certificate"),
-            ("https://localhost:6443", "{tokenFile: nowhere}", "cannot read"),
+            ("https://localhost:6443", "{tokenFile: nowhere}", "\": cannot read tokenFile /"),
+            (
+                "https://localhost:6443",
+                "{client-certificate: ca.pem, client-key: nowhere}",
+                "\": cannot read client-key /",
+            ),
         ];
         for (server, user, expected) in table {
             let (_folder, path) = written(server, user);

@@ -36,6 +36,7 @@ use self::operations::Operation;
 use super::clock::Scale;
 use super::faults;
 use super::kube::run::PoolView;
+use super::persist::counter;
 
 /// What does not belong to the state but decides its answers.
 #[derive(Clone, Debug, Default)]
@@ -108,8 +109,10 @@ pub struct Cluster {
     /// Node pools in order of creation.
     pub pools: Vec<Pool>,
     /// Counts changes, for the etag.
+    #[serde(deserialize_with = "counter")]
     pub revision: u64,
     /// Counts label changes, for the fingerprint.
+    #[serde(deserialize_with = "counter")]
     pub label_revision: u64,
     /// Why it is not well.
     pub trouble: Option<String>,
@@ -144,6 +147,7 @@ pub struct Pool {
     /// Why machines are missing.
     pub trouble: Option<String>,
     /// Counts changes, for the etag.
+    #[serde(deserialize_with = "counter")]
     pub revision: u64,
     /// `gke-CLUSTER-POOL-HASH`, what machine and group names start with.
     pub prefix: String,
@@ -166,6 +170,7 @@ pub struct Gke {
 #[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
 struct Meta {
     /// Counts everything that needs a name nobody has used.
+    #[serde(deserialize_with = "counter")]
     counter: u64,
     /// How many attempts each scripted shortage has failed, by its name.
     #[serde(default)]

@@ -403,3 +403,17 @@ fn the_state_comes_back_from_its_entries() {
     assert_eq!(bench.operation(&running)["status"], "DONE");
     assert_eq!(bench.pool("a")["status"], "RUNNING");
 }
+
+#[test]
+fn a_counter_that_would_overflow_is_damage() {
+    let bench = Bench::with_cluster();
+    let entries = bench.gke.snapshot();
+    for (key, path) in [("meta", "/counter"), ("cluster/", "/revision"), ("cluster/", "/pools/0/revision")] {
+        let mut entries = entries.clone();
+        let (name, entry) = entries.iter_mut().find(|(name, _)| name.starts_with(key)).expect("an entry");
+        let name = name.clone();
+        *entry.pointer_mut(path).expect("a counter") = json!(u64::MAX);
+        let why = Gke::restore(entries).expect_err("refused");
+        assert!(why.contains(&name) && why.contains("18446744073709551615"), "{why}");
+    }
+}

@@ -59,7 +59,7 @@ impl Cluster {
             object["metadata"]["deletionTimestamp"] = json!(seconds(now));
             object["metadata"]["deletionGracePeriodSeconds"] = json!(0);
             if let Some(generation) = object.pointer("/metadata/generation").and_then(Value::as_i64) {
-                object["metadata"]["generation"] = json!(generation + 1);
+                object["metadata"]["generation"] = json!(generation.saturating_add(1));
             }
             return Ok(object);
         }

@@ -379,6 +379,14 @@ fn pod(object: &mut Value) {
     put(spec, "serviceAccount", account);
     put(spec, "priority", json!(0));
     put(spec, "preemptionPolicy", json!("PreemptLowerPriority"));
+    tolerations(spec);
+    let class = quality(&object["spec"]);
+    object["status"] = json!({"phase": "Pending", "qosClass": class});
+}
+
+/// The tolerations that admission adds to a pod on every write. Source: kubernetes, plugin/pkg/admission,
+/// `extendedresourcetoleration` and `defaulttolerationseconds`: both handle creates and updates.
+pub fn tolerations(spec: &mut Value) {
     let mut extended: Vec<String> = Vec::new();
     for list in ["initContainers", "containers"] {
         for container in spec.get(list).and_then(Value::as_array).into_iter().flatten() {
@@ -397,8 +405,6 @@ fn pod(object: &mut Value) {
             json!({"key": key, "operator": "Exists", "effect": "NoExecute", "tolerationSeconds": 300});
         tolerate(spec, &toleration);
     }
-    let class = quality(&object["spec"]);
-    object["status"] = json!({"phase": "Pending", "qosClass": class});
 }
 
 /// Adds a toleration unless one of the same key and effect (or for every taint) is there.

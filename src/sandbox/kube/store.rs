@@ -14,6 +14,7 @@ use super::defaults;
 use super::kinds::{Kind, Kinds};
 pub use super::status::{Cause, Status};
 use super::write::settle;
+use crate::sandbox::persist::MOST;
 
 /// How many changes the history keeps; a watch from before them gets 410 Gone, as when etcd compacts.
 const HISTORY: usize = 20_000;
@@ -140,8 +141,8 @@ impl Cluster {
     /// A cluster from what persistence kept; `meta` is the last [`Dirty::Meta`].
     pub fn restore(meta: &Value, entries: impl IntoIterator<Item = (Key, Value)>) -> Result<Self, String> {
         let number = |name: &str| {
-            meta.get(name).and_then(Value::as_u64).ok_or_else(|| {
-                format!("the stored state of a Kubernetes cluster has no number `{name}`: reset the sandbox")
+            meta.get(name).and_then(Value::as_u64).filter(|counted| *counted <= MOST).ok_or_else(|| {
+                format!("the stored state of a Kubernetes cluster has no number `{name}` that can be: reset the sandbox")
             })
         };
         let revision = number("revision")?;
@@ -462,7 +463,7 @@ impl Cluster {
         }
         if kind.generation_moves(&live, &object) {
             let generation = live.pointer("/metadata/generation").and_then(Value::as_i64).unwrap_or(0);
-            object["metadata"]["generation"] = json!(generation + 1);
+            object["metadata"]["generation"] = json!(generation.saturating_add(1));
         }
         if self.is_released(&object) {
             self.remove(key);
@@ -493,7 +494,7 @@ impl Cluster {
         let counts =
             self.kinds.by_resource(&key.group, &key.resource).is_some_and(|kind| kind.counts_generation());
         if counts && let Some(generation) = object.pointer("/metadata/generation").and_then(Value::as_i64) {
-            object["metadata"]["generation"] = json!(generation + 1);
+            object["metadata"]["generation"] = json!(generation.saturating_add(1));
         }
         self.put(key.clone(), object)
     }

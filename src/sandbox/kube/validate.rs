@@ -601,8 +601,18 @@ fn pod_change(live: &Value, object: &Value, causes: &mut Vec<Cause>) {
     let moved = !bound(live).is_empty() && bound(live) != bound(object);
     let old = live.pointer("/spec/tolerations").and_then(Value::as_array).cloned().unwrap_or_default();
     let new = object.pointer("/spec/tolerations").and_then(Value::as_array).cloned().unwrap_or_default();
-    let lost = old.iter().any(|toleration| !new.contains(toleration));
-    if frozen(live) != frozen(object) || moved || lost {
+    let timeless = |toleration: &Value| {
+        let mut toleration = toleration.clone();
+        drop(toleration.as_object_mut().and_then(|fields| fields.remove("tolerationSeconds")));
+        toleration
+    };
+    let kept: Vec<Value> = new.iter().map(timeless).collect();
+    if old.iter().any(|toleration| !kept.contains(&timeless(toleration))) {
+        let message = "Forbidden: existing toleration can not be modified except its tolerationSeconds";
+        causes.push(cause("FieldValueForbidden", "spec.tolerations".to_owned(), message.to_owned()));
+        return;
+    }
+    if frozen(live) != frozen(object) || moved {
         let message = "Forbidden: pod updates may not change fields other than `spec.containers[*].image`,\
             `spec.initContainers[*].image`,`spec.activeDeadlineSeconds`,`spec.tolerations` (only additions to \
             existing tolerations),`spec.terminationGracePeriodSeconds` (allow it to be set to 1 if it was \

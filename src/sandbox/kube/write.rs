@@ -206,6 +206,9 @@ fn store(
     check_preconditions(&key, live, &object)?;
     through_door(job, live, &mut object);
     defaults::fill(kind, &mut object);
+    if (kind.group.as_str(), kind.kind.as_str(), job.place.subresource.as_str()) == ("", "Pod", "") {
+        defaults::tolerations(&mut object["spec"]);
+    }
     settle(kind, &mut object);
     if kind.origin == Origin::BuiltIn {
         defaults::null_times(kind, &mut object);
@@ -230,7 +233,7 @@ fn store(
     if job.dry_run {
         if kind.generation_moves(live, &object) {
             let generation = live.pointer("/metadata/generation").and_then(Value::as_i64).unwrap_or(0);
-            object["metadata"]["generation"] = json!(generation + 1);
+            object["metadata"]["generation"] = json!(generation.saturating_add(1));
         }
         return Ok(object);
     }

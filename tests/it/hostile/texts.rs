@@ -81,17 +81,17 @@ pub fn stack(bytes: &[u8], folder: &Path) -> Result<(), String> {
 }
 
 pub fn manifests() -> Vec<Vec<u8>> {
-    let mut seeds = files(&root().join("tests/cases"), "yaml");
-    seeds.push(bomb().into_bytes());
-    seeds.extend(
+    let own =
         [
+            "apiVersion: v1\nkind: Secret\nmetadata: { name: a, labels: text, annotations: text }\ndata: text\nstringData: { a: b }\n",
+            "apiVersion: v1\nkind: Secret\nmetadata: { name: a, labels: [a] }\ndata: [a]\nstringData: { a: b }\nspec: text\n",
             "apiVersion: v1\nkind: ConfigMap\nmetadata: &m\n  name: a\n  labels: { <<: &l { a: b }, c: d }\ndata:\n  <<: *l\n  x: !!str 1\n",
             "&a [*a]\n",
             "apiVersion: v1\nkind: List\nitems:\n- &a\n  apiVersion: v1\n  kind: ConfigMap\n  metadata: { name: a }\n- <<: *a\n  metadata: { name: b }\n",
         ]
-        .map(|text| text.as_bytes().to_vec()),
-    );
-    seeds
+        .map(|text| text.as_bytes().to_vec());
+    let cases = files(&root().join("tests/cases"), "yaml");
+    own.into_iter().chain([bomb().into_bytes()]).chain(cases).collect()
 }
 
 /// Nine lists of nine aliases to the one before: 9^9 items, were they all made.
@@ -162,6 +162,8 @@ pub fn word(bytes: &[u8], _: &Path) -> Result<(), String> {
 pub fn texts() -> Vec<Vec<u8>> {
     let mut seeds = files(&root().join("tests/cases/diag-literal-secrets"), "toml");
     seeds.extend(files(&root().join("tests/cases/diag-literal-secrets-manifest"), "yaml"));
+    seeds.push(b"name: PASSWORD value: \"}\nvalue: s\npassword: |\n  a\n  b\npasswords: [a, b]\n".to_vec());
+    seeds.push(br#"{"auths":{"r":{"auth":"bWU6eA==","identitytoken":"x"}}}"#.to_vec());
     seeds.push(br#"{"env":[{"name":"DB_PASSWORD","value":"abc"}],"url":"https://a:b@c/?token=d","x":"eyJhbGciOiJIUzI1NiJ9.eyJzdWIiOiIxMjM0In0.abc"}"#.to_vec());
     seeds
 }
@@ -172,10 +174,9 @@ pub fn text(bytes: &[u8], _: &Path) -> Result<(), String> {
         return Err("stars take another room".into());
     }
     let once = secrets::masked(&json!({ "a": [text] }));
-    if secrets::masked(&once) != once
-        && secrets::found_in(&once).iter().any(|found| !found.contains(secrets::HIDDEN))
-    {
-        return Err(format!("a second look hides more: {once}"));
+    let twice = secrets::masked(&once);
+    if twice != once {
+        return Err(format!("a second look hides more: {once} is {twice}"));
     }
     Ok(())
 }
