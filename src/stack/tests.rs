@@ -65,11 +65,13 @@ fn at<'v>(value: &'v mut Value, path: &FieldPath) -> &'v mut Value {
     })
 }
 
-/// The check of the shape and serde must agree; only ranges are the check's alone.
+/// The check of the shape and serde must agree. Ranges are the check's alone, and so are unknown keys: serde cannot refuse
+/// them in a section that shares keys with others.
 fn agree(value: &Value, what: &str) {
     let mistakes = check::check(value, &Sources::default());
     let (ranges, others): (Vec<_>, Vec<_>) = mistakes.iter().partition(|mistake| {
-        mistake.diagnostic.as_ref().is_some_and(|diagnostic| diagnostic.code == Code::OutOfRange)
+        let alone = [Code::OutOfRange, Code::UnknownKey];
+        mistake.diagnostic.as_ref().is_some_and(|diagnostic| alone.contains(&diagnostic.code))
     });
     match serde_json::from_value::<Stack>(value.clone()) {
         Ok(_) => {
