@@ -52,7 +52,7 @@ impl Section for Check {
     }
 
     fn live<'a>(&'a self, key: &'a str) -> Option<Live<'a>> {
-        Some(Live::new(None, key, Naming::CHECK))
+        Some(Live::new(None, key, Naming::Check))
     }
 
     fn given_namespace(&self) -> Option<&str> {

@@ -115,7 +115,7 @@ impl Section for Cluster {
     }
 
     fn live<'a>(&'a self, key: &'a str) -> Option<Live<'a>> {
-        Some(Live::new(Some(&self.name), key, Naming::GKE))
+        Some(Live::new(Some(&self.name), key, Naming::Gke))
     }
 
     fn labels(&self) -> Vec<Labels<'_>> {

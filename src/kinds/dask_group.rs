@@ -77,7 +77,7 @@ impl Section for DaskGroup {
     }
 
     fn live<'a>(&'a self, key: &'a str) -> Option<Live<'a>> {
-        Some(Live::new(self.name.as_deref(), key, Naming::OBJECT))
+        Some(Live::new(self.name.as_deref(), key, Naming::Object))
     }
 }
 

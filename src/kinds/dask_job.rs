@@ -104,7 +104,7 @@ impl Section for DaskJob {
     }
 
     fn live<'a>(&'a self, key: &'a str) -> Option<Live<'a>> {
-        Some(Live::new(self.name.as_deref(), key, Naming::DASK).within(self.namespace()))
+        Some(Live::new(self.name.as_deref(), key, Naming::Dask).within(self.namespace()))
     }
 
     fn given_namespace(&self) -> Option<&str> {

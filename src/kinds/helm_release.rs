@@ -86,7 +86,7 @@ impl Section for HelmRelease {
     }
 
     fn live<'a>(&'a self, key: &'a str) -> Option<Live<'a>> {
-        let live = Live::new(self.release.as_deref(), key, Naming::RELEASE);
+        let live = Live::new(self.release.as_deref(), key, Naming::Release);
         Some(Live { field: live.field.map(|_| "release"), ..live })
     }
 

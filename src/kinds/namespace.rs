@@ -56,7 +56,7 @@ impl Section for Namespace {
     }
 
     fn live<'a>(&'a self, key: &'a str) -> Option<Live<'a>> {
-        Some(Live::new(self.name.as_deref(), key, Naming::OBJECT))
+        Some(Live::new(self.name.as_deref(), key, Naming::Object))
     }
 
     fn labels(&self) -> Vec<Labels<'_>> {

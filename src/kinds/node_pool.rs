@@ -201,7 +201,7 @@ impl Section for NodePool {
     }
 
     fn live<'a>(&'a self, key: &'a str) -> Option<Live<'a>> {
-        Some(Live::new(self.name.as_deref(), key, Naming::GKE))
+        Some(Live::new(self.name.as_deref(), key, Naming::Gke))
     }
 
     fn labels(&self) -> Vec<Labels<'_>> {

@@ -67,7 +67,7 @@ impl Section for Notebook {
     }
 
     fn live<'a>(&'a self, key: &'a str) -> Option<Live<'a>> {
-        Some(Live::new(self.name.as_deref(), key, Naming::SERVICE).within(self.namespace()))
+        Some(Live::new(self.name.as_deref(), key, Naming::Service).within(self.namespace()))
     }
 
     fn given_namespace(&self) -> Option<&str> {

@@ -134,28 +134,43 @@ pub struct Pods<'a> {
     pub keys: &'a PodKeys,
 }
 
-/// What a server accepts as a name. Everywhere: lower-case letters, digits and `-`, which is not the last.
+/// Whose rules a name follows. Everywhere: lower-case letters, digits and `-`, which is not the last.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub struct Naming {
-    /// Characters at most.
-    pub longest: usize,
-    /// Whether a digit may come first.
-    pub digit_first: bool,
+pub enum Naming {
+    /// GKE clusters and node pools, and the stack, whose name is a label of theirs.
+    Gke,
+    /// The stack's id, another such label.
+    StackId,
+    /// Kubernetes objects whose name is a DNS label (RFC 1123).
+    Object,
+    /// Services (RFC 1035).
+    Service,
+    /// DaskClusters and DaskJobs: the operator adds `-scheduler` and names a Service so.
+    Dask,
+    /// Releases of Helm, whose own bound this is: charts add to it.
+    Release,
+    /// A check's Pod is called `check-KEY-DIGEST`.
+    Check,
 }
 
 impl Naming {
-    /// GKE clusters and node pools.
-    pub const GKE: Self = Self { longest: 40, digit_first: false };
-    /// Kubernetes objects whose name is a DNS label (RFC 1123).
-    pub const OBJECT: Self = Self { longest: 63, digit_first: true };
-    /// Services (RFC 1035).
-    pub const SERVICE: Self = Self { longest: 63, digit_first: false };
-    /// DaskClusters and DaskJobs: the operator adds `-scheduler` and names a Service so.
-    pub const DASK: Self = Self { longest: 53, digit_first: true };
-    /// Helm's own bound: charts add to it.
-    pub const RELEASE: Self = Self { longest: 53, digit_first: true };
-    /// A check's Pod is called `check-KEY-DIGEST`.
-    pub const CHECK: Self = Self { longest: 50, digit_first: true };
+    /// Characters at most.
+    pub fn longest(self) -> usize {
+        match self {
+            Self::Gke | Self::StackId => 40,
+            Self::Object | Self::Service => 63,
+            Self::Dask | Self::Release => 53,
+            Self::Check => 50,
+        }
+    }
+
+    /// Whether a digit may come first.
+    pub fn digit_first(self) -> bool {
+        match self {
+            Self::Gke | Self::Service => false,
+            Self::StackId | Self::Object | Self::Dask | Self::Release | Self::Check => true,
+        }
+    }
 }
 
 /// The name of what a section stands for on its server.

@@ -10,9 +10,9 @@ use crate::stack::sections::Placed;
 
 /// Why a name is none, if it is none.
 fn wrong_name(name: &str, naming: Naming) -> Option<String> {
-    let Naming { longest, digit_first } = naming;
+    let longest = naming.longest();
     let fits = |c: char| c.is_ascii_lowercase() || c.is_ascii_digit() || c == '-';
-    let first = |c: char| c.is_ascii_lowercase() || (digit_first && c.is_ascii_digit());
+    let first = |c: char| c.is_ascii_lowercase() || (naming.digit_first() && c.is_ascii_digit());
     if name.is_empty() {
         return Some("it is empty".to_owned());
     }
@@ -29,26 +29,25 @@ fn wrong_name(name: &str, naming: Naming) -> Option<String> {
 }
 
 fn first_of(naming: Naming) -> &'static str {
-    if naming.digit_first { "a letter or digit" } else { "a letter" }
+    if naming.digit_first() { "a letter or digit" } else { "a letter" }
 }
 
 /// Why a text cannot be the name of a DaskCluster.
 pub(super) fn wrong_dask_name(name: &str) -> Option<String> {
-    wrong_name(name, Naming::DASK)
+    wrong_name(name, Naming::Dask)
 }
 
 /// Whether a text can be the name of a namespace.
 pub(super) fn is_object_name(name: &str) -> bool {
-    wrong_name(name, Naming::OBJECT).is_none()
+    wrong_name(name, Naming::Object).is_none()
 }
 
 /// The names and namespaces that sections give.
 pub(super) fn names_are_valid(context: &mut Context<'_>) {
     let stack = context.stack;
-    name_is_valid(context, FieldPath::keys(["stack", "name"]), &stack.stack.name, Naming::GKE);
+    name_is_valid(context, FieldPath::keys(["stack", "name"]), &stack.stack.name, Naming::Gke);
     if let Some(id) = &stack.stack.id {
-        let naming = Naming { digit_first: true, ..Naming::GKE };
-        name_is_valid(context, FieldPath::keys(["stack", "id"]), id, naming);
+        name_is_valid(context, FieldPath::keys(["stack", "id"]), id, Naming::StackId);
     }
     for Placed { key, path, section, .. } in stack.sections() {
         if let Some(live) = section.live(key) {
@@ -56,7 +55,7 @@ pub(super) fn names_are_valid(context: &mut Context<'_>) {
             name_is_valid(context, place, live.name, live.naming);
         }
         if let Some(namespace) = section.given_namespace() {
-            name_is_valid(context, path.key("namespace"), namespace, Naming::OBJECT);
+            name_is_valid(context, path.key("namespace"), namespace, Naming::Object);
         }
     }
     project_is_given(context);
@@ -75,13 +74,13 @@ fn name_is_valid(context: &mut Context<'_>, place: FieldPath, name: &str, naming
     if let Some(why) = wrong_name(name, naming) {
         let finding = Finding::error(Code::BadName, format!("`{name}` is not a valid name here"));
         let finding = at(finding, why);
-        let Naming { longest, .. } = naming;
+        let longest = naming.longest();
         let first = first_of(naming);
         context.say(finding.help(format!(
             "names are lower-case letters, digits and `-`, begin with {first}, do not end with `-`, and have at \
              most {longest} characters"
         )));
-    } else if naming == Naming::DASK && name.len() > LONG_DASK_NAME {
+    } else if naming == Naming::Dask && name.len() > LONG_DASK_NAME {
         let finding =
             Finding::warning(Code::LongName, format!("the name `{name}` leaves no room for its workers"));
         let finding = at(finding, format!("{} characters", name.len()));
@@ -119,7 +118,7 @@ pub(super) fn live_names_differ(context: &mut Context<'_>) {
     let mut seen: BTreeMap<(&str, &str, &str), FieldPath> = BTreeMap::new();
     for Placed { row, key, path, section, is_inner } in stack.sections() {
         // Releases may have one name in several namespaces, and groups have their cluster's before theirs.
-        let Some(live) = section.live(key).filter(|live| !is_inner && live.naming != Naming::RELEASE) else {
+        let Some(live) = section.live(key).filter(|live| !is_inner && live.naming != Naming::Release) else {
             continue;
         };
         if let Some(first) = seen.get(&(row.name, live.namespace, live.name)) {
@@ -264,7 +263,7 @@ fn wrong_key(key: &str) -> Option<String> {
         None => (None, key),
     };
     if let Some(prefix) = prefix {
-        let parts = prefix.split('.').all(|part| wrong_name(part, Naming::OBJECT).is_none());
+        let parts = prefix.split('.').all(|part| wrong_name(part, Naming::Object).is_none());
         if !parts || prefix.len() > 253 {
             return Some(format!("`{prefix}` is not a DNS name"));
         }
@@ -314,15 +313,15 @@ mod tests {
     #[test]
     fn names_and_labels_follow_their_owners() {
         for (name, naming, good) in [
-            ("a", Naming::GKE, true),
-            ("a-1", Naming::GKE, true),
-            ("1a", Naming::GKE, false),
-            ("1a", Naming::OBJECT, true),
-            ("a-", Naming::GKE, false),
-            ("A", Naming::GKE, false),
-            ("a.b", Naming::OBJECT, false),
-            ("", Naming::OBJECT, false),
-            ("abcd", Naming { longest: 3, digit_first: false }, false),
+            ("a", Naming::Gke, true),
+            ("a-1", Naming::Gke, true),
+            ("1a", Naming::Gke, false),
+            ("1a", Naming::Object, true),
+            ("a-", Naming::Gke, false),
+            ("A", Naming::Gke, false),
+            ("a.b", Naming::Object, false),
+            ("", Naming::Object, false),
+            (&"a".repeat(41), Naming::Gke, false),
         ] {
             assert_eq!(wrong_name(name, naming).is_none(), good, "{name}");
         }
