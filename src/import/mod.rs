@@ -84,7 +84,7 @@ impl Draft {
 
     /// The name of the section that a header belongs to, when it may be left away.
     fn named(&self, header: &FieldPath) -> Option<String> {
-        let keys: Vec<&str> = header.segments().iter().map(key_of).collect();
+        let keys: Vec<&str> = header.segments().iter().filter_map(Segment::key).collect();
         let depth = match keys.as_slice() {
             ["dask_operator" | "gpu_driver", ..] => 1,
             ["dask_cluster", _, "group", _, ..] => 4,
@@ -181,13 +181,6 @@ fn without_broken(draft: &mut Draft, text: &str) -> bool {
         }
     }
     taken
-}
-
-fn key_of(segment: &Segment) -> &str {
-    match segment {
-        Segment::Key(key) => key,
-        Segment::Index(_) => "",
-    }
 }
 
 /// A key that no other section has: the live name where it can be one, else with the namespace, else with a number.

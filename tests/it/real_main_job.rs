@@ -24,7 +24,6 @@ const PARTS: &[Part] = &[Part::Etcd, Part::Kubernetes, Part::Kwok, Part::Operato
 const NODES: &str = "/api/v1/nodes";
 /// A kubeconfig of the sandbox for its cluster.
 const THROUGH: &str = "through-the-sandbox";
-const MERGE: &str = "application/merge-patch+json";
 const DEFINITIONS: &str = "/apis/apiextensions.k8s.io/v1/customresourcedefinitions";
 const CRD: &str =
     "/apis/apiextensions.k8s.io/v1/customresourcedefinitions/daskautoscalers.kubernetes.dask.org";
@@ -155,34 +154,6 @@ async fn connects(user: &User) {
     assert_eq!(connecting.interrupt(), 0);
 }
 
-/// Touches definitions that are going, for as long as it lives: the API server can lose sight of one and come
-/// back to it after 5 minutes, sooner when it changes. That is the server's race, not what is tested here.
-struct Nudge(tokio::task::JoinHandle<()>);
-
-impl Nudge {
-    fn start(client: Client) -> Nudge {
-        Nudge(tokio::spawn(async move {
-            for touch in 0.. {
-                tokio::time::sleep(Duration::from_secs(5)).await;
-                let Ok((200, list)) = client.try_get(DEFINITIONS).await else { continue };
-                for going in items(&list).iter().filter(|it| it["metadata"]["deletionTimestamp"].is_string())
-                {
-                    let path = format!("{DEFINITIONS}/{}", text(going, "/metadata/name"));
-                    let patch = json!({ "metadata": { "annotations": { "test/touch": touch.to_string() } } });
-                    // Gone in between is what it is for.
-                    let _ = client.try_send(Method::PATCH, &path, Some((MERGE, &patch))).await;
-                }
-            }
-        }))
-    }
-}
-
-impl Drop for Nudge {
-    fn drop(&mut self) {
-        self.0.abort();
-    }
-}
-
 /// The sets of images that the workers' Deployments had at one time, looked at again and again.
 fn watch_images(client: Client) -> tokio::task::JoinHandle<BTreeSet<BTreeSet<String>>> {
     tokio::spawn(async move {
@@ -281,7 +252,6 @@ async fn the_ready_stack_lives_and_goes_on_a_real_control_plane() {
     assert!(refused.body.to_string().contains("rapids-gpu uses it"), "{}", refused.body);
 
     assert!(ours(&client).await.len() > 8, "what is ours can be told");
-    let _nudge = Nudge::start(plane.client());
     // What others made in the cluster is named first. Here it outlives the GKE cluster, as its API server does.
     run(&user, &["destroy", "--auto-approve"]).expect(3).says("delete:namespace.theirs");
     let words = ["destroy", "--auto-approve", "--allow", "delete:namespace.theirs"];
@@ -313,8 +283,6 @@ async fn a_cuda_check_is_judged_by_its_end_and_its_log() {
         let clusters = client.get("/apis/kubernetes.dask.org/v1/daskclusters").await.1;
         assert_eq!(items(&clusters).len(), 0, "no worker before the check has passed: {clusters}");
     }
-    // Nothing of Dask's is there, so nothing waits for its operator.
-    let _nudge = Nudge::start(plane.client());
     run(&user, &["destroy", "--auto-approve"]).expect(0).says("Destroy complete");
     client.wait(NODES, "the pools' nodes are gone", |nodes| items(nodes).is_empty()).await;
     assert_eq!(ours(&client).await, GOES_WITH_THE_CLUSTER);
