@@ -50,6 +50,8 @@ impl Look {
 const MOST: usize = 50;
 /// Longer lines are not shown: a file may be one line of megabytes.
 const LONGEST: usize = 200;
+/// Longer words are cut: a name may have megabytes, too. URLs and paths that people copy are shorter.
+const LONGEST_WORD: usize = 1_000;
 
 /// As many diagnostics as people read, and their number.
 pub fn render_counted(diagnostics: &[Diagnostic], sources: &Sources, look: Look) -> String {
@@ -153,11 +155,12 @@ impl<'a> Report<'a> {
             Severity::Warning => "warning",
         };
         let code = format!("{kind}[{}]", diagnostic.code.as_str());
+        let words = |text: &str, width| wrapped(&readable(text, sources), width);
         let mut report = Self {
             severity: diagnostic.severity,
             code,
-            message: wrapped(&diagnostic.message, width.saturating_sub(4)),
-            help: diagnostic.help.as_ref().map(|help| wrapped(help, width.saturating_sub(8))),
+            message: words(&diagnostic.message, width.saturating_sub(4)),
+            help: diagnostic.help.as_ref().map(|help| words(help, width.saturating_sub(8))),
             text: None,
             labels: Vec::new(),
             elsewhere: Vec::new(),
@@ -174,9 +177,10 @@ impl<'a> Report<'a> {
         code: super::Code,
         (sources, texts): (&'a Sources, &'a Texts),
     ) {
+        let words = &readable(words, sources);
         let Some(span) = place.span(sources) else {
             let Place::Address(address) = place else { return };
-            self.elsewhere.push(joined(&format!("at {address}"), words));
+            self.elsewhere.push(joined(&readable(&format!("at {address}"), sources), words));
             return;
         };
         let content = texts.get(&span.file).map_or("", String::as_str);
@@ -200,6 +204,26 @@ impl<'a> Report<'a> {
             LabeledSpan::new_with_span(words, stretch)
         });
     }
+}
+
+/// A text with the middle of its longest words left out. What is secret goes first: a half of it would be seen by nobody
+/// who looks for the whole.
+fn readable(text: &str, sources: &Sources) -> String {
+    const KEPT: usize = 100;
+    if text.len() <= LONGEST_WORD {
+        return text.to_owned();
+    }
+    let text = sources.secrets().out_of(text);
+    let shortened = |word: &str| {
+        let number = word.chars().count();
+        if number <= LONGEST_WORD {
+            return word.to_owned();
+        }
+        let head: String = word.chars().take(KEPT).collect();
+        let tail: String = word.chars().skip(number - KEPT).collect();
+        format!("{head}…({number} characters)…{tail}")
+    };
+    text.split_inclusive([' ', '\n']).map(shortened).collect()
 }
 
 /// Lines broken at spaces only. miette's own wrapping also breaks at hyphens, and names such as
@@ -359,5 +383,20 @@ mod tests {
         let json = serde_json::to_value(diagnostics[0].to_json(&sources)).unwrap();
         assert_eq!(json["line"], 3);
         assert_eq!(json["severity"], "error");
+    }
+
+    #[test]
+    fn a_name_of_megabytes_is_cut_and_no_half_of_a_secret_stays() {
+        let mut sources = Sources::default();
+        let secret = "hunter2-hunter2-hunter2-hunter2".repeat(40);
+        sources.secrets_mut().add(&secret, "(secret)");
+        let name = format!("{}{secret}{}", "a".repeat(90), "b".repeat(60_000));
+        let told = [Diagnostic::error(Code::Syntax, format!("nothing is called `{name}`, said once"))
+            .about(Address::new(&name), &name)
+            .help(&name)];
+        let text = render(&told, &sources, Look::PLAIN);
+        assert!(text.len() < 3_000, "{} bytes", text.len());
+        assert!(text.contains("…bb") && text.contains("(60102"), "{text}");
+        assert!(!text.contains("hunter2"), "{text}");
     }
 }
