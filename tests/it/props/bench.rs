@@ -1,6 +1,6 @@
 //! A sandbox in this process on tokio's paused clock, the engine pointed at it, and a look at what is there.
 
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet};
 use std::path::Path;
 use std::sync::{Arc, Mutex};
 use std::time::Duration;
@@ -620,12 +620,17 @@ impl Bench {
     /// how many there are.
     pub async fn world(&self, stack: &Stack) -> BTreeMap<String, Value> {
         let mut world = BTreeMap::new();
+        let mut autoscaled = BTreeSet::new();
         let clusters = self.gke("GET", "/v1/projects/demo/locations/-/clusters", &Value::Null);
         for mut cluster in clusters["clusters"].as_array().cloned().unwrap_or_default() {
             let name = cluster["name"].as_str().unwrap().to_owned();
             let pools = cluster["nodePools"].take();
             for pool in pools.as_array().into_iter().flatten() {
-                world.insert(format!("{name}/{}", pool["name"].as_str().unwrap()), normal(pool));
+                let key = pool["name"].as_str().unwrap();
+                if pool["autoscaling"]["enabled"] == true {
+                    autoscaled.insert(key.to_owned());
+                }
+                world.insert(format!("{name}/{key}"), normal(pool));
             }
             // These echo the pool that happened to be made first.
             for echo in ["nodeConfig", "nodePools", "initialNodeCount", "ipAllocationPolicy"] {
@@ -634,12 +639,17 @@ impl Bench {
             world.insert(name, normal(&cluster));
         }
         if world.contains_key(stack.cluster().rsplit('/').next().unwrap()) {
-            self.inside(stack, &mut world).await;
+            self.inside(stack, &autoscaled, &mut world).await;
         }
         world
     }
 
-    async fn inside(&self, stack: &Stack, world: &mut BTreeMap<String, Value>) {
+    async fn inside(
+        &self,
+        stack: &Stack,
+        autoscaled: &BTreeSet<String>,
+        world: &mut BTreeMap<String, Value>,
+    ) {
         let api = Api::of(&self.sandbox, stack, None);
         let get = async |path: &str| {
             api.send(Request::get(Which::Kubernetes, path)).await.unwrap_or_else(|error| panic!("{error}"))
@@ -660,7 +670,9 @@ impl Bench {
                 }
                 let found = get(&format!("{root}/{name}")).await;
                 for item in found["items"].as_array().into_iter().flatten() {
-                    note(world, name, item);
+                    if !is_of_the_autoscaler(name, item, autoscaled) {
+                        note(world, name, item);
+                    }
                 }
             }
         }
@@ -669,6 +681,17 @@ impl Bench {
 
 /// Kinds whose objects come and go by themselves.
 const PASSING: &[&str] = &["events", "leases", "endpointslices", "endpoints", "controllerrevisions"];
+
+/// Whether how many of these there are depends on when one looks: nodes of a pool that GKE scales, and what each node brings.
+fn is_of_the_autoscaler(kind: &str, item: &Value, autoscaled: &BTreeSet<String>) -> bool {
+    let metadata = &item["metadata"];
+    let pool = metadata.pointer("/labels/cloud.google.com~1gke-nodepool").and_then(Value::as_str);
+    let owner = metadata.pointer("/ownerReferences/0/kind").and_then(Value::as_str);
+    match kind {
+        "nodes" => pool.is_some_and(|pool| autoscaled.contains(pool)),
+        _ => matches!(owner, Some("DaemonSet" | "Node")) && !autoscaled.is_empty(),
+    }
+}
 
 /// Notes one object of a cluster.
 fn note(world: &mut BTreeMap<String, Value>, kind: &str, item: &Value) {
@@ -684,7 +707,12 @@ fn note(world: &mut BTreeMap<String, Value>, kind: &str, item: &Value) {
         // The record tells of times and numbers of applies; what it is for shows in the next plan.
         world.insert(format!("{kind} {namespace}/{name}"), Value::Null);
     } else {
-        world.insert(format!("{kind} {namespace}/{name}"), normal(item));
+        let mut object = normal(item);
+        // A DaemonSet counts nodes, which are counted themselves.
+        if let ("daemonsets", Some(object)) = (kind, object.as_object_mut()) {
+            object.remove("status");
+        }
+        world.insert(format!("{kind} {namespace}/{name}"), object);
     }
 }
 
