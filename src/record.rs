@@ -7,7 +7,7 @@ use serde::{Deserialize, Serialize};
 use serde_json::Value;
 
 use crate::address::Address;
-use crate::resource::{Gvk, Identity, ObjectId};
+use crate::resource::{Gvk, Identity, ObjectId, RecordedKind};
 
 /// The namespace of records.
 pub const NAMESPACE: &str = "dask-infra";
@@ -67,8 +67,8 @@ pub struct Entry {
     pub address: Address,
     /// What the API calls it.
     pub identity: Identity,
-    /// The name of its kind.
-    pub kind: String,
+    /// Its kind.
+    pub kind: RecordedKind,
     /// What we last set, for things of the GKE API, which keeps no owner of a field.
     #[serde(default, skip_serializing_if = "Value::is_null")]
     pub set: Value,
@@ -145,12 +145,13 @@ impl Record {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::resource::KindId;
 
     #[test]
     fn what_no_apply_has_seen_ready_may_be_half_made() {
         let identity = Identity::Check(Address::new("a"));
         let with = |intent, ready| {
-            let (address, kind) = (Address::new("a"), String::new());
+            let (address, kind) = (Address::new("a"), KindId::Object.into());
             let entry = Entry { address, identity: identity.clone(), kind, set: Value::Null, ready };
             Record { intent, inventory: vec![entry], ..Record::default() }.seen_ready().is_empty()
         };

@@ -10,6 +10,10 @@ use serde_json::Value;
 use crate::address::{Address, FieldPath};
 use crate::secrets::{self, given::Given};
 
+mod kind;
+
+pub use kind::{KindId, RecordedKind};
+
 /// A GKE cluster by its API coordinates.
 #[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize, Deserialize)]
 pub struct ClusterName {
@@ -211,8 +215,8 @@ pub struct Resource {
     pub address: Address,
     /// Its name for the API.
     pub identity: Identity,
-    /// The name of its [`crate::kinds::Kind`].
-    pub kind: String,
+    /// What it is to this program.
+    pub kind: KindId,
     /// What is wanted: JSON with the API's own field names.
     pub body: Value,
     /// Fields that are set when it is made and belong to others from then on: a tree like `body`, `null` when there
@@ -489,8 +493,8 @@ impl Until {
 /// A wait.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
 pub struct Await {
-    /// The name of the kind that judges.
-    pub kind: String,
+    /// The kind that judges.
+    pub kind: KindId,
     /// What is waited for.
     pub identity: Identity,
     /// For what.

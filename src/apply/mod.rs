@@ -17,6 +17,7 @@ use crate::live::LiveApi;
 use crate::live::watch::Watches;
 use crate::plan::Plan;
 use crate::record::Passes;
+use crate::resource::KindId;
 use crate::secrets::given::Given;
 
 mod begin;
@@ -151,7 +152,7 @@ pub enum Stopped {
 }
 
 /// The kind of a name.
-pub type Kinds = fn(&str) -> Option<&'static Kind>;
+pub type Kinds = fn(KindId) -> &'static Kind;
 
 /// How to apply.
 #[derive(Clone)]
@@ -180,7 +181,7 @@ impl ApplyOptions {
             parallelism: Self::PARALLELISM,
             now: jiff::Timestamp::now,
             interrupt,
-            kinds: crate::kinds::find,
+            kinds: crate::kinds::of,
             lock: None,
             given: Given::default(),
         }

@@ -20,7 +20,7 @@ use crate::live::{ApiError, Class, LiveApi, MANAGER, Request};
 use crate::plan::{Action, Change, Plan};
 use crate::record::{Entry, NAMESPACE, Passes, Record};
 use crate::resource::{
-    Api, Identity, Life, Method, OBJECT_LABEL_MANAGED_BY, ObjectId, Resource, by_identity,
+    Api, Identity, KindId, Life, Method, OBJECT_LABEL_MANAGED_BY, ObjectId, Resource, by_identity,
 };
 
 /// How far a change came, as far as the record cares.
@@ -539,7 +539,7 @@ pub fn inventory(plan: &Plan, before: &[Entry], fate: impl Fn(usize) -> Fate) ->
         let left = Entry {
             address: address.clone(),
             identity: identity.clone(),
-            kind: kinds::known_as(object).1.to_owned(),
+            kind: kinds::known_as(object).1.into(),
             set: Value::Null,
             ready: Some(false),
         };
@@ -556,7 +556,7 @@ fn pods(plan: &Plan) -> BTreeMap<usize, Entry> {
         let wanted = desired.get(&change.identity)?;
         let pod = Some(kinds::check::pod(&wanted.body)).filter(|pod| !pod.name.is_empty())?;
         let address = kinds::check::address_of(&change.address, &pod);
-        let (identity, kind) = (Identity::Object(pod), kinds::object::PLAIN.name.to_owned());
+        let (identity, kind) = (Identity::Object(pod), KindId::Object.into());
         Some((place, Entry { address, identity, kind, set: Value::Null, ready: None }))
     });
     pods.collect()
@@ -567,7 +567,7 @@ fn of_change(change: &Change) -> Entry {
     Entry {
         address: address.clone(),
         identity: identity.clone(),
-        kind: kind.clone(),
+        kind: (*kind).into(),
         set: Value::Null,
         ready: None,
     }
@@ -580,7 +580,7 @@ fn entry(resource: &Resource) -> Entry {
         Identity::Cluster(_) | Identity::NodePool { .. } => body.clone(),
         Identity::Object(_) | Identity::Check(_) => Value::Null,
     };
-    Entry { address: address.clone(), identity: identity.clone(), kind: kind.clone(), set, ready: None }
+    Entry { address: address.clone(), identity: identity.clone(), kind: (*kind).into(), set, ready: None }
 }
 
 /// What may have been set when it is not known which of two was: the new values and what only the old has.

@@ -2,7 +2,7 @@ use proptest::prelude::*;
 
 use super::*;
 use crate::address::{Address, FieldPath};
-use crate::resource::Identity;
+use crate::resource::{Identity, KindId};
 
 /// `name lane follows…`, lanes: `C`, `P:pool`, `K`; `-` before the lane: nothing to do.
 fn changes(rows: &[&str]) -> Vec<Change> {
@@ -22,7 +22,7 @@ fn changes(rows: &[&str]) -> Vec<Change> {
         Change {
             identity: Identity::Check(address.clone()),
             address,
-            kind: "x".into(),
+            kind: KindId::Object,
             action,
             fields: Vec::new(),
             reason: None,
@@ -259,7 +259,7 @@ fn plan_of(rows: &[Drawn], barriers: &[Vec<prop::sample::Index>]) -> (Vec<Change
 
 fn idle(change: &Change) -> Step {
     let wait = serde_json::json!({
-        "kind": "x", "identity": change.identity, "until": "idle", "deadline": 60, "facts": null
+        "kind": "object", "identity": change.identity, "until": "idle", "deadline": 60, "facts": null
     });
     Step::Await(serde_json::from_value(wait).unwrap())
 }

@@ -16,7 +16,7 @@ use crate::live::{ApiError, Class, Request};
 use crate::plan::{Action, Change, Mode};
 use crate::record::Record;
 use crate::resource::{
-    Api, Await, Call, ClusterName, Effect, FieldChange, Gvk, Identity, LABEL_ID, Lane, Life, Method,
+    Api, Await, Call, ClusterName, Effect, FieldChange, Gvk, Identity, KindId, LABEL_ID, Lane, Life, Method,
     ObjectId, Owner, Query, Readiness, Resource, Step, Target, Until,
 };
 
@@ -111,15 +111,8 @@ fn in_turn(replies: Vec<Result<Value, (Class, &'static str)>>) -> Answer {
 }
 
 /// Ready when `phase` says so, failed when it says so.
-const KIND: Kind = Kind {
-    name: "thing",
-    rank: 0,
-    compare: Compare::Action,
-    program: |_| Vec::new(),
-    queries,
-    judge,
-    shared: false,
-};
+const KIND: Kind =
+    Kind { rank: 0, compare: Compare::Action, program: |_| Vec::new(), queries, judge, shared: false };
 
 fn queries(wait: &Await) -> Vec<Query> {
     let (api, path) = match &wait.identity {
@@ -154,7 +147,7 @@ fn call(api: Api, method: Method, path: &str, body: Value) -> Step {
 }
 
 fn wait(identity: &Identity, until: Until, deadline: u32) -> Step {
-    let (kind, facts) = ("thing".into(), Value::Null);
+    let (kind, facts) = (KindId::Object, Value::Null);
     Step::Await(Await { kind, identity: identity.clone(), until, facts, deadline })
 }
 
@@ -167,7 +160,7 @@ fn change(name: &str, identity: Identity, action: Action, steps: Vec<Step>, foll
     Change {
         address: Address::new(name),
         identity,
-        kind: "thing".into(),
+        kind: KindId::Object,
         action,
         fields: Vec::new(),
         reason: None,
@@ -219,7 +212,7 @@ fn plan(changes: Vec<Change>) -> Plan {
     let desired = changes.iter().filter(|change| change.action != Action::Delete).map(|change| Resource {
         address: change.address.clone(),
         identity: change.identity.clone(),
-        kind: change.kind.clone(),
+        kind: change.kind,
         body: json!({"name": change.address.as_str()}),
         origin: FieldPath::root(),
         origins: Vec::new(),
@@ -266,7 +259,7 @@ impl Applied {
 }
 
 async fn run(plan: &Plan, api: &Arc<Fake>, interrupt: watch::Receiver<u8>) -> Applied {
-    let kinds: Kinds = |name| (name == "thing").then_some(&KIND);
+    let kinds: Kinds = |_| &KIND;
     let options = ApplyOptions { now: || jiff::Timestamp::UNIX_EPOCH, kinds, ..ApplyOptions::new(interrupt) };
     let mut events = Vec::new();
     let summary = apply(plan, Arc::<Fake>::clone(api), options, |event| events.push(event)).await;
@@ -381,7 +374,7 @@ async fn takes_back(
     let steps = vec![call(Api::Kubernetes, Method::Patch, &path, body)];
     let identity = Identity::Object(object("ConfigMap", "configmaps", "a"));
     let mut update = change("a", identity, Action::Update, steps, &[]);
-    update.kind = "object".into();
+    update.kind = KindId::Object;
     update.fields = vec![FieldChange {
         path: FieldPath::keys(["data", "k"]),
         before: Some(json!("by hand")),

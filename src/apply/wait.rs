@@ -106,8 +106,12 @@ impl<'a> Run<'a> {
 
     /// What the wait hears, from the reply to what was just sent on.
     fn ear(&mut self, wait: &Await) -> Ear<'a> {
-        let kind = (self.shared.kinds)(&wait.kind).filter(|_| wait.until != Until::Idle);
-        let queries = kind.map(|kind| (kind.queries)(wait)).unwrap_or_default();
+        let queries = match wait.until {
+            Until::Idle => Vec::new(),
+            Until::Ready | Until::Still | Until::Gone | Until::Handled => {
+                ((self.shared.kinds)(wait.kind).queries)(wait)
+            }
+        };
         let mut ear = Ear::of(self.shared.watches, wait, &queries);
         if let Some((path, reply)) = self.reply.take()
             && ear.path() == Some(&path)
@@ -156,15 +160,7 @@ impl<'a> Run<'a> {
         if wait.until == Until::Idle {
             return self.idle(wait).await;
         }
-        let Some(kind) = (self.shared.kinds)(&wait.kind) else {
-            let message =
-                format!("the plan waits for {} of a kind {:?} that is not known", wait.identity, wait.kind);
-            return Err(failed(
-                Code::WrongPlan,
-                message,
-                Some("apply with the dask-infra that made the plan"),
-            ));
-        };
+        let kind = (self.shared.kinds)(wait.kind);
         let queries = (kind.queries)(wait);
         let result = match told {
             Some(live) if wait.until == Until::Gone && self.is_deleted(ear, &live) => {

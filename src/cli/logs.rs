@@ -80,7 +80,7 @@ pub fn logs(settings: &Settings, args: &Args) -> Exit {
         let (mut is_check, mut ends) = (false, true);
         for resource in session.find(&args.address)? {
             is_check |= matches!(resource.identity, Identity::Check(_));
-            ends &= super::run::RUNS.contains(&resource.kind.as_str());
+            ends &= super::run::RUNS.contains(&resource.kind);
             match own_pods::of(resource) {
                 Where::Nowhere => {}
                 found => places.push(found),

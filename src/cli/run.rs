@@ -8,6 +8,7 @@ use super::session::Session;
 use super::settings::{Failure, Format, Settings};
 use crate::diag::{Code, Diagnostic};
 use crate::plan::{Consent, Mode};
+use crate::resource::KindId;
 
 /// Shown below the options.
 pub const EXAMPLES: &str = "Examples:\n  \
@@ -18,7 +19,7 @@ pub const EXAMPLES: &str = "Examples:\n  \
     The same as `apply --target ADDRESS --replace ADDRESS`: what it needs is brought up to date, nothing else.";
 
 /// Kinds that run to an end.
-pub const RUNS: [&str; 3] = ["check", "dask_job", "job"];
+pub const RUNS: [KindId; 3] = [KindId::Check, KindId::DaskJob, KindId::Job];
 
 /// Options of `run`.
 #[derive(clap::Args, Debug)]
@@ -62,14 +63,14 @@ pub fn run(settings: &Settings, args: &Args) -> Exit {
 fn what(settings: &Settings, typed: &str) -> Result<Vec<String>, Failure> {
     let session = Session::load(settings)?;
     let found = session.find(typed)?;
-    let runs = found.iter().filter(|resource| RUNS.contains(&resource.kind.as_str()));
+    let runs = found.iter().filter(|resource| RUNS.contains(&resource.kind));
     let meant: Vec<String> = runs.map(|resource| resource.address.to_string()).collect();
     if !meant.is_empty() {
         return Ok(meant);
     }
     let all: Vec<String> = session
         .resources()
-        .filter(|resource| RUNS.contains(&resource.kind.as_str()))
+        .filter(|resource| RUNS.contains(&resource.kind))
         .map(|resource| resource.address.to_string())
         .collect();
     let problem = Diagnostic::error(Code::NotRunnable, format!("`{typed}` does not run to an end"));

@@ -95,7 +95,7 @@ fn passed(resource: &Resource, world: &World) -> State {
 }
 
 async fn judged(api: &dyn LiveApi, wait: &Await) -> (State, Said) {
-    let Some(kind) = kinds::find(&wait.kind) else { return (State::Ready, Said::default()) };
+    let kind = kinds::of(wait.kind);
     let queries = (kind.queries)(wait);
     match futures::future::try_join_all(queries.iter().map(|query| ask(api, query))).await {
         Err(error) => (State::Unknown(error.to_string()), Said::default()),
@@ -130,7 +130,7 @@ pub(super) async fn look_at(
     });
     let read: BTreeMap<String, &Value> =
         objects.map(|(object, live)| (object.path(), live)).chain(of_gke).collect();
-    let queries = |wait: &Await| kinds::find(&wait.kind).map(|kind| (kind.queries)(wait)).unwrap_or_default();
+    let queries = |wait: &Await| (kinds::of(wait.kind).queries)(wait);
     let asked: BTreeMap<String, Query> = waits
         .iter()
         .flat_map(|(_, wait)| queries(wait))
@@ -146,7 +146,7 @@ pub(super) async fn look_at(
     let judged = |(place, wait): &(usize, Await)| {
         let known = |query: &Query| read.get(&query.path).copied().or_else(|| new.get(&query.path)).cloned();
         let found: Option<Vec<Value>> = queries(wait).iter().map(known).collect();
-        Some((*place, (kinds::find(&wait.kind)?.judge)(wait, &found?)))
+        Some((*place, (kinds::of(wait.kind).judge)(wait, &found?)))
     };
     waits.iter().filter_map(judged).collect()
 }

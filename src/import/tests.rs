@@ -6,7 +6,7 @@ use serde_json::json;
 
 use super::*;
 use crate::kinds::dask_cluster;
-use crate::resource::{Identity, Resource};
+use crate::resource::{Identity, KindId, Resource};
 use crate::stack::Loaded;
 
 fn load(folder: &Path, text: &str) -> Loaded {
@@ -96,15 +96,15 @@ fn what_a_stack_makes_is_imported_as_that_stack() {
         let imported = import(&live(&lowered.resources, place), &owner());
         let again = adopted(&imported.text);
         let kinds = [
-            "cluster",
-            "node_pool",
-            "dask_cluster",
-            "dask_group",
-            "dask_autoscaler",
-            "dask_job",
-            "gpu_driver",
+            KindId::Cluster,
+            KindId::NodePool,
+            KindId::DaskCluster,
+            KindId::DaskGroup,
+            KindId::DaskAutoscaler,
+            KindId::DaskJob,
+            KindId::GpuDriver,
         ];
-        for resource in lowered.resources.iter().filter(|resource| kinds.contains(&resource.kind.as_str())) {
+        for resource in lowered.resources.iter().filter(|resource| kinds.contains(&resource.kind)) {
             let same = again.iter().find(|other| other.identity == resource.identity);
             let same = same.unwrap_or_else(|| panic!("no {} in\n{}", resource.identity, imported.text));
             let (mut expect, mut got) = (plain(&resource.body), plain(&same.body));

@@ -9,7 +9,8 @@ use super::section::{Live, Naming, Section};
 use super::{Compare, Doing, Kind, Scope, condition, create_call, dask_pod, gvk, text};
 use crate::address::{Address, FieldPath};
 use crate::resource::{
-    Action, Api, Await, Call, Identity, Life, Method, ObjectId, Query, Readiness, Resource, Step, Until,
+    Action, Api, Await, Call, Identity, KindId, Life, Method, ObjectId, Query, Readiness, Resource, Step,
+    Until,
 };
 
 /// Seconds for the pod to run to its end, its image's download included.
@@ -22,8 +23,7 @@ const VECTORADD: &str = "nvidia/samples:vectoradd-cuda11.6.0-ubuntu18.04";
 const PASSED: &str = "Test PASSED";
 
 /// Checks.
-pub const KIND: Kind =
-    Kind { name: "check", rank: 50, compare: Compare::Action, program, queries, judge, shared: false };
+pub const KIND: Kind = Kind { rank: 50, compare: Compare::Action, program, queries, judge, shared: false };
 
 /// An action that must pass before what depends on it is made. It runs when its pool, the driver or its own text
 /// changed, or when no pass of it is recorded.
@@ -112,7 +112,7 @@ pub fn lower(key: &str, section: &Check, scope: &Scope) -> Resource {
     Resource {
         identity: Identity::Check(address.clone()),
         address,
-        kind: KIND.name.into(),
+        kind: KindId::Check,
         body: json!({
             "apiVersion": "v1",
             "kind": "Pod",
@@ -150,7 +150,8 @@ pub fn address_of(check: &Address, pod: &ObjectId) -> Address {
 /// Whether a thing is such a pod: nothing of anybody is in it.
 pub fn is_pod(identity: &Identity, address: &Address) -> bool {
     let pod = matches!(identity, Identity::Object(object) if object.gvk.kind == "Pod");
-    pod && address.as_str().contains('/') && address.section().split('.').next() == Some(KIND.name)
+    pod && address.as_str().contains('/')
+        && address.section().split('.').next() == Some(KindId::Check.as_str())
 }
 
 /// Make, wait for the end, read the log, delete, and only then count it as passed.
@@ -161,7 +162,7 @@ fn program(doing: &Doing) -> Vec<Step> {
     let body = doing.body();
     let pod = pod(body);
     let wait = |until| {
-        let (identity, kind) = (Identity::Object(pod.clone()), KIND.name.to_owned());
+        let (identity, kind) = (Identity::Object(pod.clone()), KindId::Check);
         Step::Await(Await { kind, identity, until, facts: Value::Null, deadline: DEADLINE })
     };
     // The same text is the same pod: apply takes one that an interrupted apply left behind for this one and

@@ -11,23 +11,16 @@ use super::section::{LabelRules, Labels, Live, Manage, Naming, Section};
 use super::{Compare, Doing, Kind, Scope, is_false, itself, text};
 use crate::address::{Address, FieldPath};
 use crate::resource::{
-    Action, Api, Await, Call, ClusterName, Effect, Identity, Late, Life, Method, Readiness, Resource, Step,
-    Until,
+    Action, Api, Await, Call, ClusterName, Effect, Identity, KindId, Late, Life, Method, Readiness, Resource,
+    Step, Until,
 };
 
 /// Seconds: clusters take 3 to 9 minutes, and longer while GKE repairs.
 const DEADLINE: u32 = 2700;
 
 /// GKE clusters.
-pub const KIND: Kind = Kind {
-    name: "cluster",
-    rank: 0,
-    compare: Compare::Gke(RULES),
-    program,
-    queries: itself,
-    judge,
-    shared: false,
-};
+pub const KIND: Kind =
+    Kind { rank: 0, compare: Compare::Gke(RULES), program, queries: itself, judge, shared: false };
 
 /// Source of what is changed how: googleapis `cluster_service.proto`, UpdateCluster and SetLabels.
 const RULES: &[Rule] = &[
@@ -186,7 +179,7 @@ pub fn lower(section: &Cluster, name: &ClusterName, scope: &Scope) -> Resource {
     Resource {
         address: Address::new("cluster"),
         identity: Identity::Cluster(name.clone()),
-        kind: KIND.name.into(),
+        kind: KindId::Cluster,
         body,
         origins: places.iter().map(|(field, key)| (FieldPath::keys([*field]), origin.key(key))).collect(),
         origin,
@@ -230,7 +223,7 @@ pub fn runs(live: &Value, version: &str) -> bool {
 fn program(doing: &Doing) -> Vec<Step> {
     let Identity::Cluster(name) = doing.identity else { return Vec::new() };
     let wait = |until| {
-        let (identity, kind) = (doing.identity.clone(), KIND.name.to_owned());
+        let (identity, kind) = (doing.identity.clone(), KindId::Cluster);
         Step::Await(Await { kind, identity, until, facts: Value::Null, deadline: DEADLINE })
     };
     let delete = || call(Method::Delete, format!("/v1/{}", name.path()), None);

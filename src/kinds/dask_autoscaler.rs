@@ -7,19 +7,20 @@ use super::handled::is_handled;
 use super::status::Said;
 use super::{Compare, Kind, Scope, gvk, itself, object_program};
 use crate::address::{Address, FieldPath};
-use crate::resource::{Api, Await, Effect, Gvk, Identity, Life, ObjectId, Query, Readiness, Resource};
+use crate::resource::{
+    Api, Await, Effect, Gvk, Identity, KindId, Life, ObjectId, Query, Readiness, Resource,
+};
 
 /// Seconds: the operator tries again after a minute when it missed the cluster.
 const DEADLINE: u32 = 300;
 
 /// Autoscalers.
 pub const KIND: Kind = Kind {
-    name: "dask_autoscaler",
     rank: 62,
     compare: Compare::Kubernetes(effect),
     program: |doing| {
         let facts = json!({ "cluster": doing.body()["spec"]["cluster"] });
-        object_program(doing, KIND.name, facts, DEADLINE)
+        object_program(doing, KindId::DaskAutoscaler, facts, DEADLINE)
     },
     queries,
     judge,
@@ -54,7 +55,7 @@ pub fn lower(cluster: &Resource, min: u32, max: u32, scope: &Scope) -> Option<Re
             namespace: namespace.clone(),
             name: name.clone(),
         }),
-        kind: KIND.name.into(),
+        kind: KindId::DaskAutoscaler,
         body: json!({
             "apiVersion": api.api_version(),
             "kind": api.kind,
@@ -130,8 +131,13 @@ mod tests {
     fn it_works_once_its_cluster_owns_it() {
         let identity =
             Identity::Object(ObjectId { gvk: api(), namespace: Some("default".into()), name: "c".into() });
-        let wait =
-            Await { kind: KIND.name.into(), identity, until: Until::Ready, facts: Value::Null, deadline: 1 };
+        let wait = Await {
+            kind: KindId::DaskAutoscaler,
+            identity,
+            until: Until::Ready,
+            facts: Value::Null,
+            deadline: 1,
+        };
         assert!(matches!(judge(&wait, &[Value::Null]), Readiness::Progressing(_)));
         assert!(matches!(judge(&wait, &[json!({ "metadata": {} })]), Readiness::Progressing(_)));
         let owned = json!({ "metadata": { "ownerReferences": [{ "kind": "DaskCluster", "name": "c" }] } });
@@ -143,7 +149,8 @@ mod tests {
         let identity =
             Identity::Object(ObjectId { gvk: api(), namespace: Some("default".into()), name: "c".into() });
         for (until, expect) in [(Until::Ready, 2), (Until::Gone, 1)] {
-            let (kind, identity, facts) = (KIND.name.into(), identity.clone(), json!({ "cluster": "c" }));
+            let (kind, identity, facts) =
+                (KindId::DaskAutoscaler, identity.clone(), json!({ "cluster": "c" }));
             let found = queries(&Await { kind, identity, until, facts, deadline: 1 });
             assert_eq!(found.len(), expect, "{until:?}");
         }

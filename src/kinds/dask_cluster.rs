@@ -24,22 +24,16 @@ use super::{
 };
 use crate::address::{Address, FieldPath};
 use crate::resource::{
-    Action, Api, Await, Effect, Gvk, Identity, Life, ObjectId, Query, Readiness, Resource, Step, Until,
+    Action, Api, Await, Effect, Gvk, Identity, KindId, Life, ObjectId, Query, Readiness, Resource, Step,
+    Until,
 };
 
 /// Seconds: images of 10 GB are pulled on every node, and GPU nodes may have to be made first.
 const DEADLINE: u32 = 1800;
 
 /// Dask clusters.
-pub const KIND: Kind = Kind {
-    name: "dask_cluster",
-    rank: 60,
-    compare: Compare::Kubernetes(effect),
-    program,
-    queries,
-    judge,
-    shared: false,
-};
+pub const KIND: Kind =
+    Kind { rank: 60, compare: Compare::Kubernetes(effect), program, queries, judge, shared: false };
 
 /// A Dask cluster run by the operator.
 #[derive(Clone, Debug, Default, PartialEq, Deserialize, Serialize, JsonSchema)]
@@ -198,7 +192,7 @@ pub fn read(key: &str, section: &DaskCluster, scope: &Scope) -> Vec<Resource> {
         let mut resource = super::unmarked(resource);
         resource.initial = Value::Null;
         resource.life = Life::Kept;
-        if resource.kind != KIND.name {
+        if resource.kind != KindId::DaskCluster {
             return resource;
         }
         if plain || section.image.is_empty() {
@@ -358,7 +352,7 @@ fn lower_cluster(key: &str, section: &DaskCluster, scope: &Scope) -> Resource {
             namespace: Some(namespace.into()),
             name: name.into(),
         }),
-        kind: KIND.name.into(),
+        kind: KindId::DaskCluster,
         body: json!({
             "apiVersion": api.api_version(), "kind": api.kind, "metadata": metadata, "spec": spec,
         }),
@@ -405,7 +399,7 @@ pub fn replicas_path() -> FieldPath {
 /// acts only when that changes.
 fn program(doing: &Doing) -> Vec<Step> {
     let facts = json!({ "replicas": doing.body()["spec"]["worker"]["replicas"] });
-    let mut steps = object_program(doing, KIND.name, facts, DEADLINE);
+    let mut steps = object_program(doing, KindId::DaskCluster, facts, DEADLINE);
     let path = replicas_path();
     let live = doing.live.and_then(|live| path.find(live));
     let scaled = doing.fields.iter().find(|field| {
@@ -601,7 +595,7 @@ mod tests {
                 name: "c".into(),
             });
             let facts = json!({ "replicas": 2 });
-            let wait = Await { kind: KIND.name.into(), identity, until, facts, deadline: 1 };
+            let wait = Await { kind: KindId::DaskCluster, identity, until, facts, deadline: 1 };
             let pod = json!({
                 "metadata": { "labels": { "dask.org/component": "worker" } },
                 "status": { "conditions": [{ "type": "Ready", "status": "True" }] },
@@ -657,7 +651,7 @@ mod tests {
         let identity =
             Identity::Object(ObjectId { gvk: api(), namespace: Some("default".into()), name: "c".into() });
         let wait = Await {
-            kind: KIND.name.into(),
+            kind: KindId::DaskCluster,
             identity,
             until: Until::Ready,
             facts: json!({ "replicas": replicas }),
@@ -696,7 +690,7 @@ mod tests {
                 name: "c".into(),
             });
             let facts = json!({ "replicas": 1 });
-            let wait = Await { kind: KIND.name.into(), identity, until: Until::Ready, facts, deadline: 1 };
+            let wait = Await { kind: KindId::DaskCluster, identity, until: Until::Ready, facts, deadline: 1 };
             let pods = json!({ "items": [] });
             let (name, registered) = ("c-default", None);
             Workers { wait: &wait, group, name, workers: &workers, pods: &pods, registered, settled: true }

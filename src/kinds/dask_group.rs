@@ -18,22 +18,15 @@ use super::workload::deployment_ready;
 use super::{Compare, Doing, Kind, Scope, gvk, itself, object_program};
 use crate::address::{Address, FieldPath};
 use crate::resource::{
-    Api, Await, Effect, Gvk, Identity, Life, ObjectId, Query, Readiness, Resource, Step, Until,
+    Api, Await, Effect, Gvk, Identity, KindId, Life, ObjectId, Query, Readiness, Resource, Step, Until,
 };
 
 /// Seconds: images of 10 GB are pulled on every node, and GPU nodes may have to be made first.
 const DEADLINE: u32 = 1800;
 
 /// Worker groups.
-pub const KIND: Kind = Kind {
-    name: "dask_group",
-    rank: 61,
-    compare: Compare::Kubernetes(effect),
-    program,
-    queries,
-    judge,
-    shared: false,
-};
+pub const KIND: Kind =
+    Kind { rank: 61, compare: Compare::Kubernetes(effect), program, queries, judge, shared: false };
 
 /// A group of workers beside the default one, with its own pool, GPUs and number. A changed pod makes the group
 /// anew.
@@ -173,7 +166,7 @@ pub fn lower(cluster: &Joined, key: &str, section: &DaskGroup, scope: &Scope) ->
             namespace: Some((*namespace).to_owned()),
             name: name.clone(),
         }),
-        kind: KIND.name.into(),
+        kind: KindId::DaskGroup,
         body: json!({
             "apiVersion": api.api_version(),
             "kind": api.kind,
@@ -192,7 +185,7 @@ pub fn lower(cluster: &Joined, key: &str, section: &DaskGroup, scope: &Scope) ->
 fn program(doing: &Doing) -> Vec<Step> {
     let spec = &doing.body()["spec"];
     let facts = json!({ "replicas": spec["worker"]["replicas"], "cluster": spec["cluster"] });
-    object_program(doing, KIND.name, facts, DEADLINE)
+    object_program(doing, KindId::DaskGroup, facts, DEADLINE)
 }
 
 /// The group, its worker Deployments, its pods; all pods of its cluster, and what the scheduler counts.
@@ -289,7 +282,7 @@ mod tests {
         let identity =
             Identity::Object(ObjectId { gvk: api(), namespace: Some("default".into()), name: "c-g".into() });
         let facts = json!({ "replicas": replicas });
-        let wait = Await { kind: KIND.name.into(), identity, until: Until::Ready, facts, deadline: 1 };
+        let wait = Await { kind: KindId::DaskGroup, identity, until: Until::Ready, facts, deadline: 1 };
         let owners = if owned { json!([{ "kind": "DaskCluster" }]) } else { json!([]) };
         let worker = |ready: &u64| {
             json!({

@@ -13,7 +13,7 @@ use super::status::{self, Said};
 use super::{Compare, Doing, Kind, Scope, gvk, is_false, itself, object_program, text};
 use crate::address::{Address, FieldPath};
 use crate::resource::{
-    Action, Api, Await, Effect, Gvk, Identity, Life, ObjectId, Query, Readiness, Resource, Step,
+    Action, Api, Await, Effect, Gvk, Identity, KindId, Life, ObjectId, Query, Readiness, Resource, Step,
 };
 
 /// Seconds until the operator has made the program's pod.
@@ -22,15 +22,8 @@ const STARTS: u32 = 300;
 const FOLLOWED: u32 = 3600;
 
 /// Jobs.
-pub const KIND: Kind = Kind {
-    name: "dask_job",
-    rank: 63,
-    compare: Compare::Kubernetes(effect),
-    program,
-    queries,
-    judge,
-    shared: false,
-};
+pub const KIND: Kind =
+    Kind { rank: 63, compare: Compare::Kubernetes(effect), program, queries, judge, shared: false };
 
 /// A program that runs once, beside a Dask cluster of its own that the operator removes when it ends. A changed job is
 /// a new run, and needs consent by its address.
@@ -222,7 +215,7 @@ pub fn lower(key: &str, section: &DaskJob, like: Option<&DaskCluster>, scope: &S
             namespace: Some(namespace.into()),
             name: name.into(),
         }),
-        kind: KIND.name.into(),
+        kind: KindId::DaskJob,
         body: json!({
             "apiVersion": api.api_version(),
             "kind": api.kind,
@@ -278,7 +271,7 @@ fn program(doing: &Doing) -> Vec<Step> {
         Life::Kept => None,
     });
     let facts = json!({ "end": wait.is_some() });
-    let mut steps = object_program(doing, KIND.name, facts, wait.unwrap_or(STARTS));
+    let mut steps = object_program(doing, KindId::DaskJob, facts, wait.unwrap_or(STARTS));
     let makes = matches!(doing.action, Action::Create | Action::Replace);
     if let (Some(_), true, Some(job)) = (wait, makes, doing.object()) {
         let end =
@@ -370,7 +363,7 @@ mod tests {
         let identity =
             Identity::Object(ObjectId { gvk: api(), namespace: Some("default".into()), name: "j".into() });
         let facts = json!({ "end": end });
-        let wait = Await { kind: KIND.name.into(), identity, until: Until::Ready, facts, deadline: 1 };
+        let wait = Await { kind: KindId::DaskJob, identity, until: Until::Ready, facts, deadline: 1 };
         let job = json!({ "status": { "jobStatus": status } });
         judge(&wait, &[job, runner.clone(), Value::Null, json!({ "items": [runner] })])
     }

@@ -11,9 +11,9 @@ use serde_json::{Map, Value, json};
 use super::bundle::Bundle;
 use super::hooks::Hooks;
 use super::section::{Lifecycle, Manage, Section};
-use super::{Scope, gvk, namespace, object, workload};
+use super::{Scope, gvk, namespace};
 use crate::address::{Address, FieldPath};
-use crate::resource::{Gvk, Identity, Life, ObjectId, Resource, Role, Theirs};
+use crate::resource::{Gvk, Identity, KindId, Life, ObjectId, Resource, Role, Theirs};
 use crate::schema;
 
 /// The release whose rights and custom resource definitions we carry.
@@ -148,21 +148,21 @@ pub fn lower_chart(section: &DaskOperator, mut made: Vec<Resource>, scope: &Scop
     }
     let first: Vec<Address> = made
         .iter()
-        .filter(|resource| resource.kind != workload::DEPLOYMENT.name)
+        .filter(|resource| resource.kind != KindId::Deployment)
         .map(|resource| resource.address.clone())
         .collect();
     for resource in &mut made {
         if matches!(&resource.identity, Identity::Object(object) if object.namespace.is_some()) {
             resource.follows.extend(namespace.clone());
         }
-        if resource.kind == workload::DEPLOYMENT.name {
+        if resource.kind == KindId::Deployment {
             resource.follows.extend(first.iter().cloned());
             // The chart leaves it to the server; ours, so that an operator without a pod is seen.
             if resource.body["spec"]["replicas"].is_null() {
                 resource.body["spec"]["replicas"] = json!(1);
             }
         }
-        if resource.kind == object::DEFINITION.name {
+        if resource.kind == KindId::Definition {
             without_descriptions(&mut resource.body);
         }
     }
@@ -220,7 +220,7 @@ pub fn read(section: &DaskOperator, scope: &Scope) -> Vec<Theirs> {
             let container = json!({ "name": NAME, "image": image });
             resource.body["spec"]["template"]["spec"]["containers"] = json!([container]);
         }
-        let needed = [workload::DEPLOYMENT.name, object::DEFINITION.name].contains(&resource.kind.as_str());
+        let needed = [KindId::Deployment, KindId::Definition].contains(&resource.kind);
         Theirs { resource, role: if needed { Role::Needed } else { Role::Spared } }
     };
     lower(section, scope).into_iter().map(of_others).collect()
@@ -244,7 +244,7 @@ impl Maker<'_> {
         labels
     }
 
-    fn resource(&self, kind: &str, gvk: Gvk, name: &str, namespaced: bool, body: Value) -> Resource {
+    fn resource(&self, kind: KindId, gvk: Gvk, name: &str, namespaced: bool, body: Value) -> Resource {
         let namespace = namespaced.then(|| self.section.namespace().to_owned());
         let address = Address::object(SECTION, &gvk.kind, namespace.as_deref(), name);
         let mut follows = self.scope.inside();
@@ -263,7 +263,7 @@ impl Maker<'_> {
         Resource {
             address,
             identity: Identity::Object(ObjectId { gvk, namespace, name: name.into() }),
-            kind: kind.into(),
+            kind,
             body,
             origins: vec![(FieldPath::keys(["spec", "template"]), origin.key("version"))],
             origin,
@@ -279,18 +279,18 @@ impl Maker<'_> {
         let mut body = json!({ "metadata": { "labels": self.scope.shared_labels() } });
         body["spec"] = definition["spec"].clone();
         let gvk = gvk("apiextensions.k8s.io", "v1", "CustomResourceDefinition", "customresourcedefinitions");
-        self.resource(object::DEFINITION.name, gvk, &name, false, body)
+        self.resource(KindId::Definition, gvk, &name, false, body)
     }
 
     fn account(&self) -> Resource {
         let gvk = gvk("", "v1", "ServiceAccount", "serviceaccounts");
-        self.resource(object::PLAIN.name, gvk, NAME, true, json!({ "metadata": { "labels": self.labels() } }))
+        self.resource(KindId::Object, gvk, NAME, true, json!({ "metadata": { "labels": self.labels() } }))
     }
 
     fn role(&self) -> Resource {
         let gvk = gvk("rbac.authorization.k8s.io", "v1", "ClusterRole", "clusterroles");
         let body = json!({ "metadata": { "labels": self.labels() }, "rules": rules() });
-        self.resource(object::PLAIN.name, gvk, &format!("{NAME}-role-cluster"), false, body)
+        self.resource(KindId::Object, gvk, &format!("{NAME}-role-cluster"), false, body)
     }
 
     fn binding(&self) -> Resource {
@@ -305,7 +305,7 @@ impl Maker<'_> {
             "subjects": [{ "kind": "ServiceAccount", "name": NAME, "namespace": self.section.namespace() }],
         });
         let name = format!("{NAME}-rolebinding-cluster");
-        self.resource(object::BINDING.name, gvk, &name, false, body)
+        self.resource(KindId::Binding, gvk, &name, false, body)
     }
 
     fn deployment(&self) -> Resource {
@@ -348,7 +348,7 @@ impl Maker<'_> {
             },
         });
         let gvk = gvk("apps", "v1", "Deployment", "deployments");
-        let mut resource = self.resource(workload::DEPLOYMENT.name, gvk, NAME, true, body);
+        let mut resource = self.resource(KindId::Deployment, gvk, NAME, true, body);
         let image: FieldPath = "spec.template.spec.containers[0].image".parse().unwrap_or_default();
         let key = if self.section.image.is_some() { "image" } else { "version" };
         resource.origins.push((image, resource.origin.key(key)));

@@ -11,9 +11,9 @@ use serde::de::{Error, MapAccess, Visitor};
 use serde::{Deserialize, Deserializer, Serialize, Serializer};
 use serde_json::{Map, Value, json};
 
-use super::{Scope, gvk, object};
+use super::{Scope, gvk};
 use crate::address::{Address, FieldPath};
-use crate::resource::{Identity, Life, ObjectId, Owner, Resource};
+use crate::resource::{Identity, KindId, Life, ObjectId, Owner, Resource};
 use crate::secrets::given::VARIABLE;
 
 /// A key of a Kubernetes Secret, or a variable of the environment. The value never comes here.
@@ -140,7 +140,7 @@ pub fn lower(needed: &[Needed], scope: &Scope) -> Vec<Resource> {
         let place = |needed: &&Needed| (FieldPath::keys(["data", needed.variable]), needed.origin.clone());
         Resource {
             address: own_address(&scope.owner, namespace),
-            kind: object::PLAIN.name.into(),
+            kind: KindId::Object,
             body: json!({
                 "apiVersion": "v1",
                 "kind": "Secret",

@@ -9,17 +9,16 @@ use super::section::{Lifecycle, Manage, Section};
 use super::workload::{daemon_set_ready, template_effect};
 use super::{Compare, Kind, Scope, gvk, itself, object_program, text};
 use crate::address::{Address, FieldPath};
-use crate::resource::{Api, Await, Identity, Life, ObjectId, Query, Readiness, Resource};
+use crate::resource::{Api, Await, Identity, KindId, Life, ObjectId, Query, Readiness, Resource};
 
 /// Seconds: downloading and building takes minutes, nodes report GPUs up to 15 minutes after they are Ready.
 const DEADLINE: u32 = 1800;
 
 /// The installer DaemonSet.
 pub const KIND: Kind = Kind {
-    name: "gpu_driver",
     rank: 41,
     compare: Compare::Kubernetes(template_effect),
-    program: |doing| object_program(doing, "gpu_driver", Value::Null, DEADLINE),
+    program: |doing| object_program(doing, KindId::GpuDriver, Value::Null, DEADLINE),
     queries,
     judge,
     shared: true,
@@ -84,7 +83,7 @@ pub fn lower(section: &GpuDriver, scope: &Scope) -> Option<Resource> {
     Some(Resource {
         address: Address::object("gpu_driver", "DaemonSet", Some("kube-system"), NAME),
         identity: Identity::Object(object),
-        kind: KIND.name.into(),
+        kind: KindId::GpuDriver,
         body: daemon_set(scope),
         origins: vec![(FieldPath::root(), origin.key("install"))],
         origin,
@@ -259,7 +258,7 @@ mod tests {
             }] })
         };
         let wait = Await {
-            kind: KIND.name.into(),
+            kind: KindId::GpuDriver,
             identity: Identity::Check(Address::new("x")),
             until: Until::Ready,
             facts: Value::Null,

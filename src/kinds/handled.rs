@@ -5,7 +5,7 @@ use serde_json::Value;
 
 use super::dask_cluster::{self, UNSEEN};
 use super::dask_group;
-use crate::resource::{Action, Await, FieldChange, Identity, ObjectId, Readiness, Step, Until};
+use crate::resource::{Action, Await, FieldChange, Identity, KindId, ObjectId, Readiness, Step, Until};
 
 /// Seconds in which the operator handles an edit: kopf tries a handler that failed again after a minute, and the search
 /// for a scheduler that does not answer holds up all handlers for some 200 seconds.
@@ -51,16 +51,16 @@ pub(crate) fn waits_before(
     if !fields.iter().any(|field| field.path == path) && !steps.iter().any(scales) {
         return Vec::new();
     }
-    let wait = |kind: &str, object: ObjectId| {
-        let (kind, identity) = (kind.to_owned(), Identity::Object(object));
+    let wait = |kind: KindId, object: ObjectId| {
+        let identity = Identity::Object(object);
         Step::Await(Await { kind, identity, until: Until::Handled, facts: Value::Null, deadline: DEADLINE })
     };
     let itself = |kind| wait(kind, object.clone());
     if of_cluster {
-        let group = wait(dask_group::KIND.name, dask_cluster::default_group(object));
-        return vec![itself(dask_cluster::KIND.name), group];
+        let group = wait(KindId::DaskGroup, dask_cluster::default_group(object));
+        return vec![itself(KindId::DaskCluster), group];
     }
-    vec![itself(dask_group::KIND.name)]
+    vec![itself(KindId::DaskGroup)]
 }
 
 fn scales(step: &Step) -> bool {

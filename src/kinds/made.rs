@@ -64,6 +64,7 @@ mod tests {
     use super::*;
     use crate::address::{Address, FieldPath};
     use crate::kinds::dask_job;
+    use crate::resource::KindId;
     use crate::resource::{Identity, ObjectId};
 
     fn job(memory: &str, args: &[&str]) -> Resource {
@@ -74,7 +75,7 @@ mod tests {
         Resource {
             address: Address::new("dask_job.j"),
             identity: Identity::Object(id),
-            kind: dask_job::KIND.name.to_owned(),
+            kind: KindId::DaskJob,
             body: json!({ "spec": { "job": { "spec": { "containers": [container] } } } }),
             initial: Value::Null,
             origin: FieldPath::keys(["dask_job", "j"]),

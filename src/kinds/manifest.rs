@@ -14,9 +14,9 @@ use serde_json::{Value, json};
 use super::bundle::{Bundle, Kinds, Object, objects};
 use super::node_pool::POOL_LABEL;
 use super::section::{Lifecycle, Section};
-use super::{Kind, PoolFacts, Scope, dask_cluster, hooks};
+use super::{PoolFacts, Scope, dask_cluster, hooks};
 use crate::address::{Address, FieldPath};
-use crate::resource::{Gvk, Identity, Life, OBJECT_LABEL_MANAGED_BY, ObjectId, Resource};
+use crate::resource::{Gvk, Identity, KindId, Life, OBJECT_LABEL_MANAGED_BY, ObjectId, Resource};
 
 /// The name of the section.
 pub const SECTION: &str = "manifest";
@@ -195,7 +195,7 @@ fn resource(object: &Object<'_>, kinds: &Kinds<'_>, scope: &Scope) -> Option<Res
     let origin = object.origin();
     Some(Resource {
         address: Address::object(section.as_str(), &id.gvk.kind, namespace.as_deref(), name),
-        kind: kind_of(&id).name.into(),
+        kind: kind_of(&id),
         body: body(object, namespace.as_deref(), scope),
         identity: Identity::Object(id),
         origins: vec![(FieldPath::root(), origin.clone())],
@@ -265,27 +265,24 @@ fn body(object: &Object<'_>, namespace: Option<&str>, scope: &Scope) -> Value {
 }
 
 /// The kind whose rules an object follows.
-pub fn kind_of(object: &ObjectId) -> &'static Kind {
-    use super::{
-        dask_autoscaler, dask_group, dask_job, gpu_driver, namespace, object as plain, runs, workload,
-    };
+pub fn kind_of(object: &ObjectId) -> KindId {
     let ObjectId { gvk, name, .. } = object;
     match (gvk.group.as_str(), gvk.kind.as_str()) {
-        (dask_cluster::GROUP, "DaskCluster") => &dask_cluster::KIND,
-        (dask_cluster::GROUP, "DaskJob") => &dask_job::KIND,
-        (dask_cluster::GROUP, "DaskWorkerGroup") => &dask_group::KIND,
-        (dask_cluster::GROUP, "DaskAutoscaler") => &dask_autoscaler::KIND,
-        ("", "Namespace") => &namespace::KIND,
-        ("", "Service") => &plain::SERVICE,
-        ("", "Pod") => &runs::POD,
-        ("batch", "Job") => &runs::JOB,
-        ("apps", "StatefulSet") => &runs::STATEFUL_SET,
-        ("apps", "Deployment") => &workload::DEPLOYMENT,
-        ("apps", "DaemonSet") if name == gpu_driver::NAME => &gpu_driver::KIND,
-        ("apps", "DaemonSet") => &workload::DAEMON_SET,
-        ("apiextensions.k8s.io", "CustomResourceDefinition") => &plain::DEFINITION,
-        ("rbac.authorization.k8s.io", "RoleBinding" | "ClusterRoleBinding") => &plain::BINDING,
-        _ => &plain::PLAIN,
+        (dask_cluster::GROUP, "DaskCluster") => KindId::DaskCluster,
+        (dask_cluster::GROUP, "DaskJob") => KindId::DaskJob,
+        (dask_cluster::GROUP, "DaskWorkerGroup") => KindId::DaskGroup,
+        (dask_cluster::GROUP, "DaskAutoscaler") => KindId::DaskAutoscaler,
+        ("", "Namespace") => KindId::Namespace,
+        ("", "Service") => KindId::Service,
+        ("", "Pod") => KindId::Pod,
+        ("batch", "Job") => KindId::Job,
+        ("apps", "StatefulSet") => KindId::StatefulSet,
+        ("apps", "Deployment") => KindId::Deployment,
+        ("apps", "DaemonSet") if name == super::gpu_driver::NAME => KindId::GpuDriver,
+        ("apps", "DaemonSet") => KindId::DaemonSet,
+        ("apiextensions.k8s.io", "CustomResourceDefinition") => KindId::Definition,
+        ("rbac.authorization.k8s.io", "RoleBinding" | "ClusterRoleBinding") => KindId::Binding,
+        _ => KindId::Object,
     }
 }
 

@@ -6,8 +6,8 @@ use serde_json::{Value, json};
 
 use crate::address::{Address, FieldPath, Segment};
 use crate::resource::{
-    Action, Api, Await, Call, Effect, FieldChange, Gvk, Identity, Life, Method, ObjectId, Owner, Query,
-    Readiness, Resource, Step, Target, Until,
+    Action, Api, Await, Call, Effect, FieldChange, Gvk, Identity, KindId, Life, Method, ObjectId, Owner,
+    Query, Readiness, Resource, Step, Target, Until,
 };
 use crate::schema;
 
@@ -53,8 +53,6 @@ pub mod workload;
 
 /// The static description of a kind.
 pub struct Kind {
-    /// `node_pool`, `DaemonSet`.
-    pub name: &'static str,
     /// The place in the order of making: what has a higher rank is made later and deleted earlier.
     pub rank: u32,
     /// How wanted and live are compared.
@@ -79,32 +77,29 @@ pub enum Compare {
     Action,
 }
 
-/// All kinds. Kubernetes kinds without a line here are [`object::PLAIN`].
-pub const KINDS: &[&Kind] = &[
-    &cluster::KIND,
-    &node_pool::KIND,
-    &namespace::KIND,
-    &object::DEFINITION,
-    &object::PLAIN,
-    &object::BINDING,
-    &object::SERVICE,
-    &workload::DEPLOYMENT,
-    &workload::DAEMON_SET,
-    &runs::STATEFUL_SET,
-    &runs::POD,
-    &runs::JOB,
-    &gpu_driver::KIND,
-    &check::KIND,
-    &dask_cluster::KIND,
-    &dask_group::KIND,
-    &dask_autoscaler::KIND,
-    &dask_job::KIND,
-    &notebook::KIND,
-];
-
-/// The kind of a name.
-pub fn find(name: &str) -> Option<&'static Kind> {
-    KINDS.iter().copied().find(|kind| kind.name == name)
+/// What a kind is. Kubernetes kinds without a line here are [`object::PLAIN`].
+pub fn of(id: KindId) -> &'static Kind {
+    match id {
+        KindId::Cluster => &cluster::KIND,
+        KindId::NodePool => &node_pool::KIND,
+        KindId::Namespace => &namespace::KIND,
+        KindId::Definition => &object::DEFINITION,
+        KindId::Object => &object::PLAIN,
+        KindId::Binding => &object::BINDING,
+        KindId::Service => &object::SERVICE,
+        KindId::Deployment => &workload::DEPLOYMENT,
+        KindId::DaemonSet => &workload::DAEMON_SET,
+        KindId::StatefulSet => &runs::STATEFUL_SET,
+        KindId::Pod => &runs::POD,
+        KindId::Job => &runs::JOB,
+        KindId::GpuDriver => &gpu_driver::KIND,
+        KindId::Check => &check::KIND,
+        KindId::DaskCluster => &dask_cluster::KIND,
+        KindId::DaskGroup => &dask_group::KIND,
+        KindId::DaskAutoscaler => &dask_autoscaler::KIND,
+        KindId::DaskJob => &dask_job::KIND,
+        KindId::Notebook => &notebook::KIND,
+    }
 }
 
 /// What a kind's file is told to write the steps of a change.
@@ -413,11 +408,11 @@ pub(crate) fn delete_call(object: &ObjectId, live: &Value) -> Call {
 }
 
 /// The steps that nearly all Kubernetes kinds take; `facts` go to the judge.
-pub(crate) fn object_program(doing: &Doing, kind: &str, facts: Value, deadline: u32) -> Vec<Step> {
+pub(crate) fn object_program(doing: &Doing, kind: KindId, facts: Value, deadline: u32) -> Vec<Step> {
     let Some(object) = doing.object() else { return Vec::new() };
     let wait = |until| {
         let (identity, facts) = (doing.identity.clone(), facts.clone());
-        Step::Await(Await { kind: kind.to_owned(), identity, until, facts, deadline })
+        Step::Await(Await { kind, identity, until, facts, deadline })
     };
     let delete = || Step::Call(delete_call(object, doing.live.unwrap_or(&Value::Null)));
     // What is made once is noted, so that its absence can be told from one that nobody meant.
@@ -449,7 +444,7 @@ pub(crate) fn object_program(doing: &Doing, kind: &str, facts: Value, deadline: 
 
 /// What an apply that keeps a thing looks at.
 pub fn kept(resource: &Resource, owner: &Owner, live: &Value) -> Option<Await> {
-    let steps = (find(&resource.kind)?.program)(&Doing {
+    let steps = (of(resource.kind).program)(&Doing {
         action: Action::Keep,
         identity: &resource.identity,
         resource: Some(resource),
@@ -468,25 +463,23 @@ pub fn kept(resource: &Resource, owner: &Owner, live: &Value) -> Option<Await> {
 }
 
 /// The address and kind of an object of ours that neither the file nor the record knows.
-pub fn known_as(object: &ObjectId) -> (Address, &'static str) {
+pub fn known_as(object: &ObjectId) -> (Address, KindId) {
     let (kind, name, namespace) =
         (object.gvk.kind.as_str(), object.name.as_str(), object.namespace.as_deref());
     match kind {
-        "DaskCluster" => (Address::of("dask_cluster", name), dask_cluster::KIND.name),
-        "DaskJob" => (Address::of("dask_job", name), dask_job::KIND.name),
-        "DaskWorkerGroup" => (Address::object("dask_cluster", kind, namespace, name), dask_group::KIND.name),
-        "DaskAutoscaler" => {
-            (Address::object("dask_cluster", kind, namespace, name), dask_autoscaler::KIND.name)
-        }
-        "Namespace" => (Address::of("namespace", name), namespace::KIND.name),
+        "DaskCluster" => (Address::of("dask_cluster", name), KindId::DaskCluster),
+        "DaskJob" => (Address::of("dask_job", name), KindId::DaskJob),
+        "DaskWorkerGroup" => (Address::object("dask_cluster", kind, namespace, name), KindId::DaskGroup),
+        "DaskAutoscaler" => (Address::object("dask_cluster", kind, namespace, name), KindId::DaskAutoscaler),
+        "Namespace" => (Address::of("namespace", name), KindId::Namespace),
         "DaemonSet" if name == gpu_driver::NAME => {
-            (Address::object("gpu_driver", kind, namespace, name), gpu_driver::KIND.name)
+            (Address::object("gpu_driver", kind, namespace, name), KindId::GpuDriver)
         }
         "CustomResourceDefinition" if name.ends_with(dask_cluster::GROUP) => {
-            (Address::object(dask_operator::SECTION, kind, namespace, name), object::DEFINITION.name)
+            (Address::object(dask_operator::SECTION, kind, namespace, name), KindId::Definition)
         }
         _ => {
-            let kind_name = manifest::kind_of(object).name;
+            let kind_name = manifest::kind_of(object);
             let operator = name.starts_with(dask_operator::NAME);
             let section = if operator { dask_operator::SECTION } else { "object" };
             (Address::object(section, kind, namespace, name), kind_name)

@@ -9,17 +9,16 @@ use serde_json::{Value, json};
 use super::section::{Labels, Lifecycle, Live, Manage, Naming, Section, object_labels};
 use super::{Compare, Kind, Scope, going, gvk, itself, object_program, text};
 use crate::address::{Address, FieldPath};
-use crate::resource::{Await, Effect, Identity, Life, ObjectId, Readiness, Resource};
+use crate::resource::{Await, Effect, Identity, KindId, Life, ObjectId, Readiness, Resource};
 
 /// Seconds until it counts as stuck: content with finalizers goes first.
 const DEADLINE: u32 = 300;
 
 /// Namespaces.
 pub const KIND: Kind = Kind {
-    name: "namespace",
     rank: 20,
     compare: Compare::Kubernetes(|_| (Effect::InPlace, None)),
-    program: |doing| object_program(doing, "namespace", Value::Null, DEADLINE),
+    program: |doing| object_program(doing, KindId::Namespace, Value::Null, DEADLINE),
     queries: itself,
     judge,
     shared: true,
@@ -77,7 +76,7 @@ pub fn resource(address: Address, origin: FieldPath, name: &str, extra: &Value, 
     Resource {
         address,
         identity: Identity::Object(object(name)),
-        kind: KIND.name.into(),
+        kind: KindId::Namespace,
         body: json!({ "apiVersion": "v1", "kind": "Namespace", "metadata": metadata }),
         origin,
         origins: Vec::new(),

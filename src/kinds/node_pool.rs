@@ -13,7 +13,7 @@ use super::short::{Accelerator, Nodes, SharingStrategy};
 use super::{Compare, Kind, PoolFacts, Scope, is_false};
 use crate::address::{Address, FieldPath};
 use crate::catalog;
-use crate::resource::{ClusterName, Effect, Identity, Life, Resource};
+use crate::resource::{ClusterName, Effect, Identity, KindId, Life, Resource};
 
 mod calls;
 mod ready;
@@ -30,7 +30,6 @@ pub const POOL_LABEL: &str = "cloud.google.com/gke-nodepool";
 
 /// GKE node pools.
 pub const KIND: Kind = Kind {
-    name: "node_pool",
     rank: 10,
     compare: Compare::Gke(RULES),
     program: calls::program,
@@ -350,7 +349,7 @@ pub fn lower(key: &str, section: &NodePool, cluster: &ClusterName, scope: &Scope
     Resource {
         address: Address::of("node_pool", key),
         identity: Identity::NodePool { cluster: cluster.clone(), pool: name.to_owned() },
-        kind: KIND.name.into(),
+        kind: KindId::NodePool,
         body,
         origins: places
             .iter()

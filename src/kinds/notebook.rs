@@ -11,9 +11,11 @@ use super::pod;
 use super::section::{Lifecycle, Live, Naming, PodKeys, Pods, Role, Section};
 use super::status::{self, Said};
 use super::workload::{deployment_ready, template_effect};
-use super::{Compare, Doing, Kind, Scope, door, gvk, itself, object, object_program, text};
+use super::{Compare, Doing, Kind, Scope, door, gvk, itself, object_program, text};
 use crate::address::{Address, FieldPath};
-use crate::resource::{Api, Await, Effect, Gvk, Identity, Life, ObjectId, Query, Readiness, Resource, Step};
+use crate::resource::{
+    Api, Await, Effect, Gvk, Identity, KindId, Life, ObjectId, Query, Readiness, Resource, Step,
+};
 
 /// Seconds: images of 10 GB are pulled, and GPU nodes may have to be made first.
 const DEADLINE: u32 = 1800;
@@ -23,7 +25,6 @@ const PORT: u16 = 8888;
 
 /// Notebooks.
 pub const KIND: Kind = Kind {
-    name: "notebook",
     rank: 62,
     compare: Compare::Kubernetes(effect),
     program: |doing| notebook_program(doing),
@@ -154,9 +155,9 @@ pub fn lower(key: &str, section: &Notebook, like: Option<&DaskCluster>, scope: &
     }
     follows.extend(section.like.as_ref().map(|like| Address::of("dask_cluster", like)));
     follows.extend(section.lifecycle.depends_on.iter().map(Address::new));
-    let make = |address: Address, gvk: Gvk, kind: &str, spec: Value, origins, follows| Resource {
+    let make = |address: Address, gvk: Gvk, kind: KindId, spec: Value, origins, follows| Resource {
         address,
-        kind: kind.into(),
+        kind,
         body: json!({
             "apiVersion": gvk.api_version(),
             "kind": gvk.kind,
@@ -186,11 +187,11 @@ pub fn lower(key: &str, section: &Notebook, like: Option<&DaskCluster>, scope: &
     let service_address = Address::object(address.as_str(), "Service", Some(namespace), name);
     let before = scope.in_namespace(namespace);
     vec![
-        make(address, api(), KIND.name, deployment, origins, follows),
+        make(address, api(), KindId::Notebook, deployment, origins, follows),
         make(
             service_address,
             gvk("", "v1", "Service", "services"),
-            object::SERVICE.name,
+            KindId::Service,
             service,
             Vec::new(),
             before,
@@ -237,7 +238,7 @@ impl Notebook {
 }
 
 fn notebook_program(doing: &Doing) -> Vec<Step> {
-    object_program(doing, KIND.name, Value::Null, DEADLINE)
+    object_program(doing, KindId::Notebook, Value::Null, DEADLINE)
 }
 
 /// The Deployment and its pods.
@@ -318,7 +319,7 @@ mod tests {
         let gvk = api();
         let identity = Identity::Object(ObjectId { gvk, namespace: Some("n".into()), name: "lab".into() });
         let wait =
-            Await { kind: KIND.name.into(), identity, until: Until::Ready, facts: Value::Null, deadline: 1 };
+            Await { kind: KindId::Notebook, identity, until: Until::Ready, facts: Value::Null, deadline: 1 };
         let check = |status: Value| {
             let pods =
                 json!({ "items": [{ "metadata": { "name": "p", "namespace": "n" }, "status": status }] });

@@ -4,7 +4,7 @@ use serde_json::Value;
 
 use super::{Compare, Doing, Kind, condition, conditions, itself, object_program, object_schema, text};
 use crate::address::FieldPath;
-use crate::resource::{Action, Await, Effect, Readiness, Step};
+use crate::resource::{Action, Await, Effect, KindId, Readiness, Step};
 
 /// Seconds until a plain object counts as stuck.
 const DEADLINE: u32 = 120;
@@ -17,13 +17,12 @@ const DEFINITION_GOES: u32 = 480;
 
 /// ConfigMaps, ServiceAccounts, roles and every kind without a file of its own.
 pub const PLAIN: Kind = Kind {
-    name: "object",
     rank: 30,
     compare: Compare::Kubernetes(|_| (Effect::InPlace, None)),
     program: |doing| {
         // What a controller that we do not know works on may be an image to pull, or capacity to wait for.
         let known = object_schema(doing.identity).is_some();
-        object_program(doing, "object", Value::Null, if known { DEADLINE } else { CUSTOM })
+        object_program(doing, KindId::Object, Value::Null, if known { DEADLINE } else { CUSTOM })
     },
     queries: itself,
     judge: |_, found| conditions::judge(found.first().unwrap_or(&Value::Null)),
@@ -32,10 +31,9 @@ pub const PLAIN: Kind = Kind {
 
 /// RoleBinding and ClusterRoleBinding: what they bind to cannot be changed.
 pub const BINDING: Kind = Kind {
-    name: "binding",
     rank: 31,
     compare: Compare::Kubernetes(binding_effect),
-    program: |doing| plain(doing, "binding"),
+    program: |doing| plain(doing, KindId::Binding),
     queries: itself,
     judge: exists,
     shared: true,
@@ -43,10 +41,9 @@ pub const BINDING: Kind = Kind {
 
 /// Services.
 pub const SERVICE: Kind = Kind {
-    name: "service",
     rank: 32,
     compare: Compare::Kubernetes(service_effect),
-    program: |doing| plain(doing, "service"),
+    program: |doing| plain(doing, KindId::Service),
     queries: itself,
     judge: service_ready,
     shared: true,
@@ -54,7 +51,6 @@ pub const SERVICE: Kind = Kind {
 
 /// CustomResourceDefinitions.
 pub const DEFINITION: Kind = Kind {
-    name: "definition",
     rank: 25,
     compare: Compare::Kubernetes(definition_effect),
     program: definition_program,
@@ -63,7 +59,7 @@ pub const DEFINITION: Kind = Kind {
     shared: true,
 };
 
-fn plain(doing: &Doing, kind: &str) -> Vec<Step> {
+fn plain(doing: &Doing, kind: KindId) -> Vec<Step> {
     object_program(doing, kind, Value::Null, DEADLINE)
 }
 
@@ -72,7 +68,7 @@ fn definition_program(doing: &Doing) -> Vec<Step> {
         Action::Delete | Action::Replace => DEFINITION_GOES,
         _ => DEADLINE,
     };
-    object_program(doing, "definition", Value::Null, deadline)
+    object_program(doing, KindId::Definition, Value::Null, deadline)
 }
 
 fn exists(_: &Await, found: &[Value]) -> Readiness {
@@ -152,23 +148,22 @@ mod tests {
     use crate::kinds::gvk;
     use crate::resource::{Identity, ObjectId, Until};
 
-    fn judge(kind: &Kind, object: Value) -> Readiness {
+    fn judge(kind: KindId, object: Value) -> Readiness {
         let gvk = gvk("", "v1", "Service", "services");
         let identity = Identity::Object(ObjectId { gvk, namespace: None, name: "x".into() });
-        let wait =
-            Await { kind: kind.name.into(), identity, until: Until::Ready, facts: Value::Null, deadline: 1 };
-        (kind.judge)(&wait, &[object])
+        let wait = Await { kind, identity, until: Until::Ready, facts: Value::Null, deadline: 1 };
+        (crate::kinds::of(kind).judge)(&wait, &[object])
     }
 
     #[test]
     fn a_definition_is_ready_when_established() {
         let with = |conditions: Value| json!({ "status": { "conditions": conditions } });
-        assert!(matches!(judge(&DEFINITION, with(json!([]))), Readiness::Progressing(_)));
+        assert!(matches!(judge(KindId::Definition, with(json!([]))), Readiness::Progressing(_)));
         let both = json!([{ "type": "NamesAccepted", "status": "True" }, { "type": "Established", "status": "True" }]);
-        assert_eq!(judge(&DEFINITION, with(both)), Readiness::Ready);
+        assert_eq!(judge(KindId::Definition, with(both)), Readiness::Ready);
         let clash = json!([{ "type": "NamesAccepted", "status": "False", "message": "taken" }]);
         assert_eq!(
-            judge(&DEFINITION, with(clash)),
+            judge(KindId::Definition, with(clash)),
             Readiness::Failed("its names are not accepted: taken".into())
         );
     }
@@ -176,8 +171,8 @@ mod tests {
     #[test]
     fn a_load_balancer_is_ready_with_its_address() {
         let service = |status: Value| json!({ "spec": { "type": "LoadBalancer" }, "status": status });
-        assert!(matches!(judge(&SERVICE, service(json!({}))), Readiness::Progressing(_)));
+        assert!(matches!(judge(KindId::Service, service(json!({}))), Readiness::Progressing(_)));
         let address = json!({ "loadBalancer": { "ingress": [{ "ip": "10.0.0.1" }] } });
-        assert_eq!(judge(&SERVICE, service(address)), Readiness::Ready);
+        assert_eq!(judge(KindId::Service, service(address)), Readiness::Ready);
     }
 }

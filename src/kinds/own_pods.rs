@@ -146,13 +146,14 @@ mod tests {
 
     use super::*;
     use crate::address::{Address, FieldPath};
+    use crate::resource::KindId;
     use crate::resource::{Gvk, Life, ObjectId};
 
     fn resource(gvk: Gvk, body: Value) -> Resource {
         Resource {
             address: Address::new("x.y"),
             identity: Identity::Object(ObjectId { gvk, namespace: Some("n".into()), name: "y".into() }),
-            kind: String::new(),
+            kind: KindId::Object,
             body,
             initial: Value::Null,
             origin: FieldPath::root(),

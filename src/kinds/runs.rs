@@ -6,14 +6,13 @@ use serde_json::{Value, json};
 
 use super::{Compare, Doing, Kind, condition, count, dask_pod, itself, object_program, text};
 use crate::address::FieldPath;
-use crate::resource::{Await, Effect, Readiness, Step};
+use crate::resource::{Await, Effect, KindId, Readiness, Step};
 
 /// Seconds: images of 10 GB are pulled, and GPU nodes may have to be made first.
 const DEADLINE: u32 = 1800;
 
 /// Pods that somebody asks for by themselves.
 pub const POD: Kind = Kind {
-    name: "pod",
     rank: 42,
     compare: Compare::Kubernetes(pod_effect),
     program: pod_program,
@@ -24,11 +23,10 @@ pub const POD: Kind = Kind {
 
 /// Jobs of Kubernetes.
 pub const JOB: Kind = Kind {
-    name: "job",
     rank: 42,
     compare: Compare::Kubernetes(job_effect),
     program: |doing| {
-        object_program(doing, "job", json!({ "suspend": doing.body()["spec"]["suspend"] }), DEADLINE)
+        object_program(doing, KindId::Job, json!({ "suspend": doing.body()["spec"]["suspend"] }), DEADLINE)
     },
     queries: itself,
     judge: |wait, found| job_ready(wait, found.first().unwrap_or(&Value::Null)),
@@ -37,10 +35,9 @@ pub const JOB: Kind = Kind {
 
 /// StatefulSets.
 pub const STATEFUL_SET: Kind = Kind {
-    name: "stateful_set",
     rank: 40,
     compare: Compare::Kubernetes(stateful_set_effect),
-    program: |doing| object_program(doing, "stateful_set", Value::Null, DEADLINE),
+    program: |doing| object_program(doing, KindId::StatefulSet, Value::Null, DEADLINE),
     queries: itself,
     judge: |_, found| stateful_set_ready(found.first().unwrap_or(&Value::Null)),
     shared: true,
@@ -90,7 +87,7 @@ fn stateful_set_effect(path: &FieldPath) -> (Effect, Option<&'static str>) {
 
 fn pod_program(doing: &Doing) -> Vec<Step> {
     let facts = json!({ "restartPolicy": doing.body()["spec"]["restartPolicy"] });
-    object_program(doing, POD.name, facts, DEADLINE)
+    object_program(doing, KindId::Pod, facts, DEADLINE)
 }
 
 /// A pod that is restarted for ever is ready when it says so; one that ends, when it has ended well.
@@ -173,7 +170,7 @@ mod tests {
             let gvk = gvk("", "v1", "Pod", "pods");
             let identity = Identity::Object(ObjectId { gvk, namespace: None, name: "x".into() });
             let facts = json!({ "restartPolicy": policy });
-            let wait = Await { kind: "pod".into(), identity, until: Until::Ready, facts, deadline: 1 };
+            let wait = Await { kind: KindId::Pod, identity, until: Until::Ready, facts, deadline: 1 };
             pod_ready(&wait, &json!({ "metadata": { "name": "x" }, "status": status }))
         };
         let ready = json!([{ "type": "Ready", "status": "True" }]);
@@ -188,7 +185,7 @@ mod tests {
     fn jobs_are_ready_when_complete() {
         let with = |kind: &str| json!({ "status": { "conditions": [{ "type": kind, "status": "True", "reason": "r" }] } });
         let judge = |suspend: Value, job: Value| {
-            let (kind, identity) = ("job".into(), Identity::Check(crate::address::Address::new("x")));
+            let (kind, identity) = (KindId::Job, Identity::Check(crate::address::Address::new("x")));
             let facts = json!({ "suspend": suspend });
             job_ready(&Await { kind, identity, until: Until::Ready, facts, deadline: 1 }, &job)
         };

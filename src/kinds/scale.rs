@@ -3,9 +3,9 @@
 
 use serde_json::Value;
 
-use super::{dask_autoscaler, dask_cluster, dask_group, manifest, node_pool, runs, workload};
+use super::{dask_autoscaler, dask_cluster, manifest};
 use crate::address::FieldPath;
-use crate::resource::{Identity, ObjectId, Resource};
+use crate::resource::{Identity, KindId, ObjectId, Resource};
 
 /// How a thing is scaled.
 #[derive(Clone, Debug, PartialEq)]
@@ -44,16 +44,16 @@ pub enum Number {
 
 /// How a thing of a stack is scaled; `None` for what has no number. `all` are the things of the stack.
 pub fn scaled(resource: &Resource, all: &[Resource]) -> Option<Scaled> {
-    let kind = resource.kind.as_str();
-    if kind == node_pool::KIND.name {
+    let kind = resource.kind;
+    if kind == KindId::NodePool {
         return Some(pool(resource));
     }
     let Identity::Object(object) = &resource.identity else { return None };
-    if kind == dask_cluster::KIND.name || kind == dask_group::KIND.name {
+    if kind == KindId::DaskCluster || kind == KindId::DaskGroup {
         return Some(workers(resource, object, all));
     }
     let from_files = [manifest::SECTION, "helm_release"].contains(&top(resource).as_str());
-    let counted = [workload::DEPLOYMENT.name, runs::STATEFUL_SET.name].contains(&kind);
+    let counted = [KindId::Deployment, KindId::StatefulSet].contains(&kind);
     (from_files && counted).then(|| pods(resource, object, all))
 }
 
@@ -149,14 +149,15 @@ mod tests {
 
     use super::*;
     use crate::address::Address;
+    use crate::kinds::dask_group;
     use crate::kinds::gvk;
     use crate::resource::Life;
 
-    fn resource(kind: &str, address: &str, id: ObjectId, body: Value, initial: Value) -> Resource {
+    fn resource(kind: KindId, address: &str, id: ObjectId, body: Value, initial: Value) -> Resource {
         Resource {
             address: Address::new(address),
             identity: Identity::Object(id),
-            kind: kind.to_owned(),
+            kind,
             body,
             initial,
             origin: FieldPath::keys(["a", "b"]),
@@ -175,10 +176,16 @@ mod tests {
     fn a_number_has_one_writer() {
         let said = json!({ "spec": { "worker": { "replicas": 3 } } });
         let cluster = |body: &Value, initial: &Value| {
-            resource("dask_cluster", "dask_cluster.d", id(dask_cluster::api()), body.clone(), initial.clone())
+            resource(
+                KindId::DaskCluster,
+                "dask_cluster.d",
+                id(dask_cluster::api()),
+                body.clone(),
+                initial.clone(),
+            )
         };
         let bounds = json!({ "spec": { "cluster": "d", "minimum": 1, "maximum": 4 } });
-        let scaler = resource("dask_autoscaler", "x", id(dask_autoscaler::api()), bounds, Value::Null);
+        let scaler = resource(KindId::DaskAutoscaler, "x", id(dask_autoscaler::api()), bounds, Value::Null);
         let number =
             |resource: &Resource, all: &[Resource]| scaled(resource, all).map(|scaled| scaled.number);
         assert_eq!(number(&cluster(&said, &Value::Null), &[]), Some(Number::File(3)));
@@ -197,7 +204,7 @@ mod tests {
         let deployment = gvk("apps", "v1", "Deployment", "deployments");
         let web = |address: &str| {
             resource(
-                "deployment",
+                KindId::Deployment,
                 address,
                 id(deployment.clone()),
                 json!({ "spec": { "replicas": 2 } }),
@@ -210,7 +217,7 @@ mod tests {
         let of =
             json!({ "spec": { "maxReplicas": 5, "scaleTargetRef": { "kind": "Deployment", "name": "d" } } });
         let scaler = gvk("autoscaling", "v2", "HorizontalPodAutoscaler", "horizontalpodautoscalers");
-        let scaler = resource("object", "h", id(scaler), of, Value::Null);
+        let scaler = resource(KindId::Object, "h", id(scaler), of, Value::Null);
         let found = scaled(&web("manifest.m/Deployment/n/d"), &[scaler]).map(|found| found.number);
         assert!(matches!(found, Some(Number::Autoscaler { min: 1, max: 5, .. })), "{found:?}");
     }

@@ -4,10 +4,10 @@
 use serde_json::Value;
 
 use super::{
-    condition, count, dask_autoscaler, dask_cluster, dask_group, dask_job, gpu_driver, node_pool, notebook,
-    text, workload,
+    condition, count, dask_autoscaler, dask_cluster, dask_group, dask_job, node_pool, notebook, text,
+    workload,
 };
-use crate::resource::Await;
+use crate::resource::{Await, KindId};
 
 /// What a thing says.
 #[derive(Clone, Debug, Default, PartialEq)]
@@ -35,17 +35,17 @@ pub struct Pending {
 pub type Says = fn(&Await, &[Value]) -> Said;
 
 /// Who says something.
-const SAYS: &[(&str, Says)] = &[
-    ("cluster", cluster),
-    (node_pool::KIND.name, node_pool::says),
-    (gpu_driver::KIND.name, workload::daemon_set_says),
-    (workload::DAEMON_SET.name, workload::daemon_set_says),
-    (workload::DEPLOYMENT.name, workload::deployment_says),
-    (dask_cluster::KIND.name, dask_cluster::says),
-    (dask_group::KIND.name, dask_group::says),
-    (dask_autoscaler::KIND.name, dask_autoscaler::says),
-    (dask_job::KIND.name, dask_job::says),
-    (notebook::KIND.name, notebook::says),
+const SAYS: &[(KindId, Says)] = &[
+    (KindId::Cluster, cluster),
+    (KindId::NodePool, node_pool::says),
+    (KindId::GpuDriver, workload::daemon_set_says),
+    (KindId::DaemonSet, workload::daemon_set_says),
+    (KindId::Deployment, workload::deployment_says),
+    (KindId::DaskCluster, dask_cluster::says),
+    (KindId::DaskGroup, dask_group::says),
+    (KindId::DaskAutoscaler, dask_autoscaler::says),
+    (KindId::DaskJob, dask_job::says),
+    (KindId::Notebook, notebook::says),
 ];
 
 /// GPUs that the running pods of a list hold.

@@ -2,8 +2,10 @@
 
 use serde_json::Value;
 
-use super::{count, dask_cluster, dask_group, dask_job, gvk, registered, text};
-use crate::resource::{Action, Api, Await, Call, Identity, Method, ObjectId, Query, Readiness, Step, Until};
+use super::{count, gvk, registered, text};
+use crate::resource::{
+    Action, Api, Await, Call, Identity, KindId, Method, ObjectId, Query, Readiness, Step, Until,
+};
 
 /// What is asked for one wait.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -32,23 +34,23 @@ pub fn takes_workers(action: Action, steps: &[Step]) -> bool {
 
 /// The wait for a live thing that workers go from, with the work in it; `None` for what no work is in. `deadline` in
 /// seconds.
-pub fn wait(kind: &str, identity: &Identity, live: &Value, deadline: u32) -> Option<Await> {
+pub fn wait(kind: KindId, identity: &Identity, live: &Value, deadline: u32) -> Option<Await> {
     let Identity::Object(object) = identity else { return None };
     let cluster = match kind {
-        name if name == dask_cluster::KIND.name => object.name.as_str(),
-        name if name == dask_group::KIND.name => text(&live["spec"]["cluster"]),
-        name if name == dask_job::KIND.name => "",
+        KindId::DaskCluster => object.name.as_str(),
+        KindId::DaskGroup => text(&live["spec"]["cluster"]),
+        KindId::DaskJob => "",
         _ => return None,
     };
     let facts = serde_json::json!({ "cluster": cluster });
-    Some(Await { kind: kind.to_owned(), identity: identity.clone(), until: Until::Idle, facts, deadline })
+    Some(Await { kind, identity: identity.clone(), until: Until::Idle, facts, deadline })
 }
 
 /// What a wait asks.
 pub fn asked(wait: &Await) -> Option<Asked> {
     let Identity::Object(object) = &wait.identity else { return None };
     let at = |path: String| Query { api: Api::Kubernetes, path };
-    if wait.kind == dask_job::KIND.name {
+    if wait.kind == KindId::DaskJob {
         return Some(Asked::Job(at(object.path())));
     }
     let cluster = text(&wait.facts["cluster"]);
@@ -115,6 +117,7 @@ mod tests {
     use serde_json::json;
 
     use super::*;
+    use crate::kinds::{dask_cluster, dask_group, dask_job};
 
     fn counts(fields: &Value) -> Value {
         // As a scheduler of distributed 2026.8.0 says it with one worker and nothing to do.
@@ -183,7 +186,7 @@ mod tests {
             other => panic!("{other:?}"),
         };
         let expect = "/api/v1/namespaces/n/services/c-scheduler:http-dashboard/proxy/json/counts.json";
-        for (kind, identity) in [("dask_cluster", &cluster), ("dask_group", &group)] {
+        for (kind, identity) in [(KindId::DaskCluster, &cluster), (KindId::DaskGroup, &group)] {
             assert_eq!(path(wait(kind, identity, &live, 9)), expect);
         }
         let call = |method| {
@@ -201,8 +204,8 @@ mod tests {
         ] {
             assert_eq!(takes_workers(action, &call(method)), expect, "{action:?} {method:?}");
         }
-        let job = wait("dask_job", &object(dask_job::api(), "j"), &live, 9).unwrap();
+        let job = wait(KindId::DaskJob, &object(dask_job::api(), "j"), &live, 9).unwrap();
         assert!(matches!(asked(&job), Some(Asked::Job(Query { path, .. })) if path.ends_with("/daskjobs/j")));
-        assert_eq!(wait("namespace", &cluster, &live, 9), None);
+        assert_eq!(wait(KindId::Namespace, &cluster, &live, 9), None);
     }
 }

@@ -9,7 +9,7 @@ use serde_json::Value;
 use super::node_pool::POOL_LABEL;
 use super::{condition, count, text};
 use crate::address::FieldPath;
-use crate::resource::{Api, Identity, Query, Resource};
+use crate::resource::{Api, Identity, KindId, Query, Resource};
 
 /// Why something does not run.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -473,8 +473,8 @@ pub fn own_pods<'v>(resource: &Resource, answer: &'v Value) -> Vec<&'v Value> {
 /// Where the keys of a pod stand in the stack: its section, or the part of it that describes such pods.
 pub fn part_of(resource: &Resource, pod: &Value) -> FieldPath {
     let component = text(&pod["metadata"]["labels"]["dask.org/component"]);
-    match (resource.kind.as_str(), component) {
-        ("dask_cluster" | "dask_job", part @ ("scheduler" | "worker")) => resource.origin.key(part),
+    match (resource.kind, component) {
+        (KindId::DaskCluster | KindId::DaskJob, part @ ("scheduler" | "worker")) => resource.origin.key(part),
         _ => resource.origin.clone(),
     }
 }

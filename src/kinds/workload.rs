@@ -6,17 +6,16 @@ use serde_json::{Value, json};
 use super::status::Said;
 use super::{Compare, Kind, condition, count, itself, object_program, text};
 use crate::address::FieldPath;
-use crate::resource::{Await, Effect, Readiness};
+use crate::resource::{Await, Effect, KindId, Readiness};
 
 /// Seconds until a rollout counts as stuck: images of 10 GB are pulled in this time.
 const DEADLINE: u32 = 900;
 
 /// Deployments.
 pub const DEPLOYMENT: Kind = Kind {
-    name: "deployment",
     rank: 40,
     compare: Compare::Kubernetes(template_effect),
-    program: |doing| object_program(doing, "deployment", Value::Null, DEADLINE),
+    program: |doing| object_program(doing, KindId::Deployment, Value::Null, DEADLINE),
     queries: itself,
     judge: |_, found| deployment_ready(found.first().unwrap_or(&Value::Null)),
     shared: true,
@@ -24,10 +23,9 @@ pub const DEPLOYMENT: Kind = Kind {
 
 /// DaemonSets.
 pub const DAEMON_SET: Kind = Kind {
-    name: "daemon_set",
     rank: 40,
     compare: Compare::Kubernetes(template_effect),
-    program: |doing| object_program(doing, "daemon_set", Value::Null, DEADLINE),
+    program: |doing| object_program(doing, KindId::DaemonSet, Value::Null, DEADLINE),
     queries: itself,
     judge: |_: &Await, found| daemon_set_ready(found.first().unwrap_or(&Value::Null)),
     shared: true,

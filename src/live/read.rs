@@ -449,6 +449,7 @@ mod tests {
     use serde_json::json;
 
     use super::*;
+    use crate::resource::KindId;
 
     /// Answers by path; what it does not know is not there.
     struct Fixed(BTreeMap<&'static str, Result<Value, (Class, u16, &'static str)>>);
@@ -556,7 +557,7 @@ mod tests {
                     namespace: Some("n".into()),
                     name: "left".into(),
                 }),
-                kind: "Service".into(),
+                kind: KindId::Service.into(),
                 set: Value::Null,
                 ready: None,
             }],
@@ -638,7 +639,7 @@ mod tests {
             let entry = crate::record::Entry {
                 address,
                 identity,
-                kind: "object".into(),
+                kind: KindId::Object.into(),
                 set: Value::Null,
                 ready: None,
             };

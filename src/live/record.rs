@@ -251,12 +251,13 @@ mod tests {
     use crate::address::Address;
     use crate::record::Entry;
     use crate::resource::Identity;
+    use crate::resource::KindId;
 
     fn record(entries: usize) -> Record {
         let entry = |number| Entry {
             address: Address::of("manifest", format!("m{number}").as_str()),
             identity: Identity::Check(Address::new(format!("{:x}", number * 2_654_435_761_usize))),
-            kind: "object".into(),
+            kind: KindId::Object.into(),
             set: Value::Null,
             ready: None,
         };

@@ -107,7 +107,7 @@ fn not_taken(change: &Change, world: &World, agreed: Agreed<'_>) -> Option<Diagn
 
 /// The other stack that has a thing which only one can have.
 fn other_stack(change: &Change, world: &World) -> Option<String> {
-    let shared = kinds::find(&change.kind).is_some_and(|kind| kind.shared);
+    let shared = kinds::of(change.kind).shared;
     change.taken.as_ref().filter(|_| !shared)?;
     let live = world.find(&change.identity)?;
     let labels = match &change.identity {

@@ -13,7 +13,7 @@ use super::{Action, Change, Mode, Note, Plan, diff};
 use crate::address::{Address, FieldPath};
 use crate::diag::{Code, Diagnostic, listed};
 use crate::kinds::{self, text};
-use crate::resource::{self, Identity, ObjectId, Reach};
+use crate::resource::{self, Identity, KindId, ObjectId, Reach};
 
 /// Namespaces of the system: Kubernetes' own prefix and what GKE's add-ons and fleets make. What people could have named
 /// alike is not in here: better one name too many than one too few.
@@ -302,7 +302,7 @@ impl<'w> Maker<'w> {
         };
         let address = Address::object(&section, &object.gvk.kind, None, &object.name);
         let why = format!("others made it, and {with}");
-        let kind = kinds::object::PLAIN.name;
+        let kind = KindId::Object;
         self.foreign(planned, Identity::Object(object.clone()), (live, address, kind), &why);
     }
 
@@ -310,7 +310,7 @@ impl<'w> Maker<'w> {
         &mut self,
         planned: &mut BTreeSet<Identity>,
         identity: Identity,
-        (live, address, kind): (&Value, Address, &'static str),
+        (live, address, kind): (&Value, Address, KindId),
         why: &str,
     ) {
         if planned.insert(identity.clone()) {
@@ -324,7 +324,7 @@ impl<'w> Maker<'w> {
         for (pool, live) in &self.inputs.world.pools {
             let identity = Identity::NodePool { cluster: name.clone(), pool: pool.clone() };
             let why = "others made it, and it would go with the cluster";
-            let (address, kind) = (Address::of("node_pool", pool), kinds::node_pool::KIND.name);
+            let (address, kind) = (Address::of("node_pool", pool), KindId::NodePool);
             self.foreign(planned, identity, (live, address, kind), why);
         }
     }
@@ -336,7 +336,7 @@ impl<'w> Maker<'w> {
             .changes
             .iter()
             .filter(|change| matches!(change.action, Action::Delete | Action::Replace) && !change.foreign)
-            .filter(|change| change.kind == kinds::dask_cluster::KIND.name)
+            .filter(|change| change.kind == KindId::DaskCluster)
             .filter_map(|change| match &change.identity {
                 Identity::Object(object) => Some(object.clone()),
                 Identity::Cluster(_) | Identity::NodePool { .. } | Identity::Check(_) => None,
@@ -353,7 +353,7 @@ impl<'w> Maker<'w> {
             let address =
                 Address::object("dask_cluster", &object.gvk.kind, object.namespace.as_deref(), &object.name);
             let why = format!("others attached it to DaskCluster {}, and it would go with it", cluster.name);
-            let kind = kinds::object::PLAIN.name;
+            let kind = KindId::Object;
             self.foreign(planned, Identity::Object(object.clone()), (live, address, kind), &why);
         }
     }
@@ -383,7 +383,7 @@ impl<'w> Maker<'w> {
                 if named.is_empty() { named.concat() } else { format!(", with {}{more}", named.join(", ")) };
             let why = format!("others made it, and it would go with the cluster{with}");
             let address = Address::of("namespace", name);
-            let kind = kinds::namespace::KIND.name;
+            let kind = KindId::Namespace;
             self.foreign(planned, Identity::Object(object.clone()), (live, address, kind), &why);
         }
     }

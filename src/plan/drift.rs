@@ -12,7 +12,7 @@ use crate::address::{Address, FieldPath};
 use crate::diag::Diagnostic;
 use crate::kinds::{self, Compare, gke};
 use crate::record::Entry;
-use crate::resource::{Effect, FieldChange, Identity, Resource, World};
+use crate::resource::{Effect, FieldChange, Identity, KindId, RecordedKind, Resource, World};
 use crate::schema::Schema;
 
 /// One thing that is not as we left it.
@@ -22,8 +22,8 @@ pub struct Drift {
     pub address: Address,
     /// Its name for the API.
     pub identity: Identity,
-    /// The name of its kind.
-    pub kind: String,
+    /// Its kind.
+    pub kind: RecordedKind,
     /// What differs: `before` is live, `after` is what we set.
     pub fields: Vec<FieldChange>,
     /// What others set beyond that: `before` is live.
@@ -69,7 +69,7 @@ pub fn drift(inputs: &Inputs<'_>) -> Result<Drifted, Vec<Diagnostic>> {
             Identity::Object(_) => of_object(inputs, resource, maker.shapes.schema(resource).as_ref()),
             Identity::Cluster(_) | Identity::NodePool { .. } => {
                 let last = record.and_then(|record| record.last_set(&resource.identity));
-                last.map(|last| of_gke(inputs.world, &resource.identity, &resource.kind, last))
+                last.map(|last| of_gke(inputs.world, &resource.identity, resource.kind, last))
                     .unwrap_or_default()
             }
             Identity::Check(_) => Default::default(),
@@ -77,7 +77,7 @@ pub fn drift(inputs: &Inputs<'_>) -> Result<Drifted, Vec<Diagnostic>> {
         if !fields.is_empty() || !theirs.is_empty() {
             let location = inputs.sources.locate(&resource.origin).map(|location| location.to_string());
             let (address, identity, kind) =
-                (resource.address.clone(), resource.identity.clone(), resource.kind.clone());
+                (resource.address.clone(), resource.identity.clone(), resource.kind.into());
             found.push(Drift { address, identity, kind, fields, theirs, location });
         }
     }
@@ -111,7 +111,7 @@ type Both = (Vec<FieldChange>, Vec<FieldChange>);
 fn of_object(inputs: &Inputs<'_>, resource: &Resource, schema: Option<&Schema>) -> Both {
     let Some(live) = inputs.world.find(&resource.identity) else { return Both::default() };
     let manager = inputs.owner.field_manager();
-    let Some(Compare::Kubernetes(effect)) = kinds::find(&resource.kind).map(|kind| &kind.compare) else {
+    let Compare::Kubernetes(effect) = &kinds::of(resource.kind).compare else {
         return Both::default();
     };
     if !diff::applied_by(live, &manager) {
@@ -136,10 +136,8 @@ fn of_object(inputs: &Inputs<'_>, resource: &Resource, schema: Option<&Schema>) 
 }
 
 /// Fields of a GKE thing that differ from what was last set, and entries that others put in.
-fn of_gke(world: &World, identity: &Identity, kind: &str, last: &Value) -> Both {
-    let (Some(live), Some(Compare::Gke(rules))) =
-        (world.find(identity), kinds::find(kind).map(|kind| &kind.compare))
-    else {
+fn of_gke(world: &World, identity: &Identity, kind: KindId, last: &Value) -> Both {
+    let (Some(live), Compare::Gke(rules)) = (world.find(identity), &kinds::of(kind).compare) else {
         return Both::default();
     };
     let mut live = live.clone();

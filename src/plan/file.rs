@@ -9,7 +9,7 @@ use serde_json::Value;
 
 use super::{Action, Change, Inputs, Plan};
 use crate::diag::{Code, Diagnostic};
-use crate::resource::{FieldChange, Identity, Late, Lowered, Method, Resource, Step, World};
+use crate::resource::{FieldChange, Identity, KindId, Late, Lowered, Method, Resource, Step, World};
 use crate::source::Sources;
 
 /// The shape of the file; others are not read.
@@ -79,8 +79,10 @@ pub fn load(path: &Path) -> Result<Plan, Diagnostic> {
             "plan again with this version: dask-infra plan --out {shown}; or apply it with version {tool}"
         )));
     }
-    let Saved { digest: written, plan, .. } =
-        serde_json::from_value(value).map_err(|why| failed(format!("its content was changed: {why}")))?;
+    let unknown = unknown_kind(&value["plan"]);
+    let Saved { digest: written, plan, .. } = serde_json::from_value(value).map_err(|why| {
+        failed(format!("its content was changed: {}", unknown.unwrap_or_else(|| why.to_string())))
+    })?;
     if digest(&plan).map_err(|why| failed(why.to_string()))? != written {
         return Err(failed(
             "its content was changed after it was written; it does not match its digest".into(),
@@ -90,14 +92,20 @@ pub fn load(path: &Path) -> Result<Plan, Diagnostic> {
     Ok(plan)
 }
 
+/// What a plan wants of a kind that this program does not have.
+fn unknown_kind(plan: &Value) -> Option<String> {
+    let items = |key: &str| plan[key].as_array().into_iter().flatten();
+    let unknown = |wanted: &&Value| wanted["kind"].as_str().is_some_and(|kind| KindId::named(kind).is_none());
+    let mut wanted = items("desired").chain(items("theirs").map(|theirs| &theirs["resource"]));
+    let found = wanted.find(unknown)?;
+    Some(format!("{} is of an unknown kind", found["address"].as_str().unwrap_or_default()))
+}
+
 /// Whether what a plan wants has the shape that planning relies on: a digest can be made anew for any content.
 fn shaped(plan: &Plan) -> Result<(), String> {
     let table = |value: Option<&Value>| value.is_none_or(|value| value.is_null() || value.is_object());
     for resource in plan.desired.iter().chain(plan.theirs.iter().map(|theirs| &theirs.resource)) {
-        let Resource { address, kind, body, initial, .. } = resource;
-        if crate::kinds::find(kind).is_none() {
-            return Err(format!("{address} is of an unknown kind"));
-        }
+        let Resource { address, body, initial, .. } = resource;
         let places = ["/metadata", "/metadata/labels", "/metadata/annotations", "/spec", "/config"];
         let inner = places.iter().all(|place| table(body.pointer(place)));
         if !body.is_object() || !inner || !table(Some(initial)) {

@@ -9,16 +9,16 @@ use super::make::{Maker, fingerprint, lane, stack_of, which_pool};
 use super::{Action, Change, Inputs, Mode, Note, diff};
 use crate::address::{Address, FieldPath};
 use crate::diag::Code;
-use crate::kinds::{self, Kind, gke};
+use crate::kinds::{self, gke};
 use crate::record::Record;
-use crate::resource::{Identity, ObjectId, Resource, World};
+use crate::resource::{Identity, KindId, ObjectId, Resource, World};
 
 /// A live thing that this stack has made or uses.
 pub(super) struct Owned {
     pub(super) identity: Identity,
     live: Value,
     pub(super) address: Address,
-    kind: &'static str,
+    kind: KindId,
     /// Field managers of other stacks that use it too.
     shared: Vec<String>,
     /// Why it stays although nobody here wants it any more.
@@ -41,7 +41,7 @@ impl Maker<'_> {
         let mut wanted: BTreeSet<Identity> =
             self.inputs.desired.iter().map(|resource| resource.identity.clone()).collect();
         // A pod of the same text is taken over by the check that runs now; another one was left behind.
-        let checks = self.inputs.desired.iter().filter(|resource| resource.kind == kinds::check::KIND.name);
+        let checks = self.inputs.desired.iter().filter(|resource| resource.kind == KindId::Check);
         wanted.extend(checks.map(|check| Identity::Object(kinds::check::pod(&check.body))));
         for owned in self.owned() {
             let stays = matches!(owned.identity, Identity::Cluster(_)) || !self.selected.has(&owned.address);
@@ -104,7 +104,7 @@ impl Maker<'_> {
     }
 
     /// What people call a thing, and its kind.
-    pub(super) fn name_of(&self, identity: &Identity) -> (Address, &'static str) {
+    pub(super) fn name_of(&self, identity: &Identity) -> (Address, KindId) {
         self.known.find(identity)
     }
 
@@ -227,7 +227,7 @@ impl Maker<'_> {
         identity: Identity,
         live: &Value,
         address: Address,
-        kind: &'static str,
+        kind: KindId,
         reason: Option<&str>,
         foreign: bool,
     ) {
@@ -242,7 +242,7 @@ impl Maker<'_> {
             lane: lane(&identity),
             address,
             identity,
-            kind: kind.to_owned(),
+            kind,
             action: Action::Delete,
             fields: Vec::new(),
             reason: reason.map(str::to_owned),
@@ -281,27 +281,25 @@ fn without_secrets(live: &Value) -> Value {
 
 /// The addresses of what is wanted and of what the record knows, by identity.
 pub(super) struct Known<'a> {
-    wanted: BTreeMap<&'a Identity, (&'a Address, &'a str)>,
+    wanted: BTreeMap<&'a Identity, (&'a Address, KindId)>,
 }
 
 impl<'a> Known<'a> {
     pub(super) fn of(desired: &'a [Resource], record: Option<&'a Record>) -> Self {
         let recorded = record.into_iter().flat_map(|record| &record.inventory);
-        let recorded = recorded.map(|entry| (&entry.identity, (&entry.address, entry.kind.as_str())));
-        let desired =
-            desired.iter().map(|wanted| (&wanted.identity, (&wanted.address, wanted.kind.as_str())));
+        let recorded = recorded.map(|entry| (&entry.identity, (&entry.address, entry.kind.id())));
+        let desired = desired.iter().map(|wanted| (&wanted.identity, (&wanted.address, wanted.kind)));
         Self { wanted: recorded.chain(desired).collect() }
     }
 
-    fn find(&self, identity: &Identity) -> (Address, &'static str) {
+    fn find(&self, identity: &Identity) -> (Address, KindId) {
         if let Some((address, kind)) = self.wanted.get(identity) {
-            let name = kinds::find(kind).map_or(kinds::object::PLAIN.name, |kind: &Kind| kind.name);
-            return ((*address).clone(), name);
+            return ((*address).clone(), *kind);
         }
         match identity {
-            Identity::Cluster(_) => (Address::new("cluster"), kinds::cluster::KIND.name),
-            Identity::NodePool { pool, .. } => (Address::of("node_pool", pool), kinds::node_pool::KIND.name),
-            Identity::Check(address) => (address.clone(), kinds::check::KIND.name),
+            Identity::Cluster(_) => (Address::new("cluster"), KindId::Cluster),
+            Identity::NodePool { pool, .. } => (Address::of("node_pool", pool), KindId::NodePool),
+            Identity::Check(address) => (address.clone(), KindId::Check),
             Identity::Object(object) => kinds::known_as(object),
         }
     }

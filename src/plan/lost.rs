@@ -10,7 +10,7 @@ use serde_json::{Value, json};
 use super::make::{Maker, is_going};
 use super::{Action, Change};
 use crate::kinds::{self, dask_cluster, dask_group, handled};
-use crate::resource::{Await, Identity, ObjectId, Resource, Step, Until};
+use crate::resource::{Await, Identity, KindId, ObjectId, Resource, Step, Until};
 
 /// What is done about lost children.
 #[derive(Clone, Debug)]
@@ -112,7 +112,7 @@ impl Maker<'_> {
         let manager = self.inputs.owner.scale_manager();
         let scale = |number: u64| Step::Call(kinds::scale_as(group, &manager, json!(number)));
         let noted = Step::Await(Await {
-            kind: dask_group::KIND.name.to_owned(),
+            kind: KindId::DaskGroup,
             identity: Identity::Object(group.clone()),
             until: Until::Ready,
             facts: json!({ "noted": there }),

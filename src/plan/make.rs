@@ -17,8 +17,8 @@ use crate::diag::{Code, Diagnostic};
 use crate::kinds::gke::Compared;
 use crate::kinds::{self, Compare, Kind, gke};
 use crate::resource::{
-    self, Effect, FieldChange, Gvk, Identity, LABEL_STACK, Lane, ObjectId, Owner, Resource, Role, Seen,
-    Target, Theirs, Wanted,
+    self, Effect, FieldChange, Gvk, Identity, KindId, LABEL_STACK, Lane, ObjectId, Owner, Resource, Role,
+    Seen, Target, Theirs, Wanted,
 };
 
 /// The cure for what cannot be read when nothing more is known.
@@ -97,7 +97,7 @@ pub fn plan(inputs: Inputs) -> Result<Plan, Vec<Diagnostic>> {
     maker.drained();
     maker.what_cannot_be_known();
     // Deletes are shown as they are done: what was made last goes first.
-    let rank = |change: &Change| kinds::find(&change.kind).map_or(0, |kind| kind.rank);
+    let rank = |change: &Change| kinds::of(change.kind).rank;
     let deletes = maker.changes.iter().position(|change| change.action == Action::Delete);
     if let Some(first) = deletes {
         maker.changes[first..].sort_by_key(|change| std::cmp::Reverse(rank(change)));
@@ -261,7 +261,7 @@ impl Maker<'_> {
     }
 
     fn want(&mut self, resource: &Resource) {
-        let Some(kind) = kinds::find(&resource.kind) else { return };
+        let kind = kinds::of(resource.kind);
         if matches!(kind.compare, Compare::Action) {
             return;
         }
@@ -395,7 +395,7 @@ impl Maker<'_> {
         if let Some(taken) = &taken {
             reason = Some(because_taken(taken, reason));
         }
-        if action == Action::Update && resource.kind == kinds::object::DEFINITION.name {
+        if action == Action::Update && resource.kind == KindId::Definition {
             self.keeps_what_is_stored(resource, &live);
         }
         if action == Action::Replace {
@@ -565,7 +565,7 @@ impl Maker<'_> {
         self.changes.push(Change {
             address: resource.address.clone(),
             identity: resource.identity.clone(),
-            kind: resource.kind.clone(),
+            kind: resource.kind,
             action,
             fields,
             reason,
@@ -597,9 +597,9 @@ impl Maker<'_> {
             let passed = record.and_then(|record| record.passes.get(&resource.identity));
             let renewed = self.changes.iter().find(|change| {
                 let made = matches!(change.action, Action::Create | Action::Replace);
-                let disturbs = match change.kind.as_str() {
-                    "node_pool" => made,
-                    "gpu_driver" => made || change.action == Action::Update,
+                let disturbs = match change.kind {
+                    KindId::NodePool => made,
+                    KindId::GpuDriver => made || change.action == Action::Update,
                     _ => false,
                 };
                 let before = |address| graph::names(address, &change.address);

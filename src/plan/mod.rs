@@ -46,7 +46,9 @@ pub use select::{Partial, Selection};
 pub use steps::inline_pool;
 
 use crate::address::{Address, FieldPath};
-use crate::resource::{FieldChange, Hourly, Identity, Lane, Owner, Resource, Step, Target, Theirs, Until};
+use crate::resource::{
+    FieldChange, Hourly, Identity, KindId, Lane, Owner, Resource, Step, Target, Theirs, Until,
+};
 
 pub use crate::resource::Action;
 
@@ -57,8 +59,8 @@ pub struct Change {
     pub address: Address,
     /// Its name for the API.
     pub identity: Identity,
-    /// The name of its kind.
-    pub kind: String,
+    /// Its kind.
+    pub kind: KindId,
     /// What happens.
     pub action: Action,
     /// What differs, for updates and replaces.
@@ -403,7 +405,7 @@ impl Plan {
     fn outlives(&self, change: &Change) -> bool {
         let goes =
             |other: &Change| other.action == Action::Delete && matches!(other.identity, Identity::Cluster(_));
-        change.kind == crate::kinds::object::DEFINITION.name && !self.changes.iter().any(goes)
+        change.kind == KindId::Definition && !self.changes.iter().any(goes)
     }
 
     /// A consent may name any unique ending of an address.

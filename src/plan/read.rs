@@ -9,7 +9,7 @@ use super::{Mode, Note, diff};
 use crate::address::{Address, FieldPath, Segment};
 use crate::diag::{Code, Diagnostic};
 use crate::kinds::{self, Compare, gke, node_pool};
-use crate::resource::{FieldChange, Identity, ObjectId, Resource, Role, Seen};
+use crate::resource::{FieldChange, Identity, KindId, ObjectId, Resource, Role, Seen};
 
 /// Something of others as it was found.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
@@ -18,8 +18,8 @@ pub struct Read {
     pub address: Address,
     /// Its name for the API.
     pub identity: Identity,
-    /// The name of its kind.
-    pub kind: String,
+    /// Its kind.
+    pub kind: KindId,
     /// `stack.toml:12:1`, the place that names it.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub location: Option<String>,
@@ -114,7 +114,7 @@ impl Maker<'_> {
     fn seen(&self, resource: &Resource, found: Option<String>, fingerprint: Option<String>) -> Read {
         let Resource { address, identity, kind, origin, .. } = resource;
         let location = self.inputs.sources.locate(origin).map(|location| location.to_string());
-        let (address, identity, kind) = (address.clone(), identity.clone(), kind.clone());
+        let (address, identity, kind) = (address.clone(), identity.clone(), *kind);
         Read { address, identity, kind, location, found, fingerprint }
     }
 
@@ -141,8 +141,7 @@ impl Maker<'_> {
 
     /// What the section says and is not so.
     fn differences(&self, resource: &Resource, live: &Value) -> Vec<FieldChange> {
-        let Some(kind) = kinds::find(&resource.kind) else { return Vec::new() };
-        let mut changes = match kind.compare {
+        let mut changes = match kinds::of(resource.kind).compare {
             Compare::Gke(rules) => gke::compare(rules, &resource.body, live, None).changes,
             Compare::Kubernetes(effect) => {
                 let schema = self.shapes.schema(resource);

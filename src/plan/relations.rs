@@ -12,7 +12,7 @@ use super::{Action, Change};
 use crate::address::{Address, FieldPath};
 use crate::kinds::manifest::{gpus, node_labels, pod_specs};
 use crate::kinds::{self, text};
-use crate::resource::{Await, Identity, ObjectId, Resource, Step, Until, World};
+use crate::resource::{Await, Identity, KindId, ObjectId, Resource, Step, Until, World};
 
 /// Where pods of a thing run.
 #[derive(Default)]
@@ -97,9 +97,9 @@ impl<'a> Thing<'a> {
 
     /// Whether others may be waiting for the room that it leaves.
     fn gives_room(&self) -> bool {
-        let [cluster, group] = [&kinds::dask_cluster::KIND, &kinds::dask_group::KIND];
-        let kinds = [cluster, group, &kinds::dask_job::KIND, &kinds::dask_autoscaler::KIND];
-        self.object().is_none() || kinds.iter().any(|kind| kind.name == self.change.kind)
+        use KindId::{DaskAutoscaler, DaskCluster, DaskGroup, DaskJob};
+        let kinds = [DaskCluster, DaskGroup, DaskJob, DaskAutoscaler];
+        self.object().is_none() || kinds.contains(&self.change.kind)
     }
 
     fn goes_itself(&self) -> bool {
@@ -151,7 +151,7 @@ impl<'a> Relations<'a> {
             let wanted = wanted.get(&change.identity).copied();
             let pods = |body: &Value| if any_delete { Pods::of(body) } else { Pods::default() };
             Thing {
-                rank: kinds::find(&change.kind).map_or(0, |kind| kind.rank),
+                rank: kinds::of(change.kind).rank,
                 live_pods: pods(live),
                 wanted_pods: wanted.map(|wanted| pods(&wanted.body)).unwrap_or_default(),
                 change,
@@ -408,16 +408,14 @@ impl<'a> Relations<'a> {
                 && goes.gpu() == other.gpu()
                 && !self.things.iter().any(held);
         }
-        let [cluster, group] = [&kinds::dask_cluster::KIND, &kinds::dask_group::KIND];
-        let workers = [cluster, group, &kinds::dask_job::KIND];
+        let workers = [KindId::DaskCluster, KindId::DaskGroup, KindId::DaskJob];
         if other.rank < kinds::check::KIND.rank {
             return false;
         }
-        let is = |kind: &&&kinds::Kind| kind.name == goes.change.kind;
         let same = goes.change.address.section() == other.change.address.section();
         // The pod of a check that was cut short may hold the GPU that its next run asks for.
         let left = kinds::check::is_pod(&goes.change.identity, &goes.change.address);
-        if left || workers.iter().any(|kind| is(&kind)) {
+        if left || workers.contains(&goes.change.kind) {
             return same || goes.live_pods.may_meet(&other.wanted_pods);
         }
         let of_it = |object: &ObjectId| {
@@ -426,7 +424,7 @@ impl<'a> Relations<'a> {
             let group = other.wanted.map_or("", |wanted| text(&wanted.body["spec"]["cluster"]));
             beside == Some(&object.namespace) && (object.name == of || group == of)
         };
-        goes.change.kind == kinds::dask_autoscaler::KIND.name && (same || other.object().is_some_and(of_it))
+        goes.change.kind == KindId::DaskAutoscaler && (same || other.object().is_some_and(of_it))
     }
 
     /// Whether a thing that goes is part of what serves the kind of an object: its definition, or the section of its
@@ -468,9 +466,8 @@ pub(super) fn is_custom(object: &ObjectId) -> bool {
 /// Sections of what goes that serve a custom kind: with a definition, or with the controller of objects that go.
 pub(super) fn serving<'a>(changes: &'a [Change], world: &'a World) -> BTreeSet<&'a str> {
     let with_live = |change: &'a Change| (change, world.find(&change.identity).unwrap_or(&change.before));
-    let defined = changes
-        .iter()
-        .filter(|change| change.action == Action::Delete && change.kind == kinds::object::DEFINITION.name);
+    let defined =
+        changes.iter().filter(|change| change.action == Action::Delete && change.kind == KindId::Definition);
     let defined = defined.map(|change| change.address.section());
     served(changes.iter().map(with_live)).into_values().flatten().chain(defined).collect()
 }

@@ -6,7 +6,7 @@ use serde_json::json;
 
 use super::*;
 use crate::kinds::gvk;
-use crate::resource::{ClusterName, Lane};
+use crate::resource::{ClusterName, KindId, Lane};
 
 /// One generated change: what it is, its section, name and namespace, what happens to it, whether it has steps of its own,
 /// what its live text speaks of, and what its resource is said to follow.
@@ -67,7 +67,7 @@ fn drawn() -> impl Strategy<Value = Drawn> {
         })
 }
 
-fn identity(drawn: &Drawn, place: usize) -> (Identity, &'static str) {
+fn identity(drawn: &Drawn, place: usize) -> (Identity, KindId) {
     let cluster = || ClusterName { project: "p".into(), location: "l".into(), cluster: "c".into() };
     let everywhere = |group, plural| (gvk(group, "v1", drawn.what, plural), None);
     let within = |group, plural| {
@@ -76,19 +76,19 @@ fn identity(drawn: &Drawn, place: usize) -> (Identity, &'static str) {
     let ((gvk, namespace), kind) = match drawn.what {
         "pool" => {
             let pool = format!("p{}", place % 3);
-            return (Identity::NodePool { cluster: cluster(), pool }, "node_pool");
+            return (Identity::NodePool { cluster: cluster(), pool }, KindId::NodePool);
         }
-        "check" => return (Identity::Check(Address::of("check", &place.to_string())), "check"),
-        "cluster" => return (Identity::Cluster(cluster()), "cluster"),
-        "Namespace" => (everywhere("", "namespaces"), "namespace"),
+        "check" => return (Identity::Check(Address::of("check", &place.to_string())), KindId::Check),
+        "cluster" => return (Identity::Cluster(cluster()), KindId::Cluster),
+        "Namespace" => (everywhere("", "namespaces"), KindId::Namespace),
         "CustomResourceDefinition" => {
-            (everywhere("apiextensions.k8s.io", "customresourcedefinitions"), kinds::object::DEFINITION.name)
+            (everywhere("apiextensions.k8s.io", "customresourcedefinitions"), KindId::Definition)
         }
-        "ClusterRole" => (everywhere("rbac.authorization.k8s.io", "clusterroles"), kinds::object::PLAIN.name),
-        "Deployment" => (within("apps", "deployments"), "deployment"),
-        "Widget" => (within("example.com", "widgets"), kinds::object::PLAIN.name),
-        "DaskCluster" => (within(kinds::dask_cluster::GROUP, "daskclusters"), kinds::dask_cluster::KIND.name),
-        _ => (within("", "configmaps"), kinds::object::PLAIN.name),
+        "ClusterRole" => (everywhere("rbac.authorization.k8s.io", "clusterroles"), KindId::Object),
+        "Deployment" => (within("apps", "deployments"), KindId::Deployment),
+        "Widget" => (within("example.com", "widgets"), KindId::Object),
+        "DaskCluster" => (within(kinds::dask_cluster::GROUP, "daskclusters"), KindId::DaskCluster),
+        _ => (within("", "configmaps"), KindId::Object),
     };
     (Identity::Object(ObjectId { gvk, namespace, name: drawn.name.into() }), kind)
 }
@@ -98,7 +98,7 @@ fn change(drawn: &Drawn, place: usize) -> Change {
     let pool =
         if drawn.speaks_of.len() > 1 { json!({ kinds::node_pool::POOL_LABEL: "p1" }) } else { json!({}) };
     let step = Step::Await(Await {
-        kind: kind.into(),
+        kind,
         identity: identity.clone(),
         until: Until::Gone,
         facts: Value::Null,
@@ -106,7 +106,7 @@ fn change(drawn: &Drawn, place: usize) -> Change {
     });
     Change {
         address: Address::new(format!("{}/{place}", drawn.section)),
-        kind: kind.into(),
+        kind,
         action: drawn.action,
         fields: Vec::new(),
         reason: None,

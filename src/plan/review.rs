@@ -7,9 +7,8 @@ use serde_json::Value;
 use super::{Action, Change, Consent, Note, Plan, inline_pool};
 use crate::address::Address;
 use crate::diag::{Code, nearest};
-use crate::kinds::dask_cluster;
 use crate::kinds::node_pool::POOL_LABEL;
-use crate::resource::{Identity, Resource, by_identity};
+use crate::resource::{Identity, KindId, Resource, by_identity};
 
 /// A check on a finished plan.
 type Review = fn(&Plan, &mut Vec<Note>);
@@ -79,8 +78,7 @@ fn idle_pools(plan: &Plan, notes: &mut Vec<Note>) {
     let news = |change: &&Change| matches!(change.action, Action::Create | Action::Update | Action::Replace);
     let wanted = by_identity(&plan.desired);
     for change in plan.changes.iter().filter(news) {
-        let Some(cluster) =
-            wanted.get(&change.identity).filter(|wanted| wanted.kind == dask_cluster::KIND.name)
+        let Some(cluster) = wanted.get(&change.identity).filter(|wanted| wanted.kind == KindId::DaskCluster)
         else {
             continue;
         };

@@ -124,7 +124,7 @@ impl Maker<'_> {
             return Err(self.cannot(wish, what, Some("`dask-infra apply` makes it anew")));
         }
         let live = self.with_size(resource, live);
-        let Some(kind) = kinds::find(&resource.kind) else { return Ok(live) };
+        let kind = kinds::of(resource.kind);
         if let Standing::Others(whose) = self.standing(resource, kind, &live) {
             let what = format!("{} exists already and is not of this stack: {whose}", resource.identity);
             let problem = Diagnostic::error(Code::NotOurs, what);
@@ -187,7 +187,7 @@ impl Maker<'_> {
 
     /// What the kind does for such a change: GKE's own call for pools, and the wait for all.
     fn brought(&self, resource: &Resource, live: &Value, fields: &[FieldChange], to: u32) -> Vec<Step> {
-        let Some(kind) = kinds::find(&resource.kind) else { return Vec::new() };
+        let kind = kinds::of(resource.kind);
         let mut counted = resource.clone();
         let object = matches!(resource.identity, Identity::Object(_));
         if object && dask_cluster::replicas_path().find(&resource.initial).is_some() {

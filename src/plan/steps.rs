@@ -7,7 +7,7 @@ use super::make::{Maker, is_going};
 use super::{Action, Barrier, Change, given};
 use crate::kinds::{self, Doing};
 use crate::record::Record;
-use crate::resource::{self, Identity, ObjectId, Resource, Step, Until, World};
+use crate::resource::{self, Identity, KindId, ObjectId, Resource, Step, Until, World};
 
 impl Maker<'_> {
     pub(super) fn steps(&mut self) {
@@ -19,21 +19,18 @@ impl Maker<'_> {
             cluster.is_some_and(|change| matches!(change.action, Action::Delete | Action::Replace));
         let inline = inline_pool(&inputs.desired).filter(|_| cluster_made);
         // These hold a finalizer of the operator, or have a cluster that does.
-        let held =
-            [kinds::dask_cluster::KIND.name, kinds::dask_autoscaler::KIND.name, kinds::dask_job::KIND.name];
-        let leaves =
-            |change: &Change| held.contains(&change.kind.as_str()) && change.action == Action::Delete;
+        let held = [KindId::DaskCluster, KindId::DaskAutoscaler, KindId::DaskJob];
+        let leaves = |change: &Change| held.contains(&change.kind) && change.action == Action::Delete;
         let orphaned = self.changes.iter().any(leaves) && !operator_runs(inputs.world);
         // What they would keep from going without an operator.
-        let more =
-            [kinds::dask_group::KIND.name, kinds::object::DEFINITION.name, kinds::namespace::KIND.name];
-        let kept: Vec<&str> = held.into_iter().chain(more).collect();
+        let more = [KindId::DaskGroup, KindId::Definition, KindId::Namespace];
+        let kept: Vec<KindId> = held.into_iter().chain(more).collect();
         let desired = resource::by_identity(&inputs.desired);
         let zones = self.zones_of_pools();
         let seen_ready = inputs.world.record.as_ref().map(Record::seen_ready).unwrap_or_default();
         let with_cluster = if cluster_goes { self.goes_with_cluster() } else { BTreeSet::new() };
         for (place, change) in self.changes.iter_mut().enumerate() {
-            let Some(kind) = kinds::find(&change.kind) else { continue };
+            let kind = kinds::of(change.kind);
             // There is nothing to wait for.
             if self.gone.contains(&change.identity) {
                 continue;
@@ -44,7 +41,7 @@ impl Maker<'_> {
                 // Only a living operator lets a DaskCluster go; without one it goes with the cluster.
                 (Identity::Object(_), Action::Delete) if change.foreign => true,
                 (Identity::Object(_), Action::Delete) => {
-                    let held_up = cluster_goes && orphaned && kept.contains(&change.kind.as_str());
+                    let held_up = cluster_goes && orphaned && kept.contains(&change.kind);
                     held_up || with_cluster.contains(&change.identity)
                 }
                 _ => false,

@@ -22,7 +22,7 @@ pub enum Still {
 
 /// Compares again what the plan compared.
 pub fn still(change: &Change, resource: &Resource, owner: &Owner, given: &Given, live: &Value) -> Still {
-    let Some(Compare::Kubernetes(effect)) = kinds::find(&change.kind).map(|kind| &kind.compare) else {
+    let Compare::Kubernetes(effect) = &kinds::of(change.kind).compare else {
         return Still::Moved;
     };
     let (schema, manager) = (kinds::object_schema(&resource.identity), owner.field_manager());

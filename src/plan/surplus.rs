@@ -7,15 +7,15 @@ use super::make::{Maker, is_going};
 use super::{Action, Change, Note};
 use crate::diag::Code;
 use crate::kinds::{self, dask_cluster, dask_group};
-use crate::resource::{Identity, ObjectId, Resource, Step};
+use crate::resource::{Identity, KindId, ObjectId, Resource, Step};
 
 impl Maker<'_> {
     /// Why a DaskCluster or a group of workers that is as it is wanted has something to do all the same.
     pub(super) fn left_behind(&mut self, resource: &Resource) -> Option<String> {
         let Identity::Object(cluster) = &resource.identity else { return None };
-        let name = match resource.kind.as_str() {
-            kind if kind == dask_cluster::KIND.name => format!("{}-default", cluster.name),
-            kind if kind == dask_group::KIND.name => cluster.name.clone(),
+        let name = match resource.kind {
+            KindId::DaskCluster => format!("{}-default", cluster.name),
+            KindId::DaskGroup => cluster.name.clone(),
             _ => return None,
         };
         let wanted = resource.body["spec"]["worker"]["replicas"].as_u64()?;

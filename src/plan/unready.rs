@@ -5,7 +5,7 @@ use std::collections::BTreeMap;
 use super::{Action, Change, Mode, Note, Plan};
 use crate::diag::Code;
 use crate::kinds;
-use crate::resource::{Await, Identity, Readiness, Resource, World};
+use crate::resource::{Await, Identity, KindId, Readiness, Resource, World};
 
 /// What tells whether the things that a plan keeps are ready, by their place in its list of changes.
 pub fn kept(plan: &Plan, world: &World) -> Vec<(usize, Await)> {
@@ -18,7 +18,7 @@ pub fn kept(plan: &Plan, world: &World) -> Vec<(usize, Await)> {
         let resource = desired.get(&change.identity)?;
         let live = world.find(&change.identity)?;
         // Most objects have nothing that could say that they are not ready.
-        let silent = change.kind == kinds::object::PLAIN.name && live["status"].is_null();
+        let silent = change.kind == KindId::Object && live["status"].is_null();
         if silent && live["metadata"]["deletionTimestamp"].is_null() {
             return None;
         }

@@ -16,7 +16,7 @@ impl Maker<'_> {
                 continue;
             }
             let live = world.find(&change.identity).unwrap_or(&Value::Null);
-            let wait = when_idle::wait(&change.kind, &change.identity, live, seconds);
+            let wait = when_idle::wait(change.kind, &change.identity, live, seconds);
             let Some(wait) = wait.filter(|_| live.is_object()) else { continue };
             let mark = format!("waits until it is idle, at most {}", time(seconds));
             change.reason = Some(match change.reason.take() {

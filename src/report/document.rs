@@ -10,9 +10,8 @@ use serde_json::{Map, Value, json};
 
 use super::human::plan_text::consent_text;
 use crate::address::{FieldPath, Segment};
-use crate::kinds;
 use crate::plan::{Action, Change, Mode, Note, Plan};
-use crate::resource::{Effect, FieldChange, Identity, Resource, by_identity};
+use crate::resource::{Effect, FieldChange, Identity, KindId, Resource, by_identity};
 use crate::secrets::masked;
 
 /// The version of Terraform's format that this follows.
@@ -186,7 +185,7 @@ pub fn document(plan: &Plan) -> Document {
     let resources = plan.desired.iter().map(|wanted| Planned {
         address: wanted.address.to_string(),
         mode: "managed",
-        kind: kind_of(&wanted.identity, &wanted.kind),
+        kind: kind_of(&wanted.identity, wanted.kind),
         name: name_of(wanted.address.as_str()),
         provider_name: PROVIDER,
         values: masked(&wanted.body),
@@ -309,7 +308,7 @@ fn of_change(change: &Change, values: Values) -> ResourceChange {
     ResourceChange {
         address: change.address.to_string(),
         mode: "managed",
-        kind: kind_of(&change.identity, &change.kind),
+        kind: kind_of(&change.identity, change.kind),
         name: name_of(change.address.as_str()),
         provider_name: PROVIDER,
         change: values,
@@ -325,11 +324,11 @@ fn of_change(change: &Change, values: Values) -> ResourceChange {
 }
 
 /// The kind's own name; `config_map` for Kubernetes kinds that are nothing special here.
-fn kind_of(identity: &Identity, kind: &str) -> String {
-    let plain = [kinds::object::PLAIN.name, kinds::object::BINDING.name, kinds::object::DEFINITION.name];
-    let Identity::Object(object) = identity else { return kind.to_owned() };
+fn kind_of(identity: &Identity, kind: KindId) -> String {
+    let plain = [KindId::Object, KindId::Binding, KindId::Definition];
+    let Identity::Object(object) = identity else { return kind.to_string() };
     if !plain.contains(&kind) {
-        return kind.to_owned();
+        return kind.to_string();
     }
     let mut words = String::new();
     for letter in object.gvk.kind.chars() {

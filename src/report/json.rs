@@ -199,7 +199,7 @@ fn place_of(owner: &Owner, target: &Target) -> Place {
 fn read_of(read: &Read) -> PlannedChange {
     let Read { address, identity, kind, location, found, fingerprint: _ } = read;
     PlannedChange {
-        resource: thing_of(address, identity, kind),
+        resource: thing_of(address, identity, kind.as_str()),
         action: "read",
         reason: found.clone(),
         location: location.clone(),
@@ -208,7 +208,7 @@ fn read_of(read: &Read) -> PlannedChange {
 }
 
 fn thing(change: &Change) -> Thing {
-    thing_of(&change.address, &change.identity, &change.kind)
+    thing_of(&change.address, &change.identity, change.kind.as_str())
 }
 
 fn thing_of(address: &Address, identity: &Identity, kind: &str) -> Thing {
@@ -237,7 +237,7 @@ fn drifted_change(drift: &Drifts) -> PlannedChange {
     let Drifts { address, identity, kind, fields, theirs, location } = drift;
     let fields = fields.iter().chain(theirs).map(|field| field_at(field, location.clone()));
     PlannedChange {
-        resource: thing_of(address, identity, kind),
+        resource: thing_of(address, identity, kind.as_str()),
         action: if drift.is_gone() { words(Action::Delete).verb } else { words(Action::Update).verb },
         reason: None,
         location: location.clone(),

@@ -5,7 +5,7 @@ use crate::address::{Address, FieldPath, Segment};
 use crate::catalog;
 use crate::diag::{Code, Diagnostic};
 use crate::kinds::{self, Scope};
-use crate::resource::{ClusterName, Hourly, Identity, Owner, Resource, Role, Target, Theirs};
+use crate::resource::{ClusterName, Hourly, Identity, KindId, Owner, Resource, Role, Target, Theirs};
 use crate::schema;
 
 pub use crate::resource::Lowered;
@@ -213,7 +213,7 @@ pub fn check(resources: &[Resource], sources: &Sources) -> Vec<Diagnostic> {
     let mut found = Vec::new();
     for resource in resources {
         // Definitions are data of a release and checked by a test.
-        if resource.kind == kinds::object::DEFINITION.name {
+        if resource.kind == KindId::Definition {
             continue;
         }
         // Looked at when they are read, with the lines of their own files.

@@ -211,7 +211,7 @@ impl Gke {
             record.inventory.push(Entry {
                 address: resource.address.clone(),
                 identity: resource.identity.clone(),
-                kind: resource.kind.clone(),
+                kind: resource.kind.into(),
                 set,
                 ready: None,
             });

@@ -8,7 +8,7 @@ use dask_infra::apply::Outcome;
 use dask_infra::kinds;
 use dask_infra::live::Request;
 use dask_infra::plan::Mode;
-use dask_infra::resource::{self, Api};
+use dask_infra::resource::{self, Api, KindId};
 use dask_infra::sandbox::Options;
 use dask_infra::sandbox::faults::{Rule, Then};
 use proptest::prelude::*;
@@ -249,7 +249,7 @@ fn digest_of((cpu, memory): (u64, u64), how: usize) -> String {
         .replace("worker = { replicas = 1, cpu = \"100m\" }", &format!("worker = {{ {keys} }}"))
         .replace("image = \"demo:1\"", &format!("image = \"demo:1\"\nscheduler = {{ cpu = \"{cpu}\" }}"));
     let stack = Stack::of(&text);
-    let job = stack.resources().iter().find(|resource| resource.kind == kinds::dask_job::KIND.name);
+    let job = stack.resources().iter().find(|resource| resource.kind == KindId::DaskJob);
     kinds::made::digest(job.unwrap())
 }
 
@@ -299,7 +299,7 @@ fn checked(image: Option<&str>) -> Stack {
 async fn the_pod_of_a_check_that_was_cut_short_goes_with_the_next_apply() {
     for next in [Some(""), None] {
         let (first, bench) = (checked(Some("demo:1")), Bench::new());
-        let check = first.resources().iter().find(|resource| resource.kind == kinds::check::KIND.name);
+        let check = first.resources().iter().find(|resource| resource.kind == KindId::Check);
         let pod = kinds::check::pod(&check.unwrap().body).path();
         let (method, path) = ("PATCH".to_owned(), pod.clone());
         let moment = Moment::At { method, path, skip: 0, turn: Turn::DeathAfter };
@@ -314,9 +314,7 @@ async fn the_pod_of_a_check_that_was_cut_short_goes_with_the_next_apply() {
         let ended = bench.apply(&second, &plan, Vec::new(), None).await;
         assert!(bench.try_kubernetes(&second, look()).await.is_err(), "{next:?}");
         // It holds the GPU that the next run asks for, so it goes before.
-        if let Some(check) =
-            second.resources().iter().find(|resource| resource.kind == kinds::check::KIND.name)
-        {
+        if let Some(check) = second.resources().iter().find(|resource| resource.kind == KindId::Check) {
             let again = kinds::check::pod(&check.body).path();
             let at = |method: resource::Method, path: &String| {
                 let sent =
@@ -334,7 +332,7 @@ async fn the_pod_of_a_check_that_was_cut_short_goes_with_the_next_apply() {
 #[tokio::test(start_paused = true)]
 async fn the_pod_of_a_check_is_taken_as_it_is_when_its_apply_is_not_sure_of_it() {
     let stack = checked(Some(""));
-    let check = stack.resources().iter().find(|resource| resource.kind == kinds::check::KIND.name);
+    let check = stack.resources().iter().find(|resource| resource.kind == KindId::Check);
     let pod = kinds::check::pod(&check.unwrap().body).path();
     let at = |turn| Moment::At { method: "PATCH".to_owned(), path: pod.clone(), skip: 0, turn };
     let lost = Rule {

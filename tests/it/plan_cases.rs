@@ -165,7 +165,7 @@ pub(crate) fn settled(lowered: &Lowered) -> World {
         if !life.is_kept() {
             record.passes.insert(identity.clone(), kinds::made::digest(resource));
         }
-        let (address, identity, kind) = (address.clone(), identity.clone(), kind.clone());
+        let (address, identity, kind) = (address.clone(), identity.clone(), (*kind).into());
         record.inventory.push(Entry { address, identity, kind, set, ready: Some(true) });
     }
     world.inside = Seen::Live(inside);
@@ -249,7 +249,7 @@ fn overlay(world: &mut World, patch: &Value) {
 fn share(world: &mut World, manager: &str, instead: bool) {
     let record = world.record.clone().unwrap();
     let Seen::Live(objects) = &mut world.inside else { return };
-    for entry in record.inventory.iter().filter(|entry| kinds::find(&entry.kind).unwrap().shared) {
+    for entry in record.inventory.iter().filter(|entry| kinds::of(entry.kind.id()).shared) {
         let Identity::Object(object) = &entry.identity else { continue };
         let entries = objects.get_mut(object).unwrap()["metadata"]["managedFields"].as_array_mut().unwrap();
         let mut other = entries[0].clone();

@@ -8,7 +8,7 @@ use std::fmt::Write as _;
 
 use dask_infra::address::{FieldPath, Segment};
 use dask_infra::kinds::{self, Compare};
-use dask_infra::resource::{Effect, Resource};
+use dask_infra::resource::{Effect, KindId, Resource};
 use dask_infra::stack::{Options, parse_text};
 use reqwest::Method;
 use serde_json::{Value, json};
@@ -29,8 +29,8 @@ const SERVICES: &str = "/api/v1/namespaces/default/services?labelSelector=dask.o
 const HANDLED: &str = "kopf.zalando.org/last-handled-configuration";
 
 /// What a plan says of a field, and why.
-fn claim(kind: &str, path: &FieldPath) -> (Effect, Option<&'static str>) {
-    match kinds::find(kind).unwrap().compare {
+fn claim(kind: KindId, path: &FieldPath) -> (Effect, Option<&'static str>) {
+    match kinds::of(kind).compare {
         Compare::Kubernetes(effect) => effect(path),
         _ => panic!("{kind} is not compared by Kubernetes rules"),
     }
@@ -176,7 +176,7 @@ fn ours() -> Resource {
     let loaded = parse_text("stack.toml", text, &Options { env: &|_| None, vars: &vars, helm: None });
     let loaded = loaded.map_err(|failure| format!("{:?}", failure.diagnostics)).unwrap();
     let lowered = dask_infra::stack::lower::lower(&loaded.stack, false);
-    lowered.resources.into_iter().find(|resource| resource.kind == "dask_cluster").unwrap()
+    lowered.resources.into_iter().find(|resource| resource.kind == KindId::DaskCluster).unwrap()
 }
 
 /// The children by kind and name, without what controllers write there whatever the cluster says.
@@ -285,7 +285,7 @@ async fn the_operator_does_with_a_changed_field_what_we_claim() {
     let first_worker = client.get(WORKERS).await.1["items"][0].clone();
     for Change { path: at_field, value, claim: claimed, seen } in changes() {
         let field = path(at_field);
-        let said = claim("dask_cluster", &field);
+        let said = claim(KindId::DaskCluster, &field);
         assert_eq!(said.0, claimed, "{at_field}");
         assert!(agrees(&said, seen), "{at_field}: {said:?} but {seen:?}");
         let (status, answer) = set(&client, &at, &[(field.clone(), value.clone())]).await;
@@ -329,7 +329,7 @@ const REFUSALS: &[&str] = &["field is immutable", "may not change once set", "ca
 /// An object and the changes that are tried on it, each on what the accepted ones before it left.
 struct Tried {
     /// The kind whose claims are meant.
-    kinds: &'static [&'static str],
+    kinds: &'static [KindId],
     collection: &'static str,
     object: Value,
     /// The field in question, and what else must change for the object to be well formed.
@@ -388,14 +388,14 @@ fn of_deployments() -> Tried {
     changes.push(in_place("spec.strategy", json!({ "type": "Recreate" })));
     changes.push(in_place("spec.progressDeadlineSeconds", json!(77)));
     changes.push(in_place("spec.paused", json!(true)));
-    Tried { kinds: &["deployment"], collection: DEPLOYMENTS, object: workload("Deployment"), changes }
+    Tried { kinds: &[KindId::Deployment], collection: DEPLOYMENTS, object: workload("Deployment"), changes }
 }
 
 fn of_daemon_sets() -> Tried {
     let mut changes = of_templates();
     changes.push(in_place("spec.updateStrategy", json!({ "type": "OnDelete" })));
     Tried {
-        kinds: &["daemon_set", "gpu_driver"],
+        kinds: &[KindId::DaemonSet, KindId::GpuDriver],
         collection: "/apis/apps/v1/namespaces/default/daemonsets",
         object: workload("DaemonSet"),
         changes,
@@ -405,7 +405,7 @@ fn of_daemon_sets() -> Tried {
 fn of_services() -> Tried {
     let port = |port: u16| json!([{ "name": "web", "port": port, "protocol": "TCP", "targetPort": 80 }]);
     Tried {
-        kinds: &["service"],
+        kinds: &[KindId::Service],
         collection: "/api/v1/namespaces/default/services",
         object: json!({
             "apiVersion": "v1", "kind": "Service", "metadata": { "name": "x", "labels": { "app": "x" } },
@@ -437,7 +437,7 @@ fn of_services() -> Tried {
 
 fn of_bindings() -> Tried {
     Tried {
-        kinds: &["binding"],
+        kinds: &[KindId::Binding],
         collection: "/apis/rbac.authorization.k8s.io/v1/clusterrolebindings",
         object: json!({
             "apiVersion": "rbac.authorization.k8s.io/v1", "kind": "ClusterRoleBinding",
@@ -461,7 +461,7 @@ fn of_definitions() -> Tried {
         } } })
     };
     Tried {
-        kinds: &["definition"],
+        kinds: &[KindId::Definition],
         collection: CRDS,
         object: json!({
             "apiVersion": "apiextensions.k8s.io/v1", "kind": "CustomResourceDefinition",
@@ -491,7 +491,7 @@ fn of_plain_objects() -> [Tried; 3] {
     let metadata = json!({ "name": "x", "labels": { "app": "x" } });
     [
         Tried {
-            kinds: &["object"],
+            kinds: &[KindId::Object],
             collection: "/api/v1/namespaces/default/serviceaccounts",
             object: json!({ "apiVersion": "v1", "kind": "ServiceAccount", "metadata": metadata }),
             changes: vec![
@@ -500,7 +500,7 @@ fn of_plain_objects() -> [Tried; 3] {
             ],
         },
         Tried {
-            kinds: &["object"],
+            kinds: &[KindId::Object],
             collection: "/apis/rbac.authorization.k8s.io/v1/clusterroles",
             object: json!({
                 "apiVersion": "rbac.authorization.k8s.io/v1", "kind": "ClusterRole", "metadata": metadata,
@@ -511,7 +511,7 @@ fn of_plain_objects() -> [Tried; 3] {
             ],
         },
         Tried {
-            kinds: &["namespace"],
+            kinds: &[KindId::Namespace],
             collection: "/api/v1/namespaces",
             object: json!({ "apiVersion": "v1", "kind": "Namespace", "metadata": metadata }),
             changes: vec![
@@ -536,7 +536,7 @@ async fn try_changes(client: &Client, tried: Tried, wrong: &mut Vec<String>) -> 
             fields.into_iter().map(|(field, value)| (path(field), value)).collect();
         let field = &fields[0].0;
         for kind in kinds {
-            let (said, _) = claim(kind, field);
+            let (said, _) = claim(*kind, field);
             if said != claimed {
                 wrong.push(format!("{kind} {field}: {said:?} is claimed, the table says {claimed:?}"));
             }

@@ -187,7 +187,7 @@ async fn applied(
     live: Live,
 ) -> (Vec<Outcome>, (usize, usize), Duration) {
     assert_eq!(live.trouble, trouble);
-    let kinds: Kinds = |name| (name == "thing").then_some(&KIND);
+    let kinds: Kinds = |_| &KIND;
     let (_sender, interrupt) = watch::channel(0);
     let options = ApplyOptions { now: || jiff::Timestamp::UNIX_EPOCH, kinds, ..ApplyOptions::new(interrupt) };
     let live = Arc::new(live);

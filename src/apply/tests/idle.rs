@@ -2,6 +2,7 @@
 
 use super::*;
 use crate::kinds;
+use crate::resource::KindId;
 
 const PODS: &str = "GET /api/v1/namespaces/n/pods";
 const COUNTS: &str = "GET /api/v1/namespaces/n/services/d-scheduler:http-dashboard/proxy/json/counts.json";
@@ -20,7 +21,7 @@ fn goes(deadline: u32) -> Change {
     let gvk = kinds::dask_cluster::api();
     let object = ObjectId { gvk, namespace: Some("n".into()), name: "d".into() };
     let (path, identity) = (object.path(), Identity::Object(object));
-    let name = kinds::dask_cluster::KIND.name;
+    let name = KindId::DaskCluster;
     let idle = kinds::when_idle::wait(name, &identity, &Value::Null, deadline).unwrap();
     let steps = vec![Step::Await(idle), call(Api::Kubernetes, Method::Delete, &path, json!({}))];
     change("dask_cluster.d", identity, Action::Delete, steps, &[])

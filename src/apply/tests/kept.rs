@@ -63,7 +63,7 @@ fn what_the_record_says_of_readiness_follows_fates() {
     use record::inventory;
     let before = |ready| {
         let identity = makes("a", &[]).identity;
-        [Entry { address: Address::new("a"), identity, kind: "thing".into(), set: Value::Null, ready }]
+        [Entry { address: Address::new("a"), identity, kind: KindId::Object.into(), set: Value::Null, ready }]
     };
     let update = Change { action: Action::Update, ..makes("a", &[]) };
     let rows = [

@@ -23,7 +23,7 @@ fn lock(api: &Arc<Fake>, clock: fn() -> Duration) -> Arc<Lock> {
 async fn run_locked(plan: &Plan, api: &Arc<Fake>, lock: Arc<Lock>) -> Applied {
     lock.take(Missing::Make).await.unwrap();
     let (_sender, interrupt) = watch::channel(0);
-    let kinds: Kinds = |name| (name == "thing").then_some(&KIND);
+    let kinds: Kinds = |_| &KIND;
     let options = ApplyOptions {
         now: || jiff::Timestamp::UNIX_EPOCH,
         kinds,

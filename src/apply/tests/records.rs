@@ -75,8 +75,13 @@ fn what_may_have_been_set_is_both_old_and_new() {
     let mut plan = plan(vec![Change { action: Action::Update, ..pool }]);
     plan.desired[0].body = json!({"config": {"labels": {"a": "1", "c": "1"}, "tags": ["x", "y"]}});
     let set = json!({"config": {"labels": {"a": "0", "b": "1"}, "tags": ["x", "z"]}});
-    let before =
-        [Entry { address: Address::new("a"), identity, kind: "thing".into(), set: set.clone(), ready: None }];
+    let before = [Entry {
+        address: Address::new("a"),
+        identity,
+        kind: KindId::Object.into(),
+        set: set.clone(),
+        ready: None,
+    }];
     let both = json!({"config": {"labels": {"a": "1", "b": "1", "c": "1"}, "tags": ["x", "y", "z"]}});
     let rows = [(Fate::Open, both), (Fate::Done, plan.desired[0].body.clone()), (Fate::Untouched, set)];
     for (fate, expected) in rows {

@@ -7,7 +7,7 @@ use serde_json::json;
 
 use super::*;
 use crate::kinds::{self, gvk};
-use crate::resource::{Owner, Until};
+use crate::resource::{KindId, Owner, Until};
 
 /// What is wanted.
 const WANTED: u64 = 2;
@@ -135,11 +135,11 @@ fn thing(of: (u64, u64), name: &str) -> Value {
 
 fn await_of(on: On, until: Until) -> Await {
     let (kind, gvk, name) = match on {
-        On::Cluster => ("dask_cluster", dask_cluster::api(), "c"),
-        On::Group => ("dask_group", dask_group::api(), "c-default"),
+        On::Cluster => (KindId::DaskCluster, dask_cluster::api(), "c"),
+        On::Group => (KindId::DaskGroup, dask_group::api(), "c-default"),
     };
     let identity = Identity::Object(ObjectId { gvk, namespace: Some("n".to_owned()), name: name.to_owned() });
-    Await { kind: kind.to_owned(), identity, until, facts: json!({ "replicas": WANTED }), deadline: 1 }
+    Await { kind, identity, until, facts: json!({ "replicas": WANTED }), deadline: 1 }
 }
 
 fn owner() -> Owner {
@@ -153,7 +153,7 @@ impl Model {
             On::Cluster => &state.cluster,
             On::Group => &state.group,
         };
-        let kind = kinds::find(&wait.kind).unwrap();
+        let kind = kinds::of(wait.kind);
         assert_eq!((kind.queries)(&wait).len(), 1, "one read is of one moment");
         (kind.judge)(&wait, &[of.live("c")]) == Readiness::Ready
     }
@@ -179,7 +179,7 @@ impl Model {
             ],
             On::Group => vec![group, workers, pods],
         };
-        let judged = (kinds::find(&wait.kind).unwrap().judge)(&wait, &found);
+        let judged = (kinds::of(wait.kind).judge)(&wait, &found);
         self.judged.insert(*look, judged.clone());
         judged
     }
@@ -356,8 +356,8 @@ fn program(on: On, writes: &[On], waits: bool) -> Vec<Ours> {
     let call = Step::Call(kinds::scale_call(&object, &owner, json!(WANTED)));
     let before = waits_before(Action::Update, &object, &[], &[call]);
     let handled = before.iter().map(|step| match step {
-        Step::Await(wait) if wait.kind == dask_cluster::KIND.name => Ours::Handled(On::Cluster),
-        Step::Await(wait) if wait.kind == dask_group::KIND.name => Ours::Handled(On::Group),
+        Step::Await(wait) if wait.kind == KindId::DaskCluster => Ours::Handled(On::Cluster),
+        Step::Await(wait) if wait.kind == KindId::DaskGroup => Ours::Handled(On::Group),
         other => panic!("{other:?}"),
     });
     let writes = writes.iter().map(|on| Ours::Write(*on));

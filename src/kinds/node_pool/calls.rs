@@ -2,11 +2,11 @@
 
 use serde_json::{Value, json};
 
-use super::{DEADLINE, KIND, RULES};
+use super::{DEADLINE, RULES};
 use crate::address::FieldPath;
 use crate::kinds::gke::{call, merged_entries, sent};
 use crate::kinds::{Doing, text};
-use crate::resource::{Action, Await, FieldChange, Identity, Method, Step, Until};
+use crate::resource::{Action, Await, FieldChange, Identity, KindId, Method, Step, Until};
 
 /// How many nodes a pool has in each of its zones: of the zones that it is in when it is asked for.
 fn nodes_in_a_zone(doing: &Doing) -> Value {
@@ -47,7 +47,7 @@ pub(super) fn program(doing: &Doing) -> Vec<Step> {
             "nodes": body["nodeCount"].as_u64().or(body["autoscaling"]["totalMinNodeCount"].as_u64()),
             "gpus": by_gke,
         });
-        let (identity, kind) = (doing.identity.clone(), KIND.name.to_owned());
+        let (identity, kind) = (doing.identity.clone(), KindId::NodePool);
         Step::Await(Await { kind, identity, until, facts, deadline: DEADLINE })
     };
     let delete = || call(Method::Delete, path.clone(), None);

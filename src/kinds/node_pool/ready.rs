@@ -143,6 +143,7 @@ pub fn live_gpus(live: &Value) -> u64 {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::resource::KindId;
     use crate::resource::Until;
 
     #[test]
@@ -150,7 +151,7 @@ mod tests {
         let pool = |code: &str| {
             let identity = crate::resource::Identity::Check(crate::address::Address::new("x"));
             let facts = json!({ "pool": "a", "nodes": 2, "gpus": false });
-            let wait = Await { kind: "node_pool".into(), identity, until: Until::Ready, facts, deadline: 1 };
+            let wait = Await { kind: KindId::NodePool, identity, until: Until::Ready, facts, deadline: 1 };
             let conditions = json!([{ "code": code, "message": "zone z is full" }]);
             let live = json!({ "status": "RUNNING_WITH_ERROR", "conditions": conditions });
             judge(&wait, &[live, json!({ "items": [] })])

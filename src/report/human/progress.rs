@@ -281,13 +281,14 @@ mod tests {
     use super::*;
     use crate::address::{Address, FieldPath};
     use crate::plan::{Change, Mode};
+    use crate::resource::KindId;
     use crate::resource::{Identity, Owner, Target};
 
     fn plan() -> Plan {
         let change = |lane: Lane, name: &str| Change {
             address: Address::new(name),
             identity: Identity::Check(Address::new(name)),
-            kind: String::new(),
+            kind: KindId::Object,
             action: Action::Create,
             fields: Vec::new(),
             reason: None,

@@ -8,7 +8,7 @@ use std::sync::{Arc, LazyLock, Mutex};
 use dask_infra::apply::{self, ApplyOptions, Outcome};
 use dask_infra::diag::{Code, Diagnostic};
 use dask_infra::import::{self, Found, Place};
-use dask_infra::kinds::{self, KINDS};
+use dask_infra::kinds;
 use dask_infra::live::answer::{Answer, Media};
 use dask_infra::live::retry::Patience;
 use dask_infra::live::{ApiError, LiveApi, Request, read, record};
@@ -16,7 +16,7 @@ use dask_infra::plan::{self, Inputs, Mode, Plan, file};
 use dask_infra::record::Record;
 use dask_infra::report::human::printable;
 use dask_infra::report::{Next, Reporter as _, View, document};
-use dask_infra::resource::{Api, Await, Identity, ObjectId, Owner, Until};
+use dask_infra::resource::{Api, Await, Identity, KindId, ObjectId, Owner, Until};
 use dask_infra::secrets;
 use dask_infra::source::Sources;
 use dask_infra::stack::lower::{Lowered, lower};
@@ -319,11 +319,11 @@ fn identity(value: &Value) -> Identity {
 pub fn judge(bytes: &[u8], _: &Path) -> Result<(), String> {
     let Ok(value) = serde_json::from_slice::<Value>(bytes) else { return Ok(()) };
     let list = json!({ "items": [value, value["status"], null] });
-    for kind in KINDS {
+    for &id in KindId::ALL {
+        let kind = kinds::of(id);
         for until in [Until::Ready, Until::Gone, Until::Idle] {
             let facts = json!({ "replicas": 1, "nodes": 1, "gpus": value["spec"] });
-            let wait =
-                Await { kind: kind.name.into(), identity: identity(&value), until, facts, deadline: 60 };
+            let wait = Await { kind: id, identity: identity(&value), until, facts, deadline: 60 };
             let queries = (kind.queries)(&wait);
             let found: Vec<Value> = (0..queries.len().max(1))
                 .map(|place| if place % 2 == 0 { value.clone() } else { list.clone() })
@@ -332,7 +332,7 @@ pub fn judge(bytes: &[u8], _: &Path) -> Result<(), String> {
             (kind.judge)(&wait, &[]);
         }
     }
-    let _ = (kinds::find("x"), secrets::masked(&value));
+    let _ = secrets::masked(&value);
     Ok(())
 }
 

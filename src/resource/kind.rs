@@ -1,0 +1,148 @@
+//! What a thing is to this program.
+
+use std::fmt;
+
+use serde::{Deserialize, Deserializer, Serialize, Serializer};
+
+macro_rules! kinds {
+    ($($(#[$doc:meta])* $id:ident $name:literal,)*) => {
+        /// What a thing is to this program: it decides how the thing is compared, changed and judged.
+        #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
+        pub enum KindId {
+            $($(#[$doc])* $id,)*
+        }
+
+        impl KindId {
+            /// All of them.
+            pub const ALL: &[Self] = &[$(Self::$id,)*];
+
+            /// Its name in plans, records and output.
+            pub fn as_str(self) -> &'static str {
+                match self {
+                    $(Self::$id => $name,)*
+                }
+            }
+        }
+    };
+}
+
+kinds! {
+    /// A GKE cluster.
+    Cluster "cluster",
+    /// A node pool of a GKE cluster.
+    NodePool "node_pool",
+    /// A namespace.
+    Namespace "namespace",
+    /// A CustomResourceDefinition.
+    Definition "definition",
+    /// A Kubernetes object without a kind of its own here.
+    Object "object",
+    /// A RoleBinding or ClusterRoleBinding.
+    Binding "binding",
+    /// A Service.
+    Service "service",
+    /// A Deployment.
+    Deployment "deployment",
+    /// A DaemonSet.
+    DaemonSet "daemon_set",
+    /// A StatefulSet.
+    StatefulSet "stateful_set",
+    /// A Pod that somebody asks for by itself.
+    Pod "pod",
+    /// A Job.
+    Job "job",
+    /// The DaemonSet that installs the NVIDIA driver.
+    GpuDriver "gpu_driver",
+    /// A check: an action, nothing of it stays.
+    Check "check",
+    /// A Dask cluster.
+    DaskCluster "dask_cluster",
+    /// A group of Dask workers.
+    DaskGroup "dask_group",
+    /// An autoscaler of Dask workers.
+    DaskAutoscaler "dask_autoscaler",
+    /// A Dask job.
+    DaskJob "dask_job",
+    /// A Jupyter server.
+    Notebook "notebook",
+}
+
+impl KindId {
+    /// The kind of a name.
+    pub fn named(name: &str) -> Option<Self> {
+        Self::ALL.iter().copied().find(|kind| kind.as_str() == name)
+    }
+}
+
+impl fmt::Display for KindId {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str(self.as_str())
+    }
+}
+
+impl Serialize for KindId {
+    fn serialize<S: Serializer>(&self, serializer: S) -> Result<S::Ok, S::Error> {
+        serializer.serialize_str(self.as_str())
+    }
+}
+
+impl<'de> Deserialize<'de> for KindId {
+    fn deserialize<D: Deserializer<'de>>(deserializer: D) -> Result<Self, D::Error> {
+        let name = String::deserialize(deserializer)?;
+        Self::named(&name).ok_or_else(|| serde::de::Error::custom(format!("{name:?} is an unknown kind")))
+    }
+}
+
+/// A kind as a record names it. A record outlives the program that wrote it, so it may name one that this one does not
+/// know; such a thing is treated as an object without a kind of its own, and keeps its name.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(untagged)]
+pub enum RecordedKind {
+    /// One that this program knows.
+    Known(KindId),
+    /// Another one.
+    Unknown(String),
+}
+
+impl RecordedKind {
+    /// What it is treated as.
+    pub fn id(&self) -> KindId {
+        match self {
+            Self::Known(id) => *id,
+            Self::Unknown(_) => KindId::Object,
+        }
+    }
+
+    /// Its name.
+    pub fn as_str(&self) -> &str {
+        match self {
+            Self::Known(id) => id.as_str(),
+            Self::Unknown(name) => name,
+        }
+    }
+}
+
+impl From<KindId> for RecordedKind {
+    fn from(id: KindId) -> Self {
+        Self::Known(id)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_record_keeps_the_name_of_a_kind_that_is_not_known() {
+        for name in ["node_pool", "of_tomorrow"] {
+            let text = format!("{name:?}");
+            let kind: RecordedKind = serde_json::from_str(&text).unwrap();
+            assert_eq!(serde_json::to_string(&kind).unwrap(), text);
+            assert_eq!(kind.as_str(), name);
+        }
+        let kind: RecordedKind = serde_json::from_str("\"of_tomorrow\"").unwrap();
+        assert_eq!(kind.id(), KindId::Object);
+        let said = serde_json::from_str::<KindId>("\"of_tomorrow\"").unwrap_err().to_string();
+        assert!(said.contains("\"of_tomorrow\" is an unknown kind"), "{said}");
+    }
+}
