@@ -508,9 +508,14 @@ impl Bench {
     /// Applies a plan as it is, without a lock, under rules and with something that happens at a moment, until it ends or
     /// the program dies.
     pub async fn apply(&self, stack: &Stack, plan: &Plan, rules: Vec<Rule>, moment: Option<Moment>) -> Ended {
+        let plan = plan.clone();
+        self.apply_one(Going { process: Process::Unlocked, stack, plan, moment }, rules).await
+    }
+
+    /// Applies one plan under rules, until it ends or the program dies.
+    pub async fn apply_one(&self, going: Going<'_>, rules: Vec<Rule>) -> Ended {
         self.sandbox.set_rules(rules).unwrap();
         let clock = Arc::new(Mutex::new(Instant::now()));
-        let going = Going { process: Process::Unlocked, stack, plan: plan.clone(), moment };
         let ended = self.run(going, &clock).await;
         self.settle(&clock).await;
         self.sandbox.set_rules(Vec::new()).unwrap();
@@ -635,6 +640,9 @@ impl Bench {
             // These echo the pool that happened to be made first.
             for echo in ["nodeConfig", "nodePools", "initialNodeCount", "ipAllocationPolicy"] {
                 cluster.as_object_mut().unwrap().remove(echo);
+            }
+            if !autoscaled.is_empty() {
+                cluster.as_object_mut().unwrap().remove("currentNodeCount");
             }
             world.insert(name, normal(&cluster));
         }
