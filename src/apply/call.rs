@@ -11,7 +11,7 @@ use super::program::{Pause, Run};
 use super::{Outcome, Stopped};
 use crate::address::{FieldPath, Segment};
 use crate::diag::Code;
-use crate::kinds::ABSENT;
+use crate::kinds::kubernetes::requests::ABSENT;
 use crate::live::admission::{self, Admission};
 use crate::live::read::list;
 use crate::live::retry::{Patience, Tries, Trouble, Verdict};

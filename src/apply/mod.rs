@@ -12,7 +12,7 @@ use tokio::time::Instant;
 
 use crate::address::Address;
 use crate::diag::Code;
-use crate::kinds::Kind;
+use crate::kinds::kind::Kind;
 use crate::live::LiveApi;
 use crate::live::watch::Watches;
 use crate::plan::Plan;

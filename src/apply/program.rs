@@ -12,7 +12,7 @@ use super::fence::Fence;
 use super::record::Keeper;
 use super::{Event, Kinds, Outcome, Stopped};
 use crate::diag::Code;
-use crate::kinds::ABSENT;
+use crate::kinds::kubernetes::requests::ABSENT;
 use crate::live::retry::{self, Patience};
 use crate::live::watch::Watches;
 use crate::live::{ApiError, LiveApi, Request};

@@ -554,8 +554,8 @@ fn pods(plan: &Plan) -> BTreeMap<usize, Entry> {
     let desired = by_identity(&plan.desired);
     let pods = runs.filter_map(|(place, change)| {
         let wanted = desired.get(&change.identity)?;
-        let pod = Some(kinds::check::pod(&wanted.body)).filter(|pod| !pod.name.is_empty())?;
-        let address = kinds::check::address_of(&change.address, &pod);
+        let pod = Some(kinds::kubernetes::check::pod(&wanted.body)).filter(|pod| !pod.name.is_empty())?;
+        let address = kinds::kubernetes::check::address_of(&change.address, &pod);
         let (identity, kind) = (Identity::Object(pod), KindId::Object.into());
         Some((place, Entry { address, identity, kind, set: Value::Null, ready: None }))
     });
@@ -631,13 +631,13 @@ fn carried(plan: &Plan, old: Passes, new: &Passes, fate: impl Fn(usize) -> Fate)
                 let wanted = desired.get(identity).copied();
                 let once = wanted.filter(|wanted| matches!(wanted.life, Life::Once { .. }));
                 if let Some(wanted) = once {
-                    passes.entry(identity.clone()).or_insert_with(|| kinds::made::digest(wanted));
+                    passes.entry(identity.clone()).or_insert_with(|| kinds::kubernetes::made::digest(wanted));
                 }
             }
             _ => {}
         }
     }
-    kinds::made::renew(&mut passes, &plan.desired);
+    kinds::kubernetes::made::renew(&mut passes, &plan.desired);
     passes.extend(new.iter().map(|(thing, digest)| (thing.clone(), digest.clone())));
     passes
 }

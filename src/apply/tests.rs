@@ -11,7 +11,7 @@ use serde_json::{Value, json};
 
 use super::*;
 use crate::address::FieldPath;
-use crate::kinds::Compare;
+use crate::kinds::kind::Compare;
 use crate::live::{ApiError, Class, Request};
 use crate::plan::{Action, Change, Mode};
 use crate::record::Record;

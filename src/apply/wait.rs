@@ -12,7 +12,8 @@ use super::program::{Pause, Run};
 use super::{Event, Outcome};
 use crate::diag::Code;
 use crate::kinds;
-use crate::kinds::when_idle::{self, Asked};
+use crate::kinds::dask;
+use crate::kinds::dask::when_idle::Asked;
 use crate::live::{ApiError, Class, Request, look, served};
 use crate::resource::{Api, Await, Identity, ObjectId, Query, Readiness, Until};
 
@@ -184,14 +185,14 @@ impl<'a> Run<'a> {
 
     /// Whether nothing computes in what is about to go, for a while: between two cells of a notebook nothing does.
     async fn idle(&mut self, wait: &Await) -> Result<Readiness, Outcome> {
-        let readiness = match when_idle::asked(wait) {
+        let readiness = match dask::when_idle::asked(wait) {
             Some(Asked::Job(job)) => match self.read_once(job.api, &job.path).await {
-                Ok(job) => return Ok(when_idle::judge_job(&job)),
+                Ok(job) => return Ok(dask::when_idle::judge_job(&job)),
                 Err(error) => no_answer(&error, "the state of the job")?,
             },
             Some(Asked::Scheduler { pods, counts, service }) => {
                 match self.read_once(pods.api, &pods.path).await {
-                    Ok(pods) if !when_idle::runs(&pods) => return Ok(Readiness::Ready),
+                    Ok(pods) if !dask::when_idle::runs(&pods) => return Ok(Readiness::Ready),
                     Ok(_) => self.counted(&counts, &service).await?,
                     Err(error) => no_answer(&error, "the pods of its scheduler")?,
                 }
@@ -212,7 +213,7 @@ impl<'a> Run<'a> {
     /// What the scheduler says of its tasks.
     async fn counted(&self, counts: &Query, service: &ObjectId) -> Result<Readiness, Outcome> {
         let error = match self.shared.api.send(Request::get(counts.api, &counts.path)).await {
-            Ok(counts) => return Ok(when_idle::judge(&counts)),
+            Ok(counts) => return Ok(dask::when_idle::judge(&counts)),
             Err(error) => error,
         };
         // The API server's own 404 is a Status; a scheduler's is a page.
@@ -326,7 +327,7 @@ fn no_answer(error: &ApiError, what: &str) -> Result<Readiness, Outcome> {
 
 /// What keeps a thing from being gone.
 fn going(live: &Value) -> String {
-    if let Some(held) = kinds::going::held(live).filter(|_| live["kind"] == "Namespace") {
+    if let Some(held) = kinds::kubernetes::going::held(live).filter(|_| live["kind"] == "Namespace") {
         return format!("it to be gone: {held}");
     }
     let finalizers = live.pointer("/metadata/finalizers").and_then(Value::as_array);

@@ -1,5 +1,6 @@
 //! `import`: a stack file from a cluster that exists.
 
+use crate::schema::DASK_GROUP;
 use std::fmt::Write as _;
 use std::path::{Path, PathBuf};
 
@@ -13,7 +14,8 @@ use super::settings::{Failure, Format, PROJECT_VARIABLE, Settings};
 use crate::apply::ApplyOptions;
 use crate::diag::{self, Code, Diagnostic};
 use crate::import::{self, Found, Imported, Place};
-use crate::kinds::{self, dask_cluster};
+use crate::kinds;
+use crate::kinds::dask;
 use crate::live::survey::{self, Blind, Survey};
 use crate::live::{ApiError, Class, KubeconfigAccess, LiveApi};
 use crate::resource::{ClusterName, Gvk, Owner, Target};
@@ -214,12 +216,12 @@ fn diagnose(error: &ApiError, target: &Target) -> Failure {
 
 /// Kinds to list: Dask's in the namespaces that are asked for, the rest wherever they can be.
 fn kinds(namespaces: &[String]) -> Vec<(Gvk, Option<String>)> {
-    let gvk = kinds::gvk;
+    let gvk = kinds::kubernetes::object::gvk;
     let places: Vec<Option<String>> = match namespaces {
         [] => vec![None],
         some => some.iter().cloned().map(Some).collect(),
     };
-    let dask = dask_cluster::needing_operator();
+    let dask = dask::cluster::needing_operator();
     let mut all: Vec<(Gvk, Option<String>)> =
         dask.flat_map(|kind| places.iter().map(move |place| (kind.clone(), place.clone()))).collect();
     all.push((gvk("apps", "v1", "Deployment", "deployments"), None));
@@ -245,7 +247,7 @@ async fn read(api: &dyn LiveApi, place: Place, args: &Args) -> Result<Found, Fai
         Err(Blind::Unreadable(error)) => return Err(diagnose(&error, &target)),
         Err(blind) => return Err(blind_to(&blind, api, cluster, args).await),
     };
-    if let Some((kind, error)) = unread.iter().find(|(kind, _)| kind.group == dask_cluster::GROUP) {
+    if let Some((kind, error)) = unread.iter().find(|(kind, _)| kind.group == DASK_GROUP) {
         let what = format!("objects of the kind {} cannot be listed: {error}", kind.kind);
         let code = if error.class == Class::Denied { Code::Denied } else { Code::Unreadable };
         let help = "`--namespace NAME` reads the namespaces that you may see, one by one";
@@ -306,7 +308,7 @@ fn summary(settings: &Settings, path: &Path, found: &Found, imported: &Imported)
     for section in &imported.sections {
         let _ = writeln!(text, "  {section}");
     }
-    if !found.objects.keys().any(|object| object.gvk.group == dask_cluster::GROUP) {
+    if !found.objects.keys().any(|object| object.gvk.group == DASK_GROUP) {
         text.push_str("  There is nothing of Dask in the cluster.\n");
     }
     let program = match path.file_name().is_some_and(|name| name == "stack.toml") {

@@ -1,5 +1,6 @@
 //! `[dask_cluster.NAME]` with groups, and `[dask_job.NAME]`.
 
+use crate::schema::DASK_GROUP;
 use std::collections::{BTreeMap, BTreeSet};
 
 use serde_json::{Map, Value, json};
@@ -8,9 +9,9 @@ use super::inside::own;
 use super::pod::{self, Part, Short};
 use super::{Draft, Found, key, text};
 use crate::address::FieldPath;
-use crate::kinds::dask_service::{ServiceSpec, is_internal};
+use crate::kinds::dask;
+use crate::kinds::dask::service::{ServiceSpec, is_internal};
 use crate::kinds::section::Manage;
-use crate::kinds::{dask_autoscaler, dask_cluster, dask_group, dask_job};
 use crate::resource::ObjectId;
 use crate::stack::{
     DaskCluster, DaskGroup, DaskJob, DaskService, Given, IdleTimeout, Replicas, Restart, Scheduler,
@@ -64,10 +65,7 @@ pub(super) fn import(found: &Found, draft: &mut Draft) {
 }
 
 fn of_kind<'f>(found: &'f Found, kind: &'f str) -> impl Iterator<Item = (&'f ObjectId, &'f Value)> {
-    found
-        .objects
-        .iter()
-        .filter(move |(object, _)| object.gvk.kind == kind && object.gvk.group == dask_cluster::GROUP)
+    found.objects.iter().filter(move |(object, _)| object.gvk.kind == kind && object.gvk.group == DASK_GROUP)
 }
 
 fn owner<'v>(live: &'v Value, kind: &str) -> Option<&'v str> {
@@ -109,7 +107,7 @@ fn cluster(found: &Found, object: &ObjectId, live: &Value, draft: &mut Draft) ->
         ..DaskCluster::default()
     };
     draft.stack.dask_cluster.insert(key.clone(), made.clone());
-    let lowered = dask_cluster::lower(&key, &made, &draft.scope());
+    let lowered = dask::cluster::lower(&key, &made, &draft.scope());
     if let Some(said) = lowered.first() {
         unsaid(&section, &said.body["spec"], spec, draft);
     }
@@ -162,12 +160,12 @@ fn replicas(found: &Found, object: &ObjectId, live: &Value, section: &str, draft
         found.objects.get(&id)
     };
     let number = |value: &Value| value.as_u64().and_then(|number| u32::try_from(number).ok());
-    if let Some(scaler) = beside(dask_autoscaler::api(), object.name.clone()) {
+    if let Some(scaler) = beside(dask::autoscaler::api(), object.name.clone()) {
         let (min, max) = (number(&scaler["spec"]["minimum"]), number(&scaler["spec"]["maximum"]));
         return Replicas::Given(Given { min: min.or(Some(0)), max, start: None });
     }
     let asked = number(&live["spec"]["worker"]["replicas"]).unwrap_or(1);
-    let default = beside(dask_group::api(), format!("{}-default", object.name));
+    let default = beside(dask::group::api(), format!("{}-default", object.name));
     let there = default.and_then(|group| number(&group["spec"]["worker"]["replicas"])).unwrap_or(asked);
     if there != asked {
         draft.below(section, format!(
@@ -233,7 +231,7 @@ fn group(object: &ObjectId, live: &Value, cluster: &str, cluster_key: &str, draf
     };
     let Some(section) = draft.stack.dask_cluster.get_mut(cluster_key) else { return };
     section.group.insert(key.clone(), made);
-    let lowered = dask_cluster::lower(cluster_key, &section.clone(), &draft.scope());
+    let lowered = dask::cluster::lower(cluster_key, &section.clone(), &draft.scope());
     let said = lowered.iter().find(|resource| resource.address.as_str() == header);
     if let Some(said) = said {
         unsaid(&header, &said.body["spec"], &live["spec"], draft);
@@ -277,7 +275,7 @@ fn job(object: &ObjectId, live: &Value, draft: &mut Draft) {
         ..DaskJob::default()
     };
     draft.stack.dask_job.insert(key.clone(), made.clone());
-    let said = dask_job::lower(&key, &made, None, &draft.scope());
+    let said = dask::job::lower(&key, &made, None, &draft.scope());
     unsaid(&section, &said.body["spec"], spec, draft);
 }
 

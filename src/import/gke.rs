@@ -6,8 +6,9 @@ use serde_json::{Map, Value};
 
 use super::{Draft, Found, Place, stack_of, text};
 use crate::catalog;
-use crate::kinds::gpu_driver::{self, DriverInstall};
+use crate::kinds::gke::gpu_driver;
 use crate::kinds::section::{Lifecycle, Manage};
+use crate::kinds::short::DriverInstall;
 use crate::resource::{LABEL_ID, LABEL_STACK};
 use crate::stack::{
     Accelerator, Cluster, DriverVersion, GpuDriver, NodePool, Nodes, ReleaseChannel, Sharing,
@@ -407,7 +408,7 @@ fn entries(live: &Value) -> impl Iterator<Item = (String, String)> {
 
 /// Fields that are set and that no section says.
 fn unsaid(live: &Value, known: &[&str]) -> Vec<String> {
-    let set = |value: &Value| !crate::kinds::gke::blank(value);
+    let set = |value: &Value| !crate::kinds::gke::compare::blank(value);
     let fields: Option<&Map<String, Value>> = live.as_object();
     fields
         .into_iter()

@@ -1,12 +1,13 @@
 //! `[dask_operator]` and `[namespace.NAME]`.
 
+use crate::schema::DASK_GROUP;
 use std::collections::{BTreeMap, BTreeSet};
 
 use serde_json::Value;
 
 use super::{Draft, Found, text};
+use crate::kinds::dask;
 use crate::kinds::section::Manage;
-use crate::kinds::{dask_cluster, dask_operator};
 use crate::resource::ObjectId;
 use crate::stack::{DaskOperator, Namespace};
 
@@ -22,10 +23,10 @@ fn operator(found: &Found, draft: &mut Draft) {
     let mut operators = found
         .objects
         .iter()
-        .filter(|(object, live)| object.gvk.kind == "Deployment" && dask_operator::is_operator(live));
+        .filter(|(object, live)| object.gvk.kind == "Deployment" && dask::operator::is_operator(live));
     let served = || {
         let definition = |object: &&ObjectId| {
-            object.gvk.kind == "CustomResourceDefinition" && object.name.ends_with(dask_cluster::GROUP)
+            object.gvk.kind == "CustomResourceDefinition" && object.name.ends_with(DASK_GROUP)
         };
         found.objects.keys().any(|object| definition(&object))
     };
@@ -47,21 +48,21 @@ fn operator(found: &Found, draft: &mut Draft) {
     let version = image.strip_prefix(IMAGE).unwrap_or_default();
     draft.above("dask_operator", format!("The Dask operator: {object}."));
     super::gke::owned("dask_operator", live, draft);
-    if object.name != dask_operator::NAME {
+    if object.name != dask::operator::NAME {
         draft.below(
             "dask_operator",
             format!(
                 "a stack names its Deployment {}: to adopt it would make a second operator",
-                dask_operator::NAME
+                dask::operator::NAME
             ),
         );
     }
-    if !version.is_empty() && version != dask_operator::KNOWN {
+    if !version.is_empty() && version != dask::operator::KNOWN {
         draft.below(
             "dask_operator",
             format!(
                 "a stack manages release {} only: to adopt it, give that version, which changes the operator to it",
-                dask_operator::KNOWN
+                dask::operator::KNOWN
             ),
         );
     }
@@ -76,7 +77,7 @@ fn operator(found: &Found, draft: &mut Draft) {
 
 /// Namespaces that hold what is imported, but for those that every cluster has and the operator's own.
 fn namespaces(found: &Found, draft: &mut Draft) {
-    let dask = found.objects.keys().filter(|object| object.gvk.group == dask_cluster::GROUP);
+    let dask = found.objects.keys().filter(|object| object.gvk.group == DASK_GROUP);
     let used: BTreeSet<&String> = dask.filter_map(|object| object.namespace.as_ref()).collect();
     let built_in = |name: &str| name == "default" || name.starts_with("kube-");
     let of_operator = draft.stack.dask_operator.as_ref().map(|operator| operator.namespace().to_owned());

@@ -8,7 +8,7 @@ use serde_json::Value;
 
 use crate::address::{FieldPath, Segment};
 use crate::diag::{self, Diagnostic, Severity};
-use crate::kinds::Scope;
+use crate::kinds::scope::Scope;
 use crate::resource::{ClusterName, ObjectId, Owner};
 use crate::stack::{Gke, Header, Kubernetes, Options, Stack, lower, parse_text};
 

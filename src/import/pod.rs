@@ -7,11 +7,13 @@ use serde_json::{Map, Value, json};
 
 use super::text;
 use crate::address::FieldPath;
-use crate::kinds::dask_pod::{self, Wants};
-use crate::kinds::node_pool::POOL_LABEL;
-use crate::kinds::pod::{self, DIRECTIVE, Pod};
+use crate::kinds::dask;
+use crate::kinds::dask::pods::Wants;
+use crate::kinds::pod;
+use crate::kinds::pod::{DIRECTIVE, Pod};
+use crate::kinds::scope::POOL_LABEL;
+use crate::kinds::scope::{PoolFacts, Scope};
 use crate::kinds::section::{PodKeys, Role};
-use crate::kinds::{PoolFacts, Scope};
 use crate::schema::{self, Schema};
 use crate::secrets::{has_secret_shape, is_literal};
 use crate::stack::{Env, SecretKey, Variable};
@@ -56,10 +58,10 @@ impl Part {
 
     fn spec(self, wants: &Wants, scope: &Scope) -> Value {
         match self {
-            Self::Scheduler => dask_pod::scheduler(wants, scope),
-            Self::Worker => dask_pod::worker(wants, scope),
+            Self::Scheduler => dask::pods::scheduler(wants, scope),
+            Self::Worker => dask::pods::worker(wants, scope),
             Self::Program(restart) => {
-                let mut pod = dask_pod::program(wants, scope);
+                let mut pod = dask::pods::program(wants, scope);
                 pod["restartPolicy"] = json!(restart);
                 pod
             }

@@ -3,7 +3,9 @@
 
 use serde_json::Value;
 
-use super::{condition, dask_cluster, dask_job, gvk, status, text};
+use crate::kinds::json::text;
+use crate::kinds::kubernetes::object::{condition, gvk};
+use crate::kinds::{dask, status};
 use crate::resource::{Api, Identity, ObjectId, Query, Resource};
 
 /// What stands behind a door.
@@ -96,7 +98,7 @@ pub fn of(resource: &Resource) -> Option<Door> {
         let service = service(object.namespace.as_ref(), format!("{}-scheduler", object.name));
         Door { behind: Behind::Scheduler, service }
     };
-    if object.gvk == dask_cluster::api() || object.gvk == dask_job::api() {
+    if object.gvk == dask::cluster::api() || object.gvk == dask::job::api() {
         return Some(scheduler(object));
     }
     if !object.gvk.group.is_empty() || object.gvk.kind != "Service" {

@@ -1,6 +1,7 @@
 //! Environment variables of containers: text, a key of a Kubernetes Secret, or what a variable of the environment has
 //! where the stack is applied. The last is written into a Secret of the stack: one in each namespace that needs it.
 
+use crate::resource::Gvk;
 use std::borrow::Cow;
 use std::collections::{BTreeMap, BTreeSet};
 use std::fmt;
@@ -11,8 +12,8 @@ use serde::de::{Error, MapAccess, Visitor};
 use serde::{Deserialize, Deserializer, Serialize, Serializer};
 use serde_json::{Map, Value, json};
 
-use super::{Scope, gvk};
 use crate::address::{Address, FieldPath};
+use crate::kinds::scope::Scope;
 use crate::resource::{Identity, KindId, Life, ObjectId, Owner, Resource};
 use crate::secrets::given::VARIABLE;
 
@@ -148,7 +149,12 @@ pub fn lower(needed: &[Needed], scope: &Scope) -> Vec<Resource> {
                 "data": data,
             }),
             identity: Identity::Object(ObjectId {
-                gvk: gvk("", "v1", "Secret", "secrets"),
+                gvk: Gvk {
+                    group: String::new(),
+                    version: "v1".into(),
+                    kind: "Secret".into(),
+                    plural: "secrets".into(),
+                },
                 namespace: Some(namespace.to_owned()),
                 name,
             }),

@@ -1,8 +1,12 @@
 //! The pods that belong to a thing of a stack, for whoever wants their logs.
 
+use crate::kinds::json::count;
 use serde_json::Value;
 
-use super::{check, dask_cluster, dask_group, dask_job, gvk, text};
+use crate::kinds::dask;
+use crate::kinds::json::text;
+use crate::kinds::kubernetes::check;
+use crate::kinds::kubernetes::object::gvk;
 use crate::resource::{Api, Identity, Query, Resource};
 
 /// Kinds that select their pods themselves.
@@ -39,10 +43,10 @@ pub fn of(resource: &Resource) -> Where {
         Where::Here(query(format!("{pods}?labelSelector=dask.org%2F{label}%3D{}", object.name)))
     };
     let (group, kind) = (object.gvk.group.as_str(), object.gvk.kind.as_str());
-    if object.gvk == dask_cluster::api() || object.gvk == dask_job::api() {
+    if object.gvk == dask::cluster::api() || object.gvk == dask::job::api() {
         // A job's cluster is called as the job, and its program's pod is labelled like the others.
         labelled("cluster-name")
-    } else if object.gvk == dask_group::api() {
+    } else if object.gvk == dask::group::api() {
         labelled("workergroup-name")
     } else if (group, kind) == ("", "Pod") {
         Where::Here(query(object.path()))
@@ -114,7 +118,7 @@ fn of_pod(pod: &Value) -> Vec<Container> {
             place,
             name: text(&container["name"]).to_owned(),
             uid: metadata("uid"),
-            restarts: status.map_or(0, |status| super::count(&status["restartCount"])),
+            restarts: status.map_or(0, |status| count(&status["restartCount"])),
             waits: waits(status),
             ended: status.and_then(ended),
         }
@@ -171,9 +175,9 @@ mod tests {
             other => format!("{other:?}"),
         };
         let pods = "/api/v1/namespaces/n/pods";
-        let cluster = resource(dask_cluster::api(), Value::Null);
+        let cluster = resource(dask::cluster::api(), Value::Null);
         assert_eq!(here(&cluster), format!("{pods}?labelSelector=dask.org%2Fcluster-name%3Dy"));
-        let group = resource(dask_group::api(), Value::Null);
+        let group = resource(dask::group::api(), Value::Null);
         assert_eq!(here(&group), format!("{pods}?labelSelector=dask.org%2Fworkergroup-name%3Dy"));
         let deployment = gvk("apps", "v1", "Deployment", "deployments");
         let body = json!({ "metadata": { "namespace": "n" }, "spec": { "selector": { "matchLabels": { "a/b": "c", "d": "e" } } } });

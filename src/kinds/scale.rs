@@ -1,10 +1,12 @@
 //! What can be scaled: where its number stands in its body and in the stack file, who writes it, and which live objects
 //! hold it. A kind that can be scaled has an arm in [`scaled`].
 
+use crate::kinds::json::count;
 use serde_json::Value;
 
-use super::{dask_autoscaler, dask_cluster, manifest};
 use crate::address::FieldPath;
+use crate::kinds::dask;
+use crate::kinds::kubernetes::manifest;
 use crate::resource::{Identity, KindId, ObjectId, Resource};
 
 /// How a thing is scaled.
@@ -68,8 +70,8 @@ fn pool(resource: &Resource) -> Scaled {
     let number = match resource.body["nodeCount"].as_u64() {
         Some(nodes) => Number::File(nodes),
         None => Number::Autoscaler {
-            min: super::count(&bounds["totalMinNodeCount"]),
-            max: super::count(&bounds["totalMaxNodeCount"]),
+            min: count(&bounds["totalMinNodeCount"]),
+            max: count(&bounds["totalMaxNodeCount"]),
             whose: "GKE's autoscaler".to_owned(),
             place: place.clone(),
         },
@@ -78,17 +80,17 @@ fn pool(resource: &Resource) -> Scaled {
 }
 
 fn workers(resource: &Resource, object: &ObjectId, all: &[Resource]) -> Scaled {
-    let path = dask_cluster::replicas_path();
+    let path = dask::cluster::replicas_path();
     let place = resource.origin_of(&path);
-    let of_cluster = object.gvk == dask_cluster::api();
+    let of_cluster = object.gvk == dask::cluster::api();
     let autoscaler = all.iter().filter(|_| of_cluster).find(
         |other| matches!(&other.identity, Identity::Object(id) if is_autoscaler_of(id, &other.body, object)),
     );
     let number = |tree: &Value| path.find(tree).and_then(Value::as_u64);
     let number = match (autoscaler, number(&resource.body), number(&resource.initial)) {
         (Some(autoscaler), _, _) => Number::Autoscaler {
-            min: super::count(&autoscaler.body["spec"]["minimum"]),
-            max: super::count(&autoscaler.body["spec"]["maximum"]),
+            min: count(&autoscaler.body["spec"]["minimum"]),
+            max: count(&autoscaler.body["spec"]["maximum"]),
             whose: autoscaler.identity.to_string(),
             place: autoscaler.origin_of(&FieldPath::keys(["spec", "maximum"])),
         },
@@ -102,7 +104,7 @@ fn workers(resource: &Resource, object: &ObjectId, all: &[Resource]) -> Scaled {
 
 /// Whether an object is an autoscaler of a DaskCluster.
 pub fn is_autoscaler_of(id: &ObjectId, body: &Value, cluster: &ObjectId) -> bool {
-    id.gvk == dask_autoscaler::api()
+    id.gvk == dask::autoscaler::api()
         && id.namespace == cluster.namespace
         && body["spec"]["cluster"] == cluster.name.as_str()
 }
@@ -120,7 +122,7 @@ fn pods(resource: &Resource, object: &ObjectId, all: &[Resource]) -> Scaled {
     let number = match (autoscaler, path.find(&resource.body).and_then(Value::as_u64)) {
         (Some(autoscaler), _) => Number::Autoscaler {
             min: autoscaler.body["spec"]["minReplicas"].as_u64().unwrap_or(1),
-            max: super::count(&autoscaler.body["spec"]["maxReplicas"]),
+            max: count(&autoscaler.body["spec"]["maxReplicas"]),
             whose: autoscaler.identity.to_string(),
             place: autoscaler.origin_of(&FieldPath::keys(["spec", "maxReplicas"])),
         },
@@ -133,10 +135,10 @@ fn pods(resource: &Resource, object: &ObjectId, all: &[Resource]) -> Scaled {
 /// The live objects that hold a thing's number. A DaskCluster's is held by its default group, which counts; its own is
 /// what the file says, and the operator hands a change of it on.
 pub fn holders(object: &ObjectId, number: &Number) -> Vec<ObjectId> {
-    if object.gvk != dask_cluster::api() {
+    if object.gvk != dask::cluster::api() {
         return vec![object.clone()];
     }
-    let group = dask_cluster::default_group(object);
+    let group = dask::cluster::default_group(object);
     match number {
         Number::File(_) => vec![group, object.clone()],
         Number::Notebooks(_) | Number::Unsaid | Number::Autoscaler { .. } => vec![group],
@@ -149,8 +151,8 @@ mod tests {
 
     use super::*;
     use crate::address::Address;
-    use crate::kinds::dask_group;
-    use crate::kinds::gvk;
+    use crate::kinds::dask;
+    use crate::kinds::kubernetes::object::gvk;
     use crate::resource::Life;
 
     fn resource(kind: KindId, address: &str, id: ObjectId, body: Value, initial: Value) -> Resource {
@@ -179,13 +181,13 @@ mod tests {
             resource(
                 KindId::DaskCluster,
                 "dask_cluster.d",
-                id(dask_cluster::api()),
+                id(dask::cluster::api()),
                 body.clone(),
                 initial.clone(),
             )
         };
         let bounds = json!({ "spec": { "cluster": "d", "minimum": 1, "maximum": 4 } });
-        let scaler = resource(KindId::DaskAutoscaler, "x", id(dask_autoscaler::api()), bounds, Value::Null);
+        let scaler = resource(KindId::DaskAutoscaler, "x", id(dask::autoscaler::api()), bounds, Value::Null);
         let number =
             |resource: &Resource, all: &[Resource]| scaled(resource, all).map(|scaled| scaled.number);
         assert_eq!(number(&cluster(&said, &Value::Null), &[]), Some(Number::File(3)));
@@ -225,11 +227,11 @@ mod tests {
     #[test]
     fn the_default_group_holds_the_number_of_a_cluster() {
         let names = |number: &Number| {
-            let held = holders(&id(dask_cluster::api()), number);
+            let held = holders(&id(dask::cluster::api()), number);
             held.into_iter().map(|object| object.to_string()).collect::<Vec<_>>()
         };
         assert_eq!(names(&Number::File(1)), ["DaskWorkerGroup n/d-default", "DaskCluster n/d"]);
         assert_eq!(names(&Number::Notebooks(1)), ["DaskWorkerGroup n/d-default"]);
-        assert_eq!(holders(&id(dask_group::api()), &Number::File(1)), [id(dask_group::api())]);
+        assert_eq!(holders(&id(dask::group::api()), &Number::File(1)), [id(dask::group::api())]);
     }
 }

@@ -6,10 +6,10 @@ use std::fmt;
 use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
 
-use super::env::Env;
-use super::is_false;
-use super::pod::Pod;
 use crate::address::FieldPath;
+use crate::kinds::env::Env;
+use crate::kinds::json::is_false;
+use crate::kinds::pod::Pod;
 
 /// Whether the stack makes and changes what a section describes, or others do.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Deserialize, Serialize, JsonSchema)]

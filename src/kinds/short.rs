@@ -229,3 +229,57 @@ impl JsonSchema for Scalar {
         })
     }
 }
+
+/// A taint of nodes.
+#[derive(Clone, Debug, PartialEq, Eq, Deserialize, Serialize, JsonSchema)]
+#[serde(deny_unknown_fields)]
+pub struct Taint {
+    /// The key.
+    pub key: String,
+    /// The value; empty when missing.
+    #[serde(default)]
+    pub value: String,
+    /// What happens to pods that do not tolerate it.
+    pub effect: TaintEffect,
+}
+
+/// What a taint does to pods that do not tolerate it.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Deserialize, Serialize, JsonSchema)]
+pub enum TaintEffect {
+    /// New pods are kept away.
+    NoSchedule,
+    /// New pods are kept away when there is another place.
+    PreferNoSchedule,
+    /// Running pods are evicted as well.
+    NoExecute,
+}
+
+impl TaintEffect {
+    pub(crate) fn api(self) -> &'static str {
+        match self {
+            Self::NoSchedule => "NO_SCHEDULE",
+            Self::PreferNoSchedule => "PREFER_NO_SCHEDULE",
+            Self::NoExecute => "NO_EXECUTE",
+        }
+    }
+
+    /// The name in the Kubernetes API.
+    pub fn kubernetes(self) -> &'static str {
+        match self {
+            Self::NoSchedule => "NoSchedule",
+            Self::PreferNoSchedule => "PreferNoSchedule",
+            Self::NoExecute => "NoExecute",
+        }
+    }
+}
+
+/// Who installs the NVIDIA driver.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Deserialize, Serialize, JsonSchema)]
+#[serde(rename_all = "kebab-case")]
+pub enum DriverInstall {
+    /// GKE itself, as part of the node pool.
+    #[default]
+    Gke,
+    /// The installer DaemonSet `kube-system/nvidia-driver-installer`.
+    Daemonset,
+}

@@ -3,10 +3,11 @@
 
 use serde_json::Value;
 
-use super::{
-    condition, count, dask_autoscaler, dask_cluster, dask_group, dask_job, node_pool, notebook, text,
-    workload,
-};
+use crate::kinds::dask;
+use crate::kinds::gke::node_pool;
+use crate::kinds::json::{count, text};
+use crate::kinds::kubernetes::object::condition;
+use crate::kinds::kubernetes::workload;
 use crate::resource::{Await, KindId};
 
 /// What a thing says.
@@ -41,11 +42,11 @@ const SAYS: &[(KindId, Says)] = &[
     (KindId::GpuDriver, workload::daemon_set_says),
     (KindId::DaemonSet, workload::daemon_set_says),
     (KindId::Deployment, workload::deployment_says),
-    (KindId::DaskCluster, dask_cluster::says),
-    (KindId::DaskGroup, dask_group::says),
-    (KindId::DaskAutoscaler, dask_autoscaler::says),
-    (KindId::DaskJob, dask_job::says),
-    (KindId::Notebook, notebook::says),
+    (KindId::DaskCluster, dask::cluster::says),
+    (KindId::DaskGroup, dask::group::says),
+    (KindId::DaskAutoscaler, dask::autoscaler::says),
+    (KindId::DaskJob, dask::job::says),
+    (KindId::Notebook, dask::notebook::says),
 ];
 
 /// GPUs that the running pods of a list hold.

@@ -4,11 +4,13 @@
 //! (`core/scaleup`, events `NotTriggerScaleUp`, `TriggeredScaleUp`, `FailedScaleUp`), kubelet (`images/types.go`), GKE's
 //! conditions of node pools.
 
+use crate::kinds::kubernetes::object::gvk;
 use serde_json::Value;
 
-use super::node_pool::POOL_LABEL;
-use super::{condition, count, text};
 use crate::address::FieldPath;
+use crate::kinds::json::{count, text};
+use crate::kinds::kubernetes::object::condition;
+use crate::kinds::scope::POOL_LABEL;
 use crate::resource::{Api, Identity, KindId, Query, Resource};
 
 /// Why something does not run.
@@ -428,7 +430,10 @@ pub fn of_pool(pool: &Pool, program: &str) -> Option<Cause> {
 pub fn pods_of(resource: &Resource, live: &Value) -> Option<Query> {
     let (namespace, selector) = match &resource.identity {
         Identity::Check(_) => {
-            return Some(Query { api: Api::Kubernetes, path: super::check::pod(&resource.body).path() });
+            return Some(Query {
+                api: Api::Kubernetes,
+                path: crate::kinds::kubernetes::check::pod(&resource.body).path(),
+            });
         }
         Identity::Object(object) => {
             let selector = match object.gvk.kind.as_str() {
@@ -449,7 +454,7 @@ pub fn pods_of(resource: &Resource, live: &Value) -> Option<Query> {
     };
     let words: Vec<String> =
         selector.iter().map(|(key, value)| format!("{}%3D{}", key.replace('/', "%2F"), value)).collect();
-    let pods = super::gvk("", "v1", "Pod", "pods").collection(namespace);
+    let pods = gvk("", "v1", "Pod", "pods").collection(namespace);
     Some(Query { api: Api::Kubernetes, path: format!("{pods}?labelSelector={}", words.join("%2C")) })
 }
 
@@ -481,8 +486,8 @@ pub fn part_of(resource: &Resource, pod: &Value) -> FieldPath {
 
 /// A thing that its operator does not take up.
 pub fn unseen(waits_for: &str, namespace: &str) -> Option<Cause> {
-    let by_operator =
-        waits_for == super::dask_cluster::UNSEEN || waits_for.starts_with("the Dask operator to attach");
+    let by_operator = waits_for == crate::kinds::dask::cluster::UNSEEN
+        || waits_for.starts_with("the Dask operator to attach");
     let cures = vec![
         format!("its log: kubectl -n {namespace} logs deployment/dask-kubernetes-operator --tail 50"),
         "an operator that runs for one namespace only sees no other: its argument `--namespace`".to_owned(),

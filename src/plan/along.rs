@@ -12,7 +12,8 @@ use super::make::Maker;
 use super::{Action, Change, Mode, Note, Plan, diff};
 use crate::address::{Address, FieldPath};
 use crate::diag::{Code, Diagnostic, listed};
-use crate::kinds::{self, text};
+use crate::kinds;
+use crate::kinds::json::text;
 use crate::resource::{self, Identity, KindId, ObjectId, Reach};
 
 /// Namespaces of the system: Kubernetes' own prefix and what GKE's add-ons and fleets make. What people could have named
@@ -392,7 +393,7 @@ impl<'w> Maker<'w> {
 /// The group that the operator makes with each cluster is part of it.
 fn is_default_group(object: &ObjectId, live: &Value) -> bool {
     let cluster = live["spec"]["cluster"].as_str().unwrap_or_default();
-    object.gvk == kinds::dask_group::api() && object.name == format!("{cluster}-default")
+    object.gvk == kinds::dask::group::api() && object.name == format!("{cluster}-default")
 }
 
 /// Whether every namespace has such an object, or a controller wrote it for another one.

@@ -6,8 +6,9 @@ use super::make::{Maker, is_going};
 use super::{Inputs, Note, diff};
 use crate::address::Address;
 use crate::diag::Code;
-use crate::kinds::gke::Compared;
-use crate::kinds::{self, dask_autoscaler, dask_cluster, dask_group, dask_job};
+use crate::kinds;
+use crate::kinds::dask;
+use crate::kinds::gke::compare::Compared;
 use crate::resource::{Effect, FieldChange, Identity, Life, ObjectId, Resource};
 
 impl Maker<'_> {
@@ -15,14 +16,14 @@ impl Maker<'_> {
     /// file's is held against the group that counts.
     pub(super) fn number_of_workers(&mut self, resource: &Resource, live: &Value, compared: &mut Compared) {
         let Identity::Object(object) = &resource.identity else { return };
-        if object.gvk == dask_job::api() {
+        if object.gvk == dask::job::api() {
             return self.job(resource, live, compared);
         }
-        let of_cluster = object.gvk == dask_cluster::api();
-        if !of_cluster && object.gvk != dask_group::api() {
+        let of_cluster = object.gvk == dask::cluster::api();
+        if !of_cluster && object.gvk != dask::group::api() {
             return;
         }
-        let path = dask_cluster::replicas_path();
+        let path = dask::cluster::replicas_path();
         match path.find(&resource.body) {
             Some(wanted) if of_cluster => {
                 self.default_group(object, wanted, live, compared);
@@ -35,8 +36,8 @@ impl Maker<'_> {
 
     /// `KubeCluster.scale` and `kubectl scale` write the default group, and the cluster's own number stays as it was.
     fn default_group(&self, cluster: &ObjectId, wanted: &Value, live: &Value, compared: &mut Compared) {
-        let path = dask_cluster::replicas_path();
-        let group = dask_cluster::default_group(cluster);
+        let path = dask::cluster::replicas_path();
+        let group = dask::cluster::default_group(cluster);
         let Some(group_live) = self.inputs.world.find(&Identity::Object(group.clone())) else { return };
         let have = path.find(group_live);
         compared.seen.push((path.key("default group"), have.cloned().unwrap_or_default()));
@@ -61,7 +62,7 @@ impl Maker<'_> {
         let manager = self.inputs.owner.field_manager();
         let objects = self.inputs.world.inside.live().into_iter().flatten();
         let mut others = objects.filter(|(object, live)| {
-            object.gvk == dask_autoscaler::api()
+            object.gvk == dask::autoscaler::api()
                 && object.namespace == cluster.namespace
                 && live["spec"]["cluster"] == cluster.name.as_str()
                 && !diff::applied_by(live, &manager)
@@ -78,7 +79,7 @@ impl Maker<'_> {
     }
 
     fn given_away(&mut self, resource: &Resource, live: &Value, compared: &mut Compared) {
-        let path = dask_cluster::replicas_path();
+        let path = dask::cluster::replicas_path();
         let Some(start) = path.find(&resource.initial) else { return };
         let autoscaled = self.is_autoscaled(resource);
         let to = if autoscaled { "the autoscaler" } else { "notebooks" };
@@ -103,7 +104,7 @@ impl Maker<'_> {
         let Identity::Object(cluster) = &resource.identity else { return false };
         self.inputs.desired.iter().any(|other| match &other.identity {
             Identity::Object(object) => {
-                object.gvk == dask_autoscaler::api()
+                object.gvk == dask::autoscaler::api()
                     && object.namespace == cluster.namespace
                     && other.body["spec"]["cluster"] == cluster.name.as_str()
             }
@@ -116,7 +117,7 @@ impl Maker<'_> {
     fn job(&mut self, resource: &Resource, live: &Value, compared: &mut Compared) {
         let record = self.inputs.world.record.as_ref();
         let made = record.and_then(|record| record.passes.get(&resource.identity));
-        let edited = made.is_some_and(|made| !kinds::made::is(made, resource));
+        let edited = made.is_some_and(|made| !kinds::kubernetes::made::is(made, resource));
         for field in &mut compared.changes {
             if field.drift.is_some() && !edited {
                 field.effect = Effect::InPlace;
@@ -148,7 +149,7 @@ impl Maker<'_> {
         }
         let Life::Once { .. } = resource.life else { return false };
         let passed = world.record.as_ref().and_then(|record| record.passes.get(&resource.identity));
-        if self.renewed || !passed.is_some_and(|made| kinds::made::is(made, resource)) {
+        if self.renewed || !passed.is_some_and(|made| kinds::kubernetes::made::is(made, resource)) {
             return false;
         }
         let address = &resource.address;
@@ -191,9 +192,9 @@ impl Maker<'_> {
     /// The DaskCluster that a wanted group or autoscaler is attached to.
     fn cluster_of(&self, resource: &Resource) -> Option<Identity> {
         let Identity::Object(object) = &resource.identity else { return None };
-        let attached = object.gvk == dask_group::api() || object.gvk == dask_autoscaler::api();
+        let attached = object.gvk == dask::group::api() || object.gvk == dask::autoscaler::api();
         let name = resource.body["spec"]["cluster"].as_str().filter(|_| attached)?.to_owned();
-        let (gvk, namespace) = (dask_cluster::api(), object.namespace.clone());
+        let (gvk, namespace) = (dask::cluster::api(), object.namespace.clone());
         Some(Identity::Object(ObjectId { gvk, namespace, name }))
     }
 
@@ -201,13 +202,13 @@ impl Maker<'_> {
     /// their owner.
     pub(super) fn goes_with(&self, resource: &Resource, live: &Value) -> Option<Address> {
         let Identity::Object(object) = &resource.identity else { return None };
-        let attached = object.gvk == dask_group::api() || object.gvk == dask_autoscaler::api();
+        let attached = object.gvk == dask::group::api() || object.gvk == dask::autoscaler::api();
         let owners = live["metadata"]["ownerReferences"].as_array().map_or(0, Vec::len);
         if !attached || owners == 0 || !diff::applied_by(live, &self.inputs.owner.field_manager()) {
             return None;
         }
         let cluster = Identity::Object(ObjectId {
-            gvk: dask_cluster::api(),
+            gvk: dask::cluster::api(),
             namespace: object.namespace.clone(),
             name: live["spec"]["cluster"].as_str()?.to_owned(),
         });

@@ -9,8 +9,8 @@
 use serde_json::{Map, Value};
 
 use crate::address::{FieldPath, Segment};
-use crate::kinds::gke::{Compared, blank};
-use crate::kinds::same::{Sense, is_requirements, same};
+use crate::kinds::gke::compare::{Compared, blank};
+use crate::kinds::kubernetes::same::{Sense, is_requirements, same};
 use crate::resource::{Effect, FieldChange};
 use crate::schema::{List, Schema};
 use crate::secrets;

@@ -10,7 +10,9 @@ use super::inputs::Inputs;
 use super::make::Maker;
 use crate::address::{Address, FieldPath};
 use crate::diag::Diagnostic;
-use crate::kinds::{self, Compare, gke};
+use crate::kinds;
+use crate::kinds::gke;
+use crate::kinds::kind::Compare;
 use crate::record::Entry;
 use crate::resource::{Effect, FieldChange, Identity, KindId, RecordedKind, Resource, World};
 use crate::schema::Schema;
@@ -146,15 +148,16 @@ fn of_gke(world: &World, identity: &Identity, kind: KindId, last: &Value) -> Bot
         let size = world.sizes.get(pool).map_or_else(|| last["nodeCount"].clone(), |size| (*size).into());
         live["nodeCount"] = size;
     }
-    let changes = gke::compare(rules, last, &live, None).changes;
-    let theirs = gke::set_by_others(rules, last, &live).into_iter().map(|(path, value)| FieldChange {
-        path,
-        before: Some(value),
-        after: None,
-        effect: Effect::InPlace,
-        note: None,
-        drift: None,
-        secret: false,
-    });
+    let changes = gke::compare::compare(rules, last, &live, None).changes;
+    let theirs =
+        gke::compare::set_by_others(rules, last, &live).into_iter().map(|(path, value)| FieldChange {
+            path,
+            before: Some(value),
+            after: None,
+            effect: Effect::InPlace,
+            note: None,
+            drift: None,
+            secret: false,
+        });
     (changes, theirs.collect())
 }

@@ -205,7 +205,9 @@ fn relied_on(change: &Change) -> Change {
         let Step::Call(call) = step else { continue };
         let body = call.body.as_mut().filter(|_| call.method == Method::Patch);
         let version = body.and_then(|body| body.pointer_mut("/metadata/resourceVersion"));
-        if let Some(version) = version.filter(|version| *version != crate::kinds::ABSENT) {
+        if let Some(version) =
+            version.filter(|version| *version != crate::kinds::kubernetes::requests::ABSENT)
+        {
             *version = Value::Null;
         }
     }

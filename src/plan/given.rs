@@ -7,7 +7,7 @@ use super::inputs::Inputs;
 use super::make::Maker;
 use crate::address::FieldPath;
 use crate::diag::{Code, Diagnostic};
-use crate::kinds::gke::Compared;
+use crate::kinds::gke::compare::Compared;
 use crate::resource::{Effect, FieldChange, Late, Resource, Step};
 use crate::schema::Schema;
 use crate::secrets::given::{Given, asked, veiled};

@@ -1,7 +1,7 @@
 //! A number of workers is written when the Dask operator has handled the one before it.
 
 use super::make::Maker;
-use crate::kinds::handled;
+use crate::kinds::dask;
 use crate::resource::Identity;
 
 impl Maker<'_> {
@@ -10,7 +10,7 @@ impl Maker<'_> {
     pub(super) fn after_what_is_handled(&mut self) {
         for change in &mut self.changes {
             let Identity::Object(object) = &change.identity else { continue };
-            let waits = handled::waits_before(change.action, object, &change.fields, &change.steps);
+            let waits = dask::handled::waits_before(change.action, object, &change.fields, &change.steps);
             change.steps.splice(..0, waits);
         }
     }

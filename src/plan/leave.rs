@@ -9,7 +9,8 @@ use super::make::{Maker, fingerprint, lane, stack_of, which_pool};
 use super::{Action, Change, Inputs, Mode, Note, diff};
 use crate::address::{Address, FieldPath};
 use crate::diag::Code;
-use crate::kinds::{self, gke};
+use crate::kinds;
+use crate::kinds::gke;
 use crate::record::Record;
 use crate::resource::{Identity, KindId, ObjectId, Resource, World};
 
@@ -42,7 +43,7 @@ impl Maker<'_> {
             self.inputs.desired.iter().map(|resource| resource.identity.clone()).collect();
         // A pod of the same text is taken over by the check that runs now; another one was left behind.
         let checks = self.inputs.desired.iter().filter(|resource| resource.kind == KindId::Check);
-        wanted.extend(checks.map(|check| Identity::Object(kinds::check::pod(&check.body))));
+        wanted.extend(checks.map(|check| Identity::Object(kinds::kubernetes::check::pod(&check.body))));
         for owned in self.owned() {
             let stays = matches!(owned.identity, Identity::Cluster(_)) || !self.selected.has(&owned.address);
             if !wanted.contains(&owned.identity) && !stays {
@@ -116,7 +117,7 @@ impl Maker<'_> {
             return false;
         }
         let of_others = theirs.iter().any(|theirs| matches!(theirs.resource.identity, Identity::Cluster(_)));
-        let ours = |cluster: &Value| gke::is_ours(&cluster["resourceLabels"], owner) && !of_others;
+        let ours = |cluster: &Value| gke::compare::is_ours(&cluster["resourceLabels"], owner) && !of_others;
         world.cluster.live().is_some_and(ours)
     }
 
@@ -129,7 +130,7 @@ impl Maker<'_> {
         let known = &self.known;
         let manager = owner.field_manager();
         let is_operator =
-            |identity: &Identity| known.find(identity).0.section() == kinds::dask_operator::SECTION;
+            |identity: &Identity| known.find(identity).0.section() == kinds::scope::DASK_OPERATOR;
         // Where the operator runs.
         let homes: BTreeSet<&str> = world
             .inside
@@ -149,7 +150,7 @@ impl Maker<'_> {
                 return;
             }
             let (address, kind) = known.find(&identity);
-            let operator = shared.is_empty() && address.section() == kinds::dask_operator::SECTION;
+            let operator = shared.is_empty() && address.section() == kinds::scope::DASK_OPERATOR;
             let home = match &identity {
                 Identity::Object(object) => {
                     shared.is_empty() && is_namespace(object) && homes.contains(object.name.as_str())
@@ -173,7 +174,7 @@ impl Maker<'_> {
         }
         for (pool, live) in &world.pools {
             if let Some(name) = &target.gke
-                && gke::is_ours(&live["config"]["resourceLabels"], owner)
+                && gke::compare::is_ours(&live["config"]["resourceLabels"], owner)
             {
                 add(Identity::NodePool { cluster: name.clone(), pool: pool.clone() }, live, Vec::new());
             }
@@ -185,8 +186,7 @@ impl Maker<'_> {
                 add(Identity::Object(object.clone()), live, shared);
             }
         }
-        let wanted =
-            desired.iter().any(|resource| resource.address.section() == kinds::dask_operator::SECTION);
+        let wanted = desired.iter().any(|resource| resource.address.section() == kinds::scope::DASK_OPERATOR);
         if let (Some(address), Some(by)) = (kept, needed_by)
             && (self.inputs.mode == Mode::Destroy || !wanted)
         {
@@ -218,7 +218,7 @@ impl Maker<'_> {
 
     /// The record and its namespace are not things of the stack: apply keeps them.
     fn is_record(&self, object: &ObjectId) -> bool {
-        let namespace = kinds::namespace::object(crate::record::NAMESPACE);
+        let namespace = kinds::kubernetes::namespace::object(crate::record::NAMESPACE);
         *object == Record::object(&self.inputs.owner.stack) || *object == namespace
     }
 
@@ -307,6 +307,6 @@ impl<'a> Known<'a> {
 
 /// Live things of the Dask operator's kinds.
 pub(super) fn dask_things(world: &World) -> impl Iterator<Item = (&ObjectId, &Value)> {
-    let dask = |object: &ObjectId| kinds::dask_cluster::needing_operator().any(|gvk| gvk == object.gvk);
+    let dask = |object: &ObjectId| kinds::dask::cluster::needing_operator().any(|gvk| gvk == object.gvk);
     world.inside.live().into_iter().flatten().filter(move |(object, _)| dask(object))
 }

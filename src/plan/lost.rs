@@ -9,7 +9,8 @@ use serde_json::{Value, json};
 
 use super::make::{Maker, is_going};
 use super::{Action, Change};
-use crate::kinds::{self, dask_cluster, dask_group, handled};
+use crate::kinds;
+use crate::kinds::dask;
 use crate::resource::{Await, Identity, KindId, ObjectId, Resource, Step, Until};
 
 /// What is done about lost children.
@@ -28,15 +29,15 @@ impl Maker<'_> {
     /// nothing else of it changes.
     pub(super) fn lost(&mut self, resource: &Resource, live: &Value, alone: bool) -> Option<String> {
         let Identity::Object(object) = &resource.identity else { return None };
-        let (said, steps) = if object.gvk == dask_cluster::api() {
+        let (said, steps) = if object.gvk == dask::cluster::api() {
             let (said, steps) = self.lost_children(object, live);
             // Without its group a cluster has no workers to count.
             if steps.is_empty() {
-                self.lost_workers(&dask_cluster::default_group(object))?
+                self.lost_workers(&dask::cluster::default_group(object))?
             } else {
                 (said, steps)
             }
-        } else if object.gvk == dask_group::api() {
+        } else if object.gvk == dask::group::api() {
             self.lost_workers(object)?
         } else {
             return None;
@@ -59,9 +60,9 @@ impl Maker<'_> {
             name: format!("{}-{end}", cluster.name),
         };
         let children = [
-            child(kinds::gvk("apps", "v1", "Deployment", "deployments"), "scheduler"),
-            child(kinds::gvk("", "v1", "Service", "services"), "scheduler"),
-            dask_cluster::default_group(cluster),
+            child(kinds::kubernetes::object::gvk("apps", "v1", "Deployment", "deployments"), "scheduler"),
+            child(kinds::kubernetes::object::gvk("", "v1", "Service", "services"), "scheduler"),
+            dask::cluster::default_group(cluster),
         ];
         let lost = children.iter().filter(|child| inside.get(child).is_none_or(is_going));
         let lost: Vec<String> = lost.map(ToString::to_string).collect();
@@ -80,7 +81,7 @@ impl Maker<'_> {
             },
             "status": { "phase": "Created" },
         });
-        let call = kinds::mend_call(cluster, &self.inputs.owner, body);
+        let call = kinds::kubernetes::requests::mend_call(cluster, &self.inputs.owner, body);
         (said, vec![Step::Call(call)])
     }
 
@@ -90,7 +91,7 @@ impl Maker<'_> {
         let inside = self.inputs.world.inside.live()?;
         let live = inside.get(group)?;
         let wanted = live["spec"]["worker"]["replicas"].as_u64()?;
-        if handled::scaled_to(live) != Some(wanted) {
+        if dask::handled::scaled_to(live) != Some(wanted) {
             return None;
         }
         let own = inside.iter().filter(|(object, worker)| {
@@ -110,7 +111,8 @@ impl Maker<'_> {
             wanted - there
         );
         let manager = self.inputs.owner.scale_manager();
-        let scale = |number: u64| Step::Call(kinds::scale_as(group, &manager, json!(number)));
+        let scale =
+            |number: u64| Step::Call(kinds::kubernetes::requests::scale_as(group, &manager, json!(number)));
         let noted = Step::Await(Await {
             kind: KindId::DaskGroup,
             identity: Identity::Object(group.clone()),

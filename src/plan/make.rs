@@ -1,5 +1,6 @@
 //! Making a plan: each wanted thing against the live world, then what is live and no longer wanted.
 
+use crate::schema;
 use std::collections::{BTreeMap, BTreeSet};
 use std::fmt::Write as _;
 
@@ -14,8 +15,10 @@ use super::shapes::Shapes;
 use super::{ASKED, Action, Change, Mode, Note, Plan, Taken, diff, given, graph, review};
 use crate::address::{Address, FieldPath};
 use crate::diag::{Code, Diagnostic};
-use crate::kinds::gke::Compared;
-use crate::kinds::{self, Compare, Kind, gke};
+use crate::kinds;
+use crate::kinds::gke;
+use crate::kinds::gke::compare::Compared;
+use crate::kinds::kind::{Compare, Kind};
 use crate::resource::{
     self, Effect, FieldChange, Gvk, Identity, KindId, LABEL_STACK, Lane, ObjectId, Owner, Resource, Role,
     Seen, Target, Theirs, Wanted,
@@ -27,7 +30,7 @@ pub const SEE_FIRST: &str =
 
 /// What must be read to plan these resources.
 pub fn wanted(desired: &[Resource], theirs: &[Theirs], target: &Target, owner: &Owner) -> Wanted {
-    let operator = desired.iter().any(|resource| resource.address.section() == kinds::dask_operator::SECTION);
+    let operator = desired.iter().any(|resource| resource.address.section() == kinds::scope::DASK_OPERATOR);
     let needed = theirs.iter().filter(|theirs| theirs.role == Role::Needed).map(|theirs| &theirs.resource);
     let objects = desired.iter().chain(needed).filter_map(|resource| match &resource.identity {
         Identity::Object(object) => Some(object),
@@ -40,17 +43,20 @@ pub fn wanted(desired: &[Resource], theirs: &[Theirs], target: &Target, owner: &
     }
     for (gvk, namespace) in collections.clone() {
         // Whose number of workers counts, what others attached, and what the operator made.
-        if gvk == kinds::dask_cluster::api() {
-            collections.insert((kinds::dask_group::api(), namespace.clone()));
-            collections.insert((kinds::dask_autoscaler::api(), namespace.clone()));
-            collections.insert((kinds::gvk("apps", "v1", "Deployment", "deployments"), namespace.clone()));
-            collections.insert((kinds::gvk("", "v1", "Service", "services"), namespace));
+        if gvk == kinds::dask::cluster::api() {
+            collections.insert((kinds::dask::group::api(), namespace.clone()));
+            collections.insert((kinds::dask::autoscaler::api(), namespace.clone()));
+            collections.insert((
+                kinds::kubernetes::object::gvk("apps", "v1", "Deployment", "deployments"),
+                namespace.clone(),
+            ));
+            collections.insert((kinds::kubernetes::object::gvk("", "v1", "Service", "services"), namespace));
         }
     }
     if operator {
         // Who has an operator must see everything that needs it, others' things in other namespaces too.
-        collections.retain(|(gvk, _)| gvk.group != kinds::dask_cluster::GROUP);
-        collections.extend(kinds::dask_cluster::needing_operator().map(|gvk| (gvk, None)));
+        collections.retain(|(gvk, _)| gvk.group != schema::DASK_GROUP);
+        collections.extend(kinds::dask::cluster::needing_operator().map(|gvk| (gvk, None)));
     }
     let everywhere: BTreeSet<Gvk> =
         collections.iter().filter(|(_, namespace)| namespace.is_none()).map(|(gvk, _)| gvk.clone()).collect();
@@ -418,7 +424,7 @@ impl Maker<'_> {
             Compare::Gke(rules) => {
                 let record = self.inputs.world.record.as_ref();
                 let last = record.and_then(|record| record.last_set(&resource.identity));
-                Some(gke::compare(rules, &resource.body, live, last))
+                Some(gke::compare::compare(rules, &resource.body, live, last))
             }
             Compare::Kubernetes(effect) => {
                 let schema = self.shapes.schema(resource);
@@ -497,7 +503,7 @@ impl Maker<'_> {
         if matches!(resource.identity, Identity::Object(_) | Identity::Check(_)) {
             return None;
         }
-        let why = kinds::node_pool::conditions(live);
+        let why = gke::node_pool::conditions(live);
         match live["status"].as_str() {
             Some("ERROR") => Some(format!("its status is ERROR{why}")),
             Some("RUNNING_WITH_ERROR") => {
@@ -528,7 +534,7 @@ impl Maker<'_> {
     pub(super) fn standing(&self, resource: &Resource, kind: &Kind, live: &Value) -> Standing {
         if matches!(kind.compare, Compare::Gke(_)) {
             let labels = gke_labels(&resource.identity, live);
-            if gke::is_ours(labels, &self.inputs.owner) {
+            if gke::compare::is_ours(labels, &self.inputs.owner) {
                 return Standing::Ours;
             }
             return Standing::Others(match labels[LABEL_STACK].as_str() {
@@ -592,7 +598,7 @@ impl Maker<'_> {
             if !self.selected.has(&resource.address) {
                 continue;
             }
-            let digest = kinds::check::digest(&resource.body);
+            let digest = kinds::kubernetes::check::digest(&resource.body);
             let record = inputs.world.record.as_ref().filter(|_| !self.renewed);
             let passed = record.and_then(|record| record.passes.get(&resource.identity));
             let renewed = self.changes.iter().find(|change| {

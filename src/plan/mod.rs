@@ -83,7 +83,7 @@ pub struct Change {
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub fingerprint: Option<String>,
     /// Whether others made it, so that also `destroy` needs consent to it by address.
-    #[serde(default, skip_serializing_if = "crate::kinds::is_false")]
+    #[serde(default, skip_serializing_if = "crate::kinds::json::is_false")]
     pub foreign: bool,
     /// From whom it, or fields of it, would be taken.
     #[serde(default, skip_serializing_if = "Option::is_none")]
@@ -224,13 +224,13 @@ pub struct Plan {
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub partial: Option<Partial>,
     /// Whether nothing of the stack is left but its record: an earlier destroy ended before it took that away.
-    #[serde(default, skip_serializing_if = "crate::kinds::is_false")]
+    #[serde(default, skip_serializing_if = "crate::kinds::json::is_false")]
     pub record_left: bool,
     /// Whether things of the stack may be there that no record names and that could not be looked for.
-    #[serde(default, skip_serializing_if = "crate::kinds::is_false")]
+    #[serde(default, skip_serializing_if = "crate::kinds::json::is_false")]
     pub incomplete: bool,
     /// Whether another target than the last one was meant.
-    #[serde(default, skip_serializing_if = "crate::kinds::is_false")]
+    #[serde(default, skip_serializing_if = "crate::kinds::json::is_false")]
     pub retarget: bool,
     /// What was to be made anew, or to run again, although nothing forces it.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
@@ -378,7 +378,7 @@ impl Plan {
     /// The consents that a change needs; `own` are the sections in which something is ours.
     fn consents_of(&self, change: &Change, own: &BTreeSet<&str>) -> Vec<Needed> {
         let whole = self.mode == Mode::Destroy && !change.foreign && !self.outlives(change);
-        let consented = whole || crate::kinds::check::is_pod(&change.identity, &change.address);
+        let consented = whole || crate::kinds::kubernetes::check::is_pod(&change.identity, &change.address);
         let verb = match change.action {
             Action::Replace => Some(Verb::Replace),
             Action::Delete if !consented => Some(Verb::Delete),

@@ -10,7 +10,7 @@ use super::make::Maker;
 use super::relations::{is_custom, serving};
 use super::{Action, Change};
 use crate::address::FieldPath;
-use crate::kinds::manifest::pod_specs;
+use crate::kinds::kubernetes::manifest::pod_specs;
 use crate::resource::{Identity, ObjectId};
 
 impl Maker<'_> {

@@ -1,6 +1,7 @@
 //! What others own and the stack relies on (`manage = false`): looked at and compared with what the section says,
 //! never written, labelled, waited for or deleted.
 
+use crate::kinds::scope::POOL_LABEL;
 use serde::{Deserialize, Serialize};
 use serde_json::Value;
 
@@ -8,7 +9,10 @@ use super::make::{Maker, fingerprint};
 use super::{Mode, Note, diff};
 use crate::address::{Address, FieldPath, Segment};
 use crate::diag::{Code, Diagnostic};
-use crate::kinds::{self, Compare, gke, node_pool};
+use crate::kinds;
+use crate::kinds::gke;
+use crate::kinds::gke::node_pool;
+use crate::kinds::kind::Compare;
 use crate::resource::{FieldChange, Identity, KindId, ObjectId, Resource, Role, Seen};
 
 /// Something of others as it was found.
@@ -82,13 +86,13 @@ impl Maker<'_> {
         }
         // A Helm release may have another name.
         let Identity::Object(wanted) = &resource.identity else { return None };
-        let operator = resource.address.section() == kinds::dask_operator::SECTION;
+        let operator = resource.address.section() == kinds::scope::DASK_OPERATOR;
         if !operator || wanted.gvk.kind != "Deployment" {
             return None;
         }
         let same = |object: &ObjectId| object.gvk == wanted.gvk && object.namespace == wanted.namespace;
         let mut objects = world.inside.live()?.iter();
-        let found = objects.find(|(object, live)| same(object) && kinds::dask_operator::is_operator(live));
+        let found = objects.find(|(object, live)| same(object) && kinds::dask::operator::is_operator(live));
         found.map(|(_, live)| live.clone())
     }
 
@@ -142,7 +146,7 @@ impl Maker<'_> {
     /// What the section says and is not so.
     fn differences(&self, resource: &Resource, live: &Value) -> Vec<FieldChange> {
         let mut changes = match kinds::of(resource.kind).compare {
-            Compare::Gke(rules) => gke::compare(rules, &resource.body, live, None).changes,
+            Compare::Gke(rules) => gke::compare::compare(rules, &resource.body, live, None).changes,
             Compare::Kubernetes(effect) => {
                 let schema = self.shapes.schema(resource);
                 let manager = self.inputs.owner.field_manager();
@@ -161,7 +165,7 @@ impl Maker<'_> {
         // Built-in GPUs differ when the machine type does, which is told by itself.
         changes.retain(|change| said(change) && change.path != name && !follows(change));
         let version = resource.body["initialClusterVersion"].as_str();
-        if let Some(version) = version.filter(|version| !kinds::cluster::runs(live, version)) {
+        if let Some(version) = version.filter(|version| !gke::cluster::runs(live, version)) {
             changes.push(FieldChange {
                 path: FieldPath::keys(["initialClusterVersion"]),
                 before: Some(live["currentMasterVersion"].clone()),
@@ -221,12 +225,12 @@ impl Maker<'_> {
     /// What was found, in a few words.
     fn found(&self, identity: &Identity, live: &Value) -> String {
         match identity {
-            Identity::Cluster(_) => kinds::cluster::summary(live),
+            Identity::Cluster(_) => gke::cluster::summary(live),
             Identity::NodePool { pool, .. } => {
                 node_pool::summary(live, self.inputs.world.sizes.get(pool).copied())
             }
-            Identity::Object(object) if object.gvk == kinds::dask_cluster::api() => {
-                kinds::dask_cluster::summary(live)
+            Identity::Object(object) if object.gvk == kinds::dask::cluster::api() => {
+                kinds::dask::cluster::summary(live)
             }
             Identity::Object(object) => {
                 let image = &live["spec"]["template"]["spec"]["containers"][0]["image"];
@@ -289,7 +293,7 @@ impl Maker<'_> {
             let mut pods = Vec::new();
             pods_in(&resource.body, &FieldPath::root(), &mut pods);
             for (path, pod) in pods {
-                let Some(pool) = pod["nodeSelector"][node_pool::POOL_LABEL].as_str() else { continue };
+                let Some(pool) = pod["nodeSelector"][POOL_LABEL].as_str() else { continue };
                 let of_pool = |theirs: &&crate::resource::Theirs| matches!(&theirs.resource.identity, Identity::NodePool { pool: name, .. } if name == pool);
                 let Some(theirs) = inputs.theirs.iter().find(of_pool) else { continue };
                 let Some(live) = inputs.world.pools.get(pool) else { continue };
@@ -358,10 +362,10 @@ fn short_of(object: &ObjectId, live: &Value) -> Option<String> {
     let status = &live["status"];
     let (ready, wanted) = match object.gvk.kind.as_str() {
         "Deployment" => (&status["availableReplicas"], live["spec"]["replicas"].as_u64().unwrap_or(1)),
-        "DaemonSet" => (&status["numberReady"], kinds::count(&status["desiredNumberScheduled"])),
+        "DaemonSet" => (&status["numberReady"], kinds::json::count(&status["desiredNumberScheduled"])),
         "CustomResourceDefinition" => {
-            let established =
-                kinds::condition(live, "Established").is_some_and(|said| said["status"] == "True");
+            let established = kinds::kubernetes::object::condition(live, "Established")
+                .is_some_and(|said| said["status"] == "True");
             return (!established).then(|| "not established".to_owned());
         }
         "DaskCluster" => {
@@ -373,7 +377,7 @@ fn short_of(object: &ObjectId, live: &Value) -> Option<String> {
         }
         _ => return None,
     };
-    let ready = kinds::count(ready);
+    let ready = kinds::json::count(ready);
     (ready < wanted || wanted == 0).then(|| format!("{ready} of {wanted} Pods ready"))
 }
 

@@ -10,8 +10,9 @@ use super::mentions::{Names, has_word, speaking};
 use super::order::Order;
 use super::{Action, Change};
 use crate::address::{Address, FieldPath};
-use crate::kinds::manifest::{gpus, node_labels, pod_specs};
-use crate::kinds::{self, text};
+use crate::kinds;
+use crate::kinds::json::text;
+use crate::kinds::kubernetes::manifest::{gpus, node_labels, pod_specs};
 use crate::resource::{Await, Identity, KindId, ObjectId, Resource, Step, Until, World};
 
 /// Where pods of a thing run.
@@ -32,7 +33,7 @@ impl Pods {
         let mut pods = Self::default();
         for (path, spec) in specs {
             let labels = node_labels(spec, &path);
-            let own = labels.iter().filter(|label| label.key == kinds::node_pool::POOL_LABEL);
+            let own = labels.iter().filter(|label| label.key == kinds::scope::POOL_LABEL);
             let own: Vec<String> =
                 own.flat_map(|label| &label.values).map(|name| (*name).to_owned()).collect();
             if own.is_empty() {
@@ -409,12 +410,12 @@ impl<'a> Relations<'a> {
                 && !self.things.iter().any(held);
         }
         let workers = [KindId::DaskCluster, KindId::DaskGroup, KindId::DaskJob];
-        if other.rank < kinds::check::KIND.rank {
+        if other.rank < kinds::kubernetes::check::KIND.rank {
             return false;
         }
         let same = goes.change.address.section() == other.change.address.section();
         // The pod of a check that was cut short may hold the GPU that its next run asks for.
-        let left = kinds::check::is_pod(&goes.change.identity, &goes.change.address);
+        let left = kinds::kubernetes::check::is_pod(&goes.change.identity, &goes.change.address);
         if left || workers.contains(&goes.change.kind) {
             return same || goes.live_pods.may_meet(&other.wanted_pods);
         }

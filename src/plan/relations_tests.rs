@@ -5,7 +5,7 @@ use proptest::sample::{Index, select};
 use serde_json::json;
 
 use super::*;
-use crate::kinds::gvk;
+use crate::kinds::kubernetes::object::gvk;
 use crate::resource::{ClusterName, KindId, Lane};
 
 /// One generated change: what it is, its section, name and namespace, what happens to it, whether it has steps of its own,
@@ -87,7 +87,7 @@ fn identity(drawn: &Drawn, place: usize) -> (Identity, KindId) {
         "ClusterRole" => (everywhere("rbac.authorization.k8s.io", "clusterroles"), KindId::Object),
         "Deployment" => (within("apps", "deployments"), KindId::Deployment),
         "Widget" => (within("example.com", "widgets"), KindId::Object),
-        "DaskCluster" => (within(kinds::dask_cluster::GROUP, "daskclusters"), KindId::DaskCluster),
+        "DaskCluster" => (within(crate::schema::DASK_GROUP, "daskclusters"), KindId::DaskCluster),
         _ => (within("", "configmaps"), KindId::Object),
     };
     (Identity::Object(ObjectId { gvk, namespace, name: drawn.name.into() }), kind)
@@ -95,8 +95,7 @@ fn identity(drawn: &Drawn, place: usize) -> (Identity, KindId) {
 
 fn change(drawn: &Drawn, place: usize) -> Change {
     let (identity, kind) = identity(drawn, place);
-    let pool =
-        if drawn.speaks_of.len() > 1 { json!({ kinds::node_pool::POOL_LABEL: "p1" }) } else { json!({}) };
+    let pool = if drawn.speaks_of.len() > 1 { json!({ kinds::scope::POOL_LABEL: "p1" }) } else { json!({}) };
     let step = Step::Await(Await {
         kind,
         identity: identity.clone(),

@@ -7,7 +7,7 @@ use serde_json::Value;
 use super::{Action, Change, Consent, Note, Plan, inline_pool};
 use crate::address::Address;
 use crate::diag::{Code, nearest};
-use crate::kinds::node_pool::POOL_LABEL;
+use crate::kinds::scope::POOL_LABEL;
 use crate::resource::{Identity, KindId, Resource, by_identity};
 
 /// A check on a finished plan.

@@ -9,8 +9,10 @@ use super::steps::wait_to_the_end;
 use super::{Action, Note, Plan, diff};
 use crate::address::{Address, FieldPath};
 use crate::diag::{Code, Diagnostic};
+use crate::kinds;
+use crate::kinds::dask;
+use crate::kinds::kind::Doing;
 use crate::kinds::scale::{Number, Scaled, holders, is_autoscaler_of};
-use crate::kinds::{self, Doing, dask_cluster};
 use crate::resource::{Effect, FieldChange, Identity, ObjectId, Resource, Step};
 
 /// A number that somebody wants.
@@ -95,10 +97,17 @@ impl Maker<'_> {
         if let Identity::Object(object) = &resource.identity {
             let goes = self.chosen(object, u64::from(wish.number));
             self.tell_chosen(resource, &goes);
-            let deletes = goes.iter().map(|(object, live)| Step::Call(kinds::delete_call(object, live)));
+            let deletes = goes
+                .iter()
+                .map(|(object, live)| Step::Call(kinds::kubernetes::requests::delete_call(object, live)));
             let writes = differs.iter().filter_map(|(holder, _)| holder.as_ref());
-            let writes = writes
-                .map(|holder| Step::Call(kinds::scale_as(holder, &inputs.owner.scale_manager(), to.clone())));
+            let writes = writes.map(|holder| {
+                Step::Call(kinds::kubernetes::requests::scale_as(
+                    holder,
+                    &inputs.owner.scale_manager(),
+                    to.clone(),
+                ))
+            });
             for step in deletes.chain(writes) {
                 steps.insert(at, step);
                 at += 1;
@@ -190,7 +199,7 @@ impl Maker<'_> {
         let kind = kinds::of(resource.kind);
         let mut counted = resource.clone();
         let object = matches!(resource.identity, Identity::Object(_));
-        if object && dask_cluster::replicas_path().find(&resource.initial).is_some() {
+        if object && dask::cluster::replicas_path().find(&resource.initial).is_some() {
             counted.body["spec"]["worker"]["replicas"] = json!(to);
         }
         let doing = Doing {

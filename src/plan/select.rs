@@ -2,6 +2,7 @@
 //! exclusion keeps out what needs it: for what is made, that is what it follows; for what goes, it is what
 //! lives in it or of it.
 
+use crate::schema;
 use std::collections::{BTreeMap, BTreeSet};
 
 use serde::{Deserialize, Serialize};
@@ -201,7 +202,7 @@ impl Maker<'_> {
                 // Who takes the number of workers back cannot leave the autoscaler beside it.
                 let autoscaler = |other: &usize| {
                     let Identity::Object(object) = &candidates[*other].identity else { return false };
-                    candidates[*other].goes && object.gvk == kinds::dask_autoscaler::api()
+                    candidates[*other].goes && object.gvk == kinds::dask::autoscaler::api()
                 };
                 needs[place].extend(along(one).into_iter().filter(autoscaler));
             }
@@ -213,8 +214,7 @@ impl Maker<'_> {
 /// Whether a thing cannot stay when the other goes: what is in it or of its kind, and what the operator works on.
 fn lives_in(thing: &Identity, other: &Candidate) -> bool {
     let by_operator = |object: &ObjectId| {
-        other.address.section() == kinds::dask_operator::SECTION
-            && object.gvk.group == kinds::dask_cluster::GROUP
+        other.address.section() == kinds::scope::DASK_OPERATOR && object.gvk.group == schema::DASK_GROUP
     };
     holds(&other.identity, thing).is_some()
         || matches!((&other.identity, thing), (Identity::Object(_), Identity::Object(object)) if by_operator(object))

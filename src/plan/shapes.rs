@@ -25,7 +25,7 @@ impl Shapes {
             return Self(shapes);
         }
         for resource in &inputs.desired {
-            if kinds::object_schema(&resource.identity).is_some() {
+            if kinds::kubernetes::object::object_schema(&resource.identity).is_some() {
                 continue;
             }
             let key = key(&resource.body);
@@ -40,7 +40,8 @@ impl Shapes {
 
     /// The shape of an object.
     pub fn schema(&self, resource: &Resource) -> Option<Schema> {
-        kinds::object_schema(&resource.identity).or_else(|| self.0.get(&key(&resource.body)).cloned())
+        kinds::kubernetes::object::object_schema(&resource.identity)
+            .or_else(|| self.0.get(&key(&resource.body)).cloned())
     }
 }
 

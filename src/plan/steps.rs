@@ -5,7 +5,8 @@ use std::collections::BTreeSet;
 
 use super::make::{Maker, is_going};
 use super::{Action, Barrier, Change, given};
-use crate::kinds::{self, Doing};
+use crate::kinds;
+use crate::kinds::kind::Doing;
 use crate::record::Record;
 use crate::resource::{self, Identity, KindId, ObjectId, Resource, Step, Until, World};
 
@@ -127,11 +128,11 @@ pub(super) fn wait_to_the_end(steps: &mut [Step]) {
 fn operator_runs(world: &World) -> bool {
     let Some(objects) = world.inside.live() else { return true };
     let operator =
-        |object: &ObjectId| object.gvk.kind == "Deployment" && object.name == kinds::dask_operator::NAME;
+        |object: &ObjectId| object.gvk.kind == "Deployment" && object.name == kinds::dask::operator::NAME;
     let asked = objects.keys().any(|object| object.gvk.kind == "CustomResourceDefinition");
     let found = objects.iter().find(|(object, _)| operator(object));
     match found {
-        Some((_, live)) => kinds::count(&live["status"]["availableReplicas"]) > 0,
+        Some((_, live)) => kinds::json::count(&live["status"]["availableReplicas"]) > 0,
         None => !asked,
     }
 }

@@ -5,7 +5,8 @@ use serde_json::Value;
 
 use super::{Change, diff, given};
 use crate::address::FieldPath;
-use crate::kinds::{self, Compare};
+use crate::kinds;
+use crate::kinds::kind::Compare;
 use crate::resource::{Owner, Resource};
 use crate::secrets::given::Given;
 
@@ -25,7 +26,8 @@ pub fn still(change: &Change, resource: &Resource, owner: &Owner, given: &Given,
     let Compare::Kubernetes(effect) = &kinds::of(change.kind).compare else {
         return Still::Moved;
     };
-    let (schema, manager) = (kinds::object_schema(&resource.identity), owner.field_manager());
+    let (schema, manager) =
+        (kinds::kubernetes::object::object_schema(&resource.identity), owner.field_manager());
     let compared = given::compare(given, &resource.body, live, &manager, schema.as_ref(), *effect);
     if compared.changes.is_empty() && diff::applied_by(live, &manager) {
         return Still::Wanted;

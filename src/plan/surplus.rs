@@ -6,7 +6,8 @@ use serde_json::Value;
 use super::make::{Maker, is_going};
 use super::{Action, Change, Note};
 use crate::diag::Code;
-use crate::kinds::{self, dask_cluster, dask_group};
+use crate::kinds;
+use crate::kinds::dask;
 use crate::resource::{Identity, KindId, ObjectId, Resource, Step};
 
 impl Maker<'_> {
@@ -23,11 +24,11 @@ impl Maker<'_> {
         let beside = |object: &ObjectId| object.namespace == cluster.namespace;
         let group = inside
             .iter()
-            .find(|(object, _)| beside(object) && object.gvk == dask_group::api() && object.name == name);
+            .find(|(object, _)| beside(object) && object.gvk == dask::group::api() && object.name == name);
         let (_, group) = group?;
         let workers: Vec<(&ObjectId, &Value)> =
             inside.iter().filter(|(object, _)| beside(object) && object.gvk.kind == "Deployment").collect();
-        let left: Vec<(ObjectId, Value)> = dask_cluster::left_behind(wanted, group, &workers)
+        let left: Vec<(ObjectId, Value)> = dask::cluster::left_behind(wanted, group, &workers)
             .into_iter()
             .map(|(object, live)| (object.clone(), live.clone()))
             .collect();
@@ -51,7 +52,9 @@ impl Maker<'_> {
             let Some(left) = surplus.get(&change.address) else { continue };
             let waits =
                 change.steps.drain(..).filter(|step| matches!(step, Step::Await(_))).collect::<Vec<_>>();
-            let deletes = left.iter().map(|(object, live)| Step::Call(kinds::delete_call(object, live)));
+            let deletes = left
+                .iter()
+                .map(|(object, live)| Step::Call(kinds::kubernetes::requests::delete_call(object, live)));
             change.steps = deletes.chain(waits).collect();
         }
     }
@@ -60,11 +63,11 @@ impl Maker<'_> {
     /// groups: the operator would ask the scheduler, which chooses among those of all groups.
     /// Source: `retire_workers` in dask-kubernetes 2026.3.0; issue 914.
     pub(super) fn chosen(&self, object: &ObjectId, wanted: u64) -> Vec<(ObjectId, Value)> {
-        let of_cluster = object.gvk == dask_cluster::api();
-        if !of_cluster && object.gvk != dask_group::api() {
+        let of_cluster = object.gvk == dask::cluster::api();
+        if !of_cluster && object.gvk != dask::group::api() {
             return Vec::new();
         }
-        let group = if of_cluster { dask_cluster::default_group(object) } else { object.clone() };
+        let group = if of_cluster { dask::cluster::default_group(object) } else { object.clone() };
         let Some(inside) = self.inputs.world.inside.live() else { return Vec::new() };
         let Some(cluster) = inside.get(&group).map(|live| &live["spec"]["cluster"]) else {
             return Vec::new();
@@ -79,13 +82,13 @@ impl Maker<'_> {
             })
         };
         let several = inside.iter().any(|(other, live)| {
-            let another = other.gvk == dask_group::api() && beside(other) && other.name != group.name;
+            let another = other.gvk == dask::group::api() && beside(other) && other.name != group.name;
             another && live["spec"]["cluster"] == *cluster && has_workers(other)
         });
         if !several {
             return Vec::new();
         }
-        let go = dask_cluster::too_many(wanted, &group.name, &workers);
+        let go = dask::cluster::too_many(wanted, &group.name, &workers);
         go.into_iter().map(|(object, live)| (object.clone(), live.clone())).collect()
     }
 
@@ -106,7 +109,7 @@ impl Maker<'_> {
 
     /// The same for a plan of the stack: who falls in number loses its own workers.
     pub(super) fn choose_workers(&mut self) {
-        let path = dask_cluster::replicas_path();
+        let path = dask::cluster::replicas_path();
         let inputs = self.inputs;
         for place in 0..self.changes.len() {
             let change = &self.changes[place];
@@ -121,7 +124,9 @@ impl Maker<'_> {
             };
             let goes = self.chosen(object, to);
             self.tell_chosen(resource, &goes);
-            let deletes = goes.iter().map(|(object, live)| Step::Call(kinds::delete_call(object, live)));
+            let deletes = goes
+                .iter()
+                .map(|(object, live)| Step::Call(kinds::kubernetes::requests::delete_call(object, live)));
             let steps: Vec<Step> = deletes.chain(self.changes[place].steps.drain(..)).collect();
             self.changes[place].steps = steps;
         }

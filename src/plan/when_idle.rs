@@ -3,7 +3,7 @@
 use serde_json::Value;
 
 use super::make::Maker;
-use crate::kinds::when_idle;
+use crate::kinds::dask;
 use crate::resource::Step;
 
 impl Maker<'_> {
@@ -12,11 +12,11 @@ impl Maker<'_> {
         let Some(seconds) = self.inputs.when_idle else { return };
         let world = self.inputs.world;
         for change in &mut self.changes {
-            if !when_idle::takes_workers(change.action, &change.steps) {
+            if !dask::when_idle::takes_workers(change.action, &change.steps) {
                 continue;
             }
             let live = world.find(&change.identity).unwrap_or(&Value::Null);
-            let wait = when_idle::wait(change.kind, &change.identity, live, seconds);
+            let wait = dask::when_idle::wait(change.kind, &change.identity, live, seconds);
             let Some(wait) = wait.filter(|_| live.is_object()) else { continue };
             let mark = format!("waits until it is idle, at most {}", time(seconds));
             change.reason = Some(match change.reason.take() {

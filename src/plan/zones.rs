@@ -40,7 +40,7 @@ impl Maker<'_> {
         let cluster = self.changes.iter().find(|change| matches!(change.identity, Identity::Cluster(_)))?;
         let at = FieldPath::keys(["locations"]);
         let updated = cluster.action == Action::Update;
-        gke::sent(&cluster.fields).filter(|_| updated).find(|field| field.path == at)?.after.as_ref()
+        gke::compare::sent(&cluster.fields).filter(|_| updated).find(|field| field.path == at)?.after.as_ref()
     }
 
     /// A live pool as it is when its own change begins, and with as many nodes as it has once its zones have changed.
@@ -121,7 +121,7 @@ impl Maker<'_> {
             let Some(resource) = desired.get(&change.identity) else { continue };
             let set = match (&change.identity, change.action) {
                 (Identity::NodePool { .. }, Action::Create | Action::Replace) => true,
-                (Identity::NodePool { .. }, Action::Update) => gke::sent(&change.fields)
+                (Identity::NodePool { .. }, Action::Update) => gke::compare::sent(&change.fields)
                     .any(|field| SETS.iter().any(|name| field.path == FieldPath::keys([*name]))),
                 _ => false,
             };

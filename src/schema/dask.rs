@@ -8,6 +8,9 @@ use serde_json::Value;
 use super::node::Node;
 use super::{Api, Schema};
 
+/// The API group of the Dask operator.
+pub const DASK_GROUP: &str = "kubernetes.dask.org";
+
 struct Resource {
     kind: &'static str,
     text: &'static str,

@@ -19,7 +19,7 @@ use serde::{Deserialize, Serialize};
 use serde_json::Value;
 
 pub use self::check::{Problem, ProblemKind, check, closest};
-pub use self::dask::{dask, dask_apis, dask_crds};
+pub use self::dask::{DASK_GROUP, dask, dask_apis, dask_crds};
 pub use self::kubernetes::{
     KUBERNETES, api, apis, builtin, definition, definition_of, kinds_of, subresources, written,
 };

@@ -1,6 +1,7 @@
 //! Charts that a stack names: what `helm` is asked for, and what it rendered, put into the tree as the objects of the
 //! section. `helm` itself is a function that comes from outside.
 
+use crate::kinds::scope::DASK_OPERATOR;
 use std::path::Path;
 
 use serde_json::{Map, Value, json};
@@ -11,7 +12,8 @@ use super::parse::put;
 use super::yaml::{self, Node};
 use crate::address::{FieldPath, Segment};
 use crate::diag::{Code, Diagnostic, Severity};
-use crate::kinds::{dask_operator, helm_release};
+use crate::kinds::dask;
+use crate::kinds::kubernetes::helm_release;
 use crate::schema;
 
 /// What `helm template` is asked for.
@@ -141,9 +143,9 @@ fn sections(tree: &Value) -> Vec<FieldPath> {
     let releases = releases.into_iter().flatten().filter(|(_, section)| section.is_object());
     let mut found: Vec<FieldPath> =
         releases.map(|(key, _)| FieldPath::keys([helm_release::SECTION, key])).collect();
-    let operator = &tree[dask_operator::SECTION];
+    let operator = &tree[DASK_OPERATOR];
     if operator["source"] == "chart" && operator["manage"] != false {
-        found.push(FieldPath::keys([dask_operator::SECTION]));
+        found.push(FieldPath::keys([DASK_OPERATOR]));
     }
     found
 }
@@ -210,7 +212,7 @@ fn ask(table: &Value, section: &FieldPath, given: &[Value], files: &mut Files<'_
     };
     let key = match section.segments().last() {
         Some(Segment::Key(key)) if !operator => key.clone(),
-        _ => dask_operator::NAME.to_owned(),
+        _ => dask::operator::NAME.to_owned(),
     };
     let namespace = if operator { "dask-operator" } else { "default" };
     let mut values = Map::new();
@@ -220,7 +222,7 @@ fn ask(table: &Value, section: &FieldPath, given: &[Value], files: &mut Files<'_
         .filter_map(Value::as_object)
         .for_each(|over| lay(&mut values, over));
     if operator {
-        dask_operator::own_values(table, &mut values);
+        dask::operator::own_values(table, &mut values);
     }
     let (release, namespace) =
         (text("release").unwrap_or(key), text("namespace").unwrap_or_else(|| namespace.to_owned()));

@@ -4,7 +4,8 @@ use super::{Sources, Stack};
 use crate::address::{Address, FieldPath, Segment};
 use crate::catalog;
 use crate::diag::{Code, Diagnostic};
-use crate::kinds::{self, Scope};
+use crate::kinds;
+use crate::kinds::scope::Scope;
 use crate::resource::{ClusterName, Hourly, Identity, KindId, Owner, Resource, Role, Target, Theirs};
 use crate::schema;
 
@@ -16,40 +17,43 @@ pub fn lower(stack: &Stack, simulated: bool) -> Lowered {
     let mut resources = Vec::new();
     if let (Some(section), Some(name)) = (&stack.cluster, &scope.target.gke) {
         if section.manage.is_managed() {
-            resources.push(kinds::cluster::lower(section, name, &scope));
+            resources.push(kinds::gke::cluster::lower(section, name, &scope));
         }
         let pools = stack.node_pool.iter().filter(|(_, pool)| pool.manage.is_managed());
-        resources.extend(pools.map(|(key, pool)| kinds::node_pool::lower(key, pool, name, &scope)));
+        resources.extend(pools.map(|(key, pool)| kinds::gke::node_pool::lower(key, pool, name, &scope)));
     }
     let namespaces = stack.namespace.iter().filter(|(_, section)| section.manage.is_managed());
-    resources.extend(namespaces.map(|(key, section)| kinds::namespace::lower(key, section, &scope)));
+    resources
+        .extend(namespaces.map(|(key, section)| kinds::kubernetes::namespace::lower(key, section, &scope)));
     let driver = stack.gpu_driver.as_ref().filter(|driver| driver.manage.is_managed());
-    resources.extend(driver.and_then(|section| kinds::gpu_driver::lower(section, &scope)));
-    resources.extend(stack.check.iter().map(|(key, section)| kinds::check::lower(key, section, &scope)));
+    resources.extend(driver.and_then(|section| kinds::gke::gpu_driver::lower(section, &scope)));
+    resources.extend(
+        stack.check.iter().map(|(key, section)| kinds::kubernetes::check::lower(key, section, &scope)),
+    );
     let (operators, others): (Vec<Resource>, Vec<Resource>) =
-        kinds::manifest::lower(&stack.bundles(), &scope)
+        kinds::kubernetes::manifest::lower(&stack.bundles(), &scope)
             .into_iter()
-            .partition(|resource| resource.address.section() == kinds::dask_operator::SECTION);
+            .partition(|resource| resource.address.section() == kinds::scope::DASK_OPERATOR);
     match stack.dask_operator.as_ref().filter(|operator| operator.manage.is_managed()) {
         Some(section) if section.is_chart() => {
-            resources.extend(kinds::dask_operator::lower_chart(section, operators, &scope));
+            resources.extend(kinds::dask::operator::lower_chart(section, operators, &scope));
         }
-        Some(section) => resources.extend(kinds::dask_operator::lower(section, &scope)),
+        Some(section) => resources.extend(kinds::dask::operator::lower(section, &scope)),
         None => {}
     }
     resources.extend(kinds::env::lower(&needed(stack), &scope));
     let clusters = stack.dask_cluster.iter();
-    resources.extend(clusters.flat_map(|(key, section)| kinds::dask_cluster::lower(key, section, &scope)));
+    resources.extend(clusters.flat_map(|(key, section)| kinds::dask::cluster::lower(key, section, &scope)));
     let jobs = stack.dask_job.iter().filter(|(_, section)| section.manage.is_managed());
     resources.extend(
-        jobs.map(|(key, section)| kinds::dask_job::lower(key, section, like(stack, section), &scope)),
+        jobs.map(|(key, section)| kinds::dask::job::lower(key, section, like(stack, section), &scope)),
     );
     resources.extend(stack.notebook.iter().flat_map(|(key, section)| {
         let like = section.like.as_ref().and_then(|like| stack.dask_cluster.get(like));
-        kinds::notebook::lower(key, section, like, &scope)
+        kinds::dask::notebook::lower(key, section, like, &scope)
     }));
     resources.extend(others);
-    kinds::helm_release::places(&stack.helm_release, &mut resources);
+    kinds::kubernetes::helm_release::places(&stack.helm_release, &mut resources);
     let theirs = theirs(stack, &scope);
     let Scope { owner, target, .. } = scope;
     Lowered { owner, target, resources, theirs, hourly: hourly(stack) }
@@ -107,23 +111,24 @@ fn like<'a>(stack: &'a Stack, section: &super::DaskJob) -> Option<&'a super::Das
 fn theirs(stack: &Stack, scope: &Scope) -> Vec<Theirs> {
     let mut needed = Vec::new();
     if let (Some(section), Some(name)) = (&stack.cluster, &scope.target.gke) {
-        needed.extend((!section.manage.is_managed()).then(|| kinds::cluster::read(section, name, scope)));
+        needed
+            .extend((!section.manage.is_managed()).then(|| kinds::gke::cluster::read(section, name, scope)));
         let pools = stack.node_pool.iter().filter(|(_, pool)| !pool.manage.is_managed());
-        needed.extend(pools.map(|(key, pool)| kinds::node_pool::read(key, pool, name, scope)));
+        needed.extend(pools.map(|(key, pool)| kinds::gke::node_pool::read(key, pool, name, scope)));
     }
     let driver = stack.gpu_driver.as_ref().filter(|driver| !driver.manage.is_managed());
-    needed.extend(driver.and_then(|section| kinds::gpu_driver::read(section, scope)));
+    needed.extend(driver.and_then(|section| kinds::gke::gpu_driver::read(section, scope)));
     let namespaces = stack.namespace.iter().filter(|(_, section)| !section.manage.is_managed());
-    needed.extend(namespaces.map(|(key, section)| kinds::namespace::read(key, section, scope)));
+    needed.extend(namespaces.map(|(key, section)| kinds::kubernetes::namespace::read(key, section, scope)));
     let clusters = stack.dask_cluster.iter();
-    needed.extend(clusters.flat_map(|(key, section)| kinds::dask_cluster::read(key, section, scope)));
+    needed.extend(clusters.flat_map(|(key, section)| kinds::dask::cluster::read(key, section, scope)));
     let jobs = stack.dask_job.iter().filter(|(_, section)| !section.manage.is_managed());
     needed
-        .extend(jobs.map(|(key, section)| kinds::dask_job::read(key, section, like(stack, section), scope)));
+        .extend(jobs.map(|(key, section)| kinds::dask::job::read(key, section, like(stack, section), scope)));
     let mut theirs: Vec<Theirs> =
         needed.into_iter().map(|resource| Theirs { resource, role: Role::Needed }).collect();
     let operator = stack.dask_operator.iter().filter(|operator| !operator.manage.is_managed());
-    theirs.extend(operator.flat_map(|section| kinds::dask_operator::read(section, scope)));
+    theirs.extend(operator.flat_map(|section| kinds::dask::operator::read(section, scope)));
     theirs
 }
 
@@ -222,10 +227,10 @@ pub fn check(resources: &[Resource], sources: &Sources) -> Vec<Diagnostic> {
             continue;
         }
         let identity = match &resource.identity {
-            Identity::Check(_) => Identity::Object(kinds::check::pod(&resource.body)),
+            Identity::Check(_) => Identity::Object(kinds::kubernetes::check::pod(&resource.body)),
             other => other.clone(),
         };
-        let Some(shape) = kinds::object_schema(&identity) else { continue };
+        let Some(shape) = kinds::kubernetes::object::object_schema(&identity) else { continue };
         for problem in schema::check(&shape, &resource.body) {
             let what = format!("{}: {problem}", resource.address);
             let span = sources.span(&resource.origin_of(&problem.path));

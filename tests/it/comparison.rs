@@ -7,7 +7,7 @@ use std::sync::atomic::{AtomicU32, Ordering};
 
 use axum::body::Body;
 use dask_infra::address::{FieldPath, Segment};
-use dask_infra::kinds::gke::Compared;
+use dask_infra::kinds::gke::compare::Compared;
 use dask_infra::plan::diff::compare;
 use dask_infra::resource::Effect;
 use dask_infra::sandbox::{Clock, Options, Sandbox, Scale};

@@ -250,7 +250,7 @@ fn digest_of((cpu, memory): (u64, u64), how: usize) -> String {
         .replace("image = \"demo:1\"", &format!("image = \"demo:1\"\nscheduler = {{ cpu = \"{cpu}\" }}"));
     let stack = Stack::of(&text);
     let job = stack.resources().iter().find(|resource| resource.kind == KindId::DaskJob);
-    kinds::made::digest(job.unwrap())
+    kinds::kubernetes::made::digest(job.unwrap())
 }
 
 #[derive(Clone, Debug)]
@@ -300,7 +300,7 @@ async fn the_pod_of_a_check_that_was_cut_short_goes_with_the_next_apply() {
     for next in [Some(""), None] {
         let (first, bench) = (checked(Some("demo:1")), Bench::new());
         let check = first.resources().iter().find(|resource| resource.kind == KindId::Check);
-        let pod = kinds::check::pod(&check.unwrap().body).path();
+        let pod = kinds::kubernetes::check::pod(&check.unwrap().body).path();
         let (method, path) = ("PATCH".to_owned(), pod.clone());
         let moment = Moment::At { method, path, skip: 0, turn: Turn::DeathAfter };
         let plan = bench.plan(&first, Mode::Apply).await.unwrap();
@@ -315,7 +315,7 @@ async fn the_pod_of_a_check_that_was_cut_short_goes_with_the_next_apply() {
         assert!(bench.try_kubernetes(&second, look()).await.is_err(), "{next:?}");
         // It holds the GPU that the next run asks for, so it goes before.
         if let Some(check) = second.resources().iter().find(|resource| resource.kind == KindId::Check) {
-            let again = kinds::check::pod(&check.body).path();
+            let again = kinds::kubernetes::check::pod(&check.body).path();
             let at = |method: resource::Method, path: &String| {
                 let sent =
                     |asked: &Request| asked.method == method && asked.path.split('?').next() == Some(path);
@@ -333,7 +333,7 @@ async fn the_pod_of_a_check_that_was_cut_short_goes_with_the_next_apply() {
 async fn the_pod_of_a_check_is_taken_as_it_is_when_its_apply_is_not_sure_of_it() {
     let stack = checked(Some(""));
     let check = stack.resources().iter().find(|resource| resource.kind == KindId::Check);
-    let pod = kinds::check::pod(&check.unwrap().body).path();
+    let pod = kinds::kubernetes::check::pod(&check.unwrap().body).path();
     let at = |turn| Moment::At { method: "PATCH".to_owned(), path: pod.clone(), skip: 0, turn };
     let lost = Rule {
         method: Some("PATCH".to_owned()),
@@ -362,7 +362,8 @@ async fn the_pod_of_a_check_is_taken_as_it_is_when_its_apply_is_not_sure_of_it()
         let sent: Vec<_> = of_pod.filter(|asked| asked.method != resource::Method::Get).collect();
         let made = |asked: &&Request| {
             let body = asked.body.as_ref().unwrap();
-            asked.method == resource::Method::Patch && body["metadata"]["resourceVersion"] == kinds::ABSENT
+            asked.method == resource::Method::Patch
+                && body["metadata"]["resourceVersion"] == kinds::kubernetes::requests::ABSENT
         };
         let (last, before) = sent.split_last().unwrap();
         assert_eq!(last.method, resource::Method::Delete, "{what}: {sent:?}");

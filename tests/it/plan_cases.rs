@@ -8,7 +8,8 @@ use std::path::Path;
 
 use dask_infra::address::{Address, FieldPath};
 use dask_infra::diag::{self, Look};
-use dask_infra::kinds::{self, check};
+use dask_infra::kinds;
+use dask_infra::kinds::kubernetes::check;
 use dask_infra::plan::{self, Action, Consent, Inputs, Mode, Plan, Selection, Verb, drift, file, plan};
 use dask_infra::record::{Entry, Record};
 use dask_infra::report::human::Detail;
@@ -131,7 +132,7 @@ pub(crate) fn settled(lowered: &Lowered) -> World {
                 body.clone()
             }
             Identity::Object(object) => {
-                let schema = kinds::object_schema(identity);
+                let schema = kinds::kubernetes::object::object_schema(identity);
                 let mut live = body.clone();
                 live["metadata"]["uid"] = json!(format!("uid-{}", object.name));
                 live["metadata"]["managedFields"] = json!([{
@@ -163,7 +164,7 @@ pub(crate) fn settled(lowered: &Lowered) -> World {
             }
         };
         if !life.is_kept() {
-            record.passes.insert(identity.clone(), kinds::made::digest(resource));
+            record.passes.insert(identity.clone(), kinds::kubernetes::made::digest(resource));
         }
         let (address, identity, kind) = (address.clone(), identity.clone(), (*kind).into());
         record.inventory.push(Entry { address, identity, kind, set, ready: Some(true) });
@@ -182,7 +183,7 @@ fn made_by_others(name: &str) -> ObjectId {
         None if kind.starts_with("Dask") => (kind, "kubernetes.dask.org"),
         None => (kind, ""),
     };
-    let gvk = kinds::gvk(group, "v1", kind, &format!("{}s", kind.to_lowercase()));
+    let gvk = kinds::kubernetes::object::gvk(group, "v1", kind, &format!("{}s", kind.to_lowercase()));
     match name.split_once('/') {
         Some((namespace, name)) => ObjectId { gvk, namespace: Some(namespace.into()), name: name.into() },
         None => ObjectId { gvk, namespace: None, name: name.into() },

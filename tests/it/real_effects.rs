@@ -7,7 +7,8 @@ use std::collections::BTreeMap;
 use std::fmt::Write as _;
 
 use dask_infra::address::{FieldPath, Segment};
-use dask_infra::kinds::{self, Compare};
+use dask_infra::kinds;
+use dask_infra::kinds::kind::Compare;
 use dask_infra::resource::{Effect, KindId, Resource};
 use dask_infra::stack::{Options, parse_text};
 use reqwest::Method;

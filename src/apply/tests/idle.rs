@@ -18,11 +18,11 @@ fn tasks(processing: u64) -> Value {
 
 /// Deletes a cluster when it is idle.
 fn goes(deadline: u32) -> Change {
-    let gvk = kinds::dask_cluster::api();
+    let gvk = kinds::dask::cluster::api();
     let object = ObjectId { gvk, namespace: Some("n".into()), name: "d".into() };
     let (path, identity) = (object.path(), Identity::Object(object));
     let name = KindId::DaskCluster;
-    let idle = kinds::when_idle::wait(name, &identity, &Value::Null, deadline).unwrap();
+    let idle = kinds::dask::when_idle::wait(name, &identity, &Value::Null, deadline).unwrap();
     let steps = vec![Step::Await(idle), call(Api::Kubernetes, Method::Delete, &path, json!({}))];
     change("dask_cluster.d", identity, Action::Delete, steps, &[])
 }

@@ -1,14 +1,15 @@
 //! Dask's things that belong together: groups, autoscalers and jobs of manifests and their clusters, clusters that
 //! others own, one autoscaler for a cluster, images of one version.
 
+use crate::schema::DASK_GROUP;
 use serde_json::Value;
 
 use super::workers::group_name;
 use super::{Context, Finding};
 use crate::address::FieldPath;
 use crate::diag::{Code, nearest};
-use crate::kinds::bundle::{self, Object};
-use crate::kinds::dask_cluster;
+use crate::kinds::kubernetes::bundle;
+use crate::kinds::kubernetes::bundle::Object;
 use crate::stack::Writer;
 
 /// A Dask cluster of the stack, of a section or of a manifest.
@@ -32,7 +33,7 @@ enum Numbered {
 
 fn dask_objects<'a>(context: &Context<'a>) -> Vec<Object<'a>> {
     bundle::objects(&context.stack.bundles())
-        .filter(|object| object.group_version().0 == dask_cluster::GROUP)
+        .filter(|object| object.group_version().0 == DASK_GROUP)
         .collect()
 }
 

@@ -6,10 +6,11 @@ use serde_json::Value;
 use super::{Context, Finding};
 use crate::address::FieldPath;
 use crate::diag::Code;
-use crate::kinds::bundle::{Bundle, Kinds, Object};
-use crate::kinds::helm_release::{self, GROUPS};
-use crate::kinds::hooks::{Fate, HOOK, Hooks};
-use crate::kinds::text;
+use crate::kinds::json::text;
+use crate::kinds::kubernetes::bundle::{Bundle, Kinds, Object};
+use crate::kinds::kubernetes::helm_release;
+use crate::kinds::kubernetes::helm_release::GROUPS;
+use crate::kinds::kubernetes::hooks::{Fate, HOOK, Hooks};
 
 /// Objects that charts made.
 fn objects<'a>(context: &Context<'a>) -> Vec<Object<'a>> {
@@ -93,7 +94,7 @@ pub(super) fn operators_chart_is_asked_for(context: &mut Context<'_>) {
         ("values", !operator.values.is_empty()),
         ("values_files", !operator.values_files.is_empty()),
     ];
-    let section = FieldPath::keys([crate::kinds::dask_operator::SECTION]);
+    let section = FieldPath::keys([crate::kinds::scope::DASK_OPERATOR]);
     let Some((key, _)) = given.into_iter().find(|(_, given)| *given) else { return };
     let what = format!("`{key}` has no say: the operator's objects are not made by its chart");
     let help = match operator.manage.is_managed() {

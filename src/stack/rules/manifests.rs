@@ -1,5 +1,6 @@
 //! Objects of manifests: known, well formed, each wanted once, and what the RAPIDS guide's YAML gets wrong today.
 
+use crate::schema::DASK_GROUP;
 use std::collections::BTreeMap;
 
 use serde_json::Value;
@@ -9,11 +10,12 @@ use super::secrets::is_variable;
 use super::{Context, Finding};
 use crate::address::{FieldPath, Segment};
 use crate::diag::{Code, listed, nearest};
-use crate::kinds::bundle::{self, Kinds, Object};
-use crate::kinds::manifest::{SERVERS, node_labels, pod_specs};
-use crate::kinds::node_pool::POOL_LABEL;
+use crate::kinds::gke::gpu_driver;
+use crate::kinds::kubernetes::bundle;
+use crate::kinds::kubernetes::bundle::{Kinds, Object};
+use crate::kinds::kubernetes::manifest::{SERVERS, node_labels, pod_specs};
+use crate::kinds::scope::POOL_LABEL;
 use crate::kinds::section::Role;
-use crate::kinds::{dask_cluster, gpu_driver};
 use crate::resource::{Identity, ObjectId, Resource};
 use crate::schema::{self, Api, Problem, ProblemKind, Schema, Type};
 use crate::secrets::given::VARIABLE;
@@ -107,7 +109,7 @@ pub(super) fn objects_fit_their_schemas(context: &mut Context<'_>) {
         let origin = object.origin();
         let problems = schema::check(&shape, object.value);
         for problem in problems.into_iter().filter(|problem| !is_servers(&problem.path)) {
-            let dask = group == dask_cluster::GROUP;
+            let dask = group == DASK_GROUP;
             context.say(finding(context, &problem, object.value, &shape, &origin, dask));
         }
     }

@@ -1,13 +1,14 @@
 //! Sections that belong together, and references between them.
 
+use crate::kinds::scope::DASK_OPERATOR;
 use std::collections::BTreeSet;
 
 use super::names::is_object_name;
 use super::{Context, Finding};
 use crate::address::FieldPath;
 use crate::diag::{Code, listed, nearest};
-use crate::kinds::bundle::{self, Kinds, Object};
-use crate::kinds::dask_operator;
+use crate::kinds::kubernetes::bundle;
+use crate::kinds::kubernetes::bundle::{Kinds, Object};
 use crate::stack::sections::Placed;
 
 /// `[gke]` or `[kubernetes]`, one of them.
@@ -171,7 +172,7 @@ pub(super) fn namespaces_are_declared(context: &mut Context<'_>) {
     let mut used: Vec<(FieldPath, &str)> = Vec::new();
     for Placed { row, path, section, .. } in stack.sections() {
         // The operator's own is made with it.
-        let given = section.given_namespace().filter(|_| row.name != dask_operator::SECTION);
+        let given = section.given_namespace().filter(|_| row.name != DASK_OPERATOR);
         used.extend(given.map(|namespace| (path.key("namespace"), namespace)));
     }
     for (key, release) in &stack.helm_release {

@@ -8,8 +8,8 @@ use super::manifests::finding;
 use super::{Context, Finding};
 use crate::address::FieldPath;
 use crate::diag::Code;
-use crate::kinds::bundle;
-use crate::kinds::dask_service::{ServiceSpec, is_internal};
+use crate::kinds::dask::service::{ServiceSpec, is_internal};
+use crate::kinds::kubernetes::bundle;
 use crate::schema::{self, ProblemKind};
 use crate::stack::ServiceType;
 

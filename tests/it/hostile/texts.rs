@@ -9,7 +9,7 @@ use base64::Engine as _;
 use base64::engine::general_purpose::STANDARD;
 use dask_infra::address::{Address, FieldPath};
 use dask_infra::diag::{Code, Diagnostic};
-use dask_infra::kinds::same;
+use dask_infra::kinds::kubernetes::same;
 use dask_infra::live::KubeconfigAccess;
 use dask_infra::live::kube::Kubernetes;
 use dask_infra::report::Reporter as _;

@@ -1,0 +1,173 @@
+//! Autoscalers of Dask clusters: `replicas = { min, max }` of the default group.
+
+use crate::schema;
+use serde_json::{Value, json};
+
+use super::cluster::UNSEEN;
+use super::handled::is_handled;
+use crate::address::{Address, FieldPath};
+use crate::kinds::kind::{Compare, Kind, itself};
+use crate::kinds::kubernetes::object::gvk;
+use crate::kinds::kubernetes::requests::object_program;
+use crate::kinds::scope::Scope;
+use crate::kinds::status::Said;
+use crate::resource::{
+    Api, Await, Effect, Gvk, Identity, KindId, Life, ObjectId, Query, Readiness, Resource,
+};
+
+/// Seconds: the operator tries again after a minute when it missed the cluster.
+const DEADLINE: u32 = 300;
+
+/// Autoscalers.
+pub const KIND: Kind = Kind {
+    rank: 62,
+    compare: Compare::Kubernetes(effect),
+    program: |doing| {
+        let facts = json!({ "cluster": doing.body()["spec"]["cluster"] });
+        object_program(doing, KindId::DaskAutoscaler, facts, DEADLINE)
+    },
+    queries,
+    judge,
+    shared: false,
+};
+
+/// How the API serves autoscalers.
+pub fn api() -> Gvk {
+    gvk(schema::DASK_GROUP, "v1", "DaskAutoscaler", "daskautoscalers")
+}
+
+/// The timer reads the bounds each time; the owner is set once. Source: `operator/controller/controller.py` of
+/// dask-kubernetes 2026.3.0.
+fn effect(path: &FieldPath) -> (Effect, Option<&'static str>) {
+    if FieldPath::keys(["spec", "cluster"]).contains(path) {
+        return (Effect::Replace, Some("it goes with the cluster that it was made for"));
+    }
+    (Effect::InPlace, None)
+}
+
+/// The autoscaler of the cluster of a section. It has the cluster's name: `KubeCluster.adapt` and
+/// `KubeCluster.scale` look for it there, so that there is never a second one.
+pub fn lower(cluster: &Resource, min: u32, max: u32, scope: &Scope) -> Option<Resource> {
+    let Identity::Object(ObjectId { namespace, name, .. }) = &cluster.identity else { return None };
+    let api = api();
+    let replicas = cluster.origin.key("worker").key("replicas");
+    let spec = |key: &str| FieldPath::keys(["spec", key]);
+    Some(Resource {
+        address: Address::object(cluster.address.as_str(), &api.kind, namespace.as_deref(), name),
+        identity: Identity::Object(ObjectId {
+            gvk: api.clone(),
+            namespace: namespace.clone(),
+            name: name.clone(),
+        }),
+        kind: KindId::DaskAutoscaler,
+        body: json!({
+            "apiVersion": api.api_version(),
+            "kind": api.kind,
+            "metadata": { "name": name, "namespace": namespace, "labels": scope.labels() },
+            "spec": { "cluster": name, "minimum": min, "maximum": max },
+        }),
+        initial: Value::Null,
+        origins: vec![
+            (spec("minimum"), replicas.key("min")),
+            (spec("maximum"), replicas.key("max")),
+            (FieldPath::keys(["spec"]), replicas.clone()),
+        ],
+        origin: replicas,
+        follows: vec![cluster.address.clone()],
+        protect: false,
+        life: Life::Kept,
+    })
+}
+
+/// The autoscaler and, while it is there, the group whose number it writes: that stays when it goes.
+fn queries(wait: &Await) -> Vec<Query> {
+    let mut queries = itself(wait);
+    if !wait.until.is_ready() {
+        return queries;
+    }
+    if let (Identity::Object(object), Some(cluster)) = (&wait.identity, wait.facts["cluster"].as_str()) {
+        let (gvk, namespace) = (super::cluster::api(), object.namespace.clone());
+        let group = super::cluster::default_group(&ObjectId { gvk, namespace, name: cluster.to_owned() });
+        queries.push(Query { api: Api::Kubernetes, path: group.path() });
+    }
+    queries
+}
+
+/// For `status`: its bounds, and where it stands between them.
+pub(crate) fn says(_: &Await, found: &[Value]) -> Said {
+    let [autoscaler, group] = found else { return Said::default() };
+    let spec = &autoscaler["spec"];
+    let now = &group["spec"]["worker"]["replicas"];
+    let at = now.as_u64().map(|now| format!(", now {now}")).unwrap_or_default();
+    Said {
+        line: format!("autoscaler: {} to {} workers{at}", spec["minimum"], spec["maximum"]),
+        facts: vec![
+            ("workers_least", spec["minimum"].clone()),
+            ("workers_most", spec["maximum"].clone()),
+            ("workers_wanted", now.clone()),
+        ],
+        pending: Vec::new(),
+    }
+}
+
+/// The operator works for it once it has made the cluster its owner.
+fn judge(_: &Await, found: &[Value]) -> Readiness {
+    let autoscaler = found.first().unwrap_or(&Value::Null);
+    if !autoscaler.is_object() {
+        return Readiness::Progressing("it to appear".into());
+    }
+    if is_handled(autoscaler) == Some(false) {
+        return Readiness::Progressing(UNSEEN.into());
+    }
+    match autoscaler["metadata"]["ownerReferences"].as_array() {
+        Some(owners) if !owners.is_empty() => Readiness::Ready,
+        _ => Readiness::Progressing("the Dask operator to attach it to its cluster".into()),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::resource::Until;
+
+    #[test]
+    fn it_works_once_its_cluster_owns_it() {
+        let identity =
+            Identity::Object(ObjectId { gvk: api(), namespace: Some("default".into()), name: "c".into() });
+        let wait = Await {
+            kind: KindId::DaskAutoscaler,
+            identity,
+            until: Until::Ready,
+            facts: Value::Null,
+            deadline: 1,
+        };
+        assert!(matches!(judge(&wait, &[Value::Null]), Readiness::Progressing(_)));
+        assert!(matches!(judge(&wait, &[json!({ "metadata": {} })]), Readiness::Progressing(_)));
+        let owned = json!({ "metadata": { "ownerReferences": [{ "kind": "DaskCluster", "name": "c" }] } });
+        assert_eq!(judge(&wait, &[owned]), Readiness::Ready);
+    }
+
+    #[test]
+    fn its_group_is_not_waited_for_when_it_goes() {
+        let identity =
+            Identity::Object(ObjectId { gvk: api(), namespace: Some("default".into()), name: "c".into() });
+        for (until, expect) in [(Until::Ready, 2), (Until::Gone, 1)] {
+            let (kind, identity, facts) =
+                (KindId::DaskAutoscaler, identity.clone(), json!({ "cluster": "c" }));
+            let found = queries(&Await { kind, identity, until, facts, deadline: 1 });
+            assert_eq!(found.len(), expect, "{until:?}");
+        }
+    }
+
+    #[test]
+    fn the_bounds_are_followed_and_the_cluster_is_not() {
+        for (path, expect) in [
+            ("spec.minimum", Effect::InPlace),
+            ("spec.maximum", Effect::InPlace),
+            ("metadata.labels.a", Effect::InPlace),
+            ("spec.cluster", Effect::Replace),
+        ] {
+            assert_eq!(effect(&path.parse().unwrap()).0, expect, "{path}");
+        }
+    }
+}

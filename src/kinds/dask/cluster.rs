@@ -1,0 +1,737 @@
+//! Dask clusters, as the operator runs them.
+
+use crate::kinds::kubernetes::object::unmarked;
+use crate::schema::DASK_GROUP;
+use std::collections::BTreeMap;
+
+use schemars::JsonSchema;
+use serde::{Deserialize, Serialize};
+use serde_json::{Value, json};
+
+use super::group;
+use super::group::{DaskGroup, Joined};
+use super::handled;
+use super::handled::{is_handled, scaled_to};
+use super::idle::IdleTimeout;
+use super::pods;
+use super::pods::{Wants, Workers, broken, with_pods};
+use super::registered;
+use super::registered::Registered;
+use super::replicas::{Replicas, Writer};
+use super::service::DaskService;
+use super::{autoscaler, job};
+use crate::address::{Address, FieldPath};
+use crate::kinds::json::text;
+use crate::kinds::kind::{Compare, Doing, Kind, itself};
+use crate::kinds::kubernetes::object::gvk;
+use crate::kinds::kubernetes::requests::{object_program, scale_call};
+use crate::kinds::kubernetes::workload::deployment_ready;
+use crate::kinds::pod;
+use crate::kinds::scope::Scope;
+use crate::kinds::section::{
+    Inner, Labels, Lifecycle, Live, Manage, Naming, PodKeys, Pods, Role, Section, object_labels,
+};
+use crate::kinds::status::Said;
+use crate::resource::{
+    Action, Api, Await, Effect, Gvk, Identity, KindId, Life, ObjectId, Query, Readiness, Resource, Step,
+    Until,
+};
+
+/// Seconds: images of 10 GB are pulled on every node, and GPU nodes may have to be made first.
+const DEADLINE: u32 = 1800;
+
+/// Dask clusters.
+pub const KIND: Kind =
+    Kind { rank: 60, compare: Compare::Kubernetes(effect), program, queries, judge, shared: false };
+
+/// A Dask cluster run by the operator.
+#[derive(Clone, Debug, Default, PartialEq, Deserialize, Serialize, JsonSchema)]
+pub struct DaskCluster {
+    /// The live name, at most 53 characters; the section's key when missing.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub name: Option<String>,
+    /// The namespace. Default `default`.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub namespace: Option<String>,
+    /// The image of scheduler and workers; clients should use the same.
+    pub image: String,
+    /// The scheduler.
+    #[serde(default)]
+    pub scheduler: Scheduler,
+    /// The default group of workers.
+    #[serde(default)]
+    pub worker: Worker,
+    /// More groups of workers, by name.
+    #[serde(default, skip_serializing_if = "BTreeMap::is_empty")]
+    pub group: BTreeMap<String, DaskGroup>,
+    /// Seconds without work after which the operator deletes the whole cluster; 0, the default, is never. It stays gone
+    /// then, until its section changes or `--replace` asks for it; `{ seconds = 3600, remake = true }` has the next
+    /// apply make it again.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub idle_timeout: Option<IdleTimeout>,
+    /// How the scheduler is reached: `"ClusterIP"`, the default, `"NodePort"`, `"LoadBalancer"` (inside the VPC network),
+    /// or a table. `dask-infra connect` needs none of them. A Dask scheduler runs anyone's code.
+    #[serde(default)]
+    pub service: DaskService,
+    /// Labels; the operator copies them to everything it makes.
+    #[serde(default, skip_serializing_if = "BTreeMap::is_empty")]
+    pub labels: BTreeMap<String, String>,
+    /// Annotations; the operator copies them to everything it makes.
+    #[serde(default, skip_serializing_if = "BTreeMap::is_empty")]
+    pub annotations: BTreeMap<String, String>,
+    /// `false`: it exists and others own it. It is read, compared with what is said here and relied on, never
+    /// written or deleted; groups of this stack may join it. `image` is not needed then. Default `true`.
+    #[serde(default, skip_serializing_if = "Manage::is_managed")]
+    pub manage: Manage,
+    /// `protect` and `depends_on`.
+    #[serde(flatten)]
+    pub lifecycle: Lifecycle,
+}
+
+/// The scheduler of a Dask cluster.
+#[derive(Clone, Debug, Default, PartialEq, Deserialize, Serialize, JsonSchema)]
+pub struct Scheduler {
+    /// What each pod gets and where it runs.
+    #[serde(flatten)]
+    pub keys: PodKeys,
+    /// Arguments of the image's entry point. Default `dask scheduler`.
+    #[serde(default, skip_serializing_if = "Vec::is_empty")]
+    pub args: Vec<String>,
+}
+
+/// The default group of workers of a Dask cluster.
+#[derive(Clone, Debug, Default, PartialEq, Deserialize, Serialize, JsonSchema)]
+pub struct Worker {
+    /// How many: a number; `{ min = 0, max = 8 }` for the operator's autoscaler; `{ start = 2 }` for as many at the
+    /// beginning, after which the number belongs to notebooks. Default 1.
+    #[serde(default)]
+    pub replicas: Replicas,
+    /// What each pod gets and where it runs.
+    #[serde(flatten)]
+    pub keys: PodKeys,
+    /// Dask's own resources of each worker, that tasks can ask for: `{ GPU = 1 }`.
+    #[serde(default, skip_serializing_if = "BTreeMap::is_empty")]
+    pub resources: BTreeMap<String, f64>,
+    /// Arguments of the image's entry point. Default `dask cuda worker --name $(DASK_WORKER_NAME)` with GPUs,
+    /// `dask worker --name $(DASK_WORKER_NAME)` without.
+    #[serde(default, skip_serializing_if = "Vec::is_empty")]
+    pub args: Vec<String>,
+}
+
+impl Scheduler {
+    pub(super) fn wants<'a>(&'a self, image: &'a str) -> Wants<'a> {
+        Wants { image, args: &self.args, keys: &self.keys, resources: None }
+    }
+
+    /// Its pod; `image` is where the image stands, and the image.
+    pub(super) fn pods<'a>(&'a self, path: FieldPath, image: (FieldPath, &'a str)) -> Pods<'a> {
+        let (image_path, image) = image;
+        Pods {
+            path,
+            role: Role::Scheduler,
+            replicas: 1,
+            image,
+            image_path,
+            args: &self.args,
+            keys: &self.keys,
+        }
+    }
+}
+
+impl Worker {
+    pub(super) fn wants<'a>(&'a self, image: &'a str) -> Wants<'a> {
+        Wants { image, args: &self.args, keys: &self.keys, resources: Some(&self.resources) }
+    }
+
+    /// Its pods; `image` is where the image stands, and the image.
+    pub(super) fn pods<'a>(
+        &'a self,
+        path: FieldPath,
+        image: (FieldPath, &'a str),
+        replicas: u32,
+    ) -> Pods<'a> {
+        let (image_path, image) = image;
+        Pods { path, role: Role::Worker, replicas, image, image_path, args: &self.args, keys: &self.keys }
+    }
+}
+
+/// What a wait says while the operator does nothing. Its Deployment has no readiness probe: that it is available
+/// does not say that it watches.
+pub(crate) const UNSEEN: &str = "the Dask operator to see it (seconds when it works, else its log says why)";
+
+/// How the API serves Dask clusters.
+pub fn api() -> Gvk {
+    gvk(DASK_GROUP, "v1", "DaskCluster", "daskclusters")
+}
+
+/// Kinds that people make and that only a living operator works on, or lets go.
+pub fn needing_operator() -> impl Iterator<Item = Gvk> {
+    [api(), job::api(), autoscaler::api(), group::api()].into_iter()
+}
+
+/// What the operator does with an edit: replicas and idle timeout are followed, the rest is read once.
+/// Source: `operator/controller/controller.py` of dask-kubernetes 2026.3.0.
+fn effect(path: &FieldPath) -> (Effect, Option<&'static str>) {
+    let at = |keys: &[&str]| FieldPath::keys(keys.iter().copied()).contains(path);
+    if at(&["spec", "worker", "replicas"]) || at(&["spec", "idleTimeout"]) {
+        return (Effect::InPlace, None);
+    }
+    if at(&["metadata"]) {
+        return (Effect::InPlace, Some("what the operator made keeps the old value"));
+    }
+    (Effect::Replace, Some("the operator reads it only when the cluster is made"))
+}
+
+/// What `[dask_cluster.KEY]` becomes: the cluster, its groups, its autoscaler. What others own of it is not among them.
+pub fn lower(key: &str, section: &DaskCluster, scope: &Scope) -> Vec<Resource> {
+    let all = all(key, section, scope).into_iter();
+    all.filter(|(_, managed)| *managed).map(|(resource, _)| resource).collect()
+}
+
+/// What `manage = false` in `[dask_cluster.KEY]` or in its groups says of things that others own. A cluster whose
+/// scheduler and workers are not described is looked up, and its scheduler's image compared where one is given; the
+/// Service is compared when it is said.
+pub fn read(key: &str, section: &DaskCluster, scope: &Scope) -> Vec<Resource> {
+    let theirs = all(key, section, scope).into_iter().filter(|(_, managed)| !managed);
+    let plain = section.scheduler == Scheduler::default() && section.worker == Worker::default();
+    let read = theirs.map(|(resource, _)| {
+        let mut resource = unmarked(resource);
+        resource.initial = Value::Null;
+        resource.life = Life::Kept;
+        if resource.kind != KindId::DaskCluster {
+            return resource;
+        }
+        if plain || section.image.is_empty() {
+            let container = (!section.image.is_empty()).then(|| json!([{ "image": section.image }]));
+            let idle = resource.body["spec"].get("idleTimeout").cloned();
+            resource.body["spec"] = match container {
+                Some(containers) => json!({ "scheduler": { "spec": { "containers": containers } } }),
+                None => json!({}),
+            };
+            if let Some(idle) = idle {
+                resource.body["spec"]["idleTimeout"] = idle;
+            }
+        } else if let Some(scheduler) =
+            resource.body.pointer_mut("/spec/scheduler").and_then(Value::as_object_mut)
+        {
+            // How a load balancer is kept inside is its owner's to say.
+            scheduler.remove("metadata");
+            if section.service == DaskService::default() {
+                scheduler.remove("service");
+            }
+        }
+        resource
+    });
+    read.collect()
+}
+
+/// Everything of a section, and whether the stack makes it.
+fn all(key: &str, section: &DaskCluster, scope: &Scope) -> Vec<(Resource, bool)> {
+    let cluster = lower_cluster(key, section, scope);
+    let joined = Joined {
+        address: &cluster.address,
+        origin: &cluster.origin,
+        name: section.live_name(key),
+        namespace: section.namespace(),
+        image: &section.image,
+    };
+    let groups = section
+        .group
+        .iter()
+        .map(|(key, group)| (group::lower(&joined, key, group, scope), group.manage.is_managed()));
+    let mut resources: Vec<(Resource, bool)> = groups.collect();
+    if let Writer::Autoscaler { min, max } = section.worker.replicas.writer() {
+        let autoscaler = autoscaler::lower(&cluster, min, max, scope);
+        resources.extend(autoscaler.map(|autoscaler| (autoscaler, section.manage.is_managed())));
+    }
+    resources.insert(0, (cluster, section.manage.is_managed()));
+    resources
+}
+
+/// What is known of a live cluster, in a few words.
+pub fn summary(live: &Value) -> String {
+    let phase = match text(&live["status"]["phase"]) {
+        "" => "no phase yet",
+        phase => phase,
+    };
+    let image = text(&live["spec"]["scheduler"]["spec"]["containers"][0]["image"]);
+    let image = if image.is_empty() {
+        String::new()
+    } else {
+        format!("{}, ", image.rsplit('/').next().unwrap_or(image))
+    };
+    format!("{image}{phase}")
+}
+
+impl Section for DaskCluster {
+    fn is_managed(&self) -> bool {
+        self.manage.is_managed()
+    }
+
+    fn depends_on(&self) -> &[String] {
+        &self.lifecycle.depends_on
+    }
+
+    fn live<'a>(&'a self, key: &'a str) -> Option<Live<'a>> {
+        Some(Live::new(self.name.as_deref(), key, Naming::Dask).within(self.namespace()))
+    }
+
+    fn given_namespace(&self) -> Option<&str> {
+        self.namespace.as_deref()
+    }
+
+    fn labels(&self) -> Vec<Labels<'_>> {
+        object_labels(&self.labels, &self.annotations)
+    }
+
+    fn pods(&self, path: &FieldPath) -> Vec<Pods<'_>> {
+        let Self { scheduler, worker, group, image, .. } = self;
+        let image = (path.key("image"), image.as_str());
+        let mut pods = Vec::new();
+        // Of a cluster of others the stack makes groups only.
+        if self.is_managed() {
+            pods.push(scheduler.pods(path.key("scheduler"), image.clone()));
+            pods.push(worker.pods(path.key("worker"), image.clone(), worker.replicas.most()));
+        }
+        pods.extend(group.iter().map(|(key, group)| group.pods_of(path.key("group").key(key), &image)));
+        pods
+    }
+
+    fn inner(&self) -> Vec<Inner<'_>> {
+        self.group.iter().map(|(key, section)| Inner { field: "group", key, section }).collect()
+    }
+}
+
+impl DaskCluster {
+    /// The live name.
+    pub fn live_name<'a>(&'a self, key: &'a str) -> &'a str {
+        self.name.as_deref().unwrap_or(key)
+    }
+
+    /// The namespace.
+    pub fn namespace(&self) -> &str {
+        self.namespace.as_deref().unwrap_or("default")
+    }
+}
+
+fn lower_cluster(key: &str, section: &DaskCluster, scope: &Scope) -> Resource {
+    let (name, namespace) = (section.live_name(key), section.namespace());
+    let mut metadata = json!({ "name": name, "namespace": namespace, "labels": scope.labels() });
+    for (label, value) in &section.labels {
+        metadata["labels"][label] = json!(value);
+    }
+    if !section.annotations.is_empty() {
+        metadata["annotations"] = json!(section.annotations);
+    }
+    let wants = (section.scheduler.wants(&section.image), section.worker.wants(&section.image));
+    let (replicas, initial) = section.worker.replicas.split();
+    let mut spec = json!({
+        "scheduler": { "spec": pods::scheduler(&wants.0, scope) },
+        "worker": { "spec": pods::worker(&wants.1, scope) },
+    });
+    if let Some(replicas) = replicas {
+        spec["worker"]["replicas"] = json!(replicas);
+    }
+    if let Some(idle) = section.idle_timeout {
+        spec["idleTimeout"] = json!(idle.seconds());
+    }
+    let mut follows = pods::follows(&[&wants.0, &wants.1], namespace, scope);
+    follows.extend(section.lifecycle.depends_on.iter().map(Address::new));
+    let api = api();
+    let origin = FieldPath::keys(["dask_cluster", key]);
+    let mut origins = origins(&origin);
+    let place = FieldPath::keys(["spec", "scheduler", "service"]);
+    spec["scheduler"]["service"] = section.service.body(name, &place, &origin.key("service"), &mut origins);
+    let annotations = section.service.annotations(scope.target.gke.is_some());
+    if !annotations.is_empty() {
+        spec["scheduler"]["metadata"] = json!({ "annotations": annotations });
+    }
+    for (part, given) in [("scheduler", &section.scheduler.keys.pod), ("worker", &section.worker.keys.pod)] {
+        let place = FieldPath::keys(["spec", part, "spec"]);
+        let from = origin.key(part).key("pod");
+        pod::lay_over(&mut spec[part]["spec"], given.as_ref(), &place, &from, &mut origins);
+    }
+    Resource {
+        address: Address::of("dask_cluster", key),
+        identity: Identity::Object(ObjectId {
+            gvk: api.clone(),
+            namespace: Some(namespace.into()),
+            name: name.into(),
+        }),
+        kind: KindId::DaskCluster,
+        body: json!({
+            "apiVersion": api.api_version(), "kind": api.kind, "metadata": metadata, "spec": spec,
+        }),
+        initial,
+        origins,
+        follows,
+        origin,
+        protect: section.lifecycle.protect,
+        life: section.idle_timeout.map_or(Life::Kept, IdleTimeout::life),
+    }
+}
+
+fn origins(origin: &FieldPath) -> Vec<(FieldPath, FieldPath)> {
+    let mut origins = vec![
+        (FieldPath::keys(["metadata", "labels"]), origin.key("labels")),
+        (FieldPath::keys(["metadata", "annotations"]), origin.key("annotations")),
+        (FieldPath::keys(["spec", "idleTimeout"]), origin.key("idle_timeout")),
+        (FieldPath::keys(["spec", "scheduler", "service"]), origin.key("service")),
+        (FieldPath::keys(["spec", "scheduler", "metadata"]), origin.key("service")),
+        (FieldPath::keys(["spec", "worker", "replicas"]), origin.key("worker").key("replicas")),
+    ];
+    for part in ["scheduler", "worker"] {
+        let pod = FieldPath::keys(["spec", part, "spec"]);
+        origins.extend(pods::origins(&pod, &origin.key(part), &origin.key("image")));
+    }
+    origins
+}
+
+/// The default group of a cluster, which the operator makes: the number of workers that counts is its.
+pub fn default_group(cluster: &ObjectId) -> ObjectId {
+    ObjectId {
+        gvk: group::api(),
+        namespace: cluster.namespace.clone(),
+        name: format!("{}-default", cluster.name),
+    }
+}
+
+/// The path of the number of workers, in clusters and in groups.
+pub fn replicas_path() -> FieldPath {
+    FieldPath::keys(["spec", "worker", "replicas"])
+}
+
+/// What was changed on the default group is written there: the cluster has the right number already, and the operator
+/// acts only when that changes.
+fn program(doing: &Doing) -> Vec<Step> {
+    let facts = json!({ "replicas": doing.body()["spec"]["worker"]["replicas"] });
+    let mut steps = object_program(doing, KindId::DaskCluster, facts, DEADLINE);
+    let path = replicas_path();
+    let live = doing.live.and_then(|live| path.find(live));
+    let scaled = doing.fields.iter().find(|field| {
+        field.path == path && field.drift.is_some() && field.after.is_some() && field.after.as_ref() == live
+    });
+    if let (Action::Update, Some(field), Some(cluster)) = (doing.action, scaled, doing.object()) {
+        let replicas = field.after.clone().unwrap_or_default();
+        let call = Step::Call(scale_call(&default_group(cluster), doing.owner, replicas));
+        // Nothing else of the cluster differs: it is not written.
+        if doing.fields.len() == 1 {
+            steps.retain(|step| !matches!(step, Step::Call(_)));
+        }
+        let place = steps.iter().position(|step| matches!(step, Step::Await(_))).unwrap_or(steps.len());
+        steps.insert(place, call);
+    }
+    steps
+}
+
+/// The cluster and everything that the operator makes for it, in this order: the cluster, scheduler
+/// Deployment, Service, default group, worker Deployments, pods; and what the scheduler counts.
+fn queries(wait: &Await) -> Vec<Query> {
+    let Identity::Object(cluster) = &wait.identity else { return Vec::new() };
+    let namespace = cluster.namespace.as_deref();
+    let one = |gvk: Gvk, suffix: &str| Query {
+        api: Api::Kubernetes,
+        path: format!("{}/{}-{suffix}", gvk.collection(namespace), cluster.name),
+    };
+    let many = |gvk: Gvk, selector: &str| Query {
+        api: Api::Kubernetes,
+        path: format!(
+            "{}?labelSelector=dask.org%2Fcluster-name%3D{}{selector}",
+            gvk.collection(namespace),
+            cluster.name
+        ),
+    };
+    let mut queries = itself(wait);
+    if wait.until == Until::Handled {
+        return queries;
+    }
+    queries.push(one(gvk("apps", "v1", "Deployment", "deployments"), "scheduler"));
+    queries.push(one(gvk("", "v1", "Service", "services"), "scheduler"));
+    queries.push(one(gvk(DASK_GROUP, "v1", "DaskWorkerGroup", "daskworkergroups"), "default"));
+    queries.push(many(gvk("apps", "v1", "Deployment", "deployments"), "%2Cdask.org%2Fcomponent%3Dworker"));
+    queries.push(registered::pods(namespace, &cluster.name));
+    if wait.until.is_ready() {
+        queries.push(registered::counts(namespace, &cluster.name));
+    }
+    queries
+}
+
+/// The phase alone is not to be trusted: `Running` says that there is a Service, and a healthy cluster may
+/// stay `Pending` for good. So scheduler, Service, default group and workers are looked at themselves.
+fn judge(wait: &Await, found: &[Value]) -> Readiness {
+    if let (Until::Handled, [cluster]) = (wait.until, found) {
+        return handled::judge(cluster);
+    }
+    let [cluster, scheduler, service, group, workers, pods, counts @ ..] = found else {
+        return Readiness::Progressing("an answer".into());
+    };
+    let phase = text(&cluster["status"]["phase"]);
+    if !cluster.is_object() {
+        return Readiness::Progressing("it to appear".into());
+    }
+    if phase == "Error" {
+        return Readiness::Failed("the operator gave it phase Error: its name is not valid".into());
+    }
+    let handled = is_handled(cluster);
+    if phase.is_empty() || handled == Some(false) || is_handled(group) == Some(false) {
+        return pods::unseen(wait, group);
+    }
+    if let Some(reason) = pods["items"].as_array().into_iter().flatten().find_map(broken) {
+        return Readiness::Failed(reason);
+    }
+    match deployment_ready(scheduler) {
+        Readiness::Ready => {}
+        // The operator's Deployments give up after ten minutes, and come up all the same once there is a node.
+        Readiness::Progressing(_) | Readiness::Stalled(_) | Readiness::Failed(_) => {
+            return Readiness::Progressing(with_pods("the scheduler", pods, "scheduler"));
+        }
+    }
+    if !service.is_object() {
+        return Readiness::Progressing("the scheduler's Service".into());
+    }
+    let balanced = service["spec"]["type"] == "LoadBalancer";
+    if balanced && service["status"]["loadBalancer"]["ingress"].as_array().is_none_or(Vec::is_empty) {
+        return Readiness::Progressing("the load balancer's address".into());
+    }
+    if !group.is_object() {
+        return Readiness::Progressing("the default worker group".into());
+    }
+    let name = format!("{}-default", text(&cluster["metadata"]["name"]));
+    let registered = counts.first().map(|counts| Registered::of(pods, counts));
+    let settled = handled == Some(true);
+    Workers { wait, group, name: &name, workers, pods, registered, settled }.ready()
+}
+
+/// The worker Deployments that are too many, when the operator says that it has scaled their group down: those that are
+/// not ready first, then the youngest.
+pub(crate) fn left_behind<'v>(
+    wanted: u64,
+    group: &Value,
+    deployments: &[(&'v ObjectId, &'v Value)],
+) -> Vec<(&'v ObjectId, &'v Value)> {
+    let asked = group["spec"]["worker"]["replicas"].as_u64();
+    if asked != Some(wanted) || scaled_to(group) != Some(wanted) {
+        return Vec::new();
+    }
+    too_many(wanted, text(&group["metadata"]["name"]), deployments)
+}
+
+/// The worker Deployments of a group that are more than wanted: those that are not ready first, then the youngest.
+pub(crate) fn too_many<'v>(
+    wanted: u64,
+    group: &str,
+    deployments: &[(&'v ObjectId, &'v Value)],
+) -> Vec<(&'v ObjectId, &'v Value)> {
+    let own = |(_, live): &&(&ObjectId, &Value)| {
+        let metadata = &live["metadata"];
+        metadata["labels"]["dask.org/workergroup-name"] == group && metadata["deletionTimestamp"].is_null()
+    };
+    let mut own: Vec<_> = deployments.iter().filter(own).copied().collect();
+    own.sort_by_key(|(object, live)| {
+        let ready = deployment_ready(live) == Readiness::Ready;
+        let born = live["metadata"]["creationTimestamp"].as_str().unwrap_or_default();
+        (std::cmp::Reverse(ready), born, *object)
+    });
+    own.split_off(own.len().min(usize::try_from(wanted).unwrap_or(usize::MAX)))
+}
+
+/// For `status`: the phase that the operator gave, and how many workers there are.
+pub(crate) fn says(wait: &Await, found: &[Value]) -> Said {
+    let [cluster, scheduler, service, group, workers, pods, counts @ ..] = found else {
+        return Said::default();
+    };
+    let phase = match text(&cluster["status"]["phase"]) {
+        "" => "no phase yet",
+        phase => phase,
+    };
+    let name = format!("{}-default", text(&cluster["metadata"]["name"]));
+    let own = |worker: &&Value| worker["metadata"]["labels"]["dask.org/workergroup-name"] == *name;
+    let list: Vec<&Value> = workers["items"].as_array().into_iter().flatten().filter(own).collect();
+    let ready = list.iter().filter(|worker| deployment_ready(worker) == Readiness::Ready).count();
+    let (wanted, whose) = pods::wanted(wait, group);
+    let made = list.len();
+    let scheduler = deployment_ready(scheduler) == Readiness::Ready;
+    let down = if scheduler { "" } else { "scheduler not ready; " };
+    let registered = counts.first().map(|counts| Registered::of(pods, counts));
+    let known = registered.as_ref().filter(|_| scheduler).map(Registered::says).unwrap_or_default();
+    let gpus = crate::kinds::status::gpus(pods);
+    let held = crate::kinds::status::gpus_held(gpus);
+    let ingress = &service["status"]["loadBalancer"]["ingress"][0];
+    let address = ["ip", "hostname"].into_iter().find_map(|key| ingress[key].as_str());
+    let reached = address.map(|address| format!("; at {address}")).unwrap_or_default();
+    Said {
+        line: format!(
+            "{phase}; {down}workers: {wanted} wanted{whose}, {made} made, {ready} ready{known}{held}{reached}"
+        ),
+        facts: vec![
+            ("address", json!(address)),
+            ("phase", cluster["status"]["phase"].clone()),
+            ("scheduler_ready", json!(scheduler)),
+            ("workers_wanted", json!(wanted)),
+            ("workers_made", json!(made)),
+            ("workers_ready", json!(ready)),
+            ("workers_registered", registered.as_ref().map_or(Value::Null, Registered::fact)),
+            ("gpus", json!(gpus)),
+        ],
+        pending: crate::kinds::status::pending(pods),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn deployment(name: &str, ready: u64) -> Value {
+        json!({
+            "metadata": { "name": name, "generation": 1, "labels": { "dask.org/workergroup-name": "c-default" } },
+            "spec": { "replicas": 1 },
+            "status": {
+                "observedGeneration": 1, "replicas": 1, "updatedReplicas": 1, "readyReplicas": ready,
+                "availableReplicas": ready, "conditions": [{ "type": "Available", "status": "True" }],
+            },
+        })
+    }
+
+    #[test]
+    fn only_what_the_operator_has_handled_counts() {
+        let judged = |until: Until, cluster: &Value, group: &Value, counts: &Value| {
+            let identity = Identity::Object(ObjectId {
+                gvk: api(),
+                namespace: Some("default".into()),
+                name: "c".into(),
+            });
+            let facts = json!({ "replicas": 2 });
+            let wait = Await { kind: KindId::DaskCluster, identity, until, facts, deadline: 1 };
+            let pod = json!({
+                "metadata": { "labels": { "dask.org/component": "worker" } },
+                "status": { "conditions": [{ "type": "Ready", "status": "True" }] },
+            });
+            let found = [
+                cluster.clone(),
+                deployment("c-scheduler", 1),
+                json!({ "spec": { "type": "ClusterIP" } }),
+                group.clone(),
+                json!({ "items": [deployment("a", 1), deployment("b", 1), deployment("c", 1)] }),
+                json!({ "items": [pod, pod, pod] }),
+                counts.clone(),
+            ];
+            (judge(&wait, &found), says(&wait, &found).line)
+        };
+        let cluster = |asked: u64, handled: Option<u64>| {
+            let mut cluster = group(asked, handled.unwrap_or(0));
+            cluster["metadata"]["name"] = json!("c");
+            cluster["status"]["phase"] = json!("Running");
+            if handled.is_none() {
+                cluster["metadata"]["annotations"] = Value::Null;
+            }
+            cluster
+        };
+        let (three, ready) = (json!({ "workers": 3, "hosts": 3 }), Readiness::Ready);
+        let waits = |text: &str| Readiness::Progressing(text.to_owned());
+        // The number is the file's and the operator still works on an older one.
+        let unseen = judged(Until::Ready, &cluster(2, Some(3)), &group(3, 3), &three).0;
+        assert_eq!(unseen, waits(&format!("{UNSEEN}; its worker group does not ask for 2 yet")));
+        assert_eq!(judged(Until::Still, &cluster(2, Some(3)), &group(3, 3), &three).0, waits(UNSEEN));
+        assert_eq!(judged(Until::Still, &cluster(2, Some(2)), &group(3, 2), &three).0, waits(UNSEEN));
+        // It was scaled since: `dask-infra scale` or a notebook.
+        let (found, line) = judged(Until::Still, &cluster(2, Some(2)), &group(3, 3), &three);
+        let expect = "Running; workers: 3 wanted (the stack says 2), 3 made, 3 ready, all registered";
+        assert_eq!((found, line.as_str()), (ready, expect));
+        let (found, _) = judged(Until::Ready, &cluster(2, Some(2)), &group(3, 3), &three);
+        assert!(matches!(found, Readiness::Progressing(_)), "an apply waits for its own number");
+        // An operator that notes nothing.
+        let (found, _) = judged(Until::Still, &cluster(2, None), &group(3, 3), &three);
+        assert!(matches!(found, Readiness::Progressing(_)));
+
+        let two = json!({ "workers": 2, "hosts": 2 });
+        let (found, line) = judged(Until::Still, &cluster(2, Some(2)), &group(3, 3), &two);
+        assert_eq!(found, waits("1 of 3 workers that are made, not registered with the scheduler"));
+        assert!(line.ends_with("3 ready, 1 made, not registered"), "{line}");
+        let (found, line) =
+            judged(Until::Still, &cluster(2, Some(2)), &group(3, 3), &json!("it does not answer"));
+        assert_eq!(found, Readiness::Ready);
+        assert!(line.ends_with("3 ready, registered not known (it does not answer)"), "{line}");
+    }
+
+    fn check(phase: &str, scheduler: u64, workers: &[u64], replicas: u64) -> Readiness {
+        let identity =
+            Identity::Object(ObjectId { gvk: api(), namespace: Some("default".into()), name: "c".into() });
+        let wait = Await {
+            kind: KindId::DaskCluster,
+            identity,
+            until: Until::Ready,
+            facts: json!({ "replicas": replicas }),
+            deadline: 1,
+        };
+        let workers: Vec<Value> = workers.iter().map(|ready| deployment("w", *ready)).collect();
+        let found = [
+            json!({ "metadata": { "name": "c" }, "status": { "phase": phase } }),
+            deployment("c-scheduler", scheduler),
+            json!({ "spec": { "type": "ClusterIP" } }),
+            json!({ "metadata": { "name": "c-default" } }),
+            json!({ "items": workers }),
+            json!({ "items": [] }),
+        ];
+        judge(&wait, &found)
+    }
+
+    /// A group that asks for `asked` workers, of which the operator has noted `handled`.
+    fn group(asked: u64, handled: u64) -> Value {
+        let noted = json!({ "spec": { "worker": { "replicas": handled } } }).to_string();
+        json!({
+            "metadata": {
+                "name": "c-default", "annotations": { "kopf.zalando.org/last-handled-configuration": noted },
+            },
+            "spec": { "worker": { "replicas": asked } },
+        })
+    }
+
+    #[test]
+    fn a_scale_down_that_is_reported_and_not_done_fails() {
+        let with = |group: &Value, second: Value| {
+            let workers = json!({ "items": [deployment("a", 1), second] });
+            let identity = Identity::Object(ObjectId {
+                gvk: api(),
+                namespace: Some("default".into()),
+                name: "c".into(),
+            });
+            let facts = json!({ "replicas": 1 });
+            let wait = Await { kind: KindId::DaskCluster, identity, until: Until::Ready, facts, deadline: 1 };
+            let pods = json!({ "items": [] });
+            let (name, registered) = ("c-default", None);
+            Workers { wait: &wait, group, name, workers: &workers, pods: &pods, registered, settled: true }
+                .ready()
+        };
+        let waits = |found, expect: &str| assert_eq!(found, Readiness::Progressing(expect.into()));
+        let mut going = deployment("b", 1);
+        going["metadata"]["deletionTimestamp"] = json!("2026-01-01T00:00:00Z");
+        waits(with(&group(1, 1), going), "1 of 2 workers to go");
+        let Readiness::Failed(why) = with(&group(1, 1), deployment("b", 1)) else { panic!("not failed") };
+        assert!(why.contains("scaled to 1 and left 2") && why.contains("1 of the Deployments a, b"), "{why}");
+    }
+
+    #[test]
+    fn the_phase_is_not_trusted() {
+        assert_eq!(check("Running", 1, &[1, 1], 2), Readiness::Ready);
+        assert_eq!(check("Pending", 1, &[1, 1], 2), Readiness::Ready, "a healthy cluster may stay Pending");
+        let waits = |found, expect: &str| assert_eq!(found, Readiness::Progressing(expect.into()));
+        waits(check("Running", 1, &[1], 2), "1 of 2 workers");
+        waits(check("Running", 0, &[1, 1], 2), "the scheduler");
+        waits(check("Running", 1, &[1, 1, 1], 2), "1 of 3 workers to go");
+        waits(check("", 1, &[1, 1], 2), UNSEEN);
+        assert!(matches!(check("Error", 1, &[], 0), Readiness::Failed(_)));
+    }
+
+    #[test]
+    fn only_replicas_and_idle_timeout_are_followed() {
+        for (path, expect) in [
+            ("spec.worker.replicas", Effect::InPlace),
+            ("spec.idleTimeout", Effect::InPlace),
+            ("metadata.labels.a", Effect::InPlace),
+            ("spec.worker.spec.containers[0].image", Effect::Replace),
+            ("spec.scheduler.service.type", Effect::Replace),
+        ] {
+            assert_eq!(effect(&path.parse().unwrap()).0, expect, "{path}");
+        }
+    }
+}

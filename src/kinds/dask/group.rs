@@ -1,0 +1,339 @@
+//! Groups of workers beside the default one of a Dask cluster.
+
+use crate::kinds::json::text;
+use crate::schema;
+use std::collections::BTreeMap;
+
+use schemars::JsonSchema;
+use serde::{Deserialize, Serialize};
+use serde_json::{Value, json};
+
+use super::cluster::UNSEEN;
+use super::handled;
+use super::handled::{is_handled, scaled_to};
+use super::pods;
+use super::pods::{Wants, Workers};
+use super::registered;
+use super::registered::Registered;
+use super::replicas::Replicas;
+use crate::address::{Address, FieldPath};
+use crate::kinds::kind::{Compare, Doing, Kind, itself};
+use crate::kinds::kubernetes::object::gvk;
+use crate::kinds::kubernetes::requests::object_program;
+use crate::kinds::kubernetes::workload::deployment_ready;
+use crate::kinds::pod;
+use crate::kinds::scope::Scope;
+use crate::kinds::section::{Lifecycle, Live, Manage, Naming, PodKeys, Pods, Role, Section};
+use crate::kinds::status;
+use crate::kinds::status::Said;
+use crate::resource::{
+    Api, Await, Effect, Gvk, Identity, KindId, Life, ObjectId, Query, Readiness, Resource, Step, Until,
+};
+
+/// Seconds: images of 10 GB are pulled on every node, and GPU nodes may have to be made first.
+const DEADLINE: u32 = 1800;
+
+/// Worker groups.
+pub const KIND: Kind =
+    Kind { rank: 61, compare: Compare::Kubernetes(effect), program, queries, judge, shared: false };
+
+/// A group of workers beside the default one, with its own pool, GPUs and number. A changed pod makes the group
+/// anew.
+#[derive(Clone, Debug, Default, PartialEq, Deserialize, Serialize, JsonSchema)]
+pub struct DaskGroup {
+    /// The live name. Default the cluster's name, `-` and the group's key, as `KubeCluster` names groups.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub name: Option<String>,
+    /// How many workers: a number, or `{ start = 2 }` for as many at the beginning, after which the number belongs
+    /// to notebooks. Default 1.
+    #[serde(default)]
+    pub replicas: Replicas,
+    /// The image. Default the cluster's.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub image: Option<String>,
+    /// What each pod gets and where it runs.
+    #[serde(flatten)]
+    pub keys: PodKeys,
+    /// Dask's own resources of each worker, that tasks can ask for: `{ GPU = 1 }`.
+    #[serde(default, skip_serializing_if = "BTreeMap::is_empty")]
+    pub resources: BTreeMap<String, f64>,
+    /// Arguments of the image's entry point. Default as for the cluster's `worker`.
+    #[serde(default, skip_serializing_if = "Vec::is_empty")]
+    pub args: Vec<String>,
+    /// `false`: it exists and others own it. It is read, compared with what is said here and relied on, never
+    /// written or deleted. Default `true`.
+    #[serde(default, skip_serializing_if = "Manage::is_managed")]
+    pub manage: Manage,
+    /// `protect` and `depends_on`.
+    #[serde(flatten)]
+    pub lifecycle: Lifecycle,
+}
+
+impl Section for DaskGroup {
+    fn is_managed(&self) -> bool {
+        self.manage.is_managed()
+    }
+
+    fn depends_on(&self) -> &[String] {
+        &self.lifecycle.depends_on
+    }
+
+    fn live<'a>(&'a self, key: &'a str) -> Option<Live<'a>> {
+        Some(Live::new(self.name.as_deref(), key, Naming::Object))
+    }
+}
+
+impl DaskGroup {
+    /// The live name of the group of a key.
+    pub fn live_name(&self, cluster: &str, key: &str) -> String {
+        self.name.clone().unwrap_or_else(|| format!("{cluster}-{key}"))
+    }
+
+    /// Its pods; `image` is the cluster's, and where it stands.
+    pub(super) fn pods_of<'a>(&'a self, path: FieldPath, image: &(FieldPath, &'a str)) -> Pods<'a> {
+        let own = self.image.as_deref().map(|own| (path.key("image"), own));
+        let (image_path, image) = own.unwrap_or_else(|| image.clone());
+        let replicas = self.replicas.most();
+        Pods { path, role: Role::Worker, replicas, image, image_path, args: &self.args, keys: &self.keys }
+    }
+
+    fn wants<'a>(&'a self, image: &'a str) -> Wants<'a> {
+        let image = self.image.as_deref().unwrap_or(image);
+        Wants { image, args: &self.args, keys: &self.keys, resources: Some(&self.resources) }
+    }
+}
+
+/// How the API serves worker groups.
+pub fn api() -> Gvk {
+    gvk(schema::DASK_GROUP, "v1", "DaskWorkerGroup", "daskworkergroups")
+}
+
+/// The operator follows the number. A changed pod would reach only workers that are made later, and a group would
+/// be of two minds; retiring the old ones by number may hit workers of other groups, for the scheduler chooses among
+/// all (dask-kubernetes issue 914). So the group is made anew. Source: `operator/controller/controller.py` of
+/// dask-kubernetes 2026.3.0.
+fn effect(path: &FieldPath) -> (Effect, Option<&'static str>) {
+    let at = |keys: &[&str]| FieldPath::keys(keys.iter().copied()).contains(path);
+    if at(&["spec", "worker", "replicas"]) {
+        return (Effect::InPlace, None);
+    }
+    if at(&["metadata"]) {
+        return (Effect::InPlace, Some("what the operator made keeps the old value"));
+    }
+    if at(&["spec", "cluster"]) {
+        return (Effect::Replace, Some("a group stays with the cluster that it was made for"));
+    }
+    (Effect::Replace, Some("the operator gives it to new workers only, so all of the group are made anew"))
+}
+
+/// What a group must know of its cluster.
+pub struct Joined<'a> {
+    /// The cluster's address.
+    pub address: &'a Address,
+    /// Its section's place in the file.
+    pub origin: &'a FieldPath,
+    /// Its live name.
+    pub name: &'a str,
+    /// Its namespace, which is the group's.
+    pub namespace: &'a str,
+    /// Its image.
+    pub image: &'a str,
+}
+
+/// The address of a group.
+pub fn address(cluster: &Address, key: &str) -> Address {
+    Address::new(format!("{cluster}.group.{key}"))
+}
+
+/// What `[dask_cluster.X.group.KEY]` becomes.
+pub fn lower(cluster: &Joined, key: &str, section: &DaskGroup, scope: &Scope) -> Resource {
+    let Joined { address: of, origin: cluster_origin, name: cluster_name, namespace, image } = cluster;
+    let name = section.live_name(cluster_name, key);
+    let origin = cluster_origin.key("group").key(key);
+    let wants = section.wants(image);
+    let (replicas, initial) = section.replicas.split();
+    let mut worker = json!({ "spec": pods::worker(&wants, scope) });
+    if let Some(replicas) = replicas {
+        worker["replicas"] = json!(replicas);
+    }
+    let image = if section.image.is_some() { origin.key("image") } else { cluster_origin.key("image") };
+    let mut origins = vec![
+        (FieldPath::keys(["spec", "worker", "replicas"]), origin.key("replicas")),
+        (FieldPath::keys(["metadata", "name"]), origin.key("name")),
+    ];
+    let place = FieldPath::keys(["spec", "worker", "spec"]);
+    origins.extend(pods::origins(&place, &origin, &image));
+    pod::lay_over(&mut worker["spec"], section.keys.pod.as_ref(), &place, &origin.key("pod"), &mut origins);
+    let mut follows = vec![(*of).clone()];
+    follows.extend(pods::follows(&[&wants], namespace, scope));
+    follows.extend(section.lifecycle.depends_on.iter().map(Address::new));
+    let api = api();
+    Resource {
+        address: address(of, key),
+        identity: Identity::Object(ObjectId {
+            gvk: api.clone(),
+            namespace: Some((*namespace).to_owned()),
+            name: name.clone(),
+        }),
+        kind: KindId::DaskGroup,
+        body: json!({
+            "apiVersion": api.api_version(),
+            "kind": api.kind,
+            "metadata": { "name": name, "namespace": namespace, "labels": scope.labels() },
+            "spec": { "cluster": cluster_name, "worker": worker },
+        }),
+        initial,
+        origins,
+        origin,
+        follows,
+        protect: section.lifecycle.protect,
+        life: Life::Kept,
+    }
+}
+
+fn program(doing: &Doing) -> Vec<Step> {
+    let spec = &doing.body()["spec"];
+    let facts = json!({ "replicas": spec["worker"]["replicas"], "cluster": spec["cluster"] });
+    object_program(doing, KindId::DaskGroup, facts, DEADLINE)
+}
+
+/// The group, its worker Deployments, its pods; all pods of its cluster, and what the scheduler counts.
+fn queries(wait: &Await) -> Vec<Query> {
+    let Identity::Object(group) = &wait.identity else { return Vec::new() };
+    let own = |gvk: Gvk| Query {
+        api: Api::Kubernetes,
+        path: format!(
+            "{}?labelSelector=dask.org%2Fworkergroup-name%3D{}",
+            gvk.collection(group.namespace.as_deref()),
+            group.name
+        ),
+    };
+    let mut queries = itself(wait);
+    if wait.until == Until::Handled {
+        return queries;
+    }
+    queries.push(own(gvk("apps", "v1", "Deployment", "deployments")));
+    queries.push(own(gvk("", "v1", "Pod", "pods")));
+    // The scheduler counts the workers of all groups.
+    if let (true, Some(cluster)) = (wait.until.is_ready(), wait.facts["cluster"].as_str()) {
+        let namespace = group.namespace.as_deref();
+        queries.extend([registered::pods(namespace, cluster), registered::counts(namespace, cluster)]);
+    }
+    queries
+}
+
+fn judge(wait: &Await, found: &[Value]) -> Readiness {
+    if let (Until::Handled, [group]) = (wait.until, found) {
+        return handled::judge(group);
+    }
+    let [group, workers, pods, scheduler @ ..] = found else {
+        return Readiness::Progressing("an answer".into());
+    };
+    if !group.is_object() {
+        return Readiness::Progressing("it to appear".into());
+    }
+    // Only whether the operator has seen a number: it is about to change again.
+    if let Some(number) = wait.facts["noted"].as_u64() {
+        return match scaled_to(group) {
+            Some(noted) if noted == number => Readiness::Ready,
+            _ => Readiness::Progressing(UNSEEN.into()),
+        };
+    }
+    if let Some(reason) = pods["items"].as_array().into_iter().flatten().find_map(pods::broken) {
+        return Readiness::Failed(reason);
+    }
+    if group["metadata"]["ownerReferences"].as_array().is_none_or(Vec::is_empty) {
+        return Readiness::Progressing("the Dask operator to attach it to its cluster".into());
+    }
+    if is_handled(group) == Some(false) {
+        return Readiness::Progressing(UNSEEN.into());
+    }
+    let name = text(&group["metadata"]["name"]);
+    let registered = registered_of(scheduler);
+    Workers { wait, group, name, workers, pods, registered, settled: true }.ready()
+}
+
+fn registered_of(found: &[Value]) -> Option<Registered> {
+    let [pods, counts] = found else { return None };
+    Some(Registered::of(pods, counts))
+}
+
+/// For `status`: how many workers of the group there are.
+pub(crate) fn says(wait: &Await, found: &[Value]) -> Said {
+    let [group, workers, pods, scheduler @ ..] = found else { return Said::default() };
+    let list: Vec<&Value> = workers["items"].as_array().into_iter().flatten().collect();
+    let ready = list.iter().filter(|worker| deployment_ready(worker) == Readiness::Ready).count();
+    let (wanted, whose) = pods::wanted(wait, group);
+    let made = list.len();
+    let gpus = status::gpus(pods);
+    let registered = registered_of(scheduler);
+    let known = registered.as_ref().map(Registered::says).unwrap_or_default();
+    let held = status::gpus_held(gpus);
+    Said {
+        line: format!("workers: {wanted} wanted{whose}, {made} made, {ready} ready{known}{held}"),
+        facts: vec![
+            ("cluster", group["spec"]["cluster"].clone()),
+            ("workers_wanted", json!(wanted)),
+            ("workers_made", json!(made)),
+            ("workers_ready", json!(ready)),
+            ("workers_registered", registered.as_ref().map_or(Value::Null, Registered::fact)),
+            ("gpus", json!(gpus)),
+        ],
+        pending: status::pending(pods),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn check(owned: bool, ready: &[u64], replicas: Value, live: u64) -> Readiness {
+        let identity =
+            Identity::Object(ObjectId { gvk: api(), namespace: Some("default".into()), name: "c-g".into() });
+        let facts = json!({ "replicas": replicas });
+        let wait = Await { kind: KindId::DaskGroup, identity, until: Until::Ready, facts, deadline: 1 };
+        let owners = if owned { json!([{ "kind": "DaskCluster" }]) } else { json!([]) };
+        let worker = |ready: &u64| {
+            json!({
+                "metadata": { "generation": 1, "labels": { "dask.org/workergroup-name": "c-g" } },
+                "spec": { "replicas": 1 },
+                "status": {
+                    "observedGeneration": 1, "replicas": 1, "updatedReplicas": 1, "readyReplicas": ready,
+                    "availableReplicas": ready, "conditions": [{ "type": "Available", "status": "True" }],
+                },
+            })
+        };
+        let workers: Vec<Value> = ready.iter().map(worker).collect();
+        let group = json!({
+            "metadata": { "name": "c-g", "ownerReferences": owners },
+            "spec": { "worker": { "replicas": live } },
+        });
+        judge(&wait, &[group, json!({ "items": workers }), json!({ "items": [] })])
+    }
+
+    #[test]
+    fn a_group_is_ready_with_its_workers() {
+        let waits = |found, expect: &str| assert_eq!(found, Readiness::Progressing(expect.into()));
+        waits(check(false, &[1], json!(1), 1), "the Dask operator to attach it to its cluster");
+        waits(check(true, &[1], json!(2), 2), "1 of 2 workers");
+        waits(check(true, &[1, 0], json!(2), 2), "1 of 2 workers");
+        waits(check(true, &[1, 1, 1], json!(2), 2), "1 of 3 workers to go");
+        assert_eq!(check(true, &[1, 1], json!(2), 2), Readiness::Ready);
+        // A number of others' is whatever the group says.
+        assert_eq!(check(true, &[1, 1, 1], Value::Null, 3), Readiness::Ready);
+        waits(check(true, &[1, 1], Value::Null, 3), "2 of 3 workers");
+    }
+
+    #[test]
+    fn only_the_number_is_followed() {
+        for (path, expect) in [
+            ("spec.worker.replicas", Effect::InPlace),
+            ("metadata.labels.a", Effect::InPlace),
+            ("spec.cluster", Effect::Replace),
+            ("spec.worker.spec.containers[0].image", Effect::Replace),
+            ("spec.worker.metadata.labels.a", Effect::Replace),
+        ] {
+            assert_eq!(effect(&path.parse().unwrap()).0, expect, "{path}");
+        }
+    }
+}

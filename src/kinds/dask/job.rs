@@ -1,0 +1,410 @@
+//! Jobs: a program that runs once, beside a Dask cluster of its own.
+
+use crate::kinds::kubernetes::object::unmarked;
+use crate::schema::DASK_GROUP;
+use schemars::JsonSchema;
+use serde::{Deserialize, Serialize};
+use serde_json::{Value, json};
+
+use super::cluster;
+use super::cluster::{DaskCluster, Scheduler, Worker};
+use super::pods;
+use super::pods::Wants;
+use super::service::DaskService;
+use crate::address::{Address, FieldPath};
+use crate::kinds::json::{is_false, text};
+use crate::kinds::kind::{Compare, Doing, Kind, itself};
+use crate::kinds::kubernetes::object::gvk;
+use crate::kinds::kubernetes::requests::object_program;
+use crate::kinds::pod;
+use crate::kinds::scope::Scope;
+use crate::kinds::section::{Lifecycle, Live, Manage, Naming, PodKeys, Pods, Role, Section};
+use crate::kinds::status;
+use crate::kinds::status::Said;
+use crate::resource::{
+    Action, Api, Await, Effect, Gvk, Identity, KindId, Life, ObjectId, Query, Readiness, Resource, Step,
+};
+
+/// Seconds until the operator has made the program's pod.
+const STARTS: u32 = 300;
+/// Seconds that a job is followed when it does not say how long.
+const FOLLOWED: u32 = 3600;
+
+/// Jobs.
+pub const KIND: Kind =
+    Kind { rank: 63, compare: Compare::Kubernetes(effect), program, queries, judge, shared: false };
+
+/// A program that runs once, beside a Dask cluster of its own that the operator removes when it ends. A changed job is
+/// a new run, and needs consent by its address.
+#[derive(Clone, Debug, Default, PartialEq, Deserialize, Serialize, JsonSchema)]
+pub struct DaskJob {
+    /// The live name, at most 53 characters, which its cluster has, too; the section's key when missing.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub name: Option<String>,
+    /// The namespace. Default `default`.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub namespace: Option<String>,
+    /// The `[dask_cluster.NAME]` whose image, scheduler and workers its own cluster copies. Give this or `image`.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub like: Option<String>,
+    /// The image of the program, and of scheduler and workers unless `like` gives theirs.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub image: Option<String>,
+    /// The program: arguments of the image's entry point, `["python", "train.py"]`.
+    pub args: Vec<String>,
+    /// What the pod of the program gets and where it runs.
+    #[serde(flatten)]
+    pub keys: PodKeys,
+    /// The scheduler of its cluster, when it is not `like` another.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub scheduler: Option<Scheduler>,
+    /// The workers of its cluster, when it is not `like` another.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub worker: Option<Worker>,
+    /// How many workers its cluster has. Default as in `worker` or `like`; an autoscaler's `max`.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    #[schemars(range(min = 0, max = 10000))]
+    pub replicas: Option<u32>,
+    /// What happens when the program fails. Default `never`: the job has failed.
+    #[serde(default)]
+    pub restart: Restart,
+    /// Follows it to its end and shows the end of its log; a failed job fails the apply. Default `false`: the apply
+    /// ends when the job has begun.
+    #[serde(default, skip_serializing_if = "is_false")]
+    pub wait: bool,
+    /// Seconds that `wait` lasts at most. Default 3600.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    #[schemars(range(min = 1))]
+    pub timeout: Option<u32>,
+    /// `false`: it exists and others own it. It is read, compared with what is said here and relied on, never
+    /// written or deleted. Default `true`.
+    #[serde(default, skip_serializing_if = "Manage::is_managed")]
+    pub manage: Manage,
+    /// `protect` and `depends_on`.
+    #[serde(flatten)]
+    pub lifecycle: Lifecycle,
+}
+
+/// What happens when the program of a job fails.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Deserialize, Serialize, JsonSchema)]
+#[serde(rename_all = "kebab-case")]
+pub enum Restart {
+    /// The job has failed.
+    #[default]
+    Never,
+    /// It is started again, for ever.
+    OnFailure,
+}
+
+impl Section for DaskJob {
+    fn is_managed(&self) -> bool {
+        self.manage.is_managed()
+    }
+
+    fn depends_on(&self) -> &[String] {
+        &self.lifecycle.depends_on
+    }
+
+    fn live<'a>(&'a self, key: &'a str) -> Option<Live<'a>> {
+        Some(Live::new(self.name.as_deref(), key, Naming::Dask).within(self.namespace()))
+    }
+
+    fn given_namespace(&self) -> Option<&str> {
+        self.namespace.as_deref()
+    }
+
+    fn pods(&self, path: &FieldPath) -> Vec<Pods<'_>> {
+        let Self { keys, args, scheduler, worker, .. } = self;
+        let image = self.image.as_deref().unwrap_or_default();
+        let image_path = path.key("image");
+        let own = Pods {
+            path: path.clone(),
+            role: Role::Program,
+            replicas: 1,
+            image,
+            image_path: image_path.clone(),
+            args,
+            keys,
+        };
+        let image = (image_path, image);
+        let scheduler = scheduler.as_ref().map(|own| own.pods(path.key("scheduler"), image.clone()));
+        let worker = worker.as_ref().map(|own| {
+            own.pods(path.key("worker"), image.clone(), self.replicas.unwrap_or(own.replicas.most()))
+        });
+        [Some(own), scheduler, worker].into_iter().flatten().collect()
+    }
+}
+
+impl DaskJob {
+    /// The live name.
+    pub fn live_name<'a>(&'a self, key: &'a str) -> &'a str {
+        self.name.as_deref().unwrap_or(key)
+    }
+
+    /// The namespace.
+    pub fn namespace(&self) -> &str {
+        self.namespace.as_deref().unwrap_or("default")
+    }
+}
+
+/// How the API serves jobs.
+pub fn api() -> Gvk {
+    gvk(DASK_GROUP, "v1", "DaskJob", "daskjobs")
+}
+
+/// The pod of a job's program. Source: `operator/controller/controller.py` of dask-kubernetes 2026.3.0.
+pub fn runner(job: &ObjectId) -> ObjectId {
+    ObjectId {
+        gvk: gvk("", "v1", "Pod", "pods"),
+        namespace: job.namespace.clone(),
+        name: format!("{}-runner", job.name),
+    }
+}
+
+/// The operator reads a job once. Source: as above.
+fn effect(path: &FieldPath) -> (Effect, Option<&'static str>) {
+    if FieldPath::keys(["metadata"]).contains(path) {
+        return (Effect::InPlace, Some("what the operator made keeps the old value"));
+    }
+    (Effect::Replace, Some("a job runs once: a changed one is deleted and runs anew"))
+}
+
+/// What `[dask_job.KEY]` becomes; `like` is the section that it names.
+pub fn lower(key: &str, section: &DaskJob, like: Option<&DaskCluster>, scope: &Scope) -> Resource {
+    let (name, namespace) = (section.live_name(key), section.namespace());
+    let image = section.image.as_deref().or(like.map(|like| like.image.as_str())).unwrap_or_default();
+    let cluster_image = like.map_or(image, |like| like.image.as_str());
+    let (no_scheduler, no_worker) = (Scheduler::default(), Worker::default());
+    let mut origins = origins(&FieldPath::keys(["dask_job", key]), section);
+    let scheduler = section.scheduler.as_ref().or(like.map(|like| &like.scheduler)).unwrap_or(&no_scheduler);
+    let worker = section.worker.as_ref().or(like.map(|like| &like.worker)).unwrap_or(&no_worker);
+    let given = [("scheduler", scheduler.keys.pod.as_ref()), ("worker", worker.keys.pod.as_ref())];
+    let replicas = section.replicas.unwrap_or(worker.replicas.most());
+    let (scheduler, workers) = (scheduler.wants(cluster_image), worker.wants(cluster_image));
+    let program = wants(section, image);
+    let policy = match section.restart {
+        Restart::Never => "Never",
+        Restart::OnFailure => "OnFailure",
+    };
+    let mut pod = pods::program(&program, scope);
+    pod["restartPolicy"] = json!(policy);
+    let origin = FieldPath::keys(["dask_job", key]);
+    let place = FieldPath::keys(["spec", "job", "spec"]);
+    pod::lay_over(&mut pod, section.keys.pod.as_ref(), &place, &origin.key("pod"), &mut origins);
+    let place = FieldPath::keys(["spec", "cluster", "spec", "scheduler", "service"]);
+    let service = DaskService::default().body(name, &place, &origin, &mut origins);
+    let mut spec = json!({
+        "job": { "spec": pod },
+        "cluster": { "spec": {
+            "scheduler": {
+                "spec": pods::scheduler(&scheduler, scope),
+                "service": service,
+            },
+            "worker": {
+                "replicas": replicas,
+                "spec": pods::worker(&workers, scope),
+            },
+        } },
+    });
+    for (part, given) in given {
+        let own = [("scheduler", section.scheduler.is_some()), ("worker", section.worker.is_some())];
+        let copied = section.like.as_ref().filter(|_| !own.contains(&(part, true)));
+        let from = copied.map_or(origin.clone(), |like| FieldPath::keys(["dask_cluster", like]));
+        let place = FieldPath::keys(["spec", "cluster", "spec", part, "spec"]);
+        let pod = &mut spec["cluster"]["spec"][part]["spec"];
+        pod::lay_over(pod, given, &place, &from.key(part).key("pod"), &mut origins);
+    }
+    let mut follows = pods::follows(&[&program, &scheduler, &workers], namespace, scope);
+    follows.extend(section.lifecycle.depends_on.iter().map(Address::new));
+    let api = api();
+    Resource {
+        address: Address::of("dask_job", key),
+        identity: Identity::Object(ObjectId {
+            gvk: api.clone(),
+            namespace: Some(namespace.into()),
+            name: name.into(),
+        }),
+        kind: KindId::DaskJob,
+        body: json!({
+            "apiVersion": api.api_version(),
+            "kind": api.kind,
+            "metadata": { "name": name, "namespace": namespace, "labels": scope.labels() },
+            "spec": spec,
+        }),
+        initial: Value::Null,
+        origins,
+        origin,
+        follows,
+        protect: section.lifecycle.protect,
+        life: Life::Once { follow: section.wait.then(|| section.timeout.unwrap_or(FOLLOWED)) },
+    }
+}
+
+/// What `[dask_job.KEY]` with `manage = false` says of a job that others own.
+pub fn read(key: &str, section: &DaskJob, like: Option<&DaskCluster>, scope: &Scope) -> Resource {
+    unmarked(lower(key, section, like, scope))
+}
+
+fn wants<'a>(section: &'a DaskJob, image: &'a str) -> Wants<'a> {
+    Wants { image, args: &section.args, keys: &section.keys, resources: None }
+}
+
+fn origins(origin: &FieldPath, section: &DaskJob) -> Vec<(FieldPath, FieldPath)> {
+    let own = FieldPath::keys(["spec", "job", "spec"]);
+    let copied = section.like.as_ref().map(|like| FieldPath::keys(["dask_cluster", like]));
+    let from = |given: bool, own: FieldPath, copied_key: &[&str]| match &copied {
+        Some(of) if !given => copied_key.iter().fold(of.clone(), |path, key| path.key(key)),
+        _ => own,
+    };
+    let image = from(section.image.is_some(), origin.key("image"), &["image"]);
+    let mut origins = pods::origins(&own, origin, &image);
+    origins.push((own.key("restartPolicy"), origin.key("restart")));
+    let cluster = FieldPath::keys(["spec", "cluster", "spec"]);
+    for part in ["scheduler", "worker"] {
+        let pod = cluster.key(part).key("spec");
+        match &copied {
+            // What is copied comes from the cluster's section.
+            Some(of) => origins.extend(pods::origins(&pod, &of.key(part), &of.key("image"))),
+            None => origins.extend(pods::origins(&pod, &origin.key(part), &origin.key("image"))),
+        }
+    }
+    let replicas = from(section.replicas.is_some(), origin.key("replicas"), &["worker", "replicas"]);
+    origins.push((cluster.key("worker").key("replicas"), replicas));
+    origins
+}
+
+/// How an apply follows a job. It is no part of the job's object, so that another wish does not run it again.
+fn program(doing: &Doing) -> Vec<Step> {
+    let wait = doing.resource.and_then(|resource| match resource.life {
+        Life::Once { follow } => follow,
+        Life::Kept => None,
+    });
+    let facts = json!({ "end": wait.is_some() });
+    let mut steps = object_program(doing, KindId::DaskJob, facts, wait.unwrap_or(STARTS));
+    let makes = matches!(doing.action, Action::Create | Action::Replace);
+    if let (Some(_), true, Some(job)) = (wait, makes, doing.object()) {
+        let end =
+            steps.iter().rposition(|step| matches!(step, Step::Await(_))).map_or(steps.len(), |at| at + 1);
+        steps.insert(end, Step::ReadLog { pod: runner(job), expect: None });
+    }
+    steps
+}
+
+/// The job, its program's pod, its cluster, and the pods of that.
+fn queries(wait: &Await) -> Vec<Query> {
+    let Identity::Object(job) = &wait.identity else { return Vec::new() };
+    let namespace = job.namespace.as_deref();
+    let at = |path: String| Query { api: Api::Kubernetes, path };
+    let mut queries = itself(wait);
+    queries.push(at(runner(job).path()));
+    queries.push(at(format!("{}/{}", cluster::api().collection(namespace), job.name)));
+    let pods = gvk("", "v1", "Pod", "pods").collection(namespace);
+    queries.push(at(format!("{pods}?labelSelector=dask.org%2Fcluster-name%3D{}", job.name)));
+    queries
+}
+
+/// The operator's own words for the states of a job. Source: as above.
+fn judge(wait: &Await, found: &[Value]) -> Readiness {
+    let [job, runner, _, pods] = found else { return Readiness::Progressing("an answer".into()) };
+    if !job.is_object() {
+        return Readiness::Progressing("it to appear".into());
+    }
+    let to_the_end = wait.facts["end"] == true;
+    let status = text(&job["status"]["jobStatus"]);
+    match status {
+        "Successful" => return Readiness::Ready,
+        "Failed" if to_the_end => return Readiness::Failed(why_failed(runner)),
+        "" => return Readiness::Progressing("the Dask operator to see it".into()),
+        "JobCreated" => return Readiness::Progressing("the operator to make its cluster".into()),
+        _ if !to_the_end => return Readiness::Ready,
+        _ => {}
+    }
+    if let Some(reason) = pods["items"].as_array().into_iter().flatten().find_map(pods::broken) {
+        return Readiness::Failed(reason);
+    }
+    let what = format!("it to end, now {status}");
+    Readiness::Progressing(pods::with_pods(&what, pods, "job-runner"))
+}
+
+fn why_failed(runner: &Value) -> String {
+    let ended = runner["status"]["containerStatuses"].as_array().into_iter().flatten();
+    let mut codes = ended.filter_map(|container| container["state"]["terminated"]["exitCode"].as_i64());
+    match codes.find(|code| *code != 0) {
+        Some(code) => format!("its program failed with exit code {code}"),
+        None => "its program failed".to_owned(),
+    }
+}
+
+/// For `status`: how far the job is, its program and its cluster.
+pub(crate) fn says(_: &Await, found: &[Value]) -> Said {
+    let [job, runner, cluster, pods] = found else { return Said::default() };
+    let phase = match text(&job["status"]["jobStatus"]) {
+        "" => "not seen yet",
+        phase => phase,
+    };
+    let program = match text(&runner["status"]["phase"]) {
+        "" => "no program yet".to_owned(),
+        phase => format!("program {phase}"),
+    };
+    let workers = cluster["spec"]["worker"]["replicas"].as_u64();
+    let beside = workers.map(|workers| format!(", {workers} workers asked for")).unwrap_or_default();
+    let gpus = status::gpus(pods);
+    Said {
+        line: format!("{phase}; {program}{beside}{}", status::gpus_held(gpus)),
+        facts: vec![
+            ("phase", job["status"]["jobStatus"].clone()),
+            ("program", runner["status"]["phase"].clone()),
+            ("started", job["status"]["startTime"].clone()),
+            ("ended", job["status"]["endTime"].clone()),
+            ("workers_wanted", json!(workers)),
+            ("gpus", json!(gpus)),
+        ],
+        pending: status::pending(pods),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::resource::Until;
+
+    fn check(status: &str, end: bool, runner: &Value) -> Readiness {
+        let identity =
+            Identity::Object(ObjectId { gvk: api(), namespace: Some("default".into()), name: "j".into() });
+        let facts = json!({ "end": end });
+        let wait = Await { kind: KindId::DaskJob, identity, until: Until::Ready, facts, deadline: 1 };
+        let job = json!({ "status": { "jobStatus": status } });
+        judge(&wait, &[job, runner.clone(), Value::Null, json!({ "items": [runner] })])
+    }
+
+    #[test]
+    fn a_job_is_begun_or_followed_to_its_end() {
+        let none = Value::Null;
+        let waits = |found: Readiness| assert!(matches!(found, Readiness::Progressing(_)), "{found:?}");
+        for end in [false, true] {
+            waits(check("", end, &none));
+            waits(check("JobCreated", end, &none));
+            assert_eq!(check("Successful", end, &none), Readiness::Ready);
+        }
+        for status in ["ClusterCreated", "Running", "Failed"] {
+            assert_eq!(check(status, false, &none), Readiness::Ready, "{status}");
+        }
+        waits(check("Running", true, &none));
+        let ended =
+            json!({ "status": { "containerStatuses": [{ "state": { "terminated": { "exitCode": 3 } } }] } });
+        assert_eq!(
+            check("Failed", true, &ended),
+            Readiness::Failed("its program failed with exit code 3".into())
+        );
+        let stuck = json!({ "metadata": { "name": "j-runner" }, "status": { "containerStatuses": [
+            { "state": { "waiting": { "reason": "ImagePullBackOff", "message": "no" } } }
+        ] } });
+        assert!(matches!(check("Running", true, &stuck), Readiness::Failed(_)));
+    }
+
+    #[test]
+    fn a_changed_job_is_a_new_run() {
+        assert_eq!(effect(&"spec.job.spec.containers[0].args".parse().unwrap()).0, Effect::Replace);
+        assert_eq!(effect(&"metadata.labels.a".parse().unwrap()).0, Effect::InPlace);
+    }
+}

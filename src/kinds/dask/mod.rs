@@ -1,0 +1,15 @@
+//! Kinds of Dask, and how its pods are built and looked at.
+
+pub mod autoscaler;
+pub mod cluster;
+pub mod group;
+pub mod handled;
+pub mod idle;
+pub mod job;
+pub mod notebook;
+pub mod operator;
+pub mod pods;
+pub mod registered;
+pub mod replicas;
+pub mod service;
+pub mod when_idle;

@@ -1,0 +1,355 @@
+//! Notebooks: a Jupyter server in the cluster, with the image of the workers and their scheduler's address.
+
+use schemars::JsonSchema;
+use serde::{Deserialize, Serialize};
+use serde_json::{Value, json};
+
+use super::cluster::DaskCluster;
+use super::pods;
+use super::pods::{Wants, broken};
+use crate::address::{Address, FieldPath};
+use crate::kinds::door;
+use crate::kinds::env;
+use crate::kinds::env::SecretKey;
+use crate::kinds::json::text;
+use crate::kinds::kind::{Compare, Doing, Kind, itself};
+use crate::kinds::kubernetes::object::gvk;
+use crate::kinds::kubernetes::requests::object_program;
+use crate::kinds::kubernetes::workload::{deployment_ready, template_effect};
+use crate::kinds::pod;
+use crate::kinds::scope::Scope;
+use crate::kinds::section::{Lifecycle, Live, Naming, PodKeys, Pods, Role, Section};
+use crate::kinds::status;
+use crate::kinds::status::Said;
+use crate::resource::{
+    Api, Await, Effect, Gvk, Identity, KindId, Life, ObjectId, Query, Readiness, Resource, Step,
+};
+
+/// Seconds: images of 10 GB are pulled, and GPU nodes may have to be made first.
+const DEADLINE: u32 = 1800;
+
+/// Where Jupyter listens.
+const PORT: u16 = 8888;
+
+/// Notebooks.
+pub const KIND: Kind = Kind {
+    rank: 62,
+    compare: Compare::Kubernetes(effect),
+    program: |doing| notebook_program(doing),
+    queries,
+    judge,
+    shared: false,
+};
+
+/// A Jupyter server in the cluster. `dask-infra connect` opens it.
+#[derive(Clone, Debug, Default, PartialEq, Deserialize, Serialize, JsonSchema)]
+pub struct Notebook {
+    /// The live name; the section's key when missing.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub name: Option<String>,
+    /// The namespace. Default `default`.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub namespace: Option<String>,
+    /// The `[dask_cluster.NAME]` that it works with: its image is of the same family, and `Client()` finds its scheduler.
+    /// Give this or `image`.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub like: Option<String>,
+    /// The image; Jupyter must be in it. Default with `like`: the cluster's, `rapidsai/notebooks` for `rapidsai/base` and
+    /// `dask/dask-notebook` for `dask/dask`.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub image: Option<String>,
+    /// The password that Jupyter asks for: a key of a Secret in the same namespace, which others make, or
+    /// `{ secret = "env:NAME" }` for what the environment variable `NAME` has where the stack is applied.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub password: Option<SecretKey>,
+    /// What each pod gets and where it runs.
+    #[serde(flatten)]
+    pub keys: PodKeys,
+    /// `protect` and `depends_on`.
+    #[serde(flatten)]
+    pub lifecycle: Lifecycle,
+}
+
+impl Section for Notebook {
+    fn depends_on(&self) -> &[String] {
+        &self.lifecycle.depends_on
+    }
+
+    fn live<'a>(&'a self, key: &'a str) -> Option<Live<'a>> {
+        Some(Live::new(self.name.as_deref(), key, Naming::Service).within(self.namespace()))
+    }
+
+    fn given_namespace(&self) -> Option<&str> {
+        self.namespace.as_deref()
+    }
+
+    fn pods(&self, path: &FieldPath) -> Vec<Pods<'_>> {
+        vec![Pods {
+            path: path.clone(),
+            role: Role::Notebook,
+            replicas: 1,
+            image: self.image.as_deref().unwrap_or_default(),
+            image_path: path.key("image"),
+            // What it runs is not the stack's to say.
+            args: &[],
+            keys: &self.keys,
+        }]
+    }
+}
+
+impl Notebook {
+    /// The live name.
+    pub fn live_name<'a>(&'a self, key: &'a str) -> &'a str {
+        self.name.as_deref().unwrap_or(key)
+    }
+
+    /// The namespace.
+    pub fn namespace(&self) -> &str {
+        self.namespace.as_deref().unwrap_or("default")
+    }
+}
+
+/// The image with Jupyter that belongs to one of workers. Sources: the RAPIDS guide ("base" and "notebooks" have the same
+/// tags) and dask-docker's README.
+pub fn with_jupyter(image: &str) -> String {
+    let end = image.rfind(':').filter(|at| !image[*at..].contains('/')).unwrap_or(image.len());
+    let (name, tag) = image.split_at(end);
+    let swap = |from: &str, to: &str| {
+        let rest = name.strip_suffix(from)?;
+        (rest.is_empty() || rest.ends_with('/')).then(|| format!("{rest}{to}{tag}"))
+    };
+    let known = [
+        ("rapidsai/base", "rapidsai/notebooks"),
+        ("dask/dask", "dask/dask-notebook"),
+        ("daskdev/dask", "daskdev/dask-notebook"),
+    ];
+    known.iter().find_map(|(from, to)| swap(from, to)).unwrap_or_else(|| image.to_owned())
+}
+
+/// An empty password would let everybody in. On the command line it counts more than what an image's own configuration
+/// says. Source: `jupyter_server/auth/identity.py`; tried with jupyter_server 2.
+const START: &str = "test -n \"$JUPYTER_TOKEN\" || { echo 'the password is empty' >&2; exit 1; }
+exec jupyter lab --ip=0.0.0.0 --port=8888 --no-browser --allow-root --IdentityProvider.token=\"$JUPYTER_TOKEN\"";
+
+fn effect(path: &FieldPath) -> (Effect, Option<&'static str>) {
+    match template_effect(path) {
+        (Effect::Rolling, _) => {
+            (Effect::Rolling, Some("it starts again: what runs in it and is not saved is lost"))
+        }
+        other => other,
+    }
+}
+
+fn selector(name: &str) -> Value {
+    json!({ "app.kubernetes.io/name": name, "app.kubernetes.io/component": "notebook" })
+}
+
+/// What `[notebook.KEY]` becomes: a Deployment and its Service; `like` is the section that it names.
+pub fn lower(key: &str, section: &Notebook, like: Option<&DaskCluster>, scope: &Scope) -> Vec<Resource> {
+    let (name, namespace) = (section.live_name(key), section.namespace());
+    let copied = like.map(|like| with_jupyter(&like.image));
+    let image = section.image.as_deref().or(copied.as_deref()).unwrap_or_default();
+    let origin = FieldPath::keys(["notebook", key]);
+    let address = Address::of("notebook", key);
+    let wants = section.wants(image);
+    let place = FieldPath::keys(["spec", "template", "spec"]);
+    let mut origins = section.origins(&origin, &place);
+    let mut pod = pods::bare("notebook", &wants, scope);
+    section.fill(&mut pod, like, &env::own_secret(&scope.owner));
+    pod::lay_over(&mut pod, section.keys.pod.as_ref(), &place, &origin.key("pod"), &mut origins);
+    let mut follows = pods::follows(&[&wants], namespace, scope);
+    if section.password.as_ref().and_then(SecretKey::variable).is_some() {
+        follows.push(env::own_address(&scope.owner, namespace));
+    }
+    follows.extend(section.like.as_ref().map(|like| Address::of("dask_cluster", like)));
+    follows.extend(section.lifecycle.depends_on.iter().map(Address::new));
+    let make = |address: Address, gvk: Gvk, kind: KindId, spec: Value, origins, follows| Resource {
+        address,
+        kind,
+        body: json!({
+            "apiVersion": gvk.api_version(),
+            "kind": gvk.kind,
+            "metadata": { "name": name, "namespace": namespace, "labels": scope.labels() },
+            "spec": spec,
+        }),
+        identity: Identity::Object(ObjectId { gvk, namespace: Some(namespace.into()), name: name.into() }),
+        initial: Value::Null,
+        origin: origin.clone(),
+        origins,
+        follows,
+        protect: section.lifecycle.protect,
+        life: Life::Kept,
+    };
+    let deployment = json!({
+        "replicas": 1,
+        // Two of them would write the same files.
+        "strategy": { "type": "Recreate" },
+        "selector": { "matchLabels": selector(name) },
+        "template": { "metadata": { "labels": selector(name) }, "spec": pod },
+    });
+    let service = json!({
+        "type": "ClusterIP",
+        "selector": selector(name),
+        "ports": [{ "name": "http", "protocol": "TCP", "port": PORT, "targetPort": PORT }],
+    });
+    let service_address = Address::object(address.as_str(), "Service", Some(namespace), name);
+    let before = scope.in_namespace(namespace);
+    vec![
+        make(address, api(), KindId::Notebook, deployment, origins, follows),
+        make(
+            service_address,
+            gvk("", "v1", "Service", "services"),
+            KindId::Service,
+            service,
+            Vec::new(),
+            before,
+        ),
+    ]
+}
+
+/// How the API serves what a notebook runs as.
+fn api() -> Gvk {
+    gvk("apps", "v1", "Deployment", "deployments")
+}
+
+impl Notebook {
+    fn wants<'a>(&'a self, image: &'a str) -> Wants<'a> {
+        Wants { image, args: &[], keys: &self.keys, resources: None }
+    }
+
+    fn origins(&self, origin: &FieldPath, pod: &FieldPath) -> Vec<(FieldPath, FieldPath)> {
+        let image = match (&self.image, &self.like) {
+            (None, Some(like)) => FieldPath::keys(["dask_cluster", like, "image"]),
+            _ => origin.key("image"),
+        };
+        pods::origins(pod, origin, &image)
+    }
+
+    /// What makes a container a Jupyter server.
+    fn fill(&self, pod: &mut Value, like: Option<&DaskCluster>, own: &str) {
+        let container = &mut pod["containers"][0];
+        let mut env: Vec<Value> = container["env"].as_array().cloned().unwrap_or_default();
+        if let Some((key, like)) = self.like.as_ref().zip(like) {
+            let address = door::scheduler_address(like.live_name(key), like.namespace());
+            env.push(json!({ "name": "DASK_SCHEDULER_ADDRESS", "value": address }));
+        }
+        if let Some(password) = &self.password {
+            env.push(json!({ "name": door::PASSWORD, "valueFrom": password.reference(own) }));
+        }
+        container["args"] = json!(["sh", "-c", START]);
+        container["env"] = json!(env);
+        container["ports"] = json!([{ "name": "http", "containerPort": PORT, "protocol": "TCP" }]);
+        // Answers without a password. Source: `APIVersionHandler` of jupyter_server.
+        let get = json!({ "path": "/api", "port": "http" });
+        container["readinessProbe"] = json!({ "httpGet": get, "periodSeconds": 10 });
+    }
+}
+
+fn notebook_program(doing: &Doing) -> Vec<Step> {
+    object_program(doing, KindId::Notebook, Value::Null, DEADLINE)
+}
+
+/// The Deployment and its pods.
+fn queries(wait: &Await) -> Vec<Query> {
+    let mut queries = itself(wait);
+    let Identity::Object(object) = &wait.identity else { return queries };
+    if wait.until.is_ready() {
+        let pods = gvk("", "v1", "Pod", "pods").collection(object.namespace.as_deref());
+        let path = format!(
+            "{pods}?labelSelector=app.kubernetes.io%2Fname%3D{}%2Capp.kubernetes.io%2Fcomponent%3Dnotebook",
+            object.name
+        );
+        queries.push(Query { api: Api::Kubernetes, path });
+    }
+    queries
+}
+
+fn judge(_: &Await, found: &[Value]) -> Readiness {
+    let (deployment, pods) = (found.first().unwrap_or(&Value::Null), found.get(1).unwrap_or(&Value::Null));
+    let list = || pods["items"].as_array().into_iter().flatten();
+    if let Some(reason) = list().find_map(broken).or_else(|| list().find_map(without_secret)) {
+        return Readiness::Failed(reason);
+    }
+    match deployment_ready(deployment) {
+        Readiness::Ready => Readiness::Ready,
+        // A Deployment gives up after ten minutes, and comes up all the same once there is a node.
+        Readiness::Progressing(what) | Readiness::Stalled(what) | Readiness::Failed(what) => {
+            let why = status::pending(pods).into_iter().find_map(|pending| pending.why);
+            Readiness::Progressing(why.map_or(what, |why| format!("its pod: {why}")))
+        }
+    }
+}
+
+/// A pod whose Secret or key is not there waits for ever.
+fn without_secret(pod: &Value) -> Option<String> {
+    let containers = pod["status"]["containerStatuses"].as_array().into_iter().flatten();
+    let mut waiting = containers.map(|container| &container["state"]["waiting"]);
+    let stuck = waiting.find(|waiting| waiting["reason"] == "CreateContainerConfigError")?;
+    let (name, message) = (text(&pod["metadata"]["name"]), text(&stuck["message"]));
+    message.contains("secret").then(|| {
+        format!(
+            "pod {name}: {message}; make the Secret with the password: kubectl create secret generic NAME \
+                 --from-literal=KEY=…"
+        )
+    })
+}
+
+/// For `status`.
+pub(crate) fn says(wait: &Await, found: &[Value]) -> Said {
+    let pending = status::pending(found.get(1).unwrap_or(&Value::Null));
+    Said { pending, ..crate::kinds::kubernetes::workload::deployment_says(wait, found) }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::resource::Until;
+
+    #[test]
+    fn images_have_a_sister_with_jupyter() {
+        for (image, sister) in [
+            (
+                "nvcr.io/nvidia/rapidsai/base:25.04-cuda12.8-py3.12",
+                "nvcr.io/nvidia/rapidsai/notebooks:25.04-cuda12.8-py3.12",
+            ),
+            ("rapidsai/base", "rapidsai/notebooks"),
+            ("ghcr.io/dask/dask:2026.3.0", "ghcr.io/dask/dask-notebook:2026.3.0"),
+            ("daskdev/dask:latest", "daskdev/dask-notebook:latest"),
+            ("localhost:5000/mine", "localhost:5000/mine"),
+            ("localhost:5000/my-rapidsai/base:1", "localhost:5000/my-rapidsai/base:1"),
+        ] {
+            assert_eq!(with_jupyter(image), sister);
+        }
+    }
+
+    #[test]
+    fn a_missing_secret_ends_the_wait_and_a_pending_pod_says_why() {
+        let gvk = api();
+        let identity = Identity::Object(ObjectId { gvk, namespace: Some("n".into()), name: "lab".into() });
+        let wait =
+            Await { kind: KindId::Notebook, identity, until: Until::Ready, facts: Value::Null, deadline: 1 };
+        let check = |status: Value| {
+            let pods =
+                json!({ "items": [{ "metadata": { "name": "p", "namespace": "n" }, "status": status }] });
+            judge(&wait, &[json!({ "spec": { "replicas": 1 } }), pods])
+        };
+        let waiting = |reason: &str, message: &str| json!({ "containerStatuses": [{ "state": { "waiting": { "reason": reason, "message": message } } }] });
+        let Readiness::Failed(why) =
+            check(waiting("CreateContainerConfigError", "secret \"jupyter\" not found"))
+        else {
+            panic!("not failed")
+        };
+        assert!(why.contains("secret \"jupyter\" not found; make the Secret"), "{why}");
+        let pulls = check(waiting("ContainerCreating", ""));
+        assert_eq!(pulls, Readiness::Progressing("its pod: ContainerCreating".into()));
+        let path = queries(&wait)[1].path.clone();
+        assert!(path.ends_with("name%3Dlab%2Capp.kubernetes.io%2Fcomponent%3Dnotebook"), "{path}");
+    }
+
+    #[test]
+    fn a_changed_pod_is_said_to_lose_what_runs() {
+        let (effect, why) = effect(&"spec.template.spec.containers[0].image".parse().unwrap());
+        assert_eq!(effect, Effect::Rolling);
+        assert!(why.unwrap().contains("is lost"));
+    }
+}

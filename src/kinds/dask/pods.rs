@@ -1,0 +1,299 @@
+//! Pods of Dask: how schedulers and workers are built from short forms, and why one does not run.
+
+use std::collections::BTreeMap;
+
+use serde_json::{Value, json};
+
+use super::cluster::UNSEEN;
+use super::handled::scaled_to;
+use super::registered::Registered;
+use crate::address::{Address, FieldPath};
+use crate::kinds::env;
+use crate::kinds::json::{count, text};
+use crate::kinds::kubernetes::object::condition;
+use crate::kinds::kubernetes::workload::deployment_ready;
+use crate::kinds::scope::POOL_LABEL;
+use crate::kinds::scope::Scope;
+use crate::kinds::section::PodKeys;
+use crate::resource::{Await, Readiness, Until};
+
+/// What a pod runs, with what and where: the short form that schedulers and workers share.
+pub struct Wants<'a> {
+    /// The image.
+    pub image: &'a str,
+    /// Arguments of the image's entry point; none for the default ones.
+    pub args: &'a [String],
+    /// What it gets and where it runs.
+    pub keys: &'a PodKeys,
+    /// Dask's own resources, for workers.
+    pub resources: Option<&'a BTreeMap<String, f64>>,
+}
+
+/// What a thing of Dask with these pods follows: its namespace, the operator, the pools, the driver where GPUs are
+/// asked for, and the checks of those pools: a check needs a free GPU, so it comes first.
+pub fn follows(pods: &[&Wants], namespace: &str, scope: &Scope) -> Vec<Address> {
+    let pools: Vec<&String> =
+        pods.iter().flat_map(|pod| [&pod.keys.pool, &pod.keys.prefer_pool]).flatten().collect();
+    let mut follows = scope.in_namespace(namespace);
+    follows.extend(scope.section(crate::kinds::scope::DASK_OPERATOR));
+    follows.extend(pools.iter().map(|pool| Address::of("node_pool", pool)));
+    if pods.iter().any(|pod| pod.keys.gpus() > 0) {
+        follows.extend(scope.section("gpu_driver"));
+    }
+    let variables = pods.iter().flat_map(|pod| pod.keys.env.values());
+    follows.extend(env::follows(variables, namespace, &scope.owner));
+    let ours = |pool: &Option<String>| pool.as_ref().is_none_or(|pool| pools.contains(&pool));
+    follows.extend(scope.checks.iter().filter(|(_, pool)| ours(pool)).map(|(address, _)| address.clone()));
+    follows
+}
+
+/// Where the parts of a PodSpec come from in the stack file.
+pub fn origins(pod: &FieldPath, section: &FieldPath, image: &FieldPath) -> Vec<(FieldPath, FieldPath)> {
+    let container = pod.key("containers").index(0);
+    vec![
+        (pod.clone(), section.clone()),
+        (container.key("image"), image.clone()),
+        (container.key("args"), section.key("args")),
+        (container.key("env"), section.key("env")),
+        (container.key("resources"), section.key("gpus")),
+        (pod.key("nodeSelector"), section.key("pool")),
+        (pod.key("affinity"), section.key("prefer_pool")),
+    ]
+}
+
+/// The PodSpec of a scheduler.
+pub fn scheduler(wants: &Wants, scope: &Scope) -> Value {
+    let args = if wants.args.is_empty() { json!(["dask", "scheduler"]) } else { json!(wants.args) };
+    // Ports by name: the schema refuses numbers in probes and services.
+    let probe = |delay: u32, period: u32| {
+        let get = json!({ "path": "/health", "port": "http-dashboard" });
+        json!({ "httpGet": get, "initialDelaySeconds": delay, "periodSeconds": period })
+    };
+    let port = |name: &str, number: u32| json!({ "name": name, "containerPort": number, "protocol": "TCP" });
+    let container = json!({
+        "name": "scheduler",
+        "image": wants.image,
+        "imagePullPolicy": "IfNotPresent",
+        "args": args,
+        "ports": [port("tcp-comm", 8786), port("http-dashboard", 8787)],
+        "readinessProbe": probe(5, 10),
+        "livenessProbe": probe(15, 20),
+    });
+    pod(container, wants, scope)
+}
+
+/// The PodSpec of a worker. The two-word commands work in every image; one-word ones were removed in distributed
+/// 2026.6.0.
+pub fn worker(wants: &Wants, scope: &Scope) -> Value {
+    let command: &[&str] =
+        if wants.keys.gpus() > 0 { &["dask", "cuda", "worker"] } else { &["dask", "worker"] };
+    let named = command.iter().copied().chain(["--name", "$(DASK_WORKER_NAME)"]);
+    let mut args: Vec<String> =
+        if wants.args.is_empty() { named.map(str::to_owned).collect() } else { wants.args.to_vec() };
+    let resources = wants.resources.into_iter().flatten().map(|(name, amount)| format!("{name}={amount}"));
+    let resources: Vec<String> = resources.collect();
+    if !resources.is_empty() {
+        args.extend(["--resources".to_owned(), resources.join(" ")]);
+    }
+    let container = json!({
+        "name": "worker",
+        "image": wants.image,
+        "imagePullPolicy": "IfNotPresent",
+        "args": args,
+    });
+    pod(container, wants, scope)
+}
+
+/// The PodSpec of a job's program.
+pub fn program(wants: &Wants, scope: &Scope) -> Value {
+    let container = json!({
+        "name": "job",
+        "image": wants.image,
+        "imagePullPolicy": "IfNotPresent",
+        "args": wants.args,
+    });
+    pod(container, wants, scope)
+}
+
+/// A PodSpec with one container, of which only the image is said.
+pub fn bare(name: &str, wants: &Wants, scope: &Scope) -> Value {
+    pod(json!({ "name": name, "image": wants.image, "imagePullPolicy": "IfNotPresent" }), wants, scope)
+}
+
+fn pod(mut container: Value, wants: &Wants, scope: &Scope) -> Value {
+    let PodKeys { gpus: _, cpu, memory, pool, prefer_pool, env: variables, pod: _ } = wants.keys;
+    let gpus = wants.keys.gpus();
+    let find = |key: &Option<String>| key.as_ref().and_then(|key| scope.pool(key));
+    let (pool, prefer) = (find(pool), find(prefer_pool));
+    if !variables.is_empty() {
+        container["env"] = env::list(variables, &env::own_secret(&scope.owner));
+    }
+    // Quantities as text: the schema of these kinds refuses numbers.
+    for (resource, amount) in [("cpu", cpu), ("memory", memory)] {
+        if let Some(amount) = amount {
+            container["resources"]["requests"][resource] = json!(amount);
+            container["resources"]["limits"][resource] = json!(amount);
+        }
+    }
+    let mut tolerations = Vec::new();
+    if gpus > 0 {
+        container["resources"]["limits"]["nvidia.com/gpu"] = json!(gpus.to_string());
+        tolerations.push(json!({ "key": "nvidia.com/gpu", "operator": "Exists", "effect": "NoSchedule" }));
+    }
+    for taint in pool.iter().chain(&prefer).flat_map(|pool| &pool.taints) {
+        let toleration = json!({
+            "key": taint.key, "operator": "Equal", "value": taint.value, "effect": taint.effect.kubernetes(),
+        });
+        if taint.key != "nvidia.com/gpu" && !tolerations.contains(&toleration) {
+            tolerations.push(toleration);
+        }
+    }
+    let mut pod_spec = json!({ "containers": [container] });
+    if !tolerations.is_empty() {
+        pod_spec["tolerations"] = json!(tolerations);
+    }
+    if let Some(pool) = pool {
+        pod_spec["nodeSelector"] = json!({ POOL_LABEL: pool.name });
+    }
+    if let Some(prefer) = prefer {
+        let matches = json!([{ "key": POOL_LABEL, "operator": "In", "values": [prefer.name] }]);
+        pod_spec["affinity"] = json!({ "nodeAffinity": { "preferredDuringSchedulingIgnoredDuringExecution": [
+            { "weight": 100, "preference": { "matchExpressions": matches } },
+        ] } });
+    }
+    pod_spec
+}
+
+/// The workers of one group.
+pub struct Workers<'a> {
+    /// The wait; its facts may say how many there must be.
+    pub wait: &'a Await,
+    /// The live group, which says how many there must be when the number is not the file's.
+    pub group: &'a Value,
+    /// The group's name.
+    pub name: &'a str,
+    /// Worker Deployments.
+    pub workers: &'a Value,
+    /// Pods.
+    pub pods: &'a Value,
+    /// What the scheduler says of the workers of the whole cluster, where it was asked.
+    pub registered: Option<Registered>,
+    /// Whether another number than the wanted one is somebody's wish, and not one that the operator has still to follow.
+    pub settled: bool,
+}
+
+/// How many workers there should be, and whose number that is where it is not the stack's. What is kept may have been
+/// scaled since, which a plan tells as a change of others: its workers are no less ready for it.
+pub fn wanted(wait: &Await, group: &Value) -> (u64, String) {
+    let live = group["spec"]["worker"]["replicas"].as_u64();
+    match (wait.facts["replicas"].as_u64(), live) {
+        (Some(file), Some(live)) if file != live && wait.until == Until::Still => {
+            (live, format!(" (the stack says {file})"))
+        }
+        (file, live) => (file.or(live).unwrap_or(1), String::new()),
+    }
+}
+
+/// What an apply waits for while the operator has not handled what is wanted.
+pub fn unseen(wait: &Await, group: &Value) -> Readiness {
+    let asked = group["spec"]["worker"]["replicas"].as_u64();
+    match (wait.facts["replicas"].as_u64(), asked) {
+        (Some(file), Some(asked)) if file != asked && wait.until == Until::Ready => asks_otherwise(file),
+        _ => Readiness::Progressing(UNSEEN.into()),
+    }
+}
+
+fn asks_otherwise(wanted: u64) -> Readiness {
+    Readiness::Progressing(format!("{UNSEEN}; its worker group does not ask for {wanted} yet"))
+}
+
+impl Workers<'_> {
+    /// Whether there are as many as wanted, and all ready.
+    pub fn ready(&self) -> Readiness {
+        let of_group =
+            |worker: &&Value| worker["metadata"]["labels"]["dask.org/workergroup-name"] == *self.name;
+        let list: Vec<&Value> =
+            self.workers["items"].as_array().into_iter().flatten().filter(of_group).collect();
+        let file = self.wait.facts["replicas"].as_u64();
+        let asked = self.group["spec"]["worker"]["replicas"].as_u64();
+        let wanted = match wanted(self.wait, self.group) {
+            (wanted, _) if self.settled => wanted,
+            (wanted, _) => file.unwrap_or(wanted),
+        };
+        let ready = list.iter().filter(|worker| deployment_ready(worker) == Readiness::Ready).count() as u64;
+        let made = list.len() as u64;
+        if asked.is_some_and(|asked| asked != wanted) {
+            return asks_otherwise(wanted);
+        }
+        if made > wanted {
+            return self.too_many(&list, wanted);
+        }
+        if ready < wanted {
+            let what = format!("{ready} of {wanted} workers");
+            return Readiness::Progressing(with_pods(&what, self.pods, "worker"));
+        }
+        match self.registered.as_ref().and_then(Registered::missing) {
+            Some(missing) => Readiness::Progressing(missing),
+            None => Readiness::Ready,
+        }
+    }
+
+    fn too_many(&self, list: &[&Value], wanted: u64) -> Readiness {
+        let surplus = (list.len() as u64).saturating_sub(wanted);
+        let staying = list.iter().filter(|worker| worker["metadata"]["deletionTimestamp"].is_null());
+        let names: Vec<&str> = staying.map(|worker| text(&worker["metadata"]["name"])).collect();
+        if names.len() as u64 > wanted && scaled_to(self.group) == Some(wanted) {
+            return Readiness::Failed(format!(
+                "the Dask operator says that it has scaled to {wanted} and left {}: its scheduler named no worker to \
+                 retire, and it does not try again; the next apply deletes {surplus} of the Deployments {}",
+                names.len(),
+                names.join(", ")
+            ));
+        }
+        Readiness::Progressing(format!("{surplus} of {} workers to go", list.len()))
+    }
+}
+
+/// What is waited for, with the word of a pod that says why.
+pub(crate) fn with_pods(what: &str, pods: &Value, component: &str) -> String {
+    let list = pods["items"].as_array().into_iter().flatten();
+    let mut own = list.filter(|pod| pod["metadata"]["labels"]["dask.org/component"] == component);
+    match own.find_map(pending) {
+        Some(why) => format!("{what}: {why}"),
+        None => what.to_owned(),
+    }
+}
+
+/// Why a pod does not run yet, when it says.
+fn pending(pod: &Value) -> Option<String> {
+    if let Some(scheduled) = condition(pod, "PodScheduled")
+        && scheduled["status"] == "False"
+    {
+        return Some(format!(
+            "{} is unschedulable: {}",
+            text(&pod["metadata"]["name"]),
+            text(&scheduled["message"])
+        ));
+    }
+    let waiting = &pod["status"]["containerStatuses"][0]["state"]["waiting"];
+    let reason = text(&waiting["reason"]);
+    (!reason.is_empty()).then(|| format!("{} is in {reason}", text(&pod["metadata"]["name"])))
+}
+
+/// Why a pod will not run without help: an image that cannot be pulled, or a container that crashes again
+/// and again.
+pub(crate) fn broken(pod: &Value) -> Option<String> {
+    if !pod["metadata"]["deletionTimestamp"].is_null() {
+        return None;
+    }
+    let containers = pod["status"]["containerStatuses"].as_array().into_iter().flatten();
+    let initial = pod["status"]["initContainerStatuses"].as_array().into_iter().flatten();
+    let name = text(&pod["metadata"]["name"]);
+    initial.chain(containers).find_map(|container| {
+        let waiting = &container["state"]["waiting"];
+        let (reason, message) = (text(&waiting["reason"]), text(&waiting["message"]));
+        let crashed = reason == "CrashLoopBackOff" && count(&container["restartCount"]) >= 3;
+        let unpullable = matches!(reason, "ImagePullBackOff" | "InvalidImageName" | "ErrImageNeverPull");
+        (crashed || unpullable).then(|| format!("pod {name}: {reason}: {message}"))
+    })
+}

@@ -1,0 +1,128 @@
+//! How many workers a scheduler knows, asked through the API server's proxy: a worker that was made and cannot reach its
+//! scheduler computes nothing.
+
+use serde_json::{Value, json};
+
+use crate::kinds::json::text;
+use crate::kinds::kubernetes::object::{condition, gvk};
+use crate::resource::{Api, ObjectId, Query};
+
+/// The scheduler's own counts.
+/// Source: `distributed/http/scheduler/json.py`, a route that is on by default.
+pub fn counts(namespace: Option<&str>, cluster: &str) -> Query {
+    let service = scheduler_service(namespace, cluster);
+    Query { api: Api::Kubernetes, path: format!("{}:http-dashboard/proxy/json/counts.json", service.path()) }
+}
+
+/// The Service that leads to a scheduler; the operator wants its ports to be named.
+pub fn scheduler_service(namespace: Option<&str>, cluster: &str) -> ObjectId {
+    let gvk = gvk("", "v1", "Service", "services");
+    ObjectId { gvk, namespace: namespace.map(str::to_owned), name: format!("{cluster}-scheduler") }
+}
+
+/// All pods of a Dask cluster.
+pub fn pods(namespace: Option<&str>, cluster: &str) -> Query {
+    let pods = gvk("", "v1", "Pod", "pods").collection(namespace);
+    Query { api: Api::Kubernetes, path: format!("{pods}?labelSelector=dask.org%2Fcluster-name%3D{cluster}") }
+}
+
+/// What the scheduler of a cluster says of its workers.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub enum Registered {
+    /// How many of the pods that are ready it knows a worker of.
+    Counted {
+        /// Pods of workers that are ready.
+        ready: u64,
+        /// Those of them with a worker that the scheduler knows, as far as counts tell.
+        known: u64,
+    },
+    /// It was not asked, or has no counts: why.
+    Unasked(String),
+}
+
+impl Registered {
+    /// Of the pods of a whole cluster, and what [`counts`] found.
+    pub fn of(pods: &Value, counts: &Value) -> Self {
+        let Some(workers) = counts["workers"].as_u64() else {
+            let why =
+                counts.as_str().filter(|why| why.len() < 100).unwrap_or("its answer has no count of workers");
+            return Self::Unasked(why.to_owned());
+        };
+        let ready: Vec<&Value> =
+            pods["items"].as_array().into_iter().flatten().filter(|pod| is_ready(pod)).collect();
+        // A pod may run several workers, so enough of them do not tell that each pod has one; too few do tell.
+        let ready = ready.len() as u64;
+        Self::Counted { ready, known: workers.min(ready) }
+    }
+
+    /// What is waited for while some are made and not registered.
+    pub fn missing(&self) -> Option<String> {
+        match self {
+            Self::Counted { ready, known } if known < ready => Some(format!(
+                "{} of {ready} workers that are made, not registered with the scheduler",
+                ready - known
+            )),
+            Self::Counted { .. } | Self::Unasked(_) => None,
+        }
+    }
+
+    /// For `status`, as the end of a line.
+    pub fn says(&self) -> String {
+        match self {
+            Self::Counted { ready: 0, .. } => String::new(),
+            Self::Counted { ready, known } if known < ready => {
+                format!(", {} made, not registered", ready - known)
+            }
+            Self::Counted { .. } => ", all registered".to_owned(),
+            Self::Unasked(why) => format!(", registered not known ({why})"),
+        }
+    }
+
+    /// The same for programs; `null` when it was not asked.
+    pub fn fact(&self) -> Value {
+        match self {
+            Self::Counted { known, .. } => json!(known),
+            Self::Unasked(_) => Value::Null,
+        }
+    }
+}
+
+fn is_ready(pod: &Value) -> bool {
+    let ready = condition(pod, "Ready").is_some_and(|ready| ready["status"] == "True");
+    let worker = text(&pod["metadata"]["labels"]["dask.org/component"]) == "worker";
+    worker && ready && pod["metadata"]["deletionTimestamp"].is_null()
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn workers_are_registered_when_the_scheduler_counts_them() {
+        let pod = |component: &str, ready: &str| {
+            json!({
+                "metadata": { "labels": { "dask.org/component": component } },
+                "status": { "conditions": [{ "type": "Ready", "status": ready }] },
+            })
+        };
+        let two =
+            [pod("worker", "True"), pod("worker", "True"), pod("worker", "False"), pod("scheduler", "True")];
+        let two = json!({ "items": two });
+        let counted = |known| Registered::Counted { ready: 2, known };
+        for (counts, expect) in [
+            (json!({ "workers": 2 }), counted(2)),
+            (json!({ "workers": 0 }), counted(0)),
+            (json!({ "workers": 1 }), counted(1)),
+            // One that is about to go is known, and not ready any more.
+            (json!({ "workers": 3 }), counted(2)),
+            (json!("it does not answer"), Registered::Unasked("it does not answer".into())),
+            (Value::Null, Registered::Unasked("its answer has no count of workers".into())),
+        ] {
+            assert_eq!(Registered::of(&two, &counts), expect, "{counts}");
+        }
+        assert_eq!(counted(2).missing(), None);
+        let missing = counted(1).missing().unwrap_or_default();
+        assert_eq!(missing, "1 of 2 workers that are made, not registered with the scheduler");
+        assert_eq!(counted(1).says(), ", 1 made, not registered");
+    }
+}

@@ -1,0 +1,296 @@
+//! The GKE cluster.
+
+use std::collections::BTreeMap;
+
+use schemars::JsonSchema;
+use serde::{Deserialize, Serialize};
+use serde_json::{Value, json};
+
+use super::compare::{call, merged_entries, owned_labels, sent};
+use crate::address::{Address, FieldPath};
+use crate::kinds::json::{is_false, text};
+use crate::kinds::kind::{Compare, Doing, Kind, itself};
+use crate::kinds::kind::{How, Rule};
+use crate::kinds::scope::Scope;
+use crate::kinds::section::{LabelRules, Labels, Live, Manage, Naming, Section};
+use crate::resource::{
+    Action, Api, Await, Call, ClusterName, Effect, Identity, KindId, Late, Life, Method, Readiness, Resource,
+    Step, Until,
+};
+
+/// Seconds: clusters take 3 to 9 minutes, and longer while GKE repairs.
+const DEADLINE: u32 = 2700;
+
+/// GKE clusters.
+pub const KIND: Kind =
+    Kind { rank: 0, compare: Compare::Gke(RULES), program, queries: itself, judge, shared: false };
+
+/// Source of what is changed how: googleapis `cluster_service.proto`, UpdateCluster and SetLabels.
+const RULES: &[Rule] = &[
+    Rule { path: "name", how: How::Exact, effect: Effect::Replace, call: "", note: None },
+    Rule {
+        path: "releaseChannel.channel",
+        how: How::Exact,
+        effect: Effect::InPlace,
+        call: "desiredReleaseChannel",
+        note: None,
+    },
+    Rule {
+        path: "initialClusterVersion",
+        how: How::AtCreation,
+        effect: Effect::Ignored,
+        call: "",
+        note: None,
+    },
+    Rule {
+        path: "locations",
+        how: How::Set,
+        effect: Effect::Rolling,
+        call: "desiredLocations",
+        note: Some("nodes of all pools come and go with the zones"),
+    },
+    Rule {
+        path: "network",
+        how: How::LastPart,
+        effect: Effect::Replace,
+        call: "",
+        note: Some("a cluster cannot change its network"),
+    },
+    Rule {
+        path: "subnetwork",
+        how: How::LastPart,
+        effect: Effect::Replace,
+        call: "",
+        note: Some("a cluster cannot change its network"),
+    },
+    Rule {
+        path: "resourceLabels",
+        how: How::OwnEntries,
+        effect: Effect::InPlace,
+        call: "setResourceLabels",
+        note: None,
+    },
+];
+
+/// The GKE cluster. Its node pools are sections of their own.
+#[derive(Clone, Debug, Default, PartialEq, Deserialize, Serialize, JsonSchema)]
+#[serde(deny_unknown_fields)]
+pub struct Cluster {
+    /// The cluster's name: at most 40 characters.
+    pub name: String,
+    /// `rapid`, `regular`, `stable` or `extended`; `none` for no channel. Default `regular`.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub release_channel: Option<ReleaseChannel>,
+    /// The control plane's version when the cluster is made: `1.33`, `latest` or an exact one. Not compared later.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub version: Option<String>,
+    /// Zones of the nodes, for a regional cluster or one with nodes in several zones.
+    #[serde(default, skip_serializing_if = "Vec::is_empty")]
+    pub zones: Vec<String>,
+    /// The VPC network. Default `default`.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub network: Option<String>,
+    /// The subnetwork. Default: the network's own in the region.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub subnetwork: Option<String>,
+    /// Google Cloud labels of the cluster.
+    #[serde(default, skip_serializing_if = "BTreeMap::is_empty")]
+    pub labels: BTreeMap<String, String>,
+    /// `false`: it exists and others own it. It is read, compared with what is said here and relied on, never
+    /// written, labelled or deleted. Default `true`.
+    #[serde(default, skip_serializing_if = "Manage::is_managed")]
+    pub manage: Manage,
+    /// Refuses to delete or replace it, also in `destroy`.
+    #[serde(default, skip_serializing_if = "is_false")]
+    pub protect: bool,
+}
+
+impl Section for Cluster {
+    fn is_managed(&self) -> bool {
+        self.manage.is_managed()
+    }
+
+    fn live<'a>(&'a self, key: &'a str) -> Option<Live<'a>> {
+        Some(Live::new(Some(&self.name), key, Naming::Gke))
+    }
+
+    fn labels(&self) -> Vec<Labels<'_>> {
+        vec![("labels", &self.labels, LabelRules::Google)]
+    }
+}
+
+/// A release channel of GKE.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Deserialize, Serialize, JsonSchema)]
+#[serde(rename_all = "kebab-case")]
+pub enum ReleaseChannel {
+    /// New versions first.
+    Rapid,
+    /// GKE's default.
+    Regular,
+    /// Versions that have stood in the regular channel.
+    Stable,
+    /// Stable with longer support.
+    Extended,
+    /// No channel: versions are moved by hand.
+    None,
+}
+
+impl ReleaseChannel {
+    /// The API's name.
+    fn api(self) -> &'static str {
+        match self {
+            Self::Rapid => "RAPID",
+            Self::Regular => "REGULAR",
+            Self::Stable => "STABLE",
+            Self::Extended => "EXTENDED",
+            Self::None => "UNSPECIFIED",
+        }
+    }
+}
+
+/// What `[cluster]` becomes.
+pub fn lower(section: &Cluster, name: &ClusterName, scope: &Scope) -> Resource {
+    let Cluster { name: _, release_channel, version, zones, network, subnetwork, labels, manage: _, protect } =
+        section;
+    let channel = release_channel.unwrap_or(ReleaseChannel::Regular).api();
+    let mut body = json!({
+        "name": name.cluster,
+        "releaseChannel": { "channel": channel },
+        "resourceLabels": owned_labels(labels, &scope.owner),
+    });
+    if let Some(version) = version {
+        body["initialClusterVersion"] = json!(version);
+    }
+    if !zones.is_empty() {
+        body["locations"] = json!(zones);
+    }
+    if let Some(network) = network {
+        body["network"] = json!(network);
+    }
+    if let Some(subnetwork) = subnetwork {
+        body["subnetwork"] = json!(subnetwork);
+    }
+    let origin = FieldPath::keys(["cluster"]);
+    let places = [
+        ("releaseChannel", "release_channel"),
+        ("initialClusterVersion", "version"),
+        ("locations", "zones"),
+        ("network", "network"),
+        ("subnetwork", "subnetwork"),
+        ("resourceLabels", "labels"),
+    ];
+    Resource {
+        address: Address::new("cluster"),
+        identity: Identity::Cluster(name.clone()),
+        kind: KindId::Cluster,
+        body,
+        origins: places.iter().map(|(field, key)| (FieldPath::keys([*field]), origin.key(key))).collect(),
+        origin,
+        follows: Vec::new(),
+        protect: *protect,
+        life: Life::Kept,
+        initial: Value::Null,
+    }
+}
+
+/// What `[cluster]` with `manage = false` says of a cluster that others own: what is given, nothing else.
+pub fn read(section: &Cluster, name: &ClusterName, scope: &Scope) -> Resource {
+    let mut resource = lower(section, name, scope);
+    let Some(body) = resource.body.as_object_mut() else { return resource };
+    body.remove("resourceLabels");
+    if section.release_channel.is_none() {
+        body.remove("releaseChannel");
+    }
+    if !section.labels.is_empty() {
+        body.insert("resourceLabels".into(), json!(section.labels));
+    }
+    resource
+}
+
+/// A live cluster in a few words.
+pub fn summary(live: &Value) -> String {
+    let channel = text(&live["releaseChannel"]["channel"]).to_lowercase();
+    let parts = [text(&live["status"]), text(&live["currentMasterVersion"]), &channel];
+    parts.into_iter().filter(|part| !part.is_empty()).collect::<Vec<_>>().join(", ")
+}
+
+/// Whether a live cluster runs the version that is given: `1.33` is any of its patches. Words like `latest` are
+/// for making one.
+pub fn runs(live: &Value, version: &str) -> bool {
+    let given = version.starts_with(|c: char| c.is_ascii_digit());
+    let current = text(&live["currentMasterVersion"]);
+    let rest = current.strip_prefix(version);
+    !given || current.is_empty() || rest.is_some_and(|rest| rest.is_empty() || rest.starts_with(['.', '-']))
+}
+
+fn program(doing: &Doing) -> Vec<Step> {
+    let Identity::Cluster(name) = doing.identity else { return Vec::new() };
+    let wait = |until| {
+        let (identity, kind) = (doing.identity.clone(), KindId::Cluster);
+        Step::Await(Await { kind, identity, until, facts: Value::Null, deadline: DEADLINE })
+    };
+    let delete = || call(Method::Delete, format!("/v1/{}", name.path()), None);
+    let create = || {
+        let mut cluster = doing.body().clone();
+        if let Some(pool) = doing.inline_pool {
+            cluster["nodePools"] = json!([super::node_pool::creation_body(pool)]);
+        }
+        call(Method::Post, format!("/v1/{}/clusters", name.parent()), Some(json!({ "cluster": cluster })))
+    };
+    match doing.action {
+        Action::Keep => vec![wait(Until::Still)],
+        Action::Create if doing.leaving => vec![wait(Until::Gone), create(), wait(Until::Ready)],
+        Action::Create => vec![create(), wait(Until::Ready)],
+        Action::Update => {
+            let mut steps = updates(doing, name);
+            steps.push(wait(Until::Ready));
+            steps
+        }
+        Action::Replace => vec![delete(), wait(Until::Gone), create(), wait(Until::Ready)],
+        Action::Delete => vec![delete(), wait(Until::Gone)],
+        Action::Forget | Action::Run => Vec::new(),
+    }
+}
+
+/// One call for each group of fields: the API takes exactly one `desired…` at a time.
+fn updates(doing: &Doing, name: &ClusterName) -> Vec<Step> {
+    let touched = |path: &str| {
+        let path: FieldPath = path.parse().unwrap_or_default();
+        sent(doing.fields).any(|field| path.contains(&field.path))
+    };
+    let (body, live) = (doing.body(), doing.live.unwrap_or(&Value::Null));
+    let put =
+        |update: Value| call(Method::Put, format!("/v1/{}", name.path()), Some(json!({ "update": update })));
+    let mut steps = Vec::new();
+    if touched("releaseChannel") {
+        steps.push(put(json!({ "desiredReleaseChannel": body["releaseChannel"] })));
+    }
+    if touched("locations") {
+        steps.push(put(json!({ "desiredLocations": body["locations"] })));
+    }
+    if touched("resourceLabels") {
+        let at = FieldPath::keys(["resourceLabels"]);
+        let labels = merged_entries(&body["resourceLabels"], &live["resourceLabels"], doing.fields, &at);
+        steps.push(Step::Call(Call {
+            api: Api::Gke,
+            method: Method::Post,
+            path: format!("/v1/{}:setResourceLabels", name.path()),
+            body: Some(json!({ "resourceLabels": labels })),
+            late: vec![(FieldPath::keys(["labelFingerprint"]), Late::LabelFingerprint)],
+        }));
+    }
+    steps
+}
+
+/// RUNNING is ready; RECONCILING is a running cluster that GKE works on; ERROR is deleted by GKE later.
+fn judge(_: &Await, found: &[Value]) -> Readiness {
+    let cluster = found.first().unwrap_or(&Value::Null);
+    match text(&cluster["status"]) {
+        "RUNNING" | "RECONCILING" => Readiness::Ready,
+        status @ ("ERROR" | "DEGRADED" | "STOPPING") => {
+            Readiness::Failed(format!("its status is {status}{}", super::node_pool::conditions(cluster)))
+        }
+        "" => Readiness::Progressing("it to appear".into()),
+        status => Readiness::Progressing(format!("status RUNNING, now {status}")),
+    }
+}

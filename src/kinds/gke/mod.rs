@@ -1,0 +1,6 @@
+//! Kinds of GKE.
+
+pub mod cluster;
+pub mod compare;
+pub mod gpu_driver;
+pub mod node_pool;

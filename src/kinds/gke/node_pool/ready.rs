@@ -1,0 +1,188 @@
+//! What a live node pool and its nodes say: when they are ready, and what they offer.
+
+use serde_json::{Value, json};
+
+use crate::catalog;
+use crate::kinds::json::{count, text};
+use crate::kinds::kind::itself;
+use crate::kinds::kubernetes::object::condition;
+use crate::kinds::scope::POOL_LABEL;
+use crate::kinds::status::Said;
+use crate::resource::{Api, Await, Query, Readiness};
+
+pub(super) fn queries(wait: &Await) -> Vec<Query> {
+    let mut queries = itself(wait);
+    if wait.until.is_ready() {
+        let pool = text(&wait.facts["pool"]);
+        let path = format!("/api/v1/nodes?labelSelector={}%3D{pool}", POOL_LABEL.replace('/', "%2F"));
+        queries.push(Query { api: Api::Kubernetes, path });
+    }
+    queries
+}
+
+/// A pool whose creation failed stays behind with status ERROR, one that could not grow is RUNNING_WITH_ERROR.
+pub(super) fn judge(wait: &Await, found: &[Value]) -> Readiness {
+    let [pool, nodes] = found else { return Readiness::Progressing("an answer".into()) };
+    match text(&pool["status"]) {
+        "RUNNING" => {}
+        // GKE goes on trying, and the operation that met the trouble has failed by itself.
+        "RUNNING_WITH_ERROR" => {
+            let waits = format!("all its nodes{}", conditions(pool));
+            return if is_short(pool) { Readiness::Stalled(waits) } else { Readiness::Progressing(waits) };
+        }
+        status @ ("ERROR" | "STOPPING") => {
+            return Readiness::Failed(format!("its status is {status}{}", conditions(pool)));
+        }
+        "" => return Readiness::Progressing("it to appear".into()),
+        status => return Readiness::Progressing(format!("status RUNNING, now {status}")),
+    }
+    let per_node = &pool["config"]["accelerators"][0];
+    let gpus = if wait.facts["gpus"] == true && !per_node.is_null() { 1 } else { 0 };
+    nodes_ready(nodes, wait.facts["nodes"].as_u64().unwrap_or(0), gpus)
+}
+
+/// Whether there are no machines for a pool, or no quota. Source: googleapis `cluster_service.proto`, `StatusCondition`.
+fn is_short(pool: &Value) -> bool {
+    let short = |condition: &Value| matches!(text(&condition["code"]), "GCE_STOCKOUT" | "GCE_QUOTA_EXCEEDED");
+    pool["conditions"].as_array().into_iter().flatten().any(short)
+}
+
+/// Whether as many nodes as wanted are Ready, each with so many allocatable GPUs.
+fn nodes_ready(nodes: &Value, wanted: u64, gpus: u64) -> Readiness {
+    let list: Vec<&Value> = nodes["items"].as_array().into_iter().flatten().collect();
+    let ready = |node: &&&Value| condition(node, "Ready").is_some_and(|ready| ready["status"] == "True");
+    let up = list.iter().filter(ready).count() as u64;
+    if up < wanted.max(list.len() as u64) {
+        return Readiness::Progressing(format!("{up} of {} nodes ready", wanted.max(list.len() as u64)));
+    }
+    let equipped = list.iter().filter(|node| allocatable_gpus(node) >= gpus).count() as u64;
+    if equipped < list.len() as u64 {
+        return Readiness::Progressing(format!("{equipped} of {} nodes with allocatable GPUs", list.len()));
+    }
+    Readiness::Ready
+}
+
+/// For `status`: nodes and what they offer.
+pub fn says(wait: &Await, found: &[Value]) -> Said {
+    let [pool, nodes] = found else { return Said::default() };
+    let list: Vec<&Value> = nodes["items"].as_array().into_iter().flatten().collect();
+    let ready = |node: &&&Value| condition(node, "Ready").is_some_and(|ready| ready["status"] == "True");
+    let (made, up) = (list.len(), list.iter().filter(ready).count());
+    let gpus: u64 = list.iter().map(|node| allocatable_gpus(node)).sum();
+    let wanted = wait.facts["nodes"].as_u64();
+    let of = wanted.map_or(made, |wanted| usize::try_from(wanted).unwrap_or(made).max(made));
+    let has_gpus = !pool["config"]["accelerators"][0].is_null();
+    let noun = if gpus == 1 { "GPU" } else { "GPUs" };
+    let offer = if has_gpus { format!(", {gpus} {noun} allocatable") } else { String::new() };
+    let status = text(&pool["status"]);
+    let trouble = if matches!(status, "RUNNING" | "") { String::new() } else { format!("{status}: ") };
+    Said {
+        line: format!("{trouble}{up} of {of} nodes ready{offer}"),
+        facts: vec![
+            ("status", pool["status"].clone()),
+            ("machine_type", pool["config"]["machineType"].clone()),
+            ("nodes_wanted", json!(wanted)),
+            ("nodes_made", json!(made)),
+            ("nodes_ready", json!(up)),
+            ("gpus_allocatable", json!(gpus)),
+        ],
+        pending: Vec::new(),
+    }
+}
+
+/// `nvidia.com/gpu` that pods may ask for on a node.
+pub(crate) fn allocatable_gpus(node: &Value) -> u64 {
+    let gpus = &node["status"]["allocatable"]["nvidia.com/gpu"];
+    gpus.as_str().and_then(|gpus| gpus.parse().ok()).unwrap_or_else(|| count(gpus))
+}
+
+/// What GKE says of a cluster or pool in trouble, as the end of a sentence.
+pub(crate) fn conditions(live: &Value) -> String {
+    let messages: Vec<&str> = live["conditions"]
+        .as_array()
+        .into_iter()
+        .flatten()
+        .map(|condition| text(&condition["message"]))
+        .chain([text(&live["statusMessage"])])
+        .filter(|message| !message.is_empty())
+        .collect();
+    match messages.first() {
+        Some(message) => format!(": {message}"),
+        None => String::new(),
+    }
+}
+
+/// A live pool in a few words; `nodes` is how many it has, where that is known.
+pub fn summary(live: &Value, nodes: Option<u32>) -> String {
+    let config = &live["config"];
+    let (gpu, count) = (&config["accelerators"][0]["acceleratorType"], gpu_count(config));
+    let mut said = match nodes {
+        Some(nodes) => format!("{nodes} × {}", text(&config["machineType"])),
+        None => text(&config["machineType"]).to_owned(),
+    };
+    if count > 0 {
+        said.push_str(&format!(" with {count} × {}", text(gpu)));
+    }
+    format!("{said}, {}", text(&live["status"]))
+}
+
+fn gpu_count(config: &Value) -> u64 {
+    let count = &config["accelerators"][0]["acceleratorCount"];
+    count.as_str().and_then(|count| count.parse().ok()).unwrap_or_else(|| crate::kinds::json::count(count))
+}
+
+/// `nvidia.com/gpu` that a node of a live pool gives: partitions and clients multiply the GPUs.
+pub fn live_gpus(live: &Value) -> u64 {
+    let gpu = &live["config"]["accelerators"][0];
+    let parts = catalog::accelerator(text(&gpu["acceleratorType"]))
+        .and_then(|known| known.mig.get(text(&gpu["gpuPartitionSize"])).copied())
+        .unwrap_or(1);
+    let clients = &gpu["gpuSharingConfig"]["maxSharedClientsPerGpu"];
+    let clients = clients.as_str().and_then(|clients| clients.parse().ok()).or(clients.as_u64()).unwrap_or(1);
+    gpu_count(&live["config"]) * u64::from(parts) * clients.max(1)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::resource::KindId;
+    use crate::resource::Until;
+
+    #[test]
+    fn a_pool_without_machines_is_stalled() {
+        let pool = |code: &str| {
+            let identity = crate::resource::Identity::Check(crate::address::Address::new("x"));
+            let facts = json!({ "pool": "a", "nodes": 2, "gpus": false });
+            let wait = Await { kind: KindId::NodePool, identity, until: Until::Ready, facts, deadline: 1 };
+            let conditions = json!([{ "code": code, "message": "zone z is full" }]);
+            let live = json!({ "status": "RUNNING_WITH_ERROR", "conditions": conditions });
+            judge(&wait, &[live, json!({ "items": [] })])
+        };
+        let waits = || "all its nodes: zone z is full".to_owned();
+        for code in ["GCE_STOCKOUT", "GCE_QUOTA_EXCEEDED"] {
+            assert_eq!(pool(code), Readiness::Stalled(waits()), "{code}");
+        }
+        for code in ["", "UNKNOWN", "SET_BY_OPERATOR"] {
+            assert_eq!(pool(code), Readiness::Progressing(waits()), "{code}");
+        }
+    }
+
+    #[test]
+    fn nodes_count_when_they_are_ready_and_have_their_gpus() {
+        let node = |ready: &str, gpus: &str| {
+            json!({ "status": {
+                "conditions": [{ "type": "Ready", "status": ready }], "allocatable": { "nvidia.com/gpu": gpus }
+            } })
+        };
+        let list = |nodes: &[Value]| json!({ "items": nodes });
+        let up = node("True", "2");
+        assert_eq!(nodes_ready(&list(std::slice::from_ref(&up)), 1, 2), Readiness::Ready);
+        assert_eq!(nodes_ready(&list(&[]), 0, 1), Readiness::Ready);
+        let waits = |list: Value, wanted, gpus, expect: &str| {
+            assert_eq!(nodes_ready(&list, wanted, gpus), Readiness::Progressing(expect.into()));
+        };
+        waits(list(&[]), 1, 0, "0 of 1 nodes ready");
+        waits(list(&[node("False", "2")]), 1, 0, "0 of 1 nodes ready");
+        waits(list(&[up, node("True", "0")]), 2, 1, "1 of 2 nodes with allocatable GPUs");
+    }
+}

@@ -1,0 +1,19 @@
+//! Reading of JSON whose shape a server decides.
+
+use serde_json::Value;
+
+/// Text of a JSON string, empty for anything else.
+pub(crate) fn text(value: &Value) -> &str {
+    value.as_str().unwrap_or_default()
+}
+
+/// A count in an object's status; what is not written is zero.
+pub(crate) fn count(value: &Value) -> u64 {
+    value.as_u64().unwrap_or(0)
+}
+
+/// For `skip_serializing_if` of switches.
+#[expect(clippy::trivially_copy_pass_by_ref, reason = "serde's skip_serializing_if passes a reference")]
+pub(crate) fn is_false(value: &bool) -> bool {
+    !value
+}

@@ -1,0 +1,123 @@
+//! What a kind is: how its things are compared, changed and judged.
+
+use serde_json::Value;
+
+use crate::address::FieldPath;
+use crate::resource::{
+    Action, Api, Await, Effect, FieldChange, Identity, ObjectId, Owner, Query, Readiness, Resource, Step,
+};
+
+/// The static description of a kind.
+pub struct Kind {
+    /// The place in the order of making: what has a higher rank is made later and deleted earlier.
+    pub rank: u32,
+    /// How wanted and live are compared.
+    pub compare: Compare,
+    /// The steps of a change.
+    pub program: fn(&Doing) -> Vec<Step>,
+    /// What to read to judge readiness.
+    pub queries: fn(&Await) -> Vec<Query>,
+    /// Judges readiness by what the queries found, in their order; `null` is what is not there.
+    pub judge: fn(&Await, &[Value]) -> Readiness,
+    /// Whether several stacks of one cluster may have the same object.
+    pub shared: bool,
+}
+
+/// How wanted and live are compared.
+pub enum Compare {
+    /// Field by field under rules; fields without a rule are refused.
+    Gke(&'static [Rule]),
+    /// By our field manager's entries and the live values; the function tells what changing a field does.
+    Kubernetes(fn(&FieldPath) -> (Effect, Option<&'static str>)),
+    /// Not at all: an action.
+    Action,
+}
+
+/// One row of a table of rules.
+pub struct Rule {
+    /// The field, as printed: `config.machineType`.
+    pub path: &'static str,
+    /// How it is compared.
+    pub how: How,
+    /// What changing it does.
+    pub effect: Effect,
+    /// The call that changes it, a word that the kind's program knows.
+    pub call: &'static str,
+    /// Why the effect is what it is.
+    pub note: Option<&'static str>,
+}
+
+/// Ways of comparing. In all of them a number and its text are the same (the API writes int64 as text),
+/// and so are an absent field and its zero value (the API leaves zero values out).
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum How {
+    /// As it stands.
+    Exact,
+    /// In upper or lower case.
+    Caseless,
+    /// A list in any order.
+    Set,
+    /// A list in any order, of which what we put in goes when it is no longer said.
+    OwnItems,
+    /// Entries of a map that we put in.
+    OwnEntries,
+    /// Taints that we put in, by key and effect.
+    OwnTaints,
+    /// The last part of a path: `default` is `projects/P/global/networks/default`.
+    LastPart,
+    /// GPUs: type, count and partition are fixed, driver and sharing are not.
+    Accelerators,
+    /// Said when the thing is made, not compared later.
+    AtCreation,
+}
+
+/// What a kind's file is told to write the steps of a change.
+pub struct Doing<'a> {
+    /// What happens.
+    pub action: Action,
+    /// What it is.
+    pub identity: &'a Identity,
+    /// What is wanted; `None` for deletes.
+    pub resource: Option<&'a Resource>,
+    /// What is live.
+    pub live: Option<&'a Value>,
+    /// What differs.
+    pub fields: &'a [FieldChange],
+    /// Whose.
+    pub owner: &'a Owner,
+    /// For a cluster that is made: the pool that is made with it. For that pool: its own body.
+    pub inline_pool: Option<&'a Value>,
+    /// In how many zones the nodes of a pool lie when their number is set; 0 where only GKE will know.
+    pub zones: usize,
+    /// Whether something of the same name is being deleted, or goes with its owner, and must be gone first.
+    pub leaving: bool,
+    /// Whether it, or a field of it, is taken from another tool, with consent.
+    pub taking: bool,
+}
+
+impl Doing<'_> {
+    /// The wanted body, `null` for deletes.
+    pub fn body(&self) -> &Value {
+        self.resource.map_or(&Value::Null, |resource| &resource.body)
+    }
+
+    /// The object, for Kubernetes kinds.
+    pub fn object(&self) -> Option<&ObjectId> {
+        match self.identity {
+            Identity::Object(object) => Some(object),
+            Identity::Cluster(_) | Identity::NodePool { .. } | Identity::Check(_) => None,
+        }
+    }
+}
+
+/// The query that reads the object itself.
+pub(crate) fn itself(wait: &Await) -> Vec<Query> {
+    match &wait.identity {
+        Identity::Object(object) => vec![Query { api: Api::Kubernetes, path: object.path() }],
+        Identity::Cluster(name) => vec![Query { api: Api::Gke, path: format!("/v1/{}", name.path()) }],
+        Identity::NodePool { cluster, pool } => {
+            vec![Query { api: Api::Gke, path: format!("/v1/{}", cluster.pool_path(pool)) }]
+        }
+        Identity::Check(_) => Vec::new(),
+    }
+}

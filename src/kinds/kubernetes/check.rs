@@ -1,0 +1,215 @@
+//! Checks: actions whose success others wait for. Nothing of them stays but a line in the record.
+
+use crate::kinds::kind::itself;
+use schemars::JsonSchema;
+use serde::{Deserialize, Serialize};
+use serde_json::{Value, json};
+
+use super::object::{condition, gvk};
+use super::requests::create_call;
+use crate::address::{Address, FieldPath};
+use crate::kinds::dask;
+use crate::kinds::json::text;
+use crate::kinds::kind::{Compare, Doing, Kind};
+use crate::kinds::scope::POOL_LABEL;
+use crate::kinds::scope::Scope;
+use crate::kinds::section::{Live, Naming, Section};
+use crate::resource::{
+    Action, Api, Await, Call, Identity, KindId, Life, Method, ObjectId, Query, Readiness, Resource, Step,
+    Until,
+};
+
+/// Seconds for the pod to run to its end, its image's download included.
+const DEADLINE: u32 = 900;
+
+/// The image of the CUDA check. Source: the RAPIDS guide.
+const VECTORADD: &str = "nvidia/samples:vectoradd-cuda11.6.0-ubuntu18.04";
+
+/// The line that the CUDA check's log must have.
+const PASSED: &str = "Test PASSED";
+
+/// Checks.
+pub const KIND: Kind = Kind { rank: 50, compare: Compare::Action, program, queries, judge, shared: false };
+
+/// An action that must pass before what depends on it is made. It runs when its pool, the driver or its own text
+/// changed, or when no pass of it is recorded.
+#[derive(Clone, Debug, PartialEq, Deserialize, Serialize, JsonSchema)]
+#[serde(deny_unknown_fields)]
+pub struct Check {
+    /// What to run.
+    pub run: CheckRun,
+    /// The node pool to run on.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub pool: Option<String>,
+    /// The namespace of its Pod. Default `default`.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub namespace: Option<String>,
+    /// The image, when the check's own does not fit.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub image: Option<String>,
+    /// Addresses that must be done before this one, beyond what is inferred.
+    #[serde(default, skip_serializing_if = "Vec::is_empty")]
+    pub depends_on: Vec<String>,
+}
+
+impl Section for Check {
+    fn depends_on(&self) -> &[String] {
+        &self.depends_on
+    }
+
+    fn live<'a>(&'a self, key: &'a str) -> Option<Live<'a>> {
+        Some(Live::new(None, key, Naming::Check))
+    }
+
+    fn given_namespace(&self) -> Option<&str> {
+        self.namespace.as_deref()
+    }
+}
+
+/// What a check runs.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Deserialize, Serialize, JsonSchema)]
+#[serde(rename_all = "kebab-case")]
+pub enum CheckRun {
+    /// NVIDIA's vector addition sample on one GPU; its log must say `Test PASSED`.
+    CudaVectoradd,
+}
+
+/// What `[check.KEY]` becomes. The body is the pod to run; that its name holds a digest of its text makes
+/// a pod that an interrupted apply left behind either the same one or another.
+pub fn lower(key: &str, section: &Check, scope: &Scope) -> Resource {
+    let Check { run, pool, namespace, image, depends_on } = section;
+    let CheckRun::CudaVectoradd = run;
+    let namespace = namespace.as_deref().unwrap_or("default");
+    let mut spec = json!({
+        // OnFailure would hide a failing GPU behind restarts.
+        "restartPolicy": "Never",
+        "containers": [{
+            "name": "cuda-vectoradd",
+            "image": image.as_deref().unwrap_or(VECTORADD),
+            "resources": { "limits": { "nvidia.com/gpu": "1" } },
+        }],
+        "tolerations": [{ "key": "nvidia.com/gpu", "operator": "Exists", "effect": "NoSchedule" }],
+    });
+    let facts = pool.as_ref().and_then(|pool| scope.pool(pool));
+    if let Some(facts) = facts {
+        spec["nodeSelector"] = json!({ POOL_LABEL: facts.name });
+        for taint in facts.taints.iter().filter(|taint| taint.key != "nvidia.com/gpu") {
+            let toleration = json!({
+                "key": taint.key, "operator": "Equal", "value": taint.value, "effect": taint.effect.kubernetes(),
+            });
+            if let Some(list) = spec["tolerations"].as_array_mut() {
+                list.push(toleration);
+            }
+        }
+    }
+    let hardware = facts.map_or("", |facts| &facts.hardware);
+    let checked = format!("{spec} {hardware} {:?}", scope.driver);
+    let digest = blake3::hash(checked.as_bytes()).to_hex();
+    let name = format!("check-{key}-{}", &digest.as_str()[..8]);
+    let origin = FieldPath::keys(["check", key]);
+    let address = Address::of("check", key);
+    let mut follows = scope.in_namespace(namespace);
+    match pool {
+        Some(pool) => follows.push(Address::of("node_pool", pool)),
+        None => follows.extend(scope.pools.iter().map(|pool| Address::of("node_pool", &pool.key))),
+    }
+    follows.extend(scope.section("gpu_driver"));
+    follows.extend(depends_on.iter().map(Address::new));
+    Resource {
+        identity: Identity::Check(address.clone()),
+        address,
+        kind: KindId::Check,
+        body: json!({
+            "apiVersion": "v1",
+            "kind": "Pod",
+            "metadata": { "name": name, "namespace": namespace, "labels": scope.labels() },
+            "spec": spec,
+        }),
+        origins: vec![(FieldPath::keys(["spec", "nodeSelector"]), origin.key("pool"))],
+        origin,
+        follows,
+        protect: false,
+        life: Life::Kept,
+        initial: Value::Null,
+    }
+}
+
+/// What tells one text of a check from another: its pod, the pool's hardware, who installs the driver.
+pub fn digest(body: &Value) -> String {
+    text(&body["metadata"]["name"]).rsplit('-').next().unwrap_or_default().to_owned()
+}
+
+/// The pod that a check runs, of its body.
+pub fn pod(body: &Value) -> ObjectId {
+    ObjectId {
+        gvk: gvk("", "v1", "Pod", "pods"),
+        namespace: body["metadata"]["namespace"].as_str().map(str::to_owned),
+        name: text(&body["metadata"]["name"]).to_owned(),
+    }
+}
+
+/// The address of a check's pod, where an interrupted apply left it behind.
+pub fn address_of(check: &Address, pod: &ObjectId) -> Address {
+    Address::object(check.as_str(), &pod.gvk.kind, pod.namespace.as_deref(), &pod.name)
+}
+
+/// Whether a thing is such a pod: nothing of anybody is in it.
+pub fn is_pod(identity: &Identity, address: &Address) -> bool {
+    let pod = matches!(identity, Identity::Object(object) if object.gvk.kind == "Pod");
+    pod && address.as_str().contains('/')
+        && address.section().split('.').next() == Some(KindId::Check.as_str())
+}
+
+/// Make, wait for the end, read the log, delete, and only then count it as passed.
+fn program(doing: &Doing) -> Vec<Step> {
+    if doing.action != Action::Run {
+        return Vec::new();
+    }
+    let body = doing.body();
+    let pod = pod(body);
+    let wait = |until| {
+        let (identity, kind) = (Identity::Object(pod.clone()), KindId::Check);
+        Step::Await(Await { kind, identity, until, facts: Value::Null, deadline: DEADLINE })
+    };
+    // The same text is the same pod: apply takes one that an interrupted apply left behind for this one and
+    // reads it to its end. It is not applied anew, as little of a pod may change after it was made.
+    let create = create_call(&pod, doing.owner, body);
+    let delete = Call {
+        api: Api::Kubernetes,
+        method: Method::Delete,
+        path: pod.path(),
+        body: Some(json!({ "apiVersion": "v1", "kind": "DeleteOptions", "propagationPolicy": "Background" })),
+        late: Vec::new(),
+    };
+    vec![
+        Step::Call(create),
+        wait(Until::Ready),
+        Step::ReadLog { pod: pod.clone(), expect: Some(PASSED.into()) },
+        Step::Call(delete),
+        wait(Until::Gone),
+        Step::RecordPass { digest: digest(body) },
+    ]
+}
+
+fn queries(wait: &Await) -> Vec<Query> {
+    itself(wait)
+}
+
+/// Ready is: ran to its end. What the log says is another step's.
+fn judge(_: &Await, found: &[Value]) -> Readiness {
+    let pod = found.first().unwrap_or(&Value::Null);
+    if let Some(reason) = dask::pods::broken(pod) {
+        return Readiness::Failed(reason);
+    }
+    match text(&pod["status"]["phase"]) {
+        // A failed run is ready to be read: its log says more than its exit code.
+        "Succeeded" | "Failed" => Readiness::Ready,
+        "" => Readiness::Progressing("its pod to appear".into()),
+        phase => match condition(pod, "PodScheduled") {
+            Some(scheduled) if scheduled["status"] == "False" => {
+                Readiness::Progressing(format!("a place for its pod: {}", text(&scheduled["message"])))
+            }
+            _ => Readiness::Progressing(format!("its pod to end, now {phase}")),
+        },
+    }
+}

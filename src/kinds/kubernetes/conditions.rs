@@ -1,0 +1,163 @@
+//! Readiness of objects of which only their own status is known: the conditions that controllers agree on.
+//! Source: kubernetes-sigs/cli-utils, `pkg/kstatus/README.md`; the Kubernetes API conventions on `status.conditions`.
+
+use serde_json::Value;
+
+use super::object::condition;
+use crate::kinds::json::{count, text};
+use crate::resource::Readiness;
+
+/// Conditions that say that a thing will not go on without help.
+const BAD: &[&str] = &["Stalled", "Failed"];
+/// Conditions that say that a thing does what it is for. The first that there is decides: `Available` may be true of
+/// something that is not `Ready`.
+const GOOD: &[&str] = &["Ready", "Available", "Succeeded", "Complete"];
+/// Kueue's own word for its queues and checks, which elsewhere says only that something is in use.
+const KUEUE: &str = "kueue.x-k8s.io/";
+/// Requests for capacity. Source: `cluster-autoscaler/apis/provisioningrequest/autoscaling.x-k8s.io/v1/types.go`.
+const PROVISIONING: &str = "ProvisioningRequest";
+
+/// Judges an object by its conditions. Without any it is ready: nobody says anything else of it.
+pub(super) fn judge(object: &Value) -> Readiness {
+    if !object.is_object() {
+        return Readiness::Progressing("it to appear".into());
+    }
+    if !object["metadata"]["deletionTimestamp"].is_null() {
+        return Readiness::Progressing("it to be gone: it is being deleted".into());
+    }
+    let (generation, seen) =
+        (count(&object["metadata"]["generation"]), &object["status"]["observedGeneration"]);
+    if seen.as_u64().is_some_and(|seen| seen < generation) {
+        return Readiness::Progressing(format!(
+            "its controller to see its generation {generation}, now {seen}"
+        ));
+    }
+    let holds = |kind: &str| condition(object, kind).filter(|found| found["status"] == "True");
+    if let Some((kind, bad)) = BAD.iter().find_map(|kind| Some((kind, holds(kind)?))) {
+        return Readiness::Failed(format!("{kind}{}", why(bad)));
+    }
+    if object["kind"] == PROVISIONING {
+        return provisioned(object);
+    }
+    if let Some(going_on) = holds("Reconciling") {
+        return Readiness::Progressing(format!("its controller{}", why(going_on)));
+    }
+    let active = text(&object["apiVersion"]).starts_with(KUEUE).then_some("Active");
+    let good = GOOD.iter().copied().chain(active).find_map(|kind| Some((kind, condition(object, kind)?)));
+    let Some((kind, good)) = good else { return Readiness::Ready };
+    let old = good["observedGeneration"].as_u64().is_some_and(|seen| seen < generation);
+    match text(&good["status"]) {
+        "True" if !old => Readiness::Ready,
+        "True" => Readiness::Progressing(format!("{kind} of its generation {generation}")),
+        status => Readiness::Progressing(format!("{kind}, now {status}{}", why(good))),
+    }
+}
+
+/// A request that was provisioned keeps `BookingExpired` after its pods have started.
+fn provisioned(request: &Value) -> Readiness {
+    let holds = |kind: &str| condition(request, kind).filter(|found| found["status"] == "True");
+    let provisioned = holds("Provisioned").is_some();
+    let lost = holds("CapacityRevoked").or_else(|| holds("BookingExpired").filter(|_| !provisioned));
+    if let Some(lost) = lost {
+        return Readiness::Failed(format!("{}{}", text(&lost["type"]), why(lost)));
+    }
+    if provisioned {
+        return Readiness::Ready;
+    }
+    let waits = condition(request, "Provisioned").or_else(|| holds("Accepted"));
+    Readiness::Progressing(match waits {
+        Some(waits) => format!("capacity{}", why(waits)),
+        None => {
+            let class = text(&request["spec"]["provisioningClassName"]);
+            format!("an autoscaler that takes up requests of class {class}: none has yet")
+        }
+    })
+}
+
+/// `: QuotaExceeded: Quota 'X' exceeded`.
+fn why(condition: &Value) -> String {
+    let words = [text(&condition["reason"]), text(&condition["message"])];
+    words.iter().filter(|word| !word.is_empty()).map(|word| format!(": {word}")).collect()
+}
+
+#[cfg(test)]
+mod tests {
+    use serde_json::json;
+
+    use super::*;
+
+    fn of(kind: &str, api: &str, conditions: &[(&str, &str)]) -> Readiness {
+        let conditions: Vec<Value> = conditions
+            .iter()
+            .map(|(kind, status)| json!({ "type": kind, "status": status, "reason": "Why", "message": "so" }))
+            .collect();
+        judge(&json!({
+            "apiVersion": api, "kind": kind, "metadata": { "generation": 2 },
+            "spec": { "provisioningClassName": "queued" },
+            "status": { "observedGeneration": 2, "conditions": conditions },
+        }))
+    }
+
+    #[test]
+    fn conditions_decide() {
+        let waits = |text: &str| Readiness::Progressing(text.to_owned());
+        let fails = |text: &str| Readiness::Failed(text.to_owned());
+        for (conditions, expect) in [
+            (vec![], Readiness::Ready),
+            (vec![("Ready", "True")], Readiness::Ready),
+            (vec![("Ready", "False")], waits("Ready, now False: Why: so")),
+            (vec![("Ready", "Unknown")], waits("Ready, now Unknown: Why: so")),
+            (vec![("Available", "False")], waits("Available, now False: Why: so")),
+            (vec![("Available", "True"), ("Ready", "False")], waits("Ready, now False: Why: so")),
+            (vec![("Succeeded", "False")], waits("Succeeded, now False: Why: so")),
+            (vec![("Ready", "True"), ("Stalled", "True")], fails("Stalled: Why: so")),
+            (vec![("Failed", "True")], fails("Failed: Why: so")),
+            (vec![("Failed", "False"), ("Stalled", "False")], Readiness::Ready),
+            (vec![("Ready", "True"), ("Reconciling", "True")], waits("its controller: Why: so")),
+            // Of a service that has scaled to nothing.
+            (vec![("Active", "False")], Readiness::Ready),
+        ] {
+            assert_eq!(of("Widget", "example.com/v1", &conditions), expect, "{conditions:?}");
+        }
+        let queue = of("LocalQueue", "kueue.x-k8s.io/v1beta2", &[("Active", "False")]);
+        assert_eq!(queue, waits("Active, now False: Why: so"));
+    }
+
+    #[test]
+    fn a_status_of_an_older_generation_says_nothing() {
+        let ready = json!([{ "type": "Ready", "status": "True", "observedGeneration": 1 }]);
+        let object = |seen: Value| json!({ "metadata": { "generation": 2 }, "status": { "observedGeneration": seen, "conditions": ready } });
+        for (seen, expect) in [
+            (json!(1), "its controller to see its generation 2, now 1"),
+            (Value::Null, "Ready of its generation 2"),
+        ] {
+            assert_eq!(judge(&object(seen)), Readiness::Progressing(expect.to_owned()));
+        }
+        let going = json!({ "metadata": { "deletionTimestamp": "2026-01-01T00:00:00Z" } });
+        assert!(matches!(judge(&going), Readiness::Progressing(why) if why.contains("deleted")));
+    }
+
+    /// States as Kueue and the cluster autoscaler leave them.
+    #[test]
+    fn requests_for_capacity() {
+        let of = |conditions: &[(&str, &str)]| of(PROVISIONING, "autoscaling.x-k8s.io/v1", conditions);
+        let waits = |text: &str| Readiness::Progressing(text.to_owned());
+        let none = "an autoscaler that takes up requests of class queued: none has yet";
+        let provisioned = ("Provisioned", "True");
+        for (conditions, expect) in [
+            (vec![], waits(none)),
+            (vec![("Accepted", "True")], waits("capacity: Why: so")),
+            (vec![("Accepted", "True"), ("Provisioned", "False")], waits("capacity: Why: so")),
+            (vec![("Accepted", "True"), provisioned], Readiness::Ready),
+            (vec![provisioned, ("BookingExpired", "True")], Readiness::Ready),
+            (vec![("BookingExpired", "True")], Readiness::Failed("BookingExpired: Why: so".into())),
+            (
+                vec![provisioned, ("CapacityRevoked", "True")],
+                Readiness::Failed("CapacityRevoked: Why: so".into()),
+            ),
+            (vec![("Accepted", "True"), ("Failed", "True")], Readiness::Failed("Failed: Why: so".into())),
+        ] {
+            assert_eq!(of(&conditions), expect, "{conditions:?}");
+        }
+    }
+}

@@ -1,0 +1,131 @@
+//! Namespaces.
+
+use super::object::unmarked;
+use std::collections::BTreeMap;
+
+use schemars::JsonSchema;
+use serde::{Deserialize, Serialize};
+use serde_json::{Value, json};
+
+use super::going;
+use super::object::gvk;
+use super::requests::object_program;
+use crate::address::{Address, FieldPath};
+use crate::kinds::json::text;
+use crate::kinds::kind::{Compare, Kind, itself};
+use crate::kinds::scope::Scope;
+use crate::kinds::section::{Labels, Lifecycle, Live, Manage, Naming, Section, object_labels};
+use crate::resource::{Await, Effect, Identity, KindId, Life, ObjectId, Readiness, Resource};
+
+/// Seconds until it counts as stuck: content with finalizers goes first.
+const DEADLINE: u32 = 300;
+
+/// Namespaces.
+pub const KIND: Kind = Kind {
+    rank: 20,
+    compare: Compare::Kubernetes(|_| (Effect::InPlace, None)),
+    program: |doing| object_program(doing, KindId::Namespace, Value::Null, DEADLINE),
+    queries: itself,
+    judge,
+    shared: true,
+};
+
+/// A Kubernetes namespace.
+#[derive(Clone, Debug, Default, PartialEq, Deserialize, Serialize, JsonSchema)]
+pub struct Namespace {
+    /// The live name; the section's key when missing.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub name: Option<String>,
+    /// Labels.
+    #[serde(default, skip_serializing_if = "BTreeMap::is_empty")]
+    pub labels: BTreeMap<String, String>,
+    /// Annotations.
+    #[serde(default, skip_serializing_if = "BTreeMap::is_empty")]
+    pub annotations: BTreeMap<String, String>,
+    /// `false`: it exists and others own it. It is read, compared with what is said here and relied on, never
+    /// written or deleted. Default `true`.
+    #[serde(default, skip_serializing_if = "Manage::is_managed")]
+    pub manage: Manage,
+    /// `protect` and `depends_on`.
+    #[serde(flatten)]
+    pub lifecycle: Lifecycle,
+}
+
+impl Section for Namespace {
+    fn is_managed(&self) -> bool {
+        self.manage.is_managed()
+    }
+
+    fn depends_on(&self) -> &[String] {
+        &self.lifecycle.depends_on
+    }
+
+    fn live<'a>(&'a self, key: &'a str) -> Option<Live<'a>> {
+        Some(Live::new(self.name.as_deref(), key, Naming::Object))
+    }
+
+    fn labels(&self) -> Vec<Labels<'_>> {
+        object_labels(&self.labels, &self.annotations)
+    }
+}
+
+/// The Namespace of a name, as a section asks for it.
+pub fn resource(address: Address, origin: FieldPath, name: &str, extra: &Value, scope: &Scope) -> Resource {
+    let mut metadata = json!({ "name": name, "labels": scope.shared_labels() });
+    for field in ["labels", "annotations"] {
+        if let Some(given) = extra[field].as_object() {
+            for (key, value) in given {
+                metadata[field][key] = value.clone();
+            }
+        }
+    }
+    Resource {
+        address,
+        identity: Identity::Object(object(name)),
+        kind: KindId::Namespace,
+        body: json!({ "apiVersion": "v1", "kind": "Namespace", "metadata": metadata }),
+        origin,
+        origins: Vec::new(),
+        follows: scope.inside(),
+        protect: false,
+        life: Life::Kept,
+        initial: Value::Null,
+    }
+}
+
+/// What `[namespace.KEY]` becomes.
+pub fn lower(key: &str, section: &Namespace, scope: &Scope) -> Resource {
+    let Namespace { name, labels, annotations, manage: _, lifecycle } = section;
+    let origin = FieldPath::keys(["namespace", key]);
+    let extra = json!({ "labels": labels, "annotations": annotations });
+    let name = name.as_deref().unwrap_or(key);
+    let mut resource = resource(Address::of("namespace", key), origin.clone(), name, &extra, scope);
+    for field in ["labels", "annotations"] {
+        resource.origins.push((FieldPath::keys(["metadata", field]), origin.key(field)));
+    }
+    resource.follows.extend(lifecycle.depends_on.iter().map(Address::new));
+    resource.protect = lifecycle.protect;
+    resource
+}
+
+/// What `[namespace.KEY]` with `manage = false` says of a namespace that others own.
+pub fn read(key: &str, section: &Namespace, scope: &Scope) -> Resource {
+    unmarked(lower(key, section, scope))
+}
+
+/// The API's name of a namespace.
+pub fn object(name: &str) -> ObjectId {
+    ObjectId { gvk: gvk("", "v1", "Namespace", "namespaces"), namespace: None, name: name.into() }
+}
+
+fn judge(_: &Await, found: &[Value]) -> Readiness {
+    let namespace = found.first().unwrap_or(&Value::Null);
+    match text(&namespace["status"]["phase"]) {
+        "Active" => Readiness::Ready,
+        "Terminating" => {
+            let held = going::held(namespace).map(|why| format!(": {why}")).unwrap_or_default();
+            Readiness::Failed(format!("it is being deleted; wait until it is gone and apply again{held}"))
+        }
+        _ => Readiness::Progressing("it to be active".into()),
+    }
+}

@@ -1,0 +1,182 @@
+//! Kubernetes objects that are ready as soon as they exist or when their conditions say so, definitions and Services.
+
+use serde_json::Value;
+
+use super::conditions;
+use super::object::{condition, object_schema};
+use super::requests::object_program;
+use crate::address::FieldPath;
+use crate::kinds::json::text;
+use crate::kinds::kind::{Compare, Doing, Kind, itself};
+use crate::resource::{Action, Await, Effect, KindId, Readiness, Step};
+
+/// Seconds until a plain object counts as stuck.
+const DEADLINE: u32 = 120;
+/// Seconds until an object of a custom kind counts as stuck.
+const CUSTOM: u32 = 1800;
+/// Seconds until a definition that was deleted counts as stuck. kube-apiserver 1.36 can lose sight of one when
+/// its finalizer meets "storage is (re)initializing", and looks again after 5 minutes (seen; the resync period
+/// of its informers); then it waits up to a minute for the instances.
+const DEFINITION_GOES: u32 = 480;
+
+/// ConfigMaps, ServiceAccounts, roles and every kind without a file of its own.
+pub const PLAIN: Kind = Kind {
+    rank: 30,
+    compare: Compare::Kubernetes(|_| (Effect::InPlace, None)),
+    program: |doing| {
+        // What a controller that we do not know works on may be an image to pull, or capacity to wait for.
+        let known = object_schema(doing.identity).is_some();
+        object_program(doing, KindId::Object, Value::Null, if known { DEADLINE } else { CUSTOM })
+    },
+    queries: itself,
+    judge: |_, found| conditions::judge(found.first().unwrap_or(&Value::Null)),
+    shared: true,
+};
+
+/// RoleBinding and ClusterRoleBinding: what they bind to cannot be changed.
+pub const BINDING: Kind = Kind {
+    rank: 31,
+    compare: Compare::Kubernetes(binding_effect),
+    program: |doing| plain(doing, KindId::Binding),
+    queries: itself,
+    judge: exists,
+    shared: true,
+};
+
+/// Services.
+pub const SERVICE: Kind = Kind {
+    rank: 32,
+    compare: Compare::Kubernetes(service_effect),
+    program: |doing| plain(doing, KindId::Service),
+    queries: itself,
+    judge: service_ready,
+    shared: true,
+};
+
+/// CustomResourceDefinitions.
+pub const DEFINITION: Kind = Kind {
+    rank: 25,
+    compare: Compare::Kubernetes(definition_effect),
+    program: definition_program,
+    queries: itself,
+    judge: definition_ready,
+    shared: true,
+};
+
+fn plain(doing: &Doing, kind: KindId) -> Vec<Step> {
+    object_program(doing, kind, Value::Null, DEADLINE)
+}
+
+fn definition_program(doing: &Doing) -> Vec<Step> {
+    let deadline = match doing.action {
+        Action::Delete | Action::Replace => DEFINITION_GOES,
+        _ => DEADLINE,
+    };
+    object_program(doing, KindId::Definition, Value::Null, deadline)
+}
+
+fn exists(_: &Await, found: &[Value]) -> Readiness {
+    match found.first() {
+        Some(object) if object.is_object() => Readiness::Ready,
+        _ => Readiness::Progressing("it to appear".into()),
+    }
+}
+
+fn starts(path: &FieldPath, keys: &[&str]) -> bool {
+    FieldPath::keys(keys.iter().copied()).contains(path)
+}
+
+fn binding_effect(path: &FieldPath) -> (Effect, Option<&'static str>) {
+    if starts(path, &["roleRef"]) {
+        return (Effect::Replace, Some("the role of a binding cannot be changed"));
+    }
+    (Effect::InPlace, None)
+}
+
+fn service_effect(path: &FieldPath) -> (Effect, Option<&'static str>) {
+    if starts(path, &["spec", "clusterIP"]) || starts(path, &["spec", "clusterIPs"]) {
+        return (Effect::Replace, Some("the address of a Service cannot be changed"));
+    }
+    // Both are fixed while the Service stays a load balancer, which a single field does not tell.
+    if starts(path, &["spec", "loadBalancerClass"]) || starts(path, &["spec", "healthCheckNodePort"]) {
+        return (Effect::Replace, Some("the load balancer of a Service cannot be changed"));
+    }
+    (Effect::InPlace, None)
+}
+
+fn definition_effect(path: &FieldPath) -> (Effect, Option<&'static str>) {
+    let fixed = [
+        &["spec", "group"][..],
+        &["spec", "scope"],
+        &["spec", "names", "kind"],
+        &["spec", "names", "plural"],
+    ];
+    if fixed.iter().any(|keys| starts(path, keys)) {
+        return (Effect::Replace, Some("group, scope and kind of a definition cannot be changed"));
+    }
+    (Effect::InPlace, None)
+}
+
+fn service_ready(_: &Await, found: &[Value]) -> Readiness {
+    let service = found.first().unwrap_or(&Value::Null);
+    if !service.is_object() {
+        return Readiness::Progressing("it to appear".into());
+    }
+    let balanced = service["spec"]["type"] == "LoadBalancer";
+    let addresses = service["status"]["loadBalancer"]["ingress"].as_array().map_or(0, Vec::len);
+    if balanced && addresses == 0 {
+        return Readiness::Progressing("the load balancer's address".into());
+    }
+    Readiness::Ready
+}
+
+/// Both conditions, as kubectl and kapp ask: names that collide stay unaccepted for ever.
+fn definition_ready(_: &Await, found: &[Value]) -> Readiness {
+    let definition = found.first().unwrap_or(&Value::Null);
+    if let Some(names) = condition(definition, "NamesAccepted")
+        && names["status"] == "False"
+    {
+        return Readiness::Failed(format!("its names are not accepted: {}", text(&names["message"])));
+    }
+    match condition(definition, "Established") {
+        Some(established) if established["status"] == "True" => Readiness::Ready,
+        _ => Readiness::Progressing("the API server to serve it".into()),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use serde_json::json;
+
+    use super::*;
+    use crate::kinds::kubernetes::object::gvk;
+    use crate::resource::{Identity, ObjectId, Until};
+
+    fn judge(kind: KindId, object: Value) -> Readiness {
+        let gvk = gvk("", "v1", "Service", "services");
+        let identity = Identity::Object(ObjectId { gvk, namespace: None, name: "x".into() });
+        let wait = Await { kind, identity, until: Until::Ready, facts: Value::Null, deadline: 1 };
+        (crate::kinds::of(kind).judge)(&wait, &[object])
+    }
+
+    #[test]
+    fn a_definition_is_ready_when_established() {
+        let with = |conditions: Value| json!({ "status": { "conditions": conditions } });
+        assert!(matches!(judge(KindId::Definition, with(json!([]))), Readiness::Progressing(_)));
+        let both = json!([{ "type": "NamesAccepted", "status": "True" }, { "type": "Established", "status": "True" }]);
+        assert_eq!(judge(KindId::Definition, with(both)), Readiness::Ready);
+        let clash = json!([{ "type": "NamesAccepted", "status": "False", "message": "taken" }]);
+        assert_eq!(
+            judge(KindId::Definition, with(clash)),
+            Readiness::Failed("its names are not accepted: taken".into())
+        );
+    }
+
+    #[test]
+    fn a_load_balancer_is_ready_with_its_address() {
+        let service = |status: Value| json!({ "spec": { "type": "LoadBalancer" }, "status": status });
+        assert!(matches!(judge(KindId::Service, service(json!({}))), Readiness::Progressing(_)));
+        let address = json!({ "loadBalancer": { "ingress": [{ "ip": "10.0.0.1" }] } });
+        assert_eq!(judge(KindId::Service, service(address)), Readiness::Ready);
+    }
+}

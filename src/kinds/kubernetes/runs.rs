@@ -1,0 +1,239 @@
+//! Things that run and are not Deployments or DaemonSets: Pods, Jobs, StatefulSets. What cannot be changed on them
+//! is made anew. Ready by the rules of kstatus, and what runs to an end is ready when it has ended well.
+//! Source: kubernetes-sigs/cli-utils, `pkg/kstatus/status`; `pkg/apis/*/validation` of Kubernetes.
+
+use serde_json::{Value, json};
+
+use super::object::condition;
+use super::requests::object_program;
+use crate::address::FieldPath;
+use crate::kinds::dask;
+use crate::kinds::json::{count, text};
+use crate::kinds::kind::{Compare, Doing, Kind, itself};
+use crate::resource::{Await, Effect, KindId, Readiness, Step};
+
+/// Seconds: images of 10 GB are pulled, and GPU nodes may have to be made first.
+const DEADLINE: u32 = 1800;
+
+/// Pods that somebody asks for by themselves.
+pub const POD: Kind = Kind {
+    rank: 42,
+    compare: Compare::Kubernetes(pod_effect),
+    program: pod_program,
+    queries: itself,
+    judge: |wait, found| pod_ready(wait, found.first().unwrap_or(&Value::Null)),
+    shared: true,
+};
+
+/// Jobs of Kubernetes.
+pub const JOB: Kind = Kind {
+    rank: 42,
+    compare: Compare::Kubernetes(job_effect),
+    program: |doing| {
+        object_program(doing, KindId::Job, json!({ "suspend": doing.body()["spec"]["suspend"] }), DEADLINE)
+    },
+    queries: itself,
+    judge: |wait, found| job_ready(wait, found.first().unwrap_or(&Value::Null)),
+    shared: true,
+};
+
+/// StatefulSets.
+pub const STATEFUL_SET: Kind = Kind {
+    rank: 40,
+    compare: Compare::Kubernetes(stateful_set_effect),
+    program: |doing| object_program(doing, KindId::StatefulSet, Value::Null, DEADLINE),
+    queries: itself,
+    judge: |_, found| stateful_set_ready(found.first().unwrap_or(&Value::Null)),
+    shared: true,
+};
+
+fn at(path: &FieldPath, keys: &[&str]) -> bool {
+    FieldPath::keys(keys.iter().copied()).contains(path)
+}
+
+fn pod_effect(path: &FieldPath) -> (Effect, Option<&'static str>) {
+    if at(path, &["spec"]) && !at(path, &["spec", "activeDeadlineSeconds"]) {
+        return (Effect::Replace, Some("a Pod cannot be changed"));
+    }
+    (Effect::InPlace, None)
+}
+
+fn job_effect(path: &FieldPath) -> (Effect, Option<&'static str>) {
+    let fixed = [
+        &["spec", "template"][..],
+        &["spec", "selector"],
+        &["spec", "completionMode"],
+        &["spec", "completions"],
+    ];
+    if fixed.iter().any(|keys| at(path, keys)) {
+        return (Effect::Replace, Some("what a Job runs cannot be changed; it runs again"));
+    }
+    (Effect::InPlace, None)
+}
+
+fn stateful_set_effect(path: &FieldPath) -> (Effect, Option<&'static str>) {
+    if at(path, &["spec", "template"]) {
+        return (Effect::Rolling, Some("its pods are made anew"));
+    }
+    let free = [
+        "replicas",
+        "updateStrategy",
+        "minReadySeconds",
+        "ordinals",
+        "revisionHistoryLimit",
+        "persistentVolumeClaimRetentionPolicy",
+    ];
+    if at(path, &["spec"]) && !free.iter().any(|key| at(path, &["spec", key])) {
+        return (Effect::Replace, Some("it cannot be changed on a StatefulSet"));
+    }
+    (Effect::InPlace, None)
+}
+
+fn pod_program(doing: &Doing) -> Vec<Step> {
+    let facts = json!({ "restartPolicy": doing.body()["spec"]["restartPolicy"] });
+    object_program(doing, KindId::Pod, facts, DEADLINE)
+}
+
+/// A pod that is restarted for ever is ready when it says so; one that ends, when it has ended well.
+fn pod_ready(wait: &Await, pod: &Value) -> Readiness {
+    if !pod.is_object() {
+        return Readiness::Progressing("it to appear".into());
+    }
+    if let Some(reason) = dask::pods::broken(pod) {
+        return Readiness::Failed(reason);
+    }
+    let ends = matches!(text(&wait.facts["restartPolicy"]), "OnFailure" | "Never");
+    let ready = condition(pod, "Ready").is_some_and(|ready| ready["status"] == "True");
+    match text(&pod["status"]["phase"]) {
+        "Succeeded" => Readiness::Ready,
+        "Failed" => {
+            Readiness::Failed(format!("it failed {}", text(&pod["status"]["message"])).trim().to_owned())
+        }
+        "Running" if ready && !ends => Readiness::Ready,
+        phase if ends => Readiness::Progressing(format!("it to end, now {phase}")),
+        phase => Readiness::Progressing(format!("it to be ready, now {phase}")),
+    }
+}
+
+/// A Job that the stack itself suspends is as it is wanted.
+fn job_ready(wait: &Await, job: &Value) -> Readiness {
+    if !job.is_object() {
+        return Readiness::Progressing("it to appear".into());
+    }
+    let holds = |kind: &str| condition(job, kind).filter(|found| found["status"] == "True");
+    if holds("Complete").is_some() || job["spec"]["suspend"] == true && wait.facts["suspend"] == true {
+        return Readiness::Ready;
+    }
+    if let Some(failed) = holds("Failed") {
+        return Readiness::Failed(format!("{}: {}", text(&failed["reason"]), text(&failed["message"])));
+    }
+    if job["spec"]["suspend"] == true {
+        let queue = text(&job["metadata"]["labels"]["kueue.x-k8s.io/queue-name"]);
+        return Readiness::Progressing(match queue {
+            "" => "it to be resumed: others have suspended it (`spec.suspend`)".to_owned(),
+            queue => format!("its turn in queue {queue}: Kueue keeps it suspended until then"),
+        });
+    }
+    let (status, wanted) = (&job["status"], job["spec"]["completions"].as_u64().unwrap_or(1));
+    Readiness::Progressing(format!("{} of {wanted} runs", count(&status["succeeded"])))
+}
+
+fn stateful_set_ready(set: &Value) -> Readiness {
+    if !set.is_object() {
+        return Readiness::Progressing("it to appear".into());
+    }
+    let (status, spec) = (&set["status"], &set["spec"]);
+    if count(&status["observedGeneration"]) < count(&set["metadata"]["generation"]) {
+        return Readiness::Progressing("the StatefulSet controller to see it".into());
+    }
+    let wanted = spec["replicas"].as_u64().unwrap_or(1);
+    // Pods of the old template stay until they are deleted by hand.
+    let by_hand = spec["updateStrategy"]["type"] == "OnDelete";
+    let partition = count(&spec["updateStrategy"]["rollingUpdate"]["partition"]);
+    let new = if by_hand { 0 } else { wanted.saturating_sub(partition) };
+    for (field, least, meaning) in
+        [("updatedReplicas", new, "pods of the newest template"), ("readyReplicas", wanted, "pods ready")]
+    {
+        let have = count(&status[field]);
+        if have < least {
+            return Readiness::Progressing(format!("{have} of {least} {meaning}"));
+        }
+    }
+    Readiness::Ready
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::kinds::kubernetes::object::gvk;
+    use crate::resource::{Identity, ObjectId, Until};
+
+    #[test]
+    fn pods_that_end_are_ready_when_they_have_ended() {
+        let judge = |policy: &str, status: Value| {
+            let gvk = gvk("", "v1", "Pod", "pods");
+            let identity = Identity::Object(ObjectId { gvk, namespace: None, name: "x".into() });
+            let facts = json!({ "restartPolicy": policy });
+            let wait = Await { kind: KindId::Pod, identity, until: Until::Ready, facts, deadline: 1 };
+            pod_ready(&wait, &json!({ "metadata": { "name": "x" }, "status": status }))
+        };
+        let ready = json!([{ "type": "Ready", "status": "True" }]);
+        let running = json!({ "phase": "Running", "conditions": ready });
+        assert_eq!(judge("Always", running.clone()), Readiness::Ready);
+        assert_eq!(judge("OnFailure", running), Readiness::Progressing("it to end, now Running".into()));
+        assert_eq!(judge("OnFailure", json!({ "phase": "Succeeded" })), Readiness::Ready);
+        assert_eq!(judge("Never", json!({ "phase": "Failed" })), Readiness::Failed("it failed".into()));
+    }
+
+    #[test]
+    fn jobs_are_ready_when_complete() {
+        let with = |kind: &str| json!({ "status": { "conditions": [{ "type": kind, "status": "True", "reason": "r" }] } });
+        let judge = |suspend: Value, job: Value| {
+            let (kind, identity) = (KindId::Job, Identity::Check(crate::address::Address::new("x")));
+            let facts = json!({ "suspend": suspend });
+            job_ready(&Await { kind, identity, until: Until::Ready, facts, deadline: 1 }, &job)
+        };
+        let waits = |text: &str| Readiness::Progressing(text.into());
+        assert_eq!(judge(Value::Null, with("Complete")), Readiness::Ready);
+        assert!(matches!(judge(Value::Null, with("Failed")), Readiness::Failed(_)));
+        assert_eq!(judge(Value::Null, json!({ "status": {} })), waits("0 of 1 runs"));
+        // Suspended by others, by Kueue, and by the stack itself.
+        let suspended = json!({ "spec": { "suspend": true } });
+        let why = "it to be resumed: others have suspended it (`spec.suspend`)";
+        assert_eq!(judge(Value::Null, suspended.clone()), waits(why));
+        let mut queued = suspended.clone();
+        queued["metadata"]["labels"]["kueue.x-k8s.io/queue-name"] = json!("gpus");
+        assert_eq!(
+            judge(Value::Null, queued),
+            waits("its turn in queue gpus: Kueue keeps it suspended until then")
+        );
+        assert_eq!(judge(json!(true), suspended), Readiness::Ready);
+    }
+
+    #[test]
+    fn stateful_sets_are_ready_when_every_count_matches() {
+        let with = |updated: u64, ready: u64| {
+            json!({ "metadata": { "generation": 1 }, "spec": { "replicas": 2 }, "status": {
+                "observedGeneration": 1, "updatedReplicas": updated, "readyReplicas": ready } })
+        };
+        assert_eq!(stateful_set_ready(&with(2, 2)), Readiness::Ready);
+        assert_eq!(stateful_set_ready(&with(2, 1)), Readiness::Progressing("1 of 2 pods ready".into()));
+        assert!(matches!(stateful_set_ready(&with(1, 2)), Readiness::Progressing(_)));
+    }
+
+    #[test]
+    fn what_cannot_be_changed_is_made_anew() {
+        for (effect, path, expect) in [
+            (pod_effect as fn(&FieldPath) -> _, "spec.containers[0].image", Effect::Replace),
+            (pod_effect, "metadata.labels.a", Effect::InPlace),
+            (job_effect, "spec.template.spec.containers", Effect::Replace),
+            (job_effect, "spec.parallelism", Effect::InPlace),
+            (stateful_set_effect, "spec.serviceName", Effect::Replace),
+            (stateful_set_effect, "spec.replicas", Effect::InPlace),
+            (stateful_set_effect, "spec.template.spec", Effect::Rolling),
+        ] {
+            let (found, _): (Effect, Option<&str>) = effect(&path.parse().unwrap());
+            assert_eq!(found, expect, "{path}");
+        }
+    }
+}

@@ -1,0 +1,173 @@
+//! Deployments and DaemonSets: ready by the rules of kstatus, which count more than Helm's do.
+//! Source: kubernetes-sigs/cli-utils, `pkg/kstatus/status`.
+
+use serde_json::{Value, json};
+
+use super::object::condition;
+use super::requests::object_program;
+use crate::address::FieldPath;
+use crate::kinds::json::{count, text};
+use crate::kinds::kind::{Compare, Kind, itself};
+use crate::kinds::status::Said;
+use crate::resource::{Await, Effect, KindId, Readiness};
+
+/// Seconds until a rollout counts as stuck: images of 10 GB are pulled in this time.
+const DEADLINE: u32 = 900;
+
+/// Deployments.
+pub const DEPLOYMENT: Kind = Kind {
+    rank: 40,
+    compare: Compare::Kubernetes(template_effect),
+    program: |doing| object_program(doing, KindId::Deployment, Value::Null, DEADLINE),
+    queries: itself,
+    judge: |_, found| deployment_ready(found.first().unwrap_or(&Value::Null)),
+    shared: true,
+};
+
+/// DaemonSets.
+pub const DAEMON_SET: Kind = Kind {
+    rank: 40,
+    compare: Compare::Kubernetes(template_effect),
+    program: |doing| object_program(doing, KindId::DaemonSet, Value::Null, DEADLINE),
+    queries: itself,
+    judge: |_: &Await, found| daemon_set_ready(found.first().unwrap_or(&Value::Null)),
+    shared: true,
+};
+
+/// The selector is fixed, a changed pod template rolls, the rest is changed where it is.
+pub(crate) fn template_effect(path: &FieldPath) -> (Effect, Option<&'static str>) {
+    if FieldPath::keys(["spec", "selector"]).contains(path) {
+        return (Effect::Replace, Some("the selector cannot be changed"));
+    }
+    if FieldPath::keys(["spec", "template"]).contains(path) {
+        return (Effect::Rolling, Some("its pods are made anew"));
+    }
+    (Effect::InPlace, None)
+}
+
+fn observed(object: &Value) -> bool {
+    count(&object["status"]["observedGeneration"]) >= count(&object["metadata"]["generation"])
+}
+
+/// Whether all replicas run the newest template and are available.
+pub(crate) fn deployment_ready(object: &Value) -> Readiness {
+    if !object.is_object() {
+        return Readiness::Progressing("it to appear".into());
+    }
+    if !observed(object) {
+        return Readiness::Progressing("the Deployment controller to see it".into());
+    }
+    if let Some(progress) = condition(object, "Progressing")
+        && progress["reason"] == "ProgressDeadlineExceeded"
+    {
+        return Readiness::Failed(format!("its rollout does not progress: {}", text(&progress["message"])));
+    }
+    let status = &object["status"];
+    let wanted = object["spec"]["replicas"].as_u64().unwrap_or(1);
+    let parts = [
+        ("replicas", "pods made"),
+        ("updatedReplicas", "pods of the newest template"),
+        ("readyReplicas", "pods ready"),
+        ("availableReplicas", "pods available"),
+    ];
+    for (field, meaning) in parts {
+        let have = count(&status[field]);
+        if have < wanted {
+            return Readiness::Progressing(format!("{have} of {wanted} {meaning}"));
+        }
+    }
+    let made = count(&status["replicas"]);
+    if made > wanted {
+        return Readiness::Progressing(format!("{} old pods to go", made - wanted));
+    }
+    match condition(object, "Available") {
+        Some(available) if available["status"] == "True" => Readiness::Ready,
+        _ => Readiness::Progressing("it to be available".into()),
+    }
+}
+
+/// Whether every node that should run a pod runs a ready one of the newest template.
+pub(crate) fn daemon_set_ready(object: &Value) -> Readiness {
+    if !object.is_object() {
+        return Readiness::Progressing("it to appear".into());
+    }
+    if object["status"]["observedGeneration"].is_null() || !observed(object) {
+        return Readiness::Progressing("the DaemonSet controller to see it".into());
+    }
+    let status = &object["status"];
+    let wanted = count(&status["desiredNumberScheduled"]);
+    let parts = [
+        ("currentNumberScheduled", "pods made"),
+        ("updatedNumberScheduled", "pods of the newest template"),
+        ("numberReady", "pods ready"),
+        ("numberAvailable", "pods available"),
+    ];
+    for (field, meaning) in parts {
+        let have = count(&status[field]);
+        if have < wanted {
+            return Readiness::Progressing(format!("{have} of {wanted} {meaning}"));
+        }
+    }
+    Readiness::Ready
+}
+
+/// For `status`: how many pods run.
+pub(crate) fn deployment_says(_: &Await, found: &[Value]) -> Said {
+    let object = found.first().unwrap_or(&Value::Null);
+    let wanted = object["spec"]["replicas"].as_u64().unwrap_or(1);
+    pods_said(wanted, count(&object["status"]["replicas"]), count(&object["status"]["readyReplicas"]))
+}
+
+/// For `status`: on how many nodes it runs.
+pub(crate) fn daemon_set_says(_: &Await, found: &[Value]) -> Said {
+    let status = &found.first().unwrap_or(&Value::Null)["status"];
+    let (wanted, made) = (count(&status["desiredNumberScheduled"]), count(&status["currentNumberScheduled"]));
+    pods_said(wanted, made, count(&status["numberReady"]))
+}
+
+fn pods_said(wanted: u64, made: u64, ready: u64) -> Said {
+    Said {
+        line: format!("{ready} of {wanted} pods ready"),
+        facts: vec![("pods_wanted", json!(wanted)), ("pods_made", json!(made)), ("pods_ready", json!(ready))],
+        pending: Vec::new(),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn deployments_are_ready_when_every_count_matches() {
+        let with = |status: Value| json!({ "metadata": { "generation": 2 }, "spec": { "replicas": 2 }, "status": status });
+        let all = json!({
+            "observedGeneration": 2, "replicas": 2, "updatedReplicas": 2, "readyReplicas": 2, "availableReplicas": 2,
+            "conditions": [{ "type": "Available", "status": "True" }],
+        });
+        assert_eq!(deployment_ready(&with(all.clone())), Readiness::Ready);
+        for (field, value, expect) in [
+            ("observedGeneration", 1, "the Deployment controller to see it"),
+            ("readyReplicas", 1, "1 of 2 pods ready"),
+            ("replicas", 3, "1 old pods to go"),
+        ] {
+            let mut status = all.clone();
+            status[field] = json!(value);
+            assert_eq!(deployment_ready(&with(status)), Readiness::Progressing(expect.into()), "{field}");
+        }
+        let stuck = json!({ "observedGeneration": 2, "conditions": [
+            { "type": "Progressing", "status": "False", "reason": "ProgressDeadlineExceeded", "message": "no" }
+        ] });
+        assert!(matches!(deployment_ready(&with(stuck)), Readiness::Failed(_)));
+    }
+
+    #[test]
+    fn an_unseen_daemon_set_with_no_pods_is_not_ready() {
+        assert!(matches!(daemon_set_ready(&json!({ "status": {} })), Readiness::Progressing(_)));
+        let none = json!({ "metadata": { "generation": 1 }, "status": { "observedGeneration": 1 } });
+        assert_eq!(daemon_set_ready(&none), Readiness::Ready);
+        let one = json!({ "metadata": { "generation": 1 }, "status": {
+            "observedGeneration": 1, "desiredNumberScheduled": 1, "currentNumberScheduled": 1, "updatedNumberScheduled": 1
+        } });
+        assert_eq!(daemon_set_ready(&one), Readiness::Progressing("0 of 1 pods ready".into()));
+    }
+}
