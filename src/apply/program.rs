@@ -131,15 +131,21 @@ impl<'a> Run<'a> {
             Step::Await(wait) => self.wait(wait).await,
             Step::ReadLog { pod, expect: Some(expect) } => self.check_log(pod, expect).await,
             Step::ReadLog { pod, expect: None } => self.show_log(pod).await,
-            Step::RecordPass { digest } => {
-                *pass = Some(digest.clone());
-                if let Err(why) = self.shared.keeper.passed(&self.change.identity, digest).await {
-                    let message = format!("the pass of {} could not be recorded: {why}", self.change.address);
-                    self.tell(Event::Warning { message });
-                }
-                Ok(())
-            }
+            Step::RecordPass { digest } => self.record_pass(digest, pass).await,
         }
+    }
+
+    /// What follows a check may take the GPUs that it needs to run again, and what follows what runs once must not come
+    /// before it is known to have run: nothing follows before the pass is written.
+    async fn record_pass(&self, digest: &str, pass: &mut Option<String>) -> Result<(), Outcome> {
+        let Change { address, identity, .. } = &self.change;
+        *pass = Some(digest.to_owned());
+        let recorded = self.shared.keeper.passed(identity, digest).await;
+        recorded.map_err(|why| {
+            let message = format!("{address} passed, and that could not be recorded: {why}");
+            let help = "apply again when the API server takes writes again";
+            failed(Code::RecordNotWritten, message, Some(help))
+        })
     }
 
     /// What must be so before a write: it is recorded that it may come, where there is a cluster that this can be read in

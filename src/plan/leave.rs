@@ -41,15 +41,32 @@ impl Maker<'_> {
         }
         let mut wanted: BTreeSet<Identity> =
             self.inputs.desired.iter().map(|resource| resource.identity.clone()).collect();
-        // A pod of the same text is taken over by the check that runs now; another one was left behind.
-        let checks = self.inputs.desired.iter().filter(|resource| resource.kind == KindId::Check);
-        wanted.extend(checks.map(|check| Identity::Object(kinds::kubernetes::check::pod(&check.body))));
-        for owned in self.owned() {
+        // A pod of the same text is taken over by the check that runs now; any other one was left behind.
+        let run = |check: &Address| {
+            self.changes.iter().any(|change| change.action == Action::Run && change.address == *check)
+        };
+        let (taken, left): (BTreeMap<_, _>, BTreeMap<_, _>) =
+            self.pods_of_checks().into_iter().partition(|(_, check)| run(check));
+        wanted.extend(taken.into_keys());
+        for mut owned in self.owned() {
+            let check = left.get(&owned.identity);
+            if let (Some(check), Identity::Object(pod)) = (check, &owned.identity) {
+                owned.address =
+                    Address::object(check.as_str(), &pod.gvk.kind, pod.namespace.as_deref(), &pod.name);
+            }
             let stays = matches!(owned.identity, Identity::Cluster(_)) || !self.selected.has(&owned.address);
             if !wanted.contains(&owned.identity) && !stays {
-                self.let_go(owned, Some("no longer in the stack file"));
+                let why = check.map_or("no longer in the stack file", |_| "left behind by an earlier run");
+                self.let_go(owned, Some(why));
             }
         }
+    }
+
+    /// The pods that the checks of the file run, and the checks.
+    fn pods_of_checks(&self) -> BTreeMap<Identity, Address> {
+        let checks = self.inputs.desired.iter().filter(|resource| resource.kind == KindId::Check);
+        let pod = |check: &Resource| Identity::Object(kinds::kubernetes::check::pod(&check.body));
+        checks.map(|check| (pod(check), check.address.clone())).collect()
     }
 
     pub(super) fn destroy(&mut self) {

@@ -68,7 +68,12 @@ pub fn wanted(desired: &[Resource], theirs: &[Theirs], target: &Target, owner: &
         let version = place.map(|(gvk, _)| gvk.version.as_str()).or(listed.get(&object.gvk).copied());
         version.is_some_and(|version| version != object.gvk.version)
     });
-    let apart = apart.map(|object| (*object).clone()).collect();
+    // A pod that a lost answer left behind is in no record.
+    let pods = desired.iter().filter(|resource| resource.kind == KindId::Check);
+    let pods = pods.map(|check| kinds::kubernetes::check::pod(&check.body)).filter(|pod| {
+        !everywhere.contains(&pod.gvk) && !collections.contains(&(pod.gvk.clone(), pod.namespace.clone()))
+    });
+    let apart = apart.map(|object| (*object).clone()).chain(pods).collect();
     Wanted {
         cluster: target.gke.clone(),
         collections,

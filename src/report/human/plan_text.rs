@@ -8,6 +8,7 @@ use serde_json::Value;
 use super::style::{Tint, columns, paint, push_line, symbol, tame, wrap};
 use super::values;
 use crate::address::Address;
+use crate::kinds::about::about;
 use crate::plan::{Action, Change, Consent, Mode, Note, Partial, Plan, Read, Selection, Verb};
 use crate::report::{Next, View, brief, count, quoted, words};
 use crate::resource::{Api, Effect, FieldChange, Identity, Late, Resource, Step, Until, by_identity};
@@ -39,8 +40,6 @@ pub fn render(plan: &Plan, view: &View<'_>, options: &Options<'_>) -> String {
     let mut text = header(plan, options.width);
     let sections = sections(plan);
     if !sections.is_empty() || !plan.reads.is_empty() {
-        text.push('\n');
-        text.push_str(&legend(&sections, plan));
         text.push('\n');
         let wanted = by_identity(&plan.desired);
         let page =
@@ -235,31 +234,6 @@ fn sections(plan: &Plan) -> Vec<Section<'_>> {
     sections
 }
 
-/// The symbols that occur, as Terraform explains them.
-fn legend(sections: &[Section<'_>], plan: &Plan) -> String {
-    let meanings = [
-        (Action::Create, "create"),
-        (Action::Update, "update in place"),
-        (Action::Replace, "replace: delete, then create anew"),
-        (Action::Delete, "delete"),
-        (Action::Forget, "leave to the other stacks that use it"),
-        (Action::Run, "run a check"),
-    ];
-    let occurs =
-        |action| sections.iter().flat_map(|section| &section.changes).any(|change| change.action == action);
-    let mut text = String::new();
-    for (action, meaning) in meanings.into_iter().filter(|(action, _)| occurs(*action)) {
-        push_line(&mut text, &format!("{} {}", symbol(action), paint(Tint::Dim, meaning)));
-    }
-    if !plan.reads.is_empty() {
-        push_line(
-            &mut text,
-            &format!("{} {}", paint(Tint::Run, " <="), paint(Tint::Dim, "read: others own it")),
-        );
-    }
-    if text.is_empty() { text } else { format!("Actions are shown by these symbols:\n{text}") }
-}
-
 /// Where the second column begins; long addresses may reach into it.
 fn address_column(sections: &[Section<'_>], plan: &Plan, width: usize) -> usize {
     let reads = plan.reads.iter().map(|read| read.address.section());
@@ -304,24 +278,31 @@ impl Page<'_> {
                 number => format!(", and {}", count(number - 1, "object")),
             };
             let place = reads.iter().find_map(|read| read.location.as_deref());
-            let place = place.map(|place| format!("({})", place_name(place, view))).unwrap_or_default();
-            let pad = " ".repeat(column.saturating_sub(name.chars().count()));
-            let first = format!("{} {}{pad}  ", paint(Tint::Run, " <="), paint(Tint::Bold, name));
             let found = tame(found.unwrap_or("not looked at, offline"));
-            let line = format!("{verb}: {found}{more} {}", paint(Tint::Dim, &place));
-            text.push_str(&wrap(&first, &line, options.width));
+            let row = Row {
+                symbol: paint(Tint::Run, " <="),
+                title: name,
+                what: &format!("{verb}: {found}{more}"),
+                place: place.map(|place| place_name(place, view)),
+            };
+            row.write(text, *column, options.width);
         }
     }
 
     fn section(&self, text: &mut String, section: &Section<'_>) {
         let location = section.changes.iter().find_map(|change| change.location.as_deref());
         let location = location.map(|location| place_name(location, self.view));
+        let said = match section.changes.as_slice() {
+            [change] => joined(what(change, section.name), self.about(change)),
+            changes => joined(totals(changes), self.about_one_of(changes)),
+        };
+        let gravest = symbol(section.action());
+        let row = Row { symbol: gravest, title: section.name, what: &said, place: location };
+        row.write(text, self.column, self.options.width);
         if let [change] = section.changes.as_slice() {
-            self.row(text, change.action, section.name, &what(change, section.name), location);
             self.details(text, change, 6);
             return;
         }
-        self.row(text, section.action(), section.name, &totals(&section.changes), location);
         if let Some(why) = all_go_along(&section.changes).filter(|_| self.options.detail != Detail::Objects) {
             text.push_str(&wrap("      # ", &tame(why), self.options.width));
             return;
@@ -342,19 +323,19 @@ impl Page<'_> {
         }
     }
 
-    /// `  + cluster  create GKE cluster rapids-gpu (stack.toml:10:1)`
-    fn row(&self, text: &mut String, action: Action, title: &str, what: &str, location: Option<&str>) {
-        let pad = self.column.saturating_sub(title.chars().count());
-        let first = format!("{} {}{}  ", symbol(action), paint(Tint::Bold, title), " ".repeat(pad));
-        let place = location.map(|place| format!("({place})")).unwrap_or_default();
-        let line = format!("{what} {}", paint(Tint::Dim, &place));
-        let beside = wrap(&first, &line, self.options.width);
-        if beside.lines().count() <= 2 {
-            text.push_str(&beside);
-        } else {
-            push_line(text, &first);
-            text.push_str(&wrap("      ", &line, self.options.width));
+    /// What a thing is that will be made or run. Of what is there already, what differs is told.
+    fn about(&self, change: &Change) -> Option<String> {
+        match change.action {
+            Action::Create | Action::Run => about(self.wanted.get(&change.identity).copied()?),
+            Action::Keep | Action::Update | Action::Replace | Action::Delete | Action::Forget => None,
         }
+    }
+
+    /// The same of the one thing of a section that there is something to say of.
+    fn about_one_of(&self, changes: &[&Change]) -> Option<String> {
+        let mut said = changes.iter().filter_map(|change| self.about(change));
+        let one = said.next();
+        one.filter(|_| said.next().is_none())
     }
 
     /// What stands under a change.
@@ -417,6 +398,47 @@ impl Page<'_> {
         for line in values::folded(&resource.body) {
             push_line(text, &format!("{}{} {}", " ".repeat(indent), paint(Tint::Add, "+"), tame(&line)));
         }
+    }
+}
+
+/// A line of the table: `  + cluster  create: zonal      stack.toml:10:1`.
+struct Row<'a> {
+    symbol: String,
+    title: &'a str,
+    what: &'a str,
+    place: Option<&'a str>,
+}
+
+impl Row<'_> {
+    /// The place stands at the right where there is room, else it ends the text; what does not fit beside the address stands
+    /// below it.
+    fn write(&self, text: &mut String, column: usize, width: usize) {
+        let Self { symbol, title, what, place } = self;
+        let pad = " ".repeat(column.saturating_sub(title.chars().count()));
+        let first = format!("{symbol} {}{pad}  ", paint(Tint::Bold, title));
+        let place = place.map(|place| paint(Tint::Dim, &format!("({place})"))).unwrap_or_default();
+        let used = columns(&first) + columns(what) + 2 + columns(&place);
+        if used <= width {
+            push_line(text, format!("{first}{what}  {}{place}", " ".repeat(width - used)).trim_end());
+            return;
+        }
+        let line = format!("{what} {place}");
+        let beside = wrap(&first, &line, width);
+        if beside.lines().count() <= 2 {
+            text.push_str(&beside);
+        } else {
+            push_line(text, &first);
+            text.push_str(&wrap("      ", &line, width));
+        }
+    }
+}
+
+/// `create: zonal`, `create: GKE cluster other, zonal`.
+fn joined(verb: String, about: Option<String>) -> String {
+    match about {
+        None => verb,
+        Some(about) if verb.contains(": ") => format!("{verb}, {about}"),
+        Some(about) => format!("{verb}: {about}"),
     }
 }
 
@@ -589,7 +611,11 @@ fn footer(plan: &Plan) -> String {
         };
         return format!("{} {what}\n", paint(Tint::Bold, "No changes."));
     }
-    format!("{} {}.\n", paint(Tint::Bold, "Plan:"), counts_text(plan))
+    let sections = sections(plan).len();
+    let objects = plan.changes.iter().filter(|change| change.action != Action::Keep).count();
+    let rows =
+        if sections == objects { String::new() } else { format!(", in {}", count(sections, "section")) };
+    format!("{} {}{rows}.\n", paint(Tint::Bold, "Plan:"), counts_text(plan))
 }
 
 /// `14 to add, 0 to change, 0 to replace, 0 to destroy, 1 check to run`.

@@ -746,6 +746,7 @@ fn normal(value: &Value) -> Value {
         "clusterIP",
         "clusterIPs",
         "conditions",
+        "podIpv4RangeUtilization",
     ];
     match value {
         Value::Object(fields) => fields
