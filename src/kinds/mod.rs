@@ -10,6 +10,7 @@ use crate::schema;
 use kind::{Doing, Kind};
 use scope::DASK_OPERATOR;
 
+pub mod about;
 pub mod dask;
 pub mod door;
 pub mod env;
