@@ -109,7 +109,8 @@ async fn what_kubectl_made_is_imported_and_adopted_on_a_real_cluster() {
     workers(&client, "rapids-default", 2).await;
     workers(&client, "rapids-more", 1).await;
     // Which of the two comes last is a race in this operator (dask-kubernetes issue 968).
-    let handled = |cluster: &Value| matches!(cluster["status"]["phase"].as_str(), Some("Pending" | "Running"));
+    let handled =
+        |cluster: &Value| matches!(cluster["status"]["phase"].as_str(), Some("Pending" | "Running"));
     client.wait(&format!("{DASK}/daskclusters/rapids"), "the operator's last phase", handled).await;
 
     let kubeconfig = plane.access().kubeconfig.display().to_string();

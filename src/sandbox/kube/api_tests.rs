@@ -3,6 +3,7 @@
 use serde_json::{Value, json};
 
 use super::*;
+use crate::sandbox::kube::object::Key;
 use crate::sandbox::kube::store::DeleteOptions;
 use crate::schema;
 

@@ -1,28 +1,9 @@
-//! Merge patch (RFC 7386), JSON patch (RFC 6902) and the strategic merge patch of built-in kinds.
+//! JSON patch (RFC 6902) and the strategic merge patch of built-in kinds.
 
 use serde_json::{Map, Value};
 
 use super::status::Status;
 use crate::schema::{Schema, Type};
-
-/// RFC 7386: objects merge, null removes, everything else replaces.
-pub fn merge(target: &mut Value, patch: &Value) {
-    let Value::Object(patch) = patch else {
-        *target = patch.clone();
-        return;
-    };
-    if !target.is_object() {
-        *target = Value::Object(Map::new());
-    }
-    let Some(fields) = target.as_object_mut() else { return };
-    for (name, value) in patch {
-        if value.is_null() {
-            fields.remove(name);
-        } else {
-            merge(fields.entry(name.clone()).or_insert(Value::Null), value);
-        }
-    }
-}
 
 /// RFC 6902, on a copy: either all operations hold or nothing changes.
 pub fn json(target: &mut Value, patch: &Value) -> Result<(), Status> {
@@ -278,23 +259,6 @@ mod tests {
 
     use super::*;
     use crate::schema;
-
-    #[test]
-    fn merge_patches_merge() {
-        for (target, patch, expected) in [
-            (
-                json!({"a": 1, "b": {"c": 2}}),
-                json!({"a": null, "b": {"d": 3}}),
-                json!({"b": {"c": 2, "d": 3}}),
-            ),
-            (json!({"a": [1, 2]}), json!({"a": [3]}), json!({"a": [3]})),
-            (json!({"a": "x"}), json!({"a": {"b": null, "c": 1}}), json!({"a": {"c": 1}})),
-        ] {
-            let mut value = target;
-            merge(&mut value, &patch);
-            assert_eq!(value, expected);
-        }
-    }
 
     #[test]
     fn json_patches_hold_wholly_or_not_at_all() {

@@ -1,11 +1,13 @@
 //! Values under a schema, as sigs.k8s.io/structured-merge-diff (package typed) sees them: validate,
 //! turn into a field set, merge, compare, remove items.
 
+use std::sync::LazyLock;
+
 use serde_json::{Map, Value};
 
 use super::fields::{Element, Set};
-use super::kinds::Kind;
-use crate::schema::{List, Schema, Type};
+use super::scheme::Kind;
+use crate::schema::{self, List, Schema, Type};
 
 /// What is known of the value at a place.
 #[derive(Clone, Debug)]
@@ -18,6 +20,15 @@ pub enum Shape {
     Deduced,
     /// Nothing may be here.
     Nothing,
+}
+
+/// The shape of ObjectMeta, from a built-in kind: CRDs do not spell it out.
+fn object_meta() -> Shape {
+    static META: LazyLock<Shape> = LazyLock::new(|| {
+        let meta = schema::builtin("", "v1", "ConfigMap").and_then(|kind| kind.property("metadata"));
+        meta.map_or(Shape::Deduced, Shape::Of)
+    });
+    META.clone()
 }
 
 /// What a list's items are told apart by.
@@ -88,7 +99,7 @@ impl Shape {
         let schema = match self {
             Self::Deduced => return Some(Self::Deduced),
             Self::Nothing => return None,
-            Self::Root(_) if name == "metadata" => return Some(super::kinds::object_meta()),
+            Self::Root(_) if name == "metadata" => return Some(object_meta()),
             Self::Root(None) => return Some(Self::Deduced),
             Self::Root(Some(schema)) | Self::Of(schema) => schema,
         };
@@ -352,6 +363,29 @@ fn collect(shape: &Shape, value: &Value, path: &mut Vec<Element>, set: &mut Set)
         }
         _ => {}
     }
+}
+
+/// The set with every declared field that has members below it as a member too.
+pub fn with_named_fields(shape: &Shape, set: &Set) -> Set {
+    let mut named = Set { members: set.members.clone(), ..Set::default() };
+    for (element, below) in &set.children {
+        let inner = match element {
+            Element::Field(name) => {
+                if shape.declares(name) {
+                    named.members.insert(element.clone());
+                }
+                shape.field(name)
+            }
+            Element::Key(_) => match shape.atom(None) {
+                Atom::List { items, .. } => Some(items),
+                Atom::Scalar(_) | Atom::Map { .. } | Atom::Nothing => None,
+            },
+            Element::Value(_) | Element::Index(_) => None,
+        };
+        let inner = inner.unwrap_or(Shape::Nothing);
+        named.children.insert(element.clone(), with_named_fields(&inner, below));
+    }
+    named
 }
 
 /// Items by what tells them apart, in order of appearance. Items that nothing tells apart are left out:

@@ -1,12 +1,15 @@
 //! DaemonSets: one pod on each node that its template may run on.
+//!
+//! Recalled from `pkg/controller/daemon` (`daemon_controller.go`, `update.go`); objects are compared with
+//! those of a real control plane (Kubernetes 1.36) by `real_equality`.
 
 use serde_json::{Value, json};
 
-use super::Run;
-use super::events::{self, Level};
-use super::object::{
+use super::super::object::{
     generation, is_deleted, is_finished, key, label, list, name, namespace, template_hash, text,
 };
+use super::events::{self, Level};
+use super::round::Run;
 use super::select::{node_allowed, tolerated, untolerated};
 use super::workloads::{MANAGER, is_ready, pod, pods_of, share};
 

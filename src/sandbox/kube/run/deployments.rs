@@ -1,13 +1,16 @@
 //! Deployments: ReplicaSets per template, rollouts, and the conditions that the real controller writes.
+//!
+//! Recalled from `pkg/controller/deployment` (`rolling.go`, `progress.go`, `sync.go`); objects are compared with
+//! those of a real control plane (Kubernetes 1.36) by `real_equality`.
 
 use serde_json::{Map, Value, json};
 
-use super::Run;
-use super::events::{self, Level};
-use super::object::{
+use super::super::object::{
     annotation, condition, generation, is_deleted, key, name, namespace, number, reference_to, set_condition,
     template_hash, text, time, uid,
 };
+use super::events::{self, Level};
+use super::round::Run;
 use super::stages::stages;
 use super::workloads::{MANAGER, is_active, pods_of, replicas, share};
 
@@ -250,7 +253,7 @@ impl<'a> Rollout<'a> {
         if self.new.is_none() {
             counts.unavailable = counts.unavailable.max(0);
         }
-        let mut conditions = super::object::list(self.deployment, "/status/conditions").to_vec();
+        let mut conditions = super::super::object::list(self.deployment, "/status/conditions").to_vec();
         self.set_available(run, &mut conditions, counts);
         self.set_progressing(run, &mut conditions, counts);
         let mut status = json!({"observedGeneration": generation(self.deployment), "conditions": conditions});

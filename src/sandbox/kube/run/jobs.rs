@@ -1,10 +1,12 @@
 //! Jobs: pods until enough of them have succeeded.
+//!
+//! Recalled from `pkg/controller/job/job_controller.go`.
 
 use serde_json::{Value, json};
 
-use super::Run;
+use super::super::object::{is_deleted, is_true, key, list, number, set_condition, text, time};
 use super::events::{self, Level};
-use super::object::{is_deleted, is_true, key, list, number, set_condition, text, time};
+use super::round::Run;
 use super::workloads::{MANAGER, delete_surplus, is_active, is_ready, pod, pods_of};
 
 /// One round over all Jobs.
