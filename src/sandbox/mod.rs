@@ -2,11 +2,11 @@
 //! engine, so one mistake cannot hide in both.
 
 pub mod backing;
-pub mod clock;
+mod clock;
 mod endpoint;
 mod error;
 pub mod faults;
-pub mod gke;
+mod gke;
 mod guard;
 mod inside;
 pub mod kube;

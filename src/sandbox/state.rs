@@ -116,16 +116,7 @@ impl Sandbox {
         };
         if was_backed != backing.is_some() {
             if state.gke.clusters().next().is_some() {
-                return Err(SandboxError::OtherBacking(match was_backed {
-                    true => {
-                        "the cluster of this sandbox is a real API server: serve it with `--kubernetes`, \
-                             or start again with `dask-infra sandbox reset`"
-                    }
-                    false => {
-                        "the clusters of this sandbox are simulated: choose another folder for \
-                              `--kubernetes`, or start again with `dask-infra sandbox reset`"
-                    }
-                }));
+                return Err(SandboxError::OtherBacking(other_backing(was_backed)));
             }
             if let Some(store) = &store {
                 store.write(vec![(BACKED.to_owned(), backing.is_some().then_some(Value::Bool(true)))])?;
@@ -463,6 +454,17 @@ impl State {
             }
         }
         Ok(Self { gke, clusters: members, ..Self::default() })
+    }
+}
+
+/// Why the clusters of a folder cannot go on with another kind of API server.
+fn other_backing(was_backed: bool) -> &'static str {
+    if was_backed {
+        "the cluster of this sandbox is a real API server: serve it with `--kubernetes`, or start again with \
+         `dask-infra sandbox reset`"
+    } else {
+        "the clusters of this sandbox are simulated: choose another folder for `--kubernetes`, or start again \
+         with `dask-infra sandbox reset`"
     }
 }
 

@@ -9,7 +9,7 @@ use super::errors::{Code, Refusal};
 use super::ids::{hex, uuid};
 use super::operations::{Effect, Kind, Scope};
 use super::path::ClusterId;
-use super::requests::{Answer, Body, Context, list_of};
+use super::requests::{Answer, Body, Context, changes, list_of};
 use super::settings::Settings;
 use super::state::{Cluster, Gke, Pool, PoolPhase};
 use super::{checks, defaults};
@@ -117,13 +117,7 @@ impl Gke {
         let (cluster, pool) = self.require_pool(id, name)?;
         checks::etag(&pool_etag(cluster, pool), text(&request, "/etag"))?;
         let mut after = pool.body.clone();
-        let changes: Vec<(&str, &Value)> = request
-            .as_object()
-            .into_iter()
-            .flatten()
-            .map(|(key, value)| (key.as_str(), value))
-            .filter(|(key, _)| !ADDRESSING.contains(key))
-            .collect();
+        let changes = changes(&request, ADDRESSING);
         for (key, value) in &changes {
             change(&mut after, key, value, cluster, pool)?;
         }

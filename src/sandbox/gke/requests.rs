@@ -179,6 +179,12 @@ impl Gke {
     }
 }
 
+/// The fields of an update but those that only say where it goes.
+pub(super) fn changes<'u>(update: &'u Value, addressing: &[&str]) -> Vec<(&'u str, &'u Value)> {
+    let fields = update.as_object().into_iter().flatten().map(|(key, value)| (key.as_str(), value));
+    fields.filter(|(key, _)| !addressing.contains(key)).collect()
+}
+
 /// A list as proto3 JSON shows it: no field for an empty one.
 pub(super) fn list_of(key: &str, items: Vec<Value>) -> Value {
     let mut map = Map::new();

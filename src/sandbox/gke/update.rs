@@ -5,7 +5,7 @@ use serde_json::{Value, json};
 use super::errors::Refusal;
 use super::operations::{Effect, Kind, Scope};
 use super::path::ClusterId;
-use super::requests::{Answer, Context};
+use super::requests::{Answer, Context, changes};
 use super::state::{Cluster, Gke, Pool};
 use super::{checks, clusters, defaults, pools, versions};
 use crate::sandbox::kube::object::{fill, text};
@@ -74,13 +74,7 @@ impl Gke {
 
 /// The desired fields of an update: at least one, and of one change only.
 fn fields(update: &Value) -> Result<Vec<(&str, &Value)>, Refusal> {
-    let fields: Vec<(&str, &Value)> = update
-        .as_object()
-        .into_iter()
-        .flatten()
-        .map(|(key, value)| (key.as_str(), value))
-        .filter(|(key, _)| !ADDRESSING.contains(key))
-        .collect();
+    let fields = changes(update, ADDRESSING);
     let Some((first, _)) = fields.first() else {
         return Err(Refusal::invalid("must specify a field to update"));
     };

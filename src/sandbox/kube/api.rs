@@ -13,7 +13,7 @@ use super::access::Access;
 use super::call::Call;
 use super::object::{list, text};
 use super::request::{Place, Request, Response, parse_query};
-use super::scheme::{MINOR, Origin};
+use super::scheme::Origin;
 use super::status::Status;
 use super::store::Cluster;
 use super::watch::{self, Watch};
@@ -101,21 +101,6 @@ enum Answer {
     Done(Response),
     Watch(Box<Watch>),
     Log { pod: Value, container: String },
-}
-
-/// Answers a request that is no watch and no log; pure but for the cluster.
-pub fn handle(cluster: &mut Cluster, now: Timestamp, request: &Request) -> Response {
-    let version = format!("v1.{MINOR}.0");
-    if let Some(response) = discovery::handle(&cluster.kinds, &version, request) {
-        return response;
-    }
-    match route(cluster, now, request) {
-        Ok(Answer::Done(response)) => response,
-        Ok(Answer::Watch(_) | Answer::Log { .. }) => {
-            Status::internal("this request needs a stream; send it through the router").into()
-        }
-        Err(status) => status.into(),
-    }
 }
 
 fn route(cluster: &mut Cluster, now: Timestamp, request: &Request) -> Result<Answer, Status> {

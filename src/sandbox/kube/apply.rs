@@ -8,7 +8,7 @@ use super::fields::{Element, Set, path_text};
 use super::object::{fill, text, time};
 use super::scheme::{Kind, Origin};
 use super::status::{Cause, Status};
-use super::typed::{self, Duplicates, Shape};
+use super::typed::{self, Shape};
 
 /// More `Update` entries than these are merged into one named `ancient-changes`.
 const MAX_UPDATE_ENTRIES: usize = 10;
@@ -341,7 +341,7 @@ pub fn check(kind: &Kind, config: &Value) -> Result<(), Status> {
     if config.pointer("/metadata/managedFields").is_some_and(|value| !value.is_null()) {
         return Err(Status::bad_request("metadata.managedFields must be nil"));
     }
-    let errors = typed::validate(&Shape::of_kind(kind), config, Duplicates::Refused);
+    let errors = typed::validate(&Shape::of_kind(kind), config);
     if errors.is_empty() {
         return Ok(());
     }

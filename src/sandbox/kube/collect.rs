@@ -7,7 +7,7 @@ use jiff::{SignedDuration, Timestamp};
 use serde_json::{Value, json};
 
 use super::kinds::definition::stored_versions;
-use super::object::{Key, is_deleted, is_finished, is_true, list, number, text, time};
+use super::object::{Key, is_deleted, is_finished, is_true, list, number, set_condition, text, time};
 use super::scheme::Kind;
 use super::status::Status;
 use super::store::{Cluster, DeleteOptions, Propagation, next_generation, waits};
@@ -262,53 +262,30 @@ impl Cluster {
             if let Ok((kind, _)) = self.live(&self.key_of(object)) {
                 *kinds.entry(kind.qualified()).or_default() += 1;
             }
-            let names = object.pointer("/metadata/finalizers").and_then(Value::as_array);
-            for name in names.into_iter().flatten().filter_map(Value::as_str) {
+            for name in list(object, "/metadata/finalizers").iter().filter_map(Value::as_str) {
                 *finalizers.entry(name.to_owned()).or_default() += 1;
             }
         }
-        let list = |counts: &BTreeMap<String, usize>, word: &str| {
-            let parts: Vec<String> = counts
-                .iter()
-                .map(|(name, count)| format!("{name} {word} {count} resource instances"))
-                .collect();
-            parts.join(", ")
-        };
         let conditions = [
-            (
+            remaining(
                 "NamespaceContentRemaining",
-                !kinds.is_empty(),
-                ("SomeResourcesRemain", "ContentRemoved"),
-                format!("Some resources are remaining: {}", list(&kinds, "has")),
+                ["SomeResourcesRemain", "ContentRemoved"],
+                list_of("Some resources are remaining", &kinds, "has"),
                 "All content successfully removed",
             ),
-            (
+            remaining(
                 "NamespaceFinalizersRemaining",
-                !finalizers.is_empty(),
-                ("SomeFinalizersRemain", "ContentHasNoFinalizers"),
-                format!(
-                    "Some content in the namespace has finalizers remaining: {}",
-                    list(&finalizers, "in")
-                ),
+                ["SomeFinalizersRemain", "ContentHasNoFinalizers"],
+                list_of("Some content in the namespace has finalizers remaining", &finalizers, "in"),
                 "All content-preserving finalizers finished",
             ),
         ];
         let _ = self.update_status(now, COLLECTOR, key, |namespace| {
-            let old = namespace["status"]["conditions"].clone();
-            let since = |ty: &str, status: &str| {
-                let same = |known: &&Value| known["type"] == ty && known["status"] == status;
-                let found = old.as_array().into_iter().flatten().find(same);
-                found.map_or_else(|| json!(time(now)), |known| known["lastTransitionTime"].clone())
-            };
-            namespace["status"]["conditions"] = conditions
-                .iter()
-                .map(|(ty, holds, (yes, no), message, clear)| {
-                    let status = if *holds { "True" } else { "False" };
-                    json!({"type": ty, "status": status, "lastTransitionTime": since(ty, status),
-                        "reason": if *holds { yes } else { no },
-                        "message": if *holds { message.as_str() } else { clear }})
-                })
-                .collect();
+            let mut known = list(namespace, "/status/conditions").to_vec();
+            for condition in conditions {
+                set_condition(&mut known, condition, now);
+            }
+            namespace["status"]["conditions"] = json!(known);
         });
     }
 
@@ -333,6 +310,21 @@ impl Cluster {
                 let _ = self.update(now, "kube-apiserver", &key, |crd| drop_finalizer(crd, CUSTOM_CLEANUP));
             }
         }
+    }
+}
+
+/// What is counted, as a sentence; none when nothing is.
+fn list_of(what: &str, counts: &BTreeMap<String, usize>, word: &str) -> Option<String> {
+    let parts = counts.iter().map(|(name, count)| format!("{name} {word} {count} resource instances"));
+    let parts: Vec<String> = parts.collect();
+    (!parts.is_empty()).then(|| format!("{what}: {}", parts.join(", ")))
+}
+
+/// A condition that holds while something is left, with its reasons for both.
+fn remaining(ty: &str, [some, none]: [&str; 2], left: Option<String>, clear: &str) -> Value {
+    match left {
+        Some(left) => json!({"type": ty, "status": "True", "reason": some, "message": left}),
+        None => json!({"type": ty, "status": "False", "reason": none, "message": clear}),
     }
 }
 

@@ -8,7 +8,6 @@ use serde_json::{Value, json};
 use super::openapi;
 use super::request::{Request, Response};
 use super::scheme::{Kind, Kinds, MINOR, Origin, api_version};
-use super::status::Status;
 
 /// Groups in the API server's own order of preference; others follow by name.
 const ORDER: &[&str] =
@@ -251,9 +250,4 @@ fn aggregated_resource(group: &str, version: &str, kind: &Kind) -> Value {
         entry["subresources"] = json!(subresources);
     }
     entry
-}
-
-/// The 404 of a path whose group or resource is not served.
-pub fn unknown() -> Status {
-    Status::no_such_path()
 }

@@ -206,22 +206,6 @@ impl Set {
         Self { members: self.members.difference(&other.members).cloned().collect(), children }
     }
 
-    /// Paths of this set that are neither in the other nor below one of its members.
-    #[must_use]
-    pub fn recursive_difference(&self, other: &Self) -> Self {
-        let children = self
-            .children
-            .iter()
-            .filter(|(element, _)| !other.members.contains(element))
-            .map(|(element, set)| match other.children.get(element) {
-                Some(theirs) => (element.clone(), set.recursive_difference(theirs)),
-                None => (element.clone(), set.clone()),
-            })
-            .filter(|(_, set)| !set.is_empty())
-            .collect();
-        Self { members: self.members.difference(&other.members).cloned().collect(), children }
-    }
-
     /// The part at or below a field of the root.
     #[must_use]
     pub fn only(&self, name: &str) -> Self {

@@ -1,4 +1,6 @@
 //! The form in which objects are stored: defaults filled in, and nothing that reading and printing drops.
+//!
+//! Source: the `omitempty` tags of `k8s.io/api/*/types.go`; what a real server printed is recorded in `tests/contract`.
 
 use serde_json::{Map, Value};
 

@@ -125,13 +125,9 @@ pub fn strategic(target: &mut Value, patch: &Value, schema: Option<&Schema>) {
         fields.retain(|name, _| kept.iter().any(|key| key == name));
     }
     for (name, value) in patch {
-        if let Some(list) = name.strip_prefix("$deleteFromPrimitiveList/") {
-            if let (Some(items), Some(gone)) =
-                (fields.get_mut(list).and_then(Value::as_array_mut), value.as_array())
-            {
-                items.retain(|item| !gone.contains(item));
-            }
-            continue;
+        let list = name.strip_prefix("$deleteFromPrimitiveList/").and_then(|list| fields.get_mut(list));
+        if let (Some(items), Some(gone)) = (list.and_then(Value::as_array_mut), value.as_array()) {
+            items.retain(|item| !gone.contains(item));
         }
         if name.starts_with('$') {
             continue;
@@ -150,16 +146,24 @@ pub fn strategic(target: &mut Value, patch: &Value, schema: Option<&Schema>) {
             },
         }
     }
+    set_orders(fields, patch, &before, schema);
+}
+
+/// Puts lists into the order that the patch asks for; `before` are the fields as they were.
+fn set_orders(
+    fields: &mut Map<String, Value>,
+    patch: &Map<String, Value>,
+    before: &Map<String, Value>,
+    schema: Option<&Schema>,
+) {
     for (name, order) in patch {
-        if let Some(list) = name.strip_prefix("$setElementOrder/") {
-            let below = schema.and_then(|schema| schema.property(list));
-            let key = below.as_ref().and_then(Schema::patch_merge_key).map(str::to_owned);
-            let server = before.get(list).and_then(Value::as_array).cloned().unwrap_or_default();
-            if let (Some(items), Some(order)) =
-                (fields.get_mut(list).and_then(Value::as_array_mut), order.as_array())
-            {
-                reorder(items, order, &server, key.as_deref());
-            }
+        let Some(list) = name.strip_prefix("$setElementOrder/") else { continue };
+        let below = schema.and_then(|schema| schema.property(list));
+        let key = below.as_ref().and_then(Schema::patch_merge_key).map(str::to_owned);
+        let server = before.get(list).and_then(Value::as_array).cloned().unwrap_or_default();
+        let items = fields.get_mut(list).and_then(Value::as_array_mut);
+        if let (Some(items), Some(order)) = (items, order.as_array()) {
+            reorder(items, order, &server, key.as_deref());
         }
     }
 }

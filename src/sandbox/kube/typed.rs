@@ -243,23 +243,14 @@ fn go_type(value: &Value) -> &'static str {
     }
 }
 
-/// Whether lists may hold the same key twice.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum Duplicates {
-    /// Stored objects may.
-    Allowed,
-    /// Applied ones may not.
-    Refused,
-}
-
 /// Everything by which `value` breaks its shape, each as `.path: message`.
-pub fn validate(shape: &Shape, value: &Value, duplicates: Duplicates) -> Vec<String> {
+pub fn validate(shape: &Shape, value: &Value) -> Vec<String> {
     let mut errors = Vec::new();
-    validate_at(shape, value, duplicates, String::new(), &mut errors);
+    validate_at(shape, value, String::new(), &mut errors);
     errors
 }
 
-fn validate_at(shape: &Shape, value: &Value, duplicates: Duplicates, path: String, errors: &mut Vec<String>) {
+fn validate_at(shape: &Shape, value: &Value, path: String, errors: &mut Vec<String>) {
     let mut error = |message: String| {
         errors.push(if path.is_empty() { message } else { format!("{path}: {message}") });
     };
@@ -268,7 +259,7 @@ fn validate_at(shape: &Shape, value: &Value, duplicates: Duplicates, path: Strin
         (Atom::Map { .. }, Value::Object(fields)) => {
             for (name, value) in fields {
                 match shape.field(name) {
-                    Some(below) => validate_at(&below, value, duplicates, format!("{path}.{name}"), errors),
+                    Some(below) => validate_at(&below, value, format!("{path}.{name}"), errors),
                     None => {
                         errors.push(format!("{path}.{name}: field not declared in schema"));
                         return;
@@ -278,7 +269,7 @@ fn validate_at(shape: &Shape, value: &Value, duplicates: Duplicates, path: Strin
         }
         (Atom::Map { .. }, other) => error(format!("expected map, got &{{{}}}", go_plain(other))),
         (Atom::List { relation, items }, Value::Array(list)) => {
-            validate_items(&relation, &items, list, duplicates, &path, errors);
+            validate_items(&relation, &items, list, &path, errors);
         }
         (Atom::List { .. }, other) => error(format!("expected list, got &{{{}}}", go_plain(other))),
         (Atom::Scalar(Scalar::Numeric), value) if !value.is_number() => {
@@ -298,14 +289,7 @@ fn validate_at(shape: &Shape, value: &Value, duplicates: Duplicates, path: Strin
     }
 }
 
-fn validate_items(
-    relation: &Relation,
-    items: &Shape,
-    list: &[Value],
-    duplicates: Duplicates,
-    path: &str,
-    errors: &mut Vec<String>,
-) {
+fn validate_items(relation: &Relation, items: &Shape, list: &[Value], path: &str, errors: &mut Vec<String>) {
     let mut seen: Vec<Element> = Vec::new();
     for (index, item) in list.iter().enumerate() {
         let element = if *relation == Relation::Atomic {
@@ -319,10 +303,10 @@ fn validate_items(
                 }
             }
         };
-        if duplicates == Duplicates::Refused && seen.contains(&element) {
+        if seen.contains(&element) {
             errors.push(format!("{path}: duplicate entries for key {element}"));
         }
-        validate_at(items, item, duplicates, format!("{path}{element}"), errors);
+        validate_at(items, item, format!("{path}{element}"), errors);
         seen.push(element);
     }
 }

@@ -161,14 +161,7 @@ impl<'a> Rollout<'a> {
             }),
         );
         let message = format!("Scaled up replica set {set_name} from 0 to {replicas}");
-        events::emit(
-            run,
-            self.deployment,
-            Level::Normal,
-            "ScalingReplicaSet",
-            "deployment-controller",
-            &message,
-        );
+        self.tell(run, &message);
     }
 
     /// For `Recreate`: takes the old pods away; whether some are left.
@@ -222,6 +215,11 @@ impl<'a> Rollout<'a> {
         }
     }
 
+    fn tell(&self, run: &mut Run<'_>, message: &str) {
+        let (reason, who) = ("ScalingReplicaSet", "deployment-controller");
+        events::emit(run, self.deployment, Level::Normal, reason, who, message);
+    }
+
     fn scale(&self, run: &mut Run<'_>, set: &Value, size: i64) {
         let from = replicas(set);
         if from == size {
@@ -230,14 +228,7 @@ impl<'a> Rollout<'a> {
         run.merge(MANAGER, key("apps", "replicasets", set), json!({"spec": {"replicas": size}}));
         let way = if size > from { "up" } else { "down" };
         let message = format!("Scaled {way} replica set {} from {from} to {size}", name(set));
-        events::emit(
-            run,
-            self.deployment,
-            Level::Normal,
-            "ScalingReplicaSet",
-            "deployment-controller",
-            &message,
-        );
+        self.tell(run, &message);
     }
 
     fn write_status(&self, run: &mut Run<'_>) {

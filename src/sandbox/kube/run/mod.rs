@@ -30,17 +30,15 @@ mod system;
 mod testing;
 mod workloads;
 
-pub use round::{PoolView, Scripts, Write};
-pub use select::glob;
+use jiff::Timestamp;
 
-use round::{Run, Timers};
+pub use self::round::{PoolView, Scripts, Write};
+pub use self::select::glob;
 
-use std::cell::OnceCell;
-
+use self::round::{Around, Run, Timers};
 use super::status::Status;
 use super::store::Cluster;
 use crate::sandbox::clock::Scale;
-use jiff::Timestamp;
 
 /// The most rounds that one step makes; what is left goes on in the next.
 const ROUNDS: usize = 64;
@@ -106,21 +104,8 @@ impl Loops {
                 memory.woken = true;
                 memory.read = Some(cluster.revision());
                 memory.timers.due = None;
-                let writes = {
-                    let timers = &mut memory.timers;
-                    let mut run = Run {
-                        cluster,
-                        pools,
-                        scripts: &self.scripts,
-                        now,
-                        clock,
-                        timers,
-                        writes: Vec::new(),
-                        owned_pods: OnceCell::new(),
-                    };
-                    turn(&mut run);
-                    run.writes
-                };
+                let around = Around { pools, scripts: &self.scripts, now, clock };
+                let writes = around.turn(cluster, &mut memory.timers, turn);
                 for write in writes {
                     if let Some(status) = write.apply(cluster, now) {
                         self.refused = Some(status);
@@ -158,18 +143,8 @@ impl Loops {
         now: Timestamp,
         clock: &Scale,
     ) -> Vec<Write> {
-        let mut run = Run {
-            cluster,
-            pools,
-            scripts: &self.scripts,
-            now,
-            clock,
-            timers: &mut self.elsewhere,
-            writes: Vec::new(),
-            owned_pods: OnceCell::new(),
-        };
-        nodes::run_beside_agents(&mut run);
-        let Run { mut writes, .. } = run;
+        let around = Around { pools, scripts: &self.scripts, now, clock };
+        let mut writes = around.turn(cluster, &mut self.elsewhere, nodes::run_beside_agents);
         self.elsewhere.forget_unused();
         // The controllers there say themselves what they see.
         writes.retain(Write::is_of_a_node);

@@ -79,6 +79,26 @@ pub(super) struct Run<'a> {
     pub(super) owned_pods: OnceCell<ByOwner<'a>>,
 }
 
+/// What all loops of a step see beside the cluster.
+#[derive(Clone, Copy)]
+pub(super) struct Around<'a> {
+    pub(super) pools: &'a [PoolView],
+    pub(super) scripts: &'a Scripts,
+    pub(super) now: Timestamp,
+    pub(super) clock: &'a Scale,
+}
+
+impl Around<'_> {
+    /// What a loop wants to write when it has its turn.
+    pub(super) fn turn(self, cluster: &Cluster, timers: &mut Timers, turn: fn(&mut Run<'_>)) -> Vec<Write> {
+        let Self { pools, scripts, now, clock } = self;
+        let (writes, owned_pods) = (Vec::new(), OnceCell::new());
+        let mut run = Run { cluster, pools, scripts, now, clock, timers, writes, owned_pods };
+        turn(&mut run);
+        run.writes
+    }
+}
+
 impl<'a> Run<'a> {
     /// The pods that the object of that uid controls, sorted by name.
     pub(super) fn pods_of(&self, owner: &str) -> Vec<&'a Value> {
