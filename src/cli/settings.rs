@@ -15,7 +15,7 @@ use crate::report::human::Detail;
 pub use crate::report::quoted;
 use crate::report::{ColourChoice, Human, Json, Masks, Reporter, Screen, Stream};
 use crate::sandbox::SandboxError;
-use crate::sandbox::faults::file::{Mistakes, Problem};
+use crate::sandbox::faults::mistakes::{Mistakes, Problem};
 use crate::secrets::{HIDDEN, Secrets, has_secret_shape, is_secret};
 use crate::source::{Sources, Span};
 use crate::stack::fence::Trust;

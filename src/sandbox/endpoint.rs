@@ -12,7 +12,7 @@ use rcgen::{
 };
 use rustls::pki_types::{PrivateKeyDer, PrivatePkcs8KeyDer};
 
-use super::SandboxError;
+use super::error::SandboxError;
 
 /// Names the process that serves a folder.
 pub(super) const SERVED: &str = "serve.json";

@@ -5,11 +5,11 @@ use jiff::Timestamp;
 use serde_json::Value;
 use tokio::sync::watch;
 
-use super::Sandbox;
 use super::gke::ClusterId;
 use super::kube::Access;
 use super::kube::run::logs;
 use super::kube::store::Cluster;
+use super::state::Sandbox;
 
 /// One cluster of a sandbox.
 #[derive(Clone, Debug)]

@@ -2,15 +2,16 @@
 //! or tick, before its answer leaves. A killed process loses nothing that anybody was told.
 
 use std::cell::Cell;
+use std::collections::BTreeMap;
 use std::panic::{AssertUnwindSafe, catch_unwind, set_hook, take_hook};
 use std::path::{Path, PathBuf};
 use std::sync::Once;
 
 use redb::{Database, ReadableDatabase as _, ReadableTable as _, TableDefinition};
-use serde::Deserialize as _;
+use serde::{Deserialize as _, Serialize};
 use serde_json::Value;
 
-use super::SandboxError;
+use super::error::SandboxError;
 
 const TABLE: TableDefinition<'_, &str, &[u8]> = TableDefinition::new("state");
 /// Says how the entries are written; a number that this program does not know is refused.
@@ -26,6 +27,20 @@ pub fn counter<'de, D: serde::Deserializer<'de>>(from: D) -> Result<u64, D::Erro
     let counted = u64::deserialize(from)?;
     let wrong = || serde::de::Error::custom(format!("nothing has been counted up to {counted}"));
     if counted <= MOST { Ok(counted) } else { Err(wrong()) }
+}
+
+/// Items with a name each that stays the same for as long as the item does: what has been counted is counted
+/// under it, whatever the order of the file and the number of processes that read it.
+pub fn named<T: Serialize>(items: Vec<T>) -> Vec<(String, T)> {
+    let mut seen: BTreeMap<String, u32> = BTreeMap::new();
+    let name = |item: T| {
+        let text = serde_json::to_string(&item).unwrap_or_default();
+        let digest = blake3::hash(text.as_bytes()).to_hex()[..16].to_owned();
+        let count = seen.entry(digest.clone()).or_default();
+        *count += 1;
+        (format!("{digest}-{count}"), item)
+    };
+    items.into_iter().map(name).collect()
 }
 
 /// The open file.

@@ -16,9 +16,12 @@ use tokio::task::JoinSet;
 use tokio_rustls::TlsAcceptor;
 
 use super::endpoint::{SERVED, write_private};
+use super::error::SandboxError;
 use super::faults::Side;
-use super::gke::Endpoints;
-use super::{ClusterId, Options, Sandbox, SandboxError, backing, guard};
+use super::gke::{ClusterId, Endpoints};
+use super::options::Options;
+use super::state::Sandbox;
+use super::{backing, guard};
 
 /// A sandbox that is bound and not yet answering.
 #[derive(Debug)]

@@ -4,7 +4,8 @@ use std::path::Path;
 use std::process::{Command, Stdio};
 use std::sync::{Arc, Mutex};
 
-use dask_infra::sandbox::kube::store::{Cluster, DeleteOptions, Key};
+use dask_infra::sandbox::kube::object::Key;
+use dask_infra::sandbox::kube::store::{Cluster, DeleteOptions};
 use dask_infra::sandbox::kube::{Access, router};
 use jiff::Timestamp;
 use tokio::sync::watch;

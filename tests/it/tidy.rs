@@ -1,6 +1,6 @@
 //! What other projects put into CI scripts: layers, who may do IO, who may print, sizes, documentation.
 
-use std::collections::BTreeSet;
+use std::collections::{BTreeMap, BTreeSet};
 use std::fs;
 use std::path::{Path, PathBuf};
 
@@ -85,6 +85,91 @@ fn modules_use_only_the_layers_above_them() {
         }
     }
     assert!(broken.is_empty(), "{}", broken.join("\n"));
+}
+
+/// The module of the sandbox that a file is: `kube/store.rs` is `kube::store`, `kube/mod.rs` is `kube`.
+fn room_of_the_sandbox(path: &Path) -> Option<Vec<String>> {
+    let inside = path.strip_prefix(root().join("src/sandbox")).ok()?.with_extension("");
+    let mut room: Vec<String> = inside.iter().map(|part| part.to_string_lossy().into_owned()).collect();
+    let last = room.last()?;
+    if last.ends_with("tests") || last == "testing" {
+        return None;
+    }
+    room.pop_if(|last| last == "mod");
+    Some(room)
+}
+
+/// The paths of a tree of imports: `a::{b, c::d}` is `a::b` and `a::c::d`.
+fn paths(tree: &str) -> Vec<String> {
+    let Some((before, rest)) = tree.split_once('{') else { return vec![tree.trim().to_owned()] };
+    let (mut parts, mut depth) = (vec![String::new()], 0);
+    for letter in rest.rfind('}').map_or(rest, |end| &rest[..end]).chars() {
+        depth += i32::from(letter == '{') - i32::from(letter == '}');
+        match (letter, depth) {
+            (',', 0) => parts.push(String::new()),
+            _ => parts.last_mut().unwrap().push(letter),
+        }
+    }
+    parts.iter().flat_map(|part| paths(part)).map(|path| format!("{}{path}", before.trim())).collect()
+}
+
+/// Where a path leads that a module of the sandbox names.
+fn resolve(room: &[String], path: &str) -> Option<Vec<String>> {
+    let mut place = room.to_vec();
+    let mut parts = path.split("::").peekable();
+    match *parts.peek()? {
+        "crate" => {
+            parts.next();
+            parts.next_if_eq(&"sandbox")?;
+            place.clear();
+        }
+        "super" => {
+            while parts.next_if_eq(&"super").is_some() {
+                place.pop();
+            }
+        }
+        "self" => drop(parts.next()),
+        _ => {}
+    }
+    place.extend(parts.map(str::to_owned));
+    Some(place)
+}
+
+/// Inside the sandbox, imports run one way: no file is reached from itself.
+#[test]
+fn the_files_of_the_sandbox_import_no_circle() {
+    let files: BTreeMap<Vec<String>, String> =
+        sources().into_iter().filter_map(|(path, text)| Some((room_of_the_sandbox(&path)?, text))).collect();
+    let used = |room: &Vec<String>, text: &String| -> BTreeSet<Vec<String>> {
+        let text = text.split("#[cfg(test)]\nmod tests {").next().unwrap_or_default();
+        let lines = text.lines().filter(|line| !line.trim_start().starts_with("//"));
+        let code = lines.collect::<Vec<_>>().join(" ");
+        let trees = code.split("use ").skip(1).filter_map(|rest| rest.split_once(';'));
+        let imported = trees.flat_map(|(tree, _)| paths(tree));
+        let words = code.split(|c: char| !c.is_alphanumeric() && !matches!(c, '_' | ':'));
+        let is_path = |word: &&str| ["super::", "crate::"].iter().any(|start| word.starts_with(start));
+        let named = words.filter(is_path).filter(|word| !word.ends_with("::"));
+        let places = imported.chain(named.map(str::to_owned)).filter_map(|path| resolve(room, &path));
+        let known = places.filter_map(|place| {
+            (0..=place.len()).rev().map(|end| place[..end].to_vec()).find(|room| files.contains_key(room))
+        });
+        known.filter(|other| other != room).collect()
+    };
+    let mut open: BTreeMap<Vec<String>, BTreeSet<Vec<String>>> =
+        files.iter().map(|(room, text)| (room.clone(), used(room, text))).collect();
+    loop {
+        let done: Vec<Vec<String>> = open
+            .iter()
+            .filter(|(_, others)| others.iter().all(|other| !open.contains_key(other)))
+            .map(|(room, _)| room.clone())
+            .collect();
+        if done.is_empty() {
+            break;
+        }
+        open.retain(|room, _| !done.contains(room));
+    }
+    let left: Vec<String> = open.keys().map(|room| room.join("::")).collect();
+    assert!(files.len() > 80 && left.is_empty(), "in a circle, or above one: {left:?}");
 }
 
 /// Every module of the library has its layer.

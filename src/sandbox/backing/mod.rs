@@ -19,7 +19,7 @@ use hyper_util::rt::TokioExecutor;
 use serde_json::Value;
 
 use self::kubeconfig::Access;
-use super::SandboxError;
+use super::error::SandboxError;
 
 /// The longest wait for an answer to a request of our own.
 const PATIENCE: Duration = Duration::from_secs(10);

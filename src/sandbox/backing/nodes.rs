@@ -8,9 +8,12 @@ use axum::http::{Method, StatusCode};
 use serde_json::{Value, json};
 
 use super::Backing;
+use crate::sandbox::error::SandboxError;
+use crate::sandbox::gke::ClusterId;
+use crate::sandbox::kube::object::Key;
 use crate::sandbox::kube::run::{Loops, PoolView, Write};
-use crate::sandbox::kube::store::{Cluster, Key};
-use crate::sandbox::{ClusterId, Sandbox, SandboxError};
+use crate::sandbox::kube::store::Cluster;
+use crate::sandbox::state::Sandbox;
 
 /// How often the server is looked at while there is a cluster. Reading a handful of nodes on loopback costs
 /// less than keeping two watches right.

@@ -9,7 +9,7 @@ use super::super::gke::errors::{Code, Refusal};
 use super::super::gke::path::{self, ClusterId, Target};
 use super::super::kube::request::Place;
 use super::super::kube::status::Status;
-use super::Refuse;
+use super::rule::Refuse;
 
 /// Which API a request goes to.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]

@@ -1,59 +1,20 @@
 //! The file of faults: TOML in, rules out, and everything that is wrong with it in one pass.
 
 use std::collections::BTreeMap;
-use std::fmt;
 use std::ops::{Range, RangeInclusive};
-use std::path::PathBuf;
 use std::time::Duration;
 
 use serde_json::json;
 use toml::Spanned;
 use toml::de::{DeTable, DeValue};
 
-use super::super::gke::{Quota, Stockout, limits, operations};
+use super::super::gke::{Stockout, limits, operations};
 use super::super::kube::run::Scripts;
-use super::super::{Options, SandboxError};
 use super::bodies::REASONS;
-use super::{Refuse, Rule, Then};
-
-/// Read when it is in the folder of a sandbox and no other file is named.
-pub const NAME: &str = "faults.toml";
+use super::mistakes::Problem;
+use super::rule::{Refuse, Rule, Then};
 
 const METHODS: [&str; 5] = ["GET", "POST", "PUT", "PATCH", "DELETE"];
-
-/// One mistake.
-#[derive(Clone, Debug, PartialEq, Eq)]
-pub struct Problem {
-    /// Where, in bytes of the text.
-    pub at: Range<usize>,
-    /// What is wrong.
-    pub message: String,
-    /// What to write instead.
-    pub help: Option<String>,
-}
-
-/// The mistakes of a file, with its text.
-#[derive(Clone, Debug)]
-pub struct Mistakes {
-    /// The file.
-    pub path: PathBuf,
-    /// What it says.
-    pub text: String,
-    /// What is wrong with it, in its order.
-    pub problems: Vec<Problem>,
-}
-
-impl fmt::Display for Mistakes {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        let Self { path, text, problems } = self;
-        for (count, Problem { at, message, .. }) in problems.iter().enumerate() {
-            let line = text[..at.start.min(text.len())].matches('\n').count() + 1;
-            let separator = if count == 0 { "" } else { "; " };
-            write!(f, "{separator}{}:{line}: {message}", path.display())?;
-        }
-        Ok(())
-    }
-}
 
 /// What a file asks for.
 #[derive(Clone, Debug, Default, PartialEq)]
@@ -70,34 +31,6 @@ pub struct Faults {
     pub seconds: BTreeMap<operations::Kind, f64>,
     /// `[pods]`.
     pub scripts: Scripts,
-}
-
-/// Adds what the file of faults asks for. What the options say themselves (a flag) counts more.
-///
-/// # Errors
-/// The file cannot be read, or what is wrong with it.
-pub fn join(mut options: Options) -> Result<Options, SandboxError> {
-    let kept = options.dir.as_ref().map(|dir| dir.join(NAME)).filter(|path| path.exists());
-    let Some(path) = options.faults.take().or(kept) else { return Ok(options) };
-    let text = std::fs::read_to_string(&path)
-        .map_err(|error| SandboxError::io(format!("read the faults in {}", path.display()), error))?;
-    let Faults { requests, stockouts, quota, default_quota, seconds, scripts } =
-        parse(&text).map_err(|problems| SandboxError::Faults(Box::new(Mistakes { path, text, problems })))?;
-    options.requests.extend(requests);
-    options.stockouts.extend(stockouts);
-    for (metric, limit) in quota {
-        options.gke_quota.limits.entry(metric).or_insert(limit);
-    }
-    if options.gke_quota.default == Quota::default().default {
-        options.gke_quota.default = default_quota.unwrap_or(options.gke_quota.default);
-    }
-    for (kind, time) in seconds {
-        options.operation_seconds.entry(kind).or_insert(time);
-    }
-    options.scripts.fail_image.extend(scripts.fail_image);
-    options.scripts.cuda_fails |= scripts.cuda_fails;
-    options.scripts.driver_fails |= scripts.driver_fails;
-    Ok(options)
 }
 
 /// The faults of a text.

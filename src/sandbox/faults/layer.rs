@@ -10,9 +10,10 @@ use http_body_util::BodyExt as _;
 use serde_json::Value;
 use tower::ServiceExt as _;
 
-use super::super::{Sandbox, SandboxError};
+use super::super::error::SandboxError;
+use super::super::state::Sandbox;
 use super::bodies::{self, Side};
-use super::{Rule, Then};
+use super::rule::{Rule, Then};
 
 /// The router behind the rules; as it is when there are none.
 pub fn around(sandbox: &Sandbox, side: Side, inner: Router) -> Router {

@@ -3,10 +3,10 @@
 
 use serde_json::Value;
 
-use super::defaults::text;
-use super::errors::Refusal;
+use super::errors::{Code, Refusal};
 use super::path::ClusterId;
 use super::{machines, places, versions};
+use crate::sandbox::kube::object::text;
 
 /// Names of clusters and pools: at most 40 letters, digits and hyphens, a letter first, no hyphen last.
 /// The wording is recalled.
@@ -181,6 +181,19 @@ fn scheduled(body: &Value) -> Result<(), Refusal> {
     Ok(())
 }
 
+/// Refuses a version that this service gave out and that is no longer the current one. What does not look
+/// like one of ours (published exchanges carry masked values) is not judged.
+pub fn etag(current: &str, sent: &str) -> Result<(), Refusal> {
+    let ours = sent.len() == current.len() && sent.bytes().filter(|byte| *byte == b'-').count() == 4;
+    if !ours || sent == current {
+        return Ok(());
+    }
+    Err(Refusal::new(
+        Code::Aborted,
+        format!("The etag \"{sent}\" is not the current one, \"{current}\": read the resource again."),
+    ))
+}
+
 #[cfg(test)]
 mod tests {
     use super::*;
@@ -241,7 +254,7 @@ mod tests {
             }
             let base =
                 json!({ "name": "n", "version": "1.33.5-gke.1", "config": { "machineType": "e2-medium" } });
-            super::super::defaults::fill(&mut body, &base);
+            crate::sandbox::kube::object::fill(&mut body, &base);
             let found = pool(&body, &id, "STABLE", "1.33.5-gke.1").err().map(|refusal| refusal.message);
             match want {
                 None => assert_eq!(found, None, "{body}"),

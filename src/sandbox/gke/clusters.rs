@@ -5,16 +5,16 @@ use std::collections::BTreeMap;
 use jiff::Timestamp;
 use serde_json::{Value, json};
 
-use super::defaults::{self, text};
 use super::errors::{Code, Refusal};
-use super::operations::{self, Effect, Kind, Operation, Scope, Status};
+use super::ids::{hex, project_number, uuid};
+use super::operations::{Effect, Kind, Operation, Scope, Status};
 use super::path::ClusterId;
 use super::requests::{Answer, Body, Context, list_of};
-use super::{
-    Cluster, Gke, Phase, Pool, PoolPhase, Room, Settings, checks, hex, places, pools, project_number, uuid,
-    versions,
-};
+use super::settings::{Room, Settings};
+use super::state::{Cluster, Gke, Phase, Pool, PoolPhase};
+use super::{checks, defaults, places, pools, versions};
 use crate::sandbox::clock::Scale;
+use crate::sandbox::kube::object::{fill, text};
 
 /// The control plane of a new cluster answers after this much of the service's time, in seconds.
 const CONTROL_PLANE_SECONDS: f64 = 150.0;
@@ -56,7 +56,7 @@ impl Gke {
             cluster: id.clone(),
             scope,
             start: context.now,
-            due: operations::due(kind, context.now, nodes, surge, context.settings),
+            due: context.settings.due(kind, context.now, nodes, surge),
             status: Status::Running,
             effect,
             nodes,
@@ -195,7 +195,7 @@ impl Gke {
             }
             "setAddons" => {
                 let mut addons = body.read("SetAddonsConfigRequest")?["addonsConfig"].clone();
-                defaults::fill(&mut addons, &after["addonsConfig"]);
+                fill(&mut addons, &after["addonsConfig"]);
                 after["addonsConfig"] = addons;
             }
             "setLogging" => {
@@ -485,7 +485,7 @@ fn render_endpoint(cluster: &Cluster, settings: &Settings, body: &mut Value) {
     let Some(endpoint) = &cluster.endpoint else { return };
     let authority = base64::engine::general_purpose::STANDARD.encode(&settings.authority);
     body["endpoint"] = json!(endpoint);
-    defaults::fill(
+    fill(
         body,
         &json!({
             "masterAuth": { "clientCertificateConfig": {}, "clusterCaCertificate": authority },
@@ -505,21 +505,8 @@ fn fingerprint(cluster: &Cluster) -> String {
     hex(&["labels", &cluster.id.to_string(), &cluster.label_revision.to_string()], 8)
 }
 
-/// Refuses a version that this service gave out and that is no longer the current one. What does not look
-/// like one of ours (published exchanges carry masked values) is not judged.
-pub(super) fn check_etag(current: &str, sent: &str) -> Result<(), Refusal> {
-    let ours = sent.len() == current.len() && sent.bytes().filter(|byte| *byte == b'-').count() == 4;
-    if !ours || sent == current {
-        return Ok(());
-    }
-    Err(Refusal::new(
-        Code::Aborted,
-        format!("The etag \"{sent}\" is not the current one, \"{current}\": read the resource again."),
-    ))
-}
-
 pub(super) fn cluster_etag(cluster: &Cluster, sent: &str) -> Result<(), Refusal> {
-    check_etag(&etag(cluster), sent)
+    checks::etag(&etag(cluster), sent)
 }
 
 fn check_fingerprint(cluster: &Cluster, sent: &str) -> Result<(), Refusal> {

@@ -3,11 +3,13 @@
 use serde_json::{Value, json};
 
 use super::errors::Refusal;
-use super::{Gke, Pool, hex, places};
+use super::ids::{hex, project_number};
+use super::places;
+use super::state::{Gke, Pool};
 
 /// Service usage: gcloud asks for this before it creates a cluster. Every service counts as enabled.
 pub(super) fn service(project: &str, service: &str) -> Value {
-    let number = super::project_number(project);
+    let number = project_number(project);
     json!({
         "name": format!("projects/{number}/services/{service}"),
         "parent": format!("projects/{number}"),

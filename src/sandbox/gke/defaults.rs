@@ -1,11 +1,15 @@
 //! What GKE fills in. Values are those of published exchanges with the real service (versions 1.30.5 and
 //! 1.35.5) and of its documentation.
 
+use std::sync::LazyLock;
+
 use serde_json::{Map, Value, json};
 
+use super::ids::{hex, project_number};
 use super::path::ClusterId;
+use super::places;
 use super::versions::{self, NEW_DEFAULTS};
-use super::{hex, places};
+use crate::sandbox::kube::object::{fill, text};
 
 /// Scopes of nodes when nobody names any.
 const SCOPES: &[&str] = &[
@@ -31,23 +35,9 @@ const PODS: &str = "10.112.0.0/14";
 /// Services of a cluster, the range that GKE owns.
 const SERVICES: &str = "34.118.224.0/20";
 
-/// Puts what `defaults` has and `value` has not into `value`, at every level of objects.
-pub(super) fn fill(value: &mut Value, defaults: &Value) {
-    match (value, defaults) {
-        (Value::Object(map), Value::Object(defaults)) => {
-            for (key, default) in defaults {
-                match map.get_mut(key) {
-                    Some(inner) => fill(inner, default),
-                    None => {
-                        map.insert(key.clone(), default.clone());
-                    }
-                }
-            }
-        }
-        (value @ Value::Null, defaults) => *value = defaults.clone(),
-        _ => {}
-    }
-}
+/// `cluster.toml`: what a Cluster message has that says nothing else.
+static CLUSTER: LazyLock<Value> =
+    LazyLock::new(|| toml::from_str(include_str!("cluster.toml")).unwrap_or_default());
 
 /// The object at `key`, made when there is none.
 pub(super) fn object<'v>(value: &'v mut Value, key: &str) -> &'v mut Map<String, Value> {
@@ -62,11 +52,6 @@ pub(super) fn object<'v>(value: &'v mut Value, key: &str) -> &'v mut Map<String,
         Value::Object(map) => map,
         _ => unreachable!("made an object above"),
     }
-}
-
-/// The text at a JSON pointer, empty when there is none.
-pub(super) fn text<'v>(value: &'v Value, pointer: &str) -> &'v str {
-    value.pointer(pointer).and_then(Value::as_str).unwrap_or_default()
 }
 
 /// The last part of a resource link; `default` for none.
@@ -217,73 +202,17 @@ pub(super) fn cluster(cluster: &mut Value, id: &ClusterId, version: &str, channe
     let subnetwork = last_part(text(cluster, "/subnetwork")).to_owned();
     cluster["network"] = json!(network);
     cluster["subnetwork"] = json!(subnetwork);
-    let mut defaults = json!({
-        "addonsConfig": {
-            "gcePersistentDiskCsiDriverConfig": { "enabled": true },
-            "kubernetesDashboard": { "disabled": true },
-            "networkPolicyConfig": { "disabled": true },
-        },
-        "anonymousAuthenticationConfig": { "mode": "ENABLED" },
-        "autopilot": {},
-        "controlPlaneEgress": { "mode": "VIA_CONTROL_PLANE" },
-        "controlPlaneEndpointsConfig": {
-            "dnsEndpointConfig": {
-                "allowExternalTraffic": false,
-                "enableK8sCertsViaDns": false,
-                "enableK8sTokensViaDns": false,
-                "endpoint": format!(
-                    "gke-{}-{}.{location}.gke.goog",
-                    hex(&["dns", &id.to_string()], 36),
-                    super::project_number(project),
-                ),
-            },
-            "ipEndpointsConfig": {
-                "authorizedNetworksConfig": { "gcpPublicCidrsAccessEnabled": true },
-                "enabled": true,
-                "enablePublicEndpoint": true,
-            },
-        },
-        "databaseEncryption": { "currentState": "CURRENT_STATE_DECRYPTED", "state": "DECRYPTED" },
-        "defaultMaxPodsConstraint": { "maxPodsPerNode": "110" },
-        "enterpriseConfig": { "clusterTier": "STANDARD" },
-        "legacyAbac": {},
-        "locations": places::default_zones(location),
-        "loggingConfig": { "componentConfig": { "enableComponents": ["SYSTEM_COMPONENTS", "WORKLOADS"] } },
-        "loggingService": "logging.googleapis.com/kubernetes",
-        "masterAuthorizedNetworksConfig": { "gcpPublicCidrsAccessEnabled": true },
-        "monitoringConfig": {
-            "advancedDatapathObservabilityConfig": {},
-            "componentConfig": { "enableComponents": [
-                "SYSTEM_COMPONENTS", "DAEMONSET", "DEPLOYMENT", "STATEFULSET", "JOBSET", "STORAGE", "HPA",
-                "POD", "CADVISOR", "KUBELET", "DCGM",
-            ]},
-            "managedPrometheusConfig": { "enabled": true },
-        },
-        "monitoringService": "monitoring.googleapis.com/kubernetes",
-        "networkConfig": {
-            "defaultSnatStatus": {},
-            "network": format!("projects/{project}/global/networks/{network}"),
-            "serviceExternalIpsConfig": {},
-            "subnetwork": format!("projects/{project}/regions/{region}/subnetworks/{subnetwork}"),
-        },
-        "nodeCreationConfig": { "nodeCreationMode": "VIA_KUBELET" },
-        "nodePoolAutoConfig": { "nodeKubeletConfig": { "insecureKubeletReadonlyPortEnabled": false } },
-        "nodePoolDefaults": { "nodeConfigDefaults": {
-            "loggingConfig": { "variantConfig": { "variant": "DEFAULT" } },
-            "nodeKubeletConfig": { "insecureKubeletReadonlyPortEnabled": false },
-        }},
-        "notificationConfig": { "pubsub": {} },
-        "podAutoscaling": { "hpaProfile": "PERFORMANCE" },
-        "privateClusterConfig": {},
-        "rbacBindingConfig": {
-            "enableInsecureBindingSystemAuthenticated": true,
-            "enableInsecureBindingSystemUnauthenticated": true,
-        },
-        "releaseChannel": { "channel": channel },
-        "securityPostureConfig": { "mode": "BASIC", "vulnerabilityMode": "VULNERABILITY_MODE_UNSPECIFIED" },
-        "shieldedNodes": { "enabled": true },
-        "userManagedKeysConfig": {},
-    });
+    let mut defaults = CLUSTER.clone();
+    defaults["controlPlaneEndpointsConfig"]["dnsEndpointConfig"]["endpoint"] = json!(format!(
+        "gke-{}-{}.{location}.gke.goog",
+        hex(&["dns", &id.to_string()], 36),
+        project_number(project),
+    ));
+    defaults["locations"] = json!(places::default_zones(location));
+    defaults["networkConfig"]["network"] = json!(format!("projects/{project}/global/networks/{network}"));
+    defaults["networkConfig"]["subnetwork"] =
+        json!(format!("projects/{project}/regions/{region}/subnetworks/{subnetwork}"));
+    defaults["releaseChannel"] = json!({ "channel": channel });
     if versions::at_least(version, NEW_DEFAULTS) {
         defaults["addonsConfig"]["dnsCacheConfig"] = json!({ "enabled": true });
         defaults["anonymousAuthenticationConfig"]["mode"] = json!("LIMITED");
@@ -370,5 +299,15 @@ pub(super) fn maintenance(cluster: &mut Value) {
     if let Some(daily) = policy.get_mut("window").and_then(|window| window.get_mut("dailyMaintenanceWindow"))
     {
         fill(daily, &json!({ "duration": "PT4H0M0S" }));
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn the_file_is_read() {
+        assert_eq!(CLUSTER["shieldedNodes"]["enabled"], true);
     }
 }

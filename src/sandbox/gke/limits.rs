@@ -2,77 +2,21 @@
 
 use std::collections::BTreeMap;
 
-use serde::{Deserialize, Serialize};
 use serde_json::Value;
 
 use super::errors::{Code, Refusal};
+use super::ids::hex;
 use super::machines;
 use super::operations::Scope;
 use super::path::ClusterId;
-use super::{Cluster, Gke, Pool, places};
+use super::places;
+use super::settings::{Quota, Stockout};
+use super::state::{Cluster, Gke, Pool};
 use crate::catalog;
 use crate::sandbox::kube::run::glob;
 
 /// Operations that one cluster runs at a time; seen in threads of 2023.
 const CONCURRENT_OPERATIONS: usize = 5;
-
-/// GPU quota of every region, by metric (`NVIDIA_T4_GPUS`).
-#[derive(Clone, Debug, PartialEq, Eq)]
-pub struct Quota {
-    /// Limit of a metric that `limits` does not name.
-    pub default: u32,
-    /// Limits by metric.
-    pub limits: BTreeMap<String, u32>,
-}
-
-impl Default for Quota {
-    fn default() -> Self {
-        Self { default: 128, limits: BTreeMap::new() }
-    }
-}
-
-impl Quota {
-    fn limit(&self, metric: &str) -> u32 {
-        self.limits.get(metric).copied().unwrap_or(self.default)
-    }
-}
-
-/// A scripted shortage of machines.
-#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
-pub struct Stockout {
-    /// Which pools, by name; `*` stands for any run of letters.
-    pub pool: String,
-    /// Only in this zone; everywhere when unset. `*` as above.
-    pub zone: Option<String>,
-    /// Only machines with this GPU; all when unset. `*` as above.
-    pub gpu: Option<String>,
-    /// How many attempts fail before machines are to be had; `None` for all.
-    pub times: Option<u32>,
-}
-
-impl Stockout {
-    /// Every attempt of the pools that `pool` matches fails.
-    pub fn forever(pool: &str) -> Self {
-        Self { pool: pool.to_owned(), zone: None, gpu: None, times: None }
-    }
-
-    /// The next `times` attempts of the pools that `pool` matches fail.
-    pub fn next(pool: &str, times: u32) -> Self {
-        Self { times: Some(times), ..Self::forever(pool) }
-    }
-
-    /// Whether it is about machines of this pool in this zone.
-    fn covers(&self, pool: &Pool, zone: &str) -> bool {
-        let mut types = pool.body["config"]["accelerators"]
-            .as_array()
-            .into_iter()
-            .flatten()
-            .filter_map(|entry| entry["acceleratorType"].as_str());
-        glob(&self.pool, &pool.name)
-            && self.zone.as_ref().is_none_or(|only| glob(only, zone))
-            && self.gpu.as_ref().is_none_or(|only| types.any(|gpu| glob(only, gpu)))
-    }
-}
 
 /// Whether a zone of a shortage exists; a pattern need not.
 pub fn check_zone(zone: &str) -> Result<(), String> {
@@ -119,7 +63,7 @@ pub(super) fn shortage(
         }
         let scripted = stockouts.iter().find(|(name, stockout)| {
             let so_far = met.get(name).copied().unwrap_or_default();
-            stockout.covers(pool, zone) && stockout.times.is_none_or(|times| so_far < times)
+            covers(stockout, pool, zone) && stockout.times.is_none_or(|times| so_far < times)
         });
         let Some((name, _)) = scripted else { continue };
         let so_far = met.entry(name.clone()).or_default();
@@ -140,6 +84,18 @@ pub(super) fn shortage(
     }
 }
 
+/// Whether a shortage is about machines of this pool in this zone.
+fn covers(stockout: &Stockout, pool: &Pool, zone: &str) -> bool {
+    let mut types = pool.body["config"]["accelerators"]
+        .as_array()
+        .into_iter()
+        .flatten()
+        .filter_map(|entry| entry["acceleratorType"].as_str());
+    glob(&stockout.pool, &pool.name)
+        && stockout.zone.as_ref().is_none_or(|only| glob(only, zone))
+        && stockout.gpu.as_ref().is_none_or(|only| types.any(|gpu| glob(only, gpu)))
+}
+
 fn stockout_text(id: &ClusterId, pool: &Pool, zone: &str, wanted: u32, present: u32) -> String {
     let missing = wanted - present;
     format!(
@@ -148,7 +104,7 @@ fn stockout_text(id: &ClusterId, pool: &Pool, zone: &str, wanted: u32, present: 
          The zone 'projects/{}/zones/{zone}' does not have enough resources available to fulfill the request.  \
          '(resource type:compute)'.",
         pool.prefix,
-        super::hex(&[&pool.prefix, zone], 4),
+        hex(&[&pool.prefix, zone], 4),
         id.project,
     )
 }

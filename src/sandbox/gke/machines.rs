@@ -2,9 +2,9 @@
 
 use serde_json::Value;
 
-use super::defaults::text;
 use super::errors::Refusal;
 use crate::catalog::{self, Attach, Capacity, Machine};
+use crate::sandbox::kube::object::text;
 
 /// Families of machine types that Compute Engine has; the catalog lists single types only where GPUs are.
 const FAMILIES: &[&str] = &[

@@ -5,7 +5,7 @@ use serde::{Deserialize, Serialize};
 use serde_json::{Map, Value, json};
 
 use super::path::ClusterId;
-use super::{Settings, places};
+use super::places;
 
 /// What an operation does, in GKE's words.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Serialize, Deserialize)]
@@ -226,10 +226,4 @@ impl Operation {
         };
         Some(json!({ "metrics": metrics }))
     }
-}
-
-/// When an operation of this kind that starts now will have ended.
-pub fn due(kind: Kind, start: Timestamp, nodes: u32, surge: u32, settings: &Settings) -> Timestamp {
-    let told = settings.seconds.get(&kind).copied();
-    settings.scale.after(start, told.unwrap_or_else(|| kind.seconds(nodes, surge)))
 }

@@ -2,6 +2,7 @@
 
 use std::fmt;
 
+use percent_encoding::percent_decode_str;
 use serde::{Deserialize, Serialize};
 
 use super::places;
@@ -69,8 +70,9 @@ pub enum Target {
 
 /// What `path` names; `None` when nothing is served there.
 pub fn parse(path: &str) -> Option<Target> {
-    let mut parts: Vec<String> =
-        path.trim_matches('/').split('/').map(|part| decode(part).into_owned()).collect();
+    let parts = path.trim_matches('/').split('/');
+    let decoded = parts.map(|part| percent_decode_str(part).decode_utf8_lossy().into_owned());
+    let mut parts: Vec<String> = decoded.collect();
     if parts.first().map(String::as_str) == Some("compute") {
         parts.drain(..2.min(parts.len()));
         return compute(&words(&parts));
@@ -137,30 +139,6 @@ fn compute(parts: &[&str]) -> Option<Target> {
         },
         _ => return None,
     })
-}
-
-/// Percent decoding; clients write `:` and `-` as they are, but may encode them.
-fn decode(part: &str) -> std::borrow::Cow<'_, str> {
-    if !part.contains('%') {
-        return part.into();
-    }
-    let bytes = part.as_bytes();
-    let mut out = Vec::with_capacity(bytes.len());
-    let mut at = 0;
-    while at < bytes.len() {
-        let hex = part.get(at + 1..at + 3).filter(|_| bytes[at] == b'%');
-        match hex.and_then(|hex| u8::from_str_radix(hex, 16).ok()) {
-            Some(byte) => {
-                out.push(byte);
-                at += 3;
-            }
-            None => {
-                out.push(bytes[at]);
-                at += 1;
-            }
-        }
-    }
-    String::from_utf8_lossy(&out).into_owned().into()
 }
 
 #[cfg(test)]

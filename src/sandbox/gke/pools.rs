@@ -5,14 +5,17 @@ use std::collections::BTreeMap;
 use jiff::Timestamp;
 use serde_json::{Map, Value, json};
 
-use super::clusters::check_etag;
-use super::defaults::{self, text};
 use super::errors::{Code, Refusal};
+use super::ids::{hex, uuid};
 use super::operations::{Effect, Kind, Scope};
 use super::path::ClusterId;
-use super::requests::{Answer, Body, Context, list_of};
-use super::{Cluster, Gke, Pool, PoolPhase, Settings, checks, hex, uuid};
+use super::requests::{Answer, Body, Context, changes, list_of};
+use super::settings::Settings;
+use super::state::{Cluster, Gke, Pool, PoolPhase};
+use super::{checks, defaults};
 use crate::sandbox::clock::Scale;
+use crate::sandbox::kube::object::{fill, text};
+use crate::sandbox::kube::run::PoolView;
 
 /// Machines of a new pool exist after this much of the service's time, in seconds.
 const CREATE_SECONDS: f64 = 40.0;
@@ -36,6 +39,17 @@ const METADATA: &[&str] = &[
 ];
 
 impl Gke {
+    /// A cluster's pools as its Kubernetes side sees them.
+    pub fn pool_views(&self, cluster: &Cluster) -> Vec<PoolView> {
+        let view = |pool: &Pool| PoolView {
+            pool: self.render_pool(cluster, pool, "https://container.googleapis.com/v1"),
+            target_sizes: pool.present.clone(),
+            deleting: pool.phase == PoolPhase::Stopping,
+            instance_prefix: pool.prefix.clone(),
+        };
+        cluster.pools.iter().map(view).collect()
+    }
+
     /// The pool with its cluster, or GKE's 404 in the words of a recorded exchange.
     pub(super) fn require_pool(&self, id: &ClusterId, name: &str) -> Result<(&Cluster, &Pool), Refusal> {
         let cluster = self.require(id)?;
@@ -101,15 +115,9 @@ impl Gke {
         request: Value,
     ) -> Answer {
         let (cluster, pool) = self.require_pool(id, name)?;
-        check_etag(&pool_etag(cluster, pool), text(&request, "/etag"))?;
+        checks::etag(&pool_etag(cluster, pool), text(&request, "/etag"))?;
         let mut after = pool.body.clone();
-        let changes: Vec<(&str, &Value)> = request
-            .as_object()
-            .into_iter()
-            .flatten()
-            .map(|(key, value)| (key.as_str(), value))
-            .filter(|(key, _)| !ADDRESSING.contains(key))
-            .collect();
+        let changes = changes(&request, ADDRESSING);
         for (key, value) in &changes {
             change(&mut after, key, value, cluster, pool)?;
         }
@@ -446,18 +454,18 @@ fn change(
                     after["config"]["kubeletConfig"]["insecureKubeletReadonlyPortEnabled"],
                 "maxParallelImagePulls": after["config"]["kubeletConfig"]["maxParallelImagePulls"],
             });
-            defaults::fill(&mut config, &keep);
+            fill(&mut config, &keep);
             after["config"]["kubeletConfig"] = config;
         }
         "nodeNetworkConfig" => {
             let mut config = value.clone();
-            defaults::fill(&mut config, &after["networkConfig"]);
+            fill(&mut config, &after["networkConfig"]);
             after["networkConfig"] = config;
         }
         "upgradeSettings" => {
             let mut settings = value.clone();
             if let Some(strategy) = after["upgradeSettings"]["strategy"].as_str() {
-                defaults::fill(&mut settings, &json!({ "strategy": strategy }));
+                fill(&mut settings, &json!({ "strategy": strategy }));
             }
             after["upgradeSettings"] = settings;
         }
@@ -516,7 +524,7 @@ fn accelerators(config: &mut Value, wanted: &Value) -> Result<(), Refusal> {
         }
     }
     let merged = before.iter().zip(wanted).map(|(old, mut new)| {
-        defaults::fill(&mut new, old);
+        fill(&mut new, old);
         new
     });
     config["accelerators"] = merged.collect();
@@ -537,7 +545,7 @@ fn disk(config: &mut Value, key: &str, value: &Value) {
         }
         _ => {
             let mut disk = value.clone();
-            defaults::fill(&mut disk, &config["bootDisk"]);
+            fill(&mut disk, &config["bootDisk"]);
             config["diskType"] = disk["diskType"].clone();
             if let Some(size) = disk["sizeGb"].as_str().and_then(|text| text.parse::<i64>().ok()) {
                 config["diskSizeGb"] = json!(size);

@@ -4,9 +4,12 @@ use jiff::Timestamp;
 use serde_json::{Map, Value, json};
 
 use super::errors::{Code, Refusal};
+use super::operations::Operation;
 use super::path::{self, ClusterId, Target};
+use super::settings::Settings;
 use super::shape::{self, Enums};
-use super::{Gke, Settings, compute, places, versions};
+use super::state::Gke;
+use super::{compute, places, versions};
 
 /// A request, as much of it as GKE looks at.
 #[derive(Clone, Copy, Debug)]
@@ -150,12 +153,7 @@ impl Gke {
         ("ListOperationsResponse", list_of("operations", list))
     }
 
-    fn find_operation(
-        &self,
-        project: &str,
-        location: &str,
-        name: &str,
-    ) -> Result<&super::Operation, Refusal> {
+    fn find_operation(&self, project: &str, location: &str, name: &str) -> Result<&Operation, Refusal> {
         let found = self.operations.get(name).filter(|operation| {
             operation.cluster.project == project && operation.cluster.location == location
         });
@@ -179,6 +177,12 @@ impl Gke {
             format!("Operation {name} of type {kind} cannot be cancelled."),
         ))
     }
+}
+
+/// The fields of an update but those that only say where it goes.
+pub(super) fn changes<'u>(update: &'u Value, addressing: &[&str]) -> Vec<(&'u str, &'u Value)> {
+    let fields = update.as_object().into_iter().flatten().map(|(key, value)| (key.as_str(), value));
+    fields.filter(|(key, _)| !addressing.contains(key)).collect()
 }
 
 /// A list as proto3 JSON shows it: no field for an empty one.

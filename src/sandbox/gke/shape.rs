@@ -2,211 +2,26 @@
 //! lowerCamel names, 64-bit numbers as strings, enums by name, and no field that holds its zero value
 //! unless the field knows presence.
 
+use std::collections::{BTreeMap, BTreeSet};
+use std::sync::LazyLock;
+
+use serde::Deserialize;
 use serde_json::{Map, Value};
 
 use super::errors::Violation;
 use crate::schema::{self, Schema, Type};
 
-/// Scalar fields declared `optional` in cluster_service.proto: an explicit false or zero stays. The
-/// second word is the field that holds the message, where the name alone is ambiguous.
-const PRESENT: &[(&str, &str)] = &[
-    ("allowExternalTraffic", ""),
-    ("allowNetAdmin", ""),
-    ("architectureTaintBehavior", ""),
-    ("autopilotCompatibilityAuditingEnabled", ""),
-    ("currentState", "databaseEncryption"),
-    ("defaultEnablePrivateNodes", ""),
-    ("desiredDefaultEnablePrivateNodes", ""),
-    ("desiredDisableL4LbFirewallReconciliation", ""),
-    ("desiredEmulatedVersion", ""),
-    ("desiredEnableCiliumClusterwideNetworkPolicy", ""),
-    ("desiredEnableFqdnNetworkPolicy", ""),
-    ("desiredEnableMultiNetworking", ""),
-    ("desiredEnablePrivateEndpoint", ""),
-    ("desiredInTransitEncryptionConfig", ""),
-    ("disableL4LbFirewallReconciliation", ""),
-    ("disabled", "encryptionConfig"),
-    ("dmaEntryLimit", ""),
-    ("enableCiliumClusterwideNetworkPolicy", ""),
-    ("enableFqdnNetworkPolicy", ""),
-    ("enableInsecureBindingSystemAuthenticated", ""),
-    ("enableInsecureBindingSystemUnauthenticated", ""),
-    ("enableK8sCertsViaDns", ""),
-    ("enableK8sTokensViaDns", ""),
-    ("enableNestedVirtualization", ""),
-    ("enablePrivateNodes", "networkConfig"),
-    ("enablePrivateNodes", "nodeNetworkConfig"),
-    ("enablePtpKvmTimeSync", ""),
-    ("enablePublicEndpoint", "ipEndpointsConfig"),
-    ("enableRelay", ""),
-    ("enabled", "autoIpamConfig"),
-    ("enabled", "desiredAutoIpamConfig"),
-    ("enabled", "desiredSecretManagerConfig"),
-    ("enabled", "ipEndpointsConfig"),
-    ("enabled", "rotationConfig"),
-    ("enabled", "secretManagerConfig"),
-    ("enabled", "secretSyncConfig"),
-    ("enabled", "swapConfig"),
-    ("flexStart", ""),
-    ("gcpPublicCidrsAccessEnabled", ""),
-    ("globalAccess", ""),
-    ("gpuDirectStrategy", ""),
-    ("gpuDriverVersion", ""),
-    ("gpuSharingStrategy", ""),
-    ("hpaProfile", ""),
-    ("hugepageSize1g", ""),
-    ("hugepageSize2m", ""),
-    ("inTransitEncryptionConfig", ""),
-    ("insecureKubeletReadonlyPortEnabled", ""),
-    ("localSsdEncryptionMode", ""),
-    ("minNodeCpus", ""),
-    ("mode", "compliancePostureConfig"),
-    ("mode", "securityPostureConfig"),
-    ("noStandardNodePools", ""),
-    ("noSystemImpersonation", ""),
-    ("noSystemMutation", ""),
-    ("noUnsafeWebhooks", ""),
-    ("performanceMonitoringUnit", ""),
-    ("privateEndpointEnforcementEnabled", ""),
-    ("respectPdbDuringNodePoolDeletion", ""),
-    ("satisfiesPzi", ""),
-    ("satisfiesPzs", ""),
-    ("scalabilityMode", ""),
-    ("shutdownGracePeriodCriticalPodsSeconds", ""),
-    ("shutdownGracePeriodSeconds", ""),
-    ("singleProcessOomKill", ""),
-    ("strategy", "upgradeSettings"),
-    ("threadsPerCore", ""),
-    ("totalEgressBandwidthTier", ""),
-    ("vulnerabilityMode", ""),
-];
+/// `shape.toml`: what the schemas leave out.
+#[derive(Debug, Default, Deserialize)]
+#[serde(deny_unknown_fields)]
+struct Facts {
+    present: BTreeSet<String>,
+    beta: BTreeSet<String>,
+    numbers: Vec<BTreeMap<String, i64>>,
+}
 
-/// Fields that only v1beta1 has. Both prefixes take them: Terraform's beta provider and Config Connector
-/// send them to v1beta1, and their published exchanges are replayed against v1.
-const BETA: &[&str] = &[
-    "allowRouteOverlap",
-    "clusterTelemetry",
-    "conversionStatus",
-    "desiredClusterTelemetry",
-    "desiredHostMaintenancePolicy",
-    "desiredMaster",
-    "desiredNodePoolUpgradeConcurrencyConfig",
-    "desiredPodSecurityPolicyConfig",
-    "desiredProtectConfig",
-    "desiredScheduleUpgradeConfig",
-    "desiredTpuConfig",
-    "desiredWorkloadAltsConfig",
-    "desiredWorkloadCertificates",
-    "ephemeralStorageConfig",
-    "externalIpEgressBandwidthTier",
-    "hostMaintenancePolicy",
-    "identityNamespace",
-    "identityProvider",
-    "istioConfig",
-    "kalmConfig",
-    "master",
-    "masterIpv4CidrBlock",
-    "maxTimeSharedClientsPerGpu",
-    "nodeMetadata",
-    "nodePoolUpgradeConcurrencyConfig",
-    "podSecurityPolicyConfig",
-    "policyBindings",
-    "privateCluster",
-    "privateClusterConfig",
-    "protectConfig",
-    "sandboxType",
-    "tpuConfig",
-    "workloadAltsConfig",
-    "workloadCertificates",
-];
-
-/// Enums whose numbers are not the positions of their names; a schema lists names only.
-const NUMBERS: &[&[(&str, i64)]] = &[
-    &[("RELAY_MODE_UNSPECIFIED", 0), ("DISABLED", 1), ("INTERNAL_VPC_LB", 3), ("EXTERNAL_LB", 4)],
-    &[
-        ("CURRENT_STATE_UNSPECIFIED", 0),
-        ("CURRENT_STATE_ENCRYPTED", 7),
-        ("CURRENT_STATE_DECRYPTED", 2),
-        ("CURRENT_STATE_ENCRYPTION_PENDING", 3),
-        ("CURRENT_STATE_ENCRYPTION_ERROR", 4),
-        ("CURRENT_STATE_DECRYPTION_PENDING", 5),
-        ("CURRENT_STATE_DECRYPTION_ERROR", 6),
-        ("CURRENT_STATE_ALL_OBJECTS_ENCRYPTION_ENABLED", 8),
-        ("CURRENT_STATE_ALL_OBJECTS_ENCRYPTION_PENDING", 9),
-        ("CURRENT_STATE_ALL_OBJECTS_ENCRYPTION_ERROR", 10),
-    ],
-    &[("SCALABILITY_MODE_UNSPECIFIED", 0), ("DISABLED", 3), ("SCALE_OPTIMIZED", 4)],
-    &[("GPU_DIRECT_STRATEGY_UNSPECIFIED", 0), ("RDMA", 2)],
-    &[
-        ("CHANNEL_UNSPECIFIED", 0),
-        ("CHANNEL_DISABLED", 1),
-        ("CHANNEL_EXPERIMENTAL", 3),
-        ("CHANNEL_STANDARD", 4),
-    ],
-    &[
-        ("COMPONENT_UNSPECIFIED", 0),
-        ("SYSTEM_COMPONENTS", 1),
-        ("WORKLOADS", 2),
-        ("APISERVER", 3),
-        ("SCHEDULER", 4),
-        ("CONTROLLER_MANAGER", 5),
-        ("KCP_SSHD", 7),
-        ("KCP_CONNECTION", 8),
-        ("KCP_HPA", 9),
-        ("KCP_VPA", 10),
-    ],
-    &[
-        ("COMPONENT_UNSPECIFIED", 0),
-        ("SYSTEM_COMPONENTS", 1),
-        ("APISERVER", 3),
-        ("SCHEDULER", 4),
-        ("CONTROLLER_MANAGER", 5),
-        ("STORAGE", 7),
-        ("HPA", 8),
-        ("POD", 9),
-        ("DAEMONSET", 10),
-        ("DEPLOYMENT", 11),
-        ("STATEFULSET", 12),
-        ("CADVISOR", 13),
-        ("KUBELET", 14),
-        ("DCGM", 15),
-        ("JOBSET", 16),
-    ],
-    &[("NODE_POOL_UPDATE_STRATEGY_UNSPECIFIED", 0), ("BLUE_GREEN", 2), ("SURGE", 3), ("SHORT_LIVED", 5)],
-    &[
-        ("TYPE_UNSPECIFIED", 0),
-        ("CREATE_CLUSTER", 1),
-        ("DELETE_CLUSTER", 2),
-        ("UPGRADE_MASTER", 3),
-        ("UPGRADE_NODES", 4),
-        ("REPAIR_CLUSTER", 5),
-        ("UPDATE_CLUSTER", 6),
-        ("CREATE_NODE_POOL", 7),
-        ("DELETE_NODE_POOL", 8),
-        ("SET_NODE_POOL_MANAGEMENT", 9),
-        ("AUTO_REPAIR_NODES", 10),
-        ("AUTO_UPGRADE_NODES", 11),
-        ("SET_LABELS", 12),
-        ("SET_MASTER_AUTH", 13),
-        ("SET_NODE_POOL_SIZE", 14),
-        ("SET_NETWORK_POLICY", 15),
-        ("SET_MAINTENANCE_POLICY", 16),
-        ("RESIZE_CLUSTER", 18),
-        ("FLEET_FEATURE_UPGRADE", 19),
-    ],
-    &[
-        ("UNKNOWN", 0),
-        ("GCE_STOCKOUT", 1),
-        ("GKE_SERVICE_ACCOUNT_DELETED", 2),
-        ("GCE_QUOTA_EXCEEDED", 3),
-        ("SET_BY_OPERATOR", 4),
-        ("CLOUD_KMS_KEY_ERROR", 7),
-        ("CA_EXPIRING", 9),
-        ("NODE_SERVICE_ACCOUNT_MISSING_PERMISSIONS", 10),
-        ("CLOUD_KMS_KEY_DESTROYED", 11),
-    ],
-    &[("MODE_UNSPECIFIED", 0), ("DISABLED", 1), ("BASIC", 4), ("BASELINE", 2), ("RESTRICTED", 3)],
-];
+static FACTS: LazyLock<Facts> =
+    LazyLock::new(|| toml::from_str(include_str!("shape.toml")).unwrap_or_default());
 
 /// How a client wants enums.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
@@ -287,7 +102,7 @@ impl Reader {
         for (key, value) in map {
             let name = camel(key);
             let Some(field) = schema.property(&name) else {
-                if BETA.contains(&name.as_str()) || schema.preserves_unknown() {
+                if FACTS.beta.contains(&name) || schema.preserves_unknown() {
                     read.insert(name, value.clone());
                 } else {
                     self.unknown(key, path);
@@ -339,7 +154,7 @@ impl Reader {
 }
 
 fn has_presence(parent: &str, field: &str) -> bool {
-    PRESENT.iter().any(|(name, holder)| *name == field && (holder.is_empty() || *holder == parent))
+    FACTS.present.contains(field) || FACTS.present.contains(&format!("{parent}.{field}"))
 }
 
 /// Zero values of proto3; a message is never one, an empty map is.
@@ -367,11 +182,8 @@ fn integer(value: &Value) -> Option<i64> {
     }
 }
 
-fn numbers_of(names: &[String]) -> Option<&'static [(&'static str, i64)]> {
-    NUMBERS
-        .iter()
-        .find(|table| names.iter().all(|name| table.iter().any(|(known, _)| known == name)))
-        .copied()
+fn numbers_of(names: &[String]) -> Option<&'static BTreeMap<String, i64>> {
+    FACTS.numbers.iter().find(|table| names.iter().all(|name| table.contains_key(name)))
 }
 
 fn enum_name(names: &[String], value: &Value) -> Option<String> {
@@ -380,14 +192,14 @@ fn enum_name(names: &[String], value: &Value) -> Option<String> {
     }
     let number = integer(value)?;
     match numbers_of(names) {
-        Some(table) => table.iter().find(|(_, n)| *n == number).map(|(name, _)| (*name).to_owned()),
+        Some(table) => table.iter().find(|(_, n)| **n == number).map(|(name, _)| name.clone()),
         None => names.get(usize::try_from(number).ok()?).cloned(),
     }
 }
 
 fn enum_number(names: &[String], name: &str) -> Option<i64> {
     match numbers_of(names) {
-        Some(table) => table.iter().find(|(known, _)| *known == name).map(|(_, number)| *number),
+        Some(table) => table.get(name).copied(),
         None => names.iter().position(|known| known == name).and_then(|at| i64::try_from(at).ok()),
     }
 }
@@ -457,6 +269,12 @@ fn snake(name: &str) -> String {
 mod tests {
     use super::*;
     use serde_json::json;
+
+    #[test]
+    fn the_file_is_read_whole() {
+        let Facts { present, beta, numbers } = &*FACTS;
+        assert_eq!((present.len(), beta.len(), numbers.len()), (69, 34, 11));
+    }
 
     #[test]
     fn bodies_become_canonical() {

@@ -2,12 +2,13 @@
 
 use serde_json::{Value, json};
 
-use super::defaults::{self, text};
 use super::errors::Refusal;
 use super::operations::{Effect, Kind, Scope};
 use super::path::ClusterId;
-use super::requests::{Answer, Context};
-use super::{Cluster, Gke, checks, clusters, pools, versions};
+use super::requests::{Answer, Context, changes};
+use super::state::{Cluster, Gke, Pool};
+use super::{checks, clusters, defaults, pools, versions};
+use crate::sandbox::kube::object::{fill, text};
 
 /// Fields of an update that say where, not what.
 const ADDRESSING: &[&str] = &["desiredNodePoolId", "etag"];
@@ -73,13 +74,7 @@ impl Gke {
 
 /// The desired fields of an update: at least one, and of one change only.
 fn fields(update: &Value) -> Result<Vec<(&str, &Value)>, Refusal> {
-    let fields: Vec<(&str, &Value)> = update
-        .as_object()
-        .into_iter()
-        .flatten()
-        .map(|(key, value)| (key.as_str(), value))
-        .filter(|(key, _)| !ADDRESSING.contains(key))
-        .collect();
+    let fields = changes(update, ADDRESSING);
     let Some((first, _)) = fields.first() else {
         return Err(Refusal::invalid("must specify a field to update"));
     };
@@ -165,7 +160,7 @@ fn planned_pools<'c>(
     cluster: &'c Cluster,
     id: &ClusterId,
     pool: &str,
-) -> Result<Vec<&'c super::Pool>, Refusal> {
+) -> Result<Vec<&'c Pool>, Refusal> {
     match pool {
         "" | "-" => Ok(cluster.pools.iter().collect()),
         _ => Ok(vec![gke.require_pool(id, pool)?.1]),
@@ -223,7 +218,7 @@ fn store(body: &mut Value, key: &str, value: &Value) {
     }
     let mut after = value;
     if MERGED.contains(&key) {
-        defaults::fill(&mut after, &target[*last]);
+        fill(&mut after, &target[*last]);
     }
     target[*last] = after;
     match key {

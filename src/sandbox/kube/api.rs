@@ -1,7 +1,5 @@
 //! The HTTP side: an axum router over whoever holds the cluster, and the pure [`handle`] below it.
 
-use std::sync::Arc;
-
 use axum::Router;
 use axum::body::Body;
 use axum::http::{
@@ -9,33 +7,20 @@ use axum::http::{
 };
 use http_body_util::BodyExt as _;
 use jiff::Timestamp;
-use serde_json::{Value, json};
+use serde_json::Value;
 
-use super::kinds::{Kind, Origin};
+use super::access::Access;
+use super::call::Call;
+use super::object::{list, text};
 use super::request::{Place, Request, Response, parse_query};
+use super::scheme::Origin;
 use super::status::Status;
-use super::store::{Cluster, Key, text};
+use super::store::Cluster;
 use super::watch::{self, Watch};
 use super::{body, discovery, proxy, read, write};
 
 /// Bodies beyond this are refused, as etcd would.
 const LARGEST_BODY: usize = 3 << 20;
-
-/// Who holds a cluster: gives access under its lock, with the time, and tells of changes.
-pub trait Access: Clone + Send + Sync + 'static {
-    /// Runs `f` on the cluster.
-    fn with<R>(&self, f: impl FnOnce(&mut Cluster, Timestamp) -> R) -> R;
-    /// The cluster's revision; must be sent only when it has moved, as watches call `with` when woken.
-    fn changed(&self) -> tokio::sync::watch::Receiver<u64>;
-    /// The version that `/version` tells, such as `v1.33.5-gke.1201000`.
-    fn git_version(&self) -> String {
-        format!("v1.{}.0", discovery::MINOR)
-    }
-    /// The log of a container of a pod; `None` when it has not started.
-    fn log(&self, _pod: &Value, _container: &str) -> Option<String> {
-        None
-    }
-}
 
 /// The API of the cluster that `access` holds.
 pub fn router<A: Access>(access: A) -> Router {
@@ -118,32 +103,17 @@ enum Answer {
     Log { pod: Value, container: String },
 }
 
-/// Answers a request that is no watch and no log; pure but for the cluster.
-pub fn handle(cluster: &mut Cluster, now: Timestamp, request: &Request) -> Response {
-    let version = format!("v1.{}.0", discovery::MINOR);
-    if let Some(response) = discovery::handle(&cluster.kinds, &version, request) {
-        return response;
-    }
-    match route(cluster, now, request) {
-        Ok(Answer::Done(response)) => response,
-        Ok(Answer::Watch(_) | Answer::Log { .. }) => {
-            Status::internal("this request needs a stream; send it through the router").into()
-        }
-        Err(status) => status.into(),
-    }
-}
-
 fn route(cluster: &mut Cluster, now: Timestamp, request: &Request) -> Result<Answer, Status> {
-    let Some(place) = Place::parse(&request.path) else { return Ok(Answer::Done(nowhere())) };
-    if let Some(response) = review(&place, request)? {
-        return Ok(Answer::Done(response));
-    }
+    let Some(place) = Place::parse(&request.path) else { return Ok(Answer::Done(Response::nowhere())) };
     let kind = cluster.kinds.by_path(&place.group, &place.version, &place.resource);
     let Some(kind) = kind.filter(|kind| kind.served) else {
         // Groups of the server's own answer for what they do not have; nobody answers for others.
         let own = cluster.kinds.all().any(|kind| kind.origin == Origin::BuiltIn && kind.group == place.group);
-        return if own { Err(Status::no_such_path()) } else { Ok(Answer::Done(nowhere())) };
+        return if own { Err(Status::no_such_path()) } else { Ok(Answer::Done(Response::nowhere())) };
     };
+    if let Some(status) = kind.strategy.review {
+        return review(status(), request).map(Answer::Done);
+    }
     // Events outside of namespaces do not exist; other scopes must fit the path.
     if !kind.namespaced && !place.namespace.is_empty() {
         return Err(Status::no_such_path());
@@ -154,90 +124,62 @@ fn route(cluster: &mut Cluster, now: Timestamp, request: &Request) -> Result<Ans
     if !place.subresource.is_empty() && !kind.has(&place.subresource) {
         return Err(Status::no_such_path());
     }
+    let call = Call { kind: &kind, place: &place, request, now };
     match place.subresource.as_str() {
-        "" | "status" | "scale" | "finalize" => objects(cluster, now, &kind, &place, request),
-        "log" if request.method == "GET" => log_place(cluster, &kind, &place, request),
-        "binding" if request.method == "POST" => bind(cluster, now, &place, request).map(Answer::Done),
+        "" | "status" | "scale" | "finalize" => objects(cluster, &call),
+        "log" if request.method == "GET" => log_place(cluster, &call),
+        "binding" if request.method == "POST" => bind(cluster, &call).map(Answer::Done),
         "eviction" if request.method == "POST" => {
-            write::delete(cluster, now, &kind, &place, request)?;
+            write::delete(cluster, &call)?;
             Ok(Answer::Done(Response::json(201, &Status::success("", "", "", "").body())))
         }
         _ => Err(Status::not_allowed()),
     }
 }
 
-/// What the server says when no handler is registered for a path.
-fn nowhere() -> Response {
-    Response::text(404, "404 page not found\n")
-}
-
-fn objects(
-    cluster: &mut Cluster,
-    now: Timestamp,
-    kind: &Arc<Kind>,
-    place: &Place,
-    request: &Request,
-) -> Result<Answer, Status> {
-    let watches = request.flag("watch") && place.subresource.is_empty();
+fn objects(cluster: &mut Cluster, call: &Call<'_>) -> Result<Answer, Status> {
+    let Call { kind, place, request, .. } = *call;
     let verb = |name: &str| kind.verbs.iter().any(|verb| verb == name);
     let done = match (request.method.as_str(), place.name.is_empty()) {
-        ("GET", _) if watches => {
-            return Ok(Answer::Watch(Box::new(Watch::start(cluster, now, kind, place, request)?)));
+        ("GET", _) if request.flag("watch") && place.subresource.is_empty() => {
+            return Ok(Answer::Watch(Box::new(Watch::start(cluster, call)?)));
         }
-        ("GET", true) if verb("list") => read::list(cluster, now, kind, place, request)?,
-        ("GET", false) => read::get(cluster, now, kind, place, request)?,
-        ("POST", true) if verb("create") => write::create(cluster, now, kind, place, request)?,
-        ("PUT", false) if verb("update") => write::update(cluster, now, kind, place, request)?,
-        ("PATCH", false) if verb("patch") => write::patch(cluster, now, kind, place, request)?,
-        ("DELETE", false) if verb("delete") && place.subresource.is_empty() => {
-            write::delete(cluster, now, kind, place, request)?
-        }
-        ("DELETE", true) if verb("deletecollection") => {
-            write::delete_collection(cluster, now, kind, place, request)?
-        }
+        ("GET", true) if verb("list") => read::list(cluster, call)?,
+        ("GET", false) => read::get(cluster, call)?,
+        ("POST", true) if verb("create") => write::create(cluster, call)?,
+        ("PUT", false) if verb("update") => write::update(cluster, call)?,
+        ("PATCH", false) if verb("patch") => write::patch(cluster, call)?,
+        ("DELETE", false) if verb("delete") && place.subresource.is_empty() => write::delete(cluster, call)?,
+        ("DELETE", true) if verb("deletecollection") => write::delete_collection(cluster, call)?,
         _ => return Err(Status::not_allowed()),
     };
     Ok(Answer::Done(done))
 }
 
-/// Access reviews: everybody may do everything here, and is `admin`.
-fn review(place: &Place, request: &Request) -> Result<Option<Response>, Status> {
-    let status = match (place.group.as_str(), place.resource.as_str()) {
-        ("authorization.k8s.io", "selfsubjectaccessreviews" | "subjectaccessreviews")
-        | ("authorization.k8s.io", "localsubjectaccessreviews") => json!({"allowed": true}),
-        ("authorization.k8s.io", "selfsubjectrulesreviews") => json!({"incomplete": false,
-            "nonResourceRules": [{"nonResourceURLs": ["*"], "verbs": ["*"]}],
-            "resourceRules": [{"apiGroups": ["*"], "resources": ["*"], "verbs": ["*"]}]}),
-        ("authentication.k8s.io", "selfsubjectreviews") => {
-            json!({"userInfo": {"username": "admin", "groups": ["system:masters", "system:authenticated"]}})
-        }
-        _ => return Ok(None),
-    };
+/// A review, answered and not stored.
+fn review(status: Value, request: &Request) -> Result<Response, Status> {
     if request.method != "POST" {
         return Err(Status::not_allowed());
     }
     let mut body = body::read(request)?;
     let fields = body.as_object_mut().ok_or_else(|| Status::bad_request("the body is not an object"))?;
     fields.insert("status".to_owned(), status);
-    Ok(Some(Response::json(201, &body)))
+    Ok(Response::json(201, &body))
 }
 
 /// The scheduler's POST: puts a pod on a node.
-fn bind(cluster: &mut Cluster, now: Timestamp, place: &Place, request: &Request) -> Result<Response, Status> {
-    let body = body::read(request)?;
-    let key = Key::new("", "pods", &place.namespace, &place.name);
-    let node = text(&body, "/target/name").to_owned();
-    cluster.bind(now, &key, &node)?;
+fn bind(cluster: &mut Cluster, call: &Call<'_>) -> Result<Response, Status> {
+    let body = body::read(call.request)?;
+    cluster.bind(call.now, &call.key(), text(&body, "/target/name"))?;
     Ok(Response::json(201, &Status::success("", "", "", "").body()))
 }
 
 /// Which container's log is asked for.
-fn log_place(cluster: &Cluster, kind: &Kind, place: &Place, request: &Request) -> Result<Answer, Status> {
-    let key = Key::new("", "pods", &place.namespace, &place.name);
-    let pod = cluster.get(&key).ok_or_else(|| Status::not_found(&kind.group, &kind.plural, &place.name))?;
-    let names = |list: &str| -> Vec<String> {
-        let containers = pod.pointer(list).and_then(Value::as_array);
-        containers.into_iter().flatten().map(|container| text(container, "/name").to_owned()).collect()
+fn log_place(cluster: &Cluster, call: &Call<'_>) -> Result<Answer, Status> {
+    let Call { place, request, .. } = *call;
+    let pod = cluster.get(&call.key()).ok_or_else(|| call.not_found())?;
+    let names = |pointer: &str| -> Vec<String> {
+        list(pod, pointer).iter().map(|container| text(container, "/name").to_owned()).collect()
     };
     let (own, init) = (names("/spec/containers"), names("/spec/initContainers"));
     let container = match request.param("container").filter(|name| !name.is_empty()) {

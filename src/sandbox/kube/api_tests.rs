@@ -3,8 +3,25 @@
 use serde_json::{Value, json};
 
 use super::*;
+use crate::sandbox::kube::object::Key;
+use crate::sandbox::kube::scheme::MINOR;
 use crate::sandbox::kube::store::DeleteOptions;
 use crate::schema;
+
+/// Answers a request that is no watch and no log; pure but for the cluster.
+fn handle(cluster: &mut Cluster, now: Timestamp, request: &Request) -> Response {
+    let version = format!("v1.{MINOR}.0");
+    if let Some(response) = discovery::handle(&cluster.kinds, &version, request) {
+        return response;
+    }
+    match route(cluster, now, request) {
+        Ok(Answer::Done(response)) => response,
+        Ok(Answer::Watch(_) | Answer::Log { .. }) => {
+            Status::internal("this request needs a stream; send it through the router").into()
+        }
+        Err(status) => status.into(),
+    }
+}
 
 fn now() -> Timestamp {
     Timestamp::from_second(1_800_000_000).unwrap()

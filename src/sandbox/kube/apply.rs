@@ -5,10 +5,10 @@ use jiff::Timestamp;
 use serde_json::{Map, Value, json};
 
 use super::fields::{Element, Set, path_text};
-use super::kinds::{Kind, Origin};
+use super::object::{fill, text, time};
+use super::scheme::{Kind, Origin};
 use super::status::{Cause, Status};
-use super::store::{seconds, text};
-use super::typed::{self, Duplicates, Shape};
+use super::typed::{self, Shape};
 
 /// More `Update` entries than these are merged into one named `ancient-changes`.
 const MAX_UPDATE_ENTRIES: usize = 10;
@@ -201,7 +201,7 @@ fn record_update(
     if !set.is_empty() {
         let mine = Entry {
             operation: Operation::Update,
-            time: Some(seconds(now)),
+            time: Some(time(now)),
             manager: if manager.is_empty() { "unknown".to_owned() } else { manager.to_owned() },
             api_version: kind.api_version(),
             subresource: subresource.to_owned(),
@@ -341,7 +341,7 @@ pub fn check(kind: &Kind, config: &Value) -> Result<(), Status> {
     if config.pointer("/metadata/managedFields").is_some_and(|value| !value.is_null()) {
         return Err(Status::bad_request("metadata.managedFields must be nil"));
     }
-    let errors = typed::validate(&Shape::of_kind(kind), config, Duplicates::Refused);
+    let errors = typed::validate(&Shape::of_kind(kind), config);
     if errors.is_empty() {
         return Ok(());
     }
@@ -405,7 +405,7 @@ fn lay_over(
         if entry.is_same(&mine) {
             entry.set = strip(&entry.set);
             if changed {
-                entry.time = Some(seconds(now));
+                entry.time = Some(time(now));
             }
         }
     }
@@ -415,7 +415,7 @@ fn lay_over(
 
 /// Removes what the manager applied last time, unless it or somebody else still owns it.
 fn prune(shape: &Shape, merged: Value, entries: &[Entry], last: &Set) -> Value {
-    let named = |set: &Set| set.with_named_fields(shape);
+    let named = |set: &Set| typed::with_named_fields(shape, set);
     let set_of = |value: &Value| named(&typed::field_set(shape, value));
     let last = named(last);
     let pruned = typed::remove(shape, &merged, &last);
@@ -430,10 +430,8 @@ fn prune(shape: &Shape, merged: Value, entries: &[Entry], last: &Set) -> Value {
 fn refuse(conflicts: &[Conflict]) -> Status {
     let causes = conflicts
         .iter()
-        .map(|(manager, path)| Cause {
-            reason: "FieldManagerConflict".to_owned(),
-            message: format!("conflict with {manager}"),
-            field: path_text(path),
+        .map(|(manager, path)| {
+            Cause::new("FieldManagerConflict", path_text(path), format!("conflict with {manager}"))
         })
         .collect();
     let message = match conflicts {
@@ -477,35 +475,7 @@ fn zero(kind: &Kind) -> Value {
         return object;
     }
     object["metadata"] = json!({});
-    let template = || json!({"metadata": {}, "spec": {"containers": null}});
-    let (spec, status) = match (kind.group.as_str(), kind.kind.as_str()) {
-        ("apps", "Deployment") => {
-            (json!({"selector": null, "template": template(), "strategy": {}}), json!({}))
-        }
-        ("apps", "DaemonSet" | "StatefulSet") => {
-            (json!({"selector": null, "template": template(), "updateStrategy": {}}), json!({}))
-        }
-        ("apps", "ReplicaSet") => (json!({"selector": null, "template": template()}), json!({})),
-        ("batch", "Job") => (json!({"template": template()}), json!({})),
-        ("", "Pod") => (json!({"containers": null}), json!({})),
-        ("", "Service") => (json!({}), json!({"loadBalancer": {}})),
-        ("", "Node") => {
-            (json!({}), json!({"daemonEndpoints": {"kubeletEndpoint": {"Port": 0}}, "nodeInfo": {}}))
-        }
-        ("", "Namespace") => (json!({}), json!({})),
-        ("", "PersistentVolumeClaim") => (json!({"resources": {}}), json!({})),
-        ("coordination.k8s.io", "Lease") => {
-            object["spec"] = json!({});
-            return object;
-        }
-        ("apiextensions.k8s.io", "CustomResourceDefinition") => (
-            json!({"names": {"kind": "", "plural": ""}}),
-            json!({"conditions": null, "storedVersions": null}),
-        ),
-        _ => return object,
-    };
-    object["spec"] = spec;
-    object["status"] = status;
+    fill(&mut object, &(kind.strategy.zero)());
     object
 }
 

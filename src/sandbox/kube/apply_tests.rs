@@ -4,7 +4,7 @@
 use serde_json::{Value, json};
 
 use super::*;
-use crate::sandbox::kube::kinds::Kinds;
+use crate::sandbox::kube::scheme::Kinds;
 
 /// A built-in kind without what the API server's own types add: zero structs and status doors.
 fn bare(api_version: &str, kind: &str) -> Kind {

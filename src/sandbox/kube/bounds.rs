@@ -3,9 +3,8 @@
 
 use serde_json::{Map, Value};
 
-use super::kinds::Kind;
+use super::scheme::Kind;
 use super::status::Cause;
-use super::validate::cause;
 
 /// Everything by which an object breaks its definition's bounds.
 pub fn judge(kind: &Kind, object: &Value) -> Vec<Cause> {
@@ -18,8 +17,7 @@ pub fn judge(kind: &Kind, object: &Value) -> Vec<Cause> {
         Some((scale.spec.clone(), count))
     });
     if let Some((field, count)) = replicas.filter(|(_, count)| *count < 0) {
-        let message = format!("Invalid value: {count}: should be a non-negative integer");
-        causes.push(cause("FieldValueInvalid", field, message));
+        causes.push(Cause::invalid(field, count, "should be a non-negative integer"));
     }
     causes
 }
@@ -56,7 +54,7 @@ fn limit(schema: &Value, name: &str) -> Option<usize> {
 }
 
 fn invalid(path: &str, shown: &str, why: &str) -> Cause {
-    cause("FieldValueInvalid", path.to_owned(), format!("Invalid value: {shown}: {path} in body {why}"))
+    Cause::invalid(path, shown, &format!("{path} in body {why}"))
 }
 
 fn number(schema: &Value, value: &Value, path: &str, causes: &mut Vec<Cause>) {
@@ -89,7 +87,7 @@ fn length(schema: &Value, text: &str, path: &str, causes: &mut Vec<Cause>) {
     }
     if let Some(most) = limit(schema, "maxLength").filter(|most| found > *most) {
         let message = format!("Too long: may not be more than {most} bytes");
-        causes.push(cause("FieldValueTooLong", path.to_owned(), message));
+        causes.push(Cause::new("FieldValueTooLong", path, message));
     }
 }
 
@@ -100,7 +98,7 @@ fn count(schema: &Value, items: &[Value], path: &str, causes: &mut Vec<Cause>) {
     }
     if let Some(most) = limit(schema, "maxItems").filter(|most| found > *most) {
         let message = format!("Too many: {found}: must have at most {most} items");
-        causes.push(cause("FieldValueTooMany", path.to_owned(), message));
+        causes.push(Cause::new("FieldValueTooMany", path, message));
     }
 }
 
@@ -123,7 +121,7 @@ fn twice(schema: &Value, items: &[Value], path: &str, causes: &mut Vec<Cause>) {
         let Some(name) = name(item) else { return };
         if seen.contains(&name) {
             let message = format!("Duplicate value: {name}");
-            causes.push(cause("FieldValueDuplicate", format!("{path}[{index}]"), message));
+            causes.push(Cause::new("FieldValueDuplicate", format!("{path}[{index}]"), message));
         } else {
             seen.push(name);
         }

@@ -6,8 +6,12 @@ use std::collections::{BTreeMap, BTreeSet};
 use jiff::{SignedDuration, Timestamp};
 use serde_json::{Value, json};
 
-use super::kinds::has_condition;
-use super::store::{Cluster, DeleteOptions, Key, Propagation, Status, seconds, text};
+use super::kinds::definition::stored_versions;
+use super::object::{Key, is_deleted, is_finished, is_true, list, number, set_condition, text, time};
+use super::scheme::Kind;
+use super::status::Status;
+use super::store::{Cluster, DeleteOptions, Propagation, next_generation, waits};
+use super::strategy::Deletion;
 
 const FOREGROUND: &str = "foregroundDeletion";
 const ORPHAN: &str = "orphan";
@@ -17,62 +21,55 @@ impl Cluster {
     /// Deletes an object as the API server does: at once, or, when it is a running pod, has finalizers
     /// or is a namespace, by marking it. The answer is the object as it is then, or as it last was.
     pub fn delete(&mut self, now: Timestamp, key: &Key, options: &DeleteOptions) -> Result<Value, Status> {
-        let (_, live) = self.live(key)?;
+        let (kind, live) = self.live(key)?;
         check_preconditions(key, &live, options)?;
         let mut object = live.as_ref().clone();
-        let grace = grace(&object, options);
-        let changed = set_propagation(key, &mut object, options.propagation);
-        let deleting = object.pointer("/metadata/deletionTimestamp").is_some();
-        let pending =
-            object.pointer("/metadata/deletionGracePeriodSeconds").and_then(Value::as_i64).unwrap_or(0);
-        if object["kind"] == "CustomResourceDefinition"
-            && !deleting
+        let grace = grace(&kind, &object, options);
+        let changed = set_propagation(&kind, &mut object, options.propagation);
+        let deletion = kind.strategy.deletion;
+        if deletion == Deletion::AfterInstances
+            && !is_deleted(&object)
             && !has_finalizer(&object, CUSTOM_CLEANUP)
         {
             // The API server itself asks to be waited for, as it has the objects to delete.
-            match object.pointer_mut("/metadata/finalizers").and_then(Value::as_array_mut) {
-                Some(list) => list.push(json!(CUSTOM_CLEANUP)),
-                None => object["metadata"]["finalizers"] = json!([CUSTOM_CLEANUP]),
-            }
+            add_finalizer(&mut object, CUSTOM_CLEANUP);
         }
-        let waits = waits(&object);
         if options.dry_run {
             return Ok(object);
         }
-        if deleting {
+        if is_deleted(&object) {
             // A second DELETE can only shorten what the first one granted.
+            let pending = number(&object, "/metadata/deletionGracePeriodSeconds").unwrap_or(0);
             if grace < pending {
-                let object = self.mark_deleted(key, now + SignedDuration::from_secs(grace), grace, object);
-                return Ok(self.release(key, object));
+                let object = self.mark_deleted(&kind, now + SignedDuration::from_secs(grace), grace, object);
+                return Ok(self.release(&kind, key, object));
             }
             if changed {
-                return Ok(self.mark_deleted(key, deletion_time(&live).unwrap_or(now), pending, object));
+                return Ok(self.mark_deleted(&kind, deletion_time(&live).unwrap_or(now), pending, object));
             }
             return Ok(object);
         }
-        if !waits && grace == 0 {
-            if object["kind"] != "Pod" {
-                return Ok(self.remove(key).map_or(object, |last| last.as_ref().clone()));
+        if !waits(&kind, &object) && grace == 0 {
+            let last = self.remove(key);
+            if deletion != Deletion::Graceful {
+                return Ok(last.map_or(object, |last| last.as_ref().clone()));
             }
             // A pod is marked even if nothing runs of it; that mark is never stored.
-            self.remove(key);
-            object["metadata"]["deletionTimestamp"] = json!(seconds(now));
+            object["metadata"]["deletionTimestamp"] = json!(time(now));
             object["metadata"]["deletionGracePeriodSeconds"] = json!(0);
-            if let Some(generation) = object.pointer("/metadata/generation").and_then(Value::as_i64) {
-                object["metadata"]["generation"] = json!(generation.saturating_add(1));
-            }
+            next_generation(&mut object);
             return Ok(object);
         }
-        if object["kind"] == "Namespace" {
+        if deletion == Deletion::AfterContent {
             object["status"]["phase"] = json!("Terminating");
         }
-        Ok(self.mark_deleted(key, now + SignedDuration::from_secs(grace), grace, object))
+        Ok(self.mark_deleted(&kind, now + SignedDuration::from_secs(grace), grace, object))
     }
 
     /// Removes the object when its deletion has nothing left to wait for.
-    fn release(&mut self, key: &Key, object: Value) -> Value {
-        let pending = object.pointer("/metadata/deletionGracePeriodSeconds").and_then(Value::as_i64);
-        if pending == Some(0) && !waits(&object) {
+    fn release(&mut self, kind: &Kind, key: &Key, object: Value) -> Value {
+        let pending = number(&object, "/metadata/deletionGracePeriodSeconds");
+        if pending == Some(0) && !waits(kind, &object) {
             return self.remove(key).map_or(object, |last| last.as_ref().clone());
         }
         object
@@ -103,23 +100,16 @@ impl Cluster {
     fn establish(&mut self, now: Timestamp) {
         let fresh: Vec<Key> = self
             .list("apiextensions.k8s.io", "customresourcedefinitions")
-            .filter(|(_, crd)| !has_condition(crd, "Established"))
+            .filter(|(_, crd)| !is_true(crd, "Established"))
             .map(|(key, _)| key.clone())
             .collect();
         for key in fresh {
             let _ = self.update_status(now, "kube-apiserver", &key, |crd| {
                 let condition = |ty: &str, reason: &str, message: &str| {
                     json!({"type": ty, "status": "True", "reason": reason, "message": message,
-                        "lastTransitionTime": seconds(now)})
+                        "lastTransitionTime": time(now)})
                 };
-                let names = crd["spec"]["names"].clone();
-                let stored: Vec<Value> = crd["spec"]["versions"]
-                    .as_array()
-                    .into_iter()
-                    .flatten()
-                    .filter(|version| version["storage"] == true)
-                    .map(|version| version["name"].clone())
-                    .collect();
+                let (names, stored) = (crd["spec"]["names"].clone(), stored_versions(crd));
                 crd["status"] = json!({
                     "acceptedNames": names,
                     "conditions": [
@@ -168,7 +158,7 @@ impl Cluster {
                 .and_then(|owner| self.get(owner));
             match owner {
                 None => drop(absent.insert(uid)),
-                Some(owner) if is_deleting(owner) && has_finalizer(owner, FOREGROUND) => {
+                Some(owner) if is_deleted(owner) && has_finalizer(owner, FOREGROUND) => {
                     waiting.insert(uid);
                 }
                 Some(_) => solid = true,
@@ -197,7 +187,7 @@ impl Cluster {
     /// Takes `foregroundDeletion` or `orphan` off an owner when its dependents allow it.
     fn finish_owner(&mut self, now: Timestamp, key: &Key) {
         let Some(owner) = self.get(key) else { return };
-        if !is_deleting(owner) {
+        if !is_deleted(owner) {
             return;
         }
         let uid = text(owner, "/metadata/uid").to_owned();
@@ -230,14 +220,14 @@ impl Cluster {
     fn empty_namespaces(&mut self, now: Timestamp) {
         let terminating: Vec<String> = self
             .list("", "namespaces")
-            .filter(|(_, namespace)| is_deleting(namespace))
+            .filter(|(_, namespace)| is_deleted(namespace))
             .map(|(key, _)| key.name.clone())
             .collect();
         for name in terminating {
             let content: Vec<(Key, bool)> = self
                 .objects()
                 .filter(|(key, _)| key.namespace == name)
-                .map(|(key, object)| (key.clone(), is_deleting(object)))
+                .map(|(key, object)| (key.clone(), is_deleted(object)))
                 .collect();
             for (key, deleting) in &content {
                 if !deleting {
@@ -272,53 +262,30 @@ impl Cluster {
             if let Ok((kind, _)) = self.live(&self.key_of(object)) {
                 *kinds.entry(kind.qualified()).or_default() += 1;
             }
-            let names = object.pointer("/metadata/finalizers").and_then(Value::as_array);
-            for name in names.into_iter().flatten().filter_map(Value::as_str) {
+            for name in list(object, "/metadata/finalizers").iter().filter_map(Value::as_str) {
                 *finalizers.entry(name.to_owned()).or_default() += 1;
             }
         }
-        let list = |counts: &BTreeMap<String, usize>, word: &str| {
-            let parts: Vec<String> = counts
-                .iter()
-                .map(|(name, count)| format!("{name} {word} {count} resource instances"))
-                .collect();
-            parts.join(", ")
-        };
         let conditions = [
-            (
+            remaining(
                 "NamespaceContentRemaining",
-                !kinds.is_empty(),
-                ("SomeResourcesRemain", "ContentRemoved"),
-                format!("Some resources are remaining: {}", list(&kinds, "has")),
+                ["SomeResourcesRemain", "ContentRemoved"],
+                list_of("Some resources are remaining", &kinds, "has"),
                 "All content successfully removed",
             ),
-            (
+            remaining(
                 "NamespaceFinalizersRemaining",
-                !finalizers.is_empty(),
-                ("SomeFinalizersRemain", "ContentHasNoFinalizers"),
-                format!(
-                    "Some content in the namespace has finalizers remaining: {}",
-                    list(&finalizers, "in")
-                ),
+                ["SomeFinalizersRemain", "ContentHasNoFinalizers"],
+                list_of("Some content in the namespace has finalizers remaining", &finalizers, "in"),
                 "All content-preserving finalizers finished",
             ),
         ];
         let _ = self.update_status(now, COLLECTOR, key, |namespace| {
-            let old = namespace["status"]["conditions"].clone();
-            let since = |ty: &str, status: &str| {
-                let same = |known: &&Value| known["type"] == ty && known["status"] == status;
-                let found = old.as_array().into_iter().flatten().find(same);
-                found.map_or_else(|| json!(seconds(now)), |known| known["lastTransitionTime"].clone())
-            };
-            namespace["status"]["conditions"] = conditions
-                .iter()
-                .map(|(ty, holds, (yes, no), message, clear)| {
-                    let status = if *holds { "True" } else { "False" };
-                    json!({"type": ty, "status": status, "lastTransitionTime": since(ty, status),
-                        "reason": if *holds { yes } else { no },
-                        "message": if *holds { message.as_str() } else { clear }})
-                })
-                .collect();
+            let mut known = list(namespace, "/status/conditions").to_vec();
+            for condition in conditions {
+                set_condition(&mut known, condition, now);
+            }
+            namespace["status"]["conditions"] = json!(known);
         });
     }
 
@@ -326,14 +293,14 @@ impl Cluster {
     fn remove_custom_objects(&mut self, now: Timestamp) {
         let leaving: Vec<(Key, String, String)> = self
             .list("apiextensions.k8s.io", "customresourcedefinitions")
-            .filter(|(_, crd)| is_deleting(crd) && has_finalizer(crd, CUSTOM_CLEANUP))
+            .filter(|(_, crd)| is_deleted(crd) && has_finalizer(crd, CUSTOM_CLEANUP))
             .map(|(key, crd)| {
                 (key.clone(), text(crd, "/spec/group").to_owned(), text(crd, "/spec/names/plural").to_owned())
             })
             .collect();
         for (key, group, plural) in leaving {
             let instances: Vec<(Key, bool)> =
-                self.list(&group, &plural).map(|(key, object)| (key.clone(), is_deleting(object))).collect();
+                self.list(&group, &plural).map(|(key, object)| (key.clone(), is_deleted(object))).collect();
             for (instance, deleting) in instances {
                 if !deleting {
                     let _ = self.delete(now, &instance, &DeleteOptions::default());
@@ -343,6 +310,21 @@ impl Cluster {
                 let _ = self.update(now, "kube-apiserver", &key, |crd| drop_finalizer(crd, CUSTOM_CLEANUP));
             }
         }
+    }
+}
+
+/// What is counted, as a sentence; none when nothing is.
+fn list_of(what: &str, counts: &BTreeMap<String, usize>, word: &str) -> Option<String> {
+    let parts = counts.iter().map(|(name, count)| format!("{name} {word} {count} resource instances"));
+    let parts: Vec<String> = parts.collect();
+    (!parts.is_empty()).then(|| format!("{what}: {}", parts.join(", ")))
+}
+
+/// A condition that holds while something is left, with its reasons for both.
+fn remaining(ty: &str, [some, none]: [&str; 2], left: Option<String>, clear: &str) -> Value {
+    match left {
+        Some(left) => json!({"type": ty, "status": "True", "reason": some, "message": left}),
+        None => json!({"type": ty, "status": "False", "reason": none, "message": clear}),
     }
 }
 
@@ -370,65 +352,48 @@ fn check_preconditions(key: &Key, live: &Value, options: &DeleteOptions) -> Resu
 }
 
 /// Seconds until a deleted object may go. Only pods that run somewhere get any.
-fn grace(object: &Value, options: &DeleteOptions) -> i64 {
-    let running = object["kind"] == "Pod"
-        && object["apiVersion"] == "v1"
-        && !text(object, "/spec/nodeName").is_empty()
-        && !matches!(text(object, "/status/phase"), "Succeeded" | "Failed");
-    if !running {
+fn grace(kind: &Kind, object: &Value, options: &DeleteOptions) -> i64 {
+    let running = !text(object, "/spec/nodeName").is_empty() && !is_finished(object);
+    if kind.strategy.deletion != Deletion::Graceful || !running {
         return 0;
     }
-    let own = || object.pointer("/spec/terminationGracePeriodSeconds").and_then(Value::as_i64).unwrap_or(30);
+    let own = || number(object, "/spec/terminationGracePeriodSeconds").unwrap_or(30);
     options.grace_period_seconds.unwrap_or_else(own).max(0)
 }
 
 /// Adds or removes the collector's finalizers as the propagation asks; says whether that changed any.
-fn set_propagation(key: &Key, object: &mut Value, asked: Option<Propagation>) -> bool {
+fn set_propagation(kind: &Kind, object: &mut Value, asked: Option<Propagation>) -> bool {
     let before = object.pointer("/metadata/finalizers").cloned();
-    // batch/v1 Jobs keep the old default: their pods stay.
-    let kept_by_default = key.group == "batch" && key.resource == "jobs";
     let propagation = match asked {
         Some(propagation) => propagation,
         None if has_finalizer(object, ORPHAN) => Propagation::Orphan,
         None if has_finalizer(object, FOREGROUND) => Propagation::Foreground,
-        None if kept_by_default => Propagation::Orphan,
+        None if kind.strategy.deletion == Deletion::KeepsDependents => Propagation::Orphan,
         None => Propagation::Background,
     };
     drop_finalizer(object, ORPHAN);
     drop_finalizer(object, FOREGROUND);
-    let name = match propagation {
-        Propagation::Background => None,
-        Propagation::Foreground => Some(FOREGROUND),
-        Propagation::Orphan => Some(ORPHAN),
-    };
-    if let Some(name) = name {
-        match object.pointer_mut("/metadata/finalizers").and_then(Value::as_array_mut) {
-            Some(list) => list.push(json!(name)),
-            None => object["metadata"]["finalizers"] = json!([name]),
-        }
+    match propagation {
+        Propagation::Background => {}
+        Propagation::Foreground => add_finalizer(object, FOREGROUND),
+        Propagation::Orphan => add_finalizer(object, ORPHAN),
     }
     before != object.pointer("/metadata/finalizers").cloned()
+}
+
+fn add_finalizer(object: &mut Value, name: &str) {
+    match object.pointer_mut("/metadata/finalizers").and_then(Value::as_array_mut) {
+        Some(list) => list.push(json!(name)),
+        None => object["metadata"]["finalizers"] = json!([name]),
+    }
 }
 
 fn deletion_time(object: &Value) -> Option<Timestamp> {
     text(object, "/metadata/deletionTimestamp").parse().ok()
 }
 
-fn is_deleting(object: &Value) -> bool {
-    object.pointer("/metadata/deletionTimestamp").is_some()
-}
-
-/// Whether something keeps a deleted object alive.
-fn waits(object: &Value) -> bool {
-    let any = |pointer: &str| {
-        object.pointer(pointer).and_then(Value::as_array).is_some_and(|list| !list.is_empty())
-    };
-    any("/metadata/finalizers") || (object["kind"] == "Namespace" && any("/spec/finalizers"))
-}
-
 fn has_finalizer(object: &Value, name: &str) -> bool {
-    let list = object.pointer("/metadata/finalizers").and_then(Value::as_array);
-    list.into_iter().flatten().any(|finalizer| finalizer == name)
+    list(object, "/metadata/finalizers").iter().any(|finalizer| finalizer == name)
 }
 
 fn drop_finalizer(object: &mut Value, name: &str) {
@@ -441,7 +406,7 @@ fn drop_finalizer(object: &mut Value, name: &str) {
 }
 
 fn references(object: &Value) -> impl Iterator<Item = &Value> {
-    object.pointer("/metadata/ownerReferences").and_then(Value::as_array).into_iter().flatten()
+    list(object, "/metadata/ownerReferences").iter()
 }
 
 fn drop_references(object: &mut Value, gone: impl Fn(&str) -> bool) {

@@ -5,13 +5,9 @@ use std::sync::Arc;
 
 use serde_json::{Value, json};
 
-use super::kinds::{Kind, Kinds, Origin};
 use super::openapi;
 use super::request::{Request, Response};
-use super::status::Status;
-
-/// The Kubernetes version whose structure is imitated.
-pub const MINOR: &str = "36";
+use super::scheme::{Kind, Kinds, MINOR, Origin, api_version};
 
 /// Groups in the API server's own order of preference; others follow by name.
 const ORDER: &[&str] =
@@ -105,7 +101,7 @@ pub fn handle(kinds: &Kinds, git_version: &str, request: &Request) -> Option<Res
                 body["apiVersion"] = json!("v1");
                 Response::json(200, &body)
             }
-            None => not_found(),
+            None => Response::nowhere(),
         },
         ["api", "v1"] => resources(kinds, "", "v1"),
         ["apis", group, version] => resources(kinds, group, version),
@@ -113,12 +109,6 @@ pub fn handle(kinds: &Kinds, git_version: &str, request: &Request) -> Option<Res
         _ => return None,
     };
     Some(response)
-}
-
-/// What the server says about a path that nobody handles.
-pub fn not_found() -> Response {
-    // The mux of the API server answers in plain text.
-    Response::text(404, "404 page not found\n")
 }
 
 fn version(git_version: &str) -> Value {
@@ -144,7 +134,7 @@ fn resources(kinds: &Kinds, group: &str, version: &str) -> Response {
         .iter()
         .find(|(name, _)| name == group)
         .and_then(|(_, versions)| versions.iter().find(|(name, _)| name == version));
-    let Some((_, kinds)) = found else { return not_found() };
+    let Some((_, kinds)) = found else { return Response::nowhere() };
     let mut list = Vec::new();
     for kind in kinds {
         let mut entry = json!({"name": kind.plural, "singularName": kind.singular, "namespaced": kind.namespaced,
@@ -167,7 +157,7 @@ fn resources(kinds: &Kinds, group: &str, version: &str) -> Response {
             list.push(entry);
         }
     }
-    let version = super::kinds::api_version(group, version);
+    let version = api_version(group, version);
     Response::json(
         200,
         &json!({"kind": "APIResourceList", "apiVersion": "v1", "groupVersion": version,
@@ -182,16 +172,10 @@ fn subresource(kind: &Kind, name: &str) -> (Option<(&'static str, &'static str)>
         "eviction" => (Some(("policy", "v1")), "Eviction".to_owned()),
         "token" => (Some(("authentication.k8s.io", "v1")), "TokenRequest".to_owned()),
         "binding" => (None, "Binding".to_owned()),
-        "attach" | "exec" | "portforward" | "proxy" if kind.kind == "Pod" => {
-            let prefix = match name {
-                "attach" => "PodAttach",
-                "exec" => "PodExec",
-                "portforward" => "PodPortForward",
-                _ => "PodProxy",
-            };
-            (None, format!("{prefix}Options"))
+        _ => {
+            let own = kind.strategy.options.iter().find(|(known, _)| *known == name);
+            (None, own.map_or_else(|| kind.kind.clone(), |(_, kind)| (*kind).to_owned()))
         }
-        _ => (None, kind.kind.clone()),
     }
 }
 
@@ -266,9 +250,4 @@ fn aggregated_resource(group: &str, version: &str, kind: &Kind) -> Value {
         entry["subresources"] = json!(subresources);
     }
     entry
-}
-
-/// The 404 of a path whose group or resource is not served.
-pub fn unknown() -> Status {
-    Status::no_such_path()
 }

@@ -7,8 +7,6 @@ use std::fmt;
 
 use serde_json::{Map, Value, json};
 
-use super::typed::{Atom, Shape};
-
 /// One step of a path.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum Element {
@@ -128,8 +126,8 @@ impl fmt::Display for Element {
 /// A set of paths. A path is a member on its own; having children does not make it one.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct Set {
-    members: BTreeSet<Element>,
-    children: BTreeMap<Element, Set>,
+    pub(super) members: BTreeSet<Element>,
+    pub(super) children: BTreeMap<Element, Set>,
 }
 
 impl Set {
@@ -206,46 +204,6 @@ impl Set {
             .filter(|(_, set)| !set.is_empty())
             .collect();
         Self { members: self.members.difference(&other.members).cloned().collect(), children }
-    }
-
-    /// Paths of this set that are neither in the other nor below one of its members.
-    #[must_use]
-    pub fn recursive_difference(&self, other: &Self) -> Self {
-        let children = self
-            .children
-            .iter()
-            .filter(|(element, _)| !other.members.contains(element))
-            .map(|(element, set)| match other.children.get(element) {
-                Some(theirs) => (element.clone(), set.recursive_difference(theirs)),
-                None => (element.clone(), set.clone()),
-            })
-            .filter(|(_, set)| !set.is_empty())
-            .collect();
-        Self { members: self.members.difference(&other.members).cloned().collect(), children }
-    }
-
-    /// This set with every declared field that has members below it as a member too.
-    #[must_use]
-    pub fn with_named_fields(&self, shape: &Shape) -> Self {
-        let mut members = self.members.clone();
-        let mut children = BTreeMap::new();
-        for (element, set) in &self.children {
-            let below = match element {
-                Element::Field(name) => {
-                    if shape.declares(name) {
-                        members.insert(element.clone());
-                    }
-                    shape.field(name)
-                }
-                Element::Key(_) => match shape.atom(None) {
-                    Atom::List { items, .. } => Some(items),
-                    _ => None,
-                },
-                _ => None,
-            };
-            children.insert(element.clone(), set.with_named_fields(&below.unwrap_or(Shape::Nothing)));
-        }
-        Self { members, children }
     }
 
     /// The part at or below a field of the root.

@@ -10,10 +10,9 @@ use std::collections::{BTreeMap, BTreeSet};
 use bytes::Bytes;
 use serde_json::{Map, Value, json};
 
-use super::discovery::{MINOR, not_found};
 use super::gnostic;
-use super::kinds::{Kind, Kinds, Origin};
 use super::request::{Request, Response};
+use super::scheme::{Kind, Kinds, MINOR, Origin};
 use crate::schema;
 
 const META: &str = "io.k8s.apimachinery.pkg.apis.meta.v1";
@@ -42,13 +41,13 @@ pub fn handle(kinds: &Kinds, request: &Request, path: &[&str]) -> Response {
         ["v3"] => return Response::json(200, &index(kinds)),
         ["v3", "api", version] => ("", *version),
         ["v3", "apis", group, version] => (*group, *version),
-        _ => return not_found(),
+        _ => return Response::nowhere(),
     };
     let (group, version) = group_version;
     let served: Vec<&Kind> =
         served(kinds).filter(|kind| kind.group == group && kind.version == version).collect();
     if served.is_empty() {
-        return not_found();
+        return Response::nowhere();
     }
     match Form::asked(request) {
         Some(Form::Json) => Response::json(200, &document(&served, group, version)),

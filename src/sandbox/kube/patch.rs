@@ -1,28 +1,9 @@
-//! Merge patch (RFC 7386), JSON patch (RFC 6902) and the strategic merge patch of built-in kinds.
+//! JSON patch (RFC 6902) and the strategic merge patch of built-in kinds.
 
 use serde_json::{Map, Value};
 
 use super::status::Status;
 use crate::schema::{Schema, Type};
-
-/// RFC 7386: objects merge, null removes, everything else replaces.
-pub fn merge(target: &mut Value, patch: &Value) {
-    let Value::Object(patch) = patch else {
-        *target = patch.clone();
-        return;
-    };
-    if !target.is_object() {
-        *target = Value::Object(Map::new());
-    }
-    let Some(fields) = target.as_object_mut() else { return };
-    for (name, value) in patch {
-        if value.is_null() {
-            fields.remove(name);
-        } else {
-            merge(fields.entry(name.clone()).or_insert(Value::Null), value);
-        }
-    }
-}
 
 /// RFC 6902, on a copy: either all operations hold or nothing changes.
 pub fn json(target: &mut Value, patch: &Value) -> Result<(), Status> {
@@ -144,13 +125,9 @@ pub fn strategic(target: &mut Value, patch: &Value, schema: Option<&Schema>) {
         fields.retain(|name, _| kept.iter().any(|key| key == name));
     }
     for (name, value) in patch {
-        if let Some(list) = name.strip_prefix("$deleteFromPrimitiveList/") {
-            if let (Some(items), Some(gone)) =
-                (fields.get_mut(list).and_then(Value::as_array_mut), value.as_array())
-            {
-                items.retain(|item| !gone.contains(item));
-            }
-            continue;
+        let list = name.strip_prefix("$deleteFromPrimitiveList/").and_then(|list| fields.get_mut(list));
+        if let (Some(items), Some(gone)) = (list.and_then(Value::as_array_mut), value.as_array()) {
+            items.retain(|item| !gone.contains(item));
         }
         if name.starts_with('$') {
             continue;
@@ -169,16 +146,24 @@ pub fn strategic(target: &mut Value, patch: &Value, schema: Option<&Schema>) {
             },
         }
     }
+    set_orders(fields, patch, &before, schema);
+}
+
+/// Puts lists into the order that the patch asks for; `before` are the fields as they were.
+fn set_orders(
+    fields: &mut Map<String, Value>,
+    patch: &Map<String, Value>,
+    before: &Map<String, Value>,
+    schema: Option<&Schema>,
+) {
     for (name, order) in patch {
-        if let Some(list) = name.strip_prefix("$setElementOrder/") {
-            let below = schema.and_then(|schema| schema.property(list));
-            let key = below.as_ref().and_then(Schema::patch_merge_key).map(str::to_owned);
-            let server = before.get(list).and_then(Value::as_array).cloned().unwrap_or_default();
-            if let (Some(items), Some(order)) =
-                (fields.get_mut(list).and_then(Value::as_array_mut), order.as_array())
-            {
-                reorder(items, order, &server, key.as_deref());
-            }
+        let Some(list) = name.strip_prefix("$setElementOrder/") else { continue };
+        let below = schema.and_then(|schema| schema.property(list));
+        let key = below.as_ref().and_then(Schema::patch_merge_key).map(str::to_owned);
+        let server = before.get(list).and_then(Value::as_array).cloned().unwrap_or_default();
+        let items = fields.get_mut(list).and_then(Value::as_array_mut);
+        if let (Some(items), Some(order)) = (items, order.as_array()) {
+            reorder(items, order, &server, key.as_deref());
         }
     }
 }
@@ -278,23 +263,6 @@ mod tests {
 
     use super::*;
     use crate::schema;
-
-    #[test]
-    fn merge_patches_merge() {
-        for (target, patch, expected) in [
-            (
-                json!({"a": 1, "b": {"c": 2}}),
-                json!({"a": null, "b": {"d": 3}}),
-                json!({"b": {"c": 2, "d": 3}}),
-            ),
-            (json!({"a": [1, 2]}), json!({"a": [3]}), json!({"a": [3]})),
-            (json!({"a": "x"}), json!({"a": {"b": null, "c": 1}}), json!({"a": {"c": 1}})),
-        ] {
-            let mut value = target;
-            merge(&mut value, &patch);
-            assert_eq!(value, expected);
-        }
-    }
 
     #[test]
     fn json_patches_hold_wholly_or_not_at_all() {

@@ -9,7 +9,7 @@ use base64::engine::general_purpose::STANDARD;
 use jiff::Timestamp;
 use serde_json::{Map, Value, json};
 
-use super::kinds::{api_version, split_api_version};
+use super::scheme::{api_version, split_api_version};
 use crate::schema::protobuf::{Field, Many, fields};
 use crate::schema::{self};
 

@@ -3,10 +3,10 @@
 
 use serde_json::{Value, json};
 
+use super::object::{Key, annotation, is_true, label, list, namespace, text};
 use super::request::{Request, Response};
-use super::run::object::{annotation, is_true, label, list, namespace, text};
 use super::status::Status;
-use super::store::{Cluster, Key};
+use super::store::Cluster;
 
 /// How many tasks a scheduler runs, on its Service.
 const TASKS: &str = "sandbox.dask-infra.dev/tasks";

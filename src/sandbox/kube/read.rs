@@ -4,13 +4,13 @@ use base64::Engine as _;
 use jiff::Timestamp;
 use serde_json::{Value, json};
 
-use super::kinds::{Kind, Origin};
+use super::call::Call;
 use super::request::{Place, Request, Response};
-use super::selector::Selector;
+use super::scale::scale_of;
+use super::scheme::{Kind, Origin};
 use super::status::Status;
-use super::store::{Cluster, Key};
+use super::store::Cluster;
 use super::table::{self, Include};
-use super::write;
 
 /// The object as the asked-for version shows it: versions differ only in their name here.
 pub fn versioned(kind: &Kind, object: &Value) -> Value {
@@ -21,19 +21,12 @@ pub fn versioned(kind: &Kind, object: &Value) -> Value {
 }
 
 /// GET of an object or its `scale` or `status`.
-pub fn get(
-    cluster: &Cluster,
-    now: Timestamp,
-    kind: &Kind,
-    place: &Place,
-    request: &Request,
-) -> Result<Response, Status> {
-    let key = Key::new(&kind.group, &kind.plural, &place.namespace, &place.name);
-    let not_found = || Status::not_found(&kind.group, &kind.plural, &place.name);
+pub fn get(cluster: &Cluster, call: &Call<'_>) -> Result<Response, Status> {
+    let Call { kind, place, request, now } = *call;
     check_version(cluster, request)?;
-    let object = versioned(kind, cluster.get(&key).ok_or_else(not_found)?);
+    let object = versioned(kind, cluster.get(&call.key()).ok_or_else(|| call.not_found())?);
     if place.subresource == "scale" {
-        return Ok(Response::json(200, &write::scale_of(kind, &object)));
+        return Ok(Response::json(200, &scale_of(kind, &object)));
     }
     if request.wants_table() {
         let metadata = json!({"resourceVersion": object["metadata"]["resourceVersion"]});
@@ -79,19 +72,6 @@ fn check_options(request: &Request) -> Result<(), Status> {
         return Err(Status::bad_request("specifying resource version is not allowed when using continue"));
     }
     Ok(())
-}
-
-/// What a request selects out of a collection.
-pub fn selector(kind: &Kind, place: &Place, request: &Request) -> Result<Selector, Status> {
-    if !place.name.is_empty() {
-        return Ok(Selector::name(&place.name));
-    }
-    let selector = Selector::parse(
-        request.param("labelSelector").unwrap_or_default(),
-        request.param("fieldSelector").unwrap_or_default(),
-    )?;
-    selector.check(kind)?;
-    Ok(selector)
 }
 
 /// Where a paged list goes on: after this name, at this revision. A token without a revision goes on in
@@ -145,14 +125,9 @@ fn lost_page(token: &Continue, place: &Place) -> Status {
 }
 
 /// GET of a collection: selected, paged, as a list or as a table.
-pub fn list(
-    cluster: &Cluster,
-    now: Timestamp,
-    kind: &Kind,
-    place: &Place,
-    request: &Request,
-) -> Result<Response, Status> {
-    let selector = selector(kind, place, request)?;
+pub fn list(cluster: &Cluster, call: &Call<'_>) -> Result<Response, Status> {
+    let Call { kind, place, request, now } = *call;
+    let selector = call.selector()?;
     check_options(request)?;
     let asked = check_version(cluster, request)?;
     let token = request.param("continue").filter(|token| !token.is_empty());

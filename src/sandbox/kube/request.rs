@@ -1,6 +1,7 @@
 //! What a client asks for: the path taken apart, the query, the headers that matter.
 
 use bytes::Bytes;
+use percent_encoding::percent_decode_str;
 
 use super::status::Status;
 
@@ -47,6 +48,11 @@ impl Response {
         }
     }
 
+    /// What the server says when no handler is registered for a path: its mux answers in plain text.
+    pub fn nowhere() -> Self {
+        Self::text(404, "404 page not found\n")
+    }
+
     /// A plain text answer.
     pub fn text(code: u16, body: impl Into<String>) -> Self {
         Self {
@@ -84,7 +90,9 @@ pub struct Place {
 impl Place {
     /// The place of a path below `/api/v1/` or `/apis/G/V/`; `None` for other paths.
     pub fn parse(path: &str) -> Option<Self> {
-        let mut parts: Vec<String> = path.split('/').filter(|part| !part.is_empty()).map(decode).collect();
+        let parts = path.split('/').filter(|part| !part.is_empty());
+        let decoded = parts.map(|part| percent_decode_str(part).decode_utf8_lossy().into_owned());
+        let mut parts: Vec<String> = decoded.collect();
         let group_parts = match parts.first().map(String::as_str) {
             Some("api") => 2,
             Some("apis") => 3,
@@ -163,40 +171,9 @@ impl Request {
     }
 }
 
-/// Query pairs of `a=1&b=2`, empty pieces skipped: clients are known to send `?&a=1`.
+/// Query pairs, decoded.
 pub fn parse_query(query: &str) -> Vec<(String, String)> {
-    query
-        .split('&')
-        .filter(|piece| !piece.is_empty())
-        .map(|piece| {
-            let (key, value) = piece.split_once('=').unwrap_or((piece, ""));
-            (decode(&key.replace('+', " ")), decode(&value.replace('+', " ")))
-        })
-        .collect()
-}
-
-/// Percent decoding; what is not valid stays as it is.
-fn decode(text: &str) -> String {
-    let bytes = text.as_bytes();
-    let mut out = Vec::with_capacity(bytes.len());
-    let mut at = 0;
-    while at < bytes.len() {
-        let hex = (bytes[at] == b'%')
-            .then(|| text.get(at + 1..at + 3))
-            .flatten()
-            .and_then(|pair| u8::from_str_radix(pair, 16).ok());
-        match hex {
-            Some(byte) => {
-                out.push(byte);
-                at += 3;
-            }
-            None => {
-                out.push(bytes[at]);
-                at += 1;
-            }
-        }
-    }
-    String::from_utf8_lossy(&out).into_owned()
+    form_urlencoded::parse(query.as_bytes()).into_owned().collect()
 }
 
 #[cfg(test)]

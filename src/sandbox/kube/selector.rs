@@ -2,9 +2,10 @@
 
 use serde_json::Value;
 
-use super::kinds::Kind;
+use super::object::text;
+use super::scheme::Kind;
 use super::status::Status;
-use super::store::text;
+use super::strategy::Selectable;
 
 /// One requirement on a label.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -49,30 +50,12 @@ impl Selector {
 
     /// Refuses fields that the kind cannot be selected by.
     pub fn check(&self, kind: &Kind) -> Result<(), Status> {
-        let own: &[&str] = match (kind.group.as_str(), kind.kind.as_str()) {
-            ("", "Pod") => &[
-                "spec.nodeName",
-                "spec.restartPolicy",
-                "spec.schedulerName",
-                "spec.serviceAccountName",
-                "spec.hostNetwork",
-                "status.phase",
-                "status.podIP",
-                "status.podIPs",
-                "status.nominatedNodeName",
-            ],
-            ("" | "events.k8s.io", "Event") => return Ok(()),
-            ("", "Secret") => &["type"],
-            ("", "Node") => &["spec.unschedulable"],
-            ("", "Namespace") => &["status.phase"],
-            ("", "Service") => &["spec.clusterIP", "spec.type"],
-            ("" | "apps", "ReplicaSet" | "ReplicationController") => &["status.replicas"],
-            ("batch", "Job") => &["status.successful"],
-            ("certificates.k8s.io", _) => &["spec.signerName"],
-            _ => &[],
+        let known = |path: &str| match kind.strategy.selectable {
+            Selectable::Any => true,
+            Selectable::These(own) => {
+                matches!(path, "metadata.name" | "metadata.namespace") || own.contains(&path)
+            }
         };
-        let known =
-            |path: &str| matches!(path, "metadata.name" | "metadata.namespace") || own.contains(&path);
         match self.fields.iter().find(|(path, ..)| !known(path)) {
             Some((path, ..)) => Err(Status::bad_request(format!("field label not supported: {path}"))),
             None => Ok(()),

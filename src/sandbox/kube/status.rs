@@ -13,6 +13,35 @@ pub struct Cause {
     pub field: String,
 }
 
+impl Cause {
+    /// A field that breaks a rule.
+    pub fn new(reason: &str, field: impl Into<String>, message: impl Into<String>) -> Self {
+        Self { reason: reason.to_owned(), message: message.into(), field: field.into() }
+    }
+
+    /// A value that is none for its field, as it is shown.
+    pub fn invalid(field: impl Into<String>, value: impl std::fmt::Display, why: &str) -> Self {
+        Self::new("FieldValueInvalid", field, format!("Invalid value: {value}: {why}"))
+    }
+
+    /// A field that must have a value.
+    pub fn required(field: impl Into<String>) -> Self {
+        Self::new("FieldValueRequired", field, "Required value")
+    }
+
+    /// A field that may not have this value now.
+    pub fn forbidden(field: impl Into<String>, why: &str) -> Self {
+        Self::new("FieldValueForbidden", field, format!("Forbidden: {why}"))
+    }
+
+    /// A value, as it is shown, of a field that has a few only.
+    pub fn unsupported(field: impl Into<String>, value: impl std::fmt::Display, supported: &[&str]) -> Self {
+        let supported: Vec<String> = supported.iter().map(|value| format!("\"{value}\"")).collect();
+        let message = format!("Unsupported value: {value}: supported values: {}", supported.join(", "));
+        Self::new("FieldValueNotSupported", field, message)
+    }
+}
+
 /// A refusal (or, with code 200, an acknowledgement) as the API server words it.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct Status {
@@ -109,11 +138,7 @@ impl Status {
 
     /// 504: a version is asked for that is still to come.
     pub fn too_new(asked: u64, current: u64) -> Self {
-        let cause = Cause {
-            reason: "ResourceVersionTooLarge".to_owned(),
-            message: "Too large resource version".to_owned(),
-            field: String::new(),
-        };
+        let cause = Cause::new("ResourceVersionTooLarge", "", "Too large resource version");
         let message = format!("Timeout: Too large resource version: {asked}, current: {current}");
         Self { causes: vec![cause], ..Self::new(504, "Timeout", message) }
     }
@@ -143,23 +168,12 @@ impl Status {
 
     /// 422: an option of the request has a value that there is not.
     pub fn bad_option(options: &str, field: &str, value: &str, supported: &[&str]) -> Self {
-        let supported: Vec<String> = supported.iter().map(|value| format!("\"{value}\"")).collect();
-        let cause = Cause {
-            reason: "FieldValueNotSupported".to_owned(),
-            message: format!("Unsupported value: {value}: supported values: {}", supported.join(", ")),
-            field: field.to_owned(),
-        };
-        Self::invalid("meta.k8s.io", options, "", vec![cause])
+        Self::invalid("meta.k8s.io", options, "", vec![Cause::unsupported(field, value, supported)])
     }
 
     /// 422: an option of the request that does not go with another one.
     pub fn forbidden_option(options: &str, field: &str, why: &str) -> Self {
-        let cause = Cause {
-            reason: "FieldValueForbidden".to_owned(),
-            message: format!("Forbidden: {why}"),
-            field: field.to_owned(),
-        };
-        Self::invalid("meta.k8s.io", options, "", vec![cause])
+        Self::invalid("meta.k8s.io", options, "", vec![Cause::forbidden(field, why)])
     }
 
     /// 409 with one `FieldManagerConflict` for each field that another manager owns.

@@ -6,46 +6,20 @@ use std::ops::Bound;
 use std::sync::Arc;
 
 use jiff::Timestamp;
-use serde::{Deserialize, Serialize};
-use serde_json::{Map, Value, json};
+use serde_json::{Value, json};
 
 use super::apply::{self, Writer};
-use super::defaults;
-use super::kinds::{Kind, Kinds};
-pub use super::status::{Cause, Status};
-use super::write::settle;
+use super::form::{self, settle};
+use super::kinds::{namespace, service};
+use super::numbers::Numbers;
+use super::object::{Key, generation, is_deleted, list, number, text, time};
+use super::scheme::{Kind, Kinds};
+use super::status::{Cause, Status};
+use super::strategy::Deletion;
 use crate::sandbox::persist::MOST;
 
 /// How many changes the history keeps; a watch from before them gets 410 Gone, as when etcd compacts.
 const HISTORY: usize = 20_000;
-
-/// The letters the API server draws generated names from.
-const NAME_LETTERS: &[u8] = b"bcdfghjklmnpqrstvwxz2456789";
-
-/// What names an object in a cluster.
-#[derive(Clone, PartialEq, Eq, PartialOrd, Ord, Hash, Debug, Serialize, Deserialize)]
-pub struct Key {
-    /// API group, empty for the core group.
-    pub group: String,
-    /// Plural of the resource, `pods`.
-    pub resource: String,
-    /// Empty for cluster-wide kinds.
-    pub namespace: String,
-    /// The object's name.
-    pub name: String,
-}
-
-impl Key {
-    /// A key from its four parts; an empty namespace for cluster-wide kinds.
-    pub fn new(group: &str, resource: &str, namespace: &str, name: &str) -> Self {
-        Self {
-            group: group.to_owned(),
-            resource: resource.to_owned(),
-            namespace: namespace.to_owned(),
-            name: name.to_owned(),
-        }
-    }
-}
 
 /// What became of an object in one revision.
 #[derive(Clone, Debug)]
@@ -100,9 +74,8 @@ pub struct DeleteOptions {
 /// One Kubernetes cluster.
 #[derive(Debug, Default)]
 pub struct Cluster {
-    seed: String,
     revision: u64,
-    counter: u64,
+    numbers: Numbers,
     objects: BTreeMap<Key, Arc<Value>>,
     pub(super) kinds: Kinds,
     history: VecDeque<Change>,
@@ -118,20 +91,11 @@ impl Cluster {
     /// A cluster as it is right after its creation: the four system namespaces, their default service
     /// accounts and the `kubernetes` Service. `seed` makes its uids differ from other clusters'.
     pub fn new(seed: &str, now: Timestamp) -> Self {
-        let mut cluster = Self { seed: seed.to_owned(), ..Self::default() };
-        for name in ["default", "kube-node-lease", "kube-public", "kube-system"] {
-            let namespace = json!({"apiVersion": "v1", "kind": "Namespace", "metadata": {"name": name}});
+        let mut cluster = Self { numbers: Numbers::new(seed, 0), ..Self::default() };
+        for object in namespace::system().chain([service::kubernetes()]) {
             // Creation in an empty store has nothing to collide with.
-            let _ = cluster.create(now, "kube-apiserver", namespace);
+            let _ = cluster.create(now, "kube-apiserver", object);
         }
-        let service = json!({
-            "apiVersion": "v1", "kind": "Service",
-            "metadata": {"name": "kubernetes", "namespace": "default",
-                "labels": {"component": "apiserver", "provider": "kubernetes"}},
-            "spec": {"clusterIP": defaults::KUBERNETES_SERVICE_IP,
-                "ports": [{"name": "https", "port": 443, "protocol": "TCP", "targetPort": 443}]},
-        });
-        let _ = cluster.create(now, "kube-apiserver", service);
         cluster.collect(now);
         // What a server does before it listens is not in its history.
         cluster.compact();
@@ -146,9 +110,8 @@ impl Cluster {
             })
         };
         let revision = number("revision")?;
-        let seed = meta.get("seed").and_then(Value::as_str).unwrap_or_default().to_owned();
-        let mut cluster =
-            Self { seed, revision, counter: number("counter")?, horizon: revision, ..Self::default() };
+        let numbers = Numbers::new(text(meta, "/seed"), number("counter")?);
+        let mut cluster = Self { numbers, revision, horizon: revision, ..Self::default() };
         for (key, object) in entries {
             cluster.kinds.note(&key, Some(&object));
             cluster.objects.insert(key, Arc::new(object));
@@ -236,11 +199,14 @@ impl Cluster {
             })
             .collect();
         if std::mem::take(&mut self.dirty_meta) {
-            entries.push(Dirty::Meta(
-                json!({"seed": self.seed, "revision": self.revision, "counter": self.counter}),
-            ));
+            entries.push(self.meta());
         }
         entries
+    }
+
+    fn meta(&self) -> Dirty {
+        let (seed, counter) = (self.numbers.seed(), self.numbers.drawn());
+        Dirty::Meta(json!({"seed": seed, "revision": self.revision, "counter": counter}))
     }
 
     /// Forgets what has changed since the last call: nobody writes it to disk. Whether there was anything.
@@ -256,9 +222,7 @@ impl Cluster {
             .iter()
             .map(|(key, object)| Dirty::Put(key.clone(), object.as_ref().clone()))
             .collect();
-        entries.push(Dirty::Meta(
-            json!({"seed": self.seed, "revision": self.revision, "counter": self.counter}),
-        ));
+        entries.push(self.meta());
         entries
     }
 
@@ -273,7 +237,7 @@ impl Cluster {
         let kind = self.kind_of(&object)?;
         let mut object = object;
         // In the order of a client's request: what admission and the kind's own rules add is nobody's.
-        defaults::fill(&kind, &mut object);
+        form::fill(&kind, &mut object);
         settle(&kind, &mut object);
         apply::update(&kind, None, &mut object, Writer { manager, subresource: "", now });
         self.prepare(now, &kind, &mut object)?;
@@ -305,11 +269,22 @@ impl Cluster {
         let (kind, live) = self.live(key)?;
         let mut object = live.as_ref().clone();
         change(&mut object);
+        self.write(&kind, &live, object, Writer { manager, subresource, now })
+    }
+
+    /// Stores what a writer has made of the live object, if it is something else.
+    fn write(
+        &mut self,
+        kind: &Kind,
+        live: &Value,
+        mut object: Value,
+        writer: Writer<'_>,
+    ) -> Result<Value, Status> {
         if object == *live {
             return Ok(object);
         }
-        apply::update(&kind, Some(&live), &mut object, Writer { manager, subresource, now });
-        self.replace(&kind, key, object)
+        apply::update(kind, Some(live), &mut object, writer);
+        self.replace(kind, &kind.key(live), object)
     }
 
     /// Puts a pod on a node, as the server does for a scheduler: what it writes is nobody's.
@@ -319,7 +294,7 @@ impl Cluster {
         let mut pod = live.as_ref().clone();
         pod["spec"]["nodeName"] = json!(node);
         let scheduled = json!({
-            "type": "PodScheduled", "status": "True", "lastProbeTime": null, "lastTransitionTime": seconds(now),
+            "type": "PodScheduled", "status": "True", "lastProbeTime": null, "lastTransitionTime": time(now),
         });
         match pod["status"].get_mut("conditions").and_then(Value::as_array_mut) {
             Some(conditions) => {
@@ -347,11 +322,7 @@ impl Cluster {
             Some(status) => object["status"] = status,
             None => drop(object.as_object_mut().and_then(|fields| fields.remove("status"))),
         }
-        if object == *live {
-            return Ok(object);
-        }
-        apply::update(&kind, Some(&live), &mut object, Writer { manager, subresource: "status", now });
-        self.replace(&kind, key, object)
+        self.write(&kind, &live, object, Writer { manager, subresource: "status", now })
     }
 
     /// Fills what the server fills at creation: name from `generateName`, namespace, uid, time,
@@ -371,7 +342,7 @@ impl Cluster {
         let mut name = text(object, "/metadata/name").to_owned();
         let prefix = text(object, "/metadata/generateName").to_owned();
         while name.is_empty() && !prefix.is_empty() {
-            let candidate = format!("{prefix}{}", self.suffix());
+            let candidate = format!("{prefix}{}", self.numbers.suffix());
             let taken =
                 self.objects.contains_key(&Key::new(&kind.group, &kind.plural, &namespace, &candidate));
             if !taken {
@@ -382,7 +353,7 @@ impl Cluster {
         if self.objects.contains_key(&Key::new(&kind.group, &kind.plural, &namespace, &name)) {
             return Err(Status::already_exists(&kind.group, &kind.plural, &name));
         }
-        let uid = self.uid();
+        let uid = self.numbers.uid();
         let metadata =
             object["metadata"].as_object_mut().ok_or_else(|| Status::bad_request("no metadata"))?;
         metadata.insert("name".to_owned(), json!(name));
@@ -391,7 +362,7 @@ impl Cluster {
             metadata.insert("namespace".to_owned(), json!(namespace));
         }
         metadata.insert("uid".to_owned(), json!(uid));
-        metadata.insert("creationTimestamp".to_owned(), json!(seconds(now)));
+        metadata.insert("creationTimestamp".to_owned(), json!(time(now)));
         for field in ["resourceVersion", "selfLink", "deletionTimestamp", "deletionGracePeriodSeconds"] {
             metadata.remove(field);
         }
@@ -399,7 +370,9 @@ impl Cluster {
         if kind.counts_generation() {
             metadata.insert("generation".to_owned(), json!(1));
         }
-        defaults::on_create(self, kind, object);
+        form::fill(kind, object);
+        (kind.strategy.prepare_for_create)(&mut self.numbers, object);
+        self.dirty_meta = true;
         Ok(())
     }
 
@@ -416,11 +389,8 @@ impl Cluster {
                 "unable to create new content in namespace {namespace} because it is being terminated"
             );
             let mut status = Status::forbidden(&kind.group, &kind.plural, name, &why);
-            status.causes.push(Cause {
-                reason: "NamespaceTerminating".to_owned(),
-                message: format!("namespace {namespace} is being terminated"),
-                field: "metadata.namespace".to_owned(),
-            });
+            let message = format!("namespace {namespace} is being terminated");
+            status.causes.push(Cause::new("NamespaceTerminating", "metadata.namespace", message));
             return Err(status);
         }
         Ok(())
@@ -428,7 +398,7 @@ impl Cluster {
 
     /// Stores a prepared object under a new revision.
     pub(super) fn insert(&mut self, kind: &Kind, object: Value) -> Result<Value, Status> {
-        let key = key_of(kind, &object);
+        let key = kind.key(&object);
         if self.objects.contains_key(&key) {
             return Err(Status::already_exists(&kind.group, &kind.plural, &key.name));
         }
@@ -441,62 +411,40 @@ impl Cluster {
         let Some(live) = self.objects.get(key).cloned() else {
             return Err(Status::not_found(&key.group, &key.resource, &key.name));
         };
-        if let Some(metadata) = object.get_mut("metadata").and_then(Value::as_object_mut) {
-            for field in [
-                "name",
-                "namespace",
-                "uid",
-                "creationTimestamp",
-                "generation",
-                "resourceVersion",
-                "deletionTimestamp",
-                "deletionGracePeriodSeconds",
-            ] {
-                match live["metadata"].get(field) {
-                    Some(value) => drop(metadata.insert(field.to_owned(), value.clone())),
-                    None => drop(metadata.remove(field)),
-                }
-            }
-        }
+        keep(&["name", "namespace"], &live, &mut object);
+        keep(IDENTITY, &live, &mut object);
         if object == *live {
             return Ok(object);
         }
         if kind.generation_moves(&live, &object) {
-            let generation = live.pointer("/metadata/generation").and_then(Value::as_i64).unwrap_or(0);
-            object["metadata"]["generation"] = json!(generation.saturating_add(1));
+            next_generation(&mut object);
         }
-        if self.is_released(&object) {
+        if is_released(kind, &object) {
             self.remove(key);
             return Ok(object);
         }
         Ok(self.put(key.clone(), object))
     }
 
-    /// Whether a deleted object has nothing left to wait for.
-    fn is_released(&self, object: &Value) -> bool {
-        let metadata = &object["metadata"];
-        let waits =
-            |list: Option<&Value>| list.and_then(Value::as_array).is_some_and(|list| !list.is_empty());
-        let namespace_waits = object["kind"] == "Namespace" && waits(object.pointer("/spec/finalizers"));
-        metadata.get("deletionTimestamp").is_some()
-            && metadata.get("deletionGracePeriodSeconds").and_then(Value::as_i64).unwrap_or(0) == 0
-            && !waits(metadata.get("finalizers"))
-            && !namespace_waits
-    }
-
     /// Marks an object as being deleted from `at` on.
-    pub(super) fn mark_deleted(&mut self, key: &Key, at: Timestamp, grace: i64, mut object: Value) -> Value {
-        object["metadata"]["deletionTimestamp"] = json!(seconds(at));
-        // Namespaces and definitions go in their own way.
-        if !matches!(text(&object, "/kind"), "Namespace" | "CustomResourceDefinition") {
-            object["metadata"]["deletionGracePeriodSeconds"] = json!(grace);
+    pub(super) fn mark_deleted(
+        &mut self,
+        kind: &Kind,
+        at: Timestamp,
+        grace: i64,
+        mut object: Value,
+    ) -> Value {
+        object["metadata"]["deletionTimestamp"] = json!(time(at));
+        match kind.strategy.deletion {
+            Deletion::AtOnce | Deletion::KeepsDependents | Deletion::Graceful => {
+                object["metadata"]["deletionGracePeriodSeconds"] = json!(grace);
+            }
+            Deletion::AfterContent | Deletion::AfterInstances => {}
         }
-        let counts =
-            self.kinds.by_resource(&key.group, &key.resource).is_some_and(|kind| kind.counts_generation());
-        if counts && let Some(generation) = object.pointer("/metadata/generation").and_then(Value::as_i64) {
-            object["metadata"]["generation"] = json!(generation.saturating_add(1));
+        if kind.counts_generation() {
+            next_generation(&mut object);
         }
-        self.put(key.clone(), object)
+        self.put(kind.key(&object), object)
     }
 
     /// Takes an object out of the store, whatever it waits for.
@@ -539,7 +487,7 @@ impl Cluster {
     /// The key of a stored object, by its `apiVersion` and `kind`.
     pub(super) fn key_of(&self, object: &Value) -> Key {
         let kind = self.kinds.by_kind(text(object, "/apiVersion"), text(object, "/kind"));
-        kind.map_or_else(|| Key::new("", "", "", ""), |kind| key_of(&kind, object))
+        kind.map_or_else(|| Key::new("", "", "", ""), |kind| kind.key(object))
     }
 
     /// The kind and the stored state of a key.
@@ -560,54 +508,49 @@ impl Cluster {
             Status::bad_request(format!("no matches for kind \"{kind}\" in version \"{version}\""))
         })
     }
+}
 
-    /// The next number of this cluster, for addresses and names.
-    pub(super) fn next(&mut self) -> u64 {
-        self.counter += 1;
-        self.dirty_meta = true;
-        self.counter
-    }
+/// Counts a change of the object.
+pub(super) fn next_generation(object: &mut Value) {
+    let generation = generation(object);
+    object["metadata"]["generation"] = json!(generation.saturating_add(1));
+}
 
-    fn hash(&mut self) -> [u8; 32] {
-        let number = self.next();
-        *blake3::hash(format!("{}/{number}", self.seed).as_bytes()).as_bytes()
-    }
+/// Whether something keeps a deleted object alive.
+pub(super) fn waits(kind: &Kind, object: &Value) -> bool {
+    let has_content = kind.strategy.deletion == Deletion::AfterContent;
+    !list(object, "/metadata/finalizers").is_empty()
+        || (has_content && !list(object, "/spec/finalizers").is_empty())
+}
 
-    fn uid(&mut self) -> String {
-        let mut bytes = self.hash();
-        bytes[6] = (bytes[6] & 0x0f) | 0x40;
-        bytes[8] = (bytes[8] & 0x3f) | 0x80;
-        let hex: String = bytes[..16].iter().map(|byte| format!("{byte:02x}")).collect();
-        format!("{}-{}-{}-{}-{}", &hex[..8], &hex[8..12], &hex[12..16], &hex[16..20], &hex[20..])
-    }
+/// Whether an object is deleted and has nothing left to wait for.
+fn is_released(kind: &Kind, object: &Value) -> bool {
+    let pending = number(object, "/metadata/deletionGracePeriodSeconds").unwrap_or(0);
+    is_deleted(object) && pending == 0 && !waits(kind, object)
+}
 
-    /// Five letters as in `generateName`.
-    pub(super) fn suffix(&mut self) -> String {
-        let bytes = self.hash();
-        bytes[..5]
-            .iter()
-            .map(|byte| char::from(NAME_LETTERS[usize::from(*byte) % NAME_LETTERS.len()]))
-            .collect()
+/// Metadata that only the server writes.
+const IDENTITY: &[&str] = &[
+    "uid",
+    "creationTimestamp",
+    "deletionTimestamp",
+    "deletionGracePeriodSeconds",
+    "generation",
+    "resourceVersion",
+];
+
+fn keep(fields: &[&str], live: &Value, object: &mut Value) {
+    let Some(metadata) = object["metadata"].as_object_mut() else { return };
+    for name in fields {
+        match live["metadata"].get(name) {
+            Some(value) => drop(metadata.insert((*name).to_owned(), value.clone())),
+            None => drop(metadata.remove(*name)),
+        }
     }
 }
 
-/// A time as Kubernetes prints it: RFC 3339 in whole seconds.
-pub fn seconds(time: Timestamp) -> String {
-    Timestamp::from_second(time.as_second()).map_or_else(|_| time.to_string(), |whole| whole.to_string())
-}
-
-/// The string at a JSON pointer, empty when there is none.
-pub fn text<'v>(object: &'v Value, pointer: &str) -> &'v str {
-    object.pointer(pointer).and_then(Value::as_str).unwrap_or_default()
-}
-
-/// The key of an object of that kind.
-pub fn key_of(kind: &Kind, object: &Value) -> Key {
-    let namespace = if kind.namespaced { text(object, "/metadata/namespace") } else { "" };
-    Key::new(&kind.group, &kind.plural, namespace, text(object, "/metadata/name"))
-}
-
-/// The object at `pointer` as a map, empty when there is none.
-pub fn map<'v>(object: &'v Value, pointer: &str) -> Option<&'v Map<String, Value>> {
-    object.pointer(pointer).and_then(Value::as_object)
+/// What the server keeps whatever the body says.
+pub(super) fn keep_identity(live: &Value, object: &mut Value) {
+    keep(IDENTITY, live, object);
+    keep(&["generateName", "selfLink"], live, object);
 }

@@ -1,11 +1,13 @@
 //! Values under a schema, as sigs.k8s.io/structured-merge-diff (package typed) sees them: validate,
 //! turn into a field set, merge, compare, remove items.
 
+use std::sync::LazyLock;
+
 use serde_json::{Map, Value};
 
 use super::fields::{Element, Set};
-use super::kinds::Kind;
-use crate::schema::{List, Schema, Type};
+use super::scheme::Kind;
+use crate::schema::{self, List, Schema, Type};
 
 /// What is known of the value at a place.
 #[derive(Clone, Debug)]
@@ -18,6 +20,15 @@ pub enum Shape {
     Deduced,
     /// Nothing may be here.
     Nothing,
+}
+
+/// The shape of ObjectMeta, from a built-in kind: CRDs do not spell it out.
+fn object_meta() -> Shape {
+    static META: LazyLock<Shape> = LazyLock::new(|| {
+        let meta = schema::builtin("", "v1", "ConfigMap").and_then(|kind| kind.property("metadata"));
+        meta.map_or(Shape::Deduced, Shape::Of)
+    });
+    META.clone()
 }
 
 /// What a list's items are told apart by.
@@ -88,7 +99,7 @@ impl Shape {
         let schema = match self {
             Self::Deduced => return Some(Self::Deduced),
             Self::Nothing => return None,
-            Self::Root(_) if name == "metadata" => return Some(super::kinds::object_meta()),
+            Self::Root(_) if name == "metadata" => return Some(object_meta()),
             Self::Root(None) => return Some(Self::Deduced),
             Self::Root(Some(schema)) | Self::Of(schema) => schema,
         };
@@ -232,23 +243,14 @@ fn go_type(value: &Value) -> &'static str {
     }
 }
 
-/// Whether lists may hold the same key twice.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum Duplicates {
-    /// Stored objects may.
-    Allowed,
-    /// Applied ones may not.
-    Refused,
-}
-
 /// Everything by which `value` breaks its shape, each as `.path: message`.
-pub fn validate(shape: &Shape, value: &Value, duplicates: Duplicates) -> Vec<String> {
+pub fn validate(shape: &Shape, value: &Value) -> Vec<String> {
     let mut errors = Vec::new();
-    validate_at(shape, value, duplicates, String::new(), &mut errors);
+    validate_at(shape, value, String::new(), &mut errors);
     errors
 }
 
-fn validate_at(shape: &Shape, value: &Value, duplicates: Duplicates, path: String, errors: &mut Vec<String>) {
+fn validate_at(shape: &Shape, value: &Value, path: String, errors: &mut Vec<String>) {
     let mut error = |message: String| {
         errors.push(if path.is_empty() { message } else { format!("{path}: {message}") });
     };
@@ -257,7 +259,7 @@ fn validate_at(shape: &Shape, value: &Value, duplicates: Duplicates, path: Strin
         (Atom::Map { .. }, Value::Object(fields)) => {
             for (name, value) in fields {
                 match shape.field(name) {
-                    Some(below) => validate_at(&below, value, duplicates, format!("{path}.{name}"), errors),
+                    Some(below) => validate_at(&below, value, format!("{path}.{name}"), errors),
                     None => {
                         errors.push(format!("{path}.{name}: field not declared in schema"));
                         return;
@@ -267,7 +269,7 @@ fn validate_at(shape: &Shape, value: &Value, duplicates: Duplicates, path: Strin
         }
         (Atom::Map { .. }, other) => error(format!("expected map, got &{{{}}}", go_plain(other))),
         (Atom::List { relation, items }, Value::Array(list)) => {
-            validate_items(&relation, &items, list, duplicates, &path, errors);
+            validate_items(&relation, &items, list, &path, errors);
         }
         (Atom::List { .. }, other) => error(format!("expected list, got &{{{}}}", go_plain(other))),
         (Atom::Scalar(Scalar::Numeric), value) if !value.is_number() => {
@@ -287,14 +289,7 @@ fn validate_at(shape: &Shape, value: &Value, duplicates: Duplicates, path: Strin
     }
 }
 
-fn validate_items(
-    relation: &Relation,
-    items: &Shape,
-    list: &[Value],
-    duplicates: Duplicates,
-    path: &str,
-    errors: &mut Vec<String>,
-) {
+fn validate_items(relation: &Relation, items: &Shape, list: &[Value], path: &str, errors: &mut Vec<String>) {
     let mut seen: Vec<Element> = Vec::new();
     for (index, item) in list.iter().enumerate() {
         let element = if *relation == Relation::Atomic {
@@ -308,10 +303,10 @@ fn validate_items(
                 }
             }
         };
-        if duplicates == Duplicates::Refused && seen.contains(&element) {
+        if seen.contains(&element) {
             errors.push(format!("{path}: duplicate entries for key {element}"));
         }
-        validate_at(items, item, duplicates, format!("{path}{element}"), errors);
+        validate_at(items, item, format!("{path}{element}"), errors);
         seen.push(element);
     }
 }
@@ -352,6 +347,29 @@ fn collect(shape: &Shape, value: &Value, path: &mut Vec<Element>, set: &mut Set)
         }
         _ => {}
     }
+}
+
+/// The set with every declared field that has members below it as a member too.
+pub fn with_named_fields(shape: &Shape, set: &Set) -> Set {
+    let mut named = Set { members: set.members.clone(), ..Set::default() };
+    for (element, below) in &set.children {
+        let inner = match element {
+            Element::Field(name) => {
+                if shape.declares(name) {
+                    named.members.insert(element.clone());
+                }
+                shape.field(name)
+            }
+            Element::Key(_) => match shape.atom(None) {
+                Atom::List { items, .. } => Some(items),
+                Atom::Scalar(_) | Atom::Map { .. } | Atom::Nothing => None,
+            },
+            Element::Value(_) | Element::Index(_) => None,
+        };
+        let inner = inner.unwrap_or(Shape::Nothing);
+        named.children.insert(element.clone(), with_named_fields(&inner, below));
+    }
+    named
 }
 
 /// Items by what tells them apart, in order of appearance. Items that nothing tells apart are left out:

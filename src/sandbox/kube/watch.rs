@@ -7,10 +7,11 @@ use futures::stream::{self, Stream};
 use jiff::Timestamp;
 use serde_json::{Value, json};
 
-use super::api::Access;
-use super::kinds::Kind;
-use super::read::{self, versioned};
-use super::request::{Place, Request};
+use super::access::Access;
+use super::call::Call;
+use super::read::versioned;
+
+use super::scheme::Kind;
 use super::selector::Selector;
 use super::status::Status;
 use super::store::{Change, Cluster};
@@ -48,14 +49,9 @@ pub struct Watch {
 
 impl Watch {
     /// Starts a watch: from a version on, or with the present state when none is named.
-    pub fn start(
-        cluster: &Cluster,
-        now: Timestamp,
-        kind: &std::sync::Arc<Kind>,
-        place: &Place,
-        request: &Request,
-    ) -> Result<Self, Status> {
-        let selector = read::selector(kind, place, request)?;
+    pub fn start(cluster: &Cluster, call: &Call<'_>) -> Result<Self, Status> {
+        let Call { kind, place, request, now } = *call;
+        let selector = call.selector()?;
         let form = match (request.wants_table(), request.wants_metadata()) {
             (true, _) => Form::Table(Include::parse(request.param("includeObject"))),
             (false, true) => Form::Metadata,

@@ -1,43 +1,38 @@
 //! POST, PUT, PATCH and DELETE: from a body to a change of the store.
 
-use jiff::Timestamp;
-use serde_json::{Map, Value, json};
+use serde_json::{Value, json};
 
 use super::apply::{self, Force, Writer};
 use super::body;
-use super::defaults;
-use super::kinds::{Kind, Origin};
+use super::call::Call;
+use super::form::{self, settle};
+use super::object::{Key, merge, text};
 use super::patch;
 use super::request::{Place, Request, Response};
+use super::scale::scale_of;
+use super::scheme::{Kind, Origin};
 use super::status::{Cause, Status};
-use super::store::{Cluster, DeleteOptions, Key, Propagation, key_of, text};
+use super::store::{Cluster, DeleteOptions, Propagation, keep_identity, next_generation};
+use super::strategy::Deletion;
 use super::validate::{self, Unknown};
 
 /// What every write needs to know.
 struct Job<'a> {
-    kind: &'a Kind,
-    place: &'a Place,
-    request: &'a Request,
-    now: Timestamp,
+    call: Call<'a>,
     manager: String,
     dry_run: bool,
     unknown: Unknown,
 }
 
 impl<'a> Job<'a> {
-    fn new(kind: &'a Kind, place: &'a Place, request: &'a Request, now: Timestamp) -> Result<Self, Status> {
-        let dry_run = request.dry_run()?;
-        let unknown = Unknown::parse(request.param("fieldValidation"))?;
-        Ok(Self { kind, place, request, now, manager: request.manager(), dry_run, unknown })
+    fn new(call: &Call<'a>) -> Result<Self, Status> {
+        let dry_run = call.request.dry_run()?;
+        let unknown = Unknown::parse(call.request.param("fieldValidation"))?;
+        Ok(Self { call: *call, manager: call.request.manager(), dry_run, unknown })
     }
 
     fn writer(&self) -> Writer<'_> {
-        Writer { manager: &self.manager, subresource: &self.place.subresource, now: self.now }
-    }
-
-    fn key(&self) -> Key {
-        let Place { namespace, name, .. } = self.place;
-        Key::new(&self.kind.group, &self.kind.plural, namespace, name)
+        Writer { manager: &self.manager, subresource: &self.call.place.subresource, now: self.call.now }
     }
 }
 
@@ -105,14 +100,9 @@ fn check_place(kind: &Kind, place: &Place, object: &mut Value) -> Result<(), Sta
 }
 
 /// POST to a collection.
-pub fn create(
-    cluster: &mut Cluster,
-    now: Timestamp,
-    kind: &Kind,
-    place: &Place,
-    request: &Request,
-) -> Result<Response, Status> {
-    let job = Job::new(kind, place, request, now)?;
+pub fn create(cluster: &mut Cluster, call: &Call<'_>) -> Result<Response, Status> {
+    let Call { kind, place, request, now } = *call;
+    let job = Job::new(call)?;
     let mut object = body::read(request)?;
     complete_type(kind, &mut object);
     check_type(kind, &object)?;
@@ -128,7 +118,7 @@ pub fn create(
         fields.remove("status");
     }
     // Owners are worked out before admission and the kind's own rules add anything: that is nobody's.
-    defaults::fill(kind, &mut object);
+    form::fill(kind, &mut object);
     settle(kind, &mut object);
     apply::update(kind, None, &mut object, job.writer());
     cluster.prepare(now, kind, &mut object)?;
@@ -138,29 +128,10 @@ pub fn create(
     Ok(Response { warnings, ..Response::json(201, &object) })
 }
 
-/// Brings an object into the form in which it is stored.
-pub(super) fn settle(kind: &Kind, object: &mut Value) {
-    if let Some(schema) = &kind.schema {
-        match kind.origin {
-            Origin::BuiltIn => defaults::settle(schema, object),
-            Origin::Custom => validate::prune(schema, object),
-        }
-    }
-    if let Some(metadata) = object.get_mut("metadata").and_then(Value::as_object_mut) {
-        let is_empty = |value: &Value| value.as_object().is_some_and(Map::is_empty);
-        metadata.retain(|name, value| !matches!(name.as_str(), "annotations" | "labels") || !is_empty(value));
-    }
-}
-
 /// PUT of an object or one of its subresources.
-pub fn update(
-    cluster: &mut Cluster,
-    now: Timestamp,
-    kind: &Kind,
-    place: &Place,
-    request: &Request,
-) -> Result<Response, Status> {
-    let job = Job::new(kind, place, request, now)?;
+pub fn update(cluster: &mut Cluster, call: &Call<'_>) -> Result<Response, Status> {
+    let Call { kind, place, request, .. } = *call;
+    let job = Job::new(call)?;
     let mut object = body::read(request)?;
     if place.subresource == "scale" {
         return scale_to(cluster, &job, &object);
@@ -168,14 +139,10 @@ pub fn update(
     complete_type(kind, &mut object);
     check_type(kind, &object)?;
     check_place(kind, place, &mut object)?;
-    let (_, live) = cluster.live(&job.key())?;
+    let (_, live) = cluster.live(&job.call.key())?;
     let version = text(&object, "/metadata/resourceVersion");
     if version.is_empty() && kind.origin == Origin::Custom {
-        let cause = Cause {
-            reason: "FieldValueInvalid".to_owned(),
-            message: "Invalid value: 0: must be specified for an update".to_owned(),
-            field: "metadata.resourceVersion".to_owned(),
-        };
+        let cause = Cause::invalid("metadata.resourceVersion", 0, "must be specified for an update");
         return Err(Status::invalid(&kind.group, &kind.plural, &place.name, vec![cause]));
     }
     let warnings = validate::read(kind, &mut object, job.unknown)?;
@@ -201,24 +168,19 @@ fn store(
     mut object: Value,
     ownership: Ownership,
 ) -> Result<Value, Status> {
-    let kind = job.kind;
-    let key = key_of(kind, live);
+    let kind = job.call.kind;
+    let key = kind.key(live);
     check_preconditions(&key, live, &object)?;
     through_door(job, live, &mut object);
-    defaults::fill(kind, &mut object);
-    if (kind.group.as_str(), kind.kind.as_str(), job.place.subresource.as_str()) == ("", "Pod", "") {
-        defaults::tolerations(&mut object["spec"]);
-    }
+    form::fill(kind, &mut object);
     settle(kind, &mut object);
-    if kind.origin == Origin::BuiltIn {
-        defaults::null_times(kind, &mut object);
-        defaults::keep_addresses(kind, live, &mut object);
-    }
+    form::null_times(kind, &mut object);
+    (kind.strategy.prepare_for_update)(live, &mut object);
     keep_identity(live, &mut object);
     drop_empty_lists(&mut object);
     validate::object(kind, &object)?;
     validate::finalizers(kind, live, &object)?;
-    if job.place.subresource.is_empty() {
+    if job.call.place.subresource.is_empty() {
         validate::change(kind, live, &object)?;
     }
     if same_but_entries(live, &object) && ownership == Ownership::Track && !touches_entries(live, &object) {
@@ -232,8 +194,7 @@ fn store(
     }
     if job.dry_run {
         if kind.generation_moves(live, &object) {
-            let generation = live.pointer("/metadata/generation").and_then(Value::as_i64).unwrap_or(0);
-            object["metadata"]["generation"] = json!(generation.saturating_add(1));
+            next_generation(&mut object);
         }
         return Ok(object);
     }
@@ -282,26 +243,6 @@ fn drop_empty_lists(object: &mut Value) {
     }
 }
 
-/// What the server keeps whatever the body says.
-fn keep_identity(live: &Value, object: &mut Value) {
-    let Some(metadata) = object["metadata"].as_object_mut() else { return };
-    for name in [
-        "uid",
-        "creationTimestamp",
-        "deletionTimestamp",
-        "deletionGracePeriodSeconds",
-        "generation",
-        "resourceVersion",
-        "generateName",
-        "selfLink",
-    ] {
-        match live["metadata"].get(name) {
-            Some(value) => drop(metadata.insert(name.to_owned(), value.clone())),
-            None => drop(metadata.remove(name)),
-        }
-    }
-}
-
 fn check_preconditions(key: &Key, live: &Value, object: &Value) -> Result<(), Status> {
     let conflict = |why: &str| Err(Status::conflict(&key.group, &key.resource, &key.name, why));
     let (wanted, found) = (text(object, "/metadata/uid"), text(live, "/metadata/uid"));
@@ -330,7 +271,7 @@ fn through_door(job: &Job<'_>, live: &Value, object: &mut Value) {
         (None, Some(fields)) => drop(fields.remove(name)),
         _ => {}
     };
-    match job.place.subresource.as_str() {
+    match job.call.place.subresource.as_str() {
         "status" => {
             let mut door = live.clone();
             take(object, &mut door, "status");
@@ -347,24 +288,15 @@ fn through_door(job: &Job<'_>, live: &Value, object: &mut Value) {
                 None => drop(object["spec"].as_object_mut().and_then(|spec| spec.remove("finalizers"))),
             }
         }
-        _ if kind_keeps_status(job.kind) => take(live, object, "status"),
+        _ if job.call.kind.has("status") => take(live, object, "status"),
         _ => {}
     }
 }
 
-fn kind_keeps_status(kind: &Kind) -> bool {
-    kind.has("status")
-}
-
 /// PATCH of an object or one of its subresources, by content type.
-pub fn patch(
-    cluster: &mut Cluster,
-    now: Timestamp,
-    kind: &Kind,
-    place: &Place,
-    request: &Request,
-) -> Result<Response, Status> {
-    let job = Job::new(kind, place, request, now)?;
+pub fn patch(cluster: &mut Cluster, call: &Call<'_>) -> Result<Response, Status> {
+    let Call { kind, place, request, .. } = *call;
+    let job = Job::new(call)?;
     let media = request.content_type.split(';').next().unwrap_or_default().trim().to_owned();
     if media == "application/apply-patch+yaml" {
         return server_side_apply(cluster, &job);
@@ -373,7 +305,7 @@ pub fn patch(
     if place.subresource == "scale" {
         return patch_scale(cluster, &job, &change);
     }
-    let (_, live) = cluster.live(&job.key())?;
+    let (_, live) = cluster.live(&job.call.key())?;
     let mut object = live.as_ref().clone();
     change_by(&media, kind, &mut object, &change)?;
     check_type(kind, &object)?;
@@ -387,7 +319,7 @@ fn change_by(media: &str, kind: &Kind, object: &mut Value, change: &Value) -> Re
     match (media, kind.origin) {
         ("application/json-patch+json", _) => patch::json(object, change),
         ("application/merge-patch+json", _) => {
-            patch::merge(object, change);
+            merge(object, change);
             Ok(())
         }
         ("application/strategic-merge-patch+json", Origin::BuiltIn) => {
@@ -407,13 +339,10 @@ fn change_by(media: &str, kind: &Kind, object: &mut Value, change: &Value) -> Re
 }
 
 fn server_side_apply(cluster: &mut Cluster, job: &Job<'_>) -> Result<Response, Status> {
-    let Job { kind, place, request, now, .. } = job;
+    let Call { kind, place, request, .. } = job.call;
     if request.param("fieldManager").is_none_or(str::is_empty) {
-        let cause = Cause {
-            reason: "FieldValueRequired".to_owned(),
-            message: "Required value: is required for apply patch".to_owned(),
-            field: "fieldManager".to_owned(),
-        };
+        let message = "Required value: is required for apply patch";
+        let cause = Cause::new("FieldValueRequired", "fieldManager", message);
         let mut status = Status::invalid("meta.k8s.io", "PatchOptions", "", vec![cause]);
         status.name = String::new();
         return Err(status);
@@ -427,7 +356,7 @@ fn server_side_apply(cluster: &mut Cluster, job: &Job<'_>) -> Result<Response, S
     apply::check(kind, &config)?;
     check_place(kind, place, &mut config)?;
     let force = if request.flag("force") { Force::Yes } else { Force::No };
-    let live = cluster.live(&job.key()).ok().map(|(_, live)| live);
+    let live = cluster.live(&job.call.key()).ok().map(|(_, live)| live);
     let Some(live) = live else {
         if !place.subresource.is_empty() {
             return Err(Status::not_found(&kind.group, &kind.plural, &place.name));
@@ -441,19 +370,18 @@ fn server_side_apply(cluster: &mut Cluster, job: &Job<'_>) -> Result<Response, S
             object["metadata"][name] = value.clone();
         }
     }
-    let _ = now;
     let object = store(cluster, job, &live, object, Ownership::Done)?;
     Ok(Response::json(200, &object))
 }
 
 /// Apply of an object that is not there creates it, whatever version the configuration names.
 fn apply_new(cluster: &mut Cluster, job: &Job<'_>, config: &Value, force: Force) -> Result<Response, Status> {
-    let Job { kind, now, .. } = job;
+    let Call { kind, now, .. } = job.call;
     if !text(config, "/metadata/uid").is_empty() {
         let why = "uid mismatch: the provided object specified uid ".to_owned()
             + text(config, "/metadata/uid")
             + ", and no existing object was found";
-        return Err(Status::conflict(&kind.group, &kind.plural, &job.place.name, &why));
+        return Err(Status::conflict(&kind.group, &kind.plural, &job.call.place.name, &why));
     }
     let mut object = apply::apply(kind, None, config, job.writer(), force)?;
     if kind.has("status")
@@ -464,67 +392,32 @@ fn apply_new(cluster: &mut Cluster, job: &Job<'_>, config: &Value, force: Force)
     if let Some(fields) = object.as_object_mut() {
         fields.retain(|_, value| !value.is_null());
     }
-    cluster.prepare(*now, kind, &mut object)?;
+    cluster.prepare(now, kind, &mut object)?;
     settle(kind, &mut object);
     validate::object(kind, &object)?;
     let object = if job.dry_run { object } else { cluster.insert(kind, object)? };
     Ok(Response::json(201, &object))
 }
 
-/// The `Scale` object of a scalable object.
-pub fn scale_of(kind: &Kind, object: &Value) -> Value {
-    let at = |path: &str| object.pointer(&pointer(path)).and_then(Value::as_i64).unwrap_or(0);
-    let paths = kind.scale.as_ref();
-    let mut metadata = json!({});
-    for name in ["name", "namespace", "uid", "resourceVersion", "creationTimestamp"] {
-        if let Some(value) = object["metadata"].get(name) {
-            metadata[name] = value.clone();
-        }
-    }
-    let mut status = json!({"replicas": paths.map_or(0, |paths| at(&paths.status))});
-    let labels = object.pointer("/spec/selector/matchLabels").and_then(Value::as_object);
-    if kind.origin == Origin::BuiltIn {
-        let parts: Vec<String> = labels
-            .into_iter()
-            .flatten()
-            .map(|(name, value)| format!("{name}={}", value.as_str().unwrap_or_default()))
-            .collect();
-        status["selector"] = json!(parts.join(","));
-    } else if let Some(selector) = paths.and_then(|paths| paths.selector.as_deref()) {
-        status["selector"] = object.pointer(&pointer(selector)).cloned().unwrap_or_else(|| json!(""));
-    }
-    json!({"kind": "Scale", "apiVersion": "autoscaling/v1", "metadata": metadata,
-        "spec": {"replicas": paths.map_or(0, |paths| at(&paths.spec))}, "status": status})
-}
-
-/// `.spec.replicas` as a JSON pointer.
-fn pointer(path: &str) -> String {
-    path.replace('.', "/")
-}
-
 fn patch_scale(cluster: &mut Cluster, job: &Job<'_>, change: &Value) -> Result<Response, Status> {
-    let (_, live) = cluster.live(&job.key())?;
-    let mut scale = scale_of(job.kind, &live);
-    let media = job.request.content_type.split(';').next().unwrap_or_default().trim();
+    let (_, live) = cluster.live(&job.call.key())?;
+    let mut scale = scale_of(job.call.kind, &live);
+    let media = job.call.request.content_type.split(';').next().unwrap_or_default().trim();
     match media {
         "application/json-patch+json" => patch::json(&mut scale, change)?,
-        _ => patch::merge(&mut scale, change),
+        _ => merge(&mut scale, change),
     }
     scale_to(cluster, job, &scale)
 }
 
 /// Writes the replicas of a `Scale` object through to the scaled one.
 fn scale_to(cluster: &mut Cluster, job: &Job<'_>, scale: &Value) -> Result<Response, Status> {
-    let (_, live) = cluster.live(&job.key())?;
-    let Some(paths) = job.kind.scale.as_ref() else { return Err(Status::no_such_path()) };
+    let (_, live) = cluster.live(&job.call.key())?;
+    let Some(paths) = job.call.kind.scale.as_ref() else { return Err(Status::no_such_path()) };
     let replicas = scale.pointer("/spec/replicas").and_then(Value::as_i64).unwrap_or(0);
     if replicas < 0 {
-        let cause = Cause {
-            reason: "FieldValueInvalid".to_owned(),
-            message: format!("Invalid value: {replicas}: must be greater than or equal to 0"),
-            field: "spec.replicas".to_owned(),
-        };
-        return Err(Status::invalid("autoscaling", "Scale", &job.place.name, vec![cause]));
+        let cause = Cause::invalid("spec.replicas", replicas, "must be greater than or equal to 0");
+        return Err(Status::invalid("autoscaling", "Scale", &job.call.place.name, vec![cause]));
     }
     let mut object = live.as_ref().clone();
     let version = text(scale, "/metadata/resourceVersion");
@@ -539,7 +432,7 @@ fn scale_to(cluster: &mut Cluster, job: &Job<'_>, scale: &Value) -> Result<Respo
     }
     *place = json!(replicas);
     let object = store(cluster, job, &live, object, Ownership::Track)?;
-    Ok(Response::json(200, &scale_of(job.kind, &object)))
+    Ok(Response::json(200, &scale_of(job.call.kind, &object)))
 }
 
 /// Options of a DELETE from its body and query.
@@ -573,33 +466,30 @@ fn delete_options(request: &Request) -> Result<DeleteOptions, Status> {
     })
 }
 
-/// Namespaces that admission keeps.
-const LASTING: &[&str] = &["default", "kube-system", "kube-public"];
-
 /// DELETE of one object.
-pub fn delete(
-    cluster: &mut Cluster,
-    now: Timestamp,
-    kind: &Kind,
-    place: &Place,
-    request: &Request,
-) -> Result<Response, Status> {
+pub fn delete(cluster: &mut Cluster, call: &Call<'_>) -> Result<Response, Status> {
+    let Call { kind, place, request, now } = *call;
     let options = delete_options(request)?;
-    let key = Key::new(&kind.group, &kind.plural, &place.namespace, &place.name);
-    if kind.group.is_empty() && kind.kind == "Namespace" && LASTING.contains(&place.name.as_str()) {
-        return Err(Status::forbidden("", &kind.plural, &place.name, "this namespace may not be deleted"));
+    let key = call.key();
+    if kind.strategy.lasting.contains(&place.name.as_str()) {
+        return Err(Status::forbidden(
+            &kind.group,
+            &kind.plural,
+            &place.name,
+            "this namespace may not be deleted",
+        ));
     }
     let object = cluster.delete(now, &key, &options)?;
     let gone = options.dry_run || cluster.get(&key).is_none();
     // Pods and whatever is left waiting come back as they are, the rest as a status.
-    let echo = !gone || (kind.group.is_empty() && kind.kind == "Pod");
+    let echo = !gone || kind.strategy.deletion == Deletion::Graceful;
     let mut response = if echo {
         Response::json(200, &object)
     } else {
         let uid = text(&object, "/metadata/uid");
         Response::json(200, &Status::success(&kind.group, &kind.plural, &place.name, uid).body())
     };
-    if kind.group == "batch" && kind.kind == "Job" && options.propagation.is_none() {
+    if kind.strategy.deletion == Deletion::KeepsDependents && options.propagation.is_none() {
         response.warnings.push(
             "child pods are preserved by default when jobs are deleted; set propagationPolicy=Background to \
              remove them or set propagationPolicy=Orphan to suppress this warning"
@@ -610,15 +500,10 @@ pub fn delete(
 }
 
 /// DELETE of a collection; the answer lists what was deleted.
-pub fn delete_collection(
-    cluster: &mut Cluster,
-    now: Timestamp,
-    kind: &Kind,
-    place: &Place,
-    request: &Request,
-) -> Result<Response, Status> {
+pub fn delete_collection(cluster: &mut Cluster, call: &Call<'_>) -> Result<Response, Status> {
+    let Call { kind, place, request, now } = *call;
     let options = delete_options(request)?;
-    let selector = super::read::selector(kind, place, request)?;
+    let selector = call.selector()?;
     let keys: Vec<Key> = cluster
         .list(&kind.group, &kind.plural)
         .filter(|(key, object)| {

@@ -7,10 +7,10 @@ use std::collections::BTreeMap;
 
 use serde_json::{Value, json};
 
+use super::super::object::{is_deleted, is_finished, label, list, text};
 use super::super::store::Cluster;
-use super::PoolView;
 use super::nodes::{self, node_object};
-use super::object::{is_deleted, is_finished, label, list, text};
+use super::round::PoolView;
 use super::scheduler::Host;
 use crate::catalog::{self, Capacity};
 

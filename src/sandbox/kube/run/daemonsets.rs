@@ -1,12 +1,15 @@
 //! DaemonSets: one pod on each node that its template may run on.
+//!
+//! Recalled from `pkg/controller/daemon` (`daemon_controller.go`, `update.go`); objects are compared with
+//! those of a real control plane (Kubernetes 1.36) by `real_equality`.
 
 use serde_json::{Value, json};
 
-use super::Run;
-use super::events::{self, Level};
-use super::object::{
+use super::super::object::{
     generation, is_deleted, is_finished, key, label, list, name, namespace, template_hash, text,
 };
+use super::events::{self, Level};
+use super::round::Run;
 use super::select::{node_allowed, tolerated, untolerated};
 use super::workloads::{MANAGER, is_ready, pod, pods_of, share};
 
@@ -82,23 +85,22 @@ fn step(run: &mut Run<'_>, set: &Value, nodes: &[&Value]) {
     let template = daemon_template(set, &hash);
     let pods = pods_of(run, set);
     let unavailable = &set["spec"]["updateStrategy"]["rollingUpdate"]["maxUnavailable"];
-    let (mut desired, mut current, mut misplaced, mut ready, mut updated) =
-        (0_i64, 0_i64, 0_i64, 0_i64, 0_i64);
+    let mut counts = Counts::default();
     let mut outdated: Vec<&Value> = Vec::new();
     for node in nodes {
         let (starts, stays) = places(&template, node);
         let here: Vec<&Value> = pods.iter().copied().filter(|pod| node_of(pod) == name(node)).collect();
         let living: Vec<&Value> = here.iter().copied().filter(|pod| !is_deleted(pod)).collect();
-        desired += i64::from(starts);
+        counts.desired += i64::from(starts);
         match living.as_slice() {
             [] if starts && here.is_empty() => make_pod(run, set, &template, node),
             [] => {}
             [pod, rest @ ..] if starts || stays => {
-                current += i64::from(starts);
-                misplaced += i64::from(!starts);
-                ready += i64::from(starts && is_ready(pod));
+                counts.current += i64::from(starts);
+                counts.misplaced += i64::from(!starts);
+                counts.ready += i64::from(starts && is_ready(pod));
                 let fresh = label(pod, HASH_LABEL) == hash;
-                updated += i64::from(starts && fresh);
+                counts.updated += i64::from(starts && fresh);
                 if is_finished(pod) {
                     run.delete(key("", "pods", pod));
                 } else if !fresh {
@@ -109,7 +111,7 @@ fn step(run: &mut Run<'_>, set: &Value, nodes: &[&Value]) {
                 }
             }
             living => {
-                misplaced += 1;
+                counts.misplaced += 1;
                 for pod in living {
                     run.delete(key("", "pods", pod));
                 }
@@ -118,7 +120,7 @@ fn step(run: &mut Run<'_>, set: &Value, nodes: &[&Value]) {
     }
     if text(set, "/spec/updateStrategy/type") != "OnDelete" {
         // Broken pods may go at once, working ones only as the strategy allows.
-        let allowed = share(unavailable, desired, 1, true).max(1) - (desired - ready);
+        let allowed = share(unavailable, counts.desired, 1, true).max(1) - (counts.desired - counts.ready);
         let (broken, working): (Vec<&Value>, Vec<&Value>) =
             outdated.into_iter().partition(|pod| !is_ready(pod));
         let allowed = usize::try_from(allowed).unwrap_or(0);
@@ -126,21 +128,38 @@ fn step(run: &mut Run<'_>, set: &Value, nodes: &[&Value]) {
             run.delete(key("", "pods", pod));
         }
     }
-    let mut status = json!({
-        "observedGeneration": generation(set), "desiredNumberScheduled": desired,
-        "currentNumberScheduled": current, "numberMisscheduled": misplaced, "numberReady": ready,
-    });
-    // The API drops zeros of these.
-    for (field, count) in [
-        ("updatedNumberScheduled", updated),
-        ("numberAvailable", ready),
-        ("numberUnavailable", desired - ready),
-    ] {
-        if count > 0 {
-            status[field] = json!(count);
+    run.status(MANAGER, key("apps", "daemonsets", set), set, counts.status(generation(set)));
+}
+
+/// Pods of a DaemonSet, and the nodes that want one.
+#[derive(Default)]
+struct Counts {
+    desired: i64,
+    current: i64,
+    misplaced: i64,
+    ready: i64,
+    updated: i64,
+}
+
+impl Counts {
+    fn status(&self, generation: i64) -> Value {
+        let Self { desired, current, misplaced, ready, updated } = self;
+        let mut status = json!({
+            "observedGeneration": generation, "desiredNumberScheduled": desired,
+            "currentNumberScheduled": current, "numberMisscheduled": misplaced, "numberReady": ready,
+        });
+        // The API drops zeros of these.
+        for (field, count) in [
+            ("updatedNumberScheduled", *updated),
+            ("numberAvailable", *ready),
+            ("numberUnavailable", desired - ready),
+        ] {
+            if count > 0 {
+                status[field] = json!(count);
+            }
         }
+        status
     }
-    run.status(MANAGER, key("apps", "daemonsets", set), set, status);
 }
 
 fn make_pod(run: &mut Run<'_>, set: &Value, template: &Value, node: &Value) {

@@ -1,7 +1,7 @@
-use super::super::super::store::Key;
-use super::super::object::number;
 use super::super::testing::{World, pool};
 use super::*;
+use crate::sandbox::kube::object::Key;
+use crate::sandbox::kube::object::number;
 
 fn set(selector: &Value) -> Value {
     json!({

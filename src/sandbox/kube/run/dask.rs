@@ -10,14 +10,15 @@ mod kopf;
 use jiff::Timestamp;
 use serde_json::{Value, json};
 
-use super::super::store::Key;
-use super::events::{self, Level};
-use super::object::{
-    annotation, hex, is_deleted, key, label, list, name, namespace, number, reference_to, text, time, uid,
+use super::super::object::{
+    Key, annotation, hex, is_deleted, key, label, list, name, namespace, number, reference_to, text, time,
+    uid,
 };
+use super::deployments;
+use super::events::{self, Level};
+use super::round::Run;
 use super::stages::stages;
 use super::workloads::is_ready;
-use super::{Run, deployments};
 
 /// Field managers of the operator's two clients, from their user agents.
 const KOPF: &str = "kopf";
@@ -103,7 +104,7 @@ impl<'r, 'a> Handler<'r, 'a> {
         let essence = kopf::essence(self.object, watched);
         let mut patch = more;
         if kopf::last_handled(self.object).as_ref() != Some(&essence) {
-            super::object::merge(&mut patch, &kopf::handled(&essence));
+            super::super::object::merge(&mut patch, &kopf::handled(&essence));
         }
         if patch.as_object().is_some_and(|patch| !patch.is_empty()) {
             let key = self.key();
@@ -374,7 +375,7 @@ impl<'r, 'a> Handler<'r, 'a> {
 
     fn set_job(&mut self, job: &Value, patch: Value) {
         let mut status = if job["status"].is_object() { job["status"].clone() } else { json!({}) };
-        super::object::merge(&mut status, &patch);
+        super::super::object::merge(&mut status, &patch);
         self.run.status(KR8S, key(GROUP, "daskjobs", job), job, status);
     }
 

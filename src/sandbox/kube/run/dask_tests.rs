@@ -1,7 +1,7 @@
-use super::super::super::store::Key;
-use super::super::object::{controller, is_owned_by};
 use super::super::testing::{World, pool};
 use super::*;
+use crate::sandbox::kube::object::Key;
+use crate::sandbox::kube::object::{controller, is_owned_by};
 
 const MARKER: &str = "kopf.zalando.org/KopfFinalizerMarker";
 

@@ -1,13 +1,16 @@
 //! Deployments: ReplicaSets per template, rollouts, and the conditions that the real controller writes.
+//!
+//! Recalled from `pkg/controller/deployment` (`rolling.go`, `progress.go`, `sync.go`); objects are compared with
+//! those of a real control plane (Kubernetes 1.36) by `real_equality`.
 
 use serde_json::{Map, Value, json};
 
-use super::Run;
-use super::events::{self, Level};
-use super::object::{
+use super::super::object::{
     annotation, condition, generation, is_deleted, key, name, namespace, number, reference_to, set_condition,
     template_hash, text, time, uid,
 };
+use super::events::{self, Level};
+use super::round::Run;
 use super::stages::stages;
 use super::workloads::{MANAGER, is_active, pods_of, replicas, share};
 
@@ -158,14 +161,7 @@ impl<'a> Rollout<'a> {
             }),
         );
         let message = format!("Scaled up replica set {set_name} from 0 to {replicas}");
-        events::emit(
-            run,
-            self.deployment,
-            Level::Normal,
-            "ScalingReplicaSet",
-            "deployment-controller",
-            &message,
-        );
+        self.tell(run, &message);
     }
 
     /// For `Recreate`: takes the old pods away; whether some are left.
@@ -219,6 +215,11 @@ impl<'a> Rollout<'a> {
         }
     }
 
+    fn tell(&self, run: &mut Run<'_>, message: &str) {
+        let (reason, who) = ("ScalingReplicaSet", "deployment-controller");
+        events::emit(run, self.deployment, Level::Normal, reason, who, message);
+    }
+
     fn scale(&self, run: &mut Run<'_>, set: &Value, size: i64) {
         let from = replicas(set);
         if from == size {
@@ -227,14 +228,7 @@ impl<'a> Rollout<'a> {
         run.merge(MANAGER, key("apps", "replicasets", set), json!({"spec": {"replicas": size}}));
         let way = if size > from { "up" } else { "down" };
         let message = format!("Scaled {way} replica set {} from {from} to {size}", name(set));
-        events::emit(
-            run,
-            self.deployment,
-            Level::Normal,
-            "ScalingReplicaSet",
-            "deployment-controller",
-            &message,
-        );
+        self.tell(run, &message);
     }
 
     fn write_status(&self, run: &mut Run<'_>) {
@@ -250,7 +244,7 @@ impl<'a> Rollout<'a> {
         if self.new.is_none() {
             counts.unavailable = counts.unavailable.max(0);
         }
-        let mut conditions = super::object::list(self.deployment, "/status/conditions").to_vec();
+        let mut conditions = super::super::object::list(self.deployment, "/status/conditions").to_vec();
         self.set_available(run, &mut conditions, counts);
         self.set_progressing(run, &mut conditions, counts);
         let mut status = json!({"observedGeneration": generation(self.deployment), "conditions": conditions});

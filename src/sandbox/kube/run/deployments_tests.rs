@@ -1,7 +1,7 @@
-use super::super::super::store::Key;
-use super::super::object::{is_owned_by, list};
 use super::super::testing::{World, pool};
 use super::*;
+use crate::sandbox::kube::object::Key;
+use crate::sandbox::kube::object::{is_owned_by, list};
 
 fn world() -> World {
     let mut world = World::new(vec![pool("p", "e2-standard-16", 1, json!({}))]);
@@ -58,7 +58,7 @@ fn a_deployment_comes_up() {
     assert_eq!(annotation(&now, REVISION), Some("1"));
     let sets = world.all("apps", "replicasets");
     let set = sets.iter().find(|set| is_owned_by(set, &now)).expect("a ReplicaSet");
-    let hash = super::super::object::label(set, HASH_LABEL);
+    let hash = crate::sandbox::kube::object::label(set, HASH_LABEL);
     assert_eq!(name(set), format!("web-{hash}"));
     assert_eq!(set["spec"]["selector"]["matchLabels"][HASH_LABEL], json!(hash));
     assert_eq!((annotation(set, "note"), annotation(set, DESIRED)), (Some("x"), Some("2")));

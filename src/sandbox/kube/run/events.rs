@@ -1,12 +1,13 @@
 //! Events: what `kubectl describe` lists. The same event about the same object is counted, not repeated;
 //! events go after an hour.
+//!
+//! Recalled from client-go, `tools/record/events_cache.go`; the hour is kube-apiserver's `--event-ttl`.
 
 use jiff::{SignedDuration, Timestamp};
 use serde_json::{Value, json};
 
-use super::super::store::Key;
-use super::object::{hex, key, name, namespace, number, text, time, uid};
-use super::{Run, Write};
+use super::super::object::{Key, hex, key, name, namespace, number, text, time, uid};
+use super::round::{Run, Write};
 
 /// How long the API server keeps events.
 const KEPT: SignedDuration = SignedDuration::from_hours(1);

@@ -1,10 +1,12 @@
 //! Jobs: pods until enough of them have succeeded.
+//!
+//! Recalled from `pkg/controller/job/job_controller.go`.
 
 use serde_json::{Value, json};
 
-use super::Run;
+use super::super::object::{is_deleted, is_true, key, list, number, set_condition, text, time};
 use super::events::{self, Level};
-use super::object::{is_deleted, is_true, key, list, number, set_condition, text, time};
+use super::round::Run;
 use super::workloads::{MANAGER, delete_surplus, is_active, is_ready, pod, pods_of};
 
 /// One round over all Jobs.
@@ -19,30 +21,20 @@ pub fn run(run: &mut Run<'_>) {
 
 fn step(run: &mut Run<'_>, job: &Value) {
     let pods = pods_of(run, job);
-    let count = |phase: &str| pods.iter().filter(|pod| text(pod, "/status/phase") == phase).count();
-    let (succeeded, failed) = (count("Succeeded"), count("Failed"));
     let active: Vec<&Value> = pods.iter().copied().filter(|pod| is_active(pod)).collect();
-    let parallelism = usize_at(job, "/spec/parallelism", 1);
-    let completions = number(job, "/spec/completions").and_then(|number| usize::try_from(number).ok());
-    let completions = completions.unwrap_or(1);
-    let limit = usize_at(job, "/spec/backoffLimit", 6);
-    let suspended = job["spec"]["suspend"] == true;
-    let wanted = if suspended { 0 } else { parallelism.min(completions.saturating_sub(succeeded)) };
-    let over = failed > limit;
-    if succeeded < completions && !over {
-        for _ in active.len()..wanted {
-            run.create(MANAGER, pod(job, &job["spec"]["template"]));
-        }
-        if active.len() < wanted {
-            let message = format!("Created {} pods", wanted - active.len());
-            events::emit(run, job, Level::Normal, "SuccessfulCreate", "job-controller", &message);
-        }
-        delete_surplus(run, &active, active.len().saturating_sub(wanted));
-    } else {
-        delete_surplus(run, &active, active.len());
+    let progress = Progress::of(job, &pods);
+    let wanted = progress.wanted(job);
+    for _ in active.len()..wanted {
+        run.create(MANAGER, pod(job, &job["spec"]["template"]));
     }
+    if active.len() < wanted {
+        let message = format!("Created {} pods", wanted - active.len());
+        events::emit(run, job, Level::Normal, "SuccessfulCreate", "job-controller", &message);
+    }
+    delete_surplus(run, &active, active.len().saturating_sub(wanted));
     let ready = active.iter().filter(|pod| is_ready(pod)).count();
     let mut status = json!({"ready": ready, "uncountedTerminatedPods": {}, "terminating": 0});
+    let Progress { succeeded, failed, suspended, .. } = progress;
     for (field, count) in [("active", active.len()), ("succeeded", succeeded), ("failed", failed)] {
         if count > 0 {
             status[field] = json!(count);
@@ -52,32 +44,81 @@ fn step(run: &mut Run<'_>, job: &Value) {
     if let Some(start) = start.or_else(|| (!suspended).then(|| json!(time(run.now)))) {
         status["startTime"] = start;
     }
+    if progress.is_complete() {
+        status["completionTime"] = json!(time(run.now));
+    }
     let mut conditions = list(job, "/status/conditions").to_vec();
-    let mut say = |ty: &str, value: &str, reason: &str, message: &str| {
+    for [ty, value, reason, message] in progress.news(is_true(job, "Suspended")) {
         let condition = json!({
             "type": ty, "status": value, "reason": reason, "message": message, "lastProbeTime": time(run.now),
         });
         set_condition(&mut conditions, condition, run.now);
-    };
-    let suspended_before = is_true(job, "Suspended");
-    if succeeded >= completions {
-        let message = "Reached expected number of succeeded pods";
-        say("SuccessCriteriaMet", "True", "CompletionsReached", message);
-        say("Complete", "True", "CompletionsReached", message);
-        status["completionTime"] = json!(time(run.now));
-    } else if over {
-        let message = "Job has reached the specified backoff limit";
-        say("FailureTarget", "True", "BackoffLimitExceeded", message);
-        say("Failed", "True", "BackoffLimitExceeded", message);
-    } else if suspended && !suspended_before {
-        say("Suspended", "True", "JobSuspended", "Job suspended");
-    } else if !suspended && suspended_before {
-        say("Suspended", "False", "JobResumed", "Job resumed");
     }
     if !conditions.is_empty() {
         status["conditions"] = Value::Array(conditions);
     }
     run.status(MANAGER, key("batch", "jobs", job), job, status);
+}
+
+/// How far a Job is.
+struct Progress {
+    succeeded: usize,
+    failed: usize,
+    completions: usize,
+    limit: usize,
+    suspended: bool,
+}
+
+impl Progress {
+    fn of(job: &Value, pods: &[&Value]) -> Self {
+        let count = |phase: &str| pods.iter().filter(|pod| text(pod, "/status/phase") == phase).count();
+        Self {
+            succeeded: count("Succeeded"),
+            failed: count("Failed"),
+            completions: usize_at(job, "/spec/completions", 1),
+            limit: usize_at(job, "/spec/backoffLimit", 6),
+            suspended: job["spec"]["suspend"] == true,
+        }
+    }
+
+    fn is_complete(&self) -> bool {
+        self.succeeded >= self.completions
+    }
+
+    fn has_failed(&self) -> bool {
+        self.failed > self.limit
+    }
+
+    /// How many pods may run.
+    fn wanted(&self, job: &Value) -> usize {
+        if self.suspended || self.is_complete() || self.has_failed() {
+            return 0;
+        }
+        usize_at(job, "/spec/parallelism", 1).min(self.completions - self.succeeded)
+    }
+
+    /// Conditions that change: type, status, reason, message.
+    fn news(&self, was_suspended: bool) -> Vec<[&'static str; 4]> {
+        const REACHED: &str = "Reached expected number of succeeded pods";
+        const LIMIT: &str = "Job has reached the specified backoff limit";
+        if self.is_complete() {
+            return vec![
+                ["SuccessCriteriaMet", "True", "CompletionsReached", REACHED],
+                ["Complete", "True", "CompletionsReached", REACHED],
+            ];
+        }
+        if self.has_failed() {
+            return vec![
+                ["FailureTarget", "True", "BackoffLimitExceeded", LIMIT],
+                ["Failed", "True", "BackoffLimitExceeded", LIMIT],
+            ];
+        }
+        match (self.suspended, was_suspended) {
+            (true, false) => vec![["Suspended", "True", "JobSuspended", "Job suspended"]],
+            (false, true) => vec![["Suspended", "False", "JobResumed", "Job resumed"]],
+            (true, true) | (false, false) => Vec::new(),
+        }
+    }
 }
 
 fn usize_at(job: &Value, pointer: &str, default: usize) -> usize {

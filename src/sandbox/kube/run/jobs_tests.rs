@@ -1,7 +1,7 @@
-use super::super::super::store::Key;
-use super::super::object::{condition, label};
 use super::super::testing::{World, pool};
 use super::*;
+use crate::sandbox::kube::object::Key;
+use crate::sandbox::kube::object::{condition, label};
 
 fn world() -> World {
     let mut world = World::new(vec![pool("p", "e2-standard-4", 1, json!({}))]);
@@ -16,7 +16,7 @@ fn job(spec: &Value) -> Value {
             "restartPolicy": "Never", "containers": [{"name": "c", "image": "busybox"}],
         }}},
     });
-    super::super::object::merge(&mut job["spec"], spec);
+    crate::sandbox::kube::object::merge(&mut job["spec"], spec);
     job
 }
 

@@ -3,8 +3,8 @@
 
 use serde_json::Value;
 
-use super::super::store::{Cluster, Key};
-use super::object::{label, list, name, namespace, number, text};
+use super::super::object::{Key, label, list, name, namespace, number, text};
+use super::super::store::Cluster;
 use super::pods::exit_code;
 use super::workloads::container_statuses;
 

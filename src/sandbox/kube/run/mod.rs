@@ -17,10 +17,10 @@ mod jobs;
 pub mod logs;
 mod machine;
 mod nodes;
-pub(super) mod object;
 mod pods;
 mod quantity;
 mod replicasets;
+mod round;
 mod scheduler;
 mod select;
 mod services;
@@ -30,50 +30,15 @@ mod system;
 mod testing;
 mod workloads;
 
-pub use select::glob;
-
-use std::cell::OnceCell;
-use std::collections::BTreeMap;
-
 use jiff::Timestamp;
-use serde::{Deserialize, Serialize};
-use serde_json::Value;
 
-use super::store::{Cluster, DeleteOptions, Key, Status};
+pub use self::round::{PoolView, Scripts, Write};
+pub use self::select::glob;
+
+use self::round::{Around, Run, Timers};
+use super::status::Status;
+use super::store::Cluster;
 use crate::sandbox::clock::Scale;
-
-/// A node pool as the Kubernetes side sees it.
-#[derive(Clone, Debug, PartialEq)]
-pub struct PoolView {
-    /// The GKE NodePool as stored, JSON of the v1 API.
-    pub pool: Value,
-    /// How many nodes each zone must have now.
-    pub target_sizes: BTreeMap<String, u32>,
-    /// The pool is going away and its nodes with it.
-    pub deleting: bool,
-    /// What its instances' names begin with: `gke-CLUSTER-POOL-<8 hex>`.
-    pub instance_prefix: String,
-}
-
-/// What goes otherwise than it should, by script.
-#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
-#[serde(default, deny_unknown_fields)]
-pub struct Scripts {
-    /// Patterns (`*` for any run of characters) of images that cannot be pulled.
-    pub fail_image: Vec<String>,
-    /// The CUDA check computes wrongly: `Test FAILED`, exit code 1.
-    pub cuda_fails: bool,
-    /// The GPU driver does not install, neither by GKE nor by the DaemonSet.
-    pub driver_fails: bool,
-    /// Whether the Dask operator's work is imitated; off when the real one runs.
-    pub imitate_operator: bool,
-}
-
-impl Default for Scripts {
-    fn default() -> Self {
-        Self { fail_image: Vec::new(), cuda_fails: false, driver_fails: false, imitate_operator: true }
-    }
-}
 
 /// The most rounds that one step makes; what is left goes on in the next.
 const ROUNDS: usize = 64;
@@ -139,21 +104,8 @@ impl Loops {
                 memory.woken = true;
                 memory.read = Some(cluster.revision());
                 memory.timers.due = None;
-                let writes = {
-                    let timers = &mut memory.timers;
-                    let mut run = Run {
-                        cluster,
-                        pools,
-                        scripts: &self.scripts,
-                        now,
-                        clock,
-                        timers,
-                        writes: Vec::new(),
-                        owned_pods: OnceCell::new(),
-                    };
-                    turn(&mut run);
-                    run.writes
-                };
+                let around = Around { pools, scripts: &self.scripts, now, clock };
+                let writes = around.turn(cluster, &mut memory.timers, turn);
                 for write in writes {
                     if let Some(status) = write.apply(cluster, now) {
                         self.refused = Some(status);
@@ -191,18 +143,8 @@ impl Loops {
         now: Timestamp,
         clock: &Scale,
     ) -> Vec<Write> {
-        let mut run = Run {
-            cluster,
-            pools,
-            scripts: &self.scripts,
-            now,
-            clock,
-            timers: &mut self.elsewhere,
-            writes: Vec::new(),
-            owned_pods: OnceCell::new(),
-        };
-        nodes::run_beside_agents(&mut run);
-        let Run { mut writes, .. } = run;
+        let around = Around { pools, scripts: &self.scripts, now, clock };
+        let mut writes = around.turn(cluster, &mut self.elsewhere, nodes::run_beside_agents);
         self.elsewhere.forget_unused();
         // The controllers there say themselves what they see.
         writes.retain(Write::is_of_a_node);
@@ -234,218 +176,6 @@ const LOOPS: [fn(&mut Run<'_>); 11] = [
     services::run,
     events::run,
 ];
-
-/// Waits under way, by name.
-#[derive(Debug, Default)]
-struct Timers {
-    since: BTreeMap<String, Wait>,
-    due: Option<Timestamp>,
-}
-
-#[derive(Debug)]
-struct Wait {
-    since: Timestamp,
-    used: bool,
-}
-
-impl Timers {
-    fn forget_unused(&mut self) {
-        self.since.retain(|_, wait| std::mem::take(&mut wait.used));
-    }
-}
-
-/// Objects by the uid of their controller.
-type ByOwner<'a> = BTreeMap<&'a str, Vec<&'a Value>>;
-
-/// One loop's view of one round.
-struct Run<'a> {
-    cluster: &'a Cluster,
-    pools: &'a [PoolView],
-    scripts: &'a Scripts,
-    now: Timestamp,
-    clock: &'a Scale,
-    timers: &'a mut Timers,
-    writes: Vec<Write>,
-    owned_pods: OnceCell<ByOwner<'a>>,
-}
-
-impl<'a> Run<'a> {
-    /// The pods that the object of that uid controls, sorted by name.
-    fn pods_of(&self, owner: &str) -> Vec<&'a Value> {
-        let index = self.owned_pods.get_or_init(|| self.by_owner("", "pods"));
-        index.get(owner).cloned().unwrap_or_default()
-    }
-
-    /// The objects of a resource by the uid of their controller.
-    fn by_owner(&self, group: &'static str, resource: &'static str) -> ByOwner<'a> {
-        let mut index = ByOwner::new();
-        for object in self.objects(group, resource) {
-            if let Some(owner) = object::controller(object) {
-                index.entry(object::text(owner, "/uid")).or_default().push(object);
-            }
-        }
-        index
-    }
-
-    /// The objects of a resource, sorted by namespace and name.
-    fn objects(&self, group: &'static str, resource: &'static str) -> Vec<&'a Value> {
-        self.cluster.list(group, resource).map(|(_, object)| object).collect()
-    }
-
-    fn get(&self, group: &str, resource: &str, namespace: &str, name: &str) -> Option<&'a Value> {
-        self.cluster.get(&Key::new(group, resource, namespace, name))
-    }
-
-    /// Whether `seconds` real ones, scaled, have passed since the wait of that name was first asked for.
-    /// Asking keeps the wait alive; a wait that one step does not ask for is forgotten.
-    fn passed(&mut self, wait: String, seconds: f64) -> bool {
-        let now = self.now;
-        let wait = self.timers.since.entry(wait).or_insert(Wait { since: now, used: true });
-        wait.used = true;
-        let end = wait.since.saturating_add(self.clock.real(seconds)).unwrap_or(Timestamp::MAX);
-        if end <= now {
-            return true;
-        }
-        self.timers.due = Some(self.timers.due.map_or(end, |due| due.min(end)));
-        false
-    }
-
-    /// Whether a wait of that name is under way or over.
-    fn is_waiting(&self, wait: &str) -> bool {
-        self.timers.since.contains_key(wait)
-    }
-
-    /// Whether a moment has come; if not, the loops run again then.
-    fn reached(&mut self, moment: Timestamp) -> bool {
-        if moment > self.now {
-            self.timers.due = Some(self.timers.due.map_or(moment, |due| due.min(moment)));
-        }
-        moment <= self.now
-    }
-
-    fn create(&mut self, manager: &'static str, object: Value) {
-        self.writes.push(Write::Create { manager, object });
-    }
-
-    /// Merges a patch into an object.
-    fn merge(&mut self, manager: &'static str, key: Key, patch: Value) {
-        self.writes.push(Write::Merge { manager, key, patch });
-    }
-
-    /// Merges a patch into an object through its status subresource: metadata pass with it.
-    fn merge_with_status(&mut self, manager: &'static str, key: Key, patch: Value) {
-        self.writes.push(Write::MergeWithStatus { manager, key, patch });
-    }
-
-    /// Puts a pod on a node.
-    fn bind(&mut self, key: Key, node: String) {
-        self.writes.push(Write::Bind { key, node });
-    }
-
-    /// Sets the whole status of an object, if it is another one.
-    fn status(&mut self, manager: &'static str, key: Key, live: &Value, status: Value) {
-        if live["status"] != status {
-            self.writes.push(Write::Status { manager, key, status });
-        }
-    }
-
-    /// Deletes an object as a controller does: in the background, pods with their own grace.
-    fn delete(&mut self, key: Key) {
-        self.writes.push(Write::Delete { key, options: DeleteOptions::default() });
-    }
-
-    /// Takes a pod out of the store.
-    fn delete_now(&mut self, key: Key) {
-        let options = DeleteOptions { grace_period_seconds: Some(0), ..DeleteOptions::default() };
-        self.writes.push(Write::Delete { key, options });
-    }
-}
-
-/// One write of a loop, in the name of `manager`.
-#[derive(Debug)]
-pub enum Write {
-    /// Creates an object.
-    Create {
-        /// Its field manager.
-        manager: &'static str,
-        /// The whole object, status too.
-        object: Value,
-    },
-    /// Merges a patch (RFC 7386) into an object.
-    Merge {
-        /// Its field manager.
-        manager: &'static str,
-        /// The object.
-        key: Key,
-        /// What changes.
-        patch: Value,
-    },
-    /// Merges a patch into an object through its status subresource.
-    MergeWithStatus {
-        /// Its field manager.
-        manager: &'static str,
-        /// The object.
-        key: Key,
-        /// What changes.
-        patch: Value,
-    },
-    /// Puts a pod on a node.
-    Bind {
-        /// The pod.
-        key: Key,
-        /// The node.
-        node: String,
-    },
-    /// Sets the status of an object; of one that is somewhere else, the parts that are given.
-    Status {
-        /// Its field manager.
-        manager: &'static str,
-        /// The object.
-        key: Key,
-        /// The status.
-        status: Value,
-    },
-    /// Deletes an object.
-    Delete {
-        /// The object.
-        key: Key,
-        /// How.
-        options: DeleteOptions,
-    },
-}
-
-impl Write {
-    fn is_of_a_node(&self) -> bool {
-        match self {
-            Self::Create { object, .. } => object["kind"] == "Node",
-            Self::Merge { key, .. }
-            | Self::MergeWithStatus { key, .. }
-            | Self::Bind { key, .. }
-            | Self::Status { key, .. }
-            | Self::Delete { key, .. } => key.resource == "nodes",
-        }
-    }
-
-    /// Performs the write; what the store says when it refuses.
-    fn apply(self, cluster: &mut Cluster, now: Timestamp) -> Option<Status> {
-        let outcome = match self {
-            Self::Create { manager, object } => cluster.create(now, manager, object),
-            Self::Merge { manager, key, patch } => {
-                cluster.update(now, manager, &key, |object| object::merge(object, &patch))
-            }
-            Self::MergeWithStatus { manager, key, patch } => {
-                let change = |object: &mut Value| object::merge(object, &patch);
-                cluster.update_through("status", now, manager, &key, change)
-            }
-            Self::Bind { key, node } => cluster.bind(now, &key, &node),
-            Self::Status { manager, key, status } => {
-                cluster.update_status(now, manager, &key, |object| object["status"] = status)
-            }
-            Self::Delete { key, options } => cluster.delete(now, &key, &options),
-        };
-        outcome.err()
-    }
-}
 
 #[cfg(test)]
 #[path = "story_tests.rs"]

@@ -5,15 +5,15 @@ use std::collections::{BTreeMap, BTreeSet};
 
 use serde_json::{Map, Value, json};
 
-use super::super::store::Key;
-use super::machine::{self, Shape};
-use super::object::{
-    annotation, hex, is_true, label, letters, list, name, number, reference_to, set_condition, text, time,
-    uid,
+use super::super::object::{
+    Key, annotation, hex, is_true, label, letters, list, name, number, reference_to, set_condition, text,
+    time, uid,
 };
+use super::events;
+use super::machine::{self, Shape};
 use super::quantity;
+use super::round::{PoolView, Run};
 use super::stages::stages;
-use super::{PoolView, Run, events};
 use crate::catalog;
 
 /// Who registers nodes and writes their status.
@@ -483,7 +483,7 @@ fn make_lease(run: &mut Run<'_>, node: &Value) {
         return;
     }
     let mut owner = reference_to(node);
-    super::object::merge(&mut owner, &json!({"controller": null, "blockOwnerDeletion": null}));
+    super::super::object::merge(&mut owner, &json!({"controller": null, "blockOwnerDeletion": null}));
     let renewed = format!("{}.000000Z", time(run.now).trim_end_matches('Z'));
     run.create(
         KUBELET,

@@ -1,17 +1,22 @@
 //! The node agents: what becomes of a pod once it is bound to a node. How long each part takes comes
 //! from `stages.toml`; what has been reached stands in the pod's own status.
+//!
+//! Recalled from `pkg/kubelet` (`status/generate.go`, `kubelet_pods.go`, `images/image_manager.go`); statuses are compared
+//! with what KWOK reports by `real_equality`.
 
 use std::collections::{BTreeMap, BTreeSet};
 
 use serde_json::{Value, json};
 
-use super::super::store::Key;
+use super::super::object::{
+    Key, hex, is_deleted, is_finished, key, list, name, number, set_condition, text, time, uid,
+};
 use super::events::{self, Level};
-use super::object::{hex, is_deleted, is_finished, key, list, name, number, set_condition, text, time, uid};
+use super::nodes;
+use super::round::Run;
 use super::select::{glob, untolerated};
 use super::stages::{Fault, Gate, Role, Stage, stages};
 use super::workloads::initial_delay;
-use super::{Run, nodes};
 
 const KUBELET: &str = "kubelet";
 

@@ -123,11 +123,11 @@ fn readiness_follows_the_probe() {
     world.create(pod);
     world.pass(20);
     let pod = world.get("", "pods", "default", "p");
-    let ready = super::super::object::condition(&pod, "Ready").cloned().unwrap_or_default();
+    let ready = crate::sandbox::kube::object::condition(&pod, "Ready").cloned().unwrap_or_default();
     assert_eq!(text(&pod, "/status/phase"), "Running");
     assert_eq!(text(&ready, "/message"), "containers with unready status: [main]");
     world.pass(40);
-    assert!(super::super::object::is_true(&world.get("", "pods", "default", "p"), "Ready"));
+    assert!(crate::sandbox::kube::object::is_true(&world.get("", "pods", "default", "p"), "Ready"));
 }
 
 #[test]

@@ -1,4 +1,6 @@
 //! Kubernetes quantities as integers.
+//!
+//! Source: apimachinery, `pkg/api/resource/quantity.go`.
 
 use serde_json::Value;
 

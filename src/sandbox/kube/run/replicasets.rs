@@ -1,10 +1,13 @@
 //! ReplicaSets: as many pods as asked for.
+//!
+//! Recalled from `pkg/controller/replicaset/replica_set.go`; objects are compared with
+//! those of a real control plane (Kubernetes 1.36) by `real_equality`.
 
 use serde_json::{Value, json};
 
-use super::Run;
+use super::super::object::{generation, is_deleted, key, labels, name};
 use super::events::{self, Level};
-use super::object::{generation, is_deleted, key, labels, name};
+use super::round::Run;
 use super::select;
 use super::workloads::{MANAGER, delete_surplus, is_active, is_ready, pod, pods_of, replicas};
 

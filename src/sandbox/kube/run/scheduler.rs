@@ -1,15 +1,18 @@
 //! The scheduler: filters and scores of kube-scheduler's default profile for what this sandbox holds
 //! (node name, taints, node selector and affinity, resources, pod count), in its order and its words.
 //! Pod affinity, topology spread, volumes, host ports and preemption are not imitated.
+//!
+//! Recalled from `pkg/scheduler/framework/plugins`.
 
 use std::cmp::Reverse;
 use std::collections::BTreeMap;
 
 use serde_json::{Value, json};
 
-use super::object::{is_deleted, is_finished, key, list, name, namespace, set_condition, text};
+use super::super::object::{is_deleted, is_finished, key, list, name, namespace, set_condition, text};
+use super::round::Run;
 use super::select::{node_allowed, node_term, tolerated, untolerated};
-use super::{Run, events, quantity};
+use super::{events, quantity};
 
 const SCHEDULER: &str = "kube-scheduler";
 

@@ -1,8 +1,10 @@
 //! Selectors: labels, node terms, tolerations, name patterns.
+//!
+//! Recalled from k8s.io/component-helpers, `scheduling/corev1`, and apimachinery, `pkg/labels`.
 
 use serde_json::Value;
 
-use super::object::{list, text};
+use super::super::object::{list, text};
 
 /// Whether every pair of `wanted` is among `labels`; an absent map asks for nothing.
 pub fn exact(wanted: &Value, labels: &Value) -> bool {

@@ -1,9 +1,11 @@
 //! Services: the endpoints behind them, and the address of a load balancer.
+//!
+//! Recalled from `pkg/controller/endpoint/endpoints_controller.go`; the time of a load balancer is a guess.
 
 use serde_json::{Value, json};
 
-use super::Run;
-use super::object::{hex, is_deleted, is_finished, key, labels, list, name, namespace, text, uid};
+use super::super::object::{hex, is_deleted, is_finished, key, labels, list, name, namespace, text, uid};
+use super::round::Run;
 use super::select;
 use super::stages::stages;
 use super::workloads::{MANAGER, is_ready};
@@ -149,7 +151,7 @@ mod tests {
             {"name": "web", "port": 8080, "protocol": "TCP"}, {"name": "raw", "port": 9000, "protocol": "TCP"},
         ]);
         assert_eq!(subset["ports"], ports);
-        world.delete(&super::super::super::store::Key::new("", "services", "default", "s"));
+        world.delete(&crate::sandbox::kube::object::Key::new("", "services", "default", "s"));
         world.pass(1);
         assert_eq!(endpoints(&world), Value::Null);
     }

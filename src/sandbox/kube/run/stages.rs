@@ -6,7 +6,7 @@ use std::sync::LazyLock;
 use serde::Deserialize;
 use serde_json::Value;
 
-use super::object::{controller, label, name, namespace, text};
+use super::super::object::{controller, label, name, namespace, text};
 use super::select::glob;
 
 /// The timelines.

@@ -2,9 +2,8 @@
 
 use serde_json::{Value, json};
 
-use super::super::store::Key;
+use super::super::object::{Key, is_true, label, list, name, number, text};
 use super::logs::log;
-use super::object::{is_true, label, list, name, number, text};
 use super::testing::{World, gpu, pool};
 
 const RAPIDS: &str = "nvcr.io/nvidia/rapidsai/base:25.04-cuda12.8-py3.12";

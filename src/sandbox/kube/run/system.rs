@@ -3,8 +3,8 @@
 
 use serde_json::{Value, json};
 
-use super::Run;
 use super::nodes::ACCELERATOR_LABEL;
+use super::round::Run;
 
 /// Who deploys GKE's own workloads.
 const ADDONS: &str = "addon-manager";
@@ -120,9 +120,9 @@ fn dns_service() -> Value {
 
 #[cfg(test)]
 mod tests {
-    use super::super::object::{label, text};
     use super::super::testing::{World, gpu, pool};
     use super::*;
+    use crate::sandbox::kube::object::{label, text};
 
     fn dns_phase(pools: Vec<super::super::PoolView>) -> (String, String) {
         let mut world = World::new(pools);

@@ -5,10 +5,11 @@ use std::collections::BTreeMap;
 use jiff::{SignedDuration, Timestamp};
 use serde_json::{Value, json};
 
-use super::object::name;
+use super::super::object::name;
 use super::{Loops, PoolView, Scripts};
 use crate::sandbox::clock::Scale;
-use crate::sandbox::kube::store::{Cluster, DeleteOptions, Key};
+use crate::sandbox::kube::object::Key;
+use crate::sandbox::kube::store::{Cluster, DeleteOptions};
 
 pub struct World {
     pub cluster: Cluster,
@@ -56,7 +57,8 @@ impl World {
     }
 
     pub fn merge(&mut self, key: &Key, patch: &Value) {
-        let merged = self.cluster.update(self.now, "test", key, |object| super::object::merge(object, patch));
+        let merged =
+            self.cluster.update(self.now, "test", key, |object| super::super::object::merge(object, patch));
         merged.unwrap_or_else(|status| panic!("{status:?}"));
     }
 
@@ -96,7 +98,7 @@ pub fn pool(name: &str, machine: &str, size: u32, config: Value) -> PoolView {
         "maxPodsConstraint": {"maxPodsPerNode": "110"},
         "upgradeSettings": {"maxSurge": 1, "strategy": "SURGE"},
     });
-    super::object::merge(&mut pool["config"], &config);
+    super::super::object::merge(&mut pool["config"], &config);
     PoolView {
         pool,
         target_sizes: BTreeMap::from([("us-central1-c".to_owned(), size)]),

@@ -1,11 +1,13 @@
 //! What the workload controllers share: pods from templates, counting pods, choosing those to delete.
+//!
+//! Recalled from `pkg/controller/controller_utils.go` (`GetPodFromTemplate`, `ActivePods`).
 
 use serde_json::{Value, json};
 
-use super::Run;
-use super::object::{
+use super::super::object::{
     is_deleted, is_finished, is_true, key, list, name, namespace, number, reference_to, text, uid,
 };
+use super::round::Run;
 
 /// Who writes on behalf of the workload controllers.
 pub const MANAGER: &str = "kube-controller-manager";

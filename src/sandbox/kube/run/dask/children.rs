@@ -3,7 +3,7 @@
 
 use serde_json::{Map, Value, json};
 
-use super::super::object::{labels, list, name, namespace, reference_to, text};
+use crate::sandbox::kube::object::{labels, list, name, namespace, reference_to, text};
 
 /// Annotations of these domains are not handed down.
 const KEPT_BACK: [&str; 2] = ["kopf.zalando.org", "kubectl.kubernetes.io"];

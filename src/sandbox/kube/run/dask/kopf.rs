@@ -1,9 +1,12 @@
 //! The bookkeeping of kopf, the framework under the operator: what it last handled stands in an
 //! annotation, and a finalizer keeps objects with timers until it lets them go.
+//!
+//! Recalled from kopf, `_cogs/configs/diffbase.py` and `_core/reactor`; records are compared with the real operator's by
+//! `real_equality`.
 
 use serde_json::{Map, Value, json};
 
-use super::super::object::{annotation, list};
+use crate::sandbox::kube::object::{annotation, list};
 
 /// Keeps an object until the operator has seen its deletion.
 pub const FINALIZER: &str = "kopf.zalando.org/KopfFinalizerMarker";

@@ -1,9 +1,33 @@
-//! Reading Kubernetes objects: names, owners, conditions, times. Absent strings are empty.
+//! What names a Kubernetes object, and reading one: owners, conditions, times. Absent strings are empty.
 
 use jiff::Timestamp;
+use serde::{Deserialize, Serialize};
 use serde_json::{Map, Value, json};
 
-use super::super::store::Key;
+/// What names an object in a cluster.
+#[derive(Clone, PartialEq, Eq, PartialOrd, Ord, Hash, Debug, Serialize, Deserialize)]
+pub struct Key {
+    /// API group, empty for the core group.
+    pub group: String,
+    /// Plural of the resource, `pods`.
+    pub resource: String,
+    /// Empty for cluster-wide kinds.
+    pub namespace: String,
+    /// The object's name.
+    pub name: String,
+}
+
+impl Key {
+    /// A key from its four parts; an empty namespace for cluster-wide kinds.
+    pub fn new(group: &str, resource: &str, namespace: &str, name: &str) -> Self {
+        Self {
+            group: group.to_owned(),
+            resource: resource.to_owned(),
+            namespace: namespace.to_owned(),
+            name: name.to_owned(),
+        }
+    }
+}
 
 /// The string at a JSON pointer.
 pub fn text<'v>(object: &'v Value, pointer: &str) -> &'v str {
@@ -121,8 +145,8 @@ pub fn is_finished(pod: &Value) -> bool {
 }
 
 /// A time as Kubernetes prints it: RFC 3339 in whole seconds.
-pub fn time(now: Timestamp) -> String {
-    super::super::store::seconds(now)
+pub fn time(time: Timestamp) -> String {
+    Timestamp::from_second(time.as_second()).map_or_else(|_| time.to_string(), |whole| whole.to_string())
 }
 
 /// JSON merge patch (RFC 7386): null removes, objects merge, everything else replaces.
@@ -142,6 +166,22 @@ pub fn merge(target: &mut Value, patch: &Value) {
                 merge(target.entry(key.clone()).or_insert(Value::Null), value);
             }
         }
+    }
+}
+
+/// Puts what `defaults` has and `value` has not into `value`, at every level of objects.
+pub fn fill(value: &mut Value, defaults: &Value) {
+    match (value, defaults) {
+        (Value::Object(map), Value::Object(defaults)) => {
+            for (key, default) in defaults {
+                match map.get_mut(key) {
+                    Some(inner) => fill(inner, default),
+                    None => drop(map.insert(key.clone(), default.clone())),
+                }
+            }
+        }
+        (value @ Value::Null, defaults) => *value = defaults.clone(),
+        _ => {}
     }
 }
 
@@ -174,4 +214,26 @@ pub fn template_hash(template: &Value, collisions: i64) -> String {
         .bytes()
         .map(|digit| char::from(NAME_LETTERS[usize::from(digit) % NAME_LETTERS.len()]))
         .collect()
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn merge_patches_merge() {
+        for (target, patch, expected) in [
+            (
+                json!({"a": 1, "b": {"c": 2}}),
+                json!({"a": null, "b": {"d": 3}}),
+                json!({"b": {"c": 2, "d": 3}}),
+            ),
+            (json!({"a": [1, 2]}), json!({"a": [3]}), json!({"a": [3]})),
+            (json!({"a": "x"}), json!({"a": {"b": null, "c": 1}}), json!({"a": {"c": 1}})),
+        ] {
+            let mut value = target;
+            merge(&mut value, &patch);
+            assert_eq!(value, expected);
+        }
+    }
 }

@@ -5,35 +5,17 @@ use std::sync::{Arc, LazyLock};
 
 use serde_json::Value;
 
-use super::store::{Key, text};
-use super::typed::Shape;
+use super::kinds::{PLAIN, strategy};
+use super::object::{Key, is_true, name, namespace, text};
+use super::strategy::Strategy;
 use crate::schema::{self, Schema};
 
-/// Built-in kinds that carry `metadata.generation`, by group. The API server starts it at 1 for them;
-/// the others (ConfigMap, Service, Node, …) have none.
-const GENERATION: &[(&str, &[&str])] = &[
-    ("", &["Pod", "ReplicationController"]),
-    ("apps", &["DaemonSet", "Deployment", "ReplicaSet", "StatefulSet"]),
-    ("batch", &["CronJob", "Job"]),
-    ("networking.k8s.io", &["Ingress", "IngressClass", "NetworkPolicy"]),
-    ("policy", &["PodDisruptionBudget"]),
-    ("scheduling.k8s.io", &["PriorityClass"]),
-    ("apiextensions.k8s.io", &["CustomResourceDefinition"]),
-    (
-        "admissionregistration.k8s.io",
-        &[
-            "MutatingWebhookConfiguration",
-            "ValidatingAdmissionPolicy",
-            "ValidatingAdmissionPolicyBinding",
-            "ValidatingWebhookConfiguration",
-        ],
-    ),
-    ("flowcontrol.apiserver.k8s.io", &["FlowSchema", "PriorityLevelConfiguration"]),
-];
+/// The Kubernetes version whose structure is imitated.
+pub const MINOR: &str = "36";
 
 /// An extra column of `kubectl get`, from a CRD.
 #[derive(Clone, Debug)]
-pub struct Column {
+pub struct PrinterColumn {
     /// Header as declared.
     pub name: String,
     /// `string`, `integer`, `date`, …
@@ -96,9 +78,11 @@ pub struct Kind {
     /// Whether requests are answered: always for built-in kinds, once Established for custom ones.
     pub served: bool,
     /// Extra columns of a custom kind.
-    pub columns: Vec<Column>,
+    pub columns: Vec<PrinterColumn>,
     /// Where its replicas lie.
     pub scale: Option<Scale>,
+    /// What it does that its schema does not say.
+    pub strategy: &'static Strategy,
 }
 
 impl Kind {
@@ -117,52 +101,43 @@ impl Kind {
         if self.group.is_empty() { self.plural.clone() } else { format!("{}.{}", self.plural, self.group) }
     }
 
+    /// The key of an object of this kind.
+    pub fn key(&self, object: &Value) -> Key {
+        let namespace = if self.namespaced { namespace(object) } else { "" };
+        Key::new(&self.group, &self.plural, namespace, name(object))
+    }
+
     /// Whether objects carry `metadata.generation`.
     pub fn counts_generation(&self) -> bool {
-        self.origin == Origin::Custom
-            || GENERATION
-                .iter()
-                .any(|(group, kinds)| *group == self.group && kinds.contains(&self.kind.as_str()))
+        self.origin == Origin::Custom || self.strategy.generation
     }
 
     /// Whether going from `before` to `after` counts as a new generation: for built-in kinds when the
     /// spec moved, for custom ones when anything but metadata (and, behind the status subresource, the
     /// status) moved.
     pub fn generation_moves(&self, before: &Value, after: &Value) -> bool {
-        if !self.counts_generation() {
-            return false;
-        }
-        let relevant = |object: &Value| -> BTreeMap<String, Value> {
-            let Some(fields) = object.as_object() else { return BTreeMap::new() };
-            fields
-                .iter()
-                .filter(|(name, _)| match (self.origin, name.as_str()) {
-                    (_, "metadata" | "apiVersion" | "kind") => false,
-                    (Origin::BuiltIn, "status") => false,
-                    (Origin::Custom, "status") => !self.has("status"),
-                    _ => true,
-                })
-                .map(|(name, value)| (name.clone(), value.clone()))
-                .map(|(name, mut value)| {
-                    // Being bound is not being changed.
-                    if self.kind == "Pod" && self.group.is_empty() && name == "spec" {
-                        drop(value.as_object_mut().and_then(|spec| spec.remove("nodeName")));
-                    }
-                    (name, value)
-                })
-                .collect()
-        };
-        relevant(before) != relevant(after)
+        self.counts_generation() && self.counted(before) != self.counted(after)
     }
-}
 
-/// The shape of ObjectMeta, from a built-in kind: CRDs do not spell it out.
-pub fn object_meta() -> Shape {
-    static META: LazyLock<Shape> = LazyLock::new(|| {
-        let meta = schema::builtin("", "v1", "ConfigMap").and_then(|kind| kind.property("metadata"));
-        meta.map_or(Shape::Deduced, Shape::Of)
-    });
-    META.clone()
+    /// The part of an object whose changes are counted.
+    fn counted(&self, object: &Value) -> Value {
+        let moves_status = self.origin == Origin::Custom && !self.has("status");
+        let is_counted = |name: &str| match name {
+            "metadata" | "apiVersion" | "kind" => false,
+            "status" => moves_status,
+            _ => true,
+        };
+        let fields = object.as_object().into_iter().flatten().filter(|(name, _)| is_counted(name));
+        let mut object: Value = fields.map(|(name, value)| (name.clone(), value.clone())).collect();
+        for pointer in self.strategy.no_generation {
+            let place =
+                pointer.rsplit_once('/').and_then(|(above, name)| Some((object.pointer_mut(above)?, name)));
+            if let Some((Value::Object(fields), name)) = place {
+                fields.remove(name);
+            }
+        }
+        object
+    }
 }
 
 /// `apps/v1`, or `v1` in the core group.
@@ -215,6 +190,7 @@ fn built_in(api: &schema::Api) -> Kind {
         served: true,
         columns: Vec::new(),
         scale,
+        strategy: strategy(group, kind),
     }
 }
 
@@ -270,7 +246,7 @@ fn custom(crd: &Value) -> Vec<Arc<Kind>> {
         list.into_iter().flatten().filter_map(Value::as_str).map(str::to_owned).collect()
     };
     let versions = crd.pointer("/spec/versions").and_then(Value::as_array);
-    let established = has_condition(crd, "Established");
+    let established = is_true(crd, "Established");
     versions
         .into_iter()
         .flatten()
@@ -307,27 +283,22 @@ fn custom(crd: &Value) -> Vec<Arc<Kind>> {
                     status: text(scale, "/statusReplicasPath").to_owned(),
                     selector: scale.get("labelSelectorPath").and_then(Value::as_str).map(str::to_owned),
                 }),
+                strategy: PLAIN,
             })
         })
         .collect()
 }
 
-fn columns(version: &Value) -> Vec<Column> {
+fn columns(version: &Value) -> Vec<PrinterColumn> {
     let declared = version.get("additionalPrinterColumns").and_then(Value::as_array);
     declared
         .into_iter()
         .flatten()
-        .map(|column| Column {
+        .map(|column| PrinterColumn {
             name: text(column, "/name").to_owned(),
             ty: text(column, "/type").to_owned(),
             path: text(column, "/jsonPath").to_owned(),
             priority: column.get("priority").and_then(Value::as_i64).unwrap_or(0),
         })
         .collect()
-}
-
-/// Whether `status.conditions` holds that type with status `True`.
-pub fn has_condition(object: &Value, ty: &str) -> bool {
-    let conditions = object.pointer("/status/conditions").and_then(Value::as_array);
-    conditions.into_iter().flatten().any(|condition| condition["type"] == ty && condition["status"] == "True")
 }

@@ -1,0 +1,75 @@
+//! What goes wrong around the state.
+
+use std::path::PathBuf;
+
+use super::faults::mistakes::Mistakes;
+
+/// What can go wrong around the state.
+#[derive(Debug, thiserror::Error)]
+pub enum SandboxError {
+    /// The state file cannot be used.
+    #[error("cannot read {}: {cause}; start again with `dask-infra sandbox reset --dir {}`", path.display(), path.parent().unwrap_or(path).display())]
+    Unreadable {
+        /// The file.
+        path: PathBuf,
+        /// What is wrong with it.
+        cause: String,
+    },
+    /// A change could not be stored.
+    #[error("cannot write {}: {cause}; is the disk full?", path.display())]
+    Write {
+        /// The file.
+        path: PathBuf,
+        /// What went wrong.
+        cause: String,
+    },
+    /// Another process has the folder.
+    #[error("{} is in use by another sandbox{}; stop it or choose another folder", dir.display(), by(*pid))]
+    InUse {
+        /// The folder.
+        dir: PathBuf,
+        /// The process that serves it, when it says so.
+        pid: Option<u32>,
+    },
+    /// The API server to put behind the clusters cannot be used.
+    #[error("the kubeconfig {} cannot be used: {cause}", kubeconfig.display())]
+    Kubernetes {
+        /// The kubeconfig.
+        kubeconfig: PathBuf,
+        /// What is wrong with it, or with the server.
+        cause: String,
+    },
+    /// Another user owns the folder.
+    #[error(
+        "{} belongs to another user, who would say what answers there; name a folder of your own", dir.display()
+    )]
+    OfOthers {
+        /// The folder.
+        dir: PathBuf,
+    },
+    /// The file of faults is wrong.
+    #[error("{0}")]
+    Faults(Box<Mistakes>),
+    /// The clusters of a folder were made with another kind of API server.
+    #[error("{0}")]
+    OtherBacking(&'static str),
+    /// A file of the folder, a socket or a certificate could not be made.
+    #[error("cannot {what}: {cause}")]
+    Io {
+        /// What was tried.
+        what: String,
+        /// What went wrong.
+        cause: String,
+    },
+}
+
+fn by(pid: Option<u32>) -> String {
+    pid.map(|pid| format!(" (process {pid})")).unwrap_or_default()
+}
+
+impl SandboxError {
+    /// What was tried, and what went wrong.
+    pub fn io(what: impl Into<String>, cause: impl std::fmt::Display) -> Self {
+        Self::Io { what: what.into(), cause: cause.to_string() }
+    }
+}

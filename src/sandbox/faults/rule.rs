@@ -1,0 +1,190 @@
+//! The rules for requests, and how often they have met one.
+
+use std::collections::BTreeMap;
+use std::time::Duration;
+
+use serde::Serialize;
+use serde_json::Value;
+
+use super::super::kube::run::glob;
+use super::super::persist::named;
+
+/// Requests that are not answered as usual.
+#[derive(Clone, Debug, PartialEq, Serialize)]
+pub struct Rule {
+    /// Only this verb; each when unset.
+    pub method: Option<String>,
+    /// Which paths, without their query; `*` stands for any run of letters.
+    pub path: String,
+    /// How many matching requests pass before it strikes.
+    pub skip: u32,
+    /// How often it strikes; `None` for ever.
+    pub times: Option<u32>,
+    /// How long the request lies before it is looked at, in seconds of the client. It is done even when the
+    /// client has given up meanwhile, as with a real server.
+    pub delay: Duration,
+    /// What becomes of the request.
+    pub then: Then,
+}
+
+impl Default for Rule {
+    fn default() -> Self {
+        let (method, path, then) = (None, "*".to_owned(), Then::Usual);
+        Self { method, path, skip: 0, times: Some(1), delay: Duration::ZERO, then }
+    }
+}
+
+/// What becomes of a request.
+#[derive(Clone, Debug, PartialEq, Serialize)]
+pub enum Then {
+    /// It is done and answered.
+    Usual,
+    /// It is not done, and answered with an error.
+    Refuse(Refuse),
+    /// It is not done, and the connection breaks.
+    LoseRequest,
+    /// It is done, and the connection breaks before the answer.
+    LoseAnswer,
+    /// It is done, and half of the answer arrives.
+    CutAnswer,
+    /// It is done; the GKE operation that it starts ends with this error.
+    FailOperation(String),
+}
+
+/// An error to answer with.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize)]
+pub struct Refuse {
+    /// The HTTP code.
+    pub code: u16,
+    /// Which error of that code, where there are several: `ABORTED`, `AlreadyExists`.
+    pub reason: Option<String>,
+    /// Other words than the usual ones.
+    pub message: Option<String>,
+}
+
+impl Refuse {
+    /// The usual error of this code.
+    pub fn with(code: u16) -> Self {
+        Self { code, reason: None, message: None }
+    }
+}
+
+impl Rule {
+    fn covers(&self, method: &str, path: &str) -> bool {
+        self.method.as_deref().is_none_or(|only| only == method) && glob(&self.path, path)
+    }
+
+    /// Whether it strikes the request that it has met after `met` others.
+    fn strikes(&self, met: u32) -> bool {
+        let since = met.checked_sub(self.skip);
+        since.is_some_and(|since| self.times.is_none_or(|times| since < times))
+    }
+}
+
+/// The rules for requests, and how many requests each has met. The counts are kept with the state.
+#[derive(Debug, Default)]
+pub struct Script {
+    rules: Vec<(String, Rule)>,
+    met: BTreeMap<String, u32>,
+    dirty: bool,
+}
+
+impl Script {
+    /// Counts are taken over from `kept`, those of rules that are no longer there are forgotten.
+    pub fn new(rules: Vec<Rule>, kept: &Value) -> Self {
+        let rules = named(rules);
+        let old: BTreeMap<String, u32> = serde_json::from_value(kept.clone()).unwrap_or_default();
+        let known = |name: &String| rules.iter().any(|(rule, _)| rule == name);
+        let met: BTreeMap<String, u32> = old.clone().into_iter().filter(|(name, _)| known(name)).collect();
+        let dirty = met != old;
+        Self { rules, met, dirty }
+    }
+
+    /// Whether no request is ever struck.
+    pub fn is_empty(&self) -> bool {
+        self.rules.is_empty()
+    }
+
+    /// The rule that strikes this request. Each rule counts all requests that it covers, also those that
+    /// another one strikes.
+    pub fn strike(&mut self, method: &str, path: &str) -> Option<Rule> {
+        let mut struck = None;
+        for (name, rule) in &self.rules {
+            if !rule.covers(method, path) {
+                continue;
+            }
+            let met = self.met.entry(name.clone()).or_default();
+            if struck.is_none() && rule.strikes(*met) {
+                struck = Some(rule.clone());
+            }
+            *met = met.saturating_add(1);
+            self.dirty = true;
+        }
+        struck
+    }
+
+    /// The counts, when they have changed since the last call.
+    pub fn take_dirty(&mut self) -> Option<Value> {
+        std::mem::take(&mut self.dirty).then(|| self.counts())
+    }
+
+    /// The counts.
+    pub fn counts(&self) -> Value {
+        serde_json::to_value(&self.met).unwrap_or_default()
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn rule(method: Option<&str>, path: &str, skip: u32, times: Option<u32>, code: u16) -> Rule {
+        let then = Then::Refuse(Refuse::with(code));
+        Rule {
+            method: method.map(str::to_owned),
+            path: path.to_owned(),
+            skip,
+            times,
+            then,
+            ..Rule::default()
+        }
+    }
+
+    fn codes(script: &mut Script, requests: &[(&str, &str)]) -> Vec<u16> {
+        let strike = |(method, path): &(&str, &str)| match script.strike(method, path).map(|rule| rule.then) {
+            Some(Then::Refuse(Refuse { code, .. })) => code,
+            _ => 0,
+        };
+        requests.iter().map(strike).collect()
+    }
+
+    #[test]
+    fn a_rule_strikes_the_requests_that_it_says() {
+        let (post, get) = (("POST", "/v1/x/nodePools"), ("GET", "/v1/x/nodePools/a"));
+        let rows: &[(Vec<Rule>, &[u16])] = &[
+            (vec![rule(None, "*", 0, Some(1), 500)], &[500, 0, 0, 0]),
+            (vec![rule(Some("POST"), "*/nodePools", 1, Some(1), 500)], &[0, 0, 500, 0]),
+            (vec![rule(Some("GET"), "*", 0, None, 503)], &[0, 503, 0, 503]),
+            (vec![rule(None, "*", 0, Some(1), 500), rule(None, "*", 1, Some(2), 429)], &[500, 429, 429, 0]),
+            (vec![rule(None, "/v1/y*", 0, None, 500)], &[0, 0, 0, 0]),
+        ];
+        for (rules, expected) in rows {
+            let mut script = Script::new(rules.clone(), &Value::Null);
+            assert_eq!(codes(&mut script, &[post, get, post, get]), *expected, "{rules:?}");
+        }
+    }
+
+    #[test]
+    fn counts_outlive_a_process_and_end_with_their_rule() {
+        let once = || rule(None, "*", 0, Some(1), 500);
+        let mut script = Script::new(vec![once(), once()], &Value::Null);
+        assert_eq!(codes(&mut script, &[("GET", "/a")]), [500]);
+        let kept = script.take_dirty().expect("counted");
+        assert_eq!(script.take_dirty(), None);
+        let mut again = Script::new(vec![once(), once()], &kept);
+        assert_eq!(codes(&mut again, &[("GET", "/a")]), [0], "both have met one request");
+        let mut edited = Script::new(vec![rule(None, "*", 0, Some(1), 503)], &kept);
+        assert_eq!(edited.take_dirty(), Some(serde_json::json!({})));
+        assert_eq!(codes(&mut edited, &[("GET", "/a")]), [503]);
+    }
+}

@@ -1,0 +1,499 @@
+//! The shell around the state, which is pure and takes the time from outside: the one lock, the clock and
+//! persistence.
+
+use std::collections::BTreeMap;
+use std::future::Future;
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+use std::time::Duration;
+
+use jiff::{SignedDuration, Timestamp};
+use serde_json::{Value, json};
+use tokio::sync::watch;
+
+use super::backing::Backing;
+use super::endpoint::{self, Authority};
+use super::error::SandboxError;
+use super::faults;
+use super::gke::{self, ClusterId, Endpoints, Gke, Request, Room, Settings, Stockout};
+use super::kube::object::Key;
+use super::kube::run::autoscaler::missing_nodes;
+use super::kube::run::{Loops, PoolView, Scripts};
+use super::kube::store::{Cluster, Dirty};
+use super::options::{Clock, Options, join};
+use super::persist::{self, Store};
+
+/// The entry of a folder whose cluster is a real API server.
+const BACKED: &str = "backed";
+/// The entry with how many requests each rule has met.
+const RULES: &str = "rules";
+/// How often the state moves on its own.
+const TICK: Duration = Duration::from_millis(25);
+
+/// GKE and its clusters. Clones share the state.
+#[derive(Clone, Debug)]
+pub struct Sandbox {
+    pub(super) shared: Arc<Shared>,
+}
+
+#[derive(Debug)]
+pub(super) struct Shared {
+    pub(super) state: Mutex<State>,
+    pub(super) settings: Settings,
+    pub(super) scripts: Scripts,
+    pub(super) authority: Authority,
+    /// The real API server that the cluster is, if it is one.
+    pub(super) backing: Option<Arc<Backing>>,
+    /// What clients must know then.
+    pub(super) token: Option<Arc<str>>,
+    pub(super) manual: Option<Mutex<Timestamp>>,
+    /// Counts changes; whoever waits for one listens here.
+    pub(super) changes: watch::Sender<u64>,
+    pub(super) store: Option<Store>,
+    /// Held for as long as the state is.
+    pub(super) _lock: Option<endpoint::Lock>,
+}
+
+#[derive(Debug, Default)]
+pub(super) struct State {
+    pub(super) gke: Gke,
+    pub(super) clusters: BTreeMap<ClusterId, Member>,
+    pub(super) rules: faults::Script,
+    /// What the store must forget, because its cluster is gone.
+    pub(super) gone: Vec<persist::Change>,
+    /// What could not be stored, and had no caller to tell.
+    pub(super) failure: Option<SandboxError>,
+}
+
+/// One Kubernetes cluster with what moves it.
+#[derive(Debug)]
+pub(super) struct Member {
+    pub(super) cluster: Cluster,
+    pub(super) loops: Loops,
+    /// The pools as GKE had them at revision `seen`.
+    pub(super) pools: Vec<PoolView>,
+    pub(super) seen: Option<u64>,
+}
+
+impl Member {
+    fn new(cluster: Cluster, scripts: &Scripts) -> Self {
+        Self { cluster, loops: Loops::new(scripts.clone()), pools: Vec::new(), seen: None }
+    }
+}
+
+impl Sandbox {
+    /// Opens the sandbox in memory, or the one in `dir` after taking its lock.
+    pub fn open(options: Options) -> Result<Self, SandboxError> {
+        if options.kubernetes.is_some() {
+            return Err(SandboxError::OtherBacking(
+                "a real API server can stand behind a sandbox that is served only: use `sandbox serve`",
+            ));
+        }
+        Self::open_with(options, Endpoints::InProcess)
+    }
+
+    pub(super) fn open_with(options: Options, endpoints: Endpoints) -> Result<Self, SandboxError> {
+        let options = join(options)?;
+        let Options { dir, scale, gke_quota, stockouts, requests, .. } = options;
+        let Options { operation_seconds, scripts, clock, kubernetes, .. } = options;
+        let backing = kubernetes.map(|path| Backing::new(&path).map(Arc::new)).transpose()?;
+        let (lock, authority, store, mut entries) = match &dir {
+            None => (None, Authority::new()?, None, Vec::new()),
+            Some(dir) => {
+                let lock = endpoint::Lock::take(dir)?;
+                let authority = Authority::kept_in(dir)?;
+                let (store, entries) = Store::open(dir)?;
+                (Some(lock), authority, Some(store), entries)
+            }
+        };
+        // Who reaches it has the rights of the kubeconfig, on a port that every user of the machine can reach.
+        let token = backing.as_ref().map(|_| endpoint::token(dir.as_deref())).transpose()?.map(Arc::from);
+        let was_backed = entries.extract_if(.., |(key, _)| key == BACKED).count() > 0;
+        let met = entries.extract_if(.., |(key, _)| key == RULES).next().map(|(_, met)| met);
+        let mut state = match dir {
+            None => State { gke: Gke::new(), ..State::default() },
+            Some(dir) => State::restore(entries, &scripts)
+                .map_err(|cause| SandboxError::Unreadable { path: dir.join("sandbox.redb"), cause })?,
+        };
+        if was_backed != backing.is_some() {
+            if state.gke.clusters().next().is_some() {
+                return Err(SandboxError::OtherBacking(other_backing(was_backed)));
+            }
+            if let Some(store) = &store {
+                store.write(vec![(BACKED.to_owned(), backing.is_some().then_some(Value::Bool(true)))])?;
+            }
+        }
+        state.gke.add_stockouts(stockouts);
+        state.rules = faults::Script::new(requests, &met.unwrap_or_default());
+        let room = if backing.is_some() { Room::One } else { Room::Any };
+        let authority_pem = authority.certificate().to_owned();
+        let (quota, seconds) = (gke_quota, operation_seconds);
+        let settings = Settings { scale, quota, endpoints, authority: authority_pem, room, seconds };
+        let manual = match clock {
+            Clock::System => None,
+            Clock::Manual(start) => Some(Mutex::new(start)),
+        };
+        let (changes, _) = watch::channel(0);
+        let state = Mutex::new(state);
+        let shared = Shared {
+            state,
+            settings,
+            scripts,
+            authority,
+            backing,
+            token,
+            manual,
+            changes,
+            store,
+            _lock: lock,
+        };
+        Ok(Self { shared: Arc::new(shared) })
+    }
+
+    /// The time as this sandbox sees it.
+    pub fn now(&self) -> Timestamp {
+        match &self.shared.manual {
+            None => Timestamp::now(),
+            Some(now) => *now.lock().unwrap_or_else(PoisonError::into_inner),
+        }
+    }
+
+    /// Moves a manual clock and does what became due. Nothing to move with the system's clock.
+    pub fn advance(&self, by: SignedDuration) -> Result<(), SandboxError> {
+        if let Some(manual) = &self.shared.manual {
+            let mut now = manual.lock().unwrap_or_else(PoisonError::into_inner);
+            *now = now.checked_add(by).unwrap_or(Timestamp::MAX);
+        }
+        self.tick()
+    }
+
+    /// Does what is due.
+    pub fn tick(&self) -> Result<(), SandboxError> {
+        let now = self.now();
+        self.change(|state, shared| {
+            state.tick(now, shared);
+            state.failure.take().map_or(Ok(()), Err)
+        })?
+    }
+
+    /// Ticks until `shutdown` ends. The error of a tick (a full disk) ends it too.
+    pub async fn run(self, shutdown: impl Future<Output = ()>) -> Result<(), SandboxError> {
+        let mut shutdown = std::pin::pin!(shutdown);
+        let mut interval = tokio::time::interval(TICK);
+        interval.set_missed_tick_behavior(tokio::time::MissedTickBehavior::Delay);
+        loop {
+            tokio::select! {
+                () = &mut shutdown => return Ok(()),
+                _ = interval.tick() => self.tick()?,
+            }
+        }
+    }
+
+    /// One request to GKE, without HTTP.
+    pub fn gke_request(
+        &self,
+        method: &str,
+        path: &str,
+        query: &str,
+        body: &[u8],
+    ) -> Result<gke::Reply, SandboxError> {
+        let now = self.now();
+        self.change(|state, shared| {
+            let reply = state.gke.handle(now, &shared.settings, Request { method, path, query, body });
+            state.follow(now, shared);
+            reply
+        })
+    }
+
+    /// The clusters that exist, sorted.
+    pub fn clusters(&self) -> Vec<ClusterId> {
+        self.lock().gke.clusters().map(|cluster| cluster.id.clone()).collect()
+    }
+
+    /// The cluster whose Kubernetes API is at `host:port`.
+    pub fn cluster_by_endpoint(&self, host_port: &str) -> Option<ClusterId> {
+        let wanted = host_port.trim_start_matches("https://").trim_end_matches('/');
+        let state = self.lock();
+        let found = state.gke.clusters().find(|cluster| cluster.endpoint.as_deref() == Some(wanted))?;
+        Some(found.id.clone())
+    }
+
+    /// What a look at every object inside a cluster sees, as it is stored: without a request that could be refused. For
+    /// tests that compare what was there with what is.
+    pub fn objects<T>(&self, cluster: &ClusterId, look: impl Fn(&Value) -> T) -> Vec<T> {
+        let state = self.lock();
+        let inside = state.clusters.get(cluster).into_iter();
+        inside.flat_map(|member| member.cluster.objects()).map(|(_, object)| look(object)).collect()
+    }
+
+    /// What clients of a served sandbox must know, when a real API server stands behind it.
+    pub fn token(&self) -> Option<&str> {
+        self.shared.token.as_deref()
+    }
+
+    /// A kubeconfig for one cluster: its certificate authority, its address, and a token that it takes. `None` while it has no address.
+    pub fn kubeconfig(&self, cluster: &ClusterId) -> Option<Value> {
+        use base64::Engine as _;
+        let endpoint = self.lock().gke.cluster(cluster)?.endpoint.clone()?;
+        let authority = base64::engine::general_purpose::STANDARD.encode(self.shared.authority.certificate());
+        let ClusterId { project, location, name } = cluster;
+        // The name that gcloud gives a context.
+        let context = format!("gke_{project}_{location}_{name}");
+        Some(json!({
+            "apiVersion": "v1",
+            "kind": "Config",
+            "clusters": [{ "name": context, "cluster": {
+                "certificate-authority-data": authority, "server": format!("https://{endpoint}"),
+            }}],
+            "users": [{ "name": context, "user": { "token": self.token().unwrap_or("sandbox") } }],
+            "contexts": [{ "name": context, "context": { "cluster": context, "user": context } }],
+            "current-context": context,
+        }))
+    }
+
+    /// The cluster that the real API server is, with its pools, once it has a control plane.
+    pub(super) fn backed_cluster(&self) -> Option<(ClusterId, Vec<PoolView>)> {
+        let now = self.now();
+        let state = self.lock();
+        let cluster = state.gke.clusters().find(|cluster| cluster.has_control_plane(now))?;
+        Some((cluster.id.clone(), state.gke.pool_views(cluster)))
+    }
+
+    /// The clusters that somebody should listen for, with the address they had.
+    pub(super) fn wanted_listeners(&self) -> BTreeMap<ClusterId, Option<String>> {
+        let now = self.now();
+        let state = self.lock();
+        let up = state.gke.clusters().filter(|cluster| cluster.has_control_plane(now));
+        up.map(|cluster| (cluster.id.clone(), cluster.endpoint.clone())).collect()
+    }
+
+    pub(super) fn set_endpoint(&self, id: &ClusterId, endpoint: &str) -> Result<(), SandboxError> {
+        self.change(|state, _| state.gke.set_endpoint(id, endpoint))
+    }
+
+    /// A sandbox in memory that goes on from where this one is, with other faults. Waits of pods and nodes
+    /// begin again, as after a restart.
+    pub fn copy(&self, options: Options) -> Result<Self, SandboxError> {
+        let copy = Self::open_with(Options { dir: None, ..options }, self.shared.settings.endpoints)?;
+        let unreadable = |cause: String| SandboxError::Io { what: "copy the sandbox".to_owned(), cause };
+        let entries = self.lock().snapshot();
+        let restored = State::restore(entries, &copy.shared.scripts).map_err(unreadable)?;
+        {
+            let mut state = copy.lock();
+            state.gke = state.gke.with_state_of(restored.gke);
+            state.clusters = restored.clusters;
+        }
+        Ok(copy)
+    }
+
+    /// Whether a request may be struck.
+    pub(super) fn has_rules(&self) -> bool {
+        !self.lock().rules.is_empty()
+    }
+
+    /// Takes in other rules for requests.
+    pub fn set_rules(&self, rules: Vec<faults::Rule>) -> Result<(), SandboxError> {
+        self.change(|state, _| state.rules = faults::Script::new(rules, &Value::Null))
+    }
+
+    /// The rule that strikes a request, and a number that nobody has used.
+    pub(super) fn strike(
+        &self,
+        method: &str,
+        path: &str,
+    ) -> Result<Option<(faults::Rule, u64)>, SandboxError> {
+        self.change(|state, _| state.rules.strike(method, path).map(|rule| (rule, state.gke.next_number())))
+    }
+
+    pub(super) fn doom(&self, operation: &str, why: &str) -> Result<(), SandboxError> {
+        self.change(|state, _| {
+            state.gke.doom(operation, why);
+        })
+    }
+
+    /// Adds a scripted shortage of machines.
+    pub fn add_stockout(&self, stockout: Stockout) -> Result<(), SandboxError> {
+        self.change(|state, _| state.gke.add_stockouts(vec![stockout]))
+    }
+
+    pub(super) fn lock(&self) -> MutexGuard<'_, State> {
+        self.shared.state.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    /// Runs `change` under the lock, stores what it changed, and tells who waits.
+    pub(super) fn change<T>(&self, change: impl FnOnce(&mut State, &Shared) -> T) -> Result<T, SandboxError> {
+        let mut state = self.lock();
+        let value = change(&mut state, &self.shared);
+        self.keep(state)?;
+        Ok(value)
+    }
+
+    /// The same for callers that cannot fail; the next tick tells what went wrong.
+    pub(super) fn change_anyway<T>(&self, change: impl FnOnce(&mut State) -> T) -> T {
+        let mut state = self.lock();
+        let value = change(&mut state);
+        if let Err(error) = self.keep(state) {
+            self.lock().failure.get_or_insert(error);
+        }
+        value
+    }
+
+    /// Stores what changed. Under the lock, so that the file never runs behind an answer that another
+    /// request has seen.
+    pub(super) fn keep(&self, mut state: MutexGuard<'_, State>) -> Result<(), SandboxError> {
+        let changed = match &self.shared.store {
+            None => state.drop_dirty(),
+            Some(store) => {
+                let dirty = state.take_dirty();
+                let changed = !dirty.is_empty();
+                store.write(dirty)?;
+                changed
+            }
+        };
+        drop(state);
+        if !changed {
+            return Ok(());
+        }
+        self.shared.changes.send_modify(|count| *count += 1);
+        Ok(())
+    }
+}
+
+impl State {
+    fn tick(&mut self, now: Timestamp, shared: &Shared) {
+        self.gke.tick(now, &shared.settings);
+        self.follow(now, shared);
+    }
+
+    /// Makes the Kubernetes clusters follow what GKE says, and moves them.
+    fn follow(&mut self, now: Timestamp, shared: &Shared) {
+        let Self { gke, clusters, gone, .. } = self;
+        clusters.retain(|id, member| {
+            let keep = gke.cluster(id).is_some();
+            if !keep {
+                gone.extend(member.cluster.snapshot().into_iter().map(|dirty| (entry(id, dirty).0, None)));
+            }
+            keep
+        });
+        let mut missing = Vec::new();
+        for cluster in gke.clusters() {
+            // What happens in a real API server is not made up here.
+            if shared.backing.is_some() || !cluster.has_control_plane(now) {
+                continue;
+            }
+            let member = clusters
+                .entry(cluster.id.clone())
+                .or_insert_with(|| Member::new(Cluster::new(&cluster.id.to_string(), now), &shared.scripts));
+            if member.seen != Some(gke.revision()) {
+                member.pools = gke.pool_views(cluster);
+                member.seen = Some(gke.revision());
+            }
+            member.loops.step(&mut member.cluster, &member.pools, now, &shared.settings.scale);
+            member.cluster.collect(now);
+            missing.push((cluster.id.clone(), missing_nodes(&member.cluster, &member.pools)));
+        }
+        for (id, more) in missing {
+            gke.scale_up(&id, &more, now, &shared.settings);
+        }
+    }
+
+    fn take_dirty(&mut self) -> Vec<persist::Change> {
+        let mut changes = std::mem::take(&mut self.gone);
+        changes.extend(self.gke.take_dirty().into_iter().map(|(key, value)| (format!("gke/{key}"), value)));
+        changes.extend(self.rules.take_dirty().map(|met| (RULES.to_owned(), Some(met))));
+        for (id, member) in &mut self.clusters {
+            for dirty in member.cluster.take_dirty() {
+                changes.push(entry(id, dirty));
+            }
+        }
+        changes
+    }
+
+    /// Forgets what has changed, where nothing is stored: no copy of an object is made. Whether there was
+    /// anything.
+    fn drop_dirty(&mut self) -> bool {
+        let gone = !std::mem::take(&mut self.gone).is_empty();
+        let gke = self.gke.drop_dirty();
+        let rules = self.rules.take_dirty().is_some();
+        // Every cluster is asked, whatever another one says.
+        let inside =
+            self.clusters.values_mut().filter_map(|member| member.cluster.drop_dirty().then_some(()));
+        inside.count() > 0 || gone || gke || rules
+    }
+
+    /// Everything, as entries to restore from.
+    fn snapshot(&self) -> Vec<(String, Value)> {
+        let gke = self.gke.snapshot().into_iter().map(|(key, value)| (format!("gke/{key}"), value));
+        let inside = self.clusters.iter().flat_map(|(id, member)| {
+            let entries = member.cluster.snapshot().into_iter().map(|dirty| entry(id, dirty));
+            entries.filter_map(|(key, value)| value.map(|value| (key, value)))
+        });
+        gke.chain(inside).collect()
+    }
+
+    fn restore(entries: Vec<(String, Value)>, scripts: &Scripts) -> Result<Self, String> {
+        let mut gke = Vec::new();
+        let mut clusters: BTreeMap<ClusterId, (Value, Vec<(Key, Value)>)> = BTreeMap::new();
+        for (key, value) in entries {
+            if let Some(key) = key.strip_prefix("gke/") {
+                gke.push((key.to_owned(), value));
+                continue;
+            }
+            let (id, key) = parse_entry(&key).ok_or_else(|| format!("entry {key} is not known"))?;
+            let slot = clusters.entry(id).or_default();
+            match key {
+                None => slot.0 = value,
+                Some(key) => slot.1.push((key, value)),
+            }
+        }
+        let gke = Gke::restore(gke)?;
+        let mut members = BTreeMap::new();
+        for (id, (meta, objects)) in clusters {
+            if gke.cluster(&id).is_some() {
+                let cluster = Cluster::restore(&meta, objects)?;
+                members.insert(id, Member::new(cluster, scripts));
+            }
+        }
+        Ok(Self { gke, clusters: members, ..Self::default() })
+    }
+}
+
+/// Why the clusters of a folder cannot go on with another kind of API server.
+fn other_backing(was_backed: bool) -> &'static str {
+    if was_backed {
+        "the cluster of this sandbox is a real API server: serve it with `--kubernetes`, or start again with \
+         `dask-infra sandbox reset`"
+    } else {
+        "the clusters of this sandbox are simulated: choose another folder for `--kubernetes`, or start again \
+         with `dask-infra sandbox reset`"
+    }
+}
+
+/// The entry of one Kubernetes object: `kube`, the cluster and the object's key, one word a part, divided by
+/// a letter that no name has.
+fn entry(id: &ClusterId, dirty: Dirty) -> persist::Change {
+    let ClusterId { project, location, name } = id;
+    let head = format!("kube\n{project}\n{location}\n{name}");
+    let object = |Key { group, resource, namespace, name }: Key| {
+        format!("{head}\n{group}\n{resource}\n{namespace}\n{name}")
+    };
+    match dirty {
+        Dirty::Meta(value) => (head, Some(value)),
+        Dirty::Put(key, value) => (object(key), Some(value)),
+        Dirty::Remove(key) => (object(key), None),
+    }
+}
+
+fn parse_entry(key: &str) -> Option<(ClusterId, Option<Key>)> {
+    match key.split('\n').collect::<Vec<_>>().as_slice() {
+        ["kube", project, location, name] => Some((ClusterId::new(project, location, name), None)),
+        ["kube", project, location, cluster, group, resource, namespace, name] => Some((
+            ClusterId::new(project, location, cluster),
+            Some(Key::new(group, resource, namespace, name)),
+        )),
+        _ => None,
+    }
+}
+
+#[cfg(test)]
+#[path = "tests.rs"]
+mod tests;
