@@ -3,21 +3,16 @@
 
 use serde_json::{Value, json};
 
+use super::api;
 use crate::kinds::json::text;
 use crate::kinds::kubernetes::object::{condition, gvk};
-use crate::resource::{Api, ObjectId, Query};
+use crate::resource::{Api, Query};
 
 /// The scheduler's own counts.
 /// Source: `distributed/http/scheduler/json.py`, a route that is on by default.
 pub fn counts(namespace: Option<&str>, cluster: &str) -> Query {
-    let service = scheduler_service(namespace, cluster);
+    let service = api::scheduler_service(namespace, cluster);
     Query { api: Api::Kubernetes, path: format!("{}:http-dashboard/proxy/json/counts.json", service.path()) }
-}
-
-/// The Service that leads to a scheduler; the operator wants its ports to be named.
-pub fn scheduler_service(namespace: Option<&str>, cluster: &str) -> ObjectId {
-    let gvk = gvk("", "v1", "Service", "services");
-    ObjectId { gvk, namespace: namespace.map(str::to_owned), name: format!("{cluster}-scheduler") }
 }
 
 /// All pods of a Dask cluster.

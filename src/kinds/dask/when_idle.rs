@@ -2,7 +2,7 @@
 
 use serde_json::Value;
 
-use super::registered;
+use super::{api, registered};
 use crate::kinds::json::{count, text};
 use crate::kinds::kubernetes::object::gvk;
 use crate::resource::{
@@ -42,7 +42,22 @@ pub fn wait(kind: KindId, identity: &Identity, live: &Value, deadline: u32) -> O
         KindId::DaskCluster => object.name.as_str(),
         KindId::DaskGroup => text(&live["spec"]["cluster"]),
         KindId::DaskJob => "",
-        _ => return None,
+        KindId::Cluster
+        | KindId::NodePool
+        | KindId::Namespace
+        | KindId::Definition
+        | KindId::Object
+        | KindId::Binding
+        | KindId::Service
+        | KindId::Deployment
+        | KindId::DaemonSet
+        | KindId::StatefulSet
+        | KindId::Pod
+        | KindId::Job
+        | KindId::GpuDriver
+        | KindId::Check
+        | KindId::DaskAutoscaler
+        | KindId::Notebook => return None,
     };
     let facts = serde_json::json!({ "cluster": cluster });
     Some(Await { kind, identity: identity.clone(), until: Until::Idle, facts, deadline })
@@ -63,7 +78,7 @@ pub fn asked(wait: &Await) -> Option<Asked> {
     Some(Asked::Scheduler {
         pods: at(format!("{pods}?labelSelector={own}")),
         counts: registered::counts(namespace, cluster),
-        service: registered::scheduler_service(namespace, cluster),
+        service: api::scheduler_service(namespace, cluster),
     })
 }
 
@@ -119,7 +134,6 @@ mod tests {
     use serde_json::json;
 
     use super::*;
-    use crate::kinds::dask::{cluster, group, job};
 
     fn counts(fields: &Value) -> Value {
         // As a scheduler of distributed 2026.8.0 says it with one worker and nothing to do.
@@ -181,7 +195,7 @@ mod tests {
         let object = |gvk: crate::resource::Gvk, name: &str| {
             Identity::Object(ObjectId { gvk, namespace: Some("n".into()), name: name.into() })
         };
-        let (cluster, group) = (object(cluster::api(), "c"), object(group::api(), "c-big"));
+        let (cluster, group) = (object(api::cluster(), "c"), object(api::group(), "c-big"));
         let live = json!({ "spec": { "cluster": "c" } });
         let path = |found: Option<Await>| match asked(&found.unwrap()) {
             Some(Asked::Scheduler { counts, .. }) => counts.path,
@@ -206,7 +220,7 @@ mod tests {
         ] {
             assert_eq!(takes_workers(action, &call(method)), expect, "{action:?} {method:?}");
         }
-        let job = wait(KindId::DaskJob, &object(job::api(), "j"), &live, 9).unwrap();
+        let job = wait(KindId::DaskJob, &object(api::job(), "j"), &live, 9).unwrap();
         assert!(matches!(asked(&job), Some(Asked::Job(Query { path, .. })) if path.ends_with("/daskjobs/j")));
         assert_eq!(wait(KindId::Namespace, &cluster, &live, 9), None);
     }

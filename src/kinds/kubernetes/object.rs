@@ -2,7 +2,10 @@
 
 use serde_json::{Value, json};
 
-use crate::resource::{Gvk, Identity, OBJECT_LABEL_MANAGED_BY, OBJECT_LABEL_STACK, Resource};
+use crate::kinds::scope::DRIVER_INSTALLER;
+use crate::resource::{
+    Gvk, Identity, KindId, OBJECT_LABEL_MANAGED_BY, OBJECT_LABEL_STACK, ObjectId, Resource,
+};
 use crate::schema::{self, DASK_GROUP};
 
 /// The `[…]` of an object of a built-in or Dask kind.
@@ -50,4 +53,26 @@ pub(crate) fn unmarked(mut resource: Resource) -> Resource {
         metadata.remove("labels");
     }
     resource
+}
+
+/// The kind whose rules an object follows.
+pub fn kind_of(object: &ObjectId) -> KindId {
+    let ObjectId { gvk, name, .. } = object;
+    match (gvk.group.as_str(), gvk.kind.as_str()) {
+        (DASK_GROUP, "DaskCluster") => KindId::DaskCluster,
+        (DASK_GROUP, "DaskJob") => KindId::DaskJob,
+        (DASK_GROUP, "DaskWorkerGroup") => KindId::DaskGroup,
+        (DASK_GROUP, "DaskAutoscaler") => KindId::DaskAutoscaler,
+        ("", "Namespace") => KindId::Namespace,
+        ("", "Service") => KindId::Service,
+        ("", "Pod") => KindId::Pod,
+        ("batch", "Job") => KindId::Job,
+        ("apps", "StatefulSet") => KindId::StatefulSet,
+        ("apps", "Deployment") => KindId::Deployment,
+        ("apps", "DaemonSet") if name == DRIVER_INSTALLER => KindId::GpuDriver,
+        ("apps", "DaemonSet") => KindId::DaemonSet,
+        ("apiextensions.k8s.io", "CustomResourceDefinition") => KindId::Definition,
+        ("rbac.authorization.k8s.io", "RoleBinding" | "ClusterRoleBinding") => KindId::Binding,
+        _ => KindId::Object,
+    }
 }
