@@ -6,6 +6,13 @@ use crate::kinds::kubernetes::object::gvk;
 use crate::resource::{Gvk, Identity, ObjectId, Resource};
 use crate::schema::DASK_GROUP;
 
+/// The label by which the operator tells whose cluster a thing is.
+pub(super) const CLUSTER_LABEL: &str = "dask.org/cluster-name";
+/// The same for groups of workers.
+pub(super) const GROUP_LABEL: &str = "dask.org/workergroup-name";
+/// The label that says what a thing of a cluster is for: `scheduler`, `worker`, `job-runner`.
+pub(super) const COMPONENT_LABEL: &str = "dask.org/component";
+
 /// How the API serves Dask clusters.
 pub fn cluster() -> Gvk {
     gvk(DASK_GROUP, "v1", "DaskCluster", "daskclusters")

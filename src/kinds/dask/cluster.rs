@@ -6,6 +6,7 @@ use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
 use serde_json::{Value, json};
 
+use super::api::{self, CLUSTER_LABEL, COMPONENT_LABEL, GROUP_LABEL};
 use super::group::{self, DaskGroup, Joined};
 use super::handled::{self, is_handled, scaled_to};
 use super::idle::IdleTimeout;
@@ -13,11 +14,11 @@ use super::pods::{self, Wants, Workers, with_pods};
 use super::registered::{self, Registered};
 use super::replicas::{Replicas, Writer};
 use super::service::DaskService;
-use super::{api, autoscaler, scale};
+use super::{autoscaler, scale};
 use crate::address::{Address, FieldPath};
 use crate::kinds::json::text;
 use crate::kinds::kind::{Compare, Doing, Kind, itself};
-use crate::kinds::kubernetes::object::{gvk, unmarked};
+use crate::kinds::kubernetes::object::{gvk, labelled, unmarked};
 use crate::kinds::kubernetes::pods::{broken, gpus, gpus_held, pending};
 use crate::kinds::kubernetes::requests::{object_program, scale_call};
 use crate::kinds::kubernetes::workload::deployment_ready;
@@ -31,7 +32,6 @@ use crate::resource::{
     Action, Api, Await, Effect, Gvk, Identity, KindId, Life, ObjectId, Query, Readiness, Resource, Step,
     Until,
 };
-use crate::schema::DASK_GROUP;
 
 /// Seconds: images of 10 GB are pulled on every node, and GPU nodes may have to be made first.
 const DEADLINE: u32 = 1800;
@@ -412,22 +412,16 @@ fn queries(wait: &Await) -> Vec<Query> {
         api: Api::Kubernetes,
         path: format!("{}/{}-{suffix}", gvk.collection(namespace), cluster.name),
     };
-    let many = |gvk: Gvk, selector: &str| Query {
-        api: Api::Kubernetes,
-        path: format!(
-            "{}?labelSelector=dask.org%2Fcluster-name%3D{}{selector}",
-            gvk.collection(namespace),
-            cluster.name
-        ),
-    };
+    let deployments = gvk("apps", "v1", "Deployment", "deployments");
     let mut queries = itself(wait);
     if wait.until == Until::Handled {
         return queries;
     }
-    queries.push(one(gvk("apps", "v1", "Deployment", "deployments"), "scheduler"));
+    queries.push(one(deployments.clone(), "scheduler"));
     queries.push(one(gvk("", "v1", "Service", "services"), "scheduler"));
-    queries.push(one(gvk(DASK_GROUP, "v1", "DaskWorkerGroup", "daskworkergroups"), "default"));
-    queries.push(many(gvk("apps", "v1", "Deployment", "deployments"), "%2Cdask.org%2Fcomponent%3Dworker"));
+    queries.push(one(api::group(), "default"));
+    let workers = [(CLUSTER_LABEL, cluster.name.as_str()), (COMPONENT_LABEL, "worker")];
+    queries.push(labelled(&deployments, namespace, workers));
     queries.push(registered::pods(namespace, &cluster.name));
     if wait.until.is_ready() {
         queries.push(registered::counts(namespace, &cluster.name));
@@ -503,7 +497,7 @@ pub(crate) fn too_many<'v>(
 ) -> Vec<(&'v ObjectId, &'v Value)> {
     let own = |(_, live): &&(&ObjectId, &Value)| {
         let metadata = &live["metadata"];
-        metadata["labels"]["dask.org/workergroup-name"] == group && metadata["deletionTimestamp"].is_null()
+        metadata["labels"][GROUP_LABEL] == group && metadata["deletionTimestamp"].is_null()
     };
     let mut own: Vec<_> = deployments.iter().filter(own).copied().collect();
     own.sort_by_key(|(object, live)| {
@@ -524,7 +518,7 @@ pub(crate) fn says(wait: &Await, found: &[Value]) -> Said {
         phase => phase,
     };
     let name = format!("{}-default", text(&cluster["metadata"]["name"]));
-    let own = |worker: &&Value| worker["metadata"]["labels"]["dask.org/workergroup-name"] == *name;
+    let own = |worker: &&Value| worker["metadata"]["labels"][GROUP_LABEL] == *name;
     let list: Vec<&Value> = workers["items"].as_array().into_iter().flatten().filter(own).collect();
     let ready = list.iter().filter(|worker| deployment_ready(worker) == Readiness::Ready).count();
     let (wanted, whose) = pods::wanted(wait, group);

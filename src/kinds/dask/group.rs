@@ -6,7 +6,7 @@ use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
 use serde_json::{Value, json};
 
-use super::api::{self, UNSEEN};
+use super::api::{self, GROUP_LABEL, UNSEEN};
 use super::handled::{self, is_handled, scaled_to};
 use super::pods::{self, Wants, Workers};
 use super::registered::{self, Registered};
@@ -15,7 +15,7 @@ use super::scale;
 use crate::address::{Address, FieldPath};
 use crate::kinds::json::text;
 use crate::kinds::kind::{Compare, Doing, Kind, address_in, itself};
-use crate::kinds::kubernetes::object::gvk;
+use crate::kinds::kubernetes::object::{gvk, labelled, pods_labelled};
 use crate::kinds::kubernetes::pods::{broken, gpus, gpus_held, pending};
 use crate::kinds::kubernetes::requests::object_program;
 use crate::kinds::kubernetes::workload::deployment_ready;
@@ -24,7 +24,7 @@ use crate::kinds::scope::Scope;
 use crate::kinds::section::{Lifecycle, Live, Manage, Naming, PodKeys, Pods, Role, Section};
 use crate::kinds::status::Said;
 use crate::resource::{
-    Api, Await, Effect, Gvk, Identity, KindId, Life, ObjectId, Query, Readiness, Resource, Step, Until,
+    Await, Effect, Identity, KindId, Life, ObjectId, Query, Readiness, Resource, Step, Until,
 };
 
 /// Seconds: images of 10 GB are pulled on every node, and GPU nodes may have to be made first.
@@ -202,23 +202,16 @@ fn program(doing: &Doing) -> Vec<Step> {
 /// The group, its worker Deployments, its pods; all pods of its cluster, and what the scheduler counts.
 fn queries(wait: &Await) -> Vec<Query> {
     let Identity::Object(group) = &wait.identity else { return Vec::new() };
-    let own = |gvk: Gvk| Query {
-        api: Api::Kubernetes,
-        path: format!(
-            "{}?labelSelector=dask.org%2Fworkergroup-name%3D{}",
-            gvk.collection(group.namespace.as_deref()),
-            group.name
-        ),
-    };
+    let namespace = group.namespace.as_deref();
+    let own = [(GROUP_LABEL, group.name.as_str())];
     let mut queries = itself(wait);
     if wait.until == Until::Handled {
         return queries;
     }
-    queries.push(own(gvk("apps", "v1", "Deployment", "deployments")));
-    queries.push(own(gvk("", "v1", "Pod", "pods")));
+    queries.push(labelled(&gvk("apps", "v1", "Deployment", "deployments"), namespace, own));
+    queries.push(pods_labelled(namespace, own));
     // The scheduler counts the workers of all groups.
     if let (true, Some(cluster)) = (wait.until.is_ready(), wait.facts["cluster"].as_str()) {
-        let namespace = group.namespace.as_deref();
         queries.extend([registered::pods(namespace, cluster), registered::counts(namespace, cluster)]);
     }
     queries

@@ -4,10 +4,10 @@ use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
 use serde_json::{Value, json};
 
-use super::api;
 use super::cluster::{DaskCluster, Scheduler, Worker};
 use super::pods::{self, Wants};
 use super::service::DaskService;
+use super::{api, registered};
 use crate::address::{Address, FieldPath};
 use crate::kinds::json::{is_false, text};
 use crate::kinds::kind::{Compare, Doing, Kind, itself};
@@ -300,8 +300,7 @@ fn queries(wait: &Await) -> Vec<Query> {
     let mut queries = itself(wait);
     queries.push(at(runner(job).path()));
     queries.push(at(format!("{}/{}", api::cluster().collection(namespace), job.name)));
-    let pods = gvk("", "v1", "Pod", "pods").collection(namespace);
-    queries.push(at(format!("{pods}?labelSelector=dask.org%2Fcluster-name%3D{}", job.name)));
+    queries.push(registered::pods(namespace, &job.name));
     queries
 }
 

@@ -12,7 +12,7 @@ use crate::kinds::env::{self, SecretKey};
 use crate::kinds::json::text;
 use crate::kinds::kind::{Compare, Doing, Kind, itself};
 use crate::kinds::kubernetes::door;
-use crate::kinds::kubernetes::object::gvk;
+use crate::kinds::kubernetes::object::{gvk, pods_labelled};
 use crate::kinds::kubernetes::pods::{broken, pending, selecting};
 use crate::kinds::kubernetes::requests::object_program;
 use crate::kinds::kubernetes::workload::{deployment_ready, template_effect};
@@ -21,7 +21,7 @@ use crate::kinds::scope::Scope;
 use crate::kinds::section::{Lifecycle, Live, Naming, PodKeys, Pods, Role, Section};
 use crate::kinds::status::Said;
 use crate::resource::{
-    Api, Await, Effect, Gvk, Identity, KindId, Life, ObjectId, Query, Readiness, Resource, Step,
+    Await, Effect, Gvk, Identity, KindId, Life, ObjectId, Query, Readiness, Resource, Step,
 };
 
 /// Seconds: images of 10 GB are pulled, and GPU nodes may have to be made first.
@@ -255,12 +255,9 @@ fn queries(wait: &Await) -> Vec<Query> {
     let mut queries = itself(wait);
     let Identity::Object(object) = &wait.identity else { return queries };
     if wait.until.is_ready() {
-        let pods = gvk("", "v1", "Pod", "pods").collection(object.namespace.as_deref());
-        let path = format!(
-            "{pods}?labelSelector=app.kubernetes.io%2Fname%3D{}%2Capp.kubernetes.io%2Fcomponent%3Dnotebook",
-            object.name
-        );
-        queries.push(Query { api: Api::Kubernetes, path });
+        let own =
+            [("app.kubernetes.io/name", object.name.as_str()), ("app.kubernetes.io/component", "notebook")];
+        queries.push(pods_labelled(object.namespace.as_deref(), own));
     }
     queries
 }

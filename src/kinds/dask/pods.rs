@@ -4,19 +4,19 @@ use std::collections::BTreeMap;
 
 use serde_json::{Value, json};
 
-use super::api::UNSEEN;
+use super::api::{CLUSTER_LABEL, COMPONENT_LABEL, GROUP_LABEL, UNSEEN};
 use super::handled::scaled_to;
 use super::registered::Registered;
 use crate::address::{Address, FieldPath};
 use crate::kinds::env;
 use crate::kinds::json::text;
 use crate::kinds::kind::Where;
-use crate::kinds::kubernetes::object::gvk;
+use crate::kinds::kubernetes::object::pods_labelled;
 use crate::kinds::kubernetes::pods::waits_for;
 use crate::kinds::kubernetes::workload::deployment_ready;
 use crate::kinds::scope::{POOL_LABEL, Scope};
 use crate::kinds::section::PodKeys;
-use crate::resource::{Api, Await, Identity, Query, Readiness, Resource, Until};
+use crate::resource::{Await, Identity, Readiness, Resource, Until};
 
 /// What a pod runs, with what and where: the short form that schedulers and workers share.
 pub struct Wants<'a> {
@@ -32,19 +32,17 @@ pub struct Wants<'a> {
 
 /// The pods of a cluster, or of a job: its cluster is called as it is, and its program's pod is labelled like the others.
 pub(super) fn of_cluster(resource: &Resource) -> Where {
-    labelled("cluster-name", resource)
+    labelled(CLUSTER_LABEL, resource)
 }
 
 /// The pods of a group.
 pub(super) fn of_group(resource: &Resource) -> Where {
-    labelled("workergroup-name", resource)
+    labelled(GROUP_LABEL, resource)
 }
 
 fn labelled(label: &str, resource: &Resource) -> Where {
     let Identity::Object(object) = &resource.identity else { return Where::Nowhere };
-    let pods = gvk("", "v1", "Pod", "pods").collection(object.namespace.as_deref());
-    let path = format!("{pods}?labelSelector=dask.org%2F{label}%3D{}", object.name);
-    Where::Here(Query { api: Api::Kubernetes, path })
+    Where::Here(pods_labelled(object.namespace.as_deref(), [(label, object.name.as_str())]))
 }
 
 /// What a thing of Dask with these pods follows: its namespace, the operator, the pools, the driver where GPUs are
@@ -228,8 +226,7 @@ fn asks_otherwise(wanted: u64) -> Readiness {
 impl Workers<'_> {
     /// Whether there are as many as wanted, and all ready.
     pub fn ready(&self) -> Readiness {
-        let of_group =
-            |worker: &&Value| worker["metadata"]["labels"]["dask.org/workergroup-name"] == *self.name;
+        let of_group = |worker: &&Value| worker["metadata"]["labels"][GROUP_LABEL] == *self.name;
         let list: Vec<&Value> =
             self.workers["items"].as_array().into_iter().flatten().filter(of_group).collect();
         let file = self.wait.facts["replicas"].as_u64();
@@ -275,7 +272,7 @@ impl Workers<'_> {
 /// What is waited for, with the word of a pod that says why.
 pub(crate) fn with_pods(what: &str, pods: &Value, component: &str) -> String {
     let list = pods["items"].as_array().into_iter().flatten();
-    let mut own = list.filter(|pod| pod["metadata"]["labels"]["dask.org/component"] == component);
+    let mut own = list.filter(|pod| pod["metadata"]["labels"][COMPONENT_LABEL] == component);
     match own.find_map(waits_for) {
         Some(why) => format!("{what}: {why}"),
         None => what.to_owned(),

@@ -3,9 +3,9 @@
 
 use serde_json::{Value, json};
 
-use super::api;
+use super::api::{self, CLUSTER_LABEL, COMPONENT_LABEL};
 use crate::kinds::json::text;
-use crate::kinds::kubernetes::object::{condition, gvk};
+use crate::kinds::kubernetes::object::{condition, pods_labelled};
 use crate::resource::{Api, Query};
 
 /// The scheduler's own counts.
@@ -17,8 +17,7 @@ pub fn counts(namespace: Option<&str>, cluster: &str) -> Query {
 
 /// All pods of a Dask cluster.
 pub fn pods(namespace: Option<&str>, cluster: &str) -> Query {
-    let pods = gvk("", "v1", "Pod", "pods").collection(namespace);
-    Query { api: Api::Kubernetes, path: format!("{pods}?labelSelector=dask.org%2Fcluster-name%3D{cluster}") }
+    pods_labelled(namespace, [(CLUSTER_LABEL, cluster)])
 }
 
 /// What the scheduler of a cluster says of its workers.
@@ -84,7 +83,7 @@ impl Registered {
 
 fn is_ready(pod: &Value) -> bool {
     let ready = condition(pod, "Ready").is_some_and(|ready| ready["status"] == "True");
-    let worker = text(&pod["metadata"]["labels"]["dask.org/component"]) == "worker";
+    let worker = text(&pod["metadata"]["labels"][COMPONENT_LABEL]) == "worker";
     worker && ready && pod["metadata"]["deletionTimestamp"].is_null()
 }
 

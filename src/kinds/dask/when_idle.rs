@@ -2,9 +2,10 @@
 
 use serde_json::Value;
 
-use super::{api, registered};
+use super::api::{self, CLUSTER_LABEL, COMPONENT_LABEL};
+use super::registered;
 use crate::kinds::json::{count, text};
-use crate::kinds::kubernetes::object::gvk;
+use crate::kinds::kubernetes::object::pods_labelled;
 use crate::resource::{
     Action, Api, Await, Call, Identity, KindId, Method, ObjectId, Query, Readiness, Step, Until,
 };
@@ -71,12 +72,9 @@ pub fn asked(wait: &Await) -> Option<Asked> {
         return Some(Asked::Job(at(object.path())));
     }
     let cluster = text(&wait.facts["cluster"]);
-    let namespace = object.namespace.clone();
-    let pods = gvk("", "v1", "Pod", "pods").collection(namespace.as_deref());
-    let own = format!("dask.org%2Fcluster-name%3D{cluster}%2Cdask.org%2Fcomponent%3Dscheduler");
-    let namespace = namespace.as_deref();
+    let namespace = object.namespace.as_deref();
     Some(Asked::Scheduler {
-        pods: at(format!("{pods}?labelSelector={own}")),
+        pods: pods_labelled(namespace, [(CLUSTER_LABEL, cluster), (COMPONENT_LABEL, "scheduler")]),
         counts: registered::counts(namespace, cluster),
         service: api::scheduler_service(namespace, cluster),
     })

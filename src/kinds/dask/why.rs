@@ -2,7 +2,7 @@
 
 use serde_json::Value;
 
-use super::api::UNSEEN;
+use super::api::{COMPONENT_LABEL, GROUP_LABEL, UNSEEN};
 use crate::address::FieldPath;
 use crate::kinds::json::text;
 use crate::kinds::kubernetes::why::{Cause, cause};
@@ -19,7 +19,7 @@ pub fn own_pods<'v>(resource: &Resource, answer: &'v Value) -> Vec<&'v Value> {
     let Identity::Object(object) = &resource.identity else { return list };
     let default = format!("{}-default", object.name);
     let other_group = |pod: &Value| {
-        let group = text(&pod["metadata"]["labels"]["dask.org/workergroup-name"]);
+        let group = text(&pod["metadata"]["labels"][GROUP_LABEL]);
         object.gvk.kind == "DaskCluster" && !group.is_empty() && group != default
     };
     list.into_iter().filter(|pod| !other_group(pod)).collect()
@@ -27,7 +27,7 @@ pub fn own_pods<'v>(resource: &Resource, answer: &'v Value) -> Vec<&'v Value> {
 
 /// Where the keys of a pod stand in the stack: its section, or the part of it that describes such pods.
 pub fn part_of(resource: &Resource, pod: &Value) -> FieldPath {
-    let component = text(&pod["metadata"]["labels"]["dask.org/component"]);
+    let component = text(&pod["metadata"]["labels"][COMPONENT_LABEL]);
     match (resource.kind, component) {
         (KindId::DaskCluster | KindId::DaskJob, part @ ("scheduler" | "worker")) => resource.origin.key(part),
         _ => resource.origin.clone(),

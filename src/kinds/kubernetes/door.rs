@@ -3,11 +3,11 @@
 
 use serde_json::Value;
 
+use super::object::{condition, pods_matching};
 use super::pods::pending;
 use crate::kinds::json::text;
 use crate::kinds::kind::{Behind, Door};
-use crate::kinds::kubernetes::object::{condition, gvk};
-use crate::resource::{Api, Identity, Query, Resource};
+use crate::resource::{Identity, Query, Resource};
 
 /// What a port of a door is for.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -115,14 +115,7 @@ pub fn port(service: &Value, use_for: Use) -> Option<PodPort> {
 
 /// Lists the pods that a Service selects; nothing when it selects none.
 pub fn pods(service: &Value) -> Option<Query> {
-    let selector = service["spec"]["selector"].as_object().filter(|selector| !selector.is_empty())?;
-    let namespace = service["metadata"]["namespace"].as_str();
-    let pairs: Vec<String> = selector
-        .iter()
-        .map(|(key, value)| format!("{}%3D{}", key.replace('/', "%2F"), text(value)))
-        .collect();
-    let collection = gvk("", "v1", "Pod", "pods").collection(namespace);
-    Some(Query { api: Api::Kubernetes, path: format!("{collection}?labelSelector={}", pairs.join("%2C")) })
+    pods_matching(service["metadata"]["namespace"].as_str(), &service["spec"]["selector"])
 }
 
 /// The pod to connect to. The one that we are connected to (`current` is its uid) stays it while it runs, ready or not;

@@ -2,15 +2,41 @@
 
 use serde_json::{Value, json};
 
+use crate::kinds::json::text;
 use crate::kinds::scope::DRIVER_INSTALLER;
 use crate::resource::{
-    Gvk, Identity, KindId, OBJECT_LABEL_MANAGED_BY, OBJECT_LABEL_STACK, ObjectId, Resource,
+    Api, Gvk, Identity, KindId, OBJECT_LABEL_MANAGED_BY, OBJECT_LABEL_STACK, ObjectId, Query, Resource,
 };
 use crate::schema::{self, DASK_GROUP};
 
 /// The `[…]` of an object of a built-in or Dask kind.
 pub fn gvk(group: &str, version: &str, kind: &str, plural: &str) -> Gvk {
     Gvk { group: group.into(), version: version.into(), kind: kind.into(), plural: plural.into() }
+}
+
+/// A LIST of the objects that have these labels.
+pub(crate) fn labelled<'l>(
+    gvk: &Gvk,
+    namespace: Option<&str>,
+    labels: impl IntoIterator<Item = (&'l str, &'l str)>,
+) -> Query {
+    let pairs = labels.into_iter().map(|(key, value)| format!("{}%3D{value}", key.replace('/', "%2F")));
+    let pairs = pairs.collect::<Vec<_>>().join("%2C");
+    Query { api: Api::Kubernetes, path: format!("{}?labelSelector={pairs}", gvk.collection(namespace)) }
+}
+
+/// The same of pods.
+pub(crate) fn pods_labelled<'l>(
+    namespace: Option<&str>,
+    labels: impl IntoIterator<Item = (&'l str, &'l str)>,
+) -> Query {
+    labelled(&gvk("", "v1", "Pod", "pods"), namespace, labels)
+}
+
+/// The pods that a selector with these labels means; none when it has no labels.
+pub(crate) fn pods_matching(namespace: Option<&str>, selector: &Value) -> Option<Query> {
+    let labels = selector.as_object().filter(|labels| !labels.is_empty())?;
+    Some(pods_labelled(namespace, labels.iter().map(|(key, value)| (key.as_str(), text(value)))))
 }
 
 /// The schema that an object's kind has in this program.

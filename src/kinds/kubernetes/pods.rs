@@ -2,10 +2,9 @@
 
 use serde_json::Value;
 
-use super::object::condition;
+use super::object::{condition, pods_matching};
 use crate::kinds::json::{count, text};
 use crate::kinds::kind::Where;
-use crate::kinds::kubernetes::object::gvk;
 use crate::kinds::status::Pending;
 use crate::resource::{Api, Identity, Query, Resource};
 
@@ -20,11 +19,7 @@ pub fn selecting(resource: &Resource) -> Where {
 
 /// The LIST of the pods that an object selects, when it says so.
 pub fn selected(object: &Value) -> Option<Query> {
-    let labels = object["spec"]["selector"]["matchLabels"].as_object().filter(|labels| !labels.is_empty())?;
-    let pairs = labels.iter().map(|(key, value)| format!("{}%3D{}", key.replace('/', "%2F"), text(value)));
-    let pairs = pairs.collect::<Vec<_>>().join("%2C");
-    let pods = gvk("", "v1", "Pod", "pods").collection(object["metadata"]["namespace"].as_str());
-    Some(Query { api: Api::Kubernetes, path: format!("{pods}?labelSelector={pairs}") })
+    pods_matching(object["metadata"]["namespace"].as_str(), &object["spec"]["selector"]["matchLabels"])
 }
 
 /// A container of a pod, with a log of its own.

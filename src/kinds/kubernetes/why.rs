@@ -6,8 +6,8 @@
 
 use serde_json::Value;
 
+use super::object::condition;
 use crate::kinds::json::{count, text};
-use crate::kinds::kubernetes::object::condition;
 use crate::kinds::scope::POOL_LABEL;
 
 /// Why something does not run.

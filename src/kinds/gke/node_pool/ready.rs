@@ -6,18 +6,17 @@ use crate::address::FieldPath;
 use crate::catalog;
 use crate::kinds::json::{count, text};
 use crate::kinds::kind::itself;
-use crate::kinds::kubernetes::object::condition;
+use crate::kinds::kubernetes::object::{condition, gvk, labelled};
 use crate::kinds::scale::{Number, Scaled};
 use crate::kinds::scope::POOL_LABEL;
 use crate::kinds::status::Said;
-use crate::resource::{Api, Await, Query, Readiness, Resource};
+use crate::resource::{Await, Query, Readiness, Resource};
 
 pub(super) fn queries(wait: &Await) -> Vec<Query> {
     let mut queries = itself(wait);
     if wait.until.is_ready() {
         let pool = text(&wait.facts["pool"]);
-        let path = format!("/api/v1/nodes?labelSelector={}%3D{pool}", POOL_LABEL.replace('/', "%2F"));
-        queries.push(Query { api: Api::Kubernetes, path });
+        queries.push(labelled(&gvk("", "v1", "Node", "nodes"), None, [(POOL_LABEL, pool)]));
     }
     queries
 }
