@@ -8,7 +8,8 @@ use serde::{Deserialize, Serialize};
 use serde_json::Value;
 
 use crate::address::{Address, FieldPath};
-use crate::secrets::{self, given::Given};
+use crate::secrets;
+use crate::secrets::given::Given;
 
 mod kind;
 

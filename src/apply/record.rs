@@ -539,7 +539,7 @@ pub fn inventory(plan: &Plan, before: &[Entry], fate: impl Fn(usize) -> Fate) ->
         let left = Entry {
             address: address.clone(),
             identity: identity.clone(),
-            kind: kinds::known_as(object).1.into(),
+            kind: kinds::kubernetes::object::kind_of(object).into(),
             set: Value::Null,
             ready: Some(false),
         };

@@ -11,7 +11,6 @@ use serde_json::{Value, json};
 
 use super::*;
 use crate::address::FieldPath;
-use crate::kinds::kind::Compare;
 use crate::live::{ApiError, Class, Request};
 use crate::plan::{Action, Change, Mode};
 use crate::record::Record;
@@ -111,8 +110,7 @@ fn in_turn(replies: Vec<Result<Value, (Class, &'static str)>>) -> Answer {
 }
 
 /// Ready when `phase` says so, failed when it says so.
-const KIND: Kind =
-    Kind { rank: 0, compare: Compare::Action, program: |_| Vec::new(), queries, judge, shared: false };
+const KIND: Kind = Kind { queries, judge, ..Kind::BARE };
 
 fn queries(wait: &Await) -> Vec<Query> {
     let (api, path) = match &wait.identity {

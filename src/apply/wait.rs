@@ -11,9 +11,8 @@ use super::hear::Ear;
 use super::program::{Pause, Run};
 use super::{Event, Outcome};
 use crate::diag::Code;
-use crate::kinds;
-use crate::kinds::dask;
 use crate::kinds::dask::when_idle::Asked;
+use crate::kinds::{self, dask};
 use crate::live::{ApiError, Class, Request, look, served};
 use crate::resource::{Api, Await, Identity, ObjectId, Query, Readiness, Until};
 

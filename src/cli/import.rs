@@ -1,24 +1,22 @@
 //! `import`: a stack file from a cluster that exists.
 
-use crate::schema::DASK_GROUP;
 use std::fmt::Write as _;
 use std::path::{Path, PathBuf};
 
-use super::Exit;
 use super::access::{self, Words};
-use super::gcloud;
 use super::init::{create_all, folder, id, schema_in};
 use super::plan::parallelism;
 use super::session::{Link, block_on};
 use super::settings::{Failure, Format, PROJECT_VARIABLE, Settings};
+use super::{Exit, gcloud};
 use crate::apply::ApplyOptions;
 use crate::diag::{self, Code, Diagnostic};
 use crate::import::{self, Found, Imported, Place};
-use crate::kinds;
-use crate::kinds::dask;
+use crate::kinds::{self, dask};
 use crate::live::survey::{self, Blind, Survey};
 use crate::live::{ApiError, Class, KubeconfigAccess, LiveApi};
 use crate::resource::{ClusterName, Gvk, Owner, Target};
+use crate::schema::DASK_GROUP;
 use crate::source::Sources;
 use crate::stack::ready::SCHEMA;
 
@@ -221,7 +219,7 @@ fn kinds(namespaces: &[String]) -> Vec<(Gvk, Option<String>)> {
         [] => vec![None],
         some => some.iter().cloned().map(Some).collect(),
     };
-    let dask = dask::cluster::needing_operator();
+    let dask = dask::api::needing_operator();
     let mut all: Vec<(Gvk, Option<String>)> =
         dask.flat_map(|kind| places.iter().map(move |place| (kind.clone(), place.clone()))).collect();
     all.push((gvk("apps", "v1", "Deployment", "deployments"), None));

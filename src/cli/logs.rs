@@ -11,8 +11,9 @@ use super::Exit;
 use super::session::{Session, block_on};
 use super::settings::{Failure, Format, Settings};
 use crate::diag::{Code, Diagnostic};
-use crate::kinds::own_pods;
-use crate::kinds::own_pods::{Container, Where};
+use crate::kinds;
+use crate::kinds::kind::Where;
+use crate::kinds::kubernetes::pods::{self, Container};
 use crate::live::connection::Connection;
 use crate::live::{ApiError, Class, LiveApi as _, Request};
 use crate::report::Screen;
@@ -82,7 +83,7 @@ pub fn logs(settings: &Settings, args: &Args) -> Exit {
         for resource in session.find(&args.address)? {
             is_check |= matches!(resource.identity, Identity::Check(_));
             ends &= super::run::RUNS.contains(&resource.kind);
-            match own_pods::of(resource) {
+            match (kinds::of(resource.kind).pods)(resource) {
                 Where::Nowhere => {}
                 found => places.push(found),
             }
@@ -141,12 +142,12 @@ impl Reading<'_> {
         for place in &self.places {
             let query = match place {
                 Where::Here(query) => Some(query.clone()),
-                Where::Ask(query) => self.read(&query.path).await?.as_ref().and_then(own_pods::selected),
+                Where::Ask(query) => self.read(&query.path).await?.as_ref().and_then(pods::selected),
                 Where::Nowhere => None,
             };
             let Some(query) = query else { continue };
             let found = self.read(&query.path).await?;
-            all.extend(found.iter().flat_map(own_pods::containers));
+            all.extend(found.iter().flat_map(pods::containers));
         }
         let wanted = |one: &Container| self.args.container.as_ref().is_none_or(|name| *name == one.name);
         Ok(all.into_iter().filter(wanted).collect())

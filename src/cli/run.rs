@@ -1,11 +1,10 @@
 //! `run`: a job or a check once more. It is an apply of that section alone, with a replace that is asked for.
 
-use super::Exit;
 use super::apply::{Changing, apply_stack};
-use super::consent;
 use super::plan::{Making, Part};
 use super::session::Session;
 use super::settings::{Failure, Format, Settings};
+use super::{Exit, consent};
 use crate::diag::{Code, Diagnostic};
 use crate::plan::{Consent, Mode};
 use crate::resource::KindId;

@@ -13,9 +13,9 @@ use super::session::{Link, Session, block_on};
 use super::settings::{Failure, Format, Settings};
 use crate::address::Address;
 use crate::diag::{Code, Diagnostic, listed};
-use crate::kinds::kubernetes::helm_release;
-use crate::kinds::kubernetes::helm_release::groups_meant;
-use crate::kinds::scale::{Number, Scaled, scaled};
+use crate::kinds;
+use crate::kinds::kubernetes::helm_release::{self, groups_meant};
+use crate::kinds::scale::{Number, Scaled};
 use crate::plan::scale::Wish;
 use crate::report::{Next, Reporter, View};
 use crate::resource::{ObjectId, Resource};
@@ -120,7 +120,9 @@ fn meant(session: &Session, typed: &str) -> Result<(Resource, Scaled), Failure> 
         .iter()
         .copied()
         .filter(ours)
-        .filter_map(|resource| Some((resource, scaled(resource, &lowered.resources)?)))
+        .filter_map(|resource| {
+            Some((resource, (kinds::of(resource.kind).scaled)(resource, &lowered.resources)?))
+        })
         .collect();
     let at = found.first().and_then(|resource| sources.key_span(&resource.origin));
     let (resource, scaled) = match counted.as_slice() {

@@ -12,7 +12,8 @@ use super::settings::{Failure, Format, Settings};
 use crate::apply::ApplyOptions;
 use crate::kinds;
 use crate::kinds::kubernetes::check;
-use crate::kinds::status::{Said, said, why_by_events};
+use crate::kinds::kubernetes::pods::why_by_events;
+use crate::kinds::status::Said;
 use crate::live::{LiveApi, look as ask};
 use crate::report::status::{Row, State, Status};
 use crate::resource::{Api, Await, Identity, Owner, Query, Readiness, Resource, World};
@@ -77,7 +78,7 @@ pub(super) async fn row(api: &dyn LiveApi, resource: &Resource, owner: &Owner, w
             (state, Said { line: line.to_owned(), ..Said::default() })
         }
         (_, None) => (State::Absent, Said::default()),
-        (_, Some(live)) => match kinds::kept(resource, owner, live) {
+        (_, Some(live)) => match kinds::of(resource.kind).kept(resource, owner, live) {
             None => (State::Ready, Said::default()),
             Some(wait) => judged(api, &wait).await,
         },
@@ -106,7 +107,7 @@ async fn judged(api: &dyn LiveApi, wait: &Await) -> (State, Said) {
                 Readiness::Progressing(what) | Readiness::Stalled(what) => State::Waiting(what),
                 Readiness::Failed(why) => State::Failed(why),
             };
-            (state, said(wait, &found))
+            (state, (kind.says)(wait, &found))
         }
     }
 }

@@ -12,9 +12,12 @@ use super::status::row;
 use crate::address::{Address, FieldPath};
 use crate::apply::ApplyOptions;
 use crate::diag::Code;
-use crate::kinds::scale::{Number, scaled};
-use crate::kinds::why as judge;
-use crate::kinds::why::{Around, Pool};
+use crate::kinds::kind::Where;
+use crate::kinds::kubernetes::pods::selected;
+use crate::kinds::kubernetes::why as judge;
+use crate::kinds::kubernetes::why::{Around, Pool};
+use crate::kinds::scale::Number;
+use crate::kinds::{self, dask};
 use crate::live::{LiveApi, look as ask};
 use crate::plan::{Action, Change, Mode, Note, Plan};
 use crate::report::status::State;
@@ -115,7 +118,7 @@ fn pools(session: &Session, world: &World) -> Vec<Pool> {
     let all = lowered.resources.iter().chain(theirs);
     all.filter_map(|resource| {
         let Identity::NodePool { pool, .. } = &resource.identity else { return None };
-        let scaled = scaled(resource, &lowered.resources)?;
+        let scaled = (kinds::of(resource.kind).scaled)(resource, &lowered.resources)?;
         let (nodes, most) = match scaled.number {
             Number::File(nodes) => (Some(nodes), None),
             Number::Autoscaler { max, .. } if max > 0 => (None, Some(max)),
@@ -166,14 +169,18 @@ impl Looking<'_> {
         if let State::Waiting(what) | State::Failed(what) = state {
             let operator = self.session.stack().dask_operator.as_ref();
             let namespace = operator.map_or("dask-operator", |operator| operator.namespace());
-            if let Some(cause) = judge::unseen(what, namespace) {
+            if let Some(cause) = dask::why::unseen(what, namespace) {
                 self.answer.because(resource.address.to_string(), cause);
             }
         }
-        let Some(query) = judge::pods_of(resource, &live) else { return };
+        let named = match (kinds::of(resource.kind).pods)(resource) {
+            Where::Here(query) => Some(query),
+            Where::Ask(_) | Where::Nowhere => None,
+        };
+        let Some(query) = selected(&live).or(named) else { return };
         // What may not be read says nothing; the state has said that something waits.
         let answer = ask(self.api, &query).await.unwrap_or_default();
-        let pods: Vec<Value> = judge::own_pods(resource, &answer).into_iter().cloned().collect();
+        let pods: Vec<Value> = dask::why::own_pods(resource, &answer).into_iter().cloned().collect();
         for pod in &pods {
             self.pod(resource, pod).await;
         }
@@ -189,7 +196,7 @@ impl Looking<'_> {
         let events = self.events_of(&namespace, &name).await;
         let log = self.log_of(pod, &namespace, &name).await;
         let sources = self.session.sources();
-        let part: FieldPath = judge::part_of(resource, pod);
+        let part: FieldPath = dask::why::part_of(resource, pod);
         let place = |key: &str| {
             let at = sources.locate(&part.key(key)).map(|place| place.to_string());
             at.unwrap_or_else(|| part.to_string())

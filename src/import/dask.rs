@@ -1,6 +1,5 @@
 //! `[dask_cluster.NAME]` with groups, and `[dask_job.NAME]`.
 
-use crate::schema::DASK_GROUP;
 use std::collections::{BTreeMap, BTreeSet};
 
 use serde_json::{Map, Value, json};
@@ -13,6 +12,7 @@ use crate::kinds::dask;
 use crate::kinds::dask::service::{ServiceSpec, is_internal};
 use crate::kinds::section::Manage;
 use crate::resource::ObjectId;
+use crate::schema::DASK_GROUP;
 use crate::stack::{
     DaskCluster, DaskGroup, DaskJob, DaskService, Given, IdleTimeout, Replicas, Restart, Scheduler,
     ServiceType, Worker,
@@ -160,12 +160,12 @@ fn replicas(found: &Found, object: &ObjectId, live: &Value, section: &str, draft
         found.objects.get(&id)
     };
     let number = |value: &Value| value.as_u64().and_then(|number| u32::try_from(number).ok());
-    if let Some(scaler) = beside(dask::autoscaler::api(), object.name.clone()) {
+    if let Some(scaler) = beside(dask::api::autoscaler(), object.name.clone()) {
         let (min, max) = (number(&scaler["spec"]["minimum"]), number(&scaler["spec"]["maximum"]));
         return Replicas::Given(Given { min: min.or(Some(0)), max, start: None });
     }
     let asked = number(&live["spec"]["worker"]["replicas"]).unwrap_or(1);
-    let default = beside(dask::group::api(), format!("{}-default", object.name));
+    let default = beside(dask::api::group(), format!("{}-default", object.name));
     let there = default.and_then(|group| number(&group["spec"]["worker"]["replicas"])).unwrap_or(asked);
     if there != asked {
         draft.below(section, format!(

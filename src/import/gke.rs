@@ -5,8 +5,6 @@ use std::collections::BTreeMap;
 use serde_json::{Map, Value};
 
 use super::{Draft, Found, Place, stack_of, text};
-use crate::catalog;
-use crate::kinds::gke::gpu_driver;
 use crate::kinds::section::{Lifecycle, Manage};
 use crate::kinds::short::DriverInstall;
 use crate::resource::{LABEL_ID, LABEL_STACK};
@@ -14,6 +12,7 @@ use crate::stack::{
     Accelerator, Cluster, DriverVersion, GpuDriver, NodePool, Nodes, ReleaseChannel, Sharing,
     SharingStrategy, Surge, Taint, TaintEffect,
 };
+use crate::{catalog, kinds};
 
 /// Fields of a cluster that say what it is or what GKE made of it, or that every cluster has with these values: nothing
 /// that somebody chose. Source: `google.container.v1.Cluster`.
@@ -178,7 +177,7 @@ fn driver(found: &Found, draft: &mut Draft) -> DriverInstall {
     let versions: Vec<&str> = found.pools.values().filter_map(driver_of).collect();
     let there = found.objects.iter().find(|(object, _)| {
         let home = object.namespace.as_deref() == Some("kube-system");
-        object.gvk.kind == "DaemonSet" && object.name == gpu_driver::NAME && home
+        object.gvk.kind == "DaemonSet" && object.name == kinds::scope::DRIVER_INSTALLER && home
     });
     let disabled = versions.contains(&"INSTALLATION_DISABLED");
     let said = "DaemonSet kube-system/nvidia-driver-installer";
@@ -408,7 +407,7 @@ fn entries(live: &Value) -> impl Iterator<Item = (String, String)> {
 
 /// Fields that are set and that no section says.
 fn unsaid(live: &Value, known: &[&str]) -> Vec<String> {
-    let set = |value: &Value| !crate::kinds::gke::compare::blank(value);
+    let set = |value: &Value| !kinds::gke::compare::blank(value);
     let fields: Option<&Map<String, Value>> = live.as_object();
     fields
         .into_iter()

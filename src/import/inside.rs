@@ -1,14 +1,15 @@
 //! `[dask_operator]` and `[namespace.NAME]`.
 
-use crate::schema::DASK_GROUP;
 use std::collections::{BTreeMap, BTreeSet};
 
 use serde_json::Value;
 
 use super::{Draft, Found, text};
 use crate::kinds::dask;
+use crate::kinds::scope::OPERATOR_NAME;
 use crate::kinds::section::Manage;
 use crate::resource::ObjectId;
+use crate::schema::DASK_GROUP;
 use crate::stack::{DaskOperator, Namespace};
 
 /// Where the operator's image comes from when its section does not say.
@@ -48,13 +49,10 @@ fn operator(found: &Found, draft: &mut Draft) {
     let version = image.strip_prefix(IMAGE).unwrap_or_default();
     draft.above("dask_operator", format!("The Dask operator: {object}."));
     super::gke::owned("dask_operator", live, draft);
-    if object.name != dask::operator::NAME {
+    if object.name != OPERATOR_NAME {
         draft.below(
             "dask_operator",
-            format!(
-                "a stack names its Deployment {}: to adopt it would make a second operator",
-                dask::operator::NAME
-            ),
+            format!("a stack names its Deployment {OPERATOR_NAME}: to adopt it would make a second operator"),
         );
     }
     if !version.is_empty() && version != dask::operator::KNOWN {

@@ -131,7 +131,7 @@ fn what_a_stack_makes_is_imported_as_that_stack() {
 
 fn cluster(name: &str, namespace: &str, scheduler: Value, worker: Value) -> (ObjectId, Value) {
     let object =
-        ObjectId { gvk: dask::cluster::api(), namespace: Some(namespace.to_owned()), name: name.to_owned() };
+        ObjectId { gvk: dask::api::cluster(), namespace: Some(namespace.to_owned()), name: name.to_owned() };
     let ports = json!([
         { "name": "tcp-comm", "protocol": "TCP", "port": 8786, "targetPort": "tcp-comm" },
         { "name": "http-dashboard", "protocol": "TCP", "port": 8787, "targetPort": "http-dashboard" },
@@ -220,7 +220,7 @@ fn names_meet_and_some_cannot_be_said() {
         |name: &str, namespace: &str| cluster(name, namespace, container("scheduler"), container("worker"));
     let group = |cluster: &str, name: &str| {
         let object = ObjectId {
-            gvk: dask::group::api(),
+            gvk: dask::api::group(),
             namespace: Some("default".to_owned()),
             name: name.to_owned(),
         };

@@ -1,7 +1,6 @@
 //! Environment variables of containers: text, a key of a Kubernetes Secret, or what a variable of the environment has
 //! where the stack is applied. The last is written into a Secret of the stack: one in each namespace that needs it.
 
-use crate::resource::Gvk;
 use std::borrow::Cow;
 use std::collections::{BTreeMap, BTreeSet};
 use std::fmt;
@@ -14,7 +13,7 @@ use serde_json::{Map, Value, json};
 
 use crate::address::{Address, FieldPath};
 use crate::kinds::scope::Scope;
-use crate::resource::{Identity, KindId, Life, ObjectId, Owner, Resource};
+use crate::resource::{Gvk, Identity, KindId, Life, ObjectId, Owner, Resource};
 use crate::secrets::given::VARIABLE;
 
 /// A key of a Kubernetes Secret, or a variable of the environment. The value never comes here.

@@ -2,7 +2,10 @@
 
 use serde_json::Value;
 
-use crate::address::FieldPath;
+use super::scale::Scaled;
+use super::scope::{DASK_OPERATOR, OPERATOR_NAME};
+use super::status::Said;
+use crate::address::{Address, FieldPath};
 use crate::resource::{
     Action, Api, Await, Effect, FieldChange, Identity, ObjectId, Owner, Query, Readiness, Resource, Step,
 };
@@ -21,6 +24,93 @@ pub struct Kind {
     pub judge: fn(&Await, &[Value]) -> Readiness,
     /// Whether several stacks of one cluster may have the same object.
     pub shared: bool,
+    /// For `status`: what the queries found, in their order, as words.
+    pub says: fn(&Await, &[Value]) -> Said,
+    /// What one of ours is called that neither the file nor the record knows.
+    pub address: fn(&ObjectId) -> Address,
+    /// Where its pods are.
+    pub pods: fn(&Resource) -> Where,
+    /// Where one can connect to.
+    pub door: fn(&Resource) -> Option<Door>,
+    /// How it is scaled, among all things of the stack; `None` for what has no number.
+    pub scaled: fn(&Resource, &[Resource]) -> Option<Scaled>,
+}
+
+impl Kind {
+    /// What a kind answers where it says nothing else: it is looked at alone, and has nothing beside itself.
+    pub const BARE: Self = Self {
+        rank: 0,
+        compare: Compare::Action,
+        program: |_| Vec::new(),
+        queries: itself,
+        judge: |_, _| Readiness::Ready,
+        shared: false,
+        says: |_, _| Said::default(),
+        address: unnamed,
+        pods: |_| Where::Nowhere,
+        door: |_| None,
+        scaled: |_, _| None,
+    };
+
+    /// What an apply that keeps a thing looks at.
+    pub fn kept(&self, resource: &Resource, owner: &Owner, live: &Value) -> Option<Await> {
+        let steps = (self.program)(&Doing {
+            action: Action::Keep,
+            identity: &resource.identity,
+            resource: Some(resource),
+            live: Some(live),
+            fields: &[],
+            owner,
+            inline_pool: None,
+            zones: 0,
+            leaving: false,
+            taking: false,
+        });
+        steps.into_iter().find_map(|step| match step {
+            Step::Await(wait) => Some(wait),
+            Step::Call(_) | Step::ReadLog { .. } | Step::RecordPass { .. } => None,
+        })
+    }
+}
+
+/// Where the pods of a thing are.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub enum Where {
+    /// A LIST of them, or the one.
+    Here(Query),
+    /// The live object says it; [`super::kubernetes::pods::selected`] reads it.
+    Ask(Query),
+    /// It has none.
+    Nowhere,
+}
+
+/// What stands behind a door.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
+pub enum Behind {
+    /// A Dask scheduler: clients speak to it, its dashboard shows what it does.
+    Scheduler,
+    /// A Jupyter server.
+    Notebook,
+}
+
+/// Where one can connect to.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Door {
+    /// What stands there.
+    pub behind: Behind,
+    /// The Service in front of it.
+    pub service: ObjectId,
+}
+
+/// An object by the section that made it.
+pub fn address_in(section: &str, object: &ObjectId) -> Address {
+    Address::object(section, &object.gvk.kind, object.namespace.as_deref(), &object.name)
+}
+
+/// What tells nothing but its name: that of the operator's things begins with the operator's.
+pub fn unnamed(object: &ObjectId) -> Address {
+    let operator = object.name.starts_with(OPERATOR_NAME);
+    address_in(if operator { DASK_OPERATOR } else { "object" }, object)
 }
 
 /// How wanted and live are compared.

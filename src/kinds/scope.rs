@@ -11,8 +11,14 @@ use crate::resource::{OBJECT_LABEL_MANAGED_BY, OBJECT_LABEL_STACK, Owner, Target
 /// The label that GKE puts on every node of a pool.
 pub const POOL_LABEL: &str = "cloud.google.com/gke-nodepool";
 
+/// The name of everything that the operator needs.
+pub const OPERATOR_NAME: &str = "dask-kubernetes-operator";
+
 /// The section of the Dask operator.
 pub const DASK_OPERATOR: &str = "dask_operator";
+
+/// The DaemonSet's name, as upstream has it: two installers on one node would fight.
+pub const DRIVER_INSTALLER: &str = "nvidia-driver-installer";
 
 /// What a section may know of its neighbours when it becomes resources.
 #[derive(Clone, Debug)]

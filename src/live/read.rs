@@ -8,10 +8,10 @@ use serde_json::Value;
 
 use super::connection::endpoint;
 use super::marked::marked;
-use super::record::Found;
+use super::record::{self, Found};
 use super::retry::{self, Patience};
 use super::sizes::{count_missing_nodes, instance_group_sizes};
-use super::{ApiError, Class, LiveApi, Request, record, served};
+use super::{ApiError, Class, LiveApi, Request, served};
 use crate::record::Record;
 use crate::resource::{Api, ClusterName, Gvk, Identity, ObjectId, Seen, Wanted, World};
 

@@ -250,8 +250,7 @@ mod tests {
     use super::*;
     use crate::address::Address;
     use crate::record::Entry;
-    use crate::resource::Identity;
-    use crate::resource::KindId;
+    use crate::resource::{Identity, KindId};
 
     fn record(entries: usize) -> Record {
         let entry = |number| Entry {

@@ -393,7 +393,7 @@ impl<'w> Maker<'w> {
 /// The group that the operator makes with each cluster is part of it.
 fn is_default_group(object: &ObjectId, live: &Value) -> bool {
     let cluster = live["spec"]["cluster"].as_str().unwrap_or_default();
-    object.gvk == kinds::dask::group::api() && object.name == format!("{cluster}-default")
+    object.gvk == kinds::dask::api::group() && object.name == format!("{cluster}-default")
 }
 
 /// Whether every namespace has such an object, or a controller wrote it for another one.

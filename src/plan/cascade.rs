@@ -2,13 +2,13 @@
 //! anew, a namespace its objects, a definition the objects of its kind, an owner what belongs to it, a DaskCluster its
 //! groups and autoscalers. The same for what is ours and what is others', whatever a plan is limited to.
 
-use crate::kinds::scope::POOL_LABEL;
 use std::collections::{BTreeMap, BTreeSet};
 
 use serde_json::Value;
 
 use super::diff;
 use crate::kinds::dask;
+use crate::kinds::scope::POOL_LABEL;
 use crate::resource::{ClusterName, Identity, ObjectId, World};
 
 /// How a thing goes along with another one.
@@ -99,7 +99,7 @@ impl<'w> Cascade<'w> {
             }
             homes.extend(owners(live).map(Home::Owner));
             let owned = owners(live).next().is_some();
-            let attached = object.gvk == dask::group::api() || object.gvk == dask::autoscaler::api();
+            let attached = object.gvk == dask::api::group() || object.gvk == dask::api::autoscaler();
             // The operator makes the cluster their owner; what others have just attached will be its, too.
             if attached && (owned || !diff::applied_by(live, manager)) {
                 let cluster = live["spec"]["cluster"].as_str();
@@ -139,7 +139,7 @@ impl<'w> Cascade<'w> {
                 if let Some((plural, group)) = defines(object) {
                     along.extend(found(Home::Definition(plural, group), Way::Definition));
                 }
-                if object.gvk == dask::cluster::api() {
+                if object.gvk == dask::api::cluster() {
                     let namespace = object.namespace.as_deref().unwrap_or_default();
                     along.extend(found(Home::DaskCluster(namespace, &object.name), Way::DaskCluster));
                 }

@@ -6,9 +6,8 @@ use super::make::{Maker, is_going};
 use super::{Inputs, Note, diff};
 use crate::address::Address;
 use crate::diag::Code;
-use crate::kinds;
-use crate::kinds::dask;
 use crate::kinds::gke::compare::Compared;
+use crate::kinds::{self, dask};
 use crate::resource::{Effect, FieldChange, Identity, Life, ObjectId, Resource};
 
 impl Maker<'_> {
@@ -16,14 +15,14 @@ impl Maker<'_> {
     /// file's is held against the group that counts.
     pub(super) fn number_of_workers(&mut self, resource: &Resource, live: &Value, compared: &mut Compared) {
         let Identity::Object(object) = &resource.identity else { return };
-        if object.gvk == dask::job::api() {
+        if object.gvk == dask::api::job() {
             return self.job(resource, live, compared);
         }
-        let of_cluster = object.gvk == dask::cluster::api();
-        if !of_cluster && object.gvk != dask::group::api() {
+        let of_cluster = object.gvk == dask::api::cluster();
+        if !of_cluster && object.gvk != dask::api::group() {
             return;
         }
-        let path = dask::cluster::replicas_path();
+        let path = dask::api::replicas_path();
         match path.find(&resource.body) {
             Some(wanted) if of_cluster => {
                 self.default_group(object, wanted, live, compared);
@@ -36,8 +35,8 @@ impl Maker<'_> {
 
     /// `KubeCluster.scale` and `kubectl scale` write the default group, and the cluster's own number stays as it was.
     fn default_group(&self, cluster: &ObjectId, wanted: &Value, live: &Value, compared: &mut Compared) {
-        let path = dask::cluster::replicas_path();
-        let group = dask::cluster::default_group(cluster);
+        let path = dask::api::replicas_path();
+        let group = dask::api::default_group(cluster);
         let Some(group_live) = self.inputs.world.find(&Identity::Object(group.clone())) else { return };
         let have = path.find(group_live);
         compared.seen.push((path.key("default group"), have.cloned().unwrap_or_default()));
@@ -62,7 +61,7 @@ impl Maker<'_> {
         let manager = self.inputs.owner.field_manager();
         let objects = self.inputs.world.inside.live().into_iter().flatten();
         let mut others = objects.filter(|(object, live)| {
-            object.gvk == dask::autoscaler::api()
+            object.gvk == dask::api::autoscaler()
                 && object.namespace == cluster.namespace
                 && live["spec"]["cluster"] == cluster.name.as_str()
                 && !diff::applied_by(live, &manager)
@@ -79,7 +78,7 @@ impl Maker<'_> {
     }
 
     fn given_away(&mut self, resource: &Resource, live: &Value, compared: &mut Compared) {
-        let path = dask::cluster::replicas_path();
+        let path = dask::api::replicas_path();
         let Some(start) = path.find(&resource.initial) else { return };
         let autoscaled = self.is_autoscaled(resource);
         let to = if autoscaled { "the autoscaler" } else { "notebooks" };
@@ -104,7 +103,7 @@ impl Maker<'_> {
         let Identity::Object(cluster) = &resource.identity else { return false };
         self.inputs.desired.iter().any(|other| match &other.identity {
             Identity::Object(object) => {
-                object.gvk == dask::autoscaler::api()
+                object.gvk == dask::api::autoscaler()
                     && object.namespace == cluster.namespace
                     && other.body["spec"]["cluster"] == cluster.name.as_str()
             }
@@ -192,9 +191,9 @@ impl Maker<'_> {
     /// The DaskCluster that a wanted group or autoscaler is attached to.
     fn cluster_of(&self, resource: &Resource) -> Option<Identity> {
         let Identity::Object(object) = &resource.identity else { return None };
-        let attached = object.gvk == dask::group::api() || object.gvk == dask::autoscaler::api();
+        let attached = object.gvk == dask::api::group() || object.gvk == dask::api::autoscaler();
         let name = resource.body["spec"]["cluster"].as_str().filter(|_| attached)?.to_owned();
-        let (gvk, namespace) = (dask::cluster::api(), object.namespace.clone());
+        let (gvk, namespace) = (dask::api::cluster(), object.namespace.clone());
         Some(Identity::Object(ObjectId { gvk, namespace, name }))
     }
 
@@ -202,13 +201,13 @@ impl Maker<'_> {
     /// their owner.
     pub(super) fn goes_with(&self, resource: &Resource, live: &Value) -> Option<Address> {
         let Identity::Object(object) = &resource.identity else { return None };
-        let attached = object.gvk == dask::group::api() || object.gvk == dask::autoscaler::api();
+        let attached = object.gvk == dask::api::group() || object.gvk == dask::api::autoscaler();
         let owners = live["metadata"]["ownerReferences"].as_array().map_or(0, Vec::len);
         if !attached || owners == 0 || !diff::applied_by(live, &self.inputs.owner.field_manager()) {
             return None;
         }
         let cluster = Identity::Object(ObjectId {
-            gvk: dask::cluster::api(),
+            gvk: dask::api::cluster(),
             namespace: object.namespace.clone(),
             name: live["spec"]["cluster"].as_str()?.to_owned(),
         });

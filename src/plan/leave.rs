@@ -9,8 +9,8 @@ use super::make::{Maker, fingerprint, lane, stack_of, which_pool};
 use super::{Action, Change, Inputs, Mode, Note, diff};
 use crate::address::{Address, FieldPath};
 use crate::diag::Code;
-use crate::kinds;
-use crate::kinds::gke;
+use crate::kinds::kubernetes::object::kind_of;
+use crate::kinds::{self, gke};
 use crate::record::Record;
 use crate::resource::{Identity, KindId, ObjectId, Resource, World};
 
@@ -317,13 +317,16 @@ impl<'a> Known<'a> {
             Identity::Cluster(_) => (Address::new("cluster"), KindId::Cluster),
             Identity::NodePool { pool, .. } => (Address::of("node_pool", pool), KindId::NodePool),
             Identity::Check(address) => (address.clone(), KindId::Check),
-            Identity::Object(object) => kinds::known_as(object),
+            Identity::Object(object) => {
+                let kind = kind_of(object);
+                ((kinds::of(kind).address)(object), kind)
+            }
         }
     }
 }
 
 /// Live things of the Dask operator's kinds.
 pub(super) fn dask_things(world: &World) -> impl Iterator<Item = (&ObjectId, &Value)> {
-    let dask = |object: &ObjectId| kinds::dask::cluster::needing_operator().any(|gvk| gvk == object.gvk);
+    let dask = |object: &ObjectId| kinds::dask::api::needing_operator().any(|gvk| gvk == object.gvk);
     world.inside.live().into_iter().flatten().filter(move |(object, _)| dask(object))
 }

@@ -9,8 +9,7 @@ use serde_json::{Value, json};
 
 use super::make::{Maker, is_going};
 use super::{Action, Change};
-use crate::kinds;
-use crate::kinds::dask;
+use crate::kinds::{self, dask};
 use crate::resource::{Await, Identity, KindId, ObjectId, Resource, Step, Until};
 
 /// What is done about lost children.
@@ -29,15 +28,15 @@ impl Maker<'_> {
     /// nothing else of it changes.
     pub(super) fn lost(&mut self, resource: &Resource, live: &Value, alone: bool) -> Option<String> {
         let Identity::Object(object) = &resource.identity else { return None };
-        let (said, steps) = if object.gvk == dask::cluster::api() {
+        let (said, steps) = if object.gvk == dask::api::cluster() {
             let (said, steps) = self.lost_children(object, live);
             // Without its group a cluster has no workers to count.
             if steps.is_empty() {
-                self.lost_workers(&dask::cluster::default_group(object))?
+                self.lost_workers(&dask::api::default_group(object))?
             } else {
                 (said, steps)
             }
-        } else if object.gvk == dask::group::api() {
+        } else if object.gvk == dask::api::group() {
             self.lost_workers(object)?
         } else {
             return None;
@@ -62,7 +61,7 @@ impl Maker<'_> {
         let children = [
             child(kinds::kubernetes::object::gvk("apps", "v1", "Deployment", "deployments"), "scheduler"),
             child(kinds::kubernetes::object::gvk("", "v1", "Service", "services"), "scheduler"),
-            dask::cluster::default_group(cluster),
+            dask::api::default_group(cluster),
         ];
         let lost = children.iter().filter(|child| inside.get(child).is_none_or(is_going));
         let lost: Vec<String> = lost.map(ToString::to_string).collect();

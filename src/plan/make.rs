@@ -1,6 +1,5 @@
 //! Making a plan: each wanted thing against the live world, then what is live and no longer wanted.
 
-use crate::schema;
 use std::collections::{BTreeMap, BTreeSet};
 use std::fmt::Write as _;
 
@@ -15,14 +14,14 @@ use super::shapes::Shapes;
 use super::{ASKED, Action, Change, Mode, Note, Plan, Taken, diff, given, graph, review};
 use crate::address::{Address, FieldPath};
 use crate::diag::{Code, Diagnostic};
-use crate::kinds;
-use crate::kinds::gke;
 use crate::kinds::gke::compare::Compared;
 use crate::kinds::kind::{Compare, Kind};
+use crate::kinds::{self, gke};
 use crate::resource::{
     self, Effect, FieldChange, Gvk, Identity, KindId, LABEL_STACK, Lane, ObjectId, Owner, Resource, Role,
     Seen, Target, Theirs, Wanted,
 };
+use crate::schema;
 
 /// The cure for what cannot be read when nothing more is known.
 pub const SEE_FIRST: &str =
@@ -43,9 +42,9 @@ pub fn wanted(desired: &[Resource], theirs: &[Theirs], target: &Target, owner: &
     }
     for (gvk, namespace) in collections.clone() {
         // Whose number of workers counts, what others attached, and what the operator made.
-        if gvk == kinds::dask::cluster::api() {
-            collections.insert((kinds::dask::group::api(), namespace.clone()));
-            collections.insert((kinds::dask::autoscaler::api(), namespace.clone()));
+        if gvk == kinds::dask::api::cluster() {
+            collections.insert((kinds::dask::api::group(), namespace.clone()));
+            collections.insert((kinds::dask::api::autoscaler(), namespace.clone()));
             collections.insert((
                 kinds::kubernetes::object::gvk("apps", "v1", "Deployment", "deployments"),
                 namespace.clone(),
@@ -56,7 +55,7 @@ pub fn wanted(desired: &[Resource], theirs: &[Theirs], target: &Target, owner: &
     if operator {
         // Who has an operator must see everything that needs it, others' things in other namespaces too.
         collections.retain(|(gvk, _)| gvk.group != schema::DASK_GROUP);
-        collections.extend(kinds::dask::cluster::needing_operator().map(|gvk| (gvk, None)));
+        collections.extend(kinds::dask::api::needing_operator().map(|gvk| (gvk, None)));
     }
     let everywhere: BTreeSet<Gvk> =
         collections.iter().filter(|(_, namespace)| namespace.is_none()).map(|(gvk, _)| gvk.clone()).collect();
@@ -608,11 +607,9 @@ impl Maker<'_> {
             let passed = record.and_then(|record| record.passes.get(&resource.identity));
             let renewed = self.changes.iter().find(|change| {
                 let made = matches!(change.action, Action::Create | Action::Replace);
-                let disturbs = match change.kind {
-                    KindId::NodePool => made,
-                    KindId::GpuDriver => made || change.action == Action::Update,
-                    _ => false,
-                };
+                let driver = change.kind == KindId::GpuDriver;
+                let disturbs = (driver || change.kind == KindId::NodePool) && made
+                    || driver && change.action == Action::Update;
                 let before = |address| graph::names(address, &change.address);
                 disturbs && resource.follows.iter().any(before)
             });

@@ -1,7 +1,6 @@
 //! What others own and the stack relies on (`manage = false`): looked at and compared with what the section says,
 //! never written, labelled, waited for or deleted.
 
-use crate::kinds::scope::POOL_LABEL;
 use serde::{Deserialize, Serialize};
 use serde_json::Value;
 
@@ -10,9 +9,9 @@ use super::{Mode, Note, diff};
 use crate::address::{Address, FieldPath, Segment};
 use crate::diag::{Code, Diagnostic};
 use crate::kinds;
-use crate::kinds::gke;
-use crate::kinds::gke::node_pool;
+use crate::kinds::gke::{self, node_pool};
 use crate::kinds::kind::Compare;
+use crate::kinds::scope::POOL_LABEL;
 use crate::resource::{FieldChange, Identity, KindId, ObjectId, Resource, Role, Seen};
 
 /// Something of others as it was found.
@@ -229,7 +228,7 @@ impl Maker<'_> {
             Identity::NodePool { pool, .. } => {
                 node_pool::summary(live, self.inputs.world.sizes.get(pool).copied())
             }
-            Identity::Object(object) if object.gvk == kinds::dask::cluster::api() => {
+            Identity::Object(object) if object.gvk == kinds::dask::api::cluster() => {
                 kinds::dask::cluster::summary(live)
             }
             Identity::Object(object) => {

@@ -9,10 +9,10 @@ use super::steps::wait_to_the_end;
 use super::{Action, Note, Plan, diff};
 use crate::address::{Address, FieldPath};
 use crate::diag::{Code, Diagnostic};
-use crate::kinds;
-use crate::kinds::dask;
+use crate::kinds::dask::scale::{holders, is_autoscaler_of};
 use crate::kinds::kind::Doing;
-use crate::kinds::scale::{Number, Scaled, holders, is_autoscaler_of};
+use crate::kinds::scale::{Number, Scaled};
+use crate::kinds::{self, dask};
 use crate::resource::{Effect, FieldChange, Identity, ObjectId, Resource, Step};
 
 /// A number that somebody wants.
@@ -199,7 +199,7 @@ impl Maker<'_> {
         let kind = kinds::of(resource.kind);
         let mut counted = resource.clone();
         let object = matches!(resource.identity, Identity::Object(_));
-        if object && dask::cluster::replicas_path().find(&resource.initial).is_some() {
+        if object && dask::api::replicas_path().find(&resource.initial).is_some() {
             counted.body["spec"]["worker"]["replicas"] = json!(to);
         }
         let doing = Doing {

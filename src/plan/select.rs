@@ -2,7 +2,6 @@
 //! exclusion keeps out what needs it: for what is made, that is what it follows; for what goes, it is what
 //! lives in it or of it.
 
-use crate::schema;
 use std::collections::{BTreeMap, BTreeSet};
 
 use serde::{Deserialize, Serialize};
@@ -12,8 +11,8 @@ use super::make::{Maker, is_going};
 use super::{Inputs, Mode, diff, graph, inline_pool};
 use crate::address::Address;
 use crate::diag::{self, Code, Diagnostic};
-use crate::kinds;
 use crate::resource::{Identity, ObjectId};
+use crate::{kinds, schema};
 
 /// What a plan is limited to, as it was typed.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
@@ -202,7 +201,7 @@ impl Maker<'_> {
                 // Who takes the number of workers back cannot leave the autoscaler beside it.
                 let autoscaler = |other: &usize| {
                     let Identity::Object(object) = &candidates[*other].identity else { return false };
-                    candidates[*other].goes && object.gvk == kinds::dask::autoscaler::api()
+                    candidates[*other].goes && object.gvk == kinds::dask::api::autoscaler()
                 };
                 needs[place].extend(along(one).into_iter().filter(autoscaler));
             }

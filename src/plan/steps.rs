@@ -128,7 +128,7 @@ pub(super) fn wait_to_the_end(steps: &mut [Step]) {
 fn operator_runs(world: &World) -> bool {
     let Some(objects) = world.inside.live() else { return true };
     let operator =
-        |object: &ObjectId| object.gvk.kind == "Deployment" && object.name == kinds::dask::operator::NAME;
+        |object: &ObjectId| object.gvk.kind == "Deployment" && object.name == kinds::scope::OPERATOR_NAME;
     let asked = objects.keys().any(|object| object.gvk.kind == "CustomResourceDefinition");
     let found = objects.iter().find(|(object, _)| operator(object));
     match found {

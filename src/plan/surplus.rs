@@ -6,8 +6,7 @@ use serde_json::Value;
 use super::make::{Maker, is_going};
 use super::{Action, Change, Note};
 use crate::diag::Code;
-use crate::kinds;
-use crate::kinds::dask;
+use crate::kinds::{self, dask};
 use crate::resource::{Identity, KindId, ObjectId, Resource, Step};
 
 impl Maker<'_> {
@@ -24,7 +23,7 @@ impl Maker<'_> {
         let beside = |object: &ObjectId| object.namespace == cluster.namespace;
         let group = inside
             .iter()
-            .find(|(object, _)| beside(object) && object.gvk == dask::group::api() && object.name == name);
+            .find(|(object, _)| beside(object) && object.gvk == dask::api::group() && object.name == name);
         let (_, group) = group?;
         let workers: Vec<(&ObjectId, &Value)> =
             inside.iter().filter(|(object, _)| beside(object) && object.gvk.kind == "Deployment").collect();
@@ -63,11 +62,11 @@ impl Maker<'_> {
     /// groups: the operator would ask the scheduler, which chooses among those of all groups.
     /// Source: `retire_workers` in dask-kubernetes 2026.3.0; issue 914.
     pub(super) fn chosen(&self, object: &ObjectId, wanted: u64) -> Vec<(ObjectId, Value)> {
-        let of_cluster = object.gvk == dask::cluster::api();
-        if !of_cluster && object.gvk != dask::group::api() {
+        let of_cluster = object.gvk == dask::api::cluster();
+        if !of_cluster && object.gvk != dask::api::group() {
             return Vec::new();
         }
-        let group = if of_cluster { dask::cluster::default_group(object) } else { object.clone() };
+        let group = if of_cluster { dask::api::default_group(object) } else { object.clone() };
         let Some(inside) = self.inputs.world.inside.live() else { return Vec::new() };
         let Some(cluster) = inside.get(&group).map(|live| &live["spec"]["cluster"]) else {
             return Vec::new();
@@ -82,7 +81,7 @@ impl Maker<'_> {
             })
         };
         let several = inside.iter().any(|(other, live)| {
-            let another = other.gvk == dask::group::api() && beside(other) && other.name != group.name;
+            let another = other.gvk == dask::api::group() && beside(other) && other.name != group.name;
             another && live["spec"]["cluster"] == *cluster && has_workers(other)
         });
         if !several {
@@ -109,7 +108,7 @@ impl Maker<'_> {
 
     /// The same for a plan of the stack: who falls in number loses its own workers.
     pub(super) fn choose_workers(&mut self) {
-        let path = dask::cluster::replicas_path();
+        let path = dask::api::replicas_path();
         let inputs = self.inputs;
         for place in 0..self.changes.len() {
             let change = &self.changes[place];

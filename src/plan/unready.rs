@@ -22,7 +22,7 @@ pub fn kept(plan: &Plan, world: &World) -> Vec<(usize, Await)> {
         if silent && live["metadata"]["deletionTimestamp"].is_null() {
             return None;
         }
-        Some((place, kinds::kept(resource, &plan.owner, live)?))
+        Some((place, kinds::of(resource.kind).kept(resource, &plan.owner, live)?))
     };
     let kept = |(_, change): &(usize, &Change)| {
         change.action == Action::Keep && !matches!(change.identity, Identity::Check(_))

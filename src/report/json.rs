@@ -6,19 +6,18 @@ use std::time::Duration;
 
 use jiff::Timestamp;
 
-use crate::address::Address;
-use crate::apply::{Event, Outcome, Stopped, Summary};
-use crate::diag::{Diagnostic, Severity};
-use crate::plan::{Action, Change, Drift as Drifts, Drifted, Mode, Plan, Read};
-use crate::resource::{Effect, FieldChange, Identity, Owner, Resource, Target, by_identity};
-use crate::source::Sources;
-
 use super::event::{
     Body, Changes, Drift, End, Ended, Field, Hook, Level, Line, Place, PlannedChange, Position, Range, Thing,
     Told, UI_VERSION,
 };
 use super::human::plan_text::{consent_text, counts_text};
 use super::{Reporter, Screen, View, brief, words};
+use crate::address::Address;
+use crate::apply::{Event, Outcome, Stopped, Summary};
+use crate::diag::{Diagnostic, Severity};
+use crate::plan::{Action, Change, Drift as Drifts, Drifted, Mode, Plan, Read};
+use crate::resource::{Effect, FieldChange, Identity, Owner, Resource, Target, by_identity};
+use crate::source::Sources;
 
 /// Speaks to programs: every line goes to stdout.
 pub struct Json {

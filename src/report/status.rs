@@ -4,8 +4,8 @@ use serde_json::{Value, json};
 
 use super::human::style::{Tint, paint, push_line, tame, wrap};
 use crate::address::Address;
+use crate::kinds::kubernetes::why::shortened;
 use crate::kinds::status::Said;
-use crate::kinds::why::shortened;
 use crate::resource::{Identity, Owner, Target};
 
 /// How a thing is.

@@ -5,7 +5,7 @@ use serde_json::{Value, json};
 use super::human::style::{Tint, paint, push_line, tame, wrap};
 use super::status::State;
 use crate::address::Address;
-use crate::kinds::why::Cause;
+use crate::kinds::kubernetes::why::Cause;
 
 /// One thing that was asked about.
 #[derive(Clone, Debug, PartialEq)]

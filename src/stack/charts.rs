@@ -1,7 +1,6 @@
 //! Charts that a stack names: what `helm` is asked for, and what it rendered, put into the tree as the objects of the
 //! section. `helm` itself is a function that comes from outside.
 
-use crate::kinds::scope::DASK_OPERATOR;
 use std::path::Path;
 
 use serde_json::{Map, Value, json};
@@ -14,6 +13,7 @@ use crate::address::{FieldPath, Segment};
 use crate::diag::{Code, Diagnostic, Severity};
 use crate::kinds::dask;
 use crate::kinds::kubernetes::helm_release;
+use crate::kinds::scope::{DASK_OPERATOR, OPERATOR_NAME};
 use crate::schema;
 
 /// What `helm template` is asked for.
@@ -212,7 +212,7 @@ fn ask(table: &Value, section: &FieldPath, given: &[Value], files: &mut Files<'_
     };
     let key = match section.segments().last() {
         Some(Segment::Key(key)) if !operator => key.clone(),
-        _ => dask::operator::NAME.to_owned(),
+        _ => OPERATOR_NAME.to_owned(),
     };
     let namespace = if operator { "dask-operator" } else { "default" };
     let mut values = Map::new();

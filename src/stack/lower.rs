@@ -2,12 +2,10 @@
 
 use super::{Sources, Stack};
 use crate::address::{Address, FieldPath, Segment};
-use crate::catalog;
 use crate::diag::{Code, Diagnostic};
-use crate::kinds;
 use crate::kinds::scope::Scope;
 use crate::resource::{ClusterName, Hourly, Identity, KindId, Owner, Resource, Role, Target, Theirs};
-use crate::schema;
+use crate::{catalog, kinds, schema};
 
 pub use crate::resource::Lowered;
 

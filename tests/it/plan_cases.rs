@@ -388,7 +388,7 @@ fn case(folder: &Path) -> Result<(), String> {
         Some((address, number, kept)) => {
             let address = Address::new(address);
             let found = wanted.resources.iter().find(|resource| resource.address == address).unwrap();
-            let scaled = &kinds::scale::scaled(found, &wanted.resources).unwrap();
+            let scaled = &(kinds::of(found.kind).scaled)(found, &wanted.resources).unwrap();
             let (wanted, sources) = read_with(&folder.join("stack.toml"), &scaled.place, *number);
             let asked = Asked { target: vec![address.to_string()], ..Asked::default() };
             let wish = plan::scale::Wish { address: &address, scaled, number: *number, kept: *kept };

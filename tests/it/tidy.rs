@@ -24,6 +24,11 @@ const LAYERS: &[(&str, &[&str])] = &[
     ("sandbox", &["address", "catalog", "schema"]),
 ];
 
+/// Rooms inside `kinds` and the others that they may use. All may use the files that lie beside them; those use no room, and
+/// nobody but `mod.rs`, which has the list, uses the list.
+const ROOMS_OF_KINDS: &[(&str, &[&str])] =
+    &[("kubernetes", &[]), ("gke", &["kubernetes"]), ("dask", &["kubernetes"])];
+
 /// The module that a file belongs to: `src/kinds/mod.rs` and `src/diag.rs` are `kinds` and `diag`.
 fn module(path: &Path) -> String {
     let inside = path.strip_prefix(root().join("src")).unwrap();
@@ -170,6 +175,115 @@ fn the_files_of_the_sandbox_import_no_circle() {
     }
     let left: Vec<String> = open.keys().map(|room| room.join("::")).collect();
     assert!(files.len() > 80 && left.is_empty(), "in a circle, or above one: {left:?}");
+}
+
+/// The paths that a `use` tree names, one by one.
+fn expand(before: &str, tree: &str, found: &mut Vec<String>) {
+    let Some((head, inner)) = tree.split_once('{') else {
+        found.push(format!("{before}{}", tree.trim()));
+        return;
+    };
+    let inner = inner.trim_end().strip_suffix('}').unwrap();
+    let (mut depth, mut start) = (0, 0);
+    for (at, letter) in inner.char_indices().chain([(inner.len(), ',')]) {
+        match letter {
+            '{' => depth += 1,
+            '}' => depth -= 1,
+            ',' if depth == 0 => {
+                expand(&format!("{before}{}", head.trim()), &inner[start..at], found);
+                start = at + 1;
+            }
+            _ => {}
+        }
+    }
+}
+
+/// Paths from `kinds` on that the code of a file there names, its tests left out. `home` is its room.
+fn paths_in_kinds(text: &str, home: Option<&str>) -> Vec<String> {
+    let code = text.split("#[cfg(test)]").next().unwrap_or_default();
+    let code: Vec<&str> = code.lines().filter(|line| !line.trim_start().starts_with("//")).collect();
+    let mut found = Vec::new();
+    for statement in code.join("\n").split(';') {
+        match statement.split_once("use ") {
+            Some((_, tree)) if !tree.contains('=') => expand("", tree, &mut found),
+            _ => {
+                let words = statement.split(|c: char| !c.is_alphanumeric() && !matches!(c, '_' | ':'));
+                found.extend(words.filter(|word| word.contains("::")).map(str::to_owned));
+            }
+        }
+    }
+    let own = |path: String| match (path.strip_prefix("super::"), home) {
+        (Some(rest), Some(home)) => Some(format!("{home}::{rest}")),
+        (Some(rest), None) => Some(rest.to_owned()),
+        (None, _) => path.strip_prefix("crate::kinds").map(|rest| rest.trim_start_matches(':').to_owned()),
+    };
+    found.into_iter().filter_map(own).collect()
+}
+
+/// The files of `kinds` by the paths of their modules, with the files that they use.
+fn files_of_kinds() -> BTreeMap<String, BTreeSet<String>> {
+    let sources = sources();
+    let module = |path: &Path| {
+        let inside = path.strip_prefix(root().join("src/kinds")).ok()?.with_extension("");
+        let parts: Vec<String> = inside.iter().map(|part| part.to_string_lossy().into_owned()).collect();
+        let room = ROOMS_OF_KINDS.iter().any(|(room, _)| *room == parts[0]);
+        Some(parts[..if room { 2 } else { 1 }].join("::"))
+    };
+    let code = sources.iter().filter(|(path, _)| !path.ends_with("tests.rs"));
+    let code: Vec<(String, &str)> =
+        code.filter_map(|(path, text)| Some((module(path)?, text.as_str()))).collect();
+    let modules: BTreeSet<&str> = code.iter().map(|(module, _)| module.as_str()).collect();
+    let file_of = |path: &str| {
+        let mut words = path.split("::");
+        let first = words.next().unwrap_or_default().to_owned();
+        let second = words.next().map(|second| format!("{first}::{second}"));
+        second.filter(|both| modules.contains(both.as_str())).unwrap_or(first)
+    };
+    let mut files: BTreeMap<String, BTreeSet<String>> = BTreeMap::new();
+    for (module, text) in &code {
+        let home = module.split_once("::").map(|(room, _)| room);
+        let used = paths_in_kinds(text, home);
+        files.entry(module.clone()).or_default().extend(used.iter().map(|path| file_of(path)));
+    }
+    files
+}
+
+/// Imports inside of `kinds` run in one direction.
+#[test]
+fn kinds_use_only_the_rooms_below_them_and_no_circle_of_files() {
+    let mut files = files_of_kinds();
+    assert!(files.contains_key("dask::cluster"), "{:?}", files.keys());
+    files.remove("mod");
+    let mut broken = Vec::new();
+    for (module, used) in &files {
+        let home = module.split_once("::").map(|(room, _)| room);
+        let below: &[&str] =
+            ROOMS_OF_KINDS.iter().find(|(room, _)| Some(*room) == home).map_or(&[], |(_, below)| below);
+        for other in used.iter().filter(|other| *other != module) {
+            let room = other.split_once("::").map(|(room, _)| room);
+            // A file inside of a module's own folder says `super` of it.
+            let own = room == home || (room.is_none() && !files.contains_key(other) && home.is_some());
+            let fits = match room {
+                Some(room) => below.contains(&room) || own,
+                None => {
+                    files.contains_key(other) || (own && !matches!(other.as_str(), "" | "of" | "known_as"))
+                }
+            };
+            if !fits {
+                broken.push(format!("kinds::{module} must not use kinds::{other}"));
+            }
+        }
+    }
+    assert!(broken.is_empty(), "{}", broken.join("\n"));
+    // What uses nothing that is left can be no part of a circle.
+    while let Some(free) = files
+        .iter()
+        .find(|(module, used)| used.iter().all(|other| other == *module || !files.contains_key(other)))
+    {
+        let free = free.0.clone();
+        files.remove(&free);
+    }
+    assert!(files.is_empty(), "these use each other in a circle: {files:?}");
 }
 
 /// Every module of the library has its layer.

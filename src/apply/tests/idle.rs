@@ -18,7 +18,7 @@ fn tasks(processing: u64) -> Value {
 
 /// Deletes a cluster when it is idle.
 fn goes(deadline: u32) -> Change {
-    let gvk = kinds::dask::cluster::api();
+    let gvk = kinds::dask::api::cluster();
     let object = ObjectId { gvk, namespace: Some("n".into()), name: "d".into() };
     let (path, identity) = (object.path(), Identity::Object(object));
     let name = KindId::DaskCluster;

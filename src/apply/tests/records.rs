@@ -68,8 +68,9 @@ async fn nothing_is_recorded_in_a_cluster_that_is_deleted() {
 
 #[test]
 fn what_may_have_been_set_is_both_old_and_new() {
-    use crate::record::Entry;
     use record::inventory;
+
+    use crate::record::Entry;
     let pool = makes_pool("a", &[]);
     let identity = pool.identity.clone();
     let mut plan = plan(vec![Change { action: Action::Update, ..pool }]);

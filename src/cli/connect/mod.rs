@@ -12,8 +12,9 @@ use super::settings::{Failure, Format, Settings};
 use super::stop::Stops;
 use crate::address::Address;
 use crate::diag::{Code, Diagnostic, listed};
-use crate::kinds::door;
-use crate::kinds::door::{Behind, Door, PodFound, PodPort, Use};
+use crate::kinds;
+use crate::kinds::kind::{Behind, Door};
+use crate::kinds::kubernetes::door::{self, PodFound, PodPort, Use};
 use crate::live::connection::Connection;
 use crate::live::forward::{Aim, Find, Heard, Local, Place, forward};
 use crate::live::{ApiError, Class, LiveApi as _, Request, dask};
@@ -88,7 +89,11 @@ pub fn connect(settings: &Settings, args: &Args) -> Exit {
 
 /// Everything of the stack that can be connected to, under the name of its section where that is enough.
 fn doors(session: &Session) -> Vec<(Address, Door, &Resource)> {
-    let all = || session.resources().filter_map(|resource| Some((resource, door::of(resource)?)));
+    let all = || {
+        session
+            .resources()
+            .filter_map(|resource| Some((resource, (kinds::of(resource.kind).door)(resource)?)))
+    };
     let named = all().map(|(resource, door)| {
         let section = resource.address.section();
         let alone = all().filter(|(other, _)| other.address.section() == section).count() == 1;

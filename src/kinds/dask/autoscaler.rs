@@ -1,19 +1,15 @@
 //! Autoscalers of Dask clusters: `replicas = { min, max }` of the default group.
 
-use crate::schema;
 use serde_json::{Value, json};
 
-use super::cluster::UNSEEN;
+use super::api::{self, UNSEEN};
 use super::handled::is_handled;
 use crate::address::{Address, FieldPath};
-use crate::kinds::kind::{Compare, Kind, itself};
-use crate::kinds::kubernetes::object::gvk;
+use crate::kinds::kind::{Compare, Kind, address_in, itself};
 use crate::kinds::kubernetes::requests::object_program;
 use crate::kinds::scope::Scope;
 use crate::kinds::status::Said;
-use crate::resource::{
-    Api, Await, Effect, Gvk, Identity, KindId, Life, ObjectId, Query, Readiness, Resource,
-};
+use crate::resource::{Api, Await, Effect, Identity, KindId, Life, ObjectId, Query, Readiness, Resource};
 
 /// Seconds: the operator tries again after a minute when it missed the cluster.
 const DEADLINE: u32 = 300;
@@ -28,13 +24,10 @@ pub const KIND: Kind = Kind {
     },
     queries,
     judge,
-    shared: false,
+    says,
+    address: |object| address_in("dask_cluster", object),
+    ..Kind::BARE
 };
-
-/// How the API serves autoscalers.
-pub fn api() -> Gvk {
-    gvk(schema::DASK_GROUP, "v1", "DaskAutoscaler", "daskautoscalers")
-}
 
 /// The timer reads the bounds each time; the owner is set once. Source: `operator/controller/controller.py` of
 /// dask-kubernetes 2026.3.0.
@@ -49,7 +42,7 @@ fn effect(path: &FieldPath) -> (Effect, Option<&'static str>) {
 /// `KubeCluster.scale` look for it there, so that there is never a second one.
 pub fn lower(cluster: &Resource, min: u32, max: u32, scope: &Scope) -> Option<Resource> {
     let Identity::Object(ObjectId { namespace, name, .. }) = &cluster.identity else { return None };
-    let api = api();
+    let api = api::autoscaler();
     let replicas = cluster.origin.key("worker").key("replicas");
     let spec = |key: &str| FieldPath::keys(["spec", key]);
     Some(Resource {
@@ -86,8 +79,8 @@ fn queries(wait: &Await) -> Vec<Query> {
         return queries;
     }
     if let (Identity::Object(object), Some(cluster)) = (&wait.identity, wait.facts["cluster"].as_str()) {
-        let (gvk, namespace) = (super::cluster::api(), object.namespace.clone());
-        let group = super::cluster::default_group(&ObjectId { gvk, namespace, name: cluster.to_owned() });
+        let (gvk, namespace) = (api::cluster(), object.namespace.clone());
+        let group = api::default_group(&ObjectId { gvk, namespace, name: cluster.to_owned() });
         queries.push(Query { api: Api::Kubernetes, path: group.path() });
     }
     queries
@@ -132,8 +125,11 @@ mod tests {
 
     #[test]
     fn it_works_once_its_cluster_owns_it() {
-        let identity =
-            Identity::Object(ObjectId { gvk: api(), namespace: Some("default".into()), name: "c".into() });
+        let identity = Identity::Object(ObjectId {
+            gvk: api::autoscaler(),
+            namespace: Some("default".into()),
+            name: "c".into(),
+        });
         let wait = Await {
             kind: KindId::DaskAutoscaler,
             identity,
@@ -149,8 +145,11 @@ mod tests {
 
     #[test]
     fn its_group_is_not_waited_for_when_it_goes() {
-        let identity =
-            Identity::Object(ObjectId { gvk: api(), namespace: Some("default".into()), name: "c".into() });
+        let identity = Identity::Object(ObjectId {
+            gvk: api::autoscaler(),
+            namespace: Some("default".into()),
+            name: "c".into(),
+        });
         for (until, expect) in [(Until::Ready, 2), (Until::Gone, 1)] {
             let (kind, identity, facts) =
                 (KindId::DaskAutoscaler, identity.clone(), json!({ "cluster": "c" }));

@@ -1,29 +1,25 @@
 //! Dask clusters, as the operator runs them.
 
-use crate::kinds::kubernetes::object::unmarked;
-use crate::schema::DASK_GROUP;
 use std::collections::BTreeMap;
 
 use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
 use serde_json::{Value, json};
 
-use super::group;
-use super::group::{DaskGroup, Joined};
-use super::handled;
-use super::handled::{is_handled, scaled_to};
+use super::api::{self, CLUSTER_LABEL, COMPONENT_LABEL, GROUP_LABEL};
+use super::group::{self, DaskGroup, Joined};
+use super::handled::{self, is_handled, scaled_to};
 use super::idle::IdleTimeout;
-use super::pods;
-use super::pods::{Wants, Workers, broken, with_pods};
-use super::registered;
-use super::registered::Registered;
+use super::pods::{self, Wants, Workers, with_pods};
+use super::registered::{self, Registered};
 use super::replicas::{Replicas, Writer};
 use super::service::DaskService;
-use super::{autoscaler, job};
+use super::{autoscaler, scale};
 use crate::address::{Address, FieldPath};
 use crate::kinds::json::text;
 use crate::kinds::kind::{Compare, Doing, Kind, itself};
-use crate::kinds::kubernetes::object::gvk;
+use crate::kinds::kubernetes::object::{gvk, labelled, unmarked};
+use crate::kinds::kubernetes::pods::{broken, gpus, gpus_held, pending};
 use crate::kinds::kubernetes::requests::{object_program, scale_call};
 use crate::kinds::kubernetes::workload::deployment_ready;
 use crate::kinds::pod;
@@ -41,8 +37,19 @@ use crate::resource::{
 const DEADLINE: u32 = 1800;
 
 /// Dask clusters.
-pub const KIND: Kind =
-    Kind { rank: 60, compare: Compare::Kubernetes(effect), program, queries, judge, shared: false };
+pub const KIND: Kind = Kind {
+    rank: 60,
+    compare: Compare::Kubernetes(effect),
+    program,
+    queries,
+    judge,
+    says,
+    pods: pods::of_cluster,
+    door: api::door,
+    scaled: scale::scaled,
+    address: |object| Address::of("dask_cluster", &object.name),
+    ..Kind::BARE
+};
 
 /// A Dask cluster run by the operator.
 #[derive(Clone, Debug, Default, PartialEq, Deserialize, Serialize, JsonSchema)]
@@ -153,20 +160,6 @@ impl Worker {
         let (image_path, image) = image;
         Pods { path, role: Role::Worker, replicas, image, image_path, args: &self.args, keys: &self.keys }
     }
-}
-
-/// What a wait says while the operator does nothing. Its Deployment has no readiness probe: that it is available
-/// does not say that it watches.
-pub(crate) const UNSEEN: &str = "the Dask operator to see it (seconds when it works, else its log says why)";
-
-/// How the API serves Dask clusters.
-pub fn api() -> Gvk {
-    gvk(DASK_GROUP, "v1", "DaskCluster", "daskclusters")
-}
-
-/// Kinds that people make and that only a living operator works on, or lets go.
-pub fn needing_operator() -> impl Iterator<Item = Gvk> {
-    [api(), job::api(), autoscaler::api(), group::api()].into_iter()
 }
 
 /// What the operator does with an edit: replicas and idle timeout are followed, the rest is read once.
@@ -337,7 +330,7 @@ fn lower_cluster(key: &str, section: &DaskCluster, scope: &Scope) -> Resource {
     }
     let mut follows = pods::follows(&[&wants.0, &wants.1], namespace, scope);
     follows.extend(section.lifecycle.depends_on.iter().map(Address::new));
-    let api = api();
+    let api = api::cluster();
     let origin = FieldPath::keys(["dask_cluster", key]);
     let mut origins = origins(&origin);
     let place = FieldPath::keys(["spec", "scheduler", "service"]);
@@ -387,33 +380,19 @@ fn origins(origin: &FieldPath) -> Vec<(FieldPath, FieldPath)> {
     origins
 }
 
-/// The default group of a cluster, which the operator makes: the number of workers that counts is its.
-pub fn default_group(cluster: &ObjectId) -> ObjectId {
-    ObjectId {
-        gvk: group::api(),
-        namespace: cluster.namespace.clone(),
-        name: format!("{}-default", cluster.name),
-    }
-}
-
-/// The path of the number of workers, in clusters and in groups.
-pub fn replicas_path() -> FieldPath {
-    FieldPath::keys(["spec", "worker", "replicas"])
-}
-
 /// What was changed on the default group is written there: the cluster has the right number already, and the operator
 /// acts only when that changes.
 fn program(doing: &Doing) -> Vec<Step> {
     let facts = json!({ "replicas": doing.body()["spec"]["worker"]["replicas"] });
     let mut steps = object_program(doing, KindId::DaskCluster, facts, DEADLINE);
-    let path = replicas_path();
+    let path = api::replicas_path();
     let live = doing.live.and_then(|live| path.find(live));
     let scaled = doing.fields.iter().find(|field| {
         field.path == path && field.drift.is_some() && field.after.is_some() && field.after.as_ref() == live
     });
     if let (Action::Update, Some(field), Some(cluster)) = (doing.action, scaled, doing.object()) {
         let replicas = field.after.clone().unwrap_or_default();
-        let call = Step::Call(scale_call(&default_group(cluster), doing.owner, replicas));
+        let call = Step::Call(scale_call(&api::default_group(cluster), doing.owner, replicas));
         // Nothing else of the cluster differs: it is not written.
         if doing.fields.len() == 1 {
             steps.retain(|step| !matches!(step, Step::Call(_)));
@@ -433,22 +412,16 @@ fn queries(wait: &Await) -> Vec<Query> {
         api: Api::Kubernetes,
         path: format!("{}/{}-{suffix}", gvk.collection(namespace), cluster.name),
     };
-    let many = |gvk: Gvk, selector: &str| Query {
-        api: Api::Kubernetes,
-        path: format!(
-            "{}?labelSelector=dask.org%2Fcluster-name%3D{}{selector}",
-            gvk.collection(namespace),
-            cluster.name
-        ),
-    };
+    let deployments = gvk("apps", "v1", "Deployment", "deployments");
     let mut queries = itself(wait);
     if wait.until == Until::Handled {
         return queries;
     }
-    queries.push(one(gvk("apps", "v1", "Deployment", "deployments"), "scheduler"));
+    queries.push(one(deployments.clone(), "scheduler"));
     queries.push(one(gvk("", "v1", "Service", "services"), "scheduler"));
-    queries.push(one(gvk(DASK_GROUP, "v1", "DaskWorkerGroup", "daskworkergroups"), "default"));
-    queries.push(many(gvk("apps", "v1", "Deployment", "deployments"), "%2Cdask.org%2Fcomponent%3Dworker"));
+    queries.push(one(api::group(), "default"));
+    let workers = [(CLUSTER_LABEL, cluster.name.as_str()), (COMPONENT_LABEL, "worker")];
+    queries.push(labelled(&deployments, namespace, workers));
     queries.push(registered::pods(namespace, &cluster.name));
     if wait.until.is_ready() {
         queries.push(registered::counts(namespace, &cluster.name));
@@ -524,7 +497,7 @@ pub(crate) fn too_many<'v>(
 ) -> Vec<(&'v ObjectId, &'v Value)> {
     let own = |(_, live): &&(&ObjectId, &Value)| {
         let metadata = &live["metadata"];
-        metadata["labels"]["dask.org/workergroup-name"] == group && metadata["deletionTimestamp"].is_null()
+        metadata["labels"][GROUP_LABEL] == group && metadata["deletionTimestamp"].is_null()
     };
     let mut own: Vec<_> = deployments.iter().filter(own).copied().collect();
     own.sort_by_key(|(object, live)| {
@@ -545,7 +518,7 @@ pub(crate) fn says(wait: &Await, found: &[Value]) -> Said {
         phase => phase,
     };
     let name = format!("{}-default", text(&cluster["metadata"]["name"]));
-    let own = |worker: &&Value| worker["metadata"]["labels"]["dask.org/workergroup-name"] == *name;
+    let own = |worker: &&Value| worker["metadata"]["labels"][GROUP_LABEL] == *name;
     let list: Vec<&Value> = workers["items"].as_array().into_iter().flatten().filter(own).collect();
     let ready = list.iter().filter(|worker| deployment_ready(worker) == Readiness::Ready).count();
     let (wanted, whose) = pods::wanted(wait, group);
@@ -554,8 +527,8 @@ pub(crate) fn says(wait: &Await, found: &[Value]) -> Said {
     let down = if scheduler { "" } else { "scheduler not ready; " };
     let registered = counts.first().map(|counts| Registered::of(pods, counts));
     let known = registered.as_ref().filter(|_| scheduler).map(Registered::says).unwrap_or_default();
-    let gpus = crate::kinds::status::gpus(pods);
-    let held = crate::kinds::status::gpus_held(gpus);
+    let gpus = gpus(pods);
+    let held = gpus_held(gpus);
     let ingress = &service["status"]["loadBalancer"]["ingress"][0];
     let address = ["ip", "hostname"].into_iter().find_map(|key| ingress[key].as_str());
     let reached = address.map(|address| format!("; at {address}")).unwrap_or_default();
@@ -573,13 +546,14 @@ pub(crate) fn says(wait: &Await, found: &[Value]) -> Said {
             ("workers_registered", registered.as_ref().map_or(Value::Null, Registered::fact)),
             ("gpus", json!(gpus)),
         ],
-        pending: crate::kinds::status::pending(pods),
+        pending: pending(pods),
     }
 }
 
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::kinds::dask::api::UNSEEN;
 
     fn deployment(name: &str, ready: u64) -> Value {
         json!({
@@ -596,7 +570,7 @@ mod tests {
     fn only_what_the_operator_has_handled_counts() {
         let judged = |until: Until, cluster: &Value, group: &Value, counts: &Value| {
             let identity = Identity::Object(ObjectId {
-                gvk: api(),
+                gvk: api::cluster(),
                 namespace: Some("default".into()),
                 name: "c".into(),
             });
@@ -654,8 +628,11 @@ mod tests {
     }
 
     fn check(phase: &str, scheduler: u64, workers: &[u64], replicas: u64) -> Readiness {
-        let identity =
-            Identity::Object(ObjectId { gvk: api(), namespace: Some("default".into()), name: "c".into() });
+        let identity = Identity::Object(ObjectId {
+            gvk: api::cluster(),
+            namespace: Some("default".into()),
+            name: "c".into(),
+        });
         let wait = Await {
             kind: KindId::DaskCluster,
             identity,
@@ -691,7 +668,7 @@ mod tests {
         let with = |group: &Value, second: Value| {
             let workers = json!({ "items": [deployment("a", 1), second] });
             let identity = Identity::Object(ObjectId {
-                gvk: api(),
+                gvk: api::cluster(),
                 namespace: Some("default".into()),
                 name: "c".into(),
             });

@@ -1,41 +1,48 @@
 //! Groups of workers beside the default one of a Dask cluster.
 
-use crate::kinds::json::text;
-use crate::schema;
 use std::collections::BTreeMap;
 
 use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
 use serde_json::{Value, json};
 
-use super::cluster::UNSEEN;
-use super::handled;
-use super::handled::{is_handled, scaled_to};
-use super::pods;
-use super::pods::{Wants, Workers};
-use super::registered;
-use super::registered::Registered;
+use super::api::{self, GROUP_LABEL, UNSEEN};
+use super::handled::{self, is_handled, scaled_to};
+use super::pods::{self, Wants, Workers};
+use super::registered::{self, Registered};
 use super::replicas::Replicas;
+use super::scale;
 use crate::address::{Address, FieldPath};
-use crate::kinds::kind::{Compare, Doing, Kind, itself};
-use crate::kinds::kubernetes::object::gvk;
+use crate::kinds::json::text;
+use crate::kinds::kind::{Compare, Doing, Kind, address_in, itself};
+use crate::kinds::kubernetes::object::{gvk, labelled, pods_labelled};
+use crate::kinds::kubernetes::pods::{broken, gpus, gpus_held, pending};
 use crate::kinds::kubernetes::requests::object_program;
 use crate::kinds::kubernetes::workload::deployment_ready;
 use crate::kinds::pod;
 use crate::kinds::scope::Scope;
 use crate::kinds::section::{Lifecycle, Live, Manage, Naming, PodKeys, Pods, Role, Section};
-use crate::kinds::status;
 use crate::kinds::status::Said;
 use crate::resource::{
-    Api, Await, Effect, Gvk, Identity, KindId, Life, ObjectId, Query, Readiness, Resource, Step, Until,
+    Await, Effect, Identity, KindId, Life, ObjectId, Query, Readiness, Resource, Step, Until,
 };
 
 /// Seconds: images of 10 GB are pulled on every node, and GPU nodes may have to be made first.
 const DEADLINE: u32 = 1800;
 
 /// Worker groups.
-pub const KIND: Kind =
-    Kind { rank: 61, compare: Compare::Kubernetes(effect), program, queries, judge, shared: false };
+pub const KIND: Kind = Kind {
+    rank: 61,
+    compare: Compare::Kubernetes(effect),
+    program,
+    queries,
+    judge,
+    says,
+    pods: pods::of_group,
+    scaled: scale::scaled,
+    address: |object| address_in("dask_cluster", object),
+    ..Kind::BARE
+};
 
 /// A group of workers beside the default one, with its own pool, GPUs and number. A changed pod makes the group
 /// anew.
@@ -103,11 +110,6 @@ impl DaskGroup {
     }
 }
 
-/// How the API serves worker groups.
-pub fn api() -> Gvk {
-    gvk(schema::DASK_GROUP, "v1", "DaskWorkerGroup", "daskworkergroups")
-}
-
 /// The operator follows the number. A changed pod would reach only workers that are made later, and a group would
 /// be of two minds; retiring the old ones by number may hit workers of other groups, for the scheduler chooses among
 /// all (dask-kubernetes issue 914). So the group is made anew. Source: `operator/controller/controller.py` of
@@ -167,7 +169,7 @@ pub fn lower(cluster: &Joined, key: &str, section: &DaskGroup, scope: &Scope) ->
     let mut follows = vec![(*of).clone()];
     follows.extend(pods::follows(&[&wants], namespace, scope));
     follows.extend(section.lifecycle.depends_on.iter().map(Address::new));
-    let api = api();
+    let api = api::group();
     Resource {
         address: address(of, key),
         identity: Identity::Object(ObjectId {
@@ -200,23 +202,16 @@ fn program(doing: &Doing) -> Vec<Step> {
 /// The group, its worker Deployments, its pods; all pods of its cluster, and what the scheduler counts.
 fn queries(wait: &Await) -> Vec<Query> {
     let Identity::Object(group) = &wait.identity else { return Vec::new() };
-    let own = |gvk: Gvk| Query {
-        api: Api::Kubernetes,
-        path: format!(
-            "{}?labelSelector=dask.org%2Fworkergroup-name%3D{}",
-            gvk.collection(group.namespace.as_deref()),
-            group.name
-        ),
-    };
+    let namespace = group.namespace.as_deref();
+    let own = [(GROUP_LABEL, group.name.as_str())];
     let mut queries = itself(wait);
     if wait.until == Until::Handled {
         return queries;
     }
-    queries.push(own(gvk("apps", "v1", "Deployment", "deployments")));
-    queries.push(own(gvk("", "v1", "Pod", "pods")));
+    queries.push(labelled(&gvk("apps", "v1", "Deployment", "deployments"), namespace, own));
+    queries.push(pods_labelled(namespace, own));
     // The scheduler counts the workers of all groups.
     if let (true, Some(cluster)) = (wait.until.is_ready(), wait.facts["cluster"].as_str()) {
-        let namespace = group.namespace.as_deref();
         queries.extend([registered::pods(namespace, cluster), registered::counts(namespace, cluster)]);
     }
     queries
@@ -239,7 +234,7 @@ fn judge(wait: &Await, found: &[Value]) -> Readiness {
             _ => Readiness::Progressing(UNSEEN.into()),
         };
     }
-    if let Some(reason) = pods["items"].as_array().into_iter().flatten().find_map(pods::broken) {
+    if let Some(reason) = pods["items"].as_array().into_iter().flatten().find_map(broken) {
         return Readiness::Failed(reason);
     }
     if group["metadata"]["ownerReferences"].as_array().is_none_or(Vec::is_empty) {
@@ -265,10 +260,10 @@ pub(crate) fn says(wait: &Await, found: &[Value]) -> Said {
     let ready = list.iter().filter(|worker| deployment_ready(worker) == Readiness::Ready).count();
     let (wanted, whose) = pods::wanted(wait, group);
     let made = list.len();
-    let gpus = status::gpus(pods);
+    let gpus = gpus(pods);
     let registered = registered_of(scheduler);
     let known = registered.as_ref().map(Registered::says).unwrap_or_default();
-    let held = status::gpus_held(gpus);
+    let held = gpus_held(gpus);
     Said {
         line: format!("workers: {wanted} wanted{whose}, {made} made, {ready} ready{known}{held}"),
         facts: vec![
@@ -279,7 +274,7 @@ pub(crate) fn says(wait: &Await, found: &[Value]) -> Said {
             ("workers_registered", registered.as_ref().map_or(Value::Null, Registered::fact)),
             ("gpus", json!(gpus)),
         ],
-        pending: status::pending(pods),
+        pending: pending(pods),
     }
 }
 
@@ -288,8 +283,11 @@ mod tests {
     use super::*;
 
     fn check(owned: bool, ready: &[u64], replicas: Value, live: u64) -> Readiness {
-        let identity =
-            Identity::Object(ObjectId { gvk: api(), namespace: Some("default".into()), name: "c-g".into() });
+        let identity = Identity::Object(ObjectId {
+            gvk: api::group(),
+            namespace: Some("default".into()),
+            name: "c-g".into(),
+        });
         let facts = json!({ "replicas": replicas });
         let wait = Await { kind: KindId::DaskGroup, identity, until: Until::Ready, facts, deadline: 1 };
         let owners = if owned { json!([{ "kind": "DaskCluster" }]) } else { json!([]) };

@@ -3,9 +3,7 @@
 
 use serde_json::Value;
 
-use super::cluster;
-use super::cluster::UNSEEN;
-use super::group;
+use super::api::{self, UNSEEN};
 use crate::resource::{Action, Await, FieldChange, Identity, KindId, ObjectId, Readiness, Step, Until};
 
 /// Seconds in which the operator handles an edit: kopf tries a handler that failed again after a minute, and the search
@@ -43,11 +41,11 @@ pub(crate) fn waits_before(
     fields: &[FieldChange],
     steps: &[Step],
 ) -> Vec<Step> {
-    let of_cluster = object.gvk == cluster::api();
-    if action != Action::Update || !of_cluster && object.gvk != group::api() {
+    let of_cluster = object.gvk == api::cluster();
+    if action != Action::Update || !of_cluster && object.gvk != api::group() {
         return Vec::new();
     }
-    let path = cluster::replicas_path();
+    let path = api::replicas_path();
     // What is mended has no field that differs.
     if !fields.iter().any(|field| field.path == path) && !steps.iter().any(scales) {
         return Vec::new();
@@ -58,7 +56,7 @@ pub(crate) fn waits_before(
     };
     let itself = |kind| wait(kind, object.clone());
     if of_cluster {
-        let group = wait(KindId::DaskGroup, cluster::default_group(object));
+        let group = wait(KindId::DaskGroup, api::default_group(object));
         return vec![itself(KindId::DaskCluster), group];
     }
     vec![itself(KindId::DaskGroup)]

@@ -1,28 +1,25 @@
 //! Jobs: a program that runs once, beside a Dask cluster of its own.
 
-use crate::kinds::kubernetes::object::unmarked;
-use crate::schema::DASK_GROUP;
 use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
 use serde_json::{Value, json};
 
-use super::cluster;
 use super::cluster::{DaskCluster, Scheduler, Worker};
-use super::pods;
-use super::pods::Wants;
+use super::pods::{self, Wants};
 use super::service::DaskService;
+use super::{api, registered};
 use crate::address::{Address, FieldPath};
 use crate::kinds::json::{is_false, text};
 use crate::kinds::kind::{Compare, Doing, Kind, itself};
-use crate::kinds::kubernetes::object::gvk;
+use crate::kinds::kubernetes::object::{gvk, unmarked};
+use crate::kinds::kubernetes::pods::{broken, gpus, gpus_held, pending};
 use crate::kinds::kubernetes::requests::object_program;
 use crate::kinds::pod;
 use crate::kinds::scope::Scope;
 use crate::kinds::section::{Lifecycle, Live, Manage, Naming, PodKeys, Pods, Role, Section};
-use crate::kinds::status;
 use crate::kinds::status::Said;
 use crate::resource::{
-    Action, Api, Await, Effect, Gvk, Identity, KindId, Life, ObjectId, Query, Readiness, Resource, Step,
+    Action, Api, Await, Effect, Identity, KindId, Life, ObjectId, Query, Readiness, Resource, Step,
 };
 
 /// Seconds until the operator has made the program's pod.
@@ -31,8 +28,18 @@ const STARTS: u32 = 300;
 const FOLLOWED: u32 = 3600;
 
 /// Jobs.
-pub const KIND: Kind =
-    Kind { rank: 63, compare: Compare::Kubernetes(effect), program, queries, judge, shared: false };
+pub const KIND: Kind = Kind {
+    rank: 63,
+    compare: Compare::Kubernetes(effect),
+    program,
+    queries,
+    judge,
+    says,
+    pods: pods::of_cluster,
+    door: api::door,
+    address: |object| Address::of("dask_job", &object.name),
+    ..Kind::BARE
+};
 
 /// A program that runs once, beside a Dask cluster of its own that the operator removes when it ends. A changed job is
 /// a new run, and needs consent by its address.
@@ -147,11 +154,6 @@ impl DaskJob {
     }
 }
 
-/// How the API serves jobs.
-pub fn api() -> Gvk {
-    gvk(DASK_GROUP, "v1", "DaskJob", "daskjobs")
-}
-
 /// The pod of a job's program. Source: `operator/controller/controller.py` of dask-kubernetes 2026.3.0.
 pub fn runner(job: &ObjectId) -> ObjectId {
     ObjectId {
@@ -216,7 +218,7 @@ pub fn lower(key: &str, section: &DaskJob, like: Option<&DaskCluster>, scope: &S
     }
     let mut follows = pods::follows(&[&program, &scheduler, &workers], namespace, scope);
     follows.extend(section.lifecycle.depends_on.iter().map(Address::new));
-    let api = api();
+    let api = api::job();
     Resource {
         address: Address::of("dask_job", key),
         identity: Identity::Object(ObjectId {
@@ -297,9 +299,8 @@ fn queries(wait: &Await) -> Vec<Query> {
     let at = |path: String| Query { api: Api::Kubernetes, path };
     let mut queries = itself(wait);
     queries.push(at(runner(job).path()));
-    queries.push(at(format!("{}/{}", cluster::api().collection(namespace), job.name)));
-    let pods = gvk("", "v1", "Pod", "pods").collection(namespace);
-    queries.push(at(format!("{pods}?labelSelector=dask.org%2Fcluster-name%3D{}", job.name)));
+    queries.push(at(format!("{}/{}", api::cluster().collection(namespace), job.name)));
+    queries.push(registered::pods(namespace, &job.name));
     queries
 }
 
@@ -319,7 +320,7 @@ fn judge(wait: &Await, found: &[Value]) -> Readiness {
         _ if !to_the_end => return Readiness::Ready,
         _ => {}
     }
-    if let Some(reason) = pods["items"].as_array().into_iter().flatten().find_map(pods::broken) {
+    if let Some(reason) = pods["items"].as_array().into_iter().flatten().find_map(broken) {
         return Readiness::Failed(reason);
     }
     let what = format!("it to end, now {status}");
@@ -348,9 +349,9 @@ pub(crate) fn says(_: &Await, found: &[Value]) -> Said {
     };
     let workers = cluster["spec"]["worker"]["replicas"].as_u64();
     let beside = workers.map(|workers| format!(", {workers} workers asked for")).unwrap_or_default();
-    let gpus = status::gpus(pods);
+    let gpus = gpus(pods);
     Said {
-        line: format!("{phase}; {program}{beside}{}", status::gpus_held(gpus)),
+        line: format!("{phase}; {program}{beside}{}", gpus_held(gpus)),
         facts: vec![
             ("phase", job["status"]["jobStatus"].clone()),
             ("program", runner["status"]["phase"].clone()),
@@ -359,7 +360,7 @@ pub(crate) fn says(_: &Await, found: &[Value]) -> Said {
             ("workers_wanted", json!(workers)),
             ("gpus", json!(gpus)),
         ],
-        pending: status::pending(pods),
+        pending: pending(pods),
     }
 }
 
@@ -369,8 +370,11 @@ mod tests {
     use crate::resource::Until;
 
     fn check(status: &str, end: bool, runner: &Value) -> Readiness {
-        let identity =
-            Identity::Object(ObjectId { gvk: api(), namespace: Some("default".into()), name: "j".into() });
+        let identity = Identity::Object(ObjectId {
+            gvk: api::job(),
+            namespace: Some("default".into()),
+            name: "j".into(),
+        });
         let facts = json!({ "end": end });
         let wait = Await { kind: KindId::DaskJob, identity, until: Until::Ready, facts, deadline: 1 };
         let job = json!({ "status": { "jobStatus": status } });

@@ -1,5 +1,6 @@
 //! Kinds of Dask, and how its pods are built and looked at.
 
+pub mod api;
 pub mod autoscaler;
 pub mod cluster;
 pub mod group;
@@ -11,5 +12,7 @@ pub mod operator;
 pub mod pods;
 pub mod registered;
 pub mod replicas;
+pub mod scale;
 pub mod service;
 pub mod when_idle;
+pub mod why;

@@ -4,25 +4,24 @@ use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
 use serde_json::{Value, json};
 
+use super::api;
 use super::cluster::DaskCluster;
-use super::pods;
-use super::pods::{Wants, broken};
+use super::pods::{self, Wants};
 use crate::address::{Address, FieldPath};
-use crate::kinds::door;
-use crate::kinds::env;
-use crate::kinds::env::SecretKey;
+use crate::kinds::env::{self, SecretKey};
 use crate::kinds::json::text;
 use crate::kinds::kind::{Compare, Doing, Kind, itself};
-use crate::kinds::kubernetes::object::gvk;
+use crate::kinds::kubernetes::door;
+use crate::kinds::kubernetes::object::{gvk, pods_labelled};
+use crate::kinds::kubernetes::pods::{broken, pending, selecting};
 use crate::kinds::kubernetes::requests::object_program;
 use crate::kinds::kubernetes::workload::{deployment_ready, template_effect};
 use crate::kinds::pod;
 use crate::kinds::scope::Scope;
 use crate::kinds::section::{Lifecycle, Live, Naming, PodKeys, Pods, Role, Section};
-use crate::kinds::status;
 use crate::kinds::status::Said;
 use crate::resource::{
-    Api, Await, Effect, Gvk, Identity, KindId, Life, ObjectId, Query, Readiness, Resource, Step,
+    Await, Effect, Gvk, Identity, KindId, Life, ObjectId, Query, Readiness, Resource, Step,
 };
 
 /// Seconds: images of 10 GB are pulled, and GPU nodes may have to be made first.
@@ -38,7 +37,9 @@ pub const KIND: Kind = Kind {
     program: |doing| notebook_program(doing),
     queries,
     judge,
-    shared: false,
+    says,
+    pods: selecting,
+    ..Kind::BARE
 };
 
 /// A Jupyter server in the cluster. `dask-infra connect` opens it.
@@ -230,7 +231,7 @@ impl Notebook {
         let container = &mut pod["containers"][0];
         let mut env: Vec<Value> = container["env"].as_array().cloned().unwrap_or_default();
         if let Some((key, like)) = self.like.as_ref().zip(like) {
-            let address = door::scheduler_address(like.live_name(key), like.namespace());
+            let address = api::scheduler_address(like.live_name(key), like.namespace());
             env.push(json!({ "name": "DASK_SCHEDULER_ADDRESS", "value": address }));
         }
         if let Some(password) = &self.password {
@@ -254,12 +255,9 @@ fn queries(wait: &Await) -> Vec<Query> {
     let mut queries = itself(wait);
     let Identity::Object(object) = &wait.identity else { return queries };
     if wait.until.is_ready() {
-        let pods = gvk("", "v1", "Pod", "pods").collection(object.namespace.as_deref());
-        let path = format!(
-            "{pods}?labelSelector=app.kubernetes.io%2Fname%3D{}%2Capp.kubernetes.io%2Fcomponent%3Dnotebook",
-            object.name
-        );
-        queries.push(Query { api: Api::Kubernetes, path });
+        let own =
+            [("app.kubernetes.io/name", object.name.as_str()), ("app.kubernetes.io/component", "notebook")];
+        queries.push(pods_labelled(object.namespace.as_deref(), own));
     }
     queries
 }
@@ -274,7 +272,7 @@ fn judge(_: &Await, found: &[Value]) -> Readiness {
         Readiness::Ready => Readiness::Ready,
         // A Deployment gives up after ten minutes, and comes up all the same once there is a node.
         Readiness::Progressing(what) | Readiness::Stalled(what) | Readiness::Failed(what) => {
-            let why = status::pending(pods).into_iter().find_map(|pending| pending.why);
+            let why = pending(pods).into_iter().find_map(|pending| pending.why);
             Readiness::Progressing(why.map_or(what, |why| format!("its pod: {why}")))
         }
     }
@@ -296,7 +294,7 @@ fn without_secret(pod: &Value) -> Option<String> {
 
 /// For `status`.
 pub(crate) fn says(wait: &Await, found: &[Value]) -> Said {
-    let pending = status::pending(found.get(1).unwrap_or(&Value::Null));
+    let pending = pending(found.get(1).unwrap_or(&Value::Null));
     Said { pending, ..crate::kinds::kubernetes::workload::deployment_says(wait, found) }
 }
 

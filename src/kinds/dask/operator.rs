@@ -4,19 +4,17 @@
 //! default values: same names, rules and arguments. Source: dask-kubernetes 2026.3.0,
 //! `operator/deployment/helm/dask-kubernetes-operator`.
 
-use crate::kinds::json::text;
-use crate::kinds::kubernetes::object::bare;
-use crate::kinds::scope::DASK_OPERATOR;
 use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
 use serde_json::{Map, Value, json};
 
 use crate::address::{Address, FieldPath};
+use crate::kinds::json::text;
 use crate::kinds::kubernetes::bundle::Bundle;
 use crate::kinds::kubernetes::hooks::Hooks;
 use crate::kinds::kubernetes::namespace;
-use crate::kinds::kubernetes::object::gvk;
-use crate::kinds::scope::Scope;
+use crate::kinds::kubernetes::object::{bare, gvk};
+use crate::kinds::scope::{DASK_OPERATOR, OPERATOR_NAME, Scope};
 use crate::kinds::section::{Lifecycle, Manage, Section};
 use crate::resource::{Gvk, Identity, KindId, Life, ObjectId, Resource, Role, Theirs};
 use crate::schema;
@@ -81,9 +79,6 @@ impl OperatorSource {
         *self == Self::BuiltIn
     }
 }
-
-/// The name of everything that the operator needs.
-pub const NAME: &str = "dask-kubernetes-operator";
 
 impl Section for DaskOperator {
     fn is_managed(&self) -> bool {
@@ -219,7 +214,7 @@ pub fn read(section: &DaskOperator, scope: &Scope) -> Vec<Theirs> {
         let image = resource.body.pointer("/spec/template/spec/containers/0/image").cloned();
         resource.body = bare(&resource.body);
         if let Some(image) = image.filter(|_| section.image.is_some() || !section.version.is_empty()) {
-            let container = json!({ "name": NAME, "image": image });
+            let container = json!({ "name": OPERATOR_NAME, "image": image });
             resource.body["spec"]["template"]["spec"]["containers"] = json!([container]);
         }
         let needed = [KindId::Deployment, KindId::Definition].contains(&resource.kind);
@@ -230,7 +225,7 @@ pub fn read(section: &DaskOperator, scope: &Scope) -> Vec<Theirs> {
 
 /// Whether a Deployment is the operator's, whatever the Helm release is called.
 pub fn is_operator(live: &Value) -> bool {
-    live["metadata"]["labels"]["app.kubernetes.io/name"] == NAME
+    live["metadata"]["labels"]["app.kubernetes.io/name"] == OPERATOR_NAME
 }
 
 struct Maker<'a> {
@@ -241,8 +236,8 @@ struct Maker<'a> {
 impl Maker<'_> {
     fn labels(&self) -> Value {
         let mut labels = self.scope.shared_labels();
-        labels["app.kubernetes.io/name"] = json!(NAME);
-        labels["app.kubernetes.io/instance"] = json!(NAME);
+        labels["app.kubernetes.io/name"] = json!(OPERATOR_NAME);
+        labels["app.kubernetes.io/instance"] = json!(OPERATOR_NAME);
         labels
     }
 
@@ -286,13 +281,19 @@ impl Maker<'_> {
 
     fn account(&self) -> Resource {
         let gvk = gvk("", "v1", "ServiceAccount", "serviceaccounts");
-        self.resource(KindId::Object, gvk, NAME, true, json!({ "metadata": { "labels": self.labels() } }))
+        self.resource(
+            KindId::Object,
+            gvk,
+            OPERATOR_NAME,
+            true,
+            json!({ "metadata": { "labels": self.labels() } }),
+        )
     }
 
     fn role(&self) -> Resource {
         let gvk = gvk("rbac.authorization.k8s.io", "v1", "ClusterRole", "clusterroles");
         let body = json!({ "metadata": { "labels": self.labels() }, "rules": rules() });
-        self.resource(KindId::Object, gvk, &format!("{NAME}-role-cluster"), false, body)
+        self.resource(KindId::Object, gvk, &format!("{OPERATOR_NAME}-role-cluster"), false, body)
     }
 
     fn binding(&self) -> Resource {
@@ -302,16 +303,17 @@ impl Maker<'_> {
             "roleRef": {
                 "apiGroup": "rbac.authorization.k8s.io",
                 "kind": "ClusterRole",
-                "name": format!("{NAME}-role-cluster"),
+                "name": format!("{OPERATOR_NAME}-role-cluster"),
             },
-            "subjects": [{ "kind": "ServiceAccount", "name": NAME, "namespace": self.section.namespace() }],
+            "subjects": [{ "kind": "ServiceAccount", "name": OPERATOR_NAME, "namespace": self.section.namespace() }],
         });
-        let name = format!("{NAME}-rolebinding-cluster");
+        let name = format!("{OPERATOR_NAME}-rolebinding-cluster");
         self.resource(KindId::Binding, gvk, &name, false, body)
     }
 
     fn deployment(&self) -> Resource {
-        let selector = json!({ "app.kubernetes.io/name": NAME, "app.kubernetes.io/instance": NAME });
+        let selector =
+            json!({ "app.kubernetes.io/name": OPERATOR_NAME, "app.kubernetes.io/instance": OPERATOR_NAME });
         let version = &self.section.version;
         let image = self.section.image.clone();
         let image = image.unwrap_or_else(|| format!("ghcr.io/dask/dask-kubernetes-operator:{version}"));
@@ -324,11 +326,11 @@ impl Maker<'_> {
                 "template": {
                     "metadata": { "labels": selector },
                     "spec": {
-                        "serviceAccountName": NAME,
+                        "serviceAccountName": OPERATOR_NAME,
                         // Said as the chart says them, so that going back and forth gives up nothing.
                         "securityContext": {},
                         "containers": [{
-                            "name": NAME,
+                            "name": OPERATOR_NAME,
                             "image": image,
                             "imagePullPolicy": "IfNotPresent",
                             "resources": {},
@@ -350,7 +352,7 @@ impl Maker<'_> {
             },
         });
         let gvk = gvk("apps", "v1", "Deployment", "deployments");
-        let mut resource = self.resource(KindId::Deployment, gvk, NAME, true, body);
+        let mut resource = self.resource(KindId::Deployment, gvk, OPERATOR_NAME, true, body);
         let image: FieldPath = "spec.template.spec.containers[0].image".parse().unwrap_or_default();
         let key = if self.section.image.is_some() { "image" } else { "version" };
         resource.origins.push((image, resource.origin.key(key)));

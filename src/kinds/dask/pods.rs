@@ -4,18 +4,19 @@ use std::collections::BTreeMap;
 
 use serde_json::{Value, json};
 
-use super::cluster::UNSEEN;
+use super::api::{CLUSTER_LABEL, COMPONENT_LABEL, GROUP_LABEL, UNSEEN};
 use super::handled::scaled_to;
 use super::registered::Registered;
 use crate::address::{Address, FieldPath};
 use crate::kinds::env;
-use crate::kinds::json::{count, text};
-use crate::kinds::kubernetes::object::condition;
+use crate::kinds::json::text;
+use crate::kinds::kind::Where;
+use crate::kinds::kubernetes::object::pods_labelled;
+use crate::kinds::kubernetes::pods::waits_for;
 use crate::kinds::kubernetes::workload::deployment_ready;
-use crate::kinds::scope::POOL_LABEL;
-use crate::kinds::scope::Scope;
+use crate::kinds::scope::{POOL_LABEL, Scope};
 use crate::kinds::section::PodKeys;
-use crate::resource::{Await, Readiness, Until};
+use crate::resource::{Await, Identity, Readiness, Resource, Until};
 
 /// What a pod runs, with what and where: the short form that schedulers and workers share.
 pub struct Wants<'a> {
@@ -27,6 +28,21 @@ pub struct Wants<'a> {
     pub keys: &'a PodKeys,
     /// Dask's own resources, for workers.
     pub resources: Option<&'a BTreeMap<String, f64>>,
+}
+
+/// The pods of a cluster, or of a job: its cluster is called as it is, and its program's pod is labelled like the others.
+pub(super) fn of_cluster(resource: &Resource) -> Where {
+    labelled(CLUSTER_LABEL, resource)
+}
+
+/// The pods of a group.
+pub(super) fn of_group(resource: &Resource) -> Where {
+    labelled(GROUP_LABEL, resource)
+}
+
+fn labelled(label: &str, resource: &Resource) -> Where {
+    let Identity::Object(object) = &resource.identity else { return Where::Nowhere };
+    Where::Here(pods_labelled(object.namespace.as_deref(), [(label, object.name.as_str())]))
 }
 
 /// What a thing of Dask with these pods follows: its namespace, the operator, the pools, the driver where GPUs are
@@ -210,8 +226,7 @@ fn asks_otherwise(wanted: u64) -> Readiness {
 impl Workers<'_> {
     /// Whether there are as many as wanted, and all ready.
     pub fn ready(&self) -> Readiness {
-        let of_group =
-            |worker: &&Value| worker["metadata"]["labels"]["dask.org/workergroup-name"] == *self.name;
+        let of_group = |worker: &&Value| worker["metadata"]["labels"][GROUP_LABEL] == *self.name;
         let list: Vec<&Value> =
             self.workers["items"].as_array().into_iter().flatten().filter(of_group).collect();
         let file = self.wait.facts["replicas"].as_u64();
@@ -257,43 +272,9 @@ impl Workers<'_> {
 /// What is waited for, with the word of a pod that says why.
 pub(crate) fn with_pods(what: &str, pods: &Value, component: &str) -> String {
     let list = pods["items"].as_array().into_iter().flatten();
-    let mut own = list.filter(|pod| pod["metadata"]["labels"]["dask.org/component"] == component);
-    match own.find_map(pending) {
+    let mut own = list.filter(|pod| pod["metadata"]["labels"][COMPONENT_LABEL] == component);
+    match own.find_map(waits_for) {
         Some(why) => format!("{what}: {why}"),
         None => what.to_owned(),
     }
-}
-
-/// Why a pod does not run yet, when it says.
-fn pending(pod: &Value) -> Option<String> {
-    if let Some(scheduled) = condition(pod, "PodScheduled")
-        && scheduled["status"] == "False"
-    {
-        return Some(format!(
-            "{} is unschedulable: {}",
-            text(&pod["metadata"]["name"]),
-            text(&scheduled["message"])
-        ));
-    }
-    let waiting = &pod["status"]["containerStatuses"][0]["state"]["waiting"];
-    let reason = text(&waiting["reason"]);
-    (!reason.is_empty()).then(|| format!("{} is in {reason}", text(&pod["metadata"]["name"])))
-}
-
-/// Why a pod will not run without help: an image that cannot be pulled, or a container that crashes again
-/// and again.
-pub(crate) fn broken(pod: &Value) -> Option<String> {
-    if !pod["metadata"]["deletionTimestamp"].is_null() {
-        return None;
-    }
-    let containers = pod["status"]["containerStatuses"].as_array().into_iter().flatten();
-    let initial = pod["status"]["initContainerStatuses"].as_array().into_iter().flatten();
-    let name = text(&pod["metadata"]["name"]);
-    initial.chain(containers).find_map(|container| {
-        let waiting = &container["state"]["waiting"];
-        let (reason, message) = (text(&waiting["reason"]), text(&waiting["message"]));
-        let crashed = reason == "CrashLoopBackOff" && count(&container["restartCount"]) >= 3;
-        let unpullable = matches!(reason, "ImagePullBackOff" | "InvalidImageName" | "ErrImageNeverPull");
-        (crashed || unpullable).then(|| format!("pod {name}: {reason}: {message}"))
-    })
 }

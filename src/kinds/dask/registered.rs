@@ -3,27 +3,21 @@
 
 use serde_json::{Value, json};
 
+use super::api::{self, CLUSTER_LABEL, COMPONENT_LABEL};
 use crate::kinds::json::text;
-use crate::kinds::kubernetes::object::{condition, gvk};
-use crate::resource::{Api, ObjectId, Query};
+use crate::kinds::kubernetes::object::{condition, pods_labelled};
+use crate::resource::{Api, Query};
 
 /// The scheduler's own counts.
 /// Source: `distributed/http/scheduler/json.py`, a route that is on by default.
 pub fn counts(namespace: Option<&str>, cluster: &str) -> Query {
-    let service = scheduler_service(namespace, cluster);
+    let service = api::scheduler_service(namespace, cluster);
     Query { api: Api::Kubernetes, path: format!("{}:http-dashboard/proxy/json/counts.json", service.path()) }
-}
-
-/// The Service that leads to a scheduler; the operator wants its ports to be named.
-pub fn scheduler_service(namespace: Option<&str>, cluster: &str) -> ObjectId {
-    let gvk = gvk("", "v1", "Service", "services");
-    ObjectId { gvk, namespace: namespace.map(str::to_owned), name: format!("{cluster}-scheduler") }
 }
 
 /// All pods of a Dask cluster.
 pub fn pods(namespace: Option<&str>, cluster: &str) -> Query {
-    let pods = gvk("", "v1", "Pod", "pods").collection(namespace);
-    Query { api: Api::Kubernetes, path: format!("{pods}?labelSelector=dask.org%2Fcluster-name%3D{cluster}") }
+    pods_labelled(namespace, [(CLUSTER_LABEL, cluster)])
 }
 
 /// What the scheduler of a cluster says of its workers.
@@ -89,7 +83,7 @@ impl Registered {
 
 fn is_ready(pod: &Value) -> bool {
     let ready = condition(pod, "Ready").is_some_and(|ready| ready["status"] == "True");
-    let worker = text(&pod["metadata"]["labels"]["dask.org/component"]) == "worker";
+    let worker = text(&pod["metadata"]["labels"][COMPONENT_LABEL]) == "worker";
     worker && ready && pod["metadata"]["deletionTimestamp"].is_null()
 }
 

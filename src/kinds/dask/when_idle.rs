@@ -2,9 +2,10 @@
 
 use serde_json::Value;
 
+use super::api::{self, CLUSTER_LABEL, COMPONENT_LABEL};
 use super::registered;
 use crate::kinds::json::{count, text};
-use crate::kinds::kubernetes::object::gvk;
+use crate::kinds::kubernetes::object::pods_labelled;
 use crate::resource::{
     Action, Api, Await, Call, Identity, KindId, Method, ObjectId, Query, Readiness, Step, Until,
 };
@@ -42,7 +43,22 @@ pub fn wait(kind: KindId, identity: &Identity, live: &Value, deadline: u32) -> O
         KindId::DaskCluster => object.name.as_str(),
         KindId::DaskGroup => text(&live["spec"]["cluster"]),
         KindId::DaskJob => "",
-        _ => return None,
+        KindId::Cluster
+        | KindId::NodePool
+        | KindId::Namespace
+        | KindId::Definition
+        | KindId::Object
+        | KindId::Binding
+        | KindId::Service
+        | KindId::Deployment
+        | KindId::DaemonSet
+        | KindId::StatefulSet
+        | KindId::Pod
+        | KindId::Job
+        | KindId::GpuDriver
+        | KindId::Check
+        | KindId::DaskAutoscaler
+        | KindId::Notebook => return None,
     };
     let facts = serde_json::json!({ "cluster": cluster });
     Some(Await { kind, identity: identity.clone(), until: Until::Idle, facts, deadline })
@@ -56,14 +72,11 @@ pub fn asked(wait: &Await) -> Option<Asked> {
         return Some(Asked::Job(at(object.path())));
     }
     let cluster = text(&wait.facts["cluster"]);
-    let namespace = object.namespace.clone();
-    let pods = gvk("", "v1", "Pod", "pods").collection(namespace.as_deref());
-    let own = format!("dask.org%2Fcluster-name%3D{cluster}%2Cdask.org%2Fcomponent%3Dscheduler");
-    let namespace = namespace.as_deref();
+    let namespace = object.namespace.as_deref();
     Some(Asked::Scheduler {
-        pods: at(format!("{pods}?labelSelector={own}")),
+        pods: pods_labelled(namespace, [(CLUSTER_LABEL, cluster), (COMPONENT_LABEL, "scheduler")]),
         counts: registered::counts(namespace, cluster),
-        service: registered::scheduler_service(namespace, cluster),
+        service: api::scheduler_service(namespace, cluster),
     })
 }
 
@@ -119,7 +132,6 @@ mod tests {
     use serde_json::json;
 
     use super::*;
-    use crate::kinds::dask::{cluster, group, job};
 
     fn counts(fields: &Value) -> Value {
         // As a scheduler of distributed 2026.8.0 says it with one worker and nothing to do.
@@ -181,7 +193,7 @@ mod tests {
         let object = |gvk: crate::resource::Gvk, name: &str| {
             Identity::Object(ObjectId { gvk, namespace: Some("n".into()), name: name.into() })
         };
-        let (cluster, group) = (object(cluster::api(), "c"), object(group::api(), "c-big"));
+        let (cluster, group) = (object(api::cluster(), "c"), object(api::group(), "c-big"));
         let live = json!({ "spec": { "cluster": "c" } });
         let path = |found: Option<Await>| match asked(&found.unwrap()) {
             Some(Asked::Scheduler { counts, .. }) => counts.path,
@@ -206,7 +218,7 @@ mod tests {
         ] {
             assert_eq!(takes_workers(action, &call(method)), expect, "{action:?} {method:?}");
         }
-        let job = wait(KindId::DaskJob, &object(job::api(), "j"), &live, 9).unwrap();
+        let job = wait(KindId::DaskJob, &object(api::job(), "j"), &live, 9).unwrap();
         assert!(matches!(asked(&job), Some(Asked::Job(Query { path, .. })) if path.ends_with("/daskjobs/j")));
         assert_eq!(wait(KindId::Namespace, &cluster, &live, 9), None);
     }

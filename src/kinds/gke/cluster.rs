@@ -9,10 +9,10 @@ use serde_json::{Value, json};
 use super::compare::{call, merged_entries, owned_labels, sent};
 use crate::address::{Address, FieldPath};
 use crate::kinds::json::{is_false, text};
-use crate::kinds::kind::{Compare, Doing, Kind, itself};
-use crate::kinds::kind::{How, Rule};
+use crate::kinds::kind::{Compare, Doing, How, Kind, Rule};
 use crate::kinds::scope::Scope;
 use crate::kinds::section::{LabelRules, Labels, Live, Manage, Naming, Section};
+use crate::kinds::status::Said;
 use crate::resource::{
     Action, Api, Await, Call, ClusterName, Effect, Identity, KindId, Late, Life, Method, Readiness, Resource,
     Step, Until,
@@ -22,8 +22,7 @@ use crate::resource::{
 const DEADLINE: u32 = 2700;
 
 /// GKE clusters.
-pub const KIND: Kind =
-    Kind { rank: 0, compare: Compare::Gke(RULES), program, queries: itself, judge, shared: false };
+pub const KIND: Kind = Kind { rank: 0, compare: Compare::Gke(RULES), program, judge, says, ..Kind::BARE };
 
 /// Source of what is changed how: googleapis `cluster_service.proto`, UpdateCluster and SetLabels.
 const RULES: &[Rule] = &[
@@ -292,5 +291,17 @@ fn judge(_: &Await, found: &[Value]) -> Readiness {
         }
         "" => Readiness::Progressing("it to appear".into()),
         status => Readiness::Progressing(format!("status RUNNING, now {status}")),
+    }
+}
+
+/// For `status`.
+fn says(_: &Await, found: &[Value]) -> Said {
+    let live = found.first().unwrap_or(&Value::Null);
+    let (status, version) = (text(&live["status"]), text(&live["currentMasterVersion"]));
+    let version = if version.is_empty() { String::new() } else { format!(", version {version}") };
+    Said {
+        line: format!("{status}{version}"),
+        facts: vec![("status", live["status"].clone()), ("version", live["currentMasterVersion"].clone())],
+        pending: Vec::new(),
     }
 }

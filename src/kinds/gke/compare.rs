@@ -4,14 +4,13 @@
 //! say it, in the way that fits it, and entries of maps and lists are taken out only when the record knows
 //! that we put them in. Fields without a rule are refused: their effect is not known.
 
-use crate::kinds::json::text;
-use crate::kinds::kind::How;
-use crate::kinds::kind::Rule;
 use std::collections::BTreeMap;
 
 use serde_json::{Map, Value, json};
 
 use crate::address::FieldPath;
+use crate::kinds::json::text;
+use crate::kinds::kind::{How, Rule};
 use crate::resource::{Api, Call, Effect, FieldChange, LABEL_ID, LABEL_STACK, Method, Owner, Step};
 use crate::secrets::is_secret;
 

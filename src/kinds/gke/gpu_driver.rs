@@ -1,7 +1,5 @@
 //! The NVIDIA driver: GKE's own, or the installer DaemonSet, whose gate is allocatable GPUs.
 
-use crate::kinds::kubernetes::object::bare;
-use crate::kinds::short::DriverInstall;
 use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
 use serde_json::{Value, json};
@@ -9,13 +7,14 @@ use serde_json::{Value, json};
 use super::node_pool::allocatable_gpus;
 use crate::address::{Address, FieldPath};
 use crate::kinds::json::text;
-use crate::kinds::kind::{Compare, Kind, itself};
-use crate::kinds::kubernetes::object::gvk;
+use crate::kinds::kind::{Compare, Kind, address_in, itself};
+use crate::kinds::kubernetes::object::{bare, gvk};
+use crate::kinds::kubernetes::pods;
 use crate::kinds::kubernetes::requests::object_program;
-use crate::kinds::kubernetes::workload::{daemon_set_ready, template_effect};
-use crate::kinds::scope::POOL_LABEL;
-use crate::kinds::scope::Scope;
+use crate::kinds::kubernetes::workload::{self, daemon_set_ready, template_effect};
+use crate::kinds::scope::{DRIVER_INSTALLER, POOL_LABEL, Scope};
 use crate::kinds::section::{Lifecycle, Manage, Section};
+use crate::kinds::short::DriverInstall;
 use crate::resource::{Api, Await, Identity, KindId, Life, ObjectId, Query, Readiness, Resource};
 
 /// Seconds: downloading and building takes minutes, nodes report GPUs up to 15 minutes after they are Ready.
@@ -29,6 +28,10 @@ pub const KIND: Kind = Kind {
     queries,
     judge,
     shared: true,
+    says: workload::daemon_set_says,
+    pods: pods::selecting,
+    address: |object| address_in("gpu_driver", object),
+    ..Kind::BARE
 };
 
 /// How the NVIDIA driver gets onto GPU nodes.
@@ -57,9 +60,6 @@ impl Section for GpuDriver {
     }
 }
 
-/// The DaemonSet's name, as upstream has it: two installers on one node would fight.
-pub const NAME: &str = "nvidia-driver-installer";
-
 /// What `[gpu_driver]` becomes: nothing when GKE installs the driver, for then the pools say so.
 pub fn lower(section: &GpuDriver, scope: &Scope) -> Option<Resource> {
     let GpuDriver { install, manage: _, lifecycle } = section;
@@ -69,7 +69,7 @@ pub fn lower(section: &GpuDriver, scope: &Scope) -> Option<Resource> {
     let object = ObjectId {
         gvk: gvk("apps", "v1", "DaemonSet", "daemonsets"),
         namespace: Some("kube-system".into()),
-        name: NAME.into(),
+        name: DRIVER_INSTALLER.into(),
     };
     let origin = FieldPath::keys(["gpu_driver"]);
     let gpu_pools = scope.pools.iter().filter(|pool| pool.gpus > 0);
@@ -77,7 +77,7 @@ pub fn lower(section: &GpuDriver, scope: &Scope) -> Option<Resource> {
     follows.extend(gpu_pools.map(|pool| Address::of("node_pool", &pool.key)));
     follows.extend(lifecycle.depends_on.iter().map(Address::new));
     Some(Resource {
-        address: Address::object("gpu_driver", "DaemonSet", Some("kube-system"), NAME),
+        address: Address::object("gpu_driver", "DaemonSet", Some("kube-system"), DRIVER_INSTALLER),
         identity: Identity::Object(object),
         kind: KindId::GpuDriver,
         body: daemon_set(scope),
@@ -102,16 +102,16 @@ pub fn read(section: &GpuDriver, scope: &Scope) -> Option<Resource> {
 /// `nvidia-driver-installer/cos/daemonset-preloaded-latest.yaml`: values from there, text our own.
 fn daemon_set(scope: &Scope) -> Value {
     let mut labels = scope.shared_labels();
-    labels["k8s-app"] = json!(NAME);
-    let pod_labels = json!({ "name": NAME, "k8s-app": NAME });
+    labels["k8s-app"] = json!(DRIVER_INSTALLER);
+    let pod_labels = json!({ "name": DRIVER_INSTALLER, "k8s-app": DRIVER_INSTALLER });
     let needs =
         |key: &str, operator: &str| json!({ "key": format!("cloud.google.com/{key}"), "operator": operator });
     json!({
         "apiVersion": "apps/v1",
         "kind": "DaemonSet",
-        "metadata": { "name": NAME, "namespace": "kube-system", "labels": labels },
+        "metadata": { "name": DRIVER_INSTALLER, "namespace": "kube-system", "labels": labels },
         "spec": {
-            "selector": { "matchLabels": { "k8s-app": NAME } },
+            "selector": { "matchLabels": { "k8s-app": DRIVER_INSTALLER } },
             "updateStrategy": { "type": "RollingUpdate" },
             "template": {
                 "metadata": { "labels": pod_labels },
@@ -171,7 +171,7 @@ chmod 755 /root/home/kubernetes/bin/nvidia
 
 fn installer() -> Value {
     json!({
-        "name": NAME,
+        "name": DRIVER_INSTALLER,
         "image": "cos-nvidia-installer:fixed",
         "imagePullPolicy": "Never",
         "command": ["bash", "-c", INSTALL],

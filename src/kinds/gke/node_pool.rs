@@ -1,6 +1,5 @@
 //! GKE node pools.
 
-use crate::kinds::short::Taint;
 use std::collections::BTreeMap;
 
 use schemars::JsonSchema;
@@ -11,12 +10,10 @@ use super::compare::owned_labels;
 use crate::address::{Address, FieldPath};
 use crate::catalog;
 use crate::kinds::json::is_false;
-use crate::kinds::kind::{Compare, Kind};
-use crate::kinds::kind::{How, Rule};
+use crate::kinds::kind::{Compare, How, Kind, Rule};
 use crate::kinds::scope::{PoolFacts, Scope};
 use crate::kinds::section::{LabelRules, Labels, Lifecycle, Live, Manage, Naming, Section};
-use crate::kinds::short::DriverInstall;
-use crate::kinds::short::{Accelerator, Nodes, SharingStrategy};
+use crate::kinds::short::{Accelerator, DriverInstall, Nodes, SharingStrategy, Taint};
 use crate::resource::{ClusterName, Effect, Identity, KindId, Life, Resource};
 
 mod calls;
@@ -36,7 +33,9 @@ pub const KIND: Kind = Kind {
     program: calls::program,
     queries: ready::queries,
     judge: ready::judge,
-    shared: false,
+    says,
+    scaled: ready::scaled,
+    ..Kind::BARE
 };
 
 const fn rule(

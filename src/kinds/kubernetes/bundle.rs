@@ -1,13 +1,11 @@
 //! Objects that came as YAML, from files or out of charts, and the kinds that they may have.
 
-use crate::schema::DASK_GROUP;
 use serde_json::Value;
 
-use super::hooks;
-use super::hooks::{Fate, Hooks};
+use super::hooks::{self, Fate, Hooks};
 use crate::address::{Address, FieldPath};
 use crate::kinds::json::text;
-use crate::schema::{self, Api};
+use crate::schema::{self, Api, DASK_GROUP};
 
 /// Objects that came as YAML: those of a manifest or of a chart.
 #[derive(Clone, Copy, Debug)]

@@ -1,18 +1,16 @@
 //! Checks: actions whose success others wait for. Nothing of them stays but a line in the record.
 
-use crate::kinds::kind::itself;
 use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
 use serde_json::{Value, json};
 
 use super::object::{condition, gvk};
+use super::pods::broken;
 use super::requests::create_call;
 use crate::address::{Address, FieldPath};
-use crate::kinds::dask;
 use crate::kinds::json::text;
-use crate::kinds::kind::{Compare, Doing, Kind};
-use crate::kinds::scope::POOL_LABEL;
-use crate::kinds::scope::Scope;
+use crate::kinds::kind::{Doing, Kind, Where};
+use crate::kinds::scope::{POOL_LABEL, Scope};
 use crate::kinds::section::{Live, Naming, Section};
 use crate::resource::{
     Action, Api, Await, Call, Identity, KindId, Life, Method, ObjectId, Query, Readiness, Resource, Step,
@@ -29,7 +27,13 @@ const VECTORADD: &str = "nvidia/samples:vectoradd-cuda11.6.0-ubuntu18.04";
 const PASSED: &str = "Test PASSED";
 
 /// Checks.
-pub const KIND: Kind = Kind { rank: 50, compare: Compare::Action, program, queries, judge, shared: false };
+pub const KIND: Kind = Kind {
+    rank: 50,
+    program,
+    judge,
+    pods: |resource| Where::Here(Query { api: Api::Kubernetes, path: pod(&resource.body).path() }),
+    ..Kind::BARE
+};
 
 /// An action that must pass before what depends on it is made. It runs when its pool, the driver or its own text
 /// changed, or when no pass of it is recorded.
@@ -191,14 +195,10 @@ fn program(doing: &Doing) -> Vec<Step> {
     ]
 }
 
-fn queries(wait: &Await) -> Vec<Query> {
-    itself(wait)
-}
-
 /// Ready is: ran to its end. What the log says is another step's.
 fn judge(_: &Await, found: &[Value]) -> Readiness {
     let pod = found.first().unwrap_or(&Value::Null);
-    if let Some(reason) = dask::pods::broken(pod) {
+    if let Some(reason) = broken(pod) {
         return Readiness::Failed(reason);
     }
     match text(&pod["status"]["phase"]) {

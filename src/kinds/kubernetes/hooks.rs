@@ -9,8 +9,7 @@ use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
 use serde_json::Value;
 
-use super::bundle::Bundle;
-use crate::address::{Address, Segment};
+use crate::address::{Address, FieldPath, Segment};
 use crate::kinds::json::text;
 use crate::resource::Resource;
 
@@ -97,15 +96,14 @@ pub fn runs_once(object: &Value) -> bool {
 }
 
 /// Puts the hooks of a chart before and after its other objects. What a hook needs itself does not wait for it.
-pub fn order(bundle: &Bundle<'_>, resources: &mut [Resource]) {
-    let Some(hooks) = bundle.hooks else { return };
-    let objects = bundle.path().key("objects");
+pub fn order(hooks: Hooks, section: &FieldPath, values: &[Value], resources: &mut [Resource]) {
+    let objects = section.key("objects");
     let own: Vec<(usize, Fate<'_>)> = resources
         .iter()
         .enumerate()
         .filter(|(_, resource)| objects.contains(&resource.origin))
         .filter_map(|(place, resource)| match resource.origin.segments().last() {
-            Some(Segment::Index(index)) => Some((place, fate(bundle.objects.get(*index)?, hooks))),
+            Some(Segment::Index(index)) => Some((place, fate(values.get(*index)?, hooks))),
             _ => None,
         })
         .collect();

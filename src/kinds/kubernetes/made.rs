@@ -65,14 +65,13 @@ mod tests {
     use super::*;
     use crate::address::{Address, FieldPath};
     use crate::kinds::dask;
-    use crate::resource::KindId;
-    use crate::resource::{Identity, ObjectId};
+    use crate::resource::{Identity, KindId, ObjectId};
 
     fn job(memory: &str, args: &[&str]) -> Resource {
         let container = json!({
             "name": "job", "image": "a:1", "args": args, "resources": { "limits": { "memory": memory } },
         });
-        let id = ObjectId { gvk: dask::job::api(), namespace: Some("n".to_owned()), name: "j".to_owned() };
+        let id = ObjectId { gvk: dask::api::job(), namespace: Some("n".to_owned()), name: "j".to_owned() };
         Resource {
             address: Address::new("dask_job.j"),
             identity: Identity::Object(id),

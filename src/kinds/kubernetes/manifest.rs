@@ -1,7 +1,6 @@
 //! Manifests: any Kubernetes objects, as YAML files give them. They stand in the same graph, comparison, ownership
 //! and deletion as what sections make.
 
-use crate::schema::DASK_GROUP;
 use std::borrow::Cow;
 use std::collections::BTreeMap;
 use std::fmt;
@@ -14,11 +13,12 @@ use serde_json::{Value, json};
 
 use super::bundle::{Bundle, Kinds, Object, objects};
 use super::hooks;
+use super::object::kind_of;
 use crate::address::{Address, FieldPath};
-use crate::kinds::scope::POOL_LABEL;
-use crate::kinds::scope::{PoolFacts, Scope};
+use crate::kinds::scope::{POOL_LABEL, PoolFacts, Scope};
 use crate::kinds::section::{Lifecycle, Section};
-use crate::resource::{Gvk, Identity, KindId, Life, OBJECT_LABEL_MANAGED_BY, ObjectId, Resource};
+use crate::resource::{Gvk, Identity, Life, OBJECT_LABEL_MANAGED_BY, ObjectId, Resource};
+use crate::schema::DASK_GROUP;
 
 /// The name of the section.
 pub const SECTION: &str = "manifest";
@@ -165,7 +165,9 @@ pub fn lower(bundles: &[Bundle<'_>], scope: &Scope) -> Vec<Resource> {
         resource.follows.extend(more);
     }
     for bundle in bundles {
-        hooks::order(bundle, &mut resources);
+        if let Some(hooks) = bundle.hooks {
+            hooks::order(hooks, &bundle.path(), bundle.objects, &mut resources);
+        }
     }
     resources
 }
@@ -264,28 +266,6 @@ fn body(object: &Object<'_>, namespace: Option<&str>, scope: &Scope) -> Value {
         }
     }
     body
-}
-
-/// The kind whose rules an object follows.
-pub fn kind_of(object: &ObjectId) -> KindId {
-    let ObjectId { gvk, name, .. } = object;
-    match (gvk.group.as_str(), gvk.kind.as_str()) {
-        (DASK_GROUP, "DaskCluster") => KindId::DaskCluster,
-        (DASK_GROUP, "DaskJob") => KindId::DaskJob,
-        (DASK_GROUP, "DaskWorkerGroup") => KindId::DaskGroup,
-        (DASK_GROUP, "DaskAutoscaler") => KindId::DaskAutoscaler,
-        ("", "Namespace") => KindId::Namespace,
-        ("", "Service") => KindId::Service,
-        ("", "Pod") => KindId::Pod,
-        ("batch", "Job") => KindId::Job,
-        ("apps", "StatefulSet") => KindId::StatefulSet,
-        ("apps", "Deployment") => KindId::Deployment,
-        ("apps", "DaemonSet") if name == crate::kinds::gke::gpu_driver::NAME => KindId::GpuDriver,
-        ("apps", "DaemonSet") => KindId::DaemonSet,
-        ("apiextensions.k8s.io", "CustomResourceDefinition") => KindId::Definition,
-        ("rbac.authorization.k8s.io", "RoleBinding" | "ClusterRoleBinding") => KindId::Binding,
-        _ => KindId::Object,
-    }
 }
 
 /// Every PodSpec in an object, with its place: whatever has `containers`.

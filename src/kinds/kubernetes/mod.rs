@@ -3,6 +3,7 @@
 pub mod bundle;
 pub mod check;
 pub mod conditions;
+pub mod door;
 pub mod going;
 pub mod helm_release;
 pub mod hooks;
@@ -11,7 +12,9 @@ pub mod manifest;
 pub mod namespace;
 pub mod object;
 pub mod plain;
+pub mod pods;
 pub mod requests;
 pub mod runs;
 pub mod same;
+pub mod why;
 pub mod workload;

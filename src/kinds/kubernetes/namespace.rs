@@ -1,6 +1,5 @@
 //! Namespaces.
 
-use super::object::unmarked;
 use std::collections::BTreeMap;
 
 use schemars::JsonSchema;
@@ -8,11 +7,11 @@ use serde::{Deserialize, Serialize};
 use serde_json::{Value, json};
 
 use super::going;
-use super::object::gvk;
+use super::object::{gvk, unmarked};
 use super::requests::object_program;
 use crate::address::{Address, FieldPath};
 use crate::kinds::json::text;
-use crate::kinds::kind::{Compare, Kind, itself};
+use crate::kinds::kind::{Compare, Kind};
 use crate::kinds::scope::Scope;
 use crate::kinds::section::{Labels, Lifecycle, Live, Manage, Naming, Section, object_labels};
 use crate::resource::{Await, Effect, Identity, KindId, Life, ObjectId, Readiness, Resource};
@@ -25,9 +24,10 @@ pub const KIND: Kind = Kind {
     rank: 20,
     compare: Compare::Kubernetes(|_| (Effect::InPlace, None)),
     program: |doing| object_program(doing, KindId::Namespace, Value::Null, DEADLINE),
-    queries: itself,
     judge,
     shared: true,
+    address: |object| Address::of("namespace", &object.name),
+    ..Kind::BARE
 };
 
 /// A Kubernetes namespace.

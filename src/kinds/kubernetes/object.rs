@@ -2,12 +2,41 @@
 
 use serde_json::{Value, json};
 
-use crate::resource::{Gvk, Identity, OBJECT_LABEL_MANAGED_BY, OBJECT_LABEL_STACK, Resource};
+use crate::kinds::json::text;
+use crate::kinds::scope::DRIVER_INSTALLER;
+use crate::resource::{
+    Api, Gvk, Identity, KindId, OBJECT_LABEL_MANAGED_BY, OBJECT_LABEL_STACK, ObjectId, Query, Resource,
+};
 use crate::schema::{self, DASK_GROUP};
 
 /// The `[…]` of an object of a built-in or Dask kind.
 pub fn gvk(group: &str, version: &str, kind: &str, plural: &str) -> Gvk {
     Gvk { group: group.into(), version: version.into(), kind: kind.into(), plural: plural.into() }
+}
+
+/// A LIST of the objects that have these labels.
+pub(crate) fn labelled<'l>(
+    gvk: &Gvk,
+    namespace: Option<&str>,
+    labels: impl IntoIterator<Item = (&'l str, &'l str)>,
+) -> Query {
+    let pairs = labels.into_iter().map(|(key, value)| format!("{}%3D{value}", key.replace('/', "%2F")));
+    let pairs = pairs.collect::<Vec<_>>().join("%2C");
+    Query { api: Api::Kubernetes, path: format!("{}?labelSelector={pairs}", gvk.collection(namespace)) }
+}
+
+/// The same of pods.
+pub(crate) fn pods_labelled<'l>(
+    namespace: Option<&str>,
+    labels: impl IntoIterator<Item = (&'l str, &'l str)>,
+) -> Query {
+    labelled(&gvk("", "v1", "Pod", "pods"), namespace, labels)
+}
+
+/// The pods that a selector with these labels means; none when it has no labels.
+pub(crate) fn pods_matching(namespace: Option<&str>, selector: &Value) -> Option<Query> {
+    let labels = selector.as_object().filter(|labels| !labels.is_empty())?;
+    Some(pods_labelled(namespace, labels.iter().map(|(key, value)| (key.as_str(), text(value)))))
 }
 
 /// The schema that an object's kind has in this program.
@@ -50,4 +79,26 @@ pub(crate) fn unmarked(mut resource: Resource) -> Resource {
         metadata.remove("labels");
     }
     resource
+}
+
+/// The kind whose rules an object follows.
+pub fn kind_of(object: &ObjectId) -> KindId {
+    let ObjectId { gvk, name, .. } = object;
+    match (gvk.group.as_str(), gvk.kind.as_str()) {
+        (DASK_GROUP, "DaskCluster") => KindId::DaskCluster,
+        (DASK_GROUP, "DaskJob") => KindId::DaskJob,
+        (DASK_GROUP, "DaskWorkerGroup") => KindId::DaskGroup,
+        (DASK_GROUP, "DaskAutoscaler") => KindId::DaskAutoscaler,
+        ("", "Namespace") => KindId::Namespace,
+        ("", "Service") => KindId::Service,
+        ("", "Pod") => KindId::Pod,
+        ("batch", "Job") => KindId::Job,
+        ("apps", "StatefulSet") => KindId::StatefulSet,
+        ("apps", "Deployment") => KindId::Deployment,
+        ("apps", "DaemonSet") if name == DRIVER_INSTALLER => KindId::GpuDriver,
+        ("apps", "DaemonSet") => KindId::DaemonSet,
+        ("apiextensions.k8s.io", "CustomResourceDefinition") => KindId::Definition,
+        ("rbac.authorization.k8s.io", "RoleBinding" | "ClusterRoleBinding") => KindId::Binding,
+        _ => KindId::Object,
+    }
 }

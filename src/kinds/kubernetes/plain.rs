@@ -2,13 +2,15 @@
 
 use serde_json::Value;
 
-use super::conditions;
 use super::object::{condition, object_schema};
 use super::requests::object_program;
+use super::{conditions, door, pods};
 use crate::address::FieldPath;
 use crate::kinds::json::text;
-use crate::kinds::kind::{Compare, Doing, Kind, itself};
-use crate::resource::{Action, Await, Effect, KindId, Readiness, Step};
+use crate::kinds::kind::{Compare, Doing, Kind, Where, address_in, unnamed};
+use crate::kinds::scope::DASK_OPERATOR;
+use crate::resource::{Action, Await, Effect, Identity, KindId, Readiness, Resource, Step};
+use crate::schema::DASK_GROUP;
 
 /// Seconds until a plain object counts as stuck.
 const DEADLINE: u32 = 120;
@@ -28,9 +30,10 @@ pub const PLAIN: Kind = Kind {
         let known = object_schema(doing.identity).is_some();
         object_program(doing, KindId::Object, Value::Null, if known { DEADLINE } else { CUSTOM })
     },
-    queries: itself,
     judge: |_, found| conditions::judge(found.first().unwrap_or(&Value::Null)),
     shared: true,
+    pods: replica_set_pods,
+    ..Kind::BARE
 };
 
 /// RoleBinding and ClusterRoleBinding: what they bind to cannot be changed.
@@ -38,9 +41,9 @@ pub const BINDING: Kind = Kind {
     rank: 31,
     compare: Compare::Kubernetes(binding_effect),
     program: |doing| plain(doing, KindId::Binding),
-    queries: itself,
     judge: exists,
     shared: true,
+    ..Kind::BARE
 };
 
 /// Services.
@@ -48,9 +51,10 @@ pub const SERVICE: Kind = Kind {
     rank: 32,
     compare: Compare::Kubernetes(service_effect),
     program: |doing| plain(doing, KindId::Service),
-    queries: itself,
     judge: service_ready,
     shared: true,
+    door: door::of_service,
+    ..Kind::BARE
 };
 
 /// CustomResourceDefinitions.
@@ -58,9 +62,13 @@ pub const DEFINITION: Kind = Kind {
     rank: 25,
     compare: Compare::Kubernetes(definition_effect),
     program: definition_program,
-    queries: itself,
     judge: definition_ready,
     shared: true,
+    address: |object| match object.name.ends_with(DASK_GROUP) {
+        true => address_in(DASK_OPERATOR, object),
+        false => unnamed(object),
+    },
+    ..Kind::BARE
 };
 
 fn plain(doing: &Doing, kind: KindId) -> Vec<Step> {
@@ -73,6 +81,18 @@ fn definition_program(doing: &Doing) -> Vec<Step> {
         _ => DEADLINE,
     };
     object_program(doing, KindId::Definition, Value::Null, deadline)
+}
+
+/// Of the plain kinds ReplicaSets have pods.
+fn replica_set_pods(resource: &Resource) -> Where {
+    match &resource.identity {
+        Identity::Object(object) if object.gvk.group == "apps" && object.gvk.kind == "ReplicaSet" => {
+            pods::selecting(resource)
+        }
+        Identity::Object(_) | Identity::Cluster(_) | Identity::NodePool { .. } | Identity::Check(_) => {
+            Where::Nowhere
+        }
+    }
 }
 
 fn exists(_: &Await, found: &[Value]) -> Readiness {

@@ -5,12 +5,13 @@
 use serde_json::{Value, json};
 
 use super::object::condition;
+use super::pods::{self, broken};
 use super::requests::object_program;
+use super::workload;
 use crate::address::FieldPath;
-use crate::kinds::dask;
 use crate::kinds::json::{count, text};
-use crate::kinds::kind::{Compare, Doing, Kind, itself};
-use crate::resource::{Await, Effect, KindId, Readiness, Step};
+use crate::kinds::kind::{Compare, Doing, Kind, Where};
+use crate::resource::{Api, Await, Effect, Identity, KindId, Query, Readiness, Resource, Step};
 
 /// Seconds: images of 10 GB are pulled, and GPU nodes may have to be made first.
 const DEADLINE: u32 = 1800;
@@ -20,9 +21,10 @@ pub const POD: Kind = Kind {
     rank: 42,
     compare: Compare::Kubernetes(pod_effect),
     program: pod_program,
-    queries: itself,
     judge: |wait, found| pod_ready(wait, found.first().unwrap_or(&Value::Null)),
     shared: true,
+    pods: own_pod,
+    ..Kind::BARE
 };
 
 /// Jobs of Kubernetes.
@@ -32,9 +34,10 @@ pub const JOB: Kind = Kind {
     program: |doing| {
         object_program(doing, KindId::Job, json!({ "suspend": doing.body()["spec"]["suspend"] }), DEADLINE)
     },
-    queries: itself,
     judge: |wait, found| job_ready(wait, found.first().unwrap_or(&Value::Null)),
     shared: true,
+    pods: pods::selecting,
+    ..Kind::BARE
 };
 
 /// StatefulSets.
@@ -42,10 +45,19 @@ pub const STATEFUL_SET: Kind = Kind {
     rank: 40,
     compare: Compare::Kubernetes(stateful_set_effect),
     program: |doing| object_program(doing, KindId::StatefulSet, Value::Null, DEADLINE),
-    queries: itself,
     judge: |_, found| stateful_set_ready(found.first().unwrap_or(&Value::Null)),
     shared: true,
+    pods: pods::selecting,
+    scaled: workload::scaled,
+    ..Kind::BARE
 };
+
+fn own_pod(resource: &Resource) -> Where {
+    match &resource.identity {
+        Identity::Object(object) => Where::Here(Query { api: Api::Kubernetes, path: object.path() }),
+        Identity::Cluster(_) | Identity::NodePool { .. } | Identity::Check(_) => Where::Nowhere,
+    }
+}
 
 fn at(path: &FieldPath, keys: &[&str]) -> bool {
     FieldPath::keys(keys.iter().copied()).contains(path)
@@ -99,7 +111,7 @@ fn pod_ready(wait: &Await, pod: &Value) -> Readiness {
     if !pod.is_object() {
         return Readiness::Progressing("it to appear".into());
     }
-    if let Some(reason) = dask::pods::broken(pod) {
+    if let Some(reason) = broken(pod) {
         return Readiness::Failed(reason);
     }
     let ends = matches!(text(&wait.facts["restartPolicy"]), "OnFailure" | "Never");

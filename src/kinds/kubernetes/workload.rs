@@ -5,11 +5,13 @@ use serde_json::{Value, json};
 
 use super::object::condition;
 use super::requests::object_program;
+use super::{helm_release, manifest, pods};
 use crate::address::FieldPath;
 use crate::kinds::json::{count, text};
-use crate::kinds::kind::{Compare, Kind, itself};
+use crate::kinds::kind::{Compare, Kind};
+use crate::kinds::scale::{Number, Scaled};
 use crate::kinds::status::Said;
-use crate::resource::{Await, Effect, KindId, Readiness};
+use crate::resource::{Await, Effect, Identity, KindId, Readiness, Resource};
 
 /// Seconds until a rollout counts as stuck: images of 10 GB are pulled in this time.
 const DEADLINE: u32 = 900;
@@ -19,9 +21,12 @@ pub const DEPLOYMENT: Kind = Kind {
     rank: 40,
     compare: Compare::Kubernetes(template_effect),
     program: |doing| object_program(doing, KindId::Deployment, Value::Null, DEADLINE),
-    queries: itself,
     judge: |_, found| deployment_ready(found.first().unwrap_or(&Value::Null)),
     shared: true,
+    says: deployment_says,
+    pods: pods::selecting,
+    scaled,
+    ..Kind::BARE
 };
 
 /// DaemonSets.
@@ -29,9 +34,11 @@ pub const DAEMON_SET: Kind = Kind {
     rank: 40,
     compare: Compare::Kubernetes(template_effect),
     program: |doing| object_program(doing, KindId::DaemonSet, Value::Null, DEADLINE),
-    queries: itself,
     judge: |_: &Await, found| daemon_set_ready(found.first().unwrap_or(&Value::Null)),
     shared: true,
+    says: daemon_set_says,
+    pods: pods::selecting,
+    ..Kind::BARE
 };
 
 /// The selector is fixed, a changed pod template rolls, the rest is changed where it is.
@@ -131,6 +138,35 @@ fn pods_said(wanted: u64, made: u64, ready: u64) -> Said {
         facts: vec![("pods_wanted", json!(wanted)), ("pods_made", json!(made)), ("pods_ready", json!(ready))],
         pending: Vec::new(),
     }
+}
+
+/// The number of pods of what files ask for; `all` are the things of the stack.
+pub(super) fn scaled(resource: &Resource, all: &[Resource]) -> Option<Scaled> {
+    let Identity::Object(object) = &resource.identity else { return None };
+    let section = resource.address.section().split('.').next().unwrap_or_default();
+    if ![manifest::SECTION, helm_release::SECTION].contains(&section) {
+        return None;
+    }
+    let path = FieldPath::keys(["spec", "replicas"]);
+    let autoscaler = all.iter().find(|other| {
+        let of = &other.body["spec"]["scaleTargetRef"];
+        let Identity::Object(id) = &other.identity else { return false };
+        id.gvk.kind == "HorizontalPodAutoscaler"
+            && id.namespace == object.namespace
+            && of["kind"] == object.gvk.kind.as_str()
+            && of["name"] == object.name.as_str()
+    });
+    let number = match (autoscaler, path.find(&resource.body).and_then(Value::as_u64)) {
+        (Some(autoscaler), _) => Number::Autoscaler {
+            min: autoscaler.body["spec"]["minReplicas"].as_u64().unwrap_or(1),
+            max: count(&autoscaler.body["spec"]["maxReplicas"]),
+            whose: autoscaler.identity.to_string(),
+            place: autoscaler.origin_of(&FieldPath::keys(["spec", "maxReplicas"])),
+        },
+        (None, Some(number)) => Number::File(number),
+        (None, None) => Number::Unsaid,
+    };
+    Some(Scaled { place: resource.origin_of(&path), path, unit: "pods", number })
 }
 
 #[cfg(test)]

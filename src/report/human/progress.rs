@@ -9,7 +9,7 @@ use indicatif::{MultiProgress, ProgressBar, ProgressDrawTarget, ProgressStyle};
 use super::style::{Tint, paint, push_line, tame};
 use crate::apply::{Event, Outcome};
 use crate::diag::Colour;
-use crate::kinds::why::shortened;
+use crate::kinds::kubernetes::why::shortened;
 use crate::plan::{Action, Plan};
 use crate::report::{brief, words};
 use crate::resource::Lane;
@@ -281,8 +281,7 @@ mod tests {
     use super::*;
     use crate::address::{Address, FieldPath};
     use crate::plan::{Change, Mode};
-    use crate::resource::KindId;
-    use crate::resource::{Identity, Owner, Target};
+    use crate::resource::{Identity, KindId, Owner, Target};
 
     fn plan() -> Plan {
         let change = |lane: Lane, name: &str| Change {

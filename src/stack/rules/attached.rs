@@ -1,15 +1,14 @@
 //! Dask's things that belong together: groups, autoscalers and jobs of manifests and their clusters, clusters that
 //! others own, one autoscaler for a cluster, images of one version.
 
-use crate::schema::DASK_GROUP;
 use serde_json::Value;
 
 use super::workers::group_name;
 use super::{Context, Finding};
 use crate::address::FieldPath;
 use crate::diag::{Code, nearest};
-use crate::kinds::kubernetes::bundle;
-use crate::kinds::kubernetes::bundle::Object;
+use crate::kinds::kubernetes::bundle::{self, Object};
+use crate::schema::DASK_GROUP;
 use crate::stack::Writer;
 
 /// A Dask cluster of the stack, of a section or of a manifest.

@@ -8,8 +8,7 @@ use crate::address::FieldPath;
 use crate::diag::Code;
 use crate::kinds::json::text;
 use crate::kinds::kubernetes::bundle::{Bundle, Kinds, Object};
-use crate::kinds::kubernetes::helm_release;
-use crate::kinds::kubernetes::helm_release::GROUPS;
+use crate::kinds::kubernetes::helm_release::{self, GROUPS};
 use crate::kinds::kubernetes::hooks::{Fate, HOOK, Hooks};
 
 /// Objects that charts made.

@@ -1,16 +1,16 @@
 //! Dask clusters and checks: GPUs, quantities, commands, the operator.
 
-use crate::schema::DASK_GROUP;
 use std::collections::BTreeMap;
 
 use super::machines::{Gpus, gpus_of};
 use super::{Context, Finding, counted};
 use crate::address::FieldPath;
 use crate::diag::Code;
-use crate::kinds::dask;
 use crate::kinds::dask::operator::KNOWN;
 use crate::kinds::kubernetes::bundle;
+use crate::kinds::scope::OPERATOR_NAME;
 use crate::kinds::section::Pods;
+use crate::schema::DASK_GROUP;
 use crate::stack::{Nodes, Stack};
 
 /// No Pod asks for more GPUs than a node of its pool has.
@@ -219,7 +219,7 @@ pub(super) fn operator_is_there(context: &mut Context<'_>) {
     let jobs = stack.dask_job.iter().filter(|(_, job)| job.manage.is_managed());
     let jobs = jobs.map(|(name, _)| FieldPath::keys(["dask_job", name]));
     // A manifest or a chart may bring the operator too.
-    let brought = bundle::objects(&stack.bundles()).any(|object| object.name() == dask::operator::NAME);
+    let brought = bundle::objects(&stack.bundles()).any(|object| object.name() == OPERATOR_NAME);
     let dask = bundle::objects(&stack.bundles()).find(|object| object.group_version().0 == DASK_GROUP);
     let object = dask.filter(|_| !brought).map(|object| object.origin().key("kind"));
     let Some(place) = clusters.chain(jobs).chain(object).next() else { return };

@@ -1,6 +1,5 @@
 //! Objects of manifests: known, well formed, each wanted once, and what the RAPIDS guide's YAML gets wrong today.
 
-use crate::schema::DASK_GROUP;
 use std::collections::BTreeMap;
 
 use serde_json::Value;
@@ -10,14 +9,13 @@ use super::secrets::is_variable;
 use super::{Context, Finding};
 use crate::address::{FieldPath, Segment};
 use crate::diag::{Code, listed, nearest};
-use crate::kinds::gke::gpu_driver;
-use crate::kinds::kubernetes::bundle;
-use crate::kinds::kubernetes::bundle::{Kinds, Object};
+use crate::kinds;
+use crate::kinds::kubernetes::bundle::{self, Kinds, Object};
 use crate::kinds::kubernetes::manifest::{SERVERS, node_labels, pod_specs};
 use crate::kinds::scope::POOL_LABEL;
 use crate::kinds::section::Role;
 use crate::resource::{Identity, ObjectId, Resource};
-use crate::schema::{self, Api, Problem, ProblemKind, Schema, Type};
+use crate::schema::{self, Api, DASK_GROUP, Problem, ProblemKind, Schema, Type};
 use crate::secrets::given::VARIABLE;
 use crate::stack::{DriverInstall, lower};
 
@@ -460,7 +458,7 @@ pub(super) fn installers_have_work(context: &mut Context<'_>) {
     }
     for object in objects(context).into_iter().filter(|object| object.kind() == "DaemonSet") {
         let text = object.value["spec"]["template"]["spec"].to_string();
-        if object.name() != gpu_driver::NAME && !text.contains("cos-nvidia-installer") {
+        if object.name() != kinds::scope::DRIVER_INSTALLER && !text.contains("cos-nvidia-installer") {
             continue;
         }
         let what =

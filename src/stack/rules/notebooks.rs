@@ -4,7 +4,7 @@ use super::jobs::unknown_cluster;
 use super::{Context, Finding};
 use crate::address::FieldPath;
 use crate::diag::Code;
-use crate::kinds::door;
+use crate::kinds::kubernetes::door;
 
 /// How a Secret is made.
 const MAKE: &str = "`kubectl create secret generic jupyter --from-literal=password=…` makes the Secret, \

@@ -1,14 +1,13 @@
 //! Sections that belong together, and references between them.
 
-use crate::kinds::scope::DASK_OPERATOR;
 use std::collections::BTreeSet;
 
 use super::names::is_object_name;
 use super::{Context, Finding};
 use crate::address::FieldPath;
 use crate::diag::{Code, listed, nearest};
-use crate::kinds::kubernetes::bundle;
-use crate::kinds::kubernetes::bundle::{Kinds, Object};
+use crate::kinds::kubernetes::bundle::{self, Kinds, Object};
+use crate::kinds::scope::DASK_OPERATOR;
 use crate::stack::sections::Placed;
 
 /// `[gke]` or `[kubernetes]`, one of them.

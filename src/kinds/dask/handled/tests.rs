@@ -136,8 +136,8 @@ fn thing(of: (u64, u64), name: &str) -> Value {
 
 fn await_of(on: On, until: Until) -> Await {
     let (kind, gvk, name) = match on {
-        On::Cluster => (KindId::DaskCluster, cluster::api(), "c"),
-        On::Group => (KindId::DaskGroup, group::api(), "c-default"),
+        On::Cluster => (KindId::DaskCluster, api::cluster(), "c"),
+        On::Group => (KindId::DaskGroup, api::group(), "c-default"),
     };
     let identity = Identity::Object(ObjectId { gvk, namespace: Some("n".to_owned()), name: name.to_owned() });
     Await { kind, identity, until, facts: json!({ "replicas": WANTED }), deadline: 1 }
@@ -396,7 +396,7 @@ fn only_a_number_is_waited_for() {
     let scale = |object: &ObjectId| {
         vec![Step::Call(kinds::kubernetes::requests::scale_call(object, &owner, json!(1)))]
     };
-    let group = object(group::api());
+    let group = object(api::group());
     assert_eq!(waits_before(Action::Update, &group, &[], &scale(&group)).len(), 1);
     assert_eq!(waits_before(Action::Update, &group, &[], &[]), []);
     assert_eq!(waits_before(Action::Replace, &group, &[], &scale(&group)), []);

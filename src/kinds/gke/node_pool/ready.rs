@@ -2,20 +2,21 @@
 
 use serde_json::{Value, json};
 
+use crate::address::FieldPath;
 use crate::catalog;
 use crate::kinds::json::{count, text};
 use crate::kinds::kind::itself;
-use crate::kinds::kubernetes::object::condition;
+use crate::kinds::kubernetes::object::{condition, gvk, labelled};
+use crate::kinds::scale::{Number, Scaled};
 use crate::kinds::scope::POOL_LABEL;
 use crate::kinds::status::Said;
-use crate::resource::{Api, Await, Query, Readiness};
+use crate::resource::{Await, Query, Readiness, Resource};
 
 pub(super) fn queries(wait: &Await) -> Vec<Query> {
     let mut queries = itself(wait);
     if wait.until.is_ready() {
         let pool = text(&wait.facts["pool"]);
-        let path = format!("/api/v1/nodes?labelSelector={}%3D{pool}", POOL_LABEL.replace('/', "%2F"));
-        queries.push(Query { api: Api::Kubernetes, path });
+        queries.push(labelled(&gvk("", "v1", "Node", "nodes"), None, [(POOL_LABEL, pool)]));
     }
     queries
 }
@@ -142,11 +143,26 @@ pub fn live_gpus(live: &Value) -> u64 {
     gpu_count(&live["config"]) * u64::from(parts) * clients.max(1)
 }
 
+/// Its number of nodes.
+pub(super) fn scaled(resource: &Resource, _: &[Resource]) -> Option<Scaled> {
+    let place = resource.origin.key("nodes");
+    let bounds = &resource.body["autoscaling"];
+    let number = match resource.body["nodeCount"].as_u64() {
+        Some(nodes) => Number::File(nodes),
+        None => Number::Autoscaler {
+            min: count(&bounds["totalMinNodeCount"]),
+            max: count(&bounds["totalMaxNodeCount"]),
+            whose: "GKE's autoscaler".to_owned(),
+            place: place.clone(),
+        },
+    };
+    Some(Scaled { path: FieldPath::keys(["nodeCount"]), place, unit: "nodes", number })
+}
+
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::resource::KindId;
-    use crate::resource::Until;
+    use crate::resource::{KindId, Until};
 
     #[test]
     fn a_pool_without_machines_is_stalled() {

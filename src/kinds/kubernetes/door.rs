@@ -3,28 +3,11 @@
 
 use serde_json::Value;
 
+use super::object::{condition, pods_matching};
+use super::pods::pending;
 use crate::kinds::json::text;
-use crate::kinds::kubernetes::object::{condition, gvk};
-use crate::kinds::{dask, status};
-use crate::resource::{Api, Identity, ObjectId, Query, Resource};
-
-/// What stands behind a door.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
-pub enum Behind {
-    /// A Dask scheduler: clients speak to it, its dashboard shows what it does.
-    Scheduler,
-    /// A Jupyter server.
-    Notebook,
-}
-
-/// Where one can connect to.
-#[derive(Clone, Debug, PartialEq, Eq)]
-pub struct Door {
-    /// What stands there.
-    pub behind: Behind,
-    /// The Service in front of it.
-    pub service: ObjectId,
-}
+use crate::kinds::kind::{Behind, Door};
+use crate::resource::{Identity, Query, Resource};
 
 /// What a port of a door is for.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -86,24 +69,9 @@ pub struct PodFound {
 /// The variable that Jupyter takes its password from. Source: `jupyter_server/auth/identity.py`.
 pub const PASSWORD: &str = "JUPYTER_TOKEN";
 
-fn service(namespace: Option<&String>, name: String) -> ObjectId {
-    ObjectId { gvk: gvk("", "v1", "Service", "services"), namespace: namespace.cloned(), name }
-}
-
-/// The door of a resource, when it has one. A DaskCluster and a DaskJob have that of their scheduler, which the operator
-/// makes; a Service is one when its ports say so.
-pub fn of(resource: &Resource) -> Option<Door> {
+/// The door that a Service is, when its ports say so.
+pub(crate) fn of_service(resource: &Resource) -> Option<Door> {
     let Identity::Object(object) = &resource.identity else { return None };
-    let scheduler = |object: &ObjectId| {
-        let service = service(object.namespace.as_ref(), format!("{}-scheduler", object.name));
-        Door { behind: Behind::Scheduler, service }
-    };
-    if object.gvk == dask::cluster::api() || object.gvk == dask::job::api() {
-        return Some(scheduler(object));
-    }
-    if !object.gvk.group.is_empty() || object.gvk.kind != "Service" {
-        return None;
-    }
     let has = |use_for: Use| port(&resource.body, use_for).is_some();
     let behind = if has(Use::Comm) {
         Behind::Scheduler
@@ -147,14 +115,7 @@ pub fn port(service: &Value, use_for: Use) -> Option<PodPort> {
 
 /// Lists the pods that a Service selects; nothing when it selects none.
 pub fn pods(service: &Value) -> Option<Query> {
-    let selector = service["spec"]["selector"].as_object().filter(|selector| !selector.is_empty())?;
-    let namespace = service["metadata"]["namespace"].as_str();
-    let pairs: Vec<String> = selector
-        .iter()
-        .map(|(key, value)| format!("{}%3D{}", key.replace('/', "%2F"), text(value)))
-        .collect();
-    let collection = gvk("", "v1", "Pod", "pods").collection(namespace);
-    Some(Query { api: Api::Kubernetes, path: format!("{collection}?labelSelector={}", pairs.join("%2C")) })
+    pods_matching(service["metadata"]["namespace"].as_str(), &service["spec"]["selector"])
 }
 
 /// The pod to connect to. The one that we are connected to (`current` is its uid) stays it while it runs, ready or not;
@@ -198,7 +159,7 @@ fn password(pod: &Value) -> Option<(String, String)> {
 }
 
 fn why_none(list: &Value, staying: usize) -> String {
-    let pending = status::pending(list);
+    let pending = pending(list);
     match pending.first() {
         Some(pending) => match &pending.why {
             Some(why) => format!("pod {} is not ready: {why}", pending.pod),
@@ -220,12 +181,6 @@ fn number(port: &PodPort, pod: &Value) -> Result<u16, String> {
     found.and_then(|number| u16::try_from(number).ok()).ok_or_else(|| {
         format!("pod {} has no port `{name}`, where its Service leads to", text(&pod["metadata"]["name"]))
     })
-}
-
-/// The address of a cluster's scheduler from inside the Kubernetes cluster. Source: the operator writes the same into its
-/// workers, port and domain included (`operator/controller/controller.py` of dask-kubernetes 2026.3.0).
-pub fn scheduler_address(cluster: &str, namespace: &str) -> String {
-    format!("tcp://{cluster}-scheduler.{namespace}.svc.cluster.local:8786")
 }
 
 #[cfg(test)]

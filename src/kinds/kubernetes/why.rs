@@ -4,14 +4,11 @@
 //! (`core/scaleup`, events `NotTriggerScaleUp`, `TriggeredScaleUp`, `FailedScaleUp`), kubelet (`images/types.go`), GKE's
 //! conditions of node pools.
 
-use crate::kinds::kubernetes::object::gvk;
 use serde_json::Value;
 
-use crate::address::FieldPath;
+use super::object::condition;
 use crate::kinds::json::{count, text};
-use crate::kinds::kubernetes::object::condition;
 use crate::kinds::scope::POOL_LABEL;
-use crate::resource::{Api, Identity, KindId, Query, Resource};
 
 /// Why something does not run.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -98,7 +95,7 @@ pub fn of_pod(pod: &Value, around: &Around<'_>) -> Option<Cause> {
     })
 }
 
-fn cause(code: &'static str, what: &str, said: Option<String>, cures: Vec<String>) -> Cause {
+pub(crate) fn cause(code: &'static str, what: &str, said: Option<String>, cures: Vec<String>) -> Cause {
     Cause { code, what: what.to_owned(), said, cures }
 }
 
@@ -424,77 +421,6 @@ pub fn of_pool(pool: &Pool, program: &str) -> Option<Cause> {
     let mut cause = capacity(Some(pool), None, &around)?;
     cause.cures.retain(|cure| !cure.contains("scale  "));
     Some(cause)
-}
-
-/// The pods behind a thing of a stack, as a query; `None` for what has none.
-pub fn pods_of(resource: &Resource, live: &Value) -> Option<Query> {
-    let (namespace, selector) = match &resource.identity {
-        Identity::Check(_) => {
-            return Some(Query {
-                api: Api::Kubernetes,
-                path: crate::kinds::kubernetes::check::pod(&resource.body).path(),
-            });
-        }
-        Identity::Object(object) => {
-            let selector = match object.gvk.kind.as_str() {
-                "DaskCluster" | "DaskJob" => vec![("dask.org/cluster-name".to_owned(), object.name.clone())],
-                "DaskWorkerGroup" => vec![("dask.org/workergroup-name".to_owned(), object.name.clone())],
-                "Pod" => return Some(Query { api: Api::Kubernetes, path: object.path() }),
-                _ => {
-                    let labels = live["spec"]["selector"]["matchLabels"].as_object()?;
-                    let words = labels
-                        .iter()
-                        .filter_map(|(key, value)| Some((key.clone(), value.as_str()?.to_owned())));
-                    words.collect()
-                }
-            };
-            (object.namespace.as_deref(), selector)
-        }
-        Identity::Cluster(_) | Identity::NodePool { .. } => return None,
-    };
-    let words: Vec<String> =
-        selector.iter().map(|(key, value)| format!("{}%3D{}", key.replace('/', "%2F"), value)).collect();
-    let pods = gvk("", "v1", "Pod", "pods").collection(namespace);
-    Some(Query { api: Api::Kubernetes, path: format!("{pods}?labelSelector={}", words.join("%2C")) })
-}
-
-/// The pods of an answer to [`pods_of`] that are the thing's own: a DaskCluster's are its scheduler's and those of its
-/// default group.
-pub fn own_pods<'v>(resource: &Resource, answer: &'v Value) -> Vec<&'v Value> {
-    let list = match answer["items"].as_array() {
-        Some(list) => list.iter().collect(),
-        None if answer["kind"] == "Pod" => vec![answer],
-        None => Vec::new(),
-    };
-    let Identity::Object(object) = &resource.identity else { return list };
-    let default = format!("{}-default", object.name);
-    let other_group = |pod: &Value| {
-        let group = text(&pod["metadata"]["labels"]["dask.org/workergroup-name"]);
-        object.gvk.kind == "DaskCluster" && !group.is_empty() && group != default
-    };
-    list.into_iter().filter(|pod| !other_group(pod)).collect()
-}
-
-/// Where the keys of a pod stand in the stack: its section, or the part of it that describes such pods.
-pub fn part_of(resource: &Resource, pod: &Value) -> FieldPath {
-    let component = text(&pod["metadata"]["labels"]["dask.org/component"]);
-    match (resource.kind, component) {
-        (KindId::DaskCluster | KindId::DaskJob, part @ ("scheduler" | "worker")) => resource.origin.key(part),
-        _ => resource.origin.clone(),
-    }
-}
-
-/// A thing that its operator does not take up.
-pub fn unseen(waits_for: &str, namespace: &str) -> Option<Cause> {
-    let by_operator = waits_for == crate::kinds::dask::cluster::UNSEEN
-        || waits_for.starts_with("the Dask operator to attach");
-    let cures = vec![
-        format!("its log: kubectl -n {namespace} logs deployment/dask-kubernetes-operator --tail 50"),
-        "an operator that runs for one namespace only sees no other: its argument `--namespace`".to_owned(),
-    ];
-    by_operator.then(|| {
-        cause("operator", "the Dask operator does not take it up", Some(waits_for.to_owned()), cures)
-    })
 }
 
 #[cfg(test)]

@@ -1,0 +1,323 @@
+//! Pods: whose they are, whether they run, and why not.
+
+use serde_json::Value;
+
+use super::object::{condition, pods_matching};
+use crate::kinds::json::{count, text};
+use crate::kinds::kind::Where;
+use crate::kinds::status::Pending;
+use crate::resource::{Api, Identity, Query, Resource};
+
+/// Where the pods are of what selects them itself: its text says how, or else the live object does.
+pub fn selecting(resource: &Resource) -> Where {
+    let Identity::Object(object) = &resource.identity else { return Where::Nowhere };
+    match selected(&resource.body) {
+        Some(query) => Where::Here(query),
+        None => Where::Ask(Query { api: Api::Kubernetes, path: object.path() }),
+    }
+}
+
+/// The LIST of the pods that an object selects, when it says so.
+pub fn selected(object: &Value) -> Option<Query> {
+    pods_matching(object["metadata"]["namespace"].as_str(), &object["spec"]["selector"]["matchLabels"])
+}
+
+/// A container of a pod, with a log of its own.
+#[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord)]
+pub struct Container {
+    /// The pod's namespace.
+    pub namespace: String,
+    /// The pod.
+    pub pod: String,
+    /// The place among the pod's containers; those that run first come first.
+    pub place: usize,
+    /// The container.
+    pub name: String,
+    /// Tells the pod from another one of its name.
+    pub uid: String,
+    /// How often it was started again: each start has a log of its own.
+    pub restarts: u64,
+    /// Why there is no log yet.
+    pub waits: Option<String>,
+    /// How it ended: `ended with code 0`.
+    pub ended: Option<String>,
+}
+
+/// Containers of a LIST of pods, or of one pod, by pod and in the order in which they start.
+pub fn containers(found: &Value) -> Vec<Container> {
+    let mut all: Vec<Container> = match found["items"].as_array() {
+        Some(pods) => pods.iter().flat_map(of_pod).collect(),
+        None => of_pod(found),
+    };
+    all.sort();
+    all.dedup();
+    all
+}
+
+fn of_pod(pod: &Value) -> Vec<Container> {
+    let metadata = |key: &str| text(&pod["metadata"][key]).to_owned();
+    let lists: [(&str, &str); 2] =
+        [("initContainers", "initContainerStatuses"), ("containers", "containerStatuses")];
+    let all = lists.iter().flat_map(|(list, statuses)| {
+        let containers = pod["spec"][*list].as_array().into_iter().flatten();
+        containers.map(move |container| (container, *statuses))
+    });
+    let one = |(place, (container, statuses)): (usize, (&Value, &str))| {
+        let of = pod["status"][statuses].as_array().into_iter().flatten();
+        let status = of.into_iter().find(|status| status["name"] == container["name"]);
+        Container {
+            namespace: metadata("namespace"),
+            pod: metadata("name"),
+            place,
+            name: text(&container["name"]).to_owned(),
+            uid: metadata("uid"),
+            restarts: status.map_or(0, |status| count(&status["restartCount"])),
+            waits: waits(status),
+            ended: status.and_then(ended),
+        }
+    };
+    all.enumerate().map(one).collect()
+}
+
+fn ended(status: &Value) -> Option<String> {
+    let code = status["state"]["terminated"]["exitCode"].as_i64()?;
+    Some(format!("ended with code {code}"))
+}
+
+/// A container that waits has no log, unless it ran before.
+fn waits(status: Option<&Value>) -> Option<String> {
+    let Some(status) = status else { return Some("it has not started".to_owned()) };
+    let waiting = &status["state"]["waiting"];
+    if !waiting.is_object() || status["lastState"]["terminated"].is_object() {
+        return None;
+    }
+    Some(match text(&waiting["reason"]) {
+        "" => "it has not started".to_owned(),
+        reason => reason.to_owned(),
+    })
+}
+
+/// GPUs that the running pods of a list hold.
+pub(crate) fn gpus(pods: &Value) -> u64 {
+    let running =
+        pods["items"].as_array().into_iter().flatten().filter(|pod| {
+            pod["status"]["phase"] == "Running" && pod["metadata"]["deletionTimestamp"].is_null()
+        });
+    let containers = running.filter_map(|pod| pod["spec"]["containers"].as_array()).flatten();
+    let held = containers.map(|container| &container["resources"]["limits"]["nvidia.com/gpu"]);
+    held.filter_map(|gpus| gpus.as_u64().or_else(|| gpus.as_str()?.parse().ok())).sum()
+}
+
+/// `, 2 GPUs held`, where there are some.
+pub(crate) fn gpus_held(gpus: u64) -> String {
+    match gpus {
+        0 => String::new(),
+        1 => ", 1 GPU held".to_owned(),
+        many => format!(", {many} GPUs held"),
+    }
+}
+
+/// Pods of a list that should run and do not, with the reason of their conditions or containers.
+pub fn pending(pods: &Value) -> Vec<Pending> {
+    let list = pods["items"].as_array().into_iter().flatten();
+    let waiting = list.filter(|pod| pod["metadata"]["deletionTimestamp"].is_null()).filter(|pod| {
+        let ready = condition(pod, "Ready").is_some_and(|ready| ready["status"] == "True");
+        !ready && !matches!(text(&pod["status"]["phase"]), "Succeeded")
+    });
+    waiting
+        .map(|pod| Pending {
+            namespace: text(&pod["metadata"]["namespace"]).to_owned(),
+            pod: text(&pod["metadata"]["name"]).to_owned(),
+            why: why(pod),
+        })
+        .collect()
+}
+
+fn why(pod: &Value) -> Option<String> {
+    if let Some(scheduled) = condition(pod, "PodScheduled")
+        && scheduled["status"] == "False"
+    {
+        return Some(format!("unschedulable: {}", text(&scheduled["message"])));
+    }
+    let status = &pod["status"];
+    let containers = [&status["initContainerStatuses"], &status["containerStatuses"]];
+    let all = || containers.iter().filter_map(|list| list.as_array()).flatten();
+    let stuck = all().map(|container| &container["state"]["waiting"]).find(|waiting| waiting.is_object());
+    if let Some(waiting) = stuck {
+        let (reason, message) = (text(&waiting["reason"]), text(&waiting["message"]));
+        let restarts: u64 = all().map(|container| count(&container["restartCount"])).sum();
+        let again = if restarts > 0 { format!(" after {restarts} restarts") } else { String::new() };
+        let colon = if message.is_empty() { "" } else { ": " };
+        return Some(format!("{reason}{again}{colon}{message}"));
+    }
+    let ended = all().map(|container| &container["state"]["terminated"]).find(|ended| ended.is_object());
+    ended
+        .map(|ended| format!("a container ended with code {}: {}", ended["exitCode"], text(&ended["reason"])))
+}
+
+/// Why a pod waits, by the newest warning among events of its namespace.
+pub fn why_by_events(pod: &str, events: &Value) -> Option<String> {
+    let list = events["items"].as_array().into_iter().flatten();
+    let own = list.filter(|event| event["involvedObject"]["name"] == pod && event["type"] == "Warning");
+    let time = |event: &&Value| {
+        let times = [&event["series"]["lastObservedTime"], &event["lastTimestamp"], &event["eventTime"]];
+        times.iter().map(|time| text(time).to_owned()).max()
+    };
+    let newest = own.max_by_key(time)?;
+    Some(format!("{}: {}", text(&newest["reason"]), text(&newest["message"])))
+}
+
+/// Why a pod does not run yet, when it says.
+pub(crate) fn waits_for(pod: &Value) -> Option<String> {
+    if let Some(scheduled) = condition(pod, "PodScheduled")
+        && scheduled["status"] == "False"
+    {
+        return Some(format!(
+            "{} is unschedulable: {}",
+            text(&pod["metadata"]["name"]),
+            text(&scheduled["message"])
+        ));
+    }
+    let waiting = &pod["status"]["containerStatuses"][0]["state"]["waiting"];
+    let reason = text(&waiting["reason"]);
+    (!reason.is_empty()).then(|| format!("{} is in {reason}", text(&pod["metadata"]["name"])))
+}
+
+/// Why a pod will not run without help: an image that cannot be pulled, or a container that crashes again
+/// and again.
+pub(crate) fn broken(pod: &Value) -> Option<String> {
+    if !pod["metadata"]["deletionTimestamp"].is_null() {
+        return None;
+    }
+    let containers = pod["status"]["containerStatuses"].as_array().into_iter().flatten();
+    let initial = pod["status"]["initContainerStatuses"].as_array().into_iter().flatten();
+    let name = text(&pod["metadata"]["name"]);
+    initial.chain(containers).find_map(|container| {
+        let waiting = &container["state"]["waiting"];
+        let (reason, message) = (text(&waiting["reason"]), text(&waiting["message"]));
+        let crashed = reason == "CrashLoopBackOff" && count(&container["restartCount"]) >= 3;
+        let unpullable = matches!(reason, "ImagePullBackOff" | "InvalidImageName" | "ErrImageNeverPull");
+        (crashed || unpullable).then(|| format!("pod {name}: {reason}: {message}"))
+    })
+}
+
+#[cfg(test)]
+mod tests {
+    use serde_json::json;
+
+    use super::*;
+    use crate::address::{Address, FieldPath};
+    use crate::kinds::kubernetes::object::{gvk, kind_of};
+    use crate::kinds::{self, dask};
+    use crate::resource::{Gvk, Life, ObjectId};
+
+    fn resource(gvk: Gvk, body: Value) -> Resource {
+        let object = ObjectId { gvk, namespace: Some("n".into()), name: "y".into() };
+        Resource {
+            address: Address::new("x.y"),
+            kind: kind_of(&object),
+            identity: Identity::Object(object),
+            body,
+            initial: Value::Null,
+            origin: FieldPath::root(),
+            origins: Vec::new(),
+            follows: Vec::new(),
+            protect: false,
+            life: Life::Kept,
+        }
+    }
+
+    #[test]
+    fn pods_are_found_by_the_operators_labels_and_by_selectors() {
+        let of = |resource: &Resource| (kinds::of(resource.kind).pods)(resource);
+        let here = |resource: &Resource| match of(resource) {
+            Where::Here(query) => query.path,
+            other => format!("{other:?}"),
+        };
+        let pods = "/api/v1/namespaces/n/pods";
+        let cluster = resource(dask::api::cluster(), Value::Null);
+        assert_eq!(here(&cluster), format!("{pods}?labelSelector=dask.org%2Fcluster-name%3Dy"));
+        let group = resource(dask::api::group(), Value::Null);
+        assert_eq!(here(&group), format!("{pods}?labelSelector=dask.org%2Fworkergroup-name%3Dy"));
+        let deployment = gvk("apps", "v1", "Deployment", "deployments");
+        let body = json!({ "metadata": { "namespace": "n" }, "spec": { "selector": { "matchLabels": { "a/b": "c", "d": "e" } } } });
+        assert_eq!(
+            here(&resource(deployment.clone(), body)),
+            format!("{pods}?labelSelector=a%2Fb%3Dc%2Cd%3De")
+        );
+        assert!(
+            matches!(of(&resource(deployment, Value::Null)), Where::Ask(_)),
+            "what others own says it itself"
+        );
+        assert_eq!(of(&resource(gvk("", "v1", "Service", "services"), Value::Null)), Where::Nowhere);
+    }
+
+    #[test]
+    fn containers_come_in_the_order_of_their_start() {
+        let pod = |name: &str, statuses: Value| {
+            json!({
+                "metadata": { "name": name, "namespace": "n", "uid": name },
+                "spec": { "initContainers": [{ "name": "install" }], "containers": [{ "name": "a" }, { "name": "b" }] },
+                "status": { "containerStatuses": statuses },
+            })
+        };
+        let waiting = json!({ "waiting": { "reason": "ContainerCreating" } });
+        let again = json!({ "name": "b", "restartCount": 2, "state": { "waiting": { "reason": "CrashLoopBackOff" } },
+                            "lastState": { "terminated": { "exitCode": 1 } } });
+        let first = pod("p1", json!([{ "name": "a", "state": waiting }, again]));
+        let second = pod("p2", json!([{ "name": "a", "state": { "running": {} } }]));
+        let found = containers(&json!({ "items": [second, first] }));
+        let told: Vec<String> = found
+            .iter()
+            .map(|one| {
+                format!(
+                    "{}/{} {} {}",
+                    one.pod,
+                    one.name,
+                    one.restarts,
+                    one.waits.as_deref().unwrap_or("runs")
+                )
+            })
+            .collect();
+        assert_eq!(told[..3], ["p1/install 0 it has not started", "p1/a 0 ContainerCreating", "p1/b 2 runs"]);
+        assert_eq!(told[4], "p2/a 0 runs");
+    }
+
+    #[test]
+    fn pods_say_why_they_wait() {
+        let pod = |status: Value| json!({ "metadata": { "name": "p", "namespace": "n" }, "status": status });
+        let table = [
+            (json!({ "conditions": [{ "type": "Ready", "status": "True" }] }), None),
+            (json!({ "phase": "Succeeded" }), None),
+            (json!({ "phase": "Pending" }), Some(None)),
+            (
+                json!({ "conditions": [{ "type": "PodScheduled", "status": "False", "message": "0/2 nodes" }] }),
+                Some(Some("unschedulable: 0/2 nodes")),
+            ),
+            (
+                json!({ "containerStatuses": [{ "restartCount": 3, "state": { "waiting": { "reason": "CrashLoopBackOff" } } }] }),
+                Some(Some("CrashLoopBackOff after 3 restarts")),
+            ),
+            (
+                json!({ "initContainerStatuses": [{ "state": { "waiting": { "reason": "ErrImagePull", "message": "no" } } }] }),
+                Some(Some("ErrImagePull: no")),
+            ),
+        ];
+        for (status, expect) in table {
+            let found = pending(&json!({ "items": [pod(status.clone())] }));
+            let why = found.first().map(|pending| pending.why.as_deref());
+            assert_eq!(why, expect, "{status}");
+        }
+    }
+
+    #[test]
+    fn the_newest_warning_counts() {
+        let event = |kind: &str, time: &str, message: &str| json!({ "involvedObject": { "name": "p" }, "type": kind, "lastTimestamp": time, "reason": "R", "message": message });
+        let events = json!({ "items": [
+            event("Warning", "2026-01-02T00:00:00Z", "new"), event("Warning", "2026-01-01T00:00:00Z", "old"),
+            event("Normal", "2026-01-03T00:00:00Z", "fine"),
+        ] });
+        assert_eq!(why_by_events("p", &events).as_deref(), Some("R: new"));
+        assert_eq!(why_by_events("q", &events), None);
+    }
+}
