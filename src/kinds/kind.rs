@@ -28,6 +28,9 @@ pub struct Kind {
     pub says: fn(&Await, &[Value]) -> Said,
     /// What one of ours is called that neither the file nor the record knows.
     pub address: fn(&ObjectId) -> Address,
+    /// A wanted one in the few words that a row of a plan has room for: number, machine and GPUs first, images last. What
+    /// the address and the kind say already is not said again.
+    pub about: fn(&Resource) -> Vec<String>,
     /// Where its pods are.
     pub pods: fn(&Resource) -> Where,
     /// Where one can connect to.
@@ -46,6 +49,7 @@ impl Kind {
         judge: |_, _| Readiness::Ready,
         shared: false,
         says: |_, _| Said::default(),
+        about: |_| Vec::new(),
         address: unnamed,
         pods: |_| Where::Nowhere,
         door: |_| None,

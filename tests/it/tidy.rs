@@ -58,50 +58,12 @@ fn sources() -> Vec<(PathBuf, String)> {
     found
 }
 
-/// Modules that a text names after `crate::`, one by one or in braces.
-fn used(text: &str) -> BTreeSet<String> {
-    let word =
-        |text: &str| -> String { text.chars().take_while(|c| c.is_alphanumeric() || *c == '_').collect() };
-    let mut used = BTreeSet::new();
-    let code = text.lines().filter(|line| !line.trim_start().starts_with("//"));
-    for line in code {
-        for after in line.split("crate::").skip(1) {
-            match after.strip_prefix('{') {
-                Some(list) => used.extend(list.split(',').map(|item| word(item.trim()))),
-                None => drop(used.insert(word(after))),
-            }
-        }
-    }
-    used.remove("");
-    used
-}
-
-#[test]
-fn modules_use_only_the_layers_above_them() {
-    let mut broken = Vec::new();
-    for (path, text) in sources() {
-        let module = module(&path);
-        let Some((_, allowed)) = LAYERS.iter().find(|(name, _)| *name == module) else { continue };
-        let known: Vec<&str> = LAYERS.iter().map(|(name, _)| *name).chain(["cli"]).collect();
-        for other in used(&text) {
-            if other != module && known.contains(&other.as_str()) && !allowed.contains(&other.as_str()) {
-                broken.push(format!("{}: {module} must not use {other}", path.display()));
-            }
-        }
-    }
-    assert!(broken.is_empty(), "{}", broken.join("\n"));
-}
-
-/// The module of the sandbox that a file is: `kube/store.rs` is `kube::store`, `kube/mod.rs` is `kube`.
-fn room_of_the_sandbox(path: &Path) -> Option<Vec<String>> {
-    let inside = path.strip_prefix(root().join("src/sandbox")).ok()?.with_extension("");
-    let mut room: Vec<String> = inside.iter().map(|part| part.to_string_lossy().into_owned()).collect();
-    let last = room.last()?;
-    if last.ends_with("tests") || last == "testing" {
-        return None;
-    }
-    room.pop_if(|last| last == "mod");
-    Some(room)
+/// The path of the module that a file is: `src/kinds/mod.rs` is `kinds`, `src/kinds/json.rs` is `kinds::json`.
+fn path_of(file: &Path) -> Vec<String> {
+    let inside = file.strip_prefix(root().join("src")).unwrap().with_extension("");
+    let mut path: Vec<String> = inside.iter().map(|part| part.to_string_lossy().into_owned()).collect();
+    path.pop_if(|last| last == "mod");
+    path
 }
 
 /// The paths of a tree of imports: `a::{b, c::d}` is `a::b` and `a::c::d`.
@@ -118,172 +80,124 @@ fn paths(tree: &str) -> Vec<String> {
     parts.iter().flat_map(|part| paths(part)).map(|path| format!("{}{path}", before.trim())).collect()
 }
 
-/// Where a path leads that a module of the sandbox names.
-fn resolve(room: &[String], path: &str) -> Option<Vec<String>> {
-    let mut place = room.to_vec();
+/// Where a path leads that a module names. What begins otherwise is below the module, or none of ours.
+fn resolve(from: &[String], path: &str) -> Vec<String> {
+    let mut place = from.to_vec();
     let mut parts = path.split("::").peekable();
-    match *parts.peek()? {
-        "crate" => {
+    match parts.peek() {
+        Some(&"crate") => {
             parts.next();
-            parts.next_if_eq(&"sandbox")?;
             place.clear();
         }
-        "super" => {
+        Some(&"super") => {
             while parts.next_if_eq(&"super").is_some() {
                 place.pop();
             }
         }
-        "self" => drop(parts.next()),
+        Some(&"self") => drop(parts.next()),
         _ => {}
     }
     place.extend(parts.map(str::to_owned));
-    Some(place)
+    place
 }
 
-/// Inside the sandbox, imports run one way: no file is reached from itself.
-#[test]
-fn the_files_of_the_sandbox_import_no_circle() {
+/// The modules that the code of a module names, in imports over however many lines and in paths.
+fn named(from: &[String], text: &str) -> BTreeSet<Vec<String>> {
+    let lines = text.lines().filter(|line| !line.trim_start().starts_with("//"));
+    let code = lines.collect::<Vec<_>>().join(" ");
+    let trees = code.split("use ").skip(1).filter_map(|rest| rest.split_once(';'));
+    let imported = trees.flat_map(|(tree, _)| paths(tree));
+    let words = code.split(|c: char| !c.is_alphanumeric() && !matches!(c, '_' | ':'));
+    let words = words.filter(|word| word.contains("::") && !word.ends_with("::")).map(str::to_owned);
+    imported.chain(words).map(|path| resolve(from, &path)).collect()
+}
+
+/// The files of the library by the paths of their modules, with the files that their code names.
+fn imports(tests: Tests) -> BTreeMap<Vec<String>, BTreeSet<Vec<String>>> {
+    let is_test = |path: &[String]| path.iter().any(|part| part.ends_with("tests") || part == "testing");
     let files: BTreeMap<Vec<String>, String> =
-        sources().into_iter().filter_map(|(path, text)| Some((room_of_the_sandbox(&path)?, text))).collect();
-    let used = |room: &Vec<String>, text: &String| -> BTreeSet<Vec<String>> {
-        let text = text.split("#[cfg(test)]\nmod tests {").next().unwrap_or_default();
-        let lines = text.lines().filter(|line| !line.trim_start().starts_with("//"));
-        let code = lines.collect::<Vec<_>>().join(" ");
-        let trees = code.split("use ").skip(1).filter_map(|rest| rest.split_once(';'));
-        let imported = trees.flat_map(|(tree, _)| paths(tree));
-        let words = code.split(|c: char| !c.is_alphanumeric() && !matches!(c, '_' | ':'));
-        let is_path = |word: &&str| ["super::", "crate::"].iter().any(|start| word.starts_with(start));
-        let named = words.filter(is_path).filter(|word| !word.ends_with("::"));
-        let places = imported.chain(named.map(str::to_owned)).filter_map(|path| resolve(room, &path));
-        let known = places.filter_map(|place| {
-            (0..=place.len()).rev().map(|end| place[..end].to_vec()).find(|room| files.contains_key(room))
-        });
-        known.filter(|other| other != room).collect()
+        sources().into_iter().map(|(file, text)| (path_of(&file), text)).collect();
+    let files = files.iter().filter(|(path, _)| tests == Tests::In || !is_test(path));
+    let files: BTreeMap<&Vec<String>, &str> = files
+        .map(|(path, text)| match tests {
+            Tests::In => (path, text.as_str()),
+            Tests::Out => (path, text.split("#[cfg(test)]\nmod tests {").next().unwrap()),
+        })
+        .collect();
+    let file_of = |place: Vec<String>| {
+        (1..=place.len()).rev().map(|end| place[..end].to_vec()).find(|path| files.contains_key(path))
     };
-    let mut open: BTreeMap<Vec<String>, BTreeSet<Vec<String>>> =
-        files.iter().map(|(room, text)| (room.clone(), used(room, text))).collect();
-    loop {
-        let done: Vec<Vec<String>> = open
-            .iter()
-            .filter(|(_, others)| others.iter().all(|other| !open.contains_key(other)))
-            .map(|(room, _)| room.clone())
-            .collect();
-        if done.is_empty() {
-            break;
-        }
-        open.retain(|room, _| !done.contains(room));
-    }
-    let left: Vec<String> = open.keys().map(|room| room.join("::")).collect();
-    assert!(files.len() > 80 && left.is_empty(), "in a circle, or above one: {left:?}");
+    let used = |path: &Vec<String>, text: &str| -> BTreeSet<Vec<String>> {
+        named(path, text).into_iter().filter_map(file_of).filter(|other| other != path).collect()
+    };
+    files.iter().map(|(path, text)| ((*path).clone(), used(path, text))).collect()
 }
 
-/// The paths that a `use` tree names, one by one.
-fn expand(before: &str, tree: &str, found: &mut Vec<String>) {
-    let Some((head, inner)) = tree.split_once('{') else {
-        found.push(format!("{before}{}", tree.trim()));
-        return;
-    };
-    let inner = inner.trim_end().strip_suffix('}').unwrap();
-    let (mut depth, mut start) = (0, 0);
-    for (at, letter) in inner.char_indices().chain([(inner.len(), ',')]) {
-        match letter {
-            '{' => depth += 1,
-            '}' => depth -= 1,
-            ',' if depth == 0 => {
-                expand(&format!("{before}{}", head.trim()), &inner[start..at], found);
-                start = at + 1;
-            }
-            _ => {}
-        }
-    }
+/// Whether what is only for tests counts.
+#[derive(Clone, Copy, PartialEq)]
+enum Tests {
+    In,
+    Out,
 }
 
-/// Paths from `kinds` on that the code of a file there names, its tests left out. `home` is its room.
-fn paths_in_kinds(text: &str, home: Option<&str>) -> Vec<String> {
-    let code = text.split("#[cfg(test)]").next().unwrap_or_default();
-    let code: Vec<&str> = code.lines().filter(|line| !line.trim_start().starts_with("//")).collect();
-    let mut found = Vec::new();
-    for statement in code.join("\n").split(';') {
-        match statement.split_once("use ") {
-            Some((_, tree)) if !tree.contains('=') => expand("", tree, &mut found),
-            _ => {
-                let words = statement.split(|c: char| !c.is_alphanumeric() && !matches!(c, '_' | ':'));
-                found.extend(words.filter(|word| word.contains("::")).map(str::to_owned));
-            }
-        }
-    }
-    let own = |path: String| match (path.strip_prefix("super::"), home) {
-        (Some(rest), Some(home)) => Some(format!("{home}::{rest}")),
-        (Some(rest), None) => Some(rest.to_owned()),
-        (None, _) => path.strip_prefix("crate::kinds").map(|rest| rest.trim_start_matches(':').to_owned()),
-    };
-    found.into_iter().filter_map(own).collect()
-}
-
-/// The files of `kinds` by the paths of their modules, with the files that they use.
-fn files_of_kinds() -> BTreeMap<String, BTreeSet<String>> {
-    let sources = sources();
-    let module = |path: &Path| {
-        let inside = path.strip_prefix(root().join("src/kinds")).ok()?.with_extension("");
-        let parts: Vec<String> = inside.iter().map(|part| part.to_string_lossy().into_owned()).collect();
-        let room = ROOMS_OF_KINDS.iter().any(|(room, _)| *room == parts[0]);
-        Some(parts[..if room { 2 } else { 1 }].join("::"))
-    };
-    let code = sources.iter().filter(|(path, _)| !path.ends_with("tests.rs"));
-    let code: Vec<(String, &str)> =
-        code.filter_map(|(path, text)| Some((module(path)?, text.as_str()))).collect();
-    let modules: BTreeSet<&str> = code.iter().map(|(module, _)| module.as_str()).collect();
-    let file_of = |path: &str| {
-        let mut words = path.split("::");
-        let first = words.next().unwrap_or_default().to_owned();
-        let second = words.next().map(|second| format!("{first}::{second}"));
-        second.filter(|both| modules.contains(both.as_str())).unwrap_or(first)
-    };
-    let mut files: BTreeMap<String, BTreeSet<String>> = BTreeMap::new();
-    for (module, text) in &code {
-        let home = module.split_once("::").map(|(room, _)| room);
-        let used = paths_in_kinds(text, home);
-        files.entry(module.clone()).or_default().extend(used.iter().map(|path| file_of(path)));
-    }
-    files
-}
-
-/// Imports inside of `kinds` run in one direction.
 #[test]
-fn kinds_use_only_the_rooms_below_them_and_no_circle_of_files() {
-    let mut files = files_of_kinds();
-    assert!(files.contains_key("dask::cluster"), "{:?}", files.keys());
-    files.remove("mod");
+fn modules_use_only_the_layers_above_them() {
+    let known: Vec<&str> = LAYERS.iter().map(|(name, _)| *name).chain(["cli"]).collect();
     let mut broken = Vec::new();
-    for (module, used) in &files {
-        let home = module.split_once("::").map(|(room, _)| room);
-        let below: &[&str] =
-            ROOMS_OF_KINDS.iter().find(|(room, _)| Some(*room) == home).map_or(&[], |(_, below)| below);
-        for other in used.iter().filter(|other| *other != module) {
-            let room = other.split_once("::").map(|(room, _)| room);
-            // A file inside of a module's own folder says `super` of it.
-            let own = room == home || (room.is_none() && !files.contains_key(other) && home.is_some());
-            let fits = match room {
-                Some(room) => below.contains(&room) || own,
-                None => {
-                    files.contains_key(other) || (own && !matches!(other.as_str(), "" | "of" | "known_as"))
-                }
-            };
-            if !fits {
-                broken.push(format!("kinds::{module} must not use kinds::{other}"));
+    for (path, used) in imports(Tests::In) {
+        let Some((module, allowed)) = LAYERS.iter().find(|(name, _)| *name == path[0]) else { continue };
+        for other in used.iter().map(|other| other[0].as_str()) {
+            if other != *module && known.contains(&other) && !allowed.contains(&other) {
+                broken.push(format!("{} must not use {other}", path.join("::")));
             }
         }
     }
     assert!(broken.is_empty(), "{}", broken.join("\n"));
-    // What uses nothing that is left can be no part of a circle.
-    while let Some(free) = files
-        .iter()
-        .find(|(module, used)| used.iter().all(|other| other == *module || !files.contains_key(other)))
-    {
-        let free = free.0.clone();
-        files.remove(&free);
+}
+
+/// Imports inside of `kinds` run from room to room as the table says.
+#[test]
+fn kinds_use_only_the_rooms_below_them() {
+    let mut broken = Vec::new();
+    let imports = imports(Tests::Out);
+    let inside = imports.iter().filter(|(path, _)| path[0] == "kinds" && path.len() > 1);
+    for (path, used) in inside {
+        let room = |path: &[String]| ROOMS_OF_KINDS.iter().find(|(room, _)| path[1] == **room);
+        let home = room(path);
+        for other in used.iter().filter(|other| other[0] == "kinds") {
+            let fits = match (other.len(), other.get(1).and_then(|_| room(other))) {
+                (1, _) => false,
+                (_, None) => true,
+                (_, Some((there, _))) => {
+                    home.is_some_and(|(here, below)| here == there || below.contains(there))
+                }
+            };
+            if !fits {
+                broken.push(format!("{} must not use {}", path.join("::"), other.join("::")));
+            }
+        }
     }
-    assert!(files.is_empty(), "these use each other in a circle: {files:?}");
+    assert!(broken.is_empty(), "{}", broken.join("\n"));
+}
+
+/// No file of these rooms is reached from itself.
+#[test]
+fn kinds_and_the_sandbox_import_no_circle() {
+    for (room, least) in [("kinds", 40), ("sandbox", 80)] {
+        let mut open = imports(Tests::Out);
+        open.retain(|path, _| path[0] == room);
+        assert!(open.len() > least, "{room} has {} files", open.len());
+        // What uses nothing that is left can be no part of a circle.
+        loop {
+            let still: BTreeSet<Vec<String>> = open.keys().cloned().collect();
+            open.retain(|_, used| used.iter().any(|other| still.contains(other)));
+            if open.len() == still.len() {
+                break;
+            }
+        }
+        let left: Vec<String> = open.keys().map(|path| path.join("::")).collect();
+        assert!(left.is_empty(), "in a circle, or above one: {left:?}");
+    }
 }
 
 /// Every module of the library has its layer.

@@ -5,6 +5,7 @@ use serde_json::{Value, json};
 use super::api::{self, UNSEEN};
 use super::handled::is_handled;
 use crate::address::{Address, FieldPath};
+use crate::kinds::about::range;
 use crate::kinds::kind::{Compare, Kind, address_in, itself};
 use crate::kinds::kubernetes::requests::object_program;
 use crate::kinds::scope::Scope;
@@ -25,6 +26,13 @@ pub const KIND: Kind = Kind {
     queries,
     judge,
     says,
+    about: |resource| {
+        let spec = &resource.body["spec"];
+        range(&spec["minimum"], &spec["maximum"])
+            .map(|range| format!("{range} workers"))
+            .into_iter()
+            .collect()
+    },
     address: |object| address_in("dask_cluster", object),
     ..Kind::BARE
 };

@@ -16,6 +16,7 @@ use super::replicas::{Replicas, Writer};
 use super::service::DaskService;
 use super::{autoscaler, scale};
 use crate::address::{Address, FieldPath};
+use crate::kinds::about::{image, with_gpus, workers};
 use crate::kinds::json::text;
 use crate::kinds::kind::{Compare, Doing, Kind, itself};
 use crate::kinds::kubernetes::object::{gvk, labelled, unmarked};
@@ -44,12 +45,23 @@ pub const KIND: Kind = Kind {
     queries,
     judge,
     says,
+    about,
     pods: pods::of_cluster,
     door: api::door,
     scaled: scale::scaled,
     address: |object| Address::of("dask_cluster", &object.name),
     ..Kind::BARE
 };
+
+/// `scheduler with 1 GPU, 2 workers with 1 GPU each`, and the images.
+fn about(resource: &Resource) -> Vec<String> {
+    let spec = &resource.body["spec"];
+    let scheduler = &spec["scheduler"]["spec"];
+    let (one, other) = (image(scheduler), image(&spec["worker"]["spec"]));
+    let images = if one == other || other.is_empty() { one } else { format!("{one} and {other}") };
+    let workers = workers(&spec["worker"], &resource.initial["spec"]["worker"]);
+    vec![format!("scheduler{}", with_gpus(scheduler)), workers, images]
+}
 
 /// A Dask cluster run by the operator.
 #[derive(Clone, Debug, Default, PartialEq, Deserialize, Serialize, JsonSchema)]

@@ -13,6 +13,7 @@ use super::registered::{self, Registered};
 use super::replicas::Replicas;
 use super::scale;
 use crate::address::{Address, FieldPath};
+use crate::kinds::about::{image, workers};
 use crate::kinds::json::text;
 use crate::kinds::kind::{Compare, Doing, Kind, address_in, itself};
 use crate::kinds::kubernetes::object::{gvk, labelled, pods_labelled};
@@ -38,11 +39,17 @@ pub const KIND: Kind = Kind {
     queries,
     judge,
     says,
+    about,
     pods: pods::of_group,
     scaled: scale::scaled,
     address: |object| address_in("dask_cluster", object),
     ..Kind::BARE
 };
+
+fn about(resource: &Resource) -> Vec<String> {
+    let worker = &resource.body["spec"]["worker"];
+    vec![workers(worker, &resource.initial["spec"]["worker"]), image(&worker["spec"])]
+}
 
 /// A group of workers beside the default one, with its own pool, GPUs and number. A changed pod makes the group
 /// anew.

@@ -9,6 +9,7 @@ use super::pods::{self, Wants};
 use super::service::DaskService;
 use super::{api, registered};
 use crate::address::{Address, FieldPath};
+use crate::kinds::about::{image, workers};
 use crate::kinds::json::{is_false, text};
 use crate::kinds::kind::{Compare, Doing, Kind, itself};
 use crate::kinds::kubernetes::object::{gvk, unmarked};
@@ -35,11 +36,19 @@ pub const KIND: Kind = Kind {
     queries,
     judge,
     says,
+    about,
     pods: pods::of_cluster,
     door: api::door,
     address: |object| Address::of("dask_job", &object.name),
     ..Kind::BARE
 };
+
+fn about(resource: &Resource) -> Vec<String> {
+    let spec = &resource.body["spec"];
+    let worker = &spec["cluster"]["spec"]["worker"];
+    let initial = &resource.initial["spec"]["cluster"]["spec"]["worker"];
+    vec![workers(worker, initial), image(&spec["job"]["spec"])]
+}
 
 /// A program that runs once, beside a Dask cluster of its own that the operator removes when it ends. A changed job is
 /// a new run, and needs consent by its address.

@@ -8,6 +8,7 @@ use super::api;
 use super::cluster::DaskCluster;
 use super::pods::{self, Wants};
 use crate::address::{Address, FieldPath};
+use crate::kinds::about::{image, with_gpus};
 use crate::kinds::env::{self, SecretKey};
 use crate::kinds::json::text;
 use crate::kinds::kind::{Compare, Doing, Kind, itself};
@@ -38,6 +39,10 @@ pub const KIND: Kind = Kind {
     queries,
     judge,
     says,
+    about: |resource| {
+        let pod = &resource.body["spec"]["template"]["spec"];
+        vec![with_gpus(pod).trim_start().to_owned(), image(pod)]
+    },
     pods: selecting,
     ..Kind::BARE
 };

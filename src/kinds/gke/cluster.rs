@@ -22,7 +22,23 @@ use crate::resource::{
 const DEADLINE: u32 = 2700;
 
 /// GKE clusters.
-pub const KIND: Kind = Kind { rank: 0, compare: Compare::Gke(RULES), program, judge, says, ..Kind::BARE };
+pub const KIND: Kind =
+    Kind { rank: 0, compare: Compare::Gke(RULES), program, judge, says, about, ..Kind::BARE };
+
+/// `zonal, stable channel`.
+fn about(resource: &Resource) -> Vec<String> {
+    let zonal = match &resource.identity {
+        Identity::Cluster(cluster) => crate::catalog::region_of(&cluster.location).is_some(),
+        Identity::NodePool { .. } | Identity::Object(_) | Identity::Check(_) => false,
+    };
+    let body = &resource.body;
+    let version = match (text(&body["initialClusterVersion"]), text(&body["releaseChannel"]["channel"])) {
+        ("", "" | "UNSPECIFIED") => String::new(),
+        ("", channel) => format!("{} channel", channel.to_lowercase()),
+        (version, _) => format!("version {version}"),
+    };
+    vec![if zonal { "zonal" } else { "regional" }.to_owned(), version]
+}
 
 /// Source of what is changed how: googleapis `cluster_service.proto`, UpdateCluster and SetLabels.
 const RULES: &[Rule] = &[

@@ -10,72 +10,33 @@ use super::compare::owned_labels;
 use crate::address::{Address, FieldPath};
 use crate::catalog;
 use crate::kinds::json::is_false;
-use crate::kinds::kind::{Compare, How, Kind, Rule};
+use crate::kinds::kind::{Compare, Kind};
 use crate::kinds::scope::{PoolFacts, Scope};
 use crate::kinds::section::{LabelRules, Labels, Lifecycle, Live, Manage, Naming, Section};
 use crate::kinds::short::{Accelerator, DriverInstall, Nodes, SharingStrategy, Taint};
-use crate::resource::{ClusterName, Effect, Identity, KindId, Life, Resource};
+use crate::resource::{ClusterName, Identity, KindId, Life, Resource};
 
 mod calls;
 mod ready;
+mod rules;
 
 pub use calls::creation_body;
+use calls::first_nodes;
 pub(crate) use ready::{allocatable_gpus, conditions};
 pub use ready::{live_gpus, says, summary};
-
-/// Seconds: a pool takes 2 to 7 minutes, a replacement with a drain can take over an hour.
-const DEADLINE: u32 = 5400;
 
 /// GKE node pools.
 pub const KIND: Kind = Kind {
     rank: 10,
-    compare: Compare::Gke(RULES),
+    compare: Compare::Gke(rules::RULES),
     program: calls::program,
     queries: ready::queries,
     judge: ready::judge,
     says,
+    about: ready::about,
     scaled: ready::scaled,
     ..Kind::BARE
 };
-
-const fn rule(
-    path: &'static str,
-    how: How,
-    effect: Effect,
-    call: &'static str,
-    note: Option<&'static str>,
-) -> Rule {
-    Rule { path, how, effect, call, note }
-}
-
-const ROLLS: Option<&str> = Some("GKE makes the nodes anew");
-const GOES_THROUGH: Option<&str> = Some("GKE goes through the nodes as it does for an upgrade");
-const FIXED: Option<&str> = Some("GKE does not change it on a pool");
-
-/// Source of what is changed how: googleapis `cluster_service.proto`, UpdateNodePoolRequest and the `set…`
-/// methods; what is not in them replaces the pool. That tags roll the nodes is not documented; of resource labels
-/// `gcloud container node-pools update --labels` warns. A change of taints was recorded as an operation UPGRADE_NODES.
-const RULES: &[Rule] = &[
-    rule("name", How::Exact, Effect::Replace, "", FIXED),
-    rule("config.machineType", How::Exact, Effect::Rolling, "roll", ROLLS),
-    rule("config.diskType", How::Exact, Effect::Rolling, "roll", ROLLS),
-    rule("config.diskSizeGb", How::Exact, Effect::Rolling, "roll", ROLLS),
-    rule("config.imageType", How::Caseless, Effect::Rolling, "roll", ROLLS),
-    rule("config.accelerators", How::Accelerators, Effect::Rolling, "roll", ROLLS),
-    rule("config.tags", How::OwnItems, Effect::Rolling, "roll", ROLLS),
-    rule("config.labels", How::OwnEntries, Effect::InPlace, "update", None),
-    rule("config.taints", How::OwnTaints, Effect::Rolling, "update", GOES_THROUGH),
-    rule("config.resourceLabels", How::OwnEntries, Effect::Rolling, "update", ROLLS),
-    rule("upgradeSettings", How::Exact, Effect::InPlace, "update", None),
-    rule("locations", How::Set, Effect::InPlace, "locations", Some("nodes come and go with the zones")),
-    rule("management", How::Exact, Effect::InPlace, "management", None),
-    rule("autoscaling", How::Exact, Effect::InPlace, "autoscaling", None),
-    rule("nodeCount", How::Exact, Effect::InPlace, "size", None),
-    rule("initialNodeCount", How::AtCreation, Effect::Ignored, "", None),
-    rule("config.spot", How::Exact, Effect::Replace, "", FIXED),
-    rule("config.serviceAccount", How::Exact, Effect::Replace, "", FIXED),
-    rule("config.oauthScopes", How::Set, Effect::Replace, "", FIXED),
-];
 
 /// A GKE node pool.
 #[derive(Clone, Debug, Default, PartialEq, Deserialize, Serialize, JsonSchema)]
@@ -318,12 +279,6 @@ pub fn lower(key: &str, section: &NodePool, cluster: &ClusterName, scope: &Scope
         life: Life::Kept,
         initial: Value::Null,
     }
-}
-
-/// Nodes in each zone that an autoscaled pool is made with: its least, and no more than its most.
-pub(crate) fn first_nodes(min: u64, max: u64, zones: u64) -> u64 {
-    let zones = zones.max(1);
-    min.div_ceil(zones).min(max / zones)
 }
 
 /// What `[node_pool.KEY]` with `manage = false` says of a pool that others own: what is given, nothing else.

@@ -31,6 +31,7 @@ pub const KIND: Kind = Kind {
     rank: 50,
     program,
     judge,
+    about: |resource| vec![on_pool(&resource.body["spec"])],
     pods: |resource| Where::Here(Query { api: Api::Kubernetes, path: pod(&resource.body).path() }),
     ..Kind::BARE
 };
@@ -136,6 +137,11 @@ pub fn lower(key: &str, section: &Check, scope: &Scope) -> Resource {
         life: Life::Kept,
         initial: Value::Null,
     }
+}
+
+fn on_pool(pod: &Value) -> String {
+    let pool = text(&pod["nodeSelector"][POOL_LABEL]);
+    if pool.is_empty() { String::new() } else { format!("on pool {pool}") }
 }
 
 /// What tells one text of a check from another: its pod, the pool's hardware, who installs the driver.

@@ -9,6 +9,7 @@ use super::pods::{self, broken};
 use super::requests::object_program;
 use super::workload;
 use crate::address::FieldPath;
+use crate::kinds::about::{image, replicas};
 use crate::kinds::json::{count, text};
 use crate::kinds::kind::{Compare, Doing, Kind, Where};
 use crate::resource::{Api, Await, Effect, Identity, KindId, Query, Readiness, Resource, Step};
@@ -23,6 +24,7 @@ pub const POD: Kind = Kind {
     program: pod_program,
     judge: |wait, found| pod_ready(wait, found.first().unwrap_or(&Value::Null)),
     shared: true,
+    about: |resource| vec![image(&resource.body["spec"])],
     pods: own_pod,
     ..Kind::BARE
 };
@@ -36,6 +38,7 @@ pub const JOB: Kind = Kind {
     },
     judge: |wait, found| job_ready(wait, found.first().unwrap_or(&Value::Null)),
     shared: true,
+    about: |resource| vec![image(&resource.body["spec"]["template"]["spec"])],
     pods: pods::selecting,
     ..Kind::BARE
 };
@@ -47,6 +50,7 @@ pub const STATEFUL_SET: Kind = Kind {
     program: |doing| object_program(doing, KindId::StatefulSet, Value::Null, DEADLINE),
     judge: |_, found| stateful_set_ready(found.first().unwrap_or(&Value::Null)),
     shared: true,
+    about: |resource| replicas(&resource.body["spec"]),
     pods: pods::selecting,
     scaled: workload::scaled,
     ..Kind::BARE

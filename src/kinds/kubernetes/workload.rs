@@ -7,6 +7,7 @@ use super::object::condition;
 use super::requests::object_program;
 use super::{helm_release, manifest, pods};
 use crate::address::FieldPath;
+use crate::kinds::about::{image, replicas};
 use crate::kinds::json::{count, text};
 use crate::kinds::kind::{Compare, Kind};
 use crate::kinds::scale::{Number, Scaled};
@@ -24,6 +25,7 @@ pub const DEPLOYMENT: Kind = Kind {
     judge: |_, found| deployment_ready(found.first().unwrap_or(&Value::Null)),
     shared: true,
     says: deployment_says,
+    about: |resource| replicas(&resource.body["spec"]),
     pods: pods::selecting,
     scaled,
     ..Kind::BARE
@@ -37,6 +39,7 @@ pub const DAEMON_SET: Kind = Kind {
     judge: |_: &Await, found| daemon_set_ready(found.first().unwrap_or(&Value::Null)),
     shared: true,
     says: daemon_set_says,
+    about: |resource| vec![image(&resource.body["spec"]["template"]["spec"])],
     pods: pods::selecting,
     ..Kind::BARE
 };

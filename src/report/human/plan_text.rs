@@ -8,7 +8,7 @@ use serde_json::Value;
 use super::style::{Tint, columns, paint, push_line, symbol, tame, wrap};
 use super::values;
 use crate::address::Address;
-use crate::kinds::about::about;
+use crate::kinds;
 use crate::plan::{Action, Change, Consent, Mode, Note, Partial, Plan, Read, Selection, Verb};
 use crate::report::{Next, View, brief, count, quoted, words};
 use crate::resource::{Api, Effect, FieldChange, Identity, Late, Resource, Step, Until, by_identity};
@@ -326,7 +326,12 @@ impl Page<'_> {
     /// What a thing is that will be made or run. Of what is there already, what differs is told.
     fn about(&self, change: &Change) -> Option<String> {
         match change.action {
-            Action::Create | Action::Run => about(self.wanted.get(&change.identity).copied()?),
+            Action::Create | Action::Run => {
+                let resource = self.wanted.get(&change.identity)?;
+                let mut said = (kinds::of(resource.kind).about)(resource);
+                said.retain(|said| !said.is_empty());
+                (!said.is_empty()).then(|| said.join(", "))
+            }
             Action::Keep | Action::Update | Action::Replace | Action::Delete | Action::Forget => None,
         }
     }
@@ -592,7 +597,7 @@ fn note_text(note: &Note, width: usize) -> String {
     wrap(&first, &body, width)
 }
 
-/// `Plan: 14 to add, 0 to change, 0 to replace, 0 to destroy, 1 check to run.`
+/// `Plan: 14 to add, 0 to change, 0 to replace, 0 to destroy, 1 check to run, in 7 sections.`
 fn footer(plan: &Plan) -> String {
     if plan.is_empty() {
         let sections: std::collections::BTreeSet<&str> = plan.unready().map(Address::section).collect();

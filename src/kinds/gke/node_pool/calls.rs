@@ -2,12 +2,15 @@
 
 use serde_json::{Value, json};
 
-use super::{DEADLINE, RULES};
+use super::rules::RULES;
 use crate::address::FieldPath;
 use crate::kinds::gke::compare::{call, merged_entries, sent};
 use crate::kinds::json::text;
 use crate::kinds::kind::Doing;
 use crate::resource::{Action, Await, FieldChange, Identity, KindId, Method, Step, Until};
+
+/// Seconds: a pool takes 2 to 7 minutes, a replacement with a drain can take over an hour.
+const DEADLINE: u32 = 5400;
 
 /// How many nodes a pool has in each of its zones: of the zones that it is in when it is asked for.
 fn nodes_in_a_zone(doing: &Doing) -> Value {
@@ -18,7 +21,7 @@ fn nodes_in_a_zone(doing: &Doing) -> Value {
         (Some(nodes), _) if zones > 0 => json!(nodes / zones),
         (None, Some(min)) if zones > 0 => {
             let max = number(&autoscaling["totalMaxNodeCount"]).unwrap_or(min);
-            json!(super::first_nodes(min, max, zones))
+            json!(first_nodes(min, max, zones))
         }
         _ => body["initialNodeCount"].clone(),
     }
@@ -157,4 +160,10 @@ fn merged_taints(want: &Value, live: &Value, changes: &[FieldChange], at: &Field
     };
     let kept = live.as_array().into_iter().flatten().filter(|taint| !ours(taint) && !given_up(taint));
     kept.chain(want.as_array().into_iter().flatten()).cloned().collect()
+}
+
+/// Nodes in each zone that an autoscaled pool is made with: its least, and no more than its most.
+pub fn first_nodes(min: u64, max: u64, zones: u64) -> u64 {
+    let zones = zones.max(1);
+    min.div_ceil(zones).min(max / zones)
 }

@@ -4,6 +4,7 @@ use serde_json::{Value, json};
 
 use crate::address::FieldPath;
 use crate::catalog;
+use crate::kinds::about::{number, range};
 use crate::kinds::json::{count, text};
 use crate::kinds::kind::itself;
 use crate::kinds::kubernetes::object::{condition, gvk, labelled};
@@ -113,23 +114,42 @@ pub(crate) fn conditions(live: &Value) -> String {
     }
 }
 
-/// A live pool in a few words; `nodes` is how many it has, where that is known.
-pub fn summary(live: &Value, nodes: Option<u32>) -> String {
-    let config = &live["config"];
-    let (gpu, count) = (&config["accelerators"][0]["acceleratorType"], gpu_count(config));
-    let mut said = match nodes {
-        Some(nodes) => format!("{nodes} × {}", text(&config["machineType"])),
-        None => text(&config["machineType"]).to_owned(),
+/// `0–4 × a2-highgpu-1g with 1 × nvidia-tesla-a100, spot`.
+pub fn about(resource: &Resource) -> Vec<String> {
+    let body = &resource.body;
+    let (config, scaled) = (&body["config"], &body["autoscaling"]);
+    let nodes = match scaled["enabled"] == true {
+        true if scaled["totalMaxNodeCount"].is_number() => {
+            range(&scaled["totalMinNodeCount"], &scaled["totalMaxNodeCount"])
+        }
+        true => range(&scaled["minNodeCount"], &scaled["maxNodeCount"]),
+        false => number(&body["nodeCount"])
+            .or_else(|| number(&body["initialNodeCount"]))
+            .map(|nodes| nodes.to_string()),
     };
+    let spot = if config["spot"] == true { "spot" } else { "" };
+    vec![machines(config, nodes), spot.to_owned()]
+}
+
+/// `2 × a2-highgpu-1g with 1 × nvidia-tesla-a100`.
+fn machines(config: &Value, nodes: Option<String>) -> String {
+    let (gpu, count) = (&config["accelerators"][0]["acceleratorType"], gpu_count(config));
+    let machine = text(&config["machineType"]);
+    let mut said = nodes.map_or_else(|| machine.to_owned(), |nodes| format!("{nodes} × {machine}"));
     if count > 0 {
         said.push_str(&format!(" with {count} × {}", text(gpu)));
     }
-    format!("{said}, {}", text(&live["status"]))
+    said
+}
+
+/// A live pool in a few words; `nodes` is how many it has, where that is known.
+pub fn summary(live: &Value, nodes: Option<u32>) -> String {
+    let machines = machines(&live["config"], nodes.map(|nodes| nodes.to_string()));
+    format!("{machines}, {}", text(&live["status"]))
 }
 
 fn gpu_count(config: &Value) -> u64 {
-    let count = &config["accelerators"][0]["acceleratorCount"];
-    count.as_str().and_then(|count| count.parse().ok()).unwrap_or_else(|| crate::kinds::json::count(count))
+    number(&config["accelerators"][0]["acceleratorCount"]).unwrap_or_default()
 }
 
 /// `nvidia.com/gpu` that a node of a live pool gives: partitions and clients multiply the GPUs.
