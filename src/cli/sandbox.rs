@@ -118,7 +118,8 @@ fn print(settings: &Settings, text: impl FnOnce() -> Result<String, Failure>) ->
 fn serve(settings: &Settings, args: &ServeArgs) -> Exit {
     let ServeArgs { place, gke_port, time_scale, faults, stock_out, quota, kubernetes, real_operator } = args;
     let scale = time_scale.map_or_else(Scale::default, |time_scale| Scale { time_scale });
-    let dir = Some(place.dir(settings).to_owned());
+    let folder = place.dir(settings).to_owned();
+    let dir = Some(folder.clone());
     let (faults, stockouts, kubernetes) = (faults.clone(), stock_out.clone(), kubernetes.clone());
     let mut options = Options { dir, scale, stockouts, faults, kubernetes, ..Options::default() };
     options.scripts.imitate_operator = !real_operator;
@@ -128,11 +129,35 @@ fn serve(settings: &Settings, args: &ServeArgs) -> Exit {
             // First, so that a signal between the line and the loop ends it as it should.
             let stops = Stops::listen()?;
             let server = Server::bind(options, *gke_port).await?;
+            without_clients(&folder)?;
             settings.print(&format!("{}\n", server.announcement()));
             server.run(stops.wait()).await?;
             Ok(Exit::Done)
         })
     })
+}
+
+/// Takes away what `sandbox env` had clients keep in the folder. It is for the ports of one server, and what a repository
+/// brought along there may name programs that kubectl and gcloud would run.
+fn without_clients(dir: &Path) -> Result<(), Diagnostic> {
+    let (kubeconfig, gcloud) = (dir.join("kubeconfig"), dir.join("gcloud"));
+    let failed = |path: &Path, why: &str| {
+        let what = format!("cannot serve with {}: {why}", path.display());
+        Diagnostic::error(Code::Sandbox, what).help("move it away, and serve again")
+    };
+    let gone = |path: &Path, result: std::io::Result<()>| match result {
+        Err(error) if error.kind() != std::io::ErrorKind::NotFound => Err(failed(path, &error.to_string())),
+        Ok(()) | Err(_) => Ok(()),
+    };
+    gone(&kubeconfig, fs::remove_file(&kubeconfig))?;
+    match fs::symlink_metadata(&gcloud) {
+        Err(_) => Ok(()),
+        Ok(found) if !found.is_dir() => gone(&gcloud, fs::remove_file(&gcloud)),
+        Ok(_) if gcloud.join(OURS).is_file() => gone(&gcloud, fs::remove_dir_all(&gcloud)),
+        Ok(_) => {
+            Err(failed(&gcloud, "it was not made for a sandbox, and `sandbox env` would have gcloud use it"))
+        }
+    }
 }
 
 /// The URL at which a folder's sandbox is served, when a process says that it serves it.

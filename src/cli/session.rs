@@ -456,17 +456,24 @@ impl Link {
     }
 }
 
-/// Who can write into the repository must not choose a program that runs here: a kubeconfig in it has none.
+/// Who can write into the repository must not choose a program that runs here, nor a file of this machine that is sent to
+/// a server: a kubeconfig in it has none.
 fn runs_nothing(settings: &Settings, kubeconfig: &KubeconfigAccess) -> Result<(), Diagnostic> {
     let stack = &settings.stack;
     let folder = if stack.is_dir() { stack } else { stack.parent().unwrap_or(Path::new("")) };
-    let inside = |path: &&PathBuf| Fence::around(folder, Trust::Repository).holds(path);
+    let fence = Fence::around(folder, Trust::Repository);
+    let inside = |path: &&PathBuf| fence.holds(path);
     let Some(path) = kubeconfig.path.as_ref().filter(|_| settings.trust == Trust::Repository).filter(inside)
     else {
         return Ok(());
     };
-    let Some(program) = kubeconfig.program() else { return Ok(()) };
-    let what = format!("{} is a file of the repository and runs a program: `{program}`", path.display());
+    let outside = || kubeconfig.named_files().into_iter().find(|file| file.exists() && !fence.holds(file));
+    let what = match (kubeconfig.program(), outside()) {
+        (None, None) => return Ok(()),
+        (Some(program), _) => format!("runs a program: `{program}`"),
+        (None, Some(file)) => format!("names a file outside of it: {}", file.display()),
+    };
+    let what = format!("{} is a file of the repository and {what}", path.display());
     Err(Diagnostic::error(Code::NotTrusted, what).help(
         "keep the kubeconfig outside of the repository; or, when you know who wrote it, give `--trust-stack` \
          (DASK_INFRA_TRUST_STACK=1)",

@@ -1,9 +1,9 @@
 //! The Kubernetes API, as raw requests over a `kube` client: of a GKE cluster with Google's credentials, of a
 //! kubeconfig's context, or of a router of this process. Nothing is retried here.
 
-use std::fmt;
 use std::path::PathBuf;
 use std::sync::Arc;
+use std::{fmt, io};
 
 use axum::Router;
 use base64::Engine as _;
@@ -27,6 +27,9 @@ use super::transport::{TIMEOUT, bounded, causes, http_request, in_process, in_pr
 use super::{ApiError, Class, Request};
 use crate::resource::Api;
 
+/// Bytes. Large ones have the credentials of a hundred clusters.
+const LARGEST_KUBECONFIG: u64 = 16 * 1024 * 1024;
+
 /// More of a refusal than anybody reads.
 const LARGEST_REFUSAL: usize = 64 * 1024;
 
@@ -45,13 +48,21 @@ impl KubeconfigAccess {
     #[must_use]
     pub fn pinned(mut self) -> Self {
         if self.context.is_none() {
-            let file = match &self.path {
-                Some(path) => Kubeconfig::read_from(path),
-                None => Kubeconfig::read(),
-            };
-            self.context = file.ok().and_then(|file| file.current_context);
+            self.context = self.file().ok().and_then(|file| file.current_context);
         }
         self
+    }
+
+    /// The file, when it is one: a device and a pipe have no end.
+    fn file(&self) -> Result<Kubeconfig, KubeconfigError> {
+        let Some(path) = &self.path else { return Kubeconfig::read() };
+        let unread = |error: io::Error| KubeconfigError::ReadConfig(error, path.clone());
+        let about = std::fs::metadata(path).map_err(unread)?;
+        if !about.is_file() || about.len() > LARGEST_KUBECONFIG {
+            let why = "it is no regular file, or larger than a kubeconfig";
+            return Err(unread(io::Error::new(io::ErrorKind::InvalidInput, why)));
+        }
+        Kubeconfig::read_from(path)
     }
 }
 
@@ -81,7 +92,7 @@ impl fmt::Display for Doubt {
 impl KubeconfigAccess {
     /// The program of the first user of the file who has one: an exec plugin, or what an `auth-provider` runs.
     pub fn program(&self) -> Option<String> {
-        let file = Kubeconfig::read_from(self.path.as_ref()?).ok()?;
+        let file = self.file().ok()?;
         file.auth_infos.into_iter().filter_map(|user| user.auth_info).find_map(|user| {
             let plugin = user.exec.map(|exec| exec.command.unwrap_or_else(|| "exec".to_owned()));
             let provider =
@@ -90,13 +101,19 @@ impl KubeconfigAccess {
         })
     }
 
+    /// The files that its entries name: what they hold is sent to its server, or trusted.
+    pub fn named_files(&self) -> Vec<PathBuf> {
+        let Ok(file) = self.file() else { return Vec::new() };
+        let users = file.auth_infos.into_iter().filter_map(|user| user.auth_info);
+        let of_users = users.flat_map(|user| [user.token_file, user.client_certificate, user.client_key]);
+        let clusters = file.clusters.into_iter().filter_map(|cluster| cluster.cluster);
+        let of_clusters = clusters.map(|cluster| cluster.certificate_authority);
+        of_users.chain(of_clusters).flatten().map(PathBuf::from).collect()
+    }
+
     /// What is to be said of the way to the cluster; nothing where the file cannot be read, which is said elsewhere.
     pub fn doubts(&self) -> Vec<Doubt> {
-        let file = match &self.path {
-            Some(path) => Kubeconfig::read_from(path),
-            None => Kubeconfig::read(),
-        };
-        let Ok(file) = file else { return Vec::new() };
+        let Ok(file) = self.file() else { return Vec::new() };
         let context = self.context.as_ref().or(file.current_context.as_ref());
         let context = file.contexts.iter().find(|named| Some(&named.name) == context);
         let cluster = context.and_then(|named| Some(&named.context.as_ref()?.cluster));
@@ -280,11 +297,8 @@ impl Kubernetes {
         let options = KubeConfigOptions { context: context.clone(), ..KubeConfigOptions::default() };
         let what =
             path.as_ref().map_or_else(|| "the kubeconfig".to_owned(), |path| path.display().to_string());
-        let file = match path {
-            None => Kubeconfig::read(),
-            Some(path) => Kubeconfig::read_from(path),
-        };
-        let file = file.map_err(|error| format!("cannot use {what}: {}", kubeconfig_trouble(&error)))?;
+        let file =
+            access.file().map_err(|error| format!("cannot use {what}: {}", kubeconfig_trouble(&error)))?;
         let what = format!("{what}{}", entries_of(&file, context.as_ref()));
         let config = Config::from_custom_kubeconfig(file, &options).await;
         let config = config.map_err(|error| format!("cannot use {what}: {}", kubeconfig_trouble(&error)))?;

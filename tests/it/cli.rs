@@ -100,7 +100,9 @@ fn an_offline_plan_needs_nothing_and_counts_everything() {
         "{data}"
     );
     assert!(
-        data.contains("\nPlan: 14 to add, 0 to change, 0 to replace, 0 to destroy, 1 check to run, in 7 sections.\n"),
+        data.contains(
+            "\nPlan: 14 to add, 0 to change, 0 to replace, 0 to destroy, 1 check to run, in 7 sections.\n"
+        ),
         "{data}"
     );
     assert!(!data.contains('\u{1b}'), "no colours into a pipe");

@@ -3,8 +3,10 @@
 #![cfg(unix)]
 
 use std::fs;
+use std::io::{BufRead as _, BufReader};
 use std::os::unix::fs::symlink;
 use std::path::Path;
+use std::process::Stdio;
 
 use crate::served::User;
 
@@ -96,4 +98,30 @@ fn what_another_user_says_in_a_folder_is_not_believed() {
     user.run(&["sandbox", "env", "--dir", "box"]).expect(1).says("is not being served");
     user.run(&["sandbox", "kubeconfig", "c", "--dir", "box"]).expect(1).says("is not being served");
     assert!(folder.join("sandbox.redb").exists());
+}
+
+#[test]
+fn what_a_repository_brought_along_for_clients_is_used_by_none() {
+    let user = User::empty();
+    let folder = user.path().join("box");
+    configuration(&folder);
+    fs::remove_file(folder.join("ca.key")).unwrap();
+    // Somebody's own gcloud configuration is not deleted: it must be moved away.
+    user.run(&["sandbox", "serve", "--dir", "box"])
+        .expect(1)
+        .says("DI0501")
+        .says("gcloud")
+        .says("move it away");
+    assert_eq!(fs::read_to_string(folder.join("gcloud/credentials.db")).unwrap(), "precious");
+    // What says that it was made for a sandbox may have been brought along as well.
+    fs::write(folder.join("gcloud/.made-for-a-dask-infra-sandbox"), "").unwrap();
+    fs::write(folder.join("kubeconfig"), "precious").unwrap();
+    let mut server =
+        user.command(&["sandbox", "serve", "--dir", "box"]).stdout(Stdio::piped()).spawn().unwrap();
+    let mut ready = String::new();
+    BufReader::new(server.stdout.take().unwrap()).read_line(&mut ready).unwrap();
+    let gone = !folder.join("kubeconfig").exists() && !folder.join("gcloud").exists();
+    server.kill().unwrap();
+    server.wait().unwrap();
+    assert!(ready.contains("gke") && gone, "{ready}");
 }

@@ -118,6 +118,55 @@ fn a_kubeconfig_of_the_repository_runs_nothing() {
 }
 
 #[test]
+fn a_kubeconfig_of_the_repository_sends_no_file_of_this_machine() {
+    let outside = tempfile::tempdir().unwrap();
+    let secret = outside.path().join("token");
+    std::fs::write(&secret, "canary").unwrap();
+    let secret = secret.display();
+    let user = User::empty();
+    std::fs::create_dir(user.path().join(".git")).unwrap();
+    write(&user, "inside", "not a secret");
+    stack(&user, "", "[kubernetes]\nkubeconfig = \"kc.yaml\"\n\n[namespace.n]\n");
+    let server = "server: 'https://127.0.0.1:1'";
+    for (cluster, of_user) in [
+        (server.to_owned(), format!("tokenFile: '{secret}'")),
+        (server.to_owned(), format!("client-certificate: '{secret}', client-key: inside")),
+        (server.to_owned(), format!("client-certificate: inside, client-key: '{secret}'")),
+        (format!("{server}, certificate-authority: '{secret}'"), "token: t".to_owned()),
+    ] {
+        let config = format!(
+            "apiVersion: v1\nkind: Config\ncurrent-context: c\ncontexts:\n- name: c\n  context: {{ cluster: k, user: u }}\n\
+             clusters:\n- name: k\n  cluster: {{ {cluster} }}\nusers:\n- name: u\n  user: {{ {of_user} }}\n"
+        );
+        write(&user, "kc.yaml", &config);
+        user.run(&["plan"]).expect(1).says("DI0240").says("names a file outside of it").says("--trust-stack");
+    }
+    let own = "apiVersion: v1\nkind: Config\ncurrent-context: c\ncontexts:\n- name: c\n  context: { cluster: k, user: u }\n\
+               clusters:\n- name: k\n  cluster: { server: 'https://127.0.0.1:1' }\nusers:\n- name: u\n  user: { tokenFile: inside }\n";
+    write(&user, "kc.yaml", own);
+    let said = user.run(&["plan"]);
+    assert!(!said.err.contains("DI0240"), "{}", said.err);
+}
+
+#[test]
+fn a_kubeconfig_without_end_is_not_read() {
+    let user = User::empty();
+    for kubeconfig in ["/dev/zero", "pipe"] {
+        if kubeconfig == "pipe"
+            && !std::process::Command::new("mkfifo")
+                .arg(user.path().join("pipe"))
+                .status()
+                .is_ok_and(|made| made.success())
+        {
+            continue;
+        }
+        stack(&user, "", &format!("[kubernetes]\nkubeconfig = \"{kubeconfig}\"\n\n[namespace.n]\n"));
+        user.run(&["validate"]).expect(0);
+        user.run(&["plan"]).expect(1).says("no regular file");
+    }
+}
+
+#[test]
 fn what_lies_outside_is_not_read() {
     let outside = tempfile::tempdir().unwrap();
     let secret = outside.path().join("secret.yaml");
