@@ -513,6 +513,21 @@ mod tests {
         assert_eq!(reading.world, World { elsewhere, ..World::empty() });
     }
 
+    /// `missingZones`: zones that GKE could not ask. Source: the reference of `projects.locations.clusters.list`.
+    #[tokio::test]
+    async fn a_cluster_may_be_in_a_zone_that_gke_cannot_list() {
+        for (clusters, why) in [
+            (Ok(json!({ "missingZones": ["us-east1-b"] })), "cannot list the clusters in us-east1-b now"),
+            (Err((Class::Denied, 403, "no list for you")), "no list for you"),
+        ] {
+            let absent = Err((Class::NotFound, 404, "Not found: projects/p/zones/l/clusters/c."));
+            let api = Fixed(BTreeMap::from([(CLUSTER, absent), (CLUSTERS, clusters)]));
+            let elsewhere = read(&api, &wanted(), 4).await.world.elsewhere;
+            let crate::resource::Elsewhere::Unknown(said) = &elsewhere else { panic!("{elsewhere:?}") };
+            assert!(said.contains(why), "{said}");
+        }
+    }
+
     #[tokio::test]
     async fn a_denied_cluster_is_unreadable_inside_too() {
         let api = Fixed(BTreeMap::from([(CLUSTER, Err((Class::Denied, 403, "no")))]));

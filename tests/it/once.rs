@@ -22,74 +22,133 @@ use crate::props::script::{Command, Consents, Edit, Kill, Others, Scale, Step};
 use crate::sandbox_dask::{FAST, kube};
 use crate::served::{Served, User};
 
+/// A thing that is made once.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+enum Made {
+    /// A job, whose object may go after its end.
+    Job,
+    /// A Dask cluster that the operator deletes when it is idle.
+    IdleCluster,
+}
+
+impl Made {
+    fn section(self) -> &'static str {
+        match self {
+            Self::Job => "dask_job",
+            Self::IdleCluster => "dask_cluster",
+        }
+    }
+
+    fn path(self) -> &'static str {
+        match self {
+            Self::Job => JOB,
+            Self::IdleCluster => "/apis/kubernetes.dask.org/v1/namespaces/default/daskclusters/train",
+        }
+    }
+
+    /// What a plan says of the one that went.
+    fn gone(self) -> &'static str {
+        match self {
+            Self::Job => "the job has run and was deleted",
+            Self::IdleCluster => "the operator deletes it after 3600 s without work",
+        }
+    }
+
+    fn stack(self, key: &str, text: &str, labels: &str) -> String {
+        let what = match self {
+            Self::Job => format!("args = [\"python\", \"{text}\"]"),
+            // What tells one text from another is an argument here, too.
+            Self::IdleCluster => {
+                format!("idle_timeout = \"1h\"\nscheduler = {{ env = {{ TEXT = \"{text}\" }} }}")
+            }
+        };
+        format!(
+            "[stack]\nname = \"s\"\n\n[gke]\nproject = \"demo\"\nlocation = \"us-central1-c\"\n\n[cluster]\nname = \"c\"\n\n\
+             [node_pool.cpu]\nmachine_type = \"e2-standard-8\"\nnodes = 1\n\n[namespace.team]\n{labels}\n\
+             [dask_operator]\nversion = \"2026.3.0\"\n\n\
+             [{}.{key}]\nname = \"train\"\nimage = \"demo:1\"\n{what}\n\
+             worker = {{ replicas = 1, cpu = \"100m\" }}\n",
+            self.section()
+        )
+    }
+}
+
 const JOB: &str = "/apis/kubernetes.dask.org/v1/namespaces/default/daskjobs/train";
 const RECORD: &str = "/api/v1/namespaces/dask-infra/configmaps/dask-infra-s";
-
-fn stack(key: &str, text: &str, labels: &str) -> String {
-    format!(
-        "[stack]\nname = \"s\"\n\n[gke]\nproject = \"demo\"\nlocation = \"us-central1-c\"\n\n[cluster]\nname = \"c\"\n\n\
-         [node_pool.cpu]\nmachine_type = \"e2-standard-8\"\nnodes = 1\n\n[namespace.team]\n{labels}\n\
-         [dask_operator]\nversion = \"2026.3.0\"\n\n\
-         [dask_job.{key}]\nname = \"train\"\nimage = \"demo:1\"\nargs = [\"python\", \"{text}\"]\n\
-         worker = {{ replicas = 1, cpu = \"100m\" }}\n"
-    )
-}
 
 fn write(user: &User, text: &str) {
     std::fs::write(user.path().join("stack.toml"), text).unwrap();
 }
 
-/// What is done between the job's end and the next plan.
-type Between = (&'static str, fn(&Served, &User));
+/// What is done between the end of what is made once and the next plan.
+type Between = (&'static str, fn(Made, &User));
 
 const HARMLESS: &[Between] = &[
-    ("a part", |_, user| {
-        write(user, &stack("train", "a.py", "labels = { of = \"x\" }\n"));
+    ("a part", |made, user| {
+        write(user, &made.stack("train", "a.py", "labels = { of = \"x\" }\n"));
         user.run(&["apply", "--auto-approve", "--target", "namespace.team"]).expect(0).says("1 changed");
     }),
-    ("all but it", |_, user| {
-        write(user, &stack("train", "a.py", "labels = { of = \"y\" }\n"));
-        user.run(&["apply", "--auto-approve", "--exclude", "dask_job.train"]).expect(0).says("1 changed");
+    ("all but it", |made, user| {
+        write(user, &made.stack("train", "a.py", "labels = { of = \"y\" }\n"));
+        let address = format!("{}.train", made.section());
+        user.run(&["apply", "--auto-approve", "--exclude", &address]).expect(0).says("1 changed");
     }),
     ("a number", |_, user| {
         user.run(&["scale", "node_pool.cpu", "2", "--auto-approve"]).expect(0);
         user.run(&["apply", "--auto-approve"]).expect(0);
     }),
-    ("another spelling", |_, user| {
-        let text = stack("train", "a.py", "labels = { of = \"y\" }\n");
+    ("another spelling", |made, user| {
+        let text = made.stack("train", "a.py", "labels = { of = \"y\" }\n");
         write(user, &text.replace("replicas = 1, cpu = \"100m\"", "cpu = \"0.1\", replicas = 1"));
         user.run(&["apply", "--auto-approve"]).expect(0);
     }),
-    ("another key", |_, user| {
-        write(user, &stack("learn", "a.py", "labels = { of = \"z\" }\n"));
+    ("another key", |made, user| {
+        write(user, &made.stack("learn", "a.py", "labels = { of = \"z\" }\n"));
         user.run(&["apply", "--auto-approve"]).expect(0).says("1 changed");
     }),
 ];
 
 #[test]
 fn a_job_that_has_run_does_not_run_again_by_itself() {
+    is_not_made_again_by_itself(Made::Job);
+}
+
+#[test]
+fn a_cluster_that_went_when_it_was_idle_does_not_come_back_by_itself() {
+    is_not_made_again_by_itself(Made::IdleCluster);
+}
+
+fn is_not_made_again_by_itself(made: Made) {
     let served = Served::with(Options { scale: FAST, ..Options::default() });
     let user = User::empty_at(&served.gke);
-    write(&user, &stack("train", "a.py", ""));
+    let goes = || {
+        assert_eq!(kube(&served, &Method::DELETE, made.path(), &Value::Null).0, 200);
+        // The operator takes its finalizer off.
+        while kube(&served, &Method::GET, made.path(), &Value::Null).0 != 404 {
+            std::thread::sleep(Duration::from_millis(20));
+        }
+    };
+    write(&user, &made.stack("train", "a.py", ""));
     user.run(&["apply", "--auto-approve"]).expect(0);
-    assert_eq!(kube(&served, &Method::DELETE, JOB, &Value::Null).0, 200);
+    goes();
     for (what, between) in HARMLESS {
-        between(&served, &user);
-        user.run(&["plan", "--detailed-exitcode"]).expect(0).says("the job has run and was deleted");
-        assert_eq!(kube(&served, &Method::GET, JOB, &Value::Null).0, 404, "{what}");
+        between(made, &user);
+        user.run(&["plan", "--detailed-exitcode"]).expect(0).says(made.gone());
+        assert_eq!(kube(&served, &Method::GET, made.path(), &Value::Null).0, 404, "{what}");
     }
     // Nobody knows any more: it asks.
+    let allow = format!("replace:{}.learn", made.section());
     assert_eq!(kube(&served, &Method::DELETE, RECORD, &Value::Null).0, 200);
     user.run(&["apply", "--auto-approve"])
         .expect(3)
-        .says("--allow replace:dask_job.learn")
+        .says(&format!("--allow {allow}"))
         .says("may have run before");
-    assert_eq!(kube(&served, &Method::GET, JOB, &Value::Null).0, 404);
-    user.run(&["apply", "--auto-approve", "--allow", "replace:dask_job.learn"]).expect(0).says("1 replaced");
+    assert_eq!(kube(&served, &Method::GET, made.path(), &Value::Null).0, 404);
+    user.run(&["apply", "--auto-approve", "--allow", &allow]).expect(0).says("1 replaced");
     user.run(&["plan", "--detailed-exitcode"]).expect(0);
-    // A new text is a new job.
-    assert_eq!(kube(&served, &Method::DELETE, JOB, &Value::Null).0, 200);
-    write(&user, &stack("learn", "b.py", "labels = { of = \"z\" }\n"));
+    // A new text is a new one.
+    goes();
+    write(&user, &made.stack("learn", "b.py", "labels = { of = \"z\" }\n"));
     user.run(&["apply", "--auto-approve"]).expect(0).says("1 added");
 }
 
@@ -97,7 +156,7 @@ fn a_job_that_has_run_does_not_run_again_by_itself() {
 fn a_damaged_record_runs_nothing_again() {
     let served = Served::with(Options { scale: FAST, ..Options::default() });
     let user = User::empty_at(&served.gke);
-    write(&user, &stack("train", "a.py", ""));
+    write(&user, &Made::Job.stack("train", "a.py", ""));
     user.run(&["apply", "--auto-approve"]).expect(0);
     assert_eq!(kube(&served, &Method::DELETE, JOB, &Value::Null).0, 200);
     let damaged = serde_json::json!({ "binaryData": { "record": "AAAA" } });
@@ -195,7 +254,7 @@ fn is_made_once(Case(events): &Case) -> Result<(), String> {
                 _ => {}
             }
             let (key, text) = (["train", "learn"][key % 2], format!("{text}.py"));
-            let file = stack(key, &text, &format!("labels = {{ of = \"{labels}\" }}\n"));
+            let file = Made::Job.stack(key, &text, &format!("labels = {{ of = \"{labels}\" }}\n"));
             let file = file.replace("100m", ["100m", "0.1", "100000u"][spelling % 3]);
             let step = match event {
                 Event::Apply => Step::Apply(quiet.clone()),
@@ -245,7 +304,7 @@ fn digest_of((cpu, memory): (u64, u64), how: usize) -> String {
     let (cpu, memory) = spelled(cpu, memory, how);
     let keys = [format!("cpu = \"{cpu}\""), format!("memory = \"{memory}\""), "replicas = 1".to_owned()];
     let keys = [&keys[how % 3..], &keys[..how % 3]].concat().join(", ");
-    let text = stack("train", "a.py", "")
+    let text = Made::Job.stack("train", "a.py", "")
         .replace("worker = { replicas = 1, cpu = \"100m\" }", &format!("worker = {{ {keys} }}"))
         .replace("image = \"demo:1\"", &format!("image = \"demo:1\"\nscheduler = {{ cpu = \"{cpu}\" }}"));
     let stack = Stack::of(&text);

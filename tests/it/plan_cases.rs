@@ -229,7 +229,10 @@ fn overlay(world: &mut World, patch: &Value) {
                 let [project, location, cluster] = parts[..] else { panic!("{name}") };
                 ClusterName { project: project.into(), location: location.into(), cluster: cluster.into() }
             };
-            world.elsewhere = Elsewhere::Found(patch.as_array().unwrap().iter().map(place).collect());
+            world.elsewhere = match patch {
+                Value::String(why) => Elsewhere::Unknown(why.clone()),
+                places => Elsewhere::Found(places.as_array().unwrap().iter().map(place).collect()),
+            };
         } else if name == "unseen" {
             world.unseen = serde_json::from_value(patch.clone()).unwrap();
         } else if name == "unreadable" {
