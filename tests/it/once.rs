@@ -59,7 +59,7 @@ impl Made {
             Self::Job => format!("args = [\"python\", \"{text}\"]"),
             // What tells one text from another is an argument here, too.
             Self::IdleCluster => {
-                format!("idle_timeout = \"1h\"\nscheduler = {{ env = {{ TEXT = \"{text}\" }} }}")
+                format!("idle_timeout = 3600\nscheduler = {{ env = {{ TEXT = \"{text}\" }} }}")
             }
         };
         format!(
@@ -304,7 +304,8 @@ fn digest_of((cpu, memory): (u64, u64), how: usize) -> String {
     let (cpu, memory) = spelled(cpu, memory, how);
     let keys = [format!("cpu = \"{cpu}\""), format!("memory = \"{memory}\""), "replicas = 1".to_owned()];
     let keys = [&keys[how % 3..], &keys[..how % 3]].concat().join(", ");
-    let text = Made::Job.stack("train", "a.py", "")
+    let text = Made::Job
+        .stack("train", "a.py", "")
         .replace("worker = { replicas = 1, cpu = \"100m\" }", &format!("worker = {{ {keys} }}"))
         .replace("image = \"demo:1\"", &format!("image = \"demo:1\"\nscheduler = {{ cpu = \"{cpu}\" }}"));
     let stack = Stack::of(&text);

@@ -616,7 +616,7 @@ fn footer(plan: &Plan) -> String {
         };
         return format!("{} {what}\n", paint(Tint::Bold, "No changes."));
     }
-    let sections = sections(plan).len();
+    let sections = sections(plan).iter().filter(|section| section.action() != Action::Keep).count();
     let objects = plan.changes.iter().filter(|change| change.action != Action::Keep).count();
     let rows =
         if sections == objects { String::new() } else { format!(", in {}", count(sections, "section")) };
