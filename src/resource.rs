@@ -4,6 +4,7 @@
 use std::collections::BTreeMap;
 use std::fmt;
 
+use percent_encoding::{AsciiSet, NON_ALPHANUMERIC, utf8_percent_encode};
 use serde::{Deserialize, Serialize};
 use serde_json::Value;
 
@@ -105,6 +106,12 @@ impl Gvk {
             None => format!("{root}/{}", self.plural),
         }
     }
+}
+
+/// A text as a value in a query, or as a part of a URL: RFC 3986's unreserved characters stay.
+pub fn encoded(text: &str) -> String {
+    const RESERVED: &AsciiSet = &NON_ALPHANUMERIC.remove(b'-').remove(b'.').remove(b'_').remove(b'~');
+    utf8_percent_encode(text, RESERVED).to_string()
 }
 
 /// One Kubernetes object.

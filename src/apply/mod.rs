@@ -151,7 +151,7 @@ pub enum Stopped {
     Unlocked,
 }
 
-/// The kind of a name.
+/// What a kind is.
 pub type Kinds = fn(KindId) -> &'static Kind;
 
 /// How to apply.

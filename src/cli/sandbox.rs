@@ -118,8 +118,8 @@ fn print(settings: &Settings, text: impl FnOnce() -> Result<String, Failure>) ->
 fn serve(settings: &Settings, args: &ServeArgs) -> Exit {
     let ServeArgs { place, gke_port, time_scale, faults, stock_out, quota, kubernetes, real_operator } = args;
     let scale = time_scale.map_or_else(Scale::default, |time_scale| Scale { time_scale });
-    let folder = place.dir(settings).to_owned();
-    let dir = Some(folder.clone());
+    let folder = place.dir(settings);
+    let dir = Some(folder.to_owned());
     let (faults, stockouts, kubernetes) = (faults.clone(), stock_out.clone(), kubernetes.clone());
     let mut options = Options { dir, scale, stockouts, faults, kubernetes, ..Options::default() };
     options.scripts.imitate_operator = !real_operator;
@@ -129,7 +129,7 @@ fn serve(settings: &Settings, args: &ServeArgs) -> Exit {
             // First, so that a signal between the line and the loop ends it as it should.
             let stops = Stops::listen()?;
             let server = Server::bind(options, *gke_port).await?;
-            without_clients(&folder)?;
+            without_clients(folder)?;
             settings.print(&format!("{}\n", server.announcement()));
             server.run(stops.wait()).await?;
             Ok(Exit::Done)
@@ -141,22 +141,34 @@ fn serve(settings: &Settings, args: &ServeArgs) -> Exit {
 /// brought along there may name programs that kubectl and gcloud would run.
 fn without_clients(dir: &Path) -> Result<(), Diagnostic> {
     let (kubeconfig, gcloud) = (dir.join("kubeconfig"), dir.join("gcloud"));
-    let failed = |path: &Path, why: &str| {
-        let what = format!("cannot serve with {}: {why}", path.display());
-        Diagnostic::error(Code::Sandbox, what).help("move it away, and serve again")
-    };
-    let gone = |path: &Path, result: std::io::Result<()>| match result {
-        Err(error) if error.kind() != std::io::ErrorKind::NotFound => Err(failed(path, &error.to_string())),
-        Ok(()) | Err(_) => Ok(()),
-    };
-    gone(&kubeconfig, fs::remove_file(&kubeconfig))?;
+    delete(&kubeconfig, |path| fs::remove_file(path))?;
     match fs::symlink_metadata(&gcloud) {
         Err(_) => Ok(()),
-        Ok(found) if !found.is_dir() => gone(&gcloud, fs::remove_file(&gcloud)),
-        Ok(_) if gcloud.join(OURS).is_file() => gone(&gcloud, fs::remove_dir_all(&gcloud)),
+        Ok(found) if !found.is_dir() => delete(&gcloud, |path| fs::remove_file(path)),
+        Ok(_) if is_made_for_a_sandbox(&gcloud) => delete(&gcloud, |path| fs::remove_dir_all(path)),
         Ok(_) => {
-            Err(failed(&gcloud, "it was not made for a sandbox, and `sandbox env` would have gcloud use it"))
+            let what = format!(
+                "cannot serve with {}: it was not made for a sandbox, and `sandbox env` would have gcloud use it",
+                gcloud.display()
+            );
+            Err(Diagnostic::error(Code::Sandbox, what).help("move it away, and serve again"))
         }
+    }
+}
+
+/// Whether `sandbox env` has made a folder for gcloud.
+fn is_made_for_a_sandbox(gcloud: &Path) -> bool {
+    gcloud.join(OURS).is_file()
+}
+
+/// Deletes what may not be there.
+fn delete(path: &Path, how: impl Fn(&Path) -> std::io::Result<()>) -> Result<(), Diagnostic> {
+    match how(path) {
+        Err(error) if error.kind() != std::io::ErrorKind::NotFound => {
+            let what = format!("cannot delete {}: {error}", path.display());
+            Err(Diagnostic::error(Code::Sandbox, what))
+        }
+        Ok(()) | Err(_) => Ok(()),
     }
 }
 
@@ -304,22 +316,16 @@ fn reset(dir: &Path) -> Result<String, Failure> {
             .help("stop the process that uses it first")
             .into());
     }
-    let deleted = |name: &str, result: std::io::Result<()>| match result {
-        Err(error) if error.kind() != std::io::ErrorKind::NotFound => {
-            let what = format!("cannot delete {}: {error}", dir.join(name).display());
-            Err(Diagnostic::error(Code::Sandbox, what))
-        }
-        Ok(()) | Err(_) => Ok(()),
-    };
     for name in KEPT {
-        deleted(name, fs::remove_file(dir.join(name)))?;
+        delete(&dir.join(name), |path| fs::remove_file(path))?;
     }
     // What `sandbox env` has gcloud write there.
-    if dir.join("gcloud").join(OURS).is_file() {
-        deleted("gcloud", fs::remove_dir_all(dir.join("gcloud")))?;
+    let gcloud = dir.join("gcloud");
+    if is_made_for_a_sandbox(&gcloud) {
+        delete(&gcloud, |path| fs::remove_dir_all(path))?;
     }
     // Last, and still held: whoever comes meanwhile makes and locks a new one.
-    deleted("lock", fs::remove_file(dir.join("lock")))?;
+    delete(&dir.join("lock"), |path| fs::remove_file(path))?;
     drop(lock);
     // Stays when the user keeps anything in it, such as faults.toml.
     let _ = fs::remove_dir(dir);

@@ -14,7 +14,7 @@ use crate::diag::{Code, Diagnostic};
 use crate::live::along::deepen;
 use crate::live::connection::{Connection, InProcess, Options as Connect};
 use crate::live::gke::GkeAccess;
-use crate::live::kube::{Doubt, KubeconfigAccess};
+use crate::live::kube::{Doubt, KubeconfigAccess, Leads};
 use crate::live::{self, ApiError, read::read};
 use crate::plan::scale::Wish;
 use crate::plan::unready;
@@ -467,8 +467,9 @@ fn runs_nothing(settings: &Settings, kubeconfig: &KubeconfigAccess) -> Result<()
     else {
         return Ok(());
     };
-    let outside = || kubeconfig.named_files().into_iter().find(|file| file.exists() && !fence.holds(file));
-    let what = match (kubeconfig.program(), outside()) {
+    let Leads { programs, files } = kubeconfig.leads_to();
+    let outside = files.iter().find(|file| file.exists() && !fence.holds(file));
+    let what = match (programs.first(), outside) {
         (None, None) => return Ok(()),
         (Some(program), _) => format!("runs a program: `{program}`"),
         (None, Some(file)) => format!("names a file outside of it: {}", file.display()),

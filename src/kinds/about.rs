@@ -2,7 +2,8 @@
 
 use serde_json::Value;
 
-use super::json::text;
+use super::json::{number, text};
+use super::pod::gpus;
 
 /// `2 workers with 1 GPU each`; the number may be one that is only set at the beginning.
 pub fn workers(worker: &Value, initial: &Value) -> String {
@@ -27,10 +28,10 @@ pub fn range(least: &Value, most: &Value) -> Option<String> {
 
 /// ` with 1 GPU`, nothing for none.
 pub fn with_gpus(pod: &Value) -> String {
-    let containers = pod["containers"].as_array().into_iter().flatten();
-    let gpus: u64 =
-        containers.filter_map(|container| number(&container["resources"]["limits"]["nvidia.com/gpu"])).sum();
-    if gpus == 0 { String::new() } else { format!(" with {}", counted(gpus, "GPU")) }
+    match gpus(pod) {
+        0 => String::new(),
+        gpus => format!(" with {}", counted(gpus, "GPU")),
+    }
 }
 
 /// The image of the first container, without its registry.
@@ -38,11 +39,6 @@ pub fn image(pod: &Value) -> String {
     let image = text(&pod["containers"][0]["image"]);
     let from = image.rmatch_indices('/').nth(1).map_or(0, |(slash, _)| slash + 1);
     image[from..].to_owned()
-}
-
-/// Numbers stand in JSON as numbers or as text.
-pub fn number(value: &Value) -> Option<u64> {
-    value.as_u64().or_else(|| value.as_str()?.parse().ok())
 }
 
 fn counted(number: u64, noun: &str) -> String {

@@ -12,6 +12,11 @@ pub(crate) fn count(value: &Value) -> u64 {
     value.as_u64().unwrap_or(0)
 }
 
+/// A number: some APIs write it as text, and so do quantities.
+pub(crate) fn number(value: &Value) -> Option<u64> {
+    value.as_u64().or_else(|| value.as_str()?.parse().ok())
+}
+
 /// For `skip_serializing_if` of switches.
 #[expect(clippy::trivially_copy_pass_by_ref, reason = "serde's skip_serializing_if passes a reference")]
 pub(crate) fn is_false(value: &bool) -> bool {

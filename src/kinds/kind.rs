@@ -29,7 +29,7 @@ pub struct Kind {
     /// What one of ours is called that neither the file nor the record knows.
     pub address: fn(&ObjectId) -> Address,
     /// A wanted one in the few words that a row of a plan has room for: number, machine and GPUs first, images last. What
-    /// the address and the kind say already is not said again.
+    /// the address and the kind say already is not said again. Parts may be empty.
     pub about: fn(&Resource) -> Vec<String>,
     /// Where its pods are.
     pub pods: fn(&Resource) -> Where,

@@ -13,8 +13,15 @@ use serde::de::Error as _;
 use serde::{Deserialize, Deserializer, Serialize};
 use serde_json::{Map, Value};
 
+use super::json::number;
 use crate::address::FieldPath;
 use crate::schema::{self, Schema};
+
+/// GPUs that a PodSpec asks for.
+pub fn gpus(spec: &Value) -> u64 {
+    let containers = spec["containers"].as_array().into_iter().flatten();
+    containers.filter_map(|container| number(&container["resources"]["limits"]["nvidia.com/gpu"])).sum()
+}
 
 /// A PodSpec, or the parts of one that are to differ. In the file it may be the name of a YAML file; when a stack
 /// is loaded, what the file holds has taken the name's place.

@@ -66,6 +66,15 @@ impl KubeconfigAccess {
     }
 }
 
+/// What a kubeconfig leads to on the machine that reads it.
+#[derive(Clone, Debug, Default)]
+pub struct Leads {
+    /// Programs that are run: exec plugins, and what an `auth-provider` runs.
+    pub programs: Vec<String>,
+    /// Files whose content is sent to a server, or trusted.
+    pub files: Vec<PathBuf>,
+}
+
 /// Why a kubeconfig's way to its cluster is not to be relied on.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum Doubt {
@@ -90,25 +99,21 @@ impl fmt::Display for Doubt {
 }
 
 impl KubeconfigAccess {
-    /// The program of the first user of the file who has one: an exec plugin, or what an `auth-provider` runs.
-    pub fn program(&self) -> Option<String> {
-        let file = self.file().ok()?;
-        file.auth_infos.into_iter().filter_map(|user| user.auth_info).find_map(|user| {
+    /// What the file leads to on this machine; nothing where it cannot be read, which is said elsewhere.
+    pub fn leads_to(&self) -> Leads {
+        let Ok(file) = self.file() else { return Leads::default() };
+        let mut leads = Leads::default();
+        for user in file.auth_infos.into_iter().filter_map(|user| user.auth_info) {
             let plugin = user.exec.map(|exec| exec.command.unwrap_or_else(|| "exec".to_owned()));
             let provider =
                 || user.auth_provider.and_then(|provider| provider.config.get("cmd-path").cloned());
-            plugin.or_else(provider)
-        })
-    }
-
-    /// The files that its entries name: what they hold is sent to its server, or trusted.
-    pub fn named_files(&self) -> Vec<PathBuf> {
-        let Ok(file) = self.file() else { return Vec::new() };
-        let users = file.auth_infos.into_iter().filter_map(|user| user.auth_info);
-        let of_users = users.flat_map(|user| [user.token_file, user.client_certificate, user.client_key]);
+            leads.programs.extend(plugin.or_else(provider));
+            let files = [user.token_file, user.client_certificate, user.client_key];
+            leads.files.extend(files.into_iter().flatten().map(PathBuf::from));
+        }
         let clusters = file.clusters.into_iter().filter_map(|cluster| cluster.cluster);
-        let of_clusters = clusters.map(|cluster| cluster.certificate_authority);
-        of_users.chain(of_clusters).flatten().map(PathBuf::from).collect()
+        leads.files.extend(clusters.filter_map(|cluster| cluster.certificate_authority).map(PathBuf::from));
+        leads
     }
 
     /// What is to be said of the way to the cluster; nothing where the file cannot be read, which is said elsewhere.

@@ -1,11 +1,11 @@
 //! The proxy that the environment names for the Kubernetes API of a GKE cluster. HTTPS_PROXY, ALL_PROXY and NO_PROXY mean
 //! for it what they mean for Google's own API, whose client reads them with the same code.
 
-use std::fmt::Write as _;
-
 use base64::Engine as _;
 use base64::engine::general_purpose::STANDARD;
 use hyper_util::client::proxy::matcher::{Intercept, Matcher};
+
+use crate::resource::encoded;
 
 /// The proxy for a server, if there is one, with its user and password in the URL, as kube takes them.
 pub fn of(matcher: &Matcher, server: &http::Uri) -> Option<http::Uri> {
@@ -22,19 +22,6 @@ fn user(proxy: &Intercept) -> Option<(String, String)> {
     let basic = STANDARD.decode(proxy.basic_auth()?.to_str().ok()?.strip_prefix("Basic ")?).ok()?;
     let (user, password) = std::str::from_utf8(&basic).ok()?.split_once(':')?;
     Some((user.to_owned(), password.to_owned()))
-}
-
-/// As RFC 3986 has it in the part of a URL that names a user.
-fn encoded(text: &str) -> String {
-    text.bytes().fold(String::new(), |mut encoded, byte| {
-        if byte.is_ascii_alphanumeric() || matches!(byte, b'-' | b'.' | b'_' | b'~') {
-            encoded.push(char::from(byte));
-        } else {
-            // Writing to a string does not fail.
-            let _ = write!(encoded, "%{byte:02X}");
-        }
-        encoded
-    })
 }
 
 #[cfg(test)]

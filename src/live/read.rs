@@ -13,7 +13,7 @@ use super::retry::{self, Patience};
 use super::sizes::{count_missing_nodes, instance_group_sizes};
 use super::{ApiError, Class, LiveApi, Request, served};
 use crate::record::Record;
-use crate::resource::{Api, ClusterName, Gvk, Identity, ObjectId, Seen, Wanted, World};
+use crate::resource::{Api, ClusterName, Gvk, Identity, ObjectId, Seen, Wanted, World, encoded};
 
 /// What a reading found.
 #[derive(Clone, Debug, PartialEq)]
@@ -399,7 +399,7 @@ pub(super) async fn list_pages(
     label: Option<&str>,
 ) -> Result<Vec<Value>, ApiError> {
     let whole = match label {
-        Some(label) => format!("{collection}?labelSelector={}", encode(label)),
+        Some(label) => format!("{collection}?labelSelector={}", encoded(label)),
         None => collection.to_owned(),
     };
     let paged = |limit: u32| format!("{whole}{}limit={limit}", if label.is_some() { '&' } else { '?' });
@@ -426,20 +426,11 @@ pub(super) async fn list_pages(
         }
         match page.pointer("/metadata/continue").and_then(Value::as_str) {
             Some(token) if !token.is_empty() => {
-                path = format!("{}&continue={}", paged(limit), encode(token));
+                path = format!("{}&continue={}", paged(limit), encoded(token));
             }
             _ => return Ok(items),
         }
     }
-}
-
-/// A query value; page tokens are base64 with its `+`, `/` and `=`.
-fn encode(text: &str) -> String {
-    let bytes = text.bytes().map(|byte| match byte {
-        b'A'..=b'Z' | b'a'..=b'z' | b'0'..=b'9' | b'-' | b'_' | b'.' | b'~' => char::from(byte).to_string(),
-        _ => format!("%{byte:02X}"),
-    });
-    bytes.collect()
 }
 
 #[cfg(test)]

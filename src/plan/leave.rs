@@ -9,6 +9,7 @@ use super::make::{Maker, fingerprint, lane, stack_of, which_pool};
 use super::{Action, Change, Inputs, Mode, Note, diff};
 use crate::address::{Address, FieldPath};
 use crate::diag::Code;
+use crate::kinds::kubernetes::check;
 use crate::kinds::kubernetes::object::kind_of;
 use crate::kinds::{self, gke};
 use crate::record::Record;
@@ -39,34 +40,20 @@ impl Maker<'_> {
         if self.renewed {
             return;
         }
-        let mut wanted: BTreeSet<Identity> =
+        let wanted: BTreeSet<Identity> =
             self.inputs.desired.iter().map(|resource| resource.identity.clone()).collect();
-        // A pod of the same text is taken over by the check that runs now; any other one was left behind.
-        let run = |check: &Address| {
-            self.changes.iter().any(|change| change.action == Action::Run && change.address == *check)
-        };
-        let (taken, left): (BTreeMap<_, _>, BTreeMap<_, _>) =
-            self.pods_of_checks().into_iter().partition(|(_, check)| run(check));
-        wanted.extend(taken.into_keys());
-        for mut owned in self.owned() {
-            let check = left.get(&owned.identity);
-            if let (Some(check), Identity::Object(pod)) = (check, &owned.identity) {
-                owned.address =
-                    Address::object(check.as_str(), &pod.gvk.kind, pod.namespace.as_deref(), &pod.name);
-            }
+        for owned in self.owned() {
             let stays = matches!(owned.identity, Identity::Cluster(_)) || !self.selected.has(&owned.address);
-            if !wanted.contains(&owned.identity) && !stays {
+            // A pod of the same text is taken over by the check that runs now; any other one was left behind.
+            let check = self.known.check_of(&owned.identity);
+            let taken = check.is_some_and(|check| {
+                self.changes.iter().any(|change| change.action == Action::Run && change.address == *check)
+            });
+            if !stays && !taken && !wanted.contains(&owned.identity) {
                 let why = check.map_or("no longer in the stack file", |_| "left behind by an earlier run");
                 self.let_go(owned, Some(why));
             }
         }
-    }
-
-    /// The pods that the checks of the file run, and the checks.
-    fn pods_of_checks(&self) -> BTreeMap<Identity, Address> {
-        let checks = self.inputs.desired.iter().filter(|resource| resource.kind == KindId::Check);
-        let pod = |check: &Resource| Identity::Object(kinds::kubernetes::check::pod(&check.body));
-        checks.map(|check| (pod(check), check.address.clone())).collect()
     }
 
     pub(super) fn destroy(&mut self) {
@@ -299,14 +286,23 @@ fn without_secrets(live: &Value) -> Value {
 /// The addresses of what is wanted and of what the record knows, by identity.
 pub(super) struct Known<'a> {
     wanted: BTreeMap<&'a Identity, (&'a Address, KindId)>,
+    /// The pods that the checks of the file run, and the checks.
+    pods: BTreeMap<Identity, &'a Address>,
 }
 
 impl<'a> Known<'a> {
     pub(super) fn of(desired: &'a [Resource], record: Option<&'a Record>) -> Self {
         let recorded = record.into_iter().flat_map(|record| &record.inventory);
         let recorded = recorded.map(|entry| (&entry.identity, (&entry.address, entry.kind.id())));
-        let desired = desired.iter().map(|wanted| (&wanted.identity, (&wanted.address, wanted.kind)));
-        Self { wanted: recorded.chain(desired).collect() }
+        let wanted = desired.iter().map(|wanted| (&wanted.identity, (&wanted.address, wanted.kind)));
+        let checks = desired.iter().filter(|wanted| wanted.kind == KindId::Check);
+        let pods = checks.map(|wanted| (Identity::Object(check::pod(&wanted.body)), &wanted.address));
+        Self { wanted: recorded.chain(wanted).collect(), pods: pods.collect() }
+    }
+
+    /// The check of the file whose pod a thing is.
+    fn check_of(&self, identity: &Identity) -> Option<&'a Address> {
+        self.pods.get(identity).copied()
     }
 
     fn find(&self, identity: &Identity) -> (Address, KindId) {
@@ -319,7 +315,11 @@ impl<'a> Known<'a> {
             Identity::Check(address) => (address.clone(), KindId::Check),
             Identity::Object(object) => {
                 let kind = kind_of(object);
-                ((kinds::of(kind).address)(object), kind)
+                let address = match self.check_of(identity) {
+                    Some(check) => check::address_of(check, object),
+                    None => (kinds::of(kind).address)(object),
+                };
+                (address, kind)
             }
         }
     }

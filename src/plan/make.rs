@@ -606,10 +606,13 @@ impl Maker<'_> {
             let record = inputs.world.record.as_ref().filter(|_| !self.renewed);
             let passed = record.and_then(|record| record.passes.get(&resource.identity));
             let renewed = self.changes.iter().find(|change| {
-                let made = matches!(change.action, Action::Create | Action::Replace);
-                let driver = change.kind == KindId::GpuDriver;
-                let disturbs = (driver || change.kind == KindId::NodePool) && made
-                    || driver && change.action == Action::Update;
+                let disturbs = match change.action {
+                    Action::Create | Action::Replace => {
+                        matches!(change.kind, KindId::NodePool | KindId::GpuDriver)
+                    }
+                    Action::Update => change.kind == KindId::GpuDriver,
+                    Action::Keep | Action::Delete | Action::Forget | Action::Run => false,
+                };
                 let before = |address| graph::names(address, &change.address);
                 disturbs && resource.follows.iter().any(before)
             });

@@ -11,6 +11,7 @@ use crate::diag::{Code, Diagnostic};
 use crate::kinds;
 use crate::kinds::gke::{self, node_pool};
 use crate::kinds::kind::Compare;
+use crate::kinds::pod::gpus;
 use crate::kinds::scope::POOL_LABEL;
 use crate::resource::{FieldChange, Identity, KindId, ObjectId, Resource, Role, Seen};
 
@@ -310,11 +311,7 @@ impl Maker<'_> {
         pool: &Resource,
         live: &Value,
     ) {
-        let gpus = |container: &Value| {
-            let gpus = &container["resources"]["limits"]["nvidia.com/gpu"];
-            gpus.as_str().and_then(|gpus| gpus.parse().ok()).or(gpus.as_u64()).unwrap_or(0)
-        };
-        let asked: u64 = pod["containers"].as_array().into_iter().flatten().map(gpus).sum();
+        let asked = gpus(pod);
         let there = node_pool::live_gpus(live);
         if asked <= there {
             return;

@@ -12,7 +12,8 @@ use super::{Action, Change};
 use crate::address::{Address, FieldPath};
 use crate::kinds;
 use crate::kinds::json::text;
-use crate::kinds::kubernetes::manifest::{gpus, node_labels, pod_specs};
+use crate::kinds::kubernetes::manifest::{node_labels, pod_specs};
+use crate::kinds::pod::gpus;
 use crate::resource::{Await, Identity, KindId, ObjectId, Resource, Step, Until, World};
 
 /// Where pods of a thing run.

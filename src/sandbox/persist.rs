@@ -63,7 +63,10 @@ impl Closing {
 impl Drop for Closing {
     fn drop(&mut self) {
         // What it could not write it repairs when it is opened again.
-        let _repaired = caught(|| drop(self.0.take()));
+        let _repaired = caught(|| {
+            drop(self.0.take());
+            Ok(())
+        });
     }
 }
 
@@ -88,7 +91,7 @@ impl Store {
             let entries = store.read()?;
             Ok((store, entries))
         };
-        let (store, entries) = caught(open).and_then(|opened| opened).map_err(&unreadable)?;
+        let (store, entries) = caught(open).map_err(&unreadable)?;
         match entries.iter().find(|(key, _)| key == FORMAT_KEY) {
             Some((_, format)) if *format != FORMAT => {
                 let cause = format!("it has format {format}, this program knows {FORMAT}");
@@ -106,7 +109,6 @@ impl Store {
             return Ok(());
         }
         caught(|| self.try_write(changes).map_err(|error| error.to_string()))
-            .and_then(|written| written)
             .map_err(|cause| SandboxError::Write { path: self.path.clone(), cause })
     }
 
@@ -147,7 +149,7 @@ impl Store {
 
 /// Runs what redb panics in when its file is damaged in places that it has no checksums of, and keeps the panic from the
 /// terminal. Source: a fuzzer of the file on redb 4.4.
-fn caught<T>(run: impl FnOnce() -> T) -> Result<T, String> {
+fn caught<T>(run: impl FnOnce() -> Result<T, String>) -> Result<T, String> {
     thread_local!(static SILENT: Cell<bool> = const { Cell::new(false) });
     static HOOK: Once = Once::new();
     HOOK.call_once(|| {
@@ -161,7 +163,7 @@ fn caught<T>(run: impl FnOnce() -> T) -> Result<T, String> {
     SILENT.set(true);
     let ran = catch_unwind(AssertUnwindSafe(run));
     SILENT.set(false);
-    ran.map_err(|_| "it is damaged".to_owned())
+    ran.unwrap_or_else(|_| Err("it is damaged".to_owned()))
 }
 
 /// Makes the file under another name first, so that a killed process leaves it whole or not at all.

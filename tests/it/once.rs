@@ -1,7 +1,7 @@
 //! What is made once is made once: whatever else is applied, left out, scaled, renamed, killed, or lost.
 
 use std::fmt;
-use std::time::Duration;
+use std::time::{Duration, Instant};
 
 use axum::http::Method;
 use dask_infra::apply::Outcome;
@@ -124,7 +124,9 @@ fn is_not_made_again_by_itself(made: Made) {
     let goes = || {
         assert_eq!(kube(&served, &Method::DELETE, made.path(), &Value::Null).0, 200);
         // The operator takes its finalizer off.
+        let last = Instant::now() + Duration::from_secs(60);
         while kube(&served, &Method::GET, made.path(), &Value::Null).0 != 404 {
+            assert!(Instant::now() < last, "{} is still there", made.path());
             std::thread::sleep(Duration::from_millis(20));
         }
     };

@@ -10,7 +10,7 @@ use super::api::{self, CLUSTER_LABEL, COMPONENT_LABEL, GROUP_LABEL};
 use super::group::{self, DaskGroup, Joined};
 use super::handled::{self, is_handled, scaled_to};
 use super::idle::IdleTimeout;
-use super::pods::{self, Wants, Workers, with_pods};
+use super::pods::{self, Tally, Wants, Workers, with_pods};
 use super::registered::{self, Registered};
 use super::replicas::{Replicas, Writer};
 use super::service::DaskService;
@@ -20,7 +20,7 @@ use crate::kinds::about::{image, with_gpus, workers};
 use crate::kinds::json::text;
 use crate::kinds::kind::{Compare, Doing, Kind, itself};
 use crate::kinds::kubernetes::object::{gvk, labelled, unmarked};
-use crate::kinds::kubernetes::pods::{broken, gpus, gpus_held, pending};
+use crate::kinds::kubernetes::pods::{broken, pending};
 use crate::kinds::kubernetes::requests::{object_program, scale_call};
 use crate::kinds::kubernetes::workload::deployment_ready;
 use crate::kinds::pod;
@@ -531,35 +531,21 @@ pub(crate) fn says(wait: &Await, found: &[Value]) -> Said {
     };
     let name = format!("{}-default", text(&cluster["metadata"]["name"]));
     let own = |worker: &&Value| worker["metadata"]["labels"][GROUP_LABEL] == *name;
-    let list: Vec<&Value> = workers["items"].as_array().into_iter().flatten().filter(own).collect();
-    let ready = list.iter().filter(|worker| deployment_ready(worker) == Readiness::Ready).count();
-    let (wanted, whose) = pods::wanted(wait, group);
-    let made = list.len();
+    let workers: Vec<&Value> = workers["items"].as_array().into_iter().flatten().filter(own).collect();
+    let registered = counts.first().map(|counts| Registered::of(pods, counts));
+    let tally = Tally::of(wait, group, &workers, pods, registered);
     let scheduler = deployment_ready(scheduler) == Readiness::Ready;
     let down = if scheduler { "" } else { "scheduler not ready; " };
-    let registered = counts.first().map(|counts| Registered::of(pods, counts));
-    let known = registered.as_ref().filter(|_| scheduler).map(Registered::says).unwrap_or_default();
-    let gpus = gpus(pods);
-    let held = gpus_held(gpus);
     let ingress = &service["status"]["loadBalancer"]["ingress"][0];
     let address = ["ip", "hostname"].into_iter().find_map(|key| ingress[key].as_str());
     let reached = address.map(|address| format!("; at {address}")).unwrap_or_default();
-    Said {
-        line: format!(
-            "{phase}; {down}workers: {wanted} wanted{whose}, {made} made, {ready} ready{known}{held}{reached}"
-        ),
-        facts: vec![
-            ("address", json!(address)),
-            ("phase", cluster["status"]["phase"].clone()),
-            ("scheduler_ready", json!(scheduler)),
-            ("workers_wanted", json!(wanted)),
-            ("workers_made", json!(made)),
-            ("workers_ready", json!(ready)),
-            ("workers_registered", registered.as_ref().map_or(Value::Null, Registered::fact)),
-            ("gpus", json!(gpus)),
-        ],
-        pending: pending(pods),
-    }
+    let mut facts = vec![
+        ("address", json!(address)),
+        ("phase", cluster["status"]["phase"].clone()),
+        ("scheduler_ready", json!(scheduler)),
+    ];
+    facts.extend(tally.facts());
+    Said { line: format!("{phase}; {down}{}{reached}", tally.line(scheduler)), facts, pending: pending(pods) }
 }
 
 #[cfg(test)]

@@ -8,7 +8,7 @@ use serde_json::{Value, json};
 
 use super::api::{self, GROUP_LABEL, UNSEEN};
 use super::handled::{self, is_handled, scaled_to};
-use super::pods::{self, Wants, Workers};
+use super::pods::{self, Tally, Wants, Workers};
 use super::registered::{self, Registered};
 use super::replicas::Replicas;
 use super::scale;
@@ -17,9 +17,8 @@ use crate::kinds::about::{image, workers};
 use crate::kinds::json::text;
 use crate::kinds::kind::{Compare, Doing, Kind, address_in, itself};
 use crate::kinds::kubernetes::object::{gvk, labelled, pods_labelled};
-use crate::kinds::kubernetes::pods::{broken, gpus, gpus_held, pending};
+use crate::kinds::kubernetes::pods::{broken, pending};
 use crate::kinds::kubernetes::requests::object_program;
-use crate::kinds::kubernetes::workload::deployment_ready;
 use crate::kinds::pod;
 use crate::kinds::scope::Scope;
 use crate::kinds::section::{Lifecycle, Live, Manage, Naming, PodKeys, Pods, Role, Section};
@@ -263,26 +262,11 @@ fn registered_of(found: &[Value]) -> Option<Registered> {
 /// For `status`: how many workers of the group there are.
 pub(crate) fn says(wait: &Await, found: &[Value]) -> Said {
     let [group, workers, pods, scheduler @ ..] = found else { return Said::default() };
-    let list: Vec<&Value> = workers["items"].as_array().into_iter().flatten().collect();
-    let ready = list.iter().filter(|worker| deployment_ready(worker) == Readiness::Ready).count();
-    let (wanted, whose) = pods::wanted(wait, group);
-    let made = list.len();
-    let gpus = gpus(pods);
-    let registered = registered_of(scheduler);
-    let known = registered.as_ref().map(Registered::says).unwrap_or_default();
-    let held = gpus_held(gpus);
-    Said {
-        line: format!("workers: {wanted} wanted{whose}, {made} made, {ready} ready{known}{held}"),
-        facts: vec![
-            ("cluster", group["spec"]["cluster"].clone()),
-            ("workers_wanted", json!(wanted)),
-            ("workers_made", json!(made)),
-            ("workers_ready", json!(ready)),
-            ("workers_registered", registered.as_ref().map_or(Value::Null, Registered::fact)),
-            ("gpus", json!(gpus)),
-        ],
-        pending: pending(pods),
-    }
+    let workers: Vec<&Value> = workers["items"].as_array().into_iter().flatten().collect();
+    let tally = Tally::of(wait, group, &workers, pods, registered_of(scheduler));
+    let mut facts = vec![("cluster", group["spec"]["cluster"].clone())];
+    facts.extend(tally.facts());
+    Said { line: tally.line(true), facts, pending: pending(pods) }
 }
 
 #[cfg(test)]

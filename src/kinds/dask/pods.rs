@@ -12,7 +12,7 @@ use crate::kinds::env;
 use crate::kinds::json::text;
 use crate::kinds::kind::Where;
 use crate::kinds::kubernetes::object::pods_labelled;
-use crate::kinds::kubernetes::pods::waits_for;
+use crate::kinds::kubernetes::pods::{gpus, gpus_held, waits_for};
 use crate::kinds::kubernetes::workload::deployment_ready;
 use crate::kinds::scope::{POOL_LABEL, Scope};
 use crate::kinds::section::PodKeys;
@@ -207,6 +207,50 @@ pub fn wanted(wait: &Await, group: &Value) -> (u64, String) {
             (live, format!(" (the stack says {file})"))
         }
         (file, live) => (file.or(live).unwrap_or(1), String::new()),
+    }
+}
+
+/// How many workers of a group there are, for `status`.
+pub struct Tally {
+    wanted: u64,
+    whose: String,
+    made: usize,
+    ready: usize,
+    registered: Option<Registered>,
+    gpus: u64,
+}
+
+impl Tally {
+    /// Of worker Deployments, the pods of the group, and what the scheduler says where it was asked.
+    pub fn of(
+        wait: &Await,
+        group: &Value,
+        workers: &[&Value],
+        pods: &Value,
+        registered: Option<Registered>,
+    ) -> Self {
+        let (wanted, whose) = wanted(wait, group);
+        let ready = workers.iter().filter(|worker| deployment_ready(worker) == Readiness::Ready).count();
+        Self { wanted, whose, made: workers.len(), ready, registered, gpus: gpus(pods) }
+    }
+
+    /// `workers: 2 wanted, 2 made, 1 ready`; what a scheduler says that is not ready is of before.
+    pub fn line(&self, scheduler_ready: bool) -> String {
+        let Self { wanted, whose, made, ready, registered, gpus } = self;
+        let known = registered.as_ref().filter(|_| scheduler_ready).map(Registered::says);
+        let (known, held) = (known.unwrap_or_default(), gpus_held(*gpus));
+        format!("workers: {wanted} wanted{whose}, {made} made, {ready} ready{known}{held}")
+    }
+
+    /// The same for programs.
+    pub fn facts(&self) -> [(&'static str, Value); 5] {
+        [
+            ("workers_wanted", json!(self.wanted)),
+            ("workers_made", json!(self.made)),
+            ("workers_ready", json!(self.ready)),
+            ("workers_registered", self.registered.as_ref().map_or(Value::Null, Registered::fact)),
+            ("gpus", json!(self.gpus)),
+        ]
     }
 }
 

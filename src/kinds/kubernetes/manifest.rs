@@ -15,6 +15,7 @@ use super::bundle::{Bundle, Kinds, Object, objects};
 use super::hooks;
 use super::object::kind_of;
 use crate::address::{Address, FieldPath};
+use crate::kinds::pod::gpus;
 use crate::kinds::scope::{POOL_LABEL, PoolFacts, Scope};
 use crate::kinds::section::{Lifecycle, Section};
 use crate::resource::{Gvk, Identity, Life, OBJECT_LABEL_MANAGED_BY, ObjectId, Resource};
@@ -324,15 +325,6 @@ pub fn node_labels<'v>(spec: &'v Value, path: &FieldPath) -> Vec<NodeLabel<'v>> 
 pub fn has_label(pool: &PoolFacts, label: &NodeLabel<'_>) -> bool {
     let value = if label.key == POOL_LABEL { Some(&pool.name) } else { pool.labels.get(label.key) };
     value.is_some_and(|value| label.values.contains(&value.as_str()))
-}
-
-/// GPUs that a PodSpec asks for.
-pub fn gpus(spec: &Value) -> u64 {
-    let of = |container: &Value| {
-        let amount = &container["resources"]["limits"]["nvidia.com/gpu"];
-        amount.as_u64().or_else(|| amount.as_str()?.parse().ok()).unwrap_or(0)
-    };
-    spec["containers"].as_array().into_iter().flatten().map(of).sum()
 }
 
 /// The pools that pods select, those with GPUs where GPUs are asked for, then also the driver and, for Dask

@@ -6,6 +6,7 @@ use crate::kinds::json::text;
 use crate::kinds::scope::DRIVER_INSTALLER;
 use crate::resource::{
     Api, Gvk, Identity, KindId, OBJECT_LABEL_MANAGED_BY, OBJECT_LABEL_STACK, ObjectId, Query, Resource,
+    encoded,
 };
 use crate::schema::{self, DASK_GROUP};
 
@@ -20,8 +21,8 @@ pub(crate) fn labelled<'l>(
     namespace: Option<&str>,
     labels: impl IntoIterator<Item = (&'l str, &'l str)>,
 ) -> Query {
-    let pairs = labels.into_iter().map(|(key, value)| format!("{}%3D{value}", key.replace('/', "%2F")));
-    let pairs = pairs.collect::<Vec<_>>().join("%2C");
+    let pairs = labels.into_iter().map(|(key, value)| format!("{key}={value}"));
+    let pairs = encoded(&pairs.collect::<Vec<_>>().join(","));
     Query { api: Api::Kubernetes, path: format!("{}?labelSelector={pairs}", gvk.collection(namespace)) }
 }
 

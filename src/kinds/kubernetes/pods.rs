@@ -5,6 +5,7 @@ use serde_json::Value;
 use super::object::{condition, pods_matching};
 use crate::kinds::json::{count, text};
 use crate::kinds::kind::Where;
+use crate::kinds::pod;
 use crate::kinds::status::Pending;
 use crate::resource::{Api, Identity, Query, Resource};
 
@@ -103,9 +104,7 @@ pub(crate) fn gpus(pods: &Value) -> u64 {
         pods["items"].as_array().into_iter().flatten().filter(|pod| {
             pod["status"]["phase"] == "Running" && pod["metadata"]["deletionTimestamp"].is_null()
         });
-    let containers = running.filter_map(|pod| pod["spec"]["containers"].as_array()).flatten();
-    let held = containers.map(|container| &container["resources"]["limits"]["nvidia.com/gpu"]);
-    held.filter_map(|gpus| gpus.as_u64().or_else(|| gpus.as_str()?.parse().ok())).sum()
+    running.map(|pod| pod::gpus(&pod["spec"])).sum()
 }
 
 /// `, 2 GPUs held`, where there are some.

@@ -5,7 +5,9 @@ use serde_json::{Value, json};
 use super::made;
 use crate::address::{FieldPath, Segment};
 use crate::kinds::kind::Doing;
-use crate::resource::{Action, Api, Await, Call, KindId, Life, Method, ObjectId, Owner, Step, Until};
+use crate::resource::{
+    Action, Api, Await, Call, KindId, Life, Method, ObjectId, Owner, Step, Until, encoded,
+};
 
 /// Server-side apply of an object.
 fn apply_call(object: &ObjectId, owner: &Owner, body: Value, force: bool) -> Call {
@@ -13,7 +15,7 @@ fn apply_call(object: &ObjectId, owner: &Owner, body: Value, force: bool) -> Cal
 }
 
 fn applied(path: String, manager: &str, body: Value, force: &str) -> Call {
-    let manager = manager.replace('/', "%2F").replace(':', "%3A");
+    let manager = encoded(manager);
     Call {
         api: Api::Kubernetes,
         method: Method::Patch,

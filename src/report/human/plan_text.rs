@@ -60,7 +60,7 @@ pub fn render(plan: &Plan, view: &View<'_>, options: &Options<'_>) -> String {
         }
     }
     text.push('\n');
-    text.push_str(&footer(plan));
+    text.push_str(&footer(plan, &sections));
     text.push_str(&consents(plan, options));
     text.push_str(&how_to_go_on(plan, view.next, options));
     text
@@ -293,8 +293,8 @@ impl Page<'_> {
         let location = section.changes.iter().find_map(|change| change.location.as_deref());
         let location = location.map(|location| place_name(location, self.view));
         let said = match section.changes.as_slice() {
-            [change] => joined(what(change, section.name), self.about(change)),
-            changes => joined(totals(changes), self.about_one_of(changes)),
+            [change] => what(change, section.name, self.about(change)),
+            changes => said(totals(changes), None, self.about_one_of(changes)),
         };
         let gravest = symbol(section.action());
         let row = Row { symbol: gravest, title: section.name, what: &said, place: location };
@@ -315,7 +315,7 @@ impl Page<'_> {
                 let line = format!(
                     "    {} {name}  {}",
                     symbol(change.action),
-                    what(change, change.address.as_str())
+                    what(change, change.address.as_str(), Vec::new())
                 );
                 push_line(text, &line);
                 self.details(text, change, 10);
@@ -324,23 +324,22 @@ impl Page<'_> {
     }
 
     /// What a thing is that will be made or run. Of what is there already, what differs is told.
-    fn about(&self, change: &Change) -> Option<String> {
+    fn about(&self, change: &Change) -> Vec<String> {
         match change.action {
             Action::Create | Action::Run => {
-                let resource = self.wanted.get(&change.identity)?;
-                let mut said = (kinds::of(resource.kind).about)(resource);
-                said.retain(|said| !said.is_empty());
-                (!said.is_empty()).then(|| said.join(", "))
+                let resource = self.wanted.get(&change.identity);
+                let about = resource.map(|resource| (kinds::of(resource.kind).about)(resource));
+                about.into_iter().flatten().filter(|about| !about.is_empty()).collect()
             }
-            Action::Keep | Action::Update | Action::Replace | Action::Delete | Action::Forget => None,
+            Action::Keep | Action::Update | Action::Replace | Action::Delete | Action::Forget => Vec::new(),
         }
     }
 
     /// The same of the one thing of a section that there is something to say of.
-    fn about_one_of(&self, changes: &[&Change]) -> Option<String> {
-        let mut said = changes.iter().filter_map(|change| self.about(change));
-        let one = said.next();
-        one.filter(|_| said.next().is_none())
+    fn about_one_of(&self, changes: &[&Change]) -> Vec<String> {
+        let mut said = changes.iter().map(|change| self.about(change)).filter(|about| !about.is_empty());
+        let one = said.next().unwrap_or_default();
+        if said.next().is_none() { one } else { Vec::new() }
     }
 
     /// What stands under a change.
@@ -438,13 +437,10 @@ impl Row<'_> {
     }
 }
 
-/// `create: zonal`, `create: GKE cluster other, zonal`.
-fn joined(verb: String, about: Option<String>) -> String {
-    match about {
-        None => verb,
-        Some(about) if verb.contains(": ") => format!("{verb}, {about}"),
-        Some(about) => format!("{verb}: {about}"),
-    }
+/// `create`, `create: zonal`, `create: GKE cluster other, zonal`.
+fn said(verb: String, noun: Option<String>, about: Vec<String>) -> String {
+    let said: Vec<String> = noun.into_iter().chain(about).collect();
+    if said.is_empty() { verb } else { format!("{verb}: {}", said.join(", ")) }
 }
 
 /// One side of a field whose values do not fit beside each other.
@@ -455,7 +451,7 @@ fn side(text: &mut String, indent: usize, tint: Tint, sign: &str, value: Option<
 }
 
 /// What a change does, and to what when the address does not say it.
-fn what(change: &Change, title: &str) -> String {
+fn what(change: &Change, title: &str, about: Vec<String>) -> String {
     let rolling = change.fields.iter().any(|field| field.effect == Effect::Rolling);
     let verb = match change.action {
         Action::Keep => "no change: the edit has no effect",
@@ -465,19 +461,16 @@ fn what(change: &Change, title: &str) -> String {
         Action::Forget => "leave it",
         action @ (Action::Create | Action::Replace | Action::Delete) => words(action).verb,
     };
-    let (name, noun) = match &change.identity {
-        Identity::Cluster(cluster) => (cluster.cluster.as_str(), change.identity.to_string()),
-        Identity::NodePool { pool, .. } => (pool.as_str(), change.identity.to_string()),
-        Identity::Object(object) => (object.name.as_str(), change.identity.to_string()),
-        Identity::Check(address) => (address.as_str(), String::new()),
+    let name = match &change.identity {
+        Identity::Cluster(cluster) => cluster.cluster.as_str(),
+        Identity::NodePool { pool, .. } => pool.as_str(),
+        Identity::Object(object) => object.name.as_str(),
+        Identity::Check(address) => address.as_str(),
     };
     // The address of an object inside a section ends with the same name as the section's main one.
     let main = change.address.as_str() == title;
-    if (main && Address::new(title).ends_with(name)) || change.action == Action::Keep {
-        verb.to_owned()
-    } else {
-        format!("{verb}: {noun}")
-    }
+    let told = (main && Address::new(title).ends_with(name)) || change.action == Action::Keep;
+    said(verb.to_owned(), (!told).then(|| change.identity.to_string()), about)
 }
 
 /// `create 9 objects`, `update 1 object, create 2 objects`.
@@ -598,15 +591,15 @@ fn note_text(note: &Note, width: usize) -> String {
 }
 
 /// `Plan: 14 to add, 0 to change, 0 to replace, 0 to destroy, 1 check to run, in 7 sections.`
-fn footer(plan: &Plan) -> String {
+fn footer(plan: &Plan, sections: &[Section<'_>]) -> String {
     if plan.is_empty() {
-        let sections: std::collections::BTreeSet<&str> = plan.unready().map(Address::section).collect();
+        let unready: std::collections::BTreeSet<&str> = plan.unready().map(Address::section).collect();
         let what = match plan.mode {
-            Mode::Apply if !sections.is_empty() => {
-                let verb = if sections.len() == 1 { "is" } else { "are" };
+            Mode::Apply if !unready.is_empty() => {
+                let verb = if unready.len() == 1 { "is" } else { "are" };
                 let what = format!(
                     "Live resources match the stack, and {} {verb} not ready.",
-                    count(sections.len(), "section")
+                    count(unready.len(), "section")
                 );
                 return format!("{} {what}\n", paint(Tint::Bold, "No changes."));
             }
@@ -616,7 +609,7 @@ fn footer(plan: &Plan) -> String {
         };
         return format!("{} {what}\n", paint(Tint::Bold, "No changes."));
     }
-    let sections = sections(plan).iter().filter(|section| section.action() != Action::Keep).count();
+    let sections = sections.iter().filter(|section| section.action() != Action::Keep).count();
     let objects = plan.changes.iter().filter(|change| change.action != Action::Keep).count();
     let rows =
         if sections == objects { String::new() } else { format!(", in {}", count(sections, "section")) };

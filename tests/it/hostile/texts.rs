@@ -247,7 +247,7 @@ pub fn kubeconfig(bytes: &[u8], folder: &Path) -> Result<(), String> {
         says(&doubt.to_string())?;
     }
     // A program that a file names is not run here.
-    if access.program().is_none() {
+    if access.leads_to().programs.is_empty() {
         let _ = rustls::crypto::ring::default_provider().install_default();
         let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build().unwrap();
         if let Err(why) = runtime.block_on(Kubernetes::kubeconfig(&access)) {

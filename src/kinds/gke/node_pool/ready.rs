@@ -4,8 +4,8 @@ use serde_json::{Value, json};
 
 use crate::address::FieldPath;
 use crate::catalog;
-use crate::kinds::about::{number, range};
-use crate::kinds::json::{count, text};
+use crate::kinds::about::range;
+use crate::kinds::json::{count, number, text};
 use crate::kinds::kind::itself;
 use crate::kinds::kubernetes::object::{condition, gvk, labelled};
 use crate::kinds::scale::{Number, Scaled};
@@ -94,8 +94,7 @@ pub fn says(wait: &Await, found: &[Value]) -> Said {
 
 /// `nvidia.com/gpu` that pods may ask for on a node.
 pub(crate) fn allocatable_gpus(node: &Value) -> u64 {
-    let gpus = &node["status"]["allocatable"]["nvidia.com/gpu"];
-    gpus.as_str().and_then(|gpus| gpus.parse().ok()).unwrap_or_else(|| count(gpus))
+    number(&node["status"]["allocatable"]["nvidia.com/gpu"]).unwrap_or_default()
 }
 
 /// What GKE says of a cluster or pool in trouble, as the end of a sentence.
@@ -158,8 +157,7 @@ pub fn live_gpus(live: &Value) -> u64 {
     let parts = catalog::accelerator(text(&gpu["acceleratorType"]))
         .and_then(|known| known.mig.get(text(&gpu["gpuPartitionSize"])).copied())
         .unwrap_or(1);
-    let clients = &gpu["gpuSharingConfig"]["maxSharedClientsPerGpu"];
-    let clients = clients.as_str().and_then(|clients| clients.parse().ok()).or(clients.as_u64()).unwrap_or(1);
+    let clients = number(&gpu["gpuSharingConfig"]["maxSharedClientsPerGpu"]).unwrap_or(1);
     gpu_count(&live["config"]) * u64::from(parts) * clients.max(1)
 }
 
