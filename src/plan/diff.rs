@@ -59,7 +59,13 @@ fn is_of(name: &str, manager: &str) -> bool {
 const CONTROLLERS: &[&str] =
     &["kube-controller-manager", "kube-scheduler", "kubelet", "cloud-controller-manager"];
 
-/// Fields that others set on a live object since we last applied it, beyond what is wanted and what is left to them.
+/// The field manager that wrote an object first, and when.
+pub fn maker(live: &Value) -> Option<(String, String)> {
+    let first = entries(live).filter(|owner| !owner.time.is_empty()).min_by_key(|owner| owner.time)?;
+    Some((first.manager.to_owned(), first.time.to_owned()))
+}
+
+/// Fields that others set on a live object, whenever, beyond what is wanted and what is left to them.
 /// `manager` is ours. Not among them: what is removed, and what controllers keep books in, status, annotations, finalizers
 /// and owners.
 pub fn set_by_others(
@@ -69,15 +75,12 @@ pub fn set_by_others(
     manager: &str,
     schema: Option<&Schema>,
 ) -> Vec<FieldChange> {
-    let ours = |owner: &Owner| owner.applied && owner.manager == manager;
-    let since = entries(live).find(ours).map(|owner| owner.time).unwrap_or_default();
     let of_us = |name: &str| is_of(name, manager) || name == "dask-infra" || name.starts_with("dask-infra/");
     let list = live["metadata"]["managedFields"].as_array().into_iter().flatten();
     let mut found: Vec<FieldChange> = Vec::new();
     for (entry, owner) in list.zip(entries(live)) {
-        let late = owner.time.is_empty() || owner.time >= since;
         let status = entry["subresource"] == "status";
-        if of_us(owner.manager) || CONTROLLERS.contains(&owner.manager) || status || !late {
+        if of_us(owner.manager) || CONTROLLERS.contains(&owner.manager) || status {
             continue;
         }
         let effect: fn(&FieldPath) -> (Effect, Option<&'static str>) = |_| (Effect::InPlace, None);
@@ -92,7 +95,9 @@ pub fn set_by_others(
         let who = (owner.manager.to_owned(), owner.time.to_owned());
         found.extend(new.map(|change| FieldChange { drift: Some(who.clone()), ..change }));
     }
-    found.sort_by(|a, b| a.path.cmp(&b.path));
+    // Of several that wrote a field the last one is told.
+    let time = |change: &FieldChange| change.drift.as_ref().map(|(_, time)| time.clone());
+    found.sort_by(|a, b| a.path.cmp(&b.path).then(time(b).cmp(&time(a))));
     found.dedup_by(|a, b| a.path == b.path);
     found
 }

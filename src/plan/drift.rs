@@ -10,6 +10,7 @@ use super::inputs::Inputs;
 use super::make::Maker;
 use crate::address::{Address, FieldPath};
 use crate::diag::Diagnostic;
+use crate::kinds::gke::compare::Compared;
 use crate::kinds::kind::Compare;
 use crate::kinds::{self, gke};
 use crate::record::Entry;
@@ -25,6 +26,8 @@ pub struct Drift {
     pub identity: Identity,
     /// Its kind.
     pub kind: RecordedKind,
+    /// What became of it.
+    pub what: What,
     /// What differs: `before` is live, `after` is what we set.
     pub fields: Vec<FieldChange>,
     /// What others set beyond that: `before` is live.
@@ -33,11 +36,15 @@ pub struct Drift {
     pub location: Option<String>,
 }
 
-impl Drift {
-    /// Whether it was deleted.
-    pub fn is_gone(&self) -> bool {
-        self.fields.is_empty() && self.theirs.is_empty()
-    }
+/// What became of a thing.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub enum What {
+    /// Others wrote fields of it.
+    Changed,
+    /// Others deleted it.
+    Deleted,
+    /// Others deleted it, and another one has its name: the field manager that made that one, and when.
+    Replaced(Option<(String, String)>),
 }
 
 /// What a look at the world found.
@@ -47,6 +54,14 @@ pub struct Drifted {
     pub found: Vec<Drift>,
     /// Whether there is a record to compare GKE's things with.
     pub recorded: bool,
+}
+
+impl Drifted {
+    /// How many things others changed, and how many they deleted.
+    pub fn counts(&self) -> (usize, usize) {
+        let gone = self.found.iter().filter(|drift| drift.what == What::Deleted).count();
+        (self.found.len() - gone, gone)
+    }
 }
 
 /// What others changed, or why it cannot be told.
@@ -64,10 +79,24 @@ pub fn drift(inputs: &Inputs<'_>) -> Result<Drifted, Vec<Diagnostic>> {
         return Err(maker.problems);
     }
     let record = inputs.world.record.as_ref();
+    // An intent names what may never have been made.
+    let made = record.filter(|record| !record.intent).map(|record| record.inventory.as_slice());
+    let made = made.unwrap_or_default().iter().filter(|entry| maker.selected.has(&entry.address));
+    let mut lost: Vec<(&Entry, What)> =
+        made.filter_map(|entry| Some((entry, lost(inputs, &entry.identity)?))).collect();
     let mut found: Vec<Drift> = Vec::new();
     for resource in inputs.desired.iter().filter(|resource| maker.selected.has(&resource.address)) {
+        let schema = maker.shapes.schema(resource);
+        let replaced = lost
+            .iter()
+            .position(|(entry, what)| entry.identity == resource.identity && *what != What::Deleted)
+            .map(|place| lost.remove(place).1);
         let (fields, theirs) = match &resource.identity {
-            Identity::Object(_) => of_object(inputs, resource, maker.shapes.schema(resource).as_ref()),
+            Identity::Object(_) if replaced.is_some() => (
+                compared(inputs, resource, schema.as_ref()).map(|all| all.changes).unwrap_or_default(),
+                Vec::new(),
+            ),
+            Identity::Object(_) => of_object(inputs, resource, schema.as_ref()),
             Identity::Cluster(_) | Identity::NodePool { .. } => {
                 let last = record.and_then(|record| record.last_set(&resource.identity));
                 last.map(|last| of_gke(inputs.world, &resource.identity, resource.kind, last))
@@ -75,50 +104,63 @@ pub fn drift(inputs: &Inputs<'_>) -> Result<Drifted, Vec<Diagnostic>> {
             }
             Identity::Check(_) => Default::default(),
         };
-        if !fields.is_empty() || !theirs.is_empty() {
-            let location = inputs.sources.locate(&resource.origin).map(|location| location.to_string());
+        if replaced.is_some() || !fields.is_empty() || !theirs.is_empty() {
             let (address, identity, kind) =
                 (resource.address.clone(), resource.identity.clone(), resource.kind.into());
-            found.push(Drift { address, identity, kind, fields, theirs, location });
+            let (what, location) = (replaced.unwrap_or(What::Changed), place(inputs, &resource.identity));
+            found.push(Drift { address, identity, kind, what, fields, theirs, location });
         }
     }
-    // An intent names what may never have been made.
-    let made = record.filter(|record| !record.intent).map(|record| record.inventory.as_slice());
-    let gone = made
-        .unwrap_or_default()
-        .iter()
-        .filter(|entry| maker.selected.has(&entry.address) && inputs.world.find(&entry.identity).is_none());
-    found.extend(gone.map(|entry| gone_thing(inputs, entry)));
+    found.extend(lost.into_iter().map(|(entry, what)| lost_thing(inputs, entry, what)));
     Ok(Drifted { found, recorded: record.is_some() })
 }
 
-fn gone_thing(inputs: &Inputs<'_>, Entry { address, identity, kind, .. }: &Entry) -> Drift {
-    let wanted = inputs.desired.iter().find(|resource| &resource.identity == identity);
-    let location = wanted.and_then(|resource| inputs.sources.locate(&resource.origin));
+/// What became of a thing of ours that is not there, or is there and not ours.
+fn lost(inputs: &Inputs<'_>, identity: &Identity) -> Option<What> {
+    let Some(live) = inputs.world.find(identity) else { return Some(What::Deleted) };
+    match identity {
+        Identity::Object(_) if !diff::applied_by(live, &inputs.owner.field_manager()) => {
+            Some(What::Replaced(diff::maker(live)))
+        }
+        Identity::Object(_) | Identity::Cluster(_) | Identity::NodePool { .. } | Identity::Check(_) => None,
+    }
+}
+
+fn lost_thing(inputs: &Inputs<'_>, Entry { address, identity, kind, .. }: &Entry, what: What) -> Drift {
     Drift {
         address: address.clone(),
         identity: identity.clone(),
         kind: kind.clone(),
+        what,
         fields: Vec::new(),
         theirs: Vec::new(),
-        location: location.map(|location| location.to_string()),
+        location: place(inputs, identity),
     }
+}
+
+fn place(inputs: &Inputs<'_>, identity: &Identity) -> Option<String> {
+    let wanted = inputs.desired.iter().find(|resource| &resource.identity == identity)?;
+    inputs.sources.locate(&wanted.origin).map(|location| location.to_string())
 }
 
 /// Fields that we want and fields that we do not.
 type Both = (Vec<FieldChange>, Vec<FieldChange>);
 
+/// How an object differs from what is wanted, where it is there.
+fn compared(inputs: &Inputs<'_>, resource: &Resource, schema: Option<&Schema>) -> Option<Compared> {
+    let live = inputs.world.find(&resource.identity)?;
+    let manager = inputs.owner.field_manager();
+    let Compare::Kubernetes(effect) = &kinds::of(resource.kind).compare else { return None };
+    Some(given::compare(&inputs.world.given, &resource.body, live, &manager, schema, *effect))
+}
+
 /// Fields that we want and that another field manager wrote last, and what else others set.
 fn of_object(inputs: &Inputs<'_>, resource: &Resource, schema: Option<&Schema>) -> Both {
-    let Some(live) = inputs.world.find(&resource.identity) else { return Both::default() };
     let manager = inputs.owner.field_manager();
-    let Compare::Kubernetes(effect) = &kinds::of(resource.kind).compare else {
+    let live = inputs.world.find(&resource.identity).filter(|live| diff::applied_by(live, &manager));
+    let (Some(live), Some(compared)) = (live, compared(inputs, resource, schema)) else {
         return Both::default();
     };
-    if !diff::applied_by(live, &manager) {
-        return Both::default();
-    }
-    let compared = given::compare(&inputs.world.given, &resource.body, live, &manager, schema, *effect);
     let applied = |path: &FieldPath| {
         let other =
             compared.others.iter().find(|(field, _)| field == path).map(|(_, other)| other.clone())?;

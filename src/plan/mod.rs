@@ -38,7 +38,7 @@ mod when_idle;
 mod zones;
 
 pub use along::reach;
-pub use drift::{Drift, Drifted, drift};
+pub use drift::{Drift, Drifted, What, drift};
 pub use inputs::Inputs;
 pub use make::{SEE_FIRST, plan, wanted};
 pub use read::Read;

@@ -15,7 +15,7 @@ use super::{Reporter, Screen, View, brief, words};
 use crate::address::Address;
 use crate::apply::{Event, Outcome, Stopped, Summary};
 use crate::diag::{Diagnostic, Severity};
-use crate::plan::{Action, Change, Drift as Drifts, Drifted, Mode, Plan, Read};
+use crate::plan::{Action, Change, Drift as Drifts, Drifted, Mode, Plan, Read, What};
 use crate::resource::{Effect, FieldChange, Identity, Owner, Resource, Target, by_identity};
 use crate::source::Sources;
 
@@ -85,12 +85,15 @@ impl Reporter for Json {
         let place = || place_of(owner, target);
         for drift in &drifted.found {
             let change = drifted_change(drift);
-            let message =
-                format!("{}: {}", drift.address, if drift.is_gone() { "gone" } else { "changed by others" });
+            let what = match drift.what {
+                What::Changed => "changed by others",
+                What::Deleted => "gone",
+                What::Replaced(_) => "replaced by others",
+            };
+            let message = format!("{}: {what}", drift.address);
             self.line(Level::Info, message, Body::ResourceDrift { place: place(), change });
         }
-        let gone = drifted.found.iter().filter(|drift| drift.is_gone()).count();
-        let change = drifted.found.len() - gone;
+        let (change, gone) = drifted.counts();
         let changes =
             Changes { add: 0, change, replace: 0, remove: gone, run: 0, forget: 0, operation: "refresh" };
         let body = Body::ChangeSummary {
@@ -233,11 +236,16 @@ fn planned(wanted: &BTreeMap<&Identity, &Resource>, change: &Change, view: &View
 }
 
 fn drifted_change(drift: &Drifts) -> PlannedChange {
-    let Drifts { address, identity, kind, fields, theirs, location } = drift;
+    let Drifts { address, identity, kind, what, fields, theirs, location } = drift;
+    let action = match what {
+        What::Changed => Action::Update,
+        What::Deleted => Action::Delete,
+        What::Replaced(_) => Action::Replace,
+    };
     let fields = fields.iter().chain(theirs).map(|field| field_at(field, location.clone()));
     PlannedChange {
         resource: thing_of(address, identity, kind.as_str()),
-        action: if drift.is_gone() { words(Action::Delete).verb } else { words(Action::Update).verb },
+        action: words(action).verb,
         reason: None,
         location: location.clone(),
         fields: fields.collect(),

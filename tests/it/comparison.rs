@@ -8,7 +8,7 @@ use std::sync::atomic::{AtomicU32, Ordering};
 use axum::body::Body;
 use dask_infra::address::{FieldPath, Segment};
 use dask_infra::kinds::gke::compare::Compared;
-use dask_infra::plan::diff::compare;
+use dask_infra::plan::diff::{compare, set_by_others};
 use dask_infra::resource::Effect;
 use dask_infra::sandbox::{Clock, Options, Sandbox, Scale};
 use dask_infra::schema::{self, List, Schema, Type};
@@ -559,11 +559,50 @@ fn edited(
     let differ = compared(sort, body, &answer, true);
     let exactly = matches!(&differ.changes[..], [one] if one.path == *at
         && one.drift.as_ref().is_some_and(|(manager, _)| manager == "other"));
-    match exactly {
-        true => Ok(true),
-        false => {
-            Err(format!("another manager changed `{at}` to {other}: {:?}\nlive {answer:#}", changes(&differ)))
+    if !exactly {
+        return Err(format!(
+            "another manager changed `{at}` to {other}: {:?}\nlive {answer:#}",
+            changes(&differ)
+        ));
+    }
+    left_to_them(sort, body, path, at, send)?;
+    Ok(true)
+}
+
+/// What another manager set and we set no longer is told as theirs, however late we applied the rest.
+fn left_to_them(
+    sort: &Sort,
+    body: &Value,
+    path: &str,
+    at: &FieldPath,
+    send: &Send<'_>,
+) -> Result<(), String> {
+    let mut less = body.clone();
+    let (Some(above), Some(key)) = (at.parent(), at.last_key()) else { return Ok(()) };
+    let Some(fields) = place(&mut less, &above).and_then(Value::as_object_mut) else { return Ok(()) };
+    fields.remove(key);
+    let (code, mut live) = send(
+        "PATCH",
+        &format!("{path}?fieldManager=dask-infra%2Fs&force=true"),
+        "application/apply-patch+yaml",
+        &less,
+    );
+    if code >= 300 {
+        return Ok(());
+    }
+    for entry in live["metadata"]["managedFields"].as_array_mut().into_iter().flatten() {
+        if entry["manager"] == MANAGER {
+            entry["time"] = json!("2100-01-01T00:00:00Z");
         }
+    }
+    // With an atomic list around it, ours took it out.
+    if !live["metadata"]["managedFields"].to_string().contains("\"other\"") {
+        return Ok(());
+    }
+    let told = set_by_others(&less, &Value::Null, &live, MANAGER, Some(&sort.schema));
+    match told.iter().any(|field| field.path == *at) {
+        true => Ok(()),
+        false => Err(format!("`{at}` is another manager's, and not told: {told:?}\nlive {live:#}")),
     }
 }
 

@@ -2,7 +2,7 @@
 
 use super::style::{Tint, columns, paint, push_line, symbol, tame, wrap};
 use super::values;
-use crate::plan::{Action, Drift, Drifted};
+use crate::plan::{Action, Drift, Drifted, What};
 use crate::report::count;
 use crate::resource::{FieldChange, Identity, Owner, Target};
 
@@ -28,8 +28,7 @@ pub fn render(drifted: &Drifted, owner: &Owner, target: &Target, program: &str, 
     for drift in &drifted.found {
         thing(&mut text, drift, width);
     }
-    let gone = drifted.found.iter().filter(|drift| drift.is_gone()).count();
-    let changed = drifted.found.len() - gone;
+    let (changed, gone) = drifted.counts();
     text.push_str(&format!(
         "\n{} {} changed, {gone} gone.\n",
         paint(Tint::Bold, "Drift:"),
@@ -41,11 +40,18 @@ pub fn render(drifted: &Drifted, owner: &Owner, target: &Target, program: &str, 
 }
 
 fn thing(text: &mut String, drift: &Drift, width: usize) {
-    let action = if drift.is_gone() { Action::Delete } else { Action::Update };
+    let (action, word) = match &drift.what {
+        What::Changed => (Action::Update, ""),
+        What::Deleted => (Action::Delete, "  gone: others deleted it"),
+        What::Replaced(_) => (Action::Replace, "  replaced: others deleted it"),
+    };
     let place = drift.location.as_deref().map(|place| format!(" ({place})")).unwrap_or_default();
-    let word = if drift.is_gone() { "  gone: others deleted it" } else { "" };
     let head = format!("{} {}{word}", symbol(action), paint(Tint::Bold, drift.address.as_str()));
     push_line(text, &format!("{head}{}", paint(Tint::Dim, &place)));
+    if let What::Replaced(Some((manager, time))) = &drift.what {
+        let who = tame(&format!("# {manager} created another one at {time}"));
+        push_line(text, &format!("      {}", paint(Tint::Dim, &who)));
+    }
     for field in &drift.fields {
         field_lines(text, field, who(drift, field), width);
     }
