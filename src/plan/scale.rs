@@ -4,7 +4,7 @@ use serde_json::{Value, json};
 
 use super::inputs::Inputs;
 use super::make::{Maker, Standing, fingerprint, is_going};
-use super::select::Selected;
+use super::select::{Partial, Selected};
 use super::steps::wait_to_the_end;
 use super::{Action, Note, Plan, diff};
 use crate::address::{Address, FieldPath};
@@ -43,7 +43,8 @@ pub fn scale(inputs: Inputs, wish: &Wish<'_>) -> Result<Plan, Vec<Diagnostic>> {
         maker.problems.push(*problem);
     }
     maker.what_cannot_be_known();
-    let partial = maker.partial();
+    let number = (!wish.kept).then_some(wish.number);
+    let partial = maker.partial().map(|partial| Partial { number, ..partial });
     let Maker { changes, problems, notes, .. } = maker;
     if !problems.is_empty() {
         return Err(problems);

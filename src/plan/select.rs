@@ -42,6 +42,9 @@ pub struct Partial {
     /// Objects among them that are live and ours and that no record names: it was lost.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     pub unrecorded: Vec<(Address, ObjectId)>,
+    /// The number that the target alone gets, against what the stack file says.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub number: Option<u32>,
 }
 
 /// Which addresses a plan is about.
@@ -136,7 +139,7 @@ impl Maker<'_> {
             }
         });
         let unrecorded = unrecorded.collect();
-        Some(Partial { selection: self.inputs.selection.clone(), left_out, unrecorded })
+        Some(Partial { selection: self.inputs.selection.clone(), left_out, unrecorded, number: None })
     }
 
     fn candidates(&mut self) -> Vec<Candidate> {

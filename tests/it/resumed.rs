@@ -8,7 +8,7 @@ use std::process::Stdio;
 
 use serde_json::Value;
 
-use crate::served::User;
+use crate::served::{Applying, User};
 
 /// Runs until a line has the words, and kills.
 fn killed_at(user: &User, words: &[&str], line: &str) {
@@ -45,4 +45,27 @@ fn an_apply_that_goes_on_waits_for_what_is_not_ready() {
     user.run(&["--sandbox", "apply", "--auto-approve"]).expect(0);
     assert_eq!(ready(), true);
     user.run(&["--sandbox", "plan", "--detailed-exitcode"]).expect(0).says("The stack is up to date.");
+}
+
+#[test]
+fn a_scale_that_is_interrupted_goes_on_with_its_number() {
+    let user = User::with_ready_stack(None);
+    user.run(&["--sandbox", "apply", "--auto-approve"]).expect(0);
+    for (write, again) in [
+        (None, "scale dask_cluster.rapids-dask-cluster 40"),
+        // The file says it now.
+        (Some("--write"), "apply --target dask_cluster.rapids-dask-cluster"),
+    ] {
+        // There are not so many GPUs.
+        let words = ["--sandbox", "scale", "rapids-dask-cluster", "40", "--auto-approve"];
+        let words: Vec<&str> = words.into_iter().chain(write).collect();
+        let mut scaling = Applying::start(&user, &words);
+        scaling.until("of 40 workers");
+        scaling.signal("INT");
+        let (code, said) = scaling.end_saying();
+        assert_eq!(code, Some(130), "{said}");
+        let (_, next) = said.split_once("To go on from here").unwrap();
+        assert_eq!(next.lines().nth(1), Some(format!("  dask-infra --sandbox {again}").as_str()), "{next}");
+        user.run(&["--sandbox", "scale", "rapids-dask-cluster", "2", "--auto-approve"]).expect(0);
+    }
 }

@@ -1,7 +1,8 @@
 //! A served sandbox for tests, and the program and its clients pointed at it.
 
 use std::collections::BTreeMap;
-use std::io::{BufRead as _, BufReader, Lines};
+use std::fs::File;
+use std::io::{BufRead as _, BufReader, Lines, Seek as _};
 use std::path::{Path, PathBuf};
 use std::process::{Child, ChildStderr, Command, Output, Stdio};
 use std::sync::Mutex;
@@ -218,6 +219,7 @@ impl User {
 pub struct Applying {
     child: Child,
     said: Lines<BufReader<ChildStderr>>,
+    out: File,
 }
 
 impl Applying {
@@ -228,9 +230,10 @@ impl Applying {
 
     /// Starts a command.
     pub fn of(mut command: Command) -> Applying {
-        let mut child = command.stdout(Stdio::null()).stderr(Stdio::piped()).spawn().unwrap();
+        let out = tempfile::tempfile().unwrap();
+        let mut child = command.stdout(out.try_clone().unwrap()).stderr(Stdio::piped()).spawn().unwrap();
         let said = BufReader::new(child.stderr.take().unwrap()).lines();
-        Applying { child, said }
+        Applying { child, said, out }
     }
 
     /// Reads until a line has this text; the program goes on.
@@ -255,10 +258,17 @@ impl Applying {
     }
 
     /// The exit code.
-    pub fn end(mut self) -> Option<i32> {
+    pub fn end(self) -> Option<i32> {
+        self.end_saying().0
+    }
+
+    /// The exit code, and all that was written to the standard output.
+    pub fn end_saying(mut self) -> (Option<i32>, String) {
         block_in_place(|| {
             self.said.by_ref().for_each(drop);
-            self.child.wait().unwrap().code()
+            let code = self.child.wait().unwrap().code();
+            self.out.rewind().unwrap();
+            (code, std::io::read_to_string(&self.out).unwrap())
         })
     }
 }

@@ -107,7 +107,7 @@ const PRICED: &str = "us-central1";
 
 /// `partial: only gpu_driver and what it needs; 3 sections are left out: …`
 fn partial_text(partial: &Partial, mode: Mode, width: usize) -> String {
-    let Partial { selection: Selection { targets, excludes }, left_out, unrecorded: _ } = partial;
+    let Partial { selection: Selection { targets, excludes }, left_out, unrecorded: _, number: _ } = partial;
     let mut limits = Vec::new();
     // What goes takes along what needs it, and what stays keeps what it needs.
     let (with, without) = match mode {

@@ -176,10 +176,14 @@ fn next(plan: &Plan, summary: &Summary, ends: &Ends<'_>, program: &str) -> Strin
     if !ends.all_done() || summary.stopped != Stopped::No && plan.mode == Mode::Destroy {
         let done =
             |place| summary.outcomes.iter().any(|(done, end, _)| *done == place && *end == Outcome::Done);
-        let again = asked_again(plan, done);
-        return format!(
-            "\nTo go on from here, planned anew from what is there:\n  {program} {verb}{again}\n"
-        );
+        // An apply would put the number of the stack file back.
+        let scaled =
+            plan.partial.as_ref().and_then(|partial| partial.number.zip(partial.selection.targets.first()));
+        let again = match scaled {
+            Some((number, address)) => format!("scale {address} {number}"),
+            None => format!("{verb}{}", asked_again(plan, done)),
+        };
+        return format!("\nTo go on from here, planned anew from what is there:\n  {program} {again}\n");
     }
     if plan.mode == Mode::Destroy {
         return String::new();
