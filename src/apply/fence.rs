@@ -10,6 +10,7 @@ use serde_json::Value;
 use super::failure::brief;
 use super::lock::{Barred, Lock};
 use crate::live::kube::BytesAsTheyCome;
+use crate::live::retry::Trouble;
 use crate::live::{ApiError, Class, LiveApi, Request};
 
 /// The outside, as far as the lock lets it be written.
@@ -42,11 +43,18 @@ impl Fence {
             Barred::Lost(who) => {
                 request.failed(Class::Other, format!("not sent: the lock of the stack was taken by {who}"))
             }
-            // Not sent, and worth another try: the class says just that.
-            Barred::Unsure(since) => {
+            Barred::Unsure(since, met) => {
                 let since = brief(since);
                 let why = format!("not sent: the lock of the stack could not be renewed for {since}");
-                request.failed(Class::Unavailable, why)
+                match met {
+                    // What waiting does not mend.
+                    Some(error) if Trouble::of(request, &error, false).is_none() => {
+                        request.failed(Class::Other, format!("{why}: {error}"))
+                    }
+                    // Not sent, and worth another try: the class says just that.
+                    Some(error) => request.failed(Class::Unavailable, format!("{why}: {error}")),
+                    None => request.failed(Class::Unavailable, why),
+                }
             }
         })
     }

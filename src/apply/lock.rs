@@ -108,12 +108,12 @@ pub enum Missing {
 }
 
 /// Why nothing is sent.
-#[derive(Clone, Debug, PartialEq, Eq)]
+#[derive(Clone, Debug, PartialEq)]
 pub enum Barred {
     /// The lock is lost; to whom.
     Lost(String),
-    /// It was last renewed so long ago that somebody else may take it. Renewing goes on.
-    Unsure(Duration),
+    /// It was last renewed so long ago that somebody else may take it, and why it could not be. Renewing goes on.
+    Unsure(Duration, Option<ApiError>),
 }
 
 /// Why the record was not written.
@@ -152,13 +152,15 @@ pub struct Lock {
     locking: Locking,
     held: Mutex<Option<Held>>,
     stand: watch::Sender<Stand>,
+    /// What the last renewal met; `None` after one that is done.
+    met: Mutex<Option<ApiError>>,
 }
 
 impl Lock {
     /// Nothing is asked yet.
     pub fn new(api: Arc<dyn LiveApi>, owner: &Owner, locking: Locking) -> Self {
         let (place, stand) = (Record::object(&owner.stack), watch::Sender::new(Stand::Free));
-        Self { api, place, locking, held: Mutex::default(), stand }
+        Self { api, place, locking, held: Mutex::default(), stand, met: Mutex::default() }
     }
 
     /// Takes it, unless it is held already. Without a ConfigMap that it could stand in, it is made or there is no lock.
@@ -242,7 +244,7 @@ impl Lock {
             Stand::Free => Ok(()),
             Stand::Lost(who) => Err(Barred::Lost(who.clone())),
             Stand::Ours(renewed) => match (self.locking.clock)().saturating_sub(*renewed) {
-                since if since > SURE => Err(Barred::Unsure(since)),
+                since if since > SURE => Err(Barred::Unsure(since, self.met().clone())),
                 _ => Ok(()),
             },
         }
@@ -299,6 +301,7 @@ impl Lock {
             match tokio::time::timeout(RENEW, self.api.send(self.written(&mine))).await {
                 Ok(Ok(reply)) => {
                     self.moved(&mine, &reply);
+                    *self.met() = None;
                     self.stand.send_if_modified(|stand| match stand {
                         Stand::Ours(renewed) => {
                             *renewed = sent;
@@ -313,10 +316,18 @@ impl Lock {
                     Mine::Lost(_) | Mine::Unknown => return false,
                 },
                 // Tried again soon: a short silence loses nothing.
-                Ok(Err(_)) | Err(_) => return false,
+                Ok(Err(error)) => {
+                    *self.met() = Some(error);
+                    return false;
+                }
+                Err(_) => return false,
             }
         }
         false
+    }
+
+    fn met(&self) -> MutexGuard<'_, Option<ApiError>> {
+        self.met.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
     /// Our entry as the next renewal writes it. Each try counts, as one that seems lost may be seen by others.

@@ -207,6 +207,8 @@ impl Refusal<'_> {
             429 => Class::Throttled,
             // A gateway gave up on the server behind it, which may have done what was asked.
             408 | 502 | 504 if self.request.writes() => Class::Lost,
+            // A store without room stays so until somebody makes room.
+            507 => Class::Other,
             408 | 500..=599 => Class::Unavailable,
             _ => Class::Other,
         }
@@ -363,6 +365,7 @@ mod tests {
             (500, "INTERNAL", "Internal error.", "", Class::Unavailable),
             (503, "UNAVAILABLE", "The service is currently unavailable.", "", Class::Unavailable),
             (504, "DEADLINE_EXCEEDED", "Deadline exceeded.", "", Class::Lost),
+            (507, "INTERNAL", "cannot write box/sandbox.redb", "", Class::Other),
         ];
         for (status, canonical, message, reason, class) in rows {
             let body = google(*status, canonical, message, reason);
@@ -390,6 +393,7 @@ mod tests {
             (429, "TooManyRequests", "too many requests", Class::Throttled),
             (500, "InternalError", "failed calling webhook \"w\": connection refused", Class::Unavailable),
             (504, "Timeout", "request did not complete within requested timeout", Class::Lost),
+            (507, "InternalError", "cannot write box/sandbox.redb", Class::Other),
         ];
         for (status, reason, message, class) in rows {
             let body = json!({"kind": "Status", "code": status, "reason": reason, "message": message});

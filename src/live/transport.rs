@@ -114,3 +114,31 @@ fn broke_off(error: &(dyn std::error::Error + 'static)) -> bool {
     }
     false
 }
+
+#[cfg(test)]
+mod tests {
+    use std::convert::Infallible;
+
+    use futures::stream;
+    use http_body_util::StreamBody;
+    use hyper::body::Frame;
+
+    use super::*;
+
+    #[tokio::test]
+    async fn an_answer_without_an_end_is_read_to_a_bound() {
+        let piece = Bytes::from(vec![b' '; 1024 * 1024]);
+        for (method, class) in [(Method::Get, Class::TooLarge), (Method::Patch, Class::Lost)] {
+            let endless = stream::repeat_with(|| Ok::<_, Infallible>(Frame::data(piece.clone())));
+            let request = Request { method, ..Request::get(Api::Kubernetes, "/api/v1/pods") };
+            let error = bounded(&request, StreamBody::new(endless)).await.unwrap_err();
+            assert_eq!((error.class, error.message.as_str()), (class, "the answer is larger than 64 MiB"));
+        }
+        let whole = stream::iter([
+            Ok::<_, Infallible>(Frame::data(Bytes::from("a"))),
+            Ok(Frame::data(Bytes::from("b"))),
+        ]);
+        let request = Request::get(Api::Kubernetes, "/api/v1/pods");
+        assert_eq!(bounded(&request, StreamBody::new(whole)).await.unwrap(), b"ab");
+    }
+}

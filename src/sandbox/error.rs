@@ -5,7 +5,7 @@ use std::path::PathBuf;
 use super::faults::mistakes::Mistakes;
 
 /// What can go wrong around the state.
-#[derive(Debug, thiserror::Error)]
+#[derive(Clone, Debug, thiserror::Error)]
 pub enum SandboxError {
     /// The state file cannot be used.
     #[error("cannot read {}: {cause}; start again with `dask-infra sandbox reset --dir {}`", path.display(), path.parent().unwrap_or(path).display())]

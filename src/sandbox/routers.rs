@@ -43,10 +43,10 @@ impl Sandbox {
                     Some(why) => {
                         let status = json!({
                             "kind": "Status", "apiVersion": "v1", "metadata": {}, "status": "Failure",
-                            "message": why, "reason": "InternalError", "code": 500,
+                            "message": why, "reason": "InternalError", "code": 507,
                         });
                         let json = [(header::CONTENT_TYPE, "application/json")];
-                        (StatusCode::INTERNAL_SERVER_ERROR, json, status.to_string()).into_response()
+                        (StatusCode::INSUFFICIENT_STORAGE, json, status.to_string()).into_response()
                     }
                 }
             }
@@ -67,8 +67,8 @@ async fn answer_gke(
         }
         Err(error) => {
             let body =
-                json!({ "error": { "code": 500, "message": error.to_string(), "status": "INTERNAL" } });
-            (StatusCode::INTERNAL_SERVER_ERROR, body)
+                json!({ "error": { "code": 507, "message": error.to_string(), "status": "INTERNAL" } });
+            (StatusCode::INSUFFICIENT_STORAGE, body)
         }
     };
     let text = serde_json::to_string_pretty(&body).unwrap_or_default();

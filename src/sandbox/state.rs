@@ -169,10 +169,7 @@ impl Sandbox {
     /// Does what is due.
     pub fn tick(&self) -> Result<(), SandboxError> {
         let now = self.now();
-        self.change(|state, shared| {
-            state.tick(now, shared);
-            state.failure.take().map_or(Ok(()), Err)
-        })?
+        self.change(|state, shared| state.tick(now, shared))
     }
 
     /// Ticks until `shutdown` ends. The error of a tick (a full disk) ends it too.
@@ -331,21 +328,26 @@ impl Sandbox {
     pub(super) fn change_anyway<T>(&self, change: impl FnOnce(&mut State) -> T) -> T {
         let mut state = self.lock();
         let value = change(&mut state);
-        if let Err(error) = self.keep(state) {
-            self.lock().failure.get_or_insert(error);
-        }
+        // Kept, and told by whatever comes next.
+        let _ = self.keep(state);
         value
     }
 
     /// Stores what changed. Under the lock, so that the file never runs behind an answer that another
-    /// request has seen.
+    /// request has seen. What could not be stored is in no later write, so nothing counts after a failure.
     pub(super) fn keep(&self, mut state: MutexGuard<'_, State>) -> Result<(), SandboxError> {
+        if let Some(failure) = &state.failure {
+            return Err(failure.clone());
+        }
         let changed = match &self.shared.store {
             None => state.drop_dirty(),
             Some(store) => {
                 let dirty = state.take_dirty();
                 let changed = !dirty.is_empty();
-                store.write(dirty)?;
+                if let Err(failure) = store.write(dirty) {
+                    state.failure = Some(failure.clone());
+                    return Err(failure);
+                }
                 changed
             }
         };

@@ -1,4 +1,5 @@
-//! The folder of a sandbox: what is not one is not deleted, and what others say in it is not believed.
+//! The folder of a sandbox: what is not one is not deleted, what others say in it is not believed, and a full disk is no
+//! success.
 
 #![cfg(unix)]
 
@@ -6,9 +7,9 @@ use std::fs;
 use std::io::{BufRead as _, BufReader};
 use std::os::unix::fs::symlink;
 use std::path::Path;
-use std::process::Stdio;
+use std::process::{Command, Stdio};
 
-use crate::served::User;
+use crate::served::{Said, User};
 
 const STACK: &str = "[stack]\nname = \"s\"\n\n[gke]\nproject = \"demo\"\nlocation = \"us-central1-c\"\n\n\
     [cluster]\nname = \"c\"\n\n[node_pool.p]\nmachine_type = \"e2-standard-4\"\n";
@@ -124,4 +125,32 @@ fn what_a_repository_brought_along_for_clients_is_used_by_none() {
     server.kill().unwrap();
     server.wait().unwrap();
     assert!(ready.contains("gke") && gone, "{ready}");
+}
+
+#[test]
+fn a_full_disk_under_the_sandbox_is_no_success() {
+    let user = User::empty();
+    fs::write(user.path().join("stack.toml"), format!("{STACK}\n[manifest.m]\nfile = \"m.yaml\"\n")).unwrap();
+    let large = |name: &str| {
+        format!(
+            "apiVersion: v1\nkind: ConfigMap\nmetadata: {{ name: {name}, namespace: default }}\ndata: {{ k: \"{}\" }}\n",
+            "x".repeat(900_000)
+        )
+    };
+    fs::write(user.path().join("m.yaml"), ["a", "b", "c", "d"].map(large).join("---\n")).unwrap();
+    user.run(&["--sandbox=box", "apply", "--auto-approve", "--target", "node_pool.p"]).expect(0);
+    let size = fs::metadata(user.path().join("box/sandbox.redb")).unwrap().len();
+    // No file of the process grows beyond this: what it would write fails, as on a full disk.
+    let program = user.command(&["--sandbox=box", "apply", "--auto-approve"]);
+    let script = format!("trap '' XFSZ; ulimit -f {}; exec \"$0\" \"$@\"", size.div_ceil(512) + 64);
+    let mut shell = Command::new("sh");
+    shell.args(["-c", &script]).arg(program.get_program()).args(program.get_args());
+    shell.current_dir(user.path()).env("GOOGLE_CLOUD_PROJECT", "demo").stdin(Stdio::null());
+    let said = Said::of(&shell.output().unwrap()).expect(1).says("is the disk full?");
+    for lie in ["Apply complete!", "trying again", "could not be renewed"] {
+        assert!(!said.out.contains(lie) && !said.err.contains(lie), "{lie}: {}{}", said.out, said.err);
+    }
+    // With room again it goes on, and nothing that was said to be done is missing.
+    user.run(&["--sandbox=box", "apply", "--auto-approve"]).expect(0);
+    user.run(&["--sandbox=box", "plan", "--detailed-exitcode"]).expect(0);
 }

@@ -7,6 +7,7 @@
 
 #![allow(clippy::unwrap_used, reason = "test code outside of test functions")]
 
+mod leaving;
 mod orders;
 mod signals;
 mod store;

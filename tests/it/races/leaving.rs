@@ -1,0 +1,79 @@
+//! Two stacks that give up what they share at the same time. Each has a lock of its own, so nothing but the version of the
+//! shared things keeps each from leaving them to the other.
+
+use dask_infra::apply::Outcome;
+use dask_infra::plan::Mode;
+use dask_infra::resource::{Api, Method};
+
+use super::Request;
+use crate::props::bench::{Bench, Ended, Going, Process, Stack};
+use crate::props::player::paused;
+
+const GKE: &str = "[gke]\nproject = \"demo\"\nlocation = \"us-central1-c\"\n\n[cluster]\nname = \"c\"\n";
+const POOL: &str = "\n[node_pool.cpu]\nmachine_type = \"e2-standard-4\"\n";
+const OPERATOR: &str = "\n[dask_operator]\nversion = \"2026.3.0\"\n";
+const SHARED: [&str; 3] = [
+    "/apis/apps/v1/namespaces/dask-operator/deployments/dask-kubernetes-operator",
+    "/apis/rbac.authorization.k8s.io/v1/clusterroles/dask-kubernetes-operator-role-cluster",
+    "/apis/apiextensions.k8s.io/v1/customresourcedefinitions/daskclusters.kubernetes.dask.org",
+];
+
+/// One command, agreed to.
+async fn going<'s>(bench: &Bench, pid: u32, stack: &'s Stack, mode: Mode) -> Option<Going<'s>> {
+    let mut plan = bench.plan(stack, mode).await.unwrap();
+    plan.allowed = plan.missing_consents(&[]);
+    let process = Process::Number(pid);
+    (!plan.has_nothing_to_do()).then_some(Going { process, stack, plan, moment: None })
+}
+
+async fn run(bench: &Bench, pid: u32, stack: &Stack, mode: Mode) -> Vec<Ended> {
+    match going(bench, pid, stack, mode).await {
+        None => Vec::new(),
+        Some(going) => bench.apply_beside(vec![going]).await,
+    }
+}
+
+fn is_whole(ended: &Ended) -> bool {
+    ended
+        .summary
+        .as_ref()
+        .is_some_and(|summary| summary.outcomes.iter().all(|(_, outcome, _)| *outcome == Outcome::Done))
+}
+
+/// How many of the shared things are there.
+async fn left(bench: &Bench, stack: &Stack) -> usize {
+    let mut left = 0;
+    for path in SHARED {
+        let request = Request { api: Api::Kubernetes, method: Method::Get, path: path.into(), body: None };
+        left += usize::from(bench.try_kubernetes(stack, request).await.is_ok());
+    }
+    left
+}
+
+#[test]
+fn what_two_stacks_give_up_at_the_same_time_is_left_to_nobody() {
+    paused(async {
+        let bench = Bench::empty();
+        let first =
+            |more: &str| Stack::of(&format!("[stack]\nname = \"first\"\nid = \"1\"\n\n{GKE}{POOL}{more}"));
+        let (with, without) = (first(OPERATOR), first(""));
+        let guest =
+            Stack::of(&format!("[stack]\nname = \"second\"\nid = \"2\"\n\n{GKE}manage = false\n{OPERATOR}"));
+        for (pid, stack) in [(1, &with), (2, &guest)] {
+            assert!(run(&bench, pid, stack, Mode::Apply).await.iter().all(is_whole));
+        }
+        assert_eq!(left(&bench, &with).await, SHARED.len());
+        let both = [
+            going(&bench, 1, &without, Mode::Apply).await.unwrap(),
+            going(&bench, 2, &guest, Mode::Destroy).await.unwrap(),
+        ];
+        let ended = bench.apply_beside(both.into()).await;
+        assert!(!ended.iter().all(is_whole), "one comes second, and is told so");
+        // Whoever did not get through tries again.
+        for pid in [3, 5] {
+            run(&bench, pid, &without, Mode::Apply).await;
+            run(&bench, pid + 1, &guest, Mode::Destroy).await;
+        }
+        assert_eq!(left(&bench, &with).await, 0, "each left it to the other");
+    });
+}
