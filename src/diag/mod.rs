@@ -5,7 +5,7 @@ use std::collections::BTreeSet;
 
 use serde::Serialize;
 
-use crate::address::Address;
+use crate::address::{Address, FieldPath};
 use crate::source::{Location, Sources, Span};
 
 mod codes;
@@ -31,6 +31,10 @@ pub enum Severity {
 pub enum Place {
     /// A stretch of a text that the user wrote.
     Source(Span),
+    /// The value of a field of the stack, or the table around it when the texts do not have it.
+    Value(FieldPath),
+    /// The key of a field of the stack, or a table's name; that of the table around it when the texts do not have it.
+    Key(FieldPath),
     /// A section of the stack or an object that it makes.
     Address(Address),
 }
@@ -79,6 +83,27 @@ impl Diagnostic {
         self
     }
 
+    /// Points at one place more, when there is one.
+    #[must_use]
+    pub fn with(mut self, label: Option<Label>) -> Self {
+        self.labels.extend(label);
+        self
+    }
+
+    /// Points at the value of a field.
+    #[must_use]
+    pub fn at_value(mut self, field: FieldPath, text: impl Into<String>) -> Self {
+        self.labels.push(Label { place: Place::Value(field), text: text.into() });
+        self
+    }
+
+    /// Points at the key of a field, or at a table's name.
+    #[must_use]
+    pub fn at_key(mut self, field: FieldPath, text: impl Into<String>) -> Self {
+        self.labels.push(Label { place: Place::Key(field), text: text.into() });
+        self
+    }
+
     /// Points at a section or an object of the stack.
     #[must_use]
     pub fn about(mut self, address: Address, text: impl Into<String>) -> Self {
@@ -102,7 +127,15 @@ impl Diagnostic {
     pub fn address(&self) -> Option<&Address> {
         self.labels.iter().find_map(|label| match &label.place {
             Place::Address(address) => Some(address),
-            Place::Source(_) => None,
+            Place::Source(_) | Place::Value(_) | Place::Key(_) => None,
+        })
+    }
+
+    /// The fields of the stack that labels point at.
+    pub fn fields(&self) -> impl Iterator<Item = &FieldPath> {
+        self.labels.iter().filter_map(|label| match &label.place {
+            Place::Value(field) | Place::Key(field) => Some(field),
+            Place::Source(_) | Place::Address(_) => None,
         })
     }
 
@@ -133,6 +166,8 @@ impl Place {
     pub fn span(&self, sources: &Sources) -> Option<Span> {
         match self {
             Self::Source(span) => Some(*span),
+            Self::Value(field) => sources.span(field),
+            Self::Key(field) => sources.key_span(field),
             Self::Address(address) => sources.address_span(address),
         }
     }

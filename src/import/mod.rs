@@ -6,8 +6,8 @@ use std::collections::{BTreeMap, BTreeSet};
 
 use serde_json::Value;
 
-use crate::address::{FieldPath, Segment};
-use crate::diag::{self, Diagnostic, Severity};
+use crate::address::FieldPath;
+use crate::diag::{Diagnostic, Severity};
 use crate::kinds::scope::Scope;
 use crate::resource::{ClusterName, ObjectId, Owner};
 use crate::stack::{Gke, Header, Kubernetes, Options, Stack, lower, parse_text};
@@ -82,16 +82,15 @@ impl Draft {
         self.below.entry(section.to_owned()).or_default().push(line.into());
     }
 
-    /// The name of the section that a header belongs to, when it may be left away.
-    fn named(&self, header: &FieldPath) -> Option<String> {
-        let keys: Vec<&str> = header.segments().iter().filter_map(Segment::key).collect();
-        let depth = match keys.as_slice() {
-            ["dask_operator" | "gpu_driver", ..] => 1,
-            ["dask_cluster", _, "group", _, ..] => 4,
-            ["node_pool" | "namespace" | "dask_job" | "dask_cluster", _, ..] => 2,
-            _ => return None,
+    /// The name of the section that a problem is about, when it may be left away.
+    fn about(&self, problem: &Diagnostic) -> Option<String> {
+        let sections: Vec<FieldPath> = self.stack.sections().into_iter().map(|placed| placed.path).collect();
+        let innermost = |field: &FieldPath| {
+            let around = sections.iter().filter(|section| section.contains(field));
+            around.max_by_key(|section| section.segments().len())
         };
-        Some(FieldPath::keys(keys[..depth].iter().copied()).to_string())
+        let section = problem.fields().find_map(innermost)?;
+        (*section != FieldPath::keys(["cluster"])).then(|| section.to_string())
     }
 
     /// Takes a section away; whether it was there.
@@ -133,19 +132,6 @@ pub fn import(found: &Found, owner: &Owner) -> Imported {
     }
 }
 
-/// The section of a text that a problem is about, by the headers before its place.
-fn section_of(problem: &Diagnostic, text: &str) -> Option<FieldPath> {
-    let mut places = problem.labels.iter().map(|label| &label.place);
-    let span = places.find_map(|place| match place {
-        diag::Place::Source(span) => Some(span),
-        diag::Place::Address(_) => None,
-    })?;
-    let before = text.get(..span.end)?;
-    let header = before.lines().rfind(|line| line.starts_with('['))?;
-    let header = header.trim_start_matches('[').split(']').next()?;
-    Some(FieldPath::keys(header.split('.').map(|key| key.trim_matches('"'))))
-}
-
 fn problems(text: &str) -> Vec<Diagnostic> {
     let none = BTreeMap::new();
     match parse_text("stack.toml", text, &Options { env: &|_| None, vars: &none, helm: None }) {
@@ -158,11 +144,9 @@ fn problems(text: &str) -> Vec<Diagnostic> {
 
 /// Says below sections what a stack would refuse about them if it made them itself.
 fn unadoptable(draft: &mut Draft, text: &str) {
-    // Of the same length, so that the places are the same.
-    let text = text.replace("\nmanage = false\n", "\nmanage = true \n");
+    let text = text.replace("\nmanage = false\n", "\nmanage = true\n");
     for problem in problems(&text) {
-        let header = section_of(&problem, &text);
-        let Some(section) = header.and_then(|header| draft.named(&header)) else { continue };
+        let Some(section) = draft.about(&problem) else { continue };
         let line = format!("a stack would not make it: {}", problem.message);
         if !draft.below.get(&section).is_some_and(|lines| lines.contains(&line)) {
             draft.below(&section, line);
@@ -174,8 +158,7 @@ fn unadoptable(draft: &mut Draft, text: &str) {
 fn without_broken(draft: &mut Draft, text: &str) -> bool {
     let mut taken = false;
     for problem in problems(text) {
-        let Some(header) = section_of(&problem, text) else { continue };
-        if let Some(section) = draft.named(&header).filter(|section| draft.remove(section)) {
+        if let Some(section) = draft.about(&problem).filter(|section| draft.remove(section)) {
             draft.nowhere.push(format!("[{section}]: {}", problem.message));
             taken = true;
         }

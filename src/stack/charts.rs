@@ -190,7 +190,7 @@ fn ask(table: &Value, section: &FieldPath, given: &[Value], files: &mut Files<'_
         None if operator && table["chart"].is_null() => {
             let what = "`source = \"chart\"` does not say which chart";
             let problem = Diagnostic::error(Code::ChartNotFound, what);
-            let problem = problem.at(files.sources.span(&section.key("source")), "");
+            let problem = problem.at_value(section.key("source"), "");
             files.say(problem.help(
                 "add `chart = \"dask-kubernetes-operator\"` and `repo = \"https://helm.dask.org\"`, or the \
                  folder of the chart",
@@ -295,7 +295,7 @@ fn local_chart(
             }
         };
         let problem = Diagnostic::error(Code::ChartNotFound, what);
-        let problem = problem.at(files.sources.span(&place), "named here");
+        let problem = problem.at_value(place.clone(), "named here");
         files.say(problem.help(help));
         return None;
     }
@@ -305,7 +305,7 @@ fn local_chart(
         let shown = leak.strip_prefix(path).ok().filter(|rest| !rest.as_os_str().is_empty());
         let shown = shown.map_or(Path::new(named).to_owned(), |rest| Path::new(named).join(rest));
         let problem = outside(&shown.display().to_string(), root);
-        let problem = problem.at(files.sources.span(&place), "named here");
+        let problem = problem.at_value(place.clone(), "named here");
         files.say(problem);
         return None;
     }
@@ -315,7 +315,7 @@ fn local_chart(
     if let Some((own, wanted)) = own.zip(version).filter(|(own, wanted)| own != wanted) {
         let what = format!("the chart in `{named}` has the version {own}, not {wanted}");
         let problem = Diagnostic::error(Code::ChartVersion, what);
-        let problem = problem.at(files.sources.span(&section.key("version")), "");
+        let problem = problem.at_value(section.key("version"), "");
         files.say(
             problem.help(format!("write `version = \"{own}\"`, or leave it away: the folder is what it is")),
         );
@@ -324,7 +324,7 @@ fn local_chart(
     if let Some(template) = lookup(path) {
         let what = format!("`lookup` in `{template}` of the chart finds nothing here");
         let problem = Diagnostic::warning(Code::ChartLooksUp, what);
-        let problem = problem.at(files.sources.span(&place), "rendered without a cluster");
+        let problem = problem.at_value(place.clone(), "rendered without a cluster");
         files.say(problem.help(
             "the chart is rendered as for a new cluster; when it keeps a password that way, give it the Secret's name",
         ));
@@ -385,7 +385,7 @@ fn remote_chart(
         (None, None) => None,
     };
     if let Some(problem) = problem {
-        let problem = problem.at(files.sources.span(&place), "");
+        let problem = problem.at_value(place.clone(), "");
         files.say(problem);
         return None;
     }
@@ -399,7 +399,7 @@ fn remote_chart(
         Some(version) => (format!("`{version}` is not the exact version of a chart"), section.key("version")),
         None => (format!("the chart `{chart}` has no `version`"), place),
     };
-    let problem = Diagnostic::error(Code::ChartVersion, what).at(files.sources.span(&place), "");
+    let problem = Diagnostic::error(Code::ChartVersion, what).at_value(place.clone(), "");
     let see = match repo {
         Some(repo) => format!("`helm show chart {chart} --repo {repo}`"),
         None => format!("`helm show chart {chart}`"),
@@ -442,7 +442,7 @@ fn failed(asked: &Asked, words: &str, files: &Files<'_>) -> Diagnostic {
         ["templates/", "schema", "execution error", "parse error", "YAML", "dependenc", "kubeVersion"];
     if !local && !rendering.iter().any(|word| words.contains(word)) {
         let problem = Diagnostic::error(Code::ChartNotFound, format!("the chart cannot be had: {words}"));
-        let problem = problem.at(files.sources.span(&section.key("chart")), "named here");
+        let problem = problem.at_value(section.key("chart"), "named here");
         let login = match render.repo {
             Some(_) => "fetch a chart that needs a login yourself (`helm pull`) and name its file",
             None => "`helm registry login` gives helm your credentials",
@@ -452,18 +452,18 @@ fn failed(asked: &Asked, words: &str, files: &Files<'_>) -> Diagnostic {
     }
     let problem = Diagnostic::error(Code::ChartNotRendered, format!("the chart does not render: {words}"));
     if words.contains("dependency build") || words.contains("missing in charts/") {
-        let problem = problem.at(files.sources.span(&section.key("chart")), "needs other charts");
+        let problem = problem.at_value(section.key("chart"), "needs other charts");
         return problem.help(format!("run `helm dependency build {}` once", render.chart));
     }
     if words.contains("kube version") {
-        let problem = problem.at(files.sources.span(&section.key("kube_version")), "");
+        let problem = problem.at_value(section.key("kube_version"), "");
         return problem.help("a version of Kubernetes is written `\"1.33\"`");
     }
     match named_value(&words, section, files) {
-        Some((path, at)) => problem.at(files.sources.span(&at), "").help(format!(
+        Some((path, at)) => problem.at_value(at.clone(), "").help(format!(
             "mend `{path}`; `helm show values` prints what the chart takes"
         )),
-        None => problem.at(files.sources.span(&section.key("chart")), "this chart").help(
+        None => problem.at_value(section.key("chart"), "this chart").help(
             "mend the values; `helm show values` prints what the chart takes, `helm lint` looks at the chart itself",
         ),
     }

@@ -6,7 +6,6 @@ use serde_json::{Map, Value};
 use super::schema::{OVERLAY, listed_words, members, resolve, shape, types, words};
 use crate::address::{FieldPath, Segment};
 use crate::diag::{Code, Diagnostic, listed, nearest};
-use crate::source::Sources;
 
 /// A mistake, and what to take out of the tree so that the rest can be read.
 pub(super) struct Mistake {
@@ -18,8 +17,8 @@ pub(super) struct Mistake {
 }
 
 /// All mistakes of shape in a tree whose references are resolved.
-pub(super) fn check(tree: &Value, sources: &Sources) -> Vec<Mistake> {
-    let mut check = Check { root: shape(), sources, mistakes: Vec::new() };
+pub(super) fn check(tree: &Value) -> Vec<Mistake> {
+    let mut check = Check { root: shape(), mistakes: Vec::new() };
     check.value(shape(), tree, &FieldPath::root());
     check.mistakes
 }
@@ -77,7 +76,6 @@ fn fill_key(section: &mut Value, key: &str) {
 
 struct Check<'a> {
     root: &'a Value,
-    sources: &'a Sources,
     mistakes: Vec<Mistake>,
 }
 
@@ -191,7 +189,7 @@ impl Check<'_> {
         };
         let what = format!("`[{top}]` has no name of its own");
         let label = format!("as `{key}` stands below it, this is one `{top}`");
-        let diagnostic = Diagnostic::error(Code::WrongType, what).at(self.sources.key_span(path), label);
+        let diagnostic = Diagnostic::error(Code::WrongType, what).at_key(path.clone(), label);
         self.push(diagnostic.help(format!("each has a name: `[{top}.NAME]`, and `{key}` below it")), path);
         true
     }
@@ -242,7 +240,7 @@ impl Check<'_> {
                 ),
             }
         };
-        let diagnostic = Diagnostic::error(Code::UnknownKey, what).at(self.sources.key_span(path), label);
+        let diagnostic = Diagnostic::error(Code::UnknownKey, what).at_key(path.clone(), label);
         let diagnostic = Some(diagnostic.help(help));
         self.mistakes.push(Mistake { diagnostic, path: path.clone(), meant });
     }
@@ -259,14 +257,14 @@ impl Check<'_> {
                 .help(format!("add `{example}`: {}", lower_first(about)))
         };
         let label = if path.is_root() { String::new() } else { format!("needs `{key}`") };
-        self.push(diagnostic.at(self.sources.span(path), label), path);
+        self.push(diagnostic.at_value(path.clone(), label), path);
     }
 
     fn word(&mut self, words: &[&str], value: &Value, path: &FieldPath) {
         let allowed = listed(words.iter().copied(), "or");
         let Some(word) = value.as_str() else {
             let message = format!("{} takes {allowed}, this is {}", key_of(path), name_of(type_of(value)));
-            let diagnostic = Diagnostic::error(Code::WrongType, message).at(self.sources.span(path), "");
+            let diagnostic = Diagnostic::error(Code::WrongType, message).at_value(path.clone(), "");
             let example =
                 words.first().map_or_else(String::new, |word| format!("{} = \"{word}\"", bare_key(path)));
             return self.push(diagnostic.help(format!("for example `{example}`")), path);
@@ -275,7 +273,7 @@ impl Check<'_> {
             return;
         }
         let message = format!("{} cannot be `{word}`", key_of(path));
-        let diagnostic = Diagnostic::error(Code::NotOneOf, message).at(self.sources.span(path), "");
+        let diagnostic = Diagnostic::error(Code::NotOneOf, message).at_value(path.clone(), "");
         let help = match nearest(word, words.iter().copied()) {
             Some(near) => format!("did you mean `{near}`? It takes {allowed}"),
             None => format!("it takes {allowed}"),
@@ -298,7 +296,7 @@ impl Check<'_> {
             (Some(least), Some(most)) => format!("it takes {least} to {most}"),
             _ => format!("it takes {label}"),
         };
-        let diagnostic = Diagnostic::error(Code::OutOfRange, message).at(self.sources.span(path), label);
+        let diagnostic = Diagnostic::error(Code::OutOfRange, message).at_value(path.clone(), label);
         self.push(diagnostic.help(help), path);
     }
 
@@ -307,8 +305,7 @@ impl Check<'_> {
         let names: Vec<&str> = expected.iter().map(|name| name_of(name)).collect();
         let found = type_of(value);
         let message = format!("{} takes {}, this is {}", key_of(path), names.join(" or "), name_of(found));
-        let diagnostic =
-            Diagnostic::error(Code::WrongType, message).at(self.sources.span(path), name_of(found));
+        let diagnostic = Diagnostic::error(Code::WrongType, message).at_value(path.clone(), name_of(found));
         let help = self.better_value(schemas, &expected, value, path);
         self.push(diagnostic.help(help), path);
     }

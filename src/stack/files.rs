@@ -107,7 +107,7 @@ impl Files<'_> {
             if !seen.insert(name.clone()) {
                 let problem =
                     Diagnostic::error(Code::SameObject, format!("the file `{name}` is named twice"));
-                self.say(problem.at(self.sources.span(&place), "again here").help("take one away"));
+                self.say(problem.at_value(place.clone(), "again here").help("take one away"));
                 continue;
             }
             self.objects_of(&name, &place, to, &mut objects);
@@ -127,7 +127,7 @@ impl Files<'_> {
         }
         if objects.len() == before && documents.is_empty() && self.found.diagnostics.len() == said {
             let problem = Diagnostic::warning(Code::NotAnObject, format!("`{name}` holds no objects"));
-            let problem = problem.at(self.sources.span(place), "nothing in it");
+            let problem = problem.at_value(place.clone(), "nothing in it");
             self.found.diagnostics.push(problem.help("take it out of `file`, or fill it"));
         }
     }
@@ -188,7 +188,7 @@ impl Files<'_> {
                     if item.is_null() {
                         let problem =
                             Diagnostic::error(Code::EmptyField, "this item of the list has no value");
-                        let problem = problem.at(self.sources.span(&path), "");
+                        let problem = problem.at_value(path.clone(), "");
                         self.say(problem.help("take the item away or give it a value"));
                     }
                     self.without_nulls(item, &path, told);
@@ -200,8 +200,7 @@ impl Files<'_> {
 
     fn empty_field(&mut self, path: &FieldPath, key: &str) {
         let what = format!("`{key}` has no value: the API server drops it");
-        let problem =
-            Diagnostic::warning(Code::EmptyField, what).at(self.sources.key_span(path), "nothing follows");
+        let problem = Diagnostic::warning(Code::EmptyField, what).at_key(path.clone(), "nothing follows");
         let help = match key {
             "emptyDir" | "podSelector" | "namespaceSelector" => {
                 format!("an empty one is written `{key}: {{}}`")

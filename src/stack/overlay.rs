@@ -67,7 +67,7 @@ pub(super) fn disable(
                     section.find(value).and_then(Value::as_object).is_some_and(|keys| keys.len() == 1);
                 remove(value, &section);
                 if alone {
-                    found.push(takes_no_section(&sections, sources, &section, &switch));
+                    found.push(takes_no_section(&sections, &section, &switch));
                 }
                 taken.extend(sources.span(&switch).map(|span| (section, span)));
             }
@@ -77,17 +77,12 @@ pub(super) fn disable(
     found
 }
 
-fn takes_no_section(
-    sections: &[FieldPath],
-    sources: &Sources,
-    section: &FieldPath,
-    switch: &FieldPath,
-) -> Diagnostic {
+fn takes_no_section(sections: &[FieldPath], section: &FieldPath, switch: &FieldPath) -> Diagnostic {
     let message = format!("there is no section `[{section}]` to take away");
     let others = sections.iter().filter(|other| *other != section).map(ToString::to_string);
     let others: Vec<String> = others.collect();
     let diagnostic = Diagnostic::error(Code::NothingToTake, message)
-        .at(sources.span(switch), "nothing but this is said of it");
+        .at_value(switch.clone(), "nothing but this is said of it");
     match nearest(&section.to_string(), others.iter().map(String::as_str)) {
         Some(near) => diagnostic.help(format!("did you mean `[{near}]`?")),
         None => diagnostic.help("no extended file has it: take these lines away"),

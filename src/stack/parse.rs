@@ -116,7 +116,7 @@ fn parse(
     diagnostics.extend(resolved.diagnostics);
     diagnostics.extend(overlay::disable(&mut value, &sources, &mut taken));
     instead.iter().for_each(|(path, other)| put(&mut value, path.segments(), other));
-    let mistakes = check::check(&value, &sources);
+    let mistakes = check::check(&value);
     let shaped = diagnostics.is_empty() && mistakes.is_empty();
     let mut doubtful = resolved.doubtful;
     doubtful.extend(mistakes.iter().map(|mistake| mistake.path.clone()));
@@ -135,7 +135,7 @@ fn parse(
     if !mistakes.is_empty() {
         loop {
             let before = value.clone();
-            let left = check::check(&value, &sources);
+            let left = check::check(&value);
             left.iter().for_each(|mistake| prune(&mut value, &mistake.path));
             if value == before {
                 break;

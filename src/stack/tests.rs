@@ -68,7 +68,7 @@ fn at<'v>(value: &'v mut Value, path: &FieldPath) -> &'v mut Value {
 /// The check of the shape and serde must agree. Ranges are the check's alone, and so are unknown keys: serde cannot refuse
 /// them in a section that shares keys with others.
 fn agree(value: &Value, what: &str) {
-    let mistakes = check::check(value, &Sources::default());
+    let mistakes = check::check(value);
     let (ranges, others): (Vec<_>, Vec<_>) = mistakes.iter().partition(|mistake| {
         let alone = [Code::OutOfRange, Code::UnknownKey];
         mistake.diagnostic.as_ref().is_some_and(|diagnostic| alone.contains(&diagnostic.code))

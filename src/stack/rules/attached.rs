@@ -3,10 +3,10 @@
 
 use serde_json::Value;
 
+use super::Context;
 use super::workers::group_name;
-use super::{Context, Finding};
 use crate::address::FieldPath;
-use crate::diag::{Code, nearest};
+use crate::diag::{Code, Diagnostic, nearest};
 use crate::kinds::kubernetes::bundle::{self, Object};
 use crate::schema::DASK_GROUP;
 use crate::stack::Writer;
@@ -90,8 +90,8 @@ pub(super) fn objects_name_their_cluster(context: &mut Context<'_>) {
                     object.namespace(),
                     other.namespace
                 );
-                Finding::error(Code::UnknownCluster, message)
-                    .at(place, "looked for in its own namespace only")
+                Diagnostic::error(Code::UnknownCluster, message)
+                    .at_value(place, "looked for in its own namespace only")
                     .at_key(other.path.clone(), "this one")
                     .help(format!("give it `namespace: {}`", other.namespace))
             }
@@ -104,7 +104,9 @@ pub(super) fn objects_name_their_cluster(context: &mut Context<'_>) {
                         "add it; if others made it, say so: `[dask_cluster.{wanted}]` with `manage = false`"
                     ),
                 };
-                Finding::error(Code::UnknownCluster, message).at(place, "not in this stack").help(help)
+                Diagnostic::error(Code::UnknownCluster, message)
+                    .at_value(place, "not in this stack")
+                    .help(help)
             }
         };
         context.say(finding);
@@ -122,16 +124,18 @@ pub(super) fn autoscalers_are_alone(context: &mut Context<'_>) {
             && min > max
         {
             let message = format!("`minimum` is {min} and `maximum` is {max}");
-            let finding = Finding::error(Code::Limits, message).at(path.key("minimum"), "more");
-            context.say(finding.at(path.key("maximum"), "than this").help("`minimum` is at most `maximum`"));
+            let finding = Diagnostic::error(Code::Limits, message).at_value(path.key("minimum"), "more");
+            context.say(
+                finding.at_value(path.key("maximum"), "than this").help("`minimum` is at most `maximum`"),
+            );
         }
         let Some(of) = spec["cluster"].as_str() else { continue };
         let place = path.key("cluster");
         let same = seen.iter().find(|(namespace, name, _)| namespace == object.namespace() && name == of);
         if let Some((_, _, first)) = same {
             let message = format!("two autoscalers write the number of workers of `{of}`");
-            let finding = Finding::error(Code::OneWriter, message).at(place.clone(), "again here");
-            context.say(finding.at(first.clone(), "first here").help("keep one of them"));
+            let finding = Diagnostic::error(Code::OneWriter, message).at_value(place.clone(), "again here");
+            context.say(finding.at_value(first.clone(), "first here").help("keep one of them"));
         }
         seen.push((object.namespace().to_owned(), of.to_owned(), place.clone()));
         let cluster = clusters.iter().find(|known| known.namespace == object.namespace() && known.name == of);
@@ -140,14 +144,17 @@ pub(super) fn autoscalers_are_alone(context: &mut Context<'_>) {
             Numbered::Nobody => continue,
             Numbered::Autoscaler => {
                 let message = format!("two autoscalers write the number of workers of `{of}`");
-                let finding = Finding::error(Code::OneWriter, message).at(cluster.replicas.clone(), "one");
-                finding.at(place, "the other").help("keep one of them: `{ min, max }` makes one of its own")
+                let finding =
+                    Diagnostic::error(Code::OneWriter, message).at_value(cluster.replicas.clone(), "one");
+                finding
+                    .at_value(place, "the other")
+                    .help("keep one of them: `{ min, max }` makes one of its own")
             }
             Numbered::File => {
                 let message = format!("the file and an autoscaler write the number of workers of `{of}`");
-                let finding = Finding::warning(Code::OneWriter, message)
-                    .at(cluster.replicas.clone(), "taken back by every apply")
-                    .at(place, "written by this one");
+                let finding = Diagnostic::warning(Code::OneWriter, message)
+                    .at_value(cluster.replicas.clone(), "taken back by every apply")
+                    .at_value(place, "written by this one");
                 let help = match cluster.path.segments().len() {
                     2 => "write `replicas = { min = 0, max = 8 }` and leave the autoscaler away",
                     _ => "take `replicas` out of the DaskCluster",
@@ -175,15 +182,15 @@ pub(super) fn objects_leave_room_for_names(context: &mut Context<'_>) {
                 if let Some(other) = clusters.iter().find(same) {
                     let message =
                         format!("the cluster of the job would be `{name}`, and be deleted at its end");
-                    let finding = Finding::error(Code::ChildName, message).at(place, "the job");
+                    let finding = Diagnostic::error(Code::ChildName, message).at_value(place, "the job");
                     let finding = finding.at_key(other.path.clone(), "this cluster");
                     context.say(finding.help("give the job another name"));
                 }
             }
             "DaskCluster" if name.len() > LONG_NAME && super::names::wrong_dask_name(name).is_none() => {
                 let message = format!("`{name}` leaves no room for the names of its workers");
-                let finding = Finding::warning(Code::LongName, message);
-                let finding = finding.at(place, format!("{} characters", name.len()));
+                let finding = Diagnostic::warning(Code::LongName, message);
+                let finding = finding.at_value(place, format!("{} characters", name.len()));
                 context.say(finding.help(format!(
                     "names of worker Pods add 26 characters and are cut at 63: take at most {LONG_NAME}"
                 )));
@@ -203,7 +210,7 @@ pub(super) fn groups_of_others_have_images(context: &mut Context<'_>) {
         for (group, _) in cluster.group.iter().filter(|(_, group)| group.image.is_none()) {
             let path = FieldPath::keys(["dask_cluster", key, "group", group]);
             let message = format!("`{path}` has no image");
-            let finding = Finding::error(Code::OthersCluster, message).at(path, "which one?");
+            let finding = Diagnostic::error(Code::OthersCluster, message).at_value(path, "which one?");
             context.say(finding.help(
                 "give it the `image` of its cluster; `image` of the cluster's section is compared with the live one",
             ));
@@ -276,8 +283,8 @@ pub(super) fn images_have_one_version(context: &mut Context<'_>) {
             let Some(differs) = versions_differ(&scheduler.image, &part.image) else { continue };
             let message =
                 format!("{} and {} have different versions of {differs}", scheduler.what, part.what);
-            let finding = Finding::warning(Code::ImagesDiffer, message).at(part.place, part.what);
-            let finding = finding.at(scheduler.place.clone(), scheduler.what);
+            let finding = Diagnostic::warning(Code::ImagesDiffer, message).at_value(part.place, part.what);
+            let finding = finding.at_value(scheduler.place.clone(), scheduler.what);
             context.say(finding.help("scheduler, workers and clients should have one image"));
         }
     }

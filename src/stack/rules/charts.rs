@@ -3,9 +3,9 @@
 
 use serde_json::Value;
 
-use super::{Context, Finding};
+use super::Context;
 use crate::address::FieldPath;
-use crate::diag::Code;
+use crate::diag::{Code, Diagnostic};
 use crate::kinds::json::text;
 use crate::kinds::kubernetes::bundle::{Bundle, Kinds, Object};
 use crate::kinds::kubernetes::helm_release::{self, GROUPS};
@@ -35,7 +35,7 @@ pub(super) fn objects_are_in_their_namespace(context: &mut Context<'_>) {
         );
         let place = object.origin().key("metadata").key("namespace");
         let section = object.bundle.path();
-        let finding = Finding::error(Code::OutsideNamespace, what).at(place, "");
+        let finding = Diagnostic::error(Code::OutsideNamespace, what).at_value(place, "");
         let finding = finding.at_key(section.key("namespace"), format!("the release is in `{own}`"));
         let help = match object.bundle.section {
             helm_release::SECTION => format!(
@@ -68,12 +68,14 @@ pub(super) fn hooks_have_a_place(context: &mut Context<'_>) {
                     ),
                     _ => "turn it off by the chart's values".to_owned(),
                 };
-                Finding::error(Code::HookHasNoPlace, what).at(place, "no place for it in a plan").help(keys)
+                Diagnostic::error(Code::HookHasNoPlace, what)
+                    .at_value(place, "no place for it in a plan")
+                    .help(keys)
             }
             Fate::LeftOut if object.bundle.hooks != Some(Hooks::None) && events.contains("test") => {
                 let what = format!("the {kind} `{name}` of the chart is a test: it is left out");
-                Finding::warning(Code::HookLeftOut, what)
-                    .at(place, "run by `helm test`")
+                Diagnostic::warning(Code::HookLeftOut, what)
+                    .at_value(place, "run by `helm test`")
                     .help("`hooks = \"none\"` leaves out all hooks without a word")
             }
             _ => continue,
@@ -100,7 +102,7 @@ pub(super) fn operators_chart_is_asked_for(context: &mut Context<'_>) {
         true => "add `source = \"chart\"`, or take the key away",
         false => "take the key away: others own the operator",
     };
-    context.say(Finding::error(Code::ChartNotAskedFor, what).at_key(section.key(key), "").help(help));
+    context.say(Diagnostic::error(Code::ChartNotAskedFor, what).at_key(section.key(key), "").help(help));
 }
 
 fn at(event: &str) -> &str {
@@ -142,12 +144,12 @@ pub(super) fn jupyter_has_a_password(context: &mut Context<'_>) {
             false => "Jupyter has no password",
         };
         let finding = match open {
-            Some(_) => Finding::error(Code::JupyterPassword, what),
-            None => Finding::warning(Code::JupyterPassword, what),
+            Some(_) => Diagnostic::error(Code::JupyterPassword, what),
+            None => Diagnostic::warning(Code::JupyterPassword, what),
         };
         let finding = finding.at_key(object.origin().key("data").key(key), "in this file");
         let finding = match open {
-            Some(service) => finding.at(service.origin().key("spec").key("type"), "open to others"),
+            Some(service) => finding.at_value(service.origin().key("spec").key("type"), "open to others"),
             None => finding,
         };
         context.say(finding.help(
@@ -172,8 +174,8 @@ pub(super) fn groups_get_what_they_say(context: &mut Context<'_>) {
                 let what = format!(
                     "the chart takes `replicas = 0` for unset: the group `{name}` gets {replicas} workers, as `worker` has"
                 );
-                let finding =
-                    Finding::error(Code::TakenForUnset, what).at(path.key("replicas"), "has no effect");
+                let finding = Diagnostic::error(Code::TakenForUnset, what)
+                    .at_value(path.key("replicas"), "has no effect");
                 context.say(
                     finding.help("take the group out of the list: a group that is not there has no workers"),
                 );
@@ -184,7 +186,7 @@ pub(super) fn groups_get_what_they_say(context: &mut Context<'_>) {
                 let what = format!(
                     "the chart takes an empty `{field}` for unset: the group `{name}` gets what `worker` has"
                 );
-                let finding = Finding::warning(Code::TakenForUnset, what).at(place, "has no effect");
+                let finding = Diagnostic::warning(Code::TakenForUnset, what).at_value(place, "has no effect");
                 context.say(
                     finding.help(
                         "give it a value of its own, or move it from `worker` to the groups that need it",

@@ -3,9 +3,9 @@
 use std::collections::BTreeMap;
 
 use super::machines::{Gpus, gpus_of};
-use super::{Context, Finding, counted};
+use super::{Context, counted};
 use crate::address::FieldPath;
-use crate::diag::Code;
+use crate::diag::{Code, Diagnostic};
 use crate::kinds::dask::operator::KNOWN;
 use crate::kinds::kubernetes::bundle;
 use crate::kinds::scope::OPERATOR_NAME;
@@ -16,12 +16,13 @@ use crate::stack::{Nodes, Stack};
 /// No Pod asks for more GPUs than a node of its pool has.
 pub(super) fn gpus_fit_a_node(context: &mut Context<'_>) {
     for pod in context.pods().into_iter().filter(|pod| pod.keys.gpus() > 0) {
-        let hard = pod.keys.pool.as_deref().map(|name| (name, Finding::error as fn(Code, String) -> Finding));
+        let hard =
+            pod.keys.pool.as_deref().map(|name| (name, Diagnostic::error as fn(Code, String) -> Diagnostic));
         let soft = pod
             .keys
             .prefer_pool
             .as_deref()
-            .map(|name| (name, Finding::warning as fn(Code, String) -> Finding));
+            .map(|name| (name, Diagnostic::warning as fn(Code, String) -> Diagnostic));
         for (name, finding) in hard.into_iter().chain(soft) {
             let Some(gpus) = context.pool(name).and_then(gpus_of) else { continue };
             let Gpus { allocatable, shared, .. } = gpus;
@@ -34,14 +35,14 @@ pub(super) fn gpus_fit_a_node(context: &mut Context<'_>) {
                     counted(pod.keys.gpus(), "GPU"),
                     if allocatable == 0 { "none".to_owned() } else { allocatable.to_string() },
                 );
-                let finding = finding(Code::NoGpuThere, message).at(pod.path.key("gpus"), asked);
-                let finding = finding.at(pool.key("machine_type"), has(gpus));
+                let finding = finding(Code::NoGpuThere, message).at_value(pod.path.key("gpus"), asked);
+                let finding = finding.at_value(pool.key("machine_type"), has(gpus));
                 context.say(finding.help(more_gpus(context, &pod, name)));
             } else if shared && pod.keys.gpus() > 1 {
                 let message =
                     format!("{} asks for {}, shared ones come one at a time", pod.role, pod.keys.gpus());
-                let finding = finding(Code::OneGpuShared, message).at(pod.path.key("gpus"), asked);
-                let finding = finding.at(pool.key("accelerator"), "shared here");
+                let finding = finding(Code::OneGpuShared, message).at_value(pod.path.key("gpus"), asked);
+                let finding = finding.at_value(pool.key("accelerator"), "shared here");
                 context.say(finding.help("set `gpus = 1`, or take `sharing` away"));
             }
         }
@@ -163,12 +164,12 @@ pub(super) fn gpus_fit_the_pool(context: &mut Context<'_>) {
             gpus.allocatable
         );
         let path = FieldPath::keys(["node_pool", name]);
-        let mut finding = Finding::warning(Code::MoreGpusThanPool, message);
+        let mut finding = Diagnostic::warning(Code::MoreGpusThanPool, message);
         for pod in pods.iter().filter(|pod| pod.keys.gpus() > 0) {
-            finding = finding.at(pod.path.clone(), format!("{} × {}", pod.replicas, pod.keys.gpus()));
+            finding = finding.at_value(pod.path.clone(), format!("{} × {}", pod.replicas, pod.keys.gpus()));
         }
         let label = format!("{} × {}", pool.size().most(), gpus.allocatable);
-        let finding = finding.at(path.key("nodes"), label);
+        let finding = finding.at_value(path.key("nodes"), label);
         let help = format!(
             "an apply waits for them until its time is up; {nodes} nodes have room for all, or ask for fewer. Whoever scales the \
              pool by other means first can go on"
@@ -187,7 +188,7 @@ pub(super) fn environments_have_names(context: &mut Context<'_>) {
             }
             let message = format!("`{name}` cannot be the name of an environment variable");
             let place = pod.path.key("env").key(name);
-            let finding = Finding::error(Code::BadName, message).at_key(place, "");
+            let finding = Diagnostic::error(Code::BadName, message).at_key(place, "");
             context.say(finding.help("letters, digits and `_`: `env = { MY_NAME = \"value\" }`"));
         }
     }
@@ -200,9 +201,10 @@ pub(super) fn checks_have_gpus(context: &mut Context<'_>) {
         let Some(pool) = context.pool(name) else { continue };
         if gpus_of(pool).is_some_and(|gpus| gpus.allocatable == 0) {
             let message = format!("the check needs a GPU, the pool `{name}` has none");
-            let finding = Finding::error(Code::CheckNeedsGpu, message).at(path.key("pool"), "runs here");
+            let finding =
+                Diagnostic::error(Code::CheckNeedsGpu, message).at_value(path.key("pool"), "runs here");
             let place = FieldPath::keys(["node_pool", name, "machine_type"]);
-            context.say(finding.at(place, "has no GPU").help("name a pool with GPUs"));
+            context.say(finding.at_value(place, "has no GPU").help("name a pool with GPUs"));
         }
     }
 }
@@ -227,12 +229,12 @@ pub(super) fn operator_is_there(context: &mut Context<'_>) {
         return;
     }
     context.say(if stack.kubernetes.is_some() {
-        Finding::warning(Code::OperatorMissing, "the stack does not bring the Dask operator")
-            .at(place, "made into Pods by the operator")
+        Diagnostic::warning(Code::OperatorMissing, "the stack does not bring the Dask operator")
+            .at_value(place, "made into Pods by the operator")
             .help("if the cluster does not have it: add `[dask_operator]` with `version = \"2026.3.0\"`")
     } else {
-        Finding::error(Code::OperatorMissing, "a Dask cluster needs the Dask operator")
-            .at(place, "made into Pods by the operator")
+        Diagnostic::error(Code::OperatorMissing, "a Dask cluster needs the Dask operator")
+            .at_value(place, "made into Pods by the operator")
             .help("add `[dask_operator]` with `version = \"2026.3.0\"`")
     });
 }
@@ -249,11 +251,11 @@ pub(super) fn operator_is_known(context: &mut Context<'_>) {
     context.say(if plain {
         let message = format!("the operator {version} gets the rights and definitions of {KNOWN}");
         let help = format!("`version = \"{KNOWN}\"` is the one that dask-infra knows");
-        Finding::warning(Code::OperatorVersion, message).at(place, "").help(help)
+        Diagnostic::warning(Code::OperatorVersion, message).at_value(place, "").help(help)
     } else {
         let message = format!("`{version}` is no release of the operator");
-        Finding::error(Code::OperatorVersion, message)
-            .at(place, "")
+        Diagnostic::error(Code::OperatorVersion, message)
+            .at_value(place, "")
             .help(format!("for example `\"{KNOWN}\"`"))
     });
 }
@@ -268,13 +270,13 @@ pub(super) fn quantities_are_valid(context: &mut Context<'_>) {
                 None => {
                     let message = format!("`{text}` is not a Kubernetes quantity");
                     let help = better_quantity(key, text);
-                    context.say(Finding::error(Code::BadQuantity, message).at(place, "").help(help));
+                    context.say(Diagnostic::error(Code::BadQuantity, message).at_value(place, "").help(help));
                 }
                 // Kubernetes takes `512m` for half a byte, which nobody means.
                 Some("m") if key == "memory" => {
                     let message = format!("`{text}` of memory counts thousandths of bytes");
                     let help = format!("did you mean `\"{}Mi\"`?", text.trim_end_matches('m'));
-                    context.say(Finding::error(Code::BadQuantity, message).at(place, "").help(help));
+                    context.say(Diagnostic::error(Code::BadQuantity, message).at_value(place, "").help(help));
                 }
                 Some(_) => {}
             }
@@ -325,9 +327,9 @@ pub(super) fn commands_exist(context: &mut Context<'_>) {
         for (index, arg) in pod.args.iter().enumerate() {
             let Some(Old { new, lacks, image }) = old_command(arg, pod.image) else { continue };
             let words: Vec<String> = new.split(' ').map(|word| format!("\"{word}\"")).collect();
-            let finding = Finding::warning(Code::OldCommand, format!("{lacks} `{arg}`"))
-                .at(pod.path.key("args").index(index), "removed in distributed 2026.6.0")
-                .at(pod.image_path.clone(), image);
+            let finding = Diagnostic::warning(Code::OldCommand, format!("{lacks} `{arg}`"))
+                .at_value(pod.path.key("args").index(index), "removed in distributed 2026.6.0")
+                .at_value(pod.image_path.clone(), image);
             context.say(finding.help(format!("write {}, or leave `args` away", words.join(", "))));
         }
         let given = pod.keys.pod.as_ref().and_then(|given| given.0["containers"].as_array());
@@ -339,9 +341,9 @@ pub(super) fn commands_exist(context: &mut Context<'_>) {
                 for (index, word) in words.filter_map(|(index, word)| Some((index, word.as_str()?))) {
                     let Some(Old { new, lacks, image }) = old_command(word, image) else { continue };
                     let words: Vec<String> = new.split(' ').map(|word| format!("\"{word}\"")).collect();
-                    let finding = Finding::warning(Code::OldCommand, format!("{lacks} `{word}`"))
-                        .at(at.key(key).index(index), "removed in distributed 2026.6.0")
-                        .at(pod.image_path.clone(), image);
+                    let finding = Diagnostic::warning(Code::OldCommand, format!("{lacks} `{word}`"))
+                        .at_value(at.key(key).index(index), "removed in distributed 2026.6.0")
+                        .at_value(pod.image_path.clone(), image);
                     context.say(finding.help(format!("write {}", words.join(", "))));
                 }
             }

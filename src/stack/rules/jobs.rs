@@ -1,8 +1,8 @@
 //! Jobs: whose cluster they copy, what they are called, and that they end.
 
-use super::{Context, Finding};
+use super::Context;
 use crate::address::FieldPath;
-use crate::diag::{Code, listed, nearest};
+use crate::diag::{Code, Diagnostic, listed, nearest};
 use crate::stack::{DaskJob, Replicas, Restart, Worker};
 
 /// A job says what its cluster is made of, and has a name that no other cluster has.
@@ -13,7 +13,8 @@ pub(super) fn jobs_have_a_cluster(context: &mut Context<'_>) {
         own_cluster(context, &path, key, job);
         if let Some(Worker { replicas: Replicas::Given(_), .. }) = &job.worker {
             let message = "nobody scales the cluster of a job: the operator removes it when the job ends";
-            let finding = Finding::error(Code::OneWriter, message).at(path.key("worker").key("replicas"), "");
+            let finding =
+                Diagnostic::error(Code::OneWriter, message).at_value(path.key("worker").key("replicas"), "");
             context.say(finding.help("give a number: `replicas = 2`"));
         }
     }
@@ -24,8 +25,8 @@ fn template(context: &mut Context<'_>, path: &FieldPath, job: &DaskJob) {
     let Some(like) = like else {
         if image.is_none() {
             let message = format!("`{path}` does not say what its cluster is made of");
-            let finding =
-                Finding::error(Code::JobTemplate, message).at(path.clone(), "neither `like` nor `image`");
+            let finding = Diagnostic::error(Code::JobTemplate, message)
+                .at_value(path.clone(), "neither `like` nor `image`");
             context.say(finding.help(
                 "`like = \"NAME\"` copies a Dask cluster of this file; `image`, with `scheduler` and `worker`, describes \
                  one of its own",
@@ -38,15 +39,16 @@ fn template(context: &mut Context<'_>, path: &FieldPath, job: &DaskJob) {
     if context.stack.dask_cluster.get(like).is_some_and(|cluster| !cluster.manage.is_managed()) {
         let message =
             format!("others own the Dask cluster `{like}`, so the file does not say what it is made of");
-        let finding = Finding::error(Code::UnknownCluster, message).at(path.key("like"), "copied");
+        let finding = Diagnostic::error(Code::UnknownCluster, message).at_value(path.key("like"), "copied");
         let place = FieldPath::keys(["dask_cluster", like, "manage"]);
-        context.say(finding.at(place, "of others").help("give `image`, `scheduler` and `worker` instead"));
+        context
+            .say(finding.at_value(place, "of others").help("give `image`, `scheduler` and `worker` instead"));
     }
     let own = [("scheduler", scheduler.is_some()), ("worker", worker.is_some())];
     for (part, _) in own.iter().filter(|(_, there)| *there) {
         let message = format!("`{path}` copies `{like}` and describes its own {part}");
-        let finding = Finding::error(Code::JobTemplate, message).at(path.key(part), "its own");
-        context.say(finding.at(path.key("like"), "copied").help("keep one of the two"));
+        let finding = Diagnostic::error(Code::JobTemplate, message).at_value(path.key(part), "its own");
+        context.say(finding.at_value(path.key("like"), "copied").help("keep one of the two"));
     }
 }
 
@@ -64,7 +66,7 @@ pub(super) fn unknown_cluster(context: &mut Context<'_>, place: &FieldPath, like
         None => format!("this file has {}", listed(names(), "and")),
     };
     let message = format!("there is no Dask cluster `{like}`");
-    context.say(Finding::error(Code::UnknownCluster, message).at(place.clone(), "").help(help));
+    context.say(Diagnostic::error(Code::UnknownCluster, message).at_value(place.clone(), "").help(help));
 }
 
 /// The operator calls the job's cluster as the job, and deletes it at the end, whoever made it.
@@ -77,9 +79,9 @@ fn own_cluster(context: &mut Context<'_>, path: &FieldPath, key: &str, job: &Das
     if let Some((cluster, _)) = same {
         let message =
             format!("the cluster of the job would be `dask_cluster.{cluster}`, and be deleted at its end");
-        let finding = Finding::error(Code::ChildName, message);
-        let finding = finding.at(path.key("name"), format!("its cluster is called `{name}`, too"));
-        let finding = finding.at(FieldPath::keys(["dask_cluster", cluster, "name"]), "as this one");
+        let finding = Diagnostic::error(Code::ChildName, message);
+        let finding = finding.at_value(path.key("name"), format!("its cluster is called `{name}`, too"));
+        let finding = finding.at_value(FieldPath::keys(["dask_cluster", cluster, "name"]), "as this one");
         context.say(finding.help("give the job another `name`"));
     }
 }
@@ -90,7 +92,8 @@ pub(super) fn jobs_end(context: &mut Context<'_>) {
         let place = FieldPath::keys(["dask_job", key, "restart"]);
         let until = if job.wait { ", and `wait` lasts to its end" } else { "" };
         let message = format!("a program that always fails is started again for ever{until}");
-        let finding = Finding::warning(Code::RestartsForEver, message).at(place, "and its cluster stays");
+        let finding =
+            Diagnostic::warning(Code::RestartsForEver, message).at_value(place, "and its cluster stays");
         context.say(finding.help("`restart = \"never\"`, the default, ends the job when the program fails"));
     }
 }

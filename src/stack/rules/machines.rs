@@ -1,9 +1,9 @@
 //! Machine types, GPUs and their drivers, and what node pools ask of them.
 
-use super::{Context, Finding, counted};
+use super::{Context, counted};
 use crate::address::FieldPath;
 use crate::catalog::{self, Attach, Machine};
-use crate::diag::{Code, listed};
+use crate::diag::{Code, Diagnostic, listed};
 use crate::stack::{Accelerator, DriverInstall, DriverVersion, NodePool, ReleaseChannel};
 
 /// GPUs of a node.
@@ -68,7 +68,7 @@ pub(super) fn machine_types_exist(context: &mut Context<'_>) {
         let shaped = name.contains('-')
             && name.chars().all(|c| c.is_ascii_lowercase() || c.is_ascii_digit() || c == '-');
         let certain = COMPLETE.contains(&series) || misspelt || !shaped;
-        let finding = if certain { Finding::error } else { Finding::warning };
+        let finding = if certain { Diagnostic::error } else { Diagnostic::warning };
         let finding = finding(Code::UnknownMachineType, format!("the machine type `{name}` is not known"));
         let help = match near {
             Some(near) => format!("did you mean `{near}`?"),
@@ -82,7 +82,7 @@ pub(super) fn machine_types_exist(context: &mut Context<'_>) {
                 }
             }
         };
-        context.say(finding.at(path.key("machine_type"), "").help(help));
+        context.say(finding.at_value(path.key("machine_type"), "").help(help));
     }
 }
 
@@ -102,7 +102,7 @@ pub(super) fn accelerators_exist(context: &mut Context<'_>) {
         };
         let message = format!("the GPU type `{type}` is not known");
         let place = path.key("accelerator").key("type");
-        context.say(Finding::error(Code::UnknownAccelerator, message).at(place, "").help(help));
+        context.say(Diagnostic::error(Code::UnknownAccelerator, message).at_value(place, "").help(help));
     }
 }
 
@@ -128,10 +128,10 @@ pub(super) fn accelerators_fit(context: &mut Context<'_>) {
     }
 }
 
-fn doubly(path: &FieldPath, message: String, gpu: &str, machine: &str) -> Finding {
-    Finding::error(Code::AcceleratorDoesNotFit, message)
-        .at(path.key("accelerator").key("type"), gpu)
-        .at(path.key("machine_type"), machine)
+fn doubly(path: &FieldPath, message: String, gpu: &str, machine: &str) -> Diagnostic {
+    Diagnostic::error(Code::AcceleratorDoesNotFit, message)
+        .at_value(path.key("accelerator").key("type"), gpu)
+        .at_value(path.key("machine_type"), machine)
 }
 
 fn fits_built_in(
@@ -151,9 +151,9 @@ fn fits_built_in(
         )));
     } else if let Some(asked) = given.count.filter(|asked| *asked != count) {
         let message = format!("`{}` has {}, not {asked}", machine.name, counted(count, "GPU"));
-        let finding = Finding::error(Code::AcceleratorDoesNotFit, message)
-            .at(path.key("accelerator").key("count"), "")
-            .at(path.key("machine_type"), has);
+        let finding = Diagnostic::error(Code::AcceleratorDoesNotFit, message)
+            .at_value(path.key("accelerator").key("count"), "")
+            .at_value(path.key("machine_type"), has);
         context.say(finding.help(machines_with(kind, Some(asked))));
     }
 }
@@ -170,7 +170,7 @@ fn fits_attached(
     if !known.counts.contains(&count) {
         let counts: Vec<String> = known.counts.iter().map(u32::to_string).collect();
         let message = format!("`{kind}` is not attached {count} at a time");
-        let finding = Finding::error(Code::AcceleratorDoesNotFit, message).at(place, "");
+        let finding = Diagnostic::error(Code::AcceleratorDoesNotFit, message).at_value(place, "");
         context.say(finding.help(format!(
             "a node has {} of them",
             listed(counts.iter().map(String::as_str), "or").replace('`', "")
@@ -191,9 +191,9 @@ fn fits_attached(
     let has =
         format!("{} vCPUs, {} GB", machine.vcpus.unwrap_or_default(), machine.memory_gb.unwrap_or_default());
     let message = format!("`{}` is too large for {count} × `{kind}`", machine.name);
-    let finding = Finding::error(Code::AcceleratorDoesNotFit, message)
-        .at(path.key("machine_type"), has)
-        .at(place, format!("at most {vcpus} vCPUs and {memory} GB"));
+    let finding = Diagnostic::error(Code::AcceleratorDoesNotFit, message)
+        .at_value(path.key("machine_type"), has)
+        .at_value(place, format!("at most {vcpus} vCPUs and {memory} GB"));
     context.say(finding.help(match known.counts.iter().find(fits) {
         Some(more) => format!("take `count = {more}` or a smaller machine type"),
         None => "take a smaller machine type".to_owned(),
@@ -233,8 +233,8 @@ pub(super) fn partitions_exist(context: &mut Context<'_>) {
             continue;
         }
         let message = format!("`{}` has no partition `{size}`", known.kind);
-        let finding =
-            Finding::error(Code::BadPartition, message).at(path.key("accelerator").key("partition"), "");
+        let finding = Diagnostic::error(Code::BadPartition, message)
+            .at_value(path.key("accelerator").key("partition"), "");
         context.say(finding.help(if known.mig.is_empty() {
             "this type is not partitioned; `sharing` lets several Pods use one GPU".to_owned()
         } else {
@@ -258,8 +258,8 @@ pub(super) fn upgrades_follow_the_channel(context: &mut Context<'_>) {
         };
         let key = pool.name.as_deref().map_or_else(|| path.to_string(), str::to_owned);
         let message = format!("GKE upgrades the nodes of `{key}`: the cluster is in a release channel");
-        let finding = Finding::error(Code::AutoUpgradeUnderChannel, message);
-        let finding = finding.at(path.key("auto_upgrade"), "refused").at(channel.clone(), label);
+        let finding = Diagnostic::error(Code::AutoUpgradeUnderChannel, message);
+        let finding = finding.at_value(path.key("auto_upgrade"), "refused").at_value(channel.clone(), label);
         context.say(finding.help("take `auto_upgrade` away, or set `release_channel = \"none\"`"));
     }
 }
@@ -272,8 +272,9 @@ pub(super) fn drivers_come_once(context: &mut Context<'_>) {
     };
     let install = FieldPath::keys(["gpu_driver", "install"]);
     for (path, _) in context.pools().filter(|(_, pool)| pool.driver.is_some()) {
-        let finding = Finding::error(Code::DriverTwice, "the driver would be installed in two ways");
-        let finding = finding.at(path.key("driver"), "by GKE").at(install.clone(), "by the DaemonSet");
+        let finding = Diagnostic::error(Code::DriverTwice, "the driver would be installed in two ways");
+        let finding =
+            finding.at_value(path.key("driver"), "by GKE").at_value(install.clone(), "by the DaemonSet");
         context.say(finding.help("take `driver` away, or set `install = \"gke\"`"));
     }
 }
@@ -291,13 +292,14 @@ pub(super) fn drivers_fit_the_image(context: &mut Context<'_>) {
             continue;
         }
         let message = format!("the driver's installer does not run on `{image}`");
-        let finding = Finding::error(Code::DriverImage, message).at(path.key("image_type"), "another image");
+        let finding =
+            Diagnostic::error(Code::DriverImage, message).at_value(path.key("image_type"), "another image");
         if install == Some(DriverInstall::Daemonset) {
-            let finding =
-                finding.at(FieldPath::keys(["gpu_driver", "install"]), "for Container-Optimized OS only");
+            let finding = finding
+                .at_value(FieldPath::keys(["gpu_driver", "install"]), "for Container-Optimized OS only");
             context.say(finding.help("set `install = \"gke\"`, or take `image_type` away"));
         } else if pool.driver == Some(DriverVersion::Latest) {
-            let finding = finding.at(path.key("driver"), "for Container-Optimized OS only");
+            let finding = finding.at_value(path.key("driver"), "for Container-Optimized OS only");
             context.say(finding.help("set `driver = \"default\"`, or take `image_type` away"));
         }
     }

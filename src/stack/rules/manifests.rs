@@ -4,11 +4,11 @@ use std::collections::BTreeMap;
 
 use serde_json::Value;
 
+use super::Context;
 use super::dask::{Old, old_command};
 use super::secrets::is_variable;
-use super::{Context, Finding};
 use crate::address::{FieldPath, Segment};
-use crate::diag::{Code, listed, nearest};
+use crate::diag::{Code, Diagnostic, listed, nearest};
 use crate::kinds;
 use crate::kinds::kubernetes::bundle::{self, Kinds, Object};
 use crate::kinds::kubernetes::manifest::{SERVERS, node_labels, pod_specs};
@@ -51,7 +51,7 @@ pub(super) fn objects_are_objects(context: &mut Context<'_>) {
             }
             None => "give it `metadata: { name: … }`",
         };
-        context.say(Finding::error(Code::NotAnObject, what).at(place, "").help(help));
+        context.say(Diagnostic::error(Code::NotAnObject, what).at_value(place, "").help(help));
     }
 }
 
@@ -92,7 +92,7 @@ pub(super) fn kinds_are_known(context: &mut Context<'_>) {
             (origin.key("kind"), help.to_owned())
         };
         let what = format!("nothing says what a {kind} of {api_version} is");
-        context.say(Finding::error(Code::UnknownKind, what).at(place, "").help(help));
+        context.say(Diagnostic::error(Code::UnknownKind, what).at_value(place, "").help(help));
     }
 }
 
@@ -133,7 +133,7 @@ pub(super) fn pods_fit_their_schema(context: &mut Context<'_>) {
             let what = "a container without `name` cannot be laid over the section's own";
             let place = path.key("containers").index(place);
             let help = format!("`name: {name}` is the section's own container; another name adds one");
-            context.say(Finding::error(Code::Schema, what).at(place, "").help(help));
+            context.say(Diagnostic::error(Code::Schema, what).at_value(place, "").help(help));
         }
     }
 }
@@ -189,7 +189,7 @@ pub(super) fn finding(
     shape: &Schema,
     origin: &FieldPath,
     dask: bool,
-) -> Finding {
+) -> Diagnostic {
     let place = below(origin, &problem.path);
     let field = last_key(&problem.path);
     let found = problem.path.find(value).unwrap_or(&Value::Null);
@@ -208,11 +208,11 @@ pub(super) fn finding(
                 Some(name) => format!("did you mean `{name}`?"),
                 None => "take it away; `kubectl explain` lists the fields".to_owned(),
             };
-            Finding::error(Code::Schema, what).at_key(place, "").help(help)
+            Diagnostic::error(Code::Schema, what).at_key(place, "").help(help)
         }
         ProblemKind::MissingField(name) => {
             let at = if problem.path.is_root() { String::new() } else { format!(" in `{}`", problem.path) };
-            Finding::error(Code::Schema, format!("there is no `{name}`{at}, which must be there"))
+            Diagnostic::error(Code::Schema, format!("there is no `{name}`{at}, which must be there"))
                 .at_key(place, "")
                 .help(format!("add `{name}`"))
         }
@@ -222,15 +222,15 @@ pub(super) fn finding(
             let port = dask && field.to_lowercase().ends_with("port") && found.is_number();
             let what = format!("`{field}` takes text, this is {}", article(kind));
             match port {
-                true => {
-                    Finding::error(Code::Schema, what).at(place, "a number").help(named_port(found, value))
-                }
-                false => Finding::error(Code::Schema, what)
-                    .at(place.clone(), article(kind))
+                true => Diagnostic::error(Code::Schema, what)
+                    .at_value(place, "a number")
+                    .help(named_port(found, value)),
+                false => Diagnostic::error(Code::Schema, what)
+                    .at_value(place.clone(), article(kind))
                     .help(format!("put it into quotes: `{field}: \"{}\"`", written(context, &place, found))),
             }
         }
-        other => Finding::error(Code::Schema, format!("`{}`: {other}", problem.path)).at(place, ""),
+        other => Diagnostic::error(Code::Schema, format!("`{}`: {other}", problem.path)).at_value(place, ""),
     }
 }
 
@@ -326,8 +326,8 @@ fn wanted_twice(context: &mut Context<'_>, object: &ObjectId, again: &Resource, 
         true => "first here".to_owned(),
         false => format!("also by `[{}]`", there.address.section()),
     };
-    let finding = Finding::error(Code::SameObject, format!("{object} is wanted twice"));
-    let finding = finding.at(place(here), "here").at(place(there), by);
+    let finding = Diagnostic::error(Code::SameObject, format!("{object} is wanted twice"));
+    let finding = finding.at_value(place(here), "here").at_value(place(there), by);
     context.say(finding.help("take one of the two away"));
 }
 
@@ -345,7 +345,7 @@ pub(super) fn objects_are_not_exports(context: &mut Context<'_>) {
         let names = listed(found.iter().map(|(_, key)| *key), "and");
         let what = format!("the server writes {names} itself: left out of what is applied");
         let help = "take them out of the file; `kubectl get -o yaml` prints them";
-        context.say(Finding::warning(Code::ServersFields, what).at_key(place, "").help(help));
+        context.say(Diagnostic::warning(Code::ServersFields, what).at_key(place, "").help(help));
     }
 }
 
@@ -383,9 +383,9 @@ pub(super) fn secrets_have_no_values(context: &mut Context<'_>) {
             object.name()
         );
         // The lines of what a chart made hold the values.
-        let finding = Finding::error(Code::SecretInFile, what);
+        let finding = Diagnostic::error(Code::SecretInFile, what);
         let finding = match object.bundle.is_chart() {
-            true => finding.at(object.bundle.path().key("chart"), "this chart"),
+            true => finding.at_value(object.bundle.path().key("chart"), "this chart"),
             false => finding.at_key(object.origin().key(key), ""),
         };
         context.say(finding.help(help));
@@ -435,13 +435,13 @@ pub(super) fn node_labels_are_there(context: &mut Context<'_>) {
                 }
                 None => format!("pools have {}", listed(have.iter().map(|(_, value)| value.as_str()), "and")),
             };
-            let mut finding =
-                Finding::warning(Code::NoSuchNodeLabel, what).at(label.place.clone(), "asked for here");
+            let mut finding = Diagnostic::warning(Code::NoSuchNodeLabel, what)
+                .at_value(label.place.clone(), "asked for here");
             let source = if label.key == POOL_LABEL { "name" } else { "labels" };
             if let Some((name, have)) = have.iter().find(|(_, value)| near.is_none_or(|near| near == value)) {
                 let place = FieldPath::keys(["node_pool", name, source]);
                 let place = if source == "labels" { place.key(label.key) } else { place };
-                finding = finding.at(place, format!("`{have}` here"));
+                finding = finding.at_value(place, format!("`{have}` here"));
             }
             context.say(finding.help(help));
         }
@@ -465,7 +465,7 @@ pub(super) fn installers_have_work(context: &mut Context<'_>) {
             format!("the DaemonSet `{}` would run on no node: GKE installs the driver itself", object.name());
         let help = "leave it away; `[gpu_driver] install = \"daemonset\"` brings the same installer and turns GKE's off";
         let place = object.origin().key("metadata").key("name");
-        context.say(Finding::warning(Code::IdleInstaller, what).at(place, "").help(help));
+        context.say(Diagnostic::warning(Code::IdleInstaller, what).at_value(place, "").help(help));
     }
 }
 
@@ -484,9 +484,9 @@ pub(super) fn commands_exist_in_images(context: &mut Context<'_>) {
                 let words = container[key].as_array().into_iter().flatten().enumerate();
                 for (index, word) in words.filter_map(|(index, word)| Some((index, word.as_str()?))) {
                     let Some(Old { new, lacks, image }) = old_command(word, image) else { continue };
-                    let finding = Finding::warning(Code::OldCommand, format!("{lacks} `{word}`"))
-                        .at(path.key(key).index(index), "removed in distributed 2026.6.0")
-                        .at(path.key("image"), image);
+                    let finding = Diagnostic::warning(Code::OldCommand, format!("{lacks} `{word}`"))
+                        .at_value(path.key(key).index(index), "removed in distributed 2026.6.0")
+                        .at_value(path.key("image"), image);
                     let words: Vec<&str> = new.split(' ').collect();
                     let words = listed(words, "and");
                     context.say(finding.help(format!("write {words}, each an item of the list")));
@@ -506,7 +506,7 @@ pub(super) fn dask_names_are_valid(context: &mut Context<'_>) {
             let what = format!("`{name}` is not a name for a {}", object.kind());
             let place = object.origin().key("metadata").key("name");
             let help = "lower-case letters, digits and `-`, at most 53 characters";
-            context.say(Finding::error(Code::BadName, what).at(place, why).help(help));
+            context.say(Diagnostic::error(Code::BadName, what).at_value(place, why).help(help));
         }
     }
 }
@@ -544,9 +544,11 @@ pub(super) fn pods_say_nothing_twice(context: &mut Context<'_>) {
             }
             if container["image"].as_str().is_some_and(|image| image != pod.image) {
                 let what = "scheduler, workers and clients should have one image, this is another";
-                let finding = Finding::warning(Code::SaidTwice, what).at(at.key("image"), "wins");
+                let finding = Diagnostic::warning(Code::SaidTwice, what).at_value(at.key("image"), "wins");
                 context.say(
-                    finding.at(pod.image_path.clone(), "the cluster's").help("take one of the two away"),
+                    finding
+                        .at_value(pod.image_path.clone(), "the cluster's")
+                        .help("take one of the two away"),
                 );
             }
         }
@@ -559,8 +561,8 @@ pub(super) fn pods_say_nothing_twice(context: &mut Context<'_>) {
         }
         for (key, field) in said {
             let what = format!("`{}` and `pod` both say it", last_key(&key));
-            let finding = Finding::error(Code::SaidTwice, what).at(key, "here");
-            context.say(finding.at(field, "and here").help("take one of the two away"));
+            let finding = Diagnostic::error(Code::SaidTwice, what).at_value(key, "here");
+            context.say(finding.at_value(field, "and here").help("take one of the two away"));
         }
     }
 }

@@ -5,7 +5,7 @@ use std::collections::{BTreeMap, BTreeSet};
 
 use super::{Check, NodePool, Replicas, Stack};
 use crate::address::{FieldPath, Segment};
-use crate::diag::{Code, Diagnostic};
+use crate::diag::{Diagnostic, Label, Place};
 use crate::kinds::section::Pods;
 use crate::secrets::Secrets;
 use crate::source::{Sources, Span};
@@ -126,23 +126,10 @@ struct Context<'a> {
 
 impl<'a> Context<'a> {
     /// Says it, unless it speaks about a section that is broken anyway.
-    fn say(&mut self, finding: Finding) {
-        let Finding { mut diagnostic, places } = finding;
-        for (place, text) in places {
-            let (path, span) = match &place {
-                Spot::Value(path) => (path, self.sources.span(path)),
-                Spot::Key(path) => (path, self.sources.key_span(path)),
-                Spot::Gone(span) => {
-                    diagnostic = diagnostic.at(Some(*span), text);
-                    continue;
-                }
-            };
-            if self.is_doubtful(path) {
-                return;
-            }
-            diagnostic = diagnostic.at(span, text);
+    fn say(&mut self, finding: Diagnostic) {
+        if !finding.fields().any(|field| self.is_doubtful(field)) {
+            self.found.push(finding);
         }
-        self.found.push(diagnostic);
     }
 
     fn is_doubtful(&self, path: &FieldPath) -> bool {
@@ -160,10 +147,11 @@ impl<'a> Context<'a> {
     }
 
     /// Where a section or field was taken away or, of a section, put into a comment.
-    fn gone(&self, path: &FieldPath) -> Option<(Span, &'static str)> {
+    fn gone(&self, path: &FieldPath) -> Option<Label> {
         let away = self.taken.iter().find(|(taken, _)| taken.contains(path));
-        let comment = || self.sources.comment(&format!("[{path}]")).map(|span| (span, "in a comment here"));
-        away.map(|(_, span)| (*span, "taken away here")).or_else(comment)
+        let comment = || Some((self.sources.comment(&format!("[{path}]"))?, "in a comment here"));
+        let (span, text) = away.map(|(_, span)| (*span, "taken away here")).or_else(comment)?;
+        Some(Label { place: Place::Source(span), text: text.to_owned() })
     }
 
     fn pool(&self, name: &str) -> Option<&'a NodePool> {
@@ -198,51 +186,6 @@ impl<'a> Context<'a> {
     fn pools(&self) -> impl Iterator<Item = (FieldPath, &'a NodePool)> + use<'a> {
         let ours = self.stack.node_pool.iter().filter(|(_, pool)| pool.manage.is_managed());
         ours.map(|(name, pool)| (FieldPath::keys(["node_pool", name]), pool))
-    }
-}
-
-enum Spot {
-    Value(FieldPath),
-    Key(FieldPath),
-    Gone(Span),
-}
-
-/// A diagnostic whose places are fields of the stack.
-struct Finding {
-    diagnostic: Diagnostic,
-    places: Vec<(Spot, String)>,
-}
-
-impl Finding {
-    fn error(code: Code, message: impl Into<String>) -> Self {
-        Self { diagnostic: Diagnostic::error(code, message), places: Vec::new() }
-    }
-
-    fn warning(code: Code, message: impl Into<String>) -> Self {
-        Self { diagnostic: Diagnostic::warning(code, message), places: Vec::new() }
-    }
-
-    /// Points at a value; at the table around it when it is not in the file.
-    fn at(mut self, path: FieldPath, text: impl Into<String>) -> Self {
-        self.places.push((Spot::Value(path), text.into()));
-        self
-    }
-
-    /// Points at a key or a table's name.
-    fn at_key(mut self, path: FieldPath, text: impl Into<String>) -> Self {
-        self.places.push((Spot::Key(path), text.into()));
-        self
-    }
-
-    /// Points at the place where something was taken away, when there is one.
-    fn gone(mut self, place: Option<(Span, &'static str)>) -> Self {
-        self.places.extend(place.map(|(span, text)| (Spot::Gone(span), text.to_owned())));
-        self
-    }
-
-    fn help(mut self, help: impl Into<String>) -> Self {
-        self.diagnostic = self.diagnostic.help(help);
-        self
     }
 }
 

@@ -2,9 +2,9 @@
 
 use std::collections::BTreeMap;
 
-use super::{Context, Finding};
+use super::Context;
 use crate::address::FieldPath;
-use crate::diag::Code;
+use crate::diag::{Code, Diagnostic};
 use crate::kinds::section::{LabelRules, Naming};
 use crate::stack::sections::Placed;
 
@@ -64,15 +64,15 @@ pub(super) fn names_are_valid(context: &mut Context<'_>) {
 fn name_is_valid(context: &mut Context<'_>, place: FieldPath, name: &str, naming: Naming) {
     let is_key = matches!(place.segments().len(), 2 | 4)
         && context.sources.key_span(&place) != context.sources.span(&place);
-    let at = |finding: Finding, text: String| {
+    let at = |finding: Diagnostic, text: String| {
         if is_key && place.to_string() != "stack.name" && place.to_string() != "cluster.name" {
             finding.at_key(place.clone(), text)
         } else {
-            finding.at(place.clone(), text)
+            finding.at_value(place.clone(), text)
         }
     };
     if let Some(why) = wrong_name(name, naming) {
-        let finding = Finding::error(Code::BadName, format!("`{name}` is not a valid name here"));
+        let finding = Diagnostic::error(Code::BadName, format!("`{name}` is not a valid name here"));
         let finding = at(finding, why);
         let longest = naming.longest();
         let first = first_of(naming);
@@ -82,7 +82,7 @@ fn name_is_valid(context: &mut Context<'_>, place: FieldPath, name: &str, naming
         )));
     } else if naming == Naming::Dask && name.len() > LONG_DASK_NAME {
         let finding =
-            Finding::warning(Code::LongName, format!("the name `{name}` leaves no room for its workers"));
+            Diagnostic::warning(Code::LongName, format!("the name `{name}` leaves no room for its workers"));
         let finding = at(finding, format!("{} characters", name.len()));
         context.say(finding.help(format!(
             "names of worker Pods add 26 characters and are cut at 63: take at most {LONG_DASK_NAME}"
@@ -108,7 +108,7 @@ fn project_is_given(context: &mut Context<'_>) {
             Some(name) => format!("did you mean `${{env.{name}}}`?"),
             None => "`gcloud projects list` shows the ids of your projects".to_owned(),
         };
-        context.say(Finding::error(Code::BadName, message).at(place, "").help(help));
+        context.say(Diagnostic::error(Code::BadName, message).at_value(place, "").help(help));
     }
 }
 
@@ -123,8 +123,9 @@ pub(super) fn live_names_differ(context: &mut Context<'_>) {
         };
         if let Some(first) = seen.get(&(row.name, live.namespace, live.name)) {
             let message = format!("`{first}` and `{path}` are both called `{}`", live.name);
-            let finding = Finding::error(Code::SameName, message);
-            let finding = finding.at(path.key("name"), "again here").at(first.key("name"), "first here");
+            let finding = Diagnostic::error(Code::SameName, message);
+            let finding =
+                finding.at_value(path.key("name"), "again here").at_value(first.key("name"), "first here");
             context.say(finding.help("give one of them another `name`"));
         } else {
             seen.insert((row.name, live.namespace, live.name), path);
@@ -139,7 +140,8 @@ pub(super) fn namespaces_are_not_built_in(context: &mut Context<'_>) {
         let live = namespace.name.as_deref().unwrap_or(key);
         if live == "default" || live.starts_with("kube-") || live == crate::record::NAMESPACE {
             let message = format!("namespace `{live}` is there without this stack, and is not its to manage");
-            let finding = Finding::error(Code::BuiltIn, message).at(FieldPath::keys(["namespace", key]), "");
+            let finding =
+                Diagnostic::error(Code::BuiltIn, message).at_value(FieldPath::keys(["namespace", key]), "");
             context
                 .say(finding.help("take the section away; other sections may use the namespace without it"));
         }
@@ -169,7 +171,7 @@ pub(super) fn images_are_given(context: &mut Context<'_>) {
             image => format!("`{image}` is not the name of an image"),
         };
         let help = "for example image = \"nvcr.io/nvidia/rapidsai/base:25.04-cuda12.8-py3.12\"";
-        context.say(Finding::error(Code::BadName, message).at(place, why).help(help));
+        context.say(Diagnostic::error(Code::BadName, message).at_value(place, why).help(help));
     }
 }
 
@@ -209,10 +211,12 @@ pub(super) fn labels_are_valid(context: &mut Context<'_>) {
             let place = path.key(key);
             if let Some(why) = wrong_key {
                 let message = format!("`{key}` cannot be the key of a label");
-                context.say(Finding::error(Code::BadLabel, message).at_key(place, why).help(advice(rules)));
+                context
+                    .say(Diagnostic::error(Code::BadLabel, message).at_key(place, why).help(advice(rules)));
             } else if let Some(why) = wrong_value {
                 let message = format!("`{value}` cannot be the value of a label");
-                context.say(Finding::error(Code::BadLabel, message).at(place, why).help(advice(rules)));
+                context
+                    .say(Diagnostic::error(Code::BadLabel, message).at_value(place, why).help(advice(rules)));
             }
         }
     }
@@ -237,20 +241,21 @@ pub(super) fn taints_are_valid(context: &mut Context<'_>) {
             let place = path.key("taints").index(index);
             if let Some(why) = wrong_key(&taint.key) {
                 let message = format!("`{}` cannot be the key of a taint", taint.key);
-                let finding = Finding::error(Code::BadTaint, message).at(place.key("key"), why);
+                let finding = Diagnostic::error(Code::BadTaint, message).at_value(place.key("key"), why);
                 context.say(finding.help(advice(LabelRules::Kubernetes)));
             }
             if let Some(why) = wrong_value(&taint.value) {
                 let message = format!("`{}` cannot be the value of a taint", taint.value);
-                let finding = Finding::error(Code::BadTaint, message).at(place.key("value"), why);
+                let finding = Diagnostic::error(Code::BadTaint, message).at_value(place.key("value"), why);
                 context.say(finding.help(advice(LabelRules::Kubernetes)));
             }
             let same = |other: &super::super::Taint| other.key == taint.key && other.effect == taint.effect;
             if let Some(first) = pool.taints[..index].iter().position(same) {
                 let message = format!("the taint `{}` is given twice with one effect", taint.key);
-                let finding = Finding::error(Code::BadTaint, message).at(place, "again here");
-                context
-                    .say(finding.at(path.key("taints").index(first), "first here").help("keep one of them"));
+                let finding = Diagnostic::error(Code::BadTaint, message).at_value(place, "again here");
+                context.say(
+                    finding.at_value(path.key("taints").index(first), "first here").help("keep one of them"),
+                );
             }
         }
     }

@@ -1,9 +1,9 @@
 //! Notebooks: what they are made of, and who may enter.
 
+use super::Context;
 use super::jobs::unknown_cluster;
-use super::{Context, Finding};
 use crate::address::FieldPath;
-use crate::diag::Code;
+use crate::diag::{Code, Diagnostic};
 use crate::kinds::kubernetes::door;
 
 /// How a Secret is made.
@@ -23,15 +23,16 @@ pub(super) fn notebooks_have_an_image(context: &mut Context<'_>) {
                 if image.is_none() && theirs.is_some_and(|cluster| cluster.image.is_empty()) {
                     let message =
                         format!("others own the Dask cluster `{like}`, and the file does not say its image");
-                    let finding = Finding::error(Code::NotebookImage, message).at(path.key("like"), "copied");
+                    let finding =
+                        Diagnostic::error(Code::NotebookImage, message).at_value(path.key("like"), "copied");
                     context.say(finding.help("give the notebook an `image` with Jupyter in it"));
                 }
             }
             (None, Some(_)) => {}
             (None, None) => {
                 let message = format!("`{path}` does not say which image it runs");
-                let finding =
-                    Finding::error(Code::NotebookImage, message).at(path, "neither `like` nor `image`");
+                let finding = Diagnostic::error(Code::NotebookImage, message)
+                    .at_value(path, "neither `like` nor `image`");
                 context.say(finding.help(
                     "`like = \"NAME\"` takes the image that belongs to a Dask cluster of this file; `image` names one with \
                      Jupyter in it",
@@ -55,12 +56,13 @@ pub(super) fn notebooks_have_a_password(context: &mut Context<'_>) {
                 true => "a password does not stand in the file",
                 false => "`like` says which scheduler is meant",
             };
-            let finding = Finding::error(Code::NotebookPassword, format!("`{name}`: {what}"));
+            let finding = Diagnostic::error(Code::NotebookPassword, format!("`{name}`: {what}"));
             context.say(finding.at_key(path.key("env").key(name), "").help("take it away"));
         }
         let Some(password) = &notebook.password else {
             let message = format!("`{path}` has no password, and whoever opens it runs code in the cluster");
-            let finding = Finding::error(Code::NotebookPassword, message).at(path, "there is no default");
+            let finding =
+                Diagnostic::error(Code::NotebookPassword, message).at_value(path, "there is no default");
             context.say(finding.help(MAKE));
             continue;
         };
@@ -78,7 +80,7 @@ pub(super) fn notebooks_have_a_password(context: &mut Context<'_>) {
         for (field, value, _) in wrong.into_iter().filter(|(_, value, fits)| value.is_empty() || !fits) {
             let what = if field == "secret" { "name of a Secret" } else { "key in a Secret" };
             let message = format!("`{value}` cannot be the {what}");
-            let finding = Finding::error(Code::NotebookPassword, message).at(place.key(field), "");
+            let finding = Diagnostic::error(Code::NotebookPassword, message).at_value(place.key(field), "");
             let help = match field {
                 "secret" => format!("it names a Secret, it does not hold the password: {MAKE}"),
                 _ => "letters, digits, `-`, `_` and `.`".to_owned(),

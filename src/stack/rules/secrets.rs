@@ -4,10 +4,10 @@ use std::collections::BTreeMap;
 
 use serde_json::{Map, Value};
 
+use super::Context;
 use super::manifests::given_pods;
-use super::{Context, Finding};
 use crate::address::FieldPath;
-use crate::diag::Code;
+use crate::diag::{Code, Diagnostic};
 use crate::kinds::kubernetes::{bundle, door};
 use crate::kinds::section::Role;
 use crate::secrets::given::VARIABLE;
@@ -52,7 +52,7 @@ pub(super) fn secrets_are_named(context: &mut Context<'_>) {
         let what = "a chart's value cannot be taken from the environment: it would stand in plans and in the cluster";
         let help = "write the Secret with a manifest (`stringData: { KEY: \"env:NAME\" }`), and name it to the chart (often a \
                     value `existingSecret`)";
-        context.say(Finding::error(Code::LiteralSecret, what).at(place, "").help(help));
+        context.say(Diagnostic::error(Code::LiteralSecret, what).at_value(place, "").help(help));
     }
     let allowed = &context.stack.allow.literal_secrets;
     let allow = FieldPath::keys(["allow", "literal_secrets"]);
@@ -61,14 +61,15 @@ pub(super) fn secrets_are_named(context: &mut Context<'_>) {
     for (key, path) in &rows {
         let place = allow.key(key);
         if allowed[*key].trim().is_empty() {
-            let finding = Finding::error(Code::LiteralSecret, format!("`{key}` is allowed without a reason"));
+            let finding =
+                Diagnostic::error(Code::LiteralSecret, format!("`{key}` is allowed without a reason"));
             context.say(
                 finding.at_key(place, "").help("say why anybody may see it: it is for who reads this later"),
             );
         } else if !found.iter().any(|literal| path.contains(&literal.address)) && !context.is_doubtful(path) {
             let what = format!("`{key}` is allowed, and no secret is written out there");
             context.say(
-                Finding::warning(Code::LiteralSecret, what).at_key(place, "").help("take the line away"),
+                Diagnostic::warning(Code::LiteralSecret, what).at_key(place, "").help("take the line away"),
             );
         }
     }
@@ -79,7 +80,7 @@ pub(super) fn secrets_are_named(context: &mut Context<'_>) {
     }
 }
 
-fn refused(Literal { address, place, name, why, cure }: &Literal) -> Finding {
+fn refused(Literal { address, place, name, why, cure }: &Literal) -> Diagnostic {
     let cure = match cure {
         Cure::Variable => format!(
             "name a key of a Secret: `{name} = {{ secret = \"NAME\", key = \"KEY\" }}`; `kubectl create secret generic NAME \
@@ -100,7 +101,7 @@ fn refused(Literal { address, place, name, why, cure }: &Literal) -> Finding {
     let address = address.to_string();
     let key = if address.contains(['"', '\\']) { format!("'{address}'") } else { format!("\"{address}\"") };
     let message = format!("`{name}` {why}, and what is written here stands in plans and in the cluster");
-    Finding::error(Code::LiteralSecret, message)
+    Diagnostic::error(Code::LiteralSecret, message)
         .at_key(place.clone(), "")
         .help(format!("{cure}; if anybody may see it, say so: `[allow.literal_secrets]` `{key} = \"why\"`"))
 }
@@ -335,9 +336,9 @@ pub(super) fn references_are_names(context: &mut Context<'_>) {
     }
 }
 
-fn wrong_names(place: &FieldPath, SecretKey { secret, key }: &SecretKey) -> Vec<Finding> {
+fn wrong_names(place: &FieldPath, SecretKey { secret, key }: &SecretKey) -> Vec<Diagnostic> {
     let bad = |field: &str, message: String, help: &str| {
-        Finding::error(Code::BadName, message).at(place.key(field), "").help(help)
+        Diagnostic::error(Code::BadName, message).at_value(place.key(field), "").help(help)
     };
     if let Some(variable) = secret.strip_prefix(VARIABLE) {
         let named = (!is_variable(variable)).then(|| {

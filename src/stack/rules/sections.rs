@@ -2,10 +2,10 @@
 
 use std::collections::BTreeSet;
 
+use super::Context;
 use super::names::is_object_name;
-use super::{Context, Finding};
 use crate::address::FieldPath;
-use crate::diag::{Code, listed, nearest};
+use crate::diag::{Code, Diagnostic, listed, nearest};
 use crate::kinds::kubernetes::bundle::{self, Kinds, Object};
 use crate::kinds::scope::DASK_OPERATOR;
 use crate::stack::sections::Placed;
@@ -16,17 +16,17 @@ pub(super) fn one_target(context: &mut Context<'_>) {
     let broken = context.is_doubtful(&gke) || context.is_doubtful(&kubernetes);
     match (&context.stack.gke, &context.stack.kubernetes) {
         (None, None) if !broken => context.say(
-            Finding::error(Code::Target, "the stack does not say where it goes")
-                .at(FieldPath::keys(["stack"]), "this stack")
+            Diagnostic::error(Code::Target, "the stack does not say where it goes")
+                .at_value(FieldPath::keys(["stack"]), "this stack")
                 .help(
                     "add `[gke]` with `project` and `location`, or `[kubernetes]` with the `context` of an \
                      existing cluster",
                 ),
         ),
         (Some(_), Some(_)) => context.say(
-            Finding::error(Code::Target, "the stack has two targets")
-                .at(gke, "one")
-                .at(kubernetes, "the other")
+            Diagnostic::error(Code::Target, "the stack has two targets")
+                .at_value(gke, "one")
+                .at_value(kubernetes, "the other")
                 .help("keep `[gke]` to make a cluster, `[kubernetes]` to use one that exists"),
         ),
         _ => {}
@@ -45,9 +45,9 @@ pub(super) fn sections_have_what_they_need(context: &mut Context<'_>) {
         || context.doubtful.iter().any(|path| top_is(path, "node_pool"));
     let mut need = |section: FieldPath, needed: &str, why: &str, help: &str| {
         let message = format!("`[{section}]` needs `[{needed}]`");
-        let finding = Finding::error(Code::SectionNeedsSection, message).at(section, why);
+        let finding = Diagnostic::error(Code::SectionNeedsSection, message).at_value(section, why);
         let gone = context.gone(&FieldPath::keys(needed.split('.').take(1)));
-        context.say(finding.gone(gone).help(help));
+        context.say(finding.with(gone).help(help));
     };
     if let Some(name) = stack.node_pool.keys().next().filter(|_| !cluster) {
         let pool = FieldPath::keys(["node_pool", name]);
@@ -99,7 +99,8 @@ fn dependency(
     let broken = context.is_doubtful(&target.parse().unwrap_or_default());
     if target == section.to_string() {
         let message = format!("`{target}` depends on itself");
-        context.say(Finding::error(Code::UnknownAddress, message).at(place, "").help("take it away"));
+        context
+            .say(Diagnostic::error(Code::UnknownAddress, message).at_value(place, "").help("take it away"));
     } else if !sections.contains(target) && !broken {
         let message = format!("there is nothing at the address `{address}`");
         let gone = context.gone(&target.parse().unwrap_or_default());
@@ -110,7 +111,8 @@ fn dependency(
             Some(near) => format!("did you mean `{near}`?"),
             None => format!("this file has {}", listed(known(), "and")),
         };
-        let finding = Finding::error(Code::UnknownAddress, message).at(place, "not in this file").gone(gone);
+        let finding =
+            Diagnostic::error(Code::UnknownAddress, message).at_value(place, "not in this file").with(gone);
         context.say(finding.help(help));
     }
 }
@@ -151,7 +153,8 @@ pub(super) fn pools_exist(context: &mut Context<'_>) {
         } else {
             format!("this file has {}", listed(pools.iter().copied(), "and"))
         };
-        let finding = Finding::error(Code::UnknownPool, message).at(place, "no such pool").gone(gone);
+        let finding =
+            Diagnostic::error(Code::UnknownPool, message).at_value(place, "no such pool").with(gone);
         context.say(finding.help(help));
     }
 }
@@ -200,6 +203,6 @@ pub(super) fn namespaces_are_declared(context: &mut Context<'_>) {
             Some(near) => format!("did you mean `{near}`?"),
             None => format!("add `[namespace.{namespace}]`, unless others make it"),
         };
-        context.say(Finding::warning(Code::NamespaceNotDeclared, message).at(place, "").help(help));
+        context.say(Diagnostic::warning(Code::NamespaceNotDeclared, message).at_value(place, "").help(help));
     }
 }

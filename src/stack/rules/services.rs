@@ -4,10 +4,10 @@ use std::collections::BTreeMap;
 
 use serde_json::Value;
 
+use super::Context;
 use super::manifests::finding;
-use super::{Context, Finding};
 use crate::address::FieldPath;
-use crate::diag::Code;
+use crate::diag::{Code, Diagnostic};
 use crate::kinds::dask::service::{ServiceSpec, is_internal};
 use crate::kinds::kubernetes::bundle;
 use crate::schema::{self, ProblemKind};
@@ -119,7 +119,7 @@ fn selector(context: &mut Context<'_>, Written { service, path, cluster, labels,
             let place = path.key("selector").key(key);
             let what = format!("the Service does not select the scheduler: `{key}` is not `{value}`");
             let help = format!("write `{key}: {value}`; the operator fills nothing in");
-            context.say(Finding::error(Code::DaskService, what).at(place, "").help(help));
+            context.say(Diagnostic::error(Code::DaskService, what).at_value(place, "").help(help));
         }
     }
     let others = service["selector"].as_object().into_iter().flatten();
@@ -131,7 +131,7 @@ fn selector(context: &mut Context<'_>, Written { service, path, cluster, labels,
             let help =
                 "leave it out of the selector, or give the cluster the label: the operator copies its labels";
             let place = path.key("selector").key(key);
-            context.say(Finding::error(Code::DaskService, what).at(place, "").help(help));
+            context.say(Diagnostic::error(Code::DaskService, what).at_value(place, "").help(help));
         }
     }
 }
@@ -157,7 +157,7 @@ fn ports(context: &mut Context<'_>, Written { service, path, cluster, pod_ports,
                 format!("keep the port `{name}` and give the other one another name"),
             ),
         };
-        context.say(Finding::error(Code::DaskService, what).at_key(path.key("ports"), "").help(help));
+        context.say(Diagnostic::error(Code::DaskService, what).at_key(path.key("ports"), "").help(help));
     }
     for (place, port) in list().enumerate() {
         let path = path.key("ports").index(place);
@@ -165,14 +165,18 @@ fn ports(context: &mut Context<'_>, Written { service, path, cluster, pod_ports,
         if let Some(name) = named.filter(|name| !pod_ports.is_empty() && !pod_ports.contains(name)) {
             let what = format!("the port leads nowhere: the scheduler's containers have no port `{name}`");
             let help = format!("they have {}", crate::diag::listed(pod_ports.iter().copied(), "and"));
-            context.say(Finding::error(Code::DaskService, what).at(path.key("targetPort"), "").help(help));
+            context.say(
+                Diagnostic::error(Code::DaskService, what).at_value(path.key("targetPort"), "").help(help),
+            );
         }
         let number = port["nodePort"].as_u64();
         if let Some(number) = number.filter(|number| !(30000..=32767).contains(number)) {
             let what =
                 format!("`nodePort` {number} is outside of 30000 to 32767, which API servers give out");
             let help = "the operator would try for ever: leave it away and one is chosen";
-            context.say(Finding::warning(Code::DaskService, what).at(path.key("nodePort"), "").help(help));
+            context.say(
+                Diagnostic::warning(Code::DaskService, what).at_value(path.key("nodePort"), "").help(help),
+            );
         }
     }
 }
@@ -196,10 +200,10 @@ pub(super) fn schedulers_are_not_public(context: &mut Context<'_>) {
                      `spec = { loadBalancerSourceRanges = [\"198.51.100.0/24\"] }` says who may"
                 }
             };
-            Finding::warning(Code::PublicScheduler, what).at(path.key("public"), "").help(help)
+            Diagnostic::warning(Code::PublicScheduler, what).at_value(path.key("public"), "").help(help)
         } else {
             let what = format!("a {} is not public", service.r#type.as_str());
-            let finding = Finding::error(Code::PublicScheduler, what).at(path.key("public"), "says nothing");
+            let finding = Diagnostic::error(Code::PublicScheduler, what).at_value(path.key("public"), "says nothing");
             finding.help("`public` belongs to `type = \"LoadBalancer\"`: take it away")
         });
     }
@@ -214,6 +218,6 @@ pub(super) fn schedulers_are_not_public(context: &mut Context<'_>) {
         let place = object.origin().key("spec").key("scheduler").key("service").key("type");
         let help = "the annotation `networking.gke.io/load-balancer-type: Internal` under `spec.scheduler.metadata` keeps \
                     it inside the VPC network; `dask-infra connect` needs no load balancer";
-        context.say(Finding::warning(Code::PublicScheduler, what).at(place, "").help(help));
+        context.say(Diagnostic::warning(Code::PublicScheduler, what).at_value(place, "").help(help));
     }
 }

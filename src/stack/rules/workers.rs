@@ -2,9 +2,9 @@
 
 use std::collections::BTreeMap;
 
-use super::{Context, Finding};
+use super::Context;
 use crate::address::FieldPath;
-use crate::diag::Code;
+use crate::diag::{Code, Diagnostic};
 use crate::stack::{Given, Replicas};
 
 /// A number has one writer, and bounds are in order.
@@ -14,12 +14,12 @@ pub(super) fn numbers_have_one_writer(context: &mut Context<'_>) {
         let finding = match given {
             Given { min: Some(min), max: Some(max), start: None } if min > max => {
                 let message = format!("`min` is {min} and `max` is {max}");
-                let finding = Finding::error(Code::Limits, message).at(place.key("min"), "more");
-                finding.at(place.key("max"), "than this").help("`min` is at most `max`")
+                let finding = Diagnostic::error(Code::Limits, message).at_value(place.key("min"), "more");
+                finding.at_value(place.key("max"), "than this").help("`min` is at most `max`")
             }
             Given { min: Some(_), max: Some(_), start: None } if !scalable => {
                 let message = "the operator's autoscaler writes the number of the default group only";
-                Finding::error(Code::OneWriter, message).at(place, "of another group").help(
+                Diagnostic::error(Code::OneWriter, message).at_value(place, "of another group").help(
                     "give a number, or `{ start = 2 }` to leave it to notebooks; put the workers that come and go into \
                      the cluster's `worker`",
                 )
@@ -31,14 +31,14 @@ pub(super) fn numbers_have_one_writer(context: &mut Context<'_>) {
             Given { start: Some(_), .. } => {
                 let message = "two writers of one number: `start` leaves it to notebooks, `min` and `max` to the \
                                operator's autoscaler";
-                Finding::error(Code::OneWriter, message)
-                    .at(place, "both")
+                Diagnostic::error(Code::OneWriter, message)
+                    .at_value(place, "both")
                     .help("keep `start`, or `min` and `max`")
             }
             Given { start: None, .. } => {
                 let message = "the number of workers says neither how many nor who writes it";
                 let help = "`replicas = 2`, `replicas = { min = 0, max = 8 }`, or `replicas = { start = 2 }`";
-                Finding::error(Code::OneWriter, message).at(place, "").help(help)
+                Diagnostic::error(Code::OneWriter, message).at_value(place, "").help(help)
             }
         };
         context.say(finding);
@@ -61,9 +61,11 @@ pub(super) fn groups_have_room_for_names(context: &mut Context<'_>) {
             let first = seen.insert((cluster.namespace().to_owned(), live.clone()), path.clone());
             if let Some(first) = first {
                 let message = format!("`{first}` and `{path}` are both called `{live}`");
-                let finding = Finding::error(Code::SameName, message).at(path.key("name"), "again here");
-                context
-                    .say(finding.at(first.key("name"), "first here").help("give one of them another `name`"));
+                let finding =
+                    Diagnostic::error(Code::SameName, message).at_value(path.key("name"), "again here");
+                context.say(
+                    finding.at_value(first.key("name"), "first here").help("give one of them another `name`"),
+                );
             }
         }
     }
@@ -74,14 +76,14 @@ pub(super) fn group_name(context: &mut Context<'_>, cluster: &str, place: &Field
     if live == format!("{cluster}-default") {
         let message = format!("the operator calls the cluster's own group `{live}`");
         let help = "choose another name, or set the default group's workers in the cluster's `worker`";
-        context.say(Finding::error(Code::ChildName, message).at_key(place.clone(), "taken").help(help));
+        context.say(Diagnostic::error(Code::ChildName, message).at_key(place.clone(), "taken").help(help));
     } else if live.len() > 63 {
         let message = format!("the group's name `{live}` has {} characters, 63 are allowed", live.len());
         let help = "it becomes a label of its workers; give it a shorter `name`";
-        context.say(Finding::error(Code::ChildName, message).at_key(place.clone(), "too long").help(help));
+        context.say(Diagnostic::error(Code::ChildName, message).at_key(place.clone(), "too long").help(help));
     } else if live.len() > LONG_GROUP_NAME {
         let message = format!("the group's name `{live}` leaves no room for its workers");
-        let finding = Finding::warning(Code::LongName, message);
+        let finding = Diagnostic::warning(Code::LongName, message);
         let finding = finding.at_key(place.clone(), format!("{} characters", live.len()));
         context.say(finding.help(format!(
             "names of worker Pods add 18 characters and are cut at 63: take at most {LONG_GROUP_NAME}"

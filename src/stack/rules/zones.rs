@@ -2,10 +2,10 @@
 
 use std::collections::BTreeSet;
 
-use super::{Context, Finding, counted};
+use super::{Context, counted};
 use crate::address::FieldPath;
 use crate::catalog;
-use crate::diag::{Code, listed, nearest};
+use crate::diag::{Code, Diagnostic, listed, nearest};
 use crate::stack::{NodePool, Nodes, Stack};
 
 /// Google Cloud's regions as published in 2026. The list grows: what is not in it is a warning, not an error.
@@ -126,8 +126,8 @@ pub(super) fn zones_come_once(context: &mut Context<'_>) {
     for (index, (place, zone)) in zones.iter().enumerate() {
         let same = |(other, name): &&(FieldPath, &str)| name == zone && other.parent() == place.parent();
         if let Some((first, _)) = zones[..index].iter().find(same) {
-            let finding = Finding::error(Code::Twice, format!("the zone `{zone}` is given twice"));
-            let finding = finding.at(place.clone(), "again here").at(first.clone(), "first here");
+            let finding = Diagnostic::error(Code::Twice, format!("the zone `{zone}` is given twice"));
+            let finding = finding.at_value(place.clone(), "again here").at_value(first.clone(), "first here");
             context.say(finding.help("keep one of the two"));
         }
     }
@@ -146,9 +146,9 @@ pub(super) fn own_zone_is_among_them(context: &mut Context<'_>) {
         return;
     }
     let message = format!("the cluster's own zone `{}` is not among its `zones`", gke.location);
-    let finding = Finding::error(Code::OwnZone, message)
-        .at(FieldPath::keys(["cluster", "zones"]), "the nodes are here")
-        .at(FieldPath::keys(["gke", "location"]), "the control plane is here");
+    let finding = Diagnostic::error(Code::OwnZone, message)
+        .at_value(FieldPath::keys(["cluster", "zones"]), "the nodes are here")
+        .at_value(FieldPath::keys(["gke", "location"]), "the control plane is here");
     let region = region_of(&gke.location).unwrap_or(&gke.location);
     context.say(finding.help(format!(
         "add `\"{}\"` to `zones`, or make the cluster regional: `location = \"{region}\"`",
@@ -161,7 +161,7 @@ pub(super) fn upgrades_can_go_on(context: &mut Context<'_>) {
     for (path, pool) in context.pools() {
         if pool.surge.is_some_and(|surge| surge.max_surge + surge.max_unavailable == 0) {
             let message = "with no node more and no node less an upgrade cannot go on";
-            let finding = Finding::error(Code::NoSurge, message).at(path.key("surge"), "both are 0");
+            let finding = Diagnostic::error(Code::NoSurge, message).at_value(path.key("surge"), "both are 0");
             context.say(finding.help("set one of them to 1: `max_unavailable = 1` needs no spare machine"));
         }
     }
@@ -173,7 +173,7 @@ pub(super) fn zones_exist(context: &mut Context<'_>) {
     for (place, zone) in &places {
         if let Location::Region(region) = taken_apart(zone) {
             let message = format!("`{region}` is a region, a zone is wanted");
-            let finding = Finding::error(Code::UnknownZone, message).at(place.clone(), "no zone");
+            let finding = Diagnostic::error(Code::UnknownZone, message).at_value(place.clone(), "no zone");
             context.say(finding.help(format!("zones of it are called `{region}-a`, `{region}-b`, …")));
         }
     }
@@ -186,7 +186,7 @@ pub(super) fn zones_exist(context: &mut Context<'_>) {
             Some(region) => unknown_region(context, place, text, region),
             None => {
                 let message = format!("`{text}` is not written like a zone or region");
-                let finding = Finding::error(Code::UnknownZone, message).at(place, "");
+                let finding = Diagnostic::error(Code::UnknownZone, message).at_value(place, "");
                 context.say(finding.help(match better(text) {
                     Some(near) => format!("did you mean `{near}`?"),
                     None => "a zone is written `us-central1-c`, a region `us-central1`".to_owned(),
@@ -205,7 +205,7 @@ fn unknown_letter(context: &mut Context<'_>, place: FieldPath, text: &str, regio
             "`gcloud compute zones list --filter=region:{region}` lists those of the region; a new one is used as it \
              is written"
         );
-        context.say(Finding::warning(Code::UnknownZone, message).at(place, "").help(help));
+        context.say(Diagnostic::warning(Code::UnknownZone, message).at_value(place, "").help(help));
     }
 }
 
@@ -215,11 +215,11 @@ fn unknown_region(context: &mut Context<'_>, place: FieldPath, text: &str, regio
     let known_place = REGIONS.iter().any(|known| place_of(known) == place_of(region));
     let message = format!("`{region}` is not a region that dask-infra knows");
     context.say(match better(text).filter(|_| !known_place) {
-        Some(near) => {
-            Finding::error(Code::UnknownZone, message).at(place, "").help(format!("did you mean `{near}`?"))
-        }
-        None => Finding::warning(Code::UnknownZone, message)
-            .at(place, "")
+        Some(near) => Diagnostic::error(Code::UnknownZone, message)
+            .at_value(place, "")
+            .help(format!("did you mean `{near}`?")),
+        None => Diagnostic::warning(Code::UnknownZone, message)
+            .at_value(place, "")
             .help("`gcloud compute zones list` knows all; a new one is used as it is written"),
     });
 }
@@ -250,8 +250,8 @@ pub(super) fn zones_lie_in_the_region(context: &mut Context<'_>) {
         let known = region_of(zone).filter(|region| REGIONS.contains(region));
         if known.is_some_and(|other| other != region) {
             let message = format!("the zone `{zone}` is not in the cluster's region `{region}`");
-            let finding = Finding::error(Code::ZoneOutside, message).at(place, "another region");
-            let finding = finding.at(FieldPath::keys(["gke", "location"]), "the cluster is here");
+            let finding = Diagnostic::error(Code::ZoneOutside, message).at_value(place, "another region");
+            let finding = finding.at_value(FieldPath::keys(["gke", "location"]), "the cluster is here");
             context.say(finding.help("nodes of one cluster lie in one region"));
         }
     }
@@ -284,8 +284,8 @@ pub(super) fn nodes_divide(context: &mut Context<'_>) {
         }
         let below = nodes - nodes % number;
         let message = format!("{} cannot be spread over {number} zones", counted(nodes, "node"));
-        let finding = Finding::error(Code::NodesNotDivisible, message);
-        let finding = finding.at(path.key("nodes"), "all zones together").at(place, why);
+        let finding = Diagnostic::error(Code::NodesNotDivisible, message);
+        let finding = finding.at_value(path.key("nodes"), "all zones together").at_value(place, why);
         let neighbours = match below {
             0 => format!("{number} nodes are the fewest"),
             below => format!("take {below} or {} nodes", below + number),
@@ -302,8 +302,9 @@ pub(super) fn limits_are_in_order(context: &mut Context<'_>) {
         {
             let message = format!("at least {min} nodes are more than at most {max}");
             let nodes = path.key("nodes");
-            let finding =
-                Finding::error(Code::Limits, message).at(nodes.key("min"), "").at(nodes.key("max"), "");
+            let finding = Diagnostic::error(Code::Limits, message)
+                .at_value(nodes.key("min"), "")
+                .at_value(nodes.key("max"), "");
             context.say(finding.help(format!("for example `nodes = {{ min = {max}, max = {min} }}`")));
         }
     }
@@ -335,8 +336,8 @@ pub(super) fn gpus_are_offered(context: &mut Context<'_>) {
             FieldPath::keys(["gke", "location"])
         };
         let what = if pool.accelerator.is_some() { "accelerator" } else { "machine_type" };
-        let finding = Finding::warning(Code::GpuNotSeenInZone, message);
-        let finding = finding.at(path.key(what), "this GPU").at(place, "here");
+        let finding = Diagnostic::warning(Code::GpuNotSeenInZone, message);
+        let finding = finding.at_value(path.key(what), "this GPU").at_value(place, "here");
         context.say(finding.help(other_zones(&accelerator.zones, &missing)));
     }
 }
