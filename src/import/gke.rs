@@ -1,22 +1,21 @@
 //! `[cluster]` and `[node_pool.NAME]` of what GKE says.
 
-use std::collections::BTreeMap;
-
-use serde_json::{Map, Value};
+use serde_json::Value;
 
 use super::{Draft, Found, Place, stack_of, text};
+use crate::address::FieldPath;
+use crate::kinds::gke::field::{self, texts};
+use crate::kinds::gke::{cluster, node_pool};
 use crate::kinds::section::{Lifecycle, Manage};
 use crate::kinds::short::DriverInstall;
-use crate::resource::{LABEL_ID, LABEL_STACK};
 use crate::stack::{
-    Accelerator, Cluster, DriverVersion, GpuDriver, NodePool, Nodes, ReleaseChannel, Sharing,
-    SharingStrategy, Surge, Taint, TaintEffect,
+    Accelerator, Cluster, DriverVersion, GpuDriver, NodePool, Nodes, Sharing, SharingStrategy, Surge,
 };
 use crate::{catalog, kinds};
 
 /// Fields of a cluster that say what it is or what GKE made of it, or that every cluster has with these values: nothing
 /// that somebody chose. Source: `google.container.v1.Cluster`.
-const CLUSTER_KNOWN: [&str; 58] = [
+const CLUSTER_KNOWN: [&str; 51] = [
     "addonsConfig",
     "anonymousAuthenticationConfig",
     "autopilot",
@@ -37,14 +36,12 @@ const CLUSTER_KNOWN: [&str; 58] = [
     "expireTime",
     "fleet",
     "id",
-    "initialClusterVersion",
     "initialNodeCount",
     "instanceGroupUrls",
     "ipAllocationPolicy",
     "labelFingerprint",
     "legacyAbac",
     "location",
-    "locations",
     "loggingConfig",
     "loggingService",
     "maintenancePolicy",
@@ -52,8 +49,6 @@ const CLUSTER_KNOWN: [&str; 58] = [
     "masterAuthorizedNetworksConfig",
     "monitoringConfig",
     "monitoringService",
-    "name",
-    "network",
     "networkConfig",
     "nodeConfig",
     "nodeCreationConfig",
@@ -64,66 +59,41 @@ const CLUSTER_KNOWN: [&str; 58] = [
     "podAutoscaling",
     "privateClusterConfig",
     "rbacBindingConfig",
-    "releaseChannel",
-    "resourceLabels",
     "secretManagerConfig",
     "securityPostureConfig",
     "selfLink",
     "servicesIpv4Cidr",
     "shieldedNodes",
     "status",
-    "subnetwork",
     "userManagedKeysConfig",
     "zone",
 ];
 
-/// The same for the configuration of a pool's nodes, with what a section says. Source: `google.container.v1.NodeConfig`.
-const CONFIG_KNOWN: [&str; 19] = [
-    "accelerators",
+/// The same for the configuration of a pool's nodes. Source: `google.container.v1.NodeConfig`.
+const CONFIG_KNOWN: [&str; 7] = [
     "bootDisk",
-    "diskSizeGb",
-    "diskType",
     "effectiveCgroupMode",
-    "imageType",
     "kubeletConfig",
-    "labels",
-    "machineType",
     "metadata",
-    "oauthScopes",
-    "resourceLabels",
-    "serviceAccount",
     "shieldedInstanceConfig",
-    "spot",
-    "tags",
-    "taints",
     "windowsNodeConfig",
     "loggingConfig",
 ];
 
 /// The same for a pool. Source: `google.container.v1.NodePool`.
-const POOL_KNOWN: [&str; 18] = [
-    "autoscaling",
+const POOL_KNOWN: [&str; 11] = [
     "conditions",
-    "config",
     "etag",
-    "initialNodeCount",
     "instanceGroupUrls",
-    "locations",
-    "management",
     "maxPodsConstraint",
-    "name",
     "networkConfig",
     "podIpv4CidrSize",
     "selfLink",
     "status",
     "statusMessage",
     "updateInfo",
-    "upgradeSettings",
     "version",
 ];
-
-/// The taint that GKE puts on GPU nodes by itself.
-const GPU_TAINT: &str = "nvidia.com/gpu";
 
 pub(super) fn import(found: &Found, draft: &mut Draft) {
     let Place::Gke(name) = &found.place else { return };
@@ -131,33 +101,14 @@ pub(super) fn import(found: &Found, draft: &mut Draft) {
     let version = text(&live["currentMasterVersion"]);
     draft.above("cluster", format!("The GKE cluster, {} at version {version}.", text(&live["status"])));
     owned("cluster", live, draft);
-    let locations = texts(&live["locations"]);
-    let labels = labels(&live["resourceLabels"]);
-    let channel = match text(&live["releaseChannel"]["channel"]) {
-        "RAPID" => Some(ReleaseChannel::Rapid),
-        "STABLE" => Some(ReleaseChannel::Stable),
-        "EXTENDED" => Some(ReleaseChannel::Extended),
-        "REGULAR" => Some(ReleaseChannel::Regular),
-        _ => Some(ReleaseChannel::None),
-    };
-    let other = |field: &str| {
-        let given = text(&live[field]).rsplit('/').next().unwrap_or_default();
-        (!given.is_empty() && given != "default").then(|| given.to_owned())
-    };
+    let locations = texts(live["locations"].as_array().into_iter().flatten());
     // A zonal cluster has its own zone, which is no wish.
     let zones = if locations == [name.location.clone()] { Vec::new() } else { locations.clone() };
-    draft.stack.cluster = Some(Cluster {
-        name: name.cluster.clone(),
-        release_channel: channel,
-        version: None,
-        zones,
-        network: other("network"),
-        subnetwork: other("subnetwork"),
-        labels,
-        manage: Manage::EXTERNAL,
-        protect: false,
-    });
-    let unsaid = unsaid(live, &CLUSTER_KNOWN);
+    let mut cluster =
+        Cluster { name: name.cluster.clone(), zones, manage: Manage::EXTERNAL, ..Cluster::default() };
+    field::import(cluster::FIELDS, &mut cluster, live);
+    draft.stack.cluster = Some(cluster);
+    let unsaid = field::unsaid(cluster::FIELDS, live, &FieldPath::root(), &CLUSTER_KNOWN);
     if !unsaid.is_empty() {
         draft.below("cluster", format!("also set, and left as it is: {}", unsaid.join(", ")));
     }
@@ -225,32 +176,15 @@ fn pool(
     draft.above(&section, format!("Node pool {name}, {}, {count}.", text(&live["status"])));
     owned(&section, live, draft);
     let config = &live["config"];
-    let own = |field: &str, default: &str| {
-        let given = text(&config[field]);
-        (!given.is_empty() && !given.eq_ignore_ascii_case(default)).then(|| given.to_owned())
-    };
-    let zones = texts(&live["locations"]);
+    let zones = texts(live["locations"].as_array().into_iter().flatten());
     let places = u32::try_from(zones.len().max(1)).unwrap_or(1);
     let mut pool = NodePool {
-        machine_type: text(&config["machineType"]).to_owned(),
         nodes: size(&section, live, nodes, places, draft),
-        labels: kubernetes_labels(&config["labels"]),
-        taints: taints(&config["taints"]),
-        tags: texts(&config["tags"]),
-        resource_labels: labels(&config["resourceLabels"]),
-        disk_type: own("diskType", "pd-balanced"),
-        disk_size_gb: config["diskSizeGb"]
-            .as_u64()
-            .and_then(|size| u32::try_from(size).ok())
-            .filter(|size| *size != 100),
-        image_type: own("imageType", "COS_CONTAINERD"),
-        spot: config["spot"] == true,
-        auto_repair: switch(&live["management"]["autoRepair"]),
-        auto_upgrade: switch(&live["management"]["autoUpgrade"]),
         zones: if zones == of_cluster { Vec::new() } else { zones },
         manage: Manage::EXTERNAL,
         ..NodePool::default()
     };
+    field::import(node_pool::FIELDS, &mut pool, live);
     pool.accelerator = accelerator(&config["accelerators"][0], &pool.machine_type);
     pool.surge = surge(&section, &live["upgradeSettings"], draft);
     match (install, driver_of(live)) {
@@ -262,9 +196,8 @@ fn pool(
         )),
     }
     account(&section, config, &mut pool, draft);
-    let mut unsaid: Vec<String> =
-        unsaid(config, &CONFIG_KNOWN).iter().map(|key| format!("config.{key}")).collect();
-    unsaid.extend(self::unsaid(live, &POOL_KNOWN));
+    let mut unsaid = field::unsaid(node_pool::FIELDS, live, &FieldPath::keys(["config"]), &CONFIG_KNOWN);
+    unsaid.extend(field::unsaid(node_pool::FIELDS, live, &FieldPath::root(), &POOL_KNOWN));
     if !unsaid.is_empty() {
         draft.below(&section, format!("also set, and left as it is: {}", unsaid.join(", ")));
     }
@@ -356,8 +289,8 @@ fn account(section: &str, config: &Value, pool: &mut NodePool, draft: &mut Draft
     if matches!(account, "" | "default") {
         return;
     }
-    let scopes = texts(&config["oauthScopes"]);
-    if scopes == ["https://www.googleapis.com/auth/cloud-platform"] {
+    let scopes = texts(config["oauthScopes"].as_array().into_iter().flatten());
+    if scopes == [node_pool::SCOPE] {
         pool.service_account = Some(account.to_owned());
     } else {
         draft.below(
@@ -365,56 +298,6 @@ fn account(section: &str, config: &Value, pool: &mut NodePool, draft: &mut Draft
             format!("its nodes run as {account} with the scopes {}, left as it is", scopes.join(", ")),
         );
     }
-}
-
-fn taints(live: &Value) -> Vec<Taint> {
-    let read = live.as_array().into_iter().flatten().filter(|taint| taint["key"] != GPU_TAINT);
-    let taints = read.filter_map(|taint| {
-        let effect = match text(&taint["effect"]) {
-            "NO_SCHEDULE" => TaintEffect::NoSchedule,
-            "PREFER_NO_SCHEDULE" => TaintEffect::PreferNoSchedule,
-            "NO_EXECUTE" => TaintEffect::NoExecute,
-            _ => return None,
-        };
-        Some(Taint { key: text(&taint["key"]).to_owned(), value: text(&taint["value"]).to_owned(), effect })
-    });
-    taints.collect()
-}
-
-/// What is on anyway is not said; an absent field is off.
-fn switch(live: &Value) -> Option<bool> {
-    (live != true).then_some(false)
-}
-
-fn texts(list: &Value) -> Vec<String> {
-    list.as_array().into_iter().flatten().filter_map(Value::as_str).map(str::to_owned).collect()
-}
-
-/// Google Cloud labels that people put there: GKE's own and those of stacks are left out.
-fn labels(live: &Value) -> BTreeMap<String, String> {
-    let ours = |key: &str| key == LABEL_STACK || key == LABEL_ID || key.starts_with("goog-");
-    entries(live).filter(|(key, _)| !ours(key)).collect()
-}
-
-fn kubernetes_labels(live: &Value) -> BTreeMap<String, String> {
-    entries(live).collect()
-}
-
-fn entries(live: &Value) -> impl Iterator<Item = (String, String)> {
-    let pairs = live.as_object().into_iter().flatten();
-    pairs.filter_map(|(key, value)| Some((key.clone(), value.as_str()?.to_owned())))
-}
-
-/// Fields that are set and that no section says.
-fn unsaid(live: &Value, known: &[&str]) -> Vec<String> {
-    let set = |value: &Value| !kinds::gke::compare::blank(value);
-    let fields: Option<&Map<String, Value>> = live.as_object();
-    fields
-        .into_iter()
-        .flatten()
-        .filter(|(key, value)| set(value) && !known.contains(&key.as_str()))
-        .map(|(key, _)| key.clone())
-        .collect()
 }
 
 /// Says whose a thing is when it carries a stack's marks.

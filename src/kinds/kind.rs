@@ -120,7 +120,7 @@ pub fn unnamed(object: &ObjectId) -> Address {
 /// How wanted and live are compared.
 pub enum Compare {
     /// Field by field under rules; fields without a rule are refused.
-    Gke(&'static [Rule]),
+    Gke(&'static [&'static Rule]),
     /// By our field manager's entries and the live values; the function tells what changing a field does.
     Kubernetes(fn(&FieldPath) -> (Effect, Option<&'static str>)),
     /// Not at all: an action.
@@ -135,10 +135,32 @@ pub struct Rule {
     pub how: How,
     /// What changing it does.
     pub effect: Effect,
-    /// The call that changes it, a word that the kind's program knows.
-    pub call: &'static str,
+    /// The call that changes it.
+    pub update: Update,
     /// Why the effect is what it is.
     pub note: Option<&'static str>,
+}
+
+impl Rule {
+    /// The field's place in a body.
+    pub fn path(&self) -> FieldPath {
+        self.path.parse().unwrap_or_default()
+    }
+}
+
+/// How a field of the GKE API is changed.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Update {
+    /// By no call.
+    Never,
+    /// By this field of the thing's update request, together with others that change only metadata.
+    Together(&'static str),
+    /// By this field of the update request, together with others that roll the nodes, so that they roll once.
+    Rolling(&'static str),
+    /// By this field of the update request, alone.
+    Alone(&'static str),
+    /// By a method of its own, `setManagement`, which takes the part of the body that the field is in.
+    Method(&'static str),
 }
 
 /// Ways of comparing. In all of them a number and its text are the same (the API writes int64 as text),

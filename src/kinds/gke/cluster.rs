@@ -7,9 +7,10 @@ use serde::{Deserialize, Serialize};
 use serde_json::{Value, json};
 
 use super::compare::{call, merged_entries, owned_labels, sent};
+use super::field::{self, Field, Maker, given, google_labels, listed};
 use crate::address::{Address, FieldPath};
 use crate::kinds::json::{is_false, text};
-use crate::kinds::kind::{Compare, Doing, How, Kind, Rule};
+use crate::kinds::kind::{Compare, Doing, How, Kind, Rule, Update};
 use crate::kinds::scope::Scope;
 use crate::kinds::section::{LabelRules, Labels, Live, Manage, Naming, Section};
 use crate::kinds::status::Said;
@@ -40,52 +41,82 @@ fn about(resource: &Resource) -> Vec<String> {
     vec![if zonal { "zonal" } else { "regional" }.to_owned(), version]
 }
 
+const fn rule(
+    path: &'static str,
+    how: How,
+    effect: Effect,
+    update: Update,
+    note: Option<&'static str>,
+) -> Rule {
+    Rule { path, how, effect, update, note }
+}
+
+const NETWORK: Option<&str> = Some("a cluster cannot change its network");
+const ZONES: Option<&str> = Some("nodes of all pools come and go with the zones");
+const SET_LABELS: &str = "setResourceLabels";
+
 /// Source of what is changed how: googleapis `cluster_service.proto`, UpdateCluster and SetLabels.
-const RULES: &[Rule] = &[
-    Rule { path: "name", how: How::Exact, effect: Effect::Replace, call: "", note: None },
-    Rule {
-        path: "releaseChannel.channel",
-        how: How::Exact,
-        effect: Effect::InPlace,
-        call: "desiredReleaseChannel",
-        note: None,
+pub const FIELDS: &[Field<Cluster>] = &[
+    Field {
+        key: "name",
+        rule: rule("name", How::Exact, Effect::Replace, Update::Never, None),
+        ..Field::NONE
     },
-    Rule {
-        path: "initialClusterVersion",
-        how: How::AtCreation,
-        effect: Effect::Ignored,
-        call: "",
-        note: None,
+    Field {
+        key: "release_channel",
+        said: |cluster| cluster.release_channel.map(|channel| json!(channel.api())),
+        sent: |cluster, _| Some(json!(cluster.release_channel.unwrap_or(ReleaseChannel::Regular).api())),
+        import: |cluster, live| cluster.release_channel = Some(ReleaseChannel::of(text(live))),
+        rule: rule(
+            "releaseChannel.channel",
+            How::Exact,
+            Effect::InPlace,
+            Update::Alone("desiredReleaseChannel"),
+            None,
+        ),
     },
-    Rule {
-        path: "locations",
-        how: How::Set,
-        effect: Effect::Rolling,
-        call: "desiredLocations",
-        note: Some("nodes of all pools come and go with the zones"),
+    Field {
+        key: "version",
+        said: |cluster| cluster.version.as_deref().and_then(given),
+        rule: rule("initialClusterVersion", How::AtCreation, Effect::Ignored, Update::Never, None),
+        ..Field::NONE
     },
-    Rule {
-        path: "network",
-        how: How::LastPart,
-        effect: Effect::Replace,
-        call: "",
-        note: Some("a cluster cannot change its network"),
+    Field {
+        key: "zones",
+        said: |cluster| listed(&cluster.zones),
+        rule: rule("locations", How::Set, Effect::Rolling, Update::Alone("desiredLocations"), ZONES),
+        ..Field::NONE
     },
-    Rule {
-        path: "subnetwork",
-        how: How::LastPart,
-        effect: Effect::Replace,
-        call: "",
-        note: Some("a cluster cannot change its network"),
+    Field {
+        key: "network",
+        said: |cluster| cluster.network.as_deref().and_then(given),
+        import: |cluster, live| cluster.network = other_network(live),
+        rule: rule("network", How::LastPart, Effect::Replace, Update::Never, NETWORK),
+        ..Field::NONE
     },
-    Rule {
-        path: "resourceLabels",
-        how: How::OwnEntries,
-        effect: Effect::InPlace,
-        call: "setResourceLabels",
-        note: None,
+    Field {
+        key: "subnetwork",
+        said: |cluster| cluster.subnetwork.as_deref().and_then(given),
+        import: |cluster, live| cluster.subnetwork = other_network(live),
+        rule: rule("subnetwork", How::LastPart, Effect::Replace, Update::Never, NETWORK),
+        ..Field::NONE
+    },
+    Field {
+        key: "labels",
+        said: |cluster| (!cluster.labels.is_empty()).then(|| json!(cluster.labels)),
+        sent: |cluster, scope| Some(owned_labels(&cluster.labels, &scope.owner)),
+        import: |cluster, live| cluster.labels = google_labels(live),
+        rule: rule("resourceLabels", How::OwnEntries, Effect::InPlace, Update::Method(SET_LABELS), None),
     },
 ];
+
+const RULES: &[&Rule] = &field::rules::<Cluster, { FIELDS.len() }>(FIELDS);
+
+/// The name of a network or subnetwork that is not the default.
+fn other_network(live: &Value) -> Option<String> {
+    let name = text(live).rsplit('/').next().unwrap_or_default();
+    (!name.is_empty() && name != "default").then(|| name.to_owned())
+}
 
 /// The GKE cluster. Its node pools are sections of their own.
 #[derive(Clone, Debug, Default, PartialEq, Deserialize, Serialize, JsonSchema)]
@@ -161,65 +192,39 @@ impl ReleaseChannel {
             Self::None => "UNSPECIFIED",
         }
     }
+
+    fn of(api: &str) -> Self {
+        let channels = [Self::Rapid, Self::Regular, Self::Stable, Self::Extended];
+        channels.into_iter().find(|channel| channel.api() == api).unwrap_or(Self::None)
+    }
 }
 
 /// What `[cluster]` becomes.
 pub fn lower(section: &Cluster, name: &ClusterName, scope: &Scope) -> Resource {
-    let Cluster { name: _, release_channel, version, zones, network, subnetwork, labels, manage: _, protect } =
-        section;
-    let channel = release_channel.unwrap_or(ReleaseChannel::Regular).api();
-    let mut body = json!({
-        "name": name.cluster,
-        "releaseChannel": { "channel": channel },
-        "resourceLabels": owned_labels(labels, &scope.owner),
-    });
-    if let Some(version) = version {
-        body["initialClusterVersion"] = json!(version);
-    }
-    if !zones.is_empty() {
-        body["locations"] = json!(zones);
-    }
-    if let Some(network) = network {
-        body["network"] = json!(network);
-    }
-    if let Some(subnetwork) = subnetwork {
-        body["subnetwork"] = json!(subnetwork);
-    }
+    resource(section, name, scope, Maker::Stack)
+}
+
+/// What `[cluster]` with `manage = false` says of a cluster that others own.
+pub fn read(section: &Cluster, name: &ClusterName, scope: &Scope) -> Resource {
+    resource(section, name, scope, Maker::Others)
+}
+
+fn resource(section: &Cluster, name: &ClusterName, scope: &Scope, maker: Maker) -> Resource {
+    let mut body = field::body(FIELDS, section, scope, maker);
+    body["name"] = json!(name.cluster);
     let origin = FieldPath::keys(["cluster"]);
-    let places = [
-        ("releaseChannel", "release_channel"),
-        ("initialClusterVersion", "version"),
-        ("locations", "zones"),
-        ("network", "network"),
-        ("subnetwork", "subnetwork"),
-        ("resourceLabels", "labels"),
-    ];
     Resource {
         address: Address::new("cluster"),
         identity: Identity::Cluster(name.clone()),
         kind: KindId::Cluster,
         body,
-        origins: places.iter().map(|(field, key)| (FieldPath::keys([*field]), origin.key(key))).collect(),
+        origins: field::origins(FIELDS, &origin),
         origin,
         follows: Vec::new(),
-        protect: *protect,
+        protect: section.protect,
         life: Life::Kept,
         initial: Value::Null,
     }
-}
-
-/// What `[cluster]` with `manage = false` says of a cluster that others own: what is given, nothing else.
-pub fn read(section: &Cluster, name: &ClusterName, scope: &Scope) -> Resource {
-    let mut resource = lower(section, name, scope);
-    let Some(body) = resource.body.as_object_mut() else { return resource };
-    body.remove("resourceLabels");
-    if section.release_channel.is_none() {
-        body.remove("releaseChannel");
-    }
-    if !section.labels.is_empty() {
-        body.insert("resourceLabels".into(), json!(section.labels));
-    }
-    resource
 }
 
 /// A live cluster in a few words.
@@ -267,34 +272,30 @@ fn program(doing: &Doing) -> Vec<Step> {
     }
 }
 
-/// One call for each group of fields: the API takes exactly one `desired…` at a time.
+/// One call for each field: the API takes exactly one `desired…` at a time.
 fn updates(doing: &Doing, name: &ClusterName) -> Vec<Step> {
-    let touched = |path: &str| {
-        let path: FieldPath = path.parse().unwrap_or_default();
-        sent(doing.fields).any(|field| path.contains(&field.path))
-    };
     let (body, live) = (doing.body(), doing.live.unwrap_or(&Value::Null));
-    let put =
-        |update: Value| call(Method::Put, format!("/v1/{}", name.path()), Some(json!({ "update": update })));
-    let mut steps = Vec::new();
-    if touched("releaseChannel") {
-        steps.push(put(json!({ "desiredReleaseChannel": body["releaseChannel"] })));
-    }
-    if touched("locations") {
-        steps.push(put(json!({ "desiredLocations": body["locations"] })));
-    }
-    if touched("resourceLabels") {
-        let at = FieldPath::keys(["resourceLabels"]);
-        let labels = merged_entries(&body["resourceLabels"], &live["resourceLabels"], doing.fields, &at);
-        steps.push(Step::Call(Call {
-            api: Api::Gke,
-            method: Method::Post,
-            path: format!("/v1/{}:setResourceLabels", name.path()),
-            body: Some(json!({ "resourceLabels": labels })),
-            late: vec![(FieldPath::keys(["labelFingerprint"]), Late::LabelFingerprint)],
-        }));
-    }
-    steps
+    let touched = |rule: &&&Rule| sent(doing.fields).any(|field| rule.path().contains(&field.path));
+    let request = |rule: &&Rule| match rule.update {
+        Update::Alone(desired) => {
+            let part = rule.path.split('.').next().unwrap_or_default();
+            let update = json!({ "update": { desired: body[part] } });
+            Some(call(Method::Put, format!("/v1/{}", name.path()), Some(update)))
+        }
+        Update::Method(method) => {
+            let labels =
+                merged_entries(&body["resourceLabels"], &live["resourceLabels"], doing.fields, &rule.path());
+            Some(Step::Call(Call {
+                api: Api::Gke,
+                method: Method::Post,
+                path: format!("/v1/{}:{method}", name.path()),
+                body: Some(json!({ "resourceLabels": labels })),
+                late: vec![(FieldPath::keys(["labelFingerprint"]), Late::LabelFingerprint)],
+            }))
+        }
+        Update::Never | Update::Together(_) | Update::Rolling(_) => None,
+    };
+    RULES.iter().filter(touched).filter_map(request).collect()
 }
 
 /// RUNNING is ready; RECONCILING is a running cluster that GKE works on; ERROR is deleted by GKE later.

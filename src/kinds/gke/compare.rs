@@ -10,7 +10,7 @@ use serde_json::{Map, Value, json};
 
 use crate::address::FieldPath;
 use crate::kinds::json::text;
-use crate::kinds::kind::{How, Rule};
+use crate::kinds::kind::{How, Rule, Update};
 use crate::resource::{Api, Call, Effect, FieldChange, LABEL_ID, LABEL_STACK, Method, Owner, Step};
 use crate::secrets::is_secret;
 
@@ -26,10 +26,10 @@ pub struct Compared {
 }
 
 /// Compares what is wanted with what is live. `last` is what we set last, where the record knows it.
-pub fn compare(rules: &[Rule], wanted: &Value, live: &Value, last: Option<&Value>) -> Compared {
+pub fn compare(rules: &[&Rule], wanted: &Value, live: &Value, last: Option<&Value>) -> Compared {
     let mut compared = Compared::default();
     for rule in rules {
-        let path: FieldPath = rule.path.parse().unwrap_or_default();
+        let path = rule.path();
         let null = Value::Null;
         let (want, have) = (path.find(wanted).unwrap_or(&null), path.find(live).unwrap_or(&null));
         let before = last.and_then(|last| path.find(last)).unwrap_or(&null);
@@ -61,17 +61,17 @@ pub fn compare(rules: &[Rule], wanted: &Value, live: &Value, last: Option<&Value
             How::Accelerators => compared.accelerators(rule, &path, want, have),
         }
     }
-    let covered: Vec<FieldPath> = rules.iter().map(|rule| rule.path.parse().unwrap_or_default()).collect();
+    let covered: Vec<FieldPath> = rules.iter().map(|rule| rule.path()).collect();
     compared.without_rule(&covered, &FieldPath::root(), wanted, live);
     compared
 }
 
 /// Entries of maps and lists that we did not put in, of things that the record knows, by path. What Google's own
 /// controllers put in is not among them.
-pub fn set_by_others(rules: &[Rule], last: &Value, live: &Value) -> Vec<(FieldPath, Value)> {
+pub fn set_by_others(rules: &[&Rule], last: &Value, live: &Value) -> Vec<(FieldPath, Value)> {
     let mut found = Vec::new();
     for rule in rules {
-        let path: FieldPath = rule.path.parse().unwrap_or_default();
+        let path = rule.path();
         let null = Value::Null;
         let (before, have) = (path.find(last).unwrap_or(&null), path.find(live).unwrap_or(&null));
         match rule.how {
@@ -242,7 +242,7 @@ impl Compared {
                 path: "",
                 how: How::Exact,
                 effect: Effect::Unknown,
-                call: "",
+                update: Update::Never,
                 note: Some("what changing it does is not known"),
             };
             self.push(&rule, path.clone(), live, want);
@@ -302,6 +302,18 @@ pub fn merged_entries(want: &Value, live: &Value, changes: &[FieldChange], at: &
     Value::Object(all)
 }
 
+/// The same for taints, by key and effect.
+pub fn merged_taints(want: &Value, live: &Value, changes: &[FieldChange], at: &FieldPath) -> Vec<Value> {
+    let shown = |taint: &Value| format!("{}:{}", text(&taint["key"]), text(&taint["effect"]));
+    let ours =
+        |taint: &Value| want.as_array().is_some_and(|list| list.iter().any(|t| shown(t) == shown(taint)));
+    let given_up = |taint: &Value| {
+        changes.iter().any(|change| change.after.is_none() && change.path == at.key(&shown(taint)))
+    };
+    let kept = live.as_array().into_iter().flatten().filter(|taint| !ours(taint) && !given_up(taint));
+    kept.chain(want.as_array().into_iter().flatten()).cloned().collect()
+}
+
 /// One request to GKE.
 pub(super) fn call(method: Method, path: String, body: Option<Value>) -> Step {
     Step::Call(Call { api: Api::Gke, method, path, body, late: Vec::new() })
@@ -324,20 +336,20 @@ pub fn is_ours(labels: &Value, owner: &Owner) -> bool {
 mod tests {
     use super::*;
 
-    const RULES: &[Rule] = &[
-        rule("name", How::Exact),
-        rule("image", How::Caseless),
-        rule("scopes", How::Set),
-        rule("tags", How::OwnItems),
-        rule("labels", How::OwnEntries),
-        rule("taints", How::OwnTaints),
-        rule("network", How::LastPart),
-        rule("config.accelerators", How::Accelerators),
-        rule("management", How::Exact),
+    const RULES: &[&Rule] = &[
+        &rule("name", How::Exact),
+        &rule("image", How::Caseless),
+        &rule("scopes", How::Set),
+        &rule("tags", How::OwnItems),
+        &rule("labels", How::OwnEntries),
+        &rule("taints", How::OwnTaints),
+        &rule("network", How::LastPart),
+        &rule("config.accelerators", How::Accelerators),
+        &rule("management", How::Exact),
     ];
 
     const fn rule(path: &'static str, how: How) -> Rule {
-        Rule { path, how, effect: Effect::InPlace, call: "put", note: None }
+        Rule { path, how, effect: Effect::InPlace, update: Update::Never, note: None }
     }
 
     fn check(wanted: Value, live: Value, last: Value, expect: &[&str]) {

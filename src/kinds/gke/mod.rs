@@ -2,5 +2,6 @@
 
 pub mod cluster;
 pub mod compare;
+pub mod field;
 pub mod gpu_driver;
 pub mod node_pool;

@@ -1,13 +1,15 @@
 //! The requests that make, change and delete a node pool.
 
+use std::collections::BTreeMap;
+
 use serde_json::{Value, json};
 
-use super::rules::RULES;
-use crate::address::FieldPath;
-use crate::kinds::gke::compare::{call, merged_entries, sent};
-use crate::kinds::json::text;
-use crate::kinds::kind::Doing;
-use crate::resource::{Action, Await, FieldChange, Identity, KindId, Method, Step, Until};
+use super::fields::{RULES, SET_SIZE};
+use super::section::first_nodes;
+use crate::kinds::gke::compare::{call, sent};
+use crate::kinds::gke::field::updated;
+use crate::kinds::kind::{Doing, Rule, Update};
+use crate::resource::{Action, Await, Identity, KindId, Method, Step, Until};
 
 /// Seconds: a pool takes 2 to 7 minutes, a replacement with a drain can take over an hour.
 const DEADLINE: u32 = 5400;
@@ -82,88 +84,31 @@ pub(super) fn program(doing: &Doing) -> Vec<Step> {
 /// and autoscaling have methods of their own.
 fn updates(doing: &Doing, path: &str) -> Vec<Step> {
     let (body, live) = (doing.body(), doing.live.unwrap_or(&Value::Null));
-    let groups: Vec<(&str, &str)> = RULES
+    let touched: Vec<&Rule> = RULES
         .iter()
-        .filter(|rule| {
-            let at: FieldPath = rule.path.parse().unwrap_or_default();
-            sent(doing.fields).any(|field| at.contains(&field.path))
-        })
-        .map(|rule| (rule.call, rule.path))
+        .filter(|rule| sent(doing.fields).any(|field| rule.path().contains(&field.path)))
+        .copied()
         .collect();
-    let touched = |call: &str| groups.iter().any(|(group, _)| *group == call);
-    let mut steps = Vec::new();
-    if touched("autoscaling") {
-        let body = json!({ "autoscaling": body["autoscaling"] });
-        steps.push(call(Method::Post, format!("{path}:setAutoscaling"), Some(body)));
-    }
-    if touched("management") {
-        let body = json!({ "management": body["management"] });
-        steps.push(call(Method::Post, format!("{path}:setManagement"), Some(body)));
-    }
-    for group in ["update", "roll", "locations"] {
-        let fields = groups.iter().filter(|(call, _)| *call == group).map(|(_, field)| *field);
-        let mut request = json!({});
-        for field in fields {
-            let (key, value) = update_field(field, body, live, doing.fields);
-            request[key] = value;
-        }
-        if touched(group) {
-            steps.push(call(Method::Put, path.to_owned(), Some(request)));
+    let mut methods: BTreeMap<&str, Value> = BTreeMap::new();
+    let (mut together, mut rolling, mut alone) = (json!({}), json!({}), Vec::new());
+    for rule in touched {
+        let value = || updated(rule, body, live, doing.fields);
+        match rule.update {
+            Update::Never => {}
+            Update::Together(name) => together[name] = value(),
+            Update::Rolling(name) => rolling[name] = value(),
+            Update::Alone(name) => alone.push(json!({ name: value() })),
+            Update::Method(name) => {
+                let part = rule.path.split('.').next().unwrap_or_default();
+                methods.insert(name, json!({ part: body[part] }));
+            }
         }
     }
     // With its zones the number of nodes changes; what a new zone begins with is GKE's to say.
-    if touched("size") || touched("locations") && body["nodeCount"].is_u64() {
-        let nodes = json!({ "nodeCount": nodes_in_a_zone(doing) });
-        steps.push(call(Method::Post, format!("{path}:setSize"), Some(nodes)));
-    }
-    steps
-}
-
-/// A field of UpdateNodePoolRequest. Maps and lists are replaced whole by the API, so what others put in
-/// is sent along.
-fn update_field(field: &str, body: &Value, live: &Value, changes: &[FieldChange]) -> (&'static str, Value) {
-    let at: FieldPath = field.parse().unwrap_or_default();
-    let null = Value::Null;
-    let (want, have) = (at.find(body).unwrap_or(&null), at.find(live).unwrap_or(&null));
-    match field {
-        "config.labels" => ("labels", json!({ "labels": merged_entries(want, have, changes, &at) })),
-        "config.resourceLabels" => {
-            let mut labels = merged_entries(want, have, changes, &at);
-            if let Some(labels) = labels.as_object_mut() {
-                labels.retain(|key, _| !key.starts_with("goog-gke"));
-            }
-            ("resourceLabels", json!({ "labels": labels }))
-        }
-        "config.taints" => ("taints", json!({ "taints": merged_taints(want, have, changes, &at) })),
-        "config.tags" => {
-            // What is no longer said loses only what we put in.
-            let left =
-                changes.iter().find(|change| change.path == at).and_then(|change| change.after.clone());
-            ("tags", json!({ "tags": left.unwrap_or_else(|| want.clone()) }))
-        }
-        "config.machineType" => ("machineType", want.clone()),
-        "config.diskType" => ("diskType", want.clone()),
-        "config.diskSizeGb" => ("diskSizeGb", json!(want.to_string())),
-        "config.imageType" => ("imageType", want.clone()),
-        "config.accelerators" => ("accelerators", want.clone()),
-        "upgradeSettings" => ("upgradeSettings", want.clone()),
-        _ => ("locations", want.clone()),
-    }
-}
-
-fn merged_taints(want: &Value, live: &Value, changes: &[FieldChange], at: &FieldPath) -> Vec<Value> {
-    let shown = |taint: &Value| format!("{}:{}", text(&taint["key"]), text(&taint["effect"]));
-    let ours =
-        |taint: &Value| want.as_array().is_some_and(|list| list.iter().any(|t| shown(t) == shown(taint)));
-    let given_up = |taint: &Value| {
-        changes.iter().any(|change| change.after.is_none() && change.path == at.key(&shown(taint)))
-    };
-    let kept = live.as_array().into_iter().flatten().filter(|taint| !ours(taint) && !given_up(taint));
-    kept.chain(want.as_array().into_iter().flatten()).cloned().collect()
-}
-
-/// Nodes in each zone that an autoscaled pool is made with: its least, and no more than its most.
-pub fn first_nodes(min: u64, max: u64, zones: u64) -> u64 {
-    let zones = zones.max(1);
-    min.div_ceil(zones).min(max / zones)
+    let sized = methods.remove(SET_SIZE).is_some() || !alone.is_empty() && body["nodeCount"].is_u64();
+    let method = |(name, body)| call(Method::Post, format!("{path}:{name}"), Some(body));
+    let requests = [together, rolling].into_iter().filter(|request| *request != json!({})).chain(alone);
+    let puts = requests.map(|request| call(Method::Put, path.to_owned(), Some(request)));
+    let size = (SET_SIZE, json!({ "nodeCount": nodes_in_a_zone(doing) }));
+    methods.into_iter().map(method).chain(puts).chain(sized.then(|| method(size))).collect()
 }

@@ -1,0 +1,282 @@
+//! The fields of a node pool.
+
+use serde_json::{Value, json};
+
+use super::section::{DriverVersion, NodePool, Surge};
+use crate::kinds::gke::compare::owned_labels;
+use crate::kinds::gke::field::{self, Field, given, google_labels, listed, not, pairs, texts};
+use crate::kinds::json::text;
+use crate::kinds::kind::{How, Rule, Update};
+use crate::kinds::scope::Scope;
+use crate::kinds::short::{Accelerator, DriverInstall, Nodes, SharingStrategy, Taint, TaintEffect};
+use crate::resource::Effect;
+
+const ROLLS: Option<&str> = Some("GKE makes the nodes anew");
+const GOES_THROUGH: Option<&str> = Some("GKE goes through the nodes as it does for an upgrade");
+const FIXED: Option<&str> = Some("GKE does not change it on a pool");
+const ZONES: Option<&str> = Some("nodes come and go with the zones");
+
+const fn rule(
+    path: &'static str,
+    how: How,
+    effect: Effect,
+    update: Update,
+    note: Option<&'static str>,
+) -> Rule {
+    Rule { path, how, effect, update, note }
+}
+
+/// A field of the update request that rolls the nodes.
+const fn rolls(path: &'static str, how: How, name: &'static str) -> Rule {
+    rule(path, how, Effect::Rolling, Update::Rolling(name), ROLLS)
+}
+
+const fn fixed(path: &'static str, how: How) -> Rule {
+    rule(path, how, Effect::Replace, Update::Never, FIXED)
+}
+
+const fn in_place(path: &'static str, how: How, update: Update) -> Rule {
+    rule(path, how, Effect::InPlace, update, None)
+}
+
+/// Source of what is changed how: googleapis `cluster_service.proto`, UpdateNodePoolRequest and the `set…`
+/// methods; what is not in them replaces the pool. That tags roll the nodes is not documented; of resource labels
+/// `gcloud container node-pools update --labels` warns. A change of taints was recorded as an operation UPGRADE_NODES.
+pub const FIELDS: &[Field<NodePool>] = &[
+    Field { key: "name", rule: fixed("name", How::Exact), ..Field::NONE },
+    Field {
+        key: "machine_type",
+        said: |pool| given(&pool.machine_type),
+        import: |pool, live| texts([live]).into_iter().for_each(|machine| pool.machine_type = machine),
+        rule: rolls("config.machineType", How::Exact, "machineType"),
+        ..Field::NONE
+    },
+    Field {
+        key: "disk_type",
+        said: |pool| pool.disk_type.as_deref().and_then(given),
+        sent: |pool, _| Some(json!(pool.disk_type.as_deref().unwrap_or("pd-balanced"))),
+        import: |pool, live| pool.disk_type = not("pd-balanced", live),
+        rule: rolls("config.diskType", How::Exact, "diskType"),
+    },
+    Field {
+        key: "disk_size_gb",
+        said: |pool| pool.disk_size_gb.map(Value::from),
+        sent: |pool, _| Some(json!(pool.disk_size_gb.unwrap_or(100))),
+        import: |pool, live| {
+            let size = live.as_u64().and_then(|size| u32::try_from(size).ok());
+            pool.disk_size_gb = size.filter(|size| *size != 100);
+        },
+        rule: rolls("config.diskSizeGb", How::Exact, "diskSizeGb"),
+    },
+    Field {
+        key: "image_type",
+        said: |pool| pool.image_type.as_deref().and_then(given),
+        sent: |pool, _| Some(json!(pool.image_type.as_deref().unwrap_or("COS_CONTAINERD"))),
+        import: |pool, live| pool.image_type = not("COS_CONTAINERD", live),
+        rule: rolls("config.imageType", How::Caseless, "imageType"),
+    },
+    Field {
+        key: "accelerator",
+        said: accelerators_said,
+        sent: accelerators,
+        rule: rolls("config.accelerators", How::Accelerators, "accelerators"),
+        ..Field::NONE
+    },
+    Field {
+        key: "tags",
+        said: |pool| listed(&pool.tags),
+        import: |pool, live| pool.tags = texts(live.as_array().into_iter().flatten()),
+        rule: rolls("config.tags", How::OwnItems, "tags"),
+        ..Field::NONE
+    },
+    Field {
+        key: "labels",
+        said: |pool| (!pool.labels.is_empty()).then(|| json!(pool.labels)),
+        import: |pool, live| pool.labels = pairs(live).collect(),
+        rule: in_place("config.labels", How::OwnEntries, Update::Together("labels")),
+        ..Field::NONE
+    },
+    Field {
+        key: "taints",
+        said: |pool| (!pool.taints.is_empty()).then(|| pool.taints.iter().map(taint).collect()),
+        import: |pool, live| pool.taints = live_taints(live),
+        rule: rule(
+            "config.taints",
+            How::OwnTaints,
+            Effect::Rolling,
+            Update::Together("taints"),
+            GOES_THROUGH,
+        ),
+        ..Field::NONE
+    },
+    Field {
+        key: "resource_labels",
+        said: |pool| (!pool.resource_labels.is_empty()).then(|| json!(pool.resource_labels)),
+        sent: |pool, scope| Some(owned_labels(&pool.resource_labels, &scope.owner)),
+        import: |pool, live| pool.resource_labels = google_labels(live),
+        rule: rule(
+            "config.resourceLabels",
+            How::OwnEntries,
+            Effect::Rolling,
+            Update::Together("resourceLabels"),
+            ROLLS,
+        ),
+    },
+    Field {
+        key: "surge",
+        said: |pool| pool.surge.map(surge),
+        sent: |pool, _| Some(surge(pool.surge.unwrap_or(Surge { max_surge: 1, max_unavailable: 0 }))),
+        rule: in_place("upgradeSettings", How::Exact, Update::Together("upgradeSettings")),
+        ..Field::NONE
+    },
+    Field {
+        key: "zones",
+        said: |pool| listed(&pool.zones),
+        rule: rule("locations", How::Set, Effect::InPlace, Update::Alone("locations"), ZONES),
+        ..Field::NONE
+    },
+    Field {
+        key: "auto_repair",
+        said: |pool| pool.auto_repair.map(Value::from),
+        sent: |pool, _| Some(json!(pool.auto_repair.unwrap_or(true))),
+        import: |pool, live| pool.auto_repair = off(live),
+        rule: in_place("management.autoRepair", How::Exact, Update::Method("setManagement")),
+    },
+    Field {
+        key: "auto_upgrade",
+        said: |pool| pool.auto_upgrade.map(Value::from),
+        sent: |pool, _| Some(json!(pool.auto_upgrade.unwrap_or(true))),
+        import: |pool, live| pool.auto_upgrade = off(live),
+        rule: in_place("management.autoUpgrade", How::Exact, Update::Method("setManagement")),
+    },
+    Field {
+        key: "nodes",
+        said: |pool| match pool.nodes? {
+            Nodes::Autoscaled { min, max } => {
+                Some(json!({ "enabled": true, "totalMinNodeCount": min, "totalMaxNodeCount": max }))
+            }
+            Nodes::Fixed(_) => None,
+        },
+        sent: |pool, _| matches!(pool.size(), Nodes::Fixed(_)).then(|| json!({ "enabled": false })),
+        rule: in_place("autoscaling", How::Exact, Update::Method("setAutoscaling")),
+        ..Field::NONE
+    },
+    Field {
+        key: "nodes",
+        said: |pool| pool.nodes.and_then(fixed_number),
+        sent: |pool, _| fixed_number(pool.size()),
+        rule: in_place("nodeCount", How::Exact, Update::Method(SET_SIZE)),
+        ..Field::NONE
+    },
+    Field {
+        key: "nodes",
+        sent: |pool, scope| Some(json!(pool.first_nodes(scope))),
+        rule: rule("initialNodeCount", How::AtCreation, Effect::Ignored, Update::Never, None),
+        ..Field::NONE
+    },
+    Field {
+        key: "spot",
+        said: |pool| pool.spot.then_some(Value::Bool(true)),
+        sent: |pool, _| Some(json!(pool.spot)),
+        import: |pool, live| pool.spot = *live == true,
+        rule: fixed("config.spot", How::Exact),
+    },
+    Field {
+        key: "service_account",
+        said: |pool| pool.service_account.as_deref().and_then(given),
+        rule: fixed("config.serviceAccount", How::Exact),
+        ..Field::NONE
+    },
+    Field {
+        key: "service_account",
+        // With an account of one's own, its roles decide what nodes may do; gcloud asks for this scope then.
+        sent: |pool, _| pool.service_account.is_some().then(|| json!([SCOPE])),
+        rule: fixed("config.oauthScopes", How::Set),
+        ..Field::NONE
+    },
+];
+
+/// [`FIELDS`] as they are compared and changed.
+pub const RULES: &[&Rule] = &field::rules::<NodePool, { FIELDS.len() }>(FIELDS);
+
+/// The method for the number of nodes, which counts them by zone.
+pub const SET_SIZE: &str = "setSize";
+/// The scope of nodes with an account of their own.
+pub const SCOPE: &str = "https://www.googleapis.com/auth/cloud-platform";
+
+fn fixed_number(nodes: Nodes) -> Option<Value> {
+    match nodes {
+        Nodes::Fixed(nodes) => Some(json!(nodes)),
+        Nodes::Autoscaled { .. } => None,
+    }
+}
+
+/// What is on anyway is not said; an absent field is off.
+fn off(live: &Value) -> Option<bool> {
+    (live != true).then_some(false)
+}
+
+fn surge(Surge { max_surge, max_unavailable }: Surge) -> Value {
+    json!({ "maxSurge": max_surge, "maxUnavailable": max_unavailable, "strategy": "SURGE" })
+}
+
+fn taint(taint: &Taint) -> Value {
+    let Taint { key, value, effect } = taint;
+    json!({ "key": key, "value": value, "effect": effect.api() })
+}
+
+/// Those that people put there: GKE puts its own on GPU nodes.
+fn live_taints(live: &Value) -> Vec<Taint> {
+    let read = live.as_array().into_iter().flatten().filter(|taint| taint["key"] != "nvidia.com/gpu");
+    let taints = read.filter_map(|taint| {
+        let effect = match text(&taint["effect"]) {
+            "NO_SCHEDULE" => TaintEffect::NoSchedule,
+            "PREFER_NO_SCHEDULE" => TaintEffect::PreferNoSchedule,
+            "NO_EXECUTE" => TaintEffect::NoExecute,
+            _ => return None,
+        };
+        Some(Taint { key: text(&taint["key"]).to_owned(), value: text(&taint["value"]).to_owned(), effect })
+    });
+    taints.collect()
+}
+
+/// GKE 1.30.1 and later install a driver when nothing is said, and the installer DaemonSet then finds
+/// nothing to do; so the version is always said.
+fn accelerators(pool: &NodePool, scope: &Scope) -> Option<Value> {
+    let driver = match (scope.driver, pool.driver) {
+        (DriverInstall::Daemonset, _) => "INSTALLATION_DISABLED",
+        (DriverInstall::Gke, driver) => driver.unwrap_or(DriverVersion::Default).api(),
+    };
+    let (_, count) = pool.gpus()?;
+    let mut accelerators = accelerators_said(pool)?;
+    accelerators[0]["acceleratorCount"] = json!(count.to_string());
+    accelerators[0]["gpuDriverInstallationConfig"] = json!({ "gpuDriverVersion": driver });
+    Some(accelerators)
+}
+
+fn accelerators_said(pool: &NodePool) -> Option<Value> {
+    let (r#type, count) = pool.gpus()?;
+    let mut accelerator = json!({ "acceleratorType": r#type });
+    if pool.accelerator.as_ref().is_none_or(|accelerator| accelerator.count.is_some()) {
+        accelerator["acceleratorCount"] = json!(count.to_string());
+    }
+    if let Some(driver) = pool.driver {
+        accelerator["gpuDriverInstallationConfig"] = json!({ "gpuDriverVersion": driver.api() });
+    }
+    if let Some(Accelerator { sharing, partition, .. }) = &pool.accelerator {
+        if let Some(partition) = partition {
+            accelerator["gpuPartitionSize"] = json!(partition);
+        }
+        if let Some(sharing) = sharing {
+            let strategy = match sharing.strategy {
+                SharingStrategy::TimeSharing => "TIME_SHARING",
+                SharingStrategy::Mps => "MPS",
+            };
+            accelerator["gpuSharingConfig"] = json!({
+                "gpuSharingStrategy": strategy,
+                "maxSharedClientsPerGpu": sharing.clients.to_string(),
+            });
+        }
+    }
+    Some(json!([accelerator]))
+}
