@@ -11,6 +11,7 @@ use super::program::{Pause, Run};
 use super::{Outcome, Stopped};
 use crate::address::{FieldPath, Segment};
 use crate::diag::Code;
+use crate::kinds::json::is_going;
 use crate::kinds::kubernetes::requests::ABSENT;
 use crate::live::admission::{self, Admission};
 use crate::live::read::list;
@@ -274,7 +275,7 @@ impl Run<'_> {
             return Err(failed(Code::MadeByOthers, message, Some(help)));
         }
         let name = path.trim_start_matches("/v1/");
-        let going = !live["metadata"]["deletionTimestamp"].is_null() || live["status"] == "STOPPING";
+        let going = is_going(live);
         if going {
             return Ok(Taken::Going(format!("{name} is there still and being deleted")));
         }

@@ -1,5 +1,7 @@
 //! What a kind is: how its things are compared, changed and judged.
 
+use std::collections::BTreeMap;
+
 use serde_json::Value;
 
 use super::scale::Scaled;
@@ -18,10 +20,16 @@ pub struct Kind {
     pub compare: Compare,
     /// The steps of a change.
     pub program: fn(&Doing) -> Vec<Step>,
+    /// What is amiss with a live one that no field tells. What is kept although something is becomes an update.
+    pub amiss: fn(&Doing) -> Option<Amiss>,
+    /// Workers that the program of a change chooses to go, with what is live of them.
+    pub chosen: fn(&Doing) -> Vec<(ObjectId, Value)>,
     /// What to read to judge readiness.
     pub queries: fn(&Await) -> Vec<Query>,
     /// Judges readiness by what the queries found, in their order; `null` is what is not there.
     pub judge: fn(&Await, &[Value]) -> Readiness,
+    /// What must be before the server lets one go that is deleted.
+    pub held: Held,
     /// Whether several stacks of one cluster may have the same object.
     pub shared: bool,
     /// For `status`: what the queries found, in their order, as words.
@@ -45,8 +53,11 @@ impl Kind {
         rank: 0,
         compare: Compare::Action,
         program: |_| Vec::new(),
+        amiss: |_| None,
+        chosen: |_| Vec::new(),
         queries: itself,
         judge: |_, _| Readiness::Ready,
+        held: Held::Free,
         shared: false,
         says: |_, _| Said::default(),
         about: |_| Vec::new(),
@@ -59,22 +70,26 @@ impl Kind {
     /// What an apply that keeps a thing looks at.
     pub fn kept(&self, resource: &Resource, owner: &Owner, live: &Value) -> Option<Await> {
         let steps = (self.program)(&Doing {
-            action: Action::Keep,
-            identity: &resource.identity,
             resource: Some(resource),
             live: Some(live),
-            fields: &[],
-            owner,
-            inline_pool: None,
-            zones: 0,
-            leaving: false,
-            taking: false,
+            ..Doing::of(Action::Keep, &resource.identity, owner)
         });
         steps.into_iter().find_map(|step| match step {
             Step::Await(wait) => Some(wait),
             Step::Call(_) | Step::ReadLog { .. } | Step::RecordPass { .. } => None,
         })
     }
+}
+
+/// What must be before the server lets a deleted thing go.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Held {
+    /// Nothing.
+    Free,
+    /// The Dask operator takes a finalizer away, of the thing or of its cluster.
+    ByOperator,
+    /// What is in it, of its kind or beside it goes first, and may wait for the operator.
+    ByOthers,
 }
 
 /// Where the pods of a thing are.
@@ -175,6 +190,8 @@ pub struct Doing<'a> {
     pub resource: Option<&'a Resource>,
     /// What is live.
     pub live: Option<&'a Value>,
+    /// The objects in the cluster, where they were read.
+    pub inside: Option<&'a BTreeMap<ObjectId, Value>>,
     /// What differs.
     pub fields: &'a [FieldChange],
     /// Whose.
@@ -187,9 +204,43 @@ pub struct Doing<'a> {
     pub leaving: bool,
     /// Whether it, or a field of it, is taken from another tool, with consent.
     pub taking: bool,
+    /// What is done about what is amiss.
+    pub amiss: Option<&'a Amiss>,
+    /// Seconds that what takes workers away waits at most until they have no work.
+    pub when_idle: Option<u32>,
 }
 
-impl Doing<'_> {
+/// Something is as the file says and not as it should be: what others made for it is lost, or too much.
+#[derive(Clone, Debug)]
+pub struct Amiss {
+    /// In words.
+    pub why: String,
+    /// What is done about it, before all else.
+    pub steps: Vec<Step>,
+    /// Whether nothing else of the thing differs, so that it is not written itself.
+    pub alone: bool,
+}
+
+impl<'a> Doing<'a> {
+    /// Where nothing is wanted and nothing live.
+    pub fn of(action: Action, identity: &'a Identity, owner: &'a Owner) -> Self {
+        Self {
+            action,
+            identity,
+            resource: None,
+            live: None,
+            inside: None,
+            fields: &[],
+            owner,
+            inline_pool: None,
+            zones: 0,
+            leaving: false,
+            taking: false,
+            amiss: None,
+            when_idle: None,
+        }
+    }
+
     /// The wanted body, `null` for deletes.
     pub fn body(&self) -> &Value {
         self.resource.map_or(&Value::Null, |resource| &resource.body)

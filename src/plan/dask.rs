@@ -2,11 +2,12 @@
 
 use serde_json::Value;
 
-use super::make::{Maker, is_going};
+use super::make::Maker;
 use super::{Inputs, Note, diff};
 use crate::address::Address;
 use crate::diag::Code;
 use crate::kinds::gke::compare::Compared;
+use crate::kinds::json::is_going;
 use crate::kinds::{self, dask};
 use crate::resource::{Effect, FieldChange, Identity, Life, ObjectId, Resource};
 

@@ -8,14 +8,14 @@ use serde_json::Value;
 use super::cascade::defines;
 use super::inputs::Inputs;
 use super::leave::Known;
-use super::lost::Mend;
 use super::select::Selected;
 use super::shapes::Shapes;
 use super::{ASKED, Action, Change, Mode, Note, Plan, Taken, diff, given, graph, review};
 use crate::address::{Address, FieldPath};
 use crate::diag::{Code, Diagnostic};
 use crate::kinds::gke::compare::Compared;
-use crate::kinds::kind::{Compare, Kind};
+use crate::kinds::json::is_going;
+use crate::kinds::kind::{Amiss, Compare, Doing, Kind};
 use crate::kinds::{self, gke};
 use crate::resource::{
     self, Effect, FieldChange, Gvk, Identity, KindId, LABEL_STACK, Lane, ObjectId, Owner, Resource, Role,
@@ -113,11 +113,6 @@ pub fn plan(inputs: Inputs) -> Result<Plan, Vec<Diagnostic>> {
         maker.changes[first..].sort_by_key(|change| std::cmp::Reverse(rank(change)));
     }
     maker.steps();
-    maker.surplus_goes();
-    maker.choose_workers();
-    maker.mended();
-    maker.after_what_is_handled();
-    maker.when_idle();
     let barriers = match graph::connect(&mut maker.changes, &inputs.desired, inputs.world) {
         Ok(barriers) => barriers,
         Err(circle) => {
@@ -125,7 +120,7 @@ pub fn plan(inputs: Inputs) -> Result<Plan, Vec<Diagnostic>> {
             Vec::new()
         }
     };
-    maker.drop_idle_waits(&barriers);
+    maker.looks(&barriers);
     let partial = maker.partial();
     let Maker { changes, problems, mut notes, .. } = maker;
     notes.dedup();
@@ -173,10 +168,8 @@ pub(super) struct Maker<'a> {
     pub(super) gone: BTreeSet<Identity>,
     /// What the plan is about.
     pub(super) selected: Selected,
-    /// Worker Deployments that an operator left behind, by the DaskCluster that has too many.
-    pub(super) surplus: BTreeMap<Address, Vec<(ObjectId, Value)>>,
-    /// What is done about lost children, by what has lost them.
-    pub(super) lost: BTreeMap<Address, Mend>,
+    /// What is done about what is amiss with things.
+    pub(super) amiss: BTreeMap<Address, Amiss>,
     /// The shapes of custom kinds.
     pub(super) shapes: Shapes,
     /// What is wanted, by what it is to the API.
@@ -198,8 +191,7 @@ impl<'a> Maker<'a> {
             with_owner: BTreeSet::new(),
             gone: BTreeSet::new(),
             selected: Selected::All,
-            surplus: BTreeMap::new(),
-            lost: BTreeMap::new(),
+            amiss: BTreeMap::new(),
             shapes: Shapes::of(inputs),
             wanted: resource::by_identity(&inputs.desired),
             definitions: definitions(&inputs.desired),
@@ -391,16 +383,13 @@ impl Maker<'_> {
         if action == Action::Keep && joins {
             action = Action::Update;
         }
-        if action == Action::Keep
-            && let Some(left) = self.left_behind(resource)
-        {
-            (action, reason) = (Action::Update, Some(left));
-        }
         if matches!(action, Action::Keep | Action::Update)
-            && let Some(lost) = self.lost(resource, &live, action == Action::Keep)
+            && let Some(amiss) = self.looked_over(resource, kind, &live, action)
         {
             action = Action::Update;
-            reason = Some(reason.map_or_else(|| lost.clone(), |reason| format!("{reason}; {lost}")));
+            let why = amiss.why.clone();
+            reason = Some(reason.map_or_else(|| why.clone(), |reason| format!("{reason}; {why}")));
+            self.amiss.insert(resource.address.clone(), amiss);
         }
         if let Some(taken) = &taken {
             reason = Some(because_taken(taken, reason));
@@ -420,6 +409,16 @@ impl Maker<'_> {
         if let Some(change) = self.changes.last_mut() {
             change.taken = taken;
         }
+    }
+
+    /// What is amiss with something, whatever its fields say.
+    fn looked_over(&self, resource: &Resource, kind: &Kind, live: &Value, action: Action) -> Option<Amiss> {
+        (kind.amiss)(&Doing {
+            resource: Some(resource),
+            live: Some(live),
+            inside: self.inputs.world.inside.live(),
+            ..Doing::of(action, &resource.identity, &self.inputs.owner)
+        })
     }
 
     /// What is wanted beside what is live; `None` for actions.
@@ -689,11 +688,6 @@ fn taken_fields(others: &[(FieldPath, String)]) -> Option<Taken> {
     managers.dedup();
     let fields = others.iter().map(|(path, _)| path.clone()).collect();
     (!others.is_empty()).then(|| Taken { from: managers.join(", "), fields })
-}
-
-/// Whether a live thing is on its way out.
-pub(super) fn is_going(live: &Value) -> bool {
-    !live["metadata"]["deletionTimestamp"].is_null() || live["status"] == "STOPPING"
 }
 
 pub(super) fn lane(identity: &Identity) -> Lane {

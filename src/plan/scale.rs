@@ -3,14 +3,16 @@
 use serde_json::{Value, json};
 
 use super::inputs::Inputs;
-use super::make::{Maker, Standing, fingerprint, is_going};
+use super::make::{Maker, Standing, fingerprint};
 use super::select::Selected;
-use super::steps::wait_to_the_end;
+use super::steps::{chosen, wait_to_the_end};
 use super::{Action, Note, Plan, diff};
 use crate::address::{Address, FieldPath};
 use crate::diag::{Code, Diagnostic};
 use crate::kinds::dask::scale::{holders, is_autoscaler_of};
+use crate::kinds::json::is_going;
 use crate::kinds::kind::Doing;
+use crate::kinds::kubernetes::requests::scale_as;
 use crate::kinds::scale::{Number, Scaled};
 use crate::kinds::{self, dask};
 use crate::resource::{Effect, FieldChange, Identity, ObjectId, Resource, Step};
@@ -92,32 +94,13 @@ impl Maker<'_> {
         {
             return Err(Box::new(problem));
         }
-        let mut steps = self.brought(resource, &live, &fields, wish.number);
-        let mut at = 0;
-        if let Identity::Object(object) = &resource.identity {
-            let goes = self.chosen(object, u64::from(wish.number));
-            self.tell_chosen(resource, &goes);
-            let deletes = goes
-                .iter()
-                .map(|(object, live)| Step::Call(kinds::kubernetes::requests::delete_call(object, live)));
-            let writes = differs.iter().filter_map(|(holder, _)| holder.as_ref());
-            let writes = writes.map(|holder| {
-                Step::Call(kinds::kubernetes::requests::scale_as(
-                    holder,
-                    &inputs.owner.scale_manager(),
-                    to.clone(),
-                ))
-            });
-            for step in deletes.chain(writes) {
-                steps.insert(at, step);
-                at += 1;
-            }
-        }
+        let holders: Vec<&ObjectId> = differs.iter().filter_map(|(holder, _)| holder.as_ref()).collect();
+        let (steps, goes) = self.brought(resource, &live, &fields, wish.number, &holders);
+        self.notes.extend(chosen(&resource.address, &goes));
         self.push(resource, Action::Update, fields, None, fingerprint);
         if let Some(change) = self.changes.last_mut() {
             change.steps = steps;
         }
-        self.after_what_is_handled();
         self.tell_whose(resource, wish);
         Ok(())
     }
@@ -194,29 +177,42 @@ impl Maker<'_> {
         Ok(found)
     }
 
-    /// What the kind does for such a change: GKE's own call for pools, and the wait for all.
-    fn brought(&self, resource: &Resource, live: &Value, fields: &[FieldChange], to: u32) -> Vec<Step> {
+    /// What the kind does for such a change, GKE's own call for pools and the wait for all, after the number is written to
+    /// its holders; and the workers that go.
+    fn brought(
+        &self,
+        resource: &Resource,
+        live: &Value,
+        fields: &[FieldChange],
+        to: u32,
+        holders: &[&ObjectId],
+    ) -> (Vec<Step>, Vec<(ObjectId, Value)>) {
         let kind = kinds::of(resource.kind);
+        let owner = &self.inputs.owner;
         let mut counted = resource.clone();
         let object = matches!(resource.identity, Identity::Object(_));
         if object && dask::api::replicas_path().find(&resource.initial).is_some() {
             counted.body["spec"]["worker"]["replicas"] = json!(to);
         }
-        let doing = Doing {
-            action: if object { Action::Keep } else { Action::Update },
-            identity: &resource.identity,
+        let doing = |action| Doing {
             resource: Some(&counted),
             live: Some(live),
+            inside: self.inputs.world.inside.live(),
             fields,
-            owner: &self.inputs.owner,
-            inline_pool: None,
             zones: self.live_zones(resource).len(),
-            leaving: false,
-            taking: false,
+            ..Doing::of(action, &resource.identity, owner)
         };
-        let mut steps = (kind.program)(&doing);
-        wait_to_the_end(&mut steps);
-        steps
+        let mut own = (kind.program)(&doing(if object { Action::Keep } else { Action::Update }));
+        wait_to_the_end(&mut own);
+        let goes = (kind.chosen)(&doing(Action::Update));
+        let mut steps = dask::workers::deletes(&goes);
+        let manager = owner.scale_manager();
+        steps.extend(holders.iter().map(|holder| Step::Call(scale_as(holder, &manager, json!(to)))));
+        if let Identity::Object(object) = &resource.identity {
+            steps.splice(..0, dask::handled::waits_before(Action::Update, object, fields, &steps));
+        }
+        steps.extend(own);
+        (steps, goes)
     }
 
     /// Whose the number is from now on.

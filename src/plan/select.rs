@@ -7,10 +7,11 @@ use std::collections::{BTreeMap, BTreeSet};
 use serde::{Deserialize, Serialize};
 
 use super::cascade::{Cascade, holds};
-use super::make::{Maker, is_going};
+use super::make::Maker;
 use super::{Inputs, Mode, diff, graph, inline_pool};
 use crate::address::Address;
 use crate::diag::{self, Code, Diagnostic};
+use crate::kinds::json::is_going;
 use crate::resource::{Identity, ObjectId};
 use crate::{kinds, schema};
 

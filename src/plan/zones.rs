@@ -110,15 +110,11 @@ impl Maker<'_> {
         found.unwrap_or_default()
     }
 
-    /// The same for the pools that are made, or whose number is set, by their place among the changes. A number that
-    /// does not divide stands against the plan.
-    pub(super) fn zones_of_pools(&mut self) -> BTreeMap<usize, Vec<String>> {
-        let inputs = self.inputs;
-        let desired: BTreeMap<&Identity, &Resource> =
-            inputs.desired.iter().map(|resource| (&resource.identity, resource)).collect();
+    /// The same for the pools that are made, or whose number is set, by their place among the changes.
+    pub(super) fn zones_of_pools(&self) -> BTreeMap<usize, Vec<String>> {
         let mut found = BTreeMap::new();
         for (place, change) in self.changes.iter().enumerate() {
-            let Some(resource) = desired.get(&change.identity) else { continue };
+            let Some(resource) = self.wanted.get(&change.identity) else { continue };
             let set = match (&change.identity, change.action) {
                 (Identity::NodePool { .. }, Action::Create | Action::Replace) => true,
                 (Identity::NodePool { .. }, Action::Update) => gke::compare::sent(&change.fields)
@@ -129,14 +125,16 @@ impl Maker<'_> {
                 found.insert(place, self.zones_of(resource, change.action));
             }
         }
+        found
+    }
+
+    /// Numbers that do not divide stand against the plan.
+    pub(super) fn undivided(&self, zones: &BTreeMap<usize, Vec<String>>) -> Vec<Diagnostic> {
         // Said already, of the zones of others.
         let said = self.problems.iter().any(|problem| problem.code == Code::OthersZones);
-        for (place, zones) in found.iter().filter(|_| !said) {
-            let resource = desired.get(&self.changes[*place].identity);
-            let problem = resource.and_then(|resource| self.does_not_divide(resource, zones));
-            self.problems.extend(problem);
-        }
-        found
+        let wanted = |place: usize| self.wanted.get(&self.changes[place].identity);
+        let problem = |(place, zones): (&usize, &Vec<String>)| self.does_not_divide(wanted(*place)?, zones);
+        zones.iter().filter(|_| !said).filter_map(problem).collect()
     }
 
     /// The zones in which a live pool's nodes lie now.

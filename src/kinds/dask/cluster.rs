@@ -8,17 +8,17 @@ use serde_json::{Value, json};
 
 use super::api::{self, CLUSTER_LABEL, COMPONENT_LABEL, GROUP_LABEL};
 use super::group::{self, DaskGroup, Joined};
-use super::handled::{self, is_handled, scaled_to};
+use super::handled::{self, is_handled};
 use super::idle::IdleTimeout;
 use super::pods::{self, Tally, Wants, Workers, with_pods};
 use super::registered::{self, Registered};
 use super::replicas::{Replicas, Writer};
 use super::service::DaskService;
-use super::{autoscaler, scale};
+use super::{autoscaler, scale, workers};
 use crate::address::{Address, FieldPath};
 use crate::kinds::about::{image, with_gpus, workers};
 use crate::kinds::json::text;
-use crate::kinds::kind::{Compare, Doing, Kind, itself};
+use crate::kinds::kind::{Compare, Doing, Held, Kind, itself};
 use crate::kinds::kubernetes::object::{gvk, labelled, unmarked};
 use crate::kinds::kubernetes::pods::{broken, pending};
 use crate::kinds::kubernetes::requests::{object_program, scale_call};
@@ -40,8 +40,11 @@ const DEADLINE: u32 = 1800;
 /// Dask clusters.
 pub const KIND: Kind = Kind {
     rank: 60,
+    held: Held::ByOperator,
     compare: Compare::Kubernetes(effect),
-    program,
+    program: |doing| workers::program(doing, KindId::DaskCluster, program(doing)),
+    amiss: workers::amiss,
+    chosen: workers::chosen,
     queries,
     judge,
     says,
@@ -485,39 +488,6 @@ fn judge(wait: &Await, found: &[Value]) -> Readiness {
     let registered = counts.first().map(|counts| Registered::of(pods, counts));
     let settled = handled == Some(true);
     Workers { wait, group, name: &name, workers, pods, registered, settled }.ready()
-}
-
-/// The worker Deployments that are too many, when the operator says that it has scaled their group down: those that are
-/// not ready first, then the youngest.
-pub(crate) fn left_behind<'v>(
-    wanted: u64,
-    group: &Value,
-    deployments: &[(&'v ObjectId, &'v Value)],
-) -> Vec<(&'v ObjectId, &'v Value)> {
-    let asked = group["spec"]["worker"]["replicas"].as_u64();
-    if asked != Some(wanted) || scaled_to(group) != Some(wanted) {
-        return Vec::new();
-    }
-    too_many(wanted, text(&group["metadata"]["name"]), deployments)
-}
-
-/// The worker Deployments of a group that are more than wanted: those that are not ready first, then the youngest.
-pub(crate) fn too_many<'v>(
-    wanted: u64,
-    group: &str,
-    deployments: &[(&'v ObjectId, &'v Value)],
-) -> Vec<(&'v ObjectId, &'v Value)> {
-    let own = |(_, live): &&(&ObjectId, &Value)| {
-        let metadata = &live["metadata"];
-        metadata["labels"][GROUP_LABEL] == group && metadata["deletionTimestamp"].is_null()
-    };
-    let mut own: Vec<_> = deployments.iter().filter(own).copied().collect();
-    own.sort_by_key(|(object, live)| {
-        let ready = deployment_ready(live) == Readiness::Ready;
-        let born = live["metadata"]["creationTimestamp"].as_str().unwrap_or_default();
-        (std::cmp::Reverse(ready), born, *object)
-    });
-    own.split_off(own.len().min(usize::try_from(wanted).unwrap_or(usize::MAX)))
 }
 
 /// For `status`: the phase that the operator gave, and how many workers there are.

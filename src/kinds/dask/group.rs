@@ -11,11 +11,11 @@ use super::handled::{self, is_handled, scaled_to};
 use super::pods::{self, Tally, Wants, Workers};
 use super::registered::{self, Registered};
 use super::replicas::Replicas;
-use super::scale;
+use super::{scale, workers};
 use crate::address::{Address, FieldPath};
 use crate::kinds::about::{image, workers};
 use crate::kinds::json::text;
-use crate::kinds::kind::{Compare, Doing, Kind, address_in, itself};
+use crate::kinds::kind::{Compare, Doing, Held, Kind, address_in, itself};
 use crate::kinds::kubernetes::object::{gvk, labelled, pods_labelled};
 use crate::kinds::kubernetes::pods::{broken, pending};
 use crate::kinds::kubernetes::requests::object_program;
@@ -33,8 +33,11 @@ const DEADLINE: u32 = 1800;
 /// Worker groups.
 pub const KIND: Kind = Kind {
     rank: 61,
+    held: Held::ByOthers,
     compare: Compare::Kubernetes(effect),
-    program,
+    program: |doing| workers::program(doing, KindId::DaskGroup, program(doing)),
+    amiss: workers::amiss,
+    chosen: workers::chosen,
     queries,
     judge,
     says,

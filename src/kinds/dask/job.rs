@@ -7,11 +7,11 @@ use serde_json::{Value, json};
 use super::cluster::{DaskCluster, Scheduler, Worker};
 use super::pods::{self, Wants};
 use super::service::DaskService;
-use super::{api, registered};
+use super::{api, registered, workers};
 use crate::address::{Address, FieldPath};
 use crate::kinds::about::{image, workers};
 use crate::kinds::json::{is_false, text};
-use crate::kinds::kind::{Compare, Doing, Kind, itself};
+use crate::kinds::kind::{Compare, Doing, Held, Kind, itself};
 use crate::kinds::kubernetes::object::{gvk, unmarked};
 use crate::kinds::kubernetes::pods::{broken, gpus, gpus_held, pending};
 use crate::kinds::kubernetes::requests::object_program;
@@ -31,8 +31,9 @@ const FOLLOWED: u32 = 3600;
 /// Jobs.
 pub const KIND: Kind = Kind {
     rank: 63,
+    held: Held::ByOperator,
     compare: Compare::Kubernetes(effect),
-    program,
+    program: |doing| workers::program(doing, KindId::DaskJob, program(doing)),
     queries,
     judge,
     says,

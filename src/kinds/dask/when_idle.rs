@@ -27,7 +27,7 @@ pub enum Asked {
 }
 
 /// Whether a change takes workers away that may compute: all of them, or some that the plan has chosen.
-pub fn takes_workers(action: Action, steps: &[Step]) -> bool {
+pub(super) fn takes_workers(action: Action, steps: &[Step]) -> bool {
     let deletes = |step: &Step| matches!(step, Step::Call(Call { method: Method::Delete, .. }));
     match action {
         Action::Replace | Action::Delete | Action::Update => steps.iter().any(deletes),

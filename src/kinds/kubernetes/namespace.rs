@@ -11,7 +11,7 @@ use super::object::{gvk, unmarked};
 use super::requests::object_program;
 use crate::address::{Address, FieldPath};
 use crate::kinds::json::text;
-use crate::kinds::kind::{Compare, Kind};
+use crate::kinds::kind::{Compare, Held, Kind};
 use crate::kinds::scope::Scope;
 use crate::kinds::section::{Labels, Lifecycle, Live, Manage, Naming, Section, object_labels};
 use crate::resource::{Await, Effect, Identity, KindId, Life, ObjectId, Readiness, Resource};
@@ -22,6 +22,7 @@ const DEADLINE: u32 = 300;
 /// Namespaces.
 pub const KIND: Kind = Kind {
     rank: 20,
+    held: Held::ByOthers,
     compare: Compare::Kubernetes(|_| (Effect::InPlace, None)),
     program: |doing| object_program(doing, KindId::Namespace, Value::Null, DEADLINE),
     judge,

@@ -7,7 +7,7 @@ use super::requests::object_program;
 use super::{conditions, door, pods};
 use crate::address::FieldPath;
 use crate::kinds::json::text;
-use crate::kinds::kind::{Compare, Doing, Kind, Where, address_in, unnamed};
+use crate::kinds::kind::{Compare, Doing, Held, Kind, Where, address_in, unnamed};
 use crate::kinds::scope::DASK_OPERATOR;
 use crate::resource::{Action, Await, Effect, Identity, KindId, Readiness, Resource, Step};
 use crate::schema::DASK_GROUP;
@@ -60,6 +60,7 @@ pub const SERVICE: Kind = Kind {
 /// CustomResourceDefinitions.
 pub const DEFINITION: Kind = Kind {
     rank: 25,
+    held: Held::ByOthers,
     compare: Compare::Kubernetes(definition_effect),
     program: definition_program,
     judge: definition_ready,
