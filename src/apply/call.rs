@@ -14,7 +14,7 @@ use crate::diag::Code;
 use crate::kinds::json::is_going;
 use crate::kinds::kubernetes::requests::ABSENT;
 use crate::live::admission::{self, Admission};
-use crate::live::read::list;
+use crate::live::list::list;
 use crate::live::retry::{Patience, Tries, Trouble, Verdict};
 use crate::live::{ApiError, Class, Request, served};
 use crate::plan::still::{Still, still};

@@ -112,47 +112,6 @@ async fn judged(api: &dyn LiveApi, wait: &Await) -> (State, Said) {
     }
 }
 
-/// How ready things are. What was read already is not asked again; what cannot be read is left out.
-pub(super) async fn look_at(
-    api: &dyn LiveApi,
-    world: &World,
-    waits: &[(usize, Await)],
-    parallelism: usize,
-) -> Vec<(usize, Readiness)> {
-    if waits.is_empty() {
-        return Vec::new();
-    }
-    let objects = world.inside.live().into_iter().flatten();
-    let of_gke = waits.iter().filter_map(|(_, wait)| match &wait.identity {
-        Identity::Cluster(name) => Some((format!("/v1/{}", name.path()), world.cluster.live()?)),
-        Identity::NodePool { cluster, pool } => {
-            Some((format!("/v1/{}", cluster.pool_path(pool)), world.pools.get(pool)?))
-        }
-        Identity::Object(_) | Identity::Check(_) => None,
-    });
-    let read: BTreeMap<String, &Value> =
-        objects.map(|(object, live)| (object.path(), live)).chain(of_gke).collect();
-    let queries = |wait: &Await| (kinds::of(wait.kind).queries)(wait);
-    let asked: BTreeMap<String, Query> = waits
-        .iter()
-        .flat_map(|(_, wait)| queries(wait))
-        .filter(|query| !read.contains_key(&query.path))
-        .map(|query| (query.path.clone(), query))
-        .collect();
-    let reads = asked.into_iter().map(|(path, query)| async move { (path, ask(api, &query).await) });
-    let mut reads = futures::stream::iter(reads).buffer_unordered(parallelism.max(1));
-    let mut new: BTreeMap<String, Value> = BTreeMap::new();
-    while let Some((path, found)) = reads.next().await {
-        new.extend(found.ok().map(|found| (path, found)));
-    }
-    let judged = |(place, wait): &(usize, Await)| {
-        let known = |query: &Query| read.get(&query.path).copied().or_else(|| new.get(&query.path)).cloned();
-        let found: Option<Vec<Value>> = queries(wait).iter().map(known).collect();
-        Some((*place, (kinds::of(wait.kind).judge)(wait, &found?)))
-    };
-    waits.iter().filter_map(judged).collect()
-}
-
 /// Pods that do not say themselves why they wait: the events of their namespaces may.
 async fn ask_events(api: &dyn LiveApi, rows: &mut [Row]) {
     let mut events: BTreeMap<String, Value> = BTreeMap::new();

@@ -10,6 +10,7 @@ pub mod dask;
 pub mod forward;
 pub mod gke;
 pub mod kube;
+pub mod list;
 mod look;
 mod marked;
 mod proxy;

@@ -5,8 +5,27 @@
 use serde_json::{Map, Value};
 
 use super::Request;
-use super::answer::Media;
 use crate::resource::{Api, Method};
+
+/// What a body says that it is.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Media {
+    /// A web page.
+    Html,
+    /// JSON, text, or nothing.
+    Other,
+}
+
+impl Media {
+    /// Of the headers of an answer.
+    pub fn of(headers: &http::HeaderMap) -> Self {
+        let value = headers.get(http::header::CONTENT_TYPE).and_then(|value| value.to_str().ok());
+        match value {
+            Some(value) if value.trim_start().to_ascii_lowercase().starts_with("text/html") => Self::Html,
+            _ => Self::Other,
+        }
+    }
+}
 
 /// What was asked for.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -409,7 +428,7 @@ fn collection(fields: &Map<String, Value>, api_version: &str) -> Result<(), Stri
 mod tests {
     use serde_json::json;
 
-    use super::super::answer::{Answer, Media};
+    use super::super::answer::Answer;
     use super::super::{Class, Request};
     use super::*;
 

@@ -2,7 +2,7 @@
 
 use serde_json::Value;
 
-use super::make::Maker;
+use super::maker::Maker;
 use super::{Inputs, Note, diff};
 use crate::address::Address;
 use crate::diag::Code;
@@ -38,7 +38,7 @@ impl Maker<'_> {
     fn default_group(&self, cluster: &ObjectId, wanted: &Value, live: &Value, compared: &mut Compared) {
         let path = dask::api::replicas_path();
         let group = dask::api::default_group(cluster);
-        let Some(group_live) = self.inputs.world.find(&Identity::Object(group.clone())) else { return };
+        let Some(group_live) = self.seen.inputs.world.find(&Identity::Object(group.clone())) else { return };
         let have = path.find(group_live);
         compared.seen.push((path.key("default group"), have.cloned().unwrap_or_default()));
         // A changed number of the cluster is handed on by the operator.
@@ -59,8 +59,8 @@ impl Maker<'_> {
 
     /// An autoscaler of others writes the number that is the file's: `KubeCluster.adapt` makes one.
     fn two_writers(&mut self, resource: &Resource, cluster: &ObjectId) {
-        let manager = self.inputs.owner.field_manager();
-        let objects = self.inputs.world.inside.live().into_iter().flatten();
+        let manager = self.seen.inputs.owner.field_manager();
+        let objects = self.seen.inputs.world.inside.live().into_iter().flatten();
         let mut others = objects.filter(|(object, live)| {
             object.gvk == dask::api::autoscaler()
                 && object.namespace == cluster.namespace
@@ -86,7 +86,7 @@ impl Maker<'_> {
         for field in compared.changes.iter_mut().filter(|field| field.path == path && field.after.is_none()) {
             field.note = Some(format!("stays as it is and belongs to {to} from now on"));
         }
-        let set = self.inputs.owner.initial_manager();
+        let set = self.seen.inputs.owner.initial_manager();
         let now = path.find(live);
         if !autoscaled && now.is_some_and(|now| now != start) && diff::owns(live, &set, &path) {
             self.notes.push(Note {
@@ -102,7 +102,7 @@ impl Maker<'_> {
 
     fn is_autoscaled(&self, resource: &Resource) -> bool {
         let Identity::Object(cluster) = &resource.identity else { return false };
-        self.inputs.desired.iter().any(|other| match &other.identity {
+        self.seen.inputs.desired.iter().any(|other| match &other.identity {
             Identity::Object(object) => {
                 object.gvk == dask::api::autoscaler()
                     && object.namespace == cluster.namespace
@@ -115,7 +115,7 @@ impl Maker<'_> {
     /// Drift never runs a job again: its text is taken back where it is, unless the file's text changed, too. Nor does a
     /// change of the cluster that it copied. A job that failed is told of.
     fn job(&mut self, resource: &Resource, live: &Value, compared: &mut Compared) {
-        let record = self.inputs.world.record.as_ref();
+        let record = self.seen.inputs.world.record.as_ref();
         let made = record.and_then(|record| record.passes.get(&resource.identity));
         let edited = made.is_some_and(|made| !kinds::kubernetes::made::is(made, resource));
         for field in &mut compared.changes {
@@ -139,7 +139,7 @@ impl Maker<'_> {
     /// Whether a thing is wanted, not there, and rightly so: it was made once in its present text and has gone since,
     /// or it goes with a cluster of that sort.
     pub(super) fn stays_gone(&mut self, resource: &Resource) -> bool {
-        let Inputs { world, mode: _, replace, .. } = self.inputs;
+        let Inputs { world, mode: _, replace, .. } = self.seen.inputs;
         let live = world.find(&resource.identity).filter(|_| !self.renewed);
         if live.is_some_and(|live| !is_going(live)) || replace.contains(&resource.address) {
             return false;
@@ -174,7 +174,7 @@ impl Maker<'_> {
     /// Why making a thing that runs once may be to run it again: an apply died while it made it, or the record that would
     /// know is lost.
     pub(super) fn may_have_run(&self, resource: &Resource) -> Option<String> {
-        let Inputs { world, replace, .. } = self.inputs;
+        let Inputs { world, replace, .. } = self.seen.inputs;
         let once = matches!(resource.life, Life::Once { .. }) && !replace.contains(&resource.address);
         if !once || self.renewed {
             return None;
@@ -204,7 +204,7 @@ impl Maker<'_> {
         let Identity::Object(object) = &resource.identity else { return None };
         let attached = object.gvk == dask::api::group() || object.gvk == dask::api::autoscaler();
         let owners = live["metadata"]["ownerReferences"].as_array().map_or(0, Vec::len);
-        if !attached || owners == 0 || !diff::applied_by(live, &self.inputs.owner.field_manager()) {
+        if !attached || owners == 0 || !diff::applied_by(live, &self.seen.inputs.owner.field_manager()) {
             return None;
         }
         let cluster = Identity::Object(ObjectId {

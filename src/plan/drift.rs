@@ -7,7 +7,7 @@ use serde_json::Value;
 use super::diff;
 use super::given::{self, is_given};
 use super::inputs::Inputs;
-use super::make::Maker;
+use super::maker::Maker;
 use crate::address::{Address, FieldPath};
 use crate::diag::Diagnostic;
 use crate::kinds::kind::Compare;
@@ -67,7 +67,7 @@ pub fn drift(inputs: &Inputs<'_>) -> Result<Drifted, Vec<Diagnostic>> {
     let mut found: Vec<Drift> = Vec::new();
     for resource in inputs.desired.iter().filter(|resource| maker.selected.has(&resource.address)) {
         let (fields, theirs) = match &resource.identity {
-            Identity::Object(_) => of_object(inputs, resource, maker.shapes.schema(resource).as_ref()),
+            Identity::Object(_) => of_object(inputs, resource, maker.seen.shapes.schema(resource).as_ref()),
             Identity::Cluster(_) | Identity::NodePool { .. } => {
                 let last = record.and_then(|record| record.last_set(&resource.identity));
                 last.map(|last| of_gke(inputs.world, &resource.identity, resource.kind, last))

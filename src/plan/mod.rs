@@ -19,7 +19,10 @@ pub mod graph;
 mod inputs;
 mod leave;
 pub mod make;
+mod maker;
 mod mentions;
+mod named;
+mod observe;
 mod order;
 mod outside;
 pub mod read;
@@ -31,14 +34,14 @@ mod shapes;
 mod steps;
 pub mod still;
 pub mod unready;
+mod want;
 mod zones;
 
 pub use along::reach;
+pub use doubt::SEE_FIRST;
 pub use drift::{Drift, Drifted, drift};
-pub use inputs::Inputs;
-pub use make::{SEE_FIRST, plan, wanted};
-pub use read::Read;
-pub use select::{Partial, Selection};
+pub use inputs::{Inputs, Partial, Selection};
+pub use make::{plan, wanted};
 pub use steps::inline_pool;
 
 use crate::address::{Address, FieldPath};
@@ -118,6 +121,26 @@ impl std::fmt::Display for Taken {
         let verb = if fields.len() == 1 { "is" } else { "are" };
         write!(f, "{} {verb} applied by {from}", fields.join(", "))
     }
+}
+
+/// Something of others as it was found.
+#[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
+pub struct Read {
+    /// Its name for people.
+    pub address: Address,
+    /// Its name for the API.
+    pub identity: Identity,
+    /// Its kind.
+    pub kind: KindId,
+    /// `stack.toml:12:1`, the place that names it.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub location: Option<String>,
+    /// What was found, in a few words; `None` when nothing was read.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub found: Option<String>,
+    /// Digest of what the plan relies on.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub fingerprint: Option<String>,
 }
 
 /// Something about a finished plan that a person should know.

@@ -6,7 +6,7 @@ use std::collections::BTreeSet;
 use serde_json::Value;
 
 use super::cascade::is_namespace;
-use super::make::Maker;
+use super::maker::Maker;
 use super::relations::{is_custom, serving};
 use super::{Action, Change};
 use crate::address::FieldPath;
@@ -20,7 +20,8 @@ impl Maker<'_> {
     pub(super) fn held_up(&self) -> BTreeSet<Identity> {
         let deleted = || self.changes.iter().filter(|change| change.action == Action::Delete);
         let held = |change: &Change| kinds::of(change.kind).held;
-        if operator_runs(self.inputs.world) || !deleted().any(|change| held(change) == Held::ByOperator) {
+        if operator_runs(self.seen.inputs.world) || !deleted().any(|change| held(change) == Held::ByOperator)
+        {
             return BTreeSet::new();
         }
         let held_up = deleted().filter(|change| held(change) != Held::Free);
@@ -30,7 +31,7 @@ impl Maker<'_> {
     /// Definitions, and the controllers of custom kinds with their rights and namespaces: without them objects that wait for
     /// a finalizer, others' too, would never go, and the cluster waits for what is deleted before it.
     pub(super) fn goes_with_cluster(&self) -> BTreeSet<Identity> {
-        let world = self.inputs.world;
+        let world = self.seen.inputs.world;
         let sections = serving(&self.changes, world);
         let deleted = |change: &&Change| change.action == Action::Delete && !change.foreign;
         let served = self.changes.iter().filter(deleted).filter_map(|change| match &change.identity {

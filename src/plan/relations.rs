@@ -5,8 +5,8 @@ use std::collections::{BTreeMap, BTreeSet};
 
 use serde_json::Value;
 
-use super::graph::Named;
 use super::mentions::{Names, has_word, speaking};
+use super::named::Named;
 use super::order::Order;
 use super::{Action, Change};
 use crate::address::{Address, FieldPath};

@@ -3,8 +3,8 @@
 use serde_json::{Value, json};
 
 use super::inputs::Inputs;
-use super::make::{Maker, Standing, fingerprint};
-use super::select::Selected;
+use super::maker::{Maker, Selected};
+use super::observe::{Standing, fingerprint};
 use super::steps::{chosen, wait_to_the_end};
 use super::{Action, Note, Plan, diff};
 use crate::address::{Address, FieldPath};
@@ -44,7 +44,7 @@ pub fn scale(inputs: Inputs, wish: &Wish<'_>) -> Result<Plan, Vec<Diagnostic>> {
     {
         maker.problems.push(*problem);
     }
-    maker.what_cannot_be_known();
+    maker.notes.extend(maker.what_cannot_be_known());
     let partial = maker.partial();
     let Maker { changes, problems, notes, .. } = maker;
     if !problems.is_empty() {
@@ -55,7 +55,7 @@ pub fn scale(inputs: Inputs, wish: &Wish<'_>) -> Result<Plan, Vec<Diagnostic>> {
 
 impl Maker<'_> {
     fn bring(&mut self, wish: &Wish<'_>) -> Result<(), Box<Diagnostic>> {
-        let inputs = self.inputs;
+        let inputs = self.seen.inputs;
         let Some(resource) = inputs.desired.iter().find(|resource| resource.address == *wish.address) else {
             return Err(self.cannot(wish, format!("{} is not of this stack", wish.address), None));
         };
@@ -107,7 +107,7 @@ impl Maker<'_> {
 
     /// The thing as it is live. What is not there, goes, or is of others is not scaled.
     fn live_and_ours(&mut self, resource: &Resource, wish: &Wish<'_>) -> Result<Value, Box<Diagnostic>> {
-        let Some(live) = self.inputs.world.find(&resource.identity).cloned() else {
+        let Some(live) = self.seen.inputs.world.find(&resource.identity).cloned() else {
             let help = "`dask-infra apply` makes it with the number of the stack file";
             return Err(self.cannot(wish, format!("{} is not there", resource.identity), Some(help)));
         };
@@ -117,10 +117,10 @@ impl Maker<'_> {
         }
         let live = self.with_size(resource, live);
         let kind = kinds::of(resource.kind);
-        if let Standing::Others(whose) = self.standing(resource, kind, &live) {
+        if let Standing::Others(whose) = self.seen.standing(resource, kind, &live) {
             let what = format!("{} exists already and is not of this stack: {whose}", resource.identity);
             let problem = Diagnostic::error(Code::NotOurs, what);
-            let span = self.inputs.sources.span(&resource.origin);
+            let span = self.seen.inputs.sources.span(&resource.origin);
             let help = format!(
                 "its owner scales it; to take it over: dask-infra apply --allow take:{}",
                 resource.address
@@ -138,7 +138,7 @@ impl Maker<'_> {
         object: &ObjectId,
         wish: &Wish<'_>,
     ) -> Result<Vec<(Option<ObjectId>, Option<Value>)>, Box<Diagnostic>> {
-        let world = self.inputs.world;
+        let world = self.seen.inputs.world;
         let others = world.inside.live().into_iter().flatten();
         let of_others = others.filter(|(id, live)| is_autoscaler_of(id, live, object) && !is_going(live));
         if let Some((autoscaler, live)) = of_others.into_iter().next() {
@@ -147,7 +147,7 @@ impl Maker<'_> {
                 "the number of workers of {} is written by {autoscaler}, between {} and {}",
                 wish.address, bounds.0, bounds.1
             );
-            let ours = diff::applied_by(live, &self.inputs.owner.field_manager());
+            let ours = diff::applied_by(live, &self.seen.inputs.owner.field_manager());
             let help = if ours {
                 "the stack made it with an earlier `replicas = { min, max }`: `dask-infra apply` takes it away".to_owned()
             } else {
@@ -188,7 +188,7 @@ impl Maker<'_> {
         holders: &[&ObjectId],
     ) -> (Vec<Step>, Vec<(ObjectId, Value)>) {
         let kind = kinds::of(resource.kind);
-        let owner = &self.inputs.owner;
+        let owner = &self.seen.inputs.owner;
         let mut counted = resource.clone();
         let object = matches!(resource.identity, Identity::Object(_));
         if object && dask::api::replicas_path().find(&resource.initial).is_some() {
@@ -197,7 +197,7 @@ impl Maker<'_> {
         let doing = |action| Doing {
             resource: Some(&counted),
             live: Some(live),
-            inside: self.inputs.world.inside.live(),
+            inside: self.seen.inputs.world.inside.live(),
             fields,
             zones: self.live_zones(resource).len(),
             ..Doing::of(action, &resource.identity, owner)
@@ -220,7 +220,7 @@ impl Maker<'_> {
         let Scaled { place, number, unit, .. } = wish.scaled;
         let (code, message) = match number {
             Number::File(says) if !wish.kept && *says != u64::from(wish.number) => {
-                let at = self.inputs.sources.locate(place);
+                let at = self.seen.inputs.sources.locate(place);
                 let at = at.map(|at| format!(" ({at})")).unwrap_or_default();
                 let unit = if *says == 1 { unit.trim_end_matches('s') } else { unit };
                 let message = format!(
@@ -246,7 +246,7 @@ impl Maker<'_> {
 
     fn cannot(&self, wish: &Wish<'_>, what: String, help: Option<&str>) -> Box<Diagnostic> {
         let section: FieldPath = wish.address.section().parse().unwrap_or_default();
-        let span = self.inputs.sources.span(&section);
+        let span = self.seen.inputs.sources.span(&section);
         let problem = Diagnostic::error(Code::NothingToScale, what).at(span, "asked for");
         let problem = problem.about(wish.address.clone(), "");
         Box::new(help.into_iter().fold(problem, Diagnostic::help))

@@ -4,7 +4,7 @@ use std::collections::{BTreeMap, BTreeSet};
 
 use serde_json::Value;
 
-use super::make::Maker;
+use super::maker::Maker;
 use super::{Action, Barrier, Change, Note, given};
 use crate::address::Address;
 use crate::diag::Code;
@@ -56,7 +56,7 @@ impl Maker<'_> {
 
     /// A look at what is kept matters only to those that follow it. What may be half made is waited for in any case.
     pub(super) fn looks(&mut self, barriers: &[Barrier]) {
-        let inputs = self.inputs;
+        let inputs = self.seen.inputs;
         let followed = followed(&self.changes, barriers);
         let desired = resource::by_identity(&inputs.desired);
         let seen_ready = inputs.world.record.as_ref().map(Record::seen_ready).unwrap_or_default();
@@ -84,7 +84,7 @@ impl Maker<'_> {
 
 impl<'a> Others<'a> {
     fn of(maker: &'a Maker<'a>, zones: &'a BTreeMap<usize, Vec<String>>) -> Self {
-        let desired = &maker.inputs.desired;
+        let desired = &maker.seen.inputs.desired;
         let cluster = maker.changes.iter().find(|change| matches!(change.identity, Identity::Cluster(_)));
         let is = |actions: [Action; 2]| cluster.is_some_and(|cluster| actions.contains(&cluster.action));
         let cluster_goes = is([Action::Delete, Action::Replace]);
@@ -114,7 +114,7 @@ impl<'a> Others<'a> {
             return Program { steps: Vec::new(), reason, note: None };
         }
         let kind = kinds::of(change.kind);
-        let inputs = self.maker.inputs;
+        let inputs = self.maker.seen.inputs;
         let live = inputs.world.find(&change.identity);
         let is_inline = self.inline.is_some_and(|inline| inline.identity == change.identity);
         let resource = self.desired.get(&change.identity).filter(|_| change.action != Action::Delete);

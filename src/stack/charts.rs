@@ -6,8 +6,7 @@ use std::path::Path;
 use serde_json::{Map, Value, json};
 
 use super::fence::outside;
-use super::files::Files;
-use super::parse::put;
+use super::files::{Files, put};
 use super::yaml::{self, Node};
 use crate::address::{FieldPath, Segment};
 use crate::diag::{Code, Diagnostic, Severity};

@@ -5,7 +5,7 @@ use std::collections::BTreeMap;
 use serde_json::Value;
 
 use super::dask::{Old, old_command};
-use super::secrets::is_variable;
+use super::names::is_variable;
 use super::{Context, Finding};
 use crate::address::{FieldPath, Segment};
 use crate::diag::{Code, listed, nearest};

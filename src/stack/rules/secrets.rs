@@ -5,6 +5,7 @@ use std::collections::BTreeMap;
 use serde_json::{Map, Value};
 
 use super::manifests::given_pods;
+use super::names::is_variable;
 use super::{Context, Finding};
 use crate::address::FieldPath;
 use crate::diag::Code;
@@ -367,10 +368,4 @@ fn wrong_names(place: &FieldPath, SecretKey { secret, key }: &SecretKey) -> Vec<
         found.push(bad("key", what, "letters, digits, `-`, `_` and `.`"));
     }
     found
-}
-
-/// Whether a shell could have a variable of this name.
-pub(super) fn is_variable(name: &str) -> bool {
-    let inner = |c: char| c.is_ascii_alphanumeric() || c == '_';
-    !name.is_empty() && name.chars().all(inner) && !name.starts_with(|c: char| c.is_ascii_digit())
 }
