@@ -162,6 +162,16 @@ pub enum Identity {
     Check(Address),
 }
 
+impl Identity {
+    /// The object, of one in Kubernetes.
+    pub fn object(&self) -> Option<&ObjectId> {
+        match self {
+            Self::Object(object) => Some(object),
+            Self::Cluster(_) | Self::NodePool { .. } | Self::Check(_) => None,
+        }
+    }
+}
+
 /// The name that people know the thing by.
 impl fmt::Display for Identity {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {

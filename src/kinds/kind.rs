@@ -9,7 +9,7 @@ use super::scope::{DASK_OPERATOR, OPERATOR_NAME};
 use super::status::Said;
 use crate::address::{Address, FieldPath};
 use crate::resource::{
-    Action, Api, Await, Effect, FieldChange, Identity, ObjectId, Owner, Query, Readiness, Resource, Step,
+    Action, Api, Await, Effect, FieldChange, Gvk, Identity, ObjectId, Owner, Query, Readiness, Resource, Step,
 };
 
 /// The static description of a kind.
@@ -30,6 +30,10 @@ pub struct Kind {
     pub judge: fn(&Await, &[Value]) -> Readiness,
     /// What must be before the server lets one go that is deleted.
     pub held: Held,
+    /// What one leaves to others when it goes.
+    pub room: Room,
+    /// What is read in its namespace beside it.
+    pub beside: fn() -> Vec<Gvk>,
     /// Whether several stacks of one cluster may have the same object.
     pub shared: bool,
     /// For `status`: what the queries found, in their order, as words.
@@ -58,6 +62,8 @@ impl Kind {
         queries: itself,
         judge: |_, _| Readiness::Ready,
         held: Held::Free,
+        room: Room::Nothing,
+        beside: Vec::new,
         shared: false,
         says: |_, _| Said::default(),
         about: |_| Vec::new(),
@@ -90,6 +96,17 @@ pub enum Held {
     ByOperator,
     /// What is in it, of its kind or beside it goes first, and may wait for the operator.
     ByOthers,
+}
+
+/// What a thing in Kubernetes leaves to others when it goes, so that they wait for that.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Room {
+    /// Nothing that is scarce.
+    Nothing,
+    /// Nodes, and the GPUs on them.
+    Nodes,
+    /// The number of a cluster's workers.
+    Number,
 }
 
 /// Where the pods of a thing are.
@@ -248,10 +265,7 @@ impl<'a> Doing<'a> {
 
     /// The object, for Kubernetes kinds.
     pub fn object(&self) -> Option<&ObjectId> {
-        match self.identity {
-            Identity::Object(object) => Some(object),
-            Identity::Cluster(_) | Identity::NodePool { .. } | Identity::Check(_) => None,
-        }
+        self.identity.object()
     }
 }
 

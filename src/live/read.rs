@@ -14,7 +14,7 @@ use super::retry::{Patience, get};
 use super::sizes::{count_missing_nodes, instance_group_sizes};
 use super::{ApiError, Class, LiveApi, Request};
 use crate::record::Record;
-use crate::resource::{Api, ClusterName, Gvk, Identity, ObjectId, Seen, Wanted, World};
+use crate::resource::{Api, ClusterName, Gvk, ObjectId, Seen, Wanted, World};
 
 /// What a reading found.
 #[derive(Clone, Debug, PartialEq)]
@@ -212,11 +212,8 @@ async fn asked_apart(
 }
 
 fn recorded_collections(record: &Record) -> BTreeSet<(Gvk, Option<String>)> {
-    let objects = record.inventory.iter().filter_map(|entry| match &entry.identity {
-        Identity::Object(ObjectId { gvk, namespace, .. }) => Some((gvk.clone(), namespace.clone())),
-        Identity::Cluster(_) | Identity::NodePool { .. } | Identity::Check(_) => None,
-    });
-    objects.collect()
+    let objects = record.inventory.iter().filter_map(|entry| entry.identity.object());
+    objects.map(|object| (object.gvk.clone(), object.namespace.clone())).collect()
 }
 
 /// Everything of the kinds that this stack has defined, others' included: a definition that goes takes all of it.
@@ -270,6 +267,7 @@ mod tests {
     use serde_json::json;
 
     use super::*;
+    use crate::resource::Identity;
     use crate::resource::KindId;
 
     /// Answers by path; what it does not know is not there.

@@ -91,13 +91,11 @@ impl<'w> Maker<'w> {
             return;
         }
         for message in &inputs.world.unseen {
-            self.notes.push(Note {
-                code: Code::OthersUnseen.as_str().into(),
-                address: Address::new("cluster"),
-                message: format!(
-                    "what others have could not be looked at, and would go along unnamed: {message}"
-                ),
-            });
+            self.notes.push(Note::of(
+                Code::OthersUnseen,
+                &Address::new("cluster"),
+                format!("what others have could not be looked at, and would go along unnamed: {message}"),
+            ));
         }
     }
 
@@ -146,9 +144,8 @@ impl<'w> Maker<'w> {
         // What is not there yet would be made in what goes.
         let homes: Vec<&Identity> = gone
             .iter()
-            .filter(|home| match home {
-                Identity::Object(object) => is_namespace(object) || defines(object).is_some(),
-                Identity::Cluster(_) | Identity::NodePool { .. } | Identity::Check(_) => false,
+            .filter(|home| {
+                home.object().is_some_and(|object| is_namespace(object) || defines(object).is_some())
             })
             .filter(|home| !self.is_replaced(home))
             .collect();
@@ -335,16 +332,9 @@ impl<'w> Maker<'w> {
     /// Worker groups and autoscalers that others attached to a DaskCluster of ours that goes.
     fn attached(&mut self, planned: &mut BTreeSet<Identity>) {
         let manager = self.seen.inputs.owner.field_manager();
-        let goes: Vec<ObjectId> = self
-            .changes
-            .iter()
-            .filter(|change| matches!(change.action, Action::Delete | Action::Replace) && !change.foreign)
-            .filter(|change| change.kind == KindId::DaskCluster)
-            .filter_map(|change| match &change.identity {
-                Identity::Object(object) => Some(object.clone()),
-                Identity::Cluster(_) | Identity::NodePool { .. } | Identity::Check(_) => None,
-            })
-            .collect();
+        let clusters =
+            self.changes.iter().filter(|change| goes(change) && change.kind == KindId::DaskCluster);
+        let goes: Vec<ObjectId> = clusters.filter_map(|change| change.identity.object().cloned()).collect();
         for (object, live) in dask_things(self.seen.inputs.world) {
             let cluster = goes.iter().find(|cluster| {
                 cluster.namespace == object.namespace && live["spec"]["cluster"] == cluster.name.as_str()

@@ -68,14 +68,10 @@ impl Maker<'_> {
                 && !diff::applied_by(live, &manager)
         });
         let Some((other, _)) = others.next() else { return };
-        self.notes.push(Note {
-            code: Code::TwoWriters.as_str().into(),
-            address: resource.address.clone(),
-            message: format!(
+        self.notes.push(Note::of(Code::TwoWriters, &resource.address, format!(
                 "{other} of others writes the number of workers too, and each takes it from the other: delete it, or \
                  give the number away with `replicas = {{ start = 2 }}`"
-            ),
-        });
+            )));
     }
 
     fn given_away(&mut self, resource: &Resource, live: &Value, compared: &mut Compared) {
@@ -89,14 +85,10 @@ impl Maker<'_> {
         let set = self.seen.inputs.owner.initial_manager();
         let now = path.find(live);
         if !autoscaled && now.is_some_and(|now| now != start) && diff::owns(live, &set, &path) {
-            self.notes.push(Note {
-                code: Code::StartHasNoEffect.as_str().into(),
-                address: resource.address.clone(),
-                message: format!(
+            self.notes.push(Note::of(Code::StartHasNoEffect, &resource.address, format!(
                     "`start = {start}` counts only when it is made; the number belongs to notebooks now and is not \
                      changed"
-                ),
-            });
+                )));
         }
     }
 
@@ -128,11 +120,11 @@ impl Maker<'_> {
             }
         }
         if live["status"]["jobStatus"] == "Failed" {
-            self.notes.push(Note {
-                code: Code::JobEnded.as_str().into(),
-                address: resource.address.clone(),
-                message: format!("the job failed; `--replace {}` runs it again", resource.address),
-            });
+            self.notes.push(Note::of(
+                Code::JobEnded,
+                &resource.address,
+                format!("the job failed; `--replace {}` runs it again", resource.address),
+            ));
         }
     }
 
@@ -167,7 +159,7 @@ impl Maker<'_> {
                 format!("the job has run and was deleted since; `--replace {address}` runs it again"),
             ),
         };
-        self.notes.push(Note { code: code.as_str().into(), address: address.clone(), message });
+        self.notes.push(Note::of(code, address, message));
         true
     }
 

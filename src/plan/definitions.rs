@@ -61,11 +61,7 @@ impl Maker<'_> {
             ));
         }
         if !said.is_empty() {
-            self.notes.push(Note {
-                code: Code::RemovedInDefinition.as_str().into(),
-                address: resource.address.clone(),
-                message: said.join("; "),
-            });
+            self.notes.push(Note::of(Code::RemovedInDefinition, &resource.address, said.join("; ")));
         }
     }
 }

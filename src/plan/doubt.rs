@@ -132,14 +132,10 @@ impl Maker<'_> {
     /// Says what is not known then. What the file protects is taken to be there.
     pub(super) fn deleted_unseen(&mut self, why: &str) {
         let inputs = self.seen.inputs;
-        self.notes.push(Note {
-            code: Code::DeletedUnseen.as_str().into(),
-            address: Address::new("cluster"),
-            message: format!(
+        self.notes.push(Note::of(Code::DeletedUnseen, &Address::new("cluster"), format!(
                 "the Kubernetes cluster cannot be read ({why}): whatever is in it goes along, things of others and \
                  running work too, and load balancers and disks that its controllers made may stay behind"
-            ),
-        });
+            )));
         for resource in &inputs.desired {
             if matches!(resource.identity, crate::resource::Identity::Object(_)) {
                 self.protected(resource, "delete");
@@ -176,10 +172,7 @@ impl Maker<'_> {
                 ))
             }
         };
-        let note = |message| {
-            let (code, address) = (Code::RecordLost.as_str().into(), Address::new("stack"));
-            Note { code, address, message }
-        };
+        let note = |message: String| Note::of(Code::RecordLost, &Address::new("stack"), message);
         lost.into_iter().chain(unlisted).map(note).collect()
     }
 }

@@ -42,8 +42,7 @@ impl Maker<'_> {
             }
             let message =
                 format!("GKE drains the nodes of this pool and makes them anew: {}", parts.join("; "));
-            let (code, address) = (Code::NodesDrained.as_str().into(), change.address.clone());
-            notes.push(Note { code, address, message });
+            notes.push(Note::of(Code::NodesDrained, &change.address, message));
         }
         notes
     }

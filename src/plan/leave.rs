@@ -143,12 +143,8 @@ impl Maker<'_> {
             }
             let (address, kind) = known.find(&identity);
             let operator = shared.is_empty() && address.section() == kinds::scope::DASK_OPERATOR;
-            let home = match &identity {
-                Identity::Object(object) => {
-                    shared.is_empty() && is_namespace(object) && homes.contains(object.name.as_str())
-                }
-                Identity::Cluster(_) | Identity::NodePool { .. } | Identity::Check(_) => false,
-            };
+            let is_home = |object: &ObjectId| is_namespace(object) && homes.contains(object.name.as_str());
+            let home = shared.is_empty() && identity.object().is_some_and(is_home);
             let needed_by = needed_by.as_ref().filter(|_| operator || home);
             if operator && needed_by.is_some() && self.selected.has(&address) {
                 kept.get_or_insert(Address::new(address.section()));
@@ -184,7 +180,7 @@ impl Maker<'_> {
             let message = format!(
                 "it stays with its definitions, as others need it: without it {by} could neither work nor go"
             );
-            Note { code: Code::OperatorStays.as_str().into(), address, message }
+            Note::of(Code::OperatorStays, &address, message)
         });
         (owned, note)
     }

@@ -8,33 +8,22 @@ use super::{Action, Barrier, Change, Mode, Plan, Read, graph, review};
 use crate::address::Address;
 use crate::diag::{Code, Diagnostic};
 use crate::kinds;
-use crate::resource::{Gvk, Identity, KindId, ObjectId, Owner, Resource, Role, Target, Theirs, Wanted};
+use crate::resource::{Gvk, KindId, ObjectId, Owner, Resource, Role, Target, Theirs, Wanted};
 use crate::schema;
 
 /// What must be read to plan these resources.
 pub fn wanted(desired: &[Resource], theirs: &[Theirs], target: &Target, owner: &Owner) -> Wanted {
     let operator = desired.iter().any(|resource| resource.address.section() == kinds::scope::DASK_OPERATOR);
     let needed = theirs.iter().filter(|theirs| theirs.role == Role::Needed).map(|theirs| &theirs.resource);
-    let objects = desired.iter().chain(needed).filter_map(|resource| match &resource.identity {
-        Identity::Object(object) => Some(object),
-        Identity::Cluster(_) | Identity::NodePool { .. } | Identity::Check(_) => None,
-    });
-    let objects: Vec<&ObjectId> = objects.collect();
+    let things: Vec<&Resource> = desired.iter().chain(needed).collect();
+    let mut objects: Vec<&ObjectId> = Vec::new();
     let mut collections: BTreeSet<(Gvk, Option<String>)> = BTreeSet::new();
-    for object in &objects {
-        collections.insert((object.gvk.clone(), object.namespace.clone()));
-    }
-    for (gvk, namespace) in collections.clone() {
-        // Whose number of workers counts, what others attached, and what the operator made.
-        if gvk == kinds::dask::api::cluster() {
-            collections.insert((kinds::dask::api::group(), namespace.clone()));
-            collections.insert((kinds::dask::api::autoscaler(), namespace.clone()));
-            collections.insert((
-                kinds::kubernetes::object::gvk("apps", "v1", "Deployment", "deployments"),
-                namespace.clone(),
-            ));
-            collections.insert((kinds::kubernetes::object::gvk("", "v1", "Service", "services"), namespace));
-        }
+    for resource in things {
+        let Some(object) = resource.identity.object() else { continue };
+        let beside = (kinds::of(resource.kind).beside)();
+        let kinds = beside.into_iter().chain([object.gvk.clone()]);
+        collections.extend(kinds.map(|gvk| (gvk, object.namespace.clone())));
+        objects.push(object);
     }
     if operator {
         // Who has an operator must see everything that needs it, others' things in other namespaces too.

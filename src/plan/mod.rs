@@ -45,6 +45,7 @@ pub use make::{plan, wanted};
 pub use steps::inline_pool;
 
 use crate::address::{Address, FieldPath};
+use crate::diag::Code;
 use crate::resource::{
     FieldChange, Hourly, Identity, KindId, Lane, Owner, Resource, Step, Target, Theirs, Until,
 };
@@ -152,6 +153,12 @@ pub struct Note {
     pub address: Address,
     /// The text.
     pub message: String,
+}
+
+impl Note {
+    fn of(code: Code, address: &Address, message: impl Into<String>) -> Self {
+        Self { code: code.as_str().to_owned(), address: address.clone(), message: message.into() }
+    }
 }
 
 /// A consent that a plan needs beyond `yes`.
@@ -330,7 +337,7 @@ impl Plan {
 
     /// Addresses of what is kept and is not ready, as far as it was looked at.
     pub fn unready(&self) -> impl Iterator<Item = &Address> {
-        let unready = |note: &&Note| note.code == crate::diag::Code::Unready.as_str();
+        let unready = |note: &&Note| note.code == Code::Unready.as_str();
         self.notes.iter().filter(unready).map(|note| &note.address)
     }
 
@@ -384,7 +391,7 @@ impl Plan {
 
     /// The consent to let things go along that nobody could look at: `delete:others.unseen`.
     fn consent_to_unseen(&self) -> Option<Needed> {
-        let unseen = self.notes.iter().any(|note| note.code == crate::diag::Code::OthersUnseen.as_str());
+        let unseen = self.notes.iter().any(|note| note.code == Code::OthersUnseen.as_str());
         let own = Consent { verb: Verb::Delete, address: Address::new("others.unseen") };
         unseen.then_some(Needed { own, section: None })
     }
@@ -438,7 +445,7 @@ impl Plan {
 
     /// Whether a GKE cluster goes that nobody could look into.
     pub fn deletes_unseen(&self) -> bool {
-        self.notes.iter().any(|note| note.code == crate::diag::Code::DeletedUnseen.as_str())
+        self.notes.iter().any(|note| note.code == Code::DeletedUnseen.as_str())
     }
 
     /// Consents that were given and fit nothing in the plan.

@@ -199,8 +199,7 @@ impl Maker<'_> {
     }
 
     fn warn(&mut self, code: Code, resource: &Resource, message: String) {
-        let (code, address) = (code.as_str().to_owned(), resource.address.clone());
-        self.notes.push(Note { code, address, message });
+        self.notes.push(Note::of(code, &resource.address, message));
     }
 
     /// What was found, in a few words.
@@ -380,7 +379,7 @@ fn difference(resource: &Resource, change: &FieldChange, place: Option<String>) 
         "`{}` is {said} in the stack file{place} and {live} live; others own it, so nothing is changed",
         key(resource, path)
     );
-    Note { code: Code::OthersDiffer.as_str().into(), address: resource.address.clone(), message }
+    Note::of(Code::OthersDiffer, &resource.address, message)
 }
 
 /// The key of the section that a field of the body comes from, and what lies below: `labels.team`.

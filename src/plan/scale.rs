@@ -240,8 +240,7 @@ impl Maker<'_> {
                 (Code::NotKept, message)
             }
         };
-        let address = resource.address.clone();
-        self.notes.push(Note { code: code.as_str().into(), address, message });
+        self.notes.push(Note::of(code, &resource.address, message));
     }
 
     fn cannot(&self, wish: &Wish<'_>, what: String, help: Option<&str>) -> Box<Diagnostic> {

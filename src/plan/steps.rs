@@ -187,8 +187,7 @@ pub(super) fn chosen(address: &Address, goes: &[(ObjectId, Value)]) -> Option<No
          they held",
         names.join(", ")
     );
-    let (code, address) = (Code::ChosenWorkers.as_str().into(), address.clone());
-    (!goes.is_empty()).then_some(Note { code, address, message })
+    (!goes.is_empty()).then(|| Note::of(Code::ChosenWorkers, address, message))
 }
 
 fn is_wait(step: &Step, until: Until) -> bool {

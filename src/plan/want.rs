@@ -157,24 +157,20 @@ impl Maker<'_> {
         match self.seen.inputs.world.sizes.get(pool) {
             Some(nodes) if self.has_surge_nodes(resource, &live, *nodes) => {
                 live["nodeCount"] = wanted.clone();
-                self.notes.push(Note {
-                    code: Code::UnknownSize.as_str().into(),
-                    address: resource.address.clone(),
-                    message: format!(
+                self.notes.push(Note::of(Code::UnknownSize, &resource.address, format!(
                         "GKE is at work on it and has brought it to {nodes} nodes; those above {wanted} are there for an \
                          upgrade, so no change of size is planned"
-                    ),
-                });
+                    )));
             }
             Some(nodes) => live["nodeCount"] = (*nodes).into(),
             None if wanted.is_null() => {}
             None => {
                 live["nodeCount"] = wanted.clone();
-                self.notes.push(Note {
-                    code: Code::UnknownSize.as_str().into(),
-                    address: resource.address.clone(),
-                    message: "how many nodes are live is not known, so no change of size is planned".into(),
-                });
+                self.notes.push(Note::of(
+                    Code::UnknownSize,
+                    &resource.address,
+                    "how many nodes are live is not known, so no change of size is planned",
+                ));
             }
         }
         live
@@ -218,11 +214,11 @@ impl Maker<'_> {
         match live["status"].as_str() {
             Some("ERROR") => Some(format!("its status is ERROR{why}")),
             Some("RUNNING_WITH_ERROR") => {
-                self.notes.push(Note {
-                    code: Code::PoolInTrouble.as_str().into(),
-                    address: resource.address.clone(),
-                    message: format!("its status is RUNNING_WITH_ERROR{why}; GKE goes on trying"),
-                });
+                self.notes.push(Note::of(
+                    Code::PoolInTrouble,
+                    &resource.address,
+                    format!("its status is RUNNING_WITH_ERROR{why}; GKE goes on trying"),
+                ));
                 None
             }
             _ => None,

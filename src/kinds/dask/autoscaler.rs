@@ -6,7 +6,7 @@ use super::api::{self, UNSEEN};
 use super::handled::is_handled;
 use crate::address::{Address, FieldPath};
 use crate::kinds::about::range;
-use crate::kinds::kind::{Compare, Held, Kind, address_in, itself};
+use crate::kinds::kind::{Compare, Held, Kind, Room, address_in, itself};
 use crate::kinds::kubernetes::requests::object_program;
 use crate::kinds::scope::Scope;
 use crate::kinds::status::Said;
@@ -19,6 +19,7 @@ const DEADLINE: u32 = 300;
 pub const KIND: Kind = Kind {
     rank: 62,
     held: Held::ByOperator,
+    room: Room::Number,
     compare: Compare::Kubernetes(effect),
     program: |doing| {
         let facts = json!({ "cluster": doing.body()["spec"]["cluster"] });

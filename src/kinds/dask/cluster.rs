@@ -18,7 +18,7 @@ use super::{autoscaler, scale, workers};
 use crate::address::{Address, FieldPath};
 use crate::kinds::about::{image, with_gpus, workers};
 use crate::kinds::json::text;
-use crate::kinds::kind::{Compare, Doing, Held, Kind, itself};
+use crate::kinds::kind::{Compare, Doing, Held, Kind, Room, itself};
 use crate::kinds::kubernetes::object::{gvk, labelled, unmarked};
 use crate::kinds::kubernetes::pods::{broken, pending};
 use crate::kinds::kubernetes::requests::{object_program, scale_call};
@@ -41,6 +41,16 @@ const DEADLINE: u32 = 1800;
 pub const KIND: Kind = Kind {
     rank: 60,
     held: Held::ByOperator,
+    room: Room::Nodes,
+    // Whose number of workers counts, what others attached, and what the operator made.
+    beside: || {
+        vec![
+            api::group(),
+            api::autoscaler(),
+            gvk("apps", "v1", "Deployment", "deployments"),
+            gvk("", "v1", "Service", "services"),
+        ]
+    },
     compare: Compare::Kubernetes(effect),
     program: |doing| workers::program(doing, KindId::DaskCluster, program(doing)),
     amiss: workers::amiss,

@@ -15,7 +15,7 @@ use super::{scale, workers};
 use crate::address::{Address, FieldPath};
 use crate::kinds::about::{image, workers};
 use crate::kinds::json::text;
-use crate::kinds::kind::{Compare, Doing, Held, Kind, address_in, itself};
+use crate::kinds::kind::{Compare, Doing, Held, Kind, Room, address_in, itself};
 use crate::kinds::kubernetes::object::{gvk, labelled, pods_labelled};
 use crate::kinds::kubernetes::pods::{broken, pending};
 use crate::kinds::kubernetes::requests::object_program;
@@ -34,6 +34,7 @@ const DEADLINE: u32 = 1800;
 pub const KIND: Kind = Kind {
     rank: 61,
     held: Held::ByOthers,
+    room: Room::Nodes,
     compare: Compare::Kubernetes(effect),
     program: |doing| workers::program(doing, KindId::DaskGroup, program(doing)),
     amiss: workers::amiss,

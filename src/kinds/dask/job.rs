@@ -11,7 +11,7 @@ use super::{api, registered, workers};
 use crate::address::{Address, FieldPath};
 use crate::kinds::about::{image, workers};
 use crate::kinds::json::{is_false, text};
-use crate::kinds::kind::{Compare, Doing, Held, Kind, itself};
+use crate::kinds::kind::{Compare, Doing, Held, Kind, Room, itself};
 use crate::kinds::kubernetes::object::{gvk, unmarked};
 use crate::kinds::kubernetes::pods::{broken, gpus, gpus_held, pending};
 use crate::kinds::kubernetes::requests::object_program;
@@ -32,6 +32,7 @@ const FOLLOWED: u32 = 3600;
 pub const KIND: Kind = Kind {
     rank: 63,
     held: Held::ByOperator,
+    room: Room::Nodes,
     compare: Compare::Kubernetes(effect),
     program: |doing| workers::program(doing, KindId::DaskJob, program(doing)),
     queries,
