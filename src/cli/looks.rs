@@ -6,6 +6,7 @@ use futures::StreamExt as _;
 use serde_json::Value;
 
 use crate::kinds;
+use crate::kinds::kind::Found;
 use crate::live::{LiveApi, look as ask};
 use crate::resource::{Await, Identity, Query, Readiness, World};
 
@@ -33,6 +34,7 @@ pub(super) async fn look_at(
     let asked: BTreeMap<String, Query> = waits
         .iter()
         .flat_map(|(_, wait)| queries(wait))
+        .map(|(_, query)| query)
         .filter(|query| !read.contains_key(&query.path))
         .map(|query| (query.path.clone(), query))
         .collect();
@@ -43,9 +45,11 @@ pub(super) async fn look_at(
         new.extend(found.ok().map(|found| (path, found)));
     }
     let judged = |(place, wait): &(usize, Await)| {
-        let known = |query: &Query| read.get(&query.path).copied().or_else(|| new.get(&query.path)).cloned();
-        let found: Option<Vec<Value>> = queries(wait).iter().map(known).collect();
-        Some((*place, (kinds::of(wait.kind).judge)(wait, &found?)))
+        let known = |query: &Query| read.get(&query.path).copied().or_else(|| new.get(&query.path));
+        let queries = queries(wait);
+        let parts = queries.iter().map(|(part, query)| Some((*part, known(query)?)));
+        let found = Found::of(parts.collect::<Option<Vec<_>>>()?);
+        Some((*place, kinds::of(wait.kind).readiness(wait, &found)))
     };
     waits.iter().filter_map(judged).collect()
 }

@@ -11,6 +11,7 @@ use super::session::{Link, Session, block_on};
 use super::settings::{Failure, Format, Settings};
 use crate::apply::ApplyOptions;
 use crate::kinds;
+use crate::kinds::kind::Found;
 use crate::kinds::kubernetes::check;
 use crate::kinds::kubernetes::pods::why_by_events;
 use crate::kinds::status::Said;
@@ -99,15 +100,16 @@ fn passed(resource: &Resource, world: &World) -> State {
 async fn judged(api: &dyn LiveApi, wait: &Await) -> (State, Said) {
     let kind = kinds::of(wait.kind);
     let queries = (kind.queries)(wait);
-    match futures::future::try_join_all(queries.iter().map(|query| ask(api, query))).await {
+    match futures::future::try_join_all(queries.iter().map(|(_, query)| ask(api, query))).await {
         Err(error) => (State::Unknown(error.to_string()), Said::default()),
         Ok(found) => {
-            let state = match (kind.judge)(wait, &found) {
+            let found = Found::answers(&queries, &found);
+            let state = match kind.readiness(wait, &found) {
                 Readiness::Ready => State::Ready,
                 Readiness::Progressing(what) | Readiness::Stalled(what) => State::Waiting(what),
                 Readiness::Failed(why) => State::Failed(why),
             };
-            (state, (kind.says)(wait, &found))
+            (state, (kind.says)(wait, &found).unwrap_or_default())
         }
     }
 }

@@ -25,9 +25,9 @@ pub struct Kind {
     /// Workers that the program of a change chooses to go, with what is live of them.
     pub chosen: fn(&Doing) -> Vec<(ObjectId, Value)>,
     /// What to read to judge readiness.
-    pub queries: fn(&Await) -> Vec<Query>,
-    /// Judges readiness by what the queries found, in their order; `null` is what is not there.
-    pub judge: fn(&Await, &[Value]) -> Readiness,
+    pub queries: fn(&Await) -> Vec<(Part, Query)>,
+    /// Judges readiness by what the queries found.
+    pub judge: fn(&Await, &Found) -> Result<Readiness, Unasked>,
     /// What must be before the server lets one go that is deleted.
     pub held: Held,
     /// What one leaves to others when it goes.
@@ -36,8 +36,8 @@ pub struct Kind {
     pub beside: fn() -> Vec<Gvk>,
     /// Whether several stacks of one cluster may have the same object.
     pub shared: bool,
-    /// For `status`: what the queries found, in their order, as words.
-    pub says: fn(&Await, &[Value]) -> Said,
+    /// For `status`: what the queries found, as words.
+    pub says: fn(&Await, &Found) -> Result<Said, Unasked>,
     /// What one of ours is called that neither the file nor the record knows.
     pub address: fn(&ObjectId) -> Address,
     /// A wanted one in the few words that a row of a plan has room for: number, machine and GPUs first, images last. What
@@ -60,18 +60,27 @@ impl Kind {
         amiss: |_| None,
         chosen: |_| Vec::new(),
         queries: itself,
-        judge: |_, _| Readiness::Ready,
+        judge: |_, _| Ok(Readiness::Ready),
         held: Held::Free,
         room: Room::Nothing,
         beside: Vec::new,
         shared: false,
-        says: |_, _| Said::default(),
+        says: |_, _| Ok(Said::default()),
         about: |_| Vec::new(),
         address: unnamed,
         pods: |_| Where::Nowhere,
         door: |_| None,
         scaled: |_, _| None,
     };
+
+    /// How ready a thing is. A judge that does not fit its own queries is told at once, not waited for.
+    pub fn readiness(&self, wait: &Await, found: &Found) -> Readiness {
+        (self.judge)(wait, found).unwrap_or_else(|Unasked(part)| {
+            Readiness::Failed(format!(
+                "dask-infra has a mistake: it judges by {part:?} without asking for it"
+            ))
+        })
+    }
 
     /// What an apply that keeps a thing looks at.
     pub fn kept(&self, resource: &Resource, owner: &Owner, live: &Value) -> Option<Await> {
@@ -84,6 +93,70 @@ impl Kind {
             Step::Await(wait) => Some(wait),
             Step::Call(_) | Step::ReadLog { .. } | Step::RecordPass { .. } => None,
         })
+    }
+}
+
+/// What a look at a thing reads: the thing, and what stands around it.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
+pub enum Part {
+    /// The thing.
+    Itself,
+    /// The Dask cluster of a job.
+    Cluster,
+    /// The Deployment of a scheduler.
+    Scheduler,
+    /// The Service in front of it.
+    Service,
+    /// The group of workers that counts.
+    Group,
+    /// The Deployments of workers.
+    Workers,
+    /// The pod of a job's program.
+    Program,
+    /// The thing's pods.
+    Pods,
+    /// All pods of its Dask cluster.
+    ClusterPods,
+    /// What the scheduler counts.
+    Counts,
+    /// Nodes.
+    Nodes,
+}
+
+/// What a look found, by what was asked for; `null` is what is not there.
+pub struct Found<'a>(BTreeMap<Part, &'a Value>);
+
+/// A part that a judge needs and its kind does not ask for.
+#[derive(Debug, PartialEq)]
+pub struct Unasked(pub Part);
+
+impl<'a> Found<'a> {
+    /// Of these parts.
+    pub fn of(parts: impl IntoIterator<Item = (Part, &'a Value)>) -> Self {
+        Self(parts.into_iter().collect())
+    }
+
+    /// What was answered to queries, in their order.
+    pub fn answers(queries: &[(Part, Query)], answers: &'a [Value]) -> Self {
+        Self::of(queries.iter().map(|(part, _)| *part).zip(answers))
+    }
+
+    /// A part that is asked for in any case.
+    ///
+    /// # Errors
+    /// It was not.
+    pub fn get(&self, part: Part) -> Result<&'a Value, Unasked> {
+        self.find(part).ok_or(Unasked(part))
+    }
+
+    /// A part that is not asked for in every case.
+    pub fn find(&self, part: Part) -> Option<&'a Value> {
+        self.0.get(&part).copied()
+    }
+
+    /// The thing; `null` for what has no place in an API.
+    pub fn itself(&self) -> &'a Value {
+        self.find(Part::Itself).unwrap_or(&Value::Null)
     }
 }
 
@@ -270,13 +343,12 @@ impl<'a> Doing<'a> {
 }
 
 /// The query that reads the object itself.
-pub(crate) fn itself(wait: &Await) -> Vec<Query> {
-    match &wait.identity {
-        Identity::Object(object) => vec![Query { api: Api::Kubernetes, path: object.path() }],
-        Identity::Cluster(name) => vec![Query { api: Api::Gke, path: format!("/v1/{}", name.path()) }],
-        Identity::NodePool { cluster, pool } => {
-            vec![Query { api: Api::Gke, path: format!("/v1/{}", cluster.pool_path(pool)) }]
-        }
-        Identity::Check(_) => Vec::new(),
-    }
+pub(crate) fn itself(wait: &Await) -> Vec<(Part, Query)> {
+    let (api, path) = match &wait.identity {
+        Identity::Object(object) => (Api::Kubernetes, object.path()),
+        Identity::Cluster(name) => (Api::Gke, format!("/v1/{}", name.path())),
+        Identity::NodePool { cluster, pool } => (Api::Gke, format!("/v1/{}", cluster.pool_path(pool))),
+        Identity::Check(_) => return Vec::new(),
+    };
+    vec![(Part::Itself, Query { api, path })]
 }

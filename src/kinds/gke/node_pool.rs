@@ -23,7 +23,7 @@ mod rules;
 pub use calls::creation_body;
 use calls::first_nodes;
 pub(crate) use ready::{allocatable_gpus, conditions};
-pub use ready::{live_gpus, says, summary};
+pub use ready::{live_gpus, summary};
 
 /// GKE node pools.
 pub const KIND: Kind = Kind {
@@ -32,7 +32,7 @@ pub const KIND: Kind = Kind {
     program: calls::program,
     queries: ready::queries,
     judge: ready::judge,
-    says,
+    says: ready::says,
     about: ready::about,
     scaled: ready::scaled,
     ..Kind::BARE
