@@ -24,7 +24,6 @@ pub struct ClusterName {
     pub project: String,
     /// Zone or region.
     pub location: String,
-    /// The cluster.
     pub cluster: String,
 }
 
@@ -122,7 +121,6 @@ pub struct ObjectId {
     pub gvk: Gvk,
     /// Its namespace; `None` for cluster-wide kinds.
     pub namespace: Option<String>,
-    /// Its name.
     pub name: String,
 }
 
@@ -151,7 +149,6 @@ pub enum Identity {
     Cluster(ClusterName),
     /// A node pool of a GKE cluster.
     NodePool {
-        /// Its cluster.
         cluster: ClusterName,
         /// Its name.
         pool: String,
@@ -386,7 +383,6 @@ pub enum Action {
     Update,
     /// Delete it and make it anew.
     Replace,
-    /// Delete it.
     Delete,
     /// Give up the stack's hold on it and leave it to the other stacks that use it.
     Forget,
@@ -420,7 +416,6 @@ pub enum Method {
     Put,
     /// Server-side apply, in the Kubernetes API.
     Patch,
-    /// Delete.
     Delete,
 }
 
@@ -455,13 +450,11 @@ pub enum Late {
 /// One request, as it is shown and as it is sent.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
 pub struct Call {
-    /// Which API.
     pub api: Api,
     /// The verb. A PATCH is always a server-side apply.
     pub method: Method,
     /// The path with its query.
     pub path: String,
-    /// The body.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub body: Option<Value>,
     /// Places in the body that are filled right before sending.
@@ -472,7 +465,6 @@ pub struct Call {
 /// A read that readiness is judged by.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Query {
-    /// Which API.
     pub api: Api,
     /// The path with its query. What is not there is `null`.
     pub path: String,
@@ -535,7 +527,6 @@ pub enum Step {
     Await(Await),
     /// Read a pod's log.
     ReadLog {
-        /// The pod.
         pod: ObjectId,
         /// A line that it must have.
         #[serde(default, skip_serializing_if = "Option::is_none")]

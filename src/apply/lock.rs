@@ -73,7 +73,6 @@ struct Entry {
     seconds: u64,
 }
 
-/// How to lock.
 #[derive(Clone, Debug)]
 pub struct Locking {
     /// Who wants it.

@@ -26,7 +26,6 @@ use crate::resource::{Api, Identity, KindId, Life, Method, ObjectId, Resource, b
 pub enum Fate {
     /// Not known yet, or half done: what it makes and what it deletes may both be there.
     Open,
-    /// Done.
     Done,
     /// Never begun.
     Untouched,

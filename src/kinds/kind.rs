@@ -99,7 +99,6 @@ impl Kind {
 /// What a look at a thing reads: the thing, and what stands around it.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
 pub enum Part {
-    /// The thing.
     Itself,
     /// The Dask cluster of a job.
     Cluster,
@@ -119,7 +118,6 @@ pub enum Part {
     ClusterPods,
     /// What the scheduler counts.
     Counts,
-    /// Nodes.
     Nodes,
 }
 

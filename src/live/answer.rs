@@ -19,7 +19,6 @@ pub struct Answer {
     pub status: u16,
     /// What the content type says.
     pub media: Media,
-    /// The body.
     pub body: Vec<u8>,
 }
 

@@ -44,16 +44,13 @@ use crate::resource::{Api, Method};
 /// The field manager of records and their namespace: not a stack's, so that no plan takes them for its own.
 pub const MANAGER: &str = "dask-infra";
 
-/// One request.
 #[derive(Clone, Debug, PartialEq)]
 pub struct Request {
-    /// Which API.
     pub api: Api,
     /// The verb. A PATCH is always a server-side apply.
     pub method: Method,
     /// The path with its query.
     pub path: String,
-    /// The body.
     pub body: Option<Value>,
 }
 

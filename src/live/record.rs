@@ -36,11 +36,9 @@ pub struct Stored {
 /// What is at the place of a record.
 #[derive(Clone, Debug, PartialEq)]
 pub enum Found {
-    /// Nothing.
     Nothing,
     /// A lock and no record: an apply that began, or one that ended right then.
     Lock,
-    /// A record.
     Record(Box<Stored>),
 }
 
@@ -256,7 +254,6 @@ pub fn applied_by(path: String, body: Value, manager: &str) -> Request {
     Request { api: Api::Kubernetes, method: Method::Patch, path, body: Some(body) }
 }
 
-/// Where that namespace is.
 pub fn namespace_path() -> String {
     format!("/api/v1/namespaces/{NAMESPACE}")
 }

@@ -63,7 +63,6 @@ pub enum Shape {
 pub enum Noun {
     /// A GKE cluster.
     Cluster,
-    /// A node pool.
     NodePool,
     /// A managed instance group.
     InstanceGroup,
@@ -83,9 +82,7 @@ pub struct Object {
 /// The JSON type of a field.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Kind {
-    /// An array.
     Array,
-    /// Text.
     Text,
 }
 

@@ -20,7 +20,6 @@ pub struct Survey {
     pub pools: BTreeMap<String, Value>,
     /// How many nodes each pool has, where that is known.
     pub sizes: BTreeMap<String, u32>,
-    /// Objects.
     pub objects: BTreeMap<ObjectId, Value>,
     /// Kinds that could not be listed, and why.
     pub unread: Vec<(Gvk, ApiError)>,

@@ -8,7 +8,7 @@ use serde_json::Value;
 use super::cascade::{Along, Cascade, Way, defines, holds, is_namespace};
 use super::leave::dask_things;
 use super::maker::Maker;
-use super::{Action, Change, Mode, Note, Plan, diff};
+use super::{Action, Change, Mode, Note, Plan};
 use crate::address::{Address, FieldPath};
 use crate::diag::{Code, Diagnostic, listed};
 use crate::kinds;
@@ -102,7 +102,6 @@ impl<'w> Maker<'w> {
     /// What is ours: what the stack still wants, or others still need, does not go along; the rest is named.
     fn of_ours(&mut self, gone: &[Identity], along: &BTreeMap<Identity, Along>) {
         let inputs = self.seen.inputs;
-        let manager = inputs.owner.field_manager();
         let desired = resource::by_identity(&inputs.desired);
         let planned: BTreeMap<Identity, usize> =
             self.changes.iter().map(|change| change.identity.clone()).zip(0..).collect();
@@ -130,14 +129,14 @@ impl<'w> Maker<'w> {
                 Some(Action::Keep) => kept.entry(root).or_default().push(thing),
                 Some(Action::Forget) => self.goes_from_others(thing, root),
                 Some(Action::Create | Action::Update | Action::Run) => {}
-                None if !diff::applied_by(live, &manager) || self.seen.is_theirs(thing) => {}
+                None if !self.seen.has_applied(live) || self.seen.is_theirs(thing) => {}
                 None => {
                     if let Some(resource) = wanted {
                         self.protected(resource, "delete");
                     }
-                    let (address, kind) = self.seen.name_of(thing);
-                    let why = format!("it goes with {}", self.seen.name_of(root).0);
-                    self.delete(thing.clone(), live, address, kind, Some(&why), false);
+                    let (name, root) = (self.seen.name_of(thing), self.seen.name_of(root).0);
+                    let why = Some(format!("it goes with {root}"));
+                    self.changes.push(self.deletion(thing.clone(), live, name, why));
                 }
             }
         }
@@ -241,7 +240,6 @@ impl<'w> Maker<'w> {
         planned: &mut BTreeSet<Identity>,
     ) {
         let inputs = self.seen.inputs;
-        let manager = inputs.owner.field_manager();
         let gone: BTreeSet<Identity> =
             self.changes.iter().filter(|change| goes(change)).map(|change| change.identity.clone()).collect();
         let with_cluster = gone.iter().any(|one| matches!(one, Identity::Cluster(_)));
@@ -252,7 +250,7 @@ impl<'w> Maker<'w> {
         for (object, live) in inputs.world.inside.live().into_iter().flatten() {
             let identity = Identity::Object(object.clone());
             let Some(Along { way, .. }) = along.get(&identity) else { continue };
-            let ours = diff::applied_by(live, &manager) && !self.seen.is_theirs(&identity);
+            let ours = self.seen.has_applied(live) && !self.seen.is_theirs(&identity);
             let child = match way {
                 Way::Cluster => {
                     live["metadata"]["ownerReferences"].as_array().is_some_and(|all| !all.is_empty())
@@ -314,7 +312,8 @@ impl<'w> Maker<'w> {
         why: &str,
     ) {
         if planned.insert(identity.clone()) {
-            self.delete(identity, live, address, kind, Some(why), true);
+            let gone = self.deletion(identity, live, (address, kind), Some(why.to_owned()));
+            self.changes.push(Change { foreign: true, ..gone });
         }
     }
 
@@ -331,7 +330,6 @@ impl<'w> Maker<'w> {
 
     /// Worker groups and autoscalers that others attached to a DaskCluster of ours that goes.
     fn attached(&mut self, planned: &mut BTreeSet<Identity>) {
-        let manager = self.seen.inputs.owner.field_manager();
         let clusters =
             self.changes.iter().filter(|change| goes(change) && change.kind == KindId::DaskCluster);
         let goes: Vec<ObjectId> = clusters.filter_map(|change| change.identity.object().cloned()).collect();
@@ -339,7 +337,7 @@ impl<'w> Maker<'w> {
             let cluster = goes.iter().find(|cluster| {
                 cluster.namespace == object.namespace && live["spec"]["cluster"] == cluster.name.as_str()
             });
-            let Some(cluster) = cluster.filter(|_| !diff::applied_by(live, &manager)) else { continue };
+            let Some(cluster) = cluster.filter(|_| !self.seen.has_applied(live)) else { continue };
             if is_default_group(object, live) {
                 continue;
             }
@@ -354,12 +352,10 @@ impl<'w> Maker<'w> {
     /// Namespaces that others made in a GKE cluster that goes, and what is in them, which a consent to the
     /// namespace holds for.
     fn namespaces_of_others(&mut self, planned: &mut BTreeSet<Identity>, strangers: &mut Strangers<'_>) {
-        let manager = self.seen.inputs.owner.field_manager();
         for (object, live) in self.seen.inputs.world.inside.live().into_iter().flatten() {
             let name = object.name.as_str();
             let known = name == "default" || is_system(name);
-            let ours =
-                diff::applied_by(live, &manager) && !self.seen.is_theirs(&Identity::Object(object.clone()));
+            let ours = self.seen.has_applied(live) && !self.seen.is_theirs(&Identity::Object(object.clone()));
             if !is_namespace(object) || known || ours {
                 continue;
             }

@@ -59,13 +59,12 @@ impl Maker<'_> {
 
     /// An autoscaler of others writes the number that is the file's: `KubeCluster.adapt` makes one.
     fn two_writers(&mut self, resource: &Resource, cluster: &ObjectId) {
-        let manager = self.seen.inputs.owner.field_manager();
         let objects = self.seen.inputs.world.inside.live().into_iter().flatten();
         let mut others = objects.filter(|(object, live)| {
             object.gvk == dask::api::autoscaler()
                 && object.namespace == cluster.namespace
                 && live["spec"]["cluster"] == cluster.name.as_str()
-                && !diff::applied_by(live, &manager)
+                && !self.seen.has_applied(live)
         });
         let Some((other, _)) = others.next() else { return };
         self.notes.push(Note::of(Code::TwoWriters, &resource.address, format!(
@@ -196,7 +195,7 @@ impl Maker<'_> {
         let Identity::Object(object) = &resource.identity else { return None };
         let attached = object.gvk == dask::api::group() || object.gvk == dask::api::autoscaler();
         let owners = live["metadata"]["ownerReferences"].as_array().map_or(0, Vec::len);
-        if !attached || owners == 0 || !diff::applied_by(live, &self.seen.inputs.owner.field_manager()) {
+        if !attached || owners == 0 || !self.seen.has_applied(live) {
             return None;
         }
         let cluster = Identity::Object(ObjectId {

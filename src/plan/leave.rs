@@ -5,8 +5,8 @@ use std::collections::BTreeSet;
 use serde_json::Value;
 
 use super::cascade::is_namespace;
-use super::maker::{Maker, lane};
-use super::observe::{fingerprint, which_pool};
+use super::maker::Maker;
+use super::observe::{fingerprint, lane, which_pool};
 use super::{Action, Change, Inputs, Mode, Note, diff};
 use crate::address::{Address, FieldPath};
 use crate::diag::Code;
@@ -51,7 +51,7 @@ impl Maker<'_> {
             });
             if !stays && !taken && !wanted.contains(&owned.identity) {
                 let why = check.map_or("no longer in the stack file", |_| "left behind by an earlier run");
-                self.let_go(owned, Some(why));
+                self.changes.push(self.let_go(owned, Some(why)));
             }
         }
     }
@@ -66,39 +66,30 @@ impl Maker<'_> {
             if let Some(resource) = self.seen.wanted.get(&owned.identity).copied() {
                 self.protected(resource, "delete");
             }
-            self.let_go(owned, None);
+            self.changes.push(self.let_go(owned, None));
         }
     }
 
     /// The last stack that uses a thing deletes it; another one only gives up its hold.
-    fn let_go(&mut self, owned: Owned, reason: Option<&str>) {
+    fn let_go(&self, owned: Owned, reason: Option<&str>) -> Change {
         let Owned { identity, live, address, kind, shared, stays } = owned;
-        if let Some(why) = stays {
+        let gone = |why| self.deletion(identity.clone(), &live, (address, kind), why);
+        if stays.is_some() {
             // It is in the plan, so that the record goes on knowing it.
-            self.delete(identity, &live, address, kind, Some(&why), false);
-            if let Some(change) = self.changes.last_mut() {
-                (change.action, change.before) = (Action::Keep, Value::Null);
-            }
-            return;
+            return Change { action: Action::Keep, before: Value::Null, ..gone(stays) };
         }
         if shared.is_empty() {
-            self.delete(identity, &live, address, kind, reason, false);
-            return;
+            return gone(reason.map(str::to_owned));
         }
         let users = self.seen.users_of(&identity);
         if self.seen.inputs.mode == Mode::Destroy && self.cluster_goes() {
             let why = format!("{users}, and it would go with the cluster");
-            self.delete(identity, &live, address, kind, Some(&why), true);
-            return;
+            return Change { foreign: true, ..gone(Some(why)) };
         }
         let why = format!("{users}: it stays, and this stack gives up its hold");
-        self.delete(identity, &live, address, kind, Some(&why), false);
-        if let Some(change) = self.changes.last_mut() {
-            change.action = Action::Forget;
-            // Another one that leaves meanwhile would leave it to nobody.
-            let users = Value::from(shared);
-            change.fingerprint = Some(fingerprint(&live, &[(FieldPath::keys(["users"]), users)]));
-        }
+        // Another one that leaves meanwhile would leave it to nobody.
+        let fingerprint = Some(fingerprint(&live, &[(FieldPath::keys(["users"]), Value::from(shared))]));
+        Change { action: Action::Forget, fingerprint, ..gone(Some(why)) }
     }
 
     /// Whether the GKE cluster is ours and in the plan, so that `destroy` deletes it.
@@ -131,7 +122,7 @@ impl Maker<'_> {
             .flatten()
             .filter(|(object, live)| {
                 needed_by.is_some()
-                    && diff::applied_by(live, &manager)
+                    && self.seen.has_applied(live)
                     && is_operator(&Identity::Object((*object).clone()))
             })
             .filter_map(|(object, _)| object.namespace.as_deref())
@@ -168,7 +159,7 @@ impl Maker<'_> {
             }
         }
         for (object, live) in world.inside.live().into_iter().flatten() {
-            if diff::applied_by(live, &manager) && !self.seen.is_record(object) {
+            if self.seen.has_applied(live) && !self.seen.is_record(object) {
                 let shared = diff::other_stacks(live, &manager);
                 let shared = shared.into_iter().map(str::to_owned).collect();
                 add(Identity::Object(object.clone()), live, shared);
@@ -191,9 +182,8 @@ impl Maker<'_> {
         if self.seen.inputs.mode == Mode::Destroy && self.cluster_goes() {
             return None;
         }
-        let manager = self.seen.inputs.owner.field_manager();
         let alone = |(_, live): &(&ObjectId, &Value)| {
-            !live["metadata"]["ownerReferences"].is_array() && !diff::applied_by(live, &manager)
+            !live["metadata"]["ownerReferences"].is_array() && !self.seen.has_applied(live)
         };
         // The operator's own default group is part of its cluster.
         let mut things = dask_things(self.seen.inputs.world).filter(alone).filter(|(object, live)| {
@@ -203,38 +193,36 @@ impl Maker<'_> {
         things.next().map(|(object, _)| object.to_string())
     }
 
-    pub(super) fn delete(
-        &mut self,
+    /// The end of something live, whatever it is called; `reason` when the file does not say it.
+    pub(super) fn deletion(
+        &self,
         identity: Identity,
         live: &Value,
-        address: Address,
-        kind: KindId,
-        reason: Option<&str>,
-        foreign: bool,
-    ) {
+        (address, kind): (Address, KindId),
+        reason: Option<String>,
+    ) -> Change {
         let identity = self.seen.in_lasting_version(identity);
         let wanted = self.seen.wanted.get(&identity).copied();
         let origin = wanted.map_or(FieldPath::keys(["stack", "name"]), |resource| resource.origin.clone());
-        self.changes.push(Change {
-            // What left the file has no line in it.
-            location: wanted
-                .and_then(|_| self.seen.inputs.sources.locate(&origin))
-                .map(|location| location.to_string()),
+        // What left the file has no line in it.
+        let location = wanted.and_then(|_| self.seen.inputs.sources.locate(&origin));
+        Change {
+            location: location.map(|location| location.to_string()),
             lane: lane(&identity),
             address,
             identity,
             kind,
             action: Action::Delete,
             fields: Vec::new(),
-            reason: reason.map(str::to_owned),
+            reason,
             origin,
             steps: Vec::new(),
             follows: Vec::new(),
             fingerprint: Some(fingerprint(live, &Vec::from_iter(which_pool(live)))),
-            foreign,
+            foreign: false,
             taken: None,
             before: without_secrets(live),
-        });
+        }
     }
 }
 

@@ -6,11 +6,11 @@ use serde_json::Value;
 
 use super::inputs::Inputs;
 use super::observe::Observed;
-use super::{Action, Change, Note};
+use super::{Change, Note};
 use crate::address::{Address, FieldPath};
 use crate::diag::{Code, Diagnostic};
 use crate::kinds::kind::Amiss;
-use crate::resource::{Effect, FieldChange, Identity, Lane, Resource};
+use crate::resource::{Identity, Resource};
 
 /// Which addresses a plan is about.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
@@ -87,42 +87,5 @@ impl Maker<'_> {
             self.problems
                 .push(Diagnostic::error(Code::Protected, what).at(span, "protected here").help(help));
         }
-    }
-
-    pub(super) fn push(
-        &mut self,
-        resource: &Resource,
-        action: Action,
-        fields: Vec<FieldChange>,
-        reason: Option<String>,
-        fingerprint: Option<String>,
-    ) {
-        let first = fields.iter().find(|field| field.effect == Effect::Replace).or(fields.first());
-        let origin = first.map_or_else(|| resource.origin.clone(), |field| resource.origin_of(&field.path));
-        self.changes.push(Change {
-            address: resource.address.clone(),
-            identity: resource.identity.clone(),
-            kind: resource.kind,
-            action,
-            fields,
-            reason,
-            location: self.seen.inputs.sources.locate(&origin).map(|location| location.to_string()),
-            origin,
-            lane: lane(&resource.identity),
-            steps: Vec::new(),
-            follows: Vec::new(),
-            fingerprint,
-            foreign: false,
-            taken: None,
-            before: Value::Null,
-        });
-    }
-}
-
-pub(super) fn lane(identity: &Identity) -> Lane {
-    match identity {
-        Identity::Cluster(_) => Lane::Cluster,
-        Identity::NodePool { pool, .. } => Lane::Pool(pool.clone()),
-        Identity::Object(_) | Identity::Check(_) => Lane::Kubernetes,
     }
 }

@@ -59,7 +59,6 @@ pub struct Change {
     pub address: Address,
     /// Its name for the API.
     pub identity: Identity,
-    /// Its kind.
     pub kind: KindId,
     /// What happens.
     pub action: Action,
@@ -131,7 +130,6 @@ pub struct Read {
     pub address: Address,
     /// Its name for the API.
     pub identity: Identity,
-    /// Its kind.
     pub kind: KindId,
     /// `stack.toml:12:1`, the place that names it.
     #[serde(default, skip_serializing_if = "Option::is_none")]
@@ -186,7 +184,6 @@ impl Consent {
 pub enum Verb {
     /// Deleting and making anew.
     Replace,
-    /// Deleting.
     Delete,
     /// Taking over what others made or apply.
     Take,
@@ -273,7 +270,6 @@ pub struct Counts {
     pub add: usize,
     /// Updates.
     pub change: usize,
-    /// Replaces.
     pub replace: usize,
     /// Deletes.
     pub destroy: usize,

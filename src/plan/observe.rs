@@ -9,7 +9,7 @@ use serde_json::Value;
 use super::cascade::defines;
 use super::inputs::Inputs;
 use super::shapes::Shapes;
-use super::{Action, diff, given};
+use super::{Action, Change, diff, given};
 use crate::address::{Address, FieldPath};
 use crate::kinds::gke::compare::Compared;
 use crate::kinds::kind::{Amiss, Compare, Doing, Kind};
@@ -17,11 +17,13 @@ use crate::kinds::kubernetes::check;
 use crate::kinds::kubernetes::object::kind_of;
 use crate::kinds::{self, gke};
 use crate::record::Record;
-use crate::resource::{self, Effect, FieldChange, Identity, KindId, LABEL_STACK, ObjectId, Resource};
+use crate::resource::{self, Effect, FieldChange, Identity, KindId, LABEL_STACK, Lane, ObjectId, Resource};
 
 /// All that is seen.
 pub(super) struct Observed<'a> {
     pub(super) inputs: &'a Inputs<'a>,
+    /// The stack's field manager.
+    manager: String,
     /// The shapes of custom kinds.
     pub(super) shapes: Shapes,
     /// What is wanted, by what it is to the API.
@@ -36,6 +38,7 @@ impl<'a> Observed<'a> {
     pub(super) fn of(inputs: &'a Inputs<'a>) -> Self {
         Self {
             inputs,
+            manager: inputs.owner.field_manager(),
             shapes: Shapes::of(inputs),
             wanted: resource::by_identity(&inputs.desired),
             definitions: definitions(&inputs.desired),
@@ -88,11 +91,10 @@ impl<'a> Observed<'a> {
             }
             Compare::Kubernetes(effect) => {
                 let schema = self.shapes.schema(resource);
-                let manager = self.inputs.owner.field_manager();
                 let given = &self.inputs.world.given;
                 let mut compared =
-                    given::compare(given, &resource.body, live, &manager, schema.as_ref(), effect);
-                compared.changes.extend(other_version(&resource.body, live, &manager));
+                    given::compare(given, &resource.body, live, &self.manager, schema.as_ref(), effect);
+                compared.changes.extend(other_version(&resource.body, live, &self.manager));
                 Some(compared)
             }
             Compare::Action => None,
@@ -115,6 +117,11 @@ impl<'a> Observed<'a> {
         })
     }
 
+    /// Whether the stack has applied a live object.
+    pub(super) fn has_applied(&self, live: &Value) -> bool {
+        diff::applied_by(live, &self.manager)
+    }
+
     /// Whose a live thing is. What other stacks of this tool made under the same name is shared; what anyone else
     /// made is theirs.
     pub(super) fn standing(&self, resource: &Resource, kind: &Kind, live: &Value) -> Standing {
@@ -128,11 +135,10 @@ impl<'a> Observed<'a> {
                 None => "it has no label of a stack".to_owned(),
             });
         }
-        let manager = self.inputs.owner.field_manager();
-        if diff::applied_by(live, &manager) {
+        if self.has_applied(live) {
             return Standing::Ours;
         }
-        let stacks = diff::other_stacks(live, &manager);
+        let stacks = diff::other_stacks(live, &self.manager);
         if kind.shared && !stacks.is_empty() {
             return Standing::Shared(stacks.into_iter().map(stack_of).collect());
         }
@@ -146,11 +152,33 @@ impl<'a> Observed<'a> {
 
     /// "stack other uses it too".
     pub(super) fn users_of(&self, identity: &Identity) -> String {
-        let manager = self.inputs.owner.field_manager();
         let live = self.inputs.world.find(identity).unwrap_or(&Value::Null);
-        let stacks: Vec<String> = diff::other_stacks(live, &manager).into_iter().map(stack_of).collect();
+        let stacks: Vec<String> = diff::other_stacks(live, &self.manager).into_iter().map(stack_of).collect();
         let verb = if stacks.len() == 1 { "uses" } else { "use" };
         format!("{} {verb} it too", stacks.join(", "))
+    }
+
+    /// What happens to something that is wanted, at the place of the first field that asks for it.
+    pub(super) fn proposed(&self, resource: &Resource, action: Action, fields: Vec<FieldChange>) -> Change {
+        let first = fields.iter().find(|field| field.effect == Effect::Replace).or(fields.first());
+        let origin = first.map_or_else(|| resource.origin.clone(), |field| resource.origin_of(&field.path));
+        Change {
+            address: resource.address.clone(),
+            identity: resource.identity.clone(),
+            kind: resource.kind,
+            action,
+            fields,
+            reason: None,
+            location: self.inputs.sources.locate(&origin).map(|location| location.to_string()),
+            origin,
+            lane: lane(&resource.identity),
+            steps: Vec::new(),
+            follows: Vec::new(),
+            fingerprint: None,
+            foreign: false,
+            taken: None,
+            before: Value::Null,
+        }
     }
 
     /// What people call a thing, and its kind.
@@ -203,6 +231,14 @@ fn other_version(wanted: &Value, live: &Value, manager: &str) -> Option<FieldCha
         drift: None,
         secret: false,
     })
+}
+
+pub(super) fn lane(identity: &Identity) -> Lane {
+    match identity {
+        Identity::Cluster(_) => Lane::Cluster,
+        Identity::NodePool { pool, .. } => Lane::Pool(pool.clone()),
+        Identity::Object(_) | Identity::Check(_) => Lane::Kubernetes,
+    }
 }
 
 /// Whose a live thing is.

@@ -6,7 +6,7 @@ use super::inputs::Inputs;
 use super::maker::{Maker, Selected};
 use super::observe::{Standing, fingerprint};
 use super::steps::{chosen, wait_to_the_end};
-use super::{Action, Note, Plan, diff};
+use super::{Action, Change, Note, Plan};
 use crate::address::{Address, FieldPath};
 use crate::diag::{Code, Diagnostic};
 use crate::kinds::dask::scale::{holders, is_autoscaler_of};
@@ -76,7 +76,8 @@ impl Maker<'_> {
         let fingerprint = Some(fingerprint(&live, &seen));
         let differs: Vec<_> = before.iter().filter(|(_, number)| number.as_ref() != Some(&to)).collect();
         let Some((_, from)) = differs.first() else {
-            self.push(resource, Action::Keep, Vec::new(), None, fingerprint);
+            let kept = self.seen.proposed(resource, Action::Keep, Vec::new());
+            self.changes.push(Change { fingerprint, ..kept });
             return Ok(());
         };
         let field = FieldChange {
@@ -97,10 +98,8 @@ impl Maker<'_> {
         let holders: Vec<&ObjectId> = differs.iter().filter_map(|(holder, _)| holder.as_ref()).collect();
         let (steps, goes) = self.brought(resource, &live, &fields, wish.number, &holders);
         self.notes.extend(chosen(&resource.address, &goes));
-        self.push(resource, Action::Update, fields, None, fingerprint);
-        if let Some(change) = self.changes.last_mut() {
-            change.steps = steps;
-        }
+        let change = self.seen.proposed(resource, Action::Update, fields);
+        self.changes.push(Change { fingerprint, steps, ..change });
         self.tell_whose(resource, wish);
         Ok(())
     }
@@ -147,7 +146,7 @@ impl Maker<'_> {
                 "the number of workers of {} is written by {autoscaler}, between {} and {}",
                 wish.address, bounds.0, bounds.1
             );
-            let ours = diff::applied_by(live, &self.seen.inputs.owner.field_manager());
+            let ours = self.seen.has_applied(live);
             let help = if ours {
                 "the stack made it with an earlier `replicas = { min, max }`: `dask-infra apply` takes it away".to_owned()
             } else {

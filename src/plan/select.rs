@@ -6,7 +6,7 @@ use std::collections::{BTreeMap, BTreeSet};
 
 use super::cascade::{Cascade, holds};
 use super::maker::{Maker, Selected};
-use super::{Inputs, Mode, Partial, Selection, diff, inline_pool, named};
+use super::{Mode, Partial, Selection, inline_pool, named};
 use crate::address::Address;
 use crate::diag::{self, Code, Diagnostic};
 use crate::kinds::json::is_going;
@@ -64,12 +64,10 @@ impl Maker<'_> {
         let out = candidates.into_iter().filter(|candidate| !self.selected.has(&candidate.address));
         let left_out: Vec<(Address, Identity)> =
             out.map(|Candidate { address, identity, .. }| (address, identity)).collect();
-        let Inputs { world, owner, .. } = self.seen.inputs;
+        let world = self.seen.inputs.world;
         let recorded: BTreeSet<&Identity> =
             world.record.iter().flat_map(|record| &record.inventory).map(|entry| &entry.identity).collect();
-        let manager = owner.field_manager();
-        let ours =
-            |identity: &Identity| world.find(identity).is_some_and(|live| diff::applied_by(live, &manager));
+        let ours = |identity: &Identity| world.find(identity).is_some_and(|live| self.seen.has_applied(live));
         let unrecorded = left_out.iter().filter_map(|(address, identity)| match identity {
             Identity::Object(object) if !recorded.contains(identity) && ours(identity) => {
                 Some((address.clone(), object.clone()))

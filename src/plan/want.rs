@@ -6,7 +6,7 @@ use serde_json::Value;
 
 use super::maker::{Maker, Selected};
 use super::observe::{Standing, fingerprint, which_pool};
-use super::{ASKED, Action, Note, Taken, given, named};
+use super::{ASKED, Action, Change, Note, Taken, given, named};
 use crate::address::{Address, FieldPath};
 use crate::diag::{Code, Diagnostic};
 use crate::kinds::json::is_going;
@@ -47,7 +47,7 @@ impl Maker<'_> {
         let is_cluster = matches!(resource.identity, Identity::Cluster(_));
         if self.stays_gone(resource) {
             self.gone.insert(resource.identity.clone());
-            self.push(resource, Action::Keep, Vec::new(), None, None);
+            self.changes.push(self.seen.proposed(resource, Action::Keep, Vec::new()));
             return;
         }
         let Some(live) = self.live(&resource.identity).cloned() else {
@@ -57,23 +57,30 @@ impl Maker<'_> {
             self.renewed |= is_cluster;
             let reruns = self.may_have_run(resource);
             let action = if reruns.is_some() { Action::Replace } else { Action::Create };
-            self.push(resource, action, Vec::new(), reruns, None);
+            let change = self.seen.proposed(resource, action, Vec::new());
+            self.changes.push(Change { reason: reruns, ..change });
             return;
         };
         if let Some(owner) = self.goes_with(resource, &live) {
             self.protected(resource, "delete");
             self.with_owner.insert(resource.identity.clone());
-            let reason = Some(format!("it goes with {owner}, and is made anew after it"));
-            self.push(resource, Action::Create, Vec::new(), reason, Some(fingerprint(&live, &[])));
+            let reason = format!("it goes with {owner}, and is made anew after it");
+            self.make_anew(resource, &live, reason);
             return;
         }
         if is_going(&live) {
             self.renewed |= is_cluster;
-            let reason = Some("it is being deleted; made anew when it is gone".to_owned());
-            self.push(resource, Action::Create, Vec::new(), reason, Some(fingerprint(&live, &[])));
+            let reason = "it is being deleted; made anew when it is gone".to_owned();
+            self.make_anew(resource, &live, reason);
             return;
         }
         self.want_of(resource, kind, live);
+    }
+
+    fn make_anew(&mut self, resource: &Resource, live: &Value, reason: String) {
+        let change = self.seen.proposed(resource, Action::Create, Vec::new());
+        let fingerprint = Some(fingerprint(live, &[]));
+        self.changes.push(Change { reason: Some(reason), fingerprint, ..change });
     }
 
     /// An object that was read in another version than the file asks for: the server has no such version (any more).
@@ -144,10 +151,8 @@ impl Maker<'_> {
             }
             self.protected(resource, "replace");
         }
-        self.push(resource, action, compared.changes, reason, fingerprint);
-        if let Some(change) = self.changes.last_mut() {
-            change.taken = taken;
-        }
+        let change = self.seen.proposed(resource, action, compared.changes);
+        self.changes.push(Change { reason, fingerprint, taken, ..change });
     }
 
     /// The live number of nodes is not in a pool's own JSON; unknown is left out and then not compared.
@@ -260,7 +265,7 @@ impl Maker<'_> {
                 _ => Some("no pass is recorded".to_owned()),
             };
             let action = if reason.is_some() { Action::Run } else { Action::Keep };
-            self.push(resource, action, Vec::new(), reason, None);
+            self.changes.push(Change { reason, ..self.seen.proposed(resource, action, Vec::new()) });
         }
     }
 }

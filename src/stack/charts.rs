@@ -20,7 +20,6 @@ use crate::schema;
 pub struct Render {
     /// The name of the release.
     pub release: String,
-    /// Its namespace.
     pub namespace: String,
     /// The chart: a path, an `oci://` address, or a name in `repo`.
     pub chart: String,

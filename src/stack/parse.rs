@@ -31,7 +31,6 @@ pub struct Options<'a> {
 /// A stack that may be planned.
 #[derive(Clone, Debug)]
 pub struct Loaded {
-    /// The stack.
     pub stack: Stack,
     /// Where its fields stand.
     pub sources: Sources,

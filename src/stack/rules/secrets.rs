@@ -22,7 +22,6 @@ enum Cure {
     Variable,
     /// A variable of a PodSpec.
     PodVariable,
-    /// An argument.
     Argument,
     /// A chart's value.
     Value,
