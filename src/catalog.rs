@@ -63,7 +63,6 @@ pub struct Accelerator {
     pub kind: String,
     /// As people say: `T4`.
     pub alias: String,
-    /// Of one GPU.
     pub gpu_memory_gib: u32,
     /// The starts of the machine types that have it.
     pub machine_series: Vec<String>,

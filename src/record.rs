@@ -67,7 +67,6 @@ pub struct Entry {
     pub address: Address,
     /// What the API calls it.
     pub identity: Identity,
-    /// Its kind.
     pub kind: RecordedKind,
     /// What we last set, for things of the GKE API, which keeps no owner of a field.
     #[serde(default, skip_serializing_if = "Value::is_null")]

@@ -10,11 +10,12 @@ use serde_json::Value;
 
 use crate::address::{Address, FieldPath};
 use crate::secrets;
-use crate::secrets::given::Given;
 
 mod kind;
+mod world;
 
 pub use kind::{KindId, RecordedKind};
+pub use world::{Elsewhere, Reach, World};
 
 /// A GKE cluster by its API coordinates.
 #[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize, Deserialize)]
@@ -23,7 +24,6 @@ pub struct ClusterName {
     pub project: String,
     /// Zone or region.
     pub location: String,
-    /// The cluster.
     pub cluster: String,
 }
 
@@ -121,7 +121,6 @@ pub struct ObjectId {
     pub gvk: Gvk,
     /// Its namespace; `None` for cluster-wide kinds.
     pub namespace: Option<String>,
-    /// Its name.
     pub name: String,
 }
 
@@ -150,7 +149,6 @@ pub enum Identity {
     Cluster(ClusterName),
     /// A node pool of a GKE cluster.
     NodePool {
-        /// Its cluster.
         cluster: ClusterName,
         /// Its name.
         pool: String,
@@ -159,6 +157,16 @@ pub enum Identity {
     Object(ObjectId),
     /// An action; nothing of it stays.
     Check(Address),
+}
+
+impl Identity {
+    /// The object, of one in Kubernetes.
+    pub fn object(&self) -> Option<&ObjectId> {
+        match self {
+            Self::Object(object) => Some(object),
+            Self::Cluster(_) | Self::NodePool { .. } | Self::Check(_) => None,
+        }
+    }
 }
 
 /// The name that people know the thing by.
@@ -375,7 +383,6 @@ pub enum Action {
     Update,
     /// Delete it and make it anew.
     Replace,
-    /// Delete it.
     Delete,
     /// Give up the stack's hold on it and leave it to the other stacks that use it.
     Forget,
@@ -409,7 +416,6 @@ pub enum Method {
     Put,
     /// Server-side apply, in the Kubernetes API.
     Patch,
-    /// Delete.
     Delete,
 }
 
@@ -444,13 +450,11 @@ pub enum Late {
 /// One request, as it is shown and as it is sent.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
 pub struct Call {
-    /// Which API.
     pub api: Api,
     /// The verb. A PATCH is always a server-side apply.
     pub method: Method,
     /// The path with its query.
     pub path: String,
-    /// The body.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub body: Option<Value>,
     /// Places in the body that are filled right before sending.
@@ -461,7 +465,6 @@ pub struct Call {
 /// A read that readiness is judged by.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Query {
-    /// Which API.
     pub api: Api,
     /// The path with its query. What is not there is `null`.
     pub path: String,
@@ -524,7 +527,6 @@ pub enum Step {
     Await(Await),
     /// Read a pod's log.
     ReadLog {
-        /// The pod.
         pod: ObjectId,
         /// A line that it must have.
         #[serde(default, skip_serializing_if = "Option::is_none")]
@@ -596,90 +598,6 @@ pub struct Lowered {
     pub theirs: Vec<Theirs>,
     /// US dollars per hour of all nodes that there can be, list prices in us-central1; `None` when one is not known.
     pub hourly: Option<Hourly>,
-}
-
-/// What was live at one reading, by identity.
-#[derive(Clone, Debug, PartialEq)]
-pub struct World {
-    /// The GKE cluster without its pools. `Absent` also for a stack of `[kubernetes]`.
-    pub cluster: Seen<Value>,
-    /// Its node pools by name.
-    pub pools: BTreeMap<String, Value>,
-    /// Nodes of each pool over all zones, where that is known.
-    pub sizes: BTreeMap<String, u32>,
-    /// Objects inside, of the kinds that were asked for.
-    pub inside: Seen<BTreeMap<ObjectId, Value>>,
-    /// What was last recorded inside the cluster.
-    pub record: Option<crate::record::Record>,
-    /// Whether the place of the record holds a lock and no record: an apply that began, or one that ended right then.
-    pub only_locked: bool,
-    /// Whether the namespace of records is left of an apply that died, with nothing in it.
-    pub home_left: bool,
-    /// Kinds of which things of the stack may be there that no record names and that could not be listed.
-    pub unlisted: Vec<String>,
-    /// Why the record that is there cannot be used.
-    pub unusable: Option<crate::record::Unusable>,
-    /// What of others' things could not be looked at, in words.
-    pub unseen: Vec<String>,
-    /// GKE clusters of this stack at other places of the project; only looked for when there is none at its own.
-    pub elsewhere: Elsewhere,
-    /// What the environment has of what Secrets of the stack ask for.
-    pub given: Given,
-}
-
-/// Where else in its project a stack has a GKE cluster.
-#[derive(Clone, Debug, Default, PartialEq, Eq)]
-pub enum Elsewhere {
-    /// It was not looked for.
-    #[default]
-    Unasked,
-    /// The clusters that carry the stack's labels.
-    Found(Vec<ClusterName>),
-    /// It could not be looked for, and why.
-    Unknown(String),
-}
-
-/// Where things that a plan does not read otherwise could go along with what goes.
-#[derive(Clone, Debug, Default, PartialEq, Eq)]
-pub struct Reach {
-    /// Everywhere in the cluster.
-    pub cluster: bool,
-    /// In these namespaces.
-    pub namespaces: std::collections::BTreeSet<String>,
-    /// Everywhere, of the kinds of these definitions: `queues.example.com`.
-    pub definitions: std::collections::BTreeSet<String>,
-    /// On nodes: a node pool goes.
-    pub nodes: bool,
-}
-
-impl World {
-    /// A world in which nothing exists.
-    pub fn empty() -> Self {
-        Self {
-            cluster: Seen::Absent,
-            pools: BTreeMap::new(),
-            sizes: BTreeMap::new(),
-            inside: Seen::Absent,
-            record: None,
-            only_locked: false,
-            home_left: false,
-            unlisted: Vec::new(),
-            unusable: None,
-            unseen: Vec::new(),
-            elsewhere: Elsewhere::Unasked,
-            given: Given::default(),
-        }
-    }
-
-    /// The live JSON of an identity.
-    pub fn find(&self, identity: &Identity) -> Option<&Value> {
-        match identity {
-            Identity::Cluster(_) => self.cluster.live(),
-            Identity::NodePool { pool, .. } => self.pools.get(pool),
-            Identity::Object(object) => self.inside.live().and_then(|objects| objects.get(object)),
-            Identity::Check(_) => None,
-        }
-    }
 }
 
 /// What is to be read: one LIST for each kind and namespace.

@@ -153,7 +153,6 @@ impl Sources {
         self.files.iter().map(|file| file.name.as_str())
     }
 
-    /// All texts.
     pub fn texts(&self) -> impl Iterator<Item = &str> {
         self.files.iter().map(|file| file.text.as_str())
     }

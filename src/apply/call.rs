@@ -11,9 +11,10 @@ use super::program::{Pause, Run};
 use super::{Outcome, Stopped};
 use crate::address::{FieldPath, Segment};
 use crate::diag::Code;
+use crate::kinds::json::is_going;
 use crate::kinds::kubernetes::requests::ABSENT;
 use crate::live::admission::{self, Admission};
-use crate::live::read::list;
+use crate::live::list::list;
 use crate::live::retry::{Patience, Tries, Trouble, Verdict};
 use crate::live::{ApiError, Class, Request, served};
 use crate::plan::still::{Still, still};
@@ -274,7 +275,7 @@ impl Run<'_> {
             return Err(failed(Code::MadeByOthers, message, Some(help)));
         }
         let name = path.trim_start_matches("/v1/");
-        let going = !live["metadata"]["deletionTimestamp"].is_null() || live["status"] == "STOPPING";
+        let going = is_going(live);
         if going {
             return Ok(Taken::Going(format!("{name} is there still and being deleted")));
         }

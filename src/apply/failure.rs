@@ -6,7 +6,6 @@ use super::Outcome;
 use crate::diag::Code;
 use crate::live::{ApiError, Class, SOMETHING_ELSE};
 
-/// A failure with its code.
 pub fn failed(code: Code, message: impl Into<String>, help: Option<&str>) -> Outcome {
     Outcome::Failed { code: code.as_str().to_owned(), message: message.into(), help: help.map(str::to_owned) }
 }

@@ -6,6 +6,7 @@ use std::time::Duration;
 use serde_json::Value;
 use tokio::time::Instant;
 
+use crate::kinds::kind::Part;
 use crate::live::watch::{Hearing, News, Version, Watches, version};
 use crate::resource::{Api, Await, Identity, Query, Until};
 
@@ -25,9 +26,9 @@ pub struct Ear<'a> {
 
 impl<'a> Ear<'a> {
     /// For a wait that is judged by these. What was looked at once and is not waited for needs no ear.
-    pub fn of(watches: &'a Watches<'a>, wait: &Await, queries: &[Query]) -> Self {
+    pub fn of(watches: &'a Watches<'a>, wait: &Await, queries: &[(Part, Query)]) -> Self {
         let path = match (&wait.identity, wait.until, queries) {
-            (Identity::Object(object), Until::Ready | Until::Gone, [only]) => {
+            (Identity::Object(object), Until::Ready | Until::Gone, [(_, only)]) => {
                 let path = object.path();
                 (watches.work() && only.api == Api::Kubernetes && only.path == path).then_some(path)
             }

@@ -14,8 +14,7 @@ use serde_json::{Value, json};
 use tokio::sync::watch;
 use tokio::time::Instant;
 
-use super::record::{applied_by, ensure_namespace};
-use crate::live::record::holds_record;
+use crate::live::record::{applied_by, ensure_namespace, holds_record};
 use crate::live::retry::{self, Patience, Tries, Trouble, Verdict};
 use crate::live::{ApiError, Class, LiveApi, MANAGER as RECORDS, Request};
 use crate::record::{NAMESPACE, Record};
@@ -74,7 +73,6 @@ struct Entry {
     seconds: u64,
 }
 
-/// How to lock.
 #[derive(Clone, Debug)]
 pub struct Locking {
     /// Who wants it.

@@ -108,7 +108,6 @@ pub enum Event {
     Log {
         /// Which.
         change: usize,
-        /// The lines.
         lines: Vec<String>,
     },
     /// A change ended.
@@ -151,10 +150,8 @@ pub enum Stopped {
     Unlocked,
 }
 
-/// What a kind is.
 pub type Kinds = fn(KindId) -> &'static Kind;
 
-/// How to apply.
 #[derive(Clone)]
 pub struct ApplyOptions {
     /// Writes into Kubernetes at once.

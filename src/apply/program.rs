@@ -55,7 +55,6 @@ pub struct Run<'a> {
     pub shared: &'a Shared<'a>,
     /// Its place in the plan.
     pub place: usize,
-    /// The change.
     pub change: &'a Change,
     /// Where events go.
     pub events: mpsc::UnboundedSender<Event>,

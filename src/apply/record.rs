@@ -14,21 +14,18 @@ use super::lock::{Lock, Missing, NotWritten, Unlocked};
 use crate::address::Address;
 use crate::diag::Code;
 use crate::kinds;
-use crate::live::record::{self, Found, Stored};
+use crate::live::record::{self, Found, Stored, applied_by, ensure_namespace, namespace_path};
 use crate::live::retry::{self, Patience};
 use crate::live::{ApiError, Class, LiveApi, MANAGER, Request};
 use crate::plan::{Action, Change, Plan};
 use crate::record::{Entry, NAMESPACE, Passes, Record};
-use crate::resource::{
-    Api, Identity, KindId, Life, Method, OBJECT_LABEL_MANAGED_BY, ObjectId, Resource, by_identity,
-};
+use crate::resource::{Api, Identity, KindId, Life, Method, ObjectId, Resource, by_identity};
 
 /// How far a change came, as far as the record cares.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Fate {
     /// Not known yet, or half done: what it makes and what it deletes may both be there.
     Open,
-    /// Done.
     Done,
     /// Never begun.
     Untouched,
@@ -359,7 +356,7 @@ impl<'a> Keeper<'a> {
         config_map: &Value,
         patience: Patience,
     ) -> Result<(), ApiError> {
-        let write = || applied(place.path(), config_map.clone());
+        let write = || applied_by(place.path(), config_map.clone(), MANAGER);
         match retry::send(self.api, write(), patience).await {
             Ok(_) => Ok(()),
             Err(error) if error.class == Class::NotFound && !error.is_unknown_path() => {
@@ -429,33 +426,6 @@ impl<'a> Keeper<'a> {
 enum Phase<'a> {
     Intent { passes: &'a Passes },
     Outcome { fates: &'a BTreeMap<usize, Fate>, passes: &'a Passes },
-}
-
-fn applied(path: String, body: Value) -> Request {
-    applied_by(path, body, MANAGER)
-}
-
-/// Makes the namespace of records.
-pub async fn ensure_namespace(api: &dyn LiveApi, patience: Patience) -> Result<(), ApiError> {
-    retry::send(api, applied(namespace_path(), namespace()), patience).await.map(drop)
-}
-
-/// A forced server-side apply by a manager.
-pub fn applied_by(path: String, body: Value, manager: &str) -> Request {
-    let path = format!("{path}?fieldManager={manager}&force=true");
-    Request { api: Api::Kubernetes, method: Method::Patch, path, body: Some(body) }
-}
-
-fn namespace_path() -> String {
-    format!("/api/v1/namespaces/{NAMESPACE}")
-}
-
-fn namespace() -> Value {
-    json!({
-        "apiVersion": "v1",
-        "kind": "Namespace",
-        "metadata": { "name": NAMESPACE, "labels": { OBJECT_LABEL_MANAGED_BY: MANAGER } },
-    })
 }
 
 pub(super) fn cluster_change(plan: &Plan) -> Option<(usize, &Change)> {

@@ -21,7 +21,6 @@ enum State {
     Waiting,
     /// It runs.
     Running,
-    /// It is done.
     Done,
     /// It did not succeed.
     Failed,

@@ -11,12 +11,13 @@ use serde_json::{Value, json};
 
 use super::*;
 use crate::address::FieldPath;
+use crate::kinds::kind::{Found, Kind, Part, Unasked};
 use crate::live::{ApiError, Class, Request};
 use crate::plan::{Action, Change, Mode};
 use crate::record::Record;
 use crate::resource::{
     Api, Await, Call, ClusterName, Effect, FieldChange, Gvk, Identity, KindId, LABEL_ID, Lane, Life, Method,
-    ObjectId, Owner, Query, Readiness, Resource, Step, Target, Until,
+    ObjectId, Owner, Readiness, Resource, Step, Target, Until,
 };
 
 mod checks;
@@ -110,25 +111,15 @@ fn in_turn(replies: Vec<Result<Value, (Class, &'static str)>>) -> Answer {
 }
 
 /// Ready when `phase` says so, failed when it says so.
-const KIND: Kind = Kind { queries, judge, ..Kind::BARE };
+const KIND: Kind = Kind { judge, ..Kind::BARE };
 
-fn queries(wait: &Await) -> Vec<Query> {
-    let (api, path) = match &wait.identity {
-        Identity::Object(object) => (Api::Kubernetes, object.path()),
-        Identity::NodePool { cluster, pool } => (Api::Gke, format!("/v1/{}", cluster.pool_path(pool))),
-        Identity::Cluster(cluster) => (Api::Gke, format!("/v1/{}", cluster.path())),
-        Identity::Check(_) => return Vec::new(),
-    };
-    vec![Query { api, path }]
-}
-
-fn judge(_: &Await, found: &[Value]) -> Readiness {
-    match found[0]["phase"].as_str() {
+fn judge(_: &Await, found: &Found) -> Result<Readiness, Unasked> {
+    Ok(match found.get(Part::Itself)?["phase"].as_str() {
         Some("ready") => Readiness::Ready,
         Some("failed") => Readiness::Failed("it fell over".into()),
         Some("stalled") => Readiness::Stalled("machines".into()),
         _ => Readiness::Progressing("its phase".into()),
-    }
+    })
 }
 
 fn cluster() -> ClusterName {

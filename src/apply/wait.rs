@@ -12,6 +12,7 @@ use super::program::{Pause, Run};
 use super::{Event, Outcome};
 use crate::diag::Code;
 use crate::kinds::dask::when_idle::Asked;
+use crate::kinds::kind::{Found, Part};
 use crate::kinds::{self, dask};
 use crate::live::{ApiError, Class, Request, look, served};
 use crate::resource::{Api, Await, Identity, ObjectId, Query, Readiness, Until};
@@ -166,12 +167,14 @@ impl<'a> Run<'a> {
             Some(live) if wait.until == Until::Gone && self.is_deleted(ear, &live) => {
                 Ok(Readiness::Progressing(going(&live)))
             }
-            Some(live) if wait.until != Until::Gone => Ok((kind.judge)(wait, std::slice::from_ref(&*live))),
+            Some(live) if wait.until != Until::Gone => {
+                Ok(kind.readiness(wait, &Found::of([(Part::Itself, &*live)])))
+            }
             // That it is gone is said by the server, and not by what was not told.
             Some(_) | None if wait.until == Until::Gone => self.gone(wait, &queries, ear).await,
             Some(_) | None => self.read_all(&queries).await.map(|found| {
                 found.iter().for_each(|live| ear.notes(live));
-                (kind.judge)(wait, &found)
+                kind.readiness(wait, &Found::answers(&queries, &found))
             }),
         };
         result.or_else(|error| match error.class {
@@ -236,8 +239,8 @@ impl<'a> Run<'a> {
         Err(failed(Code::SchedulerNotAsked, what, Some(help)))
     }
 
-    async fn read_all(&self, queries: &[Query]) -> Result<Vec<Value>, ApiError> {
-        let reads = queries.iter().map(|query| look(self.shared.api, query));
+    async fn read_all(&self, queries: &[(Part, Query)]) -> Result<Vec<Value>, ApiError> {
+        let reads = queries.iter().map(|(_, query)| look(self.shared.api, query));
         futures::future::try_join_all(reads).await
     }
 
@@ -257,7 +260,7 @@ impl<'a> Run<'a> {
     async fn gone(
         &mut self,
         wait: &Await,
-        queries: &[Query],
+        queries: &[(Part, Query)],
         ear: &mut Ear<'_>,
     ) -> Result<Readiness, ApiError> {
         let itself = match &wait.identity {
@@ -278,7 +281,7 @@ impl<'a> Run<'a> {
         let own = itself.as_ref().map(|(_, path)| path.as_str());
         // With its cluster gone, there is no Kubernetes API left to ask.
         let whole = matches!(wait.identity, Identity::Cluster(_));
-        let others = queries.iter().filter(|query| Some(query.path.as_str()) != own);
+        let others = queries.iter().map(|(_, query)| query).filter(|query| Some(query.path.as_str()) != own);
         for query in others.filter(|query| !whole || query.api != Api::Kubernetes) {
             let left = self.read_once(query.api, &query.path).await?;
             if let Some(left) = left_over(&left, &query.path) {

@@ -19,12 +19,10 @@ macro_rules! exits {
             /// All of them, in order.
             pub const ALL: &[Self] = &[$(Self::$name,)*];
 
-            /// The code.
             pub fn code(self) -> u8 {
                 match self { $(Self::$name => $code,)* }
             }
 
-            /// What it means.
             pub fn meaning(self) -> &'static str {
                 match self { $(Self::$name => $meaning,)* }
             }

@@ -13,7 +13,6 @@ pub type Env<'a> = &'a dyn Fn(&str) -> Option<String>;
 /// A property, and where it was said.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Property {
-    /// Its value.
     pub value: String,
     /// `CLOUDSDK_CORE_PROJECT`, or a file.
     pub from: String,
@@ -102,7 +101,6 @@ pub enum Found {
     Broken {
         /// The file.
         path: PathBuf,
-        /// Why.
         why: String,
     },
     /// No file. On Google Cloud the metadata server still may have some.

@@ -6,6 +6,7 @@ use std::path::{Path, PathBuf};
 use serde_json::Value;
 
 use super::Exit;
+use super::served::{TOKEN_FILE, served, token_in};
 use super::session::block_on;
 use super::settings::{Failure, Format, PROJECT_VARIABLE, SANDBOX_PROJECT, Settings, quoted};
 use super::stop::Stops;
@@ -170,36 +171,6 @@ fn delete(path: &Path, how: impl Fn(&Path) -> std::io::Result<()>) -> Result<(),
         }
         Ok(()) | Err(_) => Ok(()),
     }
-}
-
-/// The URL at which a folder's sandbox is served, when a process says that it serves it.
-pub fn served(dir: &Path) -> Option<String> {
-    // What others say there, or what a link leads to, is nobody's word for it.
-    let file = fs::symlink_metadata(dir.join("serve.json")).is_ok_and(|found| found.is_file());
-    if !file || is_of_others(dir) {
-        return None;
-    }
-    let text = fs::read_to_string(dir.join("serve.json")).ok()?;
-    let value: Value = serde_json::from_str(&text).ok()?;
-    value["gke"].as_str().map(str::to_owned)
-}
-
-/// Names the file with the token of a served sandbox.
-const TOKEN_FILE: &str = "DASK_INFRA_SANDBOX_TOKEN_FILE";
-
-/// What the sandbox of a folder asks its clients for.
-pub fn token_in(dir: &Path) -> Option<String> {
-    read_token(&dir.join(TOKEN))
-}
-
-/// The same of the sandbox that `sandbox env` has pointed at.
-pub fn token_named() -> Option<String> {
-    read_token(Path::new(&std::env::var_os(TOKEN_FILE)?))
-}
-
-fn read_token(file: &Path) -> Option<String> {
-    let text = fs::read_to_string(file).ok()?;
-    Some(text.trim().to_owned()).filter(|token| !token.is_empty())
 }
 
 /// What is in a folder for sandboxes.

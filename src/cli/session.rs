@@ -7,8 +7,9 @@ use std::sync::Arc;
 use serde_json::Value;
 
 use super::access::{self, Words};
+use super::looks::look_at;
+use super::served;
 use super::settings::{Access, Failure, Settings};
-use super::status::look_at;
 use crate::address::{Address, FieldPath};
 use crate::diag::{Code, Diagnostic};
 use crate::live::along::deepen;
@@ -444,7 +445,7 @@ impl Link {
         match &settings.access {
             Access::Google => {}
             Access::Endpoint(url) => {
-                link.gke = loopback(url)?.with_token(super::sandbox::token_named().as_deref());
+                link.gke = loopback(url)?.with_token(served::token_named().as_deref());
             }
             Access::Sandbox(_) if kubernetes.is_some() => return Err(no_sandbox().into()),
             Access::Sandbox(dir) => link = open_sandbox(dir)?,
@@ -511,8 +512,8 @@ fn open_sandbox(dir: &Path) -> Result<Opened, Failure> {
     let sandbox = match Sandbox::open(options) {
         Ok(sandbox) => sandbox,
         Err(error @ SandboxError::InUse { .. }) => {
-            let Some(served) = super::sandbox::served(dir) else { return Err(error.into()) };
-            let gke = loopback(&served)?.with_token(super::sandbox::token_in(dir).as_deref());
+            let Some(url) = served::served(dir) else { return Err(error.into()) };
+            let gke = loopback(&url)?.with_token(served::token_in(dir).as_deref());
             return Ok(Opened { gke, in_process: None, task: None });
         }
         Err(error) => return Err(error.into()),

@@ -11,6 +11,7 @@ use super::session::{Link, Session, block_on};
 use super::settings::{Failure, Format, Settings};
 use crate::apply::ApplyOptions;
 use crate::kinds;
+use crate::kinds::kind::Found;
 use crate::kinds::kubernetes::check;
 use crate::kinds::kubernetes::pods::why_by_events;
 use crate::kinds::status::Said;
@@ -99,58 +100,18 @@ fn passed(resource: &Resource, world: &World) -> State {
 async fn judged(api: &dyn LiveApi, wait: &Await) -> (State, Said) {
     let kind = kinds::of(wait.kind);
     let queries = (kind.queries)(wait);
-    match futures::future::try_join_all(queries.iter().map(|query| ask(api, query))).await {
+    match futures::future::try_join_all(queries.iter().map(|(_, query)| ask(api, query))).await {
         Err(error) => (State::Unknown(error.to_string()), Said::default()),
         Ok(found) => {
-            let state = match (kind.judge)(wait, &found) {
+            let found = Found::answers(&queries, &found);
+            let state = match kind.readiness(wait, &found) {
                 Readiness::Ready => State::Ready,
                 Readiness::Progressing(what) | Readiness::Stalled(what) => State::Waiting(what),
                 Readiness::Failed(why) => State::Failed(why),
             };
-            (state, (kind.says)(wait, &found))
+            (state, (kind.says)(wait, &found).unwrap_or_default())
         }
     }
-}
-
-/// How ready things are. What was read already is not asked again; what cannot be read is left out.
-pub(super) async fn look_at(
-    api: &dyn LiveApi,
-    world: &World,
-    waits: &[(usize, Await)],
-    parallelism: usize,
-) -> Vec<(usize, Readiness)> {
-    if waits.is_empty() {
-        return Vec::new();
-    }
-    let objects = world.inside.live().into_iter().flatten();
-    let of_gke = waits.iter().filter_map(|(_, wait)| match &wait.identity {
-        Identity::Cluster(name) => Some((format!("/v1/{}", name.path()), world.cluster.live()?)),
-        Identity::NodePool { cluster, pool } => {
-            Some((format!("/v1/{}", cluster.pool_path(pool)), world.pools.get(pool)?))
-        }
-        Identity::Object(_) | Identity::Check(_) => None,
-    });
-    let read: BTreeMap<String, &Value> =
-        objects.map(|(object, live)| (object.path(), live)).chain(of_gke).collect();
-    let queries = |wait: &Await| (kinds::of(wait.kind).queries)(wait);
-    let asked: BTreeMap<String, Query> = waits
-        .iter()
-        .flat_map(|(_, wait)| queries(wait))
-        .filter(|query| !read.contains_key(&query.path))
-        .map(|query| (query.path.clone(), query))
-        .collect();
-    let reads = asked.into_iter().map(|(path, query)| async move { (path, ask(api, &query).await) });
-    let mut reads = futures::stream::iter(reads).buffer_unordered(parallelism.max(1));
-    let mut new: BTreeMap<String, Value> = BTreeMap::new();
-    while let Some((path, found)) = reads.next().await {
-        new.extend(found.ok().map(|found| (path, found)));
-    }
-    let judged = |(place, wait): &(usize, Await)| {
-        let known = |query: &Query| read.get(&query.path).copied().or_else(|| new.get(&query.path)).cloned();
-        let found: Option<Vec<Value>> = queries(wait).iter().map(known).collect();
-        Some((*place, (kinds::of(wait.kind).judge)(wait, &found?)))
-    };
-    waits.iter().filter_map(judged).collect()
 }
 
 /// Pods that do not say themselves why they wait: the events of their namespaces may.

@@ -64,7 +64,6 @@ impl Stops {
         Ok(Self { count, first })
     }
 
-    /// The first signal.
     pub fn first(&self) -> Option<Signal> {
         *self.first.borrow()
     }

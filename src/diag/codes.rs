@@ -9,7 +9,6 @@ use std::fmt;
 /// A row of the table.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Entry {
-    /// The code.
     pub code: Code,
     /// The printed code: `DI0102`.
     pub id: &'static str,

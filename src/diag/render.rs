@@ -35,9 +35,7 @@ pub enum Characters {
 pub struct Look {
     /// Columns to fill at most.
     pub width: usize,
-    /// Colours.
     pub colour: Colour,
-    /// Characters.
     pub characters: Characters,
 }
 

@@ -23,7 +23,6 @@ mod tests;
 /// Where the things are.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum Place {
-    /// A GKE cluster.
     Gke(ClusterName),
     /// A context of a kubeconfig.
     Kubeconfig {

@@ -19,9 +19,7 @@ use crate::stack::{Env, SecretKey, Variable};
 /// Which pod of Dask it is.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum Part {
-    /// A scheduler.
     Scheduler,
-    /// A worker.
     Worker,
     /// A job's program, with its restart policy.
     Program(&'static str),

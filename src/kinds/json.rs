@@ -17,6 +17,11 @@ pub(crate) fn number(value: &Value) -> Option<u64> {
     value.as_u64().or_else(|| value.as_str()?.parse().ok())
 }
 
+/// Whether a live thing is on its way out.
+pub fn is_going(live: &Value) -> bool {
+    !live["metadata"]["deletionTimestamp"].is_null() || live["status"] == "STOPPING"
+}
+
 /// For `skip_serializing_if` of switches.
 #[expect(clippy::trivially_copy_pass_by_ref, reason = "serde's skip_serializing_if passes a reference")]
 pub(crate) fn is_false(value: &bool) -> bool {

@@ -1,5 +1,7 @@
 //! What a kind is: how its things are compared, changed and judged.
 
+use std::collections::BTreeMap;
+
 use serde_json::Value;
 
 use super::scale::Scaled;
@@ -7,7 +9,7 @@ use super::scope::{DASK_OPERATOR, OPERATOR_NAME};
 use super::status::Said;
 use crate::address::{Address, FieldPath};
 use crate::resource::{
-    Action, Api, Await, Effect, FieldChange, Identity, ObjectId, Owner, Query, Readiness, Resource, Step,
+    Action, Api, Await, Effect, FieldChange, Gvk, Identity, ObjectId, Owner, Query, Readiness, Resource, Step,
 };
 
 /// The static description of a kind.
@@ -18,14 +20,24 @@ pub struct Kind {
     pub compare: Compare,
     /// The steps of a change.
     pub program: fn(&Doing) -> Vec<Step>,
+    /// What is amiss with a live one that no field tells. What is kept although something is becomes an update.
+    pub amiss: fn(&Doing) -> Option<Amiss>,
+    /// Workers that the program of a change chooses to go, with what is live of them.
+    pub chosen: fn(&Doing) -> Vec<(ObjectId, Value)>,
     /// What to read to judge readiness.
-    pub queries: fn(&Await) -> Vec<Query>,
-    /// Judges readiness by what the queries found, in their order; `null` is what is not there.
-    pub judge: fn(&Await, &[Value]) -> Readiness,
+    pub queries: fn(&Await) -> Vec<(Part, Query)>,
+    /// Judges readiness by what the queries found.
+    pub judge: fn(&Await, &Found) -> Result<Readiness, Unasked>,
+    /// What must be before the server lets one go that is deleted.
+    pub held: Held,
+    /// What one leaves to others when it goes.
+    pub room: Room,
+    /// What is read in its namespace beside it.
+    pub beside: fn() -> Vec<Gvk>,
     /// Whether several stacks of one cluster may have the same object.
     pub shared: bool,
-    /// For `status`: what the queries found, in their order, as words.
-    pub says: fn(&Await, &[Value]) -> Said,
+    /// For `status`: what the queries found, as words.
+    pub says: fn(&Await, &Found) -> Result<Said, Unasked>,
     /// What one of ours is called that neither the file nor the record knows.
     pub address: fn(&ObjectId) -> Address,
     /// A wanted one in the few words that a row of a plan has room for: number, machine and GPUs first, images last. What
@@ -45,10 +57,15 @@ impl Kind {
         rank: 0,
         compare: Compare::Action,
         program: |_| Vec::new(),
+        amiss: |_| None,
+        chosen: |_| Vec::new(),
         queries: itself,
-        judge: |_, _| Readiness::Ready,
+        judge: |_, _| Ok(Readiness::Ready),
+        held: Held::Free,
+        room: Room::Nothing,
+        beside: Vec::new,
         shared: false,
-        says: |_, _| Said::default(),
+        says: |_, _| Ok(Said::default()),
         about: |_| Vec::new(),
         address: unnamed,
         pods: |_| Where::Nowhere,
@@ -56,25 +73,111 @@ impl Kind {
         scaled: |_, _| None,
     };
 
+    /// How ready a thing is. A judge that does not fit its own queries is told at once, not waited for.
+    pub fn readiness(&self, wait: &Await, found: &Found) -> Readiness {
+        (self.judge)(wait, found).unwrap_or_else(|Unasked(part)| {
+            Readiness::Failed(format!(
+                "dask-infra has a mistake: it judges by {part:?} without asking for it"
+            ))
+        })
+    }
+
     /// What an apply that keeps a thing looks at.
     pub fn kept(&self, resource: &Resource, owner: &Owner, live: &Value) -> Option<Await> {
         let steps = (self.program)(&Doing {
-            action: Action::Keep,
-            identity: &resource.identity,
             resource: Some(resource),
             live: Some(live),
-            fields: &[],
-            owner,
-            inline_pool: None,
-            zones: 0,
-            leaving: false,
-            taking: false,
+            ..Doing::of(Action::Keep, &resource.identity, owner)
         });
         steps.into_iter().find_map(|step| match step {
             Step::Await(wait) => Some(wait),
             Step::Call(_) | Step::ReadLog { .. } | Step::RecordPass { .. } => None,
         })
     }
+}
+
+/// What a look at a thing reads: the thing, and what stands around it.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
+pub enum Part {
+    Itself,
+    /// The Dask cluster of a job.
+    Cluster,
+    /// The Deployment of a scheduler.
+    Scheduler,
+    /// The Service in front of it.
+    Service,
+    /// The group of workers that counts.
+    Group,
+    /// The Deployments of workers.
+    Workers,
+    /// The pod of a job's program.
+    Program,
+    /// The thing's pods.
+    Pods,
+    /// All pods of its Dask cluster.
+    ClusterPods,
+    /// What the scheduler counts.
+    Counts,
+    Nodes,
+}
+
+/// What a look found, by what was asked for; `null` is what is not there.
+pub struct Found<'a>(BTreeMap<Part, &'a Value>);
+
+/// A part that a judge needs and its kind does not ask for.
+#[derive(Debug, PartialEq)]
+pub struct Unasked(pub Part);
+
+impl<'a> Found<'a> {
+    /// Of these parts.
+    pub fn of(parts: impl IntoIterator<Item = (Part, &'a Value)>) -> Self {
+        Self(parts.into_iter().collect())
+    }
+
+    /// What was answered to queries, in their order.
+    pub fn answers(queries: &[(Part, Query)], answers: &'a [Value]) -> Self {
+        Self::of(queries.iter().map(|(part, _)| *part).zip(answers))
+    }
+
+    /// A part that is asked for in any case.
+    ///
+    /// # Errors
+    /// It was not.
+    pub fn get(&self, part: Part) -> Result<&'a Value, Unasked> {
+        self.find(part).ok_or(Unasked(part))
+    }
+
+    /// A part that is not asked for in every case.
+    pub fn find(&self, part: Part) -> Option<&'a Value> {
+        self.0.get(&part).copied()
+    }
+
+    /// The thing; `null` for what has no place in an API.
+    pub fn itself(&self) -> &'a Value {
+        self.find(Part::Itself).unwrap_or(&Value::Null)
+    }
+}
+
+/// What must be before the server lets a deleted thing go.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Held {
+    /// Nothing.
+    Free,
+    /// The Dask operator takes a finalizer away, of the thing or of its cluster.
+    ByOperator,
+    /// What is in it, of its kind or beside it goes first, and may wait for the operator.
+    ByOthers,
+}
+
+/// What a thing in Kubernetes leaves to others when it goes, so that they wait for that.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Room {
+    /// Nothing that is scarce.
+    Nothing,
+    /// Nodes, and the GPUs on them.
+    Nodes,
+    /// The number of a cluster's workers.
+    Number,
 }
 
 /// Where the pods of a thing are.
@@ -197,6 +300,8 @@ pub struct Doing<'a> {
     pub resource: Option<&'a Resource>,
     /// What is live.
     pub live: Option<&'a Value>,
+    /// The objects in the cluster, where they were read.
+    pub inside: Option<&'a BTreeMap<ObjectId, Value>>,
     /// What differs.
     pub fields: &'a [FieldChange],
     /// Whose.
@@ -209,9 +314,43 @@ pub struct Doing<'a> {
     pub leaving: bool,
     /// Whether it, or a field of it, is taken from another tool, with consent.
     pub taking: bool,
+    /// What is done about what is amiss.
+    pub amiss: Option<&'a Amiss>,
+    /// Seconds that what takes workers away waits at most until they have no work.
+    pub when_idle: Option<u32>,
 }
 
-impl Doing<'_> {
+/// Something is as the file says and not as it should be: what others made for it is lost, or too much.
+#[derive(Clone, Debug)]
+pub struct Amiss {
+    /// In words.
+    pub why: String,
+    /// What is done about it, before all else.
+    pub steps: Vec<Step>,
+    /// Whether nothing else of the thing differs, so that it is not written itself.
+    pub alone: bool,
+}
+
+impl<'a> Doing<'a> {
+    /// Where nothing is wanted and nothing live.
+    pub fn of(action: Action, identity: &'a Identity, owner: &'a Owner) -> Self {
+        Self {
+            action,
+            identity,
+            resource: None,
+            live: None,
+            inside: None,
+            fields: &[],
+            owner,
+            inline_pool: None,
+            zones: 0,
+            leaving: false,
+            taking: false,
+            amiss: None,
+            when_idle: None,
+        }
+    }
+
     /// The wanted body, `null` for deletes.
     pub fn body(&self) -> &Value {
         self.resource.map_or(&Value::Null, |resource| &resource.body)
@@ -219,21 +358,17 @@ impl Doing<'_> {
 
     /// The object, for Kubernetes kinds.
     pub fn object(&self) -> Option<&ObjectId> {
-        match self.identity {
-            Identity::Object(object) => Some(object),
-            Identity::Cluster(_) | Identity::NodePool { .. } | Identity::Check(_) => None,
-        }
+        self.identity.object()
     }
 }
 
 /// The query that reads the object itself.
-pub(crate) fn itself(wait: &Await) -> Vec<Query> {
-    match &wait.identity {
-        Identity::Object(object) => vec![Query { api: Api::Kubernetes, path: object.path() }],
-        Identity::Cluster(name) => vec![Query { api: Api::Gke, path: format!("/v1/{}", name.path()) }],
-        Identity::NodePool { cluster, pool } => {
-            vec![Query { api: Api::Gke, path: format!("/v1/{}", cluster.pool_path(pool)) }]
-        }
-        Identity::Check(_) => Vec::new(),
-    }
+pub(crate) fn itself(wait: &Await) -> Vec<(Part, Query)> {
+    let (api, path) = match &wait.identity {
+        Identity::Object(object) => (Api::Kubernetes, object.path()),
+        Identity::Cluster(name) => (Api::Gke, format!("/v1/{}", name.path())),
+        Identity::NodePool { cluster, pool } => (Api::Gke, format!("/v1/{}", cluster.pool_path(pool))),
+        Identity::Check(_) => return Vec::new(),
+    };
+    vec![(Part::Itself, Query { api, path })]
 }

@@ -45,3 +45,36 @@ pub fn of(id: KindId) -> &'static Kind {
         KindId::Notebook => &dask::notebook::KIND,
     }
 }
+
+#[cfg(test)]
+mod tests {
+    use serde_json::{Value, json};
+
+    use super::kind::Found;
+    use super::kubernetes::object::gvk;
+    use super::*;
+    use crate::resource::{Await, Identity, ObjectId, Until};
+
+    #[test]
+    fn a_kind_asks_for_what_it_judges_by() {
+        let id =
+            ObjectId { gvk: gvk("", "v1", "Service", "services"), namespace: None, name: "x".to_owned() };
+        for (kind, until) in KindId::ALL
+            .iter()
+            .flat_map(|kind| [Until::Ready, Until::Still, Until::Handled].map(|until| (*kind, until)))
+        {
+            let (identity, facts) = (Identity::Object(id.clone()), json!({ "cluster": "c" }));
+            let wait = Await { kind, identity, until, facts, deadline: 1 };
+            let queries = (of(kind).queries)(&wait);
+            let answers = vec![Value::Null; queries.len()];
+            let found = Found::answers(&queries, &answers);
+            let dask = matches!(kind, KindId::DaskCluster | KindId::DaskGroup);
+            if until.is_ready() || dask {
+                assert!((of(kind).judge)(&wait, &found).is_ok(), "{kind:?} {until:?}");
+            }
+            if until.is_ready() {
+                assert!((of(kind).says)(&wait, &found).is_ok(), "{kind:?} {until:?}");
+            }
+        }
+    }
+}

@@ -61,7 +61,6 @@ pub struct PoolFacts {
 }
 
 impl Scope {
-    /// The pool of a key.
     pub fn pool(&self, key: &str) -> Option<&PoolFacts> {
         self.pools.iter().find(|pool| pool.key == key)
     }

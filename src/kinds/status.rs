@@ -16,7 +16,6 @@ pub struct Said {
 /// A pod that does not run.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Pending {
-    /// Its namespace.
     pub namespace: String,
     /// Its name.
     pub pod: String,

@@ -6,7 +6,8 @@ use std::collections::{BTreeMap, BTreeSet};
 use futures::StreamExt as _;
 use serde_json::Value;
 
-use super::read::{Once, get, list};
+use super::list::{Once, list};
+use super::retry::get;
 use super::{ApiError, Class, LiveApi, Request};
 use crate::resource::{
     Api, ClusterName, Elsewhere, Gvk, LABEL_ID, LABEL_STACK, ObjectId, Owner, Reach, Seen, World,
@@ -22,7 +23,7 @@ pub async fn deepen(api: &dyn LiveApi, world: &mut World, reach: &Reach, paralle
     if let Seen::Live(inside) = &mut world.inside {
         let mut once = Once::of(std::mem::take(inside));
         once.extend(found.into_iter().collect());
-        *inside = once.into_objects();
+        *inside = once.by_id;
     }
 }
 

@@ -5,7 +5,7 @@ use http::StatusCode;
 use serde_json::Value;
 
 use super::admission::Admission;
-use super::shape::Shape;
+use super::shape::{Media, Shape};
 use super::{ApiError, Class, Request};
 use crate::resource::{Api, Method};
 
@@ -19,28 +19,7 @@ pub struct Answer {
     pub status: u16,
     /// What the content type says.
     pub media: Media,
-    /// The body.
     pub body: Vec<u8>,
-}
-
-/// What a body says that it is.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum Media {
-    /// A web page.
-    Html,
-    /// JSON, text, or nothing.
-    Other,
-}
-
-impl Media {
-    /// Of the headers of an answer.
-    pub fn of(headers: &http::HeaderMap) -> Self {
-        let value = headers.get(http::header::CONTENT_TYPE).and_then(|value| value.to_str().ok());
-        match value {
-            Some(value) if value.trim_start().to_ascii_lowercase().starts_with("text/html") => Self::Html,
-            _ => Self::Other,
-        }
-    }
 }
 
 impl Request {

@@ -8,8 +8,9 @@ use axum::Router;
 use serde_json::Value;
 use tokio::sync::OnceCell;
 
-use super::answer::{Answer, Media};
+use super::answer::Answer;
 use super::credentials::Credentials;
+use super::shape::Media;
 use super::transport::{TIMEOUT, USER_AGENT, bounded, causes, content_type, in_process};
 use super::{ApiError, Class, Request};
 use crate::resource::{Api, Method};

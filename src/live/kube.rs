@@ -21,8 +21,9 @@ use kube::{Client, Config};
 use serde_json::Value;
 use tokio::io::DuplexStream;
 
-use super::answer::{Answer, Media};
+use super::answer::Answer;
 use super::credentials::Credentials;
+use super::shape::Media;
 use super::transport::{TIMEOUT, bounded, causes, http_request, in_process, in_process_open};
 use super::{ApiError, Class, Request};
 use crate::resource::Api;

@@ -7,7 +7,7 @@ use futures::StreamExt as _;
 use serde_json::Value;
 
 use super::along::{Kinds, Served, Unserved, served};
-use super::read::{is_applied_by, list_labelled};
+use super::list::{is_applied_by, list_labelled};
 use super::shape::is_built_in;
 use super::{ApiError, Class, LiveApi};
 use crate::resource::{OBJECT_LABEL_MANAGED_BY, ObjectId};

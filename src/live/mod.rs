@@ -10,6 +10,7 @@ pub mod dask;
 pub mod forward;
 pub mod gke;
 pub mod kube;
+pub mod list;
 mod look;
 mod marked;
 mod proxy;
@@ -43,16 +44,13 @@ use crate::resource::{Api, Method};
 /// The field manager of records and their namespace: not a stack's, so that no plan takes them for its own.
 pub const MANAGER: &str = "dask-infra";
 
-/// One request.
 #[derive(Clone, Debug, PartialEq)]
 pub struct Request {
-    /// Which API.
     pub api: Api,
     /// The verb. A PATCH is always a server-side apply.
     pub method: Method,
     /// The path with its query.
     pub path: String,
-    /// The body.
     pub body: Option<Value>,
 }
 

@@ -6,11 +6,11 @@ use base64::Engine as _;
 use base64::prelude::BASE64_STANDARD;
 use serde_json::{Value, json};
 
-use super::read::is_applied_by;
+use super::list::is_applied_by;
 use super::retry::{self, Patience};
-use super::{ApiError, Class, LiveApi, Request, along};
+use super::{ApiError, Class, LiveApi, MANAGER, Request, along};
 use crate::record::{NAMESPACE, Record, Unusable};
-use crate::resource::{Api, OBJECT_LABEL_MANAGED_BY, ObjectId};
+use crate::resource::{Api, Method, OBJECT_LABEL_MANAGED_BY, ObjectId};
 
 /// The most bytes of a record in one ConfigMap. Kubernetes takes 1 MiB of content; base64 makes this as long.
 /// Source: <https://kubernetes.io/docs/concepts/configuration/configmap/>.
@@ -36,11 +36,9 @@ pub struct Stored {
 /// What is at the place of a record.
 #[derive(Clone, Debug, PartialEq)]
 pub enum Found {
-    /// Nothing.
     Nothing,
     /// A lock and no record: an apply that began, or one that ended right then.
     Lock,
-    /// A record.
     Record(Box<Stored>),
 }
 
@@ -106,7 +104,7 @@ pub async fn home_of(
     };
     let stays = namespace["metadata"]["deletionTimestamp"].is_null();
     let uid = namespace["metadata"]["uid"].as_str().filter(|_| stays);
-    let Some(uid) = uid.filter(|_| is_applied_by(&namespace, super::MANAGER)) else { return Ok(None) };
+    let Some(uid) = uid.filter(|_| is_applied_by(&namespace, MANAGER)) else { return Ok(None) };
     // What cannot be listed may be there: an empty namespace that stays costs nothing.
     let alone = along::holds_nothing_but(api, NAMESPACE, these, parallelism).await;
     Ok(alone.then(|| uid.to_owned()))
@@ -172,7 +170,7 @@ pub(crate) fn pack_in(record: &Record, size: usize) -> Vec<(ObjectId, Value)> {
             "apiVersion": "v1",
             "kind": "ConfigMap",
             "metadata": {
-                "name": name, "namespace": NAMESPACE, "labels": { OBJECT_LABEL_MANAGED_BY: super::MANAGER },
+                "name": name, "namespace": NAMESPACE, "labels": { OBJECT_LABEL_MANAGED_BY: MANAGER },
             },
             "data": data,
             "binaryData": { "record": BASE64_STANDARD.encode(content) },
@@ -243,6 +241,29 @@ fn by_identity(record: &mut Value) {
     };
     let passes = passes.iter().map(|(address, digest)| json!([identity(address), digest])).collect();
     record["passes"] = Value::Array(passes);
+}
+
+/// Makes the namespace of records.
+pub async fn ensure_namespace(api: &dyn LiveApi, patience: Patience) -> Result<(), ApiError> {
+    retry::send(api, applied_by(namespace_path(), namespace(), MANAGER), patience).await.map(drop)
+}
+
+/// A forced server-side apply by a manager.
+pub fn applied_by(path: String, body: Value, manager: &str) -> Request {
+    let path = format!("{path}?fieldManager={manager}&force=true");
+    Request { api: Api::Kubernetes, method: Method::Patch, path, body: Some(body) }
+}
+
+pub fn namespace_path() -> String {
+    format!("/api/v1/namespaces/{NAMESPACE}")
+}
+
+fn namespace() -> Value {
+    json!({
+        "apiVersion": "v1",
+        "kind": "Namespace",
+        "metadata": { "name": NAMESPACE, "labels": { OBJECT_LABEL_MANAGED_BY: MANAGER } },
+    })
 }
 
 #[cfg(test)]

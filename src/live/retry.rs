@@ -145,6 +145,11 @@ impl Tries {
 
 /// Sends what may be sent twice without harm, again where that helps.
 ///
+/// Sends a request of a reading.
+pub(super) async fn get(api: &dyn LiveApi, request: Request) -> Result<Value, ApiError> {
+    send(api, request, Patience::Reading).await
+}
+
 /// # Errors
 /// The last failure.
 pub async fn send(api: &dyn LiveApi, request: Request, patience: Patience) -> Result<Value, ApiError> {

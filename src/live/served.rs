@@ -3,7 +3,7 @@
 
 use serde_json::Value;
 
-use super::read::get;
+use super::retry::get;
 use super::shape::Place;
 use super::{ApiError, Class, LiveApi, Request};
 use crate::resource::Api;

@@ -5,8 +5,27 @@
 use serde_json::{Map, Value};
 
 use super::Request;
-use super::answer::Media;
 use crate::resource::{Api, Method};
+
+/// What a body says that it is.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Media {
+    /// A web page.
+    Html,
+    /// JSON, text, or nothing.
+    Other,
+}
+
+impl Media {
+    /// Of the headers of an answer.
+    pub fn of(headers: &http::HeaderMap) -> Self {
+        let value = headers.get(http::header::CONTENT_TYPE).and_then(|value| value.to_str().ok());
+        match value {
+            Some(value) if value.trim_start().to_ascii_lowercase().starts_with("text/html") => Self::Html,
+            _ => Self::Other,
+        }
+    }
+}
 
 /// What was asked for.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -44,7 +63,6 @@ pub enum Shape {
 pub enum Noun {
     /// A GKE cluster.
     Cluster,
-    /// A node pool.
     NodePool,
     /// A managed instance group.
     InstanceGroup,
@@ -64,9 +82,7 @@ pub struct Object {
 /// The JSON type of a field.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Kind {
-    /// An array.
     Array,
-    /// Text.
     Text,
 }
 
@@ -409,7 +425,7 @@ fn collection(fields: &Map<String, Value>, api_version: &str) -> Result<(), Stri
 mod tests {
     use serde_json::json;
 
-    use super::super::answer::{Answer, Media};
+    use super::super::answer::Answer;
     use super::super::{Class, Request};
     use super::*;
 

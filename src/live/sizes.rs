@@ -5,7 +5,7 @@ use std::collections::BTreeMap;
 use futures::StreamExt as _;
 use serde_json::Value;
 
-use super::read::list_pages;
+use super::list::list_pages;
 use super::{LiveApi, Request};
 use crate::resource::{Api, World};
 

@@ -6,7 +6,8 @@ use std::collections::BTreeMap;
 use futures::StreamExt as _;
 use serde_json::Value;
 
-use super::read::{list, read};
+use super::list::list;
+use super::read::read;
 use super::{ApiError, LiveApi, Request};
 use crate::resource::{Api, ClusterName, Gvk, ObjectId, Seen, Wanted};
 
@@ -19,7 +20,6 @@ pub struct Survey {
     pub pools: BTreeMap<String, Value>,
     /// How many nodes each pool has, where that is known.
     pub sizes: BTreeMap<String, u32>,
-    /// Objects.
     pub objects: BTreeMap<ObjectId, Value>,
     /// Kinds that could not be listed, and why.
     pub unread: Vec<(Gvk, ApiError)>,
@@ -88,7 +88,7 @@ pub async fn survey(
 /// They cannot be listed.
 pub async fn clusters(api: &dyn LiveApi, project: &str) -> Result<Vec<ClusterName>, ApiError> {
     let path = format!("/v1/projects/{project}/locations/-/clusters");
-    let found = super::read::get(api, Request::get(Api::Gke, path)).await?;
+    let found = super::retry::get(api, Request::get(Api::Gke, path)).await?;
     let clusters = found["clusters"].as_array().into_iter().flatten();
     let named = clusters.filter_map(|cluster| {
         Some(ClusterName {

@@ -7,7 +7,8 @@ use bytes::Bytes;
 use http_body_util::{BodyExt as _, LengthLimitError, Limited};
 use tower::ServiceExt as _;
 
-use super::answer::{Answer, LARGEST, Media};
+use super::answer::{Answer, LARGEST};
+use super::shape::Media;
 use super::{ApiError, Class, Request};
 use crate::resource::{Api, Method};
 

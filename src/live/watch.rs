@@ -53,7 +53,6 @@ enum Heard {
     Nothing,
     /// It is so.
     Is(Version, Arc<Value>),
-    /// It is gone.
     Gone(Version),
     /// Nothing more will be heard.
     Silence,

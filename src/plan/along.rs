@@ -6,15 +6,14 @@ use std::collections::{BTreeMap, BTreeSet};
 use serde_json::Value;
 
 use super::cascade::{Along, Cascade, Way, defines, holds, is_namespace};
-use super::drained::rolls;
 use super::leave::dask_things;
-use super::make::Maker;
-use super::{Action, Change, Mode, Note, Plan, diff};
+use super::maker::Maker;
+use super::{Action, Change, Mode, Note, Plan};
 use crate::address::{Address, FieldPath};
 use crate::diag::{Code, Diagnostic, listed};
 use crate::kinds;
 use crate::kinds::json::text;
-use crate::resource::{self, Identity, KindId, ObjectId, Reach};
+use crate::resource::{self, Effect, Identity, KindId, ObjectId, Reach};
 
 /// Namespaces of the system: Kubernetes' own prefix and what GKE's add-ons and fleets make. What people could have named
 /// alike is not in here: better one name too many than one too few.
@@ -36,6 +35,13 @@ pub fn reach(plan: &Plan) -> Option<Reach> {
 /// Whether a change takes a live thing away.
 fn goes(change: &Change) -> bool {
     matches!(change.action, Action::Delete | Action::Replace) && !change.foreign
+}
+
+/// Whether a change has the nodes of a pool made anew.
+pub(super) fn rolls(change: &Change) -> bool {
+    matches!(change.identity, Identity::NodePool { .. })
+        && change.action == Action::Update
+        && change.fields.iter().any(|field| field.effect == Effect::Rolling)
 }
 
 fn reach_of(changes: &[Change]) -> Option<Reach> {
@@ -67,7 +73,7 @@ type Strangers<'w> = BTreeMap<String, Vec<(&'w ObjectId, &'w Value)>>;
 impl<'w> Maker<'w> {
     /// Everything that would go along, ours and others'.
     pub(super) fn goes_along(&mut self) {
-        let inputs = self.inputs;
+        let inputs = self.seen.inputs;
         let gone: Vec<Identity> =
             self.changes.iter().filter(|change| goes(change)).map(|change| change.identity.clone()).collect();
         if gone.is_empty() {
@@ -85,20 +91,17 @@ impl<'w> Maker<'w> {
             return;
         }
         for message in &inputs.world.unseen {
-            self.notes.push(Note {
-                code: Code::OthersUnseen.as_str().into(),
-                address: Address::new("cluster"),
-                message: format!(
-                    "what others have could not be looked at, and would go along unnamed: {message}"
-                ),
-            });
+            self.notes.push(Note::of(
+                Code::OthersUnseen,
+                &Address::new("cluster"),
+                format!("what others have could not be looked at, and would go along unnamed: {message}"),
+            ));
         }
     }
 
     /// What is ours: what the stack still wants, or others still need, does not go along; the rest is named.
     fn of_ours(&mut self, gone: &[Identity], along: &BTreeMap<Identity, Along>) {
-        let inputs = self.inputs;
-        let manager = inputs.owner.field_manager();
+        let inputs = self.seen.inputs;
         let desired = resource::by_identity(&inputs.desired);
         let planned: BTreeMap<Identity, usize> =
             self.changes.iter().map(|change| change.identity.clone()).zip(0..).collect();
@@ -126,23 +129,22 @@ impl<'w> Maker<'w> {
                 Some(Action::Keep) => kept.entry(root).or_default().push(thing),
                 Some(Action::Forget) => self.goes_from_others(thing, root),
                 Some(Action::Create | Action::Update | Action::Run) => {}
-                None if !diff::applied_by(live, &manager) || self.is_theirs(thing) => {}
+                None if !self.seen.has_applied(live) || self.seen.is_theirs(thing) => {}
                 None => {
                     if let Some(resource) = wanted {
                         self.protected(resource, "delete");
                     }
-                    let (address, kind) = self.name_of(thing);
-                    let why = format!("it goes with {}", self.name_of(root).0);
-                    self.delete(thing.clone(), live, address, kind, Some(&why), false);
+                    let (name, root) = (self.seen.name_of(thing), self.seen.name_of(root).0);
+                    let why = Some(format!("it goes with {root}"));
+                    self.changes.push(self.deletion(thing.clone(), live, name, why));
                 }
             }
         }
         // What is not there yet would be made in what goes.
         let homes: Vec<&Identity> = gone
             .iter()
-            .filter(|home| match home {
-                Identity::Object(object) => is_namespace(object) || defines(object).is_some(),
-                Identity::Cluster(_) | Identity::NodePool { .. } | Identity::Check(_) => false,
+            .filter(|home| {
+                home.object().is_some_and(|object| is_namespace(object) || defines(object).is_some())
             })
             .filter(|home| !self.is_replaced(home))
             .collect();
@@ -163,14 +165,10 @@ impl<'w> Maker<'w> {
         self.changes.iter().any(|change| change.identity == *identity && change.action == Action::Replace)
     }
 
-    /// Whether others own it, as the file says.
-    fn is_theirs(&self, identity: &Identity) -> bool {
-        self.inputs.theirs.iter().any(|theirs| theirs.resource.identity == *identity)
-    }
-
     /// What other stacks use, too, cannot be left to them when it goes.
     fn goes_from_others(&mut self, thing: &Identity, root: &Identity) {
-        let why = format!("{}, and it would go with {}", self.users_of(thing), self.name_of(root).0);
+        let why =
+            format!("{}, and it would go with {}", self.seen.users_of(thing), self.seen.name_of(root).0);
         if let Some(change) = self.changes.iter_mut().find(|change| change.identity == *thing) {
             (change.action, change.foreign, change.reason) = (Action::Delete, true, Some(why));
         }
@@ -178,10 +176,10 @@ impl<'w> Maker<'w> {
 
     /// Says why a thing cannot go, and what to do instead.
     fn refuse(&mut self, root: &Identity, things: &[&Identity]) {
-        let inputs = self.inputs;
-        let (taker, _) = self.name_of(root);
+        let inputs = self.seen.inputs;
+        let (taker, _) = self.seen.name_of(root);
         let names: Vec<String> =
-            things.iter().take(NAMED).map(|thing| self.name_of(thing).0.to_string()).collect();
+            things.iter().take(NAMED).map(|thing| self.seen.name_of(thing).0.to_string()).collect();
         let more = things.len() - names.len();
         let names = listed(names.iter().map(String::as_str), "and");
         let more = if more == 0 { String::new() } else { format!(" and {more} more") };
@@ -230,7 +228,7 @@ impl<'w> Maker<'w> {
     /// `--replace` for these.
     fn flags(&self, things: &[&Identity]) -> String {
         let sections: BTreeSet<String> =
-            things.iter().map(|thing| format!("--replace {}", self.name_of(thing).0)).collect();
+            things.iter().map(|thing| format!("--replace {}", self.seen.name_of(thing).0)).collect();
         sections.into_iter().collect::<Vec<_>>().join(" ")
     }
 
@@ -241,8 +239,7 @@ impl<'w> Maker<'w> {
         along: &BTreeMap<Identity, Along>,
         planned: &mut BTreeSet<Identity>,
     ) {
-        let inputs = self.inputs;
-        let manager = inputs.owner.field_manager();
+        let inputs = self.seen.inputs;
         let gone: BTreeSet<Identity> =
             self.changes.iter().filter(|change| goes(change)).map(|change| change.identity.clone()).collect();
         let with_cluster = gone.iter().any(|one| matches!(one, Identity::Cluster(_)));
@@ -253,7 +250,7 @@ impl<'w> Maker<'w> {
         for (object, live) in inputs.world.inside.live().into_iter().flatten() {
             let identity = Identity::Object(object.clone());
             let Some(Along { way, .. }) = along.get(&identity) else { continue };
-            let ours = diff::applied_by(live, &manager) && !self.is_theirs(&identity);
+            let ours = self.seen.has_applied(live) && !self.seen.is_theirs(&identity);
             let child = match way {
                 Way::Cluster => {
                     live["metadata"]["ownerReferences"].as_array().is_some_and(|all| !all.is_empty())
@@ -315,14 +312,15 @@ impl<'w> Maker<'w> {
         why: &str,
     ) {
         if planned.insert(identity.clone()) {
-            self.delete(identity, live, address, kind, Some(why), true);
+            let gone = self.deletion(identity, live, (address, kind), Some(why.to_owned()));
+            self.changes.push(Change { foreign: true, ..gone });
         }
     }
 
     /// Pools that others made in a GKE cluster that is deleted or made anew.
     fn pools_of_others(&mut self, planned: &mut BTreeSet<Identity>) {
-        let Some(name) = self.inputs.target.gke.clone() else { return };
-        for (pool, live) in &self.inputs.world.pools {
+        let Some(name) = self.seen.inputs.target.gke.clone() else { return };
+        for (pool, live) in &self.seen.inputs.world.pools {
             let identity = Identity::NodePool { cluster: name.clone(), pool: pool.clone() };
             let why = "others made it, and it would go with the cluster";
             let (address, kind) = (Address::of("node_pool", pool), KindId::NodePool);
@@ -332,22 +330,14 @@ impl<'w> Maker<'w> {
 
     /// Worker groups and autoscalers that others attached to a DaskCluster of ours that goes.
     fn attached(&mut self, planned: &mut BTreeSet<Identity>) {
-        let manager = self.inputs.owner.field_manager();
-        let goes: Vec<ObjectId> = self
-            .changes
-            .iter()
-            .filter(|change| matches!(change.action, Action::Delete | Action::Replace) && !change.foreign)
-            .filter(|change| change.kind == KindId::DaskCluster)
-            .filter_map(|change| match &change.identity {
-                Identity::Object(object) => Some(object.clone()),
-                Identity::Cluster(_) | Identity::NodePool { .. } | Identity::Check(_) => None,
-            })
-            .collect();
-        for (object, live) in dask_things(self.inputs.world) {
+        let clusters =
+            self.changes.iter().filter(|change| goes(change) && change.kind == KindId::DaskCluster);
+        let goes: Vec<ObjectId> = clusters.filter_map(|change| change.identity.object().cloned()).collect();
+        for (object, live) in dask_things(self.seen.inputs.world) {
             let cluster = goes.iter().find(|cluster| {
                 cluster.namespace == object.namespace && live["spec"]["cluster"] == cluster.name.as_str()
             });
-            let Some(cluster) = cluster.filter(|_| !diff::applied_by(live, &manager)) else { continue };
+            let Some(cluster) = cluster.filter(|_| !self.seen.has_applied(live)) else { continue };
             if is_default_group(object, live) {
                 continue;
             }
@@ -362,11 +352,10 @@ impl<'w> Maker<'w> {
     /// Namespaces that others made in a GKE cluster that goes, and what is in them, which a consent to the
     /// namespace holds for.
     fn namespaces_of_others(&mut self, planned: &mut BTreeSet<Identity>, strangers: &mut Strangers<'_>) {
-        let manager = self.inputs.owner.field_manager();
-        for (object, live) in self.inputs.world.inside.live().into_iter().flatten() {
+        for (object, live) in self.seen.inputs.world.inside.live().into_iter().flatten() {
             let name = object.name.as_str();
             let known = name == "default" || is_system(name);
-            let ours = diff::applied_by(live, &manager) && !self.is_theirs(&Identity::Object(object.clone()));
+            let ours = self.seen.has_applied(live) && !self.seen.is_theirs(&Identity::Object(object.clone()));
             if !is_namespace(object) || known || ours {
                 continue;
             }

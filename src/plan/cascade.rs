@@ -18,7 +18,6 @@ pub enum Way {
     Cluster,
     /// It is a Pod on a node of a pool, and has no controller that makes it anew elsewhere.
     Pool,
-    /// It is in a namespace.
     Namespace,
     /// It is of the kind of a definition.
     Definition,

@@ -2,11 +2,12 @@
 
 use serde_json::Value;
 
-use super::make::{Maker, is_going};
+use super::maker::Maker;
 use super::{Inputs, Note, diff};
 use crate::address::Address;
 use crate::diag::Code;
 use crate::kinds::gke::compare::Compared;
+use crate::kinds::json::is_going;
 use crate::kinds::{self, dask};
 use crate::resource::{Effect, FieldChange, Identity, Life, ObjectId, Resource};
 
@@ -37,7 +38,7 @@ impl Maker<'_> {
     fn default_group(&self, cluster: &ObjectId, wanted: &Value, live: &Value, compared: &mut Compared) {
         let path = dask::api::replicas_path();
         let group = dask::api::default_group(cluster);
-        let Some(group_live) = self.inputs.world.find(&Identity::Object(group.clone())) else { return };
+        let Some(group_live) = self.seen.inputs.world.find(&Identity::Object(group.clone())) else { return };
         let have = path.find(group_live);
         compared.seen.push((path.key("default group"), have.cloned().unwrap_or_default()));
         // A changed number of the cluster is handed on by the operator.
@@ -58,23 +59,18 @@ impl Maker<'_> {
 
     /// An autoscaler of others writes the number that is the file's: `KubeCluster.adapt` makes one.
     fn two_writers(&mut self, resource: &Resource, cluster: &ObjectId) {
-        let manager = self.inputs.owner.field_manager();
-        let objects = self.inputs.world.inside.live().into_iter().flatten();
+        let objects = self.seen.inputs.world.inside.live().into_iter().flatten();
         let mut others = objects.filter(|(object, live)| {
             object.gvk == dask::api::autoscaler()
                 && object.namespace == cluster.namespace
                 && live["spec"]["cluster"] == cluster.name.as_str()
-                && !diff::applied_by(live, &manager)
+                && !self.seen.has_applied(live)
         });
         let Some((other, _)) = others.next() else { return };
-        self.notes.push(Note {
-            code: Code::TwoWriters.as_str().into(),
-            address: resource.address.clone(),
-            message: format!(
+        self.notes.push(Note::of(Code::TwoWriters, &resource.address, format!(
                 "{other} of others writes the number of workers too, and each takes it from the other: delete it, or \
                  give the number away with `replicas = {{ start = 2 }}`"
-            ),
-        });
+            )));
     }
 
     fn given_away(&mut self, resource: &Resource, live: &Value, compared: &mut Compared) {
@@ -85,23 +81,19 @@ impl Maker<'_> {
         for field in compared.changes.iter_mut().filter(|field| field.path == path && field.after.is_none()) {
             field.note = Some(format!("stays as it is and belongs to {to} from now on"));
         }
-        let set = self.inputs.owner.initial_manager();
+        let set = self.seen.inputs.owner.initial_manager();
         let now = path.find(live);
         if !autoscaled && now.is_some_and(|now| now != start) && diff::owns(live, &set, &path) {
-            self.notes.push(Note {
-                code: Code::StartHasNoEffect.as_str().into(),
-                address: resource.address.clone(),
-                message: format!(
+            self.notes.push(Note::of(Code::StartHasNoEffect, &resource.address, format!(
                     "`start = {start}` counts only when it is made; the number belongs to notebooks now and is not \
                      changed"
-                ),
-            });
+                )));
         }
     }
 
     fn is_autoscaled(&self, resource: &Resource) -> bool {
         let Identity::Object(cluster) = &resource.identity else { return false };
-        self.inputs.desired.iter().any(|other| match &other.identity {
+        self.seen.inputs.desired.iter().any(|other| match &other.identity {
             Identity::Object(object) => {
                 object.gvk == dask::api::autoscaler()
                     && object.namespace == cluster.namespace
@@ -114,7 +106,7 @@ impl Maker<'_> {
     /// Drift never runs a job again: its text is taken back where it is, unless the file's text changed, too. Nor does a
     /// change of the cluster that it copied. A job that failed is told of.
     fn job(&mut self, resource: &Resource, live: &Value, compared: &mut Compared) {
-        let record = self.inputs.world.record.as_ref();
+        let record = self.seen.inputs.world.record.as_ref();
         let made = record.and_then(|record| record.passes.get(&resource.identity));
         let edited = made.is_some_and(|made| !kinds::kubernetes::made::is(made, resource));
         for field in &mut compared.changes {
@@ -127,18 +119,18 @@ impl Maker<'_> {
             }
         }
         if live["status"]["jobStatus"] == "Failed" {
-            self.notes.push(Note {
-                code: Code::JobEnded.as_str().into(),
-                address: resource.address.clone(),
-                message: format!("the job failed; `--replace {}` runs it again", resource.address),
-            });
+            self.notes.push(Note::of(
+                Code::JobEnded,
+                &resource.address,
+                format!("the job failed; `--replace {}` runs it again", resource.address),
+            ));
         }
     }
 
     /// Whether a thing is wanted, not there, and rightly so: it was made once in its present text and has gone since,
     /// or it goes with a cluster of that sort.
     pub(super) fn stays_gone(&mut self, resource: &Resource) -> bool {
-        let Inputs { world, mode: _, replace, .. } = self.inputs;
+        let Inputs { world, mode: _, replace, .. } = self.seen.inputs;
         let live = world.find(&resource.identity).filter(|_| !self.renewed);
         if live.is_some_and(|live| !is_going(live)) || replace.contains(&resource.address) {
             return false;
@@ -166,14 +158,14 @@ impl Maker<'_> {
                 format!("the job has run and was deleted since; `--replace {address}` runs it again"),
             ),
         };
-        self.notes.push(Note { code: code.as_str().into(), address: address.clone(), message });
+        self.notes.push(Note::of(code, address, message));
         true
     }
 
     /// Why making a thing that runs once may be to run it again: an apply died while it made it, or the record that would
     /// know is lost.
     pub(super) fn may_have_run(&self, resource: &Resource) -> Option<String> {
-        let Inputs { world, replace, .. } = self.inputs;
+        let Inputs { world, replace, .. } = self.seen.inputs;
         let once = matches!(resource.life, Life::Once { .. }) && !replace.contains(&resource.address);
         if !once || self.renewed {
             return None;
@@ -203,7 +195,7 @@ impl Maker<'_> {
         let Identity::Object(object) = &resource.identity else { return None };
         let attached = object.gvk == dask::api::group() || object.gvk == dask::api::autoscaler();
         let owners = live["metadata"]["ownerReferences"].as_array().map_or(0, Vec::len);
-        if !attached || owners == 0 || !diff::applied_by(live, &self.inputs.owner.field_manager()) {
+        if !attached || owners == 0 || !self.seen.has_applied(live) {
             return None;
         }
         let cluster = Identity::Object(ObjectId {

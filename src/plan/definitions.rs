@@ -7,7 +7,7 @@ use std::collections::BTreeSet;
 use serde_json::Value;
 
 use super::Note;
-use super::make::Maker;
+use super::maker::Maker;
 use crate::address::FieldPath;
 use crate::diag::{Code, Diagnostic, listed};
 use crate::resource::Resource;
@@ -34,7 +34,7 @@ impl Maker<'_> {
                 listed(lost.iter().copied(), "and")
             );
             let place = resource.origin_of(&FieldPath::keys(["spec", "versions"]));
-            let span = self.inputs.sources.span(&place);
+            let span = self.seen.inputs.sources.span(&place);
             let help = "keep the version with `served: false`, or migrate the objects and take it out of \
                         `status.storedVersions` first";
             let problem = Diagnostic::error(Code::StoredVersion, what).at(span, "without it").help(help);
@@ -61,11 +61,7 @@ impl Maker<'_> {
             ));
         }
         if !said.is_empty() {
-            self.notes.push(Note {
-                code: Code::RemovedInDefinition.as_str().into(),
-                address: resource.address.clone(),
-                message: said.join("; "),
-            });
+            self.notes.push(Note::of(Code::RemovedInDefinition, &resource.address, said.join("; ")));
         }
     }
 }

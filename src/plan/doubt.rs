@@ -1,10 +1,10 @@
 //! What is in doubt: whether this is the place where the stack was applied last, and what cannot be known any more.
 
-use super::make::Maker;
+use super::maker::Maker;
 use super::{Consent, Inputs, Mode, Note, diff};
 use crate::address::{Address, FieldPath};
 use crate::diag::{self, Code, Diagnostic};
-use crate::resource::Elsewhere;
+use crate::resource::{Elsewhere, Seen};
 
 impl Inputs<'_> {
     pub(super) fn has_things(&self) -> bool {
@@ -14,13 +14,67 @@ impl Inputs<'_> {
     }
 }
 
+/// The cure for what cannot be read when nothing more is known.
+pub const SEE_FIRST: &str =
+    "nothing is planned against what cannot be seen; `--offline` plans against an empty world";
+
 /// How many kinds are named one by one.
 const NAMED: usize = 5;
 
 impl Maker<'_> {
+    /// What cannot be read cannot be planned: it must never look empty.
+    pub(super) fn readable(&mut self) {
+        let world = self.seen.inputs.world;
+        let unread = match (&world.cluster, &world.inside) {
+            (Seen::Unreadable(why), _) => Some(("the GKE cluster", why)),
+            (Seen::Live(_), Seen::Unreadable(why)) if self.goes_unseen() => {
+                self.deleted_unseen(why);
+                None
+            }
+            (_, Seen::Unreadable(why)) if !self.seen.is_leaving() => Some(("the Kubernetes cluster", why)),
+            _ => None,
+        };
+        if let Some((what, why)) = unread {
+            let problem = Diagnostic::error(Code::Unreadable, format!("{what} cannot be read: {why}"));
+            let help = match (self.seen.inputs.mode, &world.cluster) {
+                (Mode::Destroy, Seen::Live(_)) => {
+                    "nothing is planned against what cannot be seen; `destroy --allow delete:unseen` deletes the GKE \
+                     cluster with whatever is in it"
+                }
+                _ => SEE_FIRST,
+            };
+            self.problems.push(problem.about(Address::new("cluster"), "").help(help));
+        }
+        if let Some(why) = &world.unusable {
+            let stack = &self.seen.inputs.owner.stack;
+            let problem = Diagnostic::error(
+                Code::Unreadable,
+                format!(
+                    "the record of stack {stack} cannot be used ({}): {why}",
+                    crate::record::Record::object(stack)
+                ),
+            );
+            self.problems.push(problem.about(Address::new("stack"), "").help(why.cure(stack)));
+        }
+        if let Some(record) = world.record.as_ref().filter(|record| record.id != self.seen.inputs.owner.id) {
+            let what = format!(
+                "the cluster holds the record of another stack named {} (id {}), not of id {}",
+                record.stack, record.id, self.seen.inputs.owner.id
+            );
+            let span = self.seen.inputs.sources.span(&FieldPath::keys(["stack", "name"]));
+            let problem = Diagnostic::error(Code::NotOurs, what);
+            // A plan of a file has no text of its stack.
+            let problem = match span {
+                Some(_) => problem.at(span, "named here"),
+                None => problem.about(Address::new("stack"), ""),
+            };
+            self.problems.push(problem.help("give this stack another name, or its own `id` back"));
+        }
+    }
+
     /// A stack that is somewhere else already is not made a second time because a name in the file changed.
     pub(super) fn at_its_place(&mut self) {
-        let inputs = self.inputs;
+        let inputs = self.seen.inputs;
         match &inputs.world.elsewhere {
             Elsewhere::Unasked => {}
             // With `--retarget` a second cluster is meant, wherever the first one is.
@@ -71,21 +125,17 @@ impl Maker<'_> {
 
     /// Whether a destroy may delete a GKE cluster that nobody can look into.
     pub(super) fn goes_unseen(&self) -> bool {
-        let Inputs { mode, allowed, .. } = self.inputs;
+        let Inputs { mode, allowed, .. } = self.seen.inputs;
         *mode == Mode::Destroy && allowed.iter().any(Consent::is_to_unseen) && self.cluster_goes()
     }
 
     /// Says what is not known then. What the file protects is taken to be there.
     pub(super) fn deleted_unseen(&mut self, why: &str) {
-        let inputs = self.inputs;
-        self.notes.push(Note {
-            code: Code::DeletedUnseen.as_str().into(),
-            address: Address::new("cluster"),
-            message: format!(
+        let inputs = self.seen.inputs;
+        self.notes.push(Note::of(Code::DeletedUnseen, &Address::new("cluster"), format!(
                 "the Kubernetes cluster cannot be read ({why}): whatever is in it goes along, things of others and \
                  running work too, and load balancers and disks that its controllers made may stay behind"
-            ),
-        });
+            )));
         for resource in &inputs.desired {
             if matches!(resource.identity, crate::resource::Identity::Object(_)) {
                 self.protected(resource, "delete");
@@ -95,14 +145,14 @@ impl Maker<'_> {
 
     /// Whether earlier applies have made objects in the cluster.
     pub(super) fn has_things(&self) -> bool {
-        self.inputs.has_things()
+        self.seen.inputs.has_things()
     }
 
     /// Without the record some things that earlier applies did cannot be known.
-    pub(super) fn what_cannot_be_known(&mut self) {
-        let inputs = self.inputs;
+    pub(super) fn what_cannot_be_known(&self) -> Vec<Note> {
+        let inputs = self.seen.inputs;
         if self.renewed || !self.has_things() {
-            return;
+            return Vec::new();
         }
         let lost = inputs.world.record.is_none() && inputs.mode == Mode::Apply;
         let lost = lost.then(|| {
@@ -122,9 +172,7 @@ impl Maker<'_> {
                 ))
             }
         };
-        for message in lost.into_iter().chain(unlisted) {
-            let (code, address) = (Code::RecordLost.as_str().into(), Address::new("stack"));
-            self.notes.push(Note { code, address, message });
-        }
+        let note = |message: String| Note::of(Code::RecordLost, &Address::new("stack"), message);
+        lost.into_iter().chain(unlisted).map(note).collect()
     }
 }

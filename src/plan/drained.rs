@@ -2,24 +2,18 @@
 
 use serde_json::Value;
 
-use super::along::{NAMED, is_system};
+use super::Note;
+use super::along::{NAMED, is_system, rolls};
 use super::cascade::pods_of_pool;
-use super::make::Maker;
-use super::{Action, Change, Note};
+use super::maker::Maker;
 use crate::diag::Code;
-use crate::resource::{Effect, Identity, ObjectId};
-
-/// Whether a change has the nodes of a pool made anew.
-pub(super) fn rolls(change: &Change) -> bool {
-    matches!(change.identity, Identity::NodePool { .. })
-        && change.action == Action::Update
-        && change.fields.iter().any(|field| field.effect == Effect::Rolling)
-}
+use crate::resource::{Identity, ObjectId};
 
 impl Maker<'_> {
     /// Names the Pods that a rolling change of a pool evicts: those that are lost, and those that come back elsewhere.
-    pub(super) fn drained(&mut self) {
-        let world = self.inputs.world;
+    pub(super) fn drained(&self) -> Vec<Note> {
+        let world = self.seen.inputs.world;
+        let mut notes = Vec::new();
         for change in self.changes.iter().filter(|change| rolls(change)) {
             let Identity::NodePool { pool, .. } = &change.identity else { continue };
             let (mut lost, mut moved) = (Vec::new(), Vec::new());
@@ -48,9 +42,9 @@ impl Maker<'_> {
             }
             let message =
                 format!("GKE drains the nodes of this pool and makes them anew: {}", parts.join("; "));
-            let (code, address) = (Code::NodesDrained.as_str().into(), change.address.clone());
-            self.notes.push(Note { code, address, message });
+            notes.push(Note::of(Code::NodesDrained, &change.address, message));
         }
+        notes
     }
 }
 

@@ -7,7 +7,7 @@ use serde_json::Value;
 use super::diff;
 use super::given::{self, is_given};
 use super::inputs::Inputs;
-use super::make::Maker;
+use super::maker::Maker;
 use crate::address::{Address, FieldPath};
 use crate::diag::Diagnostic;
 use crate::kinds::gke::compare::Compared;
@@ -86,7 +86,7 @@ pub fn drift(inputs: &Inputs<'_>) -> Result<Drifted, Vec<Diagnostic>> {
         made.filter_map(|entry| Some((entry, lost(inputs, &entry.identity)?))).collect();
     let mut found: Vec<Drift> = Vec::new();
     for resource in inputs.desired.iter().filter(|resource| maker.selected.has(&resource.address)) {
-        let schema = maker.shapes.schema(resource);
+        let schema = maker.seen.shapes.schema(resource);
         let replaced = lost
             .iter()
             .position(|(entry, what)| entry.identity == resource.identity && *what != What::Deleted)

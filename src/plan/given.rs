@@ -4,22 +4,12 @@ use serde_json::Value;
 
 use super::diff;
 use super::inputs::Inputs;
-use super::make::Maker;
 use crate::address::FieldPath;
 use crate::diag::{Code, Diagnostic};
 use crate::kinds::gke::compare::Compared;
 use crate::resource::{Effect, FieldChange, Late, Resource, Step};
 use crate::schema::Schema;
 use crate::secrets::given::{Given, asked, veiled};
-
-impl Maker<'_> {
-    /// What an object needs of the environment must be there when it is planned against what is live.
-    pub(super) fn is_given(&mut self, resource: &Resource) {
-        if !self.inputs.offline {
-            is_given(self.inputs, resource, &mut self.problems);
-        }
-    }
-}
 
 /// A problem for each variable that is not there.
 pub(super) fn is_given(inputs: &Inputs<'_>, resource: &Resource, problems: &mut Vec<Diagnostic>) {

@@ -1,10 +1,44 @@
 //! What a plan is made of.
 
-use super::select::Selection;
-use super::{Change, Consent, Mode, Note, Partial, Plan, Read};
+use serde::{Deserialize, Serialize};
+
+use super::{Change, Consent, Mode, Note, Plan, Read};
 use crate::address::Address;
-use crate::resource::{Hourly, Lowered, Owner, Resource, Target, Theirs, World};
+use crate::resource::{Hourly, Identity, Lowered, ObjectId, Owner, Resource, Target, Theirs, World};
 use crate::source::Sources;
+
+/// What a plan is limited to, as it was typed.
+#[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
+pub struct Selection {
+    /// Only these and what they need; everything when there are none.
+    #[serde(default, skip_serializing_if = "Vec::is_empty")]
+    pub targets: Vec<String>,
+    /// Not these and what needs them.
+    #[serde(default, skip_serializing_if = "Vec::is_empty")]
+    pub excludes: Vec<String>,
+}
+
+impl Selection {
+    /// Whether the plan is about the whole stack.
+    pub fn is_all(&self) -> bool {
+        self.targets.is_empty() && self.excludes.is_empty()
+    }
+}
+
+/// A plan of a part of a stack.
+#[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
+pub struct Partial {
+    /// What it was limited to.
+    pub selection: Selection,
+    /// What is in the stack, or live and ours, and not in the plan. The record keeps what it knows of it.
+    pub left_out: Vec<(Address, Identity)>,
+    /// Objects among them that are live and ours and that no record names: it was lost.
+    #[serde(default, skip_serializing_if = "Vec::is_empty")]
+    pub unrecorded: Vec<(Address, ObjectId)>,
+    /// The number that the target alone gets, against what the stack file says.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub number: Option<u32>,
+}
 
 /// All that a plan is made of.
 pub struct Inputs<'a> {

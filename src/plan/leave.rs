@@ -1,19 +1,17 @@
 //! What goes: what is live and ours and no longer wanted. What several stacks use goes with the last of them.
 
-use std::collections::{BTreeMap, BTreeSet};
+use std::collections::BTreeSet;
 
 use serde_json::Value;
 
 use super::cascade::is_namespace;
-use super::make::{Maker, fingerprint, lane, stack_of, which_pool};
+use super::maker::Maker;
+use super::observe::{fingerprint, lane, which_pool};
 use super::{Action, Change, Inputs, Mode, Note, diff};
 use crate::address::{Address, FieldPath};
 use crate::diag::Code;
-use crate::kinds::kubernetes::check;
-use crate::kinds::kubernetes::object::kind_of;
 use crate::kinds::{self, gke};
-use crate::record::Record;
-use crate::resource::{Identity, KindId, ObjectId, Resource, World};
+use crate::resource::{Identity, KindId, ObjectId, World};
 
 /// A live thing that this stack has made or uses.
 pub(super) struct Owned {
@@ -41,83 +39,64 @@ impl Maker<'_> {
             return;
         }
         let wanted: BTreeSet<Identity> =
-            self.inputs.desired.iter().map(|resource| resource.identity.clone()).collect();
-        for owned in self.owned() {
+            self.seen.inputs.desired.iter().map(|resource| resource.identity.clone()).collect();
+        let (owned, note) = self.owned();
+        self.notes.extend(note);
+        for owned in owned {
             let stays = matches!(owned.identity, Identity::Cluster(_)) || !self.selected.has(&owned.address);
             // A pod of the same text is taken over by the check that runs now; any other one was left behind.
-            let check = self.known.check_of(&owned.identity);
+            let check = self.seen.known.check_of(&owned.identity);
             let taken = check.is_some_and(|check| {
                 self.changes.iter().any(|change| change.action == Action::Run && change.address == *check)
             });
             if !stays && !taken && !wanted.contains(&owned.identity) {
                 let why = check.map_or("no longer in the stack file", |_| "left behind by an earlier run");
-                self.let_go(owned, Some(why));
+                self.changes.push(self.let_go(owned, Some(why)));
             }
         }
     }
 
     pub(super) fn destroy(&mut self) {
-        for owned in self.owned() {
+        let (owned, note) = self.owned();
+        self.notes.extend(note);
+        for owned in owned {
             if !self.selected.has(&owned.address) {
                 continue;
             }
-            if let Some(resource) = self.wanted.get(&owned.identity).copied() {
+            if let Some(resource) = self.seen.wanted.get(&owned.identity).copied() {
                 self.protected(resource, "delete");
             }
-            self.let_go(owned, None);
+            self.changes.push(self.let_go(owned, None));
         }
     }
 
     /// The last stack that uses a thing deletes it; another one only gives up its hold.
-    fn let_go(&mut self, owned: Owned, reason: Option<&str>) {
+    fn let_go(&self, owned: Owned, reason: Option<&str>) -> Change {
         let Owned { identity, live, address, kind, shared, stays } = owned;
-        if let Some(why) = stays {
+        let gone = |why| self.deletion(identity.clone(), &live, (address, kind), why);
+        if stays.is_some() {
             // It is in the plan, so that the record goes on knowing it.
-            self.delete(identity, &live, address, kind, Some(&why), false);
-            if let Some(change) = self.changes.last_mut() {
-                (change.action, change.before) = (Action::Keep, Value::Null);
-            }
-            return;
+            return Change { action: Action::Keep, before: Value::Null, ..gone(stays) };
         }
         if shared.is_empty() {
-            self.delete(identity, &live, address, kind, reason, false);
-            return;
+            return gone(reason.map(str::to_owned));
         }
-        let users = self.users_of(&identity);
-        if self.inputs.mode == Mode::Destroy && self.cluster_goes() {
+        let users = self.seen.users_of(&identity);
+        if self.seen.inputs.mode == Mode::Destroy && self.cluster_goes() {
             let why = format!("{users}, and it would go with the cluster");
-            self.delete(identity, &live, address, kind, Some(&why), true);
-            return;
+            return Change { foreign: true, ..gone(Some(why)) };
         }
         let why = format!("{users}: it stays, and this stack gives up its hold");
-        self.delete(identity, &live, address, kind, Some(&why), false);
-        if let Some(change) = self.changes.last_mut() {
-            change.action = Action::Forget;
-            // Another one that leaves meanwhile would leave it to nobody.
-            let users = Value::from(shared);
-            change.fingerprint = Some(fingerprint(&live, &[(FieldPath::keys(["users"]), users)]));
-        }
-    }
-
-    /// "stack other uses it too".
-    pub(super) fn users_of(&self, identity: &Identity) -> String {
-        let manager = self.inputs.owner.field_manager();
-        let live = self.inputs.world.find(identity).unwrap_or(&Value::Null);
-        let stacks: Vec<String> = diff::other_stacks(live, &manager).into_iter().map(stack_of).collect();
-        let verb = if stacks.len() == 1 { "uses" } else { "use" };
-        format!("{} {verb} it too", stacks.join(", "))
-    }
-
-    /// What people call a thing, and its kind.
-    pub(super) fn name_of(&self, identity: &Identity) -> (Address, KindId) {
-        self.known.find(identity)
+        // Another one that leaves meanwhile would leave it to nobody.
+        let fingerprint = Some(fingerprint(&live, &[(FieldPath::keys(["users"]), Value::from(shared))]));
+        Change { action: Action::Forget, fingerprint, ..gone(Some(why)) }
     }
 
     /// Whether the GKE cluster is ours and in the plan, so that `destroy` deletes it.
     pub(super) fn cluster_goes(&self) -> bool {
-        let Inputs { world, target, owner, theirs, .. } = self.inputs;
+        let Inputs { world, target, owner, theirs, .. } = self.seen.inputs;
         let Some(name) = &target.gke else { return false };
-        if !self.selected.has(&self.name_of(&Identity::Cluster(name.clone())).0) {
+        if !self.selected.has(&self.seen.name_of(&Identity::Cluster(name.clone())).0) {
             return false;
         }
         let of_others = theirs.iter().any(|theirs| matches!(theirs.resource.identity, Identity::Cluster(_)));
@@ -125,13 +104,13 @@ impl Maker<'_> {
         world.cluster.live().is_some_and(ours)
     }
 
-    /// Everything live that is ours, with the address it has or had.
-    pub(super) fn owned(&mut self) -> Vec<Owned> {
-        let Inputs { world, target, owner, desired, theirs, .. } = self.inputs;
+    /// Everything live that is ours, with the address it has or had; and the word on an operator that stays for others.
+    pub(super) fn owned(&self) -> (Vec<Owned>, Option<Note>) {
+        let Inputs { world, target, owner, desired, theirs, .. } = self.seen.inputs;
         let mut owned = Vec::new();
         let needed_by = self.operator_is_needed_by();
         let mut kept = None;
-        let known = &self.known;
+        let known = &self.seen.known;
         let manager = owner.field_manager();
         let is_operator =
             |identity: &Identity| known.find(identity).0.section() == kinds::scope::DASK_OPERATOR;
@@ -143,7 +122,7 @@ impl Maker<'_> {
             .flatten()
             .filter(|(object, live)| {
                 needed_by.is_some()
-                    && diff::applied_by(live, &manager)
+                    && self.seen.has_applied(live)
                     && is_operator(&Identity::Object((*object).clone()))
             })
             .filter_map(|(object, _)| object.namespace.as_deref())
@@ -155,12 +134,8 @@ impl Maker<'_> {
             }
             let (address, kind) = known.find(&identity);
             let operator = shared.is_empty() && address.section() == kinds::scope::DASK_OPERATOR;
-            let home = match &identity {
-                Identity::Object(object) => {
-                    shared.is_empty() && is_namespace(object) && homes.contains(object.name.as_str())
-                }
-                Identity::Cluster(_) | Identity::NodePool { .. } | Identity::Check(_) => false,
-            };
+            let is_home = |object: &ObjectId| is_namespace(object) && homes.contains(object.name.as_str());
+            let home = shared.is_empty() && identity.object().is_some_and(is_home);
             let needed_by = needed_by.as_ref().filter(|_| operator || home);
             if operator && needed_by.is_some() && self.selected.has(&address) {
                 kept.get_or_insert(Address::new(address.section()));
@@ -184,80 +159,70 @@ impl Maker<'_> {
             }
         }
         for (object, live) in world.inside.live().into_iter().flatten() {
-            if diff::applied_by(live, &manager) && !self.is_record(object) {
+            if self.seen.has_applied(live) && !self.seen.is_record(object) {
                 let shared = diff::other_stacks(live, &manager);
                 let shared = shared.into_iter().map(str::to_owned).collect();
                 add(Identity::Object(object.clone()), live, shared);
             }
         }
         let wanted = desired.iter().any(|resource| resource.address.section() == kinds::scope::DASK_OPERATOR);
-        if let (Some(address), Some(by)) = (kept, needed_by)
-            && (self.inputs.mode == Mode::Destroy || !wanted)
-        {
+        let told = self.seen.inputs.mode == Mode::Destroy || !wanted;
+        let note = kept.zip(needed_by).filter(|_| told).map(|(address, by)| {
             let message = format!(
                 "it stays with its definitions, as others need it: without it {by} could neither work nor go"
             );
-            self.notes.push(Note { code: Code::OperatorStays.as_str().into(), address, message });
-        }
-        owned
+            Note::of(Code::OperatorStays, &address, message)
+        });
+        (owned, note)
     }
 
     /// The operator and its definitions stay while the cluster stays and others have Dask things in it: without
     /// them those could neither work nor go. Names one of them.
     fn operator_is_needed_by(&self) -> Option<String> {
-        if self.inputs.mode == Mode::Destroy && self.cluster_goes() {
+        if self.seen.inputs.mode == Mode::Destroy && self.cluster_goes() {
             return None;
         }
-        let manager = self.inputs.owner.field_manager();
         let alone = |(_, live): &(&ObjectId, &Value)| {
-            !live["metadata"]["ownerReferences"].is_array() && !diff::applied_by(live, &manager)
+            !live["metadata"]["ownerReferences"].is_array() && !self.seen.has_applied(live)
         };
         // The operator's own default group is part of its cluster.
-        let mut things = dask_things(self.inputs.world).filter(alone).filter(|(object, live)| {
+        let mut things = dask_things(self.seen.inputs.world).filter(alone).filter(|(object, live)| {
             let cluster = live["spec"]["cluster"].as_str().unwrap_or_default();
             object.name != format!("{cluster}-default")
         });
         things.next().map(|(object, _)| object.to_string())
     }
 
-    /// The record and its namespace are not things of the stack: apply keeps them.
-    fn is_record(&self, object: &ObjectId) -> bool {
-        let namespace = kinds::kubernetes::namespace::object(crate::record::NAMESPACE);
-        *object == Record::object(&self.inputs.owner.stack) || *object == namespace
-    }
-
-    pub(super) fn delete(
-        &mut self,
+    /// The end of something live, whatever it is called; `reason` when the file does not say it.
+    pub(super) fn deletion(
+        &self,
         identity: Identity,
         live: &Value,
-        address: Address,
-        kind: KindId,
-        reason: Option<&str>,
-        foreign: bool,
-    ) {
-        let identity = self.in_lasting_version(identity);
-        let wanted = self.wanted.get(&identity).copied();
+        (address, kind): (Address, KindId),
+        reason: Option<String>,
+    ) -> Change {
+        let identity = self.seen.in_lasting_version(identity);
+        let wanted = self.seen.wanted.get(&identity).copied();
         let origin = wanted.map_or(FieldPath::keys(["stack", "name"]), |resource| resource.origin.clone());
-        self.changes.push(Change {
-            // What left the file has no line in it.
-            location: wanted
-                .and_then(|_| self.inputs.sources.locate(&origin))
-                .map(|location| location.to_string()),
+        // What left the file has no line in it.
+        let location = wanted.and_then(|_| self.seen.inputs.sources.locate(&origin));
+        Change {
+            location: location.map(|location| location.to_string()),
             lane: lane(&identity),
             address,
             identity,
             kind,
             action: Action::Delete,
             fields: Vec::new(),
-            reason: reason.map(str::to_owned),
+            reason,
             origin,
             steps: Vec::new(),
             follows: Vec::new(),
             fingerprint: Some(fingerprint(live, &Vec::from_iter(which_pool(live)))),
-            foreign,
+            foreign: false,
             taken: None,
             before: without_secrets(live),
-        });
+        }
     }
 }
 
@@ -281,48 +246,6 @@ fn without_secrets(live: &Value) -> Value {
         }
     }
     crate::secrets::masked(&live)
-}
-
-/// The addresses of what is wanted and of what the record knows, by identity.
-pub(super) struct Known<'a> {
-    wanted: BTreeMap<&'a Identity, (&'a Address, KindId)>,
-    /// The pods that the checks of the file run, and the checks.
-    pods: BTreeMap<Identity, &'a Address>,
-}
-
-impl<'a> Known<'a> {
-    pub(super) fn of(desired: &'a [Resource], record: Option<&'a Record>) -> Self {
-        let recorded = record.into_iter().flat_map(|record| &record.inventory);
-        let recorded = recorded.map(|entry| (&entry.identity, (&entry.address, entry.kind.id())));
-        let wanted = desired.iter().map(|wanted| (&wanted.identity, (&wanted.address, wanted.kind)));
-        let checks = desired.iter().filter(|wanted| wanted.kind == KindId::Check);
-        let pods = checks.map(|wanted| (Identity::Object(check::pod(&wanted.body)), &wanted.address));
-        Self { wanted: recorded.chain(wanted).collect(), pods: pods.collect() }
-    }
-
-    /// The check of the file whose pod a thing is.
-    fn check_of(&self, identity: &Identity) -> Option<&'a Address> {
-        self.pods.get(identity).copied()
-    }
-
-    fn find(&self, identity: &Identity) -> (Address, KindId) {
-        if let Some((address, kind)) = self.wanted.get(identity) {
-            return ((*address).clone(), *kind);
-        }
-        match identity {
-            Identity::Cluster(_) => (Address::new("cluster"), KindId::Cluster),
-            Identity::NodePool { pool, .. } => (Address::of("node_pool", pool), KindId::NodePool),
-            Identity::Check(address) => (address.clone(), KindId::Check),
-            Identity::Object(object) => {
-                let kind = kind_of(object);
-                let address = match self.check_of(identity) {
-                    Some(check) => check::address_of(check, object),
-                    None => (kinds::of(kind).address)(object),
-                };
-                (address, kind)
-            }
-        }
-    }
 }
 
 /// Live things of the Dask operator's kinds.

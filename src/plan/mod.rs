@@ -16,12 +16,13 @@ pub mod drift;
 pub mod file;
 mod given;
 pub mod graph;
-mod handled;
 mod inputs;
 mod leave;
-mod lost;
 pub mod make;
+mod maker;
 mod mentions;
+mod named;
+mod observe;
 mod order;
 mod outside;
 pub mod read;
@@ -32,20 +33,19 @@ pub mod select;
 mod shapes;
 mod steps;
 pub mod still;
-mod surplus;
 pub mod unready;
-mod when_idle;
+mod want;
 mod zones;
 
 pub use along::reach;
+pub use doubt::SEE_FIRST;
 pub use drift::{Drift, Drifted, What, drift};
-pub use inputs::Inputs;
-pub use make::{SEE_FIRST, plan, wanted};
-pub use read::Read;
-pub use select::{Partial, Selection};
+pub use inputs::{Inputs, Partial, Selection};
+pub use make::{plan, wanted};
 pub use steps::inline_pool;
 
 use crate::address::{Address, FieldPath};
+use crate::diag::Code;
 use crate::resource::{
     FieldChange, Hourly, Identity, KindId, Lane, Owner, Resource, Step, Target, Theirs, Until,
 };
@@ -59,7 +59,6 @@ pub struct Change {
     pub address: Address,
     /// Its name for the API.
     pub identity: Identity,
-    /// Its kind.
     pub kind: KindId,
     /// What happens.
     pub action: Action,
@@ -124,6 +123,25 @@ impl std::fmt::Display for Taken {
     }
 }
 
+/// Something of others as it was found.
+#[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
+pub struct Read {
+    /// Its name for people.
+    pub address: Address,
+    /// Its name for the API.
+    pub identity: Identity,
+    pub kind: KindId,
+    /// `stack.toml:12:1`, the place that names it.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub location: Option<String>,
+    /// What was found, in a few words; `None` when nothing was read.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub found: Option<String>,
+    /// Digest of what the plan relies on.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub fingerprint: Option<String>,
+}
+
 /// Something about a finished plan that a person should know.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Note {
@@ -133,6 +151,12 @@ pub struct Note {
     pub address: Address,
     /// The text.
     pub message: String,
+}
+
+impl Note {
+    fn of(code: Code, address: &Address, message: impl Into<String>) -> Self {
+        Self { code: code.as_str().to_owned(), address: address.clone(), message: message.into() }
+    }
 }
 
 /// A consent that a plan needs beyond `yes`.
@@ -160,7 +184,6 @@ impl Consent {
 pub enum Verb {
     /// Deleting and making anew.
     Replace,
-    /// Deleting.
     Delete,
     /// Taking over what others made or apply.
     Take,
@@ -247,7 +270,6 @@ pub struct Counts {
     pub add: usize,
     /// Updates.
     pub change: usize,
-    /// Replaces.
     pub replace: usize,
     /// Deletes.
     pub destroy: usize,
@@ -311,7 +333,7 @@ impl Plan {
 
     /// Addresses of what is kept and is not ready, as far as it was looked at.
     pub fn unready(&self) -> impl Iterator<Item = &Address> {
-        let unready = |note: &&Note| note.code == crate::diag::Code::Unready.as_str();
+        let unready = |note: &&Note| note.code == Code::Unready.as_str();
         self.notes.iter().filter(unready).map(|note| &note.address)
     }
 
@@ -365,7 +387,7 @@ impl Plan {
 
     /// The consent to let things go along that nobody could look at: `delete:others.unseen`.
     fn consent_to_unseen(&self) -> Option<Needed> {
-        let unseen = self.notes.iter().any(|note| note.code == crate::diag::Code::OthersUnseen.as_str());
+        let unseen = self.notes.iter().any(|note| note.code == Code::OthersUnseen.as_str());
         let own = Consent { verb: Verb::Delete, address: Address::new("others.unseen") };
         unseen.then_some(Needed { own, section: None })
     }
@@ -419,7 +441,7 @@ impl Plan {
 
     /// Whether a GKE cluster goes that nobody could look into.
     pub fn deletes_unseen(&self) -> bool {
-        self.notes.iter().any(|note| note.code == crate::diag::Code::DeletedUnseen.as_str())
+        self.notes.iter().any(|note| note.code == Code::DeletedUnseen.as_str())
     }
 
     /// Consents that were given and fit nothing in the plan.

@@ -6,18 +6,32 @@ use std::collections::BTreeSet;
 use serde_json::Value;
 
 use super::cascade::is_namespace;
-use super::make::Maker;
+use super::maker::Maker;
 use super::relations::{is_custom, serving};
 use super::{Action, Change};
 use crate::address::FieldPath;
+use crate::kinds;
+use crate::kinds::kind::Held;
 use crate::kinds::kubernetes::manifest::pod_specs;
-use crate::resource::{Identity, ObjectId};
+use crate::resource::{Identity, ObjectId, World};
 
 impl Maker<'_> {
+    /// What is deleted and would never go without an operator, which alone lets Dask's things go, where none is left.
+    pub(super) fn held_up(&self) -> BTreeSet<Identity> {
+        let deleted = || self.changes.iter().filter(|change| change.action == Action::Delete);
+        let held = |change: &Change| kinds::of(change.kind).held;
+        if operator_runs(self.seen.inputs.world) || !deleted().any(|change| held(change) == Held::ByOperator)
+        {
+            return BTreeSet::new();
+        }
+        let held_up = deleted().filter(|change| held(change) != Held::Free);
+        held_up.map(|change| change.identity.clone()).collect()
+    }
+
     /// Definitions, and the controllers of custom kinds with their rights and namespaces: without them objects that wait for
     /// a finalizer, others' too, would never go, and the cluster waits for what is deleted before it.
     pub(super) fn goes_with_cluster(&self) -> BTreeSet<Identity> {
-        let world = self.inputs.world;
+        let world = self.seen.inputs.world;
         let sections = serving(&self.changes, world);
         let deleted = |change: &&Change| change.action == Action::Delete && !change.foreign;
         let served = self.changes.iter().filter(deleted).filter_map(|change| match &change.identity {
@@ -47,6 +61,19 @@ impl Maker<'_> {
             homes.contains(name) && !holds_outside(name)
         }));
         along.into_iter().map(|object| Identity::Object(object.clone())).collect()
+    }
+}
+
+/// Whether a Dask operator is there to let Dask clusters go. Where its Deployment was not read, it may be.
+fn operator_runs(world: &World) -> bool {
+    let Some(objects) = world.inside.live() else { return true };
+    let operator =
+        |object: &ObjectId| object.gvk.kind == "Deployment" && object.name == kinds::scope::OPERATOR_NAME;
+    let asked = objects.keys().any(|object| object.gvk.kind == "CustomResourceDefinition");
+    let found = objects.iter().find(|(object, _)| operator(object));
+    match found {
+        Some((_, live)) => kinds::json::count(&live["status"]["availableReplicas"]) > 0,
+        None => !asked,
     }
 }
 

@@ -1,44 +1,24 @@
 //! What others own and the stack relies on (`manage = false`): looked at and compared with what the section says,
 //! never written, labelled, waited for or deleted.
 
-use serde::{Deserialize, Serialize};
 use serde_json::Value;
 
-use super::make::{Maker, fingerprint};
-use super::{Mode, Note, diff};
-use crate::address::{Address, FieldPath, Segment};
+use super::maker::Maker;
+use super::observe::fingerprint;
+use super::{Mode, Note, Read, diff};
+use crate::address::{FieldPath, Segment};
 use crate::diag::{Code, Diagnostic};
 use crate::kinds;
 use crate::kinds::gke::{self, node_pool};
 use crate::kinds::kind::Compare;
 use crate::kinds::pod::gpus;
 use crate::kinds::scope::POOL_LABEL;
-use crate::resource::{FieldChange, Identity, KindId, ObjectId, Resource, Role, Seen};
-
-/// Something of others as it was found.
-#[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
-pub struct Read {
-    /// Its name for people.
-    pub address: Address,
-    /// Its name for the API.
-    pub identity: Identity,
-    /// Its kind.
-    pub kind: KindId,
-    /// `stack.toml:12:1`, the place that names it.
-    #[serde(default, skip_serializing_if = "Option::is_none")]
-    pub location: Option<String>,
-    /// What was found, in a few words; `None` when nothing was read.
-    #[serde(default, skip_serializing_if = "Option::is_none")]
-    pub found: Option<String>,
-    /// Digest of what the plan relies on.
-    #[serde(default, skip_serializing_if = "Option::is_none")]
-    pub fingerprint: Option<String>,
-}
+use crate::resource::{FieldChange, Identity, ObjectId, Resource, Role, Seen};
 
 impl Maker<'_> {
     /// Looks at everything of others that the stack relies on.
     pub(super) fn read_theirs(&mut self) -> Vec<Read> {
-        let inputs = self.inputs;
+        let inputs = self.seen.inputs;
         let mut reads = Vec::new();
         let mut missing: Vec<&Resource> = Vec::new();
         for theirs in inputs.theirs.iter().filter(|theirs| theirs.role == Role::Needed) {
@@ -80,7 +60,7 @@ impl Maker<'_> {
     }
 
     fn theirs(&self, resource: &Resource) -> Option<Value> {
-        let world = self.inputs.world;
+        let world = self.seen.inputs.world;
         if let Some(live) = world.find(&resource.identity) {
             return Some(live.clone());
         }
@@ -99,10 +79,11 @@ impl Maker<'_> {
     /// Whether what is not there is known not to be there, and not only out of sight because something around it is
     /// missing or unreadable, which is told by itself.
     fn could_be_seen(&self, identity: &Identity) -> bool {
-        let world = self.inputs.world;
-        let inside = |cluster: &Seen<Value>| cluster.live().is_some() || self.inputs.target.gke.is_none();
+        let world = self.seen.inputs.world;
+        let inside =
+            |cluster: &Seen<Value>| cluster.live().is_some() || self.seen.inputs.target.gke.is_none();
         let ours =
-            self.inputs.desired.iter().any(|resource| matches!(resource.identity, Identity::Cluster(_)));
+            self.seen.inputs.desired.iter().any(|resource| matches!(resource.identity, Identity::Cluster(_)));
         match identity {
             Identity::Cluster(_) => world.cluster == Seen::Absent,
             Identity::NodePool { .. } => world.cluster.live().is_some() || ours,
@@ -117,7 +98,7 @@ impl Maker<'_> {
 
     fn seen(&self, resource: &Resource, found: Option<String>, fingerprint: Option<String>) -> Read {
         let Resource { address, identity, kind, origin, .. } = resource;
-        let location = self.inputs.sources.locate(origin).map(|location| location.to_string());
+        let location = self.seen.inputs.sources.locate(origin).map(|location| location.to_string());
         let (address, identity, kind) = (address.clone(), identity.clone(), *kind);
         Read { address, identity, kind, location, found, fingerprint }
     }
@@ -125,7 +106,7 @@ impl Maker<'_> {
     fn not_there(&self, resource: &Resource) -> Diagnostic {
         let Resource { identity, origin, .. } = resource;
         let what = format!("{identity} is not there, and `[{origin}]` says that others make it");
-        let sources = self.inputs.sources;
+        let sources = self.seen.inputs.sources;
         let place = sources.span(&origin.key("name")).or_else(|| sources.span(origin));
         let elsewhere = match identity {
             Identity::Object(ObjectId { namespace: Some(_), .. })
@@ -148,8 +129,8 @@ impl Maker<'_> {
         let mut changes = match kinds::of(resource.kind).compare {
             Compare::Gke(rules) => gke::compare::compare(rules, &resource.body, live, None).changes,
             Compare::Kubernetes(effect) => {
-                let schema = self.shapes.schema(resource);
-                let manager = self.inputs.owner.field_manager();
+                let schema = self.seen.shapes.schema(resource);
+                let manager = self.seen.inputs.owner.field_manager();
                 diff::compare(&resource.body, live, &manager, schema.as_ref(), effect).changes
             }
             Compare::Action => Vec::new(),
@@ -180,7 +161,7 @@ impl Maker<'_> {
     }
 
     fn place(&self, resource: &Resource, path: &FieldPath) -> Option<String> {
-        self.inputs.sources.locate(&resource.origin_of(path)).map(|location| location.to_string())
+        self.seen.inputs.sources.locate(&resource.origin_of(path)).map(|location| location.to_string())
     }
 
     /// What is being made or deleted, or is broken, is nothing to rely on.
@@ -211,15 +192,14 @@ impl Maker<'_> {
             _ => return,
         };
         let what = format!("{} cannot be used: {why}", resource.identity);
-        let span = self.inputs.sources.span(&resource.origin);
+        let span = self.seen.inputs.sources.span(&resource.origin);
         let help = "the stack does not wait for what others own: plan again when it runs";
         let problem = Diagnostic::error(Code::NotUsable, what).at(span, "relied on here");
         self.problems.push(problem.about(resource.address.clone(), "").help(help));
     }
 
     fn warn(&mut self, code: Code, resource: &Resource, message: String) {
-        let (code, address) = (code.as_str().to_owned(), resource.address.clone());
-        self.notes.push(Note { code, address, message });
+        self.notes.push(Note::of(code, &resource.address, message));
     }
 
     /// What was found, in a few words.
@@ -227,7 +207,7 @@ impl Maker<'_> {
         match identity {
             Identity::Cluster(_) => gke::cluster::summary(live),
             Identity::NodePool { pool, .. } => {
-                node_pool::summary(live, self.inputs.world.sizes.get(pool).copied())
+                node_pool::summary(live, self.seen.inputs.world.sizes.get(pool).copied())
             }
             Identity::Object(object) if object.gvk == kinds::dask::api::cluster() => {
                 kinds::dask::cluster::summary(live)
@@ -248,7 +228,7 @@ impl Maker<'_> {
 
     /// Our pools' nodes are counted over the zones of the cluster, which others may have given it.
     fn zones_agree(&mut self) {
-        let inputs = self.inputs;
+        let inputs = self.seen.inputs;
         let of_others =
             |identity: &Identity| inputs.theirs.iter().any(|theirs| theirs.resource.identity == *identity);
         let Some(live) =
@@ -288,7 +268,7 @@ impl Maker<'_> {
 
     /// Pods that must run on a pool of others find there the GPUs that they ask for, and tolerate its taints.
     fn pods_fit_their_pools(&mut self) {
-        let inputs = self.inputs;
+        let inputs = self.seen.inputs;
         for resource in &inputs.desired {
             let mut pods = Vec::new();
             pods_in(&resource.body, &FieldPath::root(), &mut pods);
@@ -322,7 +302,7 @@ impl Maker<'_> {
             resource.address, pool.identity
         )
         .replace(" 1 GPUs", " 1 GPU");
-        let sources = self.inputs.sources;
+        let sources = self.seen.inputs.sources;
         let place = sources.span(&resource.origin_of(&path.key("containers").index(0).key("resources")));
         let problem = Diagnostic::error(Code::NoGpuThere, what).at(place, "asked for here");
         let problem = problem.at(sources.span(&pool.origin), format!("{has} a node, as it is live"));
@@ -399,7 +379,7 @@ fn difference(resource: &Resource, change: &FieldChange, place: Option<String>) 
         "`{}` is {said} in the stack file{place} and {live} live; others own it, so nothing is changed",
         key(resource, path)
     );
-    Note { code: Code::OthersDiffer.as_str().into(), address: resource.address.clone(), message }
+    Note::of(Code::OthersDiffer, &resource.address, message)
 }
 
 /// The key of the section that a field of the body comes from, and what lies below: `labels.team`.

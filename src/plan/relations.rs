@@ -5,13 +5,14 @@ use std::collections::{BTreeMap, BTreeSet};
 
 use serde_json::Value;
 
-use super::graph::Named;
 use super::mentions::{Names, has_word, speaking};
+use super::named::Named;
 use super::order::Order;
 use super::{Action, Change};
 use crate::address::{Address, FieldPath};
 use crate::kinds;
 use crate::kinds::json::text;
+use crate::kinds::kind::Room;
 use crate::kinds::kubernetes::manifest::{node_labels, pod_specs};
 use crate::kinds::pod::gpus;
 use crate::resource::{Await, Identity, KindId, ObjectId, Resource, Step, Until, World};
@@ -70,10 +71,7 @@ struct Thing<'a> {
 
 impl<'a> Thing<'a> {
     fn object(&self) -> Option<&'a ObjectId> {
-        match &self.change.identity {
-            Identity::Object(object) => Some(object),
-            Identity::Cluster(_) | Identity::NodePool { .. } | Identity::Check(_) => None,
-        }
+        self.change.identity.object()
     }
 
     fn pool(&self) -> Option<&'a str> {
@@ -99,9 +97,11 @@ impl<'a> Thing<'a> {
 
     /// Whether others may be waiting for the room that it leaves.
     fn gives_room(&self) -> bool {
-        use KindId::{DaskAutoscaler, DaskCluster, DaskGroup, DaskJob};
-        let kinds = [DaskCluster, DaskGroup, DaskJob, DaskAutoscaler];
-        self.object().is_none() || kinds.contains(&self.change.kind)
+        self.object().is_none() || self.room() != Room::Nothing
+    }
+
+    fn room(&self) -> Room {
+        kinds::of(self.change.kind).room
     }
 
     fn goes_itself(&self) -> bool {
@@ -410,14 +410,13 @@ impl<'a> Relations<'a> {
                 && goes.gpu() == other.gpu()
                 && !self.things.iter().any(held);
         }
-        let workers = [KindId::DaskCluster, KindId::DaskGroup, KindId::DaskJob];
         if other.rank < kinds::kubernetes::check::KIND.rank {
             return false;
         }
         let same = goes.change.address.section() == other.change.address.section();
         // The pod of a check that was cut short may hold the GPU that its next run asks for.
         let left = kinds::kubernetes::check::is_pod(&goes.change.identity, &goes.change.address);
-        if left || workers.contains(&goes.change.kind) {
+        if left || goes.room() == Room::Nodes {
             return same || goes.live_pods.may_meet(&other.wanted_pods);
         }
         let of_it = |object: &ObjectId| {
@@ -426,7 +425,7 @@ impl<'a> Relations<'a> {
             let group = other.wanted.map_or("", |wanted| text(&wanted.body["spec"]["cluster"]));
             beside == Some(&object.namespace) && (object.name == of || group == of)
         };
-        goes.change.kind == KindId::DaskAutoscaler && (same || other.object().is_some_and(of_it))
+        goes.room() == Room::Number && (same || other.object().is_some_and(of_it))
     }
 
     /// Whether a thing that goes is part of what serves the kind of an object: its definition, or the section of its
@@ -443,10 +442,7 @@ impl<'a> Relations<'a> {
 fn served<'a>(
     changes: impl Iterator<Item = (&'a Change, &'a Value)> + Clone,
 ) -> BTreeMap<&'a str, BTreeSet<&'a str>> {
-    let objects = changes.filter_map(|(change, live)| match &change.identity {
-        Identity::Object(object) => Some((change, object, live)),
-        Identity::Cluster(_) | Identity::NodePool { .. } | Identity::Check(_) => None,
-    });
+    let objects = changes.filter_map(|(change, live)| Some((change, change.identity.object()?, live)));
     let moving = objects.clone().filter(|(change, ..)| change.action != Action::Keep);
     let custom = moving.filter(|(_, object, _)| is_custom(object));
     let groups: BTreeSet<&str> = custom.map(|(_, object, _)| object.gvk.group.as_str()).collect();

@@ -189,7 +189,7 @@ fn takes_along(goes: &Thing, along: &Thing) -> bool {
 fn later_in(of: &Relations, other: &Thing, goes: &Thing) -> bool {
     let (Some(object), Some(inside)) = (goes.object(), other.object()) else { return false };
     let follows = |resource: &Resource| {
-        resource.follows.iter().any(|wanted| super::super::graph::names(wanted, &goes.change.address))
+        resource.follows.iter().any(|wanted| super::super::named::names(wanted, &goes.change.address))
     };
     other.rank > goes.rank
         && (goes.change.address.section() == other.change.address.section()

@@ -35,14 +35,9 @@ fn gpu_pool_first(plan: &Plan, notes: &mut Vec<Note>) {
         return;
     };
     if !pool.body["config"]["accelerators"].is_null() {
-        notes.push(Note {
-            code: Code::GpuPoolFirst.as_str().into(),
-            address: pool.address.clone(),
-            message: "the cluster's first pool has GPUs: GKE puts no nvidia.com/gpu taint on any pool then, system \
+        notes.push(Note::of(Code::GpuPoolFirst, &pool.address, "the cluster's first pool has GPUs: GKE puts no nvidia.com/gpu taint on any pool then, system \
                       pods run on GPU nodes, and a stock-out fails the whole cluster; a small pool without GPUs \
-                      avoids all three"
-                .into(),
-        });
+                      avoids all three"));
     }
 }
 
@@ -60,15 +55,11 @@ fn check_among_workers(plan: &Plan, notes: &mut Vec<Note>) {
             there && place.is_some() && pool(change, "/spec/worker/spec/nodeSelector") == place
         };
         if let Some(cluster) = plan.changes.iter().find(stays) {
-            notes.push(Note {
-                code: Code::CheckAmongWorkers.as_str().into(),
-                address: check.address.clone(),
-                message: format!(
+            notes.push(Note::of(Code::CheckAmongWorkers, &check.address, format!(
                     "it needs a free GPU on a pool where the workers of {} run, and waits until there is one: \
                      scale the workers down first if they hold them all",
                     cluster.address
-                ),
-            });
+                )));
         }
     }
 }
@@ -92,15 +83,11 @@ fn idle_pools(plan: &Plan, notes: &mut Vec<Note>) {
                 && other.body["nodeCount"].as_u64().unwrap_or(0) > 0
         });
         if let Some(pool) = stays {
-            notes.push(Note {
-                code: Code::IdlePool.as_str().into(),
-                address: cluster.address.clone(),
-                message: format!(
+            notes.push(Note::of(Code::IdlePool, &cluster.address, format!(
                     "`idle_timeout` takes away the Dask cluster and not its nodes: {} has a fixed size and goes on \
                      costing; with `nodes = {{ min = 0, max = {} }}` GKE takes them away, too",
                     pool.address, pool.body["nodeCount"]
-                ),
-            });
+                )));
         }
     }
 }
@@ -123,14 +110,10 @@ fn secrets_of_others(plan: &Plan, notes: &mut Vec<Note>) {
             if secrets.contains(&(namespace, name)) || !told.insert((namespace, name, key)) {
                 continue;
             }
-            notes.push(Note {
-                code: Code::SecretOfOthers.as_str().into(),
-                address: change.address.clone(),
-                message: format!(
+            notes.push(Note::of(Code::SecretOfOthers, &change.address, format!(
                     "its container starts once Secret {namespace}/{name} has the key `{key}`, which is not in this stack: \
                      kubectl -n {namespace} create secret generic {name} --from-literal={key}=…"
-                ),
-            });
+                )));
         }
     }
 }
@@ -169,13 +152,13 @@ fn meant_instead(plan: &Plan, given: &Consent) -> Option<Address> {
 /// A consent that fits nothing is mostly a slip of the finger.
 fn idle_consents(plan: &Plan, notes: &mut Vec<Note>) {
     for consent in plan.idle_consents() {
-        notes.push(Note {
-            code: Code::IdleConsent.as_str().into(),
-            address: consent.address.clone(),
-            message: match meant_instead(plan, consent) {
+        notes.push(Note::of(
+            Code::IdleConsent,
+            &consent.address,
+            match meant_instead(plan, consent) {
                 Some(near) => format!("{NOT_NEEDED}; did you mean `{near}`?"),
                 None => NOT_NEEDED.to_owned(),
             },
-        });
+        ));
     }
 }

@@ -2,15 +2,17 @@
 
 use serde_json::{Value, json};
 
-use super::inputs::Inputs;
-use super::make::{Maker, Standing, fingerprint, is_going};
-use super::select::{Partial, Selected};
-use super::steps::wait_to_the_end;
-use super::{Action, Note, Plan, diff};
+use super::inputs::{Inputs, Partial};
+use super::maker::{Maker, Selected};
+use super::observe::{Standing, fingerprint};
+use super::steps::{chosen, wait_to_the_end};
+use super::{Action, Change, Note, Plan};
 use crate::address::{Address, FieldPath};
 use crate::diag::{Code, Diagnostic};
 use crate::kinds::dask::scale::{holders, is_autoscaler_of};
+use crate::kinds::json::is_going;
 use crate::kinds::kind::Doing;
+use crate::kinds::kubernetes::requests::scale_as;
 use crate::kinds::scale::{Number, Scaled};
 use crate::kinds::{self, dask};
 use crate::resource::{Effect, FieldChange, Identity, ObjectId, Resource, Step};
@@ -42,7 +44,7 @@ pub fn scale(inputs: Inputs, wish: &Wish<'_>) -> Result<Plan, Vec<Diagnostic>> {
     {
         maker.problems.push(*problem);
     }
-    maker.what_cannot_be_known();
+    maker.notes.extend(maker.what_cannot_be_known());
     let number = (!wish.kept).then_some(wish.number);
     let partial = maker.partial().map(|partial| Partial { number, ..partial });
     let Maker { changes, problems, notes, .. } = maker;
@@ -54,7 +56,7 @@ pub fn scale(inputs: Inputs, wish: &Wish<'_>) -> Result<Plan, Vec<Diagnostic>> {
 
 impl Maker<'_> {
     fn bring(&mut self, wish: &Wish<'_>) -> Result<(), Box<Diagnostic>> {
-        let inputs = self.inputs;
+        let inputs = self.seen.inputs;
         let Some(resource) = inputs.desired.iter().find(|resource| resource.address == *wish.address) else {
             return Err(self.cannot(wish, format!("{} is not of this stack", wish.address), None));
         };
@@ -75,7 +77,8 @@ impl Maker<'_> {
         let fingerprint = Some(fingerprint(&live, &seen));
         let differs: Vec<_> = before.iter().filter(|(_, number)| number.as_ref() != Some(&to)).collect();
         let Some((_, from)) = differs.first() else {
-            self.push(resource, Action::Keep, Vec::new(), None, fingerprint);
+            let kept = self.seen.proposed(resource, Action::Keep, Vec::new());
+            self.changes.push(Change { fingerprint, ..kept });
             return Ok(());
         };
         let field = FieldChange {
@@ -93,39 +96,18 @@ impl Maker<'_> {
         {
             return Err(Box::new(problem));
         }
-        let mut steps = self.brought(resource, &live, &fields, wish.number);
-        let mut at = 0;
-        if let Identity::Object(object) = &resource.identity {
-            let goes = self.chosen(object, u64::from(wish.number));
-            self.tell_chosen(resource, &goes);
-            let deletes = goes
-                .iter()
-                .map(|(object, live)| Step::Call(kinds::kubernetes::requests::delete_call(object, live)));
-            let writes = differs.iter().filter_map(|(holder, _)| holder.as_ref());
-            let writes = writes.map(|holder| {
-                Step::Call(kinds::kubernetes::requests::scale_as(
-                    holder,
-                    &inputs.owner.scale_manager(),
-                    to.clone(),
-                ))
-            });
-            for step in deletes.chain(writes) {
-                steps.insert(at, step);
-                at += 1;
-            }
-        }
-        self.push(resource, Action::Update, fields, None, fingerprint);
-        if let Some(change) = self.changes.last_mut() {
-            change.steps = steps;
-        }
-        self.after_what_is_handled();
+        let holders: Vec<&ObjectId> = differs.iter().filter_map(|(holder, _)| holder.as_ref()).collect();
+        let (steps, goes) = self.brought(resource, &live, &fields, wish.number, &holders);
+        self.notes.extend(chosen(&resource.address, &goes));
+        let change = self.seen.proposed(resource, Action::Update, fields);
+        self.changes.push(Change { fingerprint, steps, ..change });
         self.tell_whose(resource, wish);
         Ok(())
     }
 
     /// The thing as it is live. What is not there, goes, or is of others is not scaled.
     fn live_and_ours(&mut self, resource: &Resource, wish: &Wish<'_>) -> Result<Value, Box<Diagnostic>> {
-        let Some(live) = self.inputs.world.find(&resource.identity).cloned() else {
+        let Some(live) = self.seen.inputs.world.find(&resource.identity).cloned() else {
             let help = "`dask-infra apply` makes it with the number of the stack file";
             return Err(self.cannot(wish, format!("{} is not there", resource.identity), Some(help)));
         };
@@ -135,10 +117,10 @@ impl Maker<'_> {
         }
         let live = self.with_size(resource, live);
         let kind = kinds::of(resource.kind);
-        if let Standing::Others(whose) = self.standing(resource, kind, &live) {
+        if let Standing::Others(whose) = self.seen.standing(resource, kind, &live) {
             let what = format!("{} exists already and is not of this stack: {whose}", resource.identity);
             let problem = Diagnostic::error(Code::NotOurs, what);
-            let span = self.inputs.sources.span(&resource.origin);
+            let span = self.seen.inputs.sources.span(&resource.origin);
             let help = format!(
                 "its owner scales it; to take it over: dask-infra apply --allow take:{}",
                 resource.address
@@ -156,7 +138,7 @@ impl Maker<'_> {
         object: &ObjectId,
         wish: &Wish<'_>,
     ) -> Result<Vec<(Option<ObjectId>, Option<Value>)>, Box<Diagnostic>> {
-        let world = self.inputs.world;
+        let world = self.seen.inputs.world;
         let others = world.inside.live().into_iter().flatten();
         let of_others = others.filter(|(id, live)| is_autoscaler_of(id, live, object) && !is_going(live));
         if let Some((autoscaler, live)) = of_others.into_iter().next() {
@@ -165,7 +147,7 @@ impl Maker<'_> {
                 "the number of workers of {} is written by {autoscaler}, between {} and {}",
                 wish.address, bounds.0, bounds.1
             );
-            let ours = diff::applied_by(live, &self.inputs.owner.field_manager());
+            let ours = self.seen.has_applied(live);
             let help = if ours {
                 "the stack made it with an earlier `replicas = { min, max }`: `dask-infra apply` takes it away".to_owned()
             } else {
@@ -195,29 +177,42 @@ impl Maker<'_> {
         Ok(found)
     }
 
-    /// What the kind does for such a change: GKE's own call for pools, and the wait for all.
-    fn brought(&self, resource: &Resource, live: &Value, fields: &[FieldChange], to: u32) -> Vec<Step> {
+    /// What the kind does for such a change, GKE's own call for pools and the wait for all, after the number is written to
+    /// its holders; and the workers that go.
+    fn brought(
+        &self,
+        resource: &Resource,
+        live: &Value,
+        fields: &[FieldChange],
+        to: u32,
+        holders: &[&ObjectId],
+    ) -> (Vec<Step>, Vec<(ObjectId, Value)>) {
         let kind = kinds::of(resource.kind);
+        let owner = &self.seen.inputs.owner;
         let mut counted = resource.clone();
         let object = matches!(resource.identity, Identity::Object(_));
         if object && dask::api::replicas_path().find(&resource.initial).is_some() {
             counted.body["spec"]["worker"]["replicas"] = json!(to);
         }
-        let doing = Doing {
-            action: if object { Action::Keep } else { Action::Update },
-            identity: &resource.identity,
+        let doing = |action| Doing {
             resource: Some(&counted),
             live: Some(live),
+            inside: self.seen.inputs.world.inside.live(),
             fields,
-            owner: &self.inputs.owner,
-            inline_pool: None,
             zones: self.live_zones(resource).len(),
-            leaving: false,
-            taking: false,
+            ..Doing::of(action, &resource.identity, owner)
         };
-        let mut steps = (kind.program)(&doing);
-        wait_to_the_end(&mut steps);
-        steps
+        let mut own = (kind.program)(&doing(if object { Action::Keep } else { Action::Update }));
+        wait_to_the_end(&mut own);
+        let goes = (kind.chosen)(&doing(Action::Update));
+        let mut steps = dask::workers::deletes(&goes);
+        let manager = owner.scale_manager();
+        steps.extend(holders.iter().map(|holder| Step::Call(scale_as(holder, &manager, json!(to)))));
+        if let Identity::Object(object) = &resource.identity {
+            steps.splice(..0, dask::handled::waits_before(Action::Update, object, fields, &steps));
+        }
+        steps.extend(own);
+        (steps, goes)
     }
 
     /// Whose the number is from now on.
@@ -225,7 +220,7 @@ impl Maker<'_> {
         let Scaled { place, number, unit, .. } = wish.scaled;
         let (code, message) = match number {
             Number::File(says) if !wish.kept && *says != u64::from(wish.number) => {
-                let at = self.inputs.sources.locate(place);
+                let at = self.seen.inputs.sources.locate(place);
                 let at = at.map(|at| format!(" ({at})")).unwrap_or_default();
                 let unit = if *says == 1 { unit.trim_end_matches('s') } else { unit };
                 let message = format!(
@@ -245,13 +240,12 @@ impl Maker<'_> {
                 (Code::NotKept, message)
             }
         };
-        let address = resource.address.clone();
-        self.notes.push(Note { code: code.as_str().into(), address, message });
+        self.notes.push(Note::of(code, &resource.address, message));
     }
 
     fn cannot(&self, wish: &Wish<'_>, what: String, help: Option<&str>) -> Box<Diagnostic> {
         let section: FieldPath = wish.address.section().parse().unwrap_or_default();
-        let span = self.inputs.sources.span(&section);
+        let span = self.seen.inputs.sources.span(&section);
         let problem = Diagnostic::error(Code::NothingToScale, what).at(span, "asked for");
         let problem = problem.about(wish.address.clone(), "");
         Box::new(help.into_iter().fold(problem, Diagnostic::help))

@@ -4,74 +4,14 @@
 
 use std::collections::{BTreeMap, BTreeSet};
 
-use serde::{Deserialize, Serialize};
-
 use super::cascade::{Cascade, holds};
-use super::make::{Maker, is_going};
-use super::{Inputs, Mode, diff, graph, inline_pool};
+use super::maker::{Maker, Selected};
+use super::{Mode, Partial, Selection, inline_pool, named};
 use crate::address::Address;
 use crate::diag::{self, Code, Diagnostic};
+use crate::kinds::json::is_going;
 use crate::resource::{Identity, ObjectId};
 use crate::{kinds, schema};
-
-/// What a plan is limited to, as it was typed.
-#[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
-pub struct Selection {
-    /// Only these and what they need; everything when there are none.
-    #[serde(default, skip_serializing_if = "Vec::is_empty")]
-    pub targets: Vec<String>,
-    /// Not these and what needs them.
-    #[serde(default, skip_serializing_if = "Vec::is_empty")]
-    pub excludes: Vec<String>,
-}
-
-impl Selection {
-    /// Whether the plan is about the whole stack.
-    pub fn is_all(&self) -> bool {
-        self.targets.is_empty() && self.excludes.is_empty()
-    }
-}
-
-/// A plan of a part of a stack.
-#[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
-pub struct Partial {
-    /// What it was limited to.
-    pub selection: Selection,
-    /// What is in the stack, or live and ours, and not in the plan. The record keeps what it knows of it.
-    pub left_out: Vec<(Address, Identity)>,
-    /// Objects among them that are live and ours and that no record names: it was lost.
-    #[serde(default, skip_serializing_if = "Vec::is_empty")]
-    pub unrecorded: Vec<(Address, ObjectId)>,
-    /// The number that the target alone gets, against what the stack file says.
-    #[serde(default, skip_serializing_if = "Option::is_none")]
-    pub number: Option<u32>,
-}
-
-/// Which addresses a plan is about.
-#[derive(Clone, Debug, Default, PartialEq, Eq)]
-pub(super) enum Selected {
-    /// All.
-    #[default]
-    All,
-    /// These.
-    Only(BTreeSet<Address>),
-}
-
-impl Selected {
-    pub(super) fn has(&self, address: &Address) -> bool {
-        match self {
-            Self::All => true,
-            Self::Only(addresses) => addresses.contains(address),
-        }
-    }
-
-    pub(super) fn add(&mut self, address: &Address) {
-        match self {
-            Self::All => {}
-            Self::Only(addresses) => drop(addresses.insert(address.clone())),
-        }
-    }
-}
 
 /// Something that may be in the plan.
 struct Candidate {
@@ -85,8 +25,8 @@ struct Candidate {
 impl Maker<'_> {
     /// Works out what the plan is about. Addresses that mean nothing, or several sections, are problems.
     pub(super) fn select(&mut self) {
-        let Selection { targets, excludes } = &self.inputs.selection;
-        if self.inputs.selection.is_all() {
+        let Selection { targets, excludes } = &self.seen.inputs.selection;
+        if self.seen.inputs.selection.is_all() {
             return;
         }
         let candidates = self.candidates();
@@ -116,20 +56,18 @@ impl Maker<'_> {
     }
 
     /// The plan's word on what it leaves out; `None` for a plan of the whole stack.
-    pub(super) fn partial(&mut self) -> Option<Partial> {
-        if self.inputs.selection.is_all() {
+    pub(super) fn partial(&self) -> Option<Partial> {
+        if self.seen.inputs.selection.is_all() {
             return None;
         }
         let candidates = self.candidates();
         let out = candidates.into_iter().filter(|candidate| !self.selected.has(&candidate.address));
         let left_out: Vec<(Address, Identity)> =
             out.map(|Candidate { address, identity, .. }| (address, identity)).collect();
-        let Inputs { world, owner, .. } = self.inputs;
+        let world = self.seen.inputs.world;
         let recorded: BTreeSet<&Identity> =
             world.record.iter().flat_map(|record| &record.inventory).map(|entry| &entry.identity).collect();
-        let manager = owner.field_manager();
-        let ours =
-            |identity: &Identity| world.find(identity).is_some_and(|live| diff::applied_by(live, &manager));
+        let ours = |identity: &Identity| world.find(identity).is_some_and(|live| self.seen.has_applied(live));
         let unrecorded = left_out.iter().filter_map(|(address, identity)| match identity {
             Identity::Object(object) if !recorded.contains(identity) && ours(identity) => {
                 Some((address.clone(), object.clone()))
@@ -139,11 +77,11 @@ impl Maker<'_> {
             }
         });
         let unrecorded = unrecorded.collect();
-        Some(Partial { selection: self.inputs.selection.clone(), left_out, unrecorded, number: None })
+        Some(Partial { selection: self.seen.inputs.selection.clone(), left_out, unrecorded, number: None })
     }
 
-    fn candidates(&mut self) -> Vec<Candidate> {
-        let inputs = self.inputs;
+    fn candidates(&self) -> Vec<Candidate> {
+        let inputs = self.seen.inputs;
         let mut candidates: Vec<Candidate> = Vec::new();
         for resource in &inputs.desired {
             candidates.push(Candidate {
@@ -153,26 +91,23 @@ impl Maker<'_> {
                 goes: inputs.mode == Mode::Destroy,
             });
         }
-        // Notes of this look belong to the plan itself, which takes its own.
-        let notes = self.notes.len();
         let known: BTreeSet<Identity> = candidates.iter().map(|known| known.identity.clone()).collect();
-        for owned in self.owned() {
+        for owned in self.owned().0 {
             if !known.contains(&owned.identity) {
                 let goes = owned.goes();
                 let (address, identity) = (owned.address, owned.identity);
                 candidates.push(Candidate { address, identity, follows: Vec::new(), goes });
             }
         }
-        self.notes.truncate(notes);
         candidates
     }
 
     /// For each candidate the others that a plan with it must have.
     fn needs(&self, candidates: &[Candidate]) -> Vec<Vec<usize>> {
-        let named = graph::Named::of(candidates.iter().map(|candidate| &candidate.address));
-        let world = self.inputs.world;
-        let manager = self.inputs.owner.field_manager();
-        let cascade = Cascade::of(world, self.inputs.target.gke.as_ref(), &manager);
+        let named = named::Named::of(candidates.iter().map(|candidate| &candidate.address));
+        let world = self.seen.inputs.world;
+        let manager = self.seen.inputs.owner.field_manager();
+        let cascade = Cascade::of(world, self.seen.inputs.target.gke.as_ref(), &manager);
         let places: BTreeMap<&Identity, usize> =
             candidates.iter().map(|candidate| &candidate.identity).zip(0..).collect();
         let along = |one: &Candidate| {
@@ -197,7 +132,7 @@ impl Maker<'_> {
             } else if matches!(one.identity, Identity::Cluster(_)) {
                 // GKE makes a cluster with one pool. One that is on its way out is made anew.
                 let absent = world.cluster.live().is_none_or(is_going);
-                let pool = inline_pool(&self.inputs.desired).filter(|_| absent);
+                let pool = inline_pool(&self.seen.inputs.desired).filter(|_| absent);
                 let made = |other: &Candidate| pool.is_some_and(|pool| pool.identity == other.identity);
                 needs[place].extend(candidates.iter().position(made));
             } else {

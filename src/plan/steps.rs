@@ -1,107 +1,197 @@
-//! The steps of every change: each kind's file writes its own program; here they are told what they must know
-//! of each other.
+//! The steps of every change: each kind's file writes its own program; here it is told what it must know of others.
 
-use std::collections::BTreeSet;
+use std::collections::{BTreeMap, BTreeSet};
 
-use super::make::{Maker, is_going};
-use super::{Action, Barrier, Change, given};
+use serde_json::Value;
+
+use super::maker::Maker;
+use super::{Action, Barrier, Change, Note, given};
+use crate::address::Address;
+use crate::diag::Code;
 use crate::kinds;
+use crate::kinds::json::is_going;
 use crate::kinds::kind::Doing;
 use crate::record::Record;
-use crate::resource::{self, Identity, KindId, ObjectId, Resource, Step, Until, World};
+use crate::resource::{self, Identity, ObjectId, Resource, Step, Until, World};
+
+/// What the program of a change must know of all others.
+struct Others<'a> {
+    maker: &'a Maker<'a>,
+    desired: BTreeMap<&'a Identity, &'a Resource>,
+    /// The pool that is made with the cluster.
+    inline: Option<&'a Resource>,
+    /// Whether the cluster goes, and what is in it.
+    cluster_goes: bool,
+    /// What needs no delete of its own before the cluster goes.
+    with_cluster: BTreeSet<Identity>,
+    /// The zones of pools whose number is set.
+    zones: &'a BTreeMap<usize, Vec<String>>,
+}
+
+/// What is done, and why.
+struct Program {
+    steps: Vec<Step>,
+    reason: Option<String>,
+    note: Option<Note>,
+}
 
 impl Maker<'_> {
+    /// The programs of all that is not kept.
     pub(super) fn steps(&mut self) {
-        let inputs = self.inputs;
-        let made = |change: &Change| matches!(change.action, Action::Create | Action::Replace);
-        let cluster = self.changes.iter().find(|change| matches!(change.identity, Identity::Cluster(_)));
-        let cluster_made = cluster.is_some_and(made);
-        let cluster_goes =
-            cluster.is_some_and(|change| matches!(change.action, Action::Delete | Action::Replace));
-        let inline = inline_pool(&inputs.desired).filter(|_| cluster_made);
-        // These hold a finalizer of the operator, or have a cluster that does.
-        let held = [KindId::DaskCluster, KindId::DaskAutoscaler, KindId::DaskJob];
-        let leaves = |change: &Change| held.contains(&change.kind) && change.action == Action::Delete;
-        let orphaned = self.changes.iter().any(leaves) && !operator_runs(inputs.world);
-        // What they would keep from going without an operator.
-        let more = [KindId::DaskGroup, KindId::Definition, KindId::Namespace];
-        let kept: Vec<KindId> = held.into_iter().chain(more).collect();
-        let desired = resource::by_identity(&inputs.desired);
         let zones = self.zones_of_pools();
-        let seen_ready = inputs.world.record.as_ref().map(Record::seen_ready).unwrap_or_default();
-        let with_cluster = if cluster_goes { self.goes_with_cluster() } else { BTreeSet::new() };
-        for (place, change) in self.changes.iter_mut().enumerate() {
-            let kind = kinds::of(change.kind);
-            // There is nothing to wait for.
-            if self.gone.contains(&change.identity) {
-                continue;
-            }
-            let resource = desired.get(&change.identity).copied();
-            let goes_along = match (&change.identity, change.action) {
-                (Identity::NodePool { .. }, Action::Delete) => cluster_goes,
-                // Only a living operator lets a DaskCluster go; without one it goes with the cluster.
-                (Identity::Object(_), Action::Delete) if change.foreign => true,
-                (Identity::Object(_), Action::Delete) => {
-                    let held_up = cluster_goes && orphaned && kept.contains(&change.kind);
-                    held_up || with_cluster.contains(&change.identity)
-                }
-                _ => false,
-            };
-            let is_inline = inline.is_some_and(|inline| inline.identity == change.identity);
-            let wanted =
-                |resource: &&Resource| is_inline || matches!(resource.identity, Identity::Cluster(_));
-            let inline_pool = inline.filter(|_| resource.as_ref().is_some_and(wanted)).map(|pool| &pool.body);
-            let live = inputs.world.find(&change.identity).cloned();
-            let doing = Doing {
-                action: change.action,
-                identity: &change.identity,
-                resource: resource.filter(|_| change.action != Action::Delete),
-                live: live.as_ref(),
-                fields: &change.fields,
-                owner: &inputs.owner,
-                inline_pool,
-                zones: zones.get(&place).map_or(0, Vec::len),
-                taking: change.taken.is_some(),
-                leaving: change.action == Action::Create
-                    && (live.as_ref().is_some_and(is_going) || self.with_owner.contains(&change.identity)),
-            };
-            change.steps = (kind.program)(&doing);
-            given::leave_open(&inputs.world.given, &mut change.steps);
-            if change.action == Action::Keep && half_made(inputs.world, &seen_ready, &change.identity) {
-                wait_to_the_end(&mut change.steps);
-            }
-            if is_inline && change.action == Action::Create {
-                change.reason = Some("made together with the cluster".into());
-            }
-            if goes_along {
-                change.reason = change.reason.take().or(Some("goes with the cluster".into()));
-                change.steps = Vec::new();
+        let undivided = self.undivided(&zones);
+        let others = Others::of(self, &zones);
+        let acts = |change: &Change| change.action != Action::Keep;
+        let changes = self.changes.iter().enumerate();
+        let programs: Vec<Option<Program>> =
+            changes.map(|(place, change)| acts(change).then(|| others.program(place, change))).collect();
+        self.problems.extend(undivided);
+        for (change, program) in self.changes.iter_mut().zip(programs) {
+            if let Some(Program { steps, reason, note }) = program {
+                (change.steps, change.reason) = (steps, reason);
+                self.notes.extend(note);
             }
         }
     }
 
     /// A look at what is kept matters only to those that follow it. What may be half made is waited for in any case.
-    pub(super) fn drop_idle_waits(&mut self, barriers: &[Barrier]) {
-        let mut followed = vec![false; self.changes.len() + barriers.len()];
-        let acts = self.changes.iter().filter(|change| change.action != Action::Keep);
-        for before in acts.flat_map(|change| &change.follows) {
-            followed[*before] = true;
-        }
-        for (place, barrier) in (self.changes.len()..).zip(barriers) {
-            if followed[place] {
-                barrier.follows.iter().for_each(|before| followed[*before] = true);
+    pub(super) fn looks(&mut self, barriers: &[Barrier]) {
+        let inputs = self.seen.inputs;
+        let followed = followed(&self.changes, barriers);
+        let desired = resource::by_identity(&inputs.desired);
+        let seen_ready = inputs.world.record.as_ref().map(Record::seen_ready).unwrap_or_default();
+        let kept = self.changes.iter_mut().zip(followed);
+        for (change, followed) in kept.filter(|(change, _)| change.action == Action::Keep) {
+            // There is nothing to wait for.
+            if self.gone.contains(&change.identity) {
+                continue;
             }
-        }
-        for (place, change) in self.changes.iter_mut().enumerate() {
-            let looks = change
-                .steps
-                .iter()
-                .all(|step| matches!(step, Step::Await(wait) if wait.until == Until::Still));
-            if change.action == Action::Keep && looks && !followed[place] {
-                change.steps.clear();
+            let doing = Doing {
+                resource: desired.get(&change.identity).copied(),
+                live: inputs.world.find(&change.identity),
+                ..Doing::of(Action::Keep, &change.identity, &inputs.owner)
+            };
+            let mut steps = (kinds::of(change.kind).program)(&doing);
+            if half_made(inputs.world, &seen_ready, &change.identity) {
+                wait_to_the_end(&mut steps);
+            }
+            if followed || !steps.iter().all(|step| is_wait(step, Until::Still)) {
+                change.steps = steps;
             }
         }
     }
+}
+
+impl<'a> Others<'a> {
+    fn of(maker: &'a Maker<'a>, zones: &'a BTreeMap<usize, Vec<String>>) -> Self {
+        let desired = &maker.seen.inputs.desired;
+        let cluster = maker.changes.iter().find(|change| matches!(change.identity, Identity::Cluster(_)));
+        let is = |actions: [Action; 2]| cluster.is_some_and(|cluster| actions.contains(&cluster.action));
+        let cluster_goes = is([Action::Delete, Action::Replace]);
+        let mut with_cluster = BTreeSet::new();
+        if cluster_goes {
+            with_cluster = maker.goes_with_cluster();
+            with_cluster.extend(maker.held_up());
+        }
+        let inline = inline_pool(desired).filter(|_| is([Action::Create, Action::Replace]));
+        Self { maker, desired: resource::by_identity(desired), inline, cluster_goes, with_cluster, zones }
+    }
+
+    /// Whether the server takes it along with something else that goes.
+    fn goes_along(&self, change: &Change) -> bool {
+        match (&change.identity, change.action) {
+            (Identity::NodePool { .. }, Action::Delete) => self.cluster_goes,
+            (identity @ Identity::Object(_), Action::Delete) => {
+                change.foreign || self.with_cluster.contains(identity)
+            }
+            _ => false,
+        }
+    }
+
+    fn program(&self, place: usize, change: &Change) -> Program {
+        if self.goes_along(change) {
+            let reason = change.reason.clone().or(Some("goes with the cluster".into()));
+            return Program { steps: Vec::new(), reason, note: None };
+        }
+        let kind = kinds::of(change.kind);
+        let inputs = self.maker.seen.inputs;
+        let live = inputs.world.find(&change.identity);
+        let is_inline = self.inline.is_some_and(|inline| inline.identity == change.identity);
+        let resource = self.desired.get(&change.identity).filter(|_| change.action != Action::Delete);
+        let with_pool = is_inline || matches!(change.identity, Identity::Cluster(_));
+        let doing = Doing {
+            resource: resource.copied(),
+            live,
+            inside: inputs.world.inside.live(),
+            fields: &change.fields,
+            inline_pool: self.inline.filter(|_| with_pool && resource.is_some()).map(|pool| &pool.body),
+            zones: self.zones.get(&place).map_or(0, Vec::len),
+            taking: change.taken.is_some(),
+            leaving: change.action == Action::Create
+                && (live.is_some_and(is_going) || self.maker.with_owner.contains(&change.identity)),
+            amiss: self.maker.amiss.get(&change.address).filter(|_| change.action == Action::Update),
+            when_idle: inputs.when_idle,
+            ..Doing::of(change.action, &change.identity, &inputs.owner)
+        };
+        let mut steps = (kind.program)(&doing);
+        given::leave_open(&inputs.world.given, &mut steps);
+        let made = "made together with the cluster";
+        let reason = if is_inline && change.action == Action::Create {
+            Some(made.into())
+        } else {
+            change.reason.clone()
+        };
+        let reason = waiting(reason, &steps);
+        Program { steps, reason, note: chosen(&change.address, &(kind.chosen)(&doing)) }
+    }
+}
+
+/// What a change waits for before all else is part of why it is as it is.
+fn waiting(reason: Option<String>, steps: &[Step]) -> Option<String> {
+    let Some(Step::Await(wait)) = steps.first().filter(|step| is_wait(step, Until::Idle)) else {
+        return reason;
+    };
+    let mark = format!("waits until it is idle, at most {}", time(wait.deadline));
+    Some(reason.map_or_else(|| mark.clone(), |reason| format!("{reason}; {mark}")))
+}
+
+/// `4h`, `90m`, `45s`.
+fn time(seconds: u32) -> String {
+    match seconds {
+        _ if seconds.is_multiple_of(3600) => format!("{}h", seconds / 3600),
+        _ if seconds.is_multiple_of(60) => format!("{}m", seconds / 60),
+        _ => format!("{seconds}s"),
+    }
+}
+
+/// Which changes and barriers what is not kept waits for.
+fn followed(changes: &[Change], barriers: &[Barrier]) -> Vec<bool> {
+    let mut followed = vec![false; changes.len() + barriers.len()];
+    let acts = changes.iter().filter(|change| change.action != Action::Keep);
+    for before in acts.flat_map(|change| &change.follows) {
+        followed[*before] = true;
+    }
+    for (place, barrier) in (changes.len()..).zip(barriers) {
+        if followed[place] {
+            barrier.follows.iter().for_each(|before| followed[*before] = true);
+        }
+    }
+    followed
+}
+
+/// The note on workers that the plan chooses to go.
+pub(super) fn chosen(address: &Address, goes: &[(ObjectId, Value)]) -> Option<Note> {
+    let names: Vec<&str> = goes.iter().map(|(object, _)| object.name.as_str()).collect();
+    let message = format!(
+        "these go, so that no worker of another group does: {}; the scheduler is not asked, and Dask computes again what \
+         they held",
+        names.join(", ")
+    );
+    (!goes.is_empty()).then(|| Note::of(Code::ChosenWorkers, address, message))
+}
+
+fn is_wait(step: &Step, until: Until) -> bool {
+    matches!(step, Step::Await(wait) if wait.until == until)
 }
 
 /// Whether an apply began with a thing of ours and none has seen it ready since. Where no record is, an apply may have
@@ -121,19 +211,6 @@ pub(super) fn wait_to_the_end(steps: &mut [Step]) {
         {
             wait.until = Until::Ready;
         }
-    }
-}
-
-/// Whether a Dask operator is there to let Dask clusters go. Where its Deployment was not read, it may be.
-fn operator_runs(world: &World) -> bool {
-    let Some(objects) = world.inside.live() else { return true };
-    let operator =
-        |object: &ObjectId| object.gvk.kind == "Deployment" && object.name == kinds::scope::OPERATOR_NAME;
-    let asked = objects.keys().any(|object| object.gvk.kind == "CustomResourceDefinition");
-    let found = objects.iter().find(|(object, _)| operator(object));
-    match found {
-        Some((_, live)) => kinds::json::count(&live["status"]["availableReplicas"]) > 0,
-        None => !asked,
     }
 }
 

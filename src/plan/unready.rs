@@ -44,10 +44,6 @@ pub fn tell(plan: &mut Plan, found: Vec<(usize, Readiness)>) {
             false => "it was ready before, so an apply does not wait for it",
         };
         let message = format!("{} is not ready: {what}; {next}", change.identity);
-        plan.notes.push(Note {
-            code: Code::Unready.as_str().into(),
-            address: change.address.clone(),
-            message,
-        });
+        plan.notes.push(Note::of(Code::Unready, &change.address, message));
     }
 }

@@ -7,7 +7,7 @@ use std::collections::BTreeMap;
 use serde_json::{Value, json};
 
 use super::Action;
-use super::make::Maker;
+use super::maker::Maker;
 use crate::address::FieldPath;
 use crate::diag::{Code, Diagnostic, listed};
 use crate::kinds::gke;
@@ -83,7 +83,7 @@ impl Maker<'_> {
     /// Says why a number differs that is as it should be now.
     pub(super) fn tell_move(&self, resource: &Resource, fields: &mut [FieldChange]) {
         let Identity::NodePool { pool, .. } = &resource.identity else { return };
-        let Some(now) = self.inputs.world.sizes.get(pool) else { return };
+        let Some(now) = self.seen.inputs.world.sizes.get(pool) else { return };
         let at = FieldPath::keys(["nodeCount"]);
         for field in fields.iter_mut().filter(|field| field.path == at) {
             if let Some(before) = field.before.as_ref().filter(|before| **before != json!(now)) {
@@ -94,7 +94,7 @@ impl Maker<'_> {
 
     /// The zones in which a pool's nodes lie when its number is set; none where only GKE will know.
     pub(super) fn zones_of(&self, resource: &Resource, action: Action) -> Vec<String> {
-        let world = self.inputs.world;
+        let world = self.seen.inputs.world;
         let live =
             || world.find(&resource.identity).filter(|_| !matches!(action, Action::Create | Action::Replace));
         let own = |body: &Value| {
@@ -110,15 +110,11 @@ impl Maker<'_> {
         found.unwrap_or_default()
     }
 
-    /// The same for the pools that are made, or whose number is set, by their place among the changes. A number that
-    /// does not divide stands against the plan.
-    pub(super) fn zones_of_pools(&mut self) -> BTreeMap<usize, Vec<String>> {
-        let inputs = self.inputs;
-        let desired: BTreeMap<&Identity, &Resource> =
-            inputs.desired.iter().map(|resource| (&resource.identity, resource)).collect();
+    /// The same for the pools that are made, or whose number is set, by their place among the changes.
+    pub(super) fn zones_of_pools(&self) -> BTreeMap<usize, Vec<String>> {
         let mut found = BTreeMap::new();
         for (place, change) in self.changes.iter().enumerate() {
-            let Some(resource) = desired.get(&change.identity) else { continue };
+            let Some(resource) = self.seen.wanted.get(&change.identity) else { continue };
             let set = match (&change.identity, change.action) {
                 (Identity::NodePool { .. }, Action::Create | Action::Replace) => true,
                 (Identity::NodePool { .. }, Action::Update) => gke::compare::sent(&change.fields)
@@ -129,19 +125,21 @@ impl Maker<'_> {
                 found.insert(place, self.zones_of(resource, change.action));
             }
         }
+        found
+    }
+
+    /// Numbers that do not divide stand against the plan.
+    pub(super) fn undivided(&self, zones: &BTreeMap<usize, Vec<String>>) -> Vec<Diagnostic> {
         // Said already, of the zones of others.
         let said = self.problems.iter().any(|problem| problem.code == Code::OthersZones);
-        for (place, zones) in found.iter().filter(|_| !said) {
-            let resource = desired.get(&self.changes[*place].identity);
-            let problem = resource.and_then(|resource| self.does_not_divide(resource, zones));
-            self.problems.extend(problem);
-        }
-        found
+        let wanted = |place: usize| self.seen.wanted.get(&self.changes[place].identity);
+        let problem = |(place, zones): (&usize, &Vec<String>)| self.does_not_divide(wanted(*place)?, zones);
+        zones.iter().filter(|_| !said).filter_map(problem).collect()
     }
 
     /// The zones in which a live pool's nodes lie now.
     pub(super) fn live_zones(&self, resource: &Resource) -> Vec<String> {
-        let live = self.inputs.world.find(&resource.identity);
+        let live = self.seen.inputs.world.find(&resource.identity);
         live.map(zones).unwrap_or_default().into_iter().map(str::to_owned).collect()
     }
 
@@ -158,7 +156,7 @@ impl Maker<'_> {
             resource.address,
             listed(zones.iter().map(String::as_str), "and")
         );
-        let span = self.inputs.sources.span(&resource.origin_of(&FieldPath::keys(["nodeCount"])));
+        let span = self.seen.inputs.sources.span(&resource.origin_of(&FieldPath::keys(["nodeCount"])));
         let below = nodes - nodes % number;
         let neighbours = match below {
             0 => format!("{number} nodes are the fewest"),
@@ -175,7 +173,7 @@ impl Maker<'_> {
     /// maxSurge + maxUnavailable". That instance groups aim for them meanwhile is recalled.
     pub(super) fn has_surge_nodes(&self, resource: &Resource, live: &Value, nodes: u32) -> bool {
         let Some(wanted) = resource.body["nodeCount"].as_u64() else { return false };
-        let record = self.inputs.world.record.as_ref();
+        let record = self.seen.inputs.world.record.as_ref();
         let last = record.and_then(|record| record.last_set(&resource.identity));
         let edited = last.is_some_and(|last| last["nodeCount"] != wanted);
         let settings = &live["upgradeSettings"];

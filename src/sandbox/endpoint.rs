@@ -136,7 +136,6 @@ pub(super) struct Authority {
 }
 
 impl Authority {
-    /// A new one.
     pub fn new() -> Result<Self, SandboxError> {
         let make = || -> Result<Self, rcgen::Error> {
             let key = KeyPair::generate()?;

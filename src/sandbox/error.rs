@@ -34,7 +34,6 @@ pub enum SandboxError {
     /// The API server to put behind the clusters cannot be used.
     #[error("the kubeconfig {} cannot be used: {cause}", kubeconfig.display())]
     Kubernetes {
-        /// The kubeconfig.
         kubeconfig: PathBuf,
         /// What is wrong with it, or with the server.
         cause: String,

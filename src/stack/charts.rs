@@ -6,8 +6,7 @@ use std::path::Path;
 use serde_json::{Map, Value, json};
 
 use super::fence::outside;
-use super::files::Files;
-use super::parse::put;
+use super::files::{Files, put};
 use super::yaml::{self, Node};
 use crate::address::{FieldPath, Segment};
 use crate::diag::{Code, Diagnostic, Severity};
@@ -21,7 +20,6 @@ use crate::schema;
 pub struct Render {
     /// The name of the release.
     pub release: String,
-    /// Its namespace.
     pub namespace: String,
     /// The chart: a path, an `oci://` address, or a name in `repo`.
     pub chart: String,

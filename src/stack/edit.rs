@@ -11,7 +11,6 @@ use crate::diag::{Code, Diagnostic};
 /// A file with one number changed.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Edit {
-    /// The file.
     pub file: PathBuf,
     /// Its text before.
     pub before: String,

@@ -5,13 +5,12 @@ use std::collections::BTreeSet;
 use std::io::ErrorKind;
 use std::path::{Path, PathBuf};
 
-use serde_json::{Value, json};
+use serde_json::{Map, Value, json};
 
-use super::charts;
 use super::fence::{Fence, Unread};
 use super::schema::{resolve, shape};
 use super::yaml::{self, Node};
-use crate::address::FieldPath;
+use crate::address::{FieldPath, Segment};
 use crate::diag::{Code, Diagnostic};
 use crate::kinds::pod::DIRECTIVE;
 use crate::source::{FileId, Sources, Span};
@@ -27,13 +26,11 @@ pub(super) struct Found {
 
 /// Reads every file that the tree names. They are looked for from the folder of the file that names them on;
 /// `root` is what the names of all files start from.
-/// Charts are rendered by `helm`, when there is one, with other values at some places.
-pub(super) fn read(
+pub(super) fn read<'a>(
     tree: &mut Value,
-    sources: &mut Sources,
-    (root, fence): (&Path, &Fence),
-    (helm, instead): (Option<&charts::Helm<'_>>, &[(FieldPath, Value)]),
-) -> Found {
+    sources: &'a mut Sources,
+    (root, fence): (&'a Path, &'a Fence),
+) -> Files<'a> {
     let mut files = Files { sources, root, fence, found: Found::default() };
     let manifests = tree.get_mut("manifest").and_then(Value::as_object_mut);
     for (key, section) in manifests.into_iter().flatten() {
@@ -50,8 +47,33 @@ pub(super) fn read(
     for place in places {
         files.pod(tree, &place);
     }
-    charts::read(tree, &mut files, helm, instead);
-    files.found
+    files
+}
+
+/// Puts a value at a place. Tables on the way are made, as a key that is not given may stand in one; items of lists
+/// are not.
+pub(super) fn put(value: &mut Value, path: &[Segment], other: &Value) {
+    match path {
+        [] => *value = other.clone(),
+        [Segment::Index(index), rest @ ..] => {
+            if let Some(item) = value.get_mut(*index) {
+                put(item, rest, other);
+            }
+        }
+        [Segment::Key(key), rest @ ..] => {
+            let Value::Object(table) = value else { return };
+            let listed = rest.iter().any(|segment| matches!(segment, Segment::Index(_)));
+            match table.get_mut(key) {
+                Some(inner) => put(inner, rest, other),
+                None if listed => {}
+                None => {
+                    let mut inner = if rest.is_empty() { Value::Null } else { Value::Object(Map::new()) };
+                    put(&mut inner, rest, other);
+                    table.insert(key.clone(), inner);
+                }
+            }
+        }
+    }
 }
 
 /// Where the tree names a file that holds a pod, by the schema of the stack.

@@ -5,13 +5,14 @@ use std::collections::{BTreeMap, BTreeSet};
 use std::io::ErrorKind;
 use std::path::{Path, PathBuf};
 
-use serde_json::{Map, Value};
+use serde_json::Value;
 
-use super::charts::Helm;
+use super::charts::{self, Helm};
 use super::check::{self, Mistake};
 use super::fence::{Fence, Trust};
+use super::files::{self, put};
 use super::overlay::{self, Joined, Text};
-use super::{Stack, files, rules, variables};
+use super::{Stack, rules, variables};
 use crate::address::{FieldPath, Segment};
 use crate::diag::{self, Code, Diagnostic, Severity};
 use crate::secrets;
@@ -30,7 +31,6 @@ pub struct Options<'a> {
 /// A stack that may be planned.
 #[derive(Clone, Debug)]
 pub struct Loaded {
-    /// The stack.
     pub stack: Stack,
     /// Where its fields stand.
     pub sources: Sources,
@@ -145,7 +145,9 @@ fn parse(
     }
     nulls(&value, &FieldPath::root(), &mut doubtful);
     remove_nulls(&mut value);
-    let found = files::read(&mut value, &mut sources, (&root, &fence), (options.helm, instead));
+    let mut files = files::read(&mut value, &mut sources, (&root, &fence));
+    charts::read(&mut value, &mut files, options.helm, instead);
+    let found = files.found;
     diagnostics.extend(found.diagnostics);
     // What stands in a file that the stack names is there only now.
     instead.iter().for_each(|(path, other)| put(&mut value, path.segments(), other));
@@ -233,32 +235,6 @@ fn prune(value: &mut Value, path: &FieldPath) {
             }
         }
         _ => {}
-    }
-}
-
-/// Puts a value at a place. Tables on the way are made, as a key that is not given may stand in one; items of lists
-/// are not.
-pub(super) fn put(value: &mut Value, path: &[Segment], other: &Value) {
-    match path {
-        [] => *value = other.clone(),
-        [Segment::Index(index), rest @ ..] => {
-            if let Some(item) = value.get_mut(*index) {
-                put(item, rest, other);
-            }
-        }
-        [Segment::Key(key), rest @ ..] => {
-            let Value::Object(table) = value else { return };
-            let listed = rest.iter().any(|segment| matches!(segment, Segment::Index(_)));
-            match table.get_mut(key) {
-                Some(inner) => put(inner, rest, other),
-                None if listed => {}
-                None => {
-                    let mut inner = if rest.is_empty() { Value::Null } else { Value::Object(Map::new()) };
-                    put(&mut inner, rest, other);
-                    table.insert(key.clone(), inner);
-                }
-            }
-        }
     }
 }
 

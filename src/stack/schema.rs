@@ -80,7 +80,6 @@ fn overlays(schema: &mut Value) {
         list("Fields that an extended file gives and this one takes away: `node_pool.a.labels.x`.");
 }
 
-/// Where the schemas of sections are.
 fn section_references(root: &Value, schema: &Value, found: &mut BTreeSet<String>) {
     let reference = |schema: &Value| {
         let reference = schema.get("$ref").or_else(|| schema.pointer("/allOf/0/$ref"))?;

@@ -6,7 +6,7 @@ use super::api::{self, UNSEEN};
 use super::handled::is_handled;
 use crate::address::{Address, FieldPath};
 use crate::kinds::about::range;
-use crate::kinds::kind::{Compare, Kind, address_in, itself};
+use crate::kinds::kind::{Compare, Found, Held, Kind, Part, Room, Unasked, address_in, itself};
 use crate::kinds::kubernetes::requests::object_program;
 use crate::kinds::scope::Scope;
 use crate::kinds::status::Said;
@@ -18,13 +18,15 @@ const DEADLINE: u32 = 300;
 /// Autoscalers.
 pub const KIND: Kind = Kind {
     rank: 62,
+    held: Held::ByOperator,
+    room: Room::Number,
     compare: Compare::Kubernetes(effect),
     program: |doing| {
         let facts = json!({ "cluster": doing.body()["spec"]["cluster"] });
         object_program(doing, KindId::DaskAutoscaler, facts, DEADLINE)
     },
     queries,
-    judge,
+    judge: |_, found| Ok(judge(found.itself())),
     says,
     about: |resource| {
         let spec = &resource.body["spec"];
@@ -81,7 +83,7 @@ pub fn lower(cluster: &Resource, min: u32, max: u32, scope: &Scope) -> Option<Re
 }
 
 /// The autoscaler and, while it is there, the group whose number it writes: that stays when it goes.
-fn queries(wait: &Await) -> Vec<Query> {
+fn queries(wait: &Await) -> Vec<(Part, Query)> {
     let mut queries = itself(wait);
     if !wait.until.is_ready() {
         return queries;
@@ -89,18 +91,17 @@ fn queries(wait: &Await) -> Vec<Query> {
     if let (Identity::Object(object), Some(cluster)) = (&wait.identity, wait.facts["cluster"].as_str()) {
         let (gvk, namespace) = (api::cluster(), object.namespace.clone());
         let group = api::default_group(&ObjectId { gvk, namespace, name: cluster.to_owned() });
-        queries.push(Query { api: Api::Kubernetes, path: group.path() });
+        queries.push((Part::Group, Query { api: Api::Kubernetes, path: group.path() }));
     }
     queries
 }
 
 /// For `status`: its bounds, and where it stands between them.
-pub(crate) fn says(_: &Await, found: &[Value]) -> Said {
-    let [autoscaler, group] = found else { return Said::default() };
-    let spec = &autoscaler["spec"];
+fn says(_: &Await, found: &Found) -> Result<Said, Unasked> {
+    let (spec, group) = (&found.itself()["spec"], found.get(Part::Group)?);
     let now = &group["spec"]["worker"]["replicas"];
     let at = now.as_u64().map(|now| format!(", now {now}")).unwrap_or_default();
-    Said {
+    Ok(Said {
         line: format!("autoscaler: {} to {} workers{at}", spec["minimum"], spec["maximum"]),
         facts: vec![
             ("workers_least", spec["minimum"].clone()),
@@ -108,12 +109,11 @@ pub(crate) fn says(_: &Await, found: &[Value]) -> Said {
             ("workers_wanted", now.clone()),
         ],
         pending: Vec::new(),
-    }
+    })
 }
 
 /// The operator works for it once it has made the cluster its owner.
-fn judge(_: &Await, found: &[Value]) -> Readiness {
-    let autoscaler = found.first().unwrap_or(&Value::Null);
+fn judge(autoscaler: &Value) -> Readiness {
     if !autoscaler.is_object() {
         return Readiness::Progressing("it to appear".into());
     }
@@ -133,22 +133,10 @@ mod tests {
 
     #[test]
     fn it_works_once_its_cluster_owns_it() {
-        let identity = Identity::Object(ObjectId {
-            gvk: api::autoscaler(),
-            namespace: Some("default".into()),
-            name: "c".into(),
-        });
-        let wait = Await {
-            kind: KindId::DaskAutoscaler,
-            identity,
-            until: Until::Ready,
-            facts: Value::Null,
-            deadline: 1,
-        };
-        assert!(matches!(judge(&wait, &[Value::Null]), Readiness::Progressing(_)));
-        assert!(matches!(judge(&wait, &[json!({ "metadata": {} })]), Readiness::Progressing(_)));
+        assert!(matches!(judge(&Value::Null), Readiness::Progressing(_)));
+        assert!(matches!(judge(&json!({ "metadata": {} })), Readiness::Progressing(_)));
         let owned = json!({ "metadata": { "ownerReferences": [{ "kind": "DaskCluster", "name": "c" }] } });
-        assert_eq!(judge(&wait, &[owned]), Readiness::Ready);
+        assert_eq!(judge(&owned), Readiness::Ready);
     }
 
     #[test]

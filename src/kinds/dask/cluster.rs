@@ -8,17 +8,17 @@ use serde_json::{Value, json};
 
 use super::api::{self, CLUSTER_LABEL, COMPONENT_LABEL, GROUP_LABEL};
 use super::group::{self, DaskGroup, Joined};
-use super::handled::{self, is_handled, scaled_to};
+use super::handled::{self, is_handled};
 use super::idle::IdleTimeout;
 use super::pods::{self, Tally, Wants, Workers, with_pods};
 use super::registered::{self, Registered};
 use super::replicas::{Replicas, Writer};
 use super::service::DaskService;
-use super::{autoscaler, scale};
+use super::{autoscaler, scale, workers};
 use crate::address::{Address, FieldPath};
 use crate::kinds::about::{image, with_gpus, workers};
 use crate::kinds::json::text;
-use crate::kinds::kind::{Compare, Doing, Kind, itself};
+use crate::kinds::kind::{Compare, Doing, Found, Held, Kind, Part, Room, Unasked, itself};
 use crate::kinds::kubernetes::object::{gvk, labelled, unmarked};
 use crate::kinds::kubernetes::pods::{broken, pending};
 use crate::kinds::kubernetes::requests::{object_program, scale_call};
@@ -40,8 +40,21 @@ const DEADLINE: u32 = 1800;
 /// Dask clusters.
 pub const KIND: Kind = Kind {
     rank: 60,
+    held: Held::ByOperator,
+    room: Room::Nodes,
+    // Whose number of workers counts, what others attached, and what the operator made.
+    beside: || {
+        vec![
+            api::group(),
+            api::autoscaler(),
+            gvk("apps", "v1", "Deployment", "deployments"),
+            gvk("", "v1", "Service", "services"),
+        ]
+    },
     compare: Compare::Kubernetes(effect),
-    program,
+    program: |doing| workers::program(doing, KindId::DaskCluster, program(doing)),
+    amiss: workers::amiss,
+    chosen: workers::chosen,
     queries,
     judge,
     says,
@@ -415,9 +428,8 @@ fn program(doing: &Doing) -> Vec<Step> {
     steps
 }
 
-/// The cluster and everything that the operator makes for it, in this order: the cluster, scheduler
-/// Deployment, Service, default group, worker Deployments, pods; and what the scheduler counts.
-fn queries(wait: &Await) -> Vec<Query> {
+/// The cluster and everything that the operator makes for it, and what the scheduler counts.
+fn queries(wait: &Await) -> Vec<(Part, Query)> {
     let Identity::Object(cluster) = &wait.identity else { return Vec::new() };
     let namespace = cluster.namespace.as_deref();
     let one = |gvk: Gvk, suffix: &str| Query {
@@ -429,27 +441,55 @@ fn queries(wait: &Await) -> Vec<Query> {
     if wait.until == Until::Handled {
         return queries;
     }
-    queries.push(one(deployments.clone(), "scheduler"));
-    queries.push(one(gvk("", "v1", "Service", "services"), "scheduler"));
-    queries.push(one(api::group(), "default"));
+    queries.push((Part::Scheduler, one(deployments.clone(), "scheduler")));
+    queries.push((Part::Service, one(gvk("", "v1", "Service", "services"), "scheduler")));
+    queries.push((Part::Group, one(api::group(), "default")));
     let workers = [(CLUSTER_LABEL, cluster.name.as_str()), (COMPONENT_LABEL, "worker")];
-    queries.push(labelled(&deployments, namespace, workers));
-    queries.push(registered::pods(namespace, &cluster.name));
+    queries.push((Part::Workers, labelled(&deployments, namespace, workers)));
+    queries.push((Part::Pods, registered::pods(namespace, &cluster.name)));
     if wait.until.is_ready() {
-        queries.push(registered::counts(namespace, &cluster.name));
+        queries.push((Part::Counts, registered::counts(namespace, &cluster.name)));
     }
     queries
 }
 
+/// What is around a cluster.
+struct Around<'a> {
+    cluster: &'a Value,
+    scheduler: &'a Value,
+    service: &'a Value,
+    group: &'a Value,
+    workers: &'a Value,
+    pods: &'a Value,
+    registered: Option<Registered>,
+}
+
+impl<'a> Around<'a> {
+    fn of(found: &Found<'a>) -> Result<Self, Unasked> {
+        let pods = found.get(Part::Pods)?;
+        Ok(Self {
+            cluster: found.itself(),
+            scheduler: found.get(Part::Scheduler)?,
+            service: found.get(Part::Service)?,
+            group: found.get(Part::Group)?,
+            workers: found.get(Part::Workers)?,
+            pods,
+            registered: found.find(Part::Counts).map(|counts| Registered::of(pods, counts)),
+        })
+    }
+}
+
+fn judge(wait: &Await, found: &Found) -> Result<Readiness, Unasked> {
+    match wait.until {
+        Until::Handled => Ok(handled::judge(found.itself())),
+        Until::Ready | Until::Still | Until::Gone | Until::Idle => Ok(ready(wait, Around::of(found)?)),
+    }
+}
+
 /// The phase alone is not to be trusted: `Running` says that there is a Service, and a healthy cluster may
 /// stay `Pending` for good. So scheduler, Service, default group and workers are looked at themselves.
-fn judge(wait: &Await, found: &[Value]) -> Readiness {
-    if let (Until::Handled, [cluster]) = (wait.until, found) {
-        return handled::judge(cluster);
-    }
-    let [cluster, scheduler, service, group, workers, pods, counts @ ..] = found else {
-        return Readiness::Progressing("an answer".into());
-    };
+fn ready(wait: &Await, around: Around<'_>) -> Readiness {
+    let Around { cluster, scheduler, service, group, workers, pods, registered } = around;
     let phase = text(&cluster["status"]["phase"]);
     if !cluster.is_object() {
         return Readiness::Progressing("it to appear".into());
@@ -482,49 +522,13 @@ fn judge(wait: &Await, found: &[Value]) -> Readiness {
         return Readiness::Progressing("the default worker group".into());
     }
     let name = format!("{}-default", text(&cluster["metadata"]["name"]));
-    let registered = counts.first().map(|counts| Registered::of(pods, counts));
     let settled = handled == Some(true);
     Workers { wait, group, name: &name, workers, pods, registered, settled }.ready()
 }
 
-/// The worker Deployments that are too many, when the operator says that it has scaled their group down: those that are
-/// not ready first, then the youngest.
-pub(crate) fn left_behind<'v>(
-    wanted: u64,
-    group: &Value,
-    deployments: &[(&'v ObjectId, &'v Value)],
-) -> Vec<(&'v ObjectId, &'v Value)> {
-    let asked = group["spec"]["worker"]["replicas"].as_u64();
-    if asked != Some(wanted) || scaled_to(group) != Some(wanted) {
-        return Vec::new();
-    }
-    too_many(wanted, text(&group["metadata"]["name"]), deployments)
-}
-
-/// The worker Deployments of a group that are more than wanted: those that are not ready first, then the youngest.
-pub(crate) fn too_many<'v>(
-    wanted: u64,
-    group: &str,
-    deployments: &[(&'v ObjectId, &'v Value)],
-) -> Vec<(&'v ObjectId, &'v Value)> {
-    let own = |(_, live): &&(&ObjectId, &Value)| {
-        let metadata = &live["metadata"];
-        metadata["labels"][GROUP_LABEL] == group && metadata["deletionTimestamp"].is_null()
-    };
-    let mut own: Vec<_> = deployments.iter().filter(own).copied().collect();
-    own.sort_by_key(|(object, live)| {
-        let ready = deployment_ready(live) == Readiness::Ready;
-        let born = live["metadata"]["creationTimestamp"].as_str().unwrap_or_default();
-        (std::cmp::Reverse(ready), born, *object)
-    });
-    own.split_off(own.len().min(usize::try_from(wanted).unwrap_or(usize::MAX)))
-}
-
 /// For `status`: the phase that the operator gave, and how many workers there are.
-pub(crate) fn says(wait: &Await, found: &[Value]) -> Said {
-    let [cluster, scheduler, service, group, workers, pods, counts @ ..] = found else {
-        return Said::default();
-    };
+fn says(wait: &Await, found: &Found) -> Result<Said, Unasked> {
+    let Around { cluster, scheduler, service, group, workers, pods, registered } = Around::of(found)?;
     let phase = match text(&cluster["status"]["phase"]) {
         "" => "no phase yet",
         phase => phase,
@@ -532,7 +536,6 @@ pub(crate) fn says(wait: &Await, found: &[Value]) -> Said {
     let name = format!("{}-default", text(&cluster["metadata"]["name"]));
     let own = |worker: &&Value| worker["metadata"]["labels"][GROUP_LABEL] == *name;
     let workers: Vec<&Value> = workers["items"].as_array().into_iter().flatten().filter(own).collect();
-    let registered = counts.first().map(|counts| Registered::of(pods, counts));
     let tally = Tally::of(wait, group, &workers, pods, registered);
     let scheduler = deployment_ready(scheduler) == Readiness::Ready;
     let down = if scheduler { "" } else { "scheduler not ready; " };
@@ -545,7 +548,11 @@ pub(crate) fn says(wait: &Await, found: &[Value]) -> Said {
         ("scheduler_ready", json!(scheduler)),
     ];
     facts.extend(tally.facts());
-    Said { line: format!("{phase}; {down}{}{reached}", tally.line(scheduler)), facts, pending: pending(pods) }
+    Ok(Said {
+        line: format!("{phase}; {down}{}{reached}", tally.line(scheduler)),
+        facts,
+        pending: pending(pods),
+    })
 }
 
 #[cfg(test)]
@@ -587,7 +594,8 @@ mod tests {
                 json!({ "items": [pod, pod, pod] }),
                 counts.clone(),
             ];
-            (judge(&wait, &found), says(&wait, &found).line)
+            let found = Found::answers(&queries(&wait), &found);
+            (judge(&wait, &found).unwrap(), says(&wait, &found).unwrap().line)
         };
         let cluster = |asked: u64, handled: Option<u64>| {
             let mut cluster = group(asked, handled.unwrap_or(0));
@@ -647,7 +655,7 @@ mod tests {
             json!({ "items": workers }),
             json!({ "items": [] }),
         ];
-        judge(&wait, &found)
+        judge(&wait, &Found::answers(&queries(&wait), &found)).unwrap()
     }
 
     /// A group that asks for `asked` workers, of which the operator has noted `handled`.

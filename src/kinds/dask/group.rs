@@ -11,11 +11,11 @@ use super::handled::{self, is_handled, scaled_to};
 use super::pods::{self, Tally, Wants, Workers};
 use super::registered::{self, Registered};
 use super::replicas::Replicas;
-use super::scale;
+use super::{scale, workers};
 use crate::address::{Address, FieldPath};
 use crate::kinds::about::{image, workers};
 use crate::kinds::json::text;
-use crate::kinds::kind::{Compare, Doing, Kind, address_in, itself};
+use crate::kinds::kind::{Compare, Doing, Found, Held, Kind, Part, Room, Unasked, address_in, itself};
 use crate::kinds::kubernetes::object::{gvk, labelled, pods_labelled};
 use crate::kinds::kubernetes::pods::{broken, pending};
 use crate::kinds::kubernetes::requests::object_program;
@@ -33,8 +33,12 @@ const DEADLINE: u32 = 1800;
 /// Worker groups.
 pub const KIND: Kind = Kind {
     rank: 61,
+    held: Held::ByOthers,
+    room: Room::Nodes,
     compare: Compare::Kubernetes(effect),
-    program,
+    program: |doing| workers::program(doing, KindId::DaskGroup, program(doing)),
+    amiss: workers::amiss,
+    chosen: workers::chosen,
     queries,
     judge,
     says,
@@ -206,7 +210,7 @@ fn program(doing: &Doing) -> Vec<Step> {
 }
 
 /// The group, its worker Deployments, its pods; all pods of its cluster, and what the scheduler counts.
-fn queries(wait: &Await) -> Vec<Query> {
+fn queries(wait: &Await) -> Vec<(Part, Query)> {
     let Identity::Object(group) = &wait.identity else { return Vec::new() };
     let namespace = group.namespace.as_deref();
     let own = [(GROUP_LABEL, group.name.as_str())];
@@ -214,22 +218,29 @@ fn queries(wait: &Await) -> Vec<Query> {
     if wait.until == Until::Handled {
         return queries;
     }
-    queries.push(labelled(&gvk("apps", "v1", "Deployment", "deployments"), namespace, own));
-    queries.push(pods_labelled(namespace, own));
+    queries.push((Part::Workers, labelled(&gvk("apps", "v1", "Deployment", "deployments"), namespace, own)));
+    queries.push((Part::Pods, pods_labelled(namespace, own)));
     // The scheduler counts the workers of all groups.
     if let (true, Some(cluster)) = (wait.until.is_ready(), wait.facts["cluster"].as_str()) {
-        queries.extend([registered::pods(namespace, cluster), registered::counts(namespace, cluster)]);
+        queries.push((Part::ClusterPods, registered::pods(namespace, cluster)));
+        queries.push((Part::Counts, registered::counts(namespace, cluster)));
     }
     queries
 }
 
-fn judge(wait: &Await, found: &[Value]) -> Readiness {
-    if let (Until::Handled, [group]) = (wait.until, found) {
-        return handled::judge(group);
+fn judge(wait: &Await, found: &Found) -> Result<Readiness, Unasked> {
+    let group = found.itself();
+    if wait.until == Until::Handled {
+        return Ok(handled::judge(group));
     }
-    let [group, workers, pods, scheduler @ ..] = found else {
-        return Readiness::Progressing("an answer".into());
-    };
+    let (workers, pods) = (found.get(Part::Workers)?, found.get(Part::Pods)?);
+    let name = text(&group["metadata"]["name"]);
+    let registered = registered_of(found);
+    let workers = Workers { wait, group, name, workers, pods, registered, settled: true };
+    Ok(ready(wait, group, pods, workers))
+}
+
+fn ready(wait: &Await, group: &Value, pods: &Value, workers: Workers) -> Readiness {
     if !group.is_object() {
         return Readiness::Progressing("it to appear".into());
     }
@@ -249,24 +260,21 @@ fn judge(wait: &Await, found: &[Value]) -> Readiness {
     if is_handled(group) == Some(false) {
         return Readiness::Progressing(UNSEEN.into());
     }
-    let name = text(&group["metadata"]["name"]);
-    let registered = registered_of(scheduler);
-    Workers { wait, group, name, workers, pods, registered, settled: true }.ready()
+    workers.ready()
 }
 
-fn registered_of(found: &[Value]) -> Option<Registered> {
-    let [pods, counts] = found else { return None };
-    Some(Registered::of(pods, counts))
+fn registered_of(found: &Found) -> Option<Registered> {
+    Some(Registered::of(found.find(Part::ClusterPods)?, found.find(Part::Counts)?))
 }
 
 /// For `status`: how many workers of the group there are.
-pub(crate) fn says(wait: &Await, found: &[Value]) -> Said {
-    let [group, workers, pods, scheduler @ ..] = found else { return Said::default() };
+fn says(wait: &Await, found: &Found) -> Result<Said, Unasked> {
+    let (group, workers, pods) = (found.itself(), found.get(Part::Workers)?, found.get(Part::Pods)?);
     let workers: Vec<&Value> = workers["items"].as_array().into_iter().flatten().collect();
-    let tally = Tally::of(wait, group, &workers, pods, registered_of(scheduler));
+    let tally = Tally::of(wait, group, &workers, pods, registered_of(found));
     let mut facts = vec![("cluster", group["spec"]["cluster"].clone())];
     facts.extend(tally.facts());
-    Said { line: tally.line(true), facts, pending: pending(pods) }
+    Ok(Said { line: tally.line(true), facts, pending: pending(pods) })
 }
 
 #[cfg(test)]
@@ -297,7 +305,8 @@ mod tests {
             "metadata": { "name": "c-g", "ownerReferences": owners },
             "spec": { "worker": { "replicas": live } },
         });
-        judge(&wait, &[group, json!({ "items": workers }), json!({ "items": [] })])
+        let answers = [group, json!({ "items": workers }), json!({ "items": [] })];
+        judge(&wait, &Found::answers(&queries(&wait), &answers)).unwrap()
     }
 
     #[test]

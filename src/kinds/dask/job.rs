@@ -7,11 +7,11 @@ use serde_json::{Value, json};
 use super::cluster::{DaskCluster, Scheduler, Worker};
 use super::pods::{self, Wants};
 use super::service::DaskService;
-use super::{api, registered};
+use super::{api, registered, workers};
 use crate::address::{Address, FieldPath};
 use crate::kinds::about::{image, workers};
 use crate::kinds::json::{is_false, text};
-use crate::kinds::kind::{Compare, Doing, Kind, itself};
+use crate::kinds::kind::{Compare, Doing, Found, Held, Kind, Part, Room, Unasked, itself};
 use crate::kinds::kubernetes::object::{gvk, unmarked};
 use crate::kinds::kubernetes::pods::{broken, gpus, gpus_held, pending};
 use crate::kinds::kubernetes::requests::object_program;
@@ -31,8 +31,10 @@ const FOLLOWED: u32 = 3600;
 /// Jobs.
 pub const KIND: Kind = Kind {
     rank: 63,
+    held: Held::ByOperator,
+    room: Room::Nodes,
     compare: Compare::Kubernetes(effect),
-    program,
+    program: |doing| workers::program(doing, KindId::DaskJob, program(doing)),
     queries,
     judge,
     says,
@@ -302,20 +304,24 @@ fn program(doing: &Doing) -> Vec<Step> {
 }
 
 /// The job, its program's pod, its cluster, and the pods of that.
-fn queries(wait: &Await) -> Vec<Query> {
+fn queries(wait: &Await) -> Vec<(Part, Query)> {
     let Identity::Object(job) = &wait.identity else { return Vec::new() };
     let namespace = job.namespace.as_deref();
     let at = |path: String| Query { api: Api::Kubernetes, path };
     let mut queries = itself(wait);
-    queries.push(at(runner(job).path()));
-    queries.push(at(format!("{}/{}", api::cluster().collection(namespace), job.name)));
-    queries.push(registered::pods(namespace, &job.name));
+    queries.push((Part::Program, at(runner(job).path())));
+    queries.push((Part::Cluster, at(format!("{}/{}", api::cluster().collection(namespace), job.name))));
+    queries.push((Part::Pods, registered::pods(namespace, &job.name)));
     queries
 }
 
 /// The operator's own words for the states of a job. Source: as above.
-fn judge(wait: &Await, found: &[Value]) -> Readiness {
-    let [job, runner, _, pods] = found else { return Readiness::Progressing("an answer".into()) };
+fn judge(wait: &Await, found: &Found) -> Result<Readiness, Unasked> {
+    let (job, runner, pods) = (found.itself(), found.get(Part::Program)?, found.get(Part::Pods)?);
+    Ok(followed(wait, job, runner, pods))
+}
+
+fn followed(wait: &Await, job: &Value, runner: &Value, pods: &Value) -> Readiness {
     if !job.is_object() {
         return Readiness::Progressing("it to appear".into());
     }
@@ -346,8 +352,9 @@ fn why_failed(runner: &Value) -> String {
 }
 
 /// For `status`: how far the job is, its program and its cluster.
-pub(crate) fn says(_: &Await, found: &[Value]) -> Said {
-    let [job, runner, cluster, pods] = found else { return Said::default() };
+fn says(_: &Await, found: &Found) -> Result<Said, Unasked> {
+    let (job, runner) = (found.itself(), found.get(Part::Program)?);
+    let (cluster, pods) = (found.get(Part::Cluster)?, found.get(Part::Pods)?);
     let phase = match text(&job["status"]["jobStatus"]) {
         "" => "not seen yet",
         phase => phase,
@@ -359,7 +366,7 @@ pub(crate) fn says(_: &Await, found: &[Value]) -> Said {
     let workers = cluster["spec"]["worker"]["replicas"].as_u64();
     let beside = workers.map(|workers| format!(", {workers} workers asked for")).unwrap_or_default();
     let gpus = gpus(pods);
-    Said {
+    Ok(Said {
         line: format!("{phase}; {program}{beside}{}", gpus_held(gpus)),
         facts: vec![
             ("phase", job["status"]["jobStatus"].clone()),
@@ -370,7 +377,7 @@ pub(crate) fn says(_: &Await, found: &[Value]) -> Said {
             ("gpus", json!(gpus)),
         ],
         pending: pending(pods),
-    }
+    })
 }
 
 #[cfg(test)]
@@ -387,7 +394,7 @@ mod tests {
         let facts = json!({ "end": end });
         let wait = Await { kind: KindId::DaskJob, identity, until: Until::Ready, facts, deadline: 1 };
         let job = json!({ "status": { "jobStatus": status } });
-        judge(&wait, &[job, runner.clone(), Value::Null, json!({ "items": [runner] })])
+        followed(&wait, &job, runner, &json!({ "items": [runner] }))
     }
 
     #[test]

@@ -16,3 +16,4 @@ pub mod scale;
 pub mod service;
 pub mod when_idle;
 pub mod why;
+pub mod workers;

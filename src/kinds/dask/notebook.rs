@@ -11,7 +11,7 @@ use crate::address::{Address, FieldPath};
 use crate::kinds::about::{image, with_gpus};
 use crate::kinds::env::{self, SecretKey};
 use crate::kinds::json::text;
-use crate::kinds::kind::{Compare, Doing, Kind, itself};
+use crate::kinds::kind::{Compare, Doing, Found, Kind, Part, Unasked, itself};
 use crate::kinds::kubernetes::door;
 use crate::kinds::kubernetes::object::{gvk, pods_labelled};
 use crate::kinds::kubernetes::pods::{broken, pending, selecting};
@@ -256,31 +256,31 @@ fn notebook_program(doing: &Doing) -> Vec<Step> {
 }
 
 /// The Deployment and its pods.
-fn queries(wait: &Await) -> Vec<Query> {
+fn queries(wait: &Await) -> Vec<(Part, Query)> {
     let mut queries = itself(wait);
     let Identity::Object(object) = &wait.identity else { return queries };
     if wait.until.is_ready() {
         let own =
             [("app.kubernetes.io/name", object.name.as_str()), ("app.kubernetes.io/component", "notebook")];
-        queries.push(pods_labelled(object.namespace.as_deref(), own));
+        queries.push((Part::Pods, pods_labelled(object.namespace.as_deref(), own)));
     }
     queries
 }
 
-fn judge(_: &Await, found: &[Value]) -> Readiness {
-    let (deployment, pods) = (found.first().unwrap_or(&Value::Null), found.get(1).unwrap_or(&Value::Null));
+fn judge(_: &Await, found: &Found) -> Result<Readiness, Unasked> {
+    let pods = found.get(Part::Pods)?;
     let list = || pods["items"].as_array().into_iter().flatten();
     if let Some(reason) = list().find_map(broken).or_else(|| list().find_map(without_secret)) {
-        return Readiness::Failed(reason);
+        return Ok(Readiness::Failed(reason));
     }
-    match deployment_ready(deployment) {
+    Ok(match deployment_ready(found.itself()) {
         Readiness::Ready => Readiness::Ready,
         // A Deployment gives up after ten minutes, and comes up all the same once there is a node.
         Readiness::Progressing(what) | Readiness::Stalled(what) | Readiness::Failed(what) => {
             let why = pending(pods).into_iter().find_map(|pending| pending.why);
             Readiness::Progressing(why.map_or(what, |why| format!("its pod: {why}")))
         }
-    }
+    })
 }
 
 /// A pod whose Secret or key is not there waits for ever.
@@ -298,9 +298,9 @@ fn without_secret(pod: &Value) -> Option<String> {
 }
 
 /// For `status`.
-pub(crate) fn says(wait: &Await, found: &[Value]) -> Said {
-    let pending = pending(found.get(1).unwrap_or(&Value::Null));
-    Said { pending, ..crate::kinds::kubernetes::workload::deployment_says(wait, found) }
+fn says(_: &Await, found: &Found) -> Result<Said, Unasked> {
+    let pending = pending(found.get(Part::Pods)?);
+    Ok(Said { pending, ..crate::kinds::kubernetes::workload::deployment_says(found.itself()) })
 }
 
 #[cfg(test)]
@@ -334,7 +334,8 @@ mod tests {
         let check = |status: Value| {
             let pods =
                 json!({ "items": [{ "metadata": { "name": "p", "namespace": "n" }, "status": status }] });
-            judge(&wait, &[json!({ "spec": { "replicas": 1 } }), pods])
+            let deployment = json!({ "spec": { "replicas": 1 } });
+            judge(&wait, &Found::of([(Part::Itself, &deployment), (Part::Pods, &pods)])).unwrap()
         };
         let waiting = |reason: &str, message: &str| json!({ "containerStatuses": [{ "state": { "waiting": { "reason": reason, "message": message } } }] });
         let Readiness::Failed(why) =
@@ -345,7 +346,7 @@ mod tests {
         assert!(why.contains("secret \"jupyter\" not found; make the Secret"), "{why}");
         let pulls = check(waiting("ContainerCreating", ""));
         assert_eq!(pulls, Readiness::Progressing("its pod: ContainerCreating".into()));
-        let path = queries(&wait)[1].path.clone();
+        let path = queries(&wait)[1].1.path.clone();
         assert!(path.ends_with("name%3Dlab%2Capp.kubernetes.io%2Fcomponent%3Dnotebook"), "{path}");
     }
 

@@ -20,7 +20,6 @@ use crate::resource::{Await, Identity, Readiness, Resource, Until};
 
 /// What a pod runs, with what and where: the short form that schedulers and workers share.
 pub struct Wants<'a> {
-    /// The image.
     pub image: &'a str,
     /// Arguments of the image's entry point; none for the default ones.
     pub args: &'a [String],
@@ -190,7 +189,6 @@ pub struct Workers<'a> {
     pub name: &'a str,
     /// Worker Deployments.
     pub workers: &'a Value,
-    /// Pods.
     pub pods: &'a Value,
     /// What the scheduler says of the workers of the whole cluster, where it was asked.
     pub registered: Option<Registered>,

@@ -15,7 +15,6 @@ use crate::resource::{
 pub enum Asked {
     /// The scheduler of a Dask cluster.
     Scheduler {
-        /// Its pods.
         pods: Query,
         /// Its count of tasks.
         counts: Query,
@@ -27,7 +26,7 @@ pub enum Asked {
 }
 
 /// Whether a change takes workers away that may compute: all of them, or some that the plan has chosen.
-pub fn takes_workers(action: Action, steps: &[Step]) -> bool {
+pub(super) fn takes_workers(action: Action, steps: &[Step]) -> bool {
     let deletes = |step: &Step| matches!(step, Step::Call(Call { method: Method::Delete, .. }));
     match action {
         Action::Replace | Action::Delete | Action::Update => steps.iter().any(deletes),
@@ -39,27 +38,11 @@ pub fn takes_workers(action: Action, steps: &[Step]) -> bool {
 /// seconds.
 pub fn wait(kind: KindId, identity: &Identity, live: &Value, deadline: u32) -> Option<Await> {
     let Identity::Object(object) = identity else { return None };
-    let cluster = match kind {
-        KindId::DaskCluster => object.name.as_str(),
-        KindId::DaskGroup => text(&live["spec"]["cluster"]),
-        KindId::DaskJob => "",
-        KindId::Cluster
-        | KindId::NodePool
-        | KindId::Namespace
-        | KindId::Definition
-        | KindId::Object
-        | KindId::Binding
-        | KindId::Service
-        | KindId::Deployment
-        | KindId::DaemonSet
-        | KindId::StatefulSet
-        | KindId::Pod
-        | KindId::Job
-        | KindId::GpuDriver
-        | KindId::Check
-        | KindId::DaskAutoscaler
-        | KindId::Notebook => return None,
-    };
+    if !matches!(kind, KindId::DaskCluster | KindId::DaskGroup | KindId::DaskJob) {
+        return None;
+    }
+    let itself = kind == KindId::DaskCluster;
+    let cluster = if itself { object.name.as_str() } else { text(&live["spec"]["cluster"]) };
     let facts = serde_json::json!({ "cluster": cluster });
     Some(Await { kind, identity: identity.clone(), until: Until::Idle, facts, deadline })
 }

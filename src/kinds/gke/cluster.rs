@@ -23,8 +23,15 @@ use crate::resource::{
 const DEADLINE: u32 = 2700;
 
 /// GKE clusters.
-pub const KIND: Kind =
-    Kind { rank: 0, compare: Compare::Gke(RULES), program, judge, says, about, ..Kind::BARE };
+pub const KIND: Kind = Kind {
+    rank: 0,
+    compare: Compare::Gke(RULES),
+    program,
+    judge: |_, found| Ok(judge(found.itself())),
+    says: |_, found| Ok(says(found.itself())),
+    about,
+    ..Kind::BARE
+};
 
 /// `zonal, stable channel`.
 fn about(resource: &Resource) -> Vec<String> {
@@ -299,8 +306,7 @@ fn updates(doing: &Doing, name: &ClusterName) -> Vec<Step> {
 }
 
 /// RUNNING is ready; RECONCILING is a running cluster that GKE works on; ERROR is deleted by GKE later.
-fn judge(_: &Await, found: &[Value]) -> Readiness {
-    let cluster = found.first().unwrap_or(&Value::Null);
+fn judge(cluster: &Value) -> Readiness {
     match text(&cluster["status"]) {
         "RUNNING" | "RECONCILING" => Readiness::Ready,
         status @ ("ERROR" | "DEGRADED" | "STOPPING") => {
@@ -312,8 +318,7 @@ fn judge(_: &Await, found: &[Value]) -> Readiness {
 }
 
 /// For `status`.
-fn says(_: &Await, found: &[Value]) -> Said {
-    let live = found.first().unwrap_or(&Value::Null);
+fn says(live: &Value) -> Said {
     let (status, version) = (text(&live["status"]), text(&live["currentMasterVersion"]));
     let version = if version.is_empty() { String::new() } else { format!(", version {version}") };
     Said {

@@ -7,7 +7,7 @@ use serde_json::{Value, json};
 use super::node_pool::allocatable_gpus;
 use crate::address::{Address, FieldPath};
 use crate::kinds::json::text;
-use crate::kinds::kind::{Compare, Kind, address_in, itself};
+use crate::kinds::kind::{Compare, Found, Kind, Part, Unasked, address_in, itself};
 use crate::kinds::kubernetes::object::{bare, gvk};
 use crate::kinds::kubernetes::pods;
 use crate::kinds::kubernetes::requests::object_program;
@@ -28,7 +28,7 @@ pub const KIND: Kind = Kind {
     queries,
     judge,
     shared: true,
-    says: workload::daemon_set_says,
+    says: |_, found| Ok(workload::daemon_set_says(found.itself())),
     pods: pods::selecting,
     address: |object| address_in("gpu_driver", object),
     ..Kind::BARE
@@ -211,29 +211,29 @@ fn partitioner() -> Value {
     })
 }
 
-fn queries(wait: &Await) -> Vec<Query> {
+fn queries(wait: &Await) -> Vec<(Part, Query)> {
     let mut queries = itself(wait);
     if wait.until.is_ready() {
         let path = "/api/v1/nodes?labelSelector=cloud.google.com%2Fgke-accelerator".to_owned();
-        queries.push(Query { api: Api::Kubernetes, path });
+        queries.push((Part::Nodes, Query { api: Api::Kubernetes, path }));
     }
     queries
 }
 
 /// Rolled out, and every GPU node has GPUs to give. A DaemonSet without pods is right only where every GPU
 /// node says that GKE installed its driver; else it is a stall.
-fn judge(_: &Await, found: &[Value]) -> Readiness {
-    let [set, nodes] = found else { return Readiness::Progressing("an answer".into()) };
-    match daemon_set_ready(set) {
+fn judge(_: &Await, found: &Found) -> Result<Readiness, Unasked> {
+    let nodes = found.get(Part::Nodes)?;
+    match daemon_set_ready(found.itself()) {
         Readiness::Ready => {}
-        other => return other,
+        other => return Ok(other),
     }
     let nodes: Vec<&Value> = nodes["items"].as_array().into_iter().flatten().collect();
     let waiting = nodes.iter().find(|node| allocatable_gpus(node) == 0);
-    let Some(node) = waiting else { return Readiness::Ready };
+    let Some(node) = waiting else { return Ok(Readiness::Ready) };
     let (name, labels) = (text(&node["metadata"]["name"]), &node["metadata"]["labels"]);
     let pool = text(&labels[POOL_LABEL]);
-    Readiness::Progressing(format!("allocatable nvidia.com/gpu on node {name} of pool {pool}"))
+    Ok(Readiness::Progressing(format!("allocatable nvidia.com/gpu on node {name} of pool {pool}")))
 }
 
 #[cfg(test)]
@@ -260,8 +260,10 @@ mod tests {
             facts: Value::Null,
             deadline: 1,
         };
-        assert_eq!(judge(&wait, &[set.clone(), node("2")]), Readiness::Ready);
+        let judged =
+            |nodes: Value| judge(&wait, &Found::of([(Part::Itself, &set), (Part::Nodes, &nodes)])).unwrap();
+        assert_eq!(judged(node("2")), Readiness::Ready);
         let expect = "allocatable nvidia.com/gpu on node n1 of pool a100";
-        assert_eq!(judge(&wait, &[set, node("0")]), Readiness::Progressing(expect.into()));
+        assert_eq!(judged(node("0")), Readiness::Progressing(expect.into()));
     }
 }

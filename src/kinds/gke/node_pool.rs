@@ -16,7 +16,7 @@ mod section;
 pub use calls::creation_body;
 pub use fields::{FIELDS, SCOPE};
 pub(crate) use ready::{allocatable_gpus, conditions};
-pub use ready::{live_gpus, says, summary};
+pub use ready::{live_gpus, summary};
 pub use section::{DriverVersion, NodePool, Surge};
 
 /// GKE node pools.
@@ -26,7 +26,7 @@ pub const KIND: Kind = Kind {
     program: calls::program,
     queries: ready::queries,
     judge: ready::judge,
-    says,
+    says: ready::says,
     about: ready::about,
     scaled: ready::scaled,
     ..Kind::BARE

@@ -84,12 +84,10 @@ impl<'a> Object<'a> {
         group_version(text(&self.value["apiVersion"]))
     }
 
-    /// The kind.
     pub fn kind(&self) -> &'a str {
         text(&self.value["kind"])
     }
 
-    /// The name.
     pub fn name(&self) -> &'a str {
         text(&self.value["metadata"]["name"])
     }

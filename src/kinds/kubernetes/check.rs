@@ -30,7 +30,7 @@ const PASSED: &str = "Test PASSED";
 pub const KIND: Kind = Kind {
     rank: 50,
     program,
-    judge,
+    judge: |_, found| Ok(judge(found.itself())),
     about: |resource| vec![on_pool(&resource.body["spec"])],
     pods: |resource| Where::Here(Query { api: Api::Kubernetes, path: pod(&resource.body).path() }),
     ..Kind::BARE
@@ -202,8 +202,7 @@ fn program(doing: &Doing) -> Vec<Step> {
 }
 
 /// Ready is: ran to its end. What the log says is another step's.
-fn judge(_: &Await, found: &[Value]) -> Readiness {
-    let pod = found.first().unwrap_or(&Value::Null);
+fn judge(pod: &Value) -> Readiness {
     if let Some(reason) = broken(pod) {
         return Readiness::Failed(reason);
     }

@@ -43,7 +43,6 @@ impl Use {
 /// The number of a container's port, or its name.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum PodPort {
-    /// A number.
     Number(u16),
     /// A name, to be looked up in the pod.
     Named(String),

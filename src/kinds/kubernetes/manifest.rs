@@ -142,12 +142,9 @@ pub fn lower(bundles: &[Bundle<'_>], scope: &Scope) -> Vec<Resource> {
         objects(bundles).filter_map(|object| resource(&object, &kinds, scope)).collect();
     let by_identity: BTreeMap<(String, Option<String>, String), Address> = resources
         .iter()
-        .filter_map(|resource| match &resource.identity {
-            Identity::Object(object) => {
-                let ObjectId { gvk, namespace, name } = object.clone();
-                Some(((gvk.kind, namespace, name), resource.address.clone()))
-            }
-            Identity::Cluster(_) | Identity::NodePool { .. } | Identity::Check(_) => None,
+        .filter_map(|resource| {
+            let ObjectId { gvk, namespace, name } = resource.identity.object()?.clone();
+            Some(((gvk.kind, namespace, name), resource.address.clone()))
         })
         .collect();
     let find = |kind: &str, namespace: Option<&str>, name: &str| {

@@ -11,10 +11,10 @@ use super::object::{gvk, unmarked};
 use super::requests::object_program;
 use crate::address::{Address, FieldPath};
 use crate::kinds::json::text;
-use crate::kinds::kind::{Compare, Kind};
+use crate::kinds::kind::{Compare, Held, Kind};
 use crate::kinds::scope::Scope;
 use crate::kinds::section::{Labels, Lifecycle, Live, Manage, Naming, Section, object_labels};
-use crate::resource::{Await, Effect, Identity, KindId, Life, ObjectId, Readiness, Resource};
+use crate::resource::{Effect, Identity, KindId, Life, ObjectId, Readiness, Resource};
 
 /// Seconds until it counts as stuck: content with finalizers goes first.
 const DEADLINE: u32 = 300;
@@ -22,9 +22,10 @@ const DEADLINE: u32 = 300;
 /// Namespaces.
 pub const KIND: Kind = Kind {
     rank: 20,
+    held: Held::ByOthers,
     compare: Compare::Kubernetes(|_| (Effect::InPlace, None)),
     program: |doing| object_program(doing, KindId::Namespace, Value::Null, DEADLINE),
-    judge,
+    judge: |_, found| Ok(judge(found.itself())),
     shared: true,
     address: |object| Address::of("namespace", &object.name),
     ..Kind::BARE
@@ -118,8 +119,7 @@ pub fn object(name: &str) -> ObjectId {
     ObjectId { gvk: gvk("", "v1", "Namespace", "namespaces"), namespace: None, name: name.into() }
 }
 
-fn judge(_: &Await, found: &[Value]) -> Readiness {
-    let namespace = found.first().unwrap_or(&Value::Null);
+fn judge(namespace: &Value) -> Readiness {
     match text(&namespace["status"]["phase"]) {
         "Active" => Readiness::Ready,
         "Terminating" => {

@@ -7,9 +7,9 @@ use super::requests::object_program;
 use super::{conditions, door, pods};
 use crate::address::FieldPath;
 use crate::kinds::json::text;
-use crate::kinds::kind::{Compare, Doing, Kind, Where, address_in, unnamed};
+use crate::kinds::kind::{Compare, Doing, Held, Kind, Where, address_in, unnamed};
 use crate::kinds::scope::DASK_OPERATOR;
-use crate::resource::{Action, Await, Effect, Identity, KindId, Readiness, Resource, Step};
+use crate::resource::{Action, Effect, Identity, KindId, Readiness, Resource, Step};
 use crate::schema::DASK_GROUP;
 
 /// Seconds until a plain object counts as stuck.
@@ -30,7 +30,7 @@ pub const PLAIN: Kind = Kind {
         let known = object_schema(doing.identity).is_some();
         object_program(doing, KindId::Object, Value::Null, if known { DEADLINE } else { CUSTOM })
     },
-    judge: |_, found| conditions::judge(found.first().unwrap_or(&Value::Null)),
+    judge: |_, found| Ok(conditions::judge(found.itself())),
     shared: true,
     pods: replica_set_pods,
     ..Kind::BARE
@@ -41,7 +41,7 @@ pub const BINDING: Kind = Kind {
     rank: 31,
     compare: Compare::Kubernetes(binding_effect),
     program: |doing| plain(doing, KindId::Binding),
-    judge: exists,
+    judge: |_, found| Ok(exists(found.itself())),
     shared: true,
     ..Kind::BARE
 };
@@ -51,7 +51,7 @@ pub const SERVICE: Kind = Kind {
     rank: 32,
     compare: Compare::Kubernetes(service_effect),
     program: |doing| plain(doing, KindId::Service),
-    judge: service_ready,
+    judge: |_, found| Ok(service_ready(found.itself())),
     shared: true,
     door: door::of_service,
     ..Kind::BARE
@@ -60,9 +60,10 @@ pub const SERVICE: Kind = Kind {
 /// CustomResourceDefinitions.
 pub const DEFINITION: Kind = Kind {
     rank: 25,
+    held: Held::ByOthers,
     compare: Compare::Kubernetes(definition_effect),
     program: definition_program,
-    judge: definition_ready,
+    judge: |_, found| Ok(definition_ready(found.itself())),
     shared: true,
     address: |object| match object.name.ends_with(DASK_GROUP) {
         true => address_in(DASK_OPERATOR, object),
@@ -95,11 +96,8 @@ fn replica_set_pods(resource: &Resource) -> Where {
     }
 }
 
-fn exists(_: &Await, found: &[Value]) -> Readiness {
-    match found.first() {
-        Some(object) if object.is_object() => Readiness::Ready,
-        _ => Readiness::Progressing("it to appear".into()),
-    }
+fn exists(object: &Value) -> Readiness {
+    if object.is_object() { Readiness::Ready } else { Readiness::Progressing("it to appear".into()) }
 }
 
 fn starts(path: &FieldPath, keys: &[&str]) -> bool {
@@ -137,8 +135,7 @@ fn definition_effect(path: &FieldPath) -> (Effect, Option<&'static str>) {
     (Effect::InPlace, None)
 }
 
-fn service_ready(_: &Await, found: &[Value]) -> Readiness {
-    let service = found.first().unwrap_or(&Value::Null);
+fn service_ready(service: &Value) -> Readiness {
     if !service.is_object() {
         return Readiness::Progressing("it to appear".into());
     }
@@ -151,8 +148,7 @@ fn service_ready(_: &Await, found: &[Value]) -> Readiness {
 }
 
 /// Both conditions, as kubectl and kapp ask: names that collide stay unaccepted for ever.
-fn definition_ready(_: &Await, found: &[Value]) -> Readiness {
-    let definition = found.first().unwrap_or(&Value::Null);
+fn definition_ready(definition: &Value) -> Readiness {
     if let Some(names) = condition(definition, "NamesAccepted")
         && names["status"] == "False"
     {
@@ -169,14 +165,15 @@ mod tests {
     use serde_json::json;
 
     use super::*;
+    use crate::kinds::kind::{Found, Part};
     use crate::kinds::kubernetes::object::gvk;
-    use crate::resource::{Identity, ObjectId, Until};
+    use crate::resource::{Await, Identity, ObjectId, Until};
 
     fn judge(kind: KindId, object: Value) -> Readiness {
         let gvk = gvk("", "v1", "Service", "services");
         let identity = Identity::Object(ObjectId { gvk, namespace: None, name: "x".into() });
         let wait = Await { kind, identity, until: Until::Ready, facts: Value::Null, deadline: 1 };
-        (crate::kinds::of(kind).judge)(&wait, &[object])
+        crate::kinds::of(kind).readiness(&wait, &Found::of([(Part::Itself, &object)]))
     }
 
     #[test]

@@ -28,7 +28,6 @@ pub fn selected(object: &Value) -> Option<Query> {
 pub struct Container {
     /// The pod's namespace.
     pub namespace: String,
-    /// The pod.
     pub pod: String,
     /// The place among the pod's containers; those that run first come first.
     pub place: usize,

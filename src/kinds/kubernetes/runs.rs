@@ -22,7 +22,7 @@ pub const POD: Kind = Kind {
     rank: 42,
     compare: Compare::Kubernetes(pod_effect),
     program: pod_program,
-    judge: |wait, found| pod_ready(wait, found.first().unwrap_or(&Value::Null)),
+    judge: |wait, found| Ok(pod_ready(wait, found.itself())),
     shared: true,
     about: |resource| vec![image(&resource.body["spec"])],
     pods: own_pod,
@@ -36,7 +36,7 @@ pub const JOB: Kind = Kind {
     program: |doing| {
         object_program(doing, KindId::Job, json!({ "suspend": doing.body()["spec"]["suspend"] }), DEADLINE)
     },
-    judge: |wait, found| job_ready(wait, found.first().unwrap_or(&Value::Null)),
+    judge: |wait, found| Ok(job_ready(wait, found.itself())),
     shared: true,
     about: |resource| vec![image(&resource.body["spec"]["template"]["spec"])],
     pods: pods::selecting,
@@ -48,7 +48,7 @@ pub const STATEFUL_SET: Kind = Kind {
     rank: 40,
     compare: Compare::Kubernetes(stateful_set_effect),
     program: |doing| object_program(doing, KindId::StatefulSet, Value::Null, DEADLINE),
-    judge: |_, found| stateful_set_ready(found.first().unwrap_or(&Value::Null)),
+    judge: |_, found| Ok(stateful_set_ready(found.itself())),
     shared: true,
     about: |resource| replicas(&resource.body["spec"]),
     pods: pods::selecting,

@@ -12,7 +12,7 @@ use crate::kinds::json::{count, text};
 use crate::kinds::kind::{Compare, Kind};
 use crate::kinds::scale::{Number, Scaled};
 use crate::kinds::status::Said;
-use crate::resource::{Await, Effect, Identity, KindId, Readiness, Resource};
+use crate::resource::{Effect, Identity, KindId, Readiness, Resource};
 
 /// Seconds until a rollout counts as stuck: images of 10 GB are pulled in this time.
 const DEADLINE: u32 = 900;
@@ -22,9 +22,9 @@ pub const DEPLOYMENT: Kind = Kind {
     rank: 40,
     compare: Compare::Kubernetes(template_effect),
     program: |doing| object_program(doing, KindId::Deployment, Value::Null, DEADLINE),
-    judge: |_, found| deployment_ready(found.first().unwrap_or(&Value::Null)),
+    judge: |_, found| Ok(deployment_ready(found.itself())),
     shared: true,
-    says: deployment_says,
+    says: |_, found| Ok(deployment_says(found.itself())),
     about: |resource| replicas(&resource.body["spec"]),
     pods: pods::selecting,
     scaled,
@@ -36,9 +36,9 @@ pub const DAEMON_SET: Kind = Kind {
     rank: 40,
     compare: Compare::Kubernetes(template_effect),
     program: |doing| object_program(doing, KindId::DaemonSet, Value::Null, DEADLINE),
-    judge: |_: &Await, found| daemon_set_ready(found.first().unwrap_or(&Value::Null)),
+    judge: |_, found| Ok(daemon_set_ready(found.itself())),
     shared: true,
-    says: daemon_set_says,
+    says: |_, found| Ok(daemon_set_says(found.itself())),
     about: |resource| vec![image(&resource.body["spec"]["template"]["spec"])],
     pods: pods::selecting,
     ..Kind::BARE
@@ -122,15 +122,14 @@ pub(crate) fn daemon_set_ready(object: &Value) -> Readiness {
 }
 
 /// For `status`: how many pods run.
-pub(crate) fn deployment_says(_: &Await, found: &[Value]) -> Said {
-    let object = found.first().unwrap_or(&Value::Null);
+pub(crate) fn deployment_says(object: &Value) -> Said {
     let wanted = object["spec"]["replicas"].as_u64().unwrap_or(1);
     pods_said(wanted, count(&object["status"]["replicas"]), count(&object["status"]["readyReplicas"]))
 }
 
 /// For `status`: on how many nodes it runs.
-pub(crate) fn daemon_set_says(_: &Await, found: &[Value]) -> Said {
-    let status = &found.first().unwrap_or(&Value::Null)["status"];
+pub(crate) fn daemon_set_says(object: &Value) -> Said {
+    let status = &object["status"];
     let (wanted, made) = (count(&status["desiredNumberScheduled"]), count(&status["currentNumberScheduled"]));
     pods_said(wanted, made, count(&status["numberReady"]))
 }

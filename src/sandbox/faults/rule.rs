@@ -128,7 +128,6 @@ impl Script {
         std::mem::take(&mut self.dirty).then(|| self.counts())
     }
 
-    /// The counts.
     pub fn counts(&self) -> Value {
         serde_json::to_value(&self.met).unwrap_or_default()
     }

@@ -102,7 +102,6 @@ pub enum Status {
     Done(Timestamp, Option<String>),
 }
 
-/// One operation.
 #[derive(Clone, Debug, Serialize, Deserialize)]
 pub struct Operation {
     /// `operation-<ms>-<uuid>`.
@@ -113,7 +112,6 @@ pub struct Operation {
     pub cluster: ClusterId,
     /// On which part of it.
     pub scope: Scope,
-    /// When it started.
     pub start: Timestamp,
     /// When it will have ended.
     pub due: Timestamp,

@@ -69,7 +69,6 @@ impl Default for Quota {
 }
 
 impl Quota {
-    /// The limit of a metric.
     pub fn limit(&self, metric: &str) -> u32 {
         self.limits.get(metric).copied().unwrap_or(self.default)
     }

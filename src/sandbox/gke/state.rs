@@ -24,7 +24,6 @@ pub enum Phase {
     Error,
 }
 
-/// One cluster.
 #[derive(Clone, Debug, Serialize, Deserialize)]
 pub struct Cluster {
     /// Its name.
@@ -204,7 +203,6 @@ impl Gke {
         self.clusters.values()
     }
 
-    /// One cluster.
     pub fn cluster(&self, id: &ClusterId) -> Option<&Cluster> {
         self.clusters.get(id)
     }

@@ -64,7 +64,6 @@ pub fn generation(object: &Value) -> i64 {
     number(object, "/metadata/generation").unwrap_or(0)
 }
 
-/// The value of a label.
 pub fn label<'v>(object: &'v Value, key: &str) -> &'v str {
     object
         .pointer("/metadata/labels")
@@ -73,7 +72,6 @@ pub fn label<'v>(object: &'v Value, key: &str) -> &'v str {
         .unwrap_or_default()
 }
 
-/// The value of an annotation.
 pub fn annotation<'v>(object: &'v Value, key: &str) -> Option<&'v str> {
     object.pointer("/metadata/annotations").and_then(|all| all.get(key)).and_then(Value::as_str)
 }

@@ -20,7 +20,6 @@ pub struct Request {
     pub content_type: String,
     /// `User-Agent`.
     pub user_agent: String,
-    /// The body.
     pub body: Bytes,
 }
 
@@ -33,7 +32,6 @@ pub struct Response {
     pub content_type: String,
     /// Texts of `Warning` headers.
     pub warnings: Vec<String>,
-    /// The body.
     pub body: Bytes,
 }
 

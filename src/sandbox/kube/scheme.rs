@@ -42,7 +42,6 @@ pub struct Scale {
 pub enum Origin {
     /// Compiled into the server.
     BuiltIn,
-    /// A CustomResourceDefinition.
     Custom,
 }
 
@@ -215,7 +214,6 @@ impl Kinds {
             .cloned()
     }
 
-    /// A kind by its path.
     pub fn by_path(&self, group: &str, version: &str, plural: &str) -> Option<Arc<Kind>> {
         self.all()
             .find(|known| known.plural == plural && known.group == group && known.version == version)

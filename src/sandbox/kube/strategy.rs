@@ -146,7 +146,6 @@ pub const fn column(name: &'static str, cell: Cell) -> Column {
     Column { name, ty: "string", wide: false, cell }
 }
 
-/// A column of numbers.
 pub const fn number(name: &'static str, pointer: &'static str) -> Column {
     Column { name, ty: "integer", wide: false, cell: Cell::Count(pointer) }
 }

@@ -13,7 +13,6 @@ use super::strategy::Column;
 pub enum Include {
     /// Nothing.
     None,
-    /// Its metadata.
     Metadata,
     /// All of it.
     Object,

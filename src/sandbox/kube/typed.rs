@@ -47,7 +47,6 @@ pub enum Relation {
 pub enum Atom {
     /// One value.
     Scalar(Scalar),
-    /// A list.
     List {
         /// How items are told apart.
         relation: Relation,
@@ -68,9 +67,7 @@ pub enum Atom {
 pub enum Scalar {
     /// Integer or float.
     Numeric,
-    /// String.
     String,
-    /// Boolean.
     Boolean,
     /// Any of them (quantities, int-or-string).
     Untyped,

@@ -6,7 +6,7 @@ use serde_json::Value;
 
 use super::Context;
 use super::dask::{Old, old_command};
-use super::secrets::is_variable;
+use super::names::is_variable;
 use crate::address::{FieldPath, Segment};
 use crate::diag::{Code, Diagnostic, listed, nearest};
 use crate::kinds;

@@ -311,6 +311,12 @@ fn wrong_google(text: &str, part: Part) -> Option<String> {
     (length > 63).then(|| format!("it has {length} characters, 63 are allowed"))
 }
 
+/// Whether a shell could have a variable of this name.
+pub(super) fn is_variable(name: &str) -> bool {
+    let inner = |c: char| c.is_ascii_alphanumeric() || c == '_';
+    !name.is_empty() && name.chars().all(inner) && !name.starts_with(|c: char| c.is_ascii_digit())
+}
+
 #[cfg(test)]
 mod tests {
     use super::*;

@@ -6,6 +6,7 @@ use serde_json::{Map, Value};
 
 use super::Context;
 use super::manifests::given_pods;
+use super::names::is_variable;
 use crate::address::FieldPath;
 use crate::diag::{Code, Diagnostic};
 use crate::kinds::kubernetes::{bundle, door};
@@ -21,7 +22,6 @@ enum Cure {
     Variable,
     /// A variable of a PodSpec.
     PodVariable,
-    /// An argument.
     Argument,
     /// A chart's value.
     Value,
@@ -368,10 +368,4 @@ fn wrong_names(place: &FieldPath, SecretKey { secret, key }: &SecretKey) -> Vec<
         found.push(bad("key", what, "letters, digits, `-`, `_` and `.`"));
     }
     found
-}
-
-/// Whether a shell could have a variable of this name.
-pub(super) fn is_variable(name: &str) -> bool {
-    let inner = |c: char| c.is_ascii_alphanumeric() || c == '_';
-    !name.is_empty() && name.chars().all(inner) && !name.starts_with(|c: char| c.is_ascii_digit())
 }

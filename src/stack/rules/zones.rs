@@ -105,7 +105,6 @@ fn zones_of<'a>(stack: &'a Stack, pool: &'a NodePool) -> Vec<&'a str> {
     location.filter(|location| matches!(taken_apart(location), Location::Zone { .. })).into_iter().collect()
 }
 
-/// Where zones are written.
 fn written_zones<'a>(context: &Context<'a>) -> Vec<(FieldPath, &'a str)> {
     let mut zones = Vec::new();
     let mut list = |path: FieldPath, list: &'a [String]| {

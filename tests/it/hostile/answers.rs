@@ -8,8 +8,9 @@ use std::sync::{Arc, LazyLock, Mutex};
 use dask_infra::apply::{self, ApplyOptions, Outcome};
 use dask_infra::diag::{Code, Diagnostic};
 use dask_infra::import::{self, Found, Place};
-use dask_infra::live::answer::{Answer, Media};
+use dask_infra::live::answer::Answer;
 use dask_infra::live::retry::Patience;
+use dask_infra::live::shape::Media;
 use dask_infra::live::{ApiError, LiveApi, Request, read, record};
 use dask_infra::plan::{self, Inputs, Mode, Plan, file};
 use dask_infra::record::Record;
@@ -327,8 +328,8 @@ pub fn judge(bytes: &[u8], _: &Path) -> Result<(), String> {
             let found: Vec<Value> = (0..queries.len().max(1))
                 .map(|place| if place % 2 == 0 { value.clone() } else { list.clone() })
                 .collect();
-            (kind.judge)(&wait, &found);
-            (kind.judge)(&wait, &[]);
+            kind.readiness(&wait, &kinds::kind::Found::answers(&queries, &found));
+            kind.readiness(&wait, &kinds::kind::Found::of([]));
         }
     }
     let _ = secrets::masked(&value);

@@ -7,6 +7,7 @@ use serde_json::json;
 
 use super::*;
 use crate::kinds;
+use crate::kinds::kind::{Found, Part};
 use crate::kinds::kubernetes::object::gvk;
 use crate::resource::{KindId, Owner, Until};
 
@@ -156,7 +157,7 @@ impl Model {
         };
         let kind = kinds::of(wait.kind);
         assert_eq!((kind.queries)(&wait).len(), 1, "one read is of one moment");
-        (kind.judge)(&wait, &[of.live("c")]) == Readiness::Ready
+        kind.readiness(&wait, &Found::of([(Part::Itself, &of.live("c"))])) == Readiness::Ready
     }
 
     fn judge(&mut self, on: On, look: &Look) -> Readiness {
@@ -180,7 +181,8 @@ impl Model {
             ],
             On::Group => vec![group, workers, pods],
         };
-        let judged = (kinds::of(wait.kind).judge)(&wait, &found);
+        let kind = kinds::of(wait.kind);
+        let judged = kind.readiness(&wait, &Found::answers(&(kind.queries)(&wait), &found));
         self.judged.insert(*look, judged.clone());
         judged
     }

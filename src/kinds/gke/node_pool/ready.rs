@@ -6,41 +6,42 @@ use crate::address::FieldPath;
 use crate::catalog;
 use crate::kinds::about::range;
 use crate::kinds::json::{count, number, text};
-use crate::kinds::kind::itself;
+use crate::kinds::kind::{Found, Part, Unasked, itself};
 use crate::kinds::kubernetes::object::{condition, gvk, labelled};
 use crate::kinds::scale::{Number, Scaled};
 use crate::kinds::scope::POOL_LABEL;
 use crate::kinds::status::Said;
 use crate::resource::{Await, Query, Readiness, Resource};
 
-pub(super) fn queries(wait: &Await) -> Vec<Query> {
+pub(super) fn queries(wait: &Await) -> Vec<(Part, Query)> {
     let mut queries = itself(wait);
     if wait.until.is_ready() {
         let pool = text(&wait.facts["pool"]);
-        queries.push(labelled(&gvk("", "v1", "Node", "nodes"), None, [(POOL_LABEL, pool)]));
+        queries.push((Part::Nodes, labelled(&gvk("", "v1", "Node", "nodes"), None, [(POOL_LABEL, pool)])));
     }
     queries
 }
 
 /// A pool whose creation failed stays behind with status ERROR, one that could not grow is RUNNING_WITH_ERROR.
-pub(super) fn judge(wait: &Await, found: &[Value]) -> Readiness {
-    let [pool, nodes] = found else { return Readiness::Progressing("an answer".into()) };
-    match text(&pool["status"]) {
-        "RUNNING" => {}
+pub(super) fn judge(wait: &Await, found: &Found) -> Result<Readiness, Unasked> {
+    let (pool, nodes) = (found.itself(), found.get(Part::Nodes)?);
+    Ok(match text(&pool["status"]) {
+        "RUNNING" => {
+            let per_node = &pool["config"]["accelerators"][0];
+            let gpus = if wait.facts["gpus"] == true && !per_node.is_null() { 1 } else { 0 };
+            nodes_ready(nodes, wait.facts["nodes"].as_u64().unwrap_or(0), gpus)
+        }
         // GKE goes on trying, and the operation that met the trouble has failed by itself.
         "RUNNING_WITH_ERROR" => {
             let waits = format!("all its nodes{}", conditions(pool));
-            return if is_short(pool) { Readiness::Stalled(waits) } else { Readiness::Progressing(waits) };
+            if is_short(pool) { Readiness::Stalled(waits) } else { Readiness::Progressing(waits) }
         }
         status @ ("ERROR" | "STOPPING") => {
-            return Readiness::Failed(format!("its status is {status}{}", conditions(pool)));
+            Readiness::Failed(format!("its status is {status}{}", conditions(pool)))
         }
-        "" => return Readiness::Progressing("it to appear".into()),
-        status => return Readiness::Progressing(format!("status RUNNING, now {status}")),
-    }
-    let per_node = &pool["config"]["accelerators"][0];
-    let gpus = if wait.facts["gpus"] == true && !per_node.is_null() { 1 } else { 0 };
-    nodes_ready(nodes, wait.facts["nodes"].as_u64().unwrap_or(0), gpus)
+        "" => Readiness::Progressing("it to appear".into()),
+        status => Readiness::Progressing(format!("status RUNNING, now {status}")),
+    })
 }
 
 /// Whether there are no machines for a pool, or no quota. Source: googleapis `cluster_service.proto`, `StatusCondition`.
@@ -65,8 +66,8 @@ fn nodes_ready(nodes: &Value, wanted: u64, gpus: u64) -> Readiness {
 }
 
 /// For `status`: nodes and what they offer.
-pub fn says(wait: &Await, found: &[Value]) -> Said {
-    let [pool, nodes] = found else { return Said::default() };
+pub(super) fn says(wait: &Await, found: &Found) -> Result<Said, Unasked> {
+    let (pool, nodes) = (found.itself(), found.get(Part::Nodes)?);
     let list: Vec<&Value> = nodes["items"].as_array().into_iter().flatten().collect();
     let ready = |node: &&&Value| condition(node, "Ready").is_some_and(|ready| ready["status"] == "True");
     let (made, up) = (list.len(), list.iter().filter(ready).count());
@@ -78,7 +79,7 @@ pub fn says(wait: &Await, found: &[Value]) -> Said {
     let offer = if has_gpus { format!(", {gpus} {noun} allocatable") } else { String::new() };
     let status = text(&pool["status"]);
     let trouble = if matches!(status, "RUNNING" | "") { String::new() } else { format!("{status}: ") };
-    Said {
+    Ok(Said {
         line: format!("{trouble}{up} of {of} nodes ready{offer}"),
         facts: vec![
             ("status", pool["status"].clone()),
@@ -89,7 +90,7 @@ pub fn says(wait: &Await, found: &[Value]) -> Said {
             ("gpus_allocatable", json!(gpus)),
         ],
         pending: Vec::new(),
-    }
+    })
 }
 
 /// `nvidia.com/gpu` that pods may ask for on a node.
@@ -190,7 +191,8 @@ mod tests {
             let wait = Await { kind: KindId::NodePool, identity, until: Until::Ready, facts, deadline: 1 };
             let conditions = json!([{ "code": code, "message": "zone z is full" }]);
             let live = json!({ "status": "RUNNING_WITH_ERROR", "conditions": conditions });
-            judge(&wait, &[live, json!({ "items": [] })])
+            let nodes = json!({ "items": [] });
+            judge(&wait, &Found::of([(Part::Itself, &live), (Part::Nodes, &nodes)])).unwrap()
         };
         let waits = || "all its nodes: zone z is full".to_owned();
         for code in ["GCE_STOCKOUT", "GCE_QUOTA_EXCEEDED"] {

@@ -223,7 +223,6 @@ pub enum Write {
     Bind {
         /// The pod.
         key: Key,
-        /// The node.
         node: String,
     },
     /// Sets the status of an object; of one that is somewhere else, the parts that are given.
@@ -232,7 +231,6 @@ pub enum Write {
         manager: &'static str,
         /// The object.
         key: Key,
-        /// The status.
         status: Value,
     },
     /// Deletes an object.

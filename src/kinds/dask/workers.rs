@@ -1,0 +1,195 @@
+//! What a change of a Dask cluster, a group or a job does about its workers beside what the kind itself writes: what is
+//! lost is made again, what is too many goes, who goes is chosen, and work is waited for.
+//!
+//! The operator makes each child once and never again. Source: `daskcluster_create_components` in dask-kubernetes 2026.3.0
+//! runs when `status.phase` becomes `Created` and makes what does not exist; `daskworkergroup_replica_update` runs when the
+//! number of a group changes and counts Deployments. Held against the real operator by `tests/it/real_scale.rs`.
+
+use std::collections::BTreeMap;
+
+use serde_json::{Value, json};
+
+use super::api::{self, GROUP_LABEL};
+use super::handled::{scaled_to, waits_before};
+use super::when_idle;
+use crate::kinds::json::{is_going, text};
+use crate::kinds::kind::{Amiss, Doing};
+use crate::kinds::kubernetes::object::gvk;
+use crate::kinds::kubernetes::requests::{delete_call, mend_call, scale_as};
+use crate::kinds::kubernetes::workload::deployment_ready;
+use crate::resource::{Action, Await, Identity, KindId, ObjectId, Readiness, Step, Until};
+
+/// Seconds in which the operator notes a number: it retries after a minute.
+const NOTED: u32 = 300;
+
+type Objects = BTreeMap<ObjectId, Value>;
+
+/// The steps of a change, with those before them that are about workers.
+pub(super) fn program(doing: &Doing, kind: KindId, own: Vec<Step>) -> Vec<Step> {
+    let is_wait = |step: &Step| matches!(step, Step::Await(_));
+    let alone = doing.amiss.is_some_and(|amiss| amiss.alone);
+    let mut steps: Vec<Step> = doing.amiss.map(|amiss| amiss.steps.clone()).unwrap_or_default();
+    steps.extend(deletes(&chosen(doing)));
+    // Nothing of the thing itself differs: it is not written.
+    steps.extend(own.into_iter().filter(|step| !alone || is_wait(step)));
+    if let Some(object) = doing.object() {
+        steps.splice(..0, waits_before(doing.action, object, doing.fields, &steps));
+    }
+    if let (Some(live), Some(seconds)) = (doing.live, doing.when_idle)
+        && when_idle::takes_workers(doing.action, &steps)
+    {
+        let wait = when_idle::wait(kind, doing.identity, live, seconds);
+        steps.splice(..0, wait.map(Step::Await));
+    }
+    steps
+}
+
+/// Deletes of workers by name, as the plan saw them.
+pub fn deletes(workers: &[(ObjectId, Value)]) -> Vec<Step> {
+    workers.iter().map(|(object, live)| Step::Call(delete_call(object, live))).collect()
+}
+
+/// What is amiss with a cluster or a group: workers that the operator left behind when it scaled down, and reports as gone,
+/// go where nothing else of it differs; children that are lost are made again.
+pub(super) fn amiss(doing: &Doing) -> Option<Amiss> {
+    let (object, inside) = (doing.object()?, doing.inside?);
+    let alone = doing.action == Action::Keep;
+    let group = group_of(object)?;
+    let left = if alone { left_behind(doing, &group, inside) } else { None };
+    let lost = lost_children(doing, object, inside).or_else(|| lost_workers(doing, &group, inside));
+    let why: Vec<&str> = left.iter().chain(&lost).map(|(why, _)| why.as_str()).collect();
+    let why = (!why.is_empty()).then(|| why.join("; "))?;
+    let steps = lost.into_iter().chain(left).flat_map(|(_, steps)| steps).collect();
+    Some(Amiss { why, steps, alone })
+}
+
+/// The group whose number is a cluster's or a group's own.
+fn group_of(object: &ObjectId) -> Option<ObjectId> {
+    let group = if object.gvk == api::cluster() { api::default_group(object) } else { object.clone() };
+    (group.gvk == api::group()).then_some(group)
+}
+
+/// Deployments beside a group.
+fn deployments<'v>(inside: &'v Objects, group: &ObjectId) -> Vec<(&'v ObjectId, &'v Value)> {
+    let beside = |object: &ObjectId| object.namespace == group.namespace && object.gvk.kind == "Deployment";
+    inside.iter().filter(|(object, _)| beside(object)).collect()
+}
+
+fn names(workers: &[(ObjectId, Value)]) -> String {
+    let names: Vec<&str> = workers.iter().map(|(object, _)| object.name.as_str()).collect();
+    names.join(", ")
+}
+
+fn left_behind(doing: &Doing, group: &ObjectId, inside: &Objects) -> Option<(String, Vec<Step>)> {
+    let wanted = doing.body()["spec"]["worker"]["replicas"].as_u64()?;
+    let live = inside.get(group)?;
+    let asked = live["spec"]["worker"]["replicas"].as_u64();
+    if asked != Some(wanted) || scaled_to(live) != Some(wanted) {
+        return None;
+    }
+    let left = too_many(wanted, &group.name, &deployments(inside, group));
+    let why = format!(
+        "the Dask operator says that it has scaled to {wanted} and did not; what is too many is deleted: {}",
+        names(&left)
+    );
+    (!left.is_empty()).then(|| (why, deletes(&left)))
+}
+
+/// The worker Deployments of a group that are more than wanted: those that are not ready first, then the youngest.
+fn too_many(wanted: u64, group: &str, deployments: &[(&ObjectId, &Value)]) -> Vec<(ObjectId, Value)> {
+    let own = |(_, live): &&(&ObjectId, &Value)| {
+        live["metadata"]["labels"][GROUP_LABEL] == group && !is_going(live)
+    };
+    let mut own: Vec<_> = deployments.iter().filter(own).copied().collect();
+    own.sort_by_key(|(object, live)| {
+        let ready = deployment_ready(live) == Readiness::Ready;
+        (std::cmp::Reverse(ready), text(&live["metadata"]["creationTimestamp"]), *object)
+    });
+    let go = own.split_off(own.len().min(usize::try_from(wanted).unwrap_or(usize::MAX)));
+    go.into_iter().map(|(object, live)| (object.clone(), live.clone())).collect()
+}
+
+/// The workers that go when a DaskCluster or a group falls in number, where the cluster has workers of several groups: the
+/// operator would ask the scheduler, which chooses among those of all groups.
+/// Source: `retire_workers` in dask-kubernetes 2026.3.0; issue 914.
+pub(super) fn chosen(doing: &Doing) -> Vec<(ObjectId, Value)> {
+    let path = api::replicas_path();
+    let falls =
+        doing.fields.iter().find(|field| field.path == path).filter(|_| doing.action == Action::Update);
+    let to = falls.and_then(|field| field.after.as_ref()).and_then(Value::as_u64);
+    let group = doing.object().and_then(group_of);
+    let (Some(group), Some(inside), Some(to)) = (group, doing.inside, to) else { return Vec::new() };
+    let Some(cluster) = inside.get(&group).map(|live| &live["spec"]["cluster"]) else { return Vec::new() };
+    let workers = deployments(inside, &group);
+    let has_workers = |name: &str| {
+        workers.iter().any(|(_, live)| live["metadata"]["labels"][GROUP_LABEL] == name && !is_going(live))
+    };
+    let several = inside.iter().any(|(other, live)| {
+        let beside =
+            other.gvk == api::group() && other.namespace == group.namespace && other.name != group.name;
+        beside && live["spec"]["cluster"] == *cluster && has_workers(&other.name)
+    });
+    if several { too_many(to, &group.name, &workers) } else { Vec::new() }
+}
+
+/// Scheduler, its Service and the default group of a cluster: it is told to make what is missing, and touches nothing that
+/// is there.
+fn lost_children(doing: &Doing, cluster: &ObjectId, inside: &Objects) -> Option<(String, Vec<Step>)> {
+    let live = doing.live.filter(|_| cluster.gvk == api::cluster())?;
+    // Only then the operator says that it has made them.
+    if !matches!(text(&live["status"]["phase"]), "Pending" | "Running") {
+        return None;
+    }
+    let namespace = cluster.namespace.as_deref();
+    let service = api::scheduler_service(namespace, &cluster.name);
+    let scheduler = ObjectId { gvk: gvk("apps", "v1", "Deployment", "deployments"), ..service.clone() };
+    let children = [scheduler, service, api::default_group(cluster)];
+    let lost = children.iter().filter(|child| inside.get(child).is_none_or(is_going));
+    let lost: Vec<String> = lost.map(ToString::to_string).collect();
+    if lost.is_empty() {
+        return None;
+    }
+    let why = format!(
+        "lost, and the Dask operator makes it no second time by itself: {}; it is told to make what is missing",
+        lost.join(", ")
+    );
+    let body = json!({
+        "apiVersion": cluster.gvk.api_version(),
+        "kind": cluster.gvk.kind,
+        "metadata": { "name": cluster.name, "namespace": namespace, "uid": live["metadata"]["uid"] },
+        "status": { "phase": "Created" },
+    });
+    Some((why, vec![Step::Call(mend_call(cluster, doing.owner, body))]))
+}
+
+/// Workers of a group that the operator takes for made. A number that comes down to those that there are and goes up again
+/// makes the rest, and retires nobody.
+fn lost_workers(doing: &Doing, group: &ObjectId, inside: &Objects) -> Option<(String, Vec<Step>)> {
+    let live = inside.get(group)?;
+    let wanted = live["spec"]["worker"]["replicas"].as_u64()?;
+    if scaled_to(live) != Some(wanted) {
+        return None;
+    }
+    let mut own = deployments(inside, group);
+    own.retain(|(_, worker)| worker["metadata"]["labels"][GROUP_LABEL] == group.name.as_str());
+    // One that goes is still counted by the operator: it is not known yet whether it is lost.
+    let there = own.len() as u64;
+    if there >= wanted || own.iter().any(|(_, worker)| is_going(worker)) {
+        return None;
+    }
+    let why = format!(
+        "{} of {wanted} workers of {group} lost, and the Dask operator makes them no second time by itself: its number \
+         comes down to the {there} that there are and goes up again",
+        wanted - there
+    );
+    let manager = doing.owner.scale_manager();
+    let scale = |number: u64| Step::Call(scale_as(group, &manager, json!(number)));
+    let noted = Step::Await(Await {
+        kind: KindId::DaskGroup,
+        identity: Identity::Object(group.clone()),
+        until: Until::Ready,
+        facts: json!({ "noted": there }),
+        deadline: NOTED,
+    });
+    Some((why, vec![scale(there), noted, scale(wanted)]))
+}

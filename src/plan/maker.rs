@@ -1,0 +1,91 @@
+//! A plan on its way: what is proposed so far, and what there is to say of it.
+
+use std::collections::{BTreeMap, BTreeSet};
+
+use serde_json::Value;
+
+use super::inputs::Inputs;
+use super::observe::Observed;
+use super::{Change, Note};
+use crate::address::{Address, FieldPath};
+use crate::diag::{Code, Diagnostic};
+use crate::kinds::kind::Amiss;
+use crate::resource::{Identity, Resource};
+
+/// Which addresses a plan is about.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub(super) enum Selected {
+    /// All.
+    #[default]
+    All,
+    /// These.
+    Only(BTreeSet<Address>),
+}
+
+impl Selected {
+    pub(super) fn has(&self, address: &Address) -> bool {
+        match self {
+            Self::All => true,
+            Self::Only(addresses) => addresses.contains(address),
+        }
+    }
+
+    pub(super) fn add(&mut self, address: &Address) {
+        match self {
+            Self::All => {}
+            Self::Only(addresses) => drop(addresses.insert(address.clone())),
+        }
+    }
+}
+
+/// A plan on its way.
+pub(super) struct Maker<'a> {
+    pub(super) seen: Observed<'a>,
+    pub(super) changes: Vec<Change>,
+    pub(super) problems: Vec<Diagnostic>,
+    pub(super) notes: Vec<Note>,
+    /// Whether the GKE cluster is made or made anew, so that nothing inside is live afterwards.
+    pub(super) renewed: bool,
+    /// Live things that go because their owner does, and are made again.
+    pub(super) with_owner: BTreeSet<Identity>,
+    /// Things that are wanted, not there, and not made.
+    pub(super) gone: BTreeSet<Identity>,
+    /// What the plan is about.
+    pub(super) selected: Selected,
+    /// What is done about what is amiss with things.
+    pub(super) amiss: BTreeMap<Address, Amiss>,
+}
+
+impl<'a> Maker<'a> {
+    pub(super) fn new(inputs: &'a Inputs<'a>) -> Self {
+        Self {
+            seen: Observed::of(inputs),
+            changes: Vec::new(),
+            problems: Vec::new(),
+            notes: Vec::new(),
+            renewed: false,
+            with_owner: BTreeSet::new(),
+            gone: BTreeSet::new(),
+            selected: Selected::All,
+            amiss: BTreeMap::new(),
+        }
+    }
+}
+
+impl Maker<'_> {
+    pub(super) fn live(&self, identity: &Identity) -> Option<&Value> {
+        let inside = !matches!(identity, Identity::Cluster(_));
+        if inside && self.renewed { None } else { self.seen.inputs.world.find(identity) }
+    }
+
+    pub(super) fn protected(&mut self, resource: &Resource, verb: &str) {
+        if resource.protect {
+            let what = format!("{} is protected and the plan would {verb} it", resource.address);
+            let section: FieldPath = resource.address.section().parse().unwrap_or_default();
+            let span = self.seen.inputs.sources.span(&section.key("protect"));
+            let help = "take `protect` out of the section if it is meant";
+            self.problems
+                .push(Diagnostic::error(Code::Protected, what).at(span, "protected here").help(help));
+        }
+    }
+}

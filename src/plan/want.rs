@@ -1,0 +1,289 @@
+//! What is proposed for each thing that is wanted: what happens to it, to which fields, and why.
+
+use std::collections::BTreeMap;
+
+use serde_json::Value;
+
+use super::maker::{Maker, Selected};
+use super::observe::{Standing, fingerprint, which_pool};
+use super::{ASKED, Action, Change, Note, Taken, given, named};
+use crate::address::{Address, FieldPath};
+use crate::diag::{Code, Diagnostic};
+use crate::kinds::json::is_going;
+use crate::kinds::kind::{Compare, Kind};
+use crate::kinds::{self, gke};
+use crate::resource::{Effect, FieldChange, Identity, KindId, Resource};
+
+impl Maker<'_> {
+    /// All that is wanted, in the order of the file.
+    pub(super) fn wants(&mut self) {
+        let inputs = self.seen.inputs;
+        // The cluster first: when it is made anew, everything in it is.
+        for resource in &inputs.desired {
+            self.want(resource);
+        }
+        self.checks();
+        let places: BTreeMap<&Address, usize> =
+            inputs.desired.iter().map(|resource| &resource.address).zip(0..).collect();
+        self.changes.sort_by_key(|change| places.get(&change.address).copied());
+    }
+
+    fn want(&mut self, resource: &Resource) {
+        let kind = kinds::of(resource.kind);
+        if matches!(kind.compare, Compare::Action) {
+            return;
+        }
+        if !self.selected.has(&resource.address) {
+            // What goes with its owner is in the plan whatever that is limited to.
+            let live = self.live(&resource.identity);
+            if live.is_none_or(|live| self.goes_with(resource, live).is_none()) {
+                return;
+            }
+            self.selected.add(&resource.address);
+        }
+        if !self.seen.inputs.offline {
+            given::is_given(self.seen.inputs, resource, &mut self.problems);
+        }
+        let is_cluster = matches!(resource.identity, Identity::Cluster(_));
+        if self.stays_gone(resource) {
+            self.gone.insert(resource.identity.clone());
+            self.changes.push(self.seen.proposed(resource, Action::Keep, Vec::new()));
+            return;
+        }
+        let Some(live) = self.live(&resource.identity).cloned() else {
+            if self.renewed && self.seen.inputs.world.find(&resource.identity).is_some() {
+                self.protected(resource, "delete");
+            }
+            self.renewed |= is_cluster;
+            let reruns = self.may_have_run(resource);
+            let action = if reruns.is_some() { Action::Replace } else { Action::Create };
+            let change = self.seen.proposed(resource, action, Vec::new());
+            self.changes.push(Change { reason: reruns, ..change });
+            return;
+        };
+        if let Some(owner) = self.goes_with(resource, &live) {
+            self.protected(resource, "delete");
+            self.with_owner.insert(resource.identity.clone());
+            let reason = format!("it goes with {owner}, and is made anew after it");
+            self.make_anew(resource, &live, reason);
+            return;
+        }
+        if is_going(&live) {
+            self.renewed |= is_cluster;
+            let reason = "it is being deleted; made anew when it is gone".to_owned();
+            self.make_anew(resource, &live, reason);
+            return;
+        }
+        self.want_of(resource, kind, live);
+    }
+
+    fn make_anew(&mut self, resource: &Resource, live: &Value, reason: String) {
+        let change = self.seen.proposed(resource, Action::Create, Vec::new());
+        let fingerprint = Some(fingerprint(live, &[]));
+        self.changes.push(Change { reason: Some(reason), fingerprint, ..change });
+    }
+
+    /// An object that was read in another version than the file asks for: the server has no such version (any more).
+    fn is_served(&mut self, resource: &Resource, live: &Value) {
+        let (Some(wanted), Some(served)) =
+            (resource.body["apiVersion"].as_str(), live["apiVersion"].as_str())
+        else {
+            return;
+        };
+        if wanted == served || self.seen.will_serve(resource) {
+            return;
+        }
+        let what =
+            format!("the cluster has {} as `{served}` and does not serve `{wanted}`", resource.identity);
+        let place = resource.origin_of(&FieldPath::keys(["apiVersion"]));
+        let span = self.seen.inputs.sources.span(&place);
+        let help = format!("write `apiVersion: {served}`, with the fields that this version has");
+        let problem = Diagnostic::error(Code::VersionNotServed, what).at(span, "asked for here");
+        self.problems.push(problem.about(resource.address.clone(), "").help(help));
+    }
+
+    /// What is wanted of something that is there and stays.
+    fn want_of(&mut self, resource: &Resource, kind: &Kind, live: Value) {
+        self.is_served(resource, &live);
+        let live = self.with_size(resource, live);
+        let live = self.in_its_zones(resource, live);
+        let standing = self.seen.standing(resource, kind, &live);
+        let joins = !matches!(standing, Standing::Ours) && matches!(kind.compare, Compare::Kubernetes(_));
+        let Some(mut compared) = self.seen.compared(resource, kind, &live) else { return };
+        self.number_of_workers(resource, &live, &mut compared);
+        self.tell_move(resource, &mut compared.changes);
+        let (mut action, mut reason) = self.action(resource, &live, &compared.changes);
+        if action != Action::Keep {
+            compared.seen.extend(which_pool(&live));
+        }
+        let fingerprint = Some(fingerprint(&live, &compared.seen));
+        let taken = match standing {
+            Standing::Ours => taken_fields(&compared.others),
+            Standing::Shared(stacks) => {
+                // Our entry on the object is what tells the others that we use it.
+                reason = reason.or(Some(format!("{} uses it too, and this stack joins", stacks.join(", "))));
+                taken_fields(&compared.others)
+            }
+            Standing::Others(from) => Some(Taken { from, fields: Vec::new() }),
+        };
+        if action == Action::Keep && joins {
+            action = Action::Update;
+        }
+        if matches!(action, Action::Keep | Action::Update)
+            && let Some(amiss) = self.seen.looked_over(resource, kind, &live, action)
+        {
+            action = Action::Update;
+            let why = amiss.why.clone();
+            reason = Some(reason.map_or_else(|| why.clone(), |reason| format!("{reason}; {why}")));
+            self.amiss.insert(resource.address.clone(), amiss);
+        }
+        if let Some(taken) = &taken {
+            reason = Some(because_taken(taken, reason));
+        }
+        if action == Action::Update && resource.kind == KindId::Definition {
+            self.keeps_what_is_stored(resource, &live);
+        }
+        if action == Action::Replace {
+            if matches!(resource.identity, Identity::Cluster(_)) {
+                self.renewed = true;
+                // Nothing in it outlives it, so nothing in it can be left out.
+                self.selected = Selected::All;
+            }
+            self.protected(resource, "replace");
+        }
+        let change = self.seen.proposed(resource, action, compared.changes);
+        self.changes.push(Change { reason, fingerprint, taken, ..change });
+    }
+
+    /// The live number of nodes is not in a pool's own JSON; unknown is left out and then not compared.
+    pub(super) fn with_size(&mut self, resource: &Resource, mut live: Value) -> Value {
+        let Identity::NodePool { pool, .. } = &resource.identity else { return live };
+        let wanted = &resource.body["nodeCount"];
+        match self.seen.inputs.world.sizes.get(pool) {
+            Some(nodes) if self.has_surge_nodes(resource, &live, *nodes) => {
+                live["nodeCount"] = wanted.clone();
+                self.notes.push(Note::of(Code::UnknownSize, &resource.address, format!(
+                        "GKE is at work on it and has brought it to {nodes} nodes; those above {wanted} are there for an \
+                         upgrade, so no change of size is planned"
+                    )));
+            }
+            Some(nodes) => live["nodeCount"] = (*nodes).into(),
+            None if wanted.is_null() => {}
+            None => {
+                live["nodeCount"] = wanted.clone();
+                self.notes.push(Note::of(
+                    Code::UnknownSize,
+                    &resource.address,
+                    "how many nodes are live is not known, so no change of size is planned",
+                ));
+            }
+        }
+        live
+    }
+
+    fn action(
+        &mut self,
+        resource: &Resource,
+        live: &Value,
+        changes: &[FieldChange],
+    ) -> (Action, Option<String>) {
+        let asked = self.seen.inputs.replace.iter().any(|address| address == &resource.address);
+        if asked {
+            return (Action::Replace, Some(ASKED.into()));
+        }
+        if let Some(trouble) = self.trouble(resource, live) {
+            return (Action::Replace, Some(trouble));
+        }
+        for change in changes.iter().filter(|change| change.effect == Effect::Unknown) {
+            let what = format!("{}: what changing `{}` does is not known", resource.address, change.path);
+            let span = self.seen.inputs.sources.span(&resource.origin_of(&change.path));
+            let help = format!("if it is meant, make it anew: --replace {}", resource.address);
+            self.problems
+                .push(Diagnostic::error(Code::UnknownEffect, what).at(span, "wanted here").help(help));
+        }
+        if changes.iter().any(|change| change.effect == Effect::Replace) {
+            (Action::Replace, None)
+        } else if changes.iter().all(|change| change.effect == Effect::Ignored) {
+            (Action::Keep, None)
+        } else {
+            (Action::Update, None)
+        }
+    }
+
+    /// A pool whose creation failed stays behind and never becomes whole; one that could not grow may yet.
+    fn trouble(&mut self, resource: &Resource, live: &Value) -> Option<String> {
+        if matches!(resource.identity, Identity::Object(_) | Identity::Check(_)) {
+            return None;
+        }
+        let why = gke::node_pool::conditions(live);
+        match live["status"].as_str() {
+            Some("ERROR") => Some(format!("its status is ERROR{why}")),
+            Some("RUNNING_WITH_ERROR") => {
+                self.notes.push(Note::of(
+                    Code::PoolInTrouble,
+                    &resource.address,
+                    format!("its status is RUNNING_WITH_ERROR{why}; GKE goes on trying"),
+                ));
+                None
+            }
+            _ => None,
+        }
+    }
+
+    /// A check runs when no pass of this very text is recorded, or when what it checked is made anew.
+    fn checks(&mut self) {
+        let inputs = self.seen.inputs;
+        let is_check = |resource: &Resource| matches!(resource.identity, Identity::Check(_));
+        let nothing_is_managed = inputs.desired.iter().all(is_check);
+        for resource in
+            inputs.desired.iter().filter(|resource| matches!(resource.identity, Identity::Check(_)))
+        {
+            if !self.selected.has(&resource.address) {
+                continue;
+            }
+            let digest = kinds::kubernetes::check::digest(&resource.body);
+            let record = inputs.world.record.as_ref().filter(|_| !self.renewed);
+            let passed = record.and_then(|record| record.passes.get(&resource.identity));
+            let renewed = self.changes.iter().find(|change| {
+                let disturbs = match change.action {
+                    Action::Create | Action::Replace => {
+                        matches!(change.kind, KindId::NodePool | KindId::GpuDriver)
+                    }
+                    Action::Update => change.kind == KindId::GpuDriver,
+                    Action::Keep | Action::Delete | Action::Forget | Action::Run => false,
+                };
+                let before = |address| named::names(address, &change.address);
+                disturbs && resource.follows.iter().any(before)
+            });
+            let asked = inputs.replace.contains(&resource.address);
+            let reason = match (passed, renewed) {
+                _ if asked => Some(ASKED.to_owned()),
+                (Some(_), Some(change)) => Some(format!("{} is made anew or changed", change.address)),
+                (Some(passed), None) if *passed == digest => None,
+                (Some(_), None) => Some("what it runs changed since it passed".to_owned()),
+                _ if nothing_is_managed => Some("no pass is kept where nothing is managed".to_owned()),
+                _ => Some("no pass is recorded".to_owned()),
+            };
+            let action = if reason.is_some() { Action::Run } else { Action::Keep };
+            self.changes.push(Change { reason, ..self.seen.proposed(resource, action, Vec::new()) });
+        }
+    }
+}
+
+/// The fields that other tools apply with other values.
+fn taken_fields(others: &[(FieldPath, String)]) -> Option<Taken> {
+    let mut managers: Vec<String> =
+        others.iter().map(|(_, manager)| format!("field manager `{manager}`")).collect();
+    managers.dedup();
+    let fields = others.iter().map(|(path, _)| path.clone()).collect();
+    (!others.is_empty()).then(|| Taken { from: managers.join(", "), fields })
+}
+
+/// Why a change takes something from others, before why else it is made.
+fn because_taken(taken: &Taken, reason: Option<String>) -> String {
+    let whose = if taken.fields.is_empty() { format!("it {taken}") } else { taken.to_string() };
+    match reason {
+        Some(reason) => format!("{whose}; {reason}"),
+        None => format!("{whose}; it would be taken over"),
+    }
+}

@@ -1,0 +1,93 @@
+//! What is live, as it was read.
+
+use std::collections::{BTreeMap, BTreeSet};
+
+use serde_json::Value;
+
+use super::{ClusterName, Identity, ObjectId, Seen};
+use crate::record::{Record, Unusable};
+use crate::secrets::given::Given;
+
+/// What was live at one reading, by identity.
+#[derive(Clone, Debug, PartialEq)]
+pub struct World {
+    /// The GKE cluster without its pools. `Absent` also for a stack of `[kubernetes]`.
+    pub cluster: Seen<Value>,
+    /// Its node pools by name.
+    pub pools: BTreeMap<String, Value>,
+    /// Nodes of each pool over all zones, where that is known.
+    pub sizes: BTreeMap<String, u32>,
+    /// Objects inside, of the kinds that were asked for.
+    pub inside: Seen<BTreeMap<ObjectId, Value>>,
+    /// What was last recorded inside the cluster.
+    pub record: Option<Record>,
+    /// Whether the place of the record holds a lock and no record: an apply that began, or one that ended right then.
+    pub only_locked: bool,
+    /// Whether the namespace of records is left of an apply that died, with nothing in it.
+    pub home_left: bool,
+    /// Kinds of which things of the stack may be there that no record names and that could not be listed.
+    pub unlisted: Vec<String>,
+    /// Why the record that is there cannot be used.
+    pub unusable: Option<Unusable>,
+    /// What of others' things could not be looked at, in words.
+    pub unseen: Vec<String>,
+    /// GKE clusters of this stack at other places of the project; only looked for when there is none at its own.
+    pub elsewhere: Elsewhere,
+    /// What the environment has of what Secrets of the stack ask for.
+    pub given: Given,
+}
+
+/// Where else in its project a stack has a GKE cluster.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub enum Elsewhere {
+    /// It was not looked for.
+    #[default]
+    Unasked,
+    /// The clusters that carry the stack's labels.
+    Found(Vec<ClusterName>),
+    /// It could not be looked for, and why.
+    Unknown(String),
+}
+
+/// Where things that a plan does not read otherwise could go along with what goes.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub struct Reach {
+    /// Everywhere in the cluster.
+    pub cluster: bool,
+    /// In these namespaces.
+    pub namespaces: BTreeSet<String>,
+    /// Everywhere, of the kinds of these definitions: `queues.example.com`.
+    pub definitions: BTreeSet<String>,
+    /// On nodes: a node pool goes.
+    pub nodes: bool,
+}
+
+impl World {
+    /// A world in which nothing exists.
+    pub fn empty() -> Self {
+        Self {
+            cluster: Seen::Absent,
+            pools: BTreeMap::new(),
+            sizes: BTreeMap::new(),
+            inside: Seen::Absent,
+            record: None,
+            only_locked: false,
+            home_left: false,
+            unlisted: Vec::new(),
+            unusable: None,
+            unseen: Vec::new(),
+            elsewhere: Elsewhere::Unasked,
+            given: Given::default(),
+        }
+    }
+
+    /// The live JSON of an identity.
+    pub fn find(&self, identity: &Identity) -> Option<&Value> {
+        match identity {
+            Identity::Cluster(_) => self.cluster.live(),
+            Identity::NodePool { pool, .. } => self.pools.get(pool),
+            Identity::Object(object) => self.inside.live().and_then(|objects| objects.get(object)),
+            Identity::Check(_) => None,
+        }
+    }
+}
