@@ -115,14 +115,14 @@ pub(crate) fn says(_: &Await, found: &[Value]) -> Said {
 fn judge(_: &Await, found: &[Value]) -> Readiness {
     let autoscaler = found.first().unwrap_or(&Value::Null);
     if !autoscaler.is_object() {
-        return Readiness::Progressing("it to appear".into());
+        return Readiness::Progressing("not there yet".into());
     }
     if is_handled(autoscaler) == Some(false) {
         return Readiness::Progressing(UNSEEN.into());
     }
     match autoscaler["metadata"]["ownerReferences"].as_array() {
         Some(owners) if !owners.is_empty() => Readiness::Ready,
-        _ => Readiness::Progressing("the Dask operator to attach it to its cluster".into()),
+        _ => Readiness::Progressing("not yet attached to its cluster by the Dask operator".into()),
     }
 }
 

@@ -305,8 +305,8 @@ fn judge(_: &Await, found: &[Value]) -> Readiness {
         status @ ("ERROR" | "DEGRADED" | "STOPPING") => {
             Readiness::Failed(format!("its status is {status}{}", super::node_pool::conditions(cluster)))
         }
-        "" => Readiness::Progressing("it to appear".into()),
-        status => Readiness::Progressing(format!("status RUNNING, now {status}")),
+        "" => Readiness::Progressing("not there yet".into()),
+        status => Readiness::Progressing(format!("its status is {status}")),
     }
 }
 

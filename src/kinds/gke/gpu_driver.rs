@@ -223,7 +223,7 @@ fn queries(wait: &Await) -> Vec<Query> {
 /// Rolled out, and every GPU node has GPUs to give. A DaemonSet without pods is right only where every GPU
 /// node says that GKE installed its driver; else it is a stall.
 fn judge(_: &Await, found: &[Value]) -> Readiness {
-    let [set, nodes] = found else { return Readiness::Progressing("an answer".into()) };
+    let [set, nodes] = found else { return Readiness::Progressing("no answer yet".into()) };
     match daemon_set_ready(set) {
         Readiness::Ready => {}
         other => return other,
@@ -233,7 +233,7 @@ fn judge(_: &Await, found: &[Value]) -> Readiness {
     let Some(node) = waiting else { return Readiness::Ready };
     let (name, labels) = (text(&node["metadata"]["name"]), &node["metadata"]["labels"]);
     let pool = text(&labels[POOL_LABEL]);
-    Readiness::Progressing(format!("allocatable nvidia.com/gpu on node {name} of pool {pool}"))
+    Readiness::Progressing(format!("no allocatable GPU yet on node {name} of pool {pool}"))
 }
 
 #[cfg(test)]
@@ -261,7 +261,7 @@ mod tests {
             deadline: 1,
         };
         assert_eq!(judge(&wait, &[set.clone(), node("2")]), Readiness::Ready);
-        let expect = "allocatable nvidia.com/gpu on node n1 of pool a100";
+        let expect = "no allocatable GPU yet on node n1 of pool a100";
         assert_eq!(judge(&wait, &[set, node("0")]), Readiness::Progressing(expect.into()));
     }
 }

@@ -98,7 +98,7 @@ fn replica_set_pods(resource: &Resource) -> Where {
 fn exists(_: &Await, found: &[Value]) -> Readiness {
     match found.first() {
         Some(object) if object.is_object() => Readiness::Ready,
-        _ => Readiness::Progressing("it to appear".into()),
+        _ => Readiness::Progressing("not there yet".into()),
     }
 }
 
@@ -140,12 +140,12 @@ fn definition_effect(path: &FieldPath) -> (Effect, Option<&'static str>) {
 fn service_ready(_: &Await, found: &[Value]) -> Readiness {
     let service = found.first().unwrap_or(&Value::Null);
     if !service.is_object() {
-        return Readiness::Progressing("it to appear".into());
+        return Readiness::Progressing("not there yet".into());
     }
     let balanced = service["spec"]["type"] == "LoadBalancer";
     let addresses = service["status"]["loadBalancer"]["ingress"].as_array().map_or(0, Vec::len);
     if balanced && addresses == 0 {
-        return Readiness::Progressing("the load balancer's address".into());
+        return Readiness::Progressing("the load balancer has no address yet".into());
     }
     Readiness::Ready
 }
@@ -160,7 +160,7 @@ fn definition_ready(_: &Await, found: &[Value]) -> Readiness {
     }
     match condition(definition, "Established") {
         Some(established) if established["status"] == "True" => Readiness::Ready,
-        _ => Readiness::Progressing("the API server to serve it".into()),
+        _ => Readiness::Progressing("not yet served by the API server".into()),
     }
 }
 

@@ -24,19 +24,23 @@ pub(super) fn queries(wait: &Await) -> Vec<Query> {
 
 /// A pool whose creation failed stays behind with status ERROR, one that could not grow is RUNNING_WITH_ERROR.
 pub(super) fn judge(wait: &Await, found: &[Value]) -> Readiness {
-    let [pool, nodes] = found else { return Readiness::Progressing("an answer".into()) };
+    let [pool, nodes] = found else { return Readiness::Progressing("no answer yet".into()) };
     match text(&pool["status"]) {
         "RUNNING" => {}
         // GKE goes on trying, and the operation that met the trouble has failed by itself.
         "RUNNING_WITH_ERROR" => {
-            let waits = format!("all its nodes{}", conditions(pool));
-            return if is_short(pool) { Readiness::Stalled(waits) } else { Readiness::Progressing(waits) };
+            let why = conditions(pool);
+            return if is_short(pool) {
+                Readiness::Stalled(format!("not all its nodes are there, GKE keeps trying{why}"))
+            } else {
+                Readiness::Progressing(format!("not all its nodes are there{why}"))
+            };
         }
         status @ ("ERROR" | "STOPPING") => {
             return Readiness::Failed(format!("its status is {status}{}", conditions(pool)));
         }
-        "" => return Readiness::Progressing("it to appear".into()),
-        status => return Readiness::Progressing(format!("status RUNNING, now {status}")),
+        "" => return Readiness::Progressing("not there yet".into()),
+        status => return Readiness::Progressing(format!("its status is {status}")),
     }
     let per_node = &pool["config"]["accelerators"][0];
     let gpus = if wait.facts["gpus"] == true && !per_node.is_null() { 1 } else { 0 };
@@ -192,12 +196,19 @@ mod tests {
             let live = json!({ "status": "RUNNING_WITH_ERROR", "conditions": conditions });
             judge(&wait, &[live, json!({ "items": [] })])
         };
-        let waits = || "all its nodes: zone z is full".to_owned();
         for code in ["GCE_STOCKOUT", "GCE_QUOTA_EXCEEDED"] {
-            assert_eq!(pool(code), Readiness::Stalled(waits()), "{code}");
+            assert_eq!(
+                pool(code),
+                Readiness::Stalled("not all its nodes are there, GKE keeps trying: zone z is full".into()),
+                "{code}"
+            );
         }
         for code in ["", "UNKNOWN", "SET_BY_OPERATOR"] {
-            assert_eq!(pool(code), Readiness::Progressing(waits()), "{code}");
+            assert_eq!(
+                pool(code),
+                Readiness::Progressing("not all its nodes are there: zone z is full".into()),
+                "{code}"
+            );
         }
     }
 
