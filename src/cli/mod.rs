@@ -24,6 +24,7 @@ mod holder;
 mod import;
 mod init;
 mod logs;
+mod offered;
 mod plan;
 mod run;
 mod sandbox;
