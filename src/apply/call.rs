@@ -153,17 +153,20 @@ impl Run<'_> {
             return;
         }
         let message = match self.blocker(request).await {
-            Some(operation) => format!("{operation} to end"),
-            None => format!("a place among running operations: {}", error.message),
+            Some((name, kind)) => {
+                let message = format!("another operation on the cluster is running ({kind})");
+                return self.waits_on(Some(&name), &message, lasted, at_most);
+            }
+            None => format!("too many operations are running: {}", error.message),
         };
         self.waits(&message, lasted, at_most);
     }
 
-    /// The operation that keeps others from starting: `operation-1 (CREATE_NODE_POOL)`.
-    async fn blocker(&self, request: &Request) -> Option<String> {
+    /// The operation that keeps others from starting: `operation-1`, `CREATE_NODE_POOL`.
+    async fn blocker(&self, request: &Request) -> Option<(String, String)> {
         let operation = self.running_operation(request, None).await?;
         let (name, kind) = (operation["name"].as_str()?, operation["operationType"].as_str()?);
-        Some(format!("{name} ({kind})"))
+        Some((name.to_owned(), kind.to_owned()))
     }
 
     /// A running operation on the request's cluster, or on exactly the thing at `target`.
@@ -319,8 +322,8 @@ impl Run<'_> {
                     None => Ok(()),
                 };
             }
-            // The name last: a narrow terminal cuts the end.
-            self.waits(&format!("{kind}, now {status} ({name})"), start.elapsed(), OPERATION);
+            let message = format!("{kind} is {}", status.to_ascii_lowercase());
+            self.waits_on(Some(&name), &message, start.elapsed(), OPERATION);
             if start.elapsed() > OPERATION {
                 let message = format!("{name} ({kind}) still runs after {}", brief(OPERATION));
                 return Err(Outcome::TimedOut { message });

@@ -13,7 +13,7 @@ pub fn failed(code: Code, message: impl Into<String>, help: Option<&str>) -> Out
 /// A refused or lost request.
 pub fn of_request(error: &ApiError) -> Outcome {
     let message = error.to_string();
-    let again = Some("see what is live with `dask-infra plan`, then apply again");
+    let again = Some("plan again to see what is live, then apply");
     match error.class {
         Class::Unauthenticated => failed(Code::Credentials, message, Some("log in again, then apply again")),
         Class::Denied => failed(
@@ -56,7 +56,7 @@ pub fn of_operation(operation: &str, kind: &str, why: &str) -> Outcome {
     } else if words.contains("quota") {
         "ask for more quota, or use another region or machine type"
     } else {
-        "see what it left behind with `dask-infra plan`, then apply again"
+        "plan again to see what it left behind, then apply"
     };
     failed(Code::OperationFailed, format!("{operation} ({kind}) failed: {why}"), Some(help))
 }

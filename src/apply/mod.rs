@@ -88,8 +88,10 @@ pub enum Event {
     Waiting {
         /// Which.
         change: usize,
-        /// For what.
+        /// How far it is, and what holds it up: `1 of 2 nodes ready`.
         message: String,
+        /// GKE's name of the operation that is waited for.
+        operation: Option<String>,
         /// How long so far.
         waited: Duration,
         /// How long at most.

@@ -203,7 +203,9 @@ impl<'a> Run<'a> {
             return Some(Outcome::NotStarted);
         }
         let message = match step {
-            Step::Await(Await { until: Until::Ready | Until::Still, .. }) => "made, not yet ready".to_owned(),
+            Step::Await(Await { until: Until::Ready | Until::Still, .. }) => {
+                "created, not yet ready".to_owned()
+            }
             Step::Await(Await { until: Until::Gone, .. }) => "asked to be deleted, not yet gone".to_owned(),
             Step::Await(Await { until: Until::Idle | Until::Handled, .. }) | Step::RecordPass { .. } => {
                 return None;
@@ -311,7 +313,7 @@ impl<'a> Run<'a> {
             match self.read_log(pod).await {
                 Ok(lines) => return Ok(lines),
                 Err(error) if is_starting(&error) && start.elapsed() < LOG_PATIENCE => {
-                    self.waits(&format!("the log of {pod}"), start.elapsed(), LOG_PATIENCE);
+                    self.waits(&format!("the log of {pod} is not there yet"), start.elapsed(), LOG_PATIENCE);
                     if self.pause(delay).await == Pause::Interrupted {
                         let message = format!("the log of {pod} was not read any more");
                         return Err(Outcome::InDoubt { message });
@@ -344,13 +346,19 @@ impl<'a> Run<'a> {
 
     /// Says what is waited for, when that is news or was last said long ago.
     pub fn waits(&mut self, message: &str, waited: Duration, deadline: Duration) {
+        self.waits_on(None, message, waited, deadline);
+    }
+
+    /// The same, for a GKE operation where there is one.
+    pub fn waits_on(&mut self, operation: Option<&str>, message: &str, waited: Duration, deadline: Duration) {
         let now = Instant::now();
         let old = self.said.as_ref().is_some_and(|(said, when)| said == message && now - *when < SAY_AGAIN);
         if old {
             return;
         }
         self.said = Some((message.to_owned(), now));
-        self.tell(Event::Waiting { change: self.place, message: message.to_owned(), waited, deadline });
+        let (message, operation) = (message.to_owned(), operation.map(str::to_owned));
+        self.tell(Event::Waiting { change: self.place, message, operation, waited, deadline });
     }
 
     /// Sleeps; what ends the apply wakes.

@@ -286,7 +286,7 @@ async fn what_is_not_to_be_had_is_not_waited_for_to_the_deadline() {
     let (applied, _) = quiet(waits(), Fake::new().on(pool, always(stalled()))).await;
     let (code, message) = applied.failure(0);
     assert_eq!(code, Code::NotReady.as_str());
-    assert!(message.contains("has waited for machines for 10 min"), "{message}");
+    assert!(message.contains("is not ready after 10 min: machines"), "{message}");
     let passing = in_turn(vec![Ok(stalled()), Ok(stalled()), Ok(ready())]);
     let (applied, _) = quiet(waits(), Fake::new().on(pool, passing)).await;
     assert_eq!(applied.outcomes, [Outcome::Done]);
@@ -484,7 +484,7 @@ async fn a_busy_cluster_is_waited_for_and_the_blocker_named() {
         .on("GET /v1/projects/p/locations/l/clusters/c/nodePools/a", always(ready()));
     let (applied, _) = quiet(vec![makes_pool("a", &[])], api).await;
     assert_eq!(applied.outcomes, [Outcome::Done]);
-    let named = |event: &Event| matches!(event, Event::Waiting { message, .. } if message == "operation-1 (CREATE_NODE_POOL) to end");
+    let named = |event: &Event| matches!(event, Event::Waiting { message, operation: Some(name), .. } if name == "operation-1" && message == "another operation on the cluster is running (CREATE_NODE_POOL)");
     assert!(applied.events.iter().any(named), "{:?}", applied.events);
 }
 
@@ -493,7 +493,7 @@ async fn a_wait_ends_at_its_deadline_or_when_it_is_hopeless() {
     let stuck = || Fake::new().on("PATCH /api/v1/namespaces/n/", always(json!({})));
     let api = stuck().on("GET /api/v1/namespaces/n/", always(json!({})));
     let (applied, _) = quiet(vec![makes("a", &[])], api).await;
-    let expected = "ConfigMap n/a still waited for its phase after 60 s";
+    let expected = "ConfigMap n/a is not ready after 60 s: its phase";
     assert_eq!(applied.outcomes, [Outcome::TimedOut { message: expected.into() }]);
     assert!((60..62).contains(&applied.summary.took.as_secs()));
     let waits = applied.events.iter().filter(|event| matches!(event, Event::Waiting { .. })).count();

@@ -75,7 +75,7 @@ impl<'a> Run<'a> {
                     return Ok(());
                 }
                 let message =
-                    format!("{} still waited for {message} after {}", wait.identity, brief(deadline));
+                    format!("{} is not {} after {}: {message}", wait.identity, goal(wait), brief(deadline));
                 return Err(Outcome::TimedOut { message });
             }
             self.waits(&message, start.elapsed(), deadline);
@@ -130,9 +130,7 @@ impl<'a> Run<'a> {
         loop {
             let (what, over) = match self.look_at(wait, &mut ear, None).await {
                 Ok(Readiness::Ready) => return Ok(()),
-                Ok(Readiness::Progressing(what) | Readiness::Stalled(what)) => {
-                    (format!("it waits for {what}"), false)
-                }
+                Ok(Readiness::Progressing(what) | Readiness::Stalled(what)) => (what, false),
                 Ok(Readiness::Failed(why)) => (why, false),
                 // What cannot be read now is nothing that this change relies on.
                 Err(outcome) => (format!("it cannot be read: {}", said(&outcome)), true),
@@ -179,7 +177,7 @@ impl<'a> Run<'a> {
         };
         result.or_else(|error| match error.class {
             Class::Unavailable | Class::Unreadable | Class::Throttled | Class::Lost | Class::Busy => {
-                Ok(Readiness::Progressing(format!("an answer ({error})")))
+                Ok(Readiness::Progressing(format!("no answer ({error})")))
             }
             _ => Err(of_request(&error)),
         })
@@ -209,7 +207,7 @@ impl<'a> Run<'a> {
         if since.elapsed() >= QUIET.min(Duration::from_secs(wait.deadline.into())) {
             return Ok(Readiness::Ready);
         }
-        Ok(Readiness::Progressing(format!("its scheduler to stay idle for {}", brief(QUIET))))
+        Ok(Readiness::Progressing(format!("its scheduler is idle, for less than {} so far", brief(QUIET))))
     }
 
     /// What the scheduler says of its tasks.
@@ -234,7 +232,7 @@ impl<'a> Run<'a> {
                 format!("its scheduler may not be asked whether it is idle: {}", error.message),
                 "ask for the right to `get` on `services/proxy` in the namespace, or apply without `--when-idle`",
             ),
-            _ => return no_answer(&error, "an answer of its scheduler"),
+            _ => return no_answer(&error, "the tasks of its scheduler"),
         };
         Err(failed(Code::SchedulerNotAsked, what, Some(help)))
     }
@@ -285,7 +283,7 @@ impl<'a> Run<'a> {
         for query in others.filter(|query| !whole || query.api != Api::Kubernetes) {
             let left = self.read_once(query.api, &query.path).await?;
             if let Some(left) = left_over(&left, &query.path) {
-                return Ok(Readiness::Progressing(format!("{left} to be gone")));
+                return Ok(Readiness::Progressing(format!("{left} still there")));
             }
         }
         Ok(Readiness::Ready)
@@ -313,15 +311,25 @@ impl<'a> Run<'a> {
 fn gave_up(wait: &Await, message: &str) -> Outcome {
     let help =
         "GKE goes on trying: apply again later, or ask for fewer nodes, another machine type or other zones";
-    let what = format!("{} has waited for {message} for {}", wait.identity, brief(STALLED));
+    let what = format!("{} is not ready after {}: {message}", wait.identity, brief(STALLED));
     failed(Code::NotReady, what, Some(help))
+}
+
+/// What a wait wants to see.
+fn goal(wait: &Await) -> &'static str {
+    match wait.until {
+        Until::Ready | Until::Still => "ready",
+        Until::Gone => "gone",
+        Until::Idle => "idle",
+        Until::Handled => "handled",
+    }
 }
 
 /// A question that may be answered later, or an error that time does not mend.
 fn no_answer(error: &ApiError, what: &str) -> Result<Readiness, Outcome> {
     match error.class {
         Class::Unavailable | Class::Unreadable | Class::Throttled | Class::Lost | Class::Busy => {
-            Ok(Readiness::Progressing(format!("{what} ({error})")))
+            Ok(Readiness::Progressing(format!("{what} cannot be read ({error})")))
         }
         _ => Err(of_request(error)),
     }
@@ -330,14 +338,14 @@ fn no_answer(error: &ApiError, what: &str) -> Result<Readiness, Outcome> {
 /// What keeps a thing from being gone.
 fn going(live: &Value) -> String {
     if let Some(held) = kinds::kubernetes::going::held(live).filter(|_| live["kind"] == "Namespace") {
-        return format!("it to be gone: {held}");
+        return format!("still there: {held}");
     }
     let finalizers = live.pointer("/metadata/finalizers").and_then(Value::as_array);
     let names: Vec<&str> = finalizers.into_iter().flatten().filter_map(Value::as_str).collect();
     match (live["status"].as_str(), names.is_empty()) {
-        (Some(status), _) => format!("it to be gone, now {status}"),
-        (None, true) => "it to be gone".into(),
-        (None, false) => format!("it to be gone, its controller to drop finalizer {}", names.join(", ")),
+        (Some(status), _) => format!("still there, {status}"),
+        (None, true) => "still there".into(),
+        (None, false) => format!("still there, its controller has to drop finalizer {}", names.join(", ")),
     }
 }
 
@@ -366,9 +374,9 @@ fn said(outcome: &Outcome) -> &str {
 
 fn interrupted(wait: &Await, message: &str) -> Outcome {
     let what = match wait.until {
-        Until::Ready | Until::Still => "made, not yet ready",
+        Until::Ready | Until::Still => "created, not yet ready",
         Until::Gone => "asked to be deleted, not yet gone",
         Until::Idle | Until::Handled => return Outcome::NotStarted,
     };
-    Outcome::InDoubt { message: format!("{what}: waited for {message}") }
+    Outcome::InDoubt { message: format!("{what}: {message}") }
 }

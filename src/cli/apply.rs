@@ -226,7 +226,7 @@ fn of_this_stack(settings: &Settings, file: &Path, plan: &Plan) -> Result<(), Fa
     if target.gke.is_some() && plan.target.gke.is_some() && target.gke != plan.target.gke {
         return other(
             format!("{file} was made for {}, and the stack file says {target} now", plan.target),
-            format!("plan again: {} plan --out {file}", settings.program()),
+            format!("plan again: {} plan --out {}", settings.program(), quoted(&file.to_string())),
         );
     }
     Ok(())

@@ -1,6 +1,7 @@
 //! `explain`: a code, or a key of the stack file.
 
 use super::Exit;
+use super::offered::Offered;
 use super::settings::{Failure, Format, Settings};
 use crate::diag::{self, Code, Diagnostic};
 use crate::report::human::page::{Page, render};
@@ -20,7 +21,7 @@ pub const EXAMPLES: &str = "Examples:\n  \
 #[derive(clap::Args, Debug)]
 pub struct Args {
     /// A code of a message (DI0206), or a key of the stack file by its path (node_pool.nodes)
-    #[arg(value_name = "CODE or PATH")]
+    #[arg(value_name = "CODE or PATH", value_parser = Offered::Codes, hide_possible_values = true)]
     what: Option<String>,
     /// List the codes of all messages
     #[arg(long, conflicts_with = "what")]

@@ -8,6 +8,7 @@ use std::path::{Path, PathBuf};
 
 use super::Exit;
 use super::gcloud::{self, Gcloud};
+use super::offered::Offered;
 use super::settings::{Failure, Format, PROJECT_VARIABLE, Settings, quoted};
 use crate::diag::{self, Code, Diagnostic};
 use crate::report::human::page::{Page, render};
@@ -26,7 +27,7 @@ pub const EXAMPLES: &str = "Examples:\n  \
 #[derive(clap::Args, Debug)]
 pub struct Args {
     /// The ready stack to start from; without it they are listed
-    #[arg(long, value_name = "NAME")]
+    #[arg(long, value_name = "NAME", value_parser = Offered::ReadyStacks, hide_possible_values = true)]
     from: Option<String>,
 }
 

@@ -25,6 +25,7 @@ mod import;
 mod init;
 mod logs;
 mod looks;
+mod offered;
 mod plan;
 mod run;
 mod sandbox;

@@ -1,6 +1,7 @@
 //! `status`: what is live of a stack, and what its pods wait for.
 
 use std::collections::BTreeMap;
+use std::time::Duration;
 
 use futures::StreamExt as _;
 use serde_json::Value;
@@ -23,6 +24,8 @@ use crate::resource::{Api, Await, Identity, Owner, Query, Readiness, Resource, W
 pub const EXAMPLES: &str = "Examples:\n  \
     dask-infra status                  a line for each section\n  \
     dask-infra status -v               every object\n  \
+    dask-infra status rapids           one section, with each of its objects\n  \
+    dask-infra status --watch          again whenever something changes, until all is ready\n  \
     dask-infra status --json | jq '.things[] | select(.state != \"ready\")'\n\
     \n\
     Reads only. Exit code 0 also when something is not ready; `--json` has `ready`.";
@@ -30,7 +33,13 @@ pub const EXAMPLES: &str = "Examples:\n  \
 /// Options of `status`.
 #[derive(clap::Args, Debug)]
 pub struct Args {
-    /// Say it in JSON: one object
+    /// Only this: a section of the stack, or an object of one; any unique ending will do
+    #[arg(value_name = "ADDRESS")]
+    address: Option<String>,
+    /// Look again every two seconds and print what has changed, until everything is ready
+    #[arg(long)]
+    watch: bool,
+    /// Say it in JSON: one object, with `--watch` one for each change
     #[arg(long)]
     json: bool,
     /// Requests at a time
@@ -38,34 +47,62 @@ pub struct Args {
     parallelism: usize,
 }
 
+/// Between two looks of `--watch`.
+const WATCH: Duration = Duration::from_secs(2);
+
 /// Shows what is live.
 pub fn status(settings: &Settings, args: &Args) -> Exit {
-    let mut text = String::new();
-    let exit = settings.report(Format::Text, |reporter| {
+    settings.report(Format::Text, |reporter| {
         let session = Session::load(settings)?;
-        let status = block_on(async {
-            let link = session.connect(settings)?;
-            let status = look(&session, &link, args.parallelism).await?;
-            link.close().await?;
-            Ok(status)
-        })?;
-        reporter.diagnostics(&[], session.sources());
-        text = if args.json {
-            format!("{:#}\n", status.json())
-        } else {
-            status.text(settings.is_verbose(), settings.screen().data_look().width)
+        let found = match &args.address {
+            Some(address) => session.find(address)?.into_iter().map(|found| found.identity.clone()).collect(),
+            None => Vec::new(),
         };
-        Ok(Exit::Done)
-    });
-    if exit == Exit::Done { settings.print(&text) } else { exit }
+        block_on(async {
+            let link = session.connect(settings)?;
+            let mut before = String::new();
+            loop {
+                let status = look(&session, &link, &found, args.parallelism).await?;
+                reporter.diagnostics(&[], session.sources());
+                let text = shown(settings, args, &status);
+                if text != before && settings.print(&text) != Exit::Done || !args.watch || status.is_ready() {
+                    break;
+                }
+                before = text;
+                tokio::time::sleep(WATCH).await;
+            }
+            link.close().await?;
+            Ok(Exit::Done)
+        })
+    })
 }
 
-async fn look(session: &Session, link: &Link, parallelism: usize) -> Result<Status, Failure> {
+fn shown(settings: &Settings, args: &Args, status: &Status) -> String {
+    match args.json {
+        true if args.watch => format!("{}\n", status.json()),
+        true => format!("{:#}\n", status.json()),
+        false => {
+            let every = settings.is_verbose() || args.address.is_some();
+            let text = status.text(every, settings.screen().data_look().width);
+            if args.watch { format!("{text}\n") } else { text }
+        }
+    }
+}
+
+/// How the stack is, or what of it was asked for.
+async fn look(
+    session: &Session,
+    link: &Link,
+    found: &[Identity],
+    parallelism: usize,
+) -> Result<Status, Failure> {
     let world = session.world(link, parallelism).await?;
     let lowered = session.lowered();
     let api = link.api();
     let theirs = lowered.theirs.iter().map(|theirs| &theirs.resource);
-    let looks = theirs.chain(&lowered.resources).map(|resource| row(&*api, resource, &lowered.owner, &world));
+    let meant = |resource: &&Resource| found.is_empty() || found.contains(&resource.identity);
+    let all = theirs.chain(&lowered.resources).filter(meant);
+    let looks = all.map(|resource| row(&*api, resource, &lowered.owner, &world));
     let mut rows: Vec<Row> = futures::stream::iter(looks).buffered(parallelism.max(1)).collect().await;
     ask_events(&*api, &mut rows).await;
     Ok(Status { owner: lowered.owner.clone(), target: lowered.target.clone(), rows })
@@ -92,7 +129,7 @@ fn passed(resource: &Resource, world: &World) -> State {
     let pass = world.record.as_ref().and_then(|record| record.passes.get(&resource.identity));
     match pass {
         Some(pass) if *pass == check::digest(&resource.body) => State::Ready,
-        Some(_) => State::Waiting("another run: what it runs changed since it passed".to_owned()),
+        Some(_) => State::Waiting("it has to run again: what it runs changed since it passed".to_owned()),
         None => State::Absent,
     }
 }

@@ -67,7 +67,7 @@ pub fn why(settings: &Settings, args: &Args) -> Exit {
         text = if args.json {
             format!("{:#}\n", answer.json())
         } else {
-            answer.text(settings.is_verbose(), settings.screen().data_look().width)
+            answer.text(settings.is_verbose(), settings.screen().data_look().width, settings.program())
         };
         Ok(Exit::Done)
     });
@@ -181,6 +181,7 @@ impl Looking<'_> {
         // What may not be read says nothing; the state has said that something waits.
         let answer = ask(self.api, &query).await.unwrap_or_default();
         let pods: Vec<Value> = dask::why::own_pods(resource, &answer).into_iter().cloned().collect();
+        self.pools.iter_mut().for_each(|pool| pool.needs(&pods));
         for pod in &pods {
             self.pod(resource, pod).await;
         }
@@ -256,15 +257,15 @@ fn planned(session: &Session, found: &[Resource], plan: &Plan, answer: &mut Why)
     for change in plan.changes.iter().filter(does) {
         let action = match change.action {
             Action::Keep => continue,
-            Action::Create => "make",
+            Action::Create => "create",
             Action::Update => "update",
-            Action::Replace => "delete and make anew",
+            Action::Replace => "replace",
             Action::Delete => "delete",
             Action::Forget => "leave to other stacks",
             Action::Run => "run",
         };
         let resource = found.iter().find(|resource| resource.address == change.address);
-        let field = |field: &FieldChange| said(session, resource, field);
+        let field = |field: &FieldChange| said(session, resource, change.action, field);
         let before = plan.before(change).filter_map(|place| plan.changes.get(place));
         answer.planned.push(Planned {
             address: change.address.clone(),
@@ -284,20 +285,23 @@ fn planned(session: &Session, found: &[Resource], plan: &Plan, answer: &mut Why)
 }
 
 /// `spec.worker.replicas: 2 -> 3 (stack.toml:12:5)`, and what changing it does.
-fn said(session: &Session, resource: Option<&Resource>, field: &FieldChange) -> String {
+fn said(session: &Session, resource: Option<&Resource>, action: Action, field: &FieldChange) -> String {
     let FieldChange { path, before: _, after: _, effect, note, drift, secret: _ } = field;
     let (before, after) = field.shown();
     let value = |value: Option<Value>| value.map_or_else(|| "not set".to_owned(), |value| value.to_string());
     let place = resource.and_then(|resource| session.sources().locate(&resource.origin_of(path)));
     let place = place.map(|place| format!(" ({place})")).unwrap_or_default();
     let does = match effect {
+        // Of what is replaced as a whole nothing rolls.
+        Effect::Rolling if action == Action::Replace => "goes with the replacement",
         Effect::InPlace => "in place",
-        Effect::Rolling => "its pods or nodes are made anew",
-        Effect::Replace => "forces that it is made anew",
+        Effect::Rolling => "its pods or nodes are recreated",
+        Effect::Replace => "forces replacement",
         Effect::Ignored => "has no effect",
         Effect::Unknown => "its effect is not known",
     };
-    let note = note.as_ref().map(|note| format!("; {note}")).unwrap_or_default();
+    let rolls = *effect == Effect::Rolling && action == Action::Replace;
+    let note = note.as_ref().filter(|_| !rolls).map(|note| format!("; {note}")).unwrap_or_default();
     let drift = drift.as_ref().map(|(who, when)| format!("; changed by {who} at {when}")).unwrap_or_default();
     format!("{path}: {} -> {}{place}: {does}{note}{drift}", value(before), value(after))
 }

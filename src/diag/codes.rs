@@ -636,7 +636,8 @@ codes! {
 
     IdleConsent "DI0355" "a consent that fits nothing"
     "`--allow` names an address that the plan neither deletes nor replaces, so the consent does nothing. Look for a \
-     slip of the finger; the plan lists the consents that it needs."
+     slip of the finger; the plan lists the consents that it needs. It is no error: a pipeline may give the same consent \
+     again after what it allowed is done."
 
     OperatorStays "DI0356" "the operator stays"
     "The Dask operator would go and others still have Dask clusters, jobs or worker groups in the cluster, which could \

@@ -36,7 +36,7 @@ pub fn tell(plan: &mut Plan, found: Vec<(usize, Readiness)>) {
         let Some(change) = plan.changes.get(place) else { continue };
         let what = match readiness {
             Readiness::Ready => continue,
-            Readiness::Progressing(what) | Readiness::Stalled(what) => format!("waits for {what}"),
+            Readiness::Progressing(what) | Readiness::Stalled(what) => what,
             Readiness::Failed(why) => why,
         };
         let next = match change.is_waited_for() {

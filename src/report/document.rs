@@ -153,7 +153,8 @@ pub struct PlanExtra {
     pub simulated: bool,
     /// `apply` or `destroy`.
     pub mode: &'static str,
-    /// US dollars per hour of the whole stack at its largest, at the list prices of us-central1, where they are known.
+    /// US dollars per hour of the whole stack at its largest, at the list prices of us-central1, where they are known; without
+    /// disks, the fee of GKE, and traffic.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub hourly: Option<f64>,
     /// Machine types whose price is not known and not in `hourly`.

@@ -80,7 +80,8 @@ pub enum Body {
         changes: Changes,
         /// Whether nothing was read.
         offline: bool,
-        /// US dollars per hour of the whole stack at its largest, at the list prices of us-central1, where they are known.
+        /// US dollars per hour of the whole stack at its largest, at the list prices of us-central1, where they are known; without
+        /// disks, the fee of GKE, and traffic.
         #[serde(skip_serializing_if = "Option::is_none")]
         hourly: Option<f64>,
         /// Machine types whose price is not known and not in `hourly`.
@@ -270,9 +271,12 @@ pub struct Hook {
     /// How long it ran so far, or ran.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub elapsed_seconds: Option<f64>,
-    /// What it waits for.
+    /// How far it is, and what holds it up: `1 of 2 nodes ready`.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub waiting_for: Option<String>,
+    /// The GKE operation that it waits for.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub operation: Option<String>,
     /// How long it may wait.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub deadline_seconds: Option<f64>,

@@ -1,6 +1,7 @@
 //! Plans, progress and summaries for people: text with colours, as wide as the terminal.
 
 use std::io;
+use std::time::Instant;
 
 use crate::apply::{Event, Summary};
 use crate::diag::{self, Diagnostic};
@@ -10,6 +11,7 @@ use crate::source::Sources;
 
 use super::{Reporter, Screen, View, count};
 
+mod bars;
 mod drift_text;
 pub mod findings;
 pub mod page;
@@ -28,8 +30,10 @@ pub struct Human {
     screen: Screen,
     detail: Detail,
     program: String,
-    bars: Option<progress::Bars>,
+    bars: Option<bars::Bars>,
     log: progress::Log,
+    /// When the first event came.
+    begun: Option<Instant>,
     error: Option<io::Error>,
 }
 
@@ -37,7 +41,8 @@ impl Human {
     /// `program` is how the program was called, up to the command: messages that name a next command begin
     /// with it.
     pub fn new(screen: Screen, detail: Detail, program: String) -> Self {
-        Self { screen, detail, program, bars: None, log: progress::Log::default(), error: None }
+        let log = progress::Log::new(detail);
+        Self { screen, detail, program, bars: None, log, begun: None, error: None }
     }
 
     fn clear_bars(&mut self) {
@@ -72,11 +77,12 @@ impl Reporter for Human {
 
     fn event(&mut self, plan: &Plan, event: &Event) {
         if !self.screen.talk_is_terminal() {
-            self.screen.talk(&self.log.event(plan, event));
+            let now = self.begun.get_or_insert_with(Instant::now).elapsed();
+            self.screen.talk(&self.log.event(plan, event, now));
             return;
         }
-        let colour = self.screen.talk_look().colour;
-        let told = self.bars.get_or_insert_with(|| progress::Bars::new(colour)).event(plan, event);
+        let (look, detail) = (self.screen.talk_look(), self.detail);
+        let told = self.bars.get_or_insert_with(|| bars::Bars::new(look, detail)).event(plan, event);
         self.keep(told);
     }
 

@@ -306,11 +306,10 @@ fn told(plan: &Plan, event: &Event) -> (Level, String, Body) {
     let hook = |change: &usize| hook(plan, *change);
     let body = match event {
         Event::Started { change } => Body::ApplyStart { place, hook: hook(change) },
-        Event::Waiting { change, message, waited, deadline } => {
-            let (waited, deadline) = (Some(seconds(*waited)), Some(seconds(*deadline)));
-            let waiting_for = Some(message.clone());
-            let hook =
-                Hook { waiting_for, elapsed_seconds: waited, deadline_seconds: deadline, ..hook(change) };
+        Event::Waiting { change, message, operation, waited, deadline } => {
+            let (waiting_for, operation) = (Some(message.clone()), operation.clone());
+            let (elapsed_seconds, deadline_seconds) = (Some(seconds(*waited)), Some(seconds(*deadline)));
+            let hook = Hook { waiting_for, operation, elapsed_seconds, deadline_seconds, ..hook(change) };
             Body::ApplyProgress { place, hook }
         }
         Event::Retrying { change, message, after } => {
@@ -358,6 +357,7 @@ fn hook(plan: &Plan, change: usize) -> Hook {
         action: words(found.map_or(Action::Keep, |change| change.action)).verb,
         elapsed_seconds: None,
         waiting_for: None,
+        operation: None,
         deadline_seconds: None,
         retry_after_seconds: None,
         log: Vec::new(),

@@ -198,8 +198,8 @@ impl Line<'_> {
         }
         if let Some(why) = self.state.why() {
             // What a pod says of itself stands below, once.
-            let why = if self.pending.is_empty() { why } else { why.split(": ").next().unwrap_or(why) };
-            text.push_str(&wrap("           ", &format!("{} {}", self.intro(), tame(why)), width));
+            let why = if self.pending.is_empty() { why } else { why.split("; ").next().unwrap_or(why) };
+            text.push_str(&wrap("           ", &format!("{}{}", self.intro(), tame(why)), width));
         }
         let mut reasons: Vec<(&str, Vec<&str>)> = Vec::new();
         for (pod, why) in &self.pending {
@@ -221,10 +221,8 @@ impl Line<'_> {
 
     fn intro(&self) -> &'static str {
         match self.state {
-            State::Waiting(_) => "waits for",
-            State::Failed(_) => "because",
-            State::Unknown(_) => "cannot be read:",
-            State::Ready | State::Absent => "",
+            State::Unknown(_) => "cannot be read: ",
+            State::Waiting(_) | State::Failed(_) | State::Ready | State::Absent => "",
         }
     }
 }
@@ -248,7 +246,7 @@ mod tests {
     #[test]
     fn sections_have_one_line_and_the_gravest_state() {
         let mut workers =
-            row("dask_cluster.d", State::Waiting("1 of 3 workers: w-1 is".to_owned()), "Running");
+            row("dask_cluster.d", State::Waiting("1 of 3 workers ready; no node".to_owned()), "Running");
         let pending = |pod: &str| Pending {
             namespace: "n".to_owned(),
             pod: pod.to_owned(),
@@ -266,9 +264,9 @@ mod tests {
         let expected = "Stack s on context lab of the kubeconfig — SIMULATED\n\n\
             \x20 ready    cluster         RUNNING\n\
             \x20 failed   op              1 of 2 objects ready\n\
-            \x20          because it crashed\n\
+            \x20          it crashed\n\
             \x20 waiting  dask_cluster.d  Running\n\
-            \x20          waits for 1 of 3 workers\n\
+            \x20          1 of 3 workers ready\n\
             \x20          2 pods (w-1, w-2): unschedulable: no GPUs.\n\
             \x20 absent   check.c\n\
             \n1 of 4 are ready, 1 is not there.\n";

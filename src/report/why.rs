@@ -90,7 +90,7 @@ impl Why {
     }
 
     /// For people; `every` also shows what is as it should be.
-    pub fn text(&self, every: bool, width: usize) -> String {
+    pub fn text(&self, every: bool, width: usize, program: &str) -> String {
         let mut text = String::new();
         let shown = |thing: &&Thing| every || self.things.len() == 1 || thing.state != State::Ready;
         for Thing { address, state, line, place } in self.things.iter().filter(shown) {
@@ -99,8 +99,9 @@ impl Why {
             let line = if line.is_empty() { String::new() } else { format!("; {line}") };
             text.push_str(&wrap("", &tame(&format!("{head}{line}")), width));
             if let Some(why) = state.why() {
-                let intro = if matches!(state, State::Waiting(_)) { "it waits for" } else { "because" };
-                text.push_str(&wrap("  ", &tame(&format!("{intro} {why}")), width));
+                // What holds it up stands below, in the words of those who say so.
+                let why = if self.causes.is_empty() { why } else { why.split("; ").next().unwrap_or(why) };
+                text.push_str(&wrap("  ", &tame(why), width));
             }
         }
         for Because { of, cause } in &self.causes {
@@ -133,14 +134,15 @@ impl Why {
                 let names: Vec<&str> = after.iter().map(Address::as_str).collect();
                 text.push_str(&wrap("    ", &format!("after {}", names.join(", ")), width));
             }
-            push_line(&mut text, "  -> dask-infra plan shows all of it, dask-infra apply does it");
+            let next = format!("  -> {program} plan shows all of it, {program} apply does it");
+            push_line(&mut text, &next);
         }
         for note in &self.notes {
             text.push('\n');
             text.push_str(&wrap("note: ", &tame(note), width));
         }
         if self.is_well() {
-            text.push_str("It does what it is for, and a plan changes nothing of it.\n");
+            text.push_str("Healthy; no changes planned.\n");
         }
         text
     }
@@ -174,9 +176,9 @@ mod tests {
             fields: vec!["spec.worker.replicas: 3 -> 2 (stack.toml:9:1)".to_owned()],
             after: vec![Address::new("node_pool.t4")],
         });
-        let text = anstream::adapter::strip_str(&why.text(false, 100)).to_string();
+        let text = anstream::adapter::strip_str(&why.text(false, 100, "dask-infra")).to_string();
         let expected = "dask_cluster.d (stack.toml:9:1): waiting; Running\n\
-            \x20 it waits for 1 of 3 workers\n\
+            \x20 1 of 3 workers\n\
             \n\
             pod a and 1 more: no node has a free GPU\n\
             \x20   0/2 nodes are available: 2 Insufficient nvidia.com/gpu.\n\

@@ -21,6 +21,8 @@ macro_rules! ready {
 
 /// All of them; a test compares them with the folder.
 pub const READY: &[Ready] = &[
+    // The recommended one.
+    ready!("rapids-gke-lean": "stack.toml"),
     ready!("dask-autoscaled": "stack.toml"),
     ready!("dask-groups": "stack.toml"),
     ready!("dask-job": "stack.toml"),
@@ -28,7 +30,6 @@ pub const READY: &[Ready] = &[
     ready!("helm-gpu": "stack.toml"),
     ready!("on-existing-gke": "stack.toml"),
     ready!("rapids-gke": "stack.toml"),
-    ready!("rapids-gke-lean": "stack.toml"),
 ];
 
 /// Where editors find the schema, from the stack's folder on.

@@ -64,5 +64,6 @@ mod stale;
 mod sweep;
 mod tidy;
 mod trust;
+mod walkthrough;
 mod when_idle;
 mod why;

@@ -41,7 +41,7 @@ fn the_guide_is_planned_applied_changed_and_destroyed() {
         .expect(0)
         .says("14 added")
         .says("1 check passed")
-        .says("Test PASSED");
+        .says("check.cuda: passed");
     user.run(&["plan", "--detailed-exitcode"]).expect(0).says("No changes");
     let (code, _) = gke(&served, "GET", CLUSTER, &Value::Null);
     assert_eq!(code, 200);
@@ -89,7 +89,7 @@ fn gkes_own_driver_needs_no_daemon_set() {
     user.edit("install = \"daemonset\"", "install = \"gke\"");
     let plan = user.run(&["plan"]).expect(0).says("Plan: 13 to add").out;
     assert!(!plan.contains("nvidia-driver-installer"), "{plan}");
-    user.run(&["apply", "--auto-approve"]).expect(0).says("Test PASSED");
+    user.run(&["apply", "--auto-approve"]).expect(0).says("check.cuda: passed");
     user.run(&["plan", "--detailed-exitcode"]).expect(0);
 }
 
@@ -161,7 +161,7 @@ fn killed_anywhere_and_run_again_it_converges() {
             .spawn()
             .unwrap();
         let mut lines = std::io::BufRead::lines(std::io::BufReader::new(child.stderr.take().unwrap()));
-        let seen = lines.any(|said| said.is_ok_and(|said| said.starts_with(line)));
+        let seen = lines.any(|said| said.is_ok_and(|said| said.contains(&format!("  {line}"))));
         child.kill().unwrap();
         child.wait().unwrap();
         assert!(seen, "{line} was never said");

@@ -69,7 +69,9 @@ impl From<Told> for Event {
         match told {
             Told::Started(change) => Self::Started { change },
             Told::Waiting(change, message, waited, deadline) => {
-                Self::Waiting { change, message, waited: secs(waited), deadline: secs(deadline) }
+                let (waited, deadline) = (secs(waited), secs(deadline));
+                let operation = None;
+                Self::Waiting { change, message, operation, waited, deadline }
             }
             Told::Retrying(change, message, after) => Self::Retrying { change, message, after: secs(after) },
             Told::Log(change, lines) => Self::Log { change, lines },
@@ -192,6 +194,6 @@ fn escape_codes_of_others_do_not_reach_the_terminal() {
     );
     assert_eq!(
         talk.take(),
-        "cluster: | hello\nnode_pool.scheduler-pool: skipped because cluster did not succeed\n"
+        "00:00  cluster: | hello\n00:00  node_pool.scheduler-pool: skipped because cluster did not succeed\n"
     );
 }

@@ -30,7 +30,7 @@ fn an_apply_that_goes_on_waits_for_what_is_not_ready() {
     std::fs::write(user.path().join("stack.toml"), format!("{before}/base:1{after}")).unwrap();
     let allow = "replace:dask_cluster.rapids-dask-cluster";
     let replace = ["--sandbox", "apply", "--auto-approve", "--allow", allow];
-    killed_at(&user, &replace, "waiting for the scheduler");
+    killed_at(&user, &replace, "scheduler not ready");
 
     let ready = || {
         let status = user.run(&["--sandbox", "status", "--json"]).expect(0).out;

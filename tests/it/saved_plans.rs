@@ -163,7 +163,7 @@ fn a_second_apply_at_the_same_time_is_refused() {
         .unwrap();
     let mut lines = std::io::BufRead::lines(std::io::BufReader::new(first.stderr.take().unwrap()));
     let waits =
-        |line: std::io::Result<String>| line.unwrap().starts_with("dask_cluster.rapids-dask-cluster: creat");
+        |line: std::io::Result<String>| line.unwrap().contains("  dask_cluster.rapids-dask-cluster: creat");
     assert!(lines.any(waits), "it ended early");
     user.edit("replicas = 20", "replicas = 2");
     user.run(&["apply", "--auto-approve"])

@@ -19,7 +19,7 @@ const WORKERS: &str =
     "/apis/apps/v1/namespaces/default/deployments?labelSelector=dask.org%2Fcomponent%3Dworker";
 const DASK: &str = "\n[dask_cluster.d]\nimage = \"demo:1\"\nworker = { replicas = 1, cpu = \"100m\" }\n";
 const ALLOW: [&str; 5] = ["apply", "--auto-approve", "--allow", "replace:dask_cluster.d", "--when-idle"];
-const BUSY: &str = "its scheduler to be idle, now";
+const BUSY: &str = "its scheduler is busy:";
 
 fn words<'w>(more: &[&'w str]) -> Vec<&'w str> {
     ALLOW.iter().chain(more).copied().collect()
@@ -57,7 +57,7 @@ fn on_the_sandbox_a_busy_cluster_stays_until_it_is_idle() {
     user.edit("[dask_operator]", "[namespace.more]\n\n[dask_operator]");
     let said = user.run(&words(&["--wait", "1s"])).expect(6).says("waits until it is idle, at most 1s");
     let line = said.err.split_whitespace().collect::<Vec<_>>().join(" ");
-    assert!(line.contains(&format!("still waited for {BUSY} 3 tasks running after 1 s")), "{line}");
+    assert!(line.contains(&format!("is not idle after 1 s: {BUSY} 3 tasks running")), "{line}");
     assert_eq!(uid(), first, "{line}");
     let more = kube(&served, &Method::GET, "/api/v1/namespaces/more", &Value::Null).0;
     assert_eq!(more, 200, "what need not wait is done");
@@ -77,7 +77,7 @@ fn on_the_sandbox_a_busy_cluster_stays_until_it_is_idle() {
     ] {
         let mut applying = Applying::of(command);
         let line = applying.until(BUSY);
-        assert!(line.contains("dask_cluster.d") && line.contains("3 tasks running, at most 4h"), "{line}");
+        assert!(line.contains("dask_cluster.d") && line.contains("3 tasks running (at most 4h)"), "{line}");
         for signal in signals {
             applying.signal(signal);
         }
@@ -152,7 +152,7 @@ async fn a_real_scheduler_with_a_running_task_is_waited_for() {
 
     let mut applying = Applying::start(&user, &words(&["--wait", "10m"]));
     let line = applying.until(BUSY);
-    assert!(line.contains("1 task running, at most 10m"), "{line}");
+    assert!(line.contains("1 task running (at most 10m)"), "{line}");
     assert_eq!(client.get(CLUSTER).await.1["metadata"]["uid"], before);
     std::fs::write(&done, "").unwrap();
     assert_eq!(applying.end(), Some(0));

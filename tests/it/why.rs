@@ -65,31 +65,32 @@ fn until(user: &User, address: &str, words: &str) -> Said {
 #[test]
 fn a_worker_without_a_gpu_and_its_cure() {
     let (served, user) = lab();
-    user.run(&["why", "dask_cluster.d"]).expect(0).says("absent").says("the next apply would make it");
+    user.run(&["why", "dask_cluster.d"]).expect(0).says("absent").says("the next apply would create it");
     user.run(&["apply", "--auto-approve"]).expect(0);
-    user.run(&["why", "dask_cluster.d"]).expect(0).says("It does what it is for");
+    user.run(&["why", "dask_cluster.d"]).expect(0).says("Healthy; no changes planned.");
+    user.run(&["status", "dask_cluster.d", "--watch"]).expect(0).says("All 1 are ready.");
     let json: Value = serde_json::from_str(&user.run(&["why", "t4", "--json"]).expect(0).out).unwrap();
     assert_eq!(json["well"], true, "{json}");
 
     // A notebook asks for more than there are nodes.
     let group = "/apis/kubernetes.dask.org/v1/namespaces/default/daskworkergroups/d-default";
-    let (status, said) = served.merge(group, &json!({ "spec": { "worker": { "replicas": 2 } } }));
+    let (status, said) = served.merge(group, &json!({ "spec": { "worker": { "replicas": 3 } } }));
     assert_eq!(status, 200, "{said}");
     until(&user, "dask_cluster.d", "the nodes that it may run on have no free GPU")
         .says("Insufficient nvidia.com/gpu")
-        .says("dask-infra scale node_pool.t4 2 --write")
+        .says("dask-infra scale node_pool.t4 3 --write")
         .says("dask-infra scale dask_cluster.d N")
-        .says("spec.worker.replicas: 2 -> 1 (stack.toml:25:23)");
+        .says("spec.worker.replicas: 3 -> 1 (stack.toml:25:23)");
     // A group that others scaled is a change of theirs; the plan that takes it back is not empty.
-    user.run(&["status"]).expect(0).says("2 wanted (the stack says 1)");
+    user.run(&["status"]).expect(0).says("3 wanted (the stack says 1)").says("no node fits: ");
     let json: Value =
         serde_json::from_str(&user.run(&["why", "dask_cluster.d", "--json"]).expect(0).out).unwrap();
     assert_eq!((&json["well"], &json["causes"][0]["code"]), (&json!(false), &json!("gpus")), "{json}");
     assert_eq!(json["planned"][0]["action"], "update");
     // The cure cures.
-    user.run(&["scale", "node_pool.t4", "2", "--auto-approve"]).expect(0);
-    user.run(&["scale", "dask_cluster.d", "2", "--write", "--auto-approve"]).expect(0);
-    user.run(&["why", "dask_cluster.d"]).expect(0).says("It does what it is for");
+    user.run(&["scale", "node_pool.t4", "3", "--auto-approve"]).expect(0);
+    user.run(&["scale", "dask_cluster.d", "3", "--write", "--auto-approve"]).expect(0);
+    user.run(&["why", "dask_cluster.d"]).expect(0).says("Healthy; no changes planned.");
     user.run(&["why", "nobody"]).expect(1).says("is no address of this stack");
 }
 

@@ -49,9 +49,9 @@ async fn what_has_work_is_left_alone_and_the_rest_goes_on() {
     let (applied, api) = quiet(vec![goes(3600), makes("a", &[])], api).await;
     assert_eq!(applied.outcomes, [Outcome::Done, Outcome::Done]);
     let said = messages(&applied.events);
-    assert!(said.contains(&"its scheduler to be idle, now 2 tasks running"), "{said:?}");
-    assert!(said.contains(&"its scheduler to stay idle for 5 s"), "{said:?}");
-    assert!(said.contains(&"its scheduler to be idle, now 1 task running"), "{said:?}");
+    assert!(said.contains(&"its scheduler is busy: 2 tasks running"), "{said:?}");
+    assert!(said.contains(&"its scheduler is idle, for less than 5 s so far"), "{said:?}");
+    assert!(said.contains(&"its scheduler is busy: 1 task running"), "{said:?}");
     let titles = api.titles();
     let at = |title: &str| titles.iter().position(|asked| asked == title).unwrap();
     assert!(at(&format!("PATCH {CONFIG}a")) < at(DELETE), "{titles:?}");
@@ -64,7 +64,7 @@ async fn a_wait_that_ends_or_is_interrupted_has_changed_nothing() {
     let api = || Fake::new().on(PODS, always(running())).on(COUNTS, always(tasks(3)));
     let (applied, api_after) = quiet(vec![goes(60), makes("a", &[0])], api()).await;
     let Outcome::TimedOut { message } = &applied.outcomes[0] else { panic!("{:?}", applied.outcomes) };
-    assert!(message.contains("now 3 tasks running after 60 s"), "{message}");
+    assert!(message.contains("is not idle after 60 s: its scheduler is busy: 3 tasks running"), "{message}");
     assert_eq!(applied.outcomes[1], Outcome::Skipped { because: Address::new("dask_cluster.d") });
     assert!(
         !api_after.writes().iter().any(|write| !write.contains("dask-infra-s")),
@@ -109,7 +109,7 @@ async fn a_scheduler_that_cannot_be_asked_is_told_of() {
     let silent = in_turn(vec![Err((Class::Unavailable, "no endpoints")), Ok(tasks(0))]);
     let (applied, _) = quiet(vec![goes(60)], with(silent).on(DELETE, always(json!({})))).await;
     assert_eq!(applied.outcomes, [Outcome::Done]);
-    assert!(messages(&applied.events)[0].contains("an answer of its scheduler"), "{:?}", applied.events);
+    assert!(messages(&applied.events)[0].contains("the tasks of its scheduler"), "{:?}", applied.events);
 }
 
 #[tokio::test(start_paused = true)]

@@ -15,7 +15,7 @@ async fn ctrl_c_leaves_waits_and_starts_nothing() {
         sender.send(1).unwrap();
     };
     let (applied, ()) = futures::join!(run(&plan, &api, interrupt), stop);
-    let left = Outcome::InDoubt { message: "made, not yet ready: waited for its phase".into() };
+    let left = Outcome::InDoubt { message: "created, not yet ready: its phase".into() };
     assert_eq!(applied.outcomes, [left, Outcome::NotStarted]);
     assert!(
         applied.summary.stopped == Stopped::Interrupted && applied.summary.took < Duration::from_secs(21)

@@ -69,4 +69,4 @@ pub(super) fn door(resource: &Resource) -> Option<Door> {
 
 /// What a wait says while the operator does nothing. Its Deployment has no readiness probe: that it is available
 /// does not say that it watches.
-pub(crate) const UNSEEN: &str = "the Dask operator to see it (seconds when it works, else its log says why)";
+pub(crate) const UNSEEN: &str = "not yet handled by the Dask operator";

@@ -115,14 +115,14 @@ fn says(_: &Await, found: &Found) -> Result<Said, Unasked> {
 /// The operator works for it once it has made the cluster its owner.
 fn judge(autoscaler: &Value) -> Readiness {
     if !autoscaler.is_object() {
-        return Readiness::Progressing("it to appear".into());
+        return Readiness::Progressing("not there yet".into());
     }
     if is_handled(autoscaler) == Some(false) {
         return Readiness::Progressing(UNSEEN.into());
     }
     match autoscaler["metadata"]["ownerReferences"].as_array() {
         Some(owners) if !owners.is_empty() => Readiness::Ready,
-        _ => Readiness::Progressing("the Dask operator to attach it to its cluster".into()),
+        _ => Readiness::Progressing("not yet attached to its cluster by the Dask operator".into()),
     }
 }
 

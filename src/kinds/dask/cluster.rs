@@ -492,7 +492,7 @@ fn ready(wait: &Await, around: Around<'_>) -> Readiness {
     let Around { cluster, scheduler, service, group, workers, pods, registered } = around;
     let phase = text(&cluster["status"]["phase"]);
     if !cluster.is_object() {
-        return Readiness::Progressing("it to appear".into());
+        return Readiness::Progressing("not there yet".into());
     }
     if phase == "Error" {
         return Readiness::Failed("the operator gave it phase Error: its name is not valid".into());
@@ -508,18 +508,18 @@ fn ready(wait: &Await, around: Around<'_>) -> Readiness {
         Readiness::Ready => {}
         // The operator's Deployments give up after ten minutes, and come up all the same once there is a node.
         Readiness::Progressing(_) | Readiness::Stalled(_) | Readiness::Failed(_) => {
-            return Readiness::Progressing(with_pods("the scheduler", pods, "scheduler"));
+            return Readiness::Progressing(with_pods("scheduler not ready", pods, "scheduler"));
         }
     }
     if !service.is_object() {
-        return Readiness::Progressing("the scheduler's Service".into());
+        return Readiness::Progressing("the scheduler has no Service yet".into());
     }
     let balanced = service["spec"]["type"] == "LoadBalancer";
     if balanced && service["status"]["loadBalancer"]["ingress"].as_array().is_none_or(Vec::is_empty) {
-        return Readiness::Progressing("the load balancer's address".into());
+        return Readiness::Progressing("the load balancer has no address yet".into());
     }
     if !group.is_object() {
-        return Readiness::Progressing("the default worker group".into());
+        return Readiness::Progressing("the default worker group is not there yet".into());
     }
     let name = format!("{}-default", text(&cluster["metadata"]["name"]));
     let settled = handled == Some(true);
@@ -625,7 +625,7 @@ mod tests {
 
         let two = json!({ "workers": 2, "hosts": 2 });
         let (found, line) = judged(Until::Still, &cluster(2, Some(2)), &group(3, 3), &two);
-        assert_eq!(found, waits("1 of 3 workers that are made, not registered with the scheduler"));
+        assert_eq!(found, waits("1 of 3 workers not registered with the scheduler"));
         assert!(line.ends_with("3 ready, 1 made, not registered"), "{line}");
         let (found, line) =
             judged(Until::Still, &cluster(2, Some(2)), &group(3, 3), &json!("it does not answer"));
@@ -688,7 +688,7 @@ mod tests {
         let waits = |found, expect: &str| assert_eq!(found, Readiness::Progressing(expect.into()));
         let mut going = deployment("b", 1);
         going["metadata"]["deletionTimestamp"] = json!("2026-01-01T00:00:00Z");
-        waits(with(&group(1, 1), going), "1 of 2 workers to go");
+        waits(with(&group(1, 1), going), "1 of 2 workers still to be removed");
         let Readiness::Failed(why) = with(&group(1, 1), deployment("b", 1)) else { panic!("not failed") };
         assert!(why.contains("scaled to 1 and left 2") && why.contains("1 of the Deployments a, b"), "{why}");
     }
@@ -698,9 +698,9 @@ mod tests {
         assert_eq!(check("Running", 1, &[1, 1], 2), Readiness::Ready);
         assert_eq!(check("Pending", 1, &[1, 1], 2), Readiness::Ready, "a healthy cluster may stay Pending");
         let waits = |found, expect: &str| assert_eq!(found, Readiness::Progressing(expect.into()));
-        waits(check("Running", 1, &[1], 2), "1 of 2 workers");
-        waits(check("Running", 0, &[1, 1], 2), "the scheduler");
-        waits(check("Running", 1, &[1, 1, 1], 2), "1 of 3 workers to go");
+        waits(check("Running", 1, &[1], 2), "1 of 2 workers ready");
+        waits(check("Running", 0, &[1, 1], 2), "scheduler not ready");
+        waits(check("Running", 1, &[1, 1, 1], 2), "1 of 3 workers still to be removed");
         waits(check("", 1, &[1, 1], 2), UNSEEN);
         assert!(matches!(check("Error", 1, &[], 0), Readiness::Failed(_)));
     }

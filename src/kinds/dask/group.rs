@@ -242,7 +242,7 @@ fn judge(wait: &Await, found: &Found) -> Result<Readiness, Unasked> {
 
 fn ready(wait: &Await, group: &Value, pods: &Value, workers: Workers) -> Readiness {
     if !group.is_object() {
-        return Readiness::Progressing("it to appear".into());
+        return Readiness::Progressing("not there yet".into());
     }
     // Only whether the operator has seen a number: it is about to change again.
     if let Some(number) = wait.facts["noted"].as_u64() {
@@ -255,7 +255,7 @@ fn ready(wait: &Await, group: &Value, pods: &Value, workers: Workers) -> Readine
         return Readiness::Failed(reason);
     }
     if group["metadata"]["ownerReferences"].as_array().is_none_or(Vec::is_empty) {
-        return Readiness::Progressing("the Dask operator to attach it to its cluster".into());
+        return Readiness::Progressing("not yet attached to its cluster by the Dask operator".into());
     }
     if is_handled(group) == Some(false) {
         return Readiness::Progressing(UNSEEN.into());
@@ -312,14 +312,14 @@ mod tests {
     #[test]
     fn a_group_is_ready_with_its_workers() {
         let waits = |found, expect: &str| assert_eq!(found, Readiness::Progressing(expect.into()));
-        waits(check(false, &[1], json!(1), 1), "the Dask operator to attach it to its cluster");
-        waits(check(true, &[1], json!(2), 2), "1 of 2 workers");
-        waits(check(true, &[1, 0], json!(2), 2), "1 of 2 workers");
-        waits(check(true, &[1, 1, 1], json!(2), 2), "1 of 3 workers to go");
+        waits(check(false, &[1], json!(1), 1), "not yet attached to its cluster by the Dask operator");
+        waits(check(true, &[1], json!(2), 2), "1 of 2 workers ready");
+        waits(check(true, &[1, 0], json!(2), 2), "1 of 2 workers ready");
+        waits(check(true, &[1, 1, 1], json!(2), 2), "1 of 3 workers still to be removed");
         assert_eq!(check(true, &[1, 1], json!(2), 2), Readiness::Ready);
         // A number of others' is whatever the group says.
         assert_eq!(check(true, &[1, 1, 1], Value::Null, 3), Readiness::Ready);
-        waits(check(true, &[1, 1], Value::Null, 3), "2 of 3 workers");
+        waits(check(true, &[1, 1], Value::Null, 3), "2 of 3 workers ready");
     }
 
     #[test]

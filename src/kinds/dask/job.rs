@@ -323,22 +323,24 @@ fn judge(wait: &Await, found: &Found) -> Result<Readiness, Unasked> {
 
 fn followed(wait: &Await, job: &Value, runner: &Value, pods: &Value) -> Readiness {
     if !job.is_object() {
-        return Readiness::Progressing("it to appear".into());
+        return Readiness::Progressing("not there yet".into());
     }
     let to_the_end = wait.facts["end"] == true;
     let status = text(&job["status"]["jobStatus"]);
     match status {
         "Successful" => return Readiness::Ready,
         "Failed" if to_the_end => return Readiness::Failed(why_failed(runner)),
-        "" => return Readiness::Progressing("the Dask operator to see it".into()),
-        "JobCreated" => return Readiness::Progressing("the operator to make its cluster".into()),
+        "" => return Readiness::Progressing("not yet handled by the Dask operator".into()),
+        "JobCreated" => {
+            return Readiness::Progressing("the Dask operator has not created its cluster yet".into());
+        }
         _ if !to_the_end => return Readiness::Ready,
         _ => {}
     }
     if let Some(reason) = pods["items"].as_array().into_iter().flatten().find_map(broken) {
         return Readiness::Failed(reason);
     }
-    let what = format!("it to end, now {status}");
+    let what = format!("{status}, not finished yet");
     Readiness::Progressing(pods::with_pods(&what, pods, "job-runner"))
 }
 

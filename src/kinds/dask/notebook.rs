@@ -278,7 +278,10 @@ fn judge(_: &Await, found: &Found) -> Result<Readiness, Unasked> {
         // A Deployment gives up after ten minutes, and comes up all the same once there is a node.
         Readiness::Progressing(what) | Readiness::Stalled(what) | Readiness::Failed(what) => {
             let why = pending(pods).into_iter().find_map(|pending| pending.why);
-            Readiness::Progressing(why.map_or(what, |why| format!("its pod: {why}")))
+            Readiness::Progressing(match why {
+                Some(why) => format!("{what}; {why}"),
+                None => what,
+            })
         }
     })
 }
@@ -345,7 +348,7 @@ mod tests {
         };
         assert!(why.contains("secret \"jupyter\" not found; make the Secret"), "{why}");
         let pulls = check(waiting("ContainerCreating", ""));
-        assert_eq!(pulls, Readiness::Progressing("its pod: ContainerCreating".into()));
+        assert_eq!(pulls, Readiness::Progressing("0 of 1 pods created; ContainerCreating".into()));
         let path = queries(&wait)[1].1.path.clone();
         assert!(path.ends_with("name%3Dlab%2Capp.kubernetes.io%2Fcomponent%3Dnotebook"), "{path}");
     }

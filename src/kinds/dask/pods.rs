@@ -11,8 +11,8 @@ use crate::address::{Address, FieldPath};
 use crate::kinds::env;
 use crate::kinds::json::text;
 use crate::kinds::kind::Where;
-use crate::kinds::kubernetes::object::pods_labelled;
-use crate::kinds::kubernetes::pods::{gpus, gpus_held, waits_for};
+use crate::kinds::kubernetes::object::{condition, pods_labelled};
+use crate::kinds::kubernetes::pods::{gpus, gpus_held, why};
 use crate::kinds::kubernetes::workload::deployment_ready;
 use crate::kinds::scope::{POOL_LABEL, Scope};
 use crate::kinds::section::PodKeys;
@@ -286,7 +286,7 @@ impl Workers<'_> {
             return self.too_many(&list, wanted);
         }
         if ready < wanted {
-            let what = format!("{ready} of {wanted} workers");
+            let what = format!("{ready} of {wanted} workers ready");
             return Readiness::Progressing(with_pods(&what, self.pods, "worker"));
         }
         match self.registered.as_ref().and_then(Registered::missing) {
@@ -307,16 +307,19 @@ impl Workers<'_> {
                 names.join(", ")
             ));
         }
-        Readiness::Progressing(format!("{surplus} of {} workers to go", list.len()))
+        Readiness::Progressing(format!("{surplus} of {} workers still to be removed", list.len()))
     }
 }
 
-/// What is waited for, with the word of a pod that says why.
+/// How far something is, and what holds up the first of its pods that says so.
 pub(crate) fn with_pods(what: &str, pods: &Value, component: &str) -> String {
     let list = pods["items"].as_array().into_iter().flatten();
-    let mut own = list.filter(|pod| pod["metadata"]["labels"][COMPONENT_LABEL] == component);
-    match own.find_map(waits_for) {
-        Some(why) => format!("{what}: {why}"),
+    let mut own = list.filter(|pod| {
+        pod["metadata"]["labels"][COMPONENT_LABEL] == component
+            && condition(pod, "Ready").is_none_or(|ready| ready["status"] != "True")
+    });
+    match own.find_map(why) {
+        Some(why) => format!("{what}; {why}"),
         None => what.to_owned(),
     }
 }

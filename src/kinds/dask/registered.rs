@@ -52,10 +52,9 @@ impl Registered {
     /// What is waited for while some are made and not registered.
     pub fn missing(&self) -> Option<String> {
         match self {
-            Self::Counted { ready, known } if known < ready => Some(format!(
-                "{} of {ready} workers that are made, not registered with the scheduler",
-                ready - known
-            )),
+            Self::Counted { ready, known } if known < ready => {
+                Some(format!("{} of {ready} workers not registered with the scheduler", ready - known))
+            }
             Self::Counted { .. } | Self::Unasked(_) => None,
         }
     }
@@ -116,7 +115,7 @@ mod tests {
         }
         assert_eq!(counted(2).missing(), None);
         let missing = counted(1).missing().unwrap_or_default();
-        assert_eq!(missing, "1 of 2 workers that are made, not registered with the scheduler");
+        assert_eq!(missing, "1 of 2 workers not registered with the scheduler");
         assert_eq!(counted(1).says(), ", 1 made, not registered");
     }
 }

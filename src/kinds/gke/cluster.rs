@@ -312,8 +312,8 @@ fn judge(cluster: &Value) -> Readiness {
         status @ ("ERROR" | "DEGRADED" | "STOPPING") => {
             Readiness::Failed(format!("its status is {status}{}", super::node_pool::conditions(cluster)))
         }
-        "" => Readiness::Progressing("it to appear".into()),
-        status => Readiness::Progressing(format!("status RUNNING, now {status}")),
+        "" => Readiness::Progressing("not there yet".into()),
+        status => Readiness::Progressing(format!("its status is {status}")),
     }
 }
 

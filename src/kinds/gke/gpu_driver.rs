@@ -6,13 +6,12 @@ use serde_json::{Value, json};
 
 use super::node_pool::allocatable_gpus;
 use crate::address::{Address, FieldPath};
-use crate::kinds::json::text;
 use crate::kinds::kind::{Compare, Found, Kind, Part, Unasked, address_in, itself};
 use crate::kinds::kubernetes::object::{bare, gvk};
 use crate::kinds::kubernetes::pods;
 use crate::kinds::kubernetes::requests::object_program;
 use crate::kinds::kubernetes::workload::{self, daemon_set_ready, template_effect};
-use crate::kinds::scope::{DRIVER_INSTALLER, POOL_LABEL, Scope};
+use crate::kinds::scope::{DRIVER_INSTALLER, Scope};
 use crate::kinds::section::{Lifecycle, Manage, Section};
 use crate::kinds::short::DriverInstall;
 use crate::resource::{Api, Await, Identity, KindId, Life, ObjectId, Query, Readiness, Resource};
@@ -229,16 +228,17 @@ fn judge(_: &Await, found: &Found) -> Result<Readiness, Unasked> {
         other => return Ok(other),
     }
     let nodes: Vec<&Value> = nodes["items"].as_array().into_iter().flatten().collect();
-    let waiting = nodes.iter().find(|node| allocatable_gpus(node) == 0);
-    let Some(node) = waiting else { return Ok(Readiness::Ready) };
-    let (name, labels) = (text(&node["metadata"]["name"]), &node["metadata"]["labels"]);
-    let pool = text(&labels[POOL_LABEL]);
-    Ok(Readiness::Progressing(format!("allocatable nvidia.com/gpu on node {name} of pool {pool}")))
+    let have = nodes.iter().filter(|node| allocatable_gpus(node) > 0).count();
+    if have == nodes.len() {
+        return Ok(Readiness::Ready);
+    }
+    Ok(Readiness::Progressing(format!("{have} of {} GPU nodes have allocatable GPUs", nodes.len())))
 }
 
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::kinds::scope::POOL_LABEL;
     use crate::resource::Until;
 
     #[test]
@@ -263,7 +263,7 @@ mod tests {
         let judged =
             |nodes: Value| judge(&wait, &Found::of([(Part::Itself, &set), (Part::Nodes, &nodes)])).unwrap();
         assert_eq!(judged(node("2")), Readiness::Ready);
-        let expect = "allocatable nvidia.com/gpu on node n1 of pool a100";
+        let expect = "0 of 1 GPU nodes have allocatable GPUs";
         assert_eq!(judged(node("0")), Readiness::Progressing(expect.into()));
     }
 }

@@ -7,6 +7,7 @@ use serde_json::{Value, json};
 use super::object::{condition, gvk};
 use super::pods::broken;
 use super::requests::create_call;
+use super::why::no_node;
 use crate::address::{Address, FieldPath};
 use crate::kinds::json::text;
 use crate::kinds::kind::{Doing, Kind, Where};
@@ -209,12 +210,12 @@ fn judge(pod: &Value) -> Readiness {
     match text(&pod["status"]["phase"]) {
         // A failed run is ready to be read: its log says more than its exit code.
         "Succeeded" | "Failed" => Readiness::Ready,
-        "" => Readiness::Progressing("its pod to appear".into()),
+        "" => Readiness::Progressing("its pod is not there yet".into()),
         phase => match condition(pod, "PodScheduled") {
             Some(scheduled) if scheduled["status"] == "False" => {
-                Readiness::Progressing(format!("a place for its pod: {}", text(&scheduled["message"])))
+                Readiness::Progressing(no_node(text(&scheduled["message"])))
             }
-            _ => Readiness::Progressing(format!("its pod to end, now {phase}")),
+            _ => Readiness::Progressing(format!("its pod is {phase}")),
         },
     }
 }

@@ -20,16 +20,16 @@ const PROVISIONING: &str = "ProvisioningRequest";
 /// Judges an object by its conditions. Without any it is ready: nobody says anything else of it.
 pub(super) fn judge(object: &Value) -> Readiness {
     if !object.is_object() {
-        return Readiness::Progressing("it to appear".into());
+        return Readiness::Progressing("not there yet".into());
     }
     if !object["metadata"]["deletionTimestamp"].is_null() {
-        return Readiness::Progressing("it to be gone: it is being deleted".into());
+        return Readiness::Progressing("it is being deleted".into());
     }
     let (generation, seen) =
         (count(&object["metadata"]["generation"]), &object["status"]["observedGeneration"]);
     if seen.as_u64().is_some_and(|seen| seen < generation) {
         return Readiness::Progressing(format!(
-            "its controller to see its generation {generation}, now {seen}"
+            "its controller has handled generation {seen} of {generation}"
         ));
     }
     let holds = |kind: &str| condition(object, kind).filter(|found| found["status"] == "True");
@@ -40,7 +40,7 @@ pub(super) fn judge(object: &Value) -> Readiness {
         return provisioned(object);
     }
     if let Some(going_on) = holds("Reconciling") {
-        return Readiness::Progressing(format!("its controller{}", why(going_on)));
+        return Readiness::Progressing(format!("its controller works on it{}", why(going_on)));
     }
     let active = text(&object["apiVersion"]).starts_with(KUEUE).then_some("Active");
     let good = GOOD.iter().copied().chain(active).find_map(|kind| Some((kind, condition(object, kind)?)));
@@ -48,8 +48,8 @@ pub(super) fn judge(object: &Value) -> Readiness {
     let old = good["observedGeneration"].as_u64().is_some_and(|seen| seen < generation);
     match text(&good["status"]) {
         "True" if !old => Readiness::Ready,
-        "True" => Readiness::Progressing(format!("{kind} of its generation {generation}")),
-        status => Readiness::Progressing(format!("{kind}, now {status}{}", why(good))),
+        "True" => Readiness::Progressing(format!("{kind} is not yet of generation {generation}")),
+        status => Readiness::Progressing(format!("{kind} is {status}{}", why(good))),
     }
 }
 
@@ -66,10 +66,10 @@ fn provisioned(request: &Value) -> Readiness {
     }
     let waits = condition(request, "Provisioned").or_else(|| holds("Accepted"));
     Readiness::Progressing(match waits {
-        Some(waits) => format!("capacity{}", why(waits)),
+        Some(waits) => format!("no capacity yet{}", why(waits)),
         None => {
             let class = text(&request["spec"]["provisioningClassName"]);
-            format!("an autoscaler that takes up requests of class {class}: none has yet")
+            format!("no autoscaler has taken up requests of class {class} yet")
         }
     })
 }
@@ -105,22 +105,22 @@ mod tests {
         for (conditions, expect) in [
             (vec![], Readiness::Ready),
             (vec![("Ready", "True")], Readiness::Ready),
-            (vec![("Ready", "False")], waits("Ready, now False: Why: so")),
-            (vec![("Ready", "Unknown")], waits("Ready, now Unknown: Why: so")),
-            (vec![("Available", "False")], waits("Available, now False: Why: so")),
-            (vec![("Available", "True"), ("Ready", "False")], waits("Ready, now False: Why: so")),
-            (vec![("Succeeded", "False")], waits("Succeeded, now False: Why: so")),
+            (vec![("Ready", "False")], waits("Ready is False: Why: so")),
+            (vec![("Ready", "Unknown")], waits("Ready is Unknown: Why: so")),
+            (vec![("Available", "False")], waits("Available is False: Why: so")),
+            (vec![("Available", "True"), ("Ready", "False")], waits("Ready is False: Why: so")),
+            (vec![("Succeeded", "False")], waits("Succeeded is False: Why: so")),
             (vec![("Ready", "True"), ("Stalled", "True")], fails("Stalled: Why: so")),
             (vec![("Failed", "True")], fails("Failed: Why: so")),
             (vec![("Failed", "False"), ("Stalled", "False")], Readiness::Ready),
-            (vec![("Ready", "True"), ("Reconciling", "True")], waits("its controller: Why: so")),
+            (vec![("Ready", "True"), ("Reconciling", "True")], waits("its controller works on it: Why: so")),
             // Of a service that has scaled to nothing.
             (vec![("Active", "False")], Readiness::Ready),
         ] {
             assert_eq!(of("Widget", "example.com/v1", &conditions), expect, "{conditions:?}");
         }
         let queue = of("LocalQueue", "kueue.x-k8s.io/v1beta2", &[("Active", "False")]);
-        assert_eq!(queue, waits("Active, now False: Why: so"));
+        assert_eq!(queue, waits("Active is False: Why: so"));
     }
 
     #[test]
@@ -128,8 +128,8 @@ mod tests {
         let ready = json!([{ "type": "Ready", "status": "True", "observedGeneration": 1 }]);
         let object = |seen: Value| json!({ "metadata": { "generation": 2 }, "status": { "observedGeneration": seen, "conditions": ready } });
         for (seen, expect) in [
-            (json!(1), "its controller to see its generation 2, now 1"),
-            (Value::Null, "Ready of its generation 2"),
+            (json!(1), "its controller has handled generation 1 of 2"),
+            (Value::Null, "Ready is not yet of generation 2"),
         ] {
             assert_eq!(judge(&object(seen)), Readiness::Progressing(expect.to_owned()));
         }
@@ -142,12 +142,12 @@ mod tests {
     fn requests_for_capacity() {
         let of = |conditions: &[(&str, &str)]| of(PROVISIONING, "autoscaling.x-k8s.io/v1", conditions);
         let waits = |text: &str| Readiness::Progressing(text.to_owned());
-        let none = "an autoscaler that takes up requests of class queued: none has yet";
+        let none = "no autoscaler has taken up requests of class queued yet";
         let provisioned = ("Provisioned", "True");
         for (conditions, expect) in [
             (vec![], waits(none)),
-            (vec![("Accepted", "True")], waits("capacity: Why: so")),
-            (vec![("Accepted", "True"), ("Provisioned", "False")], waits("capacity: Why: so")),
+            (vec![("Accepted", "True")], waits("no capacity yet: Why: so")),
+            (vec![("Accepted", "True"), ("Provisioned", "False")], waits("no capacity yet: Why: so")),
             (vec![("Accepted", "True"), provisioned], Readiness::Ready),
             (vec![provisioned, ("BookingExpired", "True")], Readiness::Ready),
             (vec![("BookingExpired", "True")], Readiness::Failed("BookingExpired: Why: so".into())),

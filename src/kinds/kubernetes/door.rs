@@ -256,10 +256,7 @@ mod tests {
         let unschedulable = json!({ "phase": "Pending", "conditions": [
             { "type": "PodScheduled", "status": "False", "message": "0/2 nodes are available" }
         ] });
-        assert_eq!(
-            why(&[pod("a", unschedulable)]),
-            "pod a is not ready: unschedulable: 0/2 nodes are available"
-        );
+        assert_eq!(why(&[pod("a", unschedulable)]), "pod a is not ready: 0/2 nodes are available");
         let mut other = pod("a", running("True"));
         other["spec"]["containers"][0]["ports"] = json!([]);
         assert_eq!(why(&[other]), "pod a has no port `tcp-comm`, where its Service leads to");

@@ -126,6 +126,6 @@ fn judge(namespace: &Value) -> Readiness {
             let held = going::held(namespace).map(|why| format!(": {why}")).unwrap_or_default();
             Readiness::Failed(format!("it is being deleted; wait until it is gone and apply again{held}"))
         }
-        _ => Readiness::Progressing("it to be active".into()),
+        _ => Readiness::Progressing("not active yet".into()),
     }
 }

@@ -97,7 +97,7 @@ fn replica_set_pods(resource: &Resource) -> Where {
 }
 
 fn exists(object: &Value) -> Readiness {
-    if object.is_object() { Readiness::Ready } else { Readiness::Progressing("it to appear".into()) }
+    if object.is_object() { Readiness::Ready } else { Readiness::Progressing("not there yet".into()) }
 }
 
 fn starts(path: &FieldPath, keys: &[&str]) -> bool {
@@ -137,12 +137,12 @@ fn definition_effect(path: &FieldPath) -> (Effect, Option<&'static str>) {
 
 fn service_ready(service: &Value) -> Readiness {
     if !service.is_object() {
-        return Readiness::Progressing("it to appear".into());
+        return Readiness::Progressing("not there yet".into());
     }
     let balanced = service["spec"]["type"] == "LoadBalancer";
     let addresses = service["status"]["loadBalancer"]["ingress"].as_array().map_or(0, Vec::len);
     if balanced && addresses == 0 {
-        return Readiness::Progressing("the load balancer's address".into());
+        return Readiness::Progressing("the load balancer has no address yet".into());
     }
     Readiness::Ready
 }
@@ -156,7 +156,7 @@ fn definition_ready(definition: &Value) -> Readiness {
     }
     match condition(definition, "Established") {
         Some(established) if established["status"] == "True" => Readiness::Ready,
-        _ => Readiness::Progressing("the API server to serve it".into()),
+        _ => Readiness::Progressing("not yet served by the API server".into()),
     }
 }
 

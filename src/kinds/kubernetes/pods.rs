@@ -3,6 +3,7 @@
 use serde_json::Value;
 
 use super::object::{condition, pods_matching};
+use super::why::no_node;
 use crate::kinds::json::{count, text};
 use crate::kinds::kind::Where;
 use crate::kinds::pod;
@@ -131,11 +132,12 @@ pub fn pending(pods: &Value) -> Vec<Pending> {
         .collect()
 }
 
-fn why(pod: &Value) -> Option<String> {
+/// Why a pod does not run yet, when it says.
+pub(crate) fn why(pod: &Value) -> Option<String> {
     if let Some(scheduled) = condition(pod, "PodScheduled")
         && scheduled["status"] == "False"
     {
-        return Some(format!("unschedulable: {}", text(&scheduled["message"])));
+        return Some(no_node(text(&scheduled["message"])));
     }
     let status = &pod["status"];
     let containers = [&status["initContainerStatuses"], &status["containerStatuses"]];
@@ -148,7 +150,8 @@ fn why(pod: &Value) -> Option<String> {
         let colon = if message.is_empty() { "" } else { ": " };
         return Some(format!("{reason}{again}{colon}{message}"));
     }
-    let ended = all().map(|container| &container["state"]["terminated"]).find(|ended| ended.is_object());
+    let failed = |ended: &&Value| count(&ended["exitCode"]) > 0;
+    let ended = all().map(|container| &container["state"]["terminated"]).find(failed);
     ended
         .map(|ended| format!("a container ended with code {}: {}", ended["exitCode"], text(&ended["reason"])))
 }
@@ -163,22 +166,6 @@ pub fn why_by_events(pod: &str, events: &Value) -> Option<String> {
     };
     let newest = own.max_by_key(time)?;
     Some(format!("{}: {}", text(&newest["reason"]), text(&newest["message"])))
-}
-
-/// Why a pod does not run yet, when it says.
-pub(crate) fn waits_for(pod: &Value) -> Option<String> {
-    if let Some(scheduled) = condition(pod, "PodScheduled")
-        && scheduled["status"] == "False"
-    {
-        return Some(format!(
-            "{} is unschedulable: {}",
-            text(&pod["metadata"]["name"]),
-            text(&scheduled["message"])
-        ));
-    }
-    let waiting = &pod["status"]["containerStatuses"][0]["state"]["waiting"];
-    let reason = text(&waiting["reason"]);
-    (!reason.is_empty()).then(|| format!("{} is in {reason}", text(&pod["metadata"]["name"])))
 }
 
 /// Why a pod will not run without help: an image that cannot be pulled, or a container that crashes again
@@ -289,8 +276,8 @@ mod tests {
             (json!({ "phase": "Succeeded" }), None),
             (json!({ "phase": "Pending" }), Some(None)),
             (
-                json!({ "conditions": [{ "type": "PodScheduled", "status": "False", "message": "0/2 nodes" }] }),
-                Some(Some("unschedulable: 0/2 nodes")),
+                json!({ "conditions": [{ "type": "PodScheduled", "status": "False", "message": "0/2 nodes are available: 2 Insufficient nvidia.com/gpu." }] }),
+                Some(Some("no node fits: 2 without a free GPU")),
             ),
             (
                 json!({ "containerStatuses": [{ "restartCount": 3, "state": { "waiting": { "reason": "CrashLoopBackOff" } } }] }),

@@ -113,7 +113,7 @@ fn pod_program(doing: &Doing) -> Vec<Step> {
 /// A pod that is restarted for ever is ready when it says so; one that ends, when it has ended well.
 fn pod_ready(wait: &Await, pod: &Value) -> Readiness {
     if !pod.is_object() {
-        return Readiness::Progressing("it to appear".into());
+        return Readiness::Progressing("not there yet".into());
     }
     if let Some(reason) = broken(pod) {
         return Readiness::Failed(reason);
@@ -126,15 +126,15 @@ fn pod_ready(wait: &Await, pod: &Value) -> Readiness {
             Readiness::Failed(format!("it failed {}", text(&pod["status"]["message"])).trim().to_owned())
         }
         "Running" if ready && !ends => Readiness::Ready,
-        phase if ends => Readiness::Progressing(format!("it to end, now {phase}")),
-        phase => Readiness::Progressing(format!("it to be ready, now {phase}")),
+        phase if ends => Readiness::Progressing(format!("{phase}, not finished yet")),
+        phase => Readiness::Progressing(format!("{phase}, not ready yet")),
     }
 }
 
 /// A Job that the stack itself suspends is as it is wanted.
 fn job_ready(wait: &Await, job: &Value) -> Readiness {
     if !job.is_object() {
-        return Readiness::Progressing("it to appear".into());
+        return Readiness::Progressing("not there yet".into());
     }
     let holds = |kind: &str| condition(job, kind).filter(|found| found["status"] == "True");
     if holds("Complete").is_some() || job["spec"]["suspend"] == true && wait.facts["suspend"] == true {
@@ -146,21 +146,21 @@ fn job_ready(wait: &Await, job: &Value) -> Readiness {
     if job["spec"]["suspend"] == true {
         let queue = text(&job["metadata"]["labels"]["kueue.x-k8s.io/queue-name"]);
         return Readiness::Progressing(match queue {
-            "" => "it to be resumed: others have suspended it (`spec.suspend`)".to_owned(),
-            queue => format!("its turn in queue {queue}: Kueue keeps it suspended until then"),
+            "" => "suspended by others (`spec.suspend`)".to_owned(),
+            queue => format!("in queue {queue}: Kueue keeps it suspended until its turn"),
         });
     }
     let (status, wanted) = (&job["status"], job["spec"]["completions"].as_u64().unwrap_or(1));
-    Readiness::Progressing(format!("{} of {wanted} runs", count(&status["succeeded"])))
+    Readiness::Progressing(format!("{} of {wanted} runs finished", count(&status["succeeded"])))
 }
 
 fn stateful_set_ready(set: &Value) -> Readiness {
     if !set.is_object() {
-        return Readiness::Progressing("it to appear".into());
+        return Readiness::Progressing("not there yet".into());
     }
     let (status, spec) = (&set["status"], &set["spec"]);
     if count(&status["observedGeneration"]) < count(&set["metadata"]["generation"]) {
-        return Readiness::Progressing("the StatefulSet controller to see it".into());
+        return Readiness::Progressing("not yet seen by the StatefulSet controller".into());
     }
     let wanted = spec["replicas"].as_u64().unwrap_or(1);
     // Pods of the old template stay until they are deleted by hand.
@@ -196,7 +196,7 @@ mod tests {
         let ready = json!([{ "type": "Ready", "status": "True" }]);
         let running = json!({ "phase": "Running", "conditions": ready });
         assert_eq!(judge("Always", running.clone()), Readiness::Ready);
-        assert_eq!(judge("OnFailure", running), Readiness::Progressing("it to end, now Running".into()));
+        assert_eq!(judge("OnFailure", running), Readiness::Progressing("Running, not finished yet".into()));
         assert_eq!(judge("OnFailure", json!({ "phase": "Succeeded" })), Readiness::Ready);
         assert_eq!(judge("Never", json!({ "phase": "Failed" })), Readiness::Failed("it failed".into()));
     }
@@ -212,16 +212,16 @@ mod tests {
         let waits = |text: &str| Readiness::Progressing(text.into());
         assert_eq!(judge(Value::Null, with("Complete")), Readiness::Ready);
         assert!(matches!(judge(Value::Null, with("Failed")), Readiness::Failed(_)));
-        assert_eq!(judge(Value::Null, json!({ "status": {} })), waits("0 of 1 runs"));
+        assert_eq!(judge(Value::Null, json!({ "status": {} })), waits("0 of 1 runs finished"));
         // Suspended by others, by Kueue, and by the stack itself.
         let suspended = json!({ "spec": { "suspend": true } });
-        let why = "it to be resumed: others have suspended it (`spec.suspend`)";
+        let why = "suspended by others (`spec.suspend`)";
         assert_eq!(judge(Value::Null, suspended.clone()), waits(why));
         let mut queued = suspended.clone();
         queued["metadata"]["labels"]["kueue.x-k8s.io/queue-name"] = json!("gpus");
         assert_eq!(
             judge(Value::Null, queued),
-            waits("its turn in queue gpus: Kueue keeps it suspended until then")
+            waits("in queue gpus: Kueue keeps it suspended until its turn")
         );
         assert_eq!(judge(json!(true), suspended), Readiness::Ready);
     }

@@ -7,7 +7,8 @@
 use serde_json::Value;
 
 use super::object::condition;
-use crate::kinds::json::{count, text};
+use crate::kinds::json::{count, number, text};
+use crate::kinds::pod;
 use crate::kinds::scope::POOL_LABEL;
 
 /// Why something does not run.
@@ -40,6 +41,18 @@ pub struct Pool {
     pub most: Option<u64>,
     /// What GKE says of it.
     pub live: Value,
+}
+
+impl Pool {
+    /// Counts the GPUs that live pods ask of it: somebody may have scaled them since the stack was written.
+    pub fn needs(&mut self, pods: &[Value]) {
+        let here = pods.iter().filter(|pod| pod["spec"]["nodeSelector"][POOL_LABEL] == *self.name);
+        let asked: u64 = here.map(|pod| pod::gpus(&pod["spec"])).sum();
+        let a_node = number(&self.live["config"]["accelerators"][0]["acceleratorCount"]).unwrap_or_default();
+        if a_node > 0 && asked > 0 {
+            self.needed = Some(self.needed.unwrap_or(0).max(asked.div_ceil(a_node)));
+        }
+    }
 }
 
 /// What is around a pod.
@@ -133,6 +146,47 @@ pub fn predicates(message: &str) -> Vec<(u64, String)> {
         }
     }
     found
+}
+
+/// What the scheduler says, in words: `no node fits: 2 without a free GPU, 1 not ready yet`. Nodes that the pod does not ask
+/// for are left out, as most are of other pools.
+pub fn no_node(message: &str) -> String {
+    if message.starts_with("no nodes available") {
+        return "the cluster has no nodes".to_owned();
+    }
+    let mut reasons = predicates(message);
+    if reasons.is_empty() {
+        return shortened(message).to_owned();
+    }
+    reasons.retain(|(_, reason)| !reason.contains("node affinity/selector"));
+    if reasons.is_empty() {
+        return "no node has the labels that it asks for".to_owned();
+    }
+    // What more nodes would cure stands before what rules a node out for good.
+    reasons.sort_by_key(|(_, reason)| !reason.starts_with("Insufficient ") && reason != "Too many pods");
+    let words: Vec<String> = reasons.iter().map(|(nodes, why)| format!("{nodes} {}", lacks(why))).collect();
+    format!("no node fits: {}", words.join(", "))
+}
+
+/// What a node lacks, behind a number of nodes. Source: the filter plugins' `ErrReason` texts.
+fn lacks(reason: &str) -> String {
+    match reason {
+        "Insufficient nvidia.com/gpu" => "without a free GPU".to_owned(),
+        "Too many pods" => "with as many pods as they take".to_owned(),
+        "node(s) were unschedulable" => "cordoned".to_owned(),
+        other => match (other.strip_prefix("Insufficient "), taint(other)) {
+            (Some(resource), _) => format!("without enough {resource}"),
+            (None, Some("node.kubernetes.io/not-ready")) => "not ready yet".to_owned(),
+            (None, Some(taint)) => format!("with the taint {taint}"),
+            (None, None) => other.trim_start_matches("node(s) ").to_owned(),
+        },
+    }
+}
+
+/// `nvidia.com/gpu: present` of `node(s) had untolerated taint {nvidia.com/gpu: present}`.
+fn taint(reason: &str) -> Option<&str> {
+    let (_, taint) = reason.split_once("untolerated taint")?;
+    Some(taint.trim().trim_matches(['{', '}', ' ', ':']))
 }
 
 /// The one pool that a pod must run on.
@@ -428,6 +482,35 @@ mod tests {
     use serde_json::json;
 
     use super::*;
+
+    #[test]
+    fn the_schedulers_words_are_told_in_ours() {
+        for (said, expect) in [
+            (
+                "0/4 nodes are available: 1 node(s) didn't match Pod's node affinity/selector, 2 Insufficient nvidia.com/gpu, \
+                 1 node(s) had untolerated taint {a: b}. preemption: 0/4 nodes are available: 4 No preemption victims found.",
+                "no node fits: 2 without a free GPU, 1 with the taint a: b",
+            ),
+            (
+                "0/2 nodes are available: 1 node(s) didn't match Pod's node affinity/selector, 1 node(s) had untolerated taint \
+                 {node.kubernetes.io/not-ready: }.",
+                "no node fits: 1 not ready yet",
+            ),
+            (
+                "0/2 nodes are available: 2 node(s) didn't match Pod's node affinity/selector.",
+                "no node has the labels that it asks for",
+            ),
+            ("0/1 nodes are available: 1 Insufficient cpu.", "no node fits: 1 without enough cpu"),
+            ("0/1 nodes are available: 1 node(s) had disk conflict.", "no node fits: 1 had disk conflict"),
+            ("no nodes available to schedule pods", "the cluster has no nodes"),
+            (
+                "Scheduling is blocked due to non-empty scheduling gates",
+                "Scheduling is blocked due to non-empty scheduling gates",
+            ),
+        ] {
+            assert_eq!(no_node(said), expect);
+        }
+    }
 
     fn judged(pod: &Value, events: &[Value], log: Option<&str>, pools: &[Pool]) -> Option<Cause> {
         let place = |key: &str| format!("stack.toml:9:1 {key}");

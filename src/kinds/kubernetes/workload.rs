@@ -62,10 +62,10 @@ fn observed(object: &Value) -> bool {
 /// Whether all replicas run the newest template and are available.
 pub(crate) fn deployment_ready(object: &Value) -> Readiness {
     if !object.is_object() {
-        return Readiness::Progressing("it to appear".into());
+        return Readiness::Progressing("not there yet".into());
     }
     if !observed(object) {
-        return Readiness::Progressing("the Deployment controller to see it".into());
+        return Readiness::Progressing("not yet seen by the Deployment controller".into());
     }
     if let Some(progress) = condition(object, "Progressing")
         && progress["reason"] == "ProgressDeadlineExceeded"
@@ -75,7 +75,7 @@ pub(crate) fn deployment_ready(object: &Value) -> Readiness {
     let status = &object["status"];
     let wanted = object["spec"]["replicas"].as_u64().unwrap_or(1);
     let parts = [
-        ("replicas", "pods made"),
+        ("replicas", "pods created"),
         ("updatedReplicas", "pods of the newest template"),
         ("readyReplicas", "pods ready"),
         ("availableReplicas", "pods available"),
@@ -88,26 +88,27 @@ pub(crate) fn deployment_ready(object: &Value) -> Readiness {
     }
     let made = count(&status["replicas"]);
     if made > wanted {
-        return Readiness::Progressing(format!("{} old pods to go", made - wanted));
+        let pods = if made - wanted == 1 { "pod" } else { "pods" };
+        return Readiness::Progressing(format!("{} old {pods} still there", made - wanted));
     }
     match condition(object, "Available") {
         Some(available) if available["status"] == "True" => Readiness::Ready,
-        _ => Readiness::Progressing("it to be available".into()),
+        _ => Readiness::Progressing("not available yet".into()),
     }
 }
 
 /// Whether every node that should run a pod runs a ready one of the newest template.
 pub(crate) fn daemon_set_ready(object: &Value) -> Readiness {
     if !object.is_object() {
-        return Readiness::Progressing("it to appear".into());
+        return Readiness::Progressing("not there yet".into());
     }
     if object["status"]["observedGeneration"].is_null() || !observed(object) {
-        return Readiness::Progressing("the DaemonSet controller to see it".into());
+        return Readiness::Progressing("not yet seen by the DaemonSet controller".into());
     }
     let status = &object["status"];
     let wanted = count(&status["desiredNumberScheduled"]);
     let parts = [
-        ("currentNumberScheduled", "pods made"),
+        ("currentNumberScheduled", "pods created"),
         ("updatedNumberScheduled", "pods of the newest template"),
         ("numberReady", "pods ready"),
         ("numberAvailable", "pods available"),
@@ -184,9 +185,9 @@ mod tests {
         });
         assert_eq!(deployment_ready(&with(all.clone())), Readiness::Ready);
         for (field, value, expect) in [
-            ("observedGeneration", 1, "the Deployment controller to see it"),
+            ("observedGeneration", 1, "not yet seen by the Deployment controller"),
             ("readyReplicas", 1, "1 of 2 pods ready"),
-            ("replicas", 3, "1 old pods to go"),
+            ("replicas", 3, "1 old pod still there"),
         ] {
             let mut status = all.clone();
             status[field] = json!(value);

@@ -11,7 +11,9 @@ use crate::address::Address;
 use crate::kinds;
 use crate::plan::{Action, Change, Consent, Mode, Note, Partial, Plan, Read, Selection, Verb};
 use crate::report::{Next, View, brief, count, quoted, words};
-use crate::resource::{Api, Effect, FieldChange, Identity, Late, Resource, Step, Until, by_identity};
+use crate::resource::{
+    Api, Call, Effect, FieldChange, Identity, Lane, Late, Resource, Step, Until, by_identity,
+};
 use crate::source::Sources;
 
 /// How much is shown.
@@ -34,6 +36,9 @@ pub struct Options<'a> {
     /// How the program was called, up to the command: `dask-infra --sandbox`.
     pub program: &'a str,
 }
+
+/// Lines shown before and after those that differ.
+const AROUND: usize = 3;
 
 /// The whole text, with colours, each line ended.
 pub fn render(plan: &Plan, view: &View<'_>, options: &Options<'_>) -> String {
@@ -85,20 +90,22 @@ fn header(plan: &Plan, width: usize) -> String {
     text
 }
 
-/// `$7.79 per hour at list price when all of it runs`. What is not known is said, and never left out of a sum in
+/// `$7.79 per hour at maximum size (list price, without disks, GKE fee and traffic)`. What is not known is said, and never left out of a sum in
 /// silence.
 fn price(plan: &Plan) -> Option<String> {
     let unknown = plan.unpriced();
     let unknown = (!unknown.is_empty()).then(|| format!("price unknown: {}", unknown.join(", ")));
     let Some(dollars) = plan.dollars() else { return unknown };
-    let all = if plan.partial.is_some() { "all of the stack" } else { "all of it" };
+    let whole = if plan.partial.is_some() { " for the whole stack" } else { "" };
     let region = plan.target.gke.as_ref().map(|cluster| cluster.location.as_str());
     let list = match region.is_some_and(|location| !location.starts_with(PRICED)) {
         true => format!("{PRICED}'s list price"),
         false => "list price".to_owned(),
     };
     let least = if unknown.is_some() { "at least " } else { "" };
-    let known = format!("{least}${dollars:.2} per hour at {list} when {all} runs");
+    let known = format!(
+        "{least}${dollars:.2} per hour{whole} at maximum size ({list}, without disks, GKE fee and traffic)"
+    );
     Some([Some(known), unknown].into_iter().flatten().collect::<Vec<_>>().join("; "))
 }
 
@@ -269,7 +276,7 @@ impl Page<'_> {
         for (name, reads) in rows {
             let verb = match plan.mode {
                 Mode::Apply => "read",
-                Mode::Destroy => "left alone",
+                Mode::Destroy => "not managed, kept",
             };
             // What runs comes last, and says more than the definitions beside it.
             let found = reads.iter().rev().find_map(|read| read.found.as_deref());
@@ -372,6 +379,8 @@ impl Page<'_> {
         };
         let blank = " ".repeat(indent);
         let location = self.view.location(self.wanted.get(&change.identity).copied(), field);
+        // The row of the change says where it stands.
+        let location = location.filter(|place| change.location.as_ref() != Some(place));
         let comment = comment(change, field, location.map(|place| place_name(&place, self.view).to_owned()));
         let line = format!("{blank}{sign} {path}: {}", tame(&values));
         if columns(&line) + 2 + columns(&comment) <= self.options.width {
@@ -382,8 +391,13 @@ impl Page<'_> {
             push_line(text, &line);
         } else {
             push_line(text, &format!("{blank}{sign} {path}:"));
-            side(text, indent + 4, Tint::Remove, "-", before.as_ref());
-            side(text, indent + 4, Tint::Add, "+", after.as_ref());
+            match (&before, &after) {
+                (Some(before), Some(after)) => differing(text, indent + 4, before, after),
+                (before, after) => {
+                    side(text, indent + 4, Tint::Remove, "-", before.as_ref());
+                    side(text, indent + 4, Tint::Add, "+", after.as_ref());
+                }
+            }
         }
         if !comment.is_empty() {
             text.push_str(&wrap(
@@ -395,7 +409,7 @@ impl Page<'_> {
     }
 
     fn body(&self, text: &mut String, change: &Change, indent: usize) {
-        if !matches!(change.action, Action::Create | Action::Replace) {
+        if !is_shown_whole(change) {
             return;
         }
         let Some(resource) = self.wanted.get(&change.identity) else { return };
@@ -443,6 +457,26 @@ fn said(verb: String, noun: Option<String>, about: Vec<String>) -> String {
     if said.is_empty() { verb } else { format!("{verb}: {}", said.join(", ")) }
 }
 
+/// The lines in which two values differ, with a few of those around them.
+fn differing(text: &mut String, indent: usize, before: &Value, after: &Value) {
+    let blank = " ".repeat(indent);
+    let (before, after) = (values::lines(before), values::lines(after));
+    let groups = similar::capture_diff_slices(similar::Algorithm::Myers, &before, &after);
+    for (place, group) in similar::group_diff_ops(groups, AROUND).into_iter().enumerate() {
+        if place > 0 {
+            push_line(text, &format!("{blank}{}", paint(Tint::Dim, "...")));
+        }
+        for change in group.iter().flat_map(|part| part.iter_changes(&before, &after)) {
+            let sign = match change.tag() {
+                similar::ChangeTag::Equal => " ".to_owned(),
+                similar::ChangeTag::Delete => paint(Tint::Remove, "-"),
+                similar::ChangeTag::Insert => paint(Tint::Add, "+"),
+            };
+            push_line(text, format!("{blank}{sign} {}", tame(change.value_ref())).trim_end());
+        }
+    }
+}
+
 /// One side of a field whose values do not fit beside each other.
 fn side(text: &mut String, indent: usize, tint: Tint, sign: &str, value: Option<&Value>) {
     for line in value.map(values::lines).unwrap_or_default() {
@@ -455,7 +489,7 @@ fn what(change: &Change, title: &str, about: Vec<String>) -> String {
     let rolling = change.fields.iter().any(|field| field.effect == Effect::Rolling);
     let verb = match change.action {
         Action::Keep => "no change: the edit has no effect",
-        Action::Update if rolling => "update, nodes or pods are made anew",
+        Action::Update if rolling => "update, nodes or pods are recreated",
         Action::Update => "update in place",
         Action::Run => "run the check",
         Action::Forget => "leave it",
@@ -507,15 +541,20 @@ fn tells_more(change: &Change) -> bool {
 /// `# forces replacement: why (stack.toml:40:12)`; drift says who and when.
 fn comment(change: &Change, field: &FieldChange, location: Option<String>) -> String {
     let FieldChange { effect, note, drift, path: _, before: _, after: _, secret: _ } = field;
-    let effect = match effect {
+    let word = match effect {
         Effect::InPlace => None,
+        // Of what is replaced as a whole nothing rolls.
+        Effect::Rolling if change.action == Action::Replace => None,
         Effect::Rolling => Some("rolling".to_owned()),
         Effect::Replace => Some("forces replacement".to_owned()),
         Effect::Ignored => Some("has no effect".to_owned()),
         Effect::Unknown => Some(format!("effect unknown, needs --replace {}", change.address)),
     };
-    let why = [effect, note.clone()].into_iter().flatten().collect::<Vec<_>>().join(": ");
-    let drift = drift.as_ref().map(|(manager, time)| format!("changed by {manager} at {time}, taken back"));
+    let rolls = *effect == Effect::Rolling && change.action == Action::Replace;
+    let note = note.clone().filter(|_| !rolls);
+    let why = [word, note].into_iter().flatten().collect::<Vec<_>>().join(": ");
+    let drift =
+        drift.as_ref().map(|(manager, time)| format!("changed by {manager} at {time}, will be reverted"));
     let words: Vec<String> =
         [Some(why), drift].into_iter().flatten().filter(|word| !word.is_empty()).collect();
     let place = location.map(|place| format!("({place})"));
@@ -534,12 +573,24 @@ fn place_name<'l>(location: &'l str, view: &View<'_>) -> &'l str {
     if twice || !location.starts_with('/') { location } else { name(location) }
 }
 
-/// The program of a change, in words.
+/// Whether the object itself is shown, and not again what is sent for it. To GKE goes something else than the thing.
+fn is_shown_whole(change: &Change) -> bool {
+    change.lane == Lane::Kubernetes && matches!(change.action, Action::Create | Action::Replace)
+}
+
+/// The program of a change, in words, with what is sent.
 fn calls(text: &mut String, change: &Change, indent: usize, width: usize) {
     let blank = " ".repeat(indent);
     for (place, step) in change.steps.iter().enumerate() {
         let first = format!("{blank}{} ", paint(Tint::Dim, &format!("{}.", place + 1)));
         text.push_str(&wrap(&first, &tame(&step_text(step)), width));
+        let Step::Call(Call { api, body: Some(body), .. }) = step else { continue };
+        if *api == Api::Kubernetes && is_shown_whole(change) {
+            continue;
+        }
+        for line in values::folded(body) {
+            push_line(text, &format!("{blank}     {}", tame(&line)));
+        }
     }
 }
 
@@ -640,9 +691,12 @@ fn consents(plan: &Plan, options: &Options<'_>) -> String {
             push_line(&mut text, &format!("  --allow {}", consent_text(consent)));
         }
     }
-    if !plan.allowed.is_empty() {
+    // What fits nothing is told by its warning.
+    let idle = plan.idle_consents();
+    let given: Vec<&Consent> = plan.allowed.iter().filter(|consent| !idle.contains(consent)).collect();
+    if !given.is_empty() {
         text.push_str("\nConsent given:\n");
-        for consent in &plan.allowed {
+        for consent in given {
             push_line(&mut text, &format!("  {}", consent_text(consent)));
         }
     }

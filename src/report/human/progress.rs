@@ -1,155 +1,260 @@
-//! Progress of an apply: a line for each event, or on a terminal a bar for each change that waits, below the
-//! lines of what has ended.
+//! Progress of an apply: lines of a log, with the time since it began, or on a terminal a bar for each section that
+//! waits, below the lines of what has ended. Both lead with the cause, and tell a change of state once.
 
 use std::collections::BTreeMap;
 use std::time::Duration;
 
-use indicatif::{MultiProgress, ProgressBar, ProgressDrawTarget, ProgressStyle};
-
+use super::plan_text::Detail;
 use super::style::{Tint, paint, push_line, tame};
 use crate::apply::{Event, Outcome};
-use crate::diag::Colour;
 use crate::kinds::kubernetes::why::shortened;
-use crate::plan::{Action, Plan};
-use crate::report::{brief, words};
-use crate::resource::Lane;
+use crate::plan::{Action, Change, Plan};
+use crate::report::{brief, count, words};
 
-/// What an event is told as: lines to keep, and what a bar of its change would say.
-#[derive(Debug, PartialEq, Eq)]
-struct Telling {
-    lines: String,
-    bar: Bar,
-}
-
-#[derive(Debug, PartialEq, Eq)]
-enum Bar {
-    /// Nothing to do with one change.
-    None,
-    /// The change goes on like this.
-    Shows(usize, String),
-    /// The change has ended.
-    Ends(usize),
-}
-
-/// Between two lines that only say that a change still goes on: as long as it has gone on, and at most this.
+/// Between two lines that only say that a change still goes on.
 const STILL: Duration = Duration::from_secs(60);
 
-/// Progress where there are no bars: in a log, or on a terminal that can draw nothing. What ends at once has one line, and
-/// a wait says what it waits for when that changes.
-#[derive(Debug, Default)]
+/// One object of several is not worth a line before it has taken so long.
+const QUICK: Duration = Duration::from_secs(5);
+
+/// Progress where there are no bars: in a log, or on a terminal that can draw nothing.
+#[derive(Debug)]
 pub struct Log {
-    /// What each change that goes on has said: for what it waits, and when it said so.
-    waits: BTreeMap<usize, (String, Duration)>,
+    tally: Tally,
+    /// What each change that goes on has said, and when.
+    said: BTreeMap<usize, (String, Duration)>,
 }
 
 impl Log {
-    /// The lines for an event.
-    pub fn event(&mut self, plan: &Plan, event: &Event) -> String {
-        match event {
-            // GKE takes minutes; in Kubernetes the first wait says that it has begun.
-            Event::Started { change } if !is_slow(plan, *change) => String::new(),
-            Event::Waiting { change, message, waited, deadline } => {
+    /// Of an apply that is about to begin.
+    pub fn new(detail: Detail) -> Self {
+        Self { tally: Tally::new(detail), said: BTreeMap::new() }
+    }
+
+    /// The lines for an event, so long after the apply began.
+    pub fn event(&mut self, plan: &Plan, event: &Event, now: Duration) -> String {
+        let text = match event {
+            Event::Waiting { change, message, operation: _, waited, deadline } => {
                 let (address, doing) = (address(plan, *change), doing(plan, *change));
-                let said = self.waits.get(change);
-                let mut text = String::new();
-                match said {
-                    Some((old, when)) if old == message && *waited < *when + (*when).min(STILL) => {}
+                if *waited < QUICK && self.tally.part(plan, *change).is_some() {
+                    return String::new();
+                }
+                match self.said.get(change) {
+                    Some((old, when)) if old == message && now < *when + STILL => return String::new(),
                     Some((old, _)) if old == message => {
-                        push_line(&mut text, &format!("{address}: still {doing} ({})", brief(*waited)));
+                        format!("{address}: still {doing} ({})", brief(*waited))
                     }
-                    Some(_) | None => {
-                        let (message, deadline) = (one_line(shortened(message)), brief(*deadline));
-                        let line = format!(
-                            "{address}: {doing} ({}, waiting for {message}, at most {deadline})",
-                            brief(*waited)
-                        );
-                        push_line(&mut text, &line);
+                    Some(_) => format!("{address}: {}", one_line(shortened(message))),
+                    None => {
+                        let message = one_line(shortened(message));
+                        format!("{address}: {doing}, {message} (at most {})", brief(*deadline))
                     }
                 }
-                if !text.is_empty() {
-                    self.waits.insert(*change, (message.clone(), *waited));
-                }
-                text
             }
-            Event::Finished { change, .. } => {
-                self.waits.remove(change);
-                lines(plan, event)
-            }
+            Event::Retrying { change, message, .. } => match self.said.get(change) {
+                Some((old, when)) if old == message && now < *when + STILL => return String::new(),
+                Some(_) | None => self.tally.lines(plan, event, now),
+            },
             Event::Started { .. }
-            | Event::Retrying { .. }
+            | Event::Finished { .. }
             | Event::Log { .. }
             | Event::Interrupted
-            | Event::Warning { .. } => lines(plan, event),
+            | Event::Warning { .. } => self.tally.lines(plan, event, now),
+        };
+        match event {
+            Event::Waiting { change, message, .. } | Event::Retrying { change, message, .. } => {
+                self.said.insert(*change, (message.clone(), now));
+            }
+            Event::Finished { change, .. } => {
+                self.said.remove(change);
+            }
+            Event::Started { .. } | Event::Log { .. } | Event::Interrupted | Event::Warning { .. } => {}
         }
+        let clock = paint(Tint::Dim, &clock(now));
+        text.lines().map(|line| format!("{clock}  {line}\n")).collect()
+    }
+}
+
+/// `05:02`, `1:05:02`.
+fn clock(time: Duration) -> String {
+    let seconds = time.as_secs();
+    let (hours, minutes, seconds) = (seconds / 3600, seconds / 60 % 60, seconds % 60);
+    match hours {
+        0 => format!("{minutes:02}:{seconds:02}"),
+        hours => format!("{hours}:{minutes:02}:{seconds:02}"),
+    }
+}
+
+/// How far the sections of a plan are.
+#[derive(Debug)]
+pub(super) struct Tally {
+    detail: Detail,
+    sections: BTreeMap<String, Section>,
+    /// Logs of checks that run: they are shown when the check fails.
+    logs: BTreeMap<usize, Vec<String>>,
+}
+
+#[derive(Debug, Default)]
+struct Section {
+    all: usize,
+    ended: usize,
+    done: usize,
+    begun: Option<Duration>,
+}
+
+impl Tally {
+    pub(super) fn new(detail: Detail) -> Self {
+        Self { detail, sections: BTreeMap::new(), logs: BTreeMap::new() }
+    }
+
+    /// Lines to keep for an event; what waits is told elsewhere.
+    pub(super) fn lines(&mut self, plan: &Plan, event: &Event, now: Duration) -> String {
+        if self.sections.is_empty() {
+            self.count(plan);
+        }
+        match event {
+            Event::Started { change } => {
+                if let Some(section) = self.section(plan, *change) {
+                    section.begun.get_or_insert(now);
+                }
+                String::new()
+            }
+            Event::Log { change, lines } if self.holds_back(plan, *change) => {
+                self.logs.insert(*change, lines.clone());
+                String::new()
+            }
+            Event::Finished { change, outcome, took } => self.finished(plan, *change, outcome, *took, now),
+            Event::Waiting { .. } => String::new(),
+            Event::Retrying { .. } | Event::Log { .. } | Event::Interrupted | Event::Warning { .. } => {
+                lines(plan, event)
+            }
+        }
+    }
+
+    /// `7 of 9 objects created`, for a section of several.
+    pub(super) fn part(&self, plan: &Plan, change: usize) -> Option<String> {
+        let Section { all, done, .. } = self.sections.get(section(plan, change))?;
+        let word = words(plan.changes.get(change)?.action).done;
+        (*all > 1).then(|| format!("{done} of {all} objects {word}"))
+    }
+
+    /// `3 of 7 done`: sections of which something changes.
+    pub(super) fn whole(&self) -> String {
+        let done = self.sections.values().filter(|section| section.done == section.all).count();
+        format!("{done} of {} done", self.sections.len())
+    }
+
+    fn count(&mut self, plan: &Plan) {
+        for change in plan.changes.iter().filter(|change| change.action != Action::Keep) {
+            self.sections.entry(change.address.section().to_owned()).or_default().all += 1;
+        }
+    }
+
+    fn section(&mut self, plan: &Plan, change: usize) -> Option<&mut Section> {
+        self.sections.get_mut(section(plan, change)).filter(|_| !is_kept(plan, change))
+    }
+
+    /// A check that passes has nothing to say, unless it is what was asked for.
+    fn holds_back(&self, plan: &Plan, change: usize) -> bool {
+        let runs = |change: &Change| change.action == Action::Run;
+        let only = |change: &Change| runs(change) || change.action == Action::Keep;
+        self.detail != Detail::Objects
+            && plan.changes.get(change).is_some_and(runs)
+            && !plan.changes.iter().all(only)
+    }
+
+    fn finished(
+        &mut self,
+        plan: &Plan,
+        change: usize,
+        outcome: &Outcome,
+        took: Duration,
+        now: Duration,
+    ) -> String {
+        let log = self.logs.remove(&change).filter(|_| *outcome != Outcome::Done);
+        let mut text = log.map(|lines| log_lines(address(plan, change), &lines)).unwrap_or_default();
+        let verbose = self.detail == Detail::Objects;
+        let Some(section) = self.section(plan, change) else {
+            if !(*outcome == Outcome::Done && took.as_secs() == 0) {
+                push_line(&mut text, &finished(plan, change, outcome, took));
+            }
+            return text;
+        };
+        section.ended += 1;
+        section.done += usize::from(*outcome == Outcome::Done);
+        let Section { all, ended, done, begun } = *section;
+        let over = ended == all;
+        if all == 1 || verbose || *outcome != Outcome::Done {
+            push_line(&mut text, &finished(plan, change, outcome, took));
+        }
+        if over && all > 1 {
+            let took = now.saturating_sub(begun.unwrap_or(now));
+            push_line(&mut text, &together(plan, change, done, all, took));
+        }
+        if over && done == all && self.sections.len() > 1 {
+            let counted = format!(" ({})", self.whole().trim_end_matches(" done"));
+            text.insert_str(text.trim_end().len(), &counted);
+        }
+        text
+    }
+}
+
+/// `dask_operator: 9 objects created after 12s`.
+fn together(plan: &Plan, change: usize, done: usize, all: usize, took: Duration) -> String {
+    let word = words(plan.changes.get(change).map_or(Action::Keep, |change| change.action)).done;
+    let section = section(plan, change);
+    let after = if took.as_secs() == 0 { String::new() } else { format!(" after {}", brief(took)) };
+    if done == all {
+        format!("{section}: {}{after}", paint(Tint::Add, &format!("{} {word}", count(all, "object"))))
+    } else {
+        format!("{section}: {done} of {all} objects {word}{after}")
     }
 }
 
 /// The lines of one event for those who do not know the others.
 pub fn lines(plan: &Plan, event: &Event) -> String {
-    tell(plan, event, Reader::Log).lines
-}
-
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-enum Reader {
-    /// Reads lines only: waiting is told in lines.
-    Log,
-    /// Sees bars: waiting is told there.
-    Terminal,
-}
-
-fn tell(plan: &Plan, event: &Event, reader: Reader) -> Telling {
-    let mut lines = String::new();
-    let bar = match event {
+    let mut text = String::new();
+    match event {
+        Event::Started { change } if is_kept(plan, *change) => {}
         Event::Started { change } => {
-            let (address, doing) = (address(plan, *change), doing(plan, *change));
-            if reader == Reader::Log && !is_kept(plan, *change) {
-                push_line(&mut lines, &format!("{address}: {doing}…"));
-            }
-            // A change that is quick has no bar, which would only flicker: the first wait makes it.
-            Bar::None
+            push_line(&mut text, &format!("{}: {}", address(plan, *change), doing(plan, *change)));
         }
-        Event::Waiting { change, message, waited, deadline } => {
+        Event::Waiting { change, message, operation: _, waited, deadline } => {
             let (address, doing) = (address(plan, *change), doing(plan, *change));
             let (waited, deadline, message) =
                 (brief(*waited), brief(*deadline), one_line(shortened(message)));
-            if reader == Reader::Log {
-                let text =
-                    format!("{address}: still {doing} ({waited}, waiting for {message}, at most {deadline})");
-                push_line(&mut lines, &text);
-            }
-            Bar::Shows(*change, format!("{address}: {doing}, waiting for {message} (at most {deadline})"))
+            push_line(&mut text, &format!("{address}: {doing}, {message} ({waited}, at most {deadline})"));
         }
         Event::Retrying { change, message, after } => {
-            let address = address(plan, *change);
-            let text = format!("{address}: trying again in {}: {}", brief(*after), one_line(message));
-            push_line(&mut lines, &paint(Tint::Change, &text));
-            Bar::Shows(*change, text)
+            let line = format!(
+                "{}: {} (trying again in {})",
+                address(plan, *change),
+                one_line(message),
+                brief(*after)
+            );
+            push_line(&mut text, &paint(Tint::Change, &line));
         }
-        Event::Log { change, lines: log } => {
-            let address = address(plan, *change);
-            for line in log {
-                push_line(&mut lines, &format!("{address}: {} {}", paint(Tint::Dim, "|"), one_line(line)));
-            }
-            Bar::None
-        }
+        Event::Log { change, lines } => text.push_str(&log_lines(address(plan, *change), lines)),
         Event::Finished { change, outcome, took } => {
             let at_once = *outcome == Outcome::Done && took.as_secs() == 0;
             if !(at_once && is_kept(plan, *change)) {
-                push_line(&mut lines, &finished(plan, *change, outcome, *took));
+                push_line(&mut text, &finished(plan, *change, outcome, *took));
             }
-            Bar::Ends(*change)
         }
         Event::Warning { message } => {
-            push_line(&mut lines, &format!("{} {}", paint(Tint::Change, "Warning:"), one_line(message)));
-            Bar::None
+            push_line(&mut text, &format!("{} {}", paint(Tint::Change, "Warning:"), one_line(message)));
         }
         Event::Interrupted => {
-            let text = "interrupted: nothing new is started, what runs goes on to a safe point; interrupt again to stop now";
-            push_line(&mut lines, &paint(Tint::Change, text));
-            Bar::None
+            let line = "interrupted: nothing new is started, running steps finish safely; interrupt again to stop now";
+            push_line(&mut text, &paint(Tint::Change, line));
         }
-    };
-    Telling { lines, bar }
+    }
+    text
+}
+
+fn log_lines(address: &str, log: &[String]) -> String {
+    let line = |line: &String| format!("{address}: {} {}\n", paint(Tint::Dim, "|"), one_line(line));
+    log.iter().map(line).collect()
 }
 
 fn finished(plan: &Plan, change: usize, outcome: &Outcome, took: Duration) -> String {
@@ -182,8 +287,12 @@ fn finished(plan: &Plan, change: usize, outcome: &Outcome, took: Duration) -> St
     }
 }
 
-fn address(plan: &Plan, change: usize) -> &str {
+pub(super) fn address(plan: &Plan, change: usize) -> &str {
     plan.changes.get(change).map_or("?", |change| change.address.as_str())
+}
+
+pub(super) fn section(plan: &Plan, change: usize) -> &str {
+    plan.changes.get(change).map_or("?", |change| change.address.section())
 }
 
 /// What is kept is only looked at: it is worth a line when it has to be waited for or is not as it should be.
@@ -191,97 +300,20 @@ fn is_kept(plan: &Plan, change: usize) -> bool {
     plan.changes.get(change).is_some_and(|change| change.action == Action::Keep)
 }
 
-/// Whether a change goes to an API that takes minutes.
-fn is_slow(plan: &Plan, change: usize) -> bool {
-    plan.changes.get(change).is_some_and(|change| change.lane != Lane::Kubernetes)
-}
-
 fn doing(plan: &Plan, change: usize) -> &'static str {
     plan.changes.get(change).map_or("working", |change| words(change.action).doing)
 }
 
-fn one_line(text: &str) -> String {
+pub(super) fn one_line(text: &str) -> String {
     tame(text).split_whitespace().collect::<Vec<_>>().join(" ")
-}
-
-/// The bars on a terminal.
-pub struct Bars {
-    colour: Colour,
-    group: MultiProgress,
-    bars: BTreeMap<usize, ProgressBar>,
-}
-
-impl Bars {
-    /// Bars on stderr.
-    pub fn new(colour: Colour) -> Self {
-        let group = MultiProgress::with_draw_target(ProgressDrawTarget::stderr_with_hz(10));
-        Self { colour, group, bars: BTreeMap::new() }
-    }
-
-    /// Tells one event.
-    ///
-    /// # Errors
-    /// When the terminal cannot be written.
-    pub fn event(&mut self, plan: &Plan, event: &Event) -> std::io::Result<()> {
-        let Telling { lines, bar } = tell(plan, event, Reader::Terminal);
-        match bar {
-            Bar::None => {}
-            Bar::Shows(change, text) => self.show(change, text),
-            Bar::Ends(change) => self.end(change),
-        }
-        if lines.is_empty() { Ok(()) } else { self.group.println(self.coloured(lines.trim_end())) }
-    }
-
-    /// Takes all bars away.
-    ///
-    /// # Errors
-    /// When the terminal cannot be written.
-    pub fn clear(&mut self) -> std::io::Result<()> {
-        self.bars.clear();
-        self.group.clear()
-    }
-
-    fn show(&mut self, change: usize, text: String) {
-        let text = self.coloured(&text);
-        if let Some(bar) = self.bars.get(&change) {
-            bar.set_message(text);
-            return;
-        }
-        // It joins the group first: before that it would draw on its own.
-        let bar = self.group.add(ProgressBar::new_spinner());
-        bar.set_style(style());
-        bar.set_message(text);
-        bar.enable_steady_tick(Duration::from_millis(100));
-        self.bars.insert(change, bar);
-    }
-
-    fn end(&mut self, change: usize) {
-        if let Some(bar) = self.bars.remove(&change) {
-            bar.finish_and_clear();
-            self.group.remove(&bar);
-        }
-    }
-
-    fn coloured(&self, text: &str) -> String {
-        match self.colour {
-            Colour::On => text.to_owned(),
-            Colour::Off => anstream::adapter::strip_str(text).to_string(),
-        }
-    }
-}
-
-/// How long it has run stands in front, so that it is seen on a narrow terminal too.
-fn style() -> ProgressStyle {
-    ProgressStyle::with_template("{spinner} {elapsed:>4} {wide_msg}")
-        .unwrap_or_else(|_| ProgressStyle::default_spinner())
 }
 
 #[cfg(test)]
 mod tests {
     use super::*;
     use crate::address::{Address, FieldPath};
-    use crate::plan::{Change, Mode};
-    use crate::resource::{Identity, KindId, Owner, Target};
+    use crate::plan::Mode;
+    use crate::resource::{Identity, KindId, Lane, Owner, Target};
 
     fn plan() -> Plan {
         let change = |lane: Lane, name: &str| Change {
@@ -330,31 +362,41 @@ mod tests {
     fn a_log_says_each_thing_once() {
         let plan = plan();
         let told = |events: &[Event]| {
-            let mut log = Log::default();
-            let text: String = events.iter().map(|event| log.event(&plan, event)).collect();
+            let mut log = Log::new(Detail::Sections);
+            let mut now = Duration::ZERO;
+            let mut tell = |event: &Event| {
+                match event {
+                    Event::Waiting { waited, .. } => now = *waited,
+                    Event::Finished { took, .. } => now = *took,
+                    _ => {}
+                }
+                log.event(&plan, event, now)
+            };
+            let text: String = events.iter().map(&mut tell).collect();
             anstream::adapter::strip_str(&text).to_string()
         };
         let done = |change, seconds| {
             let took = Duration::from_secs(seconds);
             Event::Finished { change, outcome: Outcome::Done, took }
         };
-        assert_eq!(told(&[Event::Started { change: 0 }, done(0, 0)]), "namespace.n: created\n");
+        assert_eq!(
+            told(&[Event::Started { change: 0 }, done(0, 0)]),
+            "00:00  namespace.n: created (1 of 2)\n"
+        );
         let waits = |message: &str, seconds| {
             let (waited, deadline) = (Duration::from_secs(seconds), Duration::from_secs(1800));
-            Event::Waiting { change: 1, message: message.into(), waited, deadline }
+            let (message, operation) = (message.into(), Some("operation-1".into()));
+            Event::Waiting { change: 1, message, operation, waited, deadline }
         };
         let mut events = vec![Event::Started { change: 1 }, waits("a", 0)];
         events.extend((1..=18).map(|ten| waits("a", ten * 10)));
         events.extend([waits("b", 181), done(1, 182)]);
-        let expected = "node_pool.p: creating…\n\
-            node_pool.p: creating (0s, waiting for a, at most 30m)\n\
-            node_pool.p: still creating (10s)\n\
-            node_pool.p: still creating (20s)\n\
-            node_pool.p: still creating (40s)\n\
-            node_pool.p: still creating (1m20s)\n\
-            node_pool.p: still creating (2m20s)\n\
-            node_pool.p: creating (3m1s, waiting for b, at most 30m)\n\
-            node_pool.p: created after 3m2s\n";
+        let expected = "00:00  node_pool.p: creating, a (at most 30m)\n\
+            01:00  node_pool.p: still creating (1m)\n\
+            02:00  node_pool.p: still creating (2m)\n\
+            03:00  node_pool.p: still creating (3m)\n\
+            03:01  node_pool.p: b\n\
+            03:02  node_pool.p: created after 3m2s (1 of 2)\n";
         assert_eq!(told(&events), expected);
     }
 }

@@ -17,8 +17,7 @@ const SLOWEST: usize = 3;
 /// The whole text, with colours, each line ended. `program` is how the program was called, up to the command.
 pub fn render(plan: &Plan, summary: &Summary, program: &str, width: usize) -> String {
     let ends = Ends::of(plan, summary);
-    let mut text = format!("\n{}\n", where_to(plan));
-    text.push_str(&verdict(plan, summary, &ends));
+    let mut text = format!("\n{}", verdict(plan, summary, &ends));
     text.push_str(&timings(summary, &ends, width));
     for problem in &ends.problems {
         text.push_str(&problem.text(width));
@@ -26,10 +25,6 @@ pub fn render(plan: &Plan, summary: &Summary, program: &str, width: usize) -> St
     text.push_str(&not_done(&ends, width));
     text.push_str(&next(plan, summary, &ends, program));
     text
-}
-
-fn where_to(plan: &Plan) -> String {
-    paint(Tint::Bold, &format!("Stack {} on {} — {}", plan.owner.stack, plan.target, plan.target.mark()))
 }
 
 /// Outcomes by kind.

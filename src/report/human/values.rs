@@ -29,6 +29,7 @@ fn yaml(value: &Value) -> Vec<String> {
                 out.extend(inner.map(|line| format!("  {line}")));
             }
         }
+        Value::String(text) if text.contains('\n') => out.extend(text.lines().map(str::to_owned)),
         other => out.push(scalar(other)),
     }
     out

@@ -166,12 +166,13 @@ pub(super) fn gpus_fit_the_pool(context: &mut Context<'_>) {
         let path = FieldPath::keys(["node_pool", name]);
         let mut finding = Diagnostic::warning(Code::MoreGpusThanPool, message);
         for pod in pods.iter().filter(|pod| pod.keys.gpus() > 0) {
-            finding = finding.at_value(pod.path.clone(), format!("{} × {}", pod.replicas, pod.keys.gpus()));
+            finding = finding
+                .at_value(pod.path.clone(), format!("asks for {} × {}", pod.replicas, pod.keys.gpus()));
         }
-        let label = format!("{} × {}", pool.size().most(), gpus.allocatable);
+        let label = format!("has {} × {}", pool.size().most(), gpus.allocatable);
         let finding = finding.at_value(path.key("nodes"), label);
         let help = format!(
-            "an apply waits for them until its time is up; {nodes} nodes have room for all, or ask for fewer. Whoever scales the \
+            "an apply waits for them until its time is up; {nodes} nodes would be enough, or ask for fewer. Whoever scales the \
              pool by other means first can go on"
         );
         context.say(finding.help(help));

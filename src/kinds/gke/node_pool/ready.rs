@@ -33,14 +33,18 @@ pub(super) fn judge(wait: &Await, found: &Found) -> Result<Readiness, Unasked> {
         }
         // GKE goes on trying, and the operation that met the trouble has failed by itself.
         "RUNNING_WITH_ERROR" => {
-            let waits = format!("all its nodes{}", conditions(pool));
-            if is_short(pool) { Readiness::Stalled(waits) } else { Readiness::Progressing(waits) }
+            let why = conditions(pool);
+            if is_short(pool) {
+                Readiness::Stalled(format!("not all its nodes are there, GKE keeps trying{why}"))
+            } else {
+                Readiness::Progressing(format!("not all its nodes are there{why}"))
+            }
         }
         status @ ("ERROR" | "STOPPING") => {
             Readiness::Failed(format!("its status is {status}{}", conditions(pool)))
         }
-        "" => Readiness::Progressing("it to appear".into()),
-        status => Readiness::Progressing(format!("status RUNNING, now {status}")),
+        "" => Readiness::Progressing("not there yet".into()),
+        status => Readiness::Progressing(format!("its status is {status}")),
     })
 }
 
@@ -194,12 +198,19 @@ mod tests {
             let nodes = json!({ "items": [] });
             judge(&wait, &Found::of([(Part::Itself, &live), (Part::Nodes, &nodes)])).unwrap()
         };
-        let waits = || "all its nodes: zone z is full".to_owned();
         for code in ["GCE_STOCKOUT", "GCE_QUOTA_EXCEEDED"] {
-            assert_eq!(pool(code), Readiness::Stalled(waits()), "{code}");
+            assert_eq!(
+                pool(code),
+                Readiness::Stalled("not all its nodes are there, GKE keeps trying: zone z is full".into()),
+                "{code}"
+            );
         }
         for code in ["", "UNKNOWN", "SET_BY_OPERATOR"] {
-            assert_eq!(pool(code), Readiness::Progressing(waits()), "{code}");
+            assert_eq!(
+                pool(code),
+                Readiness::Progressing("not all its nodes are there: zone z is full".into()),
+                "{code}"
+            );
         }
     }
 
