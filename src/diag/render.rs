@@ -244,15 +244,12 @@ fn wrapped(text: &str, width: usize) -> String {
 }
 
 /// Whether a line that would be shown, the one above and the one below among them, is longer than anybody reads.
-fn is_long(text: &str, Span { start, .. }: Span) -> bool {
-    let start = start.min(text.len());
-    let before = text.get(..start).unwrap_or_default().rsplit('\n').take(2);
-    let after = text.get(start..).unwrap_or_default().split('\n').take(2);
-    let (before, after): (Vec<usize>, Vec<usize>) =
-        (before.map(str::len).collect(), after.map(str::len).collect());
-    // The line itself has a part on either side.
-    let own = before.iter().take(1).chain(after.iter().take(1)).sum::<usize>();
-    own > LONGEST || before.iter().chain(&after).any(|length| *length > LONGEST)
+fn is_long(text: &str, Span { start, end, .. }: Span) -> bool {
+    let above = text.get(..start).unwrap_or_default().rmatch_indices('\n').nth(1);
+    let below = text.get(end..).unwrap_or_default().match_indices('\n').nth(1);
+    let from = above.map_or(0, |(newline, _)| newline + 1);
+    let to = below.map_or(text.len(), |(newline, _)| end + newline);
+    text.get(from..to).unwrap_or_default().split('\n').any(|line| line.len() > LONGEST)
 }
 
 /// Some of a long line, around a place in it.
@@ -396,5 +393,23 @@ mod tests {
         assert!(text.len() < 3_000, "{} bytes", text.len());
         assert!(text.contains("…bb") && text.contains("(60102"), "{text}");
         assert!(!text.contains("hunter2"), "{text}");
+    }
+
+    #[test]
+    fn no_line_of_megabytes_is_shown_wherever_it_is_beside_a_place() {
+        let long = "b".repeat(60_000);
+        for text in [
+            format!("{long}\nlist = [\n1,\n]\nlast"),
+            format!("first\nlist = [\n{long},\n]\nlast"),
+            format!("first\nlist = [\n1,\n]\n{long}"),
+        ] {
+            let mut sources = Sources::default();
+            let start = text.find("list").unwrap_or_default();
+            let end = text.find(']').unwrap_or_default() + 1;
+            let file = sources.add("stack.toml", &text);
+            let told = [Diagnostic::error(Code::Syntax, "no").at(Some(Span { file, start, end }), "here")];
+            let shown = render(&told, &sources, Look::PLAIN);
+            assert!(shown.len() < 1_000 && shown.contains("stack.toml:2:1"), "{shown}");
+        }
     }
 }

@@ -99,9 +99,10 @@ fn steady(text: &str) -> Result<(), String> {
 
 fn told(diagnostics: &[Diagnostic], sources: &Sources) -> Result<(), String> {
     let text = shown(|human| human.diagnostics(diagnostics, sources))?;
-    let longest = text.lines().map(str::len).max().unwrap_or_default();
-    if text.len() > 400_000 || longest > 20_000 {
-        return Err(format!("{} bytes, {longest} in a line, are printed", text.len()));
+    let line = text.lines().max_by_key(|line| line.len()).unwrap_or_default();
+    if text.len() > 400_000 || line.len() > 20_000 {
+        let begin: String = line.chars().take(200).collect();
+        return Err(format!("{} bytes, {} in a line, are printed: {begin}", text.len(), line.len()));
     }
     let nowhere = |told: &&Diagnostic| told.location(sources).is_none() && told.address().is_none();
     diagnostics
