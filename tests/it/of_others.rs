@@ -64,7 +64,7 @@ fn what_others_own_is_used_and_left_as_it_is() {
         .says("0 to change, 0 to replace, 0 to destroy, 1 check to run");
     user.run(&["plan", "--json"]).expect(0).says("\"action\":\"read\"");
     user.run(&["plan", "--out", "saved"]).expect(0);
-    user.run(&["apply", "saved"]).expect(0).says("Test PASSED");
+    user.run(&["apply", "saved"]).expect(0).says("1 check passed");
     user.run(&["plan", "--detailed-exitcode"]).expect(0).says("No changes");
     assert_eq!(cluster(&served), before, "nothing of the cluster was written");
 
@@ -84,12 +84,12 @@ fn what_others_own_is_used_and_left_as_it_is() {
     user.run(&["plan"]).expect(1).says("asks for 2 GPUs, a node of node pool gpu has 1");
     user.edit("gpus = 2, pool", "gpus = 1, pool");
 
-    user.run(&["destroy", "--auto-approve"]).expect(0).says("left alone").says("Destroy complete");
+    user.run(&["destroy", "--auto-approve"]).expect(0).says("not managed, kept").says("Destroy complete");
     assert_eq!(cluster(&served), before, "nor deleted");
     user.run(&["destroy", "--auto-approve"])
         .expect(0)
         .says("Nothing of the stack is there")
-        .says("left alone");
+        .says("not managed, kept");
 }
 
 #[test]
@@ -106,7 +106,7 @@ fn a_stack_in_which_nothing_is_managed_checks() {
     stack("\n");
     user.run(&["plan", "--detailed-exitcode"]).expect(0).says("read: RUNNING");
     stack(&format!("\n[check.cuda]\n{check}"));
-    user.run(&["apply", "--auto-approve"]).expect(0).says("Test PASSED");
+    user.run(&["apply", "--auto-approve"]).expect(0).says("1 check passed");
     // Nothing is managed, so nothing is recorded.
     user.run(&["plan", "--detailed-exitcode"]).expect(2).says("no pass is kept where nothing is managed");
 }

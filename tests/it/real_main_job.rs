@@ -187,7 +187,7 @@ async fn the_ready_stack_lives_and_goes_on_a_real_control_plane() {
     let user = User::with_ready_stack(Some(&served.gke));
 
     let operator = operator_when_wanted(&plane, served.sandbox.clone());
-    run(&user, &["apply", "--auto-approve"])
+    run(&user, &["apply", "-v", "--auto-approve"])
         .expect(0)
         .says("14 added")
         .says("1 check passed")

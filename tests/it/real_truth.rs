@@ -16,7 +16,7 @@ const WORKERS: &str =
 const OPERATOR: &str = "/apis/apps/v1/namespaces/dask-operator/deployments/dask-kubernetes-operator";
 const CLUSTER: &str = "\n[dask_cluster.d]\nimage = \"demo:1\"\nworker = { replicas = 1 }\n";
 /// What an apply says while the operator sleeps.
-const UNSEEN: &str = "the Dask operator to see it";
+const UNSEEN: &str = "not yet handled by the Dask operator";
 
 fn run(user: &User, words: &[&str]) -> Said {
     block_in_place(|| user.run(words))
@@ -57,7 +57,7 @@ async fn what_the_operator_did_not_do_is_not_ready() {
     std::fs::write(user.path().join("stack.toml"), stack + CLUSTER).unwrap();
     let mut applying = Applying::start(&user, &["apply", "--auto-approve"]);
     let line = applying.until(UNSEEN);
-    assert!(line.contains("dask_cluster.d") && line.contains("its log says why"), "{line}");
+    assert!(line.contains("dask_cluster.d"), "{line}");
     looks_well(&client).await;
     operator.resume();
     assert_eq!(applying.end(), Some(0));
