@@ -194,6 +194,14 @@ impl<'a> Report<'a> {
             self.elsewhere.push(joined(&format!("at {}", sources.location(span)), words));
             return;
         }
+        // The lines between two places are shown with them.
+        let around = self.labels.iter().map(|label| (label.offset(), label.offset() + label.len()));
+        let (start, end) =
+            around.fold((span.start, span.end), |(start, end), (from, to)| (start.min(from), end.max(to)));
+        if is_long(content, Span { start, end, ..span }) {
+            self.elsewhere.push(joined(&format!("at {}", sources.location(span)), words));
+            return;
+        }
         let words = (!words.is_empty()).then(|| words.clone());
         let stretch = text.stretch(span);
         self.labels.push(if self.labels.is_empty() {

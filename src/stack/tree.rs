@@ -1,7 +1,7 @@
 //! TOML text to a tree of values, with the place of each. A value that cannot be told becomes
 //! `Null`, which TOML does not have: its mistake is reported here and nobody looks at it again.
 
-use std::collections::BTreeSet;
+use std::collections::{BTreeSet, HashSet};
 use std::ops::Range;
 
 use serde_json::{Map, Number, Value};
@@ -36,12 +36,15 @@ pub(super) fn read(sources: &Sources, file: FileId) -> Tree {
     let mut broken_lines = BTreeSet::new();
     let values = std::mem::take(&mut reader.diagnostics);
     let mut header = None;
+    let mut unclosed: Option<usize> = None;
     for (message, range) in once_a_line(&text, closed(&text, errors, table.get_ref())) {
         let span = reader.span(range.clone());
         let line = reader.sources.location(span).line;
         if message != DUPLICATE {
-            let last = if is_unclosed(&message) { text.lines().count().max(line) } else { line };
-            broken_lines.extend(line..=last);
+            broken_lines.insert(line);
+            if is_unclosed(&message) {
+                unclosed = Some(unclosed.map_or(line, |first| first.min(line)));
+            }
             reader.diagnostics.push(syntax(
                 &message,
                 span,
@@ -54,6 +57,9 @@ pub(super) fn read(sources: &Sources, file: FileId) -> Tree {
             }
             reader.duplicate(&text, range, span);
         }
+    }
+    if let Some(first) = unclosed {
+        broken_lines.extend(first..=text.lines().count());
     }
     let trusted = |found: &Diagnostic| {
         found.location(reader.sources).is_none_or(|location| !broken_lines.contains(&location.line))
@@ -147,7 +153,7 @@ fn open_at(table: &DeTable<'_>, end: usize) -> Option<usize> {
 /// but ends at a key without `=`; without that line the rest of the file can be read as well.
 fn errors_of(text: &str) -> (String, Vec<(String, Range<usize>)>) {
     let mut text = text.to_owned();
-    let mut errors = Vec::new();
+    let (mut errors, mut seen) = (Vec::new(), HashSet::new());
     for _ in 0..100 {
         let (_, found) = DeTable::parse_recoverable(&text);
         let mut stop = None;
@@ -157,7 +163,7 @@ fn errors_of(text: &str) -> (String, Vec<(String, Range<usize>)>) {
                 stop = Some(range.start);
             }
             let error = (error.message().to_owned(), range);
-            if !errors.contains(&error) {
+            if seen.insert(error.clone()) {
                 errors.push(error);
             }
         }
