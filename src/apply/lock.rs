@@ -318,7 +318,10 @@ impl Lock {
                     *self.met() = Some(error);
                     return false;
                 }
-                Err(_) => return false,
+                Err(_) => {
+                    *self.met() = None;
+                    return false;
+                }
             }
         }
         false

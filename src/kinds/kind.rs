@@ -280,6 +280,8 @@ pub enum How {
     OwnItems,
     /// Entries of a map that we put in.
     OwnEntries,
+    /// The same for Google Cloud labels of nodes, of which GKE's own are not sent along.
+    OwnLabels,
     /// Taints that we put in, by key and effect.
     OwnTaints,
     /// The last part of a path: `default` is `projects/P/global/networks/default`.

@@ -2,12 +2,15 @@
 //! of a field, it is what differs from what the record says was last set. What others set beyond what we set is told as
 //! theirs.
 
+use std::collections::{BTreeMap, BTreeSet};
+
 use serde_json::Value;
 
 use super::diff;
 use super::given::{self, is_given};
 use super::inputs::Inputs;
 use super::maker::Maker;
+use super::observe::Observed;
 use crate::address::{Address, FieldPath};
 use crate::diag::Diagnostic;
 use crate::kinds::gke::compare::Compared;
@@ -82,15 +85,14 @@ pub fn drift(inputs: &Inputs<'_>) -> Result<Drifted, Vec<Diagnostic>> {
     // An intent names what may never have been made.
     let made = record.filter(|record| !record.intent).map(|record| record.inventory.as_slice());
     let made = made.unwrap_or_default().iter().filter(|entry| maker.selected.has(&entry.address));
-    let mut lost: Vec<(&Entry, What)> =
+    let lost: Vec<(&Entry, What)> =
         made.filter_map(|entry| Some((entry, lost(inputs, &entry.identity)?))).collect();
+    let others = lost.iter().filter(|(_, what)| *what != What::Deleted);
+    let others: BTreeMap<&Identity, &What> = others.map(|(entry, what)| (&entry.identity, what)).collect();
     let mut found: Vec<Drift> = Vec::new();
     for resource in inputs.desired.iter().filter(|resource| maker.selected.has(&resource.address)) {
         let schema = maker.seen.shapes.schema(resource);
-        let replaced = lost
-            .iter()
-            .position(|(entry, what)| entry.identity == resource.identity && *what != What::Deleted)
-            .map(|place| lost.remove(place).1);
+        let replaced = others.get(&resource.identity).map(|what| (*what).clone());
         let (fields, theirs) = match &resource.identity {
             Identity::Object(_) if replaced.is_some() => (
                 compared(inputs, resource, schema.as_ref()).map(|all| all.changes).unwrap_or_default(),
@@ -107,11 +109,14 @@ pub fn drift(inputs: &Inputs<'_>) -> Result<Drifted, Vec<Diagnostic>> {
         if replaced.is_some() || !fields.is_empty() || !theirs.is_empty() {
             let (address, identity, kind) =
                 (resource.address.clone(), resource.identity.clone(), resource.kind.into());
-            let (what, location) = (replaced.unwrap_or(What::Changed), place(inputs, &resource.identity));
+            let (what, location) = (replaced.unwrap_or(What::Changed), place(inputs, resource));
             found.push(Drift { address, identity, kind, what, fields, theirs, location });
         }
     }
-    found.extend(lost.into_iter().map(|(entry, what)| lost_thing(inputs, entry, what)));
+    let told: BTreeSet<&Identity> = found.iter().map(|drift| &drift.identity).collect();
+    let rest = lost.into_iter().filter(|(entry, _)| !told.contains(&entry.identity));
+    let rest: Vec<Drift> = rest.map(|(entry, what)| lost_thing(&maker.seen, entry, what)).collect();
+    found.extend(rest);
     Ok(Drifted { found, recorded: record.is_some() })
 }
 
@@ -126,7 +131,8 @@ fn lost(inputs: &Inputs<'_>, identity: &Identity) -> Option<What> {
     }
 }
 
-fn lost_thing(inputs: &Inputs<'_>, Entry { address, identity, kind, .. }: &Entry, what: What) -> Drift {
+fn lost_thing(seen: &Observed<'_>, Entry { address, identity, kind, .. }: &Entry, what: What) -> Drift {
+    let wanted = seen.wanted.get(identity);
     Drift {
         address: address.clone(),
         identity: identity.clone(),
@@ -134,12 +140,11 @@ fn lost_thing(inputs: &Inputs<'_>, Entry { address, identity, kind, .. }: &Entry
         what,
         fields: Vec::new(),
         theirs: Vec::new(),
-        location: place(inputs, identity),
+        location: wanted.and_then(|wanted| place(seen.inputs, wanted)),
     }
 }
 
-fn place(inputs: &Inputs<'_>, identity: &Identity) -> Option<String> {
-    let wanted = inputs.desired.iter().find(|resource| &resource.identity == identity)?;
+fn place(inputs: &Inputs<'_>, wanted: &Resource) -> Option<String> {
     inputs.sources.locate(&wanted.origin).map(|location| location.to_string())
 }
 

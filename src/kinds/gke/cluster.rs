@@ -7,7 +7,7 @@ use serde::{Deserialize, Serialize};
 use serde_json::{Value, json};
 
 use super::compare::{call, merged_entries, owned_labels, sent};
-use super::field::{self, Field, Maker, given, google_labels, listed};
+use super::field::{self, Field, Maker, given, google_labels, listed, rule};
 use crate::address::{Address, FieldPath};
 use crate::kinds::json::{is_false, text};
 use crate::kinds::kind::{Compare, Doing, How, Kind, Rule, Update};
@@ -46,16 +46,6 @@ fn about(resource: &Resource) -> Vec<String> {
         (version, _) => format!("version {version}"),
     };
     vec![if zonal { "zonal" } else { "regional" }.to_owned(), version]
-}
-
-const fn rule(
-    path: &'static str,
-    how: How,
-    effect: Effect,
-    update: Update,
-    note: Option<&'static str>,
-) -> Rule {
-    Rule { path, how, effect, update, note }
 }
 
 const NETWORK: Option<&str> = Some("a cluster cannot change its network");

@@ -56,7 +56,7 @@ pub fn compare(rules: &[&Rule], wanted: &Value, live: &Value, last: Option<&Valu
             How::Set | How::OwnItems => {
                 compared.field(rule, path, want, have, sorted(want) == sorted(have));
             }
-            How::OwnEntries => compared.entries(rule, &path, want, have, before),
+            How::OwnEntries | How::OwnLabels => compared.entries(rule, &path, want, have, before),
             How::OwnTaints => compared.taints(rule, &path, want, have, before),
             How::Accelerators => compared.accelerators(rule, &path, want, have),
         }
@@ -75,7 +75,7 @@ pub fn set_by_others(rules: &[&Rule], last: &Value, live: &Value) -> Vec<(FieldP
         let null = Value::Null;
         let (before, have) = (path.find(last).unwrap_or(&null), path.find(live).unwrap_or(&null));
         match rule.how {
-            How::OwnEntries => {
+            How::OwnEntries | How::OwnLabels => {
                 let new = have.as_object().into_iter().flatten();
                 let new = new.filter(|(key, _)| before.get(*key).is_none() && !is_googles(key));
                 found.extend(new.map(|(key, value)| (path.key(key), value.clone())));

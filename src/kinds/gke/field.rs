@@ -36,6 +36,17 @@ impl<S> Field<S> {
     };
 }
 
+/// A rule of a row.
+pub const fn rule(
+    path: &'static str,
+    how: How,
+    effect: Effect,
+    update: Update,
+    note: Option<&'static str>,
+) -> Rule {
+    Rule { path, how, effect, update, note }
+}
+
 /// Whose a thing is.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Maker {
@@ -106,7 +117,8 @@ pub fn updated(rule: &Rule, body: &Value, live: &Value, changes: &[FieldChange])
     let (at, null) = (rule.path(), Value::Null);
     let (want, have) = (at.find(body).unwrap_or(&null), at.find(live).unwrap_or(&null));
     match rule.how {
-        How::OwnEntries => {
+        How::OwnEntries => json!({ "labels": merged_entries(want, have, changes, &at) }),
+        How::OwnLabels => {
             let mut entries = merged_entries(want, have, changes, &at);
             if let Some(entries) = entries.as_object_mut() {
                 entries.retain(|key, _| !key.starts_with("goog-gke"));

@@ -122,7 +122,7 @@ impl Bars {
     /// How much of the section is done and the newest of what it waits for; how much of all is done.
     fn says(&mut self, plan: &Plan, change: usize) {
         if let Some(total) = &self.total {
-            total.set_message(self.tally.whole());
+            total.set_message(format!("{} done", self.tally.whole()));
         }
         let Some(Bar { bar, waits }) = self.bars.get(section(plan, change)) else { return };
         let part = self.tally.part(plan, change);

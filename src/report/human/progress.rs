@@ -138,10 +138,10 @@ impl Tally {
         (*all > 1).then(|| format!("{done} of {all} objects {word}"))
     }
 
-    /// `3 of 7 done`: sections of which something changes.
+    /// `3 of 7`: sections of which something changes.
     pub(super) fn whole(&self) -> String {
         let done = self.sections.values().filter(|section| section.done == section.all).count();
-        format!("{done} of {} done", self.sections.len())
+        format!("{done} of {}", self.sections.len())
     }
 
     fn count(&mut self, plan: &Plan) {
@@ -192,7 +192,7 @@ impl Tally {
             push_line(&mut text, &together(plan, change, done, all, took));
         }
         if over && done == all && self.sections.len() > 1 {
-            let counted = format!(" ({})", self.whole().trim_end_matches(" done"));
+            let counted = format!(" ({})", self.whole());
             text.insert_str(text.trim_end().len(), &counted);
         }
         text

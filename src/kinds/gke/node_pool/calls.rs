@@ -91,7 +91,7 @@ fn updates(doing: &Doing, path: &str) -> Vec<Step> {
         .collect();
     let mut methods: BTreeMap<&str, Value> = BTreeMap::new();
     let (mut together, mut rolling, mut alone) = (json!({}), json!({}), Vec::new());
-    for rule in touched {
+    for rule in &touched {
         let value = || updated(rule, body, live, doing.fields);
         match rule.update {
             Update::Never => {}
@@ -105,7 +105,8 @@ fn updates(doing: &Doing, path: &str) -> Vec<Step> {
         }
     }
     // With its zones the number of nodes changes; what a new zone begins with is GKE's to say.
-    let sized = methods.remove(SET_SIZE).is_some() || !alone.is_empty() && body["nodeCount"].is_u64();
+    let moved = touched.iter().any(|rule| rule.path == "locations");
+    let sized = methods.remove(SET_SIZE).is_some() || moved && body["nodeCount"].is_u64();
     let method = |(name, body)| call(Method::Post, format!("{path}:{name}"), Some(body));
     let requests = [together, rolling].into_iter().filter(|request| *request != json!({})).chain(alone);
     let puts = requests.map(|request| call(Method::Put, path.to_owned(), Some(request)));

@@ -4,7 +4,7 @@ use serde_json::{Value, json};
 
 use super::section::{DriverVersion, NodePool, Surge};
 use crate::kinds::gke::compare::owned_labels;
-use crate::kinds::gke::field::{self, Field, given, google_labels, listed, not, pairs, texts};
+use crate::kinds::gke::field::{self, Field, given, google_labels, listed, not, pairs, rule, texts};
 use crate::kinds::json::text;
 use crate::kinds::kind::{How, Rule, Update};
 use crate::kinds::scope::Scope;
@@ -15,16 +15,6 @@ const ROLLS: Option<&str> = Some("GKE makes the nodes anew");
 const GOES_THROUGH: Option<&str> = Some("GKE goes through the nodes as it does for an upgrade");
 const FIXED: Option<&str> = Some("GKE does not change it on a pool");
 const ZONES: Option<&str> = Some("nodes come and go with the zones");
-
-const fn rule(
-    path: &'static str,
-    how: How,
-    effect: Effect,
-    update: Update,
-    note: Option<&'static str>,
-) -> Rule {
-    Rule { path, how, effect, update, note }
-}
 
 /// A field of the update request that rolls the nodes.
 const fn rolls(path: &'static str, how: How, name: &'static str) -> Rule {
@@ -47,7 +37,7 @@ pub const FIELDS: &[Field<NodePool>] = &[
     Field {
         key: "machine_type",
         said: |pool| given(&pool.machine_type),
-        import: |pool, live| texts([live]).into_iter().for_each(|machine| pool.machine_type = machine),
+        import: |pool, live| text(live).clone_into(&mut pool.machine_type),
         rule: rolls("config.machineType", How::Exact, "machineType"),
         ..Field::NONE
     },
@@ -116,7 +106,7 @@ pub const FIELDS: &[Field<NodePool>] = &[
         import: |pool, live| pool.resource_labels = google_labels(live),
         rule: rule(
             "config.resourceLabels",
-            How::OwnEntries,
+            How::OwnLabels,
             Effect::Rolling,
             Update::Together("resourceLabels"),
             ROLLS,
