@@ -167,6 +167,14 @@ impl Identity {
             Self::Cluster(_) | Self::NodePool { .. } | Self::Check(_) => None,
         }
     }
+
+    /// The pool's live name, of a node pool.
+    pub fn pool(&self) -> Option<&str> {
+        match self {
+            Self::NodePool { pool, .. } => Some(pool),
+            Self::Cluster(_) | Self::Object(_) | Self::Check(_) => None,
+        }
+    }
 }
 
 /// The name that people know the thing by.
@@ -510,11 +518,62 @@ pub struct Await {
     pub identity: Identity,
     /// For what.
     pub until: Until,
-    /// What the judge must know: replicas, nodes, GPUs a node.
-    #[serde(default, skip_serializing_if = "Value::is_null")]
-    pub facts: Value,
+    /// What is wanted, as far as readiness depends on it.
+    #[serde(default, skip_serializing_if = "Facts::is_none")]
+    pub facts: Facts,
     /// Seconds until it counts as not ready in time.
     pub deadline: u32,
+}
+
+impl Await {
+    /// How many workers the file asks for; `None` where the number is not the file's.
+    pub fn workers(&self) -> Option<u64> {
+        if let Facts::Workers { replicas, .. } = self.facts { replicas } else { None }
+    }
+
+    /// The DaskCluster that the thing belongs to.
+    pub fn cluster(&self) -> Option<&str> {
+        match &self.facts {
+            Facts::Workers { cluster, .. } => cluster.as_deref(),
+            Facts::Cluster(cluster) => Some(cluster),
+            Facts::None
+            | Facts::Noted(_)
+            | Facts::Job { .. }
+            | Facts::Ends
+            | Facts::Suspended
+            | Facts::Nodes { .. } => None,
+        }
+    }
+}
+
+/// What a plan tells a wait of what is wanted.
+#[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "snake_case")]
+pub enum Facts {
+    /// The live thing says it all.
+    #[default]
+    None,
+    /// Workers of a DaskCluster or of a group: how many, when the file says it, and the cluster of a group.
+    Workers { replicas: Option<u64>, cluster: Option<String> },
+    /// The number of workers that the Dask operator must have noted.
+    Noted(u64),
+    /// The DaskCluster that it belongs to.
+    Cluster(String),
+    /// A DaskJob: whether it is followed to its end.
+    Job { to_the_end: bool },
+    /// A Pod whose program ends.
+    Ends,
+    /// A Job that the file itself suspends.
+    Suspended,
+    /// Nodes of a pool: how many, when the file says it, and whether GKE installs their driver.
+    Nodes { nodes: Option<u64>, gpus: bool },
+}
+
+impl Facts {
+    /// Whether nothing is told.
+    pub fn is_none(&self) -> bool {
+        *self == Self::None
+    }
 }
 
 /// One step of a change's program. Steps of one change follow each other.

@@ -259,7 +259,7 @@ fn plan_of(rows: &[Drawn], barriers: &[Vec<prop::sample::Index>]) -> (Vec<Change
 
 fn idle(change: &Change) -> Step {
     let wait = serde_json::json!({
-        "kind": "object", "identity": change.identity, "until": "idle", "deadline": 60, "facts": null
+        "kind": "object", "identity": change.identity, "until": "idle", "deadline": 60
     });
     Step::Await(serde_json::from_value(wait).unwrap())
 }

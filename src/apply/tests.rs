@@ -16,8 +16,8 @@ use crate::live::{ApiError, Class, Request};
 use crate::plan::{Action, Change, Mode};
 use crate::record::Record;
 use crate::resource::{
-    Api, Await, Call, ClusterName, Effect, FieldChange, Gvk, Identity, KindId, LABEL_ID, Lane, Life, Method,
-    ObjectId, Owner, Readiness, Resource, Step, Target, Until,
+    Api, Await, Call, ClusterName, Effect, Facts, FieldChange, Gvk, Identity, KindId, LABEL_ID, Lane, Life,
+    Method, ObjectId, Owner, Readiness, Resource, Step, Target, Until,
 };
 
 mod checks;
@@ -136,7 +136,7 @@ fn call(api: Api, method: Method, path: &str, body: Value) -> Step {
 }
 
 fn wait(identity: &Identity, until: Until, deadline: u32) -> Step {
-    let (kind, facts) = (KindId::Object, Value::Null);
+    let (kind, facts) = (KindId::Object, Facts::None);
     Step::Await(Await { kind, identity: identity.clone(), until, facts, deadline })
 }
 

@@ -7,6 +7,7 @@ use super::Exit;
 use super::consent::{self, Came, Whole};
 use super::holder;
 use super::plan::{Making, Part, parallelism};
+use super::saved;
 use super::session::{Link, Session, block_on, given_to, plan_again};
 use super::settings::{Failure, Format, Settings, quoted};
 use super::stop::Stops;
@@ -171,7 +172,7 @@ async fn apply_saved(
     force: bool,
     reporter: &mut dyn Reporter,
 ) -> Result<Exit, Failure> {
-    let plan = file::load(file)?;
+    let plan = saved::load(file)?;
     of_this_stack(settings, file, &plan)?;
     let link = Link::of_plan(settings, &plan)?;
     reporter.plan(&plan, &View { sources: None, next: Next::Nothing });

@@ -29,6 +29,7 @@ mod offered;
 mod plan;
 mod run;
 mod sandbox;
+pub mod saved;
 mod scale;
 mod served;
 mod session;

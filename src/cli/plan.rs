@@ -1,13 +1,12 @@
 //! `plan` and `show`.
 
-use std::path::{Path, PathBuf};
+use std::path::PathBuf;
 
 use super::Exit;
-use super::consent;
 use super::session::{Ask, Session, block_on};
 use super::settings::{Failure, Format, Settings};
-use crate::diag::{Code, Diagnostic};
-use crate::plan::{Consent, Mode, Plan, Selection, file};
+use super::{consent, saved};
+use crate::plan::{Consent, Mode, Plan, Selection};
 use crate::report::human::Detail;
 use crate::report::{Next, Reporter, View, document};
 
@@ -144,7 +143,7 @@ pub fn plan(settings: &Settings, args: &Args) -> Exit {
             // What is likely not meant is no news of what goes.
             reporter.diagnostics(session.warnings(), session.sources());
         }
-        args.out.as_deref().map_or(Ok(()), has_a_place)?;
+        args.out.as_deref().map_or(Ok(()), saved::has_a_place)?;
         let mode = if args.destroy { Mode::Destroy } else { Mode::Apply };
         let ask = args.making.ask(mode);
         let plan = if args.offline {
@@ -153,7 +152,7 @@ pub fn plan(settings: &Settings, args: &Args) -> Exit {
             block_on(plan_live(settings, &session, &ask))?
         };
         if let Some(path) = &args.out {
-            file::save(path, &plan)?;
+            saved::save(path, &plan)?;
         }
         let next = match &args.out {
             Some(path) => Next::ApplyFile(path),
@@ -168,21 +167,6 @@ pub fn plan(settings: &Settings, args: &Args) -> Exit {
         }
         Ok(if args.detailed_exitcode && !plan.is_empty() { Exit::Changes } else { Exit::Done })
     })
-}
-
-/// Before the world is read: a plan that cannot be saved is not worth waiting for.
-fn has_a_place(file: &Path) -> Result<(), Diagnostic> {
-    let folder = file.parent().filter(|parent| !parent.as_os_str().is_empty()).unwrap_or(Path::new("."));
-    let why = if file.is_dir() {
-        "it is a folder".to_owned()
-    } else if folder.is_dir() {
-        return Ok(());
-    } else {
-        format!("there is no folder {}", folder.display())
-    };
-    let what = format!("the plan cannot be written to {}: {why}", file.display());
-    Err(Diagnostic::error(Code::CannotWrite, what)
-        .help("give a file in a folder that exists and may be written to"))
 }
 
 /// What others changed. Nothing is planned, so nothing can be applied from it.
@@ -221,13 +205,13 @@ impl Making {
 pub fn show(settings: &Settings, args: &ShowArgs) -> Exit {
     let Some(file) = &args.file else { return super::effective::show(settings, args.json) };
     if args.json {
-        return match file::load(file) {
+        return match saved::load(file) {
             Ok(plan) => settings.print(&document::text(&plan)),
             Err(problem) => settings.report(Format::Text, |_| Err(problem.into())),
         };
     }
     settings.report(Format::Text, |reporter| {
-        let plan = file::load(file)?;
+        let plan = saved::load(file)?;
         reporter.plan(&plan, &View { sources: None, next: Next::Nothing });
         Ok(Exit::Done)
     })

@@ -26,7 +26,7 @@ use crate::secrets::Secrets;
 use crate::secrets::given::{Given, VARIABLE};
 use crate::source::Sources;
 use crate::stack::charts::Render;
-use crate::stack::fence::{Fence, Trust};
+use crate::stack::disk::{Fence, Trust};
 use crate::stack::lower::{self, Lowered};
 use crate::stack::{self, Loaded, Stack};
 

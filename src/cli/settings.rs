@@ -18,7 +18,7 @@ use crate::sandbox::SandboxError;
 use crate::sandbox::faults::mistakes::{Mistakes, Problem};
 use crate::secrets::{HIDDEN, Secrets, has_secret_shape, is_secret};
 use crate::source::{Sources, Span};
-use crate::stack::fence::Trust;
+use crate::stack::disk::Trust;
 
 /// Where the sandbox is kept when nobody says otherwise.
 pub const SANDBOX_DIR: &str = ".dask-infra/sandbox";

@@ -48,12 +48,12 @@ pub fn of(id: KindId) -> &'static Kind {
 
 #[cfg(test)]
 mod tests {
-    use serde_json::{Value, json};
+    use serde_json::Value;
 
     use super::kind::Found;
     use super::kubernetes::object::gvk;
     use super::*;
-    use crate::resource::{Await, Identity, ObjectId, Until};
+    use crate::resource::{Await, Facts, Identity, ObjectId, Until};
 
     #[test]
     fn a_kind_asks_for_what_it_judges_by() {
@@ -63,7 +63,7 @@ mod tests {
             .iter()
             .flat_map(|kind| [Until::Ready, Until::Still, Until::Handled].map(|until| (*kind, until)))
         {
-            let (identity, facts) = (Identity::Object(id.clone()), json!({ "cluster": "c" }));
+            let (identity, facts) = (Identity::Object(id.clone()), Facts::Cluster("c".to_owned()));
             let wait = Await { kind, identity, until, facts, deadline: 1 };
             let queries = (of(kind).queries)(&wait);
             let answers = vec![Value::Null; queries.len()];

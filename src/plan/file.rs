@@ -1,8 +1,6 @@
 //! Saved plans: a file that holds the calls, and what must still be true when it is applied.
 
 use std::collections::BTreeMap;
-use std::io::Write as _;
-use std::path::Path;
 
 use serde::{Deserialize, Serialize};
 use serde_json::Value;
@@ -27,47 +25,28 @@ fn digest(plan: &Plan) -> Result<String, serde_json::Error> {
     Ok(blake3::hash(&serde_json::to_vec(plan)?).to_hex().to_string())
 }
 
-/// Writes a plan. An error says what could not be written.
-pub fn save(path: &Path, plan: &Plan) -> Result<(), Diagnostic> {
-    let failed = |why: String| {
-        Diagnostic::error(
-            Code::CannotWrite,
-            format!("the plan cannot be written to {}: {why}", path.display()),
-        )
-        .help("give a file in a folder that exists and may be written to")
-    };
-    let digest = digest(plan).map_err(|why| failed(why.to_string()))?;
-    let saved = Saved { format: FORMAT, tool: env!("CARGO_PKG_VERSION").into(), digest, plan: plan.clone() };
-    let text = serde_json::to_vec(&saved).map_err(|why| failed(why.to_string()))?;
-    write(path, &text).map_err(|why| failed(why.to_string()))
+/// A plan as the text of its file.
+///
+/// # Errors
+/// It cannot be said in JSON.
+pub fn text(plan: &Plan) -> Result<Vec<u8>, serde_json::Error> {
+    let tool = env!("CARGO_PKG_VERSION").into();
+    serde_json::to_vec(&Saved { format: FORMAT, tool, digest: digest(plan)?, plan: plan.clone() })
 }
 
-/// Whole or not at all: a plan that is cut off must never lie under the name. Nobody else may read it, as it holds every
-/// body that would be sent.
-fn write(path: &Path, text: &[u8]) -> std::io::Result<()> {
-    let special = std::fs::metadata(path).is_ok_and(|there| !there.is_file());
-    let folder = path.parent().filter(|parent| !parent.as_os_str().is_empty()).unwrap_or(Path::new("."));
-    let Some(name) = path.file_name().filter(|_| !special) else { return std::fs::write(path, text) };
-    let mut prefix = std::ffi::OsString::from(".");
-    prefix.push(name);
-    // Made by nobody else before, with mode 0600.
-    let mut beside = tempfile::Builder::new().prefix(&prefix).tempfile_in(folder)?;
-    beside.write_all(text)?;
-    beside.persist(path).map(drop).map_err(|failed| failed.error)
+/// A file that is no plan which can be used, and why.
+pub fn unusable(shown: &str, why: &str) -> Diagnostic {
+    Diagnostic::error(Code::PlanFile, format!("{shown} is not a plan that can be used: {why}"))
+        .help("make it again: dask-infra plan --out FILE")
 }
 
-/// Reads a plan that [`save`] wrote, by this version of the program and unchanged since.
-pub fn load(path: &Path) -> Result<Plan, Diagnostic> {
-    let shown = path.display();
-    let failed = |why: String| {
-        Diagnostic::error(Code::PlanFile, format!("{shown} is not a plan that can be used: {why}"))
-            .help("make it again: dask-infra plan --out FILE")
-    };
-    let text = std::fs::read(path).map_err(|why| match why.kind() {
-        std::io::ErrorKind::NotFound => failed("there is no such file".to_owned()),
-        _ => failed(why.to_string()),
-    })?;
-    let value: Value = serde_json::from_slice(&text).map_err(|why| failed(no_json(&text, &why)))?;
+/// The plan of a [`text`] by this version of the program, unchanged since. Messages call its file `shown`.
+///
+/// # Errors
+/// Why it cannot be used.
+pub fn read(shown: &str, text: &[u8]) -> Result<Plan, Diagnostic> {
+    let failed = |why: String| unusable(shown, &why);
+    let value: Value = serde_json::from_slice(text).map_err(|why| failed(no_json(text, &why)))?;
     let (format, tool) = (value["format"].as_u64(), value["tool"].as_str());
     let (Some(format), Some(tool)) = (format, tool) else {
         return Err(failed("it is JSON, and not what `plan --out` writes".into()));

@@ -6,7 +6,7 @@ use serde_json::json;
 
 use super::*;
 use crate::kinds::kubernetes::object::gvk;
-use crate::resource::{ClusterName, KindId, Lane};
+use crate::resource::{ClusterName, Facts, KindId, Lane};
 
 /// One generated change: what it is, its section, name and namespace, what happens to it, whether it has steps of its own,
 /// what its live text speaks of, and what its resource is said to follow.
@@ -100,7 +100,7 @@ fn change(drawn: &Drawn, place: usize) -> Change {
         kind,
         identity: identity.clone(),
         until: Until::Gone,
-        facts: Value::Null,
+        facts: Facts::None,
         deadline: 60,
     });
     Change {

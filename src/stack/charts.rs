@@ -5,7 +5,7 @@ use std::path::Path;
 
 use serde_json::{Map, Value, json};
 
-use super::fence::outside;
+use super::disk::{self, Chart, outside};
 use super::files::{Files, put};
 use super::yaml::{self, Node};
 use crate::address::{FieldPath, Segment};
@@ -269,16 +269,17 @@ fn local_chart(
     files: &mut Files<'_>,
 ) -> Option<()> {
     let place = section.key("chart");
-    let is_chart = path.join("Chart.yaml").is_file();
-    if !is_chart && !path.is_file() {
-        let what = match path.is_dir() {
+    let chart = Chart::at(path);
+    if matches!(chart, Chart::Other | Chart::Nothing) {
+        let is_folder = chart == Chart::Other;
+        let what = match is_folder {
             true => format!("the folder `{named}` holds no chart: there is no `Chart.yaml` in it"),
             false => format!("there is no chart `{named}`"),
         };
         // What `helm repo add` calls `dask` is known to nobody else.
         let alias = named.split_once('/').filter(|(first, name)| {
             let words = !first.is_empty() && !first.starts_with('.') && !name.contains('/');
-            words && version.is_some() && !path.is_dir()
+            words && version.is_some() && !is_folder
         });
         let help = match alias {
             Some((alias, name)) => format!(
@@ -307,7 +308,10 @@ fn local_chart(
         files.say(problem);
         return None;
     }
-    let about = std::fs::read_to_string(path.join("Chart.yaml")).unwrap_or_default();
+    if chart == Chart::Archive {
+        return Some(());
+    }
+    let about = disk::about_chart(path);
     let own = about.lines().find_map(|line| line.strip_prefix("version:"));
     let own = own.map(|own| own.split(" #").next().unwrap_or_default().trim().trim_matches(['"', '\'']));
     if let Some((own, wanted)) = own.zip(version).filter(|(own, wanted)| own != wanted) {
@@ -319,7 +323,8 @@ fn local_chart(
         );
         return None;
     }
-    if let Some(template) = lookup(path) {
+    let asks = |line: &str| line.contains("{{") && line.contains("lookup \"");
+    if let Some((template, _)) = disk::templates(path).iter().find(|(_, text)| text.lines().any(asks)) {
         let what = format!("`lookup` in `{template}` of the chart finds nothing here");
         let problem = Diagnostic::warning(Code::ChartLooksUp, what);
         let problem = problem.at_value(place.clone(), "rendered without a cluster");
@@ -328,30 +333,6 @@ fn local_chart(
         ));
     }
     Some(())
-}
-
-/// The first template of a chart's folder that asks the cluster, its charts included.
-fn lookup(chart: &Path) -> Option<String> {
-    let mut open = vec![chart.join("templates"), chart.join("charts")];
-    let mut found = Vec::new();
-    while let Some(folder) = open.pop() {
-        for entry in std::fs::read_dir(folder).into_iter().flatten().flatten() {
-            let path = entry.path();
-            if path.is_dir() {
-                open.push(path);
-            } else if path
-                .extension()
-                .is_some_and(|ending| ending == "yaml" || ending == "tpl" || ending == "yml")
-            {
-                let text = std::fs::read_to_string(&path).unwrap_or_default();
-                let asks = |line: &str| line.contains("{{") && line.contains("lookup \"");
-                if text.lines().any(asks) {
-                    found.push(path.strip_prefix(chart).unwrap_or(&path).display().to_string());
-                }
-            }
-        }
-    }
-    found.into_iter().min()
 }
 
 /// Looks at the name and the version of a chart that is no file.

@@ -7,7 +7,7 @@ use std::path::{Path, PathBuf};
 
 use serde_json::{Map, Value, json};
 
-use super::fence::{Fence, Unread};
+use super::disk::{Fence, Unread};
 use super::schema::{resolve, shape};
 use super::yaml::{self, Node};
 use crate::address::{FieldPath, Segment};

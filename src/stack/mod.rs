@@ -10,10 +10,10 @@ use serde::{Deserialize, Serialize};
 
 pub mod charts;
 mod check;
+pub mod disk;
 pub mod edit;
 pub mod effective;
 pub mod explain;
-pub mod fence;
 mod files;
 pub mod lower;
 mod overlay;

@@ -7,7 +7,7 @@ use std::path::{Component, Path, PathBuf};
 
 use serde_json::{Map, Value};
 
-use super::fence::{Fence, Unread};
+use super::disk::{Fence, Unread, real};
 use super::schema::{resolve, shape};
 use super::tree::{self, Tree};
 use crate::address::{FieldPath, Segment};
@@ -303,11 +303,6 @@ pub(super) fn not_text(sources: &mut Sources, name: &str, bytes: &[u8]) -> Diagn
     Diagnostic::error(Code::NotText, format!("`{name}` is not UTF-8 text"))
         .at(Some(Span { file, start: good, end }), "this byte")
         .help("save the file as UTF-8")
-}
-
-/// The file that a path leads to, so that two ways to it are seen to be one.
-fn real(path: &Path) -> PathBuf {
-    std::fs::canonicalize(path).unwrap_or_else(|_| path.to_owned())
 }
 
 /// `a/../b` as `b`, to be read by people.

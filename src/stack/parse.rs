@@ -2,14 +2,14 @@
 //! order of the texts.
 
 use std::collections::{BTreeMap, BTreeSet};
-use std::io::ErrorKind;
+use std::io::{self, ErrorKind};
 use std::path::{Path, PathBuf};
 
 use serde_json::Value;
 
 use super::charts::{self, Helm};
 use super::check::{self, Mistake};
-use super::fence::{Fence, Trust};
+use super::disk::{self, Fence, Trust};
 use super::files::{self, put};
 use super::overlay::{self, Joined, Text};
 use super::{Stack, rules, variables};
@@ -65,11 +65,11 @@ pub fn load_with(
     instead: &[(FieldPath, Value)],
     trust: Trust,
 ) -> Result<Loaded, Failure> {
-    let file = if path.is_dir() { path.join("stack.toml") } else { path.to_owned() };
+    let file = disk::stack_file(path);
     let file: PathBuf = file.strip_prefix(".").map(Path::to_owned).unwrap_or(file);
     let name = file.display().to_string();
     let fail = |sources, diagnostic| Failure { sources, diagnostics: vec![diagnostic] };
-    let bytes = std::fs::read(&file).map_err(|error| fail(Sources::default(), unreadable(&name, &error)))?;
+    let bytes = disk::whole(&file).map_err(|error| fail(Sources::default(), unreadable(&name, &error)))?;
     match String::from_utf8(bytes) {
         Ok(text) => parse(Text { path: file, name, text }, options, instead, trust),
         Err(error) => {
@@ -264,7 +264,7 @@ fn remove_nulls(value: &mut Value) {
     }
 }
 
-fn unreadable(name: &str, error: &std::io::Error) -> Diagnostic {
+fn unreadable(name: &str, error: &io::Error) -> Diagnostic {
     match error.kind() {
         ErrorKind::NotFound => {
             Diagnostic::error(Code::StackNotFound, format!("there is no stack file `{name}`")).help(

@@ -7,10 +7,11 @@ use std::fs;
 use std::path::Path;
 
 use dask_infra::address::{Address, FieldPath};
+use dask_infra::cli::saved;
 use dask_infra::diag::{self, Look};
 use dask_infra::kinds;
 use dask_infra::kinds::kubernetes::check;
-use dask_infra::plan::{self, Action, Consent, Inputs, Mode, Plan, Selection, Verb, drift, file, plan};
+use dask_infra::plan::{self, Action, Consent, Inputs, Mode, Plan, Selection, Verb, drift, plan};
 use dask_infra::record::{Entry, Record};
 use dask_infra::report::human::Detail;
 use dask_infra::report::{Human, Json, Next, Reporter as _, Screen, Stream, View};
@@ -18,7 +19,7 @@ use dask_infra::resource::{ClusterName, Elsewhere, Identity, ObjectId, Resource,
 use dask_infra::schema::{List, Schema};
 use dask_infra::secrets::given::Given;
 use dask_infra::source::{Sources, Span};
-use dask_infra::stack::fence::Trust;
+use dask_infra::stack::disk::Trust;
 use dask_infra::stack::lower::{Lowered, lower};
 use dask_infra::stack::{Options, load_with, parse_in};
 use serde::Deserialize;
@@ -444,14 +445,14 @@ fn a_saved_plan_comes_back_and_a_changed_file_does_not() {
     let folder = tempfile::tempdir().unwrap();
     let path = folder.path().join("plan");
     let made = ready_plan(&World::empty());
-    file::save(&path, &made).unwrap();
-    assert_eq!(file::load(&path).unwrap(), made);
+    saved::save(&path, &made).unwrap();
+    assert_eq!(saved::load(&path).unwrap(), made);
     let text = fs::read_to_string(&path).unwrap().replace("us-central1-c", "us-central1-a");
     fs::write(&path, text).unwrap();
-    assert!(file::load(&path).unwrap_err().message.contains("digest"));
+    assert!(saved::load(&path).unwrap_err().message.contains("digest"));
     let settled = ready_plan(&settled(&ready().0));
-    assert!(!file::moved(&made, &settled).is_empty());
-    assert_eq!(file::moved(&made, &made), Vec::<String>::new());
+    assert!(!plan::file::moved(&made, &settled).is_empty());
+    assert_eq!(plan::file::moved(&made, &made), Vec::<String>::new());
 }
 
 #[test]

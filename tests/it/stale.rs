@@ -2,7 +2,8 @@
 //! makes: never what only the file says.
 
 use axum::http::Method as Verb;
-use dask_infra::plan::{Action, Mode, Plan, file};
+use dask_infra::cli::saved;
+use dask_infra::plan::{self, Action, Mode, Plan};
 use dask_infra::resource::{Api, Call, Method, Step};
 use dask_infra::sandbox::Options;
 use proptest::prelude::*;
@@ -101,9 +102,9 @@ fn what_only_the_file_of_a_plan_says_is_never_done() {
     write(&user, "m.yaml", &config("second"));
     user.run(&["plan", "--out", "good"]).expect(0);
     for (what, tamper) in TAMPERS {
-        let mut plan = file::load(&user.path().join("good")).unwrap();
+        let mut plan = saved::load(&user.path().join("good")).unwrap();
         tamper(&mut plan);
-        file::save(&user.path().join("bad"), &plan).unwrap();
+        saved::save(&user.path().join("bad"), &plan).unwrap();
         let Said { code, err, .. } = user.run(&["apply", "bad"]);
         assert_eq!(code, 4, "{what}: {err}");
         assert_eq!(kube(&served, &Verb::GET, THEIRS, &Value::Null).0, 200, "{what}");
@@ -182,14 +183,14 @@ async fn a_pool_that_has_recovered_is_not_made_anew() {
     // As it was when the pool had met a stock-out and GKE went on trying.
     let mut world = bench.world_of(&stack).await.unwrap();
     world.pools.get_mut("gpu").unwrap()["status"] = json!("ERROR");
-    let saved = dask_infra::plan::plan(file::again(&first, &world, stack.sources())).unwrap();
+    let saved = plan::plan(plan::file::again(&first, &world, stack.sources())).unwrap();
     let gpu = |plan: &Plan| {
         plan.changes.iter().find(|change| change.address.as_str() == "node_pool.gpu").unwrap().action
     };
     assert_eq!(gpu(&saved), Action::Replace);
     let now = bench.again(&stack, &saved).await.unwrap();
     assert_eq!(gpu(&now), Action::Keep);
-    assert_eq!(file::moved(&saved, &now), ["node_pool.gpu: was to be replaced, would now be kept"]);
+    assert_eq!(plan::file::moved(&saved, &now), ["node_pool.gpu: was to be replaced, would now be kept"]);
 
     // Asked for is asked for, whatever its status.
     let mut asked = bench.plan(&stack, Mode::Apply).await.unwrap();
@@ -197,7 +198,7 @@ async fn a_pool_that_has_recovered_is_not_made_anew() {
     let asked = bench.again(&stack, &asked).await.unwrap();
     assert_eq!(gpu(&asked), Action::Replace);
     let now = bench.again(&stack, &asked).await.unwrap();
-    assert_eq!(file::moved(&asked, &now), Vec::<String>::new());
+    assert_eq!(plan::file::moved(&asked, &now), Vec::<String>::new());
 }
 
 /// GKE gives a pool no id, and its link is its name: the instance groups behind it tell one from the next.
@@ -221,16 +222,16 @@ async fn a_pool_of_the_same_name_is_another_one() {
         };
         assert_eq!(pool(&saved), action);
         let mut world = bench.world_of(stack).await.unwrap();
-        let same = dask_infra::plan::plan(file::again(&saved, &world, stack.sources())).unwrap();
-        assert_eq!(file::moved(&saved, &same), Vec::<String>::new());
+        let same = plan::plan(plan::file::again(&saved, &world, stack.sources())).unwrap();
+        assert_eq!(plan::file::moved(&saved, &same), Vec::<String>::new());
         // Deleted and made again by somebody, to the letter.
         let groups = &mut world.pools.get_mut("p").unwrap()["instanceGroupUrls"];
         assert!(groups[0].is_string(), "{groups}");
         *groups = json!([
             "https://www.googleapis.com/compute/v1/projects/demo/zones/us-central1-c/instanceGroupManagers/gke-new"
         ]);
-        let now = dask_infra::plan::plan(file::again(&saved, &world, stack.sources())).unwrap();
-        let moved = file::moved(&saved, &now);
+        let now = plan::plan(plan::file::again(&saved, &world, stack.sources())).unwrap();
+        let moved = plan::file::moved(&saved, &now);
         assert_eq!(
             moved,
             ["node_pool.p: it is another one now, made anew under the same name, or was changed"]
@@ -305,11 +306,11 @@ fn any_plan_file_is_read_or_refused_and_never_a_panic() {
             let mut value = text.clone();
             mutations.iter().for_each(|mutation| mutate(&mut value, mutation));
             let Ok(plan) = serde_json::from_value::<Plan>(value) else { continue };
-            file::save(&path, &plan).map_err(|problem| problem.message)?;
-            let Ok(plan) = file::load(&path) else { continue };
+            saved::save(&path, &plan).map_err(|problem| problem.message)?;
+            let Ok(plan) = saved::load(&path) else { continue };
             for world in &worlds {
-                let now = dask_infra::plan::plan(file::again(&plan, world, &sources));
-                now.map(|now| file::moved(&plan, &now)).ok();
+                let now = plan::plan(plan::file::again(&plan, world, &sources));
+                now.map(|now| plan::file::moved(&plan, &now)).ok();
             }
         }
         // As bytes: cut off, and with a byte that is another one.
@@ -317,11 +318,11 @@ fn any_plan_file_is_read_or_refused_and_never_a_panic() {
         let at = mutations.iter().map(|mutation| usize::from(mutation.way[0]) * 97 % bytes.len());
         for at in at {
             std::fs::write(&path, &bytes[..at]).unwrap();
-            file::load(&path).err().ok_or("half a plan is read")?;
+            saved::load(&path).err().ok_or("half a plan is read")?;
             let mut other = bytes.clone();
             other[at] ^= 0x55;
             std::fs::write(&path, other).unwrap();
-            file::load(&path).err().ok_or("no digest, and read")?;
+            saved::load(&path).err().ok_or("no digest, and read")?;
         }
         Ok(())
     });
@@ -338,7 +339,7 @@ fn a_saved_plan_is_its_owners_alone() {
     // What was at the predictable place before was followed and cut.
     let beside = folder.path().join(format!(".plan.{}", std::process::id()));
     symlink(&victim, &beside).unwrap();
-    file::save(&path, &plan_cases::ready_plan(&dask_infra::resource::World::empty())).unwrap();
+    saved::save(&path, &plan_cases::ready_plan(&dask_infra::resource::World::empty())).unwrap();
     assert_eq!(std::fs::metadata(&path).unwrap().permissions().mode() & 0o777, 0o600);
     assert_eq!(std::fs::read_to_string(&victim).unwrap(), "theirs");
 }

@@ -6,11 +6,14 @@ use super::api::{self, UNSEEN};
 use super::handled::is_handled;
 use crate::address::{Address, FieldPath};
 use crate::kinds::about::range;
+use crate::kinds::json::text;
 use crate::kinds::kind::{Compare, Found, Held, Kind, Part, Room, Unasked, address_in, itself};
 use crate::kinds::kubernetes::requests::object_program;
 use crate::kinds::scope::Scope;
 use crate::kinds::status::Said;
-use crate::resource::{Api, Await, Effect, Identity, KindId, Life, ObjectId, Query, Readiness, Resource};
+use crate::resource::{
+    Api, Await, Effect, Facts, Identity, KindId, Life, ObjectId, Query, Readiness, Resource,
+};
 
 /// Seconds: the operator tries again after a minute when it missed the cluster.
 const DEADLINE: u32 = 300;
@@ -22,7 +25,7 @@ pub const KIND: Kind = Kind {
     room: Room::Number,
     compare: Compare::Kubernetes(effect),
     program: |doing| {
-        let facts = json!({ "cluster": doing.body()["spec"]["cluster"] });
+        let facts = Facts::Cluster(text(&doing.body()["spec"]["cluster"]).to_owned());
         object_program(doing, KindId::DaskAutoscaler, facts, DEADLINE)
     },
     queries,
@@ -88,7 +91,7 @@ fn queries(wait: &Await) -> Vec<(Part, Query)> {
     if !wait.until.is_ready() {
         return queries;
     }
-    if let (Identity::Object(object), Some(cluster)) = (&wait.identity, wait.facts["cluster"].as_str()) {
+    if let (Identity::Object(object), Some(cluster)) = (&wait.identity, wait.cluster()) {
         let (gvk, namespace) = (api::cluster(), object.namespace.clone());
         let group = api::default_group(&ObjectId { gvk, namespace, name: cluster.to_owned() });
         queries.push((Part::Group, Query { api: Api::Kubernetes, path: group.path() }));
@@ -148,7 +151,7 @@ mod tests {
         });
         for (until, expect) in [(Until::Ready, 2), (Until::Gone, 1)] {
             let (kind, identity, facts) =
-                (KindId::DaskAutoscaler, identity.clone(), json!({ "cluster": "c" }));
+                (KindId::DaskAutoscaler, identity.clone(), Facts::Cluster("c".to_owned()));
             let found = queries(&Await { kind, identity, until, facts, deadline: 1 });
             assert_eq!(found.len(), expect, "{until:?}");
         }

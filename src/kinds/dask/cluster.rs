@@ -30,8 +30,8 @@ use crate::kinds::section::{
 };
 use crate::kinds::status::Said;
 use crate::resource::{
-    Action, Api, Await, Effect, Gvk, Identity, KindId, Life, ObjectId, Query, Readiness, Resource, Step,
-    Until,
+    Action, Api, Await, Effect, Facts, Gvk, Identity, KindId, Life, ObjectId, Query, Readiness, Resource,
+    Step, Until,
 };
 
 /// Seconds: images of 10 GB are pulled on every node, and GPU nodes may have to be made first.
@@ -408,7 +408,8 @@ fn origins(origin: &FieldPath) -> Vec<(FieldPath, FieldPath)> {
 /// What was changed on the default group is written there: the cluster has the right number already, and the operator
 /// acts only when that changes.
 fn program(doing: &Doing) -> Vec<Step> {
-    let facts = json!({ "replicas": doing.body()["spec"]["worker"]["replicas"] });
+    let replicas = doing.body()["spec"]["worker"]["replicas"].as_u64();
+    let facts = Facts::Workers { replicas, cluster: None };
     let mut steps = object_program(doing, KindId::DaskCluster, facts, DEADLINE);
     let path = api::replicas_path();
     let live = doing.live.and_then(|live| path.find(live));
@@ -579,7 +580,7 @@ mod tests {
                 namespace: Some("default".into()),
                 name: "c".into(),
             });
-            let facts = json!({ "replicas": 2 });
+            let facts = Facts::Workers { replicas: Some(2), cluster: None };
             let wait = Await { kind: KindId::DaskCluster, identity, until, facts, deadline: 1 };
             let pod = json!({
                 "metadata": { "labels": { "dask.org/component": "worker" } },
@@ -643,7 +644,7 @@ mod tests {
             kind: KindId::DaskCluster,
             identity,
             until: Until::Ready,
-            facts: json!({ "replicas": replicas }),
+            facts: Facts::Workers { replicas: Some(replicas), cluster: None },
             deadline: 1,
         };
         let workers: Vec<Value> = workers.iter().map(|ready| deployment("w", *ready)).collect();
@@ -678,7 +679,7 @@ mod tests {
                 namespace: Some("default".into()),
                 name: "c".into(),
             });
-            let facts = json!({ "replicas": 1 });
+            let facts = Facts::Workers { replicas: Some(1), cluster: None };
             let wait = Await { kind: KindId::DaskCluster, identity, until: Until::Ready, facts, deadline: 1 };
             let pods = json!({ "items": [] });
             let (name, registered) = ("c-default", None);

@@ -24,7 +24,7 @@ use crate::kinds::scope::Scope;
 use crate::kinds::section::{Lifecycle, Live, Manage, Naming, PodKeys, Pods, Role, Section};
 use crate::kinds::status::Said;
 use crate::resource::{
-    Await, Effect, Identity, KindId, Life, ObjectId, Query, Readiness, Resource, Step, Until,
+    Await, Effect, Facts, Identity, KindId, Life, ObjectId, Query, Readiness, Resource, Step, Until,
 };
 
 /// Seconds: images of 10 GB are pulled on every node, and GPU nodes may have to be made first.
@@ -205,7 +205,8 @@ pub fn lower(cluster: &Joined, key: &str, section: &DaskGroup, scope: &Scope) ->
 
 fn program(doing: &Doing) -> Vec<Step> {
     let spec = &doing.body()["spec"];
-    let facts = json!({ "replicas": spec["worker"]["replicas"], "cluster": spec["cluster"] });
+    let replicas = spec["worker"]["replicas"].as_u64();
+    let facts = Facts::Workers { replicas, cluster: spec["cluster"].as_str().map(str::to_owned) };
     object_program(doing, KindId::DaskGroup, facts, DEADLINE)
 }
 
@@ -221,7 +222,7 @@ fn queries(wait: &Await) -> Vec<(Part, Query)> {
     queries.push((Part::Workers, labelled(&gvk("apps", "v1", "Deployment", "deployments"), namespace, own)));
     queries.push((Part::Pods, pods_labelled(namespace, own)));
     // The scheduler counts the workers of all groups.
-    if let (true, Some(cluster)) = (wait.until.is_ready(), wait.facts["cluster"].as_str()) {
+    if let (true, Some(cluster)) = (wait.until.is_ready(), wait.cluster()) {
         queries.push((Part::ClusterPods, registered::pods(namespace, cluster)));
         queries.push((Part::Counts, registered::counts(namespace, cluster)));
     }
@@ -245,7 +246,7 @@ fn ready(wait: &Await, group: &Value, pods: &Value, workers: Workers) -> Readine
         return Readiness::Progressing("not there yet".into());
     }
     // Only whether the operator has seen a number: it is about to change again.
-    if let Some(number) = wait.facts["noted"].as_u64() {
+    if let Facts::Noted(number) = wait.facts {
         return match scaled_to(group) {
             Some(noted) if noted == number => Readiness::Ready,
             _ => Readiness::Progressing(UNSEEN.into()),
@@ -287,7 +288,7 @@ mod tests {
             namespace: Some("default".into()),
             name: "c-g".into(),
         });
-        let facts = json!({ "replicas": replicas });
+        let facts = Facts::Workers { replicas: replicas.as_u64(), cluster: None };
         let wait = Await { kind: KindId::DaskGroup, identity, until: Until::Ready, facts, deadline: 1 };
         let owners = if owned { json!([{ "kind": "DaskCluster" }]) } else { json!([]) };
         let worker = |ready: &u64| {

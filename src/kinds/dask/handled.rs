@@ -4,7 +4,9 @@
 use serde_json::Value;
 
 use super::api::{self, UNSEEN};
-use crate::resource::{Action, Await, FieldChange, Identity, KindId, ObjectId, Readiness, Step, Until};
+use crate::resource::{
+    Action, Await, Facts, FieldChange, Identity, KindId, ObjectId, Readiness, Step, Until,
+};
 
 /// Seconds in which the operator handles an edit: kopf tries a handler that failed again after a minute, and the search
 /// for a scheduler that does not answer holds up all handlers for some 200 seconds.
@@ -52,7 +54,7 @@ pub(crate) fn waits_before(
     }
     let wait = |kind: KindId, object: ObjectId| {
         let identity = Identity::Object(object);
-        Step::Await(Await { kind, identity, until: Until::Handled, facts: Value::Null, deadline: DEADLINE })
+        Step::Await(Await { kind, identity, until: Until::Handled, facts: Facts::None, deadline: DEADLINE })
     };
     let itself = |kind| wait(kind, object.clone());
     if of_cluster {

@@ -20,7 +20,7 @@ use crate::kinds::scope::Scope;
 use crate::kinds::section::{Lifecycle, Live, Manage, Naming, PodKeys, Pods, Role, Section};
 use crate::kinds::status::Said;
 use crate::resource::{
-    Action, Api, Await, Effect, Identity, KindId, Life, ObjectId, Query, Readiness, Resource, Step,
+    Action, Api, Await, Effect, Facts, Identity, KindId, Life, ObjectId, Query, Readiness, Resource, Step,
 };
 
 /// Seconds until the operator has made the program's pod.
@@ -292,7 +292,7 @@ fn program(doing: &Doing) -> Vec<Step> {
         Life::Once { follow } => follow,
         Life::Kept => None,
     });
-    let facts = json!({ "end": wait.is_some() });
+    let facts = Facts::Job { to_the_end: wait.is_some() };
     let mut steps = object_program(doing, KindId::DaskJob, facts, wait.unwrap_or(STARTS));
     let makes = matches!(doing.action, Action::Create | Action::Replace);
     if let (Some(_), true, Some(job)) = (wait, makes, doing.object()) {
@@ -325,7 +325,7 @@ fn followed(wait: &Await, job: &Value, runner: &Value, pods: &Value) -> Readines
     if !job.is_object() {
         return Readiness::Progressing("not there yet".into());
     }
-    let to_the_end = wait.facts["end"] == true;
+    let to_the_end = wait.facts == Facts::Job { to_the_end: true };
     let status = text(&job["status"]["jobStatus"]);
     match status {
         "Successful" => return Readiness::Ready,
@@ -393,7 +393,7 @@ mod tests {
             namespace: Some("default".into()),
             name: "j".into(),
         });
-        let facts = json!({ "end": end });
+        let facts = Facts::Job { to_the_end: end };
         let wait = Await { kind: KindId::DaskJob, identity, until: Until::Ready, facts, deadline: 1 };
         let job = json!({ "status": { "jobStatus": status } });
         followed(&wait, &job, runner, &json!({ "items": [runner] }))

@@ -22,7 +22,7 @@ use crate::kinds::scope::Scope;
 use crate::kinds::section::{Lifecycle, Live, Naming, PodKeys, Pods, Role, Section};
 use crate::kinds::status::Said;
 use crate::resource::{
-    Await, Effect, Gvk, Identity, KindId, Life, ObjectId, Query, Readiness, Resource, Step,
+    Await, Effect, Facts, Gvk, Identity, KindId, Life, ObjectId, Query, Readiness, Resource, Step,
 };
 
 /// Seconds: images of 10 GB are pulled, and GPU nodes may have to be made first.
@@ -252,7 +252,7 @@ impl Notebook {
 }
 
 fn notebook_program(doing: &Doing) -> Vec<Step> {
-    object_program(doing, KindId::Notebook, Value::Null, DEADLINE)
+    object_program(doing, KindId::Notebook, Facts::None, DEADLINE)
 }
 
 /// The Deployment and its pods.
@@ -333,7 +333,7 @@ mod tests {
         let gvk = api();
         let identity = Identity::Object(ObjectId { gvk, namespace: Some("n".into()), name: "lab".into() });
         let wait =
-            Await { kind: KindId::Notebook, identity, until: Until::Ready, facts: Value::Null, deadline: 1 };
+            Await { kind: KindId::Notebook, identity, until: Until::Ready, facts: Facts::None, deadline: 1 };
         let check = |status: Value| {
             let pods =
                 json!({ "items": [{ "metadata": { "name": "p", "namespace": "n" }, "status": status }] });

@@ -200,7 +200,7 @@ pub struct Workers<'a> {
 /// scaled since, which a plan tells as a change of others: its workers are no less ready for it.
 pub fn wanted(wait: &Await, group: &Value) -> (u64, String) {
     let live = group["spec"]["worker"]["replicas"].as_u64();
-    match (wait.facts["replicas"].as_u64(), live) {
+    match (wait.workers(), live) {
         (Some(file), Some(live)) if file != live && wait.until == Until::Still => {
             (live, format!(" (the stack says {file})"))
         }
@@ -255,7 +255,7 @@ impl Tally {
 /// What an apply waits for while the operator has not handled what is wanted.
 pub fn unseen(wait: &Await, group: &Value) -> Readiness {
     let asked = group["spec"]["worker"]["replicas"].as_u64();
-    match (wait.facts["replicas"].as_u64(), asked) {
+    match (wait.workers(), asked) {
         (Some(file), Some(asked)) if file != asked && wait.until == Until::Ready => asks_otherwise(file),
         _ => Readiness::Progressing(UNSEEN.into()),
     }
@@ -271,7 +271,7 @@ impl Workers<'_> {
         let of_group = |worker: &&Value| worker["metadata"]["labels"][GROUP_LABEL] == *self.name;
         let list: Vec<&Value> =
             self.workers["items"].as_array().into_iter().flatten().filter(of_group).collect();
-        let file = self.wait.facts["replicas"].as_u64();
+        let file = self.wait.workers();
         let asked = self.group["spec"]["worker"]["replicas"].as_u64();
         let wanted = match wanted(self.wait, self.group) {
             (wanted, _) if self.settled => wanted,

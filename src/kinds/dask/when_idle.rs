@@ -7,7 +7,7 @@ use super::registered;
 use crate::kinds::json::{count, text};
 use crate::kinds::kubernetes::object::pods_labelled;
 use crate::resource::{
-    Action, Api, Await, Call, Identity, KindId, Method, ObjectId, Query, Readiness, Step, Until,
+    Action, Api, Await, Call, Facts, Identity, KindId, Method, ObjectId, Query, Readiness, Step, Until,
 };
 
 /// What is asked for one wait.
@@ -43,7 +43,7 @@ pub fn wait(kind: KindId, identity: &Identity, live: &Value, deadline: u32) -> O
     }
     let itself = kind == KindId::DaskCluster;
     let cluster = if itself { object.name.as_str() } else { text(&live["spec"]["cluster"]) };
-    let facts = serde_json::json!({ "cluster": cluster });
+    let facts = Facts::Cluster(cluster.to_owned());
     Some(Await { kind, identity: identity.clone(), until: Until::Idle, facts, deadline })
 }
 
@@ -54,7 +54,7 @@ pub fn asked(wait: &Await) -> Option<Asked> {
     if wait.kind == KindId::DaskJob {
         return Some(Asked::Job(at(object.path())));
     }
-    let cluster = text(&wait.facts["cluster"]);
+    let cluster = wait.cluster().unwrap_or_default();
     let namespace = object.namespace.as_deref();
     Some(Asked::Scheduler {
         pods: pods_labelled(namespace, [(CLUSTER_LABEL, cluster), (COMPONENT_LABEL, "scheduler")]),

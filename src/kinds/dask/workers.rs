@@ -17,7 +17,7 @@ use crate::kinds::kind::{Amiss, Doing};
 use crate::kinds::kubernetes::object::gvk;
 use crate::kinds::kubernetes::requests::{delete_call, mend_call, scale_as};
 use crate::kinds::kubernetes::workload::deployment_ready;
-use crate::resource::{Action, Await, Identity, KindId, ObjectId, Readiness, Step, Until};
+use crate::resource::{Action, Await, Facts, Identity, KindId, ObjectId, Readiness, Step, Until};
 
 /// Seconds in which the operator notes a number: it retries after a minute.
 const NOTED: u32 = 300;
@@ -188,7 +188,7 @@ fn lost_workers(doing: &Doing, group: &ObjectId, inside: &Objects) -> Option<(St
         kind: KindId::DaskGroup,
         identity: Identity::Object(group.clone()),
         until: Until::Ready,
-        facts: json!({ "noted": there }),
+        facts: Facts::Noted(there),
         deadline: NOTED,
     });
     Some((why, vec![scale(there), noted, scale(wanted)]))

@@ -15,8 +15,8 @@ use crate::kinds::scope::Scope;
 use crate::kinds::section::{LabelRules, Labels, Live, Manage, Naming, Section};
 use crate::kinds::status::Said;
 use crate::resource::{
-    Action, Api, Await, Call, ClusterName, Effect, Identity, KindId, Late, Life, Method, Readiness, Resource,
-    Step, Until,
+    Action, Api, Await, Call, ClusterName, Effect, Facts, Identity, KindId, Late, Life, Method, Readiness,
+    Resource, Step, Until,
 };
 
 /// Seconds: clusters take 3 to 9 minutes, and longer while GKE repairs.
@@ -244,7 +244,7 @@ fn program(doing: &Doing) -> Vec<Step> {
     let Identity::Cluster(name) = doing.identity else { return Vec::new() };
     let wait = |until| {
         let (identity, kind) = (doing.identity.clone(), KindId::Cluster);
-        Step::Await(Await { kind, identity, until, facts: Value::Null, deadline: DEADLINE })
+        Step::Await(Await { kind, identity, until, facts: Facts::None, deadline: DEADLINE })
     };
     let delete = || call(Method::Delete, format!("/v1/{}", name.path()), None);
     let create = || {

@@ -14,7 +14,7 @@ use crate::kinds::kubernetes::workload::{self, daemon_set_ready, template_effect
 use crate::kinds::scope::{DRIVER_INSTALLER, Scope};
 use crate::kinds::section::{Lifecycle, Manage, Section};
 use crate::kinds::short::DriverInstall;
-use crate::resource::{Api, Await, Identity, KindId, Life, ObjectId, Query, Readiness, Resource};
+use crate::resource::{Api, Await, Facts, Identity, KindId, Life, ObjectId, Query, Readiness, Resource};
 
 /// Seconds: downloading and building takes minutes, nodes report GPUs up to 15 minutes after they are Ready.
 const DEADLINE: u32 = 1800;
@@ -23,7 +23,7 @@ const DEADLINE: u32 = 1800;
 pub const KIND: Kind = Kind {
     rank: 41,
     compare: Compare::Kubernetes(template_effect),
-    program: |doing| object_program(doing, KindId::GpuDriver, Value::Null, DEADLINE),
+    program: |doing| object_program(doing, KindId::GpuDriver, Facts::None, DEADLINE),
     queries,
     judge,
     shared: true,
@@ -257,7 +257,7 @@ mod tests {
             kind: KindId::GpuDriver,
             identity: Identity::Check(Address::new("x")),
             until: Until::Ready,
-            facts: Value::Null,
+            facts: Facts::None,
             deadline: 1,
         };
         let judged =

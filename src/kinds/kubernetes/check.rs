@@ -14,8 +14,8 @@ use crate::kinds::kind::{Doing, Kind, Where};
 use crate::kinds::scope::{POOL_LABEL, Scope};
 use crate::kinds::section::{Live, Naming, Section};
 use crate::resource::{
-    Action, Api, Await, Call, Identity, KindId, Life, Method, ObjectId, Query, Readiness, Resource, Step,
-    Until,
+    Action, Api, Await, Call, Facts, Identity, KindId, Life, Method, ObjectId, Query, Readiness, Resource,
+    Step, Until,
 };
 
 /// Seconds for the pod to run to its end, its image's download included.
@@ -180,7 +180,7 @@ fn program(doing: &Doing) -> Vec<Step> {
     let pod = pod(body);
     let wait = |until| {
         let (identity, kind) = (Identity::Object(pod.clone()), KindId::Check);
-        Step::Await(Await { kind, identity, until, facts: Value::Null, deadline: DEADLINE })
+        Step::Await(Await { kind, identity, until, facts: Facts::None, deadline: DEADLINE })
     };
     // The same text is the same pod: apply takes one that an interrupted apply left behind for this one and
     // reads it to its end. It is not applied anew, as little of a pod may change after it was made.

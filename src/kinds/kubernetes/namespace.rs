@@ -14,7 +14,7 @@ use crate::kinds::json::text;
 use crate::kinds::kind::{Compare, Held, Kind};
 use crate::kinds::scope::Scope;
 use crate::kinds::section::{Labels, Lifecycle, Live, Manage, Naming, Section, object_labels};
-use crate::resource::{Effect, Identity, KindId, Life, ObjectId, Readiness, Resource};
+use crate::resource::{Effect, Facts, Identity, KindId, Life, ObjectId, Readiness, Resource};
 
 /// Seconds until it counts as stuck: content with finalizers goes first.
 const DEADLINE: u32 = 300;
@@ -24,7 +24,7 @@ pub const KIND: Kind = Kind {
     rank: 20,
     held: Held::ByOthers,
     compare: Compare::Kubernetes(|_| (Effect::InPlace, None)),
-    program: |doing| object_program(doing, KindId::Namespace, Value::Null, DEADLINE),
+    program: |doing| object_program(doing, KindId::Namespace, Facts::None, DEADLINE),
     judge: |_, found| Ok(judge(found.itself())),
     shared: true,
     address: |object| Address::of("namespace", &object.name),

@@ -9,7 +9,7 @@ use crate::address::FieldPath;
 use crate::kinds::json::text;
 use crate::kinds::kind::{Compare, Doing, Held, Kind, Where, address_in, unnamed};
 use crate::kinds::scope::DASK_OPERATOR;
-use crate::resource::{Action, Effect, Identity, KindId, Readiness, Resource, Step};
+use crate::resource::{Action, Effect, Facts, Identity, KindId, Readiness, Resource, Step};
 use crate::schema::DASK_GROUP;
 
 /// Seconds until a plain object counts as stuck.
@@ -28,7 +28,7 @@ pub const PLAIN: Kind = Kind {
     program: |doing| {
         // What a controller that we do not know works on may be an image to pull, or capacity to wait for.
         let known = object_schema(doing.identity).is_some();
-        object_program(doing, KindId::Object, Value::Null, if known { DEADLINE } else { CUSTOM })
+        object_program(doing, KindId::Object, Facts::None, if known { DEADLINE } else { CUSTOM })
     },
     judge: |_, found| Ok(conditions::judge(found.itself())),
     shared: true,
@@ -73,7 +73,7 @@ pub const DEFINITION: Kind = Kind {
 };
 
 fn plain(doing: &Doing, kind: KindId) -> Vec<Step> {
-    object_program(doing, kind, Value::Null, DEADLINE)
+    object_program(doing, kind, Facts::None, DEADLINE)
 }
 
 fn definition_program(doing: &Doing) -> Vec<Step> {
@@ -81,7 +81,7 @@ fn definition_program(doing: &Doing) -> Vec<Step> {
         Action::Delete | Action::Replace => DEFINITION_GOES,
         _ => DEADLINE,
     };
-    object_program(doing, KindId::Definition, Value::Null, deadline)
+    object_program(doing, KindId::Definition, Facts::None, deadline)
 }
 
 /// Of the plain kinds ReplicaSets have pods.
@@ -172,7 +172,7 @@ mod tests {
     fn judge(kind: KindId, object: Value) -> Readiness {
         let gvk = gvk("", "v1", "Service", "services");
         let identity = Identity::Object(ObjectId { gvk, namespace: None, name: "x".into() });
-        let wait = Await { kind, identity, until: Until::Ready, facts: Value::Null, deadline: 1 };
+        let wait = Await { kind, identity, until: Until::Ready, facts: Facts::None, deadline: 1 };
         crate::kinds::of(kind).readiness(&wait, &Found::of([(Part::Itself, &object)]))
     }
 

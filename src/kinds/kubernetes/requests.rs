@@ -6,7 +6,7 @@ use super::made;
 use crate::address::{FieldPath, Segment};
 use crate::kinds::kind::Doing;
 use crate::resource::{
-    Action, Api, Await, Call, KindId, Life, Method, ObjectId, Owner, Step, Until, encoded,
+    Action, Api, Await, Call, Facts, KindId, Life, Method, ObjectId, Owner, Step, Until, encoded,
 };
 
 /// Server-side apply of an object.
@@ -189,7 +189,7 @@ pub(crate) fn delete_call(object: &ObjectId, live: &Value) -> Call {
 }
 
 /// The steps that nearly all Kubernetes kinds take; `facts` go to the judge.
-pub(crate) fn object_program(doing: &Doing, kind: KindId, facts: Value, deadline: u32) -> Vec<Step> {
+pub(crate) fn object_program(doing: &Doing, kind: KindId, facts: Facts, deadline: u32) -> Vec<Step> {
     let Some(object) = doing.object() else { return Vec::new() };
     let wait = |until| {
         let (identity, facts) = (doing.identity.clone(), facts.clone());

@@ -2,7 +2,7 @@
 //! is made anew. Ready by the rules of kstatus, and what runs to an end is ready when it has ended well.
 //! Source: kubernetes-sigs/cli-utils, `pkg/kstatus/status`; `pkg/apis/*/validation` of Kubernetes.
 
-use serde_json::{Value, json};
+use serde_json::Value;
 
 use super::object::condition;
 use super::pods::{self, broken};
@@ -12,7 +12,7 @@ use crate::address::FieldPath;
 use crate::kinds::about::{image, replicas};
 use crate::kinds::json::{count, text};
 use crate::kinds::kind::{Compare, Doing, Kind, Where};
-use crate::resource::{Api, Await, Effect, Identity, KindId, Query, Readiness, Resource, Step};
+use crate::resource::{Api, Await, Effect, Facts, Identity, KindId, Query, Readiness, Resource, Step};
 
 /// Seconds: images of 10 GB are pulled, and GPU nodes may have to be made first.
 const DEADLINE: u32 = 1800;
@@ -34,7 +34,9 @@ pub const JOB: Kind = Kind {
     rank: 42,
     compare: Compare::Kubernetes(job_effect),
     program: |doing| {
-        object_program(doing, KindId::Job, json!({ "suspend": doing.body()["spec"]["suspend"] }), DEADLINE)
+        let suspended = doing.body()["spec"]["suspend"] == true;
+        let facts = if suspended { Facts::Suspended } else { Facts::None };
+        object_program(doing, KindId::Job, facts, DEADLINE)
     },
     judge: |wait, found| Ok(job_ready(wait, found.itself())),
     shared: true,
@@ -47,7 +49,7 @@ pub const JOB: Kind = Kind {
 pub const STATEFUL_SET: Kind = Kind {
     rank: 40,
     compare: Compare::Kubernetes(stateful_set_effect),
-    program: |doing| object_program(doing, KindId::StatefulSet, Value::Null, DEADLINE),
+    program: |doing| object_program(doing, KindId::StatefulSet, Facts::None, DEADLINE),
     judge: |_, found| Ok(stateful_set_ready(found.itself())),
     shared: true,
     about: |resource| replicas(&resource.body["spec"]),
@@ -106,7 +108,8 @@ fn stateful_set_effect(path: &FieldPath) -> (Effect, Option<&'static str>) {
 }
 
 fn pod_program(doing: &Doing) -> Vec<Step> {
-    let facts = json!({ "restartPolicy": doing.body()["spec"]["restartPolicy"] });
+    let ends = matches!(text(&doing.body()["spec"]["restartPolicy"]), "OnFailure" | "Never");
+    let facts = if ends { Facts::Ends } else { Facts::None };
     object_program(doing, KindId::Pod, facts, DEADLINE)
 }
 
@@ -118,7 +121,7 @@ fn pod_ready(wait: &Await, pod: &Value) -> Readiness {
     if let Some(reason) = broken(pod) {
         return Readiness::Failed(reason);
     }
-    let ends = matches!(text(&wait.facts["restartPolicy"]), "OnFailure" | "Never");
+    let ends = wait.facts == Facts::Ends;
     let ready = condition(pod, "Ready").is_some_and(|ready| ready["status"] == "True");
     match text(&pod["status"]["phase"]) {
         "Succeeded" => Readiness::Ready,
@@ -137,7 +140,7 @@ fn job_ready(wait: &Await, job: &Value) -> Readiness {
         return Readiness::Progressing("not there yet".into());
     }
     let holds = |kind: &str| condition(job, kind).filter(|found| found["status"] == "True");
-    if holds("Complete").is_some() || job["spec"]["suspend"] == true && wait.facts["suspend"] == true {
+    if holds("Complete").is_some() || job["spec"]["suspend"] == true && wait.facts == Facts::Suspended {
         return Readiness::Ready;
     }
     if let Some(failed) = holds("Failed") {
@@ -180,50 +183,51 @@ fn stateful_set_ready(set: &Value) -> Readiness {
 
 #[cfg(test)]
 mod tests {
+    use serde_json::json;
+
     use super::*;
     use crate::kinds::kubernetes::object::gvk;
     use crate::resource::{Identity, ObjectId, Until};
 
     #[test]
     fn pods_that_end_are_ready_when_they_have_ended() {
-        let judge = |policy: &str, status: Value| {
+        let judge = |facts: Facts, status: Value| {
             let gvk = gvk("", "v1", "Pod", "pods");
             let identity = Identity::Object(ObjectId { gvk, namespace: None, name: "x".into() });
-            let facts = json!({ "restartPolicy": policy });
+
             let wait = Await { kind: KindId::Pod, identity, until: Until::Ready, facts, deadline: 1 };
             pod_ready(&wait, &json!({ "metadata": { "name": "x" }, "status": status }))
         };
         let ready = json!([{ "type": "Ready", "status": "True" }]);
         let running = json!({ "phase": "Running", "conditions": ready });
-        assert_eq!(judge("Always", running.clone()), Readiness::Ready);
-        assert_eq!(judge("OnFailure", running), Readiness::Progressing("Running, not finished yet".into()));
-        assert_eq!(judge("OnFailure", json!({ "phase": "Succeeded" })), Readiness::Ready);
-        assert_eq!(judge("Never", json!({ "phase": "Failed" })), Readiness::Failed("it failed".into()));
+        assert_eq!(judge(Facts::None, running.clone()), Readiness::Ready);
+        assert_eq!(judge(Facts::Ends, running), Readiness::Progressing("Running, not finished yet".into()));
+        assert_eq!(judge(Facts::Ends, json!({ "phase": "Succeeded" })), Readiness::Ready);
+        assert_eq!(judge(Facts::Ends, json!({ "phase": "Failed" })), Readiness::Failed("it failed".into()));
     }
 
     #[test]
     fn jobs_are_ready_when_complete() {
         let with = |kind: &str| json!({ "status": { "conditions": [{ "type": kind, "status": "True", "reason": "r" }] } });
-        let judge = |suspend: Value, job: Value| {
+        let judge = |facts: Facts, job: Value| {
             let (kind, identity) = (KindId::Job, Identity::Check(crate::address::Address::new("x")));
-            let facts = json!({ "suspend": suspend });
             job_ready(&Await { kind, identity, until: Until::Ready, facts, deadline: 1 }, &job)
         };
         let waits = |text: &str| Readiness::Progressing(text.into());
-        assert_eq!(judge(Value::Null, with("Complete")), Readiness::Ready);
-        assert!(matches!(judge(Value::Null, with("Failed")), Readiness::Failed(_)));
-        assert_eq!(judge(Value::Null, json!({ "status": {} })), waits("0 of 1 runs finished"));
+        assert_eq!(judge(Facts::None, with("Complete")), Readiness::Ready);
+        assert!(matches!(judge(Facts::None, with("Failed")), Readiness::Failed(_)));
+        assert_eq!(judge(Facts::None, json!({ "status": {} })), waits("0 of 1 runs finished"));
         // Suspended by others, by Kueue, and by the stack itself.
         let suspended = json!({ "spec": { "suspend": true } });
         let why = "suspended by others (`spec.suspend`)";
-        assert_eq!(judge(Value::Null, suspended.clone()), waits(why));
+        assert_eq!(judge(Facts::None, suspended.clone()), waits(why));
         let mut queued = suspended.clone();
         queued["metadata"]["labels"]["kueue.x-k8s.io/queue-name"] = json!("gpus");
         assert_eq!(
-            judge(Value::Null, queued),
+            judge(Facts::None, queued),
             waits("in queue gpus: Kueue keeps it suspended until its turn")
         );
-        assert_eq!(judge(json!(true), suspended), Readiness::Ready);
+        assert_eq!(judge(Facts::Suspended, suspended), Readiness::Ready);
     }
 
     #[test]

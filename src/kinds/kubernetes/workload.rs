@@ -12,7 +12,7 @@ use crate::kinds::json::{count, text};
 use crate::kinds::kind::{Compare, Kind};
 use crate::kinds::scale::{Number, Scaled};
 use crate::kinds::status::Said;
-use crate::resource::{Effect, Identity, KindId, Readiness, Resource};
+use crate::resource::{Effect, Facts, Identity, KindId, Readiness, Resource};
 
 /// Seconds until a rollout counts as stuck: images of 10 GB are pulled in this time.
 const DEADLINE: u32 = 900;
@@ -21,7 +21,7 @@ const DEADLINE: u32 = 900;
 pub const DEPLOYMENT: Kind = Kind {
     rank: 40,
     compare: Compare::Kubernetes(template_effect),
-    program: |doing| object_program(doing, KindId::Deployment, Value::Null, DEADLINE),
+    program: |doing| object_program(doing, KindId::Deployment, Facts::None, DEADLINE),
     judge: |_, found| Ok(deployment_ready(found.itself())),
     shared: true,
     says: |_, found| Ok(deployment_says(found.itself())),
@@ -35,7 +35,7 @@ pub const DEPLOYMENT: Kind = Kind {
 pub const DAEMON_SET: Kind = Kind {
     rank: 40,
     compare: Compare::Kubernetes(template_effect),
-    program: |doing| object_program(doing, KindId::DaemonSet, Value::Null, DEADLINE),
+    program: |doing| object_program(doing, KindId::DaemonSet, Facts::None, DEADLINE),
     judge: |_, found| Ok(daemon_set_ready(found.itself())),
     shared: true,
     says: |_, found| Ok(daemon_set_says(found.itself())),

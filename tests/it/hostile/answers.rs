@@ -6,17 +6,18 @@ use std::path::Path;
 use std::sync::{Arc, LazyLock, Mutex};
 
 use dask_infra::apply::{self, ApplyOptions, Outcome};
+use dask_infra::cli::saved;
 use dask_infra::diag::{Code, Diagnostic};
 use dask_infra::import::{self, Found, Place};
 use dask_infra::live::answer::Answer;
 use dask_infra::live::retry::Patience;
 use dask_infra::live::shape::Media;
 use dask_infra::live::{ApiError, LiveApi, Request, read, record};
-use dask_infra::plan::{self, Inputs, Mode, Plan, file};
+use dask_infra::plan::{self, Inputs, Mode, Plan};
 use dask_infra::record::Record;
 use dask_infra::report::human::printable;
 use dask_infra::report::{Next, Reporter as _, View, document};
-use dask_infra::resource::{Api, Await, Identity, KindId, ObjectId, Owner, Until};
+use dask_infra::resource::{Api, Await, Facts, Identity, KindId, ObjectId, Owner, Until};
 use dask_infra::source::Sources;
 use dask_infra::stack::lower::{Lowered, lower};
 use dask_infra::stack::{Options as Load, parse_in};
@@ -34,7 +35,7 @@ pub fn plans() -> Vec<Vec<u8>> {
     let folder = tempfile::tempdir().unwrap();
     let path = folder.path().join("p");
     let saved = |plan: &Plan| {
-        file::save(&path, plan).unwrap();
+        saved::save(&path, plan).unwrap();
         fs::read(&path).unwrap()
     };
     WORLD.plans.iter().map(saved).collect()
@@ -44,7 +45,7 @@ fn look_at(plan: &Plan) -> Result<(), String> {
     let view = View { sources: None, next: Next::ApplyFile(Path::new("p")) };
     shown(|human| human.plan(plan, &view))?;
     steady(&printable(&document::text(plan)))?;
-    let moved = file::moved(plan, plan);
+    let moved = plan::file::moved(plan, plan);
     if moved.is_empty() { Ok(()) } else { Err(format!("moved from itself: {moved:?}")) }
 }
 
@@ -62,7 +63,7 @@ pub fn saved(bytes: &[u8], folder: &Path) -> Result<(), String> {
 pub fn saved_bytes(bytes: &[u8], folder: &Path) -> Result<(), String> {
     let path = folder.join("p");
     fs::write(&path, bytes).unwrap();
-    match file::load(&path) {
+    match saved::load(&path) {
         Ok(plan) => look_at(&plan),
         Err(why) => {
             if !why.message.contains("/p") {
@@ -321,8 +322,13 @@ pub fn judge(bytes: &[u8], _: &Path) -> Result<(), String> {
     let list = json!({ "items": [value, value["status"], null] });
     for &id in KindId::ALL {
         let kind = kinds::of(id);
-        for until in [Until::Ready, Until::Gone, Until::Idle] {
-            let facts = json!({ "replicas": 1, "nodes": 1, "gpus": value["spec"] });
+        let told = [
+            (Until::Ready, Facts::Workers { replicas: Some(1), cluster: None }),
+            (Until::Ready, Facts::Nodes { nodes: Some(1), gpus: true }),
+            (Until::Gone, Facts::None),
+            (Until::Idle, Facts::Cluster("c".to_owned())),
+        ];
+        for (until, facts) in told {
             let wait = Await { kind: id, identity: identity(&value), until, facts, deadline: 60 };
             let queries = (kind.queries)(&wait);
             let found: Vec<Value> = (0..queries.len().max(1))

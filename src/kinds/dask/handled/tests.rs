@@ -9,7 +9,7 @@ use super::*;
 use crate::kinds;
 use crate::kinds::kind::{Found, Part};
 use crate::kinds::kubernetes::object::gvk;
-use crate::resource::{KindId, Owner, Until};
+use crate::resource::{Facts, KindId, Owner, Until};
 
 /// What is wanted.
 const WANTED: u64 = 2;
@@ -141,7 +141,13 @@ fn await_of(on: On, until: Until) -> Await {
         On::Group => (KindId::DaskGroup, api::group(), "c-default"),
     };
     let identity = Identity::Object(ObjectId { gvk, namespace: Some("n".to_owned()), name: name.to_owned() });
-    Await { kind, identity, until, facts: json!({ "replicas": WANTED }), deadline: 1 }
+    Await {
+        kind,
+        identity,
+        until,
+        facts: Facts::Workers { replicas: Some(WANTED), cluster: None },
+        deadline: 1,
+    }
 }
 
 fn owner() -> Owner {

@@ -9,7 +9,7 @@ use super::section::first_nodes;
 use crate::kinds::gke::compare::{call, sent};
 use crate::kinds::gke::field::updated;
 use crate::kinds::kind::{Doing, Rule, Update};
-use crate::resource::{Action, Await, Identity, KindId, Method, Step, Until};
+use crate::resource::{Action, Await, Facts, Identity, KindId, Method, Step, Until};
 
 /// Seconds: a pool takes 2 to 7 minutes, a replacement with a drain can take over an hour.
 const DEADLINE: u32 = 5400;
@@ -48,11 +48,8 @@ pub(super) fn program(doing: &Doing) -> Vec<Step> {
     let wait = |until| {
         let driver = &body["config"]["accelerators"][0]["gpuDriverInstallationConfig"]["gpuDriverVersion"];
         let by_gke = driver.is_string() && driver != "INSTALLATION_DISABLED";
-        let facts = json!({
-            "pool": pool,
-            "nodes": body["nodeCount"].as_u64().or(body["autoscaling"]["totalMinNodeCount"].as_u64()),
-            "gpus": by_gke,
-        });
+        let nodes = body["nodeCount"].as_u64().or(body["autoscaling"]["totalMinNodeCount"].as_u64());
+        let facts = Facts::Nodes { nodes, gpus: by_gke };
         let (identity, kind) = (doing.identity.clone(), KindId::NodePool);
         Step::Await(Await { kind, identity, until, facts, deadline: DEADLINE })
     };

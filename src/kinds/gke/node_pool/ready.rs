@@ -11,12 +11,12 @@ use crate::kinds::kubernetes::object::{condition, gvk, labelled};
 use crate::kinds::scale::{Number, Scaled};
 use crate::kinds::scope::POOL_LABEL;
 use crate::kinds::status::Said;
-use crate::resource::{Await, Query, Readiness, Resource};
+use crate::resource::{Await, Facts, Query, Readiness, Resource};
 
 pub(super) fn queries(wait: &Await) -> Vec<(Part, Query)> {
     let mut queries = itself(wait);
     if wait.until.is_ready() {
-        let pool = text(&wait.facts["pool"]);
+        let pool = wait.identity.pool().unwrap_or_default();
         queries.push((Part::Nodes, labelled(&gvk("", "v1", "Node", "nodes"), None, [(POOL_LABEL, pool)])));
     }
     queries
@@ -28,8 +28,9 @@ pub(super) fn judge(wait: &Await, found: &Found) -> Result<Readiness, Unasked> {
     Ok(match text(&pool["status"]) {
         "RUNNING" => {
             let per_node = &pool["config"]["accelerators"][0];
-            let gpus = if wait.facts["gpus"] == true && !per_node.is_null() { 1 } else { 0 };
-            nodes_ready(nodes, wait.facts["nodes"].as_u64().unwrap_or(0), gpus)
+            let (wanted, by_gke) = wanted(wait);
+            let gpus = if by_gke && !per_node.is_null() { 1 } else { 0 };
+            nodes_ready(nodes, wanted.unwrap_or(0), gpus)
         }
         // GKE goes on trying, and the operation that met the trouble has failed by itself.
         "RUNNING_WITH_ERROR" => {
@@ -46,6 +47,11 @@ pub(super) fn judge(wait: &Await, found: &Found) -> Result<Readiness, Unasked> {
         "" => Readiness::Progressing("not there yet".into()),
         status => Readiness::Progressing(format!("its status is {status}")),
     })
+}
+
+/// How many nodes the file says, and whether GKE installs their driver.
+fn wanted(wait: &Await) -> (Option<u64>, bool) {
+    if let Facts::Nodes { nodes, gpus, .. } = wait.facts { (nodes, gpus) } else { (None, false) }
 }
 
 /// Whether there are no machines for a pool, or no quota. Source: googleapis `cluster_service.proto`, `StatusCondition`.
@@ -76,7 +82,7 @@ pub(super) fn says(wait: &Await, found: &Found) -> Result<Said, Unasked> {
     let ready = |node: &&&Value| condition(node, "Ready").is_some_and(|ready| ready["status"] == "True");
     let (made, up) = (list.len(), list.iter().filter(ready).count());
     let gpus: u64 = list.iter().map(|node| allocatable_gpus(node)).sum();
-    let wanted = wait.facts["nodes"].as_u64();
+    let (wanted, _) = wanted(wait);
     let of = wanted.map_or(made, |wanted| usize::try_from(wanted).unwrap_or(made).max(made));
     let has_gpus = !pool["config"]["accelerators"][0].is_null();
     let noun = if gpus == 1 { "GPU" } else { "GPUs" };
@@ -191,7 +197,7 @@ mod tests {
     fn a_pool_without_machines_is_stalled() {
         let pool = |code: &str| {
             let identity = crate::resource::Identity::Check(crate::address::Address::new("x"));
-            let facts = json!({ "pool": "a", "nodes": 2, "gpus": false });
+            let facts = Facts::Nodes { nodes: Some(2), gpus: false };
             let wait = Await { kind: KindId::NodePool, identity, until: Until::Ready, facts, deadline: 1 };
             let conditions = json!([{ "code": code, "message": "zone z is full" }]);
             let live = json!({ "status": "RUNNING_WITH_ERROR", "conditions": conditions });

@@ -1,8 +1,9 @@
-//! Which files a stack may lead to: those of its repository. A stack is input: one that somebody else has written must
-//! not have the machine that reads it print its other files.
+//! The disk, which nothing else of this room touches: the stack file, and the files that it may lead to, those of its
+//! repository. A stack is input: one that somebody else has written must not have the machine that reads it print its
+//! other files.
 
 use std::fs::File;
-use std::io::{self, Read as _};
+use std::io::{self, ErrorKind, Read as _};
 use std::path::{Path, PathBuf};
 
 use crate::diag::{Code, Diagnostic};
@@ -73,7 +74,7 @@ impl Fence {
         }
         let about = std::fs::metadata(&real).map_err(Unread::Io)?;
         if about.is_dir() {
-            return Err(Unread::Io(io::ErrorKind::IsADirectory.into()));
+            return Err(Unread::Io(ErrorKind::IsADirectory.into()));
         }
         // To open a pipe is to wait for somebody who writes into it.
         if !about.is_file() {
@@ -133,6 +134,73 @@ pub fn outside(shown: &str, root: &Path) -> Diagnostic {
         "copy it into the repository; or, when you know who wrote this stack, give `--trust-stack` \
          (DASK_INFRA_TRUST_STACK=1)",
     )
+}
+
+/// The whole of the file that somebody named to the program, which may lie anywhere and be a pipe.
+pub(super) fn whole(path: &Path) -> io::Result<Vec<u8>> {
+    std::fs::read(path)
+}
+
+/// The stack file of a path, which may name its folder.
+pub(super) fn stack_file(path: &Path) -> PathBuf {
+    if path.is_dir() { path.join("stack.toml") } else { path.to_owned() }
+}
+
+/// The file that a path leads to, so that two ways to it are seen to be one.
+pub(super) fn real(path: &Path) -> PathBuf {
+    std::fs::canonicalize(path).unwrap_or_else(|_| path.to_owned())
+}
+
+/// What a path to a chart leads to.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) enum Chart {
+    /// A chart's folder.
+    Folder,
+    /// A file.
+    Archive,
+    /// A folder without `Chart.yaml`.
+    Other,
+    /// Nothing.
+    Nothing,
+}
+
+impl Chart {
+    /// Looks there.
+    pub(super) fn at(path: &Path) -> Self {
+        if path.join("Chart.yaml").is_file() {
+            Self::Folder
+        } else if path.is_dir() {
+            Self::Other
+        } else if path.is_file() {
+            Self::Archive
+        } else {
+            Self::Nothing
+        }
+    }
+}
+
+/// The `Chart.yaml` of a chart's folder that nothing leads out of.
+pub(super) fn about_chart(chart: &Path) -> String {
+    std::fs::read_to_string(chart.join("Chart.yaml")).unwrap_or_default()
+}
+
+/// Templates of a chart's folder that nothing leads out of, and of the charts in it: names and texts.
+pub(super) fn templates(chart: &Path) -> Vec<(String, String)> {
+    let mut open = vec![chart.join("templates"), chart.join("charts")];
+    let mut found = Vec::new();
+    while let Some(folder) = open.pop() {
+        for entry in std::fs::read_dir(folder).into_iter().flatten().flatten() {
+            let path = entry.path();
+            if path.is_dir() {
+                open.push(path);
+            } else if path.extension().is_some_and(|end| end == "yaml" || end == "tpl" || end == "yml") {
+                let name = path.strip_prefix(chart).unwrap_or(&path).display().to_string();
+                found.push((name, std::fs::read_to_string(&path).unwrap_or_default()));
+            }
+        }
+    }
+    found.sort();
+    found
 }
 
 #[cfg(test)]
