@@ -98,7 +98,7 @@ impl std::fmt::Display for Unusable {
 
 impl Unusable {
     /// What to do about it.
-    pub fn cure(&self, stack: &str) -> String {
+    pub fn remedy(&self, stack: &str) -> String {
         match self {
             Self::Damaged(_) => format!(
                 "restore the ConfigMap from a backup, or delete it: kubectl --namespace {NAMESPACE} delete configmap {}; \

@@ -15,7 +15,7 @@ mod kind;
 mod world;
 
 pub use kind::{KindId, RecordedKind};
-pub use world::{Elsewhere, Reach, World};
+pub use world::{DeletionScope, Elsewhere, World};
 
 /// A GKE cluster by its API coordinates.
 #[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize, Deserialize)]
@@ -245,13 +245,13 @@ pub struct Resource {
     pub body: Value,
     /// Fields that are set when it is made and belong to others from then on: a tree like `body`, `null` when there
     /// are none.
-    #[serde(default, skip_serializing_if = "Value::is_null")]
-    pub initial: Value,
+    #[serde(rename = "initial", default, skip_serializing_if = "Value::is_null")]
+    pub create_only: Value,
     /// The place in the TOML file that asks for it.
     pub origin: FieldPath,
     /// Places in `body` and the TOML values that they come from; the longest matching prefix counts.
-    #[serde(default, skip_serializing_if = "Vec::is_empty")]
-    pub origins: Vec<(FieldPath, FieldPath)>,
+    #[serde(rename = "origins", default, skip_serializing_if = "Vec::is_empty")]
+    pub provenance: Vec<(FieldPath, FieldPath)>,
     /// Addresses or sections that must be done before.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     pub follows: Vec<Address>,
@@ -290,7 +290,7 @@ impl Resource {
     /// origin; where the texts do not have it, [`crate::source::Sources`] finds the nearest that they have.
     pub fn origin_of(&self, path: &FieldPath) -> FieldPath {
         let known = self
-            .origins
+            .provenance
             .iter()
             .filter(|(place, _)| place.contains(path))
             .max_by_key(|(place, _)| place.segments().len());
@@ -302,7 +302,7 @@ impl Resource {
 
 /// Something that others own: read, compared and relied on, never written.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
-pub struct Theirs {
+pub struct External {
     /// What it is. Its body holds what the section says of it, and nothing else.
     pub resource: Resource,
     /// What the stack has to do with it.
@@ -654,14 +654,14 @@ pub struct Lowered {
     /// All of them, in the order of making.
     pub resources: Vec<Resource>,
     /// What others own (`manage = false`).
-    pub theirs: Vec<Theirs>,
+    pub external: Vec<External>,
     /// US dollars per hour of all nodes that there can be, list prices in us-central1; `None` when one is not known.
     pub hourly: Option<Hourly>,
 }
 
 /// What is to be read: one LIST for each kind and namespace.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
-pub struct Wanted {
+pub struct ReadSet {
     /// The GKE cluster.
     pub cluster: Option<ClusterName>,
     /// Kinds and namespaces inside it (`None`: cluster-wide kinds, or all namespaces). None twice: one of the whole cluster

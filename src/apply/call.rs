@@ -69,12 +69,12 @@ impl Run<'_> {
             if creates(&request) && is_there(&error) {
                 match self.there(&request).await? {
                     Some((path, live)) => match self.take_ours(&request, &path, &live, tried).await? {
-                        Taken::Whole => return Ok(()),
-                        Taken::Under(uid) => {
+                        Existing::Whole => return Ok(()),
+                        Existing::Under(uid) => {
                             made_by_us = Some(uid);
                             continue;
                         }
-                        Taken::Going(why) => error = request.failed(Class::Busy, why),
+                        Existing::Going(why) => error = request.failed(Class::Busy, why),
                     },
                     // As `409 ABORTED` of GKE says it: something else was under way, and nothing was made.
                     None => error.class = Class::Unavailable,
@@ -86,7 +86,7 @@ impl Run<'_> {
                 let live = self.look(Request::get(request.api, object_path(&request))).await;
                 let live = live.map_err(|error| of_request(&error))?;
                 match self.still(&request, &live) {
-                    Still::Wanted => return Ok(()),
+                    Still::ReadSet => return Ok(()),
                     Still::Planned => {
                         newer = Some(live["metadata"]["resourceVersion"].clone());
                         continue;
@@ -248,7 +248,7 @@ impl Run<'_> {
             admission.webhook().map(|webhook| admission::configured(webhook, live)).unwrap_or_default();
         match outcome {
             Outcome::Failed { code, message, help: _ } => {
-                Outcome::Failed { code, message, help: Some(admission::cure(&admission, &configured)) }
+                Outcome::Failed { code, message, help: Some(admission::remedy(&admission, &configured)) }
             }
             other => other,
         }
@@ -270,7 +270,7 @@ impl Run<'_> {
         path: &str,
         live: &Value,
         tried: bool,
-    ) -> Result<Taken, Outcome> {
+    ) -> Result<Existing, Outcome> {
         if !is_ours(live, self.shared.owner) {
             let message =
                 format!("{} is there already and is not of this stack", path.trim_start_matches("/v1/"));
@@ -280,19 +280,19 @@ impl Run<'_> {
         let name = path.trim_start_matches("/v1/");
         let going = is_going(live);
         if going {
-            return Ok(Taken::Going(format!("{name} is there still and being deleted")));
+            return Ok(Existing::Going(format!("{name} is there still and being deleted")));
         }
         if request.api == Api::Kubernetes {
             self.wrote = true;
             // The name of a check's pod has the digest of its text, so its text is known; and as hardly a field of a pod may
             // change, an apply that takes back what admission added (a toleration, a selector) would be refused.
-            if self.change.action == Action::Run || self.still(request, live) == Still::Wanted {
-                return Ok(Taken::Whole);
+            if self.change.action == Action::Run || self.still(request, live) == Still::ReadSet {
+                return Ok(Existing::Whole);
             }
             let uid = live.pointer("/metadata/uid").and_then(Value::as_str).map(str::to_owned);
             let applies = request.method == Method::Patch;
             // It says something else, so what is wanted is said again.
-            return Ok(uid.filter(|_| applies).map_or(Taken::Whole, Taken::Under));
+            return Ok(uid.filter(|_| applies).map_or(Existing::Whole, Existing::Under));
         }
         if !tried {
             let message = format!("{name} was made by another apply of this stack after this plan");
@@ -303,7 +303,7 @@ impl Run<'_> {
         if let Some(operation) = self.running_operation(request, target.as_deref()).await {
             self.follow(request, operation).await?;
         }
-        Ok(Taken::Whole)
+        Ok(Existing::Whole)
     }
 
     /// Follows a reply that is a GKE operation to its end.
@@ -373,7 +373,7 @@ impl Run<'_> {
 }
 
 /// What becomes of a create when something of ours is there.
-enum Taken {
+enum Existing {
     /// It is what was wanted.
     Whole,
     /// What was wanted is still to be said, to what has this uid.

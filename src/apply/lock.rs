@@ -27,12 +27,12 @@ const MANAGER: &str = "dask-infra-lock";
 /// How often it is renewed, and how long one renewal may take.
 const RENEW: Duration = Duration::from_secs(5);
 /// How long after its last renewal it holds.
-const HOLDS: Duration = Duration::from_secs(15);
-/// How long after its last renewal was sent something else may be sent: others may take it from [`HOLDS`] on, and what is
+const TTL: Duration = Duration::from_secs(15);
+/// How long after its last renewal was sent something else may be sent: others may take it from [`TTL`] on, and what is
 /// under way by then should have arrived.
-const SURE: Duration = Duration::from_secs(10);
+const TTL_SAFE: Duration = Duration::from_secs(10);
 /// How long a namespace that is being deleted is waited for.
-const LEAVES: Duration = Duration::from_secs(60);
+const NAMESPACE_GOES: Duration = Duration::from_secs(60);
 /// How often somebody who wants it looks whether it is renewed, and how soon a renewal that failed is tried again.
 const LOOK: Duration = Duration::from_secs(1);
 /// How often a write is tried again because somebody wrote the ConfigMap in between.
@@ -52,7 +52,7 @@ pub struct Holder {
 
 /// Whether a process of this machine still runs.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum Lives {
+pub enum Liveness {
     /// It does.
     Yes,
     /// It has ended.
@@ -78,7 +78,7 @@ pub struct Locking {
     /// Who wants it.
     pub holder: Holder,
     /// Whether the process of a holder still runs.
-    pub lives: fn(&str) -> Lives,
+    pub liveness: fn(&str) -> Liveness,
     /// Whether another's lock is broken.
     pub force: bool,
     /// The time that the lock gets.
@@ -184,7 +184,7 @@ impl Lock {
                 return Ok(());
             }
             let Locking { holder, now, .. } = &self.locking;
-            let (since, seconds) = (now().to_string(), HOLDS.as_secs());
+            let (since, seconds) = (now().to_string(), TTL.as_secs());
             let entry = Entry { holder: holder.clone(), since, renewed: 0, seconds };
             let bare = live.as_ref().is_none_or(|live| !holds_record(live));
             let (version, uid) = match &live {
@@ -242,7 +242,7 @@ impl Lock {
             Stand::Free => Ok(()),
             Stand::Lost(who) => Err(Barred::Lost(who.clone())),
             Stand::Ours(renewed) => match (self.locking.clock)().saturating_sub(*renewed) {
-                since if since > SURE => Err(Barred::Unsure(since, self.met().clone())),
+                since if since > TTL_SAFE => Err(Barred::Unsure(since, self.met().clone())),
                 _ => Ok(()),
             },
         }
@@ -250,7 +250,7 @@ impl Lock {
 
     /// Waits until another's lock is given back or holds no longer; what is there then.
     async fn outlast(&self, other: Entry) -> Result<Option<Value>, Unlocked> {
-        let Locking { holder, lives, force, .. } = &self.locking;
+        let Locking { holder, liveness, force, .. } = &self.locking;
         let held = |entry: &Entry| {
             let Entry { holder: Holder { who, pid, process: _ }, since, .. } = entry;
             // Nobody reads the nanoseconds; the entry keeps them, to tell two holders apart.
@@ -261,12 +261,16 @@ impl Lock {
         loop {
             let live = self.read().await.map_err(|error| Unlocked::Cannot(error.to_string()))?;
             let Some(entry) = live.as_ref().and_then(entry_of) else { return Ok(live) };
-            let lives = entry.holder.process.as_deref().map_or(Lives::Unknown, lives);
+            let liveness = entry.holder.process.as_deref().map_or(Liveness::Unknown, liveness);
             let over = seen.elapsed() >= Duration::from_secs(entry.seconds);
-            if *force || entry.holder == *holder || lives == Lives::No || (over && lives == Lives::Unknown) {
+            if *force
+                || entry.holder == *holder
+                || liveness == Liveness::No
+                || (over && liveness == Liveness::Unknown)
+            {
                 return Ok(live);
             }
-            if lives == Lives::Yes || entry != other {
+            if liveness == Liveness::Yes || entry != other {
                 return Err(held(&entry));
             }
             tokio::time::sleep(LOOK).await;
@@ -516,7 +520,7 @@ impl Lock {
         let first = match self.api.send(self.written(mine)).await {
             Err(error) if error.class == Class::Busy => {
                 let again = retry::send(&*self.api, self.written(mine), Patience::Writing);
-                tokio::time::timeout(LEAVES, again).await.unwrap_or(Err(error))
+                tokio::time::timeout(NAMESPACE_GOES, again).await.unwrap_or(Err(error))
             }
             result => result,
         };
@@ -654,29 +658,30 @@ mod tests {
             let owner = Owner { stack: "s".into(), id: "s".into() };
             let api = Arc::new(Leaving(Shelf::default(), StdMutex::new(refusals)));
             let now = || jiff::Timestamp::UNIX_EPOCH;
-            let locking = Locking { holder, lives: |_| Lives::Unknown, force: false, now, clock: paused };
+            let locking =
+                Locking { holder, liveness: |_| Liveness::Unknown, force: false, now, clock: paused };
             let start = Instant::now();
             assert_eq!(Lock::new(api, &owner, locking).take(Missing::Make).await.is_ok(), taken);
             assert!(start.elapsed() <= Duration::from_secs(60), "{:?}", start.elapsed());
         }
     }
 
-    fn lock(shelf: &Arc<Shelf>, who: &str, lives: fn(&str) -> Lives, force: bool) -> Lock {
+    fn lock(shelf: &Arc<Shelf>, who: &str, liveness: fn(&str) -> Liveness, force: bool) -> Lock {
         let holder = Holder { who: who.into(), pid: 7, process: Some(who.into()) };
         let now = || jiff::Timestamp::UNIX_EPOCH;
         let owner = Owner { stack: "s".into(), id: "s".into() };
         let api: Arc<dyn LiveApi> = Arc::<Shelf>::clone(shelf);
-        Lock::new(api, &owner, Locking { holder, lives, force, now, clock: paused })
+        Lock::new(api, &owner, Locking { holder, liveness, force, now, clock: paused })
     }
 
     #[tokio::test(start_paused = true)]
     async fn a_lock_that_is_renewed_keeps_others_out_until_it_is_given_back() {
         let shelf = Arc::new(Shelf::default());
-        let ann = lock(&shelf, "ann", |_| Lives::Unknown, false);
+        let ann = lock(&shelf, "ann", |_| Liveness::Unknown, false);
         assert_eq!(ann.take(Missing::Leave).await, Ok(()), "without a record there is nothing to lock");
         assert_eq!(shelf.entry(), None);
         ann.take(Missing::Make).await.unwrap();
-        let bob = lock(&shelf, "bob", |_| Lives::Unknown, false);
+        let bob = lock(&shelf, "bob", |_| Liveness::Unknown, false);
         let start = Instant::now();
         let refused = tokio::select! {
             _ = ann.renew() => panic!("ann lost it"),
@@ -692,19 +697,19 @@ mod tests {
 
     #[tokio::test(start_paused = true)]
     async fn a_lock_of_a_killed_apply_is_taken_over() {
-        type Looks = fn(&str) -> Lives;
+        type Looks = fn(&str) -> Liveness;
         let rows: [(Looks, bool, u64); 3] = [
             // Another machine's, not renewed any more.
-            (|_| Lives::Unknown, false, HOLDS.as_secs()),
+            (|_| Liveness::Unknown, false, TTL.as_secs()),
             // A process of this machine that has ended.
-            (|_| Lives::No, false, 0),
-            (|_| Lives::Yes, true, 0),
+            (|_| Liveness::No, false, 0),
+            (|_| Liveness::Yes, true, 0),
         ];
-        for (lives, force, seconds) in rows {
+        for (liveness, force, seconds) in rows {
             let shelf = Arc::new(Shelf::default());
-            lock(&shelf, "ann", lives, false).take(Missing::Make).await.unwrap();
+            lock(&shelf, "ann", liveness, false).take(Missing::Make).await.unwrap();
             let start = Instant::now();
-            lock(&shelf, "bob", lives, force).take(Missing::Make).await.unwrap();
+            lock(&shelf, "bob", liveness, force).take(Missing::Make).await.unwrap();
             assert_eq!(start.elapsed().as_secs(), seconds);
             assert_eq!(shelf.entry().unwrap().holder.who, "bob");
         }
@@ -713,9 +718,9 @@ mod tests {
     #[tokio::test(start_paused = true)]
     async fn a_process_that_lives_on_this_machine_is_not_waited_for() {
         let shelf = Arc::new(Shelf::default());
-        lock(&shelf, "ann", |_| Lives::Yes, false).take(Missing::Make).await.unwrap();
+        lock(&shelf, "ann", |_| Liveness::Yes, false).take(Missing::Make).await.unwrap();
         let start = Instant::now();
-        let refused = lock(&shelf, "bob", |_| Lives::Yes, false).take(Missing::Make).await;
+        let refused = lock(&shelf, "bob", |_| Liveness::Yes, false).take(Missing::Make).await;
         assert!(matches!(refused, Err(Unlocked::Held(_))), "{refused:?}");
         assert_eq!(start.elapsed(), Duration::ZERO);
     }
@@ -723,14 +728,14 @@ mod tests {
     #[tokio::test(start_paused = true)]
     async fn a_written_record_loses_no_lock_and_a_broken_lock_is_noticed() {
         let shelf = Arc::new(Shelf::default());
-        let ann = lock(&shelf, "ann", |_| Lives::Yes, false);
+        let ann = lock(&shelf, "ann", |_| Liveness::Yes, false);
         ann.take(Missing::Make).await.unwrap();
         // The record is written into the same ConfigMap.
         shelf.0.lock().unwrap().1 += 1;
         let renewed = tokio::time::timeout(Duration::from_secs(20), ann.renew()).await;
         assert!(renewed.is_err(), "{renewed:?}");
         assert!(shelf.entry().unwrap().renewed >= 3);
-        lock(&shelf, "bob", |_| Lives::Yes, true).take(Missing::Make).await.unwrap();
+        lock(&shelf, "bob", |_| Liveness::Yes, true).take(Missing::Make).await.unwrap();
         assert_eq!(ann.renew().await, "bob, process 7");
         // What is another's is not given back.
         ann.release().await;

@@ -39,7 +39,7 @@ pub use begin::{NotBegun, begin, give_back};
 use fence::Fence;
 use lock::Lock;
 use program::{Ended, Run, Shared};
-use record::{Fate, Keeper, NotKept};
+use record::{NotKept, Progress, RecordWriter};
 use schedule::Scheduler;
 
 /// How one change ended.
@@ -188,7 +188,7 @@ impl ApplyOptions {
 }
 
 /// What the coordinator waits for.
-enum Happening {
+enum Message {
     /// A running change says something.
     Told(Event),
     /// A running change ended.
@@ -209,7 +209,7 @@ pub async fn apply(
 ) -> Summary {
     let ApplyOptions { parallelism, now, interrupt, kinds, lock, given } = options;
     let fence = Fence::new(api, lock.clone());
-    let keeper = Keeper::new(plan, &fence, now, lock.clone());
+    let writer = RecordWriter::new(plan, &fence, now, lock.clone());
     let mut unlocked = Box::pin(renewed(lock.clone()));
     let mut is_locked = true;
     let watches = Watches::new(&fence);
@@ -220,62 +220,62 @@ pub async fn apply(
         owner: &plan.owner,
         desired: &plan.desired,
         kinds,
-        keeper: &keeper,
+        writer: &writer,
         given: &given,
         watches: &watches,
     };
-    let mut course = Course::new(plan, parallelism);
+    let mut state = ApplyState::new(plan, parallelism);
     let (halt, stop) = watch::channel(Stopped::No);
     let (tell, mut told) = mpsc::unbounded_channel();
     let mut ctrl_c = interrupt.clone();
     ctrl_c.mark_changed();
     let mut running = FuturesUnordered::new();
-    while course.interrupts < 2 {
-        for place in course.start(&mut events) {
+    while state.interrupts < 2 {
+        for place in state.start(&mut events) {
             let run = Run::new(&shared, place, &plan.changes[place], tell.clone(), stop.clone());
             running.push(async move { (place, run.finish().await) });
         }
         if running.is_empty() {
             break;
         }
-        let happening = tokio::select! {
+        let message = tokio::select! {
             biased;
-            count = pressed(&mut ctrl_c) => Happening::Interrupt(count),
+            count = pressed(&mut ctrl_c) => Message::Interrupt(count),
             never = &mut listening => match never {},
-            Some(event) = told.recv() => Happening::Told(event),
-            Some((place, ended)) = running.next() => Happening::Ended(place, ended),
-            who = &mut unlocked, if is_locked => Happening::Unlocked(who),
+            Some(event) = told.recv() => Message::Told(event),
+            Some((place, ended)) = running.next() => Message::Ended(place, ended),
+            who = &mut unlocked, if is_locked => Message::Unlocked(who),
         };
-        match happening {
-            Happening::Told(event) => events(event),
-            Happening::Unlocked(who) => {
+        match message {
+            Message::Told(event) => events(event),
+            Message::Unlocked(who) => {
                 let message = format!(
                     "the lock of the stack was taken by {who}: nothing more is sent; plan again when that apply has ended"
                 );
                 events(Event::Warning { message });
                 is_locked = false;
-                course.unlocked();
+                state.unlocked();
             }
-            Happening::Interrupt(count) => course.interrupted(count, &mut events),
-            Happening::Ended(place, ended) => {
+            Message::Interrupt(count) => state.interrupted(count, &mut events),
+            Message::Ended(place, ended) => {
                 while let Ok(event) = told.try_recv() {
                     events(event);
                 }
                 // A change may meet the lost lock before this loop hears of it, and ends because of it.
                 if fence.is_shut() {
-                    course.unlocked();
+                    state.unlocked();
                 }
-                course.ended(place, ended, &mut events);
+                state.ended(place, ended, &mut events);
             }
         }
-        halt.send_replace(course.stopped);
+        halt.send_replace(state.stopped);
     }
     drop(running);
-    course.close(&mut events);
+    state.close(&mut events);
     // Who has the lock now has read the intent, which names all that may be there, and keeps the record from here.
-    if course.interrupts < 2 && course.stopped != Stopped::Unlocked {
-        let fates = course.fates();
-        let write = keeper.outcome(&fates, &course.passes);
+    if state.interrupts < 2 && state.stopped != Stopped::Unlocked {
+        let fates = state.fates();
+        let write = writer.outcome(&fates, &state.passes);
         let stopped = async { while pressed(&mut ctrl_c).await < 2 {} };
         let written = tokio::select! {
             written = write => written,
@@ -283,7 +283,7 @@ pub async fn apply(
         };
         if let Err(why) = written {
             if let NotKept::Lost(_) = &why {
-                course.unlocked();
+                state.unlocked();
             }
             let message = format!(
                 "the record of this apply could not be written: {why}; the next plan finds what is live and may run checks again"
@@ -296,7 +296,7 @@ pub async fn apply(
     if let Some(lock) = lock.filter(|_| *interrupt.borrow() < 2) {
         give_back(&lock, &interrupt).await;
     }
-    course.summary()
+    state.summary()
 }
 
 /// Ends when the lock is lost.
@@ -334,7 +334,7 @@ async fn pressed(ctrl_c: &mut watch::Receiver<u8>) -> u8 {
 }
 
 /// How far an apply is.
-struct Course<'a> {
+struct ApplyState<'a> {
     plan: &'a Plan,
     scheduler: Scheduler<'a>,
     began: Instant,
@@ -345,7 +345,7 @@ struct Course<'a> {
     stopped: Stopped,
 }
 
-impl<'a> Course<'a> {
+impl<'a> ApplyState<'a> {
     fn new(plan: &'a Plan, parallelism: usize) -> Self {
         Self {
             plan,
@@ -442,8 +442,8 @@ impl<'a> Course<'a> {
         }
     }
 
-    fn fates(&self) -> BTreeMap<usize, Fate> {
-        self.outcomes.iter().map(|(place, (outcome, _))| (*place, Fate::of(outcome))).collect()
+    fn fates(&self) -> BTreeMap<usize, Progress> {
+        self.outcomes.iter().map(|(place, (outcome, _))| (*place, Progress::of(outcome))).collect()
     }
 
     fn summary(self) -> Summary {

@@ -9,7 +9,7 @@ use tokio::time::Instant;
 
 use super::failure::failed;
 use super::fence::Fence;
-use super::record::Keeper;
+use super::record::RecordWriter;
 use super::{Event, Kinds, Outcome, Stopped};
 use crate::diag::Code;
 use crate::kinds::kubernetes::requests::ABSENT;
@@ -42,7 +42,7 @@ pub struct Shared<'a> {
     /// Who judges readiness.
     pub kinds: Kinds,
     /// Writes the record.
-    pub keeper: &'a Keeper<'a>,
+    pub writer: &'a RecordWriter<'a>,
     /// What the environment has of what Secrets ask for.
     pub given: &'a Given,
     /// What is heard of objects.
@@ -139,7 +139,7 @@ impl<'a> Run<'a> {
     async fn record_pass(&self, digest: &str, pass: &mut Option<String>) -> Result<(), Outcome> {
         let Change { address, identity, .. } = &self.change;
         *pass = Some(digest.to_owned());
-        let recorded = self.shared.keeper.passed(identity, digest).await;
+        let recorded = self.shared.writer.passed(identity, digest).await;
         recorded.map_err(|why| {
             let message = format!("{address} passed, and that could not be recorded: {why}");
             let help = "apply again when the API server takes writes again";
@@ -159,10 +159,10 @@ impl<'a> Run<'a> {
             }
             return Ok(());
         }
-        let keeper = self.shared.keeper;
+        let writer = self.shared.writer;
         let stopped = tokio::select! {
             biased;
-            written = keeper.intent(&self.change.address) => return written,
+            written = writer.intent(&self.change.address) => return written,
             () = stopped(&mut self.stop) => self.stops_before(step),
         };
         stopped.map_or(Ok(()), Err)
@@ -181,15 +181,15 @@ impl<'a> Run<'a> {
     }
 
     async fn make_once(&mut self, call: &Call) -> Result<(), Outcome> {
-        let (keeper, thing) = (self.shared.keeper, &self.change.identity);
-        if let Err(why) = keeper.begins(thing).await {
+        let (writer, thing) = (self.shared.writer, &self.change.identity);
+        if let Err(why) = writer.begins(thing).await {
             let message = format!("cannot note that {} is about to be made: {why}", self.change.address);
             let help = "it runs once, so it is not made without that; mend the cause, then apply again";
             return Err(failed(Code::RecordNotWritten, message, Some(help)));
         }
         let made = self.call(call).await;
         if matches!(made, Err(Outcome::Failed { .. } | Outcome::NotStarted)) {
-            keeper.begins_not(thing).await;
+            writer.begins_not(thing).await;
         }
         made
     }

@@ -23,7 +23,7 @@ use crate::resource::{Api, Identity, KindId, Life, Method, ObjectId, Resource, b
 
 /// How far a change came, as far as the record cares.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum Fate {
+pub enum Progress {
     /// Not known yet, or half done: what it makes and what it deletes may both be there.
     Open,
     Done,
@@ -31,7 +31,7 @@ pub enum Fate {
     Untouched,
 }
 
-impl Fate {
+impl Progress {
     /// Of an outcome.
     pub fn of(outcome: &Outcome) -> Self {
         match outcome {
@@ -43,7 +43,7 @@ impl Fate {
 }
 
 /// What was there before an apply, and whether the intent is written: once for all changes.
-pub struct Keeper<'a> {
+pub struct RecordWriter<'a> {
     plan: &'a Plan,
     api: &'a dyn LiveApi,
     now: fn() -> jiff::Timestamp,
@@ -117,7 +117,7 @@ impl From<Unlocked> for NotKept {
 /// Kinds listed at a time when it is asked what is left in the namespace of records.
 const PARALLELISM: usize = 16;
 
-impl<'a> Keeper<'a> {
+impl<'a> RecordWriter<'a> {
     /// Nothing is read or written yet. A lock that is held was held when the plan was made.
     pub fn new(
         plan: &'a Plan,
@@ -227,7 +227,7 @@ impl<'a> Keeper<'a> {
     ///
     /// # Errors
     /// The intent stays, which names all that may be there.
-    pub async fn outcome(&self, fates: &BTreeMap<usize, Fate>, passes: &Passes) -> Result<(), NotKept> {
+    pub async fn outcome(&self, fates: &BTreeMap<usize, Progress>, passes: &Passes) -> Result<(), NotKept> {
         if !keeps_record(self.plan) {
             return Ok(());
         }
@@ -269,12 +269,12 @@ impl<'a> Keeper<'a> {
         }
         let (intent, inventory, passes) = match phase {
             Phase::Intent { passes } => {
-                let known = carried(self.plan, old_passes, passes, |_| Fate::Open);
-                (true, inventory(self.plan, before, |_| Fate::Open), known)
+                let known = carried(self.plan, old_passes, passes, |_| Progress::Open);
+                (true, inventory(self.plan, before, |_| Progress::Open), known)
             }
             Phase::Outcome { fates, passes } => {
-                let fate = |change| fates.get(&change).copied().unwrap_or(Fate::Open);
-                let left = inventory(self.plan, before, fate);
+                let progress = |change| fates.get(&change).copied().unwrap_or(Progress::Open);
+                let left = inventory(self.plan, before, progress);
                 // What the plan read and is neither live nor wanted went without us. What it did not read may be live.
                 let pods: BTreeSet<Identity> =
                     pods(self.plan).into_values().map(|pod| pod.identity).collect();
@@ -285,7 +285,7 @@ impl<'a> Keeper<'a> {
                         || pods.contains(&entry.identity)
                 };
                 let left: Vec<Entry> = left.into_iter().filter(seen).collect();
-                let passes = carried(self.plan, old_passes, passes, fate);
+                let passes = carried(self.plan, old_passes, passes, progress);
                 // A stack of which nothing is left, and that is made again, is another one.
                 let over = self.plan.partial.is_none() && left.is_empty();
                 (false, left, if over { Passes::new() } else { passes })
@@ -425,7 +425,7 @@ impl<'a> Keeper<'a> {
 
 enum Phase<'a> {
     Intent { passes: &'a Passes },
-    Outcome { fates: &'a BTreeMap<usize, Fate>, passes: &'a Passes },
+    Outcome { fates: &'a BTreeMap<usize, Progress>, passes: &'a Passes },
 }
 
 pub(super) fn cluster_change(plan: &Plan) -> Option<(usize, &Change)> {
@@ -443,17 +443,17 @@ pub(super) fn keeps_record(plan: &Plan) -> bool {
 }
 
 /// Whether there is a cluster to write the outcome into.
-fn can_reach(plan: &Plan, fates: &BTreeMap<usize, Fate>) -> bool {
+fn can_reach(plan: &Plan, fates: &BTreeMap<usize, Progress>) -> bool {
     match cluster_change(plan) {
         Some((place, Change { action: Action::Create | Action::Replace, .. })) => {
-            fates.get(&place) == Some(&Fate::Done)
+            fates.get(&place) == Some(&Progress::Done)
         }
         _ => true,
     }
 }
 
 /// What exists after an apply of which each change met its fate; with all fates open, what may exist.
-pub fn inventory(plan: &Plan, before: &[Entry], fate: impl Fn(usize) -> Fate) -> Vec<Entry> {
+pub fn inventory(plan: &Plan, before: &[Entry], progress: impl Fn(usize) -> Progress) -> Vec<Entry> {
     let mut entries: BTreeMap<Identity, Entry> = BTreeMap::new();
     for entry in before {
         entries.insert(entry.identity.clone(), entry.clone());
@@ -462,40 +462,42 @@ pub fn inventory(plan: &Plan, before: &[Entry], fate: impl Fn(usize) -> Fate) ->
     let pods = pods(plan);
     for (place, change) in plan.changes.iter().enumerate() {
         let Change { identity, action, .. } = change;
-        let (fate, ready) = match (*action, fate(place)) {
-            (Action::Keep, fate) if change.is_waited_for() => (Fate::Done, fate == Fate::Done),
-            (Action::Keep, _) => (Fate::Done, true),
-            (_, fate) => (fate, fate == Fate::Done),
+        let (progress, ready) = match (*action, progress(place)) {
+            (Action::Keep, progress) if change.is_waited_for() => {
+                (Progress::Done, progress == Progress::Done)
+            }
+            (Action::Keep, _) => (Progress::Done, true),
+            (_, progress) => (progress, progress == Progress::Done),
         };
         let wanted = match pods.get(&place) {
             Some(pod) => Some(pod.clone()),
             None if matches!(identity, Identity::Check(_)) => continue,
             None => desired.get(identity).map(|resource| Entry { ready: Some(ready), ..entry(resource) }),
         };
-        match (action, fate) {
-            (Action::Delete | Action::Forget, Fate::Done) => {
+        match (action, progress) {
+            (Action::Delete | Action::Forget, Progress::Done) => {
                 entries.remove(identity);
             }
             // The pod of a check goes with its run; it stays only where that was cut short.
-            (Action::Run, Fate::Done | Fate::Untouched) => {
+            (Action::Run, Progress::Done | Progress::Untouched) => {
                 entries.retain(|_, entry| wanted.as_ref().is_none_or(|pod| pod.identity != entry.identity));
             }
-            (Action::Run, Fate::Open) => {
+            (Action::Run, Progress::Open) => {
                 entries.extend(wanted.map(|pod| (pod.identity.clone(), pod)));
             }
             // It may be there still, and no record may have named it before: the last one may be lost.
-            (Action::Delete | Action::Forget, Fate::Open | Fate::Untouched) if !change.foreign => {
+            (Action::Delete | Action::Forget, Progress::Open | Progress::Untouched) if !change.foreign => {
                 entries.entry(identity.clone()).or_insert_with(|| of_change(change));
             }
-            (_, Fate::Untouched) | (Action::Delete | Action::Forget, _) => {}
-            (Action::Keep, Fate::Done) if wanted.is_none() => {
+            (_, Progress::Untouched) | (Action::Delete | Action::Forget, _) => {}
+            (Action::Keep, Progress::Done) if wanted.is_none() => {
                 // It stays for others, and is still what this stack has made.
                 entries.entry(identity.clone()).or_insert_with(|| of_change(change));
             }
-            (_, Fate::Done) => {
+            (_, Progress::Done) => {
                 entries.extend(wanted.map(|entry| (identity.clone(), entry)));
             }
-            (_, Fate::Open) => {
+            (_, Progress::Open) => {
                 let Some(mut entry) = wanted else { continue };
                 if let Some(old) = entries.get(identity) {
                     entry.set = united(&old.set, entry.set);
@@ -586,15 +588,16 @@ fn unknown(plan: &Plan) -> impl Iterator<Item = Identity> {
 
 /// Passes that still hold, and the new ones. A pass belongs to its thing: what does not touch the thing keeps it, be it left
 /// out, named otherwise, or gone. Things that are made once and are there have one, also when an earlier record was lost.
-fn carried(plan: &Plan, old: Passes, new: &Passes, fate: impl Fn(usize) -> Fate) -> Passes {
+fn carried(plan: &Plan, old: Passes, new: &Passes, progress: impl Fn(usize) -> Progress) -> Passes {
     let anew = cluster_change(plan).is_some_and(|(_, change)| change.action == Action::Replace);
     let mut passes = if anew { Passes::new() } else { old };
     let desired = by_identity(&plan.desired);
     for (place, change) in plan.changes.iter().enumerate() {
         let Change { identity, action, .. } = change;
-        match (action, fate(place)) {
+        match (action, progress(place)) {
             // A check that is about to run again has not passed until it has.
-            (Action::Run, Fate::Open | Fate::Done) | (Action::Delete | Action::Forget, Fate::Done) => {
+            (Action::Run, Progress::Open | Progress::Done)
+            | (Action::Delete | Action::Forget, Progress::Done) => {
                 passes.remove(identity);
             }
             (Action::Keep, _) if change.fingerprint.is_some() => {

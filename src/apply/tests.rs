@@ -111,7 +111,7 @@ fn in_turn(replies: Vec<Result<Value, (Class, &'static str)>>) -> Answer {
 }
 
 /// Ready when `phase` says so, failed when it says so.
-const KIND: Kind = Kind { judge, ..Kind::BARE };
+const KIND: Kind = Kind { readiness: judge, ..Kind::BARE };
 
 fn judge(_: &Await, found: &Found) -> Result<Readiness, Unasked> {
     Ok(match found.get(Part::Itself)?["phase"].as_str() {
@@ -204,11 +204,11 @@ fn plan(changes: Vec<Change>) -> Plan {
         kind: change.kind,
         body: json!({"name": change.address.as_str()}),
         origin: FieldPath::root(),
-        origins: Vec::new(),
+        provenance: Vec::new(),
         follows: Vec::new(),
         protect: false,
         life: Life::Kept,
-        initial: Value::Null,
+        create_only: Value::Null,
     });
     Plan {
         target: Target { gke: Some(cluster()), context: None, kubeconfig: None, simulated: true },
@@ -217,7 +217,7 @@ fn plan(changes: Vec<Change>) -> Plan {
         offline: false,
         desired: desired.collect(),
         changes,
-        theirs: Vec::new(),
+        external: Vec::new(),
         reads: Vec::new(),
         notes: Vec::new(),
         hourly: None,

@@ -213,7 +213,7 @@ impl<'a> Run<'a> {
     /// What the scheduler says of its tasks.
     async fn counted(&self, counts: &Query, service: &ObjectId) -> Result<Readiness, Outcome> {
         let error = match self.shared.api.send(Request::get(counts.api, &counts.path)).await {
-            Ok(counts) => return Ok(dask::when_idle::judge(&counts)),
+            Ok(counts) => return Ok(dask::when_idle::readiness(&counts)),
             Err(error) => error,
         };
         // The API server's own 404 is a Status; a scheduler's is a page.

@@ -59,9 +59,9 @@ fn take(
     let session = Session::load(settings)?;
     let section = meant(&session, &args.address)?;
     let place = place(&section);
-    let theirs = place.find(&json!(session.stack())) == Some(&Value::Bool(false));
+    let external = place.find(&json!(session.stack())) == Some(&Value::Bool(false));
     let fail = |problem| Failure::new(vec![problem], session.sources().clone());
-    let edit = match theirs {
+    let edit = match external {
         true => Some(edit::without(session.sources(), &place, "false").map_err(fail)?),
         false => None,
     };

@@ -11,7 +11,7 @@ use super::saved;
 use super::session::{Link, Session, block_on, given_to, plan_again};
 use super::settings::{Failure, Format, Settings, quoted};
 use super::stop::Stops;
-use crate::apply::lock::{Lives, Lock, Locking, Unlocked};
+use crate::apply::lock::{Liveness, Lock, Locking, Unlocked};
 use crate::apply::{self, ApplyOptions, NotBegun};
 use crate::diag::{Code, Diagnostic};
 use crate::plan::{Consent, Mode, Plan, file};
@@ -296,9 +296,9 @@ pub(super) async fn run(
     again: impl AsyncFnOnce(&Link) -> Result<Plan, Failure>,
 ) -> Result<Exit, Failure> {
     let stops = Stops::listen()?;
-    let (holder, lives, now) =
-        (holder::this(), holder::lives as fn(&str) -> Lives, jiff::Timestamp::now as fn() -> _);
-    let locking = Locking { holder, lives, force, now, clock: holder::since_boot };
+    let (holder, liveness, now) =
+        (holder::this(), holder::liveness as fn(&str) -> Liveness, jiff::Timestamp::now as fn() -> _);
+    let locking = Locking { holder, liveness, force, now, clock: holder::since_boot };
     let lock = Arc::new(Lock::new(link.api(), &plan.owner, locking));
     let begun = apply::begin(&plan, &*link.api(), &lock, &stops.count, again(&link)).await;
     let now = match begun {

@@ -100,11 +100,11 @@ fn broken(settings: &Settings, failure: &Failure) -> Finding {
         && only.code != Code::StackNotFound
         && let Some(help) = &only.help
     {
-        return found.cure(help.as_str());
+        return found.remedy(help.as_str());
     }
     let exists = settings.stack.is_file() || settings.stack.join("stack.toml").is_file();
     let command = if exists { "validate" } else { "init" };
-    found.cure(format!("{} {command}", settings.program()))
+    found.remedy(format!("{} {command}", settings.program()))
 }
 
 fn configuration(gcloud: &Gcloud) -> Finding {
@@ -123,7 +123,7 @@ fn configuration(gcloud: &Gcloud) -> Finding {
 fn credentials(settings: &Settings, found: Found) -> Finding {
     let what = "credentials";
     let needed = !settings.access.is_simulated();
-    let cure = "gcloud auth application-default login";
+    let remedy = "gcloud auth application-default login";
     match found {
         Found::File { path, kind, account } => {
             let whose = account.map(|account| format!(" of {account}")).unwrap_or_default();
@@ -131,12 +131,12 @@ fn credentials(settings: &Settings, found: Found) -> Finding {
         }
         Found::Broken { path, why } => {
             let mark = if needed { Mark::Bad } else { Mark::Doubtful };
-            Finding::new(mark, what, format!("{} cannot be used: {why}", path.display())).cure(cure)
+            Finding::new(mark, what, format!("{} cannot be used: {why}", path.display())).remedy(remedy)
         }
         Found::Nothing if needed => {
             let seen =
                 "no application default credentials on this machine (a machine of Google Cloud has its own)";
-            Finding::new(Mark::Doubtful, what, seen).cure(cure)
+            Finding::new(Mark::Doubtful, what, seen).remedy(remedy)
         }
         Found::Nothing => Finding::new(Mark::Skipped, what, "none; the sandbox needs none"),
     }
@@ -167,7 +167,7 @@ fn the_sandbox(settings: &Settings) -> Finding {
         State::InUse => {
             let found =
                 Finding::new(Mark::Doubtful, "sandbox", format!("in {shown}, in use by another process"));
-            found.cure("wait for it, or stop it")
+            found.remedy("wait for it, or stop it")
         }
     }
 }
@@ -194,7 +194,7 @@ fn online(settings: &Settings, args: &Args, session: Option<&Session>) -> Vec<Fi
         let first = failure.diagnostics().first();
         let seen = first.map(|first| first.message.clone()).unwrap_or_default();
         let mut found = Finding::new(Mark::Bad, "access", seen);
-        found.cure = first.and_then(|first| first.help.clone());
+        found.remedy = first.and_then(|first| first.help.clone());
         vec![found]
     })
 }
@@ -203,7 +203,7 @@ fn in_the_way(what: &'static str, error: &ApiError, session: &Session, settings:
     let words = if settings.is_verbose() { Words::All } else { Words::Few };
     let said = access::diagnose(error, &session.lowered().target, session.sources(), words);
     let mut found = Finding::new(Mark::Bad, what, format!("{} ({})", said.message, said.code));
-    found.cure = said.help;
+    found.remedy = said.help;
     found
 }
 
@@ -256,11 +256,11 @@ async fn permissions(
         }
         Err(error) if matches!(error.class, Class::Denied | Class::NotFound) => {
             let seen = format!("not known: the Resource Manager API does not tell ({})", error.message);
-            let cure = format!(
+            let remedy = format!(
                 "gcloud services enable cloudresourcemanager.googleapis.com --project {}",
                 name.project
             );
-            Finding::new(Mark::Skipped, what, seen).cure(cure)
+            Finding::new(Mark::Skipped, what, seen).remedy(remedy)
         }
         Err(error) => in_the_way(what, &error, session, settings),
     }
@@ -279,14 +279,14 @@ fn judged(answer: &Value, project: &str) -> Finding {
     let grant = |role: &&str| {
         format!("gcloud projects add-iam-policy-binding {project} --member user:YOU --role {role}")
     };
-    let cure: Vec<String> = roles.iter().map(grant).collect();
+    let remedy: Vec<String> = roles.iter().map(grant).collect();
     // Reading is enough for plans.
     let mark = if missing.iter().any(|permission| permission.ends_with("clusters.get")) {
         Mark::Bad
     } else {
         Mark::Doubtful
     };
-    Finding::new(mark, "permissions", format!("missing: {}", missing.join(", "))).cure(cure.join("\n"))
+    Finding::new(mark, "permissions", format!("missing: {}", missing.join(", "))).remedy(remedy.join("\n"))
 }
 
 /// The cluster of a kubeconfig.
@@ -307,15 +307,15 @@ mod tests {
     #[test]
     fn missing_permissions_are_named_with_roles_that_hold_them() {
         let all = judged(&json!({ "permissions": NEEDED }), "p");
-        assert_eq!((all.mark, all.cure), (Mark::Good, None));
+        assert_eq!((all.mark, all.remedy), (Mark::Good, None));
         let some: Vec<&str> = NEEDED.iter().copied().filter(|needed| !needed.ends_with(".create")).collect();
         let found = judged(&json!({ "permissions": some }), "p");
         assert_eq!(found.mark, Mark::Doubtful, "a plan still works");
         assert!(found.seen.contains("container.clusters.create"), "{found:?}");
-        assert!(found.cure.unwrap().contains("--role roles/container.clusterAdmin"));
+        assert!(found.remedy.unwrap().contains("--role roles/container.clusterAdmin"));
         let none = judged(&json!({}), "p");
         assert_eq!(none.mark, Mark::Bad);
-        assert!(none.cure.unwrap().lines().count() > 2);
+        assert!(none.remedy.unwrap().lines().count() > 2);
     }
 
     #[test]

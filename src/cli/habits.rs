@@ -76,7 +76,7 @@ fn flag(word: &str, program: &Command) -> Option<String> {
         let value = value.map(|value| format!(" {value}")).unwrap_or_default();
         return Some(format!("long flags have two dashes: '--{name}{value}'"));
     }
-    let (_, ours) = FLAGS.iter().find(|(theirs, _)| *theirs == name)?;
+    let (_, ours) = FLAGS.iter().find(|(external, _)| *external == name)?;
     Some(if ours.starts_with('-') { format!("here it is '{ours}'") } else { (*ours).to_owned() })
 }
 
@@ -89,7 +89,7 @@ fn is_flag(program: &Command, name: &str) -> bool {
 }
 
 fn command(word: &str) -> Option<String> {
-    let (_, ours) = COMMANDS.iter().find(|(theirs, _)| *theirs == word)?;
+    let (_, ours) = COMMANDS.iter().find(|(external, _)| *external == word)?;
     Some(format!("here it is 'dask-infra {ours}'"))
 }
 

@@ -4,7 +4,7 @@ use std::time::Duration;
 
 use rustix::time::{ClockId, clock_gettime};
 
-use crate::apply::lock::{Holder, Lives};
+use crate::apply::lock::{Holder, Liveness};
 
 /// The clock that goes on while the machine sleeps. Source: clock_gettime(2) for Linux; for Darwin its own page, where
 /// CLOCK_MONOTONIC is the one that counts sleep.
@@ -35,16 +35,16 @@ pub fn since_boot() -> Duration {
 }
 
 /// Whether a process that [`this`] named still runs.
-pub fn lives(process: &str) -> Lives {
+pub fn liveness(process: &str) -> Liveness {
     let parts: Vec<&str> = process.rsplitn(3, ' ').collect();
-    let [began, pid, place] = parts.as_slice() else { return Lives::Unknown };
-    let Ok(pid) = pid.parse() else { return Lives::Unknown };
+    let [began, pid, place] = parts.as_slice() else { return Liveness::Unknown };
+    let Ok(pid) = pid.parse() else { return Liveness::Unknown };
     match world() {
         Some(here) if here == *place => match start(pid) {
-            Some(start) if start == *began => Lives::Yes,
-            Some(_) | None => Lives::No,
+            Some(start) if start == *began => Liveness::Yes,
+            Some(_) | None => Liveness::No,
         },
-        Some(_) | None => Lives::Unknown,
+        Some(_) | None => Liveness::Unknown,
     }
 }
 
@@ -76,14 +76,14 @@ mod tests {
             println!("skipped: the system has no /proc");
             return;
         };
-        assert_eq!(lives(&process), Lives::Yes);
+        assert_eq!(liveness(&process), Liveness::Yes);
         let mut child = std::process::Command::new("true").spawn().unwrap();
         let (place, _) = process.rsplit_once(' ').unwrap();
         let (place, _) = place.rsplit_once(' ').unwrap();
         let ended = format!("{place} {} {}", child.id(), start(child.id()).unwrap_or_else(|| "0".into()));
         child.wait().unwrap();
-        assert_eq!(lives(&ended), Lives::No);
-        assert_eq!(lives("another-boot pid:[1] 1 2"), Lives::Unknown);
-        assert_eq!(lives("nonsense"), Lives::Unknown);
+        assert_eq!(liveness(&ended), Liveness::No);
+        assert_eq!(liveness("another-boot pid:[1] 1 2"), Liveness::Unknown);
+        assert_eq!(liveness("nonsense"), Liveness::Unknown);
     }
 }

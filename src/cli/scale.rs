@@ -128,8 +128,8 @@ fn meant(session: &Session, typed: &str) -> Result<(Resource, Scaled), Failure> 
     let (resource, scaled) = match counted.as_slice() {
         [(resource, scaled)] => ((*resource).clone(), scaled.clone()),
         [] => {
-            let theirs = found.iter().any(|resource| !ours(resource));
-            let (why, help) = if theirs {
+            let external = found.iter().any(|resource| !ours(resource));
+            let (why, help) = if external {
                 ("others own it (`manage = false`)", "ask its owner, or scale it with their tool")
             } else {
                 (

@@ -12,7 +12,7 @@ use super::served;
 use super::settings::{Access, Failure, Settings};
 use crate::address::{Address, FieldPath};
 use crate::diag::{Code, Diagnostic};
-use crate::live::along::deepen;
+use crate::live::along::read_scope;
 use crate::live::connection::{Connection, InProcess, Options as Connect};
 use crate::live::gke::GkeAccess;
 use crate::live::kube::{Doubt, KubeconfigAccess, Leads};
@@ -163,8 +163,8 @@ impl Session {
         let mut read = self.read(link, ask.parallelism).await;
         let in_the_way = |failure| self.in_the_way(failure, read.trouble.as_ref());
         let mut plan = self.make(&read.world, ask, Reading::Live).map_err(in_the_way)?;
-        if let Some(reach) = plan::reach(&plan) {
-            deepen(&*link.connection, &mut read.world, &reach, ask.parallelism).await;
+        if let Some(scope) = plan::deletion_scope(&plan) {
+            read_scope(&*link.connection, &mut read.world, &scope, ask.parallelism).await;
             plan = self.make(&read.world, ask, Reading::Live)?;
         }
         let waits = unready::kept(&plan, &read.world);
@@ -214,9 +214,9 @@ impl Session {
 
     /// Everything that is live and matters to the stack.
     pub async fn read(&self, link: &Link, parallelism: usize) -> live::Reading {
-        let Lowered { owner, target, resources, theirs, .. } = &self.lowered;
+        let Lowered { owner, target, resources, external, .. } = &self.lowered;
         let mut read =
-            read(&*link.connection, &plan::wanted(resources, theirs, target, owner), parallelism).await;
+            read(&*link.connection, &plan::read_set(resources, external, target, owner), parallelism).await;
         read.world.given = self.given.clone();
         read
     }
@@ -235,8 +235,8 @@ impl Session {
 
     /// Everything of the stack in the order of making; what others own (`manage = false`) comes last.
     pub fn resources(&self) -> impl Iterator<Item = &Resource> {
-        let Lowered { resources, theirs, .. } = &self.lowered;
-        resources.iter().chain(theirs.iter().map(|theirs| &theirs.resource))
+        let Lowered { resources, external, .. } = &self.lowered;
+        resources.iter().chain(external.iter().map(|external| &external.resource))
     }
 
     /// A request that was refused, with its cause and cure.
@@ -354,8 +354,8 @@ pub async fn plan_again(
     given: &Given,
     parallelism: usize,
 ) -> Result<Plan, Failure> {
-    let Plan { target, owner, desired, theirs, .. } = saved;
-    let wanted = plan::wanted(desired, theirs, target, owner);
+    let Plan { target, owner, desired, external, .. } = saved;
+    let wanted = plan::read_set(desired, external, target, owner);
     let live::Reading { mut world, trouble, .. } = read(&*link.connection, &wanted, parallelism).await;
     world.given = given.clone();
     let sources = Sources::default();
@@ -370,8 +370,8 @@ pub async fn plan_again(
         })
     };
     let mut now = make(&world)?;
-    if let Some(reach) = plan::reach(&now) {
-        deepen(&*link.connection, &mut world, &reach, parallelism).await;
+    if let Some(scope) = plan::deletion_scope(&now) {
+        read_scope(&*link.connection, &mut world, &scope, parallelism).await;
         now = make(&world)?;
     }
     Ok(plan::file::located(now, saved))

@@ -15,7 +15,7 @@ use crate::kinds;
 use crate::kinds::kind::Found;
 use crate::kinds::kubernetes::check;
 use crate::kinds::kubernetes::pods::why_by_events;
-use crate::kinds::status::Said;
+use crate::kinds::status::StatusLine;
 use crate::live::{LiveApi, look as ask};
 use crate::report::status::{Row, State, Status};
 use crate::resource::{Api, Await, Identity, Owner, Query, Readiness, Resource, World};
@@ -99,9 +99,9 @@ async fn look(
     let world = session.world(link, parallelism).await?;
     let lowered = session.lowered();
     let api = link.api();
-    let theirs = lowered.theirs.iter().map(|theirs| &theirs.resource);
+    let external = lowered.external.iter().map(|external| &external.resource);
     let meant = |resource: &&Resource| found.is_empty() || found.contains(&resource.identity);
-    let all = theirs.chain(&lowered.resources).filter(meant);
+    let all = external.chain(&lowered.resources).filter(meant);
     let looks = all.map(|resource| row(&*api, resource, &lowered.owner, &world));
     let mut rows: Vec<Row> = futures::stream::iter(looks).buffered(parallelism.max(1)).collect().await;
     ask_events(&*api, &mut rows).await;
@@ -113,11 +113,11 @@ pub(super) async fn row(api: &dyn LiveApi, resource: &Resource, owner: &Owner, w
         (Identity::Check(_), _) => {
             let state = passed(resource, world);
             let line = if state == State::Ready { "passed" } else { "" };
-            (state, Said { line: line.to_owned(), ..Said::default() })
+            (state, StatusLine { line: line.to_owned(), ..StatusLine::default() })
         }
-        (_, None) => (State::Absent, Said::default()),
+        (_, None) => (State::Absent, StatusLine::default()),
         (_, Some(live)) => match kinds::of(resource.kind).kept(resource, owner, live) {
-            None => (State::Ready, Said::default()),
+            None => (State::Ready, StatusLine::default()),
             Some(wait) => judged(api, &wait).await,
         },
     };
@@ -134,11 +134,11 @@ fn passed(resource: &Resource, world: &World) -> State {
     }
 }
 
-async fn judged(api: &dyn LiveApi, wait: &Await) -> (State, Said) {
+async fn judged(api: &dyn LiveApi, wait: &Await) -> (State, StatusLine) {
     let kind = kinds::of(wait.kind);
     let queries = (kind.queries)(wait);
     match futures::future::try_join_all(queries.iter().map(|(_, query)| ask(api, query))).await {
-        Err(error) => (State::Unknown(error.to_string()), Said::default()),
+        Err(error) => (State::Unknown(error.to_string()), StatusLine::default()),
         Ok(found) => {
             let found = Found::answers(&queries, &found);
             let state = match kind.readiness(wait, &found) {
@@ -146,7 +146,7 @@ async fn judged(api: &dyn LiveApi, wait: &Await) -> (State, Said) {
                 Readiness::Progressing(what) | Readiness::Stalled(what) => State::Waiting(what),
                 Readiness::Failed(why) => State::Failed(why),
             };
-            (state, (kind.says)(wait, &found).unwrap_or_default())
+            (state, (kind.status_line)(wait, &found).unwrap_or_default())
         }
     }
 }

@@ -15,7 +15,7 @@ use crate::diag::Code;
 use crate::kinds::kind::Where;
 use crate::kinds::kubernetes::pods::selected;
 use crate::kinds::kubernetes::why as judge;
-use crate::kinds::kubernetes::why::{Around, Pool};
+use crate::kinds::kubernetes::why::{PodContext, Pool};
 use crate::kinds::scale::Number;
 use crate::kinds::{self, dask};
 use crate::live::{LiveApi, look as ask};
@@ -114,8 +114,8 @@ async fn look(
 /// The pools of the stack, with what is live of them.
 fn pools(session: &Session, world: &World) -> Vec<Pool> {
     let lowered = session.lowered();
-    let theirs = lowered.theirs.iter().map(|theirs| &theirs.resource);
-    let all = lowered.resources.iter().chain(theirs);
+    let external = lowered.external.iter().map(|external| &external.resource);
+    let all = lowered.resources.iter().chain(external);
     all.filter_map(|resource| {
         let Identity::NodePool { pool, .. } = &resource.identity else { return None };
         let scaled = (kinds::of(resource.kind).scaled)(resource, &lowered.resources)?;
@@ -202,7 +202,7 @@ impl Looking<'_> {
             let at = sources.locate(&part.key(key)).map(|place| place.to_string());
             at.unwrap_or_else(|| part.to_string())
         };
-        let around = Around {
+        let around = PodContext {
             events: &events,
             log: log.as_deref(),
             pools: &self.pools,

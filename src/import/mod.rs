@@ -215,7 +215,7 @@ pub fn stack_of(live: &Value) -> Option<String> {
     let entries = live["metadata"]["managedFields"].as_array().into_iter().flatten();
     let applied =
         entries.filter(|entry| entry["operation"] == "Apply").filter_map(|entry| entry["manager"].as_str());
-    // A stack has more names as a field manager, `dask-infra/s:initial`, and is one stack.
+    // A stack has more names as a field manager, `dask-infra/s:create_only`, and is one stack.
     let stack = |manager: &'_ str| Some(manager.strip_prefix("dask-infra/")?.split(':').next()?.to_owned());
     let mut stacks = applied.filter_map(stack);
     let labels = [&live["resourceLabels"], &live["config"]["resourceLabels"]];

@@ -116,7 +116,7 @@ fn attempt(part: Part, live: &Value, image: Option<&str>, scope: &Scope, tried: 
     let given = difference(&base, live, schema.as_ref(), "").map(Pod);
     let mut laid = base;
     let root = FieldPath::root();
-    pod::lay_over(&mut laid, given.as_ref(), &root, &root, &mut Vec::new());
+    pod::merge_pod(&mut laid, given.as_ref(), &root, &root, &mut Vec::new());
     // What a key says is not said again in `pod`.
     let args_twice = !short.args.is_empty()
         && given.as_ref().is_some_and(|Pod(given)| !own_container(part, given)["args"].is_null());
@@ -187,7 +187,7 @@ fn args(part: Part, own: &Value, short: &Short) -> (Vec<String>, BTreeMap<String
 }
 
 /// What is to be laid over `base` so that `live` comes out; `None` when they are equal. The way back of
-/// [`pod::lay_over`], for all that its rules can say.
+/// [`pod::merge_pod`], for all that its rules can say.
 pub(super) fn difference(base: &Value, live: &Value, schema: Option<&Schema>, field: &str) -> Option<Value> {
     if base == live {
         return None;

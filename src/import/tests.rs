@@ -37,8 +37,8 @@ fn live(resources: &[Resource], place: Place) -> Found {
     };
     for resource in resources {
         let mut body = resource.body.clone();
-        if !resource.initial.is_null() {
-            put(&mut body, &resource.initial);
+        if !resource.create_only.is_null() {
+            put(&mut body, &resource.create_only);
         }
         match &resource.identity {
             Identity::Cluster(_) => found.cluster = body,
@@ -108,7 +108,7 @@ fn what_a_stack_makes_is_imported_as_that_stack() {
             let same = again.iter().find(|other| other.identity == resource.identity);
             let same = same.unwrap_or_else(|| panic!("no {} in\n{}", resource.identity, imported.text));
             let (mut expect, mut got) = (plain(&resource.body), plain(&same.body));
-            if !resource.initial.is_null() {
+            if !resource.create_only.is_null() {
                 // `start` is a number of others', and none of the stack's once it is live.
                 for body in [&mut expect, &mut got] {
                     body["spec"]["worker"]["replicas"] = Value::Null;

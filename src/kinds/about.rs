@@ -6,8 +6,8 @@ use super::json::{number, text};
 use super::pod::gpus;
 
 /// `2 workers with 1 GPU each`; the number may be one that is only set at the beginning.
-pub fn workers(worker: &Value, initial: &Value) -> String {
-    let number = number(&worker["replicas"]).or_else(|| number(&initial["replicas"]));
+pub fn workers(worker: &Value, create_only: &Value) -> String {
+    let number = number(&worker["replicas"]).or_else(|| number(&create_only["replicas"]));
     let gpus = with_gpus(&worker["spec"]);
     let each = if gpus.is_empty() || number == Some(1) { "" } else { " each" };
     let workers = number.map_or_else(|| "workers".to_owned(), |number| counted(number, "worker"));

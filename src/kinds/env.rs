@@ -157,10 +157,10 @@ pub fn lower(needed: &[Needed], scope: &Scope) -> Vec<Resource> {
                 namespace: Some(namespace.to_owned()),
                 name,
             }),
-            initial: Value::Null,
+            create_only: Value::Null,
             origin: here.first().map(|first| first.origin.clone()).unwrap_or_default(),
             // Of several places that ask for one variable the first counts.
-            origins: here.iter().rev().map(place).collect(),
+            provenance: here.iter().rev().map(place).collect(),
             follows: scope.in_namespace(namespace),
             protect: false,
             life: Life::Kept,

@@ -6,7 +6,7 @@ use serde_json::Value;
 
 use super::scale::Scaled;
 use super::scope::{DASK_OPERATOR, OPERATOR_NAME};
-use super::status::Said;
+use super::status::StatusLine;
 use crate::address::{Address, FieldPath};
 use crate::resource::{
     Action, Api, Await, Effect, FieldChange, Gvk, Identity, ObjectId, Owner, Query, Readiness, Resource, Step,
@@ -19,15 +19,15 @@ pub struct Kind {
     /// How wanted and live are compared.
     pub compare: Compare,
     /// The steps of a change.
-    pub program: fn(&Doing) -> Vec<Step>,
+    pub program: fn(&ChangeContext) -> Vec<Step>,
     /// What is amiss with a live one that no field tells. What is kept although something is becomes an update.
-    pub amiss: fn(&Doing) -> Option<Amiss>,
+    pub amiss: fn(&ChangeContext) -> Option<Amiss>,
     /// Workers that the program of a change chooses to go, with what is live of them.
-    pub chosen: fn(&Doing) -> Vec<(ObjectId, Value)>,
+    pub chosen: fn(&ChangeContext) -> Vec<(ObjectId, Value)>,
     /// What to read to judge readiness.
     pub queries: fn(&Await) -> Vec<(Part, Query)>,
     /// Judges readiness by what the queries found.
-    pub judge: fn(&Await, &Found) -> Result<Readiness, Unasked>,
+    pub readiness: fn(&Await, &Found) -> Result<Readiness, Unasked>,
     /// What must be before the server lets one go that is deleted.
     pub held: Held,
     /// What one leaves to others when it goes.
@@ -37,7 +37,7 @@ pub struct Kind {
     /// Whether several stacks of one cluster may have the same object.
     pub shared: bool,
     /// For `status`: what the queries found, as words.
-    pub says: fn(&Await, &Found) -> Result<Said, Unasked>,
+    pub status_line: fn(&Await, &Found) -> Result<StatusLine, Unasked>,
     /// What one of ours is called that neither the file nor the record knows.
     pub address: fn(&ObjectId) -> Address,
     /// A wanted one in the few words that a row of a plan has room for: number, machine and GPUs first, images last. What
@@ -46,7 +46,7 @@ pub struct Kind {
     /// Where its pods are.
     pub pods: fn(&Resource) -> Where,
     /// Where one can connect to.
-    pub door: fn(&Resource) -> Option<Door>,
+    pub endpoint: fn(&Resource) -> Option<Endpoint>,
     /// How it is scaled, among all things of the stack; `None` for what has no number.
     pub scaled: fn(&Resource, &[Resource]) -> Option<Scaled>,
 }
@@ -60,22 +60,22 @@ impl Kind {
         amiss: |_| None,
         chosen: |_| Vec::new(),
         queries: itself,
-        judge: |_, _| Ok(Readiness::Ready),
+        readiness: |_, _| Ok(Readiness::Ready),
         held: Held::Free,
         room: Room::Nothing,
         beside: Vec::new,
         shared: false,
-        says: |_, _| Ok(Said::default()),
+        status_line: |_, _| Ok(StatusLine::default()),
         about: |_| Vec::new(),
         address: unnamed,
         pods: |_| Where::Nowhere,
-        door: |_| None,
+        endpoint: |_| None,
         scaled: |_, _| None,
     };
 
     /// How ready a thing is. A judge that does not fit its own queries is told at once, not waited for.
     pub fn readiness(&self, wait: &Await, found: &Found) -> Readiness {
-        (self.judge)(wait, found).unwrap_or_else(|Unasked(part)| {
+        (self.readiness)(wait, found).unwrap_or_else(|Unasked(part)| {
             Readiness::Failed(format!(
                 "dask-infra has a mistake: it judges by {part:?} without asking for it"
             ))
@@ -84,10 +84,10 @@ impl Kind {
 
     /// What an apply that keeps a thing looks at.
     pub fn kept(&self, resource: &Resource, owner: &Owner, live: &Value) -> Option<Await> {
-        let steps = (self.program)(&Doing {
+        let steps = (self.program)(&ChangeContext {
             resource: Some(resource),
             live: Some(live),
-            ..Doing::of(Action::Keep, &resource.identity, owner)
+            ..ChangeContext::of(Action::Keep, &resource.identity, owner)
         });
         steps.into_iter().find_map(|step| match step {
             Step::Await(wait) => Some(wait),
@@ -193,7 +193,7 @@ pub enum Where {
 
 /// What stands behind a door.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
-pub enum Behind {
+pub enum EndpointKind {
     /// A Dask scheduler: clients speak to it, its dashboard shows what it does.
     Scheduler,
     /// A Jupyter server.
@@ -202,9 +202,9 @@ pub enum Behind {
 
 /// Where one can connect to.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub struct Door {
+pub struct Endpoint {
     /// What stands there.
-    pub behind: Behind,
+    pub kind: EndpointKind,
     /// The Service in front of it.
     pub service: ObjectId,
 }
@@ -293,7 +293,7 @@ pub enum How {
 }
 
 /// What a kind's file is told to write the steps of a change.
-pub struct Doing<'a> {
+pub struct ChangeContext<'a> {
     /// What happens.
     pub action: Action,
     /// What it is.
@@ -315,7 +315,7 @@ pub struct Doing<'a> {
     /// Whether something of the same name is being deleted, or goes with its owner, and must be gone first.
     pub leaving: bool,
     /// Whether it, or a field of it, is taken from another tool, with consent.
-    pub taking: bool,
+    pub adopting: bool,
     /// What is done about what is amiss.
     pub amiss: Option<&'a Amiss>,
     /// Seconds that what takes workers away waits at most until they have no work.
@@ -333,7 +333,7 @@ pub struct Amiss {
     pub alone: bool,
 }
 
-impl<'a> Doing<'a> {
+impl<'a> ChangeContext<'a> {
     /// Where nothing is wanted and nothing live.
     pub fn of(action: Action, identity: &'a Identity, owner: &'a Owner) -> Self {
         Self {
@@ -347,7 +347,7 @@ impl<'a> Doing<'a> {
             inline_pool: None,
             zones: 0,
             leaving: false,
-            taking: false,
+            adopting: false,
             amiss: None,
             when_idle: None,
         }

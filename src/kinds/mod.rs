@@ -70,10 +70,10 @@ mod tests {
             let found = Found::answers(&queries, &answers);
             let dask = matches!(kind, KindId::DaskCluster | KindId::DaskGroup);
             if until.is_ready() || dask {
-                assert!((of(kind).judge)(&wait, &found).is_ok(), "{kind:?} {until:?}");
+                assert!((of(kind).readiness)(&wait, &found).is_ok(), "{kind:?} {until:?}");
             }
             if until.is_ready() {
-                assert!((of(kind).says)(&wait, &found).is_ok(), "{kind:?} {until:?}");
+                assert!((of(kind).status_line)(&wait, &found).is_ok(), "{kind:?} {until:?}");
             }
         }
     }

@@ -56,33 +56,33 @@ impl JsonSchema for Pod {
 pub const DIRECTIVE: &str = "$patch";
 
 /// Lays `given` over the pod of a section. `place` is where the pod is in the object's body, `origin` where `given`
-/// is in the stack; `origins` learns which fields of the body come from there.
-pub fn lay_over(
+/// is in the stack; `provenance` learns which fields of the body come from there.
+pub fn merge_pod(
     pod: &mut Value,
     given: Option<&Pod>,
     place: &FieldPath,
     origin: &FieldPath,
-    origins: &mut Vec<(FieldPath, FieldPath)>,
+    provenance: &mut Vec<(FieldPath, FieldPath)>,
 ) {
     let Some(Pod(given)) = given else { return };
     let schema = schema::definition("io.k8s.api.core.v1.PodSpec");
-    lay(pod, given, schema.as_ref(), place, origin, origins);
+    strategic_merge(pod, given, schema.as_ref(), place, origin, provenance);
 }
 
 /// The same for anything with a schema.
-pub fn lay(
+pub fn strategic_merge(
     value: &mut Value,
     given: &Value,
     schema: Option<&Schema>,
     place: &FieldPath,
     origin: &FieldPath,
-    origins: &mut Vec<(FieldPath, FieldPath)>,
+    provenance: &mut Vec<(FieldPath, FieldPath)>,
 ) {
-    *value = Merge { origins }.value(Some(value), given, schema, place, origin);
+    *value = Merge { provenance }.value(Some(value), given, schema, place, origin);
 }
 
 struct Merge<'a> {
-    origins: &'a mut Vec<(FieldPath, FieldPath)>,
+    provenance: &'a mut Vec<(FieldPath, FieldPath)>,
 }
 
 impl Merge<'_> {
@@ -110,7 +110,7 @@ impl Merge<'_> {
     }
 
     fn taken(&mut self, over: &Value, at: &FieldPath, from: &FieldPath) -> Value {
-        self.origins.push((at.clone(), from.clone()));
+        self.provenance.push((at.clone(), from.clone()));
         let mut value = over.clone();
         clean(&mut value);
         value
@@ -210,10 +210,10 @@ mod tests {
 
     fn laid(base: &Value, over: Value) -> (Value, Vec<String>) {
         let mut pod = base.clone();
-        let mut origins = Vec::new();
+        let mut provenance = Vec::new();
         let (place, origin) = (FieldPath::keys(["spec"]), FieldPath::keys(["pod"]));
-        lay_over(&mut pod, Some(&Pod(over)), &place, &origin, &mut origins);
-        (pod, origins.iter().map(|(at, from)| format!("{at} <- {from}")).collect())
+        merge_pod(&mut pod, Some(&Pod(over)), &place, &origin, &mut provenance);
+        (pod, provenance.iter().map(|(at, from)| format!("{at} <- {from}")).collect())
     }
 
     fn worker() -> Value {
@@ -229,7 +229,7 @@ mod tests {
 
     #[test]
     fn containers_are_merged_by_name_and_tell_where_they_come_from() {
-        let (pod, origins) = laid(
+        let (pod, provenance) = laid(
             &worker(),
             json!({ "containers": [
                 { "name": "log", "image": "b" },
@@ -246,10 +246,10 @@ mod tests {
             ])
         );
         assert!(
-            origins.contains(&"spec.containers[0].env[1] <- pod.containers[1].env[0]".to_owned()),
-            "{origins:?}"
+            provenance.contains(&"spec.containers[0].env[1] <- pod.containers[1].env[0]".to_owned()),
+            "{provenance:?}"
         );
-        assert!(origins.contains(&"spec.containers[1] <- pod.containers[0]".to_owned()), "{origins:?}");
+        assert!(provenance.contains(&"spec.containers[1] <- pod.containers[0]".to_owned()), "{provenance:?}");
     }
 
     #[test]

@@ -4,7 +4,7 @@ use serde_json::Value;
 
 /// What a thing says.
 #[derive(Clone, Debug, Default, PartialEq)]
-pub struct Said {
+pub struct StatusLine {
     /// One line for people: `1 of 1 nodes ready, 2 GPUs allocatable`.
     pub line: String,
     /// The same for programs, by name.

@@ -115,7 +115,7 @@ pub fn configured<'v>(
 }
 
 /// What to do, with the commands.
-pub fn cure(admission: &Admission, configured: &[Configured]) -> String {
+pub fn remedy(admission: &Admission, configured: &[Configured]) -> String {
     let resource = |found: &Configured| {
         format!("{} {}", found.configuration.gvk.kind.to_ascii_lowercase(), found.configuration.name)
     };
@@ -225,14 +225,14 @@ mod tests {
         let found = configured("v.kb.io", [(&object, &live)].into_iter());
         assert_eq!(configured("v", [(&object, &live)].into_iter()), Vec::new());
         let silent = Admission::Unanswered { webhook: "v.kb.io".into(), service: None, why: String::new() };
-        let cure = cure(&silent, &found);
+        let remedy = remedy(&silent, &found);
         for part in [
             "ValidatingWebhookConfiguration kueue",
             "kueue-system/hook",
             "kubectl -n kueue-system get endpointslices",
             "kubectl delete validatingwebhookconfiguration kueue",
         ] {
-            assert!(cure.contains(part), "{cure}");
+            assert!(remedy.contains(part), "{remedy}");
         }
     }
 }

@@ -10,15 +10,15 @@ use super::list::{Once, list};
 use super::retry::get;
 use super::{ApiError, Class, LiveApi, Request};
 use crate::resource::{
-    Api, ClusterName, Elsewhere, Gvk, LABEL_ID, LABEL_STACK, ObjectId, Owner, Reach, Seen, World,
+    Api, ClusterName, DeletionScope, Elsewhere, Gvk, LABEL_ID, LABEL_STACK, ObjectId, Owner, Seen, World,
 };
 
 /// Adds all objects within reach to what was read. What cannot be listed is named in [`World::unseen`].
-pub async fn deepen(api: &dyn LiveApi, world: &mut World, reach: &Reach, parallelism: usize) {
+pub async fn read_scope(api: &dyn LiveApi, world: &mut World, scope: &DeletionScope, parallelism: usize) {
     if !matches!(world.inside, Seen::Live(_)) {
         return;
     }
-    let (found, unseen) = content(api, reach, parallelism).await;
+    let (found, unseen) = content(api, scope, parallelism).await;
     world.unseen = unseen;
     if let Seen::Live(inside) = &mut world.inside {
         let mut once = Once::of(std::mem::take(inside));
@@ -31,10 +31,10 @@ pub async fn deepen(api: &dyn LiveApi, world: &mut World, reach: &Reach, paralle
 /// Secrets and ConfigMaps is left out.
 pub async fn content(
     api: &dyn LiveApi,
-    reach: &Reach,
+    scope: &DeletionScope,
     parallelism: usize,
 ) -> (BTreeMap<ObjectId, Value>, Vec<String>) {
-    let Reach { cluster, namespaces, definitions, nodes } = reach;
+    let DeletionScope { cluster, namespaces, definitions, nodes } = scope;
     let mut collections: BTreeSet<(Gvk, Option<String>)> = BTreeSet::new();
     let mut unseen = BTreeSet::new();
     if *cluster || !namespaces.is_empty() || !definitions.is_empty() {
@@ -94,8 +94,9 @@ pub async fn holds_nothing_but(
         Ok(found) if found.iter().all(|(object, _)| known(object)) => {}
         Ok(_) | Err(_) => return false,
     }
-    let reach = Reach { namespaces: BTreeSet::from([namespace.to_owned()]), ..Reach::default() };
-    let (found, unseen) = content(api, &reach, parallelism).await;
+    let scope =
+        DeletionScope { namespaces: BTreeSet::from([namespace.to_owned()]), ..DeletionScope::default() };
+    let (found, unseen) = content(api, &scope, parallelism).await;
     unseen.is_empty() && found.keys().all(known)
 }
 

@@ -14,7 +14,7 @@ use super::retry::{Patience, get};
 use super::sizes::{count_missing_nodes, instance_group_sizes};
 use super::{ApiError, Class, LiveApi, Request};
 use crate::record::Record;
-use crate::resource::{Api, ClusterName, Gvk, ObjectId, Seen, Wanted, World};
+use crate::resource::{Api, ClusterName, Gvk, ObjectId, ReadSet, Seen, World};
 
 /// What a reading found.
 #[derive(Clone, Debug, PartialEq)]
@@ -27,12 +27,12 @@ pub struct Reading {
 
 /// Reads what is wanted, at most `parallelism` requests at a time. Collections that the record names are
 /// read as well, so that what is no longer in the file is found.
-pub async fn read(api: &dyn LiveApi, wanted: &Wanted, parallelism: usize) -> Reading {
+pub async fn read(api: &dyn LiveApi, read_set: &ReadSet, parallelism: usize) -> Reading {
     let mut reading = Reading { world: World::empty(), trouble: None };
-    if let Some(name) = &wanted.cluster {
+    if let Some(name) = &read_set.cluster {
         match get(api, Request::get(Api::Gke, format!("/v1/{}", name.path()))).await {
             Err(error) if says_absent(&error, name) => {
-                match super::along::elsewhere(api, name, &wanted.owner).await {
+                match super::along::elsewhere(api, name, &read_set.owner).await {
                     Ok(elsewhere) => reading.world.elsewhere = elsewhere,
                     Err(error) => reading.cannot(error),
                 }
@@ -55,7 +55,7 @@ pub async fn read(api: &dyn LiveApi, wanted: &Wanted, parallelism: usize) -> Rea
             }
         }
     }
-    let inside = read_inside(api, wanted, parallelism);
+    let inside = read_inside(api, read_set, parallelism);
     let sizes = instance_group_sizes(api, &reading.world.pools, parallelism);
     let (inside, sizes) = futures::join!(inside, sizes);
     reading.world.sizes = sizes;
@@ -145,28 +145,28 @@ struct Inside {
     home_left: bool,
 }
 
-async fn read_inside(api: &dyn LiveApi, wanted: &Wanted, parallelism: usize) -> Result<Inside, ApiError> {
-    let place = wanted.record.as_ref();
+async fn read_inside(api: &dyn LiveApi, read_set: &ReadSet, parallelism: usize) -> Result<Inside, ApiError> {
+    let place = read_set.record.as_ref();
     let found = async {
         match place {
             Some(place) => record::fetch(api, place, Patience::Reading).await,
             None => Ok(Found::Nothing),
         }
     };
-    let listed = list_all(api, &wanted.collections, parallelism);
+    let listed = list_all(api, &read_set.collections, parallelism);
     let (kept, listed) = futures::join!(found, listed);
     let (kept, listed) = (kept?, listed?);
     let record = kept.record();
     let mut objects = Once::default();
     // What the file asks for is compared in the version that it names.
-    objects.extend(asked_apart(api, &wanted.apart, parallelism).await?);
+    objects.extend(asked_apart(api, &read_set.apart, parallelism).await?);
     objects.extend(listed);
-    let mut known = wanted.collections.clone();
+    let mut known = read_set.collections.clone();
     let more = record.map(recorded_collections).unwrap_or_default();
     let more: BTreeSet<_> = more.into_iter().filter(|collection| !covers(&known, collection)).collect();
     objects.extend(list_all(api, &more, parallelism).await?);
     known.extend(more);
-    let manager = wanted.owner.field_manager();
+    let manager = read_set.owner.field_manager();
     let mut unlisted = BTreeSet::new();
     if place.is_some() && record.is_none_or(|record| record.incomplete) {
         let namespaces = known.iter().filter_map(|(_, namespace)| namespace.as_deref()).collect();
@@ -292,16 +292,16 @@ mod tests {
         Gvk { group: String::new(), version: "v1".into(), kind: kind.into(), plural: plural.into() }
     }
 
-    fn wanted() -> Wanted {
-        Wanted {
+    fn read_set() -> ReadSet {
+        ReadSet {
             cluster: Some(ClusterName { project: "p".into(), location: "l".into(), cluster: "c".into() }),
             collections: BTreeSet::from([(gvk("pods", "Pod"), Some("n".into()))]),
-            ..Wanted::default()
+            ..ReadSet::default()
         }
     }
 
-    fn with_record() -> Wanted {
-        Wanted { record: Some(Record::object("s")), ..wanted() }
+    fn with_record() -> ReadSet {
+        ReadSet { record: Some(Record::object("s")), ..read_set() }
     }
 
     const CLUSTERS: &str = "/v1/projects/p/locations/-/clusters";
@@ -327,7 +327,7 @@ mod tests {
             (CLUSTER, Err((Class::NotFound, 404, "Not found: projects/p/zones/l/clusters/c."))),
             (CLUSTERS, Ok(json!({}))),
         ]));
-        let reading = read(&api, &wanted(), 4).await;
+        let reading = read(&api, &read_set(), 4).await;
         let elsewhere = crate::resource::Elsewhere::Found(Vec::new());
         assert_eq!(reading.world, World { elsewhere, ..World::empty() });
     }
@@ -341,7 +341,7 @@ mod tests {
         ] {
             let absent = Err((Class::NotFound, 404, "Not found: projects/p/zones/l/clusters/c."));
             let api = Fixed(BTreeMap::from([(CLUSTER, absent), (CLUSTERS, clusters)]));
-            let elsewhere = read(&api, &wanted(), 4).await.world.elsewhere;
+            let elsewhere = read(&api, &read_set(), 4).await.world.elsewhere;
             let crate::resource::Elsewhere::Unknown(said) = &elsewhere else { panic!("{elsewhere:?}") };
             assert!(said.contains(why), "{said}");
         }
@@ -350,7 +350,7 @@ mod tests {
     #[tokio::test]
     async fn a_denied_cluster_is_unreadable_inside_too() {
         let api = Fixed(BTreeMap::from([(CLUSTER, Err((Class::Denied, 403, "no")))]));
-        let world = read(&api, &wanted(), 4).await.world;
+        let world = read(&api, &read_set(), 4).await.world;
         assert!(matches!(world.cluster, Seen::Unreadable(_)));
         assert!(matches!(world.inside, Seen::Unreadable(_)));
     }
@@ -365,7 +365,7 @@ mod tests {
             (absent, Err((Class::NotFound, 404, "Not found: projects/p."))),
         ] {
             let api = Fixed(BTreeMap::from([(CLUSTER, cluster), (CLUSTERS, clusters)]));
-            let reading = read(&api, &wanted(), 4).await;
+            let reading = read(&api, &read_set(), 4).await;
             assert!(matches!(reading.world.cluster, Seen::Unreadable(_)), "{:?}", reading.world.cluster);
             assert_eq!(reading.trouble.map(|error| error.class), Some(Class::NotFound));
         }
@@ -374,7 +374,7 @@ mod tests {
     #[tokio::test]
     async fn a_cluster_without_endpoint_has_nothing_inside() {
         let api = Fixed(BTreeMap::from([(CLUSTER, Ok(json!({"status": "PROVISIONING"})))]));
-        let world = read(&api, &wanted(), 4).await.world;
+        let world = read(&api, &read_set(), 4).await.world;
         assert!(world.cluster.live().is_some());
         assert_eq!(world.inside, Seen::Absent);
     }
@@ -439,8 +439,8 @@ mod tests {
     }
 
     /// The versions in which a world has what it has.
-    async fn versions(api: &Fixed, wanted: &Wanted) -> Vec<String> {
-        let world = read(api, wanted, 4).await.world;
+    async fn versions(api: &Fixed, read_set: &ReadSet) -> Vec<String> {
+        let world = read(api, read_set, 4).await.world;
         let objects = world.inside.live().unwrap();
         let shown = |(id, live): (&ObjectId, &Value)| {
             assert_eq!(
@@ -523,14 +523,14 @@ mod tests {
             (None, false, "v1alpha1", false, ["v1 new", "v1 old"]),
             (Some("v1alpha1"), false, "v1alpha1", false, ["v1 new", "v1 old"]),
         ] {
-            let mut wanted = Wanted { collections: BTreeSet::new(), ..with_record() };
-            wanted.collections.extend(asked.map(|version| (queues(version), Some("n".to_owned()))));
-            wanted.collections.extend(defined.then(|| definitions.clone()));
+            let mut read_set = ReadSet { collections: BTreeSet::new(), ..with_record() };
+            read_set.collections.extend(asked.map(|version| (queues(version), Some("n".to_owned()))));
+            read_set.collections.extend(defined.then(|| definitions.clone()));
             if apart {
                 let (gvk, namespace) = (queues("v1"), Some("n".into()));
-                wanted.apart.push(ObjectId { gvk, namespace, name: "new".into() });
+                read_set.apart.push(ObjectId { gvk, namespace, name: "new".into() });
             }
-            assert_eq!(versions(&api(recorded), &wanted).await, found, "{asked:?} {recorded}");
+            assert_eq!(versions(&api(recorded), &read_set).await, found, "{asked:?} {recorded}");
         }
     }
 
@@ -569,9 +569,9 @@ mod tests {
                 (path, of_group),
                 (format!("{path}/queues?limit=500").leak(), nothing()),
             ]));
-            let mut wanted = wanted();
-            wanted.collections.insert((gvk.clone(), None));
-            let world = read(&api, &wanted, 4).await.world;
+            let mut read_set = read_set();
+            read_set.collections.insert((gvk.clone(), None));
+            let world = read(&api, &read_set, 4).await.world;
             assert_eq!(world.inside.live().is_some(), readable, "{why}: {:?}", world.inside);
         }
     }
@@ -580,12 +580,12 @@ mod tests {
     async fn a_list_that_is_refused_is_unreadable_and_a_large_one_is_read_in_small_pages() {
         let refused =
             Fixed(BTreeMap::from([(CLUSTER, Ok(cluster())), (PODS, Err((Class::Denied, 403, "no")))]));
-        assert_eq!(read(&refused, &wanted(), 4).await.world.inside.live(), None);
+        assert_eq!(read(&refused, &read_set(), 4).await.world.inside.live(), None);
         let large = Fixed(BTreeMap::from([
             (CLUSTER, Ok(cluster())),
             (PODS, Err((Class::TooLarge, 200, "too large"))),
             ("/api/v1/namespaces/n/pods?limit=40", Ok(list_of(&["one"]))),
         ]));
-        assert_eq!(read(&large, &wanted(), 4).await.world.inside.live().map(BTreeMap::len), Some(1));
+        assert_eq!(read(&large, &read_set(), 4).await.world.inside.live().map(BTreeMap::len), Some(1));
     }
 }

@@ -9,7 +9,7 @@ use serde_json::Value;
 use super::list::list;
 use super::read::read;
 use super::{ApiError, LiveApi, Request};
-use crate::resource::{Api, ClusterName, Gvk, ObjectId, Seen, Wanted};
+use crate::resource::{Api, ClusterName, Gvk, ObjectId, ReadSet, Seen};
 
 /// What there is.
 #[derive(Clone, Debug, Default, PartialEq)]
@@ -48,7 +48,7 @@ pub async fn survey(
 ) -> Result<Survey, Blind> {
     let mut survey = Survey::default();
     if let Some(name) = cluster {
-        let wanted = Wanted { cluster: Some(name.clone()), ..Wanted::default() };
+        let wanted = ReadSet { cluster: Some(name.clone()), ..ReadSet::default() };
         let reading = read(api, &wanted, parallelism).await;
         let world = reading.world;
         match world.cluster {

@@ -77,11 +77,11 @@ fn not_taken(change: &Change, world: &World, agreed: Agreed<'_>) -> Option<Diagn
         let help = "`apply` makes what is missing; a thing under another name stays with its owner";
         return Some(Diagnostic::error(Code::NotAdoptable, what).help(help));
     }
-    let taking = |consent: &Consent| {
+    let adopting = |consent: &Consent| {
         let addresses = [change.address.as_str(), change.address.section()];
         consent.verb == Verb::Take && addresses.contains(&consent.address.as_str())
     };
-    if let Some(stack) = other_stack(change, world).filter(|_| !agreed.consents.iter().any(taking)) {
+    if let Some(stack) = other_stack(change, world).filter(|_| !agreed.consents.iter().any(adopting)) {
         let what = format!("{thing} belongs to the stack {stack}");
         let help = format!(
             "two stacks would take it from each other: write `manage = false` there, apply that, and adopt it then; if \

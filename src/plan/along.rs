@@ -6,14 +6,14 @@ use std::collections::{BTreeMap, BTreeSet};
 use serde_json::Value;
 
 use super::cascade::{Along, Cascade, Way, defines, holds, is_namespace};
-use super::leave::dask_things;
-use super::maker::Maker;
+use super::planner::Planner;
+use super::prune::dask_things;
 use super::{Action, Change, Mode, Note, Plan};
 use crate::address::{Address, FieldPath};
 use crate::diag::{Code, Diagnostic, listed};
 use crate::kinds;
 use crate::kinds::json::text;
-use crate::resource::{self, Effect, Identity, KindId, ObjectId, Reach};
+use crate::resource::{self, DeletionScope, Effect, Identity, KindId, ObjectId};
 
 /// Namespaces of the system: Kubernetes' own prefix and what GKE's add-ons and fleets make. What people could have named
 /// alike is not in here: better one name too many than one too few.
@@ -28,7 +28,7 @@ const SHADOWS: [&str; 6] =
 pub(super) const NAMED: usize = 3;
 
 /// Where things that were not read could go along with what a plan deletes.
-pub fn reach(plan: &Plan) -> Option<Reach> {
+pub fn deletion_scope(plan: &Plan) -> Option<DeletionScope> {
     reach_of(&plan.changes)
 }
 
@@ -44,23 +44,23 @@ pub(super) fn rolls(change: &Change) -> bool {
         && change.fields.iter().any(|field| field.effect == Effect::Rolling)
 }
 
-fn reach_of(changes: &[Change]) -> Option<Reach> {
-    let mut reach = Reach::default();
+fn reach_of(changes: &[Change]) -> Option<DeletionScope> {
+    let mut scope = DeletionScope::default();
     for change in changes.iter().filter(|change| goes(change)) {
         match &change.identity {
-            Identity::Cluster(_) => reach.cluster = true,
-            Identity::NodePool { .. } => reach.nodes = true,
+            Identity::Cluster(_) => scope.cluster = true,
+            Identity::NodePool { .. } => scope.nodes = true,
             Identity::Object(object) if is_namespace(object) => {
-                reach.namespaces.insert(object.name.clone());
+                scope.namespaces.insert(object.name.clone());
             }
             Identity::Object(object) if defines(object).is_some() => {
-                reach.definitions.insert(object.name.clone());
+                scope.definitions.insert(object.name.clone());
             }
             Identity::Object(_) | Identity::Check(_) => {}
         }
     }
-    reach.nodes |= changes.iter().any(rolls);
-    (reach != Reach::default()).then_some(reach)
+    scope.nodes |= changes.iter().any(rolls);
+    (scope != DeletionScope::default()).then_some(scope)
 }
 
 pub(super) fn is_system(namespace: &str) -> bool {
@@ -70,7 +70,7 @@ pub(super) fn is_system(namespace: &str) -> bool {
 /// The things of others in one namespace.
 type Strangers<'w> = BTreeMap<String, Vec<(&'w ObjectId, &'w Value)>>;
 
-impl<'w> Maker<'w> {
+impl<'w> Planner<'w> {
     /// Everything that would go along, ours and others'.
     pub(super) fn goes_along(&mut self) {
         let inputs = self.seen.inputs;
@@ -105,8 +105,8 @@ impl<'w> Maker<'w> {
         let desired = resource::by_identity(&inputs.desired);
         let planned: BTreeMap<Identity, usize> =
             self.changes.iter().map(|change| change.identity.clone()).zip(0..).collect();
-        let action = |maker: &Self, identity: &Identity| {
-            planned.get(identity).map(|place| maker.changes[*place].action)
+        let action = |planner: &Self, identity: &Identity| {
+            planned.get(identity).map(|place| planner.changes[*place].action)
         };
         let mut kept: BTreeMap<&Identity, Vec<&Identity>> = BTreeMap::new();
         // A GKE cluster takes all of it along, and all of it is planned anew or deleted.

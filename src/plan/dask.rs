@@ -2,7 +2,7 @@
 
 use serde_json::Value;
 
-use super::maker::Maker;
+use super::planner::Planner;
 use super::{Inputs, Note, diff};
 use crate::address::Address;
 use crate::diag::Code;
@@ -11,7 +11,7 @@ use crate::kinds::json::is_going;
 use crate::kinds::{self, dask};
 use crate::resource::{Effect, FieldChange, Identity, Life, ObjectId, Resource};
 
-impl Maker<'_> {
+impl Planner<'_> {
     /// Things whose number of workers others may write: a field that is given away says to whom, and a number of the
     /// file's is held against the group that counts.
     pub(super) fn number_of_workers(&mut self, resource: &Resource, live: &Value, compared: &mut Compared) {
@@ -75,7 +75,7 @@ impl Maker<'_> {
 
     fn given_away(&mut self, resource: &Resource, live: &Value, compared: &mut Compared) {
         let path = dask::api::replicas_path();
-        let Some(start) = path.find(&resource.initial) else { return };
+        let Some(start) = path.find(&resource.create_only) else { return };
         let autoscaled = self.is_autoscaled(resource);
         let to = if autoscaled { "the autoscaler" } else { "notebooks" };
         for field in compared.changes.iter_mut().filter(|field| field.path == path && field.after.is_none()) {

@@ -7,7 +7,7 @@ use std::collections::BTreeSet;
 use serde_json::Value;
 
 use super::Note;
-use super::maker::Maker;
+use super::planner::Planner;
 use crate::address::FieldPath;
 use crate::diag::{Code, Diagnostic, listed};
 use crate::resource::Resource;
@@ -15,15 +15,15 @@ use crate::resource::Resource;
 /// Fields that are named when more are gone.
 const NAMED: usize = 3;
 
-impl Maker<'_> {
+impl Planner<'_> {
     /// Refuses a definition without a version that objects are stored in, and says what else it no longer has.
     pub(super) fn keeps_what_is_stored(&mut self, resource: &Resource, live: &Value) {
-        let wanted = &resource.body;
+        let desired = &resource.body;
         let names = |value: &Value| -> BTreeSet<String> {
             let versions = value["spec"]["versions"].as_array().into_iter().flatten();
             versions.filter_map(|version| version["name"].as_str().map(str::to_owned)).collect()
         };
-        let has = names(wanted);
+        let has = names(desired);
         let stored =
             live["status"]["storedVersions"].as_array().into_iter().flatten().filter_map(Value::as_str);
         let lost: Vec<&str> = stored.filter(|version| !has.contains(*version)).collect();
@@ -45,9 +45,9 @@ impl Maker<'_> {
             let served = versions.filter(|version| version["served"] == true);
             served.filter_map(|version| version["name"].as_str().map(str::to_owned)).collect()
         };
-        let still = served(wanted);
+        let still = served(desired);
         let gone: Vec<String> = served(live).into_iter().filter(|version| !still.contains(version)).collect();
-        let fields = removed(wanted, live);
+        let fields = removed(desired, live);
         let mut said = Vec::new();
         if !gone.is_empty() {
             said.push(format!("it no longer serves {}", listed(gone.iter().map(String::as_str), "and")));
@@ -67,10 +67,10 @@ impl Maker<'_> {
 }
 
 /// Fields of the live definition's versions that the wanted one no longer has, outermost only.
-fn removed(wanted: &Value, live: &Value) -> Vec<String> {
+fn removed(desired: &Value, live: &Value) -> Vec<String> {
     let mut found = Vec::new();
     for old in live["spec"]["versions"].as_array().into_iter().flatten() {
-        let new = wanted["spec"]["versions"].as_array().into_iter().flatten();
+        let new = desired["spec"]["versions"].as_array().into_iter().flatten();
         let Some(new) = new.into_iter().find(|new| new["name"] == old["name"]) else { continue };
         let schema = |version: &Value| version["schema"]["openAPIV3Schema"].clone();
         fields(&schema(new), &schema(old), &FieldPath::root(), &mut found);

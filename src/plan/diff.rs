@@ -50,7 +50,7 @@ pub fn other_stacks<'a>(live: &'a Value, manager: &str) -> Vec<&'a str> {
     others.map(|owner| owner.manager).filter(|name| name.starts_with("dask-infra/")).collect()
 }
 
-/// Whether a manager is ours, under any of our names: `dask-infra/STACK`, `dask-infra/STACK:initial`.
+/// Whether a manager is ours, under any of our names: `dask-infra/STACK`, `dask-infra/STACK:create_only`.
 fn is_of(name: &str, manager: &str) -> bool {
     name.strip_prefix(manager).is_some_and(|rest| rest.is_empty() || rest.starts_with(':'))
 }
@@ -69,7 +69,7 @@ pub fn maker(live: &Value) -> Option<(String, String)> {
 /// `manager` is ours. Not among them: what is removed, and what controllers keep books in, status, annotations, finalizers
 /// and owners.
 pub fn set_by_others(
-    wanted: &Value,
+    desired: &Value,
     left: &Value,
     live: &Value,
     manager: &str,
@@ -85,7 +85,7 @@ pub fn set_by_others(
         }
         let effect: fn(&FieldPath) -> (Effect, Option<&'static str>) = |_| (Effect::InPlace, None);
         let mut walk = Walk::new(manager, effect);
-        walk.given_up(&FieldPath::root(), owner.fields, Some(wanted), live, schema);
+        walk.given_up(&FieldPath::root(), owner.fields, Some(desired), live, schema);
         let new = walk.compared.changes.into_iter().filter(|change| {
             let metadata = FieldPath::root().key("metadata");
             let books = metadata.contains(&change.path) && !metadata.key("labels").contains(&change.path);
@@ -135,7 +135,7 @@ fn entries(live: &Value) -> impl Iterator<Item = Owner<'_>> {
 
 /// Compares a wanted object with the live one. `effect` tells what changing a field does.
 pub fn compare(
-    wanted: &Value,
+    desired: &Value,
     live: &Value,
     manager: &str,
     schema: Option<&Schema>,
@@ -143,7 +143,7 @@ pub fn compare(
 ) -> Compared {
     let mut walk = Walk::new(manager, effect);
     let owners: Vec<Owner> = entries(live).collect();
-    for (key, value) in wanted.as_object().into_iter().flatten() {
+    for (key, value) in desired.as_object().into_iter().flatten() {
         if matches!(key.as_str(), "apiVersion" | "kind") {
             continue;
         }
@@ -152,7 +152,7 @@ pub fn compare(
         walk.field(&path, value, live.get(key), &step(&owners, &format!("f:{key}")), child.as_ref());
     }
     if let Some(ours) = owners.iter().find(|owner| owner.applied && owner.manager == manager) {
-        walk.given_up(&FieldPath::root(), ours.fields, Some(wanted), live, schema);
+        walk.given_up(&FieldPath::root(), ours.fields, Some(desired), live, schema);
     }
     walk.compared
 }
@@ -197,8 +197,8 @@ impl Walk<'_> {
             self.compared.others.push((path.clone(), other.manager.to_owned()));
         }
         // What is missing from a list that others wrote whole was taken out by them.
-        let theirs = before.is_some() || self.in_whole_list && !self.owned(owners);
-        let by_hand = owners.iter().find(|owner| !owner.applied).filter(|_| theirs);
+        let external = before.is_some() || self.in_whole_list && !self.owned(owners);
+        let by_hand = owners.iter().find(|owner| !owner.applied).filter(|_| external);
         self.compared.changes.push(FieldChange {
             path: path.clone(),
             before: before.cloned(),
@@ -350,7 +350,7 @@ impl Walk<'_> {
         &mut self,
         path: &FieldPath,
         fields: &Value,
-        wanted: Option<&Value>,
+        desired: Option<&Value>,
         live: &Value,
         schema: Option<&Schema>,
     ) {
@@ -360,13 +360,13 @@ impl Walk<'_> {
             let (child_path, want, have) = match name.split_once(':') {
                 Some(("f", key)) => {
                     schema_below = schema.and_then(|schema| schema.property(key).or_else(|| schema.values()));
-                    (path.key(key), wanted.and_then(|wanted| wanted.get(key)), live.get(key))
+                    (path.key(key), desired.and_then(|desired| desired.get(key)), live.get(key))
                 }
                 Some(("k", keys)) => {
                     let Ok(Value::Object(keys)) = serde_json::from_str(keys) else { continue };
                     let place = position(live, &keys, item_schema.as_ref());
-                    let want = wanted.and_then(|wanted| {
-                        position(wanted, &keys, item_schema.as_ref()).map(|at| &wanted[at])
+                    let want = desired.and_then(|desired| {
+                        position(desired, &keys, item_schema.as_ref()).map(|at| &desired[at])
                     });
                     (path.index(place.unwrap_or(0)), want, place.map(|place| &live[place]))
                 }
@@ -374,7 +374,7 @@ impl Walk<'_> {
                     let Ok(value) = serde_json::from_str::<Value>(text) else { continue };
                     let find = |list: &Value| list.as_array()?.iter().position(|item| item == &value);
                     let place = find(live);
-                    let want = wanted.and_then(|wanted| find(wanted).map(|at| &wanted[at]));
+                    let want = desired.and_then(|desired| find(desired).map(|at| &desired[at]));
                     (path.index(place.unwrap_or(0)), want, place.map(|place| &live[place]))
                 }
                 _ => continue,
@@ -440,17 +440,17 @@ fn paired(keys: &[String], items: &[Value], have: &[Value], schema: Option<&Sche
     let mut pairs: Vec<Option<usize>> = items
         .iter()
         .map(|item| {
-            let wanted = values(item);
-            live.iter().position(|live| *live == wanted)
+            let desired = values(item);
+            live.iter().position(|live| *live == desired)
         })
         .collect();
     for (place, item) in items.iter().enumerate() {
-        let wanted = values(item);
-        if pairs[place].is_some() || wanted.len() == keys.len() {
+        let desired = values(item);
+        if pairs[place].is_some() || desired.len() == keys.len() {
             continue;
         }
         let free = |at: &usize| !pairs.contains(&Some(*at));
-        let fits = |at: &usize| wanted.iter().all(|(key, value)| live[*at].get(key) == Some(value));
+        let fits = |at: &usize| desired.iter().all(|(key, value)| live[*at].get(key) == Some(value));
         pairs[place] = (0..live.len()).filter(free).find(fits);
     }
     pairs
@@ -463,12 +463,12 @@ mod tests {
     use super::*;
     use crate::schema;
 
-    fn check(wanted: Value, live: Value, expect: &[&str]) {
-        check_with(schema::builtin("apps", "v1", "Deployment").as_ref(), wanted, live, expect);
+    fn check(desired: Value, live: Value, expect: &[&str]) {
+        check_with(schema::builtin("apps", "v1", "Deployment").as_ref(), desired, live, expect);
     }
 
-    fn check_with(schema: Option<&Schema>, wanted: Value, live: Value, expect: &[&str]) {
-        let compared = compare(&wanted, &live, "dask-infra/s", schema, |_| (Effect::InPlace, None));
+    fn check_with(schema: Option<&Schema>, desired: Value, live: Value, expect: &[&str]) {
+        let compared = compare(&desired, &live, "dask-infra/s", schema, |_| (Effect::InPlace, None));
         let show = |value: &Option<Value>| value.as_ref().map_or("-".into(), Value::to_string);
         let found: Vec<String> = compared
             .changes
@@ -478,7 +478,7 @@ mod tests {
                 format!("{}: {} -> {}{by}", c.path, show(&c.before), show(&c.after))
             })
             .collect();
-        assert_eq!(found, expect, "{wanted} against {live}");
+        assert_eq!(found, expect, "{desired} against {live}");
     }
 
     fn managed(live: Value, fields: Value) -> Value {
@@ -490,7 +490,7 @@ mod tests {
 
     #[test]
     fn what_the_server_filled_in_is_no_difference() {
-        let wanted = json!({ "spec": { "replicas": 1, "template": { "spec": {
+        let desired = json!({ "spec": { "replicas": 1, "template": { "spec": {
             "hostNetwork": false,
             "containers": [{ "name": "a", "image": "x", "ports": [{ "containerPort": 80 }],
                 "resources": { "limits": { "cpu": "1", "memory": "1024Mi" } } }],
@@ -506,12 +506,12 @@ mod tests {
                 "f:ports": { r#"k:{"containerPort":80,"protocol":"TCP"}"#: { ".": {}, "f:containerPort": {} } },
                 "f:resources": { "f:limits": { "f:cpu": {}, "f:memory": {} } } } },
         } } } });
-        check(wanted, managed(live, fields), &[]);
+        check(desired, managed(live, fields), &[]);
     }
 
     /// A Service for DNS, as every cluster has one.
     fn dns() -> (Value, Value) {
-        let wanted = json!({ "spec": { "ports": [
+        let desired = json!({ "spec": { "ports": [
             { "name": "dns-tcp", "port": 53 }, { "name": "dns", "port": 53, "protocol": "UDP" }
         ] } });
         let live = json!({ "spec": { "ports": [
@@ -522,18 +522,18 @@ mod tests {
             r#"k:{"port":53,"protocol":"TCP"}"#: { ".": {}, "f:name": {}, "f:port": {} },
             r#"k:{"port":53,"protocol":"UDP"}"#: { ".": {}, "f:name": {}, "f:port": {}, "f:protocol": {} },
         } } });
-        (wanted, managed(live, fields))
+        (desired, managed(live, fields))
     }
 
     #[test]
     fn one_port_with_two_protocols_is_two_items() {
-        let (wanted, live) = dns();
+        let (desired, live) = dns();
         let service = schema::builtin("", "v1", "Service");
-        let mut turned = wanted.clone();
+        let mut turned = desired.clone();
         turned["spec"]["ports"].as_array_mut().unwrap().reverse();
-        for wanted in [&wanted, &turned] {
-            check_with(service.as_ref(), wanted.clone(), live.clone(), &[]);
-            check_with(None, wanted.clone(), live.clone(), &[]);
+        for desired in [&desired, &turned] {
+            check_with(service.as_ref(), desired.clone(), live.clone(), &[]);
+            check_with(None, desired.clone(), live.clone(), &[]);
         }
         let one = json!({ "spec": { "ports": [{ "name": "dns", "port": 53, "protocol": "UDP" }] } });
         let gone = [r#"spec.ports[0].name: "dns-tcp" -> -"#, "spec.ports[0].port: 53 -> -"];
@@ -555,7 +555,7 @@ mod tests {
                 "env": [{ "name": "A", "value": env }],
             }], "volumes": [{ "name": "v", "emptyDir": { "sizeLimit": "1Gi" } }] } } } })
         };
-        let wanted =
+        let desired =
             dask(json!({ "memory": "8Gi", "cpu": "1", "nvidia.com/gpu": 1 }), json!("1"), json!("1"));
         let mut live = dask(
             json!({ "memory": "8192Mi", "cpu": "1000m", "nvidia.com/gpu": "1" }),
@@ -568,11 +568,11 @@ mod tests {
             r#"spec.worker.spec.containers[0].env[0].value: "1000m" -> "1""#,
         ];
         for schema in [schema::dask("DaskCluster"), None, Some(Schema::any())] {
-            check_with(schema.as_ref(), wanted.clone(), live.clone(), &differ);
+            check_with(schema.as_ref(), desired.clone(), live.clone(), &differ);
         }
         let more = dask(json!({ "memory": "9Gi", "cpu": "1", "nvidia.com/gpu": 1 }), json!("1"), json!("1"));
         let place = "spec.worker.spec.containers[0].resources.limits.memory";
-        check_with(None, more, wanted, &[&format!(r#"{place}: "8Gi" -> "9Gi""#)]);
+        check_with(None, more, desired, &[&format!(r#"{place}: "8Gi" -> "9Gi""#)]);
     }
 
     /// What only the definition of a custom kind knows.
@@ -587,17 +587,17 @@ mod tests {
                 "word": { "type": "string" },
             },
         } } }));
-        let wanted = json!({ "spec": { "size": 1, "port": 80, "every": "1h", "word": "1h" } });
+        let desired = json!({ "spec": { "size": 1, "port": 80, "every": "1h", "word": "1h" } });
         let live = json!({ "spec": { "size": "1000m", "port": "80", "every": "60m", "word": "60m" } });
         let word = r#"spec.word: "60m" -> "1h""#;
-        check_with(Some(&schema), wanted.clone(), live.clone(), &[word]);
+        check_with(Some(&schema), desired.clone(), live.clone(), &[word]);
         let all =
             [r#"spec.every: "60m" -> "1h""#, r#"spec.port: "80" -> 80"#, r#"spec.size: "1000m" -> 1"#, word];
-        check_with(None, wanted, live, &all);
+        check_with(None, desired, live, &all);
         let other = json!({ "spec": { "size": "1m", "port": "1000m", "every": "1m" } });
-        let wanted = json!({ "spec": { "size": 1, "port": 1, "every": "1h" } });
+        let desired = json!({ "spec": { "size": 1, "port": 1, "every": "1h" } });
         let differ = [r#"spec.every: "1m" -> "1h""#, r#"spec.port: "1000m" -> 1"#, r#"spec.size: "1m" -> 1"#];
-        check_with(Some(&schema), wanted, other, &differ);
+        check_with(Some(&schema), desired, other, &differ);
     }
 
     #[test]
@@ -612,9 +612,9 @@ mod tests {
             "manager": "other", "operation": "Update", "time": "2026-11-21T10:00:00Z",
             "fieldsV1": { "f:spec": { "f:list": {} } },
         }]);
-        let wanted = json!({ "spec": { "list": [{ "a": "x" }, { "a": "y" }] } });
+        let desired = json!({ "spec": { "list": [{ "a": "x" }, { "a": "y" }] } });
         let edits = [r#"spec.list[1].a: "theirs" -> "y" by other"#, "spec.list[1].b: 4 -> - by other"];
-        check_with(Some(&schema), wanted, live, &edits);
+        check_with(Some(&schema), desired, live, &edits);
     }
 
     /// A changed leaf has no name beside it: whether it is a secret is known where the two objects are.
@@ -628,7 +628,7 @@ mod tests {
             }
         };
         for with_schema in [true, false] {
-            let wanted = object(
+            let desired = object(
                 with_schema,
                 json!([{ "name": "A", "value": "wA" }, { "name": "A_TOKEN", "value": "w1" }, { "name": "NEW_TOKEN", "value": "w2" }]),
                 json!(["--password", "w3", "--n=w4"]),
@@ -646,7 +646,7 @@ mod tests {
             let live = managed(live, fields);
             let schema = with_schema.then(|| schema::builtin("apps", "v1", "Deployment")).flatten();
             let compared =
-                compare(&wanted, &live, "dask-infra/s", schema.as_ref(), |_| (Effect::InPlace, None));
+                compare(&desired, &live, "dask-infra/s", schema.as_ref(), |_| (Effect::InPlace, None));
             let shown: Vec<String> = compared
                 .changes
                 .iter()
@@ -668,13 +668,13 @@ mod tests {
 
     #[test]
     fn items_are_matched_by_key_and_not_by_place() {
-        let wanted = json!({ "spec": { "template": { "spec": { "containers": [
+        let desired = json!({ "spec": { "template": { "spec": { "containers": [
             { "name": "a", "image": "new" }, { "name": "b", "image": "same" }
         ] } } } });
         let live = json!({ "spec": { "template": { "spec": { "containers": [
             { "name": "injected", "image": "z" }, { "name": "b", "image": "same" }, { "name": "a", "image": "old" }
         ] } } } });
-        check(wanted, live, &[r#"spec.template.spec.containers[2].image: "old" -> "new""#]);
+        check(desired, live, &[r#"spec.template.spec.containers[2].image: "old" -> "new""#]);
     }
 
     #[test]
@@ -686,9 +686,9 @@ mod tests {
         let live = json!({
             "metadata": { "labels": { "a": "1", "b": "2", "theirs": "3" } }, "spec": { "paused": true, "replicas": 2 },
         });
-        let wanted = json!({ "metadata": { "labels": { "a": "1" } }, "spec": { "replicas": 2 } });
+        let desired = json!({ "metadata": { "labels": { "a": "1" } }, "spec": { "replicas": 2 } });
         let live = managed(live, fields);
-        check(wanted, live, &[r#"metadata.labels.b: "2" -> -"#, "spec.paused: true -> -"]);
+        check(desired, live, &[r#"metadata.labels.b: "2" -> -"#, "spec.paused: true -> -"]);
     }
 
     #[test]
@@ -705,7 +705,7 @@ mod tests {
 
     #[test]
     fn what_is_missing_from_a_list_that_others_wrote_whole_was_taken_out_by_them() {
-        let wanted = json!({ "spec": { "template": { "spec": { "tolerations": [{ "key": "a", "operator": "Exists" }] } } } });
+        let desired = json!({ "spec": { "template": { "spec": { "tolerations": [{ "key": "a", "operator": "Exists" }] } } } });
         let mut live = json!({ "spec": { "template": { "spec": { "tolerations": [{ "key": "b" }] } } } });
         live["metadata"]["managedFields"] = json!([{
             "manager": "kubectl-patch", "operation": "Update", "time": "2026-11-21T10:00:00Z",
@@ -716,6 +716,6 @@ mod tests {
             format!(r#"{place}.key: "b" -> "a" by kubectl-patch"#),
             format!(r#"{place}.operator: - -> "Exists" by kubectl-patch"#),
         ];
-        check(wanted, live, &both.each_ref().map(String::as_str));
+        check(desired, live, &both.each_ref().map(String::as_str));
     }
 }

@@ -1,6 +1,6 @@
 //! What is in doubt: whether this is the place where the stack was applied last, and what cannot be known any more.
 
-use super::maker::Maker;
+use super::planner::Planner;
 use super::{Consent, Inputs, Mode, Note, diff};
 use crate::address::{Address, FieldPath};
 use crate::diag::{self, Code, Diagnostic};
@@ -21,7 +21,7 @@ pub const SEE_FIRST: &str =
 /// How many kinds are named one by one.
 const NAMED: usize = 5;
 
-impl Maker<'_> {
+impl Planner<'_> {
     /// What cannot be read cannot be planned: it must never look empty.
     pub(super) fn readable(&mut self) {
         let world = self.seen.inputs.world;
@@ -54,7 +54,7 @@ impl Maker<'_> {
                     crate::record::Record::object(stack)
                 ),
             );
-            self.problems.push(problem.about(Address::new("stack"), "").help(why.cure(stack)));
+            self.problems.push(problem.about(Address::new("stack"), "").help(why.remedy(stack)));
         }
         if let Some(record) = world.record.as_ref().filter(|record| record.id != self.seen.inputs.owner.id) {
             let what = format!(

@@ -5,11 +5,11 @@ use serde_json::Value;
 use super::Note;
 use super::along::{NAMED, is_system, rolls};
 use super::cascade::pods_of_pool;
-use super::maker::Maker;
+use super::planner::Planner;
 use crate::diag::Code;
 use crate::resource::{Identity, ObjectId};
 
-impl Maker<'_> {
+impl Planner<'_> {
     /// Names the Pods that a rolling change of a pool evicts: those that are lost, and those that come back elsewhere.
     pub(super) fn drained(&self) -> Vec<Note> {
         let world = self.seen.inputs.world;

@@ -9,8 +9,8 @@ use serde_json::Value;
 use super::diff;
 use super::given::{self, is_given};
 use super::inputs::Inputs;
-use super::maker::Maker;
 use super::observe::Observed;
+use super::planner::Planner;
 use crate::address::{Address, FieldPath};
 use crate::diag::Diagnostic;
 use crate::kinds::gke::compare::Compared;
@@ -34,7 +34,7 @@ pub struct Drift {
     /// What differs: `before` is live, `after` is what we set.
     pub fields: Vec<FieldChange>,
     /// What others set beyond that: `before` is live.
-    pub theirs: Vec<FieldChange>,
+    pub external: Vec<FieldChange>,
     /// `stack.toml:12:1`, when the file still has it.
     pub location: Option<String>,
 }
@@ -72,28 +72,28 @@ impl Drifted {
 /// # Errors
 /// A place that could not be read, or an unknown address among the targets.
 pub fn drift(inputs: &Inputs<'_>) -> Result<Drifted, Vec<Diagnostic>> {
-    let mut maker = Maker::new(inputs);
-    maker.readable();
-    maker.select();
-    for resource in inputs.desired.iter().filter(|resource| maker.selected.has(&resource.address)) {
-        is_given(inputs, resource, &mut maker.problems);
+    let mut planner = Planner::new(inputs);
+    planner.readable();
+    planner.select();
+    for resource in inputs.desired.iter().filter(|resource| planner.selected.has(&resource.address)) {
+        is_given(inputs, resource, &mut planner.problems);
     }
-    if !maker.problems.is_empty() {
-        return Err(maker.problems);
+    if !planner.problems.is_empty() {
+        return Err(planner.problems);
     }
     let record = inputs.world.record.as_ref();
     // An intent names what may never have been made.
     let made = record.filter(|record| !record.intent).map(|record| record.inventory.as_slice());
-    let made = made.unwrap_or_default().iter().filter(|entry| maker.selected.has(&entry.address));
+    let made = made.unwrap_or_default().iter().filter(|entry| planner.selected.has(&entry.address));
     let lost: Vec<(&Entry, What)> =
         made.filter_map(|entry| Some((entry, lost(inputs, &entry.identity)?))).collect();
     let others = lost.iter().filter(|(_, what)| *what != What::Deleted);
     let others: BTreeMap<&Identity, &What> = others.map(|(entry, what)| (&entry.identity, what)).collect();
     let mut found: Vec<Drift> = Vec::new();
-    for resource in inputs.desired.iter().filter(|resource| maker.selected.has(&resource.address)) {
-        let schema = maker.seen.shapes.schema(resource);
+    for resource in inputs.desired.iter().filter(|resource| planner.selected.has(&resource.address)) {
+        let schema = planner.seen.shapes.schema(resource);
         let replaced = others.get(&resource.identity).map(|what| (*what).clone());
-        let (fields, theirs) = match &resource.identity {
+        let (fields, external) = match &resource.identity {
             Identity::Object(_) if replaced.is_some() => (
                 compared(inputs, resource, schema.as_ref()).map(|all| all.changes).unwrap_or_default(),
                 Vec::new(),
@@ -106,16 +106,16 @@ pub fn drift(inputs: &Inputs<'_>) -> Result<Drifted, Vec<Diagnostic>> {
             }
             Identity::Check(_) => Default::default(),
         };
-        if replaced.is_some() || !fields.is_empty() || !theirs.is_empty() {
+        if replaced.is_some() || !fields.is_empty() || !external.is_empty() {
             let (address, identity, kind) =
                 (resource.address.clone(), resource.identity.clone(), resource.kind.into());
             let (what, location) = (replaced.unwrap_or(What::Changed), place(inputs, resource));
-            found.push(Drift { address, identity, kind, what, fields, theirs, location });
+            found.push(Drift { address, identity, kind, what, fields, external, location });
         }
     }
     let told: BTreeSet<&Identity> = found.iter().map(|drift| &drift.identity).collect();
     let rest = lost.into_iter().filter(|(entry, _)| !told.contains(&entry.identity));
-    let rest: Vec<Drift> = rest.map(|(entry, what)| lost_thing(&maker.seen, entry, what)).collect();
+    let rest: Vec<Drift> = rest.map(|(entry, what)| lost_thing(&planner.seen, entry, what)).collect();
     found.extend(rest);
     Ok(Drifted { found, recorded: record.is_some() })
 }
@@ -139,7 +139,7 @@ fn lost_thing(seen: &Observed<'_>, Entry { address, identity, kind, .. }: &Entry
         kind: kind.clone(),
         what,
         fields: Vec::new(),
-        theirs: Vec::new(),
+        external: Vec::new(),
         location: wanted.and_then(|wanted| place(seen.inputs, wanted)),
     }
 }
@@ -176,11 +176,11 @@ fn of_object(inputs: &Inputs<'_>, resource: &Resource, schema: Option<&Schema>) 
         let drift = field.drift.clone().or_else(|| applied(&field.path))?;
         Some(FieldChange { drift: Some(drift), ..field })
     };
-    let mut theirs = diff::set_by_others(&resource.body, &resource.initial, live, &manager, schema);
-    given::veil(&resource.body, &mut theirs);
+    let mut external = diff::set_by_others(&resource.body, &resource.create_only, live, &manager, schema);
+    given::veil(&resource.body, &mut external);
     let known = |field: &FieldChange| compared.changes.iter().any(|other| other.path == field.path);
-    let theirs = theirs.into_iter().filter(|field| !known(field)).collect();
-    (compared.changes.clone().into_iter().filter_map(with_owner).collect(), theirs)
+    let external = external.into_iter().filter(|field| !known(field)).collect();
+    (compared.changes.clone().into_iter().filter_map(with_owner).collect(), external)
 }
 
 /// Fields of a GKE thing that differ from what was last set, and entries that others put in.
@@ -195,7 +195,7 @@ fn of_gke(world: &World, identity: &Identity, kind: KindId, last: &Value) -> Bot
         live["nodeCount"] = size;
     }
     let changes = gke::compare::compare(rules, last, &live, None).changes;
-    let theirs =
+    let external =
         gke::compare::set_by_others(rules, last, &live).into_iter().map(|(path, value)| FieldChange {
             path,
             before: Some(value),
@@ -205,5 +205,5 @@ fn of_gke(world: &World, identity: &Identity, kind: KindId, last: &Value) -> Bot
             drift: None,
             secret: false,
         });
-    (changes, theirs.collect())
+    (changes, external.collect())
 }

@@ -75,7 +75,7 @@ pub fn read(shown: &str, text: &[u8]) -> Result<Plan, Diagnostic> {
 fn unknown_kind(plan: &Value) -> Option<String> {
     let items = |key: &str| plan[key].as_array().into_iter().flatten();
     let unknown = |wanted: &&Value| wanted["kind"].as_str().is_some_and(|kind| KindId::named(kind).is_none());
-    let mut wanted = items("desired").chain(items("theirs").map(|theirs| &theirs["resource"]));
+    let mut wanted = items("desired").chain(items("theirs").map(|external| &external["resource"]));
     let found = wanted.find(unknown)?;
     Some(format!("{} is of an unknown kind", found["address"].as_str().unwrap_or_default()))
 }
@@ -83,11 +83,11 @@ fn unknown_kind(plan: &Value) -> Option<String> {
 /// Whether what a plan wants has the shape that planning relies on: a digest can be made anew for any content.
 fn shaped(plan: &Plan) -> Result<(), String> {
     let table = |value: Option<&Value>| value.is_none_or(|value| value.is_null() || value.is_object());
-    for resource in plan.desired.iter().chain(plan.theirs.iter().map(|theirs| &theirs.resource)) {
-        let Resource { address, body, initial, .. } = resource;
+    for resource in plan.desired.iter().chain(plan.external.iter().map(|external| &external.resource)) {
+        let Resource { address, body, create_only, .. } = resource;
         let places = ["/metadata", "/metadata/labels", "/metadata/annotations", "/spec", "/config"];
         let inner = places.iter().all(|place| table(body.pointer(place)));
-        if !body.is_object() || !inner || !table(Some(initial)) {
+        if !body.is_object() || !inner || !table(Some(create_only)) {
             return Err(format!("what is wanted of {address} is no object"));
         }
     }
@@ -113,7 +113,7 @@ pub fn again<'a>(saved: &Plan, world: &'a World, sources: &'a Sources) -> Inputs
         owner,
         mode,
         desired,
-        theirs,
+        external,
         hourly,
         allowed,
         partial,
@@ -122,7 +122,7 @@ pub fn again<'a>(saved: &Plan, world: &'a World, sources: &'a Sources) -> Inputs
         when_idle,
         ..
     } = saved.clone();
-    let stack = Lowered { owner, target, resources: desired, theirs, hourly };
+    let stack = Lowered { owner, target, resources: desired, external, hourly };
     let selection = partial.map(|partial| partial.selection).unwrap_or_default();
     Inputs { allowed, selection, retarget, replace, when_idle, ..Inputs::of(stack, mode, world, sources) }
 }

@@ -31,21 +31,21 @@ pub(super) fn is_given(inputs: &Inputs<'_>, resource: &Resource, problems: &mut 
 /// As [`diff::compare`], with the values of the environment, which do not come out of here.
 pub(super) fn compare(
     given: &Given,
-    wanted: &Value,
+    desired: &Value,
     live: &Value,
     manager: &str,
     schema: Option<&Schema>,
     effect: fn(&FieldPath) -> (Effect, Option<&'static str>),
 ) -> Compared {
-    let filled = asked(wanted).next().map(|_| given.filled(wanted));
-    let mut compared = diff::compare(filled.as_ref().unwrap_or(wanted), live, manager, schema, effect);
-    veil(wanted, &mut compared.changes);
+    let filled = asked(desired).next().map(|_| given.filled(desired));
+    let mut compared = diff::compare(filled.as_ref().unwrap_or(desired), live, manager, schema, effect);
+    veil(desired, &mut compared.changes);
     compared
 }
 
 /// Takes the values out of what differs in the data of a Secret that has any from the environment.
-pub(super) fn veil(wanted: &Value, changes: &mut [FieldChange]) {
-    if asked(wanted).next().is_none() {
+pub(super) fn veil(desired: &Value, changes: &mut [FieldChange]) {
+    if asked(desired).next().is_none() {
         return;
     }
     let data = FieldPath::keys(["data"]);

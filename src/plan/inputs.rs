@@ -4,7 +4,7 @@ use serde::{Deserialize, Serialize};
 
 use super::{Change, Consent, Mode, Note, Plan, Read};
 use crate::address::Address;
-use crate::resource::{Hourly, Identity, Lowered, ObjectId, Owner, Resource, Target, Theirs, World};
+use crate::resource::{External, Hourly, Identity, Lowered, ObjectId, Owner, Resource, Target, World};
 use crate::source::Sources;
 
 /// What a plan is limited to, as it was typed.
@@ -45,7 +45,7 @@ pub struct Inputs<'a> {
     /// What is wanted.
     pub desired: Vec<Resource>,
     /// What others own and the stack reads.
-    pub theirs: Vec<Theirs>,
+    pub external: Vec<External>,
     /// What is live.
     pub world: &'a World,
     /// Where.
@@ -75,10 +75,10 @@ pub struct Inputs<'a> {
 impl<'a> Inputs<'a> {
     /// Of a stack as a whole, without flags.
     pub fn of(stack: Lowered, mode: Mode, world: &'a World, sources: &'a Sources) -> Self {
-        let Lowered { owner, target, resources, theirs, hourly } = stack;
+        let Lowered { owner, target, resources, external, hourly } = stack;
         Self {
             desired: resources,
-            theirs,
+            external,
             world,
             target,
             owner,
@@ -106,7 +106,7 @@ impl<'a> Inputs<'a> {
         let incomplete = !self.world.unlisted.is_empty() && self.has_things();
         let Self {
             desired,
-            theirs,
+            external,
             world,
             target,
             owner,
@@ -132,7 +132,7 @@ impl<'a> Inputs<'a> {
             changes,
             barriers: Vec::new(),
             desired,
-            theirs,
+            external,
             reads,
             notes,
             hourly,

@@ -3,18 +3,19 @@
 use std::collections::{BTreeMap, BTreeSet};
 
 use super::inputs::Inputs;
-use super::maker::Maker;
+use super::planner::Planner;
 use super::{Action, Barrier, Change, Mode, Plan, Read, graph, review};
 use crate::address::Address;
 use crate::diag::{Code, Diagnostic};
 use crate::kinds;
-use crate::resource::{Gvk, KindId, ObjectId, Owner, Resource, Role, Target, Theirs, Wanted};
+use crate::resource::{External, Gvk, KindId, ObjectId, Owner, ReadSet, Resource, Role, Target};
 use crate::schema;
 
 /// What must be read to plan these resources.
-pub fn wanted(desired: &[Resource], theirs: &[Theirs], target: &Target, owner: &Owner) -> Wanted {
+pub fn read_set(desired: &[Resource], external: &[External], target: &Target, owner: &Owner) -> ReadSet {
     let operator = desired.iter().any(|resource| resource.address.section() == kinds::scope::DASK_OPERATOR);
-    let needed = theirs.iter().filter(|theirs| theirs.role == Role::Needed).map(|theirs| &theirs.resource);
+    let needed =
+        external.iter().filter(|external| external.role == Role::Needed).map(|external| &external.resource);
     let things: Vec<&Resource> = desired.iter().chain(needed).collect();
     let mut objects: Vec<&ObjectId> = Vec::new();
     let mut collections: BTreeSet<(Gvk, Option<String>)> = BTreeSet::new();
@@ -46,7 +47,7 @@ pub fn wanted(desired: &[Resource], theirs: &[Theirs], target: &Target, owner: &
         !everywhere.contains(&pod.gvk) && !collections.contains(&(pod.gvk.clone(), pod.namespace.clone()))
     });
     let apart = apart.map(|object| (*object).clone()).chain(pods).collect();
-    Wanted {
+    ReadSet {
         cluster: target.gke.clone(),
         collections,
         apart,
@@ -57,12 +58,12 @@ pub fn wanted(desired: &[Resource], theirs: &[Theirs], target: &Target, owner: &
 
 /// The plan, or everything that stands against making one, in order of the file.
 pub fn plan(inputs: Inputs) -> Result<Plan, Vec<Diagnostic>> {
-    let mut maker = Maker::new(&inputs);
-    let reads = observe(&mut maker);
-    propose(&mut maker);
-    let barriers = order(&mut maker);
-    let partial = maker.partial();
-    let Maker { changes, mut problems, mut notes, .. } = maker;
+    let mut planner = Planner::new(&inputs);
+    let reads = observe(&mut planner);
+    propose(&mut planner);
+    let barriers = order(&mut planner);
+    let partial = planner.partial();
+    let Planner { changes, mut problems, mut notes, .. } = planner;
     notes.dedup();
     if !problems.is_empty() {
         crate::diag::sort(&mut problems, inputs.sources);
@@ -76,43 +77,43 @@ pub fn plan(inputs: Inputs) -> Result<Plan, Vec<Diagnostic>> {
 }
 
 /// What is there to plan with, and what the plan is about.
-fn observe(maker: &mut Maker<'_>) -> Vec<Read> {
-    maker.readable();
-    maker.select();
-    let reads = maker.read_theirs();
-    maker.at_its_place();
+fn observe(planner: &mut Planner<'_>) -> Vec<Read> {
+    planner.readable();
+    planner.select();
+    let reads = planner.read_theirs();
+    planner.at_its_place();
     reads
 }
 
 /// What happens to each thing and why, without how.
-fn propose(maker: &mut Maker<'_>) {
-    match maker.seen.inputs.mode {
+fn propose(planner: &mut Planner<'_>) {
+    match planner.seen.inputs.mode {
         Mode::Apply => {
-            maker.wants();
-            maker.no_longer_wanted();
+            planner.wants();
+            planner.no_longer_wanted();
         }
-        Mode::Destroy => maker.destroy(),
+        Mode::Destroy => planner.destroy(),
     }
-    maker.goes_along();
-    maker.notes.extend(maker.drained());
-    maker.notes.extend(maker.what_cannot_be_known());
+    planner.goes_along();
+    planner.notes.extend(planner.drained());
+    planner.notes.extend(planner.what_cannot_be_known());
     // Deletes are shown as they are done: what was made last goes first.
     let rank = |change: &Change| kinds::of(change.kind).rank;
-    if let Some(first) = maker.changes.iter().position(|change| change.action == Action::Delete) {
-        maker.changes[first..].sort_by_key(|change| std::cmp::Reverse(rank(change)));
+    if let Some(first) = planner.changes.iter().position(|change| change.action == Action::Delete) {
+        planner.changes[first..].sort_by_key(|change| std::cmp::Reverse(rank(change)));
     }
 }
 
 /// The steps of all changes, and which come before which.
-fn order(maker: &mut Maker<'_>) -> Vec<Barrier> {
-    maker.steps();
-    let inputs = maker.seen.inputs;
-    let connected = graph::connect(&mut maker.changes, &inputs.desired, inputs.world);
+fn order(planner: &mut Planner<'_>) -> Vec<Barrier> {
+    planner.steps();
+    let inputs = planner.seen.inputs;
+    let connected = graph::connect(&mut planner.changes, &inputs.desired, inputs.world);
     let barriers = connected.unwrap_or_else(|circle| {
-        maker.problems.push(circle_problem(&circle, inputs));
+        planner.problems.push(circle_problem(&circle, inputs));
         Vec::new()
     });
-    maker.looks(&barriers);
+    planner.looks(&barriers);
     barriers
 }
 

@@ -17,14 +17,14 @@ pub mod file;
 mod given;
 pub mod graph;
 mod inputs;
-mod leave;
 pub mod make;
-mod maker;
 mod mentions;
 mod named;
 mod observe;
 mod order;
 mod outside;
+mod planner;
+mod prune;
 pub mod read;
 mod relations;
 pub mod review;
@@ -37,17 +37,17 @@ pub mod unready;
 mod want;
 mod zones;
 
-pub use along::reach;
+pub use along::deletion_scope;
 pub use doubt::SEE_FIRST;
 pub use drift::{Drift, Drifted, What, drift};
 pub use inputs::{Inputs, Partial, Selection};
-pub use make::{plan, wanted};
+pub use make::{plan, read_set};
 pub use steps::inline_pool;
 
 use crate::address::{Address, FieldPath};
 use crate::diag::Code;
 use crate::resource::{
-    FieldChange, Hourly, Identity, KindId, Lane, Owner, Resource, Step, Target, Theirs, Until,
+    External, FieldChange, Hourly, Identity, KindId, Lane, Owner, Resource, Step, Target, Until,
 };
 
 pub use crate::resource::Action;
@@ -86,7 +86,7 @@ pub struct Change {
     pub foreign: bool,
     /// From whom it, or fields of it, would be taken.
     #[serde(default, skip_serializing_if = "Option::is_none")]
-    pub taken: Option<Taken>,
+    pub taken: Option<Adopted>,
     /// What is live of something that goes or is given up, without secrets.
     #[serde(default, skip_serializing_if = "serde_json::Value::is_null")]
     pub before: serde_json::Value,
@@ -102,7 +102,7 @@ pub struct Barrier {
 
 /// Something that others made or apply, and that the stack wants.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
-pub struct Taken {
+pub struct Adopted {
     /// Whose it is, in words: "field manager `helm`".
     pub from: String,
     /// The fields that are theirs; none when the whole thing is.
@@ -111,7 +111,7 @@ pub struct Taken {
 }
 
 /// "exists already and is not of this stack: …", or the fields and who applies them.
-impl std::fmt::Display for Taken {
+impl std::fmt::Display for Adopted {
     fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
         let Self { from, fields } = self;
         if fields.is_empty() {
@@ -230,8 +230,8 @@ pub struct Plan {
     /// What was desired, for the record and for planning again.
     pub desired: Vec<Resource>,
     /// What others own, for planning again.
-    #[serde(default, skip_serializing_if = "Vec::is_empty")]
-    pub theirs: Vec<Theirs>,
+    #[serde(rename = "theirs", default, skip_serializing_if = "Vec::is_empty")]
+    pub external: Vec<External>,
     /// What was read of it.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     pub reads: Vec<Read>,

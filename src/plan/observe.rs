@@ -12,7 +12,7 @@ use super::shapes::Shapes;
 use super::{Action, Change, diff, given};
 use crate::address::{Address, FieldPath};
 use crate::kinds::gke::compare::Compared;
-use crate::kinds::kind::{Amiss, Compare, Doing, Kind};
+use crate::kinds::kind::{Amiss, ChangeContext, Compare, Kind};
 use crate::kinds::kubernetes::check;
 use crate::kinds::kubernetes::object::kind_of;
 use crate::kinds::{self, gke};
@@ -109,11 +109,11 @@ impl<'a> Observed<'a> {
         live: &Value,
         action: Action,
     ) -> Option<Amiss> {
-        (kind.amiss)(&Doing {
+        (kind.amiss)(&ChangeContext {
             resource: Some(resource),
             live: Some(live),
             inside: self.inputs.world.inside.live(),
-            ..Doing::of(action, &resource.identity, &self.inputs.owner)
+            ..ChangeContext::of(action, &resource.identity, &self.inputs.owner)
         })
     }
 
@@ -194,7 +194,7 @@ impl<'a> Observed<'a> {
 
     /// Whether others own it, as the file says.
     pub(super) fn is_theirs(&self, identity: &Identity) -> bool {
-        self.inputs.theirs.iter().any(|theirs| theirs.resource.identity == *identity)
+        self.inputs.external.iter().any(|external| external.resource.identity == *identity)
     }
 }
 

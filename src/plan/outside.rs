@@ -6,7 +6,7 @@ use std::collections::BTreeSet;
 use serde_json::Value;
 
 use super::cascade::is_namespace;
-use super::maker::Maker;
+use super::planner::Planner;
 use super::relations::{is_custom, serving};
 use super::{Action, Change};
 use crate::address::FieldPath;
@@ -15,7 +15,7 @@ use crate::kinds::kind::Held;
 use crate::kinds::kubernetes::manifest::pod_specs;
 use crate::resource::{Identity, ObjectId, World};
 
-impl Maker<'_> {
+impl Planner<'_> {
     /// What is deleted and would never go without an operator, which alone lets Dask's things go, where none is left.
     pub(super) fn held_up(&self) -> BTreeSet<Identity> {
         let deleted = || self.changes.iter().filter(|change| change.action == Action::Delete);

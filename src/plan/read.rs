@@ -3,8 +3,8 @@
 
 use serde_json::Value;
 
-use super::maker::Maker;
 use super::observe::fingerprint;
+use super::planner::Planner;
 use super::{Mode, Note, Read, diff};
 use crate::address::{FieldPath, Segment};
 use crate::diag::{Code, Diagnostic};
@@ -15,15 +15,15 @@ use crate::kinds::pod::gpus;
 use crate::kinds::scope::POOL_LABEL;
 use crate::resource::{FieldChange, Identity, ObjectId, Resource, Role, Seen};
 
-impl Maker<'_> {
+impl Planner<'_> {
     /// Looks at everything of others that the stack relies on.
     pub(super) fn read_theirs(&mut self) -> Vec<Read> {
         let inputs = self.seen.inputs;
         let mut reads = Vec::new();
         let mut missing: Vec<&Resource> = Vec::new();
-        for theirs in inputs.theirs.iter().filter(|theirs| theirs.role == Role::Needed) {
-            let resource = &theirs.resource;
-            let Some(live) = self.theirs(resource) else {
+        for external in inputs.external.iter().filter(|external| external.role == Role::Needed) {
+            let resource = &external.resource;
+            let Some(live) = self.external(resource) else {
                 if inputs.offline {
                     reads.push(self.seen(resource, None, None));
                 } else if inputs.mode == Mode::Apply && self.could_be_seen(&resource.identity) {
@@ -59,7 +59,7 @@ impl Maker<'_> {
         reads
     }
 
-    fn theirs(&self, resource: &Resource) -> Option<Value> {
+    fn external(&self, resource: &Resource) -> Option<Value> {
         let world = self.seen.inputs.world;
         if let Some(live) = world.find(&resource.identity) {
             return Some(live.clone());
@@ -229,8 +229,9 @@ impl Maker<'_> {
     /// Our pools' nodes are counted over the zones of the cluster, which others may have given it.
     fn zones_agree(&mut self) {
         let inputs = self.seen.inputs;
-        let of_others =
-            |identity: &Identity| inputs.theirs.iter().any(|theirs| theirs.resource.identity == *identity);
+        let of_others = |identity: &Identity| {
+            inputs.external.iter().any(|external| external.resource.identity == *identity)
+        };
         let Some(live) =
             inputs.world.cluster.live().filter(|_| {
                 inputs.target.gke.clone().is_some_and(|name| of_others(&Identity::Cluster(name)))
@@ -274,11 +275,11 @@ impl Maker<'_> {
             pods_in(&resource.body, &FieldPath::root(), &mut pods);
             for (path, pod) in pods {
                 let Some(pool) = pod["nodeSelector"][POOL_LABEL].as_str() else { continue };
-                let of_pool = |theirs: &&crate::resource::Theirs| matches!(&theirs.resource.identity, Identity::NodePool { pool: name, .. } if name == pool);
-                let Some(theirs) = inputs.theirs.iter().find(of_pool) else { continue };
+                let of_pool = |external: &&crate::resource::External| matches!(&external.resource.identity, Identity::NodePool { pool: name, .. } if name == pool);
+                let Some(external) = inputs.external.iter().find(of_pool) else { continue };
                 let Some(live) = inputs.world.pools.get(pool) else { continue };
-                self.gpus_suffice(resource, &path, pod, &theirs.resource, live);
-                self.taints_are_tolerated(resource, pod, &theirs.resource, live);
+                self.gpus_suffice(resource, &path, pod, &external.resource, live);
+                self.taints_are_tolerated(resource, pod, &external.resource, live);
             }
         }
     }
@@ -384,7 +385,7 @@ fn difference(resource: &Resource, change: &FieldChange, place: Option<String>) 
 
 /// The key of the section that a field of the body comes from, and what lies below: `labels.team`.
 fn key(resource: &Resource, path: &FieldPath) -> String {
-    let places = resource.origins.iter().filter(|(place, _)| place.contains(path));
+    let places = resource.provenance.iter().filter(|(place, _)| place.contains(path));
     let Some((place, origin)) = places.max_by_key(|(place, _)| place.segments().len()) else {
         return path.to_string();
     };

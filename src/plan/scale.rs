@@ -3,15 +3,15 @@
 use serde_json::{Value, json};
 
 use super::inputs::{Inputs, Partial};
-use super::maker::{Maker, Selected};
 use super::observe::{Standing, fingerprint};
+use super::planner::{Planner, Selected};
 use super::steps::{chosen, wait_to_the_end};
 use super::{Action, Change, Note, Plan};
 use crate::address::{Address, FieldPath};
 use crate::diag::{Code, Diagnostic};
 use crate::kinds::dask::scale::{holders, is_autoscaler_of};
 use crate::kinds::json::is_going;
-use crate::kinds::kind::Doing;
+use crate::kinds::kind::ChangeContext;
 use crate::kinds::kubernetes::requests::scale_as;
 use crate::kinds::scale::{Number, Scaled};
 use crate::kinds::{self, dask};
@@ -35,26 +35,26 @@ pub struct Wish<'a> {
 /// # Errors
 /// What stands against it: it is not there, it is of others, the number is not its own.
 pub fn scale(inputs: Inputs, wish: &Wish<'_>) -> Result<Plan, Vec<Diagnostic>> {
-    let mut maker = Maker::new(&inputs);
-    maker.readable();
-    maker.at_its_place();
-    maker.selected = Selected::Only([wish.address.clone()].into());
-    if maker.problems.is_empty()
-        && let Err(problem) = maker.bring(wish)
+    let mut planner = Planner::new(&inputs);
+    planner.readable();
+    planner.at_its_place();
+    planner.selected = Selected::Only([wish.address.clone()].into());
+    if planner.problems.is_empty()
+        && let Err(problem) = planner.bring(wish)
     {
-        maker.problems.push(*problem);
+        planner.problems.push(*problem);
     }
-    maker.notes.extend(maker.what_cannot_be_known());
+    planner.notes.extend(planner.what_cannot_be_known());
     let number = (!wish.kept).then_some(wish.number);
-    let partial = maker.partial().map(|partial| Partial { number, ..partial });
-    let Maker { changes, problems, notes, .. } = maker;
+    let partial = planner.partial().map(|partial| Partial { number, ..partial });
+    let Planner { changes, problems, notes, .. } = planner;
     if !problems.is_empty() {
         return Err(problems);
     }
     Ok(inputs.into_plan(changes, Vec::new(), notes, partial))
 }
 
-impl Maker<'_> {
+impl Planner<'_> {
     fn bring(&mut self, wish: &Wish<'_>) -> Result<(), Box<Diagnostic>> {
         let inputs = self.seen.inputs;
         let Some(resource) = inputs.desired.iter().find(|resource| resource.address == *wish.address) else {
@@ -191,20 +191,20 @@ impl Maker<'_> {
         let owner = &self.seen.inputs.owner;
         let mut counted = resource.clone();
         let object = matches!(resource.identity, Identity::Object(_));
-        if object && dask::api::replicas_path().find(&resource.initial).is_some() {
+        if object && dask::api::replicas_path().find(&resource.create_only).is_some() {
             counted.body["spec"]["worker"]["replicas"] = json!(to);
         }
-        let doing = |action| Doing {
+        let context = |action| ChangeContext {
             resource: Some(&counted),
             live: Some(live),
             inside: self.seen.inputs.world.inside.live(),
             fields,
             zones: self.live_zones(resource).len(),
-            ..Doing::of(action, &resource.identity, owner)
+            ..ChangeContext::of(action, &resource.identity, owner)
         };
-        let mut own = (kind.program)(&doing(if object { Action::Keep } else { Action::Update }));
+        let mut own = (kind.program)(&context(if object { Action::Keep } else { Action::Update }));
         wait_to_the_end(&mut own);
-        let goes = (kind.chosen)(&doing(Action::Update));
+        let goes = (kind.chosen)(&context(Action::Update));
         let mut steps = dask::workers::deletes(&goes);
         let manager = owner.scale_manager();
         steps.extend(holders.iter().map(|holder| Step::Call(scale_as(holder, &manager, json!(to)))));

@@ -5,7 +5,7 @@
 use std::collections::{BTreeMap, BTreeSet};
 
 use super::cascade::{Cascade, holds};
-use super::maker::{Maker, Selected};
+use super::planner::{Planner, Selected};
 use super::{Mode, Partial, Selection, inline_pool, named};
 use crate::address::Address;
 use crate::diag::{self, Code, Diagnostic};
@@ -22,7 +22,7 @@ struct Candidate {
     goes: bool,
 }
 
-impl Maker<'_> {
+impl Planner<'_> {
     /// Works out what the plan is about. Addresses that mean nothing, or several sections, are problems.
     pub(super) fn select(&mut self) {
         let Selection { targets, excludes } = &self.seen.inputs.selection;

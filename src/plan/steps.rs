@@ -4,19 +4,19 @@ use std::collections::{BTreeMap, BTreeSet};
 
 use serde_json::Value;
 
-use super::maker::Maker;
+use super::planner::Planner;
 use super::{Action, Barrier, Change, Note, given};
 use crate::address::Address;
 use crate::diag::Code;
 use crate::kinds;
 use crate::kinds::json::is_going;
-use crate::kinds::kind::Doing;
+use crate::kinds::kind::ChangeContext;
 use crate::record::Record;
 use crate::resource::{self, Identity, ObjectId, Resource, Step, Until, World};
 
 /// What the program of a change must know of all others.
 struct Others<'a> {
-    maker: &'a Maker<'a>,
+    planner: &'a Planner<'a>,
     desired: BTreeMap<&'a Identity, &'a Resource>,
     /// The pool that is made with the cluster.
     inline: Option<&'a Resource>,
@@ -35,7 +35,7 @@ struct Program {
     note: Option<Note>,
 }
 
-impl Maker<'_> {
+impl Planner<'_> {
     /// The programs of all that is not kept.
     pub(super) fn steps(&mut self) {
         let zones = self.zones_of_pools();
@@ -66,12 +66,12 @@ impl Maker<'_> {
             if self.gone.contains(&change.identity) {
                 continue;
             }
-            let doing = Doing {
+            let context = ChangeContext {
                 resource: desired.get(&change.identity).copied(),
                 live: inputs.world.find(&change.identity),
-                ..Doing::of(Action::Keep, &change.identity, &inputs.owner)
+                ..ChangeContext::of(Action::Keep, &change.identity, &inputs.owner)
             };
-            let mut steps = (kinds::of(change.kind).program)(&doing);
+            let mut steps = (kinds::of(change.kind).program)(&context);
             if half_made(inputs.world, &seen_ready, &change.identity) {
                 wait_to_the_end(&mut steps);
             }
@@ -83,18 +83,18 @@ impl Maker<'_> {
 }
 
 impl<'a> Others<'a> {
-    fn of(maker: &'a Maker<'a>, zones: &'a BTreeMap<usize, Vec<String>>) -> Self {
-        let desired = &maker.seen.inputs.desired;
-        let cluster = maker.changes.iter().find(|change| matches!(change.identity, Identity::Cluster(_)));
+    fn of(planner: &'a Planner<'a>, zones: &'a BTreeMap<usize, Vec<String>>) -> Self {
+        let desired = &planner.seen.inputs.desired;
+        let cluster = planner.changes.iter().find(|change| matches!(change.identity, Identity::Cluster(_)));
         let is = |actions: [Action; 2]| cluster.is_some_and(|cluster| actions.contains(&cluster.action));
         let cluster_goes = is([Action::Delete, Action::Replace]);
         let mut with_cluster = BTreeSet::new();
         if cluster_goes {
-            with_cluster = maker.goes_with_cluster();
-            with_cluster.extend(maker.held_up());
+            with_cluster = planner.goes_with_cluster();
+            with_cluster.extend(planner.held_up());
         }
         let inline = inline_pool(desired).filter(|_| is([Action::Create, Action::Replace]));
-        Self { maker, desired: resource::by_identity(desired), inline, cluster_goes, with_cluster, zones }
+        Self { planner, desired: resource::by_identity(desired), inline, cluster_goes, with_cluster, zones }
     }
 
     /// Whether the server takes it along with something else that goes.
@@ -114,26 +114,26 @@ impl<'a> Others<'a> {
             return Program { steps: Vec::new(), reason, note: None };
         }
         let kind = kinds::of(change.kind);
-        let inputs = self.maker.seen.inputs;
+        let inputs = self.planner.seen.inputs;
         let live = inputs.world.find(&change.identity);
         let is_inline = self.inline.is_some_and(|inline| inline.identity == change.identity);
         let resource = self.desired.get(&change.identity).filter(|_| change.action != Action::Delete);
         let with_pool = is_inline || matches!(change.identity, Identity::Cluster(_));
-        let doing = Doing {
+        let context = ChangeContext {
             resource: resource.copied(),
             live,
             inside: inputs.world.inside.live(),
             fields: &change.fields,
             inline_pool: self.inline.filter(|_| with_pool && resource.is_some()).map(|pool| &pool.body),
             zones: self.zones.get(&place).map_or(0, Vec::len),
-            taking: change.taken.is_some(),
+            adopting: change.taken.is_some(),
             leaving: change.action == Action::Create
-                && (live.is_some_and(is_going) || self.maker.with_owner.contains(&change.identity)),
-            amiss: self.maker.amiss.get(&change.address).filter(|_| change.action == Action::Update),
+                && (live.is_some_and(is_going) || self.planner.with_owner.contains(&change.identity)),
+            amiss: self.planner.amiss.get(&change.address).filter(|_| change.action == Action::Update),
             when_idle: inputs.when_idle,
-            ..Doing::of(change.action, &change.identity, &inputs.owner)
+            ..ChangeContext::of(change.action, &change.identity, &inputs.owner)
         };
-        let mut steps = (kind.program)(&doing);
+        let mut steps = (kind.program)(&context);
         given::leave_open(&inputs.world.given, &mut steps);
         let made = "made together with the cluster";
         let reason = if is_inline && change.action == Action::Create {
@@ -142,7 +142,7 @@ impl<'a> Others<'a> {
             change.reason.clone()
         };
         let reason = waiting(reason, &steps);
-        Program { steps, reason, note: chosen(&change.address, &(kind.chosen)(&doing)) }
+        Program { steps, reason, note: chosen(&change.address, &(kind.chosen)(&context)) }
     }
 }
 

@@ -14,7 +14,7 @@ use crate::secrets::given::Given;
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Still {
     /// As it is wanted already, and ours.
-    Wanted,
+    ReadSet,
     /// What the change was planned for: whatever moved, the plan does not rely on it.
     Planned,
     /// Something else.
@@ -30,7 +30,7 @@ pub fn still(change: &Change, resource: &Resource, owner: &Owner, given: &Given,
         (kinds::kubernetes::object::object_schema(&resource.identity), owner.field_manager());
     let compared = given::compare(given, &resource.body, live, &manager, schema.as_ref(), *effect);
     if compared.changes.is_empty() && diff::applied_by(live, &manager) {
-        return Still::Wanted;
+        return Still::ReadSet;
     }
     let planned = compared.changes.iter().all(|now| {
         let same = change.fields.iter().find(|field| field.path == now.path);

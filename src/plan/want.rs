@@ -4,9 +4,9 @@ use std::collections::BTreeMap;
 
 use serde_json::Value;
 
-use super::maker::{Maker, Selected};
 use super::observe::{Standing, fingerprint, which_pool};
-use super::{ASKED, Action, Change, Note, Taken, given, named};
+use super::planner::{Planner, Selected};
+use super::{ASKED, Action, Adopted, Change, Note, given, named};
 use crate::address::{Address, FieldPath};
 use crate::diag::{Code, Diagnostic};
 use crate::kinds::json::is_going;
@@ -14,7 +14,7 @@ use crate::kinds::kind::{Compare, Kind};
 use crate::kinds::{self, gke};
 use crate::resource::{Effect, FieldChange, Identity, KindId, Resource};
 
-impl Maker<'_> {
+impl Planner<'_> {
     /// All that is wanted, in the order of the file.
     pub(super) fn wants(&mut self) {
         let inputs = self.seen.inputs;
@@ -124,7 +124,7 @@ impl Maker<'_> {
                 reason = reason.or(Some(format!("{} uses it too, and this stack joins", stacks.join(", "))));
                 taken_fields(&compared.others)
             }
-            Standing::Others(from) => Some(Taken { from, fields: Vec::new() }),
+            Standing::Others(from) => Some(Adopted { from, fields: Vec::new() }),
         };
         if action == Action::Keep && joins {
             action = Action::Update;
@@ -138,7 +138,7 @@ impl Maker<'_> {
             self.amiss.insert(resource.address.clone(), amiss);
         }
         if let Some(taken) = &taken {
-            reason = Some(because_taken(taken, reason));
+            reason = Some(because_adopted(taken, reason));
         }
         if action == Action::Update && resource.kind == KindId::Definition {
             self.keeps_what_is_stored(resource, &live);
@@ -271,16 +271,16 @@ impl Maker<'_> {
 }
 
 /// The fields that other tools apply with other values.
-fn taken_fields(others: &[(FieldPath, String)]) -> Option<Taken> {
+fn taken_fields(others: &[(FieldPath, String)]) -> Option<Adopted> {
     let mut managers: Vec<String> =
         others.iter().map(|(_, manager)| format!("field manager `{manager}`")).collect();
     managers.dedup();
     let fields = others.iter().map(|(path, _)| path.clone()).collect();
-    (!others.is_empty()).then(|| Taken { from: managers.join(", "), fields })
+    (!others.is_empty()).then(|| Adopted { from: managers.join(", "), fields })
 }
 
 /// Why a change takes something from others, before why else it is made.
-fn because_taken(taken: &Taken, reason: Option<String>) -> String {
+fn because_adopted(taken: &Adopted, reason: Option<String>) -> String {
     let whose = if taken.fields.is_empty() { format!("it {taken}") } else { taken.to_string() };
     match reason {
         Some(reason) => format!("{whose}; {reason}"),

@@ -7,7 +7,7 @@ use std::collections::BTreeMap;
 use serde_json::{Value, json};
 
 use super::Action;
-use super::maker::Maker;
+use super::planner::Planner;
 use crate::address::FieldPath;
 use crate::diag::{Code, Diagnostic, listed};
 use crate::kinds::gke;
@@ -32,7 +32,7 @@ fn after_move(nodes: u64, from: usize, to: usize) -> Option<u64> {
     nodes.is_multiple_of(from).then(|| each.saturating_mul(to))
 }
 
-impl Maker<'_> {
+impl Planner<'_> {
     /// The zones that this plan gives the cluster, where it changes them.
     /// Source: googleapis `cluster_service.proto`, `desired_locations`: they become those of all node pools, "and will
     /// result in nodes being added and/or removed".

@@ -236,13 +236,13 @@ fn planned(wanted: &BTreeMap<&Identity, &Resource>, change: &Change, view: &View
 }
 
 fn drifted_change(drift: &Drifts) -> PlannedChange {
-    let Drifts { address, identity, kind, what, fields, theirs, location } = drift;
+    let Drifts { address, identity, kind, what, fields, external, location } = drift;
     let action = match what {
         What::Changed => Action::Update,
         What::Deleted => Action::Delete,
         What::Replaced(_) => Action::Replace,
     };
-    let fields = fields.iter().chain(theirs).map(|field| field_at(field, location.clone()));
+    let fields = fields.iter().chain(external).map(|field| field_at(field, location.clone()));
     PlannedChange {
         resource: thing_of(address, identity, kind.as_str()),
         action: words(action).verb,

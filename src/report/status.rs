@@ -5,7 +5,7 @@ use serde_json::{Value, json};
 use super::human::style::{Tint, paint, push_line, tame, wrap};
 use crate::address::Address;
 use crate::kinds::kubernetes::why::shortened;
-use crate::kinds::status::Said;
+use crate::kinds::status::StatusLine;
 use crate::resource::{Identity, Owner, Target};
 
 /// How a thing is.
@@ -74,7 +74,7 @@ pub struct Row {
     /// How it is.
     pub state: State,
     /// What it says of itself.
-    pub said: Said,
+    pub said: StatusLine,
 }
 
 /// What is live of a stack.
@@ -233,7 +233,7 @@ mod tests {
     use crate::kinds::status::Pending;
 
     fn row(address: &str, state: State, line: &str) -> Row {
-        let said = Said { line: line.to_owned(), ..Said::default() };
+        let said = StatusLine { line: line.to_owned(), ..StatusLine::default() };
         Row { address: Address::new(address), identity: Identity::Check(Address::new(address)), state, said }
     }
 

@@ -80,8 +80,8 @@ impl Why {
         let planned = self.planned.iter().map(|Planned { address, action, reason, fields, after }| {
             json!({ "address": address, "action": action, "reason": reason, "fields": fields, "after": after })
         });
-        let causes = self.causes.iter().map(|Because { of, cause: Cause { code, what, said, cures } }| {
-            json!({ "of": of, "code": code, "what": what, "said": said, "cures": cures })
+        let causes = self.causes.iter().map(|Because { of, cause: Cause { code, what, said, remedies } }| {
+            json!({ "of": of, "code": code, "what": what, "said": said, "cures": remedies })
         });
         json!({
             "well": self.is_well(), "things": things.collect::<Vec<_>>(), "planned": planned.collect::<Vec<_>>(),
@@ -119,8 +119,8 @@ impl Why {
             for line in cause.said.iter().flat_map(|said| said.lines()) {
                 push_line(&mut text, &format!("    {}", paint(Tint::Dim, &tame(line))));
             }
-            for cure in &cause.cures {
-                text.push_str(&wrap("  -> ", &tame(cure), width));
+            for remedy in &cause.remedies {
+                text.push_str(&wrap("  -> ", &tame(remedy), width));
             }
         }
         for Planned { address, action, reason, fields, after } in &self.planned {
@@ -158,7 +158,7 @@ mod tests {
             code: "gpus",
             what: "no node has a free GPU".to_owned(),
             said: Some("0/2 nodes are available: 2 Insufficient nvidia.com/gpu.".to_owned()),
-            cures: vec!["more nodes: dask-infra scale node_pool.t4 3 --write".to_owned()],
+            remedies: vec!["more nodes: dask-infra scale node_pool.t4 3 --write".to_owned()],
         };
         let state = State::Waiting("1 of 3 workers".to_owned());
         let address = Address::new("dask_cluster.d");

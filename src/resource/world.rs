@@ -51,7 +51,7 @@ pub enum Elsewhere {
 
 /// Where things that a plan does not read otherwise could go along with what goes.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
-pub struct Reach {
+pub struct DeletionScope {
     /// Everywhere in the cluster.
     pub cluster: bool,
     /// In these namespaces.

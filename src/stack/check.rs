@@ -440,7 +440,7 @@ impl Check<'_> {
 fn means<'p>(word: &str, properties: &'p Map<String, Value>) -> Option<&'p str> {
     let near = nearest(word, properties.keys().map(String::as_str));
     near.or_else(|| {
-        let ours = OTHER_WORDS.iter().filter(|(theirs, _)| *theirs == word).map(|(_, ours)| *ours);
+        let ours = OTHER_WORDS.iter().filter(|(external, _)| *external == word).map(|(_, ours)| *ours);
         ours.into_iter().find_map(|ours| properties.get_key_value(ours)).map(|(key, _)| key.as_str())
     })
 }

@@ -45,10 +45,12 @@ impl<'a> Effective<'a> {
         let mut tree = serde_json::to_value(stack).unwrap_or_default();
         without_texts(&mut tree);
         let ours = lowered.resources.iter().map(|resource| (resource, true));
-        let needed = lowered.theirs.iter().filter(|theirs| theirs.role == Role::Needed);
-        let theirs = needed.map(|theirs| (&theirs.resource, false));
-        let mut becomes: Vec<Becomes> =
-            ours.chain(theirs).map(|(resource, ours)| Becomes { resource: resource.clone(), ours }).collect();
+        let needed = lowered.external.iter().filter(|external| external.role == Role::Needed);
+        let external = needed.map(|external| (&external.resource, false));
+        let mut becomes: Vec<Becomes> = ours
+            .chain(external)
+            .map(|(resource, ours)| Becomes { resource: resource.clone(), ours })
+            .collect();
         for becomes in &mut becomes {
             hide(&mut becomes.resource.body, sources.secrets());
         }

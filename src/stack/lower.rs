@@ -4,7 +4,7 @@ use super::{Sources, Stack};
 use crate::address::{Address, FieldPath, Segment};
 use crate::diag::{Code, Diagnostic};
 use crate::kinds::scope::Scope;
-use crate::resource::{ClusterName, Hourly, Identity, KindId, Owner, Resource, Role, Target, Theirs};
+use crate::resource::{ClusterName, External, Hourly, Identity, KindId, Owner, Resource, Role, Target};
 use crate::{catalog, kinds, schema};
 
 pub use crate::resource::Lowered;
@@ -52,9 +52,9 @@ pub fn lower(stack: &Stack, simulated: bool) -> Lowered {
     }));
     resources.extend(others);
     kinds::kubernetes::helm_release::places(&stack.helm_release, &mut resources);
-    let theirs = theirs(stack, &scope);
+    let external = external(stack, &scope);
     let Scope { owner, target, .. } = scope;
-    Lowered { owner, target, resources, theirs, hourly: hourly(stack) }
+    Lowered { owner, target, resources, external, hourly: hourly(stack) }
 }
 
 /// What the pods that the stack makes need of the environment of whoever applies it.
@@ -106,7 +106,7 @@ fn like<'a>(stack: &'a Stack, section: &super::DaskJob) -> Option<&'a super::Das
 }
 
 /// What sections with `manage = false` rely on.
-fn theirs(stack: &Stack, scope: &Scope) -> Vec<Theirs> {
+fn external(stack: &Stack, scope: &Scope) -> Vec<External> {
     let mut needed = Vec::new();
     if let (Some(section), Some(name)) = (&stack.cluster, &scope.target.gke) {
         needed
@@ -123,11 +123,11 @@ fn theirs(stack: &Stack, scope: &Scope) -> Vec<Theirs> {
     let jobs = stack.dask_job.iter().filter(|(_, section)| !section.manage.is_managed());
     needed
         .extend(jobs.map(|(key, section)| kinds::dask::job::read(key, section, like(stack, section), scope)));
-    let mut theirs: Vec<Theirs> =
-        needed.into_iter().map(|resource| Theirs { resource, role: Role::Needed }).collect();
+    let mut external: Vec<External> =
+        needed.into_iter().map(|resource| External { resource, role: Role::Needed }).collect();
     let operator = stack.dask_operator.iter().filter(|operator| !operator.manage.is_managed());
-    theirs.extend(operator.flat_map(|section| kinds::dask::operator::read(section, scope)));
-    theirs
+    external.extend(operator.flat_map(|section| kinds::dask::operator::read(section, scope)));
+    external
 }
 
 /// What sections may know of their neighbours.

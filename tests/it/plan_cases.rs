@@ -116,7 +116,7 @@ pub(crate) fn settled(lowered: &Lowered) -> World {
         ..Record::default()
     };
     for resource in resources {
-        let Resource { address, identity, kind, body, initial, life, .. } = resource;
+        let Resource { address, identity, kind, body, create_only, life, .. } = resource;
         let set = match identity {
             Identity::Cluster(_) => {
                 let mut live = body.clone();
@@ -140,11 +140,11 @@ pub(crate) fn settled(lowered: &Lowered) -> World {
                     "manager": owner.field_manager(), "operation": "Apply", "time": "2026-11-01T00:00:00Z",
                     "fieldsV1": fields(body, schema.as_ref()),
                 }]);
-                if !initial.is_null() {
-                    merge(&mut live, initial);
+                if !create_only.is_null() {
+                    merge(&mut live, create_only);
                     live["metadata"]["managedFields"].as_array_mut().unwrap().push(json!({
                         "manager": owner.initial_manager(), "operation": "Apply",
-                        "time": "2026-11-01T00:00:00Z", "fieldsV1": fields(initial, schema.as_ref()),
+                        "time": "2026-11-01T00:00:00Z", "fieldsV1": fields(create_only, schema.as_ref()),
                     }));
                 }
                 if object.gvk.kind == "Deployment" {

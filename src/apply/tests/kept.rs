@@ -68,17 +68,17 @@ fn what_the_record_says_of_readiness_follows_fates() {
     };
     let update = Change { action: Action::Update, ..makes("a", &[]) };
     let rows = [
-        (update.clone(), Fate::Open, Some(true), Some(false)),
-        (update.clone(), Fate::Done, Some(false), Some(true)),
-        (update, Fate::Untouched, Some(false), Some(false)),
-        (kept("a", Until::Ready), Fate::Open, None, Some(false)),
-        (kept("a", Until::Ready), Fate::Untouched, Some(false), Some(false)),
-        (kept("a", Until::Ready), Fate::Done, Some(false), Some(true)),
+        (update.clone(), Progress::Open, Some(true), Some(false)),
+        (update.clone(), Progress::Done, Some(false), Some(true)),
+        (update, Progress::Untouched, Some(false), Some(false)),
+        (kept("a", Until::Ready), Progress::Open, None, Some(false)),
+        (kept("a", Until::Ready), Progress::Untouched, Some(false), Some(false)),
+        (kept("a", Until::Ready), Progress::Done, Some(false), Some(true)),
         // It was only looked at, which changes nothing of what is known.
-        (kept("a", Until::Still), Fate::Open, Some(true), Some(true)),
+        (kept("a", Until::Still), Progress::Open, Some(true), Some(true)),
     ];
-    for (change, fate, then, now) in rows {
+    for (change, progress, then, now) in rows {
         let plan = plan(vec![change]);
-        assert_eq!(inventory(&plan, &before(then), |_| fate)[0].ready, now, "{fate:?} {then:?}");
+        assert_eq!(inventory(&plan, &before(then), |_| progress)[0].ready, now, "{progress:?} {then:?}");
     }
 }

@@ -1,7 +1,7 @@
 //! What the lock lets through, and what is done about the record under it.
 
 use super::*;
-use crate::apply::lock::{Holder, Lives, Lock, Locking, Missing, Unlocked};
+use crate::apply::lock::{Holder, Liveness, Lock, Locking, Missing, Unlocked};
 
 const HERE: &str = "GET /api/v1/namespaces/dask-infra/configmaps/dask-infra-s";
 const WRITTEN: &str = "PATCH /api/v1/namespaces/dask-infra/configmaps/dask-infra-s";
@@ -14,7 +14,7 @@ fn paused() -> Duration {
 fn lock(api: &Arc<Fake>, clock: fn() -> Duration) -> Arc<Lock> {
     let holder = Holder { who: "ann".into(), pid: 7, process: None };
     let now = || jiff::Timestamp::UNIX_EPOCH;
-    let locking = Locking { holder, lives: |_| Lives::Unknown, force: false, now, clock };
+    let locking = Locking { holder, liveness: |_| Liveness::Unknown, force: false, now, clock };
     let owner = Owner { stack: "s".into(), id: "i".into() };
     Arc::new(Lock::new(Arc::<Fake>::clone(api), &owner, locking))
 }
@@ -216,10 +216,10 @@ async fn what_another_apply_of_the_stack_made_is_not_taken_for_done() {
     assert_eq!(made, 3);
 
     // GKE has no condition to put on a write: the plan is not the plan any more.
-    let theirs = json!({"status": "RUNNING", "config": {"resourceLabels": {LABEL_ID: "i"}}});
+    let external = json!({"status": "RUNNING", "config": {"resourceLabels": {LABEL_ID: "i"}}});
     let api = Fake::new()
         .on("POST", refuses(Class::AlreadyExists, "exists"))
-        .on("GET /v1/projects/p/locations/l/clusters/c/nodePools/a", always(theirs));
+        .on("GET /v1/projects/p/locations/l/clusters/c/nodePools/a", always(external));
     let (applied, _) = quiet(vec![makes_pool("a", &[])], api).await;
     assert_eq!(applied.failure(0).0, Code::ChangedByOthers.as_str());
 }

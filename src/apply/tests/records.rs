@@ -84,8 +84,9 @@ fn what_may_have_been_set_is_both_old_and_new() {
         ready: None,
     }];
     let both = json!({"config": {"labels": {"a": "1", "b": "1", "c": "1"}, "tags": ["x", "y", "z"]}});
-    let rows = [(Fate::Open, both), (Fate::Done, plan.desired[0].body.clone()), (Fate::Untouched, set)];
-    for (fate, expected) in rows {
-        assert_eq!(inventory(&plan, &before, |_| fate)[0].set, expected, "{fate:?}");
+    let rows =
+        [(Progress::Open, both), (Progress::Done, plan.desired[0].body.clone()), (Progress::Untouched, set)];
+    for (progress, expected) in rows {
+        assert_eq!(inventory(&plan, &before, |_| progress)[0].set, expected, "{progress:?}");
     }
 }

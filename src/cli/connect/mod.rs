@@ -13,8 +13,8 @@ use super::stop::Stops;
 use crate::address::Address;
 use crate::diag::{Code, Diagnostic, listed};
 use crate::kinds;
-use crate::kinds::kind::{Behind, Door};
-use crate::kinds::kubernetes::door::{self, PodFound, PodPort, Use};
+use crate::kinds::kind::{Endpoint, EndpointKind};
+use crate::kinds::kubernetes::endpoint::{self, PodFound, PodPort, PortRole};
 use crate::live::connection::Connection;
 use crate::live::forward::{Aim, Find, Heard, Local, Place, forward};
 use crate::live::{ApiError, Class, LiveApi as _, Request, dask};
@@ -61,9 +61,9 @@ pub struct Args {
 pub fn connect(settings: &Settings, args: &Args) -> Exit {
     settings.report(Format::Text, |_| {
         let session = Session::load(settings)?;
-        let (address, door, resource) = meant(&session, args.address.as_deref())?;
-        let one = One { settings, args, session: &session, address, door, resource };
-        if args.dashboard_port.is_some() && one.door.behind == Behind::Notebook {
+        let (address, endpoint, resource) = meant(&session, args.address.as_deref())?;
+        let one = One { settings, args, session: &session, address, endpoint, resource };
+        if args.dashboard_port.is_some() && one.endpoint.kind == EndpointKind::Notebook {
             let what = format!("{} is a notebook, which has no dashboard", one.address);
             return Err(Diagnostic::error(Code::Usage, what).help("give `--port`").into());
         }
@@ -88,37 +88,40 @@ pub fn connect(settings: &Settings, args: &Args) -> Exit {
 }
 
 /// Everything of the stack that can be connected to, under the name of its section where that is enough.
-fn doors(session: &Session) -> Vec<(Address, Door, &Resource)> {
+fn endpoints(session: &Session) -> Vec<(Address, Endpoint, &Resource)> {
     let all = || {
         session
             .resources()
-            .filter_map(|resource| Some((resource, (kinds::of(resource.kind).door)(resource)?)))
+            .filter_map(|resource| Some((resource, (kinds::of(resource.kind).endpoint)(resource)?)))
     };
-    let named = all().map(|(resource, door)| {
+    let named = all().map(|(resource, endpoint)| {
         let section = resource.address.section();
         let alone = all().filter(|(other, _)| other.address.section() == section).count() == 1;
         let address = if alone { Address::new(section) } else { resource.address.clone() };
-        (address, door, resource)
+        (address, endpoint, resource)
     });
     named.collect()
 }
 
 /// The one that is meant.
-fn meant<'a>(session: &'a Session, typed: Option<&str>) -> Result<(Address, Door, &'a Resource), Failure> {
-    let doors = doors(session);
-    let names = |doors: &[(Address, Door, &Resource)]| -> Vec<String> {
-        doors.iter().map(|(address, ..)| address.to_string()).collect()
+fn meant<'a>(
+    session: &'a Session,
+    typed: Option<&str>,
+) -> Result<(Address, Endpoint, &'a Resource), Failure> {
+    let endpoints = endpoints(session);
+    let names = |endpoints: &[(Address, Endpoint, &Resource)]| -> Vec<String> {
+        endpoints.iter().map(|(address, ..)| address.to_string()).collect()
     };
-    let all = names(&doors);
+    let all = names(&endpoints);
     let found: Vec<_> = match typed {
         Some(typed) => {
             let meant: Vec<&Address> = session.find(typed)?.into_iter().map(|found| &found.address).collect();
-            doors.into_iter().filter(|(_, _, resource)| meant.contains(&&resource.address)).collect()
+            endpoints.into_iter().filter(|(_, _, resource)| meant.contains(&&resource.address)).collect()
         }
         None => {
             // A job's cluster comes and goes: it is meant when nothing else can be.
             let (jobs, stay): (Vec<_>, Vec<_>) =
-                doors.into_iter().partition(|(address, ..)| address.as_str().starts_with("dask_job."));
+                endpoints.into_iter().partition(|(address, ..)| address.as_str().starts_with("dask_job."));
             if stay.is_empty() { jobs } else { stay }
         }
     };
@@ -160,7 +163,7 @@ struct One<'a> {
     args: &'a Args,
     session: &'a Session,
     address: Address,
-    door: Door,
+    endpoint: Endpoint,
     resource: &'a Resource,
 }
 
@@ -168,7 +171,7 @@ struct One<'a> {
 struct Reached {
     pod: PodFound,
     aim: Aim,
-    uses: Vec<Use>,
+    uses: Vec<PortRole>,
     versions: Option<dask::Versions>,
 }
 
@@ -229,37 +232,37 @@ impl One<'_> {
     /// opened.
     async fn reach(&self, api: &Connection) -> Result<Reached, Failure> {
         let service = self.service(api).await?;
-        let uses: &[Use] = match self.door.behind {
-            Behind::Scheduler => &[Use::Comm, Use::Dashboard],
-            Behind::Notebook => &[Use::Pages],
+        let uses: &[PortRole] = match self.endpoint.kind {
+            EndpointKind::Scheduler => &[PortRole::Comm, PortRole::Dashboard],
+            EndpointKind::Notebook => &[PortRole::Pages],
         };
-        let found: Vec<(Use, PodPort)> =
-            uses.iter().filter_map(|one| Some((*one, door::port(&service, *one)?))).collect();
+        let found: Vec<(PortRole, PodPort)> =
+            uses.iter().filter_map(|one| Some((*one, endpoint::port(&service, *one)?))).collect();
         let not_there = |what: String, help: String| {
             self.session.fails(Diagnostic::error(Code::NoAnswerThere, what).help(help))
         };
-        let (Some(query), false) = (door::pods(&service), found.is_empty()) else {
-            let what = format!("{} leads to no pod of {}", self.door.service, self.address);
+        let (Some(query), false) = (endpoint::pods(&service), found.is_empty()) else {
+            let what = format!("{} leads to no pod of {}", self.endpoint.service, self.address);
             return Err(not_there(
                 what,
                 "its `selector` or its `ports` are missing: look at it with kubectl".into(),
             ));
         };
-        let (uses, wanted): (Vec<Use>, Vec<PodPort>) = found.into_iter().unzip();
+        let (uses, wanted): (Vec<PortRole>, Vec<PodPort>) = found.into_iter().unzip();
         let list = self.get(api, &query.path).await?;
-        let pod = door::choose(&list, &wanted, None).map_err(|why| {
+        let pod = endpoint::choose(&list, &wanted, None).map_err(|why| {
             let help = format!("`{} status` says how far the stack is", self.settings.program());
             not_there(format!("{} cannot be connected to: {why}", self.address), help)
         })?;
         let versions = self.greet(api, &pod).await?;
         let find: Find = Arc::new(move |list: &Value, current: Option<&str>| {
-            door::choose(list, &wanted, current).map(place)
+            endpoint::choose(list, &wanted, current).map(place)
         });
         Ok(Reached { pod, aim: Aim { pods: query.path, find }, uses, versions })
     }
 
     async fn service(&self, api: &Connection) -> Result<Value, Failure> {
-        match api.send(Request::get(Api::Kubernetes, self.door.service.path())).await {
+        match api.send(Request::get(Api::Kubernetes, self.endpoint.service.path())).await {
             Ok(service) => Ok(service),
             Err(error) if error.class == Class::NotFound => {
                 let identity = &self.resource.identity;
@@ -270,9 +273,9 @@ impl One<'_> {
                 let program = self.settings.program();
                 let (what, help) = if error.status.is_none() {
                     (error.message.clone(), format!("`{program} apply` makes it"))
-                } else if there && identity != &Identity::Object(self.door.service.clone()) {
+                } else if there && identity != &Identity::Object(self.endpoint.service.clone()) {
                     (
-                        format!("{} has no {} yet", self.address, self.door.service),
+                        format!("{} has no {} yet", self.address, self.endpoint.service),
                         format!("the Dask operator makes it; `{program} status` says how far it is"),
                     )
                 } else {
@@ -306,9 +309,9 @@ impl One<'_> {
         };
         // A port that nobody listens on is told within moments; one that is silent is no error.
         let asked = async {
-            match self.door.behind {
-                Behind::Scheduler => dask::versions(&mut tunnel.stream).await,
-                Behind::Notebook => None,
+            match self.endpoint.kind {
+                EndpointKind::Scheduler => dask::versions(&mut tunnel.stream).await,
+                EndpointKind::Notebook => None,
             }
         };
         tokio::select! {
@@ -349,12 +352,12 @@ impl One<'_> {
         }
     }
 
-    async fn locals(&self, uses: &[Use]) -> Result<Vec<Local>, Failure> {
+    async fn locals(&self, uses: &[PortRole]) -> Result<Vec<Local>, Failure> {
         let mut locals = Vec::with_capacity(uses.len());
         for one in uses {
             let (asked, option) = match one {
-                Use::Comm | Use::Pages => (self.args.port, "--port"),
-                Use::Dashboard => (self.args.dashboard_port, "--dashboard-port"),
+                PortRole::Comm | PortRole::Pages => (self.args.port, "--port"),
+                PortRole::Dashboard => (self.args.dashboard_port, "--dashboard-port"),
             };
             let taken = match asked {
                 Some(port) => Local::take(port).await,
@@ -373,16 +376,16 @@ impl One<'_> {
     fn connected(
         &self,
         pod: &PodFound,
-        uses: &[Use],
+        uses: &[PortRole],
         locals: &[Local],
         versions: Option<dask::Versions>,
     ) -> Connected {
         let (_, target) = self.session.whose();
-        let port = |one: Use| {
+        let port = |one: PortRole| {
             let place = uses.iter().position(|other| *other == one)?;
             locals.get(place).and_then(|local| local.port().ok())
         };
-        let client = port(Use::Comm).map(|port| format!("tcp://127.0.0.1:{port}"));
+        let client = port(PortRole::Comm).map(|port| format!("tcp://127.0.0.1:{port}"));
         let dask::Versions { python, dask, distributed } = versions.unwrap_or_default();
         let versions = [("python", python), ("dask", dask), ("distributed", distributed)];
         let password = pod.password.clone().map(|(secret, key)| Password {
@@ -397,8 +400,8 @@ impl One<'_> {
             pod: format!("{}/{}", pod.namespace, pod.name),
             python: client.as_ref().map(|client| format!("Client(\"{client}\")")),
             client,
-            dashboard: port(Use::Dashboard).map(|port| format!("http://127.0.0.1:{port}/status")),
-            notebook: port(Use::Pages).map(|port| format!("http://127.0.0.1:{port}/lab")),
+            dashboard: port(PortRole::Dashboard).map(|port| format!("http://127.0.0.1:{port}/status")),
+            notebook: port(PortRole::Pages).map(|port| format!("http://127.0.0.1:{port}/lab")),
             password,
             image: pod.image.clone(),
             versions: versions

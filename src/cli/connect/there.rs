@@ -10,7 +10,7 @@ use std::process::{Command, Stdio};
 
 use serde::{Deserialize, Serialize};
 
-use crate::apply::lock::Lives;
+use crate::apply::lock::Liveness;
 use crate::cli::{Exit, holder};
 use crate::diag::{Code, Diagnostic};
 use crate::live::forward::Local;
@@ -53,12 +53,12 @@ fn place(stack: &Path, address: &str, ending: &str) -> PathBuf {
 pub async fn standing(stack: &Path, address: &str, target: &str) -> Option<(Connected, Vec<u16>)> {
     let text = fs::read(place(stack, address, "json")).ok()?;
     let Note { connected, ports, process } = serde_json::from_slice(&text).ok()?;
-    let lives = process.as_deref().map_or(Lives::Unknown, holder::lives);
+    let lives = process.as_deref().map_or(Liveness::Unknown, holder::liveness);
     let stands = match lives {
-        Lives::Yes => true,
-        Lives::No => false,
+        Liveness::Yes => true,
+        Liveness::No => false,
         // Where processes cannot be told apart, ports that are held speak for it.
-        Lives::Unknown => match ports.first() {
+        Liveness::Unknown => match ports.first() {
             Some(port) => Local::take(*port).await.is_err(),
             None => false,
         },

@@ -1,7 +1,7 @@
 //! What the operator's API calls things, and the objects that it makes for them.
 
 use crate::address::FieldPath;
-use crate::kinds::kind::{Behind, Door};
+use crate::kinds::kind::{Endpoint, EndpointKind};
 use crate::kinds::kubernetes::object::gvk;
 use crate::resource::{Gvk, Identity, ObjectId, Resource};
 use crate::schema::DASK_GROUP;
@@ -61,10 +61,10 @@ pub fn scheduler_address(cluster: &str, namespace: &str) -> String {
 }
 
 /// The scheduler of a DaskCluster or a DaskJob, which the operator makes.
-pub(super) fn door(resource: &Resource) -> Option<Door> {
+pub(super) fn endpoint(resource: &Resource) -> Option<Endpoint> {
     let Identity::Object(object) = &resource.identity else { return None };
     let service = scheduler_service(object.namespace.as_deref(), &object.name);
-    Some(Door { behind: Behind::Scheduler, service })
+    Some(Endpoint { kind: EndpointKind::Scheduler, service })
 }
 
 /// What a wait says while the operator does nothing. Its Deployment has no readiness probe: that it is available

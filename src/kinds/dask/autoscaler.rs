@@ -10,7 +10,7 @@ use crate::kinds::json::text;
 use crate::kinds::kind::{Compare, Found, Held, Kind, Part, Room, Unasked, address_in, itself};
 use crate::kinds::kubernetes::requests::object_program;
 use crate::kinds::scope::Scope;
-use crate::kinds::status::Said;
+use crate::kinds::status::StatusLine;
 use crate::resource::{
     Api, Await, Effect, Facts, Identity, KindId, Life, ObjectId, Query, Readiness, Resource,
 };
@@ -29,8 +29,8 @@ pub const KIND: Kind = Kind {
         object_program(doing, KindId::DaskAutoscaler, facts, DEADLINE)
     },
     queries,
-    judge: |_, found| Ok(judge(found.itself())),
-    says,
+    readiness: |_, found| Ok(readiness(found.itself())),
+    status_line,
     about: |resource| {
         let spec = &resource.body["spec"];
         range(&spec["minimum"], &spec["maximum"])
@@ -72,8 +72,8 @@ pub fn lower(cluster: &Resource, min: u32, max: u32, scope: &Scope) -> Option<Re
             "metadata": { "name": name, "namespace": namespace, "labels": scope.labels() },
             "spec": { "cluster": name, "minimum": min, "maximum": max },
         }),
-        initial: Value::Null,
-        origins: vec![
+        create_only: Value::Null,
+        provenance: vec![
             (spec("minimum"), replicas.key("min")),
             (spec("maximum"), replicas.key("max")),
             (FieldPath::keys(["spec"]), replicas.clone()),
@@ -100,11 +100,11 @@ fn queries(wait: &Await) -> Vec<(Part, Query)> {
 }
 
 /// For `status`: its bounds, and where it stands between them.
-fn says(_: &Await, found: &Found) -> Result<Said, Unasked> {
+fn status_line(_: &Await, found: &Found) -> Result<StatusLine, Unasked> {
     let (spec, group) = (&found.itself()["spec"], found.get(Part::Group)?);
     let now = &group["spec"]["worker"]["replicas"];
     let at = now.as_u64().map(|now| format!(", now {now}")).unwrap_or_default();
-    Ok(Said {
+    Ok(StatusLine {
         line: format!("autoscaler: {} to {} workers{at}", spec["minimum"], spec["maximum"]),
         facts: vec![
             ("workers_least", spec["minimum"].clone()),
@@ -116,7 +116,7 @@ fn says(_: &Await, found: &Found) -> Result<Said, Unasked> {
 }
 
 /// The operator works for it once it has made the cluster its owner.
-fn judge(autoscaler: &Value) -> Readiness {
+fn readiness(autoscaler: &Value) -> Readiness {
     if !autoscaler.is_object() {
         return Readiness::Progressing("not there yet".into());
     }
@@ -136,10 +136,10 @@ mod tests {
 
     #[test]
     fn it_works_once_its_cluster_owns_it() {
-        assert!(matches!(judge(&Value::Null), Readiness::Progressing(_)));
-        assert!(matches!(judge(&json!({ "metadata": {} })), Readiness::Progressing(_)));
+        assert!(matches!(readiness(&Value::Null), Readiness::Progressing(_)));
+        assert!(matches!(readiness(&json!({ "metadata": {} })), Readiness::Progressing(_)));
         let owned = json!({ "metadata": { "ownerReferences": [{ "kind": "DaskCluster", "name": "c" }] } });
-        assert_eq!(judge(&owned), Readiness::Ready);
+        assert_eq!(readiness(&owned), Readiness::Ready);
     }
 
     #[test]

@@ -18,7 +18,7 @@ use super::{autoscaler, scale, workers};
 use crate::address::{Address, FieldPath};
 use crate::kinds::about::{image, with_gpus, workers};
 use crate::kinds::json::text;
-use crate::kinds::kind::{Compare, Doing, Found, Held, Kind, Part, Room, Unasked, itself};
+use crate::kinds::kind::{ChangeContext, Compare, Found, Held, Kind, Part, Room, Unasked, itself};
 use crate::kinds::kubernetes::object::{gvk, labelled, unmarked};
 use crate::kinds::kubernetes::pods::{broken, pending};
 use crate::kinds::kubernetes::requests::{object_program, scale_call};
@@ -28,7 +28,7 @@ use crate::kinds::scope::Scope;
 use crate::kinds::section::{
     Inner, Labels, Lifecycle, Live, Manage, Naming, PodKeys, Pods, Role, Section, object_labels,
 };
-use crate::kinds::status::Said;
+use crate::kinds::status::StatusLine;
 use crate::resource::{
     Action, Api, Await, Effect, Facts, Gvk, Identity, KindId, Life, ObjectId, Query, Readiness, Resource,
     Step, Until,
@@ -52,15 +52,15 @@ pub const KIND: Kind = Kind {
         ]
     },
     compare: Compare::Kubernetes(effect),
-    program: |doing| workers::program(doing, KindId::DaskCluster, program(doing)),
+    program: |context| workers::program(context, KindId::DaskCluster, program(context)),
     amiss: workers::amiss,
     chosen: workers::chosen,
     queries,
-    judge,
-    says,
+    readiness,
+    status_line,
     about,
     pods: pods::of_cluster,
-    door: api::door,
+    endpoint: api::endpoint,
     scaled: scale::scaled,
     address: |object| Address::of("dask_cluster", &object.name),
     ..Kind::BARE
@@ -72,7 +72,7 @@ fn about(resource: &Resource) -> Vec<String> {
     let scheduler = &spec["scheduler"]["spec"];
     let (one, other) = (image(scheduler), image(&spec["worker"]["spec"]));
     let images = if one == other || other.is_empty() { one } else { format!("{one} and {other}") };
-    let workers = workers(&spec["worker"], &resource.initial["spec"]["worker"]);
+    let workers = workers(&spec["worker"], &resource.create_only["spec"]["worker"]);
     vec![format!("scheduler{}", with_gpus(scheduler)), workers, images]
 }
 
@@ -210,11 +210,11 @@ pub fn lower(key: &str, section: &DaskCluster, scope: &Scope) -> Vec<Resource> {
 /// scheduler and workers are not described is looked up, and its scheduler's image compared where one is given; the
 /// Service is compared when it is said.
 pub fn read(key: &str, section: &DaskCluster, scope: &Scope) -> Vec<Resource> {
-    let theirs = all(key, section, scope).into_iter().filter(|(_, managed)| !managed);
+    let external = all(key, section, scope).into_iter().filter(|(_, managed)| !managed);
     let plain = section.scheduler == Scheduler::default() && section.worker == Worker::default();
-    let read = theirs.map(|(resource, _)| {
+    let read = external.map(|(resource, _)| {
         let mut resource = unmarked(resource);
-        resource.initial = Value::Null;
+        resource.create_only = Value::Null;
         resource.life = Life::Kept;
         if resource.kind != KindId::DaskCluster {
             return resource;
@@ -342,7 +342,7 @@ fn lower_cluster(key: &str, section: &DaskCluster, scope: &Scope) -> Resource {
         metadata["annotations"] = json!(section.annotations);
     }
     let wants = (section.scheduler.wants(&section.image), section.worker.wants(&section.image));
-    let (replicas, initial) = section.worker.replicas.split();
+    let (replicas, create_only) = section.worker.replicas.split();
     let mut spec = json!({
         "scheduler": { "spec": pods::scheduler(&wants.0, scope) },
         "worker": { "spec": pods::worker(&wants.1, scope) },
@@ -357,9 +357,10 @@ fn lower_cluster(key: &str, section: &DaskCluster, scope: &Scope) -> Resource {
     follows.extend(section.lifecycle.depends_on.iter().map(Address::new));
     let api = api::cluster();
     let origin = FieldPath::keys(["dask_cluster", key]);
-    let mut origins = origins(&origin);
+    let mut provenance = provenance(&origin);
     let place = FieldPath::keys(["spec", "scheduler", "service"]);
-    spec["scheduler"]["service"] = section.service.body(name, &place, &origin.key("service"), &mut origins);
+    spec["scheduler"]["service"] =
+        section.service.body(name, &place, &origin.key("service"), &mut provenance);
     let annotations = section.service.annotations(scope.target.gke.is_some());
     if !annotations.is_empty() {
         spec["scheduler"]["metadata"] = json!({ "annotations": annotations });
@@ -367,7 +368,7 @@ fn lower_cluster(key: &str, section: &DaskCluster, scope: &Scope) -> Resource {
     for (part, given) in [("scheduler", &section.scheduler.keys.pod), ("worker", &section.worker.keys.pod)] {
         let place = FieldPath::keys(["spec", part, "spec"]);
         let from = origin.key(part).key("pod");
-        pod::lay_over(&mut spec[part]["spec"], given.as_ref(), &place, &from, &mut origins);
+        pod::merge_pod(&mut spec[part]["spec"], given.as_ref(), &place, &from, &mut provenance);
     }
     Resource {
         address: Address::of("dask_cluster", key),
@@ -380,8 +381,8 @@ fn lower_cluster(key: &str, section: &DaskCluster, scope: &Scope) -> Resource {
         body: json!({
             "apiVersion": api.api_version(), "kind": api.kind, "metadata": metadata, "spec": spec,
         }),
-        initial,
-        origins,
+        create_only,
+        provenance,
         follows,
         origin,
         protect: section.lifecycle.protect,
@@ -389,8 +390,8 @@ fn lower_cluster(key: &str, section: &DaskCluster, scope: &Scope) -> Resource {
     }
 }
 
-fn origins(origin: &FieldPath) -> Vec<(FieldPath, FieldPath)> {
-    let mut origins = vec![
+fn provenance(origin: &FieldPath) -> Vec<(FieldPath, FieldPath)> {
+    let mut provenance = vec![
         (FieldPath::keys(["metadata", "labels"]), origin.key("labels")),
         (FieldPath::keys(["metadata", "annotations"]), origin.key("annotations")),
         (FieldPath::keys(["spec", "idleTimeout"]), origin.key("idle_timeout")),
@@ -400,27 +401,27 @@ fn origins(origin: &FieldPath) -> Vec<(FieldPath, FieldPath)> {
     ];
     for part in ["scheduler", "worker"] {
         let pod = FieldPath::keys(["spec", part, "spec"]);
-        origins.extend(pods::origins(&pod, &origin.key(part), &origin.key("image")));
+        provenance.extend(pods::provenance(&pod, &origin.key(part), &origin.key("image")));
     }
-    origins
+    provenance
 }
 
 /// What was changed on the default group is written there: the cluster has the right number already, and the operator
 /// acts only when that changes.
-fn program(doing: &Doing) -> Vec<Step> {
-    let replicas = doing.body()["spec"]["worker"]["replicas"].as_u64();
+fn program(context: &ChangeContext) -> Vec<Step> {
+    let replicas = context.body()["spec"]["worker"]["replicas"].as_u64();
     let facts = Facts::Workers { replicas, cluster: None };
-    let mut steps = object_program(doing, KindId::DaskCluster, facts, DEADLINE);
+    let mut steps = object_program(context, KindId::DaskCluster, facts, DEADLINE);
     let path = api::replicas_path();
-    let live = doing.live.and_then(|live| path.find(live));
-    let scaled = doing.fields.iter().find(|field| {
+    let live = context.live.and_then(|live| path.find(live));
+    let scaled = context.fields.iter().find(|field| {
         field.path == path && field.drift.is_some() && field.after.is_some() && field.after.as_ref() == live
     });
-    if let (Action::Update, Some(field), Some(cluster)) = (doing.action, scaled, doing.object()) {
+    if let (Action::Update, Some(field), Some(cluster)) = (context.action, scaled, context.object()) {
         let replicas = field.after.clone().unwrap_or_default();
-        let call = Step::Call(scale_call(&api::default_group(cluster), doing.owner, replicas));
+        let call = Step::Call(scale_call(&api::default_group(cluster), context.owner, replicas));
         // Nothing else of the cluster differs: it is not written.
-        if doing.fields.len() == 1 {
+        if context.fields.len() == 1 {
             steps.retain(|step| !matches!(step, Step::Call(_)));
         }
         let place = steps.iter().position(|step| matches!(step, Step::Await(_))).unwrap_or(steps.len());
@@ -455,7 +456,7 @@ fn queries(wait: &Await) -> Vec<(Part, Query)> {
 }
 
 /// What is around a cluster.
-struct Around<'a> {
+struct Related<'a> {
     cluster: &'a Value,
     scheduler: &'a Value,
     service: &'a Value,
@@ -465,7 +466,7 @@ struct Around<'a> {
     registered: Option<Registered>,
 }
 
-impl<'a> Around<'a> {
+impl<'a> Related<'a> {
     fn of(found: &Found<'a>) -> Result<Self, Unasked> {
         let pods = found.get(Part::Pods)?;
         Ok(Self {
@@ -480,17 +481,17 @@ impl<'a> Around<'a> {
     }
 }
 
-fn judge(wait: &Await, found: &Found) -> Result<Readiness, Unasked> {
+fn readiness(wait: &Await, found: &Found) -> Result<Readiness, Unasked> {
     match wait.until {
-        Until::Handled => Ok(handled::judge(found.itself())),
-        Until::Ready | Until::Still | Until::Gone | Until::Idle => Ok(ready(wait, Around::of(found)?)),
+        Until::Handled => Ok(handled::readiness(found.itself())),
+        Until::Ready | Until::Still | Until::Gone | Until::Idle => Ok(ready(wait, Related::of(found)?)),
     }
 }
 
 /// The phase alone is not to be trusted: `Running` says that there is a Service, and a healthy cluster may
 /// stay `Pending` for good. So scheduler, Service, default group and workers are looked at themselves.
-fn ready(wait: &Await, around: Around<'_>) -> Readiness {
-    let Around { cluster, scheduler, service, group, workers, pods, registered } = around;
+fn ready(wait: &Await, related: Related<'_>) -> Readiness {
+    let Related { cluster, scheduler, service, group, workers, pods, registered } = related;
     let phase = text(&cluster["status"]["phase"]);
     if !cluster.is_object() {
         return Readiness::Progressing("not there yet".into());
@@ -528,8 +529,8 @@ fn ready(wait: &Await, around: Around<'_>) -> Readiness {
 }
 
 /// For `status`: the phase that the operator gave, and how many workers there are.
-fn says(wait: &Await, found: &Found) -> Result<Said, Unasked> {
-    let Around { cluster, scheduler, service, group, workers, pods, registered } = Around::of(found)?;
+fn status_line(wait: &Await, found: &Found) -> Result<StatusLine, Unasked> {
+    let Related { cluster, scheduler, service, group, workers, pods, registered } = Related::of(found)?;
     let phase = match text(&cluster["status"]["phase"]) {
         "" => "no phase yet",
         phase => phase,
@@ -549,7 +550,7 @@ fn says(wait: &Await, found: &Found) -> Result<Said, Unasked> {
         ("scheduler_ready", json!(scheduler)),
     ];
     facts.extend(tally.facts());
-    Ok(Said {
+    Ok(StatusLine {
         line: format!("{phase}; {down}{}{reached}", tally.line(scheduler)),
         facts,
         pending: pending(pods),
@@ -596,7 +597,7 @@ mod tests {
                 counts.clone(),
             ];
             let found = Found::answers(&queries(&wait), &found);
-            (judge(&wait, &found).unwrap(), says(&wait, &found).unwrap().line)
+            (readiness(&wait, &found).unwrap(), status_line(&wait, &found).unwrap().line)
         };
         let cluster = |asked: u64, handled: Option<u64>| {
             let mut cluster = group(asked, handled.unwrap_or(0));
@@ -656,7 +657,7 @@ mod tests {
             json!({ "items": workers }),
             json!({ "items": [] }),
         ];
-        judge(&wait, &Found::answers(&queries(&wait), &found)).unwrap()
+        readiness(&wait, &Found::answers(&queries(&wait), &found)).unwrap()
     }
 
     /// A group that asks for `asked` workers, of which the operator has noted `handled`.

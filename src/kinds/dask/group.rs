@@ -15,14 +15,16 @@ use super::{scale, workers};
 use crate::address::{Address, FieldPath};
 use crate::kinds::about::{image, workers};
 use crate::kinds::json::text;
-use crate::kinds::kind::{Compare, Doing, Found, Held, Kind, Part, Room, Unasked, address_in, itself};
+use crate::kinds::kind::{
+    ChangeContext, Compare, Found, Held, Kind, Part, Room, Unasked, address_in, itself,
+};
 use crate::kinds::kubernetes::object::{gvk, labelled, pods_labelled};
 use crate::kinds::kubernetes::pods::{broken, pending};
 use crate::kinds::kubernetes::requests::object_program;
 use crate::kinds::pod;
 use crate::kinds::scope::Scope;
 use crate::kinds::section::{Lifecycle, Live, Manage, Naming, PodKeys, Pods, Role, Section};
-use crate::kinds::status::Said;
+use crate::kinds::status::StatusLine;
 use crate::resource::{
     Await, Effect, Facts, Identity, KindId, Life, ObjectId, Query, Readiness, Resource, Step, Until,
 };
@@ -36,12 +38,12 @@ pub const KIND: Kind = Kind {
     held: Held::ByOthers,
     room: Room::Nodes,
     compare: Compare::Kubernetes(effect),
-    program: |doing| workers::program(doing, KindId::DaskGroup, program(doing)),
+    program: |context| workers::program(context, KindId::DaskGroup, program(context)),
     amiss: workers::amiss,
     chosen: workers::chosen,
     queries,
-    judge,
-    says,
+    readiness,
+    status_line,
     about,
     pods: pods::of_group,
     scaled: scale::scaled,
@@ -51,7 +53,7 @@ pub const KIND: Kind = Kind {
 
 fn about(resource: &Resource) -> Vec<String> {
     let worker = &resource.body["spec"]["worker"];
-    vec![workers(worker, &resource.initial["spec"]["worker"]), image(&worker["spec"])]
+    vec![workers(worker, &resource.create_only["spec"]["worker"]), image(&worker["spec"])]
 }
 
 /// A group of workers beside the default one, with its own pool, GPUs and number. A changed pod makes the group
@@ -163,19 +165,25 @@ pub fn lower(cluster: &Joined, key: &str, section: &DaskGroup, scope: &Scope) ->
     let name = section.live_name(cluster_name, key);
     let origin = cluster_origin.key("group").key(key);
     let wants = section.wants(image);
-    let (replicas, initial) = section.replicas.split();
+    let (replicas, create_only) = section.replicas.split();
     let mut worker = json!({ "spec": pods::worker(&wants, scope) });
     if let Some(replicas) = replicas {
         worker["replicas"] = json!(replicas);
     }
     let image = if section.image.is_some() { origin.key("image") } else { cluster_origin.key("image") };
-    let mut origins = vec![
+    let mut provenance = vec![
         (FieldPath::keys(["spec", "worker", "replicas"]), origin.key("replicas")),
         (FieldPath::keys(["metadata", "name"]), origin.key("name")),
     ];
     let place = FieldPath::keys(["spec", "worker", "spec"]);
-    origins.extend(pods::origins(&place, &origin, &image));
-    pod::lay_over(&mut worker["spec"], section.keys.pod.as_ref(), &place, &origin.key("pod"), &mut origins);
+    provenance.extend(pods::provenance(&place, &origin, &image));
+    pod::merge_pod(
+        &mut worker["spec"],
+        section.keys.pod.as_ref(),
+        &place,
+        &origin.key("pod"),
+        &mut provenance,
+    );
     let mut follows = vec![(*of).clone()];
     follows.extend(pods::follows(&[&wants], namespace, scope));
     follows.extend(section.lifecycle.depends_on.iter().map(Address::new));
@@ -194,8 +202,8 @@ pub fn lower(cluster: &Joined, key: &str, section: &DaskGroup, scope: &Scope) ->
             "metadata": { "name": name, "namespace": namespace, "labels": scope.labels() },
             "spec": { "cluster": cluster_name, "worker": worker },
         }),
-        initial,
-        origins,
+        create_only,
+        provenance,
         origin,
         follows,
         protect: section.lifecycle.protect,
@@ -203,11 +211,11 @@ pub fn lower(cluster: &Joined, key: &str, section: &DaskGroup, scope: &Scope) ->
     }
 }
 
-fn program(doing: &Doing) -> Vec<Step> {
-    let spec = &doing.body()["spec"];
+fn program(context: &ChangeContext) -> Vec<Step> {
+    let spec = &context.body()["spec"];
     let replicas = spec["worker"]["replicas"].as_u64();
     let facts = Facts::Workers { replicas, cluster: spec["cluster"].as_str().map(str::to_owned) };
-    object_program(doing, KindId::DaskGroup, facts, DEADLINE)
+    object_program(context, KindId::DaskGroup, facts, DEADLINE)
 }
 
 /// The group, its worker Deployments, its pods; all pods of its cluster, and what the scheduler counts.
@@ -229,10 +237,10 @@ fn queries(wait: &Await) -> Vec<(Part, Query)> {
     queries
 }
 
-fn judge(wait: &Await, found: &Found) -> Result<Readiness, Unasked> {
+fn readiness(wait: &Await, found: &Found) -> Result<Readiness, Unasked> {
     let group = found.itself();
     if wait.until == Until::Handled {
-        return Ok(handled::judge(group));
+        return Ok(handled::readiness(group));
     }
     let (workers, pods) = (found.get(Part::Workers)?, found.get(Part::Pods)?);
     let name = text(&group["metadata"]["name"]);
@@ -269,13 +277,13 @@ fn registered_of(found: &Found) -> Option<Registered> {
 }
 
 /// For `status`: how many workers of the group there are.
-fn says(wait: &Await, found: &Found) -> Result<Said, Unasked> {
+fn status_line(wait: &Await, found: &Found) -> Result<StatusLine, Unasked> {
     let (group, workers, pods) = (found.itself(), found.get(Part::Workers)?, found.get(Part::Pods)?);
     let workers: Vec<&Value> = workers["items"].as_array().into_iter().flatten().collect();
     let tally = Tally::of(wait, group, &workers, pods, registered_of(found));
     let mut facts = vec![("cluster", group["spec"]["cluster"].clone())];
     facts.extend(tally.facts());
-    Ok(Said { line: tally.line(true), facts, pending: pending(pods) })
+    Ok(StatusLine { line: tally.line(true), facts, pending: pending(pods) })
 }
 
 #[cfg(test)]
@@ -307,7 +315,7 @@ mod tests {
             "spec": { "worker": { "replicas": live } },
         });
         let answers = [group, json!({ "items": workers }), json!({ "items": [] })];
-        judge(&wait, &Found::answers(&queries(&wait), &answers)).unwrap()
+        readiness(&wait, &Found::answers(&queries(&wait), &answers)).unwrap()
     }
 
     #[test]

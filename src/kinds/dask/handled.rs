@@ -69,7 +69,7 @@ fn scales(step: &Step) -> bool {
 }
 
 /// For [`Until::Handled`]. What is not there has nothing that could be on its way.
-pub(super) fn judge(object: &Value) -> Readiness {
+pub(super) fn readiness(object: &Value) -> Readiness {
     if !object.is_object() || is_handled(object) != Some(false) {
         return Readiness::Ready;
     }

@@ -11,14 +11,14 @@ use super::{api, registered, workers};
 use crate::address::{Address, FieldPath};
 use crate::kinds::about::{image, workers};
 use crate::kinds::json::{is_false, text};
-use crate::kinds::kind::{Compare, Doing, Found, Held, Kind, Part, Room, Unasked, itself};
+use crate::kinds::kind::{ChangeContext, Compare, Found, Held, Kind, Part, Room, Unasked, itself};
 use crate::kinds::kubernetes::object::{gvk, unmarked};
 use crate::kinds::kubernetes::pods::{broken, gpus, gpus_held, pending};
 use crate::kinds::kubernetes::requests::object_program;
 use crate::kinds::pod;
 use crate::kinds::scope::Scope;
 use crate::kinds::section::{Lifecycle, Live, Manage, Naming, PodKeys, Pods, Role, Section};
-use crate::kinds::status::Said;
+use crate::kinds::status::StatusLine;
 use crate::resource::{
     Action, Api, Await, Effect, Facts, Identity, KindId, Life, ObjectId, Query, Readiness, Resource, Step,
 };
@@ -34,13 +34,13 @@ pub const KIND: Kind = Kind {
     held: Held::ByOperator,
     room: Room::Nodes,
     compare: Compare::Kubernetes(effect),
-    program: |doing| workers::program(doing, KindId::DaskJob, program(doing)),
+    program: |context| workers::program(context, KindId::DaskJob, program(context)),
     queries,
-    judge,
-    says,
+    readiness,
+    status_line,
     about,
     pods: pods::of_cluster,
-    door: api::door,
+    endpoint: api::endpoint,
     address: |object| Address::of("dask_job", &object.name),
     ..Kind::BARE
 };
@@ -48,8 +48,8 @@ pub const KIND: Kind = Kind {
 fn about(resource: &Resource) -> Vec<String> {
     let spec = &resource.body["spec"];
     let worker = &spec["cluster"]["spec"]["worker"];
-    let initial = &resource.initial["spec"]["cluster"]["spec"]["worker"];
-    vec![workers(worker, initial), image(&spec["job"]["spec"])]
+    let create_only = &resource.create_only["spec"]["cluster"]["spec"]["worker"];
+    vec![workers(worker, create_only), image(&spec["job"]["spec"])]
 }
 
 /// A program that runs once, beside a Dask cluster of its own that the operator removes when it ends. A changed job is
@@ -188,7 +188,7 @@ pub fn lower(key: &str, section: &DaskJob, like: Option<&DaskCluster>, scope: &S
     let image = section.image.as_deref().or(like.map(|like| like.image.as_str())).unwrap_or_default();
     let cluster_image = like.map_or(image, |like| like.image.as_str());
     let (no_scheduler, no_worker) = (Scheduler::default(), Worker::default());
-    let mut origins = origins(&FieldPath::keys(["dask_job", key]), section);
+    let mut provenance = provenance(&FieldPath::keys(["dask_job", key]), section);
     let scheduler = section.scheduler.as_ref().or(like.map(|like| &like.scheduler)).unwrap_or(&no_scheduler);
     let worker = section.worker.as_ref().or(like.map(|like| &like.worker)).unwrap_or(&no_worker);
     let given = [("scheduler", scheduler.keys.pod.as_ref()), ("worker", worker.keys.pod.as_ref())];
@@ -203,9 +203,9 @@ pub fn lower(key: &str, section: &DaskJob, like: Option<&DaskCluster>, scope: &S
     pod["restartPolicy"] = json!(policy);
     let origin = FieldPath::keys(["dask_job", key]);
     let place = FieldPath::keys(["spec", "job", "spec"]);
-    pod::lay_over(&mut pod, section.keys.pod.as_ref(), &place, &origin.key("pod"), &mut origins);
+    pod::merge_pod(&mut pod, section.keys.pod.as_ref(), &place, &origin.key("pod"), &mut provenance);
     let place = FieldPath::keys(["spec", "cluster", "spec", "scheduler", "service"]);
-    let service = DaskService::default().body(name, &place, &origin, &mut origins);
+    let service = DaskService::default().body(name, &place, &origin, &mut provenance);
     let mut spec = json!({
         "job": { "spec": pod },
         "cluster": { "spec": {
@@ -225,7 +225,7 @@ pub fn lower(key: &str, section: &DaskJob, like: Option<&DaskCluster>, scope: &S
         let from = copied.map_or(origin.clone(), |like| FieldPath::keys(["dask_cluster", like]));
         let place = FieldPath::keys(["spec", "cluster", "spec", part, "spec"]);
         let pod = &mut spec["cluster"]["spec"][part]["spec"];
-        pod::lay_over(pod, given, &place, &from.key(part).key("pod"), &mut origins);
+        pod::merge_pod(pod, given, &place, &from.key(part).key("pod"), &mut provenance);
     }
     let mut follows = pods::follows(&[&program, &scheduler, &workers], namespace, scope);
     follows.extend(section.lifecycle.depends_on.iter().map(Address::new));
@@ -244,8 +244,8 @@ pub fn lower(key: &str, section: &DaskJob, like: Option<&DaskCluster>, scope: &S
             "metadata": { "name": name, "namespace": namespace, "labels": scope.labels() },
             "spec": spec,
         }),
-        initial: Value::Null,
-        origins,
+        create_only: Value::Null,
+        provenance,
         origin,
         follows,
         protect: section.lifecycle.protect,
@@ -262,7 +262,7 @@ fn wants<'a>(section: &'a DaskJob, image: &'a str) -> Wants<'a> {
     Wants { image, args: &section.args, keys: &section.keys, resources: None }
 }
 
-fn origins(origin: &FieldPath, section: &DaskJob) -> Vec<(FieldPath, FieldPath)> {
+fn provenance(origin: &FieldPath, section: &DaskJob) -> Vec<(FieldPath, FieldPath)> {
     let own = FieldPath::keys(["spec", "job", "spec"]);
     let copied = section.like.as_ref().map(|like| FieldPath::keys(["dask_cluster", like]));
     let from = |given: bool, own: FieldPath, copied_key: &[&str]| match &copied {
@@ -270,32 +270,32 @@ fn origins(origin: &FieldPath, section: &DaskJob) -> Vec<(FieldPath, FieldPath)>
         _ => own,
     };
     let image = from(section.image.is_some(), origin.key("image"), &["image"]);
-    let mut origins = pods::origins(&own, origin, &image);
-    origins.push((own.key("restartPolicy"), origin.key("restart")));
+    let mut provenance = pods::provenance(&own, origin, &image);
+    provenance.push((own.key("restartPolicy"), origin.key("restart")));
     let cluster = FieldPath::keys(["spec", "cluster", "spec"]);
     for part in ["scheduler", "worker"] {
         let pod = cluster.key(part).key("spec");
         match &copied {
             // What is copied comes from the cluster's section.
-            Some(of) => origins.extend(pods::origins(&pod, &of.key(part), &of.key("image"))),
-            None => origins.extend(pods::origins(&pod, &origin.key(part), &origin.key("image"))),
+            Some(of) => provenance.extend(pods::provenance(&pod, &of.key(part), &of.key("image"))),
+            None => provenance.extend(pods::provenance(&pod, &origin.key(part), &origin.key("image"))),
         }
     }
     let replicas = from(section.replicas.is_some(), origin.key("replicas"), &["worker", "replicas"]);
-    origins.push((cluster.key("worker").key("replicas"), replicas));
-    origins
+    provenance.push((cluster.key("worker").key("replicas"), replicas));
+    provenance
 }
 
 /// How an apply follows a job. It is no part of the job's object, so that another wish does not run it again.
-fn program(doing: &Doing) -> Vec<Step> {
-    let wait = doing.resource.and_then(|resource| match resource.life {
+fn program(context: &ChangeContext) -> Vec<Step> {
+    let wait = context.resource.and_then(|resource| match resource.life {
         Life::Once { follow } => follow,
         Life::Kept => None,
     });
     let facts = Facts::Job { to_the_end: wait.is_some() };
-    let mut steps = object_program(doing, KindId::DaskJob, facts, wait.unwrap_or(STARTS));
-    let makes = matches!(doing.action, Action::Create | Action::Replace);
-    if let (Some(_), true, Some(job)) = (wait, makes, doing.object()) {
+    let mut steps = object_program(context, KindId::DaskJob, facts, wait.unwrap_or(STARTS));
+    let makes = matches!(context.action, Action::Create | Action::Replace);
+    if let (Some(_), true, Some(job)) = (wait, makes, context.object()) {
         let end =
             steps.iter().rposition(|step| matches!(step, Step::Await(_))).map_or(steps.len(), |at| at + 1);
         steps.insert(end, Step::ReadLog { pod: runner(job), expect: None });
@@ -316,7 +316,7 @@ fn queries(wait: &Await) -> Vec<(Part, Query)> {
 }
 
 /// The operator's own words for the states of a job. Source: as above.
-fn judge(wait: &Await, found: &Found) -> Result<Readiness, Unasked> {
+fn readiness(wait: &Await, found: &Found) -> Result<Readiness, Unasked> {
     let (job, runner, pods) = (found.itself(), found.get(Part::Program)?, found.get(Part::Pods)?);
     Ok(followed(wait, job, runner, pods))
 }
@@ -354,7 +354,7 @@ fn why_failed(runner: &Value) -> String {
 }
 
 /// For `status`: how far the job is, its program and its cluster.
-fn says(_: &Await, found: &Found) -> Result<Said, Unasked> {
+fn status_line(_: &Await, found: &Found) -> Result<StatusLine, Unasked> {
     let (job, runner) = (found.itself(), found.get(Part::Program)?);
     let (cluster, pods) = (found.get(Part::Cluster)?, found.get(Part::Pods)?);
     let phase = match text(&job["status"]["jobStatus"]) {
@@ -368,7 +368,7 @@ fn says(_: &Await, found: &Found) -> Result<Said, Unasked> {
     let workers = cluster["spec"]["worker"]["replicas"].as_u64();
     let beside = workers.map(|workers| format!(", {workers} workers asked for")).unwrap_or_default();
     let gpus = gpus(pods);
-    Ok(Said {
+    Ok(StatusLine {
         line: format!("{phase}; {program}{beside}{}", gpus_held(gpus)),
         facts: vec![
             ("phase", job["status"]["jobStatus"].clone()),

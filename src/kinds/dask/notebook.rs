@@ -11,8 +11,8 @@ use crate::address::{Address, FieldPath};
 use crate::kinds::about::{image, with_gpus};
 use crate::kinds::env::{self, SecretKey};
 use crate::kinds::json::text;
-use crate::kinds::kind::{Compare, Doing, Found, Kind, Part, Unasked, itself};
-use crate::kinds::kubernetes::door;
+use crate::kinds::kind::{ChangeContext, Compare, Found, Kind, Part, Unasked, itself};
+use crate::kinds::kubernetes::endpoint;
 use crate::kinds::kubernetes::object::{gvk, pods_labelled};
 use crate::kinds::kubernetes::pods::{broken, pending, selecting};
 use crate::kinds::kubernetes::requests::object_program;
@@ -20,7 +20,7 @@ use crate::kinds::kubernetes::workload::{deployment_ready, template_effect};
 use crate::kinds::pod;
 use crate::kinds::scope::Scope;
 use crate::kinds::section::{Lifecycle, Live, Naming, PodKeys, Pods, Role, Section};
-use crate::kinds::status::Said;
+use crate::kinds::status::StatusLine;
 use crate::resource::{
     Await, Effect, Facts, Gvk, Identity, KindId, Life, ObjectId, Query, Readiness, Resource, Step,
 };
@@ -35,10 +35,10 @@ const PORT: u16 = 8888;
 pub const KIND: Kind = Kind {
     rank: 62,
     compare: Compare::Kubernetes(effect),
-    program: |doing| notebook_program(doing),
+    program: |context| notebook_program(context),
     queries,
-    judge,
-    says,
+    readiness,
+    status_line,
     about: |resource| {
         let pod = &resource.body["spec"]["template"]["spec"];
         vec![with_gpus(pod).trim_start().to_owned(), image(pod)]
@@ -159,17 +159,17 @@ pub fn lower(key: &str, section: &Notebook, like: Option<&DaskCluster>, scope: &
     let address = Address::of("notebook", key);
     let wants = section.wants(image);
     let place = FieldPath::keys(["spec", "template", "spec"]);
-    let mut origins = section.origins(&origin, &place);
+    let mut provenance = section.provenance(&origin, &place);
     let mut pod = pods::bare("notebook", &wants, scope);
     section.fill(&mut pod, like, &env::own_secret(&scope.owner));
-    pod::lay_over(&mut pod, section.keys.pod.as_ref(), &place, &origin.key("pod"), &mut origins);
+    pod::merge_pod(&mut pod, section.keys.pod.as_ref(), &place, &origin.key("pod"), &mut provenance);
     let mut follows = pods::follows(&[&wants], namespace, scope);
     if section.password.as_ref().and_then(SecretKey::variable).is_some() {
         follows.push(env::own_address(&scope.owner, namespace));
     }
     follows.extend(section.like.as_ref().map(|like| Address::of("dask_cluster", like)));
     follows.extend(section.lifecycle.depends_on.iter().map(Address::new));
-    let make = |address: Address, gvk: Gvk, kind: KindId, spec: Value, origins, follows| Resource {
+    let make = |address: Address, gvk: Gvk, kind: KindId, spec: Value, provenance, follows| Resource {
         address,
         kind,
         body: json!({
@@ -179,9 +179,9 @@ pub fn lower(key: &str, section: &Notebook, like: Option<&DaskCluster>, scope: &
             "spec": spec,
         }),
         identity: Identity::Object(ObjectId { gvk, namespace: Some(namespace.into()), name: name.into() }),
-        initial: Value::Null,
+        create_only: Value::Null,
         origin: origin.clone(),
-        origins,
+        provenance,
         follows,
         protect: section.lifecycle.protect,
         life: Life::Kept,
@@ -201,7 +201,7 @@ pub fn lower(key: &str, section: &Notebook, like: Option<&DaskCluster>, scope: &
     let service_address = Address::object(address.as_str(), "Service", Some(namespace), name);
     let before = scope.in_namespace(namespace);
     vec![
-        make(address, api(), KindId::Notebook, deployment, origins, follows),
+        make(address, api(), KindId::Notebook, deployment, provenance, follows),
         make(
             service_address,
             gvk("", "v1", "Service", "services"),
@@ -223,12 +223,12 @@ impl Notebook {
         Wants { image, args: &[], keys: &self.keys, resources: None }
     }
 
-    fn origins(&self, origin: &FieldPath, pod: &FieldPath) -> Vec<(FieldPath, FieldPath)> {
+    fn provenance(&self, origin: &FieldPath, pod: &FieldPath) -> Vec<(FieldPath, FieldPath)> {
         let image = match (&self.image, &self.like) {
             (None, Some(like)) => FieldPath::keys(["dask_cluster", like, "image"]),
             _ => origin.key("image"),
         };
-        pods::origins(pod, origin, &image)
+        pods::provenance(pod, origin, &image)
     }
 
     /// What makes a container a Jupyter server.
@@ -240,7 +240,7 @@ impl Notebook {
             env.push(json!({ "name": "DASK_SCHEDULER_ADDRESS", "value": address }));
         }
         if let Some(password) = &self.password {
-            env.push(json!({ "name": door::PASSWORD, "valueFrom": password.reference(own) }));
+            env.push(json!({ "name": endpoint::PASSWORD, "valueFrom": password.reference(own) }));
         }
         container["args"] = json!(["sh", "-c", START]);
         container["env"] = json!(env);
@@ -251,8 +251,8 @@ impl Notebook {
     }
 }
 
-fn notebook_program(doing: &Doing) -> Vec<Step> {
-    object_program(doing, KindId::Notebook, Facts::None, DEADLINE)
+fn notebook_program(context: &ChangeContext) -> Vec<Step> {
+    object_program(context, KindId::Notebook, Facts::None, DEADLINE)
 }
 
 /// The Deployment and its pods.
@@ -267,7 +267,7 @@ fn queries(wait: &Await) -> Vec<(Part, Query)> {
     queries
 }
 
-fn judge(_: &Await, found: &Found) -> Result<Readiness, Unasked> {
+fn readiness(_: &Await, found: &Found) -> Result<Readiness, Unasked> {
     let pods = found.get(Part::Pods)?;
     let list = || pods["items"].as_array().into_iter().flatten();
     if let Some(reason) = list().find_map(broken).or_else(|| list().find_map(without_secret)) {
@@ -301,9 +301,9 @@ fn without_secret(pod: &Value) -> Option<String> {
 }
 
 /// For `status`.
-fn says(_: &Await, found: &Found) -> Result<Said, Unasked> {
+fn status_line(_: &Await, found: &Found) -> Result<StatusLine, Unasked> {
     let pending = pending(found.get(Part::Pods)?);
-    Ok(Said { pending, ..crate::kinds::kubernetes::workload::deployment_says(found.itself()) })
+    Ok(StatusLine { pending, ..crate::kinds::kubernetes::workload::deployment_says(found.itself()) })
 }
 
 #[cfg(test)]
@@ -338,7 +338,7 @@ mod tests {
             let pods =
                 json!({ "items": [{ "metadata": { "name": "p", "namespace": "n" }, "status": status }] });
             let deployment = json!({ "spec": { "replicas": 1 } });
-            judge(&wait, &Found::of([(Part::Itself, &deployment), (Part::Pods, &pods)])).unwrap()
+            readiness(&wait, &Found::of([(Part::Itself, &deployment), (Part::Pods, &pods)])).unwrap()
         };
         let waiting = |reason: &str, message: &str| json!({ "containerStatuses": [{ "state": { "waiting": { "reason": reason, "message": message } } }] });
         let Readiness::Failed(why) =

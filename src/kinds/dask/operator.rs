@@ -16,7 +16,7 @@ use crate::kinds::kubernetes::namespace;
 use crate::kinds::kubernetes::object::{bare, gvk};
 use crate::kinds::scope::{DASK_OPERATOR, OPERATOR_NAME, Scope};
 use crate::kinds::section::{Lifecycle, Manage, Section};
-use crate::resource::{Gvk, Identity, KindId, Life, ObjectId, Resource, Role, Theirs};
+use crate::resource::{External, Gvk, Identity, KindId, Life, ObjectId, Resource, Role};
 use crate::schema;
 
 /// The release whose rights and custom resource definitions we carry.
@@ -209,7 +209,7 @@ pub fn lower(section: &DaskOperator, scope: &Scope) -> Vec<Resource> {
 
 /// What `[dask_operator]` with `manage = false` relies on, its Deployment and definitions, and what belongs to it
 /// and is left alone.
-pub fn read(section: &DaskOperator, scope: &Scope) -> Vec<Theirs> {
+pub fn read(section: &DaskOperator, scope: &Scope) -> Vec<External> {
     let of_others = |mut resource: Resource| {
         let image = resource.body.pointer("/spec/template/spec/containers/0/image").cloned();
         resource.body = bare(&resource.body);
@@ -218,7 +218,7 @@ pub fn read(section: &DaskOperator, scope: &Scope) -> Vec<Theirs> {
             resource.body["spec"]["template"]["spec"]["containers"] = json!([container]);
         }
         let needed = [KindId::Deployment, KindId::Definition].contains(&resource.kind);
-        Theirs { resource, role: if needed { Role::Needed } else { Role::Spared } }
+        External { resource, role: if needed { Role::Needed } else { Role::Spared } }
     };
     lower(section, scope).into_iter().map(of_others).collect()
 }
@@ -262,12 +262,12 @@ impl Maker<'_> {
             identity: Identity::Object(ObjectId { gvk, namespace, name: name.into() }),
             kind,
             body,
-            origins: vec![(FieldPath::keys(["spec", "template"]), origin.key("version"))],
+            provenance: vec![(FieldPath::keys(["spec", "template"]), origin.key("version"))],
             origin,
             follows,
             protect: false,
             life: Life::Kept,
-            initial: Value::Null,
+            create_only: Value::Null,
         }
     }
 
@@ -355,7 +355,7 @@ impl Maker<'_> {
         let mut resource = self.resource(KindId::Deployment, gvk, OPERATOR_NAME, true, body);
         let image: FieldPath = "spec.template.spec.containers[0].image".parse().unwrap_or_default();
         let key = if self.section.image.is_some() { "image" } else { "version" };
-        resource.origins.push((image, resource.origin.key(key)));
+        resource.provenance.push((image, resource.origin.key(key)));
         resource
     }
 }

@@ -63,7 +63,7 @@ pub fn follows(pods: &[&Wants], namespace: &str, scope: &Scope) -> Vec<Address> 
 }
 
 /// Where the parts of a PodSpec come from in the stack file.
-pub fn origins(pod: &FieldPath, section: &FieldPath, image: &FieldPath) -> Vec<(FieldPath, FieldPath)> {
+pub fn provenance(pod: &FieldPath, section: &FieldPath, image: &FieldPath) -> Vec<(FieldPath, FieldPath)> {
     let container = pod.key("containers").index(0);
     vec![
         (pod.clone(), section.clone()),
@@ -198,7 +198,7 @@ pub struct Workers<'a> {
 
 /// How many workers there should be, and whose number that is where it is not the stack's. What is kept may have been
 /// scaled since, which a plan tells as a change of others: its workers are no less ready for it.
-pub fn wanted(wait: &Await, group: &Value) -> (u64, String) {
+pub fn desired(wait: &Await, group: &Value) -> (u64, String) {
     let live = group["spec"]["worker"]["replicas"].as_u64();
     match (wait.workers(), live) {
         (Some(file), Some(live)) if file != live && wait.until == Until::Still => {
@@ -210,7 +210,7 @@ pub fn wanted(wait: &Await, group: &Value) -> (u64, String) {
 
 /// How many workers of a group there are, for `status`.
 pub struct Tally {
-    wanted: u64,
+    desired: u64,
     whose: String,
     made: usize,
     ready: usize,
@@ -227,23 +227,23 @@ impl Tally {
         pods: &Value,
         registered: Option<Registered>,
     ) -> Self {
-        let (wanted, whose) = wanted(wait, group);
+        let (desired, whose) = desired(wait, group);
         let ready = workers.iter().filter(|worker| deployment_ready(worker) == Readiness::Ready).count();
-        Self { wanted, whose, made: workers.len(), ready, registered, gpus: gpus(pods) }
+        Self { desired, whose, made: workers.len(), ready, registered, gpus: gpus(pods) }
     }
 
-    /// `workers: 2 wanted, 2 made, 1 ready`; what a scheduler says that is not ready is of before.
+    /// `workers: 2 desired, 2 made, 1 ready`; what a scheduler says that is not ready is of before.
     pub fn line(&self, scheduler_ready: bool) -> String {
-        let Self { wanted, whose, made, ready, registered, gpus } = self;
-        let known = registered.as_ref().filter(|_| scheduler_ready).map(Registered::says);
+        let Self { desired, whose, made, ready, registered, gpus } = self;
+        let known = registered.as_ref().filter(|_| scheduler_ready).map(Registered::status_line);
         let (known, held) = (known.unwrap_or_default(), gpus_held(*gpus));
-        format!("workers: {wanted} wanted{whose}, {made} made, {ready} ready{known}{held}")
+        format!("workers: {desired} wanted{whose}, {made} made, {ready} ready{known}{held}")
     }
 
     /// The same for programs.
     pub fn facts(&self) -> [(&'static str, Value); 5] {
         [
-            ("workers_wanted", json!(self.wanted)),
+            ("workers_wanted", json!(self.desired)),
             ("workers_made", json!(self.made)),
             ("workers_ready", json!(self.ready)),
             ("workers_registered", self.registered.as_ref().map_or(Value::Null, Registered::fact)),
@@ -261,8 +261,8 @@ pub fn unseen(wait: &Await, group: &Value) -> Readiness {
     }
 }
 
-fn asks_otherwise(wanted: u64) -> Readiness {
-    Readiness::Progressing(format!("{UNSEEN}; its worker group does not ask for {wanted} yet"))
+fn asks_otherwise(desired: u64) -> Readiness {
+    Readiness::Progressing(format!("{UNSEEN}; its worker group does not ask for {desired} yet"))
 }
 
 impl Workers<'_> {
@@ -273,20 +273,20 @@ impl Workers<'_> {
             self.workers["items"].as_array().into_iter().flatten().filter(of_group).collect();
         let file = self.wait.workers();
         let asked = self.group["spec"]["worker"]["replicas"].as_u64();
-        let wanted = match wanted(self.wait, self.group) {
-            (wanted, _) if self.settled => wanted,
-            (wanted, _) => file.unwrap_or(wanted),
+        let desired = match desired(self.wait, self.group) {
+            (desired, _) if self.settled => desired,
+            (desired, _) => file.unwrap_or(desired),
         };
         let ready = list.iter().filter(|worker| deployment_ready(worker) == Readiness::Ready).count() as u64;
         let made = list.len() as u64;
-        if asked.is_some_and(|asked| asked != wanted) {
-            return asks_otherwise(wanted);
+        if asked.is_some_and(|asked| asked != desired) {
+            return asks_otherwise(desired);
         }
-        if made > wanted {
-            return self.too_many(&list, wanted);
+        if made > desired {
+            return self.too_many(&list, desired);
         }
-        if ready < wanted {
-            let what = format!("{ready} of {wanted} workers ready");
+        if ready < desired {
+            let what = format!("{ready} of {desired} workers ready");
             return Readiness::Progressing(with_pods(&what, self.pods, "worker"));
         }
         match self.registered.as_ref().and_then(Registered::missing) {
@@ -295,13 +295,13 @@ impl Workers<'_> {
         }
     }
 
-    fn too_many(&self, list: &[&Value], wanted: u64) -> Readiness {
-        let surplus = (list.len() as u64).saturating_sub(wanted);
+    fn too_many(&self, list: &[&Value], desired: u64) -> Readiness {
+        let surplus = (list.len() as u64).saturating_sub(desired);
         let staying = list.iter().filter(|worker| worker["metadata"]["deletionTimestamp"].is_null());
         let names: Vec<&str> = staying.map(|worker| text(&worker["metadata"]["name"])).collect();
-        if names.len() as u64 > wanted && scaled_to(self.group) == Some(wanted) {
+        if names.len() as u64 > desired && scaled_to(self.group) == Some(desired) {
             return Readiness::Failed(format!(
-                "the Dask operator says that it has scaled to {wanted} and left {}: its scheduler named no worker to \
+                "the Dask operator says that it has scaled to {desired} and left {}: its scheduler named no worker to \
                  retire, and it does not try again; the next apply deletes {surplus} of the Deployments {}",
                 names.len(),
                 names.join(", ")

@@ -60,7 +60,7 @@ impl Registered {
     }
 
     /// For `status`, as the end of a line.
-    pub fn says(&self) -> String {
+    pub fn status_line(&self) -> String {
         match self {
             Self::Counted { ready: 0, .. } => String::new(),
             Self::Counted { ready, known } if known < ready => {
@@ -116,6 +116,6 @@ mod tests {
         assert_eq!(counted(2).missing(), None);
         let missing = counted(1).missing().unwrap_or_default();
         assert_eq!(missing, "1 of 2 workers not registered with the scheduler");
-        assert_eq!(counted(1).says(), ", 1 made, not registered");
+        assert_eq!(counted(1).status_line(), ", 1 made, not registered");
     }
 }

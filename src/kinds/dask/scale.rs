@@ -18,7 +18,7 @@ pub(super) fn scaled(resource: &Resource, all: &[Resource]) -> Option<Scaled> {
         |other| matches!(&other.identity, Identity::Object(id) if is_autoscaler_of(id, &other.body, object)),
     );
     let number = |tree: &Value| path.find(tree).and_then(Value::as_u64);
-    let number = match (autoscaler, number(&resource.body), number(&resource.initial)) {
+    let number = match (autoscaler, number(&resource.body), number(&resource.create_only)) {
         (Some(autoscaler), _, _) => Number::Autoscaler {
             min: count(&autoscaler.body["spec"]["minimum"]),
             max: count(&autoscaler.body["spec"]["maximum"]),
@@ -67,15 +67,15 @@ mod tests {
         (kinds::of(resource.kind).scaled)(resource, all)
     }
 
-    fn resource(kind: KindId, address: &str, id: ObjectId, body: Value, initial: Value) -> Resource {
+    fn resource(kind: KindId, address: &str, id: ObjectId, body: Value, create_only: Value) -> Resource {
         Resource {
             address: Address::new(address),
             identity: Identity::Object(id),
             kind,
             body,
-            initial,
+            create_only,
             origin: FieldPath::keys(["a", "b"]),
-            origins: Vec::new(),
+            provenance: Vec::new(),
             follows: Vec::new(),
             protect: false,
             life: Life::Kept,
@@ -89,8 +89,14 @@ mod tests {
     #[test]
     fn a_number_has_one_writer() {
         let said = json!({ "spec": { "worker": { "replicas": 3 } } });
-        let cluster = |body: &Value, initial: &Value| {
-            resource(KindId::DaskCluster, "dask_cluster.d", id(api::cluster()), body.clone(), initial.clone())
+        let cluster = |body: &Value, create_only: &Value| {
+            resource(
+                KindId::DaskCluster,
+                "dask_cluster.d",
+                id(api::cluster()),
+                body.clone(),
+                create_only.clone(),
+            )
         };
         let bounds = json!({ "spec": { "cluster": "d", "minimum": 1, "maximum": 4 } });
         let scaler = resource(KindId::DaskAutoscaler, "x", id(api::autoscaler()), bounds, Value::Null);

@@ -203,7 +203,7 @@ impl DaskService {
         cluster: &str,
         place: &FieldPath,
         origin: &FieldPath,
-        origins: &mut Vec<(FieldPath, FieldPath)>,
+        provenance: &mut Vec<(FieldPath, FieldPath)>,
     ) -> Value {
         let port = |name: &str, number: u32| json!({ "name": name, "protocol": "TCP", "port": number, "targetPort": name });
         let mut body = json!({
@@ -213,7 +213,7 @@ impl DaskService {
         });
         if let Some(ServiceSpec(given)) = &self.spec {
             let shape = schema::definition("io.k8s.api.core.v1.ServiceSpec");
-            pod::lay(&mut body, given, shape.as_ref(), place, &origin.key("spec"), origins);
+            pod::strategic_merge(&mut body, given, shape.as_ref(), place, &origin.key("spec"), provenance);
         }
         body
     }
@@ -254,13 +254,13 @@ mod tests {
     fn parts_of_a_spec_are_laid_over_port_by_port() {
         let spec = json!({ "loadBalancerSourceRanges": ["10.0.0.0/8"], "ports": [{ "port": 8786, "nodePort": 30786 }] });
         let service = DaskService { spec: Some(ServiceSpec(spec)), ..DaskService::of(ServiceType::NodePort) };
-        let mut origins = Vec::new();
+        let mut provenance = Vec::new();
         let (place, origin) = (FieldPath::keys(["s"]), FieldPath::keys(["service"]));
-        let body = service.body("c", &place, &origin, &mut origins);
+        let body = service.body("c", &place, &origin, &mut provenance);
         assert_eq!(body["ports"][0]["name"], "tcp-comm");
         assert_eq!((&body["ports"][0]["nodePort"], body["ports"][1].get("nodePort")), (&json!(30786), None));
         assert_eq!(body["loadBalancerSourceRanges"], json!(["10.0.0.0/8"]));
-        assert!(origins.contains(&(
+        assert!(provenance.contains(&(
             "s.ports[0].nodePort".parse().unwrap(),
             "service.spec.ports[0].nodePort".parse().unwrap()
         )));

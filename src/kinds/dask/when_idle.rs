@@ -78,7 +78,7 @@ pub fn runs(pods: &Value) -> bool {
 /// could run it; results that clients keep in the workers' memory are not work. The file does not count tasks that are
 /// queued, which are there only beside running ones, or where no worker is and some are asked for.
 /// Source: `Scheduler.check_idle` and `adaptive_target` in `distributed/scheduler.py` 2026.8.0.
-pub fn judge(counts: &Value) -> Readiness {
+pub fn readiness(counts: &Value) -> Readiness {
     if !counts["processing"].is_u64() || !counts["tasks"].is_u64() {
         return Readiness::Failed(
             "what answers for its scheduler is no Dask scheduler: it has no count of tasks".into(),
@@ -144,10 +144,10 @@ mod tests {
             (json!({ "tasks": 5, "workers": 0, "desired_workers": 1 }), waits("tasks queued for workers")),
             (json!({ "workers": 0 }), Readiness::Ready),
         ] {
-            assert_eq!(judge(&counts(&fields)), expect, "{fields}");
+            assert_eq!(readiness(&counts(&fields)), expect, "{fields}");
         }
         for other in [json!("ok"), json!({ "tasks": 1 }), Value::Null] {
-            assert!(matches!(judge(&other), Readiness::Failed(_)), "{other}");
+            assert!(matches!(readiness(&other), Readiness::Failed(_)), "{other}");
         }
     }
 

@@ -13,7 +13,7 @@ use super::api::{self, GROUP_LABEL};
 use super::handled::{scaled_to, waits_before};
 use super::when_idle;
 use crate::kinds::json::{is_going, text};
-use crate::kinds::kind::{Amiss, Doing};
+use crate::kinds::kind::{Amiss, ChangeContext};
 use crate::kinds::kubernetes::object::gvk;
 use crate::kinds::kubernetes::requests::{delete_call, mend_call, scale_as};
 use crate::kinds::kubernetes::workload::deployment_ready;
@@ -25,20 +25,20 @@ const NOTED: u32 = 300;
 type Objects = BTreeMap<ObjectId, Value>;
 
 /// The steps of a change, with those before them that are about workers.
-pub(super) fn program(doing: &Doing, kind: KindId, own: Vec<Step>) -> Vec<Step> {
+pub(super) fn program(context: &ChangeContext, kind: KindId, own: Vec<Step>) -> Vec<Step> {
     let is_wait = |step: &Step| matches!(step, Step::Await(_));
-    let alone = doing.amiss.is_some_and(|amiss| amiss.alone);
-    let mut steps: Vec<Step> = doing.amiss.map(|amiss| amiss.steps.clone()).unwrap_or_default();
-    steps.extend(deletes(&chosen(doing)));
+    let alone = context.amiss.is_some_and(|amiss| amiss.alone);
+    let mut steps: Vec<Step> = context.amiss.map(|amiss| amiss.steps.clone()).unwrap_or_default();
+    steps.extend(deletes(&chosen(context)));
     // Nothing of the thing itself differs: it is not written.
     steps.extend(own.into_iter().filter(|step| !alone || is_wait(step)));
-    if let Some(object) = doing.object() {
-        steps.splice(..0, waits_before(doing.action, object, doing.fields, &steps));
+    if let Some(object) = context.object() {
+        steps.splice(..0, waits_before(context.action, object, context.fields, &steps));
     }
-    if let (Some(live), Some(seconds)) = (doing.live, doing.when_idle)
-        && when_idle::takes_workers(doing.action, &steps)
+    if let (Some(live), Some(seconds)) = (context.live, context.when_idle)
+        && when_idle::takes_workers(context.action, &steps)
     {
-        let wait = when_idle::wait(kind, doing.identity, live, seconds);
+        let wait = when_idle::wait(kind, context.identity, live, seconds);
         steps.splice(..0, wait.map(Step::Await));
     }
     steps
@@ -51,12 +51,12 @@ pub fn deletes(workers: &[(ObjectId, Value)]) -> Vec<Step> {
 
 /// What is amiss with a cluster or a group: workers that the operator left behind when it scaled down, and reports as gone,
 /// go where nothing else of it differs; children that are lost are made again.
-pub(super) fn amiss(doing: &Doing) -> Option<Amiss> {
-    let (object, inside) = (doing.object()?, doing.inside?);
-    let alone = doing.action == Action::Keep;
+pub(super) fn amiss(context: &ChangeContext) -> Option<Amiss> {
+    let (object, inside) = (context.object()?, context.inside?);
+    let alone = context.action == Action::Keep;
     let group = group_of(object)?;
-    let left = if alone { left_behind(doing, &group, inside) } else { None };
-    let lost = lost_children(doing, object, inside).or_else(|| lost_workers(doing, &group, inside));
+    let left = if alone { left_behind(context, &group, inside) } else { None };
+    let lost = lost_children(context, object, inside).or_else(|| lost_workers(context, &group, inside));
     let why: Vec<&str> = left.iter().chain(&lost).map(|(why, _)| why.as_str()).collect();
     let why = (!why.is_empty()).then(|| why.join("; "))?;
     let steps = lost.into_iter().chain(left).flat_map(|(_, steps)| steps).collect();
@@ -80,23 +80,23 @@ fn names(workers: &[(ObjectId, Value)]) -> String {
     names.join(", ")
 }
 
-fn left_behind(doing: &Doing, group: &ObjectId, inside: &Objects) -> Option<(String, Vec<Step>)> {
-    let wanted = doing.body()["spec"]["worker"]["replicas"].as_u64()?;
+fn left_behind(context: &ChangeContext, group: &ObjectId, inside: &Objects) -> Option<(String, Vec<Step>)> {
+    let desired = context.body()["spec"]["worker"]["replicas"].as_u64()?;
     let live = inside.get(group)?;
     let asked = live["spec"]["worker"]["replicas"].as_u64();
-    if asked != Some(wanted) || scaled_to(live) != Some(wanted) {
+    if asked != Some(desired) || scaled_to(live) != Some(desired) {
         return None;
     }
-    let left = too_many(wanted, &group.name, &deployments(inside, group));
+    let left = too_many(desired, &group.name, &deployments(inside, group));
     let why = format!(
-        "the Dask operator says that it has scaled to {wanted} and did not; what is too many is deleted: {}",
+        "the Dask operator says that it has scaled to {desired} and did not; what is too many is deleted: {}",
         names(&left)
     );
     (!left.is_empty()).then(|| (why, deletes(&left)))
 }
 
 /// The worker Deployments of a group that are more than wanted: those that are not ready first, then the youngest.
-fn too_many(wanted: u64, group: &str, deployments: &[(&ObjectId, &Value)]) -> Vec<(ObjectId, Value)> {
+fn too_many(desired: u64, group: &str, deployments: &[(&ObjectId, &Value)]) -> Vec<(ObjectId, Value)> {
     let own = |(_, live): &&(&ObjectId, &Value)| {
         live["metadata"]["labels"][GROUP_LABEL] == group && !is_going(live)
     };
@@ -105,20 +105,20 @@ fn too_many(wanted: u64, group: &str, deployments: &[(&ObjectId, &Value)]) -> Ve
         let ready = deployment_ready(live) == Readiness::Ready;
         (std::cmp::Reverse(ready), text(&live["metadata"]["creationTimestamp"]), *object)
     });
-    let go = own.split_off(own.len().min(usize::try_from(wanted).unwrap_or(usize::MAX)));
+    let go = own.split_off(own.len().min(usize::try_from(desired).unwrap_or(usize::MAX)));
     go.into_iter().map(|(object, live)| (object.clone(), live.clone())).collect()
 }
 
 /// The workers that go when a DaskCluster or a group falls in number, where the cluster has workers of several groups: the
 /// operator would ask the scheduler, which chooses among those of all groups.
 /// Source: `retire_workers` in dask-kubernetes 2026.3.0; issue 914.
-pub(super) fn chosen(doing: &Doing) -> Vec<(ObjectId, Value)> {
+pub(super) fn chosen(context: &ChangeContext) -> Vec<(ObjectId, Value)> {
     let path = api::replicas_path();
     let falls =
-        doing.fields.iter().find(|field| field.path == path).filter(|_| doing.action == Action::Update);
+        context.fields.iter().find(|field| field.path == path).filter(|_| context.action == Action::Update);
     let to = falls.and_then(|field| field.after.as_ref()).and_then(Value::as_u64);
-    let group = doing.object().and_then(group_of);
-    let (Some(group), Some(inside), Some(to)) = (group, doing.inside, to) else { return Vec::new() };
+    let group = context.object().and_then(group_of);
+    let (Some(group), Some(inside), Some(to)) = (group, context.inside, to) else { return Vec::new() };
     let Some(cluster) = inside.get(&group).map(|live| &live["spec"]["cluster"]) else { return Vec::new() };
     let workers = deployments(inside, &group);
     let has_workers = |name: &str| {
@@ -134,8 +134,12 @@ pub(super) fn chosen(doing: &Doing) -> Vec<(ObjectId, Value)> {
 
 /// Scheduler, its Service and the default group of a cluster: it is told to make what is missing, and touches nothing that
 /// is there.
-fn lost_children(doing: &Doing, cluster: &ObjectId, inside: &Objects) -> Option<(String, Vec<Step>)> {
-    let live = doing.live.filter(|_| cluster.gvk == api::cluster())?;
+fn lost_children(
+    context: &ChangeContext,
+    cluster: &ObjectId,
+    inside: &Objects,
+) -> Option<(String, Vec<Step>)> {
+    let live = context.live.filter(|_| cluster.gvk == api::cluster())?;
     // Only then the operator says that it has made them.
     if !matches!(text(&live["status"]["phase"]), "Pending" | "Running") {
         return None;
@@ -159,30 +163,30 @@ fn lost_children(doing: &Doing, cluster: &ObjectId, inside: &Objects) -> Option<
         "metadata": { "name": cluster.name, "namespace": namespace, "uid": live["metadata"]["uid"] },
         "status": { "phase": "Created" },
     });
-    Some((why, vec![Step::Call(mend_call(cluster, doing.owner, body))]))
+    Some((why, vec![Step::Call(mend_call(cluster, context.owner, body))]))
 }
 
 /// Workers of a group that the operator takes for made. A number that comes down to those that there are and goes up again
 /// makes the rest, and retires nobody.
-fn lost_workers(doing: &Doing, group: &ObjectId, inside: &Objects) -> Option<(String, Vec<Step>)> {
+fn lost_workers(context: &ChangeContext, group: &ObjectId, inside: &Objects) -> Option<(String, Vec<Step>)> {
     let live = inside.get(group)?;
-    let wanted = live["spec"]["worker"]["replicas"].as_u64()?;
-    if scaled_to(live) != Some(wanted) {
+    let desired = live["spec"]["worker"]["replicas"].as_u64()?;
+    if scaled_to(live) != Some(desired) {
         return None;
     }
     let mut own = deployments(inside, group);
     own.retain(|(_, worker)| worker["metadata"]["labels"][GROUP_LABEL] == group.name.as_str());
     // One that goes is still counted by the operator: it is not known yet whether it is lost.
     let there = own.len() as u64;
-    if there >= wanted || own.iter().any(|(_, worker)| is_going(worker)) {
+    if there >= desired || own.iter().any(|(_, worker)| is_going(worker)) {
         return None;
     }
     let why = format!(
-        "{} of {wanted} workers of {group} lost, and the Dask operator makes them no second time by itself: its number \
+        "{} of {desired} workers of {group} lost, and the Dask operator makes them no second time by itself: its number \
          comes down to the {there} that there are and goes up again",
-        wanted - there
+        desired - there
     );
-    let manager = doing.owner.scale_manager();
+    let manager = context.owner.scale_manager();
     let scale = |number: u64| Step::Call(scale_as(group, &manager, json!(number)));
     let noted = Step::Await(Await {
         kind: KindId::DaskGroup,
@@ -191,5 +195,5 @@ fn lost_workers(doing: &Doing, group: &ObjectId, inside: &Objects) -> Option<(St
         facts: Facts::Noted(there),
         deadline: NOTED,
     });
-    Some((why, vec![scale(there), noted, scale(wanted)]))
+    Some((why, vec![scale(there), noted, scale(desired)]))
 }

@@ -10,10 +10,10 @@ use super::compare::{call, merged_entries, owned_labels, sent};
 use super::field::{self, Field, Maker, given, google_labels, listed, rule};
 use crate::address::{Address, FieldPath};
 use crate::kinds::json::{is_false, text};
-use crate::kinds::kind::{Compare, Doing, How, Kind, Rule, Update};
+use crate::kinds::kind::{ChangeContext, Compare, How, Kind, Rule, Update};
 use crate::kinds::scope::Scope;
 use crate::kinds::section::{LabelRules, Labels, Live, Manage, Naming, Section};
-use crate::kinds::status::Said;
+use crate::kinds::status::StatusLine;
 use crate::resource::{
     Action, Api, Await, Call, ClusterName, Effect, Facts, Identity, KindId, Late, Life, Method, Readiness,
     Resource, Step, Until,
@@ -27,8 +27,8 @@ pub const KIND: Kind = Kind {
     rank: 0,
     compare: Compare::Gke(RULES),
     program,
-    judge: |_, found| Ok(judge(found.itself())),
-    says: |_, found| Ok(says(found.itself())),
+    readiness: |_, found| Ok(readiness(found.itself())),
+    status_line: |_, found| Ok(status_line(found.itself())),
     about,
     ..Kind::BARE
 };
@@ -215,12 +215,12 @@ fn resource(section: &Cluster, name: &ClusterName, scope: &Scope, maker: Maker) 
         identity: Identity::Cluster(name.clone()),
         kind: KindId::Cluster,
         body,
-        origins: field::origins(FIELDS, &origin),
+        provenance: field::provenance(FIELDS, &origin),
         origin,
         follows: Vec::new(),
         protect: section.protect,
         life: Life::Kept,
-        initial: Value::Null,
+        create_only: Value::Null,
     }
 }
 
@@ -240,26 +240,26 @@ pub fn runs(live: &Value, version: &str) -> bool {
     !given || current.is_empty() || rest.is_some_and(|rest| rest.is_empty() || rest.starts_with(['.', '-']))
 }
 
-fn program(doing: &Doing) -> Vec<Step> {
-    let Identity::Cluster(name) = doing.identity else { return Vec::new() };
+fn program(context: &ChangeContext) -> Vec<Step> {
+    let Identity::Cluster(name) = context.identity else { return Vec::new() };
     let wait = |until| {
-        let (identity, kind) = (doing.identity.clone(), KindId::Cluster);
+        let (identity, kind) = (context.identity.clone(), KindId::Cluster);
         Step::Await(Await { kind, identity, until, facts: Facts::None, deadline: DEADLINE })
     };
     let delete = || call(Method::Delete, format!("/v1/{}", name.path()), None);
     let create = || {
-        let mut cluster = doing.body().clone();
-        if let Some(pool) = doing.inline_pool {
+        let mut cluster = context.body().clone();
+        if let Some(pool) = context.inline_pool {
             cluster["nodePools"] = json!([super::node_pool::creation_body(pool)]);
         }
         call(Method::Post, format!("/v1/{}/clusters", name.parent()), Some(json!({ "cluster": cluster })))
     };
-    match doing.action {
+    match context.action {
         Action::Keep => vec![wait(Until::Still)],
-        Action::Create if doing.leaving => vec![wait(Until::Gone), create(), wait(Until::Ready)],
+        Action::Create if context.leaving => vec![wait(Until::Gone), create(), wait(Until::Ready)],
         Action::Create => vec![create(), wait(Until::Ready)],
         Action::Update => {
-            let mut steps = updates(doing, name);
+            let mut steps = updates(context, name);
             steps.push(wait(Until::Ready));
             steps
         }
@@ -270,9 +270,9 @@ fn program(doing: &Doing) -> Vec<Step> {
 }
 
 /// One call for each field: the API takes exactly one `desired…` at a time.
-fn updates(doing: &Doing, name: &ClusterName) -> Vec<Step> {
-    let (body, live) = (doing.body(), doing.live.unwrap_or(&Value::Null));
-    let touched = |rule: &&&Rule| sent(doing.fields).any(|field| rule.path().contains(&field.path));
+fn updates(context: &ChangeContext, name: &ClusterName) -> Vec<Step> {
+    let (body, live) = (context.body(), context.live.unwrap_or(&Value::Null));
+    let touched = |rule: &&&Rule| sent(context.fields).any(|field| rule.path().contains(&field.path));
     let request = |rule: &&Rule| match rule.update {
         Update::Alone(desired) => {
             let part = rule.path.split('.').next().unwrap_or_default();
@@ -280,8 +280,12 @@ fn updates(doing: &Doing, name: &ClusterName) -> Vec<Step> {
             Some(call(Method::Put, format!("/v1/{}", name.path()), Some(update)))
         }
         Update::Method(method) => {
-            let labels =
-                merged_entries(&body["resourceLabels"], &live["resourceLabels"], doing.fields, &rule.path());
+            let labels = merged_entries(
+                &body["resourceLabels"],
+                &live["resourceLabels"],
+                context.fields,
+                &rule.path(),
+            );
             Some(Step::Call(Call {
                 api: Api::Gke,
                 method: Method::Post,
@@ -296,7 +300,7 @@ fn updates(doing: &Doing, name: &ClusterName) -> Vec<Step> {
 }
 
 /// RUNNING is ready; RECONCILING is a running cluster that GKE works on; ERROR is deleted by GKE later.
-fn judge(cluster: &Value) -> Readiness {
+fn readiness(cluster: &Value) -> Readiness {
     match text(&cluster["status"]) {
         "RUNNING" | "RECONCILING" => Readiness::Ready,
         status @ ("ERROR" | "DEGRADED" | "STOPPING") => {
@@ -308,10 +312,10 @@ fn judge(cluster: &Value) -> Readiness {
 }
 
 /// For `status`.
-fn says(live: &Value) -> Said {
+fn status_line(live: &Value) -> StatusLine {
     let (status, version) = (text(&live["status"]), text(&live["currentMasterVersion"]));
     let version = if version.is_empty() { String::new() } else { format!(", version {version}") };
-    Said {
+    StatusLine {
         line: format!("{status}{version}"),
         facts: vec![("status", live["status"].clone()), ("version", live["currentMasterVersion"].clone())],
         pending: Vec::new(),

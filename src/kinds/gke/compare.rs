@@ -26,12 +26,12 @@ pub struct Compared {
 }
 
 /// Compares what is wanted with what is live. `last` is what we set last, where the record knows it.
-pub fn compare(rules: &[&Rule], wanted: &Value, live: &Value, last: Option<&Value>) -> Compared {
+pub fn compare(rules: &[&Rule], desired: &Value, live: &Value, last: Option<&Value>) -> Compared {
     let mut compared = Compared::default();
     for rule in rules {
         let path = rule.path();
         let null = Value::Null;
-        let (want, have) = (path.find(wanted).unwrap_or(&null), path.find(live).unwrap_or(&null));
+        let (want, have) = (path.find(desired).unwrap_or(&null), path.find(live).unwrap_or(&null));
         let before = last.and_then(|last| path.find(last)).unwrap_or(&null);
         if want.is_null() && before.is_null() {
             continue;
@@ -62,7 +62,7 @@ pub fn compare(rules: &[&Rule], wanted: &Value, live: &Value, last: Option<&Valu
         }
     }
     let covered: Vec<FieldPath> = rules.iter().map(|rule| rule.path()).collect();
-    compared.without_rule(&covered, &FieldPath::root(), wanted, live);
+    compared.without_rule(&covered, &FieldPath::root(), desired, live);
     compared
 }
 
@@ -138,11 +138,11 @@ impl Compared {
         if want.is_null() || equal {
             return;
         }
-        let (Some(wanted), true) = (want.as_object(), rule.how == How::Exact) else {
+        let (Some(desired), true) = (want.as_object(), rule.how == How::Exact) else {
             self.push(rule, path, have, want);
             return;
         };
-        for (key, value) in wanted {
+        for (key, value) in desired {
             let live = have.get(key).unwrap_or(&Value::Null);
             if !same(value, live) {
                 self.push(rule, path.key(key), live, value);
@@ -189,8 +189,8 @@ impl Compared {
 
     fn taints(&mut self, rule: &Rule, path: &FieldPath, want: &Value, have: &Value, last: &Value) {
         let shown = |taint: &Value| format!("{}:{}", text(&taint["key"]), text(&taint["effect"]));
-        let find = |list: &Value, wanted: &Value| {
-            list.as_array().and_then(|list| list.iter().find(|taint| shown(taint) == shown(wanted))).cloned()
+        let find = |list: &Value, desired: &Value| {
+            list.as_array().and_then(|list| list.iter().find(|taint| shown(taint) == shown(desired))).cloned()
         };
         for taint in want.as_array().into_iter().flatten() {
             let live = find(have, taint).unwrap_or_default();
@@ -352,15 +352,15 @@ mod tests {
         Rule { path, how, effect: Effect::InPlace, update: Update::Never, note: None }
     }
 
-    fn check(wanted: Value, live: Value, last: Value, expect: &[&str]) {
-        let compared = compare(RULES, &wanted, &live, Some(&last));
+    fn check(desired: Value, live: Value, last: Value, expect: &[&str]) {
+        let compared = compare(RULES, &desired, &live, Some(&last));
         let show = |value: &Option<Value>| value.as_ref().map_or("-".into(), Value::to_string);
         let found: Vec<String> = compared
             .changes
             .iter()
             .map(|c| format!("{}: {} -> {} {:?}", c.path, show(&c.before), show(&c.after), c.effect))
             .collect();
-        assert_eq!(found, expect, "{wanted} against {live}");
+        assert_eq!(found, expect, "{desired} against {live}");
     }
 
     #[test]

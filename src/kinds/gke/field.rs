@@ -92,7 +92,7 @@ fn put(body: &mut Value, path: &FieldPath, value: Value) {
 }
 
 /// Where the values of a body come from.
-pub fn origins<S>(fields: &[Field<S>], section: &FieldPath) -> Vec<(FieldPath, FieldPath)> {
+pub fn provenance<S>(fields: &[Field<S>], section: &FieldPath) -> Vec<(FieldPath, FieldPath)> {
     fields.iter().map(|field| (field.rule.path(), section.key(field.key))).collect()
 }
 

@@ -25,9 +25,9 @@ pub const KIND: Kind = Kind {
     compare: Compare::Kubernetes(template_effect),
     program: |doing| object_program(doing, KindId::GpuDriver, Facts::None, DEADLINE),
     queries,
-    judge,
+    readiness,
     shared: true,
-    says: |_, found| Ok(workload::daemon_set_says(found.itself())),
+    status_line: |_, found| Ok(workload::daemon_set_says(found.itself())),
     pods: pods::selecting,
     address: |object| address_in("gpu_driver", object),
     ..Kind::BARE
@@ -80,12 +80,12 @@ pub fn lower(section: &GpuDriver, scope: &Scope) -> Option<Resource> {
         identity: Identity::Object(object),
         kind: KindId::GpuDriver,
         body: daemon_set(scope),
-        origins: vec![(FieldPath::root(), origin.key("install"))],
+        provenance: vec![(FieldPath::root(), origin.key("install"))],
         origin,
         follows,
         protect: lifecycle.protect,
         life: Life::Kept,
-        initial: Value::Null,
+        create_only: Value::Null,
     })
 }
 
@@ -221,7 +221,7 @@ fn queries(wait: &Await) -> Vec<(Part, Query)> {
 
 /// Rolled out, and every GPU node has GPUs to give. A DaemonSet without pods is right only where every GPU
 /// node says that GKE installed its driver; else it is a stall.
-fn judge(_: &Await, found: &Found) -> Result<Readiness, Unasked> {
+fn readiness(_: &Await, found: &Found) -> Result<Readiness, Unasked> {
     let nodes = found.get(Part::Nodes)?;
     match daemon_set_ready(found.itself()) {
         Readiness::Ready => {}
@@ -260,8 +260,9 @@ mod tests {
             facts: Facts::None,
             deadline: 1,
         };
-        let judged =
-            |nodes: Value| judge(&wait, &Found::of([(Part::Itself, &set), (Part::Nodes, &nodes)])).unwrap();
+        let judged = |nodes: Value| {
+            readiness(&wait, &Found::of([(Part::Itself, &set), (Part::Nodes, &nodes)])).unwrap()
+        };
         assert_eq!(judged(node("2")), Readiness::Ready);
         let expect = "0 of 1 GPU nodes have allocatable GPUs";
         assert_eq!(judged(node("0")), Readiness::Progressing(expect.into()));

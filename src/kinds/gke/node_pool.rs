@@ -25,8 +25,8 @@ pub const KIND: Kind = Kind {
     compare: Compare::Gke(fields::RULES),
     program: calls::program,
     queries: ready::queries,
-    judge: ready::judge,
-    says: ready::says,
+    readiness: ready::readiness,
+    status_line: ready::status_line,
     about: ready::about,
     scaled: ready::scaled,
     ..Kind::BARE
@@ -47,12 +47,12 @@ fn resource(key: &str, section: &NodePool, cluster: &ClusterName, scope: &Scope,
     let mut body = field::body(FIELDS, section, scope, maker);
     body["name"] = json!(name);
     let origin = FieldPath::keys(["node_pool", key]);
-    let mut origins = field::origins(FIELDS, &origin);
+    let mut provenance = field::provenance(FIELDS, &origin);
     let accelerators = FieldPath::keys(["config", "accelerators"]);
     let driver = accelerators.index(0).key("gpuDriverInstallationConfig");
-    origins.push((driver, origin.key("driver")));
+    provenance.push((driver, origin.key("driver")));
     if section.accelerator.is_none() {
-        origins.push((accelerators, origin.key("machine_type")));
+        provenance.push((accelerators, origin.key("machine_type")));
     }
     let mut follows: Vec<Address> = scope.inside();
     follows.extend(section.lifecycle.depends_on.iter().map(Address::new));
@@ -61,11 +61,11 @@ fn resource(key: &str, section: &NodePool, cluster: &ClusterName, scope: &Scope,
         identity: Identity::NodePool { cluster: cluster.clone(), pool: name.to_owned() },
         kind: KindId::NodePool,
         body,
-        origins,
+        provenance,
         origin,
         follows,
         protect: section.lifecycle.protect,
         life: Life::Kept,
-        initial: Value::Null,
+        create_only: Value::Null,
     }
 }

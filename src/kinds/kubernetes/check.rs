@@ -10,7 +10,7 @@ use super::requests::create_call;
 use super::why::no_node;
 use crate::address::{Address, FieldPath};
 use crate::kinds::json::text;
-use crate::kinds::kind::{Doing, Kind, Where};
+use crate::kinds::kind::{ChangeContext, Kind, Where};
 use crate::kinds::scope::{POOL_LABEL, Scope};
 use crate::kinds::section::{Live, Naming, Section};
 use crate::resource::{
@@ -31,7 +31,7 @@ const PASSED: &str = "Test PASSED";
 pub const KIND: Kind = Kind {
     rank: 50,
     program,
-    judge: |_, found| Ok(judge(found.itself())),
+    readiness: |_, found| Ok(readiness(found.itself())),
     about: |resource| vec![on_pool(&resource.body["spec"])],
     pods: |resource| Where::Here(Query { api: Api::Kubernetes, path: pod(&resource.body).path() }),
     ..Kind::BARE
@@ -131,12 +131,12 @@ pub fn lower(key: &str, section: &Check, scope: &Scope) -> Resource {
             "metadata": { "name": name, "namespace": namespace, "labels": scope.labels() },
             "spec": spec,
         }),
-        origins: vec![(FieldPath::keys(["spec", "nodeSelector"]), origin.key("pool"))],
+        provenance: vec![(FieldPath::keys(["spec", "nodeSelector"]), origin.key("pool"))],
         origin,
         follows,
         protect: false,
         life: Life::Kept,
-        initial: Value::Null,
+        create_only: Value::Null,
     }
 }
 
@@ -172,11 +172,11 @@ pub fn is_pod(identity: &Identity, address: &Address) -> bool {
 }
 
 /// Make, wait for the end, read the log, delete, and only then count it as passed.
-fn program(doing: &Doing) -> Vec<Step> {
-    if doing.action != Action::Run {
+fn program(context: &ChangeContext) -> Vec<Step> {
+    if context.action != Action::Run {
         return Vec::new();
     }
-    let body = doing.body();
+    let body = context.body();
     let pod = pod(body);
     let wait = |until| {
         let (identity, kind) = (Identity::Object(pod.clone()), KindId::Check);
@@ -184,7 +184,7 @@ fn program(doing: &Doing) -> Vec<Step> {
     };
     // The same text is the same pod: apply takes one that an interrupted apply left behind for this one and
     // reads it to its end. It is not applied anew, as little of a pod may change after it was made.
-    let create = create_call(&pod, doing.owner, body);
+    let create = create_call(&pod, context.owner, body);
     let delete = Call {
         api: Api::Kubernetes,
         method: Method::Delete,
@@ -203,7 +203,7 @@ fn program(doing: &Doing) -> Vec<Step> {
 }
 
 /// Ready is: ran to its end. What the log says is another step's.
-fn judge(pod: &Value) -> Readiness {
+fn readiness(pod: &Value) -> Readiness {
     if let Some(reason) = broken(pod) {
         return Readiness::Failed(reason);
     }

@@ -18,7 +18,7 @@ const KUEUE: &str = "kueue.x-k8s.io/";
 const PROVISIONING: &str = "ProvisioningRequest";
 
 /// Judges an object by its conditions. Without any it is ready: nobody says anything else of it.
-pub(super) fn judge(object: &Value) -> Readiness {
+pub(super) fn readiness(object: &Value) -> Readiness {
     if !object.is_object() {
         return Readiness::Progressing("not there yet".into());
     }
@@ -91,7 +91,7 @@ mod tests {
             .iter()
             .map(|(kind, status)| json!({ "type": kind, "status": status, "reason": "Why", "message": "so" }))
             .collect();
-        judge(&json!({
+        readiness(&json!({
             "apiVersion": api, "kind": kind, "metadata": { "generation": 2 },
             "spec": { "provisioningClassName": "queued" },
             "status": { "observedGeneration": 2, "conditions": conditions },
@@ -131,10 +131,10 @@ mod tests {
             (json!(1), "its controller has handled generation 1 of 2"),
             (Value::Null, "Ready is not yet of generation 2"),
         ] {
-            assert_eq!(judge(&object(seen)), Readiness::Progressing(expect.to_owned()));
+            assert_eq!(readiness(&object(seen)), Readiness::Progressing(expect.to_owned()));
         }
         let going = json!({ "metadata": { "deletionTimestamp": "2026-01-01T00:00:00Z" } });
-        assert!(matches!(judge(&going), Readiness::Progressing(why) if why.contains("deleted")));
+        assert!(matches!(readiness(&going), Readiness::Progressing(why) if why.contains("deleted")));
     }
 
     /// States as Kueue and the cluster autoscaler leave them.

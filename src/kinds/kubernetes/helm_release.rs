@@ -202,7 +202,7 @@ pub fn places(sections: &BTreeMap<String, HelmRelease>, resources: &mut [Resourc
                 ("spec.template.spec.tolerations", "tolerations"),
                 ("spec.template.spec.affinity", "affinity"),
             ] {
-                resource.origins.push((field.parse().unwrap_or_default(), place.key(value)));
+                resource.provenance.push((field.parse().unwrap_or_default(), place.key(value)));
             }
         }
     }

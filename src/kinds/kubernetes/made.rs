@@ -32,7 +32,7 @@ pub fn renew(passes: &mut Passes, desired: &[Resource]) {
 
 fn own(resource: &Resource) -> Value {
     let mut body = resource.body.clone();
-    let copied = resource.origins.iter().filter(|(_, origin)| !resource.origin.contains(origin));
+    let copied = resource.provenance.iter().filter(|(_, origin)| !resource.origin.contains(origin));
     for (place, _) in copied {
         clear(&mut body, place.segments());
     }
@@ -77,9 +77,9 @@ mod tests {
             identity: Identity::Object(id),
             kind: KindId::DaskJob,
             body: json!({ "spec": { "job": { "spec": { "containers": [container] } } } }),
-            initial: Value::Null,
+            create_only: Value::Null,
             origin: FieldPath::keys(["dask_job", "j"]),
-            origins: Vec::new(),
+            provenance: Vec::new(),
             follows: Vec::new(),
             protect: false,
             life: Life::Once { follow: None },

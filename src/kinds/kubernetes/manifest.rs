@@ -200,11 +200,11 @@ fn resource(object: &Object<'_>, kinds: &Kinds<'_>, scope: &Scope) -> Option<Res
         kind: kind_of(&id),
         body: body(object, namespace.as_deref(), scope),
         identity: Identity::Object(id),
-        origins: vec![(FieldPath::root(), origin.clone())],
+        provenance: vec![(FieldPath::root(), origin.clone())],
         origin,
         follows,
         protect: bundle.protect,
-        initial: Value::Null,
+        create_only: Value::Null,
         life: life(object),
     })
 }

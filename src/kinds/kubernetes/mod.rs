@@ -3,7 +3,7 @@
 pub mod bundle;
 pub mod check;
 pub mod conditions;
-pub mod door;
+pub mod endpoint;
 pub mod going;
 pub mod helm_release;
 pub mod hooks;

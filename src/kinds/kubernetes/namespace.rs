@@ -25,7 +25,7 @@ pub const KIND: Kind = Kind {
     held: Held::ByOthers,
     compare: Compare::Kubernetes(|_| (Effect::InPlace, None)),
     program: |doing| object_program(doing, KindId::Namespace, Facts::None, DEADLINE),
-    judge: |_, found| Ok(judge(found.itself())),
+    readiness: |_, found| Ok(readiness(found.itself())),
     shared: true,
     address: |object| Address::of("namespace", &object.name),
     ..Kind::BARE
@@ -86,11 +86,11 @@ pub fn resource(address: Address, origin: FieldPath, name: &str, extra: &Value, 
         kind: KindId::Namespace,
         body: json!({ "apiVersion": "v1", "kind": "Namespace", "metadata": metadata }),
         origin,
-        origins: Vec::new(),
+        provenance: Vec::new(),
         follows: scope.inside(),
         protect: false,
         life: Life::Kept,
-        initial: Value::Null,
+        create_only: Value::Null,
     }
 }
 
@@ -102,7 +102,7 @@ pub fn lower(key: &str, section: &Namespace, scope: &Scope) -> Resource {
     let name = name.as_deref().unwrap_or(key);
     let mut resource = resource(Address::of("namespace", key), origin.clone(), name, &extra, scope);
     for field in ["labels", "annotations"] {
-        resource.origins.push((FieldPath::keys(["metadata", field]), origin.key(field)));
+        resource.provenance.push((FieldPath::keys(["metadata", field]), origin.key(field)));
     }
     resource.follows.extend(lifecycle.depends_on.iter().map(Address::new));
     resource.protect = lifecycle.protect;
@@ -119,7 +119,7 @@ pub fn object(name: &str) -> ObjectId {
     ObjectId { gvk: gvk("", "v1", "Namespace", "namespaces"), namespace: None, name: name.into() }
 }
 
-fn judge(namespace: &Value) -> Readiness {
+fn readiness(namespace: &Value) -> Readiness {
     match text(&namespace["status"]["phase"]) {
         "Active" => Readiness::Ready,
         "Terminating" => {

@@ -4,10 +4,10 @@ use serde_json::Value;
 
 use super::object::{condition, object_schema};
 use super::requests::object_program;
-use super::{conditions, door, pods};
+use super::{conditions, endpoint, pods};
 use crate::address::FieldPath;
 use crate::kinds::json::text;
-use crate::kinds::kind::{Compare, Doing, Held, Kind, Where, address_in, unnamed};
+use crate::kinds::kind::{ChangeContext, Compare, Held, Kind, Where, address_in, unnamed};
 use crate::kinds::scope::DASK_OPERATOR;
 use crate::resource::{Action, Effect, Facts, Identity, KindId, Readiness, Resource, Step};
 use crate::schema::DASK_GROUP;
@@ -25,12 +25,12 @@ const DEFINITION_GOES: u32 = 480;
 pub const PLAIN: Kind = Kind {
     rank: 30,
     compare: Compare::Kubernetes(|_| (Effect::InPlace, None)),
-    program: |doing| {
+    program: |context| {
         // What a controller that we do not know works on may be an image to pull, or capacity to wait for.
-        let known = object_schema(doing.identity).is_some();
-        object_program(doing, KindId::Object, Facts::None, if known { DEADLINE } else { CUSTOM })
+        let known = object_schema(context.identity).is_some();
+        object_program(context, KindId::Object, Facts::None, if known { DEADLINE } else { CUSTOM })
     },
-    judge: |_, found| Ok(conditions::judge(found.itself())),
+    readiness: |_, found| Ok(conditions::readiness(found.itself())),
     shared: true,
     pods: replica_set_pods,
     ..Kind::BARE
@@ -40,8 +40,8 @@ pub const PLAIN: Kind = Kind {
 pub const BINDING: Kind = Kind {
     rank: 31,
     compare: Compare::Kubernetes(binding_effect),
-    program: |doing| plain(doing, KindId::Binding),
-    judge: |_, found| Ok(exists(found.itself())),
+    program: |context| plain(context, KindId::Binding),
+    readiness: |_, found| Ok(exists(found.itself())),
     shared: true,
     ..Kind::BARE
 };
@@ -50,10 +50,10 @@ pub const BINDING: Kind = Kind {
 pub const SERVICE: Kind = Kind {
     rank: 32,
     compare: Compare::Kubernetes(service_effect),
-    program: |doing| plain(doing, KindId::Service),
-    judge: |_, found| Ok(service_ready(found.itself())),
+    program: |context| plain(context, KindId::Service),
+    readiness: |_, found| Ok(service_ready(found.itself())),
     shared: true,
-    door: door::of_service,
+    endpoint: endpoint::of_service,
     ..Kind::BARE
 };
 
@@ -63,7 +63,7 @@ pub const DEFINITION: Kind = Kind {
     held: Held::ByOthers,
     compare: Compare::Kubernetes(definition_effect),
     program: definition_program,
-    judge: |_, found| Ok(definition_ready(found.itself())),
+    readiness: |_, found| Ok(definition_ready(found.itself())),
     shared: true,
     address: |object| match object.name.ends_with(DASK_GROUP) {
         true => address_in(DASK_OPERATOR, object),
@@ -72,16 +72,16 @@ pub const DEFINITION: Kind = Kind {
     ..Kind::BARE
 };
 
-fn plain(doing: &Doing, kind: KindId) -> Vec<Step> {
-    object_program(doing, kind, Facts::None, DEADLINE)
+fn plain(context: &ChangeContext, kind: KindId) -> Vec<Step> {
+    object_program(context, kind, Facts::None, DEADLINE)
 }
 
-fn definition_program(doing: &Doing) -> Vec<Step> {
-    let deadline = match doing.action {
+fn definition_program(context: &ChangeContext) -> Vec<Step> {
+    let deadline = match context.action {
         Action::Delete | Action::Replace => DEFINITION_GOES,
         _ => DEADLINE,
     };
-    object_program(doing, KindId::Definition, Facts::None, deadline)
+    object_program(context, KindId::Definition, Facts::None, deadline)
 }
 
 /// Of the plain kinds ReplicaSets have pods.
@@ -169,7 +169,7 @@ mod tests {
     use crate::kinds::kubernetes::object::gvk;
     use crate::resource::{Await, Identity, ObjectId, Until};
 
-    fn judge(kind: KindId, object: Value) -> Readiness {
+    fn readiness(kind: KindId, object: Value) -> Readiness {
         let gvk = gvk("", "v1", "Service", "services");
         let identity = Identity::Object(ObjectId { gvk, namespace: None, name: "x".into() });
         let wait = Await { kind, identity, until: Until::Ready, facts: Facts::None, deadline: 1 };
@@ -179,12 +179,12 @@ mod tests {
     #[test]
     fn a_definition_is_ready_when_established() {
         let with = |conditions: Value| json!({ "status": { "conditions": conditions } });
-        assert!(matches!(judge(KindId::Definition, with(json!([]))), Readiness::Progressing(_)));
+        assert!(matches!(readiness(KindId::Definition, with(json!([]))), Readiness::Progressing(_)));
         let both = json!([{ "type": "NamesAccepted", "status": "True" }, { "type": "Established", "status": "True" }]);
-        assert_eq!(judge(KindId::Definition, with(both)), Readiness::Ready);
+        assert_eq!(readiness(KindId::Definition, with(both)), Readiness::Ready);
         let clash = json!([{ "type": "NamesAccepted", "status": "False", "message": "taken" }]);
         assert_eq!(
-            judge(KindId::Definition, with(clash)),
+            readiness(KindId::Definition, with(clash)),
             Readiness::Failed("its names are not accepted: taken".into())
         );
     }
@@ -192,8 +192,8 @@ mod tests {
     #[test]
     fn a_load_balancer_is_ready_with_its_address() {
         let service = |status: Value| json!({ "spec": { "type": "LoadBalancer" }, "status": status });
-        assert!(matches!(judge(KindId::Service, service(json!({}))), Readiness::Progressing(_)));
+        assert!(matches!(readiness(KindId::Service, service(json!({}))), Readiness::Progressing(_)));
         let address = json!({ "loadBalancer": { "ingress": [{ "ip": "10.0.0.1" }] } });
-        assert_eq!(judge(KindId::Service, service(address)), Readiness::Ready);
+        assert_eq!(readiness(KindId::Service, service(address)), Readiness::Ready);
     }
 }

@@ -175,9 +175,9 @@ pub(crate) fn broken(pod: &Value) -> Option<String> {
         return None;
     }
     let containers = pod["status"]["containerStatuses"].as_array().into_iter().flatten();
-    let initial = pod["status"]["initContainerStatuses"].as_array().into_iter().flatten();
+    let create_only = pod["status"]["initContainerStatuses"].as_array().into_iter().flatten();
     let name = text(&pod["metadata"]["name"]);
-    initial.chain(containers).find_map(|container| {
+    create_only.chain(containers).find_map(|container| {
         let waiting = &container["state"]["waiting"];
         let (reason, message) = (text(&waiting["reason"]), text(&waiting["message"]));
         let crashed = reason == "CrashLoopBackOff" && count(&container["restartCount"]) >= 3;
@@ -203,9 +203,9 @@ mod tests {
             kind: kind_of(&object),
             identity: Identity::Object(object),
             body,
-            initial: Value::Null,
+            create_only: Value::Null,
             origin: FieldPath::root(),
-            origins: Vec::new(),
+            provenance: Vec::new(),
             follows: Vec::new(),
             protect: false,
             life: Life::Kept,

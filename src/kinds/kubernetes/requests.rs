@@ -4,7 +4,7 @@ use serde_json::{Value, json};
 
 use super::made;
 use crate::address::{FieldPath, Segment};
-use crate::kinds::kind::Doing;
+use crate::kinds::kind::ChangeContext;
 use crate::resource::{
     Action, Api, Await, Call, Facts, KindId, Life, Method, ObjectId, Owner, Step, Until, encoded,
 };
@@ -38,39 +38,39 @@ pub(crate) fn create_call(object: &ObjectId, owner: &Owner, body: &Value) -> Cal
 
 /// An apply that changes the object that the plan saw and no other. A change that takes back what was
 /// changed by hand, or takes over what others made, is forced, and then nothing else may have moved either.
-fn update_call(doing: &Doing, object: &ObjectId) -> Call {
-    let mut body = doing.body().clone();
-    let live = doing.live.unwrap_or(&Value::Null);
+fn update_call(context: &ChangeContext, object: &ObjectId) -> Call {
+    let mut body = context.body().clone();
+    let live = context.live.unwrap_or(&Value::Null);
     body["metadata"]["uid"] = live["metadata"]["uid"].clone();
-    let drifted = doing.taking || doing.fields.iter().any(|field| field.drift.is_some());
+    let drifted = context.adopting || context.fields.iter().any(|field| field.drift.is_some());
     if drifted {
         body["metadata"]["resourceVersion"] = live["metadata"]["resourceVersion"].clone();
     }
     // What we gave away is no one else's when we take it back.
-    apply_call(object, doing.owner, body, drifted || takes_back(doing))
+    apply_call(object, context.owner, body, drifted || takes_back(context))
 }
 
 /// Whether the file takes back fields that it had set at the beginning and left to others.
-fn takes_back(doing: &Doing) -> bool {
-    let manager = doing.owner.initial_manager();
-    let entries = doing.live.and_then(|live| live["metadata"]["managedFields"].as_array());
+fn takes_back(context: &ChangeContext) -> bool {
+    let manager = context.owner.initial_manager();
+    let entries = context.live.and_then(|live| live["metadata"]["managedFields"].as_array());
     let ours = |entry: &Value| entry["manager"] == *manager && entry["operation"] == "Apply";
-    doing.resource.is_some_and(|resource| resource.initial.is_null())
+    context.resource.is_some_and(|resource| resource.create_only.is_null())
         && entries.into_iter().flatten().any(ours)
 }
 
 /// An apply of some fields under the manager that keeps what others go on with. With no fields it lets go of all.
-fn initial_call(object: &ObjectId, doing: &Doing, fields: &Value) -> Call {
+fn initial_call(object: &ObjectId, context: &ChangeContext, fields: &Value) -> Call {
     let mut body = fields.as_object().cloned().unwrap_or_default();
     for key in ["apiVersion", "kind"] {
-        body.insert(key.to_owned(), doing.body()[key].clone());
+        body.insert(key.to_owned(), context.body()[key].clone());
     }
     let mut metadata = json!({ "name": object.name });
     if let Some(namespace) = &object.namespace {
         metadata["namespace"] = json!(namespace);
     }
     body.insert("metadata".to_owned(), metadata);
-    let owner = doing.owner.initial_manager();
+    let owner = context.owner.initial_manager();
     applied(object.path(), &owner, Value::Object(body), "")
 }
 
@@ -78,36 +78,36 @@ fn initial_call(object: &ObjectId, doing: &Doing, fields: &Value) -> Call {
 /// default of its definition acts; then a second manager takes those fields, and we give them up: they stay as they are.
 /// Source: seen on kube-apiserver 1.36: a field that its last owner gives up goes back to its default, and the
 /// operator acts on that.
-fn create_steps(object: &ObjectId, doing: &Doing) -> Vec<Step> {
-    let initial = doing.resource.map_or(&Value::Null, |resource| &resource.initial);
-    if initial.is_null() {
-        return vec![Step::Call(create_call(object, doing.owner, doing.body()))];
+fn create_steps(object: &ObjectId, context: &ChangeContext) -> Vec<Step> {
+    let create_only = context.resource.map_or(&Value::Null, |resource| &resource.create_only);
+    if create_only.is_null() {
+        return vec![Step::Call(create_call(object, context.owner, context.body()))];
     }
-    let mut whole = doing.body().clone();
-    merge(&mut whole, initial);
+    let mut whole = context.body().clone();
+    merge(&mut whole, create_only);
     vec![
-        Step::Call(create_call(object, doing.owner, &whole)),
-        Step::Call(initial_call(object, doing, initial)),
-        Step::Call(apply_call(object, doing.owner, doing.body().clone(), false)),
+        Step::Call(create_call(object, context.owner, &whole)),
+        Step::Call(initial_call(object, context, create_only)),
+        Step::Call(apply_call(object, context.owner, context.body().clone(), false)),
     ]
 }
 
 /// Changes a thing. Fields that the file leaves to others from now on get a second owner first, at their live value;
 /// fields that it takes back lose theirs afterwards.
-fn update_steps(object: &ObjectId, doing: &Doing) -> Vec<Step> {
-    let initial = doing.resource.map_or(&Value::Null, |resource| &resource.initial);
+fn update_steps(object: &ObjectId, context: &ChangeContext) -> Vec<Step> {
+    let create_only = context.resource.map_or(&Value::Null, |resource| &resource.create_only);
     let mut left = Value::Null;
-    for field in doing.fields.iter().filter(|field| field.after.is_none()) {
-        if let (Some(_), Some(before)) = (field.path.find(initial), &field.before) {
+    for field in context.fields.iter().filter(|field| field.after.is_none()) {
+        if let (Some(_), Some(before)) = (field.path.find(create_only), &field.before) {
             merge(&mut left, &nested(&field.path, before));
         }
     }
-    let update = Step::Call(update_call(doing, object));
+    let update = Step::Call(update_call(context, object));
     if !left.is_null() {
-        return vec![Step::Call(initial_call(object, doing, &left)), update];
+        return vec![Step::Call(initial_call(object, context, &left)), update];
     }
-    if takes_back(doing) {
-        return vec![update, Step::Call(initial_call(object, doing, &json!({})))];
+    if takes_back(context) {
+        return vec![update, Step::Call(initial_call(object, context, &json!({})))];
     }
     vec![update]
 }
@@ -158,8 +158,8 @@ pub(crate) fn mend_call(object: &ObjectId, owner: &Owner, body: Value) -> Call {
 
 /// An apply of nothing but the name: our field manager gives up every field, and what others apply as well stays.
 /// Source: apimachinery, `managedfields/internal/stripmeta.go`: a manager without fields loses its entry.
-fn forget_call(doing: &Doing, object: &ObjectId) -> Call {
-    let live = doing.live.unwrap_or(&Value::Null);
+fn forget_call(context: &ChangeContext, object: &ObjectId) -> Call {
+    let live = context.live.unwrap_or(&Value::Null);
     let mut metadata = json!({ "name": object.name, "uid": live["metadata"]["uid"] });
     if let Some(namespace) = &object.namespace {
         metadata["namespace"] = json!(namespace);
@@ -170,7 +170,7 @@ fn forget_call(doing: &Doing, object: &ObjectId) -> Call {
     }
     let body =
         json!({ "apiVersion": object.gvk.api_version(), "kind": object.gvk.kind, "metadata": metadata });
-    apply_call(object, doing.owner, body, false)
+    apply_call(object, context.owner, body, false)
 }
 
 /// A delete of the object that the plan saw and no other.
@@ -189,36 +189,41 @@ pub(crate) fn delete_call(object: &ObjectId, live: &Value) -> Call {
 }
 
 /// The steps that nearly all Kubernetes kinds take; `facts` go to the judge.
-pub(crate) fn object_program(doing: &Doing, kind: KindId, facts: Facts, deadline: u32) -> Vec<Step> {
-    let Some(object) = doing.object() else { return Vec::new() };
+pub(crate) fn object_program(
+    context: &ChangeContext,
+    kind: KindId,
+    facts: Facts,
+    deadline: u32,
+) -> Vec<Step> {
+    let Some(object) = context.object() else { return Vec::new() };
     let wait = |until| {
-        let (identity, facts) = (doing.identity.clone(), facts.clone());
+        let (identity, facts) = (context.identity.clone(), facts.clone());
         Step::Await(Await { kind, identity, until, facts, deadline })
     };
-    let delete = || Step::Call(delete_call(object, doing.live.unwrap_or(&Value::Null)));
+    let delete = || Step::Call(delete_call(object, context.live.unwrap_or(&Value::Null)));
     // What is made once is noted, so that its absence can be told from one that nobody meant.
-    let once = doing.resource.filter(|resource| matches!(resource.life, Life::Once { .. }));
+    let once = context.resource.filter(|resource| matches!(resource.life, Life::Once { .. }));
     let note = || once.map(|resource| Step::RecordPass { digest: made::digest(resource) });
     let steps = |before: Vec<Step>, middle: Vec<Step>, until| {
         // Noted as soon as it is made: what happens while it is waited for does not make it once more.
         before.into_iter().chain(middle).chain(note()).chain([wait(until)]).collect()
     };
-    match doing.action {
+    match context.action {
         Action::Keep => vec![wait(Until::Still)],
-        Action::Create if doing.leaving => {
-            steps(vec![wait(Until::Gone)], create_steps(object, doing), Until::Ready)
+        Action::Create if context.leaving => {
+            steps(vec![wait(Until::Gone)], create_steps(object, context), Until::Ready)
         }
-        Action::Create => steps(Vec::new(), create_steps(object, doing), Until::Ready),
-        Action::Update => steps(Vec::new(), update_steps(object, doing), Until::Ready),
+        Action::Create => steps(Vec::new(), create_steps(object, context), Until::Ready),
+        Action::Update => steps(Vec::new(), update_steps(object, context), Until::Ready),
         // It has gone already, and is made once more.
-        Action::Replace if doing.live.is_none() => {
-            steps(Vec::new(), create_steps(object, doing), Until::Ready)
+        Action::Replace if context.live.is_none() => {
+            steps(Vec::new(), create_steps(object, context), Until::Ready)
         }
         Action::Replace => {
-            steps(vec![delete(), wait(Until::Gone)], create_steps(object, doing), Until::Ready)
+            steps(vec![delete(), wait(Until::Gone)], create_steps(object, context), Until::Ready)
         }
         Action::Delete => vec![delete(), wait(Until::Gone)],
-        Action::Forget => vec![Step::Call(forget_call(doing, object))],
+        Action::Forget => vec![Step::Call(forget_call(context, object))],
         Action::Run => Vec::new(),
     }
 }

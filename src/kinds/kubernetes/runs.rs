@@ -11,7 +11,7 @@ use super::workload;
 use crate::address::FieldPath;
 use crate::kinds::about::{image, replicas};
 use crate::kinds::json::{count, text};
-use crate::kinds::kind::{Compare, Doing, Kind, Where};
+use crate::kinds::kind::{ChangeContext, Compare, Kind, Where};
 use crate::resource::{Api, Await, Effect, Facts, Identity, KindId, Query, Readiness, Resource, Step};
 
 /// Seconds: images of 10 GB are pulled, and GPU nodes may have to be made first.
@@ -22,7 +22,7 @@ pub const POD: Kind = Kind {
     rank: 42,
     compare: Compare::Kubernetes(pod_effect),
     program: pod_program,
-    judge: |wait, found| Ok(pod_ready(wait, found.itself())),
+    readiness: |wait, found| Ok(pod_ready(wait, found.itself())),
     shared: true,
     about: |resource| vec![image(&resource.body["spec"])],
     pods: own_pod,
@@ -33,12 +33,12 @@ pub const POD: Kind = Kind {
 pub const JOB: Kind = Kind {
     rank: 42,
     compare: Compare::Kubernetes(job_effect),
-    program: |doing| {
-        let suspended = doing.body()["spec"]["suspend"] == true;
+    program: |context| {
+        let suspended = context.body()["spec"]["suspend"] == true;
         let facts = if suspended { Facts::Suspended } else { Facts::None };
-        object_program(doing, KindId::Job, facts, DEADLINE)
+        object_program(context, KindId::Job, facts, DEADLINE)
     },
-    judge: |wait, found| Ok(job_ready(wait, found.itself())),
+    readiness: |wait, found| Ok(job_ready(wait, found.itself())),
     shared: true,
     about: |resource| vec![image(&resource.body["spec"]["template"]["spec"])],
     pods: pods::selecting,
@@ -49,8 +49,8 @@ pub const JOB: Kind = Kind {
 pub const STATEFUL_SET: Kind = Kind {
     rank: 40,
     compare: Compare::Kubernetes(stateful_set_effect),
-    program: |doing| object_program(doing, KindId::StatefulSet, Facts::None, DEADLINE),
-    judge: |_, found| Ok(stateful_set_ready(found.itself())),
+    program: |context| object_program(context, KindId::StatefulSet, Facts::None, DEADLINE),
+    readiness: |_, found| Ok(stateful_set_ready(found.itself())),
     shared: true,
     about: |resource| replicas(&resource.body["spec"]),
     pods: pods::selecting,
@@ -107,10 +107,10 @@ fn stateful_set_effect(path: &FieldPath) -> (Effect, Option<&'static str>) {
     (Effect::InPlace, None)
 }
 
-fn pod_program(doing: &Doing) -> Vec<Step> {
-    let ends = matches!(text(&doing.body()["spec"]["restartPolicy"]), "OnFailure" | "Never");
+fn pod_program(context: &ChangeContext) -> Vec<Step> {
+    let ends = matches!(text(&context.body()["spec"]["restartPolicy"]), "OnFailure" | "Never");
     let facts = if ends { Facts::Ends } else { Facts::None };
-    object_program(doing, KindId::Pod, facts, DEADLINE)
+    object_program(context, KindId::Pod, facts, DEADLINE)
 }
 
 /// A pod that is restarted for ever is ready when it says so; one that ends, when it has ended well.
@@ -153,8 +153,8 @@ fn job_ready(wait: &Await, job: &Value) -> Readiness {
             queue => format!("in queue {queue}: Kueue keeps it suspended until its turn"),
         });
     }
-    let (status, wanted) = (&job["status"], job["spec"]["completions"].as_u64().unwrap_or(1));
-    Readiness::Progressing(format!("{} of {wanted} runs finished", count(&status["succeeded"])))
+    let (status, desired) = (&job["status"], job["spec"]["completions"].as_u64().unwrap_or(1));
+    Readiness::Progressing(format!("{} of {desired} runs finished", count(&status["succeeded"])))
 }
 
 fn stateful_set_ready(set: &Value) -> Readiness {
@@ -165,13 +165,13 @@ fn stateful_set_ready(set: &Value) -> Readiness {
     if count(&status["observedGeneration"]) < count(&set["metadata"]["generation"]) {
         return Readiness::Progressing("not yet seen by the StatefulSet controller".into());
     }
-    let wanted = spec["replicas"].as_u64().unwrap_or(1);
+    let desired = spec["replicas"].as_u64().unwrap_or(1);
     // Pods of the old template stay until they are deleted by hand.
     let by_hand = spec["updateStrategy"]["type"] == "OnDelete";
     let partition = count(&spec["updateStrategy"]["rollingUpdate"]["partition"]);
-    let new = if by_hand { 0 } else { wanted.saturating_sub(partition) };
+    let new = if by_hand { 0 } else { desired.saturating_sub(partition) };
     for (field, least, meaning) in
-        [("updatedReplicas", new, "pods of the newest template"), ("readyReplicas", wanted, "pods ready")]
+        [("updatedReplicas", new, "pods of the newest template"), ("readyReplicas", desired, "pods ready")]
     {
         let have = count(&status[field]);
         if have < least {
@@ -191,7 +191,7 @@ mod tests {
 
     #[test]
     fn pods_that_end_are_ready_when_they_have_ended() {
-        let judge = |facts: Facts, status: Value| {
+        let readiness = |facts: Facts, status: Value| {
             let gvk = gvk("", "v1", "Pod", "pods");
             let identity = Identity::Object(ObjectId { gvk, namespace: None, name: "x".into() });
 
@@ -200,34 +200,40 @@ mod tests {
         };
         let ready = json!([{ "type": "Ready", "status": "True" }]);
         let running = json!({ "phase": "Running", "conditions": ready });
-        assert_eq!(judge(Facts::None, running.clone()), Readiness::Ready);
-        assert_eq!(judge(Facts::Ends, running), Readiness::Progressing("Running, not finished yet".into()));
-        assert_eq!(judge(Facts::Ends, json!({ "phase": "Succeeded" })), Readiness::Ready);
-        assert_eq!(judge(Facts::Ends, json!({ "phase": "Failed" })), Readiness::Failed("it failed".into()));
+        assert_eq!(readiness(Facts::None, running.clone()), Readiness::Ready);
+        assert_eq!(
+            readiness(Facts::Ends, running),
+            Readiness::Progressing("Running, not finished yet".into())
+        );
+        assert_eq!(readiness(Facts::Ends, json!({ "phase": "Succeeded" })), Readiness::Ready);
+        assert_eq!(
+            readiness(Facts::Ends, json!({ "phase": "Failed" })),
+            Readiness::Failed("it failed".into())
+        );
     }
 
     #[test]
     fn jobs_are_ready_when_complete() {
         let with = |kind: &str| json!({ "status": { "conditions": [{ "type": kind, "status": "True", "reason": "r" }] } });
-        let judge = |facts: Facts, job: Value| {
+        let readiness = |facts: Facts, job: Value| {
             let (kind, identity) = (KindId::Job, Identity::Check(crate::address::Address::new("x")));
             job_ready(&Await { kind, identity, until: Until::Ready, facts, deadline: 1 }, &job)
         };
         let waits = |text: &str| Readiness::Progressing(text.into());
-        assert_eq!(judge(Facts::None, with("Complete")), Readiness::Ready);
-        assert!(matches!(judge(Facts::None, with("Failed")), Readiness::Failed(_)));
-        assert_eq!(judge(Facts::None, json!({ "status": {} })), waits("0 of 1 runs finished"));
+        assert_eq!(readiness(Facts::None, with("Complete")), Readiness::Ready);
+        assert!(matches!(readiness(Facts::None, with("Failed")), Readiness::Failed(_)));
+        assert_eq!(readiness(Facts::None, json!({ "status": {} })), waits("0 of 1 runs finished"));
         // Suspended by others, by Kueue, and by the stack itself.
         let suspended = json!({ "spec": { "suspend": true } });
         let why = "suspended by others (`spec.suspend`)";
-        assert_eq!(judge(Facts::None, suspended.clone()), waits(why));
+        assert_eq!(readiness(Facts::None, suspended.clone()), waits(why));
         let mut queued = suspended.clone();
         queued["metadata"]["labels"]["kueue.x-k8s.io/queue-name"] = json!("gpus");
         assert_eq!(
-            judge(Facts::None, queued),
+            readiness(Facts::None, queued),
             waits("in queue gpus: Kueue keeps it suspended until its turn")
         );
-        assert_eq!(judge(Facts::Suspended, suspended), Readiness::Ready);
+        assert_eq!(readiness(Facts::Suspended, suspended), Readiness::Ready);
     }
 
     #[test]

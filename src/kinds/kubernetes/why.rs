@@ -21,7 +21,7 @@ pub struct Cause {
     /// The words that say so.
     pub said: Option<String>,
     /// What to do, the likeliest first.
-    pub cures: Vec<String>,
+    pub remedies: Vec<String>,
 }
 
 /// A node pool, as far as a pod that waits for it cares.
@@ -56,7 +56,7 @@ impl Pool {
 }
 
 /// What is around a pod.
-pub struct Around<'a> {
+pub struct PodContext<'a> {
     /// Events about the pod, in any order.
     pub events: &'a [Value],
     /// The end of the log of its container that crashes.
@@ -72,7 +72,7 @@ pub struct Around<'a> {
 }
 
 /// Why a pod does not run; `None` when it does, or has ended well.
-pub fn of_pod(pod: &Value, around: &Around<'_>) -> Option<Cause> {
+pub fn of_pod(pod: &Value, context: &PodContext<'_>) -> Option<Cause> {
     let ready = condition(pod, "Ready").is_some_and(|ready| ready["status"] == "True");
     if ready || pod["status"]["phase"] == "Succeeded" {
         return None;
@@ -82,9 +82,9 @@ pub fn of_pod(pod: &Value, around: &Around<'_>) -> Option<Cause> {
     }
     if let Some(scheduled) = condition(pod, "PodScheduled").filter(|scheduled| scheduled["status"] == "False")
     {
-        return Some(unscheduled(pod, scheduled, around));
+        return Some(unscheduled(pod, scheduled, context));
     }
-    if let Some(cause) = containers(pod).find_map(|(name, status)| stuck(name, status, around)) {
+    if let Some(cause) = containers(pod).find_map(|(name, status)| stuck(name, status, context)) {
         return Some(cause);
     }
     if text(&pod["spec"]["nodeName"]).is_empty() {
@@ -92,24 +92,24 @@ pub fn of_pod(pod: &Value, around: &Around<'_>) -> Option<Cause> {
         let what = format!("no scheduler has looked at it; it waits for `{scheduler}`");
         return Some(cause("unseen", &what, None, vec!["look again in a few seconds".into()]));
     }
-    let warning = newest(around.events, |event| event["type"] == "Warning");
+    let warning = newest(context.events, |event| event["type"] == "Warning");
     let said = warning.map(|event| format!("{}: {}", text(&event["reason"]), text(&event["message"])));
     let unhealthy = warning.is_some_and(|event| event["reason"] == "Unhealthy");
     Some(if unhealthy {
-        let cures = vec![
+        let remedies = vec![
             "its log says why it does not answer; a probe that is too early needs `initialDelaySeconds`"
                 .into(),
         ];
-        cause("probe", "it runs and its readiness probe fails", said, cures)
+        cause("probe", "it runs and its readiness probe fails", said, remedies)
     } else {
         let what = format!("it is starting on node {}", text(&pod["spec"]["nodeName"]));
-        let cures = vec!["images of 10 GB take minutes the first time on a node".into()];
-        cause("starting", &what, said, cures)
+        let remedies = vec!["images of 10 GB take minutes the first time on a node".into()];
+        cause("starting", &what, said, remedies)
     })
 }
 
-pub(crate) fn cause(code: &'static str, what: &str, said: Option<String>, cures: Vec<String>) -> Cause {
-    Cause { code, what: what.to_owned(), said, cures }
+pub(crate) fn cause(code: &'static str, what: &str, said: Option<String>, remedies: Vec<String>) -> Cause {
+    Cause { code, what: what.to_owned(), said, remedies }
 }
 
 fn containers(pod: &Value) -> impl Iterator<Item = (&str, &Value)> {
@@ -195,71 +195,76 @@ fn pool_of<'a>(pod: &Value, pools: &'a [Pool]) -> Option<&'a Pool> {
     pools.iter().find(|pool| pool.name == name)
 }
 
-fn unscheduled(pod: &Value, scheduled: &Value, around: &Around<'_>) -> Cause {
+fn unscheduled(pod: &Value, scheduled: &Value, context: &PodContext<'_>) -> Cause {
     let message = text(&scheduled["message"]);
     if scheduled["reason"] == "SchedulingGated" {
-        let cures = vec!["who put the gates takes them away: Kueue, when its queue admits the pod".into()];
-        return cause("gated", "it has scheduling gates", Some(message.to_owned()), cures);
+        let remedies = vec!["who put the gates takes them away: Kueue, when its queue admits the pod".into()];
+        return cause("gated", "it has scheduling gates", Some(message.to_owned()), remedies);
     }
-    let pool = pool_of(pod, around.pools);
-    let scaling = newest(around.events, |event| {
+    let pool = pool_of(pod, context.pools);
+    let scaling = newest(context.events, |event| {
         matches!(text(&event["reason"]), "NotTriggerScaleUp" | "TriggeredScaleUp" | "FailedScaleUp")
     });
     let scaling_said =
         scaling.map(|event| format!("{}: {}", text(&event["reason"]), text(&event["message"])));
-    if let Some(cause) = capacity(pool, scaling, around) {
+    if let Some(cause) = capacity(pool, scaling, context) {
         return cause;
     }
     if scaling.is_some_and(|event| event["reason"] == "TriggeredScaleUp") {
-        let cures =
+        let remedies =
             vec!["wait: GKE brings a GPU node in 2 to 10 minutes, the driver's installation included".into()];
-        return cause("scaling", "the node autoscaler brings a node for it", scaling_said, cures);
+        return cause("scaling", "the node autoscaler brings a node for it", scaling_said, remedies);
     }
     let reasons = predicates(message);
     let said = Some(shortened(message).to_owned());
     let has = |words: &str| reasons.iter().any(|(_, reason)| reason.starts_with(words));
     if let Some((_, reason)) = reasons.iter().find(|(_, reason)| reason.starts_with("Insufficient ")) {
-        return insufficient(reason.trim_start_matches("Insufficient "), pool, scaling_said.or(said), around);
+        return insufficient(
+            reason.trim_start_matches("Insufficient "),
+            pool,
+            scaling_said.or(said),
+            context,
+        );
     }
     if has("Too many pods") {
-        let cures = vec![more_nodes(pool, around)];
-        return cause("pods", "the nodes that it may run on have as many pods as they take", said, cures);
+        let remedies = vec![more_nodes(pool, context)];
+        return cause("pods", "the nodes that it may run on have as many pods as they take", said, remedies);
     }
     if let Some(pool) = pool.filter(|pool| pool.nodes == Some(0)) {
         let what = format!("{} has no nodes", pool.address);
-        return cause("no_nodes", &what, said, vec![more_nodes(Some(pool), around)]);
+        return cause("no_nodes", &what, said, vec![more_nodes(Some(pool), context)]);
     }
     if message.starts_with("no nodes available") {
-        return cause("no_nodes", "the cluster has no nodes", said, vec![more_nodes(pool, around)]);
+        return cause("no_nodes", "the cluster has no nodes", said, vec![more_nodes(pool, context)]);
     }
     if let Some((_, reason)) = reasons.iter().find(|(_, reason)| reason.contains("untolerated taint")) {
-        return tainted(reason, said, around);
+        return tainted(reason, said, context);
     }
     if has("node(s) didn't match Pod's node affinity/selector") {
         let what = match pool {
             Some(pool) => format!("no node that takes it has the labels of {}", pool.address),
             None => "no node has the labels that it asks for".to_owned(),
         };
-        let cures = vec![
-            format!("name a pool that exists and has nodes: `pool` at {}", (around.place)("pool")),
+        let remedies = vec![
+            format!("name a pool that exists and has nodes: `pool` at {}", (context.place)("pool")),
             "what nodes there are: kubectl get nodes -L cloud.google.com/gke-nodepool".to_owned(),
         ];
-        return cause("affinity", &what, said, cures);
+        return cause("affinity", &what, said, remedies);
     }
     if has("node(s) were unschedulable") {
-        let cures = vec!["somebody cordoned them, or GKE drains them: kubectl uncordon NODE".into()];
-        return cause("cordoned", "the nodes that it may run on take no new pods", said, cures);
+        let remedies = vec!["somebody cordoned them, or GKE drains them: kubectl uncordon NODE".into()];
+        return cause("cordoned", "the nodes that it may run on take no new pods", said, remedies);
     }
     if reasons.iter().any(|(_, reason)| reason.contains("PersistentVolumeClaim") || reason.contains("volume"))
     {
-        let cures = vec!["look at its claims: kubectl describe pvc".into()];
-        return cause("volume", "its volumes are not to be had where it may run", said, cures);
+        let remedies = vec!["look at its claims: kubectl describe pvc".into()];
+        return cause("volume", "its volumes are not to be had where it may run", said, remedies);
     }
     cause("unscheduled", "no node takes it", said, Vec::new())
 }
 
 /// Machines that are not to be had: the node autoscaler's words, or GKE's about the pool.
-fn capacity(pool: Option<&Pool>, scaling: Option<&Value>, around: &Around<'_>) -> Option<Cause> {
+fn capacity(pool: Option<&Pool>, scaling: Option<&Value>, context: &PodContext<'_>) -> Option<Cause> {
     let failed =
         scaling.filter(|event| event["reason"] == "FailedScaleUp").map(|event| text(&event["message"]));
     let of_pool = pool.and_then(|pool| {
@@ -288,8 +293,8 @@ fn capacity(pool: Option<&Pool>, scaling: Option<&Value>, around: &Around<'_>) -
         (None, None) => return None,
     };
     let whose = pool.map_or_else(|| "a pool".to_owned(), |pool| pool.address.clone());
-    let program = around.program;
-    let (what, cures) = match short {
+    let program = context.program;
+    let (what, remedies) = match short {
         "quota" => (
             format!("the project's quota does not allow more machines for {whose}"),
             vec![
@@ -303,7 +308,7 @@ fn capacity(pool: Option<&Pool>, scaling: Option<&Value>, around: &Around<'_>) -
                 "wait: GKE goes on trying".to_owned(),
                 "another zone or GPU: `zones`, `machine_type` of the pool; or `spot = true`, which has a stock of its own"
                     .to_owned(),
-                format!("with fewer workers the others go on: {program} scale {} N", around.scaled),
+                format!("with fewer workers the others go on: {program} scale {} N", context.scaled),
             ],
         ),
         _ => (
@@ -311,13 +316,18 @@ fn capacity(pool: Option<&Pool>, scaling: Option<&Value>, around: &Around<'_>) -
             vec![format!("GKE's own words about the pool: {program} why {whose}")],
         ),
     };
-    Some(cause(short, &what, Some(said.to_owned()), cures))
+    Some(cause(short, &what, Some(said.to_owned()), remedies))
 }
 
-fn insufficient(resource: &str, pool: Option<&Pool>, said: Option<String>, around: &Around<'_>) -> Cause {
-    let at = |key: &str| (around.place)(key);
-    let more = more_nodes(pool, around);
-    let fewer = format!("or have fewer workers: {} scale {} N", around.program, around.scaled);
+fn insufficient(
+    resource: &str,
+    pool: Option<&Pool>,
+    said: Option<String>,
+    context: &PodContext<'_>,
+) -> Cause {
+    let at = |key: &str| (context.place)(key);
+    let more = more_nodes(pool, context);
+    let fewer = format!("or have fewer workers: {} scale {} N", context.program, context.scaled);
     match resource {
         "nvidia.com/gpu" => {
             let what = "the nodes that it may run on have no free GPU".to_owned();
@@ -336,12 +346,12 @@ fn insufficient(resource: &str, pool: Option<&Pool>, said: Option<String>, aroun
     }
 }
 
-fn more_nodes(pool: Option<&Pool>, around: &Around<'_>) -> String {
+fn more_nodes(pool: Option<&Pool>, context: &PodContext<'_>) -> String {
     match pool {
         Some(Pool { address, nodes: Some(nodes), needed, .. }) => {
             format!(
                 "more nodes: {} scale {address} {} --write",
-                around.program,
+                context.program,
                 needed.unwrap_or(0).max(nodes + 1)
             )
         }
@@ -353,12 +363,12 @@ fn more_nodes(pool: Option<&Pool>, around: &Around<'_>) -> String {
     }
 }
 
-fn tainted(reason: &str, said: Option<String>, around: &Around<'_>) -> Cause {
+fn tainted(reason: &str, said: Option<String>, context: &PodContext<'_>) -> Cause {
     let taint = reason.split_once('{').and_then(|(_, rest)| rest.split('}').next()).unwrap_or(reason);
     let key = taint.split(':').next().unwrap_or(taint).trim();
     let what = format!("the nodes with room have the taint {taint}, which it does not tolerate");
-    let place = |key: &str| (around.place)(key);
-    let cures = if key == "nvidia.com/gpu" {
+    let place = |key: &str| (context.place)(key);
+    let remedies = if key == "nvidia.com/gpu" {
         vec![
             format!("it asks for no GPU: `gpus = 1` at {}", place("gpus")),
             format!("or put it on a pool without GPUs: `pool` at {}", place("pool")),
@@ -371,37 +381,37 @@ fn tainted(reason: &str, said: Option<String>, around: &Around<'_>) -> Cause {
             "or give it a toleration in `pod`".to_owned(),
         ]
     };
-    cause("taint", &what, said, cures)
+    cause("taint", &what, said, remedies)
 }
 
 /// A container that cannot start, or does not stay.
-fn stuck(name: &str, status: &Value, around: &Around<'_>) -> Option<Cause> {
+fn stuck(name: &str, status: &Value, context: &PodContext<'_>) -> Option<Cause> {
     let waiting = &status["state"]["waiting"];
     let (reason, message) = (text(&waiting["reason"]), text(&waiting["message"]));
     match reason {
         "ErrImagePull" | "ImagePullBackOff" | "InvalidImageName" | "ErrImageNeverPull" => {
             let event =
-                newest(around.events, |event| text(&event["message"]).contains("ailed to pull image"));
+                newest(context.events, |event| text(&event["message"]).contains("ailed to pull image"));
             // Backing off says no more than that.
             let said = event.map_or(message, |event| text(&event["message"]));
-            Some(unpulled(text(&status["image"]), said, around))
+            Some(unpulled(text(&status["image"]), said, context))
         }
-        "CrashLoopBackOff" => Some(crashed(name, status, around)),
+        "CrashLoopBackOff" => Some(crashed(name, status, context)),
         "CreateContainerConfigError" | "CreateContainerError" | "RunContainerError" => {
             let what = format!("container {name} cannot be made");
-            let cures =
+            let remedies =
                 vec!["what it refers to must be there: secrets, config maps, commands of the image".into()];
-            Some(cause("config", &what, Some(message.to_owned()), cures))
+            Some(cause("config", &what, Some(message.to_owned()), remedies))
         }
-        _ => status["state"]["terminated"].is_object().then(|| crashed(name, status, around)),
+        _ => status["state"]["terminated"].is_object().then(|| crashed(name, status, context)),
     }
 }
 
-fn unpulled(image: &str, said: &str, around: &Around<'_>) -> Cause {
+fn unpulled(image: &str, said: &str, context: &PodContext<'_>) -> Cause {
     let lower = said.to_ascii_lowercase();
     let has = |words: &[&str]| words.iter().any(|word| lower.contains(word));
-    let at = (around.place)("image");
-    let (code, what, cure) = if has(&["manifest unknown", "not found", "manifest for"]) {
+    let at = (context.place)("image");
+    let (code, what, remedy) = if has(&["manifest unknown", "not found", "manifest for"]) {
         ("image", format!("there is no image {image}"), format!("mend its name or tag: `image` at {at}"))
     } else if has(&["unauthorized", "denied", "forbidden", "401", "403"]) {
         (
@@ -432,31 +442,31 @@ fn unpulled(image: &str, said: &str, around: &Around<'_>) -> Cause {
     } else {
         ("image", format!("the image {image} cannot be pulled"), format!("look at its name: `image` at {at}"))
     };
-    cause(code, &what, Some(said.to_owned()).filter(|said| !said.is_empty()), vec![cure])
+    cause(code, &what, Some(said.to_owned()).filter(|said| !said.is_empty()), vec![remedy])
 }
 
-fn crashed(name: &str, status: &Value, around: &Around<'_>) -> Cause {
+fn crashed(name: &str, status: &Value, context: &PodContext<'_>) -> Cause {
     let now = &status["state"]["terminated"];
     let ended = if now.is_object() { now } else { &status["lastState"]["terminated"] };
     let restarts = count(&status["restartCount"]);
     let again = if restarts == 0 { String::new() } else { format!(", {restarts} restarts") };
-    let log = around.log.map(str::trim_end).filter(|log| !log.is_empty());
+    let log = context.log.map(str::trim_end).filter(|log| !log.is_empty());
     let log = log.map(|log| format!("the end of its log:\n{log}"));
     if ended["reason"] == "OOMKilled" {
         let what = format!("container {name} needs more memory than it may have{again}");
-        let cures = vec![format!("raise `memory` at {}", (around.place)("memory"))];
-        return cause("out_of_memory", &what, log, cures);
+        let remedies = vec![format!("raise `memory` at {}", (context.place)("memory"))];
+        return cause("out_of_memory", &what, log, remedies);
     }
     let code = ended["exitCode"].as_i64();
     let what = match code {
         Some(code) => format!("container {name} ends with code {code}{again}"),
         None => format!("container {name} does not stay{again}"),
     };
-    let cure = match code {
-        Some(126 | 127) => format!("the image has no such command: `args` at {}", (around.place)("args")),
+    let remedy = match code {
+        Some(126 | 127) => format!("the image has no such command: `args` at {}", (context.place)("args")),
         _ => "mend what its log says, then apply".to_owned(),
     };
-    cause("crash", &what, log, vec![cure])
+    cause("crash", &what, log, vec![remedy])
 }
 
 /// The scheduler's words without what it says of preemption and of claims, which never helps here: kube-scheduler 1.36
@@ -470,10 +480,10 @@ pub fn shortened(why: &str) -> &str {
 
 /// Why a node pool has not the nodes that it should.
 pub fn of_pool(pool: &Pool, program: &str) -> Option<Cause> {
-    let around =
-        Around { events: &[], log: None, pools: &[], place: &|_| String::new(), program, scaled: "" };
-    let mut cause = capacity(Some(pool), None, &around)?;
-    cause.cures.retain(|cure| !cure.contains("scale  "));
+    let context =
+        PodContext { events: &[], log: None, pools: &[], place: &|_| String::new(), program, scaled: "" };
+    let mut cause = capacity(Some(pool), None, &context)?;
+    cause.remedies.retain(|remedy| !remedy.contains("scale  "));
     Some(cause)
 }
 
@@ -516,7 +526,14 @@ mod tests {
         let place = |key: &str| format!("stack.toml:9:1 {key}");
         of_pod(
             pod,
-            &Around { events, log, pools, place: &place, program: "dask-infra", scaled: "dask_cluster.d" },
+            &PodContext {
+                events,
+                log,
+                pools,
+                place: &place,
+                program: "dask-infra",
+                scaled: "dask_cluster.d",
+            },
         )
     }
 
@@ -551,7 +568,7 @@ mod tests {
     fn predicates_become_causes() {
         let tail = "no new claims to deallocate, preemption: 0/5 nodes are available: 5 Preemption is not helpful for \
                     scheduling.";
-        for (message, code, cure) in [
+        for (message, code, remedy) in [
             (
                 "0/5 nodes are available: 2 Insufficient nvidia.com/gpu, 3 node(s) didn't match Pod's node \
                  affinity/selector.",
@@ -592,7 +609,7 @@ mod tests {
             let found = judged(&unschedulable(&format!("{message} {tail}")), &[], None, &[t4(Some(2), None)]);
             let found = found.unwrap_or_else(|| panic!("{message}: nothing"));
             assert_eq!(found.code, code, "{message}: {found:?}");
-            assert!(found.cures.iter().any(|said| said.contains(cure)), "{message}: {found:?}");
+            assert!(found.remedies.iter().any(|said| said.contains(remedy)), "{message}: {found:?}");
             assert!(!found.said.unwrap_or_default().contains("preemption"), "{message}");
         }
         let counted =
@@ -609,7 +626,7 @@ mod tests {
         let full = event("NotTriggerScaleUp", "pod didn't trigger scale-up: 1 max node group size reached");
         let found = judged(&waits, &[full], None, &scaled);
         let found = found.unwrap_or_else(|| panic!("nothing"));
-        assert!(found.cures[0].contains("raise `max` of node_pool.t4 at stack.toml:17:9"), "{found:?}");
+        assert!(found.remedies[0].contains("raise `max` of node_pool.t4 at stack.toml:17:9"), "{found:?}");
         assert!(found.said.is_some_and(|said| said.contains("max node group size reached")));
         let up = event("TriggeredScaleUp", "pod triggered scale-up: [{gke-t4 0->1 (max: 4)}]");
         assert_eq!(code(&[up], &scaled), Some("scaling"));
@@ -624,7 +641,7 @@ mod tests {
             json!({ "conditions": [{ "code": "GCE_STOCKOUT", "message": "[GCE_STOCKOUT]: Instance" }] });
         assert_eq!(code(&[], &[short.clone()]), Some("stock_out"));
         let pool = of_pool(&short, "dask-infra").unwrap_or_else(|| panic!("nothing"));
-        assert_eq!((pool.code, pool.cures.len()), ("stock_out", 2), "{pool:?}");
+        assert_eq!((pool.code, pool.remedies.len()), ("stock_out", 2), "{pool:?}");
         assert_eq!(of_pool(&t4(Some(2), None), "dask-infra"), None);
     }
 
@@ -663,7 +680,7 @@ mod tests {
             judged(&crash, &[], Some("Traceback\nNo such file\n"), &[]).unwrap_or_else(|| panic!("nothing"));
         assert_eq!(found.what, "container worker ends with code 127, 4 restarts");
         assert!(found.said.is_some_and(|said| said.ends_with("No such file")));
-        assert!(found.cures[0].contains("`args` at stack.toml:9:1 args"));
+        assert!(found.remedies[0].contains("`args` at stack.toml:9:1 args"));
 
         let ready = json!({ "status": { "conditions": [{ "type": "Ready", "status": "True" }] } });
         assert_eq!(judged(&ready, &[], None, &[]), None);

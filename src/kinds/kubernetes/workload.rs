@@ -11,7 +11,7 @@ use crate::kinds::about::{image, replicas};
 use crate::kinds::json::{count, text};
 use crate::kinds::kind::{Compare, Kind};
 use crate::kinds::scale::{Number, Scaled};
-use crate::kinds::status::Said;
+use crate::kinds::status::StatusLine;
 use crate::resource::{Effect, Facts, Identity, KindId, Readiness, Resource};
 
 /// Seconds until a rollout counts as stuck: images of 10 GB are pulled in this time.
@@ -22,9 +22,9 @@ pub const DEPLOYMENT: Kind = Kind {
     rank: 40,
     compare: Compare::Kubernetes(template_effect),
     program: |doing| object_program(doing, KindId::Deployment, Facts::None, DEADLINE),
-    judge: |_, found| Ok(deployment_ready(found.itself())),
+    readiness: |_, found| Ok(deployment_ready(found.itself())),
     shared: true,
-    says: |_, found| Ok(deployment_says(found.itself())),
+    status_line: |_, found| Ok(deployment_says(found.itself())),
     about: |resource| replicas(&resource.body["spec"]),
     pods: pods::selecting,
     scaled,
@@ -36,9 +36,9 @@ pub const DAEMON_SET: Kind = Kind {
     rank: 40,
     compare: Compare::Kubernetes(template_effect),
     program: |doing| object_program(doing, KindId::DaemonSet, Facts::None, DEADLINE),
-    judge: |_, found| Ok(daemon_set_ready(found.itself())),
+    readiness: |_, found| Ok(daemon_set_ready(found.itself())),
     shared: true,
-    says: |_, found| Ok(daemon_set_says(found.itself())),
+    status_line: |_, found| Ok(daemon_set_says(found.itself())),
     about: |resource| vec![image(&resource.body["spec"]["template"]["spec"])],
     pods: pods::selecting,
     ..Kind::BARE
@@ -73,7 +73,7 @@ pub(crate) fn deployment_ready(object: &Value) -> Readiness {
         return Readiness::Failed(format!("its rollout does not progress: {}", text(&progress["message"])));
     }
     let status = &object["status"];
-    let wanted = object["spec"]["replicas"].as_u64().unwrap_or(1);
+    let desired = object["spec"]["replicas"].as_u64().unwrap_or(1);
     let parts = [
         ("replicas", "pods created"),
         ("updatedReplicas", "pods of the newest template"),
@@ -82,14 +82,14 @@ pub(crate) fn deployment_ready(object: &Value) -> Readiness {
     ];
     for (field, meaning) in parts {
         let have = count(&status[field]);
-        if have < wanted {
-            return Readiness::Progressing(format!("{have} of {wanted} {meaning}"));
+        if have < desired {
+            return Readiness::Progressing(format!("{have} of {desired} {meaning}"));
         }
     }
     let made = count(&status["replicas"]);
-    if made > wanted {
-        let pods = if made - wanted == 1 { "pod" } else { "pods" };
-        return Readiness::Progressing(format!("{} old {pods} still there", made - wanted));
+    if made > desired {
+        let pods = if made - desired == 1 { "pod" } else { "pods" };
+        return Readiness::Progressing(format!("{} old {pods} still there", made - desired));
     }
     match condition(object, "Available") {
         Some(available) if available["status"] == "True" => Readiness::Ready,
@@ -106,7 +106,7 @@ pub(crate) fn daemon_set_ready(object: &Value) -> Readiness {
         return Readiness::Progressing("not yet seen by the DaemonSet controller".into());
     }
     let status = &object["status"];
-    let wanted = count(&status["desiredNumberScheduled"]);
+    let desired = count(&status["desiredNumberScheduled"]);
     let parts = [
         ("currentNumberScheduled", "pods created"),
         ("updatedNumberScheduled", "pods of the newest template"),
@@ -115,30 +115,35 @@ pub(crate) fn daemon_set_ready(object: &Value) -> Readiness {
     ];
     for (field, meaning) in parts {
         let have = count(&status[field]);
-        if have < wanted {
-            return Readiness::Progressing(format!("{have} of {wanted} {meaning}"));
+        if have < desired {
+            return Readiness::Progressing(format!("{have} of {desired} {meaning}"));
         }
     }
     Readiness::Ready
 }
 
 /// For `status`: how many pods run.
-pub(crate) fn deployment_says(object: &Value) -> Said {
-    let wanted = object["spec"]["replicas"].as_u64().unwrap_or(1);
-    pods_said(wanted, count(&object["status"]["replicas"]), count(&object["status"]["readyReplicas"]))
+pub(crate) fn deployment_says(object: &Value) -> StatusLine {
+    let desired = object["spec"]["replicas"].as_u64().unwrap_or(1);
+    pods_said(desired, count(&object["status"]["replicas"]), count(&object["status"]["readyReplicas"]))
 }
 
 /// For `status`: on how many nodes it runs.
-pub(crate) fn daemon_set_says(object: &Value) -> Said {
+pub(crate) fn daemon_set_says(object: &Value) -> StatusLine {
     let status = &object["status"];
-    let (wanted, made) = (count(&status["desiredNumberScheduled"]), count(&status["currentNumberScheduled"]));
-    pods_said(wanted, made, count(&status["numberReady"]))
+    let (desired, made) =
+        (count(&status["desiredNumberScheduled"]), count(&status["currentNumberScheduled"]));
+    pods_said(desired, made, count(&status["numberReady"]))
 }
 
-fn pods_said(wanted: u64, made: u64, ready: u64) -> Said {
-    Said {
-        line: format!("{ready} of {wanted} pods ready"),
-        facts: vec![("pods_wanted", json!(wanted)), ("pods_made", json!(made)), ("pods_ready", json!(ready))],
+fn pods_said(desired: u64, made: u64, ready: u64) -> StatusLine {
+    StatusLine {
+        line: format!("{ready} of {desired} pods ready"),
+        facts: vec![
+            ("pods_wanted", json!(desired)),
+            ("pods_made", json!(made)),
+            ("pods_ready", json!(ready)),
+        ],
         pending: Vec::new(),
     }
 }

@@ -55,7 +55,7 @@ fn thing(text: &mut String, drift: &Drift, width: usize) {
     for field in &drift.fields {
         field_lines(text, field, who(drift, field), width);
     }
-    for field in &drift.theirs {
+    for field in &drift.external {
         let value = field.shown().0.as_ref().map(values::inline).unwrap_or_default();
         let line = format!("      {} {}: {}", paint(Tint::Add, "+"), field.path, tame(&value));
         let who = format!("{}; the stack does not set it", who(drift, field));

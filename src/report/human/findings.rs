@@ -39,30 +39,30 @@ pub struct Finding {
     /// What was seen.
     pub seen: String,
     /// What mends it.
-    pub cure: Option<String>,
+    pub remedy: Option<String>,
 }
 
 impl Finding {
     /// Without a cure.
     pub fn new(mark: Mark, what: &'static str, seen: impl Into<String>) -> Self {
-        Self { mark, what, seen: seen.into(), cure: None }
+        Self { mark, what, seen: seen.into(), remedy: None }
     }
 
     /// With one.
     #[must_use]
-    pub fn cure(mut self, cure: impl Into<String>) -> Self {
-        self.cure = Some(cure.into());
+    pub fn remedy(mut self, remedy: impl Into<String>) -> Self {
+        self.remedy = Some(remedy.into());
         self
     }
 
     /// For programs.
     pub fn json(&self) -> Value {
-        let Self { mark, what, seen, cure } = self;
+        let Self { mark, what, seen, remedy } = self;
         let mark = match mark {
             Mark::Skipped => "skipped",
             mark => mark.word(),
         };
-        json!({ "what": what, "mark": mark, "seen": seen, "cure": cure })
+        json!({ "what": what, "mark": mark, "seen": seen, "cure": remedy })
     }
 }
 
@@ -70,7 +70,7 @@ impl Finding {
 pub fn render(findings: &[Finding], width: usize) -> String {
     let column = findings.iter().map(|finding| finding.what.chars().count()).max().unwrap_or_default();
     let mut text = String::new();
-    for Finding { mark, what, seen, cure } in findings {
+    for Finding { mark, what, seen, remedy } in findings {
         let tint = match mark {
             Mark::Good => Tint::Add,
             Mark::Doubtful => Tint::Change,
@@ -83,7 +83,7 @@ pub fn render(findings: &[Finding], width: usize) -> String {
             paint(Tint::Bold, &format!("{what:column$}"))
         );
         text.push_str(&wrap(&first, &tame(seen), width));
-        for line in cure.iter().flat_map(|cure| cure.lines()) {
+        for line in remedy.iter().flat_map(|remedy| remedy.lines()) {
             // Whole, so that it can be copied.
             push_line(&mut text, &format!("{}-> {}", " ".repeat(column + 10), tame(line)));
         }
@@ -107,7 +107,7 @@ mod tests {
         let findings = [
             Finding::new(Mark::Good, "stack", "stack rapids"),
             Finding::new(Mark::Bad, "credentials", "none were found")
-                .cure("gcloud auth application-default login"),
+                .remedy("gcloud auth application-default login"),
         ];
         let text = anstream::adapter::strip_str(&render(&findings, 80)).to_string();
         let expected = "  ok    stack        stack rapids\n  bad   credentials  none were found\n\

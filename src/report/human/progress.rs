@@ -343,7 +343,7 @@ mod tests {
                 change(Lane::Pool("p".into()), "node_pool.p"),
             ],
             desired: Vec::new(),
-            theirs: Vec::new(),
+            external: Vec::new(),
             reads: Vec::new(),
             notes: Vec::new(),
             hourly: None,

@@ -381,11 +381,11 @@ fn says_no_version(image: &str) -> bool {
     let name = image.split('@').next().unwrap_or(image);
     let last = name.rsplit('/').next().unwrap_or(name);
     let tag = last.split_once(':').map_or("latest", |(_, tag)| tag);
-    let theirs = ["dask", "rapids"].iter().any(|word| name.contains(word));
+    let external = ["dask", "rapids"].iter().any(|word| name.contains(word));
     let moves = ["latest", "nightly", "stable"]
         .iter()
         .any(|word| tag == *word || tag.starts_with(&format!("{word}-")));
-    theirs && moves && !image.contains('@')
+    external && moves && !image.contains('@')
 }
 
 /// RAPIDS images from 26.08 on and Dask's own from 2026.6.0 on, by their tags.

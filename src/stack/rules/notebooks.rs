@@ -4,7 +4,7 @@ use super::Context;
 use super::jobs::unknown_cluster;
 use crate::address::FieldPath;
 use crate::diag::{Code, Diagnostic};
-use crate::kinds::kubernetes::door;
+use crate::kinds::kubernetes::endpoint;
 
 /// How a Secret is made.
 const MAKE: &str = "`kubectl create secret generic jupyter --from-literal=password=…` makes the Secret, \
@@ -18,9 +18,9 @@ pub(super) fn notebooks_have_an_image(context: &mut Context<'_>) {
             (Some(like), image) => {
                 let empty = "this file has no Dask cluster: give `image` instead";
                 unknown_cluster(context, &path.key("like"), like, empty);
-                let theirs =
+                let external =
                     context.stack.dask_cluster.get(like).filter(|cluster| !cluster.manage.is_managed());
-                if image.is_none() && theirs.is_some_and(|cluster| cluster.image.is_empty()) {
+                if image.is_none() && external.is_some_and(|cluster| cluster.image.is_empty()) {
                     let message =
                         format!("others own the Dask cluster `{like}`, and the file does not say its image");
                     let finding =
@@ -50,9 +50,9 @@ pub(super) fn notebooks_have_a_password(context: &mut Context<'_>) {
             .keys
             .env
             .keys()
-            .find(|name| *name == door::PASSWORD || *name == "DASK_SCHEDULER_ADDRESS");
+            .find(|name| *name == endpoint::PASSWORD || *name == "DASK_SCHEDULER_ADDRESS");
         if let Some(name) = said {
-            let what = match name == door::PASSWORD {
+            let what = match name == endpoint::PASSWORD {
                 true => "a password does not stand in the file",
                 false => "`like` says which scheduler is meant",
             };

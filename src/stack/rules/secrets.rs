@@ -9,7 +9,7 @@ use super::manifests::given_pods;
 use super::names::is_variable;
 use crate::address::FieldPath;
 use crate::diag::{Code, Diagnostic};
-use crate::kinds::kubernetes::{bundle, door};
+use crate::kinds::kubernetes::{bundle, endpoint};
 use crate::kinds::section::Role;
 use crate::secrets::given::VARIABLE;
 use crate::secrets::{follows_flag, has_secret_shape, is_literal, redacted};
@@ -17,7 +17,7 @@ use crate::stack::{SecretKey, Variable};
 
 /// How a secret comes to where it is needed.
 #[derive(Clone, Copy)]
-enum Cure {
+enum Remedy {
     /// A variable of a section.
     Variable,
     /// A variable of a PodSpec.
@@ -37,7 +37,7 @@ struct Literal {
     place: FieldPath,
     name: String,
     why: &'static str,
-    cure: Cure,
+    remedy: Remedy,
 }
 
 /// No variable, argument, annotation or chart's value is a secret by its name, its shape, or the variable that it came
@@ -80,30 +80,30 @@ pub(super) fn secrets_are_named(context: &mut Context<'_>) {
     }
 }
 
-fn refused(Literal { address, place, name, why, cure }: &Literal) -> Diagnostic {
-    let cure = match cure {
-        Cure::Variable => format!(
+fn refused(Literal { address, place, name, why, remedy }: &Literal) -> Diagnostic {
+    let remedy = match remedy {
+        Remedy::Variable => format!(
             "name a key of a Secret: `{name} = {{ secret = \"NAME\", key = \"KEY\" }}`; `kubectl create secret generic NAME \
              --from-literal=KEY=…` makes one. Or have it taken from the environment when the stack is applied: \
              `{name} = {{ secret = \"env:NAME\" }}`"
         ),
-        Cure::PodVariable => {
+        Remedy::PodVariable => {
             "name a key of a Secret in place of `value`: `valueFrom: { secretKeyRef: { name: NAME, key: KEY } }`".to_owned()
         }
-        Cure::Argument => {
+        Remedy::Argument => {
             "give it as a variable that names a key of a Secret, and write `$(VARIABLE)` here".to_owned()
         }
-        Cure::Value => {
+        Remedy::Value => {
             "put it into a Secret and name that to the chart (often a value `existingSecret`)".to_owned()
         }
-        Cure::Elsewhere => "put it into a Secret (`kubectl create secret generic`) and name that".to_owned(),
+        Remedy::Elsewhere => "put it into a Secret (`kubectl create secret generic`) and name that".to_owned(),
     };
     let address = address.to_string();
     let key = if address.contains(['"', '\\']) { format!("'{address}'") } else { format!("\"{address}\"") };
     let message = format!("`{name}` {why}, and what is written here stands in plans and in the cluster");
     Diagnostic::error(Code::LiteralSecret, message)
         .at_key(place.clone(), "")
-        .help(format!("{cure}; if anybody may see it, say so: `[allow.literal_secrets]` `{key} = \"why\"`"))
+        .help(format!("{remedy}; if anybody may see it, say so: `[allow.literal_secrets]` `{key} = \"why\"`"))
 }
 
 struct Look<'a, 'c> {
@@ -128,10 +128,10 @@ impl Look<'_, '_> {
         }
     }
 
-    fn add(&mut self, address: FieldPath, place: FieldPath, name: &str, why: &'static str, cure: Cure) {
+    fn add(&mut self, address: FieldPath, place: FieldPath, name: &str, why: &'static str, remedy: Remedy) {
         // One variable of several containers is one thing to allow.
         if !self.found.iter().any(|known| known.address == address && known.place == place) {
-            self.found.push(Literal { address, place, name: name.to_owned(), why, cure });
+            self.found.push(Literal { address, place, name: name.to_owned(), why, remedy });
         }
     }
 
@@ -141,12 +141,12 @@ impl Look<'_, '_> {
             let texts = pod.keys.env.iter().filter_map(|(name, value)| Some((name, value.text()?)));
             for (name, text) in texts {
                 // Said by the rule of notebooks.
-                if pod.role == Role::Notebook && name == door::PASSWORD {
+                if pod.role == Role::Notebook && name == endpoint::PASSWORD {
                     continue;
                 }
                 let place = pod.path.key("env").key(name);
                 if let Some(why) = self.why(name, text) {
-                    self.add(place.clone(), place, name, why, Cure::Variable);
+                    self.add(place.clone(), place, name, why, Remedy::Variable);
                 }
             }
             self.section = pod.path.clone();
@@ -191,7 +191,7 @@ impl Look<'_, '_> {
                 if has_secret_shape(text) {
                     let place = object.origin().key("data").key(key);
                     let address = self.section.key("data").key(key);
-                    self.add(address, place, key, "has the shape of a secret", Cure::Elsewhere);
+                    self.add(address, place, key, "has the shape of a secret", Remedy::Elsewhere);
                 }
             }
         }
@@ -223,7 +223,7 @@ impl Look<'_, '_> {
             let (Some(name), Some(text)) = (item["name"].as_str(), item["value"].as_str()) else { continue };
             if let Some(why) = self.why(name, text) {
                 let address = self.section.key("env").key(name);
-                self.add(address, path.index(place).key("value"), name, why, Cure::PodVariable);
+                self.add(address, path.index(place).key("value"), name, why, Remedy::PodVariable);
             }
         }
     }
@@ -242,7 +242,7 @@ impl Look<'_, '_> {
             };
             if let Some(why) = why {
                 let key = path.last_key().unwrap_or("args");
-                self.add(self.section.key(key), path.index(place), name, why, Cure::Argument);
+                self.add(self.section.key(key), path.index(place), name, why, Remedy::Argument);
             }
         }
     }
@@ -253,7 +253,13 @@ impl Look<'_, '_> {
             // What is in front of the `/` is a domain.
             let name = key.rsplit('/').next().unwrap_or(key);
             if let Some(why) = self.why(name, text) {
-                self.add(self.section.key("annotations").key(key), path.key(key), key, why, Cure::Elsewhere);
+                self.add(
+                    self.section.key("annotations").key(key),
+                    path.key(key),
+                    key,
+                    why,
+                    Remedy::Elsewhere,
+                );
             }
         }
     }
@@ -305,7 +311,7 @@ impl Look<'_, '_> {
             }
             Value::String(text) => {
                 if let Some(why) = self.why(name, text) {
-                    self.add(address.clone(), place.clone(), name, why, Cure::Value);
+                    self.add(address.clone(), place.clone(), name, why, Remedy::Value);
                 }
             }
             Value::Number(_) | Value::Bool(_) | Value::Null => {}

@@ -192,8 +192,8 @@ static WORLD: LazyLock<World> = LazyLock::new(|| {
 });
 
 async fn planned(api: &dyn LiveApi, lowered: &Lowered, mode: Mode) -> Result<Plan, Vec<Diagnostic>> {
-    let Lowered { owner, target, resources, theirs, .. } = lowered;
-    let world = read(api, &plan::wanted(resources, theirs, target, owner), 4).await.world;
+    let Lowered { owner, target, resources, external, .. } = lowered;
+    let world = read(api, &plan::read_set(resources, external, target, owner), 4).await.world;
     plan::plan(Inputs::of(lowered.clone(), mode, &world, &Sources::default()))
 }
 

@@ -5,10 +5,10 @@ use std::path::Path;
 use std::sync::{Arc, Mutex};
 use std::time::Duration;
 
-use dask_infra::apply::lock::{Holder, Lives, Lock, Locking};
+use dask_infra::apply::lock::{Holder, Liveness, Lock, Locking};
 use dask_infra::apply::{self, ApplyOptions, Event, NotBegun, Summary};
 use dask_infra::diag::{self, Look};
-use dask_infra::live::along::deepen;
+use dask_infra::live::along::read_scope;
 use dask_infra::live::connection::InProcess;
 use dask_infra::live::{ApiError, Connection, GkeAccess, LiveApi, Options as Connect, Request};
 use dask_infra::plan::scale::{Wish, scale};
@@ -67,7 +67,7 @@ impl Stack {
 
     /// What others own, as the file says: also what was the stack's before.
     pub fn is_handed_over(&self, is: impl Fn(&Identity) -> bool) -> bool {
-        self.lowered.theirs.iter().any(|theirs| is(&theirs.resource.identity))
+        self.lowered.external.iter().any(|external| is(&external.resource.identity))
     }
 
     /// Where its fields stand.
@@ -446,8 +446,8 @@ impl Bench {
     ) -> Result<Plan, String> {
         let mut world = self.read(api, stack).await?;
         let mut plan = make(stack, mode, flags, &world, plan::plan)?;
-        if let Some(reach) = plan::reach(&plan) {
-            deepen(api, &mut world, &reach, PARALLEL).await;
+        if let Some(scope) = plan::deletion_scope(&plan) {
+            read_scope(api, &mut world, &scope, PARALLEL).await;
             plan = make(stack, mode, flags, &world, plan::plan)?;
         }
         Ok(plan)
@@ -479,8 +479,8 @@ impl Bench {
 
     /// What is live, as the engine reads it. No thing is in it twice.
     async fn read(&self, api: &dyn LiveApi, stack: &Stack) -> Result<World, String> {
-        let Lowered { owner, target, resources, theirs, .. } = &stack.lowered;
-        let wanted = plan::wanted(resources, theirs, target, owner);
+        let Lowered { owner, target, resources, external, .. } = &stack.lowered;
+        let wanted = plan::read_set(resources, external, target, owner);
         let read = dask_infra::live::read(api, &wanted, PARALLEL).await;
         match twice(&read.world) {
             Some(twice) if self.strict => Err(format!("{IDENTITY}: {twice}")),
@@ -494,15 +494,15 @@ impl Bench {
     }
 
     async fn again_over(&self, api: &dyn LiveApi, stack: &Stack, saved: &Plan) -> Result<Plan, String> {
-        let wanted = plan::wanted(&saved.desired, &saved.theirs, &saved.target, &saved.owner);
+        let wanted = plan::read_set(&saved.desired, &saved.external, &saved.target, &saved.owner);
         let mut world = dask_infra::live::read(api, &wanted, PARALLEL).await.world;
         let make = |world: &World| {
             let made = plan::plan(plan::file::again(saved, world, &stack.sources));
             made.map_err(|problems| diag::render(&problems, &stack.sources, Look::PLAIN))
         };
         let plan = make(&world)?;
-        let Some(reach) = plan::reach(&plan) else { return Ok(plan) };
-        deepen(api, &mut world, &reach, PARALLEL).await;
+        let Some(scope) = plan::deletion_scope(&plan) else { return Ok(plan) };
+        read_scope(api, &mut world, &scope, PARALLEL).await;
         make(&world)
     }
 
@@ -569,8 +569,9 @@ impl Bench {
             return Ok(apply::apply(plan, live, ApplyOptions::new(interrupt), |_: Event| {}).await);
         };
         let holder = Holder { who: format!("user@host-{pid}"), pid, process: None };
-        let (lives, now) = ((|_| Lives::Unknown) as fn(&str) -> Lives, jiff::Timestamp::now as fn() -> _);
-        let locking = Locking { holder, lives, force: false, now, clock: since_start };
+        let (liveness, now) =
+            ((|_| Liveness::Unknown) as fn(&str) -> Liveness, jiff::Timestamp::now as fn() -> _);
+        let locking = Locking { holder, liveness, force: false, now, clock: since_start };
         let lock = Arc::new(Lock::new(Arc::clone(&live), &plan.owner, locking));
         let under_lock = self.again_over(&*live, stack, plan);
         let now = match apply::begin(plan, &*live, &lock, &interrupt, under_lock).await {

@@ -16,10 +16,10 @@ use std::collections::BTreeMap;
 use std::sync::{Arc, Mutex};
 use std::time::Duration;
 
-use dask_infra::apply::lock::{Holder, Lives, Lock, Locking};
+use dask_infra::apply::lock::{Holder, Liveness, Lock, Locking};
 use dask_infra::apply::{self, ApplyOptions, NotBegun, Outcome, Stopped, Summary};
 use dask_infra::diag::{self, Look};
-use dask_infra::live::{ApiError, LiveApi, Request, along::deepen};
+use dask_infra::live::{ApiError, LiveApi, Request, along::read_scope};
 use dask_infra::plan::{self, Inputs, Mode, Plan};
 use dask_infra::resource::Method;
 use dask_infra::source::Sources;
@@ -94,8 +94,8 @@ fn clock() -> Duration {
 }
 
 async fn planned(api: &dyn LiveApi, job: &Job) -> Result<Plan, String> {
-    let Lowered { owner, target, resources, theirs, hourly: _ } = &*job.lowered;
-    let wanted = plan::wanted(resources, theirs, target, owner);
+    let Lowered { owner, target, resources, external, hourly: _ } = &*job.lowered;
+    let wanted = plan::read_set(resources, external, target, owner);
     let mut read = dask_infra::live::read(api, &wanted, 4).await;
     let sources = Sources::default();
     let make = |world: &_| {
@@ -103,8 +103,8 @@ async fn planned(api: &dyn LiveApi, job: &Job) -> Result<Plan, String> {
         plan::plan(inputs).map_err(|problems| diag::render(&problems, &sources, Look::PLAIN))
     };
     let plan = make(&read.world)?;
-    let Some(reach) = plan::reach(&plan) else { return Ok(plan) };
-    deepen(api, &mut read.world, &reach, 4).await;
+    let Some(scope) = plan::deletion_scope(&plan) else { return Ok(plan) };
+    read_scope(api, &mut read.world, &scope, 4).await;
     make(&read.world)
 }
 
@@ -128,7 +128,7 @@ async fn agreed_to(
 ) -> Ended {
     let holder = Holder { who: format!("p{pid}"), pid, process: None };
     let now = || jiff::Timestamp::UNIX_EPOCH;
-    let locking = Locking { holder, lives: |_| Lives::Unknown, force: false, now, clock };
+    let locking = Locking { holder, liveness: |_| Liveness::Unknown, force: false, now, clock };
     let lock = Arc::new(Lock::new(Arc::clone(&api), &plan.owner, locking));
     let plan = match apply::begin(&plan, &*api, &lock, &interrupt, planned(&*api, &job)).await {
         Ok(plan) => plan,

@@ -166,7 +166,7 @@ impl Model {
         kind.readiness(&wait, &Found::of([(Part::Itself, &of.live("c"))])) == Readiness::Ready
     }
 
-    fn judge(&mut self, on: On, look: &Look) -> Readiness {
+    fn readiness(&mut self, on: On, look: &Look) -> Readiness {
         if let Some(known) = self.judged.get(look) {
             return known.clone();
         }
@@ -262,7 +262,7 @@ impl Model {
                     next.push(after);
                 }
                 if !read {
-                    match self.judge(on, &state.look) {
+                    match self.readiness(on, &state.look) {
                         Readiness::Ready => done(&mut after),
                         _ => after.look = Look::default(),
                     }
@@ -342,7 +342,7 @@ impl Model {
                     Some((group.asked, group.noted)),
                     Some(state.workers),
                 );
-                if self.judge(*on, &all) != Readiness::Ready {
+                if self.readiness(*on, &all) != Readiness::Ready {
                     wrong = wrong.or(Some(format!("nothing moves and it waits: {state:?}")));
                 }
             }

@@ -8,17 +8,17 @@ use super::fields::{RULES, SET_SIZE};
 use super::section::first_nodes;
 use crate::kinds::gke::compare::{call, sent};
 use crate::kinds::gke::field::updated;
-use crate::kinds::kind::{Doing, Rule, Update};
+use crate::kinds::kind::{ChangeContext, Rule, Update};
 use crate::resource::{Action, Await, Facts, Identity, KindId, Method, Step, Until};
 
 /// Seconds: a pool takes 2 to 7 minutes, a replacement with a drain can take over an hour.
 const DEADLINE: u32 = 5400;
 
 /// How many nodes a pool has in each of its zones: of the zones that it is in when it is asked for.
-fn nodes_in_a_zone(doing: &Doing) -> Value {
-    let (body, autoscaling) = (doing.body(), &doing.body()["autoscaling"]);
+fn nodes_in_a_zone(context: &ChangeContext) -> Value {
+    let (body, autoscaling) = (context.body(), &context.body()["autoscaling"]);
     let number = |value: &Value| value.as_u64();
-    let zones = u64::try_from(doing.zones).unwrap_or_default();
+    let zones = u64::try_from(context.zones).unwrap_or_default();
     match (number(&body["nodeCount"]), number(&autoscaling["totalMinNodeCount"])) {
         (Some(nodes), _) if zones > 0 => json!(nodes / zones),
         (None, Some(min)) if zones > 0 => {
@@ -41,32 +41,32 @@ pub fn creation_body(pool: &Value) -> Value {
     body
 }
 
-pub(super) fn program(doing: &Doing) -> Vec<Step> {
-    let Identity::NodePool { cluster, pool } = doing.identity else { return Vec::new() };
+pub(super) fn program(context: &ChangeContext) -> Vec<Step> {
+    let Identity::NodePool { cluster, pool } = context.identity else { return Vec::new() };
     let path = format!("/v1/{}", cluster.pool_path(pool));
-    let body = doing.body();
+    let body = context.body();
     let wait = |until| {
         let driver = &body["config"]["accelerators"][0]["gpuDriverInstallationConfig"]["gpuDriverVersion"];
         let by_gke = driver.is_string() && driver != "INSTALLATION_DISABLED";
         let nodes = body["nodeCount"].as_u64().or(body["autoscaling"]["totalMinNodeCount"].as_u64());
         let facts = Facts::Nodes { nodes, gpus: by_gke };
-        let (identity, kind) = (doing.identity.clone(), KindId::NodePool);
+        let (identity, kind) = (context.identity.clone(), KindId::NodePool);
         Step::Await(Await { kind, identity, until, facts, deadline: DEADLINE })
     };
     let delete = || call(Method::Delete, path.clone(), None);
     let create = || {
         let mut pool = creation_body(body);
-        pool["initialNodeCount"] = nodes_in_a_zone(doing);
+        pool["initialNodeCount"] = nodes_in_a_zone(context);
         let body = json!({ "nodePool": pool });
         call(Method::Post, format!("/v1/{}/nodePools", cluster.path()), Some(body))
     };
-    match doing.action {
+    match context.action {
         Action::Keep => vec![wait(Until::Still)],
-        Action::Create if doing.inline_pool.is_some() => vec![wait(Until::Ready)],
-        Action::Create if doing.leaving => vec![wait(Until::Gone), create(), wait(Until::Ready)],
+        Action::Create if context.inline_pool.is_some() => vec![wait(Until::Ready)],
+        Action::Create if context.leaving => vec![wait(Until::Gone), create(), wait(Until::Ready)],
         Action::Create => vec![create(), wait(Until::Ready)],
         Action::Update => {
-            let mut steps = updates(doing, &path);
+            let mut steps = updates(context, &path);
             steps.push(wait(Until::Ready));
             steps
         }
@@ -79,17 +79,17 @@ pub(super) fn program(doing: &Doing) -> Vec<Step> {
 /// As few calls as the API allows: what changes only metadata goes into one update, what rolls the nodes
 /// into another, so that they roll once; zones stand alone, as the API's reference warns. Size, management
 /// and autoscaling have methods of their own.
-fn updates(doing: &Doing, path: &str) -> Vec<Step> {
-    let (body, live) = (doing.body(), doing.live.unwrap_or(&Value::Null));
+fn updates(context: &ChangeContext, path: &str) -> Vec<Step> {
+    let (body, live) = (context.body(), context.live.unwrap_or(&Value::Null));
     let touched: Vec<&Rule> = RULES
         .iter()
-        .filter(|rule| sent(doing.fields).any(|field| rule.path().contains(&field.path)))
+        .filter(|rule| sent(context.fields).any(|field| rule.path().contains(&field.path)))
         .copied()
         .collect();
     let mut methods: BTreeMap<&str, Value> = BTreeMap::new();
     let (mut together, mut rolling, mut alone) = (json!({}), json!({}), Vec::new());
     for rule in &touched {
-        let value = || updated(rule, body, live, doing.fields);
+        let value = || updated(rule, body, live, context.fields);
         match rule.update {
             Update::Never => {}
             Update::Together(name) => together[name] = value(),
@@ -107,6 +107,6 @@ fn updates(doing: &Doing, path: &str) -> Vec<Step> {
     let method = |(name, body)| call(Method::Post, format!("{path}:{name}"), Some(body));
     let requests = [together, rolling].into_iter().filter(|request| *request != json!({})).chain(alone);
     let puts = requests.map(|request| call(Method::Put, path.to_owned(), Some(request)));
-    let size = (SET_SIZE, json!({ "nodeCount": nodes_in_a_zone(doing) }));
+    let size = (SET_SIZE, json!({ "nodeCount": nodes_in_a_zone(context) }));
     methods.into_iter().map(method).chain(puts).chain(sized.then(|| method(size))).collect()
 }

@@ -10,7 +10,7 @@ use crate::kinds::kind::{Found, Part, Unasked, itself};
 use crate::kinds::kubernetes::object::{condition, gvk, labelled};
 use crate::kinds::scale::{Number, Scaled};
 use crate::kinds::scope::POOL_LABEL;
-use crate::kinds::status::Said;
+use crate::kinds::status::StatusLine;
 use crate::resource::{Await, Facts, Query, Readiness, Resource};
 
 pub(super) fn queries(wait: &Await) -> Vec<(Part, Query)> {
@@ -23,14 +23,14 @@ pub(super) fn queries(wait: &Await) -> Vec<(Part, Query)> {
 }
 
 /// A pool whose creation failed stays behind with status ERROR, one that could not grow is RUNNING_WITH_ERROR.
-pub(super) fn judge(wait: &Await, found: &Found) -> Result<Readiness, Unasked> {
+pub(super) fn readiness(wait: &Await, found: &Found) -> Result<Readiness, Unasked> {
     let (pool, nodes) = (found.itself(), found.get(Part::Nodes)?);
     Ok(match text(&pool["status"]) {
         "RUNNING" => {
             let per_node = &pool["config"]["accelerators"][0];
-            let (wanted, by_gke) = wanted(wait);
+            let (desired, by_gke) = desired(wait);
             let gpus = if by_gke && !per_node.is_null() { 1 } else { 0 };
-            nodes_ready(nodes, wanted.unwrap_or(0), gpus)
+            nodes_ready(nodes, desired.unwrap_or(0), gpus)
         }
         // GKE goes on trying, and the operation that met the trouble has failed by itself.
         "RUNNING_WITH_ERROR" => {
@@ -50,7 +50,7 @@ pub(super) fn judge(wait: &Await, found: &Found) -> Result<Readiness, Unasked> {
 }
 
 /// How many nodes the file says, and whether GKE installs their driver.
-fn wanted(wait: &Await) -> (Option<u64>, bool) {
+fn desired(wait: &Await) -> (Option<u64>, bool) {
     if let Facts::Nodes { nodes, gpus, .. } = wait.facts { (nodes, gpus) } else { (None, false) }
 }
 
@@ -61,12 +61,12 @@ fn is_short(pool: &Value) -> bool {
 }
 
 /// Whether as many nodes as wanted are Ready, each with so many allocatable GPUs.
-fn nodes_ready(nodes: &Value, wanted: u64, gpus: u64) -> Readiness {
+fn nodes_ready(nodes: &Value, desired: u64, gpus: u64) -> Readiness {
     let list: Vec<&Value> = nodes["items"].as_array().into_iter().flatten().collect();
     let ready = |node: &&&Value| condition(node, "Ready").is_some_and(|ready| ready["status"] == "True");
     let up = list.iter().filter(ready).count() as u64;
-    if up < wanted.max(list.len() as u64) {
-        return Readiness::Progressing(format!("{up} of {} nodes ready", wanted.max(list.len() as u64)));
+    if up < desired.max(list.len() as u64) {
+        return Readiness::Progressing(format!("{up} of {} nodes ready", desired.max(list.len() as u64)));
     }
     let equipped = list.iter().filter(|node| allocatable_gpus(node) >= gpus).count() as u64;
     if equipped < list.len() as u64 {
@@ -76,25 +76,25 @@ fn nodes_ready(nodes: &Value, wanted: u64, gpus: u64) -> Readiness {
 }
 
 /// For `status`: nodes and what they offer.
-pub(super) fn says(wait: &Await, found: &Found) -> Result<Said, Unasked> {
+pub(super) fn status_line(wait: &Await, found: &Found) -> Result<StatusLine, Unasked> {
     let (pool, nodes) = (found.itself(), found.get(Part::Nodes)?);
     let list: Vec<&Value> = nodes["items"].as_array().into_iter().flatten().collect();
     let ready = |node: &&&Value| condition(node, "Ready").is_some_and(|ready| ready["status"] == "True");
     let (made, up) = (list.len(), list.iter().filter(ready).count());
     let gpus: u64 = list.iter().map(|node| allocatable_gpus(node)).sum();
-    let (wanted, _) = wanted(wait);
-    let of = wanted.map_or(made, |wanted| usize::try_from(wanted).unwrap_or(made).max(made));
+    let (desired, _) = desired(wait);
+    let of = desired.map_or(made, |desired| usize::try_from(desired).unwrap_or(made).max(made));
     let has_gpus = !pool["config"]["accelerators"][0].is_null();
     let noun = if gpus == 1 { "GPU" } else { "GPUs" };
     let offer = if has_gpus { format!(", {gpus} {noun} allocatable") } else { String::new() };
     let status = text(&pool["status"]);
     let trouble = if matches!(status, "RUNNING" | "") { String::new() } else { format!("{status}: ") };
-    Ok(Said {
+    Ok(StatusLine {
         line: format!("{trouble}{up} of {of} nodes ready{offer}"),
         facts: vec![
             ("status", pool["status"].clone()),
             ("machine_type", pool["config"]["machineType"].clone()),
-            ("nodes_wanted", json!(wanted)),
+            ("nodes_wanted", json!(desired)),
             ("nodes_made", json!(made)),
             ("nodes_ready", json!(up)),
             ("gpus_allocatable", json!(gpus)),
@@ -202,7 +202,7 @@ mod tests {
             let conditions = json!([{ "code": code, "message": "zone z is full" }]);
             let live = json!({ "status": "RUNNING_WITH_ERROR", "conditions": conditions });
             let nodes = json!({ "items": [] });
-            judge(&wait, &Found::of([(Part::Itself, &live), (Part::Nodes, &nodes)])).unwrap()
+            readiness(&wait, &Found::of([(Part::Itself, &live), (Part::Nodes, &nodes)])).unwrap()
         };
         for code in ["GCE_STOCKOUT", "GCE_QUOTA_EXCEEDED"] {
             assert_eq!(
@@ -231,8 +231,8 @@ mod tests {
         let up = node("True", "2");
         assert_eq!(nodes_ready(&list(std::slice::from_ref(&up)), 1, 2), Readiness::Ready);
         assert_eq!(nodes_ready(&list(&[]), 0, 1), Readiness::Ready);
-        let waits = |list: Value, wanted, gpus, expect: &str| {
-            assert_eq!(nodes_ready(&list, wanted, gpus), Readiness::Progressing(expect.into()));
+        let waits = |list: Value, desired, gpus, expect: &str| {
+            assert_eq!(nodes_ready(&list, desired, gpus), Readiness::Progressing(expect.into()));
         };
         waits(list(&[]), 1, 0, "0 of 1 nodes ready");
         waits(list(&[node("False", "2")]), 1, 0, "0 of 1 nodes ready");

@@ -39,7 +39,7 @@ impl Selected {
 }
 
 /// A plan on its way.
-pub(super) struct Maker<'a> {
+pub(super) struct Planner<'a> {
     pub(super) seen: Observed<'a>,
     pub(super) changes: Vec<Change>,
     pub(super) problems: Vec<Diagnostic>,
@@ -56,7 +56,7 @@ pub(super) struct Maker<'a> {
     pub(super) amiss: BTreeMap<Address, Amiss>,
 }
 
-impl<'a> Maker<'a> {
+impl<'a> Planner<'a> {
     pub(super) fn new(inputs: &'a Inputs<'a>) -> Self {
         Self {
             seen: Observed::of(inputs),
@@ -72,7 +72,7 @@ impl<'a> Maker<'a> {
     }
 }
 
-impl Maker<'_> {
+impl Planner<'_> {
     pub(super) fn live(&self, identity: &Identity) -> Option<&Value> {
         let inside = !matches!(identity, Identity::Cluster(_));
         if inside && self.renewed { None } else { self.seen.inputs.world.find(identity) }

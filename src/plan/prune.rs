@@ -5,8 +5,8 @@ use std::collections::BTreeSet;
 use serde_json::Value;
 
 use super::cascade::is_namespace;
-use super::maker::Maker;
 use super::observe::{fingerprint, lane, which_pool};
+use super::planner::Planner;
 use super::{Action, Change, Inputs, Mode, Note, diff};
 use crate::address::{Address, FieldPath};
 use crate::diag::Code;
@@ -32,7 +32,7 @@ impl Owned {
     }
 }
 
-impl Maker<'_> {
+impl Planner<'_> {
     /// Live things of ours that the file no longer asks for. A GKE cluster is never among them.
     pub(super) fn no_longer_wanted(&mut self) {
         if self.renewed {
@@ -51,7 +51,7 @@ impl Maker<'_> {
             });
             if !stays && !taken && !wanted.contains(&owned.identity) {
                 let why = check.map_or("no longer in the stack file", |_| "left behind by an earlier run");
-                self.changes.push(self.let_go(owned, Some(why)));
+                self.changes.push(self.release(owned, Some(why)));
             }
         }
     }
@@ -66,12 +66,12 @@ impl Maker<'_> {
             if let Some(resource) = self.seen.wanted.get(&owned.identity).copied() {
                 self.protected(resource, "delete");
             }
-            self.changes.push(self.let_go(owned, None));
+            self.changes.push(self.release(owned, None));
         }
     }
 
     /// The last stack that uses a thing deletes it; another one only gives up its hold.
-    fn let_go(&self, owned: Owned, reason: Option<&str>) -> Change {
+    fn release(&self, owned: Owned, reason: Option<&str>) -> Change {
         let Owned { identity, live, address, kind, shared, stays } = owned;
         let gone = |why| self.deletion(identity.clone(), &live, (address, kind), why);
         if stays.is_some() {
@@ -94,19 +94,20 @@ impl Maker<'_> {
 
     /// Whether the GKE cluster is ours and in the plan, so that `destroy` deletes it.
     pub(super) fn cluster_goes(&self) -> bool {
-        let Inputs { world, target, owner, theirs, .. } = self.seen.inputs;
+        let Inputs { world, target, owner, external, .. } = self.seen.inputs;
         let Some(name) = &target.gke else { return false };
         if !self.selected.has(&self.seen.name_of(&Identity::Cluster(name.clone())).0) {
             return false;
         }
-        let of_others = theirs.iter().any(|theirs| matches!(theirs.resource.identity, Identity::Cluster(_)));
+        let of_others =
+            external.iter().any(|external| matches!(external.resource.identity, Identity::Cluster(_)));
         let ours = |cluster: &Value| gke::compare::is_ours(&cluster["resourceLabels"], owner) && !of_others;
         world.cluster.live().is_some_and(ours)
     }
 
     /// Everything live that is ours, with the address it has or had; and the word on an operator that stays for others.
     pub(super) fn owned(&self) -> (Vec<Owned>, Option<Note>) {
-        let Inputs { world, target, owner, desired, theirs, .. } = self.seen.inputs;
+        let Inputs { world, target, owner, desired, external, .. } = self.seen.inputs;
         let mut owned = Vec::new();
         let needed_by = self.operator_is_needed_by();
         let mut kept = None;
@@ -129,7 +130,7 @@ impl Maker<'_> {
             .collect();
         let mut add = |identity: Identity, live: &Value, shared: Vec<String>| {
             // What was handed over to others is theirs, whatever marks of ours it still carries.
-            if theirs.iter().any(|theirs| theirs.resource.identity == identity) {
+            if external.iter().any(|external| external.resource.identity == identity) {
                 return;
             }
             let (address, kind) = known.find(&identity);

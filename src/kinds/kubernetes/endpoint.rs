@@ -6,12 +6,12 @@ use serde_json::Value;
 use super::object::{condition, pods_matching};
 use super::pods::pending;
 use crate::kinds::json::text;
-use crate::kinds::kind::{Behind, Door};
+use crate::kinds::kind::{Endpoint, EndpointKind};
 use crate::resource::{Identity, Query, Resource};
 
 /// What a port of a door is for.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum Use {
+pub enum PortRole {
     /// Where clients of Dask speak to the scheduler.
     Comm,
     /// The scheduler's dashboard.
@@ -20,7 +20,7 @@ pub enum Use {
     Pages,
 }
 
-impl Use {
+impl PortRole {
     /// The usual port.
     pub fn usual(self) -> u16 {
         match self {
@@ -69,17 +69,17 @@ pub struct PodFound {
 pub const PASSWORD: &str = "JUPYTER_TOKEN";
 
 /// The door that a Service is, when its ports say so.
-pub(crate) fn of_service(resource: &Resource) -> Option<Door> {
+pub(crate) fn of_service(resource: &Resource) -> Option<Endpoint> {
     let Identity::Object(object) = &resource.identity else { return None };
-    let has = |use_for: Use| port(&resource.body, use_for).is_some();
-    let behind = if has(Use::Comm) {
-        Behind::Scheduler
-    } else if has(Use::Pages) && leads_to(&resource.body, Use::Pages.usual()) {
-        Behind::Notebook
+    let has = |use_for: PortRole| port(&resource.body, use_for).is_some();
+    let behind = if has(PortRole::Comm) {
+        EndpointKind::Scheduler
+    } else if has(PortRole::Pages) && leads_to(&resource.body, PortRole::Pages.usual()) {
+        EndpointKind::Notebook
     } else {
         return None;
     };
-    Some(Door { behind, service: object.clone() })
+    Some(Endpoint { kind: behind, service: object.clone() })
 }
 
 fn leads_to(service: &Value, number: u16) -> bool {
@@ -92,10 +92,10 @@ fn ports(service: &Value) -> impl Iterator<Item = &Value> {
 
 /// Where a port of a Service leads to in its pods. It is found as the operator finds it, by its name or the Service's
 /// own, and else by the usual number.
-pub fn port(service: &Value, use_for: Use) -> Option<PodPort> {
+pub fn port(service: &Value, use_for: PortRole) -> Option<PodPort> {
     let own = text(&service["metadata"]["name"]);
     let named = |port: &&Value| port["name"] == use_for.name();
-    let as_service = |port: &&Value| use_for == Use::Comm && !own.is_empty() && port["name"] == *own;
+    let as_service = |port: &&Value| use_for == PortRole::Comm && !own.is_empty() && port["name"] == *own;
     let usual = |port: &&Value| port["targetPort"] == use_for.usual() || port["port"] == use_for.usual();
     let found = ports(service)
         .find(named)
@@ -213,7 +213,7 @@ mod tests {
     fn ports_are_found_by_name_by_the_services_name_and_by_number() {
         let service =
             |ports: Value| json!({ "metadata": { "name": "c-scheduler" }, "spec": { "ports": ports } });
-        let comm = |ports: Value| port(&service(ports), Use::Comm);
+        let comm = |ports: Value| port(&service(ports), PortRole::Comm);
         let by_name = comm(
             json!([{ "name": "x", "port": 1 }, { "name": "tcp-comm", "port": 9, "targetPort": "comm" }]),
         );
@@ -221,7 +221,7 @@ mod tests {
         assert_eq!(comm(json!([{ "name": "c-scheduler", "port": 99 }])), Some(PodPort::Number(99)));
         let chart = json!([{ "name": "dask-webui", "port": 80, "targetPort": 8787 }]);
         assert_eq!(comm(chart.clone()), None);
-        assert_eq!(port(&service(chart), Use::Dashboard), Some(PodPort::Number(8787)));
+        assert_eq!(port(&service(chart), PortRole::Dashboard), Some(PodPort::Number(8787)));
         assert_eq!(
             comm(json!([{ "name": "a", "port": 8786, "targetPort": "8001" }])),
             Some(PodPort::Number(8001))
