@@ -90,7 +90,7 @@ impl std::fmt::Display for Unusable {
         match self {
             Self::Damaged(why) => f.write_str(why),
             Self::Version(version) => {
-                write!(f, "it has version {version}, and this program reads {}", Record::VERSION)
+                write!(f, "it has version {version}; this program reads version {}", Record::VERSION)
             }
         }
     }
@@ -101,11 +101,10 @@ impl Unusable {
     pub fn remedy(&self, stack: &str) -> String {
         match self {
             Self::Damaged(_) => format!(
-                "restore the ConfigMap from a backup, or delete it: kubectl --namespace {NAMESPACE} delete configmap {}; \
-                 without it checks run again, and what runs once and is gone asks before it runs again (docs/plan-and-apply.md)",
+                "restore the ConfigMap from a backup, or delete it: kubectl --namespace {NAMESPACE} delete configmap {}; without it checks run again, and jobs that ran and were deleted need approval to run again (docs/plan-and-apply.md)",
                 Record::object(stack).name
             ),
-            Self::Version(_) => "use the dask-infra that wrote it, or a newer one".to_owned(),
+            Self::Version(_) => "use the version of dask-infra that wrote it, or a newer one".to_owned(),
         }
     }
 }

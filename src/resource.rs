@@ -235,9 +235,7 @@ pub fn by_identity(resources: &[Resource]) -> BTreeMap<&Identity, &Resource> {
 /// One desired thing.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
 pub struct Resource {
-    /// Its name for people.
     pub address: Address,
-    /// Its name for the API.
     pub identity: Identity,
     /// What it is to this program.
     pub kind: KindId,
@@ -279,7 +277,6 @@ pub enum Life {
 }
 
 impl Life {
-    /// For `skip_serializing_if`.
     pub fn is_kept(&self) -> bool {
         *self == Self::Kept
     }
@@ -428,7 +425,6 @@ pub enum Method {
 }
 
 impl Method {
-    /// The verb as HTTP writes it.
     pub fn as_str(self) -> &'static str {
         match self {
             Self::Get => "GET",
@@ -516,7 +512,6 @@ pub struct Await {
     pub kind: KindId,
     /// What is waited for.
     pub identity: Identity,
-    /// For what.
     pub until: Until,
     /// What is wanted, as far as readiness depends on it.
     #[serde(default, skip_serializing_if = "Facts::is_none")]

@@ -99,7 +99,9 @@ impl Run<'_> {
             let remade = call.late.iter().any(|(_, late)| *late == Late::LabelFingerprint);
             match tries.after(&request, &error, remade, start.elapsed()) {
                 Verdict::GiveUp if lost && is_no_answer(&error) => {
-                    return Err(Outcome::InDoubt { message: format!("{error}; it may have been done") });
+                    return Err(Outcome::InDoubt {
+                        message: format!("{error}; the request may have succeeded"),
+                    });
                 }
                 Verdict::GiveUp => return Err(self.refused(&error).await),
                 Verdict::Again { trouble, after, lasted, at_most } => {
@@ -127,7 +129,7 @@ impl Run<'_> {
 
     fn interrupted_call(&self, request: &Request, error: &ApiError) -> Outcome {
         if self.wrote {
-            let message = format!("{} may have been done: {}", request.title(), error.message);
+            let message = format!("{} may have succeeded: {}", request.title(), error.message);
             Outcome::InDoubt { message }
         } else {
             Outcome::NotStarted
@@ -198,7 +200,7 @@ impl Run<'_> {
                     let cluster =
                         self.look(Request::get(Api::Gke, cluster)).await.map_err(|e| of_request(&e))?;
                     let print = cluster.get("labelFingerprint").cloned();
-                    let missing = "the label fingerprint of the cluster is not there";
+                    let missing = "the cluster has no label fingerprint";
                     print.ok_or_else(|| failed(Code::Missing, missing, Some("plan again, then apply")))?
                 }
                 Late::Environment { variable, digest } => {
@@ -206,7 +208,7 @@ impl Run<'_> {
                     let same = given.digest(variable, path).is_some_and(|now| now == *digest);
                     given.encoded(variable).filter(|_| same).ok_or_else(|| {
                         let what = format!(
-                            "the environment variable `{variable}` is not what it was when the plan was made"
+                            "the environment variable `{variable}` has changed since the plan was made"
                         );
                         failed(Code::Stale, what, Some("plan again, then apply"))
                     })?
@@ -272,15 +274,17 @@ impl Run<'_> {
         tried: bool,
     ) -> Result<Existing, Outcome> {
         if !is_ours(live, self.shared.owner) {
-            let message =
-                format!("{} is there already and is not of this stack", path.trim_start_matches("/v1/"));
-            let help = "give it another name in the stack, or delete it, then apply again";
+            let message = format!(
+                "{} already exists and does not belong to this stack",
+                path.trim_start_matches("/v1/")
+            );
+            let help = "rename it in the stack file, or delete the existing one, then apply again";
             return Err(failed(Code::MadeByOthers, message, Some(help)));
         }
         let name = path.trim_start_matches("/v1/");
         let going = is_going(live);
         if going {
-            return Ok(Existing::Going(format!("{name} is there still and being deleted")));
+            return Ok(Existing::Going(format!("{name} is still being deleted")));
         }
         if request.api == Api::Kubernetes {
             self.wrote = true;
@@ -295,7 +299,8 @@ impl Run<'_> {
             return Ok(uid.filter(|_| applies).map_or(Existing::Whole, Existing::Under));
         }
         if !tried {
-            let message = format!("{name} was made by another apply of this stack after this plan");
+            let message =
+                format!("{name} was created by another apply of this stack after this plan was made");
             return Err(failed(Code::ChangedByOthers, message, Some("plan again, then apply")));
         }
         self.wrote = true;
@@ -325,14 +330,14 @@ impl Run<'_> {
             let message = format!("{kind} is {}", status.to_ascii_lowercase());
             self.waits_on(Some(&name), &message, start.elapsed(), OPERATION);
             if start.elapsed() > OPERATION {
-                let message = format!("{name} ({kind}) still runs after {}", brief(OPERATION));
+                let message = format!("{name} ({kind}) is still running after {}", brief(OPERATION));
                 return Err(Outcome::TimedOut { message });
             }
             match interrupted {
                 None if self.pause(delay).await == Pause::Interrupted => interrupted = Some(Instant::now()),
                 None => {}
                 Some(since) if since.elapsed() >= LAST_LOOK => {
-                    let message = format!("{name} ({kind}) goes on in GKE");
+                    let message = format!("{name} ({kind}) continues in GKE");
                     return Err(Outcome::InDoubt { message });
                 }
                 Some(_) => tokio::time::sleep(delay.min(Duration::from_secs(1))).await,
@@ -340,12 +345,13 @@ impl Run<'_> {
             delay = delay.mul_f64(1.5).min(Duration::from_secs(5));
             operation = match self.look(Request::get(Api::Gke, path.clone())).await {
                 Ok(Value::Null) => {
-                    let message = format!("{name} ({kind}) is not known to GKE any more");
+                    let message = format!("GKE no longer knows {name} ({kind})");
                     return Err(Outcome::InDoubt { message });
                 }
                 Ok(operation) => operation,
                 Err(error) => {
-                    let message = format!("{name} ({kind}) was started and cannot be followed: {error}");
+                    let message =
+                        format!("{name} ({kind}) was started, but its progress cannot be read: {error}");
                     return Err(Outcome::InDoubt { message });
                 }
             };

@@ -19,10 +19,10 @@ pub fn of_request(error: &ApiError) -> Outcome {
         Class::Denied => failed(
             Code::Denied,
             message,
-            Some("ask for the permission that the message names, then apply again"),
+            Some("request the permission named in the message, then apply again"),
         ),
         Class::Quota => {
-            failed(Code::Quota, message, Some("ask for more quota, or use another region or machine type"))
+            failed(Code::Quota, message, Some("request more quota, or use another region or machine type"))
         }
         Class::Conflict => conflict(error),
         Class::AlreadyExists => failed(Code::MadeByOthers, message, again),
@@ -39,12 +39,12 @@ pub fn of_request(error: &ApiError) -> Outcome {
 fn conflict(error: &ApiError) -> Outcome {
     let managers = error.conflicts();
     if managers.is_empty() {
-        let help = "it changed after it was planned: plan again, then apply";
+        let help = "it changed after the plan was made: plan again, then apply";
         return failed(Code::ChangedByOthers, error.to_string(), Some(help));
     }
     let owned = managers.iter().map(|(manager, fields)| format!("{manager} owns {}", fields.join(", ")));
     let owned: Vec<String> = owned.collect();
-    let help = "take the field out of the stack, or have that manager give it up";
+    let help = "remove the field from the stack file, or have that manager release it";
     failed(Code::ChangedByOthers, format!("{}: {}", error.request, owned.join("; ")), Some(help))
 }
 
@@ -52,9 +52,9 @@ fn conflict(error: &ApiError) -> Outcome {
 pub fn of_operation(operation: &str, kind: &str, why: &str) -> Outcome {
     let words = why.to_ascii_lowercase();
     let help = if words.contains("stockout") || words.contains("resource_pool_exhausted") {
-        "the zone has no such machines now: use another zone, `spot = true`, or apply again later"
+        "the zone is out of these machines: use another zone or `spot = true`, or apply again later"
     } else if words.contains("quota") {
-        "ask for more quota, or use another region or machine type"
+        "request more quota, or use another region or machine type"
     } else {
         "plan again to see what it left behind, then apply"
     };

@@ -41,11 +41,11 @@ impl Fence {
         let Some(lock) = self.lock.as_ref().filter(|_| request.writes()) else { return Ok(()) };
         lock.may_send().map_err(|barred| match barred {
             Barred::Lost(who) => {
-                request.failed(Class::Other, format!("not sent: the lock of the stack was taken by {who}"))
+                request.failed(Class::Other, format!("not sent: {who} took the stack's lock"))
             }
             Barred::Unsure(since, met) => {
                 let since = brief(since);
-                let why = format!("not sent: the lock of the stack could not be renewed for {since}");
+                let why = format!("not sent: the stack's lock could not be renewed for {since}");
                 match met {
                     // What waiting does not mend.
                     Some(error) if Trouble::of(request, &error, false).is_none() => {

@@ -217,7 +217,7 @@ impl Lock {
             }
             live = self.read().await.map_err(cannot)?;
         }
-        Err(Unlocked::Cannot("others write it all the time".into()))
+        Err(Unlocked::Cannot("other clients keep changing it".into()))
     }
 
     /// Whether it is held.
@@ -455,7 +455,7 @@ impl Lock {
                 return Mine::Still;
             }
             Some(Entry { holder, .. }) => format!("{}, process {}", holder.who, holder.pid),
-            None => "nobody: somebody broke it".to_owned(),
+            None => "nobody: the lock was broken".to_owned(),
         };
         // What was given back meanwhile is not lost.
         if self.held().take().is_some() {

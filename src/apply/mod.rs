@@ -80,13 +80,9 @@ pub enum Outcome {
 #[derive(Clone, Debug, PartialEq)]
 pub enum Event {
     /// A change began.
-    Started {
-        /// Which.
-        change: usize,
-    },
+    Started { change: usize },
     /// A change waits; sent when the text changes and about every ten seconds.
     Waiting {
-        /// Which.
         change: usize,
         /// How far it is, and what holds it up: `1 of 2 nodes ready`.
         message: String,
@@ -99,7 +95,6 @@ pub enum Event {
     },
     /// A request is tried again.
     Retrying {
-        /// Which.
         change: usize,
         /// Why.
         message: String,
@@ -107,14 +102,9 @@ pub enum Event {
         after: Duration,
     },
     /// Lines of a pod's log that a check read.
-    Log {
-        /// Which.
-        change: usize,
-        lines: Vec<String>,
-    },
+    Log { change: usize, lines: Vec<String> },
     /// A change ended.
     Finished {
-        /// Which.
         change: usize,
         /// How.
         outcome: Outcome,
@@ -250,7 +240,7 @@ pub async fn apply(
             Message::Told(event) => events(event),
             Message::Unlocked(who) => {
                 let message = format!(
-                    "the lock of the stack was taken by {who}: nothing more is sent; plan again when that apply has ended"
+                    "{who} took the stack's lock: no more requests are sent; plan again when that apply has finished"
                 );
                 events(Event::Warning { message });
                 is_locked = false;
@@ -286,7 +276,7 @@ pub async fn apply(
                 state.unlocked();
             }
             let message = format!(
-                "the record of this apply could not be written: {why}; the next plan finds what is live and may run checks again"
+                "the record of this apply could not be written: {why}; the next plan reads live state and may run checks again"
             );
             events(Event::Warning { message });
         }
@@ -425,7 +415,7 @@ impl<'a> ApplyState<'a> {
     fn close(&mut self, events: &mut impl FnMut(Event)) {
         for place in self.scheduler.running() {
             self.scheduler.left(place);
-            let message = "stopped at once; it may be half done".to_owned();
+            let message = "stopped immediately; it may be incomplete".to_owned();
             self.close_one(place, Outcome::InDoubt { message }, events);
         }
         for place in self.scheduler.waiting() {
@@ -434,7 +424,7 @@ impl<'a> ApplyState<'a> {
             } else {
                 failure::failed(
                     Code::WrongPlan,
-                    "the plan has it wait for itself",
+                    "in this plan it waits for itself",
                     Some("plan again, then apply"),
                 )
             };

@@ -141,8 +141,8 @@ impl<'a> Run<'a> {
         *pass = Some(digest.to_owned());
         let recorded = self.shared.writer.passed(identity, digest).await;
         recorded.map_err(|why| {
-            let message = format!("{address} passed, and that could not be recorded: {why}");
-            let help = "apply again when the API server takes writes again";
+            let message = format!("{address} passed, but the pass could not be recorded: {why}");
+            let help = "apply again when the API server accepts writes";
             failed(Code::RecordNotWritten, message, Some(help))
         })
     }
@@ -183,8 +183,9 @@ impl<'a> Run<'a> {
     async fn make_once(&mut self, call: &Call) -> Result<(), Outcome> {
         let (writer, thing) = (self.shared.writer, &self.change.identity);
         if let Err(why) = writer.begins(thing).await {
-            let message = format!("cannot note that {} is about to be made: {why}", self.change.address);
-            let help = "it runs once, so it is not made without that; mend the cause, then apply again";
+            let message = format!("the creation of {} cannot be recorded: {why}", self.change.address);
+            let help =
+                "it runs only once, so it is not created without a record; fix the cause, then apply again";
             return Err(failed(Code::RecordNotWritten, message, Some(help)));
         }
         let made = self.call(call).await;
@@ -206,12 +207,12 @@ impl<'a> Run<'a> {
             Step::Await(Await { until: Until::Ready | Until::Still, .. }) => {
                 "created, not yet ready".to_owned()
             }
-            Step::Await(Await { until: Until::Gone, .. }) => "asked to be deleted, not yet gone".to_owned(),
+            Step::Await(Await { until: Until::Gone, .. }) => "deletion requested, not yet deleted".to_owned(),
             Step::Await(Await { until: Until::Idle | Until::Handled, .. }) | Step::RecordPass { .. } => {
                 return None;
             }
-            Step::Call(call) => format!("{} {} was not sent any more", call.method.as_str(), call.path),
-            Step::ReadLog { pod, .. } => format!("the log of {pod} was not read any more"),
+            Step::Call(call) => format!("{} {} was not sent", call.method.as_str(), call.path),
+            Step::ReadLog { pod, .. } => format!("the log of {pod} was not read"),
         };
         Some(Outcome::InDoubt { message })
     }
@@ -301,7 +302,7 @@ impl<'a> Run<'a> {
         Err(failed(
             Code::CheckFailed,
             message,
-            Some("mend what the log names, then apply again: the check runs again"),
+            Some("fix what the log reports, then apply again: the check runs again"),
         ))
     }
 
@@ -313,9 +314,9 @@ impl<'a> Run<'a> {
             match self.read_log(pod).await {
                 Ok(lines) => return Ok(lines),
                 Err(error) if is_starting(&error) && start.elapsed() < LOG_PATIENCE => {
-                    self.waits(&format!("the log of {pod} is not there yet"), start.elapsed(), LOG_PATIENCE);
+                    self.waits(&format!("{pod} has no log yet"), start.elapsed(), LOG_PATIENCE);
                     if self.pause(delay).await == Pause::Interrupted {
-                        let message = format!("the log of {pod} was not read any more");
+                        let message = format!("the log of {pod} was not read");
                         return Err(Outcome::InDoubt { message });
                     }
                     delay = delay.mul_f64(1.5).min(Duration::from_secs(3));

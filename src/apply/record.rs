@@ -84,7 +84,7 @@ pub enum NotKept {
 impl std::fmt::Display for NotKept {
     fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
         match self {
-            Self::Lost(who) => write!(f, "the lock of the stack was taken by {who}"),
+            Self::Lost(who) => write!(f, "{who} took the stack's lock"),
             Self::Failed(why) => f.write_str(why),
         }
     }
@@ -167,18 +167,19 @@ impl<'a> RecordWriter<'a> {
             Ok(_) => Ok(()),
             Err(Broken { met_by, why }) if met_by == change => Err(match why {
                 NoIntent::Unlocked(Unlocked::Held(who)) => {
-                    let message = format!("another apply of this stack is under way: {who}");
-                    let help = "nothing was written inside the cluster; wait until it ends, then apply again";
+                    let message = format!("another apply of this stack is running: {who}");
+                    let help = "nothing was written to the cluster; wait until it finishes, then apply again";
                     failed(Code::Locked, message, Some(help))
                 }
                 NoIntent::Unlocked(Unlocked::Cannot(why)) => {
-                    let message = format!("cannot write the record of what this apply is about to do: {why}");
-                    let help = "nothing was written inside the cluster; mend the cause, then apply again";
+                    let message =
+                        format!("the record of this apply cannot be written before its first change: {why}");
+                    let help = "nothing was written to the cluster; fix the cause, then apply again";
                     failed(Code::RecordNotWritten, message, Some(help))
                 }
                 NoIntent::Overtaken => {
-                    let message = "another apply of this stack wrote its record after this plan was made";
-                    let help = "nothing was written inside the cluster; plan again, then apply";
+                    let message = "another apply of this stack wrote the record after this plan was made";
+                    let help = "nothing was written to the cluster; plan again, then apply";
                     failed(Code::Stale, message, Some(help))
                 }
             }),

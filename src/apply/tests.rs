@@ -449,7 +449,7 @@ async fn a_create_that_was_refused_while_nothing_is_there_is_sent_again() {
 #[tokio::test(start_paused = true)]
 async fn a_write_that_nobody_confirms_is_in_doubt_and_its_followers_are_skipped() {
     for replies in [
-        vec![Err((Class::Lost, "what came back is no Kubernetes object: it is a web page"))],
+        vec![Err((Class::Lost, "the answer is not a Kubernetes object: it is a web page"))],
         vec![Err((Class::Lost, "reset")), Err((Class::Unavailable, "away"))],
     ] {
         let api = Fake::new().on("PATCH /api/v1/namespaces/n/", in_turn(replies));

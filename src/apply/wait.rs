@@ -64,7 +64,7 @@ impl<'a> Run<'a> {
                     continue;
                 }
                 Readiness::Failed(why) => {
-                    let help = "mend the cause, then apply again";
+                    let help = "fix the cause, then apply again";
                     return Err(failed(Code::NotReady, format!("{}: {why}", wait.identity), Some(help)));
                 }
             };
@@ -95,9 +95,7 @@ impl<'a> Run<'a> {
     /// Says that an operator has not handled what was written before.
     fn goes_on(&self, wait: &Await, after: Duration) {
         let message = format!(
-            "{}: the Dask operator has not handled an earlier change of {} after {}; the change is made all the same, and \
-             the operator's log says what holds it up: when it comes to the earlier one, the number of workers may move \
-             once more",
+            "{}: the Dask operator has not handled an earlier change of {} after {}; this change is applied anyway. The operator's log says what delays it; when it handles the earlier change, the number of workers may change once more",
             self.change.address,
             wait.identity,
             brief(after)
@@ -137,7 +135,7 @@ impl<'a> Run<'a> {
             };
             if over || start.elapsed() >= GLANCE {
                 let message = format!(
-                    "{}: {} was ready and is not now: {what}; what follows it is not held up",
+                    "{}: {} was ready before and is not ready now: {what}; dependent changes continue",
                     self.change.address, wait.identity
                 );
                 self.tell(Event::Warning { message });
@@ -220,17 +218,17 @@ impl<'a> Run<'a> {
         let of_server = error.body.as_ref().is_some_and(|body| body["kind"] == "Status");
         let (what, help) = match error.class {
             Class::NotFound if of_server => (
-                format!("{service} is not there, so its scheduler cannot be asked whether it is idle"),
-                "apply without `--when-idle` when nobody uses the cluster: it is made anew with its Service",
+                format!("{service} does not exist, so the scheduler cannot report whether it is idle"),
+                "apply without `--when-idle` when nobody uses the cluster: it is recreated with its Service",
             ),
             Class::NotFound => (
-                "its scheduler does not say how many tasks it has: it has no /json/counts.json".to_owned(),
-                "have `distributed.http.scheduler.json` among `distributed.scheduler.http.routes`, or apply without \
-                 `--when-idle`",
+                "its scheduler does not report its number of tasks: it serves no /json/counts.json"
+                    .to_owned(),
+                "add `distributed.http.scheduler.json` to `distributed.scheduler.http.routes`, or apply without `--when-idle`",
             ),
             Class::Denied => (
-                format!("its scheduler may not be asked whether it is idle: {}", error.message),
-                "ask for the right to `get` on `services/proxy` in the namespace, or apply without `--when-idle`",
+                format!("no permission to ask its scheduler whether it is idle: {}", error.message),
+                "request `get` on `services/proxy` in the namespace, or apply without `--when-idle`",
             ),
             _ => return no_answer(&error, "the tasks of its scheduler"),
         };
@@ -283,7 +281,7 @@ impl<'a> Run<'a> {
         for query in others.filter(|query| !whole || query.api != Api::Kubernetes) {
             let left = self.read_once(query.api, &query.path).await?;
             if let Some(left) = left_over(&left, &query.path) {
-                return Ok(Readiness::Progressing(format!("{left} still there")));
+                return Ok(Readiness::Progressing(format!("{left} still exist")));
             }
         }
         Ok(Readiness::Ready)
@@ -309,8 +307,7 @@ impl<'a> Run<'a> {
 
 /// What is not to be had is not waited for any longer. Nothing is taken back: it may still come.
 fn gave_up(wait: &Await, message: &str) -> Outcome {
-    let help =
-        "GKE goes on trying: apply again later, or ask for fewer nodes, another machine type or other zones";
+    let help = "GKE keeps trying: apply again later, or use fewer nodes, another machine type or other zones";
     let what = format!("{} is not ready after {}: {message}", wait.identity, brief(STALLED));
     failed(Code::NotReady, what, Some(help))
 }
@@ -338,14 +335,16 @@ fn no_answer(error: &ApiError, what: &str) -> Result<Readiness, Outcome> {
 /// What keeps a thing from being gone.
 fn going(live: &Value) -> String {
     if let Some(held) = kinds::kubernetes::going::held(live).filter(|_| live["kind"] == "Namespace") {
-        return format!("still there: {held}");
+        return format!("not yet deleted: {held}");
     }
     let finalizers = live.pointer("/metadata/finalizers").and_then(Value::as_array);
     let names: Vec<&str> = finalizers.into_iter().flatten().filter_map(Value::as_str).collect();
     match (live["status"].as_str(), names.is_empty()) {
-        (Some(status), _) => format!("still there, {status}"),
-        (None, true) => "still there".into(),
-        (None, false) => format!("still there, its controller has to drop finalizer {}", names.join(", ")),
+        (Some(status), _) => format!("not yet deleted, {status}"),
+        (None, true) => "not yet deleted".into(),
+        (None, false) => {
+            format!("not yet deleted, its controller must remove finalizer {}", names.join(", "))
+        }
     }
 }
 
@@ -368,14 +367,14 @@ fn said(outcome: &Outcome) -> &str {
         Outcome::Failed { message, .. } | Outcome::TimedOut { message } | Outcome::InDoubt { message } => {
             message
         }
-        Outcome::Done | Outcome::Skipped { .. } | Outcome::NotStarted => "it was not asked",
+        Outcome::Done | Outcome::Skipped { .. } | Outcome::NotStarted => "the status was not read",
     }
 }
 
 fn interrupted(wait: &Await, message: &str) -> Outcome {
     let what = match wait.until {
         Until::Ready | Until::Still => "created, not yet ready",
-        Until::Gone => "asked to be deleted, not yet gone",
+        Until::Gone => "deletion requested, not yet deleted",
         Until::Idle | Until::Handled => return Outcome::NotStarted,
     };
     Outcome::InDoubt { message: format!("{what}: {message}") }

@@ -44,8 +44,8 @@ pub fn diagnose(error: &ApiError, target: &Target, sources: &Sources, words: Wor
     };
     let detail = error.body.as_ref().and_then(|body| body["detail"].as_str());
     let help = match (words, detail) {
-        (Words::All, Some(detail)) => format!("{help}\nthe library said: {detail}"),
-        (Words::Few, Some(_)) => format!("{help}; -v says more"),
+        (Words::All, Some(detail)) => format!("{help}\ndetail: {detail}"),
+        (Words::Few, Some(_)) => format!("{help}; -v shows more"),
         (Words::All | Words::Few, None) => help,
     };
     let there = sources.stands(&place);
@@ -71,15 +71,16 @@ fn said(error: &ApiError, target: &Target) -> (Code, String, String) {
         },
         Class::Unavailable | Class::Lost if error.status.is_none() => unreached(error, target),
         Class::Unavailable | Class::Lost | Class::Busy | Class::Throttled | Class::Quota => {
-            plain(Code::NoAnswer, "it is not the stack's fault: try again in a minute")
+            plain(Code::NoAnswer, "the stack is not the cause: try again in a minute")
         }
         Class::Unreadable => plain(Code::Unreadable, SOMETHING_ELSE),
-        Class::TooLarge => {
-            plain(Code::Unreadable, "take out of the namespace what fills it, or ask who runs the cluster")
-        }
+        Class::TooLarge => plain(
+            Code::Unreadable,
+            "delete what is not needed from the namespace, or ask the cluster's administrator",
+        ),
         Class::AlreadyExists | Class::Conflict | Class::Invalid | Class::Other => plain(
             Code::Unreadable,
-            "nothing is planned against what cannot be seen; `--offline` plans against an empty world",
+            "a plan needs the live state; `--offline` plans without it, as a first apply",
         ),
     }
 }
@@ -89,21 +90,20 @@ fn kubeconfig(error: &ApiError) -> (Code, String, String) {
         let help = "name the file and the context in [kubernetes]; `kubectl config get-contexts` lists them";
         return (Code::Kubeconfig, error.message.clone(), help.to_owned());
     }
-    let what = format!("the cluster does not take the kubeconfig's credentials: {error}");
-    (
-        Code::Credentials,
-        what,
-        "log in again as you do for kubectl, then try `kubectl get namespaces`".to_owned(),
-    )
+    let what = format!("the cluster rejected the kubeconfig's credentials: {error}");
+    (Code::Credentials, what, "log in as for kubectl, then try `kubectl get namespaces`".to_owned())
 }
 
 fn no_project(project: &str, error: &ApiError) -> (Code, String, String) {
-    let what =
-        format!("project {project} is not there, or these credentials may not see it ({})", error.message);
+    let what = format!(
+        "project {project} does not exist, or these credentials have no access to it ({})",
+        error.message
+    );
     (
         Code::NoProject,
         what,
-        "give the project's id, not its name: `gcloud projects list` shows those you may see".to_owned(),
+        "use the project's ID, not its name: `gcloud projects list` lists the projects you have access to"
+            .to_owned(),
     )
 }
 
@@ -143,7 +143,7 @@ fn denied(error: &ApiError, target: &Target) -> (Code, String, String) {
 fn rights(error: &ApiError) -> (Code, String, String) {
     let help = "an administrator of the cluster grants it: on GKE with the role roles/container.developer, else with \
                 a ClusterRoleBinding; `kubectl auth can-i --list` shows what you may do";
-    (Code::Denied, format!("the cluster refuses to be read: {}", error.message), help.to_owned())
+    (Code::Denied, format!("the cluster denied read access: {}", error.message), help.to_owned())
 }
 
 fn unreached(error: &ApiError, target: &Target) -> (Code, String, String) {
@@ -155,30 +155,27 @@ fn unreached(error: &ApiError, target: &Target) -> (Code, String, String) {
     };
     // What ends too soon is told in words of TLS, too.
     if ["close_notify", "handshake eof", "unexpected eof"].iter().any(|word| words.contains(word)) {
-        let what = format!("the connection to {who} broke off: {}", error.message);
+        let what = format!("the connection to {who} was closed: {}", error.message);
         let help =
-            "try again; when it stays so, a proxy or a load balancer in between cuts what passes through it";
+            "try again; if this persists, a proxy or load balancer in between is cutting the connection";
         return (Code::NoAnswer, what, help.to_owned());
     }
     let trust = ["certificate", "unknownissuer", "tls", "handshake"].iter().any(|word| words.contains(word));
     if trust {
-        let what = format!("{who} cannot be trusted: {}", error.message);
-        let help = "a proxy that opens TLS needs its certificate in the system's store (SSL_CERT_FILE), a cluster \
-                    its own authority in the kubeconfig";
+        let what = format!("{who} has an untrusted certificate: {}", error.message);
+        let help = "for a proxy that intercepts TLS, add its certificate to the system's store (SSL_CERT_FILE); for a cluster, its certificate authority to the kubeconfig";
         return (Code::Interception, what, help.to_owned());
     }
     if words.contains("proxy") || words.contains("tunnel") {
-        let what = format!("the proxy does not let us through to {who}: {}", error.message);
+        let what = format!("the proxy refused the connection to {who}: {}", error.message);
         return (Code::Interception, what, "check HTTPS_PROXY and NO_PROXY".to_owned());
     }
     let help = match &target.gke {
         Some(_) => {
-            "check the network; behind a proxy, HTTPS_PROXY must name it; DASK_INFRA_GKE_ENDPOINT, if it is set, must \
-                 be a sandbox that is served. `--offline` plans without reading"
+            "check the network; behind a proxy, set HTTPS_PROXY; DASK_INFRA_GKE_ENDPOINT, if set, must be a sandbox that is being served. `--offline` plans without reading live state"
         }
         None => {
-            "check the network and `server` in the kubeconfig: `kubectl version` uses the same. `--offline` plans \
-                 without reading"
+            "check the network and `server` in the kubeconfig: `kubectl version` uses the same. `--offline` plans without reading live state"
         }
     };
     (Code::NoAnswer, format!("{who} cannot be reached: {}", error.message), help.to_owned())
@@ -262,14 +259,14 @@ mod tests {
                     none(),
                 ),
                 "DI0604",
-                "the connection to Google's API broke off",
-                "cuts what passes through it",
+                "the connection to Google's API was closed",
+                "is cutting the connection",
             ),
             (
                 gke(),
                 error(Class::Unavailable, None, PODS, "client error (Connect): tls handshake eof", none()),
                 "DI0604",
-                "the connection to the cluster's Kubernetes API broke off",
+                "the connection to the cluster's Kubernetes API was closed",
                 "try again",
             ),
             (
@@ -282,7 +279,7 @@ mod tests {
                     none(),
                 ),
                 "DI0608",
-                "cannot be trusted",
+                "has an untrusted certificate",
                 "SSL_CERT_FILE",
             ),
             (
@@ -348,15 +345,15 @@ mod tests {
                     reason("CONSUMER_INVALID"),
                 ),
                 "DI0606",
-                "project p-1 is not there",
+                "project p-1 does not exist",
                 "gcloud projects list",
             ),
             (
                 gke(),
                 error(Class::NotFound, Some(404), CLUSTER, "Resource not found.", none()),
                 "DI0606",
-                "project p-1 is not there",
-                "id, not its name",
+                "project p-1 does not exist",
+                "ID, not its name",
             ),
             (
                 gke(),
@@ -382,7 +379,7 @@ mod tests {
                 gke(),
                 error(Class::Unavailable, None, CLUSTER, "invalid peer certificate: UnknownIssuer", none()),
                 "DI0608",
-                "cannot be trusted",
+                "has an untrusted certificate",
                 "SSL_CERT_FILE",
             ),
             (
@@ -395,7 +392,7 @@ mod tests {
                     none(),
                 ),
                 "DI0608",
-                "the proxy does not let us through",
+                "the proxy refused the connection",
                 "HTTPS_PROXY",
             ),
             (
@@ -416,7 +413,7 @@ mod tests {
                 kube(),
                 error(Class::Unauthenticated, Some(401), PODS, "Unauthorized", none()),
                 "DI0601",
-                "does not take the kubeconfig's credentials",
+                "rejected the kubeconfig's credentials",
                 "kubectl",
             ),
             (

@@ -19,24 +19,22 @@ use crate::stack::edit::{self, Edit};
 
 /// Shown below the options.
 pub const EXAMPLES: &str = "Examples:\n  \
-    dask-infra adopt node_pool.gpu                 plans, asks, takes it over\n  \
+    dask-infra adopt node_pool.gpu                 plans, asks, adopts\n  \
     dask-infra adopt dask_cluster.rapids --auto-approve\n  \
     dask-infra adopt dask_operator --allow take:dask_operator     also from Helm, Argo CD or Flux\n\
     \n\
-    Puts this stack's marks on what is live and nothing else: labels on clusters and pools of GKE, a field manager and \
-    labels on Kubernetes objects. Nothing is made anew, and what would change is refused. Then the line \
-    `manage = false` goes out of the stack file; comments stay.";
+    Marks live resources as this stack's and changes nothing else: labels on GKE clusters and node pools, a field manager and labels on Kubernetes objects. Nothing is recreated, and anything that would change is refused. Then removes the line `manage = false` from the stack file; comments stay.";
 
 /// Options of `adopt`.
 #[derive(clap::Args, Debug)]
 pub struct Args {
-    /// What: a section with `manage = false`, or one whose things exist and are not the stack's
+    /// A section with `manage = false`, or one whose resources exist outside the stack
     #[arg(value_name = "ADDRESS")]
     address: String,
-    /// Also change what is live to what the stack file says
+    /// Also update live values to match the stack file
     #[arg(long)]
     with_changes: bool,
-    /// Consent to taking it from Helm, Argo CD, Flux or another stack: `take:ADDRESS`
+    /// Approve adopting it from Helm, Argo CD, Flux or another stack: `take:ADDRESS`
     #[arg(long, value_name = "VERB:ADDRESS", value_parser = consent::parse)]
     allow: Vec<Consent>,
     #[command(flatten)]
@@ -93,8 +91,8 @@ fn take(
         }
         for (change, keeper) in keepers(&plan, &world) {
             let what =
-                format!("{change} is kept by {keeper}, which will put its own values back when they differ");
-            let help = "take it out of there as well, or leave it: `manage = false`";
+                format!("{change} is managed by {keeper}, which will revert values that differ from its own");
+            let help = "remove it there as well, or keep `manage = false`";
             reporter
                 .diagnostics(&[Diagnostic::warning(Code::KeptByOthers, what).help(help)], asked.sources());
         }
@@ -127,7 +125,9 @@ fn take(
 fn meant(session: &Session, typed: &str) -> Result<Address, Failure> {
     let found = session.find(typed)?;
     let section = found.first().map(|resource| Address::new(resource.address.section()));
-    section.ok_or_else(|| Diagnostic::error(Code::UnknownAddress, format!("`{typed}` is nothing")).into())
+    section.ok_or_else(|| {
+        Diagnostic::error(Code::UnknownAddress, format!("`{typed}` is not an address in this stack")).into()
+    })
 }
 
 fn place(section: &Address) -> FieldPath {
@@ -163,10 +163,10 @@ fn kept(
     edit: Option<&Edit>,
     asked: &Session,
 ) -> Result<String, Failure> {
-    let Some(edit) = edit else { return Ok(format!("{section} is this stack's.")) };
+    let Some(edit) = edit else { return Ok(format!("{section} now belongs to this stack.")) };
     let by_hand = |why: String| -> Failure {
-        let what = format!("{section} is adopted, and the stack file still says that it is others': {why}");
-        let help = format!("take `manage = false` out of [{section}] by hand; until then it is only read");
+        let what = format!("{section} is adopted, but the stack file still says `manage = false`: {why}");
+        let help = format!("remove `manage = false` from [{section}] by hand; until then it is only read");
         Diagnostic::error(Code::CannotEdit, what).help(help).into()
     };
     replace(&edit.file, &edit.before, &edit.after).map_err(|problem| by_hand(problem.message))?;
@@ -174,7 +174,7 @@ fn kept(
         Ok(now) if now.lowered().resources == asked.lowered().resources => Ok(edit.what.clone()),
         Ok(_) | Err(_) => {
             replace(&edit.file, &edit.after, &edit.before).map_err(|problem| by_hand(problem.message))?;
-            Err(by_hand("another file says it, too".to_owned()))
+            Err(by_hand("another file sets it, too".to_owned()))
         }
     }
 }

@@ -23,34 +23,34 @@ use crate::source::Sources;
 /// Shown below the options.
 pub const EXAMPLES: &str = "Examples:\n  \
     dask-infra apply                       plans, asks, applies\n  \
-    dask-infra apply rapids.plan           what `plan --out rapids.plan` saved\n  \
+    dask-infra apply rapids.plan           a plan saved by `plan --out rapids.plan`\n  \
     dask-infra apply --auto-approve --allow replace:dask_cluster.rapids\n  \
     dask-infra apply --target gpu_driver   only that and what it needs\n  \
     dask-infra apply --when-idle --wait 4h --allow replace:dask_cluster.rapids\n    \
-    a new image, once the scheduler has no work\n\
+    a new image, once the scheduler is idle\n\
     \n\
-    Writes to Google Cloud and into the cluster, and nothing on this machine.\n\
+    Writes to Google Cloud and to the cluster; writes nothing on this machine.\n\
     \n\
-    Ctrl-C once: nothing new is started and running steps reach a safe point. Twice: stops now.";
+    Ctrl-C once: starts nothing new and lets running steps finish safely. Twice: stops immediately.";
 
 /// Shown below the options of `destroy`.
 pub const DESTROY_EXAMPLES: &str = "Examples:\n  \
-    dask-infra plan --destroy              what it would delete\n  \
+    dask-infra plan --destroy              shows what would be deleted\n  \
     dask-infra destroy                     plans, asks, deletes\n  \
     dask-infra --sandbox destroy --auto-approve\n\
     \n\
-    What others made is never deleted without an --allow of its own; `protect = true` refuses.";
+    What this stack did not create is never deleted without its own --allow; `protect = true` prevents deletion.";
 
 /// Options of `apply`.
 #[derive(clap::Args, Debug)]
 pub struct Args {
-    /// What `plan --out FILE` saved; without it a plan is made now
+    /// A plan saved by `plan --out FILE`; without it, plans now
     #[arg(value_name = "PLAN", conflicts_with_all = ["replace", "target", "exclude", "when_idle"])]
     file: Option<PathBuf>,
     /// Do not ask for `yes`; replacing and deleting still need --allow
     #[arg(long)]
     auto_approve: bool,
-    /// Break the lock of another apply of this stack; only when that one does not run any more
+    /// Break the lock of another apply of this stack that is no longer running
     #[arg(long)]
     force_unlock: bool,
     #[command(flatten)]
@@ -63,10 +63,10 @@ pub struct DestroyArgs {
     /// Do not ask for `yes`
     #[arg(long)]
     auto_approve: bool,
-    /// Break the lock of another apply of this stack; only when that one does not run any more
+    /// Break the lock of another apply of this stack that is no longer running
     #[arg(long)]
     force_unlock: bool,
-    /// Consent to deleting what others made and what would go along: `delete:ADDRESS`
+    /// Approve deleting resources outside the stack that would be deleted along: `delete:ADDRESS`
     #[arg(long, value_name = "VERB:ADDRESS", value_parser = consent::parse)]
     allow: Vec<Consent>,
     #[command(flatten)]
@@ -74,7 +74,7 @@ pub struct DestroyArgs {
     /// Requests and changes at a time
     #[arg(long, value_name = "N", default_value_t = ApplyOptions::PARALLELISM, value_parser = parallelism)]
     parallelism: usize,
-    /// Say it in JSON lines
+    /// Print JSON lines
     #[arg(long)]
     json: bool,
 }
@@ -82,16 +82,16 @@ pub struct DestroyArgs {
 /// Options of every command that changes one thing.
 #[derive(clap::Args, Debug)]
 pub struct Changing {
-    /// Do not ask for `yes`; what is deleted or made anew still needs --allow
+    /// Do not ask for `yes`; deleting and replacing still need --allow
     #[arg(long)]
     pub auto_approve: bool,
-    /// Break the lock of another apply of this stack; only when that one does not run any more
+    /// Break the lock of another apply of this stack that is no longer running
     #[arg(long)]
     pub force_unlock: bool,
     /// Requests and changes at a time
     #[arg(long, value_name = "N", default_value_t = ApplyOptions::PARALLELISM, value_parser = parallelism)]
     pub parallelism: usize,
-    /// Say it in JSON lines
+    /// Print JSON lines
     #[arg(long)]
     pub json: bool,
 }
@@ -196,7 +196,7 @@ fn plan_anew(settings: &Settings, file: &Path) -> String {
     match Session::load(settings) {
         Ok(_) => format!("plan again: {} {command}", settings.program()),
         Err(_) => format!(
-            "plan again with the stack's own file: {} {command}",
+            "plan again with the plan's own stack: {} {command}",
             settings.program_with(Path::new("FOLDER"))
         ),
     }
@@ -216,17 +216,17 @@ fn of_this_stack(settings: &Settings, file: &Path, plan: &Plan) -> Result<(), Fa
         };
         return other(
             format!(
-                "{file} is a plan of {}, and the stack file of {stack} is that of {}",
+                "{file} is a plan of {}, but {stack} is the stack file of {}",
                 whose(&plan.owner),
                 whose(owner)
             ),
-            "name the plan's own stack with `--stack`, or plan this one".to_owned(),
+            "give the plan's own stack with `--stack`, or plan this one".to_owned(),
         );
     }
     // A context is pinned in the plan and may have been switched since: the plan's counts.
     if target.gke.is_some() && plan.target.gke.is_some() && target.gke != plan.target.gke {
         return other(
-            format!("{file} was made for {}, and the stack file says {target} now", plan.target),
+            format!("{file} was made for {}, but the stack file now targets {target}", plan.target),
             format!("plan again: {} plan --out {}", settings.program(), quoted(&file.to_string())),
         );
     }
@@ -234,7 +234,7 @@ fn of_this_stack(settings: &Settings, file: &Path, plan: &Plan) -> Result<(), Fa
 }
 
 fn stale(plan: &str, moved: &[String], again: &str) -> Failure {
-    let what = format!("{plan} is stale; nothing was done. What moved:\n{}", moved.join("\n"));
+    let what = format!("{plan} is stale; nothing was done. What changed:\n{}", moved.join("\n"));
     Failure::new(vec![Diagnostic::error(Code::Stale, what).help(again)], Sources::default())
 }
 
@@ -242,11 +242,13 @@ fn locked(why: Unlocked) -> Diagnostic {
     match why {
         Unlocked::Held(who) => Diagnostic::error(
             Code::Locked,
-            format!("another apply of this stack is under way: {who}; nothing was done"),
+            format!("another apply of this stack is running: {who}; nothing was done"),
         )
-        .help("wait until it ends; `--force-unlock` breaks the lock of one that does not run any more"),
+        .help(
+            "wait until it finishes; `--force-unlock` breaks the lock of an apply that is no longer running",
+        ),
         Unlocked::Cannot(why) => {
-            Diagnostic::error(Code::RecordNotWritten, format!("cannot lock the stack: {why}"))
+            Diagnostic::error(Code::RecordNotWritten, format!("the stack cannot be locked: {why}"))
         }
     }
 }
@@ -304,9 +306,9 @@ pub(super) async fn run(
     let now = match begun {
         Ok(now) => now,
         Err(NotBegun::Interrupted) => {
-            let what = "interrupted before anything was begun: nothing was changed, and the lock of the stack is free";
-            let told =
-                Diagnostic::warning(Code::Interrupted, what).help("type the command again when it is meant");
+            let what =
+                "interrupted before the first change: nothing was changed, and the stack's lock is released";
+            let told = Diagnostic::warning(Code::Interrupted, what).help("run the command again to apply");
             reporter.diagnostics(&[told], &Sources::default());
             return Ok(Exit::of_signal(stops.first()));
         }

@@ -7,7 +7,7 @@ use super::settings::{Failure, Format};
 use crate::address::Address;
 use crate::diag::{Code, Diagnostic};
 use crate::plan::{Consent, Mode, Plan, Verb};
-use crate::report::human::plan_text::consent_text;
+use crate::report::human::plan_text::{approval_needed, consent_text};
 use crate::source::Sources;
 
 /// Parses `replace:ADDRESS`, `delete:ADDRESS` or `take:ADDRESS`.
@@ -83,11 +83,11 @@ pub fn not_ours(plan: &Plan, sources: &Sources) -> Vec<Diagnostic> {
         let span = sources.span(&change.origin);
         let problem = Diagnostic::error(Code::NotOurs, format!("{} {taken}", change.identity));
         let help = match taken.fields.is_empty() {
-            true => "choose another name, or delete it if nobody needs it",
-            false => "two appliers of one field take it from each other for ever: leave it to one of them",
+            true => "choose another name, or delete it if it is not needed",
+            false => "two tools that apply one field overwrite each other forever: leave it to one of them",
         };
-        let help = format!("{help}; to take it over: --allow {}", consent_text(consent));
-        Some(problem.at(span, "wanted here").about(change.address.clone(), "").help(help))
+        let help = format!("{help}; to adopt it: --allow {}", consent_text(consent));
+        Some(problem.at(span, "requested here").about(change.address.clone(), "").help(help))
     });
     told.collect()
 }
@@ -99,11 +99,12 @@ fn refusal(Questions { whole, each }: &Questions) -> Diagnostic {
         flags.push("--auto-approve".to_owned());
     }
     flags.extend(each.iter().map(|consent| format!("--allow {}", consent_text(consent))));
-    Diagnostic::error(
-        Code::Consent,
-        "consent is missing and there is no terminal to ask on; nothing was done",
-    )
-    .help(format!("look at the plan, then give {}", flags.join(" ")))
+    let needed = match each.as_slice() {
+        [] => "approval required".to_owned(),
+        each => approval_needed(each),
+    };
+    let what = format!("{needed}, but stdin is not a terminal; nothing was done");
+    Diagnostic::error(Code::Consent, what).help(format!("review the plan, then give {}", flags.join(" ")))
 }
 
 fn ask(
@@ -114,14 +115,17 @@ fn ask(
 ) -> Result<(), Failure> {
     let what = match plan.mode {
         Mode::Apply => "Apply this plan",
-        Mode::Destroy => "Destroy all of this",
+        Mode::Destroy => "Destroy everything listed above",
     };
     let mut question = format!("\n{what} on {} — {}?\n", plan.target, plan.target.mark());
     if *whole == Whole::Ask {
         match each.as_slice() {
             [] => {}
-            [one] => question.push_str(&format!("The address of {} is asked for next.\n", one.address)),
-            many => question.push_str(&format!("The addresses of {} are asked for next.\n", named(many))),
+            each => {
+                let mut needed = format!("{}, asked next: {}.\n", approval_needed(each), named(each));
+                needed[..1].make_ascii_uppercase();
+                question.push_str(&needed);
+            }
         }
         question.push_str("Only 'yes' will be accepted: ");
         agreed(&question, &["yes".to_owned()], answers, screen)?;
@@ -131,7 +135,7 @@ fn ask(
         let verb = match consent.verb {
             Verb::Replace => "replace",
             Verb::Delete => "delete",
-            Verb::Take => "take over",
+            Verb::Take => "adopt",
         };
         question.push_str(&format!("To {verb} {0}, type {0}: ", consent.address));
         // As `--allow` takes it, too.
@@ -151,7 +155,8 @@ fn agreed(
     answers: &mut dyn BufRead,
     screen: &mut dyn io::Write,
 ) -> Result<(), Failure> {
-    let cannot = |error: io::Error| Diagnostic::error(Code::Consent, format!("cannot ask: {error}"));
+    let cannot =
+        |error: io::Error| Diagnostic::error(Code::Consent, format!("cannot read the answer: {error}"));
     screen.write_all(question.as_bytes()).and_then(|()| screen.flush()).map_err(cannot)?;
     let mut answer = String::new();
     let read = answers.read_line(&mut answer).map_err(cannot)?;
@@ -162,7 +167,7 @@ fn agreed(
     if expected.iter().any(|expected| answer.trim() == expected) {
         return Ok(());
     }
-    Err(Diagnostic::error(Code::Consent, "consent was not given; nothing was done").into())
+    Err(Diagnostic::error(Code::Consent, "not approved; nothing was done").into())
 }
 
 #[cfg(test)]
@@ -208,7 +213,7 @@ mod tests {
             let asked = ask(&plan(), &questions, &mut typed.as_bytes(), &mut screen);
             assert_eq!(asked.is_ok(), agreed, "{typed:?}");
             let screen = String::from_utf8(screen).unwrap();
-            let head = "\nApply this plan on p / l / c — LIVE?\nThe address of node_pool.a is asked for next.\n\
+            let head = "\nApply this plan on p / l / c — LIVE?\nDeleting needs approval by address, asked next: `node_pool.a`.\n\
                         Only 'yes' will be accepted: ";
             assert!(screen.starts_with(head), "{screen}");
             assert_eq!(screen.ends_with('\n'), typed.is_empty(), "{screen:?}");
@@ -219,6 +224,6 @@ mod tests {
     fn a_refusal_names_the_flags() {
         let each = vec![parse("replace:a.b").unwrap()];
         let refusal = refusal(&Questions { whole: Whole::Ask, each });
-        assert_eq!(refusal.help.unwrap(), "look at the plan, then give --auto-approve --allow replace:a.b");
+        assert_eq!(refusal.help.unwrap(), "review the plan, then give --auto-approve --allow replace:a.b");
     }
 }

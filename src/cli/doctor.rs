@@ -19,18 +19,18 @@ use crate::resource::{Api, ClusterName, Method, Target};
 /// Shown below the options.
 pub const EXAMPLES: &str = "Examples:\n  \
     dask-infra doctor              everything\n  \
-    dask-infra doctor --offline    only what this machine knows\n  \
+    dask-infra doctor --offline    only what this machine can tell\n  \
     dask-infra doctor --json | jq '.[] | select(.mark == \"bad\")'\n\
     \n\
-    Reads only. Exit code 1 when something stands in the way. No secret is shown.";
+    Reads only. Exits with 1 when it finds a problem. Shows no secrets.";
 
 /// Options of `doctor`.
 #[derive(clap::Args, Debug)]
 pub struct Args {
-    /// Ask nobody over the network
+    /// Do not use the network
     #[arg(long)]
     offline: bool,
-    /// Say it in JSON: one list
+    /// Print JSON: one list
     #[arg(long)]
     json: bool,
 }
@@ -115,7 +115,7 @@ fn configuration(gcloud: &Gcloud) -> Finding {
         .filter_map(|(name, property)| property.as_ref().map(|property| format!("{name} {}", property.value)))
         .collect();
     if said.is_empty() {
-        return Finding::new(Mark::Skipped, "gcloud settings", "none; only `init` would use them");
+        return Finding::new(Mark::Skipped, "gcloud settings", "none; only `init` uses them");
     }
     Finding::new(Mark::Good, "gcloud settings", format!("configuration {configuration}: {}", said.join(", ")))
 }
@@ -135,7 +135,7 @@ fn credentials(settings: &Settings, found: Found) -> Finding {
         }
         Found::Nothing if needed => {
             let seen =
-                "no application default credentials on this machine (a machine of Google Cloud has its own)";
+                "no application default credentials on this machine (Google Cloud machines have their own)";
             Finding::new(Mark::Doubtful, what, seen).remedy(remedy)
         }
         Found::Nothing => Finding::new(Mark::Skipped, what, "none; the sandbox needs none"),
@@ -176,9 +176,9 @@ fn the_sandbox(settings: &Settings) -> Finding {
 fn online(settings: &Settings, args: &Args, session: Option<&Session>) -> Vec<Finding> {
     let skipped = |why: &str| vec![Finding::new(Mark::Skipped, "access", why)];
     if args.offline {
-        return skipped("not asked: --offline");
+        return skipped("skipped: --offline");
     }
-    let Some(session) = session else { return skipped("not asked: the stack must be mended first") };
+    let Some(session) = session else { return skipped("skipped: fix the stack first") };
     let target = &session.lowered().target;
     let asked = block_on(async {
         let link = session.connect(settings)?;
@@ -220,14 +220,14 @@ async fn project(
     };
     let there = clusters.iter().find(|cluster| cluster["name"] == name.cluster.as_str());
     let seen = match there.and_then(|cluster| cluster["status"].as_str()) {
-        Some(status) => format!("cluster {} is there, {status}", name.cluster),
-        None => format!("cluster {} is not there yet", name.cluster),
+        Some(status) => format!("cluster {} exists, {status}", name.cluster),
+        None => format!("cluster {} does not exist yet", name.cluster),
     };
-    let reached = format!("answers for project {} in {}", name.project, name.location);
+    let reached = format!("responds for project {} in {}", name.project, name.location);
     let mut findings =
         vec![Finding::new(Mark::Good, "GKE API", reached), Finding::new(Mark::Good, "cluster", seen)];
     if matches!(settings.access, Access::Sandbox(_)) {
-        findings.push(Finding::new(Mark::Skipped, "permissions", "the sandbox lets everybody do everything"));
+        findings.push(Finding::new(Mark::Skipped, "permissions", "the sandbox allows everything"));
     } else {
         findings.push(permissions(api, session, settings, name).await);
     }
@@ -252,10 +252,10 @@ async fn permissions(
         Ok(answer) => judged(&answer, &name.project),
         // A sandbox that is being served.
         Err(error) if error.class == Class::NotFound && settings.access.is_simulated() => {
-            Finding::new(Mark::Skipped, what, "the sandbox lets everybody do everything")
+            Finding::new(Mark::Skipped, what, "the sandbox allows everything")
         }
         Err(error) if matches!(error.class, Class::Denied | Class::NotFound) => {
-            let seen = format!("not known: the Resource Manager API does not tell ({})", error.message);
+            let seen = format!("unknown: the Resource Manager API gave no answer ({})", error.message);
             let remedy = format!(
                 "gcloud services enable cloudresourcemanager.googleapis.com --project {}",
                 name.project
@@ -294,7 +294,7 @@ async fn cluster(api: &dyn LiveApi, session: &Session, settings: &Settings, targ
     match api.send(Request::get(Api::Kubernetes, "/version")).await {
         Ok(version) => {
             let version = version["gitVersion"].as_str().unwrap_or("an unknown version").to_owned();
-            Finding::new(Mark::Good, "cluster", format!("{target} answers: Kubernetes {version}"))
+            Finding::new(Mark::Good, "cluster", format!("{target} responds: Kubernetes {version}"))
         }
         Err(error) => in_the_way("cluster", &error, session, settings),
     }

@@ -11,16 +11,16 @@ use crate::stack::explain::{Explained, Unknown, explain as place, sections};
 pub const EXAMPLES: &str = "Examples:\n  \
     dask-infra explain                       the sections of a stack\n  \
     dask-infra explain node_pool             its keys\n  \
-    dask-infra explain dask_cluster.worker   what it takes, and its default\n  \
+    dask-infra explain dask_cluster.worker   accepted values and default\n  \
     dask-infra explain DI0206                what a message means, with an example\n  \
-    dask-infra explain --codes               all of them\n\
+    dask-infra explain --codes               all codes\n\
     \n\
     Needs no stack, no network and no credentials; writes nothing.";
 
 /// Options of `explain`.
 #[derive(clap::Args, Debug)]
 pub struct Args {
-    /// A code of a message (DI0206), or a key of the stack file by its path (node_pool.nodes)
+    /// The code of a message (DI0206), or the path of a key (node_pool.nodes)
     #[arg(value_name = "CODE or PATH", value_parser = Offered::Codes, hide_possible_values = true)]
     what: Option<String>,
     /// List the codes of all messages
@@ -93,20 +93,17 @@ fn of_code(code: Code) -> Page {
 fn of_place(Explained { path, takes, default, about, keys }: Explained) -> Page {
     let mut facts = Vec::new();
     if !takes.is_empty() && !takes.starts_with("table") {
-        facts.push(format!("Takes: {takes}."));
+        facts.push(format!("Value: {takes}."));
     }
-    if default == "must be given" {
-        facts.push("Must be given.".to_owned());
+    if default == "required" {
+        facts.push("Required.".to_owned());
     } else if !default.is_empty() {
         facts.push(format!("Default: {default}."));
     }
     let rows = keys.into_iter().map(|key| {
         let Explained { path, takes, default, about, keys: _ } = key;
-        let default = if default.is_empty() || default == "must be given" {
-            default
-        } else {
-            format!("default {default}")
-        };
+        let default =
+            if default.is_empty() || default == "required" { default } else { format!("default {default}") };
         let brief: Vec<&str> =
             [takes.as_str(), default.as_str()].into_iter().filter(|word| !word.is_empty()).collect();
         (path, format!("{about} ({})", brief.join("; ")))
@@ -114,7 +111,7 @@ fn of_place(Explained { path, takes, default, about, keys }: Explained) -> Page 
     let rows: Vec<(String, String)> = rows.collect();
     let deeper = rows.first().map(|(key, _)| {
         let plain = path.replace(".NAME", "");
-        format!("One of them: dask-infra explain {plain}.{key}")
+        format!("For one of them: dask-infra explain {plain}.{key}")
     });
     Page {
         title: path,
@@ -132,7 +129,7 @@ fn nothing(what: &str, Unknown { near }: &Unknown) -> Diagnostic {
         number.is_some_and(|number| !number.is_empty() && number.chars().all(|c| c.is_ascii_digit()));
     if looks_like_a_code {
         let codes = Code::all().iter().map(|entry| entry.id);
-        let problem = Diagnostic::error(Code::NothingToExplain, format!("there is no code `{what}`"));
+        let problem = Diagnostic::error(Code::NothingToExplain, format!("unknown code `{what}`"));
         return match diag::nearest(what, codes) {
             Some(near) => {
                 problem.help(format!("did you mean `{near}`? `dask-infra explain --codes` lists them all"))

@@ -124,7 +124,7 @@ pub fn credentials(env: Env<'_>) -> Found {
 fn look(path: &Path) -> Result<Found, String> {
     let text = fs::read_to_string(path).map_err(|error| error.to_string())?;
     // The parser's own words may repeat the text, which is secret.
-    let value: Value = serde_json::from_str(&text).map_err(|_| "it is not JSON".to_owned())?;
+    let value: Value = serde_json::from_str(&text).map_err(|_| "it is not valid JSON".to_owned())?;
     let kind = value["type"].as_str().ok_or("it has no `type`, so it holds no credentials")?;
     let account = ["client_email", "account"].iter().find_map(|key| value[*key].as_str());
     let account = account.filter(|account| !account.is_empty()).map(str::to_owned);
@@ -183,7 +183,7 @@ mod tests {
             ),
             (r#"{"type": "authorized_user", "refresh_token": "CANARY"}"#, "authorized_user"),
             (r#"{"CANARY": "CANARY"}"#, "no `type`"),
-            ("CANARY {", "not JSON"),
+            ("CANARY {", "not valid JSON"),
         ];
         for (text, expect) in table {
             fs::write(&path, text).unwrap();

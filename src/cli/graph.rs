@@ -9,16 +9,16 @@ use crate::report::human::Detail;
 
 /// Shown below the options.
 pub const EXAMPLES: &str = "Examples:\n  \
-    dask-infra graph                            sections in the order of making\n  \
+    dask-infra graph                            sections in the order of creation\n  \
     dask-infra graph -v                         every object\n  \
     dask-infra graph --format mermaid > g.mmd   a diagram, as GitHub and GitLab show it\n\
     \n\
-    Of a first apply; needs no network and no credentials.";
+    Shows a first apply; needs no network and no credentials.";
 
 /// Options of `graph`.
 #[derive(clap::Args, Debug)]
 pub struct Args {
-    /// How it is written
+    /// Output format
     #[arg(long, value_enum, value_name = "FORMAT", default_value_t)]
     format: Written,
 }

@@ -10,15 +10,15 @@ use crate::secrets::HIDDEN;
 
 /// Terraform's flags that have another form here.
 const FLAGS: &[(&str, &str)] = &[
-    ("backend-config", "there is no state to keep, so no backend"),
+    ("backend-config", "there is no state file, so no backend"),
     ("chdir", "--stack FOLDER"),
     ("compact-warnings", "--summary"),
-    ("force", "--auto-approve, and --allow VERB:ADDRESS for replacing and deleting"),
-    ("input", "without a terminal nothing is asked"),
-    ("lock", "there is no lock file; the record in the cluster is enough"),
+    ("force", "--auto-approve, and --allow VERB:ADDRESS to replace and delete"),
+    ("input", "without a terminal there are no prompts"),
+    ("lock", "there is no lock file; the lock is in the cluster"),
     ("no-color", "--color never"),
-    ("refresh", "live state is always read; --offline plans without it"),
-    ("state", "there is no state file: what is live is the state"),
+    ("refresh", "plan always reads live state; --offline plans without it"),
+    ("state", "there is no state file: the live resources are the state"),
     ("upgrade", "there are no providers to upgrade"),
     ("var-file", "--var NAME=VALUE, or values in [vars] of the stack"),
 ];
@@ -77,7 +77,7 @@ fn flag(word: &str, program: &Command) -> Option<String> {
         return Some(format!("long flags have two dashes: '--{name}{value}'"));
     }
     let (_, ours) = FLAGS.iter().find(|(external, _)| *external == name)?;
-    Some(if ours.starts_with('-') { format!("here it is '{ours}'") } else { (*ours).to_owned() })
+    Some(if ours.starts_with('-') { format!("use '{ours}'") } else { (*ours).to_owned() })
 }
 
 /// Whether the program or one of its commands has a long flag.
@@ -90,7 +90,7 @@ fn is_flag(program: &Command, name: &str) -> bool {
 
 fn command(word: &str) -> Option<String> {
     let (_, ours) = COMMANDS.iter().find(|(external, _)| *external == word)?;
-    Some(format!("here it is 'dask-infra {ours}'"))
+    Some(format!("use 'dask-infra {ours}'"))
 }
 
 #[cfg(test)]

@@ -51,7 +51,7 @@ fn version(program: &Path) -> Result<(), Trouble> {
     let said = run(program, &["version", "--short"], None)?;
     let (major, minor) = numbers(&said).ok_or_else(|| {
         let line = said.lines().next().unwrap_or_default();
-        Trouble::NotRun(format!("`{} version` says `{line}`, which is no version", program.display()))
+        Trouble::NotRun(format!("`{} version` printed `{line}`, which is not a version", program.display()))
     })?;
     if (major, minor) < LEAST {
         let version = format!("{major}.{minor}");
@@ -152,8 +152,9 @@ struct Fetched {
 
 impl Fetched {
     fn pull(program: &Path, asked: &Render) -> Result<Self, Trouble> {
-        let failed =
-            |error: std::io::Error| Trouble::NotRun(format!("there is no folder for charts: {error}"));
+        let failed = |error: std::io::Error| {
+            Trouble::NotRun(format!("the folder for charts cannot be created: {error}"))
+        };
         let folder = tempfile::Builder::new().prefix("dask-infra-chart-").tempdir().map_err(failed)?;
         let place = folder.path().display().to_string();
         let mut words = vec!["pull", &asked.chart, "--untar", "--untardir", &place];
@@ -167,7 +168,7 @@ impl Fetched {
     fn chart(&self) -> Result<String, Trouble> {
         let entries = std::fs::read_dir(self.folder.path()).into_iter().flatten().flatten();
         let charts = entries.map(|entry| entry.path()).find(|path| path.join("Chart.yaml").is_file());
-        let nothing = || Trouble::Said("what was fetched holds no chart".to_owned());
+        let nothing = || Trouble::Said("the download contains no chart".to_owned());
         charts.map(|chart| chart.display().to_string()).ok_or_else(nothing)
     }
 }

@@ -26,9 +26,8 @@ pub const EXAMPLES: &str = "Examples:\n  \
     dask-infra --stack lab import --cluster rapids-gpu               writes lab/stack.toml\n  \
     dask-infra import --context lab --out -                          prints it\n\
     \n\
-    Every section says `manage = false`: the stack reads and compares, and the next plan is empty. \
-    `dask-infra adopt ADDRESS` takes a thing over.\n\
-    Writes stack.toml, never over a file that is there; nothing in the cluster.";
+    Every section has `manage = false`: the stack only reads and compares, and the next plan is empty. `dask-infra adopt ADDRESS` adopts a resource.\n\
+    Writes stack.toml, never overwrites an existing file, and changes nothing in the cluster.";
 
 /// Options of `import`.
 #[derive(clap::Args, Debug)]
@@ -36,22 +35,22 @@ pub struct Args {
     /// The project of the GKE cluster [default: gcloud's]
     #[arg(long, value_name = "ID")]
     project: Option<String>,
-    /// Its zone or region; needed when two clusters have its name
+    /// Its zone or region; needed if two clusters have this name
     #[arg(long, visible_aliases = ["zone", "region"], value_name = "PLACE")]
     location: Option<String>,
-    /// The GKE cluster; not needed when the project has one
+    /// The GKE cluster; not needed if the project has only one
     #[arg(long, value_name = "NAME")]
     cluster: Option<String>,
     /// Read the cluster of a kubeconfig's context instead
     #[arg(long, value_name = "NAME", conflicts_with_all = ["project", "location", "cluster"])]
     context: Option<String>,
-    /// The kubeconfig, when it is not kubectl's own
+    /// The kubeconfig [default: kubectl's]
     #[arg(long, value_name = "FILE", conflicts_with_all = ["project", "location", "cluster"])]
     kubeconfig: Option<PathBuf>,
     /// Read Dask's objects of this namespace only; may be repeated
     #[arg(long, value_name = "NAME")]
     namespace: Vec<String>,
-    /// The stack's name [default: that of the cluster or context]
+    /// The stack's name [default: the cluster's or context's]
     #[arg(long, value_name = "NAME")]
     name: Option<String>,
     /// The file to write; `-` prints it
@@ -102,7 +101,7 @@ fn file(settings: &Settings, args: &Args) -> Result<Option<PathBuf>, Failure> {
         None => folder(&settings.stack)?.join("stack.toml"),
     };
     if path.exists() {
-        let what = format!("{} is already there; nothing was written", path.display());
+        let what = format!("{} already exists; nothing was written", path.display());
         let help = "name another file with `--out FILE`, or print it with `--out -`";
         return Err(Diagnostic::error(Code::AlreadyThere, what).help(help).into());
     }
@@ -164,7 +163,7 @@ fn project(settings: &Settings, args: &Args) -> Result<String, Failure> {
     let known =
         args.project.clone().or_else(|| settings.environment(PROJECT_VARIABLE).filter(|id| !id.is_empty()));
     known.or_else(gcloud).ok_or_else(|| {
-        let what = "which project is not said, and gcloud has none set";
+        let what = "no project given, and gcloud has none configured";
         Diagnostic::error(Code::Usage, what).help("give it: `--project ID`").into()
     })
 }
@@ -196,10 +195,10 @@ fn the_one(project: &str, all: Vec<ClusterName>, args: &Args) -> Result<ClusterN
     Err(match (near.filter(|near| args.cluster.as_deref() != Some(*near)), listed.first()) {
         (Some(near), _) => problem.help(format!("did you mean `--cluster {near}`?")),
         (None, Some(_)) => problem.help(format!(
-            "say which: {}",
+            "choose one: {}",
             listed.iter().map(|name| format!("`{}`", flags(name))).collect::<Vec<_>>().join(", ")
         )),
-        (None, None) => problem.help("`gcloud projects list` shows the projects that you may see"),
+        (None, None) => problem.help("`gcloud projects list` lists the projects you have access to"),
     }
     .into())
 }
@@ -248,7 +247,7 @@ async fn read(api: &dyn LiveApi, place: Place, args: &Args) -> Result<Found, Fai
     if let Some((kind, error)) = unread.iter().find(|(kind, _)| kind.group == DASK_GROUP) {
         let what = format!("objects of the kind {} cannot be listed: {error}", kind.kind);
         let code = if error.class == Class::Denied { Code::Denied } else { Code::Unreadable };
-        let help = "`--namespace NAME` reads the namespaces that you may see, one by one";
+        let help = "`--namespace NAME` reads single namespaces that you have access to";
         return Err(Diagnostic::error(code, what).help(help).into());
     }
     let unread =
@@ -260,7 +259,7 @@ async fn blind_to(blind: &Blind, api: &dyn LiveApi, name: Option<&ClusterName>, 
     let Some(name) = name else { return Diagnostic::error(Code::Unreadable, "nothing could be read").into() };
     if let Blind::NotThere(status) = blind {
         let what = format!("the GKE cluster {} cannot be read: its status is {status}", name.cluster);
-        return Diagnostic::error(Code::NoSuchCluster, what).help("import it when it runs").into();
+        return Diagnostic::error(Code::NoSuchCluster, what).help("import it when it is running").into();
     }
     // Without the right to list them there are none to name.
     let all = survey::clusters(api, &name.project).await.unwrap_or_default();
@@ -293,12 +292,12 @@ fn left_out(imported: &Imported, file: Option<&Path>) -> Vec<Diagnostic> {
     if imported.left_out.is_empty() {
         return Vec::new();
     }
-    let mut what = "the stack does not say all that is live:".to_owned();
+    let mut what = "the stack does not describe everything that is live:".to_owned();
     for line in &imported.left_out {
         let _ = write!(what, "\n- {line}");
     }
     let place = file.map_or_else(|| "its text".to_owned(), |path| path.display().to_string());
-    vec![Diagnostic::warning(Code::LeftOut, what).help(format!("the comments in {place} say the same"))]
+    vec![Diagnostic::warning(Code::LeftOut, what).help(format!("the comments in {place} list the same"))]
 }
 
 fn summary(settings: &Settings, path: &Path, found: &Found, imported: &Imported) -> String {
@@ -307,7 +306,7 @@ fn summary(settings: &Settings, path: &Path, found: &Found, imported: &Imported)
         let _ = writeln!(text, "  {section}");
     }
     if !found.objects.keys().any(|object| object.gvk.group == DASK_GROUP) {
-        text.push_str("  There is nothing of Dask in the cluster.\n");
+        text.push_str("  The cluster has no Dask resources.\n");
     }
     let program = match path.file_name().is_some_and(|name| name == "stack.toml") {
         true => settings.program().to_owned(),
@@ -318,10 +317,7 @@ fn summary(settings: &Settings, path: &Path, found: &Found, imported: &Imported)
         (format!("{program} plan"), "compares it with what is live"),
     ];
     next.extend(
-        imported
-            .sections
-            .last()
-            .map(|section| (format!("{program} adopt {section}"), "takes one thing over")),
+        imported.sections.last().map(|section| (format!("{program} adopt {section}"), "adopts one resource")),
     );
     let column = next.iter().map(|(command, _)| command.chars().count()).max().unwrap_or_default();
     text.push_str("\nNext:\n");

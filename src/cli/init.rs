@@ -21,12 +21,12 @@ pub const EXAMPLES: &str = "Examples:\n  \
     dask-infra init --from rapids-gke               writes stack.toml here\n  \
     dask-infra --stack lab init --from rapids-gke   writes lab/stack.toml\n\
     \n\
-    Writes stack.toml and .dask-infra/stack.schema.json (for editors); never over a file that is there.";
+    Writes stack.toml and .dask-infra/stack.schema.json (for editors); never overwrites an existing file.";
 
 /// Options of `init`.
 #[derive(clap::Args, Debug)]
 pub struct Args {
-    /// The ready stack to start from; without it they are listed
+    /// The ready stack to start from; without it, lists them
     #[arg(long, value_name = "NAME", value_parser = Offered::ReadyStacks, hide_possible_values = true)]
     from: Option<String>,
 }
@@ -48,7 +48,7 @@ fn list(settings: &Settings) -> Exit {
         title: "Ready stacks to start from".to_owned(),
         rows: READY.iter().map(|ready| (ready.name.to_owned(), ready.about())).collect(),
         heading: "Names:".to_owned(),
-        next: Some(format!("To write one: {} init --from {}", settings.program(), READY[0].name)),
+        next: Some(format!("To use one: {} init --from {}", settings.program(), READY[0].name)),
         ..Page::default()
     };
     settings.print(&render(&page, settings.screen().data_look().width))
@@ -72,8 +72,8 @@ fn write(settings: &Settings, ready: &Ready) -> Result<String, Failure> {
     let mut files: Vec<(PathBuf, String)> = vec![(folder.join("stack.toml"), ready.own(&own))];
     files.extend(ready.files.iter().skip(1).map(|(name, text)| (folder.join(name), (*text).to_owned())));
     if let Some((there, _)) = files.iter().find(|(path, _)| path.exists()) {
-        let what = format!("{} is already there; nothing was written", there.display());
-        let help = "choose another folder with `--stack FOLDER`, or move the old file away";
+        let what = format!("{} already exists; nothing was written", there.display());
+        let help = "choose another folder with `--stack FOLDER`, or move the existing file away";
         return Err(Diagnostic::error(Code::AlreadyThere, what).help(help).into());
     }
     create_all(&[files.clone(), schema_in(&folder)].concat())?;
@@ -121,7 +121,7 @@ pub(super) fn folder(stack: &Path) -> Result<PathBuf, Diagnostic> {
 fn create(path: &Path, text: &str) -> Result<(), Diagnostic> {
     let failed = |error: std::io::Error| {
         Diagnostic::error(Code::CannotWrite, format!("cannot write {}: {error}", path.display()))
-            .help("choose another folder with `--stack FOLDER`, or mend the cause")
+            .help("choose another folder with `--stack FOLDER`, or fix the cause")
     };
     if let Some(parent) = path.parent().filter(|parent| !parent.as_os_str().is_empty()) {
         fs::create_dir_all(parent).map_err(failed)?;
@@ -151,7 +151,7 @@ fn own(ready: &Ready, gcloud: &Gcloud, id: String) -> (Own, Vec<String>) {
     let there = Own { location: Some(zone.value.clone()), ..own.clone() };
     if trouble(&ready.own(&there)) > trouble(&ready.own(&own)) {
         said.push(format!(
-            "zone {} of gcloud was left out: the stack's GPUs are not known there",
+            "gcloud's zone {} was not used: the stack's GPUs are not known to be available there",
             zone.value
         ));
         return (own, said);
@@ -201,12 +201,14 @@ fn next(settings: &Settings, files: &[(PathBuf, String)], said: &[String], needs
     let validate = if needs_project { "--sandbox validate" } else { "validate          " };
     text.push_str(&format!("\nNext:\n  dask-infra {stack}{validate}  checks the file\n"));
     if alone {
-        text.push_str(&format!("  dask-infra {stack}--sandbox apply     tries all of it without a cloud\n"));
+        text.push_str(&format!(
+            "  dask-infra {stack}--sandbox apply     tries everything without a cloud account\n"
+        ));
     }
     text.push_str(&format!(
         "  \
-         dask-infra {stack}doctor              what is missing to run it on Google Cloud\n  \
-         dask-infra {stack}plan                what apply would do there\n"
+         dask-infra {stack}doctor              shows what is missing to run it on Google Cloud\n  \
+         dask-infra {stack}plan                shows what apply would do there\n"
     ));
     text
 }
@@ -228,7 +230,7 @@ mod tests {
         assert_eq!(fits.location.as_deref(), Some("us-central1-f"), "{said:?}");
         let (apart, said) = own(ready, &gcloud("europe-north1-a"), "x".to_owned());
         assert_eq!((apart.project.as_deref(), apart.location), (Some("p-1"), None));
-        assert!(said[1].contains("left out"), "{said:?}");
+        assert!(said[1].contains("was not used"), "{said:?}");
         let (bare, said) = own(ready, &Gcloud::default(), "x".to_owned());
         assert_eq!((bare.project, bare.location, said.len()), (None, None, 1));
     }

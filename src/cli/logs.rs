@@ -24,11 +24,11 @@ use crate::resource::{Api, Identity};
 pub const EXAMPLES: &str = "Examples:\n  \
     dask-infra logs rapids                       scheduler and workers, the last 10 lines of each\n  \
     dask-infra logs rapids -c scheduler --tail -1\n  \
-    dask-infra logs dask_job.train -f            as it is written, new pods too\n  \
+    dask-infra logs dask_job.train -f            follows the log, new pods included\n  \
     dask-infra logs dask_operator --since 10m\n  \
     dask-infra logs rapids --previous            of the containers that crashed\n\
     \n\
-    One pod after the other; with -f as lines come. Each line begins with its pod and container when there are several.\n\
+    Prints one pod after the other, with -f as lines arrive. With several pods or containers, each line starts with its own.\n\
     Reads only.";
 
 /// Lines of each container where there are several, as kubectl has it.
@@ -41,25 +41,25 @@ const MOST: usize = 50;
 /// Options of `logs`.
 #[derive(clap::Args, Debug)]
 pub struct Args {
-    /// Whose logs: a Dask cluster or one of its groups, a job, a check, a notebook, the operator, the driver
+    /// A Dask cluster or one of its groups, a job, a check, a notebook, the operator or the driver
     #[arg(value_name = "ADDRESS")]
     address: String,
-    /// Go on with what is written from now on, in new pods too
+    /// Follow the logs, including those of new pods
     #[arg(short, long, conflicts_with = "previous")]
     follow: bool,
-    /// Lines of each container; -1 for all [default: 10 where there are several, else all]
+    /// Lines of each container; -1 for all [default: 10 with several containers, else all]
     #[arg(long, value_name = "N", allow_negative_numbers = true, value_parser = clap::value_parser!(i64).range(-1..))]
     tail: Option<i64>,
-    /// Only what is newer: `45s`, `10m`, `1h30m`
+    /// Only newer lines: `45s`, `10m`, `1h30m`
     #[arg(long, value_name = "DURATION", value_parser = seconds)]
     since: Option<u64>,
-    /// Of the container that ran before, where one crashed and was started again
+    /// Logs of the previous container, if one crashed and was restarted
     #[arg(short, long)]
     previous: bool,
     /// Only containers of this name
     #[arg(short, long, value_name = "NAME")]
     container: Option<String>,
-    /// Lines without pod and container before them
+    /// Do not prefix lines with pod and container
     #[arg(long, conflicts_with = "json")]
     no_prefix: bool,
     /// One JSON object for each line
@@ -91,7 +91,7 @@ pub fn logs(settings: &Settings, args: &Args) -> Exit {
         if places.is_empty() {
             let what = format!("`{}` has no pods, so it has no log", args.address);
             let help =
-                "a Dask cluster, a group, a job, a check, a notebook, `dask_operator` and `gpu_driver` have";
+                "Dask clusters, groups, jobs, checks, notebooks, `dask_operator` and `gpu_driver` have logs";
             return Err(session.fails(Diagnostic::error(Code::NoLog, what).help(help)));
         }
         block_on(async {
@@ -159,7 +159,7 @@ impl Reading<'_> {
             // Not an object that is missing, but the cluster that it would be in.
             Err(error) if error.class == Class::NotFound && error.status.is_none() => {
                 let problem = Diagnostic::error(Code::NoAnswerThere, error.message);
-                Err(self.session.fails(problem.help("`dask-infra apply` makes it")))
+                Err(self.session.fails(problem.help("`dask-infra apply` creates it")))
             }
             Err(error) if error.class == Class::NotFound => Ok(None),
             Err(error) => Err(self.session.refused(&error)),
@@ -174,16 +174,15 @@ impl Reading<'_> {
                 format!("`{program} logs {}` shows all of them", self.args.address),
             ),
             (None, true) => (
-                format!("no pod of `{}` is there", self.args.address),
+                format!("`{}` has no pod", self.args.address),
                 format!(
-                    "the pod of a check is deleted when it has passed; `{program} run {}` runs it again",
+                    "a check's pod is deleted when the check has passed; `{program} run {}` runs it again",
                     self.args.address
                 ),
             ),
-            (None, false) => (
-                format!("no pod of `{}` is there", self.args.address),
-                format!("`{program} status` says how far it is"),
-            ),
+            (None, false) => {
+                (format!("`{}` has no pod", self.args.address), format!("`{program} status` shows its state"))
+            }
         };
         self.session.fails(Diagnostic::error(Code::NoAnswerThere, what).help(help))
     }
@@ -213,7 +212,7 @@ impl Reading<'_> {
                 said = true;
                 match line {
                     Ok(line) => screen.data(&lines.line(one, &line)),
-                    Err(why) => screen.talk(&without(one, &format!("it broke off: {why}"))),
+                    Err(why) => screen.talk(&without(one, &format!("it ended early: {why}"))),
                 }
                 if screen.finish().is_err() {
                     return Ok(Exit::Done);
@@ -264,7 +263,7 @@ impl Reading<'_> {
                         let key = (one.uid.clone(), one.name.clone(), one.restarts);
                         if open >= MOST {
                             if !full {
-                                let what = format!("{MOST} logs are followed at a time; others wait: `-c` narrows it down\n");
+                                let what = format!("at most {MOST} logs are followed at a time; the others wait: `-c` selects a container\n");
                                 screen.talk(&what);
                             }
                             full = true;

@@ -49,9 +49,7 @@ use settings::Settings;
     name = "dask-infra",
     version,
     about = "Plans and applies RAPIDS and Dask on GKE, from the cluster down to the workers",
-    long_about = "Plans and applies RAPIDS and Dask on GKE: a TOML stack says what should exist, from the GKE \
-                  cluster down to the Dask workers and the check that a GPU computes. `plan` says what would \
-                  happen, `apply` does it.",
+    long_about = "Plans and applies RAPIDS and Dask on GKE: a TOML stack describes what should exist, from the GKE cluster down to the Dask workers and a check that a GPU works. `plan` shows what would change, `apply` changes it.",
     after_help = START,
     after_long_help = after_help(),
     subcommand_required = true,
@@ -82,7 +80,7 @@ struct Global {
         global = true
     )]
     sandbox: Option<PathBuf>,
-    /// Set a variable that `[vars]` of the stack declares
+    /// Set a variable declared in `[vars]` of the stack
     #[arg(
         long = "var",
         value_name = "NAME=VALUE",
@@ -91,17 +89,17 @@ struct Global {
         hide_short_help = true
     )]
     vars: Vec<(String, String)>,
-    /// The `helm` that renders charts [env: DASK_INFRA_HELM; else that of the PATH]
+    /// The `helm` that renders charts [env: DASK_INFRA_HELM; default: the one on the PATH]
     #[arg(long, value_name = "PATH", global = true, hide_short_help = true)]
     helm: Option<PathBuf>,
-    /// Let the stack read files outside of its repository, and run the programs of its kubeconfig [env:
+    /// Let the stack read files outside its repository and run the programs in its kubeconfig [env:
     /// DASK_INFRA_TRUST_STACK=1]
     #[arg(long, global = true, hide_short_help = true)]
     trust_stack: bool,
-    /// Show every object with its body and its calls
+    /// Show every object with its body and its requests
     #[arg(short, long, global = true)]
     verbose: bool,
-    /// When to use colours; NO_COLOR turns them off as well
+    /// When to use colours; NO_COLOR turns them off, too
     #[arg(long, value_enum, value_name = "WHEN", default_value_t, global = true, hide_short_help = true)]
     color: settings::Color,
 }
@@ -111,67 +109,67 @@ enum Command {
     /// Write a stack file to start from
     #[command(after_help = init::EXAMPLES)]
     Init(init::Args),
-    /// Write a stack file from a cluster that exists
+    /// Write a stack file from an existing cluster
     #[command(after_help = import::EXAMPLES)]
     Import(import::Args),
-    /// Take over what exists and others made
+    /// Adopt existing resources into the stack
     #[command(after_help = adopt::EXAMPLES)]
     Adopt(adopt::Args),
     /// Check the stack; needs no network and no credentials
     #[command(after_help = "Example: dask-infra --stack stacks/rapids-gke validate\n\n\
-        All mistakes are told in one run, each with its line; `dask-infra explain CODE` says more. Writes nothing.")]
+        Reports all errors in one run, each with its line; `dask-infra explain CODE` explains one. Writes nothing.")]
     Validate(validate::Args),
     /// Show what apply would do
     #[command(after_help = plan::EXAMPLES)]
     Plan(plan::Args),
-    /// Make the world as the stack says, or do exactly what a saved plan says
+    /// Make live resources match the stack, or apply a saved plan
     #[command(after_help = apply::EXAMPLES)]
     Apply(apply::Args),
-    /// Delete all that the stack owns and does not protect
+    /// Delete everything the stack owns
     #[command(after_help = apply::DESTROY_EXAMPLES)]
     Destroy(apply::DestroyArgs),
-    /// Show what is live, and what pods wait for
+    /// Show live resources and why pods are pending
     #[command(after_help = status::EXAMPLES)]
     Status(status::Args),
-    /// Say why something is pending, waits or would be replaced, and the cure
+    /// Explain why something is pending, not ready or would be replaced, and how to fix it
     #[command(after_help = why::EXAMPLES)]
     Why(why::Args),
     /// Connect to a Dask cluster or a notebook
     #[command(after_help = connect::EXAMPLES)]
     Connect(connect::Args),
-    /// Show what the pods of a section say
+    /// Print the logs of a section's pods
     #[command(after_help = logs::EXAMPLES)]
     Logs(logs::Args),
     /// Run a job or a check again
     #[command(after_help = run::EXAMPLES)]
     Run(run::Args),
-    /// Change the live number of workers, nodes or pods of one thing
+    /// Change the live number of workers, nodes or pods
     #[command(after_help = scale::EXAMPLES)]
     Scale(scale::Args),
-    /// Show a saved plan, or the stack as it came out of its files and variables
+    /// Show a saved plan, or the stack with files and variables resolved
     #[command(after_help = "Examples:\n  \
         dask-infra plan --out rapids.plan; dask-infra show rapids.plan\n  \
         dask-infra show --effective            the stack, with the place of every value\n  \
-        dask-infra show --effective -v         and the objects that it becomes\n\n\
+        dask-infra show --effective -v         and the objects that it produces\n\n\
         Writes nothing.")]
     Show(plan::ShowArgs),
-    /// Show what comes before what
+    /// Show the order of changes
     #[command(after_help = graph::EXAMPLES)]
     Graph(graph::Args),
     /// Explain a code of a message, or a key of the stack file
     #[command(after_help = explain::EXAMPLES)]
     Explain(explain::Args),
-    /// Look for what is missing: credentials, permissions, APIs, tools
+    /// Check for missing credentials, permissions, APIs and tools
     #[command(after_help = doctor::EXAMPLES)]
     Doctor(doctor::Args),
     /// Print the JSON Schema of stack files, for editors
     #[command(after_help = "Example: dask-infra schema > stack.schema.json\n\
         and as the first line of stack.toml: #:schema ./stack.schema.json")]
     Schema,
-    /// The embedded GKE and Kubernetes, opened to gcloud, kubectl and others
+    /// Serve and reset the embedded GKE and Kubernetes
     #[command(subcommand, after_help = sandbox::EXAMPLES)]
     Sandbox(sandbox::Command),
-    /// Print what a shell completes
+    /// Print a shell completion script
     #[command(after_help = completions::EXAMPLES)]
     Completions(completions::Args),
     /// Print the version
@@ -185,8 +183,7 @@ const START: &str = "Start here, without a cloud:\n  \
 
 fn after_help() -> String {
     format!(
-        "{START}\n\nWhat it writes: `init` and `import` a stack file, `plan --out` a plan, `apply` and `destroy` the world, \
-         `--sandbox` its folder. Nothing else.\n\nExit codes:\n{}",
+        "{START}\n\nWhat it writes: `init` and `import` a stack file, `plan --out` a plan file, `apply` and `destroy` live resources, `--sandbox` its folder. Nothing else.\n\nExit codes:\n{}",
         exit::table()
     )
 }
@@ -203,8 +200,7 @@ pub fn page() -> String {
         }
     }
     let program = Cli::command().disable_help_subcommand(true);
-    let mut page = "# Commands\n\n<!-- Written from src/cli/ by `UPDATE_GOLDEN=1 cargo test`; do not edit. -->\n\nWhat \
-                    `--help` says. The options of `dask-infra` itself may stand before or behind every command.\n"
+    let mut page = "# Commands\n\n<!-- Written from src/cli/ by `UPDATE_GOLDEN=1 cargo test`; do not edit. -->\n\nThe output of `--help`. Global options may come before or after the command.\n"
         .to_owned();
     add(&mut page, &program, "dask-infra", 1);
     for command in program.get_subcommands() {

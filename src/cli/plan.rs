@@ -14,41 +14,40 @@ use crate::report::{Next, Reporter, View, document};
 pub const EXAMPLES: &str = "Examples:\n  \
     dask-infra plan                        what apply would do\n  \
     dask-infra plan --summary              on one screen\n  \
-    dask-infra plan -v                     every object and every call\n  \
-    dask-infra plan --offline              without network and credentials\n  \
+    dask-infra plan -v                     every object and every request\n  \
+    dask-infra plan --offline              without network or credentials\n  \
     dask-infra plan --out rapids.plan      then: dask-infra apply rapids.plan\n  \
     dask-infra plan --target gpu_driver    only that and what it needs\n  \
-    dask-infra plan --refresh-only         what others changed since the last apply\n  \
+    dask-infra plan --refresh-only         what changed outside this stack since the last apply\n  \
     dask-infra plan --detailed-exitcode    0 nothing to do, 2 changes, 1 error\n\
     \n\
-    Changes nothing; writes nothing but the file of --out.";
+    Changes nothing; writes only the file of --out.";
 
 /// Options of every command that makes a plan.
 #[derive(clap::Args, Debug)]
 pub struct Making {
-    /// Consent to replacing, deleting, or taking over from others: `replace:ADDRESS`, `delete:ADDRESS`,
-    /// `take:ADDRESS`
+    /// Approve replacing, deleting or adopting: `replace:ADDRESS`, `delete:ADDRESS`, `take:ADDRESS`
     #[arg(long, value_name = "VERB:ADDRESS", value_parser = consent::parse)]
     pub allow: Vec<Consent>,
-    /// Delete this and make it anew, although nothing forces it
+    /// Replace this, although nothing forces it
     #[arg(long, value_name = "ADDRESS")]
     pub replace: Vec<String>,
     #[command(flatten)]
     pub part: Part,
-    /// Another target than the one where this stack is already is meant: a second cluster is made
+    /// Allow another target than the stack's existing one: creates a second cluster
     #[arg(long)]
     pub retarget: bool,
-    /// Have what takes Dask workers away (a replaced or deleted cluster, group or job) wait until their scheduler has
-    /// no work
+    /// Before removing Dask workers (replacing or deleting a cluster, group or job), wait until their scheduler is
+    /// idle
     #[arg(long)]
     pub when_idle: bool,
-    /// How long --when-idle waits at most: `90s`, `30m`, `4h`, `1h 30m`; then exit code 6
+    /// Maximum wait of --when-idle: `90s`, `30m`, `4h`, `1h 30m`; then exit code 6
     #[arg(long, value_name = "TIME", default_value = "1h", requires = "when_idle", value_parser = seconds)]
     pub wait: u32,
     /// Requests and changes at a time
     #[arg(long, value_name = "N", default_value_t = 64, value_parser = parallelism)]
     pub parallelism: usize,
-    /// Say it in JSON lines
+    /// Print JSON lines
     #[arg(long)]
     pub json: bool,
 }
@@ -56,10 +55,10 @@ pub struct Making {
 /// Which part of the stack.
 #[derive(clap::Args, Clone, Debug, Default)]
 pub struct Part {
-    /// Only this and what it needs; to destroy: and what needs it. May be repeated
+    /// Only this and what it needs; with destroy: and what needs it. May be repeated
     #[arg(long, value_name = "ADDRESS")]
     target: Vec<String>,
-    /// Everything except this and what needs it; to destroy: and what it needs. May be repeated
+    /// Everything except this and what needs it; with destroy: and what it needs. May be repeated
     #[arg(long, value_name = "ADDRESS")]
     exclude: Vec<String>,
 }
@@ -96,22 +95,22 @@ fn seconds(text: &str) -> Result<u32, String> {
 pub struct Args {
     #[command(flatten)]
     making: Making,
-    /// Save the plan; `apply FILE` does exactly what it says
+    /// Save the plan; `apply FILE` applies exactly this plan
     #[arg(long, value_name = "FILE", conflicts_with = "offline")]
     out: Option<PathBuf>,
     /// Exit with 2 when there are changes
     #[arg(long)]
     detailed_exitcode: bool,
-    /// Plan to delete all that the stack owns
+    /// Plan to delete everything the stack owns
     #[arg(long)]
     destroy: bool,
-    /// Plan against an empty world, without reading anything
+    /// Plan as a first apply, without reading live state
     #[arg(long)]
     offline: bool,
-    /// Only show what others changed since the last apply; exit with 2 when there is something
+    /// Only show what changed outside the stack since the last apply; exit with 2 if anything did
     #[arg(long, conflicts_with_all = ["out", "destroy", "offline", "allow", "replace", "summary"])]
     refresh_only: bool,
-    /// One line for each sort of section, without fields
+    /// One line for each type of section, without fields
     #[arg(long, conflicts_with = "json")]
     summary: bool,
 }
@@ -119,13 +118,13 @@ pub struct Args {
 /// Options of `show`.
 #[derive(clap::Args, Debug)]
 pub struct ShowArgs {
-    /// What `plan --out FILE` wrote
+    /// A plan saved by `plan --out FILE`
     #[arg(required_unless_present = "effective")]
     file: Option<PathBuf>,
-    /// Show the stack instead: its files laid over each other, variables put in
+    /// Show the stack instead, with extended files and variables resolved
     #[arg(long, conflicts_with = "file")]
     effective: bool,
-    /// Print one JSON document: a plan in the shape that policy scripts for Terraform's plans read
+    /// Print one JSON document, in the format of `terraform show -json`
     #[arg(long)]
     json: bool,
 }

@@ -11,11 +11,11 @@ use crate::resource::KindId;
 
 /// Shown below the options.
 pub const EXAMPLES: &str = "Examples:\n  \
-    dask-infra run check.cuda                    once more, although it has passed\n  \
-    dask-infra run dask_job.train                asks for its address: the last run's objects are deleted\n  \
+    dask-infra run check.cuda                    again, although it has passed\n  \
+    dask-infra run dask_job.train                asks for approval: deletes the objects of the last run\n  \
     dask-infra run train --auto-approve --allow replace:dask_job.train\n\
     \n\
-    The same as `apply --target ADDRESS --replace ADDRESS`: what it needs is brought up to date, nothing else.";
+    The same as `apply --target ADDRESS --replace ADDRESS`: updates what it needs and nothing else.";
 
 /// Kinds that run to an end.
 pub const RUNS: [KindId; 3] = [KindId::Check, KindId::DaskJob, KindId::Job];
@@ -26,7 +26,7 @@ pub struct Args {
     /// What to run again: a job or a check
     #[arg(value_name = "ADDRESS")]
     address: String,
-    /// Consent to replacing it: `replace:ADDRESS`
+    /// Approve replacing it: `replace:ADDRESS`
     #[arg(long, value_name = "VERB:ADDRESS", value_parser = consent::parse)]
     allow: Vec<Consent>,
     #[command(flatten)]
@@ -72,7 +72,7 @@ fn what(settings: &Settings, typed: &str) -> Result<Vec<String>, Failure> {
         .filter(|resource| RUNS.contains(&resource.kind))
         .map(|resource| resource.address.to_string())
         .collect();
-    let problem = Diagnostic::error(Code::NotRunnable, format!("`{typed}` does not run to an end"));
+    let problem = Diagnostic::error(Code::NotRunnable, format!("`{typed}` does not run to completion"));
     Err(session.fails(match all.as_slice() {
         [] => problem.help("jobs and checks do, and this stack has none"),
         all => problem.help(format!("give {}", crate::diag::listed(all.iter().map(String::as_str), "or"))),

@@ -25,16 +25,16 @@ pub const EXAMPLES: &str = "Examples:\n  \
     gcloud container clusters list\n  \
     dask-infra sandbox serve --dir box --stock-out us-central1-c:nvidia-tesla-t4\n\
     \n\
-    A file `faults.toml` in the folder, or --faults FILE, says what goes wrong: docs/sandbox.md, Faults.";
+    A file `faults.toml` in the folder, or --faults FILE, lists the faults to simulate: docs/sandbox.md, Faults.";
 
 /// What to do with a sandbox.
 #[derive(clap::Subcommand, Debug)]
 pub enum Command {
-    /// Serve it on loopback until SIGTERM or Ctrl-C
+    /// Serve the sandbox on loopback until SIGTERM or Ctrl-C
     Serve(ServeArgs),
     /// Print the shell lines that point gcloud, kubectl and dask-infra at a served sandbox
     Env(DirArgs),
-    /// Delete its state; refused while somebody uses it
+    /// Delete the sandbox's state; refused while it is in use
     Reset(DirArgs),
     /// Print a kubeconfig for a cluster of a served sandbox
     Kubeconfig(KubeconfigArgs),
@@ -43,7 +43,7 @@ pub enum Command {
 /// Which sandbox.
 #[derive(clap::Args, Debug)]
 pub struct DirArgs {
-    /// Where it is kept [default: that of --sandbox]
+    /// The sandbox folder [default: that of --sandbox]
     #[arg(long, value_name = "DIR")]
     dir: Option<PathBuf>,
 }
@@ -53,26 +53,26 @@ pub struct DirArgs {
 pub struct ServeArgs {
     #[command(flatten)]
     place: DirArgs,
-    /// The port of GKE; 0 takes a free one
+    /// The port of GKE; 0 for any free port
     #[arg(long, value_name = "N", default_value_t = 0)]
     gke_port: u16,
-    /// Real seconds that pass in one second [default: 60]
+    /// Simulated seconds per second [default: 60]
     #[arg(long, value_name = "X", value_parser = scale)]
     time_scale: Option<f64>,
-    /// What goes wrong [default: faults.toml in the folder, when it is there]
+    /// Faults to simulate [default: faults.toml in the folder, if it exists]
     #[arg(long, value_name = "FILE")]
     faults: Option<PathBuf>,
-    /// No machines in this zone, or none with this GPU, for as long as it is served so. Repeat for more
+    /// No machines in this zone, or none with this GPU, while serving. May be repeated
     #[arg(long = "stock-out", value_name = "ZONE[:GPU]", value_parser = faults::stockout_flag)]
     stock_out: Vec<Stockout>,
-    /// The limit of a GPU quota in every region, as NVIDIA_T4_GPUS=1. Repeat for more
+    /// The limit of a GPU quota in every region, as NVIDIA_T4_GPUS=1. May be repeated
     #[arg(long, value_name = "METRIC=N", value_parser = faults::quota_flag)]
     quota: Vec<(String, u32)>,
-    /// Put the API server of this kubeconfig behind the cluster that is created. It must listen on loopback:
-    /// whoever reaches the sandbox and knows the token in its folder gets its rights
+    /// Use the API server of this kubeconfig as the cluster's. It must listen on loopback: anyone who can reach the
+    /// sandbox and knows the token in its folder gets its permissions
     #[arg(long, value_name = "KUBECONFIG")]
     kubernetes: Option<PathBuf>,
-    /// Leave the Dask operator's work to a real one that runs beside it, instead of imitating it
+    /// Do not simulate the Dask operator; a real one runs beside the sandbox
     #[arg(long, conflicts_with = "kubernetes")]
     real_operator: bool,
 }
@@ -149,10 +149,10 @@ fn without_clients(dir: &Path) -> Result<(), Diagnostic> {
         Ok(_) if is_made_for_a_sandbox(&gcloud) => delete(&gcloud, |path| fs::remove_dir_all(path)),
         Ok(_) => {
             let what = format!(
-                "cannot serve with {}: it was not made for a sandbox, and `sandbox env` would have gcloud use it",
+                "cannot serve with {}: it was not created for a sandbox, and `sandbox env` would make gcloud use it",
                 gcloud.display()
             );
-            Err(Diagnostic::error(Code::Sandbox, what).help("move it away, and serve again"))
+            Err(Diagnostic::error(Code::Sandbox, what).help("move it away, then serve again"))
         }
     }
 }
@@ -274,8 +274,8 @@ fn is_no_sandbox(dir: &Path) -> Option<String> {
 fn reset(dir: &Path) -> Result<String, Failure> {
     let shown = dir.display();
     if let Some(why) = is_no_sandbox(dir) {
-        let what = format!("this is no sandbox's folder, and nothing was deleted: {why}");
-        let help = "give the folder itself with --dir; delete by hand what is left of a sandbox";
+        let what = format!("not a sandbox folder; nothing was deleted: {why}");
+        let help = "give the sandbox folder with --dir; delete the remains of a sandbox by hand";
         return Err(Diagnostic::error(Code::Sandbox, what).help(help).into());
     }
     let Some(lock) = lock(dir) else {
@@ -331,8 +331,7 @@ async fn kubeconfig(settings: &Settings, args: &KubeconfigArgs) -> Result<String
         let names: Vec<&str> = clusters.iter().filter_map(|cluster| cluster["name"].as_str()).collect();
         let help = match names.as_slice() {
             [] => format!(
-                "it has no clusters: when the stack names another project, set {PROJECT_VARIABLE} to it or ask for \
-                 PROJECT/LOCATION/NAME; else `dask-infra --sandbox apply` makes one"
+                "it has no clusters: if the stack uses another project, set {PROJECT_VARIABLE} to it or give PROJECT/LOCATION/NAME; otherwise `dask-infra --sandbox apply` creates one"
             ),
             names => format!("it has {}; PROJECT/LOCATION/NAME names one", names.join(", ")),
         };
@@ -340,7 +339,7 @@ async fn kubeconfig(settings: &Settings, args: &KubeconfigArgs) -> Result<String
     };
     let Some(text) = kubeconfig_of(cluster, &project, token.as_deref().unwrap_or("sandbox")) else {
         let what = format!("{name} has no endpoint yet");
-        return Err(Diagnostic::error(Code::Sandbox, what).help("wait until it is made").into());
+        return Err(Diagnostic::error(Code::Sandbox, what).help("wait until it is created").into());
     };
     Ok(text)
 }

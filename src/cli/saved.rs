@@ -17,7 +17,7 @@ pub fn save(path: &Path, plan: &Plan) -> Result<(), Diagnostic> {
 
 fn unwritten(path: &Path, why: &str) -> Diagnostic {
     Diagnostic::error(Code::CannotWrite, format!("the plan cannot be written to {}: {why}", path.display()))
-        .help("give a file in a folder that exists and may be written to")
+        .help("choose a file in a writable folder")
 }
 
 /// Before the world is read: a plan that cannot be saved is not worth waiting for.
@@ -46,7 +46,7 @@ fn folder(path: &Path) -> &Path {
 pub fn load(path: &Path) -> Result<Plan, Diagnostic> {
     let shown = path.display().to_string();
     let text = std::fs::read(path).map_err(|why| match why.kind() {
-        ErrorKind::NotFound => file::unusable(&shown, "there is no such file"),
+        ErrorKind::NotFound => file::unusable(&shown, "no such file"),
         _ => file::unusable(&shown, &why.to_string()),
     })?;
     file::read(&shown, &text)

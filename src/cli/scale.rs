@@ -24,27 +24,25 @@ use crate::stack::edit::{self, Edit};
 /// Shown below the options.
 pub const EXAMPLES: &str = "Examples:\n  \
     dask-infra scale dask_cluster.rapids 5         workers of the default group\n  \
-    dask-infra scale rapids.group.large 2          any unique ending will do\n  \
+    dask-infra scale rapids.group.large 2          any unique ending works\n  \
     dask-infra scale helm_release.rapids/gpu-workers 5   a group of workers of the Dask chart\n  \
-    dask-infra scale node_pool.a100 3 --write      nodes, and the stack file says 3 from now on\n  \
+    dask-infra scale node_pool.a100 3 --write      nodes, and writes 3 to the stack file\n  \
     dask-infra scale rapids 0 --auto-approve\n\
     \n\
-    Changes that number and nothing else. Without --write the next apply puts the number of the stack file back; with \
-    it the file is edited in place, and comments and layout stay; a number of a file that the stack extends is \
-    laid over in the stack's own.\n\
-    A number between bounds (`{ min, max }`) is its autoscaler's and is not scaled.";
+    Changes that number and nothing else. Without --write the next apply restores the number in the stack file; with it the file is edited in place, comments and layout stay, and a number from an extended file is overridden in the stack's own file.\n\
+    A number between bounds (`{ min, max }`) belongs to its autoscaler and cannot be scaled.";
 
 /// Options of `scale`.
 #[derive(clap::Args, Debug)]
 pub struct Args {
-    /// What: a Dask cluster, one of its groups, a node pool, a group of workers of the Dask chart, a Deployment or
-    /// StatefulSet of a manifest or chart
+    /// A Dask cluster, one of its groups, a node pool, a worker group of the Dask chart, a Deployment or StatefulSet
+    /// of a manifest or chart
     #[arg(value_name = "ADDRESS")]
     address: String,
     /// How many workers, nodes (in all zones together) or pods
     #[arg(value_name = "N", value_parser = clap::value_parser!(u32).range(..=15000))]
     number: u32,
-    /// Put the number into the stack file, too
+    /// Also write the number to the stack file
     #[arg(long)]
     write: bool,
     #[command(flatten)]
@@ -130,12 +128,11 @@ fn meant(session: &Session, typed: &str) -> Result<(Resource, Scaled), Failure> 
         [] => {
             let external = found.iter().any(|resource| !ours(resource));
             let (why, help) = if external {
-                ("others own it (`manage = false`)", "ask its owner, or scale it with their tool")
+                ("it is managed elsewhere (`manage = false`)", "ask its owner, or scale it with its own tool")
             } else {
                 (
-                    "it has no number",
-                    "workers of Dask clusters and their groups, nodes of pools, pods of Deployments and StatefulSets \
-                     from manifests are scaled",
+                    "it has nothing to scale",
+                    "workers of Dask clusters and groups, nodes of pools, and pods of Deployments and StatefulSets from manifests can be scaled",
                 )
             };
             let what = format!("`{typed}` cannot be scaled: {why}");
@@ -143,18 +140,18 @@ fn meant(session: &Session, typed: &str) -> Result<(Resource, Scaled), Failure> 
         }
         several => {
             let names = several.iter().map(|(resource, _)| resource.address.as_str());
-            let what = format!("`{typed}` has several numbers");
-            let help = format!("give one of {}", listed(names, "or"));
+            let what = format!("`{typed}` has several numbers to scale");
+            let help = format!("use one of {}", listed(names, "or"));
             return fail(Diagnostic::error(Code::NothingToScale, what).at(at, "this").help(help));
         }
     };
     if let Number::Autoscaler { min, max, whose, place } = &scaled.number {
         let what = format!(
-            "the number of {} of {} is written by {whose}, between {min} and {max}",
+            "{whose} sets the number of {} of {}, between {min} and {max}",
             scaled.unit, resource.address
         );
         let problem = Diagnostic::error(Code::NumberOfOthers, what).at(sources.span(place), "its bounds");
-        return fail(problem.help("change the bounds and apply, or write a number in their place and apply"));
+        return fail(problem.help("change the bounds and apply, or replace them with a number and apply"));
     }
     Ok((resource, scaled))
 }
@@ -177,7 +174,7 @@ fn keep(settings: &Settings, edit: &Edit, asked: &Session) -> Result<(), Failure
         Ok(now) if now.stack() == asked.stack() => Ok(()),
         Ok(_) | Err(_) => {
             replace(&edit.file, &edit.after, &edit.before)?;
-            let what = format!("{} cannot be edited so that only this number changes", edit.file.display());
+            let what = format!("{} cannot be edited without changing anything else", edit.file.display());
             Err(Diagnostic::error(Code::CannotKeep, what).help("edit it by hand, then apply").into())
         }
     }
@@ -187,13 +184,13 @@ fn keep(settings: &Settings, edit: &Edit, asked: &Session) -> Result<(), Failure
 pub(super) fn replace(file: &Path, before: &str, after: &str) -> Result<(), Diagnostic> {
     let failed = |why: String| {
         Diagnostic::error(Code::CannotKeep, format!("{} cannot be written: {why}", file.display()))
-            .help("nothing was scaled; mend the cause, or leave `--write` away")
+            .help("nothing was scaled; fix the cause, or omit `--write`")
     };
     let io = |error: std::io::Error| failed(error.to_string());
     // A link stays a link.
     let file = fs::canonicalize(file).map_err(io)?;
     if fs::read_to_string(&file).map_err(io)? != before {
-        return Err(failed("it was changed meanwhile".to_owned()));
+        return Err(failed("it has changed in the meantime".to_owned()));
     }
     let name = file.file_name().unwrap_or_default().to_string_lossy().into_owned();
     let beside = file.with_file_name(format!(".{name}.{}", std::process::id()));

@@ -42,7 +42,6 @@ pub struct Session {
 
 /// How a plan is asked for.
 pub struct Ask<'a> {
-    /// What for.
     pub mode: Mode,
     /// Consents given, as they were typed.
     pub allowed: &'a [Consent],
@@ -322,7 +321,7 @@ fn doubts(target: &Target, sources: &Sources) -> Vec<Diagnostic> {
     let warning = |doubt: Doubt| {
         Diagnostic::warning(Code::Kubeconfig, doubt.to_string())
             .at(sources.span(&place), "for this")
-            .help("whoever is in between can read what is sent, and answer in its place")
+            .help("others on the network can read and change what is sent")
     };
     access.doubts().into_iter().map(warning).collect()
 }
@@ -399,8 +398,8 @@ impl Link {
         let simulated = settings.access.is_simulated();
         if plan.target.simulated != simulated {
             let help = match simulated {
-                true => "leave `--sandbox` and DASK_INFRA_SANDBOX away to apply it to the cloud",
-                false => "give the `--sandbox` that it was made with",
+                true => "omit `--sandbox` and unset DASK_INFRA_SANDBOX to apply it to the cloud",
+                false => "give the `--sandbox` it was made with",
             };
             let what = format!("the plan was made for {} ({})", plan.target, plan.target.mark());
             return Err(Diagnostic::error(Code::PlanFile, what).help(help).into());
@@ -473,19 +472,17 @@ fn runs_nothing(settings: &Settings, kubeconfig: &KubeconfigAccess) -> Result<()
     let what = match (programs.first(), outside) {
         (None, None) => return Ok(()),
         (Some(program), _) => format!("runs a program: `{program}`"),
-        (None, Some(file)) => format!("names a file outside of it: {}", file.display()),
+        (None, Some(file)) => format!("names a file outside it: {}", file.display()),
     };
-    let what = format!("{} is a file of the repository and {what}", path.display());
+    let what = format!("{} is in the repository and {what}", path.display());
     Err(Diagnostic::error(Code::NotTrusted, what).help(
-        "keep the kubeconfig outside of the repository; or, when you know who wrote it, give `--trust-stack` \
-         (DASK_INFRA_TRUST_STACK=1)",
+        "keep the kubeconfig outside the repository; or, if you trust its author, give `--trust-stack` (DASK_INFRA_TRUST_STACK=1)",
     ))
 }
 
 fn loopback(url: &str) -> Result<GkeAccess, Diagnostic> {
     GkeAccess::loopback(url).map_err(|why| {
-        let help = "DASK_INFRA_GKE_ENDPOINT says so: unset it for Google's own; `dask-infra sandbox env` prints it \
-                    for a served sandbox";
+        let help = "DASK_INFRA_GKE_ENDPOINT sets it: unset it to use Google's; `dask-infra sandbox env` prints it for a served sandbox";
         Diagnostic::error(Code::Usage, why).help(help)
     })
 }
@@ -495,9 +492,7 @@ fn no_sandbox() -> Diagnostic {
         Code::Sandbox,
         "a stack of `[kubernetes]` names an existing cluster, which no sandbox can be",
     )
-    .help(
-        "leave `--sandbox` away, or point `kubeconfig` at a served sandbox: `dask-infra sandbox kubeconfig`",
-    )
+    .help("omit `--sandbox`, or point `kubeconfig` at a served sandbox: `dask-infra sandbox kubeconfig`")
 }
 
 struct Opened {

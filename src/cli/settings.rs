@@ -298,7 +298,7 @@ impl From<SandboxError> for Failure {
                 (Code::Sandbox, None)
             }
             SandboxError::Io { .. } | SandboxError::OfOthers { .. } => {
-                (Code::Sandbox, Some("mend the cause, or choose another folder: `--sandbox=DIR`"))
+                (Code::Sandbox, Some("fix the cause, or choose another folder: `--sandbox=DIR`"))
             }
         };
         let diagnostic = Diagnostic::error(code, error.to_string());
@@ -306,7 +306,8 @@ impl From<SandboxError> for Failure {
     }
 }
 
-const SERVE_IT: &str = "one process has a folder at a time, unless it is served: `dask-infra sandbox serve`";
+const SERVE_IT: &str =
+    "one process at a time can use a folder, unless it is served: `dask-infra sandbox serve`";
 
 /// The mistakes of a file of faults, at their places.
 fn faults(mistakes: &Mistakes) -> Failure {

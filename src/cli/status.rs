@@ -25,21 +25,21 @@ pub const EXAMPLES: &str = "Examples:\n  \
     dask-infra status                  a line for each section\n  \
     dask-infra status -v               every object\n  \
     dask-infra status rapids           one section, with each of its objects\n  \
-    dask-infra status --watch          again whenever something changes, until all is ready\n  \
+    dask-infra status --watch          updates on every change, until everything is ready\n  \
     dask-infra status --json | jq '.things[] | select(.state != \"ready\")'\n\
     \n\
-    Reads only. Exit code 0 also when something is not ready; `--json` has `ready`.";
+    Reads only. Exits with 0 even when something is not ready; see `ready` of `--json`.";
 
 /// Options of `status`.
 #[derive(clap::Args, Debug)]
 pub struct Args {
-    /// Only this: a section of the stack, or an object of one; any unique ending will do
+    /// Only this: a section of the stack, or an object of one; any unique ending works
     #[arg(value_name = "ADDRESS")]
     address: Option<String>,
-    /// Look again every two seconds and print what has changed, until everything is ready
+    /// Check every two seconds and print what changed, until everything is ready
     #[arg(long)]
     watch: bool,
-    /// Say it in JSON: one object, with `--watch` one for each change
+    /// Print JSON: one object, with `--watch` one for each change
     #[arg(long)]
     json: bool,
     /// Requests at a time
@@ -129,7 +129,7 @@ fn passed(resource: &Resource, world: &World) -> State {
     let pass = world.record.as_ref().and_then(|record| record.passes.get(&resource.identity));
     match pass {
         Some(pass) if *pass == check::digest(&resource.body) => State::Ready,
-        Some(_) => State::Waiting("it has to run again: what it runs changed since it passed".to_owned()),
+        Some(_) => State::Waiting("must run again: it changed since it passed".to_owned()),
         None => State::Absent,
     }
 }

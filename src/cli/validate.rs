@@ -8,7 +8,7 @@ use crate::stack;
 /// Options of `validate`.
 #[derive(clap::Args, Debug)]
 pub struct Args {
-    /// Say it in JSON lines
+    /// Print JSON lines
     #[arg(long)]
     json: bool,
 }
@@ -16,7 +16,7 @@ pub struct Args {
 /// Options of `version`.
 #[derive(clap::Args, Debug)]
 pub struct VersionArgs {
-    /// Say it in JSON
+    /// Print JSON
     #[arg(long)]
     json: bool,
 }

@@ -27,20 +27,19 @@ use crate::stack::rules::nodes_for_gpus;
 
 /// Shown below the options.
 pub const EXAMPLES: &str = "Examples:\n  \
-    dask-infra why dask_cluster.rapids        why workers are pending, and the cure\n  \
-    dask-infra why rapids.group.large         any unique ending will do\n  \
+    dask-infra why dask_cluster.rapids        why workers are pending, and how to fix it\n  \
+    dask-infra why rapids.group.large         any unique ending works\n  \
     dask-infra why node_pool.a100 --json | jq '.causes[].cures'\n\
     \n\
-    Reads only: the thing, its pods, their events and the logs of those that crash, and a plan of the stack. Exit code 0 \
-    also when something is the matter; `--json` has `well`.";
+    Reads only: the resource, its pods, their events, the logs of crashing pods, and a plan of the stack. Exits with 0 even when something is wrong; see `well` of `--json`.";
 
 /// Options of `why`.
 #[derive(clap::Args, Debug)]
 pub struct Args {
-    /// What: a section of the stack, or an object of one
+    /// A section of the stack, or an object of one
     #[arg(value_name = "ADDRESS")]
     address: String,
-    /// Say it in JSON: one object
+    /// Print JSON: one object
     #[arg(long)]
     json: bool,
     /// Requests at a time
@@ -261,7 +260,7 @@ fn planned(session: &Session, found: &[Resource], plan: &Plan, answer: &mut Why)
             Action::Update => "update",
             Action::Replace => "replace",
             Action::Delete => "delete",
-            Action::Forget => "leave to other stacks",
+            Action::Forget => "release to other stacks",
             Action::Run => "run",
         };
         let resource = found.iter().find(|resource| resource.address == change.address);
@@ -293,7 +292,7 @@ fn said(session: &Session, resource: Option<&Resource>, action: Action, field: &
     let place = place.map(|place| format!(" ({place})")).unwrap_or_default();
     let does = match effect {
         // Of what is replaced as a whole nothing rolls.
-        Effect::Rolling if action == Action::Replace => "goes with the replacement",
+        Effect::Rolling if action == Action::Replace => "part of the replacement",
         Effect::InPlace => "in place",
         Effect::Rolling => "its pods or nodes are recreated",
         Effect::Replace => "forces replacement",

@@ -42,7 +42,6 @@ pub enum Place {
 /// A place and what it has to do with the matter.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Label {
-    /// Where.
     pub place: Place,
     /// A few words beside the place; may be empty.
     pub text: String,

@@ -5,9 +5,7 @@ use super::codes::{Code, Entry};
 /// `docs/diagnostics.md`.
 pub fn page() -> String {
     let mut page = "# Diagnostics\n\n<!-- Written from src/diag/codes.rs by `UPDATE_GOLDEN=1 cargo test`; do not \
-                    edit. -->\n\nEvery message carries a code that keeps its meaning: `00xx` usage and target, \
-                    `01xx` syntax and shape of the stack file, `02xx` its meaning, `03xx` plans and refusals, \
-                    `04xx` apply, `05xx` sandbox, `06xx` credentials and APIs.\n"
+                    edit. -->\n\nEvery message has a code whose meaning does not change: `00xx` usage and target, `01xx` syntax and structure of the stack file, `02xx` its meaning, `03xx` plans and refusals, `04xx` apply, `05xx` sandbox, `06xx` credentials and APIs.\n"
         .to_owned();
     for Entry { code: _, id, title, text, example } in Code::all() {
         page.push_str(&format!("\n## {id}: {title}\n\n{text}\n"));

@@ -367,7 +367,7 @@ mod tests {
         let diagnostics = [
             Diagnostic::error(Code::UnknownKey, "nothing is called `x`")
                 .at(Some(Span { file, start: 29, end: 30 }), "here")
-                .help("take it away"),
+                .help("remove it"),
             Diagnostic::warning(Code::Syntax, "at the end").at(Some(Span { file, start: 99, end: 120 }), ""),
             Diagnostic::error(Code::Syntax, "nowhere").about(Address::new("cluster"), "this"),
         ];
@@ -375,7 +375,7 @@ mod tests {
             for characters in [Characters::Ascii, Characters::Unicode] {
                 let text = render(&diagnostics, &sources, Look { width: 60, colour, characters });
                 for part in
-                    ["a/stack.toml:3:1", "a/stack.toml:3:6", "DI0102", "take it away", "at cluster: this"]
+                    ["a/stack.toml:3:1", "a/stack.toml:3:6", "DI0102", "remove it", "at cluster: this"]
                 {
                     assert!(text.contains(part), "{part} in\n{text}");
                 }

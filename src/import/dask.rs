@@ -25,7 +25,7 @@ pub(super) fn import(found: &Found, draft: &mut Draft) {
     let mut clusters: BTreeMap<ObjectId, String> = BTreeMap::new();
     for (object, live) in of_kind(found, "DaskCluster") {
         if let Some(job) = owner(live, "DaskJob") {
-            draft.nowhere.push(format!("{object}: the cluster of DaskJob {job}, which the operator made"));
+            draft.nowhere.push(format!("{object}: the cluster of DaskJob {job}, created by the operator"));
         } else if let Some(why) = unnamable(&object.name) {
             draft.nowhere.push(format!("{object}: {why}"));
         } else {
@@ -51,7 +51,9 @@ pub(super) fn import(found: &Found, draft: &mut Draft) {
     for (object, live) in of_kind(found, "DaskAutoscaler") {
         let wanted = text(&live["spec"]["cluster"]);
         if object.name != wanted {
-            draft.nowhere.push(format!("{object}: a stack names an autoscaler like its cluster, {wanted}"));
+            draft
+                .nowhere
+                .push(format!("{object}: in a stack an autoscaler has the name of its cluster, {wanted}"));
         } else if of(object, live).is_none() {
             draft.nowhere.push(format!("{object}: its cluster {wanted} is not in this file"));
         }
@@ -77,9 +79,10 @@ fn owner<'v>(live: &'v Value, kind: &str) -> Option<&'v str> {
 fn unnamable(name: &str) -> Option<String> {
     let plain = |c: char| c.is_ascii_lowercase() || c.is_ascii_digit() || c == '-';
     if !name.chars().all(plain) {
-        return Some(format!("`{name}` is no name in a stack: lower-case letters, digits and `-`"));
+        return Some(format!("`{name}` is not a valid name in a stack: lower-case letters, digits and `-`"));
     }
-    (name.len() > LONGEST).then(|| format!("its name has {} characters, a stack takes {LONGEST}", name.len()))
+    (name.len() > LONGEST)
+        .then(|| format!("its name has {} characters, a stack allows {LONGEST}", name.len()))
 }
 
 fn cluster(found: &Found, object: &ObjectId, live: &Value, draft: &mut Draft) -> String {
@@ -144,7 +147,7 @@ fn service(live: &Value) -> DaskService {
 
 fn phase(live: &Value) -> String {
     match text(&live["status"]["phase"]) {
-        "" => "which no operator has seen".to_owned(),
+        "" => "not yet seen by an operator".to_owned(),
         phase => format!("phase {phase}"),
     }
 }
@@ -169,8 +172,7 @@ fn replicas(found: &Found, object: &ObjectId, live: &Value, section: &str, draft
     let there = default.and_then(|group| number(&group["spec"]["worker"]["replicas"])).unwrap_or(asked);
     if there != asked {
         draft.below(section, format!(
-            "the DaskCluster asks for {asked} workers, and its default group was scaled to {there} since: so the number \
-             belongs to others"
+            "the DaskCluster requests {asked} workers, but its default group was scaled to {there} since, so the number is managed elsewhere"
         ));
         return Replicas::Given(Given { start: Some(there), ..Given::default() });
     }
@@ -182,8 +184,7 @@ fn pod_of(part: Part, live: &Value, image: Option<&str>, section: &str, draft: &
     let mut pod = live.clone();
     for name in pod::without_secrets(&mut pod) {
         draft.below(section, format!(
-            "the value of the variable {name} looks like a secret, so the variables of its container are not \
-                 written here: put it into a Secret, and refer to it in `pod` (`valueFrom`) before you adopt this"
+            "the value of the variable {name} looks like a secret, so the variables of its container are not written here: move it to a Secret and refer to it in `pod` (`valueFrom`) before you adopt this"
         ));
     }
     pod::short(part, &pod, image, &draft.scope())
@@ -205,7 +206,7 @@ fn group(object: &ObjectId, live: &Value, cluster: &str, cluster_key: &str, draf
     let short_key = object.name.strip_prefix(&format!("{cluster}-")).filter(|key| !key.is_empty());
     let key = short_key.unwrap_or(&object.name).to_owned();
     if !object.name.chars().all(|c| c.is_ascii_lowercase() || c.is_ascii_digit() || c == '-') {
-        draft.nowhere.push(format!("{object}: `{}` is no name in a stack", object.name));
+        draft.nowhere.push(format!("{object}: `{}` is not a valid name in a stack", object.name));
         return;
     }
     let header = format!("dask_cluster.{cluster_key}.group.{key}");
@@ -244,7 +245,7 @@ fn job(object: &ObjectId, live: &Value, draft: &mut Draft) {
     let key = key(&object.name, &namespace, &taken);
     let section = format!("dask_job.{key}");
     let status = match text(&live["status"]["jobStatus"]) {
-        "" => "which no operator has seen".to_owned(),
+        "" => "not yet seen by an operator".to_owned(),
         status => format!("status {status}"),
     };
     draft.above(&section, format!("{object}, {status}."));
@@ -293,10 +294,10 @@ fn unsaid(section: &str, said: &Value, live: &Value, draft: &mut Draft) {
     };
     let (more, other) = (list(&more), list(&other));
     if !more.is_empty() {
-        draft.below(section, format!("also set, and left as it is: {more}"));
+        draft.below(section, format!("also set and left unchanged: {more}"));
     }
     if !other.is_empty() {
-        draft.below(section, format!("it differs there, and adopting it would change it: {other}"));
+        draft.below(section, format!("it differs there, so adopting it would change: {other}"));
     }
 }
 

@@ -110,11 +110,13 @@ pub(super) fn import(found: &Found, draft: &mut Draft) {
     draft.stack.cluster = Some(cluster);
     let unsaid = field::unsaid(cluster::FIELDS, live, &FieldPath::root(), &CLUSTER_KNOWN);
     if !unsaid.is_empty() {
-        draft.below("cluster", format!("also set, and left as it is: {}", unsaid.join(", ")));
+        draft.below("cluster", format!("also set and left unchanged: {}", unsaid.join(", ")));
     }
     if live["autopilot"]["enabled"] == true {
-        draft
-            .below("cluster", "an Autopilot cluster: Google makes its node pools, so none is a section here");
+        draft.below(
+            "cluster",
+            "an Autopilot cluster: Google creates its node pools, so none has a section here",
+        );
         return;
     }
     let install = driver(found, draft);
@@ -141,15 +143,13 @@ fn driver(found: &Found, draft: &mut Draft) -> DriverInstall {
             return DriverInstall::Daemonset;
         }
         Some(_) if versions.is_empty() => {
-            draft.nowhere.push(format!("{said}: no pool has GPUs, so it has nothing to do"));
+            draft.nowhere.push(format!("{said}: not needed, as no pool has GPUs"));
         }
         Some(_) => draft.nowhere.push(format!(
-            "{said}: GKE installs the driver on all GPU pools itself, so it has nothing to do; \
-             `kubectl --namespace kube-system delete daemonset nvidia-driver-installer` removes it"
+            "{said}: not needed, as GKE installs the driver on all GPU pools; `kubectl --namespace kube-system delete daemonset nvidia-driver-installer` removes it"
         )),
         None if disabled => draft.nowhere.push(format!(
-            "what installs the NVIDIA driver: some pools leave it to others, and there is no {said} (NVIDIA's GPU \
-             Operator, perhaps)"
+            "what installs the NVIDIA driver: GKE does not on some pools, and there is no {said} (perhaps NVIDIA's GPU Operator does)"
         )),
         None => {}
     }
@@ -172,7 +172,7 @@ fn pool(
     let section = format!("node_pool.{name}");
     let nodes = found.sizes.get(name).copied();
     let count =
-        nodes.map_or_else(|| "nodes that could not be counted".to_owned(), |nodes| format!("nodes: {nodes}"));
+        nodes.map_or_else(|| "an unknown number of nodes".to_owned(), |nodes| format!("nodes: {nodes}"));
     draft.above(&section, format!("Node pool {name}, {}, {count}.", text(&live["status"])));
     owned(&section, live, draft);
     let config = &live["config"];
@@ -191,15 +191,14 @@ fn pool(
         (DriverInstall::Gke, Some("LATEST")) => pool.driver = Some(DriverVersion::Latest),
         (DriverInstall::Gke, Some("DEFAULT")) | (DriverInstall::Daemonset, Some("INSTALLATION_DISABLED")) | (_, None) => {}
         (_, Some(version)) => draft.below(&section, format!(
-            "its driver is {} there, which a stack does not say beside the other pools' drivers; adopting the pool would \
-             change it", if version.is_empty() { "not set" } else { version }
+            "its driver is {}, which a stack cannot combine with the other pools' drivers; adopting the pool would change it", if version.is_empty() { "not set" } else { version }
         )),
     }
     account(&section, config, &mut pool, draft);
     let mut unsaid = field::unsaid(node_pool::FIELDS, live, &FieldPath::keys(["config"]), &CONFIG_KNOWN);
     unsaid.extend(field::unsaid(node_pool::FIELDS, live, &FieldPath::root(), &POOL_KNOWN));
     if !unsaid.is_empty() {
-        draft.below(&section, format!("also set, and left as it is: {}", unsaid.join(", ")));
+        draft.below(&section, format!("also set and left unchanged: {}", unsaid.join(", ")));
     }
     draft.stack.node_pool.insert(name.to_owned(), pool);
 }
@@ -215,8 +214,7 @@ fn size(section: &str, live: &Value, nodes: Option<u32>, places: u32, draft: &mu
         }
         let (min, max) = (number("minNodeCount").unwrap_or(0), number("maxNodeCount").unwrap_or(0));
         draft.below(section, format!(
-            "GKE scales it from {min} to {max} nodes in each of {places} zones; a stack counts all zones together: \
-             `nodes = {{ min = {}, max = {} }}` would say it, and change it",
+            "GKE scales it from {min} to {max} nodes in each of {places} zones; a stack counts all zones together: `nodes = {{ min = {}, max = {} }}` would be the same range, but change the pool",
             min * places, max * places
         ));
         return None;
@@ -226,12 +224,14 @@ fn size(section: &str, live: &Value, nodes: Option<u32>, places: u32, draft: &mu
         Some(nodes) => {
             draft.below(
                 section,
-                format!("{nodes} nodes in {places} zones: not as many in each, so `nodes` is not said"),
+                format!(
+                    "{nodes} nodes in {places} zones, not the same number in each, so `nodes` is not set"
+                ),
             );
             None
         }
         None => {
-            draft.below(section, "the number of its nodes could not be read, so `nodes` is not said");
+            draft.below(section, "the number of its nodes could not be read, so `nodes` is not set");
             None
         }
     }
@@ -276,7 +276,7 @@ fn surge(section: &str, live: &Value, draft: &mut Draft) -> Option<Surge> {
         other => {
             draft.below(
                 section,
-                format!("its nodes are upgraded by the strategy {other}; adopting the pool would change it"),
+                format!("its upgrade strategy is {other}; adopting the pool would change it"),
             );
             None
         }
@@ -295,7 +295,7 @@ fn account(section: &str, config: &Value, pool: &mut NodePool, draft: &mut Draft
     } else {
         draft.below(
             section,
-            format!("its nodes run as {account} with the scopes {}, left as it is", scopes.join(", ")),
+            format!("its nodes run as {account} with the scopes {}, left unchanged", scopes.join(", ")),
         );
     }
 }
@@ -303,9 +303,9 @@ fn account(section: &str, config: &Value, pool: &mut NodePool, draft: &mut Draft
 /// Says whose a thing is when it carries a stack's marks.
 pub(super) fn owned(section: &str, live: &Value, draft: &mut Draft) {
     if let Some(stack) = stack_of(live) {
-        draft.above(section, format!("The stack {stack} has it."));
+        draft.above(section, format!("It belongs to the stack {stack}."));
     }
     if let Some(keeper) = super::kept_by(live) {
-        draft.above(section, format!("Kept by {keeper}: adopting it needs `--allow take:…`."));
+        draft.above(section, format!("Managed by {keeper}: adopting it needs `--allow take:…`."));
     }
 }

@@ -34,15 +34,14 @@ fn operator(found: &Found, draft: &mut Draft) {
     let Some((object, live)) = operators.next() else {
         if served() {
             draft.nowhere.push(
-                "the Dask operator: its definitions are there, but no Deployment with the label \
-                 app.kubernetes.io/name=dask-kubernetes-operator could be seen"
+                "the Dask operator: its definitions exist, but no Deployment with the label app.kubernetes.io/name=dask-kubernetes-operator was found"
                     .to_owned(),
             );
         }
         return;
     };
     for (other, _) in operators {
-        draft.nowhere.push(format!("{other}: a second Dask operator; two of them work against each other"));
+        draft.nowhere.push(format!("{other}: a second Dask operator; two operators conflict"));
     }
     let namespace = object.namespace.clone().unwrap_or_default();
     let image = text(&live["spec"]["template"]["spec"]["containers"][0]["image"]);
@@ -52,14 +51,16 @@ fn operator(found: &Found, draft: &mut Draft) {
     if object.name != OPERATOR_NAME {
         draft.below(
             "dask_operator",
-            format!("a stack names its Deployment {OPERATOR_NAME}: to adopt it would make a second operator"),
+            format!(
+                "a stack names its Deployment {OPERATOR_NAME}: adopting it would create a second operator"
+            ),
         );
     }
     if !version.is_empty() && version != dask::operator::KNOWN {
         draft.below(
             "dask_operator",
             format!(
-                "a stack manages release {} only: to adopt it, give that version, which changes the operator to it",
+                "a stack manages only release {}: adopting it with that version changes the operator to it",
                 dask::operator::KNOWN
             ),
         );

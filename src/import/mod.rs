@@ -36,7 +36,6 @@ pub enum Place {
 /// What is live, as it was read.
 #[derive(Clone, Debug)]
 pub struct Found {
-    /// Where.
     pub place: Place,
     /// The GKE cluster as its API gives it, without pools; `null` for a kubeconfig.
     pub cluster: Value,
@@ -146,7 +145,7 @@ fn unadoptable(draft: &mut Draft, text: &str) {
     let text = text.replace("\nmanage = false\n", "\nmanage = true\n");
     for problem in problems(&text) {
         let Some(section) = draft.about(&problem) else { continue };
-        let line = format!("a stack would not make it: {}", problem.message);
+        let line = format!("a stack cannot describe it: {}", problem.message);
         if !draft.below.get(&section).is_some_and(|lines| lines.contains(&line)) {
             draft.below(&section, line);
         }

@@ -68,8 +68,7 @@ fn head(found: &Found) -> String {
         }
     };
     let about = format!(
-        "What {place} has, as `dask-infra import` read it. What says `manage = false` is others': it is read and compared, \
-         never written or deleted. `dask-infra adopt ADDRESS` takes it over."
+        "{place}, as read by `dask-infra import`. Sections with `manage = false` are managed elsewhere: read and compared, never written or deleted. `dask-infra adopt ADDRESS` adopts one."
     );
     comment(&about, "")
 }

@@ -252,7 +252,7 @@ fn names_meet_and_some_cannot_be_said() {
         imported.text
     );
     let left = imported.left_out.join("\n");
-    assert!(left.contains("with.dot` is no name in a stack"), "{left}");
+    assert!(left.contains("with.dot` is not a valid name in a stack"), "{left}");
     assert!(left.contains("its cluster gone is not in this file"), "{left}");
     assert!(imported.text.contains("name = \"low\""), "{}", imported.text);
     let again = adopted(&imported.text);
@@ -274,7 +274,7 @@ fn what_a_stack_would_not_make_is_told() {
     assert_eq!(imported.sections, ["dask_cluster.bad", "dask_cluster.good"], "{}", imported.text);
     let left = imported.left_out.join("\n");
     assert!(
-        left.contains("[dask_cluster.bad] a stack would not make it") && left.contains("surprise"),
+        left.contains("[dask_cluster.bad] a stack cannot describe it") && left.contains("surprise"),
         "{left}"
     );
     load(Path::new(""), &imported.text);

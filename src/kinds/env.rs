@@ -16,12 +16,12 @@ use crate::kinds::scope::Scope;
 use crate::resource::{Gvk, Identity, KindId, Life, ObjectId, Owner, Resource};
 use crate::secrets::given::VARIABLE;
 
-/// A key of a Kubernetes Secret, or a variable of the environment. The value never comes here.
+/// A key of a Kubernetes Secret, or an environment variable; never the value itself.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Deserialize, Serialize, JsonSchema)]
 #[serde(deny_unknown_fields)]
 pub struct SecretKey {
-    /// The Secret's name: `kubectl create secret generic NAME --from-literal=KEY=…` makes one. Or `env:NAME`: what the
-    /// environment variable `NAME` has where the stack is applied, which is put into a Secret of the stack.
+    /// The Secret's name: `kubectl create secret generic NAME --from-literal=KEY=…` creates one. Or `env:NAME`: the
+    /// value of the environment variable `NAME` when the stack is applied, which is put into a Secret of the stack.
     pub secret: String,
     /// The key in it; not with `env:NAME`.
     #[serde(default, skip_serializing_if = "String::is_empty")]

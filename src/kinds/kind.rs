@@ -43,7 +43,6 @@ pub struct Kind {
     /// A wanted one in the few words that a row of a plan has room for: number, machine and GPUs first, images last. What
     /// the address and the kind say already is not said again. Parts may be empty.
     pub about: fn(&Resource) -> Vec<String>,
-    /// Where its pods are.
     pub pods: fn(&Resource) -> Where,
     /// Where one can connect to.
     pub endpoint: fn(&Resource) -> Option<Endpoint>,
@@ -77,7 +76,7 @@ impl Kind {
     pub fn readiness(&self, wait: &Await, found: &Found) -> Readiness {
         (self.readiness)(wait, found).unwrap_or_else(|Unasked(part)| {
             Readiness::Failed(format!(
-                "dask-infra has a mistake: it judges by {part:?} without asking for it"
+                "this is a bug in dask-infra: readiness depends on {part:?}, which was not read"
             ))
         })
     }
@@ -296,11 +295,9 @@ pub enum How {
 pub struct ChangeContext<'a> {
     /// What happens.
     pub action: Action,
-    /// What it is.
     pub identity: &'a Identity,
     /// What is wanted; `None` for deletes.
     pub resource: Option<&'a Resource>,
-    /// What is live.
     pub live: Option<&'a Value>,
     /// The objects in the cluster, where they were read.
     pub inside: Option<&'a BTreeMap<ObjectId, Value>>,

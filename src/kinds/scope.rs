@@ -25,7 +25,6 @@ pub const DRIVER_INSTALLER: &str = "nvidia-driver-installer";
 pub struct Scope {
     /// Whose.
     pub owner: Owner,
-    /// Where.
     pub target: Target,
     /// The node pools of the file, by key.
     pub pools: Vec<PoolFacts>,

@@ -48,7 +48,7 @@ pub struct Lifecycle {
 #[derive(Clone, Debug, Default, PartialEq, Deserialize, Serialize, JsonSchema)]
 pub struct PodKeys {
     /// GPUs of each pod. Default none. A worker with GPUs is `dask cuda worker`, and one GPU a worker keeps scale-down
-    /// exact; a scheduler with one unpacks what GPU workers send it.
+    /// exact; a scheduler with one can unpack data from GPU workers.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     #[schemars(range(min = 0, max = 16))]
     pub gpus: Option<u32>,
@@ -61,14 +61,14 @@ pub struct PodKeys {
     /// The node pool it must run on.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub pool: Option<String>,
-    /// The node pool it runs on when there is room.
+    /// The node pool to run on if it has free capacity.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub prefer_pool: Option<String>,
     /// Environment variables: text, `{ secret = "NAME", key = "KEY" }` for a key of a Secret in the pod's namespace, or
-    /// `{ secret = "env:NAME" }` for what the environment variable `NAME` has where the stack is applied.
+    /// `{ secret = "env:NAME" }` for the value of the environment variable `NAME` when the stack is applied.
     #[serde(default, skip_serializing_if = "BTreeMap::is_empty")]
     pub env: Env,
-    /// A PodSpec, or parts of one, laid over what the other keys make: a table, or a YAML file's name.
+    /// A PodSpec, or parts of one, merged over the result of the other keys: a table, or the name of a YAML file.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub pod: Option<Pod>,
 }
@@ -178,7 +178,6 @@ impl Naming {
 pub struct Live<'a> {
     /// The namespace; empty for what lies in none.
     pub namespace: &'a str,
-    /// The name.
     pub name: &'a str,
     /// The field that gives it, else the section's key does.
     pub field: Option<&'static str>,
@@ -226,7 +225,6 @@ pub struct Inner<'a> {
     pub field: &'static str,
     /// Its key there.
     pub key: &'a str,
-    /// The section.
     pub section: &'a dyn Section,
 }
 

@@ -236,7 +236,7 @@ impl JsonSchema for Scalar {
 pub struct Taint {
     /// The key.
     pub key: String,
-    /// The value; empty when missing.
+    /// The value; empty if omitted.
     #[serde(default)]
     pub value: String,
     /// What happens to pods that do not tolerate it.

@@ -17,7 +17,6 @@ pub struct StatusLine {
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Pending {
     pub namespace: String,
-    /// Its name.
     pub pod: String,
     /// Why, by its own conditions; events may know more.
     pub why: Option<String>,

@@ -128,29 +128,27 @@ pub fn remedy(admission: &Admission, configured: &[Configured]) -> String {
     match admission {
         Admission::Refused { webhook, .. } => {
             format!(
-                "webhook {webhook}{by} refuses it: change what it names, then apply again; {look} shows what it is asked about"
+                "webhook {webhook}{by} denied the request: change what it names, then apply again; {look} shows what the webhook matches"
             )
         }
         Admission::Unanswered { webhook, service, .. } => {
             let service = service.as_ref().or_else(|| configured.first()?.service.as_ref());
             let serves = match service {
                 Some((namespace, name)) => format!(
-                    "Service {namespace}/{name} does not answer for it: `kubectl -n {namespace} get endpointslices -l \
-                     kubernetes.io/service-name={name}` shows whether a pod does"
+                    "its Service {namespace}/{name} does not respond: `kubectl -n {namespace} get endpointslices -l kubernetes.io/service-name={name}` shows whether it has a pod"
                 ),
-                None => format!("{look} names who should answer"),
+                None => format!("{look} shows what should respond"),
             };
             let gone = match configured.first() {
                 Some(found) => {
-                    format!("; when its program is gone for good: `kubectl delete {}`", resource(found))
+                    format!("; if it no longer exists: `kubectl delete {}`", resource(found))
                 }
                 None => String::new(),
             };
-            format!("webhook {webhook}{by} could not be asked. {serves}; then apply again{gone}")
+            format!("webhook {webhook}{by} could not be called. {serves}; then apply again{gone}")
         }
         Admission::Policy { policy, .. } => format!(
-            "ValidatingAdmissionPolicy {policy} refuses it: change what it names, then apply again; `kubectl get \
-             validatingadmissionpolicy {policy} -o yaml` shows the rule"
+            "ValidatingAdmissionPolicy {policy} denied the request: change what it names, then apply again; `kubectl get validatingadmissionpolicy {policy} -o yaml` shows the rule"
         ),
     }
 }

@@ -49,7 +49,7 @@ impl Request {
     fn unreadable(&self, status: u16, why: &str) -> ApiError {
         let class = if self.writes() { Class::Lost } else { Class::Unreadable };
         let noun = Shape::of(self).noun();
-        ApiError { status: Some(status), ..self.failed(class, format!("what came back is no {noun}: {why}")) }
+        ApiError { status: Some(status), ..self.failed(class, format!("the answer is not a {noun}: {why}")) }
     }
 
     /// The answer is larger than [`LARGEST`].
@@ -69,7 +69,7 @@ impl Request {
                 Shape::of(self).read(media, &body).map_err(|why| self.unreadable(status, &why))
             }
             Ok(code) if code.is_redirection() => {
-                let message = "a redirect, as sign-in pages and proxies answer; it is not followed";
+                let message = "a redirect, as sent by sign-in pages and proxies; not followed";
                 Err(ApiError { status: Some(status), ..self.failed(Class::Other, message) })
             }
             _ => Err(self.refusal(status, &body)),

@@ -14,7 +14,7 @@ use super::{ApiError, Class, Request};
 use crate::secrets::{self, Secrets};
 
 /// What mends missing or expired credentials.
-pub const CURE: &str = "run `gcloud auth application-default login`, or point GOOGLE_APPLICATION_CREDENTIALS at a key or a workload identity file";
+pub const CURE: &str = "run `gcloud auth application-default login`, or set GOOGLE_APPLICATION_CREDENTIALS to a key or workload identity file";
 
 /// Credentials that are looked up when they are first needed.
 #[derive(Debug, Default)]
@@ -107,19 +107,19 @@ fn brief(why: &str) -> (Class, String) {
     if has(&["invalid_grant", "invalid_rapt", "expired", "revoked", "reauth"]) {
         told("the Google credentials have expired or were revoked")
     } else if has(&["invalid_client", "unauthorized_client", "account not found", "invalid_scope"]) {
-        told("Google does not take these credentials")
+        told("Google rejected these credentials")
     } else if has(&["could not find or open", "no such file", "permission denied", "os error 2"]) {
-        told("the file that GOOGLE_APPLICATION_CREDENTIALS names cannot be read")
+        told("the file in GOOGLE_APPLICATION_CREDENTIALS cannot be read")
     } else if has(&["metadata", "no application default credentials", "default credentials"]) {
         told("no Google credentials were found")
     } else if has(&["error sending request", "dns error", "connect error", "timed out"]) {
         let innermost = why.rsplit(": ").next().unwrap_or(why).trim();
         (Class::Unavailable, format!("no token from Google's token server: {innermost}"))
     } else if has(&["parse", "json", "expected", "missing field", "invalid type", "pem", "private key"]) {
-        told("the file with Google credentials cannot be understood")
+        told("the file with Google credentials is not valid")
     } else {
         // In whatever else an endpoint answers the secrets may stand that it was sent.
-        told("Google's token server, or what answers for it, gave no token for the credentials")
+        told("Google's token server, or a proxy in its place, returned no token for the credentials")
     }
 }
 
@@ -139,14 +139,14 @@ mod tests {
                 "no Google credentials were found",
             ),
             ("no application default credentials were found", "no Google credentials were found"),
-            ("parse error: expected value at line 1", "cannot be understood"),
+            ("parse error: expected value at line 1", "is not valid"),
             ("No such file or directory (os error 2)", "cannot be read"),
             (
                 "cannot refresh: error sending request for url (https://x/token): dns error: name not known",
                 "token server: name not known",
             ),
             ("could not find or open the credentials file nope.json.", "cannot be read"),
-            ("a new kind of trouble: client_secret=CANARY\nwith more lines", "gave no token"),
+            ("a new kind of trouble: client_secret=CANARY\nwith more lines", "returned no token"),
         ] {
             let (_, said) = brief(why);
             assert!(said.contains(expect) && !said.contains('\n') && !said.contains("CANARY"), "{said}");

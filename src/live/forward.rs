@@ -297,7 +297,7 @@ fn moved(before: &Result<Place, String>, now: Result<Place, String>, cut: bool) 
     match (before, now) {
         (Ok(old), Ok(new)) if *old == new => (cut.then(|| (Ok(new), Vec::new())), cut),
         (Ok(old), Ok(new)) => {
-            let gone = Heard::Gone(format!("pod {} is gone", old.pod));
+            let gone = Heard::Gone(format!("pod {} no longer exists", old.pod));
             (Some((Ok(new.clone()), vec![gone, Heard::There(new)])), true)
         }
         (Ok(_), Err(why)) => (Some((Err(why.clone()), vec![Heard::Gone(why)])), true),
@@ -329,7 +329,7 @@ mod tests {
         let (told, cut) = moved(&Ok(place("a")), Ok(place("a")), true);
         assert!(cut && told.unwrap().1.is_empty(), "after an outage");
         let (told, cut) = moved(&Ok(place("a")), Ok(place("b")), false);
-        let gone = Heard::Gone("pod a is gone".into());
+        let gone = Heard::Gone("pod a no longer exists".into());
         assert_eq!((told.unwrap().1, cut), (vec![gone, Heard::There(place("b"))], true));
         let (told, cut) = moved(&Ok(place("a")), none(), false);
         assert_eq!((told.unwrap().1, cut), (vec![Heard::Gone("there is no pod yet".into())], true));

@@ -39,7 +39,7 @@ impl GkeAccess {
     pub fn loopback(url: &str) -> Result<Self, String> {
         let refused =
             |why: &str| format!("{url} cannot be the GKE endpoint: {why}; give http://127.0.0.1:PORT");
-        let uri: http::Uri = url.parse().map_err(|_| refused("it is no URL"))?;
+        let uri: http::Uri = url.parse().map_err(|_| refused("it is not a URL"))?;
         if uri.scheme() != Some(&http::uri::Scheme::HTTP) {
             return Err(refused("it is not plain HTTP"));
         }

@@ -60,7 +60,7 @@ impl KubeconfigAccess {
         let unread = |error: io::Error| KubeconfigError::ReadConfig(error, path.clone());
         let about = std::fs::metadata(path).map_err(unread)?;
         if !about.is_file() || about.len() > LARGEST_KUBECONFIG {
-            let why = "it is no regular file, or larger than a kubeconfig";
+            let why = "it is not a regular file, or too large for a kubeconfig";
             return Err(unread(io::Error::new(io::ErrorKind::InvalidInput, why)));
         }
         Kubeconfig::read_from(path)
@@ -91,7 +91,7 @@ impl fmt::Display for Doubt {
             Self::Unverified(server) => {
                 write!(
                     f,
-                    "the kubeconfig does not have the certificate of {server} checked (insecure-skip-tls-verify)"
+                    "the kubeconfig turns off certificate checks for {server} (insecure-skip-tls-verify)"
                 )
             }
             Self::Plain(server) => write!(f, "the kubeconfig reaches {server} over plain HTTP"),
@@ -184,12 +184,12 @@ fn kubeconfig_trouble(error: &KubeconfigError) -> String {
     match error {
         KubeconfigError::Parse(error) => match error.location() {
             Some(at) => {
-                format!("line {}, column {} is not what a kubeconfig has there", at.line(), at.column())
+                format!("line {}, column {} is not valid in a kubeconfig", at.line(), at.column())
             }
-            None => "it is no kubeconfig".to_owned(),
+            None => "it is not a kubeconfig".to_owned(),
         },
-        KubeconfigError::ParseClusterUrl(_) => "its `server` is no URL".to_owned(),
-        KubeconfigError::ParseProxyUrl(_) => "its `proxy-url` is no URL".to_owned(),
+        KubeconfigError::ParseClusterUrl(_) => "its `server` is not a URL".to_owned(),
+        KubeconfigError::ParseProxyUrl(_) => "its `proxy-url` is not a URL".to_owned(),
         KubeconfigError::LoadClientKey(error) => data_trouble("client-key", error),
         KubeconfigError::LoadClientCertificate(error) => data_trouble("client-certificate", error),
         KubeconfigError::LoadCertificateAuthority(error) => data_trouble("certificate-authority", error),
@@ -203,7 +203,7 @@ fn auth_trouble(error: &AuthError) -> String {
     let plugin = "the credential plugin of the kubeconfig";
     match error {
         AuthError::AuthExecRun { out, .. } => {
-            format!("{plugin} failed ({}); run it by itself to see why", out.status)
+            format!("{plugin} failed ({}); run it on its own to see why", out.status)
         }
         AuthError::AuthExecStart(error) => format!("{plugin} cannot be started: {error}"),
         AuthError::AuthExecParse(_) | AuthError::ExecPluginFailed | AuthError::ParseTokenKey(_) => {
@@ -211,7 +211,7 @@ fn auth_trouble(error: &AuthError) -> String {
         }
         AuthError::AuthExec(_) | AuthError::AuthExecSerialize(_) => format!("{plugin} cannot be run"),
         AuthError::InvalidBasicAuth(_) | AuthError::InvalidBearerToken(_) => {
-            "the kubeconfig's credentials are no text that can be sent".to_owned()
+            "the kubeconfig's credentials contain characters that cannot be sent".to_owned()
         }
         AuthError::ReadTokenFile(error, path) => {
             format!("its `tokenFile` {} cannot be read: {error}", path.display())
@@ -227,7 +227,10 @@ fn client_trouble(error: &kube::Error) -> String {
         kube::Error::InferKubeconfig(error) => kubeconfig_trouble(error),
         kube::Error::ProxyProtocolUnsupported { proxy_url }
         | kube::Error::ProxyProtocolDisabled { proxy_url, .. } => {
-            format!("its proxy {} cannot be used: this program knows no such proxy", bare_url(proxy_url))
+            format!(
+                "its proxy {} cannot be used: proxies of this type are not supported",
+                bare_url(proxy_url)
+            )
         }
         other => causes(other),
     }
@@ -273,7 +276,7 @@ impl Kubernetes {
     pub fn gke(endpoint: &str, authority: Option<&str>, bearer: Bearer) -> Result<Self, String> {
         let url: http::Uri = format!("https://{endpoint}")
             .parse()
-            .map_err(|_| format!("the cluster's endpoint {endpoint:?} is no address"))?;
+            .map_err(|_| format!("the cluster's endpoint {endpoint:?} is not an address"))?;
         // As for Google's own API. What is on this machine is asked without one.
         let proxy = match bearer {
             Bearer::Google(_) => super::proxy::of(&Matcher::from_system(), &url),
@@ -311,8 +314,7 @@ impl Kubernetes {
         if !is_private(&config.cluster_url) && has_credentials(&config.auth_info) {
             let server = bare_url(&config.cluster_url);
             return Err(format!(
-                "cannot use {what}: its credentials are not sent to {server}, where they can be read on the way; give \
-                 an https:// server, or one on this machine"
+                "cannot use {what}: credentials are not sent unencrypted to {server}; use an https:// server, or one on this machine"
             ));
         }
         Self::network(config, Bearer::Kubeconfig).map_err(|why| format!("cannot use {what}: {why}"))
@@ -656,7 +658,10 @@ mod tests {
         ] {
             let (sent, doubts) = tried(plain.clone(), user).await;
             let why = sent.unwrap_err();
-            assert!(why.contains("not sent to http://10.255.255.1:1") && !why.contains("CANARY"), "{why}");
+            assert!(
+                why.contains("not sent unencrypted to http://10.255.255.1:1") && !why.contains("CANARY"),
+                "{why}"
+            );
             assert_eq!(doubts, [Doubt::Plain("http://10.255.255.1:1".into())]);
         }
         let listener = tokio::net::TcpListener::bind("127.0.0.1:0").await.unwrap();

@@ -35,9 +35,9 @@ fn unasked(error: &ApiError) -> String {
     // The API server's own 404 is a Status; a scheduler's is a page.
     let of_server = error.body.as_ref().is_some_and(|body| body["kind"] == "Status");
     match error.class {
-        Class::NotFound if of_server => "its Service is not there".to_owned(),
-        Class::NotFound => "it has no /json/counts.json".to_owned(),
-        Class::Denied => "the right to `get` on `services/proxy` is missing".to_owned(),
+        Class::NotFound if of_server => "its Service does not exist".to_owned(),
+        Class::NotFound => "it serves no /json/counts.json".to_owned(),
+        Class::Denied => "no permission to `get` `services/proxy`".to_owned(),
         _ => "it does not answer".to_owned(),
     }
 }

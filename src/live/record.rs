@@ -79,7 +79,7 @@ pub async fn fetch(api: &dyn LiveApi, place: &ObjectId, patience: Patience) -> R
             // Another apply may have written a newer one in between.
             Some(_) if again => again = false,
             Some(part) => {
-                let record = Err(Unusable::Damaged(format!("it is not whole: {part} is missing")));
+                let record = Err(Unusable::Damaged(format!("it is incomplete: {part} is missing")));
                 return Ok(Found::Record(Box::new(Stored { record, parts })));
             }
             None => return Ok(Found::Record(Box::new(Stored { record: unpack(&first, &content), parts }))),
@@ -129,7 +129,7 @@ fn parts_of(place: &ObjectId, first: &Value) -> Result<Vec<ObjectId>, Unusable> 
     let mut parts = Vec::new();
     for name in names.split_whitespace() {
         if !is_part_of(place, name) {
-            return Err(Unusable::Damaged(format!("it names {name:?}, which is no part of it")));
+            return Err(Unusable::Damaged(format!("it names {name:?}, which is not a part of it")));
         }
         if parts.len() == PARTS {
             return Err(Unusable::Damaged(format!("it names more than {PARTS} parts")));
@@ -204,15 +204,15 @@ fn unpack(first: &Value, parts: &[Value]) -> Result<Record, Unusable> {
     }
     let mut packed = Vec::new();
     for part in std::iter::once(first).chain(parts) {
-        let text = part["binaryData"]["record"].as_str().ok_or_else(|| damaged("it holds no content"))?;
+        let text = part["binaryData"]["record"].as_str().ok_or_else(|| damaged("it is empty"))?;
         let content = BASE64_STANDARD.decode(text);
-        packed.extend(content.map_err(|error| damaged(format!("it is no base64 ({error})")))?);
+        packed.extend(content.map_err(|error| damaged(format!("it is not valid base64 ({error})")))?);
     }
     if first["data"]["digest"].as_str() != blake3::hash(&packed).to_hex().as_str().get(..DIGEST) {
-        return Err(damaged("it does not match its digest: it was changed or is not whole"));
+        return Err(damaged("it does not match its digest: it was changed or is incomplete"));
     }
     let text = miniz_oxide::inflate::decompress_to_vec_zlib_with_limit(&packed, LARGEST);
-    parse(&text.map_err(|error| damaged(format!("it cannot be unpacked ({error})")))?)
+    parse(&text.map_err(|error| damaged(format!("it cannot be decompressed ({error})")))?)
 }
 
 fn damaged(why: impl Into<String>) -> Unusable {
@@ -221,14 +221,14 @@ fn damaged(why: impl Into<String>) -> Unusable {
 
 fn parse(text: &[u8]) -> Result<Record, Unusable> {
     let mut value: Value =
-        serde_json::from_slice(text).map_err(|error| damaged(format!("it is no JSON ({error})")))?;
+        serde_json::from_slice(text).map_err(|error| damaged(format!("it is not valid JSON ({error})")))?;
     match value["version"].as_u64() {
         Some(version) if version == u64::from(Record::VERSION) => {}
         Some(version) => return Err(Unusable::Version(version)),
         None => return Err(damaged("it has no version")),
     }
     by_identity(&mut value);
-    serde_json::from_value(value).map_err(|error| damaged(format!("it cannot be understood ({error})")))
+    serde_json::from_value(value).map_err(|error| damaged(format!("it cannot be parsed ({error})")))
 }
 
 /// Earlier records have passes by address: that of a thing in their inventory, else a check's.
@@ -347,12 +347,12 @@ mod tests {
     #[test]
     fn records_that_cannot_be_used_say_why() {
         let rows = [
-            (json!({}), "no content"),
-            (json!({"data": {"record": "{"}}), "no JSON"),
+            (json!({}), "it is empty"),
+            (json!({"data": {"record": "{"}}), "not valid JSON"),
             (json!({"data": {"record": "{}"}}), "no version"),
             (json!({"data": {"record": r#"{"version": 9}"#}}), "version 9"),
-            (json!({"data": {"record": r#"{"version": 1}"#}}), "cannot be understood"),
-            (json!({"binaryData": {"record": "?"}}), "no base64"),
+            (json!({"data": {"record": r#"{"version": 1}"#}}), "cannot be parsed"),
+            (json!({"binaryData": {"record": "?"}}), "not valid base64"),
             (json!({"binaryData": {"record": "AAAA"}}), "digest"),
         ];
         for (config_map, why) in rows {
@@ -362,6 +362,6 @@ mod tests {
         let mut broken = pack(&record(1)).remove(0).1;
         broken["binaryData"]["record"] = json!("AAAA");
         broken["data"]["digest"] = json!(blake3::hash(&[0, 0, 0]).to_hex().as_str()[..16]);
-        assert!(unpack(&broken, &[]).unwrap_err().to_string().contains("cannot be unpacked"));
+        assert!(unpack(&broken, &[]).unwrap_err().to_string().contains("cannot be decompressed"));
     }
 }

@@ -107,7 +107,6 @@ pub struct Tries {
 pub enum Verdict {
     /// Send again after this long; how long this trouble may last in all.
     Again {
-        /// What it is.
         trouble: Trouble,
         /// Until the next try.
         after: Duration,

@@ -153,7 +153,7 @@ impl Shape {
                     Noun::InstanceGroup => match fields.get("targetSize") {
                         None => Ok(()),
                         Some(size) if size.is_u64() => Ok(()),
-                        Some(_) => Err("its `targetSize` is no number".into()),
+                        Some(_) => Err("its `targetSize` is not a number".into()),
                     },
                 }
             }
@@ -303,11 +303,11 @@ fn kubernetes(request: &Request, parts: &[&str]) -> Shape {
 fn json(media: Media, body: &[u8]) -> Result<Value, String> {
     serde_json::from_slice(body).map_err(|error| match body {
         [] => "it is empty".to_owned(),
-        [0x1f, 0x8b, ..] => "it is compressed, which was not asked for".to_owned(),
+        [0x1f, 0x8b, ..] => "it is compressed, although that was not requested".to_owned(),
         [b'<', ..] => "it is a web page".to_owned(),
         _ if media == Media::Html => "it is a web page".to_owned(),
         _ if error.is_eof() => "it is cut off".to_owned(),
-        _ => "it is no JSON".to_owned(),
+        _ => "it is not valid JSON".to_owned(),
     })
 }
 
@@ -362,10 +362,10 @@ fn versioned(fields: &Map<String, Value>, api_version: Option<&str>) -> Result<(
 fn cluster(fields: &Map<String, Value>) -> Result<(), String> {
     text(fields, "status")?;
     if fields.get("endpoint").is_some_and(|endpoint| !endpoint.is_string()) {
-        return Err("its `endpoint` is no text".into());
+        return Err("its `endpoint` is not a string".into());
     }
     if fields.get("resourceLabels").is_some_and(|labels| !labels.is_object()) {
-        return Err("its `resourceLabels` are no object".into());
+        return Err("its `resourceLabels` are not an object".into());
     }
     match fields.get("nodePools") {
         None => Ok(()),
@@ -382,7 +382,7 @@ fn names(items: &Value, field: &str) -> Result<(), String> {
 /// GKE leaves out what is empty, so an empty list is `{}`; whatever else is in it, it says of itself that it is a list.
 fn listed(fields: &Map<String, Value>, field: &str) -> Result<(), String> {
     if fields.get("missingZones").is_some_and(|zones| !zones.is_array()) {
-        return Err("its `missingZones` is no array".into());
+        return Err("its `missingZones` is not an array".into());
     }
     match fields.get(field) {
         Some(items) => names(items, field),
@@ -394,7 +394,7 @@ fn listed(fields: &Map<String, Value>, field: &str) -> Result<(), String> {
 fn collection(fields: &Map<String, Value>, api_version: &str) -> Result<(), String> {
     text(fields, "kind")?;
     if !fields["kind"].as_str().is_some_and(|kind| kind.ends_with("List")) {
-        return Err("its `kind` is no list".into());
+        return Err("its `kind` is not a list".into());
     }
     versioned(fields, Some(api_version))?;
     let metadata = metadata(fields)?;
@@ -404,7 +404,7 @@ fn collection(fields: &Map<String, Value>, api_version: &str) -> Result<(), Stri
     }
     for field in ["continue", "resourceVersion"] {
         if metadata.get(field).is_some_and(|token| !token.is_string()) {
-            return Err(format!("its `metadata.{field}` is no text"));
+            return Err(format!("its `metadata.{field}` is not a string"));
         }
     }
     let items = match fields.get("items") {

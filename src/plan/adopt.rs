@@ -55,15 +55,15 @@ pub fn without_waits(plan: &mut Plan) {
 
 /// Other work is not part of it.
 fn beside(change: &Change, section: &Address) -> Diagnostic {
-    let what = format!("{section} needs {}, which is to be {} first", change.address, done(&change.action));
+    let what = format!("{section} needs {}, which must be {} first", change.address, done(&change.action));
     Diagnostic::error(Code::NotAdoptable, what)
-        .help("`dask-infra plan` shows it: apply that, or adopt what is to be taken over, and then this")
+        .help("`dask-infra plan` shows it: apply that, or adopt it, and then this")
 }
 
 fn done(action: &Action) -> &'static str {
     match action {
         Action::Create => "made",
-        Action::Replace => "made anew",
+        Action::Replace => "replaced",
         Action::Delete | Action::Forget => "deleted",
         Action::Run => "run",
         Action::Update | Action::Keep => "changed",
@@ -73,8 +73,8 @@ fn done(action: &Action) -> &'static str {
 fn not_taken(change: &Change, world: &World, agreed: Agreed<'_>) -> Option<Diagnostic> {
     let thing = &change.identity;
     if change.action == Action::Create {
-        let what = format!("{thing} is not there, so it cannot be adopted");
-        let help = "`apply` makes what is missing; a thing under another name stays with its owner";
+        let what = format!("{thing} does not exist, so it cannot be adopted");
+        let help = "`apply` creates what is missing; a resource with another name stays with its owner";
         return Some(Diagnostic::error(Code::NotAdoptable, what).help(help));
     }
     let adopting = |consent: &Consent| {
@@ -84,8 +84,7 @@ fn not_taken(change: &Change, world: &World, agreed: Agreed<'_>) -> Option<Diagn
     if let Some(stack) = other_stack(change, world).filter(|_| !agreed.consents.iter().any(adopting)) {
         let what = format!("{thing} belongs to the stack {stack}");
         let help = format!(
-            "two stacks would take it from each other: write `manage = false` there, apply that, and adopt it then; if \
-             the stack {stack} is no more: --allow take:{}",
+            "two stacks would overwrite each other: set `manage = false` there, apply that, then adopt it here; if the stack {stack} no longer exists: --allow take:{}",
             change.address
         );
         return Some(Diagnostic::error(Code::NotAdoptable, what).help(help));
@@ -96,12 +95,12 @@ fn not_taken(change: &Change, world: &World, agreed: Agreed<'_>) -> Option<Diagn
     }
     let list = fields.iter().map(|field| format!("\n- {}", line(field))).collect::<String>();
     if change.action != Action::Update {
-        let what = format!("{thing} would be made anew:{list}");
-        let help = "say in the stack file what is live; then it can be adopted as it is";
+        let what = format!("{thing} would be replaced:{list}");
+        let help = "make the stack file match what is live, then adopt it";
         return Some(Diagnostic::error(Code::NotAdoptable, what).help(help));
     }
-    let what = format!("{thing} is not what the stack file says, and adopting it would change it:{list}");
-    let help = "say in the stack file what is live, or agree to the changes with `--with-changes`";
+    let what = format!("{thing} differs from the stack file, so adopting it would change:{list}");
+    let help = "make the stack file match what is live, or accept the changes with `--with-changes`";
     (!agreed.changes).then(|| Diagnostic::error(Code::AdoptionChanges, what).help(help))
 }
 
@@ -143,8 +142,8 @@ fn line(field: &FieldChange) -> String {
     let (before, after) = field.shown();
     let shown = |value: Option<Value>| value.map_or_else(|| "not set".to_owned(), |value| value.to_string());
     let effect = match field.effect {
-        Effect::Rolling => ", which makes nodes or Pods anew",
-        Effect::Replace => ", which makes it anew",
+        Effect::Rolling => ", which recreates nodes or Pods",
+        Effect::Replace => ", which replaces it",
         _ => "",
     };
     format!("{}: {} -> {}{effect}", field.path, shown(before), shown(after))

@@ -94,7 +94,7 @@ impl<'w> Planner<'w> {
             self.notes.push(Note::of(
                 Code::OthersUnseen,
                 &Address::new("cluster"),
-                format!("what others have could not be looked at, and would go along unnamed: {message}"),
+                format!("resources outside this stack could not be listed, and would be deleted unnamed: {message}"),
             ));
         }
     }
@@ -135,7 +135,7 @@ impl<'w> Planner<'w> {
                         self.protected(resource, "delete");
                     }
                     let (name, root) = (self.seen.name_of(thing), self.seen.name_of(root).0);
-                    let why = Some(format!("it goes with {root}"));
+                    let why = Some(format!("deleted with {root}"));
                     self.changes.push(self.deletion(thing.clone(), live, name, why));
                 }
             }
@@ -167,8 +167,11 @@ impl<'w> Planner<'w> {
 
     /// What other stacks use, too, cannot be left to them when it goes.
     fn goes_from_others(&mut self, thing: &Identity, root: &Identity) {
-        let why =
-            format!("{}, and it would go with {}", self.seen.users_of(thing), self.seen.name_of(root).0);
+        let why = format!(
+            "{}, and it would be deleted with {}",
+            self.seen.users_of(thing),
+            self.seen.name_of(root).0
+        );
         if let Some(change) = self.changes.iter_mut().find(|change| change.identity == *thing) {
             (change.action, change.foreign, change.reason) = (Action::Delete, true, Some(why));
         }
@@ -187,26 +190,26 @@ impl<'w> Planner<'w> {
         let is_wanted =
             |thing: &&Identity| inputs.desired.iter().any(|resource| resource.identity == **thing);
         let wanted = inputs.mode == Mode::Apply && things.iter().any(is_wanted);
-        let who = if wanted { "the stack still wants" } else { "others still need" };
-        let what = format!("{taker} cannot go: {names}{more} would go with it, and {who} {them}");
+        let who = if wanted { "the stack still needs" } else { "other stacks still need" };
+        let what =
+            format!("{taker} cannot be deleted: {names}{more} would be deleted with it, but {who} {them}");
         let replaced = self.is_replaced(root);
         let help = match root {
-            _ if !wanted => format!("leave it until they no longer do: --exclude {taker}"),
+            _ if !wanted => format!("keep it until they no longer do: --exclude {taker}"),
             Identity::NodePool { .. } => format!(
-                "no controller makes {them} anew on another node; if {them} may be made anew: {}",
+                "no controller recreates {them} on another node; to recreate {them}: {}",
                 self.flags(things)
             ),
-            _ if replaced => format!("if {them} may be made anew with it: {}", self.flags(things)),
+            _ if replaced => format!("to recreate {them} with it: {}", self.flags(things)),
             Identity::Object(object) if is_namespace(object) => format!(
-                "keep the namespace in the file, `[namespace.{}]`, with `manage = false` if others own it now; or take \
-                 what is in it out of the file, too",
+                "keep the namespace in the file, `[namespace.{}]`, with `manage = false` if it is now managed elsewhere; or remove its contents from the file, too",
                 object.name
             ),
             Identity::Object(object) if defines(object).is_some() => {
-                "keep the definition in the file as long as objects of its kind are in it, or take them out, too"
+                "keep the definition in the file while objects of its kind are in it, or remove them, too"
                     .to_owned()
             }
-            _ => format!("keep {taker} in the file, or take what belongs to it out, too"),
+            _ => format!("keep {taker} in the file, or remove what belongs to it, too"),
         };
         let mut problem = Diagnostic::error(Code::GoesAlong, what).help(help);
         let mut places: Vec<&FieldPath> = Vec::new();
@@ -216,7 +219,7 @@ impl<'w> Planner<'w> {
         }
         for origin in places {
             problem =
-                problem.at(inputs.sources.span(origin), if wanted { "wanted here" } else { "from here" });
+                problem.at(inputs.sources.span(origin), if wanted { "requested here" } else { "from here" });
         }
         // What left the file has no place in it.
         if inputs.desired.iter().any(|resource| resource.address.section() == taker.section()) {
@@ -277,11 +280,9 @@ impl<'w> Planner<'w> {
                 (Way::Pool | Way::Namespace | Way::Definition, _) => {}
             }
             let with = match way {
-                Way::Definition => "it would go with the definition of its kind",
-                Way::Pool => {
-                    "it would go with the node that it runs on, and has no controller that makes it anew"
-                }
-                _ => "it would go with its namespace",
+                Way::Definition => "it would be deleted with the definition of its kind",
+                Way::Pool => "it would be deleted with its node, and no controller recreates it",
+                _ => "it would be deleted with its namespace",
             };
             self.stranger(planned, object, live, with);
         }
@@ -289,7 +290,7 @@ impl<'w> Planner<'w> {
             self.namespaces_of_others(planned, &mut strangers);
         }
         for (object, live) in strangers.into_values().flatten() {
-            self.stranger(planned, object, live, "it would go with the cluster");
+            self.stranger(planned, object, live, "it would be deleted with the cluster");
         }
     }
 
@@ -299,7 +300,7 @@ impl<'w> Planner<'w> {
             None => "others".to_owned(),
         };
         let address = Address::object(&section, &object.gvk.kind, None, &object.name);
-        let why = format!("others made it, and {with}");
+        let why = format!("not created by this stack, and {with}");
         let kind = KindId::Object;
         self.foreign(planned, Identity::Object(object.clone()), (live, address, kind), &why);
     }
@@ -322,7 +323,7 @@ impl<'w> Planner<'w> {
         let Some(name) = self.seen.inputs.target.gke.clone() else { return };
         for (pool, live) in &self.seen.inputs.world.pools {
             let identity = Identity::NodePool { cluster: name.clone(), pool: pool.clone() };
-            let why = "others made it, and it would go with the cluster";
+            let why = "not created by this stack, and it would be deleted with the cluster";
             let (address, kind) = (Address::of("node_pool", pool), KindId::NodePool);
             self.foreign(planned, identity, (live, address, kind), why);
         }
@@ -343,7 +344,10 @@ impl<'w> Planner<'w> {
             }
             let address =
                 Address::object("dask_cluster", &object.gvk.kind, object.namespace.as_deref(), &object.name);
-            let why = format!("others attached it to DaskCluster {}, and it would go with it", cluster.name);
+            let why = format!(
+                "not created by this stack; attached to DaskCluster {}, and it would be deleted with it",
+                cluster.name
+            );
             let kind = KindId::Object;
             self.foreign(planned, Identity::Object(object.clone()), (live, address, kind), &why);
         }
@@ -371,7 +375,7 @@ impl<'w> Planner<'w> {
             };
             let with =
                 if named.is_empty() { named.concat() } else { format!(", with {}{more}", named.join(", ")) };
-            let why = format!("others made it, and it would go with the cluster{with}");
+            let why = format!("not created by this stack, and it would be deleted with the cluster{with}");
             let address = Address::of("namespace", name);
             let kind = KindId::Namespace;
             self.foreign(planned, Identity::Object(object.clone()), (live, address, kind), &why);

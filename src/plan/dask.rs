@@ -51,7 +51,7 @@ impl Planner<'_> {
             before: have.cloned(),
             after: Some(wanted.clone()),
             effect: Effect::InPlace,
-            note: Some(format!("of {group}, which counts")),
+            note: Some(format!("of {group}, which decides")),
             drift: Some(diff::written_by(group_live, &path).unwrap_or_else(unknown)),
             secret: false,
         });
@@ -68,8 +68,7 @@ impl Planner<'_> {
         });
         let Some((other, _)) = others.next() else { return };
         self.notes.push(Note::of(Code::TwoWriters, &resource.address, format!(
-                "{other} of others writes the number of workers too, and each takes it from the other: delete it, or \
-                 give the number away with `replicas = {{ start = 2 }}`"
+                "{other}, which is not in this stack, sets the number of workers too, and the two overwrite each other: delete it, or leave the number to it with `replicas = {{ start = 2 }}`"
             )));
     }
 
@@ -79,14 +78,13 @@ impl Planner<'_> {
         let autoscaled = self.is_autoscaled(resource);
         let to = if autoscaled { "the autoscaler" } else { "notebooks" };
         for field in compared.changes.iter_mut().filter(|field| field.path == path && field.after.is_none()) {
-            field.note = Some(format!("stays as it is and belongs to {to} from now on"));
+            field.note = Some(format!("unchanged, and left to {to} from now on"));
         }
         let set = self.seen.inputs.owner.initial_manager();
         let now = path.find(live);
         if !autoscaled && now.is_some_and(|now| now != start) && diff::owns(live, &set, &path) {
             self.notes.push(Note::of(Code::StartHasNoEffect, &resource.address, format!(
-                    "`start = {start}` counts only when it is made; the number belongs to notebooks now and is not \
-                     changed"
+                    "`start = {start}` applies only at creation; the number now belongs to notebooks and is not changed"
                 )));
         }
     }
@@ -112,10 +110,10 @@ impl Planner<'_> {
         for field in &mut compared.changes {
             if field.drift.is_some() && !edited {
                 field.effect = Effect::InPlace;
-                field.note = Some("the job does not run again for it".to_owned());
+                field.note = Some("the job does not run again because of it".to_owned());
             } else if !resource.origin.contains(&resource.origin_of(&field.path)) {
                 field.effect = Effect::Ignored;
-                field.note = Some("the job copied its cluster when it ran".to_owned());
+                field.note = Some("the job copied its cluster when it started".to_owned());
             }
         }
         if live["status"]["jobStatus"] == "Failed" {
@@ -149,8 +147,7 @@ impl Planner<'_> {
             Some(seconds) => (
                 Code::IdleGone,
                 format!(
-                    "it is not there: the operator deletes it after {seconds} s without work. `--replace {address}` \
-                     makes it again"
+                    "it does not exist: the operator deletes it after {seconds} s without work. `--replace {address}` recreates it"
                 ),
             ),
             None => (
@@ -172,9 +169,9 @@ impl Planner<'_> {
         }
         let why = match &world.record {
             Some(record) if record.begun.contains(&resource.identity) => {
-                "an apply ended while it made it, or a record that knew is lost"
+                "an apply was interrupted while creating it, or the record of it is lost"
             }
-            None if self.has_things() => "the record of earlier applies is not there",
+            None if self.has_things() => "the record of earlier applies is missing",
             Some(_) | None => return None,
         };
         Some(format!("it may have run before: {why}"))

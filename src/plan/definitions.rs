@@ -57,7 +57,7 @@ impl Planner<'_> {
             let named = listed(fields.iter().take(NAMED).map(String::as_str), "and");
             let more = if more == 0 { String::new() } else { format!(" and {more} more") };
             said.push(format!(
-                "it no longer has the fields {named}{more}: objects lose them when they are next written"
+                "it no longer has the fields {named}{more}: objects lose them on their next write"
             ));
         }
         if !said.is_empty() {

@@ -15,8 +15,7 @@ impl Inputs<'_> {
 }
 
 /// The cure for what cannot be read when nothing more is known.
-pub const SEE_FIRST: &str =
-    "nothing is planned against what cannot be seen; `--offline` plans against an empty world";
+pub const SEE_FIRST: &str = "a plan needs the live state; `--offline` plans without it, as a first apply";
 
 /// How many kinds are named one by one.
 const NAMED: usize = 5;
@@ -38,8 +37,7 @@ impl Planner<'_> {
             let problem = Diagnostic::error(Code::Unreadable, format!("{what} cannot be read: {why}"));
             let help = match (self.seen.inputs.mode, &world.cluster) {
                 (Mode::Destroy, Seen::Live(_)) => {
-                    "nothing is planned against what cannot be seen; `destroy --allow delete:unseen` deletes the GKE \
-                     cluster with whatever is in it"
+                    "a plan needs the live state; `destroy --allow delete:unseen` deletes the GKE cluster with everything in it"
                 }
                 _ => SEE_FIRST,
             };
@@ -58,7 +56,7 @@ impl Planner<'_> {
         }
         if let Some(record) = world.record.as_ref().filter(|record| record.id != self.seen.inputs.owner.id) {
             let what = format!(
-                "the cluster holds the record of another stack named {} (id {}), not of id {}",
+                "the cluster has the record of another stack named {} (id {}), not {}",
                 record.stack, record.id, self.seen.inputs.owner.id
             );
             let span = self.seen.inputs.sources.span(&FieldPath::keys(["stack", "name"]));
@@ -68,7 +66,7 @@ impl Planner<'_> {
                 Some(_) => problem.at(span, "named here"),
                 None => problem.about(Address::new("stack"), ""),
             };
-            self.problems.push(problem.help("give this stack another name, or its own `id` back"));
+            self.problems.push(problem.help("rename this stack, or restore its `id`"));
         }
     }
 
@@ -80,18 +78,16 @@ impl Planner<'_> {
             // With `--retarget` a second cluster is meant, wherever the first one is.
             Elsewhere::Unknown(_) if inputs.retarget => {}
             Elsewhere::Unknown(why) => {
-                let what = format!(
-                    "whether this stack has a cluster at another place of the project cannot be told: {why}"
-                );
+                let what =
+                    format!("cannot tell whether this stack has a cluster elsewhere in the project: {why}");
                 let help = match inputs.mode {
                     Mode::Apply => {
-                        "grant `container.clusters.list`, or try again when GKE answers; or give `--retarget` when no \
-                         other cluster matters"
+                        "grant `container.clusters.list`, or try again when GKE responds; or give `--retarget` if no other cluster matters"
                     }
-                    Mode::Destroy => "grant `container.clusters.list`, or try again when GKE answers",
+                    Mode::Destroy => "grant `container.clusters.list`, or try again when GKE responds",
                 };
                 let span = inputs.sources.span(&FieldPath::keys(["cluster"]));
-                let problem = Diagnostic::error(Code::PlaceUnknown, what).at(span, "not there");
+                let problem = Diagnostic::error(Code::PlaceUnknown, what).at(span, "does not exist");
                 self.problems.push(problem.about(Address::new("cluster"), "").help(help));
             }
             Elsewhere::Found(places) => {
@@ -103,13 +99,10 @@ impl Planner<'_> {
                 );
                 let help = match inputs.mode {
                     Mode::Apply => format!(
-                        "put the old name and location back; or give `--retarget` to make a second cluster and leave \
-                         {} as it is",
+                        "restore the old name and location; or give `--retarget` to create a second cluster and leave {} unchanged",
                         place.cluster
                     ),
-                    Mode::Destroy => {
-                        "put the name and location of that cluster back to destroy it".to_owned()
-                    }
+                    Mode::Destroy => "restore the name and location of that cluster to destroy it".to_owned(),
                 };
                 let at = match &inputs.target.gke {
                     Some(name) if name.location != place.location => ["gke", "location"],
@@ -133,8 +126,7 @@ impl Planner<'_> {
     pub(super) fn deleted_unseen(&mut self, why: &str) {
         let inputs = self.seen.inputs;
         self.notes.push(Note::of(Code::DeletedUnseen, &Address::new("cluster"), format!(
-                "the Kubernetes cluster cannot be read ({why}): whatever is in it goes along, things of others and \
-                 running work too, and load balancers and disks that its controllers made may stay behind"
+                "the Kubernetes cluster cannot be read ({why}): everything in it is deleted, including resources outside this stack and running work; load balancers and disks created by its controllers may remain"
             )));
         for resource in &inputs.desired {
             if matches!(resource.identity, crate::resource::Identity::Object(_)) {
@@ -156,8 +148,7 @@ impl Planner<'_> {
         }
         let lost = inputs.world.record.is_none() && inputs.mode == Mode::Apply;
         let lost = lost.then(|| {
-            "the record of earlier applies is not there: checks run again, what runs once and is gone asks before it runs \
-             again, and labels and taints of node pools that left the file stay"
+            "the record of earlier applies is missing: checks run again, jobs that ran and were deleted need approval to run again, and labels and taints removed from the file stay on node pools"
                 .to_owned()
         });
         let unlisted = match inputs.world.unlisted.as_slice() {
@@ -167,8 +158,7 @@ impl Planner<'_> {
                 let more = kinds.len().saturating_sub(NAMED);
                 let more = if more == 0 { String::new() } else { format!(" and {more} more kinds") };
                 Some(format!(
-                    "a record of earlier applies was lost, and what left the file is not found everywhere, as these cannot \
-                     be listed in all namespaces: {named}{more}"
+                    "a record of earlier applies was lost, and resources removed from the file may not be found, as these kinds cannot be listed in all namespaces: {named}{more}"
                 ))
             }
         };

@@ -27,21 +27,20 @@ impl Planner<'_> {
             let mut parts = Vec::new();
             if !lost.is_empty() {
                 let (is, it) = if lost.len() == 1 { ("is", "it") } else { ("are", "them") };
-                parts.push(format!("{} {is} lost, as no controller makes {it} anew", named(&lost)));
+                parts.push(format!("{} {is} lost, as no controller recreates {it}", named(&lost)));
             }
             if !moved.is_empty() {
                 let (is, loses) = if moved.len() == 1 { ("is", "loses") } else { ("are", "lose") };
-                let what = "what was in memory and on the node's disks";
-                parts.push(format!("{} {is} made anew on another node and {loses} {what}", named(&moved)));
+                let what = "data in memory and on the node's disks";
+                parts.push(format!("{} {is} recreated on another node and {loses} {what}", named(&moved)));
             }
             parts.extend(
-                world.unseen.iter().map(|why| format!("not all that runs on them could be looked at: {why}")),
+                world.unseen.iter().map(|why| format!("not all pods on them could be listed: {why}")),
             );
             if parts.is_empty() {
                 continue;
             }
-            let message =
-                format!("GKE drains the nodes of this pool and makes them anew: {}", parts.join("; "));
+            let message = format!("GKE drains and recreates the nodes of this pool: {}", parts.join("; "));
             notes.push(Note::of(Code::NodesDrained, &change.address, message));
         }
         notes

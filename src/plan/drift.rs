@@ -27,7 +27,6 @@ pub struct Drift {
     pub address: Address,
     /// Its name for the API.
     pub identity: Identity,
-    /// Its kind.
     pub kind: RecordedKind,
     /// What became of it.
     pub what: What,

@@ -36,8 +36,8 @@ pub fn text(plan: &Plan) -> Result<Vec<u8>, serde_json::Error> {
 
 /// A file that is no plan which can be used, and why.
 pub fn unusable(shown: &str, why: &str) -> Diagnostic {
-    Diagnostic::error(Code::PlanFile, format!("{shown} is not a plan that can be used: {why}"))
-        .help("make it again: dask-infra plan --out FILE")
+    Diagnostic::error(Code::PlanFile, format!("{shown} is not a usable plan: {why}"))
+        .help("create it again: dask-infra plan --out FILE")
 }
 
 /// The plan of a [`text`] by this version of the program, unchanged since. Messages call its file `shown`.
@@ -49,11 +49,11 @@ pub fn read(shown: &str, text: &[u8]) -> Result<Plan, Diagnostic> {
     let value: Value = serde_json::from_slice(text).map_err(|why| failed(no_json(text, &why)))?;
     let (format, tool) = (value["format"].as_u64(), value["tool"].as_str());
     let (Some(format), Some(tool)) = (format, tool) else {
-        return Err(failed("it is JSON, and not what `plan --out` writes".into()));
+        return Err(failed("it is JSON, but not a file written by `plan --out`".into()));
     };
     let version = env!("CARGO_PKG_VERSION");
     if format != u64::from(FORMAT) || tool != version {
-        let wrote = format!("version {tool} of dask-infra wrote it, and this is {version}");
+        let wrote = format!("it was written by dask-infra {tool}, and this is {version}");
         return Err(failed(wrote).help(format!(
             "plan again with this version: dask-infra plan --out {shown}; or apply it with version {tool}"
         )));
@@ -88,7 +88,7 @@ fn shaped(plan: &Plan) -> Result<(), String> {
         let places = ["/metadata", "/metadata/labels", "/metadata/annotations", "/spec", "/config"];
         let inner = places.iter().all(|place| table(body.pointer(place)));
         if !body.is_object() || !inner || !table(Some(create_only)) {
-            return Err(format!("what is wanted of {address} is no object"));
+            return Err(format!("the desired body of {address} is not an object"));
         }
     }
     Ok(())
@@ -100,9 +100,9 @@ fn no_json(text: &[u8], why: &serde_json::Error) -> String {
     } else if text.starts_with(b"PK") {
         "it is a ZIP archive, as Terraform's plans are".to_owned()
     } else if why.is_eof() && text.starts_with(b"{") {
-        "it ends in the middle: it was cut off when it was written or copied".to_owned()
+        "it is truncated: it was cut off when it was written or copied".to_owned()
     } else {
-        format!("it is no JSON ({why})")
+        format!("it is not valid JSON ({why})")
     }
 }
 
@@ -135,7 +135,7 @@ pub fn moved(saved: &Plan, now: &Plan) -> Vec<String> {
     for change in &saved.changes {
         let same = after.get(&change.identity).copied();
         match same {
-            None => moved.push(format!("{}: it is gone", change.address)),
+            None => moved.push(format!("{}: it no longer exists", change.address)),
             Some(other) if relied_on(change) != relied_on(other) => moved.push(describe(change, other)),
             Some(_) => {}
         }
@@ -143,12 +143,12 @@ pub fn moved(saved: &Plan, now: &Plan) -> Vec<String> {
     for read in &saved.reads {
         let same = now.reads.iter().find(|other| other.identity == read.identity);
         if same.is_none_or(|other| other.fingerprint != read.fingerprint) {
-            moved.push(format!("{}: what others own changed since the plan was made", read.address));
+            moved.push(format!("{}: managed elsewhere, and changed since the plan was made", read.address));
         }
     }
     for change in now.changes.iter().filter(|change| change.action != Action::Keep) {
         if !before.contains_key(&change.identity) {
-            moved.push(format!("{}: it would now be {}", change.address, verb(change.action)));
+            moved.push(format!("{}: planned: no change; now: {}", change.address, verb(change.action)));
         }
     }
     moved
@@ -196,7 +196,7 @@ fn relied_on(change: &Change) -> Change {
 fn describe(saved: &Change, now: &Change) -> String {
     let address = &saved.address;
     if saved.action != now.action {
-        return format!("{address}: was to be {}, would now be {}", verb(saved.action), verb(now.action));
+        return format!("{address}: planned: {}; now: {}", verb(saved.action), verb(now.action));
     }
     let text = |value: Option<Value>| value.map_or("absent".to_owned(), |value| value.to_string());
     let before = |field: &FieldChange| text(field.shown().0);
@@ -209,7 +209,7 @@ fn describe(saved: &Change, now: &Change) -> String {
                 Some(then) if then.before != field.before => {
                     format!("{} was {} and is {}", field.path, before(then), before(field))
                 }
-                Some(_) => format!("what a change of {} does is not what it was", field.path),
+                Some(_) => format!("the effect of changing {} is different now", field.path),
                 // What did not differ then was as it is wanted.
                 None => format!("{} was {} and is {}", field.path, after(field), before(field)),
             }
@@ -217,27 +217,27 @@ fn describe(saved: &Change, now: &Change) -> String {
         .collect();
     let gone = saved.fields.iter().filter(|field| !now.fields.iter().any(|other| other.path == field.path));
     moved.extend(
-        gone.map(|field| format!("{} was {} and is {} by now", field.path, before(field), after(field))),
+        gone.map(|field| format!("{} was {} and is now {}", field.path, before(field), after(field))),
     );
     if !moved.is_empty() {
         return format!("{address}: {}", moved.join("; "));
     }
     if saved.fingerprint != now.fingerprint {
-        return format!("{address}: it is another one now, made anew under the same name, or was changed");
+        return format!("{address}: it was replaced by another one of the same name, or changed");
     }
     if let Some(variable) = other_value(saved, now) {
         return format!(
-            "{address}: the environment variable `{variable}` is not what it was when the plan was made"
+            "{address}: the environment variable `{variable}` has changed since the plan was made"
         );
     }
     match (&saved.reason, &now.reason) {
         (was, Some(is)) if was.as_ref() != Some(is) => {
-            format!("{address}: would now be {}: {is}", verb(now.action))
+            format!("{address}: now: {}: {is}", verb(now.action))
         }
         (Some(was), None) => {
-            format!("{address}: was to be {}, and this is no longer so: {was}", verb(saved.action))
+            format!("{address}: planned: {}; no longer true: {was}", verb(saved.action))
         }
-        _ => format!("{address}: what would be sent for it now is not what the plan holds"),
+        _ => format!("{address}: its requests now differ from those in the plan"),
     }
 }
 
@@ -265,7 +265,7 @@ fn verb(action: Action) -> &'static str {
         Action::Update => "updated",
         Action::Replace => "replaced",
         Action::Delete => "deleted",
-        Action::Forget => "left to other stacks",
+        Action::Forget => "released to other stacks",
         Action::Run => "run",
     }
 }

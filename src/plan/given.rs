@@ -20,7 +20,7 @@ pub(super) fn is_given(inputs: &Inputs<'_>, resource: &Resource, problems: &mut 
         let what = format!("the environment variable `{variable}` is not set, or empty");
         let place = resource.origin_of(&FieldPath::keys(["data", key]));
         let problem = Diagnostic::error(Code::MissingEnvironment, what);
-        let problem = problem.at(inputs.sources.span(&place), "the secret is taken from it");
+        let problem = problem.at(inputs.sources.span(&place), "the secret is read from it");
         let help = format!(
             "set it and run the command again; plan and apply need the same value: `export {variable}=…`"
         );
@@ -54,7 +54,7 @@ pub(super) fn veil(desired: &Value, changes: &mut [FieldChange]) {
         change.after = change.after.as_ref().map(veiled);
         change.secret = false;
         if change.before.is_some() && change.after.is_some() {
-            change.note = Some("Pods that run keep the old value until they start again".to_owned());
+            change.note = Some("running Pods keep the old value until they restart".to_owned());
         }
     }
 }

@@ -48,11 +48,9 @@ pub struct Inputs<'a> {
     pub external: Vec<External>,
     /// What is live.
     pub world: &'a World,
-    /// Where.
     pub target: Target,
     /// Whose.
     pub owner: Owner,
-    /// What for.
     pub mode: Mode,
     /// Whether the world is empty because nothing was read.
     pub offline: bool,

@@ -119,9 +119,8 @@ fn order(planner: &mut Planner<'_>) -> Vec<Barrier> {
 
 fn circle_problem(circle: &[Address], inputs: &Inputs) -> Diagnostic {
     let path: Vec<&str> = circle.iter().chain(circle.first()).map(Address::as_str).collect();
-    let problem =
-        Diagnostic::error(Code::Cycle, format!("these follow each other in a circle: {}", path.join(" -> ")));
+    let problem = Diagnostic::error(Code::Cycle, format!("dependency cycle: {}", path.join(" -> ")));
     let places = circle.iter().map(|address| inputs.sources.address_span(address));
-    let problem = places.fold(problem, |problem, span| problem.at(span, "in the circle"));
-    problem.help("take one `depends_on` out of the circle")
+    let problem = places.fold(problem, |problem, span| problem.at(span, "in the cycle"));
+    problem.help("remove one `depends_on` from the cycle")
 }

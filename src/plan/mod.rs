@@ -115,7 +115,7 @@ impl std::fmt::Display for Adopted {
     fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
         let Self { from, fields } = self;
         if fields.is_empty() {
-            return write!(f, "exists already and is not of this stack: {from}");
+            return write!(f, "already exists and does not belong to this stack: {from}");
         }
         let fields: Vec<String> = fields.iter().map(|path| format!("`{path}`")).collect();
         let verb = if fields.len() == 1 { "is" } else { "are" };
@@ -164,7 +164,6 @@ impl Note {
 pub struct Consent {
     /// `replace`, `delete` or `take`.
     pub verb: Verb,
-    /// Of what.
     pub address: Address,
 }
 
@@ -214,7 +213,6 @@ pub enum Mode {
 /// What apply would do. Data that leaves nothing to decide.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
 pub struct Plan {
-    /// Where.
     pub target: Target,
     /// Whose.
     pub owner: Owner,
@@ -280,7 +278,7 @@ pub struct Counts {
 }
 
 /// Why something is made anew, or runs again, that nothing else forces.
-pub const ASKED: &str = "asked for by --replace";
+pub const ASKED: &str = "requested with --replace";
 
 impl Change {
     /// Whether it is kept, may be half made, and is waited for because of that.

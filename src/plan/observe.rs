@@ -131,8 +131,8 @@ impl<'a> Observed<'a> {
                 return Standing::Ours;
             }
             return Standing::Others(match labels[LABEL_STACK].as_str() {
-                Some(stack) => format!("its label names stack `{stack}`"),
-                None => "it has no label of a stack".to_owned(),
+                Some(stack) => format!("its label names the stack `{stack}`"),
+                None => "it has no stack label".to_owned(),
             });
         }
         if self.has_applied(live) {
@@ -227,7 +227,7 @@ fn other_version(wanted: &Value, live: &Value, manager: &str) -> Option<FieldCha
         before: Some(applied.into()),
         after: Some(now.into()),
         effect: Effect::InPlace,
-        note: Some("the same object in another version of its API".to_owned()),
+        note: Some("the same object in another API version".to_owned()),
         drift: None,
         secret: false,
     })

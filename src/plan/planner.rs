@@ -15,10 +15,8 @@ use crate::resource::{Identity, Resource};
 /// Which addresses a plan is about.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub(super) enum Selected {
-    /// All.
     #[default]
     All,
-    /// These.
     Only(BTreeSet<Address>),
 }
 
@@ -80,10 +78,10 @@ impl Planner<'_> {
 
     pub(super) fn protected(&mut self, resource: &Resource, verb: &str) {
         if resource.protect {
-            let what = format!("{} is protected and the plan would {verb} it", resource.address);
+            let what = format!("{} is protected, but the plan would {verb} it", resource.address);
             let section: FieldPath = resource.address.section().parse().unwrap_or_default();
             let span = self.seen.inputs.sources.span(&section.key("protect"));
-            let help = "take `protect` out of the section if it is meant";
+            let help = "remove `protect` from the section to allow it";
             self.problems
                 .push(Diagnostic::error(Code::Protected, what).at(span, "protected here").help(help));
         }

@@ -50,7 +50,7 @@ impl Planner<'_> {
                 self.changes.iter().any(|change| change.action == Action::Run && change.address == *check)
             });
             if !stays && !taken && !wanted.contains(&owned.identity) {
-                let why = check.map_or("no longer in the stack file", |_| "left behind by an earlier run");
+                let why = check.map_or("no longer in the stack file", |_| "left by an earlier run");
                 self.changes.push(self.release(owned, Some(why)));
             }
         }
@@ -83,10 +83,10 @@ impl Planner<'_> {
         }
         let users = self.seen.users_of(&identity);
         if self.seen.inputs.mode == Mode::Destroy && self.cluster_goes() {
-            let why = format!("{users}, and it would go with the cluster");
+            let why = format!("{users}, and it would be deleted with the cluster");
             return Change { foreign: true, ..gone(Some(why)) };
         }
-        let why = format!("{users}: it stays, and this stack gives up its hold");
+        let why = format!("{users}: it is not deleted, only released by this stack");
         // Another one that leaves meanwhile would leave it to nobody.
         let fingerprint = Some(fingerprint(&live, &[(FieldPath::keys(["users"]), Value::from(shared))]));
         Change { action: Action::Forget, fingerprint, ..gone(Some(why)) }
@@ -142,8 +142,8 @@ impl Planner<'_> {
                 kept.get_or_insert(Address::new(address.section()));
             }
             let stays = needed_by.map(|by| match operator {
-                true => format!("{by} of others needs it: it stays"),
-                false => format!("the operator in it stays, as {by} of others needs it"),
+                true => format!("{by}, which is not in this stack, needs it: not deleted"),
+                false => format!("the operator in it stays: {by}, which is not in this stack, needs it"),
             });
             owned.push(Owned { identity, live: live.clone(), address, kind, shared, stays });
         };
@@ -169,9 +169,8 @@ impl Planner<'_> {
         let wanted = desired.iter().any(|resource| resource.address.section() == kinds::scope::DASK_OPERATOR);
         let told = self.seen.inputs.mode == Mode::Destroy || !wanted;
         let note = kept.zip(needed_by).filter(|_| told).map(|(address, by)| {
-            let message = format!(
-                "it stays with its definitions, as others need it: without it {by} could neither work nor go"
-            );
+            let message =
+                format!("it and its definitions are not deleted: {by} needs it to work and to be deleted");
             Note::of(Code::OperatorStays, &address, message)
         });
         (owned, note)

@@ -105,20 +105,19 @@ impl Planner<'_> {
 
     fn not_there(&self, resource: &Resource) -> Diagnostic {
         let Resource { identity, origin, .. } = resource;
-        let what = format!("{identity} is not there, and `[{origin}]` says that others make it");
+        let what = format!("{identity} does not exist, but `[{origin}]` says that it is managed elsewhere");
         let sources = self.seen.inputs.sources;
         let place = sources.span(&origin.key("name")).or_else(|| sources.span(origin));
         let elsewhere = match identity {
             Identity::Object(ObjectId { namespace: Some(_), .. })
                 if origin.to_string() == "dask_operator" =>
             {
-                "; where it runs in another namespace, say so: `namespace = \"…\"`"
+                "; if it runs in another namespace, set `namespace = \"…\"`"
             }
             _ => "",
         };
         let help = format!(
-            "have its owner create it first, mend the name, or take `manage = false` away so that the stack makes \
-             it{elsewhere}"
+            "have its owner create it first, fix the name, or remove `manage = false` so that the stack creates it{elsewhere}"
         );
         let problem = Diagnostic::error(Code::NotThere, what).at(place, "relied on here");
         problem.about(resource.address.clone(), "").help(help)
@@ -184,7 +183,7 @@ impl Planner<'_> {
                     self.warn(
                         Code::NotUsable,
                         resource,
-                        format!("others own it, and it is not ready: {short}"),
+                        format!("managed elsewhere, and not ready: {short}"),
                     );
                 }
                 return;
@@ -193,7 +192,7 @@ impl Planner<'_> {
         };
         let what = format!("{} cannot be used: {why}", resource.identity);
         let span = self.seen.inputs.sources.span(&resource.origin);
-        let help = "the stack does not wait for what others own: plan again when it runs";
+        let help = "the stack does not wait for what is managed elsewhere: plan again when it is running";
         let problem = Diagnostic::error(Code::NotUsable, what).at(span, "relied on here");
         self.problems.push(problem.about(resource.address.clone(), "").help(help));
     }
@@ -259,7 +258,7 @@ impl Planner<'_> {
             let names: Vec<String> =
                 live["locations"].as_array().into_iter().flatten().map(ToString::to_string).collect();
             let help = format!(
-                "say the zones as they are in `[cluster]`, `zones = [{}]`, or give the pool its own",
+                "set the actual zones in `[cluster]`, `zones = [{}]`, or give the pool its own",
                 names.join(", ")
             );
             self.problems
@@ -299,15 +298,16 @@ impl Planner<'_> {
         }
         let has = if there == 0 { "none".to_owned() } else { there.to_string() };
         let what = format!(
-            "a Pod of {} asks for {asked} GPUs, a node of {} has {has}",
+            "a Pod of {} requests {asked} GPUs, a node of {} has {has}",
             resource.address, pool.identity
         )
         .replace(" 1 GPUs", " 1 GPU");
         let sources = self.seen.inputs.sources;
         let place = sources.span(&resource.origin_of(&path.key("containers").index(0).key("resources")));
-        let problem = Diagnostic::error(Code::NoGpuThere, what).at(place, "asked for here");
-        let problem = problem.at(sources.span(&pool.origin), format!("{has} a node, as it is live"));
-        self.problems.push(problem.help("ask for fewer GPUs or name another pool; others own this one"));
+        let problem = Diagnostic::error(Code::NoGpuThere, what).at(place, "requested here");
+        let problem = problem.at(sources.span(&pool.origin), format!("{has} per live node"));
+        self.problems
+            .push(problem.help("request fewer GPUs or name another pool; this one is managed elsewhere"));
     }
 
     fn taints_are_tolerated(&mut self, resource: &Resource, pod: &Value, pool: &Resource, live: &Value) {
@@ -325,8 +325,7 @@ impl Planner<'_> {
             let (key, value) =
                 (taint["key"].as_str().unwrap_or_default(), taint["value"].as_str().unwrap_or_default());
             let message = format!(
-                "{} has the taint {key}={value}:{effect}, which its section does not give, so the Pods of {} would not \
-                 be scheduled there: say `taints = [{{ key = \"{key}\", value = \"{value}\", effect = \"{effect}\" }}]`",
+                "{} has the taint {key}={value}:{effect}, which its section does not declare, so the Pods of {} would not be scheduled there: set `taints = [{{ key = \"{key}\", value = \"{value}\", effect = \"{effect}\" }}]`",
                 pool.identity, resource.address
             );
             self.warn(Code::OthersTaint, pool, message);
@@ -347,7 +346,7 @@ fn short_of(object: &ObjectId, live: &Value) -> Option<String> {
         }
         "DaskCluster" => {
             return match live["status"]["phase"].as_str() {
-                None => Some("no Dask operator has taken it up".to_owned()),
+                None => Some("no Dask operator has processed it".to_owned()),
                 Some("Error") => Some("the operator gave it phase Error".to_owned()),
                 Some(_) => None,
             };
@@ -377,7 +376,7 @@ fn difference(resource: &Resource, change: &FieldChange, place: Option<String>) 
     let live = live.map_or_else(|| "not set".to_owned(), |live| live.to_string());
     let place = place.map(|place| format!(" ({place})")).unwrap_or_default();
     let message = format!(
-        "`{}` is {said} in the stack file{place} and {live} live; others own it, so nothing is changed",
+        "`{}` is {said} in the stack file{place} and {live} live; it is managed elsewhere, so nothing is changed",
         key(resource, path)
     );
     Note::of(Code::OthersDiffer, &resource.address, message)

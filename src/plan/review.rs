@@ -35,9 +35,7 @@ fn gpu_pool_first(plan: &Plan, notes: &mut Vec<Note>) {
         return;
     };
     if !pool.body["config"]["accelerators"].is_null() {
-        notes.push(Note::of(Code::GpuPoolFirst, &pool.address, "the cluster's first pool has GPUs: GKE puts no nvidia.com/gpu taint on any pool then, system \
-                      pods run on GPU nodes, and a stock-out fails the whole cluster; a small pool without GPUs \
-                      avoids all three"));
+        notes.push(Note::of(Code::GpuPoolFirst, &pool.address, "the cluster's first pool has GPUs: GKE then sets no nvidia.com/gpu taint on any pool, system pods run on GPU nodes, and a stock-out fails the whole cluster; a small pool without GPUs avoids all three"));
     }
 }
 
@@ -56,8 +54,7 @@ fn check_among_workers(plan: &Plan, notes: &mut Vec<Note>) {
         };
         if let Some(cluster) = plan.changes.iter().find(stays) {
             notes.push(Note::of(Code::CheckAmongWorkers, &check.address, format!(
-                    "it needs a free GPU on a pool where the workers of {} run, and waits until there is one: \
-                     scale the workers down first if they hold them all",
+                    "it waits for a free GPU on a pool where the workers of {} run: scale the workers down first if they use all GPUs",
                     cluster.address
                 )));
         }
@@ -84,15 +81,14 @@ fn idle_pools(plan: &Plan, notes: &mut Vec<Note>) {
         });
         if let Some(pool) = stays {
             notes.push(Note::of(Code::IdlePool, &cluster.address, format!(
-                    "`idle_timeout` takes away the Dask cluster and not its nodes: {} has a fixed size and goes on \
-                     costing; with `nodes = {{ min = 0, max = {} }}` GKE takes them away, too",
+                    "`idle_timeout` deletes the Dask cluster, but not its nodes: {} has a fixed size and keeps costing; with `nodes = {{ min = 0, max = {} }}` GKE removes them, too",
                     pool.address, pool.body["nodeCount"]
                 )));
         }
     }
 }
 
-const NOT_NEEDED: &str = "consent was given to something that this plan neither deletes nor replaces";
+const NOT_NEEDED: &str = "approval was given for something that this plan neither deletes nor replaces";
 
 /// A new container whose Secret is not there does not start. Nothing in the plan makes the Secret, and before the first
 /// apply has made the cluster nobody can.
@@ -111,8 +107,7 @@ fn secrets_of_others(plan: &Plan, notes: &mut Vec<Note>) {
                 continue;
             }
             notes.push(Note::of(Code::SecretOfOthers, &change.address, format!(
-                    "its container starts once Secret {namespace}/{name} has the key `{key}`, which is not in this stack: \
-                     kubectl -n {namespace} create secret generic {name} --from-literal={key}=…"
+                    "its container starts only when Secret {namespace}/{name}, which is not in this stack, has the key `{key}`: kubectl -n {namespace} create secret generic {name} --from-literal={key}=…"
                 )));
         }
     }

@@ -20,7 +20,6 @@ use crate::resource::{Effect, FieldChange, Identity, ObjectId, Resource, Step};
 /// A number that somebody wants.
 #[derive(Clone, Copy, Debug)]
 pub struct Wish<'a> {
-    /// Of what.
     pub address: &'a Address,
     /// How that is scaled, as the stack file says it.
     pub scaled: &'a Scaled,
@@ -58,7 +57,7 @@ impl Planner<'_> {
     fn bring(&mut self, wish: &Wish<'_>) -> Result<(), Box<Diagnostic>> {
         let inputs = self.seen.inputs;
         let Some(resource) = inputs.desired.iter().find(|resource| resource.address == *wish.address) else {
-            return Err(self.cannot(wish, format!("{} is not of this stack", wish.address), None));
+            return Err(self.cannot(wish, format!("{} does not belong to this stack", wish.address), None));
         };
         let live = self.live_and_ours(resource, wish)?;
         let before = match &resource.identity {
@@ -108,21 +107,22 @@ impl Planner<'_> {
     /// The thing as it is live. What is not there, goes, or is of others is not scaled.
     fn live_and_ours(&mut self, resource: &Resource, wish: &Wish<'_>) -> Result<Value, Box<Diagnostic>> {
         let Some(live) = self.seen.inputs.world.find(&resource.identity).cloned() else {
-            let help = "`dask-infra apply` makes it with the number of the stack file";
-            return Err(self.cannot(wish, format!("{} is not there", resource.identity), Some(help)));
+            let help = "`dask-infra apply` creates it with the number in the stack file";
+            return Err(self.cannot(wish, format!("{} does not exist", resource.identity), Some(help)));
         };
         if is_going(&live) {
             let what = format!("{} is being deleted", resource.identity);
-            return Err(self.cannot(wish, what, Some("`dask-infra apply` makes it anew")));
+            return Err(self.cannot(wish, what, Some("`dask-infra apply` recreates it")));
         }
         let live = self.with_size(resource, live);
         let kind = kinds::of(resource.kind);
         if let Standing::Others(whose) = self.seen.standing(resource, kind, &live) {
-            let what = format!("{} exists already and is not of this stack: {whose}", resource.identity);
+            let what =
+                format!("{} already exists and does not belong to this stack: {whose}", resource.identity);
             let problem = Diagnostic::error(Code::NotOurs, what);
             let span = self.seen.inputs.sources.span(&resource.origin);
             let help = format!(
-                "its owner scales it; to take it over: dask-infra apply --allow take:{}",
+                "its owner scales it; to adopt it: dask-infra apply --allow take:{}",
                 resource.address
             );
             let problem = problem.at(span, "named here").about(resource.address.clone(), "");
@@ -144,17 +144,17 @@ impl Planner<'_> {
         if let Some((autoscaler, live)) = of_others.into_iter().next() {
             let bounds = (&live["spec"]["minimum"], &live["spec"]["maximum"]);
             let what = format!(
-                "the number of workers of {} is written by {autoscaler}, between {} and {}",
+                "{autoscaler} sets the number of workers of {}, between {} and {}",
                 wish.address, bounds.0, bounds.1
             );
             let ours = self.seen.has_applied(live);
             let help = if ours {
-                "the stack made it with an earlier `replicas = { min, max }`: `dask-infra apply` takes it away".to_owned()
+                "the stack created it for an earlier `replicas = { min, max }`: `dask-infra apply` deletes it"
+                    .to_owned()
             } else {
                 let namespace = autoscaler.namespace.as_deref().unwrap_or("default");
                 format!(
-                    "`KubeCluster.adapt` makes one: call `scale` in the notebook, or delete it: kubectl -n {namespace} \
-                     delete daskautoscaler {}",
+                    "`KubeCluster.adapt` creates one: call `scale` in the notebook, or delete it: kubectl -n {namespace} delete daskautoscaler {}",
                     autoscaler.name
                 )
             };
@@ -165,9 +165,8 @@ impl Planner<'_> {
         let mut found = Vec::new();
         for holder in holders(object, &wish.scaled.number) {
             let Some(live) = world.find(&Identity::Object(holder.clone())) else {
-                let what = format!("{holder}, which holds the number of workers, is not there");
-                let help = "the Dask operator makes it and does not make it again: `dask-infra plan` says how it is \
-                            mended";
+                let what = format!("{holder}, which has the number of workers, does not exist");
+                let help = "the Dask operator does not recreate it: `dask-infra plan` shows the fix";
                 return Err(self.cannot(wish, what, Some(help)));
             };
             // A number that nobody wrote is the default of its definition.
@@ -224,17 +223,16 @@ impl Planner<'_> {
                 let at = at.map(|at| format!(" ({at})")).unwrap_or_default();
                 let unit = if *says == 1 { unit.trim_end_matches('s') } else { unit };
                 let message = format!(
-                    "the stack file says {says} {unit}{at}, and the next apply puts that back; `--write` puts {} into \
-                     the file",
+                    "the stack file has {says} {unit}{at}, and the next apply restores that; `--write` writes {} to the file",
                     wish.number
                 );
                 (Code::NotKept, message)
             }
             Number::File(_) | Number::Autoscaler { .. } => return,
             Number::Notebooks(_) | Number::Unsaid => {
-                let whose = if *number == Number::Unsaid { "nobody in the stack" } else { "notebooks" };
+                let whose = if *number == Number::Unsaid { "nothing in the stack" } else { "notebooks" };
                 let message = format!(
-                    "the number belongs to {whose}: it stays {} until somebody changes it",
+                    "the number belongs to {whose}: it stays {} until it is changed there",
                     wish.number
                 );
                 (Code::NotKept, message)
@@ -246,7 +244,7 @@ impl Planner<'_> {
     fn cannot(&self, wish: &Wish<'_>, what: String, help: Option<&str>) -> Box<Diagnostic> {
         let section: FieldPath = wish.address.section().parse().unwrap_or_default();
         let span = self.seen.inputs.sources.span(&section);
-        let problem = Diagnostic::error(Code::NothingToScale, what).at(span, "asked for");
+        let problem = Diagnostic::error(Code::NothingToScale, what).at(span, "requested");
         let problem = problem.about(wish.address.clone(), "");
         Box::new(help.into_iter().fold(problem, Diagnostic::help))
     }

@@ -191,7 +191,8 @@ pub fn meant(typed: &str, addresses: &[&Address]) -> Result<Vec<usize>, Diagnost
     if sections.len() > 1 {
         return Err(several(typed, sections));
     }
-    let problem = Diagnostic::error(Code::UnknownAddress, format!("`{typed}` is no address of this stack"));
+    let problem =
+        Diagnostic::error(Code::UnknownAddress, format!("`{typed}` is not an address in this stack"));
     let addresses = addresses.iter().map(|address| address.section());
     Err(match diag::nearest(typed, addresses) {
         Some(near) => problem.help(format!("did you mean `{near}`?")),
@@ -210,6 +211,6 @@ pub fn meant_one(typed: &str, addresses: &[&Address]) -> Result<Vec<usize>, Diag
 }
 
 fn several(typed: &str, sections: BTreeSet<&str>) -> Diagnostic {
-    let problem = Diagnostic::error(Code::UnknownAddress, format!("`{typed}` means several addresses"));
-    problem.help(format!("give one of {}", diag::listed(sections, "or")))
+    let problem = Diagnostic::error(Code::UnknownAddress, format!("`{typed}` matches several addresses"));
+    problem.help(format!("use one of {}", diag::listed(sections, "or")))
 }

@@ -110,7 +110,7 @@ impl<'a> Others<'a> {
 
     fn program(&self, place: usize, change: &Change) -> Program {
         if self.goes_along(change) {
-            let reason = change.reason.clone().or(Some("goes with the cluster".into()));
+            let reason = change.reason.clone().or(Some("deleted with the cluster".into()));
             return Program { steps: Vec::new(), reason, note: None };
         }
         let kind = kinds::of(change.kind);
@@ -135,7 +135,7 @@ impl<'a> Others<'a> {
         };
         let mut steps = (kind.program)(&context);
         given::leave_open(&inputs.world.given, &mut steps);
-        let made = "made together with the cluster";
+        let made = "created with the cluster";
         let reason = if is_inline && change.action == Action::Create {
             Some(made.into())
         } else {
@@ -183,8 +183,7 @@ fn followed(changes: &[Change], barriers: &[Barrier]) -> Vec<bool> {
 pub(super) fn chosen(address: &Address, goes: &[(ObjectId, Value)]) -> Option<Note> {
     let names: Vec<&str> = goes.iter().map(|(object, _)| object.name.as_str()).collect();
     let message = format!(
-        "these go, so that no worker of another group does: {}; the scheduler is not asked, and Dask computes again what \
-         they held",
+        "these workers are deleted, so that the scheduler does not choose workers of another group: {}; Dask recomputes what they held",
         names.join(", ")
     );
     (!goes.is_empty()).then(|| Note::of(Code::ChosenWorkers, address, message))

@@ -40,8 +40,8 @@ pub fn tell(plan: &mut Plan, found: Vec<(usize, Readiness)>) {
             Readiness::Failed(why) => why,
         };
         let next = match change.is_waited_for() {
-            true => "no apply has seen it ready since it was made or changed, so the next one waits for it",
-            false => "it was ready before, so an apply does not wait for it",
+            true => "not ready since it was created or changed, so the next apply waits for it",
+            false => "it was ready before, so apply does not wait for it",
         };
         let message = format!("{} is not ready: {what}; {next}", change.identity);
         plan.notes.push(Note::of(Code::Unready, &change.address, message));

@@ -64,13 +64,13 @@ impl Planner<'_> {
         if let Some(owner) = self.goes_with(resource, &live) {
             self.protected(resource, "delete");
             self.with_owner.insert(resource.identity.clone());
-            let reason = format!("it goes with {owner}, and is made anew after it");
+            let reason = format!("deleted with {owner}, then recreated");
             self.make_anew(resource, &live, reason);
             return;
         }
         if is_going(&live) {
             self.renewed |= is_cluster;
-            let reason = "it is being deleted; made anew when it is gone".to_owned();
+            let reason = "it is being deleted, then recreated".to_owned();
             self.make_anew(resource, &live, reason);
             return;
         }
@@ -93,12 +93,11 @@ impl Planner<'_> {
         if wanted == served || self.seen.will_serve(resource) {
             return;
         }
-        let what =
-            format!("the cluster has {} as `{served}` and does not serve `{wanted}`", resource.identity);
+        let what = format!("the cluster serves {} as `{served}`, not as `{wanted}`", resource.identity);
         let place = resource.origin_of(&FieldPath::keys(["apiVersion"]));
         let span = self.seen.inputs.sources.span(&place);
-        let help = format!("write `apiVersion: {served}`, with the fields that this version has");
-        let problem = Diagnostic::error(Code::VersionNotServed, what).at(span, "asked for here");
+        let help = format!("use `apiVersion: {served}`, with the fields of that version");
+        let problem = Diagnostic::error(Code::VersionNotServed, what).at(span, "requested here");
         self.problems.push(problem.about(resource.address.clone(), "").help(help));
     }
 
@@ -121,7 +120,7 @@ impl Planner<'_> {
             Standing::Ours => taken_fields(&compared.others),
             Standing::Shared(stacks) => {
                 // Our entry on the object is what tells the others that we use it.
-                reason = reason.or(Some(format!("{} uses it too, and this stack joins", stacks.join(", "))));
+                reason = reason.or(Some(format!("{} uses it too; this stack shares it", stacks.join(", "))));
                 taken_fields(&compared.others)
             }
             Standing::Others(from) => Some(Adopted { from, fields: Vec::new() }),
@@ -163,8 +162,7 @@ impl Planner<'_> {
             Some(nodes) if self.has_surge_nodes(resource, &live, *nodes) => {
                 live["nodeCount"] = wanted.clone();
                 self.notes.push(Note::of(Code::UnknownSize, &resource.address, format!(
-                        "GKE is at work on it and has brought it to {nodes} nodes; those above {wanted} are there for an \
-                         upgrade, so no change of size is planned"
+                        "GKE is updating it and has scaled it to {nodes} nodes; those above {wanted} are for an upgrade, so no change of size is planned"
                     )));
             }
             Some(nodes) => live["nodeCount"] = (*nodes).into(),
@@ -174,7 +172,7 @@ impl Planner<'_> {
                 self.notes.push(Note::of(
                     Code::UnknownSize,
                     &resource.address,
-                    "how many nodes are live is not known, so no change of size is planned",
+                    "the live number of nodes is unknown, so no change of size is planned",
                 ));
             }
         }
@@ -195,11 +193,11 @@ impl Planner<'_> {
             return (Action::Replace, Some(trouble));
         }
         for change in changes.iter().filter(|change| change.effect == Effect::Unknown) {
-            let what = format!("{}: what changing `{}` does is not known", resource.address, change.path);
+            let what = format!("{}: the effect of changing `{}` is unknown", resource.address, change.path);
             let span = self.seen.inputs.sources.span(&resource.origin_of(&change.path));
-            let help = format!("if it is meant, make it anew: --replace {}", resource.address);
+            let help = format!("to replace it instead: --replace {}", resource.address);
             self.problems
-                .push(Diagnostic::error(Code::UnknownEffect, what).at(span, "wanted here").help(help));
+                .push(Diagnostic::error(Code::UnknownEffect, what).at(span, "requested here").help(help));
         }
         if changes.iter().any(|change| change.effect == Effect::Replace) {
             (Action::Replace, None)
@@ -222,7 +220,7 @@ impl Planner<'_> {
                 self.notes.push(Note::of(
                     Code::PoolInTrouble,
                     &resource.address,
-                    format!("its status is RUNNING_WITH_ERROR{why}; GKE goes on trying"),
+                    format!("its status is RUNNING_WITH_ERROR{why}; GKE keeps trying"),
                 ));
                 None
             }
@@ -258,11 +256,13 @@ impl Planner<'_> {
             let asked = inputs.replace.contains(&resource.address);
             let reason = match (passed, renewed) {
                 _ if asked => Some(ASKED.to_owned()),
-                (Some(_), Some(change)) => Some(format!("{} is made anew or changed", change.address)),
+                (Some(_), Some(change)) => Some(format!("{} is replaced or updated", change.address)),
                 (Some(passed), None) if *passed == digest => None,
-                (Some(_), None) => Some("what it runs changed since it passed".to_owned()),
-                _ if nothing_is_managed => Some("no pass is kept where nothing is managed".to_owned()),
-                _ => Some("no pass is recorded".to_owned()),
+                (Some(_), None) => Some("it changed since it passed".to_owned()),
+                _ if nothing_is_managed => {
+                    Some("passes are not recorded where nothing is managed".to_owned())
+                }
+                _ => Some("it has not passed yet".to_owned()),
             };
             let action = if reason.is_some() { Action::Run } else { Action::Keep };
             self.changes.push(Change { reason, ..self.seen.proposed(resource, action, Vec::new()) });
@@ -284,6 +284,6 @@ fn because_adopted(taken: &Adopted, reason: Option<String>) -> String {
     let whose = if taken.fields.is_empty() { format!("it {taken}") } else { taken.to_string() };
     match reason {
         Some(reason) => format!("{whose}; {reason}"),
-        None => format!("{whose}; it would be taken over"),
+        None => format!("{whose}; it would be adopted"),
     }
 }

@@ -159,10 +159,10 @@ impl Planner<'_> {
         let span = self.seen.inputs.sources.span(&resource.origin_of(&FieldPath::keys(["nodeCount"])));
         let below = nodes - nodes % number;
         let neighbours = match below {
-            0 => format!("{number} nodes are the fewest"),
-            below => format!("take {below} or {} nodes", below + number),
+            0 => format!("at least {number} nodes are needed"),
+            below => format!("use {below} or {} nodes", below + number),
         };
-        let help = format!("{neighbours}, or say in `zones` of the pool where its nodes are to be");
+        let help = format!("{neighbours}, or set the pool's own `zones`");
         let problem = Diagnostic::error(Code::NodesNotDivisible, what).at(span, "all zones together");
         Some(problem.about(resource.address.clone(), "").help(help))
     }

@@ -46,14 +46,11 @@ pub struct Connected {
     pub already: bool,
 }
 
-/// Where a password is.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Password {
     /// The Secret's namespace.
     pub namespace: String,
-    /// The Secret.
     pub secret: String,
-    /// The key in it.
     pub key: String,
 }
 
@@ -106,13 +103,17 @@ impl Connected {
     fn end(&self) -> String {
         let same = match (&self.client, self.versions.is_empty()) {
             (None, _) => "",
-            (Some(_), true) => "Clients should have the versions of this image. ",
-            (Some(_), false) => "Clients should have these versions, Python's first two numbers included. ",
+            (Some(_), true) => "Clients should use the versions of this image. ",
+            (Some(_), false) => {
+                "Clients should use these versions, including Python's major and minor version. "
+            }
         };
         let how = match (self.background, self.already) {
-            (true, _) => format!("Process {0} holds it in the background; `kill {0}` ends it.", self.pid),
+            (true, _) => {
+                format!("Process {0} keeps it open in the background; `kill {0}` ends it.", self.pid)
+            }
             (false, true) => {
-                format!("Process {0} holds it; Ctrl-C there or `kill {0}` ends it.", self.pid)
+                format!("Process {0} keeps it open; Ctrl-C there or `kill {0}` ends it.", self.pid)
             }
             (false, false) => "Ctrl-C ends it.".to_owned(),
         };
@@ -156,9 +157,9 @@ impl News {
         let line = match self {
             Self::Gone(why) => format!("disconnected: {why}; waiting for the next pod"),
             Self::There(pod) => format!("connected to pod {pod}"),
-            Self::Unreached(why) => format!("the cluster is not reached: {why}; trying again"),
-            Self::Back => "the cluster is reached again".to_owned(),
-            Self::Refused(why) => format!("a connection was not made: {why}"),
+            Self::Unreached(why) => format!("the cluster cannot be reached: {why}; trying again"),
+            Self::Back => "the cluster can be reached again".to_owned(),
+            Self::Refused(why) => format!("a connection failed: {why}"),
             Self::Ended => "disconnected".to_owned(),
         };
         format!("{}\n", tame(&line).replace('\n', " "))
@@ -199,13 +200,13 @@ mod tests {
              \x20 pod       default/rapids-scheduler-abc\n\
              \x20 image     rapids:26.04\n\
              \x20 versions  dask 2026.8.0, distributed 2026.8.0, python 3.12.4\n\n\
-             Clients should have these versions, Python's first two numbers included. Ctrl-C ends it.\n"
+             Clients should use these versions, including Python's major and minor version. Ctrl-C ends it.\n"
         );
         let there = Connected { background: true, already: true, versions: BTreeMap::new(), ..scheduler() };
         let text = plain(&there);
         assert!(text.starts_with("dask_cluster.rapids is connected already on demo"), "{text}");
         let text = text.replace('\n', " ");
-        assert!(text.ends_with("Process 7 holds it in the background; `kill 7` ends it. "), "{text}");
+        assert!(text.ends_with("Process 7 keeps it open in the background; `kill 7` ends it. "), "{text}");
     }
 
     #[test]
@@ -238,6 +239,6 @@ mod tests {
         assert_eq!(serde_json::from_str::<Connected>(&line).unwrap(), scheduler());
         let gone: Value = serde_json::from_str(&News::Gone("x".into()).line()).unwrap();
         assert_eq!(gone, json!({ "type": "gone", "why": "x" }));
-        assert_eq!(News::Refused("a\u{1b}[31m\nb".into()).text(), "a connection was not made: a b\n");
+        assert_eq!(News::Refused("a\u{1b}[31m\nb".into()).text(), "a connection failed: a b\n");
     }
 }

@@ -51,7 +51,7 @@ impl Reporter for Json {
             let drifted: Vec<Field> =
                 change.fields.iter().filter(|field| field.drift.is_some()).cloned().collect();
             if !drifted.is_empty() {
-                let message = format!("{}: changed by others", change.resource.addr);
+                let message = format!("{}: changed outside this stack", change.resource.addr);
                 let change = PlannedChange { fields: drifted, action: "update", ..change.clone() };
                 self.line(Level::Info, message, Body::ResourceDrift { place: place(plan), change });
             }
@@ -86,9 +86,9 @@ impl Reporter for Json {
         for drift in &drifted.found {
             let change = drifted_change(drift);
             let what = match drift.what {
-                What::Changed => "changed by others",
+                What::Changed => "changed outside this stack",
                 What::Deleted => "gone",
-                What::Replaced(_) => "replaced by others",
+                What::Replaced(_) => "replaced outside this stack",
             };
             let message = format!("{}: {what}", drift.address);
             self.line(Level::Info, message, Body::ResourceDrift { place: place(), change });
@@ -108,7 +108,7 @@ impl Reporter for Json {
             interrupted: None,
             left_out: Vec::new(),
         };
-        self.line(Level::Info, format!("Drift: {change} changed, {gone} gone."), body);
+        self.line(Level::Info, format!("Drift: {change} changed, {gone} deleted."), body);
     }
 
     fn event(&mut self, plan: &Plan, event: &Event) {
@@ -136,7 +136,7 @@ impl Reporter for Json {
             operation,
         };
         let all = outcomes.iter().all(|(_, outcome, _)| *outcome == Outcome::Done);
-        let (level, word) = if all { (Level::Info, "complete") } else { (Level::Error, "not complete") };
+        let (level, word) = if all { (Level::Info, "complete") } else { (Level::Error, "incomplete") };
         let ended = outcomes.iter().filter_map(|(place, outcome, took)| {
             let change = plan.changes.get(*place)?;
             let (addr, action) = (change.address.to_string(), words(change.action).verb);

@@ -107,7 +107,7 @@ pub(crate) fn words(action: Action) -> Words {
         Action::Update => ("update", "updating", "updated"),
         Action::Replace => ("replace", "replacing", "replaced"),
         Action::Delete => ("delete", "deleting", "deleted"),
-        Action::Forget => ("forget", "giving up", "given up"),
+        Action::Forget => ("forget", "releasing", "released"),
         Action::Run => ("run", "running", "passed"),
     };
     Words { verb, doing, done }

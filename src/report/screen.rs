@@ -17,9 +17,7 @@ pub enum ColourChoice {
     /// On terminals, unless `NO_COLOR` is set.
     #[default]
     Auto,
-    /// Always.
     Always,
-    /// Never.
     Never,
 }
 

@@ -24,7 +24,6 @@ pub enum State {
 }
 
 impl State {
-    /// In one word.
     pub fn word(&self) -> &'static str {
         match self {
             Self::Ready => "ready",
@@ -82,7 +81,6 @@ pub struct Row {
 pub struct Status {
     /// Whose.
     pub owner: Owner,
-    /// Where.
     pub target: Target,
     /// Things of the stack, in the order of making.
     pub rows: Vec<Row>,
@@ -128,12 +126,12 @@ impl Status {
         let ready = lines.iter().filter(|line| *line.state == State::Ready).count();
         let absent = lines.iter().filter(|line| *line.state == State::Absent).count();
         let total = match (lines.len(), absent) {
-            (0, _) => "The stack has nothing in it.".to_owned(),
-            (all, absent) if all == absent => "Nothing of the stack is there.".to_owned(),
+            (0, _) => "The stack is empty.".to_owned(),
+            (all, absent) if all == absent => "Nothing exists yet.".to_owned(),
             (all, _) if all == ready => format!("All {all} are ready."),
             (all, 0) => format!("{ready} of {all} are ready."),
-            (all, 1) => format!("{ready} of {all} are ready, 1 is not there."),
-            (all, absent) => format!("{ready} of {all} are ready, {absent} are not there."),
+            (all, 1) => format!("{ready} of {all} are ready, 1 does not exist."),
+            (all, absent) => format!("{ready} of {all} are ready, {absent} do not exist."),
         };
         text.push_str(&format!("\n{}\n", paint(Tint::Bold, &total)));
         text
@@ -153,10 +151,11 @@ fn lines(rows: &[Row], every: bool) -> Vec<Line<'_>> {
     let mut counts: Vec<(usize, usize)> = Vec::new();
     for row in rows {
         let name = if every { row.address.as_str() } else { row.address.section() };
-        let pending =
-            row.said.pending.iter().map(|pending| {
-                (pending.pod.as_str(), pending.why.as_deref().unwrap_or("it does not say why"))
-            });
+        let pending = row
+            .said
+            .pending
+            .iter()
+            .map(|pending| (pending.pod.as_str(), pending.why.as_deref().unwrap_or("no reason given")));
         let ready = usize::from(row.state == State::Ready);
         let place = lines.iter().position(|line| line.name == name);
         let place = place.unwrap_or_else(|| {
@@ -269,7 +268,7 @@ mod tests {
             \x20          1 of 3 workers ready\n\
             \x20          2 pods (w-1, w-2): unschedulable: no GPUs.\n\
             \x20 absent   check.c\n\
-            \n1 of 4 are ready, 1 is not there.\n";
+            \n1 of 4 are ready, 1 does not exist.\n";
         assert_eq!(text, expected);
         let json = status.json();
         assert_eq!(
@@ -281,8 +280,8 @@ mod tests {
     #[test]
     fn the_total_says_what_there_is() {
         for (rows, total) in [
-            (vec![], "The stack has nothing in it."),
-            (vec![row("a", State::Absent, "")], "Nothing of the stack is there."),
+            (vec![], "The stack is empty."),
+            (vec![row("a", State::Absent, "")], "Nothing exists yet."),
             (vec![row("a", State::Ready, "")], "All 1 are ready."),
         ] {
             assert!(status(rows).text(false, 80).contains(total));

@@ -47,7 +47,6 @@ pub struct Because {
 /// The answer.
 #[derive(Clone, Debug, Default, PartialEq)]
 pub struct Why {
-    /// The things.
     pub things: Vec<Thing>,
     /// What a plan would change.
     pub planned: Vec<Planned>,
@@ -134,7 +133,7 @@ impl Why {
                 let names: Vec<&str> = after.iter().map(Address::as_str).collect();
                 text.push_str(&wrap("    ", &format!("after {}", names.join(", ")), width));
             }
-            let next = format!("  -> {program} plan shows all of it, {program} apply does it");
+            let next = format!("  -> {program} plan shows the details, {program} apply applies it");
             push_line(&mut text, &next);
         }
         for note in &self.notes {
@@ -187,7 +186,7 @@ mod tests {
             dask_cluster.d: the next apply would update it\n\
             \x20   spec.worker.replicas: 3 -> 2 (stack.toml:9:1)\n\
             \x20   after node_pool.t4\n\
-            \x20 -> dask-infra plan shows all of it, dask-infra apply does it\n";
+            \x20 -> dask-infra plan shows the details, dask-infra apply applies it\n";
         assert_eq!(text, expected);
         assert_eq!(why.json()["causes"][0]["of"], json!(["pod a", "pod b"]));
         assert!(!why.is_well());

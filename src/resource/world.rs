@@ -54,7 +54,6 @@ pub enum Elsewhere {
 pub struct DeletionScope {
     /// Everywhere in the cluster.
     pub cluster: bool,
-    /// In these namespaces.
     pub namespaces: BTreeSet<String>,
     /// Everywhere, of the kinds of these definitions: `queues.example.com`.
     pub definitions: BTreeSet<String>,

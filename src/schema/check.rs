@@ -54,7 +54,7 @@ impl fmt::Display for ProblemKind {
             Self::MissingField(name) => write!(f, "required field `{name}` is missing"),
             Self::NotOneOf(values) => write!(f, "must be one of {}", values.join(", ")),
             Self::NotAQuantity(text) => {
-                write!(f, "{text:?} is not a quantity, write a number and a unit such as 500m or 16Gi")
+                write!(f, "{text:?} is not a quantity; use a number and a unit such as 500m or 16Gi")
             }
             Self::OutOfRange { format } => write!(f, "number does not fit {format}"),
             Self::OnlyOneOf(names) => write!(f, "only one of {} may be set", names.join(", ")),

@@ -164,9 +164,11 @@ fn values_files(table: &Value, section: &FieldPath, files: &mut Files<'_>) -> Ve
             }
             several => {
                 let span = several.get(1).or(several.first()).map(Node::span);
-                let what = format!("`{}` holds no table of values", name.as_str().unwrap_or_default());
+                let what = format!("`{}` has no table of values", name.as_str().unwrap_or_default());
                 let problem = Diagnostic::error(Code::NotAnObject, what).at(span, "");
-                files.say(problem.help("one document with the chart's values, as its own `values.yaml`"));
+                files.say(
+                    problem.help("it must be one document with the chart's values, like its `values.yaml`"),
+                );
                 json!({})
             }
         });
@@ -186,7 +188,7 @@ fn ask(table: &Value, section: &FieldPath, given: &[Value], files: &mut Files<'_
     let chart = match text("chart") {
         Some(chart) => chart,
         None if operator && table["chart"].is_null() => {
-            let what = "`source = \"chart\"` does not say which chart";
+            let what = "`source = \"chart\"` needs a chart";
             let problem = Diagnostic::error(Code::ChartNotFound, what);
             let problem = problem.at_value(section.key("source"), "");
             files.say(problem.help(
@@ -273,7 +275,7 @@ fn local_chart(
     if matches!(chart, Chart::Other | Chart::Nothing) {
         let is_folder = chart == Chart::Other;
         let what = match is_folder {
-            true => format!("the folder `{named}` holds no chart: there is no `Chart.yaml` in it"),
+            true => format!("the folder `{named}` has no chart: it has no `Chart.yaml`"),
             false => format!("there is no chart `{named}`"),
         };
         // What `helm repo add` calls `dask` is known to nobody else.
@@ -283,13 +285,10 @@ fn local_chart(
         });
         let help = match alias {
             Some((alias, name)) => format!(
-                "a folder or `.tgz` file is looked for from the stack file's folder on; for a chart of the repository \
-                 that `helm repo list` calls `{alias}` write `chart = \"{name}\"`, `repo = \"https://…\"` and \
-                 `version`"
+                "paths of folders and `.tgz` files are relative to the stack file's folder; for a chart of the repository that `helm repo list` calls `{alias}` write `chart = \"{name}\"`, `repo = \"https://…\"` and `version`"
             ),
             None => {
-                "name a folder with `Chart.yaml` or a `.tgz` file, from the stack file's folder on, or add \
-                     `repo = \"https://…\"` and `version`"
+                "name a folder with `Chart.yaml` or a `.tgz` file, relative to the stack file's folder, or add `repo = \"https://…\"` and `version`"
                     .to_owned()
             }
         };
@@ -319,7 +318,7 @@ fn local_chart(
         let problem = Diagnostic::error(Code::ChartVersion, what);
         let problem = problem.at_value(section.key("version"), "");
         files.say(
-            problem.help(format!("write `version = \"{own}\"`, or leave it away: the folder is what it is")),
+            problem.help(format!("set `version = \"{own}\"`, or omit it: a folder has only one version")),
         );
         return None;
     }
@@ -329,7 +328,7 @@ fn local_chart(
         let problem = Diagnostic::warning(Code::ChartLooksUp, what);
         let problem = problem.at_value(place.clone(), "rendered without a cluster");
         files.say(problem.help(
-            "the chart is rendered as for a new cluster; when it keeps a password that way, give it the Secret's name",
+            "the chart is rendered as for a new cluster; if it keeps a password that way, give it the Secret's name",
         ));
     }
     Some(())
@@ -348,17 +347,17 @@ fn remote_chart(
     let problem = match (chart.split_once("://"), repo) {
         (Some(("oci", _)), None) => None,
         (Some(_), Some(_)) => Some(not_found(
-            format!("`{chart}` is an address, and `repo` is another"),
+            format!("`{chart}` is a full address, and `repo` is another one"),
             "keep one of the two: `chart = \"oci://…\"`, or the chart's name and `repo`".to_owned(),
         )),
         (Some(_), None) => Some(not_found(
             format!("`{chart}` is neither a file nor `oci://…`"),
-            "give the address of the repository as `repo` and the chart's name as `chart`".to_owned(),
+            "give the repository's address as `repo` and the chart's name as `chart`".to_owned(),
         )),
         (None, Some(_)) => chart.rsplit_once('/').map(|(_, name)| {
             not_found(
-                format!("`{chart}` is no name of a chart in `repo`"),
-                format!("write `chart = \"{name}\"`: the repository is what `repo` says"),
+                format!("`{chart}` is not the name of a chart in `repo`"),
+                format!("write `chart = \"{name}\"`: the repository is given by `repo`"),
             )
         }),
         (None, None) => None,
@@ -383,22 +382,21 @@ fn remote_chart(
         Some(repo) => format!("`helm show chart {chart} --repo {repo}`"),
         None => format!("`helm show chart {chart}`"),
     };
-    files.say(problem.help(format!("write `version = \"1.2.3\"`: {see} says which there is")));
+    files.say(problem.help(format!("write `version = \"1.2.3\"`: {see} shows the latest")));
     None
 }
 
 /// Says why `helm` could not be run.
 fn cannot_run(trouble: &Trouble) -> Diagnostic {
-    let get = "get Helm 4 from https://helm.sh/docs/intro/install (`brew install helm`, `snap install helm --classic`, \
-               or one file from https://github.com/helm/helm/releases), or say where it is: `--helm PATH`, or DASK_INFRA_HELM";
+    let get = "install Helm 4 from https://helm.sh/docs/intro/install (`brew install helm`, `snap install helm --classic`, or one file from https://github.com/helm/helm/releases), or give its path: `--helm PATH`, or DASK_INFRA_HELM";
     let (what, help) = match trouble {
-        Trouble::NoProgram(program) => (format!("there is no program `{program}`"), get.to_owned()),
+        Trouble::NoProgram(program) => (format!("`{program}` was not found"), get.to_owned()),
         Trouble::TooOld { program, version } => {
             (format!("`{program}` is Helm {version}; charts are rendered by Helm 3 and 4"), get.to_owned())
         }
         Trouble::NotRun(why) | Trouble::Said(why) => (
             format!("`helm` could not be run: {why}"),
-            "try `helm version` in a shell; `--helm PATH`, or DASK_INFRA_HELM, names another one".to_owned(),
+            "try `helm version` in a shell; `--helm PATH` or DASK_INFRA_HELM selects another one".to_owned(),
         ),
     };
     Diagnostic::error(Code::HelmMissing, what).help(help)
@@ -420,14 +418,13 @@ fn failed(asked: &Asked, words: &str, files: &Files<'_>) -> Diagnostic {
     let rendering =
         ["templates/", "schema", "execution error", "parse error", "YAML", "dependenc", "kubeVersion"];
     if !local && !rendering.iter().any(|word| words.contains(word)) {
-        let problem = Diagnostic::error(Code::ChartNotFound, format!("the chart cannot be had: {words}"));
+        let problem = Diagnostic::error(Code::ChartNotFound, format!("the chart cannot be fetched: {words}"));
         let problem = problem.at_value(section.key("chart"), "named here");
         let login = match render.repo {
             Some(_) => "fetch a chart that needs a login yourself (`helm pull`) and name its file",
             None => "`helm registry login` gives helm your credentials",
         };
-        return problem
-            .help(format!("look at name, version and address; {login}; a proxy is that of HTTPS_PROXY"));
+        return problem.help(format!("check name, version and address; {login}; HTTPS_PROXY sets a proxy"));
     }
     let problem = Diagnostic::error(Code::ChartNotRendered, format!("the chart does not render: {words}"));
     if words.contains("dependency build") || words.contains("missing in charts/") {
@@ -440,10 +437,10 @@ fn failed(asked: &Asked, words: &str, files: &Files<'_>) -> Diagnostic {
     }
     match named_value(&words, section, files) {
         Some((path, at)) => problem.at_value(at.clone(), "").help(format!(
-            "mend `{path}`; `helm show values` prints what the chart takes"
+            "fix `{path}`; `helm show values` prints the chart's values"
         )),
         None => problem.at_value(section.key("chart"), "this chart").help(
-            "mend the values; `helm show values` prints what the chart takes, `helm lint` looks at the chart itself",
+            "fix the values; `helm show values` prints the chart's values, `helm lint` checks the chart itself",
         ),
     }
 }
@@ -499,11 +496,10 @@ fn place(tree: &mut Value, asked: &Asked, rendered: &Rendered, files: &mut Files
     let pieces = pieces(&rendered.text);
     if let Some((template, line)) = unsteady(&pieces, &self::pieces(&rendered.again)) {
         let what =
-            format!("the chart makes something else each time: line {line} of what `{template}` becomes");
+            format!("the chart renders differently each time: line {line} of the output of `{template}`");
         let problem = Diagnostic::error(Code::ChartNotSteady, what).at(chart, "rendered twice");
         files.say(problem.help(
-            "no plan would ever be empty: give the value that it makes up, or make the Secret yourself and name it to \
-             the chart (often `existingSecret`)",
+            "every plan would have changes: set the value that it generates, or create the Secret yourself and give the chart its name (often `existingSecret`)",
         ));
         return;
     }
@@ -527,9 +523,9 @@ fn place(tree: &mut Value, asked: &Asked, rendered: &Rendered, files: &mut Files
         }
     }
     if objects.is_empty() {
-        let problem = Diagnostic::warning(Code::NotAnObject, "the chart makes no objects");
-        let problem = problem.at(chart, "nothing comes out of it");
-        files.say(problem.help("look at its values: most charts have a switch that turns all of it off"));
+        let problem = Diagnostic::warning(Code::NotAnObject, "the chart renders no objects");
+        let problem = problem.at(chart, "no output");
+        files.say(problem.help("check its values: most charts have a value that turns everything off"));
     }
     if let Some(table) = super::files::slot(tree, section).and_then(Value::as_object_mut) {
         table.insert("objects".into(), Value::Array(objects));

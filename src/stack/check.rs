@@ -187,10 +187,10 @@ impl Check<'_> {
         else {
             return false;
         };
-        let what = format!("`[{top}]` has no name of its own");
+        let what = format!("`[{top}]` has no name");
         let label = format!("as `{key}` stands below it, this is one `{top}`");
         let diagnostic = Diagnostic::error(Code::WrongType, what).at_key(path.clone(), label);
-        self.push(diagnostic.help(format!("each has a name: `[{top}.NAME]`, and `{key}` below it")), path);
+        self.push(diagnostic.help(format!("give it a name: `[{top}.NAME]`, with `{key}` below it")), path);
         true
     }
 
@@ -199,7 +199,7 @@ impl Check<'_> {
         let (what, known, label) = if parent.is_root() && value.is_object() {
             (format!("there is no section `[{key}]`"), "sections are", "unknown section")
         } else if parent.is_root() {
-            (format!("`{key}` stands in no section"), "sections are", "before the first one")
+            (format!("`{key}` is not in a section"), "sections are", "before the first section")
         } else {
             (format!("{} has no key `{key}`", section(&parent)), "its keys are", "unknown key")
         };
@@ -213,21 +213,20 @@ impl Check<'_> {
             // It was a key before 0.2: a stack that names a program runs it on every machine that looks at it.
             (
                 "no longer a key",
-                "a stack does not choose programs: give `--helm PATH`, or set DASK_INFRA_HELM; without them `helm` is \
-                 looked for on the PATH"
+                "a stack cannot choose programs: give `--helm PATH`, or set DASK_INFRA_HELM; without them `helm` is taken from the PATH"
                     .to_owned(),
             )
         } else if key == "extends" {
-            ("not here", "`extends` stands at the top of the file, before the first section".to_owned())
+            ("not here", "`extends` belongs at the top of the file, before the first section".to_owned())
         } else if let Some(near) = nearest(key, names()) {
             (label, format!("did you mean `{near}`?"))
         } else if let Some(ours) = means(key, properties) {
-            (label, format!("it is `{ours}` here"))
+            (label, format!("use `{ours}` instead"))
         } else if let Some(section) = section.filter(|_| !parent.is_root()) {
             (
                 "not here",
                 format!(
-                    "`{section}` is a section of its own: `[{section}…]`, not inside of {}",
+                    "`{section}` is a section of its own: `[{section}…]`, not inside {}",
                     self::section(&parent)
                 ),
             )
@@ -263,7 +262,7 @@ impl Check<'_> {
     fn word(&mut self, words: &[&str], value: &Value, path: &FieldPath) {
         let allowed = listed(words.iter().copied(), "or");
         let Some(word) = value.as_str() else {
-            let message = format!("{} takes {allowed}, this is {}", key_of(path), name_of(type_of(value)));
+            let message = format!("{} takes {allowed}, not {}", key_of(path), name_of(type_of(value)));
             let diagnostic = Diagnostic::error(Code::WrongType, message).at_value(path.clone(), "");
             let example =
                 words.first().map_or_else(String::new, |word| format!("{} = \"{word}\"", bare_key(path)));
@@ -304,7 +303,7 @@ impl Check<'_> {
         let expected: Vec<&str> = schemas.iter().flat_map(|schema| types(schema)).collect();
         let names: Vec<&str> = expected.iter().map(|name| name_of(name)).collect();
         let found = type_of(value);
-        let message = format!("{} takes {}, this is {}", key_of(path), names.join(" or "), name_of(found));
+        let message = format!("{} takes {}, not {}", key_of(path), names.join(" or "), name_of(found));
         let diagnostic = Diagnostic::error(Code::WrongType, message).at_value(path.clone(), name_of(found));
         let help = self.better_value(schemas, &expected, value, path);
         self.push(diagnostic.help(help), path);
@@ -335,7 +334,7 @@ impl Check<'_> {
                 format!("sections have single brackets: `[{path}{name}]`")
             }
             Value::String(text) if single("integer") && !digits(text).is_empty() => {
-                format!("a number and nothing else: `{key} = {}`", digits(text))
+                format!("only the number: `{key} = {}`", digits(text))
             }
             Value::Number(number)
                 if single("integer") && number.as_f64().is_some_and(|it| it.fract() == 0.0) =>
@@ -475,7 +474,7 @@ fn name_of(name: &str) -> &'static str {
     match name {
         "boolean" => "true or false",
         "integer" => "a whole number",
-        "number" => "a fraction",
+        "number" => "a decimal number",
         "string" => "text",
         "array" => "a list",
         "object" => "a table",

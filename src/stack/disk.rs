@@ -113,13 +113,13 @@ impl Unread {
             Self::Outside(root) => return Some(outside(shown, root)),
             Self::Special => (
                 Code::FileNotRead,
-                format!("`{shown}` is no regular file"),
-                "name a file that holds the text; pipes and devices are not read".to_owned(),
+                format!("`{shown}` is not a regular file"),
+                "name a regular file; pipes and devices are not read".to_owned(),
             ),
             Self::Large => (
                 Code::FileNotRead,
                 format!("`{shown}` is larger than {} MiB", LARGEST / 1024 / 1024),
-                "name the file that is meant, or split it".to_owned(),
+                "name another file, or split it".to_owned(),
             ),
             Self::Io(_) => return None,
         };
@@ -129,10 +129,9 @@ impl Unread {
 
 /// What is said of something outside.
 pub fn outside(shown: &str, root: &Path) -> Diagnostic {
-    let what = format!("`{shown}` lies outside of the repository of the stack, {}", root.display());
+    let what = format!("`{shown}` is outside the stack's repository, {}", root.display());
     Diagnostic::error(Code::NotTrusted, what).help(
-        "copy it into the repository; or, when you know who wrote this stack, give `--trust-stack` \
-         (DASK_INFRA_TRUST_STACK=1)",
+        "copy it into the repository; or, if you trust the author of this stack, give `--trust-stack` (DASK_INFRA_TRUST_STACK=1)",
     )
 }
 

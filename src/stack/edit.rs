@@ -28,7 +28,7 @@ pub struct Edit {
 pub fn number(sources: &Sources, place: &FieldPath, number: u32) -> Result<Edit, Diagnostic> {
     let written = sources.written(place);
     let Some(span) = written.or_else(|| sources.span(place)) else {
-        return Err(cannot(place, "it stands in no file", "write it into the stack file"));
+        return Err(cannot(place, "it is not in a file", "write it into the stack file"));
     };
     let (name, shown) = (sources.name(span.file), sources.location(span).to_string());
     let by_hand = format!("change it by hand at {shown}, then apply");
@@ -38,7 +38,7 @@ pub fn number(sources: &Sources, place: &FieldPath, number: u32) -> Result<Edit,
     let plain = was.as_ref().is_some_and(|was| was.parse::<u32>().is_ok());
     let can = toml || plain && is_yaml(name);
     if !can {
-        let why = format!("it stands in {name}, and not as a number of a TOML or YAML file");
+        let why = format!("it is in {name}, but not as a number in a TOML or YAML file");
         return Err(cannot(place, &why, &by_hand).at(Some(span), "here"));
     }
     // The stack's own file is read first.
@@ -55,7 +55,7 @@ pub fn number(sources: &Sources, place: &FieldPath, number: u32) -> Result<Edit,
         Some(_) => Some(format!("{}{number}{}", &before[..span.start], &before[span.end..])),
         None => added(&before, place, number),
     };
-    let after = after.ok_or_else(|| cannot(place, "it has no place", &by_hand).at(Some(span), "here"))?;
+    let after = after.ok_or_else(|| cannot(place, "it is not in a file", &by_hand).at(Some(span), "here"))?;
     let key = match place.segments().last() {
         Some(Segment::Key(key)) => key.as_str(),
         Some(Segment::Index(_)) | None => "",
@@ -73,10 +73,10 @@ fn over(
     shown: &str,
 ) -> Result<Edit, Diagnostic> {
     let before = sources.texts().next().unwrap_or_default().to_owned();
-    let help = format!("write it into {top} by hand, or change {shown}");
+    let help = format!("write it to {top} by hand, or change {shown}");
     let after = added(&before, place, number)
-        .ok_or_else(|| cannot(place, &format!("{top} has no place for it"), &help))?;
-    let what = format!("{top}: {place} = {number} (over {shown}, which other stacks may use)");
+        .ok_or_else(|| cannot(place, &format!("{top} has nowhere to put it"), &help))?;
+    let what = format!("{top}: {place} = {number} (overrides {shown}, which other stacks may use)");
     Ok(Edit { file: PathBuf::from(top), before, after, what })
 }
 
@@ -91,17 +91,17 @@ fn is_yaml(name: &str) -> bool {
 /// It stands in no TOML file, or something else stands there: it comes from a variable.
 pub fn without(sources: &Sources, place: &FieldPath, value: &str) -> Result<Edit, Diagnostic> {
     let cannot = |why: String, help: &str| {
-        Diagnostic::error(Code::CannotEdit, format!("`{place}` cannot be taken out of the file: {why}"))
+        Diagnostic::error(Code::CannotEdit, format!("`{place}` cannot be removed from the file: {why}"))
             .help(help)
     };
     let (Some(span), Some(key)) = (sources.written(place), sources.key_span(place)) else {
-        return Err(cannot("it stands in no file".to_owned(), "change the stack file by hand"));
+        return Err(cannot("it is not in a file".to_owned(), "change the stack file by hand"));
     };
     let (name, before) = (sources.name(span.file), sources.text(span.file));
     let shown = sources.location(key).to_string();
     let stands = sources.slice(span);
     if !name.ends_with(".toml") || stands != value || key.file != span.file || key.start > span.start {
-        let problem = cannot(format!("`{stands}` stands there"), "change it by hand, then try again");
+        let problem = cannot(format!("the file has `{stands}`"), "change it by hand, then try again");
         return Err(problem.at(Some(span), "here"));
     }
     let line = before[..key.start].rfind('\n').map_or(0, |newline| newline + 1);
@@ -118,7 +118,7 @@ pub fn without(sources: &Sources, place: &FieldPath, value: &str) -> Result<Edit
         }
     };
     let after = format!("{}{instead}{}", &before[..from], &before[to..]);
-    let what = format!("{shown}: `{} = {value}` is taken out", sources.slice(key));
+    let what = format!("{shown}: `{} = {value}` removed", sources.slice(key));
     Ok(Edit { file: PathBuf::from(name), before: before.to_owned(), after, what })
 }
 

@@ -66,8 +66,8 @@ impl<'a> Effective<'a> {
     /// TOML; `objects` adds what each section becomes, as comments.
     pub fn toml(&self, objects: bool) -> String {
         let mut text =
-            String::from("# What the stack says after files, variables and short forms are put together;\n");
-        text.push_str("# behind each value the place that it comes from.\n");
+            String::from("# The stack after resolving extended files, variables and short forms;\n");
+        text.push_str("# each value is followed by the place it comes from.\n");
         let none = Map::new();
         let root = self.stack.as_object().unwrap_or(&none);
         let order = reference::order();
@@ -77,7 +77,7 @@ impl<'a> Effective<'a> {
             self.table(&mut text, &FieldPath::root().key(name), section);
         }
         if objects {
-            text.push_str("\n# What it becomes, as it would be sent:\n");
+            text.push_str("\n# The objects that it produces, as they would be sent:\n");
             self.becomes.iter().for_each(|becomes| self.object(&mut text, becomes));
         }
         text
@@ -145,7 +145,7 @@ impl<'a> Effective<'a> {
         let place = self.sources.locate(origin).map(|place| format!(" ({place})")).unwrap_or_default();
         let what = match ours {
             true => format!("{address}: {identity}{place}"),
-            false => format!("{address}: {identity} is read, others own it{place}"),
+            false => format!("{address}: {identity} is only read, it is managed elsewhere{place}"),
         };
         let _ = write!(text, "\n# {what}\n");
         for line in format!("{body:#}").lines() {

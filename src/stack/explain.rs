@@ -145,14 +145,13 @@ impl<'s> Place<'s> {
                 table["properties"].as_object().into_iter().flatten().collect();
             rows.sort_by_key(|(name, _)| (!required.contains(&name.as_str()), name.as_str()));
             for (name, schema) in rows.into_iter().filter(|(name, _)| seen.insert(name.as_str())) {
-                let must = if required.contains(&name.as_str()) { "must be given" } else { "" };
+                let must = if required.contains(&name.as_str()) { "required" } else { "" };
                 let (about, _) = meaning_and_default(schema);
                 let row = place.inside(name, schema).row(must);
                 keys.push(Explained { path: name.clone(), about, ..row });
             }
         }
-        let required =
-            if default.is_empty() && self.is_required() { "must be given".into() } else { default };
+        let required = if default.is_empty() && self.is_required() { "required".into() } else { default };
         Explained { path: place.path.join("."), takes: type_of(self.schema), default: required, about, keys }
     }
 
@@ -227,14 +226,14 @@ mod tests {
             assert!(found.about.contains("odes"), "{}", found.about);
         }
         assert_eq!(explain("dask_cluster.worker.gpus").unwrap().path, "dask_cluster.NAME.worker.gpus");
-        assert_eq!(explain("gke.project").unwrap().default, "must be given");
+        assert_eq!(explain("gke.project").unwrap().default, "required");
         assert_eq!(explain("vars.anything").unwrap().path, "vars.NAME");
     }
 
     #[test]
     fn a_section_lists_its_keys_and_every_listed_path_is_explained() {
         let keys = explain("node_pool").unwrap().keys;
-        assert_eq!((keys[0].path.as_str(), keys[0].default.as_str()), ("machine_type", "must be given"));
+        assert_eq!((keys[0].path.as_str(), keys[0].default.as_str()), ("machine_type", "required"));
         assert!(keys.iter().any(|key| key.path == "nodes"));
         for path in paths() {
             let found = explain(&path).unwrap();

@@ -129,7 +129,7 @@ impl Files<'_> {
             if !seen.insert(name.clone()) {
                 let problem =
                     Diagnostic::error(Code::SameObject, format!("the file `{name}` is named twice"));
-                self.say(problem.at_value(place.clone(), "again here").help("take one away"));
+                self.say(problem.at_value(place.clone(), "again here").help("remove one"));
                 continue;
             }
             self.objects_of(&name, &place, to, &mut objects);
@@ -148,15 +148,15 @@ impl Files<'_> {
             }
         }
         if objects.len() == before && documents.is_empty() && self.found.diagnostics.len() == said {
-            let problem = Diagnostic::warning(Code::NotAnObject, format!("`{name}` holds no objects"));
-            let problem = problem.at_value(place.clone(), "nothing in it");
-            self.found.diagnostics.push(problem.help("take it out of `file`, or fill it"));
+            let problem = Diagnostic::warning(Code::NotAnObject, format!("`{name}` contains no objects"));
+            let problem = problem.at_value(place.clone(), "empty");
+            self.found.diagnostics.push(problem.help("remove it from `file`, or add objects"));
         }
     }
 
     fn object(&mut self, node: &Node, to: &FieldPath, objects: &mut Vec<Value>) {
         if !node.is_table() {
-            let problem = Diagnostic::error(Code::NotAnObject, "this is no Kubernetes object");
+            let problem = Diagnostic::error(Code::NotAnObject, "this is not a Kubernetes object");
             let help = "an object is a table with `apiVersion`, `kind` and `metadata`";
             self.say(problem.at(Some(node.span()), "").help(help));
             return;
@@ -173,8 +173,8 @@ impl Files<'_> {
     pub(super) fn rendered(&mut self, node: &Node, to: &FieldPath, objects: &mut Vec<Value>) {
         if !node.is_table() {
             let problem =
-                Diagnostic::error(Code::NotAnObject, "what the chart made here is no Kubernetes object");
-            let help = "an object is a table with `apiVersion`, `kind` and `metadata`; look at the values that it is made of";
+                Diagnostic::error(Code::NotAnObject, "the chart's output here is not a Kubernetes object");
+            let help = "an object is a table with `apiVersion`, `kind` and `metadata`; check the values that it comes from";
             self.say(problem.at(Some(node.span()), "").help(help));
             return;
         }
@@ -211,7 +211,7 @@ impl Files<'_> {
                         let problem =
                             Diagnostic::error(Code::EmptyField, "this item of the list has no value");
                         let problem = problem.at_value(path.clone(), "");
-                        self.say(problem.help("take the item away or give it a value"));
+                        self.say(problem.help("remove the item or give it a value"));
                     }
                     self.without_nulls(item, &path, told);
                 }
@@ -222,12 +222,12 @@ impl Files<'_> {
 
     fn empty_field(&mut self, path: &FieldPath, key: &str) {
         let what = format!("`{key}` has no value: the API server drops it");
-        let problem = Diagnostic::warning(Code::EmptyField, what).at_key(path.clone(), "nothing follows");
+        let problem = Diagnostic::warning(Code::EmptyField, what).at_key(path.clone(), "no value");
         let help = match key {
             "emptyDir" | "podSelector" | "namespaceSelector" => {
                 format!("an empty one is written `{key}: {{}}`")
             }
-            _ => "take the line away; an empty list is `[]`, an empty table `{}`".to_owned(),
+            _ => "remove the line; an empty list is `[]`, an empty table `{}`".to_owned(),
         };
         self.found.diagnostics.push(problem.help(help));
     }
@@ -245,11 +245,11 @@ impl Files<'_> {
                     nulls_delete(&mut value);
                 }
                 _ => {
-                    let what = format!("`{name}` does not hold one PodSpec");
+                    let what = format!("`{name}` is not a PodSpec");
                     let span = documents.get(1).or(documents.first()).map(Node::span);
                     let problem = Diagnostic::error(Code::NotAnObject, what);
                     let problem = problem.at(span.or_else(|| self.sources.span(place)), "");
-                    self.say(problem.help("one document, a table such as `containers: […]`"));
+                    self.say(problem.help("it must be one document, a table such as `containers: […]`"));
                 }
             }
         }
@@ -270,7 +270,7 @@ impl Files<'_> {
         let problem = |what: String| Diagnostic::error(Code::FileNotRead, what);
         let span = self.sources.span(place);
         if name.contains("://") {
-            let problem = problem(format!("`{name}` is an address, not a file"));
+            let problem = problem(format!("`{name}` is a URL, not a file"));
             let help = "download it and name the file: what is applied must not change by itself";
             self.say(problem.at(span, "").help(help));
             return None;
@@ -292,7 +292,7 @@ impl Files<'_> {
                 let (what, help) = match error.kind() {
                     ErrorKind::NotFound => (
                         format!("there is no file `{shown}`"),
-                        "mend the name; it is looked for from the stack file's folder on",
+                        "fix the name; it is relative to the stack file's folder",
                     ),
                     ErrorKind::IsADirectory => (
                         format!("`{shown}` is a folder"),
@@ -300,7 +300,7 @@ impl Files<'_> {
                     ),
                     _ => (
                         format!("cannot read `{shown}`: {error}"),
-                        "mend its permissions, or name another file",
+                        "fix its permissions, or name another file",
                     ),
                 };
                 self.say(problem(what).at(span, "named here").help(help));

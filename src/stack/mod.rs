@@ -70,7 +70,7 @@ pub struct Stack {
     /// An existing Kubernetes cluster, by kubeconfig and context. Give this or `[gke]`.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub kubernetes: Option<Kubernetes>,
-    /// Values that other places use as `${var.NAME}`. A value here may use `${env.NAME}`.
+    /// Values to use elsewhere as `${var.NAME}`. A value here may use `${env.NAME}`.
     #[serde(default, skip_serializing_if = "BTreeMap::is_empty")]
     pub vars: BTreeMap<String, Scalar>,
     /// The GKE cluster.
@@ -91,7 +91,7 @@ pub struct Stack {
     /// Dask clusters run by the operator, by name.
     #[serde(default, skip_serializing_if = "BTreeMap::is_empty")]
     pub dask_cluster: BTreeMap<String, DaskCluster>,
-    /// Programs that run once beside a Dask cluster of their own, by name.
+    /// Programs that run once, each with its own Dask cluster, by name.
     #[serde(default, skip_serializing_if = "BTreeMap::is_empty")]
     pub dask_job: BTreeMap<String, DaskJob>,
     /// Jupyter notebooks in the cluster, by name.
@@ -103,10 +103,10 @@ pub struct Stack {
     /// Helm charts, by name.
     #[serde(default, skip_serializing_if = "BTreeMap::is_empty")]
     pub helm_release: BTreeMap<String, HelmRelease>,
-    /// What is allowed although it is usually a mistake, each with a reason.
+    /// Exceptions for what is usually a mistake, each with a reason.
     #[serde(default, skip_serializing_if = "Allow::is_empty")]
     pub allow: Allow,
-    /// Actions that must pass before what depends on them is made.
+    /// Actions that must pass before what depends on them is created.
     #[serde(default, skip_serializing_if = "BTreeMap::is_empty")]
     pub check: BTreeMap<String, Check>,
 }
@@ -127,17 +127,16 @@ impl Stack {
 pub struct Header {
     /// The owner of everything the stack makes: lower-case letters, digits and `-`, at most 40 characters.
     pub name: String,
-    /// Tells two stacks of one name apart. Written by `init`; the name is used when it is missing.
+    /// Distinguishes stacks of the same name. Written by `init`; defaults to the name.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub id: Option<String>,
 }
 
-/// What is allowed although it is usually a mistake, each with a reason.
+/// Exceptions for what is usually a mistake, each with a reason.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Deserialize, Serialize, JsonSchema)]
 #[serde(deny_unknown_fields)]
 pub struct Allow {
-    /// Secrets that are written out (DI0254): the address that the refusal names, or a section around it, and why nobody
-    /// minds. `"dask_cluster.rapids.worker.env.DEMO_TOKEN" = "a public demo"`.
+    /// Secrets in plain text (DI0254): the address named in the error, or its section, and why it may be public. `"dask_cluster.rapids.worker.env.DEMO_TOKEN" = "a public demo"`.
     #[serde(default, skip_serializing_if = "BTreeMap::is_empty")]
     pub literal_secrets: BTreeMap<String, String>,
 }
@@ -163,10 +162,10 @@ pub struct Gke {
 #[derive(Clone, Debug, Default, PartialEq, Deserialize, Serialize, JsonSchema)]
 #[serde(deny_unknown_fields)]
 pub struct Kubernetes {
-    /// The kubeconfig file; `$KUBECONFIG`, then `~/.kube/config` when missing.
+    /// The kubeconfig file; defaults to `$KUBECONFIG`, then `~/.kube/config`.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub kubeconfig: Option<String>,
-    /// The context in it; the current one when missing.
+    /// The context in it; defaults to the current one.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub context: Option<String>,
 }

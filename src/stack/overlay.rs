@@ -78,14 +78,14 @@ pub(super) fn disable(
 }
 
 fn takes_no_section(sections: &[FieldPath], section: &FieldPath, switch: &FieldPath) -> Diagnostic {
-    let message = format!("there is no section `[{section}]` to take away");
+    let message = format!("there is no section `[{section}]` to remove");
     let others = sections.iter().filter(|other| *other != section).map(ToString::to_string);
     let others: Vec<String> = others.collect();
     let diagnostic = Diagnostic::error(Code::NothingToTake, message)
-        .at_value(switch.clone(), "nothing but this is said of it");
+        .at_value(switch.clone(), "only this line mentions it");
     match nearest(&section.to_string(), others.iter().map(String::as_str)) {
         Some(near) => diagnostic.help(format!("did you mean `[{near}]`?")),
-        None => diagnostic.help("no extended file has it: take these lines away"),
+        None => diagnostic.help("no extended file has it: remove these lines"),
     }
 }
 
@@ -141,9 +141,9 @@ impl Chain {
             None
         };
         if given.contains("${") {
-            let what = "`extends` is read before there are variables";
+            let what = "`extends` is read before variables are";
             let diagnostic = Diagnostic::error(Code::BadReference, what).at(span, "");
-            return refuse(diagnostic.help("write the path out"));
+            return refuse(diagnostic.help("write out the path"));
         }
         let folder = |path: &Path| path.parent().map(Path::to_owned).unwrap_or_default();
         let (mut path, mut shown) = (folder(from).join(given), folder(Path::new(from_name)).join(given));
@@ -158,7 +158,7 @@ impl Chain {
                 [one] => refuse(in_circle(format!("`{one}` extends itself"), span)),
                 files => {
                     let names = files.join(" -> ");
-                    let what = format!("files extend each other in a circle: {names} -> {}", files[0]);
+                    let what = format!("cycle of `extends`: {names} -> {}", files[0]);
                     refuse(in_circle(what, span))
                 }
             };
@@ -255,15 +255,15 @@ fn unsets(over: &mut Value) -> Vec<Unset> {
 
 fn takes_nothing(value: &Value, field: &FieldPath, span: Option<Span>, lowest: bool) -> Diagnostic {
     if lowest {
-        let what = "`unset` takes away what an extended file says, and this file extends none";
+        let what = "`unset` removes what an extended file sets, and this file extends none";
         let diagnostic = Diagnostic::error(Code::NothingToTake, what).at(span, "");
         return diagnostic
-            .help("take the lines of this file away themselves, or name the file below: `extends = \"…\"`");
+            .help("remove the lines from this file instead, or name the extended file: `extends = \"…\"`");
     }
-    let what = format!("no extended file says `{field}`");
-    let diagnostic = Diagnostic::error(Code::NothingToTake, what).at(span, "takes nothing away");
+    let what = format!("no extended file sets `{field}`");
+    let diagnostic = Diagnostic::error(Code::NothingToTake, what).at(span, "removes nothing");
     if field.segments().iter().any(|segment| matches!(segment, Segment::Index(_))) {
-        return diagnostic.help("entries of lists cannot be taken away: write the list anew");
+        return diagnostic.help("list entries cannot be removed: rewrite the list");
     }
     let (parent, last) = (field.parent().unwrap_or_default(), field.segments().last());
     let siblings = parent.find(value).and_then(Value::as_object);
@@ -275,15 +275,14 @@ fn takes_nothing(value: &Value, field: &FieldPath, span: Option<Span>, lowest: b
     match near {
         Some(near) => diagnostic.help(format!("did you mean `{}`?", parent.key(near))),
         None => diagnostic.help(
-            "paths begin in the section that `unset` stands in, keys with dots in quotes: \
-             `unset = ['labels.\"example.com/x\"']`",
+            "paths start in the section that contains `unset`; quote keys with dots: `unset = ['labels.\"example.com/x\"']`",
         ),
     }
 }
 
 fn in_circle(what: String, span: Option<Span>) -> Diagnostic {
-    let diagnostic = Diagnostic::error(Code::ExtendsCircle, what).at(span, "closes the circle");
-    diagnostic.help("take one `extends` out of the circle")
+    let diagnostic = Diagnostic::error(Code::ExtendsCircle, what).at(span, "closes the cycle");
+    diagnostic.help("remove one `extends` from the cycle")
 }
 
 fn no_base(name: &str, error: &std::io::Error, span: Option<Span>) -> Diagnostic {
@@ -292,7 +291,7 @@ fn no_base(name: &str, error: &std::io::Error, span: Option<Span>) -> Diagnostic
         _ => format!("cannot read `{name}`: {error}"),
     };
     let diagnostic = Diagnostic::error(Code::NoBase, what).at(span, "extended here");
-    diagnostic.help("the path begins in the folder of the file that says `extends`")
+    diagnostic.help("the path is relative to the folder of the file with `extends`")
 }
 
 /// What is said of a file that is no text; its text is in `sources` afterwards.

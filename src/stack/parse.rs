@@ -268,17 +268,16 @@ fn unreadable(name: &str, error: &io::Error) -> Diagnostic {
     match error.kind() {
         ErrorKind::NotFound => {
             Diagnostic::error(Code::StackNotFound, format!("there is no stack file `{name}`")).help(
-                "name the file or its folder with `--stack PATH`, or begin with a ready stack: \
-                 `dask-infra init` lists them",
+                "give the file or its folder with `--stack PATH`, or start with a ready stack: `dask-infra init` lists them",
             )
         }
         _ => Diagnostic::error(Code::StackNotReadable, format!("cannot read `{name}`: {error}"))
-            .help("mend its permissions, or name another file or folder with `--stack PATH`"),
+            .help("fix its permissions, or give another file or folder with `--stack PATH`"),
     }
 }
 
 fn not_read(error: &serde_json::Error, file: FileId) -> Diagnostic {
-    Diagnostic::error(Code::NotRead, format!("the stack was checked and could not be read: {error}"))
+    Diagnostic::error(Code::NotRead, format!("the checked stack could not be parsed: {error}"))
         .at(Some(Span { file, start: 0, end: 0 }), "")
-        .help("this is a mistake in dask-infra; please report it with the file")
+        .help("this is a bug in dask-infra; please report it with the file")
 }

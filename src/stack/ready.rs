@@ -91,7 +91,7 @@ impl Ready {
             text.push('\n');
             if (section, key) == ("stack", "name") {
                 let id = format!("id = \"{}\"", own.id);
-                text.push_str(&format!("{id:38} # tells two stacks of one name apart; keep it\n"));
+                text.push_str(&format!("{id:38} # distinguishes stacks of the same name; keep it\n"));
             }
         }
         text

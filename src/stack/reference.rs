@@ -19,16 +19,9 @@ const HEAD: &str = "\
 <!-- Written from the doc comments in src/ by `UPDATE_GOLDEN=1 cargo test`; do not edit. -->
 
 A stack is a TOML file, `stack.toml`. Its first line may name the schema for editors: `#:schema stack.schema.json` \
-(`dask-infra schema` prints it). `${var.NAME}` in any value stands for a variable of `[vars]`; a string that is \
-nothing else takes the variable's type. `${env.NAME}` stands for an environment variable, in `[vars]` and `[gke]` \
-only. `$${` stands for the characters `${`. `--var NAME=VALUE` replaces a variable. The key of a section is the \
-name of what it makes, unless `name` says otherwise, and its address everywhere: `node_pool.a100`.
+(`dask-infra schema` prints it). `${var.NAME}` in any value is replaced by a variable of `[vars]`; a string that is nothing else takes the variable's type. `${env.NAME}` is replaced by an environment variable, in `[vars]` and `[gke]` only. `$${` is a literal `${`. `--var NAME=VALUE` sets a variable. The key of a section is the name of what it creates, unless `name` is set, and its address everywhere: `node_pool.a100`.
 
-A file may lie over another one: `extends = \"base.toml\"` before the first section, from the folder of the file that \
-says it. Tables are merged key by key, lists and other values are replaced; the file below may extend a third one. \
-Every section takes `enabled = false`, which takes it away, and `unset = [\"labels.x\"]`, which takes away keys that \
-the file below gives; `unset` before the first section takes whole paths (`node_pool.a.labels.x`). [Stacks](stacks.md) \
-shows all of it, and `dask-infra show --effective` what came out.
+A file can overlay another one: `extends = \"base.toml\"` before the first section, relative to the folder of the file that has it. Tables are merged key by key, lists and other values are replaced; the extended file may extend a third one. Every section takes `enabled = false`, which removes it, and `unset = [\"labels.x\"]`, which removes keys set by the extended file; `unset` before the first section takes whole paths (`node_pool.a.labels.x`). [Stacks](stacks.md) shows all of it, and `dask-infra show --effective` the result.
 ";
 
 /// The whole page.

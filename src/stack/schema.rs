@@ -67,17 +67,17 @@ fn overlays(schema: &mut Value) {
             continue;
         };
         section["enabled"] = json!({
-            "description": "`false` takes the section away, as if it were not in the file. Default `true`.",
+            "description": "`false` removes the section, as if it were not in the file. Default `true`.",
             "type": "boolean",
         });
-        section["unset"] = list("Keys of this section that an extended file gives and this one takes away.");
+        section["unset"] = list("Keys of this section to remove that an extended file sets.");
     }
     schema["properties"]["extends"] = json!({
-        "description": "The file that this one lies over, from this one's folder on.",
+        "description": "The file that this one overlays, relative to this one's folder.",
         "type": "string",
     });
     schema["properties"]["unset"] =
-        list("Fields that an extended file gives and this one takes away: `node_pool.a.labels.x`.");
+        list("Fields to remove that an extended file sets: `node_pool.a.labels.x`.");
 }
 
 fn section_references(root: &Value, schema: &Value, found: &mut BTreeSet<String>) {

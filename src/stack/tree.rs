@@ -192,7 +192,7 @@ fn syntax(message: &str, span: Span, line: &str) -> Diagnostic {
     };
     if let Some(odd) = line.chars().find(|c| is_unseen(*c)) {
         return diagnostic.help(format!(
-            "the line has the character U+{:04X}, which looks like a space or like nothing: write it anew",
+            "the line has the character U+{:04X}, which looks like a space or is invisible: retype the line",
             u32::from(odd)
         ));
     }
@@ -206,23 +206,23 @@ fn syntax(message: &str, span: Span, line: &str) -> Diagnostic {
         return diagnostic.help("a stack is TOML: `[section]`, and below it `key = value`");
     }
     match what {
-        "unclosed array" | "unclosed inline table" => diagnostic.help("what follows is read as a part of it"),
-        "string values must be quoted" => diagnostic.help("put text into quotes: `key = \"text\"`"),
+        "unclosed array" | "unclosed inline table" => diagnostic.help("what follows is read as part of it"),
+        "string values must be quoted" => diagnostic.help("quote text: `key = \"text\"`"),
         "key with no value" => diagnostic.help("write `key = value`"),
         "unclosed table" => diagnostic.help("headers end with a bracket: `[section]`"),
         "unexpected leading zero" => diagnostic.help("numbers do not begin with 0"),
         "unexpected key or value" => {
-            diagnostic.help("each key stands on a line of its own; comments begin with `#`")
+            diagnostic.help("put each key on a line of its own; comments start with `#`")
         }
         "invalid unquoted key" => {
-            diagnostic.help("keys are letters, digits, `_` and `-`; others stand in quotes: `\"a.b/c\" = …`")
+            diagnostic.help("keys are letters, digits, `_` and `-`; quote all others: `\"a.b/c\" = …`")
         }
         "invalid basic string" => diagnostic.help(
-            "text ends on its line with `\"`; in it `\\` begins an escape, and control characters are not allowed",
+            "text must end with `\"` on the same line; `\\` starts an escape, and control characters are not allowed",
         ),
-        LONE_RETURN => diagnostic.help("save the file with line ends of Linux (LF) or Windows (CR LF)"),
+        LONE_RETURN => diagnostic.help("save the file with LF or CR LF line endings"),
         _ if what.starts_with("cannot extend value") => {
-            diagnostic.help("the key has a value already: take one of the two away")
+            diagnostic.help("the key already has a value: remove one of the two")
         }
         _ => diagnostic,
     }
@@ -283,7 +283,7 @@ impl Reader<'_> {
                 )
             }
             DeValue::Datetime(_) => {
-                self.broken(Code::WrongType, "a date is not used anywhere; text stands in quotes", span)
+                self.broken(Code::WrongType, "no key takes a date; quote it if it is text", span)
             }
             DeValue::Array(items) => {
                 let items = items.iter().enumerate().map(|(index, item)| {

@@ -146,7 +146,7 @@ impl Resolver<'_> {
         let span = self.place(raw, path);
         let Some(vars) = &self.vars else {
             let diagnostic =
-                Diagnostic::error(Code::VariableInVariable, "a variable cannot be made from another one")
+                Diagnostic::error(Code::VariableInVariable, "a variable cannot refer to another one")
                     .at(span, "used in `[vars]` itself")
                     .help("write the value out, or combine the variables where they are used");
             return self.refuse(diagnostic, path);
@@ -157,7 +157,7 @@ impl Resolver<'_> {
             }
             return value.clone();
         }
-        let diagnostic = Diagnostic::error(Code::UnknownVariable, format!("there is no variable `{name}`"));
+        let diagnostic = Diagnostic::error(Code::UnknownVariable, format!("unknown variable `{name}`"));
         let diagnostic = diagnostic.at(span, "not in `[vars]`").help(self.known_variables(name));
         self.refuse(diagnostic, path)
     }
@@ -209,9 +209,9 @@ impl Resolver<'_> {
             (true, false) if name.chars().all(|c| !c.is_ascii_lowercase()) => {
                 format!("did you mean `${{env.{name}}}`?")
             }
-            _ => "write `$${` where the characters `${` themselves are meant".to_owned(),
+            _ => "write `$${` for a literal `${`".to_owned(),
         };
-        let diagnostic = Diagnostic::error(Code::BadReference, format!("`{raw}` is no reference"))
+        let diagnostic = Diagnostic::error(Code::BadReference, format!("`{raw}` is not a reference"))
             .at(self.place(raw, path), "neither `${var.NAME}` nor `${env.NAME}`")
             .help(help);
         self.refuse(diagnostic, path)

@@ -71,7 +71,7 @@ pub(super) fn read(sources: &Sources, file: FileId) -> Read {
             Err(Stop::TooMany) => {
                 let all = Span { file, start: 0, end: 0 };
                 let problem =
-                    Diagnostic::error(Code::NotYaml, "the aliases stand for more than a million values");
+                    Diagnostic::error(Code::NotYaml, "the aliases expand to more than a million values");
                 reader.diagnostics.push(problem.at(Some(all), "in this file").help("write them out"));
                 break;
             }
@@ -94,13 +94,12 @@ fn syntax(error: &ScanError, text: &str, file: FileId) -> Diagnostic {
     let line_start = text.get(..start).and_then(|before| before.rfind('\n')).map_or(0, |newline| newline + 1);
     let line = text.get(line_start..).and_then(|rest| rest.lines().next()).unwrap_or_default();
     if text.contains("{{") {
-        return problem
-            .help("it looks like a template of a Helm chart: give what `helm template` makes of it");
+        return problem.help("it looks like a template of a Helm chart: use the output of `helm template`");
     }
     if line.starts_with([' ', '\t']) && line.trim_start_matches(' ').starts_with('\t') {
-        return problem.help("YAML takes no tabs in front of a line: use spaces");
+        return problem.help("YAML does not allow tabs for indentation: use spaces");
     }
-    problem.help("look at the indentation, and at quotes and brackets that are not closed")
+    problem.help("check the indentation, and for unclosed quotes and brackets")
 }
 
 /// Why a document is not read to its end.
@@ -166,7 +165,7 @@ impl<'t> Reader<'t> {
                 let problem =
                     Diagnostic::error(Code::NotYaml, format!("there is no anchor `&{name}` before this"));
                 self.diagnostics
-                    .push(problem.at(Some(span), "").help("mend the name, or put the anchor above"));
+                    .push(problem.at(Some(span), "").help("fix the name, or define the anchor above"));
                 (0, Node { span, content: Content::Scalar(Value::Null, None) })
             }
             _ => (0, Node { span, content: Content::Scalar(Value::Null, None) }),
@@ -182,7 +181,7 @@ impl<'t> Reader<'t> {
 
     fn alias(&mut self, id: usize, span: Span) -> Result<Node, Stop> {
         let Some(node) = self.anchors.get(&id) else {
-            let problem = Diagnostic::error(Code::NotYaml, "this alias stands inside of what it means");
+            let problem = Diagnostic::error(Code::NotYaml, "this alias is inside its own anchor");
             self.diagnostics.push(problem.at(Some(span), "").help("write the value out"));
             return Ok(Node { span, content: Content::Scalar(Value::Null, None) });
         };
@@ -242,7 +241,7 @@ impl<'t> Reader<'t> {
             self.node(event, span)?;
             let problem = Diagnostic::error(Code::NotYaml, "a key must be text").at(Some(span), "");
             let help =
-                "JSON and Kubernetes know no other keys; `{{ … }}` of templates must be rendered first";
+                "JSON and Kubernetes allow no other keys; templates with `{{ … }}` must be rendered first";
             self.diagnostics.push(problem.help(help));
             return Ok(None);
         };
@@ -254,8 +253,7 @@ impl<'t> Reader<'t> {
         }
         if *style == ScalarStyle::Plain && (flag(text).is_some() || is_null(text)) {
             let problem = Diagnostic::error(Code::YamlTrap, format!("the key `{text}` is not read as text"));
-            self.diagnostics
-                .push(problem.at(Some(span), "").help(format!("put it into quotes: `\"{text}\"`")));
+            self.diagnostics.push(problem.at(Some(span), "").help(format!("quote it: `\"{text}\"`")));
         }
         Ok(Some(Word::Key(Key { text: text.to_string(), span })))
     }
@@ -289,10 +287,11 @@ impl<'t> Reader<'t> {
         }
         let (value, trap) = plain(text);
         if value.is_null() && !is_null(text) {
-            let problem =
-                Diagnostic::error(Code::OutOfRange, format!("`{text}` is no number that JSON can hold"));
-            self.diagnostics
-                .push(problem.at(Some(span), "").help("write a number, or put the text into quotes"));
+            let problem = Diagnostic::error(
+                Code::OutOfRange,
+                format!("`{text}` is not a number that JSON can represent"),
+            );
+            self.diagnostics.push(problem.at(Some(span), "").help("write a number, or quote the text"));
         }
         (value, trap)
     }
@@ -301,9 +300,8 @@ impl<'t> Reader<'t> {
     fn tag(&mut self, tag: Option<&Tag>, usual: &str, span: Span) {
         let Some(tag) = tag.filter(|tag| !tag.is_yaml_core_schema_tag(usual)) else { return };
         let problem =
-            Diagnostic::error(Code::NotYaml, format!("the tag `{}` means nothing here", tag.original()));
-        self.diagnostics
-            .push(problem.at(Some(span), "").help("take it away; base64 text goes without a tag"));
+            Diagnostic::error(Code::NotYaml, format!("the tag `{}` is not supported", tag.original()));
+        self.diagnostics.push(problem.at(Some(span), "").help("remove it; base64 text needs no tag"));
     }
 }
 
@@ -404,7 +402,7 @@ impl Trap {
             Self::Octal => format!("`{text}` is read as the octal number {value}, as kubectl reads it"),
             Self::Underscores => format!("`{text}` is read as the number {value}, as kubectl reads it"),
         };
-        let help = format!("write `{value}` if that is meant, and `\"{text}\"` for text");
+        let help = format!("write `{value}` if you mean that, or `\"{text}\"` for text");
         Diagnostic::warning(Code::YamlTrap, what).at(Some(span), "").help(help)
     }
 }
@@ -570,11 +568,11 @@ mod tests {
         for (text, expect) in [
             ("a: 1\na: 2\n", vec!["a.yaml:2:1: `a` is given twice"]),
             ("a: *b\n", vec!["a.yaml:1:4: there is no anchor `&b` before this"]),
-            ("a: &b [*b]\n", vec!["a.yaml:1:8: this alias stands inside of what it means"]),
+            ("a: &b [*b]\n", vec!["a.yaml:1:8: this alias is inside its own anchor"]),
             ("on: 1\n", vec!["a.yaml:1:1: the key `on` is not read as text"]),
             ("[a]: 1\n", vec!["a.yaml:1:1: a key must be text"]),
-            ("a: !!binary aGk=\n", vec!["a.yaml:1:13: the tag `!!binary` means nothing here"]),
-            ("a: .nan\n", vec!["a.yaml:1:4: `.nan` is no number that JSON can hold"]),
+            ("a: !!binary aGk=\n", vec!["a.yaml:1:13: the tag `!!binary` is not supported"]),
+            ("a: .nan\n", vec!["a.yaml:1:4: `.nan` is not a number that JSON can represent"]),
             ("a: yes\n", vec!["a.yaml:1:4: `yes` is read as `true`, as kubectl reads it"]),
         ] {
             assert_eq!(read_text(text).2, expect, "{text}");

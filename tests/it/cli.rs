@@ -131,7 +131,7 @@ fn without_a_terminal_consent_is_refused_at_once() {
     assert!(talk.contains("DI0306") && talk.contains("--auto-approve"), "{talk}");
     let Ran { code, data, .. } = run(dir.path(), &format!("--stack {STACK} --sandbox=box destroy"));
     assert_eq!(code, 0, "there is nothing to destroy");
-    assert!(data.contains("No changes. Nothing of the stack is there to destroy."), "{data}");
+    assert!(data.contains("No changes. Nothing to destroy."), "{data}");
 }
 
 #[test]
@@ -142,7 +142,7 @@ fn a_saved_plan_is_shown_and_belongs_to_its_world() {
     assert!(planned.data.contains("apply p\n"), "{}", planned.data);
     let shown = run(dir.path(), "show p");
     assert_eq!(shown.code, 0, "{}", shown.talk);
-    let (head, _) = planned.data.split_once("\nSaved in p.").unwrap();
+    let (head, _) = planned.data.split_once("\nSaved to p.").unwrap();
     assert_eq!(shown.data.trim_end(), head.trim_end());
     let live = run(dir.path(), "apply p");
     assert_eq!(live.code, 1, "{}", live.talk);

@@ -549,7 +549,7 @@ fn edited(
     let (at, other) = &places[case.edit.index(places.len())];
     let mut theirs = live;
     let Some(found) = place(&mut theirs, at) else {
-        return Err(format!("`{at}` was compared and is not there"));
+        return Err(format!("`{at}` was compared and does not exist"));
     };
     *found = other.clone();
     let (code, answer) = send("PUT", &format!("{path}?fieldManager=other"), "application/json", &theirs);

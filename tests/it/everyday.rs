@@ -107,7 +107,7 @@ fn a_stack_is_begun_tried_looked_at_and_taken_away() {
     user.run(&["validate"]).expect(0);
     user.run(&["graph"]).expect(0).says("node_pool.scheduler-pool          after cluster");
     user.run(&["graph", "--format", "mermaid"]).expect(0).says("flowchart TD");
-    user.run(&["--sandbox", "status"]).expect(0).says("Nothing of the stack is there.");
+    user.run(&["--sandbox", "status"]).expect(0).says("Nothing exists yet.");
     user.run(&["--sandbox", "plan", "--refresh-only"]).expect(0).says("No drift.");
     user.run(&["--sandbox", "apply", "--auto-approve", "--target", "dask_operator"])
         .expect(0)
@@ -119,7 +119,7 @@ fn a_stack_is_begun_tried_looked_at_and_taken_away() {
     user.run(&["--sandbox", "apply", "--auto-approve"]).expect(0);
     user.run(&["--sandbox", "plan", "--detailed-exitcode"]).expect(0);
     let status = user.run(&["--sandbox", "status"]).expect(0).says("All 7 are ready.");
-    assert!(status.out.contains("Running; workers: 2 wanted, 2 made, 2 ready"), "{}", status.out);
+    assert!(status.out.contains("Running; workers: 2 desired, 2 created, 2 ready"), "{}", status.out);
     assert!(status.out.contains("1 of 1 nodes ready, 2 GPUs allocatable"), "{}", status.out);
     let json: Value =
         serde_json::from_str(&user.run(&["--sandbox", "status", "--json"]).expect(0).out).unwrap();
@@ -128,12 +128,12 @@ fn a_stack_is_begun_tried_looked_at_and_taken_away() {
     user.edit("replicas = 2", "replicas = 3");
     user.run(&["--sandbox", "apply", "--auto-approve", "--exclude", "dask_cluster.rapids-dask-cluster"])
         .expect(0)
-        .says("Nothing to do in this part");
+        .says("This part of the stack is up to date");
     user.run(&["--sandbox", "destroy", "--auto-approve", "--target", "dask_cluster.rapids-dask-cluster"])
         .expect(0);
     user.run(&["--sandbox", "status"]).expect(0).says("absent   dask_cluster.rapids-dask-cluster");
     user.run(&["--sandbox", "destroy", "--auto-approve"]).expect(0);
-    user.run(&["--sandbox", "status"]).expect(0).says("Nothing of the stack is there.");
+    user.run(&["--sandbox", "status"]).expect(0).says("Nothing exists yet.");
 }
 
 #[test]
@@ -172,11 +172,10 @@ fn a_doctor_names_what_is_missing_and_no_secret() {
         .unwrap();
     let mut command = nobody(&user, &["doctor", "--offline"]);
     command.env("GOOGLE_APPLICATION_CREDENTIALS", &key).env("GOOGLE_CLOUD_PROJECT", "p");
-    let found =
-        said(&mut command).expect(0).says("service_account of me@x").says("Nothing stands in the way");
+    let found = said(&mut command).expect(0).says("service_account of me@x").says("No problems found");
     assert!(!found.out.contains("CANARY") && !found.err.contains("CANARY"));
     said(&mut nobody(&user, &["doctor", "--offline"])).expect(1).says("GOOGLE_CLOUD_PROJECT");
-    user.run(&["--sandbox", "doctor"]).expect(0).says("is not there yet").says("lets everybody");
+    user.run(&["--sandbox", "doctor"]).expect(0).says("does not exist yet").says("allows everything");
     let gke = Gke::answering(200, &json!({ "clusters": [], "permissions": ["container.clusters.get"] }));
     let mut command = nobody(&user, &["doctor", "--json"]);
     command.env("DASK_INFRA_GKE_ENDPOINT", &gke.url);
@@ -219,7 +218,7 @@ fn what_google_refuses_is_told_with_its_cure() {
             "PERMISSION_DENIED",
             "Permission denied on resource project p.",
             "CONSUMER_INVALID",
-            "project sandbox-project is not there, or these credentials may not see it",
+            "project sandbox-project does not exist, or these credentials have no access to it",
             "gcloud projects list",
         ),
         (400, "INVALID_ARGUMENT", "Location \"x\" does not exist.", "", "GET /v1/", "--offline"),
@@ -303,5 +302,5 @@ fn other_mistakes_outside_the_file_name_what_to_do() {
     assert!(first(&found).contains("cannot be read"), "{}", found.err);
     std::fs::write(&missing, "{}").unwrap();
     let found = said(&mut command).expect(1).says("DI0601");
-    assert!(first(&found).contains("cannot be understood"), "{}", found.err);
+    assert!(first(&found).contains("is not valid"), "{}", found.err);
 }

@@ -216,11 +216,11 @@ fn behind_a_page_that_says_200_nothing_is_done_and_nothing_is_said_to_be_done() 
         let said = user.run(words);
         let all = format!("{}{}", said.out, said.err);
         assert_eq!(said.code, 1, "{words:?}: {all}");
-        for lie in ["complete!", "No changes", "Nothing of the stack", "0 to destroy", "No drift"] {
+        for lie in ["complete!", "No changes", "Nothing to destroy", "0 to destroy", "No drift"] {
             assert!(!all.contains(lie), "{words:?}: {all}");
         }
         let words: Vec<&str> = all.split_whitespace().collect();
-        assert!(words.join(" ").contains("something else than the API answers"), "{all}");
+        assert!(words.join(" ").contains("something other than the API answered"), "{all}");
     }
     let status = user.run(&["status"]);
     assert!(!status.out.contains("absent"), "{}{}", status.out, status.err);
@@ -255,5 +255,5 @@ fn a_cluster_that_nobody_can_reach_goes_with_a_consent_that_says_so() {
     assert_eq!(served.sandbox.clusters().len(), 1);
     user.run(&["destroy", "--auto-approve", "--allow", "delete:unseen"]).expect(0).says("Destroy complete!");
     assert!(served.sandbox.clusters().is_empty());
-    user.run(&["destroy", "--auto-approve"]).expect(0).says("Nothing of the stack is there");
+    user.run(&["destroy", "--auto-approve"]).expect(0).says("Nothing to destroy");
 }

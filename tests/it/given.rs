@@ -136,7 +136,7 @@ fn a_secret_of_the_environment_is_written_and_told_apart_and_never_shown() {
     let words: Vec<&str> = changed.out.split_whitespace().collect();
     let words = words.join(" ");
     assert!(words.contains("\"(sensitive value)\" -> \"(sensitive value)\""), "{words}");
-    assert!(words.contains("Pods that run keep the old value"), "{words}");
+    assert!(words.contains("running Pods keep the old value"), "{words}");
     at.run(Some(FIRST), &["plan", "--out", "kept"]).expect(0);
     at.run(Some(SECOND), &["plan", "--out", "p"]).expect(0);
     at.file("p");

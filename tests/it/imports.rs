@@ -251,7 +251,7 @@ fn the_guides_cluster_is_imported_adopted_and_destroyed() {
     let said = user.run(&["import", "--project", "demo", "--cluster", "rapids-gpu"]).expect(0);
     let said = said
         .says("node_pool.scheduler-pool")
-        .says("DaemonSet kube-system/nvidia-driver-installer: GKE installs");
+        .says("DaemonSet kube-system/nvidia-driver-installer: not needed, as GKE installs");
     assert!(said.out.contains("adopt dask_cluster.rapids-dask-cluster"), "{}", said.out);
     let text = guide.stack();
     for line in [
@@ -262,7 +262,7 @@ fn the_guides_cluster_is_imported_adopted_and_destroyed() {
     ] {
         assert!(text.contains(line), "no {line:?} in\n{text}");
     }
-    user.run(&["import", "--cluster", "rapids-gpu"]).expect(1).says("stack.toml is already there");
+    user.run(&["import", "--cluster", "rapids-gpu"]).expect(1).says("stack.toml already exists");
     let quiet = user.run(&["validate"]).expect(0);
     assert!(!quiet.err.contains("warning"), "{}", quiet.err);
     let planned = user.run(&["plan", "--detailed-exitcode"]).expect(0).says("No changes");
@@ -283,7 +283,7 @@ fn the_guides_cluster_is_imported_adopted_and_destroyed() {
         "dask_operator",
         "dask_cluster.rapids-dask-cluster",
     ] {
-        user.run(&["adopt", section, "--auto-approve"]).expect(0).says("`manage = false` is taken out");
+        user.run(&["adopt", section, "--auto-approve"]).expect(0).says("`manage = false` removed");
         let planned = user.run(&["plan", "--detailed-exitcode"]).expect(0).says("No changes");
         assert!(!planned.err.contains("warning"), "{section}: {}", planned.err);
     }
@@ -298,7 +298,7 @@ fn the_guides_cluster_is_imported_adopted_and_destroyed() {
     let managers = adopted["metadata"]["managedFields"].as_array().unwrap();
     let ours = |entry: &Value| entry["manager"] == "dask-infra/rapids-gpu" && entry["operation"] == "Apply";
     assert!(managers.iter().any(ours), "{managers:?}");
-    user.run(&["adopt", "dask_operator", "--auto-approve"]).expect(0).says("is this stack's");
+    user.run(&["adopt", "dask_operator", "--auto-approve"]).expect(0).says("now belongs to this stack");
 
     // The cluster itself and the driver's installer stay with others.
     user.run(&["destroy", "--auto-approve"]).expect(3).says("delete:dask_operator");
@@ -343,7 +343,7 @@ fn what_is_not_there_and_what_would_change_is_told() {
     let printed = import(&["--out", "-", "--name", "mine"]).expect(0).says("name = \"mine\"").out;
     assert!(printed.contains("nodes = 2") && printed.contains("disk_type = \"pd-ssd\""), "{printed}");
     assert!(!user.path().join("stack.toml").exists());
-    import(&[]).expect(0).says("There is nothing of Dask in the cluster");
+    import(&[]).expect(0).says("The cluster has no Dask resources");
     std::fs::remove_file(user.path().join("stack.toml")).unwrap();
 
     guide.inside();
@@ -370,13 +370,13 @@ fn what_is_not_there_and_what_would_change_is_told() {
     let text = guide.stack();
     assert!(!format!("{text}{}{}", said.out, said.err).contains("canary"), "{text}");
     assert!(text.contains("install = \"daemonset\"") && text.contains("[namespace.team]"), "{text}");
-    assert!(text.contains("Kept by Flux Kustomization apps"), "{text}");
+    assert!(text.contains("Managed by Flux Kustomization apps"), "{text}");
     user.run(&["plan", "--detailed-exitcode"]).expect(0).says("No changes");
 
-    user.run(&["adopt", "node_pool.other"]).expect(1).says("is no address");
+    user.run(&["adopt", "node_pool.other"]).expect(1).says("is not an address");
     user.run(&["adopt", "gpu_driver", "--auto-approve"])
         .expect(3)
-        .says("would change it:")
+        .says("so adopting it would")
         .says("pause:other");
     user.run(&["adopt", "cluster", "--auto-approve"]).expect(1).says("`[cluster]` needs `[node_pool.NAME]`");
     let refused = user.run(&["adopt", "dask_operator", "--auto-approve"]).expect(3);

@@ -92,7 +92,7 @@ fn killed_at_any_moment_and_run_again_it_converges() {
                 assert_eq!(left, all);
             }
             _ => {
-                user.run(&["destroy", "--auto-approve"]).expect(0).says("Nothing of the stack is there");
+                user.run(&["destroy", "--auto-approve"]).expect(0).says("Nothing to destroy");
                 assert_eq!(left, ["theirs", "theirs/default-pool"]);
             }
         }

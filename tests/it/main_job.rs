@@ -69,7 +69,7 @@ fn the_guide_is_planned_applied_changed_and_destroyed() {
     user.run(&["apply", "--auto-approve"]).expect(0).says("1 changed");
     user.run(&["plan", "--detailed-exitcode"]).expect(0);
     user.edit("accelerator = \"nvidia-tesla-t4\"", "accelerator = { type = \"nvidia-tesla-t4\", count = 2 }");
-    user.run(&["plan"]).expect(0).says("GKE does not change the GPUs of a pool");
+    user.run(&["plan"]).expect(0).says("GKE cannot change the GPUs of a pool");
     let allow = "replace:node_pool.scheduler-pool";
     user.run(&["apply", "--auto-approve", "--allow", allow]).expect(0).says("1 replaced");
     user.run(&["plan", "--detailed-exitcode"]).expect(0);
@@ -79,7 +79,7 @@ fn the_guide_is_planned_applied_changed_and_destroyed() {
     user.run(&["destroy", "--auto-approve", "--allow", allow]).expect(0).says("Destroy complete");
     let (_, left) = gke(&served, "GET", "/v1/projects/demo/locations/-/clusters", &Value::Null);
     assert_eq!(left.get("clusters"), None, "nothing is left: {left}");
-    user.run(&["destroy", "--auto-approve"]).expect(0).says("Nothing of the stack is there");
+    user.run(&["destroy", "--auto-approve"]).expect(0).says("Nothing to destroy");
 }
 
 #[test]
@@ -144,7 +144,7 @@ fn a_saved_plan_is_applied_as_it_was_and_refused_when_the_world_moved() {
     user.run(&["apply", "next"]).expect(0).says("1 changed");
     user.run(&["plan"]).expect(0).says("spec.worker.replicas: 1 -> 2");
     std::fs::write(user.path().join("broken"), "{}").unwrap();
-    user.run(&["apply", "broken"]).expect(1).says("broken is not a plan");
+    user.run(&["apply", "broken"]).expect(1).says("broken is not a usable plan");
 }
 
 /// The sandbox in the program's own process, kept in a folder, killed in the middle.
@@ -169,7 +169,7 @@ fn killed_anywhere_and_run_again_it_converges() {
     user.run(&words).expect(0).says("Apply complete");
     user.run(&["--sandbox=box", "plan", "--detailed-exitcode"]).expect(0);
     user.run(&["--sandbox=box", "destroy", "--auto-approve"]).expect(0);
-    user.run(&["--sandbox=box", "destroy", "--auto-approve"]).expect(0).says("Nothing of the stack is there");
+    user.run(&["--sandbox=box", "destroy", "--auto-approve"]).expect(0).says("Nothing to destroy");
 }
 
 #[test]

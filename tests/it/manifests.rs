@@ -66,8 +66,7 @@ fn the_guides_yaml_is_mended_as_told_and_does_what_the_section_does() {
     let user = User::with_ready_stack(Some(&served.gke));
     guide(&user, &guides_yaml().replace("nvidia.com/gpu: \"1\"", "nvidia.com/gpu: 1"));
     let said = user.run(&["apply", "--auto-approve"]).expect(1);
-    let said =
-        said.says("rapids-dask-cluster.yaml:22:31").says("put it into quotes: `nvidia.com/gpu: \"1\"`");
+    let said = said.says("rapids-dask-cluster.yaml:22:31").says("quote it: `nvidia.com/gpu: \"1\"`");
     said.says("rapids-dask-cluster.yaml:29:11").says("`env` has no value");
     guide(&user, &guides_yaml().replace("          env:\n", ""));
     user.run(&["apply", "--auto-approve"]).expect(0).says("14 added").says("1 check passed");

@@ -54,7 +54,7 @@ fn what_others_own_is_used_and_left_as_it_is() {
     let served = Served::with(Options { scale, ..Options::default() });
     let user = User::with_stack("on-existing-gke", Some(&served.gke));
     user.run(&["validate"]).expect(0);
-    user.run(&["plan"]).expect(1).says("GKE cluster shared is not there").says("stack.toml:17:8");
+    user.run(&["plan"]).expect(1).says("GKE cluster shared does not exist").says("stack.toml:17:8");
 
     platform(&served);
     let before = cluster(&served);
@@ -81,15 +81,12 @@ fn what_others_own_is_used_and_left_as_it_is() {
         .says("1 live");
     user.edit("nodes = 7", "nodes = 1");
     user.edit("gpus = 1, pool", "gpus = 2, pool");
-    user.run(&["plan"]).expect(1).says("asks for 2 GPUs, a node of node pool gpu has 1");
+    user.run(&["plan"]).expect(1).says("requests 2 GPUs, a node of node pool gpu has 1");
     user.edit("gpus = 2, pool", "gpus = 1, pool");
 
     user.run(&["destroy", "--auto-approve"]).expect(0).says("not managed, kept").says("Destroy complete");
     assert_eq!(cluster(&served), before, "nor deleted");
-    user.run(&["destroy", "--auto-approve"])
-        .expect(0)
-        .says("Nothing of the stack is there")
-        .says("not managed, kept");
+    user.run(&["destroy", "--auto-approve"]).expect(0).says("Nothing to destroy").says("not managed, kept");
 }
 
 #[test]
@@ -108,5 +105,7 @@ fn a_stack_in_which_nothing_is_managed_checks() {
     stack(&format!("\n[check.cuda]\n{check}"));
     user.run(&["apply", "--auto-approve"]).expect(0).says("1 check passed");
     // Nothing is managed, so nothing is recorded.
-    user.run(&["plan", "--detailed-exitcode"]).expect(2).says("no pass is kept where nothing is managed");
+    user.run(&["plan", "--detailed-exitcode"])
+        .expect(2)
+        .says("passes are not recorded where nothing is managed");
 }

@@ -83,7 +83,7 @@ fn two_stacks_share_the_operator_and_the_last_to_leave_removes_it() {
     let guest =
         format!("[stack]\nname = \"second\"\n\n{GKE}\n[cluster]\nname = \"c\"\nmanage = false\n{OPERATOR}");
     let bob = user(&served, &guest);
-    bob.run(&["plan"]).expect(0).says("stack first uses it too, and this stack joins");
+    bob.run(&["plan"]).expect(0).says("stack first uses it too; this stack shares it");
     bob.run(&["apply", "--auto-approve"]).expect(0);
     bob.run(&["plan", "--detailed-exitcode"]).expect(0).says("No changes");
     ann.run(&["plan", "--detailed-exitcode"]).expect(0).says("No changes");
@@ -91,12 +91,12 @@ fn two_stacks_share_the_operator_and_the_last_to_leave_removes_it() {
         assert_eq!(holders(&served, path), ["dask-infra/first", "dask-infra/second"], "{path}");
     }
 
-    bob.run(&["destroy", "--auto-approve"]).expect(0).says("gives up its hold");
+    bob.run(&["destroy", "--auto-approve"]).expect(0).says("only released by this stack");
     for path in [DEPLOYMENT, DEFINITION] {
         assert_eq!(holders(&served, path), ["dask-infra/first"], "{path}");
     }
     ann.run(&["plan", "--detailed-exitcode"]).expect(0).says("No changes");
-    bob.run(&["destroy", "--auto-approve"]).expect(0).says("Nothing of the stack is there");
+    bob.run(&["destroy", "--auto-approve"]).expect(0).says("Nothing to destroy");
 
     write(&ann, &first(""));
     ann.run(&["apply", "--auto-approve"]).expect(3).says("delete:dask_operator");
@@ -121,11 +121,11 @@ fn of_two_that_leave_at_once_the_second_deletes() {
     write(&ann, &first(""));
     ann.run(&["plan", "--out", "leaves", "--allow", "delete:dask_operator"])
         .expect(0)
-        .says("gives up its hold");
-    bob.run(&["plan", "--destroy", "--out", "leaves"]).expect(0).says("gives up its hold");
+        .says("only released by this stack");
+    bob.run(&["plan", "--destroy", "--out", "leaves"]).expect(0).says("only released by this stack");
     ann.run(&["apply", "leaves"]).expect(0);
     assert_eq!(holders(&served, DEPLOYMENT), ["dask-infra/second"]);
-    bob.run(&["apply", "leaves"]).expect(4).says("was to be left to other stacks, would now be deleted");
+    bob.run(&["apply", "leaves"]).expect(4).says("planned: released to other stacks; now: deleted");
     assert_eq!(holders(&served, DEPLOYMENT), ["dask-infra/second"], "nothing was done");
     bob.run(&["destroy", "--auto-approve", "--allow", "delete:dask_operator"]).expect(0);
     for path in [DEPLOYMENT, DEFINITION] {
@@ -154,7 +154,7 @@ fn what_left_the_file_goes_with_consent_and_things_of_others_are_named() {
     assert_eq!(
         (&before["name"], &before["status"]),
         (&json!("third"), &json!("RUNNING")),
-        "all that is live"
+        "everything that is live"
     );
     assert_eq!(before["config"]["machineType"], "e2-standard-4");
     ann.run(&["apply", "--auto-approve"]).expect(3).says("delete:node_pool.third");
@@ -169,7 +169,7 @@ fn what_left_the_file_goes_with_consent_and_things_of_others_are_named() {
     write(&ann, &first(""));
     ann.run(&["apply", "--auto-approve", "--allow", "delete:namespace.team"])
         .expect(3)
-        .says("it would go with its namespace");
+        .says("it would be deleted with its namespace");
     assert_eq!(get(&served, &inside).0, 200, "what others made stays without consent");
     let allow = ["--allow", "delete:namespace.team", "--allow", "delete:others.team"];
     ann.run(&[&["apply", "--auto-approve"], &allow[..]].concat()).expect(0);
@@ -190,7 +190,7 @@ fn without_gkes_sections_nothing_is_done_and_without_a_record_it_goes_on() {
         [&["plan"], &["apply", "--auto-approve"], &["destroy", "--auto-approve"], &["status"]];
     for (stack, says) in [
         (format!("[stack]\nname = \"first\"\n\n{GKE}\n[namespace.team]\n"), "`[gke]` needs `[cluster]`"),
-        ("[stack]\nname = \"first\"\n\n[namespace.team]\n".to_owned(), "does not say where it goes"),
+        ("[stack]\nname = \"first\"\n\n[namespace.team]\n".to_owned(), "has no target"),
     ] {
         write(&ann, &stack);
         for words in words {
@@ -207,17 +207,15 @@ fn without_gkes_sections_nothing_is_done_and_without_a_record_it_goes_on() {
     let (_, record) = get(&served, RECORD);
     assert!(record["binaryData"]["record"].is_string() && record["data"]["record"].is_null(), "{record}");
     write(&ann, &whole.replace("name = \"first\"\n", "name = \"first\"\nid = \"another\"\n"));
-    ann.run(&["plan"])
-        .expect(3)
-        .says("the record of another stack named first (id first), not of id another");
-    ann.run(&["apply", "--auto-approve"]).expect(3).says("give this stack another name");
+    ann.run(&["plan"]).expect(3).says("the record of another stack named first (id first), not another");
+    ann.run(&["apply", "--auto-approve"]).expect(3).says("rename this stack");
     write(&ann, &whole);
 
     assert_eq!(kube(&served, "DELETE", RECORD, &Value::Null).0, 200);
     ann.run(&["plan", "--detailed-exitcode"])
         .expect(0)
         .says("No changes")
-        .says("the record of earlier applies is not there");
+        .says("the record of earlier applies is missing");
     ann.run(&["destroy", "--auto-approve"]).expect(0).says("Destroy complete");
     assert_eq!(served.sandbox.clusters().len(), 0);
 }
@@ -306,7 +304,7 @@ fn versions_are_views_of_one_object_and_a_definition_takes_all_of_its_kind_along
     ann.run(&[&["apply", "--auto-approve"], &allow[..]].concat())
         .expect(3)
         .says("delete:others.default/Queue/theirs")
-        .says("it would go with the definition of its kind");
+        .says("it would be deleted with the definition of its kind");
     assert_eq!(get(&served, &format!("{path}/theirs")).0, 200, "what others made stays without consent");
     let allow = [&allow[..], &["--allow", "delete:others.default"]].concat();
     ann.run(&[&["apply", "--auto-approve"], &allow[..]].concat()).expect(0);

@@ -28,7 +28,7 @@ fn what_cannot_be_connected_to_is_said_without_asking_anybody() {
     let several = user.run(&["connect"]).expect(1);
     several.says("DI0422").says("`dask_cluster.a` and `dask_cluster.b`").says("connect dask_cluster.a");
     let other = user.run(&["connect", "dask_operator"]).expect(1);
-    other.says("`dask_operator` is nothing to connect to").says("`dask_cluster.a` or `dask_cluster.b`");
+    other.says("`dask_operator` cannot be connected to").says("`dask_cluster.a` or `dask_cluster.b`");
     user.run(&["connect", "dask_cluster.c"]).expect(1).says("dask_cluster.c");
     let notebook = "[notebook.lab]\nimage = \"demo:1\"\npassword = { secret = \"s\", key = \"k\" }\n";
     write(&user, &format!("{KUBERNETES}{notebook}"));
@@ -86,7 +86,7 @@ fn logs_are_those_of_the_pods_of_a_section() {
     user.run(&["logs", "check.cuda"])
         .expect(1)
         .says("DI0421")
-        .says("deleted when it has passed")
+        .says("deleted when the check has passed")
         .says("run check.cuda");
     user.run(&["logs", "node_pool.default-pool"]).expect(1).says("DI0427").says("has no pods");
     user.run(&["logs", "rapids-dask-cluster", "--previous"]).expect(0);
@@ -106,7 +106,7 @@ fn checks_and_jobs_run_again_and_nothing_else_does() {
     user.run(&["run", "cuda", "--auto-approve"]).expect(0).says("1 check passed").says("Test PASSED");
     user.run(&["plan", "--detailed-exitcode"]).expect(0);
     let other = user.run(&["run", "dask_operator", "--auto-approve"]).expect(1);
-    other.says("DI0428").says("does not run to an end").says("give `check.cuda`");
+    other.says("DI0428").says("does not run to completion").says("give `check.cuda`");
 
     let job = User::with_stack("dask-job", Some(&served.gke));
     job.run(&["apply", "--auto-approve"]).expect(0);
@@ -126,7 +126,7 @@ fn a_notebook_comes_up_and_is_told_with_its_pods() {
     user.run(&["status"]).expect(0).says("notebook.lab").says("1 of 1 pods ready");
     user.run(&["connect", "lab"]).expect(1).says("DI0423").says("notebook.lab");
     user.edit("memory = \"8Gi\"", "memory = \"9Gi\"");
-    user.run(&["plan"]).expect(0).says("notebook.lab").says("what runs in it and is not saved is lost");
+    user.run(&["plan"]).expect(0).says("notebook.lab").says("unsaved work in it is lost");
     user.run(&["apply", "--auto-approve"]).expect(0).says("1 changed");
     user.run(&["destroy", "--auto-approve"]).expect(0).says("Destroy complete");
 }

@@ -181,7 +181,7 @@ async fn a_client_of_dask_computes_through_it_and_goes_on_after_a_break() {
     std::fs::write(file, stack(&plane.access().kubeconfig, cluster)).unwrap();
 
     // Before there is anything.
-    run(&user, &["connect"]).expect(1).says("DI0421").says("dask_cluster.d is not there").says("apply");
+    run(&user, &["connect"]).expect(1).says("DI0421").says("dask_cluster.d does not exist").says("apply");
     let _operator = apply(&user, &plane).await;
 
     // A kubelet's log, through the API server; with -f as a stream that goes on.
@@ -241,7 +241,7 @@ async fn it_goes_on_in_the_background_until_it_is_killed() {
     let cluster = "[dask_cluster.d]\nimage = \"demo:1\"\nworker = { replicas = 0 }\n";
     std::fs::write(file, stack(&plane.access().kubeconfig, cluster)).unwrap();
     // What fails in the background is told here.
-    run(&user, &["connect", "--background"]).expect(1).says("DI0421").says("is not there");
+    run(&user, &["connect", "--background"]).expect(1).says("DI0421").says("does not exist");
     let operator = apply(&user, &plane).await;
 
     let said = run(&user, &["connect", "--background", "--json"]).expect(0);

@@ -111,9 +111,9 @@ fn edit(
 
 const REMADE: &str = "d-big 1 new 1 gone, d-default 1 new 1 gone, d-scheduler 1 new 1 gone";
 
-const NEW_ONLY: &str = "the operator gives it to new workers only";
-const READ_ONCE: &str = "the operator reads it only when the cluster is made";
-const ALONG: &str = "it goes with dask_cluster.d, and is made anew after it";
+const NEW_ONLY: &str = "the operator sets it on new workers only";
+const READ_ONCE: &str = "the operator reads it only when it creates the cluster";
+const ALONG: &str = "deleted with dask_cluster.d, then recreated";
 
 /// The edits, each on top of those before.
 fn rows() -> Vec<Row> {
@@ -126,14 +126,14 @@ fn rows() -> Vec<Row> {
         edit(
             "[dask_cluster.d]\n",
             "[dask_cluster.d]\nlabels = { team = \"a\" }\n",
-            &["metadata.labels.team", "what the operator made keeps the old value"],
+            &["metadata.labels.team", "what the operator created keeps the old value"],
             &[],
             kept,
         ),
         edit(
             "labels =",
             "annotations = { note = \"x\" }\nlabels =",
-            &["metadata.annotations", "what the operator made keeps the old value"],
+            &["metadata.annotations", "what the operator created keeps the old value"],
             &[],
             kept,
         ),
@@ -328,7 +328,7 @@ fn rows() -> Vec<Row> {
             act: Act::Scale { group: "d-default", to: 7, by: "kubectl" },
             says: &[
                 "spec.worker.replicas: 7 -> 6",
-                "of DaskWorkerGroup default/d-default, which counts",
+                "of DaskWorkerGroup default/d-default, which decides",
                 "changed by kubectl",
             ],
             allow: &[],
@@ -439,7 +439,7 @@ async fn edits_of_groups_and_numbers_do_what_the_plan_says() {
     run(&user, &["destroy", "--auto-approve", "--allow", "delete:dask_operator"])
         .expect(0)
         .says("Destroy complete");
-    run(&user, &["destroy", "--auto-approve"]).expect(0).says("Nothing of the stack is there");
+    run(&user, &["destroy", "--auto-approve"]).expect(0).says("Nothing to destroy");
     assert_eq!(pods(&client).await, Deployments::new());
     for collection in [GROUPS, AUTOSCALERS] {
         assert_eq!(client.get(collection).await.0, 404, "{collection} is gone with its definition");

@@ -72,7 +72,7 @@ fn again(from: &'static str, to: &'static str, says: &'static [&'static str]) ->
     Row { allow: "replace:dask_job.train", ends, job: Job::New, ..edit(from, to, says) }
 }
 
-const ONCE: &str = "a job runs once: a changed one is deleted and runs anew";
+const ONCE: &str = "a job runs once: a changed job is deleted and runs again";
 
 /// The edits, each on top of those before.
 fn rows() -> Vec<Row> {
@@ -90,8 +90,8 @@ fn rows() -> Vec<Row> {
                 "image = \"demo:2\"",
                 &[
                     "\"demo:1\" -> \"demo:2\"",
-                    "it goes with dask_cluster.d",
-                    "the job copied its cluster when it ran",
+                    "deleted with dask_cluster.d",
+                    "the job copied its cluster when it started",
                 ],
             )
         },
@@ -106,7 +106,7 @@ fn rows() -> Vec<Row> {
             ..edit(
                 "[dask_cluster.d.group.big]\n",
                 "[dask_cluster.e]\nimage = \"demo:2\"\nworker = { replicas = 0 }\n\n[dask_cluster.e.group.big]\nname = \"d-big\"\n",
-                &["+ dask_cluster.e", "a group stays with the cluster that it was made for"],
+                &["+ dask_cluster.e", "a group belongs to the cluster it was created for"],
             )
         },
         again("train.py", "train2.py", &[ONCE, "\"train.py\" -> \"train2.py\""]),
@@ -118,7 +118,7 @@ fn rows() -> Vec<Row> {
             act: Act::ByHand(json!({ "spec": { "job": { "spec": { "containers": [
                 { "name": "job", "image": "demo:other" },
             ] } } } })),
-            ..edit("", "", &["the job does not run again for it", "changed by kubectl"])
+            ..edit("", "", &["the job does not run again because of it", "changed by kubectl"])
         },
         Row { act: Act::Replace, ..again("", "", &["No changes"]) },
         Row {
@@ -273,7 +273,7 @@ async fn a_job_runs_once_and_is_followed_to_its_end() {
         .run(&["destroy", "--auto-approve", "--allow", "delete:dask_operator"])
         .expect(0)
         .says("Destroy complete");
-    stand.run(&["destroy", "--auto-approve"]).expect(0).says("Nothing of the stack is there");
+    stand.run(&["destroy", "--auto-approve"]).expect(0).says("Nothing to destroy");
     assert_eq!(pods(&stand.client).await, Deployments::new());
     for left in [JOB, RUNNER, CLUSTERS] {
         assert_eq!(stand.client.get(left).await.0, 404, "{left}");

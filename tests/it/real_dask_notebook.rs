@@ -108,7 +108,7 @@ async fn a_user_who_was_given_the_number_keeps_it() {
     assert_eq!(code, 2, "{plan}");
     for words in [
         "spec.worker.replicas: 4 -> 3",
-        "of DaskWorkerGroup default/d-default, which counts",
+        "of DaskWorkerGroup default/d-default, which decides",
         "changed by kr8s",
     ] {
         assert!(plan.contains(words), "no {words:?} in: {plan}");

@@ -81,7 +81,7 @@ async fn a_stack_is_applied_changed_and_destroyed_on_a_real_cluster() {
     let theirs = json!({ "apiVersion": "v1", "kind": "Namespace", "metadata": { "name": "theirs" } });
     client.send(reqwest::Method::POST, "/api/v1/namespaces", "application/json", &theirs).await;
     user.edit("[namespace.team]", "[namespace.theirs]\n\n[namespace.team]");
-    user.run(&["plan"]).expect(3).says("exists already and is not of this stack");
+    user.run(&["plan"]).expect(3).says("already exists and does not belong to this stack");
     user.edit("[namespace.theirs]\n\n", "");
 
     user.edit("demo:1", "demo:2");
@@ -93,7 +93,7 @@ async fn a_stack_is_applied_changed_and_destroyed_on_a_real_cluster() {
     user.run(&["destroy", "--auto-approve"]).expect(3).says("--allow delete:dask_operator");
     let allow = "delete:dask_operator";
     user.run(&["destroy", "--auto-approve", "--allow", allow]).expect(0).says("Destroy complete");
-    user.run(&["destroy", "--auto-approve"]).expect(0).says("Nothing of the stack is there");
+    user.run(&["destroy", "--auto-approve"]).expect(0).says("Nothing to destroy");
     for path in ["/api/v1/namespaces/team", "/api/v1/namespaces/dask-operator"] {
         assert_eq!(client.get(path).await.0, 404, "{path}");
     }

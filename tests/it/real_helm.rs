@@ -134,7 +134,7 @@ async fn a_chart_of_a_repository_is_fetched_in_its_version() {
     std::fs::write(user.path().join("stack.toml"), stack).unwrap();
     run(&user, &["plan", "--offline"]).expect(0).says("3 to add");
     user.edit("1.2.3", "9.9.9");
-    run(&user, &["plan", "--offline"]).expect(1).says("the chart cannot be had").says("9.9.9");
+    run(&user, &["plan", "--offline"]).expect(1).says("the chart cannot be fetched").says("9.9.9");
     serving.abort();
 }
 

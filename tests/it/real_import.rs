@@ -129,7 +129,7 @@ async fn what_kubectl_made_is_imported_and_adopted_on_a_real_cluster() {
     let made = children(&client).await;
     run(&user, &["adopt", "dask_cluster.rapids"]).expect(3).says("--auto-approve");
     for section in ["dask_operator", "dask_cluster.rapids", "dask_cluster.rapids.group.more"] {
-        run(&user, &["adopt", section, "--auto-approve"]).expect(0).says("`manage = false` is taken out");
+        run(&user, &["adopt", section, "--auto-approve"]).expect(0).says("`manage = false` removed");
         run(&user, &["plan", "--detailed-exitcode"]).expect(0).says("No changes");
     }
     assert_eq!(children(&client).await, made, "nobody was made anew");

@@ -256,7 +256,7 @@ async fn the_ready_stack_lives_and_goes_on_a_real_control_plane() {
     run(&user, &["destroy", "--auto-approve"]).expect(3).says("delete:namespace.theirs");
     let words = ["destroy", "--auto-approve", "--allow", "delete:namespace.theirs"];
     run(&user, &words).expect(0).says("Destroy complete");
-    run(&user, &["destroy", "--auto-approve"]).expect(0).says("Nothing of the stack is there");
+    run(&user, &["destroy", "--auto-approve"]).expect(0).says("Nothing to destroy");
     let left = client.wait(NODES, "the pools' nodes are gone", |nodes| items(nodes).len() <= 1).await;
     assert_eq!(text(&left["items"][0], "/metadata/name"), "theirs", "a node of others stays");
     assert_eq!(ours(&client).await, GOES_WITH_THE_CLUSTER);

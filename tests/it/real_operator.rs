@@ -184,7 +184,7 @@ async fn autoscaler(client: &Client) {
         assert_eq!(client.delete(&format!("{DASK}/daskclusters/{cluster}")).await.0, 200);
     }
     client
-        .wait(&format!("{DASK}/daskautoscalers"), "it goes with its cluster", |list| items(list).is_empty())
+        .wait(&format!("{DASK}/daskautoscalers"), "deleted with its cluster", |list| items(list).is_empty())
         .await;
     let of_the_stack = |name: &&str| name.starts_with("rapids-");
     client.wait(DEPLOYMENTS, "all children go", |list| names(list).iter().all(&of_the_stack)).await;

@@ -136,7 +136,9 @@ async fn a_number_changes_and_nobody_elses_workers_go() {
     // The default group takes its workers along; the other group's stay.
     delete(&client, DEFAULT_GROUP).await;
     client.wait(DEPLOYMENTS, "its workers go", |list| list["items"].as_array().unwrap().len() == 3).await;
-    run(&user, &["plan", "--detailed-exitcode"]).expect(2).says("default/d-default; it is told");
+    run(&user, &["plan", "--detailed-exitcode"])
+        .expect(2)
+        .says("default/d-default; this change makes it recreate");
     run(&user, &["apply", "--auto-approve"]).expect(0);
     let remade = workers(&client).await;
     assert_eq!((remade["d-default"].len(), &remade["d-big"]), (2, &fewer["d-big"]));

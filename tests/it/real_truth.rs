@@ -68,7 +68,7 @@ async fn what_the_operator_did_not_do_is_not_ready() {
     user.edit("replicas = 1", "replicas = 2");
     let mut applying = Applying::start(&user, &["apply", "--auto-approve"]);
     let line = applying.until(UNSEEN);
-    assert!(line.contains("does not ask for 2 yet"), "{line}");
+    assert!(line.contains("does not request 2 yet"), "{line}");
     looks_well(&client).await;
     operator.resume();
     assert_eq!(applying.end(), Some(0));

@@ -64,7 +64,7 @@ fn a_scale_that_is_interrupted_goes_on_with_its_number() {
         scaling.signal("INT");
         let (code, said) = scaling.end_saying();
         assert_eq!(code, Some(130), "{said}");
-        let (_, next) = said.split_once("To go on from here").unwrap();
+        let (_, next) = said.split_once("To continue (plans again").unwrap();
         assert_eq!(next.lines().nth(1), Some(format!("  dask-infra --sandbox {again}").as_str()), "{next}");
         user.run(&["--sandbox", "scale", "rapids-dask-cluster", "2", "--auto-approve"]).expect(0);
     }

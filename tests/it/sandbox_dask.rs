@@ -93,7 +93,7 @@ fn groups_numbers_and_jobs_live_on_the_sandbox() {
     let allow = ["apply", "--auto-approve", "--allow", "replace:dask_cluster.d.group.big"];
     user.run(&allow).expect(0).says("1 replaced");
     user.edit("image = \"demo:1\"", "image = \"demo:2\"");
-    user.run(&["plan"]).expect(0).says("it goes with dask_cluster.d").says("the job copied its cluster");
+    user.run(&["plan"]).expect(0).says("deleted with dask_cluster.d").says("the job copied its cluster");
     user.run(&["apply", "--auto-approve", "--allow", "replace:dask_cluster.d"]).expect(0).says("1 added");
     user.run(&["plan", "--detailed-exitcode"]).expect(0).says("has no effect");
 
@@ -106,5 +106,5 @@ fn groups_numbers_and_jobs_live_on_the_sandbox() {
     user.run(&["plan", "--detailed-exitcode"]).expect(0).says("was deleted since");
 
     user.run(&["destroy", "--auto-approve"]).expect(0).says("Destroy complete");
-    user.run(&["destroy", "--auto-approve"]).expect(0).says("Nothing of the stack is there");
+    user.run(&["destroy", "--auto-approve"]).expect(0).says("Nothing to destroy");
 }

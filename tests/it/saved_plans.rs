@@ -121,13 +121,13 @@ fn what_cannot_be_applied_is_told_apart() {
     );
     write("changed", text.replace("us-central1-c", "us-central1-a").as_bytes());
     for (name, says) in [
-        ("nowhere", "there is no such file"),
+        ("nowhere", "no such file"),
         ("empty", "it is empty"),
-        ("half", "ends in the middle"),
+        ("half", "it is truncated"),
         ("zip", "ZIP archive"),
-        ("words", "it is no JSON"),
+        ("words", "it is not valid JSON"),
         ("other", "not what `plan --out` writes"),
-        ("newer", "version 99.0.0 of dask-infra wrote it"),
+        ("newer", "it was written by dask-infra 99.0.0"),
         ("changed", "its content was changed after it was written"),
     ] {
         user.run(&["apply", name]).expect(1).says("DI0307").says(says);
@@ -138,7 +138,7 @@ fn what_cannot_be_applied_is_told_apart() {
     user.run(&["apply", "plan"]).expect(1).says("is a plan of stack rapids");
     user.edit("name = \"another\"", "name = \"rapids\"");
     user.edit("us-central1-c", "us-central1-a");
-    user.run(&["apply", "plan"]).expect(1).says("was made for").says("the stack file says");
+    user.run(&["apply", "plan"]).expect(1).says("was made for").says("the stack file now targets");
     // Without a stack file the plan is enough.
     std::fs::remove_file(path("stack.toml")).unwrap();
     user.run(&["apply", "plan"]).expect(0).says("14 added");

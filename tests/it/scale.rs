@@ -114,7 +114,7 @@ fn a_number_is_changed_at_once_and_kept_when_asked() {
     user.run(&["scale", "dask_cluster.d", "3", "--auto-approve"])
         .expect(0)
         .says("spec.worker.replicas: 2 -> 3")
-        .says("the stack file says 2 workers (stack.toml:24:36)")
+        .says("the stack file has 2 workers (stack.toml:24:36)")
         .says("DI0430");
     assert_eq!(lab.text(), STACK, "the file is as it was");
     let up = lab.workers();
@@ -141,7 +141,7 @@ fn a_number_is_changed_at_once_and_kept_when_asked() {
     user.run(&["scale", "dask_cluster.d", "1", "--write", "--auto-approve"])
         .expect(0)
         .says("DI0434")
-        .says("so that no worker of another group does");
+        .says("does not choose workers of another group");
     let few = lab.workers();
     assert_eq!(names(&few, "d-default").len(), 1);
     assert!(names(&many, "d-default").contains(&names(&few, "d-default")[0]));
@@ -193,8 +193,8 @@ fn whose_number_it_is_decides() {
     assert_eq!(names(&lab.workers(), "d-small").len(), 1);
     user.run(&["scale", "d.group.small", "2", "--auto-approve"]).expect(0);
     // Nothing that has a number.
-    user.run(&["scale", "dask_operator", "2"]).expect(1).says("DI0431").says("it has no number");
-    user.run(&["scale", "nothing", "2"]).expect(1).says("is no address of this stack");
+    user.run(&["scale", "dask_operator", "2"]).expect(1).says("DI0431").says("it has nothing to scale");
+    user.run(&["scale", "nothing", "2"]).expect(1).says("is not an address in this stack");
     user.run(&["scale", "dask_cluster.d", "-1"]).expect(1);
     user.run(&["scale", "dask_cluster.d", "12000"]).expect(1).says("10000");
 }

@@ -190,7 +190,7 @@ async fn a_pool_that_has_recovered_is_not_made_anew() {
     assert_eq!(gpu(&saved), Action::Replace);
     let now = bench.again(&stack, &saved).await.unwrap();
     assert_eq!(gpu(&now), Action::Keep);
-    assert_eq!(plan::file::moved(&saved, &now), ["node_pool.gpu: was to be replaced, would now be kept"]);
+    assert_eq!(plan::file::moved(&saved, &now), ["node_pool.gpu: planned: replaced; now: kept"]);
 
     // Asked for is asked for, whatever its status.
     let mut asked = bench.plan(&stack, Mode::Apply).await.unwrap();
@@ -232,10 +232,7 @@ async fn a_pool_of_the_same_name_is_another_one() {
         ]);
         let now = plan::plan(plan::file::again(&saved, &world, stack.sources())).unwrap();
         let moved = plan::file::moved(&saved, &now);
-        assert_eq!(
-            moved,
-            ["node_pool.p: it is another one now, made anew under the same name, or was changed"]
-        );
+        assert_eq!(moved, ["node_pool.p: it was replaced by another one of the same name, or changed"]);
     }
 }
 

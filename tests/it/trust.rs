@@ -139,7 +139,7 @@ fn a_kubeconfig_of_the_repository_sends_no_file_of_this_machine() {
              clusters:\n- name: k\n  cluster: {{ {cluster} }}\nusers:\n- name: u\n  user: {{ {of_user} }}\n"
         );
         write(&user, "kc.yaml", &config);
-        user.run(&["plan"]).expect(1).says("DI0240").says("names a file outside of it").says("--trust-stack");
+        user.run(&["plan"]).expect(1).says("DI0240").says("names a file outside it").says("--trust-stack");
     }
     let own = "apiVersion: v1\nkind: Config\ncurrent-context: c\ncontexts:\n- name: c\n  context: { cluster: k, user: u }\n\
                clusters:\n- name: k\n  cluster: { server: 'https://127.0.0.1:1' }\nusers:\n- name: u\n  user: { tokenFile: inside }\n";
@@ -162,7 +162,7 @@ fn a_kubeconfig_without_end_is_not_read() {
         }
         stack(&user, "", &format!("[kubernetes]\nkubeconfig = \"{kubeconfig}\"\n\n[namespace.n]\n"));
         user.run(&["validate"]).expect(0);
-        user.run(&["plan"]).expect(1).says("no regular file");
+        user.run(&["plan"]).expect(1).says("not a regular file");
     }
 }
 
@@ -214,7 +214,7 @@ fn only_regular_files_are_read() {
     let user = User::empty();
     let section = |value: &Path| format!("{GKE}\n[manifest.m]\nfile = \"{}\"\n", value.display());
     stack(&user, "", &section(Path::new("/dev/zero")));
-    user.run(&["--trust-stack", "validate"]).expect(1).says("no regular file");
+    user.run(&["--trust-stack", "validate"]).expect(1).says("not a regular file");
     let large = std::fs::File::create(user.path().join("large.yaml")).unwrap();
     large.set_len(17 * 1024 * 1024).unwrap();
     stack(&user, "", &section(Path::new("large.yaml")));
@@ -222,6 +222,6 @@ fn only_regular_files_are_read() {
     let made = std::process::Command::new("mkfifo").arg(user.path().join("pipe")).status();
     if made.is_ok_and(|status| status.success()) {
         stack(&user, "", &section(Path::new("pipe")));
-        user.run(&["validate"]).expect(1).says("no regular file");
+        user.run(&["validate"]).expect(1).says("not a regular file");
     }
 }

@@ -101,7 +101,7 @@ fn on_the_sandbox_a_busy_cluster_stays_until_it_is_idle() {
     let service = "/api/v1/namespaces/default/services/d-scheduler";
     assert_eq!(kube(&served, &Method::DELETE, service, &Value::Null).0, 200);
     user.edit("demo:2", "demo:3");
-    user.run(&words(&[])).expect(1).says("DI0460").says("Service default/d-scheduler is not there");
+    user.run(&words(&[])).expect(1).says("DI0460").says("Service default/d-scheduler does not exist");
 }
 
 #[test]

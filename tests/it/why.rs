@@ -76,13 +76,13 @@ fn a_worker_without_a_gpu_and_its_cure() {
     let group = "/apis/kubernetes.dask.org/v1/namespaces/default/daskworkergroups/d-default";
     let (status, said) = served.merge(group, &json!({ "spec": { "worker": { "replicas": 3 } } }));
     assert_eq!(status, 200, "{said}");
-    until(&user, "dask_cluster.d", "the nodes that it may run on have no free GPU")
+    until(&user, "dask_cluster.d", "the nodes it can run on have no free GPU")
         .says("Insufficient nvidia.com/gpu")
         .says("dask-infra scale node_pool.t4 3 --write")
         .says("dask-infra scale dask_cluster.d N")
         .says("spec.worker.replicas: 3 -> 1 (stack.toml:25:23)");
     // A group that others scaled is a change of theirs; the plan that takes it back is not empty.
-    user.run(&["status"]).expect(0).says("3 wanted (the stack says 1)").says("no node fits: ");
+    user.run(&["status"]).expect(0).says("3 desired (the stack says 1)").says("no node fits: ");
     let json: Value =
         serde_json::from_str(&user.run(&["why", "dask_cluster.d", "--json"]).expect(0).out).unwrap();
     assert_eq!((&json["well"], &json["causes"][0]["code"]), (&json!(false), &json!("gpus")), "{json}");
@@ -91,7 +91,7 @@ fn a_worker_without_a_gpu_and_its_cure() {
     user.run(&["scale", "node_pool.t4", "3", "--auto-approve"]).expect(0);
     user.run(&["scale", "dask_cluster.d", "3", "--write", "--auto-approve"]).expect(0);
     user.run(&["why", "dask_cluster.d"]).expect(0).says("Healthy; no changes planned.");
-    user.run(&["why", "nobody"]).expect(1).says("is no address of this stack");
+    user.run(&["why", "nobody"]).expect(1).says("is not an address in this stack");
 }
 
 #[test]
@@ -101,7 +101,7 @@ fn machines_that_are_not_to_be_had() {
     user.run(&["apply", "--auto-approve"]).expect(1);
     user.run(&["why", "node_pool.t4"])
         .expect(0)
-        .says("the zone has no machines of the kind of node_pool.t4")
+        .says("the zone is out of the machines of node_pool.t4")
         .says("GCE_STOCKOUT")
         .says("`zones`, `machine_type` of the pool");
     user.run(&["why", "dask_cluster.d"]).expect(0).says("absent").says("after").says("node_pool.t4");

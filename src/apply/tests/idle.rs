@@ -95,8 +95,8 @@ async fn a_scheduler_that_cannot_be_asked_is_told_of() {
         })
     };
     for (answer, expect) in [
-        (status("services \"d-scheduler\" not found"), "Service n/d-scheduler is not there"),
-        (refuses(Class::NotFound, "404"), "it has no /json/counts.json"),
+        (status("services \"d-scheduler\" not found"), "Service n/d-scheduler does not exist"),
+        (refuses(Class::NotFound, "404"), "it serves no /json/counts.json"),
         (refuses(Class::Denied, "cannot get services/proxy"), "cannot get services/proxy"),
     ] {
         let (applied, api) = quiet(vec![goes(60)], with(answer)).await;

@@ -38,7 +38,7 @@ async fn what_may_be_half_made_is_waited_for_to_the_end() {
 async fn what_was_ready_before_holds_up_nothing() {
     let patched = || Fake::new().on("PATCH /api/v1/namespaces/n/", always(json!({})));
     let looks: [(&str, Answer); 4] = [
-        ("is not now: its phase", always(json!({ "phase": "starting" }))),
+        ("is not ready now: its phase", always(json!({ "phase": "starting" }))),
         ("it fell over", always(json!({ "phase": "failed" }))),
         ("cannot be read", refuses(Class::Denied, "no")),
         ("no answer", refuses(Class::Unavailable, "no")),

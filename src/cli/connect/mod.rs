@@ -31,25 +31,25 @@ pub const EXAMPLES: &str = "Examples:\n  \
     dask-infra connect --background --json | jq -r .client\n\
     \n\
     Prints the dashboard's URL, the line for Python, and the image and versions that a client should match. Listens on\n\
-    127.0.0.1 only, and connects again when the pod or the connection goes. Ctrl-C ends it, with exit code 0.\n\
+    127.0.0.1 only, and reconnects when the pod is replaced or the connection is lost. Ctrl-C ends it with exit code 0.\n\
     Writes .dask-infra/connect/ beside the stack while it runs, so that a second `connect` finds the first.";
 
 /// Options of `connect`.
 #[derive(clap::Args, Debug)]
 pub struct Args {
-    /// What to connect to: a Dask cluster, a job that runs, a notebook [default: the only one of the stack]
+    /// What to connect to: a Dask cluster, a running job, a notebook [default: the only one in the stack]
     #[arg(value_name = "ADDRESS")]
     address: Option<String>,
-    /// The local port for the scheduler or the notebook [default: 8786 or 8888 when it is free, else any]
+    /// The local port for the scheduler or the notebook [default: 8786 or 8888 if free, else any]
     #[arg(long, value_name = "PORT", value_parser = clap::value_parser!(u16).range(1..))]
     port: Option<u16>,
-    /// The local port for the dashboard [default: 8787 when it is free, else any]
+    /// The local port for the dashboard [default: 8787 if free, else any]
     #[arg(long, value_name = "PORT", value_parser = clap::value_parser!(u16).range(1..))]
     dashboard_port: Option<u16>,
-    /// Go on in the background; prints the process's number
+    /// Run in the background; prints the process ID
     #[arg(long)]
     background: bool,
-    /// Say it in JSON lines
+    /// Print JSON lines
     #[arg(long)]
     json: bool,
     /// Be the process in the background
@@ -103,7 +103,6 @@ fn endpoints(session: &Session) -> Vec<(Address, Endpoint, &Resource)> {
     named.collect()
 }
 
-/// The one that is meant.
 fn meant<'a>(
     session: &'a Session,
     typed: Option<&str>,
@@ -132,7 +131,7 @@ fn meant<'a>(
                 .help("a `[dask_cluster.NAME]` or a `[notebook.NAME]` can be connected to"),
         ),
         ([], Some(typed)) => {
-            let what = format!("`{typed}` is nothing to connect to");
+            let what = format!("`{typed}` cannot be connected to");
             let problem = Diagnostic::error(Code::WhichDoor, what);
             Some(match all.as_slice() {
                 [] => problem.help("a `[dask_cluster.NAME]` or a `[notebook.NAME]` can be connected to"),
@@ -141,8 +140,7 @@ fn meant<'a>(
         }
         (several, _) => {
             let names = names(several);
-            let what =
-                format!("this can be connected to: {}", listed(names.iter().map(String::as_str), "and"));
+            let what = format!("you can connect to: {}", listed(names.iter().map(String::as_str), "and"));
             let first = names.first().map(String::as_str).unwrap_or_default();
             Some(Diagnostic::error(Code::WhichDoor, what).help(format!("name one: connect {first}")))
         }
@@ -242,16 +240,16 @@ impl One<'_> {
             self.session.fails(Diagnostic::error(Code::NoAnswerThere, what).help(help))
         };
         let (Some(query), false) = (endpoint::pods(&service), found.is_empty()) else {
-            let what = format!("{} leads to no pod of {}", self.endpoint.service, self.address);
+            let what = format!("{} does not select a pod of {}", self.endpoint.service, self.address);
             return Err(not_there(
                 what,
-                "its `selector` or its `ports` are missing: look at it with kubectl".into(),
+                "its `selector` or `ports` are missing: inspect it with kubectl".into(),
             ));
         };
         let (uses, wanted): (Vec<PortRole>, Vec<PodPort>) = found.into_iter().unzip();
         let list = self.get(api, &query.path).await?;
         let pod = endpoint::choose(&list, &wanted, None).map_err(|why| {
-            let help = format!("`{} status` says how far the stack is", self.settings.program());
+            let help = format!("`{} status` shows the state of the stack", self.settings.program());
             not_there(format!("{} cannot be connected to: {why}", self.address), help)
         })?;
         let versions = self.greet(api, &pod).await?;
@@ -272,16 +270,16 @@ impl One<'_> {
                 let there = api.send(Request::get(Api::Kubernetes, object.path())).await.is_ok();
                 let program = self.settings.program();
                 let (what, help) = if error.status.is_none() {
-                    (error.message.clone(), format!("`{program} apply` makes it"))
+                    (error.message.clone(), format!("`{program} apply` creates it"))
                 } else if there && identity != &Identity::Object(self.endpoint.service.clone()) {
                     (
                         format!("{} has no {} yet", self.address, self.endpoint.service),
-                        format!("the Dask operator makes it; `{program} status` says how far it is"),
+                        format!("the Dask operator creates it; `{program} status` shows its state"),
                     )
                 } else {
                     (
-                        format!("{} is not there", self.address),
-                        format!("`{program} plan` shows what is missing, `{program} apply` makes it"),
+                        format!("{} does not exist", self.address),
+                        format!("`{program} plan` shows what is missing, `{program} apply` creates it"),
                     )
                 };
                 Err(self.session.fails(Diagnostic::error(Code::NoAnswerThere, what).help(help)))
@@ -317,8 +315,8 @@ impl One<'_> {
         tokio::select! {
             biased;
             why = refused => {
-                let what = format!("{} does not take connections: {}", self.address, why.trim());
-                let help = format!("it may be starting: `{} status` says how far it is", self.settings.program());
+                let what = format!("{} does not accept connections: {}", self.address, why.trim());
+                let help = format!("it may be starting: `{} status` shows its state", self.settings.program());
                 Err(self.session.fails(Diagnostic::error(Code::NoConnection, what).help(help)))
             }
             versions = tokio::time::timeout(ANSWER, asked) => Ok(versions.ok().flatten()),
@@ -330,7 +328,7 @@ impl One<'_> {
         match error.class {
             Class::Denied => {
                 let what = format!(
-                    "you may not forward ports of pods in the namespace {namespace}: {}",
+                    "no permission to forward ports of pods in the namespace {namespace}: {}",
                     error.message
                 );
                 let help = format!(
@@ -365,8 +363,8 @@ impl One<'_> {
             };
             locals.push(taken.map_err(|error| {
                 let port = asked.map_or_else(|| "a free port".to_owned(), |port| format!("port {port}"));
-                let what = format!("{port} of this machine cannot be taken: {error}");
-                let help = format!("without `{option}` a free one is taken");
+                let what = format!("{port} of this machine cannot be used: {error}");
+                let help = format!("without `{option}` a free one is used");
                 Diagnostic::error(Code::PortInUse, what).help(help)
             })?);
         }
@@ -453,9 +451,8 @@ fn place(pod: PodFound) -> Place {
 }
 
 fn nothing_real(address: &Address) -> Diagnostic {
-    let what = format!("SIMULATED: no program runs in this sandbox, so {address} cannot be connected to");
+    let what = format!("SIMULATED: this sandbox runs no programs, so {address} cannot be connected to");
     Diagnostic::error(Code::NothingReal, what).help(
-        "`dask-infra sandbox serve --kubernetes KUBECONFIG` puts a real API server behind it; without the sandbox the \
-         cloud is connected to",
+        "`dask-infra sandbox serve --kubernetes KUBECONFIG` uses a real API server; without `--sandbox`, connect uses the cloud",
     )
 }

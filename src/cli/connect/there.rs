@@ -84,7 +84,7 @@ pub fn note(stack: &Path, connected: &Connected, ports: &[u16]) -> Noted {
 pub fn go_on(stack: &Path, address: &str) -> Result<Result<Connected, (Exit, String)>, Diagnostic> {
     let log = place(stack, address, "log");
     let fails = |what: String| {
-        Diagnostic::error(Code::CannotWrite, what).help("without `--background` it needs no file")
+        Diagnostic::error(Code::CannotWrite, what).help("`connect` without `--background` needs no file")
     };
     let folder = log.parent().unwrap_or(Path::new("."));
     let told = fs::create_dir_all(folder).and_then(|()| File::create(&log));
@@ -94,14 +94,15 @@ pub fn go_on(stack: &Path, address: &str) -> Result<Result<Connected, (Exit, Str
         word => word,
     });
     let program = std::env::current_exe();
-    let program = program.map_err(|error| fails(format!("this program cannot be found: {error}")))?;
+    let program =
+        program.map_err(|error| fails(format!("the path of this program cannot be found: {error}")))?;
     let mut command = Command::new(program);
     command.args(words).stdin(Stdio::null()).stdout(Stdio::piped()).stderr(told);
     // Ctrl-C at the terminal is not for it.
     command.process_group(0);
     let started = command.spawn();
     let mut child =
-        started.map_err(|error| fails(format!("the process in the background cannot start: {error}")))?;
+        started.map_err(|error| fails(format!("the background process cannot be started: {error}")))?;
     let mut line = String::new();
     if let Some(out) = child.stdout.take() {
         // Nothing comes when it fails, which its end tells.

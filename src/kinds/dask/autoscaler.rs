@@ -46,7 +46,7 @@ pub const KIND: Kind = Kind {
 /// dask-kubernetes 2026.3.0.
 fn effect(path: &FieldPath) -> (Effect, Option<&'static str>) {
     if FieldPath::keys(["spec", "cluster"]).contains(path) {
-        return (Effect::Replace, Some("it goes with the cluster that it was made for"));
+        return (Effect::Replace, Some("an autoscaler belongs to the cluster it was created for"));
     }
     (Effect::InPlace, None)
 }
@@ -118,7 +118,7 @@ fn status_line(_: &Await, found: &Found) -> Result<StatusLine, Unasked> {
 /// The operator works for it once it has made the cluster its owner.
 fn readiness(autoscaler: &Value) -> Readiness {
     if !autoscaler.is_object() {
-        return Readiness::Progressing("not there yet".into());
+        return Readiness::Progressing("not created yet".into());
     }
     if is_handled(autoscaler) == Some(false) {
         return Readiness::Progressing(UNSEEN.into());

@@ -79,7 +79,7 @@ fn about(resource: &Resource) -> Vec<String> {
 /// A Dask cluster run by the operator.
 #[derive(Clone, Debug, Default, PartialEq, Deserialize, Serialize, JsonSchema)]
 pub struct DaskCluster {
-    /// The live name, at most 53 characters; the section's key when missing.
+    /// The live name, at most 53 characters; defaults to the section's key.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub name: Option<String>,
     /// The namespace. Default `default`.
@@ -96,23 +96,23 @@ pub struct DaskCluster {
     /// More groups of workers, by name.
     #[serde(default, skip_serializing_if = "BTreeMap::is_empty")]
     pub group: BTreeMap<String, DaskGroup>,
-    /// Seconds without work after which the operator deletes the whole cluster; 0, the default, is never. It stays gone
-    /// then, until its section changes or `--replace` asks for it; `{ seconds = 3600, remake = true }` has the next
-    /// apply make it again.
+    /// Seconds without work after which the operator deletes the whole cluster; 0, the default, is never. It is
+    /// recreated only when its section changes or with `--replace`; with `{ seconds = 3600, remake = true }` the next
+    /// apply recreates it.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub idle_timeout: Option<IdleTimeout>,
-    /// How the scheduler is reached: `"ClusterIP"`, the default, `"NodePort"`, `"LoadBalancer"` (inside the VPC network),
-    /// or a table. `dask-infra connect` needs none of them. A Dask scheduler runs anyone's code.
+    /// How the scheduler is exposed: `"ClusterIP"`, the default, `"NodePort"`, `"LoadBalancer"` (internal to the VPC
+    /// network), or a table. `dask-infra connect` needs none of them. A Dask scheduler runs anyone's code.
     #[serde(default)]
     pub service: DaskService,
-    /// Labels; the operator copies them to everything it makes.
+    /// Labels; the operator copies them to everything it creates.
     #[serde(default, skip_serializing_if = "BTreeMap::is_empty")]
     pub labels: BTreeMap<String, String>,
-    /// Annotations; the operator copies them to everything it makes.
+    /// Annotations; the operator copies them to everything it creates.
     #[serde(default, skip_serializing_if = "BTreeMap::is_empty")]
     pub annotations: BTreeMap<String, String>,
-    /// `false`: it exists and others own it. It is read, compared with what is said here and relied on, never
-    /// written or deleted; groups of this stack may join it. `image` is not needed then. Default `true`.
+    /// `false`: it exists and is managed elsewhere. It is read, compared with this section and relied on, never
+    /// written or deleted; groups of this stack may join it. `image` is then optional. Default `true`.
     #[serde(default, skip_serializing_if = "Manage::is_managed")]
     pub manage: Manage,
     /// `protect` and `depends_on`.
@@ -134,14 +134,14 @@ pub struct Scheduler {
 /// The default group of workers of a Dask cluster.
 #[derive(Clone, Debug, Default, PartialEq, Deserialize, Serialize, JsonSchema)]
 pub struct Worker {
-    /// How many: a number; `{ min = 0, max = 8 }` for the operator's autoscaler; `{ start = 2 }` for as many at the
-    /// beginning, after which the number belongs to notebooks. Default 1.
+    /// How many: a number; `{ min = 0, max = 8 }` for the operator's autoscaler; `{ start = 2 }` for the initial
+    /// number, which then belongs to notebooks. Default 1.
     #[serde(default)]
     pub replicas: Replicas,
     /// What each pod gets and where it runs.
     #[serde(flatten)]
     pub keys: PodKeys,
-    /// Dask's own resources of each worker, that tasks can ask for: `{ GPU = 1 }`.
+    /// Dask resources of each worker, which tasks can request: `{ GPU = 1 }`.
     #[serde(default, skip_serializing_if = "BTreeMap::is_empty")]
     pub resources: BTreeMap<String, f64>,
     /// Arguments of the image's entry point. Default `dask cuda worker --name $(DASK_WORKER_NAME)` with GPUs,
@@ -195,9 +195,9 @@ fn effect(path: &FieldPath) -> (Effect, Option<&'static str>) {
         return (Effect::InPlace, None);
     }
     if at(&["metadata"]) {
-        return (Effect::InPlace, Some("what the operator made keeps the old value"));
+        return (Effect::InPlace, Some("what the operator created keeps the old value"));
     }
-    (Effect::Replace, Some("the operator reads it only when the cluster is made"))
+    (Effect::Replace, Some("the operator reads it only when it creates the cluster"))
 }
 
 /// What `[dask_cluster.KEY]` becomes: the cluster, its groups, its autoscaler. What others own of it is not among them.
@@ -321,12 +321,10 @@ impl Section for DaskCluster {
 }
 
 impl DaskCluster {
-    /// The live name.
     pub fn live_name<'a>(&'a self, key: &'a str) -> &'a str {
         self.name.as_deref().unwrap_or(key)
     }
 
-    /// The namespace.
     pub fn namespace(&self) -> &str {
         self.namespace.as_deref().unwrap_or("default")
     }
@@ -494,7 +492,7 @@ fn ready(wait: &Await, related: Related<'_>) -> Readiness {
     let Related { cluster, scheduler, service, group, workers, pods, registered } = related;
     let phase = text(&cluster["status"]["phase"]);
     if !cluster.is_object() {
-        return Readiness::Progressing("not there yet".into());
+        return Readiness::Progressing("not created yet".into());
     }
     if phase == "Error" {
         return Readiness::Failed("the operator gave it phase Error: its name is not valid".into());
@@ -521,7 +519,7 @@ fn ready(wait: &Await, related: Related<'_>) -> Readiness {
         return Readiness::Progressing("the load balancer has no address yet".into());
     }
     if !group.is_object() {
-        return Readiness::Progressing("the default worker group is not there yet".into());
+        return Readiness::Progressing("the default worker group does not exist yet".into());
     }
     let name = format!("{}-default", text(&cluster["metadata"]["name"]));
     let settled = handled == Some(true);
@@ -612,12 +610,12 @@ mod tests {
         let waits = |text: &str| Readiness::Progressing(text.to_owned());
         // The number is the file's and the operator still works on an older one.
         let unseen = judged(Until::Ready, &cluster(2, Some(3)), &group(3, 3), &three).0;
-        assert_eq!(unseen, waits(&format!("{UNSEEN}; its worker group does not ask for 2 yet")));
+        assert_eq!(unseen, waits(&format!("{UNSEEN}; its worker group does not request 2 yet")));
         assert_eq!(judged(Until::Still, &cluster(2, Some(3)), &group(3, 3), &three).0, waits(UNSEEN));
         assert_eq!(judged(Until::Still, &cluster(2, Some(2)), &group(3, 2), &three).0, waits(UNSEEN));
         // It was scaled since: `dask-infra scale` or a notebook.
         let (found, line) = judged(Until::Still, &cluster(2, Some(2)), &group(3, 3), &three);
-        let expect = "Running; workers: 3 wanted (the stack says 2), 3 made, 3 ready, all registered";
+        let expect = "Running; workers: 3 desired (the stack says 2), 3 created, 3 ready, all registered";
         assert_eq!((found, line.as_str()), (ready, expect));
         let (found, _) = judged(Until::Ready, &cluster(2, Some(2)), &group(3, 3), &three);
         assert!(matches!(found, Readiness::Progressing(_)), "an apply waits for its own number");
@@ -628,11 +626,11 @@ mod tests {
         let two = json!({ "workers": 2, "hosts": 2 });
         let (found, line) = judged(Until::Still, &cluster(2, Some(2)), &group(3, 3), &two);
         assert_eq!(found, waits("1 of 3 workers not registered with the scheduler"));
-        assert!(line.ends_with("3 ready, 1 made, not registered"), "{line}");
+        assert!(line.ends_with("3 ready, 1 created, not registered"), "{line}");
         let (found, line) =
             judged(Until::Still, &cluster(2, Some(2)), &group(3, 3), &json!("it does not answer"));
         assert_eq!(found, Readiness::Ready);
-        assert!(line.ends_with("3 ready, registered not known (it does not answer)"), "{line}");
+        assert!(line.ends_with("3 ready, registered unknown (it does not answer)"), "{line}");
     }
 
     fn check(phase: &str, scheduler: u64, workers: &[u64], replicas: u64) -> Readiness {
@@ -692,7 +690,10 @@ mod tests {
         going["metadata"]["deletionTimestamp"] = json!("2026-01-01T00:00:00Z");
         waits(with(&group(1, 1), going), "1 of 2 workers still to be removed");
         let Readiness::Failed(why) = with(&group(1, 1), deployment("b", 1)) else { panic!("not failed") };
-        assert!(why.contains("scaled to 1 and left 2") && why.contains("1 of the Deployments a, b"), "{why}");
+        assert!(
+            why.contains("scaled to 1, but left 2") && why.contains("1 of the Deployments a, b"),
+            "{why}"
+        );
     }
 
     #[test]

@@ -56,15 +56,13 @@ fn about(resource: &Resource) -> Vec<String> {
     vec![workers(worker, &resource.create_only["spec"]["worker"]), image(&worker["spec"])]
 }
 
-/// A group of workers beside the default one, with its own pool, GPUs and number. A changed pod makes the group
-/// anew.
+/// A group of workers beside the default one, with its own pool, GPUs and number. A changed pod replaces the group.
 #[derive(Clone, Debug, Default, PartialEq, Deserialize, Serialize, JsonSchema)]
 pub struct DaskGroup {
     /// The live name. Default the cluster's name, `-` and the group's key, as `KubeCluster` names groups.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub name: Option<String>,
-    /// How many workers: a number, or `{ start = 2 }` for as many at the beginning, after which the number belongs
-    /// to notebooks. Default 1.
+    /// How many workers: a number, or `{ start = 2 }` for the initial number, which then belongs to notebooks. Default 1.
     #[serde(default)]
     pub replicas: Replicas,
     /// The image. Default the cluster's.
@@ -73,13 +71,13 @@ pub struct DaskGroup {
     /// What each pod gets and where it runs.
     #[serde(flatten)]
     pub keys: PodKeys,
-    /// Dask's own resources of each worker, that tasks can ask for: `{ GPU = 1 }`.
+    /// Dask resources of each worker, which tasks can request: `{ GPU = 1 }`.
     #[serde(default, skip_serializing_if = "BTreeMap::is_empty")]
     pub resources: BTreeMap<String, f64>,
     /// Arguments of the image's entry point. Default as for the cluster's `worker`.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     pub args: Vec<String>,
-    /// `false`: it exists and others own it. It is read, compared with what is said here and relied on, never
+    /// `false`: it exists and is managed elsewhere. It is read, compared with this section and relied on, never
     /// written or deleted. Default `true`.
     #[serde(default, skip_serializing_if = "Manage::is_managed")]
     pub manage: Manage,
@@ -132,12 +130,12 @@ fn effect(path: &FieldPath) -> (Effect, Option<&'static str>) {
         return (Effect::InPlace, None);
     }
     if at(&["metadata"]) {
-        return (Effect::InPlace, Some("what the operator made keeps the old value"));
+        return (Effect::InPlace, Some("what the operator created keeps the old value"));
     }
     if at(&["spec", "cluster"]) {
-        return (Effect::Replace, Some("a group stays with the cluster that it was made for"));
+        return (Effect::Replace, Some("a group belongs to the cluster it was created for"));
     }
-    (Effect::Replace, Some("the operator gives it to new workers only, so all of the group are made anew"))
+    (Effect::Replace, Some("the operator sets it on new workers only, so the group's workers are recreated"))
 }
 
 /// What a group must know of its cluster.
@@ -150,7 +148,6 @@ pub struct Joined<'a> {
     pub name: &'a str,
     /// Its namespace, which is the group's.
     pub namespace: &'a str,
-    /// Its image.
     pub image: &'a str,
 }
 
@@ -251,7 +248,7 @@ fn readiness(wait: &Await, found: &Found) -> Result<Readiness, Unasked> {
 
 fn ready(wait: &Await, group: &Value, pods: &Value, workers: Workers) -> Readiness {
     if !group.is_object() {
-        return Readiness::Progressing("not there yet".into());
+        return Readiness::Progressing("not created yet".into());
     }
     // Only whether the operator has seen a number: it is about to change again.
     if let Facts::Noted(number) = wait.facts {

@@ -20,14 +20,14 @@ pub enum IdleTimeout {
     Table(IdleTable),
 }
 
-/// Seconds without work after which the operator deletes a cluster, and whether the next apply makes it again.
+/// Seconds without work after which the operator deletes a cluster, and whether the next apply recreates it.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
 #[serde(deny_unknown_fields)]
 #[schemars(rename = "IdleTimeoutTable")]
 pub struct IdleTable {
     /// Seconds without work. 0 is never.
     pub seconds: u32,
-    /// Whether the next apply makes it again. Default `false`.
+    /// Whether the next apply recreates it. Default `false`.
     #[serde(default, skip_serializing_if = "is_false")]
     pub remake: bool,
 }
@@ -95,7 +95,7 @@ impl JsonSchema for IdleTimeout {
 
     fn json_schema(generator: &mut SchemaGenerator) -> Schema {
         json_schema!({
-            "description": "Seconds without work after which the operator deletes a cluster, and whether it is made again.",
+            "description": "Seconds without work after which the operator deletes a cluster, and whether it is recreated.",
             "oneOf": [
                 { "type": "integer", "format": "uint32", "minimum": 0 },
                 generator.subschema_for::<IdleTable>(),

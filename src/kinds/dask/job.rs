@@ -56,7 +56,7 @@ fn about(resource: &Resource) -> Vec<String> {
 /// a new run, and needs consent by its address.
 #[derive(Clone, Debug, Default, PartialEq, Deserialize, Serialize, JsonSchema)]
 pub struct DaskJob {
-    /// The live name, at most 53 characters, which its cluster has, too; the section's key when missing.
+    /// The live name, at most 53 characters, also of its cluster; defaults to the section's key.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub name: Option<String>,
     /// The namespace. Default `default`.
@@ -79,14 +79,14 @@ pub struct DaskJob {
     /// The workers of its cluster, when it is not `like` another.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub worker: Option<Worker>,
-    /// How many workers its cluster has. Default as in `worker` or `like`; an autoscaler's `max`.
+    /// The number of workers of its cluster. Default as in `worker` or `like`; an autoscaler's `max`.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     #[schemars(range(min = 0, max = 10000))]
     pub replicas: Option<u32>,
     /// What happens when the program fails. Default `never`: the job has failed.
     #[serde(default)]
     pub restart: Restart,
-    /// Follows it to its end and shows the end of its log; a failed job fails the apply. Default `false`: the apply
+    /// Waits for it to end and shows the end of its log; a failed job fails the apply. Default `false`: the apply
     /// ends when the job has begun.
     #[serde(default, skip_serializing_if = "is_false")]
     pub wait: bool,
@@ -94,7 +94,7 @@ pub struct DaskJob {
     #[serde(default, skip_serializing_if = "Option::is_none")]
     #[schemars(range(min = 1))]
     pub timeout: Option<u32>,
-    /// `false`: it exists and others own it. It is read, compared with what is said here and relied on, never
+    /// `false`: it exists and is managed elsewhere. It is read, compared with this section and relied on, never
     /// written or deleted. Default `true`.
     #[serde(default, skip_serializing_if = "Manage::is_managed")]
     pub manage: Manage,
@@ -154,12 +154,10 @@ impl Section for DaskJob {
 }
 
 impl DaskJob {
-    /// The live name.
     pub fn live_name<'a>(&'a self, key: &'a str) -> &'a str {
         self.name.as_deref().unwrap_or(key)
     }
 
-    /// The namespace.
     pub fn namespace(&self) -> &str {
         self.namespace.as_deref().unwrap_or("default")
     }
@@ -177,9 +175,9 @@ pub fn runner(job: &ObjectId) -> ObjectId {
 /// The operator reads a job once. Source: as above.
 fn effect(path: &FieldPath) -> (Effect, Option<&'static str>) {
     if FieldPath::keys(["metadata"]).contains(path) {
-        return (Effect::InPlace, Some("what the operator made keeps the old value"));
+        return (Effect::InPlace, Some("what the operator created keeps the old value"));
     }
-    (Effect::Replace, Some("a job runs once: a changed one is deleted and runs anew"))
+    (Effect::Replace, Some("a job runs once: a changed job is deleted and runs again"))
 }
 
 /// What `[dask_job.KEY]` becomes; `like` is the section that it names.
@@ -323,7 +321,7 @@ fn readiness(wait: &Await, found: &Found) -> Result<Readiness, Unasked> {
 
 fn followed(wait: &Await, job: &Value, runner: &Value, pods: &Value) -> Readiness {
     if !job.is_object() {
-        return Readiness::Progressing("not there yet".into());
+        return Readiness::Progressing("not created yet".into());
     }
     let to_the_end = wait.facts == Facts::Job { to_the_end: true };
     let status = text(&job["status"]["jobStatus"]);
@@ -366,7 +364,7 @@ fn status_line(_: &Await, found: &Found) -> Result<StatusLine, Unasked> {
         phase => format!("program {phase}"),
     };
     let workers = cluster["spec"]["worker"]["replicas"].as_u64();
-    let beside = workers.map(|workers| format!(", {workers} workers asked for")).unwrap_or_default();
+    let beside = workers.map(|workers| format!(", {workers} workers requested")).unwrap_or_default();
     let gpus = gpus(pods);
     Ok(StatusLine {
         line: format!("{phase}; {program}{beside}{}", gpus_held(gpus)),

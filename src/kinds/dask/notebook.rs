@@ -50,7 +50,7 @@ pub const KIND: Kind = Kind {
 /// A Jupyter server in the cluster. `dask-infra connect` opens it.
 #[derive(Clone, Debug, Default, PartialEq, Deserialize, Serialize, JsonSchema)]
 pub struct Notebook {
-    /// The live name; the section's key when missing.
+    /// The live name; defaults to the section's key.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub name: Option<String>,
     /// The namespace. Default `default`.
@@ -64,8 +64,8 @@ pub struct Notebook {
     /// `dask/dask-notebook` for `dask/dask`.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub image: Option<String>,
-    /// The password that Jupyter asks for: a key of a Secret in the same namespace, which others make, or
-    /// `{ secret = "env:NAME" }` for what the environment variable `NAME` has where the stack is applied.
+    /// The password that Jupyter asks for: a key of an existing Secret in the same namespace, or
+    /// `{ secret = "env:NAME" }` for the value of the environment variable `NAME` when the stack is applied.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub password: Option<SecretKey>,
     /// What each pod gets and where it runs.
@@ -104,12 +104,10 @@ impl Section for Notebook {
 }
 
 impl Notebook {
-    /// The live name.
     pub fn live_name<'a>(&'a self, key: &'a str) -> &'a str {
         self.name.as_deref().unwrap_or(key)
     }
 
-    /// The namespace.
     pub fn namespace(&self) -> &str {
         self.namespace.as_deref().unwrap_or("default")
     }
@@ -139,9 +137,7 @@ exec jupyter lab --ip=0.0.0.0 --port=8888 --no-browser --allow-root --IdentityPr
 
 fn effect(path: &FieldPath) -> (Effect, Option<&'static str>) {
     match template_effect(path) {
-        (Effect::Rolling, _) => {
-            (Effect::Rolling, Some("it starts again: what runs in it and is not saved is lost"))
-        }
+        (Effect::Rolling, _) => (Effect::Rolling, Some("it restarts: unsaved work in it is lost")),
         other => other,
     }
 }
@@ -294,13 +290,11 @@ fn without_secret(pod: &Value) -> Option<String> {
     let (name, message) = (text(&pod["metadata"]["name"]), text(&stuck["message"]));
     message.contains("secret").then(|| {
         format!(
-            "pod {name}: {message}; make the Secret with the password: kubectl create secret generic NAME \
-                 --from-literal=KEY=…"
+            "pod {name}: {message}; create the Secret with the password: kubectl create secret generic NAME --from-literal=KEY=…"
         )
     })
 }
 
-/// For `status`.
 fn status_line(_: &Await, found: &Found) -> Result<StatusLine, Unasked> {
     let pending = pending(found.get(Part::Pods)?);
     Ok(StatusLine { pending, ..crate::kinds::kubernetes::workload::deployment_says(found.itself()) })
@@ -346,7 +340,7 @@ mod tests {
         else {
             panic!("not failed")
         };
-        assert!(why.contains("secret \"jupyter\" not found; make the Secret"), "{why}");
+        assert!(why.contains("secret \"jupyter\" not found; create the Secret"), "{why}");
         let pulls = check(waiting("ContainerCreating", ""));
         assert_eq!(pulls, Readiness::Progressing("0 of 1 pods created; ContainerCreating".into()));
         let path = queries(&wait)[1].1.path.clone();

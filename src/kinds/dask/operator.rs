@@ -30,27 +30,27 @@ pub struct DaskOperator {
     /// Where it runs. Default `dask-operator`.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub namespace: Option<String>,
-    /// The controller's image; the release's own when missing.
+    /// The controller's image; defaults to the release's own.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub image: Option<String>,
     /// Where its objects come from.
     #[serde(default, skip_serializing_if = "OperatorSource::is_built_in")]
     pub source: OperatorSource,
-    /// With `source = "chart"`: the chart, a folder or a `.tgz` from the stack file's folder on, `"oci://…"`, or
+    /// With `source = "chart"`: the chart, a folder or a `.tgz` relative to the stack file's folder, `"oci://…"`, or
     /// `"dask-kubernetes-operator"` with `repo`. `version` is its version then, and of a folder the image's tag.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub chart: Option<String>,
-    /// The address of the repository that has the chart: `"https://helm.dask.org"`.
+    /// The address of the chart's repository: `"https://helm.dask.org"`.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub repo: Option<String>,
-    /// The chart's values. They win over `values_files`.
+    /// The chart's values. They override `values_files`.
     #[serde(default, skip_serializing_if = "Map::is_empty")]
     pub values: Map<String, Value>,
-    /// YAML files with values, from the stack file's folder on; a later one wins over an earlier one.
+    /// YAML files with values, relative to the stack file's folder; later files override earlier ones.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     pub values_files: Vec<String>,
-    /// `false`: it exists and others own it. It is read and relied on, never written or deleted; then `version` is
-    /// not needed, and compared when it is given. Default `true`.
+    /// `false`: it exists and is managed elsewhere. It is read and relied on, never written or deleted; `version` is
+    /// then optional, and compared if given. Default `true`.
     #[serde(default, skip_serializing_if = "Manage::is_managed")]
     pub manage: Manage,
     /// `protect` and `depends_on`.

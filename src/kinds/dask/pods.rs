@@ -237,7 +237,7 @@ impl Tally {
         let Self { desired, whose, made, ready, registered, gpus } = self;
         let known = registered.as_ref().filter(|_| scheduler_ready).map(Registered::status_line);
         let (known, held) = (known.unwrap_or_default(), gpus_held(*gpus));
-        format!("workers: {desired} wanted{whose}, {made} made, {ready} ready{known}{held}")
+        format!("workers: {desired} desired{whose}, {made} created, {ready} ready{known}{held}")
     }
 
     /// The same for programs.
@@ -262,7 +262,7 @@ pub fn unseen(wait: &Await, group: &Value) -> Readiness {
 }
 
 fn asks_otherwise(desired: u64) -> Readiness {
-    Readiness::Progressing(format!("{UNSEEN}; its worker group does not ask for {desired} yet"))
+    Readiness::Progressing(format!("{UNSEEN}; its worker group does not request {desired} yet"))
 }
 
 impl Workers<'_> {
@@ -301,8 +301,7 @@ impl Workers<'_> {
         let names: Vec<&str> = staying.map(|worker| text(&worker["metadata"]["name"])).collect();
         if names.len() as u64 > desired && scaled_to(self.group) == Some(desired) {
             return Readiness::Failed(format!(
-                "the Dask operator says that it has scaled to {desired} and left {}: its scheduler named no worker to \
-                 retire, and it does not try again; the next apply deletes {surplus} of the Deployments {}",
+                "the Dask operator reports that it scaled to {desired}, but left {}: its scheduler named no worker to retire, and the operator does not retry; the next apply deletes {surplus} of the Deployments {}",
                 names.len(),
                 names.join(", ")
             ));

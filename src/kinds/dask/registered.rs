@@ -38,8 +38,10 @@ impl Registered {
     /// Of the pods of a whole cluster, and what [`counts`] found.
     pub fn of(pods: &Value, counts: &Value) -> Self {
         let Some(workers) = counts["workers"].as_u64() else {
-            let why =
-                counts.as_str().filter(|why| why.len() < 100).unwrap_or("its answer has no count of workers");
+            let why = counts
+                .as_str()
+                .filter(|why| why.len() < 100)
+                .unwrap_or("its answer has no number of workers");
             return Self::Unasked(why.to_owned());
         };
         let ready: Vec<&Value> =
@@ -64,10 +66,10 @@ impl Registered {
         match self {
             Self::Counted { ready: 0, .. } => String::new(),
             Self::Counted { ready, known } if known < ready => {
-                format!(", {} made, not registered", ready - known)
+                format!(", {} created, not registered", ready - known)
             }
             Self::Counted { .. } => ", all registered".to_owned(),
-            Self::Unasked(why) => format!(", registered not known ({why})"),
+            Self::Unasked(why) => format!(", registered unknown ({why})"),
         }
     }
 
@@ -109,13 +111,13 @@ mod tests {
             // One that is about to go is known, and not ready any more.
             (json!({ "workers": 3 }), counted(2)),
             (json!("it does not answer"), Registered::Unasked("it does not answer".into())),
-            (Value::Null, Registered::Unasked("its answer has no count of workers".into())),
+            (Value::Null, Registered::Unasked("its answer has no number of workers".into())),
         ] {
             assert_eq!(Registered::of(&two, &counts), expect, "{counts}");
         }
         assert_eq!(counted(2).missing(), None);
         let missing = counted(1).missing().unwrap_or_default();
         assert_eq!(missing, "1 of 2 workers not registered with the scheduler");
-        assert_eq!(counted(1).status_line(), ", 1 made, not registered");
+        assert_eq!(counted(1).status_line(), ", 1 created, not registered");
     }
 }

@@ -18,8 +18,8 @@ pub enum Replicas {
     Given(Given),
 }
 
-/// Who writes the number of workers instead of the file: the Dask operator's autoscaler between `min` and `max`, or
-/// people in notebooks, who begin with `start`.
+/// Who owns the number of workers instead of the file: the Dask operator's autoscaler between `min` and `max`, or
+/// notebooks, beginning with `start`.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
 #[serde(deny_unknown_fields)]
 #[schemars(rename = "WorkerLimits")]
@@ -32,7 +32,7 @@ pub struct Given {
     #[serde(default, skip_serializing_if = "Option::is_none")]
     #[schemars(range(min = 1, max = 10000))]
     pub max: Option<u32>,
-    /// Workers at the beginning; from then on the number belongs to notebooks.
+    /// The initial number of workers, which then belongs to notebooks.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     #[schemars(range(min = 0, max = 10000))]
     pub start: Option<u32>,

@@ -83,7 +83,7 @@ impl JsonSchema for ServiceSpec {
     }
 }
 
-/// How a scheduler is reached, in full.
+/// How a scheduler is exposed, in full.
 #[derive(Serialize, Deserialize, JsonSchema)]
 #[serde(deny_unknown_fields)]
 #[schemars(rename = "DaskServiceTable")]
@@ -98,7 +98,7 @@ struct Table {
     /// Annotations of the Service; the operator gives them to the scheduler's Deployment and Pod, too.
     #[serde(default, skip_serializing_if = "BTreeMap::is_empty")]
     annotations: BTreeMap<String, String>,
-    /// A ServiceSpec, or parts of one, laid over what the other keys make: `{ loadBalancerSourceRanges = ["10.0.0.0/8"] }`.
+    /// A ServiceSpec, or parts of one, merged over the result of the other keys: `{ loadBalancerSourceRanges = ["10.0.0.0/8"] }`.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     spec: Option<ServiceSpec>,
 }

@@ -81,7 +81,8 @@ pub fn runs(pods: &Value) -> bool {
 pub fn readiness(counts: &Value) -> Readiness {
     if !counts["processing"].is_u64() || !counts["tasks"].is_u64() {
         return Readiness::Failed(
-            "what answers for its scheduler is no Dask scheduler: it has no count of tasks".into(),
+            "its scheduler's address is not answered by a Dask scheduler: the answer has no number of tasks"
+                .into(),
         );
     }
     let rows = [("processing", "running"), ("waiting", "waiting"), ("unrunnable", "without a worker")];
@@ -105,7 +106,7 @@ pub fn judge_job(job: &Value) -> Readiness {
     match text(&job["status"]["jobStatus"]) {
         _ if !job.is_object() => Readiness::Ready,
         "Successful" | "Failed" => Readiness::Ready,
-        "" => Readiness::Progressing("the job has not begun yet".into()),
+        "" => Readiness::Progressing("the job has not started yet".into()),
         status => Readiness::Progressing(format!("the job is {status}")),
     }
 }

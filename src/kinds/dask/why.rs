@@ -39,9 +39,9 @@ pub fn unseen(waits_for: &str, namespace: &str) -> Option<Cause> {
     let by_operator = waits_for == UNSEEN || waits_for.starts_with("not yet attached");
     let remedies = vec![
         format!("its log: kubectl -n {namespace} logs deployment/dask-kubernetes-operator --tail 50"),
-        "an operator that runs for one namespace only sees no other: its argument `--namespace`".to_owned(),
+        "an operator limited to one namespace sees no other: check its argument `--namespace`".to_owned(),
     ];
     by_operator.then(|| {
-        cause("operator", "the Dask operator does not take it up", Some(waits_for.to_owned()), remedies)
+        cause("operator", "the Dask operator does not process it", Some(waits_for.to_owned()), remedies)
     })
 }

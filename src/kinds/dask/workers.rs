@@ -89,7 +89,7 @@ fn left_behind(context: &ChangeContext, group: &ObjectId, inside: &Objects) -> O
     }
     let left = too_many(desired, &group.name, &deployments(inside, group));
     let why = format!(
-        "the Dask operator says that it has scaled to {desired} and did not; what is too many is deleted: {}",
+        "the Dask operator reports that it scaled to {desired}, but did not; the surplus is deleted: {}",
         names(&left)
     );
     (!left.is_empty()).then(|| (why, deletes(&left)))
@@ -154,7 +154,7 @@ fn lost_children(
         return None;
     }
     let why = format!(
-        "lost, and the Dask operator makes it no second time by itself: {}; it is told to make what is missing",
+        "lost, and the Dask operator does not recreate it by itself: {}; this change makes it recreate what is missing",
         lost.join(", ")
     );
     let body = json!({
@@ -182,8 +182,7 @@ fn lost_workers(context: &ChangeContext, group: &ObjectId, inside: &Objects) -> 
         return None;
     }
     let why = format!(
-        "{} of {desired} workers of {group} lost, and the Dask operator makes them no second time by itself: its number \
-         comes down to the {there} that there are and goes up again",
+        "{} of {desired} workers of {group} lost, and the Dask operator does not recreate them by itself: its number is set to the {there} that exist and then raised again",
         desired - there
     );
     let manager = context.owner.scale_manager();

@@ -49,7 +49,7 @@ fn about(resource: &Resource) -> Vec<String> {
 }
 
 const NETWORK: Option<&str> = Some("a cluster cannot change its network");
-const ZONES: Option<&str> = Some("nodes of all pools come and go with the zones");
+const ZONES: Option<&str> = Some("adds and removes nodes of all pools with the zones");
 const SET_LABELS: &str = "setResourceLabels";
 
 /// Source of what is changed how: googleapis `cluster_service.proto`, UpdateCluster and SetLabels.
@@ -124,7 +124,7 @@ pub struct Cluster {
     /// `rapid`, `regular`, `stable` or `extended`; `none` for no channel. Default `regular`.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub release_channel: Option<ReleaseChannel>,
-    /// The control plane's version when the cluster is made: `1.33`, `latest` or an exact one. Not compared later.
+    /// The control plane's version when the cluster is created: `1.33`, `latest` or an exact one. Not compared later.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub version: Option<String>,
     /// Zones of the nodes, for a regional cluster or one with nodes in several zones.
@@ -139,7 +139,7 @@ pub struct Cluster {
     /// Google Cloud labels of the cluster.
     #[serde(default, skip_serializing_if = "BTreeMap::is_empty")]
     pub labels: BTreeMap<String, String>,
-    /// `false`: it exists and others own it. It is read, compared with what is said here and relied on, never
+    /// `false`: it exists and is managed elsewhere. It is read, compared with this section and relied on, never
     /// written, labelled or deleted. Default `true`.
     #[serde(default, skip_serializing_if = "Manage::is_managed")]
     pub manage: Manage,
@@ -306,12 +306,11 @@ fn readiness(cluster: &Value) -> Readiness {
         status @ ("ERROR" | "DEGRADED" | "STOPPING") => {
             Readiness::Failed(format!("its status is {status}{}", super::node_pool::conditions(cluster)))
         }
-        "" => Readiness::Progressing("not there yet".into()),
+        "" => Readiness::Progressing("not created yet".into()),
         status => Readiness::Progressing(format!("its status is {status}")),
     }
 }
 
-/// For `status`.
 fn status_line(live: &Value) -> StatusLine {
     let (status, version) = (text(&live["status"]), text(&live["currentMasterVersion"]));
     let version = if version.is_empty() { String::new() } else { format!(", version {version}") };

@@ -157,7 +157,7 @@ impl Compared {
             _ => same(before, have),
         };
         if !blank(have) && stays {
-            let note = Some("it is no longer in the file and stays as it is");
+            let note = Some("no longer in the file; the live value stays");
             let rule = Rule { effect: Effect::Ignored, note, ..*rule };
             self.push(&rule, path, have, &Value::Null);
         }
@@ -211,14 +211,14 @@ impl Compared {
         let fixed = |note| Rule { effect: Effect::Replace, note: Some(note), ..*rule };
         let (want, have) = (&want[0], &have[0]);
         if blank(want) != blank(have) {
-            let rule = fixed("GPUs cannot be put on or taken off a pool");
+            let rule = fixed("GPUs cannot be added to or removed from a pool");
             self.push(&rule, path.clone(), have, want);
             return;
         }
         let path = path.index(0);
         for field in ["acceleratorType", "acceleratorCount", "gpuPartitionSize"] {
             if !same(&want[field], &have[field]) {
-                let rule = fixed("GKE does not change the GPUs of a pool");
+                let rule = fixed("GKE cannot change the GPUs of a pool");
                 self.push(&rule, path.key(field), &have[field], &want[field]);
             }
         }
@@ -243,7 +243,7 @@ impl Compared {
                 how: How::Exact,
                 effect: Effect::Unknown,
                 update: Update::Never,
-                note: Some("what changing it does is not known"),
+                note: Some("the effect of changing it is unknown"),
             };
             self.push(&rule, path.clone(), live, want);
         }

@@ -36,11 +36,11 @@ pub const KIND: Kind = Kind {
 /// How the NVIDIA driver gets onto GPU nodes.
 #[derive(Clone, Debug, Default, PartialEq, Deserialize, Serialize, JsonSchema)]
 pub struct GpuDriver {
-    /// `gke`: GKE installs it. `daemonset`: the installer DaemonSet for Container-Optimized OS does, and the
-    /// pools say `INSTALLATION_DISABLED` so that it has something to do. Default `gke`.
+    /// `gke`: GKE installs it. `daemonset`: the installer DaemonSet for Container-Optimized OS does, and GKE's
+    /// installation is disabled on the pools. Default `gke`.
     #[serde(default)]
     pub install: DriverInstall,
-    /// `false`: the DaemonSet exists and others own it. It is read and relied on, never written or deleted.
+    /// `false`: the DaemonSet exists and is managed elsewhere. It is read and relied on, never written or deleted.
     /// Default `true`.
     #[serde(default, skip_serializing_if = "Manage::is_managed")]
     pub manage: Manage,

@@ -50,7 +50,7 @@ pub struct Check {
     /// The namespace of its Pod. Default `default`.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub namespace: Option<String>,
-    /// The image, when the check's own does not fit.
+    /// The image, instead of the check's own.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub image: Option<String>,
     /// Addresses that must be done before this one, beyond what is inferred.
@@ -210,7 +210,7 @@ fn readiness(pod: &Value) -> Readiness {
     match text(&pod["status"]["phase"]) {
         // A failed run is ready to be read: its log says more than its exit code.
         "Succeeded" | "Failed" => Readiness::Ready,
-        "" => Readiness::Progressing("its pod is not there yet".into()),
+        "" => Readiness::Progressing("its pod does not exist yet".into()),
         phase => match condition(pod, "PodScheduled") {
             Some(scheduled) if scheduled["status"] == "False" => {
                 Readiness::Progressing(no_node(text(&scheduled["message"])))

@@ -20,7 +20,7 @@ const PROVISIONING: &str = "ProvisioningRequest";
 /// Judges an object by its conditions. Without any it is ready: nobody says anything else of it.
 pub(super) fn readiness(object: &Value) -> Readiness {
     if !object.is_object() {
-        return Readiness::Progressing("not there yet".into());
+        return Readiness::Progressing("not created yet".into());
     }
     if !object["metadata"]["deletionTimestamp"].is_null() {
         return Readiness::Progressing("it is being deleted".into());
@@ -40,7 +40,7 @@ pub(super) fn readiness(object: &Value) -> Readiness {
         return provisioned(object);
     }
     if let Some(going_on) = holds("Reconciling") {
-        return Readiness::Progressing(format!("its controller works on it{}", why(going_on)));
+        return Readiness::Progressing(format!("its controller is working on it{}", why(going_on)));
     }
     let active = text(&object["apiVersion"]).starts_with(KUEUE).then_some("Active");
     let good = GOOD.iter().copied().chain(active).find_map(|kind| Some((kind, condition(object, kind)?)));
@@ -69,7 +69,7 @@ fn provisioned(request: &Value) -> Readiness {
         Some(waits) => format!("no capacity yet{}", why(waits)),
         None => {
             let class = text(&request["spec"]["provisioningClassName"]);
-            format!("no autoscaler has taken up requests of class {class} yet")
+            format!("no autoscaler has accepted requests of class {class} yet")
         }
     })
 }
@@ -113,7 +113,10 @@ mod tests {
             (vec![("Ready", "True"), ("Stalled", "True")], fails("Stalled: Why: so")),
             (vec![("Failed", "True")], fails("Failed: Why: so")),
             (vec![("Failed", "False"), ("Stalled", "False")], Readiness::Ready),
-            (vec![("Ready", "True"), ("Reconciling", "True")], waits("its controller works on it: Why: so")),
+            (
+                vec![("Ready", "True"), ("Reconciling", "True")],
+                waits("its controller is working on it: Why: so"),
+            ),
             // Of a service that has scaled to nothing.
             (vec![("Active", "False")], Readiness::Ready),
         ] {
@@ -142,7 +145,7 @@ mod tests {
     fn requests_for_capacity() {
         let of = |conditions: &[(&str, &str)]| of(PROVISIONING, "autoscaling.x-k8s.io/v1", conditions);
         let waits = |text: &str| Readiness::Progressing(text.to_owned());
-        let none = "no autoscaler has taken up requests of class queued yet";
+        let none = "no autoscaler has accepted requests of class queued yet";
         let provisioned = ("Provisioned", "True");
         for (conditions, expect) in [
             (vec![], waits(none)),

@@ -178,7 +178,7 @@ fn number(port: &PodPort, pod: &Value) -> Result<u16, String> {
     let mut ports = containers.filter_map(|container| container["ports"].as_array()).flatten();
     let found = ports.find(|port| port["name"] == **name).and_then(|port| port["containerPort"].as_u64());
     found.and_then(|number| u16::try_from(number).ok()).ok_or_else(|| {
-        format!("pod {} has no port `{name}`, where its Service leads to", text(&pod["metadata"]["name"]))
+        format!("pod {} has no port `{name}`, the target of its Service", text(&pod["metadata"]["name"]))
     })
 }
 
@@ -259,7 +259,7 @@ mod tests {
         assert_eq!(why(&[pod("a", unschedulable)]), "pod a is not ready: 0/2 nodes are available");
         let mut other = pod("a", running("True"));
         other["spec"]["containers"][0]["ports"] = json!([]);
-        assert_eq!(why(&[other]), "pod a has no port `tcp-comm`, where its Service leads to");
+        assert_eq!(why(&[other]), "pod a has no port `tcp-comm`, the target of its Service");
     }
 
     #[test]

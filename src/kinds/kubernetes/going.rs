@@ -35,19 +35,23 @@ pub fn held(namespace: &Value) -> Option<String> {
             None => format!("`kubectl get namespace {name} -o yaml` says more"),
         };
         return Some(format!(
-            "what is in it has finalizers that their controllers must drop: {}; {look}",
+            "its contents have finalizers that their controllers must remove: {}; {look}",
             waits.join(", ")
         ));
     }
     if let Some(message) = said("NamespaceDeletionContentFailure") {
-        return Some(format!("its content cannot be deleted: {message}"));
+        return Some(format!("its contents cannot be deleted: {message}"));
     }
     if kinds.is_empty() {
         return None;
     }
     let left: Vec<String> = kinds.iter().map(|(kind, count)| format!("{count} {kind}")).collect();
     let all: Vec<&str> = kinds.iter().map(|(kind, _)| kind.as_str()).collect();
-    Some(format!("{} still in it; `kubectl -n {name} get {}` shows them", left.join(", "), all.join(",")))
+    Some(format!(
+        "it still contains {}; `kubectl -n {name} get {}` shows them",
+        left.join(", "),
+        all.join(",")
+    ))
 }
 
 /// An API server behind the API server is away, so that nobody knows what is in the namespace.
@@ -65,12 +69,11 @@ fn discovery(message: &str) -> String {
             all
         });
     if groups.is_empty() {
-        return format!("its controller cannot list what is in it: {message}");
+        return format!("its controller cannot list its contents: {message}");
     }
     let named = groups.join(" ");
     format!(
-        "its controller cannot list what is in it, for APIService {} does not answer: mend its server (`kubectl get \
-         apiservice {named}`), or when that is gone for good: `kubectl delete apiservice {named}`",
+        "its controller cannot list its contents because APIService {} does not respond: fix its server (`kubectl get apiservice {named}`) or, if it no longer exists, `kubectl delete apiservice {named}`",
         groups.join(", ")
     )
 }
@@ -89,17 +92,19 @@ fn counted(message: &str, head: &str, between: &str) -> Vec<(String, u32)> {
 /// Who drops a finalizer.
 fn controller(finalizer: &str) -> String {
     let known = match finalizer {
-        "foregroundDeletion" | "orphan" => "the garbage collector, once what it owns is gone",
+        "foregroundDeletion" | "orphan" => "the garbage collector, once its dependents are deleted",
         "kubernetes.io/pvc-protection" => "Kubernetes, once no pod uses the volume",
-        "service.kubernetes.io/load-balancer-cleanup" => "the cloud, once the load balancer is gone",
+        "service.kubernetes.io/load-balancer-cleanup" => {
+            "the cloud provider, once the load balancer is deleted"
+        }
         // Source: kopf, `kopf._cogs.configs.configuration`.
-        "kopf.zalando.org/KopfFinalizerMarker" => "an operator of kopf, such as Dask's: it must run",
-        "batch.kubernetes.io/job-tracking" => "the controller of Jobs",
+        "kopf.zalando.org/KopfFinalizerMarker" => "a kopf operator such as Dask's, which must be running",
+        "batch.kubernetes.io/job-tracking" => "the Job controller",
         _ => "",
     };
     match (known, finalizer.split_once('/')) {
-        ("", Some((domain, _))) => format!("the controller of {domain}: it must run"),
-        ("", None) => "the controller that set it: it must run".to_owned(),
+        ("", Some((domain, _))) => format!("the controller of {domain}, which must be running"),
+        ("", None) => "the controller that set it, which must be running".to_owned(),
         (known, _) => known.to_owned(),
     }
 }
@@ -125,7 +130,7 @@ mod tests {
             (
                 vec![bad("NamespaceDeletionDiscoveryFailure", down), bad("NamespaceContentRemaining", "x")],
                 Some(vec![
-                    "v1beta1.metrics.k8s.io does not answer",
+                    "v1beta1.metrics.k8s.io does not respond",
                     "kubectl delete apiservice v1beta1.metrics.k8s.io`",
                 ]),
             ),
@@ -147,7 +152,7 @@ mod tests {
                     ),
                 ],
                 Some(vec![
-                    "kopf.zalando.org/KopfFinalizerMarker (an operator of kopf",
+                    "kopf.zalando.org/KopfFinalizerMarker (a kopf operator",
                     "kubernetes.io/pvc-protection (Kubernetes, once no pod",
                     "kubectl -n team get daskclusters.kubernetes.dask.org -o yaml",
                 ]),
@@ -157,7 +162,7 @@ mod tests {
                     "NamespaceContentRemaining",
                     "Some resources are remaining: pods. has 2 resource instances",
                 )],
-                Some(vec!["2 pods still in it", "kubectl -n team get pods`"]),
+                Some(vec!["it still contains 2 pods", "kubectl -n team get pods`"]),
             ),
             (
                 vec![bad(
@@ -171,7 +176,10 @@ mod tests {
                     "NamespaceFinalizersRemaining",
                     "Some content in the namespace has finalizers remaining: a.io/f in 1 resource instances",
                 )],
-                Some(vec!["the controller of a.io: it must run", "kubectl get namespace team -o yaml"]),
+                Some(vec![
+                    "the controller of a.io, which must be running",
+                    "kubectl get namespace team -o yaml",
+                ]),
             ),
         ] {
             let live = json!({"metadata": {"name": "team"}, "status": {"phase": "Terminating", "conditions": conditions}});

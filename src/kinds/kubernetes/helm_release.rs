@@ -22,45 +22,45 @@ pub const SECTION: &str = "helm_release";
 /// A Helm chart, rendered by the `helm` program.
 #[derive(Clone, Debug, Default, PartialEq, Deserialize, Serialize, JsonSchema)]
 pub struct HelmRelease {
-    /// The chart: a folder or a `.tgz` from the stack file's folder on (`"./charts/dask"`), `"oci://…"`, or a name with
+    /// The chart: a folder or a `.tgz` relative to the stack file's folder (`"./charts/dask"`), `"oci://…"`, or a name with
     /// `repo`.
     pub chart: String,
-    /// The address of the repository that has the chart: `"https://helm.dask.org"`.
+    /// The address of the chart's repository: `"https://helm.dask.org"`.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub repo: Option<String>,
     /// The chart's exact version. Needed for a chart that is not a file, so that what is applied does not change by
     /// itself.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub version: Option<String>,
-    /// The name of the release, which charts put into the names of objects. Default: the section's key.
+    /// The name of the release, which charts use in the names of objects. Default: the section's key.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub release: Option<String>,
     /// The namespace of the release. Default `default`.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub namespace: Option<String>,
-    /// The chart's values. They win over `values_files`.
+    /// The chart's values. They override `values_files`.
     #[serde(default, skip_serializing_if = "Map::is_empty")]
     pub values: Map<String, Value>,
-    /// YAML files with values, from the stack file's folder on; a later one wins over an earlier one. `${…}` in them is
-    /// left as it is.
+    /// YAML files with values, relative to the stack file's folder; later files override earlier ones. `${…}` in them
+    /// is not replaced.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     pub values_files: Vec<String>,
-    /// Whether the chart's CustomResourceDefinitions are applied. `false`: others have installed them. Default `true`.
+    /// Whether the chart's CustomResourceDefinitions are applied. `false`: they are installed elsewhere. Default `true`.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub crds: Option<bool>,
-    /// What becomes of the chart's hooks.
+    /// What to do with the chart's hooks.
     #[serde(default, skip_serializing_if = "Hooks::is_usual")]
     pub hooks: Hooks,
-    /// Namespaces beside the release's own that the chart may make objects in.
+    /// Namespaces beside the release's own in which the chart may create objects.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     pub other_namespaces: Vec<String>,
-    /// The version of Kubernetes that the chart is told. Default: the one whose kinds dask-infra knows.
+    /// The version of Kubernetes to report to the chart. Default: the one whose kinds dask-infra knows.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub kube_version: Option<String>,
-    /// APIs beside the built-in ones that the chart is told to be there: `"monitoring.coreos.com/v1"`.
+    /// APIs to report to the chart beside the built-in ones: `"monitoring.coreos.com/v1"`.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     pub api_versions: Vec<String>,
-    /// YAML files with the CustomResourceDefinitions of kinds that others have installed: read to know and check
+    /// YAML files with the CustomResourceDefinitions of kinds that are installed elsewhere: read to check objects of
     /// those kinds, never applied.
     #[serde(default, skip_serializing_if = "Files::is_empty")]
     pub definitions: Files,

@@ -44,7 +44,6 @@ pub enum Fate<'a> {
     Before(i64),
     /// It is made after what is no hook, in the order of the weights.
     After(i64),
-    /// It is left out.
     LeftOut,
     /// It has no place: Helm runs it at this event.
     Refused(&'a str),

@@ -27,13 +27,13 @@ pub const SECTION: &str = "manifest";
 /// Kubernetes objects from YAML files.
 #[derive(Clone, Debug, Default, PartialEq, Deserialize, Serialize, JsonSchema)]
 pub struct Manifest {
-    /// A YAML file with Kubernetes objects, or a list of such files. They are looked for from the stack file's folder
-    /// on. `${…}` in them is left as it is.
+    /// A YAML file with Kubernetes objects, or a list of such files. Paths are relative to the stack file's folder.
+    /// `${…}` in them is not replaced.
     pub file: Files,
     /// The namespace of objects that name none. Default `default`.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub namespace: Option<String>,
-    /// YAML files with the CustomResourceDefinitions of kinds that others have installed: read to know and check
+    /// YAML files with the CustomResourceDefinitions of kinds that are installed elsewhere: read to check objects of
     /// those kinds, never applied.
     #[serde(default, skip_serializing_if = "Files::is_empty")]
     pub definitions: Files,

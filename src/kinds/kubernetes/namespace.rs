@@ -34,7 +34,7 @@ pub const KIND: Kind = Kind {
 /// A Kubernetes namespace.
 #[derive(Clone, Debug, Default, PartialEq, Deserialize, Serialize, JsonSchema)]
 pub struct Namespace {
-    /// The live name; the section's key when missing.
+    /// The live name; defaults to the section's key.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub name: Option<String>,
     /// Labels.
@@ -43,7 +43,7 @@ pub struct Namespace {
     /// Annotations.
     #[serde(default, skip_serializing_if = "BTreeMap::is_empty")]
     pub annotations: BTreeMap<String, String>,
-    /// `false`: it exists and others own it. It is read, compared with what is said here and relied on, never
+    /// `false`: it exists and is managed elsewhere. It is read, compared with this section and relied on, never
     /// written or deleted. Default `true`.
     #[serde(default, skip_serializing_if = "Manage::is_managed")]
     pub manage: Manage,
@@ -124,7 +124,9 @@ fn readiness(namespace: &Value) -> Readiness {
         "Active" => Readiness::Ready,
         "Terminating" => {
             let held = going::held(namespace).map(|why| format!(": {why}")).unwrap_or_default();
-            Readiness::Failed(format!("it is being deleted; wait until it is gone and apply again{held}"))
+            Readiness::Failed(format!(
+                "it is being deleted; wait until it is deleted, then apply again{held}"
+            ))
         }
         _ => Readiness::Progressing("not active yet".into()),
     }

@@ -46,7 +46,6 @@ pub const BINDING: Kind = Kind {
     ..Kind::BARE
 };
 
-/// Services.
 pub const SERVICE: Kind = Kind {
     rank: 32,
     compare: Compare::Kubernetes(service_effect),
@@ -97,7 +96,7 @@ fn replica_set_pods(resource: &Resource) -> Where {
 }
 
 fn exists(object: &Value) -> Readiness {
-    if object.is_object() { Readiness::Ready } else { Readiness::Progressing("not there yet".into()) }
+    if object.is_object() { Readiness::Ready } else { Readiness::Progressing("not created yet".into()) }
 }
 
 fn starts(path: &FieldPath, keys: &[&str]) -> bool {
@@ -137,7 +136,7 @@ fn definition_effect(path: &FieldPath) -> (Effect, Option<&'static str>) {
 
 fn service_ready(service: &Value) -> Readiness {
     if !service.is_object() {
-        return Readiness::Progressing("not there yet".into());
+        return Readiness::Progressing("not created yet".into());
     }
     let balanced = service["spec"]["type"] == "LoadBalancer";
     let addresses = service["status"]["loadBalancer"]["ingress"].as_array().map_or(0, Vec::len);

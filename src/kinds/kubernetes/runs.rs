@@ -84,14 +84,14 @@ fn job_effect(path: &FieldPath) -> (Effect, Option<&'static str>) {
         &["spec", "completions"],
     ];
     if fixed.iter().any(|keys| at(path, keys)) {
-        return (Effect::Replace, Some("what a Job runs cannot be changed; it runs again"));
+        return (Effect::Replace, Some("a Job's template cannot be changed; it runs again"));
     }
     (Effect::InPlace, None)
 }
 
 fn stateful_set_effect(path: &FieldPath) -> (Effect, Option<&'static str>) {
     if at(path, &["spec", "template"]) {
-        return (Effect::Rolling, Some("its pods are made anew"));
+        return (Effect::Rolling, Some("its pods are recreated"));
     }
     let free = [
         "replicas",
@@ -116,7 +116,7 @@ fn pod_program(context: &ChangeContext) -> Vec<Step> {
 /// A pod that is restarted for ever is ready when it says so; one that ends, when it has ended well.
 fn pod_ready(wait: &Await, pod: &Value) -> Readiness {
     if !pod.is_object() {
-        return Readiness::Progressing("not there yet".into());
+        return Readiness::Progressing("not created yet".into());
     }
     if let Some(reason) = broken(pod) {
         return Readiness::Failed(reason);
@@ -137,7 +137,7 @@ fn pod_ready(wait: &Await, pod: &Value) -> Readiness {
 /// A Job that the stack itself suspends is as it is wanted.
 fn job_ready(wait: &Await, job: &Value) -> Readiness {
     if !job.is_object() {
-        return Readiness::Progressing("not there yet".into());
+        return Readiness::Progressing("not created yet".into());
     }
     let holds = |kind: &str| condition(job, kind).filter(|found| found["status"] == "True");
     if holds("Complete").is_some() || job["spec"]["suspend"] == true && wait.facts == Facts::Suspended {
@@ -149,7 +149,7 @@ fn job_ready(wait: &Await, job: &Value) -> Readiness {
     if job["spec"]["suspend"] == true {
         let queue = text(&job["metadata"]["labels"]["kueue.x-k8s.io/queue-name"]);
         return Readiness::Progressing(match queue {
-            "" => "suspended by others (`spec.suspend`)".to_owned(),
+            "" => "suspended outside this stack (`spec.suspend`)".to_owned(),
             queue => format!("in queue {queue}: Kueue keeps it suspended until its turn"),
         });
     }
@@ -159,7 +159,7 @@ fn job_ready(wait: &Await, job: &Value) -> Readiness {
 
 fn stateful_set_ready(set: &Value) -> Readiness {
     if !set.is_object() {
-        return Readiness::Progressing("not there yet".into());
+        return Readiness::Progressing("not created yet".into());
     }
     let (status, spec) = (&set["status"], &set["spec"]);
     if count(&status["observedGeneration"]) < count(&set["metadata"]["generation"]) {
@@ -225,7 +225,7 @@ mod tests {
         assert_eq!(readiness(Facts::None, json!({ "status": {} })), waits("0 of 1 runs finished"));
         // Suspended by others, by Kueue, and by the stack itself.
         let suspended = json!({ "spec": { "suspend": true } });
-        let why = "suspended by others (`spec.suspend`)";
+        let why = "suspended outside this stack (`spec.suspend`)";
         assert_eq!(readiness(Facts::None, suspended.clone()), waits(why));
         let mut queued = suspended.clone();
         queued["metadata"]["labels"]["kueue.x-k8s.io/queue-name"] = json!("gpus");

@@ -78,7 +78,7 @@ pub fn of_pod(pod: &Value, context: &PodContext<'_>) -> Option<Cause> {
         return None;
     }
     if !pod["metadata"]["deletionTimestamp"].is_null() {
-        return Some(cause("going", "it is being deleted", None, vec!["wait until it is gone".into()]));
+        return Some(cause("going", "it is being deleted", None, vec!["wait until it is deleted".into()]));
     }
     if let Some(scheduled) = condition(pod, "PodScheduled").filter(|scheduled| scheduled["status"] == "False")
     {
@@ -89,21 +89,21 @@ pub fn of_pod(pod: &Value, context: &PodContext<'_>) -> Option<Cause> {
     }
     if text(&pod["spec"]["nodeName"]).is_empty() {
         let scheduler = pod["spec"]["schedulerName"].as_str().unwrap_or("default-scheduler");
-        let what = format!("no scheduler has looked at it; it waits for `{scheduler}`");
-        return Some(cause("unseen", &what, None, vec!["look again in a few seconds".into()]));
+        let what = format!("not yet seen by its scheduler `{scheduler}`");
+        return Some(cause("unseen", &what, None, vec!["check again in a few seconds".into()]));
     }
     let warning = newest(context.events, |event| event["type"] == "Warning");
     let said = warning.map(|event| format!("{}: {}", text(&event["reason"]), text(&event["message"])));
     let unhealthy = warning.is_some_and(|event| event["reason"] == "Unhealthy");
     Some(if unhealthy {
         let remedies = vec![
-            "its log says why it does not answer; a probe that is too early needs `initialDelaySeconds`"
+            "its log shows why it does not answer; a probe that starts too early needs `initialDelaySeconds`"
                 .into(),
         ];
-        cause("probe", "it runs and its readiness probe fails", said, remedies)
+        cause("probe", "it is running, but its readiness probe fails", said, remedies)
     } else {
         let what = format!("it is starting on node {}", text(&pod["spec"]["nodeName"]));
-        let remedies = vec!["images of 10 GB take minutes the first time on a node".into()];
+        let remedies = vec!["the first pull of a 10 GB image on a node takes minutes".into()];
         cause("starting", &what, said, remedies)
     })
 }
@@ -160,7 +160,7 @@ pub fn no_node(message: &str) -> String {
     }
     reasons.retain(|(_, reason)| !reason.contains("node affinity/selector"));
     if reasons.is_empty() {
-        return "no node has the labels that it asks for".to_owned();
+        return "no node has the labels that it requires".to_owned();
     }
     // What more nodes would cure stands before what rules a node out for good.
     reasons.sort_by_key(|(_, reason)| !reason.starts_with("Insufficient ") && reason != "Too many pods");
@@ -172,7 +172,7 @@ pub fn no_node(message: &str) -> String {
 fn lacks(reason: &str) -> String {
     match reason {
         "Insufficient nvidia.com/gpu" => "without a free GPU".to_owned(),
-        "Too many pods" => "with as many pods as they take".to_owned(),
+        "Too many pods" => "at their limit of pods".to_owned(),
         "node(s) were unschedulable" => "cordoned".to_owned(),
         other => match (other.strip_prefix("Insufficient "), taint(other)) {
             (Some(resource), _) => format!("without enough {resource}"),
@@ -198,7 +198,8 @@ fn pool_of<'a>(pod: &Value, pools: &'a [Pool]) -> Option<&'a Pool> {
 fn unscheduled(pod: &Value, scheduled: &Value, context: &PodContext<'_>) -> Cause {
     let message = text(&scheduled["message"]);
     if scheduled["reason"] == "SchedulingGated" {
-        let remedies = vec!["who put the gates takes them away: Kueue, when its queue admits the pod".into()];
+        let remedies =
+            vec!["whoever set the gates removes them: Kueue, when its queue admits the pod".into()];
         return cause("gated", "it has scheduling gates", Some(message.to_owned()), remedies);
     }
     let pool = pool_of(pod, context.pools);
@@ -212,8 +213,8 @@ fn unscheduled(pod: &Value, scheduled: &Value, context: &PodContext<'_>) -> Caus
     }
     if scaling.is_some_and(|event| event["reason"] == "TriggeredScaleUp") {
         let remedies =
-            vec!["wait: GKE brings a GPU node in 2 to 10 minutes, the driver's installation included".into()];
-        return cause("scaling", "the node autoscaler brings a node for it", scaling_said, remedies);
+            vec!["wait: GKE adds a GPU node in 2 to 10 minutes, including the driver installation".into()];
+        return cause("scaling", "the node autoscaler is adding a node for it", scaling_said, remedies);
     }
     let reasons = predicates(message);
     let said = Some(shortened(message).to_owned());
@@ -228,7 +229,7 @@ fn unscheduled(pod: &Value, scheduled: &Value, context: &PodContext<'_>) -> Caus
     }
     if has("Too many pods") {
         let remedies = vec![more_nodes(pool, context)];
-        return cause("pods", "the nodes that it may run on have as many pods as they take", said, remedies);
+        return cause("pods", "the nodes it can run on are at their limit of pods", said, remedies);
     }
     if let Some(pool) = pool.filter(|pool| pool.nodes == Some(0)) {
         let what = format!("{} has no nodes", pool.address);
@@ -242,25 +243,25 @@ fn unscheduled(pod: &Value, scheduled: &Value, context: &PodContext<'_>) -> Caus
     }
     if has("node(s) didn't match Pod's node affinity/selector") {
         let what = match pool {
-            Some(pool) => format!("no node that takes it has the labels of {}", pool.address),
-            None => "no node has the labels that it asks for".to_owned(),
+            Some(pool) => format!("no node it can run on has the labels of {}", pool.address),
+            None => "no node has the labels that it requires".to_owned(),
         };
         let remedies = vec![
             format!("name a pool that exists and has nodes: `pool` at {}", (context.place)("pool")),
-            "what nodes there are: kubectl get nodes -L cloud.google.com/gke-nodepool".to_owned(),
+            "list the nodes: kubectl get nodes -L cloud.google.com/gke-nodepool".to_owned(),
         ];
         return cause("affinity", &what, said, remedies);
     }
     if has("node(s) were unschedulable") {
-        let remedies = vec!["somebody cordoned them, or GKE drains them: kubectl uncordon NODE".into()];
-        return cause("cordoned", "the nodes that it may run on take no new pods", said, remedies);
+        let remedies = vec!["they were cordoned, or GKE is draining them: kubectl uncordon NODE".into()];
+        return cause("cordoned", "the nodes it can run on accept no new pods", said, remedies);
     }
     if reasons.iter().any(|(_, reason)| reason.contains("PersistentVolumeClaim") || reason.contains("volume"))
     {
-        let remedies = vec!["look at its claims: kubectl describe pvc".into()];
-        return cause("volume", "its volumes are not to be had where it may run", said, remedies);
+        let remedies = vec!["check its claims: kubectl describe pvc".into()];
+        return cause("volume", "its volumes are not available where it can run", said, remedies);
     }
-    cause("unscheduled", "no node takes it", said, Vec::new())
+    cause("unscheduled", "no node accepts it", said, Vec::new())
 }
 
 /// Machines that are not to be had: the node autoscaler's words, or GKE's about the pool.
@@ -298,22 +299,22 @@ fn capacity(pool: Option<&Pool>, scaling: Option<&Value>, context: &PodContext<'
         "quota" => (
             format!("the project's quota does not allow more machines for {whose}"),
             vec![
-                format!("what is missing: {program} doctor"),
-                "ask for more in the console under IAM, Quotas; or use another region or machine type".to_owned(),
+                format!("see what is missing: {program} doctor"),
+                "request more in the console under IAM, Quotas, or use another region or machine type".to_owned(),
             ],
         ),
         "stock_out" => (
-            format!("the zone has no machines of the kind of {whose} at the moment"),
+            format!("the zone is out of the machines of {whose}"),
             vec![
-                "wait: GKE goes on trying".to_owned(),
-                "another zone or GPU: `zones`, `machine_type` of the pool; or `spot = true`, which has a stock of its own"
+                "wait: GKE keeps trying".to_owned(),
+                "use another zone or GPU: `zones`, `machine_type` of the pool; or `spot = true`, which has its own capacity"
                     .to_owned(),
-                format!("with fewer workers the others go on: {program} scale {} N", context.scaled),
+                format!("continue with fewer workers: {program} scale {} N", context.scaled),
             ],
         ),
         _ => (
-            format!("the node autoscaler could not make a node of {whose}"),
-            vec![format!("GKE's own words about the pool: {program} why {whose}")],
+            format!("the node autoscaler could not create a node of {whose}"),
+            vec![format!("see GKE's message about the pool: {program} why {whose}")],
         ),
     };
     Some(cause(short, &what, Some(said.to_owned()), remedies))
@@ -327,20 +328,20 @@ fn insufficient(
 ) -> Cause {
     let at = |key: &str| (context.place)(key);
     let more = more_nodes(pool, context);
-    let fewer = format!("or have fewer workers: {} scale {} N", context.program, context.scaled);
+    let fewer = format!("or use fewer workers: {} scale {} N", context.program, context.scaled);
     match resource {
         "nvidia.com/gpu" => {
-            let what = "the nodes that it may run on have no free GPU".to_owned();
+            let what = "the nodes it can run on have no free GPU".to_owned();
             cause("gpus", &what, said, vec![more, fewer])
         }
         "cpu" | "memory" | "ephemeral-storage" => {
-            let what = format!("no node that it may run on has as much {resource} left as it asks for");
-            let less = format!("ask for less: `{resource}` at {}", at(resource));
+            let what = format!("no node it can run on has as much free {resource} as it requests");
+            let less = format!("request less: `{resource}` at {}", at(resource));
             let code = if resource == "cpu" { "cpu" } else { "memory" };
             cause(code, &what, said, vec![less, more, fewer])
         }
         other => {
-            let what = format!("no node that it may run on has `{other}` left");
+            let what = format!("no node it can run on has free `{other}`");
             cause("resource", &what, said, vec![more])
         }
     }
@@ -356,28 +357,28 @@ fn more_nodes(pool: Option<&Pool>, context: &PodContext<'_>) -> String {
             )
         }
         Some(Pool { address, most: Some(most), place, .. }) => {
-            format!("its autoscaler may go up to {most}: raise `max` of {address} at {place}, then apply")
+            format!("its autoscaler is limited to {most}: raise `max` of {address} at {place}, then apply")
         }
-        Some(Pool { address, .. }) => format!("its owner gives {address} more nodes"),
-        None => "a pool with room: `pool` names one, `nodes` of a pool is its size".to_owned(),
+        Some(Pool { address, .. }) => format!("ask the owner of {address} for more nodes"),
+        None => "choose a pool with free nodes with `pool`, or enlarge one with `nodes`".to_owned(),
     }
 }
 
 fn tainted(reason: &str, said: Option<String>, context: &PodContext<'_>) -> Cause {
     let taint = reason.split_once('{').and_then(|(_, rest)| rest.split('}').next()).unwrap_or(reason);
     let key = taint.split(':').next().unwrap_or(taint).trim();
-    let what = format!("the nodes with room have the taint {taint}, which it does not tolerate");
+    let what = format!("the nodes with free capacity have the taint {taint}, which it does not tolerate");
     let place = |key: &str| (context.place)(key);
     let remedies = if key == "nvidia.com/gpu" {
         vec![
-            format!("it asks for no GPU: `gpus = 1` at {}", place("gpus")),
-            format!("or put it on a pool without GPUs: `pool` at {}", place("pool")),
+            format!("it requests no GPU: set `gpus = 1` at {}", place("gpus")),
+            format!("or run it on a pool without GPUs: `pool` at {}", place("pool")),
         ]
     } else if key.starts_with("node.kubernetes.io/") || key.starts_with("node.cloudprovider") {
-        vec!["nodes are not ready yet, or ill: kubectl get nodes".to_owned()]
+        vec!["nodes are not ready yet, or unhealthy: kubectl get nodes".to_owned()]
     } else {
         vec![
-            format!("name the pool: `pool` at {} brings the tolerations of its taints", place("pool")),
+            format!("name the pool: `pool` at {} adds the tolerations for its taints", place("pool")),
             "or give it a toleration in `pod`".to_owned(),
         ]
     };
@@ -398,9 +399,9 @@ fn stuck(name: &str, status: &Value, context: &PodContext<'_>) -> Option<Cause> 
         }
         "CrashLoopBackOff" => Some(crashed(name, status, context)),
         "CreateContainerConfigError" | "CreateContainerError" | "RunContainerError" => {
-            let what = format!("container {name} cannot be made");
+            let what = format!("container {name} cannot be created");
             let remedies =
-                vec!["what it refers to must be there: secrets, config maps, commands of the image".into()];
+                vec!["what it refers to must exist: Secrets, ConfigMaps, commands of the image".into()];
             Some(cause("config", &what, Some(message.to_owned()), remedies))
         }
         _ => status["state"]["terminated"].is_object().then(|| crashed(name, status, context)),
@@ -412,7 +413,11 @@ fn unpulled(image: &str, said: &str, context: &PodContext<'_>) -> Cause {
     let has = |words: &[&str]| words.iter().any(|word| lower.contains(word));
     let at = (context.place)("image");
     let (code, what, remedy) = if has(&["manifest unknown", "not found", "manifest for"]) {
-        ("image", format!("there is no image {image}"), format!("mend its name or tag: `image` at {at}"))
+        (
+            "image",
+            format!("the image {image} does not exist"),
+            format!("fix its name or tag: `image` at {at}"),
+        )
     } else if has(&["unauthorized", "denied", "forbidden", "401", "403"]) {
         (
             "image_rights",
@@ -424,13 +429,13 @@ fn unpulled(image: &str, said: &str, context: &PodContext<'_>) -> Cause {
     {
         (
             "image_network",
-            format!("the nodes do not reach the registry of {image}"),
+            format!("the nodes cannot reach the registry of {image}"),
             "private nodes need Cloud NAT or a mirror in Artifact Registry".to_owned(),
         )
     } else if has(&["toomanyrequests", "rate limit"]) {
         (
             "image_limit",
-            format!("the registry of {image} limits how often it is asked"),
+            format!("the registry of {image} limits the rate of requests"),
             "log in with `imagePullSecrets`, or mirror the image in Artifact Registry".to_owned(),
         )
     } else if has(&["no space left"]) {
@@ -440,7 +445,7 @@ fn unpulled(image: &str, said: &str, context: &PodContext<'_>) -> Cause {
             "a larger `disk_size_gb` of the pool".to_owned(),
         )
     } else {
-        ("image", format!("the image {image} cannot be pulled"), format!("look at its name: `image` at {at}"))
+        ("image", format!("the image {image} cannot be pulled"), format!("check its name: `image` at {at}"))
     };
     cause(code, &what, Some(said.to_owned()).filter(|said| !said.is_empty()), vec![remedy])
 }
@@ -453,18 +458,20 @@ fn crashed(name: &str, status: &Value, context: &PodContext<'_>) -> Cause {
     let log = context.log.map(str::trim_end).filter(|log| !log.is_empty());
     let log = log.map(|log| format!("the end of its log:\n{log}"));
     if ended["reason"] == "OOMKilled" {
-        let what = format!("container {name} needs more memory than it may have{again}");
+        let what = format!("container {name} exceeds its memory limit{again}");
         let remedies = vec![format!("raise `memory` at {}", (context.place)("memory"))];
         return cause("out_of_memory", &what, log, remedies);
     }
     let code = ended["exitCode"].as_i64();
     let what = match code {
-        Some(code) => format!("container {name} ends with code {code}{again}"),
-        None => format!("container {name} does not stay{again}"),
+        Some(code) => format!("container {name} exits with code {code}{again}"),
+        None => format!("container {name} keeps exiting{again}"),
     };
     let remedy = match code {
-        Some(126 | 127) => format!("the image has no such command: `args` at {}", (context.place)("args")),
-        _ => "mend what its log says, then apply".to_owned(),
+        Some(126 | 127) => {
+            format!("the image does not have this command: `args` at {}", (context.place)("args"))
+        }
+        _ => "fix what its log reports, then apply".to_owned(),
     };
     cause("crash", &what, log, vec![remedy])
 }
@@ -508,7 +515,7 @@ mod tests {
             ),
             (
                 "0/2 nodes are available: 2 node(s) didn't match Pod's node affinity/selector.",
-                "no node has the labels that it asks for",
+                "no node has the labels that it requires",
             ),
             ("0/1 nodes are available: 1 Insufficient cpu.", "no node fits: 1 without enough cpu"),
             ("0/1 nodes are available: 1 node(s) had disk conflict.", "no node fits: 1 had disk conflict"),
@@ -579,7 +586,7 @@ mod tests {
                 "0/5 nodes are available: 1 Insufficient cpu, 1 Insufficient memory, 4 node(s) had untolerated taint \
                  {nvidia.com/gpu: present}.",
                 "cpu",
-                "ask for less: `cpu` at stack.toml:9:1 cpu",
+                "request less: `cpu` at stack.toml:9:1 cpu",
             ),
             (
                 "0/5 nodes are available: 5 Insufficient memory.",
@@ -591,7 +598,7 @@ mod tests {
                 "0/5 nodes are available: 2 node(s) didn't match Pod's node affinity/selector, 3 node(s) had untolerated \
                  taint {nvidia.com/gpu: present}.",
                 "taint",
-                "it asks for no GPU: `gpus = 1` at stack.toml:9:1 gpus",
+                "it requests no GPU: set `gpus = 1` at stack.toml:9:1 gpus",
             ),
             (
                 "0/5 nodes are available: 5 node(s) had untolerated taint {dedicated: x}.",
@@ -673,12 +680,12 @@ mod tests {
         let backing = with(json!({ "waiting": { "reason": "ImagePullBackOff", "message": "Back-off" } }), 0);
         let pulled = event("Failed", "Failed to pull image \"demo:9\": manifest unknown");
         let found = judged(&backing, &[pulled], None, &[]).unwrap_or_else(|| panic!("nothing"));
-        assert!(found.what.contains("there is no image demo:9"), "{found:?}");
+        assert!(found.what.contains("the image demo:9 does not exist"), "{found:?}");
 
         let crash = with(json!({ "waiting": { "reason": "CrashLoopBackOff", "message": "back-off" } }), 4);
         let found =
             judged(&crash, &[], Some("Traceback\nNo such file\n"), &[]).unwrap_or_else(|| panic!("nothing"));
-        assert_eq!(found.what, "container worker ends with code 127, 4 restarts");
+        assert_eq!(found.what, "container worker exits with code 127, 4 restarts");
         assert!(found.said.is_some_and(|said| said.ends_with("No such file")));
         assert!(found.remedies[0].contains("`args` at stack.toml:9:1 args"));
 

@@ -17,7 +17,6 @@ use crate::resource::{Effect, Facts, Identity, KindId, Readiness, Resource};
 /// Seconds until a rollout counts as stuck: images of 10 GB are pulled in this time.
 const DEADLINE: u32 = 900;
 
-/// Deployments.
 pub const DEPLOYMENT: Kind = Kind {
     rank: 40,
     compare: Compare::Kubernetes(template_effect),
@@ -50,7 +49,7 @@ pub(crate) fn template_effect(path: &FieldPath) -> (Effect, Option<&'static str>
         return (Effect::Replace, Some("the selector cannot be changed"));
     }
     if FieldPath::keys(["spec", "template"]).contains(path) {
-        return (Effect::Rolling, Some("its pods are made anew"));
+        return (Effect::Rolling, Some("its pods are recreated"));
     }
     (Effect::InPlace, None)
 }
@@ -62,7 +61,7 @@ fn observed(object: &Value) -> bool {
 /// Whether all replicas run the newest template and are available.
 pub(crate) fn deployment_ready(object: &Value) -> Readiness {
     if !object.is_object() {
-        return Readiness::Progressing("not there yet".into());
+        return Readiness::Progressing("not created yet".into());
     }
     if !observed(object) {
         return Readiness::Progressing("not yet seen by the Deployment controller".into());
@@ -70,7 +69,7 @@ pub(crate) fn deployment_ready(object: &Value) -> Readiness {
     if let Some(progress) = condition(object, "Progressing")
         && progress["reason"] == "ProgressDeadlineExceeded"
     {
-        return Readiness::Failed(format!("its rollout does not progress: {}", text(&progress["message"])));
+        return Readiness::Failed(format!("its rollout is not progressing: {}", text(&progress["message"])));
     }
     let status = &object["status"];
     let desired = object["spec"]["replicas"].as_u64().unwrap_or(1);
@@ -89,7 +88,7 @@ pub(crate) fn deployment_ready(object: &Value) -> Readiness {
     let made = count(&status["replicas"]);
     if made > desired {
         let pods = if made - desired == 1 { "pod" } else { "pods" };
-        return Readiness::Progressing(format!("{} old {pods} still there", made - desired));
+        return Readiness::Progressing(format!("{} old {pods} not yet deleted", made - desired));
     }
     match condition(object, "Available") {
         Some(available) if available["status"] == "True" => Readiness::Ready,
@@ -100,7 +99,7 @@ pub(crate) fn deployment_ready(object: &Value) -> Readiness {
 /// Whether every node that should run a pod runs a ready one of the newest template.
 pub(crate) fn daemon_set_ready(object: &Value) -> Readiness {
     if !object.is_object() {
-        return Readiness::Progressing("not there yet".into());
+        return Readiness::Progressing("not created yet".into());
     }
     if object["status"]["observedGeneration"].is_null() || !observed(object) {
         return Readiness::Progressing("not yet seen by the DaemonSet controller".into());
@@ -192,7 +191,7 @@ mod tests {
         for (field, value, expect) in [
             ("observedGeneration", 1, "not yet seen by the Deployment controller"),
             ("readyReplicas", 1, "1 of 2 pods ready"),
-            ("replicas", 3, "1 old pod still there"),
+            ("replicas", 3, "1 old pod not yet deleted"),
         ] {
             let mut status = all.clone();
             status[field] = json!(value);

@@ -7,20 +7,20 @@ use crate::report::count;
 use crate::resource::{FieldChange, Identity, Owner, Target};
 
 /// What a look at drift leaves out, so that nothing is claimed of it.
-const NOT_LOOKED_AT: &str = "Not compared: status, annotations, finalizers, owners, fields that others removed from \
-                             objects; of GKE's things what the stack does not set, but for labels, taints and tags.";
+const NOT_LOOKED_AT: &str = "Not compared: status, annotations, finalizers, owner references, and fields removed from objects. On \
+                             GKE resources, only fields set by the stack, labels, taints and tags are compared.";
 
 /// The whole text, with colours.
 pub fn render(drifted: &Drifted, owner: &Owner, target: &Target, program: &str, width: usize) -> String {
     let head = format!("Drift of stack {} on {target} — {}", owner.stack, target.mark());
     let mut text = wrap("", &head, width);
     if !drifted.recorded {
-        let why = "no record of an apply was found there, so what was last set on GKE's things is not known";
+        let why = "no record of an apply was found, so the values last set on GKE resources are unknown";
         text.push_str(&wrap("", why, width));
     }
     text.push('\n');
     if drifted.found.is_empty() {
-        let what = "Others changed nothing that the stack sets, and set no other field of its objects.";
+        let what = "Nothing that the stack sets was changed, and no other field of its objects was set.";
         text.push_str(&wrap("", &format!("{} {what}", paint(Tint::Bold, "No drift.")), width));
         text.push_str(&wrap("", NOT_LOOKED_AT, width));
         return text;
@@ -30,7 +30,7 @@ pub fn render(drifted: &Drifted, owner: &Owner, target: &Target, program: &str, 
     }
     let (changed, gone) = drifted.counts();
     text.push_str(&format!(
-        "\n{} {} changed, {gone} gone.\n",
+        "\n{} {} changed, {gone} deleted.\n",
         paint(Tint::Bold, "Drift:"),
         count(changed, "thing")
     ));
@@ -42,14 +42,14 @@ pub fn render(drifted: &Drifted, owner: &Owner, target: &Target, program: &str, 
 fn thing(text: &mut String, drift: &Drift, width: usize) {
     let (action, word) = match &drift.what {
         What::Changed => (Action::Update, ""),
-        What::Deleted => (Action::Delete, "  gone: others deleted it"),
-        What::Replaced(_) => (Action::Replace, "  replaced: others deleted it"),
+        What::Deleted => (Action::Delete, "  deleted outside this stack"),
+        What::Replaced(_) => (Action::Replace, "  replaced: deleted outside this stack"),
     };
     let place = drift.location.as_deref().map(|place| format!(" ({place})")).unwrap_or_default();
     let head = format!("{} {}{word}", symbol(action), paint(Tint::Bold, drift.address.as_str()));
     push_line(text, &format!("{head}{}", paint(Tint::Dim, &place)));
     if let What::Replaced(Some((manager, time))) = &drift.what {
-        let who = tame(&format!("# {manager} created another one at {time}"));
+        let who = tame(&format!("# {manager} created a new one at {time}"));
         push_line(text, &format!("      {}", paint(Tint::Dim, &who)));
     }
     for field in &drift.fields {
@@ -68,7 +68,9 @@ fn who(drift: &Drift, field: &FieldChange) -> String {
     match (&field.drift, &drift.identity) {
         (Some((manager, time)), _) if time.is_empty() => format!("# by {manager}"),
         (Some((manager, time)), _) => format!("# by {manager} at {time}"),
-        (None, Identity::Cluster(_) | Identity::NodePool { .. }) => "# GKE does not say who".to_owned(),
+        (None, Identity::Cluster(_) | Identity::NodePool { .. }) => {
+            "# GKE does not record by whom".to_owned()
+        }
         (None, Identity::Object(_) | Identity::Check(_)) => String::new(),
     }
 }

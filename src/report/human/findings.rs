@@ -18,7 +18,6 @@ pub enum Mark {
 }
 
 impl Mark {
-    /// In one word.
     pub fn word(self) -> &'static str {
         match self {
             Self::Good => "ok",
@@ -48,7 +47,6 @@ impl Finding {
         Self { mark, what, seen: seen.into(), remedy: None }
     }
 
-    /// With one.
     #[must_use]
     pub fn remedy(mut self, remedy: impl Into<String>) -> Self {
         self.remedy = Some(remedy.into());
@@ -90,9 +88,9 @@ pub fn render(findings: &[Finding], width: usize) -> String {
     }
     let bad = findings.iter().filter(|finding| finding.mark == Mark::Bad).count();
     let total = match bad {
-        0 => "Nothing stands in the way.".to_owned(),
-        1 => "1 thing stands in the way.".to_owned(),
-        number => format!("{number} things stand in the way."),
+        0 => "No problems found.".to_owned(),
+        1 => "1 problem found.".to_owned(),
+        number => format!("{number} problems found."),
     };
     text.push_str(&format!("\n{}\n", paint(Tint::Bold, &total)));
     text
@@ -111,7 +109,7 @@ mod tests {
         ];
         let text = anstream::adapter::strip_str(&render(&findings, 80)).to_string();
         let expected = "  ok    stack        stack rapids\n  bad   credentials  none were found\n\
-            \x20                    -> gcloud auth application-default login\n\n1 thing stands in the way.\n";
+            \x20                    -> gcloud auth application-default login\n\n1 problem found.\n";
         assert_eq!(text, expected);
         assert_eq!(findings[1].json()["mark"], "bad");
     }

@@ -2,7 +2,6 @@
 
 use super::style::{Tint, paint, push_line, wrap};
 
-/// A page.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct Page {
     /// The first line.

@@ -1,7 +1,7 @@
 //! A plan as Terraform's users know it: one line for each section of the stack, what differs under it, what
 //! to know, how many, how to go on.
 
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet};
 
 use serde_json::Value;
 
@@ -81,7 +81,7 @@ fn header(plan: &Plan, width: usize) -> String {
     let line = format!("{what} stack {} on {target} — {}", owner.stack, target.mark());
     let mut text = wrap("", &paint_words(Tint::Bold, &line), width);
     if *offline {
-        text.push_str("offline: planned against an empty world, nothing was read\n");
+        text.push_str("offline: no live state was read; planned as a first apply\n");
     }
     text.push_str(&partial.as_ref().map(|partial| partial_text(partial, *mode, width)).unwrap_or_default());
     if *mode == Mode::Apply {
@@ -285,7 +285,7 @@ impl Page<'_> {
                 number => format!(", and {}", count(number - 1, "object")),
             };
             let place = reads.iter().find_map(|read| read.location.as_deref());
-            let found = tame(found.unwrap_or("not looked at, offline"));
+            let found = tame(found.unwrap_or("not read, offline"));
             let row = Row {
                 symbol: paint(Tint::Run, " <="),
                 title: name,
@@ -492,7 +492,7 @@ fn what(change: &Change, title: &str, about: Vec<String>) -> String {
         Action::Update if rolling => "update, nodes or pods are recreated",
         Action::Update => "update in place",
         Action::Run => "run the check",
-        Action::Forget => "leave it",
+        Action::Forget => "release it",
         action @ (Action::Create | Action::Replace | Action::Delete) => words(action).verb,
     };
     let name = match &change.identity {
@@ -513,7 +513,7 @@ fn totals(changes: &[&Change]) -> String {
         let number = changes.iter().filter(|change| change.action == action).count();
         let part = || match action {
             Action::Run => format!("run {}", count(number, "check")),
-            Action::Forget => format!("leave {}", count(number, "object")),
+            Action::Forget => format!("release {}", count(number, "object")),
             Action::Keep => format!("no effect on {}", count(number, "object")),
             action => format!("{} {}", words(action).verb, count(number, "object")),
         };
@@ -604,9 +604,9 @@ fn step_text(step: &Step) -> String {
                 Api::Kubernetes => "Kubernetes",
             };
             let late = call.late.iter().map(|(path, late)| match late {
-                Late::LabelFingerprint => format!("{path}: the label fingerprint then read"),
+                Late::LabelFingerprint => format!("{path}: the label fingerprint at that time"),
                 Late::Environment { variable, digest: _ } => {
-                    format!("{path}: what the environment variable {variable} has then")
+                    format!("{path}: the environment variable {variable} at that time")
                 }
             });
             let late = late.collect::<Vec<_>>().join(", ");
@@ -614,7 +614,7 @@ fn step_text(step: &Step) -> String {
             format!("{api}: {} {}{late}", call.method.as_str(), call.path)
         }
         Step::Await(wait) if wait.until == Until::Still => {
-            format!("look whether {} is ready, and say so when it is not", wait.identity)
+            format!("check whether {} is ready, and warn if not", wait.identity)
         }
         Step::Await(wait) => {
             let until = match wait.until {
@@ -627,7 +627,7 @@ fn step_text(step: &Step) -> String {
             format!("wait until {} is {until}, at most {deadline}", wait.identity)
         }
         Step::ReadLog { pod, expect: Some(expect) } => {
-            format!("read the log of {pod}: it must have the line `{expect}`")
+            format!("read the log of {pod}: it must contain the line `{expect}`")
         }
         Step::ReadLog { pod, expect: None } => format!("read the end of the log of {pod}"),
         Step::RecordPass { digest: _ } => "record that it passed".to_owned(),
@@ -644,7 +644,7 @@ fn note_text(note: &Note, width: usize) -> String {
 /// `Plan: 14 to add, 0 to change, 0 to replace, 0 to destroy, 1 check to run, in 7 sections.`
 fn footer(plan: &Plan, sections: &[Section<'_>]) -> String {
     if plan.is_empty() {
-        let unready: std::collections::BTreeSet<&str> = plan.unready().map(Address::section).collect();
+        let unready: BTreeSet<&str> = plan.unready().map(Address::section).collect();
         let what = match plan.mode {
             Mode::Apply if !unready.is_empty() => {
                 let verb = if unready.len() == 1 { "is" } else { "are" };
@@ -654,9 +654,9 @@ fn footer(plan: &Plan, sections: &[Section<'_>]) -> String {
                 );
                 return format!("{} {what}\n", paint(Tint::Bold, "No changes."));
             }
-            _ if plan.partial.is_some() => "Nothing to do in this part of the stack.",
+            _ if plan.partial.is_some() => "This part of the stack is up to date.",
             Mode::Apply => "The stack is up to date.",
-            Mode::Destroy => "Nothing of the stack is there to destroy.",
+            Mode::Destroy => "Nothing to destroy.",
         };
         return format!("{} {what}\n", paint(Tint::Bold, "No changes."));
     }
@@ -670,9 +670,26 @@ fn footer(plan: &Plan, sections: &[Section<'_>]) -> String {
 /// `14 to add, 0 to change, 0 to replace, 0 to destroy, 1 check to run`.
 pub(crate) fn counts_text(plan: &Plan) -> String {
     let crate::plan::Counts { add, change, replace, destroy, forget, run } = plan.counts();
-    let left = if forget == 0 { String::new() } else { format!(", {forget} to leave to others") };
+    let left = if forget == 0 { String::new() } else { format!(", {forget} to release") };
     let checks = if run == 0 { String::new() } else { format!(", {} to run", count(run, "check")) };
     format!("{add} to add, {change} to change, {replace} to replace, {destroy} to destroy{left}{checks}")
+}
+
+/// What needs approval beyond `yes`: the same words in a plan, at the prompt and in a refusal.
+pub fn approval_needed(consents: &[Consent]) -> String {
+    let verbs: BTreeSet<&str> = consents
+        .iter()
+        .map(|consent| match consent.verb {
+            Verb::Replace => "replacing",
+            Verb::Delete => "deleting",
+            Verb::Take => "adopting",
+        })
+        .collect();
+    match Vec::from_iter(verbs).as_slice() {
+        [one] => format!("{one} needs approval by address"),
+        [first @ .., last] => format!("{} and {last} need approval by address", first.join(", ")),
+        [] => String::new(),
+    }
 }
 
 /// What must be consented to, beyond `yes`.
@@ -681,11 +698,8 @@ fn consents(plan: &Plan, options: &Options<'_>) -> String {
     let missing = plan.missing_consents(&[]);
     if !missing.is_empty() {
         text.push('\n');
-        let what = match missing.iter().any(|consent| consent.verb == Verb::Take) {
-            true => "Deleting, replacing and taking over",
-            false => "Deleting and replacing",
-        };
-        let intro = format!("{what} need consent by address: typed at the prompt of `apply`, or given with");
+        let mut intro = format!("{}: type it at the prompt of `apply`, or give", approval_needed(&missing));
+        intro[..1].make_ascii_uppercase();
         text.push_str(&wrap("", &intro, options.width));
         for consent in &missing {
             push_line(&mut text, &format!("  --allow {}", consent_text(consent)));
@@ -695,7 +709,7 @@ fn consents(plan: &Plan, options: &Options<'_>) -> String {
     let idle = plan.idle_consents();
     let given: Vec<&Consent> = plan.allowed.iter().filter(|consent| !idle.contains(consent)).collect();
     if !given.is_empty() {
-        text.push_str("\nConsent given:\n");
+        text.push_str("\nApproved:\n");
         for consent in given {
             push_line(&mut text, &format!("  {}", consent_text(consent)));
         }
@@ -747,14 +761,14 @@ fn how_to_go_on(plan: &Plan, next: Next<'_>, options: &Options<'_>) -> String {
     };
     match next {
         Next::Nothing => String::new(),
-        Next::Apply => format!("\nTo go on:\n  {program} {verb}{again}\n"),
+        Next::Apply => format!("\nNext:\n  {program} {verb}{again}\n"),
         Next::ApplyFile(file) => {
             let file = file.display().to_string();
-            format!("\nSaved in {file}. To do exactly this:\n  {program} apply {}\n", quoted(&file))
+            format!("\nSaved to {file}. To apply exactly this plan:\n  {program} apply {}\n", quoted(&file))
         }
         Next::PlanOnline => {
             let destroy = if plan.mode == Mode::Destroy { " --destroy" } else { "" };
-            format!("\nTo plan against what is there:\n  {program} plan{destroy}{again}\n")
+            format!("\nTo plan against live state:\n  {program} plan{destroy}{again}\n")
         }
     }
 }

@@ -281,7 +281,7 @@ fn finished(plan: &Plan, change: usize, outcome: &Outcome, took: Duration) -> St
             format!("{address}: {} because {because} did not succeed", paint(Tint::Change, "skipped"))
         }
         Outcome::InDoubt { message } => {
-            format!("{address}: {} after {took}: {}", paint(Tint::Change, "in doubt"), one_line(message))
+            format!("{address}: {} after {took}: {}", paint(Tint::Change, "unfinished"), one_line(message))
         }
         Outcome::NotStarted => format!("{address}: {}", paint(Tint::Change, "not started")),
     }

@@ -15,7 +15,6 @@ pub enum Tint {
     Change,
     /// Taken away, failed.
     Remove,
-    /// Run.
     Run,
     /// Beside the point: places, legends.
     Dim,

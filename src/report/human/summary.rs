@@ -86,7 +86,7 @@ fn verdict(plan: &Plan, summary: &Summary, ends: &Ends<'_>) -> String {
         (true, _) => (Tint::Add, format!("{what} complete!")),
         (false, Stopped::Interrupted) => (Tint::Change, format!("{what} interrupted.")),
         (false, Stopped::Unlocked) => {
-            (Tint::Change, format!("{what} stopped: another apply took the lock of the stack."))
+            (Tint::Change, format!("{what} stopped: another apply took the stack's lock."))
         }
         (false, Stopped::No) => (Tint::Remove, format!("{what} failed.")),
     };
@@ -97,7 +97,7 @@ fn done_text(plan: &Plan, ends: &Ends<'_>) -> String {
     let destroyed = ends.number(Action::Delete);
     let left = match ends.number(Action::Forget) {
         0 => String::new(),
-        number => format!(", {number} left to other stacks"),
+        number => format!(", {number} released to other stacks"),
     };
     if plan.mode == Mode::Destroy {
         return format!("{destroyed} destroyed{left}");
@@ -143,7 +143,7 @@ impl Problem<'_> {
 fn not_done(ends: &Ends<'_>, width: usize) -> String {
     let mut text = String::new();
     if !ends.doubt.is_empty() {
-        text.push_str("\nIn doubt, stopped while running:\n");
+        text.push_str("\nUnfinished, interrupted while running (state unknown):\n");
         for (change, message) in &ends.doubt {
             text.push_str(&wrap("  ", &format!("{}: {}", change.address, tame(message)), width));
         }
@@ -178,7 +178,7 @@ fn next(plan: &Plan, summary: &Summary, ends: &Ends<'_>, program: &str) -> Strin
             Some((number, address)) => format!("scale {address} {number}"),
             None => format!("{verb}{}", asked_again(plan, done)),
         };
-        return format!("\nTo go on from here, planned anew from what is there:\n  {program} {again}\n");
+        return format!("\nTo continue (plans again from live state):\n  {program} {again}\n");
     }
     if plan.mode == Mode::Destroy {
         return String::new();
@@ -196,10 +196,10 @@ fn next(plan: &Plan, summary: &Summary, ends: &Ends<'_>, program: &str) -> Strin
     }
     if plan.target.simulated {
         return format!(
-            "\nSIMULATED: no GPU computed and nothing can be connected to.\n\nTo take it all away:\n  {program} destroy\n"
+            "\nSIMULATED: no GPU was used, and there is nothing to connect to.\n\nTo delete everything:\n  {program} destroy\n"
         );
     }
-    format!("{text}\nTo take it all away:\n  {program} destroy\n")
+    format!("{text}\nTo delete everything:\n  {program} destroy\n")
 }
 
 /// The lines that connect a notebook to a Dask cluster.

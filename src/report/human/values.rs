@@ -52,7 +52,7 @@ fn fold(value: &Value, depth: usize) -> Value {
     if depth >= DEEP {
         let number = yaml(value).len();
         if number > SHORT {
-            return Value::String(format!("({number} lines; a saved plan has them)"));
+            return Value::String(format!("({number} lines; the saved plan has them in full)"));
         }
         return value.clone();
     }

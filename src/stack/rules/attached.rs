@@ -85,13 +85,13 @@ pub(super) fn objects_name_their_cluster(context: &mut Context<'_>) {
         let finding = match elsewhere {
             Some(other) => {
                 let message = format!(
-                    "the {kind} `{}` is in the namespace `{}` and its cluster `{wanted}` in `{}`",
+                    "the {kind} `{}` is in the namespace `{}`, but its cluster `{wanted}` is in `{}`",
                     object.name(),
                     object.namespace(),
                     other.namespace
                 );
                 Diagnostic::error(Code::UnknownCluster, message)
-                    .at_value(place, "looked for in its own namespace only")
+                    .at_value(place, "looked up in its own namespace only")
                     .at_key(other.path.clone(), "this one")
                     .help(format!("give it `namespace: {}`", other.namespace))
             }
@@ -101,7 +101,7 @@ pub(super) fn objects_name_their_cluster(context: &mut Context<'_>) {
                 let help = match nearest(wanted, near) {
                     Some(near) => format!("did you mean `{near}`?"),
                     None => format!(
-                        "add it; if others made it, say so: `[dask_cluster.{wanted}]` with `manage = false`"
+                        "add it; if it is managed elsewhere, add `[dask_cluster.{wanted}]` with `manage = false`"
                     ),
                 };
                 Diagnostic::error(Code::UnknownCluster, message)
@@ -126,14 +126,16 @@ pub(super) fn autoscalers_are_alone(context: &mut Context<'_>) {
             let message = format!("`minimum` is {min} and `maximum` is {max}");
             let finding = Diagnostic::error(Code::Limits, message).at_value(path.key("minimum"), "more");
             context.say(
-                finding.at_value(path.key("maximum"), "than this").help("`minimum` is at most `maximum`"),
+                finding
+                    .at_value(path.key("maximum"), "than this")
+                    .help("`minimum` must not exceed `maximum`"),
             );
         }
         let Some(of) = spec["cluster"].as_str() else { continue };
         let place = path.key("cluster");
         let same = seen.iter().find(|(namespace, name, _)| namespace == object.namespace() && name == of);
         if let Some((_, _, first)) = same {
-            let message = format!("two autoscalers write the number of workers of `{of}`");
+            let message = format!("two autoscalers set the number of workers of `{of}`");
             let finding = Diagnostic::error(Code::OneWriter, message).at_value(place.clone(), "again here");
             context.say(finding.at_value(first.clone(), "first here").help("keep one of them"));
         }
@@ -143,21 +145,21 @@ pub(super) fn autoscalers_are_alone(context: &mut Context<'_>) {
         let finding = match cluster.number {
             Numbered::Nobody => continue,
             Numbered::Autoscaler => {
-                let message = format!("two autoscalers write the number of workers of `{of}`");
+                let message = format!("two autoscalers set the number of workers of `{of}`");
                 let finding =
                     Diagnostic::error(Code::OneWriter, message).at_value(cluster.replicas.clone(), "one");
                 finding
                     .at_value(place, "the other")
-                    .help("keep one of them: `{ min, max }` makes one of its own")
+                    .help("keep one of them: `{ min, max }` creates one of its own")
             }
             Numbered::File => {
-                let message = format!("the file and an autoscaler write the number of workers of `{of}`");
+                let message = format!("the file and an autoscaler both set the number of workers of `{of}`");
                 let finding = Diagnostic::warning(Code::OneWriter, message)
-                    .at_value(cluster.replicas.clone(), "taken back by every apply")
-                    .at_value(place, "written by this one");
+                    .at_value(cluster.replicas.clone(), "reverted by every apply")
+                    .at_value(place, "set by this one");
                 let help = match cluster.path.segments().len() {
-                    2 => "write `replicas = { min = 0, max = 8 }` and leave the autoscaler away",
-                    _ => "take `replicas` out of the DaskCluster",
+                    2 => "write `replicas = { min = 0, max = 8 }` and remove the autoscaler",
+                    _ => "remove `replicas` from the DaskCluster",
                 };
                 finding.help(help)
             }
@@ -180,19 +182,20 @@ pub(super) fn objects_leave_room_for_names(context: &mut Context<'_>) {
             "DaskJob" => {
                 let same = |known: &&Known| known.name == name && known.namespace == object.namespace();
                 if let Some(other) = clusters.iter().find(same) {
-                    let message =
-                        format!("the cluster of the job would be `{name}`, and be deleted at its end");
+                    let message = format!(
+                        "the job's cluster would be named `{name}`, and be deleted when the job ends"
+                    );
                     let finding = Diagnostic::error(Code::ChildName, message).at_value(place, "the job");
                     let finding = finding.at_key(other.path.clone(), "this cluster");
                     context.say(finding.help("give the job another name"));
                 }
             }
             "DaskCluster" if name.len() > LONG_NAME && super::names::wrong_dask_name(name).is_none() => {
-                let message = format!("`{name}` leaves no room for the names of its workers");
+                let message = format!("`{name}` is too long for the names of its workers");
                 let finding = Diagnostic::warning(Code::LongName, message);
                 let finding = finding.at_value(place, format!("{} characters", name.len()));
                 context.say(finding.help(format!(
-                    "names of worker Pods add 26 characters and are cut at 63: take at most {LONG_NAME}"
+                    "names of worker Pods add 26 characters and are truncated at 63: use at most {LONG_NAME}"
                 )));
             }
             _ => {}
@@ -212,7 +215,7 @@ pub(super) fn groups_of_others_have_images(context: &mut Context<'_>) {
             let message = format!("`{path}` has no image");
             let finding = Diagnostic::error(Code::OthersCluster, message).at_value(path, "which one?");
             context.say(finding.help(
-                "give it the `image` of its cluster; `image` of the cluster's section is compared with the live one",
+                "set it to the `image` of its cluster; `image` of the cluster's section is compared with the live one",
             ));
         }
     }
@@ -285,7 +288,7 @@ pub(super) fn images_have_one_version(context: &mut Context<'_>) {
                 format!("{} and {} have different versions of {differs}", scheduler.what, part.what);
             let finding = Diagnostic::warning(Code::ImagesDiffer, message).at_value(part.place, part.what);
             let finding = finding.at_value(scheduler.place.clone(), scheduler.what);
-            context.say(finding.help("scheduler, workers and clients should have one image"));
+            context.say(finding.help("scheduler, workers and clients should use one image"));
         }
     }
 }

@@ -29,7 +29,7 @@ pub(super) fn objects_are_in_their_namespace(context: &mut Context<'_>) {
             continue;
         }
         let what = format!(
-            "the chart makes the {} `{}` in the namespace `{namespace}`, outside of its own, `{own}`",
+            "the chart creates the {} `{}` in the namespace `{namespace}`, outside its own, `{own}`",
             object.kind(),
             object.name()
         );
@@ -39,9 +39,9 @@ pub(super) fn objects_are_in_their_namespace(context: &mut Context<'_>) {
         let finding = finding.at_key(section.key("namespace"), format!("the release is in `{own}`"));
         let help = match object.bundle.section {
             helm_release::SECTION => format!(
-                "mend the value that says so, or allow it: `other_namespaces = [\"{namespace}\"]` under `[{section}]`"
+                "fix the value that sets it, or allow it: `other_namespaces = [\"{namespace}\"]` under `[{section}]`"
             ),
-            _ => "mend the value that says so".to_owned(),
+            _ => "fix the value that sets it".to_owned(),
         };
         context.say(finding.help(help));
     }
@@ -63,20 +63,19 @@ pub(super) fn hooks_have_a_place(context: &mut Context<'_>) {
                 let section = object.bundle.path();
                 let keys = match object.bundle.section {
                     helm_release::SECTION => format!(
-                        "turn it off by the chart's values; or, under `[{section}]`, `hooks = \"once\"` runs it once \
-                         and again when its text changes, `hooks = \"none\"` leaves all hooks out"
+                        "turn it off with the chart's values; or, under `[{section}]`, `hooks = \"once\"` runs it once and again when its text changes, `hooks = \"none\"` skips all hooks"
                     ),
-                    _ => "turn it off by the chart's values".to_owned(),
+                    _ => "turn it off with the chart's values".to_owned(),
                 };
                 Diagnostic::error(Code::HookHasNoPlace, what)
-                    .at_value(place, "no place for it in a plan")
+                    .at_value(place, "a plan cannot run it")
                     .help(keys)
             }
             Fate::LeftOut if object.bundle.hooks != Some(Hooks::None) && events.contains("test") => {
-                let what = format!("the {kind} `{name}` of the chart is a test: it is left out");
+                let what = format!("the {kind} `{name}` of the chart is a test: it is skipped");
                 Diagnostic::warning(Code::HookLeftOut, what)
                     .at_value(place, "run by `helm test`")
-                    .help("`hooks = \"none\"` leaves out all hooks without a word")
+                    .help("`hooks = \"none\"` skips all hooks without this warning")
             }
             _ => continue,
         };
@@ -97,10 +96,10 @@ pub(super) fn operators_chart_is_asked_for(context: &mut Context<'_>) {
     ];
     let section = FieldPath::keys([crate::kinds::scope::DASK_OPERATOR]);
     let Some((key, _)) = given.into_iter().find(|(_, given)| *given) else { return };
-    let what = format!("`{key}` has no say: the operator's objects are not made by its chart");
+    let what = format!("`{key}` has no effect: the operator's objects do not come from its chart");
     let help = match operator.manage.is_managed() {
-        true => "add `source = \"chart\"`, or take the key away",
-        false => "take the key away: others own the operator",
+        true => "add `source = \"chart\"`, or remove the key",
+        false => "remove the key: the operator is managed elsewhere",
     };
     context.say(Diagnostic::error(Code::ChartNotAskedFor, what).at_key(section.key(key), "").help(help));
 }
@@ -140,7 +139,7 @@ pub(super) fn jupyter_has_a_password(context: &mut Context<'_>) {
                 && ["LoadBalancer", "NodePort"].contains(&text(&service.value["spec"]["type"]))
         });
         let what = match known {
-            true => "Jupyter has the chart's own password, `dask`, which everybody knows",
+            true => "Jupyter has the chart's default password, `dask`, which is public",
             false => "Jupyter has no password",
         };
         let finding = match open {
@@ -149,11 +148,11 @@ pub(super) fn jupyter_has_a_password(context: &mut Context<'_>) {
         };
         let finding = finding.at_key(object.origin().key("data").key(key), "in this file");
         let finding = match open {
-            Some(service) => finding.at_value(service.origin().key("spec").key("type"), "open to others"),
+            Some(service) => finding.at_value(service.origin().key("spec").key("type"), "insecure"),
             None => finding,
         };
         context.say(finding.help(
-            "give the hash of your own as `jupyter.password` of the values, or turn it off: `jupyter = { enabled = false }`",
+            "set the hash of your own as `jupyter.password` in the values, or turn Jupyter off: `jupyter = { enabled = false }`",
         ));
     }
 }
@@ -172,19 +171,17 @@ pub(super) fn groups_get_what_they_say(context: &mut Context<'_>) {
                 && replicas > 0
             {
                 let what = format!(
-                    "the chart takes `replicas = 0` for unset: the group `{name}` gets {replicas} workers, as `worker` has"
+                    "the chart treats `replicas = 0` as unset: the group `{name}` gets {replicas} workers, like `worker`"
                 );
                 let finding = Diagnostic::error(Code::TakenForUnset, what)
                     .at_value(path.key("replicas"), "has no effect");
-                context.say(
-                    finding.help("take the group out of the list: a group that is not there has no workers"),
-                );
+                context.say(finding.help("remove the group from the list"));
             }
             let worker = release.value(key, "worker").map_or(&Value::Null, |(_, worker)| worker);
             for (place, field) in empty(entry, worker) {
                 let place: FieldPath = path.segments().iter().chain(place.segments()).cloned().collect();
                 let what = format!(
-                    "the chart takes an empty `{field}` for unset: the group `{name}` gets what `worker` has"
+                    "the chart treats an empty `{field}` as unset: the group `{name}` gets the value of `worker`"
                 );
                 let finding = Diagnostic::warning(Code::TakenForUnset, what).at_value(place, "has no effect");
                 context.say(

@@ -30,7 +30,7 @@ pub(super) fn gpus_fit_a_node(context: &mut Context<'_>) {
             let asked = asked(&pod);
             if allocatable < pod.keys.gpus() {
                 let message = format!(
-                    "{} asks for {}, a node of `{name}` has {}",
+                    "{} requests {}, a node of `{name}` has {}",
                     pod.role,
                     counted(pod.keys.gpus(), "GPU"),
                     if allocatable == 0 { "none".to_owned() } else { allocatable.to_string() },
@@ -39,24 +39,27 @@ pub(super) fn gpus_fit_a_node(context: &mut Context<'_>) {
                 let finding = finding.at_value(pool.key("machine_type"), has(gpus));
                 context.say(finding.help(more_gpus(context, &pod, name)));
             } else if shared && pod.keys.gpus() > 1 {
-                let message =
-                    format!("{} asks for {}, shared ones come one at a time", pod.role, pod.keys.gpus());
+                let message = format!(
+                    "{} requests {}, a container gets at most one shared GPU",
+                    pod.role,
+                    pod.keys.gpus()
+                );
                 let finding = finding(Code::OneGpuShared, message).at_value(pod.path.key("gpus"), asked);
                 let finding = finding.at_value(pool.key("accelerator"), "shared here");
-                context.say(finding.help("set `gpus = 1`, or take `sharing` away"));
+                context.say(finding.help("set `gpus = 1`, or remove `sharing`"));
             }
         }
     }
 }
 
 fn asked(pod: &Pods<'_>) -> String {
-    format!("{} asks for {}", pod.role, pod.keys.gpus())
+    format!("{} requests {}", pod.role, pod.keys.gpus())
 }
 
 fn has(gpus: Gpus) -> String {
     match gpus.allocatable {
         0 => "has no GPU".to_owned(),
-        number => format!("{number} a node"),
+        number => format!("{number} per node"),
     }
 }
 
@@ -67,7 +70,7 @@ fn more_gpus(context: &Context<'_>, pod: &Pods<'_>, not: &str) -> String {
     match enough {
         Some((name, _)) => format!("the pool `{name}` has enough"),
         None => {
-            "ask for fewer GPUs, or give the pool a machine type or an `accelerator` with more".to_owned()
+            "request fewer GPUs, or give the pool a machine type or an `accelerator` with more".to_owned()
         }
     }
 }
@@ -156,8 +159,7 @@ pub(super) fn gpus_fit_the_pool(context: &mut Context<'_>) {
         let all: u64 = pods.iter().filter(|pod| pod.keys.gpus() > 0).map(|pod| u64::from(pod.replicas)).sum();
         let s = |count: u64| if count == 1 { "" } else { "s" };
         let message = format!(
-            "{never} of {all} Pod{} can never be scheduled: they ask the pool `{name}` for {asked} GPU{}, and it has at most \
-             {there} ({most} node{} with {})",
+            "{never} of {all} Pod{} can never be scheduled: they request {asked} GPU{} from the pool `{name}`, which has at most {there} ({most} node{} with {})",
             s(all),
             s(asked),
             s(most),
@@ -167,13 +169,12 @@ pub(super) fn gpus_fit_the_pool(context: &mut Context<'_>) {
         let mut finding = Diagnostic::warning(Code::MoreGpusThanPool, message);
         for pod in pods.iter().filter(|pod| pod.keys.gpus() > 0) {
             finding = finding
-                .at_value(pod.path.clone(), format!("asks for {} × {}", pod.replicas, pod.keys.gpus()));
+                .at_value(pod.path.clone(), format!("requests {} × {}", pod.replicas, pod.keys.gpus()));
         }
         let label = format!("has {} × {}", pool.size().most(), gpus.allocatable);
         let finding = finding.at_value(path.key("nodes"), label);
         let help = format!(
-            "an apply waits for them until its time is up; {nodes} nodes would be enough, or ask for fewer. Whoever scales the \
-             pool by other means first can go on"
+            "apply waits for them until its deadline; use {nodes} nodes, or request fewer GPUs. If the pool is scaled by other means first, continue"
         );
         context.say(finding.help(help));
     }
@@ -201,7 +202,7 @@ pub(super) fn checks_have_gpus(context: &mut Context<'_>) {
         let Some(name) = &check.pool else { continue };
         let Some(pool) = context.pool(name) else { continue };
         if gpus_of(pool).is_some_and(|gpus| gpus.allocatable == 0) {
-            let message = format!("the check needs a GPU, the pool `{name}` has none");
+            let message = format!("the check needs a GPU, but the pool `{name}` has none");
             let finding =
                 Diagnostic::error(Code::CheckNeedsGpu, message).at_value(path.key("pool"), "runs here");
             let place = FieldPath::keys(["node_pool", name, "machine_type"]);
@@ -230,12 +231,12 @@ pub(super) fn operator_is_there(context: &mut Context<'_>) {
         return;
     }
     context.say(if stack.kubernetes.is_some() {
-        Diagnostic::warning(Code::OperatorMissing, "the stack does not bring the Dask operator")
-            .at_value(place, "made into Pods by the operator")
-            .help("if the cluster does not have it: add `[dask_operator]` with `version = \"2026.3.0\"`")
+        Diagnostic::warning(Code::OperatorMissing, "the stack does not install the Dask operator")
+            .at_value(place, "needs the operator")
+            .help("if the cluster does not have it, add `[dask_operator]` with `version = \"2026.3.0\"`")
     } else {
         Diagnostic::error(Code::OperatorMissing, "a Dask cluster needs the Dask operator")
-            .at_value(place, "made into Pods by the operator")
+            .at_value(place, "needs the operator")
             .help("add `[dask_operator]` with `version = \"2026.3.0\"`")
     });
 }
@@ -250,11 +251,12 @@ pub(super) fn operator_is_known(context: &mut Context<'_>) {
     let version = &operator.version;
     let plain = version.chars().all(|c| c.is_ascii_digit() || c == '.') && version.contains('.');
     context.say(if plain {
-        let message = format!("the operator {version} gets the rights and definitions of {KNOWN}");
-        let help = format!("`version = \"{KNOWN}\"` is the one that dask-infra knows");
+        let message =
+            format!("the operator {version} is installed with the RBAC rules and definitions of {KNOWN}");
+        let help = format!("`version = \"{KNOWN}\"` is the one dask-infra knows");
         Diagnostic::warning(Code::OperatorVersion, message).at_value(place, "").help(help)
     } else {
-        let message = format!("`{version}` is no release of the operator");
+        let message = format!("`{version}` is not a release of the operator");
         Diagnostic::error(Code::OperatorVersion, message)
             .at_value(place, "")
             .help(format!("for example `\"{KNOWN}\"`"))
@@ -275,7 +277,7 @@ pub(super) fn quantities_are_valid(context: &mut Context<'_>) {
                 }
                 // Kubernetes takes `512m` for half a byte, which nobody means.
                 Some("m") if key == "memory" => {
-                    let message = format!("`{text}` of memory counts thousandths of bytes");
+                    let message = format!("`{text}` of memory means thousandths of bytes");
                     let help = format!("did you mean `\"{}Mi\"`?", text.trim_end_matches('m'));
                     context.say(Diagnostic::error(Code::BadQuantity, message).at_value(place, "").help(help));
                 }
@@ -331,7 +333,7 @@ pub(super) fn commands_exist(context: &mut Context<'_>) {
             let finding = Diagnostic::warning(Code::OldCommand, format!("{lacks} `{arg}`"))
                 .at_value(pod.path.key("args").index(index), "removed in distributed 2026.6.0")
                 .at_value(pod.image_path.clone(), image);
-            context.say(finding.help(format!("write {}, or leave `args` away", words.join(", "))));
+            context.say(finding.help(format!("write {}, or omit `args`", words.join(", "))));
         }
         let given = pod.keys.pod.as_ref().and_then(|given| given.0["containers"].as_array());
         for (place, container) in given.into_iter().flatten().enumerate() {
@@ -372,7 +374,7 @@ pub(super) fn old_command(word: &str, image: &str) -> Option<Old> {
     says_no_version(image).then_some(Old {
         new,
         lacks: "newer images of this name have no command",
-        image: "its tag does not say which it is",
+        image: "its tag does not show its version",
     })
 }
 

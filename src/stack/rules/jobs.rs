@@ -12,7 +12,7 @@ pub(super) fn jobs_have_a_cluster(context: &mut Context<'_>) {
         template(context, &path, job);
         own_cluster(context, &path, key, job);
         if let Some(Worker { replicas: Replicas::Given(_), .. }) = &job.worker {
-            let message = "nobody scales the cluster of a job: the operator removes it when the job ends";
+            let message = "the cluster of a job cannot be scaled: the operator deletes it when the job ends";
             let finding =
                 Diagnostic::error(Code::OneWriter, message).at_value(path.key("worker").key("replicas"), "");
             context.say(finding.help("give a number: `replicas = 2`"));
@@ -24,7 +24,7 @@ fn template(context: &mut Context<'_>, path: &FieldPath, job: &DaskJob) {
     let DaskJob { like, image, scheduler, worker, .. } = job;
     let Some(like) = like else {
         if image.is_none() {
-            let message = format!("`{path}` does not say what its cluster is made of");
+            let message = format!("`{path}` does not describe its cluster");
             let finding = Diagnostic::error(Code::JobTemplate, message)
                 .at_value(path.clone(), "neither `like` nor `image`");
             context.say(finding.help(
@@ -38,11 +38,14 @@ fn template(context: &mut Context<'_>, path: &FieldPath, job: &DaskJob) {
     unknown_cluster(context, &path.key("like"), like, empty);
     if context.stack.dask_cluster.get(like).is_some_and(|cluster| !cluster.manage.is_managed()) {
         let message =
-            format!("others own the Dask cluster `{like}`, so the file does not say what it is made of");
+            format!("the Dask cluster `{like}` is managed elsewhere, so the file does not describe it");
         let finding = Diagnostic::error(Code::UnknownCluster, message).at_value(path.key("like"), "copied");
         let place = FieldPath::keys(["dask_cluster", like, "manage"]);
-        context
-            .say(finding.at_value(place, "of others").help("give `image`, `scheduler` and `worker` instead"));
+        context.say(
+            finding
+                .at_value(place, "managed elsewhere")
+                .help("give `image`, `scheduler` and `worker` instead"),
+        );
     }
     let own = [("scheduler", scheduler.is_some()), ("worker", worker.is_some())];
     for (part, _) in own.iter().filter(|(_, there)| *there) {
@@ -78,9 +81,9 @@ fn own_cluster(context: &mut Context<'_>, path: &FieldPath, key: &str, job: &Das
     });
     if let Some((cluster, _)) = same {
         let message =
-            format!("the cluster of the job would be `dask_cluster.{cluster}`, and be deleted at its end");
+            format!("the job's cluster would be `dask_cluster.{cluster}`, and be deleted when the job ends");
         let finding = Diagnostic::error(Code::ChildName, message);
-        let finding = finding.at_value(path.key("name"), format!("its cluster is called `{name}`, too"));
+        let finding = finding.at_value(path.key("name"), format!("its cluster is named `{name}`, too"));
         let finding = finding.at_value(FieldPath::keys(["dask_cluster", cluster, "name"]), "as this one");
         context.say(finding.help("give the job another `name`"));
     }
@@ -90,10 +93,10 @@ fn own_cluster(context: &mut Context<'_>, path: &FieldPath, key: &str, job: &Das
 pub(super) fn jobs_end(context: &mut Context<'_>) {
     for (key, job) in context.stack.dask_job.iter().filter(|(_, job)| job.restart == Restart::OnFailure) {
         let place = FieldPath::keys(["dask_job", key, "restart"]);
-        let until = if job.wait { ", and `wait` lasts to its end" } else { "" };
-        let message = format!("a program that always fails is started again for ever{until}");
+        let until = if job.wait { ", and `wait` lasts until it ends" } else { "" };
+        let message = format!("a program that always fails is restarted forever{until}");
         let finding =
-            Diagnostic::warning(Code::RestartsForEver, message).at_value(place, "and its cluster stays");
+            Diagnostic::warning(Code::RestartsForEver, message).at_value(place, "and its cluster is kept");
         context.say(finding.help("`restart = \"never\"`, the default, ends the job when the program fails"));
     }
 }

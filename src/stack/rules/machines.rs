@@ -69,14 +69,14 @@ pub(super) fn machine_types_exist(context: &mut Context<'_>) {
             && name.chars().all(|c| c.is_ascii_lowercase() || c.is_ascii_digit() || c == '-');
         let certain = COMPLETE.contains(&series) || misspelt || !shaped;
         let finding = if certain { Diagnostic::error } else { Diagnostic::warning };
-        let finding = finding(Code::UnknownMachineType, format!("the machine type `{name}` is not known"));
+        let finding = finding(Code::UnknownMachineType, format!("unknown machine type `{name}`"));
         let help = match near {
             Some(near) => format!("did you mean `{near}`?"),
             None => {
                 let same = catalog::machines().filter(|machine| machine.series() == series);
                 let same: Vec<&str> = same.map(|machine| machine.name.as_str()).take(12).collect();
                 if same.is_empty() || !certain {
-                    "`gcloud compute machine-types list` knows all".to_owned()
+                    "`gcloud compute machine-types list` lists all".to_owned()
                 } else {
                     format!("for example {}", listed(same, "or"))
                 }
@@ -100,7 +100,7 @@ pub(super) fn accelerators_exist(context: &mut Context<'_>) {
                 format!("GKE has {}", listed(all, "and"))
             }
         };
-        let message = format!("the GPU type `{type}` is not known");
+        let message = format!("unknown GPU type `{type}`");
         let place = path.key("accelerator").key("type");
         context.say(Diagnostic::error(Code::UnknownAccelerator, message).at_value(place, "").help(help));
     }
@@ -116,7 +116,7 @@ pub(super) fn accelerators_fit(context: &mut Context<'_>) {
             fits_built_in(context, &path, given, machine, (&fixed.kind, fixed.count));
         } else if known.attach == Attach::Fixed {
             let message = format!("`{}` cannot be attached to `{}`", known.kind, machine.name);
-            let finding = doubly(&path, message, "comes with its machines only", "has none");
+            let finding = doubly(&path, message, "only built into machines", "has none");
             context.say(finding.help(machines_with(&known.kind, given.count)));
         } else if !machine.takes_accelerators() {
             let message = format!("no GPU can be attached to `{}`", machine.name);
@@ -146,7 +146,7 @@ fn fits_built_in(
         let message = format!("`{}` has `{kind}` built in, not `{}`", machine.name, given.r#type);
         let finding = doubly(path, message, "", &has);
         context.say(finding.help(format!(
-            "take `accelerator` away, it follows from the machine type; {}",
+            "remove `accelerator`, it follows from the machine type; {}",
             machines_with(&given.r#type, given.count)
         )));
     } else if let Some(asked) = given.count.filter(|asked| *asked != count) {
@@ -169,10 +169,10 @@ fn fits_attached(
     let place = path.key("accelerator").key("count");
     if !known.counts.contains(&count) {
         let counts: Vec<String> = known.counts.iter().map(u32::to_string).collect();
-        let message = format!("`{kind}` is not attached {count} at a time");
+        let message = format!("{count} × `{kind}` cannot be attached");
         let finding = Diagnostic::error(Code::AcceleratorDoesNotFit, message).at_value(place, "");
         context.say(finding.help(format!(
-            "a node has {} of them",
+            "a node can have {}",
             listed(counts.iter().map(String::as_str), "or").replace('`', "")
         )));
         return;
@@ -195,8 +195,8 @@ fn fits_attached(
         .at_value(path.key("machine_type"), has)
         .at_value(place, format!("at most {vcpus} vCPUs and {memory} GB"));
     context.say(finding.help(match known.counts.iter().find(fits) {
-        Some(more) => format!("take `count = {more}` or a smaller machine type"),
-        None => "take a smaller machine type".to_owned(),
+        Some(more) => format!("use `count = {more}` or a smaller machine type"),
+        None => "use a smaller machine type".to_owned(),
     }));
 }
 
@@ -236,7 +236,7 @@ pub(super) fn partitions_exist(context: &mut Context<'_>) {
         let finding = Diagnostic::error(Code::BadPartition, message)
             .at_value(path.key("accelerator").key("partition"), "");
         context.say(finding.help(if known.mig.is_empty() {
-            "this type is not partitioned; `sharing` lets several Pods use one GPU".to_owned()
+            "this type has no partitions; `sharing` lets several Pods use one GPU".to_owned()
         } else {
             format!("it has {}", listed(known.mig.keys().map(String::as_str), "and"))
         }));
@@ -260,7 +260,7 @@ pub(super) fn upgrades_follow_the_channel(context: &mut Context<'_>) {
         let message = format!("GKE upgrades the nodes of `{key}`: the cluster is in a release channel");
         let finding = Diagnostic::error(Code::AutoUpgradeUnderChannel, message);
         let finding = finding.at_value(path.key("auto_upgrade"), "refused").at_value(channel.clone(), label);
-        context.say(finding.help("take `auto_upgrade` away, or set `release_channel = \"none\"`"));
+        context.say(finding.help("remove `auto_upgrade`, or set `release_channel = \"none\"`"));
     }
 }
 
@@ -275,7 +275,7 @@ pub(super) fn drivers_come_once(context: &mut Context<'_>) {
         let finding = Diagnostic::error(Code::DriverTwice, "the driver would be installed in two ways");
         let finding =
             finding.at_value(path.key("driver"), "by GKE").at_value(install.clone(), "by the DaemonSet");
-        context.say(finding.help("take `driver` away, or set `install = \"gke\"`"));
+        context.say(finding.help("remove `driver`, or set `install = \"gke\"`"));
     }
 }
 
@@ -297,10 +297,10 @@ pub(super) fn drivers_fit_the_image(context: &mut Context<'_>) {
         if install == Some(DriverInstall::Daemonset) {
             let finding = finding
                 .at_value(FieldPath::keys(["gpu_driver", "install"]), "for Container-Optimized OS only");
-            context.say(finding.help("set `install = \"gke\"`, or take `image_type` away"));
+            context.say(finding.help("set `install = \"gke\"`, or remove `image_type`"));
         } else if pool.driver == Some(DriverVersion::Latest) {
             let finding = finding.at_value(path.key("driver"), "for Container-Optimized OS only");
-            context.say(finding.help("set `driver = \"default\"`, or take `image_type` away"));
+            context.say(finding.help("set `driver = \"default\"`, or remove `image_type`"));
         }
     }
 }

@@ -34,21 +34,19 @@ pub(super) fn objects_are_objects(context: &mut Context<'_>) {
             Some(key) if object.value[key].is_null() => {
                 (format!("this object has no `{key}`"), origin.clone())
             }
-            Some(key) => (format!("`{key}` of an object is text"), origin.key(key)),
+            Some(key) => (format!("`{key}` of an object must be text"), origin.key(key)),
             None if text(&metadata["name"]) => continue,
             None if text(&metadata["generateName"]) => (
-                "an object whose name the server makes up would be another one each time".to_owned(),
+                "an object with a generated name would be a new one each time".to_owned(),
                 origin.key("metadata").key("generateName"),
             ),
             None => (format!("this {} has no name", object.kind()), origin.key("metadata")),
         };
         let help = match missing {
             Some(_) if looks_like_values(object.value) => {
-                "values of a Helm chart are no objects: give what `helm template` makes of them"
+                "Helm values are not objects: use the output of `helm template`"
             }
-            Some(_) => {
-                "an object begins with `apiVersion` and `kind`, as in `apiVersion: v1`, `kind: ConfigMap`"
-            }
+            Some(_) => "an object needs `apiVersion` and `kind`, as in `apiVersion: v1`, `kind: ConfigMap`",
             None => "give it `metadata: { name: … }`",
         };
         context.say(Diagnostic::error(Code::NotAnObject, what).at_value(place, "").help(help));
@@ -73,25 +71,24 @@ pub(super) fn kinds_are_known(context: &mut Context<'_>) {
         let same: Vec<String> = kinds.all().filter(|api| api.kind == kind).map(Api::api_version).collect();
         let names = kinds.all().filter(|api| api.group == group).map(|api| api.kind.as_str());
         let (place, help) = if kind == "Kustomization" {
-            (origin.key("kind"), "give what `kubectl kustomize` makes of it".to_owned())
+            (origin.key("kind"), "use the output of `kubectl kustomize`".to_owned())
         } else if !same.is_empty() {
             let same = listed(same.iter().map(String::as_str), "or");
-            (origin.key("apiVersion"), format!("{kind} is of {same}"))
+            (origin.key("apiVersion"), format!("{kind} belongs to {same}"))
         } else if let Some(near) = nearest(kind, names) {
             (origin.key("kind"), format!("did you mean `{near}`?"))
         } else {
             let help = match object.bundle.is_chart() {
                 true => {
-                    "turn it off by the chart's values, or add the file of its CustomResourceDefinition to \
-                     `definitions`: others have installed it"
+                    "turn it off with the chart's values, or, if it is installed elsewhere, add the file of its CustomResourceDefinition to `definitions`"
                 }
                 false => {
-                    "add the file of its CustomResourceDefinition to `file`, or to `definitions` when others install it"
+                    "add the file of its CustomResourceDefinition to `file`, or to `definitions` if it is installed elsewhere"
                 }
             };
             (origin.key("kind"), help.to_owned())
         };
-        let what = format!("nothing says what a {kind} of {api_version} is");
+        let what = format!("unknown kind {kind} of {api_version}");
         context.say(Diagnostic::error(Code::UnknownKind, what).at_value(place, "").help(help));
     }
 }
@@ -130,7 +127,7 @@ pub(super) fn pods_fit_their_schema(context: &mut Context<'_>) {
         }
         let containers = plain["containers"].as_array().into_iter().flatten().enumerate();
         for (place, _) in containers.filter(|(_, container)| container["name"].is_null()) {
-            let what = "a container without `name` cannot be laid over the section's own";
+            let what = "a container without `name` cannot be merged with the section's own";
             let place = path.key("containers").index(place);
             let help = format!("`name: {name}` is the section's own container; another name adds one");
             context.say(Diagnostic::error(Code::Schema, what).at_value(place, "").help(help));
@@ -197,22 +194,22 @@ pub(super) fn finding(
         ProblemKind::UnknownField { suggestion } => {
             let newer = dask && is_newer_pod_field(&problem.path, value, shape);
             let what = match newer {
-                true => format!("the Dask operator's definition does not know `{field}`"),
+                true => format!("the Dask operator's definition has no field `{field}`"),
                 false => format!("there is no field `{}`", problem.path),
             };
             let help = match suggestion {
                 _ if newer => {
-                    "its pods are those of Kubernetes 1.21, and the server refuses what is newer: take it away"
+                    "its pods are those of Kubernetes 1.21, and the server rejects newer fields: remove it"
                         .to_owned()
                 }
                 Some(name) => format!("did you mean `{name}`?"),
-                None => "take it away; `kubectl explain` lists the fields".to_owned(),
+                None => "remove it; `kubectl explain` lists the fields".to_owned(),
             };
             Diagnostic::error(Code::Schema, what).at_key(place, "").help(help)
         }
         ProblemKind::MissingField(name) => {
             let at = if problem.path.is_root() { String::new() } else { format!(" in `{}`", problem.path) };
-            Diagnostic::error(Code::Schema, format!("there is no `{name}`{at}, which must be there"))
+            Diagnostic::error(Code::Schema, format!("required field `{name}` is missing{at}"))
                 .at_key(place, "")
                 .help(format!("add `{name}`"))
         }
@@ -220,14 +217,14 @@ pub(super) fn finding(
             if found.is_number() || found.is_boolean() =>
         {
             let port = dask && field.to_lowercase().ends_with("port") && found.is_number();
-            let what = format!("`{field}` takes text, this is {}", article(kind));
+            let what = format!("`{field}` takes text, not {}", article(kind));
             match port {
                 true => Diagnostic::error(Code::Schema, what)
                     .at_value(place, "a number")
                     .help(named_port(found, value)),
                 false => Diagnostic::error(Code::Schema, what)
                     .at_value(place.clone(), article(kind))
-                    .help(format!("put it into quotes: `{field}: \"{}\"`", written(context, &place, found))),
+                    .help(format!("quote it: `{field}: \"{}\"`", written(context, &place, found))),
             }
         }
         other => Diagnostic::error(Code::Schema, format!("`{}`: {other}", problem.path)).at_value(place, ""),
@@ -259,9 +256,9 @@ fn named_port(number: &Value, object: &Value) -> String {
     let ports = containers.filter_map(|container| container["ports"].as_array()).flatten();
     let name = ports.filter(|port| port["containerPort"] == *number).find_map(|port| port["name"].as_str());
     match name {
-        Some(name) => format!("write the port's name, `{name}`: numbers are refused, also in quotes"),
+        Some(name) => format!("use the port's name, `{name}`: numbers are rejected, even in quotes"),
         None => format!(
-            "give the container's port {number} a `name` and write that: numbers are refused, also in quotes"
+            "give the container's port {number} a `name` and use that: numbers are rejected, even in quotes"
         ),
     }
 }
@@ -326,9 +323,9 @@ fn wanted_twice(context: &mut Context<'_>, object: &ObjectId, again: &Resource, 
         true => "first here".to_owned(),
         false => format!("also by `[{}]`", there.address.section()),
     };
-    let finding = Diagnostic::error(Code::SameObject, format!("{object} is wanted twice"));
+    let finding = Diagnostic::error(Code::SameObject, format!("{object} is defined twice"));
     let finding = finding.at_value(place(here), "here").at_value(place(there), by);
-    context.say(finding.help("take one of the two away"));
+    context.say(finding.help("remove one of the two"));
 }
 
 /// Fields that only the server writes.
@@ -343,8 +340,8 @@ pub(super) fn objects_are_not_exports(context: &mut Context<'_>) {
         }
         let Some((place, _)) = found.first().cloned() else { continue };
         let names = listed(found.iter().map(|(_, key)| *key), "and");
-        let what = format!("the server writes {names} itself: left out of what is applied");
-        let help = "take them out of the file; `kubectl get -o yaml` prints them";
+        let what = format!("the server sets {names}: not applied");
+        let help = "remove them from the file; `kubectl get -o yaml` prints them";
         context.say(Diagnostic::warning(Code::ServersFields, what).at_key(place, "").help(help));
     }
 }
@@ -362,24 +359,23 @@ pub(super) fn secrets_have_no_values(context: &mut Context<'_>) {
         let Some(key) = ["data", "stringData"].into_iter().find(filled) else { continue };
         let what = match object.bundle.is_chart() {
             true => format!(
-                "the chart makes the Secret `{}`: its values would stand in plans and records",
+                "the chart creates the Secret `{}`: its values would appear in plans and records",
                 object.name()
             ),
-            false => "the values of this Secret would stand in plans and records".to_owned(),
+            false => "the values of this Secret would appear in plans and records".to_owned(),
         };
         let refer = match object.bundle.is_chart() {
-            true => "name it to the chart (often a value `existingSecret`)",
+            true => "give the chart its name (often the value `existingSecret`)",
             false => "refer to it by name",
         };
         let written = match object.bundle.is_chart() {
             true => "",
             false => {
-                "; or name a variable of the environment that has the value where the stack is applied: \
-                 `stringData: { KEY: \"env:NAME\" }`"
+                "; or name an environment variable that has the value when the stack is applied: `stringData: { KEY: \"env:NAME\" }`"
             }
         };
         let help = format!(
-            "make it by other means (`kubectl create secret generic {}`), and {refer}{written}",
+            "create it by other means (`kubectl create secret generic {}`), and {refer}{written}",
             object.name()
         );
         // The lines of what a chart made hold the values.
@@ -420,7 +416,7 @@ pub(super) fn node_labels_are_there(context: &mut Context<'_>) {
                 continue;
             }
             let value = label.values.join(", ");
-            let what = format!("no node pool has nodes with the label `{}={value}`", label.key);
+            let what = format!("no node pool has the label `{}={value}`", label.key);
             let near = label
                 .values
                 .first()
@@ -428,15 +424,12 @@ pub(super) fn node_labels_are_there(context: &mut Context<'_>) {
             let help = match near {
                 Some(near) => format!("did you mean `{near}`?"),
                 None if have.is_empty() => {
-                    format!(
-                        "give a pool `labels = {{ {} = \"{value}\" }}`, or mend the label here",
-                        label.key
-                    )
+                    format!("give a pool `labels = {{ {} = \"{value}\" }}`, or fix the label here", label.key)
                 }
                 None => format!("pools have {}", listed(have.iter().map(|(_, value)| value.as_str()), "and")),
             };
             let mut finding = Diagnostic::warning(Code::NoSuchNodeLabel, what)
-                .at_value(label.place.clone(), "asked for here");
+                .at_value(label.place.clone(), "requested here");
             let source = if label.key == POOL_LABEL { "name" } else { "labels" };
             if let Some((name, have)) = have.iter().find(|(_, value)| near.is_none_or(|near| near == value)) {
                 let place = FieldPath::keys(["node_pool", name, source]);
@@ -461,9 +454,9 @@ pub(super) fn installers_have_work(context: &mut Context<'_>) {
         if object.name() != kinds::scope::DRIVER_INSTALLER && !text.contains("cos-nvidia-installer") {
             continue;
         }
-        let what =
-            format!("the DaemonSet `{}` would run on no node: GKE installs the driver itself", object.name());
-        let help = "leave it away; `[gpu_driver] install = \"daemonset\"` brings the same installer and turns GKE's off";
+        let what = format!("the DaemonSet `{}` would run on no node: GKE installs the driver", object.name());
+        let help =
+            "remove it; `[gpu_driver] install = \"daemonset\"` adds the same installer and turns GKE's off";
         let place = object.origin().key("metadata").key("name");
         context.say(Diagnostic::warning(Code::IdleInstaller, what).at_value(place, "").help(help));
     }
@@ -543,12 +536,10 @@ pub(super) fn pods_say_nothing_twice(context: &mut Context<'_>) {
                 }
             }
             if container["image"].as_str().is_some_and(|image| image != pod.image) {
-                let what = "scheduler, workers and clients should have one image, this is another";
+                let what = "scheduler, workers and clients should use one image, but this is another";
                 let finding = Diagnostic::warning(Code::SaidTwice, what).at_value(at.key("image"), "wins");
                 context.say(
-                    finding
-                        .at_value(pod.image_path.clone(), "the cluster's")
-                        .help("take one of the two away"),
+                    finding.at_value(pod.image_path.clone(), "the cluster's").help("remove one of the two"),
                 );
             }
         }
@@ -560,9 +551,9 @@ pub(super) fn pods_say_nothing_twice(context: &mut Context<'_>) {
             said.push((path.key("prefer_pool"), from.key("affinity").key("nodeAffinity").key(soft)));
         }
         for (key, field) in said {
-            let what = format!("`{}` and `pod` both say it", last_key(&key));
+            let what = format!("`{}` and `pod` both set it", last_key(&key));
             let finding = Diagnostic::error(Code::SaidTwice, what).at_value(key, "here");
-            context.say(finding.at_value(field, "and here").help("take one of the two away"));
+            context.say(finding.at_value(field, "and here").help("remove one of the two"));
         }
     }
 }

@@ -25,7 +25,8 @@ fn wrong_name(name: &str, naming: Naming) -> Option<String> {
     if name.ends_with('-') {
         return Some("it ends with `-`".to_owned());
     }
-    (name.len() > longest).then(|| format!("it has {} characters, {longest} are allowed", name.len()))
+    (name.len() > longest)
+        .then(|| format!("it has {} characters, at most at most {longest} are allowed", name.len()))
 }
 
 fn first_of(naming: Naming) -> &'static str {
@@ -82,10 +83,10 @@ fn name_is_valid(context: &mut Context<'_>, place: FieldPath, name: &str, naming
         )));
     } else if naming == Naming::Dask && name.len() > LONG_DASK_NAME {
         let finding =
-            Diagnostic::warning(Code::LongName, format!("the name `{name}` leaves no room for its workers"));
+            Diagnostic::warning(Code::LongName, format!("the name `{name}` is too long for its workers"));
         let finding = at(finding, format!("{} characters", name.len()));
         context.say(finding.help(format!(
-            "names of worker Pods add 26 characters and are cut at 63: take at most {LONG_DASK_NAME}"
+            "names of worker Pods add 26 characters and are truncated at 63: use at most {LONG_DASK_NAME}"
         )));
     }
 }
@@ -100,13 +101,13 @@ fn project_is_given(context: &mut Context<'_>) {
     let wrong = gke.project.is_empty() || !gke.project.chars().all(fits);
     if wrong {
         let message = match gke.project.as_str() {
-            "" => "the id of the project is empty".to_owned(),
-            project => format!("`{project}` is not the id of a project"),
+            "" => "the project ID is empty".to_owned(),
+            project => format!("`{project}` is not a project ID"),
         };
         let place = FieldPath::keys(["gke", "project"]);
         let help = match gke.project.strip_prefix('$') {
             Some(name) => format!("did you mean `${{env.{name}}}`?"),
-            None => "`gcloud projects list` shows the ids of your projects".to_owned(),
+            None => "`gcloud projects list` shows the IDs of your projects".to_owned(),
         };
         context.say(Diagnostic::error(Code::BadName, message).at_value(place, "").help(help));
     }
@@ -122,7 +123,7 @@ pub(super) fn live_names_differ(context: &mut Context<'_>) {
             continue;
         };
         if let Some(first) = seen.get(&(row.name, live.namespace, live.name)) {
-            let message = format!("`{first}` and `{path}` are both called `{}`", live.name);
+            let message = format!("`{first}` and `{path}` are both named `{}`", live.name);
             let finding = Diagnostic::error(Code::SameName, message);
             let finding =
                 finding.at_value(path.key("name"), "again here").at_value(first.key("name"), "first here");
@@ -139,11 +140,10 @@ pub(super) fn namespaces_are_not_built_in(context: &mut Context<'_>) {
     for (key, namespace) in &stack.namespace {
         let live = namespace.name.as_deref().unwrap_or(key);
         if live == "default" || live.starts_with("kube-") || live == crate::record::NAMESPACE {
-            let message = format!("namespace `{live}` is there without this stack, and is not its to manage");
+            let message = format!("namespace `{live}` is built in and cannot be managed by a stack");
             let finding =
                 Diagnostic::error(Code::BuiltIn, message).at_value(FieldPath::keys(["namespace", key]), "");
-            context
-                .say(finding.help("take the section away; other sections may use the namespace without it"));
+            context.say(finding.help("remove the section; other sections can use the namespace without it"));
         }
     }
 }
@@ -190,7 +190,9 @@ fn wrong_image(image: &str) -> Option<String> {
         _ => path,
     };
     let name = path.split(':').next().unwrap_or(path);
-    name.chars().any(|c| c.is_ascii_uppercase()).then(|| "names of images have no upper case".to_owned())
+    name.chars()
+        .any(|c| c.is_ascii_uppercase())
+        .then(|| "names of images have no upper-case letters".to_owned())
 }
 
 /// Labels of Kubernetes and of Google Cloud.
@@ -251,7 +253,7 @@ pub(super) fn taints_are_valid(context: &mut Context<'_>) {
             }
             let same = |other: &super::super::Taint| other.key == taint.key && other.effect == taint.effect;
             if let Some(first) = pool.taints[..index].iter().position(same) {
-                let message = format!("the taint `{}` is given twice with one effect", taint.key);
+                let message = format!("the taint `{}` is given twice with the same effect", taint.key);
                 let finding = Diagnostic::error(Code::BadTaint, message).at_value(place, "again here");
                 context.say(
                     finding.at_value(path.key("taints").index(first), "first here").help("keep one of them"),
@@ -289,7 +291,7 @@ fn wrong_value(value: &str) -> Option<String> {
     if !value.starts_with(ends) || !value.ends_with(ends) {
         return Some("it does not begin and end with a letter or digit".to_owned());
     }
-    (value.len() > 63).then(|| format!("it has {} characters, 63 are allowed", value.len()))
+    (value.len() > 63).then(|| format!("it has {} characters, at most at most 63 are allowed", value.len()))
 }
 
 #[derive(Clone, Copy, PartialEq)]
@@ -308,7 +310,7 @@ fn wrong_google(text: &str, part: Part) -> Option<String> {
         return Some("it does not begin with a letter".to_owned());
     }
     let length = text.chars().count();
-    (length > 63).then(|| format!("it has {length} characters, 63 are allowed"))
+    (length > 63).then(|| format!("it has {length} characters, at most at most 63 are allowed"))
 }
 
 /// Whether a shell could have a variable of this name.

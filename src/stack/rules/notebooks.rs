@@ -7,8 +7,7 @@ use crate::diag::{Code, Diagnostic};
 use crate::kinds::kubernetes::endpoint;
 
 /// How a Secret is made.
-const MAKE: &str = "`kubectl create secret generic jupyter --from-literal=password=…` makes the Secret, \
-                    `password = { secret = \"jupyter\", key = \"password\" }` names it";
+const MAKE: &str = "`kubectl create secret generic jupyter --from-literal=password=…` creates the Secret, `password = { secret = \"jupyter\", key = \"password\" }` refers to it";
 
 /// A notebook has an image, and names a cluster of the file.
 pub(super) fn notebooks_have_an_image(context: &mut Context<'_>) {
@@ -21,8 +20,9 @@ pub(super) fn notebooks_have_an_image(context: &mut Context<'_>) {
                 let external =
                     context.stack.dask_cluster.get(like).filter(|cluster| !cluster.manage.is_managed());
                 if image.is_none() && external.is_some_and(|cluster| cluster.image.is_empty()) {
-                    let message =
-                        format!("others own the Dask cluster `{like}`, and the file does not say its image");
+                    let message = format!(
+                        "the Dask cluster `{like}` is managed elsewhere, and the file does not give its image"
+                    );
                     let finding =
                         Diagnostic::error(Code::NotebookImage, message).at_value(path.key("like"), "copied");
                     context.say(finding.help("give the notebook an `image` with Jupyter in it"));
@@ -30,12 +30,11 @@ pub(super) fn notebooks_have_an_image(context: &mut Context<'_>) {
             }
             (None, Some(_)) => {}
             (None, None) => {
-                let message = format!("`{path}` does not say which image it runs");
+                let message = format!("`{path}` has no image");
                 let finding = Diagnostic::error(Code::NotebookImage, message)
                     .at_value(path, "neither `like` nor `image`");
                 context.say(finding.help(
-                    "`like = \"NAME\"` takes the image that belongs to a Dask cluster of this file; `image` names one with \
-                     Jupyter in it",
+                    "`like = \"NAME\"` uses the image that matches a Dask cluster of this file; `image` names one with Jupyter in it",
                 ));
             }
         }
@@ -53,14 +52,15 @@ pub(super) fn notebooks_have_a_password(context: &mut Context<'_>) {
             .find(|name| *name == endpoint::PASSWORD || *name == "DASK_SCHEDULER_ADDRESS");
         if let Some(name) = said {
             let what = match name == endpoint::PASSWORD {
-                true => "a password does not stand in the file",
-                false => "`like` says which scheduler is meant",
+                true => "a password does not belong in the file",
+                false => "`like` sets the scheduler",
             };
             let finding = Diagnostic::error(Code::NotebookPassword, format!("`{name}`: {what}"));
-            context.say(finding.at_key(path.key("env").key(name), "").help("take it away"));
+            context.say(finding.at_key(path.key("env").key(name), "").help("remove it"));
         }
         let Some(password) = &notebook.password else {
-            let message = format!("`{path}` has no password, and whoever opens it runs code in the cluster");
+            let message =
+                format!("`{path}` has no password, and anyone who opens it can run code in the cluster");
             let finding =
                 Diagnostic::error(Code::NotebookPassword, message).at_value(path, "there is no default");
             context.say(finding.help(MAKE));
@@ -82,7 +82,7 @@ pub(super) fn notebooks_have_a_password(context: &mut Context<'_>) {
             let message = format!("`{value}` cannot be the {what}");
             let finding = Diagnostic::error(Code::NotebookPassword, message).at_value(place.key(field), "");
             let help = match field {
-                "secret" => format!("it names a Secret, it does not hold the password: {MAKE}"),
+                "secret" => format!("it is the name of a Secret, not the password itself: {MAKE}"),
                 _ => "letters, digits, `-`, `_` and `.`".to_owned(),
             };
             context.say(finding.help(help));

@@ -49,9 +49,8 @@ pub(super) fn secrets_are_named(context: &mut Context<'_>) {
     look.values();
     let Look { found, taken, .. } = look;
     for place in taken {
-        let what = "a chart's value cannot be taken from the environment: it would stand in plans and in the cluster";
-        let help = "write the Secret with a manifest (`stringData: { KEY: \"env:NAME\" }`), and name it to the chart (often a \
-                    value `existingSecret`)";
+        let what = "a chart's value cannot be read from the environment: it would appear in plans and in the cluster";
+        let help = "create the Secret with a manifest (`stringData: { KEY: \"env:NAME\" }`), and give the chart its name (often the value `existingSecret`)";
         context.say(Diagnostic::error(Code::LiteralSecret, what).at_value(place, "").help(help));
     }
     let allowed = &context.stack.allow.literal_secrets;
@@ -63,13 +62,11 @@ pub(super) fn secrets_are_named(context: &mut Context<'_>) {
         if allowed[*key].trim().is_empty() {
             let finding =
                 Diagnostic::error(Code::LiteralSecret, format!("`{key}` is allowed without a reason"));
-            context.say(
-                finding.at_key(place, "").help("say why anybody may see it: it is for who reads this later"),
-            );
+            context.say(finding.at_key(place, "").help("say why it may be public, for later readers"));
         } else if !found.iter().any(|literal| path.contains(&literal.address)) && !context.is_doubtful(path) {
-            let what = format!("`{key}` is allowed, and no secret is written out there");
+            let what = format!("`{key}` is allowed, but there is no plain-text secret");
             context.say(
-                Diagnostic::warning(Code::LiteralSecret, what).at_key(place, "").help("take the line away"),
+                Diagnostic::warning(Code::LiteralSecret, what).at_key(place, "").help("remove the line"),
             );
         }
     }
@@ -83,27 +80,26 @@ pub(super) fn secrets_are_named(context: &mut Context<'_>) {
 fn refused(Literal { address, place, name, why, remedy }: &Literal) -> Diagnostic {
     let remedy = match remedy {
         Remedy::Variable => format!(
-            "name a key of a Secret: `{name} = {{ secret = \"NAME\", key = \"KEY\" }}`; `kubectl create secret generic NAME \
-             --from-literal=KEY=…` makes one. Or have it taken from the environment when the stack is applied: \
-             `{name} = {{ secret = \"env:NAME\" }}`"
+            "refer to a key of a Secret: `{name} = {{ secret = \"NAME\", key = \"KEY\" }}`; `kubectl create secret generic NAME \
+             --from-literal=KEY=…` creates one. Or have it read from the environment when the stack is applied: `{name} = {{ secret = \"env:NAME\" }}`"
         ),
         Remedy::PodVariable => {
-            "name a key of a Secret in place of `value`: `valueFrom: { secretKeyRef: { name: NAME, key: KEY } }`".to_owned()
+            "refer to a key of a Secret instead of `value`: `valueFrom: { secretKeyRef: { name: NAME, key: KEY } }`".to_owned()
         }
         Remedy::Argument => {
-            "give it as a variable that names a key of a Secret, and write `$(VARIABLE)` here".to_owned()
+            "set it in a variable from a Secret key, and write `$(VARIABLE)` here".to_owned()
         }
         Remedy::Value => {
-            "put it into a Secret and name that to the chart (often a value `existingSecret`)".to_owned()
+            "put it into a Secret and give the chart its name (often the value `existingSecret`)".to_owned()
         }
-        Remedy::Elsewhere => "put it into a Secret (`kubectl create secret generic`) and name that".to_owned(),
+        Remedy::Elsewhere => "put it into a Secret (`kubectl create secret generic`) and refer to that".to_owned(),
     };
     let address = address.to_string();
     let key = if address.contains(['"', '\\']) { format!("'{address}'") } else { format!("\"{address}\"") };
-    let message = format!("`{name}` {why}, and what is written here stands in plans and in the cluster");
+    let message = format!("`{name}` {why}, and values in this file appear in plans and in the cluster");
     Diagnostic::error(Code::LiteralSecret, message)
         .at_key(place.clone(), "")
-        .help(format!("{remedy}; if anybody may see it, say so: `[allow.literal_secrets]` `{key} = \"why\"`"))
+        .help(format!("{remedy}; if it may be public, allow it: `[allow.literal_secrets]` `{key} = \"why\"`"))
 }
 
 struct Look<'a, 'c> {
@@ -118,9 +114,9 @@ impl Look<'_, '_> {
     /// Why a text that stands under a name is a secret, if it is.
     fn why(&self, name: &str, text: &str) -> Option<&'static str> {
         if is_literal(name, text) {
-            Some("has the name of a secret")
+            Some("is named like a secret")
         } else if has_secret_shape(text) {
-            Some("has the shape of a secret")
+            Some("looks like a secret")
         } else if self.context.given.are_in(text) {
             Some("has the value of a variable that is a secret")
         } else {
@@ -191,7 +187,7 @@ impl Look<'_, '_> {
                 if has_secret_shape(text) {
                     let place = object.origin().key("data").key(key);
                     let address = self.section.key("data").key(key);
-                    self.add(address, place, key, "has the shape of a secret", Remedy::Elsewhere);
+                    self.add(address, place, key, "looks like a secret", Remedy::Elsewhere);
                 }
             }
         }
@@ -235,7 +231,7 @@ impl Look<'_, '_> {
             // A shell's script says `password=$PASSWORD` and means a variable.
             let script = text.contains(['\n', ' ', '$']);
             let named = follows_flag(items, place) || (!script && redacted(text) != text);
-            let why = if named { Some("has the name of a secret") } else { self.why("", text) };
+            let why = if named { Some("is named like a secret") } else { self.why("", text) };
             let name = match follows_flag(items, place) {
                 true => items[place - 1].as_str().unwrap_or_default(),
                 false => text.split(['=', ' ']).next().filter(|name| name.starts_with('-')).unwrap_or("args"),
@@ -349,11 +345,11 @@ fn wrong_names(place: &FieldPath, SecretKey { secret, key }: &SecretKey) -> Vec<
     if let Some(variable) = secret.strip_prefix(VARIABLE) {
         let named = (!is_variable(variable)).then(|| {
             let what = format!("`{variable}` cannot be the name of an environment variable");
-            bad("secret", what, "letters, digits and `_`, and no digit first; it names the variable, it does not hold the value")
+            bad("secret", what, "letters, digits and `_`, not starting with a digit; it is the name of the variable, not the value")
         });
         let keyed = (!key.is_empty()).then(|| {
-            let what = "a variable of the environment has no key".to_owned();
-            bad("key", what, "take `key` away; a Secret that others make is named without `env:`")
+            let what = "an environment variable has no key".to_owned();
+            bad("key", what, "remove `key`; an existing Secret is named without `env:`")
         });
         return named.into_iter().chain(keyed).collect();
     }
@@ -361,13 +357,13 @@ fn wrong_names(place: &FieldPath, SecretKey { secret, key }: &SecretKey) -> Vec<
     let data = |c: char| c.is_ascii_alphanumeric() || matches!(c, '-' | '_' | '.');
     let mut found = Vec::new();
     if secret.is_empty() || !secret.chars().all(object) {
-        let help = "lower-case letters, digits, `-` and `.`; it names a Secret, it does not hold the value";
+        let help = "lower-case letters, digits, `-` and `.`; it is the name of a Secret, not the value";
         found.push(bad("secret", format!("`{secret}` cannot be the name of a Secret"), help));
     }
     if key.is_empty() {
-        let what = format!("which key of the Secret `{secret}` is meant is not said");
+        let what = format!("no key of the Secret `{secret}` is given");
         let help =
-            "add `key = \"KEY\"`; `{ secret = \"env:NAME\" }` takes the value from the environment instead";
+            "add `key = \"KEY\"`; `{ secret = \"env:NAME\" }` reads the value from the environment instead";
         found.push(bad("secret", what, help));
     } else if !key.chars().all(data) {
         let what = format!("`{key}` cannot be the key in a Secret");

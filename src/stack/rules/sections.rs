@@ -16,7 +16,7 @@ pub(super) fn one_target(context: &mut Context<'_>) {
     let broken = context.is_doubtful(&gke) || context.is_doubtful(&kubernetes);
     match (&context.stack.gke, &context.stack.kubernetes) {
         (None, None) if !broken => context.say(
-            Diagnostic::error(Code::Target, "the stack does not say where it goes")
+            Diagnostic::error(Code::Target, "the stack has no target")
                 .at_value(FieldPath::keys(["stack"]), "this stack")
                 .help(
                     "add `[gke]` with `project` and `location`, or `[kubernetes]` with the `context` of an \
@@ -27,7 +27,7 @@ pub(super) fn one_target(context: &mut Context<'_>) {
             Diagnostic::error(Code::Target, "the stack has two targets")
                 .at_value(gke, "one")
                 .at_value(kubernetes, "the other")
-                .help("keep `[gke]` to make a cluster, `[kubernetes]` to use one that exists"),
+                .help("keep `[gke]` to create a cluster, `[kubernetes]` to use an existing one"),
         ),
         _ => {}
     }
@@ -54,20 +54,20 @@ pub(super) fn sections_have_what_they_need(context: &mut Context<'_>) {
         need(
             pool,
             "cluster",
-            "a pool of which cluster?",
-            "add `[cluster]` with a `name`; on an existing cluster (`[kubernetes]`) the pools are not the stack's",
+            "needs a cluster",
+            "add `[cluster]` with a `name`; on an existing cluster (`[kubernetes]`) node pools are managed elsewhere",
         );
     }
     if stack.cluster.is_some() && !gke && stack.kubernetes.is_some() {
-        let help = "`[kubernetes]` names a cluster that exists; use `[gke]` instead to make one";
-        need(FieldPath::keys(["cluster"]), "gke", "made where?", help);
+        let help = "`[kubernetes]` is an existing cluster; use `[gke]` instead to create one";
+        need(FieldPath::keys(["cluster"]), "gke", "needs a target", help);
     }
     // Without pools the missing cluster was not said yet.
     if stack.gke.is_some() && !cluster && stack.node_pool.is_empty() {
-        need(FieldPath::keys(["gke"]), "cluster", "for which cluster?", "add `[cluster]` with a `name`");
+        need(FieldPath::keys(["gke"]), "cluster", "needs a cluster", "add `[cluster]` with a `name`");
     }
     if stack.cluster.as_ref().is_some_and(|cluster| cluster.manage.is_managed()) && !pools {
-        let help = "GKE makes no cluster without nodes: add `[node_pool.NAME]` with a `machine_type`";
+        let help = "GKE creates no cluster without nodes: add `[node_pool.NAME]` with a `machine_type`";
         need(FieldPath::keys(["cluster"]), "node_pool.NAME", "has no nodes", help);
     }
 }
@@ -99,15 +99,14 @@ fn dependency(
     let broken = context.is_doubtful(&target.parse().unwrap_or_default());
     if target == section.to_string() {
         let message = format!("`{target}` depends on itself");
-        context
-            .say(Diagnostic::error(Code::UnknownAddress, message).at_value(place, "").help("take it away"));
+        context.say(Diagnostic::error(Code::UnknownAddress, message).at_value(place, "").help("remove it"));
     } else if !sections.contains(target) && !broken {
-        let message = format!("there is nothing at the address `{address}`");
+        let message = format!("unknown address `{address}`");
         let gone = context.gone(&target.parse().unwrap_or_default());
         let ending = |known: &&str| known.split_once('.').is_some_and(|(_, name)| name == target);
         let known = || sections.iter().map(String::as_str);
         let help = match known().find(ending).or_else(|| nearest(target, known())) {
-            _ if gone.is_some() => format!("bring `[{target}]` back, or take this reference away"),
+            _ if gone.is_some() => format!("restore `[{target}]`, or remove this reference"),
             Some(near) => format!("did you mean `{near}`?"),
             None => format!("this file has {}", listed(known(), "and")),
         };
@@ -140,13 +139,13 @@ pub(super) fn pools_exist(context: &mut Context<'_>) {
         let by_live_name =
             context.stack.node_pool.iter().find(|(_, pool)| pool.name.as_deref() == Some(name));
         let help = if gone.is_some() {
-            format!("bring `[node_pool.{name}]` back, or take this reference away")
+            format!("restore `[node_pool.{name}]`, or remove this reference")
         } else if let Some((key, _)) = by_live_name {
             format!("pools are named by their key: `{key}`")
         } else if let Some(near) = nearest(name, pools.iter().copied()) {
             format!("did you mean `{near}`? This file has {}", listed(pools.iter().copied(), "and"))
         } else if context.stack.kubernetes.is_some() {
-            "on an existing cluster (`[kubernetes]`) the pools are not the stack's: take the key away"
+            "on an existing cluster (`[kubernetes]`) node pools are managed elsewhere: remove the key"
                 .to_owned()
         } else if pools.is_empty() {
             format!("add `[node_pool.{name}]` with a `machine_type`")
@@ -198,10 +197,10 @@ pub(super) fn namespaces_are_declared(context: &mut Context<'_>) {
         if namespace == "default" || declared.contains(namespace) || broken || !is_object_name(namespace) {
             continue;
         }
-        let message = format!("the stack does not make the namespace `{namespace}`");
+        let message = format!("the stack does not create the namespace `{namespace}`");
         let help = match nearest(namespace, declared.iter().copied()) {
             Some(near) => format!("did you mean `{near}`?"),
-            None => format!("add `[namespace.{namespace}]`, unless others make it"),
+            None => format!("add `[namespace.{namespace}]`, unless it is created elsewhere"),
         };
         context.say(Diagnostic::warning(Code::NamespaceNotDeclared, message).at_value(place, "").help(help));
     }

@@ -118,7 +118,7 @@ fn selector(context: &mut Context<'_>, Written { service, path, cluster, labels,
         if service["selector"][key] != value {
             let place = path.key("selector").key(key);
             let what = format!("the Service does not select the scheduler: `{key}` is not `{value}`");
-            let help = format!("write `{key}: {value}`; the operator fills nothing in");
+            let help = format!("write `{key}: {value}`; the operator adds nothing");
             context.say(Diagnostic::error(Code::DaskService, what).at_value(place, "").help(help));
         }
     }
@@ -129,7 +129,7 @@ fn selector(context: &mut Context<'_>, Written { service, path, cluster, labels,
                 "the Service selects nothing: no pod of the scheduler has the label `{key}` with this value"
             );
             let help =
-                "leave it out of the selector, or give the cluster the label: the operator copies its labels";
+                "remove it from the selector, or give the cluster the label: the operator copies its labels";
             let place = path.key("selector").key(key);
             context.say(Diagnostic::error(Code::DaskService, what).at_value(place, "").help(help));
         }
@@ -152,9 +152,9 @@ fn ports(context: &mut Context<'_>, Written { service, path, cluster, pod_ports,
             ),
             _ => (
                 format!(
-                    "the operator finds {count} ports for `{name}` and takes none: `{service_name}` counts, too"
+                    "the operator finds {count} ports for `{name}` and uses none: `{service_name}` counts, too"
                 ),
-                format!("keep the port `{name}` and give the other one another name"),
+                format!("keep the port `{name}` and rename the other"),
             ),
         };
         context.say(Diagnostic::error(Code::DaskService, what).at_key(path.key("ports"), "").help(help));
@@ -163,7 +163,7 @@ fn ports(context: &mut Context<'_>, Written { service, path, cluster, pod_ports,
         let path = path.key("ports").index(place);
         let named = port["targetPort"].as_str().filter(|name| name.parse::<u16>().is_err());
         if let Some(name) = named.filter(|name| !pod_ports.is_empty() && !pod_ports.contains(name)) {
-            let what = format!("the port leads nowhere: the scheduler's containers have no port `{name}`");
+            let what = format!("the scheduler's containers have no port `{name}`");
             let help = format!("they have {}", crate::diag::listed(pod_ports.iter().copied(), "and"));
             context.say(
                 Diagnostic::error(Code::DaskService, what).at_value(path.key("targetPort"), "").help(help),
@@ -171,9 +171,8 @@ fn ports(context: &mut Context<'_>, Written { service, path, cluster, pod_ports,
         }
         let number = port["nodePort"].as_u64();
         if let Some(number) = number.filter(|number| !(30000..=32767).contains(number)) {
-            let what =
-                format!("`nodePort` {number} is outside of 30000 to 32767, which API servers give out");
-            let help = "the operator would try for ever: leave it away and one is chosen";
+            let what = format!("`nodePort` {number} is outside 30000 to 32767, the range of API servers");
+            let help = "the operator would retry forever: omit it to have one chosen";
             context.say(
                 Diagnostic::warning(Code::DaskService, what).at_value(path.key("nodePort"), "").help(help),
             );
@@ -183,7 +182,7 @@ fn ports(context: &mut Context<'_>, Written { service, path, cluster, pod_ports,
 
 /// A scheduler that the internet reaches runs anyone's code.
 pub(super) fn schedulers_are_not_public(context: &mut Context<'_>) {
-    let what = "whoever reaches this scheduler can run code in the cluster, and it is on the internet";
+    let what = "anyone who can reach this scheduler can run code in the cluster, and it is on the internet";
     let stack = context.stack;
     for (key, cluster) in &stack.dask_cluster {
         let path = FieldPath::keys(["dask_cluster", key, "service"]);
@@ -194,17 +193,16 @@ pub(super) fn schedulers_are_not_public(context: &mut Context<'_>) {
         context.say(if service.r#type == ServiceType::LoadBalancer {
             let ranges = service.spec.as_ref().map(|spec| &spec.0["loadBalancerSourceRanges"]);
             let help = match ranges.and_then(Value::as_array) {
-                Some(_) => "only the addresses of `loadBalancerSourceRanges` reach it: keep them few",
+                Some(_) => "only addresses in `loadBalancerSourceRanges` can reach it: keep them few",
                 None => {
-                    "`dask-infra connect` needs no load balancer; without `public` it is inside the VPC network; \
-                     `spec = { loadBalancerSourceRanges = [\"198.51.100.0/24\"] }` says who may"
+                    "`dask-infra connect` needs no load balancer; without `public` it is internal to the VPC network; `spec = { loadBalancerSourceRanges = [\"198.51.100.0/24\"] }` restricts access"
                 }
             };
             Diagnostic::warning(Code::PublicScheduler, what).at_value(path.key("public"), "").help(help)
         } else {
             let what = format!("a {} is not public", service.r#type.as_str());
-            let finding = Diagnostic::error(Code::PublicScheduler, what).at_value(path.key("public"), "says nothing");
-            finding.help("`public` belongs to `type = \"LoadBalancer\"`: take it away")
+            let finding = Diagnostic::error(Code::PublicScheduler, what).at_value(path.key("public"), "has no effect");
+            finding.help("`public` belongs to `type = \"LoadBalancer\"`: remove it")
         });
     }
     for object in bundle::objects(&stack.bundles()).filter(|object| object.kind() == "DaskCluster") {

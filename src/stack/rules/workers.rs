@@ -15,13 +15,12 @@ pub(super) fn numbers_have_one_writer(context: &mut Context<'_>) {
             Given { min: Some(min), max: Some(max), start: None } if min > max => {
                 let message = format!("`min` is {min} and `max` is {max}");
                 let finding = Diagnostic::error(Code::Limits, message).at_value(place.key("min"), "more");
-                finding.at_value(place.key("max"), "than this").help("`min` is at most `max`")
+                finding.at_value(place.key("max"), "than this").help("`min` must not exceed `max`")
             }
             Given { min: Some(_), max: Some(_), start: None } if !scalable => {
-                let message = "the operator's autoscaler writes the number of the default group only";
+                let message = "the operator's autoscaler sets the number of the default group only";
                 Diagnostic::error(Code::OneWriter, message).at_value(place, "of another group").help(
-                    "give a number, or `{ start = 2 }` to leave it to notebooks; put the workers that come and go into \
-                     the cluster's `worker`",
+                    "give a number, or `{ start = 2 }` to leave it to notebooks; autoscale workers in the cluster's `worker`",
                 )
             }
             Given { min: Some(_), max: Some(_), start: None }
@@ -29,14 +28,13 @@ pub(super) fn numbers_have_one_writer(context: &mut Context<'_>) {
                 continue;
             }
             Given { start: Some(_), .. } => {
-                let message = "two writers of one number: `start` leaves it to notebooks, `min` and `max` to the \
-                               operator's autoscaler";
+                let message = "two owners of one number: `start` leaves it to notebooks, `min` and `max` to the operator's autoscaler";
                 Diagnostic::error(Code::OneWriter, message)
                     .at_value(place, "both")
                     .help("keep `start`, or `min` and `max`")
             }
             Given { start: None, .. } => {
-                let message = "the number of workers says neither how many nor who writes it";
+                let message = "the number of workers has neither a value nor an owner";
                 let help = "`replicas = 2`, `replicas = { min = 0, max = 8 }`, or `replicas = { start = 2 }`";
                 Diagnostic::error(Code::OneWriter, message).at_value(place, "").help(help)
             }
@@ -60,7 +58,7 @@ pub(super) fn groups_have_room_for_names(context: &mut Context<'_>) {
             group_name(context, cluster.live_name(name), &place, &live);
             let first = seen.insert((cluster.namespace().to_owned(), live.clone()), path.clone());
             if let Some(first) = first {
-                let message = format!("`{first}` and `{path}` are both called `{live}`");
+                let message = format!("`{first}` and `{path}` are both named `{live}`");
                 let finding =
                     Diagnostic::error(Code::SameName, message).at_value(path.key("name"), "again here");
                 context.say(
@@ -74,19 +72,20 @@ pub(super) fn groups_have_room_for_names(context: &mut Context<'_>) {
 /// Whether a name is one that a group of a cluster may have; `place` is where it stands.
 pub(super) fn group_name(context: &mut Context<'_>, cluster: &str, place: &FieldPath, live: &str) {
     if live == format!("{cluster}-default") {
-        let message = format!("the operator calls the cluster's own group `{live}`");
+        let message = format!("the operator names the cluster's default group `{live}`");
         let help = "choose another name, or set the default group's workers in the cluster's `worker`";
         context.say(Diagnostic::error(Code::ChildName, message).at_key(place.clone(), "taken").help(help));
     } else if live.len() > 63 {
-        let message = format!("the group's name `{live}` has {} characters, 63 are allowed", live.len());
+        let message =
+            format!("the group's name `{live}` has {} characters, at most 63 are allowed", live.len());
         let help = "it becomes a label of its workers; give it a shorter `name`";
         context.say(Diagnostic::error(Code::ChildName, message).at_key(place.clone(), "too long").help(help));
     } else if live.len() > LONG_GROUP_NAME {
-        let message = format!("the group's name `{live}` leaves no room for its workers");
+        let message = format!("the group's name `{live}` is too long for its workers");
         let finding = Diagnostic::warning(Code::LongName, message);
         let finding = finding.at_key(place.clone(), format!("{} characters", live.len()));
         context.say(finding.help(format!(
-            "names of worker Pods add 18 characters and are cut at 63: take at most {LONG_GROUP_NAME}"
+            "names of worker Pods add 18 characters and are truncated at 63: use at most {LONG_GROUP_NAME}"
         )));
     }
 }

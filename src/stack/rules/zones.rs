@@ -159,9 +159,9 @@ pub(super) fn own_zone_is_among_them(context: &mut Context<'_>) {
 pub(super) fn upgrades_can_go_on(context: &mut Context<'_>) {
     for (path, pool) in context.pools() {
         if pool.surge.is_some_and(|surge| surge.max_surge + surge.max_unavailable == 0) {
-            let message = "with no node more and no node less an upgrade cannot go on";
+            let message = "with no extra node and no unavailable node an upgrade cannot proceed";
             let finding = Diagnostic::error(Code::NoSurge, message).at_value(path.key("surge"), "both are 0");
-            context.say(finding.help("set one of them to 1: `max_unavailable = 1` needs no spare machine"));
+            context.say(finding.help("set one of them to 1: `max_unavailable = 1` needs no extra machine"));
         }
     }
 }
@@ -171,9 +171,9 @@ pub(super) fn zones_exist(context: &mut Context<'_>) {
     let mut places = written_zones(context);
     for (place, zone) in &places {
         if let Location::Region(region) = taken_apart(zone) {
-            let message = format!("`{region}` is a region, a zone is wanted");
-            let finding = Diagnostic::error(Code::UnknownZone, message).at_value(place.clone(), "no zone");
-            context.say(finding.help(format!("zones of it are called `{region}-a`, `{region}-b`, …")));
+            let message = format!("`{region}` is a region, not a zone");
+            let finding = Diagnostic::error(Code::UnknownZone, message).at_value(place.clone(), "not a zone");
+            context.say(finding.help(format!("its zones are named `{region}-a`, `{region}-b`, …")));
         }
     }
     if let Some(gke) = &context.stack.gke {
@@ -184,11 +184,11 @@ pub(super) fn zones_exist(context: &mut Context<'_>) {
             Some(region) if REGIONS.contains(&region) => unknown_letter(context, place, text, region),
             Some(region) => unknown_region(context, place, text, region),
             None => {
-                let message = format!("`{text}` is not written like a zone or region");
+                let message = format!("`{text}` is not a zone or region");
                 let finding = Diagnostic::error(Code::UnknownZone, message).at_value(place, "");
                 context.say(finding.help(match better(text) {
                     Some(near) => format!("did you mean `{near}`?"),
-                    None => "a zone is written `us-central1-c`, a region `us-central1`".to_owned(),
+                    None => "a zone looks like `us-central1-c`, a region like `us-central1`".to_owned(),
                 }));
             }
         }
@@ -199,10 +199,9 @@ pub(super) fn zones_exist(context: &mut Context<'_>) {
 fn unknown_letter(context: &mut Context<'_>, place: FieldPath, text: &str, region: &str) {
     let letter = text.strip_prefix(region).and_then(|rest| rest.strip_prefix('-'));
     if letter.is_some_and(|letter| letter.len() == 1 && letter > "f") {
-        let message = format!("`{text}` is not a zone that dask-infra knows");
+        let message = format!("unknown zone `{text}`");
         let help = format!(
-            "`gcloud compute zones list --filter=region:{region}` lists those of the region; a new one is used as it \
-             is written"
+            "`gcloud compute zones list --filter=region:{region}` lists the region's zones; a new zone is used as written"
         );
         context.say(Diagnostic::warning(Code::UnknownZone, message).at_value(place, "").help(help));
     }
@@ -212,14 +211,14 @@ fn unknown_letter(context: &mut Context<'_>, place: FieldPath, text: &str, regio
 fn unknown_region(context: &mut Context<'_>, place: FieldPath, text: &str, region: &str) {
     let place_of = |region: &str| region.trim_end_matches(|c: char| c.is_ascii_digit()).to_owned();
     let known_place = REGIONS.iter().any(|known| place_of(known) == place_of(region));
-    let message = format!("`{region}` is not a region that dask-infra knows");
+    let message = format!("unknown region `{region}`");
     context.say(match better(text).filter(|_| !known_place) {
         Some(near) => Diagnostic::error(Code::UnknownZone, message)
             .at_value(place, "")
             .help(format!("did you mean `{near}`?")),
         None => Diagnostic::warning(Code::UnknownZone, message)
             .at_value(place, "")
-            .help("`gcloud compute zones list` knows all; a new one is used as it is written"),
+            .help("`gcloud compute zones list` lists all; a new one is used as written"),
     });
 }
 
@@ -251,7 +250,7 @@ pub(super) fn zones_lie_in_the_region(context: &mut Context<'_>) {
             let message = format!("the zone `{zone}` is not in the cluster's region `{region}`");
             let finding = Diagnostic::error(Code::ZoneOutside, message).at_value(place, "another region");
             let finding = finding.at_value(FieldPath::keys(["gke", "location"]), "the cluster is here");
-            context.say(finding.help("nodes of one cluster lie in one region"));
+            context.say(finding.help("all nodes of a cluster are in one region"));
         }
     }
 }
@@ -286,8 +285,8 @@ pub(super) fn nodes_divide(context: &mut Context<'_>) {
         let finding = Diagnostic::error(Code::NodesNotDivisible, message);
         let finding = finding.at_value(path.key("nodes"), "all zones together").at_value(place, why);
         let neighbours = match below {
-            0 => format!("{number} nodes are the fewest"),
-            below => format!("take {below} or {} nodes", below + number),
+            0 => format!("at least {number} nodes are needed"),
+            below => format!("use {below} or {} nodes", below + number),
         };
         context.say(finding.help(format!("{neighbours}, or set `zones` of the pool to fewer of them")));
     }
@@ -299,7 +298,7 @@ pub(super) fn limits_are_in_order(context: &mut Context<'_>) {
         if let Nodes::Autoscaled { min, max } = pool.size()
             && min > max
         {
-            let message = format!("at least {min} nodes are more than at most {max}");
+            let message = format!("`min` is {min} and `max` is {max}");
             let nodes = path.key("nodes");
             let finding = Diagnostic::error(Code::Limits, message)
                 .at_value(nodes.key("min"), "")
@@ -326,7 +325,8 @@ pub(super) fn gpus_are_offered(context: &mut Context<'_>) {
         if missing.is_empty() {
             continue;
         }
-        let message = format!("`{gpu}` has not been seen in {}", listed(missing.iter().copied(), "and"));
+        let message =
+            format!("`{gpu}` is not known to be available in {}", listed(missing.iter().copied(), "and"));
         let place = if !pool.zones.is_empty() {
             path.key("zones")
         } else if stack.cluster.as_ref().is_some_and(|cluster| !cluster.zones.is_empty()) {
@@ -350,8 +350,8 @@ fn other_zones(known: &[String], missing: &[&str]) -> String {
         .collect();
     let all = || known.iter().map(String::as_str).take(6);
     match near.as_slice() {
-        [] => format!("it has been seen in {}; the list may be out of date", listed(all(), "and")),
-        near => format!("in this region it has been seen in {}", listed(near.iter().copied(), "and")),
+        [] => format!("it is available in {}; the list may be out of date", listed(all(), "and")),
+        near => format!("in this region it is available in {}", listed(near.iter().copied(), "and")),
     }
 }
 

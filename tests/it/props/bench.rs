@@ -464,7 +464,7 @@ impl Bench {
         let resource = all.iter().find(|resource| resource.address.as_str() == address);
         let resource = resource.ok_or_else(|| format!("{address} is not in the stack"))?;
         let scaled =
-            (dask_infra::kinds::of(resource.kind).scaled)(resource, all).ok_or("it has no number")?;
+            (dask_infra::kinds::of(resource.kind).scaled)(resource, all).ok_or("it has nothing to scale")?;
         let wish = Wish { address: &resource.address, scaled: &scaled, number, kept: false };
         make(stack, Mode::Apply, &Flags::default(), &world, |inputs| scale(inputs, &wish))
     }

@@ -204,7 +204,7 @@ impl Player {
         };
         let left = plan.missing_consents(&given);
         if !left.is_empty() {
-            return Done { plan: Some(plan), ..Done::refused(format!("consent is missing: {left:?}")) };
+            return Done { plan: Some(plan), ..Done::refused(format!("approval required: {left:?}")) };
         }
         let moment = kill.map(|kill| {
             let turn = if kill.after { Turn::DeathAfter } else { Turn::DeathBefore };

@@ -11,7 +11,6 @@ use crate::kinds::kind::{Found, Part};
 use crate::kinds::kubernetes::object::gvk;
 use crate::resource::{Facts, KindId, Owner, Until};
 
-/// What is wanted.
 const WANTED: u64 = 2;
 
 /// A thing that kopf works on: what people write, and what kopf notes.

@@ -11,10 +11,10 @@ use crate::kinds::scope::Scope;
 use crate::kinds::short::{Accelerator, DriverInstall, Nodes, SharingStrategy, Taint, TaintEffect};
 use crate::resource::Effect;
 
-const ROLLS: Option<&str> = Some("GKE makes the nodes anew");
-const GOES_THROUGH: Option<&str> = Some("GKE goes through the nodes as it does for an upgrade");
-const FIXED: Option<&str> = Some("GKE does not change it on a pool");
-const ZONES: Option<&str> = Some("nodes come and go with the zones");
+const ROLLS: Option<&str> = Some("GKE recreates the nodes");
+const GOES_THROUGH: Option<&str> = Some("GKE updates the nodes one after the other, as in an upgrade");
+const FIXED: Option<&str> = Some("GKE cannot change it on an existing pool");
+const ZONES: Option<&str> = Some("adds and removes nodes with the zones");
 
 /// A field of the update request that rolls the nodes.
 const fn rolls(path: &'static str, how: How, name: &'static str) -> Rule {

@@ -36,15 +36,15 @@ pub(super) fn readiness(wait: &Await, found: &Found) -> Result<Readiness, Unaske
         "RUNNING_WITH_ERROR" => {
             let why = conditions(pool);
             if is_short(pool) {
-                Readiness::Stalled(format!("not all its nodes are there, GKE keeps trying{why}"))
+                Readiness::Stalled(format!("some nodes are missing, GKE keeps trying{why}"))
             } else {
-                Readiness::Progressing(format!("not all its nodes are there{why}"))
+                Readiness::Progressing(format!("some nodes are missing{why}"))
             }
         }
         status @ ("ERROR" | "STOPPING") => {
             Readiness::Failed(format!("its status is {status}{}", conditions(pool)))
         }
-        "" => Readiness::Progressing("not there yet".into()),
+        "" => Readiness::Progressing("not created yet".into()),
         status => Readiness::Progressing(format!("its status is {status}")),
     })
 }
@@ -207,14 +207,14 @@ mod tests {
         for code in ["GCE_STOCKOUT", "GCE_QUOTA_EXCEEDED"] {
             assert_eq!(
                 pool(code),
-                Readiness::Stalled("not all its nodes are there, GKE keeps trying: zone z is full".into()),
+                Readiness::Stalled("some nodes are missing, GKE keeps trying: zone z is full".into()),
                 "{code}"
             );
         }
         for code in ["", "UNKNOWN", "SET_BY_OPERATOR"] {
             assert_eq!(
                 pool(code),
-                Readiness::Progressing("not all its nodes are there: zone z is full".into()),
+                Readiness::Progressing("some nodes are missing: zone z is full".into()),
                 "{code}"
             );
         }

@@ -14,7 +14,7 @@ use crate::kinds::short::{Accelerator, Nodes, Taint};
 /// A GKE node pool.
 #[derive(Clone, Debug, Default, PartialEq, Deserialize, Serialize, JsonSchema)]
 pub struct NodePool {
-    /// The pool's live name; the section's key when missing.
+    /// The pool's live name; defaults to the section's key.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub name: Option<String>,
     /// The Compute Engine machine type: `a2-highgpu-2g`, `n1-standard-2`. Not needed with `manage = false`.
@@ -29,7 +29,7 @@ pub struct NodePool {
     /// Nodes in all zones together (a multiple of the zones), or `{ min = 0, max = 4 }` to autoscale. Default 1.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub nodes: Option<Nodes>,
-    /// Zones of the pool; those of the cluster when missing.
+    /// Zones of the pool; defaults to those of the cluster.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     pub zones: Vec<String>,
     /// Kubernetes labels of the nodes.
@@ -54,7 +54,7 @@ pub struct NodePool {
     /// The node image. Default `COS_CONTAINERD`.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub image_type: Option<String>,
-    /// Spot machines: cheaper, may be taken away at any time.
+    /// Spot machines: cheaper, may be reclaimed at any time.
     #[serde(default, skip_serializing_if = "is_false")]
     pub spot: bool,
     /// The Google service account of the nodes. Default: the project's default account.
@@ -69,7 +69,7 @@ pub struct NodePool {
     /// How upgrades roll: extra nodes, and nodes that may be missing. Default one extra, none missing.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub surge: Option<Surge>,
-    /// `false`: it exists and others own it. It is read, compared with what is said here and relied on, never
+    /// `false`: it exists and is managed elsewhere. It is read, compared with this section and relied on, never
     /// written, labelled or deleted. Default `true`.
     #[serde(default, skip_serializing_if = "Manage::is_managed")]
     pub manage: Manage,
