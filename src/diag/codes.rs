@@ -412,8 +412,8 @@ codes! {
      by default, so the DaemonSet runs nowhere. Leave it away, or say `[gpu_driver] install = \"daemonset\"`, which \
      brings the same installer and turns GKE's off."
 
-    SaidTwice "DI0250" "said by a key and by `pod`"
-    "A key of the section and its `pod` set the same field. One of them must give way: take the key or the field \
+    SaidTwice "DI0250" "said by a key and by `pod` or `api`"
+    "A key of the section and its `pod` or `api` set the same field. One of them must give way: take the key or the field \
      out. An `image` in `pod` wins over that of the cluster, with a warning: scheduler, workers and clients should \
      have the same."
 
@@ -472,6 +472,10 @@ codes! {
     JobTemplate "DI0265" "what the cluster of a job is made of"
     "A job brings its own Dask cluster. Either it copies one of the file (`like = \"NAME\"`) or it describes its own \
      (`image`, `scheduler`, `worker`)."
+
+    GkeSetsField "DI0266" "a field that GKE alone sets"
+    "`api` of a cluster or a node pool takes fields of the GKE API. Some of them are answers only: states, addresses, \
+     versions that run. Node pools are sections of their own and no field of the cluster."
 
     HelmMissing "DI0270" "helm cannot be run"
     "Charts are rendered by the `helm` program, version 3.8 or later, or 4: that of `--helm PATH` or \
