@@ -338,8 +338,8 @@ codes! {
     "The DaemonSet that installs the NVIDIA driver selects only nodes on which GKE does not install it. GKE does so \
      by default, so the DaemonSet runs nowhere. Remove it, or set `[gpu_driver] install = \"daemonset\"`, which adds the same installer and turns GKE's off."
 
-    SaidTwice "DI0250" "set by both a key and `pod`"
-    "A key of the section and its `pod` set the same field. Remove the key or the field. An `image` in `pod` overrides that of the cluster, with a warning: scheduler, workers and clients should \
+    SaidTwice "DI0250" "set by both a key and `pod` or `api`"
+    "A key of the section and its `pod` or `api` set the same field. Remove the key or the field. An `image` in `pod` overrides that of the cluster, with a warning: scheduler, workers and clients should \
      have the same."
 
     SecretInFile "DI0251" "a Secret with its value in a manifest"
@@ -385,6 +385,10 @@ codes! {
 
     JobTemplate "DI0265" "the cluster of a job"
     "A job has its own Dask cluster. It either copies one from the file (`like = \"NAME\"`) or describes its own (`image`, `scheduler`, `worker`)."
+
+    GkeSetsField "DI0266" "a field that GKE alone sets"
+    "`api` of a cluster or a node pool takes fields of the GKE API. Some of them are answers only: states, addresses, \
+     versions that run. Node pools are sections of their own and no field of the cluster."
 
     HelmMissing "DI0270" "helm cannot be run"
     "Charts are rendered by the `helm` program, version 3.8 or later, or 4: the one in `--helm PATH` or DASK_INFRA_HELM, else the one on the PATH. A stack cannot choose it. Helm writes no release and needs no extra permissions. Get it from https://helm.sh/docs/intro/install; it is one file."

@@ -3,97 +3,15 @@
 use serde_json::Value;
 
 use super::{Draft, Found, Place, stack_of, text};
-use crate::address::FieldPath;
 use crate::kinds::gke::field::{self, texts};
-use crate::kinds::gke::{cluster, node_pool};
+use crate::kinds::gke::{api, cluster, node_pool};
 use crate::kinds::section::{Lifecycle, Manage};
 use crate::kinds::short::DriverInstall;
+use crate::schema::Message;
 use crate::stack::{
     Accelerator, Cluster, DriverVersion, GpuDriver, NodePool, Nodes, Sharing, SharingStrategy, Surge,
 };
 use crate::{catalog, kinds};
-
-/// Fields of a cluster that say what it is or what GKE made of it, or that every cluster has with these values: nothing
-/// that somebody chose. Source: `google.container.v1.Cluster`.
-const CLUSTER_KNOWN: [&str; 51] = [
-    "addonsConfig",
-    "anonymousAuthenticationConfig",
-    "autopilot",
-    "autoscaling",
-    "clusterIpv4Cidr",
-    "conditions",
-    "controlPlaneEgress",
-    "controlPlaneEndpointsConfig",
-    "createTime",
-    "currentMasterVersion",
-    "currentNodeCount",
-    "currentNodeVersion",
-    "databaseEncryption",
-    "defaultMaxPodsConstraint",
-    "endpoint",
-    "enterpriseConfig",
-    "etag",
-    "expireTime",
-    "fleet",
-    "id",
-    "initialNodeCount",
-    "instanceGroupUrls",
-    "ipAllocationPolicy",
-    "labelFingerprint",
-    "legacyAbac",
-    "location",
-    "loggingConfig",
-    "loggingService",
-    "maintenancePolicy",
-    "masterAuth",
-    "masterAuthorizedNetworksConfig",
-    "monitoringConfig",
-    "monitoringService",
-    "networkConfig",
-    "nodeConfig",
-    "nodeCreationConfig",
-    "nodeIpv4CidrSize",
-    "nodePoolAutoConfig",
-    "nodePoolDefaults",
-    "notificationConfig",
-    "podAutoscaling",
-    "privateClusterConfig",
-    "rbacBindingConfig",
-    "secretManagerConfig",
-    "securityPostureConfig",
-    "selfLink",
-    "servicesIpv4Cidr",
-    "shieldedNodes",
-    "status",
-    "userManagedKeysConfig",
-    "zone",
-];
-
-/// The same for the configuration of a pool's nodes. Source: `google.container.v1.NodeConfig`.
-const CONFIG_KNOWN: [&str; 7] = [
-    "bootDisk",
-    "effectiveCgroupMode",
-    "kubeletConfig",
-    "metadata",
-    "shieldedInstanceConfig",
-    "windowsNodeConfig",
-    "loggingConfig",
-];
-
-/// The same for a pool. Source: `google.container.v1.NodePool`.
-const POOL_KNOWN: [&str; 11] = [
-    "conditions",
-    "etag",
-    "instanceGroupUrls",
-    "maxPodsConstraint",
-    "networkConfig",
-    "podIpv4CidrSize",
-    "selfLink",
-    "status",
-    "statusMessage",
-    "updateInfo",
-    "version",
-];
 
 pub(super) fn import(found: &Found, draft: &mut Draft) {
     let Place::Gke(name) = &found.place else { return };
@@ -107,11 +25,8 @@ pub(super) fn import(found: &Found, draft: &mut Draft) {
     let mut cluster =
         Cluster { name: name.cluster.clone(), zones, manage: Manage::EXTERNAL, ..Cluster::default() };
     field::import(cluster::FIELDS, &mut cluster, live);
+    cluster.api = api::import(Message::Cluster, &field::places(cluster::FIELDS), live);
     draft.stack.cluster = Some(cluster);
-    let unsaid = field::unsaid(cluster::FIELDS, live, &FieldPath::root(), &CLUSTER_KNOWN);
-    if !unsaid.is_empty() {
-        draft.below("cluster", format!("also set and left unchanged: {}", unsaid.join(", ")));
-    }
     if live["autopilot"]["enabled"] == true {
         draft.below(
             "cluster",
@@ -195,11 +110,7 @@ fn pool(
         )),
     }
     account(&section, config, &mut pool, draft);
-    let mut unsaid = field::unsaid(node_pool::FIELDS, live, &FieldPath::keys(["config"]), &CONFIG_KNOWN);
-    unsaid.extend(field::unsaid(node_pool::FIELDS, live, &FieldPath::root(), &POOL_KNOWN));
-    if !unsaid.is_empty() {
-        draft.below(&section, format!("also set and left unchanged: {}", unsaid.join(", ")));
-    }
+    pool.api = api::import(Message::NodePool, &field::places(node_pool::FIELDS), live);
     draft.stack.node_pool.insert(name.to_owned(), pool);
 }
 

@@ -11,6 +11,7 @@ use crate::address::{Address, FieldPath};
 use crate::resource::{
     Action, Api, Await, Effect, FieldChange, Gvk, Identity, ObjectId, Owner, Query, Readiness, Resource, Step,
 };
+use crate::schema::{CallOf, Message};
 
 /// The static description of a kind.
 pub struct Kind {
@@ -222,7 +223,7 @@ pub fn unnamed(object: &ObjectId) -> Address {
 /// How wanted and live are compared.
 pub enum Compare {
     /// Field by field under rules; fields without a rule are refused.
-    Gke(&'static [&'static Rule]),
+    Gke(Message, &'static [&'static Rule]),
     /// By our field manager's entries and the live values; the function tells what changing a field does.
     Kubernetes(fn(&FieldPath) -> (Effect, Option<&'static str>)),
     /// Not at all: an action.
@@ -263,6 +264,8 @@ pub enum Update {
     Alone(&'static str),
     /// By a method of its own, `setManagement`, which takes the part of the body that the field is in.
     Method(&'static str),
+    /// By the request that the list of the API's fields has.
+    Listed(CallOf),
 }
 
 /// Ways of comparing. In all of them a number and its text are the same (the API writes int64 as text),

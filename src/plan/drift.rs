@@ -184,7 +184,7 @@ fn of_object(inputs: &Inputs<'_>, resource: &Resource, schema: Option<&Schema>) 
 
 /// Fields of a GKE thing that differ from what was last set, and entries that others put in.
 fn of_gke(world: &World, identity: &Identity, kind: KindId, last: &Value) -> Both {
-    let (Some(live), Compare::Gke(rules)) = (world.find(identity), &kinds::of(kind).compare) else {
+    let (Some(live), Compare::Gke(message, rules)) = (world.find(identity), &kinds::of(kind).compare) else {
         return Both::default();
     };
     let mut live = live.clone();
@@ -193,7 +193,7 @@ fn of_gke(world: &World, identity: &Identity, kind: KindId, last: &Value) -> Bot
         let size = world.sizes.get(pool).map_or_else(|| last["nodeCount"].clone(), |size| (*size).into());
         live["nodeCount"] = size;
     }
-    let changes = gke::compare::compare(rules, last, &live, None).changes;
+    let changes = gke::api::compared(*message, rules, last, &live, None).changes;
     let external =
         gke::compare::set_by_others(rules, last, &live).into_iter().map(|(path, value)| FieldChange {
             path,

@@ -84,10 +84,10 @@ impl<'a> Observed<'a> {
     /// What is wanted beside what is live; `None` for actions.
     pub(super) fn compared(&self, resource: &Resource, kind: &Kind, live: &Value) -> Option<Compared> {
         match kind.compare {
-            Compare::Gke(rules) => {
+            Compare::Gke(message, rows) => {
                 let record = self.inputs.world.record.as_ref();
                 let last = record.and_then(|record| record.last_set(&resource.identity));
-                Some(gke::compare::compare(rules, &resource.body, live, last))
+                Some(gke::api::compared(message, rows, &resource.body, live, last))
             }
             Compare::Kubernetes(effect) => {
                 let schema = self.shapes.schema(resource);
@@ -125,7 +125,7 @@ impl<'a> Observed<'a> {
     /// Whose a live thing is. What other stacks of this tool made under the same name is shared; what anyone else
     /// made is theirs.
     pub(super) fn standing(&self, resource: &Resource, kind: &Kind, live: &Value) -> Standing {
-        if matches!(kind.compare, Compare::Gke(_)) {
+        if matches!(kind.compare, Compare::Gke(..)) {
             let labels = gke_labels(&resource.identity, live);
             if gke::compare::is_ours(labels, &self.inputs.owner) {
                 return Standing::Ours;

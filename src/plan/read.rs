@@ -126,7 +126,9 @@ impl Planner<'_> {
     /// What the section says and is not so.
     fn differences(&self, resource: &Resource, live: &Value) -> Vec<FieldChange> {
         let mut changes = match kinds::of(resource.kind).compare {
-            Compare::Gke(rules) => gke::compare::compare(rules, &resource.body, live, None).changes,
+            Compare::Gke(message, rows) => {
+                gke::api::compared(message, rows, &resource.body, live, None).changes
+            }
             Compare::Kubernetes(effect) => {
                 let schema = self.seen.shapes.schema(resource);
                 let manager = self.seen.inputs.owner.field_manager();

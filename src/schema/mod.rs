@@ -5,6 +5,7 @@
 mod check;
 mod dask;
 pub mod gke;
+mod gke_fields;
 mod kubernetes;
 mod lines;
 mod node;
@@ -20,6 +21,7 @@ use serde_json::Value;
 
 pub use self::check::{Problem, ProblemKind, check, closest};
 pub use self::dask::{DASK_GROUP, dask, dask_apis, dask_crds};
+pub use self::gke_fields::{CallOf, Change as GkeChange, GkeField, Message, gke_field, gke_fields};
 pub use self::kubernetes::{
     KUBERNETES, api, apis, builtin, definition, definition_of, kinds_of, subresources, written,
 };

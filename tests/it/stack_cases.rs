@@ -7,7 +7,7 @@ use std::path::Path;
 
 use dask_infra::diag::{self, Look, render};
 use dask_infra::stack::lower::{self, lower};
-use dask_infra::stack::{Options, json_schema, load, parse_in, reference};
+use dask_infra::stack::{Options, fields, json_schema, load, parse_in, reference};
 
 use crate::charts;
 use crate::golden::{cases, golden, root};
@@ -61,6 +61,7 @@ fn generated_files_are_current() {
     let files = [
         ("schemas/stack.schema.json", schema),
         ("docs/stack-reference.md", reference()),
+        ("docs/gke-fields.md", fields()),
         ("docs/diagnostics.md", diag::page()),
     ];
     let failures: Vec<String> =

@@ -24,9 +24,9 @@ pub const KIND: Kind = Kind {
     held: Held::ByOperator,
     room: Room::Number,
     compare: Compare::Kubernetes(effect),
-    program: |doing| {
-        let facts = Facts::Cluster(text(&doing.body()["spec"]["cluster"]).to_owned());
-        object_program(doing, KindId::DaskAutoscaler, facts, DEADLINE)
+    program: |context| {
+        let facts = Facts::Cluster(text(&context.body()["spec"]["cluster"]).to_owned());
+        object_program(context, KindId::DaskAutoscaler, facts, DEADLINE)
     },
     queries,
     readiness: |_, found| Ok(readiness(found.itself())),

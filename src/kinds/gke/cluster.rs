@@ -4,8 +4,9 @@ use std::collections::BTreeMap;
 
 use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
-use serde_json::{Value, json};
+use serde_json::{Map, Value, json};
 
+use super::api;
 use super::compare::{call, merged_entries, owned_labels, sent};
 use super::field::{self, Field, Maker, given, google_labels, listed, rule};
 use crate::address::{Address, FieldPath};
@@ -18,6 +19,7 @@ use crate::resource::{
     Action, Api, Await, Call, ClusterName, Effect, Facts, Identity, KindId, Late, Life, Method, Readiness,
     Resource, Step, Until,
 };
+use crate::schema::Message;
 
 /// Seconds: clusters take 3 to 9 minutes, and longer while GKE repairs.
 const DEADLINE: u32 = 2700;
@@ -25,7 +27,7 @@ const DEADLINE: u32 = 2700;
 /// GKE clusters.
 pub const KIND: Kind = Kind {
     rank: 0,
-    compare: Compare::Gke(RULES),
+    compare: Compare::Gke(Message::Cluster, RULES),
     program,
     readiness: |_, found| Ok(readiness(found.itself())),
     status_line: |_, found| Ok(status_line(found.itself())),
@@ -139,6 +141,9 @@ pub struct Cluster {
     /// Google Cloud labels of the cluster.
     #[serde(default, skip_serializing_if = "BTreeMap::is_empty")]
     pub labels: BTreeMap<String, String>,
+    /// Other fields of the API's `Cluster`, by its names: `addonsConfig = { gcsFuseCsiDriverConfig = { enabled = true } }`.
+    #[serde(default, skip_serializing_if = "Map::is_empty")]
+    pub api: Map<String, Value>,
     /// `false`: it exists and is managed elsewhere. It is read, compared with this section and relied on, never
     /// written, labelled or deleted. Default `true`.
     #[serde(default, skip_serializing_if = "Manage::is_managed")]
@@ -210,12 +215,14 @@ fn resource(section: &Cluster, name: &ClusterName, scope: &Scope, maker: Maker) 
     let mut body = field::body(FIELDS, section, scope, maker);
     body["name"] = json!(name.cluster);
     let origin = FieldPath::keys(["cluster"]);
+    let mut provenance = field::provenance(FIELDS, &origin);
+    provenance.extend(api::lay_over(&mut body, Message::Cluster, &section.api, &origin));
     Resource {
         address: Address::new("cluster"),
         identity: Identity::Cluster(name.clone()),
         kind: KindId::Cluster,
         body,
-        provenance: field::provenance(FIELDS, &origin),
+        provenance,
         origin,
         follows: Vec::new(),
         protect: section.protect,
@@ -272,8 +279,8 @@ fn program(context: &ChangeContext) -> Vec<Step> {
 /// One call for each field: the API takes exactly one `desired…` at a time.
 fn updates(context: &ChangeContext, name: &ClusterName) -> Vec<Step> {
     let (body, live) = (context.body(), context.live.unwrap_or(&Value::Null));
-    let touched = |rule: &&&Rule| sent(context.fields).any(|field| rule.path().contains(&field.path));
-    let request = |rule: &&Rule| match rule.update {
+    let touched = |rule: &&Rule| sent(context.fields).any(|field| rule.path().contains(&field.path));
+    let request = |rule: &Rule| match rule.update {
         Update::Alone(desired) => {
             let part = rule.path.split('.').next().unwrap_or_default();
             let update = json!({ "update": { desired: body[part] } });
@@ -294,9 +301,13 @@ fn updates(context: &ChangeContext, name: &ClusterName) -> Vec<Step> {
                 late: vec![(FieldPath::keys(["labelFingerprint"]), Late::LabelFingerprint)],
             }))
         }
-        Update::Never | Update::Together(_) | Update::Rolling(_) => None,
+        Update::Never | Update::Together(_) | Update::Rolling(_) | Update::Listed(_) => None,
     };
-    RULES.iter().filter(touched).filter_map(request).collect()
+    let rules = api::rules(Message::Cluster, RULES, &[body]);
+    let touched: Vec<&Rule> = rules.into_iter().filter(|rule| touched(rule)).collect();
+    let mut steps: Vec<Step> = touched.iter().filter_map(|rule| request(rule)).collect();
+    steps.extend(api::requests(&touched, body, live, &format!("/v1/{}", name.path())));
+    steps
 }
 
 /// RUNNING is ready; RECONCILING is a running cluster that GKE works on; ERROR is deleted by GKE later.

@@ -25,7 +25,7 @@ pub struct Compared {
     pub others: Vec<(FieldPath, String)>,
 }
 
-/// Compares what is wanted with what is live. `last` is what we set last, where the record knows it.
+/// Compares what is wanted with what is live under rules. `last` is what we set last, where the record knows it.
 pub fn compare(rules: &[&Rule], desired: &Value, live: &Value, last: Option<&Value>) -> Compared {
     let mut compared = Compared::default();
     for rule in rules {

@@ -5,7 +5,7 @@ use std::collections::BTreeMap;
 
 use serde_json::{Value, json};
 
-use super::compare::{blank, merged_entries, merged_taints};
+use super::compare::{merged_entries, merged_taints};
 use crate::address::{FieldPath, Segment};
 use crate::kinds::kind::{How, Rule, Update};
 use crate::kinds::scope::Scope;
@@ -83,7 +83,8 @@ pub fn body<S>(fields: &[Field<S>], section: &S, scope: &Scope, maker: Maker) ->
     body
 }
 
-fn put(body: &mut Value, path: &FieldPath, value: Value) {
+/// Sets a value at a place; tables on the way are made.
+pub(super) fn put(body: &mut Value, path: &FieldPath, value: Value) {
     let place = path.segments().iter().fold(body, |place, segment| match segment {
         Segment::Key(key) => &mut place[key.as_str()],
         Segment::Index(index) => &mut place[*index],
@@ -103,12 +104,9 @@ pub fn import<S>(fields: &[Field<S>], section: &mut S, live: &Value) {
     }
 }
 
-/// Fields that are set below a place of a live thing, that no row has and that are none of `known`.
-pub fn unsaid<S>(fields: &[Field<S>], live: &Value, at: &FieldPath, known: &[&str]) -> Vec<String> {
-    let set = at.find(live).and_then(Value::as_object).into_iter().flatten();
-    let set = set.filter(|(key, value)| !blank(value) && !known.contains(&key.as_str()));
-    let is_said = |path: &FieldPath| fields.iter().any(|field| path.contains(&field.rule.path()));
-    set.map(|(key, _)| at.key(key)).filter(|path| !is_said(path)).map(|path| path.to_string()).collect()
+/// Where the API has the fields.
+pub fn places<S>(fields: &[Field<S>]) -> Vec<FieldPath> {
+    fields.iter().map(|field| field.rule.path()).collect()
 }
 
 /// The value of a field of an update request. Maps and lists are replaced whole by the API, so what others put in is sent

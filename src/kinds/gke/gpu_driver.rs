@@ -23,7 +23,7 @@ const DEADLINE: u32 = 1800;
 pub const KIND: Kind = Kind {
     rank: 41,
     compare: Compare::Kubernetes(template_effect),
-    program: |doing| object_program(doing, KindId::GpuDriver, Facts::None, DEADLINE),
+    program: |context| object_program(context, KindId::GpuDriver, Facts::None, DEADLINE),
     queries,
     readiness,
     shared: true,

@@ -1,5 +1,6 @@
 //! Kinds of GKE.
 
+pub mod api;
 pub mod cluster;
 pub mod compare;
 pub mod field;

@@ -2,11 +2,13 @@
 
 use serde_json::{Value, json};
 
+use super::api;
 use super::field::{self, Maker};
 use crate::address::{Address, FieldPath};
 use crate::kinds::kind::{Compare, Kind};
 use crate::kinds::scope::Scope;
 use crate::resource::{ClusterName, Identity, KindId, Life, Resource};
+use crate::schema::Message;
 
 mod calls;
 mod fields;
@@ -22,7 +24,7 @@ pub use section::{DriverVersion, NodePool, Surge};
 /// GKE node pools.
 pub const KIND: Kind = Kind {
     rank: 10,
-    compare: Compare::Gke(fields::RULES),
+    compare: Compare::Gke(Message::NodePool, fields::RULES),
     program: calls::program,
     queries: ready::queries,
     readiness: ready::readiness,
@@ -48,6 +50,7 @@ fn resource(key: &str, section: &NodePool, cluster: &ClusterName, scope: &Scope,
     body["name"] = json!(name);
     let origin = FieldPath::keys(["node_pool", key]);
     let mut provenance = field::provenance(FIELDS, &origin);
+    provenance.extend(api::lay_over(&mut body, Message::NodePool, &section.api, &origin));
     let accelerators = FieldPath::keys(["config", "accelerators"]);
     let driver = accelerators.index(0).key("gpuDriverInstallationConfig");
     provenance.push((driver, origin.key("driver")));

@@ -24,7 +24,7 @@ pub const KIND: Kind = Kind {
     rank: 20,
     held: Held::ByOthers,
     compare: Compare::Kubernetes(|_| (Effect::InPlace, None)),
-    program: |doing| object_program(doing, KindId::Namespace, Facts::None, DEADLINE),
+    program: |context| object_program(context, KindId::Namespace, Facts::None, DEADLINE),
     readiness: |_, found| Ok(readiness(found.itself())),
     shared: true,
     address: |object| Address::of("namespace", &object.name),

@@ -20,7 +20,7 @@ const DEADLINE: u32 = 900;
 pub const DEPLOYMENT: Kind = Kind {
     rank: 40,
     compare: Compare::Kubernetes(template_effect),
-    program: |doing| object_program(doing, KindId::Deployment, Facts::None, DEADLINE),
+    program: |context| object_program(context, KindId::Deployment, Facts::None, DEADLINE),
     readiness: |_, found| Ok(deployment_ready(found.itself())),
     shared: true,
     status_line: |_, found| Ok(deployment_says(found.itself())),
@@ -34,7 +34,7 @@ pub const DEPLOYMENT: Kind = Kind {
 pub const DAEMON_SET: Kind = Kind {
     rank: 40,
     compare: Compare::Kubernetes(template_effect),
-    program: |doing| object_program(doing, KindId::DaemonSet, Facts::None, DEADLINE),
+    program: |context| object_program(context, KindId::DaemonSet, Facts::None, DEADLINE),
     readiness: |_, found| Ok(daemon_set_ready(found.itself())),
     shared: true,
     status_line: |_, found| Ok(daemon_set_says(found.itself())),

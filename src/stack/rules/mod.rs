@@ -13,6 +13,7 @@ use crate::source::{Sources, Span};
 mod attached;
 mod charts;
 mod dask;
+mod gke;
 mod jobs;
 mod machines;
 mod manifests;
@@ -54,6 +55,7 @@ const RULES: &[fn(&mut Context<'_>)] = &[
     machines::upgrades_follow_the_channel,
     machines::drivers_come_once,
     machines::drivers_fit_the_image,
+    gke::api_fields_are_free,
     dask::gpus_fit_a_node,
     dask::gpus_fit_the_pool,
     dask::checks_have_gpus,

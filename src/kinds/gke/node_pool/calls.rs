@@ -6,10 +6,12 @@ use serde_json::{Value, json};
 
 use super::fields::{RULES, SET_SIZE};
 use super::section::first_nodes;
+use crate::kinds::gke::api;
 use crate::kinds::gke::compare::{call, sent};
 use crate::kinds::gke::field::updated;
 use crate::kinds::kind::{ChangeContext, Rule, Update};
 use crate::resource::{Action, Await, Facts, Identity, KindId, Method, Step, Until};
+use crate::schema::Message;
 
 /// Seconds: a pool takes 2 to 7 minutes, a replacement with a drain can take over an hour.
 const DEADLINE: u32 = 5400;
@@ -81,17 +83,16 @@ pub(super) fn program(context: &ChangeContext) -> Vec<Step> {
 /// and autoscaling have methods of their own.
 fn updates(context: &ChangeContext, path: &str) -> Vec<Step> {
     let (body, live) = (context.body(), context.live.unwrap_or(&Value::Null));
-    let touched: Vec<&Rule> = RULES
-        .iter()
+    let touched: Vec<&Rule> = api::rules(Message::NodePool, RULES, &[body])
+        .into_iter()
         .filter(|rule| sent(context.fields).any(|field| rule.path().contains(&field.path)))
-        .copied()
         .collect();
     let mut methods: BTreeMap<&str, Value> = BTreeMap::new();
     let (mut together, mut rolling, mut alone) = (json!({}), json!({}), Vec::new());
     for rule in &touched {
         let value = || updated(rule, body, live, context.fields);
         match rule.update {
-            Update::Never => {}
+            Update::Never | Update::Listed(_) => {}
             Update::Together(name) => together[name] = value(),
             Update::Rolling(name) => rolling[name] = value(),
             Update::Alone(name) => alone.push(json!({ name: value() })),
@@ -108,5 +109,6 @@ fn updates(context: &ChangeContext, path: &str) -> Vec<Step> {
     let requests = [together, rolling].into_iter().filter(|request| *request != json!({})).chain(alone);
     let puts = requests.map(|request| call(Method::Put, path.to_owned(), Some(request)));
     let size = (SET_SIZE, json!({ "nodeCount": nodes_in_a_zone(context) }));
-    methods.into_iter().map(method).chain(puts).chain(sized.then(|| method(size))).collect()
+    let listed = api::requests(&touched, body, live, path);
+    methods.into_iter().map(method).chain(puts).chain(listed).chain(sized.then(|| method(size))).collect()
 }

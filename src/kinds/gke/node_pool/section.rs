@@ -4,6 +4,7 @@ use std::collections::BTreeMap;
 
 use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
+use serde_json::{Map, Value};
 
 use crate::catalog;
 use crate::kinds::json::is_false;
@@ -69,6 +70,9 @@ pub struct NodePool {
     /// How upgrades roll: extra nodes, and nodes that may be missing. Default one extra, none missing.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub surge: Option<Surge>,
+    /// Other fields of the API's `NodePool`, by its names: `config = { kubeletConfig = { cpuManagerPolicy = "static" } }`.
+    #[serde(default, skip_serializing_if = "Map::is_empty")]
+    pub api: Map<String, Value>,
     /// `false`: it exists and is managed elsewhere. It is read, compared with this section and relied on, never
     /// written, labelled or deleted. Default `true`.
     #[serde(default, skip_serializing_if = "Manage::is_managed")]
