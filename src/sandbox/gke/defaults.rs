@@ -58,7 +58,7 @@ fn last_part(link: &str) -> &str {
     }
 }
 
-/// Fills in a NodePool message. `fallback` is what the cluster says: its version, zones and name.
+/// Fills in a NodePool message from what its cluster says: its version, zones and name.
 pub(super) fn node_pool(pool: &mut Value, cluster: &Value, id: &ClusterId, now: Timestamp) {
     let version = match text(pool, "/version") {
         "" | "-" => text(cluster, "/currentMasterVersion").to_owned(),
@@ -193,7 +193,7 @@ const CERTIFICATE_DAYS: i64 = 5 * 365;
 /// Nodes of some versions join with a certificate of their pool, which is made anew with them.
 fn certificate(pool: &mut Value, now: Timestamp) {
     if versions::has_bootstrap_certificate(text(pool, "/version")) {
-        let end = now + SignedDuration::from_hours(24 * CERTIFICATE_DAYS);
+        let end = now.checked_add(SignedDuration::from_hours(24 * CERTIFICATE_DAYS)).unwrap_or(now);
         pool["kubeletCertInfo"] = json!({ "tpmBootstrapCertExpireTime": seconds(end) });
     } else {
         pool.as_object_mut().map(|map| map.remove("kubeletCertInfo"));

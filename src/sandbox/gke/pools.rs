@@ -449,7 +449,7 @@ fn change(
             let keep = json!({
                 "insecureKubeletReadonlyPortEnabled":
                     after["config"]["kubeletConfig"]["insecureKubeletReadonlyPortEnabled"],
-                // Recorded: 2 at creation, 3 after the first update of a pool of e2-medium.
+                // Recorded twice, of pools of e2-medium: 2 at creation, 3 after the first update.
                 "maxParallelImagePulls": 3,
             });
             fill(&mut config, &keep);

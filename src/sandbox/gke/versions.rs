@@ -42,8 +42,13 @@ const CHANNELS: &[Channel] = &[
 ];
 
 /// Versions that a cluster outside every channel may also have.
-const STATIC: &[&str] =
-    &["1.35.3-gke.1389002", "1.35.1-gke.1396002", "1.30.5-gke.1014001", "1.29.15-gke.1523000"];
+const STATIC: &[&str] = &[
+    "1.35.5-gke.1241004",
+    "1.35.3-gke.1389002",
+    "1.35.1-gke.1396002",
+    "1.30.5-gke.1014001",
+    "1.29.15-gke.1523000",
+];
 
 /// From here an unset driver version is stored as DEFAULT and GKE installs the driver.
 pub const DRIVERS_BY_DEFAULT: &str = "1.30.1-gke.1156000";
@@ -53,10 +58,11 @@ pub const DRIVERS_BY_DEFAULT: &str = "1.30.1-gke.1156000";
 const NODE_IMAGES: &[(&str, &str)] = &[
     ("1.36.0-gke.3302004", "cos-129-19506-120-64"),
     ("1.35.6-gke.1250000", "cos-125-19216-395-109"),
+    ("1.35.5-gke.1241004", "cos-125-19216-395-7"),
     ("0", "cos-125-19216-220-106"),
 ];
 
-/// Recorded pools of 1.35.6 name the end of their certificate; those of 1.35.3 and 1.36.0 do not.
+/// Recorded pools of 1.35.6 name the end of their certificate; those of 1.35.5 and 1.36.0 do not.
 const BOOTSTRAP_CERTIFICATE: (&str, &str) = ("1.35.6", "1.36.0");
 
 fn number(version: &str) -> Vec<u64> {
@@ -173,6 +179,7 @@ mod tests {
         let recorded = [
             ("1.36.0-gke.3302004", "gke-1360-gke3302004-cos-129-19506-120-64-c-pre", false),
             ("1.35.6-gke.1250000", "gke-1356-gke1250000-cos-125-19216-395-109-c-pre", true),
+            ("1.35.5-gke.1241004", "gke-1355-gke1241004-cos-125-19216-395-7-c-pre", false),
             ("1.35.3-gke.1389002", "gke-1353-gke1389002-cos-125-19216-220-106-c-pre", false),
         ];
         for (version, image, certificate) in recorded {
