@@ -84,6 +84,12 @@ fn counts(body: &Value) -> Result<(), Refusal> {
 }
 
 fn disk(config: &Value) -> Result<(), Refusal> {
+    let (kind, machine) = (text(config, "/diskType"), text(config, "/machineType"));
+    if kind.starts_with("pd-") && machines::takes_hyperdisk_only(machine) {
+        return Err(Refusal::invalid(format!(
+            "[{kind}, {machine}] features are not compatible for creating instance"
+        )));
+    }
     match config["diskSizeGb"].as_i64() {
         Some(size) if size < 10 => {
             Err(Refusal::invalid(format!("Node_config.disk_size_gb must be at least 10: {size}.")))
@@ -149,7 +155,7 @@ fn autoscaling(autoscaling: &Value) -> Result<(), Refusal> {
 /// A cluster in a channel upgrades its nodes by itself. A thread of 2021 has the text for both fields, but
 /// auto-repair may be off today.
 fn management(body: &Value, channel: &str) -> Result<(), Refusal> {
-    if channel == "UNSPECIFIED" || body["management"]["autoUpgrade"] == true {
+    if channel.is_empty() || body["management"]["autoUpgrade"] == true {
         return Ok(());
     }
     Err(Refusal::invalid(format!("Auto_upgrade cannot be false when release_channel {channel} is set.")))

@@ -1,7 +1,5 @@
 //! Clusters: create, read, delete, and the verbs that change one setting.
 
-use std::collections::BTreeMap;
-
 use jiff::Timestamp;
 use serde_json::{Value, json};
 
@@ -9,10 +7,10 @@ use super::errors::{Code, Refusal};
 use super::ids::{hex, project_number, uuid};
 use super::operations::{Effect, Kind, Operation, Scope, Status};
 use super::path::ClusterId;
-use super::requests::{Answer, Body, Context, list_of};
+use super::requests::{Answer, Body, Context, Surface, list_of};
 use super::settings::{Room, Settings};
 use super::state::{Cluster, Gke, Phase, Pool, PoolPhase};
-use super::{checks, defaults, places, pools, versions};
+use super::{beta, checks, defaults, places, pools, settle, state, versions};
 use crate::sandbox::clock::Scale;
 use crate::sandbox::kube::object::{fill, text};
 
@@ -40,6 +38,7 @@ impl Gke {
         // A roll shows its goal from the start, and nodes change while it runs; all else shows when done.
         let effect = if kind == Kind::UpgradeNodes {
             self.put_bodies(id, effect, context.now, &context.settings.scale);
+            self.renew(id, &scope, context.now);
             Effect::Phase
         } else {
             effect
@@ -63,7 +62,7 @@ impl Gke {
             number: project_number(&id.project),
             doom: None,
         };
-        let rendered = operation.render(context.now, &context.base);
+        let rendered = operation.render(context.now, context.base);
         self.touch_operation(&name);
         self.touch(id);
         self.operations.insert(name, operation);
@@ -107,8 +106,8 @@ impl Gke {
         for at in 0..wanted.len() {
             let plain = wanted[..at].iter().any(|pool| !defaults::has_gpu(pool));
             let pool = &mut wanted[at];
-            pools::prepare(pool, &body, &id, plain);
-            checks::pool(pool, &id, channel, version)?;
+            pools::prepare(pool, &body, &id, plain, context.now);
+            checks::pool(pool, &id, state::channel(&body), version)?;
         }
         let counts: Vec<(&Value, u32)> = wanted.iter().map(|pool| (pool, pools::nodes_of(pool))).collect();
         self.check_quota(&id, &counts, &context.settings.quota)?;
@@ -132,24 +131,22 @@ impl Gke {
 
     pub(super) fn get_cluster(&self, context: &Context<'_>, id: &ClusterId) -> Answer {
         let cluster = self.require(id)?;
-        Ok(("Cluster", self.render_cluster(cluster, context.settings, &context.base)))
+        Ok(("Cluster", self.render_cluster(cluster, context.settings, context.surface)))
     }
 
-    pub(super) fn list_clusters(
-        &self,
-        context: &Context<'_>,
-        project: &str,
-        location: &str,
-    ) -> (&'static str, Value) {
+    pub(super) fn list_clusters(&self, context: &Context<'_>, project: &str, location: &str) -> Answer {
+        if location != "-" {
+            checks::location(location)?;
+        }
         let list: Vec<Value> = self
             .clusters
             .values()
             .filter(|cluster| {
                 cluster.id.project == project && (location == "-" || cluster.id.location == location)
             })
-            .map(|cluster| self.render_cluster(cluster, context.settings, &context.base))
+            .map(|cluster| self.render_cluster(cluster, context.settings, context.surface))
             .collect();
-        ("ListClustersResponse", list_of("clusters", list))
+        Ok(("ListClustersResponse", list_of("clusters", list)))
     }
 
     pub(super) fn delete_cluster(&mut self, context: &Context<'_>, id: &ClusterId) -> Answer {
@@ -185,8 +182,11 @@ impl Gke {
             "setMaintenancePolicy" => {
                 let request = body.read("SetMaintenancePolicyRequest")?;
                 after["maintenancePolicy"] = request.get("maintenancePolicy").cloned().unwrap_or(json!({}));
-                defaults::maintenance(&mut after);
             }
+            // Certificates and passwords are not part of the message.
+            "startIpRotation" => drop(body.read("StartIPRotationRequest")?),
+            "completeIpRotation" => drop(body.read("CompleteIPRotationRequest")?),
+            "setMasterAuth" => drop(body.read("SetMasterAuthRequest")?),
             "setLegacyAbac" => {
                 after["legacyAbac"] = switch(body.read("SetLegacyAbacRequest")?["enabled"] == true);
             }
@@ -222,13 +222,14 @@ impl Gke {
                 ));
             }
         }
+        settle::updated(&mut after, &cluster.body);
         self.admit(id, &Scope::Cluster)?;
         let effect = Effect::Bodies { cluster: Some(after), pools: Vec::new() };
         Ok(self.start(context, id, Kind::UpdateCluster, Scope::Cluster, (0, 1), effect))
     }
 
     /// The Cluster message as a GET shows it.
-    pub(super) fn render_cluster(&self, cluster: &Cluster, settings: &Settings, base: &str) -> Value {
+    pub(super) fn render_cluster(&self, cluster: &Cluster, settings: &Settings, surface: Surface) -> Value {
         let id = &cluster.id;
         let mut body = cluster.body.clone();
         let busy = self.operations.values().any(|op| op.is_running() && op.cluster == *id);
@@ -244,22 +245,22 @@ impl Gke {
             body["statusMessage"] = json!(trouble);
             body["conditions"] = pools::conditions(trouble);
         }
-        body["selfLink"] = json!(format!("{base}/{}", id.link()));
+        body["selfLink"] = json!(format!("{}/{}", surface.base(), id.link()));
         body["id"] = json!(hex(&["id", &id.to_string()], 64));
         body["location"] = json!(id.location);
-        if places::is_zone(&id.location) {
-            body["zone"] = json!(id.location);
-        }
+        // Of a regional cluster, too.
+        body["zone"] = json!(id.location);
         body["etag"] = json!(etag(cluster));
         body["labelFingerprint"] = json!(fingerprint(cluster));
         body["maintenancePolicy"]["resourceVersion"] =
             json!(hex(&["maintenance", &body["maintenancePolicy"].to_string()], 8));
-        self.render_pools(cluster, &mut body, base);
+        self.render_pools(cluster, &mut body, surface);
         render_endpoint(cluster, settings, &mut body);
+        beta::cluster(&mut body, id, surface);
         body
     }
 
-    fn render_pools(&self, cluster: &Cluster, body: &mut Value, base: &str) {
+    fn render_pools(&self, cluster: &Cluster, body: &mut Value, surface: Surface) {
         let nodes: u32 = cluster.pools.iter().flat_map(|pool| pool.present.values()).sum();
         if nodes > 0 {
             body["currentNodeCount"] = json!(nodes);
@@ -268,17 +269,10 @@ impl Gke {
             body["ipAllocationPolicy"]["defaultPodIpv4RangeUtilization"] = json!(used);
         }
         let rendered: Vec<Value> =
-            cluster.pools.iter().map(|pool| self.render_pool(cluster, pool, base)).collect();
-        let versions: BTreeMap<String, ()> =
-            rendered.iter().map(|pool| (text(pool, "/version").to_owned(), ())).collect();
-        let master = text(body, "/currentMasterVersion").to_owned();
-        let node_version = match versions.len() {
-            0 => master,
-            1 => versions.into_keys().next().unwrap_or_default(),
-            // The star says that pools differ.
-            _ => format!("{} *", versions.into_keys().next().unwrap_or_default()),
-        };
-        body["currentNodeVersion"] = json!(node_version);
+            cluster.pools.iter().map(|pool| self.render_pool(cluster, pool, surface)).collect();
+        let versions = rendered.iter().map(|pool| text(pool, "/version"));
+        let lowest = versions.min_by(|left, right| versions::compare(left, right));
+        body["currentNodeVersion"] = json!(lowest.unwrap_or(text(body, "/currentMasterVersion")));
         if let Some(first) = rendered.first() {
             body["nodeConfig"] = first["config"].clone();
         }
@@ -337,13 +331,9 @@ impl Gke {
     fn fail(&mut self, id: &ClusterId, kind: Kind, scope: &Scope, why: &str) {
         let Some(cluster) = self.clusters.get_mut(id) else { return };
         cluster.revision += 1;
-        let named = |pool: &&mut Pool| match scope {
-            Scope::Pool(name) => pool.name == *name,
-            Scope::Cluster => true,
-        };
         match kind {
             Kind::CreateCluster | Kind::CreateNodePool => {
-                for pool in cluster.pools.iter_mut().filter(named) {
+                for pool in cluster.pools.iter_mut().filter(|pool| scope.holds(&pool.name)) {
                     pool.phase = PoolPhase::Running;
                     pool.trouble = Some(why.to_owned());
                     pool.grow_at = None;
@@ -355,7 +345,7 @@ impl Gke {
                 }
             }
             Kind::DeleteCluster | Kind::DeleteNodePool => {
-                for pool in cluster.pools.iter_mut().filter(named) {
+                for pool in cluster.pools.iter_mut().filter(|pool| scope.holds(&pool.name)) {
                     pool.phase = PoolPhase::Running;
                 }
                 if kind == Kind::DeleteCluster {
@@ -385,6 +375,14 @@ impl Gke {
             if let Some(pool) = cluster.pools.iter_mut().find(|pool| pool.name == name) {
                 pools::replace(pool, body, now, scale);
             }
+        }
+    }
+
+    /// New nodes have the image of their version and a new certificate.
+    fn renew(&mut self, id: &ClusterId, scope: &Scope, now: Timestamp) {
+        let pools = self.clusters.get_mut(id).map(|cluster| &mut cluster.pools);
+        for pool in pools.into_iter().flatten().filter(|pool| scope.holds(&pool.name)) {
+            defaults::renew(&mut pool.body, now);
         }
     }
 

@@ -1,14 +1,14 @@
-//! What GKE fills in. Values are those of published exchanges with the real service (versions 1.30.5 and
-//! 1.35.5) and of its documentation.
+//! What GKE fills in. Values are those of published exchanges with the real service (versions 1.33 to 1.36) and
+//! of its documentation.
 
-use std::sync::LazyLock;
-
+use jiff::{SignedDuration, Timestamp};
 use serde_json::{Map, Value, json};
 
+use super::facts::{FACTS, fill_sent, fill_unsent, overlay};
 use super::ids::{hex, project_number};
 use super::path::ClusterId;
 use super::places;
-use super::versions::{self, NEW_DEFAULTS};
+use super::{machines, settle, versions};
 use crate::sandbox::kube::object::{fill, text};
 
 /// Scopes of nodes when nobody names any.
@@ -21,9 +21,9 @@ const SCOPES: &[&str] = &[
     "https://www.googleapis.com/auth/trace.append",
 ];
 
-/// Scopes of nodes that run as a named service account.
-const ACCOUNT_SCOPES: &[&str] =
-    &["https://www.googleapis.com/auth/cloud-platform", "https://www.googleapis.com/auth/userinfo.email"];
+/// Scopes of nodes that auto-provisioning makes.
+const PROVISIONED_SCOPES: &[&str] =
+    &["https://www.googleapis.com/auth/userinfo.email", "https://www.googleapis.com/auth/cloud-platform"];
 
 const MONITORING: &str = "https://www.googleapis.com/auth/monitoring";
 
@@ -34,10 +34,6 @@ const REPORTING: &[&str] = &[MONITORING, "https://www.googleapis.com/auth/cloud-
 const PODS: &str = "10.112.0.0/14";
 /// Services of a cluster, the range that GKE owns.
 const SERVICES: &str = "34.118.224.0/20";
-
-/// `cluster.toml`: what a Cluster message has that says nothing else.
-static CLUSTER: LazyLock<Value> =
-    LazyLock::new(|| toml::from_str(include_str!("cluster.toml")).unwrap_or_default());
 
 /// The object at `key`, made when there is none.
 pub(super) fn object<'v>(value: &'v mut Value, key: &str) -> &'v mut Map<String, Value> {
@@ -62,14 +58,17 @@ fn last_part(link: &str) -> &str {
     }
 }
 
-/// Fills in a NodePool message. `fallback` is what the cluster says: its version, zones and name.
-pub(super) fn node_pool(pool: &mut Value, cluster: &Value, id: &ClusterId) {
+/// Fills in a NodePool message from what its cluster says: its version, zones and name.
+pub(super) fn node_pool(pool: &mut Value, cluster: &Value, id: &ClusterId, now: Timestamp) {
     let version = match text(pool, "/version") {
         "" | "-" => text(cluster, "/currentMasterVersion").to_owned(),
         version => version.to_owned(),
     };
     pool["version"] = json!(version);
     node_config(&mut pool["config"], &version);
+    if !text(cluster, "/workloadIdentityConfig/workloadPool").is_empty() {
+        fill(&mut pool["config"], &json!({ "workloadMetadataConfig": { "mode": "GKE_METADATA" } }));
+    }
     let name = text(pool, "/name").to_owned();
     let subnetwork = text(cluster, "/networkConfig/subnetwork");
     let pods = match text(cluster, "/clusterIpv4Cidr") {
@@ -88,22 +87,41 @@ pub(super) fn node_pool(pool: &mut Value, cluster: &Value, id: &ClusterId) {
         },
         "podIpv4CidrSize": 24,
         "selfLink": format!("https://container.googleapis.com/v1/{}/nodePools/{name}", id.link()),
-        "upgradeSettings": { "maxSurge": 1, "strategy": "SURGE" },
     });
-    if pool["config"]["flexStart"] == true {
-        defaults["upgradeSettings"] = json!({ "strategy": "SHORT_LIVED" });
+    if cluster["networkConfig"]["defaultEnablePrivateNodes"] == true {
+        defaults["networkConfig"]["enablePrivateNodes"] = json!(true);
     }
-    if let Some(settings) = pool["upgradeSettings"].as_object()
-        && !settings.is_empty()
-    {
-        // Naming one of the two numbers sets the other to 0.
-        defaults["upgradeSettings"] = json!({ "strategy": defaults["upgradeSettings"]["strategy"] });
+    fill_unsent(pool, &defaults, "");
+    upgrade_settings(pool);
+    autoscaling(pool);
+    certificate(pool, now);
+}
+
+/// Whether GKE brings nodes when they are asked for, and takes them away again.
+fn is_short_lived(pool: &Value) -> bool {
+    pool["queuedProvisioning"]["enabled"] == true || pool["config"]["flexStart"] == true
+}
+
+/// Naming one of the two numbers sets the other to 0.
+pub(super) fn upgrade_settings(pool: &mut Value) {
+    let says = pool["upgradeSettings"].as_object().is_some_and(|settings| !settings.is_empty());
+    let mut defaults = match (is_short_lived(pool), says) {
+        (true, _) => json!({ "strategy": "SHORT_LIVED" }),
+        (false, true) => json!({ "strategy": "SURGE" }),
+        (false, false) => json!({ "strategy": "SURGE", "maxSurge": 1 }),
+    };
+    if pool["upgradeSettings"]["strategy"] == "BLUE_GREEN" {
+        defaults["blueGreenSettings"] = json!({ "nodePoolSoakDuration": "3600s" });
     }
-    // Management is replaced as a whole: what was sent, also an empty message, stands.
-    if pool["management"].is_object() {
-        defaults["management"] = json!({});
+    fill(&mut pool["upgradeSettings"], &defaults);
+}
+
+/// An autoscaler that is on has a policy; queued nodes come where they are to be had.
+pub(super) fn autoscaling(pool: &mut Value) {
+    if pool["autoscaling"]["enabled"] == true {
+        let policy = if is_short_lived(pool) { "ANY" } else { "BALANCED" };
+        fill(&mut pool["autoscaling"], &json!({ "locationPolicy": policy }));
     }
-    fill(pool, &defaults);
 }
 
 fn pod_range(id: &ClusterId) -> String {
@@ -119,32 +137,81 @@ fn node_config(config: &mut Value, version: &str) {
     let disk_type = [text(config, "/diskType"), text(config, "/bootDisk/diskType")]
         .into_iter()
         .find(|disk| !disk.is_empty())
-        .unwrap_or(if machine.starts_with("n4-") { "hyperdisk-balanced" } else { "pd-balanced" });
+        .unwrap_or(if machines::takes_hyperdisk_only(machine) {
+            "hyperdisk-balanced"
+        } else {
+            "pd-balanced"
+        });
     let boot_size = text(config, "/bootDisk/sizeGb").parse().ok();
     let size = config["diskSizeGb"].as_i64().or(boot_size).unwrap_or(100);
-    let account = text(config, "/serviceAccount");
-    let scopes = if matches!(account, "" | "default") { SCOPES } else { ACCOUNT_SCOPES };
     let defaults = json!({
         "machineType": machine,
         "diskType": disk_type,
         "diskSizeGb": size,
         "bootDisk": { "diskType": disk_type, "sizeGb": size.to_string() },
         "imageType": "COS_CONTAINERD",
-        "oauthScopes": scopes,
+        "oauthScopes": SCOPES,
         "metadata": { "disable-legacy-endpoints": "true" },
         "serviceAccount": "default",
         "shieldedInstanceConfig": { "enableIntegrityMonitoring": true },
-        "kubeletConfig": { "insecureKubeletReadonlyPortEnabled": false, "maxParallelImagePulls": 2 },
+        "kubeletConfig": { "insecureKubeletReadonlyPortEnabled": false, "maxParallelImagePulls": pulls(config) },
         "windowsNodeConfig": {},
         "effectiveCgroupMode": "EFFECTIVE_CGROUP_MODE_V2",
         "resourceLabels": { "goog-gke-node-pool-provisioning-model": provisioning_model(config) },
     });
-    fill(config, &defaults);
+    fill_unsent(config, &defaults, "config");
+    fill_sent(config, &json!({ "confidentialNodes": { "confidentialInstanceType": "SEV" } }));
     if let Some(image) = config["imageType"].as_str().map(str::to_ascii_uppercase) {
         config["imageType"] = json!(image);
     }
     if versions::at_least(version, versions::DRIVERS_BY_DEFAULT) {
         driver(config);
+    }
+    node_image(config, version);
+}
+
+/// Nodes with local SSDs pull more images at a time (recorded on an n2 with one).
+fn pulls(config: &Value) -> u32 {
+    let local = [
+        "/ephemeralStorageLocalSsdConfig/localSsdCount",
+        "/localNvmeSsdBlockConfig/localSsdCount",
+        "/localSsdCount",
+    ];
+    if local.iter().any(|place| config.pointer(place).is_some()) { 3 } else { 2 }
+}
+
+/// What new nodes bring to a NodePool message.
+pub(super) fn renew(pool: &mut Value, now: Timestamp) {
+    let version = text(pool, "/version").to_owned();
+    node_image(&mut pool["config"], &version);
+    certificate(pool, now);
+}
+
+/// How long the certificate lasts with which nodes join: recorded as five years less a day.
+const CERTIFICATE_DAYS: i64 = 5 * 365;
+
+/// Nodes of some versions join with a certificate of their pool, which is made anew with them.
+fn certificate(pool: &mut Value, now: Timestamp) {
+    if versions::has_bootstrap_certificate(text(pool, "/version")) {
+        let end = now.checked_add(SignedDuration::from_hours(24 * CERTIFICATE_DAYS)).unwrap_or(now);
+        pool["kubeletCertInfo"] = json!({ "tpmBootstrapCertExpireTime": seconds(end) });
+    } else {
+        pool.as_object_mut().map(|map| map.remove("kubeletCertInfo"));
+    }
+}
+
+/// The time without the fractions of its second.
+fn seconds(time: Timestamp) -> String {
+    Timestamp::from_second(time.as_second()).unwrap_or(time).to_string()
+}
+
+/// The image that nodes of this version boot; recorded for Container-Optimized OS only.
+fn node_image(config: &mut Value, version: &str) {
+    if config["imageType"] == "COS_CONTAINERD" {
+        let image = versions::node_image(version);
+        config["nodeImageConfig"] = json!({ "image": image, "imageProject": "gke-node-images" });
+    } else {
+        config.as_object_mut().map(|map| map.remove("nodeImageConfig"));
     }
 }
 
@@ -160,7 +227,8 @@ fn provisioning_model(config: &Value) -> &'static str {
 
 /// An unset driver version is stored as DEFAULT, and GKE installs the driver.
 fn driver(config: &mut Value) {
-    for entry in config["accelerators"].as_array_mut().into_iter().flatten() {
+    let entries = config.get_mut("accelerators").and_then(Value::as_array_mut);
+    for entry in entries.into_iter().flatten() {
         let version = text(entry, "/gpuDriverInstallationConfig/gpuDriverVersion");
         if matches!(version, "" | "GPU_DRIVER_VERSION_UNSPECIFIED") {
             entry["gpuDriverInstallationConfig"] = json!({ "gpuDriverVersion": "DEFAULT" });
@@ -202,7 +270,13 @@ pub(super) fn cluster(cluster: &mut Value, id: &ClusterId, version: &str, channe
     let subnetwork = last_part(text(cluster, "/subnetwork")).to_owned();
     cluster["network"] = json!(network);
     cluster["subnetwork"] = json!(subnetwork);
-    let mut defaults = CLUSTER.clone();
+    let mut defaults = FACTS.cluster.clone();
+    for row in FACTS.since.iter().filter(|row| versions::at_least(version, &row.version)) {
+        overlay(&mut defaults, &row.cluster);
+    }
+    if cluster["autopilot"]["enabled"] == true {
+        overlay(&mut defaults, &FACTS.autopilot);
+    }
     defaults["controlPlaneEndpointsConfig"]["dnsEndpointConfig"]["endpoint"] = json!(format!(
         "gke-{}-{}.{location}.gke.goog",
         hex(&["dns", &id.to_string()], 36),
@@ -212,23 +286,40 @@ pub(super) fn cluster(cluster: &mut Value, id: &ClusterId, version: &str, channe
     defaults["networkConfig"]["network"] = json!(format!("projects/{project}/global/networks/{network}"));
     defaults["networkConfig"]["subnetwork"] =
         json!(format!("projects/{project}/regions/{region}/subnetworks/{subnetwork}"));
-    defaults["releaseChannel"] = json!({ "channel": channel });
-    if versions::at_least(version, NEW_DEFAULTS) {
-        defaults["addonsConfig"]["dnsCacheConfig"] = json!({ "enabled": true });
-        defaults["anonymousAuthenticationConfig"]["mode"] = json!("LIMITED");
-    }
+    cluster["releaseChannel"] =
+        if channel == "UNSPECIFIED" { json!({}) } else { json!({ "channel": channel }) };
+    settle::sent(cluster);
     // Lists are replaced, not filled: naming components means only those.
-    fill(cluster, &defaults);
+    fill_unsent(cluster, &defaults, "");
+    overlay(cluster, &FACTS.forced);
     addresses(cluster, id);
     provisioning(&mut cluster["autoscaling"]);
-    maintenance(cluster);
+    encryption(cluster, version);
+    settle::finish(cluster);
+}
+
+/// Secrets that are asked to be encrypted: from 1.35 on everything is (one recording).
+pub(super) fn encryption(cluster: &mut Value, version: &str) {
+    let (state, current) = match text(cluster, "/databaseEncryption/state") {
+        "" | "DECRYPTED" => ("DECRYPTED", "CURRENT_STATE_DECRYPTED"),
+        "ENCRYPTED" if !versions::at_least(version, "1.35.0") => ("ENCRYPTED", "CURRENT_STATE_ENCRYPTED"),
+        _ => ("ALL_OBJECTS_ENCRYPTION_ENABLED", "CURRENT_STATE_ALL_OBJECTS_ENCRYPTION_ENABLED"),
+    };
+    cluster["databaseEncryption"]["state"] = json!(state);
+    cluster["databaseEncryption"]["currentState"] = json!(current);
 }
 
 /// Ranges: VPC-native clusters take their pods from a secondary range, and the API repeats each range under
 /// its old and new names.
 fn addresses(cluster: &mut Value, id: &ClusterId) {
+    // Clusters that use routes name their pods' range here.
+    let routed = text(cluster, "/clusterIpv4Cidr").to_owned();
     let policy = object(cluster, "ipAllocationPolicy");
-    policy.insert("useIpAliases".into(), json!(true));
+    policy.remove("createSubnetwork");
+    if policy.get("useRoutes").is_none_or(|routes| routes == false) {
+        // False comes back as true: routes have a field of their own.
+        policy.insert("useIpAliases".into(), json!(true));
+    }
     let mut range = |names: [&str; 2], default: &str| -> String {
         let asked =
             names.iter().find_map(|name| policy.get(*name)).and_then(Value::as_str).unwrap_or_default();
@@ -243,7 +334,11 @@ fn addresses(cluster: &mut Value, id: &ClusterId) {
         }
         chosen
     };
-    let pods = range(["clusterIpv4CidrBlock", "clusterIpv4Cidr"], PODS);
+    let pods = match routed.as_str() {
+        "" => PODS,
+        range => range,
+    };
+    let pods = range(["clusterIpv4CidrBlock", "clusterIpv4Cidr"], pods);
     let services = range(["servicesIpv4CidrBlock", "servicesIpv4Cidr"], SERVICES);
     fill(
         &mut cluster["ipAllocationPolicy"],
@@ -262,7 +357,7 @@ fn addresses(cluster: &mut Value, id: &ClusterId) {
 pub(super) fn provisioning(autoscaling: &mut Value) {
     let enabled = autoscaling["enableNodeAutoprovisioning"] == true;
     let given = autoscaling["autoprovisioningNodePoolDefaults"].is_object();
-    let scopes = if enabled && given { ACCOUNT_SCOPES } else { SCOPES };
+    let scopes = if enabled && given { PROVISIONED_SCOPES } else { SCOPES };
     let mut defaults = json!({
         "imageType": "COS_CONTAINERD",
         "oauthScopes": scopes,
@@ -287,27 +382,5 @@ pub(super) fn provisioning(autoscaling: &mut Value) {
         && !scopes.iter().filter_map(Value::as_str).any(|scope| REPORTING.contains(&scope))
     {
         scopes.push(json!(MONITORING));
-    }
-}
-
-/// A maintenance window lasts four hours unless told otherwise; an empty window is none.
-pub(super) fn maintenance(cluster: &mut Value) {
-    let policy = object(cluster, "maintenancePolicy");
-    if policy.get("window").is_some_and(|window| window.as_object().is_some_and(Map::is_empty)) {
-        policy.remove("window");
-    }
-    if let Some(daily) = policy.get_mut("window").and_then(|window| window.get_mut("dailyMaintenanceWindow"))
-    {
-        fill(daily, &json!({ "duration": "PT4H0M0S" }));
-    }
-}
-
-#[cfg(test)]
-mod tests {
-    use super::*;
-
-    #[test]
-    fn the_file_is_read() {
-        assert_eq!(CLUSTER["shieldedNodes"]["enabled"], true);
     }
 }

@@ -13,6 +13,16 @@ const FAMILIES: &[&str] = &[
     "n1", "n2", "n2d", "n4", "n4d", "t2a", "t2d", "tpu7x", "x4", "z3",
 ];
 
+/// Families that take Hyperdisk only. Source: Compute Engine's refusals of `pd-balanced` in public threads, and a
+/// recorded n4 pool that came back with `hyperdisk-balanced`.
+const HYPERDISK_ONLY: &[&str] = &["a4", "a4x", "c4", "c4a", "c4d", "g4", "n4", "n4d"];
+
+/// Whether machines of this type refuse persistent disks. A3 Ultra is a single type of its family.
+pub(super) fn takes_hyperdisk_only(machine: &str) -> bool {
+    let family = machine.split('-').next().unwrap_or_default();
+    HYPERDISK_ONLY.contains(&family) || machine.starts_with("a3-ultragpu")
+}
+
 /// The quota metric of an accelerator type, `NVIDIA_T4_GPUS`.
 pub(super) fn quota_metric(accelerator: &str, preemptible: bool) -> Option<String> {
     catalog::quota_metric(accelerator, if preemptible { Capacity::Spot } else { Capacity::OnDemand })

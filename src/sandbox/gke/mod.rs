@@ -4,11 +4,13 @@
 //! What it imitates comes from published exchanges and the API's own description; what is only recalled
 //! says so where it stands.
 
+mod beta;
 mod checks;
 mod clusters;
 mod compute;
 mod defaults;
 pub mod errors;
+mod facts;
 mod ids;
 pub mod limits;
 mod machines;
@@ -18,6 +20,7 @@ mod places;
 mod pools;
 mod requests;
 mod settings;
+mod settle;
 pub mod shape;
 mod state;
 #[cfg(test)]

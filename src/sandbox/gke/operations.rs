@@ -70,6 +70,9 @@ impl Kind {
     }
 }
 
+/// How much of its time an operation of a pool waits at first.
+const PENDING_SHARE: f64 = 0.05;
+
 /// Whether an operation takes the whole cluster or one pool.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub enum Scope {
@@ -77,6 +80,16 @@ pub enum Scope {
     Cluster,
     /// Excludes other operations on this pool and on the cluster.
     Pool(String),
+}
+
+impl Scope {
+    /// Whether a pool belongs to it.
+    pub fn holds(&self, pool: &str) -> bool {
+        match self {
+            Self::Cluster => true,
+            Self::Pool(name) => name == pool,
+        }
+    }
 }
 
 /// What becomes true when the operation ends.
@@ -145,6 +158,11 @@ impl Operation {
         }
     }
 
+    /// Whether it waits for its turn: those of pools do at first, those of a cluster run at once (recorded).
+    fn is_pending(&self, now: Timestamp) -> bool {
+        matches!(self.scope, Scope::Pool(_)) && self.is_running() && self.share(now) < PENDING_SHARE
+    }
+
     /// The Operation message as a GET shows it; `base` is the address of the API and its version.
     pub fn render(&self, now: Timestamp, base: &str) -> Value {
         let ClusterId { location, .. } = &self.cluster;
@@ -163,14 +181,17 @@ impl Operation {
         );
         put("targetLink", json!(format!("{base}/{}", self.target())));
         put("zone", json!(location));
-        put("location", json!(location));
+        // Recorded operations of zones do without it; of regions none is at hand.
+        if !places::is_zone(location) {
+            put("location", json!(location));
+        }
         put("startTime", json!(self.start.to_string()));
         if let Some(progress) = self.progress(now) {
             put("progress", progress);
         }
         match &self.status {
             Status::Running => {
-                put("status", json!("RUNNING"));
+                put("status", json!(if self.is_pending(now) { "PENDING" } else { "RUNNING" }));
             }
             Status::Done(end, failure) => {
                 put("status", json!("DONE"));
@@ -197,6 +218,10 @@ impl Operation {
     fn progress(&self, now: Timestamp) -> Option<Value> {
         let metric = |name: &str, value: u32| json!({ "name": name, "intValue": value.to_string() });
         let share = self.share(now);
+        // The answer to the request that starts it tells of none.
+        if share <= 0.0 || self.is_pending(now) {
+            return None;
+        }
         let part = |whole: u32, from: f64, to: f64| {
             (f64::from(whole) * ((share - from) / (to - from)).clamp(0.0, 1.0)).floor() as u32
         };
@@ -210,6 +235,9 @@ impl Operation {
                 metric("CLUSTER_HEALTHCHECKING", part(1, 0.8, 1.0)),
                 metric("CLUSTER_HEALTHCHECKING_TOTAL", 2),
             ],
+            // Recorded of changes that touch no node.
+            Kind::UpdateCluster if self.scope != Scope::Cluster => vec![metric("NODES_TOTAL", 0)],
+            Kind::UpgradeNodes if self.nodes == 0 => vec![metric("NODES_TOTAL", 0)],
             Kind::UpgradeNodes => {
                 let done = part(self.nodes, 0.0, 1.0);
                 vec![

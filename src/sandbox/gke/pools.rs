@@ -9,10 +9,10 @@ use super::errors::{Code, Refusal};
 use super::ids::{hex, uuid};
 use super::operations::{Effect, Kind, Scope};
 use super::path::ClusterId;
-use super::requests::{Answer, Body, Context, changes, list_of};
+use super::requests::{Answer, Body, Context, Surface, changes, list_of};
 use super::settings::Settings;
 use super::state::{Cluster, Gke, Pool, PoolPhase};
-use super::{checks, defaults};
+use super::{beta, checks, defaults};
 use crate::sandbox::clock::Scale;
 use crate::sandbox::kube::object::{fill, text};
 use crate::sandbox::kube::run::PoolView;
@@ -30,7 +30,6 @@ const ADDRESSING: &[&str] = &["name", "projectId", "zone", "clusterId", "nodePoo
 /// Fields of an update that touch no running node; all others roll the pool.
 const METADATA: &[&str] = &[
     "labels",
-    "taints",
     "resourceLabels",
     "upgradeSettings",
     "nodeDrainConfig",
@@ -42,7 +41,7 @@ impl Gke {
     /// A cluster's pools as its Kubernetes side sees them.
     pub fn pool_views(&self, cluster: &Cluster) -> Vec<PoolView> {
         let view = |pool: &Pool| PoolView {
-            pool: self.render_pool(cluster, pool, "https://container.googleapis.com/v1"),
+            pool: self.render_pool(cluster, pool, Surface::V1),
             target_sizes: pool.present.clone(),
             deleting: pool.phase == PoolPhase::Stopping,
             instance_prefix: pool.prefix.clone(),
@@ -61,13 +60,14 @@ impl Gke {
 
     pub(super) fn list_pools(&self, context: &Context<'_>, id: &ClusterId) -> Answer {
         let cluster = self.require(id)?;
-        let list = cluster.pools.iter().map(|pool| self.render_pool(cluster, pool, &context.base)).collect();
+        let list =
+            cluster.pools.iter().map(|pool| self.render_pool(cluster, pool, context.surface)).collect();
         Ok(("ListNodePoolsResponse", list_of("nodePools", list)))
     }
 
     pub(super) fn get_pool(&self, context: &Context<'_>, id: &ClusterId, name: &str) -> Answer {
         let (cluster, pool) = self.require_pool(id, name)?;
-        Ok(("NodePool", self.render_pool(cluster, pool, &context.base)))
+        Ok(("NodePool", self.render_pool(cluster, pool, context.surface)))
     }
 
     pub(super) fn create_pool(&mut self, context: &Context<'_>, id: &ClusterId, request: Value) -> Answer {
@@ -79,9 +79,8 @@ impl Gke {
             return Err(Refusal::exists(format!("{}/nodePools/{name}", id.link())));
         }
         let plain = cluster.pools.iter().any(|pool| !defaults::has_gpu(&pool.body));
-        prepare(&mut body, &cluster.body, id, plain);
-        let channel = text(&cluster.body, "/releaseChannel/channel");
-        checks::pool(&body, id, channel, text(&cluster.body, "/currentMasterVersion"))?;
+        prepare(&mut body, &cluster.body, id, plain, context.now);
+        checks::pool(&body, id, cluster.channel(), cluster.master())?;
         let scope = Scope::Pool(name);
         self.admit(id, &scope)?;
         let nodes = nodes_of(&body);
@@ -121,8 +120,7 @@ impl Gke {
         for (key, value) in &changes {
             change(&mut after, key, value, cluster, pool)?;
         }
-        let channel = text(&cluster.body, "/releaseChannel/channel");
-        checks::pool(&after, id, channel, text(&cluster.body, "/currentMasterVersion"))?;
+        checks::pool(&after, id, cluster.channel(), cluster.master())?;
         let scope = Scope::Pool(name.to_owned());
         self.admit(id, &scope)?;
         let rolls = changes.iter().any(|(key, _)| !METADATA.contains(key) && *key != "locations");
@@ -167,8 +165,8 @@ impl Gke {
             }
         };
         drop_off(&mut after, key);
-        let channel = text(&cluster.body, "/releaseChannel/channel");
-        checks::pool(&after, id, channel, text(&cluster.body, "/currentMasterVersion"))?;
+        defaults::autoscaling(&mut after);
+        checks::pool(&after, id, cluster.channel(), cluster.master())?;
         let scope = Scope::Pool(name.to_owned());
         self.admit(id, &scope)?;
         let effect = Effect::Bodies { cluster: None, pools: vec![(name.to_owned(), after)] };
@@ -238,7 +236,7 @@ impl Gke {
     }
 
     /// The NodePool message as a GET shows it.
-    pub(super) fn render_pool(&self, cluster: &Cluster, pool: &Pool, base: &str) -> Value {
+    pub(super) fn render_pool(&self, cluster: &Cluster, pool: &Pool, surface: Surface) -> Value {
         let id = &cluster.id;
         let mut body = pool.body.clone();
         let busy = self
@@ -259,7 +257,7 @@ impl Gke {
             body["statusMessage"] = json!(trouble);
             body["conditions"] = conditions(trouble);
         }
-        body["selfLink"] = json!(format!("{base}/{}/nodePools/{}", id.link(), pool.name));
+        body["selfLink"] = json!(format!("{}/{}/nodePools/{}", surface.base(), id.link(), pool.name));
         body["etag"] = json!(pool_etag(cluster, pool));
         if pool.sizes.values().any(|_| true) {
             let groups: Vec<Value> =
@@ -269,15 +267,16 @@ impl Gke {
         if let Some(used) = range_utilization(cluster) {
             body["networkConfig"]["podIpv4RangeUtilization"] = json!(used);
         }
+        beta::pool(&mut body, surface);
         body
     }
 }
 
-/// How much of the pods' range the nodes take, a /24 each, rounded to three digits as the API does.
+/// How much of the pods' range the nodes take, a /24 each, rounded to four digits as the API does.
 pub(super) fn range_utilization(cluster: &Cluster) -> Option<f64> {
     let nodes: u32 = cluster.pools.iter().flat_map(|pool| pool.present.values()).sum();
     let bits: i32 = text(&cluster.body, "/clusterIpv4Cidr").rsplit('/').next()?.parse().ok()?;
-    let used = (f64::from(nodes) / 2f64.powi(24 - bits) * 1000.0).round() / 1000.0;
+    let used = (f64::from(nodes) / 2f64.powi(24 - bits) * 10_000.0).round() / 10_000.0;
     (used > 0.0).then_some(used)
 }
 
@@ -319,21 +318,16 @@ fn sizes(body: &Value) -> BTreeMap<String, u32> {
 }
 
 /// Makes a requested pool what GKE would store. `plain` says that the cluster has a pool without GPUs.
-pub(super) fn prepare(pool: &mut Value, cluster: &Value, id: &ClusterId, plain: bool) {
+pub(super) fn prepare(pool: &mut Value, cluster: &Value, id: &ClusterId, plain: bool, now: Timestamp) {
     if !pool.is_object() {
         *pool = json!({});
     }
     for key in ["status", "statusMessage", "conditions", "instanceGroupUrls", "etag", "selfLink"] {
         pool.as_object_mut().map(|map| map.remove(key));
     }
-    defaults::node_pool(pool, cluster, id);
+    defaults::node_pool(pool, cluster, id, now);
     defaults::taints(pool, plain);
     drop_off(pool, "autoscaling");
-    // The autoscaler brings a pool up to its minimum, and a recorded pool shows that as its first size.
-    let minimum = pool["autoscaling"]["minNodeCount"].clone();
-    if pool["initialNodeCount"].is_null() && minimum.is_number() {
-        pool["initialNodeCount"] = minimum;
-    }
     drop_nulls(pool);
 }
 
@@ -408,7 +402,10 @@ fn or_empty(value: &Value) -> Value {
 /// Off, and without any number, is how an absent message looks.
 fn drop_off(body: &mut Value, key: &str) {
     let absent = match &body[key] {
-        Value::Object(map) => key == "autoscaling" && map.get("enabled").is_none_or(|on| on == false),
+        Value::Object(map) => {
+            let is_off = |name: &str| map.get(name).is_none_or(|on| on == false);
+            key == "autoscaling" && is_off("enabled") && is_off("autoprovisioned")
+        }
         Value::Number(number) => number.as_u64() == Some(0),
         other => other.is_null(),
     };
@@ -452,7 +449,8 @@ fn change(
             let keep = json!({
                 "insecureKubeletReadonlyPortEnabled":
                     after["config"]["kubeletConfig"]["insecureKubeletReadonlyPortEnabled"],
-                "maxParallelImagePulls": after["config"]["kubeletConfig"]["maxParallelImagePulls"],
+                // Recorded twice, of pools of e2-medium: 2 at creation, 3 after the first update.
+                "maxParallelImagePulls": 3,
             });
             fill(&mut config, &keep);
             after["config"]["kubeletConfig"] = config;
@@ -468,6 +466,7 @@ fn change(
                 fill(&mut settings, &json!({ "strategy": strategy }));
             }
             after["upgradeSettings"] = settings;
+            defaults::upgrade_settings(after);
         }
         "queuedProvisioning" => queued(after, value, pool)?,
         "locations" | "nodeDrainConfig" | "maintenancePolicy" => after[key] = value.clone(),
@@ -558,7 +557,7 @@ fn disk(config: &mut Value, key: &str, value: &Value) {
 /// A version for nodes: exact, an alias, or `-` for the control plane's.
 pub(super) fn node_version(value: &Value, cluster: &Cluster) -> Result<String, Refusal> {
     let asked = value.as_str().unwrap_or_default();
-    let master = text(&cluster.body, "/currentMasterVersion");
+    let master = cluster.master();
     match asked {
         "" | "-" => Ok(master.to_owned()),
         _ if asked == master => Ok(master.to_owned()),

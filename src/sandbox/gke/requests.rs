@@ -33,12 +33,34 @@ pub struct Reply {
     pub body: Value,
 }
 
+/// Which version of the API is spoken.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) enum Surface {
+    V1,
+    V1Beta1,
+}
+
+impl Surface {
+    fn of(path: &str) -> Self {
+        if path.starts_with("/v1beta1/") { Self::V1Beta1 } else { Self::V1 }
+    }
+
+    /// What links start with.
+    pub(super) fn base(self) -> &'static str {
+        match self {
+            Self::V1 => "https://container.googleapis.com/v1",
+            Self::V1Beta1 => "https://container.googleapis.com/v1beta1",
+        }
+    }
+}
+
 /// The parameters of a handler.
 pub(super) struct Context<'c> {
     pub now: Timestamp,
     pub settings: &'c Settings,
-    /// `https://container.googleapis.com/v1`, what links start with.
-    pub base: String,
+    pub surface: Surface,
+    /// What links start with.
+    pub base: &'static str,
     pub enums: Enums,
 }
 
@@ -49,13 +71,14 @@ impl Gke {
     /// Answers a request. What is due by `now` happens first.
     pub fn handle(&mut self, now: Timestamp, settings: &Settings, request: Request<'_>) -> Reply {
         self.tick(now, settings);
-        let version = if request.path.starts_with("/v1beta1/") { "v1beta1" } else { "v1" };
+        let surface = Surface::of(request.path);
         // `$alt=json;enum-encoding=int`, percent-encoded or not.
         let numbers = request.query.replace("%3D", "=").replace("%3d", "=").contains("enum-encoding=int");
         let context = Context {
             now,
             settings,
-            base: format!("https://container.googleapis.com/{version}"),
+            surface,
+            base: surface.base(),
             enums: if numbers { Enums::Numbers } else { Enums::Names },
         };
         match self.answer(&context, request) {
@@ -75,7 +98,7 @@ impl Gke {
         let body = Body(request.body);
         match (method, target) {
             ("GET", Target::Clusters { project, location }) => {
-                Ok(self.list_clusters(context, &project, &location))
+                self.list_clusters(context, &project, &location)
             }
             ("POST", Target::Clusters { project, location }) => {
                 self.create_cluster(context, &project, &location, body.read("CreateClusterRequest")?)
@@ -148,7 +171,7 @@ impl Gke {
                 let ClusterId { project: known, location: place, .. } = &operation.cluster;
                 known == project && (location == "-" || place == location)
             })
-            .map(|operation| operation.render(context.now, &context.base))
+            .map(|operation| operation.render(context.now, context.base))
             .collect();
         ("ListOperationsResponse", list_of("operations", list))
     }
@@ -165,7 +188,7 @@ impl Gke {
 
     fn get_operation(&self, context: &Context<'_>, project: &str, location: &str, name: &str) -> Answer {
         let operation = self.find_operation(project, location, name)?;
-        Ok(("Operation", operation.render(context.now, &context.base)))
+        Ok(("Operation", operation.render(context.now, context.base)))
     }
 
     /// Only rolling operations can be cancelled, and those of the sandbox are not.

@@ -103,7 +103,7 @@ impl Reader {
             let name = camel(key);
             let Some(field) = schema.property(&name) else {
                 if FACTS.beta.contains(&name) || schema.preserves_unknown() {
-                    read.insert(name, value.clone());
+                    read.insert(name, without_false(value));
                 } else {
                     self.unknown(key, path);
                 }
@@ -153,8 +153,20 @@ impl Reader {
     }
 }
 
-fn has_presence(parent: &str, field: &str) -> bool {
+/// Whether an explicit false or zero of a field stays; `parent` is the field that holds its message.
+pub(super) fn has_presence(parent: &str, field: &str) -> bool {
     FACTS.present.contains(field) || FACTS.present.contains(&format!("{parent}.{field}"))
+}
+
+/// What has no schema, without the one zero value that shows without it.
+fn without_false(value: &Value) -> Value {
+    match value {
+        Value::Object(map) => {
+            let told = map.iter().filter(|(_, inner)| **inner != Value::Bool(false));
+            Value::Object(told.map(|(key, inner)| (key.clone(), without_false(inner))).collect())
+        }
+        other => other.clone(),
+    }
 }
 
 /// Zero values of proto3; a message is never one, an empty map is.

@@ -9,6 +9,7 @@ use serde_json::Value;
 use super::operations::Operation;
 use super::path::ClusterId;
 use super::settings::Stockout;
+use crate::sandbox::kube::object::text;
 use crate::sandbox::persist::{counter, named};
 
 /// Where a cluster is in its life.
@@ -108,7 +109,25 @@ pub struct Meta {
 /// The entry that is not about one cluster.
 pub const META: &str = "meta";
 
+/// The release channel that a Cluster message names; empty for none.
+pub fn channel(body: &Value) -> &str {
+    match text(body, "/releaseChannel/channel") {
+        "UNSPECIFIED" => "",
+        channel => channel,
+    }
+}
+
 impl Cluster {
+    /// Its release channel, empty for none.
+    pub fn channel(&self) -> &str {
+        channel(&self.body)
+    }
+
+    /// The version of its control plane.
+    pub fn master(&self) -> &str {
+        text(&self.body, "/currentMasterVersion")
+    }
+
     /// Whether the Kubernetes API answers.
     pub fn has_control_plane(&self, now: Timestamp) -> bool {
         match self.phase {

@@ -47,7 +47,9 @@ impl Bench {
     fn start(&mut self, method: &str, path: &str, body: Value) -> String {
         let reply = self.call(method, path, body);
         assert_eq!(reply.code, 200, "{method} {path}: {}", reply.body);
-        assert_eq!(reply.body["status"], "RUNNING");
+        let is_of_a_pool = reply.body["targetLink"].as_str().is_some_and(|link| link.contains("/nodePools/"));
+        assert_eq!(reply.body["status"], if is_of_a_pool { "PENDING" } else { "RUNNING" });
+        assert_eq!(reply.body["progress"], Value::Null);
         reply.body["name"].as_str().expect("a name").to_owned()
     }
 
@@ -242,8 +244,11 @@ fn a_stale_etag_or_fingerprint_is_refused() {
 
 #[test]
 fn a_cluster_takes_one_change_a_request() {
-    let mut bench = Bench::with_cluster();
-    assert_eq!(bench.refused("PUT", C, json!({"update": {}})).1, "must specify a field to update");
+    let mut bench = Bench::new();
+    let old = json!({"name": "c", "initialNodeCount": 1, "initialClusterVersion": "1.33",
+        "releaseChannel": {"channel": "REGULAR"}});
+    bench.done("POST", CLUSTERS, json!({"cluster": old}));
+    assert_eq!(bench.refused("PUT", C, json!({"update": {}})).1, "Must specify a field to update.");
     let two =
         json!({"update": {"desiredReleaseChannel": {"channel": "RAPID"}, "desiredLoggingService": "none"}});
     assert!(bench.refused("PUT", C, two).1.starts_with("Exactly one update"));
@@ -259,7 +264,7 @@ fn a_cluster_takes_one_change_a_request() {
             "/networkConfig/dnsConfig/clusterDns",
             json!("CLOUD_DNS"),
         ),
-        (json!({"desiredMasterVersion": "1.34"}), "/currentMasterVersion", json!("1.34.3-gke.1318000")),
+        (json!({"desiredMasterVersion": "1.34"}), "/currentMasterVersion", json!("1.34.1-gke.1829001")),
         (
             json!({"desiredLocations": ["us-central1-a", "us-central1-c"]}),
             "/locations",
@@ -278,7 +283,8 @@ fn a_cluster_takes_one_change_a_request() {
         "desiredNodePoolAutoscaling": {"enabled": true, "totalMaxNodeCount": 5},
     }});
     bench.done("PUT", C, autoscaling);
-    assert_eq!(bench.pool("default-pool")["autoscaling"], json!({"enabled": true, "totalMaxNodeCount": 5}));
+    let want = json!({"enabled": true, "totalMaxNodeCount": 5, "locationPolicy": "BALANCED"});
+    assert_eq!(bench.pool("default-pool")["autoscaling"], want);
 }
 
 #[test]

@@ -1,5 +1,7 @@
 //! `clusters.update`: one change a request.
 
+use std::collections::BTreeMap;
+
 use serde_json::{Value, json};
 
 use super::errors::Refusal;
@@ -7,8 +9,8 @@ use super::operations::{Effect, Kind, Scope};
 use super::path::ClusterId;
 use super::requests::{Answer, Context, changes};
 use super::state::{Cluster, Gke, Pool};
-use super::{checks, clusters, defaults, pools, versions};
-use crate::sandbox::kube::object::{fill, text};
+use super::{checks, clusters, defaults, pools, settle, versions};
+use crate::sandbox::kube::object::text;
 
 /// Fields of an update that say where, not what.
 const ADDRESSING: &[&str] = &["desiredNodePoolId", "etag"];
@@ -23,6 +25,7 @@ const TOGETHER: &[&[&str]] = &[
 
 /// Where a desired field goes when it is not the field of the same name without `desired`.
 const PLACES: &[(&str, &str)] = &[
+    ("desiredAdditionalIpRangesConfig", "/ipAllocationPolicy"),
     ("desiredClusterAutoscaling", "/autoscaling"),
     ("desiredDefaultSnatStatus", "/networkConfig/defaultSnatStatus"),
     ("desiredDatapathProvider", "/networkConfig/datapathProvider"),
@@ -54,9 +57,18 @@ const PLACES: &[(&str, &str)] = &[
     ("desiredAutopilotWorkloadPolicyConfig", "/autopilot/workloadPolicyConfig"),
 ];
 
-/// Messages that keep what the update does not name; all others are replaced.
-const MERGED: &[&str] =
-    &["desiredAddonsConfig", "desiredControlPlaneEndpointsConfig", "desiredSecurityPostureConfig"];
+/// Ranges of pods beside the cluster's own. Those that are removed go by their names.
+const POD_RANGES: &str = "/ipAllocationPolicy/additionalPodRangesConfig/podRangeNames";
+
+/// Messages that keep what the update does not name, down to so many levels; all others are replaced. An addon
+/// that is named is replaced as a whole (recorded); of the endpoints' fields those with presence are.
+const MERGED: &[(&str, u32)] = &[
+    ("desiredAddonsConfig", 1),
+    ("desiredAdditionalIpRangesConfig", 1),
+    ("desiredMonitoringConfig", 1),
+    ("desiredControlPlaneEndpointsConfig", 2),
+    ("desiredSecurityPostureConfig", 1),
+];
 
 impl Gke {
     pub(super) fn update_cluster(&mut self, context: &Context<'_>, id: &ClusterId, request: Value) -> Answer {
@@ -76,7 +88,7 @@ impl Gke {
 fn fields(update: &Value) -> Result<Vec<(&str, &Value)>, Refusal> {
     let fields = changes(update, ADDRESSING);
     let Some((first, _)) = fields.first() else {
-        return Err(Refusal::invalid("must specify a field to update"));
+        return Err(Refusal::invalid("Must specify a field to update."));
     };
     let group = TOGETHER.iter().find(|group| group.contains(first));
     for (other, _) in &fields[1..] {
@@ -112,22 +124,19 @@ fn plan(
         surge: 1,
         effect: Effect::Phase,
     };
-    let mut changed = Vec::new();
+    let mut changed = BTreeMap::new();
     for (key, value) in fields {
         match *key {
             "desiredNodePoolAutoscaling" | "desiredNodeVersion" | "desiredImageType" => {
-                let only = planned_pools(gke, cluster, id, pool)?;
-                for member in only {
-                    let mut after = member.body.clone();
-                    pool_field(&mut after, key, value, cluster)?;
-                    let channel = text(&cluster.body, "/releaseChannel/channel");
-                    checks::pool(&after, id, channel, text(&cluster.body, "/currentMasterVersion"))?;
-                    if *key != "desiredNodePoolAutoscaling" {
-                        planned.kind = Kind::UpgradeNodes;
-                        planned.nodes += member.nodes();
-                        planned.surge = pools::surge(&after);
-                    }
-                    changed.push((member.name.clone(), after));
+                for member in planned_pools(gke, cluster, id, pool)? {
+                    // Version and image may come in one request.
+                    let after = changed.entry(member.name.clone()).or_insert_with(|| member.body.clone());
+                    pool_field(after, key, value, cluster)?;
+                    checks::pool(after, id, cluster.channel(), cluster.master())?;
+                    planned.surge = pools::surge(after);
+                }
+                if *key != "desiredNodePoolAutoscaling" {
+                    planned.kind = Kind::UpgradeNodes;
                 }
                 if !pool.is_empty() && pool != "-" {
                     planned.scope = Scope::Pool(pool.to_owned());
@@ -139,18 +148,26 @@ fn plan(
                 for member in &cluster.pools {
                     let mut after = member.body.clone();
                     after["locations"] = (*value).clone();
-                    changed.push((member.name.clone(), after));
+                    changed.insert(member.name.clone(), after);
                 }
             }
             "desiredMasterVersion" => {
                 planned.kind = Kind::UpgradeMaster;
                 body["currentMasterVersion"] = json!(master_version(value, cluster)?);
             }
+            "additionalPodRangesConfig" | "removedAdditionalPodRangesConfig" => {
+                pod_ranges(&mut body, key, value);
+            }
             _ => store(&mut body, key, value),
         }
     }
+    settle::updated(&mut body, &cluster.body);
+    if planned.kind == Kind::UpgradeNodes {
+        let rolled = cluster.pools.iter().filter(|pool| changed.contains_key(&pool.name));
+        planned.nodes = rolled.map(Pool::nodes).sum();
+    }
     let cluster_body = (planned.scope == Scope::Cluster).then_some(body);
-    planned.effect = Effect::Bodies { cluster: cluster_body, pools: changed };
+    planned.effect = Effect::Bodies { cluster: cluster_body, pools: changed.into_iter().collect() };
     Ok(planned)
 }
 
@@ -169,7 +186,10 @@ fn planned_pools<'c>(
 
 fn pool_field(after: &mut Value, key: &str, value: &Value, cluster: &Cluster) -> Result<(), Refusal> {
     match key {
-        "desiredNodePoolAutoscaling" if value["enabled"] == true => after["autoscaling"] = value.clone(),
+        "desiredNodePoolAutoscaling" if value["enabled"] == true => {
+            after["autoscaling"] = value.clone();
+            defaults::autoscaling(after);
+        }
         "desiredNodePoolAutoscaling" => {
             after.as_object_mut().map(|map| map.remove("autoscaling"));
         }
@@ -183,8 +203,7 @@ fn pool_field(after: &mut Value, key: &str, value: &Value, cluster: &Cluster) ->
 
 fn master_version(value: &Value, cluster: &Cluster) -> Result<&'static str, Refusal> {
     let asked = value.as_str().unwrap_or_default();
-    let channel = text(&cluster.body, "/releaseChannel/channel");
-    let current = text(&cluster.body, "/currentMasterVersion");
+    let (channel, current) = (cluster.channel(), cluster.master());
     let refuse = |text: String| Err(Refusal::invalid(text));
     match versions::resolve(asked, channel) {
         None => refuse(format!("Master version \"{asked}\" is unsupported.")),
@@ -192,6 +211,31 @@ fn master_version(value: &Value, cluster: &Cluster) -> Result<&'static str, Refu
             refuse(format!("Master cannot be downgraded: {current} to {version}."))
         }
         Some(version) => Ok(version),
+    }
+}
+
+/// Adds ranges by name, or takes them away.
+fn pod_ranges(body: &mut Value, key: &str, value: &Value) {
+    let names = |value: Option<&Value>| value.and_then(Value::as_array).cloned().unwrap_or_default();
+    let asked = names(value.get("podRangeNames"));
+    let mut after = names(body.pointer(POD_RANGES));
+    after.retain(|name| !asked.contains(name));
+    if key == "additionalPodRangesConfig" {
+        after.extend(asked);
+    }
+    defaults::object(&mut body["ipAllocationPolicy"], "additionalPodRangesConfig")
+        .insert("podRangeNames".into(), after.into());
+}
+
+/// Puts what `before` has and `after` has not into `after`, for so many levels of objects.
+fn keep(after: &mut Value, before: &Value, levels: u32) {
+    let (Some(map), Some(before)) = (after.as_object_mut(), before.as_object()) else { return };
+    for (key, value) in before {
+        match map.get_mut(key) {
+            Some(inner) if levels > 1 => keep(inner, value, levels - 1),
+            Some(_) => {}
+            None => drop(map.insert(key.clone(), value.clone())),
+        }
     }
 }
 
@@ -217,19 +261,15 @@ fn store(body: &mut Value, key: &str, value: &Value) {
         target = &mut target[*part];
     }
     let mut after = value;
-    if MERGED.contains(&key) {
-        fill(&mut after, &target[*last]);
+    if let Some((_, levels)) = MERGED.iter().find(|(name, _)| *name == key) {
+        keep(&mut after, &target[*last], *levels);
     }
     target[*last] = after;
     match key {
         "desiredClusterAutoscaling" => defaults::provisioning(&mut body["autoscaling"]),
         "desiredDatabaseEncryption" => {
-            let state = if text(&body["databaseEncryption"], "/state") == "ENCRYPTED" {
-                "CURRENT_STATE_ENCRYPTED"
-            } else {
-                "CURRENT_STATE_DECRYPTED"
-            };
-            body["databaseEncryption"]["currentState"] = json!(state);
+            let version = text(body, "/currentMasterVersion").to_owned();
+            defaults::encryption(body, &version);
         }
         _ => {}
     }
