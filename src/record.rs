@@ -101,7 +101,9 @@ impl Unusable {
     pub fn remedy(&self, stack: &str) -> String {
         match self {
             Self::Damaged(_) => format!(
-                "restore the ConfigMap from a backup, or delete it: kubectl --namespace {NAMESPACE} delete configmap {}; without it checks run again, and jobs that ran and were deleted need approval to run again (docs/plan-and-apply.md)",
+                "restore the ConfigMap from a backup, or delete it: kubectl --namespace {NAMESPACE} delete \
+                 configmap {}; without it checks run again, and jobs that ran and were deleted need approval \
+                 to run again (docs/plan-and-apply.md)",
                 Record::object(stack).name
             ),
             Self::Version(_) => "use the version of dask-infra that wrote it, or a newer one".to_owned(),

@@ -240,7 +240,8 @@ pub async fn apply(
             Message::Told(event) => events(event),
             Message::Unlocked(who) => {
                 let message = format!(
-                    "{who} took the stack's lock: no more requests are sent; plan again when that apply has finished"
+                    "{who} took the stack's lock: no more requests are sent; plan again when that apply has \
+                     finished"
                 );
                 events(Event::Warning { message });
                 is_locked = false;
@@ -276,7 +277,8 @@ pub async fn apply(
                 state.unlocked();
             }
             let message = format!(
-                "the record of this apply could not be written: {why}; the next plan reads live state and may run checks again"
+                "the record of this apply could not be written: {why}; the next plan reads live state and may \
+                 run checks again"
             );
             events(Event::Warning { message });
         }

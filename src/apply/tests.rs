@@ -484,7 +484,10 @@ async fn a_busy_cluster_is_waited_for_and_the_blocker_named() {
         .on("GET /v1/projects/p/locations/l/clusters/c/nodePools/a", always(ready()));
     let (applied, _) = quiet(vec![makes_pool("a", &[])], api).await;
     assert_eq!(applied.outcomes, [Outcome::Done]);
-    let named = |event: &Event| matches!(event, Event::Waiting { message, operation: Some(name), .. } if name == "operation-1" && message == "another operation on the cluster is running (CREATE_NODE_POOL)");
+    let named = |event: &Event| {
+        matches!(event, Event::Waiting { message, operation: Some(name), .. } if name == "operation-1" && message == "another operation on \
+         the cluster is running (CREATE_NODE_POOL)")
+    };
     assert!(applied.events.iter().any(named), "{:?}", applied.events);
 }
 

@@ -95,7 +95,9 @@ impl<'a> Run<'a> {
     /// Says that an operator has not handled what was written before.
     fn goes_on(&self, wait: &Await, after: Duration) {
         let message = format!(
-            "{}: the Dask operator has not handled an earlier change of {} after {}; this change is applied anyway. The operator's log says what delays it; when it handles the earlier change, the number of workers may change once more",
+            "{}: the Dask operator has not handled an earlier change of {} after {}; this change is applied \
+             anyway. The operator's log says what delays it; when it handles the earlier change, the number of \
+             workers may change once more",
             self.change.address,
             wait.identity,
             brief(after)
@@ -224,7 +226,8 @@ impl<'a> Run<'a> {
             Class::NotFound => (
                 "its scheduler does not report its number of tasks: it serves no /json/counts.json"
                     .to_owned(),
-                "add `distributed.http.scheduler.json` to `distributed.scheduler.http.routes`, or apply without `--when-idle`",
+                "add `distributed.http.scheduler.json` to `distributed.scheduler.http.routes`, or apply \
+                 without `--when-idle`",
             ),
             Class::Denied => (
                 format!("no permission to ask its scheduler whether it is idle: {}", error.message),

@@ -163,7 +163,8 @@ fn unreached(error: &ApiError, target: &Target) -> (Code, String, String) {
     let trust = ["certificate", "unknownissuer", "tls", "handshake"].iter().any(|word| words.contains(word));
     if trust {
         let what = format!("{who} has an untrusted certificate: {}", error.message);
-        let help = "for a proxy that intercepts TLS, add its certificate to the system's store (SSL_CERT_FILE); for a cluster, its certificate authority to the kubeconfig";
+        let help = "for a proxy that intercepts TLS, add its certificate to the system's store \
+             (SSL_CERT_FILE); for a cluster, its certificate authority to the kubeconfig";
         return (Code::Interception, what, help.to_owned());
     }
     if words.contains("proxy") || words.contains("tunnel") {
@@ -172,10 +173,12 @@ fn unreached(error: &ApiError, target: &Target) -> (Code, String, String) {
     }
     let help = match &target.gke {
         Some(_) => {
-            "check the network; behind a proxy, set HTTPS_PROXY; DASK_INFRA_GKE_ENDPOINT, if set, must be a sandbox that is being served. `--offline` plans without reading live state"
+            "check the network; behind a proxy, set HTTPS_PROXY; DASK_INFRA_GKE_ENDPOINT, if set, must be a \
+             sandbox that is being served. `--offline` plans without reading live state"
         }
         None => {
-            "check the network and `server` in the kubeconfig: `kubectl version` uses the same. `--offline` plans without reading live state"
+            "check the network and `server` in the kubeconfig: `kubectl version` uses the same. `--offline` \
+             plans without reading live state"
         }
     };
     (Code::NoAnswer, format!("{who} cannot be reached: {}", error.message), help.to_owned())
@@ -255,7 +258,8 @@ mod tests {
                     Class::Unavailable,
                     None,
                     CLUSTER,
-                    "error decoding response body: peer closed connection without sending TLS close_notify: https://x",
+                    "error decoding response body: peer closed connection without sending TLS close_notify: \
+                     https://x",
                     none(),
                 ),
                 "DI0604",

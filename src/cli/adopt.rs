@@ -23,7 +23,9 @@ pub const EXAMPLES: &str = "Examples:\n  \
     dask-infra adopt dask_cluster.rapids --auto-approve\n  \
     dask-infra adopt dask_operator --allow take:dask_operator     also from Helm, Argo CD or Flux\n\
     \n\
-    Marks live resources as this stack's and changes nothing else: labels on GKE clusters and node pools, a field manager and labels on Kubernetes objects. Nothing is recreated, and anything that would change is refused. Then removes the line `manage = false` from the stack file; comments stay.";
+    Marks live resources as this stack's and changes nothing else: labels on GKE clusters and node pools, a \
+    field manager and labels on Kubernetes objects. Nothing is recreated, and anything that would change is \
+    refused. Then removes the line `manage = false` from the stack file; comments stay.";
 
 /// Options of `adopt`.
 #[derive(clap::Args, Debug)]

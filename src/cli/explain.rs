@@ -73,7 +73,8 @@ fn overview() -> Page {
         heading: "Each is a table, [NAME] or [NAME.key]:".to_owned(),
         rows: rows.collect(),
         next: Some(
-            "`dask-infra explain node_pool` lists the keys of a section, `dask-infra explain DI0206` explains a message."
+            "`dask-infra explain node_pool` lists the keys of a section, `dask-infra explain DI0206` explains \
+             a message."
                 .to_owned(),
         ),
         ..Page::default()

@@ -49,7 +49,9 @@ use settings::Settings;
     name = "dask-infra",
     version,
     about = "Plans and applies RAPIDS and Dask on GKE, from the cluster down to the workers",
-    long_about = "Plans and applies RAPIDS and Dask on GKE: a TOML stack describes what should exist, from the GKE cluster down to the Dask workers and a check that a GPU works. `plan` shows what would change, `apply` changes it.",
+    long_about = "Plans and applies RAPIDS and Dask on GKE: a TOML stack describes what should exist, from the \
+         GKE cluster down to the Dask workers and a check that a GPU works. `plan` shows what would change, \
+         `apply` changes it.",
     after_help = START,
     after_long_help = after_help(),
     subcommand_required = true,
@@ -117,7 +119,8 @@ enum Command {
     Adopt(adopt::Args),
     /// Check the stack; needs no network and no credentials
     #[command(after_help = "Example: dask-infra --stack stacks/rapids-gke validate\n\n\
-        Reports all errors in one run, each with its line; `dask-infra explain CODE` explains one. Writes nothing.")]
+        Reports all errors in one run, each with its line; `dask-infra explain CODE` explains one. Writes \
+        nothing.")]
     Validate(validate::Args),
     /// Show what apply would do
     #[command(after_help = plan::EXAMPLES)]

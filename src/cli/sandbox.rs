@@ -149,7 +149,8 @@ fn without_clients(dir: &Path) -> Result<(), Diagnostic> {
         Ok(_) if is_made_for_a_sandbox(&gcloud) => delete(&gcloud, |path| fs::remove_dir_all(path)),
         Ok(_) => {
             let what = format!(
-                "cannot serve with {}: it was not created for a sandbox, and `sandbox env` would make gcloud use it",
+                "cannot serve with {}: it was not created for a sandbox, and `sandbox env` would make gcloud \
+                 use it",
                 gcloud.display()
             );
             Err(Diagnostic::error(Code::Sandbox, what).help("move it away, then serve again"))
@@ -331,7 +332,8 @@ async fn kubeconfig(settings: &Settings, args: &KubeconfigArgs) -> Result<String
         let names: Vec<&str> = clusters.iter().filter_map(|cluster| cluster["name"].as_str()).collect();
         let help = match names.as_slice() {
             [] => format!(
-                "it has no clusters: if the stack uses another project, set {PROJECT_VARIABLE} to it or give PROJECT/LOCATION/NAME; otherwise `dask-infra --sandbox apply` creates one"
+                "it has no clusters: if the stack uses another project, set {PROJECT_VARIABLE} to it or give \
+                 PROJECT/LOCATION/NAME; otherwise `dask-infra --sandbox apply` creates one"
             ),
             names => format!("it has {}; PROJECT/LOCATION/NAME names one", names.join(", ")),
         };

@@ -132,7 +132,8 @@ fn meant(session: &Session, typed: &str) -> Result<(Resource, Scaled), Failure> 
             } else {
                 (
                     "it has nothing to scale",
-                    "workers of Dask clusters and groups, nodes of pools, and pods of Deployments and StatefulSets from manifests can be scaled",
+                    "workers of Dask clusters and groups, nodes of pools, and pods of Deployments and \
+                     StatefulSets from manifests can be scaled",
                 )
             };
             let what = format!("`{typed}` cannot be scaled: {why}");

@@ -476,13 +476,15 @@ fn runs_nothing(settings: &Settings, kubeconfig: &KubeconfigAccess) -> Result<()
     };
     let what = format!("{} is in the repository and {what}", path.display());
     Err(Diagnostic::error(Code::NotTrusted, what).help(
-        "keep the kubeconfig outside the repository; or, if you trust its author, give `--trust-stack` (DASK_INFRA_TRUST_STACK=1)",
+        "keep the kubeconfig outside the repository; or, if you trust its author, give `--trust-stack` \
+         (DASK_INFRA_TRUST_STACK=1)",
     ))
 }
 
 fn loopback(url: &str) -> Result<GkeAccess, Diagnostic> {
     GkeAccess::loopback(url).map_err(|why| {
-        let help = "DASK_INFRA_GKE_ENDPOINT sets it: unset it to use Google's; `dask-infra sandbox env` prints it for a served sandbox";
+        let help = "DASK_INFRA_GKE_ENDPOINT sets it: unset it to use Google's; `dask-infra sandbox env` prints \
+             it for a served sandbox";
         Diagnostic::error(Code::Usage, why).help(help)
     })
 }

@@ -31,7 +31,8 @@ pub const EXAMPLES: &str = "Examples:\n  \
     dask-infra why rapids.group.large         any unique ending works\n  \
     dask-infra why node_pool.a100 --json | jq '.causes[].cures'\n\
     \n\
-    Reads only: the resource, its pods, their events, the logs of crashing pods, and a plan of the stack. Exits with 0 even when something is wrong; see `well` of `--json`.";
+    Reads only: the resource, its pods, their events, the logs of crashing pods, and a plan of the stack. \
+    Exits with 0 even when something is wrong; see `well` of `--json`.";
 
 /// Options of `why`.
 #[derive(clap::Args, Debug)]

@@ -81,21 +81,26 @@ impl std::str::FromStr for Code {
 
 codes! {
     StackNotFound "DI0001" "no stack file"
-    "The stack file does not exist. Without `--stack` it is `stack.toml` in the current folder. Give the file or its folder with `--stack PATH`, or start from a ready stack: `dask-infra init` lists them."
+    "The stack file does not exist. Without `--stack` it is `stack.toml` in the current folder. Give the file \
+     or its folder with `--stack PATH`, or start from a ready stack: `dask-infra init` lists them."
     => "dask-infra init --from rapids-gke\ndask-infra --stack stacks/rapids plan"
 
     StackNotReadable "DI0002" "the stack file cannot be read"
-    "The file exists but cannot be read, or it is not a file. The message gives the operating system's reason; fix the permissions or give another path with `--stack PATH`."
+    "The file exists but cannot be read, or it is not a file. The message gives the operating system's reason; \
+     fix the permissions or give another path with `--stack PATH`."
 
     Usage "DI0009" "the program cannot run"
-    "The operating system or an option prevents the program from starting: a signal handler or a thread that cannot be created, an endpoint that is not on this machine. The message says which."
+    "The operating system or an option prevents the program from starting: a signal handler or a thread that \
+     cannot be created, an endpoint that is not on this machine. The message says which."
 
     AlreadyThere "DI0010" "file already exists"
-    "`init` never overwrites a file. Nothing was written. Choose another folder with `--stack FOLDER`, or move the existing file away."
+    "`init` never overwrites a file. Nothing was written. Choose another folder with `--stack FOLDER`, or move \
+     the existing file away."
     => "dask-infra --stack rapids-2 init --from rapids-gke"
 
     CannotWrite "DI0011" "file cannot be written"
-    "The operating system cannot write the file; the message gives its reason. The folder must exist and be writable, and the disk must have free space."
+    "The operating system cannot write the file; the message gives its reason. The folder must exist and be \
+     writable, and the disk must have free space."
     => "mkdir -p plans\ndask-infra plan --out plans/rapids.plan"
 
     UnknownReadyStack "DI0012" "no ready stack of this name"
@@ -108,7 +113,9 @@ codes! {
     => "dask-infra explain DI0206\ndask-infra explain node_pool.nodes"
 
     Syntax "DI0101" "not TOML"
-    "The text breaks TOML's own rules, so what follows may be misread, too: a string without its closing quote, text without quotes, a key without a value. Fix the marked place; all errors that can be told apart are listed in one run."
+    "The text breaks TOML's own rules, so what follows may be misread, too: a string without its closing \
+     quote, text without quotes, a key without a value. Fix the marked place; all errors that can be told \
+     apart are listed in one run."
     => "name = \"rapids        # wrong: no closing quote\nname = \"rapids\"       # right"
 
     UnknownKey "DI0102" "unknown key"
@@ -120,11 +127,13 @@ codes! {
     "TOML allows a key or a table header once. Keep one of the two marked places."
 
     WrongType "DI0104" "wrong type of value"
-    "The value has the wrong type: a number where text is expected, a list instead of one value, a number in quotes. The message says what is expected and the help shows an example."
+    "The value has the wrong type: a number where text is expected, a list instead of one value, a number in \
+     quotes. The message says what is expected and the help shows an example."
     => "nodes = \"2\"   # wrong: text\nnodes = 2     # right"
 
     MissingKey "DI0105" "missing key"
-    "The section requires this key; there is no sensible default. The marked place is the section's header; add the key below it."
+    "The section requires this key; there is no sensible default. The marked place is the section's header; \
+     add the key below it."
     => "[node_pool.a100]\nmachine_type = \"a2-highgpu-1g\"   # without this line: DI0105"
 
     OutOfRange "DI0106" "number out of range"
@@ -134,10 +143,12 @@ codes! {
     "The key accepts only certain words, spelled exactly. The help lists them."
 
     NotText "DI0108" "the stack file is not UTF-8"
-    "TOML files are UTF-8. The marked byte is not: the file is binary, or was saved in another encoding (usually UTF-16 or Latin-1). Save it as UTF-8."
+    "TOML files are UTF-8. The marked byte is not: the file is binary, or was saved in another encoding \
+     (usually UTF-16 or Latin-1). Save it as UTF-8."
 
     UnknownVariable "DI0109" "unknown variable"
-    "`${var.NAME}` names a variable that `[vars]` does not declare. Add it there or fix the name. `--var` only sets variables that `[vars]` declares."
+    "`${var.NAME}` names a variable that `[vars]` does not declare. Add it there or fix the name. `--var` only \
+     sets variables that `[vars]` declares."
     => "[vars]\nworkers = 2\n\n[dask_cluster.rapids]\nworker = { replicas = \"${var.workers}\" }"
 
     MissingEnvironment "DI0110" "missing environment variable"
@@ -146,31 +157,38 @@ codes! {
     => "export GOOGLE_CLOUD_PROJECT=my-project\ndask-infra plan"
 
     EnvironmentNotHere "DI0111" "environment variable outside [vars] and [gke]"
-    "`${env.NAME}` works only in `[vars]` and `[gke]`, so that the top of the file shows all its inputs. Put it into `[vars]` and use `${var.NAME}` here."
+    "`${env.NAME}` works only in `[vars]` and `[gke]`, so that the top of the file shows all its inputs. Put \
+     it into `[vars]` and use `${var.NAME}` here."
 
     BadReference "DI0112" "invalid reference"
     "`${` starts a reference: `${var.NAME}` or `${env.NAME}`, closed by `}`. Write `$${` for a literal `${`."
 
     VariableInVariable "DI0113" "variable defined by another variable"
-    "Values in `[vars]` may use `${env.NAME}` but not `${var.NAME}`, so their order does not matter and there are no cycles. Write the value out, or combine the variables where they are used."
+    "Values in `[vars]` may use `${env.NAME}` but not `${var.NAME}`, so their order does not matter and there \
+     are no cycles. Write the value out, or combine the variables where they are used."
 
     BadOverride "DI0114" "value of --var has the wrong type"
-    "`--var NAME=VALUE` keeps the type that the variable has in `[vars]`: a number stays a number, a boolean stays a boolean. Give a value of the same type, or declare the variable as text."
+    "`--var NAME=VALUE` keeps the type that the variable has in `[vars]`: a number stays a number, a boolean \
+     stays a boolean. Give a value of the same type, or declare the variable as text."
 
     NoBase "DI0115" "the extended file cannot be read"
-    "`extends` names a file that does not exist or cannot be read. Its path is relative to the folder of the file that has `extends`; a folder means the `stack.toml` in it."
+    "`extends` names a file that does not exist or cannot be read. Its path is relative to the folder of the \
+     file that has `extends`; a folder means the `stack.toml` in it."
 
     ExtendsCircle "DI0116" "files that extend each other"
     "A file extends itself, directly or through others, so no order of overlays exists. Remove one `extends`."
 
     NothingToTake "DI0117" "nothing to remove"
-    "`unset` or `enabled = false` removes what an extended file sets, but no extended file sets it: a typo, or the extended file has changed. `unset` paths start in the section that contains them."
+    "`unset` or `enabled = false` removes what an extended file sets, but no extended file sets it: a typo, or \
+     the extended file has changed. `unset` paths start in the section that contains them."
 
     NotRead "DI0119" "the checked stack cannot be parsed"
-    "The file passed its schema check but could not be parsed: a bug in dask-infra, not an error in your file. Please report it with the file and the message."
+    "The file passed its schema check but could not be parsed: a bug in dask-infra, not an error in your file. \
+     Please report it with the file and the message."
 
     Target "DI0201" "no target, or two targets"
-    "A stack needs exactly one target: `[gke]` with project and location, or `[kubernetes]` with an existing cluster."
+    "A stack needs exactly one target: `[gke]` with project and location, or `[kubernetes]` with an existing \
+     cluster."
 
     SectionNeedsSection "DI0202" "a section needs another section"
     "Node pools belong to a GKE cluster and a GKE cluster to a project: `[node_pool.NAME]` needs \
@@ -178,14 +196,17 @@ codes! {
      Add the missing section, or remove this one."
 
     UnknownPool "DI0203" "unknown node pool"
-    "`pool` and `prefer_pool` name a `[node_pool.NAME]` section of this file, by its key. Fix the name or add the section."
+    "`pool` and `prefer_pool` name a `[node_pool.NAME]` section of this file, by its key. Fix the name or add \
+     the section."
     => "[node_pool.a100]\nmachine_type = \"a2-highgpu-1g\"\n\n[dask_cluster.rapids]\nworker = { gpus = 1, pool = \"a100\" }   # the key of the section above"
 
     UnknownMachineType "DI0204" "unknown machine type"
-    "The machine type is not in dask-infra's table of Compute Engine machine types. The table is complete for families with GPUs, so an unknown name there is an error; elsewhere it is a warning, and Google decides."
+    "The machine type is not in dask-infra's table of Compute Engine machine types. The table is complete for \
+     families with GPUs, so an unknown name there is an error; elsewhere it is a warning, and Google decides."
 
     UnknownAccelerator "DI0205" "unknown GPU type"
-    "GKE does not offer an accelerator type of this name. Names are GKE's own and start with the vendor: `nvidia-tesla-t4`, `nvidia-l4`."
+    "GKE does not offer an accelerator type of this name. Names are GKE's own and start with the vendor: \
+     `nvidia-tesla-t4`, `nvidia-l4`."
 
     AcceleratorDoesNotFit "DI0206" "GPUs do not fit the machine type"
     "A2, A3, A4, G2 and G4 machines have their GPUs built in: type and number follow from the machine type. \
@@ -194,20 +215,24 @@ codes! {
     => "machine_type = \"n1-standard-2\"\naccelerator = \"nvidia-tesla-a100\"                     # wrong: A100s are built into A2 machines\naccelerator = { type = \"nvidia-tesla-t4\", count = 3 } # wrong: 1, 2 or 4\naccelerator = \"nvidia-tesla-t4\"                       # right"
 
     UnknownZone "DI0207" "unknown zone or region"
-    "The name is not a Google Cloud zone (`us-central1-c`) or region (`us-central1`). A name very close to a known one is an error; any other is a warning, because Google opens new zones."
+    "The name is not a Google Cloud zone (`us-central1-c`) or region (`us-central1`). A name very close to a \
+     known one is an error; any other is a warning, because Google opens new zones."
 
     GpuNotSeenInZone "DI0208" "GPU type not known in the zone"
-    "According to dask-infra's table, the zone does not offer this GPU type. The table may be out of date, so this is a warning. A listed GPU type may still have no free capacity."
+    "According to dask-infra's table, the zone does not offer this GPU type. The table may be out of date, so \
+     this is a warning. A listed GPU type may still have no free capacity."
 
     NodesNotDivisible "DI0209" "nodes do not divide evenly among the zones"
-    "GKE keeps the same number of nodes in each zone of a pool, and `nodes` is the total. Use one of the two nearest multiples, or set `zones` of the pool."
+    "GKE keeps the same number of nodes in each zone of a pool, and `nodes` is the total. Use one of the two \
+     nearest multiples, or set `zones` of the pool."
     => "[gke]\nlocation = \"us-central1\"   # a region: three zones\n\n[node_pool.workers]\nnodes = 4                  # wrong: 3 or 6"
 
     Limits "DI0210" "minimum above maximum"
     "`min` must not be larger than `max`. `max = 0` never runs a node."
 
     SameName "DI0211" "two sections with one live name"
-    "The live name is the key of the section, or `name` where it is given. Two sections of one kind cannot share it: both would define the same object."
+    "The live name is the key of the section, or `name` where it is given. Two sections of one kind cannot \
+     share it: both would define the same object."
 
     BadName "DI0212" "not a valid name"
     "Names in GKE and Kubernetes are lower-case letters, digits and `-`, begin with a letter (in Kubernetes \
@@ -216,7 +241,8 @@ codes! {
     => "[dask_cluster.My_Cluster]   # wrong\n[dask_cluster.my-cluster]   # right"
 
     LongName "DI0213" "long DaskCluster name"
-    "The operator adds `-default-worker-` and ten digits to the name. With more than 37 characters, worker Deployments get names longer than 63 characters, and the names and labels of their Pods are truncated."
+    "The operator adds `-default-worker-` and ten digits to the name. With more than 37 characters, worker \
+     Deployments get names longer than 63 characters, and the names and labels of their Pods are truncated."
 
     BadLabel "DI0214" "not a valid label"
     "Kubernetes labels: an optional DNS prefix and `/`, then at most 63 letters, digits, `-`, `_`, `.`, \
@@ -227,23 +253,34 @@ codes! {
     "Key and value of a taint follow the rules of Kubernetes labels, and a pool may have each key and effect once."
 
     AutoUpgradeUnderChannel "DI0216" "auto_upgrade = false under a release channel"
-    "In a release channel GKE upgrades the nodes itself and rejects pools that opt out. Remove the key, or set `release_channel = \"none\"` on the cluster and upgrade by hand."
+    "In a release channel GKE upgrades the nodes itself and rejects pools that opt out. Remove the key, or set \
+     `release_channel = \"none\"` on the cluster and upgrade by hand."
 
     DriverTwice "DI0217" "two ways to install the driver"
-    "`driver = …` on a pool asks GKE to install the NVIDIA driver, `[gpu_driver] install = \"daemonset\"` turns that off. Remove one of them."
+    "`driver = …` on a pool asks GKE to install the NVIDIA driver, `[gpu_driver] install = \"daemonset\"` \
+     turns that off. Remove one of them."
 
     NoGpuThere "DI0218" "more GPUs than the pool's nodes have"
-    "The Pod requests more GPUs than one node of its pool has. With `pool` it can never be scheduled, an error. With `prefer_pool` it never runs in the preferred pool, a warning. Request fewer GPUs or name another pool."
+    "The Pod requests more GPUs than one node of its pool has. With `pool` it can never be scheduled, an \
+     error. With `prefer_pool` it never runs in the preferred pool, a warning. Request fewer GPUs or name \
+     another pool."
 
     MoreGpusThanPool "DI0219" "more GPUs than the whole pool has"
-    "The Pods of the pool together request more GPUs than it has at its maximum size, or more at once than fit on its nodes. The message says how many Pods can never be scheduled; they stay pending until the pool grows: raise `nodes`, or lower `replicas`. It is a warning because the two numbers may be changed one after the other (`scale` grows the live pool before the file), and because a plan that only deletes must not be blocked."
+    "The Pods of the pool together request more GPUs than it has at its maximum size, or more at once than fit \
+     on its nodes. The message says how many Pods can never be scheduled; they stay pending until the pool \
+     grows: raise `nodes`, or lower `replicas`. It is a warning because the two numbers may be changed one \
+     after the other (`scale` grows the live pool before the file), and because a plan that only deletes must \
+     not be blocked."
 
     OperatorMissing "DI0220" "no Dask operator"
-    "A DaskCluster does nothing until the Dask operator acts on it. A cluster that the stack creates has no operator: add `[dask_operator] version = \"2026.3.0\"`. On an existing cluster it may already be installed, so it is a warning."
+    "A DaskCluster does nothing until the Dask operator acts on it. A cluster that the stack creates has no \
+     operator: add `[dask_operator] version = \"2026.3.0\"`. On an existing cluster it may already be \
+     installed, so it is a warning."
     => "[dask_operator]\nversion = \"2026.3.0\""
 
     NamespaceNotDeclared "DI0221" "namespace not in the stack"
-    "The namespace is neither `default` nor a `[namespace.NAME]` section. If it does not exist, apply fails there. Add the section, or continue if it is created elsewhere."
+    "The namespace is neither `default` nor a `[namespace.NAME]` section. If it does not exist, apply fails \
+     there. Add the section, or continue if it is created elsewhere."
 
     CheckNeedsGpu "DI0222" "a GPU check without GPUs"
     "The check runs on one GPU and its pool has none. Name a pool with GPUs."
@@ -253,62 +290,88 @@ codes! {
      Ubuntu nodes use `[gpu_driver] install = \"gke\"` with `driver = \"default\"`, or change the image."
 
     UnknownAddress "DI0224" "unknown address"
-    "`depends_on` takes the addresses of sections of this file: `cluster`, `node_pool.NAME`, `gpu_driver`, `dask_cluster.NAME`, `check.NAME`. A section cannot depend on itself."
+    "`depends_on` takes the addresses of sections of this file: `cluster`, `node_pool.NAME`, `gpu_driver`, \
+     `dask_cluster.NAME`, `check.NAME`. A section cannot depend on itself."
 
     OperatorVersion "DI0225" "unknown operator version"
-    "dask-infra includes the RBAC rules and custom resource definitions of the operator's release 2026.3.0. Any other release is installed with those; they have not changed since 2025.7.0, but other releases may differ."
+    "dask-infra includes the RBAC rules and custom resource definitions of the operator's release 2026.3.0. \
+     Any other release is installed with those; they have not changed since 2025.7.0, but other releases may \
+     differ."
 
     BadQuantity "DI0226" "not a Kubernetes quantity"
     "`cpu` and `memory` are Kubernetes quantities in quotes: a number, then nothing, `m`, or one of `Ki`, \
-     `Mi`, `Gi`, `Ti`, `k`, `M`, `G`, `T`: `\"2\"`, `\"500m\"`, `\"8Gi\"`. `\"8GB\"` is not one; write `\"8G\"` or `\"8Gi\"`."
+     `Mi`, `Gi`, `Ti`, `k`, `M`, `G`, `T`: `\"2\"`, `\"500m\"`, `\"8Gi\"`. `\"8GB\"` is not one; write \
+     `\"8G\"` or `\"8Gi\"`."
     => "memory = \"8GB\"   # wrong\nmemory = \"8Gi\"   # right"
 
     OldCommand "DI0227" "command missing in newer images"
-    "`dask-scheduler` and `dask-worker` were removed in distributed 2026.6.0, which RAPIDS images include from 26.08 on. The two-word forms `dask scheduler`, `dask worker` and `dask cuda worker` work in every image. Omit `args` to get them."
+    "`dask-scheduler` and `dask-worker` were removed in distributed 2026.6.0, which RAPIDS images include from \
+     26.08 on. The two-word forms `dask scheduler`, `dask worker` and `dask cuda worker` work in every image. \
+     Omit `args` to get them."
 
     BadPartition "DI0228" "GPU partition does not exist"
     "A partition size (MIG) belongs to a GPU type: `1g.5gb` exists on an A100 with 40 GB, not on one with \
      80 GB, and T4, L4, V100 and P100 have none. The help lists the sizes of the type."
 
     OneGpuShared "DI0229" "more than one shared GPU per container"
-    "A node with shared GPUs gives a container at most one of them: GKE rejects Pods that request more. Set `gpus = 1`, or remove `sharing`."
+    "A node with shared GPUs gives a container at most one of them: GKE rejects Pods that request more. Set \
+     `gpus = 1`, or remove `sharing`."
 
     ZoneOutside "DI0230" "zone outside the cluster's region"
     "A GKE cluster lives in one region, and so do its nodes. `zones` of the cluster and of its pools are zones \
      of the region of `[gke] location`."
 
     BuiltIn "DI0231" "a built-in namespace"
-    "`default`, `kube-…` and dask-infra's own namespace exist without the stack. With a section for one, removing that section would delete the namespace and everything in it. Remove the section; `namespace = \"…\"` of other sections works without it."
+    "`default`, `kube-…` and dask-infra's own namespace exist without the stack. With a section for one, \
+     removing that section would delete the namespace and everything in it. Remove the section; `namespace = \
+     \"…\"` of other sections works without it."
 
     NotThere "DI0232" "an external resource does not exist"
-    "The section has `manage = false`: the resource is managed elsewhere, and the stack relies on it. It does not exist under this name. Have its owner create it first, fix the name, or remove `manage = false` so that the stack creates it."
+    "The section has `manage = false`: the resource is managed elsewhere, and the stack relies on it. It does \
+     not exist under this name. Have its owner create it first, fix the name, or remove `manage = false` so \
+     that the stack creates it."
 
     OthersDiffer "DI0233" "an external resource differs from the stack file"
-    "The section has `manage = false` and a value that differs from the live one. Nothing is changed: its owner decides. Set the live value in the section, or remove the key; keys that are not set are not compared."
+    "The section has `manage = false` and a value that differs from the live one. Nothing is changed: its \
+     owner decides. Set the live value in the section, or remove the key; keys that are not set are not \
+     compared."
 
     NotUsable "DI0234" "an external resource cannot be used yet"
-    "The resource exists, but it is being created, being deleted or broken. A stack does not wait for what is managed elsewhere: ask its owner, and plan again when it is running."
+    "The resource exists, but it is being created, being deleted or broken. A stack does not wait for what is \
+     managed elsewhere: ask its owner, and plan again when it is running."
 
     OthersTaint "DI0235" "an undeclared taint"
-    "Nodes of an external pool have a taint that its section does not declare, so the stack's Pods do not tolerate it and would stay pending. Declare the taint in the section: `taints = [{ key = …, effect = … }]`; it is compared, never written."
+    "Nodes of an external pool have a taint that its section does not declare, so the stack's Pods do not \
+     tolerate it and would stay pending. Declare the taint in the section: `taints = [{ key = …, effect = … \
+     }]`; it is compared, never written."
 
     OthersZones "DI0236" "the live cluster has other zones"
-    "`nodes` of a pool is the total of all zones, and the external cluster has its nodes in other zones than the stack file sets or GKE would choose. Set `zones` of the cluster to the actual ones, or `zones` of the pool."
+    "`nodes` of a pool is the total of all zones, and the external cluster has its nodes in other zones than \
+     the stack file sets or GKE would choose. Set `zones` of the cluster to the actual ones, or `zones` of the \
+     pool."
 
     Twice "DI0237" "listed twice"
-    "The list has an entry twice. It would count twice, for example where nodes are spread over zones. Keep one of the two."
+    "The list has an entry twice. It would count twice, for example where nodes are spread over zones. Keep \
+     one of the two."
 
     OwnZone "DI0238" "the cluster's own zone is missing"
-    "A cluster whose `location` is a zone has its control plane there, and GKE requires that zone in `zones`. Add it, or use a region as `location`."
+    "A cluster whose `location` is a zone has its control plane there, and GKE requires that zone in `zones`. \
+     Add it, or use a region as `location`."
 
     NoSurge "DI0239" "an upgrade that cannot proceed"
-    "With `max_surge = 0` and `max_unavailable = 0` no node may be added before another is removed, or removed before another is added. GKE rejects that. Set one of them to 1."
+    "With `max_surge = 0` and `max_unavailable = 0` no node may be added before another is removed, or removed \
+     before another is added. GKE rejects that. Set one of them to 1."
 
     NotTrusted "DI0240" "the stack refers to something outside its repository"
-    "A stack is untrusted input: it may come from somebody else, in a pull request. The files that it names must be inside its repository (the nearest parent folder with `.git`; without one, the stack's own folder), links included, and a kubeconfig in the repository must not run programs (`exec`, `cmd-path`). If you trust its author, `--trust-stack` or DASK_INFRA_TRUST_STACK=1 allows both."
+    "A stack is untrusted input: it may come from somebody else, in a pull request. The files that it names \
+     must be inside its repository (the nearest parent folder with `.git`; without one, the stack's own \
+     folder), links included, and a kubeconfig in the repository must not run programs (`exec`, `cmd-path`). \
+     If you trust its author, `--trust-stack` or DASK_INFRA_TRUST_STACK=1 allows both."
 
     FileNotRead "DI0241" "a named file cannot be read"
-    "`file`, `definitions` and `pod` take paths relative to the folder of the stack file. The file does not exist, is a folder, is not UTF-8 text, or cannot be read. URLs are not read: download the file, so that what is applied does not change by itself."
+    "`file`, `definitions` and `pod` take paths relative to the folder of the stack file. The file does not \
+     exist, is a folder, is not UTF-8 text, or cannot be read. URLs are not read: download the file, so that \
+     what is applied does not change by itself."
 
     NotYaml "DI0242" "not YAML"
     "The text breaks YAML's own rules at the marked place. Usual causes: a tab or one space too few in front of a \
@@ -316,38 +379,49 @@ codes! {
 
     YamlTrap "DI0243" "a value that YAML reads differently"
     "Without quotes `yes`, `no`, `on` and `off` are true or false, `0755` is the octal number 493 and `1_000` is \
-     1000. dask-infra reads them as kubectl does, and warns. Write what you mean: `true`, `493`, or the text in quotes."
+     1000. dask-infra reads them as kubectl does, and warns. Write what you mean: `true`, `493`, or the text \
+     in quotes."
 
     NotAnObject "DI0244" "not a Kubernetes object"
     "Each document of a manifest is an object with `apiVersion`, `kind` and `metadata.name`, or a `List` of them. \
      Kustomize overlays and Helm values are not: use the output of `kubectl kustomize` or `helm template`."
 
     UnknownKind "DI0245" "unknown kind"
-    "This kind is unknown: it is not built into Kubernetes, is not Dask's, and the stack's manifests have no CustomResourceDefinition for it. Fix `apiVersion` and `kind`, or add the file of the definition to `file`, or to `definitions` if it is installed elsewhere."
+    "This kind is unknown: it is not built into Kubernetes, is not Dask's, and the stack's manifests have no \
+     CustomResourceDefinition for it. Fix `apiVersion` and `kind`, or add the file of the definition to \
+     `file`, or to `definitions` if it is installed elsewhere."
 
     SameObject "DI0246" "one object defined twice"
     "Two places in the stack define the same object: kind, namespace and name are the same. Remove one of them."
 
     EmptyField "DI0247" "a field without a value"
-    "`key:` without a value is `null`, which Kubernetes drops. The RAPIDS guide has such an `env:`. Remove the line, or give it a value."
+    "`key:` without a value is `null`, which Kubernetes drops. The RAPIDS guide has such an `env:`. Remove the \
+     line, or give it a value."
 
     NoSuchNodeLabel "DI0248" "no node has the label"
-    "The Pod selects nodes by a label that no node pool of the stack sets. If the label is required, the Pod can never be scheduled; if preferred, it silently runs anywhere, possibly on a more expensive GPU. Fix the value on either side."
+    "The Pod selects nodes by a label that no node pool of the stack sets. If the label is required, the Pod \
+     can never be scheduled; if preferred, it silently runs anywhere, possibly on a more expensive GPU. Fix \
+     the value on either side."
 
     IdleInstaller "DI0249" "a driver installer without nodes"
     "The DaemonSet that installs the NVIDIA driver selects only nodes on which GKE does not install it. GKE does so \
-     by default, so the DaemonSet runs nowhere. Remove it, or set `[gpu_driver] install = \"daemonset\"`, which adds the same installer and turns GKE's off."
+     by default, so the DaemonSet runs nowhere. Remove it, or set `[gpu_driver] install = \"daemonset\"`, \
+     which adds the same installer and turns GKE's off."
 
     SaidTwice "DI0250" "set by both a key and `pod` or `api`"
     "A key of the section and its `pod` or `api` set the same field. Remove the key or the field. An `image` in `pod` overrides that of the cluster, with a warning: scheduler, workers and clients should \
      have the same."
 
     SecretInFile "DI0251" "a Secret with its value in a manifest"
-    "Values of Secrets would appear in plans, in the record and in output. Create the Secret by other means (`kubectl create secret`, External Secrets) and refer to it by name; or put an environment variable in place of each value, which is read when the stack is applied."
+    "Values of Secrets would appear in plans, in the record and in output. Create the Secret by other means \
+     (`kubectl create secret`, External Secrets) and refer to it by name; or put an environment variable in \
+     place of each value, which is read when the stack is applied."
     => "stringData: { password: \"env:HUB_PASSWORD\" }"
 
     DaskService "DI0252" "the Service does not select the scheduler"
-    "The Dask operator uses the Service of a DaskCluster as written: it adds no selector, and looks up the ports `tcp-comm` and `http-dashboard` by name. An error shows only when clients cannot connect and scaling fails."
+    "The Dask operator uses the Service of a DaskCluster as written: it adds no selector, and looks up the \
+     ports `tcp-comm` and `http-dashboard` by name. An error shows only when clients cannot connect and \
+     scaling fails."
 
     ServersFields "DI0253" "fields that the API server writes"
     "`kubectl get -o yaml` prints fields that only the server writes: `uid`, `resourceVersion`, `managedFields`, \
@@ -355,8 +429,10 @@ codes! {
 
     LiteralSecret "DI0254" "a secret in plain text"
     "Values in `env`, `args`, annotations or a chart's `values` appear in plans, in the cluster's objects and on terminals. A name such as `HF_TOKEN` or `DB_PASSWORD`, or the shape of a value (a private key, a token of a known service, \
-     a URL with a password), says that it is a secret. Put it into a Kubernetes Secret (`kubectl create secret generic NAME \
-     --from-literal=KEY=…`, External Secrets) and refer to that, or have it read from the environment when the stack is applied. Allow what is not secret, or may be public, with a reason."
+     a URL with a password), says that it is a secret. Put it into a Kubernetes Secret (`kubectl create secret \
+     generic NAME \
+     --from-literal=KEY=…`, External Secrets) and refer to that, or have it read from the environment when the \
+     stack is applied. Allow what is not secret, or may be public, with a reason."
     => "[dask_cluster.rapids]\nworker = { env = { HF_TOKEN = { secret = \"hugging-face\", key = \"token\" } } }\n\n\
         [allow.literal_secrets]\n\"dask_cluster.rapids.scheduler.env.DEMO_TOKEN\" = \"the demo's public token\""
 
@@ -370,28 +446,38 @@ codes! {
      a DaskCluster of their own namespace: the operator looks nowhere else. Fix the name or add the section."
 
     ChildName "DI0259" "a name that the operator needs"
-    "The operator creates objects of its own and derives their names: the default group `NAME-default`, workers and their labels, the cluster of a job under the job's name. The name is used by one of those, or is too long to derive them. Choose another `name`."
+    "The operator creates objects of its own and derives their names: the default group `NAME-default`, \
+     workers and their labels, the cluster of a job under the job's name. The name is used by one of those, or \
+     is too long to derive them. Choose another `name`."
 
     OthersCluster "DI0260" "an external Dask cluster"
-    "With `manage = false` a `[dask_cluster.NAME]` is only read: groups of this stack join it. What its section sets is compared with what is live; groups without an `image` use its `image`. Here neither has one."
+    "With `manage = false` a `[dask_cluster.NAME]` is only read: groups of this stack join it. What its \
+     section sets is compared with what is live; groups without an `image` use its `image`. Here neither has \
+     one."
     => "[dask_cluster.shared]\nmanage = false\nimage = \"nvcr.io/nvidia/rapidsai/base:26.04-cuda12-py3.13\"\n\n[dask_cluster.shared.group.mine]\nreplicas = 2"
 
     ImagesDiffer "DI0261" "images of different versions"
-    "Scheduler, workers and clients exchange pickles of Dask and Python objects, which other versions may not be able to read. The versions are taken from the tags of RAPIDS and Dask images. Use one image for the whole cluster."
+    "Scheduler, workers and clients exchange pickles of Dask and Python objects, which other versions may not \
+     be able to read. The versions are taken from the tags of RAPIDS and Dask images. Use one image for the \
+     whole cluster."
 
     RestartsForEver "DI0263" "a job that never fails"
     "With `restart = \"on-failure\"` the program of a job is started again each time it fails, and the job is never \
-     `Failed`: its workers keep their GPUs until it is deleted. Omit `restart` unless the program is known to succeed eventually."
+     `Failed`: its workers keep their GPUs until it is deleted. Omit `restart` unless the program is known to \
+     succeed eventually."
 
     JobTemplate "DI0265" "the cluster of a job"
-    "A job has its own Dask cluster. It either copies one from the file (`like = \"NAME\"`) or describes its own (`image`, `scheduler`, `worker`)."
+    "A job has its own Dask cluster. It either copies one from the file (`like = \"NAME\"`) or describes its \
+     own (`image`, `scheduler`, `worker`)."
 
     GkeSetsField "DI0266" "a field that GKE alone sets"
     "`api` of a cluster or a node pool takes fields of the GKE API. Some of them are answers only: states, addresses, \
      versions that run. Node pools are sections of their own and no field of the cluster."
 
     HelmMissing "DI0270" "helm cannot be run"
-    "Charts are rendered by the `helm` program, version 3.8 or later, or 4: the one in `--helm PATH` or DASK_INFRA_HELM, else the one on the PATH. A stack cannot choose it. Helm writes no release and needs no extra permissions. Get it from https://helm.sh/docs/intro/install; it is one file."
+    "Charts are rendered by the `helm` program, version 3.8 or later, or 4: the one in `--helm PATH` or \
+     DASK_INFRA_HELM, else the one on the PATH. A stack cannot choose it. Helm writes no release and needs no \
+     extra permissions. Get it from https://helm.sh/docs/intro/install; it is one file."
     => "dask-infra --helm tools/helm plan"
 
     ChartNotFound "DI0271" "no such chart"
@@ -400,23 +486,31 @@ codes! {
     => "[helm_release.rapids]\nchart = \"dask\"\nrepo = \"https://helm.dask.org\"\nversion = \"2024.1.1\""
 
     ChartNotRendered "DI0272" "a chart that does not render"
-    "`helm template` failed; its message follows, and the marked place is the value named in it, if any. `helm show values` prints the values of a chart, `helm lint` checks the chart itself."
+    "`helm template` failed; its message follows, and the marked place is the value named in it, if any. `helm \
+     show values` prints the values of a chart, `helm lint` checks the chart itself."
 
     ChartNotSteady "DI0273" "a chart that renders differently each time"
-    "Charts are rendered twice. What differs is generated: a password, a certificate, the time. Each plan would change it again. Set the value yourself, or create the Secret by other means and give the chart its name."
+    "Charts are rendered twice. What differs is generated: a password, a certificate, the time. Each plan \
+     would change it again. Set the value yourself, or create the Secret by other means and give the chart its \
+     name."
 
     ChartVersion "DI0274" "a chart without its exact version"
-    "What is applied must not change by itself, so a chart from a repository or registry needs its exact version, not a range such as `^2`. `helm show chart` prints the latest version. The version of a folder is the one in its `Chart.yaml`."
+    "What is applied must not change by itself, so a chart from a repository or registry needs its exact \
+     version, not a range such as `^2`. `helm show chart` prints the latest version. The version of a folder \
+     is the one in its `Chart.yaml`."
 
     OutsideNamespace "DI0275" "a chart's object outside its namespace"
-    "The chart creates an object outside the release's namespace. Usually a value is missing; if it is intended, `other_namespaces = [\"NAME\"]` allows it."
+    "The chart creates an object outside the release's namespace. Usually a value is missing; if it is \
+     intended, `other_namespaces = [\"NAME\"]` allows it."
 
     HookHasNoPlace "DI0276" "a hook that a plan cannot run"
     "Helm runs this Job or Pod at each upgrade, or when a release is deleted. dask-infra does not upgrade or delete releases as a whole: objects are created, updated and deleted one by one, as planned. `hooks = \"once\"` runs it once, and again \
-     when its own text changes; `hooks = \"none\"` leaves all hooks out. Most charts have a value that turns the hook off."
+     when its own text changes; `hooks = \"none\"` leaves all hooks out. Most charts have a value that turns \
+     the hook off."
 
     HookLeftOut "DI0277" "a chart's test hook is skipped"
-    "Test hooks are run by `helm test` and are not applied. `hooks = \"none\"` skips all hooks without this warning; `[check.NAME]` tests GPUs."
+    "Test hooks are run by `helm test` and are not applied. `hooks = \"none\"` skips all hooks without this \
+     warning; `[check.NAME]` tests GPUs."
 
     JupyterPassword "DI0278" "a well-known password"
     "The Dask chart starts Jupyter with the password `dask` when none is set. Anyone who can reach it runs programs with the permissions of its account. Set the hash of your own (`python -c 'from jupyter_server.auth import passwd; \
@@ -424,166 +518,245 @@ codes! {
     => "[helm_release.rapids.values]\njupyter = { enabled = false }"
 
     TakenForUnset "DI0279" "a value that the chart treats as unset"
-    "The Dask chart merges each of `additional_worker_groups` over `worker` with a function that treats 0, an empty string and `false` as unset, so the group gets the value of `worker`. For a group without workers, remove it from the list."
+    "The Dask chart merges each of `additional_worker_groups` over `worker` with a function that treats 0, an \
+     empty string and `false` as unset, so the group gets the value of `worker`. For a group without workers, \
+     remove it from the list."
 
     StoredVersion "DI0280" "a definition lacks a stored version"
-    "Objects of the kind may still be stored in a version that the new definition no longer has; the API server refuses that, since they could no longer be read. Keep the version (`served: false` is enough), migrate the objects, and remove it from `status.storedVersions`."
+    "Objects of the kind may still be stored in a version that the new definition no longer has; the API \
+     server refuses that, since they could no longer be read. Keep the version (`served: false` is enough), \
+     migrate the objects, and remove it from `status.storedVersions`."
     => "kubectl get crd daskclusters.kubernetes.dask.org -o jsonpath='{.status.storedVersions}'"
 
     RemovedInDefinition "DI0281" "a definition with fewer fields than the live one"
-    "The new definition no longer serves a version, or no longer has a field. The API server drops such fields from objects on their next write, and clients of the version fail. An older release is the usual cause."
+    "The new definition no longer serves a version, or no longer has a field. The API server drops such fields \
+     from objects on their next write, and clients of the version fail. An older release is the usual cause."
 
     ChartLooksUp "DI0282" "a chart that uses `lookup`"
-    "`lookup` in a template queries the live cluster, but charts are rendered without it: `lookup` finds nothing, as in `helm template`. Charts use it to keep a generated password, or to skip what already exists. Set such values yourself."
+    "`lookup` in a template queries the live cluster, but charts are rendered without it: `lookup` finds \
+     nothing, as in `helm template`. Charts use it to keep a generated password, or to skip what already \
+     exists. Set such values yourself."
 
     ChartNotAskedFor "DI0283" "chart keys without `source = \"chart\"`"
-    "`chart`, `repo`, `values` and `values_files` of `[dask_operator]` configure its chart, which is used with `source = \"chart\"` only."
+    "`chart`, `repo`, `values` and `values_files` of `[dask_operator]` configure its chart, which is used with \
+     `source = \"chart\"` only."
 
     PublicScheduler "DI0285" "a scheduler on the internet"
-    "Dask has no passwords: anyone who can reach a scheduler can run code on its workers, with the permissions of their pods. A load balancer is therefore internal to the VPC network unless `public = true` is set, which gives this warning. `dask-infra connect` goes through the API server and needs no load balancer."
+    "Dask has no passwords: anyone who can reach a scheduler can run code on its workers, with the permissions \
+     of their pods. A load balancer is therefore internal to the VPC network unless `public = true` is set, \
+     which gives this warning. `dask-infra connect` goes through the API server and needs no load balancer."
     => "[dask_cluster.rapids]\nservice = \"LoadBalancer\"        # internal to the VPC network\n# dask-infra connect rapids      # from anywhere, with your own permissions"
 
     NotebookPassword "DI0286" "a notebook without a password"
-    "Anyone who opens a notebook can run code in the cluster, so Jupyter always requires a password, and there is no default. Its value is in a Secret of the notebook's namespace, created outside the stack; the stack names the Secret and the key, never the value."
+    "Anyone who opens a notebook can run code in the cluster, so Jupyter always requires a password, and there \
+     is no default. Its value is in a Secret of the notebook's namespace, created outside the stack; the stack \
+     names the Secret and the key, never the value."
     => "kubectl create secret generic jupyter --from-literal=password=\"$(openssl rand -hex 16)\"\n\n[notebook.lab]\npassword = { secret = \"jupyter\", key = \"password\" }"
 
     NotebookImage "DI0287" "the image of a notebook"
-    "A notebook needs an image with Jupyter in it. `like` names a Dask cluster of the file and uses the notebook image that matches its workers' image, `rapidsai/notebooks` for `rapidsai/base`, so that versions agree; `image` names any other."
+    "A notebook needs an image with Jupyter in it. `like` names a Dask cluster of the file and uses the \
+     notebook image that matches its workers' image, `rapidsai/notebooks` for `rapidsai/base`, so that \
+     versions agree; `image` names any other."
     => "[notebook.lab]\nlike = \"rapids\"\npassword = { secret = \"jupyter\", key = \"password\" }"
 
     Cycle "DI0301" "dependency cycle"
-    "Each of the named resources waits for the next, so none can be created. Remove one `depends_on` from the cycle; dependencies that follow from references cannot form a cycle by themselves."
+    "Each of the named resources waits for the next, so none can be created. Remove one `depends_on` from the \
+     cycle; dependencies that follow from references cannot form a cycle by themselves."
 
     NotOurs "DI0302" "already exists, owned by others"
-    "A live resource of this name was not created by this stack. Nothing is adopted silently: choose another name, delete it if it is not needed, or adopt it with `--allow take:ADDRESS`."
+    "A live resource of this name was not created by this stack. Nothing is adopted silently: choose another \
+     name, delete it if it is not needed, or adopt it with `--allow take:ADDRESS`."
     => "error[DI0302]: Namespace team already exists and does not belong to this stack: its field manager is `kubectl-create`\n  kubectl get namespace team --show-managed-fields -o yaml    # who created it"
 
     Unreadable "DI0303" "live state cannot be read"
-    "An API that the plan depends on did not respond or denied access. What cannot be read is not assumed to be absent, so nothing is planned. Fix the access named in the message, or plan without live state with `--offline`."
+    "An API that the plan depends on did not respond or denied access. What cannot be read is not assumed to \
+     be absent, so nothing is planned. Fix the access named in the message, or plan without live state with \
+     `--offline`."
     => "dask-infra doctor            # what is missing\ndask-infra plan --offline    # what a first apply would do"
 
     UnknownEffect "DI0304" "the effect of a change is unknown"
-    "The field differs, and dask-infra does not know what changing it does. Change it by other means, or replace the resource with `--replace ADDRESS`."
+    "The field differs, and dask-infra does not know what changing it does. Change it by other means, or \
+     replace the resource with `--replace ADDRESS`."
 
     Protected "DI0305" "protected"
-    "The section has `protect = true`, but the plan would delete or replace what it created. Remove `protect` first to allow that."
+    "The section has `protect = true`, but the plan would delete or replace what it created. Remove `protect` \
+     first to allow that."
     => "[cluster]\nprotect = true   # remove this line, then plan again"
 
     Consent "DI0306" "approval required"
-    "Deleting, replacing and adopting need approval: type the address at the prompt, or give `--allow VERB:ADDRESS`."
+    "Deleting, replacing and adopting need approval: type the address at the prompt, or give `--allow \
+     VERB:ADDRESS`."
     => "dask-infra plan                                                # lists the approvals that it needs\ndask-infra apply --allow replace:dask_cluster.rapids"
 
     PlanFile "DI0307" "not a usable plan file"
-    "The file is not a plan, was changed after it was written, or was written by another version of dask-infra. Create it again with `dask-infra plan --out FILE`."
+    "The file is not a plan, was changed after it was written, or was written by another version of \
+     dask-infra. Create it again with `dask-infra plan --out FILE`."
 
     Stale "DI0308" "the plan is stale"
-    "Something that the plan relies on changed between plan and apply. Nothing was started. Plan again and review what changed."
+    "Something that the plan relies on changed between plan and apply. Nothing was started. Plan again and \
+     review what changed."
     => "dask-infra plan --out rapids.plan\ndask-infra apply rapids.plan     # stale if something changed in between: plan again"
 
     Schema "DI0309" "invalid under its schema"
-    "The object that the section produces does not match the schema of its Kubernetes kind, so the API server would reject it. The message names the field."
+    "The object that the section produces does not match the schema of its Kubernetes kind, so the API server \
+     would reject it. The message names the field."
 
     Retarget "DI0310" "the stack exists at another location"
     "A GKE cluster with this stack's labels exists in the project under another name or location than the file says, \
-     or the stack was last applied to another target from this folder. Applying would create a second one. Restore the old name and location, or give `--retarget` if you want a second one. Only clusters of the same project that you can list are found."
+     or the stack was last applied to another target from this folder. Applying would create a second one. \
+     Restore the old name and location, or give `--retarget` if you want a second one. Only clusters of the \
+     same project that you can list are found."
 
     VersionNotServed "DI0312" "an API version that is not served"
-    "The object is live, but the API server serves another version than the one in the file: API versions are retired over time, and a definition lists its served versions. Use the version named in the message and check whether its fields are the same."
+    "The object is live, but the API server serves another version than the one in the file: API versions are \
+     retired over time, and a definition lists its served versions. Use the version named in the message and \
+     check whether its fields are the same."
     => "kubectl api-versions                       # what this cluster serves\nkubectl explain horizontalpodautoscaler --api-version=autoscaling/v2"
 
     GoesAlong "DI0313" "a needed resource would be deleted with another"
-    "The API server deletes a namespace with its contents, a definition with the objects of its kind, and an owner with what it owns. The plan would delete one of these, and with it something that the stack still needs, which the next apply would create again, empty. Keep what would be deleted, or remove both from the file. To hand a namespace to another owner, keep its section with `manage = false`."
+    "The API server deletes a namespace with its contents, a definition with the objects of its kind, and an \
+     owner with what it owns. The plan would delete one of these, and with it something that the stack still \
+     needs, which the next apply would create again, empty. Keep what would be deleted, or remove both from \
+     the file. To hand a namespace to another owner, keep its section with `manage = false`."
     => "[namespace.team]\nmanage = false   # it is kept, and no longer belongs to this stack"
 
     GpuPoolFirst "DI0351" "the first pool has GPUs"
-    "GKE sets its `nvidia.com/gpu` taint on GPU pools only if the cluster already has a pool without GPUs. In a cluster of GPU pools alone, system pods run on GPU nodes. A small pool without GPUs avoids it."
+    "GKE sets its `nvidia.com/gpu` taint on GPU pools only if the cluster already has a pool without GPUs. In \
+     a cluster of GPU pools alone, system pods run on GPU nodes. A small pool without GPUs avoids it."
 
     UnknownSize "DI0352" "the live size of a pool is unknown"
-    "GKE does not report a node pool's number of nodes, and neither its instance groups nor the Node objects could be read. No change of size is planned. Grant read access to Compute Engine instance groups."
+    "GKE does not report a node pool's number of nodes, and neither its instance groups nor the Node objects \
+     could be read. No change of size is planned. Grant read access to Compute Engine instance groups."
 
     CheckAmongWorkers "DI0353" "a check needs a GPU that workers use"
-    "The check runs on a pool where the workers of a Dask cluster keep running, and they may use every GPU. The check waits for a free GPU until its deadline. Scale the workers down first, or run the check alone."
+    "The check runs on a pool where the workers of a Dask cluster keep running, and they may use every GPU. \
+     The check waits for a free GPU until its deadline. Scale the workers down first, or run the check alone."
 
     PoolInTrouble "DI0354" "a node pool has too few nodes"
-    "GKE could not create all nodes of the pool, usually for lack of GPUs in the zone or of quota, and keeps trying. Wait, choose another zone or machine type, or replace the pool with `--replace ADDRESS`."
+    "GKE could not create all nodes of the pool, usually for lack of GPUs in the zone or of quota, and keeps \
+     trying. Wait, choose another zone or machine type, or replace the pool with `--replace ADDRESS`."
 
     IdleConsent "DI0355" "an unused --allow"
-    "`--allow` names an address that the plan neither deletes nor replaces, so it does nothing. Check for a typo; the plan lists the approvals that it needs. It is not an error: a pipeline may give the same `--allow` again after the change is done."
+    "`--allow` names an address that the plan neither deletes nor replaces, so it does nothing. Check for a \
+     typo; the plan lists the approvals that it needs. It is not an error: a pipeline may give the same \
+     `--allow` again after the change is done."
 
     OperatorStays "DI0356" "the operator is not deleted"
-    "The plan would delete the Dask operator, but Dask clusters, jobs or worker groups outside this stack need it to work and to be deleted. It is kept with its definitions until those are deleted."
+    "The plan would delete the Dask operator, but Dask clusters, jobs or worker groups outside this stack need \
+     it to work and to be deleted. It is kept with its definitions until those are deleted."
 
     OthersUnseen "DI0357" "resources outside this stack could not be listed"
-    "A namespace or a cluster would be deleted with everything in it, and a kind of object in it cannot be listed: a permission is missing, or the API server of the kind does not respond. Objects of that kind outside this stack are not named, so deleting them needs its own approval, `--allow delete:others.unseen`. Check them by other means before you approve."
+    "A namespace or a cluster would be deleted with everything in it, and a kind of object in it cannot be \
+     listed: a permission is missing, or the API server of the kind does not respond. Objects of that kind \
+     outside this stack are not named, so deleting them needs its own approval, `--allow \
+     delete:others.unseen`. Check them by other means before you approve."
 
     PlaceUnknown "DI0358" "other locations of the stack are unknown"
-    "There is no cluster at the stack's target, and the project's other clusters cannot be listed, so the stack may already exist elsewhere. Grant `container.clusters.list`, try again when GKE lists all zones, or give `--retarget` if the name and location in the file are right."
+    "There is no cluster at the stack's target, and the project's other clusters cannot be listed, so the \
+     stack may already exist elsewhere. Grant `container.clusters.list`, try again when GKE lists all zones, \
+     or give `--retarget` if the name and location in the file are right."
 
     RecordLost "DI0359" "the record is lost"
-    "Objects of this stack are live, but its record in the namespace `dask-infra` is missing. The plan uses live state, so it is right about what it reads: resources removed from the file are found by their label in every kind and namespace. What only the record knew is lost: passes of checks, which jobs have run, labels and taints set on node pools. The next apply writes a new record. Kinds that cannot be listed are named: resources of those kinds that were removed from the file remain until somebody with permission plans, or deletes them by hand."
+    "Objects of this stack are live, but its record in the namespace `dask-infra` is missing. The plan uses \
+     live state, so it is right about what it reads: resources removed from the file are found by their label \
+     in every kind and namespace. What only the record knew is lost: passes of checks, which jobs have run, \
+     labels and taints set on node pools. The next apply writes a new record. Kinds that cannot be listed are \
+     named: resources of those kinds that were removed from the file remain until somebody with permission \
+     plans, or deletes them by hand."
 
     StartHasNoEffect "DI0361" "a start that has no effect"
-    "`replicas = { start = … }` sets the number of workers at creation. From then on the number belongs to notebooks, and changing `start` has no effect. Scale in the notebook, or set `replicas = 4` to return the number to the file."
+    "`replicas = { start = … }` sets the number of workers at creation. From then on the number belongs to \
+     notebooks, and changing `start` has no effect. Scale in the notebook, or set `replicas = 4` to return the \
+     number to the file."
 
     TwoWriters "DI0362" "one number with two owners"
-    "The file owns the number of workers, but an autoscaler outside this stack sets it, too: `KubeCluster.adapt` in a notebook creates one. Each apply reverts the number and the autoscaler changes it again. Delete the autoscaler, or leave the number to it with `replicas = { start = 2 }`."
+    "The file owns the number of workers, but an autoscaler outside this stack sets it, too: \
+     `KubeCluster.adapt` in a notebook creates one. Each apply reverts the number and the autoscaler changes \
+     it again. Delete the autoscaler, or leave the number to it with `replicas = { start = 2 }`."
 
     IdleGone "DI0363" "a cluster deleted when idle"
-    "With `idle_timeout` the operator deletes a Dask cluster that has been idle for that long, with its groups and autoscaler. That is not drift, and apply does not recreate it by itself. `--replace ADDRESS` recreates it, and so does a change of the section; with `idle_timeout = { seconds = 3600, remake = true }` every apply does."
+    "With `idle_timeout` the operator deletes a Dask cluster that has been idle for that long, with its groups \
+     and autoscaler. That is not drift, and apply does not recreate it by itself. `--replace ADDRESS` \
+     recreates it, and so does a change of the section; with `idle_timeout = { seconds = 3600, remake = true \
+     }` every apply does."
 
     JobEnded "DI0364" "a job that does not run again by itself"
-    "A job runs once. It failed, or it ran and was deleted since. Apply runs it again only if its section changes or with `--replace ADDRESS`."
+    "A job runs once. It failed, or it ran and was deleted since. Apply runs it again only if its section \
+     changes or with `--replace ADDRESS`."
 
     DeletedUnseen "DI0370" "the contents of the cluster are unknown"
-    "The GKE cluster is running, but its Kubernetes API server does not respond: the authorized networks exclude this machine, or the control plane is broken. `destroy --allow delete:unseen` deletes the cluster anyway, with resources outside this stack and running work that cannot be listed. Load balancers and disks created by its controllers may remain and cost money: check the project afterwards."
+    "The GKE cluster is running, but its Kubernetes API server does not respond: the authorized networks \
+     exclude this machine, or the control plane is broken. `destroy --allow delete:unseen` deletes the cluster \
+     anyway, with resources outside this stack and running work that cannot be listed. Load balancers and \
+     disks created by its controllers may remain and cost money: check the project afterwards."
 
     Unready "DI0380" "a resource is not ready"
-    "It would not be changed, but it is not ready. If the record says that it has not been ready since an apply created or changed it, the next apply waits for it and exits with 6 when it is not ready in time. Apply does not wait for what was ready before, as it cannot fix it. `dask-infra why ADDRESS` shows what is wrong."
+    "It would not be changed, but it is not ready. If the record says that it has not been ready since an \
+     apply created or changed it, the next apply waits for it and exits with 6 when it is not ready in time. \
+     Apply does not wait for what was ready before, as it cannot fix it. `dask-infra why ADDRESS` shows what \
+     is wrong."
 
     IdlePool "DI0381" "nodes that outlive their Dask cluster"
-    "With `idle_timeout` the operator deletes an idle Dask cluster, but not its nodes: a pool of fixed size keeps costing. Bounds, `nodes = { min = 0, max = 4 }`, let GKE's autoscaler remove idle nodes."
+    "With `idle_timeout` the operator deletes an idle Dask cluster, but not its nodes: a pool of fixed size \
+     keeps costing. Bounds, `nodes = { min = 0, max = 4 }`, let GKE's autoscaler remove idle nodes."
 
     SecretOfOthers "DI0390" "a Secret that must be created"
-    "A container that the plan creates takes a variable from a Kubernetes Secret that is not in the stack, and does not start until the Secret has that key. If the same apply creates the cluster or the namespace, create the Secret as soon as the namespace exists; apply waits for it."
+    "A container that the plan creates takes a variable from a Kubernetes Secret that is not in the stack, and \
+     does not start until the Secret has that key. If the same apply creates the cluster or the namespace, \
+     create the Secret as soon as the namespace exists; apply waits for it."
     => "kubectl -n default create secret generic jupyter --from-literal=password=\"$(cat password)\""
 
     Refused "DI0401" "a request was rejected as invalid"
-    "An API rejected the request as invalid; its message follows. The cause is often a limit of the project or a version that the plan cannot see. Change the section named in the message, then apply again."
+    "An API rejected the request as invalid; its message follows. The cause is often a limit of the project or \
+     a version that the plan cannot see. Change the section named in the message, then apply again."
 
     OperationFailed "DI0402" "a GKE operation failed"
-    "GKE accepted the request but could not complete it: no capacity in the zone, no quota, or an error of its own. A pool that could not be created remains in an error state and is planned again. Fix the cause, then apply again."
+    "GKE accepted the request but could not complete it: no capacity in the zone, no quota, or an error of its \
+     own. A pool that could not be created remains in an error state and is planned again. Fix the cause, then \
+     apply again."
 
     NotReady "DI0403" "it will not become ready"
-    "What was created reports a state that does not recover by itself: an image that cannot be pulled, a container that crashes, a failed pool. Apply stopped waiting for it. Fix the cause, then apply again."
+    "What was created reports a state that does not recover by itself: an image that cannot be pulled, a \
+     container that crashes, a failed pool. Apply stopped waiting for it. Fix the cause, then apply again."
 
     CheckFailed "DI0404" "a check failed"
-    "The check ran, but its log lacks the line that marks a pass; the end of the log is shown. What depends on the check was not created. Apply again to run it again."
+    "The check ran, but its log lacks the line that marks a pass; the end of the log is shown. What depends on \
+     the check was not created. Apply again to run it again."
 
     MadeByOthers "DI0405" "created by somebody else in the meantime"
-    "A resource of this name did not exist when the plan was made, but exists now, and this stack did not create it. It was not changed. Choose another name or delete it, then plan again."
+    "A resource of this name did not exist when the plan was made, but exists now, and this stack did not \
+     create it. It was not changed. Choose another name or delete it, then plan again."
 
     ChangedByOthers "DI0406" "changed or owned by somebody else"
     "Another field manager owns a field that the plan sets, or the object is not the one that was planned. It \
      was not overwritten. Plan again to see what is live."
 
     RecordNotWritten "DI0407" "the record could not be written"
-    "Before its first write, apply records in the cluster what it is about to do. That failed, so nothing else was written, except the cluster itself if this apply created it. Grant write access to ConfigMaps of the namespace `dask-infra`, or fix what the message names."
+    "Before its first write, apply records in the cluster what it is about to do. That failed, so nothing else \
+     was written, except the cluster itself if this apply created it. Grant write access to ConfigMaps of the \
+     namespace `dask-infra`, or fix what the message names."
 
     Missing "DI0408" "something that the plan relies on is missing"
     "It existed when the plan was made, or an earlier step should have created it. Plan again."
 
     WrongPlan "DI0409" "the plan cannot be applied"
-    "A change waits for itself or for a kind that this version does not know. Create the plan again with this version of dask-infra."
+    "A change waits for itself or for a kind that this version does not know. Create the plan again with this \
+     version of dask-infra."
 
     Locked "DI0411" "another apply of the stack is running"
     "Two applies of one stack at the same time would undo each other's work, so an apply holds a lock beside the stack's \
-     record while it runs. The message says who holds it and since when. Wait until it finishes. The lock of a killed apply does not block: it is taken over at once on the same machine, and within seconds from another. `--force-unlock` breaks the lock of an apply that is no longer running."
+     record while it runs. The message says who holds it and since when. Wait until it finishes. The lock of a \
+     killed apply does not block: it is taken over at once on the same machine, and within seconds from \
+     another. `--force-unlock` breaks the lock of an apply that is no longer running."
 
     Interrupted "DI0412" "interrupted before the first change"
-    "A signal (Ctrl-C or SIGTERM) arrived while apply waited for the stack's lock or planned again under it. No change was started, nothing was written but the lock, and the lock was released: there is nothing to clean up. Run the command again to apply."
+    "A signal (Ctrl-C or SIGTERM) arrived while apply waited for the stack's lock or planned again under it. \
+     No change was started, nothing was written but the lock, and the lock was released: there is nothing to \
+     clean up. Run the command again to apply."
 
     NoAnswerThere "DI0421" "nothing to connect to yet"
-    "The target of `connect` or `logs` does not exist or is not ready yet. The message says why: not applied, no pod, or a pending pod and its reason. `dask-infra status` shows the rest of the stack."
+    "The target of `connect` or `logs` does not exist or is not ready yet. The message says why: not applied, \
+     no pod, or a pending pod and its reason. `dask-infra status` shows the rest of the stack."
     => "dask-infra status\ndask-infra apply"
 
     WhichDoor "DI0422" "no such target to connect to"
@@ -592,11 +765,14 @@ codes! {
     => "dask-infra connect dask_cluster.rapids\ndask-infra connect rapids               # any unique ending works"
 
     NothingReal "DI0423" "the sandbox runs no programs"
-    "The sandbox imitates GKE and Kubernetes: its pods have a state but run no programs, so there is nothing to connect to. A sandbox served in front of a real API server has real pods; without `--sandbox`, `connect` uses the cloud."
+    "The sandbox imitates GKE and Kubernetes: its pods have a state but run no programs, so there is nothing \
+     to connect to. A sandbox served in front of a real API server has real pods; without `--sandbox`, \
+     `connect` uses the cloud."
     => "dask-infra sandbox serve --kubernetes lab.kubeconfig     # a real API server on this machine\neval \"$(dask-infra sandbox env)\"; dask-infra connect"
 
     PortInUse "DI0424" "a port of this machine is in use"
-    "`--port` and `--dashboard-port` are ports of this machine, and another program uses one of them. Without these options a free port is used and printed."
+    "`--port` and `--dashboard-port` are ports of this machine, and another program uses one of them. Without \
+     these options a free port is used and printed."
     => "dask-infra connect                      # uses free ports\nlsof -i :8786                           # who uses it"
 
     MayNotForward "DI0425" "port-forward denied"
@@ -605,63 +781,94 @@ codes! {
     => "kubectl auth can-i create pods/portforward --namespace default"
 
     NoConnection "DI0426" "the connection failed"
-    "The API server was reached, but the pod was not: nothing listens on the port, or the node does not respond. The message has the error of the server or the node. A scheduler takes a moment to start."
+    "The API server was reached, but the pod was not: nothing listens on the port, or the node does not \
+     respond. The message has the error of the server or the node. A scheduler takes a moment to start."
 
     NoLog "DI0427" "no log"
-    "Only pods have logs: those of a Dask cluster, a worker group, a job, a check, a notebook, the operator, the driver's DaemonSet, and whatever a manifest runs. Node pools, Services and the like have none."
+    "Only pods have logs: those of a Dask cluster, a worker group, a job, a check, a notebook, the operator, \
+     the driver's DaemonSet, and whatever a manifest runs. Node pools, Services and the like have none."
     => "dask-infra logs dask_cluster.rapids\ndask-infra logs dask_operator --since 10m"
 
     NotRunnable "DI0428" "not a job and not a check"
-    "`run` runs jobs and checks again. Everything else is updated by `apply`, and replaced by `apply --replace ADDRESS`."
+    "`run` runs jobs and checks again. Everything else is updated by `apply`, and replaced by `apply --replace \
+     ADDRESS`."
     => "dask-infra run check.cuda\ndask-infra run dask_job.train"
 
     NotKept "DI0430" "a number that differs from the stack file"
-    "`scale` changes a live number immediately. If the stack file has another one, the next apply restores it: `--write` writes the new number to the file. A number that belongs to notebooks (`{ start = 2 }`), or to nothing in the stack, stays until it is changed there."
+    "`scale` changes a live number immediately. If the stack file has another one, the next apply restores it: \
+     `--write` writes the new number to the file. A number that belongs to notebooks (`{ start = 2 }`), or to \
+     nothing in the stack, stays until it is changed there."
     => "dask-infra scale dask_cluster.rapids 5 --write"
 
     NothingToScale "DI0431" "nothing that can be scaled"
     "`scale` changes the number of workers of a Dask cluster or of one of its groups, of nodes of a pool, of pods of a \
-     Deployment or StatefulSet from a manifest. It must exist and belong to the stack. `dask-infra status -v` lists the \
+     Deployment or StatefulSet from a manifest. It must exist and belong to the stack. `dask-infra status -v` \
+     lists the \
      addresses."
 
     NumberOfOthers "DI0432" "the number is an autoscaler's"
-    "A number has one owner. With bounds (`{ min = 0, max = 8 }`) it is the autoscaler, which would restore its own number within seconds. Change the bounds and apply, or replace them with a number and apply."
+    "A number has one owner. With bounds (`{ min = 0, max = 8 }`) it is the autoscaler, which would restore \
+     its own number within seconds. Change the bounds and apply, or replace them with a number and apply."
     => "[dask_cluster.rapids]\nworker = { replicas = { min = 4, max = 8 } }   # at least four from the next apply on"
 
     CannotKeep "DI0433" "the number cannot be written into the stack file"
-    "`scale --write` edits one value of a TOML file and nothing else. A value that comes from a variable, from a YAML file or from a file that cannot be written must be edited by hand: the message says where it is. Nothing was changed."
+    "`scale --write` edits one value of a TOML file and nothing else. A value that comes from a variable, from \
+     a YAML file or from a file that cannot be written must be edited by hand: the message says where it is. \
+     Nothing was changed."
 
     ChosenWorkers "DI0434" "workers chosen for deletion"
-    "A Dask scheduler that retires workers chooses among those of all groups, so scaling down one group can remove workers of another (dask-kubernetes issue 914). For a cluster with several groups, the plan therefore names the workers of this group to delete: those that are not ready first, then the youngest. The scheduler is not asked, and Dask recomputes what they held."
+    "A Dask scheduler that retires workers chooses among those of all groups, so scaling down one group can \
+     remove workers of another (dask-kubernetes issue 914). For a cluster with several groups, the plan \
+     therefore names the workers of this group to delete: those that are not ready first, then the youngest. \
+     The scheduler is not asked, and Dask recomputes what they held."
 
     NodesDrained "DI0435" "Pods on nodes that are recreated"
-    "Some changes of a node pool (machine type, disk, image, GPUs, tags, taints, resource labels) make GKE recreate its nodes: it cordons and drains some at a time and evicts their Pods. Pods of a Deployment, a Job or another controller are recreated on other nodes without what they held in memory: Dask recomputes what its workers held. A Pod without a controller is lost. The plan names them, as far as Pods and Nodes can be listed, except Pods of DaemonSets and of the system. `surge` of the pool sets how many nodes are replaced at a time."
+    "Some changes of a node pool (machine type, disk, image, GPUs, tags, taints, resource labels) make GKE \
+     recreate its nodes: it cordons and drains some at a time and evicts their Pods. Pods of a Deployment, a \
+     Job or another controller are recreated on other nodes without what they held in memory: Dask recomputes \
+     what its workers held. A Pod without a controller is lost. The plan names them, as far as Pods and Nodes \
+     can be listed, except Pods of DaemonSets and of the system. `surge` of the pool sets how many nodes are \
+     replaced at a time."
 
     NoSuchCluster "DI0440" "no such GKE cluster"
-    "The cluster to import does not exist in the project, is being created or deleted, or several match. The message lists the clusters of the project."
+    "The cluster to import does not exist in the project, is being created or deleted, or several match. The \
+     message lists the clusters of the project."
     => "gcloud container clusters list --project my-project\ndask-infra import --project my-project --location us-central1-c --cluster rapids"
 
     LeftOut "DI0441" "an imported stack is incomplete"
-    "Some live resources have no section in the stack that `import` wrote: their name is not valid there, no key fits, they contain a secret, or they could not be read. Comments in the file list each with its reason. The stack does not change them."
+    "Some live resources have no section in the stack that `import` wrote: their name is not valid there, no \
+     key fits, they contain a secret, or they could not be read. Comments in the file list each with its \
+     reason. The stack does not change them."
     => "grep '^#' stack.toml"
 
     NotAdoptable "DI0442" "it cannot be adopted"
-    "`adopt` adopts live resources as they are. It refuses what does not exist, what would be replaced, what belongs to another stack, and what needs other changes first; nothing was done. Make the stack file match what is live, or apply the other changes, then adopt."
+    "`adopt` adopts live resources as they are. It refuses what does not exist, what would be replaced, what \
+     belongs to another stack, and what needs other changes first; nothing was done. Make the stack file match \
+     what is live, or apply the other changes, then adopt."
     => "dask-infra plan\ndask-infra adopt node_pool.gpu"
 
     AdoptionChanges "DI0443" "adopting it would change it"
-    "The section differs from what is live, so adopting it would write other values, and may recreate nodes or Pods. The message lists them. Set the live values in the section, or accept the changes with `--with-changes`."
+    "The section differs from what is live, so adopting it would write other values, and may recreate nodes or \
+     Pods. The message lists them. Set the live values in the section, or accept the changes with \
+     `--with-changes`."
     => "dask-infra adopt gpu_driver --with-changes"
 
     KeptByOthers "DI0444" "managed by another tool"
-    "Helm, Argo CD or Flux applies this object and will apply it again. Two tools would revert each other's values. Remove the object from the other tool as well, or leave it there with `manage = false`. Adopting it needs `--allow take:ADDRESS`."
+    "Helm, Argo CD or Flux applies this object and will apply it again. Two tools would revert each other's \
+     values. Remove the object from the other tool as well, or leave it there with `manage = false`. Adopting \
+     it needs `--allow take:ADDRESS`."
     => "dask-infra adopt dask_operator --allow take:dask_operator"
 
     CannotEdit "DI0445" "the stack file cannot be edited"
-    "`adopt` removes the line `manage = false` from a section. If a variable or another file sets it, or the file cannot be written, edit it by hand: the message says where."
+    "`adopt` removes the line `manage = false` from a section. If a variable or another file sets it, or the \
+     file cannot be written, edit it by hand: the message says where."
 
     SchedulerNotAsked "DI0460" "whether the scheduler is idle is unknown"
-    "With `--when-idle` a change that removes Dask workers asks their scheduler for its number of tasks, through the proxy of the Kubernetes API (`services/proxy`), and waits until there are none. The scheduler's Service does not exist, its `/json/counts.json` is turned off, or the permission to use the proxy is missing; the message says which. Nothing was changed. Fix it, or apply without `--when-idle` when nobody uses the cluster."
+    "With `--when-idle` a change that removes Dask workers asks their scheduler for its number of tasks, \
+     through the proxy of the Kubernetes API (`services/proxy`), and waits until there are none. The \
+     scheduler's Service does not exist, its `/json/counts.json` is turned off, or the permission to use the \
+     proxy is missing; the message says which. Nothing was changed. Fix it, or apply without `--when-idle` \
+     when nobody uses the cluster."
 
     Sandbox "DI0501" "the sandbox cannot be used"
     "The folder of the sandbox cannot be read or written, or is not being served. The message names the folder \
@@ -669,42 +876,55 @@ codes! {
     => "dask-infra doctor          # shows who uses the folder\ndask-infra sandbox reset"
 
     FaultsFile "DI0502" "an error in the faults file"
-    "`faults.toml` in the sandbox folder, or the file given with `--faults`, has something that the sandbox does not know. Nothing was started. The keys are in docs/sandbox.md under Faults."
+    "`faults.toml` in the sandbox folder, or the file given with `--faults`, has something that the sandbox \
+     does not know. Nothing was started. The keys are in docs/sandbox.md under Faults."
 
     SandboxInUse "DI0503" "the folder of the sandbox is in use"
-    "Another process uses it: a running command or a `sandbox serve`, whose process ID is in the message. Wait for it, stop it, or choose another folder. A served sandbox can be used by many commands at once."
+    "Another process uses it: a running command or a `sandbox serve`, whose process ID is in the message. Wait \
+     for it, stop it, or choose another folder. A served sandbox can be used by many commands at once."
 
     SandboxDamaged "DI0504" "the folder of the sandbox is damaged"
-    "Its state is not what the sandbox wrote: truncated, overwritten, or written by a newer version. Nothing in it is irreplaceable: `dask-infra sandbox reset` deletes it."
+    "Its state is not what the sandbox wrote: truncated, overwritten, or written by a newer version. Nothing \
+     in it is irreplaceable: `dask-infra sandbox reset` deletes it."
 
     Credentials "DI0601" "no valid credentials"
-    "The API does not accept the credentials. For Google: `gcloud auth application-default login`, or `GOOGLE_APPLICATION_CREDENTIALS` with a key or a workload identity file. For `[kubernetes]`: the kubeconfig's user."
+    "The API does not accept the credentials. For Google: `gcloud auth application-default login`, or \
+     `GOOGLE_APPLICATION_CREDENTIALS` with a key or a workload identity file. For `[kubernetes]`: the \
+     kubeconfig's user."
     => "gcloud auth application-default login\n# or, for a machine:\nexport GOOGLE_APPLICATION_CREDENTIALS=/path/of/key.json"
 
     Denied "DI0602" "a permission is missing"
-    "The credentials are valid but lack a permission. The message names it; an administrator of the project or the cluster can grant it."
+    "The credentials are valid but lack a permission. The message names it; an administrator of the project or \
+     the cluster can grant it."
     => "gcloud projects add-iam-policy-binding my-project \\\n  --member user:ada@example.org --role roles/container.admin"
 
     Quota "DI0603" "quota exceeded"
-    "The request needs more GPUs, CPUs or addresses in the region than the project's quota allows. Request more in the console under IAM, Quotas, or use another region or machine type."
+    "The request needs more GPUs, CPUs or addresses in the region than the project's quota allows. Request \
+     more in the console under IAM, Quotas, or use another region or machine type."
 
     NoAnswer "DI0604" "an API did not handle the request"
-    "It did not respond, returned an error of its own, or was busy for too long. Nothing is lost: plan again to see what is live, then apply again."
+    "It did not respond, returned an error of its own, or was busy for too long. Nothing is lost: plan again \
+     to see what is live, then apply again."
 
     ApiDisabled "DI0605" "an API is not enabled in the project"
-    "A Google Cloud project must enable the APIs that it uses, once. GKE needs `container.googleapis.com`, which includes Compute Engine. A newly enabled API takes a minute or two to respond."
+    "A Google Cloud project must enable the APIs that it uses, once. GKE needs `container.googleapis.com`, \
+     which includes Compute Engine. A newly enabled API takes a minute or two to respond."
     => "gcloud services enable container.googleapis.com --project my-project"
 
     NoProject "DI0606" "the project does not exist, or is not accessible"
-    "No project has this ID, or the credentials have no access to it; Google Cloud does not distinguish the two. A project has an ID, a name and a number: `[gke] project` is the ID."
+    "No project has this ID, or the credentials have no access to it; Google Cloud does not distinguish the \
+     two. A project has an ID, a name and a number: `[gke] project` is the ID."
     => "gcloud projects list\ngcloud config list account"
 
     Kubeconfig "DI0607" "the kubeconfig cannot be used"
     "A stack of `[kubernetes]` reaches its cluster as kubectl does: by `kubeconfig` of the section, else \
-     `$KUBECONFIG`, else `~/.kube/config`, and by `context`, else the current one. The file does not exist, is not YAML, or has no such context, cluster or user."
+     `$KUBECONFIG`, else `~/.kube/config`, and by `context`, else the current one. The file does not exist, is \
+     not YAML, or has no such context, cluster or user."
     => "[kubernetes]\nkubeconfig = \"kubeconfig.yaml\"   # relative to the folder of the stack\ncontext = \"lab\"                 # kubectl config get-contexts"
 
     Interception "DI0608" "TLS or proxy error"
-    "The server's certificate is not trusted, or a proxy refused the connection. Behind a company proxy, HTTPS_PROXY names it and NO_PROXY lists what bypasses it; the certificate of a proxy that intercepts TLS must be in the system's store (or in SSL_CERT_FILE)."
+    "The server's certificate is not trusted, or a proxy refused the connection. Behind a company proxy, \
+     HTTPS_PROXY names it and NO_PROXY lists what bypasses it; the certificate of a proxy that intercepts TLS \
+     must be in the system's store (or in SSL_CERT_FILE)."
     => "export HTTPS_PROXY=http://proxy.example:3128\nexport NO_PROXY=127.0.0.1,localhost"
 }

@@ -172,7 +172,8 @@ fn replicas(found: &Found, object: &ObjectId, live: &Value, section: &str, draft
     let there = default.and_then(|group| number(&group["spec"]["worker"]["replicas"])).unwrap_or(asked);
     if there != asked {
         draft.below(section, format!(
-            "the DaskCluster requests {asked} workers, but its default group was scaled to {there} since, so the number is managed elsewhere"
+            "the DaskCluster requests {asked} workers, but its default group was scaled to {there} since, so \
+             the number is managed elsewhere"
         ));
         return Replicas::Given(Given { start: Some(there), ..Given::default() });
     }
@@ -184,7 +185,8 @@ fn pod_of(part: Part, live: &Value, image: Option<&str>, section: &str, draft: &
     let mut pod = live.clone();
     for name in pod::without_secrets(&mut pod) {
         draft.below(section, format!(
-            "the value of the variable {name} looks like a secret, so the variables of its container are not written here: move it to a Secret and refer to it in `pod` (`valueFrom`) before you adopt this"
+            "the value of the variable {name} looks like a secret, so the variables of its container are not \
+             written here: move it to a Secret and refer to it in `pod` (`valueFrom`) before you adopt this"
         ));
     }
     pod::short(part, &pod, image, &draft.scope())

@@ -61,10 +61,12 @@ fn driver(found: &Found, draft: &mut Draft) -> DriverInstall {
             draft.nowhere.push(format!("{said}: not needed, as no pool has GPUs"));
         }
         Some(_) => draft.nowhere.push(format!(
-            "{said}: not needed, as GKE installs the driver on all GPU pools; `kubectl --namespace kube-system delete daemonset nvidia-driver-installer` removes it"
+            "{said}: not needed, as GKE installs the driver on all GPU pools; `kubectl --namespace kube-system \
+             delete daemonset nvidia-driver-installer` removes it"
         )),
         None if disabled => draft.nowhere.push(format!(
-            "what installs the NVIDIA driver: GKE does not on some pools, and there is no {said} (perhaps NVIDIA's GPU Operator does)"
+            "what installs the NVIDIA driver: GKE does not on some pools, and there is no {said} (perhaps \
+             NVIDIA's GPU Operator does)"
         )),
         None => {}
     }
@@ -106,7 +108,8 @@ fn pool(
         (DriverInstall::Gke, Some("LATEST")) => pool.driver = Some(DriverVersion::Latest),
         (DriverInstall::Gke, Some("DEFAULT")) | (DriverInstall::Daemonset, Some("INSTALLATION_DISABLED")) | (_, None) => {}
         (_, Some(version)) => draft.below(&section, format!(
-            "its driver is {}, which a stack cannot combine with the other pools' drivers; adopting the pool would change it", if version.is_empty() { "not set" } else { version }
+            "its driver is {}, which a stack cannot combine with the other pools' drivers; adopting the pool \
+             would change it", if version.is_empty() { "not set" } else { version }
         )),
     }
     account(&section, config, &mut pool, draft);
@@ -124,10 +127,15 @@ fn size(section: &str, live: &Value, nodes: Option<u32>, places: u32, draft: &mu
             return Some(Nodes::Autoscaled { min, max });
         }
         let (min, max) = (number("minNodeCount").unwrap_or(0), number("maxNodeCount").unwrap_or(0));
-        draft.below(section, format!(
-            "GKE scales it from {min} to {max} nodes in each of {places} zones; a stack counts all zones together: `nodes = {{ min = {}, max = {} }}` would be the same range, but change the pool",
-            min * places, max * places
-        ));
+        draft.below(
+            section,
+            format!(
+                "GKE scales it from {min} to {max} nodes in each of {places} zones; a stack counts all zones \
+             together: `nodes = {{ min = {}, max = {} }}` would be the same range, but change the pool",
+                min * places,
+                max * places
+            ),
+        );
         return None;
     }
     match nodes {

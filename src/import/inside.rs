@@ -34,7 +34,8 @@ fn operator(found: &Found, draft: &mut Draft) {
     let Some((object, live)) = operators.next() else {
         if served() {
             draft.nowhere.push(
-                "the Dask operator: its definitions exist, but no Deployment with the label app.kubernetes.io/name=dask-kubernetes-operator was found"
+                "the Dask operator: its definitions exist, but no Deployment with the label \
+                 app.kubernetes.io/name=dask-kubernetes-operator was found"
                     .to_owned(),
             );
         }

@@ -68,7 +68,8 @@ fn head(found: &Found) -> String {
         }
     };
     let about = format!(
-        "{place}, as read by `dask-infra import`. Sections with `manage = false` are managed elsewhere: read and compared, never written or deleted. `dask-infra adopt ADDRESS` adopts one."
+        "{place}, as read by `dask-infra import`. Sections with `manage = false` are managed elsewhere: read \
+         and compared, never written or deleted. `dask-infra adopt ADDRESS` adopts one."
     );
     comment(&about, "")
 }

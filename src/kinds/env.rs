@@ -209,7 +209,8 @@ impl JsonSchema for Variable {
 
     fn json_schema(generator: &mut SchemaGenerator) -> Schema {
         json_schema!({
-            "description": "The value of an environment variable: text, a key of a Secret in the pod's namespace, or `{ secret = \"env:NAME\" }`.",
+            "description": "The value of an environment variable: text, a key of a Secret in the pod's \
+                 namespace, or `{ secret = \"env:NAME\" }`.",
             "oneOf": [{ "type": "string" }, generator.subschema_for::<SecretKey>()],
         })
     }

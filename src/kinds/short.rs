@@ -203,7 +203,8 @@ impl JsonSchema for Nodes {
 
     fn json_schema(generator: &mut SchemaGenerator) -> Schema {
         json_schema!({
-            "description": "The size of a node pool: a number, or limits to autoscale between. Both count all zones together.",
+            "description": "The size of a node pool: a number, or limits to autoscale between. Both count all \
+                 zones together.",
             "oneOf": [
                 { "type": "integer", "format": "uint32", "minimum": 0, "maximum": 15000 },
                 generator.subschema_for::<Limits>(),

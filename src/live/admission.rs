@@ -128,14 +128,16 @@ pub fn remedy(admission: &Admission, configured: &[Configured]) -> String {
     match admission {
         Admission::Refused { webhook, .. } => {
             format!(
-                "webhook {webhook}{by} denied the request: change what it names, then apply again; {look} shows what the webhook matches"
+                "webhook {webhook}{by} denied the request: change what it names, then apply again; {look} \
+                 shows what the webhook matches"
             )
         }
         Admission::Unanswered { webhook, service, .. } => {
             let service = service.as_ref().or_else(|| configured.first()?.service.as_ref());
             let serves = match service {
                 Some((namespace, name)) => format!(
-                    "its Service {namespace}/{name} does not respond: `kubectl -n {namespace} get endpointslices -l kubernetes.io/service-name={name}` shows whether it has a pod"
+                    "its Service {namespace}/{name} does not respond: `kubectl -n {namespace} get \
+                     endpointslices -l kubernetes.io/service-name={name}` shows whether it has a pod"
                 ),
                 None => format!("{look} shows what should respond"),
             };
@@ -148,7 +150,8 @@ pub fn remedy(admission: &Admission, configured: &[Configured]) -> String {
             format!("webhook {webhook}{by} could not be called. {serves}; then apply again{gone}")
         }
         Admission::Policy { policy, .. } => format!(
-            "ValidatingAdmissionPolicy {policy} denied the request: change what it names, then apply again; `kubectl get validatingadmissionpolicy {policy} -o yaml` shows the rule"
+            "ValidatingAdmissionPolicy {policy} denied the request: change what it names, then apply again; \
+             `kubectl get validatingadmissionpolicy {policy} -o yaml` shows the rule"
         ),
     }
 }

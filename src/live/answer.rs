@@ -300,7 +300,8 @@ mod tests {
             (
                 400,
                 "FAILED_PRECONDITION",
-                "Operation operation-1 is currently creating a node pool for cluster c. Please wait and try again once it is done.",
+                "Operation operation-1 is currently creating a node pool for cluster c. Please wait and try \
+                 again once it is done.",
                 "",
                 Class::Busy,
             ),
@@ -309,7 +310,8 @@ mod tests {
             (
                 429,
                 "RESOURCE_EXHAUSTED",
-                "Too many operations: cluster \"c\" hits the concurrent operations quota 5, please try again later.",
+                "Too many operations: cluster \"c\" hits the concurrent operations quota 5, please try again \
+                 later.",
                 "",
                 Class::Busy,
             ),
@@ -323,7 +325,8 @@ mod tests {
             (
                 403,
                 "PERMISSION_DENIED",
-                "Insufficient regional quota to satisfy request: resource \"NVIDIA_T4_GPUS\": request requires '2.0' and is short '1.0'.",
+                "Insufficient regional quota to satisfy request: resource \"NVIDIA_T4_GPUS\": request requires \
+                 '2.0' and is short '1.0'.",
                 "",
                 Class::Quota,
             ),

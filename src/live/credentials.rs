@@ -14,7 +14,8 @@ use super::{ApiError, Class, Request};
 use crate::secrets::{self, Secrets};
 
 /// What mends missing or expired credentials.
-pub const CURE: &str = "run `gcloud auth application-default login`, or set GOOGLE_APPLICATION_CREDENTIALS to a key or workload identity file";
+pub const CURE: &str = "run `gcloud auth application-default login`, or set GOOGLE_APPLICATION_CREDENTIALS to \
+     a key or workload identity file";
 
 /// Credentials that are looked up when they are first needed.
 #[derive(Debug, Default)]
@@ -131,7 +132,8 @@ mod tests {
     fn long_words_become_one_line() {
         for (why, expect) in [
             (
-                "cannot create access token: {\"error\": \"invalid_grant\", \"error_description\": \"Token has been expired or revoked.\"}",
+                "cannot create access token: {\"error\": \"invalid_grant\", \"error_description\": \"Token has \
+                 been expired or revoked.\"}",
                 "expired",
             ),
             (

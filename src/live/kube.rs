@@ -314,7 +314,8 @@ impl Kubernetes {
         if !is_private(&config.cluster_url) && has_credentials(&config.auth_info) {
             let server = bare_url(&config.cluster_url);
             return Err(format!(
-                "cannot use {what}: credentials are not sent unencrypted to {server}; use an https:// server, or one on this machine"
+                "cannot use {what}: credentials are not sent unencrypted to {server}; use an https:// server, \
+                 or one on this machine"
             ));
         }
         Self::network(config, Bearer::Kubeconfig).map_err(|why| format!("cannot use {what}: {why}"))

@@ -95,7 +95,8 @@ pub enum Class {
 }
 
 /// What to do when an answer is not the API's.
-pub const SOMETHING_ELSE: &str = "something other than the API answered: a proxy, a sign-in page, or a load balancer in front of it. Check the network, HTTPS_PROXY and NO_PROXY, then try again";
+pub const SOMETHING_ELSE: &str = "something other than the API answered: a proxy, a sign-in page, or a load \
+     balancer in front of it. Check the network, HTTPS_PROXY and NO_PROXY, then try again";
 
 /// A request that did not succeed.
 #[derive(Clone, Debug, PartialEq)]

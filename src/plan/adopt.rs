@@ -84,7 +84,8 @@ fn not_taken(change: &Change, world: &World, agreed: Agreed<'_>) -> Option<Diagn
     if let Some(stack) = other_stack(change, world).filter(|_| !agreed.consents.iter().any(adopting)) {
         let what = format!("{thing} belongs to the stack {stack}");
         let help = format!(
-            "two stacks would overwrite each other: set `manage = false` there, apply that, then adopt it here; if the stack {stack} no longer exists: --allow take:{}",
+            "two stacks would overwrite each other: set `manage = false` there, apply that, then adopt it \
+             here; if the stack {stack} no longer exists: --allow take:{}",
             change.address
         );
         return Some(Diagnostic::error(Code::NotAdoptable, what).help(help));

@@ -94,7 +94,10 @@ impl<'w> Planner<'w> {
             self.notes.push(Note::of(
                 Code::OthersUnseen,
                 &Address::new("cluster"),
-                format!("resources outside this stack could not be listed, and would be deleted unnamed: {message}"),
+                format!(
+                    "resources outside this stack could not be listed, and would be deleted unnamed: \
+                     {message}"
+                ),
             ));
         }
     }
@@ -202,7 +205,8 @@ impl<'w> Planner<'w> {
             ),
             _ if replaced => format!("to recreate {them} with it: {}", self.flags(things)),
             Identity::Object(object) if is_namespace(object) => format!(
-                "keep the namespace in the file, `[namespace.{}]`, with `manage = false` if it is now managed elsewhere; or remove its contents from the file, too",
+                "keep the namespace in the file, `[namespace.{}]`, with `manage = false` if it is now managed \
+                 elsewhere; or remove its contents from the file, too",
                 object.name
             ),
             Identity::Object(object) if defines(object).is_some() => {

@@ -67,9 +67,14 @@ impl Planner<'_> {
                 && !self.seen.has_applied(live)
         });
         let Some((other, _)) = others.next() else { return };
-        self.notes.push(Note::of(Code::TwoWriters, &resource.address, format!(
-                "{other}, which is not in this stack, sets the number of workers too, and the two overwrite each other: delete it, or leave the number to it with `replicas = {{ start = 2 }}`"
-            )));
+        self.notes.push(Note::of(
+            Code::TwoWriters,
+            &resource.address,
+            format!(
+                "{other}, which is not in this stack, sets the number of workers too, and the two overwrite \
+                 each other: delete it, or leave the number to it with `replicas = {{ start = 2 }}`"
+            ),
+        ));
     }
 
     fn given_away(&mut self, resource: &Resource, live: &Value, compared: &mut Compared) {
@@ -83,9 +88,14 @@ impl Planner<'_> {
         let set = self.seen.inputs.owner.initial_manager();
         let now = path.find(live);
         if !autoscaled && now.is_some_and(|now| now != start) && diff::owns(live, &set, &path) {
-            self.notes.push(Note::of(Code::StartHasNoEffect, &resource.address, format!(
-                    "`start = {start}` applies only at creation; the number now belongs to notebooks and is not changed"
-                )));
+            self.notes.push(Note::of(
+                Code::StartHasNoEffect,
+                &resource.address,
+                format!(
+                    "`start = {start}` applies only at creation; the number now belongs to notebooks and is \
+                     not changed"
+                ),
+            ));
         }
     }
 
@@ -147,7 +157,8 @@ impl Planner<'_> {
             Some(seconds) => (
                 Code::IdleGone,
                 format!(
-                    "it does not exist: the operator deletes it after {seconds} s without work. `--replace {address}` recreates it"
+                    "it does not exist: the operator deletes it after {seconds} s without work. `--replace \
+                     {address}` recreates it"
                 ),
             ),
             None => (

@@ -37,7 +37,8 @@ impl Planner<'_> {
             let problem = Diagnostic::error(Code::Unreadable, format!("{what} cannot be read: {why}"));
             let help = match (self.seen.inputs.mode, &world.cluster) {
                 (Mode::Destroy, Seen::Live(_)) => {
-                    "a plan needs the live state; `destroy --allow delete:unseen` deletes the GKE cluster with everything in it"
+                    "a plan needs the live state; `destroy --allow delete:unseen` deletes the GKE cluster with \
+                     everything in it"
                 }
                 _ => SEE_FIRST,
             };
@@ -82,7 +83,8 @@ impl Planner<'_> {
                     format!("cannot tell whether this stack has a cluster elsewhere in the project: {why}");
                 let help = match inputs.mode {
                     Mode::Apply => {
-                        "grant `container.clusters.list`, or try again when GKE responds; or give `--retarget` if no other cluster matters"
+                        "grant `container.clusters.list`, or try again when GKE responds; or give `--retarget` \
+                         if no other cluster matters"
                     }
                     Mode::Destroy => "grant `container.clusters.list`, or try again when GKE responds",
                 };
@@ -99,7 +101,8 @@ impl Planner<'_> {
                 );
                 let help = match inputs.mode {
                     Mode::Apply => format!(
-                        "restore the old name and location; or give `--retarget` to create a second cluster and leave {} unchanged",
+                        "restore the old name and location; or give `--retarget` to create a second cluster \
+                         and leave {} unchanged",
                         place.cluster
                     ),
                     Mode::Destroy => "restore the name and location of that cluster to destroy it".to_owned(),
@@ -125,9 +128,15 @@ impl Planner<'_> {
     /// Says what is not known then. What the file protects is taken to be there.
     pub(super) fn deleted_unseen(&mut self, why: &str) {
         let inputs = self.seen.inputs;
-        self.notes.push(Note::of(Code::DeletedUnseen, &Address::new("cluster"), format!(
-                "the Kubernetes cluster cannot be read ({why}): everything in it is deleted, including resources outside this stack and running work; load balancers and disks created by its controllers may remain"
-            )));
+        self.notes.push(Note::of(
+            Code::DeletedUnseen,
+            &Address::new("cluster"),
+            format!(
+                "the Kubernetes cluster cannot be read ({why}): everything in it is deleted, including \
+                 resources outside this stack and running work; load balancers and disks created by its \
+                 controllers may remain"
+            ),
+        ));
         for resource in &inputs.desired {
             if matches!(resource.identity, crate::resource::Identity::Object(_)) {
                 self.protected(resource, "delete");
@@ -148,7 +157,8 @@ impl Planner<'_> {
         }
         let lost = inputs.world.record.is_none() && inputs.mode == Mode::Apply;
         let lost = lost.then(|| {
-            "the record of earlier applies is missing: checks run again, jobs that ran and were deleted need approval to run again, and labels and taints removed from the file stay on node pools"
+            "the record of earlier applies is missing: checks run again, jobs that ran and were deleted need \
+             approval to run again, and labels and taints removed from the file stay on node pools"
                 .to_owned()
         });
         let unlisted = match inputs.world.unlisted.as_slice() {
@@ -158,7 +168,8 @@ impl Planner<'_> {
                 let more = kinds.len().saturating_sub(NAMED);
                 let more = if more == 0 { String::new() } else { format!(" and {more} more kinds") };
                 Some(format!(
-                    "a record of earlier applies was lost, and resources removed from the file may not be found, as these kinds cannot be listed in all namespaces: {named}{more}"
+                    "a record of earlier applies was lost, and resources removed from the file may not be \
+                     found, as these kinds cannot be listed in all namespaces: {named}{more}"
                 ))
             }
         };

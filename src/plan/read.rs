@@ -117,7 +117,8 @@ impl Planner<'_> {
             _ => "",
         };
         let help = format!(
-            "have its owner create it first, fix the name, or remove `manage = false` so that the stack creates it{elsewhere}"
+            "have its owner create it first, fix the name, or remove `manage = false` so that the stack \
+             creates it{elsewhere}"
         );
         let problem = Diagnostic::error(Code::NotThere, what).at(place, "relied on here");
         problem.about(resource.address.clone(), "").help(help)
@@ -327,7 +328,9 @@ impl Planner<'_> {
             let (key, value) =
                 (taint["key"].as_str().unwrap_or_default(), taint["value"].as_str().unwrap_or_default());
             let message = format!(
-                "{} has the taint {key}={value}:{effect}, which its section does not declare, so the Pods of {} would not be scheduled there: set `taints = [{{ key = \"{key}\", value = \"{value}\", effect = \"{effect}\" }}]`",
+                "{} has the taint {key}={value}:{effect}, which its section does not declare, so the Pods of \
+                 {} would not be scheduled there: set `taints = [{{ key = \"{key}\", value = \"{value}\", \
+                 effect = \"{effect}\" }}]`",
                 pool.identity, resource.address
             );
             self.warn(Code::OthersTaint, pool, message);

@@ -35,7 +35,9 @@ fn gpu_pool_first(plan: &Plan, notes: &mut Vec<Note>) {
         return;
     };
     if !pool.body["config"]["accelerators"].is_null() {
-        notes.push(Note::of(Code::GpuPoolFirst, &pool.address, "the cluster's first pool has GPUs: GKE then sets no nvidia.com/gpu taint on any pool, system pods run on GPU nodes, and a stock-out fails the whole cluster; a small pool without GPUs avoids all three"));
+        notes.push(Note::of(Code::GpuPoolFirst, &pool.address, "the cluster's first pool has GPUs: GKE then \
+             sets no nvidia.com/gpu taint on any pool, system pods run on GPU nodes, and a stock-out fails the \
+             whole cluster; a small pool without GPUs avoids all three"));
     }
 }
 
@@ -53,10 +55,15 @@ fn check_among_workers(plan: &Plan, notes: &mut Vec<Note>) {
             there && place.is_some() && pool(change, "/spec/worker/spec/nodeSelector") == place
         };
         if let Some(cluster) = plan.changes.iter().find(stays) {
-            notes.push(Note::of(Code::CheckAmongWorkers, &check.address, format!(
-                    "it waits for a free GPU on a pool where the workers of {} run: scale the workers down first if they use all GPUs",
+            notes.push(Note::of(
+                Code::CheckAmongWorkers,
+                &check.address,
+                format!(
+                    "it waits for a free GPU on a pool where the workers of {} run: scale the workers down \
+                     first if they use all GPUs",
                     cluster.address
-                )));
+                ),
+            ));
         }
     }
 }
@@ -81,7 +88,8 @@ fn idle_pools(plan: &Plan, notes: &mut Vec<Note>) {
         });
         if let Some(pool) = stays {
             notes.push(Note::of(Code::IdlePool, &cluster.address, format!(
-                    "`idle_timeout` deletes the Dask cluster, but not its nodes: {} has a fixed size and keeps costing; with `nodes = {{ min = 0, max = {} }}` GKE removes them, too",
+                    "`idle_timeout` deletes the Dask cluster, but not its nodes: {} has a fixed size and keeps \
+                     costing; with `nodes = {{ min = 0, max = {} }}` GKE removes them, too",
                     pool.address, pool.body["nodeCount"]
                 )));
         }
@@ -107,7 +115,9 @@ fn secrets_of_others(plan: &Plan, notes: &mut Vec<Note>) {
                 continue;
             }
             notes.push(Note::of(Code::SecretOfOthers, &change.address, format!(
-                    "its container starts only when Secret {namespace}/{name}, which is not in this stack, has the key `{key}`: kubectl -n {namespace} create secret generic {name} --from-literal={key}=…"
+                    "its container starts only when Secret {namespace}/{name}, which is not in this stack, has \
+                     the key `{key}`: kubectl -n {namespace} create secret generic {name} \
+                     --from-literal={key}=…"
                 )));
         }
     }

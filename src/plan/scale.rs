@@ -154,7 +154,8 @@ impl Planner<'_> {
             } else {
                 let namespace = autoscaler.namespace.as_deref().unwrap_or("default");
                 format!(
-                    "`KubeCluster.adapt` creates one: call `scale` in the notebook, or delete it: kubectl -n {namespace} delete daskautoscaler {}",
+                    "`KubeCluster.adapt` creates one: call `scale` in the notebook, or delete it: kubectl -n \
+                     {namespace} delete daskautoscaler {}",
                     autoscaler.name
                 )
             };
@@ -223,7 +224,8 @@ impl Planner<'_> {
                 let at = at.map(|at| format!(" ({at})")).unwrap_or_default();
                 let unit = if *says == 1 { unit.trim_end_matches('s') } else { unit };
                 let message = format!(
-                    "the stack file has {says} {unit}{at}, and the next apply restores that; `--write` writes {} to the file",
+                    "the stack file has {says} {unit}{at}, and the next apply restores that; `--write` writes \
+                     {} to the file",
                     wish.number
                 );
                 (Code::NotKept, message)

@@ -183,7 +183,8 @@ fn followed(changes: &[Change], barriers: &[Barrier]) -> Vec<bool> {
 pub(super) fn chosen(address: &Address, goes: &[(ObjectId, Value)]) -> Option<Note> {
     let names: Vec<&str> = goes.iter().map(|(object, _)| object.name.as_str()).collect();
     let message = format!(
-        "these workers are deleted, so that the scheduler does not choose workers of another group: {}; Dask recomputes what they held",
+        "these workers are deleted, so that the scheduler does not choose workers of another group: {}; Dask \
+         recomputes what they held",
         names.join(", ")
     );
     (!goes.is_empty()).then(|| Note::of(Code::ChosenWorkers, address, message))

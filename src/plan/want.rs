@@ -161,9 +161,14 @@ impl Planner<'_> {
         match self.seen.inputs.world.sizes.get(pool) {
             Some(nodes) if self.has_surge_nodes(resource, &live, *nodes) => {
                 live["nodeCount"] = wanted.clone();
-                self.notes.push(Note::of(Code::UnknownSize, &resource.address, format!(
-                        "GKE is updating it and has scaled it to {nodes} nodes; those above {wanted} are for an upgrade, so no change of size is planned"
-                    )));
+                self.notes.push(Note::of(
+                    Code::UnknownSize,
+                    &resource.address,
+                    format!(
+                        "GKE is updating it and has scaled it to {nodes} nodes; those above {wanted} are for \
+                         an upgrade, so no change of size is planned"
+                    ),
+                ));
             }
             Some(nodes) => live["nodeCount"] = (*nodes).into(),
             None if wanted.is_null() => {}

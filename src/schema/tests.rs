@@ -56,7 +56,8 @@ fn pods_are_checked() {
             pod(&json!({"name": "a", "resources": {"limits": {"memory": "4GBs", "cpu": true}}})),
             vec![
                 "spec.containers[0].resources.limits.cpu: expected quantity, found boolean",
-                "spec.containers[0].resources.limits.memory: \"4GBs\" is not a quantity; use a number and a unit such as 500m or 16Gi",
+                "spec.containers[0].resources.limits.memory: \"4GBs\" is not a quantity; use a number and a \
+                 unit such as 500m or 16Gi",
             ],
         ),
         (pod(&json!({"name": "a", "livenessProbe": {"httpGet": {"port": 8787}}})), vec![]),

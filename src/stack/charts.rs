@@ -285,10 +285,13 @@ fn local_chart(
         });
         let help = match alias {
             Some((alias, name)) => format!(
-                "paths of folders and `.tgz` files are relative to the stack file's folder; for a chart of the repository that `helm repo list` calls `{alias}` write `chart = \"{name}\"`, `repo = \"https://…\"` and `version`"
+                "paths of folders and `.tgz` files are relative to the stack file's folder; for a chart of the \
+                 repository that `helm repo list` calls `{alias}` write `chart = \"{name}\"`, `repo = \
+                 \"https://…\"` and `version`"
             ),
             None => {
-                "name a folder with `Chart.yaml` or a `.tgz` file, relative to the stack file's folder, or add `repo = \"https://…\"` and `version`"
+                "name a folder with `Chart.yaml` or a `.tgz` file, relative to the stack file's folder, or add \
+                 `repo = \"https://…\"` and `version`"
                     .to_owned()
             }
         };
@@ -328,7 +331,8 @@ fn local_chart(
         let problem = Diagnostic::warning(Code::ChartLooksUp, what);
         let problem = problem.at_value(place.clone(), "rendered without a cluster");
         files.say(problem.help(
-            "the chart is rendered as for a new cluster; if it keeps a password that way, give it the Secret's name",
+            "the chart is rendered as for a new cluster; if it keeps a password that way, give it the Secret's \
+             name",
         ));
     }
     Some(())
@@ -388,7 +392,9 @@ fn remote_chart(
 
 /// Says why `helm` could not be run.
 fn cannot_run(trouble: &Trouble) -> Diagnostic {
-    let get = "install Helm 4 from https://helm.sh/docs/intro/install (`brew install helm`, `snap install helm --classic`, or one file from https://github.com/helm/helm/releases), or give its path: `--helm PATH`, or DASK_INFRA_HELM";
+    let get = "install Helm 4 from https://helm.sh/docs/intro/install (`brew install helm`, `snap install helm \
+         --classic`, or one file from https://github.com/helm/helm/releases), or give its path: `--helm PATH`, \
+         or DASK_INFRA_HELM";
     let (what, help) = match trouble {
         Trouble::NoProgram(program) => (format!("`{program}` was not found"), get.to_owned()),
         Trouble::TooOld { program, version } => {
@@ -499,7 +505,8 @@ fn place(tree: &mut Value, asked: &Asked, rendered: &Rendered, files: &mut Files
             format!("the chart renders differently each time: line {line} of the output of `{template}`");
         let problem = Diagnostic::error(Code::ChartNotSteady, what).at(chart, "rendered twice");
         files.say(problem.help(
-            "every plan would have changes: set the value that it generates, or create the Secret yourself and give the chart its name (often `existingSecret`)",
+            "every plan would have changes: set the value that it generates, or create the Secret yourself and \
+             give the chart its name (often `existingSecret`)",
         ));
         return;
     }

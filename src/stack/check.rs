@@ -213,7 +213,8 @@ impl Check<'_> {
             // It was a key before 0.2: a stack that names a program runs it on every machine that looks at it.
             (
                 "no longer a key",
-                "a stack cannot choose programs: give `--helm PATH`, or set DASK_INFRA_HELM; without them `helm` is taken from the PATH"
+                "a stack cannot choose programs: give `--helm PATH`, or set DASK_INFRA_HELM; without them \
+                 `helm` is taken from the PATH"
                     .to_owned(),
             )
         } else if key == "extends" {

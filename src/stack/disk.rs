@@ -131,7 +131,8 @@ impl Unread {
 pub fn outside(shown: &str, root: &Path) -> Diagnostic {
     let what = format!("`{shown}` is outside the stack's repository, {}", root.display());
     Diagnostic::error(Code::NotTrusted, what).help(
-        "copy it into the repository; or, if you trust the author of this stack, give `--trust-stack` (DASK_INFRA_TRUST_STACK=1)",
+        "copy it into the repository; or, if you trust the author of this stack, give `--trust-stack` \
+         (DASK_INFRA_TRUST_STACK=1)",
     )
 }
 

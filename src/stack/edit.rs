@@ -46,7 +46,8 @@ pub fn number(sources: &Sources, place: &FieldPath, number: u32) -> Result<Edit,
         return over(sources, top, place, number, &shown);
     }
     if let Some(was) = was.as_ref().filter(|was| was.contains("${")) {
-        let help = "change the variable in `[vars]`, or give it with `--var`; everything that uses it changes with it";
+        let help = "change the variable in `[vars]`, or give it with `--var`; everything that uses it changes \
+             with it";
         return Err(cannot(place, &format!("it comes from {was}"), help).at(Some(span), "here"));
     }
     let before = sources.text(span.file).to_owned();

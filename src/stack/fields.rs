@@ -26,11 +26,13 @@ kubeletConfig = { cpuManagerPolicy = \"static\" }
 ```
 
 *Change* is what changing the field does: *in place*; *rolls nodes*: GKE recreates the pool's nodes; *replaces*: the pool, \
-or the cluster, is deleted and created again, which needs consent; *unknown*: GKE accepts the change and nobody has \
+or the cluster, is deleted and created again, which needs consent; *unknown*: GKE accepts the change and \
+nobody has \
 documented what it does to nodes. Fields that GKE alone sets are answers.
 
 *Sources*: `proto` the published interface of August 2026; `tf` Terraform's provider 7.46; `kcc` Config Connector; `gcloud` \
-requests of gcloud 528; `real` answers of the service, versions 1.33 to 1.36. What changing a field does is certain where \
+requests of gcloud 528; `real` answers of the service, versions 1.33 to 1.36. What changing a field does is \
+certain where \
 the interface, gcloud or an operation of the service says so, and general knowledge elsewhere.
 ";
 

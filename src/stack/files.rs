@@ -174,7 +174,8 @@ impl Files<'_> {
         if !node.is_table() {
             let problem =
                 Diagnostic::error(Code::NotAnObject, "the chart's output here is not a Kubernetes object");
-            let help = "an object is a table with `apiVersion`, `kind` and `metadata`; check the values that it comes from";
+            let help = "an object is a table with `apiVersion`, `kind` and `metadata`; check the values that \
+                 it comes from";
             self.say(problem.at(Some(node.span()), "").help(help));
             return;
         }

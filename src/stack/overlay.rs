@@ -275,7 +275,8 @@ fn takes_nothing(value: &Value, field: &FieldPath, span: Option<Span>, lowest: b
     match near {
         Some(near) => diagnostic.help(format!("did you mean `{}`?", parent.key(near))),
         None => diagnostic.help(
-            "paths start in the section that contains `unset`; quote keys with dots: `unset = ['labels.\"example.com/x\"']`",
+            "paths start in the section that contains `unset`; quote keys with dots: `unset = \
+             ['labels.\"example.com/x\"']`",
         ),
     }
 }

@@ -268,7 +268,8 @@ fn unreadable(name: &str, error: &io::Error) -> Diagnostic {
     match error.kind() {
         ErrorKind::NotFound => {
             Diagnostic::error(Code::StackNotFound, format!("there is no stack file `{name}`")).help(
-                "give the file or its folder with `--stack PATH`, or start with a ready stack: `dask-infra init` lists them",
+                "give the file or its folder with `--stack PATH`, or start with a ready stack: `dask-infra \
+                 init` lists them",
             )
         }
         _ => Diagnostic::error(Code::StackNotReadable, format!("cannot read `{name}`: {error}"))

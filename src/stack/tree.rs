@@ -218,7 +218,8 @@ fn syntax(message: &str, span: Span, line: &str) -> Diagnostic {
             diagnostic.help("keys are letters, digits, `_` and `-`; quote all others: `\"a.b/c\" = …`")
         }
         "invalid basic string" => diagnostic.help(
-            "text must end with `\"` on the same line; `\\` starts an escape, and control characters are not allowed",
+            "text must end with `\"` on the same line; `\\` starts an escape, and control characters are not \
+             allowed",
         ),
         LONE_RETURN => diagnostic.help("save the file with LF or CR LF line endings"),
         _ if what.starts_with("cannot extend value") => {

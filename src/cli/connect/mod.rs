@@ -453,6 +453,7 @@ fn place(pod: PodFound) -> Place {
 fn nothing_real(address: &Address) -> Diagnostic {
     let what = format!("SIMULATED: this sandbox runs no programs, so {address} cannot be connected to");
     Diagnostic::error(Code::NothingReal, what).help(
-        "`dask-infra sandbox serve --kubernetes KUBECONFIG` uses a real API server; without `--sandbox`, connect uses the cloud",
+        "`dask-infra sandbox serve --kubernetes KUBECONFIG` uses a real API server; without `--sandbox`, \
+         connect uses the cloud",
     )
 }

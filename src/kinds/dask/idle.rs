@@ -95,7 +95,8 @@ impl JsonSchema for IdleTimeout {
 
     fn json_schema(generator: &mut SchemaGenerator) -> Schema {
         json_schema!({
-            "description": "Seconds without work after which the operator deletes a cluster, and whether it is recreated.",
+            "description": "Seconds without work after which the operator deletes a cluster, and whether it is \
+                 recreated.",
             "oneOf": [
                 { "type": "integer", "format": "uint32", "minimum": 0 },
                 generator.subschema_for::<IdleTable>(),

@@ -290,7 +290,8 @@ fn without_secret(pod: &Value) -> Option<String> {
     let (name, message) = (text(&pod["metadata"]["name"]), text(&stuck["message"]));
     message.contains("secret").then(|| {
         format!(
-            "pod {name}: {message}; create the Secret with the password: kubectl create secret generic NAME --from-literal=KEY=…"
+            "pod {name}: {message}; create the Secret with the password: kubectl create secret generic NAME \
+             --from-literal=KEY=…"
         )
     })
 }

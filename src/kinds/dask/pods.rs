@@ -301,7 +301,9 @@ impl Workers<'_> {
         let names: Vec<&str> = staying.map(|worker| text(&worker["metadata"]["name"])).collect();
         if names.len() as u64 > desired && scaled_to(self.group) == Some(desired) {
             return Readiness::Failed(format!(
-                "the Dask operator reports that it scaled to {desired}, but left {}: its scheduler named no worker to retire, and the operator does not retry; the next apply deletes {surplus} of the Deployments {}",
+                "the Dask operator reports that it scaled to {desired}, but left {}: its scheduler named no \
+                 worker to retire, and the operator does not retry; the next apply deletes {surplus} of the \
+                 Deployments {}",
                 names.len(),
                 names.join(", ")
             ));

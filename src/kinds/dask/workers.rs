@@ -154,7 +154,8 @@ fn lost_children(
         return None;
     }
     let why = format!(
-        "lost, and the Dask operator does not recreate it by itself: {}; this change makes it recreate what is missing",
+        "lost, and the Dask operator does not recreate it by itself: {}; this change makes it recreate what is \
+         missing",
         lost.join(", ")
     );
     let body = json!({
@@ -182,7 +183,8 @@ fn lost_workers(context: &ChangeContext, group: &ObjectId, inside: &Objects) -> 
         return None;
     }
     let why = format!(
-        "{} of {desired} workers of {group} lost, and the Dask operator does not recreate them by itself: its number is set to the {there} that exist and then raised again",
+        "{} of {desired} workers of {group} lost, and the Dask operator does not recreate them by itself: its \
+         number is set to the {there} that exist and then raised again",
         desired - there
     );
     let manager = context.owner.scale_manager();

@@ -73,7 +73,8 @@ fn discovery(message: &str) -> String {
     }
     let named = groups.join(" ");
     format!(
-        "its controller cannot list its contents because APIService {} does not respond: fix its server (`kubectl get apiservice {named}`) or, if it no longer exists, `kubectl delete apiservice {named}`",
+        "its controller cannot list its contents because APIService {} does not respond: fix its server \
+         (`kubectl get apiservice {named}`) or, if it no longer exists, `kubectl delete apiservice {named}`",
         groups.join(", ")
     )
 }
@@ -122,7 +123,8 @@ mod tests {
         let down = "Discovery failed for some groups, 1 failing: unable to retrieve the complete list of server APIs: \
                     metrics.k8s.io/v1beta1: stale GroupVersion discovery: metrics.k8s.io/v1beta1";
         let away = "Discovery failed for some groups, 2 failing: unable to retrieve the complete list of server APIs: \
-                    a.example.com/v1: the server is currently unable to handle the request, b.example.com/v1alpha1: the \
+                    a.example.com/v1: the server is currently unable to handle the request, \
+                    b.example.com/v1alpha1: the \
                     server is currently unable to handle the request";
         for (conditions, expect) in [
             (vec![], None),

@@ -307,7 +307,8 @@ fn capacity(pool: Option<&Pool>, scaling: Option<&Value>, context: &PodContext<'
             format!("the zone is out of the machines of {whose}"),
             vec![
                 "wait: GKE keeps trying".to_owned(),
-                "use another zone or GPU: `zones`, `machine_type` of the pool; or `spot = true`, which has its own capacity"
+                "use another zone or GPU: `zones`, `machine_type` of the pool; or `spot = true`, which has its \
+                 own capacity"
                     .to_owned(),
                 format!("continue with fewer workers: {program} scale {} N", context.scaled),
             ],
@@ -505,7 +506,8 @@ mod tests {
         for (said, expect) in [
             (
                 "0/4 nodes are available: 1 node(s) didn't match Pod's node affinity/selector, 2 Insufficient nvidia.com/gpu, \
-                 1 node(s) had untolerated taint {a: b}. preemption: 0/4 nodes are available: 4 No preemption victims found.",
+                 1 node(s) had untolerated taint {a: b}. preemption: 0/4 nodes are available: 4 No preemption \
+                 victims found.",
                 "no node fits: 2 without a free GPU, 1 with the taint a: b",
             ),
             (

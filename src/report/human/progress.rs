@@ -245,7 +245,8 @@ pub fn lines(plan: &Plan, event: &Event) -> String {
             push_line(&mut text, &format!("{} {}", paint(Tint::Change, "Warning:"), one_line(message)));
         }
         Event::Interrupted => {
-            let line = "interrupted: nothing new is started, running steps finish safely; interrupt again to stop now";
+            let line = "interrupted: nothing new is started, running steps finish safely; interrupt again to \
+                 stop now";
             push_line(&mut text, &paint(Tint::Change, line));
         }
     }

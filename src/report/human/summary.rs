@@ -212,7 +212,8 @@ fn connect(plan: &Plan, change: &Change, object: &ObjectId) -> String {
             push_line(
                 &mut text,
                 &format!(
-                    "  gcloud container clusters get-credentials {cluster} --location {location} --project {project}"
+                    "  gcloud container clusters get-credentials {cluster} --location {location} --project \
+                     {project}"
                 ),
             );
             String::new()

@@ -215,7 +215,8 @@ pub(super) fn groups_of_others_have_images(context: &mut Context<'_>) {
             let message = format!("`{path}` has no image");
             let finding = Diagnostic::error(Code::OthersCluster, message).at_value(path, "which one?");
             context.say(finding.help(
-                "set it to the `image` of its cluster; `image` of the cluster's section is compared with the live one",
+                "set it to the `image` of its cluster; `image` of the cluster's section is compared with the \
+                 live one",
             ));
         }
     }

@@ -39,7 +39,8 @@ pub(super) fn objects_are_in_their_namespace(context: &mut Context<'_>) {
         let finding = finding.at_key(section.key("namespace"), format!("the release is in `{own}`"));
         let help = match object.bundle.section {
             helm_release::SECTION => format!(
-                "fix the value that sets it, or allow it: `other_namespaces = [\"{namespace}\"]` under `[{section}]`"
+                "fix the value that sets it, or allow it: `other_namespaces = [\"{namespace}\"]` under \
+                 `[{section}]`"
             ),
             _ => "fix the value that sets it".to_owned(),
         };
@@ -63,7 +64,8 @@ pub(super) fn hooks_have_a_place(context: &mut Context<'_>) {
                 let section = object.bundle.path();
                 let keys = match object.bundle.section {
                     helm_release::SECTION => format!(
-                        "turn it off with the chart's values; or, under `[{section}]`, `hooks = \"once\"` runs it once and again when its text changes, `hooks = \"none\"` skips all hooks"
+                        "turn it off with the chart's values; or, under `[{section}]`, `hooks = \"once\"` runs \
+                         it once and again when its text changes, `hooks = \"none\"` skips all hooks"
                     ),
                     _ => "turn it off with the chart's values".to_owned(),
                 };
@@ -152,7 +154,8 @@ pub(super) fn jupyter_has_a_password(context: &mut Context<'_>) {
             None => finding,
         };
         context.say(finding.help(
-            "set the hash of your own as `jupyter.password` in the values, or turn Jupyter off: `jupyter = { enabled = false }`",
+            "set the hash of your own as `jupyter.password` in the values, or turn Jupyter off: `jupyter = { \
+             enabled = false }`",
         ));
     }
 }
@@ -171,7 +174,8 @@ pub(super) fn groups_get_what_they_say(context: &mut Context<'_>) {
                 && replicas > 0
             {
                 let what = format!(
-                    "the chart treats `replicas = 0` as unset: the group `{name}` gets {replicas} workers, like `worker`"
+                    "the chart treats `replicas = 0` as unset: the group `{name}` gets {replicas} workers, \
+                     like `worker`"
                 );
                 let finding = Diagnostic::error(Code::TakenForUnset, what)
                     .at_value(path.key("replicas"), "has no effect");

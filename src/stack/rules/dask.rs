@@ -159,7 +159,8 @@ pub(super) fn gpus_fit_the_pool(context: &mut Context<'_>) {
         let all: u64 = pods.iter().filter(|pod| pod.keys.gpus() > 0).map(|pod| u64::from(pod.replicas)).sum();
         let s = |count: u64| if count == 1 { "" } else { "s" };
         let message = format!(
-            "{never} of {all} Pod{} can never be scheduled: they request {asked} GPU{} from the pool `{name}`, which has at most {there} ({most} node{} with {})",
+            "{never} of {all} Pod{} can never be scheduled: they request {asked} GPU{} from the pool `{name}`, \
+             which has at most {there} ({most} node{} with {})",
             s(all),
             s(asked),
             s(most),
@@ -174,7 +175,8 @@ pub(super) fn gpus_fit_the_pool(context: &mut Context<'_>) {
         let label = format!("has {} × {}", pool.size().most(), gpus.allocatable);
         let finding = finding.at_value(path.key("nodes"), label);
         let help = format!(
-            "apply waits for them until its deadline; use {nodes} nodes, or request fewer GPUs. If the pool is scaled by other means first, continue"
+            "apply waits for them until its deadline; use {nodes} nodes, or request fewer GPUs. If the pool is \
+             scaled by other means first, continue"
         );
         context.say(finding.help(help));
     }

@@ -80,10 +80,12 @@ pub(super) fn kinds_are_known(context: &mut Context<'_>) {
         } else {
             let help = match object.bundle.is_chart() {
                 true => {
-                    "turn it off with the chart's values, or, if it is installed elsewhere, add the file of its CustomResourceDefinition to `definitions`"
+                    "turn it off with the chart's values, or, if it is installed elsewhere, add the file of \
+                     its CustomResourceDefinition to `definitions`"
                 }
                 false => {
-                    "add the file of its CustomResourceDefinition to `file`, or to `definitions` if it is installed elsewhere"
+                    "add the file of its CustomResourceDefinition to `file`, or to `definitions` if it is \
+                     installed elsewhere"
                 }
             };
             (origin.key("kind"), help.to_owned())
@@ -371,7 +373,8 @@ pub(super) fn secrets_have_no_values(context: &mut Context<'_>) {
         let written = match object.bundle.is_chart() {
             true => "",
             false => {
-                "; or name an environment variable that has the value when the stack is applied: `stringData: { KEY: \"env:NAME\" }`"
+                "; or name an environment variable that has the value when the stack is applied: `stringData: \
+                 { KEY: \"env:NAME\" }`"
             }
         };
         let help = format!(

@@ -7,7 +7,8 @@ use crate::diag::{Code, Diagnostic};
 use crate::kinds::kubernetes::endpoint;
 
 /// How a Secret is made.
-const MAKE: &str = "`kubectl create secret generic jupyter --from-literal=password=…` creates the Secret, `password = { secret = \"jupyter\", key = \"password\" }` refers to it";
+const MAKE: &str = "`kubectl create secret generic jupyter --from-literal=password=…` creates the Secret, \
+     `password = { secret = \"jupyter\", key = \"password\" }` refers to it";
 
 /// A notebook has an image, and names a cluster of the file.
 pub(super) fn notebooks_have_an_image(context: &mut Context<'_>) {
@@ -34,7 +35,8 @@ pub(super) fn notebooks_have_an_image(context: &mut Context<'_>) {
                 let finding = Diagnostic::error(Code::NotebookImage, message)
                     .at_value(path, "neither `like` nor `image`");
                 context.say(finding.help(
-                    "`like = \"NAME\"` uses the image that matches a Dask cluster of this file; `image` names one with Jupyter in it",
+                    "`like = \"NAME\"` uses the image that matches a Dask cluster of this file; `image` names \
+                     one with Jupyter in it",
                 ));
             }
         }

@@ -49,8 +49,10 @@ pub(super) fn secrets_are_named(context: &mut Context<'_>) {
     look.values();
     let Look { found, taken, .. } = look;
     for place in taken {
-        let what = "a chart's value cannot be read from the environment: it would appear in plans and in the cluster";
-        let help = "create the Secret with a manifest (`stringData: { KEY: \"env:NAME\" }`), and give the chart its name (often the value `existingSecret`)";
+        let what = "a chart's value cannot be read from the environment: it would appear in plans and in the \
+             cluster";
+        let help = "create the Secret with a manifest (`stringData: { KEY: \"env:NAME\" }`), and give the \
+             chart its name (often the value `existingSecret`)";
         context.say(Diagnostic::error(Code::LiteralSecret, what).at_value(place, "").help(help));
     }
     let allowed = &context.stack.allow.literal_secrets;
@@ -81,10 +83,12 @@ fn refused(Literal { address, place, name, why, remedy }: &Literal) -> Diagnosti
     let remedy = match remedy {
         Remedy::Variable => format!(
             "refer to a key of a Secret: `{name} = {{ secret = \"NAME\", key = \"KEY\" }}`; `kubectl create secret generic NAME \
-             --from-literal=KEY=…` creates one. Or have it read from the environment when the stack is applied: `{name} = {{ secret = \"env:NAME\" }}`"
+             --from-literal=KEY=…` creates one. Or have it read from the environment when the stack is \
+             applied: `{name} = {{ secret = \"env:NAME\" }}`"
         ),
         Remedy::PodVariable => {
-            "refer to a key of a Secret instead of `value`: `valueFrom: { secretKeyRef: { name: NAME, key: KEY } }`".to_owned()
+            "refer to a key of a Secret instead of `value`: `valueFrom: { secretKeyRef: { name: NAME, key: KEY \
+             } }`".to_owned()
         }
         Remedy::Argument => {
             "set it in a variable from a Secret key, and write `$(VARIABLE)` here".to_owned()
@@ -345,7 +349,12 @@ fn wrong_names(place: &FieldPath, SecretKey { secret, key }: &SecretKey) -> Vec<
     if let Some(variable) = secret.strip_prefix(VARIABLE) {
         let named = (!is_variable(variable)).then(|| {
             let what = format!("`{variable}` cannot be the name of an environment variable");
-            bad("secret", what, "letters, digits and `_`, not starting with a digit; it is the name of the variable, not the value")
+            bad(
+                "secret",
+                what,
+                "letters, digits and `_`, not starting with a digit; it is the name of the \
+                 variable, not the value",
+            )
         });
         let keyed = (!key.is_empty()).then(|| {
             let what = "an environment variable has no key".to_owned();

@@ -55,7 +55,8 @@ pub(super) fn sections_have_what_they_need(context: &mut Context<'_>) {
             pool,
             "cluster",
             "needs a cluster",
-            "add `[cluster]` with a `name`; on an existing cluster (`[kubernetes]`) node pools are managed elsewhere",
+            "add `[cluster]` with a `name`; on an existing cluster (`[kubernetes]`) node pools are managed \
+             elsewhere",
         );
     }
     if stack.cluster.is_some() && !gke && stack.kubernetes.is_some() {

@@ -195,13 +195,15 @@ pub(super) fn schedulers_are_not_public(context: &mut Context<'_>) {
             let help = match ranges.and_then(Value::as_array) {
                 Some(_) => "only addresses in `loadBalancerSourceRanges` can reach it: keep them few",
                 None => {
-                    "`dask-infra connect` needs no load balancer; without `public` it is internal to the VPC network; `spec = { loadBalancerSourceRanges = [\"198.51.100.0/24\"] }` restricts access"
+                    "`dask-infra connect` needs no load balancer; without `public` it is internal to the VPC \
+                     network; `spec = { loadBalancerSourceRanges = [\"198.51.100.0/24\"] }` restricts access"
                 }
             };
             Diagnostic::warning(Code::PublicScheduler, what).at_value(path.key("public"), "").help(help)
         } else {
             let what = format!("a {} is not public", service.r#type.as_str());
-            let finding = Diagnostic::error(Code::PublicScheduler, what).at_value(path.key("public"), "has no effect");
+            let finding =
+                Diagnostic::error(Code::PublicScheduler, what).at_value(path.key("public"), "has no effect");
             finding.help("`public` belongs to `type = \"LoadBalancer\"`: remove it")
         });
     }

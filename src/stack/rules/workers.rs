@@ -20,7 +20,8 @@ pub(super) fn numbers_have_one_writer(context: &mut Context<'_>) {
             Given { min: Some(_), max: Some(_), start: None } if !scalable => {
                 let message = "the operator's autoscaler sets the number of the default group only";
                 Diagnostic::error(Code::OneWriter, message).at_value(place, "of another group").help(
-                    "give a number, or `{ start = 2 }` to leave it to notebooks; autoscale workers in the cluster's `worker`",
+                    "give a number, or `{ start = 2 }` to leave it to notebooks; autoscale workers in the \
+                     cluster's `worker`",
                 )
             }
             Given { min: Some(_), max: Some(_), start: None }
@@ -28,7 +29,8 @@ pub(super) fn numbers_have_one_writer(context: &mut Context<'_>) {
                 continue;
             }
             Given { start: Some(_), .. } => {
-                let message = "two owners of one number: `start` leaves it to notebooks, `min` and `max` to the operator's autoscaler";
+                let message = "two owners of one number: `start` leaves it to notebooks, `min` and `max` to \
+                     the operator's autoscaler";
                 Diagnostic::error(Code::OneWriter, message)
                     .at_value(place, "both")
                     .help("keep `start`, or `min` and `max`")

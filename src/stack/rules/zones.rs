@@ -201,7 +201,8 @@ fn unknown_letter(context: &mut Context<'_>, place: FieldPath, text: &str, regio
     if letter.is_some_and(|letter| letter.len() == 1 && letter > "f") {
         let message = format!("unknown zone `{text}`");
         let help = format!(
-            "`gcloud compute zones list --filter=region:{region}` lists the region's zones; a new zone is used as written"
+            "`gcloud compute zones list --filter=region:{region}` lists the region's zones; a new zone is used \
+             as written"
         );
         context.say(Diagnostic::warning(Code::UnknownZone, message).at_value(place, "").help(help));
     }
