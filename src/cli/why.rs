@@ -13,6 +13,7 @@ use crate::address::{Address, FieldPath};
 use crate::apply::ApplyOptions;
 use crate::diag::Code;
 use crate::kinds::kind::Where;
+use crate::kinds::kubernetes::pod_state::{ContainerState, PodState};
 use crate::kinds::kubernetes::pods::selected;
 use crate::kinds::kubernetes::why as judge;
 use crate::kinds::kubernetes::why::{PodContext, Pool};
@@ -188,14 +189,13 @@ impl Looking<'_> {
     }
 
     async fn pod(&mut self, resource: &Resource, pod: &Value) {
-        let text = |value: &Value| value.as_str().unwrap_or_default().to_owned();
-        let (namespace, name) = (text(&pod["metadata"]["namespace"]), text(&pod["metadata"]["name"]));
-        let ready = |condition: &Value| condition["type"] == "Ready" && condition["status"] == "True";
-        if pod["status"]["conditions"].as_array().is_some_and(|all| all.iter().any(ready)) {
+        let state = PodState(pod);
+        if state.is_ready() {
             return;
         }
-        let events = self.events_of(&namespace, &name).await;
-        let log = self.log_of(pod, &namespace, &name).await;
+        let name = state.name();
+        let events = self.events_of(state.namespace(), name).await;
+        let log = self.log_of(state).await;
         let sources = self.session.sources();
         let part: FieldPath = dask::why::part_of(resource, pod);
         let place = |key: &str| {
@@ -229,20 +229,17 @@ impl Looking<'_> {
     }
 
     /// The end of the log of the container that ended last.
-    async fn log_of(&self, pod: &Value, namespace: &str, name: &str) -> Option<String> {
-        let status = &pod["status"];
-        let lists = [&status["initContainerStatuses"], &status["containerStatuses"]];
-        let all = lists.into_iter().filter_map(Value::as_array).flatten();
-        let ended = |one: &&Value| {
-            one["state"]["terminated"].is_object()
-                || one["state"]["waiting"]["reason"] == "CrashLoopBackOff"
-                    && one["lastState"]["terminated"].is_object()
+    async fn log_of(&self, pod: PodState<'_>) -> Option<String> {
+        let crashes = |one: &ContainerState<'_>| {
+            one.waiting().is_some_and(|(reason, _)| reason == "CrashLoopBackOff") && one.last().is_some()
         };
-        let container = all.into_iter().find(ended)?;
-        let previous = if container["state"]["terminated"].is_object() { "" } else { "&previous=true" };
+        let container = pod.containers().find(|one| one.terminated().is_some() || crashes(one))?;
+        let previous = if container.terminated().is_some() { "" } else { "&previous=true" };
         let path = format!(
-            "/api/v1/namespaces/{namespace}/pods/{name}/log?container={}&tailLines={TAIL}{previous}",
-            container["name"].as_str().unwrap_or_default()
+            "/api/v1/namespaces/{}/pods/{}/log?container={}&tailLines={TAIL}{previous}",
+            pod.namespace(),
+            pod.name(),
+            container.name()
         );
         let log = ask(self.api, &Query { api: Api::Kubernetes, path }).await.ok()?;
         let lines: Vec<&str> = log.as_str()?.lines().collect();

@@ -20,6 +20,7 @@ use crate::kinds::about::{image, with_gpus, workers};
 use crate::kinds::json::text;
 use crate::kinds::kind::{ChangeContext, Compare, Found, Held, Kind, Part, Room, Unasked, itself};
 use crate::kinds::kubernetes::object::{gvk, labelled, unmarked};
+use crate::kinds::kubernetes::pod_state::PodState;
 use crate::kinds::kubernetes::pods::{broken, pending};
 use crate::kinds::kubernetes::requests::{object_program, scale_call};
 use crate::kinds::kubernetes::workload::deployment_ready;
@@ -501,7 +502,7 @@ fn ready(wait: &Await, related: Related<'_>) -> Readiness {
     if phase.is_empty() || handled == Some(false) || is_handled(group) == Some(false) {
         return pods::unseen(wait, group);
     }
-    if let Some(reason) = pods["items"].as_array().into_iter().flatten().find_map(broken) {
+    if let Some(reason) = PodState::each(pods).find_map(broken) {
         return Readiness::Failed(reason);
     }
     match deployment_ready(scheduler) {

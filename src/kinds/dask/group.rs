@@ -19,6 +19,7 @@ use crate::kinds::kind::{
     ChangeContext, Compare, Found, Held, Kind, Part, Room, Unasked, address_in, itself,
 };
 use crate::kinds::kubernetes::object::{gvk, labelled, pods_labelled};
+use crate::kinds::kubernetes::pod_state::PodState;
 use crate::kinds::kubernetes::pods::{broken, pending};
 use crate::kinds::kubernetes::requests::object_program;
 use crate::kinds::pod;
@@ -257,7 +258,7 @@ fn ready(wait: &Await, group: &Value, pods: &Value, workers: Workers) -> Readine
             _ => Readiness::Progressing(UNSEEN.into()),
         };
     }
-    if let Some(reason) = pods["items"].as_array().into_iter().flatten().find_map(broken) {
+    if let Some(reason) = PodState::each(pods).find_map(broken) {
         return Readiness::Failed(reason);
     }
     if group["metadata"]["ownerReferences"].as_array().is_none_or(Vec::is_empty) {

@@ -13,6 +13,7 @@ use crate::kinds::about::{image, workers};
 use crate::kinds::json::{is_false, text};
 use crate::kinds::kind::{ChangeContext, Compare, Found, Held, Kind, Part, Room, Unasked, itself};
 use crate::kinds::kubernetes::object::{gvk, unmarked};
+use crate::kinds::kubernetes::pod_state::{ContainerState, PodState};
 use crate::kinds::kubernetes::pods::{broken, gpus, gpus_held, pending};
 use crate::kinds::kubernetes::requests::object_program;
 use crate::kinds::pod;
@@ -335,7 +336,7 @@ fn followed(wait: &Await, job: &Value, runner: &Value, pods: &Value) -> Readines
         _ if !to_the_end => return Readiness::Ready,
         _ => {}
     }
-    if let Some(reason) = pods["items"].as_array().into_iter().flatten().find_map(broken) {
+    if let Some(reason) = PodState::each(pods).find_map(broken) {
         return Readiness::Failed(reason);
     }
     let what = format!("{status}, not finished yet");
@@ -343,8 +344,7 @@ fn followed(wait: &Await, job: &Value, runner: &Value, pods: &Value) -> Readines
 }
 
 fn why_failed(runner: &Value) -> String {
-    let ended = runner["status"]["containerStatuses"].as_array().into_iter().flatten();
-    let mut codes = ended.filter_map(|container| container["state"]["terminated"]["exitCode"].as_i64());
+    let mut codes = PodState(runner).containers().filter_map(ContainerState::exit_code);
     match codes.find(|code| *code != 0) {
         Some(code) => format!("its program failed with exit code {code}"),
         None => "its program failed".to_owned(),
@@ -359,7 +359,7 @@ fn status_line(_: &Await, found: &Found) -> Result<StatusLine, Unasked> {
         "" => "not seen yet",
         phase => phase,
     };
-    let program = match text(&runner["status"]["phase"]) {
+    let program = match PodState(runner).phase() {
         "" => "no program yet".to_owned(),
         phase => format!("program {phase}"),
     };

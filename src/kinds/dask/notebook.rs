@@ -10,10 +10,10 @@ use super::pods::{self, Wants};
 use crate::address::{Address, FieldPath};
 use crate::kinds::about::{image, with_gpus};
 use crate::kinds::env::{self, SecretKey};
-use crate::kinds::json::text;
 use crate::kinds::kind::{ChangeContext, Compare, Found, Kind, Part, Unasked, itself};
 use crate::kinds::kubernetes::endpoint;
 use crate::kinds::kubernetes::object::{gvk, pods_labelled};
+use crate::kinds::kubernetes::pod_state::{ContainerState, PodState};
 use crate::kinds::kubernetes::pods::{broken, pending, selecting};
 use crate::kinds::kubernetes::requests::object_program;
 use crate::kinds::kubernetes::workload::{deployment_ready, template_effect};
@@ -265,7 +265,7 @@ fn queries(wait: &Await) -> Vec<(Part, Query)> {
 
 fn readiness(_: &Await, found: &Found) -> Result<Readiness, Unasked> {
     let pods = found.get(Part::Pods)?;
-    let list = || pods["items"].as_array().into_iter().flatten();
+    let list = || PodState::each(pods);
     if let Some(reason) = list().find_map(broken).or_else(|| list().find_map(without_secret)) {
         return Ok(Readiness::Failed(reason));
     }
@@ -283,11 +283,10 @@ fn readiness(_: &Await, found: &Found) -> Result<Readiness, Unasked> {
 }
 
 /// A pod whose Secret or key is not there waits for ever.
-fn without_secret(pod: &Value) -> Option<String> {
-    let containers = pod["status"]["containerStatuses"].as_array().into_iter().flatten();
-    let mut waiting = containers.map(|container| &container["state"]["waiting"]);
-    let stuck = waiting.find(|waiting| waiting["reason"] == "CreateContainerConfigError")?;
-    let (name, message) = (text(&pod["metadata"]["name"]), text(&stuck["message"]));
+fn without_secret(pod: PodState<'_>) -> Option<String> {
+    let mut waiting = pod.containers().filter_map(ContainerState::waiting);
+    let (_, message) = waiting.find(|(reason, _)| *reason == "CreateContainerConfigError")?;
+    let name = pod.name();
     message.contains("secret").then(|| {
         format!(
             "pod {name}: {message}; create the Secret with the password: kubectl create secret generic NAME \

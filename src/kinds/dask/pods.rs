@@ -11,7 +11,8 @@ use crate::address::{Address, FieldPath};
 use crate::kinds::env;
 use crate::kinds::json::text;
 use crate::kinds::kind::Where;
-use crate::kinds::kubernetes::object::{condition, pods_labelled};
+use crate::kinds::kubernetes::object::pods_labelled;
+use crate::kinds::kubernetes::pod_state::PodState;
 use crate::kinds::kubernetes::pods::{gpus, gpus_held, why};
 use crate::kinds::kubernetes::workload::deployment_ready;
 use crate::kinds::scope::{POOL_LABEL, Scope};
@@ -314,11 +315,8 @@ impl Workers<'_> {
 
 /// How far something is, and what holds up the first of its pods that says so.
 pub(crate) fn with_pods(what: &str, pods: &Value, component: &str) -> String {
-    let list = pods["items"].as_array().into_iter().flatten();
-    let mut own = list.filter(|pod| {
-        pod["metadata"]["labels"][COMPONENT_LABEL] == component
-            && condition(pod, "Ready").is_none_or(|ready| ready["status"] != "True")
-    });
+    let mut own =
+        PodState::each(pods).filter(|pod| pod.label(COMPONENT_LABEL) == component && !pod.is_ready());
     match own.find_map(why) {
         Some(why) => format!("{what}; {why}"),
         None => what.to_owned(),

@@ -4,8 +4,8 @@
 use serde_json::{Value, json};
 
 use super::api::{self, CLUSTER_LABEL, COMPONENT_LABEL};
-use crate::kinds::json::text;
-use crate::kinds::kubernetes::object::{condition, pods_labelled};
+use crate::kinds::kubernetes::object::pods_labelled;
+use crate::kinds::kubernetes::pod_state::PodState;
 use crate::resource::{Api, Query};
 
 /// The scheduler's own counts.
@@ -44,10 +44,8 @@ impl Registered {
                 .unwrap_or("its answer has no number of workers");
             return Self::Unasked(why.to_owned());
         };
-        let ready: Vec<&Value> =
-            pods["items"].as_array().into_iter().flatten().filter(|pod| is_ready(pod)).collect();
         // A pod may run several workers, so enough of them do not tell that each pod has one; too few do tell.
-        let ready = ready.len() as u64;
+        let ready = PodState::each(pods).filter(|pod| is_ready(*pod)).count() as u64;
         Self::Counted { ready, known: workers.min(ready) }
     }
 
@@ -82,10 +80,8 @@ impl Registered {
     }
 }
 
-fn is_ready(pod: &Value) -> bool {
-    let ready = condition(pod, "Ready").is_some_and(|ready| ready["status"] == "True");
-    let worker = text(&pod["metadata"]["labels"][COMPONENT_LABEL]) == "worker";
-    worker && ready && pod["metadata"]["deletionTimestamp"].is_null()
+fn is_ready(pod: PodState<'_>) -> bool {
+    pod.label(COMPONENT_LABEL) == "worker" && pod.is_ready() && !pod.is_going()
 }
 
 #[cfg(test)]

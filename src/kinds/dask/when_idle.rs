@@ -6,6 +6,7 @@ use super::api::{self, CLUSTER_LABEL, COMPONENT_LABEL};
 use super::registered;
 use crate::kinds::json::{count, text};
 use crate::kinds::kubernetes::object::pods_labelled;
+use crate::kinds::kubernetes::pod_state::{ContainerState, PodState};
 use crate::resource::{
     Action, Api, Await, Call, Facts, Identity, KindId, Method, ObjectId, Query, Readiness, Step, Until,
 };
@@ -66,12 +67,7 @@ pub fn asked(wait: &Await) -> Option<Asked> {
 /// Whether a scheduler runs at all. Tasks live in its memory: without a running one there is no work. That it is not
 /// Ready says nothing, for a busy one may be late with its health.
 pub fn runs(pods: &Value) -> bool {
-    let running = |pod: &Value| {
-        let containers = pod["status"]["containerStatuses"].as_array().into_iter().flatten();
-        let mut running = containers.filter(|container| container["state"]["running"].is_object());
-        running.next().is_some()
-    };
-    pods["items"].as_array().is_some_and(|pods| pods.iter().any(running))
+    PodState::each(pods).any(|pod| pod.containers().any(ContainerState::is_running))
 }
 
 /// Judges a scheduler by its own count of tasks. Idle is what Dask calls so: nothing runs, waits, or has no worker that

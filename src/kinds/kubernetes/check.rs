@@ -5,6 +5,7 @@ use serde::{Deserialize, Serialize};
 use serde_json::{Value, json};
 
 use super::object::{condition, gvk};
+use super::pod_state::PodState;
 use super::pods::broken;
 use super::requests::create_call;
 use super::why::no_node;
@@ -204,7 +205,7 @@ fn program(context: &ChangeContext) -> Vec<Step> {
 
 /// Ready is: ran to its end. What the log says is another step's.
 fn readiness(pod: &Value) -> Readiness {
-    if let Some(reason) = broken(pod) {
+    if let Some(reason) = broken(PodState(pod)) {
         return Readiness::Failed(reason);
     }
     match text(&pod["status"]["phase"]) {

@@ -3,7 +3,8 @@
 
 use serde_json::Value;
 
-use super::object::{condition, pods_matching};
+use super::object::pods_matching;
+use super::pod_state::PodState;
 use super::pods::pending;
 use crate::kinds::json::text;
 use crate::kinds::kind::{Endpoint, EndpointKind};
@@ -123,22 +124,17 @@ pub fn pods(service: &Value) -> Option<Query> {
 /// # Errors
 /// There is none; why, as far as the pods say.
 pub fn choose(list: &Value, wanted: &[PodPort], current: Option<&str>) -> Result<PodFound, String> {
-    let pods = || list["items"].as_array().into_iter().flatten();
-    let staying = |pod: &&Value| {
-        pod["metadata"]["deletionTimestamp"].is_null()
-            && !matches!(text(&pod["status"]["phase"]), "Succeeded" | "Failed")
+    let staying = || {
+        PodState::each(list).filter(|pod| !pod.is_going() && !matches!(pod.phase(), "Succeeded" | "Failed"))
     };
-    let runs = |pod: &&Value| pod["status"]["phase"] == "Running";
-    let kept = pods()
-        .filter(staying)
-        .filter(runs)
-        .find(|pod| current.is_some_and(|current| pod["metadata"]["uid"] == *current));
-    let ready = |pod: &&Value| condition(pod, "Ready").is_some_and(|ready| ready["status"] == "True");
+    let kept = staying()
+        .filter(|pod| pod.phase() == "Running")
+        .find(|pod| current.is_some_and(|current| pod.0["metadata"]["uid"] == *current));
     let oldest = || {
-        let ready = pods().filter(staying).filter(ready);
-        ready.min_by_key(|pod| text(&pod["metadata"]["creationTimestamp"]))
+        let ready = staying().filter(|pod| pod.is_ready());
+        ready.min_by_key(|pod| text(&pod.0["metadata"]["creationTimestamp"]))
     };
-    let Some(pod) = kept.or_else(oldest) else { return Err(why_none(list, pods().filter(staying).count())) };
+    let Some(PodState(pod)) = kept.or_else(oldest) else { return Err(why_none(list, staying().count())) };
     let ports: Result<Vec<u16>, String> = wanted.iter().map(|port| number(port, pod)).collect();
     Ok(PodFound {
         namespace: text(&pod["metadata"]["namespace"]).to_owned(),

@@ -12,6 +12,7 @@ pub mod manifest;
 pub mod namespace;
 pub mod object;
 pub mod plain;
+pub mod pod_state;
 pub mod pods;
 pub mod requests;
 pub mod runs;

@@ -55,6 +55,11 @@ pub(crate) fn condition<'v>(object: &'v Value, kind: &str) -> Option<&'v Value> 
     object["status"]["conditions"].as_array()?.iter().find(|condition| condition["type"] == kind)
 }
 
+/// Whether its condition `Ready` is true.
+pub(crate) fn is_ready(object: &Value) -> bool {
+    condition(object, "Ready").is_some_and(|ready| ready["status"] == "True")
+}
+
 /// What an object is and what it is called, and nothing else of it.
 pub(crate) fn bare(body: &Value) -> Value {
     let mut bare = json!({ "apiVersion": body["apiVersion"], "kind": body["kind"] });

@@ -2,7 +2,8 @@
 
 use serde_json::Value;
 
-use super::object::{condition, pods_matching};
+use super::object::pods_matching;
+use super::pod_state::{ContainerState, PodState};
 use super::why::no_node;
 use crate::kinds::json::{count, text};
 use crate::kinds::kind::Where;
@@ -57,22 +58,19 @@ pub fn containers(found: &Value) -> Vec<Container> {
 
 fn of_pod(pod: &Value) -> Vec<Container> {
     let metadata = |key: &str| text(&pod["metadata"][key]).to_owned();
-    let lists: [(&str, &str); 2] =
-        [("initContainers", "initContainerStatuses"), ("containers", "containerStatuses")];
-    let all = lists.iter().flat_map(|(list, statuses)| {
-        let containers = pod["spec"][*list].as_array().into_iter().flatten();
-        containers.map(move |container| (container, *statuses))
-    });
-    let one = |(place, (container, statuses)): (usize, (&Value, &str))| {
-        let of = pod["status"][statuses].as_array().into_iter().flatten();
-        let status = of.into_iter().find(|status| status["name"] == container["name"]);
+    let all = ["initContainers", "containers"].iter();
+    let all = all.flat_map(|list| pod["spec"][*list].as_array().into_iter().flatten());
+    let state = PodState(pod);
+    let one = |(place, container): (usize, &Value)| {
+        // Names are unique in a pod.
+        let status = state.containers().find(|status| container["name"] == status.name());
         Container {
             namespace: metadata("namespace"),
             pod: metadata("name"),
             place,
             name: text(&container["name"]).to_owned(),
             uid: metadata("uid"),
-            restarts: status.map_or(0, |status| count(&status["restartCount"])),
+            restarts: status.map_or(0, ContainerState::restarts),
             waits: waits(status),
             ended: status.and_then(ended),
         }
@@ -80,19 +78,15 @@ fn of_pod(pod: &Value) -> Vec<Container> {
     all.enumerate().map(one).collect()
 }
 
-fn ended(status: &Value) -> Option<String> {
-    let code = status["state"]["terminated"]["exitCode"].as_i64()?;
-    Some(format!("ended with code {code}"))
+fn ended(status: ContainerState<'_>) -> Option<String> {
+    status.exit_code().map(|code| format!("ended with code {code}"))
 }
 
 /// A container that waits has no log, unless it ran before.
-fn waits(status: Option<&Value>) -> Option<String> {
+fn waits(status: Option<ContainerState<'_>>) -> Option<String> {
     let Some(status) = status else { return Some("it has not started".to_owned()) };
-    let waiting = &status["state"]["waiting"];
-    if !waiting.is_object() || status["lastState"]["terminated"].is_object() {
-        return None;
-    }
-    Some(match text(&waiting["reason"]) {
+    let (reason, _) = status.waiting().filter(|_| status.last().is_none())?;
+    Some(match reason {
         "" => "it has not started".to_owned(),
         reason => reason.to_owned(),
     })
@@ -100,11 +94,8 @@ fn waits(status: Option<&Value>) -> Option<String> {
 
 /// GPUs that the running pods of a list hold.
 pub(crate) fn gpus(pods: &Value) -> u64 {
-    let running =
-        pods["items"].as_array().into_iter().flatten().filter(|pod| {
-            pod["status"]["phase"] == "Running" && pod["metadata"]["deletionTimestamp"].is_null()
-        });
-    running.map(|pod| pod::gpus(&pod["spec"])).sum()
+    let running = PodState::each(pods).filter(|pod| pod.phase() == "Running" && !pod.is_going());
+    running.map(|pod| pod::gpus(&pod.0["spec"])).sum()
 }
 
 /// `, 2 GPUs held`, where there are some.
@@ -118,42 +109,30 @@ pub(crate) fn gpus_held(gpus: u64) -> String {
 
 /// Pods of a list that should run and do not, with the reason of their conditions or containers.
 pub fn pending(pods: &Value) -> Vec<Pending> {
-    let list = pods["items"].as_array().into_iter().flatten();
-    let waiting = list.filter(|pod| pod["metadata"]["deletionTimestamp"].is_null()).filter(|pod| {
-        let ready = condition(pod, "Ready").is_some_and(|ready| ready["status"] == "True");
-        !ready && !matches!(text(&pod["status"]["phase"]), "Succeeded")
-    });
-    waiting
-        .map(|pod| Pending {
-            namespace: text(&pod["metadata"]["namespace"]).to_owned(),
-            pod: text(&pod["metadata"]["name"]).to_owned(),
-            why: why(pod),
-        })
-        .collect()
+    let waiting =
+        PodState::each(pods).filter(|pod| !pod.is_going() && !pod.is_ready() && pod.phase() != "Succeeded");
+    let told = |pod: PodState<'_>| Pending {
+        namespace: pod.namespace().to_owned(),
+        pod: pod.name().to_owned(),
+        why: why(pod),
+    };
+    waiting.map(told).collect()
 }
 
 /// Why a pod does not run yet, when it says.
-pub(crate) fn why(pod: &Value) -> Option<String> {
-    if let Some(scheduled) = condition(pod, "PodScheduled")
-        && scheduled["status"] == "False"
-    {
+pub(crate) fn why(pod: PodState<'_>) -> Option<String> {
+    if let Some(scheduled) = pod.unscheduled() {
         return Some(no_node(text(&scheduled["message"])));
     }
-    let status = &pod["status"];
-    let containers = [&status["initContainerStatuses"], &status["containerStatuses"]];
-    let all = || containers.iter().filter_map(|list| list.as_array()).flatten();
-    let stuck = all().map(|container| &container["state"]["waiting"]).find(|waiting| waiting.is_object());
-    if let Some(waiting) = stuck {
-        let (reason, message) = (text(&waiting["reason"]), text(&waiting["message"]));
-        let restarts: u64 = all().map(|container| count(&container["restartCount"])).sum();
+    if let Some((reason, message)) = pod.containers().find_map(ContainerState::waiting) {
+        let restarts: u64 = pod.containers().map(ContainerState::restarts).sum();
         let again = if restarts > 0 { format!(" after {restarts} restarts") } else { String::new() };
         let colon = if message.is_empty() { "" } else { ": " };
         return Some(format!("{reason}{again}{colon}{message}"));
     }
-    let failed = |ended: &&Value| count(&ended["exitCode"]) > 0;
-    let ended = all().map(|container| &container["state"]["terminated"]).find(failed);
-    ended
-        .map(|ended| format!("a container ended with code {}: {}", ended["exitCode"], text(&ended["reason"])))
+    let mut ended = pod.containers().filter_map(ContainerState::terminated);
+    let ended = ended.find(|ended| count(&ended["exitCode"]) > 0)?;
+    Some(format!("a container ended with code {}: {}", ended["exitCode"], text(&ended["reason"])))
 }
 
 /// Why a pod waits, by the newest warning among events of its namespace.
@@ -170,17 +149,14 @@ pub fn why_by_events(pod: &str, events: &Value) -> Option<String> {
 
 /// Why a pod will not run without help: an image that cannot be pulled, or a container that crashes again
 /// and again.
-pub(crate) fn broken(pod: &Value) -> Option<String> {
-    if !pod["metadata"]["deletionTimestamp"].is_null() {
+pub(crate) fn broken(pod: PodState<'_>) -> Option<String> {
+    if pod.is_going() {
         return None;
     }
-    let containers = pod["status"]["containerStatuses"].as_array().into_iter().flatten();
-    let create_only = pod["status"]["initContainerStatuses"].as_array().into_iter().flatten();
-    let name = text(&pod["metadata"]["name"]);
-    create_only.chain(containers).find_map(|container| {
-        let waiting = &container["state"]["waiting"];
-        let (reason, message) = (text(&waiting["reason"]), text(&waiting["message"]));
-        let crashed = reason == "CrashLoopBackOff" && count(&container["restartCount"]) >= 3;
+    let name = pod.name();
+    pod.containers().find_map(|container| {
+        let (reason, message) = container.waiting()?;
+        let crashed = reason == "CrashLoopBackOff" && container.restarts() >= 3;
         let unpullable = matches!(reason, "ImagePullBackOff" | "InvalidImageName" | "ErrImageNeverPull");
         (crashed || unpullable).then(|| format!("pod {name}: {reason}: {message}"))
     })

@@ -5,6 +5,7 @@
 use serde_json::Value;
 
 use super::object::condition;
+use super::pod_state::PodState;
 use super::pods::{self, broken};
 use super::requests::object_program;
 use super::workload;
@@ -118,17 +119,17 @@ fn pod_ready(wait: &Await, pod: &Value) -> Readiness {
     if !pod.is_object() {
         return Readiness::Progressing("not created yet".into());
     }
-    if let Some(reason) = broken(pod) {
+    let state = PodState(pod);
+    if let Some(reason) = broken(state) {
         return Readiness::Failed(reason);
     }
     let ends = wait.facts == Facts::Ends;
-    let ready = condition(pod, "Ready").is_some_and(|ready| ready["status"] == "True");
-    match text(&pod["status"]["phase"]) {
+    match state.phase() {
         "Succeeded" => Readiness::Ready,
         "Failed" => {
             Readiness::Failed(format!("it failed {}", text(&pod["status"]["message"])).trim().to_owned())
         }
-        "Running" if ready && !ends => Readiness::Ready,
+        "Running" if state.is_ready() && !ends => Readiness::Ready,
         phase if ends => Readiness::Progressing(format!("{phase}, not finished yet")),
         phase => Readiness::Progressing(format!("{phase}, not ready yet")),
     }

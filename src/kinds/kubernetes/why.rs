@@ -6,8 +6,8 @@
 
 use serde_json::Value;
 
-use super::object::condition;
-use crate::kinds::json::{count, number, text};
+use super::pod_state::{ContainerState, PodState};
+use crate::kinds::json::{number, text};
 use crate::kinds::pod;
 use crate::kinds::scope::POOL_LABEL;
 
@@ -73,18 +73,17 @@ pub struct PodContext<'a> {
 
 /// Why a pod does not run; `None` when it does, or has ended well.
 pub fn of_pod(pod: &Value, context: &PodContext<'_>) -> Option<Cause> {
-    let ready = condition(pod, "Ready").is_some_and(|ready| ready["status"] == "True");
-    if ready || pod["status"]["phase"] == "Succeeded" {
+    let state = PodState(pod);
+    if state.is_ready() || state.phase() == "Succeeded" {
         return None;
     }
-    if !pod["metadata"]["deletionTimestamp"].is_null() {
+    if state.is_going() {
         return Some(cause("going", "it is being deleted", None, vec!["wait until it is deleted".into()]));
     }
-    if let Some(scheduled) = condition(pod, "PodScheduled").filter(|scheduled| scheduled["status"] == "False")
-    {
+    if let Some(scheduled) = state.unscheduled() {
         return Some(unscheduled(pod, scheduled, context));
     }
-    if let Some(cause) = containers(pod).find_map(|(name, status)| stuck(name, status, context)) {
+    if let Some(cause) = state.containers().find_map(|container| stuck(container, context)) {
         return Some(cause);
     }
     if text(&pod["spec"]["nodeName"]).is_empty() {
@@ -110,13 +109,6 @@ pub fn of_pod(pod: &Value, context: &PodContext<'_>) -> Option<Cause> {
 
 pub(crate) fn cause(code: &'static str, what: &str, said: Option<String>, remedies: Vec<String>) -> Cause {
     Cause { code, what: what.to_owned(), said, remedies }
-}
-
-fn containers(pod: &Value) -> impl Iterator<Item = (&str, &Value)> {
-    let status = &pod["status"];
-    let lists = [&status["initContainerStatuses"], &status["containerStatuses"]];
-    let all = lists.into_iter().filter_map(Value::as_array).flatten();
-    all.map(|status| (text(&status["name"]), status))
 }
 
 /// The newest event of those that are meant.
@@ -387,25 +379,24 @@ fn tainted(reason: &str, said: Option<String>, context: &PodContext<'_>) -> Caus
 }
 
 /// A container that cannot start, or does not stay.
-fn stuck(name: &str, status: &Value, context: &PodContext<'_>) -> Option<Cause> {
-    let waiting = &status["state"]["waiting"];
-    let (reason, message) = (text(&waiting["reason"]), text(&waiting["message"]));
+fn stuck(container: ContainerState<'_>, context: &PodContext<'_>) -> Option<Cause> {
+    let (reason, message) = container.waiting().unwrap_or_default();
     match reason {
         "ErrImagePull" | "ImagePullBackOff" | "InvalidImageName" | "ErrImageNeverPull" => {
             let event =
                 newest(context.events, |event| text(&event["message"]).contains("ailed to pull image"));
             // Backing off says no more than that.
             let said = event.map_or(message, |event| text(&event["message"]));
-            Some(unpulled(text(&status["image"]), said, context))
+            Some(unpulled(container.image(), said, context))
         }
-        "CrashLoopBackOff" => Some(crashed(name, status, context)),
+        "CrashLoopBackOff" => Some(crashed(container, context)),
         "CreateContainerConfigError" | "CreateContainerError" | "RunContainerError" => {
-            let what = format!("container {name} cannot be created");
+            let what = format!("container {} cannot be created", container.name());
             let remedies =
                 vec!["what it refers to must exist: Secrets, ConfigMaps, commands of the image".into()];
             Some(cause("config", &what, Some(message.to_owned()), remedies))
         }
-        _ => status["state"]["terminated"].is_object().then(|| crashed(name, status, context)),
+        _ => container.terminated().map(|_| crashed(container, context)),
     }
 }
 
@@ -451,10 +442,9 @@ fn unpulled(image: &str, said: &str, context: &PodContext<'_>) -> Cause {
     cause(code, &what, Some(said.to_owned()).filter(|said| !said.is_empty()), vec![remedy])
 }
 
-fn crashed(name: &str, status: &Value, context: &PodContext<'_>) -> Cause {
-    let now = &status["state"]["terminated"];
-    let ended = if now.is_object() { now } else { &status["lastState"]["terminated"] };
-    let restarts = count(&status["restartCount"]);
+fn crashed(container: ContainerState<'_>, context: &PodContext<'_>) -> Cause {
+    let ended = container.terminated().or(container.last()).unwrap_or(&Value::Null);
+    let (name, restarts) = (container.name(), container.restarts());
     let again = if restarts == 0 { String::new() } else { format!(", {restarts} restarts") };
     let log = context.log.map(str::trim_end).filter(|log| !log.is_empty());
     let log = log.map(|log| format!("the end of its log:\n{log}"));

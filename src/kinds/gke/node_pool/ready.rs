@@ -7,7 +7,7 @@ use crate::catalog;
 use crate::kinds::about::range;
 use crate::kinds::json::{count, number, text};
 use crate::kinds::kind::{Found, Part, Unasked, itself};
-use crate::kinds::kubernetes::object::{condition, gvk, labelled};
+use crate::kinds::kubernetes::object::{gvk, is_ready, labelled};
 use crate::kinds::scale::{Number, Scaled};
 use crate::kinds::scope::POOL_LABEL;
 use crate::kinds::status::StatusLine;
@@ -63,8 +63,7 @@ fn is_short(pool: &Value) -> bool {
 /// Whether as many nodes as wanted are Ready, each with so many allocatable GPUs.
 fn nodes_ready(nodes: &Value, desired: u64, gpus: u64) -> Readiness {
     let list: Vec<&Value> = nodes["items"].as_array().into_iter().flatten().collect();
-    let ready = |node: &&&Value| condition(node, "Ready").is_some_and(|ready| ready["status"] == "True");
-    let up = list.iter().filter(ready).count() as u64;
+    let up = list.iter().filter(|node| is_ready(node)).count() as u64;
     if up < desired.max(list.len() as u64) {
         return Readiness::Progressing(format!("{up} of {} nodes ready", desired.max(list.len() as u64)));
     }
@@ -79,8 +78,7 @@ fn nodes_ready(nodes: &Value, desired: u64, gpus: u64) -> Readiness {
 pub(super) fn status_line(wait: &Await, found: &Found) -> Result<StatusLine, Unasked> {
     let (pool, nodes) = (found.itself(), found.get(Part::Nodes)?);
     let list: Vec<&Value> = nodes["items"].as_array().into_iter().flatten().collect();
-    let ready = |node: &&&Value| condition(node, "Ready").is_some_and(|ready| ready["status"] == "True");
-    let (made, up) = (list.len(), list.iter().filter(ready).count());
+    let (made, up) = (list.len(), list.iter().filter(|node| is_ready(node)).count());
     let gpus: u64 = list.iter().map(|node| allocatable_gpus(node)).sum();
     let (desired, _) = desired(wait);
     let of = desired.map_or(made, |desired| usize::try_from(desired).unwrap_or(made).max(made));
