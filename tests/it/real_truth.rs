@@ -84,7 +84,7 @@ async fn what_the_operator_did_not_do_is_not_ready() {
     assert_eq!(names(&client.get(WORKERS).await.1), names(&list), "all workers are there");
     assert!(operator.log().contains("down to 1 workers"), "{}", operator.tail());
     // What the operator did not do is left to do.
-    let said = run(&user, &["plan", "--detailed-exitcode"]).expect(2).says("scaled to 1 and did not");
+    let said = run(&user, &["plan", "--detailed-exitcode"]).expect(2).says("scaled to 1, but did not");
     assert!(names(&list).iter().any(|name| said.out.contains(name)), "no worker is named: {}", said.out);
     run(&user, &["apply", "--auto-approve"]).expect(0).says("1 changed");
     assert_eq!(names(&client.get(WORKERS).await.1).len(), 1);

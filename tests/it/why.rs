@@ -128,7 +128,7 @@ async fn the_real_schedulers_words_become_causes() {
     let path = user.path().join("stack.toml");
     let mut text = format!("[stack]\nname = \"s\"\n\n[kubernetes]\nkubeconfig = \"{kubeconfig}\"\n");
     let pods = [
-        ("cpu", "resources: { requests: { cpu: '100' } }", "", "Insufficient cpu", "as much cpu left"),
+        ("cpu", "resources: { requests: { cpu: '100' } }", "", "Insufficient cpu", "as much free cpu"),
         (
             "gpus",
             "resources: { limits: { nvidia.com/gpu: '4' } }",
