@@ -109,25 +109,11 @@ impl Planner<'_> {
     pub(super) fn owned(&self) -> (Vec<Owned>, Option<Note>) {
         let Inputs { world, target, owner, desired, external, .. } = self.seen.inputs;
         let mut owned = Vec::new();
-        let needed_by = self.operator_is_needed_by();
+        let homes = self.operators_namespaces();
+        let needed_by = self.operator_is_needed_by(&homes);
         let mut kept = None;
         let known = &self.seen.known;
         let manager = owner.field_manager();
-        let is_operator =
-            |identity: &Identity| known.find(identity).0.section() == kinds::scope::DASK_OPERATOR;
-        // Where the operator runs.
-        let homes: BTreeSet<&str> = world
-            .inside
-            .live()
-            .into_iter()
-            .flatten()
-            .filter(|(object, live)| {
-                needed_by.is_some()
-                    && self.seen.has_applied(live)
-                    && is_operator(&Identity::Object((*object).clone()))
-            })
-            .filter_map(|(object, _)| object.namespace.as_deref())
-            .collect();
         let mut add = |identity: Identity, live: &Value, shared: Vec<String>| {
             // What was handed over to others is theirs, whatever marks of ours it still carries.
             if external.iter().any(|external| external.resource.identity == identity) {
@@ -176,14 +162,45 @@ impl Planner<'_> {
         (owned, note)
     }
 
-    /// The operator and its definitions stay while the cluster stays and others have Dask things in it: without
-    /// them those could neither work nor go. Names one of them.
-    fn operator_is_needed_by(&self) -> Option<String> {
+    /// Where the operator of this stack runs.
+    fn operators_namespaces(&self) -> BTreeSet<&str> {
+        let is_operator = |object: &ObjectId| {
+            let (address, _) = self.seen.known.find(&Identity::Object(object.clone()));
+            address.section() == kinds::scope::DASK_OPERATOR
+        };
+        let inside = self.seen.inputs.world.inside.live().into_iter().flatten();
+        let own = inside.filter(|(object, live)| self.seen.has_applied(live) && is_operator(object));
+        own.filter_map(|(object, _)| object.namespace.as_deref()).collect()
+    }
+
+    /// Namespaces that this plan deletes, with everything in them. The operator's own may stay for its sake.
+    fn namespaces_that_go(&self, homes: &BTreeSet<&str>) -> BTreeSet<&str> {
+        let Inputs { world, owner, external, mode, .. } = self.seen.inputs;
+        let manager = owner.field_manager();
+        let goes = |(object, live): &(&ObjectId, &Value)| {
+            let identity = Identity::Object((*object).clone());
+            is_namespace(object)
+                && !homes.contains(object.name.as_str())
+                && self.seen.has_applied(live)
+                && diff::other_stacks(live, &manager).is_empty()
+                && (*mode == Mode::Destroy || !self.seen.wanted.contains_key(&identity))
+                && !external.iter().any(|external| external.resource.identity == identity)
+                && self.selected.has(&self.seen.known.find(&identity).0)
+        };
+        let inside = world.inside.live().into_iter().flatten();
+        inside.filter(goes).map(|(object, _)| object.name.as_str()).collect()
+    }
+
+    /// The operator and its definitions stay while the cluster stays and others have Dask things in it that stay, too:
+    /// without them those could neither work nor go. Names one of them.
+    fn operator_is_needed_by(&self, homes: &BTreeSet<&str>) -> Option<String> {
         if self.seen.inputs.mode == Mode::Destroy && self.cluster_goes() {
             return None;
         }
-        let alone = |(_, live): &(&ObjectId, &Value)| {
-            !live["metadata"]["ownerReferences"].is_array() && !self.seen.has_applied(live)
+        let going = self.namespaces_that_go(homes);
+        let alone = |(object, live): &(&ObjectId, &Value)| {
+            let goes = object.namespace.as_deref().is_some_and(|namespace| going.contains(namespace));
+            !goes && !live["metadata"]["ownerReferences"].is_array() && !self.seen.has_applied(live)
         };
         // The operator's own default group is part of its cluster.
         let mut things = dask_things(self.seen.inputs.world).filter(alone).filter(|(object, live)| {

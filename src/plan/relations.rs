@@ -288,6 +288,28 @@ impl<'a> Relations<'a> {
                 |thing: &Thing<'a>| sections.contains(thing.change.address.section()) && !of_group(thing);
             let serving: Vec<usize> = self.places(serves).map(|(place, _)| place).collect();
             self.relate(&objects, &serving, edges);
+            self.of_taken(&objects, &serving, edges);
+        }
+    }
+
+    /// Namespaces that take objects along, and what serves those: their controller ends them, so it goes later. What runs
+    /// in such a namespace itself cannot.
+    fn of_taken(&self, objects: &[usize], serving: &[usize], edges: &mut Edges) {
+        let inside = |place: &usize, name: &str| {
+            let object = self.things[*place].object();
+            object.is_some_and(|object| object.namespace.as_deref() == Some(name))
+        };
+        for (place, thing) in self.places(Thing::goes_itself) {
+            let Some(object) = thing.object().filter(|object| object.gvk.kind == "Namespace") else {
+                continue;
+            };
+            let taken = |other: &usize| self.things[*other].goes_along() && inside(other, &object.name);
+            let home = serving.iter().any(|other| *other == place || inside(other, &object.name));
+            if !home && objects.iter().any(taken) {
+                let later: Vec<usize> =
+                    serving.iter().copied().filter(|other| self.things[*other].goes_itself()).collect();
+                edges.of_deletes.all(&[place], &later);
+            }
         }
     }
 
