@@ -264,7 +264,7 @@ fn rows() -> Vec<Row> {
         edit(
             "worker = { replicas = 2",
             "worker = { replicas = { start = 2 }",
-            &["belongs to notebooks from now on"],
+            &["left to notebooks from now on"],
             &[],
             "d-big 2 kept, d-default 2 kept, d-scheduler 1 kept",
         ),
@@ -429,7 +429,7 @@ async fn edits_of_groups_and_numbers_do_what_the_plan_says() {
         if found != expect {
             wrong.push(format!("{what}: {expect:?} is expected and {found:?} is seen"));
         }
-        if says.iter().any(|words| words.contains("belongs to notebooks")) {
+        if says.iter().any(|words| words.contains("left to notebooks")) {
             let now = client.get(&format!("{GROUPS}/d-default")).await.1["metadata"]["generation"].clone();
             assert_eq!(now, generation, "handing over moves no number");
         }

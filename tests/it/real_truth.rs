@@ -77,7 +77,7 @@ async fn what_the_operator_did_not_do_is_not_ready() {
 
     // The scheduler names nobody, the operator deletes nobody and is content.
     user.edit("replicas = 2", "replicas = 1");
-    let said = run(&user, &["apply", "--auto-approve"]).expect(1).says("scaled to 1 and left 2");
+    let said = run(&user, &["apply", "--auto-approve"]).expect(1).says("scaled to 1, but left 2");
     for name in names(&list) {
         assert!(said.err.contains(name) || said.out.contains(name), "{name} is not named: {}", said.err);
     }

@@ -126,7 +126,7 @@ fn what_cannot_be_applied_is_told_apart() {
         ("half", "it is truncated"),
         ("zip", "ZIP archive"),
         ("words", "it is not valid JSON"),
-        ("other", "not what `plan --out` writes"),
+        ("other", "not a file written by `plan --out`"),
         ("newer", "it was written by dask-infra 99.0.0"),
         ("changed", "its content was changed after it was written"),
     ] {

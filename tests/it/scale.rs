@@ -171,7 +171,7 @@ fn whose_number_it_is_decides() {
     user.run(&["scale", "dask_cluster.auto", "2", "--auto-approve"])
         .expect(1)
         .says("DI0432")
-        .says("written by DaskAutoscaler default/auto, between 0")
+        .says("DaskAutoscaler default/auto sets the number of workers")
         .says("stack.toml:39:40");
     // Nodes and pods.
     user.run(&["scale", "node_pool.cpu", "3", "--write", "--auto-approve"])
@@ -211,7 +211,7 @@ fn the_file_that_says_the_number_is_the_one_that_is_edited() {
     // The base may be that of other stacks: what it says is laid over, and stays.
     user.run(&words("dask_cluster.d", "1"))
         .expect(0)
-        .says("dask_cluster.d.worker.replicas = 1 (over base.toml:24:36");
+        .says("dask_cluster.d.worker.replicas = 1 (overrides base.toml:24:36");
     user.run(&words("group.big", "2")).expect(0).says("stack.toml:7:12: replicas = 2 (was 1)");
     let read = |name: &str| fs::read_to_string(user.path().join(name)).unwrap();
     assert_eq!(read("base.toml"), stack);
