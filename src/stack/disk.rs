@@ -141,9 +141,9 @@ pub(super) fn whole(path: &Path) -> io::Result<Vec<u8>> {
     std::fs::read(path)
 }
 
-/// The stack file of a path, which may name its folder.
-pub(super) fn stack_file(path: &Path) -> PathBuf {
-    if path.is_dir() { path.join("stack.toml") } else { path.to_owned() }
+/// Whether a path leads to a folder, which stands for the `stack.toml` in it.
+pub(super) fn is_folder(path: &Path) -> bool {
+    path.is_dir()
 }
 
 /// The file that a path leads to, so that two ways to it are seen to be one.

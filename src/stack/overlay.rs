@@ -7,7 +7,7 @@ use std::path::{Component, Path, PathBuf};
 
 use serde_json::{Map, Value};
 
-use super::disk::{Fence, Unread, real};
+use super::disk::{Fence, Unread, is_folder, real};
 use super::schema::{resolve, shape};
 use super::tree::{self, Tree};
 use crate::address::{FieldPath, Segment};
@@ -147,7 +147,7 @@ impl Chain {
         }
         let folder = |path: &Path| path.parent().map(Path::to_owned).unwrap_or_default();
         let (mut path, mut shown) = (folder(from).join(given), folder(Path::new(from_name)).join(given));
-        if path.is_dir() {
+        if is_folder(&path) {
             path.push("stack.toml");
             shown.push("stack.toml");
         }

@@ -65,7 +65,7 @@ pub fn load_with(
     instead: &[(FieldPath, Value)],
     trust: Trust,
 ) -> Result<Loaded, Failure> {
-    let file = disk::stack_file(path);
+    let file = if disk::is_folder(path) { path.join("stack.toml") } else { path.to_owned() };
     let file: PathBuf = file.strip_prefix(".").map(Path::to_owned).unwrap_or(file);
     let name = file.display().to_string();
     let fail = |sources, diagnostic| Failure { sources, diagnostics: vec![diagnostic] };

@@ -87,7 +87,7 @@ async fn a_user_who_was_given_the_number_keeps_it() {
     assert!(plan.contains("DI0362"), "{plan}");
     // `scale` deletes it, as it always does.
     notebook(&stand, "cluster.scale(4)");
-    assert_eq!(stand.client.get(AUTOSCALER).await.0, 404);
+    stand.client.wait_gone(AUTOSCALER, "KubeCluster.scale deletes the autoscaler").await;
     let all = workers(&stand, "d-default", 4, "KubeCluster.scale(4)").await;
     let known = stand.dask.workers().await;
     let new: Vec<&str> = all.iter().filter(|name| !known.contains(name)).map(String::as_str).collect();

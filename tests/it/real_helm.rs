@@ -11,7 +11,7 @@ use serde_json::{Value, json};
 use tokio::task::block_in_place;
 
 use crate::golden::root;
-use crate::real::{Client, ControlPlane, PATIENCE, Part, needs};
+use crate::real::{Client, ControlPlane, Part, needs};
 use crate::sandbox_helm;
 use crate::served::{Said, Served, User};
 
@@ -212,11 +212,7 @@ async fn the_operators_chart_ends_in_the_objects_of_the_built_in_operator() {
     run(&user, &allow).expect(0).says("Destroy complete");
     assert_eq!(operator(&client).await.len(), 0);
     // The record's namespace is going, and nothing is made in it meanwhile.
-    let begun = std::time::Instant::now();
-    while client.get("/api/v1/namespaces/dask-infra").await.0 != 404 {
-        assert!(begun.elapsed() < PATIENCE, "the namespace of the record stays");
-        tokio::time::sleep(std::time::Duration::from_millis(100)).await;
-    }
+    client.wait_gone("/api/v1/namespaces/dask-infra", "the namespace of the record").await;
     write(&own);
     run(&user, &["apply", "--auto-approve"]).expect(0).says("9 added");
     assert_eq!(operator(&client).await, built_in);

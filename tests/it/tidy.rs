@@ -259,6 +259,9 @@ fn the_middle_is_pure() {
             "tokio::",
             "std::fs",
             ".is_file()",
+            ".is_dir()",
+            "canonicalize(",
+            "read_dir(",
             ".exists()",
         ] {
             if code.contains(word) && !path.ends_with("tests.rs") {

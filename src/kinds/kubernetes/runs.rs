@@ -195,7 +195,6 @@ mod tests {
         let readiness = |facts: Facts, status: Value| {
             let gvk = gvk("", "v1", "Pod", "pods");
             let identity = Identity::Object(ObjectId { gvk, namespace: None, name: "x".into() });
-
             let wait = Await { kind: KindId::Pod, identity, until: Until::Ready, facts, deadline: 1 };
             pod_ready(&wait, &json!({ "metadata": { "name": "x" }, "status": status }))
         };

@@ -442,7 +442,7 @@ fn a_record_that_cannot_be_used_is_told_with_its_cure_before_anything_is_done() 
         ("not valid base64", |live| live["binaryData"]["record"] = json!("?")),
         ("not a part", |live| live["data"]["parts"] = json!("dask-infra-other unrelated")),
         ("not a part", |live| {
-            live["data"]["parts"] = json!("dask-infra-s.0123456789abcdef-2/../../secrets/x")
+            live["data"]["parts"] = json!("dask-infra-s.0123456789abcdef-2/../../secrets/x");
         }),
     ];
     for (says, damage) in damages {

@@ -69,10 +69,19 @@ impl Client {
     /// Reads `path` until it answers 200 and `done` is true of the answer; panics with the last answer
     /// when that takes too long.
     pub async fn wait(&self, path: &str, what: &str, done: impl Fn(&Value) -> bool) -> Value {
+        self.wait_for(path, what, |status, answer| status == 200 && done(answer)).await
+    }
+
+    /// Reads `path` until it answers 404: what others delete goes only when the finalizers of third parties are off.
+    pub async fn wait_gone(&self, path: &str, what: &str) {
+        self.wait_for(path, what, |status, _| status == 404).await;
+    }
+
+    async fn wait_for(&self, path: &str, what: &str, done: impl Fn(u16, &Value) -> bool) -> Value {
         let begun = Instant::now();
         loop {
             let (status, answer) = self.get(path).await;
-            if status == 200 && done(&answer) {
+            if done(status, &answer) {
                 return answer;
             }
             assert!(

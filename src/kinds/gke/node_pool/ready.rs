@@ -51,7 +51,7 @@ pub(super) fn readiness(wait: &Await, found: &Found) -> Result<Readiness, Unaske
 
 /// How many nodes the file says, and whether GKE installs their driver.
 fn desired(wait: &Await) -> (Option<u64>, bool) {
-    if let Facts::Nodes { nodes, gpus, .. } = wait.facts { (nodes, gpus) } else { (None, false) }
+    if let Facts::Nodes { nodes, gpus } = wait.facts { (nodes, gpus) } else { (None, false) }
 }
 
 /// Whether there are no machines for a pool, or no quota. Source: googleapis `cluster_service.proto`, `StatusCondition`.
