@@ -25,7 +25,7 @@ fn changes(rows: &[&str]) -> Vec<Change> {
             kind: KindId::Object,
             action,
             fields: Vec::new(),
-            reason: None,
+            reasons: Vec::new(),
             origin: FieldPath::root(),
             location: None,
             lane,

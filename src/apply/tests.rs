@@ -152,7 +152,7 @@ fn change(name: &str, identity: Identity, action: Action, steps: Vec<Step>, foll
         kind: KindId::Object,
         action,
         fields: Vec::new(),
-        reason: None,
+        reasons: Vec::new(),
         origin: FieldPath::root(),
         location: None,
         lane,

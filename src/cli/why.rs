@@ -267,7 +267,7 @@ fn planned(session: &Session, found: &[Resource], plan: &Plan, answer: &mut Why)
         answer.planned.push(Planned {
             address: change.address.clone(),
             action,
-            reason: change.reason.clone(),
+            reason: change.why(),
             fields: change.fields.iter().map(field).collect(),
             after: before
                 .filter(|other| other.action != Action::Keep)

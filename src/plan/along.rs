@@ -8,6 +8,7 @@ use serde_json::Value;
 use super::cascade::{Along, Cascade, Way, defines, holds, is_namespace};
 use super::planner::Planner;
 use super::prune::dask_things;
+use super::reason::{Holder, Reason};
 use super::{Action, Change, Mode, Note, Plan};
 use crate::address::{Address, FieldPath};
 use crate::diag::{Code, Diagnostic, listed};
@@ -138,7 +139,7 @@ impl<'w> Planner<'w> {
                         self.protected(resource, "delete");
                     }
                     let (name, root) = (self.seen.name_of(thing), self.seen.name_of(root).0);
-                    let why = Some(format!("deleted with {root}"));
+                    let why = Some(Reason::DeletedWith(root));
                     self.changes.push(self.deletion(thing.clone(), live, name, why));
                 }
             }
@@ -170,13 +171,10 @@ impl<'w> Planner<'w> {
 
     /// What other stacks use, too, cannot be left to them when it goes.
     fn goes_from_others(&mut self, thing: &Identity, root: &Identity) {
-        let why = format!(
-            "{}, and it would be deleted with {}",
-            self.seen.users_of(thing),
-            self.seen.name_of(root).0
-        );
+        let (users, with) = (self.seen.users_of(thing), Holder::Named(self.seen.name_of(root).0));
         if let Some(change) = self.changes.iter_mut().find(|change| change.identity == *thing) {
-            (change.action, change.foreign, change.reason) = (Action::Delete, true, Some(why));
+            (change.action, change.foreign) = (Action::Delete, true);
+            change.reasons = vec![Reason::TakenFromUsers { users, with }];
         }
     }
 
@@ -284,9 +282,9 @@ impl<'w> Planner<'w> {
                 (Way::Pool | Way::Namespace | Way::Definition, _) => {}
             }
             let with = match way {
-                Way::Definition => "it would be deleted with the definition of its kind",
-                Way::Pool => "it would be deleted with its node, and no controller recreates it",
-                _ => "it would be deleted with its namespace",
+                Way::Definition => Holder::Definition,
+                Way::Pool => Holder::Node,
+                _ => Holder::Namespace,
             };
             self.stranger(planned, object, live, with);
         }
@@ -294,19 +292,23 @@ impl<'w> Planner<'w> {
             self.namespaces_of_others(planned, &mut strangers);
         }
         for (object, live) in strangers.into_values().flatten() {
-            self.stranger(planned, object, live, "it would be deleted with the cluster");
+            self.stranger(planned, object, live, Holder::Cluster);
         }
     }
 
-    fn stranger(&mut self, planned: &mut BTreeSet<Identity>, object: &ObjectId, live: &Value, with: &str) {
+    fn stranger(&mut self, planned: &mut BTreeSet<Identity>, object: &ObjectId, live: &Value, with: Holder) {
         let section = match object.namespace.as_deref() {
             Some(namespace) => format!("others.{namespace}"),
             None => "others".to_owned(),
         };
         let address = Address::object(&section, &object.gvk.kind, None, &object.name);
-        let why = format!("not created by this stack, and {with}");
         let kind = KindId::Object;
-        self.foreign(planned, Identity::Object(object.clone()), (live, address, kind), &why);
+        self.foreign(
+            planned,
+            Identity::Object(object.clone()),
+            (live, address, kind),
+            Reason::Stranger(with),
+        );
     }
 
     fn foreign(
@@ -314,10 +316,10 @@ impl<'w> Planner<'w> {
         planned: &mut BTreeSet<Identity>,
         identity: Identity,
         (live, address, kind): (&Value, Address, KindId),
-        why: &str,
+        why: Reason,
     ) {
         if planned.insert(identity.clone()) {
-            let gone = self.deletion(identity, live, (address, kind), Some(why.to_owned()));
+            let gone = self.deletion(identity, live, (address, kind), Some(why));
             self.changes.push(Change { foreign: true, ..gone });
         }
     }
@@ -327,9 +329,8 @@ impl<'w> Planner<'w> {
         let Some(name) = self.seen.inputs.target.gke.clone() else { return };
         for (pool, live) in &self.seen.inputs.world.pools {
             let identity = Identity::NodePool { cluster: name.clone(), pool: pool.clone() };
-            let why = "not created by this stack, and it would be deleted with the cluster";
             let (address, kind) = (Address::of("node_pool", pool), KindId::NodePool);
-            self.foreign(planned, identity, (live, address, kind), why);
+            self.foreign(planned, identity, (live, address, kind), Reason::Stranger(Holder::Cluster));
         }
     }
 
@@ -348,12 +349,9 @@ impl<'w> Planner<'w> {
             }
             let address =
                 Address::object("dask_cluster", &object.gvk.kind, object.namespace.as_deref(), &object.name);
-            let why = format!(
-                "not created by this stack; attached to DaskCluster {}, and it would be deleted with it",
-                cluster.name
-            );
+            let why = Reason::AttachedTo { cluster: cluster.name.clone() };
             let kind = KindId::Object;
-            self.foreign(planned, Identity::Object(object.clone()), (live, address, kind), &why);
+            self.foreign(planned, Identity::Object(object.clone()), (live, address, kind), why);
         }
     }
 
@@ -373,16 +371,15 @@ impl<'w> Planner<'w> {
                 .take(NAMED)
                 .map(|(object, _)| format!("{} {}", object.gvk.kind, object.name))
                 .collect();
-            let more = match inside.len().saturating_sub(NAMED) {
-                0 => String::new(),
-                more => format!(" and {more} more"),
-            };
-            let with =
-                if named.is_empty() { named.concat() } else { format!(", with {}{more}", named.join(", ")) };
-            let why = format!("not created by this stack, and it would be deleted with the cluster{with}");
+            let more = inside.len().saturating_sub(NAMED);
             let address = Address::of("namespace", name);
             let kind = KindId::Namespace;
-            self.foreign(planned, Identity::Object(object.clone()), (live, address, kind), &why);
+            self.foreign(
+                planned,
+                Identity::Object(object.clone()),
+                (live, address, kind),
+                Reason::StrangersHome { named, more },
+            );
         }
     }
 }

@@ -3,6 +3,7 @@
 use serde_json::Value;
 
 use super::planner::Planner;
+use super::reason::Unknown;
 use super::{Inputs, Note, diff};
 use crate::address::Address;
 use crate::diag::Code;
@@ -172,20 +173,17 @@ impl Planner<'_> {
 
     /// Why making a thing that runs once may be to run it again: an apply died while it made it, or the record that would
     /// know is lost.
-    pub(super) fn may_have_run(&self, resource: &Resource) -> Option<String> {
+    pub(super) fn may_have_run(&self, resource: &Resource) -> Option<Unknown> {
         let Inputs { world, replace, .. } = self.seen.inputs;
         let once = matches!(resource.life, Life::Once { .. }) && !replace.contains(&resource.address);
         if !once || self.renewed {
             return None;
         }
-        let why = match &world.record {
-            Some(record) if record.begun.contains(&resource.identity) => {
-                "an apply was interrupted while creating it, or the record of it is lost"
-            }
-            None if self.has_things() => "the record of earlier applies is missing",
-            Some(_) | None => return None,
-        };
-        Some(format!("it may have run before: {why}"))
+        match &world.record {
+            Some(record) if record.begun.contains(&resource.identity) => Some(Unknown::Interrupted),
+            None if self.has_things() => Some(Unknown::RecordMissing),
+            Some(_) | None => None,
+        }
     }
 
     /// The DaskCluster that a wanted group or autoscaler is attached to.

@@ -11,7 +11,7 @@ use crate::resource::{FieldChange, Identity, KindId, Late, Lowered, Method, Reso
 use crate::source::Sources;
 
 /// The shape of the file; others are not read.
-const FORMAT: u32 = 1;
+const FORMAT: u32 = 2;
 
 #[derive(Serialize, Deserialize)]
 struct Saved {
@@ -230,8 +230,8 @@ fn describe(saved: &Change, now: &Change) -> String {
             "{address}: the environment variable `{variable}` has changed since the plan was made"
         );
     }
-    match (&saved.reason, &now.reason) {
-        (was, Some(is)) if was.as_ref() != Some(is) => {
+    match (saved.why(), now.why()) {
+        (was, Some(is)) if was.as_ref() != Some(&is) => {
             format!("{address}: now: {}: {is}", verb(now.action))
         }
         (Some(was), None) => {

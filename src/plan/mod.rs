@@ -26,6 +26,7 @@ mod outside;
 mod planner;
 mod prune;
 pub mod read;
+mod reason;
 mod relations;
 pub mod review;
 pub mod scale;
@@ -42,6 +43,7 @@ pub use doubt::SEE_FIRST;
 pub use drift::{Drift, Drifted, What, drift};
 pub use inputs::{Inputs, Partial, Selection};
 pub use make::{plan, read_set};
+pub use reason::Reason;
 pub use steps::inline_pool;
 
 use crate::address::{Address, FieldPath};
@@ -65,8 +67,8 @@ pub struct Change {
     /// What differs, for updates and replaces.
     pub fields: Vec<FieldChange>,
     /// Why, when the fields alone do not say it.
-    #[serde(default, skip_serializing_if = "Option::is_none")]
-    pub reason: Option<String>,
+    #[serde(default, skip_serializing_if = "Vec::is_empty")]
+    pub reasons: Vec<Reason>,
     /// The TOML place that asks for it; the place of the stack's name for what is no longer in the file.
     pub origin: FieldPath,
     /// `stack.toml:12:1`, as text, so that a saved plan still shows it.
@@ -277,9 +279,6 @@ pub struct Counts {
     pub run: usize,
 }
 
-/// Why something is made anew, or runs again, that nothing else forces.
-pub const ASKED: &str = "requested with --replace";
-
 impl Change {
     /// Whether it is kept, may be half made, and is waited for because of that.
     pub fn is_waited_for(&self) -> bool {
@@ -288,8 +287,19 @@ impl Change {
     }
 
     /// Whether `--replace` asked for it.
-    pub fn is_asked(&self) -> bool {
-        self.reason.as_deref().is_some_and(|reason| reason.contains(ASKED))
+    pub fn is_requested(&self) -> bool {
+        self.reasons.contains(&Reason::Requested)
+    }
+
+    /// From whom it would be taken, and its reasons, as one text.
+    pub fn why(&self) -> Option<String> {
+        let taken = self.taken.as_ref().map(|taken| match taken.fields.as_slice() {
+            [] => format!("it {taken}"),
+            _ => taken.to_string(),
+        });
+        let words: Vec<String> =
+            taken.into_iter().chain(self.reasons.iter().map(Reason::to_string)).collect();
+        (!words.is_empty()).then(|| words.join("; "))
     }
 }
 

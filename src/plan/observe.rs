@@ -8,6 +8,7 @@ use serde_json::Value;
 
 use super::cascade::defines;
 use super::inputs::Inputs;
+use super::reason::Users;
 use super::shapes::Shapes;
 use super::{Action, Change, diff, given};
 use crate::address::{Address, FieldPath};
@@ -151,11 +152,9 @@ impl<'a> Observed<'a> {
     }
 
     /// "stack other uses it too".
-    pub(super) fn users_of(&self, identity: &Identity) -> String {
+    pub(super) fn users_of(&self, identity: &Identity) -> Users {
         let live = self.inputs.world.find(identity).unwrap_or(&Value::Null);
-        let stacks: Vec<String> = diff::other_stacks(live, &self.manager).into_iter().map(stack_of).collect();
-        let verb = if stacks.len() == 1 { "uses" } else { "use" };
-        format!("{} {verb} it too", stacks.join(", "))
+        Users(diff::other_stacks(live, &self.manager).into_iter().map(stack_of).collect())
     }
 
     /// What happens to something that is wanted, at the place of the first field that asks for it.
@@ -168,7 +167,7 @@ impl<'a> Observed<'a> {
             kind: resource.kind,
             action,
             fields,
-            reason: None,
+            reasons: Vec::new(),
             location: self.inputs.sources.locate(&origin).map(|location| location.to_string()),
             origin,
             lane: lane(&resource.identity),

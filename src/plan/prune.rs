@@ -7,6 +7,7 @@ use serde_json::Value;
 use super::cascade::is_namespace;
 use super::observe::{fingerprint, lane, which_pool};
 use super::planner::Planner;
+use super::reason::{Holder, Reason};
 use super::{Action, Change, Inputs, Mode, Note, diff};
 use crate::address::{Address, FieldPath};
 use crate::diag::Code;
@@ -22,7 +23,7 @@ pub(super) struct Owned {
     /// Field managers of other stacks that use it too.
     shared: Vec<String>,
     /// Why it stays although nobody here wants it any more.
-    stays: Option<String>,
+    stays: Option<Reason>,
 }
 
 impl Owned {
@@ -50,7 +51,7 @@ impl Planner<'_> {
                 self.changes.iter().any(|change| change.action == Action::Run && change.address == *check)
             });
             if !stays && !taken && !wanted.contains(&owned.identity) {
-                let why = check.map_or("no longer in the stack file", |_| "left by an earlier run");
+                let why = check.map_or(Reason::NoLongerInFile, |_| Reason::LeftByEarlierRun);
                 self.changes.push(self.release(owned, Some(why)));
             }
         }
@@ -71,7 +72,7 @@ impl Planner<'_> {
     }
 
     /// The last stack that uses a thing deletes it; another one only gives up its hold.
-    fn release(&self, owned: Owned, reason: Option<&str>) -> Change {
+    fn release(&self, owned: Owned, reason: Option<Reason>) -> Change {
         let Owned { identity, live, address, kind, shared, stays } = owned;
         let gone = |why| self.deletion(identity.clone(), &live, (address, kind), why);
         if stays.is_some() {
@@ -79,17 +80,16 @@ impl Planner<'_> {
             return Change { action: Action::Keep, before: Value::Null, ..gone(stays) };
         }
         if shared.is_empty() {
-            return gone(reason.map(str::to_owned));
+            return gone(reason);
         }
         let users = self.seen.users_of(&identity);
         if self.seen.inputs.mode == Mode::Destroy && self.cluster_goes() {
-            let why = format!("{users}, and it would be deleted with the cluster");
-            return Change { foreign: true, ..gone(Some(why)) };
+            let with = Holder::Cluster;
+            return Change { foreign: true, ..gone(Some(Reason::TakenFromUsers { users, with })) };
         }
-        let why = format!("{users}: it is not deleted, only released by this stack");
         // Another one that leaves meanwhile would leave it to nobody.
         let fingerprint = Some(fingerprint(&live, &[(FieldPath::keys(["users"]), Value::from(shared))]));
-        Change { action: Action::Forget, fingerprint, ..gone(Some(why)) }
+        Change { action: Action::Forget, fingerprint, ..gone(Some(Reason::Released(users))) }
     }
 
     /// Whether the GKE cluster is ours and in the plan, so that `destroy` deletes it.
@@ -127,9 +127,9 @@ impl Planner<'_> {
             if operator && needed_by.is_some() && self.selected.has(&address) {
                 kept.get_or_insert(Address::new(address.section()));
             }
-            let stays = needed_by.map(|by| match operator {
-                true => format!("{by}, which is not in this stack, needs it: not deleted"),
-                false => format!("the operator in it stays: {by}, which is not in this stack, needs it"),
+            let stays = needed_by.cloned().map(|by| match operator {
+                true => Reason::OperatorNeeded { by },
+                false => Reason::HoldsNeededOperator { by },
             });
             owned.push(Owned { identity, live: live.clone(), address, kind, shared, stays });
         };
@@ -216,7 +216,7 @@ impl Planner<'_> {
         identity: Identity,
         live: &Value,
         (address, kind): (Address, KindId),
-        reason: Option<String>,
+        reason: Option<Reason>,
     ) -> Change {
         let identity = self.seen.in_lasting_version(identity);
         let wanted = self.seen.wanted.get(&identity).copied();
@@ -231,7 +231,7 @@ impl Planner<'_> {
             kind,
             action: Action::Delete,
             fields: Vec::new(),
-            reason,
+            reasons: Vec::from_iter(reason),
             origin,
             steps: Vec::new(),
             follows: Vec::new(),

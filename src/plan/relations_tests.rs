@@ -108,7 +108,7 @@ fn change(drawn: &Drawn, place: usize) -> Change {
         kind,
         action: drawn.action,
         fields: Vec::new(),
-        reason: None,
+        reasons: Vec::new(),
         origin: FieldPath::root(),
         location: None,
         lane: Lane::Kubernetes,

@@ -5,6 +5,7 @@ use std::collections::{BTreeMap, BTreeSet};
 use serde_json::Value;
 
 use super::planner::Planner;
+use super::reason::Reason;
 use super::{Action, Barrier, Change, Note, given};
 use crate::address::Address;
 use crate::diag::Code;
@@ -31,7 +32,7 @@ struct Others<'a> {
 /// What is done, and why.
 struct Program {
     steps: Vec<Step>,
-    reason: Option<String>,
+    reasons: Vec<Reason>,
     note: Option<Note>,
 }
 
@@ -47,8 +48,8 @@ impl Planner<'_> {
             changes.map(|(place, change)| acts(change).then(|| others.program(place, change))).collect();
         self.problems.extend(undivided);
         for (change, program) in self.changes.iter_mut().zip(programs) {
-            if let Some(Program { steps, reason, note }) = program {
-                (change.steps, change.reason) = (steps, reason);
+            if let Some(Program { steps, reasons, note }) = program {
+                (change.steps, change.reasons) = (steps, reasons);
                 self.notes.extend(note);
             }
         }
@@ -110,8 +111,11 @@ impl<'a> Others<'a> {
 
     fn program(&self, place: usize, change: &Change) -> Program {
         if self.goes_along(change) {
-            let reason = change.reason.clone().or(Some("deleted with the cluster".into()));
-            return Program { steps: Vec::new(), reason, note: None };
+            let mut reasons = change.reasons.clone();
+            if reasons.is_empty() {
+                reasons.push(Reason::DeletedWithCluster);
+            }
+            return Program { steps: Vec::new(), reasons, note: None };
         }
         let kind = kinds::of(change.kind);
         let inputs = self.planner.seen.inputs;
@@ -135,32 +139,22 @@ impl<'a> Others<'a> {
         };
         let mut steps = (kind.program)(&context);
         given::leave_open(&inputs.world.given, &mut steps);
-        let made = "created with the cluster";
-        let reason = if is_inline && change.action == Action::Create {
-            Some(made.into())
-        } else {
-            change.reason.clone()
+        let mut reasons = match is_inline && change.action == Action::Create {
+            true => vec![Reason::CreatedWithCluster],
+            false => change.reasons.clone(),
         };
-        let reason = waiting(reason, &steps);
-        Program { steps, reason, note: chosen(&change.address, &(kind.chosen)(&context)) }
+        reasons.extend(waits_until_idle(&steps));
+        Program { steps, reasons, note: chosen(&change.address, &(kind.chosen)(&context)) }
     }
 }
 
 /// What a change waits for before all else is part of why it is as it is.
-fn waiting(reason: Option<String>, steps: &[Step]) -> Option<String> {
-    let Some(Step::Await(wait)) = steps.first().filter(|step| is_wait(step, Until::Idle)) else {
-        return reason;
-    };
-    let mark = format!("waits until it is idle, at most {}", time(wait.deadline));
-    Some(reason.map_or_else(|| mark.clone(), |reason| format!("{reason}; {mark}")))
-}
-
-/// `4h`, `90m`, `45s`.
-fn time(seconds: u32) -> String {
-    match seconds {
-        _ if seconds.is_multiple_of(3600) => format!("{}h", seconds / 3600),
-        _ if seconds.is_multiple_of(60) => format!("{}m", seconds / 60),
-        _ => format!("{seconds}s"),
+fn waits_until_idle(steps: &[Step]) -> Option<Reason> {
+    match steps.first()? {
+        Step::Await(wait) if wait.until == Until::Idle => {
+            Some(Reason::WaitsUntilIdle { seconds: wait.deadline })
+        }
+        Step::Await(_) | Step::Call(_) | Step::ReadLog { .. } | Step::RecordPass { .. } => None,
     }
 }
 

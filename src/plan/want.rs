@@ -6,7 +6,8 @@ use serde_json::Value;
 
 use super::observe::{Standing, fingerprint, which_pool};
 use super::planner::{Planner, Selected};
-use super::{ASKED, Action, Adopted, Change, Note, given, named};
+use super::reason::{Reason, Users};
+use super::{Action, Adopted, Change, Note, given, named};
 use crate::address::{Address, FieldPath};
 use crate::diag::{Code, Diagnostic};
 use crate::kinds::json::is_going;
@@ -58,29 +59,28 @@ impl Planner<'_> {
             let reruns = self.may_have_run(resource);
             let action = if reruns.is_some() { Action::Replace } else { Action::Create };
             let change = self.seen.proposed(resource, action, Vec::new());
-            self.changes.push(Change { reason: reruns, ..change });
+            let reasons = Vec::from_iter(reruns.map(Reason::MayHaveRun));
+            self.changes.push(Change { reasons, ..change });
             return;
         };
         if let Some(owner) = self.goes_with(resource, &live) {
             self.protected(resource, "delete");
             self.with_owner.insert(resource.identity.clone());
-            let reason = format!("deleted with {owner}, then recreated");
-            self.make_anew(resource, &live, reason);
+            self.recreate(resource, &live, Reason::RecreatedWith(owner));
             return;
         }
         if is_going(&live) {
             self.renewed |= is_cluster;
-            let reason = "it is being deleted, then recreated".to_owned();
-            self.make_anew(resource, &live, reason);
+            self.recreate(resource, &live, Reason::BeingDeleted);
             return;
         }
         self.want_of(resource, kind, live);
     }
 
-    fn make_anew(&mut self, resource: &Resource, live: &Value, reason: String) {
+    fn recreate(&mut self, resource: &Resource, live: &Value, reason: Reason) {
         let change = self.seen.proposed(resource, Action::Create, Vec::new());
         let fingerprint = Some(fingerprint(live, &[]));
-        self.changes.push(Change { reason: Some(reason), fingerprint, ..change });
+        self.changes.push(Change { reasons: vec![reason], fingerprint, ..change });
     }
 
     /// An object that was read in another version than the file asks for: the server has no such version (any more).
@@ -111,7 +111,8 @@ impl Planner<'_> {
         let Some(mut compared) = self.seen.compared(resource, kind, &live) else { return };
         self.number_of_workers(resource, &live, &mut compared);
         self.tell_move(resource, &mut compared.changes);
-        let (mut action, mut reason) = self.action(resource, &live, &compared.changes);
+        let (mut action, forced) = self.action(resource, &live, &compared.changes);
+        let mut reasons = Vec::from_iter(forced);
         if action != Action::Keep {
             compared.seen.extend(which_pool(&live));
         }
@@ -120,7 +121,9 @@ impl Planner<'_> {
             Standing::Ours => taken_fields(&compared.others),
             Standing::Shared(stacks) => {
                 // Our entry on the object is what tells the others that we use it.
-                reason = reason.or(Some(format!("{} uses it too; this stack shares it", stacks.join(", "))));
+                if reasons.is_empty() {
+                    reasons.push(Reason::Shared(Users(stacks)));
+                }
                 taken_fields(&compared.others)
             }
             Standing::Others(from) => Some(Adopted { from, fields: Vec::new() }),
@@ -132,12 +135,11 @@ impl Planner<'_> {
             && let Some(amiss) = self.seen.looked_over(resource, kind, &live, action)
         {
             action = Action::Update;
-            let why = amiss.why.clone();
-            reason = Some(reason.map_or_else(|| why.clone(), |reason| format!("{reason}; {why}")));
+            reasons.push(Reason::Amiss(amiss.why.clone()));
             self.amiss.insert(resource.address.clone(), amiss);
         }
-        if let Some(taken) = &taken {
-            reason = Some(because_adopted(taken, reason));
+        if taken.is_some() && reasons.is_empty() {
+            reasons.push(Reason::WouldBeAdopted);
         }
         if action == Action::Update && resource.kind == KindId::Definition {
             self.keeps_what_is_stored(resource, &live);
@@ -151,7 +153,7 @@ impl Planner<'_> {
             self.protected(resource, "replace");
         }
         let change = self.seen.proposed(resource, action, compared.changes);
-        self.changes.push(Change { reason, fingerprint, taken, ..change });
+        self.changes.push(Change { reasons, fingerprint, taken, ..change });
     }
 
     /// The live number of nodes is not in a pool's own JSON; unknown is left out and then not compared.
@@ -189,10 +191,10 @@ impl Planner<'_> {
         resource: &Resource,
         live: &Value,
         changes: &[FieldChange],
-    ) -> (Action, Option<String>) {
+    ) -> (Action, Option<Reason>) {
         let asked = self.seen.inputs.replace.iter().any(|address| address == &resource.address);
         if asked {
-            return (Action::Replace, Some(ASKED.into()));
+            return (Action::Replace, Some(Reason::Requested));
         }
         if let Some(trouble) = self.trouble(resource, live) {
             return (Action::Replace, Some(trouble));
@@ -214,18 +216,18 @@ impl Planner<'_> {
     }
 
     /// A pool whose creation failed stays behind and never becomes whole; one that could not grow may yet.
-    fn trouble(&mut self, resource: &Resource, live: &Value) -> Option<String> {
+    fn trouble(&mut self, resource: &Resource, live: &Value) -> Option<Reason> {
         if matches!(resource.identity, Identity::Object(_) | Identity::Check(_)) {
             return None;
         }
-        let why = gke::node_pool::conditions(live);
+        let conditions = gke::node_pool::conditions(live);
         match live["status"].as_str() {
-            Some("ERROR") => Some(format!("its status is ERROR{why}")),
+            Some("ERROR") => Some(Reason::InError { conditions }),
             Some("RUNNING_WITH_ERROR") => {
                 self.notes.push(Note::of(
                     Code::PoolInTrouble,
                     &resource.address,
-                    format!("its status is RUNNING_WITH_ERROR{why}; GKE keeps trying"),
+                    format!("its status is RUNNING_WITH_ERROR{conditions}; GKE keeps trying"),
                 ));
                 None
             }
@@ -260,17 +262,16 @@ impl Planner<'_> {
             });
             let asked = inputs.replace.contains(&resource.address);
             let reason = match (passed, renewed) {
-                _ if asked => Some(ASKED.to_owned()),
-                (Some(_), Some(change)) => Some(format!("{} is replaced or updated", change.address)),
+                _ if asked => Some(Reason::Requested),
+                (Some(_), Some(change)) => Some(Reason::Disturbed(change.address.clone())),
                 (Some(passed), None) if *passed == digest => None,
-                (Some(_), None) => Some("it changed since it passed".to_owned()),
-                _ if nothing_is_managed => {
-                    Some("passes are not recorded where nothing is managed".to_owned())
-                }
-                _ => Some("it has not passed yet".to_owned()),
+                (Some(_), None) => Some(Reason::CheckChanged),
+                _ if nothing_is_managed => Some(Reason::PassesNotRecorded),
+                _ => Some(Reason::NotPassed),
             };
             let action = if reason.is_some() { Action::Run } else { Action::Keep };
-            self.changes.push(Change { reason, ..self.seen.proposed(resource, action, Vec::new()) });
+            let reasons = Vec::from_iter(reason);
+            self.changes.push(Change { reasons, ..self.seen.proposed(resource, action, Vec::new()) });
         }
     }
 }
@@ -282,13 +283,4 @@ fn taken_fields(others: &[(FieldPath, String)]) -> Option<Adopted> {
     managers.dedup();
     let fields = others.iter().map(|(path, _)| path.clone()).collect();
     (!others.is_empty()).then(|| Adopted { from: managers.join(", "), fields })
-}
-
-/// Why a change takes something from others, before why else it is made.
-fn because_adopted(taken: &Adopted, reason: Option<String>) -> String {
-    let whose = if taken.fields.is_empty() { format!("it {taken}") } else { taken.to_string() };
-    match reason {
-        Some(reason) => format!("{whose}; {reason}"),
-        None => format!("{whose}; it would be adopted"),
-    }
 }

@@ -298,7 +298,7 @@ fn drift(desired: &Desired<'_>, change: &Change) -> ResourceChange {
 }
 
 fn of_change(change: &Change, values: Values) -> ResourceChange {
-    let asked = change.is_asked();
+    let asked = change.is_requested();
     let action_reason = match change.action {
         Action::Replace if asked => Some("replace_by_request"),
         Action::Replace if values.replace_paths.is_empty() => Some("replace_because_tainted"),
@@ -317,7 +317,7 @@ fn of_change(change: &Change, values: Values) -> ResourceChange {
         dask_infra: ChangeExtra {
             identity: change.identity.to_string(),
             location: change.location.clone(),
-            reason: change.reason.clone(),
+            reason: change.why(),
             foreign: change.foreign,
             taken_from: change.taken.as_ref().map(|taken| taken.from.clone()),
         },

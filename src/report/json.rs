@@ -229,7 +229,7 @@ fn planned(wanted: &BTreeMap<&Identity, &Resource>, change: &Change, view: &View
     PlannedChange {
         resource: thing(change),
         action: words(change.action).verb,
-        reason: change.reason.clone(),
+        reason: change.why(),
         location: change.location.clone(),
         fields: fields.collect(),
     }

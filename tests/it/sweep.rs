@@ -352,7 +352,7 @@ fn actions(plan: &Plan) -> Vec<String> {
     changed
         .map(|change| {
             let fields: Vec<String> = change.fields.iter().map(|field| field.path.to_string()).collect();
-            format!("{:?} {} {:?} {}", change.action, change.address, change.reason, fields.join(" "))
+            format!("{:?} {} {:?} {}", change.action, change.address, change.why(), fields.join(" "))
         })
         .collect()
 }

@@ -311,7 +311,7 @@ impl Page<'_> {
             return;
         }
         if let Some(why) = all_go_along(&section.changes).filter(|_| self.options.detail != Detail::Objects) {
-            text.push_str(&wrap("      # ", &tame(why), self.options.width));
+            text.push_str(&wrap("      # ", &tame(&why), self.options.width));
             return;
         }
         for change in &section.changes {
@@ -352,8 +352,8 @@ impl Page<'_> {
     /// What stands under a change.
     fn details(&self, text: &mut String, change: &Change, indent: usize) {
         let blank = " ".repeat(indent);
-        if let Some(reason) = &change.reason {
-            text.push_str(&wrap(&format!("{blank}# "), &tame(reason), self.options.width));
+        if let Some(reason) = change.why() {
+            text.push_str(&wrap(&format!("{blank}# "), &tame(&reason), self.options.width));
         }
         for field in &change.fields {
             self.field(text, change, field, indent);
@@ -523,19 +523,19 @@ fn totals(changes: &[&Change]) -> String {
 }
 
 /// Why a whole section of ours goes without a deletion of its own, when it does for one reason.
-fn all_go_along<'p>(changes: &[&'p Change]) -> Option<&'p str> {
-    let why = changes.first()?.reason.as_deref()?;
+fn all_go_along(changes: &[&Change]) -> Option<String> {
+    let reasons = &changes.first()?.reasons;
     let along = |change: &&Change| {
         let deleted = change.action == Action::Delete && !change.foreign;
-        deleted && change.steps.is_empty() && change.reason.as_deref() == Some(why)
+        deleted && change.steps.is_empty() && change.reasons == *reasons
     };
-    changes.iter().all(along).then_some(why)
+    changes.iter().all(along).then(|| changes.first()?.why()).flatten()
 }
 
 /// Whether a change among many of its section needs its own lines.
 fn tells_more(change: &Change) -> bool {
-    let Change { action, fields, reason, .. } = change;
-    !fields.is_empty() || reason.is_some() || matches!(action, Action::Update | Action::Replace)
+    let Change { action, fields, .. } = change;
+    !fields.is_empty() || change.why().is_some() || matches!(action, Action::Update | Action::Replace)
 }
 
 /// `# forces replacement: why (stack.toml:40:12)`; drift says who and when.
@@ -737,7 +737,7 @@ pub(super) fn asked_again(plan: &Plan, is_done: impl Fn(usize) -> bool) -> Strin
         words.extend(selection.excludes.iter().map(|exclude| format!("--exclude {exclude}")));
     }
     let asked =
-        plan.changes.iter().enumerate().filter(|(place, change)| change.is_asked() && !is_done(*place));
+        plan.changes.iter().enumerate().filter(|(place, change)| change.is_requested() && !is_done(*place));
     words.extend(asked.map(|(_, change)| format!("--replace {}", change.address)));
     if plan.retarget && plan.mode == Mode::Apply {
         words.push("--retarget".to_owned());

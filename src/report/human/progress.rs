@@ -323,7 +323,7 @@ mod tests {
             kind: KindId::Object,
             action: Action::Create,
             fields: Vec::new(),
-            reason: None,
+            reasons: Vec::new(),
             origin: FieldPath::root(),
             location: None,
             lane,

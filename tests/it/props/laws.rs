@@ -236,7 +236,7 @@ pub async fn nothing_forgotten(player: &mut Player) -> Result<(), String> {
     };
     let found = |thing: &Thing| {
         plan.changes.iter().any(|change| {
-            is(&change.identity, thing) && (change.action != Action::Keep || change.reason.is_some())
+            is(&change.identity, thing) && (change.action != Action::Keep || !change.reasons.is_empty())
         })
     };
     // The operator stays, and the plan says so, while others have things that need it.
@@ -328,7 +328,7 @@ pub fn actions(plan: &Plan) -> Vec<String> {
     changed
         .map(|change| {
             let fields: Vec<String> = change.fields.iter().map(|field| field.path.to_string()).collect();
-            let reason = change.reason.as_deref().unwrap_or_default();
+            let reason = change.why().unwrap_or_default();
             format!("{:?} {} {reason} {}", change.action, change.address, fields.join(" "))
         })
         .collect()

@@ -1,0 +1,192 @@
+//! Why a change is as it is, where its fields do not say it.
+
+use std::fmt;
+
+use serde::{Deserialize, Serialize};
+
+use crate::address::Address;
+
+/// One reason; a change may have several.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "snake_case")]
+pub enum Reason {
+    /// `--replace` names it.
+    Requested,
+    /// Others made it, and nothing else changes.
+    WouldBeAdopted,
+    /// Other stacks use it, and this one joins them.
+    Shared(Users),
+    /// What is there is on its way out.
+    BeingDeleted,
+    /// It goes with its owner and is wanted again.
+    RecreatedWith(Address),
+    /// It may run once only, and nobody knows that it has not.
+    MayHaveRun(Unknown),
+    /// GKE's word for a pool or a cluster that will not become whole, with its conditions.
+    InError {
+        conditions: String,
+    },
+    /// What others made for it is lost, or too much.
+    Amiss(String),
+    CreatedWithCluster,
+    DeletedWithCluster,
+    DeletedWith(Address),
+    /// Deleted with what holds it, although other stacks use it.
+    TakenFromUsers {
+        users: Users,
+        with: Holder,
+    },
+    /// This stack gives up its hold only.
+    Released(Users),
+    /// Others made it, and it goes with what holds it.
+    Stranger(Holder),
+    /// A namespace of others that goes with the cluster, some of what is in it, and how much more.
+    StrangersHome {
+        named: Vec<String>,
+        more: usize,
+    },
+    /// Others attached it to a DaskCluster that goes.
+    AttachedTo {
+        cluster: String,
+    },
+    NoLongerInFile,
+    /// The pod of a check that was cut short.
+    LeftByEarlierRun,
+    /// A Dask thing of others cannot live without the operator.
+    OperatorNeeded {
+        by: String,
+    },
+    /// The namespace of an operator that stays.
+    HoldsNeededOperator {
+        by: String,
+    },
+    /// Dask's scheduler is waited for, at most these seconds.
+    WaitsUntilIdle {
+        seconds: u32,
+    },
+    /// A check follows what changes.
+    Disturbed(Address),
+    /// A check is not the one that passed.
+    CheckChanged,
+    NotPassed,
+    /// No record is kept where there is nothing to manage.
+    PassesNotRecorded,
+}
+
+/// Other stacks that use a thing: `stack rapids`.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(transparent)]
+pub struct Users(pub Vec<String>);
+
+/// Why it is not known whether something has run.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "snake_case")]
+pub enum Unknown {
+    Interrupted,
+    RecordMissing,
+}
+
+/// What takes things of others along.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "snake_case")]
+pub enum Holder {
+    Cluster,
+    Definition,
+    Namespace,
+    Node,
+    Named(Address),
+}
+
+impl fmt::Display for Reason {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self {
+            Self::Requested => f.write_str("requested with --replace"),
+            Self::WouldBeAdopted => f.write_str("it would be adopted"),
+            Self::Shared(users) => write!(f, "{users}; this stack shares it"),
+            Self::BeingDeleted => f.write_str("it is being deleted, then recreated"),
+            Self::RecreatedWith(owner) => write!(f, "deleted with {owner}, then recreated"),
+            Self::MayHaveRun(why) => write!(f, "it may have run before: {why}"),
+            Self::InError { conditions } => write!(f, "its status is ERROR{conditions}"),
+            Self::Amiss(why) => f.write_str(why),
+            Self::CreatedWithCluster => f.write_str("created with the cluster"),
+            Self::DeletedWithCluster => f.write_str("deleted with the cluster"),
+            Self::DeletedWith(holder) => write!(f, "deleted with {holder}"),
+            Self::TakenFromUsers { users, with } => {
+                write!(f, "{users}, and it would be deleted with {with}")
+            }
+            Self::Released(users) => write!(f, "{users}: it is not deleted, only released by this stack"),
+            Self::Stranger(holder) => {
+                write!(f, "not created by this stack, and it would be deleted with {holder}")
+            }
+            Self::StrangersHome { named, more } => {
+                write!(f, "{}", Self::Stranger(Holder::Cluster))?;
+                match (named.as_slice(), more) {
+                    ([], _) => Ok(()),
+                    (named, 0) => write!(f, ", with {}", named.join(", ")),
+                    (named, more) => write!(f, ", with {} and {more} more", named.join(", ")),
+                }
+            }
+            Self::AttachedTo { cluster } => write!(
+                f,
+                "not created by this stack; attached to DaskCluster {cluster}, and it would be deleted with it"
+            ),
+            Self::NoLongerInFile => f.write_str("no longer in the stack file"),
+            Self::LeftByEarlierRun => f.write_str("left by an earlier run"),
+            Self::OperatorNeeded { by } => {
+                write!(f, "{by}, which is not in this stack, needs it: not deleted")
+            }
+            Self::HoldsNeededOperator { by } => {
+                write!(f, "the operator in it stays: {by}, which is not in this stack, needs it")
+            }
+            Self::WaitsUntilIdle { seconds } => {
+                write!(f, "waits until it is idle, at most {}", Duration(*seconds))
+            }
+            Self::Disturbed(address) => write!(f, "{address} is replaced or updated"),
+            Self::CheckChanged => f.write_str("it changed since it passed"),
+            Self::NotPassed => f.write_str("it has not passed yet"),
+            Self::PassesNotRecorded => f.write_str("passes are not recorded where nothing is managed"),
+        }
+    }
+}
+
+/// `stack a uses it too`, `stack a, stack b use it too`.
+impl fmt::Display for Users {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        let verb = if self.0.len() == 1 { "uses" } else { "use" };
+        write!(f, "{} {verb} it too", self.0.join(", "))
+    }
+}
+
+impl fmt::Display for Unknown {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str(match self {
+            Self::Interrupted => "an apply was interrupted while creating it, or the record of it is lost",
+            Self::RecordMissing => "the record of earlier applies is missing",
+        })
+    }
+}
+
+impl fmt::Display for Holder {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self {
+            Self::Cluster => f.write_str("the cluster"),
+            Self::Definition => f.write_str("the definition of its kind"),
+            Self::Namespace => f.write_str("its namespace"),
+            Self::Node => f.write_str("its node, and no controller recreates it"),
+            Self::Named(address) => address.fmt(f),
+        }
+    }
+}
+
+/// `4h`, `90m`, `45s`.
+struct Duration(u32);
+
+impl fmt::Display for Duration {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self.0 {
+            seconds if seconds.is_multiple_of(3600) => write!(f, "{}h", seconds / 3600),
+            seconds if seconds.is_multiple_of(60) => write!(f, "{}m", seconds / 60),
+            seconds => write!(f, "{seconds}s"),
+        }
+    }
+}
