@@ -305,6 +305,10 @@ pub fn gpu_sharing() -> Option<&'static GpuSharing> {
     CATALOG.as_ref().map(|catalog| &catalog.gpu_sharing)
 }
 
+/// USD per hour for a GKE cluster, of whatever size. Source: cloud.google.com/kubernetes-engine/pricing, "cluster management
+/// fee"; a monthly credit of a billing account covers one zonal or Autopilot cluster.
+pub const GKE_FEE: f64 = 0.10;
+
 /// USD per hour for one node: its machine and `count` accelerators of a kind. `None` when a part of the
 /// price is unknown, or when such a node cannot exist.
 pub fn hourly_price(machine: &str, accelerator: Option<&str>, count: u32, capacity: Capacity) -> Option<f64> {

@@ -306,14 +306,32 @@ pub struct External {
     pub role: Role,
 }
 
-/// List prices of what a stack's node pools are at their largest.
+/// What a stack's cluster and node pools cost, in US dollars per hour: us-central1's list prices and GKE's fee, without
+/// disks and traffic.
 #[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
 pub struct Hourly {
-    /// US dollars per hour of the pools whose price is known, at us-central1's list prices.
-    pub dollars: f64,
+    /// Of all whose price is known.
+    pub whole: Cost,
+    /// Of each node pool whose price is known.
+    #[serde(default, skip_serializing_if = "BTreeMap::is_empty")]
+    pub pools: BTreeMap<Address, Cost>,
     /// Machines of pools whose price is not known, each once: `n1-standard-4 with nvidia-tesla-t4 (spot)`.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     pub unpriced: Vec<String>,
+}
+
+/// US dollars per hour, when autoscaled pools are at their minimum and at their maximum.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Serialize, Deserialize)]
+pub struct Cost {
+    pub least: f64,
+    pub most: f64,
+}
+
+impl std::ops::AddAssign for Cost {
+    fn add_assign(&mut self, other: Self) {
+        self.least += other.least;
+        self.most += other.most;
+    }
 }
 
 /// What a stack has to do with something that others own.

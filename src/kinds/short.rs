@@ -96,7 +96,13 @@ impl Default for Nodes {
 }
 
 impl Nodes {
-    /// The largest size.
+    pub fn least(self) -> u32 {
+        match self {
+            Self::Fixed(nodes) => nodes,
+            Self::Autoscaled { min, .. } => min,
+        }
+    }
+
     pub fn most(self) -> u32 {
         match self {
             Self::Fixed(nodes) => nodes,

@@ -66,7 +66,6 @@ pub struct Inputs<'a> {
     pub when_idle: Option<u32>,
     /// Where values stand in the stack file.
     pub sources: &'a Sources,
-    /// US dollars per hour of what is desired.
     pub hourly: Option<Hourly>,
 }
 

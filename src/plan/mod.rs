@@ -49,7 +49,7 @@ pub use steps::inline_pool;
 use crate::address::{Address, FieldPath};
 use crate::diag::Code;
 use crate::resource::{
-    External, FieldChange, Hourly, Identity, KindId, Lane, Owner, Resource, Step, Target, Until,
+    Cost, External, FieldChange, Hourly, Identity, KindId, Lane, Owner, Resource, Step, Target, Until,
 };
 
 pub use crate::resource::Action;
@@ -237,7 +237,6 @@ pub struct Plan {
     pub reads: Vec<Read>,
     /// Review notes.
     pub notes: Vec<Note>,
-    /// US dollars per hour of everything desired, where prices are known (list prices, us-central1).
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub hourly: Option<Hourly>,
     /// Consents given when the plan was made.
@@ -323,10 +322,9 @@ impl Plan {
         self.is_empty() && !self.record_left && !self.changes.iter().any(Change::is_waited_for)
     }
 
-    /// The known part of what all of it costs; `None` when nothing of it is known.
-    pub fn dollars(&self) -> Option<f64> {
-        let hourly = self.hourly.as_ref()?;
-        (hourly.dollars > 0.0).then_some(hourly.dollars)
+    /// The known part of what all of it costs; `None` when no pool's price is known.
+    pub fn cost(&self) -> Option<Cost> {
+        self.hourly.as_ref().filter(|hourly| !hourly.pools.is_empty()).map(|hourly| hourly.whole)
     }
 
     /// Machine types whose price is not known.

@@ -153,10 +153,13 @@ pub struct PlanExtra {
     pub simulated: bool,
     /// `apply` or `destroy`.
     pub mode: &'static str,
-    /// US dollars per hour of the whole stack at its largest, at the list prices of us-central1, where they are known; without
-    /// disks, the fee of GKE, and traffic.
+    /// US dollars per hour of the whole stack when autoscaled pools are at their maximum: list prices of us-central1, where they
+    /// are known, and the fee of GKE; without disks and traffic.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub hourly: Option<f64>,
+    /// The same when autoscaled pools are at their minimum.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub hourly_minimum: Option<f64>,
     /// Machine types whose price is not known and not in `hourly`.
     #[serde(skip_serializing_if = "Vec::is_empty")]
     pub unpriced: Vec<String>,
@@ -238,7 +241,8 @@ fn extra(plan: &Plan) -> PlanExtra {
             Mode::Apply => "apply",
             Mode::Destroy => "destroy",
         },
-        hourly: plan.dollars(),
+        hourly: plan.cost().map(|cost| cost.most),
+        hourly_minimum: plan.cost().map(|cost| cost.least),
         unpriced: plan.unpriced(),
         consents_needed: plan.missing_consents(&[]).iter().map(consent_text).collect(),
         consents_given: plan.allowed.iter().map(consent_text).collect(),

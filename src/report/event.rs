@@ -80,10 +80,13 @@ pub enum Body {
         changes: Changes,
         /// Whether nothing was read.
         offline: bool,
-        /// US dollars per hour of the whole stack at its largest, at the list prices of us-central1, where they are known; without
-        /// disks, the fee of GKE, and traffic.
+        /// US dollars per hour of the whole stack when autoscaled pools are at their maximum: list prices of us-central1, where
+        /// they are known, and the fee of GKE; without disks and traffic.
         #[serde(skip_serializing_if = "Option::is_none")]
         hourly: Option<f64>,
+        /// The same when autoscaled pools are at their minimum.
+        #[serde(skip_serializing_if = "Option::is_none")]
+        hourly_minimum: Option<f64>,
         /// Machine types whose price is not known and not in `hourly`.
         #[serde(skip_serializing_if = "Vec::is_empty")]
         unpriced: Vec<String>,

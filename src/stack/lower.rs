@@ -4,7 +4,7 @@ use super::{Sources, Stack};
 use crate::address::{Address, FieldPath, Segment};
 use crate::diag::{Code, Diagnostic};
 use crate::kinds::scope::Scope;
-use crate::resource::{ClusterName, External, Hourly, Identity, KindId, Owner, Resource, Role, Target};
+use crate::resource::{ClusterName, Cost, External, Hourly, Identity, KindId, Owner, Resource, Role, Target};
 use crate::{catalog, kinds, schema};
 
 pub use crate::resource::Lowered;
@@ -188,27 +188,35 @@ fn zones(stack: &Stack) -> u32 {
 }
 
 fn hourly(stack: &Stack) -> Option<Hourly> {
-    stack.cluster.as_ref()?;
+    let cluster = stack.cluster.as_ref()?;
     // What others own is not this stack's to pay.
-    let mut ours = stack.node_pool.values().filter(|pool| pool.manage.is_managed()).peekable();
+    let mut ours = stack.node_pool.iter().filter(|(_, pool)| pool.manage.is_managed()).peekable();
     ours.peek()?;
-    let mut sum = Hourly::default();
-    for pool in ours {
+    let mut hourly = Hourly::default();
+    if cluster.manage.is_managed() {
+        hourly.whole += Cost { least: catalog::GKE_FEE, most: catalog::GKE_FEE };
+    }
+    for (name, pool) in ours {
         let (gpu, count) = pool.gpus().unzip();
         let capacity = if pool.spot { catalog::Capacity::Spot } else { catalog::Capacity::OnDemand };
         match catalog::hourly_price(&pool.machine_type, gpu.as_deref(), count.unwrap_or(0), capacity) {
-            Some(each) => sum.dollars += each * f64::from(pool.size().most()),
+            Some(each) => {
+                let (least, most) = (pool.size().least(), pool.size().most());
+                let cost = Cost { least: each * f64::from(least), most: each * f64::from(most) };
+                hourly.pools.insert(Address::of("node_pool", name), cost);
+                hourly.whole += cost;
+            }
             None => {
                 let spot = if pool.spot { " (spot)" } else { "" };
                 let with = gpu.map(|gpu| format!(" with {gpu}")).unwrap_or_default();
                 let name = format!("{}{with}{spot}", pool.machine_type);
-                if !sum.unpriced.contains(&name) {
-                    sum.unpriced.push(name);
+                if !hourly.unpriced.contains(&name) {
+                    hourly.unpriced.push(name);
                 }
             }
         }
     }
-    Some(sum)
+    Some(hourly)
 }
 
 /// Checks what would be sent to Kubernetes against the schemas of its kinds, without any server.

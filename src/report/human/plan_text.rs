@@ -12,7 +12,7 @@ use crate::kinds;
 use crate::plan::{Action, Change, Consent, Mode, Note, Partial, Plan, Read, Selection, Verb};
 use crate::report::{Next, View, brief, count, quoted, words};
 use crate::resource::{
-    Api, Call, Effect, FieldChange, Identity, Lane, Late, Resource, Step, Until, by_identity,
+    Api, Call, Cost, Effect, External, FieldChange, Identity, Lane, Late, Resource, Step, Until, by_identity,
 };
 use crate::source::Sources;
 
@@ -90,23 +90,44 @@ fn header(plan: &Plan, width: usize) -> String {
     text
 }
 
-/// `$7.79 per hour at maximum size (list price, without disks, GKE fee and traffic)`. What is not known is said, and never left out of a sum in
-/// silence.
+/// `Cost: $0.23/h at minimum size, $15.47/h at maximum size (…)`. What is not known is said, and never left out of a sum
+/// in silence.
 fn price(plan: &Plan) -> Option<String> {
     let unknown = plan.unpriced();
     let unknown = (!unknown.is_empty()).then(|| format!("price unknown: {}", unknown.join(", ")));
-    let Some(dollars) = plan.dollars() else { return unknown };
+    let Some(cost) = plan.cost() else { return unknown };
     let whole = if plan.partial.is_some() { " for the whole stack" } else { "" };
     let region = plan.target.gke.as_ref().map(|cluster| cluster.location.as_str());
     let list = match region.is_some_and(|location| !location.starts_with(PRICED)) {
-        true => format!("{PRICED}'s list price"),
-        false => "list price".to_owned(),
+        true => format!("list prices of {PRICED}"),
+        false => "list prices".to_owned(),
     };
     let least = if unknown.is_some() { "at least " } else { "" };
-    let known = format!(
-        "{least}${dollars:.2} per hour{whole} at maximum size ({list}, without disks, GKE fee and traffic)"
-    );
+    let sum = match is_same(cost) {
+        true => format!("{least}${:.2}/h{whole}", cost.most),
+        false => format!(
+            "{least}${:.2}/h at minimum size, {least}${:.2}/h at maximum size{whole}",
+            cost.least, cost.most
+        ),
+    };
+    let is_cluster = |external: &External| matches!(external.resource.identity, Identity::Cluster(_));
+    let fee = if plan.external.iter().any(is_cluster) { "" } else { " and GKE's fee" };
+    let known = format!("Cost: {sum} ({list}{fee}, without disks and traffic)");
     Some([Some(known), unknown].into_iter().flatten().collect::<Vec<_>>().join("; "))
+}
+
+/// `$0.13/h`, `$0–0.54/h`.
+fn price_of(cost: Cost) -> String {
+    match is_same(cost) {
+        true => format!("${:.2}/h", cost.most),
+        false if cost.least == 0.0 => format!("$0–{:.2}/h", cost.most),
+        false => format!("${:.2}–{:.2}/h", cost.least, cost.most),
+    }
+}
+
+/// Whether they are told apart by cents.
+fn is_same(cost: Cost) -> bool {
+    format!("{:.2}", cost.least) == format!("{:.2}", cost.most)
 }
 
 /// The region whose list prices the catalogue has.
@@ -336,7 +357,9 @@ impl Page<'_> {
             Action::Create | Action::Run => {
                 let resource = self.wanted.get(&change.identity);
                 let about = resource.map(|resource| (kinds::of(resource.kind).about)(resource));
-                about.into_iter().flatten().filter(|about| !about.is_empty()).collect()
+                let prices = self.plan.hourly.as_ref().map(|hourly| &hourly.pools);
+                let price = prices.and_then(|pools| pools.get(&change.address)).copied().map(price_of);
+                about.into_iter().flatten().chain(price).filter(|about| !about.is_empty()).collect()
             }
             Action::Keep | Action::Update | Action::Replace | Action::Delete | Action::Forget => Vec::new(),
         }
