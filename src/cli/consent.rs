@@ -14,12 +14,7 @@ use crate::source::Sources;
 pub fn parse(text: &str) -> Result<Consent, String> {
     let form = "it has the form replace:ADDRESS, delete:ADDRESS or take:ADDRESS";
     let (verb, address) = text.split_once(':').ok_or(form)?;
-    let verb = match verb {
-        "replace" => Verb::Replace,
-        "delete" => Verb::Delete,
-        "take" => Verb::Take,
-        _ => return Err(form.to_owned()),
-    };
+    let verb = Verb::ALL.into_iter().find(|known| known.as_str() == verb).ok_or(form)?;
     if address.is_empty() {
         Err(form.to_owned())
     } else {

@@ -8,6 +8,7 @@ use futures::StreamExt as _;
 use tokio::sync::mpsc;
 
 use super::Exit;
+use super::offered;
 use super::session::{Session, block_on};
 use super::settings::{Failure, Format, Settings};
 use crate::diag::{Code, Diagnostic};
@@ -42,7 +43,7 @@ const MOST: usize = 50;
 #[derive(clap::Args, Debug)]
 pub struct Args {
     /// A Dask cluster or one of its groups, a job, a check, a notebook, the operator or the driver
-    #[arg(value_name = "ADDRESS")]
+    #[arg(value_name = "ADDRESS", add = offered::addresses())]
     address: String,
     /// Follow the logs, including those of new pods
     #[arg(short, long, conflicts_with = "previous")]

@@ -215,6 +215,9 @@ pub fn page() -> String {
 /// Runs the program with these arguments, its own name first.
 pub fn run(arguments: impl IntoIterator<Item = OsString>) -> Exit {
     let arguments: Vec<OsString> = arguments.into_iter().collect();
+    if completions::answer(&arguments) {
+        return Exit::Done;
+    }
     match parse(arguments.clone()) {
         Ok((cli, matches)) => dispatch(cli, &matches),
         Err(error) => {

@@ -5,7 +5,7 @@ use std::path::PathBuf;
 use super::Exit;
 use super::session::{Ask, Session, block_on};
 use super::settings::{Failure, Format, Settings};
-use super::{consent, saved};
+use super::{consent, offered, saved};
 use crate::plan::{Consent, Mode, Plan, Selection};
 use crate::report::human::Detail;
 use crate::report::{Next, Reporter, View, document};
@@ -27,10 +27,10 @@ pub const EXAMPLES: &str = "Examples:\n  \
 #[derive(clap::Args, Debug)]
 pub struct Making {
     /// Approve replacing, deleting or adopting: `replace:ADDRESS`, `delete:ADDRESS`, `take:ADDRESS`
-    #[arg(long, value_name = "VERB:ADDRESS", value_parser = consent::parse)]
+    #[arg(long, value_name = "VERB:ADDRESS", value_parser = consent::parse, add = offered::consents())]
     pub allow: Vec<Consent>,
     /// Replace this, although nothing forces it
-    #[arg(long, value_name = "ADDRESS")]
+    #[arg(long, value_name = "ADDRESS", add = offered::addresses())]
     pub replace: Vec<String>,
     #[command(flatten)]
     pub part: Part,
@@ -56,10 +56,10 @@ pub struct Making {
 #[derive(clap::Args, Clone, Debug, Default)]
 pub struct Part {
     /// Only this and what it needs; with destroy: and what needs it. May be repeated
-    #[arg(long, value_name = "ADDRESS")]
+    #[arg(long, value_name = "ADDRESS", add = offered::addresses())]
     target: Vec<String>,
     /// Everything except this and what needs it; with destroy: and what it needs. May be repeated
-    #[arg(long, value_name = "ADDRESS")]
+    #[arg(long, value_name = "ADDRESS", add = offered::addresses())]
     exclude: Vec<String>,
 }
 

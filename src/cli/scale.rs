@@ -9,6 +9,7 @@ use serde_json::json;
 use super::Exit;
 use super::apply::{Changing, Going, Moved, run};
 use super::consent::{self, Whole};
+use super::offered;
 use super::session::{Link, Session, block_on};
 use super::settings::{Failure, Format, Settings};
 use crate::address::Address;
@@ -37,7 +38,7 @@ pub const EXAMPLES: &str = "Examples:\n  \
 pub struct Args {
     /// A Dask cluster, one of its groups, a node pool, a worker group of the Dask chart, a Deployment or StatefulSet
     /// of a manifest or chart
-    #[arg(value_name = "ADDRESS")]
+    #[arg(value_name = "ADDRESS", add = offered::addresses())]
     address: String,
     /// How many workers, nodes (in all zones together) or pods
     #[arg(value_name = "N", value_parser = clap::value_parser!(u32).range(..=15000))]

@@ -7,6 +7,7 @@ use futures::StreamExt as _;
 use serde_json::Value;
 
 use super::Exit;
+use super::offered;
 use super::plan::parallelism;
 use super::session::{Link, Session, block_on};
 use super::settings::{Failure, Format, Settings};
@@ -34,7 +35,7 @@ pub const EXAMPLES: &str = "Examples:\n  \
 #[derive(clap::Args, Debug)]
 pub struct Args {
     /// Only this: a section of the stack, or an object of one; any unique ending works
-    #[arg(value_name = "ADDRESS")]
+    #[arg(value_name = "ADDRESS", add = offered::addresses())]
     address: Option<String>,
     /// Check every two seconds and print what changed, until everything is ready
     #[arg(long)]

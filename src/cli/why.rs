@@ -5,6 +5,7 @@ use std::collections::BTreeMap;
 use serde_json::Value;
 
 use super::Exit;
+use super::offered;
 use super::plan::parallelism;
 use super::session::{Ask, Link, Session, block_on};
 use super::settings::{Failure, Format, Settings};
@@ -39,7 +40,7 @@ pub const EXAMPLES: &str = "Examples:\n  \
 #[derive(clap::Args, Debug)]
 pub struct Args {
     /// A section of the stack, or an object of one
-    #[arg(value_name = "ADDRESS")]
+    #[arg(value_name = "ADDRESS", add = offered::addresses())]
     address: String,
     /// Print JSON: one object
     #[arg(long)]

@@ -190,6 +190,19 @@ pub enum Verb {
     Take,
 }
 
+impl Verb {
+    pub const ALL: [Self; 3] = [Self::Replace, Self::Delete, Self::Take];
+
+    /// As `--allow` takes it.
+    pub fn as_str(self) -> &'static str {
+        match self {
+            Self::Replace => "replace",
+            Self::Delete => "delete",
+            Self::Take => "take",
+        }
+    }
+}
+
 /// A consent that a change needs, and the one that gives it for its whole section.
 struct Needed {
     own: Consent,

@@ -55,7 +55,7 @@ pub use crate::kinds::short::{Accelerator, Nodes, Scalar, Sharing, SharingStrate
 pub use crate::kinds::short::{Taint, TaintEffect};
 pub use crate::source::{Location, Sources, Span};
 pub use fields::fields;
-pub use parse::{Failure, Loaded, Options, load, load_with, parse_in, parse_text};
+pub use parse::{Failure, Loaded, Options, load, load_with, parse_in, parse_text, sections};
 pub use reference::reference;
 pub use schema::json_schema;
 

@@ -322,7 +322,7 @@ fn plain(path: &Path) -> PathBuf {
 }
 
 /// The sections that a tree has: `cluster`, `node_pool.a`, outer ones first.
-fn section_paths(tree: &Value) -> Vec<FieldPath> {
+pub(super) fn section_paths(tree: &Value) -> Vec<FieldPath> {
     let mut found = Vec::new();
     collect(shape(), tree, &FieldPath::root(), &mut found);
     found

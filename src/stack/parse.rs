@@ -13,7 +13,7 @@ use super::disk::{self, Fence, Trust};
 use super::files::{self, put};
 use super::overlay::{self, Joined, Text};
 use super::{Stack, rules, variables};
-use crate::address::{FieldPath, Segment};
+use crate::address::{Address, FieldPath, Segment};
 use crate::diag::{self, Code, Diagnostic, Severity};
 use crate::secrets;
 use crate::source::{FileId, Sources, Span};
@@ -65,8 +65,7 @@ pub fn load_with(
     instead: &[(FieldPath, Value)],
     trust: Trust,
 ) -> Result<Loaded, Failure> {
-    let file = if disk::is_folder(path) { path.join("stack.toml") } else { path.to_owned() };
-    let file: PathBuf = file.strip_prefix(".").map(Path::to_owned).unwrap_or(file);
+    let file = file_of(path);
     let name = file.display().to_string();
     let fail = |sources, diagnostic| Failure { sources, diagnostics: vec![diagnostic] };
     let bytes = disk::whole(&file).map_err(|error| fail(Sources::default(), unreadable(&name, &error)))?;
@@ -78,6 +77,37 @@ pub fn load_with(
             Err(fail(sources, diagnostic))
         }
     }
+}
+
+/// The addresses of the sections in a file and in those it extends, as far as they can be read: for completion, which has
+/// nobody to tell about mistakes. Nothing is rendered or run.
+pub fn sections(path: &Path) -> Vec<Address> {
+    let file = file_of(path);
+    let Ok(Ok(text)) = disk::whole(&file).map(String::from_utf8) else { return Vec::new() };
+    let fence = Fence::around(file.parent().unwrap_or(Path::new("")), Trust::Repository);
+    let text = Text { name: file.display().to_string(), path: file, text };
+    let joined = overlay::read(&mut Sources::default(), text, &fence);
+    let paths = overlay::section_paths(&joined.value);
+    paths.iter().filter_map(address_of).collect()
+}
+
+/// Sections that say where and how, and have nothing to plan.
+const SETTINGS: [&str; 5] = ["allow", "gke", "kubernetes", "stack", "vars"];
+
+/// `node_pool.a` of the path of its section; none of what stands inside of another section.
+fn address_of(path: &FieldPath) -> Option<Address> {
+    match path.segments() {
+        [Segment::Key(section), ..] if SETTINGS.contains(&section.as_str()) => None,
+        [Segment::Key(section)] => Some(Address::new(section)),
+        [Segment::Key(section), Segment::Key(name)] => Some(Address::of(section, name)),
+        _ => None,
+    }
+}
+
+/// The file of a stack that is given as a file or as its folder.
+fn file_of(path: &Path) -> PathBuf {
+    let file = if disk::is_folder(path) { path.join("stack.toml") } else { path.to_owned() };
+    file.strip_prefix(".").map(Path::to_owned).unwrap_or(file)
 }
 
 /// Parses a stack from its text; `name` is what messages call it, and where files that it names are looked for.

@@ -151,12 +151,57 @@ fn help_of_every_command_has_an_example_and_the_short_one_fits_a_screen() {
         let help = user.run(&[name, "--help"]).expect(0).out;
         assert!(help.contains("Example") && help.contains("dask-infra "), "{name}:\n{help}");
     }
-    for shell in ["bash", "zsh", "fish"] {
-        user.run(&["completions", shell]).expect(0).says("refresh-only");
-    }
     user.run(&["explain", "DI0206"]).expect(0).says("nvidia-tesla-t4");
     user.run(&["explain", "node_pool.nodes"]).expect(0).says("Default: 1.");
     user.run(&["explain"]).expect(0).says("dask_cluster");
+}
+
+/// What bash offers for the last of these words, by the script that it was given.
+fn completed(user: &User, words: &[&str]) -> String {
+    const ASK: &str = r#"
+        eval "$SCRIPT"; COMP_WORDS=("$@"); COMP_CWORD=$(($# - 1)); COMPREPLY=()
+        _clap_complete_dask_infra dask-infra "${COMP_WORDS[COMP_CWORD]}" "${COMP_WORDS[COMP_CWORD - 1]}"
+        printf '%s\n' "${COMPREPLY[@]}""#;
+    let script = user.run(&["completions", "bash"]).expect(0).out;
+    let folder = Path::new(env!("CARGO_BIN_EXE_dask-infra")).parent().unwrap();
+    let path = format!("{}:{}", folder.display(), std::env::var("PATH").unwrap());
+    let done = Command::new("bash")
+        .args(["-c", ASK, "bash", "dask-infra"])
+        .args(words)
+        .current_dir(user.path())
+        .envs([("SCRIPT", script), ("PATH", path)])
+        .output()
+        .unwrap();
+    String::from_utf8(done.stdout).unwrap()
+}
+
+#[test]
+fn a_shell_offers_options_codes_ready_stacks_and_the_addresses_of_the_file() {
+    let user = User::empty();
+    assert!(completed(&user, &["init", "--from", "rap"]).contains("rapids-gke-lean"));
+    assert_eq!(completed(&user, &["why", "node"]).trim(), "", "there is no file yet");
+    user.run(&["init", "--from", "rapids-gke-lean"]).expect(0);
+    assert_eq!(completed(&user, &["plan", "--refresh-o"]), "--refresh-only\n");
+    assert_eq!(completed(&user, &["explain", "DI000"]), "DI0001\nDI0002\nDI0009\n");
+    let pools = "node_pool.scheduler\nnode_pool.system\nnode_pool.workers\n";
+    for words in
+        [["plan", "--target", "node"].as_slice(), &["destroy", "--exclude", "node"], &["status", "node"]]
+    {
+        assert_eq!(completed(&user, words), pools, "{words:?}");
+    }
+    assert_eq!(completed(&user, &["apply", "--allow", "replace:dask_c"]), "replace:dask_cluster.rapids\n");
+    assert_eq!(completed(&user, &["why", "gke"]).trim(), "", "a place is no address");
+
+    // A file that is broken, and one that lies over another one.
+    user.edit("[stack]", "[stack");
+    assert!(completed(&user, &["why", "node"]).contains("node_pool.system"), "what can be read is offered");
+    user.edit("[stack", "[stack]");
+    std::fs::write(user.path().join("over.toml"), "extends = \"stack.toml\"\n[node_pool.more]\n").unwrap();
+    let offered = completed(&user, &["--stack", "over.toml", "why", "node"]);
+    assert!(offered.contains("node_pool.more") && offered.contains("node_pool.system"), "{offered}");
+    for shell in ["zsh", "fish", "powershell", "elvish"] {
+        user.run(&["completions", shell]).expect(0).says("COMPLETE");
+    }
 }
 
 #[test]

@@ -7,6 +7,7 @@ use serde_json::Value;
 use tokio::sync::mpsc;
 
 use super::Exit;
+use super::offered;
 use super::session::{Link, Session, block_on};
 use super::settings::{Failure, Format, Settings};
 use super::stop::Stops;
@@ -38,7 +39,7 @@ pub const EXAMPLES: &str = "Examples:\n  \
 #[derive(clap::Args, Debug)]
 pub struct Args {
     /// What to connect to: a Dask cluster, a running job, a notebook [default: the only one in the stack]
-    #[arg(value_name = "ADDRESS")]
+    #[arg(value_name = "ADDRESS", add = offered::addresses())]
     address: Option<String>,
     /// The local port for the scheduler or the notebook [default: 8786 or 8888 if free, else any]
     #[arg(long, value_name = "PORT", value_parser = clap::value_parser!(u16).range(1..))]

@@ -742,12 +742,7 @@ fn consents(plan: &Plan, options: &Options<'_>) -> String {
 
 /// `replace:dask_cluster.rapids`, as `--allow` takes it.
 pub fn consent_text(consent: &Consent) -> String {
-    let verb = match consent.verb {
-        Verb::Replace => "replace",
-        Verb::Delete => "delete",
-        Verb::Take => "take",
-    };
-    format!("{verb}:{}", consent.address)
+    format!("{}:{}", consent.verb.as_str(), consent.address)
 }
 
 /// What was asked for beside the stack file, as options of the next command, which plans anew. What `--replace` asked
