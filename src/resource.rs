@@ -11,9 +11,11 @@ use serde_json::Value;
 use crate::address::{Address, FieldPath};
 use crate::secrets;
 
+mod endpoint;
 mod kind;
 mod world;
 
+pub use endpoint::Endpoint;
 pub use kind::{KindId, RecordedKind};
 pub use world::{DeletionScope, Elsewhere, World};
 
@@ -194,6 +196,9 @@ impl fmt::Display for Identity {
 pub struct Target {
     /// The GKE cluster, when the stack is one of `[gke]`.
     pub gke: Option<ClusterName>,
+    /// Which way leads to the control plane of the GKE cluster.
+    #[serde(default, skip_serializing_if = "Endpoint::is_auto")]
+    pub endpoint: Endpoint,
     /// The kubeconfig context, when the stack is one of `[kubernetes]` and names one.
     pub context: Option<String>,
     /// The kubeconfig file, when the stack is one of `[kubernetes]` and names one.

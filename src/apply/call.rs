@@ -6,7 +6,9 @@ use std::time::Duration;
 use serde_json::{Value, json};
 use tokio::time::Instant;
 
+use super::away::{self, Since};
 use super::failure::{brief, failed, of_operation, of_request};
+use super::operations::{OPERATION, Places, running_operation};
 use super::program::{Pause, Run};
 use super::{Outcome, Stopped};
 use crate::address::{FieldPath, Segment};
@@ -20,9 +22,6 @@ use crate::live::{ApiError, Class, Request, served};
 use crate::plan::still::{Still, still};
 use crate::resource::{Action, Api, Call, Identity, LABEL_ID, Late, Method};
 
-/// How long a GKE operation may take. Source: Terraform's limit for pools, raised to it after a replacement
-/// took 75 minutes.
-const OPERATION: Duration = Duration::from_secs(2 * 60 * 60);
 /// How often what has moved is looked at again before one change of it.
 const LOOKS: usize = 3;
 /// How long a running operation is still watched after Ctrl-C.
@@ -38,6 +37,7 @@ impl Run<'_> {
         let mut tried = false;
         let mut newer: Option<Value> = None;
         let mut looks = 0;
+        let mut away = Since::default();
         loop {
             let mut request = self.fill(call).await?;
             if let Some(version) = &newer {
@@ -97,7 +97,11 @@ impl Run<'_> {
             lost |= error.class == Class::Lost;
             tried = true;
             let remade = call.late.iter().any(|(_, late)| *late == Late::LabelFingerprint);
-            match tries.after(&request, &error, remade, start.elapsed()) {
+            let verdict = tries.after(&request, &error, remade, start.elapsed());
+            if verdict == Verdict::GiveUp && self.waits_for_gke(&request, &error, &mut away).await? {
+                continue;
+            }
+            match verdict {
                 Verdict::GiveUp if lost && is_no_answer(&error) => {
                     return Err(Outcome::InDoubt {
                         message: format!("{error}; the request may have succeeded"),
@@ -111,6 +115,25 @@ impl Run<'_> {
                     }
                 }
             }
+        }
+    }
+
+    /// Waits a while when GKE's work on the cluster is in the way. Whether to go on.
+    async fn waits_for_gke(
+        &mut self,
+        request: &Request,
+        error: &ApiError,
+        away: &mut Since,
+    ) -> Result<bool, Outcome> {
+        let Some(work) = self.work_in_the_way(request.api, error).await else { return Ok(false) };
+        let waited = away.elapsed();
+        if waited > work.at_most {
+            return Ok(false);
+        }
+        self.waits_on(work.operation.as_deref(), &work.message, waited, work.at_most);
+        match self.pause(away::AGAIN).await {
+            Pause::Over => Ok(true),
+            Pause::Interrupted => Err(self.interrupted_call(request, error)),
         }
     }
 
@@ -166,27 +189,9 @@ impl Run<'_> {
 
     /// The operation that keeps others from starting: `operation-1`, `CREATE_NODE_POOL`.
     async fn blocker(&self, request: &Request) -> Option<(String, String)> {
-        let operation = self.running_operation(request, None).await?;
+        let operation = running_operation(self.shared.api, &request.path, None).await?;
         let (name, kind) = (operation["name"].as_str()?, operation["operationType"].as_str()?);
         Some((name.to_owned(), kind.to_owned()))
-    }
-
-    /// A running operation on the request's cluster, or on exactly the thing at `target`.
-    async fn running_operation(&self, request: &Request, target: Option<&str>) -> Option<Value> {
-        let places = Places::of(&request.path)?;
-        let list = Request::get(Api::Gke, format!("/v1/{}/operations", places.parent));
-        let reply = self.shared.api.send(list).await.ok()?;
-        let operations = reply.get("operations")?.as_array()?;
-        let found = operations.iter().find(|operation| {
-            let link = operation["targetLink"].as_str().unwrap_or_default();
-            let hits = match (target, &places.cluster) {
-                (Some(target), _) => link.ends_with(target),
-                (None, Some(cluster)) => link.split('/').any(|part| part == *cluster),
-                (None, None) => false,
-            };
-            hits && operation["status"] != "DONE"
-        });
-        found.cloned()
     }
 
     /// Fills the holes of a call with what is live now.
@@ -305,7 +310,7 @@ impl Run<'_> {
         }
         self.wrote = true;
         let target = path.rsplit("/clusters/").next().map(|rest| format!("/clusters/{rest}"));
-        if let Some(operation) = self.running_operation(request, target.as_deref()).await {
+        if let Some(operation) = running_operation(self.shared.api, &request.path, target.as_deref()).await {
             self.follow(request, operation).await?;
         }
         Ok(Existing::Whole)
@@ -386,31 +391,6 @@ enum Existing {
     Under(String),
     /// It is on its way out, and what was wanted can be made after it.
     Going(String),
-}
-
-/// Parts of a GKE path.
-struct Places<'p> {
-    /// `projects/P/locations/L`.
-    parent: String,
-    cluster: Option<&'p str>,
-}
-
-impl<'p> Places<'p> {
-    fn of(path: &'p str) -> Option<Self> {
-        let rest = path.strip_prefix("/v1/")?;
-        // A project of a domain has a colon in its name: `example.com:team`.
-        let (path, last) = rest.rsplit_once('/')?;
-        let last = last.split([':', '?']).next()?;
-        let mut parts = path.split('/').chain([last]);
-        let (projects, project) = (parts.next()?, parts.next()?);
-        let (locations, location) = (parts.next()?, parts.next()?);
-        if projects != "projects" || locations != "locations" {
-            return None;
-        }
-        parts.next();
-        let cluster = parts.next();
-        Some(Self { parent: format!("projects/{project}/locations/{location}"), cluster })
-    }
 }
 
 /// The path of the cluster in a path of something of it.

@@ -4,6 +4,7 @@ use std::time::Duration;
 
 use super::Outcome;
 use crate::diag::Code;
+use crate::live::cause::{Cause, project_of};
 use crate::live::{ApiError, Class, SOMETHING_ELSE};
 
 pub fn failed(code: Code, message: impl Into<String>, help: Option<&str>) -> Outcome {
@@ -15,12 +16,12 @@ pub fn of_request(error: &ApiError) -> Outcome {
     let message = error.to_string();
     let again = Some("plan again to see what is live, then apply");
     match error.class {
-        Class::Unauthenticated => failed(Code::Credentials, message, Some("log in again, then apply again")),
-        Class::Denied => failed(
-            Code::Denied,
+        Class::Unauthenticated => failed(
+            Code::Credentials,
             message,
-            Some("request the permission named in the message, then apply again"),
+            Some(error.remedy().unwrap_or("log in again, then apply again")),
         ),
+        Class::Denied => denied(error),
         Class::Quota => {
             failed(Code::Quota, message, Some("request more quota, or use another region or machine type"))
         }
@@ -32,6 +33,42 @@ pub fn of_request(error: &ApiError) -> Outcome {
         }
         Class::Unreadable | Class::TooLarge => failed(Code::NoAnswer, message, Some(SOMETHING_ELSE)),
         Class::Invalid | Class::Other => failed(Code::Refused, message, None),
+    }
+}
+
+/// What the project or the credentials lack, with the command that mends it where an API says which.
+fn denied(error: &ApiError) -> Outcome {
+    let project = project_of(&error.request);
+    match Cause::of(error.body.as_ref(), &error.message) {
+        Some(cause) => {
+            let what = format!("{}: {}", cause.what(project), error.request);
+            failed(code_of(&cause), what, Some(&cause.remedy(project)))
+        }
+        None => {
+            // Source: Kubernetes' words on RBAC, and GKE's on what its roles lack.
+            let rbac =
+                ["rbac.authorization.k8s.io", "clusterroles", "attempting to grant", "container.clusterRole"];
+            let help = match rbac.iter().any(|word| error.message.contains(word)) {
+                true => {
+                    "objects of RBAC need cluster-admin, on GKE roles/container.admin: `dask-infra permissions` lists what the \
+                     stack needs"
+                }
+                false => "request the permission named in the message, then apply again",
+            };
+            failed(Code::Denied, error.to_string(), Some(help))
+        }
+    }
+}
+
+/// The code of what a project or credentials lack.
+pub fn code_of(cause: &Cause) -> Code {
+    match cause {
+        Cause::ApiDisabled { .. } => Code::ApiDisabled,
+        Cause::NoQuotaProject { .. } | Cause::QuotaProject { .. } => Code::QuotaProject,
+        Cause::NoProject => Code::NoProject,
+        Cause::Billing { .. } => Code::Billing,
+        Cause::Scopes => Code::Credentials,
+        Cause::OrgPolicy { .. } => Code::Denied,
     }
 }
 

@@ -13,6 +13,9 @@ use crate::live::kube::BytesAsTheyCome;
 use crate::live::retry::Trouble;
 use crate::live::{ApiError, Class, LiveApi, Request};
 
+/// Why a write waits; it begins so, and the lock is in the cluster.
+pub const UNSURE: &str = "not sent: the stack's lock could not be renewed";
+
 /// The outside, as far as the lock lets it be written.
 pub struct Fence {
     api: Arc<dyn LiveApi>,
@@ -45,7 +48,7 @@ impl Fence {
             }
             Barred::Unsure(since, met) => {
                 let since = brief(since);
-                let why = format!("not sent: the stack's lock could not be renewed for {since}");
+                let why = format!("{UNSURE} for {since}");
                 match met {
                     // What waiting does not mend.
                     Some(error) if Trouble::of(request, &error, false).is_none() => {

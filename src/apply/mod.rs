@@ -20,12 +20,14 @@ use crate::record::Passes;
 use crate::resource::KindId;
 use crate::secrets::given::Given;
 
+mod away;
 mod begin;
 mod call;
 pub mod failure;
 mod fence;
 mod hear;
 pub mod lock;
+mod operations;
 mod program;
 pub mod record;
 pub mod schedule;
@@ -208,6 +210,7 @@ pub async fn apply(
         api: &fence,
         fence: &fence,
         owner: &plan.owner,
+        cluster: plan.target.gke.as_ref(),
         desired: &plan.desired,
         kinds,
         writer: &writer,

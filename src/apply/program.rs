@@ -7,6 +7,7 @@ use serde_json::Value;
 use tokio::sync::{mpsc, watch};
 use tokio::time::Instant;
 
+use super::away::{self, Since, Work};
 use super::failure::failed;
 use super::fence::Fence;
 use super::record::RecordWriter;
@@ -15,9 +16,11 @@ use crate::diag::Code;
 use crate::kinds::kubernetes::requests::ABSENT;
 use crate::live::retry::{self, Patience};
 use crate::live::watch::Watches;
-use crate::live::{ApiError, LiveApi, Request};
+use crate::live::{ApiError, Class, LiveApi, Request};
 use crate::plan::{Action, Change};
-use crate::resource::{Api, Await, Call, Identity, Method, ObjectId, Owner, Resource, Step, Until};
+use crate::resource::{
+    Api, Await, Call, ClusterName, Identity, Method, ObjectId, Owner, Resource, Step, Until,
+};
 use crate::secrets::given::Given;
 
 /// How often a wait says that it still waits when nothing new is to be said.
@@ -37,6 +40,8 @@ pub struct Shared<'a> {
     pub fence: &'a Fence,
     /// Whose things they are.
     pub owner: &'a Owner,
+    /// The GKE cluster that the plan acts on.
+    pub cluster: Option<&'a ClusterName>,
     /// What is wanted.
     pub desired: &'a [Resource],
     /// Who judges readiness.
@@ -370,13 +375,25 @@ impl<'a> Run<'a> {
         }
     }
 
+    /// What GKE works on when a request fails so.
+    pub async fn work_in_the_way(&self, of: Api, error: &ApiError) -> Option<Work> {
+        away::work_in_the_way(self.shared.api, self.shared.cluster, of, error).await
+    }
+
     /// A read, tried again where that helps; what is not there is `null`.
     pub async fn look(&self, request: Request) -> Result<Value, ApiError> {
-        match retry::send(self.shared.api, request, Patience::Writing).await {
-            Err(error) if error.class == crate::live::Class::NotFound && !error.is_unknown_path() => {
-                Ok(Value::Null)
+        let mut since = Since::default();
+        loop {
+            match retry::send(self.shared.api, request.clone(), Patience::Writing).await {
+                Err(error) if error.class == Class::NotFound && !error.is_unknown_path() => {
+                    return Ok(Value::Null);
+                }
+                Err(error) => match self.work_in_the_way(request.api, &error).await {
+                    Some(work) if since.elapsed() <= work.at_most => tokio::time::sleep(away::AGAIN).await,
+                    Some(_) | None => return Err(error),
+                },
+                Ok(value) => return Ok(value),
             }
-            result => result,
         }
     }
 }

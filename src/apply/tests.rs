@@ -20,6 +20,7 @@ use crate::resource::{
     Method, ObjectId, Owner, Readiness, Resource, Step, Target, Until,
 };
 
+mod away;
 mod checks;
 mod hearing;
 mod idle;
@@ -211,7 +212,13 @@ fn plan(changes: Vec<Change>) -> Plan {
         create_only: Value::Null,
     });
     Plan {
-        target: Target { gke: Some(cluster()), context: None, kubeconfig: None, simulated: true },
+        target: Target {
+            gke: Some(cluster()),
+            endpoint: crate::resource::Endpoint::Auto,
+            context: None,
+            kubeconfig: None,
+            simulated: true,
+        },
         owner: Owner { stack: "s".into(), id: "i".into() },
         mode: Mode::Apply,
         offline: false,

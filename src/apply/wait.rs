@@ -175,6 +175,12 @@ impl<'a> Run<'a> {
                 kind.readiness(wait, &Found::answers(&queries, &found))
             }),
         };
+        let refused = result.as_ref().err().filter(|error| error.class == Class::Unauthenticated);
+        if let Some(error) = refused
+            && let Some(work) = self.work_in_the_way(Api::Kubernetes, error).await
+        {
+            return Ok(Readiness::Progressing(work.message));
+        }
         result.or_else(|error| match error.class {
             Class::Unavailable | Class::Unreadable | Class::Throttled | Class::Lost | Class::Busy => {
                 Ok(Readiness::Progressing(format!("no answer ({error})")))

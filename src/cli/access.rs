@@ -1,8 +1,11 @@
 //! What stands in the way when something cannot be read: the cause in one line, the place in the stack file that
 //! leads there, and the command that mends it. Pure: an error in, a diagnostic out.
 
+use super::rights::{grant, role};
 use crate::address::FieldPath;
+use crate::apply::failure::code_of;
 use crate::diag::{Code, Diagnostic};
+use crate::live::cause::Cause;
 use crate::live::{ApiError, CURE, Class, SOMETHING_ELSE};
 use crate::resource::Target;
 use crate::source::Sources;
@@ -16,25 +19,14 @@ pub enum Words {
     All,
 }
 
-/// Roles that hold a permission of Google Cloud, the least first.
-/// Source: IAM's reference of permissions; the role that each is granted with in practice.
-const ROLES: &[(&str, &str)] = &[
-    ("container.clusters.get", "roles/container.clusterViewer"),
-    ("container.clusters.list", "roles/container.clusterViewer"),
-    ("container.operations.", "roles/container.viewer"),
-    ("container.clusters.", "roles/container.clusterAdmin"),
-    ("container.", "roles/container.developer"),
-    ("compute.instanceGroupManagers.get", "roles/compute.viewer"),
-    ("compute.", "roles/compute.viewer"),
-    ("iam.serviceAccounts.actAs", "roles/iam.serviceAccountUser"),
-    ("serviceusage.services.use", "roles/serviceusage.serviceUsageConsumer"),
-];
-
 /// The diagnostic of a request that could not be made or was refused while reading.
 pub fn diagnose(error: &ApiError, target: &Target, sources: &Sources, words: Words) -> Diagnostic {
     let (code, message, help) = said(error, target);
     let place = match (target.gke.is_some(), code) {
-        (true, Code::NoProject | Code::ApiDisabled | Code::Denied) => FieldPath::keys(["gke", "project"]),
+        (true, Code::Unreadable) if error.remedy().is_some() => FieldPath::keys(["cluster", "endpoint"]),
+        (true, Code::NoProject | Code::ApiDisabled | Code::Denied | Code::Billing) => {
+            FieldPath::keys(["gke", "project"])
+        }
         (true, _) => FieldPath::keys(["gke"]),
         (false, _) if target.context.is_some() && message.contains("context") => {
             FieldPath::keys(["kubernetes", "context"])
@@ -42,8 +34,7 @@ pub fn diagnose(error: &ApiError, target: &Target, sources: &Sources, words: Wor
         (false, Code::Kubeconfig) => FieldPath::keys(["kubernetes", "kubeconfig"]),
         (false, _) => FieldPath::keys(["kubernetes"]),
     };
-    let detail = error.body.as_ref().and_then(|body| body["detail"].as_str());
-    let help = match (words, detail) {
+    let help = match (words, error.detail()) {
         (Words::All, Some(detail)) => format!("{help}\ndetail: {detail}"),
         (Words::Few, Some(_)) => format!("{help}; -v shows more"),
         (Words::All | Words::Few, None) => help,
@@ -59,7 +50,7 @@ fn said(error: &ApiError, target: &Target) -> (Code, String, String) {
     match error.class {
         Class::Unauthenticated if target.gke.is_none() => kubeconfig(error),
         Class::Unauthenticated if error.status.is_none() => {
-            (Code::Credentials, text.to_owned(), CURE.to_owned())
+            (Code::Credentials, text.to_owned(), error.remedy().unwrap_or(CURE).to_owned())
         }
         Class::Unauthenticated => {
             (Code::Credentials, format!("the credentials were refused: {error}"), CURE.to_owned())
@@ -69,6 +60,9 @@ fn said(error: &ApiError, target: &Target) -> (Code, String, String) {
             Some(name) => no_project(&name.project, error),
             None => plain(Code::Unreadable, "check that the server of the kubeconfig is a Kubernetes API"),
         },
+        Class::Unavailable if error.remedy().is_some() => {
+            (Code::NoAnswer, text.to_owned(), error.remedy().unwrap_or_default().to_owned())
+        }
         Class::Unavailable | Class::Lost if error.status.is_none() => unreached(error, target),
         Class::Unavailable | Class::Lost | Class::Busy | Class::Throttled | Class::Quota => {
             plain(Code::NoAnswer, "the stack is not the cause: try again in a minute")
@@ -78,10 +72,13 @@ fn said(error: &ApiError, target: &Target) -> (Code, String, String) {
             Code::Unreadable,
             "delete what is not needed from the namespace, or ask the cluster's administrator",
         ),
-        Class::AlreadyExists | Class::Conflict | Class::Invalid | Class::Other => plain(
-            Code::Unreadable,
-            "a plan needs the live state; `--offline` plans without it, as a first apply",
-        ),
+        Class::AlreadyExists | Class::Conflict | Class::Invalid | Class::Other => match error.remedy() {
+            Some(remedy) => (Code::Unreadable, text.to_owned(), remedy.to_owned()),
+            None => plain(
+                Code::Unreadable,
+                "a plan needs the live state; `--offline` plans without it, as a first apply",
+            ),
+        },
     }
 }
 
@@ -112,25 +109,15 @@ fn denied(error: &ApiError, target: &Target) -> (Code, String, String) {
     if error.request.contains(" /api") {
         return rights(error);
     }
-    let reasons = reasons(error);
     let project = &name.project;
-    if reasons.contains(&"SERVICE_DISABLED") || error.message.contains("has not been used in project") {
-        let api = service(error);
-        let what = format!("the API {api} is not enabled in project {project}");
-        return (Code::ApiDisabled, what, format!("gcloud services enable {api} --project {project}"));
-    }
-    let no_such = ["CONSUMER_INVALID", "PROJECT_NOT_FOUND"].iter().any(|reason| reasons.contains(reason));
-    if no_such || error.message.contains("denied on resource project") {
-        return no_project(project, error);
+    if let Some(cause) = Cause::of(error.body.as_ref(), &error.message) {
+        return (code_of(&cause), cause.what(project), cause.remedy(project));
     }
     match permission(&error.message) {
         Some(permission) => {
             let what = format!("permission {permission} is missing on project {project}");
             let help = match role(permission) {
-                Some(role) => format!(
-                    "an administrator grants it: gcloud projects add-iam-policy-binding {project} --member \
-                     user:YOU --role {role}"
-                ),
+                Some(role) => format!("an administrator grants it: {}", grant(project, role)),
                 None => "ask an administrator of the project for it".to_owned(),
             };
             (Code::Denied, what, help)
@@ -141,8 +128,9 @@ fn denied(error: &ApiError, target: &Target) -> (Code, String, String) {
 
 /// What Kubernetes refuses: its own words name user, verb and resource.
 fn rights(error: &ApiError) -> (Code, String, String) {
-    let help = "an administrator of the cluster grants it: on GKE with the role roles/container.developer, else with \
-                a ClusterRoleBinding; `kubectl auth can-i --list` shows what you may do";
+    let help = "an administrator of the cluster grants it: on GKE with the role roles/container.developer or the one that \
+                `dask-infra permissions` names, else with a ClusterRoleBinding; `kubectl auth can-i --list` shows \
+                what you may do";
     (Code::Denied, format!("the cluster denied read access: {}", error.message), help.to_owned())
 }
 
@@ -153,6 +141,10 @@ fn unreached(error: &ApiError, target: &Target) -> (Code, String, String) {
         (Some(_), true) => "the cluster's Kubernetes API",
         (None, _) => "the cluster of the kubeconfig",
     };
+    if words.contains("no connection to ") && words.contains(" through ") {
+        let what = format!("{who} cannot be reached: {}", error.message);
+        return (Code::Interception, what, proxy_remedy(&words).to_owned());
+    }
     // What ends too soon is told in words of TLS, too.
     if ["close_notify", "handshake eof", "unexpected eof"].iter().any(|word| words.contains(word)) {
         let what = format!("the connection to {who} was closed: {}", error.message);
@@ -172,6 +164,10 @@ fn unreached(error: &ApiError, target: &Target) -> (Code, String, String) {
         return (Code::Interception, what, "check HTTPS_PROXY and NO_PROXY".to_owned());
     }
     let help = match &target.gke {
+        Some(_) if error.request.contains(" /api") => {
+            "check the network. A control plane without a public address is reached from the cluster's network, through a \
+             proxy there (HTTPS_PROXY), or by its DNS endpoint (`endpoint = \"dns\"` in [cluster])"
+        }
         Some(_) => {
             "check the network; behind a proxy, set HTTPS_PROXY; DASK_INFRA_GKE_ENDPOINT, if set, must be a \
              sandbox that is being served. `--offline` plans without reading live state"
@@ -184,17 +180,18 @@ fn unreached(error: &ApiError, target: &Target) -> (Code, String, String) {
     (Code::NoAnswer, format!("{who} cannot be reached: {}", error.message), help.to_owned())
 }
 
-/// `reason` of each `google.rpc.ErrorInfo`.
-fn reasons(error: &ApiError) -> Vec<&str> {
-    let details = error.body.as_ref().and_then(|body| body.pointer("/error/details")?.as_array());
-    details.into_iter().flatten().filter_map(|detail| detail["reason"].as_str()).collect()
-}
-
-/// The API that is not enabled, `container.googleapis.com` when it is not said.
-fn service(error: &ApiError) -> &str {
-    let details = error.body.as_ref().and_then(|body| body.pointer("/error/details")?.as_array());
-    let named = details.into_iter().flatten().find_map(|detail| detail["metadata"]["service"].as_str());
-    named.unwrap_or("container.googleapis.com")
+/// What to do when a proxy is in the way. Source: the words of `live::proxy`.
+fn proxy_remedy(words: &str) -> &'static str {
+    if words.contains("requires a user") {
+        "put both into the proxy's URL: HTTPS_PROXY=http://USER:PASSWORD@HOST:PORT"
+    } else if words.contains("the proxy refused it") {
+        "have the proxy allow this server, or bypass the proxy: NO_PROXY takes hosts, domains, addresses and networks"
+    } else if words.contains("the proxy cannot be reached") {
+        "check HTTPS_PROXY (or `proxy-url` of the kubeconfig): nothing answers there"
+    } else {
+        "for a proxy that intercepts TLS, add its certificate to the system's store (SSL_CERT_FILE); NO_PROXY lists \
+         what bypasses the proxy"
+    }
 }
 
 /// `container.clusters.get` of `Required "container.clusters.get" permission(s) for …`.
@@ -209,25 +206,36 @@ fn permission(message: &str) -> Option<&str> {
         })
 }
 
-/// The least role that holds a permission.
-pub fn role(permission: &str) -> Option<&'static str> {
-    ROLES.iter().find(|(start, _)| permission.starts_with(start)).map(|(_, role)| *role)
-}
-
 #[cfg(test)]
 mod tests {
     use serde_json::{Value, json};
 
     use super::*;
-    use crate::resource::ClusterName;
+    use crate::live::Request;
+    use crate::live::answer::Answer;
+    use crate::live::shape::Media;
+    use crate::resource::Api;
+    use crate::resource::{ClusterName, Endpoint};
 
     fn gke() -> Target {
         let name = ClusterName { project: "p-1".into(), location: "l".into(), cluster: "c".into() };
-        Target { gke: Some(name), context: None, kubeconfig: None, simulated: false }
+        Target {
+            gke: Some(name),
+            endpoint: Endpoint::Auto,
+            context: None,
+            kubeconfig: None,
+            simulated: false,
+        }
     }
 
     fn kube() -> Target {
-        Target { gke: None, context: Some("lab".into()), kubeconfig: None, simulated: false }
+        Target {
+            gke: None,
+            endpoint: Endpoint::Auto,
+            context: Some("lab".into()),
+            kubeconfig: None,
+            simulated: false,
+        }
     }
 
     fn error(
@@ -433,6 +441,26 @@ mod tests {
             assert_eq!(found.code.as_str(), code, "{found:?}");
             assert!(found.message.contains(message), "{found:?}");
             assert!(found.help.as_deref().unwrap().contains(help), "{found:?}");
+        }
+    }
+
+    /// Answers as Google gives them.
+    #[test]
+    fn each_refusal_of_google_is_told_apart() {
+        let rows: Vec<Value> =
+            serde_json::from_str(include_str!("../../tests/data/google-refusals.json")).unwrap();
+        for row in rows {
+            let status = u16::try_from(row["status"].as_u64().unwrap()).unwrap();
+            let body = json!({ "error": row["error"] }).to_string().into_bytes();
+            let request = Request::get(Api::Gke, "/v1/projects/p-1/locations/l/clusters/c");
+            let error = request.read(Answer { status, media: Media::Other, body }).unwrap_err();
+            let found = diagnose(&error, &gke(), &Sources::default(), Words::Few);
+            let text = |key: &str| row[key].as_str().unwrap();
+            let help = found.help.as_deref().unwrap_or_default();
+            assert_eq!(format!("{:?}", error.class), text("class"), "{}", text("why"));
+            assert_eq!(found.code.as_str(), text("code"), "{}", text("why"));
+            assert!(found.message.contains(text("message")), "{}: {found:?}", text("why"));
+            assert!(help.contains(text("help")), "{}: {found:?}", text("why"));
         }
     }
 

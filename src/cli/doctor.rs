@@ -6,12 +6,14 @@ use std::path::Path;
 use serde_json::{Value, json};
 
 use super::Exit;
-use super::access::{self, Words, role};
-use super::gcloud::{self, Found, Gcloud};
+use super::access::{self, Words};
+use super::gcloud::{self, Gcloud};
+use super::rights::{self, Needs};
 use super::sandbox::{self, State};
 use super::session::{Session, block_on};
 use super::settings::{Access, Failure, Settings};
 use crate::diag::Code;
+use crate::live::credentials::adc::{self, File, Found};
 use crate::live::{ApiError, Class, LiveApi, Request};
 use crate::report::human::findings::{Finding, Mark, render};
 use crate::resource::{Api, ClusterName, Method, Target};
@@ -35,27 +37,11 @@ pub struct Args {
     json: bool,
 }
 
-/// What an apply of a stack of `[gke]` asks for. Source: the permissions that the reference pages of the methods
-/// name, and what the Kubernetes Engine roles hold inside the cluster.
-const NEEDED: &[&str] = &[
-    "container.clusters.create",
-    "container.clusters.delete",
-    "container.clusters.get",
-    "container.clusters.list",
-    "container.clusters.update",
-    "container.operations.get",
-    "container.pods.list",
-    "compute.instanceGroupManagers.get",
-    "iam.serviceAccounts.actAs",
-];
-
 /// Looks and tells.
 pub fn doctor(settings: &Settings, args: &Args) -> Exit {
-    let env = |name: &str| std::env::var(name).ok().filter(|value| !value.is_empty());
     let (mut findings, session) = stack(settings);
-    let gcloud = gcloud::read(&env);
-    findings.push(configuration(&gcloud));
-    findings.push(credentials(settings, gcloud::credentials(&env)));
+    findings.push(configuration(&gcloud::read(&adc::environment)));
+    findings.extend(credentials(settings, &adc::find(&adc::environment)));
     findings.extend(["gcloud", "kubectl", "helm"].map(tool));
     findings.push(the_sandbox(settings));
     findings.extend(online(settings, args, session.as_ref()));
@@ -120,14 +106,15 @@ fn configuration(gcloud: &Gcloud) -> Finding {
     Finding::new(Mark::Good, "gcloud settings", format!("configuration {configuration}: {}", said.join(", ")))
 }
 
-fn credentials(settings: &Settings, found: Found) -> Finding {
+/// The file that requests are made with, and the project that is charged for them.
+fn credentials(settings: &Settings, found: &Found) -> Vec<Finding> {
     let what = "credentials";
     let needed = !settings.access.is_simulated();
     let remedy = "gcloud auth application-default login";
-    match found {
-        Found::File { path, kind, account } => {
-            let whose = account.map(|account| format!(" of {account}")).unwrap_or_default();
-            Finding::new(Mark::Good, what, format!("{kind}{whose} in {}", path.display()))
+    let finding = match found {
+        Found::File(File { path, kind, account, .. }) => {
+            let whose = account.as_ref().map(|account| format!(" of {account}")).unwrap_or_default();
+            Finding::new(Mark::Good, what, format!("{}{whose} in {}", kind.name(), path.display()))
         }
         Found::Broken { path, why } => {
             let mark = if needed { Mark::Bad } else { Mark::Doubtful };
@@ -139,7 +126,10 @@ fn credentials(settings: &Settings, found: Found) -> Finding {
             Finding::new(Mark::Doubtful, what, seen).remedy(remedy)
         }
         Found::Nothing => Finding::new(Mark::Skipped, what, "none; the sandbox needs none"),
-    }
+    };
+    let charged = adc::quota_project(&adc::environment, found).filter(|_| needed);
+    let charged = charged.map(|project| Finding::new(Mark::Good, "quota project", project));
+    [finding].into_iter().chain(charged).collect()
 }
 
 /// None of them is needed: people who have them look inside with them.
@@ -242,14 +232,15 @@ async fn permissions(
     name: &ClusterName,
 ) -> Finding {
     let what = "permissions";
+    let needed = rights::permissions(&Needs::of(session.lowered()).apply);
     let request = Request {
         api: Api::Projects,
         method: Method::Post,
         path: format!("/v1/projects/{}:testIamPermissions", name.project),
-        body: Some(json!({ "permissions": NEEDED })),
+        body: Some(json!({ "permissions": needed })),
     };
     match api.send(request).await {
-        Ok(answer) => judged(&answer, &name.project),
+        Ok(answer) => judged(&needed, &answer, &name.project),
         // A sandbox that is being served.
         Err(error) if error.class == Class::NotFound && settings.access.is_simulated() => {
             Finding::new(Mark::Skipped, what, "the sandbox allows everything")
@@ -266,27 +257,25 @@ async fn permissions(
     }
 }
 
-fn judged(answer: &Value, project: &str) -> Finding {
+fn judged(needed: &[String], answer: &Value, project: &str) -> Finding {
     let given: Vec<&str> =
         answer["permissions"].as_array().into_iter().flatten().filter_map(Value::as_str).collect();
-    let missing: Vec<&str> = NEEDED.iter().copied().filter(|needed| !given.contains(needed)).collect();
+    let missing: Vec<&str> =
+        needed.iter().map(String::as_str).filter(|needed| !given.contains(needed)).collect();
     if missing.is_empty() {
-        return Finding::new(Mark::Good, "permissions", format!("all {} that an apply needs", NEEDED.len()));
+        return Finding::new(Mark::Good, "permissions", format!("all {} that an apply needs", needed.len()));
     }
-    let mut roles: Vec<&str> = missing.iter().filter_map(|permission| role(permission)).collect();
-    roles.sort_unstable();
-    roles.dedup();
-    let grant = |role: &&str| {
-        format!("gcloud projects add-iam-policy-binding {project} --member user:YOU --role {role}")
-    };
-    let remedy: Vec<String> = roles.iter().map(grant).collect();
+    let remedy: Vec<String> =
+        rights::roles(missing.iter().copied()).into_iter().map(|role| rights::grant(project, role)).collect();
     // Reading is enough for plans.
-    let mark = if missing.iter().any(|permission| permission.ends_with("clusters.get")) {
-        Mark::Bad
-    } else {
-        Mark::Doubtful
+    let mark = if missing.contains(&"container.clusters.get") { Mark::Bad } else { Mark::Doubtful };
+    let few = match missing.as_slice() {
+        [first, second, third, rest @ ..] if rest.len() > 2 => {
+            format!("{first}, {second}, {third} and {} more (`dask-infra permissions` lists all)", rest.len())
+        }
+        all => all.join(", "),
     };
-    Finding::new(mark, "permissions", format!("missing: {}", missing.join(", "))).remedy(remedy.join("\n"))
+    Finding::new(mark, "permissions", format!("missing: {few}")).remedy(remedy.join("\n"))
 }
 
 /// The cluster of a kubeconfig.
@@ -306,22 +295,25 @@ mod tests {
 
     #[test]
     fn missing_permissions_are_named_with_roles_that_hold_them() {
-        let all = judged(&json!({ "permissions": NEEDED }), "p");
+        let needed: Vec<String> = [
+            "container.clusters.create",
+            "container.clusters.get",
+            "container.pods.list",
+            "container.thirdPartyObjects.create",
+            "iam.serviceAccounts.actAs",
+        ]
+        .map(str::to_owned)
+        .to_vec();
+        let all = judged(&needed, &json!({ "permissions": needed }), "p");
         assert_eq!((all.mark, all.remedy), (Mark::Good, None));
-        let some: Vec<&str> = NEEDED.iter().copied().filter(|needed| !needed.ends_with(".create")).collect();
-        let found = judged(&json!({ "permissions": some }), "p");
+        let some: Vec<&String> =
+            needed.iter().filter(|needed| !needed.ends_with("clusters.create")).collect();
+        let found = judged(&needed, &json!({ "permissions": some }), "p");
         assert_eq!(found.mark, Mark::Doubtful, "a plan still works");
         assert!(found.seen.contains("container.clusters.create"), "{found:?}");
         assert!(found.remedy.unwrap().contains("--role roles/container.clusterAdmin"));
-        let none = judged(&json!({}), "p");
+        let none = judged(&needed, &json!({}), "p");
         assert_eq!(none.mark, Mark::Bad);
-        assert!(none.remedy.unwrap().lines().count() > 2);
-    }
-
-    #[test]
-    fn every_needed_permission_has_a_role() {
-        for needed in NEEDED {
-            assert!(role(needed).is_some(), "{needed} has no role");
-        }
+        assert_eq!(none.remedy.unwrap().lines().count(), 3);
     }
 }

@@ -1,14 +1,10 @@
-//! What the user's gcloud knows, read from its files as gcloud reads them: which project and zone are set, and
-//! which credentials lie there. Nothing is run, and no secret is kept.
+//! What the user's gcloud knows, read from its files as gcloud reads them: which project and zone are set. Nothing is run.
 //! Source: `gcloud topic configurations`, and the Cloud SDK's `properties.py` for names and order.
 
 use std::fs;
-use std::path::{Path, PathBuf};
+use std::path::PathBuf;
 
-use serde_json::Value;
-
-/// The environment, as a function so that tests have their own.
-pub type Env<'a> = &'a dyn Fn(&str) -> Option<String>;
+use crate::live::credentials::adc::{Env, folder};
 
 /// A property, and where it was said.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -63,11 +59,6 @@ pub fn read(env: Env<'_>) -> Gcloud {
     }
 }
 
-fn folder(env: Env<'_>) -> Option<PathBuf> {
-    let named = env("CLOUDSDK_CONFIG").map(PathBuf::from);
-    named.or_else(|| env("HOME").map(|home| Path::new(&home).join(".config/gcloud")))
-}
-
 /// A key of an INI file.
 fn property(text: &str, section: &str, key: &str) -> Option<String> {
     let mut here = "";
@@ -83,52 +74,6 @@ fn property(text: &str, section: &str, key: &str) -> Option<String> {
         }
     }
     None
-}
-
-/// What stands for application default credentials on this machine, by what can be read without a network.
-#[derive(Clone, Debug, PartialEq, Eq)]
-pub enum Found {
-    /// A file with credentials: where, of what kind, for whom when it says so.
-    File {
-        /// The file.
-        path: PathBuf,
-        /// `authorized_user`, `service_account`, `external_account`, `impersonated_service_account`.
-        kind: String,
-        /// The account's address, which is no secret.
-        account: Option<String>,
-    },
-    /// A file that should have them and cannot be used, and why.
-    Broken {
-        /// The file.
-        path: PathBuf,
-        why: String,
-    },
-    /// No file. On Google Cloud the metadata server still may have some.
-    Nothing,
-}
-
-/// Looks where Google's libraries look, in their order.
-pub fn credentials(env: Env<'_>) -> Found {
-    if let Some(path) = env("GOOGLE_APPLICATION_CREDENTIALS") {
-        return look(Path::new(&path)).unwrap_or_else(|why| Found::Broken { path: path.into(), why });
-    }
-    let Some(path) = folder(env).map(|folder| folder.join("application_default_credentials.json")) else {
-        return Found::Nothing;
-    };
-    if !path.exists() {
-        return Found::Nothing;
-    }
-    look(&path).unwrap_or_else(|why| Found::Broken { path, why })
-}
-
-fn look(path: &Path) -> Result<Found, String> {
-    let text = fs::read_to_string(path).map_err(|error| error.to_string())?;
-    // The parser's own words may repeat the text, which is secret.
-    let value: Value = serde_json::from_str(&text).map_err(|_| "it is not valid JSON".to_owned())?;
-    let kind = value["type"].as_str().ok_or("it has no `type`, so it holds no credentials")?;
-    let account = ["client_email", "account"].iter().find_map(|key| value[*key].as_str());
-    let account = account.filter(|account| !account.is_empty()).map(str::to_owned);
-    Ok(Found::File { path: path.to_owned(), kind: kind.to_owned(), account })
 }
 
 #[cfg(test)]
@@ -168,30 +113,5 @@ mod tests {
     fn nothing_is_found_where_nothing_is() {
         let none = BTreeMap::new();
         assert_eq!(read(&env(&none)), Gcloud { configuration: "default".to_owned(), ..Gcloud::default() });
-        assert_eq!(credentials(&env(&none)), Found::Nothing);
-    }
-
-    #[test]
-    fn credentials_are_named_by_kind_and_no_secret_is_kept() {
-        let folder = tempfile::tempdir().unwrap();
-        let path = folder.path().join("key.json");
-        let pairs = BTreeMap::from([("GOOGLE_APPLICATION_CREDENTIALS", path.display().to_string())]);
-        let table = [
-            (
-                r#"{"type": "service_account", "client_email": "a@b", "private_key": "CANARY"}"#,
-                "service_account",
-            ),
-            (r#"{"type": "authorized_user", "refresh_token": "CANARY"}"#, "authorized_user"),
-            (r#"{"CANARY": "CANARY"}"#, "no `type`"),
-            ("CANARY {", "not valid JSON"),
-        ];
-        for (text, expect) in table {
-            fs::write(&path, text).unwrap();
-            let found = format!("{:?}", credentials(&env(&pairs)));
-            assert!(found.contains(expect), "{found}");
-            assert!(!found.contains("CANARY"), "{found}");
-        }
-        fs::remove_file(&path).unwrap();
-        assert!(matches!(credentials(&env(&pairs)), Found::Broken { .. }));
     }
 }

@@ -15,7 +15,7 @@ use crate::import::{self, Found, Imported, Place};
 use crate::kinds::{self, dask};
 use crate::live::survey::{self, Blind, Survey};
 use crate::live::{ApiError, Class, KubeconfigAccess, LiveApi};
-use crate::resource::{ClusterName, Gvk, Owner, Target};
+use crate::resource::{ClusterName, Endpoint, Gvk, Owner, Target};
 use crate::schema::DASK_GROUP;
 use crate::source::Sources;
 use crate::stack::ready::SCHEMA;
@@ -117,6 +117,7 @@ async fn connect(settings: &Settings, args: &Args, file: Option<&Path>) -> Resul
         let path = args.kubeconfig.as_ref().map(|given| written(given, file));
         let target = Target {
             gke: None,
+            endpoint: Endpoint::Auto,
             context: context.clone(),
             kubeconfig: args.kubeconfig.as_ref().map(|path| path.display().to_string()),
             simulated,
@@ -130,8 +131,13 @@ async fn connect(settings: &Settings, args: &Args, file: Option<&Path>) -> Resul
         location: args.location.clone().unwrap_or_else(|| "-".to_owned()),
         cluster: args.cluster.clone().unwrap_or_default(),
     };
-    let target =
-        |name: &ClusterName| Target { gke: Some(name.clone()), context: None, kubeconfig: None, simulated };
+    let target = |name: &ClusterName| Target {
+        gke: Some(name.clone()),
+        endpoint: Endpoint::Auto,
+        context: None,
+        kubeconfig: None,
+        simulated,
+    };
     if args.location.is_some() && args.cluster.is_some() {
         let link = Link::open(settings, &target(&cluster), None)?;
         return Ok((Place::Gke(cluster), link));
@@ -157,7 +163,7 @@ fn written(kubeconfig: &Path, file: Option<&Path>) -> String {
 
 fn project(settings: &Settings, args: &Args) -> Result<String, Failure> {
     let gcloud = || {
-        let read = gcloud::read(&|name| std::env::var(name).ok().filter(|value| !value.is_empty()));
+        let read = gcloud::read(&crate::live::credentials::adc::environment);
         read.project.map(|project| project.value)
     };
     let known =
@@ -237,7 +243,8 @@ async fn read(api: &dyn LiveApi, place: Place, args: &Args) -> Result<Found, Fai
         Place::Kubeconfig { context, .. } => (None, context.clone()),
     };
     let kubeconfig = args.kubeconfig.as_ref().map(|path| path.display().to_string());
-    let target = Target { gke: cluster.cloned(), context, kubeconfig, simulated: false };
+    let target =
+        Target { gke: cluster.cloned(), endpoint: Endpoint::Auto, context, kubeconfig, simulated: false };
     let surveyed = survey::survey(api, cluster, &kinds(&args.namespace), args.parallelism).await;
     let Survey { cluster: live, pools, sizes, objects, unread } = match surveyed {
         Ok(survey) => survey,

@@ -66,7 +66,7 @@ fn unknown(name: &str) -> Diagnostic {
 
 fn write(settings: &Settings, ready: &Ready) -> Result<String, Failure> {
     let folder = folder(&settings.stack)?;
-    let gcloud = gcloud::read(&|name| std::env::var(name).ok().filter(|value| !value.is_empty()));
+    let gcloud = gcloud::read(&crate::live::credentials::adc::environment);
     let (own, said) = own(ready, &gcloud, id());
     let needs_project = own.project.is_none() && settings.environment(PROJECT_VARIABLE).is_none();
     let mut files: Vec<(PathBuf, String)> = vec![(folder.join("stack.toml"), ready.own(&own))];

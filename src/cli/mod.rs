@@ -26,7 +26,9 @@ mod init;
 mod logs;
 mod looks;
 mod offered;
+mod permissions;
 mod plan;
+mod rights;
 mod run;
 mod sandbox;
 pub mod saved;
@@ -71,8 +73,9 @@ struct Global {
     /// The stack: a file, or a folder with `stack.toml`
     #[arg(long, value_name = "PATH", default_value = ".", global = true)]
     stack: PathBuf,
-    /// Run against an embedded GKE and Kubernetes kept in DIR [without DIR: .dask-infra/sandbox; env:
-    /// DASK_INFRA_SANDBOX=DIR]
+    /// Run against an embedded GKE and Kubernetes [DIR: .dask-infra/sandbox]
+    ///
+    /// They are kept in DIR. DASK_INFRA_SANDBOX=DIR in the environment does the same.
     #[arg(
         long,
         value_name = "DIR",
@@ -165,6 +168,9 @@ enum Command {
     /// Check for missing credentials, permissions, APIs and tools
     #[command(after_help = doctor::EXAMPLES)]
     Doctor(doctor::Args),
+    /// Print the permissions that the stack needs, and the least roles that hold them
+    #[command(after_help = permissions::EXAMPLES)]
+    Permissions(permissions::Args),
     /// Print the JSON Schema of stack files, for editors
     #[command(after_help = "Example: dask-infra schema > stack.schema.json\n\
         and as the first line of stack.toml: #:schema ./stack.schema.json")]
@@ -272,6 +278,7 @@ fn dispatch(Cli { global, command }: Cli, matches: &ArgMatches) -> Exit {
         Command::Graph(args) => graph::graph(&settings, &args),
         Command::Explain(args) => explain::explain(&settings, &args),
         Command::Doctor(args) => doctor::doctor(&settings, &args),
+        Command::Permissions(args) => permissions::permissions(&settings, &args),
         Command::Schema => validate::schema(&settings),
         Command::Sandbox(command) => sandbox::run(&settings, &command),
         Command::Completions(args) => completions::completions(&settings, &args),

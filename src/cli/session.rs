@@ -263,7 +263,7 @@ impl Session {
     /// # Errors
     /// There is no such place.
     pub fn connect(&self, settings: &Settings) -> Result<Link, Failure> {
-        let Target { gke: _, context, kubeconfig, simulated: _ } = self.lowered.target.clone();
+        let Target { gke: _, endpoint: _, context, kubeconfig, simulated: _ } = self.lowered.target.clone();
         let kubernetes = self
             .stack
             .kubernetes
@@ -404,7 +404,7 @@ impl Link {
             let what = format!("the plan was made for {} ({})", plan.target, plan.target.mark());
             return Err(Diagnostic::error(Code::PlanFile, what).help(help).into());
         }
-        let Target { gke, context, kubeconfig, simulated: _ } = plan.target.clone();
+        let Target { gke, endpoint: _, context, kubeconfig, simulated: _ } = plan.target.clone();
         let path = kubeconfig.map(PathBuf::from);
         let kubernetes = gke.is_none().then_some(KubeconfigAccess { path, context });
         kubernetes.iter().try_for_each(|kubeconfig| runs_nothing(settings, kubeconfig))?;
@@ -451,7 +451,13 @@ impl Link {
         }
         let Opened { gke, in_process, task } = link;
         let cluster = target.gke.clone();
-        let options = Connect { gke, cluster, kubernetes, in_process_kubernetes: in_process };
+        let options = Connect {
+            gke,
+            cluster,
+            endpoint: target.endpoint,
+            kubernetes,
+            in_process_kubernetes: in_process,
+        };
         Ok(Self { connection: Arc::new(Connection::new(options)), sandbox: task })
     }
 }

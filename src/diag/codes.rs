@@ -927,4 +927,15 @@ codes! {
      HTTPS_PROXY names it and NO_PROXY lists what bypasses it; the certificate of a proxy that intercepts TLS \
      must be in the system's store (or in SSL_CERT_FILE)."
     => "export HTTPS_PROXY=http://proxy.example:3128\nexport NO_PROXY=127.0.0.1,localhost"
+
+    QuotaProject "DI0609" "no quota project, or no access to it"
+    "Google charges requests of user credentials to a quota project: the one in GOOGLE_CLOUD_QUOTA_PROJECT, else \
+     `quota_project_id` of the credentials file. It must have the API enabled, and the credentials need \
+     roles/serviceusage.serviceUsageConsumer on it. Service accounts need none."
+    => "gcloud auth application-default set-quota-project my-project\n# or, for this shell:\nexport GOOGLE_CLOUD_QUOTA_PROJECT=my-project"
+
+    Billing "DI0610" "billing is not enabled for the project"
+    "GKE creates nothing in a project without a billing account. An account is linked once; it takes a minute \
+     until the APIs know it."
+    => "gcloud billing accounts list\ngcloud billing projects link my-project --billing-account 0X0X0X-0X0X0X-0X0X0X"
 }

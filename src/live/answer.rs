@@ -5,6 +5,7 @@ use http::StatusCode;
 use serde_json::Value;
 
 use super::admission::Admission;
+use super::cause::Cause;
 use super::shape::{Media, Shape};
 use super::{ApiError, Class, Request};
 use crate::resource::{Api, Method};
@@ -106,15 +107,18 @@ impl Refusal<'_> {
         let words = message.as_deref().unwrap_or_default().to_ascii_lowercase();
         let canonical = text("status").unwrap_or_default();
         let reasons = error_info_reasons(error);
+        let cause = Cause::of(self.body, message.as_deref().unwrap_or_default());
         let class = match self.status {
+            400..=499 if cause.is_some() && self.status != 429 => Class::Denied,
             400 if is_busy(&words, &reasons) => Class::Busy,
             400 if canonical == "FAILED_PRECONDITION" && words.contains("fingerprint") => Class::Conflict,
             409 if canonical == "ABORTED" => Class::Conflict,
             409 if words.contains("operation") && words.contains("progress") => Class::Busy,
             409 => Class::AlreadyExists,
             412 => Class::Conflict,
-            403 if words.contains("quota") => Class::Quota,
-            403 if words.contains("rate limit") => Class::Throttled,
+            403 if reasons.contains(&"CONCURRENT_OPERATIONS_QUOTA_EXCEEDED") => Class::Busy,
+            403 if words.contains("rate limit") || words.contains("per minute") => Class::Throttled,
+            403 if is_short(&words) || canonical == "RESOURCE_EXHAUSTED" => Class::Quota,
             // Only the API itself can say that something is not there.
             404 if message.is_none() => Class::Other,
             429 if words.contains("operation")
@@ -215,6 +219,11 @@ fn is_busy(words: &str, reasons: &[&str]) -> bool {
         || words.contains("running incompatible operation")
         || (words.contains("operation") && words.contains("is currently"))
         || words.contains("please wait and try again once it is done")
+}
+
+/// A quota does not suffice; many other messages name one.
+fn is_short(words: &str) -> bool {
+    words.contains("quota") && (words.contains("insufficient") || words.contains("exceeded"))
 }
 
 fn first_line(text: &str, status: u16) -> String {

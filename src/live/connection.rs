@@ -7,14 +7,15 @@ use std::sync::Arc;
 use axum::Router;
 use futures::FutureExt as _;
 use futures::future::BoxFuture;
-use serde_json::Value;
+use serde_json::{Value, json};
 use tokio::sync::Mutex;
 
 use super::credentials::Credentials;
+use super::endpoint::{Address, address, endpoint};
 use super::gke::{Gke, GkeAccess};
 use super::kube::{Bearer, BytesAsTheyCome, KubeconfigAccess, Kubernetes, Tunnel};
 use super::{ApiError, Class, LiveApi, Request};
-use crate::resource::{Api, ClusterName, Method};
+use crate::resource::{Api, ClusterName, Endpoint, Method};
 
 /// The Kubernetes API of a cluster in this process, by the endpoint that its GKE cluster names.
 pub type InProcess = Arc<dyn Fn(&str) -> Option<Router> + Send + Sync>;
@@ -25,6 +26,8 @@ pub struct Options {
     pub gke: GkeAccess,
     /// The stack's GKE cluster; `None` for a stack of `[kubernetes]`.
     pub cluster: Option<ClusterName>,
+    /// Which way leads to its control plane.
+    pub endpoint: Endpoint,
     /// The cluster of a stack of `[kubernetes]`.
     pub kubernetes: Option<KubeconfigAccess>,
     /// Kubernetes APIs of this process; asked before the network.
@@ -36,6 +39,7 @@ pub struct Connection {
     gke: Gke,
     credentials: Arc<Credentials>,
     cluster: Option<ClusterName>,
+    endpoint: Endpoint,
     kubeconfig: Option<KubeconfigAccess>,
     in_process: Option<InProcess>,
     kubernetes: Mutex<Option<Kubernetes>>,
@@ -43,10 +47,11 @@ pub struct Connection {
 
 impl fmt::Debug for Connection {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        let Self { gke, cluster, kubeconfig, .. } = self;
+        let Self { gke, cluster, endpoint, kubeconfig, .. } = self;
         f.debug_struct("Connection")
             .field("gke", gke.access())
             .field("cluster", cluster)
+            .field("endpoint", endpoint)
             .field("kubeconfig", kubeconfig)
             .finish_non_exhaustive()
     }
@@ -55,12 +60,13 @@ impl fmt::Debug for Connection {
 impl Connection {
     /// A connection.
     pub fn new(options: Options) -> Self {
-        let Options { gke, cluster, kubernetes, in_process_kubernetes } = options;
+        let Options { gke, cluster, endpoint, kubernetes, in_process_kubernetes } = options;
         let credentials = Arc::<Credentials>::default();
         Self {
             gke: Gke::new(gke, Arc::clone(&credentials)),
             credentials,
             cluster,
+            endpoint,
             kubeconfig: kubernetes,
             in_process: in_process_kubernetes,
             kubernetes: Mutex::new(None),
@@ -92,12 +98,18 @@ impl Connection {
             }
             _ => error,
         })?;
-        let endpoint = endpoint(&cluster).ok_or_else(|| {
+        let found = address(&cluster, self.endpoint).map_err(|closed| {
+            let mut error = request.failed(Class::Other, closed.why);
+            error.body = Some(json!({ "remedy": closed.remedy }));
+            error
+        })?;
+        let Address { host, authority } = found.ok_or_else(|| {
             let status = cluster["status"].as_str().unwrap_or("unknown");
             let message = format!("the GKE cluster {} has no endpoint yet (status {status})", name.cluster);
             request.failed(Class::Unavailable, message)
         })?;
-        if let Some(router) = self.in_process.as_ref().and_then(|find| find(endpoint)) {
+        let router = self.in_process.as_ref().zip(endpoint(&cluster)).and_then(|(find, usual)| find(usual));
+        if let Some(router) = router {
             return Ok(Kubernetes::in_process(router));
         }
         let bearer = match self.gke.access() {
@@ -105,8 +117,7 @@ impl Connection {
             GkeAccess::Loopback { token: Some(token), .. } => Bearer::Known(token.clone()),
             GkeAccess::Loopback { .. } | GkeAccess::InProcess(_) => Bearer::Any,
         };
-        let authority = cluster.pointer("/masterAuth/clusterCaCertificate").and_then(Value::as_str);
-        Kubernetes::gke(endpoint, authority, bearer).map_err(|why| request.failed(Class::Other, why))
+        Kubernetes::gke(host, authority, bearer).map_err(|why| request.failed(Class::Other, why))
     }
 
     /// Sends to the cluster; what does not reach it makes the next request look the cluster up again.
@@ -177,18 +188,12 @@ impl LiveApi for Connection {
     }
 }
 
-/// Where the cluster's Kubernetes API listens, once it does.
-pub fn endpoint(cluster: &Value) -> Option<&str> {
-    cluster.get("endpoint").and_then(Value::as_str).filter(|endpoint| !endpoint.is_empty())
-}
-
 #[cfg(test)]
 mod tests {
     use std::sync::Mutex as StdMutex;
     use std::sync::atomic::{AtomicUsize, Ordering};
 
     use axum::routing::{any, get};
-    use serde_json::json;
 
     use super::*;
 
@@ -235,6 +240,7 @@ mod tests {
         Connection::new(Options {
             gke: GkeAccess::InProcess(gke),
             cluster: Some(name()),
+            endpoint: Endpoint::Auto,
             kubernetes: None,
             in_process_kubernetes: Some(find),
         })

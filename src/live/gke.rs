@@ -9,7 +9,8 @@ use serde_json::Value;
 use tokio::sync::OnceCell;
 
 use super::answer::Answer;
-use super::credentials::Credentials;
+use super::credentials::{Credentials, adc};
+use super::proxy::{self, Via};
 use super::shape::Media;
 use super::transport::{TIMEOUT, USER_AGENT, bounded, causes, content_type, in_process};
 use super::{ApiError, Class, Request};
@@ -104,7 +105,16 @@ impl Gke {
             }
             GkeAccess::Google => {
                 let headers = self.credentials.headers(request).await?;
-                self.network(host(request.api), headers, request).await?
+                let bearer = headers.get(http::header::AUTHORIZATION).cloned();
+                let answer = self.network(host(request.api), headers, request).await?;
+                match bearer.filter(|_| answer.status == 401) {
+                    // Nothing was done. A token ends early when the key is replaced or this machine has slept.
+                    Some(bearer) if self.credentials.refused(&bearer).await => {
+                        let headers = self.credentials.headers(request).await?;
+                        self.network(host(request.api), headers, request).await?
+                    }
+                    Some(_) | None => answer,
+                }
             }
         };
         request.read(answer)
@@ -136,7 +146,7 @@ impl Gke {
             // Google's front end wants a length with every POST.
             builder = builder.header(http::header::CONTENT_LENGTH, "0");
         }
-        let response = builder.send().await.map_err(|error| transport_error(request, error))?;
+        let response = builder.send().await.map_err(|error| transport_error(request, base, error))?;
         let status = response.status().as_u16();
         let media = Media::of(response.headers());
         let body = bounded(request, reqwest::Body::from(response)).await?;
@@ -169,12 +179,25 @@ fn late(request: &Request) -> ApiError {
     request.unanswered(format!("no answer within {} s", TIMEOUT.as_secs()))
 }
 
-fn transport_error(request: &Request, error: reqwest::Error) -> ApiError {
+/// Why there is no connection to a host, with the proxy that is in between.
+fn unconnected(base: &str, why: String) -> String {
+    let server = base.parse::<http::Uri>().ok();
+    let proxy = server.as_ref().and_then(|server| proxy::named(&adc::environment, server));
+    match proxy {
+        Some(proxy) => {
+            let host = base.trim_start_matches("https://");
+            Via::of(&proxy, "HTTPS_PROXY").explains(host, &why)
+        }
+        None => why,
+    }
+}
+
+fn transport_error(request: &Request, base: &str, error: reqwest::Error) -> ApiError {
     let error = error.without_url();
     if error.is_builder() {
         request.failed(Class::Invalid, causes(&error))
     } else if error.is_connect() {
-        request.failed(Class::Unavailable, causes(&error))
+        request.failed(Class::Unavailable, unconnected(base, causes(&error)))
     } else if error.is_timeout() {
         late(request)
     } else {

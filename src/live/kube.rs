@@ -12,7 +12,6 @@ use futures::future::BoxFuture;
 use futures::stream::BoxStream;
 use futures::{FutureExt as _, StreamExt as _};
 use http_body_util::BodyExt as _;
-use hyper_util::client::proxy::matcher::Matcher;
 use k8s_openapi::api::core::v1::Pod;
 use kube::api::Portforwarder;
 use kube::client::{AuthError, Body, UpgradeConnectionError};
@@ -22,7 +21,8 @@ use serde_json::Value;
 use tokio::io::DuplexStream;
 
 use super::answer::Answer;
-use super::credentials::Credentials;
+use super::credentials::{Credentials, adc};
+use super::proxy::{self, Via};
 use super::shape::Media;
 use super::transport::{TIMEOUT, bounded, causes, http_request, in_process, in_process_open};
 use super::{ApiError, Class, Request};
@@ -120,11 +120,7 @@ impl KubeconfigAccess {
     /// What is to be said of the way to the cluster; nothing where the file cannot be read, which is said elsewhere.
     pub fn doubts(&self) -> Vec<Doubt> {
         let Ok(file) = self.file() else { return Vec::new() };
-        let context = self.context.as_ref().or(file.current_context.as_ref());
-        let context = file.contexts.iter().find(|named| Some(&named.name) == context);
-        let cluster = context.and_then(|named| Some(&named.context.as_ref()?.cluster));
-        let cluster = file.clusters.iter().find(|named| Some(&named.name) == cluster);
-        let Some(cluster) = cluster.and_then(|named| named.cluster.as_ref()) else { return Vec::new() };
+        let Some(cluster) = cluster_of(&file, self.context.as_ref()) else { return Vec::new() };
         let server = cluster.server.clone().unwrap_or_default();
         let url = server.parse().ok();
         let shown = url.as_ref().map_or_else(|| "its server".to_owned(), bare_url);
@@ -157,6 +153,14 @@ fn has_credentials(who: &AuthInfo) -> bool {
     let AuthInfo { username, password, token, token_file, auth_provider, exec, .. } = who;
     let texts = [username.is_some(), password.is_some(), token.is_some(), token_file.is_some()];
     texts.contains(&true) || auth_provider.is_some() || exec.is_some()
+}
+
+/// The cluster that a context leads to.
+fn cluster_of<'a>(file: &'a Kubeconfig, context: Option<&String>) -> Option<&'a kube::config::Cluster> {
+    let context = context.or(file.current_context.as_ref());
+    let context = file.contexts.iter().find(|named| Some(&named.name) == context);
+    let cluster = context.and_then(|named| Some(&named.context.as_ref()?.cluster));
+    file.clusters.iter().find(|named| Some(&named.name) == cluster)?.cluster.as_ref()
 }
 
 /// The entries of a kubeconfig that a context leads to: `user "u", cluster "c"`.
@@ -249,11 +253,30 @@ pub enum Bearer {
     Known(http::HeaderValue),
 }
 
+/// What names a proxy.
+const OF_ENVIRONMENT: &str = "HTTPS_PROXY";
+const OF_KUBECONFIG: &str = "proxy-url of the kubeconfig";
+
 /// The client of one cluster.
 #[derive(Clone)]
 pub struct Kubernetes {
     transport: Transport,
     bearer: Bearer,
+    way: Way,
+}
+
+/// What is told of connections that cannot be made.
+#[derive(Clone, Debug, Default)]
+struct Way {
+    /// `host:port`.
+    server: String,
+    via: Option<Via>,
+}
+
+impl Way {
+    fn told(&self, why: &str) -> String {
+        self.via.as_ref().map_or_else(|| why.to_owned(), |via| via.explains(&self.server, why))
+    }
 }
 
 #[derive(Clone)]
@@ -265,7 +288,7 @@ enum Transport {
 impl Kubernetes {
     /// The cluster behind a router of this process.
     pub fn in_process(router: Router) -> Self {
-        Self { transport: Transport::InProcess(router), bearer: Bearer::Any }
+        Self { transport: Transport::InProcess(router), bearer: Bearer::Any, way: Way::default() }
     }
 
     /// A GKE cluster: its address (`34.1.2.3`, or `127.0.0.1:4443` on a sandbox) and its certificate
@@ -277,11 +300,7 @@ impl Kubernetes {
         let url: http::Uri = format!("https://{endpoint}")
             .parse()
             .map_err(|_| format!("the cluster's endpoint {endpoint:?} is not an address"))?;
-        // As for Google's own API. What is on this machine is asked without one.
-        let proxy = match bearer {
-            Bearer::Google(_) => super::proxy::of(&Matcher::from_system(), &url),
-            Bearer::Kubeconfig | Bearer::Any | Bearer::Known(_) => None,
-        };
+        let proxy = proxy::named(&adc::environment, &url);
         Self::through(url, authority, bearer, proxy)
     }
 
@@ -294,7 +313,7 @@ impl Kubernetes {
         let mut config = Config::new(url);
         config.root_cert = authority.map(certificates).transpose()?;
         config.proxy_url = proxy;
-        Self::network(config, bearer)
+        Self::network(config, bearer, OF_ENVIRONMENT)
     }
 
     /// A context of a kubeconfig; exec plugins are run as kubectl runs them.
@@ -309,8 +328,19 @@ impl Kubernetes {
         let file =
             access.file().map_err(|error| format!("cannot use {what}: {}", kubeconfig_trouble(&error)))?;
         let what = format!("{what}{}", entries_of(&file, context.as_ref()));
+        let own = cluster_of(&file, context.as_ref()).and_then(|cluster| cluster.proxy_url.clone());
+        let own = own.filter(|proxy| !proxy.is_empty());
         let config = Config::from_custom_kubeconfig(file, &options).await;
-        let config = config.map_err(|error| format!("cannot use {what}: {}", kubeconfig_trouble(&error)))?;
+        let mut config =
+            config.map_err(|error| format!("cannot use {what}: {}", kubeconfig_trouble(&error)))?;
+        // kube asks NO_PROXY for the proxy's name, not the server's.
+        config.proxy_url = match &own {
+            Some(own) => {
+                Some(own.parse().map_err(|_| format!("cannot use {what}: its `proxy-url` is not a URL"))?)
+            }
+            None => proxy::named(&adc::environment, &config.cluster_url),
+        };
+        let named_by = if own.is_some() { OF_KUBECONFIG } else { OF_ENVIRONMENT };
         if !is_private(&config.cluster_url) && has_credentials(&config.auth_info) {
             let server = bare_url(&config.cluster_url);
             return Err(format!(
@@ -318,13 +348,17 @@ impl Kubernetes {
                  or one on this machine"
             ));
         }
-        Self::network(config, Bearer::Kubeconfig).map_err(|why| format!("cannot use {what}: {why}"))
+        Self::network(config, Bearer::Kubeconfig, named_by).map_err(|why| format!("cannot use {what}: {why}"))
     }
 
-    fn network(mut config: Config, bearer: Bearer) -> Result<Self, String> {
+    fn network(mut config: Config, bearer: Bearer, named_by: &'static str) -> Result<Self, String> {
         config.default_retry = false;
+        let way = Way {
+            server: config.cluster_url.authority().map(ToString::to_string).unwrap_or_default(),
+            via: config.proxy_url.as_ref().map(|proxy| Via::of(proxy, named_by)),
+        };
         let client = Client::try_from(config).map_err(|error| client_trouble(&error))?;
-        Ok(Self { transport: Transport::Network(client), bearer })
+        Ok(Self { transport: Transport::Network(client), bearer, way })
     }
 
     /// Sends one request, once.
@@ -352,10 +386,18 @@ impl Kubernetes {
 
     async fn open(&self, client: &Client, request: &Request) -> Result<http::Response<Body>, ApiError> {
         let mut http = http_request(request)?;
-        if let Some(value) = self.authorization(request).await? {
-            http.headers_mut().insert(http::header::AUTHORIZATION, value);
+        let bearer = self.authorization(request).await?;
+        if let Some(value) = &bearer {
+            http.headers_mut().insert(http::header::AUTHORIZATION, value.clone());
         }
-        client.send(http.map(Body::from)).await.map_err(|error| transport_error(request, &error))
+        let sent = client.send(http.map(Body::from)).await;
+        let response = sent.map_err(|error| transport_error(request, &error, &self.way))?;
+        if let (Bearer::Google(credentials), Some(value)) = (&self.bearer, &bearer)
+            && response.status() == http::StatusCode::UNAUTHORIZED
+        {
+            credentials.refused(value).await;
+        }
+        Ok(response)
     }
 
     /// Who asks, unless the client says it itself.
@@ -364,7 +406,7 @@ impl Kubernetes {
             Bearer::Kubeconfig => return Ok(None),
             Bearer::Known(value) => return Ok(Some(value.clone())),
             Bearer::Any => "sandbox".to_owned(),
-            Bearer::Google(credentials) => credentials.token(request).await?,
+            Bearer::Google(credentials) => return credentials.bearer(request).await.map(Some),
         };
         let mut value = http::HeaderValue::from_str(&format!("Bearer {token}"))
             .map_err(|_| request.failed(Class::Unauthenticated, "the token is not text"))?;
@@ -425,7 +467,8 @@ impl Kubernetes {
         let pods: kube::Api<Pod> = kube::Api::namespaced(client, namespace);
         let late = || request.unanswered(format!("no answer within {} s", TIMEOUT.as_secs()));
         let opened = tokio::time::timeout(TIMEOUT, pods.portforward(pod, &[port])).await;
-        let mut forwarder = opened.map_err(|_| late())?.map_err(|error| not_switched(&request, &error))?;
+        let opened = opened.map_err(|_| late())?;
+        let mut forwarder = opened.map_err(|error| not_switched(&request, &error, &self.way))?;
         let (stream, trouble) = (forwarder.take_stream(port), forwarder.take_error(port));
         match stream.zip(trouble) {
             Some((stream, trouble)) => Ok(Tunnel { stream, trouble: trouble.boxed(), forwarder }),
@@ -467,7 +510,7 @@ fn authorized(client: Client, value: http::HeaderValue) -> Client {
 }
 
 /// Why a connection was not handed over, in the server's own words where it has any.
-fn not_switched(request: &Request, error: &kube::Error) -> ApiError {
+fn not_switched(request: &Request, error: &kube::Error, way: &Way) -> ApiError {
     let refused = |status: u16, body: Vec<u8>| {
         let read = request.read(Answer { status, media: Media::Other, body });
         read.err().unwrap_or_else(|| request.failed(Class::Other, causes(error)))
@@ -477,18 +520,18 @@ fn not_switched(request: &Request, error: &kube::Error) -> ApiError {
         kube::Error::UpgradeConnection(UpgradeConnectionError::ProtocolSwitch(status)) => {
             refused(status.as_u16(), Vec::new())
         }
-        _ => transport_error(request, error),
+        _ => transport_error(request, error, way),
     }
 }
 
-fn transport_error(request: &Request, error: &kube::Error) -> ApiError {
+fn transport_error(request: &Request, error: &kube::Error, way: &Way) -> ApiError {
     match error {
         kube::Error::Auth(error) => request.failed(Class::Unauthenticated, auth_trouble(error)),
         kube::Error::Service(cause) if cause.is::<AuthError>() => {
             let told = cause.downcast_ref().map(auth_trouble).unwrap_or_default();
             request.failed(Class::Unauthenticated, told)
         }
-        _ if is_connect(error) => request.failed(Class::Unavailable, causes(error)),
+        _ if is_connect(error) => request.failed(Class::Unavailable, way.told(&causes(error))),
         _ => request.unanswered(causes(error)),
     }
 }
@@ -521,253 +564,5 @@ fn certificates(base64_pem: &str) -> Result<Vec<Vec<u8>>, String> {
 }
 
 #[cfg(test)]
-mod tests {
-    use std::net::SocketAddr;
-
-    use axum::routing::any;
-    use serde_json::json;
-
-    use super::*;
-    use crate::resource::Method;
-
-    /// Answers as the namespace that is applied, with what it was asked beside it.
-    fn echo() -> Router {
-        Router::new().fallback(any(|request: axum::extract::Request| async move {
-            let header = |name: &str| {
-                let value = request.headers().get(name).and_then(|value| value.to_str().ok());
-                value.unwrap_or_default().to_owned()
-            };
-            let seen = json!({
-                "apiVersion": "v1", "kind": "Namespace", "metadata": {"name": "n", "uid": "u"},
-                "method": request.method().as_str(),
-                "uri": request.uri().path_and_query().map(ToString::to_string),
-                "type": header("content-type"),
-                "bearer": header("authorization"),
-            });
-            ([(http::header::CONTENT_TYPE, "application/json")], seen.to_string())
-        }))
-    }
-
-    /// One TLS server on loopback; gives its address and its certificate as GKE would.
-    async fn tls_server() -> (SocketAddr, String, tokio::task::JoinHandle<()>) {
-        let _ = rustls::crypto::ring::default_provider().install_default();
-        let made = rcgen::generate_simple_self_signed(["127.0.0.1".to_owned()]).unwrap();
-        let key = rustls::pki_types::PrivateKeyDer::try_from(made.signing_key.serialize_der()).unwrap();
-        let config = rustls::ServerConfig::builder()
-            .with_no_client_auth()
-            .with_single_cert(vec![made.cert.der().clone()], key)
-            .unwrap();
-        let acceptor = tokio_rustls::TlsAcceptor::from(Arc::new(config));
-        let listener = tokio::net::TcpListener::bind("127.0.0.1:0").await.unwrap();
-        let address = listener.local_addr().unwrap();
-        let server = tokio::spawn(async move {
-            while let Ok((stream, _)) = listener.accept().await {
-                let Ok(stream) = acceptor.accept(stream).await else { continue };
-                let service = hyper_util::service::TowerToHyperService::new(echo());
-                let io = hyper_util::rt::TokioIo::new(stream);
-                let connection =
-                    hyper_util::server::conn::auto::Builder::new(hyper_util::rt::TokioExecutor::new());
-                let _ = connection.serve_connection(io, service).await;
-            }
-        });
-        let authority = base64::engine::general_purpose::STANDARD.encode(made.cert.pem());
-        (address, authority, server)
-    }
-
-    fn patch() -> Request {
-        Request {
-            api: Api::Kubernetes,
-            method: Method::Patch,
-            path: "/api/v1/namespaces/n?fieldManager=dask-infra/s&force=true".into(),
-            body: Some(json!({"kind": "Namespace"})),
-        }
-    }
-
-    #[tokio::test]
-    async fn a_gke_cluster_is_reached_over_tls_with_its_own_authority() {
-        let (address, authority, server) = tls_server().await;
-        let client = Kubernetes::gke(&address.to_string(), Some(&authority), Bearer::Any).unwrap();
-        let seen = client.send(&patch()).await.unwrap();
-        let expected = json!({"apiVersion": "v1", "kind": "Namespace", "metadata": {"name": "n", "uid": "u"}, "method": "PATCH", "uri": "/api/v1/namespaces/n?fieldManager=dask-infra/s&force=true",
-            "type": "application/apply-patch+yaml", "bearer": "Bearer sandbox"});
-        assert_eq!(seen, expected);
-        server.abort();
-        let _ = server.await;
-        let fresh = Kubernetes::gke(&address.to_string(), Some(&authority), Bearer::Any).unwrap();
-        assert_eq!(fresh.send(&patch()).await.unwrap_err().class, Class::Unavailable);
-    }
-
-    #[tokio::test]
-    async fn another_authority_is_not_trusted() {
-        let (address, _, server) = tls_server().await;
-        let other = rcgen::generate_simple_self_signed(["127.0.0.1".to_owned()]).unwrap();
-        let authority = base64::engine::general_purpose::STANDARD.encode(other.cert.pem());
-        let client = Kubernetes::gke(&address.to_string(), Some(&authority), Bearer::Any).unwrap();
-        let error = client.send(&patch()).await.unwrap_err();
-        assert_eq!(error.class, Class::Unavailable, "{error}");
-        server.abort();
-    }
-
-    #[tokio::test]
-    async fn a_kubeconfig_gives_address_authority_and_token() {
-        let (address, authority, server) = tls_server().await;
-        let file = tempfile::NamedTempFile::new().unwrap();
-        let text = json!({
-            "apiVersion": "v1", "kind": "Config", "current-context": "none",
-            "clusters": [{"name": "c", "cluster": {"server": format!("https://{address}"), "certificate-authority-data": authority}}],
-            "users": [{"name": "u", "user": {"token": "secret"}}],
-            "contexts": [{"name": "here", "context": {"cluster": "c", "user": "u"}}],
-        });
-        std::fs::write(file.path(), text.to_string()).unwrap();
-        let mut access =
-            KubeconfigAccess { path: Some(file.path().to_owned()), context: Some("here".into()) };
-        let client = Kubernetes::kubeconfig(&access).await.unwrap();
-        assert_eq!(client.send(&patch()).await.unwrap()["bearer"], "Bearer secret");
-        access.context = Some("there".into());
-        let why = Kubernetes::kubeconfig(&access).await.err().unwrap();
-        assert!(why.contains("there"), "{why}");
-        server.abort();
-    }
-
-    /// The client, or the first refusal, for a kubeconfig with this cluster and user.
-    async fn tried(cluster: Value, user: Value) -> (Result<Value, String>, Vec<Doubt>) {
-        let _ = rustls::crypto::ring::default_provider().install_default();
-        let file = tempfile::NamedTempFile::new().unwrap();
-        let text = json!({
-            "apiVersion": "v1", "kind": "Config", "current-context": "here",
-            "clusters": [{"name": "c", "cluster": cluster}], "users": [{"name": "u", "user": user}],
-            "contexts": [{"name": "here", "context": {"cluster": "c", "user": "u"}}],
-        });
-        std::fs::write(file.path(), text.to_string()).unwrap();
-        let access = KubeconfigAccess { path: Some(file.path().to_owned()), context: None };
-        let doubts = access.doubts();
-        let sent = match Kubernetes::kubeconfig(&access).await {
-            Ok(client) => client.send(&patch()).await.map_err(|error| error.to_string()),
-            Err(why) => Err(why),
-        };
-        (sent, doubts)
-    }
-
-    #[tokio::test]
-    async fn credentials_go_to_nobody_who_can_be_listened_to() {
-        let plain = json!({"server": "http://10.255.255.1:1"});
-        for user in [
-            json!({"token": "CANARY"}),
-            json!({"tokenFile": "/dev/null"}),
-            json!({"username": "u", "password": "CANARY"}),
-            json!({"exec": {"apiVersion": "client.authentication.k8s.io/v1", "command": "true"}}),
-        ] {
-            let (sent, doubts) = tried(plain.clone(), user).await;
-            let why = sent.unwrap_err();
-            assert!(
-                why.contains("not sent unencrypted to http://10.255.255.1:1") && !why.contains("CANARY"),
-                "{why}"
-            );
-            assert_eq!(doubts, [Doubt::Plain("http://10.255.255.1:1".into())]);
-        }
-        let listener = tokio::net::TcpListener::bind("127.0.0.1:0").await.unwrap();
-        let url = format!("http://{}", listener.local_addr().unwrap());
-        let server = tokio::spawn(async move { axum::serve(listener, echo()).await });
-        let (sent, doubts) = tried(json!({"server": url}), json!({"token": "here"})).await;
-        assert_eq!((sent.unwrap()["bearer"].as_str(), doubts), (Some("Bearer here"), Vec::new()));
-        server.abort();
-    }
-
-    #[tokio::test]
-    async fn a_server_whose_certificate_nobody_checks_is_told() {
-        let cluster = json!({"server": "https://127.0.0.1:1", "insecure-skip-tls-verify": true});
-        let (_, doubts) = tried(cluster, json!({})).await;
-        assert_eq!(doubts, [Doubt::Unverified("https://127.0.0.1:1".into())]);
-    }
-
-    /// What a plugin is given and prints, what a broken file says, and a password in an address stay where they are.
-    #[tokio::test]
-    async fn no_secret_of_a_kubeconfig_is_in_a_message() {
-        let server = json!({"server": "https://127.0.0.1:1"});
-        let exec = |command: &str, args: &[&str]| {
-            json!({"exec": {"apiVersion": "client.authentication.k8s.io/v1", "interactiveMode": "Never", "command": command,
-                "args": args, "env": [{"name": "PASSWORD", "value": "CANARY1"}]}})
-        };
-        let failing = "echo CANARY2; echo CANARY3 >&2; exit 3";
-        let proxied = |url: &str| json!({"server": "https://127.0.0.1:1", "proxy-url": url});
-        for (cluster, user, word) in [
-            (server.clone(), exec("sh", &["-c", failing]), "plugin"),
-            (server.clone(), exec("sh", &["-c", "echo '{\"token\": \"CANARY4\"'"]), "plugin"),
-            (server.clone(), exec("/no/such/plugin", &["CANARY5"]), "plugin"),
-            (proxied("http://user:CANARY6@127.0.0.1:1"), json!({}), "onnect"),
-            (proxied("ftp://user:CANARY7@127.0.0.1:1"), json!({}), "proxy"),
-        ] {
-            let why = tried(cluster, user).await.0.unwrap_err();
-            assert!(!why.contains("CANARY") && why.contains(word), "{why}");
-        }
-        let file = tempfile::NamedTempFile::new().unwrap();
-        let broken = "apiVersion: v1\nkind: Config\nusers:\n- name: u\n  user:\n    token: CANARY8\n   bad: [CANARY9\n";
-        std::fs::write(file.path(), broken).unwrap();
-        let access = KubeconfigAccess { path: Some(file.path().to_owned()), context: None };
-        let why = Kubernetes::kubeconfig(&access).await.err().unwrap();
-        assert!(!why.contains("CANARY"), "{why}");
-    }
-
-    /// Each file that a kubeconfig names is told with the field, the entry and the kubeconfig.
-    #[tokio::test]
-    async fn a_file_of_a_kubeconfig_that_cannot_be_read_is_told_with_its_entry() {
-        let server = || json!({"server": "https://127.0.0.1:1"});
-        let pair =
-            |certificate: &str, key: &str| json!({"client-certificate": certificate, "client-key": key});
-        let authority = json!({"server": "https://127.0.0.1:1", "certificate-authority": "/no/such/file"});
-        let folder = tempfile::tempdir().unwrap();
-        let here = folder.path().join("here.pem");
-        std::fs::write(&here, "-----BEGIN CERTIFICATE-----\nAAAA\n-----END CERTIFICATE-----\n").unwrap();
-        let here = here.display().to_string();
-        for (cluster, user, field) in [
-            (server(), json!({"tokenFile": "/no/such/file"}), "tokenFile"),
-            (server(), pair("/no/such/file", &here), "client-certificate"),
-            (server(), pair(&here, "/no/such/file"), "client-key"),
-            (authority, json!({}), "certificate-authority"),
-        ] {
-            let why = tried(cluster, user).await.0.unwrap_err();
-            let place = format!(
-                "(user \"u\", cluster \"c\"): its `{field}` /no/such/file cannot be read: No such file"
-            );
-            assert!(why.starts_with("cannot use /") && why.contains(&place), "{why}");
-        }
-    }
-
-    /// HTTPS_PROXY counts for the cluster as for Google's API.
-    #[tokio::test]
-    async fn a_proxy_is_asked_for_the_cluster_with_its_password_and_without_our_token() {
-        use tokio::io::{AsyncReadExt as _, AsyncWriteExt as _};
-        let _ = rustls::crypto::ring::default_provider().install_default();
-        let listener = tokio::net::TcpListener::bind("127.0.0.1:0").await.unwrap();
-        let matcher =
-            Matcher::builder().https(format!("http://ada:pw@{}", listener.local_addr().unwrap())).build();
-        let proxy = tokio::spawn(async move {
-            let (mut stream, _) = listener.accept().await.unwrap();
-            let mut head = Vec::new();
-            while !head.ends_with(b"\r\n\r\n") {
-                head.push(stream.read_u8().await.unwrap());
-            }
-            stream.write_all(b"HTTP/1.1 403 Forbidden\r\ncontent-length: 0\r\n\r\n").await.unwrap();
-            String::from_utf8(head).unwrap()
-        });
-        let url: http::Uri = "https://34.1.2.3".parse().unwrap();
-        let through = super::super::proxy::of(&matcher, &url);
-        let bearer = Bearer::Known(http::HeaderValue::from_static("Bearer CANARY"));
-        let client = Kubernetes::through(url, None, bearer, through).unwrap();
-        let error = client.send(&Request::get(Api::Kubernetes, "/version")).await.unwrap_err();
-        let head = proxy.await.unwrap();
-        assert!(head.starts_with("CONNECT 34.1.2.3:443 HTTP/1.1\r\n"), "{head}");
-        let basic = base64::engine::general_purpose::STANDARD.encode("ada:pw");
-        assert!(
-            head.to_lowercase().contains("proxy-authorization: basic") && head.contains(&basic),
-            "{head}"
-        );
-        assert!(!head.contains("CANARY") && !error.to_string().contains("pw"), "{head} {error}");
-    }
-
-    #[tokio::test]
-    async fn a_router_of_this_process_is_a_cluster() {
-        let seen = Kubernetes::in_process(echo()).send(&patch()).await.unwrap();
-        assert_eq!(seen["method"], "PATCH");
-    }
-}
+#[path = "kube_tests.rs"]
+mod tests;

@@ -4,9 +4,11 @@
 pub mod admission;
 pub mod along;
 pub mod answer;
+pub mod cause;
 pub mod connection;
-mod credentials;
+pub mod credentials;
 pub mod dask;
+pub mod endpoint;
 pub mod forward;
 pub mod gke;
 pub mod kube;
@@ -123,6 +125,23 @@ impl fmt::Display for ApiError {
 }
 
 impl std::error::Error for ApiError {}
+
+impl ApiError {
+    /// What mends it, where who failed knows.
+    pub fn remedy(&self) -> Option<&str> {
+        self.own("remedy")
+    }
+
+    /// What the library below said, for who wants to know more.
+    pub fn detail(&self) -> Option<&str> {
+        self.own("detail")
+    }
+
+    /// What is said by us, and by no server.
+    fn own(&self, key: &str) -> Option<&str> {
+        self.body.as_ref().filter(|_| self.status.is_none())?[key].as_str()
+    }
+}
 
 /// What apply and plan need of the outside: requests in, JSON out (a pod's log is a JSON string).
 pub trait LiveApi: Send + Sync {

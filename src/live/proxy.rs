@@ -1,14 +1,28 @@
-//! The proxy that the environment names for the Kubernetes API of a GKE cluster. HTTPS_PROXY, ALL_PROXY and NO_PROXY mean
-//! for it what they mean for Google's own API, whose client reads them with the same code.
+//! The proxy that the environment names for the Kubernetes API, and what is said when a proxy is in the way. HTTPS_PROXY,
+//! ALL_PROXY and NO_PROXY mean what they mean for kubectl.
+//! Source: Go's `golang.org/x/net/http/httpproxy`, which kubectl and gke-gcloud-auth-plugin read them with.
+
+use std::net::IpAddr;
 
 use base64::Engine as _;
 use base64::engine::general_purpose::STANDARD;
 use hyper_util::client::proxy::matcher::{Intercept, Matcher};
 
+use super::credentials::adc::Env;
 use crate::resource::encoded;
 
 /// The proxy for a server, if there is one, with its user and password in the URL, as kube takes them.
-pub fn of(matcher: &Matcher, server: &http::Uri) -> Option<http::Uri> {
+pub fn named(env: Env<'_>, server: &http::Uri) -> Option<http::Uri> {
+    let any = |names: [&str; 2]| names.into_iter().find_map(env).unwrap_or_default();
+    let no = any(["NO_PROXY", "no_proxy"]);
+    if is_here(server) || no.split(',').any(|entry| bypasses(entry.trim(), server)) {
+        return None;
+    }
+    let matcher = Matcher::builder()
+        .all(any(["ALL_PROXY", "all_proxy"]))
+        .http(any(["HTTP_PROXY", "http_proxy"]))
+        .https(any(["HTTPS_PROXY", "https_proxy"]))
+        .build();
     let proxy = matcher.intercept(server)?;
     let (scheme, place) = (proxy.uri().scheme_str()?, proxy.uri().authority()?);
     let user = user(&proxy).map(|(user, password)| format!("{}:{}@", encoded(&user), encoded(&password)));
@@ -24,25 +38,189 @@ fn user(proxy: &Intercept) -> Option<(String, String)> {
     Some((user.to_owned(), password.to_owned()))
 }
 
+fn host_of(server: &http::Uri) -> &str {
+    server.host().unwrap_or_default().trim_matches(['[', ']'])
+}
+
+fn port_of(server: &http::Uri) -> u16 {
+    let usual = if server.scheme() == Some(&http::uri::Scheme::HTTP) { 80 } else { 443 };
+    server.port_u16().unwrap_or(usual)
+}
+
+/// Whether a server is on this machine: no proxy is asked for it.
+fn is_here(server: &http::Uri) -> bool {
+    let host = host_of(server);
+    host == "localhost" || host.parse::<IpAddr>().is_ok_and(|address| address.is_loopback())
+}
+
+/// Whether an entry of NO_PROXY means a server: `*`, an address, a network, a host with all below it, each with or
+/// without a port.
+fn bypasses(entry: &str, server: &http::Uri) -> bool {
+    if entry == "*" {
+        return true;
+    }
+    let (entry, port) = with_port(entry);
+    if entry.is_empty() || port.is_some_and(|port| port != port_of(server)) {
+        return false;
+    }
+    let host = host_of(server);
+    if let Ok(address) = host.parse::<IpAddr>() {
+        return match entry.split_once('/') {
+            Some((network, length)) => is_in(address, network, length),
+            None => entry.parse() == Ok(address),
+        };
+    }
+    let (host, entry) = (host.to_ascii_lowercase(), entry.to_ascii_lowercase());
+    let domain = entry.trim_start_matches('*').trim_start_matches('.');
+    let below = host.strip_suffix(domain).is_some_and(|rest| rest.ends_with('.'));
+    !domain.is_empty() && (below || (host == domain && !entry.starts_with(['.', '*'])))
+}
+
+/// `10.0.0.1:443` apart; the colons of an IPv6 address are its own.
+fn with_port(entry: &str) -> (&str, Option<u16>) {
+    let bare = entry.trim_matches(['[', ']']);
+    if bare.parse::<IpAddr>().is_ok() || entry.contains('/') {
+        return (bare, None);
+    }
+    match entry.rsplit_once(':').map(|(host, port)| (host, port.parse())) {
+        Some((host, Ok(port))) => (host.trim_matches(['[', ']']), Some(port)),
+        Some((_, Err(_))) | None => (entry, None),
+    }
+}
+
+fn is_in(address: IpAddr, network: &str, length: &str) -> bool {
+    let bits = |address: IpAddr| match address {
+        IpAddr::V4(address) => (u128::from(address.to_bits()) << 96, 32),
+        IpAddr::V6(address) => (address.to_bits(), 128),
+    };
+    let (Ok(network), Ok(length)) = (network.parse::<IpAddr>(), length.parse::<u32>()) else { return false };
+    let ((ours, width), (theirs, other)) = (bits(address), bits(network));
+    let differs = ours ^ theirs;
+    width == other && length <= width && (length == 0 || differs >> (128 - length) == 0)
+}
+
+/// A proxy that requests go through.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Via {
+    /// `http://host:port`, without its password.
+    pub proxy: String,
+    /// What names it.
+    pub source: &'static str,
+}
+
+impl Via {
+    pub fn of(proxy: &http::Uri, source: &'static str) -> Self {
+        let place = proxy.authority().map(|place| place.as_str().rsplit('@').next().unwrap_or_default());
+        let scheme = proxy.scheme_str().unwrap_or("http");
+        Self { proxy: format!("{scheme}://{}", place.unwrap_or("?")), source }
+    }
+
+    /// Why there is no connection to a server, in which a proxy has a part.
+    pub fn explains(&self, server: &str, why: &str) -> String {
+        let Self { proxy, source } = self;
+        let because = if why.contains("authorization required") {
+            "the proxy requires a user and a password (407)".to_owned()
+        } else if why.contains("tunnel error: unsuccessful") {
+            "the proxy refused it".to_owned()
+        } else if why.contains("tunnel error") {
+            format!("the proxy cannot be reached: {}", why.rsplit(": ").next().unwrap_or_default())
+        } else {
+            why.to_owned()
+        };
+        format!("no connection to {server} through {proxy} ({source}): {because}")
+    }
+}
+
 #[cfg(test)]
 mod tests {
     use super::*;
 
+    fn found(pairs: &[(&str, &str)], server: &str) -> Option<String> {
+        let env =
+            |name: &str| pairs.iter().find(|(known, _)| *known == name).map(|(_, value)| (*value).to_owned());
+        named(&env, &server.parse().unwrap()).map(|proxy| proxy.to_string())
+    }
+
     #[test]
-    fn a_proxy_is_taken_with_its_user_and_left_out_where_it_is_not_meant() {
-        let server: http::Uri = "https://34.1.2.3".parse().unwrap();
-        for (https, no, expect) in [
-            ("http://proxy.example:3128", "", Some("http://proxy.example:3128/")),
-            ("proxy.example:3128", "", Some("http://proxy.example:3128/")),
-            ("http://ada:p%40s%3A@proxy.example:3128", "", Some("http://ada:p%40s%3A@proxy.example:3128/")),
-            ("http://ada@proxy.example:3128", "", Some("http://ada:@proxy.example:3128/")),
-            ("http://proxy.example:3128", "34.1.2.0/24", None),
-            ("http://proxy.example:3128", "10.0.0.1, 34.1.2.3", None),
-            ("", "", None),
+    fn a_proxy_is_taken_with_its_user() {
+        for (https, expect) in [
+            ("http://proxy.example:3128", "http://proxy.example:3128/"),
+            ("proxy.example:3128", "http://proxy.example:3128/"),
+            ("http://ada:p%40s%3A@proxy.example:3128", "http://ada:p%40s%3A@proxy.example:3128/"),
+            ("http://ada@proxy.example:3128", "http://ada:@proxy.example:3128/"),
         ] {
-            let matcher = Matcher::builder().https(https).no(no).build();
-            let found = of(&matcher, &server).map(|proxy| proxy.to_string());
-            assert_eq!(found.as_deref(), expect, "{https} {no}");
+            for name in ["HTTPS_PROXY", "https_proxy", "ALL_PROXY", "all_proxy"] {
+                assert_eq!(
+                    found(&[(name, https)], "https://34.1.2.3").as_deref(),
+                    Some(expect),
+                    "{name} {https}"
+                );
+            }
+        }
+        assert_eq!(found(&[], "https://34.1.2.3"), None);
+        assert_eq!(found(&[("HTTP_PROXY", "http://p:1")], "https://34.1.2.3"), None);
+        assert_eq!(found(&[("HTTP_PROXY", "http://p:1")], "http://34.1.2.3").as_deref(), Some("http://p:1/"));
+        for here in ["https://127.0.0.1:1", "https://localhost", "https://[::1]:9"] {
+            assert_eq!(found(&[("HTTPS_PROXY", "http://p:1")], here), None, "{here}");
+        }
+    }
+
+    #[test]
+    fn no_proxy_goes_by_the_server() {
+        let rows = [
+            ("34.1.2.3", "https://34.1.2.3", true),
+            ("34.1.2.0/24", "https://34.1.2.3", true),
+            ("34.1.3.0/24", "https://34.1.2.3", false),
+            ("0.0.0.0/0", "https://34.1.2.3", true),
+            ("34.1.2.3/99", "https://34.1.2.3", false),
+            ("10.0.0.1, 34.1.2.3", "https://34.1.2.3", true),
+            ("34.1.2.3:443", "https://34.1.2.3", true),
+            ("34.1.2.3:6443", "https://34.1.2.3", false),
+            ("34.1.2.3:6443", "https://34.1.2.3:6443", true),
+            ("*", "https://34.1.2.3", true),
+            ("*", "https://k.example.com", true),
+            ("example.com", "https://k.example.com", true),
+            ("EXAMPLE.com", "https://k.Example.com", true),
+            (".example.com", "https://k.example.com", true),
+            ("*.example.com", "https://k.example.com", true),
+            (".example.com", "https://example.com", false),
+            ("example.com", "https://example.com", true),
+            ("example.com", "https://anexample.com", false),
+            ("example.com:6443", "https://k.example.com:6443", true),
+            ("example.com:6443", "https://k.example.com", false),
+            ("fd00::/8", "https://[fd00::1]:443", true),
+            ("fd00::1", "https://[fd00::1]", true),
+            ("[fd00::1]:443", "https://[fd00::1]", true),
+            ("2001::/16", "https://[fd00::1]", false),
+            ("proxy.example", "https://34.1.2.3", false),
+            ("", "https://34.1.2.3", false),
+        ];
+        for (no, server, direct) in rows {
+            for name in ["NO_PROXY", "no_proxy"] {
+                let proxy = found(&[("HTTPS_PROXY", "http://proxy.example:3128"), (name, no)], server);
+                assert_eq!(proxy.is_none(), direct, "{name}={no} {server}");
+            }
+        }
+    }
+
+    #[test]
+    fn what_a_proxy_says_is_told_with_its_name_and_without_its_password() {
+        let via = Via::of(&"http://ada:CANARY@proxy.example:3128/".parse().unwrap(), "HTTPS_PROXY");
+        for (why, expect) in [
+            (
+                "client error (Connect): tunnel error: proxy authorization required",
+                "a user and a password (407)",
+            ),
+            ("client error (Connect): tunnel error: unsuccessful", "the proxy refused it"),
+            (
+                "tunnel error: failed to create underlying connection: tcp connect error: Connection refused",
+                "the proxy cannot be reached: Connection refused",
+            ),
+            ("tls handshake eof", "tls handshake eof"),
+        ] {
+            let said = via.explains("34.1.2.3:443", why);
+            let start = "no connection to 34.1.2.3:443 through http://proxy.example:3128 (HTTPS_PROXY): ";
+            assert!(said.starts_with(start) && said.ends_with(expect) && !said.contains("CANARY"), "{said}");
         }
     }
 }

@@ -6,7 +6,7 @@ use std::collections::{BTreeMap, BTreeSet};
 use futures::StreamExt as _;
 use serde_json::Value;
 
-use super::connection::endpoint;
+use super::endpoint::endpoint;
 use super::list::{Once, is_applied_by, list};
 use super::marked::marked;
 use super::record::{self, Found};

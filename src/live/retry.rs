@@ -81,7 +81,8 @@ impl Trouble {
 
     fn rule(self, patience: Patience) -> Rule {
         match (self, patience) {
-            (Self::Busy, Patience::Writing) => rule(1000, 1.5, 10, 1800),
+            // As long as an operation may take: an automatic upgrade of a pool is one.
+            (Self::Busy, Patience::Writing) => rule(1000, 1.5, 10, 7200),
             (Self::Throttled, Patience::Writing) => rule(1000, 2.0, 30, 600),
             (Self::Away | Self::Lost, Patience::Writing) => rule(250, 2.0, 8, 120),
             (Self::Broken, Patience::Writing) => rule(250, 2.0, 8, 30),
@@ -193,7 +194,7 @@ mod tests {
         use Patience::{Reading, Writing};
         let missing = "the server could not find the requested resource";
         let rows: &[(Class, &str, bool, Patience, u64, u64)] = &[
-            (Class::Busy, "", false, Writing, 1800, 1820),
+            (Class::Busy, "", false, Writing, 7200, 7220),
             (Class::Throttled, "", false, Writing, 600, 640),
             (Class::Unavailable, "", false, Writing, 120, 130),
             (Class::Unavailable, "failed calling webhook \"x\"", false, Writing, 60, 66),

@@ -238,7 +238,13 @@ mod tests {
 
     fn status(rows: Vec<Row>) -> Status {
         let owner = Owner { stack: "s".to_owned(), id: "i".to_owned() };
-        let target = Target { gke: None, context: Some("lab".to_owned()), kubeconfig: None, simulated: true };
+        let target = Target {
+            gke: None,
+            endpoint: crate::resource::Endpoint::Auto,
+            context: Some("lab".to_owned()),
+            kubeconfig: None,
+            simulated: true,
+        };
         Status { owner, target, rows }
     }
 

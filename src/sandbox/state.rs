@@ -210,7 +210,12 @@ impl Sandbox {
     pub fn cluster_by_endpoint(&self, host_port: &str) -> Option<ClusterId> {
         let wanted = host_port.trim_start_matches("https://").trim_end_matches('/');
         let state = self.lock();
-        let found = state.gke.clusters().find(|cluster| cluster.endpoint.as_deref() == Some(wanted))?;
+        let endpoints = self.shared.settings.endpoints;
+        let shown = |cluster: &&gke::Cluster| {
+            let endpoint = cluster.endpoint.as_deref() == Some(wanted);
+            endpoint || cluster.shown_endpoint(endpoints).as_deref() == Some(wanted)
+        };
+        let found = state.gke.clusters().find(shown)?;
         Some(found.id.clone())
     }
 

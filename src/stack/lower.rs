@@ -139,6 +139,7 @@ pub fn scope(stack: &Stack, simulated: bool) -> Scope {
             location: gke.location.clone(),
             cluster: cluster.name.clone(),
         }),
+        endpoint: stack.cluster.as_ref().and_then(|cluster| cluster.endpoint).unwrap_or_default(),
         context: stack.kubernetes.as_ref().and_then(|kubernetes| kubernetes.context.clone()),
         kubeconfig: stack.kubernetes.as_ref().and_then(|kubernetes| kubernetes.kubeconfig.clone()),
         simulated,

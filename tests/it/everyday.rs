@@ -61,6 +61,7 @@ fn nobody(user: &User, words: &[&str]) -> Command {
     for name in [
         "CLOUDSDK_CONFIG",
         "GOOGLE_APPLICATION_CREDENTIALS",
+        "GOOGLE_CLOUD_QUOTA_PROJECT",
         "CLOUDSDK_CORE_PROJECT",
         "CLOUDSDK_COMPUTE_ZONE",
     ] {
@@ -213,12 +214,27 @@ fn the_page_of_commands_is_current() {
 fn a_doctor_names_what_is_missing_and_no_secret() {
     let user = User::with_ready_stack(None);
     let key = user.path().join("key.json");
-    std::fs::write(&key, r#"{"type": "service_account", "client_email": "me@x", "private_key": "CANARY"}"#)
-        .unwrap();
+    let pem = include_str!("../data/token-test.pem");
+    let of = |private: &str| json!({ "type": "service_account", "client_email": "me@x", "private_key": private, "quota_project_id": "bills" });
     let mut command = nobody(&user, &["doctor", "--offline"]);
     command.env("GOOGLE_APPLICATION_CREDENTIALS", &key).env("GOOGLE_CLOUD_PROJECT", "p");
+    std::fs::write(&key, of(pem).to_string()).unwrap();
     let found = said(&mut command).expect(0).says("service_account of me@x").says("No problems found");
+    let secret = pem.lines().nth(1).unwrap();
+    assert!(found.out.contains("bills") && !found.out.contains(secret) && !found.err.contains(secret));
+    // What requests could not use is no good news.
+    std::fs::write(&key, of("CANARY").to_string()).unwrap();
+    let found = said(&mut command).expect(1).says("cannot be used: its `private_key`");
     assert!(!found.out.contains("CANARY") && !found.err.contains("CANARY"));
+    // gcloud's folder is looked up once, for everybody.
+    let folder = user.path().join("elsewhere");
+    std::fs::create_dir(&folder).unwrap();
+    std::fs::write(folder.join("application_default_credentials.json"), of("CANARY").to_string()).unwrap();
+    for words in [&["doctor"][..], &["plan"]] {
+        let mut command = nobody(&user, words);
+        command.env("CLOUDSDK_CONFIG", &folder).env("GOOGLE_CLOUD_PROJECT", "p");
+        said(&mut command).expect(1).says("elsewhere").says("`private_key`");
+    }
     said(&mut nobody(&user, &["doctor", "--offline"])).expect(1).says("GOOGLE_CLOUD_PROJECT");
     user.run(&["--sandbox", "doctor"]).expect(0).says("does not exist yet").says("allows everything");
     let gke = Gke::answering(200, &json!({ "clusters": [], "permissions": ["container.clusters.get"] }));
@@ -228,7 +244,49 @@ fn a_doctor_names_what_is_missing_and_no_secret() {
     let permissions =
         list.as_array().unwrap().iter().find(|finding| finding["what"] == "permissions").unwrap();
     assert_eq!(permissions["mark"], "look");
-    assert!(permissions["cure"].as_str().unwrap().contains("roles/container.clusterAdmin"), "{permissions}");
+    assert!(permissions["cure"].as_str().unwrap().contains("roles/container.admin"), "{permissions}");
+}
+
+#[test]
+fn permissions_are_those_of_the_stack() {
+    let list = |user: &User| -> Value {
+        serde_json::from_str(&user.run(&["permissions", "--format", "json"]).expect(0).out).unwrap()
+    };
+    let user = User::with_ready_stack(Some("http://127.0.0.1:1"));
+    let own = list(&user);
+    let roles = ["roles/container.admin", "roles/compute.viewer", "roles/iam.serviceAccountUser"];
+    assert_eq!(own["apply"]["roles"], json!(roles));
+    assert_eq!(own["plan"]["roles"], json!(["roles/container.viewer", "roles/compute.viewer"]));
+    let named = own["apply"]["permissions"].as_array().unwrap();
+    for permission in [
+        "container.clusterRoles.bind",
+        "container.clusterRoles.escalate",
+        "container.clusterRoleBindings.create",
+        "container.customResourceDefinitions.create",
+        "container.daemonSets.create",
+        "container.thirdPartyObjects.create",
+        "container.clusters.create",
+    ] {
+        assert!(named.contains(&json!(permission)), "{permission}: {named:?}");
+    }
+    user.run(&["permissions"])
+        .expect(0)
+        .says("gcloud projects add-iam-policy-binding demo --member user:YOU");
+    let existing = User::with_stack("on-existing-gke", Some("http://127.0.0.1:1"));
+    let named = list(&existing)["apply"]["permissions"].to_string();
+    assert!(!named.contains("clusters.create") && !named.contains("actAs"), "{named}");
+    existing.edit(
+        "[dask_operator]\nversion = \"2026.3.0\"",
+        "[dask_operator]\nversion = \"2026.3.0\"\nmanage = false",
+    );
+    assert_eq!(
+        list(&existing)["apply"]["roles"],
+        json!(["roles/container.developer", "roles/compute.viewer"])
+    );
+    kubernetes(&existing, "kubeconfig = \"k.yaml\"");
+    let rules = list(&existing)["apply"]["rules"].to_string();
+    assert!(rules.contains(r#""resources":["namespaces"]"#) && rules.contains("patch"), "{rules}");
+    existing.run(&["permissions"]).expect(0).says("rules of a ClusterRole");
 }
 
 #[test]
@@ -347,5 +405,5 @@ fn other_mistakes_outside_the_file_name_what_to_do() {
     assert!(first(&found).contains("cannot be read"), "{}", found.err);
     std::fs::write(&missing, "{}").unwrap();
     let found = said(&mut command).expect(1).says("DI0601");
-    assert!(first(&found).contains("is not valid"), "{}", found.err);
+    assert!(first(&found).contains("it has no `type`"), "{}", found.err);
 }

@@ -22,6 +22,7 @@ mod imports;
 mod kills;
 mod main_job;
 mod manifests;
+mod network;
 mod of_others;
 mod once;
 mod owners;

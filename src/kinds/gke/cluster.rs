@@ -16,8 +16,8 @@ use crate::kinds::scope::Scope;
 use crate::kinds::section::{LabelRules, Labels, Live, Manage, Naming, Section};
 use crate::kinds::status::StatusLine;
 use crate::resource::{
-    Action, Api, Await, Call, ClusterName, Effect, Facts, Identity, KindId, Late, Life, Method, Readiness,
-    Resource, Step, Until,
+    Action, Api, Await, Call, ClusterName, Effect, Endpoint, Facts, Identity, KindId, Late, Life, Method,
+    Readiness, Resource, Step, Until,
 };
 use crate::schema::Message;
 
@@ -138,6 +138,10 @@ pub struct Cluster {
     /// The subnetwork. Default: the network's own in the region.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub subnetwork: Option<String>,
+    /// How this program reaches the control plane: `public` or `private` address, `dns` (a name under `gke.goog`, with
+    /// a public certificate), or `auto`: `dns` where it is the only way in. Sets nothing in GKE. Default `auto`.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub endpoint: Option<Endpoint>,
     /// Google Cloud labels of the cluster.
     #[serde(default, skip_serializing_if = "BTreeMap::is_empty")]
     pub labels: BTreeMap<String, String>,

@@ -314,7 +314,7 @@ mod tests {
     use super::*;
     use crate::address::{Address, FieldPath};
     use crate::plan::Mode;
-    use crate::resource::{Identity, KindId, Lane, Owner, Target};
+    use crate::resource::{Endpoint, Identity, KindId, Lane, Owner, Target};
 
     fn plan() -> Plan {
         let change = |lane: Lane, name: &str| Change {
@@ -335,7 +335,13 @@ mod tests {
             before: serde_json::Value::Null,
         };
         Plan {
-            target: Target { gke: None, context: None, kubeconfig: None, simulated: true },
+            target: Target {
+                gke: None,
+                endpoint: Endpoint::Auto,
+                context: None,
+                kubeconfig: None,
+                simulated: true,
+            },
             owner: Owner { stack: "s".into(), id: "i".into() },
             mode: Mode::Apply,
             offline: false,

@@ -8,7 +8,7 @@ use super::ids::{hex, project_number, uuid};
 use super::operations::{Effect, Kind, Operation, Scope, Status};
 use super::path::ClusterId;
 use super::requests::{Answer, Body, Context, Surface, list_of};
-use super::settings::{Room, Settings};
+use super::settings::{Endpoints, Room, Settings};
 use super::state::{Cluster, Gke, Phase, Pool, PoolPhase};
 use super::{beta, checks, defaults, places, pools, settle, state, versions};
 use crate::sandbox::clock::Scale;
@@ -482,14 +482,21 @@ fn render_endpoint(cluster: &Cluster, settings: &Settings, body: &mut Value) {
     use base64::Engine as _;
     let Some(endpoint) = &cluster.endpoint else { return };
     let authority = base64::engine::general_purpose::STANDARD.encode(&settings.authority);
-    body["endpoint"] = json!(endpoint);
+    body["endpoint"] = json!(cluster.shown_endpoint(settings.endpoints));
+    body["controlPlaneEndpointsConfig"]["dnsEndpointConfig"]["endpoint"] =
+        json!(cluster.dns_name(settings.endpoints));
+    // Where somebody listens, both addresses lead there.
+    let private = match settings.endpoints {
+        Endpoints::Served => endpoint.as_str(),
+        Endpoints::InProcess => "10.128.0.2",
+    };
     fill(
         body,
         &json!({
             "masterAuth": { "clientCertificateConfig": {}, "clusterCaCertificate": authority },
-            "privateClusterConfig": { "privateEndpoint": "10.128.0.2", "publicEndpoint": endpoint },
+            "privateClusterConfig": { "privateEndpoint": private, "publicEndpoint": endpoint },
             "controlPlaneEndpointsConfig": { "ipEndpointsConfig": {
-                "privateEndpoint": "10.128.0.2", "publicEndpoint": endpoint,
+                "privateEndpoint": private, "publicEndpoint": endpoint,
             }},
         }),
     );

@@ -32,4 +32,4 @@ mod versions;
 pub use self::path::ClusterId;
 pub use self::requests::{Reply, Request};
 pub use self::settings::{Endpoints, Quota, Room, Settings, Stockout};
-pub use self::state::Gke;
+pub use self::state::{Cluster, Gke};

@@ -8,7 +8,7 @@ use serde_json::Value;
 
 use super::operations::Operation;
 use super::path::ClusterId;
-use super::settings::Stockout;
+use super::settings::{Endpoints, Stockout};
 use crate::sandbox::kube::object::text;
 use crate::sandbox::persist::{counter, named};
 
@@ -126,6 +126,25 @@ impl Cluster {
     /// The version of its control plane.
     pub fn master(&self) -> &str {
         text(&self.body, "/currentMasterVersion")
+    }
+
+    /// Its name under `gke.goog`; where somebody listens, a name that leads there.
+    pub fn dns_name(&self, endpoints: Endpoints) -> String {
+        let listener = || self.endpoint.as_ref()?.rsplit_once(':');
+        match (endpoints, listener()) {
+            (Endpoints::Served, Some((_, port))) => format!("localhost:{port}"),
+            (Endpoints::Served | Endpoints::InProcess, _) => {
+                text(&self.body, "/controlPlaneEndpointsConfig/dnsEndpointConfig/endpoint").to_owned()
+            }
+        }
+    }
+
+    /// What the API calls its endpoint: the DNS name where there is no access by IP.
+    /// Source: Config Connector's recorded `containercluster-dnsendpoint-noipendpoint`.
+    pub fn shown_endpoint(&self, endpoints: Endpoints) -> Option<String> {
+        let enabled = self.body.pointer("/controlPlaneEndpointsConfig/ipEndpointsConfig/enabled");
+        let address = self.endpoint.clone()?;
+        Some(if enabled == Some(&Value::Bool(false)) { self.dns_name(endpoints) } else { address })
     }
 
     /// Whether the Kubernetes API answers.

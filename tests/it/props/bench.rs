@@ -142,6 +142,7 @@ fn connect(sandbox: &Sandbox, cluster: Option<ClusterName>, layer: &Layer) -> Co
         clusters.cluster_by_endpoint(endpoint).map(|id| inside(false, clusters.kubernetes_router(&id)))
     });
     Connection::new(Connect {
+        endpoint: dask_infra::resource::Endpoint::Auto,
         gke: GkeAccess::InProcess(layer(true, sandbox.gke_router())),
         cluster,
         kubernetes: None,

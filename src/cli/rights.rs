@@ -1,0 +1,316 @@
+//! What a stack needs permission for, and the roles that hold it: the one table, for `permissions`, `doctor` and what is said of
+//! refusals. Pure.
+//! Source: IAM's reference of `container.*` permissions and of the predefined roles of Kubernetes Engine; the permissions that
+//! the reference pages of the methods name. What a role holds is recalled where its page was not at hand.
+
+use std::collections::{BTreeMap, BTreeSet};
+
+use serde_json::{Value, json};
+
+use crate::resource::{Endpoint, Gvk, Identity, Lowered, Resource};
+
+/// One permission.
+#[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord)]
+pub enum Need {
+    /// Of IAM, on the project.
+    Project(&'static str),
+    /// Of an object of the Kubernetes API.
+    Object { group: String, plural: String, kind: String, verb: &'static str },
+}
+
+/// What a stack needs.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub struct Needs {
+    pub plan: BTreeSet<Need>,
+    /// What `plan` needs is among it.
+    pub apply: BTreeSet<Need>,
+}
+
+const READ: &[&str] = &["get", "list"];
+const WRITE: &[&str] = &["create", "update", "delete"];
+
+/// Objects that every stack reads or writes: its record, and what waits look at.
+const ALWAYS: &[(&str, &str, &[&str], &[&str])] = &[
+    ("configmaps", "ConfigMap", READ, WRITE),
+    ("namespaces", "Namespace", READ, &["create", "update"]),
+    ("nodes", "Node", READ, &[]),
+    ("pods", "Pod", READ, &[]),
+];
+
+impl Needs {
+    /// Of everything in a stack.
+    pub fn of(lowered: &Lowered) -> Self {
+        let mut needs = Self::default();
+        if lowered.target.gke.is_some() {
+            needs.reads(&["container.clusters.get", "container.clusters.list", "container.operations.list"]);
+        }
+        if lowered.target.endpoint == Endpoint::Dns {
+            needs.reads(&["container.clusters.connect"]);
+        }
+        for (plural, kind, read, write) in ALWAYS {
+            let gvk = Gvk {
+                group: String::new(),
+                version: "v1".to_owned(),
+                kind: (*kind).to_owned(),
+                plural: (*plural).to_owned(),
+            };
+            needs.object(&gvk, read, write);
+        }
+        lowered.resources.iter().for_each(|resource| needs.manages(resource));
+        lowered.external.iter().for_each(|external| needs.relies_on(&external.resource));
+        needs
+    }
+
+    fn reads(&mut self, permissions: &[&'static str]) {
+        self.plan.extend(permissions.iter().map(|permission| Need::Project(permission)));
+        self.writes(permissions);
+    }
+
+    fn writes(&mut self, permissions: &[&'static str]) {
+        self.apply.extend(permissions.iter().map(|permission| Need::Project(permission)));
+    }
+
+    fn object(&mut self, gvk: &Gvk, read: &[&'static str], write: &[&'static str]) {
+        let need = |verb: &&'static str| Need::Object {
+            group: gvk.group.clone(),
+            plural: gvk.plural.clone(),
+            kind: gvk.kind.clone(),
+            verb,
+        };
+        self.plan.extend(read.iter().map(need));
+        self.apply.extend(read.iter().chain(write).map(need));
+    }
+
+    fn manages(&mut self, resource: &Resource) {
+        self.relies_on(resource);
+        match &resource.identity {
+            Identity::Cluster(_) => self.writes(&[
+                "container.clusters.create",
+                "container.clusters.update",
+                "container.clusters.delete",
+                "container.operations.get",
+                "iam.serviceAccounts.actAs",
+            ]),
+            Identity::NodePool { .. } => self.writes(&[
+                "container.clusters.update",
+                "container.operations.get",
+                "iam.serviceAccounts.actAs",
+            ]),
+            Identity::Object(object) => {
+                self.object(&object.gvk, &[], WRITE);
+                // Who grants what he does not have himself needs these.
+                match object.gvk.kind.as_str() {
+                    "ClusterRole" | "Role" => self.object(&object.gvk, &[], &["escalate"]),
+                    "ClusterRoleBinding" | "RoleBinding" => {
+                        let role = Gvk {
+                            kind: "ClusterRole".to_owned(),
+                            plural: "clusterroles".to_owned(),
+                            ..object.gvk.clone()
+                        };
+                        self.object(&role, &[], &["bind"]);
+                    }
+                    _ => {}
+                }
+            }
+            Identity::Check(_) => {
+                let (kind, plural) = ("Pod".to_owned(), "pods".to_owned());
+                let pod = Gvk { group: String::new(), version: "v1".to_owned(), kind, plural };
+                self.object(&pod, &[], &["create", "delete", "getLogs"]);
+            }
+        }
+    }
+
+    fn relies_on(&mut self, resource: &Resource) {
+        match &resource.identity {
+            Identity::Cluster(_) | Identity::Check(_) => {}
+            Identity::NodePool { .. } => self.reads(&["compute.instanceGroupManagers.get"]),
+            Identity::Object(object) => self.object(&object.gvk, READ, &[]),
+        }
+    }
+}
+
+/// What IAM calls objects of a kind, where it has a name for them.
+const OBJECTS: &[(&str, &str)] = &[
+    ("ClusterRole", "clusterRoles"),
+    ("ClusterRoleBinding", "clusterRoleBindings"),
+    ("ConfigMap", "configMaps"),
+    ("CronJob", "cronJobs"),
+    ("CustomResourceDefinition", "customResourceDefinitions"),
+    ("DaemonSet", "daemonSets"),
+    ("Deployment", "deployments"),
+    ("HorizontalPodAutoscaler", "horizontalPodAutoscalers"),
+    ("Ingress", "ingresses"),
+    ("Job", "jobs"),
+    ("LimitRange", "limitRanges"),
+    ("Namespace", "namespaces"),
+    ("NetworkPolicy", "networkPolicies"),
+    ("Node", "nodes"),
+    ("PersistentVolume", "persistentVolumes"),
+    ("PersistentVolumeClaim", "persistentVolumeClaims"),
+    ("Pod", "pods"),
+    ("PodDisruptionBudget", "podDisruptionBudgets"),
+    ("ReplicaSet", "replicaSets"),
+    ("ResourceQuota", "resourceQuotas"),
+    ("Role", "roles"),
+    ("RoleBinding", "roleBindings"),
+    ("Secret", "secrets"),
+    ("Service", "services"),
+    ("ServiceAccount", "serviceAccounts"),
+    ("StatefulSet", "statefulSets"),
+    ("StorageClass", "storageClasses"),
+];
+
+impl Need {
+    /// IAM's name.
+    pub fn permission(&self) -> String {
+        match self {
+            Self::Project(permission) => (*permission).to_owned(),
+            Self::Object { group, kind, verb, .. } => {
+                let known = OBJECTS.iter().find(|(known, _)| known == kind);
+                let of_kubernetes = group.is_empty() || group.ends_with(".k8s.io") || !group.contains('.');
+                let noun = known.filter(|_| of_kubernetes).map_or("thirdPartyObjects", |(_, noun)| noun);
+                format!("container.{noun}.{verb}")
+            }
+        }
+    }
+}
+
+/// IAM's names of what is needed, each once.
+pub fn permissions(needs: &BTreeSet<Need>) -> Vec<String> {
+    needs.iter().map(Need::permission).collect::<BTreeSet<String>>().into_iter().collect()
+}
+
+/// The rules of a ClusterRole that allow what is needed inside a cluster.
+pub fn rules(needs: &BTreeSet<Need>) -> Vec<Value> {
+    let mut verbs = BTreeMap::<(&str, String), BTreeSet<&str>>::new();
+    for need in needs {
+        let Need::Object { group, plural, kind: _, verb } = need else { continue };
+        let (plural, verb): (_, &[&str]) = match *verb {
+            "getLogs" => (format!("{plural}/log"), &["get"]),
+            "list" => (plural.clone(), &["list", "watch"]),
+            // Server-side apply is a patch.
+            "update" => (plural.clone(), &["patch"]),
+            verb => (plural.clone(), &[verb][..]),
+        };
+        verbs.entry((group, plural)).or_default().extend(verb);
+    }
+    let rule = |((group, plural), verbs): ((&str, String), BTreeSet<&str>)| json!({ "apiGroups": [group], "resources": [plural], "verbs": verbs });
+    verbs.into_iter().map(rule).collect()
+}
+
+/// A predefined role, and whether it holds a permission.
+type Role = (&'static str, fn(&str) -> bool);
+
+/// The least first.
+const ROLES: &[Role] = &[
+    ("roles/container.clusterViewer", |permission| {
+        ["container.clusters.get", "container.clusters.list"].contains(&permission)
+    }),
+    ("roles/container.viewer", is_seen),
+    ("roles/container.clusterAdmin", |permission| {
+        permission.starts_with("container.clusters.") || permission.starts_with("container.operations.")
+    }),
+    ("roles/container.developer", |permission| {
+        let writes_cluster = permission.starts_with("container.clusters.") && !is_seen(permission);
+        permission.starts_with("container.") && !writes_cluster && !is_reserved(permission)
+    }),
+    ("roles/container.admin", |permission| permission.starts_with("container.")),
+    ("roles/compute.viewer", |permission| permission.starts_with("compute.")),
+    ("roles/iam.serviceAccountUser", |permission| permission == "iam.serviceAccounts.actAs"),
+    ("roles/serviceusage.serviceUsageConsumer", |permission| permission == "serviceusage.services.use"),
+];
+
+fn is_seen(permission: &str) -> bool {
+    let reads = [".get", ".list", ".connect"].iter().any(|end| permission.ends_with(end));
+    permission.starts_with("container.") && reads && !permission.starts_with("container.secrets.")
+}
+
+/// What only an administrator writes: who may do what, and kinds of objects.
+fn is_reserved(permission: &str) -> bool {
+    let kinds = ["roles", "roleBindings", "clusterRoles", "clusterRoleBindings", "customResourceDefinitions"];
+    let noun = permission.split('.').nth(1).unwrap_or_default();
+    kinds.contains(&noun) && !is_seen(permission)
+}
+
+/// The least role that holds a permission.
+pub fn role(permission: &str) -> Option<&'static str> {
+    ROLES.iter().find(|(_, holds)| holds(permission)).map(|(role, _)| *role)
+}
+
+/// The least roles that hold all of these together.
+pub fn roles<'a>(permissions: impl IntoIterator<Item = &'a str> + Clone) -> Vec<&'static str> {
+    let least: BTreeSet<&str> = permissions.clone().into_iter().filter_map(role).collect();
+    let mut kept: Vec<&Role> = ROLES.iter().filter(|(role, _)| least.contains(role)).collect();
+    for (name, holds) in ROLES {
+        let mut of_it = permissions.clone().into_iter().filter(|permission| holds(permission));
+        let others = || kept.iter().filter(|(other, _)| other != name);
+        if of_it.all(|permission| others().any(|(_, holds)| holds(permission))) {
+            kept.retain(|(other, _)| other != name);
+        }
+    }
+    kept.into_iter().map(|(role, _)| *role).collect()
+}
+
+/// How an administrator grants a role.
+pub fn grant(project: &str, role: &str) -> String {
+    format!("gcloud projects add-iam-policy-binding {project} --member user:YOU --role {role}")
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn the_least_roles_hold_all() {
+        let rows: [(&[&str], &[&str]); 7] = [
+            (&["container.clusters.get"], &["roles/container.clusterViewer"]),
+            (&["container.clusters.get", "container.pods.list"], &["roles/container.viewer"]),
+            (&["container.secrets.get", "container.pods.list"], &["roles/container.developer"]),
+            (
+                &["container.clusters.create", "container.pods.list", "container.configMaps.create"],
+                &["roles/container.clusterAdmin", "roles/container.developer"],
+            ),
+            (
+                &["container.clusters.create", "container.configMaps.create", "container.clusterRoles.bind"],
+                &["roles/container.admin"],
+            ),
+            (
+                &["compute.instanceGroupManagers.get", "iam.serviceAccounts.actAs"],
+                &["roles/compute.viewer", "roles/iam.serviceAccountUser"],
+            ),
+            (&[], &[]),
+        ];
+        for (permissions, expect) in rows {
+            assert_eq!(roles(permissions.iter().copied()), expect, "{permissions:?}");
+        }
+    }
+
+    #[test]
+    fn objects_have_the_names_of_iam_and_of_rbac() {
+        let object = |group: &str, kind: &str, plural: &str, verb| Need::Object {
+            group: group.to_owned(),
+            kind: kind.to_owned(),
+            plural: plural.to_owned(),
+            verb,
+        };
+        for (need, expect) in [
+            (object("apps", "DaemonSet", "daemonsets", "create"), "container.daemonSets.create"),
+            (
+                object("rbac.authorization.k8s.io", "ClusterRole", "clusterroles", "bind"),
+                "container.clusterRoles.bind",
+            ),
+            (
+                object("kubernetes.dask.org", "DaskCluster", "daskclusters", "get"),
+                "container.thirdPartyObjects.get",
+            ),
+            (object("serving.example.com", "Service", "services", "get"), "container.thirdPartyObjects.get"),
+        ] {
+            assert_eq!(need.permission(), expect);
+            assert!(role(expect).is_some(), "{expect}");
+        }
+        let needs = BTreeSet::from(["get", "list", "update"].map(|verb| object("", "Pod", "pods", verb)));
+        let rule =
+            json!({ "apiGroups": [""], "resources": ["pods"], "verbs": ["get", "list", "patch", "watch"] });
+        assert_eq!(rules(&needs), [rule]);
+    }
+}

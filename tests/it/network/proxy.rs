@@ -1,0 +1,175 @@
+//! A proxy on loopback that takes CONNECT, and what it leads to: servers with certificates of an authority of its own.
+
+use std::collections::BTreeMap;
+use std::net::SocketAddr;
+use std::path::PathBuf;
+use std::sync::{Arc, Mutex};
+
+use axum::Router;
+use rcgen::{BasicConstraints, CertificateParams, DnType, IsCa, Issuer, KeyPair, KeyUsagePurpose};
+use rustls::pki_types::{PrivateKeyDer, PrivatePkcs8KeyDer};
+use tokio::io::{AsyncReadExt as _, AsyncWriteExt as _};
+use tokio::net::{TcpListener, TcpStream};
+use tokio::runtime::Runtime;
+
+/// What the proxy does with what it is asked.
+#[derive(Clone, Copy, PartialEq, Eq)]
+pub enum Mood {
+    Connects,
+    /// Answers with this status line.
+    Refuses(&'static str),
+}
+
+/// Hosts (`a.example:443`), and where they are on this machine.
+type Routes = Arc<Mutex<BTreeMap<String, SocketAddr>>>;
+
+/// A proxy, and servers behind it, until this value goes.
+pub struct Proxy {
+    /// `127.0.0.1:PORT`.
+    pub address: SocketAddr,
+    routes: Routes,
+    heads: Arc<Mutex<Vec<String>>>,
+    runtime: Option<Runtime>,
+}
+
+impl Proxy {
+    pub fn new(mood: Mood) -> Self {
+        let runtime = Runtime::new().unwrap();
+        let listener = runtime.block_on(TcpListener::bind("127.0.0.1:0")).unwrap();
+        let address = listener.local_addr().unwrap();
+        let (routes, heads) = (Routes::default(), Arc::<Mutex<Vec<String>>>::default());
+        let (known, log) = (Arc::clone(&routes), Arc::clone(&heads));
+        runtime.spawn(async move {
+            while let Ok((stream, _)) = listener.accept().await {
+                tokio::spawn(relay(stream, Arc::clone(&known), Arc::clone(&log), mood));
+            }
+        });
+        Self { address, routes, heads, runtime: Some(runtime) }
+    }
+
+    /// An address where nobody listens.
+    pub fn dead() -> String {
+        let listener = std::net::TcpListener::bind("127.0.0.1:0").unwrap();
+        format!("http://{}", listener.local_addr().unwrap())
+    }
+
+    pub fn url(&self) -> String {
+        format!("http://{}", self.address)
+    }
+
+    /// The heads of all requests so far.
+    pub fn heads(&self) -> Vec<String> {
+        self.heads.lock().unwrap().clone()
+    }
+
+    /// The hosts that it was asked for, each once.
+    pub fn hosts(&self) -> Vec<String> {
+        let named = self.heads().into_iter().filter_map(|head| Some(head.split(' ').nth(1)?.to_owned()));
+        let mut hosts: Vec<String> = named.collect();
+        hosts.sort();
+        hosts.dedup();
+        hosts
+    }
+
+    /// Serves a router over TLS as these hosts.
+    pub fn leads(&self, hosts: &[&str], authority: &Authority, router: Router) {
+        let names = hosts.iter().map(|host| host.rsplit_once(':').unwrap().0.to_owned()).collect();
+        let acceptor = authority.server(names);
+        let runtime = self.runtime.as_ref().unwrap();
+        let listener = runtime.block_on(TcpListener::bind("127.0.0.1:0")).unwrap();
+        let address = listener.local_addr().unwrap();
+        let mut routes = self.routes.lock().unwrap();
+        routes.extend(hosts.iter().map(|host| ((*host).to_owned(), address)));
+        runtime.spawn(async move {
+            while let Ok((stream, _)) = listener.accept().await {
+                let (acceptor, router) = (acceptor.clone(), router.clone());
+                tokio::spawn(async move {
+                    let Ok(stream) = acceptor.accept(stream).await else { return };
+                    let service = hyper_util::service::TowerToHyperService::new(router);
+                    let io = hyper_util::rt::TokioIo::new(stream);
+                    let _ = hyper::server::conn::http1::Builder::new().serve_connection(io, service).await;
+                });
+            }
+        });
+    }
+
+    /// Runs what must go on beside.
+    pub fn spawn(&self, beside: impl Future<Output = ()> + Send + 'static) {
+        self.runtime.as_ref().unwrap().spawn(beside);
+    }
+}
+
+impl Drop for Proxy {
+    fn drop(&mut self) {
+        if let Some(runtime) = self.runtime.take() {
+            runtime.shutdown_background();
+        }
+    }
+}
+
+async fn relay(mut client: TcpStream, routes: Routes, heads: Arc<Mutex<Vec<String>>>, mood: Mood) {
+    let mut head = Vec::new();
+    while !head.ends_with(b"\r\n\r\n") {
+        let Ok(byte) = client.read_u8().await else { return };
+        head.push(byte);
+    }
+    let head = String::from_utf8(head).unwrap();
+    let host = head.split(' ').nth(1).unwrap_or_default().to_owned();
+    heads.lock().unwrap().push(head);
+    let to = routes.lock().unwrap().get(&host).copied();
+    let answer = match (mood, to) {
+        (Mood::Refuses(status), _) => format!("HTTP/1.1 {status}\r\ncontent-length: 0\r\n\r\n"),
+        (Mood::Connects, None) => "HTTP/1.1 502 Bad Gateway\r\ncontent-length: 0\r\n\r\n".to_owned(),
+        (Mood::Connects, Some(_)) => "HTTP/1.1 200 Connected\r\n\r\n".to_owned(),
+    };
+    let _ = client.write_all(answer.as_bytes()).await;
+    if let (Mood::Connects, Some(to)) = (mood, to)
+        && let Ok(mut server) = TcpStream::connect(to).await
+    {
+        let _ = tokio::io::copy_bidirectional(&mut client, &mut server).await;
+    }
+}
+
+/// An authority that stands for the public ones, or for a cluster's.
+pub struct Authority {
+    pub pem: String,
+    key: String,
+    file: tempfile::NamedTempFile,
+}
+
+fn params() -> CertificateParams {
+    let mut params = CertificateParams::new(Vec::new()).unwrap();
+    params.distinguished_name.push(DnType::CommonName, "a test authority");
+    params.is_ca = IsCa::Ca(BasicConstraints::Unconstrained);
+    params.key_usages = vec![KeyUsagePurpose::KeyCertSign, KeyUsagePurpose::DigitalSignature];
+    params
+}
+
+impl Authority {
+    pub fn new() -> Self {
+        let key = KeyPair::generate().unwrap();
+        let pem = params().self_signed(&key).unwrap().pem();
+        let file = tempfile::NamedTempFile::new().unwrap();
+        std::fs::write(file.path(), &pem).unwrap();
+        Self { pem, key: key.serialize_pem(), file }
+    }
+
+    /// The file for SSL_CERT_FILE.
+    pub fn path(&self) -> PathBuf {
+        self.file.path().to_owned()
+    }
+
+    fn server(&self, names: Vec<String>) -> tokio_rustls::TlsAcceptor {
+        let issuer = Issuer::new(params(), KeyPair::from_pem(&self.key).unwrap());
+        let key = KeyPair::generate().unwrap();
+        let mut leaf = CertificateParams::new(names).unwrap();
+        leaf.use_authority_key_identifier_extension = true;
+        let leaf = leaf.signed_by(&key, &issuer).unwrap();
+        let key = PrivateKeyDer::Pkcs8(PrivatePkcs8KeyDer::from(key.serialize_der()));
+        let provider = Arc::new(rustls::crypto::ring::default_provider());
+        let config =
+            rustls::ServerConfig::builder_with_provider(provider).with_safe_default_protocol_versions();
+        let config = config.unwrap().with_no_client_auth().with_single_cert(vec![leaf.der().clone()], key);
+        tokio_rustls::TlsAcceptor::from(Arc::new(config.unwrap()))
+    }
+}
