@@ -474,6 +474,16 @@ codes! {
     "`api` of a cluster or a node pool takes fields of the GKE API. Some of them are answers only: states, addresses, \
      versions that run. Node pools are sections of their own and no field of the cluster."
 
+    DiskDoesNotFit "DI0267" "a disk type that the machine type does not take"
+    "N4, C4, C4A, C4D, G4, A3 Ultra, A4 and A4X machines take Hyperdisk only. Without `disk_type` GKE chooses a type that fits."
+    => "[node_pool.cpu]\nmachine_type = \"n4-standard-4\"\ndisk_type = \"pd-balanced\"   # DI0267: remove it, or use \"hyperdisk-balanced\""
+
+    NoFirstPool "DI0268" "no pool that the cluster can be created with"
+    "GKE creates a cluster with one node pool, which has a node from the start. A pool with `nodes = 0`, one that is smaller at most \
+     than its number of zones, and one whose nodes are queued for or started when they are needed (`queued`, `flex_start`) \
+     cannot be it."
+    => "[node_pool.system]              # a small pool without GPUs\nmachine_type = \"e2-standard-2\"\nnodes = 1"
+
     HelmMissing "DI0270" "helm cannot be run"
     "Charts are rendered by the `helm` program, version 3.8 or later, or 4: the one in `--helm PATH` or \
      DASK_INFRA_HELM, else the one on the PATH. A stack cannot choose it. Helm writes no release and needs no \
@@ -684,6 +694,11 @@ codes! {
     "A job runs once. It failed, or it ran and was deleted since. Apply runs it again only if its section \
      changes or with `--replace ADDRESS`."
 
+    FirstPool "DI0365" "the cluster's first pool is not as the file says at first"
+    "GKE creates a cluster with one node pool, which has a node from the start. dask-infra takes a pool without GPUs and with \
+     nodes; where there is none, one that is autoscaled from 0 begins with one node in each zone, which the autoscaler \
+     removes again when nothing runs on it. Spot machines as the first pool can be missing when the cluster is created."
+
     DeletedUnseen "DI0370" "the contents of the cluster are unknown"
     "The GKE cluster is running, but its Kubernetes API server does not respond: the authorized networks \
      exclude this machine, or the control plane is broken. `destroy --allow delete:unseen` deletes the cluster \
@@ -699,6 +714,12 @@ codes! {
     IdlePool "DI0381" "nodes that outlive their Dask cluster"
     "With `idle_timeout` the operator deletes an idle Dask cluster, but not its nodes: a pool of fixed size \
      keeps costing. Bounds, `nodes = { min = 0, max = 4 }`, let GKE's autoscaler remove idle nodes."
+
+    Impaired "DI0382" "a resource works and something is wrong with it"
+    "The server says that something is wrong with it, and it does its work all the same: the control plane of a DEGRADED \
+     cluster answers. Plan and apply go on. What the message says is best mended soon: a node service account without its \
+     role writes no logs, a certificate that expires ends access."
+    => "gcloud container clusters describe NAME --format 'value(status, conditions)'"
 
     SecretOfOthers "DI0390" "a Secret that must be created"
     "A container that the plan creates takes a variable from a Kubernetes Secret that is not in the stack, and \

@@ -165,8 +165,8 @@ impl Planner<'_> {
                     Code::UnknownSize,
                     &resource.address,
                     format!(
-                        "GKE is updating it and has scaled it to {nodes} nodes; those above {wanted} are for \
-                         an upgrade, so no change of size is planned"
+                        "GKE upgrades it and has scaled it to {nodes} nodes; those above {wanted} are for the \
+                         upgrade, so no change of size is planned"
                     ),
                 ));
             }

@@ -257,7 +257,7 @@ fn program(context: &ChangeContext) -> Vec<Step> {
     let create = || {
         let mut cluster = context.body().clone();
         if let Some(pool) = context.inline_pool {
-            cluster["nodePools"] = json!([super::node_pool::creation_body(pool)]);
+            cluster["nodePools"] = json!([super::node_pool::first_body(pool)]);
         }
         call(Method::Post, format!("/v1/{}/clusters", name.parent()), Some(json!({ "cluster": cluster })))
     };
@@ -310,11 +310,13 @@ fn updates(context: &ChangeContext, name: &ClusterName) -> Vec<Step> {
     steps
 }
 
-/// RUNNING is ready; RECONCILING is a running cluster that GKE works on; ERROR is deleted by GKE later.
+/// RUNNING is ready; RECONCILING is a running cluster that GKE works on; the control plane of a DEGRADED one answers, and
+/// gcloud warns and goes on; ERROR is deleted by GKE later.
 fn readiness(cluster: &Value) -> Readiness {
     match text(&cluster["status"]) {
         "RUNNING" | "RECONCILING" => Readiness::Ready,
-        status @ ("ERROR" | "DEGRADED" | "STOPPING") => {
+        "DEGRADED" => Readiness::Impaired(degraded(cluster)),
+        status @ ("ERROR" | "STOPPING") => {
             Readiness::Failed(format!("its status is {status}{}", super::node_pool::conditions(cluster)))
         }
         "" => Readiness::Progressing("not created yet".into()),
@@ -322,9 +324,14 @@ fn readiness(cluster: &Value) -> Readiness {
     }
 }
 
+fn degraded(cluster: &Value) -> String {
+    format!("its status is DEGRADED{}", super::node_pool::conditions(cluster))
+}
+
 fn status_line(live: &Value) -> StatusLine {
     let (status, version) = (text(&live["status"]), text(&live["currentMasterVersion"]));
     let version = if version.is_empty() { String::new() } else { format!(", version {version}") };
+    let status = if status == "DEGRADED" { degraded(live) } else { status.to_owned() };
     StatusLine {
         line: format!("{status}{version}"),
         facts: vec![("status", live["status"].clone()), ("version", live["currentMasterVersion"].clone())],

@@ -361,6 +361,19 @@ impl Page<'_> {
         if self.options.detail == Detail::Objects {
             self.body(text, change, indent);
             calls(text, change, indent, self.options.width);
+            self.filled_in(text, change, indent);
+        }
+    }
+
+    /// What is not sent, and what the server is expected to make of that.
+    fn filled_in(&self, text: &mut String, change: &Change, indent: usize) {
+        let Some(resource) = self.wanted.get(&change.identity).filter(|_| is_new(change)) else { return };
+        let filled = (kinds::of(resource.kind).filled_in)(resource);
+        let filled: Vec<String> =
+            filled.iter().map(|(path, value)| format!("{path}: {}", values::inline(value))).collect();
+        if !filled.is_empty() {
+            let line = format!("not set; GKE's defaults are expected: {}", filled.join(", "));
+            text.push_str(&wrap(&format!("{}# ", " ".repeat(indent)), &tame(&line), self.options.width));
         }
     }
 
@@ -575,7 +588,11 @@ fn place_name<'l>(location: &'l str, view: &View<'_>) -> &'l str {
 
 /// Whether the object itself is shown, and not again what is sent for it. To GKE goes something else than the thing.
 fn is_shown_whole(change: &Change) -> bool {
-    change.lane == Lane::Kubernetes && matches!(change.action, Action::Create | Action::Replace)
+    change.lane == Lane::Kubernetes && is_new(change)
+}
+
+fn is_new(change: &Change) -> bool {
+    matches!(change.action, Action::Create | Action::Replace)
 }
 
 /// The program of a change, in words, with what is sent.

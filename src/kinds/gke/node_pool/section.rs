@@ -45,14 +45,15 @@ pub struct NodePool {
     /// Google Cloud labels of the nodes.
     #[serde(default, skip_serializing_if = "BTreeMap::is_empty")]
     pub resource_labels: BTreeMap<String, String>,
-    /// The boot disk's type. Default `pd-balanced`.
+    /// The boot disk's type: `pd-ssd`, `hyperdisk-balanced`. Default: GKE's, which is `pd-balanced`, and
+    /// `hyperdisk-balanced` on machines that take Hyperdisk only.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub disk_type: Option<String>,
-    /// The boot disk's size in GB. Default 100.
+    /// The boot disk's size in GB. Default: GKE's, which is 100.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     #[schemars(range(min = 10, max = 65536))]
     pub disk_size_gb: Option<u32>,
-    /// The node image. Default `COS_CONTAINERD`.
+    /// The node image: `UBUNTU_CONTAINERD`. Default: GKE's, which is `COS_CONTAINERD`.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub image_type: Option<String>,
     /// Spot machines: cheaper, may be reclaimed at any time.
@@ -151,7 +152,7 @@ impl NodePool {
         let zones = u64::from(if own == 0 { scope.zones.max(1) } else { own });
         match self.size() {
             Nodes::Fixed(nodes) => u64::from(nodes) / zones,
-            Nodes::Autoscaled { min, max } => first_nodes(min.into(), max.into(), zones),
+            Nodes::Autoscaled { min, .. } => first_nodes(min.into(), zones),
         }
     }
 
@@ -204,8 +205,17 @@ impl NodePool {
     }
 }
 
-/// Nodes in each zone that an autoscaled pool is made with: its least, and no more than its most.
-pub fn first_nodes(min: u64, max: u64, zones: u64) -> u64 {
-    let zones = zones.max(1);
-    min.div_ceil(zones).min(max / zones)
+/// Nodes in each zone that an autoscaled pool is made with: as many of its minimum as all zones can have. More would be
+/// billed until the autoscaler takes them away, and may be more than its maximum.
+pub fn first_nodes(min: u64, zones: u64) -> u64 {
+    min / zones.max(1)
+}
+
+/// Zones of a regional cluster that leaves them to GKE.
+const ZONES_OF_A_REGION: u64 = 3;
+
+/// Nodes of an autoscaled pool that are waited for. The autoscaler does not always bring a pool up to its minimum
+/// (hashicorp/terraform-provider-google issue 8270), so it is what the pool is made with.
+pub(super) fn certain_nodes(min: u64, zones: u64) -> u64 {
+    min - min % if zones == 0 { ZONES_OF_A_REGION } else { zones }
 }
