@@ -10,14 +10,15 @@ use crate::plan::{Consent, Mode, Plan, Verb};
 use crate::report::human::plan_text::{approval_needed, consent_text};
 use crate::source::Sources;
 
-/// Parses `replace:ADDRESS`, `delete:ADDRESS` or `take:ADDRESS`.
+/// Parses `replace:ADDRESS`, `delete:ADDRESS`, `take:ADDRESS` or `update:ADDRESS`.
 pub fn parse(text: &str) -> Result<Consent, String> {
-    let form = "it has the form replace:ADDRESS, delete:ADDRESS or take:ADDRESS";
+    let form = "it has the form replace:ADDRESS, delete:ADDRESS, take:ADDRESS or update:ADDRESS";
     let (verb, address) = text.split_once(':').ok_or(form)?;
     let verb = match verb {
         "replace" => Verb::Replace,
         "delete" => Verb::Delete,
         "take" => Verb::Take,
+        "update" => Verb::Update,
         _ => return Err(form.to_owned()),
     };
     if address.is_empty() {
@@ -136,6 +137,7 @@ fn ask(
             Verb::Replace => "replace",
             Verb::Delete => "delete",
             Verb::Take => "adopt",
+            Verb::Update => "update",
         };
         question.push_str(&format!("To {verb} {0}, type {0}: ", consent.address));
         // As `--allow` takes it, too.

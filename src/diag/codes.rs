@@ -484,6 +484,11 @@ codes! {
      cannot be it."
     => "[node_pool.system]              # a small pool without GPUs\nmachine_type = \"e2-standard-2\"\nnodes = 1"
 
+    KeysClash "DI0269" "keys that need or exclude each other"
+    "Some keys of a cluster or node pool go only with others: GKE would refuse the request, or do something else than was \
+     meant. A queued pool is scaled from 0 and uses no reservation; flex-start and Spot are two ways to buy the same machines."
+    => "[node_pool.queue]\nmachine_type = \"a2-highgpu-1g\"\nnodes = { min = 0, max = 4 }\nqueued = true\nreservation = \"none\"      # without this line: DI0269"
+
     HelmMissing "DI0270" "helm cannot be run"
     "Charts are rendered by the `helm` program, version 3.8 or later, or 4: the one in `--helm PATH` or \
      DASK_INFRA_HELM, else the one on the PATH. A stack cannot choose it. Helm writes no release and needs no \
@@ -551,6 +556,11 @@ codes! {
     "`chart`, `repo`, `values` and `values_files` of `[dask_operator]` configure its chart, which is used with \
      `source = \"chart\"` only."
 
+    NotOnDemand "DI0284" "a machine type that is not sold on demand"
+    "Compute Engine has these machines by reservation, as Spot, or by flex-start only: a pool that asks for them without one of \
+     these keys stays without nodes."
+    => "[node_pool.h100]\nmachine_type = \"a3-highgpu-1g\"\nspot = true"
+
     PublicScheduler "DI0285" "a scheduler on the internet"
     "Dask has no passwords: anyone who can reach a scheduler can run code on its workers, with the permissions \
      of their pods. A load balancer is therefore internal to the VPC network unless `public = true` is set, \
@@ -569,6 +579,16 @@ codes! {
      versions agree; `image` names any other."
     => "[notebook.lab]\nlike = \"rapids\"\npassword = { secret = \"jupyter\", key = \"password\" }"
 
+    Autopilot "DI0288" "an Autopilot cluster"
+    "Google creates the nodes of an Autopilot cluster, so it takes no `[node_pool]`, no driver and no GPU machine by name, which \
+     stacks are made of. A stack can use one that exists (`manage = false`), without pools."
+
+    BadDuration "DI0289" "not a duration"
+    "A duration is a number with a unit: `7d`, `12h`, `30m`, `45s`, or several (`1h30m`). Nodes last for 7 days at most."
+
+    BadNetwork "DI0291" "not a network"
+    "A network is an address and the number of its fixed bits: `10.0.0.0/8`; one address is `192.0.2.7/32`."
+
     Cycle "DI0301" "dependency cycle"
     "Each of the named resources waits for the next, so none can be created. Remove one `depends_on` from the \
      cycle; dependencies that follow from references cannot form a cycle by themselves."
@@ -585,8 +605,8 @@ codes! {
     => "dask-infra doctor            # what is missing\ndask-infra plan --offline    # what a first apply would do"
 
     UnknownEffect "DI0304" "the effect of a change is unknown"
-    "The field differs, and dask-infra does not know what changing it does. Change it by other means, or \
-     replace the resource with `--replace ADDRESS`."
+    "The field differs, and dask-infra does not know what changing it does. Where GKE takes the change, the plan has it and asks for \
+     approval: `--allow update:ADDRESS`. Else change it by other means, or replace the resource with `--replace ADDRESS`."
 
     Protected "DI0305" "protected"
     "The section has `protect = true`, but the plan would delete or replace what it created. Remove `protect` \

@@ -293,6 +293,11 @@ pub enum How {
     LastPart,
     /// GPUs: type, count and partition are fixed, driver and sharing are not.
     Accelerators,
+    /// A version that is reached or passed: `1.33` is any patch of it and everything newer. Of words like `latest` nothing
+    /// is known.
+    Floor,
+    /// A range of addresses, or the size of one that GKE chooses: `/20`.
+    Range,
     /// Said when the thing is made, not compared later.
     AtCreation,
 }

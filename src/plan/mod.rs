@@ -186,6 +186,8 @@ pub enum Verb {
     Delete,
     /// Taking over what others made or apply.
     Take,
+    /// Changing something although nobody knows what that does to it.
+    Update,
 }
 
 /// A consent that a change needs, and the one that gives it for its whole section.
@@ -402,6 +404,11 @@ impl Plan {
         let verb = match change.action {
             Action::Replace => Some(Verb::Replace),
             Action::Delete if !consented => Some(Verb::Delete),
+            Action::Update
+                if change.fields.iter().any(|field| field.effect == crate::resource::Effect::Unknown) =>
+            {
+                Some(Verb::Update)
+            }
             Action::Delete
             | Action::Keep
             | Action::Create

@@ -197,7 +197,12 @@ impl Planner<'_> {
         if let Some(trouble) = self.trouble(resource, live) {
             return (Action::Replace, Some(trouble));
         }
-        for change in changes.iter().filter(|change| change.effect == Effect::Unknown) {
+        let has_request = |field: &FieldPath| match kinds::of(resource.kind).compare {
+            Compare::Gke(message, _) => gke::api::is_changed_by_request(message, field),
+            Compare::Kubernetes(_) | Compare::Action => false,
+        };
+        let unknown = changes.iter().filter(|change| change.effect == Effect::Unknown);
+        for change in unknown.filter(|change| !has_request(&change.path)) {
             let what = format!("{}: the effect of changing `{}` is unknown", resource.address, change.path);
             let span = self.seen.inputs.sources.span(&resource.origin_of(&change.path));
             let help = format!("to replace it instead: --replace {}", resource.address);

@@ -12,11 +12,13 @@ use crate::schema::Message;
 
 mod calls;
 mod fields;
+mod keys;
 mod ready;
 mod section;
 
 pub use calls::{first_body, starts_empty};
 pub use fields::{FIELDS, SCOPE, takes_hyperdisk_only};
+pub use keys::{BlueGreen, Kubelet, Linux, LocalSsd, Reservation, TenantAffinity};
 pub(crate) use ready::{allocatable_gpus, conditions};
 pub use ready::{live_gpus, summary};
 pub use section::{DriverVersion, NodePool, Surge};

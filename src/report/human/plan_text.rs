@@ -561,7 +561,10 @@ fn comment(change: &Change, field: &FieldChange, location: Option<String>) -> St
         Effect::Rolling => Some("rolling".to_owned()),
         Effect::Replace => Some("forces replacement".to_owned()),
         Effect::Ignored => Some("has no effect".to_owned()),
-        Effect::Unknown => Some(format!("effect unknown, needs --replace {}", change.address)),
+        Effect::Unknown if change.lane == Lane::Kubernetes => {
+            Some(format!("effect unknown, needs --replace {}", change.address))
+        }
+        Effect::Unknown => Some("effect unknown".to_owned()),
     };
     let rolls = *effect == Effect::Rolling && change.action == Action::Replace;
     let note = note.clone().filter(|_| !rolls);
@@ -700,6 +703,7 @@ pub fn approval_needed(consents: &[Consent]) -> String {
             Verb::Replace => "replacing",
             Verb::Delete => "deleting",
             Verb::Take => "adopting",
+            Verb::Update => "changing with unknown effects",
         })
         .collect();
     match Vec::from_iter(verbs).as_slice() {
@@ -740,6 +744,7 @@ pub fn consent_text(consent: &Consent) -> String {
         Verb::Replace => "replace",
         Verb::Delete => "delete",
         Verb::Take => "take",
+        Verb::Update => "update",
     };
     format!("{verb}:{}", consent.address)
 }

@@ -11,6 +11,7 @@ use crate::secrets::Secrets;
 use crate::source::{Sources, Span};
 
 mod attached;
+mod capacity;
 mod charts;
 mod dask;
 mod gke;
@@ -59,6 +60,10 @@ const RULES: &[fn(&mut Context<'_>)] = &[
     machines::drivers_come_once,
     machines::drivers_fit_the_image,
     gke::api_fields_are_free,
+    capacity::keys_go_together,
+    capacity::durations_are_valid,
+    capacity::networks_are_valid,
+    capacity::machines_can_be_had,
     dask::gpus_fit_a_node,
     dask::gpus_fit_the_pool,
     dask::checks_have_gpus,

@@ -303,6 +303,7 @@ pub(super) fn a_pool_can_be_first(context: &mut Context<'_>) {
     let Some(cluster) = stack.cluster.as_ref().filter(|cluster| cluster.manage.is_managed()) else { return };
     let pools: Vec<_> = context.pools().collect();
     let can = |(path, pool): &(FieldPath, &NodePool)| match pool.size() {
+        _ if pool.waits_for_machines() => false,
         Nodes::Fixed(nodes) => nodes > 0,
         Nodes::Autoscaled { max, .. } => max >= spread(stack, path, pool).0,
     };

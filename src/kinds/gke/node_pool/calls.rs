@@ -132,6 +132,6 @@ fn updates(context: &ChangeContext, path: &str) -> Vec<Step> {
     let requests = [together, rolling].into_iter().filter(|request| *request != json!({})).chain(alone);
     let puts = requests.map(|request| call(Method::Put, path.to_owned(), Some(request)));
     let size = (SET_SIZE, json!({ "nodeCount": nodes_in_a_zone(context) }));
-    let listed = api::requests(&touched, body, live, path);
+    let listed = api::requests(Message::NodePool, &touched, body, live, path);
     methods.into_iter().map(method).chain(puts).chain(listed).chain(sized.then(|| method(size))).collect()
 }
