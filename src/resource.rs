@@ -633,6 +633,8 @@ pub enum Lane {
 pub enum Readiness {
     /// It does.
     Ready,
+    /// It does, and its server says that something is wrong with it.
+    Impaired(String),
     /// Not yet; what it waits for.
     Progressing(String),
     /// Not yet, and only when there is room again that others have; what it waits for.

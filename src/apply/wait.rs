@@ -47,6 +47,10 @@ impl<'a> Run<'a> {
             let told = if failing { None } else { ear.told() };
             let message = match self.look_at(wait, &mut ear, told).await? {
                 Readiness::Ready => return Ok(()),
+                Readiness::Impaired(what) => {
+                    self.warns(wait, &what);
+                    return Ok(());
+                }
                 Readiness::Progressing(message) => {
                     stalled = None;
                     message
@@ -92,6 +96,11 @@ impl<'a> Run<'a> {
         }
     }
 
+    /// Says what is wrong with something that does its work.
+    fn warns(&self, wait: &Await, what: &str) {
+        self.tell(Event::Warning { message: format!("{}: {}: {what}", self.change.address, wait.identity) });
+    }
+
     /// Says that an operator has not handled what was written before.
     fn goes_on(&self, wait: &Await, after: Duration) {
         let message = format!(
@@ -130,6 +139,10 @@ impl<'a> Run<'a> {
         loop {
             let (what, over) = match self.look_at(wait, &mut ear, None).await {
                 Ok(Readiness::Ready) => return Ok(()),
+                Ok(Readiness::Impaired(what)) => {
+                    self.warns(wait, &what);
+                    return Ok(());
+                }
                 Ok(Readiness::Progressing(what) | Readiness::Stalled(what)) => (what, false),
                 Ok(Readiness::Failed(why)) => (why, false),
                 // What cannot be read now is nothing that this change relies on.

@@ -10,9 +10,9 @@ use crate::plan::{Consent, Mode, Plan, Verb};
 use crate::report::human::plan_text::{approval_needed, consent_text};
 use crate::source::Sources;
 
-/// Parses `replace:ADDRESS`, `delete:ADDRESS` or `take:ADDRESS`.
+/// Parses `replace:ADDRESS`, `delete:ADDRESS`, `take:ADDRESS` or `update:ADDRESS`.
 pub fn parse(text: &str) -> Result<Consent, String> {
-    let form = "it has the form replace:ADDRESS, delete:ADDRESS or take:ADDRESS";
+    let form = "it has the form replace:ADDRESS, delete:ADDRESS, take:ADDRESS or update:ADDRESS";
     let (verb, address) = text.split_once(':').ok_or(form)?;
     let verb = Verb::ALL.into_iter().find(|known| known.as_str() == verb).ok_or(form)?;
     if address.is_empty() {
@@ -131,6 +131,7 @@ fn ask(
             Verb::Replace => "replace",
             Verb::Delete => "delete",
             Verb::Take => "adopt",
+            Verb::Update => "update",
         };
         question.push_str(&format!("To {verb} {0}, type {0}: ", consent.address));
         // As `--allow` takes it, too.

@@ -26,7 +26,8 @@ pub const EXAMPLES: &str = "Examples:\n  \
 /// Options of every command that makes a plan.
 #[derive(clap::Args, Debug)]
 pub struct Making {
-    /// Approve replacing, deleting or adopting: `replace:ADDRESS`, `delete:ADDRESS`, `take:ADDRESS`
+    /// Approve replacing, deleting, adopting, or a change of unknown effect: `replace:ADDRESS`, `delete:ADDRESS`,
+    /// `take:ADDRESS`, `update:ADDRESS`
     #[arg(long, value_name = "VERB:ADDRESS", value_parser = consent::parse, add = offered::consents())]
     pub allow: Vec<Consent>,
     /// Replace this, although nothing forces it

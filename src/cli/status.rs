@@ -143,7 +143,7 @@ async fn judged(api: &dyn LiveApi, wait: &Await) -> (State, StatusLine) {
         Ok(found) => {
             let found = Found::answers(&queries, &found);
             let state = match kind.readiness(wait, &found) {
-                Readiness::Ready => State::Ready,
+                Readiness::Ready | Readiness::Impaired(_) => State::Ready,
                 Readiness::Progressing(what) | Readiness::Stalled(what) => State::Waiting(what),
                 Readiness::Failed(why) => State::Failed(why),
             };

@@ -474,6 +474,21 @@ codes! {
     "`api` of a cluster or a node pool takes fields of the GKE API. Some of them are answers only: states, addresses, \
      versions that run. Node pools are sections of their own and no field of the cluster."
 
+    DiskDoesNotFit "DI0267" "a disk type that the machine type does not take"
+    "N4, C4, C4A, C4D, G4, A3 Ultra, A4 and A4X machines take Hyperdisk only. Without `disk_type` GKE chooses a type that fits."
+    => "[node_pool.cpu]\nmachine_type = \"n4-standard-4\"\ndisk_type = \"pd-balanced\"   # DI0267: remove it, or use \"hyperdisk-balanced\""
+
+    NoFirstPool "DI0268" "no pool that the cluster can be created with"
+    "GKE creates a cluster with one node pool, which has a node from the start. A pool with `nodes = 0`, one that is smaller at most \
+     than its number of zones, and one whose nodes are queued for or started when they are needed (`queued`, `flex_start`) \
+     cannot be it."
+    => "[node_pool.system]              # a small pool without GPUs\nmachine_type = \"e2-standard-2\"\nnodes = 1"
+
+    KeysClash "DI0269" "keys that need or exclude each other"
+    "Some keys of a cluster or node pool go only with others: GKE would refuse the request, or do something else than was \
+     meant. A queued pool is scaled from 0 and uses no reservation; flex-start and Spot are two ways to buy the same machines."
+    => "[node_pool.queue]\nmachine_type = \"a2-highgpu-1g\"\nnodes = { min = 0, max = 4 }\nqueued = true\nreservation = \"none\"      # without this line: DI0269"
+
     HelmMissing "DI0270" "helm cannot be run"
     "Charts are rendered by the `helm` program, version 3.8 or later, or 4: the one in `--helm PATH` or \
      DASK_INFRA_HELM, else the one on the PATH. A stack cannot choose it. Helm writes no release and needs no \
@@ -541,6 +556,11 @@ codes! {
     "`chart`, `repo`, `values` and `values_files` of `[dask_operator]` configure its chart, which is used with \
      `source = \"chart\"` only."
 
+    NotOnDemand "DI0284" "a machine type that is not sold on demand"
+    "Compute Engine has these machines by reservation, as Spot, or by flex-start only: a pool that asks for them without one of \
+     these keys stays without nodes."
+    => "[node_pool.h100]\nmachine_type = \"a3-highgpu-1g\"\nspot = true"
+
     PublicScheduler "DI0285" "a scheduler on the internet"
     "Dask has no passwords: anyone who can reach a scheduler can run code on its workers, with the permissions \
      of their pods. A load balancer is therefore internal to the VPC network unless `public = true` is set, \
@@ -559,6 +579,16 @@ codes! {
      versions agree; `image` names any other."
     => "[notebook.lab]\nlike = \"rapids\"\npassword = { secret = \"jupyter\", key = \"password\" }"
 
+    Autopilot "DI0288" "an Autopilot cluster"
+    "Google creates the nodes of an Autopilot cluster, so it takes no `[node_pool]`, no driver and no GPU machine by name, which \
+     stacks are made of. A stack can use one that exists (`manage = false`), without pools."
+
+    BadDuration "DI0289" "not a duration"
+    "A duration is a number with a unit: `7d`, `12h`, `30m`, `45s`, or several (`1h30m`). Nodes last for 7 days at most."
+
+    BadNetwork "DI0291" "not a network"
+    "A network is an address and the number of its fixed bits: `10.0.0.0/8`; one address is `192.0.2.7/32`."
+
     Cycle "DI0301" "dependency cycle"
     "Each of the named resources waits for the next, so none can be created. Remove one `depends_on` from the \
      cycle; dependencies that follow from references cannot form a cycle by themselves."
@@ -575,8 +605,8 @@ codes! {
     => "dask-infra doctor            # what is missing\ndask-infra plan --offline    # what a first apply would do"
 
     UnknownEffect "DI0304" "the effect of a change is unknown"
-    "The field differs, and dask-infra does not know what changing it does. Change it by other means, or \
-     replace the resource with `--replace ADDRESS`."
+    "The field differs, and dask-infra does not know what changing it does. Where GKE takes the change, the plan has it and asks for \
+     approval: `--allow update:ADDRESS`. Else change it by other means, or replace the resource with `--replace ADDRESS`."
 
     Protected "DI0305" "protected"
     "The section has `protect = true`, but the plan would delete or replace what it created. Remove `protect` \
@@ -684,6 +714,11 @@ codes! {
     "A job runs once. It failed, or it ran and was deleted since. Apply runs it again only if its section \
      changes or with `--replace ADDRESS`."
 
+    FirstPool "DI0365" "the cluster's first pool is not as the file says at first"
+    "GKE creates a cluster with one node pool, which has a node from the start. dask-infra takes a pool without GPUs and with \
+     nodes; where there is none, one that is autoscaled from 0 begins with one node in each zone, which the autoscaler \
+     removes again when nothing runs on it. Spot machines as the first pool can be missing when the cluster is created."
+
     DeletedUnseen "DI0370" "the contents of the cluster are unknown"
     "The GKE cluster is running, but its Kubernetes API server does not respond: the authorized networks \
      exclude this machine, or the control plane is broken. `destroy --allow delete:unseen` deletes the cluster \
@@ -699,6 +734,12 @@ codes! {
     IdlePool "DI0381" "nodes that outlive their Dask cluster"
     "With `idle_timeout` the operator deletes an idle Dask cluster, but not its nodes: a pool of fixed size \
      keeps costing. Bounds, `nodes = { min = 0, max = 4 }`, let GKE's autoscaler remove idle nodes."
+
+    Impaired "DI0382" "a resource works and something is wrong with it"
+    "The server says that something is wrong with it, and it does its work all the same: the control plane of a DEGRADED \
+     cluster answers. Plan and apply go on. What the message says is best mended soon: a node service account without its \
+     role writes no logs, a certificate that expires ends access."
+    => "gcloud container clusters describe NAME --format 'value(status, conditions)'"
 
     SecretOfOthers "DI0390" "a Secret that must be created"
     "A container that the plan creates takes a variable from a Kubernetes Secret that is not in the stack, and \

@@ -4,7 +4,8 @@ use serde_json::Value;
 
 use super::{Draft, Found, Place, stack_of, text};
 use crate::kinds::gke::field::{self, texts};
-use crate::kinds::gke::{api, cluster, node_pool};
+use crate::kinds::gke::node_pool::BlueGreen;
+use crate::kinds::gke::{cluster, node_pool};
 use crate::kinds::section::{Lifecycle, Manage};
 use crate::kinds::short::DriverInstall;
 use crate::schema::Message;
@@ -24,8 +25,11 @@ pub(super) fn import(found: &Found, draft: &mut Draft) {
     let zones = if locations == [name.location.clone()] { Vec::new() } else { locations.clone() };
     let mut cluster =
         Cluster { name: name.cluster.clone(), zones, manage: Manage::EXTERNAL, ..Cluster::default() };
-    field::import(cluster::FIELDS, &mut cluster, live);
-    cluster.api = api::import(Message::Cluster, &field::places(cluster::FIELDS), live);
+    cluster.api = field::import(Message::Cluster, cluster::FIELDS, &mut cluster, &without_twins(live));
+    // The newer name of it is left out when it is false, as all false values are.
+    if live["privateClusterConfig"]["enablePrivateEndpoint"] == true {
+        cluster.public_endpoint = Some(false);
+    }
     draft.stack.cluster = Some(cluster);
     if live["autopilot"]["enabled"] == true {
         draft.below(
@@ -101,9 +105,9 @@ fn pool(
         manage: Manage::EXTERNAL,
         ..NodePool::default()
     };
-    field::import(node_pool::FIELDS, &mut pool, live);
+    pool.api = field::import(Message::NodePool, node_pool::FIELDS, &mut pool, live);
     pool.accelerator = accelerator(&config["accelerators"][0], &pool.machine_type);
-    pool.surge = surge(&section, &live["upgradeSettings"], draft);
+    upgrades(&section, live, &mut pool, draft);
     match (install, driver_of(live)) {
         (DriverInstall::Gke, Some("LATEST")) => pool.driver = Some(DriverVersion::Latest),
         (DriverInstall::Gke, Some("DEFAULT")) | (DriverInstall::Daemonset, Some("INSTALLATION_DISABLED")) | (_, None) => {}
@@ -112,8 +116,7 @@ fn pool(
              would change it", if version.is_empty() { "not set" } else { version }
         )),
     }
-    account(&section, config, &mut pool, draft);
-    pool.api = api::import(Message::NodePool, &field::places(node_pool::FIELDS), live);
+    account(config, &mut pool);
     draft.stack.node_pool.insert(name.to_owned(), pool);
 }
 
@@ -186,36 +189,58 @@ fn accelerator(live: &Value, machine_type: &str) -> Option<Accelerator> {
     Some(Accelerator { r#type: kind.to_owned(), count, sharing, partition })
 }
 
-fn surge(section: &str, live: &Value, draft: &mut Draft) -> Option<Surge> {
+/// The same settings under older names. Source: published exchanges, where both are always the same.
+const TWINS: [&[&str]; 7] = [
+    &["masterAuthorizedNetworksConfig"],
+    &["privateClusterConfig", "enablePrivateNodes"],
+    &["privateClusterConfig", "enablePrivateEndpoint"],
+    &["privateClusterConfig", "privateEndpointSubnetwork"],
+    &["privateClusterConfig", "masterGlobalAccessConfig"],
+    &["loggingService"],
+    &["monitoringService"],
+];
+
+/// A cluster that says each thing once.
+fn without_twins(live: &Value) -> Value {
+    let mut live = live.clone();
+    for path in TWINS {
+        let Some((last, above)) = path.split_last() else { continue };
+        let place = above.iter().try_fold(&mut live, |place, key| place.get_mut(*key));
+        if let Some(table) = place.and_then(Value::as_object_mut) {
+            table.remove(*last);
+        }
+    }
+    live
+}
+
+fn upgrades(section: &str, live: &Value, pool: &mut NodePool, draft: &mut Draft) {
+    let live = &live["upgradeSettings"];
     let number = |field: &str| u32::try_from(live[field].as_u64().unwrap_or(0)).unwrap_or(0);
     let (max_surge, max_unavailable) = (number("maxSurge"), number("maxUnavailable"));
     match text(&live["strategy"]) {
-        "" | "SURGE" if (max_surge, max_unavailable) != (1, 0) => Some(Surge { max_surge, max_unavailable }),
-        "" | "SURGE" => None,
+        "" | "SURGE" if (max_surge, max_unavailable) == (1, 0) => {}
+        "" | "SURGE" => pool.surge = Some(Surge { max_surge, max_unavailable }),
+        "BLUE_GREEN" => pool.blue_green = Some(BlueGreen::of(&live["blueGreenSettings"])),
+        "SHORT_LIVED" if pool.waits_for_machines() => {}
         other => {
             draft.below(
                 section,
                 format!("its upgrade strategy is {other}; adopting the pool would change it"),
             );
-            None
         }
     }
 }
 
-/// A stack with an account of its own asks for one scope; a pool with others would be made anew.
-fn account(section: &str, config: &Value, pool: &mut NodePool, draft: &mut Draft) {
+/// A stack with an account of its own asks for one scope, unless it says others.
+fn account(config: &Value, pool: &mut NodePool) {
     let account = text(&config["serviceAccount"]);
     if matches!(account, "" | "default") {
         return;
     }
+    pool.service_account = Some(account.to_owned());
     let scopes = texts(config["oauthScopes"].as_array().into_iter().flatten());
-    if scopes == [node_pool::SCOPE] {
-        pool.service_account = Some(account.to_owned());
-    } else {
-        draft.below(
-            section,
-            format!("its nodes run as {account} with the scopes {}, left unchanged", scopes.join(", ")),
-        );
+    if scopes != [node_pool::SCOPE] {
+        pool.scopes = scopes;
     }
 }
 

@@ -120,6 +120,10 @@ fn what_a_stack_makes_is_imported_as_that_stack() {
                 if body["network"] == "default" {
                     body["network"] = Value::Null;
                 }
+                // Nor need what GKE chooses by itself.
+                if let Some(config) = body["config"].as_object_mut() {
+                    config.retain(|key, value| key != "imageType" || value != "COS_CONTAINERD");
+                }
                 body.as_object_mut().unwrap().retain(|_, value| !value.is_null());
             }
             assert_eq!(got, expect, "{}\n{}", resource.address, imported.text);

@@ -44,6 +44,8 @@ pub struct Kind {
     /// A wanted one in the few words that a row of a plan has room for: number, machine and GPUs first, images last. What
     /// the address and the kind say already is not said again. Parts may be empty.
     pub about: fn(&Resource) -> Vec<String>,
+    /// What the server is expected to choose for a new one that does not say it.
+    pub filled_in: fn(&Resource) -> Vec<(FieldPath, Value)>,
     pub pods: fn(&Resource) -> Where,
     /// Where one can connect to.
     pub endpoint: fn(&Resource) -> Option<Endpoint>,
@@ -67,6 +69,7 @@ impl Kind {
         shared: false,
         status_line: |_, _| Ok(StatusLine::default()),
         about: |_| Vec::new(),
+        filled_in: |_| Vec::new(),
         address: unnamed,
         pods: |_| Where::Nowhere,
         endpoint: |_| None,
@@ -290,6 +293,11 @@ pub enum How {
     LastPart,
     /// GPUs: type, count and partition are fixed, driver and sharing are not.
     Accelerators,
+    /// A version that is reached or passed: `1.33` is any patch of it and everything newer. Of words like `latest` nothing
+    /// is known.
+    Floor,
+    /// A range of addresses, or the size of one that GKE chooses: `/20`.
+    Range,
     /// Said when the thing is made, not compared later.
     AtCreation,
 }

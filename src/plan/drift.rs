@@ -11,6 +11,7 @@ use super::given::{self, is_given};
 use super::inputs::Inputs;
 use super::observe::Observed;
 use super::planner::Planner;
+use super::zones::is_surge;
 use crate::address::{Address, FieldPath};
 use crate::diag::Diagnostic;
 use crate::kinds::gke::compare::Compared;
@@ -190,7 +191,10 @@ fn of_gke(world: &World, identity: &Identity, kind: KindId, last: &Value) -> Bot
     let mut live = live.clone();
     if let Identity::NodePool { pool, .. } = identity {
         // What is not known is not said to have changed.
-        let size = world.sizes.get(pool).map_or_else(|| last["nodeCount"].clone(), |size| (*size).into());
+        let wanted = last["nodeCount"].as_u64();
+        let surge = |size: &&u32| wanted.is_none_or(|wanted| !is_surge(&live, wanted, **size));
+        let size = world.sizes.get(pool).filter(surge);
+        let size = size.map_or_else(|| last["nodeCount"].clone(), |size| (*size).into());
         live["nodeCount"] = size;
     }
     let changes = gke::api::compared(*message, rules, last, &live, None).changes;

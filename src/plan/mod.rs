@@ -188,10 +188,12 @@ pub enum Verb {
     Delete,
     /// Taking over what others made or apply.
     Take,
+    /// Changing something although nobody knows what that does to it.
+    Update,
 }
 
 impl Verb {
-    pub const ALL: [Self; 3] = [Self::Replace, Self::Delete, Self::Take];
+    pub const ALL: [Self; 4] = [Self::Replace, Self::Delete, Self::Take, Self::Update];
 
     /// As `--allow` takes it.
     pub fn as_str(self) -> &'static str {
@@ -199,6 +201,7 @@ impl Verb {
             Self::Replace => "replace",
             Self::Delete => "delete",
             Self::Take => "take",
+            Self::Update => "update",
         }
     }
 }
@@ -423,6 +426,11 @@ impl Plan {
         let verb = match change.action {
             Action::Replace => Some(Verb::Replace),
             Action::Delete if !consented => Some(Verb::Delete),
+            Action::Update
+                if change.fields.iter().any(|field| field.effect == crate::resource::Effect::Unknown) =>
+            {
+                Some(Verb::Update)
+            }
             Action::Delete
             | Action::Keep
             | Action::Create

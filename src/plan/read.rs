@@ -147,18 +147,6 @@ impl Planner<'_> {
         };
         // Built-in GPUs differ when the machine type does, which is told by itself.
         changes.retain(|change| said(change) && change.path != name && !follows(change));
-        let version = resource.body["initialClusterVersion"].as_str();
-        if let Some(version) = version.filter(|version| !gke::cluster::runs(live, version)) {
-            changes.push(FieldChange {
-                path: FieldPath::keys(["initialClusterVersion"]),
-                before: Some(live["currentMasterVersion"].clone()),
-                after: Some(version.into()),
-                effect: crate::resource::Effect::Ignored,
-                note: None,
-                drift: None,
-                secret: false,
-            });
-        }
         changes
     }
 

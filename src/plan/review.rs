@@ -7,6 +7,7 @@ use serde_json::Value;
 use super::{Action, Change, Consent, Note, Plan, inline_pool};
 use crate::address::Address;
 use crate::diag::{Code, nearest};
+use crate::kinds::gke::node_pool::starts_empty;
 use crate::kinds::scope::POOL_LABEL;
 use crate::resource::{Identity, KindId, Resource, by_identity};
 
@@ -34,10 +35,28 @@ fn gpu_pool_first(plan: &Plan, notes: &mut Vec<Note>) {
     let Some(pool) = inline_pool(&plan.desired).filter(|_| plan.changes.iter().any(made)) else {
         return;
     };
+    first_pool(pool, notes);
     if !pool.body["config"]["accelerators"].is_null() {
         notes.push(Note::of(Code::GpuPoolFirst, &pool.address, "the cluster's first pool has GPUs: GKE then \
              sets no nvidia.com/gpu taint on any pool, system pods run on GPU nodes, and a stock-out fails the \
              whole cluster; a small pool without GPUs avoids all three"));
+    }
+}
+
+/// What GKE asks of the first pool beyond what the file says of it.
+fn first_pool(pool: &Resource, notes: &mut Vec<Note>) {
+    let mut tell = |what: &str| notes.push(Note::of(Code::FirstPool, &pool.address, what));
+    if starts_empty(&pool.body) {
+        tell(
+            "a cluster is created with a node, so this pool begins with one in each zone; the autoscaler removes it \
+              when nothing runs there",
+        );
+    }
+    if pool.body["config"]["spot"] == true {
+        tell(
+            "the cluster's first pool has spot machines only: where none are to be had, the cluster is not created; a \
+              small pool without `spot` avoids that",
+        );
     }
 }
 

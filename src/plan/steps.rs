@@ -208,10 +208,16 @@ pub(super) fn wait_to_the_end(steps: &mut [Step]) {
     }
 }
 
-/// The pool that is made with its cluster: the first without GPUs, else the first, for GKE wants one there.
+/// The pool that is made with its cluster, for GKE wants one there: the first without GPUs, whose machines are there to
+/// stay, that has a node from the start, as far as there is one.
 pub fn inline_pool(desired: &[Resource]) -> Option<&Resource> {
-    let pools: Vec<&Resource> =
-        desired.iter().filter(|resource| matches!(resource.identity, Identity::NodePool { .. })).collect();
-    let plain = pools.iter().find(|pool| pool.body["config"]["accelerators"].is_null());
-    plain.or(pools.first()).copied()
+    let pools = desired.iter().filter(|resource| matches!(resource.identity, Identity::NodePool { .. }));
+    pools.min_by_key(|pool| {
+        let config = &pool.body["config"];
+        // Nodes that are waited for cannot be there at first.
+        let waits = config["flexStart"] == true || pool.body["queuedProvisioning"]["enabled"] == true;
+        let none = pool.body["nodeCount"] == 0;
+        let empty = kinds::gke::node_pool::starts_empty(&pool.body);
+        (waits || none, !config["accelerators"].is_null(), config["spot"] == true, empty)
+    })
 }

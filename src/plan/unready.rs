@@ -36,6 +36,11 @@ pub fn tell(plan: &mut Plan, found: Vec<(usize, Readiness)>) {
         let Some(change) = plan.changes.get(place) else { continue };
         let what = match readiness {
             Readiness::Ready => continue,
+            Readiness::Impaired(what) => {
+                let message = format!("{}: {what}", change.identity);
+                plan.notes.push(Note::of(Code::Impaired, &change.address, message));
+                continue;
+            }
             Readiness::Progressing(what) | Readiness::Stalled(what) => what,
             Readiness::Failed(why) => why,
         };

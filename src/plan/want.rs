@@ -167,8 +167,8 @@ impl Planner<'_> {
                     Code::UnknownSize,
                     &resource.address,
                     format!(
-                        "GKE is updating it and has scaled it to {nodes} nodes; those above {wanted} are for \
-                         an upgrade, so no change of size is planned"
+                        "GKE upgrades it and has scaled it to {nodes} nodes; those above {wanted} are for the \
+                         upgrade, so no change of size is planned"
                     ),
                 ));
             }
@@ -199,7 +199,12 @@ impl Planner<'_> {
         if let Some(trouble) = self.trouble(resource, live) {
             return (Action::Replace, Some(trouble));
         }
-        for change in changes.iter().filter(|change| change.effect == Effect::Unknown) {
+        let has_request = |field: &FieldPath| match kinds::of(resource.kind).compare {
+            Compare::Gke(message, _) => gke::api::is_changed_by_request(message, field),
+            Compare::Kubernetes(_) | Compare::Action => false,
+        };
+        let unknown = changes.iter().filter(|change| change.effect == Effect::Unknown);
+        for change in unknown.filter(|change| !has_request(&change.path)) {
             let what = format!("{}: the effect of changing `{}` is unknown", resource.address, change.path);
             let span = self.seen.inputs.sources.span(&resource.origin_of(&change.path));
             let help = format!("to replace it instead: --replace {}", resource.address);

@@ -176,12 +176,17 @@ impl Planner<'_> {
         let record = self.seen.inputs.world.record.as_ref();
         let last = record.and_then(|record| record.last_set(&resource.identity));
         let edited = last.is_some_and(|last| last["nodeCount"] != wanted);
-        let settings = &live["upgradeSettings"];
-        let more = match settings["strategy"].as_str() {
-            Some("BLUE_GREEN") => wanted,
-            _ => settings["maxSurge"].as_u64().unwrap_or_default(),
-        };
-        let nodes = u64::from(nodes);
-        live["status"] == "RECONCILING" && !edited && nodes > wanted && nodes <= wanted.saturating_add(more)
+        !edited && is_surge(live, wanted, nodes)
     }
+}
+
+/// Whether a pool that is being upgraded has so many nodes because of that.
+pub(super) fn is_surge(live: &Value, wanted: u64, nodes: u32) -> bool {
+    let settings = &live["upgradeSettings"];
+    let more = match settings["strategy"].as_str() {
+        Some("BLUE_GREEN") => wanted,
+        _ => settings["maxSurge"].as_u64().unwrap_or_default(),
+    };
+    let nodes = u64::from(nodes);
+    live["status"] == "RECONCILING" && nodes > wanted && nodes <= wanted.saturating_add(more)
 }

@@ -12,6 +12,7 @@ use crate::source::Sources;
 use super::{Reporter, Screen, View, count};
 
 mod bars;
+mod cost;
 mod drift_text;
 pub mod findings;
 pub mod page;

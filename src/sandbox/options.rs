@@ -41,6 +41,8 @@ pub struct Options {
     pub requests: Vec<Rule>,
     /// How long GKE's operations take, in seconds of the real service, where it is not the usual time.
     pub operation_seconds: BTreeMap<operations::Kind, f64>,
+    /// Whether something is wrong with every cluster, which answers all the same.
+    pub degraded: bool,
     /// A file with more of these; without it `faults.toml` in `dir`, when there is one.
     pub faults: Option<PathBuf>,
     /// Scripted faults inside the clusters.
@@ -61,7 +63,7 @@ pub fn join(mut options: Options) -> Result<Options, SandboxError> {
     let Some(path) = options.faults.take().or(kept) else { return Ok(options) };
     let text = std::fs::read_to_string(&path)
         .map_err(|error| SandboxError::io(format!("read the faults in {}", path.display()), error))?;
-    let Faults { requests, stockouts, quota, default_quota, seconds, scripts } =
+    let Faults { requests, stockouts, quota, default_quota, seconds, degraded, scripts } =
         parse(&text).map_err(|problems| SandboxError::Faults(Box::new(Mistakes { path, text, problems })))?;
     options.requests.extend(requests);
     options.stockouts.extend(stockouts);
@@ -74,6 +76,7 @@ pub fn join(mut options: Options) -> Result<Options, SandboxError> {
     for (kind, time) in seconds {
         options.operation_seconds.entry(kind).or_insert(time);
     }
+    options.degraded |= degraded;
     options.scripts.fail_image.extend(scripts.fail_image);
     options.scripts.cuda_fails |= scripts.cuda_fails;
     options.scripts.driver_fails |= scripts.driver_fails;

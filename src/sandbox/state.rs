@@ -93,7 +93,7 @@ impl Sandbox {
 
     pub(super) fn open_with(options: Options, endpoints: Endpoints) -> Result<Self, SandboxError> {
         let options = join(options)?;
-        let Options { dir, scale, gke_quota, stockouts, requests, .. } = options;
+        let Options { dir, scale, gke_quota, stockouts, requests, degraded, .. } = options;
         let Options { operation_seconds, scripts, clock, kubernetes, .. } = options;
         let backing = kubernetes.map(|path| Backing::new(&path).map(Arc::new)).transpose()?;
         let (lock, authority, store, mut entries) = match &dir {
@@ -127,7 +127,8 @@ impl Sandbox {
         let room = if backing.is_some() { Room::One } else { Room::Any };
         let authority_pem = authority.certificate().to_owned();
         let (quota, seconds) = (gke_quota, operation_seconds);
-        let settings = Settings { scale, quota, endpoints, authority: authority_pem, room, seconds };
+        let settings =
+            Settings { scale, quota, endpoints, authority: authority_pem, room, seconds, degraded };
         let manual = match clock {
             Clock::System => None,
             Clock::Manual(start) => Some(Mutex::new(start)),

@@ -3,9 +3,8 @@
 use std::fmt::Write as _;
 
 use crate::address::FieldPath;
-use crate::kinds::gke::field::Field;
+use crate::kinds::gke::field::{Field, Ruled};
 use crate::kinds::gke::{cluster, node_pool};
-use crate::kinds::kind::Rule;
 use crate::resource::Effect;
 use crate::schema::{GkeChange, GkeField, Message, gke_fields};
 
@@ -39,18 +38,18 @@ the interface, gcloud or an operation of the service says so, and general knowle
 /// The whole page.
 pub fn fields() -> String {
     let mut page = HEAD.to_owned();
-    let cluster: Vec<(&str, &Rule)> = keys(cluster::FIELDS);
-    let pool: Vec<(&str, &Rule)> = keys(node_pool::FIELDS);
+    let cluster: Vec<(&str, &Ruled)> = keys(cluster::FIELDS);
+    let pool: Vec<(&str, &Ruled)> = keys(node_pool::FIELDS);
     table(&mut page, "Cluster", Message::Cluster, &cluster);
     table(&mut page, "NodePool", Message::NodePool, &pool);
     page
 }
 
-fn keys<S>(rows: &'static [Field<S>]) -> Vec<(&'static str, &'static Rule)> {
+fn keys<S>(rows: &'static [Field<S>]) -> Vec<(&'static str, &'static Ruled)> {
     rows.iter().map(|row| (row.key, &row.rule)).collect()
 }
 
-fn table(page: &mut String, title: &str, message: Message, keys: &[(&str, &Rule)]) {
+fn table(page: &mut String, title: &str, message: Message, keys: &[(&str, &Ruled)]) {
     let _ = writeln!(
         page,
         "\n## `{title}`\n\n| field | key | change | GKE's default | needs, excludes | sources |"
@@ -58,15 +57,26 @@ fn table(page: &mut String, title: &str, message: Message, keys: &[(&str, &Rule)
     page.push_str("| --- | --- | --- | --- | --- | --- |\n");
     for field in gke_fields().iter().filter(|field| field.message == message) {
         let place: FieldPath = field.place().parse().unwrap_or_default();
-        let row = keys.iter().find(|(_, rule)| rule.path().contains(&place));
+        let row = keys.iter().filter(|(_, rule)| rule.path().contains(&place));
+        let row = row.max_by_key(|(_, rule)| rule.path().segments().len());
+        let own = row.and_then(|(_, ruled)| match ruled {
+            Ruled::Own(rule) => Some(rule),
+            Ruled::Listed(_) => None,
+        });
         let key = match (row, field.change) {
+            // A table of the file may have fewer fields than the API's.
+            (Some((key, Ruled::Listed(path))), _)
+                if path.parse::<FieldPath>().is_ok_and(|path| path != place) =>
+            {
+                format!("`{key}`, `api`")
+            }
             (Some((key, _)), _) => format!("`{key}`"),
             (None, GkeChange::Output) => String::new(),
             (None, _) => "`api`".to_owned(),
         };
-        let change = row.map_or_else(|| change(field), |(_, rule)| effect(&rule.effect));
+        let change = own.map_or_else(|| change(field), |rule| effect(&rule.effect));
         let note =
-            if field.note.is_empty() || row.is_some() { String::new() } else { format!(": {}", field.note) };
+            if field.note.is_empty() || own.is_some() { String::new() } else { format!(": {}", field.note) };
         let GkeField { path, default, conflicts, sources, .. } = field;
         let default = default.strip_prefix("yes: ").unwrap_or("");
         let _ = writeln!(

@@ -16,6 +16,7 @@ mod everyday;
 mod faults;
 mod faulty;
 mod given;
+mod gke_keys;
 mod golden;
 mod hostile;
 mod imports;

@@ -271,6 +271,7 @@ fn consent(text: &str) -> Consent {
     let verb = match verb {
         "delete" => Verb::Delete,
         "take" => Verb::Take,
+        "update" => Verb::Update,
         _ => Verb::Replace,
     };
     Consent { verb, address: Address::new(address) }

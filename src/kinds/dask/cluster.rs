@@ -506,7 +506,7 @@ fn ready(wait: &Await, related: Related<'_>) -> Readiness {
         return Readiness::Failed(reason);
     }
     match deployment_ready(scheduler) {
-        Readiness::Ready => {}
+        Readiness::Ready | Readiness::Impaired(_) => {}
         // The operator's Deployments give up after ten minutes, and come up all the same once there is a node.
         Readiness::Progressing(_) | Readiness::Stalled(_) | Readiness::Failed(_) => {
             return Readiness::Progressing(with_pods("scheduler not ready", pods, "scheduler"));

@@ -271,6 +271,7 @@ fn readiness(_: &Await, found: &Found) -> Result<Readiness, Unasked> {
     }
     Ok(match deployment_ready(found.itself()) {
         Readiness::Ready => Readiness::Ready,
+        Readiness::Impaired(what) => Readiness::Impaired(what),
         // A Deployment gives up after ten minutes, and comes up all the same once there is a node.
         Readiness::Progressing(what) | Readiness::Stalled(what) | Readiness::Failed(what) => {
             let why = pending(pods).into_iter().find_map(|pending| pending.why);

@@ -6,9 +6,8 @@ use std::sync::LazyLock;
 
 use serde_json::{Map, Value};
 
-use super::compare::{Compared, blank, call, compare};
-use super::field::put;
-use crate::address::FieldPath;
+use super::compare::{Compared, blank, call, compare, put};
+use crate::address::{FieldPath, Segment};
 use crate::kinds::kind::{How, Rule, Update};
 use crate::resource::{Effect, Method, Step};
 use crate::schema::{CallOf, GkeChange, GkeField, Message, gke_field, gke_fields};
@@ -27,6 +26,7 @@ fn of(field: &'static GkeField) -> Rule {
         GkeChange::RollsNodes => (Effect::Rolling, Some("GKE recreates the nodes")),
         GkeChange::Replaces => (Effect::Replace, Some("GKE does not change it on a pool")),
         GkeChange::OnlyAtCreation => (Effect::Replace, Some("GKE takes it only at creation")),
+        GkeChange::Unknown if field.call.is_none() => (Effect::Replace, Some("no request of GKE changes it")),
         GkeChange::Unknown => (Effect::Unknown, Some("what changing it does is not documented")),
         GkeChange::Output => (Effect::Ignored, Some("GKE alone sets it")),
     };
@@ -37,6 +37,12 @@ fn of(field: &'static GkeField) -> Rule {
         update: field.call.map_or(Update::Never, Update::Listed),
         note: if field.note.is_empty() { note } else { Some(field.note) },
     }
+}
+
+/// Whether GKE has a request that changes a field.
+pub fn is_changed_by_request(message: Message, field: &FieldPath) -> bool {
+    let rules = RULES.iter().filter(|((of, _), rule)| *of == message && rule.path().contains(field));
+    rules.into_iter().any(|(_, rule)| rule.update != Update::Never)
 }
 
 /// The rows of a section, and rules for what else the bodies say.
@@ -82,7 +88,20 @@ pub fn compared(
 ) -> Compared {
     let bodies = [Some(wanted), last];
     let bodies: Vec<&Value> = bodies.into_iter().flatten().collect();
-    compare(&rules(message, rows, &bodies), wanted, live, last)
+    let mut compared = compare(&rules(message, rows, &bodies), wanted, live, last);
+    // What is no longer said goes with what excludes it.
+    compared.changes.retain(|change| change.after.is_some() || !is_excluded(&change.path, wanted));
+    compared
+}
+
+/// Whether something is wanted that excludes the field.
+fn is_excluded(path: &FieldPath, wanted: &Value) -> bool {
+    let is_one = |segment: &Segment| matches!(segment, Segment::Key(key) if ONE_OF.contains(&key.as_str()));
+    let Some(at) = path.segments().iter().position(is_one) else { return false };
+    let above: FieldPath = path.segments()[..at].iter().cloned().collect();
+    let beside = above.find(wanted).and_then(Value::as_object);
+    let other = |key: &&String| ONE_OF.contains(&key.as_str()) && !above.key(key).contains(path);
+    beside.is_some_and(|beside| beside.keys().any(|key| other(&key)))
 }
 
 /// What a section says in the API's own words, and the places of it: tables down to what is compared as one.
@@ -91,6 +110,13 @@ pub fn leaves(message: Message, api: &Map<String, Value>) -> Vec<FieldPath> {
     for (key, value) in api {
         below(message, value, &FieldPath::root().key(key), &mut found);
     }
+    found
+}
+
+/// The places of what is said at a place.
+pub fn leaves_at(message: Message, path: &FieldPath, value: &Value) -> Vec<FieldPath> {
+    let mut found = Vec::new();
+    below(message, value, path, &mut found);
     found
 }
 
@@ -128,6 +154,15 @@ pub fn import(message: Message, covered: &[FieldPath], live: &Value) -> Map<Stri
         Value::Object(found) => found,
         _ => Map::new(),
     }
+}
+
+/// A live thing without all that is not at a place.
+pub fn at(path: &FieldPath, live: &Value) -> Value {
+    let mut part = Value::Object(Map::new());
+    if let Some(value) = path.find(live) {
+        put(&mut part, path, value.clone());
+    }
+    part
 }
 
 fn chosen(message: Message, covered: &[FieldPath], live: &Value, path: &FieldPath, found: &mut Value) {
@@ -175,23 +210,60 @@ pub fn lay(below: &mut Value, above: &Value) {
 
 /// The requests that change what `touched` rules are about, one for each field of an update: the API takes one at a time
 /// of a cluster, and of a pool every client that is known sends them so.
-pub fn requests(touched: &[&Rule], body: &Value, live: &Value, path: &str) -> Vec<Step> {
-    let mut calls: BTreeMap<&str, CallOf> = BTreeMap::new();
+///
+/// Updates come before methods: the addon of network policies is switched on before the policies are.
+pub fn requests(message: Message, touched: &[&Rule], body: &Value, live: &Value, path: &str) -> Vec<Step> {
+    let mut calls: BTreeMap<(bool, &str), CallOf> = BTreeMap::new();
     for rule in touched {
         if let Update::Listed(call) = rule.update {
             // Without a place of its own a call takes the field.
             let root = if call.root.is_empty() { rule.path } else { call.root };
-            calls.insert(call.name, CallOf { root, ..call });
+            calls.insert((call.name.starts_with(':'), call.name), CallOf { root, ..call });
         }
     }
-    calls.into_values().map(|of| request(of, body, live, path)).collect()
+    calls.into_values().map(|of| request(message, of, body, live, path)).collect()
 }
 
-fn request(of: CallOf, body: &Value, live: &Value, path: &str) -> Step {
+/// Fields that exclude each other: what is wanted takes the place of the others.
+/// Source: googleapis `cluster_service.proto`, `MaintenanceWindow.policy`, a oneof.
+const ONE_OF: [&str; 3] = ["dailyMaintenanceWindow", "recurringWindow", "recurringMaintenanceWindow"];
+
+/// Takes out of a live value what excludes something wanted.
+fn exclude(live: &mut Value, wanted: &Value) {
+    let (Some(live), Some(wanted)) = (live.as_object_mut(), wanted.as_object()) else { return };
+    if ONE_OF.iter().any(|name| wanted.contains_key(*name)) {
+        live.retain(|key, _| !ONE_OF.contains(&key.as_str()));
+    }
+    for (key, inner) in wanted {
+        if let Some(live) = live.get_mut(key) {
+            exclude(live, inner);
+        }
+    }
+}
+
+/// What a part of a body says that this call changes; other fields there have other calls, or none.
+fn part_of(message: Message, of: CallOf, at: &FieldPath, body: &Value) -> Value {
+    let mut part = Value::Null;
+    for rule in rules(message, &[], &[&self::at(at, body)]) {
+        let same = matches!(rule.update, Update::Listed(call) if call.name == of.name);
+        let path = rule.path();
+        if let (true, Some(value)) = (same, path.find(body)) {
+            let below = path.segments()[at.segments().len()..].iter().cloned().collect();
+            put(&mut part, &below, value.clone());
+        }
+    }
+    part
+}
+
+fn request(message: Message, of: CallOf, body: &Value, live: &Value, path: &str) -> Step {
     let at: FieldPath = of.root.parse().unwrap_or_default();
-    let wanted = at.find(body).unwrap_or(&Value::Null);
+    let wanted = match of.whole {
+        true => at.find(body).cloned().unwrap_or_default(),
+        false => part_of(message, of, &at, body),
+    };
     let mut value = if of.whole { at.find(live).cloned().unwrap_or(Value::Null) } else { Value::Null };
-    lay(&mut value, wanted);
+    exclude(&mut value, &wanted);
+    lay(&mut value, &wanted);
     let nested = |fields: &str, value| {
         fields.rsplit('.').fold(value, |value, field| {
             let mut table = Map::new();
@@ -255,8 +327,8 @@ mod tests {
     #[test]
     fn a_request_takes_a_part_or_the_whole() {
         let rule = |message, path| RULES.get(&(message, path)).unwrap();
-        let sent = |rules: &[&Rule], body: Value, live: Value| -> Vec<String> {
-            let steps = requests(rules, &body, &live, "/v1/x");
+        let sent = |message, rules: &[&Rule], body: Value, live: Value| -> Vec<String> {
+            let steps = requests(message, rules, &body, &live, "/v1/x");
             let Ok(steps) = serde_json::to_value(steps) else { return Vec::new() };
             let one = |step: &Value| {
                 format!("{} {} {}", step["call"]["method"], step["call"]["path"], step["call"]["body"])
@@ -264,6 +336,7 @@ mod tests {
             steps.as_array().into_iter().flatten().map(one).collect()
         };
         let found = sent(
+            Message::Cluster,
             &[rule(Message::Cluster, "addonsConfig.gcsFuseCsiDriverConfig.enabled")],
             json!({ "addonsConfig": { "gcsFuseCsiDriverConfig": { "enabled": true } } }),
             json!({ "addonsConfig": { "dnsCacheConfig": { "enabled": true } } }),
@@ -271,6 +344,7 @@ mod tests {
         let addon = r#"{"update":{"desiredAddonsConfig":{"gcsFuseCsiDriverConfig":{"enabled":true}}}}"#;
         assert_eq!(found, [format!(r#""PUT" "/v1/x" {addon}"#)]);
         let found = sent(
+            Message::NodePool,
             &[
                 rule(Message::NodePool, "config.kubeletConfig.cpuManagerPolicy"),
                 rule(Message::NodePool, "config.kubeletConfig.podPidsLimit"),
@@ -282,6 +356,7 @@ mod tests {
             r#"{"kubeletConfig":{"cpuManagerPolicy":"static","maxPodsPerNode":3,"podPidsLimit":"4096"}}"#;
         assert_eq!(found, [format!(r#""PUT" "/v1/x" {kubelet}"#)]);
         let found = sent(
+            Message::Cluster,
             &[rule(Message::Cluster, "networkConfig.enableIntraNodeVisibility")],
             json!({ "networkConfig": { "enableIntraNodeVisibility": true } }),
             json!({}),

@@ -8,7 +8,7 @@ use std::collections::BTreeMap;
 
 use serde_json::{Map, Value, json};
 
-use crate::address::FieldPath;
+use crate::address::{FieldPath, Segment};
 use crate::kinds::json::text;
 use crate::kinds::kind::{How, Rule, Update};
 use crate::resource::{Api, Call, Effect, FieldChange, LABEL_ID, LABEL_STACK, Method, Owner, Step};
@@ -31,16 +31,22 @@ pub fn compare(rules: &[&Rule], desired: &Value, live: &Value, last: Option<&Val
     for rule in rules {
         let path = rule.path();
         let null = Value::Null;
-        let (want, have) = (path.find(desired).unwrap_or(&null), path.find(live).unwrap_or(&null));
+        let live_path = live_place(rule);
+        let (want, have) = (path.find(desired).unwrap_or(&null), live_path.find(live).unwrap_or(&null));
         let before = last.and_then(|last| path.find(last)).unwrap_or(&null);
         if want.is_null() && before.is_null() {
             continue;
         }
-        compared.seen.push((path.clone(), have.clone()));
+        compared.seen.push((live_path, have.clone()));
         match rule.how {
             How::AtCreation => {}
-            How::Exact | How::LastPart | How::Set if want.is_null() => {
+            How::Exact | How::LastPart | How::Set | How::Range if want.is_null() => {
                 compared.left(rule, path, have, before);
+            }
+            How::Floor => compared.field(rule, path, want, have, reaches(text(have), text(want))),
+            How::Range => {
+                let size = text(want).starts_with('/') && text(have).ends_with(text(want));
+                compared.field(rule, path, want, have, size || same(want, have));
             }
             How::Exact => compared.field(rule, path, want, have, same(want, have)),
             How::Caseless => {
@@ -104,10 +110,35 @@ pub fn set_by_others(rules: &[&Rule], last: &Value, live: &Value) -> Vec<(FieldP
                 let new = new.filter(|item| !known(item));
                 found.extend(new.enumerate().map(|(place, item)| (path.index(place), item.clone())));
             }
-            How::Set | How::Exact | How::Caseless | How::LastPart | How::Accelerators | How::AtCreation => {}
+            How::Set
+            | How::Exact
+            | How::Caseless
+            | How::LastPart
+            | How::Floor
+            | How::Range
+            | How::Accelerators
+            | How::AtCreation => {}
         }
     }
     found
+}
+
+/// Where a live thing has what a rule is about: the version that a cluster is made with is not the one that it has.
+fn live_place(rule: &Rule) -> FieldPath {
+    match rule.path {
+        "initialClusterVersion" => FieldPath::keys(["currentMasterVersion"]),
+        path => path.parse().unwrap_or_default(),
+    }
+}
+
+/// Whether a version is the wanted one or a newer one. A wanted one may leave its last parts open: `1.33`.
+pub fn reaches(version: &str, wanted: &str) -> bool {
+    let parts = |version: &str| -> Vec<u64> {
+        version.split(|c: char| !c.is_ascii_digit()).filter_map(|part| part.parse().ok()).collect()
+    };
+    let given = wanted.starts_with(|c: char| c.is_ascii_digit());
+    let (have, want) = (parts(version), parts(wanted));
+    !given || have.is_empty() || have.iter().take(want.len()).ge(want.iter())
 }
 
 /// Labels and taints that GKE puts on what it makes. Source: recorded node pools; `nvidia.com/gpu` is its taint of GPU
@@ -292,7 +323,7 @@ fn sorted(list: &Value) -> Vec<String> {
 pub fn merged_entries(want: &Value, live: &Value, changes: &[FieldChange], at: &FieldPath) -> Value {
     let mut all = live.as_object().cloned().unwrap_or_default();
     for change in changes.iter().filter(|change| at.contains(&change.path) && change.after.is_none()) {
-        if let Some(crate::address::Segment::Key(key)) = change.path.segments().last() {
+        if let Some(Segment::Key(key)) = change.path.segments().last() {
             all.remove(key);
         }
     }
@@ -312,6 +343,15 @@ pub fn merged_taints(want: &Value, live: &Value, changes: &[FieldChange], at: &F
     };
     let kept = live.as_array().into_iter().flatten().filter(|taint| !ours(taint) && !given_up(taint));
     kept.chain(want.as_array().into_iter().flatten()).cloned().collect()
+}
+
+/// Sets a value at a place; tables on the way are made.
+pub(super) fn put(body: &mut Value, path: &FieldPath, value: Value) {
+    let place = path.segments().iter().fold(body, |place, segment| match segment {
+        Segment::Key(key) => &mut place[key.as_str()],
+        Segment::Index(index) => &mut place[*index],
+    });
+    *place = value;
 }
 
 /// One request to GKE.

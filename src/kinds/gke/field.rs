@@ -5,18 +5,21 @@ use std::collections::BTreeMap;
 
 use serde_json::{Value, json};
 
-use super::compare::{merged_entries, merged_taints};
-use crate::address::{FieldPath, Segment};
+use super::api;
+use super::compare::{merged_entries, merged_taints, put};
+use crate::address::FieldPath;
+use crate::kinds::json::number;
 use crate::kinds::kind::{How, Rule, Update};
 use crate::kinds::scope::Scope;
 use crate::resource::{Effect, FieldChange, LABEL_ID, LABEL_STACK};
+use crate::schema::Message;
 
 /// A field of a section.
 pub struct Field<S: 'static> {
     /// As the section has it.
     pub key: &'static str,
-    /// As the API has it.
-    pub rule: Rule,
+    /// Where the API has it, and how it is compared and changed.
+    pub rule: Ruled,
     /// What the section says; `None` when it says nothing.
     pub said: fn(&S) -> Option<Value>,
     /// What a stack that makes the thing sends, where that is more than what the section says.
@@ -27,13 +30,33 @@ pub struct Field<S: 'static> {
 
 impl<S> Field<S> {
     /// Never said, never sent.
-    pub const NONE: Self = Self {
-        key: "",
-        rule: Rule { path: "", how: How::Exact, effect: Effect::InPlace, update: Update::Never, note: None },
-        said: |_| None,
-        sent: |_, _| None,
-        import: |_, _| {},
-    };
+    pub const NONE: Self =
+        Self { key: "", rule: Ruled::Listed(""), said: |_| None, sent: |_, _| None, import: |_, _| {} };
+}
+
+impl<S> Field<S> {
+    /// The place in the API.
+    pub fn path(&self) -> FieldPath {
+        self.rule.path()
+    }
+}
+
+impl Ruled {
+    /// The place in the API.
+    pub fn path(&self) -> FieldPath {
+        match self {
+            Self::Own(rule) => rule.path(),
+            Self::Listed(path) => path.parse().unwrap_or_default(),
+        }
+    }
+}
+
+/// How a field is compared and changed.
+pub enum Ruled {
+    /// By a rule of its own.
+    Own(Rule),
+    /// As the list of the API's fields says of what is at this place.
+    Listed(&'static str),
 }
 
 /// A rule of a row.
@@ -43,8 +66,60 @@ pub const fn rule(
     effect: Effect,
     update: Update,
     note: Option<&'static str>,
-) -> Rule {
-    Rule { path, how, effect, update, note }
+) -> Ruled {
+    Ruled::Own(Rule { path, how, effect, update, note })
+}
+
+/// A row of a key whose value is a switch, a number, a text, or has the API's value as `api` and comes back by `of`; for
+/// what changing it does the list of the API's fields is asked.
+macro_rules! listed {
+    ($key:ident: switch, $path:literal) => {
+        listed!($key, $path, |on: &bool| serde_json::Value::Bool(*on), |live: &serde_json::Value| live
+            .as_bool())
+    };
+    ($key:ident: number, $path:literal) => {
+        listed!(
+            $key,
+            $path,
+            |number: &u32| serde_json::Value::from(*number),
+            $crate::kinds::gke::field::small
+        )
+    };
+    // 64-bit numbers travel as texts.
+    ($key:ident: wide, $path:literal) => {
+        listed!(
+            $key,
+            $path,
+            |number: &u32| serde_json::Value::from(number.to_string()),
+            $crate::kinds::gke::field::small
+        )
+    };
+    ($key:ident: text, $path:literal) => {
+        listed!(
+            $key,
+            $path,
+            |text: &String| serde_json::Value::from(text.as_str()),
+            |live: &serde_json::Value| { live.as_str().filter(|text| !text.is_empty()).map(str::to_owned) }
+        )
+    };
+    ($key:ident: word $of:ty, $path:literal) => {
+        listed!($key, $path, |word: &$of| word.api(), <$of>::of)
+    };
+    ($key:ident, $path:literal, $api:expr, $of:expr) => {
+        Field {
+            key: stringify!($key),
+            said: |section| section.$key.as_ref().map($api),
+            import: |section, live| section.$key = ($of)(live),
+            rule: Ruled::Listed($path),
+            ..Field::NONE
+        }
+    };
+}
+pub(super) use listed;
+
+/// A number that may be a text.
+pub fn small(live: &Value) -> Option<u32> {
+    number(live).and_then(|number| u32::try_from(number).ok())
 }
 
 /// Whose a thing is.
@@ -57,12 +132,29 @@ pub enum Maker {
     Others,
 }
 
-/// The rules of fields, as a kind has them.
+/// How many fields have rules of their own.
+pub const fn count<S>(fields: &[Field<S>]) -> usize {
+    let (mut count, mut place) = (0, 0);
+    while place < fields.len() {
+        if let Ruled::Own(_) = fields[place].rule {
+            count += 1;
+        }
+        place += 1;
+    }
+    count
+}
+
+/// The rules that fields have of their own.
 pub const fn rules<S, const N: usize>(fields: &'static [Field<S>]) -> [&'static Rule; N] {
-    let mut rules = [&Field::<()>::NONE.rule; N];
-    let mut place = 0;
-    while place < N {
-        rules[place] = &fields[place].rule;
+    const NONE: Rule =
+        Rule { path: "", how: How::Exact, effect: Effect::InPlace, update: Update::Never, note: None };
+    let mut rules = [&NONE; N];
+    let (mut count, mut place) = (0, 0);
+    while place < fields.len() {
+        if let Ruled::Own(rule) = &fields[place].rule {
+            rules[count] = rule;
+            count += 1;
+        }
         place += 1;
     }
     rules
@@ -77,36 +169,48 @@ pub fn body<S>(fields: &[Field<S>], section: &S, scope: &Scope, maker: Maker) ->
             Maker::Others => (field.said)(section),
         };
         if let Some(value) = value {
-            put(&mut body, &field.rule.path(), value);
+            put(&mut body, &field.path(), value);
         }
     }
     body
 }
 
-/// Sets a value at a place; tables on the way are made.
-pub(super) fn put(body: &mut Value, path: &FieldPath, value: Value) {
-    let place = path.segments().iter().fold(body, |place, segment| match segment {
-        Segment::Key(key) => &mut place[key.as_str()],
-        Segment::Index(index) => &mut place[*index],
-    });
-    *place = value;
-}
-
 /// Where the values of a body come from.
 pub fn provenance<S>(fields: &[Field<S>], section: &FieldPath) -> Vec<(FieldPath, FieldPath)> {
-    fields.iter().map(|field| (field.rule.path(), section.key(field.key))).collect()
+    fields.iter().map(|field| (field.path(), section.key(field.key))).collect()
 }
 
-/// Says what is live.
-pub fn import<S>(fields: &[Field<S>], section: &mut S, live: &Value) {
+/// Says what is live: by the keys, and what they cannot say in the API's own words, which come back. Of what the list of
+/// the API's fields knows, what GKE fills in is not said.
+pub fn import<S>(
+    message: Message,
+    fields: &[Field<S>],
+    section: &mut S,
+    live: &Value,
+) -> serde_json::Map<String, Value> {
     for field in fields {
-        (field.import)(section, field.rule.path().find(live).unwrap_or(&Value::Null));
+        let path = field.path();
+        match field.rule {
+            Ruled::Own(_) => (field.import)(section, path.find(live).unwrap_or(&Value::Null)),
+            Ruled::Listed(_) => {
+                let chosen = Value::Object(api::import(message, &[], &api::at(&path, live)));
+                if let Some(chosen) = path.find(&chosen) {
+                    (field.import)(section, chosen);
+                }
+            }
+        }
     }
+    let covered: Vec<FieldPath> = fields.iter().flat_map(|field| covers(message, field, section)).collect();
+    api::import(message, &covered, live)
 }
 
-/// Where the API has the fields.
-pub fn places<S>(fields: &[Field<S>]) -> Vec<FieldPath> {
-    fields.iter().map(|field| field.rule.path()).collect()
+/// The places that a row is about: all of its own, and of a listed one those that the section says.
+pub fn covers<S>(message: Message, field: &Field<S>, section: &S) -> Vec<FieldPath> {
+    match (&field.rule, (field.said)(section)) {
+        (Ruled::Own(rule), _) => vec![rule.path()],
+        (Ruled::Listed(_), Some(value)) => api::leaves_at(message, &field.path(), &value),
+        (Ruled::Listed(_), None) => Vec::new(),
+    }
 }
 
 /// The value of a field of an update request. Maps and lists are replaced whole by the API, so what others put in is sent
@@ -132,9 +236,14 @@ pub fn updated(rule: &Rule, body: &Value, live: &Value, changes: &[FieldChange])
         }
         // An int64, which gcloud writes as text.
         _ if want.is_number() => json!(want.to_string()),
-        How::Exact | How::Caseless | How::Set | How::LastPart | How::Accelerators | How::AtCreation => {
-            want.clone()
-        }
+        How::Floor
+        | How::Range
+        | How::Exact
+        | How::Caseless
+        | How::Set
+        | How::LastPart
+        | How::Accelerators
+        | How::AtCreation => want.clone(),
     }
 }
 
@@ -144,7 +253,7 @@ pub fn given(text: &str) -> Option<Value> {
 }
 
 /// A list that is given.
-pub fn listed(list: &[String]) -> Option<Value> {
+pub fn list(list: &[String]) -> Option<Value> {
     (!list.is_empty()).then(|| json!(list))
 }
 

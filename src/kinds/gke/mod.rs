@@ -6,3 +6,4 @@ pub mod compare;
 pub mod field;
 pub mod gpu_driver;
 pub mod node_pool;
+pub mod words;

@@ -12,11 +12,13 @@ use crate::schema::Message;
 
 mod calls;
 mod fields;
+mod keys;
 mod ready;
 mod section;
 
-pub use calls::creation_body;
-pub use fields::{FIELDS, SCOPE};
+pub use calls::{first_body, starts_empty};
+pub use fields::{FIELDS, SCOPE, takes_hyperdisk_only};
+pub use keys::{BlueGreen, Kubelet, Linux, LocalSsd, Reservation, TenantAffinity};
 pub(crate) use ready::{allocatable_gpus, conditions};
 pub use ready::{live_gpus, summary};
 pub use section::{DriverVersion, NodePool, Surge};
@@ -30,6 +32,7 @@ pub const KIND: Kind = Kind {
     readiness: ready::readiness,
     status_line: ready::status_line,
     about: ready::about,
+    filled_in: fields::filled_in,
     scaled: ready::scaled,
     ..Kind::BARE
 };

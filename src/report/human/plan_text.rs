@@ -5,6 +5,7 @@ use std::collections::{BTreeMap, BTreeSet};
 
 use serde_json::Value;
 
+use super::cost;
 use super::style::{Tint, columns, paint, push_line, symbol, tame, wrap};
 use super::values;
 use crate::address::Address;
@@ -12,7 +13,7 @@ use crate::kinds;
 use crate::plan::{Action, Change, Consent, Mode, Note, Partial, Plan, Read, Selection, Verb};
 use crate::report::{Next, View, brief, count, quoted, words};
 use crate::resource::{
-    Api, Call, Cost, Effect, External, FieldChange, Identity, Lane, Late, Resource, Step, Until, by_identity,
+    Api, Call, Effect, FieldChange, Identity, Lane, Late, Resource, Step, Until, by_identity,
 };
 use crate::source::Sources;
 
@@ -85,53 +86,10 @@ fn header(plan: &Plan, width: usize) -> String {
     }
     text.push_str(&partial.as_ref().map(|partial| partial_text(partial, *mode, width)).unwrap_or_default());
     if *mode == Mode::Apply {
-        text.push_str(&price(plan).map(|line| wrap("", &line, width)).unwrap_or_default());
+        text.push_str(&cost::of_plan(plan).map(|line| wrap("", &line, width)).unwrap_or_default());
     }
     text
 }
-
-/// `Cost: $0.23/h at minimum size, $15.47/h at maximum size (…)`. What is not known is said, and never left out of a sum
-/// in silence.
-fn price(plan: &Plan) -> Option<String> {
-    let unknown = plan.unpriced();
-    let unknown = (!unknown.is_empty()).then(|| format!("price unknown: {}", unknown.join(", ")));
-    let Some(cost) = plan.cost() else { return unknown };
-    let whole = if plan.partial.is_some() { " for the whole stack" } else { "" };
-    let region = plan.target.gke.as_ref().map(|cluster| cluster.location.as_str());
-    let list = match region.is_some_and(|location| !location.starts_with(PRICED)) {
-        true => format!("list prices of {PRICED}"),
-        false => "list prices".to_owned(),
-    };
-    let least = if unknown.is_some() { "at least " } else { "" };
-    let sum = match is_same(cost) {
-        true => format!("{least}${:.2}/h{whole}", cost.most),
-        false => format!(
-            "{least}${:.2}/h at minimum size, {least}${:.2}/h at maximum size{whole}",
-            cost.least, cost.most
-        ),
-    };
-    let is_cluster = |external: &External| matches!(external.resource.identity, Identity::Cluster(_));
-    let fee = if plan.external.iter().any(is_cluster) { "" } else { " and GKE's fee" };
-    let known = format!("Cost: {sum} ({list}{fee}, without disks and traffic)");
-    Some([Some(known), unknown].into_iter().flatten().collect::<Vec<_>>().join("; "))
-}
-
-/// `$0.13/h`, `$0–0.54/h`.
-fn price_of(cost: Cost) -> String {
-    match is_same(cost) {
-        true => format!("${:.2}/h", cost.most),
-        false if cost.least == 0.0 => format!("$0–{:.2}/h", cost.most),
-        false => format!("${:.2}–{:.2}/h", cost.least, cost.most),
-    }
-}
-
-/// Whether they are told apart by cents.
-fn is_same(cost: Cost) -> bool {
-    format!("{:.2}", cost.least) == format!("{:.2}", cost.most)
-}
-
-/// The region whose list prices the catalogue has.
-const PRICED: &str = "us-central1";
 
 /// `partial: only gpu_driver and what it needs; 3 sections are left out: …`
 fn partial_text(partial: &Partial, mode: Mode, width: usize) -> String {
@@ -358,7 +316,7 @@ impl Page<'_> {
                 let resource = self.wanted.get(&change.identity);
                 let about = resource.map(|resource| (kinds::of(resource.kind).about)(resource));
                 let prices = self.plan.hourly.as_ref().map(|hourly| &hourly.pools);
-                let price = prices.and_then(|pools| pools.get(&change.address)).copied().map(price_of);
+                let price = prices.and_then(|pools| pools.get(&change.address)).copied().map(cost::shown);
                 about.into_iter().flatten().chain(price).filter(|about| !about.is_empty()).collect()
             }
             Action::Keep | Action::Update | Action::Replace | Action::Delete | Action::Forget => Vec::new(),
@@ -384,6 +342,19 @@ impl Page<'_> {
         if self.options.detail == Detail::Objects {
             self.body(text, change, indent);
             calls(text, change, indent, self.options.width);
+            self.filled_in(text, change, indent);
+        }
+    }
+
+    /// What is not sent, and what the server is expected to make of that.
+    fn filled_in(&self, text: &mut String, change: &Change, indent: usize) {
+        let Some(resource) = self.wanted.get(&change.identity).filter(|_| is_new(change)) else { return };
+        let filled = (kinds::of(resource.kind).filled_in)(resource);
+        let filled: Vec<String> =
+            filled.iter().map(|(path, value)| format!("{path}: {}", values::inline(value))).collect();
+        if !filled.is_empty() {
+            let line = format!("not set; GKE's defaults are expected: {}", filled.join(", "));
+            text.push_str(&wrap(&format!("{}# ", " ".repeat(indent)), &tame(&line), self.options.width));
         }
     }
 
@@ -571,7 +542,10 @@ fn comment(change: &Change, field: &FieldChange, location: Option<String>) -> St
         Effect::Rolling => Some("rolling".to_owned()),
         Effect::Replace => Some("forces replacement".to_owned()),
         Effect::Ignored => Some("has no effect".to_owned()),
-        Effect::Unknown => Some(format!("effect unknown, needs --replace {}", change.address)),
+        Effect::Unknown if change.lane == Lane::Kubernetes => {
+            Some(format!("effect unknown, needs --replace {}", change.address))
+        }
+        Effect::Unknown => Some("effect unknown".to_owned()),
     };
     let rolls = *effect == Effect::Rolling && change.action == Action::Replace;
     let note = note.clone().filter(|_| !rolls);
@@ -598,7 +572,11 @@ fn place_name<'l>(location: &'l str, view: &View<'_>) -> &'l str {
 
 /// Whether the object itself is shown, and not again what is sent for it. To GKE goes something else than the thing.
 fn is_shown_whole(change: &Change) -> bool {
-    change.lane == Lane::Kubernetes && matches!(change.action, Action::Create | Action::Replace)
+    change.lane == Lane::Kubernetes && is_new(change)
+}
+
+fn is_new(change: &Change) -> bool {
+    matches!(change.action, Action::Create | Action::Replace)
 }
 
 /// The program of a change, in words, with what is sent.
@@ -706,6 +684,7 @@ pub fn approval_needed(consents: &[Consent]) -> String {
             Verb::Replace => "replacing",
             Verb::Delete => "deleting",
             Verb::Take => "adopting",
+            Verb::Update => "changing with unknown effects",
         })
         .collect();
     match Vec::from_iter(verbs).as_slice() {

@@ -29,6 +29,8 @@ pub struct Faults {
     pub default_quota: Option<u32>,
     /// `[operation_seconds]`.
     pub seconds: BTreeMap<operations::Kind, f64>,
+    /// `[clusters] degraded`.
+    pub degraded: bool,
     /// `[pods]`.
     pub scripts: Scripts,
 }
@@ -88,7 +90,7 @@ impl Reader {
     }
 
     fn faults(&mut self, root: &DeTable<'_>) -> Faults {
-        let sections = ["request", "stock_out", "quota", "operation_seconds", "pods"];
+        let sections = ["request", "stock_out", "quota", "operation_seconds", "clusters", "pods"];
         self.known(root, "the file", &sections);
         let requests = self.tables(root, "request").into_iter().map(|(at, table)| self.request(at, table));
         let requests = requests.collect();
@@ -96,8 +98,8 @@ impl Reader {
         let stockouts = stockouts.collect();
         let mut quota = self.quota(root);
         let default_quota = quota.remove("default");
-        let (seconds, scripts) = (self.seconds(root), self.pods(root));
-        Faults { requests, stockouts, quota, default_quota, seconds, scripts }
+        let (seconds, degraded, scripts) = (self.seconds(root), self.clusters(root), self.pods(root));
+        Faults { requests, stockouts, quota, default_quota, seconds, degraded, scripts }
     }
 
     fn request(&mut self, at: Range<usize>, table: &DeTable<'_>) -> Rule {
@@ -237,6 +239,12 @@ impl Reader {
             }
         }
         found
+    }
+
+    fn clusters(&mut self, root: &DeTable<'_>) -> bool {
+        let Some(table) = self.table(root, "clusters") else { return false };
+        self.known(table, "[clusters]", &["degraded"]);
+        self.switch(table, "degraded")
     }
 
     fn pods(&mut self, root: &DeTable<'_>) -> Scripts {
@@ -414,13 +422,17 @@ NVIDIA_A100_GPUS = 1
 [operation_seconds]
 CREATE_NODE_POOL = 900
 
+[clusters]
+degraded = true
+
 [pods]
 fail_image = ["*rapidsai*"]
 cuda_fails = true
 "#,
         )
         .expect("no mistakes");
-        let Faults { requests, stockouts, quota, default_quota, seconds, scripts } = faults;
+        let Faults { requests, stockouts, quota, default_quota, seconds, degraded, scripts } = faults;
+        assert!(degraded);
         assert_eq!(requests[0].then, Then::Refuse(Refuse::with(503)));
         assert_eq!((requests[0].skip, requests[0].times), (1, Some(2)));
         assert_eq!(requests[1].then, Then::LoseAnswer);

@@ -58,6 +58,7 @@ pub(super) fn pool(body: &Value, id: &ClusterId, channel: &str, master: &str) ->
     name("node_pool", text(body, "/name"))?;
     zones(body, id)?;
     counts(body)?;
+    first_nodes(body)?;
     machines::check(&body["config"])?;
     disk(&body["config"])?;
     taints(&body["config"])?;
@@ -81,6 +82,22 @@ fn counts(body: &Value) -> Result<(), Refusal> {
         }
         _ => Ok(()),
     }
+}
+
+/// A pool that is made with more nodes than its autoscaler may have. That it is refused, and the wording, are recalled.
+fn first_nodes(body: &Value) -> Result<(), Refusal> {
+    let number = |value: &Value| value.as_u64().unwrap_or_default();
+    let zones = body["locations"].as_array().map_or(1, Vec::len).max(1);
+    let first = number(&body["initialNodeCount"]);
+    let all = first * u64::try_from(zones).unwrap_or(1);
+    let scaling = &body["autoscaling"];
+    let (most, total) = (number(&scaling["maxNodeCount"]), number(&scaling["totalMaxNodeCount"]));
+    if scaling["enabled"] != true || (most == 0 || first <= most) && (total == 0 || all <= total) {
+        return Ok(());
+    }
+    Err(Refusal::invalid(format!(
+        "Node_pool.initial_node_count: {all} nodes in all zones are above the maximum of the autoscaler."
+    )))
 }
 
 fn disk(config: &Value) -> Result<(), Refusal> {

@@ -4,6 +4,8 @@ use serde_json::{Value, json};
 
 use super::errors::Refusal;
 use super::ids::{hex, project_number};
+use super::operations::Kind;
+use super::path::ClusterId;
 use super::places;
 use super::state::{Gke, Pool};
 
@@ -64,6 +66,27 @@ pub(super) fn places(project: &str, regions: bool, name: Option<&str>) -> Result
 }
 
 impl Gke {
+    /// Nodes that an upgrade puts beside those of a pool: in its first zone, the one that it begins with. A blue-green
+    /// one doubles them. Source: googleapis `cluster_service.proto`, `UpgradeSettings`; which zone is recalled.
+    fn surge_nodes(&self, id: &ClusterId, pool: &Pool, zone: &str) -> u32 {
+        let rolls = self.operations.values().any(|op| {
+            op.is_running()
+                && op.kind == Kind::UpgradeNodes
+                && op.cluster == *id
+                && op.scope.holds(&pool.name)
+        });
+        let wanted = pool.sizes.get(zone).copied().unwrap_or_default();
+        let settings = &pool.body["upgradeSettings"];
+        match settings["strategy"].as_str() {
+            _ if !rolls || wanted == 0 => 0,
+            Some("BLUE_GREEN") => wanted,
+            _ if pool.sizes.keys().next().is_some_and(|first| first == zone) => {
+                settings["maxSurge"].as_u64().and_then(|more| u32::try_from(more).ok()).unwrap_or_default()
+            }
+            _ => 0,
+        }
+    }
+
     /// An instance group manager, or its group: the only places that tell how many nodes a pool has.
     pub(super) fn instance_group(
         &self,
@@ -75,11 +98,14 @@ impl Gke {
         let prefix = name.strip_suffix("-grp").unwrap_or(name);
         let pools = self.clusters.values().filter(|cluster| cluster.id.project == project);
         let pool = pools
-            .flat_map(|cluster| &cluster.pools)
-            .find(|pool| pool.prefix == prefix && pool.sizes.contains_key(zone));
+            .flat_map(|cluster| cluster.pools.iter().map(|pool| (&cluster.id, pool)))
+            .find(|(_, pool)| pool.prefix == prefix && pool.sizes.contains_key(zone));
         let word = if manager { "instanceGroupManagers" } else { "instanceGroups" };
         match pool {
-            Some(pool) => Ok(render_group(project, zone, pool, manager)),
+            Some((id, pool)) => {
+                let surge = self.surge_nodes(id, pool, zone);
+                Ok(render_group(project, zone, pool, manager, surge))
+            }
             None => {
                 let text =
                     format!("The resource 'projects/{project}/zones/{zone}/{word}/{name}' was not found");
@@ -89,11 +115,11 @@ impl Gke {
     }
 }
 
-fn render_group(project: &str, zone: &str, pool: &Pool, manager: bool) -> Value {
+fn render_group(project: &str, zone: &str, pool: &Pool, manager: bool, surge: u32) -> Value {
     let root = format!("https://www.googleapis.com/compute/v1/projects/{project}");
     let here = format!("{root}/zones/{zone}");
     let name = format!("{}-grp", pool.prefix);
-    let wanted = pool.sizes.get(zone).copied().unwrap_or_default();
+    let wanted = pool.sizes.get(zone).copied().unwrap_or_default() + surge;
     let present = pool.present.get(zone).copied().unwrap_or_default();
     if !manager {
         return json!({

@@ -23,6 +23,8 @@ pub struct Settings {
     pub room: Room,
     /// How long operations take, in seconds of the real service, where it is not the usual time.
     pub seconds: BTreeMap<Kind, f64>,
+    /// Whether something is wrong with every cluster, which answers all the same.
+    pub degraded: bool,
 }
 
 impl Settings {

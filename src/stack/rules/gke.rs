@@ -5,7 +5,7 @@ use serde_json::{Map, Value};
 use super::Context;
 use crate::address::FieldPath;
 use crate::diag::{Code, Diagnostic};
-use crate::kinds::gke::field::Field;
+use crate::kinds::gke::field::{Field, covers};
 use crate::kinds::gke::{api, cluster, node_pool};
 use crate::schema::{self, GkeChange, Message, ProblemKind, gke_field};
 
@@ -14,18 +14,34 @@ pub(super) fn api_fields_are_free(context: &mut Context<'_>) {
     let stack = context.stack;
     if let Some(section) = &stack.cluster {
         let at = FieldPath::keys(["cluster"]);
-        fields(context, Message::Cluster, &at, &section.api, keys(cluster::FIELDS, section));
+        fields(
+            context,
+            Message::Cluster,
+            &at,
+            &section.api,
+            keys(Message::Cluster, cluster::FIELDS, section),
+        );
     }
     for (key, section) in &stack.node_pool {
         let at = FieldPath::keys(["node_pool", key]);
-        fields(context, Message::NodePool, &at, &section.api, keys(node_pool::FIELDS, section));
+        fields(
+            context,
+            Message::NodePool,
+            &at,
+            &section.api,
+            keys(Message::NodePool, node_pool::FIELDS, section),
+        );
     }
 }
 
 /// Keys that a section says, with their place in the API.
-fn keys<S>(rows: &[Field<S>], section: &S) -> Vec<(&'static str, FieldPath)> {
+fn keys<S>(message: Message, rows: &[Field<S>], section: &S) -> Vec<(&'static str, FieldPath)> {
     let said = rows.iter().filter(|row| (row.said)(section).is_some());
-    said.map(|row| (row.key, row.rule.path())).collect()
+    let places = |row: &'_ Field<S>| {
+        let key = row.key;
+        covers(message, row, section).into_iter().map(move |path| (key, path))
+    };
+    said.flat_map(places).collect()
 }
 
 fn fields(
@@ -43,6 +59,17 @@ fn fields(
             let what = format!("`{first}` is not set by a cluster: its node pools are sections");
             let problem = Diagnostic::error(Code::GkeSetsField, what).at_key(place, "here");
             context.say(problem.help("write `[node_pool.NAME]`"));
+            continue;
+        }
+        if (message, field.to_string().as_str()) == (Message::Cluster, "autopilot.enabled")
+            && field.find(&body).is_some_and(|on| *on == true)
+            && context.stack.cluster.as_ref().is_some_and(|cluster| cluster.manage.is_managed())
+        {
+            let problem =
+                Diagnostic::error(Code::Autopilot, "an Autopilot cluster cannot be created by a stack");
+            let help = "remove it; a stack can use an Autopilot cluster that exists, with `manage = false` and without \
+                        `[node_pool]`";
+            context.say(problem.at_value(place, "here").help(help));
             continue;
         }
         if field == FieldPath::keys(["name"]) {

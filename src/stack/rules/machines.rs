@@ -4,6 +4,7 @@ use super::{Context, counted};
 use crate::address::FieldPath;
 use crate::catalog::{self, Attach, Machine};
 use crate::diag::{Code, Diagnostic, listed};
+use crate::kinds::gke::node_pool::takes_hyperdisk_only;
 use crate::stack::{Accelerator, DriverInstall, DriverVersion, NodePool, ReleaseChannel};
 
 /// GPUs of a node.
@@ -240,6 +241,22 @@ pub(super) fn partitions_exist(context: &mut Context<'_>) {
         } else {
             format!("it has {}", listed(known.mig.keys().map(String::as_str), "and"))
         }));
+    }
+}
+
+/// Some machines take Hyperdisk only.
+pub(super) fn disks_fit(context: &mut Context<'_>) {
+    for (path, pool) in context.pools() {
+        let machine = &pool.machine_type;
+        let Some(disk) = pool.disk_type.as_deref().filter(|disk| disk.starts_with("pd-")) else { continue };
+        if takes_hyperdisk_only(machine) {
+            let finding =
+                Diagnostic::error(Code::DiskDoesNotFit, format!("`{machine}` does not take `{disk}`"));
+            let finding = finding
+                .at_value(path.key("disk_type"), "a Persistent Disk")
+                .at_value(path.key("machine_type"), "takes Hyperdisk only");
+            context.say(finding.help("remove `disk_type`, or use `hyperdisk-balanced`"));
+        }
     }
 }
 

@@ -11,6 +11,7 @@ use crate::secrets::Secrets;
 use crate::source::{Sources, Span};
 
 mod attached;
+mod capacity;
 mod charts;
 mod dask;
 mod gke;
@@ -46,16 +47,23 @@ const RULES: &[fn(&mut Context<'_>)] = &[
     zones::upgrades_can_go_on,
     zones::zones_lie_in_the_region,
     zones::nodes_divide,
+    zones::minimums_divide,
+    zones::a_pool_can_be_first,
     zones::limits_are_in_order,
     zones::gpus_are_offered,
     machines::machine_types_exist,
     machines::accelerators_exist,
     machines::accelerators_fit,
     machines::partitions_exist,
+    machines::disks_fit,
     machines::upgrades_follow_the_channel,
     machines::drivers_come_once,
     machines::drivers_fit_the_image,
     gke::api_fields_are_free,
+    capacity::keys_go_together,
+    capacity::durations_are_valid,
+    capacity::networks_are_valid,
+    capacity::machines_can_be_had,
     dask::gpus_fit_a_node,
     dask::gpus_fit_the_pool,
     dask::checks_have_gpus,

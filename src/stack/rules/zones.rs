@@ -259,25 +259,70 @@ pub(super) fn zones_lie_in_the_region(context: &mut Context<'_>) {
 /// A regional cluster that leaves the zones to GKE gets nodes in three of them.
 const ZONES_OF_A_REGION: u32 = 3;
 
+/// How many zones a pool's nodes lie in, where that is said, and why; 1 where nothing needs to divide.
+fn spread(stack: &Stack, path: &FieldPath, pool: &NodePool) -> (u32, FieldPath, String) {
+    let zones: BTreeSet<&str> = zones_of(stack, pool).into_iter().collect();
+    let regional =
+        stack.gke.as_ref().is_some_and(|gke| matches!(taken_apart(&gke.location), Location::Region(_)));
+    match u32::try_from(zones.len()).unwrap_or(u32::MAX) {
+        0 if regional => {
+            let why = format!("a region: nodes in {ZONES_OF_A_REGION} zones");
+            (ZONES_OF_A_REGION, FieldPath::keys(["gke", "location"]), why)
+        }
+        number if pool.zones.is_empty() => {
+            (number.max(1), FieldPath::keys(["cluster", "zones"]), format!("{number} zones"))
+        }
+        number => (number, path.key("zones"), format!("{number} zones")),
+    }
+}
+
+/// The minimum of an autoscaler counts all zones together, and a pool is made with the same number in each.
+pub(super) fn minimums_divide(context: &mut Context<'_>) {
+    let stack = context.stack;
+    for (path, pool) in context.pools() {
+        let Nodes::Autoscaled { min, .. } = pool.size() else { continue };
+        let (number, place, why) = spread(stack, &path, pool);
+        if min.is_multiple_of(number) {
+            continue;
+        }
+        let first = min - min % number;
+        let message = format!("the pool begins with {}, not with its minimum {min}", counted(first, "node"));
+        let finding = Diagnostic::warning(Code::NodesNotDivisible, message);
+        let finding =
+            finding.at_value(path.key("nodes").key("min"), "all zones together").at_value(place, why);
+        context.say(finding.help(format!(
+            "GKE takes one number for each zone, and its autoscaler adds nodes when Pods need them: use a multiple of \
+             {number}, or set `zones` of the pool to fewer of them"
+        )));
+    }
+}
+
+/// A cluster is created with one pool that has a node.
+pub(super) fn a_pool_can_be_first(context: &mut Context<'_>) {
+    let stack = context.stack;
+    let Some(cluster) = stack.cluster.as_ref().filter(|cluster| cluster.manage.is_managed()) else { return };
+    let pools: Vec<_> = context.pools().collect();
+    let can = |(path, pool): &(FieldPath, &NodePool)| match pool.size() {
+        _ if pool.waits_for_machines() => false,
+        Nodes::Fixed(nodes) => nodes > 0,
+        Nodes::Autoscaled { max, .. } => max >= spread(stack, path, pool).0,
+    };
+    let Some((path, _)) = pools.first().filter(|_| !pools.iter().any(can)) else { return };
+    let message = format!("no pool can be created with the cluster `{}`", cluster.name);
+    let finding = Diagnostic::error(Code::NoFirstPool, message);
+    let finding = finding.at_value(path.key("nodes"), "a cluster is created with a node in each zone");
+    context.say(finding.help(
+        "add a small pool: `[node_pool.system]` with `machine_type = \"e2-standard-2\"` and `nodes` of at least 1 in \
+         each zone",
+    ));
+}
+
 /// A fixed number of nodes is the same in each zone.
 pub(super) fn nodes_divide(context: &mut Context<'_>) {
     let stack = context.stack;
     for (path, pool) in context.pools() {
         let Nodes::Fixed(nodes) = pool.size() else { continue };
-        let zones: BTreeSet<&str> = zones_of(stack, pool).into_iter().collect();
-        let regional =
-            stack.gke.as_ref().is_some_and(|gke| matches!(taken_apart(&gke.location), Location::Region(_)));
-        let (number, place, why) = match u32::try_from(zones.len()).unwrap_or(u32::MAX) {
-            0 if regional => {
-                let why = format!("a region: nodes in {ZONES_OF_A_REGION} zones");
-                (ZONES_OF_A_REGION, FieldPath::keys(["gke", "location"]), why)
-            }
-            0 | 1 => continue,
-            number if pool.zones.is_empty() => {
-                (number, FieldPath::keys(["cluster", "zones"]), format!("{number} zones"))
-            }
-            number => (number, path.key("zones"), format!("{number} zones")),
-        };
+        let (number, place, why) = spread(stack, &path, pool);
         if nodes.is_multiple_of(number) {
             continue;
         }

@@ -4,6 +4,9 @@
 use std::collections::BTreeMap;
 use std::fmt::Write as _;
 
+use dask_infra::kinds::gke::field::{Field, Ruled};
+use dask_infra::kinds::gke::node_pool::{self, NodePool};
+use dask_infra::schema::{Message, gke_field};
 use proptest::prelude::*;
 use proptest::sample::select;
 use serde_json::{Value, json};
@@ -19,6 +22,16 @@ const IMAGES: [&str; 2] = [
     "nvcr.io/nvidia/rapidsai/base:25.04-cuda12.8-py3.12",
     "nvcr.io/nvidia/rapidsai/base:25.06-cuda12.8-py3.12",
 ];
+/// Switches of a pool that need no other key, by the rows of its section.
+fn switches() -> Vec<&'static str> {
+    let is_switch = |row: &&Field<NodePool>| match row.rule {
+        Ruled::Own(_) => false,
+        Ruled::Listed(path) => gke_field(Message::NodePool, path).is_some_and(|field| field.ty == "boolean"),
+    };
+    let alone = |key: &&str| !["queued", "flex_start", "fast_socket"].contains(key);
+    node_pool::FIELDS.iter().filter(is_switch).map(|row| row.key).filter(alone).collect()
+}
+
 /// The pools. The first one is always there.
 pub const POOLS: [&str; 3] = ["system", "gpu", "extra"];
 /// The Dask clusters.
@@ -397,7 +410,14 @@ impl Spec {
             _ => "",
         };
         let protect = if section.protect { "protect = true\n" } else { "" };
-        format!("{head}{name}{machine}nodes = {nodes}\n{labels}{taints}{protect}")
+        let switches = switches();
+        let switch = match which {
+            2 if section.passing => {
+                format!("{} = true\n", switches[section.number as usize % switches.len()])
+            }
+            _ => String::new(),
+        };
+        format!("{head}{name}{machine}nodes = {nodes}\n{labels}{taints}{switch}{protect}")
     }
 
     fn dask(&self, section: &Section, which: usize) -> String {

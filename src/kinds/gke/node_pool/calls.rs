@@ -5,7 +5,7 @@ use std::collections::BTreeMap;
 use serde_json::{Value, json};
 
 use super::fields::{RULES, SET_SIZE};
-use super::section::first_nodes;
+use super::section::{certain_nodes, first_nodes};
 use crate::kinds::gke::api;
 use crate::kinds::gke::compare::{call, sent};
 use crate::kinds::gke::field::updated;
@@ -24,11 +24,18 @@ fn nodes_in_a_zone(context: &ChangeContext) -> Value {
     match (number(&body["nodeCount"]), number(&autoscaling["totalMinNodeCount"])) {
         (Some(nodes), _) if zones > 0 => json!(nodes / zones),
         (None, Some(min)) if zones > 0 => {
-            let max = number(&autoscaling["totalMaxNodeCount"]).unwrap_or(min);
-            json!(first_nodes(min, max, zones))
+            json!(first_nodes(min, zones))
         }
         _ => body["initialNodeCount"].clone(),
     }
+}
+
+/// In how many zones the pool's nodes lie, where that is known.
+fn zones(context: &ChangeContext) -> u64 {
+    let of = |body: &Value| body["locations"].as_array().map(Vec::len).filter(|zones| *zones > 0);
+    let known = Some(context.zones).filter(|zones| *zones > 0).or_else(|| of(context.body()));
+    let zones = known.or_else(|| context.live.and_then(of)).unwrap_or_default();
+    u64::try_from(zones).unwrap_or_default()
 }
 
 /// The body that makes a pool: the number that is compared later is not part of it.
@@ -43,6 +50,21 @@ pub fn creation_body(pool: &Value) -> Value {
     body
 }
 
+/// The same for the pool that is made with its cluster, which has a node from the start. Source: googleapis
+/// `cluster_service.proto`, `Cluster.initial_node_count`; gcloud refuses `clusters create --num-nodes 0`.
+pub fn first_body(pool: &Value) -> Value {
+    let mut body = creation_body(pool);
+    if starts_empty(pool) {
+        body["initialNodeCount"] = json!(1);
+    }
+    body
+}
+
+/// Whether a pool has no node at first.
+pub fn starts_empty(pool: &Value) -> bool {
+    pool["initialNodeCount"].as_u64().unwrap_or_default() == 0
+}
+
 pub(super) fn program(context: &ChangeContext) -> Vec<Step> {
     let Identity::NodePool { cluster, pool } = context.identity else { return Vec::new() };
     let path = format!("/v1/{}", cluster.pool_path(pool));
@@ -50,7 +72,8 @@ pub(super) fn program(context: &ChangeContext) -> Vec<Step> {
     let wait = |until| {
         let driver = &body["config"]["accelerators"][0]["gpuDriverInstallationConfig"]["gpuDriverVersion"];
         let by_gke = driver.is_string() && driver != "INSTALLATION_DISABLED";
-        let nodes = body["nodeCount"].as_u64().or(body["autoscaling"]["totalMinNodeCount"].as_u64());
+        let least = body["autoscaling"]["totalMinNodeCount"].as_u64();
+        let nodes = body["nodeCount"].as_u64().or(least.map(|min| certain_nodes(min, zones(context))));
         let facts = Facts::Nodes { nodes, gpus: by_gke };
         let (identity, kind) = (context.identity.clone(), KindId::NodePool);
         Step::Await(Await { kind, identity, until, facts, deadline: DEADLINE })
@@ -109,6 +132,6 @@ fn updates(context: &ChangeContext, path: &str) -> Vec<Step> {
     let requests = [together, rolling].into_iter().filter(|request| *request != json!({})).chain(alone);
     let puts = requests.map(|request| call(Method::Put, path.to_owned(), Some(request)));
     let size = (SET_SIZE, json!({ "nodeCount": nodes_in_a_zone(context) }));
-    let listed = api::requests(&touched, body, live, path);
+    let listed = api::requests(Message::NodePool, &touched, body, live, path);
     methods.into_iter().map(method).chain(puts).chain(listed).chain(sized.then(|| method(size))).collect()
 }

@@ -2,14 +2,21 @@
 
 use serde_json::{Value, json};
 
+use super::keys::{BlueGreen, Kubelet, Linux, LocalSsd, Reservation, TenantAffinity};
 use super::section::{DriverVersion, NodePool, Surge};
+use crate::address::FieldPath;
 use crate::kinds::gke::compare::owned_labels;
-use crate::kinds::gke::field::{self, Field, given, google_labels, listed, not, pairs, rule, texts};
+use crate::kinds::gke::field::{
+    self, Field, Ruled, given, google_labels, list, listed, not, pairs, rule, texts,
+};
+use crate::kinds::gke::words::{
+    Confidential, LocationPolicy, LoggingVariant, Placement, WorkloadMetadata, camel, lasting, lasts, snake,
+};
 use crate::kinds::json::text;
 use crate::kinds::kind::{How, Rule, Update};
 use crate::kinds::scope::Scope;
 use crate::kinds::short::{Accelerator, DriverInstall, Nodes, SharingStrategy, Taint, TaintEffect};
-use crate::resource::Effect;
+use crate::resource::{Effect, Resource};
 
 const ROLLS: Option<&str> = Some("GKE recreates the nodes");
 const GOES_THROUGH: Option<&str> = Some("GKE updates the nodes one after the other, as in an upgrade");
@@ -17,15 +24,15 @@ const FIXED: Option<&str> = Some("GKE cannot change it on an existing pool");
 const ZONES: Option<&str> = Some("adds and removes nodes with the zones");
 
 /// A field of the update request that rolls the nodes.
-const fn rolls(path: &'static str, how: How, name: &'static str) -> Rule {
+const fn rolls(path: &'static str, how: How, name: &'static str) -> Ruled {
     rule(path, how, Effect::Rolling, Update::Rolling(name), ROLLS)
 }
 
-const fn fixed(path: &'static str, how: How) -> Rule {
+const fn fixed(path: &'static str, how: How) -> Ruled {
     rule(path, how, Effect::Replace, Update::Never, FIXED)
 }
 
-const fn in_place(path: &'static str, how: How, update: Update) -> Rule {
+const fn in_place(path: &'static str, how: How, update: Update) -> Ruled {
     rule(path, how, Effect::InPlace, update, None)
 }
 
@@ -44,26 +51,26 @@ pub const FIELDS: &[Field<NodePool>] = &[
     Field {
         key: "disk_type",
         said: |pool| pool.disk_type.as_deref().and_then(given),
-        sent: |pool, _| Some(json!(pool.disk_type.as_deref().unwrap_or("pd-balanced"))),
-        import: |pool, live| pool.disk_type = not("pd-balanced", live),
+        import: |pool, live| pool.disk_type = not(default_disk(&pool.machine_type), live),
         rule: rolls("config.diskType", How::Exact, "diskType"),
+        ..Field::NONE
     },
     Field {
         key: "disk_size_gb",
         said: |pool| pool.disk_size_gb.map(Value::from),
-        sent: |pool, _| Some(json!(pool.disk_size_gb.unwrap_or(100))),
         import: |pool, live| {
             let size = live.as_u64().and_then(|size| u32::try_from(size).ok());
-            pool.disk_size_gb = size.filter(|size| *size != 100);
+            pool.disk_size_gb = size.filter(|size| *size != DISK_SIZE_GB);
         },
         rule: rolls("config.diskSizeGb", How::Exact, "diskSizeGb"),
+        ..Field::NONE
     },
     Field {
         key: "image_type",
         said: |pool| pool.image_type.as_deref().and_then(given),
-        sent: |pool, _| Some(json!(pool.image_type.as_deref().unwrap_or("COS_CONTAINERD"))),
-        import: |pool, live| pool.image_type = not("COS_CONTAINERD", live),
+        import: |pool, live| pool.image_type = not(IMAGE, live),
         rule: rolls("config.imageType", How::Caseless, "imageType"),
+        ..Field::NONE
     },
     Field {
         key: "accelerator",
@@ -74,7 +81,7 @@ pub const FIELDS: &[Field<NodePool>] = &[
     },
     Field {
         key: "tags",
-        said: |pool| listed(&pool.tags),
+        said: |pool| list(&pool.tags),
         import: |pool, live| pool.tags = texts(live.as_array().into_iter().flatten()),
         rule: rolls("config.tags", How::OwnItems, "tags"),
         ..Field::NONE
@@ -115,13 +122,13 @@ pub const FIELDS: &[Field<NodePool>] = &[
     Field {
         key: "surge",
         said: |pool| pool.surge.map(surge),
-        sent: |pool, _| Some(surge(pool.surge.unwrap_or(Surge { max_surge: 1, max_unavailable: 0 }))),
+        sent: upgrades,
         rule: in_place("upgradeSettings", How::Exact, Update::Together("upgradeSettings")),
         ..Field::NONE
     },
     Field {
         key: "zones",
-        said: |pool| listed(&pool.zones),
+        said: |pool| list(&pool.zones),
         rule: rule("locations", How::Set, Effect::InPlace, Update::Alone("locations"), ZONES),
         ..Field::NONE
     },
@@ -180,14 +187,153 @@ pub const FIELDS: &[Field<NodePool>] = &[
     Field {
         key: "service_account",
         // With an account of one's own, its roles decide what nodes may do; gcloud asks for this scope then.
-        sent: |pool, _| pool.service_account.is_some().then(|| json!([SCOPE])),
+        said: |pool| list(&pool.scopes),
+        sent: |pool, _| {
+            pool.service_account.as_ref().filter(|_| pool.scopes.is_empty()).map(|_| json!([SCOPE]))
+        },
         rule: fixed("config.oauthScopes", How::Set),
         ..Field::NONE
     },
+    Field {
+        key: "version",
+        said: |pool| pool.version.as_deref().and_then(given),
+        rule: rule("version", How::Floor, Effect::Rolling, Update::Alone("nodeVersion"), ROLLS),
+        ..Field::NONE
+    },
+    listed!(location_policy: word LocationPolicy, "autoscaling.locationPolicy"),
+    Field {
+        key: "blue_green",
+        said: |pool| pool.blue_green.as_ref().and_then(BlueGreen::api),
+        rule: Ruled::Listed("upgradeSettings.blueGreenSettings"),
+        ..Field::NONE
+    },
+    listed!(reservation: word Reservation, "config.reservationAffinity"),
+    listed!(placement: word Placement, "placementPolicy.type"),
+    listed!(flex_start: switch, "config.flexStart"),
+    listed!(queued: switch, "queuedProvisioning.enabled"),
+    listed!(max_run_duration, "config.maxRunDuration", |text: &String| lasting(text), lasts),
+    listed!(gvnic: switch, "config.gvnic.enabled"),
+    listed!(fast_socket: switch, "config.fastSocket.enabled"),
+    Field {
+        key: "tier_1_network",
+        said: |pool| pool.tier_1_network.then(|| json!("TIER_1")),
+        import: |pool, live| pool.tier_1_network = *live == "TIER_1",
+        rule: Ruled::Listed("networkConfig.networkPerformanceConfig.totalEgressBandwidthTier"),
+        ..Field::NONE
+    },
+    listed!(private_nodes: switch, "networkConfig.enablePrivateNodes"),
+    listed!(pod_range: text, "networkConfig.podRange"),
+    listed!(max_pods_per_node: wide, "maxPodsConstraint.maxPodsPerNode"),
+    Field {
+        key: "local_ssd",
+        said: |pool| pool.local_ssd?.ephemeral.map(Value::from),
+        import: |pool, live| pool.local_ssd = field::small(live).map(LocalSsd::ephemeral),
+        rule: Ruled::Listed("config.ephemeralStorageLocalSsdConfig.localSsdCount"),
+        ..Field::NONE
+    },
+    Field {
+        key: "local_ssd",
+        said: |pool| pool.local_ssd?.block.map(Value::from),
+        import: |pool, live| {
+            if let (None, Some(disks)) = (pool.local_ssd, field::small(live)) {
+                pool.local_ssd = Some(LocalSsd { ephemeral: None, block: Some(disks) });
+            }
+        },
+        rule: Ruled::Listed("config.localNvmeSsdBlockConfig.localSsdCount"),
+        ..Field::NONE
+    },
+    Field {
+        key: "secondary_boot_disks",
+        said: |pool| (!pool.secondary_boot_disks.is_empty()).then(|| cached(&pool.secondary_boot_disks)),
+        import: |pool, live| {
+            let disks = live.as_array().into_iter().flatten().map(|disk| &disk["diskImage"]);
+            pool.secondary_boot_disks = texts(disks);
+        },
+        rule: Ruled::Listed("config.secondaryBootDisks"),
+        ..Field::NONE
+    },
+    listed!(boot_disk_key: text, "config.bootDiskKmsKey"),
+    listed!(image_streaming: switch, "config.gcfsConfig.enabled"),
+    listed!(workload_metadata: word WorkloadMetadata, "config.workloadMetadataConfig.mode"),
+    listed!(secure_boot: switch, "config.shieldedInstanceConfig.enableSecureBoot"),
+    listed!(integrity_monitoring: switch, "config.shieldedInstanceConfig.enableIntegrityMonitoring"),
+    listed!(
+        confidential,
+        "config.confidentialNodes",
+        |kind: &Confidential| json!({ "enabled": true, "confidentialInstanceType": kind.api() }),
+        |live: &Value| {
+            // SEV is what GKE takes unasked.
+            let unsaid = (live["enabled"] == true).then_some(Confidential::Sev);
+            Confidential::of(&live["confidentialInstanceType"]).or(unsaid)
+        }
+    ),
+    listed!(threads_per_core: wide, "config.advancedMachineFeatures.threadsPerCore"),
+    listed!(nested_virtualization: switch, "config.advancedMachineFeatures.enableNestedVirtualization"),
+    listed!(min_cpu_platform: text, "config.minCpuPlatform"),
+    listed!(node_group: text, "config.nodeGroup"),
+    Field {
+        key: "sole_tenancy",
+        said: |pool| {
+            let affinities: Vec<Value> = pool.sole_tenancy.iter().map(TenantAffinity::api).collect();
+            (!affinities.is_empty()).then(|| affinities.into())
+        },
+        import: |pool, live| {
+            pool.sole_tenancy =
+                live.as_array().into_iter().flatten().filter_map(TenantAffinity::of).collect();
+        },
+        rule: Ruled::Listed("config.soleTenantConfig.nodeAffinities"),
+        ..Field::NONE
+    },
+    listed!(logging_variant: word LoggingVariant, "config.loggingConfig.variantConfig.variant"),
+    listed!(
+        kubelet,
+        "config.kubeletConfig",
+        |kubelet: &Kubelet| camel(kubelet, &["podPidsLimit"]),
+        |live: &Value| snake(live, &["pod_pids_limit"])
+    ),
+    listed!(linux, "config.linuxNodeConfig", |linux: &Linux| camel(linux, &[]), |live: &Value| snake(
+        live,
+        &[]
+    )),
 ];
 
 /// [`FIELDS`] as they are compared and changed.
-pub const RULES: &[&Rule] = &field::rules::<NodePool, { FIELDS.len() }>(FIELDS);
+pub const RULES: &[&Rule] = &field::rules::<NodePool, { field::count(FIELDS) }>(FIELDS);
+
+/// The size of a boot disk and the node image that GKE chooses (recorded, 1.33 to 1.36).
+const DISK_SIZE_GB: u32 = 100;
+const IMAGE: &str = "COS_CONTAINERD";
+
+/// Series of machines that take Hyperdisk only. Source: Compute Engine's refusals of `pd-balanced` in public threads, and a
+/// recorded n4 pool that came back with `hyperdisk-balanced`.
+const HYPERDISK_ONLY: [&str; 8] = ["a4", "a4x", "c4", "c4a", "c4d", "g4", "n4", "n4d"];
+
+/// Whether machines of this type refuse persistent disks. A3 Ultra is a single type of its series.
+pub fn takes_hyperdisk_only(machine: &str) -> bool {
+    let series = machine.split('-').next().unwrap_or_default();
+    HYPERDISK_ONLY.contains(&series) || machine.starts_with("a3-ultragpu")
+}
+
+fn default_disk(machine: &str) -> &'static str {
+    if takes_hyperdisk_only(machine) { "hyperdisk-balanced" } else { "pd-balanced" }
+}
+
+/// What GKE is expected to choose for a new pool that does not say it.
+pub fn filled_in(resource: &Resource) -> Vec<(FieldPath, Value)> {
+    let config = &resource.body["config"];
+    let disk = default_disk(text(&config["machineType"]));
+    let defaults =
+        [("diskType", json!(disk)), ("diskSizeGb", json!(DISK_SIZE_GB)), ("imageType", json!(IMAGE))];
+    let open = defaults.into_iter().filter(|(name, _)| {
+        let twin = match *name {
+            "diskType" => &config["bootDisk"]["diskType"],
+            "diskSizeGb" => &config["bootDisk"]["sizeGb"],
+            _ => &Value::Null,
+        };
+        config[*name].is_null() && twin.is_null()
+    });
+    open.map(|(name, value)| (FieldPath::keys(["config", name]), value)).collect()
+}
 
 /// The method for the number of nodes, which counts them by zone.
 pub const SET_SIZE: &str = "setSize";
@@ -204,6 +350,24 @@ fn fixed_number(nodes: Nodes) -> Option<Value> {
 /// What is on anyway is not said; an absent field is off.
 fn off(live: &Value) -> Option<bool> {
     (live != true).then_some(false)
+}
+
+/// How the nodes are replaced in upgrades. Those that GKE brings when they are wanted are upgraded in a way of their own,
+/// SHORT_LIVED (recorded).
+fn upgrades(pool: &NodePool, _: &Scope) -> Option<Value> {
+    if pool.blue_green.is_some() {
+        return Some(json!({ "strategy": "BLUE_GREEN" }));
+    }
+    match pool.surge {
+        None if pool.waits_for_machines() => None,
+        given => Some(surge(given.unwrap_or(Surge { max_surge: 1, max_unavailable: 0 }))),
+    }
+}
+
+/// Disks with container images on them.
+fn cached(images: &[String]) -> Value {
+    let disk = |image: &String| json!({ "diskImage": image, "mode": "CONTAINER_IMAGE_CACHE" });
+    images.iter().map(disk).collect()
 }
 
 fn surge(Surge { max_surge, max_unavailable }: Surge) -> Value {

@@ -6,7 +6,9 @@ use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
 use serde_json::{Map, Value};
 
+use super::keys::{BlueGreen, Kubelet, Linux, LocalSsd, Reservation, TenantAffinity};
 use crate::catalog;
+use crate::kinds::gke::words::{Confidential, LocationPolicy, LoggingVariant, Placement, WorkloadMetadata};
 use crate::kinds::json::is_false;
 use crate::kinds::scope::{PoolFacts, Scope};
 use crate::kinds::section::{LabelRules, Labels, Lifecycle, Live, Manage, Naming, Section};
@@ -45,14 +47,15 @@ pub struct NodePool {
     /// Google Cloud labels of the nodes.
     #[serde(default, skip_serializing_if = "BTreeMap::is_empty")]
     pub resource_labels: BTreeMap<String, String>,
-    /// The boot disk's type. Default `pd-balanced`.
+    /// The boot disk's type: `pd-ssd`, `hyperdisk-balanced`. Default: GKE's, which is `pd-balanced`, and
+    /// `hyperdisk-balanced` on machines that take Hyperdisk only.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub disk_type: Option<String>,
-    /// The boot disk's size in GB. Default 100.
+    /// The boot disk's size in GB. Default: GKE's, which is 100.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     #[schemars(range(min = 10, max = 65536))]
     pub disk_size_gb: Option<u32>,
-    /// The node image. Default `COS_CONTAINERD`.
+    /// The node image: `UBUNTU_CONTAINERD`. Default: GKE's, which is `COS_CONTAINERD`.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub image_type: Option<String>,
     /// Spot machines: cheaper, may be reclaimed at any time.
@@ -70,6 +73,105 @@ pub struct NodePool {
     /// How upgrades roll: extra nodes, and nodes that may be missing. Default one extra, none missing.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub surge: Option<Surge>,
+    /// Reserved machines: `"any"`, `"none"`, or `{ name = "r" }` for this reservation and no other machine. Default: any
+    /// that fits.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub reservation: Option<Reservation>,
+    /// `"compact"`: machines close together, for workers that exchange much.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub placement: Option<Placement>,
+    /// In which zones the autoscaler adds nodes: `"any"` where machines are to be had, `"balanced"` the same number in each.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub location_policy: Option<LocationPolicy>,
+    /// Nodes by flex-start: GKE waits until machines are to be had, and they last for 7 days at most. Needs `nodes` that
+    /// are autoscaled, and `reservation = "none"`.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub flex_start: Option<bool>,
+    /// Nodes for requests that are queued, all of one request at once (Dynamic Workload Scheduler). Needs `nodes` that are
+    /// autoscaled from 0, and `reservation = "none"`.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub queued: Option<bool>,
+    /// How long a node lasts at most: `"7d"`, `"12h"`.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub max_run_duration: Option<String>,
+    /// Google's virtual network card, for more bandwidth.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub gvnic: Option<bool>,
+    /// A faster transport for NCCL between GPU nodes. Needs `gvnic`.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub fast_socket: Option<bool>,
+    /// Tier 1 bandwidth, for large machines. Needs `gvnic`.
+    #[serde(default, skip_serializing_if = "is_false")]
+    pub tier_1_network: bool,
+    /// Nodes without addresses of their own on the internet. Default: as the cluster's `private_nodes`.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub private_nodes: Option<bool>,
+    /// The secondary range of the subnetwork that Pods have addresses of. Default: the cluster's.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub pod_range: Option<String>,
+    /// Pods of a node at most; fewer take fewer addresses. Default: the cluster's, else 110.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    #[schemars(range(min = 8, max = 256))]
+    pub max_pods_per_node: Option<u32>,
+    /// Disks inside the machines: a number for the scratch space of Pods, or `{ block = 2 }` for raw block devices.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub local_ssd: Option<LocalSsd>,
+    /// Disk images with container images on them, which nodes have before the first Pod:
+    /// `projects/P/global/images/I`. Need `image_streaming`.
+    #[serde(default, skip_serializing_if = "Vec::is_empty")]
+    pub secondary_boot_disks: Vec<String>,
+    /// The Cloud KMS key that encrypts boot disks: `projects/P/locations/L/keyRings/R/cryptoKeys/K`.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub boot_disk_key: Option<String>,
+    /// Containers start before their image has come whole; images are from Artifact Registry.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub image_streaming: Option<bool>,
+    /// Which metadata server Pods see: `"gke"` or `"gce"`. Default: `gke` with the cluster's `workload_identity`.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub workload_metadata: Option<WorkloadMetadata>,
+    /// Starts signed software only. GPU drivers that a DaemonSet installs are not signed.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub secure_boot: Option<bool>,
+    /// Whether the integrity of nodes is watched. Default: GKE's, which is true.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub integrity_monitoring: Option<bool>,
+    /// How the memory of nodes is encrypted: `"sev"`, `"sev-snp"` or `"tdx"`.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub confidential: Option<Confidential>,
+    /// OAuth scopes of the nodes. Default: GKE's, and with `service_account` the whole platform, as its roles decide.
+    #[serde(default, skip_serializing_if = "Vec::is_empty")]
+    pub scopes: Vec<String>,
+    /// Threads of a CPU core: 1 switches simultaneous multithreading off.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    #[schemars(range(min = 1, max = 2))]
+    pub threads_per_core: Option<u32>,
+    /// Whether Pods may run virtual machines.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub nested_virtualization: Option<bool>,
+    /// The oldest CPU platform: `Intel Ice Lake`.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub min_cpu_platform: Option<String>,
+    /// A group of sole-tenant nodes, by its name.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub node_group: Option<String>,
+    /// On which sole-tenant nodes the machines run, by their labels.
+    #[serde(default, skip_serializing_if = "Vec::is_empty")]
+    pub sole_tenancy: Vec<TenantAffinity>,
+    /// The agent that collects logs: `"default"`, or `"max-throughput"` for Pods that log much.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub logging_variant: Option<LoggingVariant>,
+    /// Settings of the kubelet.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub kubelet: Option<Kubelet>,
+    /// Settings of the Linux kernel.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub linux: Option<Linux>,
+    /// Upgrades by a second set of nodes, in place of `surge`.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub blue_green: Option<BlueGreen>,
+    /// The version of the nodes at least: `1.33` or an exact one. Default: the control plane's.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub version: Option<String>,
     /// Other fields of the API's `NodePool`, by its names: `config = { kubeletConfig = { cpuManagerPolicy = "static" } }`.
     #[serde(default, skip_serializing_if = "Map::is_empty")]
     pub api: Map<String, Value>,
@@ -140,6 +242,11 @@ impl Section for NodePool {
 }
 
 impl NodePool {
+    /// Whether GKE brings nodes when they are wanted, and waits for machines.
+    pub fn waits_for_machines(&self) -> bool {
+        self.queued == Some(true) || self.flex_start == Some(true)
+    }
+
     /// How many nodes are wanted.
     pub fn size(&self) -> Nodes {
         self.nodes.unwrap_or_default()
@@ -151,7 +258,7 @@ impl NodePool {
         let zones = u64::from(if own == 0 { scope.zones.max(1) } else { own });
         match self.size() {
             Nodes::Fixed(nodes) => u64::from(nodes) / zones,
-            Nodes::Autoscaled { min, max } => first_nodes(min.into(), max.into(), zones),
+            Nodes::Autoscaled { min, .. } => first_nodes(min.into(), zones),
         }
     }
 
@@ -204,8 +311,17 @@ impl NodePool {
     }
 }
 
-/// Nodes in each zone that an autoscaled pool is made with: its least, and no more than its most.
-pub fn first_nodes(min: u64, max: u64, zones: u64) -> u64 {
-    let zones = zones.max(1);
-    min.div_ceil(zones).min(max / zones)
+/// Nodes in each zone that an autoscaled pool is made with: as many of its minimum as all zones can have. More would be
+/// billed until the autoscaler takes them away, and may be more than its maximum.
+pub fn first_nodes(min: u64, zones: u64) -> u64 {
+    min / zones.max(1)
+}
+
+/// Zones of a regional cluster that leaves them to GKE.
+const ZONES_OF_A_REGION: u64 = 3;
+
+/// Nodes of an autoscaled pool that are waited for. The autoscaler does not always bring a pool up to its minimum
+/// (hashicorp/terraform-provider-google issue 8270), so it is what the pool is made with.
+pub(super) fn certain_nodes(min: u64, zones: u64) -> u64 {
+    min - min % if zones == 0 { ZONES_OF_A_REGION } else { zones }
 }

@@ -1,0 +1,69 @@
+//! Keys of clusters and node pools on a served sandbox: applied, nothing to change, changed, imported, and a cluster in
+//! trouble that answers all the same.
+
+use std::fs;
+
+use dask_infra::sandbox::{Options, Scale};
+
+use crate::golden::root;
+use crate::served::{Served, User};
+
+const SCALE: Scale = Scale { time_scale: 1200.0 };
+
+/// The stack of a case of plans, with the sections of another one.
+fn stack(user: &User, cases: [&str; 2]) {
+    let [whole, pools] = cases.map(|case| {
+        let file = root().join("tests/cases").join(case).join("stack.toml");
+        fs::read_to_string(file).unwrap()
+    });
+    let more = pools.split_once("[node_pool.all]").unwrap().1;
+    fs::write(user.path().join("stack.toml"), format!("{whole}\n[node_pool.all]{more}")).unwrap();
+}
+
+#[test]
+fn every_key_is_applied_and_comes_back() {
+    let served = Served::with(Options { scale: SCALE, ..Options::default() });
+    let user = User::empty_at(&served.gke);
+    stack(&user, ["plan-cluster-keys", "plan-pool-keys"]);
+    user.run(&["apply", "--auto-approve"]).expect(0);
+    user.run(&["plan", "--detailed-exitcode"]).expect(0).says("No changes");
+
+    let imported = user.run(&["import", "--project", "demo", "--cluster", "c", "--out", "-"]);
+    let imported = imported.expect(0).out;
+    for key in [
+        "private_nodes = true",
+        "public_endpoint = false",
+        "dns_endpoint = true",
+        "workload_identity = true",
+        "dataplane_v2 = true",
+        "reservation = { name = \"r\" }",
+        "placement = \"compact\"",
+        "location_policy = \"any\"",
+        "max_run_duration = \"7d\"",
+        "local_ssd = 2",
+        "confidential = \"sev\"",
+        "threads_per_core = 1",
+    ] {
+        assert!(imported.contains(key), "no {key} in:\n{imported}");
+    }
+
+    user.edit("logging_variant = \"max-throughput\"", "logging_variant = \"default\"");
+    user.edit("cost_allocation = true", "cost_allocation = false");
+    user.edit("max_cpus = 64", "max_cpus = 128");
+    user.run(&["apply", "--auto-approve"]).expect(0);
+    user.run(&["plan", "--detailed-exitcode"]).expect(0).says("No changes");
+    user.run(&["destroy", "--auto-approve"]).expect(0);
+}
+
+#[test]
+fn a_degraded_cluster_is_used_with_a_warning() {
+    let served = Served::with(Options { scale: SCALE, degraded: true, ..Options::default() });
+    let user = User::empty_at(&served.gke);
+    let text = "[stack]\nname = \"s\"\n[gke]\nproject = \"demo\"\nlocation = \"us-central1-c\"\n[cluster]\nname = \"c\"\n\
+                [node_pool.system]\nmachine_type = \"n4-standard-4\"\n[namespace.team]\n";
+    fs::write(user.path().join("stack.toml"), text).unwrap();
+    let why = "DEGRADED: Node service account is missing permissions.";
+    user.run(&["apply", "--auto-approve"]).expect(0).says(why);
+    user.run(&["plan", "--detailed-exitcode"]).expect(0).says(why).says("DI0382");
+    user.run(&["status"]).expect(0).says(why);
+}
