@@ -139,7 +139,8 @@ pub(super) struct Edges {
     pub of_deletes: Order,
     /// Deletes before what takes their room.
     pub giving: Order,
-    /// Deletes after what leaves their thing. Where they would close a circle, they are the ones to go.
+    /// Deletes after what leaves their thing, or still needs it while it goes. Where they would close a circle, they are
+    /// the ones to go.
     pub leaving: Order,
 }
 
@@ -293,7 +294,7 @@ impl<'a> Relations<'a> {
     }
 
     /// Namespaces that take objects along, and what serves those: their controller ends them, so it goes later. What runs
-    /// in such a namespace itself cannot.
+    /// in such a namespace itself cannot, and what speaks of the namespace goes before it.
     fn of_taken(&self, objects: &[usize], serving: &[usize], edges: &mut Edges) {
         let inside = |place: &usize, name: &str| {
             let object = self.things[*place].object();
@@ -308,7 +309,7 @@ impl<'a> Relations<'a> {
             if !home && objects.iter().any(taken) {
                 let later: Vec<usize> =
                     serving.iter().copied().filter(|other| self.things[*other].goes_itself()).collect();
-                edges.of_deletes.all(&[place], &later);
+                edges.leaving.all(&[place], &later);
             }
         }
     }
