@@ -4,7 +4,8 @@
 
 use std::collections::BTreeMap;
 use std::fs;
-use std::path::Path;
+use std::path::{Path, PathBuf};
+use std::sync::LazyLock;
 
 use dask_infra::address::{Address, FieldPath};
 use dask_infra::cli::saved;
@@ -192,7 +193,7 @@ fn made_by_others(name: &str) -> ObjectId {
 }
 
 /// RFC 7386.
-fn merge(target: &mut Value, patch: &Value) {
+pub(crate) fn merge(target: &mut Value, patch: &Value) {
     let Value::Object(fields) = patch else {
         *target = patch.clone();
         return;
@@ -360,63 +361,102 @@ fn drifted(wanted: Lowered, sources: &Sources, world: &World, asked: &Asked) -> 
     String::from_utf8(text).unwrap()
 }
 
-fn case(folder: &Path) -> Result<(), String> {
-    let asked: Asked = fs::read_to_string(folder.join("options.json"))
-        .map_or_else(|_| Asked::default(), |text| serde_json::from_str(&text).unwrap());
-    let mut world =
-        read(&folder.join("before.toml")).map_or_else(World::empty, |(before, _)| settled(&before));
-    for (manager, instead) in [(&asked.also_applied_by, false), (&asked.applied_instead_by, true)] {
-        if let Some(manager) = manager {
-            share(&mut world, manager, instead);
+/// A plan or why there is none, and the sources that it speaks of.
+type Planned = (Result<Plan, Vec<diag::Diagnostic>>, Sources);
+
+/// A case, ready to be planned.
+struct Case {
+    asked: Asked,
+    world: World,
+    wanted: Lowered,
+    sources: Sources,
+}
+
+impl Case {
+    fn read(folder: &Path) -> Self {
+        let asked: Asked = fs::read_to_string(folder.join("options.json"))
+            .map_or_else(|_| Asked::default(), |text| serde_json::from_str(&text).unwrap());
+        let mut world =
+            read(&folder.join("before.toml")).map_or_else(World::empty, |(before, _)| settled(&before));
+        for (manager, instead) in [(&asked.also_applied_by, false), (&asked.applied_instead_by, true)] {
+            if let Some(manager) = manager {
+                share(&mut world, manager, instead);
+            }
         }
-    }
-    let (wanted, sources) = read(&folder.join("stack.toml")).unwrap();
-    let bodies = wanted.resources.iter().map(|resource| &resource.body);
-    world.given = Given::read(bodies, |name| asked.environment.get(name).cloned());
-    if let Seen::Live(objects) = &mut world.inside {
-        objects.values_mut().for_each(|live| *live = world.given.filled(live));
-    }
-    if let Ok(text) = fs::read_to_string(folder.join("live.json")) {
-        overlay(&mut world, &serde_json::from_str(&text).unwrap());
-    }
-    for entry in world.record.iter_mut().flat_map(|record| &mut record.inventory) {
-        entry.ready = Some(!asked.half_made.contains(&entry.address.to_string()));
-    }
-    if asked.without_record {
-        world.record = None;
-    }
-    if asked.refresh_only {
-        return golden(&folder.join("drift.txt"), &drifted(wanted, &sources, &world, &asked));
-    }
-    let made = match &asked.scale {
-        None => plan(inputs(wanted, &sources, &world, &asked)),
-        Some((address, number, kept)) => {
-            let address = Address::new(address);
-            let found = wanted.resources.iter().find(|resource| resource.address == address).unwrap();
-            let scaled = &(kinds::of(found.kind).scaled)(found, &wanted.resources).unwrap();
-            let (wanted, sources) = read_with(&folder.join("stack.toml"), &scaled.place, *number);
-            let asked = Asked { target: vec![address.to_string()], ..Asked::default() };
-            let wish = plan::scale::Wish { address: &address, scaled, number: *number, kept: *kept };
-            plan::scale::scale(inputs(wanted, &sources, &world, &asked), &wish)
+        let (wanted, sources) = read(&folder.join("stack.toml")).unwrap();
+        let bodies = wanted.resources.iter().map(|resource| &resource.body);
+        world.given = Given::read(bodies, |name| asked.environment.get(name).cloned());
+        if let Seen::Live(objects) = &mut world.inside {
+            objects.values_mut().for_each(|live| *live = world.given.filled(live));
         }
+        if let Ok(text) = fs::read_to_string(folder.join("live.json")) {
+            overlay(&mut world, &serde_json::from_str(&text).unwrap());
+        }
+        for entry in world.record.iter_mut().flat_map(|record| &mut record.inventory) {
+            entry.ready = Some(!asked.half_made.contains(&entry.address.to_string()));
+        }
+        if asked.without_record {
+            world.record = None;
+        }
+        Self { asked, world, wanted, sources }
+    }
+
+    fn plan(self, folder: &Path) -> Planned {
+        let Self { asked, world, wanted, sources } = self;
+        let Some((address, number, kept)) = &asked.scale else {
+            return (plan(inputs(wanted, &sources, &world, &asked)), sources);
+        };
+        let address = Address::new(address);
+        let found = wanted.resources.iter().find(|resource| resource.address == address).unwrap();
+        let scaled = &(kinds::of(found.kind).scaled)(found, &wanted.resources).unwrap();
+        let (wanted, scaled_sources) = read_with(&folder.join("stack.toml"), &scaled.place, *number);
+        let asked = Asked { target: vec![address.to_string()], ..Asked::default() };
+        let wish = plan::scale::Wish { address: &address, scaled, number: *number, kept: *kept };
+        (plan::scale::scale(inputs(wanted, &scaled_sources, &world, &asked), &wish), sources)
+    }
+}
+
+/// What the cases make of their stacks, once for all tests: it takes a while. `None` where drift alone is asked for.
+static PLANNED: LazyLock<Vec<(PathBuf, Option<Planned>)>> = LazyLock::new(|| {
+    let planned = |folder: PathBuf| {
+        let case = Case::read(&folder);
+        let made = (!case.asked.refresh_only).then(|| case.plan(&folder));
+        (folder, made)
     };
+    cases("plan-").into_iter().map(planned).collect()
+});
+
+/// The plans of the cases, each with its name.
+pub fn planned_cases() -> impl Iterator<Item = (String, &'static Plan)> {
+    PLANNED.iter().filter_map(|(folder, made)| {
+        let (Ok(plan), _) = made.as_ref()? else { return None };
+        Some((folder.file_name()?.to_string_lossy().into_owned(), plan))
+    })
+}
+
+fn case((folder, made): &(PathBuf, Option<Planned>)) -> Result<(), String> {
     match made {
-        Ok(plan) => {
+        None => {
+            let Case { asked, world, wanted, sources } = Case::read(folder);
+            golden(&folder.join("drift.txt"), &drifted(wanted, &sources, &world, &asked))
+        }
+        Some((Ok(plan), sources)) => {
             let missing = plan.missing_consents(&[]);
             let consents: String =
                 missing.iter().map(|c| format!("needs consent: {:?} {}\n", c.verb, c.address)).collect();
-            golden(&folder.join("plan.txt"), &format!("{}{consents}", shown(&plan, &sources)))
+            golden(&folder.join("plan.txt"), &format!("{}{consents}", shown(plan, sources)))
         }
-        Err(problems) => golden(&folder.join("diag.txt"), &diag::render(&problems, &sources, Look::PLAIN)),
+        Some((Err(problems), sources)) => {
+            golden(&folder.join("diag.txt"), &diag::render(problems, sources, Look::PLAIN))
+        }
     }
 }
 
 #[test]
 fn plans() {
-    let cases = cases("plan-");
-    let failures: Vec<String> = cases.iter().filter_map(|folder| case(folder).err()).collect();
+    let failures: Vec<String> = PLANNED.iter().filter_map(|planned| case(planned).err()).collect();
     assert!(failures.is_empty(), "{}", failures.join("\n"));
-    assert!(cases.len() >= 10, "{} cases", cases.len());
+    assert!(PLANNED.len() >= 10, "{} cases", PLANNED.len());
 }
 
 pub fn ready() -> (Lowered, Sources) {

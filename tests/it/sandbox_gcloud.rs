@@ -1,7 +1,7 @@
 //! The real gcloud against the sandbox, where it is installed: the commands of the guides, and walks over what it
 //! lists, describes and changes. It must never crash on what the sandbox says.
 
-use std::path::PathBuf;
+use std::path::{Path, PathBuf};
 use std::process::Command;
 use std::sync::Mutex;
 
@@ -9,23 +9,24 @@ use crate::sandbox_gke::fast;
 use crate::served::{Served, on_path};
 
 /// How many gclouds run at a time.
-const WORKERS: usize = 3;
+pub const WORKERS: usize = 3;
 
 /// gcloud with a configuration of its own, pointed at a sandbox by its environment only.
-struct Gcloud {
+pub struct Gcloud {
     home: tempfile::TempDir,
     gke: String,
     project: String,
 }
 
 impl Gcloud {
-    fn new(gke: &str, project: &str) -> Self {
+    /// `gke` is `http://HOST:PORT`.
+    pub fn new(gke: &str, project: &str) -> Self {
         let home = tempfile::tempdir().expect("a folder");
         Self { home, gke: gke.to_owned(), project: project.to_owned() }
     }
 
     /// The exit code, and all that was printed.
-    fn run(&self, words: &str) -> (i32, String) {
+    pub fn run(&self, words: &str) -> (i32, String) {
         let root = format!("{}/", self.gke);
         let output = Command::new("gcloud")
             .args(words.split_whitespace())
@@ -43,6 +44,11 @@ impl Gcloud {
             .expect("gcloud runs");
         let text = [output.stdout, output.stderr].concat();
         (output.status.code().unwrap_or(-1), String::from_utf8_lossy(&text).into_owned())
+    }
+
+    /// Its own folder, which goes with it.
+    pub fn folder(&self) -> &Path {
+        self.home.path()
     }
 
     fn kubeconfig(&self) -> PathBuf {

@@ -1,0 +1,166 @@
+//! gcloud as an oracle: what a stack and a gcloud command of the same meaning send must be the same requests.
+//!
+//! `oracle/intents.toml` has the intents: a stack before and after, and the command. The real gcloud runs against a
+//! logging end on loopback; the stack is planned against the same world. What differs stands in
+//! `oracle/differences.toml`, in classes with a reason; that list may only shrink.
+
+#![allow(clippy::unwrap_used, reason = "test code outside of test functions")]
+
+mod differences;
+mod end;
+mod intents;
+
+use std::collections::{BTreeMap, BTreeSet};
+use std::sync::{LazyLock, Mutex};
+
+use dask_infra::plan::Plan;
+pub use differences::fields;
+use differences::{Difference, Known};
+pub use intents::writes;
+use intents::{Intent, Made};
+use serde_json::Value;
+
+use crate::contract::fits;
+use crate::sandbox_gcloud::{Gcloud, WORKERS};
+use crate::served::on_path;
+
+/// Fewer would be a loss.
+const LEAST_INTENTS: usize = 80;
+
+/// A write to the GKE API.
+#[derive(Clone, Debug, PartialEq)]
+pub struct Request {
+    pub method: String,
+    /// Below the location: `clusters/c/nodePools/n:setSize`.
+    pub path: String,
+    pub body: Value,
+}
+
+impl Request {
+    fn new(method: &str, path: &str, body: Value) -> Self {
+        let below = path.split_once("/locations/").and_then(|(_, rest)| rest.split_once('/'));
+        let path = below.map_or(path, |(_, rest)| rest).to_owned();
+        Self { method: method.to_owned(), path, body }
+    }
+}
+
+/// The intents with the cluster that is there before and the plan, once for all tests.
+static PLANNED: LazyLock<Vec<(Intent, Made)>> =
+    LazyLock::new(|| intents::all().into_iter().map(Intent::planned).collect());
+
+/// The plans of all intents, each with its name.
+pub fn planned_intents() -> impl Iterator<Item = (String, &'static Plan)> {
+    PLANNED.iter().map(|(intent, made)| {
+        let made = made.as_ref().unwrap_or_else(|why| panic!("{}: {why}", intent.name));
+        (intent.name.clone(), &made.1)
+    })
+}
+
+/// What both send for an intent, compared.
+fn judge<'k>(
+    (intent, made): &(Intent, Made),
+    known: &'k Known,
+) -> Result<(Vec<Difference>, Vec<&'k str>), String> {
+    let (before, plan) = made.as_ref().map_err(Clone::clone)?;
+    let ours = writes(plan, before.as_ref());
+    let end = end::End::start(before.clone());
+    let gcloud = Gcloud::new(&end.url, "p");
+    let (code, said) = gcloud.run(&intent.command(gcloud.folder()));
+    let theirs = end.requests();
+    if code != 0 {
+        return Err(format!("gcloud ended with {code}:\n{said}"));
+    }
+    if theirs.is_empty() {
+        return Err(format!("gcloud wrote nothing:\n{said}"));
+    }
+    let (theirs, classes) = known.translated(&theirs);
+    Ok((differences::between(&intent.name, &ours, &theirs), classes))
+}
+
+/// What the intents came to.
+#[derive(Default)]
+struct Tally<'t> {
+    equal: usize,
+    /// How many places differ as is known.
+    places: usize,
+    /// The intents of each class.
+    classes: BTreeMap<&'t str, BTreeSet<&'t str>>,
+    /// Patterns and classes that nothing needed yet.
+    idle: BTreeSet<(&'t str, &'t str)>,
+    wrong: Vec<String>,
+}
+
+impl<'t> Tally<'t> {
+    fn new(known: &'t Known) -> Self {
+        let others = known.others().into_iter().map(|class| (class, "instead"));
+        Self { idle: known.patterns().into_iter().chain(others).collect(), ..Self::default() }
+    }
+
+    fn add(&mut self, intent: &'t str, known: &'t Known, found: &[Difference], others: &[&'t str]) {
+        self.equal += usize::from(found.is_empty() && others.is_empty());
+        self.places += others.len();
+        for class in others {
+            self.classes.entry(class).or_default().insert(intent);
+            self.idle.remove(&(*class, "instead"));
+        }
+        for difference in found {
+            match known.class(&difference.place) {
+                Some(class) => {
+                    self.places += 1;
+                    self.classes.entry(&class.name).or_default().insert(intent);
+                }
+                None => self.wrong.push(difference.to_string()),
+            }
+            self.idle.retain(|(_, pattern)| !fits(pattern, &difference.place));
+        }
+    }
+}
+
+/// All intents, a few at a time.
+fn judged<'t>(intents: &[&'t (Intent, Made)], known: &'t Known) -> Tally<'t> {
+    let (left, tally) = (Mutex::new(intents.iter()), Mutex::new(Tally::new(known)));
+    std::thread::scope(|scope| {
+        for _ in 0..WORKERS {
+            scope.spawn(|| {
+                loop {
+                    let Some(intent) = left.lock().unwrap().next() else { break };
+                    let result = judge(intent, known);
+                    let (mut tally, name) = (tally.lock().unwrap(), &intent.0.name);
+                    match result {
+                        Ok((found, others)) => tally.add(name, known, &found, &others),
+                        Err(why) => tally.wrong.push(format!("{name}: {why}")),
+                    }
+                }
+            });
+        }
+    });
+    tally.into_inner().unwrap()
+}
+
+/// `DASK_INFRA_INTENT=WORD` takes the intents whose name holds the word.
+#[test]
+fn gcloud_sends_the_same_for_the_same_intent() {
+    if !on_path("gcloud", "--version") {
+        let required = std::env::var_os("DASK_INFRA_REQUIRE_REAL").is_some_and(|value| value == "1");
+        assert!(!required, "DASK_INFRA_REQUIRE_REAL=1 allows no skip");
+        return;
+    }
+    assert!(PLANNED.len() >= LEAST_INTENTS, "{} intents", PLANNED.len());
+    let word = std::env::var("DASK_INFRA_INTENT").unwrap_or_default();
+    let intents: Vec<_> = PLANNED.iter().filter(|(intent, _)| intent.name.contains(&word)).collect();
+    let known = Known::read();
+    let Tally { equal, places, classes, idle, mut wrong } = judged(&intents, &known);
+    println!("{} intents, {equal} equal, {places} known differences:", intents.len());
+    for (class, intents) in &classes {
+        println!("{:4} intents  {class}", intents.len());
+    }
+    if word.is_empty() {
+        wrong.extend(
+            idle.iter().map(|(class, at)| {
+                format!("`{at}` ({class}) no longer differs: take it off differences.toml")
+            }),
+        );
+    }
+    assert!(wrong.is_empty(), "{} things are wrong:\n{}", wrong.len(), wrong.join("\n"));
+    assert!(!word.is_empty() || places == known.most, "differences.toml: `most` is {places} now");
+}

@@ -1,0 +1,184 @@
+//! The intents of `intents.toml`, and what we send for them.
+
+use std::collections::BTreeMap;
+use std::path::Path;
+
+use dask_infra::diag::{self, Look};
+use dask_infra::plan::{Action, Inputs, Mode, Plan, plan};
+use dask_infra::resource::{Api, Call, Seen, Step, World};
+use dask_infra::source::Sources;
+use dask_infra::stack::lower::{Lowered, lower};
+use dask_infra::stack::{Options, parse_in};
+use serde::Deserialize;
+use serde_json::{Value, json};
+
+use super::{Request, end};
+use crate::golden::root;
+use crate::plan_cases::{merge, settled};
+
+#[derive(Deserialize)]
+#[serde(deny_unknown_fields)]
+struct Table {
+    /// What all stacks say.
+    standard: Value,
+    /// The pool of a cluster that is made, and of one that is there.
+    first_pool: Value,
+    /// What a command may begin with.
+    words: BTreeMap<String, String>,
+    intent: Vec<Intent>,
+}
+
+/// One meaning, said twice.
+#[derive(Deserialize)]
+#[serde(deny_unknown_fields)]
+pub struct Intent {
+    pub name: String,
+    /// The words after `gcloud container`, without cluster and location. `FILES/` is where `files` are.
+    gcloud: String,
+    /// Files that the command reads.
+    #[serde(default)]
+    files: BTreeMap<String, String>,
+    /// Whether the cluster is there before.
+    #[serde(default = "yes")]
+    exists: bool,
+    /// What the stack says before and after, beside the standard.
+    #[serde(default = "nothing")]
+    before: Value,
+    /// What it says after, beside what it said before.
+    #[serde(default = "nothing")]
+    after: Value,
+    /// What it says no longer.
+    #[serde(default)]
+    without: Vec<String>,
+    /// What GKE says of cluster and pools beside it.
+    #[serde(default = "nothing")]
+    live: Value,
+    /// The whole stack goes.
+    #[serde(default)]
+    destroy: bool,
+    #[serde(skip)]
+    standard: Value,
+}
+
+/// The cluster that is there before, and the plan; or why there is none.
+pub type Made = Result<(Option<Value>, Plan), String>;
+
+fn yes() -> bool {
+    true
+}
+
+fn nothing() -> Value {
+    json!({})
+}
+
+/// All of the table.
+pub fn all() -> Vec<Intent> {
+    let Table { standard, first_pool, words, intent: mut intents } =
+        toml::from_str(include_str!("intents.toml")).unwrap();
+    for intent in &mut intents {
+        intent.standard = standard.clone();
+        let first = intent.gcloud.split(' ').next().unwrap_or_default();
+        if let Some(words) = words.get(first) {
+            intent.gcloud = intent.gcloud.replacen(first, words, 1);
+        }
+        let pool = if intent.exists { "n" } else { "default-pool" };
+        intent.standard["node_pool"] = json!({ pool: first_pool });
+    }
+    intents
+}
+
+impl Intent {
+    /// All words of the command.
+    pub fn command(&self, folder: &Path) -> String {
+        for (name, text) in &self.files {
+            std::fs::write(folder.join(name), text).unwrap();
+        }
+        let stack = self.stack(&[&self.before, &self.after]);
+        let place = stack["gke"]["location"].as_str().unwrap();
+        let cluster = if self.gcloud.starts_with("node-pools") { "--cluster c" } else { "" };
+        let words = self.gcloud.replace("FILES", &folder.display().to_string());
+        format!("container {words} {cluster} --location {place}")
+    }
+
+    fn stack(&self, parts: &[&Value]) -> Value {
+        let mut stack = self.standard.clone();
+        parts.iter().for_each(|part| merge(&mut stack, part));
+        stack
+    }
+
+    /// Itself, with what is made of it.
+    pub fn planned(self) -> (Self, Made) {
+        let made = self.plan();
+        (self, made)
+    }
+
+    fn plan(&self) -> Made {
+        let mut world = World::empty();
+        if self.exists {
+            world = self.world(&read(&self.stack(&[&self.before]))?.0);
+        }
+        let mut after = self.stack(&[&self.before, &self.after]);
+        self.without.iter().for_each(|place| remove(&mut after, place));
+        let (wanted, sources) = read(&after)?;
+        let mode = if self.destroy { Mode::Destroy } else { Mode::Apply };
+        let made = plan(Inputs::of(wanted, mode, &world, &sources))
+            .map_err(|problems| diag::render(&problems, &sources, Look::PLAIN))?;
+        Ok((world.cluster.live().cloned(), made))
+    }
+
+    /// The same for both: what a quiet apply left, and what the intent says GKE says.
+    fn world(&self, before: &Lowered) -> World {
+        let mut world = settled(before);
+        let Seen::Live(cluster) = &mut world.cluster else { panic!("{}: no cluster", self.name) };
+        let sized = |(name, pool): (&String, &Value)| {
+            let mut pool = pool.clone();
+            if let Some(live) = self.live.get(name) {
+                merge(&mut pool, live);
+            }
+            pool
+        };
+        cluster["nodePools"] = world.pools.iter().map(sized).collect();
+        if let Some(live) = self.live.get("cluster") {
+            merge(cluster, live);
+        }
+        end::dress(cluster);
+        for pool in cluster["nodePools"].as_array().into_iter().flatten() {
+            world.pools.insert(pool["name"].as_str().unwrap().to_owned(), pool.clone());
+        }
+        world
+    }
+}
+
+fn remove(stack: &mut Value, place: &str) {
+    let (parent, key) = place.rsplit_once('.').unwrap();
+    let pointer = format!("/{}", parent.replace('.', "/"));
+    let table = stack.pointer_mut(&pointer).and_then(Value::as_object_mut);
+    assert!(table.is_some_and(|table| table.remove(key).is_some()), "{place} is not there");
+}
+
+fn read(stack: &Value) -> Result<(Lowered, Sources), String> {
+    let text = toml::to_string(stack).unwrap();
+    let (vars, env) = (BTreeMap::new(), |_: &str| None);
+    match parse_in(&root(), "stack.toml", &text, &Options { env: &env, vars: &vars, helm: None }) {
+        Ok(loaded) => Ok((lower(&loaded.stack, true), loaded.sources)),
+        Err(failure) => Err(diag::render(&failure.diagnostics, &failure.sources, Look::PLAIN)),
+    }
+}
+
+/// The writes of a plan to GKE, in its order, with what is known only when they are sent.
+pub fn writes(plan: &Plan, cluster: Option<&Value>) -> Vec<Request> {
+    let changes = plan.changes.iter().filter(|change| change.action != Action::Keep);
+    let calls = changes.flat_map(|change| &change.steps).filter_map(|step| match step {
+        Step::Call(call) if call.api == Api::Gke => Some(call),
+        Step::Call(_) | Step::Await(_) | Step::ReadLog { .. } | Step::RecordPass { .. } => None,
+    });
+    calls.map(|call| request(call, cluster)).collect()
+}
+
+fn request(call: &Call, cluster: Option<&Value>) -> Request {
+    let mut body = call.body.clone().unwrap_or_default();
+    if !call.late.is_empty() {
+        body["labelFingerprint"] = cluster.map_or(json!("f"), |cluster| cluster["labelFingerprint"].clone());
+    }
+    Request::new(call.method.as_str(), &call.path, body)
+}
