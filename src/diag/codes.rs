@@ -481,7 +481,7 @@ codes! {
     NoFirstPool "DI0268" "no pool that the cluster can be created with"
     "GKE creates a cluster with one node pool, which has a node from the start. A pool with `nodes = 0`, one that is smaller at most \
      than its number of zones, and one whose nodes are queued for or started when they are needed (`queued`, `flex_start`) \
-     cannot be it."
+     cannot be it. A cluster that is there already may have its pools scaled to nothing."
     => "[node_pool.system]              # a small pool without GPUs\nmachine_type = \"e2-standard-2\"\nnodes = 1"
 
     KeysClash "DI0269" "keys that need or exclude each other"

@@ -69,10 +69,18 @@ fn is_enum(sent: &str, back: &str) -> bool {
         && sent.split(", ").count() == back.split(", ").count()
 }
 
+/// Shares of one are single floats in Google's messages.
+fn is_float(sent: &str, back: &str) -> bool {
+    let float = |word: &str| word.contains('.').then(|| word.parse::<f32>().ok()).flatten();
+    float(sent).is_some() && float(sent) == float(back)
+}
+
 /// The fields that do not come back.
 fn lost(request: &Request) -> Result<Vec<String>, String> {
     let (sent, back) = (fields(&request.body), fields(&typed(request)?));
-    let same = |field: &str, value: &String| back.get(field).is_some_and(|b| b == value || is_enum(value, b));
+    let same = |field: &str, value: &String| {
+        back.get(field).is_some_and(|b| b == value || is_enum(value, b) || is_float(value, b))
+    };
     let mut found: Vec<String> = sent
         .iter()
         .filter(|(field, value)| !same(field, value))

@@ -297,7 +297,8 @@ pub(super) fn minimums_divide(context: &mut Context<'_>) {
     }
 }
 
-/// A cluster is created with one pool that has a node.
+/// A cluster is created with one pool that has a node. One that is there already may have its pools scaled to nothing, and
+/// the file alone does not tell which it is.
 pub(super) fn a_pool_can_be_first(context: &mut Context<'_>) {
     let stack = context.stack;
     let Some(cluster) = stack.cluster.as_ref().filter(|cluster| cluster.manage.is_managed()) else { return };
@@ -309,11 +310,11 @@ pub(super) fn a_pool_can_be_first(context: &mut Context<'_>) {
     };
     let Some((path, _)) = pools.first().filter(|_| !pools.iter().any(can)) else { return };
     let message = format!("no pool can be created with the cluster `{}`", cluster.name);
-    let finding = Diagnostic::error(Code::NoFirstPool, message);
+    let finding = Diagnostic::warning(Code::NoFirstPool, message);
     let finding = finding.at_value(path.key("nodes"), "a cluster is created with a node in each zone");
     context.say(finding.help(
-        "add a small pool: `[node_pool.system]` with `machine_type = \"e2-standard-2\"` and `nodes` of at least 1 in \
-         each zone",
+        "if the cluster is still to be created, add a small pool: `[node_pool.system]` with `machine_type = \
+         \"e2-standard-2\"` and `nodes` of at least 1 in each zone",
     ));
 }
 
