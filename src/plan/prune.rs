@@ -200,7 +200,10 @@ impl Planner<'_> {
         let going = self.namespaces_that_go(homes);
         let alone = |(object, live): &(&ObjectId, &Value)| {
             let goes = object.namespace.as_deref().is_some_and(|namespace| going.contains(namespace));
-            !goes && !live["metadata"]["ownerReferences"].is_array() && !self.seen.has_applied(live)
+            // What was handed over still carries our marks.
+            let ours =
+                self.seen.has_applied(live) && !self.seen.is_theirs(&Identity::Object((*object).clone()));
+            !goes && !live["metadata"]["ownerReferences"].is_array() && !ours
         };
         // The operator's own default group is part of its cluster.
         let mut things = dask_things(self.seen.inputs.world).filter(alone).filter(|(object, live)| {

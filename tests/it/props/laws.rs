@@ -288,10 +288,11 @@ pub async fn nothing_left(player: &mut Player) -> Result<(), String> {
     }
     let stack = player.unprotected();
     let look = Look::at(&player.bench.sandbox);
+    let handed = |thing: &Thing| stack.is_handed_over(|identity| is(identity, thing));
     let others = look
         .things
         .values()
-        .any(|thing| thing.maker == Maker::Others && thing.group == "kubernetes.dask.org");
+        .any(|thing| thing.group == "kubernetes.dask.org" && (thing.maker == Maker::Others || handed(thing)));
     let shared = look
         .things
         .values()
@@ -309,7 +310,7 @@ pub async fn nothing_left(player: &mut Player) -> Result<(), String> {
         .things
         .values()
         .filter(marked)
-        .filter(|thing| !stack.is_handed_over(|identity| is(identity, thing)))
+        .filter(|thing| !handed(thing))
         // The operator stays with its namespace and its record while others need it.
         .filter(|thing| !others || !(thing.operator || is_bookkeeping(thing) || is_its_home(thing)))
         // So does the namespace of records while others have something in it.
