@@ -102,7 +102,7 @@ impl World {
 }
 
 /// Asks Google's API without any way in between.
-fn ask(sandbox: &Sandbox, method: http::Method, path: &str, body: &Value) -> Value {
+pub fn ask(sandbox: &Sandbox, method: http::Method, path: &str, body: &Value) -> Value {
     let request = http::Request::builder().method(method).uri(path).body(Body::from(body.to_string()));
     let router = sandbox.gke_router();
     let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build().unwrap();
