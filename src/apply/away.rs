@@ -7,7 +7,6 @@ use std::time::Duration;
 use serde_json::Value;
 use tokio::time::Instant;
 
-use super::fence::UNSURE;
 use super::operations::{OPERATION, running_operation};
 use crate::live::{ApiError, Class, LiveApi, Request};
 use crate::resource::{Api, ClusterName};
@@ -104,7 +103,8 @@ fn symptom(api: Api, error: &ApiError) -> Option<Symptom> {
     let state = error.body.as_ref().and_then(|body| body.pointer("/error/status")).and_then(Value::as_str);
     match (api, error.class) {
         _ if error.is_webhook() => None,
-        (_, Class::Unavailable) if error.message.starts_with(UNSURE) => Some(Symptom::Away),
+        // The lock is in the cluster.
+        (_, Class::Held) => Some(Symptom::Away),
         (Api::Kubernetes, Class::Unavailable | Class::Lost) if error.status != Some(500) => {
             Some(Symptom::Away)
         }
@@ -133,13 +133,12 @@ mod tests {
             (Api::Gke, Class::Invalid, Some(400), Some(&precondition), Some(Symptom::Unnamed)),
             (Api::Gke, Class::Invalid, Some(400), None, None),
             (Api::Gke, Class::Unavailable, None, None, None),
+            (Api::Gke, Class::Held, None, None, Some(Symptom::Away)),
         ];
         for (api, class, status, body, expect) in rows {
             let request = Request::get(api, "/x");
             let error = ApiError { status, body: body.cloned(), ..request.failed(class, "no") };
             assert_eq!(symptom(api, &error), expect, "{api:?} {class:?} {status:?}");
         }
-        let barred = Request::get(Api::Gke, "/x").failed(Class::Unavailable, format!("{UNSURE} for 20 s"));
-        assert_eq!(symptom(Api::Gke, &barred), Some(Symptom::Away));
     }
 }

@@ -496,6 +496,7 @@ fn is_no_answer(error: &ApiError) -> bool {
         Class::Busy
         | Class::Throttled
         | Class::Unavailable
+        | Class::Held
         | Class::Lost
         | Class::Unreadable
         | Class::TooLarge => true,

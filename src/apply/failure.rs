@@ -28,7 +28,7 @@ pub fn of_request(error: &ApiError) -> Outcome {
         Class::Conflict => conflict(error),
         Class::AlreadyExists => failed(Code::MadeByOthers, message, again),
         Class::NotFound => failed(Code::Missing, message, again),
-        Class::Busy | Class::Throttled | Class::Unavailable | Class::Lost => {
+        Class::Busy | Class::Throttled | Class::Unavailable | Class::Held | Class::Lost => {
             failed(Code::NoAnswer, message, again)
         }
         Class::Unreadable | Class::TooLarge => failed(Code::NoAnswer, message, Some(SOMETHING_ELSE)),

@@ -13,9 +13,6 @@ use crate::live::kube::BytesAsTheyCome;
 use crate::live::retry::Trouble;
 use crate::live::{ApiError, Class, LiveApi, Request};
 
-/// Why a write waits; it begins so, and the lock is in the cluster.
-pub const UNSURE: &str = "not sent: the stack's lock could not be renewed";
-
 /// The outside, as far as the lock lets it be written.
 pub struct Fence {
     api: Arc<dyn LiveApi>,
@@ -48,15 +45,14 @@ impl Fence {
             }
             Barred::Unsure(since, met) => {
                 let since = brief(since);
-                let why = format!("{UNSURE} for {since}");
+                let why = format!("not sent: the stack's lock could not be renewed for {since}");
                 match met {
                     // What waiting does not mend.
                     Some(error) if Trouble::of(request, &error, false).is_none() => {
                         request.failed(Class::Other, format!("{why}: {error}"))
                     }
-                    // Not sent, and worth another try: the class says just that.
-                    Some(error) => request.failed(Class::Unavailable, format!("{why}: {error}")),
-                    None => request.failed(Class::Unavailable, why),
+                    Some(error) => request.failed(Class::Held, format!("{why}: {error}")),
+                    None => request.failed(Class::Held, why),
                 }
             }
         })

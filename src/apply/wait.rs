@@ -194,11 +194,9 @@ impl<'a> Run<'a> {
         {
             return Ok(Readiness::Progressing(work.message));
         }
-        result.or_else(|error| match error.class {
-            Class::Unavailable | Class::Unreadable | Class::Throttled | Class::Lost | Class::Busy => {
-                Ok(Readiness::Progressing(format!("no answer ({error})")))
-            }
-            _ => Err(of_request(&error)),
+        result.or_else(|error| match is_passing(&error) {
+            true => Ok(Readiness::Progressing(format!("no answer ({error})"))),
+            false => Err(of_request(&error)),
         })
     }
 
@@ -346,12 +344,18 @@ fn goal(wait: &Await) -> &'static str {
 
 /// A question that may be answered later, or an error that time does not mend.
 fn no_answer(error: &ApiError, what: &str) -> Result<Readiness, Outcome> {
-    match error.class {
-        Class::Unavailable | Class::Unreadable | Class::Throttled | Class::Lost | Class::Busy => {
-            Ok(Readiness::Progressing(format!("{what} cannot be read ({error})")))
-        }
-        _ => Err(of_request(error)),
+    match is_passing(error) {
+        true => Ok(Readiness::Progressing(format!("{what} cannot be read ({error})"))),
+        false => Err(of_request(error)),
     }
+}
+
+/// Whether a read that failed may succeed later.
+fn is_passing(error: &ApiError) -> bool {
+    matches!(
+        error.class,
+        Class::Unavailable | Class::Unreadable | Class::Throttled | Class::Lost | Class::Busy
+    )
 }
 
 /// What keeps a thing from being gone.

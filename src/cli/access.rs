@@ -64,7 +64,7 @@ fn said(error: &ApiError, target: &Target) -> (Code, String, String) {
             (Code::NoAnswer, text.to_owned(), error.remedy().unwrap_or_default().to_owned())
         }
         Class::Unavailable | Class::Lost if error.status.is_none() => unreached(error, target),
-        Class::Unavailable | Class::Lost | Class::Busy | Class::Throttled | Class::Quota => {
+        Class::Unavailable | Class::Held | Class::Lost | Class::Busy | Class::Throttled | Class::Quota => {
             plain(Code::NoAnswer, "the stack is not the cause: try again in a minute")
         }
         Class::Unreadable => plain(Code::Unreadable, SOMETHING_ELSE),

@@ -78,6 +78,8 @@ pub enum Class {
     Throttled,
     /// 5xx, or refused before it was sent: nothing was done.
     Unavailable,
+    /// Not sent: whether the stack's lock is still ours could not be told.
+    Held,
     /// The reply was lost: it may have been done.
     Lost,
     /// 401, or no credentials.

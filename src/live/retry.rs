@@ -61,7 +61,7 @@ impl Trouble {
             Class::Throttled => Some(Self::Throttled),
             // The server broke on this request: often for good, as on a body that it cannot handle.
             Class::Unavailable if error.status == Some(500) => Some(Self::Broken),
-            Class::Unavailable | Class::Unreadable => Some(Self::Away),
+            Class::Unavailable | Class::Held | Class::Unreadable => Some(Self::Away),
             Class::Lost => Some(Self::Lost),
             Class::NotFound if request.method == Method::Patch && error.is_unknown_path() => {
                 Some(Self::UnknownPath)

@@ -275,9 +275,12 @@ impl<'a> Watches<'a> {
 fn refusal(error: &ApiError) -> End {
     match error.class {
         _ if error.status == Some(410) => End::TooOld,
-        Class::Busy | Class::Throttled | Class::Unavailable | Class::Lost | Class::Unauthenticated => {
-            End::Over { told: false }
-        }
+        Class::Busy
+        | Class::Throttled
+        | Class::Unavailable
+        | Class::Held
+        | Class::Lost
+        | Class::Unauthenticated => End::Over { told: false },
         Class::NotFound
         | Class::AlreadyExists
         | Class::Conflict
