@@ -8,16 +8,13 @@ use crate::stack::effective::Effective;
 
 /// Prints the effective stack; looks at nothing but files.
 pub fn show(settings: &Settings, json: bool) -> Exit {
-    let mut text = String::new();
-    let exit = settings.report(Format::json(false), |reporter| {
+    settings.show(Format::json(false), |reporter| {
         let session = Session::load(settings)?;
         reporter.diagnostics(session.warnings(), session.sources());
         let effective = Effective::new(session.stack(), session.sources(), session.lowered());
-        text = match json {
+        Ok(match json {
             true => format!("{:#}\n", effective.json()),
             false => effective.toml(settings.detail() == Detail::Objects),
-        };
-        Ok(Exit::Done)
-    });
-    if exit == Exit::Done { settings.print(&text) } else { exit }
+        })
+    })
 }

@@ -30,16 +30,13 @@ pub struct Args {
 
 /// Explains.
 pub fn explain(settings: &Settings, args: &Args) -> Exit {
-    let mut text = String::new();
-    let exit = settings.report(Format::Text, |_| {
+    settings.show(Format::Text, |_| {
         let page = match args.codes {
             true => codes(),
             false => page(args.what.as_deref().unwrap_or_default())?,
         };
-        text = render(&page, settings.screen().data_look().width);
-        Ok(Exit::Done)
-    });
-    if exit == Exit::Done { settings.print(&text) } else { exit }
+        Ok(render(&page, settings.screen().data_look().width))
+    })
 }
 
 fn page(what: &str) -> Result<Page, Failure> {

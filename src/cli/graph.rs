@@ -35,8 +35,7 @@ enum Written {
 
 /// Shows the graph of a first apply.
 pub fn graph(settings: &Settings, args: &Args) -> Exit {
-    let mut graph = String::new();
-    let exit = settings.report(Format::Text, |reporter| {
+    settings.show(Format::Text, |reporter| {
         let session = Session::load(settings)?;
         reporter.diagnostics(session.warnings(), session.sources());
         let plan = session.plan_offline(&Ask::of(Mode::Apply))?;
@@ -44,11 +43,9 @@ pub fn graph(settings: &Settings, args: &Args) -> Exit {
             Detail::Objects => Nodes::Objects,
             Detail::Sections | Detail::Summary => Nodes::Sections,
         };
-        graph = match args.format {
+        Ok(match args.format {
             Written::Text => text(&plan, nodes),
             Written::Mermaid => mermaid(&plan, nodes),
-        };
-        Ok(Exit::Done)
-    });
-    if exit == Exit::Done { settings.print(&graph) } else { exit }
+        })
+    })
 }

@@ -63,8 +63,7 @@ pub struct Args {
 
 /// Writes a stack file that says what is live.
 pub fn import(settings: &Settings, args: &Args) -> Exit {
-    let mut said = String::new();
-    let exit = settings.report(Format::Text, |reporter| {
+    settings.show(Format::Text, |reporter| {
         let file = file(settings, args)?;
         let (found, imported) = block_on(async {
             let (place, link) = connect(settings, args, file.as_deref()).await?;
@@ -75,22 +74,18 @@ pub fn import(settings: &Settings, args: &Args) -> Exit {
             let imported = import::import(&found, &owner);
             Ok((found, imported))
         })?;
-        match &file {
-            Some(path) => {
-                let text = format!("#:schema {SCHEMA}\n{}", imported.text);
-                let beside = path.parent().unwrap_or(Path::new(""));
-                create_all(&[vec![(path.clone(), text)], schema_in(beside)].concat())?;
-            }
-            None => said.clone_from(&imported.text),
+        if let Some(path) = &file {
+            let text = format!("#:schema {SCHEMA}\n{}", imported.text);
+            let beside = path.parent().unwrap_or(Path::new(""));
+            create_all(&[vec![(path.clone(), text)], schema_in(beside)].concat())?;
         }
         let left = left_out(&imported, file.as_deref());
         reporter.diagnostics(&left, &Sources::default());
-        if let Some(path) = &file {
-            said = summary(settings, path, &found, &imported);
-        }
-        Ok(Exit::Done)
-    });
-    if exit == Exit::Done { settings.print(&said) } else { exit }
+        Ok(match &file {
+            Some(path) => summary(settings, path, &found, &imported),
+            None => imported.text,
+        })
+    })
 }
 
 /// Where the text goes; `None` for stdout. A file that is there is found before anything is read.

@@ -34,13 +34,10 @@ pub struct Args {
 /// Writes a stack file, or lists what there is to start from.
 pub fn init(settings: &Settings, args: &Args) -> Exit {
     let Some(name) = &args.from else { return list(settings) };
-    let mut said = String::new();
-    let exit = settings.report(Format::Text, |_| {
+    settings.show(Format::Text, |_| {
         let ready = Ready::find(name).ok_or_else(|| unknown(name))?;
-        said = write(settings, ready)?;
-        Ok(Exit::Done)
-    });
-    if exit == Exit::Done { settings.print(&said) } else { exit }
+        write(settings, ready)
+    })
 }
 
 fn list(settings: &Settings) -> Exit {

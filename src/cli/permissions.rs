@@ -36,21 +36,18 @@ enum Written {
 
 /// Shows what the stack needs.
 pub fn permissions(settings: &Settings, args: &Args) -> Exit {
-    let mut shown = String::new();
-    let exit = settings.report(Format::Text, |reporter| {
+    settings.show(Format::Text, |reporter| {
         let session = Session::load(settings)?;
         reporter.diagnostics(session.warnings(), session.sources());
         let lowered = session.lowered();
         let needs = Needs::of(lowered);
         let project = lowered.target.gke.as_ref().map(|name| name.project.as_str());
-        shown = match (args.format, project) {
+        Ok(match (args.format, project) {
             (Written::Text, Some(project)) => of_project(&needs, project),
             (Written::Text, None) => of_cluster(&needs),
             (Written::Json, project) => format!("{:#}\n", as_json(&needs, project.is_some())),
-        };
-        Ok(Exit::Done)
-    });
-    if exit == Exit::Done { settings.print(&shown) } else { exit }
+        })
+    })
 }
 
 fn as_json(needs: &Needs, of_project: bool) -> Value {

@@ -108,12 +108,7 @@ impl DirArgs {
 }
 
 fn print(settings: &Settings, text: impl FnOnce() -> Result<String, Failure>) -> Exit {
-    let mut found = String::new();
-    let exit = settings.report(Format::Text, |_| {
-        found = text()?;
-        Ok(Exit::Done)
-    });
-    if exit == Exit::Done { settings.print(&found) } else { exit }
+    settings.show(Format::Text, |_| text())
 }
 
 fn serve(settings: &Settings, args: &ServeArgs) -> Exit {

@@ -195,6 +195,20 @@ impl Settings {
         self.report_in(format, self.detail, command)
     }
 
+    /// The same for a command that finds a text, which is printed when it succeeds.
+    pub fn show(
+        &self,
+        format: Format,
+        command: impl FnOnce(&mut dyn Reporter) -> Result<String, Failure>,
+    ) -> Exit {
+        let mut found = String::new();
+        let exit = self.report(format, |reporter| {
+            found = command(reporter)?;
+            Ok(Exit::Done)
+        });
+        if exit == Exit::Done { self.print(&found) } else { exit }
+    }
+
     /// The same in another detail.
     pub fn report_in(
         &self,

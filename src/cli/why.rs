@@ -55,8 +55,7 @@ const TAIL: usize = 10;
 
 /// Says why.
 pub fn why(settings: &Settings, args: &Args) -> Exit {
-    let mut text = String::new();
-    let exit = settings.report(Format::Text, |reporter| {
+    settings.show(Format::Text, |reporter| {
         let session = Session::load(settings)?;
         let found: Vec<Resource> = session.find(&args.address)?.into_iter().cloned().collect();
         let answer = block_on(async {
@@ -66,14 +65,12 @@ pub fn why(settings: &Settings, args: &Args) -> Exit {
             Ok(answer)
         })?;
         reporter.diagnostics(&[], session.sources());
-        text = if args.json {
+        Ok(if args.json {
             format!("{:#}\n", answer.json())
         } else {
             answer.text(settings.is_verbose(), settings.screen().data_look().width, settings.program())
-        };
-        Ok(Exit::Done)
-    });
-    if exit == Exit::Done { settings.print(&text) } else { exit }
+        })
+    })
 }
 
 async fn look(

@@ -306,6 +306,11 @@ impl Change {
         self.reasons.contains(&Reason::Requested)
     }
 
+    /// Whether there is more to say than its fields.
+    pub fn has_reason(&self) -> bool {
+        self.taken.is_some() || !self.reasons.is_empty()
+    }
+
     /// From whom it would be taken, and its reasons, as one text.
     pub fn why(&self) -> Option<String> {
         let taken = self.taken.as_ref().map(|taken| match taken.fields.as_slice() {

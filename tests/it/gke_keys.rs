@@ -3,13 +3,11 @@
 
 use std::fs;
 
-use base64::Engine as _;
-use base64::engine::general_purpose::STANDARD;
 use dask_infra::sandbox::{Options, Scale};
 use serde_json::Value;
 
 use crate::golden::root;
-use crate::network::ask;
+use crate::network::{ask, authority_of};
 use crate::served::{Said, Served, User};
 
 const SCALE: Scale = Scale { time_scale: 1200.0 };
@@ -37,8 +35,7 @@ fn every_key_is_applied_and_comes_back() {
     // Import knows no `endpoint`: it takes the DNS name, and trusts its certificate.
     let path = "/v1/projects/demo/locations/us-central1-c/clusters/c";
     let cluster = ask(&served.sandbox, http::Method::GET, path, &Value::Null);
-    let pem = STANDARD.decode(cluster["masterAuth"]["clusterCaCertificate"].as_str().unwrap()).unwrap();
-    fs::write(user.path().join("ca.pem"), pem).unwrap();
+    fs::write(user.path().join("ca.pem"), authority_of(&cluster)).unwrap();
     let mut import = user.command(&["import", "--project", "demo", "--cluster", "c", "--out", "-"]);
     let imported = Said::of(&import.env("SSL_CERT_FILE", "ca.pem").output().unwrap()).expect(0).out;
     for key in [

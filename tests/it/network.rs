@@ -113,6 +113,11 @@ pub fn ask(sandbox: &Sandbox, method: http::Method, path: &str, body: &Value) ->
     })
 }
 
+/// The authority that a cluster's DNS name has in the sandbox, as PEM.
+pub fn authority_of(cluster: &Value) -> Vec<u8> {
+    STANDARD.decode(cluster["masterAuth"]["clusterCaCertificate"].as_str().unwrap()).unwrap()
+}
+
 /// Changes the endpoints of the cluster, and waits until that is done.
 fn update(sandbox: &Sandbox, endpoints: &Value) {
     let body = json!({ "update": { "desiredControlPlaneEndpointsConfig": endpoints } });
@@ -377,9 +382,8 @@ fn the_name_of_a_served_cluster_is_trusted_as_a_public_one() {
     let cluster = ask(&served.sandbox, http::Method::GET, CLUSTER, &Value::Null);
     assert!(cluster["endpoint"].as_str().unwrap().starts_with("localhost:"), "{}", cluster["endpoint"]);
     user.run(&["plan"]).expect(1).says("DI0608").says("SSL_CERT_FILE");
-    let pem = STANDARD.decode(cluster["masterAuth"]["clusterCaCertificate"].as_str().unwrap()).unwrap();
     let file = tempfile::NamedTempFile::new().unwrap();
-    std::fs::write(file.path(), pem).unwrap();
+    std::fs::write(file.path(), authority_of(&cluster)).unwrap();
     let mut plan = user.command(&["plan", "--detailed-exitcode"]);
     said(plan.env("SSL_CERT_FILE", file.path())).expect(0);
 }

@@ -529,7 +529,7 @@ fn all_go_along(changes: &[&Change]) -> Option<String> {
 /// Whether a change among many of its section needs its own lines.
 fn tells_more(change: &Change) -> bool {
     let Change { action, fields, .. } = change;
-    !fields.is_empty() || change.why().is_some() || matches!(action, Action::Update | Action::Replace)
+    !fields.is_empty() || change.has_reason() || matches!(action, Action::Update | Action::Replace)
 }
 
 /// `# forces replacement: why (stack.toml:40:12)`; drift says who and when.
