@@ -7,7 +7,7 @@ use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
 
 use crate::address::FieldPath;
-use crate::kinds::env::Env;
+use crate::kinds::env::{self, Env, Needed};
 use crate::kinds::json::is_false;
 use crate::kinds::pod::Pod;
 
@@ -260,8 +260,23 @@ pub trait Section {
         Vec::new()
     }
 
+    /// What these pods need of the environment of whoever applies the stack.
+    fn environment(&self, path: &FieldPath) -> Vec<Needed<'_>> {
+        let pods = self.pods(path).into_iter().filter(|_| self.is_managed());
+        environment_of(pods, self.given_namespace())
+    }
+
     /// The sections inside of it.
     fn inner(&self) -> Vec<Inner<'_>> {
         Vec::new()
     }
+}
+
+/// What pods in a namespace need of the environment of whoever applies the stack.
+pub(super) fn environment_of<'a>(
+    pods: impl Iterator<Item = Pods<'a>>,
+    namespace: Option<&'a str>,
+) -> Vec<Needed<'a>> {
+    let namespace = namespace.unwrap_or("default");
+    pods.flat_map(|pods| env::needed(&pods.keys.env, namespace, &pods.path.key("env"))).collect()
 }

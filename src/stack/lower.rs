@@ -1,7 +1,7 @@
 //! From sections to resources: each kind's file writes its own; here they are told of each other.
 
 use super::{Sources, Stack};
-use crate::address::{Address, FieldPath, Segment};
+use crate::address::{Address, Segment};
 use crate::diag::{Code, Diagnostic};
 use crate::kinds::scope::Scope;
 use crate::resource::{ClusterName, Cost, External, Hourly, Identity, KindId, Owner, Resource, Role, Target};
@@ -59,43 +59,11 @@ pub fn lower(stack: &Stack, simulated: bool) -> Lowered {
 
 /// What the pods that the stack makes need of the environment of whoever applies it.
 fn needed(stack: &Stack) -> Vec<kinds::env::Needed<'_>> {
-    let mut all = Vec::new();
-    for (key, cluster) in &stack.dask_cluster {
-        let (section, namespace) = (FieldPath::keys(["dask_cluster", key]), cluster.namespace());
-        if cluster.manage.is_managed() {
-            for (part, env) in
-                [("scheduler", &cluster.scheduler.keys.env), ("worker", &cluster.worker.keys.env)]
-            {
-                all.extend(kinds::env::needed(env, namespace, &section.key(part).key("env")));
-            }
-        }
-        for (key, group) in cluster.group.iter().filter(|(_, group)| group.manage.is_managed()) {
-            let origin = section.key("group").key(key).key("env");
-            all.extend(kinds::env::needed(&group.keys.env, namespace, &origin));
-        }
-    }
-    for (key, job) in stack.dask_job.iter().filter(|(_, job)| job.manage.is_managed()) {
-        let (section, namespace) = (FieldPath::keys(["dask_job", key]), job.namespace());
-        all.extend(kinds::env::needed(&job.keys.env, namespace, &section.key("env")));
-        let copied = job.like.as_ref().map(|like| FieldPath::keys(["dask_cluster", like]));
-        let like = like(stack, job);
-        let scheduler =
-            job.scheduler.as_ref().or(like.map(|like| &like.scheduler)).map(|part| &part.keys.env);
-        let worker = job.worker.as_ref().or(like.map(|like| &like.worker)).map(|part| &part.keys.env);
-        let parts =
-            [("scheduler", scheduler, job.scheduler.is_some()), ("worker", worker, job.worker.is_some())];
-        for (part, env, own) in parts {
-            let from = copied.as_ref().filter(|_| !own).unwrap_or(&section);
-            let origin = from.key(part).key("env");
-            all.extend(env.map(|env| kinds::env::needed(env, namespace, &origin)).unwrap_or_default());
-        }
-    }
-    for (key, notebook) in &stack.notebook {
-        let (section, namespace) = (FieldPath::keys(["notebook", key]), notebook.namespace());
-        all.extend(kinds::env::needed(&notebook.keys.env, namespace, &section.key("env")));
-        let variable = notebook.password.as_ref().and_then(super::SecretKey::variable);
-        let origin = section.key("password").key("secret");
-        all.extend(variable.map(|variable| kinds::env::Needed { namespace, variable, origin }));
+    let sections = stack.sections();
+    let own = sections.iter().filter(|placed| !placed.is_inner);
+    let mut all: Vec<_> = own.flat_map(|placed| placed.section.environment(&placed.path)).collect();
+    for job in stack.dask_job.values().filter(|job| job.manage.is_managed()) {
+        all.extend(job.copied_environment(like(stack, job)));
     }
     all
 }

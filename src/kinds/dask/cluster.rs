@@ -17,6 +17,7 @@ use super::service::DaskService;
 use super::{autoscaler, scale, workers};
 use crate::address::{Address, FieldPath};
 use crate::kinds::about::{image, with_gpus, workers};
+use crate::kinds::env::Needed;
 use crate::kinds::json::text;
 use crate::kinds::kind::{ChangeContext, Compare, Found, Held, Kind, Part, Room, Unasked, itself};
 use crate::kinds::kubernetes::object::{gvk, labelled, unmarked};
@@ -27,7 +28,8 @@ use crate::kinds::kubernetes::workload::deployment_ready;
 use crate::kinds::pod;
 use crate::kinds::scope::Scope;
 use crate::kinds::section::{
-    Inner, Labels, Lifecycle, Live, Manage, Naming, PodKeys, Pods, Role, Section, object_labels,
+    Inner, Labels, Lifecycle, Live, Manage, Naming, PodKeys, Pods, Role, Section, environment_of,
+    object_labels,
 };
 use crate::kinds::status::StatusLine;
 use crate::resource::{
@@ -314,6 +316,13 @@ impl Section for DaskCluster {
         }
         pods.extend(group.iter().map(|(key, group)| group.pods_of(path.key("group").key(key), &image)));
         pods
+    }
+
+    fn environment(&self, path: &FieldPath) -> Vec<Needed<'_>> {
+        let external = self.group.iter().filter(|(_, group)| !group.manage.is_managed());
+        let external: Vec<FieldPath> = external.map(|(key, _)| path.key("group").key(key)).collect();
+        let pods = self.pods(path).into_iter().filter(|pods| !external.contains(&pods.path));
+        environment_of(pods, self.given_namespace())
     }
 
     fn inner(&self) -> Vec<Inner<'_>> {

@@ -10,6 +10,7 @@ use super::service::DaskService;
 use super::{api, registered, workers};
 use crate::address::{Address, FieldPath};
 use crate::kinds::about::{image, workers};
+use crate::kinds::env::{self, Needed};
 use crate::kinds::json::{is_false, text};
 use crate::kinds::kind::{ChangeContext, Compare, Found, Held, Kind, Part, Room, Unasked, itself};
 use crate::kinds::kubernetes::object::{gvk, unmarked};
@@ -155,6 +156,18 @@ impl Section for DaskJob {
 }
 
 impl DaskJob {
+    /// What the parts that it copies from a section need in its own namespace.
+    pub fn copied_environment<'a>(&'a self, like: Option<&'a DaskCluster>) -> Vec<Needed<'a>> {
+        let Some((like, from)) = like.zip(self.like.as_ref()) else { return Vec::new() };
+        let section = FieldPath::keys(["dask_cluster", from]);
+        let scheduler = ("scheduler", &like.scheduler.keys.env, self.scheduler.is_none());
+        let worker = ("worker", &like.worker.keys.env, self.worker.is_none());
+        let copied = [scheduler, worker].into_iter().filter(|(_, _, is_copied)| *is_copied);
+        copied
+            .flat_map(|(part, env, _)| env::needed(env, self.namespace(), &section.key(part).key("env")))
+            .collect()
+    }
+
     pub fn live_name<'a>(&'a self, key: &'a str) -> &'a str {
         self.name.as_deref().unwrap_or(key)
     }

@@ -9,7 +9,7 @@ use super::cluster::DaskCluster;
 use super::pods::{self, Wants};
 use crate::address::{Address, FieldPath};
 use crate::kinds::about::{image, with_gpus};
-use crate::kinds::env::{self, SecretKey};
+use crate::kinds::env::{self, Needed, SecretKey};
 use crate::kinds::kind::{ChangeContext, Compare, Found, Kind, Part, Unasked, itself};
 use crate::kinds::kubernetes::endpoint;
 use crate::kinds::kubernetes::object::{gvk, pods_labelled};
@@ -19,7 +19,7 @@ use crate::kinds::kubernetes::requests::object_program;
 use crate::kinds::kubernetes::workload::{deployment_ready, template_effect};
 use crate::kinds::pod;
 use crate::kinds::scope::Scope;
-use crate::kinds::section::{Lifecycle, Live, Naming, PodKeys, Pods, Role, Section};
+use crate::kinds::section::{Lifecycle, Live, Naming, PodKeys, Pods, Role, Section, environment_of};
 use crate::kinds::status::StatusLine;
 use crate::resource::{
     Await, Effect, Facts, Gvk, Identity, KindId, Life, ObjectId, Query, Readiness, Resource, Step,
@@ -100,6 +100,16 @@ impl Section for Notebook {
             args: &[],
             keys: &self.keys,
         }]
+    }
+
+    fn environment(&self, path: &FieldPath) -> Vec<Needed<'_>> {
+        let own = environment_of(self.pods(path).into_iter(), self.given_namespace());
+        let password = self.password.as_ref().and_then(SecretKey::variable).map(|variable| Needed {
+            namespace: self.namespace(),
+            variable,
+            origin: path.key("password").key("secret"),
+        });
+        own.into_iter().chain(password).collect()
     }
 }
 
