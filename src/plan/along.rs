@@ -220,8 +220,8 @@ impl<'w> Planner<'w> {
             places.extend(wanted.map(|resource| &resource.origin).filter(|origin| !places.contains(origin)));
         }
         for origin in places {
-            problem =
-                problem.at(inputs.sources.span(origin), if wanted { "requested here" } else { "from here" });
+            let text = if wanted { "requested here" } else { "from here" };
+            problem = problem.at_value(origin.clone(), text);
         }
         // What left the file has no place in it.
         if inputs.desired.iter().any(|resource| resource.address.section() == taker.section()) {

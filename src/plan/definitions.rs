@@ -34,10 +34,9 @@ impl Planner<'_> {
                 listed(lost.iter().copied(), "and")
             );
             let place = resource.origin_of(&FieldPath::keys(["spec", "versions"]));
-            let span = self.seen.inputs.sources.span(&place);
             let help = "keep the version with `served: false`, or migrate the objects and take it out of \
                         `status.storedVersions` first";
-            let problem = Diagnostic::error(Code::StoredVersion, what).at(span, "without it").help(help);
+            let problem = Diagnostic::error(Code::StoredVersion, what).at_value(place, "without it").help(help);
             self.problems.push(problem);
         }
         let served = |value: &Value| -> BTreeSet<String> {

@@ -88,8 +88,8 @@ impl Planner<'_> {
                     }
                     Mode::Destroy => "grant `container.clusters.list`, or try again when GKE responds",
                 };
-                let span = inputs.sources.span(&FieldPath::keys(["cluster"]));
-                let problem = Diagnostic::error(Code::PlaceUnknown, what).at(span, "does not exist");
+                let problem = Diagnostic::error(Code::PlaceUnknown, what)
+                    .at_value(FieldPath::keys(["cluster"]), "does not exist");
                 self.problems.push(problem.about(Address::new("cluster"), "").help(help));
             }
             Elsewhere::Found(places) => {
@@ -111,9 +111,8 @@ impl Planner<'_> {
                     Some(name) if name.location != place.location => ["gke", "location"],
                     Some(_) | None => ["cluster", "name"],
                 };
-                let span = inputs.sources.span(&FieldPath::keys(at));
-                let problem =
-                    Diagnostic::error(Code::Retarget, what).at(span, "changed since the last apply");
+                let problem = Diagnostic::error(Code::Retarget, what)
+                    .at_value(FieldPath::keys(at), "changed since the last apply");
                 self.problems.push(problem.about(Address::new("cluster"), "").help(help));
             }
         }

@@ -20,7 +20,7 @@ pub(super) fn is_given(inputs: &Inputs<'_>, resource: &Resource, problems: &mut 
         let what = format!("the environment variable `{variable}` is not set, or empty");
         let place = resource.origin_of(&FieldPath::keys(["data", key]));
         let problem = Diagnostic::error(Code::MissingEnvironment, what);
-        let problem = problem.at(inputs.sources.span(&place), "the secret is read from it");
+        let problem = problem.at_value(place, "the secret is read from it");
         let help = format!(
             "set it and run the command again; plan and apply need the same value: `export {variable}=…`"
         );

@@ -80,10 +80,9 @@ impl Planner<'_> {
         if resource.protect {
             let what = format!("{} is protected, but the plan would {verb} it", resource.address);
             let section: FieldPath = resource.address.section().parse().unwrap_or_default();
-            let span = self.seen.inputs.sources.span(&section.key("protect"));
-            let help = "remove `protect` from the section to allow it";
-            self.problems
-                .push(Diagnostic::error(Code::Protected, what).at(span, "protected here").help(help));
+            let problem = Diagnostic::error(Code::Protected, what);
+            let problem = problem.at_value(section.key("protect"), "protected here");
+            self.problems.push(problem.help("remove `protect` from the section to allow it"));
         }
     }
 }

@@ -182,9 +182,8 @@ impl Planner<'_> {
             _ => return,
         };
         let what = format!("{} cannot be used: {why}", resource.identity);
-        let span = self.seen.inputs.sources.span(&resource.origin);
         let help = "the stack does not wait for what is managed elsewhere: plan again when it is running";
-        let problem = Diagnostic::error(Code::NotUsable, what).at(span, "relied on here");
+        let problem = Diagnostic::error(Code::NotUsable, what).at_value(resource.origin.clone(), "relied on here");
         self.problems.push(problem.about(resource.address.clone(), "").help(help));
     }
 
@@ -245,7 +244,7 @@ impl Planner<'_> {
                 "{nodes} nodes are not spread evenly over the {zones} zones of {}",
                 inputs.target.gke.as_ref().map_or("", |name| &name.cluster)
             );
-            let place = inputs.sources.span(&resource.origin_of(&FieldPath::keys(["nodeCount"])));
+            let place = resource.origin_of(&FieldPath::keys(["nodeCount"]));
             let names: Vec<String> =
                 live["locations"].as_array().into_iter().flatten().map(ToString::to_string).collect();
             let help = format!(
@@ -253,7 +252,7 @@ impl Planner<'_> {
                 names.join(", ")
             );
             self.problems
-                .push(Diagnostic::error(Code::OthersZones, what).at(place, "all zones together").help(help));
+                .push(Diagnostic::error(Code::OthersZones, what).at_value(place, "all zones together").help(help));
         }
     }
 
@@ -293,10 +292,9 @@ impl Planner<'_> {
             resource.address, pool.identity
         )
         .replace(" 1 GPUs", " 1 GPU");
-        let sources = self.seen.inputs.sources;
-        let place = sources.span(&resource.origin_of(&path.key("containers").index(0).key("resources")));
-        let problem = Diagnostic::error(Code::NoGpuThere, what).at(place, "requested here");
-        let problem = problem.at(sources.span(&pool.origin), format!("{has} per live node"));
+        let place = resource.origin_of(&path.key("containers").index(0).key("resources"));
+        let problem = Diagnostic::error(Code::NoGpuThere, what).at_value(place, "requested here");
+        let problem = problem.at_value(pool.origin.clone(), format!("{has} per live node"));
         self.problems
             .push(problem.help("request fewer GPUs or name another pool; this one is managed elsewhere"));
     }

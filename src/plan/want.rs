@@ -95,9 +95,8 @@ impl Planner<'_> {
         }
         let what = format!("the cluster serves {} as `{served}`, not as `{wanted}`", resource.identity);
         let place = resource.origin_of(&FieldPath::keys(["apiVersion"]));
-        let span = self.seen.inputs.sources.span(&place);
         let help = format!("use `apiVersion: {served}`, with the fields of that version");
-        let problem = Diagnostic::error(Code::VersionNotServed, what).at(span, "requested here");
+        let problem = Diagnostic::error(Code::VersionNotServed, what).at_value(place, "requested here");
         self.problems.push(problem.about(resource.address.clone(), "").help(help));
     }
 
@@ -206,10 +205,11 @@ impl Planner<'_> {
         let unknown = changes.iter().filter(|change| change.effect == Effect::Unknown);
         for change in unknown.filter(|change| !has_request(&change.path)) {
             let what = format!("{}: the effect of changing `{}` is unknown", resource.address, change.path);
-            let span = self.seen.inputs.sources.span(&resource.origin_of(&change.path));
+            let place = resource.origin_of(&change.path);
             let help = format!("to replace it instead: --replace {}", resource.address);
-            self.problems
-                .push(Diagnostic::error(Code::UnknownEffect, what).at(span, "requested here").help(help));
+            self.problems.push(
+                Diagnostic::error(Code::UnknownEffect, what).at_value(place, "requested here").help(help),
+            );
         }
         if changes.iter().any(|change| change.effect == Effect::Replace) {
             (Action::Replace, None)

@@ -156,14 +156,14 @@ impl Planner<'_> {
             resource.address,
             listed(zones.iter().map(String::as_str), "and")
         );
-        let span = self.seen.inputs.sources.span(&resource.origin_of(&FieldPath::keys(["nodeCount"])));
+        let place = resource.origin_of(&FieldPath::keys(["nodeCount"]));
         let below = nodes - nodes % number;
         let neighbours = match below {
             0 => format!("at least {number} nodes are needed"),
             below => format!("use {below} or {} nodes", below + number),
         };
         let help = format!("{neighbours}, or set the pool's own `zones`");
-        let problem = Diagnostic::error(Code::NodesNotDivisible, what).at(span, "all zones together");
+        let problem = Diagnostic::error(Code::NodesNotDivisible, what).at_value(place, "all zones together");
         Some(problem.about(resource.address.clone(), "").help(help))
     }
 

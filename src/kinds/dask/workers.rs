@@ -71,8 +71,10 @@ fn group_of(object: &ObjectId) -> Option<ObjectId> {
 
 /// Deployments beside a group.
 fn deployments<'v>(inside: &'v Objects, group: &ObjectId) -> Vec<(&'v ObjectId, &'v Value)> {
-    let beside = |object: &ObjectId| object.namespace == group.namespace && object.gvk.kind == "Deployment";
-    inside.iter().filter(|(object, _)| beside(object)).collect()
+    let gvk = gvk("apps", "v1", "Deployment", "deployments");
+    let first = ObjectId { gvk, namespace: group.namespace.clone(), name: String::new() };
+    let beside = |object: &ObjectId| object.gvk == first.gvk && object.namespace == first.namespace;
+    inside.range(&first..).take_while(|(object, _)| beside(object)).collect()
 }
 
 fn names(workers: &[(ObjectId, Value)]) -> String {
