@@ -74,6 +74,9 @@ pub struct Entry {
     /// Whether an apply has seen it ready since it was last made or changed; `None` in records of before this was noted.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub ready: Option<bool>,
+    /// Seconds until it was ready when it was last made, where that was worth a note.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub took: Option<u32>,
 }
 
 /// Why a record that is there cannot be used.
@@ -152,7 +155,8 @@ mod tests {
         let identity = Identity::Check(Address::new("a"));
         let with = |intent, ready| {
             let (address, kind) = (Address::new("a"), KindId::Object.into());
-            let entry = Entry { address, identity: identity.clone(), kind, set: Value::Null, ready };
+            let entry =
+                Entry { address, identity: identity.clone(), kind, set: Value::Null, ready, took: None };
             Record { intent, inventory: vec![entry], ..Record::default() }.seen_ready().is_empty()
         };
         for (intent, ready, half_made) in [

@@ -5,6 +5,7 @@ use std::collections::BTreeMap;
 use std::fmt;
 
 use percent_encoding::{AsciiSet, NON_ALPHANUMERIC, utf8_percent_encode};
+use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
 use serde_json::Value;
 
@@ -323,6 +324,36 @@ pub struct Hourly {
     /// Machines of pools whose price is not known, each once: `n1-standard-4 with nvidia-tesla-t4 (spot)`.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     pub unpriced: Vec<String>,
+}
+
+/// Seconds that a thing usually takes until it is made and ready.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
+pub struct Usual {
+    /// When it goes fast.
+    pub least: u32,
+    /// When it goes slowly.
+    pub most: u32,
+}
+
+impl Usual {
+    /// As long as the last time.
+    pub fn again(seconds: u32) -> Self {
+        Self { least: seconds, most: seconds }
+    }
+}
+
+/// `3–9 min`, `45 s`.
+impl fmt::Display for Usual {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        let (unit, [least, most]) = match self.most {
+            ..90 => ("s", [self.least, self.most]),
+            _ => ("min", [self.least, self.most].map(|seconds| (seconds + 30) / 60)),
+        };
+        match least == most {
+            true => write!(f, "{most} {unit}"),
+            false => write!(f, "{least}–{most} {unit}"),
+        }
+    }
 }
 
 /// US dollars per hour, when autoscaled pools are at their minimum and at their maximum.

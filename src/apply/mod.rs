@@ -41,7 +41,7 @@ pub use begin::{NotBegun, begin, give_back};
 use fence::Fence;
 use lock::Lock;
 use program::{Ended, Run, Shared};
-use record::{NotKept, Progress, RecordWriter};
+use record::{NotKept, RecordWriter};
 use schedule::Scheduler;
 
 /// How one change ended.
@@ -268,8 +268,7 @@ pub async fn apply(
     state.close(&mut events);
     // Who has the lock now has read the intent, which names all that may be there, and keeps the record from here.
     if state.interrupts < 2 && state.stopped != Stopped::Unlocked {
-        let fates = state.fates();
-        let write = writer.outcome(&fates, &state.passes);
+        let write = writer.outcome(&state.outcomes, &state.passes);
         let stopped = async { while pressed(&mut ctrl_c).await < 2 {} };
         let written = tokio::select! {
             written = write => written,
@@ -435,10 +434,6 @@ impl<'a> ApplyState<'a> {
             };
             self.close_one(place, outcome, events);
         }
-    }
-
-    fn fates(&self) -> BTreeMap<usize, Progress> {
-        self.outcomes.iter().map(|(place, (outcome, _))| (*place, Progress::of(outcome))).collect()
     }
 
     fn summary(self) -> Summary {

@@ -4,6 +4,7 @@
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
+use std::time::Duration;
 
 use serde_json::{Value, json};
 use tokio::sync::{Mutex, OnceCell};
@@ -20,6 +21,12 @@ use crate::live::{ApiError, Class, LiveApi, MANAGER, Request};
 use crate::plan::{Action, Change, Plan};
 use crate::record::{Entry, NAMESPACE, Passes, Record};
 use crate::resource::{Api, Identity, KindId, Life, Method, ObjectId, Resource, by_identity};
+
+/// How the changes of an apply ended, by their places in the plan, and how long each took.
+pub type Outcomes = BTreeMap<usize, (Outcome, Duration)>;
+
+/// What is made faster is not worth a note of how long it took.
+const WORTH_A_NOTE: Duration = Duration::from_secs(10);
 
 /// How far a change came, as far as the record cares.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -228,7 +235,7 @@ impl<'a> RecordWriter<'a> {
     ///
     /// # Errors
     /// The intent stays, which names all that may be there.
-    pub async fn outcome(&self, fates: &BTreeMap<usize, Progress>, passes: &Passes) -> Result<(), NotKept> {
+    pub async fn outcome(&self, outcomes: &Outcomes, passes: &Passes) -> Result<(), NotKept> {
         if !keeps_record(self.plan) {
             return Ok(());
         }
@@ -236,7 +243,7 @@ impl<'a> RecordWriter<'a> {
             Some(Ok(old)) => old.clone(),
             // The intent's own failure has been told.
             Some(Err(_)) => return Ok(()),
-            None if can_reach(self.plan, fates) => {
+            None if can_reach(self.plan, outcomes) => {
                 if let Some(lock) = &self.lock {
                     lock.take(Missing::Make).await?;
                 }
@@ -244,7 +251,7 @@ impl<'a> RecordWriter<'a> {
             }
             None => return Ok(()),
         };
-        let mut record = self.record(old.as_ref(), Phase::Outcome { fates, passes });
+        let mut record = self.record(old.as_ref(), Phase::Outcome { outcomes, passes });
         record.begun.extend(self.begun.lock().await.clone());
         if record.inventory.is_empty() && record.passes.is_empty() {
             self.remove().await
@@ -271,10 +278,11 @@ impl<'a> RecordWriter<'a> {
         let (intent, inventory, passes) = match phase {
             Phase::Intent { passes } => {
                 let known = carried(self.plan, old_passes, passes, |_| Progress::Open);
-                (true, inventory(self.plan, before, |_| Progress::Open), known)
+                let left = inventory(self.plan, before, |_| Progress::Open);
+                (true, timed(left, before, &BTreeMap::new()), known)
             }
-            Phase::Outcome { fates, passes } => {
-                let progress = |change| fates.get(&change).copied().unwrap_or(Progress::Open);
+            Phase::Outcome { outcomes, passes } => {
+                let progress = |change| progress(outcomes, change);
                 let left = inventory(self.plan, before, progress);
                 // What the plan read and is neither live nor wanted went without us. What it did not read may be live.
                 let pods: BTreeSet<Identity> =
@@ -286,6 +294,7 @@ impl<'a> RecordWriter<'a> {
                         || pods.contains(&entry.identity)
                 };
                 let left: Vec<Entry> = left.into_iter().filter(seen).collect();
+                let left = timed(left, before, &took(self.plan, outcomes));
                 let passes = carried(self.plan, old_passes, passes, progress);
                 // A stack of which nothing is left, and that is made again, is another one.
                 let over = self.plan.partial.is_none() && left.is_empty();
@@ -426,7 +435,7 @@ impl<'a> RecordWriter<'a> {
 
 enum Phase<'a> {
     Intent { passes: &'a Passes },
-    Outcome { fates: &'a BTreeMap<usize, Progress>, passes: &'a Passes },
+    Outcome { outcomes: &'a Outcomes, passes: &'a Passes },
 }
 
 pub(super) fn cluster_change(plan: &Plan) -> Option<(usize, &Change)> {
@@ -444,13 +453,38 @@ pub(super) fn keeps_record(plan: &Plan) -> bool {
 }
 
 /// Whether there is a cluster to write the outcome into.
-fn can_reach(plan: &Plan, fates: &BTreeMap<usize, Progress>) -> bool {
+fn can_reach(plan: &Plan, outcomes: &Outcomes) -> bool {
     match cluster_change(plan) {
         Some((place, Change { action: Action::Create | Action::Replace, .. })) => {
-            fates.get(&place) == Some(&Progress::Done)
+            progress(outcomes, place) == Progress::Done
         }
         _ => true,
     }
+}
+
+fn progress(outcomes: &Outcomes, change: usize) -> Progress {
+    outcomes.get(&change).map_or(Progress::Open, |(outcome, _)| Progress::of(outcome))
+}
+
+/// How long it took to make what was made, where it took so long that one would ask.
+fn took<'p>(plan: &'p Plan, outcomes: &Outcomes) -> BTreeMap<&'p Identity, u32> {
+    let made = plan.changes.iter().enumerate().filter(|(place, change)| {
+        matches!(change.action, Action::Create | Action::Replace)
+            && progress(outcomes, *place) == Progress::Done
+    });
+    let took = made.filter_map(|(place, change)| {
+        let (_, took) = outcomes.get(&place).filter(|(_, took)| *took >= WORTH_A_NOTE)?;
+        Some((&change.identity, u32::try_from(took.as_secs()).ok()?))
+    });
+    took.collect()
+}
+
+/// The entries with how long their things took to be made, now or earlier.
+fn timed(entries: Vec<Entry>, before: &[Entry], took: &BTreeMap<&Identity, u32>) -> Vec<Entry> {
+    let earlier: BTreeMap<&Identity, u32> =
+        before.iter().filter_map(|entry| Some((&entry.identity, entry.took?))).collect();
+    let known = |thing: &Identity| took.get(thing).or_else(|| earlier.get(thing)).copied();
+    entries.into_iter().map(|entry| Entry { took: known(&entry.identity), ..entry }).collect()
 }
 
 /// What exists after an apply of which each change met its fate; with all fates open, what may exist.
@@ -515,6 +549,7 @@ pub fn inventory(plan: &Plan, before: &[Entry], progress: impl Fn(usize) -> Prog
             kind: kinds::kubernetes::object::kind_of(object).into(),
             set: Value::Null,
             ready: Some(false),
+            took: None,
         };
         entries.entry(identity).or_insert(left);
     }
@@ -530,7 +565,7 @@ fn pods(plan: &Plan) -> BTreeMap<usize, Entry> {
         let pod = Some(kinds::kubernetes::check::pod(&wanted.body)).filter(|pod| !pod.name.is_empty())?;
         let address = kinds::kubernetes::check::address_of(&change.address, &pod);
         let (identity, kind) = (Identity::Object(pod), KindId::Object.into());
-        Some((place, Entry { address, identity, kind, set: Value::Null, ready: None }))
+        Some((place, Entry { address, identity, kind, set: Value::Null, ready: None, took: None }))
     });
     pods.collect()
 }
@@ -543,6 +578,7 @@ fn of_change(change: &Change) -> Entry {
         kind: (*kind).into(),
         set: Value::Null,
         ready: None,
+        took: None,
     }
 }
 
@@ -553,7 +589,14 @@ fn entry(resource: &Resource) -> Entry {
         Identity::Cluster(_) | Identity::NodePool { .. } => body.clone(),
         Identity::Object(_) | Identity::Check(_) => Value::Null,
     };
-    Entry { address: address.clone(), identity: identity.clone(), kind: (*kind).into(), set, ready: None }
+    Entry {
+        address: address.clone(),
+        identity: identity.clone(),
+        kind: (*kind).into(),
+        set,
+        ready: None,
+        took: None,
+    }
 }
 
 /// What may have been set when it is not known which of two was: the new values and what only the old has.

@@ -35,6 +35,7 @@ fn changes(rows: &[&str]) -> Vec<Change> {
             foreign: false,
             taken: None,
             before: serde_json::Value::Null,
+            usual: None,
         }
     };
     rows.iter().map(change).collect()

@@ -163,6 +163,7 @@ fn change(name: &str, identity: Identity, action: Action, steps: Vec<Step>, foll
         foreign: false,
         taken: None,
         before: Value::Null,
+        usual: None,
     }
 }
 

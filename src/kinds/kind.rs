@@ -9,7 +9,8 @@ use super::scope::{DASK_OPERATOR, OPERATOR_NAME};
 use super::status::StatusLine;
 use crate::address::{Address, FieldPath};
 use crate::resource::{
-    Action, Api, Await, Effect, FieldChange, Gvk, Identity, ObjectId, Owner, Query, Readiness, Resource, Step,
+    Action, Api, Await, Effect, FieldChange, Gvk, Identity, ObjectId, Owner, Query, Readiness, Resource,
+    Step, Usual,
 };
 use crate::schema::{CallOf, Message};
 
@@ -49,6 +50,8 @@ pub struct Kind {
     pub pods: fn(&Resource) -> Where,
     /// Where one can connect to.
     pub endpoint: fn(&Resource) -> Option<Endpoint>,
+    /// How long it takes to be made, where something is known about that.
+    pub usual: fn(&ChangeContext) -> Option<Usual>,
     /// How it is scaled, among all things of the stack; `None` for what has no number.
     pub scaled: fn(&Resource, &[Resource]) -> Option<Scaled>,
 }
@@ -73,6 +76,7 @@ impl Kind {
         address: unnamed,
         pods: |_| Where::Nowhere,
         endpoint: |_| None,
+        usual: |_| None,
         scaled: |_, _| None,
     };
 

@@ -394,6 +394,7 @@ mod tests {
                 kind: KindId::Service.into(),
                 set: Value::Null,
                 ready: None,
+                took: None,
             }],
             ..Record::default()
         };
@@ -476,6 +477,7 @@ mod tests {
                 kind: KindId::Object.into(),
                 set: Value::Null,
                 ready: None,
+                took: None,
             };
             let record = Record {
                 version: Record::VERSION,

@@ -280,6 +280,7 @@ mod tests {
             kind: KindId::Object.into(),
             set: Value::Null,
             ready: None,
+            took: None,
         };
         Record {
             version: Record::VERSION,

@@ -172,7 +172,8 @@ fn by_identity(plan: &Plan) -> BTreeMap<&Identity, &Change> {
 /// All of a change that a person agrees to. Left out is what moves by itself: versions of objects, the time of
 /// somebody's last write, what else is live of something that goes; and where the change stands in file and plan.
 fn relied_on(change: &Change) -> Change {
-    let mut change = Change { location: None, follows: Vec::new(), before: Value::Null, ..change.clone() };
+    let mut change =
+        Change { location: None, follows: Vec::new(), before: Value::Null, usual: None, ..change.clone() };
     for (_, time) in change.fields.iter_mut().filter_map(|field| field.drift.as_mut()) {
         time.clear();
     }

@@ -34,6 +34,7 @@ pub mod select;
 mod shapes;
 mod steps;
 pub mod still;
+mod time;
 pub mod unready;
 mod want;
 mod zones;
@@ -45,11 +46,12 @@ pub use inputs::{Inputs, Partial, Selection};
 pub use make::{plan, read_set};
 pub use reason::Reason;
 pub use steps::inline_pool;
+pub use time::LongestWay;
 
 use crate::address::{Address, FieldPath};
 use crate::diag::Code;
 use crate::resource::{
-    Cost, External, FieldChange, Hourly, Identity, KindId, Lane, Owner, Resource, Step, Target, Until,
+    Cost, External, FieldChange, Hourly, Identity, KindId, Lane, Owner, Resource, Step, Target, Until, Usual,
 };
 
 pub use crate::resource::Action;
@@ -92,6 +94,9 @@ pub struct Change {
     /// What is live of something that goes or is given up, without secrets.
     #[serde(default, skip_serializing_if = "serde_json::Value::is_null")]
     pub before: serde_json::Value,
+    /// How long it takes, where it makes something that took long before, or for others.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub usual: Option<Usual>,
 }
 
 /// Stands between many changes and many others that wait for all of them: an edge for each of both in place of one for

@@ -177,6 +177,7 @@ impl<'a> Observed<'a> {
             foreign: false,
             taken: None,
             before: Value::Null,
+            usual: None,
         }
     }
 

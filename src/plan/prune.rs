@@ -242,6 +242,7 @@ impl Planner<'_> {
             foreign: false,
             taken: None,
             before: without_secrets(live),
+            usual: None,
         }
     }
 }

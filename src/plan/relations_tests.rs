@@ -124,6 +124,7 @@ fn change(drawn: &Drawn, place: usize) -> Change {
                 "template": { "spec": { "nodeSelector": pool, "containers": [{ "name": "c" }] } },
             },
         }),
+        usual: None,
         identity,
     }
 }

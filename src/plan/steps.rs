@@ -4,6 +4,7 @@ use std::collections::{BTreeMap, BTreeSet};
 
 use serde_json::Value;
 
+use super::inputs::Inputs;
 use super::planner::Planner;
 use super::reason::Reason;
 use super::{Action, Barrier, Change, Note, given};
@@ -13,7 +14,7 @@ use crate::kinds;
 use crate::kinds::json::is_going;
 use crate::kinds::kind::ChangeContext;
 use crate::record::Record;
-use crate::resource::{self, Identity, ObjectId, Resource, Step, Until, World};
+use crate::resource::{self, Identity, ObjectId, Resource, Step, Until, Usual, World};
 
 /// What the program of a change must know of all others.
 struct Others<'a> {
@@ -27,6 +28,8 @@ struct Others<'a> {
     with_cluster: BTreeSet<Identity>,
     /// The zones of pools whose number is set.
     zones: &'a BTreeMap<usize, Vec<String>>,
+    /// Seconds that things took which were made before.
+    took: BTreeMap<&'a Identity, u32>,
 }
 
 /// What is done, and why.
@@ -34,6 +37,7 @@ struct Program {
     steps: Vec<Step>,
     reasons: Vec<Reason>,
     note: Option<Note>,
+    usual: Option<Usual>,
 }
 
 impl Planner<'_> {
@@ -48,8 +52,8 @@ impl Planner<'_> {
             changes.map(|(place, change)| acts(change).then(|| others.program(place, change))).collect();
         self.problems.extend(undivided);
         for (change, program) in self.changes.iter_mut().zip(programs) {
-            if let Some(Program { steps, reasons, note }) = program {
-                (change.steps, change.reasons) = (steps, reasons);
+            if let Some(Program { steps, reasons, note, usual }) = program {
+                (change.steps, change.reasons, change.usual) = (steps, reasons, usual);
                 self.notes.extend(note);
             }
         }
@@ -95,7 +99,13 @@ impl<'a> Others<'a> {
             with_cluster.extend(planner.held_up());
         }
         let inline = inline_pool(desired).filter(|_| is([Action::Create, Action::Replace]));
-        Self { planner, desired: resource::by_identity(desired), inline, cluster_goes, with_cluster, zones }
+        let Inputs { world, target, .. } = planner.seen.inputs;
+        // The sandbox makes in seconds what takes GKE minutes.
+        let record = world.record.as_ref().filter(|_| !target.simulated);
+        let recorded = record.into_iter().flat_map(|record| &record.inventory);
+        let took = recorded.filter_map(|entry| Some((&entry.identity, entry.took?))).collect();
+        let desired = resource::by_identity(desired);
+        Self { planner, desired, inline, cluster_goes, with_cluster, zones, took }
     }
 
     /// Whether the server takes it along with something else that goes.
@@ -115,7 +125,7 @@ impl<'a> Others<'a> {
             if reasons.is_empty() {
                 reasons.push(Reason::DeletedWithCluster);
             }
-            return Program { steps: Vec::new(), reasons, note: None };
+            return Program { steps: Vec::new(), reasons, note: None, usual: None };
         }
         let kind = kinds::of(change.kind);
         let inputs = self.planner.seen.inputs;
@@ -144,7 +154,11 @@ impl<'a> Others<'a> {
             false => change.reasons.clone(),
         };
         reasons.extend(waits_until_idle(&steps));
-        Program { steps, reasons, note: chosen(&change.address, &(kind.chosen)(&context)) }
+        let note = chosen(&change.address, &(kind.chosen)(&context));
+        let makes = matches!(change.action, Action::Create | Action::Replace);
+        let last_time = || self.took.get(&change.identity).copied().map(Usual::again);
+        let usual = makes.then(|| last_time().or_else(|| (kind.usual)(&context))).flatten();
+        Program { steps, reasons, note, usual }
     }
 }
 

@@ -11,7 +11,7 @@ use serde_json::{Map, Value, json};
 use super::human::plan_text::consent_text;
 use crate::address::{FieldPath, Segment};
 use crate::plan::{Action, Change, Mode, Note, Plan};
-use crate::resource::{Effect, FieldChange, Identity, KindId, Resource, by_identity};
+use crate::resource::{Effect, FieldChange, Identity, KindId, Resource, Usual, by_identity};
 use crate::secrets::masked;
 
 /// The version of Terraform's format that this follows.
@@ -133,6 +133,9 @@ pub struct ChangeExtra {
     /// Why, in words.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub reason: Option<String>,
+    /// Seconds that it usually takes, where that is known of what is made.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub usual_seconds: Option<Usual>,
     /// Whether others made it and it goes along.
     pub foreign: bool,
     /// From whom it would be taken.
@@ -160,6 +163,9 @@ pub struct PlanExtra {
     /// The same when autoscaled pools are at their minimum.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub hourly_minimum: Option<f64>,
+    /// Seconds that the longest way through the plan usually takes, as far as it is known.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub usual_seconds: Option<Usual>,
     /// Machine types whose price is not known and not in `hourly`.
     #[serde(skip_serializing_if = "Vec::is_empty")]
     pub unpriced: Vec<String>,
@@ -243,6 +249,7 @@ fn extra(plan: &Plan) -> PlanExtra {
         },
         hourly: plan.cost().map(|cost| cost.most),
         hourly_minimum: plan.cost().map(|cost| cost.least),
+        usual_seconds: plan.longest_way().map(|way| way.usual),
         unpriced: plan.unpriced(),
         consents_needed: plan.missing_consents(&[]).iter().map(consent_text).collect(),
         consents_given: plan.allowed.iter().map(consent_text).collect(),
@@ -323,6 +330,7 @@ fn of_change(change: &Change, values: Values) -> ResourceChange {
             location: change.location.clone(),
             reason: change.why(),
             foreign: change.foreign,
+            usual_seconds: change.usual,
             taken_from: change.taken.as_ref().map(|taken| taken.from.clone()),
         },
     }

@@ -6,6 +6,8 @@ use schemars::JsonSchema;
 use serde::Serialize;
 use serde_json::Value;
 
+use crate::resource::Usual;
+
 /// The version of the shape of these lines.
 pub const UI_VERSION: &str = "1.0";
 
@@ -87,6 +89,9 @@ pub enum Body {
         /// The same when autoscaled pools are at their minimum.
         #[serde(skip_serializing_if = "Option::is_none")]
         hourly_minimum: Option<f64>,
+        /// Seconds that the longest way through the plan usually takes, as far as it is known.
+        #[serde(skip_serializing_if = "Option::is_none")]
+        usual_seconds: Option<Usual>,
         /// Machine types whose price is not known and not in `hourly`.
         #[serde(skip_serializing_if = "Vec::is_empty")]
         unpriced: Vec<String>,
@@ -198,6 +203,9 @@ pub struct PlannedChange {
     /// The TOML place that asks for it: `stack.toml:12:1`.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub location: Option<String>,
+    /// Seconds that it usually takes, where that is known of what is made.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub usual_seconds: Option<Usual>,
     /// What differs.
     #[serde(skip_serializing_if = "Vec::is_empty")]
     pub fields: Vec<Field>,

@@ -102,6 +102,7 @@ impl Reporter for Json {
             offline: false,
             hourly: None,
             hourly_minimum: None,
+            usual_seconds: None,
             unpriced: Vec::new(),
             consents: Vec::new(),
             outcomes: Vec::new(),
@@ -149,6 +150,7 @@ impl Reporter for Json {
             offline: plan.offline,
             hourly: plan.cost().map(|cost| cost.most),
             hourly_minimum: plan.cost().map(|cost| cost.least),
+            usual_seconds: None,
             unpriced: plan.unpriced(),
             consents: Vec::new(),
             outcomes: ended.collect(),
@@ -207,6 +209,7 @@ fn read_of(read: &Read) -> PlannedChange {
         action: "read",
         reason: found.clone(),
         location: location.clone(),
+        usual_seconds: None,
         fields: Vec::new(),
     }
 }
@@ -233,6 +236,7 @@ fn planned(wanted: &BTreeMap<&Identity, &Resource>, change: &Change, view: &View
         action: words(change.action).verb,
         reason: change.why(),
         location: change.location.clone(),
+        usual_seconds: change.usual,
         fields: fields.collect(),
     }
 }
@@ -250,6 +254,7 @@ fn drifted_change(drift: &Drifts) -> PlannedChange {
         action: words(action).verb,
         reason: None,
         location: location.clone(),
+        usual_seconds: None,
         fields: fields.collect(),
     }
 }
@@ -280,6 +285,7 @@ fn plan_summary(plan: &Plan) -> Body {
         offline: plan.offline,
         hourly: plan.cost().map(|cost| cost.most),
         hourly_minimum: plan.cost().map(|cost| cost.least),
+        usual_seconds: plan.longest_way().map(|way| way.usual),
         unpriced: plan.unpriced(),
         consents: plan.missing_consents(&[]).iter().map(consent_text).collect(),
         outcomes: Vec::new(),

@@ -214,6 +214,7 @@ impl Gke {
                 kind: resource.kind.into(),
                 set,
                 ready: None,
+                took: None,
             });
         }
         world.record = Some(record);

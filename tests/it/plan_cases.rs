@@ -47,6 +47,8 @@ struct Asked {
     /// The thing, the number, and whether the stack file keeps it.
     scale: Option<(String, u32, bool)>,
     when_idle: Option<u32>,
+    /// Whether the target is Google's own, not the sandbox's.
+    for_google: bool,
     /// What the environment has where the plan is made.
     environment: BTreeMap<String, String>,
 }
@@ -169,7 +171,7 @@ pub(crate) fn settled(lowered: &Lowered) -> World {
             record.passes.insert(identity.clone(), kinds::kubernetes::made::digest(resource));
         }
         let (address, identity, kind) = (address.clone(), identity.clone(), (*kind).into());
-        record.inventory.push(Entry { address, identity, kind, set, ready: Some(true) });
+        record.inventory.push(Entry { address, identity, kind, set, ready: Some(true), took: None });
     }
     world.inside = Seen::Live(inside);
     world.record = Some(record);
@@ -235,6 +237,10 @@ fn overlay(world: &mut World, patch: &Value) {
                 Value::String(why) => Elsewhere::Unknown(why.clone()),
                 places => Elsewhere::Found(places.as_array().unwrap().iter().map(place).collect()),
             };
+        } else if name == "took" {
+            let took: BTreeMap<String, u32> = serde_json::from_value(patch.clone()).unwrap();
+            let entries = world.record.iter_mut().flat_map(|record| &mut record.inventory);
+            entries.for_each(|entry| entry.took = took.get(entry.address.as_str()).copied());
         } else if name == "unseen" {
             world.unseen = serde_json::from_value(patch.clone()).unwrap();
         } else if name == "unreadable" {
@@ -383,7 +389,8 @@ impl Case {
                 share(&mut world, manager, instead);
             }
         }
-        let (wanted, sources) = read(&folder.join("stack.toml")).unwrap();
+        let (mut wanted, sources) = read(&folder.join("stack.toml")).unwrap();
+        wanted.target.simulated = !asked.for_google;
         let bodies = wanted.resources.iter().map(|resource| &resource.body);
         world.given = Given::read(bodies, |name| asked.environment.get(name).cloned());
         if let Seen::Live(objects) = &mut world.inside {

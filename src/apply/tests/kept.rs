@@ -59,12 +59,19 @@ async fn what_was_ready_before_holds_up_nothing() {
 
 #[test]
 fn what_the_record_says_of_readiness_follows_fates() {
-    use record::inventory;
+    use record::{Progress, inventory};
 
     use crate::record::Entry;
     let before = |ready| {
         let identity = makes("a", &[]).identity;
-        [Entry { address: Address::new("a"), identity, kind: KindId::Object.into(), set: Value::Null, ready }]
+        [Entry {
+            address: Address::new("a"),
+            identity,
+            kind: KindId::Object.into(),
+            set: Value::Null,
+            ready,
+            took: None,
+        }]
     };
     let update = Change { action: Action::Update, ..makes("a", &[]) };
     let rows = [

@@ -22,6 +22,35 @@ async fn things_are_made_in_order_between_two_records() {
 }
 
 #[tokio::test(start_paused = true)]
+async fn what_took_long_to_make_is_noted_with_its_time_until_it_is_made_again() {
+    let api = Fake::new()
+        .on("PATCH /api/v1/namespaces/n/", always(json!({})))
+        .on("GET /api/v1/namespaces/n/configmaps/quick", always(ready()))
+        .on(
+            "GET /api/v1/namespaces/n/configmaps/slow",
+            in_turn(vec![Ok(json!({})); 20].into_iter().chain([Ok(ready())]).collect()),
+        );
+    let (applied, api) = quiet(vec![makes("quick", &[]), makes("slow", &[])], api).await;
+    let (_, _, slow) = applied.summary.outcomes[1];
+    assert!(slow.as_secs() >= 10, "{slow:?}");
+    let outcome = api.records().pop().unwrap();
+    let took = |record: &Record| record.inventory.iter().map(|entry| entry.took).collect::<Vec<_>>();
+    assert_eq!(took(&outcome), [None, Some(u32::try_from(slow.as_secs()).unwrap())]);
+
+    let (_, mut stored) = crate::live::record::pack(&outcome).pop().unwrap();
+    stored["metadata"]["resourceVersion"] = json!("5");
+    let kept = |name| Change { action: Action::Update, ..makes(name, &[]) };
+    let api = Fake::new()
+        .on("PATCH /api/v1/namespaces/n/", always(json!({})))
+        .on("GET /api/v1/namespaces/n/", always(ready()))
+        .on("GET /api/v1/namespaces/dask-infra/configmaps/", always(stored));
+    let (_, api) = quiet(vec![kept("quick"), kept("slow")], api).await;
+    for record in api.records() {
+        assert_eq!(took(&record), took(&outcome), "{record:?}");
+    }
+}
+
+#[tokio::test(start_paused = true)]
 async fn the_namespace_of_records_is_made_when_it_is_missing() {
     let missing = Err((Class::NotFound, "namespaces \"dask-infra\" not found"));
     let api = Fake::new()
@@ -68,7 +97,7 @@ async fn nothing_is_recorded_in_a_cluster_that_is_deleted() {
 
 #[test]
 fn what_may_have_been_set_is_both_old_and_new() {
-    use record::inventory;
+    use record::{Progress, inventory};
 
     use crate::record::Entry;
     let pool = makes_pool("a", &[]);
@@ -82,6 +111,7 @@ fn what_may_have_been_set_is_both_old_and_new() {
         kind: KindId::Object.into(),
         set: set.clone(),
         ready: None,
+        took: None,
     }];
     let both = json!({"config": {"labels": {"a": "1", "b": "1", "c": "1"}, "tags": ["x", "y", "z"]}});
     let rows =

@@ -6,7 +6,7 @@ use std::time::{Duration, Instant};
 use indicatif::{MultiProgress, ProgressBar, ProgressDrawTarget, ProgressState, ProgressStyle};
 
 use super::plan_text::Detail;
-use super::progress::{Tally, one_line, section};
+use super::progress::{Tally, one_line, section, usual};
 use super::style::{Tint, paint};
 use crate::apply::Event;
 use crate::diag::{Colour, Look};
@@ -50,7 +50,11 @@ impl Bars {
         let lines = self.tally.lines(plan, event, self.begun.elapsed());
         match event {
             Event::Waiting { change, message, operation: _, waited: _, deadline } => {
-                self.shows(plan, *change, one_line(shortened(message)), Some(*deadline));
+                let limit = match usual(plan, *change) {
+                    Some(usual) => format!("usually {usual}"),
+                    None => format!("of {}", brief(*deadline)),
+                };
+                self.shows(plan, *change, one_line(shortened(message)), Some(&limit));
             }
             Event::Retrying { change, message, after } => {
                 let text = format!("{} (trying again in {})", one_line(message), brief(*after));
@@ -74,7 +78,7 @@ impl Bars {
         self.group.clear()
     }
 
-    fn shows(&mut self, plan: &Plan, change: usize, text: String, deadline: Option<Duration>) {
+    fn shows(&mut self, plan: &Plan, change: usize, text: String, limit: Option<&str>) {
         let name = section(plan, change);
         if !self.bars.contains_key(name) {
             let bar = self.bar(plan, name);
@@ -83,8 +87,8 @@ impl Bars {
         if let Some(Bar { bar, waits }) = self.bars.get_mut(name) {
             waits.retain(|(place, _)| *place != change);
             waits.push((change, text));
-            if let Some(deadline) = deadline {
-                bar.set_style(timed(self.look, Some(deadline)));
+            if limit.is_some() {
+                bar.set_style(timed(self.look, limit));
             }
         }
         self.says(plan, change);
@@ -148,9 +152,9 @@ fn column(text: &str, width: usize) -> String {
     format!("{kept}…")
 }
 
-/// A bar with the time that it has taken, and where there is room how long it may take.
-fn timed(look: Look, deadline: Option<Duration>) -> ProgressStyle {
-    let limit = deadline.filter(|_| look.width >= NARROW).map(|limit| format!(" of {}", brief(limit)));
+/// A bar with the time that it has taken, and where there is room how long it usually takes or may take.
+fn timed(look: Look, limit: Option<&str>) -> ProgressStyle {
+    let limit = limit.filter(|_| look.width >= NARROW).map(|limit| format!(" {limit}"));
     style(&format!("{{spinner}} {{prefix}}  {{wide_msg}}  {{took}}{}", limit.unwrap_or_default()))
 }
 

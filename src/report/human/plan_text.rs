@@ -10,7 +10,7 @@ use super::style::{Tint, columns, paint, push_line, symbol, tame, wrap};
 use super::values;
 use crate::address::Address;
 use crate::kinds;
-use crate::plan::{Action, Change, Consent, Mode, Note, Partial, Plan, Read, Selection, Verb};
+use crate::plan::{Action, Change, Consent, LongestWay, Mode, Note, Partial, Plan, Read, Selection, Verb};
 use crate::report::{Next, View, brief, count, quoted, words};
 use crate::resource::{
     Api, Call, Effect, FieldChange, Identity, Lane, Late, Resource, Step, Until, by_identity,
@@ -87,8 +87,24 @@ fn header(plan: &Plan, width: usize) -> String {
     text.push_str(&partial.as_ref().map(|partial| partial_text(partial, *mode, width)).unwrap_or_default());
     if *mode == Mode::Apply {
         text.push_str(&cost::of_plan(plan).map(|line| wrap("", &line, width)).unwrap_or_default());
+        text.push_str(&time(plan).map(|line| wrap("", &line, width)).unwrap_or_default());
     }
     text
+}
+
+/// `Time: usually 5–16 min (cluster 3–9 min, then node_pool.workers 2–7 min)`. The sandbox takes seconds for it.
+fn time(plan: &Plan) -> Option<String> {
+    let LongestWay { usual, changes } = plan.longest_way()?;
+    let each = match changes.as_slice() {
+        [only] => only.address.to_string(),
+        several => {
+            let each =
+                several.iter().filter_map(|change| Some(format!("{} {}", change.address, change.usual?)));
+            each.collect::<Vec<_>>().join(", then ")
+        }
+    };
+    let on = if plan.target.simulated { " on GKE" } else { "" };
+    Some(format!("Time: usually {usual}{on} ({each})"))
 }
 
 /// `partial: only gpu_driver and what it needs; 3 sections are left out: …`

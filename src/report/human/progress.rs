@@ -10,6 +10,7 @@ use crate::apply::{Event, Outcome};
 use crate::kinds::kubernetes::why::shortened;
 use crate::plan::{Action, Change, Plan};
 use crate::report::{brief, count, words};
+use crate::resource::Usual;
 
 /// Between two lines that only say that a change still goes on.
 const STILL: Duration = Duration::from_secs(60);
@@ -47,7 +48,9 @@ impl Log {
                     Some(_) => format!("{address}: {}", one_line(shortened(message))),
                     None => {
                         let message = one_line(shortened(message));
-                        format!("{address}: {doing}, {message} (at most {})", brief(*deadline))
+                        let usual = usual(plan, *change).map(|usual| format!("usually {usual}, "));
+                        let usual = usual.unwrap_or_default();
+                        format!("{address}: {doing}, {message} ({usual}at most {})", brief(*deadline))
                     }
                 }
             }
@@ -301,6 +304,11 @@ fn is_kept(plan: &Plan, change: usize) -> bool {
     plan.changes.get(change).is_some_and(|change| change.action == Action::Keep)
 }
 
+/// How long it usually takes; the sandbox takes seconds for everything.
+pub(super) fn usual(plan: &Plan, change: usize) -> Option<Usual> {
+    plan.changes.get(change)?.usual.filter(|_| !plan.target.simulated)
+}
+
 fn doing(plan: &Plan, change: usize) -> &'static str {
     plan.changes.get(change).map_or("working", |change| words(change.action).doing)
 }
@@ -333,6 +341,7 @@ mod tests {
             foreign: false,
             taken: None,
             before: serde_json::Value::Null,
+            usual: None,
         };
         Plan {
             target: Target {
