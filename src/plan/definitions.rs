@@ -36,7 +36,8 @@ impl Planner<'_> {
             let place = resource.origin_of(&FieldPath::keys(["spec", "versions"]));
             let help = "keep the version with `served: false`, or migrate the objects and take it out of \
                         `status.storedVersions` first";
-            let problem = Diagnostic::error(Code::StoredVersion, what).at_value(place, "without it").help(help);
+            let problem =
+                Diagnostic::error(Code::StoredVersion, what).at_value(place, "without it").help(help);
             self.problems.push(problem);
         }
         let served = |value: &Value| -> BTreeSet<String> {

@@ -183,7 +183,8 @@ impl Planner<'_> {
         };
         let what = format!("{} cannot be used: {why}", resource.identity);
         let help = "the stack does not wait for what is managed elsewhere: plan again when it is running";
-        let problem = Diagnostic::error(Code::NotUsable, what).at_value(resource.origin.clone(), "relied on here");
+        let problem =
+            Diagnostic::error(Code::NotUsable, what).at_value(resource.origin.clone(), "relied on here");
         self.problems.push(problem.about(resource.address.clone(), "").help(help));
     }
 
@@ -251,8 +252,9 @@ impl Planner<'_> {
                 "set the actual zones in `[cluster]`, `zones = [{}]`, or give the pool its own",
                 names.join(", ")
             );
-            self.problems
-                .push(Diagnostic::error(Code::OthersZones, what).at_value(place, "all zones together").help(help));
+            self.problems.push(
+                Diagnostic::error(Code::OthersZones, what).at_value(place, "all zones together").help(help),
+            );
         }
     }
 
