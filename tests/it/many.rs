@@ -1,6 +1,10 @@
 //! Stacks of many objects, and what a program takes for them: for `growth` and for `benches/objects.rs`.
 
-#![allow(dead_code, clippy::unwrap_used, reason = "test code outside of test functions, a part for each of its users")]
+#![allow(
+    dead_code,
+    clippy::unwrap_used,
+    reason = "test code outside of test functions, a part for each of its users"
+)]
 
 use std::fmt::Write as _;
 use std::fs;

@@ -86,7 +86,9 @@ impl Cluster {
         for _ in 0..64 {
             let before = self.revision();
             self.establish(now);
-            self.collect_dependents(now);
+            if std::mem::take(&mut self.concerns_others) {
+                self.collect_dependents(now);
+            }
             self.empty_namespaces(now);
             self.remove_custom_objects(now);
             if self.revision() == before {
@@ -390,6 +392,11 @@ fn add_finalizer(object: &mut Value, name: &str) {
 
 fn deletion_time(object: &Value) -> Option<Timestamp> {
     text(object, "/metadata/deletionTimestamp").parse().ok()
+}
+
+/// Whether what becomes of an object depends on others, or what becomes of others on it.
+pub(super) fn concerns_others(object: &Value) -> bool {
+    is_deleted(object) || references(object).next().is_some()
 }
 
 fn has_finalizer(object: &Value, name: &str) -> bool {

@@ -9,6 +9,7 @@ use jiff::Timestamp;
 use serde_json::{Value, json};
 
 use super::apply::{self, Writer};
+use super::collect::concerns_others;
 use super::form::{self, settle};
 use super::kinds::{namespace, service};
 use super::numbers::Numbers;
@@ -81,11 +82,18 @@ pub struct Cluster {
     history: VecDeque<Change>,
     /// Watches from a revision before this one are too old.
     horizon: u64,
+    /// The revision of the last change of each resource, by group and plural; what was restored has none.
+    touched: BTreeMap<Resource, u64>,
     dirty: BTreeSet<Key>,
     dirty_meta: bool,
     /// The revision that `collect` has seen through.
     pub(super) collected: u64,
+    /// Whether something has changed since then that other objects live or die by.
+    pub(super) concerns_others: bool,
 }
+
+/// A resource by its group and plural.
+pub(super) type Resource = (String, String);
 
 impl Cluster {
     /// A cluster as it is right after its creation: the four system namespaces, their default service
@@ -111,7 +119,8 @@ impl Cluster {
         };
         let revision = number("revision")?;
         let numbers = Numbers::new(text(meta, "/seed"), number("counter")?);
-        let mut cluster = Self { numbers, revision, horizon: revision, ..Self::default() };
+        let mut cluster =
+            Self { numbers, revision, horizon: revision, concerns_others: true, ..Self::default() };
         for (key, object) in entries {
             cluster.kinds.note(&key, Some(&object));
             cluster.objects.insert(key, Arc::new(object));
@@ -167,6 +176,15 @@ impl Cluster {
     /// The store's revision; it moves with every change.
     pub fn revision(&self) -> u64 {
         self.revision
+    }
+
+    /// Whether one of these resources has changed after `revision`.
+    pub(super) fn has_changed_since<'r>(
+        &self,
+        revision: u64,
+        mut resources: impl Iterator<Item = &'r Resource>,
+    ) -> bool {
+        resources.any(|resource| self.touched.get(resource).is_some_and(|last| *last > revision))
     }
 
     /// The oldest revision that the history can go on from.
@@ -471,6 +489,9 @@ impl Cluster {
 
     fn record(&mut self, change: Change) {
         self.dirty.insert(change.key.clone());
+        let Key { group, resource, .. } = &change.key;
+        self.touched.insert((group.clone(), resource.clone()), change.revision);
+        self.concerns_others |= change.after.as_deref().is_none_or(concerns_others);
         self.history.push_back(change);
         if self.history.len() > HISTORY
             && let Some(old) = self.history.pop_front()

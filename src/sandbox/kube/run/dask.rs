@@ -265,7 +265,7 @@ impl<'r, 'a> Handler<'r, 'a> {
         };
         let workers: Vec<&Value> = self.run.objects("apps", "deployments").into_iter().filter(mine).collect();
         let wanted = usize::try_from(wanted(group)).unwrap_or(0);
-        let revision = self.run.cluster.revision();
+        let revision = self.run.revision();
         for number in workers.len()..wanted {
             let id = hex(&format!("{}/{revision}/{number}", uid(group)), 10);
             self.run.create(KR8S, children::worker_deployment(group, cluster, &id));

@@ -29,8 +29,8 @@ pub fn emit(run: &mut Run<'_>, about: &Value, level: Level, reason: &str, compon
     };
     let digest = hex(&format!("{}/{reason}/{message}", uid(about)), 16);
     let event_name = format!("{}.{digest}", name(about));
-    let event_key = Key::new("", "events", place, &event_name);
-    if let Some(live) = run.cluster.get(&event_key) {
+    if let Some(live) = run.get("", "events", place, &event_name) {
+        let event_key = Key::new("", "events", place, &event_name);
         let count = number(live, "/count").unwrap_or(1) + 1;
         run.merge(
             "kube-controller-manager",

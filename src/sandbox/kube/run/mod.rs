@@ -30,6 +30,8 @@ mod system;
 mod testing;
 mod workloads;
 
+use std::collections::BTreeSet;
+
 use jiff::Timestamp;
 
 pub use self::round::{PoolView, Scripts, Write};
@@ -37,7 +39,7 @@ pub use self::select::glob;
 
 use self::round::{Around, Run, Timers};
 use super::status::Status;
-use super::store::Cluster;
+use super::store::{Cluster, Resource};
 use crate::sandbox::clock::Scale;
 
 /// The most rounds that one step makes; what is left goes on in the next.
@@ -68,14 +70,21 @@ struct Seen {
 struct Memory {
     /// The revision that its last turn has read.
     read: Option<u64>,
+    /// The resources that its last turn looked at; `None` when any change may let through what was refused to it.
+    reads: Option<BTreeSet<Resource>>,
     timers: Timers,
     /// Whether it has had a turn in this step.
     woken: bool,
 }
 
 impl Memory {
-    fn sleeps(&self, revision: u64, now: Timestamp) -> bool {
-        self.read == Some(revision) && self.timers.due.is_none_or(|due| now < due)
+    fn sleeps(&self, cluster: &Cluster, now: Timestamp) -> bool {
+        let Some(read) = self.read else { return false };
+        let has_changed = match &self.reads {
+            Some(reads) => cluster.has_changed_since(read, reads.iter()),
+            None => read != cluster.revision(),
+        };
+        !has_changed && self.timers.due.is_none_or(|due| now < due)
     }
 }
 
@@ -92,22 +101,25 @@ impl Loops {
             self.wake();
             self.seen = Some(Seen { pools: pools.to_vec(), scripts: self.scripts.clone() });
         }
-        if self.memories.iter().all(|memory| memory.sleeps(cluster.revision(), now)) {
+        let is_asleep = self.memories.iter().all(|memory| memory.sleeps(cluster, now));
+        if is_asleep && cluster.collected == cluster.revision() {
             return;
         }
         for round in 0..ROUNDS {
             let before = cluster.revision();
             for (turn, memory) in LOOPS.into_iter().zip(&mut self.memories) {
-                if memory.sleeps(cluster.revision(), now) {
+                if memory.sleeps(cluster, now) {
                     continue;
                 }
                 memory.woken = true;
                 memory.read = Some(cluster.revision());
                 memory.timers.due = None;
                 let around = Around { pools, scripts: &self.scripts, now, clock };
-                let writes = around.turn(cluster, &mut memory.timers, turn);
+                let (writes, reads) = around.turn(cluster, &mut memory.timers, turn);
+                memory.reads = Some(reads);
                 for write in writes {
                     if let Some(status) = write.apply(cluster, now) {
+                        memory.reads = None;
                         self.refused = Some(status);
                     }
                 }
@@ -144,7 +156,7 @@ impl Loops {
         clock: &Scale,
     ) -> Vec<Write> {
         let around = Around { pools, scripts: &self.scripts, now, clock };
-        let mut writes = around.turn(cluster, &mut self.elsewhere, nodes::run_beside_agents);
+        let (mut writes, _) = around.turn(cluster, &mut self.elsewhere, nodes::run_beside_agents);
         self.elsewhere.forget_unused();
         // The controllers there say themselves what they see.
         writes.retain(Write::is_of_a_node);

@@ -153,7 +153,7 @@ impl Taken {
 
     /// A new node with a name, an address and a pod range that no other has.
     fn register(&mut self, run: &Run<'_>, view: &PoolView, zone: &str) -> Value {
-        let revision = run.cluster.revision();
+        let revision = run.revision();
         let mut fresh = (0_u32..).map(|try_| {
             let suffix = letters(&format!("{}/{zone}/{revision}/{try_}", view.instance_prefix), 4);
             format!("{}-{suffix}", view.instance_prefix)

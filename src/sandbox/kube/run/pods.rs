@@ -368,13 +368,8 @@ impl<'a> Agent<'_, 'a> {
     /// Emits an event that a state's entry is worth, not each look at it.
     fn say_once(&mut self, level: Level, reason: &str, message: &str) {
         let digest = hex(&format!("{}/{reason}/{message}", uid(self.pod)), 16);
-        let event = Key::new(
-            "",
-            "events",
-            text(self.pod, "/metadata/namespace"),
-            &format!("{}.{digest}", name(self.pod)),
-        );
-        if self.run.cluster.get(&event).is_none() {
+        let (place, event) = (text(self.pod, "/metadata/namespace"), format!("{}.{digest}", name(self.pod)));
+        if self.run.get("", "events", place, &event).is_none() {
             events::emit(self.run, self.pod, level, reason, "kubelet", message);
         }
     }

@@ -1,7 +1,7 @@
 //! One round of the control loops: what a loop sees, what it may wait for, and what it may write.
 
-use std::cell::OnceCell;
-use std::collections::BTreeMap;
+use std::cell::{OnceCell, RefCell};
+use std::collections::{BTreeMap, BTreeSet};
 
 use jiff::Timestamp;
 use serde::{Deserialize, Serialize};
@@ -9,7 +9,7 @@ use serde_json::Value;
 
 use super::super::object::{Key, controller, merge, text};
 use super::super::status::Status;
-use super::super::store::{Cluster, DeleteOptions};
+use super::super::store::{Cluster, DeleteOptions, Resource};
 use crate::sandbox::clock::Scale;
 
 /// A node pool as the Kubernetes side sees it.
@@ -69,7 +69,9 @@ pub(super) type ByOwner<'a> = BTreeMap<&'a str, Vec<&'a Value>>;
 
 /// One loop's view of one round.
 pub(super) struct Run<'a> {
-    pub(super) cluster: &'a Cluster,
+    cluster: &'a Cluster,
+    /// The resources that it has looked at.
+    reads: RefCell<BTreeSet<Resource>>,
     pub(super) pools: &'a [PoolView],
     pub(super) scripts: &'a Scripts,
     pub(super) now: Timestamp,
@@ -89,13 +91,18 @@ pub(super) struct Around<'a> {
 }
 
 impl Around<'_> {
-    /// What a loop wants to write when it has its turn.
-    pub(super) fn turn(self, cluster: &Cluster, timers: &mut Timers, turn: fn(&mut Run<'_>)) -> Vec<Write> {
+    /// What a loop wants to write when it has its turn, and the resources that it looked at.
+    pub(super) fn turn(
+        self,
+        cluster: &Cluster,
+        timers: &mut Timers,
+        turn: fn(&mut Run<'_>),
+    ) -> (Vec<Write>, BTreeSet<Resource>) {
         let Self { pools, scripts, now, clock } = self;
-        let (writes, owned_pods) = (Vec::new(), OnceCell::new());
-        let mut run = Run { cluster, pools, scripts, now, clock, timers, writes, owned_pods };
+        let (writes, owned_pods, reads) = (Vec::new(), OnceCell::new(), RefCell::default());
+        let mut run = Run { cluster, reads, pools, scripts, now, clock, timers, writes, owned_pods };
         turn(&mut run);
-        run.writes
+        (run.writes, run.reads.into_inner())
     }
 }
 
@@ -119,11 +126,22 @@ impl<'a> Run<'a> {
 
     /// The objects of a resource, sorted by namespace and name.
     pub(super) fn objects(&self, group: &'static str, resource: &'static str) -> Vec<&'a Value> {
+        self.looks_at(group, resource);
         self.cluster.list(group, resource).map(|(_, object)| object).collect()
     }
 
     pub(super) fn get(&self, group: &str, resource: &str, namespace: &str, name: &str) -> Option<&'a Value> {
+        self.looks_at(group, resource);
         self.cluster.get(&Key::new(group, resource, namespace, name))
+    }
+
+    fn looks_at(&self, group: &str, resource: &str) {
+        self.reads.borrow_mut().insert((group.to_owned(), resource.to_owned()));
+    }
+
+    /// The store's revision, to make names of that no earlier turn has made.
+    pub(super) fn revision(&self) -> u64 {
+        self.cluster.revision()
     }
 
     /// Whether `seconds` real ones, scaled, have passed since the wait of that name was first asked for.
