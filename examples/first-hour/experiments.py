@@ -1,4 +1,4 @@
-"""The experiments: what is asked, what is expected, what it takes, and how it is tried. In the order in which they run."""
+"""The experiments in their order: what is asked and expected, what it takes, and how it is tried."""
 
 import json
 import os
@@ -25,7 +25,7 @@ class Experiment:
 
 
 def experiment(part, question, expected, minutes=0, machines="no other machines", dollars=0.0, lays=None):
-    """Puts a function among the experiments. What it adds to the cost of an hour: `dollars`, and the sections that it `lays`."""
+    """Puts a function among the experiments. It adds `dollars` and the sections that it `lays` to an hour."""
 
     def put(run):
         ALL.append(Experiment(run, part, minutes, machines, question, expected, dollars, lays))
@@ -36,12 +36,28 @@ def experiment(part, question, expected, minutes=0, machines="no other machines"
 
 # What could not be settled in an hour, and why.
 NEVER = [
-    ("control-plane-away", "How long a zonal control plane is away during an upgrade or a repair", "nobody can bring it about"),
-    ("mig-label", "The node label cloud.google.com/gke-gpu-partition-size, and partitions of H100 Mega", "needs an A100 or a newer GPU"),
+    (
+        "control-plane-away",
+        "How long a zonal control plane is away during an upgrade or a repair",
+        "nobody can bring it about",
+    ),
+    (
+        "mig-label",
+        "The node label cloud.google.com/gke-gpu-partition-size, and partitions of H100 Mega",
+        "needs an A100 or a newer GPU",
+    ),
     ("stock-out", "What GKE says when a zone has no machines", "nobody can bring it about"),
     ("autoscaler-minimum", "Whether the autoscaler brings a pool up to its minimum", "may take longer than the hour"),
-    ("flex-start-change", "What changing flex_start does to nodes", "needs quota for flex-start and waits for machines"),
-    ("unknown-effects", "The fields that docs/gke-fields.md calls unknown, but max_run_duration", "one at a time, on a cluster of their own"),
+    (
+        "flex-start-change",
+        "What changing flex_start does to nodes",
+        "needs quota for flex-start and waits for machines",
+    ),
+    (
+        "unknown-effects",
+        "The fields that docs/gke-fields.md calls unknown, but max_run_duration",
+        "one at a time, on a cluster of their own",
+    ),
 ]
 
 
@@ -54,7 +70,7 @@ def doctor(hour):
     try:
         found = json.loads(done.out)
     except ValueError:
-        return differs(f"no JSON: {done.err.strip()[-300:]}")
+        return differs(f"no JSON: {done.errors()}")
     bad = [f"{one['what']}: {one['seen']}" for one in found if one["mark"] == "bad"]
     return judged(not bad, "; ".join(bad) or "nothing is missing", marks={one["what"]: one["mark"] for one in found})
 
@@ -90,7 +106,11 @@ def catalog():
 NO_CATALOG = "needs Python 3.11 and schemas/gcp-accelerators.toml of the repository"
 
 
-@experiment(LOOK, "Are the quotas of GPUs called what the catalog calls them?", "each metric is one of the region's, or GPUS_ALL_REGIONS of the project")
+@experiment(
+    LOOK,
+    "Are the quotas of GPUs called what the catalog calls them?",
+    "each metric is one of the region's, or GPUS_ALL_REGIONS of the project",
+)
 def quota_metrics(hour):
     if (known := catalog()) is None:
         return not_tried(NO_CATALOG)
@@ -119,7 +139,9 @@ def gpu_zones(hour):
         items, answer = hour.google.pages("compute", path, "items")
         if items is None:
             return not_tried(answer.words())
-        live = {item["name"] for item in items if item["name"].startswith("nvidia-") and not item["name"].endswith("-vws")}
+        live = {
+            item["name"] for item in items if item["name"].startswith("nvidia-") and not item["name"].endswith("-vws")
+        }
         listed = {one["type"] for one in known["accelerator"] if zone in one.get("zones", [])}
         if live != listed:
             other[zone] = {"only live": sorted(live - listed), "only listed": sorted(listed - live)}
@@ -140,13 +162,19 @@ def zone_letters(hour):
     return judged(not beyond, f"beyond f: {', '.join(beyond)}" if beyond else f"{len(items)} zones from a to f")
 
 
-@experiment(LOOK, "Which release channels are there?", "RAPID, REGULAR, STABLE and EXTENDED, each with a default version")
+@experiment(
+    LOOK, "Which release channels are there?", "RAPID, REGULAR, STABLE and EXTENDED, each with a default version"
+)
 def channels(hour):
     answer = hour.gke("GET", f"{hour.parent()}/serverConfig")
     if not answer.good:
         return differs(answer.words())
     live = {one["channel"]: one.get("defaultVersion") for one in answer.body.get("channels", [])}
-    return judged({"RAPID", "REGULAR", "STABLE", "EXTENDED"} == set(live) and all(live.values()), ", ".join(sorted(live)), versions=live)
+    return judged(
+        {"RAPID", "REGULAR", "STABLE", "EXTENDED"} == set(live) and all(live.values()),
+        ", ".join(sorted(live)),
+        versions=live,
+    )
 
 
 @experiment(LOOK, "What is said of a cluster that is not there?", "404 NOT_FOUND")
@@ -167,14 +195,20 @@ def unauthenticated(hour):
 
 
 @experiment(
-    CLUSTER, "Is a cluster refused whose first pool has no node?", "400; the program starts such a pool with a node (DI0365)",
-    minutes=1, machines="none if it is refused; else a second cluster, which is deleted again (8 minutes)", dollars=0.10,
+    CLUSTER,
+    "Is a cluster refused whose first pool has no node?",
+    "400; the program starts such a pool with a node (DI0365)",
+    minutes=1,
+    machines="none if it is refused; else a second cluster, which is deleted again (8 minutes)",
+    dollars=0.10,
 )
 def first_pool_empty(hour):
     name = f"{hour.cluster_name}-b"
     pool = {"name": "empty", "initialNodeCount": 0, "config": {"machineType": "e2-medium"}}
     labels = {"dask-infra-first-hour": hour.run_id}
-    answer = hour.gke("POST", f"{hour.parent()}/clusters", {"cluster": {"name": name, "nodePools": [pool], "resourceLabels": labels}})
+    answer = hour.gke(
+        "POST", f"{hour.parent()}/clusters", {"cluster": {"name": name, "nodePools": [pool], "resourceLabels": labels}}
+    )
     if not answer.good:
         return judged(answer.code == 400, answer.words())
     error = hour.settled(answer)
@@ -183,8 +217,11 @@ def first_pool_empty(hour):
 
 
 @experiment(
-    CLUSTER, "Is a cluster made as planned?", "two pools are made, and the operations and states of the sandbox are seen",
-    minutes=8, machines="1 × e2-standard-2, 1 × e2-medium, a zonal control plane",
+    CLUSTER,
+    "Is a cluster made as planned?",
+    "two pools are made, and the operations and states of the sandbox are seen",
+    minutes=8,
+    machines="1 × e2-standard-2, 1 × e2-medium, a zonal control plane",
 )
 def cluster(hour):
     hour.has_cluster = True  # from here on there may be something to delete
@@ -208,7 +245,11 @@ def second_plan(hour):
     return judged(done.code == 0, "no changes" if done.code == 0 else f"{fields or done.errors()}")
 
 
-@experiment(CLUSTER, "What does GKE fill in for a pool that names only a machine?", "pd-balanced, 100 GB, COS_CONTAINERD, six scopes")
+@experiment(
+    CLUSTER,
+    "What does GKE fill in for a pool that names only a machine?",
+    "pd-balanced, 100 GB, COS_CONTAINERD, six scopes",
+)
 def defaults(hour):
     config = hour.pool("probe").get("config", {})
     kept = {key: config.get(key) for key in ("diskType", "diskSizeGb", "imageType")}
@@ -217,10 +258,16 @@ def defaults(hour):
     return judged(good, f"{kept}, {len(scopes)} scopes", scopes=scopes, metadata=sorted(config.get("metadata", {})))
 
 
-@experiment(CLUSTER, "Is a new cluster RUNNING, or DEGRADED because the default account has no roles?", "RUNNING, or DEGRADED with a condition")
+@experiment(
+    CLUSTER,
+    "Is a new cluster RUNNING, or DEGRADED because the default account has no roles?",
+    "RUNNING, or DEGRADED with a condition",
+)
 def status(hour):
     live = hour.cluster()
-    conditions = [{key: one.get(key) for key in ("code", "canonicalCode", "message")} for one in live.get("conditions", [])]
+    conditions = [
+        {key: one.get(key) for key in ("code", "canonicalCode", "message")} for one in live.get("conditions", [])
+    ]
     good = live.get("status") == "RUNNING" or live.get("status") == "DEGRADED" and conditions
     return judged(good, f"{live.get('status')}, {len(conditions)} conditions", conditions=conditions)
 
@@ -255,7 +302,11 @@ def key_exchanged(hour):
     return judged(done.code == 0, "accepted" if done.code == 0 else done.errors())
 
 
-@experiment(CLUSTER, "Is the assertion that a key file signs about itself accepted by the Kubernetes API?", "401; the program exchanges it for a token first")
+@experiment(
+    CLUSTER,
+    "Is the assertion that a key file signs about itself accepted by the Kubernetes API?",
+    "401; the program exchanges it for a token first",
+)
 def key_self_signed(hour):
     key, why = key_file(hour)
     if hour.simulated or not key:
@@ -309,7 +360,9 @@ refused_pool(
         "initialNodeCount": 0,
         "config": {
             "machineType": "n1-standard-1",
-            "accelerators": [{**T4, "gpuSharingConfig": {"gpuSharingStrategy": "TIME_SHARING", "maxSharedClientsPerGpu": "49"}}],
+            "accelerators": [
+                {**T4, "gpuSharingConfig": {"gpuSharingStrategy": "TIME_SHARING", "maxSharedClientsPerGpu": "49"}}
+            ],
         },
     },
 )
@@ -361,14 +414,18 @@ changes_probe(
 )
 changes_probe("labels", "What do changed labels do to nodes?", {"labels": '{ first-hour = "b" }'}, 1)
 changes_probe("taints", "What do changed taints do to nodes?", {"taints": f"[{TAINT % 'b'}]"})
-changes_probe("resource-labels", "What do changed resource labels do to nodes?", {"resource_labels": '{ first-hour = "b" }'})
+changes_probe(
+    "resource-labels", "What do changed resource labels do to nodes?", {"resource_labels": '{ first-hour = "b" }'}
+)
 changes_probe("tags", "What do changed network tags do to nodes?", {"tags": '["first-hour"]'})
 changes_probe(
     "machine-tags",
     "Are a machine type and network tags accepted in one request?",
     {"machine_type": '"e2-standard-2"', "tags": '["first-hour-b"]'},
 )
-changes_probe("image", "Is an image type accepted without a node version beside it?", {"image_type": '"UBUNTU_CONTAINERD"'})
+changes_probe(
+    "image", "Is an image type accepted without a node version beside it?", {"image_type": '"UBUNTU_CONTAINERD"'}
+)
 changes_probe(
     "run-duration",
     "What does a changed max_run_duration do to nodes?",
@@ -384,14 +441,21 @@ def resize(hour):
         done = hour.dask_infra("scale", PROBE, number, "--auto-approve", "--json")
         if done.code:
             return differs(f"to {number}: {done.errors()}")
-        nodes = hour.nodes("probe")
+        for _ in range(10):  # a Node object goes some moments after its machine
+            nodes = hour.nodes("probe")
+            if nodes is not None and len(nodes) == int(number):
+                break
+            hour.pause(15)
         seen.append(None if nodes is None else len(nodes))
     return judged(seen == [2, 1], f"{seen[0]}, then {seen[1]} nodes")
 
 
 @experiment(
-    CLUSTER, "Is a total maximum below the number of zones accepted?", "accepted: 0 to 1 nodes over two zones",
-    2, "no node: a pool that begins with none",
+    CLUSTER,
+    "Is a total maximum below the number of zones accepted?",
+    "accepted: 0 to 1 nodes over two zones",
+    2,
+    "no node: a pool that begins with none",
 )
 def maximum_below_zones(hour):
     region = hour.location.rpartition("-")[0]
@@ -399,7 +463,14 @@ def maximum_below_zones(hour):
     if not others:
         return not_tried("no second zone was found")
     section = "node_pool.wide"
-    hour.lay(section, {"machine_type": '"e2-medium"', "zones": json.dumps([hour.location, others[0]]), "nodes": "{ min = 0, max = 1 }"})
+    hour.lay(
+        section,
+        {
+            "machine_type": '"e2-medium"',
+            "zones": json.dumps([hour.location, others[0]]),
+            "nodes": "{ min = 0, max = 1 }",
+        },
+    )
     done = hour.apply()
     live = hour.pool("wide")
     hour.take_away(section)
@@ -409,8 +480,12 @@ def maximum_below_zones(hour):
 
 
 @experiment(
-    CLUSTER, "Is a cluster DEGRADED when the account of a pool has no roles?", "RUNNING, or DEGRADED with a condition; plan and apply go on",
-    10, "1 × e2-medium more, and a service account without roles (deleted at the end)", 0.04,
+    CLUSTER,
+    "Is a cluster DEGRADED when the account of a pool has no roles?",
+    "RUNNING, or DEGRADED with a condition; plan and apply go on",
+    10,
+    "1 × e2-medium more, and a service account without roles (deleted at the end)",
+    0.04,
 )
 def account_without_roles(hour):
     account = f"first-hour-{hour.run_id}"
@@ -437,8 +512,11 @@ def account_without_roles(hour):
 
 
 @experiment(
-    CLUSTER, "May who makes the cluster also make the Dask operator's roles and definitions, and does a Dask cluster start?",
-    "a scheduler and a worker are ready, and the second plan is empty", 5, "no other machines; an image of 1 GB is loaded",
+    CLUSTER,
+    "May who makes the cluster also make the Dask operator's roles and definitions, and does a Dask cluster start?",
+    "a scheduler and a worker are ready, and the second plan is empty",
+    5,
+    "no other machines; an image of 1 GB is loaded",
 )
 def dask(hour):
     hour.lay("dask_operator", {"version": '"2026.3.0"'})
@@ -461,8 +539,12 @@ def gpu_sections(hour):
 
 
 @experiment(
-    GPU, "Does a GPU pool come up, and does a GPU compute?", "GKE's driver is installed and the CUDA check passes",
-    12, "1 × n1-standard-4 with the GPU", lays=gpu_sections,
+    GPU,
+    "Does a GPU pool come up, and does a GPU compute?",
+    "GKE's driver is installed and the CUDA check passes",
+    12,
+    "1 × n1-standard-4 with the GPU",
+    lays=gpu_sections,
 )
 def gpu(hour):
     for section, keys in gpu_sections(hour).items():
@@ -472,12 +554,19 @@ def gpu(hour):
         return differs(done.errors())
     taints = hour.pool("gpu").get("config", {}).get("taints", [])
     again = hour.dask_infra("plan", "--json", "--detailed-exitcode")
-    return judged(again.code == 0, "the check passed" + ("" if again.code == 0 else "; the second plan is not empty"), taints=taints)
+    return judged(
+        again.code == 0,
+        "the check passed" + ("" if again.code == 0 else "; the second plan is not empty"),
+        taints=taints,
+    )
 
 
 @experiment(
-    GPU, "Are a machine type, the driver's version and network tags accepted in one request?", "accepted; the node is recreated",
-    10, "1 × n1-standard-2 with the GPU, recreated without a second one beside it",
+    GPU,
+    "Are a machine type, the driver's version and network tags accepted in one request?",
+    "accepted; the node is recreated",
+    10,
+    "1 × n1-standard-2 with the GPU, recreated without a second one beside it",
 )
 def gpu_machine_driver_tags(hour):
     hour.take_away("check.cuda")
@@ -517,6 +606,6 @@ def nothing_left(hour):
         items, answer = hour.google.pages("compute", f"compute/v1/projects/{hour.project}/{path}", "items")
         if items is None:
             return not_tried(f"{kind}: {answer.words()}")
-        found[kind] = sum(f"gke-{hour.cluster_name}"[:24] in item["name"] for item in items)
+        # GKE shortens the cluster's name in theirs.
+        found[kind] = sum(item["name"].startswith(f"gke-{hour.cluster_name}"[:20]) for item in items)
     return judged(not any(found.values()), f"left: {found}" if any(found.values()) else "none", **found)
-

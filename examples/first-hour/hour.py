@@ -3,6 +3,7 @@
 import datetime
 import json
 import os
+import signal
 import subprocess
 import time
 import urllib.parse
@@ -10,6 +11,8 @@ import urllib.parse
 import google
 
 LABEL = "dask-infra-first-hour"
+# No command takes longer; what waits for something that does not come is interrupted.
+LONGEST_SECONDS = 40 * 60
 PROBE = "node_pool.probe"
 
 
@@ -28,7 +31,7 @@ class Done:
         """The errors' codes and texts."""
         found = [line["diagnostic"] for line in self.lines if line.get("type") == "diagnostic"]
         found = [f"{one.get('code')} {one['summary']}" for one in found if one.get("severity") == "error"]
-        return "; ".join(found) or self.err.strip()[-300:] or f"exit code {self.code}"
+        return "; ".join(found) or self.err.strip() or f"exit code {self.code}"
 
 
 class Hour:
@@ -81,14 +84,12 @@ class Hour:
             start_new_session=True,  # Ctrl-C reaches it through us, once
         )
         try:
-            out, err = child.communicate()
+            out, err = child.communicate(timeout=LONGEST_SECONDS)
+        except subprocess.TimeoutExpired:
+            out, err = ended(child)
+            err += f"\nnot done after {LONGEST_SECONDS // 60} minutes, and interrupted"
         except Stopped:
-            child.send_signal(2)
-            try:
-                child.communicate(timeout=120)
-            except subprocess.TimeoutExpired:
-                child.kill()
-                child.communicate()
+            ended(child)
             raise
         log = os.path.join(self.folder, f"{self.commands:03}-{words[0]}.log")
         with open(log, "w", encoding="utf-8") as file:
@@ -141,7 +142,8 @@ class Hour:
         answer = self.gke("GET", f"{self.parent()}/operations")
         found = {}
         for one in answer.body.get("operations", []):
-            if f"/clusters/{self.cluster_name}" in one.get("targetLink", "") and one["name"] not in known:
+            target = one.get("targetLink", "").partition("/clusters/")[2].split("/")[0]
+            if target == self.cluster_name and one["name"] not in known:
                 took = None
                 if one.get("endTime"):
                     took = round((moment(one["endTime"]) - moment(one["startTime"])).total_seconds())
@@ -205,7 +207,16 @@ class Hour:
         return [(kind, name) for kind, name in found or [] if self.run_id in name]
 
 
+def ended(child):
+    """Ends a command as Ctrl-C does, or at once when that takes too long; what it said."""
+    child.send_signal(signal.SIGINT)
+    try:
+        return child.communicate(timeout=120)
+    except subprocess.TimeoutExpired:
+        child.kill()
+        return child.communicate()
+
+
 def moment(text):
     """A time of Google's, which has more digits than Python reads."""
     return datetime.datetime.strptime(text[:19], "%Y-%m-%dT%H:%M:%S")
-

@@ -7,6 +7,9 @@ import textwrap
 
 AS_EXPECTED, DIFFERS, NOT_TRIED = "as expected", "differs", "could not be tried"
 
+# Letters of one text.
+LONGEST = 1000
+
 
 class Seen:
     """How an experiment came out."""
@@ -47,7 +50,15 @@ class Redactor:
         (re.compile(r"(?<![\w.])\d{10,}(?!\w)"), "NUMBER"),
     ]
     # Keys of credentials files that say nothing about their owner.
-    HARMLESS = ("type", "project_id", "quota_project_id", "universe_domain", "auth_provider_x509_cert_url", "auth_uri", "token_uri")
+    HARMLESS = (
+        "type",
+        "project_id",
+        "quota_project_id",
+        "universe_domain",
+        "auth_provider_x509_cert_url",
+        "auth_uri",
+        "token_uri",
+    )
 
     def __init__(self):
         self.secrets, self.names = set(), {}
@@ -83,12 +94,17 @@ class Redactor:
     def cleaned(self, value):
         """The same for everything in a value of JSON."""
         if isinstance(value, str):
-            return self.clean(value)
+            return shortened(self.clean(value))
         if isinstance(value, list):
             return [self.cleaned(one) for one in value]
         if isinstance(value, dict):
             return {self.clean(key): self.cleaned(one) for key, one in value.items()}
         return value
+
+
+def shortened(text):
+    """Only what is clean already: half a secret would not be found."""
+    return text if len(text) <= LONGEST else text[:LONGEST] + " …"
 
 
 def text_of(report):
@@ -97,7 +113,9 @@ def text_of(report):
     about = {key: value for key, value in report.items() if not isinstance(value, (list, dict))}
     lines += [f"{key.replace('_', ' ')}: {value}" for key, value in about.items()]
     found = report["experiments"]
-    counts = [f"{sum(one['verdict'] == verdict for one in found)} {verdict}" for verdict in (AS_EXPECTED, DIFFERS, NOT_TRIED)]
+    counts = [
+        f"{sum(one['verdict'] == verdict for one in found)} {verdict}" for verdict in (AS_EXPECTED, DIFFERS, NOT_TRIED)
+    ]
     lines += ["", ", ".join(counts)]
     for verdict in (DIFFERS, AS_EXPECTED, NOT_TRIED):
         lines += ["", verdict.capitalize(), "-" * len(verdict)]

@@ -72,12 +72,12 @@ impl Kit {
         Said::of(&self.command(words).output().unwrap())
     }
 
-    /// The report, which holds no canary; neither does its text.
+    /// The report, which holds no canary, nor half of one; neither does its text.
     #[track_caller]
     fn report(&self) -> Value {
         let read = |name: &str| std::fs::read_to_string(self.path().join("out").join(name)).unwrap();
         let (json, text) = (read("report.json"), read("report.txt"));
-        for canary in CANARIES {
+        for canary in CANARIES.map(|canary| &canary[..10]) {
             assert!(!json.contains(canary) && !text.contains(canary), "{canary} is in\n{json}\n{text}");
         }
         serde_json::from_str(&json).unwrap()
@@ -197,7 +197,10 @@ fn the_report_holds_no_secret() {
     if !on_path("python3", "--version") {
         return;
     }
-    let refuse = Refuse { message: Some(format!("denied: {}.", CANARIES.join(", "))), ..Refuse::with(403) };
+    let refuse = Refuse {
+        message: Some(format!("denied: {}. {}{}", CANARIES.join(", "), "x ".repeat(350), CANARIES.join(" "))),
+        ..Refuse::with(403)
+    };
     let then = Then::Refuse(refuse);
     let path = "*/serverConfig".to_owned();
     let kit = Kit::new(600.0, vec![Rule { path, times: None, then, ..Rule::default() }]);
