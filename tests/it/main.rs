@@ -15,6 +15,8 @@ mod contract;
 mod everyday;
 mod faults;
 mod faulty;
+mod first_cluster;
+mod first_hour;
 mod given;
 mod gke_keys;
 mod golden;

@@ -20,7 +20,8 @@ fn shape(line: &str) -> Option<String> {
     (waits(&shape) && !shape.starts_with("Took ") && !shape.starts_with("gpu_driver/")).then_some(shape)
 }
 
-fn shapes<'l>(lines: impl Iterator<Item = &'l str>) -> BTreeSet<String> {
+/// Of all lines.
+pub fn shapes<'l>(lines: impl Iterator<Item = &'l str>) -> BTreeSet<String> {
     lines.filter_map(shape).collect()
 }
 
