@@ -130,6 +130,7 @@ mod tests {
             (Api::Kubernetes, Class::Unauthenticated, Some(401), None, Some(Symptom::Refused)),
             (Api::Kubernetes, Class::Unauthenticated, None, None, None),
             (Api::Kubernetes, Class::Denied, Some(403), None, None),
+            (Api::Kubernetes, Class::Untrusted, None, None, None),
             (Api::Gke, Class::Invalid, Some(400), Some(&precondition), Some(Symptom::Unnamed)),
             (Api::Gke, Class::Invalid, Some(400), None, None),
             (Api::Gke, Class::Unavailable, None, None, None),

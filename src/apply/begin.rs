@@ -72,7 +72,7 @@ async fn lock_for(plan: &Plan, api: &dyn LiveApi, lock: &Lock) -> Result<(), Unl
     if let Some(name) = &plan.target.gke {
         let inside = has_inside(api, name).await;
         // The first write inside takes it.
-        if !inside.map_err(|error| Unlocked::Cannot(error.to_string()))? {
+        if !inside.map_err(|error| Unlocked::Cannot(error.with_remedy()))? {
             return Ok(());
         }
     }

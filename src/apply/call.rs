@@ -503,6 +503,7 @@ fn is_no_answer(error: &ApiError) -> bool {
         Class::NotFound
         | Class::AlreadyExists
         | Class::Conflict
+        | Class::Untrusted
         | Class::Unauthenticated
         | Class::Denied
         | Class::Quota

@@ -21,6 +21,7 @@ pub fn of_request(error: &ApiError) -> Outcome {
             message,
             Some(error.remedy().unwrap_or("log in again, then apply again")),
         ),
+        Class::Untrusted => failed(Code::Interception, message, error.remedy()),
         Class::Denied => denied(error),
         Class::Quota => {
             failed(Code::Quota, message, Some("request more quota, or use another region or machine type"))

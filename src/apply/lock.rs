@@ -172,7 +172,7 @@ impl Lock {
         if self.is_held() {
             return Ok(());
         }
-        let cannot = |error: ApiError| Unlocked::Cannot(error.to_string());
+        let cannot = |error: ApiError| Unlocked::Cannot(error.with_remedy());
         let mut live = self.read().await.map_err(cannot)?;
         let (mut tries, start, mut races) = (Tries::new(Patience::Writing), Instant::now(), 0);
         // Whoever comes first wins; the other one sees it at the next look.
@@ -259,7 +259,7 @@ impl Lock {
         };
         let seen = Instant::now();
         loop {
-            let live = self.read().await.map_err(|error| Unlocked::Cannot(error.to_string()))?;
+            let live = self.read().await.map_err(|error| Unlocked::Cannot(error.with_remedy()))?;
             let Some(entry) = live.as_ref().and_then(entry_of) else { return Ok(live) };
             let liveness = entry.holder.process.as_deref().map_or(Liveness::Unknown, liveness);
             let over = seen.elapsed() >= Duration::from_secs(entry.seconds);

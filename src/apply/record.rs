@@ -108,7 +108,7 @@ impl From<NotWritten> for NotKept {
 
 impl From<ApiError> for NotKept {
     fn from(error: ApiError) -> Self {
-        Self::Failed(error.to_string())
+        Self::Failed(error.with_remedy())
     }
 }
 
@@ -166,7 +166,7 @@ impl<'a> RecordWriter<'a> {
             let record = self.record(old.as_ref(), Phase::Intent { passes: &Passes::new() });
             self.write(&record, Patience::Writing).await.map_err(|why| match why {
                 NotWritten::Lost(who) => unlocked(Unlocked::Held(who)),
-                NotWritten::Failed(error) => unlocked(Unlocked::Cannot(error.to_string())),
+                NotWritten::Failed(error) => unlocked(Unlocked::Cannot(error.with_remedy())),
             })?;
             Ok(old)
         };
@@ -321,7 +321,7 @@ impl<'a> RecordWriter<'a> {
     /// The record before this apply.
     async fn old(&self, patience: Patience) -> Result<Option<Record>, String> {
         let place = Record::object(&self.plan.owner.stack);
-        let found = record::fetch(self.api, &place, patience).await.map_err(|error| error.to_string())?;
+        let found = record::fetch(self.api, &place, patience).await.map_err(|error| error.with_remedy())?;
         let Found::Record(stored) = found else { return Ok(None) };
         let Stored { record, parts } = *stored;
         *self.parts.lock().await = parts;

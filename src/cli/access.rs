@@ -55,6 +55,10 @@ fn said(error: &ApiError, target: &Target) -> (Code, String, String) {
         Class::Unauthenticated => {
             (Code::Credentials, format!("the credentials were refused: {error}"), CURE.to_owned())
         }
+        Class::Untrusted => {
+            let what = format!("{} has an untrusted certificate: {}", who(error, target), error.message);
+            (Code::Interception, what, error.remedy().unwrap_or_default().to_owned())
+        }
         Class::Denied => denied(error, target),
         Class::NotFound => match &target.gke {
             Some(name) => no_project(&name.project, error),
@@ -134,13 +138,18 @@ fn rights(error: &ApiError) -> (Code, String, String) {
     (Code::Denied, format!("the cluster denied read access: {}", error.message), help.to_owned())
 }
 
-fn unreached(error: &ApiError, target: &Target) -> (Code, String, String) {
-    let words = error.message.to_ascii_lowercase();
-    let who = match (&target.gke, error.request.contains(" /api")) {
+/// Who was asked.
+fn who(error: &ApiError, target: &Target) -> &'static str {
+    match (&target.gke, error.request.contains(" /api")) {
         (Some(_), false) => "Google's API",
         (Some(_), true) => "the cluster's Kubernetes API",
         (None, _) => "the cluster of the kubeconfig",
-    };
+    }
+}
+
+fn unreached(error: &ApiError, target: &Target) -> (Code, String, String) {
+    let words = error.message.to_ascii_lowercase();
+    let who = who(error, target);
     if words.contains("no connection to ") && words.contains(" through ") {
         let what = format!("{who} cannot be reached: {}", error.message);
         return (Code::Interception, what, proxy_remedy(&words).to_owned());
@@ -211,9 +220,9 @@ mod tests {
     use serde_json::{Value, json};
 
     use super::*;
-    use crate::live::Request;
     use crate::live::answer::Answer;
     use crate::live::shape::Media;
+    use crate::live::{Request, Trust};
     use crate::resource::Api;
     use crate::resource::{ClusterName, Endpoint};
 
@@ -259,6 +268,7 @@ mod tests {
             )
         };
         let none = || None::<Value>;
+        let trust = |trust: Trust| Some(json!({ "remedy": trust.remedy() }));
         let rows = [
             (
                 gke(),
@@ -284,11 +294,11 @@ mod tests {
             (
                 gke(),
                 error(
-                    Class::Unavailable,
+                    Class::Untrusted,
                     None,
                     PODS,
                     "invalid peer certificate: UnknownIssuer, tls handshake failed",
-                    none(),
+                    trust(Trust::Cluster),
                 ),
                 "DI0608",
                 "has an untrusted certificate",
@@ -389,7 +399,13 @@ mod tests {
             ),
             (
                 gke(),
-                error(Class::Unavailable, None, CLUSTER, "invalid peer certificate: UnknownIssuer", none()),
+                error(
+                    Class::Untrusted,
+                    None,
+                    CLUSTER,
+                    "invalid peer certificate: UnknownIssuer",
+                    trust(Trust::Public),
+                ),
                 "DI0608",
                 "has an untrusted certificate",
                 "SSL_CERT_FILE",

@@ -24,6 +24,7 @@ use crate::stack::ready::SCHEMA;
 pub const EXAMPLES: &str = "Examples:\n  \
     dask-infra import --project my-project --cluster rapids-gpu      writes stack.toml here\n  \
     dask-infra --stack lab import --cluster rapids-gpu               writes lab/stack.toml\n  \
+    dask-infra import --cluster rapids-gpu --endpoint dns            reads it by its DNS endpoint\n  \
     dask-infra import --context lab --out -                          prints it\n\
     \n\
     Every section has `manage = false`: the stack only reads and compares, and the next plan is empty. `dask-infra adopt ADDRESS` adopts a resource.\n\
@@ -41,11 +42,14 @@ pub struct Args {
     /// The GKE cluster; not needed if the project has only one
     #[arg(long, value_name = "NAME")]
     cluster: Option<String>,
+    /// How the control plane is reached, now and by the stack: its `[cluster] endpoint`
+    #[arg(long, value_name = "ENDPOINT", value_enum, default_value_t)]
+    endpoint: Way,
     /// Read the cluster of a kubeconfig's context instead
-    #[arg(long, value_name = "NAME", conflicts_with_all = ["project", "location", "cluster"])]
+    #[arg(long, value_name = "NAME", conflicts_with_all = ["project", "location", "cluster", "endpoint"])]
     context: Option<String>,
     /// The kubeconfig [default: kubectl's]
-    #[arg(long, value_name = "FILE", conflicts_with_all = ["project", "location", "cluster"])]
+    #[arg(long, value_name = "FILE", conflicts_with_all = ["project", "location", "cluster", "endpoint"])]
     kubeconfig: Option<PathBuf>,
     /// Read Dask's objects of this namespace only; may be repeated
     #[arg(long, value_name = "NAME")]
@@ -59,6 +63,27 @@ pub struct Args {
     /// Requests at a time
     #[arg(long, value_name = "N", default_value_t = ApplyOptions::PARALLELISM, value_parser = parallelism)]
     parallelism: usize,
+}
+
+/// The values of `[cluster] endpoint`.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, clap::ValueEnum)]
+enum Way {
+    #[default]
+    Auto,
+    Public,
+    Private,
+    Dns,
+}
+
+impl From<Way> for Endpoint {
+    fn from(way: Way) -> Self {
+        match way {
+            Way::Auto => Self::Auto,
+            Way::Public => Self::Public,
+            Way::Private => Self::Private,
+            Way::Dns => Self::Dns,
+        }
+    }
 }
 
 /// Writes a stack file that says what is live.
@@ -128,7 +153,7 @@ async fn connect(settings: &Settings, args: &Args, file: Option<&Path>) -> Resul
     };
     let target = |name: &ClusterName| Target {
         gke: Some(name.clone()),
-        endpoint: Endpoint::Auto,
+        endpoint: args.endpoint.into(),
         context: None,
         kubeconfig: None,
         simulated,
@@ -238,8 +263,8 @@ async fn read(api: &dyn LiveApi, place: Place, args: &Args) -> Result<Found, Fai
         Place::Kubeconfig { context, .. } => (None, context.clone()),
     };
     let kubeconfig = args.kubeconfig.as_ref().map(|path| path.display().to_string());
-    let target =
-        Target { gke: cluster.cloned(), endpoint: Endpoint::Auto, context, kubeconfig, simulated: false };
+    let endpoint = args.endpoint.into();
+    let target = Target { gke: cluster.cloned(), endpoint, context, kubeconfig, simulated: false };
     let surveyed = survey::survey(api, cluster, &kinds(&args.namespace), args.parallelism).await;
     let Survey { cluster: live, pools, sizes, objects, unread } = match surveyed {
         Ok(survey) => survey,
@@ -254,7 +279,7 @@ async fn read(api: &dyn LiveApi, place: Place, args: &Args) -> Result<Found, Fai
     }
     let unread =
         unread.iter().map(|(kind, error)| format!("objects of the kind {}: {error}", kind.kind)).collect();
-    Ok(Found { place, cluster: live, pools, sizes, objects, unread })
+    Ok(Found { place, endpoint, cluster: live, pools, sizes, objects, unread })
 }
 
 async fn blind_to(blind: &Blind, api: &dyn LiveApi, name: Option<&ClusterName>, args: &Args) -> Failure {

@@ -23,13 +23,19 @@ pub(super) fn import(found: &Found, draft: &mut Draft) {
     let locations = texts(live["locations"].as_array().into_iter().flatten());
     // A zonal cluster has its own zone, which is no wish.
     let zones = if locations == [name.location.clone()] { Vec::new() } else { locations.clone() };
-    let mut cluster =
-        Cluster { name: name.cluster.clone(), zones, manage: Manage::EXTERNAL, ..Cluster::default() };
+    let project = name.project.clone();
+    let endpoint = Some(found.endpoint).filter(|endpoint| !endpoint.is_auto());
+    let name = name.cluster.clone();
+    let mut cluster = Cluster { name, zones, endpoint, manage: Manage::EXTERNAL, ..Cluster::default() };
     cluster.api = field::import(Message::Cluster, cluster::FIELDS, &mut cluster, &without_twins(live));
     // The newer name of it is left out when it is false, as all false values are.
     if live["privateClusterConfig"]["enablePrivateEndpoint"] == true {
         cluster.public_endpoint = Some(false);
     }
+    for (said, link) in [(&mut cluster.network, "network"), (&mut cluster.subnetwork, "subnetwork")] {
+        *said = shared(&project, &live["networkConfig"][link]).or(said.take());
+    }
+    cluster.pods_range = cluster.pods_range.or(pods_range(live));
     draft.stack.cluster = Some(cluster);
     if live["autopilot"]["enabled"] == true {
         draft.below(
@@ -42,6 +48,30 @@ pub(super) fn import(found: &Found, draft: &mut Draft) {
     for (name, live) in &found.pools {
         pool(name, live, found, &locations, install, draft);
     }
+}
+
+/// The link to a network of another project (a shared VPC), which its name alone does not find.
+fn shared(project: &str, link: &Value) -> Option<String> {
+    let host = text(link).strip_prefix("projects/")?.split('/').next()?;
+    (host != project).then(|| text(link).to_owned())
+}
+
+/// The secondary range that Pods of a cluster have addresses of, unless GKE made it (recorded names).
+fn pods_range(cluster: &Value) -> Option<String> {
+    let range = text(&cluster["ipAllocationPolicy"]["clusterSecondaryRangeName"]);
+    (!range.is_empty() && !is_of_gke(range, cluster)).then(|| range.to_owned())
+}
+
+/// The secondary range of a pool, where it has another one than its cluster.
+fn pod_range(pool: &Value, cluster: &Value) -> Option<String> {
+    let range = text(&pool["networkConfig"]["podRange"]);
+    let of_cluster = text(&cluster["ipAllocationPolicy"]["clusterSecondaryRangeName"]);
+    let own = !range.is_empty() && range != of_cluster && !is_of_gke(range, cluster);
+    own.then(|| range.to_owned())
+}
+
+fn is_of_gke(range: &str, cluster: &Value) -> bool {
+    range.starts_with(&format!("gke-{}-pods-", text(&cluster["name"])))
 }
 
 /// Who installs the driver: the DaemonSet only where a pool leaves it to one.
@@ -106,6 +136,7 @@ fn pool(
         ..NodePool::default()
     };
     pool.api = field::import(Message::NodePool, node_pool::FIELDS, &mut pool, live);
+    pool.pod_range = pool.pod_range.or(pod_range(live, &found.cluster));
     pool.accelerator = accelerator(&config["accelerators"][0], &pool.machine_type);
     upgrades(&section, live, &mut pool, draft);
     match (install, driver_of(live)) {

@@ -9,7 +9,7 @@ use serde_json::Value;
 use crate::address::FieldPath;
 use crate::diag::{Diagnostic, Severity};
 use crate::kinds::scope::Scope;
-use crate::resource::{ClusterName, ObjectId, Owner};
+use crate::resource::{ClusterName, Endpoint, ObjectId, Owner};
 use crate::stack::{Gke, Header, Kubernetes, Options, Stack, lower, parse_text};
 
 mod dask;
@@ -37,6 +37,8 @@ pub enum Place {
 #[derive(Clone, Debug)]
 pub struct Found {
     pub place: Place,
+    /// Which endpoint of the GKE cluster was used.
+    pub endpoint: Endpoint,
     /// The GKE cluster as its API gives it, without pools; `null` for a kubeconfig.
     pub cluster: Value,
     /// Its node pools by name.

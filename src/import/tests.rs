@@ -29,6 +29,7 @@ fn put(target: &mut Value, more: &Value) {
 fn live(resources: &[Resource], place: Place) -> Found {
     let mut found = Found {
         place,
+        endpoint: Endpoint::Auto,
         cluster: Value::Null,
         pools: BTreeMap::new(),
         sizes: BTreeMap::new(),

@@ -2,11 +2,12 @@
 //! [`ApiError`] with its class. The one place where answers come in. Pure, so that recorded bodies are its tests.
 
 use http::StatusCode;
-use serde_json::Value;
+use serde_json::{Value, json};
 
 use super::admission::Admission;
 use super::cause::Cause;
 use super::shape::{Media, Shape};
+use super::trust::Trust;
 use super::{ApiError, Class, Request};
 use crate::resource::{Api, Method};
 
@@ -44,6 +45,13 @@ impl Request {
     pub fn unanswered(&self, message: impl Into<String>) -> ApiError {
         let class = if self.writes() { Class::Lost } else { Class::Unavailable };
         self.failed(class, message)
+    }
+
+    /// The certificate of the server is none of what the connection trusts.
+    pub fn untrusted(&self, server: &str, why: &str, trust: Trust) -> ApiError {
+        let message = if why.contains(server) { why.to_owned() } else { format!("{server}: {why}") };
+        let body = Some(json!({ "remedy": trust.remedy() }));
+        ApiError { body, ..self.failed(Class::Untrusted, message) }
     }
 
     /// What was answered is not what was asked for: nothing is known of a read, and a write may have been done.
@@ -268,8 +276,6 @@ impl ApiError {
 
 #[cfg(test)]
 mod tests {
-    use serde_json::json;
-
     use super::*;
 
     fn answer(api: Api, method: Method, status: u16, body: &Value) -> Result<Value, ApiError> {

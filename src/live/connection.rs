@@ -123,14 +123,21 @@ impl Connection {
     /// Sends to the cluster; what does not reach it makes the next request look the cluster up again.
     async fn send_kubernetes(&self, request: &Request) -> Result<Value, ApiError> {
         let client = self.kubernetes(request).await?;
-        let result = client.send(request).await;
-        self.noted(result).await
+        let result = self.noted(client.send(request).await).await;
+        match result {
+            // A cluster that was made anew has another authority; nothing was sent.
+            Err(error) if error.class == Class::Untrusted && self.cluster.is_some() => {
+                let client = self.kubernetes(request).await?;
+                self.noted(client.send(request).await).await
+            }
+            result => result,
+        }
     }
 
     async fn noted<T: Send>(&self, result: Result<T, ApiError>) -> Result<T, ApiError> {
         let unreached = |error: &ApiError| {
             let astray = matches!(error.class, Class::Unavailable | Class::Lost) && error.status.is_none();
-            astray || error.class == Class::Unauthenticated
+            astray || matches!(error.class, Class::Unauthenticated | Class::Untrusted)
         };
         if self.cluster.is_some() && result.as_ref().err().is_some_and(unreached) {
             *self.kubernetes.lock().await = None;

@@ -75,8 +75,8 @@ fn closed(name: &str, which: &str, flag: &str) -> Closed {
     Closed {
         why: format!("the GKE cluster {name} has no {which} endpoint that is open"),
         remedy: format!(
-            "`gcloud container clusters update {name} {flag}` opens it; or set `endpoint` in [cluster] to another one, or \
-             leave it out"
+            "`gcloud container clusters update {name} {flag}` opens it; or choose another one: `endpoint` in [cluster], \
+             `--endpoint` of import"
         ),
     }
 }

@@ -13,6 +13,7 @@ use super::credentials::{Credentials, adc};
 use super::proxy::{self, Via};
 use super::shape::Media;
 use super::transport::{TIMEOUT, USER_AGENT, bounded, causes, content_type, in_process};
+use super::trust::{Trust, is_untrusted};
 use super::{ApiError, Class, Request};
 use crate::resource::{Api, Method};
 
@@ -196,6 +197,9 @@ fn transport_error(request: &Request, base: &str, error: reqwest::Error) -> ApiE
     let error = error.without_url();
     if error.is_builder() {
         request.failed(Class::Invalid, causes(&error))
+    } else if is_untrusted(&error) {
+        let host = base.trim_start_matches("https://");
+        request.untrusted(host, &unconnected(base, causes(&error)), Trust::Public)
     } else if error.is_connect() {
         request.failed(Class::Unavailable, unconnected(base, causes(&error)))
     } else if error.is_timeout() {

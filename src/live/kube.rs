@@ -25,6 +25,7 @@ use super::credentials::{Credentials, adc};
 use super::proxy::{self, Via};
 use super::shape::Media;
 use super::transport::{TIMEOUT, bounded, causes, http_request, in_process, in_process_open};
+use super::trust::{Trust, is_untrusted};
 use super::{ApiError, Class, Request};
 use crate::resource::Api;
 
@@ -271,6 +272,7 @@ struct Way {
     /// `host:port`.
     server: String,
     via: Option<Via>,
+    trust: Trust,
 }
 
 impl Way {
@@ -313,7 +315,8 @@ impl Kubernetes {
         let mut config = Config::new(url);
         config.root_cert = authority.map(certificates).transpose()?;
         config.proxy_url = proxy;
-        Self::network(config, bearer, OF_ENVIRONMENT)
+        let trust = if authority.is_some() { Trust::Cluster } else { Trust::Public };
+        Self::network(config, bearer, OF_ENVIRONMENT, trust)
     }
 
     /// A context of a kubeconfig; exec plugins are run as kubectl runs them.
@@ -348,14 +351,21 @@ impl Kubernetes {
                  or one on this machine"
             ));
         }
-        Self::network(config, Bearer::Kubeconfig, named_by).map_err(|why| format!("cannot use {what}: {why}"))
+        Self::network(config, Bearer::Kubeconfig, named_by, Trust::Kubeconfig)
+            .map_err(|why| format!("cannot use {what}: {why}"))
     }
 
-    fn network(mut config: Config, bearer: Bearer, named_by: &'static str) -> Result<Self, String> {
+    fn network(
+        mut config: Config,
+        bearer: Bearer,
+        named_by: &'static str,
+        trust: Trust,
+    ) -> Result<Self, String> {
         config.default_retry = false;
         let way = Way {
             server: config.cluster_url.authority().map(ToString::to_string).unwrap_or_default(),
             via: config.proxy_url.as_ref().map(|proxy| Via::of(proxy, named_by)),
+            trust,
         };
         let client = Client::try_from(config).map_err(|error| client_trouble(&error))?;
         Ok(Self { transport: Transport::Network(client), bearer, way })
@@ -531,6 +541,7 @@ fn transport_error(request: &Request, error: &kube::Error, way: &Way) -> ApiErro
             let told = cause.downcast_ref().map(auth_trouble).unwrap_or_default();
             request.failed(Class::Unauthenticated, told)
         }
+        _ if is_untrusted(error) => request.untrusted(&way.server, &way.told(&causes(error)), way.trust),
         _ if is_connect(error) => request.failed(Class::Unavailable, way.told(&causes(error))),
         _ => request.unanswered(causes(error)),
     }

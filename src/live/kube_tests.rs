@@ -82,7 +82,8 @@ async fn another_authority_is_not_trusted() {
     let authority = base64::engine::general_purpose::STANDARD.encode(other.cert.pem());
     let client = Kubernetes::gke(&address.to_string(), Some(&authority), Bearer::Any).unwrap();
     let error = client.send(&patch()).await.unwrap_err();
-    assert_eq!(error.class, Class::Unavailable, "{error}");
+    assert_eq!(error.class, Class::Untrusted, "{error}");
+    assert!(error.with_remedy().contains("the cluster's own authority"), "{}", error.with_remedy());
     server.abort();
 }
 

@@ -24,6 +24,7 @@ pub mod shape;
 mod sizes;
 pub mod survey;
 mod transport;
+mod trust;
 pub mod watch;
 
 pub use self::connection::{Connection, InProcess, Options};
@@ -32,6 +33,7 @@ pub use self::gke::GkeAccess;
 pub use self::kube::{Doubt, KubeconfigAccess};
 pub use self::look::look;
 pub use self::read::{Reading, read};
+pub use self::trust::Trust;
 
 use std::fmt;
 
@@ -82,6 +84,8 @@ pub enum Class {
     Held,
     /// The reply was lost: it may have been done.
     Lost,
+    /// The server's certificate is not trusted: nothing was sent, and no certificate mends itself.
+    Untrusted,
     /// 401, or no credentials.
     Unauthenticated,
     /// 403: the permission is missing.
@@ -132,6 +136,12 @@ impl ApiError {
     /// What mends it, where who failed knows.
     pub fn remedy(&self) -> Option<&str> {
         self.own("remedy")
+    }
+
+    /// What happened and what mends it, where both have to be in one text.
+    pub fn with_remedy(&self) -> String {
+        let remedy = self.remedy().map(|remedy| format!("; {remedy}"));
+        format!("{self}{}", remedy.unwrap_or_default())
     }
 
     /// What the library below said, for who wants to know more.

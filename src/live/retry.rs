@@ -70,6 +70,7 @@ impl Trouble {
             Class::NotFound
             | Class::Conflict
             | Class::AlreadyExists
+            | Class::Untrusted
             | Class::Unauthenticated
             | Class::Denied
             | Class::Quota
@@ -206,6 +207,7 @@ mod tests {
             (Class::Quota, "", false, Writing, 0, 0),
             (Class::Invalid, "", false, Writing, 0, 0),
             (Class::Unauthenticated, "", false, Writing, 0, 0),
+            (Class::Untrusted, "", false, Writing, 0, 0),
             (Class::AlreadyExists, "", false, Writing, 0, 0),
         ];
         for (class, message, remade, patience, least, most) in rows {

@@ -284,6 +284,7 @@ fn refusal(error: &ApiError) -> End {
         Class::NotFound
         | Class::AlreadyExists
         | Class::Conflict
+        | Class::Untrusted
         | Class::Denied
         | Class::Quota
         | Class::Unreadable

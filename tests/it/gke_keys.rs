@@ -4,11 +4,9 @@
 use std::fs;
 
 use dask_infra::sandbox::{Options, Scale};
-use serde_json::Value;
 
 use crate::golden::root;
-use crate::network::{ask, authority_of};
-use crate::served::{Said, Served, User};
+use crate::served::{Served, User};
 
 const SCALE: Scale = Scale { time_scale: 1200.0 };
 
@@ -32,13 +30,10 @@ fn every_key_is_applied_and_comes_back() {
     user.run(&["apply", "--auto-approve"]).expect(0);
     user.run(&["plan", "--detailed-exitcode"]).expect(0).says("No changes");
 
-    // Import knows no `endpoint`: it takes the DNS name, and trusts its certificate.
-    let path = "/v1/projects/demo/locations/us-central1-c/clusters/c";
-    let cluster = ask(&served.sandbox, http::Method::GET, path, &Value::Null);
-    fs::write(user.path().join("ca.pem"), authority_of(&cluster)).unwrap();
-    let mut import = user.command(&["import", "--project", "demo", "--cluster", "c", "--out", "-"]);
-    let imported = Said::of(&import.env("SSL_CERT_FILE", "ca.pem").output().unwrap()).expect(0).out;
+    let import = ["import", "--project", "demo", "--cluster", "c", "--endpoint", "private", "--out", "-"];
+    let imported = user.run(&import).expect(0).out;
     for key in [
+        "endpoint = \"private\"",
         "private_nodes = true",
         "public_endpoint = false",
         "dns_endpoint = true",
@@ -51,6 +46,14 @@ fn every_key_is_applied_and_comes_back() {
         "local_ssd = 2",
         "confidential = \"sev\"",
         "threads_per_core = 1",
+        "multi_networking = true",
+        "pods_range = \"pods\"",
+        "pod_range = \"pods-2\"",
+        "additional_node_networks = [{ network = \"gpu\", subnetwork = \"gpu-0\" }]",
+        "additional_pod_networks = [{ max_pods_per_node = 8, range = \"gpu-pods\", subnetwork = \"gpu-0\" }]",
+        "registry_mirrors = { \"docker.io\" = [\"https://mirror.gcr.io\"] }",
+        "registry_certificates = { \"registry.lab.example\" = \"projects/demo/secrets/ca/versions/1\" }",
+        "gpu_direct = \"rdma\"",
     ] {
         assert!(imported.contains(key), "no {key} in:\n{imported}");
     }

@@ -1,6 +1,7 @@
 //! The way to Google and to the cluster: keys, tokens, proxies and endpoints, with the program as it is shipped. Google stands
 //! behind a proxy on loopback and is the sandbox.
 
+mod company;
 mod proxy;
 
 use std::collections::BTreeMap;
@@ -76,14 +77,20 @@ impl World {
     fn opens_dns(&self, authority: &Authority) -> String {
         let cluster = ask(&self.sandbox, http::Method::GET, CLUSTER, &Value::Null);
         let name = cluster["controlPlaneEndpointsConfig"]["dnsEndpointConfig"]["endpoint"].as_str().unwrap();
+        let name = format!("{name}:443");
+        self.opens(&name, authority);
+        name
+    }
+
+    /// A name leads to the newest cluster.
+    fn opens(&self, name: &str, authority: &Authority) {
         let clusters = self.sandbox.clone();
         let inside = Router::new().fallback(any(move |request: axum::extract::Request| {
             let cluster = clusters.clusters().pop().unwrap();
             let router = clusters.kubernetes_router(&cluster);
             async move { router.oneshot(request).await.unwrap() }
         }));
-        self.proxy.leads(&[&format!("{name}:443")], authority, noted(inside, &self.at_cluster));
-        format!("{name}:443")
+        self.proxy.leads(&[name], authority, noted(inside, &self.at_cluster));
     }
 
     /// The program as somebody with a key runs it behind the proxy.

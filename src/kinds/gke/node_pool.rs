@@ -13,12 +13,15 @@ use crate::schema::Message;
 mod calls;
 mod fields;
 mod keys;
+mod networks;
 mod ready;
+mod registries;
 mod section;
 
 pub use calls::{first_body, starts_empty};
 pub use fields::{FIELDS, SCOPE, takes_hyperdisk_only};
 pub use keys::{BlueGreen, Kubelet, Linux, LocalSsd, Reservation, TenantAffinity};
+pub use networks::{NodeNetwork, PodNetwork};
 pub(crate) use ready::{allocatable_gpus, conditions};
 pub use ready::{live_gpus, summary};
 pub use section::{DriverVersion, NodePool, Surge};

@@ -67,6 +67,14 @@ words! {
 }
 
 words! {
+    /// How GPUs reach those of other nodes past the CPU, where the API has a field for it.
+    GpuDirect {
+        /// RDMA over the network cards of A3 Ultra, A4 and A4X.
+        Rdma = "RDMA",
+    }
+}
+
+words! {
     /// How the memory of nodes is encrypted.
     Confidential {
         /// AMD SEV.

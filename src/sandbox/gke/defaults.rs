@@ -58,6 +58,12 @@ fn last_part(link: &str) -> &str {
     }
 }
 
+/// The project of a resource link, where that names one.
+fn host_project(link: &str) -> Option<&str> {
+    let (_, rest) = link.split_once("projects/")?;
+    rest.split('/').next()
+}
+
 /// Fills in a NodePool message from what its cluster says: its version, zones and name.
 pub(super) fn node_pool(pool: &mut Value, cluster: &Value, id: &ClusterId, now: Timestamp) {
     let version = match text(pool, "/version") {
@@ -75,6 +81,10 @@ pub(super) fn node_pool(pool: &mut Value, cluster: &Value, id: &ClusterId, now: 
         "" => PODS,
         pods => pods,
     };
+    let range = match text(cluster, "/ipAllocationPolicy/clusterSecondaryRangeName") {
+        "" => pod_range(id),
+        range => range.to_owned(),
+    };
     let mut defaults = json!({
         "locations": cluster["locations"],
         "management": { "autoRepair": true, "autoUpgrade": true },
@@ -82,7 +92,7 @@ pub(super) fn node_pool(pool: &mut Value, cluster: &Value, id: &ClusterId, now: 
         "networkConfig": {
             "networkTierConfig": { "networkTier": "NETWORK_TIER_DEFAULT" },
             "podIpv4CidrBlock": pods,
-            "podRange": pod_range(id),
+            "podRange": range,
             "subnetwork": subnetwork,
         },
         "podIpv4CidrSize": 24,
@@ -266,6 +276,9 @@ pub(super) fn has_gpu(pool: &Value) -> bool {
 pub(super) fn cluster(cluster: &mut Value, id: &ClusterId, version: &str, channel: &str) {
     let ClusterId { project, location, .. } = id;
     let region = places::region(location);
+    // A shared VPC is another project's.
+    let host = host_project(text(cluster, "/subnetwork")).or(host_project(text(cluster, "/network")));
+    let host = host.unwrap_or(project).to_owned();
     let network = last_part(text(cluster, "/network")).to_owned();
     let subnetwork = last_part(text(cluster, "/subnetwork")).to_owned();
     cluster["network"] = json!(network);
@@ -283,9 +296,9 @@ pub(super) fn cluster(cluster: &mut Value, id: &ClusterId, version: &str, channe
         project_number(project),
     ));
     defaults["locations"] = json!(places::default_zones(location));
-    defaults["networkConfig"]["network"] = json!(format!("projects/{project}/global/networks/{network}"));
+    defaults["networkConfig"]["network"] = json!(format!("projects/{host}/global/networks/{network}"));
     defaults["networkConfig"]["subnetwork"] =
-        json!(format!("projects/{project}/regions/{region}/subnetworks/{subnetwork}"));
+        json!(format!("projects/{host}/regions/{region}/subnetworks/{subnetwork}"));
     cluster["releaseChannel"] =
         if channel == "UNSPECIFIED" { json!({}) } else { json!({ "channel": channel }) };
     settle::sent(cluster);

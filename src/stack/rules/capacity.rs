@@ -1,5 +1,7 @@
 //! Keys of clusters and node pools that need or exclude each other, as the GKE API has it.
 
+use serde_json::Value;
+
 use super::Context;
 use crate::address::FieldPath;
 use crate::diag::{Code, Diagnostic, Severity};
@@ -111,6 +113,14 @@ const OF_POOLS: &[Clash<NodePool>] = &[
         severity: Severity::Error,
     },
     Clash {
+        key: "additional_pod_networks",
+        is: has_a_pod_network_alone,
+        what: "need `additional_node_networks` with the same subnetworks",
+        other: "additional_node_networks",
+        help: "add the subnetwork to `additional_node_networks`",
+        severity: Severity::Error,
+    },
+    Clash {
         key: "secondary_boot_disks",
         is: |pool| !pool.secondary_boot_disks.is_empty() && pool.image_streaming != Some(true),
         what: "need `image_streaming`",
@@ -146,7 +156,26 @@ const OF_POOLS: &[Clash<NodePool>] = &[
     },
 ];
 
+/// Pods are in a further network through the nodes' card for it.
+fn has_a_pod_network_alone(pool: &NodePool) -> bool {
+    let of_nodes =
+        |subnetwork: &str| pool.additional_node_networks.iter().any(|it| it.subnetwork == subnetwork);
+    pool.additional_pod_networks.iter().any(|pods| !of_nodes(&pods.subnetwork))
+}
+
 const OF_CLUSTERS: &[Clash<Cluster>] = &[
+    Clash {
+        key: "multi_networking",
+        is: |cluster| {
+            let provider = &cluster.api.get("networkConfig").unwrap_or(&Value::Null)["datapathProvider"];
+            let v2 = cluster.dataplane_v2 == Some(true) || *provider == "ADVANCED_DATAPATH";
+            cluster.multi_networking == Some(true) && !v2
+        },
+        what: "needs `dataplane_v2`",
+        other: "dataplane_v2",
+        help: "add `dataplane_v2 = true`",
+        severity: Severity::Error,
+    },
     Clash {
         key: "network_policy",
         is: |cluster| cluster.network_policy == Some(true) && cluster.dataplane_v2 == Some(true),
@@ -191,6 +220,15 @@ pub(super) fn keys_go_together(context: &mut Context<'_>) {
     }
     let Some(cluster) = stack.cluster.as_ref().filter(|cluster| cluster.manage.is_managed()) else { return };
     clashes(context, &FieldPath::keys(["cluster"]), cluster, OF_CLUSTERS);
+    let by_api = cluster.api.get("networkConfig").unwrap_or(&Value::Null);
+    if cluster.multi_networking != Some(true) && by_api["enableMultiNetworking"] != true {
+        for (path, _) in context.pools().filter(|(_, pool)| !pool.additional_node_networks.is_empty()) {
+            let what = "`additional_node_networks` need `multi_networking` of the cluster";
+            let finding = Diagnostic::error(Code::KeysClash, what);
+            let finding = finding.at_value(path.key("additional_node_networks"), "");
+            context.say(finding.help("add `multi_networking = true` to `[cluster]`"));
+        }
+    }
     if cluster.workload_identity == Some(true) || cluster.api.contains_key("workloadIdentityConfig") {
         return;
     }

@@ -17,7 +17,7 @@ use dask_infra::plan::{self, Inputs, Mode, Plan};
 use dask_infra::record::Record;
 use dask_infra::report::human::printable;
 use dask_infra::report::{Next, Reporter as _, View, document};
-use dask_infra::resource::{Api, Await, Facts, Identity, KindId, ObjectId, Owner, Until};
+use dask_infra::resource::{Api, Await, Endpoint, Facts, Identity, KindId, ObjectId, Owner, Until};
 use dask_infra::source::Sources;
 use dask_infra::stack::lower::{Lowered, lower};
 use dask_infra::stack::{Options as Load, parse_in};
@@ -346,6 +346,7 @@ pub fn imported(bytes: &[u8], _: &Path) -> Result<(), String> {
     let Ok(value) = serde_json::from_slice::<Value>(bytes) else { return Ok(()) };
     let mut found = Found {
         place: Place::Kubeconfig { path: None, context: Some("kind".into()) },
+        endpoint: Endpoint::Auto,
         cluster: Value::Null,
         pools: BTreeMap::new(),
         sizes: BTreeMap::new(),

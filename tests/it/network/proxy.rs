@@ -107,6 +107,12 @@ impl Drop for Proxy {
     }
 }
 
+/// Where a host leads: by its name, or as one of `*.example:443`.
+fn route(routes: &BTreeMap<String, SocketAddr>, host: &str) -> Option<SocketAddr> {
+    let any = host.split_once('.').map(|(_, domain)| format!("*.{domain}"));
+    routes.get(host).or_else(|| routes.get(&any?)).copied()
+}
+
 async fn relay(mut client: TcpStream, routes: Routes, heads: Arc<Mutex<Vec<String>>>, mood: Mood) {
     let mut head = Vec::new();
     while !head.ends_with(b"\r\n\r\n") {
@@ -116,7 +122,7 @@ async fn relay(mut client: TcpStream, routes: Routes, heads: Arc<Mutex<Vec<Strin
     let head = String::from_utf8(head).unwrap();
     let host = head.split(' ').nth(1).unwrap_or_default().to_owned();
     heads.lock().unwrap().push(head);
-    let to = routes.lock().unwrap().get(&host).copied();
+    let to = route(&routes.lock().unwrap(), &host);
     let answer = match (mood, to) {
         (Mood::Refuses(status), _) => format!("HTTP/1.1 {status}\r\ncontent-length: 0\r\n\r\n"),
         (Mood::Connects, None) => "HTTP/1.1 502 Bad Gateway\r\ncontent-length: 0\r\n\r\n".to_owned(),

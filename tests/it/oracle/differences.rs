@@ -1,4 +1,4 @@
-//! Where two lists of requests differ, and what is known of it.
+//! Where two lists of requests differ, and what is known of it. *They* are gcloud, or Terraform's provider.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::fmt;
@@ -9,7 +9,7 @@ use serde_json::{Value, json};
 use super::Request;
 use crate::contract::fits;
 
-/// `differences.toml`.
+/// `differences.toml`, `terraform-differences.toml`.
 #[derive(Deserialize)]
 #[serde(deny_unknown_fields)]
 pub struct Known {
@@ -43,8 +43,8 @@ struct Instead {
 }
 
 impl Known {
-    pub fn read() -> Self {
-        let known: Self = toml::from_str(include_str!("differences.toml")).unwrap();
+    pub fn read(text: &str) -> Self {
+        let known: Self = toml::from_str(text).unwrap();
         for class in &known.class {
             let is_empty = class.at.is_empty() && class.instead.is_none();
             assert!(!class.reason.is_empty() && !is_empty, "{} has no reason or no place", class.name);
@@ -114,16 +114,16 @@ fn take(body: &mut Value, field: &str) -> Option<Value> {
 /// A field that one side alone sends, or both with other values.
 #[derive(Debug)]
 pub struct Difference {
-    /// `INTENT SIDE METHOD PATH FIELD`. The side is `gcloud` or `ours` for what it alone sends, `both` for two values.
+    /// `INTENT SIDE METHOD PATH FIELD`. The side is `ours` or their name for what it alone sends, `both` for two values.
     pub place: String,
     ours: Option<String>,
-    gcloud: Option<String>,
+    theirs: Option<String>,
 }
 
 impl fmt::Display for Difference {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         let said = |side: &Option<String>| side.clone().unwrap_or_else(|| "-".to_owned());
-        write!(f, "{}\n  gcloud {}\n  ours   {}", self.place, said(&self.gcloud), said(&self.ours))
+        write!(f, "{}\n  theirs {}\n  ours   {}", self.place, said(&self.theirs), said(&self.ours))
     }
 }
 
@@ -134,31 +134,31 @@ struct Sent {
     fields: BTreeMap<String, String>,
 }
 
-/// Where what we send for an intent is not what gcloud sends.
-pub fn between(intent: &str, ours: &[Request], gcloud: &[Request]) -> Vec<Difference> {
-    let (ours, gcloud) = (by_place(ours), by_place(gcloud));
+/// Where what we send for an intent is not what they send, whose name is `who`.
+pub fn between(intent: &str, ours: &[Request], theirs: &[Request], who: &str) -> Vec<Difference> {
+    let (ours, theirs) = (by_place(ours), by_place(theirs));
     let nothing = Sent::default();
-    let targets: BTreeSet<&String> = ours.keys().chain(gcloud.keys()).collect();
+    let targets: BTreeSet<&String> = ours.keys().chain(theirs.keys()).collect();
     let mut found = Vec::new();
     for target in targets {
-        let (ours, gcloud) = (ours.get(target).unwrap_or(&nothing), gcloud.get(target).unwrap_or(&nothing));
-        let mut add = |field: &str, ours: Option<String>, gcloud: Option<String>| {
-            let side = match (&ours, &gcloud) {
-                (None, _) => "gcloud",
+        let (ours, theirs) = (ours.get(target).unwrap_or(&nothing), theirs.get(target).unwrap_or(&nothing));
+        let mut add = |field: &str, ours: Option<String>, theirs: Option<String>| {
+            let side = match (&ours, &theirs) {
+                (None, _) => who,
                 (_, None) => "ours",
                 (Some(_), Some(_)) => "both",
             };
-            found.push(Difference { place: format!("{intent} {side} {target} {field}"), ours, gcloud });
+            found.push(Difference { place: format!("{intent} {side} {target} {field}"), ours, theirs });
         };
-        if ours.requests != gcloud.requests {
+        if ours.requests != theirs.requests {
             let count = |sent: &Sent| (sent.requests > 0).then(|| sent.requests.to_string());
-            add("(requests)", count(ours), count(gcloud));
+            add("(requests)", count(ours), count(theirs));
         }
-        let fields: BTreeSet<&String> = ours.fields.keys().chain(gcloud.fields.keys()).collect();
+        let fields: BTreeSet<&String> = ours.fields.keys().chain(theirs.fields.keys()).collect();
         for field in fields {
-            let (ours, gcloud) = (ours.fields.get(field), gcloud.fields.get(field));
-            if ours != gcloud {
-                add(field, ours.cloned(), gcloud.cloned());
+            let (ours, theirs) = (ours.fields.get(field), theirs.fields.get(field));
+            if ours != theirs {
+                add(field, ours.cloned(), theirs.cloned());
             }
         }
     }

@@ -1,4 +1,4 @@
-//! The intents of `intents.toml`, and what we send for them.
+//! The intents of `intents.toml` and the configurations of `terraform.toml`, and what we send for them.
 
 use std::collections::BTreeMap;
 use std::path::Path;
@@ -10,7 +10,7 @@ use dask_infra::source::Sources;
 use dask_infra::stack::lower::{Lowered, lower};
 use dask_infra::stack::{Options, parse_in};
 use serde::Deserialize;
-use serde_json::{Value, json};
+use serde_json::{Map, Value, json};
 
 use super::{Request, end};
 use crate::golden::root;
@@ -24,7 +24,13 @@ struct Table {
     /// The pool of a cluster that is made, and of one that is there.
     first_pool: Value,
     /// What a command may begin with.
+    #[serde(default)]
     words: BTreeMap<String, String>,
+    /// What Terraform's provider sends for every cluster, and for every pool.
+    #[serde(default)]
+    every_cluster: Map<String, Value>,
+    #[serde(default)]
+    every_pool: Map<String, Value>,
     intent: Vec<Intent>,
 }
 
@@ -34,13 +40,20 @@ struct Table {
 pub struct Intent {
     pub name: String,
     /// The words after `gcloud container`, without cluster and location. `FILES/` is where `files` are.
+    #[serde(default)]
     gcloud: String,
+    /// The arguments of Terraform's resource, for who reads this.
+    #[serde(default)]
+    arguments: String,
+    /// The cluster or the pool that Terraform's provider sends for them.
+    #[serde(default)]
+    pub terraform: Map<String, Value>,
     /// Files that the command reads.
     #[serde(default)]
     files: BTreeMap<String, String>,
     /// Whether the cluster is there before.
     #[serde(default = "yes")]
-    exists: bool,
+    pub exists: bool,
     /// What the stack says before and after, beside the standard.
     #[serde(default = "nothing")]
     before: Value,
@@ -71,11 +84,16 @@ fn nothing() -> Value {
     json!({})
 }
 
-/// All of the table.
-pub fn all() -> Vec<Intent> {
-    let Table { standard, first_pool, words, intent: mut intents } =
-        toml::from_str(include_str!("intents.toml")).unwrap();
+/// All of a table.
+pub fn all(text: &str) -> Vec<Intent> {
+    let Table { standard, first_pool, words, every_cluster, every_pool, intent: mut intents } =
+        toml::from_str(text).unwrap();
     for intent in &mut intents {
+        assert!(intent.gcloud.is_empty() != intent.arguments.is_empty(), "{} is said by nobody", intent.name);
+        let every = if intent.exists { &every_pool } else { &every_cluster };
+        for (key, value) in every {
+            intent.terraform.entry(key).or_insert_with(|| value.clone());
+        }
         intent.standard = standard.clone();
         let first = intent.gcloud.split(' ').next().unwrap_or_default();
         if let Some(words) = words.get(first) {

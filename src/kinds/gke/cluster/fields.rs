@@ -126,6 +126,7 @@ pub const FIELDS: &[Field<Cluster>] = &[
         |on: &bool| json!(if *on { "ADVANCED_DATAPATH" } else { "LEGACY_DATAPATH" }),
         |live: &Value| (*live == "ADVANCED_DATAPATH").then_some(true)
     ),
+    listed!(multi_networking: switch, "networkConfig.enableMultiNetworking"),
     // Before what others say below it.
     listed!(addons, "addonsConfig", |addons: &Addons| addons.api(), Addons::of),
     listed!(

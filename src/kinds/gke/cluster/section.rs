@@ -70,6 +70,9 @@ pub struct Cluster {
     /// When GKE may upgrade.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub maintenance: Option<Maintenance>,
+    /// Whether nodes can have further networks (`additional_node_networks` of a pool). Needs `dataplane_v2`.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub multi_networking: Option<bool>,
     /// GKE's data plane on eBPF, which enforces network policies.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub dataplane_v2: Option<bool>,

@@ -3,6 +3,8 @@
 use serde_json::{Value, json};
 
 use super::keys::{BlueGreen, Kubelet, Linux, LocalSsd, Reservation, TenantAffinity};
+use super::networks::{self, NodeNetwork, PodNetwork};
+use super::registries;
 use super::section::{DriverVersion, NodePool, Surge};
 use crate::address::FieldPath;
 use crate::kinds::gke::compare::owned_labels;
@@ -10,7 +12,8 @@ use crate::kinds::gke::field::{
     self, Field, Ruled, given, google_labels, list, listed, not, pairs, rule, texts,
 };
 use crate::kinds::gke::words::{
-    Confidential, LocationPolicy, LoggingVariant, Placement, WorkloadMetadata, camel, lasting, lasts, snake,
+    Confidential, GpuDirect, LocationPolicy, LoggingVariant, Placement, WorkloadMetadata, camel, lasting,
+    lasts, snake,
 };
 use crate::kinds::json::text;
 use crate::kinds::kind::{How, Rule, Update};
@@ -223,6 +226,35 @@ pub const FIELDS: &[Field<NodePool>] = &[
     },
     listed!(private_nodes: switch, "networkConfig.enablePrivateNodes"),
     listed!(pod_range: text, "networkConfig.podRange"),
+    Field {
+        key: "additional_node_networks",
+        said: |pool| networks::said(&pool.additional_node_networks, NodeNetwork::api),
+        import: |pool, live| pool.additional_node_networks = networks::of(live, NodeNetwork::of),
+        rule: Ruled::Listed("networkConfig.additionalNodeNetworkConfigs"),
+        ..Field::NONE
+    },
+    Field {
+        key: "additional_pod_networks",
+        said: |pool| networks::said(&pool.additional_pod_networks, PodNetwork::api),
+        import: |pool, live| pool.additional_pod_networks = networks::of(live, PodNetwork::of),
+        rule: Ruled::Listed("networkConfig.additionalPodNetworkConfigs"),
+        ..Field::NONE
+    },
+    listed!(gpu_direct: word GpuDirect, "config.gpuDirectConfig.gpuDirectStrategy"),
+    Field {
+        key: "registry_mirrors",
+        said: |pool| registries::hosts(&pool.registry_mirrors),
+        import: |pool, live| pool.registry_mirrors = registries::mirrors(live),
+        rule: Ruled::Listed("config.containerdConfig.registryHosts"),
+        ..Field::NONE
+    },
+    Field {
+        key: "registry_certificates",
+        said: |pool| registries::access(&pool.registry_certificates),
+        import: |pool, live| pool.registry_certificates = registries::certificates(live),
+        rule: Ruled::Listed("config.containerdConfig.privateRegistryAccessConfig"),
+        ..Field::NONE
+    },
     listed!(max_pods_per_node: wide, "maxPodsConstraint.maxPodsPerNode"),
     Field {
         key: "local_ssd",

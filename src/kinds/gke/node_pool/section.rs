@@ -7,8 +7,11 @@ use serde::{Deserialize, Serialize};
 use serde_json::{Map, Value};
 
 use super::keys::{BlueGreen, Kubelet, Linux, LocalSsd, Reservation, TenantAffinity};
+use super::networks::{NodeNetwork, PodNetwork};
 use crate::catalog;
-use crate::kinds::gke::words::{Confidential, LocationPolicy, LoggingVariant, Placement, WorkloadMetadata};
+use crate::kinds::gke::words::{
+    Confidential, GpuDirect, LocationPolicy, LoggingVariant, Placement, WorkloadMetadata,
+};
 use crate::kinds::json::is_false;
 use crate::kinds::scope::{PoolFacts, Scope};
 use crate::kinds::section::{LabelRules, Labels, Lifecycle, Live, Manage, Naming, Section};
@@ -109,6 +112,25 @@ pub struct NodePool {
     /// The secondary range of the subnetwork that Pods have addresses of. Default: the cluster's.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub pod_range: Option<String>,
+    /// Further networks of the nodes, each with a subnetwork: of GPU traffic, for example. Need `multi_networking` of the
+    /// cluster.
+    #[serde(default, skip_serializing_if = "Vec::is_empty")]
+    pub additional_node_networks: Vec<NodeNetwork>,
+    /// Further networks that Pods can be in. Need `additional_node_networks` with the same subnetworks.
+    #[serde(default, skip_serializing_if = "Vec::is_empty")]
+    pub additional_pod_networks: Vec<PodNetwork>,
+    /// `"rdma"`: GPUs reach those of other nodes past the CPU, on A3 Ultra, A4 and A4X. TCPX and TCPXO have no field: they
+    /// are `additional_node_networks` and Google's DaemonSets.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub gpu_direct: Option<GpuDirect>,
+    /// Mirrors of registries, by the registry: `{ "docker.io" = ["https://mirror.gcr.io"] }`. containerd asks them first, one
+    /// after the other.
+    #[serde(default, skip_serializing_if = "BTreeMap::is_empty")]
+    pub registry_mirrors: BTreeMap<String, Vec<String>>,
+    /// Authorities that certificates of private registries are of: a secret of Secret Manager for each domain,
+    /// `{ "registry.example" = "projects/P/secrets/S/versions/1" }`.
+    #[serde(default, skip_serializing_if = "BTreeMap::is_empty")]
+    pub registry_certificates: BTreeMap<String, String>,
     /// Pods of a node at most; fewer take fewer addresses. Default: the cluster's, else 110.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     #[schemars(range(min = 8, max = 256))]
