@@ -339,6 +339,60 @@ pub fn quota_metric(accelerator: &str, capacity: Capacity) -> Option<String> {
     })
 }
 
+/// Families of machine types and the Compute Engine quota of their vCPUs in a region; vCPUs of Spot machines have one
+/// together. Families from C4 on count in `CPUS_PER_VM_FAMILY`, which only Cloud Quotas tells.
+/// Source: `Quota.metric` of Compute Engine's v1 API; that E2 counts with N1 is recalled.
+const CPU_QUOTAS: &[(&str, &str)] = &[
+    ("a2", "A2_CPUS"),
+    ("c2", "C2_CPUS"),
+    ("c2d", "C2D_CPUS"),
+    ("c3", "C3_CPUS"),
+    ("e2", "CPUS"),
+    ("m1", "M1_CPUS"),
+    ("m2", "M2_CPUS"),
+    ("m3", "M3_CPUS"),
+    ("n1", "CPUS"),
+    ("n2", "N2_CPUS"),
+    ("n2d", "N2D_CPUS"),
+    ("t2a", "T2A_CPUS"),
+    ("t2d", "T2D_CPUS"),
+];
+
+/// The quota that the vCPUs of a machine type count against in a region.
+pub fn cpu_quota(machine: &str, capacity: Capacity) -> Option<&'static str> {
+    let series = match machine.split('-').next().unwrap_or_default() {
+        "custom" => "n1",
+        series => series,
+    };
+    let (_, quota) = CPU_QUOTAS.iter().find(|(known, _)| *known == series)?;
+    Some(match capacity {
+        Capacity::OnDemand => quota,
+        Capacity::Spot => "PREEMPTIBLE_CPUS",
+    })
+}
+
+/// All quotas of vCPUs in a region.
+pub fn cpu_quotas() -> impl Iterator<Item = &'static str> {
+    CPU_QUOTAS.iter().map(|(_, quota)| *quota).chain(["PREEMPTIBLE_CPUS"])
+}
+
+/// The quota of a region that disks of a type count against.
+/// Source: `Quota.metric` of Compute Engine's v1 API; `HDB_TOTAL_GB` in refusals of Hyperdisk Balanced.
+pub fn disk_quota(kind: &str) -> Option<&'static str> {
+    match kind {
+        "pd-standard" => Some("DISKS_TOTAL_GB"),
+        "pd-balanced" | "pd-ssd" => Some("SSD_TOTAL_GB"),
+        "hyperdisk-balanced" => Some("HDB_TOTAL_GB"),
+        _ => None,
+    }
+}
+
+/// The quota of a region for external addresses of machines.
+pub const ADDRESS_QUOTA: &str = "IN_USE_ADDRESSES";
+
+/// The quota that all vCPUs of a project count against.
+pub const GLOBAL_CPU_QUOTA: &str = "CPUS_ALL_REGIONS";
+
 /// The quota that all GPUs of a project count against.
 pub fn global_gpu_quota() -> Option<&'static str> {
     CATALOG.as_ref().map(|catalog| &*catalog.quota.global_gpu)
@@ -460,5 +514,10 @@ mod tests {
         assert_eq!(metric(Capacity::Spot), "PREEMPTIBLE_NVIDIA_T4_GPUS");
         assert_eq!(quota_metric("nvidia-b200", Capacity::OnDemand), None);
         assert_eq!(global_gpu_quota(), Some("GPUS_ALL_REGIONS"));
+        let cpus = |machine| (cpu_quota(machine, Capacity::OnDemand), cpu_quota(machine, Capacity::Spot));
+        assert_eq!(cpus("a2-highgpu-1g"), (Some("A2_CPUS"), Some("PREEMPTIBLE_CPUS")));
+        assert_eq!(cpus("custom-4-8192"), (Some("CPUS"), Some("PREEMPTIBLE_CPUS")));
+        assert_eq!(cpus("c4-standard-2"), (None, None));
+        assert!(["n1-standard-1", "e2-medium"].into_iter().all(|machine| cpus(machine).0 == Some("CPUS")));
     }
 }

@@ -459,6 +459,8 @@ pub enum Api {
     Compute,
     /// The Resource Manager API, which knows who may do what in a project; paths begin with `/v1/projects/`.
     Projects,
+    /// The Organization Policy API; paths begin with `/v2/projects/`.
+    Policies,
     /// The Kubernetes API of the stack's cluster; paths begin with `/api`.
     Kubernetes,
 }

@@ -10,12 +10,14 @@ use super::away::{self, Since};
 use super::failure::{brief, failed, of_operation, of_request};
 use super::operations::{OPERATION, Places, running_operation};
 use super::program::{Pause, Run};
+use super::trouble::Told;
 use super::{Outcome, Stopped};
 use crate::address::{FieldPath, Segment};
 use crate::diag::Code;
 use crate::kinds::json::is_going;
 use crate::kinds::kubernetes::requests::ABSENT;
 use crate::live::admission::{self, Admission};
+use crate::live::cause::project_of;
 use crate::live::list::list;
 use crate::live::retry::{Patience, Tries, Trouble, Verdict};
 use crate::live::{ApiError, Class, Request, served};
@@ -328,7 +330,10 @@ impl Run<'_> {
             let status = operation["status"].as_str().unwrap_or("unknown").to_owned();
             if status == "DONE" {
                 return match operation_error(&operation) {
-                    Some(why) => Err(of_operation(&name, &kind, &self.with_conditions(request, why).await)),
+                    Some(why) => {
+                        let told = self.with_conditions(request, why).await.with(&operation);
+                        Err(of_operation(&name, &kind, &told, project_of(&request.path)))
+                    }
                     None => Ok(()),
                 };
             }
@@ -364,7 +369,7 @@ impl Run<'_> {
     }
 
     /// An operation's error and what the pool says about it: the operation alone often says less.
-    async fn with_conditions(&self, request: &Request, why: String) -> String {
+    async fn with_conditions(&self, request: &Request, why: String) -> Told {
         let path = match (request.method, made_path(request)) {
             (Method::Post, Some(path)) => path,
             _ => request.path.split([':', '?']).next().unwrap_or_default().to_owned(),
@@ -379,7 +384,7 @@ impl Run<'_> {
                 text = format!("{text}; {message}");
             }
         }
-        text
+        Told::of(text).with(&live)
     }
 }
 
@@ -470,7 +475,7 @@ fn made_path(request: &Request) -> Option<String> {
         (Api::Kubernetes, _) => &body["metadata"]["name"],
         (Api::Gke | Api::Compute, _) if path.ends_with("/clusters") => &body["cluster"]["name"],
         (Api::Gke | Api::Compute, _) if path.ends_with("/nodePools") => &body["nodePool"]["name"],
-        (Api::Gke | Api::Compute | Api::Projects, _) => return None,
+        (Api::Gke | Api::Compute | Api::Projects | Api::Policies, _) => return None,
     };
     Some(format!("{path}/{}", name.as_str()?))
 }

@@ -2,7 +2,10 @@
 
 use std::time::Duration;
 
+use serde_json::Value;
+
 use super::Outcome;
+use super::trouble::{self, Told};
 use crate::diag::Code;
 use crate::live::cause::{Cause, project_of};
 use crate::live::{ApiError, Class, SOMETHING_ELSE};
@@ -24,7 +27,9 @@ pub fn of_request(error: &ApiError) -> Outcome {
         Class::Untrusted => failed(Code::Interception, message, error.remedy()),
         Class::Denied => denied(error),
         Class::Quota => {
-            failed(Code::Quota, message, Some("request more quota, or use another region or machine type"))
+            let help = in_the_way(error);
+            let plain = "request more quota, or use another region or machine type";
+            failed(Code::Quota, message, Some(help.as_deref().unwrap_or(plain)))
         }
         Class::Conflict => conflict(error),
         Class::AlreadyExists => failed(Code::MadeByOthers, message, again),
@@ -33,7 +38,7 @@ pub fn of_request(error: &ApiError) -> Outcome {
             failed(Code::NoAnswer, message, again)
         }
         Class::Unreadable | Class::TooLarge => failed(Code::NoAnswer, message, Some(SOMETHING_ELSE)),
-        Class::Invalid | Class::Other => failed(Code::Refused, message, None),
+        Class::Invalid | Class::Other => failed(Code::Refused, message, in_the_way(error).as_deref()),
     }
 }
 
@@ -43,20 +48,23 @@ fn denied(error: &ApiError) -> Outcome {
     match Cause::of(error.body.as_ref(), &error.message) {
         Some(cause) => {
             let what = format!("{}: {}", cause.what(project), error.request);
-            failed(code_of(&cause), what, Some(&cause.remedy(project)))
+            let narrower = matches!(cause, Cause::OrgPolicy { .. }).then(|| in_the_way(error)).flatten();
+            failed(code_of(&cause), what, Some(&narrower.unwrap_or_else(|| cause.remedy(project))))
         }
         None => {
             // Source: Kubernetes' words on RBAC, and GKE's on what its roles lack.
             let rbac =
                 ["rbac.authorization.k8s.io", "clusterroles", "attempting to grant", "container.clusterRole"];
             let help = match rbac.iter().any(|word| error.message.contains(word)) {
-                true => {
+                true => Some(
                     "objects of RBAC need cluster-admin, on GKE roles/container.admin: `dask-infra permissions` lists what the \
                      stack needs"
-                }
-                false => "request the permission named in the message, then apply again",
+                        .to_owned(),
+                ),
+                false => in_the_way(error),
             };
-            failed(Code::Denied, error.to_string(), Some(help))
+            let plain = "request the permission named in the message, then apply again";
+            failed(Code::Denied, error.to_string(), Some(help.as_deref().unwrap_or(plain)))
         }
     }
 }
@@ -69,7 +77,7 @@ pub fn code_of(cause: &Cause) -> Code {
         Cause::NoProject => Code::NoProject,
         Cause::Billing { .. } => Code::Billing,
         Cause::Scopes => Code::Credentials,
-        Cause::OrgPolicy { .. } => Code::Denied,
+        Cause::OrgPolicy { .. } => Code::OrgPolicy,
     }
 }
 
@@ -87,16 +95,16 @@ fn conflict(error: &ApiError) -> Outcome {
 }
 
 /// A GKE operation that ended with an error.
-pub fn of_operation(operation: &str, kind: &str, why: &str) -> Outcome {
-    let words = why.to_ascii_lowercase();
-    let help = if words.contains("stockout") || words.contains("resource_pool_exhausted") {
-        "the zone is out of these machines: use another zone or `spot = true`, or apply again later"
-    } else if words.contains("quota") {
-        "request more quota, or use another region or machine type"
-    } else {
-        "plan again to see what it left behind, then apply"
-    };
-    failed(Code::OperationFailed, format!("{operation} ({kind}) failed: {why}"), Some(help))
+pub fn of_operation(operation: &str, kind: &str, told: &Told, project: &str) -> Outcome {
+    let help = trouble::remedy(told, project);
+    let help = help.as_deref().unwrap_or("plan again to see what it left behind, then apply");
+    failed(Code::OperationFailed, format!("{operation} ({kind}) failed: {}", told.text), Some(help))
+}
+
+/// What keeps GKE from doing what a refused request asks for.
+fn in_the_way(error: &ApiError) -> Option<String> {
+    let body = error.body.as_ref().unwrap_or(&Value::Null);
+    trouble::remedy(&Told::of(error.message.as_str()).with(body), project_of(&error.request))
 }
 
 /// `90 s`, `30 min`: limits as people say them.

@@ -31,6 +31,7 @@ mod operations;
 mod program;
 pub mod record;
 pub mod schedule;
+mod trouble;
 mod wait;
 
 #[cfg(test)]

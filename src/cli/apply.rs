@@ -7,6 +7,7 @@ use super::Exit;
 use super::consent::{self, Came, Whole};
 use super::holder;
 use super::plan::{Making, Part, parallelism};
+use super::preflight::{passed, preflight};
 use super::saved;
 use super::session::{Link, Session, block_on, given_to, plan_again};
 use super::settings::{Failure, Format, Settings, quoted};
@@ -118,6 +119,7 @@ pub fn destroy(settings: &Settings, args: &DestroyArgs) -> Exit {
         retarget: false,
         when_idle: false,
         wait: 0,
+        skip_preflight: true,
         parallelism: *parallelism,
         json: *json,
     };
@@ -148,6 +150,8 @@ pub fn apply_stack(
                 link.close().await?;
                 return Ok(Exit::Done);
             }
+            let findings = preflight(&*link.api(), &plan, making.preflight(), making.parallelism).await;
+            passed(findings, reporter, session.sources())?;
             let came = match plan.is_empty() {
                 // A wait needs no consent.
                 true => Came::Given,
@@ -180,6 +184,8 @@ async fn apply_saved(
         link.close().await?;
         return Ok(Exit::Done);
     }
+    let findings = preflight(&*link.api(), &plan, making.preflight(), making.parallelism).await;
+    passed(findings, reporter, &Sources::default())?;
     consent::get(&plan, &making.allow, Whole::Given, Format::json(making.json))?;
     let Making { parallelism, .. } = *making;
     let again = plan_anew(settings, file);

@@ -3,20 +3,23 @@
 
 use std::path::Path;
 
-use serde_json::{Value, json};
+use serde_json::Value;
 
 use super::Exit;
 use super::access::{self, Words};
 use super::gcloud::{self, Gcloud};
+use super::preflight::room;
 use super::rights::{self, Needs};
 use super::sandbox::{self, State};
-use super::session::{Session, block_on};
+use super::session::{Ask, Link, Session, block_on};
 use super::settings::{Access, Failure, Settings};
-use crate::diag::Code;
+use crate::diag::{Code, Diagnostic, Severity};
 use crate::live::credentials::adc::{self, File, Found};
 use crate::live::{ApiError, Class, LiveApi, Request};
+use crate::plan::Mode;
+use crate::plan::preflight::Preflight;
 use crate::report::human::findings::{Finding, Mark, render};
-use crate::resource::{Api, ClusterName, Method, Target};
+use crate::resource::{Api, ClusterName, Target};
 
 /// Shown below the options.
 pub const EXAMPLES: &str = "Examples:\n  \
@@ -25,6 +28,9 @@ pub const EXAMPLES: &str = "Examples:\n  \
     dask-infra doctor --json | jq '.[] | select(.mark == \"bad\")'\n\
     \n\
     Reads only. Exits with 1 when it finds a problem. Shows no secrets.";
+
+/// Requests at a time.
+const PARALLELISM: usize = 16;
 
 /// Options of `doctor`.
 #[derive(clap::Args, Debug)]
@@ -174,7 +180,13 @@ fn online(settings: &Settings, args: &Args, session: Option<&Session>) -> Vec<Fi
         let link = session.connect(settings)?;
         let api = link.api();
         let found = match &target.gke {
-            Some(cluster) => project(&*api, session, settings, cluster).await,
+            Some(cluster) => {
+                let mut found = project(&*api, session, settings, cluster).await;
+                if found.iter().all(|finding| finding.mark != Mark::Bad) {
+                    found.extend(capacity(session, &link).await);
+                }
+                found
+            }
             None => vec![cluster(&*api, session, settings, target).await],
         };
         link.close().await?;
@@ -233,13 +245,7 @@ async fn permissions(
 ) -> Finding {
     let what = "permissions";
     let needed = rights::permissions(&Needs::of(session.lowered()).apply);
-    let request = Request {
-        api: Api::Projects,
-        method: Method::Post,
-        path: format!("/v1/projects/{}:testIamPermissions", name.project),
-        body: Some(json!({ "permissions": needed })),
-    };
-    match api.send(request).await {
+    match api.send(rights::test(&name.project, &needed)).await {
         Ok(answer) => judged(&needed, &answer, &name.project),
         // A sandbox that is being served.
         Err(error) if error.class == Class::NotFound && settings.access.is_simulated() => {
@@ -258,24 +264,42 @@ async fn permissions(
 }
 
 fn judged(needed: &[String], answer: &Value, project: &str) -> Finding {
-    let given: Vec<&str> =
-        answer["permissions"].as_array().into_iter().flatten().filter_map(Value::as_str).collect();
-    let missing: Vec<&str> =
-        needed.iter().map(String::as_str).filter(|needed| !given.contains(needed)).collect();
+    let missing = rights::missing(needed, answer);
     if missing.is_empty() {
         return Finding::new(Mark::Good, "permissions", format!("all {} that an apply needs", needed.len()));
     }
-    let remedy: Vec<String> =
-        rights::roles(missing.iter().copied()).into_iter().map(|role| rights::grant(project, role)).collect();
     // Reading is enough for plans.
     let mark = if missing.contains(&"container.clusters.get") { Mark::Bad } else { Mark::Doubtful };
-    let few = match missing.as_slice() {
-        [first, second, third, rest @ ..] if rest.len() > 2 => {
-            format!("{first}, {second}, {third} and {} more (`dask-infra permissions` lists all)", rest.len())
-        }
-        all => all.join(", "),
+    let seen = format!("missing: {}", rights::few(&missing));
+    Finding::new(mark, "permissions", seen).remedy(rights::grants(project, &missing))
+}
+
+/// Whether quotas, zones and policies have room for what an apply would make.
+async fn capacity(session: &Session, link: &Link) -> Vec<Finding> {
+    let what = "capacity";
+    let ask = Ask { parallelism: PARALLELISM, ..Ask::of(Mode::Apply) };
+    let Ok(plan) = session.plan(link, &ask).await else {
+        return vec![Finding::new(Mark::Skipped, what, "not looked at: the stack cannot be planned")];
     };
-    Finding::new(mark, "permissions", format!("missing: {few}")).remedy(remedy.join("\n"))
+    let Some(preflight) = Preflight::of(&plan) else {
+        return vec![Finding::new(Mark::Skipped, what, "an apply creates no nodes")];
+    };
+    let found = room(&*link.api(), &preflight, PARALLELISM).await;
+    if found.is_empty() {
+        let seen = "quotas, zones and organization policies have room for what an apply creates";
+        return vec![Finding::new(Mark::Good, what, seen)];
+    }
+    let finding = |said: Diagnostic| {
+        let mark = match (said.code, said.severity) {
+            (Code::NotLookedAt, _) => Mark::Skipped,
+            (_, Severity::Error) => Mark::Bad,
+            (_, Severity::Warning) => Mark::Doubtful,
+        };
+        let mut found = Finding::new(mark, what, said.message);
+        found.remedy = said.help;
+        found
+    };
+    found.into_iter().map(finding).collect()
 }
 
 /// The cluster of a kubeconfig.
@@ -291,6 +315,8 @@ async fn cluster(api: &dyn LiveApi, session: &Session, settings: &Settings, targ
 
 #[cfg(test)]
 mod tests {
+    use serde_json::json;
+
     use super::*;
 
     #[test]

@@ -28,6 +28,7 @@ mod looks;
 mod offered;
 mod permissions;
 mod plan;
+mod preflight;
 mod rights;
 mod run;
 mod sandbox;

@@ -3,9 +3,11 @@
 use std::path::PathBuf;
 
 use super::Exit;
+use super::preflight::{Wanted, preflight};
 use super::session::{Ask, Session, block_on};
 use super::settings::{Failure, Format, Settings};
 use super::{consent, offered, saved};
+use crate::diag::{Diagnostic, Severity};
 use crate::plan::{Consent, Mode, Plan, Selection};
 use crate::report::human::Detail;
 use crate::report::{Next, Reporter, View, document};
@@ -45,6 +47,9 @@ pub struct Making {
     /// Maximum wait of --when-idle: `90s`, `30m`, `4h`, `1h 30m`; then exit code 6
     #[arg(long, value_name = "TIME", default_value = "1h", requires = "when_idle", value_parser = seconds)]
     pub wait: u32,
+    /// Do not look at quotas, permissions, machine types and organization policies before the first write
+    #[arg(long)]
+    pub skip_preflight: bool,
     /// Requests and changes at a time
     #[arg(long, value_name = "N", default_value_t = 64, value_parser = parallelism)]
     pub parallelism: usize,
@@ -146,10 +151,10 @@ pub fn plan(settings: &Settings, args: &Args) -> Exit {
         args.out.as_deref().map_or(Ok(()), saved::has_a_place)?;
         let mode = if args.destroy { Mode::Destroy } else { Mode::Apply };
         let ask = args.making.ask(mode);
-        let plan = if args.offline {
-            session.plan_offline(&ask)?
+        let (plan, findings) = if args.offline {
+            (session.plan_offline(&ask)?, Vec::new())
         } else {
-            block_on(plan_live(settings, &session, &ask))?
+            block_on(plan_live(settings, &session, &ask, args.making.preflight()))?
         };
         if let Some(path) = &args.out {
             saved::save(path, &plan)?;
@@ -160,10 +165,14 @@ pub fn plan(settings: &Settings, args: &Args) -> Exit {
             None => Next::Apply,
         };
         reporter.plan(&plan, &View { sources: Some(session.sources()), next });
+        reporter.diagnostics(&findings, session.sources());
         let refused = consent::not_ours(&plan, session.sources());
         if !refused.is_empty() {
             reporter.diagnostics(&refused, session.sources());
             return Ok(Exit::Refused);
+        }
+        if findings.iter().any(|finding| finding.severity == Severity::Error) {
+            return Ok(Exit::Error);
         }
         Ok(if args.detailed_exitcode && !plan.is_empty() { Exit::Changes } else { Exit::Done })
     })
@@ -184,20 +193,33 @@ fn refresh(settings: &Settings, args: &Args, reporter: &mut dyn Reporter) -> Res
     Ok(if drifted.found.is_empty() { Exit::Done } else { Exit::Changes })
 }
 
-async fn plan_live(settings: &Settings, session: &Session, ask: &Ask<'_>) -> Result<Plan, Failure> {
+/// The plan, and what an apply of it would meet.
+async fn plan_live(
+    settings: &Settings,
+    session: &Session,
+    ask: &Ask<'_>,
+    wanted: Wanted,
+) -> Result<(Plan, Vec<Diagnostic>), Failure> {
     let link = session.connect(settings)?;
     let plan = session.plan(&link, ask).await?;
+    let findings = preflight(&*link.api(), &plan, wanted, ask.parallelism).await;
     link.close().await?;
-    Ok(plan)
+    Ok((plan, findings))
 }
 
 impl Making {
     /// What they ask for.
     pub fn ask(&self, mode: Mode) -> Ask<'_> {
-        let Self { allow, replace, part, retarget, when_idle, wait, parallelism, json: _ } = self;
+        let Self { allow, replace, part, retarget, when_idle, wait, skip_preflight: _, parallelism, json: _ } =
+            self;
         let (selection, retarget, parallelism) = (part.selection(), *retarget, *parallelism);
         let when_idle = when_idle.then_some(*wait);
         Ask { mode, allowed: allow, replace, selection, parallelism, retarget, when_idle }
+    }
+
+    /// Whether it is looked at what an apply would meet.
+    pub fn preflight(&self) -> Wanted {
+        if self.skip_preflight { Wanted::Skipped } else { Wanted::Yes }
     }
 }
 

@@ -7,7 +7,8 @@ use std::collections::{BTreeMap, BTreeSet};
 
 use serde_json::{Value, json};
 
-use crate::resource::{Endpoint, Gvk, Identity, Lowered, Resource};
+use crate::live::Request;
+use crate::resource::{Api, Endpoint, External, Gvk, Identity, Lowered, Method, Resource, Target};
 
 /// One permission.
 #[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord)]
@@ -40,11 +41,16 @@ const ALWAYS: &[(&str, &str, &[&str], &[&str])] = &[
 impl Needs {
     /// Of everything in a stack.
     pub fn of(lowered: &Lowered) -> Self {
+        Self::of_all(&lowered.target, &lowered.resources, &lowered.external)
+    }
+
+    /// Of what a stack makes at a place, and of what it relies on.
+    pub fn of_all(target: &Target, resources: &[Resource], external: &[External]) -> Self {
         let mut needs = Self::default();
-        if lowered.target.gke.is_some() {
+        if target.gke.is_some() {
             needs.reads(&["container.clusters.get", "container.clusters.list", "container.operations.list"]);
         }
-        if lowered.target.endpoint == Endpoint::Dns {
+        if target.endpoint == Endpoint::Dns {
             needs.reads(&["container.clusters.connect"]);
         }
         for (plural, kind, read, write) in ALWAYS {
@@ -56,8 +62,8 @@ impl Needs {
             };
             needs.object(&gvk, read, write);
         }
-        lowered.resources.iter().for_each(|resource| needs.manages(resource));
-        lowered.external.iter().for_each(|external| needs.relies_on(&external.resource));
+        resources.iter().for_each(|resource| needs.manages(resource));
+        external.iter().for_each(|external| needs.relies_on(&external.resource));
         needs
     }
 
@@ -178,6 +184,46 @@ impl Need {
 /// IAM's names of what is needed, each once.
 pub fn permissions(needs: &BTreeSet<Need>) -> Vec<String> {
     needs.iter().map(Need::permission).collect::<BTreeSet<String>>().into_iter().collect()
+}
+
+/// The request that asks which of these the credentials have on a project.
+pub fn test(project: &str, needed: &[String]) -> Request {
+    Request {
+        api: Api::Projects,
+        method: Method::Post,
+        path: format!("/v1/projects/{project}:testIamPermissions"),
+        body: Some(json!({ "permissions": needed })),
+    }
+}
+
+/// Which of these the answer to `testIamPermissions` does not have.
+pub fn missing<'n>(needed: &'n [String], answer: &Value) -> Vec<&'n str> {
+    let given: BTreeSet<&str> =
+        answer["permissions"].as_array().into_iter().flatten().filter_map(Value::as_str).collect();
+    needed.iter().map(String::as_str).filter(|needed| !given.contains(needed)).collect()
+}
+
+/// Whether only the project can give a permission. Those of objects in a cluster may come from its RBAC, that to act as a
+/// service account from the account.
+pub fn is_of_the_project(permission: &str) -> bool {
+    permission.starts_with("container.clusters.") || permission.starts_with("container.operations.")
+}
+
+/// What of many permissions is shown.
+pub fn few(permissions: &[&str]) -> String {
+    match permissions {
+        [first, second, third, rest @ ..] if rest.len() > 2 => {
+            format!("{first}, {second}, {third} and {} more (`dask-infra permissions` lists all)", rest.len())
+        }
+        all => all.join(", "),
+    }
+}
+
+/// The commands of an administrator that grant all of these.
+pub fn grants(project: &str, permissions: &[&str]) -> String {
+    let commands: Vec<String> =
+        roles(permissions.iter().copied()).into_iter().map(|role| grant(project, role)).collect();
+    commands.join("\n")
 }
 
 /// The rules of a ClusterRole that allow what is needed inside a cluster.

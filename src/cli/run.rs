@@ -52,6 +52,7 @@ pub fn run(settings: &Settings, args: &Args) -> Exit {
         retarget: false,
         when_idle: false,
         wait: 0,
+        skip_preflight: false,
         parallelism: *parallelism,
         json: *json,
     };

@@ -940,8 +940,11 @@ codes! {
     => "gcloud projects add-iam-policy-binding my-project \\\n  --member user:ada@example.org --role roles/container.admin"
 
     Quota "DI0603" "quota exceeded"
-    "The request needs more GPUs, CPUs or addresses in the region than the project's quota allows. Request \
-     more in the console under IAM, Quotas, or use another region or machine type."
+    "More GPUs, CPUs, disks or addresses are needed than the project's quota allows, in the region or in all regions \
+     together. `plan` and `apply` compare need, limit and usage before the first write: what does not suffice for the \
+     first nodes is an error, what does not suffice for the most that an autoscaler may add, or for the extra nodes of \
+     an upgrade, a warning. GPUS_ALL_REGIONS is 0 in new projects: request more of it, as no other region helps."
+    => "gcloud beta quotas preferences create --service compute.googleapis.com --project my-project \\\n  --quota-id GPUS-ALL-REGIONS-per-project --preferred-value 2\n# or: https://console.cloud.google.com/iam-admin/quotas?project=my-project"
 
     NoAnswer "DI0604" "an API did not handle the request"
     "It did not respond, returned an error of its own, or was busy for too long. Nothing is lost: plan again \
@@ -979,4 +982,22 @@ codes! {
     "GKE creates nothing in a project without a billing account. An account is linked once; it takes a minute \
      until the APIs know it."
     => "gcloud billing accounts list\ngcloud billing projects link my-project --billing-account 0X0X0X-0X0X0X-0X0X0X"
+
+    NotOffered "DI0611" "a zone does not have the machine type or GPU"
+    "Not every zone has every machine type, and GPUs are in few. `plan` and `apply` ask Compute Engine before the first \
+     write. Use a zone that has it, for the cluster or as `zones` of the pool, or another machine type."
+    => "gcloud compute accelerator-types list --filter name=nvidia-tesla-t4\ngcloud compute machine-types list --filter name=a2-highgpu-1g"
+
+    OrgPolicy "DI0612" "an organization policy forbids it"
+    "An administrator of the organization restricts what projects may create: machines with external addresses \
+     (compute.vmExternalIpAccess), machines without secure boot (compute.requireShieldedVm), locations \
+     (gcp.resourceLocations) and more. Change the stack so that it complies, or ask for an exception."
+    => "[cluster]\nprivate_nodes = true    # compute.vmExternalIpAccess\n\n[node_pool.workers]\nsecure_boot = true      # compute.requireShieldedVm"
+
+    NotLookedAt "DI0613" "something was not looked at before the first write"
+    "`plan` and `apply` read quotas, permissions, machine types and organization policies before the first write of \
+     nodes. What could not be read is named with the reason; nothing is assumed about it, and the apply goes on. \
+     roles/compute.viewer and roles/orgpolicy.policyViewer are enough to read them. `--skip-preflight` leaves all of it \
+     out."
+    => "gcloud services enable orgpolicy.googleapis.com --project my-project"
 }

@@ -62,8 +62,11 @@ impl Cause {
     }
 
     fn by_words(message: &str, words: &str, infos: &[&Value]) -> Option<Self> {
-        if let Some((_, rest)) = message.split_once("onstraint constraints/") {
-            let constraint = rest.split(|c: char| c.is_whitespace() || c == ',').next().unwrap_or_default();
+        // With and without backticks: terraform-google-modules/terraform-google-kubernetes-engine 2344.
+        let named = message.split_once("onstraint ").map(|(_, rest)| rest.trim_start_matches('`'));
+        if let Some(rest) = named.and_then(|rest| rest.strip_prefix("constraints/")) {
+            let ends = |c: char| c.is_whitespace() || c == ',' || c == '`';
+            let constraint = rest.split(ends).next().unwrap_or_default();
             let constraint = constraint.trim_end_matches('.').to_owned();
             return Some(Self::OrgPolicy { constraint });
         }

@@ -172,6 +172,7 @@ fn host(api: Api) -> &'static str {
     match api {
         Api::Compute => "https://compute.googleapis.com",
         Api::Projects => "https://cloudresourcemanager.googleapis.com",
+        Api::Policies => "https://orgpolicy.googleapis.com",
         Api::Gke | Api::Kubernetes => "https://container.googleapis.com",
     }
 }

@@ -4,6 +4,7 @@
 pub mod admission;
 pub mod along;
 pub mod answer;
+mod ask;
 pub mod cause;
 pub mod connection;
 pub mod credentials;
@@ -27,6 +28,7 @@ mod transport;
 mod trust;
 pub mod watch;
 
+pub use self::ask::ask;
 pub use self::connection::{Connection, InProcess, Options};
 pub use self::credentials::CURE;
 pub use self::gke::GkeAccess;

@@ -100,7 +100,7 @@ impl Shape {
         match request.api {
             Api::Gke => gke(request.method, &parts),
             Api::Compute => compute(&parts),
-            Api::Projects => Self::Any,
+            Api::Projects | Api::Policies => Self::Any,
             Api::Kubernetes => kubernetes(request, &parts),
         }
     }

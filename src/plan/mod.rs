@@ -24,6 +24,7 @@ mod observe;
 mod order;
 mod outside;
 mod planner;
+pub mod preflight;
 mod prune;
 pub mod read;
 mod reason;

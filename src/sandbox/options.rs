@@ -33,7 +33,7 @@ pub struct Options {
     pub dir: Option<PathBuf>,
     /// How fast time runs; 60 makes a cluster in seconds.
     pub scale: Scale,
-    /// GPU quota per region.
+    /// Quotas of regions and of projects.
     pub gke_quota: Quota,
     /// Scripted shortages of machines. What they have failed in an earlier run of the folder counts.
     pub stockouts: Vec<Stockout>,

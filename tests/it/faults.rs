@@ -43,7 +43,7 @@ impl Drop for Serving {
 fn a_stock_out_and_a_quota_are_said_by_flag() {
     let user = User::with_ready_stack(None);
     let serving = Serving::start(&user, &["--quota", "NVIDIA_A100_GPUS=1"]);
-    user.run(&["--sandbox=box", "apply", "--auto-approve"])
+    user.run(&["--sandbox=box", "apply", "--auto-approve", "--skip-preflight"])
         .expect(1)
         .says("DI0603")
         .says("Insufficient regional quota to satisfy request: resource \"NVIDIA_A100_GPUS\"");
@@ -60,6 +60,41 @@ fn a_stock_out_and_a_quota_are_said_by_flag() {
     let allow = "replace:node_pool.scheduler-pool";
     user.run(&["--sandbox=box", "apply", "--auto-approve", "--allow", allow]).expect(0);
     user.run(&["--sandbox=box", "plan", "--detailed-exitcode"]).expect(0);
+    serving.stop();
+}
+
+/// New projects have no GPUs in any region. GKE says so when the cluster and its other pools have been made.
+#[test]
+fn a_quota_of_the_project_is_seen_before_the_first_write() {
+    let user = User::with_ready_stack(None);
+    let serving = Serving::start(&user, &["--quota", "GPUS_ALL_REGIONS=0"]);
+    let short = "does not suffice: need 3, limit 0, used 0";
+    let ask = "--quota-id GPUS-ALL-REGIONS-per-project";
+    let plan = user.run(&["--sandbox=box", "plan"]).expect(1).says("DI0603").says(short).says(ask);
+    assert!(!plan.err.contains("another region") && !plan.out.contains("another region"), "{}", plan.err);
+    let lines = user.run(&["--sandbox=box", "plan", "--json"]).expect(1).out;
+    let told: Vec<Value> = lines.lines().map(|line| serde_json::from_str(line).unwrap()).collect();
+    let error = told.iter().find(|line| line["diagnostic"]["severity"] == "error").unwrap();
+    assert_eq!(error["diagnostic"]["code"], "DI0603");
+    let detail = error["diagnostic"]["detail"].as_str().unwrap();
+    assert!(detail.contains("apply stops before the first write"), "{detail}");
+    let saved = ["--sandbox=box", "plan", "--out", "p.plan"];
+    user.run(&saved).expect(1).says(short);
+    for apply in [&["apply", "--auto-approve"][..], &["apply", "p.plan"]] {
+        user.run(&[&["--sandbox=box"], apply].concat()).expect(1).says(short).says("--skip-preflight");
+    }
+    user.run(&["--sandbox=box", "doctor"]).expect(1).says("quota GPUS_ALL_REGIONS of").says("capacity");
+    user.run(&["sandbox", "kubeconfig", "rapids", "--dir", "box"]).expect(1).says("has no cluster");
+    user.run(&["--sandbox=box", "apply", "p.plan", "--skip-preflight"])
+        .expect(1)
+        .says("Insufficient project quota to satisfy request: resource \"GPUS_ALL_REGIONS\"");
+    serving.stop();
+    let serving = Serving::start(&user, &["--quota", "GPUS_ALL_REGIONS=9", "--quota", "CPUS=1000"]);
+    user.run(&["--sandbox=box", "doctor"]).expect(0);
+    user.run(&["--sandbox=box", "apply", "--auto-approve"]).expect(0);
+    // What uses no more capacity is asked nothing more.
+    user.run(&["--sandbox=box", "plan", "--detailed-exitcode"]).expect(0);
+    user.run(&["--sandbox=box", "doctor"]).expect(0).says("an apply creates no nodes");
     serving.stop();
 }
 

@@ -34,6 +34,7 @@ mod once;
 mod oracle;
 mod owners;
 mod plan_cases;
+mod preflight;
 mod progress;
 mod props;
 mod races;

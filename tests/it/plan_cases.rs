@@ -368,7 +368,7 @@ fn drifted(wanted: Lowered, sources: &Sources, world: &World, asked: &Asked) -> 
 }
 
 /// A plan or why there is none, and the sources that it speaks of.
-type Planned = (Result<Plan, Vec<diag::Diagnostic>>, Sources);
+pub type Planned = (Result<Plan, Vec<diag::Diagnostic>>, Sources);
 
 /// A case, ready to be planned.
 struct Case {
@@ -421,6 +421,11 @@ impl Case {
         let wish = plan::scale::Wish { address: &address, scaled, number: *number, kept: *kept };
         (plan::scale::scale(inputs(wanted, &scaled_sources, &world, &asked), &wish), sources)
     }
+}
+
+/// What a case makes of its stack.
+pub fn planned(folder: &Path) -> Planned {
+    Case::read(folder).plan(folder)
 }
 
 /// What the cases make of their stacks, once for all tests: it takes a while. `None` where drift alone is asked for.

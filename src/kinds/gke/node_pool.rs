@@ -11,6 +11,7 @@ use crate::resource::{ClusterName, Identity, KindId, Life, Resource, Usual};
 use crate::schema::Message;
 
 mod calls;
+pub mod capacity;
 mod fields;
 mod keys;
 mod networks;

@@ -618,6 +618,7 @@ fn step_text(step: &Step) -> String {
                 Api::Gke => "GKE",
                 Api::Compute => "Compute Engine",
                 Api::Projects => "Resource Manager",
+                Api::Policies => "Organization Policy",
                 Api::Kubernetes => "Kubernetes",
             };
             let late = call.late.iter().map(|(path, late)| match late {

@@ -133,6 +133,13 @@ fn subject(method: &str, path: &str) -> (String, &'static str) {
         (verb, Some(Target::Cluster { id, .. } | Target::Pools { id } | Target::Keys { id })) => {
             (id.link(), if verb == "GET" { "container.clusters.get" } else { "container.clusters.update" })
         }
+        (_, Some(Target::ComputeProject { project: name })) => (project(&name), "compute.projects.get"),
+        (_, Some(Target::Offer { project: name, machine: true, .. })) => {
+            (project(&name), "compute.machineTypes.get")
+        }
+        (_, Some(Target::Offer { project: name, .. })) => (project(&name), "compute.acceleratorTypes.get"),
+        (_, Some(Target::Policy { project: name, .. })) => (project(&name), "orgpolicy.policy.get"),
+        (_, Some(Target::Project { project: name, .. })) => (project(&name), "resourcemanager.projects.get"),
         (
             _,
             Some(

@@ -487,7 +487,7 @@ cuda = true
             (11, "`Gone` is no reason of 409"),
             (14, "`us-centrall-c` is no zone"),
             (15, "`t4` is no GPU"),
-            (17, "`NVIDIA_GPUS` is no quota of GPUs"),
+            (17, "`NVIDIA_GPUS` is no quota here"),
             (17, "`NVIDIA_GPUS` is a whole number from 0 to 1000000"),
             (19, "GKE has no operation `MAKE_POOL` here"),
             (19, "`MAKE_POOL` is a number of seconds"),

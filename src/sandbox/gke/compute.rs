@@ -1,9 +1,11 @@
-//! The few parts of other services that clients of GKE look at: instance groups, places, one service's state.
+//! The few parts of other services that clients of GKE look at: instance groups, places and what they have, one service's
+//! state, organization policies.
 
 use serde_json::{Value, json};
 
 use super::errors::Refusal;
 use super::ids::{hex, project_number};
+use super::machines;
 use super::operations::Kind;
 use super::path::ClusterId;
 use super::places;
@@ -18,6 +20,33 @@ pub(super) fn service(project: &str, service: &str) -> Value {
         "config": { "name": service },
         "state": "ENABLED",
     })
+}
+
+/// A machine type or a GPU, where its zone has it.
+pub(super) fn offer(project: &str, zone: &str, name: &str, machine: bool) -> Result<Value, Refusal> {
+    let (word, kind) = match machine {
+        true => ("machineTypes", "compute#machineType"),
+        false => ("acceleratorTypes", "compute#acceleratorType"),
+    };
+    let path = format!("projects/{project}/zones/{zone}/{word}/{name}");
+    let there = places::is_zone(zone) && places::exists(zone);
+    let has = if machine { machines::has_machine(zone, name) } else { machines::has_gpu(zone, name) };
+    if !there || !has {
+        let text = format!("The resource '{path}' was not found");
+        return Err(Refusal::new(super::errors::Code::NotFound, text));
+    }
+    let link = format!("https://www.googleapis.com/compute/v1/{path}");
+    Ok(json!({ "kind": kind, "name": name, "zone": zone, "selfLink": link }))
+}
+
+/// A constraint that nobody has set: nothing is forbidden.
+pub(super) fn policy(project: &str, constraint: &str) -> Value {
+    let number = project_number(project);
+    let rule = match constraint.contains(".require") {
+        true => json!({ "enforce": false }),
+        false => json!({ "allowAll": true }),
+    };
+    json!({ "name": format!("projects/{number}/policies/{constraint}"), "spec": { "rules": [rule] } })
 }
 
 /// The subnetworks that a cluster may use: the default network's, one a region.

@@ -1,17 +1,14 @@
-//! What is short: places for operations, GPU quota, machines.
+//! What is short: places for operations, machines.
 
 use std::collections::BTreeMap;
 
-use serde_json::Value;
-
 use super::errors::{Code, Refusal};
 use super::ids::hex;
-use super::machines;
 use super::operations::Scope;
 use super::path::ClusterId;
-use super::places;
-use super::settings::{Quota, Stockout};
-use super::state::{Cluster, Gke, Pool};
+use super::settings::Stockout;
+use super::state::{Gke, Pool};
+use super::{places, quotas};
 use crate::catalog;
 use crate::sandbox::kube::run::glob;
 
@@ -38,13 +35,13 @@ pub fn check_gpu(gpu: &str) -> Result<(), String> {
 
 /// Whether there is such a quota.
 pub fn check_metric(metric: &str) -> Result<(), String> {
-    let of = |spot| catalog::accelerators().filter_map(move |gpu| machines::quota_metric(&gpu.kind, spot));
-    if of(false).chain(of(true)).any(|known| known == metric) {
+    if quotas::of_regions().chain(quotas::of_projects()).any(|known| known == metric) {
         return Ok(());
     }
-    let all: std::collections::BTreeSet<String> = of(false).collect();
-    let all: Vec<String> = all.into_iter().collect();
-    Err(format!("`{metric}` is no quota of GPUs; there are {} and those of spot machines", all.join(", ")))
+    let spot = |name: &String| name.starts_with("PREEMPTIBLE_");
+    let all: std::collections::BTreeSet<String> = quotas::of_regions().filter(|name| !spot(name)).collect();
+    let all: Vec<String> = all.into_iter().chain(quotas::of_projects()).collect();
+    Err(format!("`{metric}` is no quota here; there are {} and those of spot machines", all.join(", ")))
 }
 
 /// Whether a scripted shortage keeps the pool's missing machines away; counts the attempt. The text is what
@@ -109,18 +106,6 @@ fn stockout_text(id: &ClusterId, pool: &Pool, zone: &str, wanted: u32, present: 
     )
 }
 
-/// Metric and number of GPUs of one node of a NodePool message.
-fn gpus(body: &Value) -> Vec<(String, u32)> {
-    let preemptible = ["spot", "preemptible"].iter().any(|key| body["config"][key] == true);
-    let entries = body["config"]["accelerators"].as_array().into_iter().flatten();
-    entries
-        .filter_map(|entry| {
-            let metric = machines::quota_metric(entry["acceleratorType"].as_str()?, preemptible)?;
-            Some((metric, entry["acceleratorCount"].as_str()?.parse().ok()?))
-        })
-        .collect()
-}
-
 impl Gke {
     /// Refuses when an operation on `scope` cannot start now.
     pub(super) fn admit(&self, id: &ClusterId, scope: &Scope) -> Result<(), Refusal> {
@@ -144,59 +129,5 @@ impl Gke {
             ));
         }
         Ok(())
-    }
-
-    /// Refuses when the project has too few GPUs left in the region for `nodes` more nodes of each pool.
-    pub(super) fn check_quota(
-        &self,
-        id: &ClusterId,
-        wanted: &[(&Value, u32)],
-        quota: &Quota,
-    ) -> Result<(), Refusal> {
-        let mut requested: BTreeMap<String, u32> = BTreeMap::new();
-        for (body, nodes) in wanted {
-            for (metric, count) in gpus(body) {
-                *requested.entry(metric).or_default() += count * nodes;
-            }
-        }
-        let used = self.gpus_in_use(&id.project, places::region(&id.location));
-        let mut lines = Vec::new();
-        for (metric, requested) in requested {
-            let limit = quota.limit(&metric);
-            let available = limit.saturating_sub(used.get(&metric).copied().unwrap_or_default());
-            if requested > available {
-                lines.push(format!(
-                    "nsufficient regional quota to satisfy request: resource \"{metric}\": request requires \
-                     '{requested}.0' and is short '{}.0'. project has a quota of '{limit}.0' with \
-                     '{available}.0' available. View and manage quotas at \
-                     https://console.cloud.google.com/iam-admin/quotas?usage=USED&project={}.",
-                    requested - available,
-                    id.project
-                ));
-            }
-        }
-        let text = match lines.as_slice() {
-            [] => return Ok(()),
-            [line] => format!("I{line}"),
-            _ => {
-                let numbered = lines.iter().enumerate().map(|(at, line)| format!("({}) i{line}", at + 1));
-                numbered.collect::<Vec<_>>().join(" ")
-            }
-        };
-        Err(Refusal::new(Code::PermissionDenied, text))
-    }
-
-    fn gpus_in_use(&self, project: &str, region: &str) -> BTreeMap<String, u32> {
-        let mut used = BTreeMap::new();
-        let here = |cluster: &&Cluster| {
-            cluster.id.project == project && places::region(&cluster.id.location) == region
-        };
-        for pool in self.clusters.values().filter(here).flat_map(|cluster| &cluster.pools) {
-            let nodes: u32 = pool.sizes.values().sum();
-            for (metric, count) in gpus(&pool.body) {
-                *used.entry(metric).or_default() += count * nodes;
-            }
-        }
-        used
     }
 }

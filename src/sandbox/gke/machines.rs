@@ -28,12 +28,29 @@ pub(super) fn quota_metric(accelerator: &str, preemptible: bool) -> Option<Strin
     catalog::quota_metric(accelerator, if preemptible { Capacity::Spot } else { Capacity::OnDemand })
 }
 
+/// Whether there is a machine type of this name at all.
+fn exists(name: &str) -> bool {
+    let family = name.split('-').next().unwrap_or_default();
+    catalog::machine(name).is_some() || name.contains('-') && FAMILIES.contains(&family)
+}
+
+/// Whether a zone has a machine type. Those of which the catalog knows no zones are everywhere.
+pub(super) fn has_machine(zone: &str, name: &str) -> bool {
+    let zones = catalog::machine(name).map(|machine| machine.zones.as_slice()).unwrap_or_default();
+    exists(name) && (zones.is_empty() || zones.iter().any(|known| known == zone))
+}
+
+/// The same of a GPU.
+pub(super) fn has_gpu(zone: &str, kind: &str) -> bool {
+    let known = catalog::accelerator(kind);
+    known.is_some_and(|gpu| gpu.zones.is_empty() || gpu.zones.iter().any(|known| known == zone))
+}
+
 /// Refuses a NodeConfig whose machine type does not exist, or does not go with its accelerators.
 pub(super) fn check(config: &Value) -> Result<(), Refusal> {
     let name = text(config, "/machineType");
     let machine = catalog::machine(name);
-    let family = name.split('-').next().unwrap_or_default();
-    if machine.is_none() && (!name.contains('-') || !FAMILIES.contains(&family)) {
+    if !exists(name) {
         return Err(Refusal::invalid(format!("Machine type with name \"{name}\" does not exist.")));
     }
     let entries: Vec<&Value> = config["accelerators"].as_array().into_iter().flatten().collect();

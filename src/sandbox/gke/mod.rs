@@ -18,6 +18,7 @@ pub mod operations;
 pub mod path;
 mod places;
 mod pools;
+mod quotas;
 mod requests;
 mod settings;
 mod settle;

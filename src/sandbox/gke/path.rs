@@ -64,6 +64,14 @@ pub enum Target {
     Service { project: String, service: String },
     /// Compute: one instance group manager, or its group.
     InstanceGroup { project: String, zone: String, name: String, manager: bool },
+    /// Compute: a machine type, or a GPU, of a zone.
+    Offer { project: String, zone: String, name: String, machine: bool },
+    /// Compute: a project, with its quotas.
+    ComputeProject { project: String },
+    /// Resource manager: a project, with the custom verb after the colon.
+    Project { project: String, verb: Option<String> },
+    /// Organization policy: a constraint as it holds for a project, with the custom verb after the colon.
+    Policy { project: String, name: String, verb: Option<String> },
     /// Compute: the zones or regions of a project, or one of them.
     Places { project: String, regions: bool, name: Option<String> },
 }
@@ -77,16 +85,24 @@ pub fn parse(path: &str) -> Option<Target> {
         parts.drain(..2.min(parts.len()));
         return compute(&words(&parts));
     }
-    if !matches!(parts.first().map(String::as_str), Some("v1" | "v1beta1")) {
+    if !matches!(parts.first().map(String::as_str), Some("v1" | "v1beta1" | "v2")) {
         return None;
     }
     let verb = parts.last_mut().and_then(|last| {
-        let (name, verb) = last.split_once(':')?;
+        // A project of a domain has a colon in its name.
+        let (name, verb) = last.rsplit_once(':')?;
         let verb = verb.to_owned();
         *last = name.to_owned();
         Some(verb)
     });
-    container(&words(&parts[1..]), verb)
+    match words(&parts).as_slice() {
+        ["v2", "projects", project, "policies", name] => {
+            Some(Target::Policy { project: (*project).to_owned(), name: (*name).to_owned(), verb })
+        }
+        ["v2", ..] => None,
+        [_, "projects", project] => Some(Target::Project { project: (*project).to_owned(), verb }),
+        all => container(&all[1..], verb),
+    }
 }
 
 fn words(parts: &[String]) -> Vec<&str> {
@@ -127,6 +143,13 @@ fn compute(parts: &[&str]) -> Option<Target> {
     let ["projects", project, rest @ ..] = parts else { return None };
     let project = (*project).to_owned();
     Some(match rest {
+        [] => Target::ComputeProject { project },
+        ["zones", zone, kind @ ("machineTypes" | "acceleratorTypes"), name] => Target::Offer {
+            project,
+            zone: (*zone).to_owned(),
+            name: (*name).to_owned(),
+            machine: *kind == "machineTypes",
+        },
         ["zones"] => Target::Places { project, regions: false, name: None },
         ["regions"] => Target::Places { project, regions: true, name: None },
         ["zones", name] => Target::Places { project, regions: false, name: Some((*name).to_owned()) },
@@ -176,6 +199,9 @@ mod tests {
         for (path, want) in cases {
             assert_eq!(parse(path), Some(want), "{path}");
         }
+        let project = "/v1/projects/example.com:p:testIamPermissions";
+        let verb = || Some("testIamPermissions".to_owned());
+        assert_eq!(parse(project), Some(Target::Project { project: "example.com:p".into(), verb: verb() }));
         for path in
             ["/", "/v2/projects/p/locations/l/clusters", "/v1/projects", "/v1/projects/p/locations/l/x"]
         {

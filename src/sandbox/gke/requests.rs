@@ -154,7 +154,24 @@ impl Gke {
                 Ok(("", self.instance_group(&project, &zone, &name, manager)?))
             }
             ("GET", Target::Places { project, regions, name }) => {
-                Ok(("", compute::places(&project, regions, name.as_deref())?))
+                let mut body = compute::places(&project, regions, name.as_deref())?;
+                if let Some(region) = name.filter(|_| regions) {
+                    body["quotas"] = self.quotas(&project, Some(&region), &context.settings.quota);
+                }
+                Ok(("", body))
+            }
+            ("GET", Target::Offer { project, zone, name, machine }) => {
+                Ok(("", compute::offer(&project, &zone, &name, machine)?))
+            }
+            ("GET", Target::ComputeProject { project }) => {
+                let quotas = self.quotas(&project, None, &context.settings.quota);
+                Ok(("", json!({ "kind": "compute#project", "name": project, "quotas": quotas })))
+            }
+            ("POST", Target::Project { verb: Some(verb), .. }) if verb == "testIamPermissions" => {
+                Ok(("", json!({ "permissions": body.raw()?["permissions"] })))
+            }
+            ("GET", Target::Policy { project, name, verb: Some(verb) }) if verb == "getEffectivePolicy" => {
+                Ok(("", compute::policy(&project, &name)))
             }
             (method, _) => Err(Refusal::new(
                 Code::Unimplemented,
@@ -224,6 +241,11 @@ pub(super) struct Body<'r>(&'r [u8]);
 impl Body<'_> {
     /// The canonical form of the body as the message `name`.
     pub fn read(self, name: &str) -> Result<Value, Refusal> {
+        shape::read(name, &self.raw()?).map_err(Refusal::bad_body)
+    }
+
+    /// The body as it was sent, for messages of other services.
+    fn raw(self) -> Result<Value, Refusal> {
         if self.0.iter().all(u8::is_ascii_whitespace) {
             return Ok(json!({}));
         }
@@ -233,6 +255,6 @@ impl Body<'_> {
         if !body.is_object() {
             return Err(Refusal::invalid("Invalid JSON payload received. The body must be an object."));
         }
-        shape::read(name, &body).map_err(Refusal::bad_body)
+        Ok(body)
     }
 }

@@ -13,7 +13,7 @@ use crate::sandbox::clock::Scale;
 pub struct Settings {
     /// How fast time runs.
     pub scale: Scale,
-    /// GPU quota per region.
+    /// Quotas of regions and of projects.
     pub quota: Quota,
     /// Whether clusters wait for somebody to give them an endpoint, or name one themselves.
     pub endpoints: Endpoints,
@@ -55,14 +55,17 @@ pub enum Endpoints {
     Served,
 }
 
-/// GPU quota of every region, by metric (`NVIDIA_T4_GPUS`).
+/// Quotas of every region and of every project, by metric (`NVIDIA_T4_GPUS`).
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Quota {
-    /// Limit of a metric that `limits` does not name.
+    /// Limit of GPUs of a sort that `limits` does not name. Of everything else there is plenty.
     pub default: u32,
     /// Limits by metric.
     pub limits: BTreeMap<String, u32>,
 }
+
+/// More than anybody asks for.
+const PLENTY: u32 = 1_000_000;
 
 impl Default for Quota {
     fn default() -> Self {
@@ -72,7 +75,8 @@ impl Default for Quota {
 
 impl Quota {
     pub fn limit(&self, metric: &str) -> u32 {
-        self.limits.get(metric).copied().unwrap_or(self.default)
+        let unnamed = if metric.contains("NVIDIA") { self.default } else { PLENTY };
+        self.limits.get(metric).copied().unwrap_or(unnamed)
     }
 }
 

@@ -346,7 +346,7 @@ pub fn takes_hyperdisk_only(machine: &str) -> bool {
     HYPERDISK_ONLY.contains(&series) || machine.starts_with("a3-ultragpu")
 }
 
-fn default_disk(machine: &str) -> &'static str {
+pub(super) fn default_disk(machine: &str) -> &'static str {
     if takes_hyperdisk_only(machine) { "hyperdisk-balanced" } else { "pd-balanced" }
 }
 

@@ -1,0 +1,162 @@
+//! Looks, before the first write, at what Google Cloud would refuse: asks what [`Preflight`] wants to know and what the
+//! credentials may do. Reads only, and only for plans that take capacity.
+
+use serde_json::Value;
+
+use super::rights::{self, Needs};
+use super::settings::Failure;
+use crate::diag::{Code, Diagnostic, Severity};
+use crate::live::cause::Cause;
+use crate::live::credentials::adc;
+use crate::live::{ApiError, Class, LiveApi, ask};
+use crate::plan::Plan;
+use crate::plan::preflight::{Answers, Preflight, Question};
+use crate::report::Reporter;
+use crate::source::Sources;
+
+/// Whether it is done.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Wanted {
+    Yes,
+    Skipped,
+}
+
+/// Everything that an apply of the plan would meet, as far as it can be known; the gravest first.
+pub async fn preflight(
+    api: &dyn LiveApi,
+    plan: &Plan,
+    wanted: Wanted,
+    parallelism: usize,
+) -> Vec<Diagnostic> {
+    let Some(preflight) = Preflight::of(plan).filter(|_| wanted == Wanted::Yes) else { return Vec::new() };
+    let (room, permissions) =
+        tokio::join!(room(api, &preflight, parallelism), permissions(api, plan, &preflight.project));
+    let mut findings: Vec<Diagnostic> = permissions.into_iter().chain(room).collect();
+    findings.sort_by_key(|finding| finding.severity);
+    if let Some(last) = findings.iter_mut().rfind(|finding| finding.severity == Severity::Error) {
+        let stops = "apply stops before the first write because of it; `--skip-preflight` goes on";
+        last.help = Some(last.help.as_ref().map_or(stops.to_owned(), |help| format!("{help}\n{stops}")));
+    }
+    findings
+}
+
+/// Tells what was found; what would fail for certain ends the command.
+///
+/// # Errors
+/// What would fail.
+pub fn passed(
+    findings: Vec<Diagnostic>,
+    reporter: &mut dyn Reporter,
+    sources: &Sources,
+) -> Result<(), Failure> {
+    let (errors, warnings): (Vec<Diagnostic>, Vec<Diagnostic>) =
+        findings.into_iter().partition(|finding| finding.severity == Severity::Error);
+    reporter.diagnostics(&warnings, sources);
+    if errors.is_empty() { Ok(()) } else { Err(Failure::new(errors, sources.clone())) }
+}
+
+/// Quotas, machines and policies.
+pub async fn room(api: &dyn LiveApi, preflight: &Preflight, parallelism: usize) -> Vec<Diagnostic> {
+    let questions: Vec<Question> = preflight.questions().into_iter().collect();
+    let queries = questions.iter().map(|question| question.query(preflight)).collect();
+    let mut answers = Answers::new();
+    let mut disabled = None;
+    for (question, answer) in questions.into_iter().zip(ask(api, queries, parallelism).await) {
+        let answer = answer.map_err(|error| {
+            disabled = disabled.take().or_else(|| not_enabled(&error, &preflight.project));
+            why(&question, &error, &preflight.project)
+        });
+        // A machine or a GPU may not be there. What else is not found is not known.
+        let absent = matches!(answer, Ok(Value::Null));
+        let answer = match question {
+            Question::Region | Question::Project | Question::Policy(_) if absent => {
+                Err("it was not found".to_owned())
+            }
+            _ => answer,
+        };
+        answers.insert(question, answer);
+    }
+    disabled.into_iter().chain(preflight.findings(&answers)).collect()
+}
+
+/// Without Compute Engine GKE makes no nodes. Where another project is charged, it may be that one's API.
+fn not_enabled(error: &ApiError, project: &str) -> Option<Diagnostic> {
+    let cause = Cause::of(error.body.as_ref(), &error.message)?;
+    let Cause::ApiDisabled { service, .. } = &cause else { return None };
+    let charged = adc::quota_project(&adc::environment, &adc::find(&adc::environment));
+    let own = charged.is_none_or(|charged| charged == project);
+    (own && service == "compute.googleapis.com")
+        .then(|| Diagnostic::error(Code::ApiDisabled, cause.what(project)).help(cause.remedy(project)))
+}
+
+/// Why a question has no answer, in the same words for all that have the same reason.
+fn why(question: &Question, error: &ApiError, project: &str) -> String {
+    match Cause::of(error.body.as_ref(), &error.message) {
+        Some(cause) => format!("{} (`{}`)", cause.what(project), cause.remedy(project)),
+        None if error.class == Class::Denied => {
+            format!("the permission {} is missing", question.permission())
+        }
+        None => error.message.clone(),
+    }
+}
+
+/// Which permissions of an apply the credentials lack.
+async fn permissions(api: &dyn LiveApi, plan: &Plan, project: &str) -> Vec<Diagnostic> {
+    let Plan { target, desired, external, .. } = plan;
+    let needed = rights::permissions(&Needs::of_all(target, desired, external).apply);
+    match api.send(rights::test(project, &needed)).await {
+        Ok(answer) => lacking(&needed, &answer, project),
+        Err(error) => {
+            let why = match Cause::of(error.body.as_ref(), &error.message) {
+                Some(cause) => format!("{} (`{}`)", cause.what(project), cause.remedy(project)),
+                None => error.message,
+            };
+            let what = format!("not looked at: permissions, because {why}");
+            vec![Diagnostic::warning(Code::NotLookedAt, what)]
+        }
+    }
+}
+
+fn lacking(needed: &[String], answer: &Value, project: &str) -> Vec<Diagnostic> {
+    let (certain, maybe): (Vec<&str>, Vec<&str>) = rights::missing(needed, answer)
+        .into_iter()
+        .partition(|permission| rights::is_of_the_project(permission));
+    let error = (!certain.is_empty()).then(|| {
+        let what =
+            format!("these credentials lack permissions on project {project}: {}", rights::few(&certain));
+        Diagnostic::error(Code::Denied, what).help(rights::grants(project, &certain))
+    });
+    let warning = (!maybe.is_empty()).then(|| {
+        let what = format!(
+            "project {project} does not give these credentials {}; the cluster's RBAC or a service account may",
+            rights::few(&maybe)
+        );
+        Diagnostic::warning(Code::Denied, what).help(rights::grants(project, &maybe))
+    });
+    error.into_iter().chain(warning).collect()
+}
+
+#[cfg(test)]
+mod tests {
+    use serde_json::json;
+
+    use super::*;
+
+    #[test]
+    fn a_permission_that_only_the_project_gives_is_an_error() {
+        let needed: Vec<String> =
+            ["container.clusters.create", "container.pods.list", "iam.serviceAccounts.actAs"]
+                .map(str::to_owned)
+                .to_vec();
+        let told = |answer: &Value| -> Vec<(Severity, String)> {
+            let found = lacking(&needed, answer, "p").into_iter();
+            found.map(|found| (found.severity, found.message)).collect()
+        };
+        assert_eq!(told(&json!({ "permissions": needed })), []);
+        let found = told(&json!({ "permissions": ["container.pods.list"] }));
+        assert_eq!(found[0].0, Severity::Error);
+        assert!(found[0].1.ends_with("project p: container.clusters.create"), "{found:?}");
+        assert_eq!(found[1].0, Severity::Warning);
+        assert!(found[1].1.contains("iam.serviceAccounts.actAs"), "{found:?}");
+    }
+}
