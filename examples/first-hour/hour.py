@@ -66,8 +66,11 @@ class Hour:
         text += f'run = "{self.run_id}"\nlocation = "{self.location}"\n'
         for section, keys in self.layers.items():
             text += f"\n[{section}]\n" + "".join(f"{key} = {value}\n" for key, value in keys.items())
-        with open(os.path.join(self.folder, "now.toml"), "w", encoding="utf-8") as file:
+        # Whole or not at all: Ctrl-C may come here, and `destroy` reads it next.
+        path = os.path.join(self.folder, "now.toml")
+        with open(f"{path}.new", "w", encoding="utf-8") as file:
             file.write(text)
+        os.replace(f"{path}.new", path)
 
     # The program.
 

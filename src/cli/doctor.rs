@@ -7,6 +7,7 @@ use serde_json::Value;
 
 use super::Exit;
 use super::access::{self, Words};
+use super::first_hour;
 use super::gcloud::{self, Gcloud};
 use super::preflight::room;
 use super::rights::{self, Needs};
@@ -25,9 +26,10 @@ use crate::resource::{Api, ClusterName, Target};
 pub const EXAMPLES: &str = "Examples:\n  \
     dask-infra doctor              everything\n  \
     dask-infra doctor --offline    only what this machine can tell\n  \
-    dask-infra doctor --json | jq '.[] | select(.mark == \"bad\")'\n\
+    dask-infra doctor --json | jq '.[] | select(.mark == \"bad\")'\n  \
+    dask-infra doctor --live -- --list    what it would try on a real project\n\
     \n\
-    Reads only. Exits with 1 when it finds a problem. Shows no secrets.";
+    Reads only, but for `--live`. Exits with 1 when it finds a problem. Shows no secrets.";
 
 /// Requests at a time.
 const PARALLELISM: usize = 16;
@@ -41,10 +43,20 @@ pub struct Args {
     /// Print JSON: one list
     #[arg(long)]
     json: bool,
+    /// Try on a real project what is expected of GKE: makes a small cluster, asks before each step with its price, deletes what
+    /// it made and writes a report without secrets. Needs Python 3; takes the options after `--`
+    #[arg(long, conflicts_with_all = ["offline", "json"])]
+    live: bool,
+    /// Options of `--live`: `-- --help` lists them
+    #[arg(last = true, requires = "live", value_name = "OPTIONS")]
+    options: Vec<String>,
 }
 
 /// Looks and tells.
 pub fn doctor(settings: &Settings, args: &Args) -> Exit {
+    if args.live {
+        return first_hour::become_it(settings, &args.options);
+    }
     let (mut findings, session) = stack(settings);
     findings.push(configuration(&gcloud::read(&adc::environment)));
     findings.extend(credentials(settings, &adc::find(&adc::environment)));

@@ -16,6 +16,7 @@ mod doctor;
 mod effective;
 mod exit;
 mod explain;
+mod first_hour;
 mod gcloud;
 mod graph;
 mod habits;

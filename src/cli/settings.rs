@@ -25,7 +25,7 @@ pub const SANDBOX_DIR: &str = ".dask-infra/sandbox";
 /// Equals `--sandbox=DIR`.
 const SANDBOX_VARIABLE: &str = "DASK_INFRA_SANDBOX";
 /// Where a served sandbox answers: `http://127.0.0.1:PORT`.
-const ENDPOINT_VARIABLE: &str = "DASK_INFRA_GKE_ENDPOINT";
+pub const ENDPOINT_VARIABLE: &str = "DASK_INFRA_GKE_ENDPOINT";
 /// Equals `--helm PATH`.
 const HELM_VARIABLE: &str = "DASK_INFRA_HELM";
 /// `1` equals `--trust-stack`.

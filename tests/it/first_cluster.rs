@@ -70,7 +70,9 @@ fn the_guide_to_a_first_cluster_shows_what_is_printed() {
                 _ => panic!("no test can run {command:?}: put it into a block of sh"),
             };
             let said = said.expect(0);
-            let all = format!("{}{}", said.out, said.err).replace("— SIMULATED", "— LIVE").replace(" min on GKE (", " min (");
+            let all = format!("{}{}", said.out, said.err)
+                .replace("— SIMULATED", "— LIVE")
+                .replace(" min on GKE (", " min (");
             let shown: Vec<&str> = shown.into_iter().filter(|line| *line != "…").collect();
             let missing: Vec<String> = shapes(shown.iter().map(|line| unnamed(line)))
                 .difference(&shapes(all.lines().map(unnamed)))

@@ -52,7 +52,19 @@ impl Kit {
 
     fn command(&self, words: &[&str]) -> Command {
         let mut command = Command::new("python3");
-        command.arg(root().join("examples/first-hour/first-hour")).args(words).current_dir(self.path());
+        command.arg(root().join("examples/first-hour/first-hour")).args(words);
+        self.here(command)
+    }
+
+    /// The same as it comes with the program.
+    fn live(&self, words: &[&str]) -> Command {
+        let mut command = Command::new(env!("CARGO_BIN_EXE_dask-infra"));
+        command.args(["doctor", "--live", "--"]).args(words);
+        self.here(command)
+    }
+
+    fn here(&self, mut command: Command) -> Command {
+        command.current_dir(self.path());
         for name in ["GOOGLE_APPLICATION_CREDENTIALS", "GOOGLE_CLOUD_QUOTA_PROJECT", "DASK_INFRA_SANDBOX"] {
             command.env_remove(name);
         }
@@ -190,6 +202,22 @@ async fn a_second_run_finds_what_a_killed_one_left() {
     kit.run(&["--clean", "--yes", "--out", "third"]).expect(0).says(": deleted");
     assert!(kit.served.sandbox.clusters().is_empty());
     kit.run(&["--clean", "--yes", "--out", "fourth"]).expect(0).says("Nothing was left");
+}
+
+#[test]
+fn it_comes_with_the_program() {
+    if !on_path("python3", "--version") {
+        return;
+    }
+    let kit = Kit::new(60.0, Vec::new());
+    let said =
+        Said::of(&kit.live(&["--yes", "--only", "absent", "--out", "out"]).output().unwrap()).expect(0);
+    let report = kit.report();
+    assert_eq!(verdicts(&report)["absent"], "as expected", "{}\n{report:#}", said.err);
+
+    let mut nowhere = kit.live(&["--list"]);
+    let said = Said::of(&nowhere.env("PATH", kit.path()).output().unwrap()).expect(1);
+    assert!(said.err.contains("python3") && said.err.contains("DI0009"), "{}", said.err);
 }
 
 #[test]

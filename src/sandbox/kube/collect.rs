@@ -394,11 +394,6 @@ fn deletion_time(object: &Value) -> Option<Timestamp> {
     text(object, "/metadata/deletionTimestamp").parse().ok()
 }
 
-/// Whether what becomes of an object depends on others, or what becomes of others on it.
-pub(super) fn concerns_others(object: &Value) -> bool {
-    is_deleted(object) || references(object).next().is_some()
-}
-
 fn has_finalizer(object: &Value, name: &str) -> bool {
     list(object, "/metadata/finalizers").iter().any(|finalizer| finalizer == name)
 }

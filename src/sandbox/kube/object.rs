@@ -85,6 +85,11 @@ pub fn labels(object: &Value) -> Value {
         .unwrap_or_else(|| json!({}))
 }
 
+/// Whether what becomes of an object depends on others, or what becomes of others on it.
+pub fn concerns_others(object: &Value) -> bool {
+    is_deleted(object) || !list(object, "/metadata/ownerReferences").is_empty()
+}
+
 /// Whether somebody has asked for the object's deletion.
 pub fn is_deleted(object: &Value) -> bool {
     object.pointer("/metadata/deletionTimestamp").is_some()

@@ -9,11 +9,10 @@ use jiff::Timestamp;
 use serde_json::{Value, json};
 
 use super::apply::{self, Writer};
-use super::collect::concerns_others;
 use super::form::{self, settle};
 use super::kinds::{namespace, service};
 use super::numbers::Numbers;
-use super::object::{Key, generation, is_deleted, list, number, text, time};
+use super::object::{Key, concerns_others, generation, is_deleted, list, number, text, time};
 use super::scheme::{Kind, Kinds};
 use super::status::{Cause, Status};
 use super::strategy::Deletion;
