@@ -20,6 +20,37 @@ class Stopped(BaseException):
     """Ctrl-C, or a signal that ends programs."""
 
 
+class Interrupts:
+    """Signals end the run, but not while a child is being started: nobody would know of it, and end it."""
+
+    def __init__(self):
+        self.held = False
+        self.waiting = None
+
+    def stop(self, number, _frame):
+        if not self.held:
+            raise Stopped(number)
+        self.waiting = number
+
+    def started(self, start):
+        """What `start` starts. From here on signals wait for `come`."""
+        self.held = True
+        try:
+            return start()
+        except BaseException:
+            self.held = False
+            raise
+
+    def come(self):
+        self.held = False
+        if self.waiting is not None:
+            number, self.waiting = self.waiting, None
+            raise Stopped(number)
+
+
+INTERRUPTS = Interrupts()
+
+
 class Done:
     """What a command of dask-infra said."""
 
@@ -77,16 +108,19 @@ class Hour:
     def dask_infra(self, *words, environment=None, stack="now.toml"):
         self.commands += 1
         command = [self.program, "--stack", os.path.join(self.folder, stack), *words]
-        child = subprocess.Popen(
-            command,
-            stdin=subprocess.DEVNULL,
-            stdout=subprocess.PIPE,
-            stderr=subprocess.PIPE,
-            text=True,
-            env={**os.environ, **(environment or {})},
-            start_new_session=True,  # Ctrl-C reaches it through us, once
+        child = INTERRUPTS.started(
+            lambda: subprocess.Popen(
+                command,
+                stdin=subprocess.DEVNULL,
+                stdout=subprocess.PIPE,
+                stderr=subprocess.PIPE,
+                text=True,
+                env={**os.environ, **(environment or {})},
+                start_new_session=True,  # Ctrl-C reaches it through us, once
+            )
         )
         try:
+            INTERRUPTS.come()
             out, err = child.communicate(timeout=LONGEST_SECONDS)
         except subprocess.TimeoutExpired:
             out, err = ended(child)
