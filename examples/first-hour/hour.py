@@ -21,16 +21,17 @@ class Stopped(BaseException):
 
 
 class Interrupts:
-    """Signals end the run, but not while a child is being started: nobody would know of it, and end it."""
+    """Signals end the run, but not while a child is being started: nobody would know of it, and end it. An exception that comes
+    while an object is being taken away is lost to Python, so what has come stays known until the run has ended for it."""
 
     def __init__(self):
         self.held = False
         self.waiting = None
 
     def stop(self, number, _frame):
+        self.waiting = number
         if not self.held:
             raise Stopped(number)
-        self.waiting = number
 
     def started(self, start):
         """What `start` starts. From here on signals wait for `come`."""
@@ -42,10 +43,14 @@ class Interrupts:
             raise
 
     def come(self):
+        """Those that came and did not end the run."""
         self.held = False
         if self.waiting is not None:
-            number, self.waiting = self.waiting, None
-            raise Stopped(number)
+            raise Stopped(self.waiting)
+
+    def over(self):
+        """The run has ended for them."""
+        self.held, self.waiting = False, None
 
 
 INTERRUPTS = Interrupts()
