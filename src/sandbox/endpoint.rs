@@ -20,7 +20,15 @@ pub(super) const SERVED: &str = "serve.json";
 /// The lock of a folder; gone with this value, or with the process.
 #[derive(Debug)]
 pub(super) struct Lock {
-    _file: File,
+    file: File,
+}
+
+impl Drop for Lock {
+    /// A child that another thread is just starting has a copy of the open file until it becomes its program, and with it the
+    /// lock, were it only closed here.
+    fn drop(&mut self) {
+        let _ = self.file.unlock();
+    }
 }
 
 impl Lock {
@@ -42,7 +50,7 @@ impl Lock {
                 Ok(()) => {
                     // Who holds it is only told; it is held without that, too.
                     let _ = file.set_len(0).and_then(|()| write!(file, "{}", std::process::id()));
-                    return Ok(Self { _file: file });
+                    return Ok(Self { file });
                 }
                 Err(TryLockError::WouldBlock) => {
                     let pid = serving_process(dir).or_else(|| holder(&path));
