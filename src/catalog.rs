@@ -156,6 +156,14 @@ struct Quota {
     global_gpu: String,
     regional_on_demand: BTreeMap<String, String>,
     preemptible_prefix: String,
+    dws_active_resize_requests: Requests,
+}
+
+/// The quota of requests for machines that wait.
+#[derive(Deserialize)]
+struct Requests {
+    metric: String,
+    default_limit: i64,
 }
 
 /// The file, arranged for lookup.
@@ -398,6 +406,12 @@ pub fn global_gpu_quota() -> Option<&'static str> {
     CATALOG.as_ref().map(|catalog| &*catalog.quota.global_gpu)
 }
 
+/// The quota of requests that wait for machines in a region, as Compute Engine lists it, and what it is by default.
+pub fn request_quota() -> Option<(String, i64)> {
+    let quota = &CATALOG.as_ref()?.quota.dws_active_resize_requests;
+    Some((quota.metric.to_uppercase(), quota.default_limit))
+}
+
 #[cfg(test)]
 mod tests {
     use super::*;
@@ -514,6 +528,7 @@ mod tests {
         assert_eq!(metric(Capacity::Spot), "PREEMPTIBLE_NVIDIA_T4_GPUS");
         assert_eq!(quota_metric("nvidia-b200", Capacity::OnDemand), None);
         assert_eq!(global_gpu_quota(), Some("GPUS_ALL_REGIONS"));
+        assert_eq!(request_quota(), Some(("ACTIVE_RESIZE_REQUESTS".to_owned(), 100)));
         let cpus = |machine| (cpu_quota(machine, Capacity::OnDemand), cpu_quota(machine, Capacity::Spot));
         assert_eq!(cpus("a2-highgpu-1g"), (Some("A2_CPUS"), Some("PREEMPTIBLE_CPUS")));
         assert_eq!(cpus("custom-4-8192"), (Some("CPUS"), Some("PREEMPTIBLE_CPUS")));

@@ -34,29 +34,79 @@ pub struct Record {
     /// Checks that passed and things that are made once and were: the digest of the text that was.
     #[serde(default, with = "as_list")]
     pub passes: Passes,
+    /// What is taken away for now, although the file has it.
+    #[serde(default, with = "as_list", skip_serializing_if = "Stopped::is_empty")]
+    pub stopped: Stopped,
     /// Whether it was made anew after an earlier one was lost, and not all that is the stack's could be looked for.
     #[serde(default, skip_serializing_if = "std::ops::Not::not")]
     pub incomplete: bool,
     /// What is made once and was about to be made: whether it was is not known.
     #[serde(default, skip_serializing_if = "BTreeSet::is_empty")]
     pub begun: BTreeSet<Identity>,
+    /// How the machines of things were had that have several ways, where that was not the first.
+    #[serde(default, skip_serializing_if = "Vec::is_empty")]
+    pub bought: Vec<Bought>,
+}
+
+/// The way that led to a thing.
+#[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
+pub struct Bought {
+    pub identity: Identity,
+    /// As the plan called it.
+    pub way: String,
+    /// Those before it.
+    pub tried: Vec<Tried>,
+}
+
+/// A way that had no machines.
+#[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
+pub struct Tried {
+    pub way: String,
+    /// What GKE said.
+    pub why: String,
 }
 
 /// Digests by the thing. An address may be another one tomorrow, the thing is the same.
 pub type Passes = BTreeMap<Identity, String>;
 
+/// What is stopped, by the thing.
+pub type Stopped = BTreeMap<Identity, Stop>;
+
+/// Who stopped something, and when.
+#[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
+pub struct Stop {
+    /// `ann@laptop`.
+    pub by: String,
+    /// RFC 3339 time, to the second.
+    pub since: String,
+}
+
+/// `stopped by ann@laptop since 2026-11-23T18:00:00Z`.
+impl std::fmt::Display for Stop {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        write!(f, "stopped by {} since {}", self.by, self.since)
+    }
+}
+
 /// Keys of JSON objects are text, and identities are not.
-mod as_list {
-    use serde::{Deserialize as _, Deserializer, Serializer};
+pub mod as_list {
+    use std::collections::BTreeMap;
 
-    use super::{Identity, Passes};
+    use serde::{Deserialize, Deserializer, Serialize, Serializer};
 
-    pub fn serialize<S: Serializer>(passes: &Passes, serializer: S) -> Result<S::Ok, S::Error> {
-        serializer.collect_seq(passes)
+    use super::Identity;
+
+    pub fn serialize<S: Serializer, V: Serialize>(
+        things: &BTreeMap<Identity, V>,
+        serializer: S,
+    ) -> Result<S::Ok, S::Error> {
+        serializer.collect_seq(things)
     }
 
-    pub fn deserialize<'de, D: Deserializer<'de>>(deserializer: D) -> Result<Passes, D::Error> {
-        Ok(Vec::<(Identity, String)>::deserialize(deserializer)?.into_iter().collect())
+    pub fn deserialize<'de, D: Deserializer<'de>, V: Deserialize<'de>>(
+        deserializer: D,
+    ) -> Result<BTreeMap<Identity, V>, D::Error> {
+        Ok(Vec::<(Identity, V)>::deserialize(deserializer)?.into_iter().collect())
     }
 }
 
@@ -136,6 +186,11 @@ impl Record {
     pub fn seen_ready(&self) -> BTreeSet<&Identity> {
         let ready = self.inventory.iter().filter(|entry| entry.ready.unwrap_or(!self.intent));
         ready.map(|entry| &entry.identity).collect()
+    }
+
+    /// The way that led to a thing, where it was not the first.
+    pub fn bought_as(&self, identity: &Identity) -> Option<&Bought> {
+        self.bought.iter().find(|bought| &bought.identity == identity)
     }
 
     /// What we last set on a thing.

@@ -3,6 +3,7 @@
 
 use std::collections::BTreeMap;
 use std::fmt;
+use std::sync::Arc;
 
 use percent_encoding::{AsciiSet, NON_ALPHANUMERIC, utf8_percent_encode};
 use schemars::JsonSchema;
@@ -14,10 +15,14 @@ use crate::secrets;
 
 mod endpoint;
 mod kind;
+mod ladder;
+mod target;
 mod world;
 
 pub use endpoint::Endpoint;
 pub use kind::{KindId, RecordedKind};
+pub use ladder::{Climb, Ladder, Rung, Way};
+pub use target::{Host, Reach, Target};
 pub use world::{DeletionScope, Elsewhere, World};
 
 /// A GKE cluster by its API coordinates.
@@ -192,47 +197,6 @@ impl fmt::Display for Identity {
     }
 }
 
-/// Where a plan would act.
-#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
-pub struct Target {
-    /// The GKE cluster, when the stack is one of `[gke]`.
-    pub gke: Option<ClusterName>,
-    /// Which way leads to the control plane of the GKE cluster.
-    #[serde(default, skip_serializing_if = "Endpoint::is_auto")]
-    pub endpoint: Endpoint,
-    /// The kubeconfig context, when the stack is one of `[kubernetes]` and names one.
-    pub context: Option<String>,
-    /// The kubeconfig file, when the stack is one of `[kubernetes]` and names one.
-    #[serde(default, skip_serializing_if = "Option::is_none")]
-    pub kubeconfig: Option<String>,
-    /// Whether the sandbox answers instead of the cloud.
-    pub simulated: bool,
-}
-
-/// `project / location / cluster`, or `context NAME of FILE`.
-impl fmt::Display for Target {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        if let Some(name) = &self.gke {
-            return write!(f, "{} / {} / {}", name.project, name.location, name.cluster);
-        }
-        match &self.context {
-            Some(context) => write!(f, "context {context}")?,
-            None => f.write_str("the current context")?,
-        }
-        match &self.kubeconfig {
-            Some(file) => write!(f, " of {file}"),
-            None => f.write_str(" of the kubeconfig"),
-        }
-    }
-}
-
-impl Target {
-    /// `LIVE` or `SIMULATED`.
-    pub fn mark(&self) -> &'static str {
-        if self.simulated { "SIMULATED" } else { "LIVE" }
-    }
-}
-
 /// Resources by what they are to the API; of two of one identity the first.
 pub fn by_identity(resources: &[Resource]) -> BTreeMap<&Identity, &Resource> {
     resources.iter().rev().map(|resource| (&resource.identity, resource)).collect()
@@ -318,7 +282,7 @@ pub struct External {
 pub struct Hourly {
     /// Of all whose price is known.
     pub whole: Cost,
-    /// Of each node pool whose price is known.
+    /// Of each node pool whose price is known; of an Autopilot cluster its fee.
     #[serde(default, skip_serializing_if = "BTreeMap::is_empty")]
     pub pools: BTreeMap<Address, Cost>,
     /// Machines of pools whose price is not known, each once: `n1-standard-4 with nvidia-tesla-t4 (spot)`.
@@ -582,6 +546,21 @@ impl Await {
         if let Facts::Workers { replicas, .. } = self.facts { replicas } else { None }
     }
 
+    /// The gang that its pods are, which Kueue lets go whole.
+    pub fn gang(&self) -> Option<&str> {
+        match &self.facts {
+            Facts::Workers { gang, .. } | Facts::Job { gang, .. } => gang.as_deref(),
+            Facts::None
+            | Facts::Noted(_)
+            | Facts::Cluster(_)
+            | Facts::InQueue
+            | Facts::Request { .. }
+            | Facts::Ends
+            | Facts::Suspended
+            | Facts::Nodes { .. } => None,
+        }
+    }
+
     /// The DaskCluster that the thing belongs to.
     pub fn cluster(&self) -> Option<&str> {
         match &self.facts {
@@ -590,6 +569,8 @@ impl Await {
             Facts::None
             | Facts::Noted(_)
             | Facts::Job { .. }
+            | Facts::InQueue
+            | Facts::Request { .. }
             | Facts::Ends
             | Facts::Suspended
             | Facts::Nodes { .. } => None,
@@ -605,13 +586,33 @@ pub enum Facts {
     #[default]
     None,
     /// Workers of a DaskCluster or of a group: how many, when the file says it, and the cluster of a group.
-    Workers { replicas: Option<u64>, cluster: Option<String> },
+    /// `gang` is the name of the pod group that starts whole, when Kueue decides about that.
+    Workers {
+        replicas: Option<u64>,
+        cluster: Option<String>,
+        #[serde(default, skip_serializing_if = "Option::is_none")]
+        gang: Option<String>,
+    },
     /// The number of workers that the Dask operator must have noted.
     Noted(u64),
     /// The DaskCluster that it belongs to.
     Cluster(String),
-    /// A DaskJob: whether it is followed to its end.
-    Job { to_the_end: bool },
+    /// A DaskJob or a Job of a section: whether it is followed to its end; `gang` as for workers.
+    Job {
+        to_the_end: bool,
+        #[serde(default, skip_serializing_if = "Option::is_none")]
+        gang: Option<String>,
+    },
+    /// A Job of others' making that Kueue holds back.
+    InQueue,
+    /// A request for nodes: the pool that may have nodes without one, and the path of the thing whose pods they are for, where
+    /// the same section makes both.
+    Request {
+        #[serde(default, skip_serializing_if = "Option::is_none")]
+        pool: Option<String>,
+        #[serde(default, skip_serializing_if = "Option::is_none")]
+        user: Option<String>,
+    },
     /// A Pod whose program ends.
     Ends,
     /// A Job that the file itself suspends.
@@ -672,8 +673,36 @@ pub enum Readiness {
     Progressing(String),
     /// Not yet, and only when there is room again that others have; what it waits for.
     Stalled(String),
+    /// Not yet, and nothing is wrong: capacity that was asked for is not there. It may take days, so an apply ends and leaves
+    /// it waiting.
+    Queued(Queued),
     /// It will not without help; why.
     Failed(String),
+}
+
+/// A wait for capacity.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Queued {
+    /// What it waits for, in words.
+    pub what: String,
+    /// Since when, as its server says it (RFC 3339).
+    pub since: Option<String>,
+}
+
+impl Queued {
+    pub fn since(what: impl Into<String>, since: &Value) -> Self {
+        Self { what: what.into(), since: since.as_str().map(str::to_owned) }
+    }
+}
+
+/// `queued since 2026-01-01T00:00:00Z: no machines yet`.
+impl fmt::Display for Queued {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match &self.since {
+            Some(since) => write!(f, "queued since {since}: {}", self.what),
+            None => write!(f, "queued: {}", self.what),
+        }
+    }
 }
 
 /// What a reading of one place found.
@@ -704,10 +733,12 @@ pub struct Lowered {
     pub owner: Owner,
     /// Where they are wanted.
     pub target: Target,
-    /// All of them, in the order of making.
-    pub resources: Vec<Resource>,
+    /// All of them, in the order of making. Plans share them: there may be ten thousand.
+    pub resources: Arc<[Resource]>,
     /// What others own (`manage = false`).
     pub external: Vec<External>,
+    /// Of those that have several ways to be had, all of these.
+    pub ladders: Vec<Ladder>,
     /// US dollars per hour of all nodes that there can be, list prices in us-central1; `None` when one is not known.
     pub hourly: Option<Hourly>,
 }

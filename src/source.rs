@@ -1,12 +1,15 @@
 //! Where things stand in the texts that a user wrote. Every later stage, up to an API's refusal in minute
 //! twelve, finds the line of a field through [`Sources`]; the values themselves carry no places.
 
-use std::collections::BTreeMap;
 use std::fmt;
 use std::path::{Path, PathBuf};
 
 use crate::address::{Address, FieldPath};
 use crate::secrets::Secrets;
+
+mod places;
+
+use places::{Place, Places};
 
 /// A text of [`Sources`].
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
@@ -45,7 +48,7 @@ impl fmt::Display for Location {
 #[derive(Clone, Debug, Default)]
 pub struct Sources {
     files: Vec<File>,
-    places: BTreeMap<FieldPath, Place>,
+    places: Places,
     secrets: Secrets,
 }
 
@@ -57,12 +60,6 @@ struct File {
     lines: Vec<usize>,
     /// Of a text that nobody wrote: the value that asked for it.
     asked_by: Option<Span>,
-}
-
-#[derive(Clone, Copy, Debug)]
-struct Place {
-    key: Option<Span>,
-    value: Span,
 }
 
 impl Sources {
@@ -102,17 +99,13 @@ impl Sources {
     }
 
     /// Notes where a field stands. `key` is its key or, for a table with a header, the key's part of it.
-    pub fn record(&mut self, path: FieldPath, key: Option<Span>, value: Span) {
-        self.places.insert(path, Place { key, value });
+    pub fn record(&mut self, path: &FieldPath, key: Option<Span>, value: Span) {
+        self.places.record(path, Place { key, value });
     }
 
     /// Forgets a field and all that is below it: another file takes its place.
     pub fn forget(&mut self, path: &FieldPath) {
-        let below = self.places.range(path.clone()..).take_while(|(place, _)| path.contains(place));
-        let below: Vec<FieldPath> = below.map(|(place, _)| place.clone()).collect();
-        for place in below {
-            self.places.remove(&place);
-        }
+        self.places.forget(path);
     }
 
     /// Where exactly this value stands; `None` when it is not in the texts.
@@ -165,19 +158,19 @@ impl Sources {
     /// The value's span, of a table its header's; that of the nearest table around it when the field is not
     /// in the texts.
     pub fn span(&self, path: &FieldPath) -> Option<Span> {
-        self.nearest(path).map(|place| place.value)
+        self.places.nearest(path).map(|place| place.value)
     }
 
     /// Whether the field, or the section that it is in, stands in the texts.
     pub fn stands(&self, path: &FieldPath) -> bool {
         let section: FieldPath = path.segments().iter().take(1).cloned().collect();
-        !section.is_root() && self.places.contains_key(&section)
+        !section.is_root() && self.places.get(&section).is_some()
     }
 
     /// The span of the field's key (in a header for tables); the nearest around it when the field is not in
     /// the texts.
     pub fn key_span(&self, path: &FieldPath) -> Option<Span> {
-        self.nearest(path).map(|place| place.key.unwrap_or(place.value))
+        self.places.nearest(path).map(|place| place.key.unwrap_or(place.value))
     }
 
     /// The place of a field's value as people read it, or the nearest around it.
@@ -212,16 +205,6 @@ impl Sources {
     fn file(&self, FileId(id): FileId) -> Option<&File> {
         self.files.get(usize::try_from(id).ok()?)
     }
-
-    fn nearest(&self, path: &FieldPath) -> Option<&Place> {
-        let mut path = path.clone();
-        loop {
-            if let Some(place) = self.places.get(&path) {
-                return Some(place);
-            }
-            path = path.parent()?;
-        }
-    }
 }
 
 #[cfg(test)]
@@ -233,8 +216,8 @@ mod tests {
         let mut sources = Sources::default();
         let file = sources.add("stack.toml", "# ä\n[a]\nb = 1\n");
         let span = |start, end| Span { file, start, end };
-        sources.record(FieldPath::keys(["a"]), Some(span(6, 7)), span(5, 8));
-        sources.record(FieldPath::keys(["a", "b"]), Some(span(9, 10)), span(13, 14));
+        sources.record(&FieldPath::keys(["a"]), Some(span(6, 7)), span(5, 8));
+        sources.record(&FieldPath::keys(["a", "b"]), Some(span(9, 10)), span(13, 14));
         for (path, place) in
             [("a.b", "stack.toml:3:5"), ("a", "stack.toml:2:1"), ("a.c[0].d", "stack.toml:2:1")]
         {

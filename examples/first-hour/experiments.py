@@ -92,18 +92,20 @@ def roles(hour):
 
 
 def catalog():
-    """The program's table of GPUs, where this folder is in its repository and Python can read TOML."""
-    path = os.path.join(os.path.dirname(os.path.abspath(__file__)), "../../schemas/gcp-accelerators.toml")
-    try:
-        import tomllib
+    """The program's table of GPUs: beside this file as `doctor --live` brings it, else in the repository."""
+    here = os.path.dirname(os.path.abspath(__file__))
+    for folder in (here, os.path.join(here, "../../schemas")):
+        try:
+            import tomllib
 
-        with open(path, "rb") as file:
-            return tomllib.load(file)
-    except (ImportError, OSError):
-        return None
+            with open(os.path.join(folder, "gcp-accelerators.toml"), "rb") as file:
+                return tomllib.load(file)
+        except (ImportError, OSError):
+            continue
+    return None
 
 
-NO_CATALOG = "needs Python 3.11 and schemas/gcp-accelerators.toml of the repository"
+NO_CATALOG = "needs Python 3.11 and the repository's schemas/gcp-accelerators.toml"
 
 
 @experiment(

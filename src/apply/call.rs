@@ -109,7 +109,12 @@ impl Run<'_> {
                         message: format!("{error}; the request may have succeeded"),
                     });
                 }
-                Verdict::GiveUp => return Err(self.refused(&error).await),
+                Verdict::GiveUp => {
+                    let told =
+                        Told::of(error.message.as_str()).with(error.body.as_ref().unwrap_or(&Value::Null));
+                    self.short = told.lacks_machines().then_some(told.text);
+                    return Err(self.refused(&error).await);
+                }
                 Verdict::Again { trouble, after, lasted, at_most } => {
                     self.say_trouble(&request, &error, trouble, after, lasted, at_most).await;
                     if self.pause(after).await == Pause::Interrupted {
@@ -332,6 +337,7 @@ impl Run<'_> {
                 return match operation_error(&operation) {
                     Some(why) => {
                         let told = self.with_conditions(request, why).await.with(&operation);
+                        self.short = told.lacks_machines().then(|| told.text.clone());
                         Err(of_operation(&name, &kind, &told, project_of(&request.path)))
                     }
                     None => Ok(()),

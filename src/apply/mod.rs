@@ -23,6 +23,7 @@ use crate::secrets::given::Given;
 mod away;
 mod begin;
 mod call;
+mod climb;
 pub mod failure;
 mod fence;
 mod hear;
@@ -64,6 +65,16 @@ pub enum Outcome {
     TimedOut {
         /// What was waited for, and the last that was seen.
         message: String,
+    },
+    /// Asked for, and there is no capacity for it yet: nothing is wrong, and a later apply goes on.
+    Queued {
+        /// What it waits for, and since when.
+        message: String,
+    },
+    /// Not started because something before it waits for capacity.
+    Waits {
+        /// What waits.
+        because: Address,
     },
     /// Not started because something before it did not succeed.
     Skipped {
@@ -161,11 +172,15 @@ pub struct ApplyOptions {
     pub lock: Option<Arc<Lock>>,
     /// What the environment has of what Secrets of the stack ask for.
     pub given: Given,
+    /// How long a change waits for capacity before the apply goes on without it.
+    pub capacity: Duration,
 }
 
 impl ApplyOptions {
     /// Writes into Kubernetes at once, when nobody says otherwise.
     pub const PARALLELISM: usize = 64;
+    /// How long a change waits for capacity, when nobody says otherwise: as long as machines that are there take.
+    pub const CAPACITY: Duration = Duration::from_secs(600);
 
     /// The usual options.
     pub fn new(interrupt: watch::Receiver<u8>) -> Self {
@@ -176,6 +191,7 @@ impl ApplyOptions {
             kinds: crate::kinds::of,
             lock: None,
             given: Given::default(),
+            capacity: Self::CAPACITY,
         }
     }
 }
@@ -200,7 +216,7 @@ pub async fn apply(
     options: ApplyOptions,
     mut events: impl FnMut(Event),
 ) -> Summary {
-    let ApplyOptions { parallelism, now, interrupt, kinds, lock, given } = options;
+    let ApplyOptions { parallelism, now, interrupt, kinds, lock, given, capacity } = options;
     let fence = Fence::new(api, lock.clone());
     let writer = RecordWriter::new(plan, &fence, now, lock.clone());
     let mut unlocked = Box::pin(renewed(lock.clone()));
@@ -217,6 +233,8 @@ pub async fn apply(
         writer: &writer,
         given: &given,
         watches: &watches,
+        capacity,
+        flex: plan.flex_pools(),
     };
     let mut state = ApplyState::new(plan, parallelism);
     let (halt, stop) = watch::channel(Stopped::No);
@@ -389,7 +407,11 @@ impl<'a> ApplyState<'a> {
         let mut skipped = Vec::new();
         match &outcome {
             Outcome::Done => self.scheduler.done(place),
-            Outcome::Failed { .. } | Outcome::TimedOut { .. } | Outcome::Skipped { .. } => {
+            Outcome::Failed { .. }
+            | Outcome::TimedOut { .. }
+            | Outcome::Queued { .. }
+            | Outcome::Waits { .. }
+            | Outcome::Skipped { .. } => {
                 skipped = self.scheduler.failed(place);
             }
             Outcome::InDoubt { .. } | Outcome::NotStarted if self.interrupts > 0 => {
@@ -399,14 +421,17 @@ impl<'a> ApplyState<'a> {
             Outcome::InDoubt { .. } | Outcome::NotStarted => skipped = self.scheduler.failed(place),
         }
         let because = match &outcome {
-            Outcome::Skipped { because } => because.clone(),
+            Outcome::Skipped { because } | Outcome::Waits { because } => because.clone(),
             _ => address.clone(),
         };
+        let waits = matches!(outcome, Outcome::Queued { .. } | Outcome::Waits { .. });
         let thing = &self.plan.changes[place].identity;
         self.passes.extend(pass.map(|digest| (thing.clone(), digest)));
         self.close_one(place, outcome, events);
         for place in skipped {
-            self.close_one(place, Outcome::Skipped { because: because.clone() }, events);
+            let because = because.clone();
+            let behind = if waits { Outcome::Waits { because } } else { Outcome::Skipped { because } };
+            self.close_one(place, behind, events);
         }
     }
 

@@ -1,6 +1,6 @@
 //! One change: its steps in order, and what must not stay behind when one of them does not succeed.
 
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet};
 use std::time::Duration;
 
 use serde_json::Value;
@@ -13,6 +13,8 @@ use super::fence::Fence;
 use super::record::RecordWriter;
 use super::{Event, Kinds, Outcome, Stopped};
 use crate::diag::Code;
+use crate::kinds::kubernetes::job;
+use crate::kinds::kubernetes::object::gvk;
 use crate::kinds::kubernetes::requests::ABSENT;
 use crate::live::retry::{self, Patience};
 use crate::live::watch::Watches;
@@ -52,6 +54,10 @@ pub struct Shared<'a> {
     pub given: &'a Given,
     /// What is heard of objects.
     pub watches: &'a Watches<'a>,
+    /// How long a change waits for capacity.
+    pub capacity: Duration,
+    /// Pools whose machines come when Google has some.
+    pub flex: BTreeSet<String>,
 }
 
 /// A change while it runs.
@@ -73,6 +79,8 @@ pub struct Run<'a> {
     pub reply: Option<(String, Value)>,
     /// Since when what a wait looks at has no work.
     pub quiet: Option<Instant>,
+    /// What the last failure says of machines or quota that are lacking.
+    pub short: Option<String>,
     said: Option<(String, Instant)>,
 }
 
@@ -102,8 +110,8 @@ impl<'a> Run<'a> {
         events: mpsc::UnboundedSender<Event>,
         stop: watch::Receiver<Stopped>,
     ) -> Self {
-        let (wrote, deleted, reply, quiet, said) = (false, BTreeMap::new(), None, None, None);
-        Self { shared, place, change, events, stop, wrote, deleted, reply, quiet, said }
+        let (wrote, deleted, reply, quiet, short, said) = (false, BTreeMap::new(), None, None, None, None);
+        Self { shared, place, change, events, stop, wrote, deleted, reply, quiet, short, said }
     }
 
     /// Runs the change to its end.
@@ -111,17 +119,32 @@ impl<'a> Run<'a> {
         let change = self.change;
         let mut pass = None;
         for (at, step) in change.steps.iter().enumerate() {
-            let result = match self.stops_before(step) {
-                Some(outcome) => Err(outcome),
-                None => self.step(step, &mut pass).await,
-            };
+            let result = self.step_unless_stopped(step, &mut pass).await;
             if let Err(outcome) = result {
-                let outcome = self.give_up(at, outcome).await;
+                let outcome = match &change.climb {
+                    Some(climb) => match self.climb(climb, outcome).await {
+                        Ok(()) => return Ended { outcome: Outcome::Done, pass },
+                        Err(outcome) => outcome,
+                    },
+                    None => self.give_up(at, outcome).await,
+                };
                 // What was made once stays made, whatever the wait for it came to.
                 return Ended { outcome, pass };
             }
         }
         Ended { outcome: Outcome::Done, pass }
+    }
+
+    /// A step, unless the apply is to end.
+    pub(super) async fn step_unless_stopped(
+        &mut self,
+        step: &Step,
+        pass: &mut Option<String>,
+    ) -> Result<(), Outcome> {
+        match self.stops_before(step) {
+            Some(outcome) => Err(outcome),
+            None => self.step(step, pass).await,
+        }
     }
 
     async fn step(&mut self, step: &Step, pass: &mut Option<String>) -> Result<(), Outcome> {
@@ -332,7 +355,18 @@ impl<'a> Run<'a> {
     }
 
     async fn read_log(&self, pod: &ObjectId) -> Result<Vec<String>, ApiError> {
-        let request = Request::get(Api::Kubernetes, format!("{}/log", pod.path()));
+        let path = match job::log_of(pod) {
+            None => pod.path(),
+            Some(query) => {
+                let request = Request::get(query.api, query.path);
+                let pods = retry::send(self.shared.api, request.clone(), Patience::Reading).await?;
+                let none = || request.failed(Class::NotFound, format!("{pod} has no pod"));
+                let name = job::telling(&pods).ok_or_else(none)?;
+                let namespace = pod.namespace.as_deref();
+                format!("{}/{name}", gvk("", "v1", "Pod", "pods").collection(namespace))
+            }
+        };
+        let request = Request::get(Api::Kubernetes, format!("{path}/log"));
         let log = retry::send(self.shared.api, request, Patience::Reading).await?;
         let text = log
             .as_str()

@@ -19,7 +19,7 @@ use crate::live::record::{self, Found, Stored, applied_by, ensure_namespace, nam
 use crate::live::retry::{self, Patience};
 use crate::live::{ApiError, Class, LiveApi, MANAGER, Request};
 use crate::plan::{Action, Change, Plan};
-use crate::record::{Entry, NAMESPACE, Passes, Record};
+use crate::record::{Bought, Entry, NAMESPACE, Passes, Record, Tried};
 use crate::resource::{Api, Identity, KindId, Life, Method, ObjectId, Resource, by_identity};
 
 /// How the changes of an apply ended, by their places in the plan, and how long each took.
@@ -43,8 +43,11 @@ impl Progress {
     pub fn of(outcome: &Outcome) -> Self {
         match outcome {
             Outcome::Done => Self::Done,
-            Outcome::Skipped { .. } | Outcome::NotStarted => Self::Untouched,
-            Outcome::Failed { .. } | Outcome::TimedOut { .. } | Outcome::InDoubt { .. } => Self::Open,
+            Outcome::Skipped { .. } | Outcome::Waits { .. } | Outcome::NotStarted => Self::Untouched,
+            Outcome::Failed { .. }
+            | Outcome::TimedOut { .. }
+            | Outcome::Queued { .. }
+            | Outcome::InDoubt { .. } => Self::Open,
         }
     }
 }
@@ -59,6 +62,8 @@ pub struct RecordWriter<'a> {
     passed: Mutex<Passes>,
     /// What is made once, and a request to make it is under way or was lost.
     begun: Mutex<BTreeSet<Identity>>,
+    /// What did not get its machines by its first way in this apply.
+    bought: Mutex<Vec<Bought>>,
     /// Further ConfigMaps that hold the record now.
     parts: Mutex<Vec<ObjectId>>,
     /// Keeps other applies of the stack away.
@@ -139,6 +144,7 @@ impl<'a> RecordWriter<'a> {
             intent: OnceCell::new(),
             passed: Mutex::default(),
             begun: Mutex::default(),
+            bought: Mutex::default(),
             parts: Mutex::default(),
             planned_under_lock: lock.as_ref().is_none_or(|lock| lock.is_held()),
             lock,
@@ -163,7 +169,8 @@ impl<'a> RecordWriter<'a> {
             if old.is_some() && !self.planned_under_lock {
                 return Err(broken(NoIntent::Overtaken));
             }
-            let record = self.record(old.as_ref(), Phase::Intent { passes: &Passes::new() });
+            let mut record = self.record(old.as_ref(), Phase::Intent { passes: &Passes::new() });
+            self.with_ways(&mut record, old.as_ref(), None).await;
             self.write(&record, Patience::Writing).await.map_err(|why| match why {
                 NotWritten::Lost(who) => unlocked(Unlocked::Held(who)),
                 NotWritten::Failed(error) => unlocked(Unlocked::Cannot(error.with_remedy())),
@@ -222,11 +229,46 @@ impl<'a> RecordWriter<'a> {
         self.begun.lock().await.remove(thing);
     }
 
+    /// Notes the way that led to a thing, and those before it; it is written with the outcome.
+    pub async fn bought(&self, thing: &Identity, way: &str, tried: Vec<Tried>) {
+        let bought = Bought { identity: thing.clone(), way: way.to_owned(), tried };
+        self.bought.lock().await.push(bought);
+    }
+
+    /// Adds how machines were had: what is new of it, and what holds of before.
+    async fn with_ways(&self, record: &mut Record, old: Option<&Record>, outcomes: Option<&Outcomes>) {
+        let new = self.bought.lock().await.clone();
+        for bought in &new {
+            let ways = self.plan.ladders.iter().find(|ladder| ladder.identity == bought.identity);
+            let way = ways.and_then(|ladder| ladder.ways.iter().find(|way| way.name() == bought.way));
+            let entry = record.inventory.iter_mut().find(|entry| entry.identity == bought.identity);
+            if let (Some(way), Some(entry)) = (way, entry) {
+                entry.set = way.body.clone();
+            }
+        }
+        let anew = |thing: &Identity| {
+            let changes = self.plan.changes.iter().enumerate();
+            let mut made = changes.filter(|(_, change)| {
+                &change.identity == thing && matches!(change.action, Action::Create | Action::Replace)
+            });
+            made.any(|(place, _)| {
+                outcomes.is_some_and(|outcomes| progress(outcomes, place) == Progress::Done)
+            })
+        };
+        let holds = |bought: &&Bought| {
+            let is_there = record.inventory.iter().any(|entry| entry.identity == bought.identity);
+            is_there && !anew(&bought.identity) && !new.iter().any(|other| other.identity == bought.identity)
+        };
+        let old = old.map(|record| record.bought.as_slice()).unwrap_or_default();
+        record.bought = old.iter().filter(holds).chain(&new).cloned().collect();
+    }
+
     async fn note(&self, passes: &Passes) -> Result<(), String> {
         let Some(Ok(old)) = self.intent.get() else { return Ok(()) };
         let begun = self.begun.lock().await.clone();
         let mut record = self.record(old.as_ref(), Phase::Intent { passes });
         record.begun.extend(begun);
+        self.with_ways(&mut record, old.as_ref(), None).await;
         let written = self.write(&record, Patience::Reading).await;
         written.map_err(|why| NotKept::from(why).to_string())
     }
@@ -253,7 +295,8 @@ impl<'a> RecordWriter<'a> {
         };
         let mut record = self.record(old.as_ref(), Phase::Outcome { outcomes, passes });
         record.begun.extend(self.begun.lock().await.clone());
-        if record.inventory.is_empty() && record.passes.is_empty() {
+        self.with_ways(&mut record, old.as_ref(), Some(outcomes)).await;
+        if record.inventory.is_empty() && record.passes.is_empty() && record.stopped.is_empty() {
             self.remove().await
         } else {
             Ok(self.write(&record, Patience::Reading).await?)
@@ -313,8 +356,10 @@ impl<'a> RecordWriter<'a> {
             written: (self.now)().to_string(),
             inventory,
             passes,
+            stopped: self.plan.halts.stopped.clone(),
             incomplete: self.plan.incomplete,
             begun,
+            bought: Vec::new(),
         }
     }
 
@@ -446,7 +491,7 @@ pub(super) fn cluster_change(plan: &Plan) -> Option<(usize, &Change)> {
 /// deletes.
 pub(super) fn keeps_record(plan: &Plan) -> bool {
     let managed = |change: &Change| !matches!(change.identity, Identity::Check(_));
-    let something = plan.record_left || plan.changes.iter().any(managed);
+    let something = plan.record_left || plan.halts.news || plan.changes.iter().any(managed);
     something
         && !plan.has_nothing_to_do()
         && cluster_change(plan).is_none_or(|(_, change)| change.action != Action::Delete)

@@ -30,6 +30,7 @@ fn changes(rows: &[&str]) -> Vec<Change> {
             location: None,
             lane,
             steps: Vec::new(),
+            climb: None,
             follows: words.map(|word| word.parse().unwrap()).collect(),
             fingerprint: None,
             foreign: false,

@@ -17,7 +17,7 @@ use crate::plan::{Action, Change, Mode};
 use crate::record::Record;
 use crate::resource::{
     Api, Await, Call, ClusterName, Effect, Facts, FieldChange, Gvk, Identity, KindId, LABEL_ID, Lane, Life,
-    Method, ObjectId, Owner, Readiness, Resource, Step, Target, Until,
+    Method, ObjectId, Owner, Queued, Readiness, Resource, Step, Target, Until,
 };
 
 mod away;
@@ -27,6 +27,7 @@ mod idle;
 mod interrupts;
 mod kept;
 mod locks;
+mod queued;
 mod records;
 
 type Reply = Result<Value, ApiError>;
@@ -119,6 +120,7 @@ fn judge(_: &Await, found: &Found) -> Result<Readiness, Unasked> {
         Some("ready") => Readiness::Ready,
         Some("failed") => Readiness::Failed("it fell over".into()),
         Some("stalled") => Readiness::Stalled("machines".into()),
+        Some("queued") => Readiness::Queued(Queued::since("machines", &json!("then"))),
         _ => Readiness::Progressing("its phase".into()),
     })
 }
@@ -158,6 +160,7 @@ fn change(name: &str, identity: Identity, action: Action, steps: Vec<Step>, foll
         location: None,
         lane,
         steps,
+        climb: None,
         follows: follows.to_vec(),
         fingerprint: None,
         foreign: false,
@@ -216,6 +219,7 @@ fn plan(changes: Vec<Change>) -> Plan {
         target: Target {
             gke: Some(cluster()),
             endpoint: crate::resource::Endpoint::Auto,
+            hosts: Vec::new(),
             context: None,
             kubeconfig: None,
             simulated: true,
@@ -233,10 +237,13 @@ fn plan(changes: Vec<Change>) -> Plan {
         partial: None,
         retarget: false,
         replace: Vec::new(),
+        retry_capacity: false,
+        ladders: Vec::new(),
         record_left: false,
         barriers: Vec::new(),
         incomplete: false,
         when_idle: None,
+        halts: Default::default(),
     }
 }
 
@@ -382,7 +389,7 @@ async fn takes_back(
         secret: false,
     }];
     let mut plan = plan(vec![update]);
-    plan.desired[0].body = wanted;
+    Arc::make_mut(&mut plan.desired)[0].body = wanted;
     let api = Fake::new()
         .on("PATCH /api/v1/namespaces/n/", in_turn(answers))
         .on("GET /api/v1/namespaces/n/", always(live));

@@ -18,6 +18,20 @@ struct Row {
 }
 
 const QUOTAS: &[&str] = &["GCE_QUOTA_EXCEEDED", "QUOTA_EXCEEDED"];
+const STOCK_OUTS: &[&str] = &[
+    "GCE_STOCKOUT",
+    "STOCKOUT",
+    "ZONE_RESOURCE_POOL_EXHAUSTED",
+    "ZONE_RESOURCE_POOL_EXHAUSTED_WITH_DETAILS",
+    "resource_availability",
+];
+const ADDRESSES: &[&[&str]] = &[&["in_use_addresses"]];
+/// What says that a reservation has no machines left, or that it is of another zone.
+const RESERVATIONS: &[&[&str]] = &[
+    &["specific reservation", "insufficient"],
+    &["specified reservation", "does not have available resources"],
+    &["reservation", "not found for node pool"],
+];
 
 /// The first that fits counts.
 const ROWS: &[Row] = &[
@@ -88,7 +102,7 @@ const ROWS: &[Row] = &[
     // kubernetes-sigs/sig-storage-local-static-provisioner 526
     Row {
         codes: QUOTAS,
-        words: &[&["in_use_addresses"]],
+        words: ADDRESSES,
         what: "the quota of external addresses of the region is used up",
         next: "set `private_nodes = true`, which needs none, or request more: \
                https://console.cloud.google.com/iam-admin/quotas?project=PROJECT",
@@ -109,15 +123,16 @@ const ROWS: &[Row] = &[
         next: "request more quota at https://console.cloud.google.com/iam-admin/quotas?project=PROJECT, or use another region \
                or machine type",
     },
+    // GoogleCloudPlatform/gsutil 1000, skypilot-org/skypilot 2352, GoogleCloudPlatform/cluster-toolkit 5043
+    Row {
+        codes: &[],
+        words: RESERVATIONS,
+        what: "the reservation has no machines left for this pool, or is not in this zone",
+        next: "gcloud compute reservations list --project PROJECT lists reservations with their zones, machines and use",
+    },
     // hashicorp/terraform-provider-google 6287; the words of zones: GoogleCloudPlatform/ai-on-gke 849
     Row {
-        codes: &[
-            "GCE_STOCKOUT",
-            "STOCKOUT",
-            "ZONE_RESOURCE_POOL_EXHAUSTED",
-            "ZONE_RESOURCE_POOL_EXHAUSTED_WITH_DETAILS",
-            "resource_availability",
-        ],
+        codes: STOCK_OUTS,
         words: &[&["does not have enough resources available"]],
         what: "the zone is out of these machines",
         next: "use another zone or `spot = true`, or apply again later",
@@ -220,6 +235,14 @@ impl Told {
         self.codes.extend(details.iter().flat_map(|list| listed(list, "reason")));
         self
     }
+
+    /// Whether machines bought in another way, or in another zone, may be had: these are out, or a quota of machines is. One
+    /// of addresses is that of all.
+    pub fn lacks_machines(&self) -> bool {
+        let Some(Row { codes, words, .. }) = find(self) else { return false };
+        let of_machines = *codes == QUOTAS && *words != ADDRESSES;
+        *codes == STOCK_OUTS || *words == RESERVATIONS || of_machines
+    }
 }
 
 /// `[GCE_STOCKOUT]`: Compute Engine's errors in a text.
@@ -270,5 +293,27 @@ mod tests {
         let without: Vec<&str> = ROWS.iter().map(|row| row.what).filter(|what| !met.contains(what)).collect();
         assert!(without.is_empty(), "rows without a case: {without:?}");
         assert_eq!(remedy(&Told::of("Internal error."), "p"), None);
+    }
+
+    #[test]
+    fn another_way_helps_where_machines_are_lacking() {
+        let cases = [
+            ("Current errors: [GCE_STOCKOUT]: Instance 'i' creation failed", true),
+            ("The zone 'z' does not have enough resources available to fulfill the request.", true),
+            ("Insufficient regional quota to satisfy request: resource \"NVIDIA_T4_GPUS\"", true),
+            ("[GCE_QUOTA_EXCEEDED]: Quota 'GPUS_ALL_REGIONS' exceeded.  Limit: 0.0 globally.", true),
+            (
+                "Specified reservation 'projects/1/reservations/r' does not have available resources for the request.",
+                true,
+            ),
+            ("Google Compute Engine: reservation \"r\" not found for node pool \"np\" at zone \"z\".", true),
+            ("[GCE_QUOTA_EXCEEDED]: Quota 'IN_USE_ADDRESSES' exceeded.  Limit: 8.0 in region R.", false),
+            ("[IP_SPACE_EXHAUSTED]: no addresses", false),
+            ("DeployPatch failed", false),
+            ("Internal error.", false),
+        ];
+        for (text, lacks) in cases {
+            assert_eq!(Told::of(text).lacks_machines(), lacks, "{text}");
+        }
     }
 }

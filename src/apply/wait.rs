@@ -9,10 +9,12 @@ use tokio::time::Instant;
 use super::failure::{brief, failed, of_request};
 use super::hear::Ear;
 use super::program::{Pause, Run};
+use super::trouble::Told;
 use super::{Event, Outcome};
 use crate::diag::Code;
 use crate::kinds::dask::when_idle::Asked;
 use crate::kinds::kind::{Found, Part};
+use crate::kinds::kubernetes::machines;
 use crate::kinds::{self, dask};
 use crate::live::{ApiError, Class, Request, look, served};
 use crate::resource::{Api, Await, Identity, ObjectId, Query, Readiness, Until};
@@ -42,10 +44,18 @@ impl<'a> Run<'a> {
         let mut delay = FIRST;
         let mut failing = false;
         let mut stalled: Option<Instant> = None;
+        // Time in a queue is nobody's fault, and counts against no deadline.
+        let (mut queued, mut in_queue): (Option<Instant>, Duration) = (None, Duration::ZERO);
         loop {
             // What seems to have failed is asked for once more.
             let told = if failing { None } else { ear.told() };
-            let message = match self.look_at(wait, &mut ear, told).await? {
+            let found = self.look_at(wait, &mut ear, told).await?;
+            if !matches!(found, Readiness::Queued(_))
+                && let Some(since) = queued.take()
+            {
+                in_queue += since.elapsed();
+            }
+            let message = match found {
                 Readiness::Ready => return Ok(()),
                 Readiness::Impaired(what) => {
                     self.warns(wait, &what);
@@ -57,10 +67,20 @@ impl<'a> Run<'a> {
                 }
                 Readiness::Stalled(message) => {
                     let since = *stalled.get_or_insert_with(Instant::now);
-                    if since.elapsed() >= STALLED {
+                    // Where there is another way, nobody waits for this one.
+                    if since.elapsed() >= STALLED || self.change.climb.is_some() {
+                        self.short = Some(message.clone());
                         return Err(gave_up(wait, &message));
                     }
                     message
+                }
+                Readiness::Queued(told) => {
+                    let since = *queued.get_or_insert_with(Instant::now);
+                    let patience = self.shared.capacity;
+                    if in_queue + since.elapsed() >= patience {
+                        return Err(Outcome::Queued { message: format!("{}: {told}", wait.identity) });
+                    }
+                    told.to_string()
                 }
                 // What a look reads side by side is of different moments; a second one is all later than the first.
                 Readiness::Failed(_) if !failing => {
@@ -69,11 +89,16 @@ impl<'a> Run<'a> {
                 }
                 Readiness::Failed(why) => {
                     let help = "fix the cause, then apply again";
+                    self.short = Told::of(why.as_str()).lacks_machines().then(|| why.clone());
                     return Err(failed(Code::NotReady, format!("{}: {why}", wait.identity), Some(help)));
                 }
             };
             failing = false;
-            if start.elapsed() >= deadline {
+            let (waited, most) = match queued {
+                Some(since) => (in_queue + since.elapsed(), self.shared.capacity),
+                None => (start.elapsed().saturating_sub(in_queue), deadline),
+            };
+            if queued.is_none() && waited >= deadline {
                 if wait.until == Until::Handled {
                     self.goes_on(wait, deadline);
                     return Ok(());
@@ -82,9 +107,9 @@ impl<'a> Run<'a> {
                     format!("{} is not {} after {}: {message}", wait.identity, goal(wait), brief(deadline));
                 return Err(Outcome::TimedOut { message });
             }
-            self.waits(&message, start.elapsed(), deadline);
+            self.waits(&message, waited, most);
             ear.listens();
-            let left = deadline.saturating_sub(start.elapsed());
+            let left = most.saturating_sub(waited);
             let paused = tokio::select! {
                 paused = self.pause(delay.min(left)) => paused,
                 () = ear.changed() => Pause::Over,
@@ -144,6 +169,8 @@ impl<'a> Run<'a> {
                     return Ok(());
                 }
                 Ok(Readiness::Progressing(what) | Readiness::Stalled(what)) => (what, false),
+                // Nothing is wrong with it, and what follows may be what it is waited for with.
+                Ok(Readiness::Queued(queued)) => (queued.to_string(), true),
                 Ok(Readiness::Failed(why)) => (why, false),
                 // What cannot be read now is nothing that this change relies on.
                 Err(outcome) => (format!("it cannot be read: {}", said(&outcome)), true),
@@ -179,13 +206,15 @@ impl<'a> Run<'a> {
                 Ok(Readiness::Progressing(going(&live)))
             }
             Some(live) if wait.until != Until::Gone => {
-                Ok(kind.readiness(wait, &Found::of([(Part::Itself, &*live)])))
+                let found = Found::of([(Part::Itself, &*live)]);
+                Ok(machines::settle(kind.readiness(wait, &found), &found, &self.shared.flex))
             }
             // That it is gone is said by the server, and not by what was not told.
             Some(_) | None if wait.until == Until::Gone => self.gone(wait, &queries, ear).await,
             Some(_) | None => self.read_all(&queries).await.map(|found| {
                 found.iter().for_each(|live| ear.notes(live));
-                kind.readiness(wait, &Found::answers(&queries, &found))
+                let answers = Found::answers(&queries, &found);
+                machines::settle(kind.readiness(wait, &answers), &answers, &self.shared.flex)
             }),
         };
         let refused = result.as_ref().err().filter(|error| error.class == Class::Unauthenticated);
@@ -390,10 +419,13 @@ fn left_over(found: &Value, path: &str) -> Option<String> {
 
 fn said(outcome: &Outcome) -> &str {
     match outcome {
-        Outcome::Failed { message, .. } | Outcome::TimedOut { message } | Outcome::InDoubt { message } => {
-            message
+        Outcome::Failed { message, .. }
+        | Outcome::TimedOut { message }
+        | Outcome::Queued { message }
+        | Outcome::InDoubt { message } => message,
+        Outcome::Done | Outcome::Skipped { .. } | Outcome::Waits { .. } | Outcome::NotStarted => {
+            "the status was not read"
         }
-        Outcome::Done | Outcome::Skipped { .. } | Outcome::NotStarted => "the status was not read",
     }
 }
 

@@ -21,8 +21,9 @@ pub enum Words {
 
 /// The diagnostic of a request that could not be made or was refused while reading.
 pub fn diagnose(error: &ApiError, target: &Target, sources: &Sources, words: Words) -> Diagnostic {
-    let (code, message, help) = said(error, target);
+    let (code, message, help) = if target.is_on_hosts() { on_host(error) } else { said(error, target) };
     let place = match (target.gke.is_some(), code) {
+        _ if target.is_on_hosts() => FieldPath::keys([target.hosts_section()]),
         (true, Code::Unreadable) if error.remedy().is_some() => FieldPath::keys(["cluster", "endpoint"]),
         (true, Code::NoProject | Code::ApiDisabled | Code::Denied | Code::Billing) => {
             FieldPath::keys(["gke", "project"])
@@ -41,6 +42,22 @@ pub fn diagnose(error: &ApiError, target: &Target, sources: &Sources, words: Wor
     };
     let there = sources.stands(&place);
     Diagnostic::error(code, message).at(sources.span(&place).filter(|_| there), "for this").help(help)
+}
+
+/// The same where the host's agent was asked.
+fn on_host(error: &ApiError) -> (Code, String, String) {
+    match (error.status, error.remedy()) {
+        (None, Some(remedy)) => (Code::HostAgent, error.message.clone(), remedy.to_owned()),
+        (None, None) => {
+            let help = "try again; what runs on the host is not affected";
+            (Code::HostAgent, error.message.clone(), help.to_owned())
+        }
+        (Some(_), _) => {
+            let help = "fix the cause, which may be a full disk or a folder without permission: \
+                        ~/.local/state/dask-infra";
+            (Code::HostAgent, error.to_string(), help.to_owned())
+        }
+    }
 }
 
 /// Code, cause and cure.
@@ -192,7 +209,8 @@ fn unreached(error: &ApiError, target: &Target) -> (Code, String, String) {
 /// What to do when a proxy is in the way. Source: the words of `live::proxy`.
 fn proxy_remedy(words: &str) -> &'static str {
     if words.contains("requires a user") {
-        "put both into the proxy's URL: HTTPS_PROXY=http://USER:PASSWORD@HOST:PORT"
+        "put both into the proxy's URL: HTTPS_PROXY=http://USER:PASSWORD@HOST:PORT (clusters cannot be reached through a SOCKS proxy \
+         that asks for them)"
     } else if words.contains("the proxy refused it") {
         "have the proxy allow this server, or bypass the proxy: NO_PROXY takes hosts, domains, addresses and networks"
     } else if words.contains("the proxy cannot be reached") {
@@ -231,6 +249,7 @@ mod tests {
         Target {
             gke: Some(name),
             endpoint: Endpoint::Auto,
+            hosts: Vec::new(),
             context: None,
             kubeconfig: None,
             simulated: false,
@@ -241,6 +260,7 @@ mod tests {
         Target {
             gke: None,
             endpoint: Endpoint::Auto,
+            hosts: Vec::new(),
             context: Some("lab".into()),
             kubeconfig: None,
             simulated: false,

@@ -3,7 +3,7 @@
 use serde_json::{Value, json};
 
 use super::Exit;
-use super::apply::{Changing, Going, Moved, run};
+use super::apply::{Changing, Moved, run};
 use super::consent::{self, Whole};
 use super::scale::replace;
 use super::session::{Ask, Link, Session, block_on};
@@ -105,16 +105,9 @@ fn take(
             rules::without_waits(&mut now);
             Ok(now)
         };
-        let Changing { parallelism, force_unlock: force, .. } = args.changing;
         let moved = Moved::Stale { plan: "the plan".to_owned(), again: "adopt again".to_owned() };
-        let exit = run(
-            plan,
-            link,
-            Going { parallelism, force, moved, given: asked.given().clone() },
-            reporter,
-            again,
-        )
-        .await?;
+        let exit =
+            run(plan, link, args.changing.going(moved, asked.given().clone()), reporter, again).await?;
         // The things first: what is adopted and still `manage = false` in the file is only read.
         if exit == Exit::Done {
             *written = Some(kept(settings, &section, edit.as_ref(), &asked)?);

@@ -2,6 +2,7 @@
 
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
+use std::time::Duration;
 
 use super::Exit;
 use super::consent::{self, Came, Whole};
@@ -27,8 +28,12 @@ pub const EXAMPLES: &str = "Examples:\n  \
     dask-infra apply rapids.plan           a plan saved by `plan --out rapids.plan`\n  \
     dask-infra apply --auto-approve --allow replace:dask_cluster.rapids\n  \
     dask-infra apply --target gpu_driver   only that and what it needs\n  \
+    dask-infra apply --start               and what was stopped\n  \
     dask-infra apply --when-idle --wait 4h --allow replace:dask_cluster.rapids\n    \
-    a new image, once the scheduler is idle\n\
+    a new image, once the scheduler is idle\n  \
+    dask-infra apply --wait 2h             waits that long for queued capacity, then exit code 7\n  \
+    dask-infra apply --when-capacity --wait 3d\n    \
+    applies again when there is capacity, without a lock meanwhile\n\
     \n\
     Writes to Google Cloud and to the cluster; writes nothing on this machine.\n\
     \n\
@@ -46,7 +51,7 @@ pub const DESTROY_EXAMPLES: &str = "Examples:\n  \
 #[derive(clap::Args, Debug)]
 pub struct Args {
     /// A plan saved by `plan --out FILE`; without it, plans now
-    #[arg(value_name = "PLAN", conflicts_with_all = ["replace", "target", "exclude", "when_idle"])]
+    #[arg(value_name = "PLAN", conflicts_with_all = ["replace", "retry_capacity", "target", "exclude", "when_idle", "start"])]
     file: Option<PathBuf>,
     /// Do not ask for `yes`; replacing and deleting still need --allow
     #[arg(long)]
@@ -54,6 +59,10 @@ pub struct Args {
     /// Break the lock of another apply of this stack that is no longer running
     #[arg(long)]
     force_unlock: bool,
+    /// While capacity is queued, look every 15 seconds and apply again when there is some, until --wait is over (default
+    /// 7d; then exit code 7). The stack is locked only while it is applied
+    #[arg(long, conflicts_with_all = ["file", "when_idle"])]
+    when_capacity: bool,
     #[command(flatten)]
     making: Making,
 }
@@ -97,9 +106,44 @@ pub struct Changing {
     pub json: bool,
 }
 
+impl Args {
+    /// What an apply that stays until there is capacity is told: whether all is approved, and whether a lock is broken.
+    pub(super) fn stays(&self) -> Option<(&Making, bool, bool)> {
+        let Self { file: _, auto_approve, force_unlock, when_capacity, making } = self;
+        when_capacity.then_some((making, *auto_approve, *force_unlock))
+    }
+}
+
+impl Changing {
+    /// A plan of what such a command is given, and nothing else.
+    pub fn making(&self) -> Making {
+        Making {
+            allow: Vec::new(),
+            replace: Vec::new(),
+            retry_capacity: false,
+            part: Part::default(),
+            retarget: false,
+            when_idle: false,
+            wait: None,
+            start: false,
+            unattended: false,
+            stop: None,
+            skip_preflight: false,
+            parallelism: self.parallelism,
+            json: self.json,
+        }
+    }
+
+    /// How such a command applies its plan.
+    pub(super) fn going(&self, moved: Moved, given: Given) -> Going {
+        let Self { parallelism, force_unlock: force, .. } = *self;
+        Going { parallelism, force, moved, given, capacity: ApplyOptions::CAPACITY }
+    }
+}
+
 /// Makes the world as the stack or a saved plan says.
 pub fn apply(settings: &Settings, args: &Args) -> Exit {
-    let Args { file, auto_approve, force_unlock, making } = args;
+    let Args { file, auto_approve, force_unlock, when_capacity: _, making } = args;
     let force = *force_unlock;
     match file {
         Some(file) => settings.report(Format::json(making.json), |reporter| {
@@ -115,10 +159,14 @@ pub fn destroy(settings: &Settings, args: &DestroyArgs) -> Exit {
     let making = Making {
         allow: allow.clone(),
         replace: Vec::new(),
+        retry_capacity: false,
         part: part.clone(),
         retarget: false,
         when_idle: false,
-        wait: 0,
+        wait: None,
+        start: false,
+        unattended: false,
+        stop: None,
         skip_preflight: true,
         parallelism: *parallelism,
         json: *json,
@@ -156,13 +204,16 @@ pub fn apply_stack(
                 // A wait needs no consent.
                 true => Came::Given,
                 // The plan knows the consents that were given by a unique ending.
-                false => consent::get(&plan, &plan.allowed, whole, format)?,
+                false => {
+                    consent::get(&plan, &plan.allowed, whole, Format::json(making.json || making.unattended))?
+                }
             };
             let Making { parallelism, .. } = *making;
             let given = session.given();
             let again = async |link: &Link| plan_again(&plan, link, given, parallelism).await;
             let moved = Moved::of(came, "plan and apply again");
-            let going = Going { parallelism, force, moved, given: given.clone() };
+            let capacity = making.capacity();
+            let going = Going { parallelism, force, moved, given: given.clone(), capacity };
             run(plan.clone(), link, going, reporter, again).await
         })
     })
@@ -192,7 +243,7 @@ async fn apply_saved(
     let moved = Moved::Stale { plan: file.display().to_string(), again };
     let given = given_to(&plan.desired, settings);
     let again = async |link: &Link| plan_again(&plan, link, &given, parallelism).await;
-    let going = Going { parallelism, force, moved, given: given.clone() };
+    let going = Going { parallelism, force, moved, given: given.clone(), capacity: making.capacity() };
     run(plan.clone(), link, going, reporter, again).await
 }
 
@@ -293,13 +344,15 @@ pub(super) struct Going {
     pub moved: Moved,
     /// What the environment has of what Secrets of the stack ask for.
     pub given: Given,
+    /// How long a change waits for capacity.
+    pub capacity: Duration,
 }
 
 /// Applies a plan that is agreed to: under the lock, and as it is made again there.
 pub(super) async fn run(
     plan: Plan,
     link: Link,
-    Going { parallelism, force, moved: when_moved, given }: Going,
+    Going { parallelism, force, moved: when_moved, given, capacity }: Going,
     reporter: &mut dyn Reporter,
     again: impl AsyncFnOnce(&Link) -> Result<Plan, Failure>,
 ) -> Result<Exit, Failure> {
@@ -339,8 +392,13 @@ pub(super) async fn run(
             return stale.map_or(Ok(Exit::Done), Err);
         }
     }
-    let options =
-        ApplyOptions { parallelism, lock: Some(lock), given, ..ApplyOptions::new(stops.count.clone()) };
+    let options = ApplyOptions {
+        parallelism,
+        lock: Some(lock),
+        given,
+        capacity,
+        ..ApplyOptions::new(stops.count.clone())
+    };
     let summary = apply::apply(&now, link.api(), options, |event| reporter.event(&now, &event)).await;
     reporter.summary(&now, &summary);
     link.close().await?;

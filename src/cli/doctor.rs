@@ -15,7 +15,9 @@ use super::sandbox::{self, State};
 use super::session::{Ask, Link, Session, block_on};
 use super::settings::{Access, Failure, Settings};
 use crate::diag::{Code, Diagnostic, Severity};
+use crate::kinds::hosts::api as hosts;
 use crate::live::credentials::adc::{self, File, Found};
+use crate::live::environment::environment;
 use crate::live::{ApiError, Class, LiveApi, Request};
 use crate::plan::Mode;
 use crate::plan::preflight::Preflight;
@@ -58,8 +60,12 @@ pub fn doctor(settings: &Settings, args: &Args) -> Exit {
         return first_hour::become_it(settings, &args.options);
     }
     let (mut findings, session) = stack(settings);
-    findings.push(configuration(&gcloud::read(&adc::environment)));
-    findings.extend(credentials(settings, &adc::find(&adc::environment)));
+    findings.push(configuration(&gcloud::read(&environment)));
+    let on_host = session.as_ref().is_some_and(|session| session.lowered().target.is_on_hosts());
+    findings.extend(match on_host {
+        true => vec![Finding::new(Mark::Skipped, "credentials", "none are needed on this machine")],
+        false => credentials(settings, &adc::find(&environment)),
+    });
     findings.extend(["gcloud", "kubectl", "helm"].map(tool));
     findings.push(the_sandbox(settings));
     findings.extend(online(settings, args, session.as_ref()));
@@ -145,7 +151,7 @@ fn credentials(settings: &Settings, found: &Found) -> Vec<Finding> {
         }
         Found::Nothing => Finding::new(Mark::Skipped, what, "none; the sandbox needs none"),
     };
-    let charged = adc::quota_project(&adc::environment, found).filter(|_| needed);
+    let charged = adc::quota_project(&environment, found).filter(|_| needed);
     let charged = charged.map(|project| Finding::new(Mark::Good, "quota project", project));
     [finding].into_iter().chain(charged).collect()
 }
@@ -199,6 +205,7 @@ fn online(settings: &Settings, args: &Args, session: Option<&Session>) -> Vec<Fi
                 }
                 found
             }
+            None if target.is_on_hosts() => vec![host(&*api, session, settings).await],
             None => vec![cluster(&*api, session, settings, target).await],
         };
         link.close().await?;
@@ -211,6 +218,28 @@ fn online(settings: &Settings, args: &Args, session: Option<&Session>) -> Vec<Fi
         found.remedy = first.and_then(|first| first.help.clone());
         vec![found]
     })
+}
+
+/// Whether the host's agent runs.
+async fn host(api: &dyn LiveApi, session: &Session, settings: &Settings) -> Finding {
+    // Each host answers a list, and one that does not is named.
+    let kind = hosts::environment();
+    let list = Request::get(Api::Kubernetes, format!("/apis/{}/{}", kind.api_version(), kind.plural));
+    if let Err(error) = api.send(list).await {
+        return in_the_way("host", &error, session, settings);
+    }
+    match api.send(Request::get(Api::Kubernetes, "/version")).await {
+        Ok(version) => {
+            let python = version["platform"].as_str().unwrap_or_default();
+            let target = &session.lowered().target;
+            let seen = match target.hosts.len() {
+                1 => format!("{target} runs {python}"),
+                _ => format!("{target} can be used; {} runs {python}", target.hosts[0]),
+            };
+            Finding::new(Mark::Good, "host", seen)
+        }
+        Err(error) => in_the_way("host", &error, session, settings),
+    }
 }
 
 fn in_the_way(what: &'static str, error: &ApiError, session: &Session, settings: &Settings) -> Finding {

@@ -104,11 +104,17 @@ impl Exit {
         let late = any(|outcome| matches!(outcome, Outcome::TimedOut { .. }));
         let failed = any(|outcome| match outcome {
             Outcome::Failed { .. } | Outcome::InDoubt { .. } | Outcome::NotStarted => true,
-            Outcome::Done | Outcome::TimedOut { .. } | Outcome::Skipped { .. } => false,
+            Outcome::Done
+            | Outcome::TimedOut { .. }
+            | Outcome::Queued { .. }
+            | Outcome::Waits { .. }
+            | Outcome::Skipped { .. } => false,
         });
+        let queued = any(|outcome| matches!(outcome, Outcome::Queued { .. }));
         match (failed, late) {
             (true, _) => Self::Error,
             (false, true) => Self::NotReady,
+            (false, false) if queued => Self::Queued,
             // What was skipped without a failure would be a mistake in apply, and is not done.
             (false, false) if any(|outcome| matches!(outcome, Outcome::Skipped { .. })) => Self::Error,
             (false, false) => Self::Done,
@@ -142,11 +148,17 @@ mod tests {
     fn the_end_of_an_apply_decides_the_code() {
         let failed = || Outcome::Failed { code: String::new(), message: String::new(), help: None };
         let late = || Outcome::TimedOut { message: String::new() };
+        let queued = || Outcome::Queued { message: String::new() };
+        let waits = || Outcome::Waits { because: Address::new("x") };
         let skipped = || Outcome::Skipped { because: Address::new("x") };
         let table = [
             (vec![Outcome::Done], Stopped::No, None, Exit::Done),
             (vec![late(), skipped()], Stopped::No, None, Exit::NotReady),
             (vec![late(), failed()], Stopped::No, None, Exit::Error),
+            (vec![queued(), waits(), Outcome::Done], Stopped::No, None, Exit::Queued),
+            (vec![queued(), late()], Stopped::No, None, Exit::NotReady),
+            (vec![queued(), failed()], Stopped::No, None, Exit::Error),
+            (vec![queued()], Stopped::Interrupted, Some(Signal::Interrupt), Exit::Interrupted),
             (vec![Outcome::Done], Stopped::Interrupted, Some(Signal::Terminate), Exit::Terminated),
             (vec![failed()], Stopped::Interrupted, Some(Signal::Interrupt), Exit::Interrupted),
             (vec![Outcome::NotStarted], Stopped::Unlocked, None, Exit::Locked),

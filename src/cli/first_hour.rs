@@ -2,7 +2,7 @@
 //! program, so that nobody needs the repository for it.
 
 use std::os::unix::process::CommandExt as _;
-use std::path::Path;
+use std::path::{Path, PathBuf};
 use std::process::Command;
 use std::{fs, io};
 
@@ -19,30 +19,37 @@ macro_rules! files {
 const FILES: &[(&str, &str)] =
     files!("README.md", "first-hour", "experiments.py", "google.py", "hour.py", "report.py", "stack.toml");
 
-/// Where they are put, beside the sandbox's folder: to be read before they run, and for `--clean` after.
-const FOLDER: &str = ".dask-infra/first-hour";
+/// What the kit compares with the project, as Python reads it.
+const CATALOG: (&str, &str) = ("gcp-accelerators.toml", include_str!("../../schemas/gcp-accelerators.toml"));
+
+/// Names the kit's folder to the kit, which deletes it at its end.
+const FOLDER_VARIABLE: &str = "DASK_INFRA_FIRST_HOUR_FOLDER";
 
 /// Becomes the kit, with these words for it; comes back only when that cannot be.
 pub fn become_it(settings: &Settings, words: &[String]) -> Exit {
     settings.report(Format::Text, |_| {
-        lay_out(Path::new(FOLDER)).map_err(|why| {
-            let help = "run it in a folder in which files can be written";
-            Diagnostic::error(Code::CannotWrite, format!("cannot write {FOLDER}: {why}")).help(help)
+        let folder = laid_out().map_err(|why| {
+            let what = format!("cannot write to a temporary folder: {why}");
+            Diagnostic::error(Code::CannotWrite, what).help("TMPDIR names the folder for temporary files")
         })?;
-        let why = command(settings, words).exec();
+        let why = command(settings, words, &folder).exec();
+        let _ = fs::remove_dir_all(&folder);
         let problem = Diagnostic::error(Code::Usage, format!("python3 cannot be run: {why}"));
         Err(problem.help("`doctor --live` needs Python 3.8 or newer on the PATH").into())
     })
 }
 
-fn lay_out(folder: &Path) -> io::Result<()> {
-    fs::create_dir_all(folder)?;
-    FILES.iter().try_for_each(|(name, text)| fs::write(folder.join(name), text))
+/// A new folder that only this user can write to: Python takes a module that lies beside a program for one of its own, and a
+/// folder of a repository may have come with one.
+fn laid_out() -> io::Result<PathBuf> {
+    let folder = tempfile::Builder::new().prefix("dask-infra-first-hour-").tempdir()?;
+    FILES.iter().chain([&CATALOG]).try_for_each(|(name, text)| fs::write(folder.path().join(name), text))?;
+    Ok(folder.keep())
 }
 
-fn command(settings: &Settings, words: &[String]) -> Command {
+fn command(settings: &Settings, words: &[String], folder: &Path) -> Command {
     let mut command = Command::new("python3");
-    command.arg(Path::new(FOLDER).join("first-hour")).args(words);
+    command.arg(folder.join("first-hour")).args(words).env(FOLDER_VARIABLE, folder);
     if let Ok(program) = std::env::current_exe() {
         command.env("DASK_INFRA", program);
     }

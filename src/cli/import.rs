@@ -138,6 +138,7 @@ async fn connect(settings: &Settings, args: &Args, file: Option<&Path>) -> Resul
         let target = Target {
             gke: None,
             endpoint: Endpoint::Auto,
+            hosts: Vec::new(),
             context: context.clone(),
             kubeconfig: args.kubeconfig.as_ref().map(|path| path.display().to_string()),
             simulated,
@@ -154,6 +155,7 @@ async fn connect(settings: &Settings, args: &Args, file: Option<&Path>) -> Resul
     let target = |name: &ClusterName| Target {
         gke: Some(name.clone()),
         endpoint: args.endpoint.into(),
+        hosts: Vec::new(),
         context: None,
         kubeconfig: None,
         simulated,
@@ -183,7 +185,7 @@ fn written(kubeconfig: &Path, file: Option<&Path>) -> String {
 
 fn project(settings: &Settings, args: &Args) -> Result<String, Failure> {
     let gcloud = || {
-        let read = gcloud::read(&crate::live::credentials::adc::environment);
+        let read = gcloud::read(&crate::live::environment::environment);
         read.project.map(|project| project.value)
     };
     let known =
@@ -264,7 +266,8 @@ async fn read(api: &dyn LiveApi, place: Place, args: &Args) -> Result<Found, Fai
     };
     let kubeconfig = args.kubeconfig.as_ref().map(|path| path.display().to_string());
     let endpoint = args.endpoint.into();
-    let target = Target { gke: cluster.cloned(), endpoint, context, kubeconfig, simulated: false };
+    let target =
+        Target { gke: cluster.cloned(), endpoint, hosts: Vec::new(), context, kubeconfig, simulated: false };
     let surveyed = survey::survey(api, cluster, &kinds(&args.namespace), args.parallelism).await;
     let Survey { cluster: live, pools, sizes, objects, unread } = match surveyed {
         Ok(survey) => survey,

@@ -63,9 +63,14 @@ fn unknown(name: &str) -> Diagnostic {
 
 fn write(settings: &Settings, ready: &Ready) -> Result<String, Failure> {
     let folder = folder(&settings.stack)?;
-    let gcloud = gcloud::read(&crate::live::credentials::adc::environment);
-    let (own, said) = own(ready, &gcloud, id());
-    let needs_project = own.project.is_none() && settings.environment(PROJECT_VARIABLE).is_none();
+    let gcloud = gcloud::read(&crate::live::environment::environment);
+    let is_local = ready.text().lines().any(|line| matches!(line.trim(), "[local]" | "[ssh]"));
+    let (own, said) = match is_local {
+        true => (Own { id: id(), ..Own::default() }, Vec::new()),
+        false => own(ready, &gcloud, id()),
+    };
+    let needs_project =
+        !is_local && own.project.is_none() && settings.environment(PROJECT_VARIABLE).is_none();
     let mut files: Vec<(PathBuf, String)> = vec![(folder.join("stack.toml"), ready.own(&own))];
     files.extend(ready.files.iter().skip(1).map(|(name, text)| (folder.join(name), (*text).to_owned())));
     if let Some((there, _)) = files.iter().find(|(path, _)| path.exists()) {
@@ -74,7 +79,9 @@ fn write(settings: &Settings, ready: &Ready) -> Result<String, Failure> {
         return Err(Diagnostic::error(Code::AlreadyThere, what).help(help).into());
     }
     create_all(&[files.clone(), schema_in(&folder)].concat())?;
-    Ok(next(settings, &files, &said, needs_project))
+    let next =
+        if is_local { next_here(settings, &files) } else { next(settings, &files, &said, needs_project) };
+    Ok(next)
 }
 
 /// The schema that editors look for, where a folder does not have it yet.
@@ -180,6 +187,27 @@ pub(super) fn id() -> String {
         number /= among;
     }
     id
+}
+
+/// What comes next with a stack of this machine.
+fn next_here(settings: &Settings, files: &[(PathBuf, String)]) -> String {
+    let mut text = String::new();
+    for (path, _) in files {
+        text.push_str(&format!("Wrote {}\n", path.display()));
+    }
+    let folder = settings.stack.display().to_string();
+    let stack = if folder == "." { String::new() } else { format!("--stack {} ", quoted(&folder)) };
+    let hosts = files.iter().any(|(_, text)| text.lines().any(|line| line.trim() == "[ssh]"));
+    text.push_str("\nNext:\n");
+    if hosts {
+        text.push_str("  name your hosts in [ssh]; `ssh HOST true` must work without a question\n");
+    }
+    text.push_str(&format!(
+        "  dask-infra {stack}apply    makes the environment, starts Dask and computes with it\n  \
+         dask-infra {stack}connect  shows the dashboard and the line for Python\n  \
+         dask-infra {stack}destroy  ends and removes everything\n"
+    ));
+    text
 }
 
 fn next(settings: &Settings, files: &[(PathBuf, String)], said: &[String], needs_project: bool) -> String {

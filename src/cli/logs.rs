@@ -9,6 +9,7 @@ use tokio::sync::mpsc;
 
 use super::Exit;
 use super::offered;
+use super::plan::seconds;
 use super::session::{Session, block_on};
 use super::settings::{Failure, Format, Settings};
 use crate::diag::{Code, Diagnostic};
@@ -51,9 +52,9 @@ pub struct Args {
     /// Lines of each container; -1 for all [default: 10 with several containers, else all]
     #[arg(long, value_name = "N", allow_negative_numbers = true, value_parser = clap::value_parser!(i64).range(-1..))]
     tail: Option<i64>,
-    /// Only newer lines: `45s`, `10m`, `1h30m`
+    /// Only newer lines: `45s`, `10m`, `1h30m`, `2d`
     #[arg(long, value_name = "DURATION", value_parser = seconds)]
-    since: Option<u64>,
+    since: Option<u32>,
     /// Logs of the previous container, if one crashed and was restarted
     #[arg(short, long)]
     previous: bool,
@@ -66,13 +67,6 @@ pub struct Args {
     /// One JSON object for each line
     #[arg(long)]
     json: bool,
-}
-
-/// Parses `--since`.
-fn seconds(text: &str) -> Result<u64, String> {
-    let duration: Result<jiff::SignedDuration, _> = text.parse();
-    let seconds = duration.ok().and_then(|duration| u64::try_from(duration.as_secs()).ok());
-    seconds.filter(|seconds| *seconds > 0).ok_or_else(|| "it has the form `45s`, `10m` or `1h30m`".to_owned())
 }
 
 /// Shows what the pods of a section say.
@@ -90,9 +84,15 @@ pub fn logs(settings: &Settings, args: &Args) -> Exit {
             }
         }
         if places.is_empty() {
-            let what = format!("`{}` has no pods, so it has no log", args.address);
-            let help =
-                "Dask clusters, groups, jobs, checks, notebooks, `dask_operator` and `gpu_driver` have logs";
+            let (_, target) = session.whose();
+            let (runs, help) = match target.is_on_hosts() {
+                true => ("processes", "Dask clusters, their groups and checks have logs"),
+                false => (
+                    "pods",
+                    "Dask clusters, groups, jobs, checks, notebooks, `dask_operator` and `gpu_driver` have logs",
+                ),
+            };
+            let what = format!("`{}` has no {runs}, so it has no log", args.address);
             return Err(session.fails(Diagnostic::error(Code::NoLog, what).help(help)));
         }
         block_on(async {
@@ -124,6 +124,7 @@ impl Reading<'_> {
         }
         let look = match (self.args.json, self.args.no_prefix, found.len() > 1 || self.args.follow) {
             (true, ..) => Look::Json,
+            (false, false, true) if self.session.whose().1.is_on_hosts() => Look::Processes,
             (false, false, true) => Look::Prefixed,
             (false, ..) => Look::Bare,
         };
@@ -169,21 +170,28 @@ impl Reading<'_> {
 
     fn nothing(&self, settings: &Settings) -> Failure {
         let program = settings.program();
+        let (_, target) = self.session.whose();
+        let runs = if target.is_on_hosts() { "process" } else { "pod" };
         let (what, help) = match (&self.args.container, self.is_check) {
+            (Some(container), _) if target.is_on_hosts() => (
+                format!("`{}` has no process that is a {container}", self.args.address),
+                format!("`{program} logs {}` shows all of them", self.args.address),
+            ),
             (Some(container), _) => (
                 format!("no pod of `{}` has a container `{container}`", self.args.address),
                 format!("`{program} logs {}` shows all of them", self.args.address),
             ),
             (None, true) => (
-                format!("`{}` has no pod", self.args.address),
+                format!("`{}` has no {runs}", self.args.address),
                 format!(
-                    "a check's pod is deleted when the check has passed; `{program} run {}` runs it again",
+                    "a check's {runs} is deleted when the check has passed; `{program} run {}` runs it again",
                     self.args.address
                 ),
             ),
-            (None, false) => {
-                (format!("`{}` has no pod", self.args.address), format!("`{program} status` shows its state"))
-            }
+            (None, false) => (
+                format!("`{}` has no {runs}", self.args.address),
+                format!("`{program} status` shows its state"),
+            ),
         };
         self.session.fails(Diagnostic::error(Code::NoAnswerThere, what).help(help))
     }

@@ -20,6 +20,7 @@ mod first_hour;
 mod gcloud;
 mod graph;
 mod habits;
+mod halts;
 pub mod helm;
 mod holder;
 mod import;
@@ -41,6 +42,7 @@ mod settings;
 mod status;
 mod stop;
 mod validate;
+mod when_capacity;
 mod why;
 
 pub use exit::Exit;
@@ -136,6 +138,12 @@ enum Command {
     /// Delete everything the stack owns
     #[command(after_help = apply::DESTROY_EXAMPLES)]
     Destroy(apply::DestroyArgs),
+    /// Take away what costs money, and keep the stack file as it is
+    #[command(after_help = halts::STOP_EXAMPLES)]
+    Stop(halts::StopArgs),
+    /// Bring back what is stopped
+    #[command(after_help = halts::START_EXAMPLES)]
+    Start(halts::StartArgs),
     /// Show live resources and why pods are pending
     #[command(after_help = status::EXAMPLES)]
     Status(status::Args),
@@ -184,13 +192,13 @@ enum Command {
     #[command(after_help = completions::EXAMPLES)]
     Completions(completions::Args),
     /// Print the version
+    #[command(hide = true)]
     Version(validate::VersionArgs),
 }
 
 const START: &str = "Start here, without a cloud:\n  \
     dask-infra init --from rapids-gke\n  \
-    dask-infra --sandbox plan\n  \
-    dask-infra --sandbox apply";
+    dask-infra --sandbox apply    shows the plan and asks";
 
 fn after_help() -> String {
     format!(
@@ -268,8 +276,13 @@ fn dispatch(Cli { global, command }: Cli, matches: &ArgMatches) -> Exit {
         Command::Adopt(args) => adopt::adopt(&settings, &args),
         Command::Validate(args) => validate::validate(&settings, &args),
         Command::Plan(args) => plan::plan(&settings, &args),
-        Command::Apply(args) => apply::apply(&settings, &args),
+        Command::Apply(args) => match args.stays() {
+            Some((making, agreed, force)) => when_capacity::apply(&settings, making, agreed, force),
+            None => apply::apply(&settings, &args),
+        },
         Command::Destroy(args) => apply::destroy(&settings, &args),
+        Command::Stop(args) => halts::stop(&settings, &args),
+        Command::Start(args) => halts::start(&settings, &args),
         Command::Status(args) => status::status(&settings, &args),
         Command::Why(args) => why::why(&settings, &args),
         Command::Connect(args) => connect::connect(&settings, &args),

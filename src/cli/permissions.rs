@@ -40,6 +40,15 @@ pub fn permissions(settings: &Settings, args: &Args) -> Exit {
         let session = Session::load(settings)?;
         reporter.diagnostics(session.warnings(), session.sources());
         let lowered = session.lowered();
+        if lowered.target.is_on_hosts() {
+            return Ok(match args.format {
+                Written::Text => {
+                    "plan and apply need no permissions: processes on a host are those of who applies\n"
+                        .to_owned()
+                }
+                Written::Json => format!("{:#}\n", json!({ "plan": {}, "apply": {} })),
+            });
+        }
         let needs = Needs::of(lowered);
         let project = lowered.target.gke.as_ref().map(|name| name.project.as_str());
         Ok(match (args.format, project) {

@@ -1,14 +1,17 @@
 //! `plan` and `show`.
 
 use std::path::PathBuf;
+use std::time::Duration;
 
 use super::Exit;
 use super::preflight::{Wanted, preflight};
 use super::session::{Ask, Session, block_on};
 use super::settings::{Failure, Format, Settings};
 use super::{consent, offered, saved};
+use crate::apply::ApplyOptions;
 use crate::diag::{Diagnostic, Severity};
-use crate::plan::{Consent, Mode, Plan, Selection};
+use crate::plan::{Consent, Halting, Mode, Plan, Selection};
+use crate::record::Stop;
 use crate::report::human::Detail;
 use crate::report::{Next, Reporter, View, document};
 
@@ -26,7 +29,7 @@ pub const EXAMPLES: &str = "Examples:\n  \
     Changes nothing; writes only the file of --out.";
 
 /// Options of every command that makes a plan.
-#[derive(clap::Args, Debug)]
+#[derive(clap::Args, Clone, Debug)]
 pub struct Making {
     /// Approve replacing, deleting, adopting, or a change of unknown effect: `replace:ADDRESS`, `delete:ADDRESS`,
     /// `take:ADDRESS`, `update:ADDRESS`
@@ -35,6 +38,9 @@ pub struct Making {
     /// Replace this, although nothing forces it
     #[arg(long, value_name = "ADDRESS", add = offered::addresses())]
     pub replace: Vec<String>,
+    /// Replace node pools with `capacity` that are not on their first way, and try the ways from the first again
+    #[arg(long)]
+    pub retry_capacity: bool,
     #[command(flatten)]
     pub part: Part,
     /// Allow another target than the stack's existing one: creates a second cluster
@@ -44,9 +50,19 @@ pub struct Making {
     /// idle
     #[arg(long)]
     pub when_idle: bool,
-    /// Maximum wait of --when-idle: `90s`, `30m`, `4h`, `1h 30m`; then exit code 6
-    #[arg(long, value_name = "TIME", default_value = "1h", requires = "when_idle", value_parser = seconds)]
-    pub wait: u32,
+    /// Maximum wait for capacity that is queued (default 10m; then exit code 7), and with --when-idle for an idle
+    /// scheduler (default 1h; then exit code 6): `90s`, `30m`, `4h`, `1h 30m`, `3d`
+    #[arg(long, value_name = "TIME", value_parser = seconds)]
+    pub wait: Option<u32>,
+    /// Bring back what is stopped, or went by `ttl` or `idle_timeout`
+    #[arg(long)]
+    pub start: bool,
+    /// Whether nobody is asked any more: whoever started the command agreed to an earlier apply of it.
+    #[arg(skip)]
+    pub unattended: bool,
+    /// Who stops what the plan is about, and when.
+    #[arg(skip)]
+    pub stop: Option<Stop>,
     /// Do not look at quotas, permissions, machine types and organization policies before the first write
     #[arg(long)]
     pub skip_preflight: bool,
@@ -81,6 +97,9 @@ impl Part {
     }
 }
 
+/// Seconds that `--when-idle` waits when nobody says otherwise.
+const IDLE: u32 = 3600;
+
 /// Parses `--parallelism`.
 pub fn parallelism(text: &str) -> Result<usize, String> {
     match text.parse() {
@@ -89,11 +108,15 @@ pub fn parallelism(text: &str) -> Result<usize, String> {
     }
 }
 
-/// Parses `--wait`: `4h`, `1h 30m`, into seconds.
-fn seconds(text: &str) -> Result<u32, String> {
-    let span: Option<jiff::SignedDuration> = text.parse().ok();
+/// Parses `--wait` and `--since`: `4h`, `1h 30m`, `3d`, into seconds. A day has 24 hours.
+pub fn seconds(text: &str) -> Result<u32, String> {
+    let span: Option<jiff::Span> = text.parse().ok();
+    let days = jiff::SpanRelativeTo::days_are_24_hours();
+    let span = span.and_then(|span| span.to_duration(days).ok());
     let seconds = span.and_then(|span| u32::try_from(span.as_secs()).ok());
-    seconds.filter(|seconds| *seconds > 0).ok_or_else(|| "give a time as `90s`, `30m` or `4h`".to_owned())
+    seconds
+        .filter(|seconds| *seconds > 0)
+        .ok_or_else(|| "give a time as `90s`, `30m`, `1h 30m` or `3d`".to_owned())
 }
 
 /// Options of `plan`.
@@ -108,13 +131,13 @@ pub struct Args {
     #[arg(long)]
     detailed_exitcode: bool,
     /// Plan to delete everything the stack owns
-    #[arg(long)]
+    #[arg(long, conflicts_with = "start")]
     destroy: bool,
     /// Plan as a first apply, without reading live state
     #[arg(long)]
     offline: bool,
     /// Only show what changed outside the stack since the last apply; exit with 2 if anything did
-    #[arg(long, conflicts_with_all = ["out", "destroy", "offline", "allow", "replace", "summary"])]
+    #[arg(long, conflicts_with_all = ["out", "destroy", "offline", "allow", "replace", "retry_capacity", "summary", "start"])]
     refresh_only: bool,
     /// One line for each type of section, without fields
     #[arg(long, conflicts_with = "json")]
@@ -210,11 +233,45 @@ async fn plan_live(
 impl Making {
     /// What they ask for.
     pub fn ask(&self, mode: Mode) -> Ask<'_> {
-        let Self { allow, replace, part, retarget, when_idle, wait, skip_preflight: _, parallelism, json: _ } =
-            self;
+        let Self {
+            allow,
+            replace,
+            retry_capacity,
+            part,
+            retarget,
+            when_idle,
+            wait,
+            start,
+            unattended: _,
+            stop,
+            skip_preflight: _,
+            parallelism,
+            json: _,
+        } = self;
+        let halting = match stop {
+            Some(stop) => Halting::Stop(stop.clone()),
+            None if *start => Halting::Start,
+            None => Halting::Leave,
+        };
+        let retry_capacity = *retry_capacity;
         let (selection, retarget, parallelism) = (part.selection(), *retarget, *parallelism);
-        let when_idle = when_idle.then_some(*wait);
-        Ask { mode, allowed: allow, replace, selection, parallelism, retarget, when_idle }
+        let when_idle = when_idle.then(|| wait.unwrap_or(IDLE));
+        Ask {
+            mode,
+            allowed: allow,
+            replace,
+            retry_capacity,
+            selection,
+            parallelism,
+            retarget,
+            when_idle,
+            halting,
+        }
+    }
+
+    /// How long a change waits for capacity.
+    pub fn capacity(&self) -> Duration {
+        self.wait.map_or(ApplyOptions::CAPACITY, |seconds| Duration::from_secs(seconds.into()))
     }
 
     /// Whether it is looked at what an apply would meet.
@@ -237,4 +294,29 @@ pub fn show(settings: &Settings, args: &ShowArgs) -> Exit {
         reporter.plan(&plan, &View { sources: None, next: Next::Nothing });
         Ok(Exit::Done)
     })
+}
+
+#[cfg(test)]
+mod tests {
+    #[test]
+    fn times_have_days_too() {
+        for (text, expect) in [
+            ("90s", Some(90)),
+            ("30m", Some(1800)),
+            ("1h 30m", Some(5400)),
+            ("1h30m", Some(5400)),
+            ("3d", Some(259_200)),
+            ("1d 12h", Some(129_600)),
+            ("1d12h", Some(129_600)),
+            ("PT1H", Some(3600)),
+            ("0s", None),
+            ("-1h", None),
+            ("1 month", None),
+            ("3", None),
+            ("", None),
+            ("200y", None),
+        ] {
+            assert_eq!(super::seconds(text).ok(), expect, "{text}");
+        }
+    }
 }

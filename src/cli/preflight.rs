@@ -8,6 +8,7 @@ use super::settings::Failure;
 use crate::diag::{Code, Diagnostic, Severity};
 use crate::live::cause::Cause;
 use crate::live::credentials::adc;
+use crate::live::environment::environment;
 use crate::live::{ApiError, Class, LiveApi, ask};
 use crate::plan::Plan;
 use crate::plan::preflight::{Answers, Preflight, Question};
@@ -83,7 +84,7 @@ pub async fn room(api: &dyn LiveApi, preflight: &Preflight, parallelism: usize) 
 fn not_enabled(error: &ApiError, project: &str) -> Option<Diagnostic> {
     let cause = Cause::of(error.body.as_ref(), &error.message)?;
     let Cause::ApiDisabled { service, .. } = &cause else { return None };
-    let charged = adc::quota_project(&adc::environment, &adc::find(&adc::environment));
+    let charged = adc::quota_project(&environment, &adc::find(&environment));
     let own = charged.is_none_or(|charged| charged == project);
     (own && service == "compute.googleapis.com")
         .then(|| Diagnostic::error(Code::ApiDisabled, cause.what(project)).help(cause.remedy(project)))

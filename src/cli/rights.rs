@@ -7,8 +7,10 @@ use std::collections::{BTreeMap, BTreeSet};
 
 use serde_json::{Value, json};
 
+use crate::kinds::kubernetes::object::gvk;
+use crate::kinds::kubernetes::{kueue, provisioning};
 use crate::live::Request;
-use crate::resource::{Api, Endpoint, External, Gvk, Identity, Lowered, Method, Resource, Target};
+use crate::resource::{Api, Endpoint, External, Gvk, Identity, KindId, Lowered, Method, Resource, Target};
 
 /// One permission.
 #[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord)]
@@ -130,7 +132,19 @@ impl Needs {
         match &resource.identity {
             Identity::Cluster(_) | Identity::Check(_) => {}
             Identity::NodePool { .. } => self.reads(&["compute.instanceGroupManagers.get"]),
-            Identity::Object(object) => self.object(&object.gvk, READ, &[]),
+            Identity::Object(object) => {
+                self.object(&object.gvk, READ, &[]);
+                // Whether a pool has nodes that need no request.
+                if resource.kind == KindId::ProvisioningRequest
+                    && provisioning::pool_with_ways(&resource.body).is_some()
+                {
+                    self.object(&gvk("", "v1", "Node", "nodes"), READ, &[]);
+                }
+                // What Kueue says of it.
+                if kueue::workload::waits(resource) {
+                    self.object(&kueue::kind("Workload"), READ, &[]);
+                }
+            }
         }
     }
 }
@@ -155,6 +169,7 @@ const OBJECTS: &[(&str, &str)] = &[
     ("PersistentVolumeClaim", "persistentVolumeClaims"),
     ("Pod", "pods"),
     ("PodDisruptionBudget", "podDisruptionBudgets"),
+    ("PodTemplate", "podTemplates"),
     ("ReplicaSet", "replicaSets"),
     ("ResourceQuota", "resourceQuotas"),
     ("Role", "roles"),

@@ -44,19 +44,9 @@ pub fn run(settings: &Settings, args: &Args) -> Exit {
         return exit;
     }
     let Args { address: _, allow, changing } = args;
-    let Changing { auto_approve, force_unlock, parallelism, json } = changing;
-    let making = Making {
-        allow: allow.clone(),
-        replace: meant.clone(),
-        part: Part::only(meant),
-        retarget: false,
-        when_idle: false,
-        wait: 0,
-        skip_preflight: false,
-        parallelism: *parallelism,
-        json: *json,
-    };
-    apply_stack(settings, Mode::Apply, &making, *auto_approve, *force_unlock)
+    let part = Part::only(meant.clone());
+    let making = Making { allow: allow.clone(), replace: meant, part, ..changing.making() };
+    apply_stack(settings, Mode::Apply, &making, changing.auto_approve, changing.force_unlock)
 }
 
 /// The addresses that are meant, all of what runs to an end.

@@ -7,9 +7,10 @@ use std::path::Path;
 use serde_json::json;
 
 use super::Exit;
-use super::apply::{Changing, Going, Moved, run};
+use super::apply::{Changing, Moved, run};
 use super::consent::{self, Whole};
 use super::offered;
+use super::preflight::{Wanted, passed, preflight};
 use super::session::{Link, Session, block_on};
 use super::settings::{Failure, Format, Settings};
 use crate::address::Address;
@@ -46,8 +47,17 @@ pub struct Args {
     /// Also write the number to the stack file
     #[arg(long)]
     write: bool,
+    /// Do not look at quotas, permissions and organization policies before nodes are added
+    #[arg(long)]
+    skip_preflight: bool,
     #[command(flatten)]
     changing: Changing,
+}
+
+impl Args {
+    fn preflight(&self) -> Wanted {
+        if self.skip_preflight { Wanted::Skipped } else { Wanted::Yes }
+    }
 }
 
 /// Brings one thing to a number.
@@ -73,7 +83,7 @@ fn bring(
     // The rules of the file hold for the new number, too.
     let instead = [(scaled.place.clone(), json!(args.number))];
     let asked = Session::load_with(settings, &instead)?;
-    reporter.diagnostics(asked.warnings(), asked.sources());
+    reporter.diagnostics(&unasked(asked.warnings(), args.number), asked.sources());
     let wish =
         Wish { address: &resource.address, scaled: &scaled, number: args.number, kept: edit.is_some() };
     let keep = |written: &mut Option<String>| match &edit {
@@ -93,16 +103,22 @@ fn bring(
             link.close().await?;
             return Ok(Exit::Done);
         }
+        let findings = preflight(&*link.api(), &plan, args.preflight(), args.changing.parallelism).await;
+        passed(findings, reporter, asked.sources())?;
         let whole = if args.changing.auto_approve { Whole::Given } else { Whole::Ask };
         let came = consent::get(&plan, &plan.allowed, whole, format)?;
         // The file first: an apply goes on from there when this is interrupted.
         keep(written)?;
         let moved = Moved::of(came, "scale again");
         let again = async |link: &Link| asked.scale(link, &wish, args.changing.parallelism).await;
-        let Changing { parallelism, force_unlock: force, .. } = args.changing;
-        run(plan, link, Going { parallelism, force, moved, given: asked.given().clone() }, reporter, again)
-            .await
+        run(plan, link, args.changing.going(moved, asked.given().clone()), reporter, again).await
     })
+}
+
+/// Warnings without those that say what was asked for: Pods do not fit into a pool without nodes.
+fn unasked(warnings: &[Diagnostic], number: u32) -> Vec<Diagnostic> {
+    let meant = |warning: &&Diagnostic| number > 0 || warning.code != Code::MoreGpusThanPool;
+    warnings.iter().filter(meant).cloned().collect()
 }
 
 /// The one thing that is meant and has a number that may be changed.

@@ -19,7 +19,7 @@ use crate::live::kube::{Doubt, KubeconfigAccess, Leads};
 use crate::live::{self, ApiError, read::read};
 use crate::plan::scale::Wish;
 use crate::plan::unready;
-use crate::plan::{self, Consent, Drifted, Inputs, Mode, Plan, Selection};
+use crate::plan::{self, Consent, Drifted, Halting, Inputs, Mode, Plan, Selection};
 use crate::resource::{Owner, Resource, Target, World};
 use crate::sandbox::{Sandbox, SandboxError};
 use crate::secrets::Secrets;
@@ -47,6 +47,8 @@ pub struct Ask<'a> {
     pub allowed: &'a [Consent],
     /// Addresses to replace although nothing forces it, as they were typed.
     pub replace: &'a [String],
+    /// Whether what has several ways to be had begins with the first again.
+    pub retry_capacity: bool,
     /// Which part of the stack.
     pub selection: Selection,
     /// Requests at a time.
@@ -55,6 +57,8 @@ pub struct Ask<'a> {
     pub retarget: bool,
     /// What takes Dask's workers away waits until their scheduler is idle, so many seconds at most.
     pub when_idle: Option<u32>,
+    /// What is to stop or to start.
+    pub halting: Halting,
 }
 
 impl Ask<'_> {
@@ -64,10 +68,12 @@ impl Ask<'_> {
             mode,
             allowed: &[],
             replace: &[],
+            retry_capacity: false,
             selection: Selection::default(),
             parallelism: 1,
             retarget: false,
             when_idle: None,
+            halting: Halting::Leave,
         }
     }
 }
@@ -192,7 +198,7 @@ impl Session {
     /// What cannot be read.
     pub async fn drift(&self, link: &Link, ask: &Ask<'_>) -> Result<Drifted, Failure> {
         let read = self.read(link, ask.parallelism).await;
-        let found = self.with_inputs(&read.world, ask, Reading::Live, |inputs| plan::drift(&inputs));
+        let found = self.with_inputs(&read.world, ask, Reading::Live, plan::drift);
         let found = found.map_err(|failure| self.in_the_way(failure, read.trouble.as_ref()))?;
         Ok(found)
     }
@@ -263,7 +269,8 @@ impl Session {
     /// # Errors
     /// There is no such place.
     pub fn connect(&self, settings: &Settings) -> Result<Link, Failure> {
-        let Target { gke: _, endpoint: _, context, kubeconfig, simulated: _ } = self.lowered.target.clone();
+        let Target { gke: _, endpoint: _, hosts: _, context, kubeconfig, simulated: _ } =
+            self.lowered.target.clone();
         let kubernetes = self
             .stack
             .kubernetes
@@ -271,6 +278,12 @@ impl Session {
             .map(|_| KubeconfigAccess { path: kubeconfig.map(PathBuf::from), context });
         kubernetes.iter().try_for_each(|kubeconfig| runs_nothing(settings, kubeconfig))?;
         Link::open(settings, &self.lowered.target, kubernetes)
+    }
+
+    /// The request for the nodes of a job: nodes are not used twice, so a job that runs again asks again.
+    fn request_of(&self, job: &Address) -> Option<Address> {
+        let key = job.as_str().strip_prefix("job.")?;
+        self.stack.request_of(key).map(|(key, request)| request.requested(key).address)
     }
 
     fn make(&self, world: &World, ask: &Ask<'_>, reading: Reading) -> Result<Plan, Failure> {
@@ -284,19 +297,34 @@ impl Session {
         reading: Reading,
         make: impl FnOnce(Inputs<'_>) -> Result<T, Vec<Diagnostic>>,
     ) -> Result<T, Failure> {
-        let Ask { mode, allowed, replace, selection, parallelism: _, retarget, when_idle } = ask;
+        let Ask {
+            mode,
+            allowed,
+            replace,
+            retry_capacity,
+            selection,
+            parallelism: _,
+            retarget,
+            when_idle,
+            halting,
+        } = ask;
         let fail = |problems| Failure::new(problems, self.sources.clone());
         let replace: Result<Vec<Vec<Address>>, Diagnostic> =
             replace.iter().map(|typed| known(&self.lowered.resources, typed)).collect();
-        let inputs = Inputs {
+        let mut replace = replace.map_err(|problem| fail(vec![problem]))?.concat();
+        let requests: Vec<Address> = replace.iter().filter_map(|address| self.request_of(address)).collect();
+        replace.extend(requests);
+        let mut inputs = Inputs {
             offline: reading == Reading::Nothing,
             allowed: allowed.to_vec(),
-            replace: replace.map_err(|problem| fail(vec![problem]))?.concat(),
+            replace,
+            retry_capacity: *retry_capacity,
             selection: selection.clone(),
             retarget: *retarget,
             when_idle: *when_idle,
             ..Inputs::of(self.lowered.clone(), *mode, world, &self.sources)
         };
+        inputs.halts.asked = halting.clone();
         make(inputs).map_err(fail)
     }
 }
@@ -404,9 +432,10 @@ impl Link {
             let what = format!("the plan was made for {} ({})", plan.target, plan.target.mark());
             return Err(Diagnostic::error(Code::PlanFile, what).help(help).into());
         }
-        let Target { gke, endpoint: _, context, kubeconfig, simulated: _ } = plan.target.clone();
+        let Target { gke, endpoint: _, hosts, context, kubeconfig, simulated: _ } = plan.target.clone();
         let path = kubeconfig.map(PathBuf::from);
-        let kubernetes = gke.is_none().then_some(KubeconfigAccess { path, context });
+        let by_kubeconfig = gke.is_none() && hosts.is_empty();
+        let kubernetes = by_kubeconfig.then_some(KubeconfigAccess { path, context });
         kubernetes.iter().try_for_each(|kubeconfig| runs_nothing(settings, kubeconfig))?;
         Self::open(settings, &plan.target, kubernetes)
     }
@@ -446,6 +475,7 @@ impl Link {
             Access::Endpoint(url) => {
                 link.gke = loopback(url)?.with_token(served::token_named().as_deref());
             }
+            Access::Sandbox(_) if target.is_on_hosts() => return Err(needs_no_sandbox().into()),
             Access::Sandbox(_) if kubernetes.is_some() => return Err(no_sandbox().into()),
             Access::Sandbox(dir) => link = open_sandbox(dir)?,
         }
@@ -456,6 +486,7 @@ impl Link {
             cluster,
             endpoint: target.endpoint,
             kubernetes,
+            hosts: target.hosts.clone(),
             in_process_kubernetes: in_process,
         };
         Ok(Self { connection: Arc::new(Connection::new(options)), sandbox: task })
@@ -501,6 +532,14 @@ fn no_sandbox() -> Diagnostic {
         "a stack of `[kubernetes]` names an existing cluster, which no sandbox can be",
     )
     .help("omit `--sandbox`, or point `kubeconfig` at a served sandbox: `dask-infra sandbox kubeconfig`")
+}
+
+fn needs_no_sandbox() -> Diagnostic {
+    Diagnostic::error(
+        Code::Sandbox,
+        "a stack of `[local]` or `[ssh]` runs real processes, which no sandbox imitates",
+    )
+    .help("omit `--sandbox` and unset DASK_INFRA_SANDBOX: it needs no cloud account")
 }
 
 struct Opened {

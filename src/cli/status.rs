@@ -1,10 +1,11 @@
 //! `status`: what is live of a stack, and what its pods wait for.
 
+use std::borrow::Cow;
 use std::collections::BTreeMap;
 use std::time::Duration;
 
 use futures::StreamExt as _;
-use serde_json::Value;
+use serde_json::{Value, json};
 
 use super::Exit;
 use super::offered;
@@ -14,10 +15,11 @@ use super::settings::{Failure, Format, Settings};
 use crate::apply::ApplyOptions;
 use crate::kinds;
 use crate::kinds::kind::Found;
-use crate::kinds::kubernetes::check;
 use crate::kinds::kubernetes::pods::why_by_events;
+use crate::kinds::kubernetes::{check, machines};
 use crate::kinds::status::StatusLine;
 use crate::live::{LiveApi, look as ask};
+use crate::plan;
 use crate::report::status::{Row, State, Status};
 use crate::resource::{Api, Await, Identity, Owner, Query, Readiness, Resource, World};
 
@@ -27,9 +29,11 @@ pub const EXAMPLES: &str = "Examples:\n  \
     dask-infra status -v               every object\n  \
     dask-infra status rapids           one section, with each of its objects\n  \
     dask-infra status --watch          updates on every change, until everything is ready\n  \
+    dask-infra status --follow         a line for each change, until everything is ready or has failed\n  \
     dask-infra status --json | jq '.things[] | select(.state != \"ready\")'\n\
     \n\
-    Reads only. Exits with 0 even when something is not ready; see `ready` of `--json`.";
+    Reads only. Exits with 0 even when something is not ready; see `ready` of `--json`. With `--follow` it exits with 1 \
+    when something has failed.";
 
 /// Options of `status`.
 #[derive(clap::Args, Debug)]
@@ -40,7 +44,11 @@ pub struct Args {
     /// Check every two seconds and print what changed, until everything is ready
     #[arg(long)]
     watch: bool,
-    /// Print JSON: one object, with `--watch` one for each change
+    /// Check every five seconds and print a line for each thing whose state changed, until all are ready, stopped or
+    /// failed
+    #[arg(short, long, conflicts_with = "watch")]
+    follow: bool,
+    /// Print JSON: one object, with `--watch` or `--follow` one for each change
     #[arg(long)]
     json: bool,
     /// Requests at a time
@@ -50,6 +58,8 @@ pub struct Args {
 
 /// Between two looks of `--watch`.
 const WATCH: Duration = Duration::from_secs(2);
+/// The same of `--follow`, which may go on for days.
+const FOLLOW: Duration = Duration::from_secs(5);
 
 /// Shows what is live.
 pub fn status(settings: &Settings, args: &Args) -> Exit {
@@ -61,12 +71,16 @@ pub fn status(settings: &Settings, args: &Args) -> Exit {
         };
         block_on(async {
             let link = session.connect(settings)?;
+            if args.follow {
+                return follow(settings, args, (&session, link), &found).await;
+            }
             let mut before = String::new();
             loop {
                 let status = look(&session, &link, &found, args.parallelism).await?;
                 reporter.diagnostics(&[], session.sources());
                 let text = shown(settings, args, &status);
-                if text != before && settings.print(&text) != Exit::Done || !args.watch || status.is_ready() {
+                if text != before && settings.print(&text) != Exit::Done || !args.watch || status.is_settled()
+                {
                     break;
                 }
                 before = text;
@@ -78,20 +92,44 @@ pub fn status(settings: &Settings, args: &Args) -> Exit {
     })
 }
 
+/// The whole once, and then each change. What cannot be read for a while is waited for.
+async fn follow(
+    settings: &Settings,
+    args: &Args,
+    (session, link): (&Session, Link),
+    found: &[Identity],
+) -> Result<Exit, Failure> {
+    let mut status = look(session, &link, found, args.parallelism).await?;
+    let mut printed = settings.print(&shown(settings, args, &status));
+    while printed == Exit::Done && !status.is_over() {
+        tokio::time::sleep(FOLLOW).await;
+        let Ok(now) = look(session, &link, found, args.parallelism).await else { continue };
+        let moment = jiff::Timestamp::now();
+        let lines: String =
+            now.changes(&status).iter().map(|change| change.shown(args.json, moment)).collect();
+        if !lines.is_empty() {
+            printed = settings.print(&lines);
+        }
+        status = now;
+    }
+    link.close().await?;
+    Ok(if status.has_failed() { Exit::Error } else { printed })
+}
+
 fn shown(settings: &Settings, args: &Args, status: &Status) -> String {
     match args.json {
-        true if args.watch => format!("{}\n", status.json()),
+        true if args.watch || args.follow => format!("{}\n", status.json()),
         true => format!("{:#}\n", status.json()),
         false => {
             let every = settings.is_verbose() || args.address.is_some();
             let text = status.text(every, settings.screen().data_look().width);
-            if args.watch { format!("{text}\n") } else { text }
+            if args.watch || args.follow { format!("{text}\n") } else { text }
         }
     }
 }
 
 /// How the stack is, or what of it was asked for.
-async fn look(
+pub(super) async fn look(
     session: &Session,
     link: &Link,
     found: &[Identity],
@@ -101,8 +139,9 @@ async fn look(
     let lowered = session.lowered();
     let api = link.api();
     let external = lowered.external.iter().map(|external| &external.resource);
+    let resources = plan::ways::settled(&lowered.resources, &lowered.ladders, &world);
     let meant = |resource: &&Resource| found.is_empty() || found.contains(&resource.identity);
-    let all = external.chain(&lowered.resources).filter(meant);
+    let all = external.chain(&resources).filter(meant);
     let looks = all.map(|resource| row(&*api, resource, &lowered.owner, &world));
     let mut rows: Vec<Row> = futures::stream::iter(looks).buffered(parallelism.max(1)).collect().await;
     ask_events(&*api, &mut rows).await;
@@ -110,19 +149,60 @@ async fn look(
 }
 
 pub(super) async fn row(api: &dyn LiveApi, resource: &Resource, owner: &Owner, world: &World) -> Row {
-    let (state, said) = match (&resource.identity, world.find(&resource.identity)) {
+    let live = world.find(&resource.identity);
+    if let Some(state) = stopped(resource, live, world) {
+        let (address, identity) = (resource.address.clone(), resource.identity.clone());
+        return Row { address, identity, state, said: StatusLine::default() };
+    }
+    let (state, said) = match (&resource.identity, live) {
         (Identity::Check(_), _) => {
             let state = passed(resource, world);
             let line = if state == State::Ready { "passed" } else { "" };
             (state, StatusLine { line: line.to_owned(), ..StatusLine::default() })
         }
         (_, None) => (State::Absent, StatusLine::default()),
-        (_, Some(live)) => match kinds::of(resource.kind).kept(resource, owner, live) {
-            None => (State::Ready, StatusLine::default()),
-            Some(wait) => judged(api, &wait).await,
-        },
+        (_, Some(live)) => {
+            let (resource, instead) = with_live_size(resource, world);
+            match kinds::of(resource.kind).kept(&resource, owner, live) {
+                None => (State::Ready, StatusLine::default()),
+                Some(wait) => {
+                    let (state, mut said) = judged(api, &wait, world).await;
+                    if let Some(instead) = instead {
+                        said.line.push_str(&instead);
+                    }
+                    (state, said)
+                }
+            }
+        }
     };
     Row { address: resource.address.clone(), identity: resource.identity.clone(), state, said }
+}
+
+/// A pool with the number of nodes that was last asked for, by whomever: those are the nodes that come. Where the stack file has
+/// another number, that is said behind the line.
+fn with_live_size<'r>(resource: &'r Resource, world: &World) -> (Cow<'r, Resource>, Option<String>) {
+    let size = resource.identity.pool().and_then(|pool| world.sizes.get(pool));
+    match (size, resource.body["nodeCount"].as_u64()) {
+        (Some(size), Some(says)) if u64::from(*size) != says => {
+            let mut asked = resource.clone();
+            asked.body["nodeCount"] = json!(size);
+            (Cow::Owned(asked), Some(format!(" (the stack file has {says})")))
+        }
+        _ => (Cow::Borrowed(resource), None),
+    }
+}
+
+/// What is stopped: gone, or a pool without nodes.
+fn stopped(resource: &Resource, live: Option<&Value>, world: &World) -> Option<State> {
+    let stop = world.record.as_ref()?.stopped.get(&resource.identity)?;
+    let left = match &resource.identity {
+        Identity::NodePool { pool, .. } => world.sizes.get(pool).is_some_and(|nodes| *nodes > 0),
+        Identity::Cluster(_) | Identity::Object(_) | Identity::Check(_) => live.is_some(),
+    };
+    Some(match left {
+        true => State::Waiting(format!("still there, and {stop}: `dask-infra stop` again finishes that")),
+        false => State::Stopped(stop.to_string()),
+    })
 }
 
 /// A check has passed when the record says so of this very text.
@@ -135,20 +215,39 @@ fn passed(resource: &Resource, world: &World) -> State {
     }
 }
 
-async fn judged(api: &dyn LiveApi, wait: &Await) -> (State, StatusLine) {
+async fn judged(api: &dyn LiveApi, wait: &Await, world: &World) -> (State, StatusLine) {
     let kind = kinds::of(wait.kind);
     let queries = (kind.queries)(wait);
     match futures::future::try_join_all(queries.iter().map(|(_, query)| ask(api, query))).await {
         Err(error) => (State::Unknown(error.to_string()), StatusLine::default()),
         Ok(found) => {
             let found = Found::answers(&queries, &found);
-            let state = match kind.readiness(wait, &found) {
+            let flex = machines::pools(world.pools.iter().map(|(name, pool)| (name.as_str(), pool)));
+            let state = match machines::settle(kind.readiness(wait, &found), &found, &flex) {
                 Readiness::Ready | Readiness::Impaired(_) => State::Ready,
                 Readiness::Progressing(what) | Readiness::Stalled(what) => State::Waiting(what),
+                Readiness::Queued(queued) => State::Queued(queued.to_string()),
                 Readiness::Failed(why) => State::Failed(why),
             };
-            (state, (kind.status_line)(wait, &found).unwrap_or_default())
+            let mut said = (kind.status_line)(wait, &found).unwrap_or_default();
+            if let Some((what, until)) = &said.until {
+                said.line.push_str(&format!("; {what} {}", within(until, jiff::Timestamp::now())));
+            }
+            (state, said)
         }
+    }
+}
+
+/// `within 7 min`, and by when where that cannot be told.
+fn within(until: &str, now: jiff::Timestamp) -> String {
+    match until.parse::<jiff::Timestamp>() {
+        Ok(until) if until > now => {
+            // Begun minutes count: the last one is one, too.
+            let seconds = until.duration_since(now).as_secs();
+            format!("within {} min", (seconds + 59) / 60)
+        }
+        Ok(_) => "now: their time is over".to_owned(),
+        Err(_) => format!("by {until}"),
     }
 }
 

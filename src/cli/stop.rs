@@ -1,5 +1,7 @@
 //! Ctrl-C, SIGTERM and SIGHUP as a count: the first lets running steps reach a safe point, the second stops now.
 
+use std::sync::OnceLock;
+
 use tokio::sync::watch;
 
 use crate::diag::{Code, Diagnostic};
@@ -11,6 +13,14 @@ pub enum Signal {
     Interrupt,
     /// SIGTERM, or SIGHUP: the terminal was closed.
     Terminate,
+}
+
+/// The first one that any listener of this process has heard: between two applies of one command nobody listens.
+static HEARD: OnceLock<Signal> = OnceLock::new();
+
+/// What has asked this process to stop, whoever heard it.
+pub fn heard() -> Option<Signal> {
+    HEARD.get().copied()
 }
 
 /// Signals as they come in.
@@ -55,6 +65,7 @@ impl Stops {
                     _ = terminate.recv() => Signal::Terminate,
                     () = closed(&mut hangup) => Signal::Terminate,
                 };
+                HEARD.get_or_init(|| signal);
                 namer.send_modify(|first| {
                     first.get_or_insert(signal);
                 });
@@ -69,9 +80,14 @@ impl Stops {
     }
 
     /// Ends at the first signal.
-    pub async fn wait(mut self) {
+    pub async fn came(&self) {
         // The listener lives as long as the runtime, so the channel is open.
-        let _ = self.count.wait_for(|count| *count > 0).await;
+        let _ = self.count.clone().wait_for(|count| *count > 0).await;
+    }
+
+    /// The same, for those who listen for nothing else.
+    pub async fn wait(self) {
+        self.came().await;
     }
 }
 

@@ -192,6 +192,12 @@ impl Looking<'_> {
             return;
         }
         let name = state.name();
+        let (_, target) = self.session.whose();
+        if target.is_on_hosts() {
+            let cause = kinds::hosts::workers::ended(self.log_of(state).await, self.program);
+            self.answer.because(format!("process {name}"), cause);
+            return;
+        }
         let events = self.events_of(state.namespace(), name).await;
         let log = self.log_of(state).await;
         let sources = self.session.sources();
@@ -206,7 +212,7 @@ impl Looking<'_> {
             pools: &self.pools,
             place: &place,
             program: self.program,
-            scaled: resource.address.section(),
+            scaled: Some(resource.address.section()),
         };
         if let Some(cause) = judge::of_pod(pod, &around) {
             self.answer.because(format!("pod {name}"), cause);
@@ -286,10 +292,13 @@ fn said(session: &Session, resource: Option<&Resource>, action: Action, field: &
     let value = |value: Option<Value>| value.map_or_else(|| "not set".to_owned(), |value| value.to_string());
     let place = resource.and_then(|resource| session.sources().locate(&resource.origin_of(path)));
     let place = place.map(|place| format!(" ({place})")).unwrap_or_default();
+    let (_, target) = session.whose();
+    let on_host = target.is_on_hosts();
     let does = match effect {
         // Of what is replaced as a whole nothing rolls.
         Effect::Rolling if action == Action::Replace => "part of the replacement",
         Effect::InPlace => "in place",
+        Effect::Rolling if on_host => "its workers are restarted",
         Effect::Rolling => "its pods or nodes are recreated",
         Effect::Replace => "forces replacement",
         Effect::Ignored => "has no effect",

@@ -2,7 +2,7 @@
 //! keeps its meaning for ever: one that is no longer used stays unused.
 //!
 //! `00xx` usage and target, `01xx` syntax and shape of the stack file, `02xx` its meaning, `03xx` plans and
-//! refusals, `04xx` apply, `05xx` sandbox, `06xx` credentials and APIs.
+//! refusals, `04xx` apply, `05xx` sandbox, `06xx` credentials and APIs, `07xx` hosts.
 
 use std::fmt;
 
@@ -185,6 +185,42 @@ codes! {
     NotRead "DI0119" "the checked stack cannot be parsed"
     "The file passed its schema check but could not be parsed: a bug in dask-infra, not an error in your file. \
      Please report it with the file and the message."
+
+    NotOnHost "DI0120" "a section that hosts do not have"
+    "Under `[local]` and `[ssh]` Dask runs as processes on hosts: there is no Kubernetes, so there are no nodes, namespaces, \
+     manifests, charts or operators. Put such sections into the stack of a cluster. Several stacks can share the rest: \
+     each `extends` one base and adds its own target."
+    => "# cloud.toml\nextends = \"base.toml\"\n\n[gke]\nproject = \"my-project\"\nlocation = \"us-central1-a\"\n\n# laptop.toml\nextends = \"base.toml\"\n\n[local]"
+
+    KeyNotOnHost "DI0121" "a key without meaning on a host"
+    "The key is about Pods, images or Services, which a host does not have, or about something that is not done on hosts \
+     (GPUs, autoscaling, secrets). A warning marks a key that has no effect. The message says what to use instead."
+
+    OnlyOnHost "DI0122" "a section or key for hosts only"
+    "`[environment.NAME]`, `environment`, and `host`, `port` and `dashboard_port` of a scheduler describe processes on a \
+     host (`[local]`, `[ssh]`); `on` and `hosts` are for `[ssh]`. On Kubernetes the image is the environment, and a Service leads to the scheduler."
+
+    NoEnvironment "DI0123" "no environment for a Dask cluster"
+    "On a host, scheduler and workers run in an `[environment.NAME]`. With one in the file it is meant; with several, \
+     `environment` of the Dask cluster or the group names it."
+    => "[environment.main]\npackages = [\"dask[distributed]\"]"
+
+    EnvironmentSource "DI0124" "what an environment is made of"
+    "An environment is a Python that exists (`path`), or is made of `packages`: one of the two."
+    => "[environment.main]\npath = \"/opt/dask/bin/python\""
+
+    CheckCluster "DI0125" "the Dask cluster of a check"
+    "`run = \"dask-sum\"` asks a Dask cluster of the file to compute: the one that `cluster` names, else the only one."
+    => "[check.sum]\nrun = \"dask-sum\"\ncluster = \"rapids\""
+
+    PortTwice "DI0126" "one port for two things"
+    "On a host each scheduler needs two ports of its own, `port` (default 8786) and `dashboard_port` (default 8787)."
+    => "[dask_cluster.second]\nscheduler = { port = 8788, dashboard_port = 8789 }"
+
+    NoHost "DI0127" "a host that the stack does not have"
+    "`home` of `[ssh]`, `on` of a scheduler and `hosts` of workers name hosts of the list `hosts` of `[ssh]`, which has one at \
+     least. `gpu[1-4]` in the list is `gpu1` to `gpu4`."
+    => "[ssh]\nhosts = [\"node1\", \"gpu[1-4]\"]\nhome = \"node1\""
 
     Target "DI0201" "no target, or two targets"
     "A stack needs exactly one target: `[gke]` with project and location, or `[kubernetes]` with an existing \
@@ -580,14 +616,66 @@ codes! {
     => "[notebook.lab]\nlike = \"rapids\"\npassword = { secret = \"jupyter\", key = \"password\" }"
 
     Autopilot "DI0288" "an Autopilot cluster"
-    "Google creates the nodes of an Autopilot cluster, so it takes no `[node_pool]`, no driver and no GPU machine by name, which \
-     stacks are made of. A stack can use one that exists (`manage = false`), without pools."
+    "GKE makes the nodes of an Autopilot cluster and installs the GPU driver, so its stack has no `[node_pool]` and no \
+     `[gpu_driver]`; Pods choose machines by `accelerator`, `spot` and `compute_class`. It is regional: `location` is a region."
+    => "[gke]\nproject = \"my-project\"\nlocation = \"us-central1\"\n\n[cluster]\nname = \"dask\"\nautopilot = true"
 
     BadDuration "DI0289" "not a duration"
     "A duration is a number with a unit: `7d`, `12h`, `30m`, `45s`, or several (`1h30m`). Nodes last for 7 days at most."
 
+    PoolWaits "DI0290" "a pool that waits for machines is not as Google's guide has it"
+    "GKE accepts a queued or flex-start pool in forms in which it works badly: Google's guide to the Dynamic Workload Scheduler \
+     asks for `location_policy = \"any\"`, no automatic repair, GPU machines, 1,000 machines a request at most, a pool beside it \
+     that does not wait, and no upgrade while work runs. What GKE refuses is an error of its own (DI0269)."
+    => "[node_pool.queue]\nmachine_type = \"a2-highgpu-1g\"\nnodes = { min = 0, max = 4 }\nqueued = true\nreservation = \"none\"\nlocation_policy = \"any\"\nauto_repair = false"
+
     BadNetwork "DI0291" "not a network"
     "A network is an address and the number of its fixed bits: `10.0.0.0/8`; one address is `192.0.2.7/32`."
+
+    MachinesOfPool "DI0292" "machines beside a node pool"
+    "`pool` names the nodes that Pods run on, and so do `accelerator`, `spot` and `compute_class`: a node pool says these things \
+     of its own machines. Give one of the two. An Autopilot cluster has no pools to name."
+    => "[dask_cluster.rapids]\nimage = \"nvcr.io/nvidia/rapidsai/base:26.04-cuda12-py3.13\"\nworker = { gpus = 1, accelerator = \"nvidia-l4\", spot = true }"
+
+    NoQueue "DI0293" "a queue that is not there"
+    "`queue` names a `[queue.NAME]` of the stack, and queues need Kueue: `[kueue]` installs it, or says with `manage = false` \
+     that others have."
+    => "[kueue]\nversion = \"0.15.0\"\n\n[queue.research]\npool = \"a100\"\ngpus = 8\n\n[dask_cluster.rapids]\nqueue = \"research\""
+
+    BadQueue "DI0294" "a queue that cannot be"
+    "A queue hands out the GPUs of `pool`, or of several `pools` with a number each. Its quota is what its work may use at \
+     once: more than the pools can have only makes work wait for nodes that never come. `max_run_duration` and `retries` are \
+     about pools with `queued = true`. Kueue before 0.15 does not serve the API version that is written."
+
+    CannotBeGang "DI0295" "work that cannot start together"
+    "Work with `queue` starts whole or not at all: Kueue counts its pods before it lets any go. So its number is the file's: \
+     Kueue deletes each pod that an autoscaler or a notebook adds, and the Dask operator makes it again, for ever. The label \
+     `kueue.x-k8s.io/queue-name` alone makes each pod a piece of work of its own: a cluster starts in part. A request for \
+     queued nodes takes one kind of pod with GPUs. And Kueue must look at plain Pods: `pod` among \
+     `integrations.frameworks` of its configuration, which the released one does not have; the default values of \
+     `[kueue]` have it."
+    => "[dask_cluster.rapids]\nqueue = \"research\"\nworker = { replicas = 8, gpus = 1, pool = \"a100\" }   # DI0295: { min = 0, max = 8 }"
+
+    OlderKueue "DI0296" "an object of Kueue in an older version"
+    "The object is of kueue.x-k8s.io/v1beta1, as guides have it, and is written as v1beta2. Under server-side apply v1beta1 \
+     never comes to rest: Kueue's webhook turns `admissionChecks` of a ClusterQueue into `admissionChecksStrategy` at once. \
+     With v1beta2 and the old field the queue would have no check at all. The message names the fields that change."
+    => "spec:\n  admissionChecksStrategy:\n    admissionChecks:\n    - name: dws-prov"
+
+    AutopilotOwns "DI0297" "a key that Autopilot decides"
+    "GKE decides this by itself in an Autopilot cluster, and refuses or ignores another wish. Remove the key, or make a cluster \
+     without `autopilot`."
+
+    GpuOfPod "DI0298" "which GPU a Pod gets"
+    "On Autopilot a Pod with GPUs says which: GKE makes the node for it, and refuses Pods that do not. `accelerator` is the type, \
+     and goes with `gpus`. On other clusters `accelerator` and `spot` choose among the pools that there are: without one that fits, \
+     the Pod is never scheduled."
+    => "[dask_cluster.rapids]\nimage = \"nvcr.io/nvidia/rapidsai/base:26.04-cuda12-py3.13\"\nworker = { gpus = 1, accelerator = \"nvidia-l4\" }"
+
+    AutopilotRequests "DI0299" "requests that Autopilot fills in"
+    "A Pod gets and costs what it requests on Autopilot. Where a Pod does not say `cpu` or `memory`, Autopilot fills in its default: \
+     0.5 vCPU and 2 GiB for a container without GPUs, too little for most workers."
+    => "[dask_cluster.rapids]\nimage = \"ghcr.io/dask/dask:2026.3.0\"\nworker = { cpu = \"4\", memory = \"16Gi\" }"
 
     Cycle "DI0301" "dependency cycle"
     "Each of the named resources waits for the next, so none can be created. Remove one `depends_on` from the \
@@ -649,6 +737,99 @@ codes! {
      needs, which the next apply would create again, empty. Keep what would be deleted, or remove both from \
      the file. To hand a namespace to another owner, keep its section with `manage = false`."
     => "[namespace.team]\nmanage = false   # it is kept, and no longer belongs to this stack"
+
+    NeverFits "DI0321" "work that its queue can never start"
+    "The work asks for more than its queue hands out at all, so it would wait for ever. A gang needs the quota of all of its \
+     pods at once: scheduler, workers and, of a Dask job, the program. Raise the quota, ask for less, or split the workers: \
+     groups are gangs of their own."
+
+    RequestPods "DI0322" "the pods of a provisioning request"
+    "A `[provisioning_request]` is for the pods of a `job` of the file, or describes them with `count` and the keys of pods: \
+     one of the two. A job has one request, since its pods name one."
+    => "[provisioning_request.gpus]\njob = \"train\"\n\n[provisioning_request.others]\ncount = 8\ngpus = 1\npool = \"a100\""
+
+    RequestPool "DI0323" "a request and its node pool"
+    "GKE makes the nodes of a provisioning request in pools with `queued = true`, which need `reservation = \"none\"` and \
+     autoscaling from 0. Pods of a queued pool that no request or queue is for wait for nodes for ever: the autoscaler makes \
+     none for them. Name such a pool with `pool`, or take the request away and use a pool without `queued`."
+    => "[node_pool.a100]\nmachine_type = \"a2-highgpu-1g\"\nnodes = { min = 0, max = 8 }\nqueued = true\nreservation = \"none\"\n\n[provisioning_request.gpus]\ncount = 8\ngpus = 1\npool = \"a100\""
+
+    RequestTooLarge "DI0324" "a request that can never be met"
+    "All nodes of a request are made at once, in one zone, and in the limits of its pool: at most 1,000 machines, at most the \
+     maximum of the pool's `nodes`. A larger request fails; split it, raise the maximum, or use machines with more GPUs."
+
+    RequestAffinity "DI0325" "pods of a request that must be apart"
+    "The autoscaler does not look at anti-affinity between pods when it makes the nodes of a request, so pods can be left \
+     without a node. Take the rule out: pods with all GPUs of a node are apart without it."
+
+    RequestManifest "DI0326" "a ProvisioningRequest that does not work as it is written"
+    "Google's guide to the dynamic workload scheduler has manifests that no API server takes today, or that do nothing: \
+     `apiVersion: v10` of the PodTemplate is `v1`; `autoscaling.x-k8s.io/v1beta1` is `v1`; annotations of pods begin with \
+     `autoscaling.x-k8s.io/`, not with `cluster-autoscaler.kubernetes.io/`; parameters are text; GKE takes one pod set and a \
+     run of at most 7 days."
+
+    JobUnknown "DI0327" "no such job"
+    "A `[provisioning_request]` names a `[job]` that the file does not have, or one in another namespace: pods take only \
+     nodes of a request in their own."
+
+    LabelOfOperator "DI0328" "a label that the Dask operator sets"
+    "The operator sets labels with `dask.org/` and `sidecar.istio.io/inject` itself, over what the section says. Use another \
+     key."
+
+    Booked "DI0329" "workers that no nodes can be requested for"
+    "With `capacity = \"queued\"` the nodes of all workers are requested at once, so their number is the file's and at least 1, and \
+     no `queue` lets them wait as well. `max_run_duration` says how long such nodes last. More workers are another `group` with a \
+     `capacity` of its own."
+    => "[dask_cluster.rapids]\ncapacity = \"queued\"\nmax_run_duration = \"1d\"\nworker = { replicas = 8, gpus = 1, pool = \"a100\" }   # DI0329: { min = 0, max = 8 }"
+
+    CapacityBeside "DI0331" "a key that `capacity` is in place of"
+    "`capacity` lists the ways to buy the machines of a pool, and each way sets what it needs: `spot`, `flex_start` and `queued` \
+     are no keys of such a pool, and `reservation` only names the reservation of the way \"reservation\"."
+    => "[node_pool.gpu]\nmachine_type = \"a2-highgpu-1g\"\nnodes = 2\nreservation = { name = \"r\" }\ncapacity = [\"reservation\", \"on-demand\", \"spot\"]"
+
+    CapacityOrder "DI0332" "a way of `capacity` that is never tried"
+    "Ways are tried in the order of the list, each once. A pool of the ways \"flex-start\" and \"queued\" is created without \
+     nodes and waits for machines, so it never lacks any, and a way after it that does not wait is never tried."
+    => "capacity = [\"on-demand\", \"spot\", \"flex-start\"]"
+
+    CapacityNeeds "DI0333" "a way of `capacity` lacks something"
+    "The way \"reservation\" needs the name of the reservation. Whether machines are to be had shows when nodes are created, so a \
+     pool that starts without nodes needs no ways: the first one would always succeed."
+    => "[node_pool.gpu]\nmachine_type = \"a2-highgpu-1g\"\nnodes = { min = 1, max = 4 }   # `min = 0` tries nothing\ncapacity = [\"on-demand\", \"spot\"]"
+
+    NothingToStop "DI0340" "nothing to stop"
+    "`stop` takes away what costs money and comes back by itself: Dask clusters, their groups and autoscalers, Dask \
+     jobs that run, notebooks, Pods, and the nodes of node pools. The address names nothing of that. What the others \
+     need stays: the GKE cluster, namespaces, the operator, checks and manifests."
+    => "dask-infra stop dask_cluster.rapids\ndask-infra stop node_pool.a100"
+
+    NotStopped "DI0341" "nothing to start"
+    "`start` brings back what `stop` took away, and Dask clusters that `ttl` or `idle_timeout` deleted. The record \
+     in the cluster names nothing of that kind under this address. If it is missing for another reason, `apply` \
+     creates it."
+
+    TtlValue "DI0342" "a ttl that is no time"
+    "`ttl` is how long a Dask cluster lives after it is created, or after its queue lets it start: `45m`, `8h`, `2d`, `1h 30m`. It is at least 10 \
+     minutes, as it is looked at every five, and at most 365 days."
+    => "ttl = \"8h\""
+
+    TtlProtected "DI0343" "a ttl and protect"
+    "`ttl` deletes the Dask cluster when its time is over, and `protect = true` says that it is never deleted. Remove \
+     one of the two."
+
+    TtlName "DI0344" "a name without room for its ttl"
+    "The CronJob of `ttl` is called as its Dask cluster with `-ttl` behind, and Kubernetes allows 52 characters for \
+     that. Give the Dask cluster a `name` of at most 48 characters."
+
+    TtlRemake "DI0345" "a ttl and remake"
+    "A Dask cluster whose `ttl` is over stays gone until it is started, and `idle_timeout = { …, remake = true }` has the \
+     next apply recreate one that is gone. Remove one of the two."
+
+    TtlWaits "DI0346" "a ttl that counts while workers wait for machines"
+    "Machines of flex-start come when Google has some, which may take days, and the `ttl` of a Dask cluster without `queue` \
+     counts from its creation: the cluster may be deleted before its workers have run. In a queue it counts from the moment \
+     when the queue lets it start."
+    => "ttl = \"2d\""
 
     GpuPoolFirst "DI0351" "the first pool has GPUs"
     "GKE sets its `nvidia.com/gpu` taint on GPU pools only if the cluster already has a pool without GPUs. In \
@@ -719,6 +900,12 @@ codes! {
      nodes; where there is none, one that is autoscaled from 0 begins with one node in each zone, which the autoscaler \
      removes again when nothing runs on it. Spot machines as the first pool can be missing when the cluster is created."
 
+    AutopilotNodes "DI0366" "nodes of an Autopilot cluster"
+    "An Autopilot cluster begins without nodes. GKE makes them for Pods that wait, within minutes, and takes them away when \
+     nothing runs on them. It raises requests that are below the minimum of the machines, and bills what Pods request as long as \
+     they run, beside the cluster's fee. What it raised in an object is shown as a difference by later plans: write at least the \
+     minimum."
+
     DeletedUnseen "DI0370" "the contents of the cluster are unknown"
     "The GKE cluster is running, but its Kubernetes API server does not respond: the authorized networks \
      exclude this machine, or the control plane is broken. `destroy --allow delete:unseen` deletes the cluster \
@@ -732,7 +919,7 @@ codes! {
      is wrong."
 
     IdlePool "DI0381" "nodes that outlive their Dask cluster"
-    "With `idle_timeout` the operator deletes an idle Dask cluster, but not its nodes: a pool of fixed size \
+    "With `idle_timeout` or `ttl` a Dask cluster is deleted, but not its nodes: a pool of fixed size \
      keeps costing. Bounds, `nodes = { min = 0, max = 4 }`, let GKE's autoscaler remove idle nodes."
 
     Impaired "DI0382" "a resource works and something is wrong with it"
@@ -741,11 +928,57 @@ codes! {
      role writes no logs, a certificate that expires ends access."
     => "gcloud container clusters describe NAME --format 'value(status, conditions)'"
 
+    QueueInUse "DI0383" "a queue with work of others"
+    "Work that this stack does not know of waits or runs in a queue that the plan deletes. What waits would wait for ever, \
+     and Kueue keeps the queue until what runs has ended. Each piece of work is named and needs approval of its own."
+    => "kubectl get workloads --all-namespaces    # whose it is\ndask-infra apply --allow delete:ADDRESS"
+
+    RequestsWait "DI0384" "requests would wait forever for a pool that goes"
+    "A ProvisioningRequest that GKE has accepted waits for machines of a node pool. When the pool is deleted or replaced, GKE does \
+     not fail the request: it stays accepted, and whoever waits for it waits forever. Delete the request first (with Kueue: the \
+     work that it belongs to, as Kueue makes the request again), and request again when the new pool is there."
+    => "kubectl get provisioningrequests --all-namespaces\nkubectl -n NAMESPACE delete provisioningrequest NAME"
+
+    Stopped "DI0385" "a section that is stopped"
+    "`dask-infra stop` took it away, and the record in the cluster says who and when. The stack file has it \
+     unchanged, and plans leave it stopped: that is not drift, and edits of its section wait until it is started. \
+     `dask-infra start ADDRESS` brings it back, `apply --start` everything that is stopped."
+    => "dask-infra start dask_cluster.rapids"
+
+    LowerWay "DI0386" "a pool is not on its first way"
+    "Its machines were not to be had by the first way of `capacity` when it was created, so they are bought in another one, \
+     perhaps at another price. It stays so, as another way means another pool and new nodes. `apply --retry-capacity` replaces \
+     the pool and tries the ways from the first again; when an earlier way has no machines, it may end on this one again, or on \
+     a later one."
+    => "dask-infra apply --retry-capacity --allow replace:node_pool.gpu"
+
+    RequestEnded "DI0387" "a request that is not made again by itself"
+    "A provisioning request is made once. It failed, its nodes were not used within 10 minutes or were taken away, or it was \
+     deleted. Apply asks for its nodes again only if its section or its job changes, or with `--replace ADDRESS`: nodes that \
+     nobody uses cost money."
+    => "dask-infra status provisioning_request.gpus\ndask-infra apply --replace provisioning_request.gpus --allow replace:provisioning_request.gpus"
+
+    NextWay "DI0388" "a pool is still being created by one of its ways"
+    "An apply ended while it tried the ways of `capacity`, and GKE is still creating the pool. The next apply waits for it. When there \
+     are no machines it deletes the pool and tries the ways after it, without approval: nothing ever ran on it."
+
+    TtlGone "DI0389" "a Dask cluster with a ttl"
+    "With `ttl` a CronJob in the cluster deletes a Dask cluster so long after it was created, or after its queue let it start, with \
+     its groups and autoscaler. That is not drift, and apply does not recreate it by itself. `dask-infra start ADDRESS` recreates \
+     it, and so does a change of its section. A ttl that is given to a Dask cluster that is there already counts from \
+     the same moment, so that it may be deleted within minutes."
+
     SecretOfOthers "DI0390" "a Secret that must be created"
     "A container that the plan creates takes a variable from a Kubernetes Secret that is not in the stack, and \
      does not start until the Secret has that key. If the same apply creates the cluster or the namespace, \
      create the Secret as soon as the namespace exists; apply waits for it."
     => "kubectl -n default create secret generic jupyter --from-literal=password=\"$(cat password)\""
+
+    NodesLast "DI0394" "nodes that go after a time"
+    "Nodes that are requested all at once last for 7 days at most, or as long as `max_run_duration` says. Then GKE takes them away, \
+     and the workers on them are lost; apply does not ask again by itself. Another number of workers, or another text of them, is \
+     another request: it is made while the old workers run, so the pool needs room for both, or the old ones go first."
+    => "dask-infra status dask_cluster.rapids      # when the nodes go\ndask-infra apply --replace dask_cluster.rapids --allow replace:dask_cluster.rapids"
 
     Refused "DI0401" "a request was rejected as invalid"
     "An API rejected the request as invalid; its message follows. The cause is often a limit of the project or \
@@ -990,8 +1223,8 @@ codes! {
 
     OrgPolicy "DI0612" "an organization policy forbids it"
     "An administrator of the organization restricts what projects may create: machines with external addresses \
-     (compute.vmExternalIpAccess), machines without secure boot (compute.requireShieldedVm), locations \
-     (gcp.resourceLocations) and more. Change the stack so that it complies, or ask for an exception."
+     (compute.vmExternalIpAccess), machines without secure boot (compute.requireShieldedVm) or without OS Login \
+     (compute.requireOsLogin), locations (gcp.resourceLocations) and more. Change the stack so that it complies, or ask for an exception."
     => "[cluster]\nprivate_nodes = true    # compute.vmExternalIpAccess\n\n[node_pool.workers]\nsecure_boot = true      # compute.requireShieldedVm"
 
     NotLookedAt "DI0613" "something was not looked at before the first write"
@@ -1000,4 +1233,10 @@ codes! {
      roles/compute.viewer and roles/orgpolicy.policyViewer are enough to read them. `--skip-preflight` leaves all of it \
      out."
     => "gcloud services enable orgpolicy.googleapis.com --project my-project"
+
+    HostAgent "DI0701" "the agent of a host cannot run"
+    "A stack of `[local]` or `[ssh]` is read and changed by a small Python program, which dask-infra gives to the `python3` of \
+     each host for as long as a command runs; `ssh HOST true` must work without a question. It needs Linux, Python 3.8 or later and the folder \
+     `~/.local/state/dask-infra` (`$XDG_STATE_HOME/dask-infra`). What runs on the host goes on when it cannot run."
+    => "export DASK_INFRA_PYTHON=/usr/bin/python3.12"
 }

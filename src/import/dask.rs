@@ -96,6 +96,10 @@ fn cluster(found: &Found, object: &ObjectId, live: &Value, draft: &mut Draft) ->
     let scheduler = pod_of(Part::Scheduler, &spec["scheduler"]["spec"], None, &section, draft);
     let image = scheduler.image.clone();
     let worker = pod_of(Part::Worker, &spec["worker"]["spec"], Some(&image), &section, draft);
+    let worker = marked(worker, &spec["worker"]["metadata"]);
+    // Annotations of the scheduler are its Service's.
+    let labels = json!({ "labels": spec["scheduler"]["metadata"]["labels"] });
+    let scheduler = marked(scheduler, &labels);
     let made = DaskCluster {
         name: (key != object.name).then(|| object.name.clone()),
         namespace: (namespace != "default").then_some(namespace),
@@ -192,14 +196,21 @@ fn pod_of(part: Part, live: &Value, image: Option<&str>, section: &str, draft: &
     pod::short(part, &pod, image, &draft.scope())
 }
 
+/// With the labels and annotations that its part gives its pods.
+fn marked(mut short: Short, metadata: &Value) -> Short {
+    short.keys.labels = own(&metadata["labels"]);
+    short.keys.annotations = own(&metadata["annotations"]);
+    short
+}
+
 fn scheduler_of(short: Short) -> Scheduler {
     let Short { image: _, resources: _, args, keys } = short;
-    Scheduler { keys, args }
+    Scheduler { keys, args, ..Scheduler::default() }
 }
 
 fn worker_of(short: Short, replicas: Replicas) -> Worker {
     let Short { image: _, resources, args, keys } = short;
-    Worker { replicas, keys, resources, args }
+    Worker { replicas, hosts: Vec::new(), keys, resources, args }
 }
 
 fn group(object: &ObjectId, live: &Value, cluster: &str, cluster_key: &str, draft: &mut Draft) {
@@ -220,6 +231,7 @@ fn group(object: &ObjectId, live: &Value, cluster: &str, cluster_key: &str, draf
         own_image.filter(|container| container["name"] == "worker").find_map(|c| c["image"].as_str());
     let own_image = own_image.filter(|own| *own != image).map(str::to_owned);
     let short = pod_of(Part::Worker, &worker["spec"], own_image.as_deref().or(Some(&image)), &header, draft);
+    let short = marked(short, &worker["metadata"]);
     let Short { image: _, resources, args, keys } = short;
     let replicas = worker["replicas"].as_u64().and_then(|number| u32::try_from(number).ok()).unwrap_or(1);
     let made = DaskGroup {
@@ -259,10 +271,13 @@ fn job(object: &ObjectId, live: &Value, draft: &mut Draft) {
         _ => (Restart::Never, "Never"),
     };
     let program = pod_of(Part::Program(policy), program, None, &section, draft);
+    let program = marked(program, &spec["job"]["metadata"]);
     let inner = &spec["cluster"]["spec"];
     let image = program.image.clone();
     let scheduler = pod_of(Part::Scheduler, &inner["scheduler"]["spec"], Some(&image), &section, draft);
     let worker = pod_of(Part::Worker, &inner["worker"]["spec"], Some(&image), &section, draft);
+    let (scheduler, worker) =
+        (marked(scheduler, &inner["scheduler"]["metadata"]), marked(worker, &inner["worker"]["metadata"]));
     let replicas = inner["worker"]["replicas"].as_u64().and_then(|number| u32::try_from(number).ok());
     let Short { image, resources: _, args, keys } = program;
     let made = DaskJob {
@@ -279,7 +294,8 @@ fn job(object: &ObjectId, live: &Value, draft: &mut Draft) {
     };
     draft.stack.dask_job.insert(key.clone(), made.clone());
     let said = dask::job::lower(&key, &made, None, &draft.scope());
-    unsaid(&section, &said.body["spec"], spec, draft);
+    let said = said.first().map_or(&Value::Null, |said| &said.body["spec"]);
+    unsaid(&section, said, spec, draft);
 }
 
 /// Names the live fields that the section does not say, and those that it says otherwise.

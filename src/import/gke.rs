@@ -27,7 +27,10 @@ pub(super) fn import(found: &Found, draft: &mut Draft) {
     let endpoint = Some(found.endpoint).filter(|endpoint| !endpoint.is_auto());
     let name = name.cluster.clone();
     let mut cluster = Cluster { name, zones, endpoint, manage: Manage::EXTERNAL, ..Cluster::default() };
-    cluster.api = field::import(Message::Cluster, cluster::FIELDS, &mut cluster, &without_twins(live));
+    let autopilot = cluster::autopilot::is_on(live);
+    let once = without_twins(live);
+    let chosen = if autopilot { cluster::autopilot::chosen(&once) } else { once };
+    cluster.api = field::import(Message::Cluster, cluster::FIELDS, &mut cluster, &chosen);
     // The newer name of it is left out when it is false, as all false values are.
     if live["privateClusterConfig"]["enablePrivateEndpoint"] == true {
         cluster.public_endpoint = Some(false);
@@ -37,11 +40,8 @@ pub(super) fn import(found: &Found, draft: &mut Draft) {
     }
     cluster.pods_range = cluster.pods_range.or(pods_range(live));
     draft.stack.cluster = Some(cluster);
-    if live["autopilot"]["enabled"] == true {
-        draft.below(
-            "cluster",
-            "an Autopilot cluster: Google creates its node pools, so none has a section here",
-        );
+    if autopilot {
+        draft.below("cluster", "an Autopilot cluster: GKE makes its node pools, so none has a section here");
         return;
     }
     let install = driver(found, draft);

@@ -9,6 +9,7 @@ use super::text;
 use crate::address::FieldPath;
 use crate::kinds::dask;
 use crate::kinds::dask::pods::Wants;
+use crate::kinds::machines::Machines;
 use crate::kinds::pod::{self, DIRECTIVE, Pod};
 use crate::kinds::scope::{POOL_LABEL, PoolFacts, Scope};
 use crate::kinds::section::{PodKeys, Role};
@@ -104,6 +105,10 @@ fn attempt(part: Part, live: &Value, image: Option<&str>, scope: &Scope, tried: 
         let named = live["nodeSelector"].get(POOL_LABEL).and_then(Value::as_str);
         short.keys.pool = named.and_then(|name| key_of(name, scope));
         short.keys.prefer_pool = preferred(&live["affinity"]).and_then(|name| key_of(name, scope));
+        // Beside a pool they would say the same twice.
+        if short.keys.pool.is_none() {
+            short.keys.machines = Machines::of(&live["nodeSelector"]);
+        }
     }
     if tried.env {
         short.keys.env = env(&own["env"]);

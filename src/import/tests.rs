@@ -62,7 +62,7 @@ fn owner() -> Owner {
 /// The managed stack that an imported text is when everything in it is adopted.
 fn adopted(text: &str) -> Vec<Resource> {
     let text = text.replace("manage = false\n", "");
-    lower::lower(&load(Path::new(""), &text).stack, false).resources
+    lower::lower(&load(Path::new(""), &text).stack, false).resources.to_vec()
 }
 
 /// What importing cannot bring back: marks of owners, and numbers that belong to others.

@@ -52,6 +52,8 @@ pub struct Kind {
     pub endpoint: fn(&Resource) -> Option<Endpoint>,
     /// How long it takes to be made, where something is known about that.
     pub usual: fn(&ChangeContext) -> Option<Usual>,
+    /// What `stop` does with one.
+    pub halt: Halt,
     /// How it is scaled, among all things of the stack; `None` for what has no number.
     pub scaled: fn(&Resource, &[Resource]) -> Option<Scaled>,
 }
@@ -77,6 +79,7 @@ impl Kind {
         pods: |_| Where::Nowhere,
         endpoint: |_| None,
         usual: |_| None,
+        halt: Halt::Stays,
         scaled: |_, _| None,
     };
 
@@ -126,6 +129,12 @@ pub enum Part {
     /// What the scheduler counts.
     Counts,
     Nodes,
+    /// What Kueue says of its gang.
+    Workload,
+    /// What Kueue says of everything in its namespace.
+    InQueue,
+    /// The requests for nodes in its namespace.
+    Requests,
 }
 
 /// What a look found, by what was asked for; `null` is what is not there.
@@ -159,6 +168,11 @@ impl<'a> Found<'a> {
         self.0.get(&part).copied()
     }
 
+    /// Everything that was found.
+    pub fn all(&self) -> impl Iterator<Item = &'a Value> + '_ {
+        self.0.values().copied()
+    }
+
     /// The thing; `null` for what has no place in an API.
     pub fn itself(&self) -> &'a Value {
         self.find(Part::Itself).unwrap_or(&Value::Null)
@@ -185,6 +199,27 @@ pub enum Room {
     Nodes,
     /// The number of a cluster's workers.
     Number,
+}
+
+/// What `stop` does with a thing.
+#[derive(Clone, Copy)]
+pub enum Halt {
+    /// It costs nothing by itself, or others need it.
+    Stays,
+    /// It goes, and `start` makes it again.
+    Goes,
+    /// The same, as long as this says of the live one that it has not ended: what has ended holds no node, and would run
+    /// again.
+    GoesWhile(fn(&Value) -> bool),
+    /// It stays with nothing in it: this writes that into a wanted body.
+    Emptied(fn(&mut Value)),
+}
+
+impl Halt {
+    /// Whether a thing is taken away, and not only emptied.
+    pub fn goes(self) -> bool {
+        matches!(self, Self::Goes | Self::GoesWhile(_))
+    }
 }
 
 /// Where the pods of a thing are.
@@ -324,6 +359,8 @@ pub struct ChangeContext<'a> {
     pub inline_pool: Option<&'a Value>,
     /// In how many zones the nodes of a pool lie when their number is set; 0 where only GKE will know.
     pub zones: usize,
+    /// How many nodes a live pool has over all zones, where that is known.
+    pub nodes: Option<u32>,
     /// Whether something of the same name is being deleted, or goes with its owner, and must be gone first.
     pub leaving: bool,
     /// Whether it, or a field of it, is taken from another tool, with consent.
@@ -358,6 +395,7 @@ impl<'a> ChangeContext<'a> {
             owner,
             inline_pool: None,
             zones: 0,
+            nodes: None,
             leaving: false,
             adopting: false,
             amiss: None,

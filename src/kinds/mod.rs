@@ -1,7 +1,8 @@
 //! Kinds: a section of the stack file, what it becomes, how its fields may change, when it is ready.
 //! A kind is one file; [`of`] is the one list. What one must know of its neighbours comes in [`scope::Scope`].
 //!
-//! The files here are what all share; `kubernetes` stands on them, `gke` and `dask` on both, and this list on all.
+//! The files here are what all share; `kubernetes` stands on them, `gke` and `dask` on both, `hosts` on `kubernetes` and
+//! `dask`, and this list on all.
 
 use kind::Kind;
 
@@ -11,9 +12,11 @@ pub mod about;
 pub mod dask;
 pub mod env;
 pub mod gke;
+pub mod hosts;
 pub mod json;
 pub mod kind;
 pub mod kubernetes;
+pub mod machines;
 pub mod pod;
 pub mod scale;
 pub mod scope;
@@ -29,20 +32,26 @@ pub fn of(id: KindId) -> &'static Kind {
         KindId::Namespace => &kubernetes::namespace::KIND,
         KindId::Definition => &kubernetes::plain::DEFINITION,
         KindId::Object => &kubernetes::plain::PLAIN,
+        KindId::Queue => &kubernetes::kueue::queue::KIND,
         KindId::Binding => &kubernetes::plain::BINDING,
         KindId::Service => &kubernetes::plain::SERVICE,
         KindId::Deployment => &kubernetes::workload::DEPLOYMENT,
         KindId::DaemonSet => &kubernetes::workload::DAEMON_SET,
         KindId::StatefulSet => &kubernetes::runs::STATEFUL_SET,
         KindId::Pod => &kubernetes::runs::POD,
-        KindId::Job => &kubernetes::runs::JOB,
+        KindId::Job => &kubernetes::job::KIND,
+        KindId::ProvisioningRequest => &kubernetes::provisioning::KIND,
         KindId::GpuDriver => &gke::gpu_driver::KIND,
         KindId::Check => &kubernetes::check::KIND,
         KindId::DaskCluster => &dask::cluster::KIND,
         KindId::DaskGroup => &dask::group::KIND,
         KindId::DaskAutoscaler => &dask::autoscaler::KIND,
+        KindId::DaskTtl => &dask::ttl::KIND,
         KindId::DaskJob => &dask::job::KIND,
         KindId::Notebook => &dask::notebook::KIND,
+        KindId::Environment => &hosts::environment::KIND,
+        KindId::HostCluster => &hosts::cluster::KIND,
+        KindId::HostGroup => &hosts::group::KIND,
     }
 }
 

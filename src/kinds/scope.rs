@@ -1,6 +1,6 @@
 //! What a section may know of its neighbours when it becomes resources.
 
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet};
 
 use serde_json::{Value, json};
 
@@ -17,8 +17,17 @@ pub const OPERATOR_NAME: &str = "dask-kubernetes-operator";
 /// The section of the Dask operator.
 pub const DASK_OPERATOR: &str = "dask_operator";
 
+/// The section of Kueue.
+pub const KUEUE: &str = "kueue";
+
+/// The API group of Kueue.
+pub const KUEUE_GROUP: &str = "kueue.x-k8s.io";
+
 /// The DaemonSet's name, as upstream has it: two installers on one node would fight.
 pub const DRIVER_INSTALLER: &str = "nvidia-driver-installer";
+
+/// The API group of what lives on hosts.
+pub const HOSTS_GROUP: &str = "hosts.dask-infra.dev";
 
 /// What a section may know of its neighbours when it becomes resources.
 #[derive(Clone, Debug)]
@@ -32,12 +41,50 @@ pub struct Scope {
     pub driver: DriverInstall,
     /// Sections of the file that others may have to follow.
     pub sections: Vec<Address>,
+    /// The queues of the file.
+    pub queues: Vec<QueueFacts>,
+    /// Whether a Kueue that speaks v1beta2 is part of the file.
+    pub newer_kueue: bool,
     /// Checks and the keys of the pools they run on.
     pub checks: Vec<(Address, Option<String>)>,
     /// Live names of the file's namespaces, and their addresses.
     pub namespaces: Vec<(String, Address)>,
     /// In how many zones the cluster's nodes are.
     pub zones: u32,
+    /// The Dask clusters of the file, by key.
+    pub dask: Vec<DaskFacts>,
+    /// Python environments on hosts.
+    pub environments: Vec<EnvironmentFacts>,
+}
+
+/// A Dask cluster as checks see it.
+#[derive(Clone, Debug, PartialEq)]
+pub struct DaskFacts {
+    pub key: String,
+    /// The live name.
+    pub name: String,
+    pub image: String,
+    /// Where its scheduler listens, as its workers and its checks reach it.
+    pub scheduler: String,
+    /// The environment that its section names.
+    pub environment: Option<String>,
+    /// Of several hosts the one of its scheduler.
+    pub on: Option<String>,
+}
+
+/// An environment as its neighbours see it.
+#[derive(Clone, Debug, PartialEq)]
+pub struct EnvironmentFacts {
+    pub key: String,
+    /// Tells one text of it from another.
+    pub digest: String,
+}
+
+impl EnvironmentFacts {
+    /// What the host calls it: several stacks of one machine have an environment `main`.
+    pub fn live_name(&self, owner: &Owner) -> String {
+        format!("{}-{}", owner.id, self.key)
+    }
 }
 
 /// A node pool as its neighbours see it.
@@ -51,17 +98,74 @@ pub struct PoolFacts {
     pub gpus: u32,
     /// Nodes at least, over all zones.
     pub nodes: u32,
+    /// Nodes at most, over all zones.
+    pub most: u32,
     /// Machine type and GPUs, as text: what a check of the pool has checked.
     pub hardware: String,
     /// Labels that the file gives its nodes.
     pub labels: BTreeMap<String, String>,
     /// Taints that the file gives.
     pub taints: Vec<Taint>,
+    /// Whether its nodes are for queued requests, or may be.
+    pub queued: bool,
+    /// Whether it may also be had in a way that needs no request.
+    pub other_ways: bool,
+}
+
+/// A queue as the work in it sees it.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct QueueFacts {
+    /// The section's key.
+    pub key: String,
+    /// The live name.
+    pub name: String,
+    /// Namespaces with work that waits in it.
+    pub namespaces: BTreeSet<String>,
+    /// Whether its priorities are the stack's.
+    pub managed: bool,
+}
+
+impl QueueFacts {
+    /// The class of a priority of its work. Classes are of the whole cluster, and what is urgent in one queue is not so in
+    /// another: those of the stack have the queue's name in theirs.
+    pub fn priority_class(&self, priority: &str) -> String {
+        match self.managed {
+            true => format!("{}-{priority}", self.name),
+            false => priority.to_owned(),
+        }
+    }
 }
 
 impl Scope {
+    /// The class of the priority of work in a queue.
+    pub fn urgency(&self, queue: Option<&str>, priority: Option<&str>) -> Option<String> {
+        Some(self.queue(queue?)?.priority_class(priority?))
+    }
+
+    pub fn queue(&self, key: &str) -> Option<&QueueFacts> {
+        self.queues.iter().find(|queue| queue.key == key)
+    }
+
     pub fn pool(&self, key: &str) -> Option<&PoolFacts> {
         self.pools.iter().find(|pool| pool.key == key)
+    }
+
+    /// The environment of this key; without one, the only one of the file.
+    pub fn environment(&self, key: Option<&str>) -> Option<&EnvironmentFacts> {
+        match (key, self.environments.as_slice()) {
+            (Some(key), all) => all.iter().find(|environment| environment.key == key),
+            (None, [only]) => Some(only),
+            (None, _) => None,
+        }
+    }
+
+    /// The Dask cluster of this key; without one, the only one of the file.
+    pub fn dask_cluster(&self, key: Option<&str>) -> Option<&DaskFacts> {
+        match (key, self.dask.as_slice()) {
+            (Some(key), all) => all.iter().find(|cluster| cluster.key == key),
+            (None, [only]) => Some(only),
+            (None, _) => None,
+        }
     }
 
     /// The address of a section, when the file has it.

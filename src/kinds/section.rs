@@ -5,10 +5,12 @@ use std::fmt;
 
 use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
+use serde_json::{Value, json};
 
 use crate::address::FieldPath;
 use crate::kinds::env::{self, Env, Needed};
 use crate::kinds::json::is_false;
+use crate::kinds::machines::Machines;
 use crate::kinds::pod::Pod;
 
 /// Whether the stack makes and changes what a section describes, or others do.
@@ -52,10 +54,12 @@ pub struct PodKeys {
     #[serde(default, skip_serializing_if = "Option::is_none")]
     #[schemars(range(min = 0, max = 16))]
     pub gpus: Option<u32>,
-    /// CPUs, as a Kubernetes quantity: `"2"`, `"500m"`.
+    /// CPUs, as a Kubernetes quantity: `"2"`, `"500m"`. On a host: threads of each worker, rounded up; 1 when
+    /// it is not given.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub cpu: Option<String>,
-    /// Memory, as a Kubernetes quantity: `"8Gi"`.
+    /// Memory, as a Kubernetes quantity: `"8Gi"`. On a host: the limit at which its nanny restarts a worker; when it
+    /// is not given, the worker's share of the host's memory, by threads.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub memory: Option<String>,
     /// The node pool it must run on.
@@ -64,16 +68,44 @@ pub struct PodKeys {
     /// The node pool to run on if it has free capacity.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub prefer_pool: Option<String>,
+    /// Which machines it runs on where no pool is named.
+    #[serde(flatten)]
+    pub machines: Machines,
     /// Environment variables: text, `{ secret = "NAME", key = "KEY" }` for a key of a Secret in the pod's namespace, or
     /// `{ secret = "env:NAME" }` for the value of the environment variable `NAME` when the stack is applied.
     #[serde(default, skip_serializing_if = "BTreeMap::is_empty")]
     pub env: Env,
+    /// Labels of the pods, for queues, meshes, cost and monitoring. Of Dask pods the operator copies them when it creates
+    /// the pods; a change replaces what has them.
+    #[serde(default, skip_serializing_if = "BTreeMap::is_empty")]
+    pub labels: BTreeMap<String, String>,
+    /// Annotations of the pods; as `labels`.
+    #[serde(default, skip_serializing_if = "BTreeMap::is_empty")]
+    pub annotations: BTreeMap<String, String>,
     /// A PodSpec, or parts of one, merged over the result of the other keys: a table, or the name of a YAML file.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub pod: Option<Pod>,
 }
 
 impl PodKeys {
+    /// Puts the labels and annotations of the pods into the `metadata` of `part`; a part without any gets none. What is
+    /// there already stays.
+    pub fn mark(&self, part: &mut Value) {
+        for (key, entries) in [("labels", &self.labels), ("annotations", &self.annotations)] {
+            for (name, value) in entries {
+                let there = part["metadata"][key].get(name).is_some();
+                if !there {
+                    part["metadata"][key][name] = json!(value);
+                }
+            }
+        }
+    }
+
+    /// Where they come from: `part` is the place in the body whose `metadata` has them.
+    pub fn marks(part: &FieldPath, section: &FieldPath) -> [(FieldPath, FieldPath); 2] {
+        ["labels", "annotations"].map(|key| (part.key("metadata").key(key), section.key(key)))
+    }
+
     /// GPUs of each pod.
     pub fn gpus(&self) -> u32 {
         self.gpus.unwrap_or(0)
@@ -91,6 +123,10 @@ pub enum Role {
     Program,
     /// A Jupyter server.
     Notebook,
+    /// A pod of a Job.
+    Job,
+    /// A pod that nodes are requested for.
+    Requested,
 }
 
 impl Role {
@@ -101,7 +137,14 @@ impl Role {
             Self::Worker => "worker",
             Self::Program => "job",
             Self::Notebook => "notebook",
+            Self::Job => "job",
+            Self::Requested => "pod",
         }
+    }
+
+    /// Whether the Dask operator makes it.
+    pub fn is_dask(self) -> bool {
+        matches!(self, Self::Scheduler | Self::Worker | Self::Program)
     }
 }
 
@@ -112,6 +155,8 @@ impl fmt::Display for Role {
             Self::Worker => "each worker",
             Self::Program => "the program",
             Self::Notebook => "the notebook",
+            Self::Job => "each pod of the job",
+            Self::Requested => "each requested pod",
         })
     }
 }

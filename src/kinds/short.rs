@@ -9,6 +9,27 @@ use serde::de::value::{MapAccessDeserializer, StrDeserializer};
 use serde::de::{Error, MapAccess, Visitor};
 use serde::{Deserialize, Deserializer, Serialize, Serializer};
 
+/// `7d`, `12h`, `30m`, `45s`, `1h30m` in seconds.
+pub fn seconds(text: &str) -> Option<u64> {
+    let (mut total, mut number) = (0u64, String::new());
+    for letter in text.chars() {
+        if letter.is_ascii_digit() {
+            number.push(letter);
+            continue;
+        }
+        let unit = match letter {
+            'd' => 86_400,
+            'h' => 3600,
+            'm' => 60,
+            's' => 1,
+            _ => return None,
+        };
+        total = total.checked_add(number.parse::<u64>().ok()?.checked_mul(unit)?)?;
+        number.clear();
+    }
+    (number.is_empty() && !text.is_empty()).then_some(total)
+}
+
 /// GPUs of a node pool: `"nvidia-tesla-t4"`, or a table.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Accelerator {

@@ -11,6 +11,8 @@ pub struct StatusLine {
     pub facts: Vec<(&'static str, Value)>,
     /// Pods that do not run, and why where they say it.
     pub pending: Vec<Pending>,
+    /// What has to happen, and by when (RFC 3339): `pods must start`.
+    pub until: Option<(&'static str, String)>,
 }
 
 /// A pod that does not run.

@@ -56,10 +56,13 @@ pub async fn content(
         };
         collections.extend([core("Pod", "pods"), core("Node", "nodes")]);
     }
+    let mut found: BTreeMap<ObjectId, Value> = BTreeMap::new();
+    if *nodes {
+        found.extend(requests_for_machines(api).await);
+    }
     let lists = collections.iter();
     let lists = lists.map(|(gvk, place)| async move { (gvk, list(api, gvk, place.as_deref()).await) });
     let mut lists = futures::stream::iter(lists).buffer_unordered(parallelism.max(1));
-    let mut found: BTreeMap<ObjectId, Value> = BTreeMap::new();
     while let Some((gvk, listed)) = lists.next().await {
         match listed {
             Ok(objects) => found.extend(objects.into_iter().map(|(object, live)| (object, bare(live)))),
@@ -67,6 +70,27 @@ pub async fn content(
         }
     }
     (found, unseen.into_iter().collect())
+}
+
+/// ProvisioningRequests and the templates of their Pods, where the cluster has any. Most clusters do not know the kind, and who
+/// may not list it has made none: that is nothing to hold a plan up.
+async fn requests_for_machines(api: &dyn LiveApi) -> Vec<(ObjectId, Value)> {
+    let gvk = |group: &str, version: &str, kind: &str, plural: &str| Gvk {
+        group: group.to_owned(),
+        version: version.to_owned(),
+        kind: kind.to_owned(),
+        plural: plural.to_owned(),
+    };
+    for version in ["v1", "v1beta1"] {
+        let requests = gvk("autoscaling.x-k8s.io", version, "ProvisioningRequest", "provisioningrequests");
+        let Ok(mut found) = list(api, &requests, None).await else { continue };
+        if !found.is_empty() {
+            let templates = gvk("", "v1", "PodTemplate", "podtemplates");
+            found.extend(list(api, &templates, None).await.unwrap_or_default());
+        }
+        return found;
+    }
+    Vec::new()
 }
 
 /// Whether nothing is in a namespace but these and what every namespace holds. What cannot be listed may be there.

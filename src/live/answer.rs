@@ -135,6 +135,8 @@ impl Refusal<'_> {
             {
                 Class::Busy
             }
+            // Of a reservation: GoogleCloudPlatform/gsutil issue 1000.
+            429 if words.contains("reservation") && words.contains("insufficient") => Class::Quota,
             429 => Class::Throttled,
             status => self.plain(status),
         };

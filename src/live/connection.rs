@@ -13,9 +13,10 @@ use tokio::sync::Mutex;
 use super::credentials::Credentials;
 use super::endpoint::{Address, address, endpoint};
 use super::gke::{Gke, GkeAccess};
+use super::hosts::Fleet;
 use super::kube::{Bearer, BytesAsTheyCome, KubeconfigAccess, Kubernetes, Tunnel};
 use super::{ApiError, Class, LiveApi, Request};
-use crate::resource::{Api, ClusterName, Endpoint, Method};
+use crate::resource::{Api, ClusterName, Endpoint, Host, Method};
 
 /// The Kubernetes API of a cluster in this process, by the endpoint that its GKE cluster names.
 pub type InProcess = Arc<dyn Fn(&str) -> Option<Router> + Send + Sync>;
@@ -30,6 +31,8 @@ pub struct Options {
     pub endpoint: Endpoint,
     /// The cluster of a stack of `[kubernetes]`.
     pub kubernetes: Option<KubeconfigAccess>,
+    /// The hosts of a stack without Kubernetes.
+    pub hosts: Vec<Host>,
     /// Kubernetes APIs of this process; asked before the network.
     pub in_process_kubernetes: Option<InProcess>,
 }
@@ -43,6 +46,7 @@ pub struct Connection {
     kubeconfig: Option<KubeconfigAccess>,
     in_process: Option<InProcess>,
     kubernetes: Mutex<Option<Kubernetes>>,
+    fleet: Option<Fleet>,
 }
 
 impl fmt::Debug for Connection {
@@ -60,7 +64,7 @@ impl fmt::Debug for Connection {
 impl Connection {
     /// A connection.
     pub fn new(options: Options) -> Self {
-        let Options { gke, cluster, endpoint, kubernetes, in_process_kubernetes } = options;
+        let Options { gke, cluster, endpoint, kubernetes, hosts, in_process_kubernetes } = options;
         let credentials = Arc::<Credentials>::default();
         Self {
             gke: Gke::new(gke, Arc::clone(&credentials)),
@@ -70,6 +74,7 @@ impl Connection {
             kubeconfig: kubernetes,
             in_process: in_process_kubernetes,
             kubernetes: Mutex::new(None),
+            fleet: Fleet::of(&hosts),
         }
     }
 
@@ -168,6 +173,9 @@ impl Connection {
     }
 
     async fn send_one(&self, request: Request) -> Result<Value, ApiError> {
+        if let (Api::Kubernetes, Some(fleet)) = (request.api, &self.fleet) {
+            return fleet.send(&request).await;
+        }
         if request.api == Api::Kubernetes {
             return self.send_kubernetes(&request).await;
         }
@@ -186,12 +194,19 @@ impl LiveApi for Connection {
         self.send_one(request).boxed()
     }
 
+    /// Objects on a host are looked at again and again: the agent watches nothing.
     fn can_follow(&self) -> bool {
-        true
+        self.fleet.is_none()
     }
 
     fn follow(&self, request: Request) -> BoxFuture<'_, Result<BytesAsTheyCome, ApiError>> {
-        async move { self.follow_kubernetes(&request).await }.boxed()
+        async move {
+            match &self.fleet {
+                Some(fleet) => fleet.follow(request).await,
+                None => self.follow_kubernetes(&request).await,
+            }
+        }
+        .boxed()
     }
 }
 
@@ -249,6 +264,7 @@ mod tests {
             cluster: Some(name()),
             endpoint: Endpoint::Auto,
             kubernetes: None,
+            hosts: Vec::new(),
             in_process_kubernetes: Some(find),
         })
     }

@@ -9,7 +9,8 @@ use serde_json::Value;
 use tokio::sync::OnceCell;
 
 use super::answer::Answer;
-use super::credentials::{Credentials, adc};
+use super::credentials::Credentials;
+use super::environment::environment;
 use super::proxy::{self, Via};
 use super::shape::Media;
 use super::transport::{TIMEOUT, USER_AGENT, bounded, causes, content_type, in_process};
@@ -163,7 +164,7 @@ impl Gke {
         match self.access {
             // A proxy of the environment must not be asked for what is on this machine.
             GkeAccess::Loopback { .. } => builder.no_proxy().build(),
-            GkeAccess::Google | GkeAccess::InProcess(_) => builder.build(),
+            GkeAccess::Google | GkeAccess::InProcess(_) => proxy::of_environment(builder).build(),
         }
     }
 }
@@ -184,7 +185,7 @@ fn late(request: &Request) -> ApiError {
 /// Why there is no connection to a host, with the proxy that is in between.
 fn unconnected(base: &str, why: String) -> String {
     let server = base.parse::<http::Uri>().ok();
-    let proxy = server.as_ref().and_then(|server| proxy::named(&adc::environment, server));
+    let proxy = server.as_ref().and_then(|server| proxy::named(&environment, server));
     match proxy {
         Some(proxy) => {
             let host = base.trim_start_matches("https://");

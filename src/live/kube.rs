@@ -21,7 +21,8 @@ use serde_json::Value;
 use tokio::io::DuplexStream;
 
 use super::answer::Answer;
-use super::credentials::{Credentials, adc};
+use super::credentials::Credentials;
+use super::environment::environment;
 use super::proxy::{self, Via};
 use super::shape::Media;
 use super::transport::{TIMEOUT, bounded, causes, http_request, in_process, in_process_open};
@@ -302,7 +303,7 @@ impl Kubernetes {
         let url: http::Uri = format!("https://{endpoint}")
             .parse()
             .map_err(|_| format!("the cluster's endpoint {endpoint:?} is not an address"))?;
-        let proxy = proxy::named(&adc::environment, &url);
+        let proxy = proxy::named(&environment, &url);
         Self::through(url, authority, bearer, proxy)
     }
 
@@ -341,7 +342,7 @@ impl Kubernetes {
             Some(own) => {
                 Some(own.parse().map_err(|_| format!("cannot use {what}: its `proxy-url` is not a URL"))?)
             }
-            None => proxy::named(&adc::environment, &config.cluster_url),
+            None => proxy::named(&environment, &config.cluster_url),
         };
         let named_by = if own.is_some() { OF_KUBECONFIG } else { OF_ENVIRONMENT };
         if !is_private(&config.cluster_url) && has_credentials(&config.auth_info) {
@@ -367,6 +368,7 @@ impl Kubernetes {
             via: config.proxy_url.as_ref().map(|proxy| Via::of(proxy, named_by)),
             trust,
         };
+        config.proxy_url = config.proxy_url.map(proxy::for_kube).transpose()?;
         let client = Client::try_from(config).map_err(|error| client_trouble(&error))?;
         Ok(Self { transport: Transport::Network(client), bearer, way })
     }

@@ -1,5 +1,5 @@
-//! The proxy that the environment names for the Kubernetes API, and what is said when a proxy is in the way. HTTPS_PROXY,
-//! ALL_PROXY and NO_PROXY mean what they mean for kubectl.
+//! The proxy that the environment names for a server, and what is said when a proxy is in the way. HTTPS_PROXY, ALL_PROXY and
+//! NO_PROXY mean what they mean for kubectl.
 //! Source: Go's `golang.org/x/net/http/httpproxy`, which kubectl and gke-gcloud-auth-plugin read them with.
 
 use std::net::IpAddr;
@@ -8,7 +8,7 @@ use base64::Engine as _;
 use base64::engine::general_purpose::STANDARD;
 use hyper_util::client::proxy::matcher::{Intercept, Matcher};
 
-use super::credentials::adc::Env;
+use super::environment::{Env, environment};
 use crate::resource::encoded;
 
 /// The proxy for a server, if there is one, with its user and password in the URL, as kube takes them.
@@ -27,6 +27,48 @@ pub fn named(env: Env<'_>, server: &http::Uri) -> Option<http::Uri> {
     let (scheme, place) = (proxy.uri().scheme_str()?, proxy.uri().authority()?);
     let user = user(&proxy).map(|(user, password)| format!("{}:{}@", encoded(&user), encoded(&password)));
     format!("{scheme}://{}{place}/", user.unwrap_or_default()).parse().ok()
+}
+
+/// Where a SOCKS proxy listens when its URL does not say. Source: RFC 1928.
+const SOCKS_PORT: u16 = 1080;
+
+fn is_socks5(proxy: &http::Uri) -> bool {
+    matches!(proxy.scheme_str(), Some("socks5" | "socks5h"))
+}
+
+/// A proxy as kube takes it. Of SOCKS 5 kube knows `socks5` only, which leaves names to the proxy as kubectl does.
+///
+/// # Errors
+/// The proxy wants what kube cannot send, in words without a password.
+pub fn for_kube(proxy: http::Uri) -> Result<http::Uri, String> {
+    if !is_socks5(&proxy) {
+        return Ok(proxy);
+    }
+    let place = proxy.authority().map(http::uri::Authority::as_str).unwrap_or_default();
+    if let Some((_, place)) = place.rsplit_once('@') {
+        return Err(format!(
+            "its proxy socks5://{place} cannot be used: user and password of a SOCKS proxy are not sent to it; use \
+             one that asks for neither, or an HTTP proxy"
+        ));
+    }
+    let place = if proxy.port().is_some() { place.to_owned() } else { format!("{place}:{SOCKS_PORT}") };
+    format!("socks5://{place}/").parse().map_err(|_| format!("its proxy socks5://{place} is not a URL"))
+}
+
+/// A client of Google's servers that goes through the proxies of the environment, under the same rules as the client of
+/// clusters.
+pub fn of_environment(builder: reqwest::ClientBuilder) -> reqwest::ClientBuilder {
+    let found = |url: &reqwest::Url| {
+        let proxy = named(&environment, &url.as_str().parse().ok()?)?;
+        Some(for_reqwest(&proxy))
+    };
+    builder.no_proxy().proxy(reqwest::Proxy::custom(found))
+}
+
+/// reqwest looks names up itself for `socks5`, and leaves them to the proxy for `socks5h`.
+fn for_reqwest(proxy: &http::Uri) -> String {
+    let url = proxy.to_string();
+    url.strip_prefix("socks5://").map_or_else(|| url.clone(), |rest| format!("socks5h://{rest}"))
 }
 
 fn user(proxy: &Intercept) -> Option<(String, String)> {
@@ -99,6 +141,17 @@ fn is_in(address: IpAddr, network: &str, length: &str) -> bool {
     width == other && length <= width && (length == 0 || differs >> (128 - length) == 0)
 }
 
+/// What came of a SOCKS proxy. Source: the words of hyper-util's `SocksError`.
+fn said_by_socks(why: &str) -> String {
+    if why.contains("authentication") || why.contains("credentials") {
+        "the proxy requires a user and a password, or does not accept these".to_owned()
+    } else if why.contains("underlying connection") {
+        "the proxy cannot be reached".to_owned()
+    } else {
+        format!("the proxy refused it: {why}")
+    }
+}
+
 /// A proxy that requests go through.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Via {
@@ -118,7 +171,9 @@ impl Via {
     /// Why there is no connection to a server, in which a proxy has a part.
     pub fn explains(&self, server: &str, why: &str) -> String {
         let Self { proxy, source } = self;
-        let because = if why.contains("authorization required") {
+        let because = if let Some((_, why)) = why.split_once("SOCKS error: ") {
+            said_by_socks(why)
+        } else if why.contains("authorization required") {
             "the proxy requires a user and a password (407)".to_owned()
         } else if why.contains("tunnel error: unsuccessful") {
             "the proxy refused it".to_owned()
@@ -162,6 +217,30 @@ mod tests {
         assert_eq!(found(&[("HTTP_PROXY", "http://p:1")], "http://34.1.2.3").as_deref(), Some("http://p:1/"));
         for here in ["https://127.0.0.1:1", "https://localhost", "https://[::1]:9"] {
             assert_eq!(found(&[("HTTPS_PROXY", "http://p:1")], here), None, "{here}");
+        }
+    }
+
+    #[test]
+    fn both_schemes_of_socks_leave_names_to_the_proxy() {
+        for (https, kube, reqwest) in [
+            ("socks5://p.example:1", Ok("socks5://p.example:1/"), "socks5h://p.example:1/"),
+            ("socks5h://p.example:1", Ok("socks5://p.example:1/"), "socks5h://p.example:1/"),
+            ("socks5://p.example", Ok("socks5://p.example:1080/"), "socks5h://p.example/"),
+            ("http://p.example:1", Ok("http://p.example:1/"), "http://p.example:1/"),
+            (
+                "socks5://ada:CANARY@p.example:1",
+                Err("its proxy socks5://p.example:1 cannot be used"),
+                "socks5h://ada:CANARY@p.example:1/",
+            ),
+        ] {
+            let proxy: http::Uri =
+                found(&[("HTTPS_PROXY", https)], "https://34.1.2.3").unwrap().parse().unwrap();
+            assert_eq!(for_reqwest(&proxy), reqwest, "{https}");
+            match (for_kube(proxy), kube) {
+                (Ok(proxy), Ok(expect)) => assert_eq!(proxy.to_string(), expect, "{https}"),
+                (Err(why), Err(start)) => assert!(why.starts_with(start) && !why.contains("CANARY"), "{why}"),
+                (got, _) => panic!("{https}: {got:?}"),
+            }
         }
     }
 
@@ -217,6 +296,12 @@ mod tests {
                 "the proxy cannot be reached: Connection refused",
             ),
             ("tls handshake eof", "tls handshake eof"),
+            (
+                "client error (Connect): SOCKS error: server does not support user/pass authentication",
+                "requires a user and a password, or does not accept these",
+            ),
+            ("SOCKS error: failed to create underlying connection", "the proxy cannot be reached"),
+            ("SOCKS error: connection not allowed", "the proxy refused it: connection not allowed"),
         ] {
             let said = via.explains("34.1.2.3:443", why);
             let start = "no connection to 34.1.2.3:443 through http://proxy.example:3128 (HTTPS_PROXY): ";

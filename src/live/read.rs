@@ -130,7 +130,9 @@ fn split_pools(mut cluster: Value) -> (Value, BTreeMap<String, Value>) {
         Value::Object(fields) => fields.remove("nodePools"),
         _ => None,
     };
-    let Some(Value::Array(pools)) = pools else { return (cluster, BTreeMap::new()) };
+    // Those of an Autopilot cluster are GKE's own: it refuses every request on them.
+    let own = cluster["autopilot"]["enabled"] == true;
+    let Some(Value::Array(pools)) = pools.filter(|_| !own) else { return (cluster, BTreeMap::new()) };
     let named = pools.into_iter().filter_map(|pool| Some((pool["name"].as_str()?.to_owned(), pool)));
     let named = named.collect();
     (cluster, named)

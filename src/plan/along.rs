@@ -5,15 +5,15 @@ use std::collections::{BTreeMap, BTreeSet};
 
 use serde_json::Value;
 
-use super::cascade::{Along, Cascade, Way, defines, holds, is_namespace};
+use super::cascade::{Along, Cascade, Way, defines, holds, is_namespace, pods_of_pool};
 use super::planner::Planner;
 use super::prune::dask_things;
 use super::reason::{Holder, Reason};
-use super::{Action, Change, Mode, Note, Plan};
+use super::{Action, Change, Mode, Note, Plan, queues};
 use crate::address::{Address, FieldPath};
 use crate::diag::{Code, Diagnostic, listed};
 use crate::kinds;
-use crate::kinds::json::text;
+use crate::kinds::json::{is_going, text};
 use crate::resource::{self, DeletionScope, Effect, Identity, KindId, ObjectId};
 
 /// Namespaces of the system: Kubernetes' own prefix and what GKE's add-ons and fleets make. What people could have named
@@ -35,7 +35,7 @@ pub fn deletion_scope(plan: &Plan) -> Option<DeletionScope> {
 
 /// Whether a change takes a live thing away.
 fn goes(change: &Change) -> bool {
-    matches!(change.action, Action::Delete | Action::Replace) && !change.foreign
+    (matches!(change.action, Action::Delete | Action::Replace) || change.empties()) && !change.foreign
 }
 
 /// Whether a change has the nodes of a pool made anew.
@@ -43,6 +43,18 @@ pub(super) fn rolls(change: &Change) -> bool {
     matches!(change.identity, Identity::NodePool { .. })
         && change.action == Action::Update
         && change.fields.iter().any(|field| field.effect == Effect::Rolling)
+}
+
+/// Whether a change switches queued provisioning on for a live pool, which has no nodes then.
+pub(super) fn empties(change: &Change) -> bool {
+    let switch = FieldPath::keys(["queuedProvisioning", "enabled"]);
+    let on = |value: &Option<Value>| value.as_ref().is_some_and(|value| *value == true);
+    matches!(change.identity, Identity::NodePool { .. })
+        && change.action == Action::Update
+        && change
+            .fields
+            .iter()
+            .any(|field| switch.contains(&field.path) && on(&field.after) && !on(&field.before))
 }
 
 fn reach_of(changes: &[Change]) -> Option<DeletionScope> {
@@ -57,15 +69,31 @@ fn reach_of(changes: &[Change]) -> Option<DeletionScope> {
             Identity::Object(object) if defines(object).is_some() => {
                 scope.definitions.insert(object.name.clone());
             }
+            Identity::Object(object) if queues::is_queue(object) => {
+                scope.definitions.extend(queues::definitions());
+            }
             Identity::Object(_) | Identity::Check(_) => {}
         }
     }
-    scope.nodes |= changes.iter().any(rolls);
+    scope.nodes |= changes.iter().any(|change| rolls(change) || empties(change));
     (scope != DeletionScope::default()).then_some(scope)
 }
 
 pub(super) fn is_system(namespace: &str) -> bool {
     SYSTEM.iter().any(|start| namespace.starts_with(start)) || SYSTEM_NAMES.contains(&namespace)
+}
+
+/// Whether a Pod is somebody's, and has not ended.
+pub(super) fn runs_on(object: &ObjectId, live: &Value) -> bool {
+    let ended = matches!(live["status"]["phase"].as_str(), Some("Succeeded" | "Failed"));
+    !ended && !is_going(live) && !object.namespace.as_deref().is_some_and(is_system)
+}
+
+/// The kind that makes a Pod anew.
+pub(super) fn owner(live: &Value) -> Option<&str> {
+    let owners = live["metadata"]["ownerReferences"].as_array().into_iter().flatten();
+    let mut controllers = owners.filter(|owner| owner["controller"] != false);
+    controllers.find_map(|owner| owner["kind"].as_str())
 }
 
 /// The things of others in one namespace.
@@ -88,6 +116,8 @@ impl<'w> Planner<'w> {
             self.changes.iter().map(|change| change.identity.clone()).collect();
         self.attached(&mut planned);
         self.of_others(&cascade, &along, &mut planned);
+        self.runs_of_jobs(&cascade, &along, &mut planned);
+        self.work_of_others(&mut planned);
         if reach_of(&self.changes).is_none() {
             return;
         }
@@ -119,6 +149,10 @@ impl<'w> Planner<'w> {
             let Some(live) = inputs.world.find(thing) else { continue };
             let action = action(self, thing);
             let wanted = desired.get(thing).copied();
+            // It is stopped together with what takes it along.
+            if action == Some(Action::Delete) && inputs.stop_of(thing).is_some() {
+                continue;
+            }
             if let Some(resource) = wanted.filter(|_| inputs.mode == Mode::Apply) {
                 let anew = action == Some(Action::Replace) && (*way == Way::Pool || self.is_replaced(root));
                 if !anew && !self.with_owner.contains(thing) {
@@ -296,6 +330,28 @@ impl<'w> Planner<'w> {
         }
     }
 
+    /// Pods of Jobs that nobody stops, on nodes that `stop` takes away: a Job counts them as failures.
+    fn runs_of_jobs(
+        &mut self,
+        cascade: &Cascade<'w>,
+        along: &BTreeMap<Identity, Along>,
+        planned: &mut BTreeSet<Identity>,
+    ) {
+        let world = self.seen.inputs.world;
+        let emptied = self.changes.iter().filter(|change| change.empties());
+        let pools: Vec<String> =
+            emptied.filter_map(|change| Some(change.identity.pool()?.to_owned())).collect();
+        let goes = |owner: &Identity, planned: &BTreeSet<Identity>| {
+            along.contains_key(owner) || planned.contains(owner)
+        };
+        for (object, live) in pools.iter().flat_map(|pool| pods_of_pool(world, pool)) {
+            let of_job = runs_on(object, live) && owner(live) == Some("Job");
+            if of_job && !cascade.has_owner(live, |owner| goes(owner, planned)) {
+                self.stranger(planned, object, live, Holder::NodeOfRun);
+            }
+        }
+    }
+
     fn stranger(&mut self, planned: &mut BTreeSet<Identity>, object: &ObjectId, live: &Value, with: Holder) {
         let section = match object.namespace.as_deref() {
             Some(namespace) => format!("others.{namespace}"),
@@ -311,7 +367,7 @@ impl<'w> Planner<'w> {
         );
     }
 
-    fn foreign(
+    pub(super) fn foreign(
         &mut self,
         planned: &mut BTreeSet<Identity>,
         identity: Identity,
@@ -329,6 +385,11 @@ impl<'w> Planner<'w> {
         let Some(name) = self.seen.inputs.target.gke.clone() else { return };
         for (pool, live) in &self.seen.inputs.world.pools {
             let identity = Identity::NodePool { cluster: name.clone(), pool: pool.clone() };
+            let ours =
+                kinds::gke::compare::is_ours(&live["config"]["resourceLabels"], &self.seen.inputs.owner);
+            if ours && !self.seen.is_theirs(&identity) {
+                continue;
+            }
             let (address, kind) = (Address::of("node_pool", pool), KindId::NodePool);
             self.foreign(planned, identity, (live, address, kind), Reason::Stranger(Holder::Cluster));
         }

@@ -211,7 +211,7 @@ pub(super) fn pods_of_pool<'w>(world: &'w World, pool: &str) -> Vec<(&'w ObjectI
 }
 
 /// The uids of an object's owners.
-fn owners(live: &Value) -> impl Iterator<Item = &str> {
+pub(super) fn owners(live: &Value) -> impl Iterator<Item = &str> {
     let owners = live["metadata"]["ownerReferences"].as_array().into_iter().flatten();
     // Those without a uid are nobody's.
     owners.map(|owner| owner["uid"].as_str().unwrap_or_default())

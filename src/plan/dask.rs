@@ -4,21 +4,40 @@ use serde_json::Value;
 
 use super::planner::Planner;
 use super::reason::Unknown;
+use super::stopped::Halting;
 use super::{Inputs, Note, diff};
 use crate::address::Address;
 use crate::diag::Code;
 use crate::kinds::gke::compare::Compared;
 use crate::kinds::json::is_going;
+use crate::kinds::kubernetes::{provisioning, request_stage};
 use crate::kinds::{self, dask};
-use crate::resource::{Effect, FieldChange, Identity, Life, ObjectId, Resource};
+use crate::resource::{Effect, FieldChange, Identity, KindId, Life, ObjectId, Resource};
+
+/// A Job that Kueue has not let go may change its queue in place; afterwards Kueue's webhook refuses that. Source:
+/// `pkg/controller/jobframework/validation.go` of Kueue 0.15.0.
+fn queue_of_job(live: &Value, compared: &mut Compared) {
+    let waits = live["spec"]["suspend"] == true;
+    let queue = |field: &&mut FieldChange| kinds::kubernetes::job::is_queue(&field.path);
+    for field in compared.changes.iter_mut().filter(|_| waits).filter(queue) {
+        field.effect = Effect::InPlace;
+        field.note = Some("it has not started, so it waits in the other queue from now on".to_owned());
+    }
+}
 
 impl Planner<'_> {
     /// Things whose number of workers others may write: a field that is given away says to whom, and a number of the
     /// file's is held against the group that counts.
     pub(super) fn number_of_workers(&mut self, resource: &Resource, live: &Value, compared: &mut Compared) {
         let Identity::Object(object) = &resource.identity else { return };
-        if object.gvk == dask::api::job() {
+        if resource.kind == KindId::Job {
+            queue_of_job(live, compared);
+        }
+        if object.gvk == dask::api::job() || kinds::kubernetes::job::is_of_section(resource) {
             return self.job(resource, live, compared);
+        }
+        if resource.kind == KindId::ProvisioningRequest {
+            return self.request(resource, live);
         }
         let of_cluster = object.gvk == dask::api::cluster();
         if !of_cluster && object.gvk != dask::api::group() {
@@ -122,18 +141,41 @@ impl Planner<'_> {
             if field.drift.is_some() && !edited {
                 field.effect = Effect::InPlace;
                 field.note = Some("the job does not run again because of it".to_owned());
-            } else if !resource.origin.contains(&resource.origin_of(&field.path)) {
+            } else if resource.kind == KindId::DaskJob
+                && !resource.origin.contains(&resource.origin_of(&field.path))
+            {
                 field.effect = Effect::Ignored;
                 field.note = Some("the job copied its cluster when it started".to_owned());
             }
         }
-        if live["status"]["jobStatus"] == "Failed" {
+        if live["status"]["jobStatus"] == "Failed" || kinds::kubernetes::job::has_failed(live) {
             self.notes.push(Note::of(
                 Code::JobEnded,
                 &resource.address,
                 format!("the job failed; `--replace {}` runs it again", resource.address),
             ));
         }
+    }
+
+    /// Whether the pool of a request was bought in a way that needs none.
+    fn is_needless(&self, request: &Value) -> bool {
+        let pool = provisioning::pool_with_ways(request);
+        let live = pool.and_then(|pool| self.seen.inputs.world.pools.get(pool));
+        live.is_some_and(|live| live["queuedProvisioning"]["enabled"] != true)
+    }
+
+    /// A request that has ended gives nodes to nobody, and asks for none.
+    fn request(&mut self, resource: &Resource, live: &Value) {
+        self.tell_end(resource, &resource.address, live);
+    }
+
+    /// Says that a request has ended, and what asks again.
+    pub(super) fn tell_end(&mut self, resource: &Resource, again: &Address, live: &Value) {
+        let Some(end) = request_stage::has_ended(live).filter(|_| !self.is_needless(live)) else { return };
+        let address = &resource.address;
+        let anew = if again == address { "" } else { ", and recreates that" };
+        let message = format!("the request ended: {end}; `--replace {again}` asks for its nodes again{anew}");
+        self.notes.push(Note::of(Code::RequestEnded, address, message));
     }
 
     /// Whether a thing is wanted, not there, and rightly so: it was made once in its present text and has gone since,
@@ -147,22 +189,38 @@ impl Planner<'_> {
         if self.cluster_of(resource).is_some_and(|cluster| self.gone.contains(&cluster)) {
             return true;
         }
-        let Life::Once { .. } = resource.life else { return false };
+        let Life::Once { follow } = resource.life else { return false };
+        let is_cluster = follow.is_none() && resource.kind == KindId::DaskCluster;
+        if is_cluster && self.seen.inputs.halts.asked == Halting::Start {
+            return false;
+        }
         let passed = world.record.as_ref().and_then(|record| record.passes.get(&resource.identity));
         if self.renewed || !passed.is_some_and(|made| kinds::kubernetes::made::is(made, resource)) {
             return false;
         }
         let address = &resource.address;
-        let idle = &resource.body["spec"]["idleTimeout"];
-        let (code, message) = match idle.as_u64() {
-            Some(seconds) => (
+        let idle = resource.body["spec"]["idleTimeout"].as_u64().filter(|seconds| *seconds > 0);
+        let ttl = dask::ttl::of(resource, &self.seen.inputs.desired);
+        let ttl = ttl.and_then(|job| Some((dask::ttl::after(job)?, dask::ttl::since(job))));
+        let by_operator = |seconds: u64| format!("the operator deletes it after {seconds} s without work");
+        let (code, message) = match (ttl, idle) {
+            (Some((ttl, since)), idle) => {
+                let also = idle.map(|idle| format!(", and {}", by_operator(idle))).unwrap_or_default();
+                let why = format!("its ttl deletes it {ttl} after {since}{also}");
+                let help = format!("`dask-infra start {address}` recreates it");
+                (Code::TtlGone, format!("it does not exist: {why}. {help}"))
+            }
+            (None, Some(idle)) => (
                 Code::IdleGone,
+                format!("it does not exist: {}. `--replace {address}` recreates it", by_operator(idle)),
+            ),
+            (None, None) if resource.kind == KindId::ProvisioningRequest => (
+                Code::RequestEnded,
                 format!(
-                    "it does not exist: the operator deletes it after {seconds} s without work. `--replace \
-                     {address}` recreates it"
+                    "the request was made and has been deleted since; `--replace {address}` asks for its nodes again"
                 ),
             ),
-            None => (
+            (None, None) => (
                 Code::JobEnded,
                 format!("the job has run and was deleted since; `--replace {address}` runs it again"),
             ),
@@ -179,8 +237,10 @@ impl Planner<'_> {
         if !once || self.renewed {
             return None;
         }
+        // A request stays when it has ended, so one that is not there was never made.
+        let stays = resource.kind == KindId::ProvisioningRequest;
         match &world.record {
-            Some(record) if record.begun.contains(&resource.identity) => Some(Unknown::Interrupted),
+            Some(record) if record.begun.contains(&resource.identity) && !stays => Some(Unknown::Interrupted),
             None if self.has_things() => Some(Unknown::RecordMissing),
             Some(_) | None => None,
         }

@@ -136,7 +136,7 @@ impl Planner<'_> {
                  controllers may remain"
             ),
         ));
-        for resource in &inputs.desired {
+        for resource in inputs.desired.iter() {
             if matches!(resource.identity, crate::resource::Identity::Object(_)) {
                 self.protected(resource, "delete");
             }

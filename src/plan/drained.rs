@@ -1,9 +1,7 @@
 //! What runs on nodes that GKE makes anew: it drains them one after the other.
 
-use serde_json::Value;
-
 use super::Note;
-use super::along::{NAMED, is_system, rolls};
+use super::along::{NAMED, empties, owner, rolls, runs_on};
 use super::cascade::pods_of_pool;
 use super::planner::Planner;
 use crate::diag::Code;
@@ -14,7 +12,7 @@ impl Planner<'_> {
     pub(super) fn drained(&self) -> Vec<Note> {
         let world = self.seen.inputs.world;
         let mut notes = Vec::new();
-        for change in self.changes.iter().filter(|change| rolls(change)) {
+        for change in self.changes.iter().filter(|change| rolls(change) || empties(change)) {
             let Identity::NodePool { pool, .. } = &change.identity else { continue };
             let (mut lost, mut moved) = (Vec::new(), Vec::new());
             for (object, live) in pods_of_pool(world, pool) {
@@ -40,25 +38,12 @@ impl Planner<'_> {
             if parts.is_empty() {
                 continue;
             }
-            let message = format!("GKE drains and recreates the nodes of this pool: {}", parts.join("; "));
+            let what = if empties(change) { "deletes all nodes" } else { "drains and recreates the nodes" };
+            let message = format!("GKE {what} of this pool: {}", parts.join("; "));
             notes.push(Note::of(Code::NodesDrained, &change.address, message));
         }
         notes
     }
-}
-
-/// Whether a Pod is somebody's, and has not ended.
-fn runs_on(object: &ObjectId, live: &Value) -> bool {
-    let ended = matches!(live["status"]["phase"].as_str(), Some("Succeeded" | "Failed"));
-    let going = !live["metadata"]["deletionTimestamp"].is_null();
-    !ended && !going && !object.namespace.as_deref().is_some_and(is_system)
-}
-
-/// The kind that makes a Pod anew.
-fn owner(live: &Value) -> Option<&str> {
-    let owners = live["metadata"]["ownerReferences"].as_array().into_iter().flatten();
-    let mut controllers = owners.filter(|owner| owner["controller"] != false);
-    controllers.find_map(|owner| owner["kind"].as_str())
 }
 
 fn named(pods: &[&ObjectId]) -> String {

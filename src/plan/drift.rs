@@ -8,6 +8,7 @@ use serde_json::Value;
 
 use super::diff;
 use super::given::{self, is_given};
+use super::halt;
 use super::inputs::Inputs;
 use super::observe::Observed;
 use super::planner::Planner;
@@ -71,7 +72,8 @@ impl Drifted {
 ///
 /// # Errors
 /// A place that could not be read, or an unknown address among the targets.
-pub fn drift(inputs: &Inputs<'_>) -> Result<Drifted, Vec<Diagnostic>> {
+pub fn drift(inputs: Inputs<'_>) -> Result<Drifted, Vec<Diagnostic>> {
+    let inputs = &halt::settled(inputs)?;
     let mut planner = Planner::new(inputs);
     planner.readable();
     planner.select();
@@ -85,8 +87,10 @@ pub fn drift(inputs: &Inputs<'_>) -> Result<Drifted, Vec<Diagnostic>> {
     // An intent names what may never have been made.
     let made = record.filter(|record| !record.intent).map(|record| record.inventory.as_slice());
     let made = made.unwrap_or_default().iter().filter(|entry| planner.selected.has(&entry.address));
-    let lost: Vec<(&Entry, What)> =
-        made.filter_map(|entry| Some((entry, lost(inputs, &entry.identity)?))).collect();
+    let lost: Vec<(&Entry, What)> = made
+        .filter(|entry| inputs.stop_of(&entry.identity).is_none())
+        .filter_map(|entry| Some((entry, lost(inputs, &entry.identity)?)))
+        .collect();
     let others = lost.iter().filter(|(_, what)| *what != What::Deleted);
     let others: BTreeMap<&Identity, &What> = others.map(|(entry, what)| (&entry.identity, what)).collect();
     let mut found: Vec<Drift> = Vec::new();

@@ -114,17 +114,29 @@ pub fn again<'a>(saved: &Plan, world: &'a World, sources: &'a Sources) -> Inputs
         mode,
         desired,
         external,
+        ladders,
         hourly,
         allowed,
         partial,
         retarget,
         replace,
+        retry_capacity,
         when_idle,
+        halts,
         ..
     } = saved.clone();
-    let stack = Lowered { owner, target, resources: desired, external, hourly };
+    let stack = Lowered { owner, target, resources: desired, external, ladders, hourly };
     let selection = partial.map(|partial| partial.selection).unwrap_or_default();
-    Inputs { allowed, selection, retarget, replace, when_idle, ..Inputs::of(stack, mode, world, sources) }
+    Inputs {
+        allowed,
+        selection,
+        retarget,
+        replace,
+        retry_capacity,
+        when_idle,
+        halts,
+        ..Inputs::of(stack, mode, world, sources)
+    }
 }
 
 /// What moved between a saved plan and one made now of the same resources; empty when it still holds. Then the one of
@@ -180,6 +192,7 @@ fn relied_on(change: &Change) -> Change {
     if change.action == Action::Keep {
         // Whether what is kept is waited for depends on what follows it.
         change.steps.retain(|step| !matches!(step, Step::Await(_)));
+        change.climb = None;
     }
     for step in &mut change.steps {
         let Step::Call(call) = step else { continue };

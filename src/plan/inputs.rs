@@ -1,10 +1,15 @@
 //! What a plan is made of.
 
+use std::sync::Arc;
+
 use serde::{Deserialize, Serialize};
 
+use super::stopped::Halts;
 use super::{Change, Consent, Mode, Note, Plan, Read};
 use crate::address::Address;
-use crate::resource::{External, Hourly, Identity, Lowered, ObjectId, Owner, Resource, Target, World};
+use crate::resource::{
+    External, Hourly, Identity, Ladder, Lowered, ObjectId, Owner, Resource, Target, World,
+};
 use crate::source::Sources;
 
 /// What a plan is limited to, as it was typed.
@@ -43,9 +48,11 @@ pub struct Partial {
 /// All that a plan is made of.
 pub struct Inputs<'a> {
     /// What is wanted.
-    pub desired: Vec<Resource>,
+    pub desired: Arc<[Resource]>,
     /// What others own and the stack reads.
     pub external: Vec<External>,
+    /// Of those that have several ways to be had, all of these.
+    pub ladders: Vec<Ladder>,
     /// What is live.
     pub world: &'a World,
     pub target: Target,
@@ -58,12 +65,16 @@ pub struct Inputs<'a> {
     pub allowed: Vec<Consent>,
     /// Addresses to replace although nothing forces it.
     pub replace: Vec<Address>,
+    /// Whether what has several ways to be had begins with the first again.
+    pub retry_capacity: bool,
     /// What the plan is limited to.
     pub selection: Selection,
     /// Whether another target than the last one is meant.
     pub retarget: bool,
     /// What takes Dask's workers away waits until their scheduler is idle, so many seconds at most.
     pub when_idle: Option<u32>,
+    /// What stops, starts, or is stopped.
+    pub halts: Halts,
     /// Where values stand in the stack file.
     pub sources: &'a Sources,
     pub hourly: Option<Hourly>,
@@ -72,10 +83,13 @@ pub struct Inputs<'a> {
 impl<'a> Inputs<'a> {
     /// Of a stack as a whole, without flags.
     pub fn of(stack: Lowered, mode: Mode, world: &'a World, sources: &'a Sources) -> Self {
-        let Lowered { owner, target, resources, external, hourly } = stack;
+        let Lowered { owner, target, resources, external, ladders, hourly } = stack;
+        let stopped = world.record.as_ref().map(|record| record.stopped.clone()).unwrap_or_default();
+        let halts = Halts { stopped, ..Halts::default() };
         Self {
             desired: resources,
             external,
+            ladders,
             world,
             target,
             owner,
@@ -83,9 +97,11 @@ impl<'a> Inputs<'a> {
             offline: false,
             allowed: Vec::new(),
             replace: Vec::new(),
+            retry_capacity: false,
             selection: Selection::default(),
             retarget: false,
             when_idle: None,
+            halts,
             sources,
             hourly,
         }
@@ -104,6 +120,7 @@ impl<'a> Inputs<'a> {
         let Self {
             desired,
             external,
+            ladders,
             world,
             target,
             owner,
@@ -111,9 +128,11 @@ impl<'a> Inputs<'a> {
             offline,
             allowed,
             replace,
+            retry_capacity,
             selection: _,
             retarget,
             when_idle,
+            halts,
             sources: _,
             hourly,
         } = self;
@@ -129,6 +148,7 @@ impl<'a> Inputs<'a> {
             changes,
             barriers: Vec::new(),
             desired,
+            ladders,
             external,
             reads,
             notes,
@@ -137,7 +157,9 @@ impl<'a> Inputs<'a> {
             partial,
             retarget,
             replace,
+            retry_capacity,
             when_idle,
+            halts,
         }
     }
 }

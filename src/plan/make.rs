@@ -4,7 +4,7 @@ use std::collections::{BTreeMap, BTreeSet};
 
 use super::inputs::Inputs;
 use super::planner::Planner;
-use super::{Action, Barrier, Change, Mode, Plan, Read, graph, review};
+use super::{Action, Barrier, Change, Mode, Plan, Read, graph, halt, review, ways};
 use crate::address::Address;
 use crate::diag::{Code, Diagnostic};
 use crate::kinds;
@@ -57,7 +57,9 @@ pub fn read_set(desired: &[Resource], external: &[External], target: &Target, ow
 }
 
 /// The plan, or everything that stands against making one, in order of the file.
-pub fn plan(inputs: Inputs) -> Result<Plan, Vec<Diagnostic>> {
+pub fn plan(mut inputs: Inputs) -> Result<Plan, Vec<Diagnostic>> {
+    ways::settle(&mut inputs);
+    let inputs = halt::settled(inputs)?;
     let mut planner = Planner::new(&inputs);
     let reads = observe(&mut planner);
     propose(&mut planner);
@@ -90,12 +92,16 @@ fn propose(planner: &mut Planner<'_>) {
     match planner.seen.inputs.mode {
         Mode::Apply => {
             planner.wants();
+            planner.tell_halts();
+            planner.tell_ttls();
             planner.no_longer_wanted();
         }
         Mode::Destroy => planner.destroy(),
     }
     planner.goes_along();
+    planner.empties();
     planner.notes.extend(planner.drained());
+    planner.notes.extend(planner.requests_of_pools());
     planner.notes.extend(planner.what_cannot_be_known());
     // Deletes are shown as they are done: what was made last goes first.
     let rank = |change: &Change| kinds::of(change.kind).rank;
@@ -114,6 +120,7 @@ fn order(planner: &mut Planner<'_>) -> Vec<Barrier> {
         Vec::new()
     });
     planner.looks(&barriers);
+    planner.climbs();
     barriers
 }
 

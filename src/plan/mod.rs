@@ -1,11 +1,13 @@
 //! Desired and live in, a plan out. Pure: no clock, no network, no terminal; same input, same bytes.
 
 use std::collections::{BTreeMap, BTreeSet};
+use std::sync::Arc;
 
 use serde::{Deserialize, Serialize};
 
 pub mod adopt;
 pub mod along;
+mod booked;
 pub mod cascade;
 mod dask;
 mod definitions;
@@ -16,6 +18,7 @@ pub mod drift;
 pub mod file;
 mod given;
 pub mod graph;
+pub mod halt;
 mod inputs;
 pub mod make;
 mod mentions;
@@ -26,18 +29,23 @@ mod outside;
 mod planner;
 pub mod preflight;
 mod prune;
+mod queued;
+mod queues;
 pub mod read;
 mod reason;
 mod relations;
+mod requested;
 pub mod review;
 pub mod scale;
 pub mod select;
 mod shapes;
 mod steps;
 pub mod still;
+mod stopped;
 mod time;
 pub mod unready;
 mod want;
+pub mod ways;
 mod zones;
 
 pub use along::deletion_scope;
@@ -47,12 +55,14 @@ pub use inputs::{Inputs, Partial, Selection};
 pub use make::{plan, read_set};
 pub use reason::Reason;
 pub use steps::inline_pool;
+pub use stopped::{Halting, Halts};
 pub use time::LongestWay;
 
 use crate::address::{Address, FieldPath};
 use crate::diag::Code;
 use crate::resource::{
-    Cost, External, FieldChange, Hourly, Identity, KindId, Lane, Owner, Resource, Step, Target, Until, Usual,
+    Climb, Cost, External, FieldChange, Hourly, Identity, KindId, Ladder, Lane, Owner, Resource, Step,
+    Target, Until, Usual,
 };
 
 pub use crate::resource::Action;
@@ -81,6 +91,9 @@ pub struct Change {
     pub lane: Lane,
     /// What apply does, in order. Empty for `Keep`.
     pub steps: Vec<Step>,
+    /// What it does when there are no machines for that.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub climb: Option<Climb>,
     /// Places in the plan's list of changes that must be done before; the places after those are its barriers.
     pub follows: Vec<usize>,
     /// Digest of what the plan relies on (uid and the fields compared); `None` when nothing was live.
@@ -250,7 +263,10 @@ pub struct Plan {
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     pub barriers: Vec<Barrier>,
     /// What was desired, for the record and for planning again.
-    pub desired: Vec<Resource>,
+    pub desired: Arc<[Resource]>,
+    /// Of those that have several ways to be had, all of these.
+    #[serde(default, skip_serializing_if = "Vec::is_empty")]
+    pub ladders: Vec<Ladder>,
     /// What others own, for planning again.
     #[serde(rename = "theirs", default, skip_serializing_if = "Vec::is_empty")]
     pub external: Vec<External>,
@@ -279,9 +295,15 @@ pub struct Plan {
     /// What was to be made anew, or to run again, although nothing forces it.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     pub replace: Vec<Address>,
+    /// Whether what has several ways to be had begins with the first again.
+    #[serde(default, skip_serializing_if = "crate::kinds::json::is_false")]
+    pub retry_capacity: bool,
     /// Seconds that what takes Dask's workers away waits at most until their scheduler is idle.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub when_idle: Option<u32>,
+    /// What it stops and starts, and what stays stopped.
+    #[serde(default, skip_serializing_if = "Halts::is_none")]
+    pub halts: Halts,
 }
 
 /// How many changes of each action.
@@ -330,6 +352,18 @@ impl Change {
 }
 
 impl Plan {
+    /// Pools whose machines come when Google has some, by one of their ways at least.
+    pub fn flex_pools(&self) -> BTreeSet<String> {
+        let wanted = self.desired.iter().chain(self.external.iter().map(|external| &external.resource));
+        let wanted = wanted.map(|resource| (&resource.identity, &resource.body));
+        let ways = self
+            .ladders
+            .iter()
+            .flat_map(|ladder| ladder.ways.iter().map(|way| (&ladder.identity, &way.body)));
+        let pools = wanted.chain(ways).filter_map(|(identity, body)| Some((identity.pool()?, body)));
+        crate::kinds::kubernetes::machines::pools(pools)
+    }
+
     /// The places of the changes that one of them waits for, without the barriers between.
     pub fn before<'p>(&'p self, change: &'p Change) -> impl Iterator<Item = usize> + 'p {
         let count = self.changes.len();
@@ -346,7 +380,10 @@ impl Plan {
 
     /// Whether apply has neither anything to change nor anything to wait for, nor a record to take away.
     pub fn has_nothing_to_do(&self) -> bool {
-        self.is_empty() && !self.record_left && !self.changes.iter().any(Change::is_waited_for)
+        self.is_empty()
+            && !self.record_left
+            && !self.halts.news
+            && !self.changes.iter().any(Change::is_waited_for)
     }
 
     /// The known part of what all of it costs; `None` when no pool's price is known.
@@ -433,8 +470,15 @@ impl Plan {
     /// The consents that a change needs; `own` are the sections in which something is ours.
     fn consents_of(&self, change: &Change, own: &BTreeSet<&str>) -> Vec<Needed> {
         let whole = self.mode == Mode::Destroy && !change.foreign && !self.outlives(change);
-        let consented = whole || crate::kinds::kubernetes::check::is_pod(&change.identity, &change.address);
+        // `stop` asks for that, and its `yes` is the consent.
+        let stopped = self.halts.is_stop() && change.stops();
+        let left = change.reasons.iter().any(Reason::goes_with_its_work);
+        let consented = whole
+            || stopped
+            || left
+            || crate::kinds::kubernetes::check::is_pod(&change.identity, &change.address);
         let verb = match change.action {
+            Action::Replace if change.reasons.iter().any(Reason::takes_nothing) => None,
             Action::Replace => Some(Verb::Replace),
             Action::Delete if !consented => Some(Verb::Delete),
             Action::Update

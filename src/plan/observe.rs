@@ -172,6 +172,7 @@ impl<'a> Observed<'a> {
             origin,
             lane: lane(&resource.identity),
             steps: Vec::new(),
+            climb: None,
             follows: Vec::new(),
             fingerprint: None,
             foreign: false,

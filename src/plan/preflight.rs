@@ -13,8 +13,9 @@ use crate::kinds::gke::compare::sent;
 use crate::kinds::gke::node_pool::capacity::{
     Addresses, Node, addresses_of, most_nodes, nodes_at_first, surge_nodes,
 };
+use crate::kinds::kubernetes::kueue::gang;
 use crate::resource::{
-    Api, Call, ClusterName, Effect, FieldChange, Identity, Method, Query, Resource, Step, by_identity,
+    Api, Call, ClusterName, Effect, FieldChange, Identity, KindId, Method, Query, Resource, Step, by_identity,
 };
 
 mod policies;
@@ -28,6 +29,8 @@ pub struct Preflight {
     pub project: String,
     region: String,
     pools: Vec<Pool>,
+    /// What asks for machines that it waits for.
+    requests: Vec<Address>,
     /// Whether it gives capacity back that nobody can count: then nothing is certain to be too little.
     frees: bool,
 }
@@ -148,7 +151,9 @@ impl Preflight {
         let pools: Vec<Pool> = pools.collect();
         let region = catalog::region_of(&name.location).unwrap_or(&name.location);
         let (project, region) = (name.project.clone(), region.to_owned());
-        (!pools.is_empty()).then(|| Self { project, region, pools, frees: frees(plan) })
+        let requests = requests(plan);
+        let asks = !pools.is_empty() || !requests.is_empty();
+        asks.then(|| Self { project, region, pools, requests, frees: frees(plan) })
     }
 
     /// What is to be read, each once.
@@ -273,11 +278,13 @@ impl Pool {
         let body = &resource.body;
         let many = u64::try_from(zones.len()).unwrap_or_default();
         let at = |field: &str| resource.origin_of(&FieldPath::keys([field]));
+        let tried = plan.ladders.iter().any(|ladder| ladder.identity == change.identity);
+        let node = Node::of(body, addresses);
         let pool = Self {
             address: change.address.clone(),
             machine_at: resource.origin_of(&FieldPath::keys(["config", "machineType"])),
             nodes_at: at(if body["nodeCount"].is_null() { "autoscaling" } else { "nodeCount" }),
-            node: Node::of(body, addresses),
+            node: if tried { node.perhaps() } else { node },
             zones: zones.to_vec(),
             first: 0,
             most: most_nodes(body, many),
@@ -365,6 +372,27 @@ fn in_a_zone(plan: &Plan, pool: &str) -> Option<u64> {
         with_cluster.chain([&body["nodePool"]])
     });
     bodies.filter(|body| body["name"] == pool).find_map(|body| body["initialNodeCount"].as_u64())
+}
+
+/// What is made and asks for machines all at once: requests, and work in queues that make requests.
+fn requests(plan: &Plan) -> Vec<Address> {
+    let queues: BTreeSet<&str> = plan
+        .desired
+        .iter()
+        .filter(|resource| !resource.body["spec"]["admissionChecksStrategy"].is_null())
+        .filter_map(|resource| Some(resource.identity.object()?.name.as_str()))
+        .collect();
+    let wanted = by_identity(&plan.desired);
+    let asks = |change: &&Change| {
+        let made = matches!(change.action, Action::Create | Action::Replace);
+        let Some(resource) = wanted.get(&change.identity).filter(|_| made) else { return false };
+        let named = |metadata: &Value| {
+            metadata["labels"][gang::QUEUE].as_str().is_some_and(|queue| queues.contains(queue))
+        };
+        let (own, workers) = (&resource.body["metadata"], &resource.body["spec"]["worker"]["metadata"]);
+        change.kind == KindId::ProvisioningRequest || named(own) || named(workers)
+    };
+    plan.changes.iter().filter(asks).map(|change| change.address.clone()).collect()
 }
 
 /// Whether nodes go with something that is deleted, or with the cluster.

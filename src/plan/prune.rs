@@ -4,6 +4,7 @@ use std::collections::BTreeSet;
 
 use serde_json::Value;
 
+use super::booked::Left;
 use super::cascade::is_namespace;
 use super::observe::{fingerprint, lane, which_pool};
 use super::planner::Planner;
@@ -43,7 +44,7 @@ impl Planner<'_> {
             self.seen.inputs.desired.iter().map(|resource| resource.identity.clone()).collect();
         let (owned, note) = self.owned();
         self.notes.extend(note);
-        for owned in owned {
+        for mut owned in owned {
             let stays = matches!(owned.identity, Identity::Cluster(_)) || !self.selected.has(&owned.address);
             // A pod of the same text is taken over by the check that runs now; any other one was left behind.
             let check = self.seen.known.check_of(&owned.identity);
@@ -51,7 +52,14 @@ impl Planner<'_> {
                 self.changes.iter().any(|change| change.action == Action::Run && change.address == *check)
             });
             if !stays && !taken && !wanted.contains(&owned.identity) {
-                let why = check.map_or(Reason::NoLongerInFile, |_| Reason::LeftByEarlierRun);
+                let why = match self.left_by_workers(&owned.identity, &owned.address) {
+                    Some(Left::Goes(why)) => why,
+                    Some(Left::Stays(why)) => {
+                        owned.stays = Some(why.clone());
+                        why
+                    }
+                    None => check.map_or(Reason::NoLongerInFile, |_| Reason::LeftByEarlierRun),
+                };
                 self.changes.push(self.release(owned, Some(why)));
             }
         }
@@ -237,6 +245,7 @@ impl Planner<'_> {
             reasons: Vec::from_iter(reason),
             origin,
             steps: Vec::new(),
+            climb: None,
             follows: Vec::new(),
             fingerprint: Some(fingerprint(live, &Vec::from_iter(which_pool(live)))),
             foreign: false,

@@ -261,7 +261,7 @@ impl Planner<'_> {
     /// Pods that must run on a pool of others find there the GPUs that they ask for, and tolerate its taints.
     fn pods_fit_their_pools(&mut self) {
         let inputs = self.seen.inputs;
-        for resource in &inputs.desired {
+        for resource in inputs.desired.iter() {
             let mut pods = Vec::new();
             pods_in(&resource.body, &FieldPath::root(), &mut pods);
             for (path, pod) in pods {

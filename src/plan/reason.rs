@@ -5,6 +5,7 @@ use std::fmt;
 use serde::{Deserialize, Serialize};
 
 use crate::address::Address;
+use crate::record::Stop;
 
 /// One reason; a change may have several.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
@@ -49,7 +50,22 @@ pub enum Reason {
     AttachedTo {
         cluster: String,
     },
+    /// Work of others in a queue that goes, and whether it runs.
+    InQueue {
+        queue: String,
+        admitted: bool,
+    },
     NoLongerInFile,
+    /// A request ended before its workers were made.
+    AskedAgain {
+        end: String,
+    },
+    /// Workers that go had the nodes of a request, and others come.
+    NodesUsed,
+    /// A request, or its PodTemplate, of workers that go or have gone.
+    OfWorkersBefore,
+    /// The PodTemplate of a request that stays.
+    NamedByRequest,
     /// The pod of a check that was cut short.
     LeftByEarlierRun,
     /// A Dask thing of others cannot live without the operator.
@@ -64,6 +80,24 @@ pub enum Reason {
     WaitsUntilIdle {
         seconds: u32,
     },
+    /// It is made by the first of these ways that has machines.
+    Ways(Vec<String>),
+    /// `--retry-capacity`: earlier ways than the one that it is on.
+    TriesAgain {
+        on: String,
+    },
+    /// An apply ended before it could go on with the next way: nothing ever ran on it.
+    NoMachines {
+        by: String,
+    },
+    /// The file no longer has the way that it was made by.
+    OtherWays,
+    /// Its nodes go first: GKE switches queued provisioning on for an empty pool only.
+    Emptied,
+    /// It is taken away for now.
+    Stopped(Stop),
+    /// It was, until now.
+    Started,
     /// A check follows what changes.
     Disturbed(Address),
     /// A check is not the one that passed.
@@ -94,7 +128,21 @@ pub enum Holder {
     Definition,
     Namespace,
     Node,
+    /// The node of a pod of a Job.
+    NodeOfRun,
     Named(Address),
+}
+
+impl Reason {
+    /// Whether what goes because of it had nothing that could be lost.
+    pub fn takes_nothing(&self) -> bool {
+        matches!(self, Self::NoMachines { .. } | Self::AskedAgain { .. } | Self::NodesUsed)
+    }
+
+    /// Whether what goes because of it is nothing without other things, whose change is approved.
+    pub fn goes_with_its_work(&self) -> bool {
+        matches!(self, Self::OfWorkersBefore)
+    }
 }
 
 impl fmt::Display for Reason {
@@ -130,7 +178,25 @@ impl fmt::Display for Reason {
                 f,
                 "not created by this stack; attached to DaskCluster {cluster}, and it would be deleted with it"
             ),
+            Self::InQueue { queue, admitted: true } => write!(
+                f,
+                "not created by this stack; it runs in queue {queue}, and Kueue keeps the queue until it has ended"
+            ),
+            Self::InQueue { queue, admitted: false } => {
+                write!(f, "not created by this stack; it waits in queue {queue}, and would wait forever")
+            }
             Self::NoLongerInFile => f.write_str("no longer in the stack file"),
+            Self::AskedAgain { end } => {
+                write!(
+                    f,
+                    "its nodes are requested again, at the end of the queue; before, the request ended: {end}"
+                )
+            }
+            Self::NodesUsed => {
+                f.write_str("nodes of a request are not used twice, so they are requested anew")
+            }
+            Self::OfWorkersBefore => f.write_str("of the workers before"),
+            Self::NamedByRequest => f.write_str("a request that stays was made with it"),
             Self::LeftByEarlierRun => f.write_str("left by an earlier run"),
             Self::OperatorNeeded { by } => {
                 write!(f, "{by}, which is not in this stack, needs it: not deleted")
@@ -141,6 +207,27 @@ impl fmt::Display for Reason {
             Self::WaitsUntilIdle { seconds } => {
                 write!(f, "waits until it is idle, at most {}", Duration(*seconds))
             }
+            Self::Ways(ways) => {
+                write!(f, "tried in this order until there are machines: {}", ways.join(", "))
+            }
+            Self::TriesAgain { on } => {
+                write!(
+                    f,
+                    "it has machines by {on}; --retry-capacity deletes it and begins with the first way"
+                )
+            }
+            Self::NoMachines { by } => {
+                write!(
+                    f,
+                    "an earlier apply ended here: there were no machines by {by}, and nothing ever ran on it"
+                )
+            }
+            Self::OtherWays => f.write_str("`capacity` no longer has the way that it was created by"),
+            Self::Emptied => f.write_str(
+                "all its nodes are deleted first: GKE enables queued provisioning on an empty pool only",
+            ),
+            Self::Stopped(stop) => stop.fmt(f),
+            Self::Started => f.write_str("stopped until now"),
             Self::Disturbed(address) => write!(f, "{address} is replaced or updated"),
             Self::CheckChanged => f.write_str("it changed since it passed"),
             Self::NotPassed => f.write_str("it has not passed yet"),
@@ -173,6 +260,7 @@ impl fmt::Display for Holder {
             Self::Definition => f.write_str("the definition of its kind"),
             Self::Namespace => f.write_str("its namespace"),
             Self::Node => f.write_str("its node, and no controller recreates it"),
+            Self::NodeOfRun => f.write_str("its node, which its Job counts as a failure"),
             Self::Named(address) => address.fmt(f),
         }
     }

@@ -195,12 +195,21 @@ impl<'a> Relations<'a> {
                 }
             }
         }
+        self.of_emptied(&mut edges);
         self.of_sections(&mut edges);
         self.of_served(&mut edges);
         self.of_insides(&mut edges);
         self.of_followed(&mut edges);
         self.of_mentioned(&mut edges);
         edges
+    }
+
+    /// What is stopped goes before the nodes of pools do: the operator that lets it go may run on any of them.
+    fn of_emptied(&self, edges: &mut Edges) {
+        let going: Vec<usize> = self.places(Thing::goes_itself).map(|(place, _)| place).collect();
+        let emptied: Vec<usize> =
+            self.places(|thing| thing.change.empties()).map(|(place, _)| place).collect();
+        edges.of_deletes.all(&going, &emptied);
     }
 
     fn places(&self, which: impl Fn(&Thing<'a>) -> bool) -> impl Iterator<Item = (usize, &Thing<'a>)> {

@@ -113,6 +113,7 @@ fn change(drawn: &Drawn, place: usize) -> Change {
         location: None,
         lane: Lane::Kubernetes,
         steps: if drawn.has_steps { vec![step] } else { Vec::new() },
+        climb: None,
         follows: Vec::new(),
         fingerprint: None,
         foreign: false,

@@ -7,15 +7,25 @@ use serde_json::Value;
 use super::{Action, Change, Consent, Note, Plan, inline_pool};
 use crate::address::Address;
 use crate::diag::{Code, nearest};
+use crate::kinds::dask;
+use crate::kinds::gke::cluster::autopilot;
 use crate::kinds::gke::node_pool::starts_empty;
+use crate::kinds::kubernetes::provisioning;
 use crate::kinds::scope::POOL_LABEL;
 use crate::resource::{Identity, KindId, Resource, by_identity};
 
 /// A check on a finished plan.
 type Review = fn(&Plan, &mut Vec<Note>);
 
-const REVIEWS: &[Review] =
-    &[gpu_pool_first, check_among_workers, secrets_of_others, idle_pools, idle_consents];
+const REVIEWS: &[Review] = &[
+    gpu_pool_first,
+    nodes_of_autopilot,
+    nodes_that_last,
+    check_among_workers,
+    secrets_of_others,
+    idle_pools,
+    idle_consents,
+];
 
 /// All notes, in the order of the checks.
 pub fn review(plan: &Plan) -> Vec<Note> {
@@ -26,13 +36,56 @@ pub fn review(plan: &Plan) -> Vec<Note> {
     notes
 }
 
-/// Source: GKE taints GPU nodes only when the cluster has a pool without GPUs before them.
-fn gpu_pool_first(plan: &Plan, notes: &mut Vec<Note>) {
-    let made = |change: &Change| {
-        matches!(change.identity, Identity::Cluster(_))
+fn is_made(change: &Change) -> bool {
+    matches!(change.identity, Identity::Cluster(_))
+        && matches!(change.action, Action::Create | Action::Replace)
+}
+
+/// An Autopilot cluster begins without nodes, and its price is that of what Pods request.
+fn nodes_of_autopilot(plan: &Plan, notes: &mut Vec<Note>) {
+    let wanted = by_identity(&plan.desired);
+    for change in plan.changes.iter().filter(|change| is_made(change)) {
+        if wanted.get(&change.identity).is_some_and(|cluster| autopilot::is_on(&cluster.body)) {
+            notes.push(Note::of(Code::AutopilotNodes, &change.address, "GKE creates nodes when Pods need them, which \
+                 takes minutes, and removes them afterwards; it raises requests that are below its minimum, and \
+                 bills what Pods request, which is not in the cost shown"));
+        }
+    }
+}
+
+/// Nodes that are requested for workers go after a time, and their room is needed twice when other workers had some.
+fn nodes_that_last(plan: &Plan, notes: &mut Vec<Note>) {
+    let wanted = by_identity(&plan.desired);
+    let asks = |change: &&Change| {
+        change.kind == KindId::ProvisioningRequest
             && matches!(change.action, Action::Create | Action::Replace)
     };
-    let Some(pool) = inline_pool(&plan.desired).filter(|_| plan.changes.iter().any(made)) else {
+    for change in plan.changes.iter().filter(asks) {
+        let Some(request) = wanted.get(&change.identity) else { continue };
+        if !provisioning::has_user(&request.body) {
+            continue;
+        }
+        let workers = change.address.section();
+        let lasts = provisioning::lasts(&request.body);
+        let mut message = format!(
+            "all nodes come at once, which may take days, and go {lasts} later with the workers that still run on them; \
+             then `--replace {workers}` requests others"
+        );
+        let goes = |other: &&Change| other.address.as_str() == workers && other.action == Action::Replace;
+        if plan.changes.iter().any(|other| goes(&other)) {
+            message.push_str(&format!(
+                ". The old workers run until these nodes are there: if the pool has no room for both, the request fails, and \
+                 `destroy --target {workers}` makes room"
+            ));
+        }
+        notes.push(Note::of(Code::NodesLast, &change.address, message));
+    }
+}
+
+/// Source: GKE taints GPU nodes only when the cluster has a pool without GPUs before them.
+fn gpu_pool_first(plan: &Plan, notes: &mut Vec<Note>) {
+    let Some(pool) = inline_pool(&plan.desired, &plan.ladders).filter(|_| plan.changes.iter().any(is_made))
+    else {
         return;
     };
     first_pool(pool, notes);
@@ -97,20 +150,26 @@ fn idle_pools(plan: &Plan, notes: &mut Vec<Note>) {
             continue;
         };
         let spec = &cluster.body["spec"];
-        if spec["idleTimeout"].as_u64().unwrap_or(0) == 0 {
-            continue;
-        }
+        let key = match dask::ttl::of(cluster, &plan.desired) {
+            Some(_) => "ttl",
+            None if spec["idleTimeout"].as_u64().unwrap_or(0) > 0 => "idle_timeout",
+            None => continue,
+        };
         let on = &spec["worker"]["spec"]["nodeSelector"][POOL_LABEL];
         let stays = plan.desired.iter().find(|other| {
             matches!(&other.identity, Identity::NodePool { pool, .. } if on == pool.as_str())
                 && other.body["nodeCount"].as_u64().unwrap_or(0) > 0
         });
         if let Some(pool) = stays {
-            notes.push(Note::of(Code::IdlePool, &cluster.address, format!(
-                    "`idle_timeout` deletes the Dask cluster, but not its nodes: {} has a fixed size and keeps \
+            notes.push(Note::of(
+                Code::IdlePool,
+                &cluster.address,
+                format!(
+                    "`{key}` deletes the Dask cluster, but not its nodes: {} has a fixed size and keeps \
                      costing; with `nodes = {{ min = 0, max = {} }}` GKE removes them, too",
                     pool.address, pool.body["nodeCount"]
-                )));
+                ),
+            ));
         }
     }
 }

@@ -12,6 +12,7 @@ use crate::diag::{Code, Diagnostic};
 use crate::kinds::dask::scale::{holders, is_autoscaler_of};
 use crate::kinds::json::is_going;
 use crate::kinds::kind::ChangeContext;
+use crate::kinds::kubernetes::kueue::gang;
 use crate::kinds::kubernetes::requests::scale_as;
 use crate::kinds::scale::{Number, Scaled};
 use crate::kinds::{self, dask};
@@ -59,7 +60,23 @@ impl Planner<'_> {
         let Some(resource) = inputs.desired.iter().find(|resource| resource.address == *wish.address) else {
             return Err(self.cannot(wish, format!("{} does not belong to this stack", wish.address), None));
         };
+        if let Some(stop) = inputs.stop_of(&resource.identity) {
+            let help = format!("start it first: dask-infra start {}", resource.address);
+            return Err(self.cannot(wish, format!("{} is {stop}", resource.identity), Some(&help)));
+        }
         let live = self.live_and_ours(resource, wish)?;
+        if gang::of_resource(resource).is_some() {
+            let help = "change `replicas` in the stack file and apply: that recreates it; a `group` with a queue adds \
+                        workers without that";
+            let what = format!("{} starts whole, with as many workers as it was created with", wish.address);
+            return Err(self.cannot(wish, what, Some(help)));
+        }
+        if dask::booked::is(&resource.body) {
+            let help = "change `replicas` in the stack file and apply: that requests nodes for all of them and recreates it; \
+                        a `group` with `capacity = \"queued\"` adds workers without that";
+            let what = format!("{} has nodes for as many workers as it was created with", wish.address);
+            return Err(self.cannot(wish, what, Some(help)));
+        }
         let before = match &resource.identity {
             Identity::Object(object) => self.counted(object, wish)?,
             _ => vec![(None, live["nodeCount"].as_u64().map(Value::from))],
@@ -113,6 +130,17 @@ impl Planner<'_> {
         if is_going(&live) {
             let what = format!("{} is being deleted", resource.identity);
             return Err(self.cannot(wish, what, Some("`dask-infra apply` recreates it")));
+        }
+        if let Some(way) = self.autoscaled_way(resource, &live) {
+            let what = format!(
+                "the machines of {} are {way}: GKE's autoscaler sets their number",
+                resource.identity
+            );
+            return Err(self.cannot(
+                wish,
+                what,
+                Some("change `nodes` in the stack file for its maximum, then apply"),
+            ));
         }
         let live = self.with_size(resource, live);
         let kind = kinds::of(resource.kind);

@@ -29,6 +29,11 @@ impl Planner<'_> {
         if self.seen.inputs.selection.is_all() {
             return;
         }
+        if self.seen.inputs.halts.is_stop() {
+            // What stops needs nothing, and what needs it is among them.
+            self.selected = Selected::Only(targets.iter().map(Address::new).collect());
+            return;
+        }
         let candidates = self.candidates();
         let addresses: Vec<&Address> = candidates.iter().map(|candidate| &candidate.address).collect();
         let mut start = BTreeSet::new();
@@ -83,7 +88,7 @@ impl Planner<'_> {
     fn candidates(&self) -> Vec<Candidate> {
         let inputs = self.seen.inputs;
         let mut candidates: Vec<Candidate> = Vec::new();
-        for resource in &inputs.desired {
+        for resource in inputs.desired.iter() {
             candidates.push(Candidate {
                 address: resource.address.clone(),
                 identity: resource.identity.clone(),
@@ -132,7 +137,8 @@ impl Planner<'_> {
             } else if matches!(one.identity, Identity::Cluster(_)) {
                 // GKE makes a cluster with one pool. One that is on its way out is made anew.
                 let absent = world.cluster.live().is_none_or(is_going);
-                let pool = inline_pool(&self.seen.inputs.desired).filter(|_| absent);
+                let pool =
+                    inline_pool(&self.seen.inputs.desired, &self.seen.inputs.ladders).filter(|_| absent);
                 let made = |other: &Candidate| pool.is_some_and(|pool| pool.identity == other.identity);
                 needs[place].extend(candidates.iter().position(made));
             } else {

@@ -24,7 +24,7 @@ impl Shapes {
         if definitions.is_empty() {
             return Self(shapes);
         }
-        for resource in &inputs.desired {
+        for resource in inputs.desired.iter() {
             if kinds::kubernetes::object::object_schema(&resource.identity).is_some() {
                 continue;
             }

@@ -14,7 +14,7 @@ use crate::kinds;
 use crate::kinds::json::is_going;
 use crate::kinds::kind::ChangeContext;
 use crate::record::Record;
-use crate::resource::{self, Identity, ObjectId, Resource, Step, Until, Usual, World};
+use crate::resource::{self, Identity, Ladder, ObjectId, Resource, Step, Until, Usual, World};
 
 /// What the program of a change must know of all others.
 struct Others<'a> {
@@ -98,7 +98,8 @@ impl<'a> Others<'a> {
             with_cluster = planner.goes_with_cluster();
             with_cluster.extend(planner.held_up());
         }
-        let inline = inline_pool(desired).filter(|_| is([Action::Create, Action::Replace]));
+        let inline = inline_pool(desired, &planner.seen.inputs.ladders)
+            .filter(|_| is([Action::Create, Action::Replace]));
         let Inputs { world, target, .. } = planner.seen.inputs;
         // The sandbox makes in seconds what takes GKE minutes.
         let record = world.record.as_ref().filter(|_| !target.simulated);
@@ -140,6 +141,7 @@ impl<'a> Others<'a> {
             fields: &change.fields,
             inline_pool: self.inline.filter(|_| with_pool && resource.is_some()).map(|pool| &pool.body),
             zones: self.zones.get(&place).map_or(0, Vec::len),
+            nodes: change.identity.pool().and_then(|pool| inputs.world.sizes.get(pool).copied()),
             adopting: change.taken.is_some(),
             leaving: change.action == Action::Create
                 && (live.is_some_and(is_going) || self.planner.with_owner.contains(&change.identity)),
@@ -224,14 +226,15 @@ pub(super) fn wait_to_the_end(steps: &mut [Step]) {
 
 /// The pool that is made with its cluster, for GKE wants one there: the first without GPUs, whose machines are there to
 /// stay, that has a node from the start, as far as there is one.
-pub fn inline_pool(desired: &[Resource]) -> Option<&Resource> {
+pub fn inline_pool<'d>(desired: &'d [Resource], ladders: &[Ladder]) -> Option<&'d Resource> {
     let pools = desired.iter().filter(|resource| matches!(resource.identity, Identity::NodePool { .. }));
     pools.min_by_key(|pool| {
         let config = &pool.body["config"];
-        // Nodes that are waited for cannot be there at first.
+        // Nodes that are waited for cannot be there at first, and without those that are tried there is no cluster.
+        let tried = ladders.iter().any(|ladder| ladder.identity == pool.identity);
         let waits = config["flexStart"] == true || pool.body["queuedProvisioning"]["enabled"] == true;
         let none = pool.body["nodeCount"] == 0;
         let empty = kinds::gke::node_pool::starts_empty(&pool.body);
-        (waits || none, !config["accelerators"].is_null(), config["spot"] == true, empty)
+        (waits || tried || none, !config["accelerators"].is_null(), config["spot"] == true, empty)
     })
 }

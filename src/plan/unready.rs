@@ -14,6 +14,10 @@ pub fn kept(plan: &Plan, world: &World) -> Vec<(usize, Await)> {
     }
     let desired: BTreeMap<&Identity, &Resource> =
         plan.desired.iter().map(|resource| (&resource.identity, resource)).collect();
+    // Where all pools are stopped, no pod has a node.
+    let mut pools = plan.desired.iter().filter(|resource| resource.identity.pool().is_some()).peekable();
+    let nodeless =
+        pools.peek().is_some() && pools.all(|pool| plan.halts.stopped.contains_key(&pool.identity));
     let wait = |(place, change): (usize, &Change)| {
         let resource = desired.get(&change.identity)?;
         let live = world.find(&change.identity)?;
@@ -25,7 +29,8 @@ pub fn kept(plan: &Plan, world: &World) -> Vec<(usize, Await)> {
         Some((place, kinds::of(resource.kind).kept(resource, &plan.owner, live)?))
     };
     let kept = |(_, change): &(usize, &Change)| {
-        change.action == Action::Keep && !matches!(change.identity, Identity::Check(_))
+        let has_pods = nodeless && change.identity.object().is_some();
+        change.action == Action::Keep && !matches!(change.identity, Identity::Check(_)) && !has_pods
     };
     plan.changes.iter().enumerate().filter(kept).filter_map(wait).collect()
 }
@@ -42,6 +47,19 @@ pub fn tell(plan: &mut Plan, found: Vec<(usize, Readiness)>) {
                 continue;
             }
             Readiness::Progressing(what) | Readiness::Stalled(what) => what,
+            Readiness::Queued(queued) => queued.to_string(),
+            // Waiting alone never has it ready, and an apply asks for nothing a second time.
+            Readiness::Failed(why) if change.kind == KindId::ProvisioningRequest => {
+                let address = &change.address;
+                let is_told =
+                    |note: &Note| note.code == Code::RequestEnded.as_str() && note.address == *address;
+                if !plan.notes.iter().any(is_told) {
+                    let message =
+                        format!("the request ended: {why}; `--replace {address}` asks for its nodes again");
+                    plan.notes.push(Note::of(Code::RequestEnded, address, message));
+                }
+                continue;
+            }
             Readiness::Failed(why) => why,
         };
         let next = match change.is_waited_for() {

@@ -20,7 +20,7 @@ impl Planner<'_> {
     pub(super) fn wants(&mut self) {
         let inputs = self.seen.inputs;
         // The cluster first: when it is made anew, everything in it is.
-        for resource in &inputs.desired {
+        for resource in inputs.desired.iter() {
             self.want(resource);
         }
         self.checks();
@@ -44,6 +44,14 @@ impl Planner<'_> {
         }
         if !self.seen.inputs.offline {
             given::is_given(self.seen.inputs, resource, &mut self.problems);
+        }
+        if let Some(stop) = self.seen.inputs.stop_of(&resource.identity)
+            && kind.halt.goes()
+        {
+            return self.halt(resource, stop);
+        }
+        if self.want_booked(resource) {
+            return;
         }
         let is_cluster = matches!(resource.identity, Identity::Cluster(_));
         if self.stays_gone(resource) {
@@ -149,7 +157,9 @@ impl Planner<'_> {
                 // Nothing in it outlives it, so nothing in it can be left out.
                 self.selected = Selected::All;
             }
-            self.protected(resource, "replace");
+            if !reasons.iter().any(Reason::takes_nothing) {
+                self.protected(resource, "replace");
+            }
         }
         let change = self.seen.proposed(resource, action, compared.changes);
         self.changes.push(Change { reasons, fingerprint, taken, ..change });
@@ -194,6 +204,9 @@ impl Planner<'_> {
         let asked = self.seen.inputs.replace.iter().any(|address| address == &resource.address);
         if asked {
             return (Action::Replace, Some(Reason::Requested));
+        }
+        if let Some(reason) = self.leaves_its_way(resource, live) {
+            return (Action::Replace, Some(reason));
         }
         if let Some(trouble) = self.trouble(resource, live) {
             return (Action::Replace, Some(trouble));
@@ -268,6 +281,8 @@ impl Planner<'_> {
             let asked = inputs.replace.contains(&resource.address);
             let reason = match (passed, renewed) {
                 _ if asked => Some(Reason::Requested),
+                // There is no node to run on.
+                _ if self.is_halted(resource) => None,
                 (Some(_), Some(change)) => Some(Reason::Disturbed(change.address.clone())),
                 (Some(passed), None) if *passed == digest => None,
                 (Some(_), None) => Some(Reason::CheckChanged),

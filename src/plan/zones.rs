@@ -14,7 +14,7 @@ use crate::kinds::gke;
 use crate::resource::{FieldChange, Identity, Resource};
 
 /// Fields of a pool with which the number of its nodes is set.
-const SETS: [&str; 2] = ["nodeCount", "locations"];
+const SETS: [&str; 3] = ["nodeCount", "locations", "autoscaling"];
 
 /// The zones of a live or wanted cluster or pool; none where they are not said.
 fn zones(body: &Value) -> Vec<&str> {
@@ -118,7 +118,7 @@ impl Planner<'_> {
             let set = match (&change.identity, change.action) {
                 (Identity::NodePool { .. }, Action::Create | Action::Replace) => true,
                 (Identity::NodePool { .. }, Action::Update) => gke::compare::sent(&change.fields)
-                    .any(|field| SETS.iter().any(|name| field.path == FieldPath::keys([*name]))),
+                    .any(|field| SETS.iter().any(|name| FieldPath::keys([*name]).contains(&field.path))),
                 _ => false,
             };
             if set {

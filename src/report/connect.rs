@@ -12,11 +12,12 @@ use super::human::style::{Tint, paint, push_line, tame, wrap};
 pub struct Connected {
     /// What is connected to.
     pub address: String,
-    /// The Kubernetes cluster.
+    /// The Kubernetes cluster, or the host.
     pub target: String,
     /// Whether GKE is imitated; what is connected to is real.
     pub simulated: bool,
-    /// The pod that answers: `NAMESPACE/NAME`.
+    /// The pod that answers: `NAMESPACE/NAME`. There is none on a host.
+    #[serde(default, skip_serializing_if = "String::is_empty")]
     pub pod: String,
     /// Where clients of Dask connect to: `tcp://127.0.0.1:8786`.
     #[serde(default, skip_serializing_if = "Option::is_none")]
@@ -34,6 +35,7 @@ pub struct Connected {
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub password: Option<Password>,
     /// The pod's image, which a client should have, too.
+    #[serde(default, skip_serializing_if = "String::is_empty")]
     pub image: String,
     /// Versions of `python`, `dask` and `distributed` in it, as far as the scheduler tells.
     #[serde(default, skip_serializing_if = "BTreeMap::is_empty")]
@@ -44,6 +46,18 @@ pub struct Connected {
     pub background: bool,
     /// Whether it was there before.
     pub already: bool,
+    /// On a host: the Python of the workers' environment, which clients can use.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub interpreter: Option<String>,
+    /// Whether a process on a host listens there by itself, so that nothing is forwarded.
+    #[serde(default, skip_serializing_if = "std::ops::Not::not")]
+    pub on_host: bool,
+    /// Of several hosts the one that it listens on.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub on: Option<String>,
+    /// The command that brings the ports of another host to this machine, should it not reach them.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub forward: Option<String>,
 }
 
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
@@ -90,8 +104,13 @@ impl Connected {
         if let Some(Password { namespace, secret, key }) = &self.password {
             rows.push(("password", format!("key `{key}` of the Secret {namespace}/{secret}")));
         }
-        rows.push(("pod", tame(&self.pod)));
-        rows.push(("image", tame(&self.image)));
+        if self.on_host {
+            rows.extend(self.interpreter.iter().map(|python| ("run with", tame(python))));
+            rows.extend(self.forward.iter().map(|command| ("forward", tame(command))));
+        } else {
+            rows.push(("pod", tame(&self.pod)));
+            rows.push(("image", tame(&self.image)));
+        }
         let versions: Vec<String> =
             self.versions.iter().map(|(name, version)| tame(&format!("{name} {version}"))).collect();
         if !versions.is_empty() {
@@ -108,6 +127,14 @@ impl Connected {
                 "Clients should use these versions, including Python's major and minor version. "
             }
         };
+        if self.on_host {
+            let on = self.on.as_ref().unwrap_or(&self.target);
+            let forward = match self.forward {
+                Some(_) => " Where this machine does not reach it, `forward` brings both ports to 127.0.0.1.",
+                None => "",
+            };
+            return format!("{same}Nothing has to stay open: the scheduler listens on {on}.{forward}");
+        }
         let how = match (self.background, self.already) {
             (true, _) => {
                 format!("Process {0} keeps it open in the background; `kill {0}` ends it.", self.pid)

@@ -306,7 +306,7 @@ pub struct Hook {
 #[derive(Clone, Debug, Serialize, JsonSchema)]
 pub struct End {
     /// In one word.
-    #[schemars(extend("enum" = ["done", "failed", "timed_out", "skipped", "in_doubt", "not_started"]))]
+    #[schemars(extend("enum" = ["done", "failed", "timed_out", "queued", "skipped", "in_doubt", "not_started"]))]
     pub outcome: &'static str,
     /// The stable code of the error.
     #[serde(skip_serializing_if = "Option::is_none")]
@@ -317,7 +317,7 @@ pub struct End {
     /// What to do next.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub help: Option<String>,
-    /// The address that did not succeed, for what was skipped.
+    /// The address that did not succeed, for what was skipped; the one that waits for capacity, for what is queued behind it.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub because: Option<String>,
 }

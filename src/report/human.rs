@@ -12,12 +12,15 @@ use crate::source::Sources;
 use super::{Reporter, Screen, View, count};
 
 mod bars;
+mod climb;
 mod cost;
 mod drift_text;
 pub mod findings;
+mod halts;
 pub mod page;
 pub mod plan_text;
 pub mod progress;
+mod steps;
 pub(super) mod style;
 
 pub use style::printable;

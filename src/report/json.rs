@@ -138,7 +138,14 @@ impl Reporter for Json {
             operation,
         };
         let all = outcomes.iter().all(|(_, outcome, _)| *outcome == Outcome::Done);
-        let (level, word) = if all { (Level::Info, "complete") } else { (Level::Error, "incomplete") };
+        let queued = outcomes.iter().all(|(_, outcome, _)| {
+            matches!(outcome, Outcome::Done | Outcome::Queued { .. } | Outcome::Waits { .. })
+        });
+        let (level, word) = match (all, queued) {
+            (true, _) => (Level::Info, "complete"),
+            (false, true) => (Level::Warn, "queued"),
+            (false, false) => (Level::Error, "incomplete"),
+        };
         let ended = outcomes.iter().filter_map(|(place, outcome, took)| {
             let change = plan.changes.get(*place)?;
             let (addr, action) = (change.address.to_string(), words(change.action).verb);
@@ -305,6 +312,7 @@ fn told(plan: &Plan, event: &Event) -> (Level, String, Body) {
     let place = place(plan);
     let level = match event {
         Event::Retrying { .. } | Event::Interrupted | Event::Warning { .. } => Level::Warn,
+        Event::Finished { outcome: Outcome::Queued { .. } | Outcome::Waits { .. }, .. } => Level::Warn,
         Event::Finished { outcome, .. } if *outcome != Outcome::Done => Level::Error,
         Event::Started { .. } | Event::Waiting { .. } | Event::Log { .. } | Event::Finished { .. } => {
             Level::Info
@@ -385,6 +393,8 @@ fn end(outcome: &Outcome) -> End {
             ..bare("failed")
         },
         Outcome::TimedOut { message } => End { message: Some(message.clone()), ..bare("timed_out") },
+        Outcome::Queued { message } => End { message: Some(message.clone()), ..bare("queued") },
+        Outcome::Waits { because } => End { because: Some(because.to_string()), ..bare("queued") },
         Outcome::Skipped { because } => End { because: Some(because.to_string()), ..bare("skipped") },
         Outcome::InDoubt { message } => End { message: Some(message.clone()), ..bare("in_doubt") },
         Outcome::NotStarted => bare("not_started"),

@@ -14,6 +14,8 @@ pub enum Look {
     Bare,
     /// With the pod and container before them.
     Prefixed,
+    /// The same where pods stand for processes on a host.
+    Processes,
     /// One JSON object each.
     Json,
 }
@@ -41,10 +43,13 @@ impl Lines {
                 let object = json!({ "namespace": namespace, "pod": pod, "container": name, "line": line });
                 format!("{object}\n")
             }
-            Look::Prefixed => {
+            Look::Prefixed | Look::Processes => {
                 let next = self.colours.len();
                 let nth = *self.colours.entry(of.pod.clone()).or_insert(next);
-                let prefix = format!("[pod/{}/{}]", tame(&of.pod), tame(&of.name));
+                let prefix = match self.look {
+                    Look::Processes => format!("[process/{}]", tame(&of.pod)),
+                    _ => format!("[pod/{}/{}]", tame(&of.pod), tame(&of.name)),
+                };
                 format!("{} {line}\n", paint_nth(nth, &prefix))
             }
         }

@@ -15,10 +15,14 @@ pub enum State {
     Ready,
     /// Not yet; what it waits for.
     Waiting(String),
+    /// Capacity was asked for and is not there yet: what is missing, and since when.
+    Queued(String),
     /// It will not without help; why.
     Failed(String),
     /// It is not there.
     Absent,
+    /// It was taken away for now; by whom and when.
+    Stopped(String),
     /// It could not be read; why.
     Unknown(String),
 }
@@ -28,8 +32,10 @@ impl State {
         match self {
             Self::Ready => "ready",
             Self::Waiting(_) => "waiting",
+            Self::Queued(_) => "queued",
             Self::Failed(_) => "failed",
             Self::Absent => "absent",
+            Self::Stopped(_) => "stopped",
             Self::Unknown(_) => "unknown",
         }
     }
@@ -38,16 +44,20 @@ impl State {
     pub fn why(&self) -> Option<&str> {
         match self {
             Self::Ready | Self::Absent => None,
-            Self::Waiting(why) | Self::Failed(why) | Self::Unknown(why) => Some(why),
+            Self::Waiting(why)
+            | Self::Queued(why)
+            | Self::Failed(why)
+            | Self::Unknown(why)
+            | Self::Stopped(why) => Some(why),
         }
     }
 
     fn tint(&self) -> Tint {
         match self {
             Self::Ready => Tint::Add,
-            Self::Waiting(_) | Self::Unknown(_) => Tint::Change,
+            Self::Waiting(_) | Self::Queued(_) | Self::Unknown(_) => Tint::Change,
             Self::Failed(_) => Tint::Remove,
-            Self::Absent => Tint::Dim,
+            Self::Absent | Self::Stopped(_) => Tint::Dim,
         }
     }
 
@@ -55,10 +65,11 @@ impl State {
     fn gravity(&self) -> u8 {
         match self {
             Self::Ready => 0,
-            Self::Absent => 1,
-            Self::Waiting(_) => 2,
-            Self::Unknown(_) => 3,
-            Self::Failed(_) => 4,
+            Self::Stopped(_) => 1,
+            Self::Absent => 2,
+            Self::Queued(_) | Self::Waiting(_) => 3,
+            Self::Unknown(_) => 4,
+            Self::Failed(_) => 5,
         }
     }
 }
@@ -90,6 +101,32 @@ impl Status {
     /// Whether everything does what it is for.
     pub fn is_ready(&self) -> bool {
         self.rows.iter().all(|row| row.state == State::Ready)
+    }
+
+    /// Whether everything is as it is meant to be: ready, or stopped.
+    pub fn is_settled(&self) -> bool {
+        self.rows.iter().all(|row| matches!(row.state, State::Ready | State::Stopped(_)))
+    }
+
+    /// Whether time alone changes nothing more: all is ready, stopped, or has failed.
+    pub fn is_over(&self) -> bool {
+        self.rows.iter().all(|row| matches!(row.state, State::Ready | State::Stopped(_) | State::Failed(_)))
+    }
+
+    pub fn has_failed(&self) -> bool {
+        self.rows.iter().any(|row| matches!(row.state, State::Failed(_)))
+    }
+
+    /// What is otherwise than it was.
+    pub fn changes(&self, before: &Self) -> Vec<Changed> {
+        let was = |row: &Row| before.rows.iter().find(|other| other.identity == row.identity);
+        let other = |row: &&Row| was(row).is_none_or(|was| was.state != row.state);
+        let changed = |row: &Row| Changed {
+            address: row.address.clone(),
+            identity: row.identity.clone(),
+            state: row.state.clone(),
+        };
+        self.rows.iter().filter(other).map(changed).collect()
     }
 
     /// For programs.
@@ -125,7 +162,13 @@ impl Status {
         }
         let ready = lines.iter().filter(|line| *line.state == State::Ready).count();
         let absent = lines.iter().filter(|line| *line.state == State::Absent).count();
+        let stopped = lines.iter().filter(|line| matches!(line.state, State::Stopped(_))).count();
         let total = match (lines.len(), absent) {
+            (all, 0) if stopped > 0 => format!("{ready} of {all} are ready, {stopped} stopped."),
+            (all, absent) if stopped > 0 => {
+                let verb = if absent == 1 { "does" } else { "do" };
+                format!("{ready} of {all} are ready, {stopped} stopped, {absent} {verb} not exist.")
+            }
             (0, _) => "The stack is empty.".to_owned(),
             (all, absent) if all == absent => "Nothing exists yet.".to_owned(),
             (all, _) if all == ready => format!("All {all} are ready."),
@@ -135,6 +178,37 @@ impl Status {
         };
         text.push_str(&format!("\n{}\n", paint(Tint::Bold, &total)));
         text
+    }
+}
+
+/// A thing whose state has changed.
+#[derive(Clone, Debug, PartialEq)]
+pub struct Changed {
+    pub address: Address,
+    pub identity: Identity,
+    pub state: State,
+}
+
+impl Changed {
+    /// As one line, which names the moment.
+    pub fn shown(&self, json: bool, moment: jiff::Timestamp) -> String {
+        let Self { address, identity, state } = self;
+        let moment = moment.strftime("%Y-%m-%dT%H:%M:%SZ").to_string();
+        if json {
+            let line = json!({
+                "time": moment, "type": "state", "address": address, "identity": identity.to_string(),
+                "state": state.word(), "why": state.why(),
+            });
+            return format!("{line}\n");
+        }
+        // `queued since …` says it already.
+        let why = state.why().map(tame).unwrap_or_default();
+        let said = match (state, why.as_str()) {
+            (_, "") => state.word().to_owned(),
+            (State::Queued(_) | State::Stopped(_), why) => why.to_owned(),
+            (_, why) => format!("{}: {why}", state.word()),
+        };
+        format!("{moment}  {address}  {said}\n")
     }
 }
 
@@ -221,7 +295,12 @@ impl Line<'_> {
     fn intro(&self) -> &'static str {
         match self.state {
             State::Unknown(_) => "cannot be read: ",
-            State::Waiting(_) | State::Failed(_) | State::Ready | State::Absent => "",
+            State::Waiting(_)
+            | State::Queued(_)
+            | State::Failed(_)
+            | State::Ready
+            | State::Absent
+            | State::Stopped(_) => "",
         }
     }
 }
@@ -241,6 +320,7 @@ mod tests {
         let target = Target {
             gke: None,
             endpoint: crate::resource::Endpoint::Auto,
+            hosts: Vec::new(),
             context: Some("lab".to_owned()),
             kubeconfig: None,
             simulated: true,

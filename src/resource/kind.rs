@@ -39,6 +39,8 @@ kinds! {
     Object "object",
     /// A RoleBinding or ClusterRoleBinding.
     Binding "binding",
+    /// An object of Kueue: a queue, a flavor, a check.
+    Queue "queue",
     /// A Service.
     Service "service",
     /// A Deployment.
@@ -51,6 +53,8 @@ kinds! {
     Pod "pod",
     /// A Job.
     Job "job",
+    /// A request for nodes that are made all at once.
+    ProvisioningRequest "provisioning_request",
     /// The DaemonSet that installs the NVIDIA driver.
     GpuDriver "gpu_driver",
     /// A check: an action, nothing of it stays.
@@ -61,10 +65,18 @@ kinds! {
     DaskGroup "dask_group",
     /// An autoscaler of Dask workers.
     DaskAutoscaler "dask_autoscaler",
+    /// The CronJob that deletes a Dask cluster when its time is over.
+    DaskTtl "dask_ttl",
     /// A Dask job.
     DaskJob "dask_job",
     /// A Jupyter server.
     Notebook "notebook",
+    /// A Python environment on a host.
+    Environment "environment",
+    /// A Dask cluster of processes on a host.
+    HostCluster "host_cluster",
+    /// A group of its workers.
+    HostGroup "host_group",
 }
 
 impl KindId {

@@ -19,7 +19,7 @@ const FAULTS: &str = "faults.toml";
 /// Where the time comes from.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub enum Clock {
-    /// The machine's clock.
+    /// The machine's clock, and what [`Sandbox::advance`] has added to it.
     #[default]
     System,
     /// Starts at this moment and moves by [`Sandbox::advance`] only.
@@ -80,5 +80,7 @@ pub fn join(mut options: Options) -> Result<Options, SandboxError> {
     options.scripts.fail_image.extend(scripts.fail_image);
     options.scripts.cuda_fails |= scripts.cuda_fails;
     options.scripts.driver_fails |= scripts.driver_fails;
+    options.scripts.no_capacity |= scripts.no_capacity;
+    options.scripts.capacity.extend(scripts.capacity);
     Ok(options)
 }

@@ -17,8 +17,11 @@ use super::faults;
 use super::gke::{self, ClusterId, Endpoints, Gke, Request, Room, Settings, Stockout};
 use super::kube::object::Key;
 use super::kube::run::autoscaler::missing_nodes;
+use super::kube::run::idle::Idle;
+use super::kube::run::market::Market;
+use super::kube::run::provisioning::requested_nodes;
 use super::kube::run::{Loops, PoolView, Scripts};
-use super::kube::store::{Cluster, Dirty};
+use super::kube::store::{Cluster, DeleteOptions, Dirty};
 use super::options::{Clock, Options, join};
 use super::persist::{self, Store};
 
@@ -46,6 +49,8 @@ pub(super) struct Shared {
     /// What clients must know then.
     pub(super) token: Option<Arc<str>>,
     pub(super) manual: Option<Mutex<Timestamp>>,
+    /// How far it is ahead of the machine's clock.
+    ahead: Mutex<SignedDuration>,
     /// Counts changes; whoever waits for one listens here.
     pub(super) changes: watch::Sender<u64>,
     pub(super) store: Option<Store>,
@@ -72,11 +77,19 @@ pub(super) struct Member {
     /// The pools as GKE had them at revision `seen`.
     pub(super) pools: Vec<PoolView>,
     pub(super) seen: Option<u64>,
+    /// Idle nodes, where GKE takes them away.
+    idle: Idle,
 }
 
 impl Member {
     fn new(cluster: Cluster, scripts: &Scripts) -> Self {
-        Self { cluster, loops: Loops::new(scripts.clone()), pools: Vec::new(), seen: None }
+        Self {
+            cluster,
+            loops: Loops::new(scripts.clone()),
+            pools: Vec::new(),
+            seen: None,
+            idle: Idle::default(),
+        }
     }
 }
 
@@ -143,6 +156,7 @@ impl Sandbox {
             backing,
             token,
             manual,
+            ahead: Mutex::default(),
             changes,
             store,
             _lock: lock,
@@ -153,16 +167,25 @@ impl Sandbox {
     /// The time as this sandbox sees it.
     pub fn now(&self) -> Timestamp {
         match &self.shared.manual {
-            None => Timestamp::now(),
+            None => {
+                let ahead = *self.shared.ahead.lock().unwrap_or_else(PoisonError::into_inner);
+                Timestamp::now().checked_add(ahead).unwrap_or(Timestamp::MAX)
+            }
             Some(now) => *now.lock().unwrap_or_else(PoisonError::into_inner),
         }
     }
 
-    /// Moves a manual clock and does what became due. Nothing to move with the system's clock.
+    /// Moves the clock and does what became due.
     pub fn advance(&self, by: SignedDuration) -> Result<(), SandboxError> {
-        if let Some(manual) = &self.shared.manual {
-            let mut now = manual.lock().unwrap_or_else(PoisonError::into_inner);
-            *now = now.checked_add(by).unwrap_or(Timestamp::MAX);
+        match &self.shared.manual {
+            Some(manual) => {
+                let mut now = manual.lock().unwrap_or_else(PoisonError::into_inner);
+                *now = now.checked_add(by).unwrap_or(Timestamp::MAX);
+            }
+            None => {
+                let mut ahead = self.shared.ahead.lock().unwrap_or_else(PoisonError::into_inner);
+                *ahead = ahead.saturating_add(by);
+            }
         }
         self.tick()
     }
@@ -382,7 +405,7 @@ impl State {
             }
             keep
         });
-        let mut missing = Vec::new();
+        let (mut moved, mut demands) = (Vec::new(), Vec::new());
         for cluster in gke.clusters() {
             // What happens in a real API server is not made up here.
             if shared.backing.is_some() || !cluster.has_control_plane(now) {
@@ -397,9 +420,33 @@ impl State {
             }
             member.loops.step(&mut member.cluster, &member.pools, now, &shared.settings.scale);
             member.cluster.collect(now);
-            missing.push((cluster.id.clone(), missing_nodes(&member.cluster, &member.pools)));
+            if cluster.makes_nodes() {
+                let Member { cluster: inside, pools, idle, .. } = member;
+                let demand = idle.demand(inside, pools, now, &shared.settings.scale);
+                for unneeded in &demand.idle {
+                    // One that is gone already is what was wanted.
+                    let _gone = inside.delete(now, &unneeded.node, &DeleteOptions::default());
+                }
+                demands.push((cluster.id.clone(), demand));
+            } else {
+                let Member { cluster: inside, pools, idle, .. } = member;
+                let clock = &shared.settings.scale;
+                let market = Market { rules: &shared.scripts.capacity, now, clock };
+                let mut more = missing_nodes(inside, pools, market);
+                more.extend(requested_nodes(inside, pools));
+                let gone = idle.surplus(inside, pools, now, clock);
+                for unneeded in &gone {
+                    // One that is gone already is what was wanted.
+                    let _gone = inside.delete(now, &unneeded.node, &DeleteOptions::default());
+                }
+                moved.push((cluster.id.clone(), more, gone));
+            }
         }
-        for (id, more) in missing {
+        for (id, demand) in demands {
+            gke.provision(&id, &demand, now, &shared.settings);
+        }
+        for (id, more, gone) in moved {
+            gke.take_away(&id, &gone);
             gke.scale_up(&id, &more, now, &shared.settings);
         }
     }

@@ -10,6 +10,7 @@ mod kubernetes;
 mod lines;
 mod node;
 pub mod protobuf;
+mod served;
 #[cfg(test)]
 mod tests;
 
@@ -26,6 +27,7 @@ pub use self::kubernetes::{
     KUBERNETES, api, apis, builtin, definition, definition_of, kinds_of, subresources, written,
 };
 use self::node::{Additional, Node, Shared};
+pub use self::served::{AUTOSCALING_GROUP, provisioning_crd, served, served_apis};
 
 /// The shape of one value. Cheap to clone; references to other definitions are followed when a child
 /// is asked for, so recursive definitions are fine.

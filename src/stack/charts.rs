@@ -12,7 +12,8 @@ use crate::address::{FieldPath, Segment};
 use crate::diag::{Code, Diagnostic, Severity};
 use crate::kinds::dask;
 use crate::kinds::kubernetes::helm_release;
-use crate::kinds::scope::{DASK_OPERATOR, OPERATOR_NAME};
+use crate::kinds::kubernetes::kueue::install;
+use crate::kinds::scope::{DASK_OPERATOR, KUEUE, OPERATOR_NAME};
 use crate::schema;
 
 /// What `helm template` is asked for.
@@ -145,6 +146,10 @@ fn sections(tree: &Value) -> Vec<FieldPath> {
     if operator["source"] == "chart" && operator["manage"] != false {
         found.push(FieldPath::keys([DASK_OPERATOR]));
     }
+    let kueue = &tree[KUEUE];
+    if kueue.is_object() && kueue["manifest"].is_null() && kueue["manage"] != false {
+        found.push(FieldPath::keys([KUEUE]));
+    }
     found
 }
 
@@ -178,7 +183,9 @@ fn values_files(table: &Value, section: &FieldPath, files: &mut Files<'_>) -> Ve
 
 /// What is asked of `helm` for a section; says what is wrong with it otherwise.
 fn ask(table: &Value, section: &FieldPath, given: &[Value], files: &mut Files<'_>) -> Option<Asked> {
-    let operator = section.segments().len() == 1;
+    let once = section.segments().len() == 1;
+    let kueue = once && *section == FieldPath::keys([KUEUE]);
+    let operator = once && !kueue;
     let text = |key: &str| table[key].as_str().map(str::to_owned);
     let list = |key: &str| -> Vec<String> {
         let items = table[key].as_array().into_iter().flatten();
@@ -197,6 +204,7 @@ fn ask(table: &Value, section: &FieldPath, given: &[Value], files: &mut Files<'_
             ));
             return None;
         }
+        None if kueue => install::CHART.to_owned(),
         None => return None,
     };
     let (repo, version) = (text("repo"), text("version"));
@@ -214,7 +222,11 @@ fn ask(table: &Value, section: &FieldPath, given: &[Value], files: &mut Files<'_
         Some(Segment::Key(key)) if !operator => key.clone(),
         _ => OPERATOR_NAME.to_owned(),
     };
-    let namespace = if operator { "dask-operator" } else { "default" };
+    let namespace = match (operator, kueue) {
+        (true, _) => "dask-operator",
+        (_, true) => install::NAMESPACE,
+        _ => "default",
+    };
     let mut values = Map::new();
     given
         .iter()
@@ -223,6 +235,9 @@ fn ask(table: &Value, section: &FieldPath, given: &[Value], files: &mut Files<'_
         .for_each(|over| lay(&mut values, over));
     if operator {
         dask::operator::own_values(table, &mut values);
+    }
+    if kueue {
+        install::own_values(&mut values);
     }
     let (release, namespace) =
         (text("release").unwrap_or(key), text("namespace").unwrap_or_else(|| namespace.to_owned()));

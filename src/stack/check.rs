@@ -18,13 +18,16 @@ pub(super) struct Mistake {
 
 /// All mistakes of shape in a tree whose references are resolved.
 pub(super) fn check(tree: &Value) -> Vec<Mistake> {
-    let mut check = Check { root: shape(), mistakes: Vec::new() };
+    let on_host = ["local", "ssh"].iter().any(|target| tree.get(target).is_some());
+    let mut check = Check { root: shape(), on_host, mistakes: Vec::new() };
     check.value(shape(), tree, &FieldPath::root());
     check.mistakes
 }
 
 /// Keys of other tools, and the one that does the same here.
-const OTHER_WORDS: [(&str, &str); 21] = [
+const OTHER_WORDS: [(&str, &str); 23] = [
+    ("idle_stop", "idle_timeout"),
+    ("stop_after", "ttl"),
     ("node_count", "nodes"),
     ("num_nodes", "nodes"),
     ("initial_node_count", "nodes"),
@@ -76,6 +79,8 @@ fn fill_key(section: &mut Value, key: &str) {
 
 struct Check<'a> {
     root: &'a Value,
+    /// Whether the stack is one of `[local]` or `[ssh]`.
+    on_host: bool,
     mistakes: Vec<Mistake>,
 }
 
@@ -157,10 +162,14 @@ impl Check<'_> {
         }
         let required =
             schema.get("required").and_then(Value::as_array).map(Vec::as_slice).unwrap_or_default();
+        // On a host there are no images.
+        let of_cluster = path.segments().len() == 2 && FieldPath::keys(["dask_cluster"]).contains(path);
+        let image = (of_cluster && !self.on_host).then(|| Value::String("image".to_owned()));
         // A `manage` that is not understood may have been meant as `false`.
         let read = table.get("manage").is_some_and(|manage| *manage != Value::Bool(true));
         let needless = |key: &&str| read && NOT_WHEN_READ.contains(key);
-        let missing = required.iter().filter_map(Value::as_str).filter(|key| !table.contains_key(*key));
+        let required = required.iter().chain(&image).filter_map(Value::as_str);
+        let missing = required.filter(|key| !table.contains_key(*key));
         for key in missing.filter(|key| !needless(key)) {
             // A key that is misspelt, or stands one table too deep, is not missing as well.
             let misspelt = unknown

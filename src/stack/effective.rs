@@ -30,7 +30,9 @@ fn without_texts(tree: &mut Value) {
         let sections = tree.get_mut(section).and_then(Value::as_object_mut);
         sections.into_iter().flatten().for_each(|(_, section)| own(section));
     }
-    tree.get_mut("dask_operator").into_iter().for_each(own);
+    for section in ["dask_operator", "kueue"] {
+        tree.get_mut(section).into_iter().for_each(own);
+    }
 }
 
 /// A thing that a section becomes or relies on.

@@ -13,6 +13,7 @@ use super::yaml::{self, Node};
 use crate::address::{FieldPath, Segment};
 use crate::diag::{Code, Diagnostic};
 use crate::kinds::pod::DIRECTIVE;
+use crate::kinds::scope::KUEUE;
 use crate::source::{FileId, Sources, Span};
 
 /// What reading the files gave.
@@ -40,6 +41,14 @@ pub(super) fn read<'a>(
             if let (Value::Object(section), Some(objects)) = (&mut *section, objects) {
                 section.insert(to.to_owned(), objects);
             }
+        }
+    }
+    let kueue = FieldPath::keys([KUEUE]);
+    if let Some(section) = tree.get_mut(KUEUE) {
+        let objects =
+            files.objects(&section["manifest"].clone(), &kueue.key("manifest"), &kueue.key("objects"));
+        if let (Value::Object(section), Some(objects)) = (&mut *section, objects) {
+            section.insert("objects".to_owned(), objects);
         }
     }
     let mut places = Vec::new();

@@ -1,10 +1,14 @@
 //! From sections to resources: each kind's file writes its own; here they are told of each other.
 
-use super::{Sources, Stack};
+use std::collections::BTreeSet;
+
+use super::{CheckRun, DaskCluster, Kueue, Queue, Sources, Stack};
 use crate::address::{Address, Segment};
 use crate::diag::{Code, Diagnostic};
-use crate::kinds::scope::Scope;
-use crate::resource::{ClusterName, Cost, External, Hourly, Identity, KindId, Owner, Resource, Role, Target};
+use crate::kinds::scope::{DaskFacts, QueueFacts, Scope};
+use crate::resource::{
+    ClusterName, Cost, External, Hourly, Identity, KindId, Ladder, Owner, Resource, Role, Target,
+};
 use crate::{catalog, kinds, schema};
 
 pub use crate::resource::Lowered;
@@ -28,10 +32,11 @@ pub fn lower(stack: &Stack, simulated: bool) -> Lowered {
     resources.extend(
         stack.check.iter().map(|(key, section)| kinds::kubernetes::check::lower(key, section, &scope)),
     );
+    let made = kinds::kubernetes::manifest::lower(&stack.bundles(), &scope);
     let (operators, others): (Vec<Resource>, Vec<Resource>) =
-        kinds::kubernetes::manifest::lower(&stack.bundles(), &scope)
-            .into_iter()
-            .partition(|resource| resource.address.section() == kinds::scope::DASK_OPERATOR);
+        made.into_iter().partition(|resource| resource.address.section() == kinds::scope::DASK_OPERATOR);
+    let (kueue, others): (Vec<Resource>, Vec<Resource>) =
+        others.into_iter().partition(|resource| resource.address.section() == kinds::scope::KUEUE);
     match stack.dask_operator.as_ref().filter(|operator| operator.manage.is_managed()) {
         Some(section) if section.is_chart() => {
             resources.extend(kinds::dask::operator::lower_chart(section, operators, &scope));
@@ -39,13 +44,31 @@ pub fn lower(stack: &Stack, simulated: bool) -> Lowered {
         Some(section) => resources.extend(kinds::dask::operator::lower(section, &scope)),
         None => {}
     }
+    if let Some(section) = stack.kueue.as_ref().filter(|section| section.manage.is_managed()) {
+        resources.extend(kinds::kubernetes::kueue::install::lower(section, kueue, &scope));
+    }
+    resources.extend(kinds::kubernetes::kueue::queue::lower_all(&stack.queue, &scope));
     resources.extend(kinds::env::lower(&needed(stack), &scope));
+    let environments = stack.environment.iter();
+    resources
+        .extend(environments.map(|(key, section)| kinds::hosts::environment::lower(key, section, &scope)));
     let clusters = stack.dask_cluster.iter();
-    resources.extend(clusters.flat_map(|(key, section)| kinds::dask::cluster::lower(key, section, &scope)));
+    resources.extend(clusters.flat_map(|(key, section)| match scope.target.is_on_hosts() {
+        true => kinds::hosts::cluster::lower(key, section, &scope),
+        false => kinds::dask::cluster::lower(key, section, &scope),
+    }));
     let jobs = stack.dask_job.iter().filter(|(_, section)| section.manage.is_managed());
     resources.extend(
-        jobs.map(|(key, section)| kinds::dask::job::lower(key, section, like(stack, section), &scope)),
+        jobs.flat_map(|(key, section)| kinds::dask::job::lower(key, section, like(stack, section), &scope)),
     );
+    resources.extend(stack.provisioning_request.iter().flat_map(|(key, section)| {
+        let job = section.job.as_deref().and_then(|job| Some((job, stack.job.get(job)?)));
+        kinds::kubernetes::provisioning::lower(key, section, job, &scope)
+    }));
+    resources.extend(stack.job.iter().map(|(key, section)| {
+        let request = stack.request_of(key).map(|(key, request)| request.requested(key));
+        kinds::kubernetes::job::lower(key, section, request.as_ref(), &scope)
+    }));
     resources.extend(stack.notebook.iter().flat_map(|(key, section)| {
         let like = section.like.as_ref().and_then(|like| stack.dask_cluster.get(like));
         kinds::dask::notebook::lower(key, section, like, &scope)
@@ -53,8 +76,16 @@ pub fn lower(stack: &Stack, simulated: bool) -> Lowered {
     resources.extend(others);
     kinds::kubernetes::helm_release::places(&stack.helm_release, &mut resources);
     let external = external(stack, &scope);
+    let ladders = ladders(stack, &scope);
     let Scope { owner, target, .. } = scope;
-    Lowered { owner, target, resources, external, hourly: hourly(stack) }
+    Lowered { owner, target, resources: resources.into(), external, ladders, hourly: hourly(stack) }
+}
+
+/// All ways of the pools that have several.
+fn ladders(stack: &Stack, scope: &Scope) -> Vec<Ladder> {
+    let Some(cluster) = &scope.target.gke else { return Vec::new() };
+    let pools = stack.node_pool.iter().filter(|(_, pool)| pool.manage.is_managed());
+    pools.filter_map(|(key, pool)| kinds::gke::node_pool::ladder(key, pool, cluster, scope)).collect()
 }
 
 /// What the pods that the stack makes need of the environment of whoever applies it.
@@ -69,7 +100,7 @@ fn needed(stack: &Stack) -> Vec<kinds::env::Needed<'_>> {
 }
 
 /// The section that a job copies.
-fn like<'a>(stack: &'a Stack, section: &super::DaskJob) -> Option<&'a super::DaskCluster> {
+fn like<'a>(stack: &'a Stack, section: &super::DaskJob) -> Option<&'a DaskCluster> {
     section.like.as_ref().and_then(|like| stack.dask_cluster.get(like))
 }
 
@@ -86,15 +117,22 @@ fn external(stack: &Stack, scope: &Scope) -> Vec<External> {
     needed.extend(driver.and_then(|section| kinds::gke::gpu_driver::read(section, scope)));
     let namespaces = stack.namespace.iter().filter(|(_, section)| !section.manage.is_managed());
     needed.extend(namespaces.map(|(key, section)| kinds::kubernetes::namespace::read(key, section, scope)));
-    let clusters = stack.dask_cluster.iter();
+    let queues = stack.queue.iter().filter(|(_, section)| !section.manage.is_managed());
+    needed
+        .extend(queues.flat_map(|(key, section)| kinds::kubernetes::kueue::queue::read(key, section, scope)));
+    // On a host nothing is of others.
+    let clusters = stack.dask_cluster.iter().filter(|_| !scope.target.is_on_hosts());
     needed.extend(clusters.flat_map(|(key, section)| kinds::dask::cluster::read(key, section, scope)));
     let jobs = stack.dask_job.iter().filter(|(_, section)| !section.manage.is_managed());
-    needed
-        .extend(jobs.map(|(key, section)| kinds::dask::job::read(key, section, like(stack, section), scope)));
+    needed.extend(
+        jobs.flat_map(|(key, section)| kinds::dask::job::read(key, section, like(stack, section), scope)),
+    );
     let mut external: Vec<External> =
         needed.into_iter().map(|resource| External { resource, role: Role::Needed }).collect();
     let operator = stack.dask_operator.iter().filter(|operator| !operator.manage.is_managed());
     external.extend(operator.flat_map(|section| kinds::dask::operator::read(section, scope)));
+    let kueue = stack.kueue.iter().filter(|section| !section.manage.is_managed());
+    external.extend(kueue.flat_map(|section| kinds::kubernetes::kueue::install::read(section, scope)));
     external
 }
 
@@ -108,6 +146,7 @@ pub fn scope(stack: &Stack, simulated: bool) -> Scope {
             cluster: cluster.name.clone(),
         }),
         endpoint: stack.cluster.as_ref().and_then(|cluster| cluster.endpoint).unwrap_or_default(),
+        hosts: stack.hosts(),
         context: stack.kubernetes.as_ref().and_then(|kubernetes| kubernetes.context.clone()),
         kubeconfig: stack.kubernetes.as_ref().and_then(|kubernetes| kubernetes.kubeconfig.clone()),
         simulated,
@@ -123,9 +162,22 @@ pub fn scope(stack: &Stack, simulated: bool) -> Scope {
             .filter(|placed| !placed.is_inner)
             .map(|placed| Address::new(placed.path.to_string()))
             .collect(),
+        queues: stack
+            .queue
+            .iter()
+            .map(|(key, queue)| QueueFacts {
+                key: key.clone(),
+                name: queue.live_name(key).to_owned(),
+                namespaces: waiting_in(stack, key, queue),
+                managed: queue.manage.is_managed(),
+            })
+            .collect(),
+        newer_kueue: stack.kueue.as_ref().is_some_and(Kueue::is_newer),
         checks: stack
             .check
             .iter()
+            // Clusters wait for checks of their pools; those of a cluster come after it.
+            .filter(|(_, check)| check.run == CheckRun::CudaVectoradd)
             .map(|(key, check)| (Address::of("check", key), check.pool.clone()))
             .collect(),
         namespaces: stack
@@ -136,7 +188,37 @@ pub fn scope(stack: &Stack, simulated: bool) -> Scope {
             })
             .collect(),
         zones: zones(stack),
+        dask: stack.dask_cluster.iter().map(|(key, section)| dask_facts(stack, key, section)).collect(),
+        environments: stack.environment.iter().map(|(key, section)| section.facts(key)).collect(),
     }
+}
+
+fn dask_facts(stack: &Stack, key: &str, section: &DaskCluster) -> DaskFacts {
+    let name = section.live_name(key).to_owned();
+    let hosts = stack.hosts();
+    let scheduler = match hosts.is_empty() {
+        false => kinds::hosts::cluster::scheduler_address(&section.scheduler, &hosts),
+        true => kinds::dask::api::scheduler_address(&name, section.namespace()),
+    };
+    let on = stack.ssh.as_ref().and_then(|_| kinds::hosts::cluster::on(&section.scheduler, &hosts));
+    let on = on.map(|host| host.name.clone());
+    let (image, environment) = (section.image.clone(), section.environment.clone());
+    DaskFacts { key: key.to_owned(), name, image, scheduler, environment, on }
+}
+
+/// The namespaces with work that waits in a queue.
+fn waiting_in(stack: &Stack, key: &str, queue: &Queue) -> BTreeSet<String> {
+    let mut namespaces: BTreeSet<String> = queue.namespaces.iter().cloned().collect();
+    let is = |named: &Option<String>| named.as_deref() == Some(key);
+    let clusters = stack.dask_cluster.values();
+    let clusters =
+        clusters.filter(|section| is(&section.queue) || section.group.values().any(|group| is(&group.queue)));
+    namespaces.extend(clusters.map(|section| section.namespace().to_owned()));
+    let jobs = stack.dask_job.values().filter(|section| is(&section.queue));
+    namespaces.extend(jobs.map(|section| section.namespace().to_owned()));
+    let jobs = stack.job.values().filter(|section| is(&section.queue));
+    namespaces.extend(jobs.map(|section| section.namespace().to_owned()));
+    namespaces
 }
 
 /// Who owns what the stack makes.
@@ -160,24 +242,29 @@ fn hourly(stack: &Stack) -> Option<Hourly> {
     let cluster = stack.cluster.as_ref()?;
     // What others own is not this stack's to pay.
     let mut ours = stack.node_pool.iter().filter(|(_, pool)| pool.manage.is_managed()).peekable();
-    ours.peek()?;
+    let autopilot = cluster.autopilot && cluster.manage.is_managed();
+    if !autopilot {
+        ours.peek()?;
+    }
     let mut hourly = Hourly::default();
+    let fee = Cost { least: catalog::GKE_FEE, most: catalog::GKE_FEE };
     if cluster.manage.is_managed() {
-        hourly.whole += Cost { least: catalog::GKE_FEE, most: catalog::GKE_FEE };
+        hourly.whole += fee;
+    }
+    if autopilot {
+        // Of the rest Google bills what Pods request, while they run.
+        hourly.pools.insert(Address::new("cluster"), fee);
+        hourly.unpriced.push("Pods on Autopilot".to_owned());
     }
     for (name, pool) in ours {
-        let (gpu, count) = pool.gpus().unzip();
-        let capacity = if pool.spot { catalog::Capacity::Spot } else { catalog::Capacity::OnDemand };
-        match catalog::hourly_price(&pool.machine_type, gpu.as_deref(), count.unwrap_or(0), capacity) {
-            Some(each) => {
-                let (least, most) = (pool.size().least(), pool.size().most());
-                let cost = Cost { least: each * f64::from(least), most: each * f64::from(most) };
+        match kinds::gke::node_pool::ways::hourly(pool) {
+            Some(cost) => {
                 hourly.pools.insert(Address::of("node_pool", name), cost);
                 hourly.whole += cost;
             }
             None => {
                 let spot = if pool.spot { " (spot)" } else { "" };
-                let with = gpu.map(|gpu| format!(" with {gpu}")).unwrap_or_default();
+                let with = pool.gpus().map(|(gpu, _)| format!(" with {gpu}")).unwrap_or_default();
                 let name = format!("{}{with}{spot}", pool.machine_type);
                 if !hourly.unpriced.contains(&name) {
                     hourly.unpriced.push(name);

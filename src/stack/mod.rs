@@ -24,6 +24,7 @@ pub mod reference;
 pub mod rules;
 pub mod schema;
 pub(crate) mod sections;
+mod ssh;
 #[cfg(test)]
 mod tests;
 pub(crate) mod toml;
@@ -43,21 +44,28 @@ pub use crate::kinds::env::{Env, SecretKey, Variable};
 pub use crate::kinds::gke::cluster::{Cluster, ReleaseChannel};
 pub use crate::kinds::gke::gpu_driver::GpuDriver;
 pub use crate::kinds::gke::node_pool::{DriverVersion, NodePool, Surge};
+pub use crate::kinds::hosts::environment::Environment;
 use crate::kinds::kubernetes::bundle::Bundle;
 pub use crate::kinds::kubernetes::check::{Check, CheckRun};
 pub use crate::kinds::kubernetes::helm_release::HelmRelease;
 pub use crate::kinds::kubernetes::hooks::Hooks;
+pub use crate::kinds::kubernetes::job::Job;
+pub use crate::kinds::kubernetes::kueue::install::Kueue;
+pub use crate::kinds::kubernetes::kueue::queue::{Queue, Strategy};
 pub use crate::kinds::kubernetes::manifest::{Files, Manifest};
 pub use crate::kinds::kubernetes::namespace::Namespace;
+pub use crate::kinds::kubernetes::provisioning::ProvisioningRequest;
 pub use crate::kinds::pod::Pod;
 pub use crate::kinds::short::DriverInstall;
 pub use crate::kinds::short::{Accelerator, Nodes, Scalar, Sharing, SharingStrategy};
 pub use crate::kinds::short::{Taint, TaintEffect};
+use crate::resource::Host;
 pub use crate::source::{Location, Sources, Span};
 pub use fields::fields;
 pub use parse::{Failure, Loaded, Options, load, load_with, parse_in, parse_text, sections};
 pub use reference::reference;
 pub use schema::json_schema;
+pub use ssh::{Ssh, SshHost};
 
 /// A stack: what should exist, from the GKE cluster down to the Dask workers and the checks.
 #[derive(Clone, Debug, Default, PartialEq, Deserialize, Serialize, JsonSchema)]
@@ -66,12 +74,19 @@ pub use schema::json_schema;
 pub struct Stack {
     /// Whose things these are.
     pub stack: Header,
-    /// Where in Google Cloud. Give this or `[kubernetes]`.
+    /// Where in Google Cloud. Give this, `[kubernetes]`, `[local]` or `[ssh]`.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub gke: Option<Gke>,
-    /// An existing Kubernetes cluster, by kubeconfig and context. Give this or `[gke]`.
+    /// An existing Kubernetes cluster, by kubeconfig and context. Give this, `[gke]`, `[local]` or `[ssh]`.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub kubernetes: Option<Kubernetes>,
+    /// This machine: Dask clusters as processes, without Kubernetes. Give this, `[gke]`, `[kubernetes]` or `[ssh]`.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub local: Option<Local>,
+    /// Hosts at the other end of SSH: Dask clusters as processes, without Kubernetes. Give this, `[gke]`, `[kubernetes]` or
+    /// `[local]`.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub ssh: Option<Ssh>,
     /// Values to use elsewhere as `${var.NAME}`. A value here may use `${env.NAME}`.
     #[serde(default, skip_serializing_if = "BTreeMap::is_empty")]
     pub vars: BTreeMap<String, Scalar>,
@@ -90,12 +105,27 @@ pub struct Stack {
     /// The Dask operator: its custom resource definitions, rights and Deployment.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub dask_operator: Option<DaskOperator>,
-    /// Dask clusters run by the operator, by name.
+    /// Python environments on the host, by name.
+    #[serde(default, skip_serializing_if = "BTreeMap::is_empty")]
+    pub environment: BTreeMap<String, Environment>,
+    /// Dask clusters by name: run by the operator, or processes on the host.
     #[serde(default, skip_serializing_if = "BTreeMap::is_empty")]
     pub dask_cluster: BTreeMap<String, DaskCluster>,
+    /// Kueue, which holds work back until a queue has room for all of it.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub kueue: Option<Kueue>,
+    /// Queues of Kueue, by name.
+    #[serde(default, skip_serializing_if = "BTreeMap::is_empty")]
+    pub queue: BTreeMap<String, Queue>,
     /// Programs that run once, each with its own Dask cluster, by name.
     #[serde(default, skip_serializing_if = "BTreeMap::is_empty")]
     pub dask_job: BTreeMap<String, DaskJob>,
+    /// Programs that run once, each a Kubernetes Job, by name.
+    #[serde(default, skip_serializing_if = "BTreeMap::is_empty")]
+    pub job: BTreeMap<String, Job>,
+    /// Requests for nodes that GKE makes all at once when it has the machines, by name.
+    #[serde(default, skip_serializing_if = "BTreeMap::is_empty")]
+    pub provisioning_request: BTreeMap<String, ProvisioningRequest>,
     /// Jupyter notebooks in the cluster, by name.
     #[serde(default, skip_serializing_if = "BTreeMap::is_empty")]
     pub notebook: BTreeMap<String, Notebook>,
@@ -114,12 +144,35 @@ pub struct Stack {
 }
 
 impl Stack {
+    /// The hosts on which Dask runs as processes; none with Kubernetes.
+    pub fn hosts(&self) -> Vec<Host> {
+        match (&self.ssh, &self.local) {
+            (Some(ssh), _) => ssh.all(),
+            (None, Some(_)) => vec![Host::this_machine()],
+            (None, None) => Vec::new(),
+        }
+    }
+
+    pub fn is_on_hosts(&self) -> bool {
+        self.local.is_some() || self.ssh.is_some()
+    }
+
     /// Everything that came as YAML: manifests and what charts made, in the order of making.
     pub fn bundles(&self) -> Vec<Bundle<'_>> {
         let operator = self.dask_operator.iter().filter_map(DaskOperator::bundle);
+        let kueue = self.kueue.iter().filter_map(Kueue::bundle);
         let manifests = self.manifest.iter().map(|(key, section)| section.bundle(key));
         let releases = self.helm_release.iter().map(|(key, section)| section.bundle(key));
-        operator.chain(manifests).chain(releases).collect()
+        operator.chain(kueue).chain(manifests).chain(releases).collect()
+    }
+}
+
+impl Stack {
+    /// What asks for the nodes of a job, with its key.
+    pub fn request_of(&self, job: &str) -> Option<(&str, &ProvisioningRequest)> {
+        let mut requests = self.provisioning_request.iter();
+        let found = requests.find(|(_, request)| request.job.as_deref() == Some(job));
+        found.map(|(key, request)| (key.as_str(), request))
     }
 }
 
@@ -171,3 +224,9 @@ pub struct Kubernetes {
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub context: Option<String>,
 }
+
+/// This machine. Scheduler and workers are processes that outlive the command; what is known of them is kept below
+/// `~/.local/state/dask-infra` (`$XDG_STATE_HOME`). Linux only, and it needs Python 3.8 or later.
+#[derive(Clone, Debug, Default, PartialEq, Deserialize, Serialize, JsonSchema)]
+#[serde(deny_unknown_fields)]
+pub struct Local {}

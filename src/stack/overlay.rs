@@ -192,7 +192,7 @@ impl Chain {
             }
             merge(sources, &mut value, over, &FieldPath::root());
             for (path, (key, value)) in places {
-                sources.record(path, key, value);
+                sources.record(&path, key, value);
             }
             top = Some(file);
         }

@@ -23,13 +23,18 @@ macro_rules! ready {
 pub const READY: &[Ready] = &[
     // The recommended one.
     ready!("rapids-gke-lean": "stack.toml"),
+    ready!("autopilot": "stack.toml"),
     ready!("dask-autoscaled": "stack.toml"),
     ready!("dask-groups": "stack.toml"),
     ready!("dask-job": "stack.toml"),
     ready!("dask-notebook": "stack.toml"),
     ready!("helm-gpu": "stack.toml"),
+    ready!("ladder": "stack.toml"),
+    ready!("local": "stack.toml"),
     ready!("on-existing-gke": "stack.toml"),
+    ready!("queued-a100": "stack.toml"),
     ready!("rapids-gke": "stack.toml"),
+    ready!("ssh": "stack.toml"),
 ];
 
 /// Where editors find the schema, from the stack's folder on.

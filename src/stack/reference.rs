@@ -10,7 +10,11 @@ use super::sections::SECTIONS;
 /// Sections in the order in which people write them.
 pub(crate) fn order() -> Vec<&'static str> {
     let sections = SECTIONS.iter().map(|row| row.name);
-    ["stack", "gke", "kubernetes", "vars"].into_iter().chain(sections).chain(["allow"]).collect()
+    ["stack", "gke", "kubernetes", "local", "ssh", "vars"]
+        .into_iter()
+        .chain(sections)
+        .chain(["allow"])
+        .collect()
 }
 
 const HEAD: &str = "\

@@ -353,7 +353,7 @@ impl Node {
 
     /// The value; the places of its fields are noted in `sources` below `path`.
     pub(super) fn place(&self, path: &FieldPath, key: Option<Span>, sources: &mut Sources) -> Value {
-        sources.record(path.clone(), key, self.span);
+        sources.record(path, key, self.span);
         match &self.content {
             Content::Scalar(value, _) => value.clone(),
             Content::List(items) => {

@@ -185,7 +185,7 @@ impl Gke {
             id: owner.id.clone(),
             ..Record::default()
         };
-        for resource in &lowered.resources {
+        for resource in lowered.resources.iter() {
             let mut live = resource.body.clone();
             live["status"] = json!("RUNNING");
             let mut set = resource.body.clone();

@@ -9,6 +9,7 @@ use std::fs;
 use std::path::{Path, PathBuf};
 
 use dask_infra::cli::helm::render;
+use dask_infra::kinds::kubernetes::kueue::install;
 use dask_infra::stack::charts::{Render, Rendered, Trouble};
 use dask_infra::stack::{Options, parse_in};
 
@@ -47,6 +48,7 @@ fn real(asked: &Render) -> Result<Rendered, Trouble> {
         (Some("https://helm.dask.org"), "dask") => Some("dask"),
         // Its definitions are large, and `real_helm` looks at them.
         (Some("https://helm.dask.org"), "dask-kubernetes-operator") => Some("asking"),
+        (None, chart) if chart == install::CHART => Some("kueue"),
         _ => None,
     };
     if let Some(ours) = ours {
@@ -63,7 +65,7 @@ fn what_is_kept_of_charts_is_what_helm_says() {
     for case in cases("").into_iter().filter(|case| !case.join("helm/missing").exists()) {
         for stack in ["before", "stack"] {
             let text = fs::read_to_string(case.join(format!("{stack}.toml"))).unwrap_or_default();
-            if !text.contains("\nchart = ") {
+            if !text.contains("\nchart = ") && !text.contains("\n[kueue]\nversion") {
                 continue;
             }
             fs::create_dir_all(case.join("helm")).unwrap();

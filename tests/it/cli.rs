@@ -42,7 +42,7 @@ fn help_says_what_to_type_and_how_it_ends() {
     let dir = empty();
     let Ran { code, data, talk } = run(dir.path(), "--help");
     assert_eq!((code, talk.as_str()), (0, ""));
-    for line in ["--sandbox plan", "  0  done, or nothing to do", "143  terminated", "DASK_INFRA_SANDBOX"] {
+    for line in ["--sandbox apply", "  0  done, or nothing to do", "143  terminated", "DASK_INFRA_SANDBOX"] {
         assert!(data.contains(line), "{line} is missing in\n{data}");
     }
     for command in ["validate", "plan", "apply", "destroy", "show", "schema", "sandbox", "version"] {

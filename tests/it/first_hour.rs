@@ -126,6 +126,26 @@ const NOT_HERE: [&str; 8] = [
     "unauthenticated",
 ];
 
+/// Python takes a module that lies beside a program for one of its own. What came with a repository lies elsewhere, and the kit's
+/// own folder goes with it.
+#[test]
+fn nothing_of_the_folder_that_it_runs_in_is_taken_for_a_part_of_it() {
+    if !on_path("python3", "--version") {
+        return;
+    }
+    let kit = Kit::new(600.0, Vec::new());
+    let (planted, temporary) = (kit.path().join(".dask-infra/first-hour"), kit.path().join("tmp"));
+    for folder in [&planted, &temporary] {
+        std::fs::create_dir_all(folder).unwrap();
+    }
+    for folder in [planted.as_path(), kit.path()] {
+        std::fs::write(folder.join("json.py"), "raise SystemExit('planted')\n").unwrap();
+    }
+    let said = Said::of(&kit.live(&["--list"]).env("TMPDIR", &temporary).output().unwrap());
+    said.expect(0).says("quota-metrics");
+    assert_eq!(std::fs::read_dir(&temporary).unwrap().count(), 0, "its folder is gone");
+}
+
 #[test]
 fn it_runs_whole_and_leaves_nothing() {
     if !on_path("python3", "--version") {

@@ -163,7 +163,7 @@ pub fn rendered(sections: &str) -> Vec<Value> {
         stack::parse_text("stack.toml", &text, &stack::Options { env: &|_| None, vars: &vars, helm: None })
             .unwrap();
     let resources = lower::lower(&loaded.stack, true).resources;
-    let plain = resources.into_iter().map(|mut resource| {
+    let plain = resources.iter().cloned().map(|mut resource| {
         let labels = resource.body["metadata"]["labels"].as_object_mut().unwrap();
         labels.retain(|key, _| key != "app.kubernetes.io/managed-by" && key != "dask-infra.dev/stack");
         resource.body

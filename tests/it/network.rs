@@ -320,6 +320,49 @@ fn a_key_is_exchanged_once_and_both_apis_are_reached_through_the_proxy() {
     assert_eq!(world.proxy.heads().len(), before, "Google was asked for without the proxy");
 }
 
+/// Names are the proxy's to resolve: those of Google and of the cluster resolve nowhere here.
+#[test]
+fn both_apis_are_reached_through_a_socks_proxy() {
+    let world = World::new();
+    let user = user(STACK);
+    for scheme in ["socks5", "socks5h"] {
+        let before = world.proxy.heads().len();
+        let mut apply = world.command(&user, &["apply", "--auto-approve"]);
+        apply.env("HTTPS_PROXY", format!("{scheme}://{}", world.proxy.address));
+        said(&mut apply).expect(0);
+        let heads = world.proxy.heads().split_off(before);
+        assert!(heads.iter().all(|head| head.starts_with("SOCKS ")), "{heads:?}");
+        for host in ["container.googleapis.com:443", "203.0.113."] {
+            assert!(heads.iter().any(|head| head["SOCKS ".len()..].starts_with(host)), "{host}: {heads:?}");
+        }
+    }
+    // What kube cannot send is refused before anything goes out; Google's own servers get it.
+    let mut plan = world.command(&user, &["plan"]);
+    plan.env("HTTPS_PROXY", format!("socks5://ada:Canary-pw@{}", world.proxy.address));
+    let refused = said(&mut plan).expect(1);
+    assert!(!refused.err.contains("Canary"), "{}", refused.err);
+}
+
+#[test]
+fn what_a_socks_proxy_refuses_is_told() {
+    let authority = Authority::new();
+    let user = outside("", &authority);
+    let (wants, refuses) = (Proxy::new(Mood::WantsAUser), Proxy::new(Mood::Refuses("")));
+    let dead = Proxy::dead().replace("http://", "socks5://");
+    for (proxy, message) in [
+        (wants.socks(), "the proxy requires a user and a password, or does not accept these"),
+        (refuses.socks(), "the proxy refused it: connection not allowed"),
+        (dead, "the proxy cannot be reached"),
+        (wants.socks().replace("//", "//me:Canary@"), "user and password of a SOCKS proxy are not sent"),
+    ] {
+        let mut plan = clean(&user, &["plan"]);
+        let found = said(plan.env("HTTPS_PROXY", &proxy)).expect(1);
+        let words: Vec<&str> = found.err.split_whitespace().filter(|word| *word != "|").collect();
+        let words = words.join(" ");
+        assert!(words.contains(message) && !words.contains("Canary"), "{proxy}: {}", found.err);
+    }
+}
+
 #[test]
 fn a_token_server_that_says_no_is_told_and_one_that_breaks_is_asked_again() {
     let mut world = World::new();

@@ -12,8 +12,8 @@ use dask_infra::cli::saved;
 use dask_infra::diag::{self, Look};
 use dask_infra::kinds;
 use dask_infra::kinds::kubernetes::check;
-use dask_infra::plan::{self, Action, Consent, Inputs, Mode, Plan, Selection, Verb, drift, plan};
-use dask_infra::record::{Entry, Record};
+use dask_infra::plan::{self, Action, Consent, Halting, Inputs, Mode, Plan, Selection, Verb, drift, plan};
+use dask_infra::record::{Entry, Record, Stop};
 use dask_infra::report::human::Detail;
 use dask_infra::report::{Human, Json, Next, Reporter as _, Screen, Stream, View};
 use dask_infra::resource::{ClusterName, Elsewhere, Identity, ObjectId, Resource, Seen, Step, World};
@@ -42,11 +42,15 @@ struct Asked {
     /// Addresses that no apply has seen ready.
     half_made: Vec<String>,
     retarget: bool,
+    retry_capacity: bool,
     also_applied_by: Option<String>,
     applied_instead_by: Option<String>,
     /// The thing, the number, and whether the stack file keeps it.
     scale: Option<(String, u32, bool)>,
     when_idle: Option<u32>,
+    /// What `stop` was given: nothing means all.
+    stop: Option<Vec<String>>,
+    start: bool,
     /// Whether the target is Google's own, not the sandbox's.
     for_google: bool,
     /// What the environment has where the plan is made.
@@ -76,7 +80,7 @@ fn read_with(path: &Path, place: &FieldPath, number: u32) -> (Lowered, Sources) 
     let mut sources = Sources::default();
     let file = sources.add("stack.toml", fs::read_to_string(path).unwrap());
     if let Some(span) = loaded.sources.written(place) {
-        sources.record(place.clone(), None, Span { file, ..span });
+        sources.record(place, None, Span { file, ..span });
     }
     (lower(&loaded.stack, true), sources)
 }
@@ -118,7 +122,7 @@ pub(crate) fn settled(lowered: &Lowered) -> World {
         id: owner.id.clone(),
         ..Record::default()
     };
-    for resource in resources {
+    for resource in resources.iter() {
         let Resource { address, identity, kind, body, create_only, life, .. } = resource;
         let set = match identity {
             Identity::Cluster(_) => {
@@ -214,7 +218,21 @@ pub(crate) fn merge(target: &mut Value, patch: &Value) {
 
 /// RFC 7386, and `null` deletes the whole thing. Keys are identities as printed.
 fn overlay(world: &mut World, patch: &Value) {
+    let stopped: Vec<Address> = serde_json::from_value(patch["stopped"].clone()).unwrap_or_default();
+    stopped.iter().for_each(|address| stop(world, address));
     for (name, patch) in patch.as_object().unwrap() {
+        if name == "stopped" {
+            continue;
+        }
+        if name == "not made" {
+            let addresses: Vec<Address> = serde_json::from_value(patch.clone()).unwrap();
+            let record = world.record.as_mut().unwrap();
+            let known = record.inventory.iter().filter(|entry| addresses.contains(&entry.address));
+            let known: Vec<Identity> = known.map(|entry| entry.identity.clone()).collect();
+            record.passes.retain(|identity, _| !known.contains(identity));
+            record.inventory.retain(|entry| !known.contains(&entry.identity));
+            continue;
+        }
         if let Some(pool) = name.strip_prefix("node pool ") {
             merge(world.pools.entry(pool.to_owned()).or_insert_with(|| json!({ "name": pool })), patch);
             world.sizes.entry(pool.to_owned()).or_insert(1);
@@ -257,6 +275,37 @@ fn overlay(world: &mut World, patch: &Value) {
     }
 }
 
+/// The world after a thing was stopped; with `!` behind its address, before it was gone.
+fn stop(world: &mut World, address: &Address) {
+    let record = world.record.as_mut().unwrap();
+    let (address, is_left) = match address.as_str().strip_suffix('!') {
+        Some(address) => (Address::new(address), true),
+        None => (address.clone(), false),
+    };
+    let known = record.inventory.iter_mut().find(|entry| entry.address == address).unwrap();
+    if !known.set.is_null() {
+        known.set["nodeCount"] = json!(0);
+        known.set["autoscaling"] = json!({ "enabled": false });
+    }
+    let entry = known.clone();
+    let by = Stop { by: "ann@laptop".into(), since: "2026-11-20T18:00:00Z".into() };
+    record.stopped.insert(entry.identity.clone(), by);
+    match &entry.identity {
+        Identity::NodePool { pool, .. } => {
+            world.sizes.insert(pool.clone(), 0);
+            world.pools.get_mut(pool).unwrap().as_object_mut().unwrap().remove("autoscaling");
+        }
+        Identity::Object(_) if is_left => {}
+        Identity::Object(object) => {
+            record.inventory.retain(|other| other.identity != entry.identity);
+            record.passes.remove(&entry.identity);
+            let Seen::Live(objects) = &mut world.inside else { return };
+            objects.remove(object);
+        }
+        Identity::Cluster(_) | Identity::Check(_) => {}
+    }
+}
+
 /// What stacks share is applied by another one too, or instead.
 fn share(world: &mut World, manager: &str, instead: bool) {
     let record = world.record.clone().unwrap();
@@ -292,14 +341,24 @@ fn inputs<'a>(wanted: Lowered, sources: &'a Sources, world: &'a World, asked: &A
         let label = &object.body["metadata"]["labels"]["app.kubernetes.io/managed-by"];
         assert!(label.is_string(), "{} has no label", object.address);
     }
-    Inputs {
+    let mut inputs = Inputs {
         allowed: asked.allow.iter().map(|text| consent(text)).collect(),
         replace: asked.replace.iter().map(Address::new).collect(),
-        selection: Selection { targets: asked.target.clone(), excludes: asked.exclude.clone() },
+        selection: Selection {
+            targets: asked.stop.clone().unwrap_or_else(|| asked.target.clone()),
+            excludes: asked.exclude.clone(),
+        },
         retarget: asked.retarget,
+        retry_capacity: asked.retry_capacity,
         when_idle: asked.when_idle,
         ..Inputs::of(wanted, mode, world, sources)
-    }
+    };
+    inputs.halts.asked = match (&asked.stop, asked.start) {
+        (Some(_), _) => Halting::Stop(Stop { by: "bob@desk".into(), since: "2026-11-23T18:00:00Z".into() }),
+        (None, true) => Halting::Start,
+        (None, false) => Halting::Leave,
+    };
+    inputs
 }
 
 #[derive(Clone, Default)]
@@ -329,31 +388,43 @@ fn shown(plan: &Plan, sources: &Sources) -> String {
     text.push_str("\nCalls:\n");
     for change in plan.changes.iter().filter(|change| change.action != Action::Keep || change.is_waited_for())
     {
-        for step in &change.steps {
-            match step {
-                Step::Call(call) => {
-                    text.push_str(&format!("  {} {}\n", call.method.as_str(), call.path));
-                    let brief = call.body.as_ref().filter(|body| body.to_string().len() < 600);
-                    text.extend(brief.map(|body| format!("    {body}\n")));
-                }
-                Step::Await(wait) => {
-                    text.push_str(&format!("  await {:?} of {}\n", wait.until, wait.identity));
-                }
-                Step::ReadLog { pod, expect: Some(expect) } => {
-                    text.push_str(&format!("  read log of {pod}: {expect}\n"));
-                }
-                Step::ReadLog { pod, expect: None } => text.push_str(&format!("  read log of {pod}\n")),
-                Step::RecordPass { .. } => text.push_str("  record the pass\n"),
-            }
+        let ways = change.climb.iter().flat_map(|climb| {
+            let rungs = climb.then.iter().map(|rung| (format!("  else {}:\n", rung.way), &rung.steps));
+            rungs.chain([("  after the last way:\n".to_owned(), &climb.last)])
+        });
+        for (heading, steps) in [(String::new(), &change.steps)].into_iter().chain(ways) {
+            text.push_str(&heading);
+            called(&mut text, steps);
         }
     }
     text
 }
 
+/// The steps of a program.
+fn called(text: &mut String, steps: &[Step]) {
+    for step in steps {
+        match step {
+            Step::Call(call) => {
+                text.push_str(&format!("  {} {}\n", call.method.as_str(), call.path));
+                let brief = call.body.as_ref().filter(|body| body.to_string().len() < 600);
+                text.extend(brief.map(|body| format!("    {body}\n")));
+            }
+            Step::Await(wait) => {
+                text.push_str(&format!("  await {:?} of {}\n", wait.until, wait.identity));
+            }
+            Step::ReadLog { pod, expect: Some(expect) } => {
+                text.push_str(&format!("  read log of {pod}: {expect}\n"));
+            }
+            Step::ReadLog { pod, expect: None } => text.push_str(&format!("  read log of {pod}\n")),
+            Step::RecordPass { .. } => text.push_str("  record the pass\n"),
+        }
+    }
+}
+
 /// What others changed, as people and as programs see it.
 fn drifted(wanted: Lowered, sources: &Sources, world: &World, asked: &Asked) -> String {
     let (owner, target) = (wanted.owner.clone(), wanted.target.clone());
-    let found = match drift(&inputs(wanted, sources, world, asked)) {
+    let found = match drift(inputs(wanted, sources, world, asked)) {
         Ok(found) => found,
         Err(problems) => return diag::render(&problems, sources, Look::PLAIN),
     };

@@ -29,7 +29,8 @@ struct Google {
     policies: BTreeMap<String, Value>,
 }
 
-const REGION: [&str; 10] = [
+const REGION: [&str; 11] = [
+    "ACTIVE_RESIZE_REQUESTS",
     "A2_CPUS",
     "CPUS",
     "N2_CPUS",

@@ -90,7 +90,7 @@ fn logs_are_those_of_the_pods_of_a_section() {
         .says("run check.cuda");
     user.run(&["logs", "node_pool.default-pool"]).expect(1).says("DI0427").says("has no pods");
     user.run(&["logs", "rapids-dask-cluster", "--previous"]).expect(0);
-    user.run(&["logs", "rapids-dask-cluster", "--since", "soon"]).expect(1).says("1h30m");
+    user.run(&["logs", "rapids-dask-cluster", "--since", "soon"]).expect(1).says("1h 30m");
 }
 
 #[test]

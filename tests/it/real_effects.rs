@@ -177,7 +177,7 @@ fn ours() -> Resource {
     let loaded = parse_text("stack.toml", text, &Options { env: &|_| None, vars: &vars, helm: None });
     let loaded = loaded.map_err(|failure| format!("{:?}", failure.diagnostics)).unwrap();
     let lowered = dask_infra::stack::lower::lower(&loaded.stack, false);
-    lowered.resources.into_iter().find(|resource| resource.kind == KindId::DaskCluster).unwrap()
+    lowered.resources.iter().find(|resource| resource.kind == KindId::DaskCluster).cloned().unwrap()
 }
 
 /// The children by kind and name, without what controllers write there whatever the cluster says.

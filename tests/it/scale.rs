@@ -220,3 +220,57 @@ fn the_file_that_says_the_number_is_the_one_that_is_edited() {
     assert!(now.contains("worker = { replicas = 1 }"), "{now}");
     user.run(&["--sandbox", "plan", "--detailed-exitcode"]).expect(0).says("No changes");
 }
+
+const GPUS: &str = r#"[stack]
+name = "gpus"
+
+[gke]
+project = "demo"
+location = "us-central1-c"
+
+[cluster]
+name = "gpus"
+
+[node_pool.cpu]
+machine_type = "e2-standard-4"
+
+[node_pool.t4]
+machine_type = "n1-standard-4"
+accelerator = "nvidia-tesla-t4"
+nodes = 1
+
+[dask_operator]
+version = "2026.3.0"
+
+[dask_cluster.d]
+image = "demo:1"
+worker = { replicas = 1, gpus = 1, pool = "t4" }
+"#;
+
+/// What was asked for is there: no nodes for no workers. `status` says whose number that is, and `scale` does not warn of what it
+/// was asked to do.
+#[test]
+fn what_is_scaled_to_nothing_is_ready() {
+    let served = Served::with(Options { scale: Scale { time_scale: 1200.0 }, ..Options::default() });
+    let user = User::with_stack("rapids-gke", Some(&served.gke));
+    fs::write(user.path().join("stack.toml"), GPUS).unwrap();
+    user.run(&["apply", "--auto-approve"]).expect(0);
+    for address in ["dask_cluster.d", "node_pool.t4"] {
+        let said = user.run(&["scale", address, "0", "--auto-approve"]).expect(0);
+        assert!(!said.err.contains("DI0219"), "{}", said.err);
+    }
+    let status = user.run(&["status"]).expect(0);
+    assert!(
+        status.out.contains("0 of 0 nodes ready") && status.out.contains("(the stack file has 1)"),
+        "{}",
+        status.out
+    );
+    assert!(
+        status.out.contains("All 6 are ready.") || status.out.contains("All 5 are ready."),
+        "{}",
+        status.out
+    );
+    // More than there is room for is looked at before it is asked for.
+    let more = user.run(&["scale", "node_pool.t4", "1000", "--auto-approve"]).expect(1).says("DI0603");
+    more.says("NVIDIA_T4_GPUS").says("--skip-preflight");
+}

@@ -6,6 +6,8 @@ use std::io::{BufRead as _, BufReader, Lines, Seek as _};
 use std::path::{Path, PathBuf};
 use std::process::{Child, ChildStderr, Command, Output, Stdio};
 use std::sync::Mutex;
+use std::thread::sleep;
+use std::time::{Duration, Instant};
 
 use axum::body::Body;
 use dask_infra::sandbox::serve::Server;
@@ -278,5 +280,15 @@ impl Drop for Applying {
         // Ended already in a good run.
         let _ = self.child.kill();
         let _ = self.child.wait();
+    }
+}
+
+/// Looks again and again, for a minute: what is simulated has a clock of its own.
+#[track_caller]
+pub fn until(what: &str, mut is: impl FnMut() -> bool) {
+    let last = Instant::now() + Duration::from_secs(60);
+    while !is() {
+        assert!(Instant::now() < last, "not in time: {what}");
+        sleep(Duration::from_millis(20));
     }
 }

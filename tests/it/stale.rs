@@ -1,6 +1,8 @@
 //! A saved plan is stale exactly when a fresh plan with the same flags differs, and what is done is what planning again
 //! makes: never what only the file says.
 
+use std::sync::Arc;
+
 use axum::http::Method as Verb;
 use dask_infra::cli::saved;
 use dask_infra::plan::{self, Action, Mode, Plan};
@@ -82,13 +84,15 @@ const TAMPERS: &[Tamper] = &[
         update.address = dask_infra::address::Address::new("manifest.harmless");
     }),
     ("another wish", |plan| {
-        let wanted = plan.desired.iter_mut().find(|resource| resource.body["kind"] == "ConfigMap").unwrap();
+        let desired = Arc::make_mut(&mut plan.desired);
+        let wanted = desired.iter_mut().find(|resource| resource.body["kind"] == "ConfigMap").unwrap();
         wanted.body["data"]["smuggled"] = json!("x");
     }),
     ("a change that is not shown", |plan| {
         let wanted = plan.desired.iter().find(|resource| resource.body["kind"] == "ConfigMap").unwrap();
         let text = serde_json::to_string(wanted).unwrap().replace("\"a\"", "\"smuggled\"");
-        plan.desired.push(serde_json::from_str(&text).unwrap());
+        let more = serde_json::from_str(&text).unwrap();
+        plan.desired = plan.desired.iter().cloned().chain([more]).collect();
     }),
 ];
 

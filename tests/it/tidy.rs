@@ -26,8 +26,12 @@ const LAYERS: &[(&str, &[&str])] = &[
 
 /// Rooms inside `kinds` and the others that they may use. All may use the files that lie beside them; those use no room, and
 /// nobody but `mod.rs`, which has the list, uses the list.
-const ROOMS_OF_KINDS: &[(&str, &[&str])] =
-    &[("kubernetes", &[]), ("gke", &["kubernetes"]), ("dask", &["kubernetes"])];
+const ROOMS_OF_KINDS: &[(&str, &[&str])] = &[
+    ("kubernetes", &[]),
+    ("gke", &["kubernetes"]),
+    ("dask", &["kubernetes"]),
+    ("hosts", &["kubernetes", "dask"]),
+];
 
 /// The module that a file belongs to: `src/kinds/mod.rs` and `src/diag.rs` are `kinds` and `diag`.
 fn module(path: &Path) -> String {

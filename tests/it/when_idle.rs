@@ -108,10 +108,10 @@ fn on_the_sandbox_a_busy_cluster_stays_until_it_is_idle() {
 fn a_time_to_wait_is_checked() {
     let user = User::empty();
     for (wait, said) in [
-        (&["--when-idle", "--wait", "soon"][..], "give a time as `90s`, `30m` or `4h`"),
+        (&["--when-idle", "--wait", "soon"][..], "give a time as `90s`, `30m`, `1h 30m` or `3d`"),
         (&["--when-idle", "--wait=-4h"], "give a time as"),
         (&["--when-idle", "--wait", "0s"], "give a time as"),
-        (&["--wait", "4h"], "--when-idle"),
+        (&["--wait", "later"], "give a time as `90s`, `30m`, `1h 30m` or `3d`"),
         (&["p.plan", "--when-idle"], "cannot be used with"),
     ] {
         user.run(&[&["apply"], wait].concat()).expect(1).says(said);

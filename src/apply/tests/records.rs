@@ -103,7 +103,8 @@ fn what_may_have_been_set_is_both_old_and_new() {
     let pool = makes_pool("a", &[]);
     let identity = pool.identity.clone();
     let mut plan = plan(vec![Change { action: Action::Update, ..pool }]);
-    plan.desired[0].body = json!({"config": {"labels": {"a": "1", "c": "1"}, "tags": ["x", "y"]}});
+    Arc::make_mut(&mut plan.desired)[0].body =
+        json!({"config": {"labels": {"a": "1", "c": "1"}, "tags": ["x", "y"]}});
     let set = json!({"config": {"labels": {"a": "0", "b": "1"}, "tags": ["x", "z"]}});
     let before = [Entry {
         address: Address::new("a"),

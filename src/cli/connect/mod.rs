@@ -22,6 +22,7 @@ use crate::live::{ApiError, Class, LiveApi as _, Request, dask};
 use crate::report::connect::{Connected, News, Password};
 use crate::resource::{Api, Identity, Resource};
 
+mod host;
 mod there;
 
 /// Shown below the options.
@@ -67,6 +68,10 @@ pub fn connect(settings: &Settings, args: &Args) -> Exit {
         if args.dashboard_port.is_some() && one.endpoint.kind == EndpointKind::Notebook {
             let what = format!("{} is a notebook, which has no dashboard", one.address);
             return Err(Diagnostic::error(Code::Usage, what).help("give `--port`").into());
+        }
+        let (_, target) = session.whose();
+        if target.is_on_hosts() {
+            return one.on_host();
         }
         if let Some(standing) = block_on(async { Ok(one.standing().await) })? {
             one.tell(&standing);
@@ -410,6 +415,10 @@ impl One<'_> {
             pid: std::process::id(),
             background: self.args.detached,
             already: false,
+            interpreter: None,
+            on_host: false,
+            on: None,
+            forward: None,
         }
     }
 

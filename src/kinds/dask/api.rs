@@ -7,9 +7,9 @@ use crate::resource::{Gvk, Identity, ObjectId, Resource};
 use crate::schema::DASK_GROUP;
 
 /// The label by which the operator tells whose cluster a thing is.
-pub(super) const CLUSTER_LABEL: &str = "dask.org/cluster-name";
+pub(crate) const CLUSTER_LABEL: &str = "dask.org/cluster-name";
 /// The same for groups of workers.
-pub(super) const GROUP_LABEL: &str = "dask.org/workergroup-name";
+pub(crate) const GROUP_LABEL: &str = "dask.org/workergroup-name";
 /// The label that says what a thing of a cluster is for: `scheduler`, `worker`, `job-runner`.
 pub(super) const COMPONENT_LABEL: &str = "dask.org/component";
 

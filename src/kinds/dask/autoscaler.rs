@@ -7,7 +7,7 @@ use super::handled::is_handled;
 use crate::address::{Address, FieldPath};
 use crate::kinds::about::range;
 use crate::kinds::json::text;
-use crate::kinds::kind::{Compare, Found, Held, Kind, Part, Room, Unasked, address_in, itself};
+use crate::kinds::kind::{Compare, Found, Halt, Held, Kind, Part, Room, Unasked, address_in, itself};
 use crate::kinds::kubernetes::requests::object_program;
 use crate::kinds::scope::Scope;
 use crate::kinds::status::StatusLine;
@@ -39,6 +39,7 @@ pub const KIND: Kind = Kind {
             .collect()
     },
     address: |object| address_in("dask_cluster", object),
+    halt: Halt::Goes,
     ..Kind::BARE
 };
 
@@ -111,7 +112,7 @@ fn status_line(_: &Await, found: &Found) -> Result<StatusLine, Unasked> {
             ("workers_most", spec["maximum"].clone()),
             ("workers_wanted", now.clone()),
         ],
-        pending: Vec::new(),
+        ..StatusLine::default()
     })
 }
 

@@ -7,6 +7,7 @@ use serde::{Deserialize, Serialize};
 use serde_json::{Value, json};
 
 use super::api::{self, CLUSTER_LABEL, COMPONENT_LABEL, GROUP_LABEL};
+use super::booked::{self, Booking, WorkerCapacity};
 use super::group::{self, DaskGroup, Joined};
 use super::handled::{self, is_handled};
 use super::idle::IdleTimeout;
@@ -14,12 +15,15 @@ use super::pods::{self, Tally, Wants, Workers, with_pods};
 use super::registered::{self, Registered};
 use super::replicas::{Replicas, Writer};
 use super::service::DaskService;
+use super::ttl::{self, Ttl};
 use super::{autoscaler, scale, workers};
 use crate::address::{Address, FieldPath};
 use crate::kinds::about::{image, with_gpus, workers};
 use crate::kinds::env::Needed;
 use crate::kinds::json::text;
-use crate::kinds::kind::{ChangeContext, Compare, Found, Held, Kind, Part, Room, Unasked, itself};
+use crate::kinds::kind::{ChangeContext, Compare, Found, Halt, Held, Kind, Part, Room, Unasked, itself};
+use crate::kinds::kubernetes::kueue::gang::{self, Gang};
+use crate::kinds::kubernetes::kueue::workload;
 use crate::kinds::kubernetes::object::{gvk, labelled, unmarked};
 use crate::kinds::kubernetes::pod_state::PodState;
 use crate::kinds::kubernetes::pods::{broken, pending};
@@ -66,6 +70,7 @@ pub const KIND: Kind = Kind {
     endpoint: api::endpoint,
     scaled: scale::scaled,
     address: |object| Address::of("dask_cluster", &object.name),
+    halt: Halt::Goes,
     ..Kind::BARE
 };
 
@@ -88,8 +93,13 @@ pub struct DaskCluster {
     /// The namespace. Default `default`.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub namespace: Option<String>,
-    /// The image of scheduler and workers; clients should use the same.
+    /// The image of scheduler and workers; clients should use the same. Required on Kubernetes. It has no effect on a
+    /// host: `environment` is what they run in there.
+    #[serde(default, skip_serializing_if = "String::is_empty")]
     pub image: String,
+    /// On a host: the `[environment.NAME]` of scheduler and workers. Default the only one of the file.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub environment: Option<String>,
     /// The scheduler.
     #[serde(default)]
     pub scheduler: Scheduler,
@@ -99,11 +109,32 @@ pub struct DaskCluster {
     /// More groups of workers, by name.
     #[serde(default, skip_serializing_if = "BTreeMap::is_empty")]
     pub group: BTreeMap<String, DaskGroup>,
-    /// Seconds without work after which the operator deletes the whole cluster; 0, the default, is never. It is
-    /// recreated only when its section changes or with `--replace`; with `{ seconds = 3600, remake = true }` the next
-    /// apply recreates it.
+    /// How long without work until the operator deletes the whole cluster: `"30m"`, or seconds; 0, the default, is never. It
+    /// is recreated only by `start`, when its section changes or with `--replace`; with `{ seconds = 3600, remake = true }`
+    /// the next apply recreates it.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub idle_timeout: Option<IdleTimeout>,
+    /// How long the cluster lives after it is created, or after its `queue` lets it start: `"45m"`, `"8h"`, `"2d"`. A
+    /// CronJob beside it then deletes it, with its groups and autoscaler, also when no machine but the cluster is on. It is
+    /// recreated only by `start`, or when its section changes. `{ after = "8h", image = "python:3.13" }` sets the CronJob's image, which needs Python 3.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub ttl: Option<Ttl>,
+    /// The `[queue.NAME]` that it waits in: the scheduler and the workers start together when the
+    /// queue has room for all of them, or not at all.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub queue: Option<String>,
+    /// How urgent it is among the work of its queue: one of the queue's `priorities`. What is more urgent starts first; nothing
+    /// that runs is stopped for it.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub priority: Option<String>,
+    /// `"queued"`: nodes for all workers of `worker` are requested at once from a pool with `queued = true`, and the cluster is created when they are
+    /// there, which may take days. Without Kueue; with it, use `queue`.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub capacity: Option<WorkerCapacity>,
+    /// How long the nodes of `capacity = "queued"` last: `"12h"`. At most 7 days, and 7 days when nothing is said. Then they go,
+    /// with what runs on them.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub max_run_duration: Option<String>,
     /// How the scheduler is exposed: `"ClusterIP"`, the default, `"NodePort"`, `"LoadBalancer"` (internal to the VPC
     /// network), or a table. `dask-infra connect` needs none of them. A Dask scheduler runs anyone's code.
     #[serde(default)]
@@ -126,6 +157,21 @@ pub struct DaskCluster {
 /// The scheduler of a Dask cluster.
 #[derive(Clone, Debug, Default, PartialEq, Deserialize, Serialize, JsonSchema)]
 pub struct Scheduler {
+    /// With `[ssh]`: the host that it runs on. Default the home of the stack.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub on: Option<String>,
+    /// On a host: the address that scheduler and workers listen on. Whoever reaches it can run code. Default `127.0.0.1`;
+    /// with `[ssh]` the address of its host.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub host: Option<String>,
+    /// On a host: the port for workers and clients. Default 8786.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    #[schemars(range(min = 1, max = 65535))]
+    pub port: Option<u16>,
+    /// On a host: the port of the dashboard, which also tells the state of the workers. Default 8787.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    #[schemars(range(min = 1, max = 65535))]
+    pub dashboard_port: Option<u16>,
     /// What each pod gets and where it runs.
     #[serde(flatten)]
     pub keys: PodKeys,
@@ -141,6 +187,9 @@ pub struct Worker {
     /// number, which then belongs to notebooks. Default 1.
     #[serde(default)]
     pub replicas: Replicas,
+    /// With `[ssh]`: the hosts that they are spread over. Default all.
+    #[serde(default, skip_serializing_if = "Vec::is_empty")]
+    pub hosts: Vec<String>,
     /// What each pod gets and where it runs.
     #[serde(flatten)]
     pub keys: PodKeys,
@@ -197,6 +246,9 @@ fn effect(path: &FieldPath) -> (Effect, Option<&'static str>) {
     if at(&["spec", "worker", "replicas"]) || at(&["spec", "idleTimeout"]) {
         return (Effect::InPlace, None);
     }
+    if let Some(effect) = gang::effect(path).or_else(|| booked::effect(path, &["spec", "worker"])) {
+        return effect;
+    }
     if at(&["metadata"]) {
         return (Effect::InPlace, Some("what the operator created keeps the old value"));
     }
@@ -237,6 +289,9 @@ pub fn read(key: &str, section: &DaskCluster, scope: &Scope) -> Vec<Resource> {
         {
             // How a load balancer is kept inside is its owner's to say.
             scheduler.remove("metadata");
+            let mut said = json!({});
+            section.scheduler.keys.mark(&mut said);
+            scheduler.extend(said.as_object().cloned().unwrap_or_default());
             if section.service == DaskService::default() {
                 scheduler.remove("service");
             }
@@ -248,22 +303,36 @@ pub fn read(key: &str, section: &DaskCluster, scope: &Scope) -> Vec<Resource> {
 
 /// Everything of a section, and whether the stack makes it.
 fn all(key: &str, section: &DaskCluster, scope: &Scope) -> Vec<(Resource, bool)> {
-    let cluster = lower_cluster(key, section, scope);
+    let (cluster, booked) = lower_cluster(key, section, scope);
     let joined = Joined {
         address: &cluster.address,
         origin: &cluster.origin,
         name: section.live_name(key),
         namespace: section.namespace(),
         image: &section.image,
+        queue: section.queue.as_deref(),
+        priority: section.priority.as_deref(),
     };
-    let groups = section
-        .group
-        .iter()
-        .map(|(key, group)| (group::lower(&joined, key, group, scope), group.manage.is_managed()));
+    let groups = section.group.iter().flat_map(|(key, group)| {
+        let (group, booked, is_managed) = {
+            let (resource, booked) = group::lower(&joined, key, group, scope);
+            (resource, booked, group.manage.is_managed())
+        };
+        let booked = booked.into_iter().flatten().map(|resource| (resource, true));
+        [(group, is_managed)].into_iter().chain(booked)
+    });
     let mut resources: Vec<(Resource, bool)> = groups.collect();
+    resources.extend(booked.into_iter().flatten().map(|resource| (resource, true)));
     if let Writer::Autoscaler { min, max } = section.worker.replicas.writer() {
         let autoscaler = autoscaler::lower(&cluster, min, max, scope);
         resources.extend(autoscaler.map(|autoscaler| (autoscaler, section.manage.is_managed())));
+    }
+    // A cluster of others is theirs to delete.
+    let mut cluster = cluster;
+    if let Some(ttl) = section.ttl.as_ref().filter(|_| section.manage.is_managed()) {
+        let made = ttl::lower(&cluster, ttl, scope);
+        cluster.follows.extend(made.last().map(|job| job.address.clone()));
+        resources.extend(made.into_iter().map(|resource| (resource, true)));
     }
     resources.insert(0, (cluster, section.manage.is_managed()));
     resources
@@ -340,7 +409,8 @@ impl DaskCluster {
     }
 }
 
-fn lower_cluster(key: &str, section: &DaskCluster, scope: &Scope) -> Resource {
+/// The cluster, and what requests nodes for its workers.
+fn lower_cluster(key: &str, section: &DaskCluster, scope: &Scope) -> (Resource, Option<[Resource; 2]>) {
     let (name, namespace) = (section.live_name(key), section.namespace());
     let mut metadata = json!({ "name": name, "namespace": namespace, "labels": scope.labels() });
     for (label, value) in &section.labels {
@@ -348,6 +418,14 @@ fn lower_cluster(key: &str, section: &DaskCluster, scope: &Scope) -> Resource {
     }
     if !section.annotations.is_empty() {
         metadata["annotations"] = json!(section.annotations);
+    }
+    let gang = gang_of(key, section, scope);
+    if let Some(gang) = &gang {
+        gang.mark(&mut metadata);
+        gang::urge(
+            &mut metadata,
+            scope.urgency(section.queue.as_deref(), section.priority.as_deref()).as_deref(),
+        );
     }
     let wants = (section.scheduler.wants(&section.image), section.worker.wants(&section.image));
     let (replicas, create_only) = section.worker.replicas.split();
@@ -362,6 +440,7 @@ fn lower_cluster(key: &str, section: &DaskCluster, scope: &Scope) -> Resource {
         spec["idleTimeout"] = json!(idle.seconds());
     }
     let mut follows = pods::follows(&[&wants.0, &wants.1], namespace, scope);
+    follows.extend(section.queue.as_ref().map(|queue| Address::of("queue", queue)));
     follows.extend(section.lifecycle.depends_on.iter().map(Address::new));
     let api = api::cluster();
     let origin = FieldPath::keys(["dask_cluster", key]);
@@ -373,18 +452,53 @@ fn lower_cluster(key: &str, section: &DaskCluster, scope: &Scope) -> Resource {
     if !annotations.is_empty() {
         spec["scheduler"]["metadata"] = json!({ "annotations": annotations });
     }
-    for (part, given) in [("scheduler", &section.scheduler.keys.pod), ("worker", &section.worker.keys.pod)] {
-        let place = FieldPath::keys(["spec", part, "spec"]);
-        let from = origin.key(part).key("pod");
-        pod::merge_pod(&mut spec[part]["spec"], given.as_ref(), &place, &from, &mut provenance);
+    if gang.is_some() {
+        gang::ends_soon(&mut spec["worker"]["spec"]);
+        for part in ["scheduler", "worker"] {
+            gang::part(&mut spec[part], part);
+        }
+        let number = origin.key("worker").key("replicas");
+        provenance.extend(gang::provenance(&FieldPath::keys(["metadata"]), &origin, &number));
     }
-    Resource {
-        address: Address::of("dask_cluster", key),
-        identity: Identity::Object(ObjectId {
-            gvk: api.clone(),
-            namespace: Some(namespace.into()),
-            name: name.into(),
-        }),
+    for (part, keys) in [("scheduler", &section.scheduler.keys), ("worker", &section.worker.keys)] {
+        keys.mark(&mut spec[part]);
+        let place = FieldPath::keys(["spec", part]);
+        provenance.extend(PodKeys::marks(&place, &origin.key(part)));
+        let from = origin.key(part).key("pod");
+        pod::merge_pod(
+            &mut spec[part]["spec"],
+            keys.pod.as_ref(),
+            &place.key("spec"),
+            &from,
+            &mut provenance,
+        );
+    }
+    let object = ObjectId { gvk: api.clone(), namespace: Some(namespace.into()), name: name.into() };
+    let address = Address::of("dask_cluster", key);
+    let booked = section.capacity.filter(|_| section.manage.is_managed()).map(|WorkerCapacity::Queued| {
+        let workers = origin.key("worker");
+        let booking = Booking {
+            user: &object,
+            address: &address,
+            number: (section.worker.replicas.most(), workers.key("replicas")),
+            workers,
+            image: origin.key("image"),
+            origin: origin.clone(),
+            keys: &section.worker.keys,
+            longest: section.max_run_duration.as_deref(),
+            by_text: true,
+            follows: follows.clone(),
+            protect: section.lifecycle.protect,
+        };
+        booked::book(&mut spec["worker"], booking, scope)
+    });
+    if let Some([_, request]) = &booked {
+        follows.push(request.address.clone());
+        provenance.extend(booked::provenance(&FieldPath::keys(["spec", "worker"]), &origin));
+    }
+    let cluster = Resource {
+        address,
+        identity: Identity::Object(object),
         kind: KindId::DaskCluster,
         body: json!({
             "apiVersion": api.api_version(), "kind": api.kind, "metadata": metadata, "spec": spec,
@@ -394,8 +508,19 @@ fn lower_cluster(key: &str, section: &DaskCluster, scope: &Scope) -> Resource {
         follows,
         origin,
         protect: section.lifecycle.protect,
-        life: section.idle_timeout.map_or(Life::Kept, IdleTimeout::life),
-    }
+        life: match section.ttl {
+            Some(_) => Life::Once { follow: None },
+            None => section.idle_timeout.map_or(Life::Kept, IdleTimeout::life),
+        },
+    };
+    (cluster, booked)
+}
+
+/// The scheduler and the default group of workers.
+fn gang_of<'a>(key: &'a str, section: &'a DaskCluster, scope: &'a Scope) -> Option<Gang<'a>> {
+    let queue = section.queue.as_deref().and_then(|queue| scope.queue(queue))?;
+    let count = 1 + section.worker.replicas.most();
+    Some(Gang { queue: &queue.name, name: section.live_name(key), count })
 }
 
 fn provenance(origin: &FieldPath) -> Vec<(FieldPath, FieldPath)> {
@@ -418,7 +543,7 @@ fn provenance(origin: &FieldPath) -> Vec<(FieldPath, FieldPath)> {
 /// acts only when that changes.
 fn program(context: &ChangeContext) -> Vec<Step> {
     let replicas = context.body()["spec"]["worker"]["replicas"].as_u64();
-    let facts = Facts::Workers { replicas, cluster: None };
+    let facts = Facts::Workers { replicas, cluster: None, gang: gang::of(context.body()) };
     let mut steps = object_program(context, KindId::DaskCluster, facts, DEADLINE);
     let path = api::replicas_path();
     let live = context.live.and_then(|live| path.find(live));
@@ -457,6 +582,7 @@ fn queries(wait: &Await) -> Vec<(Part, Query)> {
     let workers = [(CLUSTER_LABEL, cluster.name.as_str()), (COMPONENT_LABEL, "worker")];
     queries.push((Part::Workers, labelled(&deployments, namespace, workers)));
     queries.push((Part::Pods, registered::pods(namespace, &cluster.name)));
+    queries.extend(workload::query(&wait.identity, wait.gang()));
     if wait.until.is_ready() {
         queries.push((Part::Counts, registered::counts(namespace, &cluster.name)));
     }
@@ -472,10 +598,11 @@ struct Related<'a> {
     workers: &'a Value,
     pods: &'a Value,
     registered: Option<Registered>,
+    held: Option<workload::Held>,
 }
 
 impl<'a> Related<'a> {
-    fn of(found: &Found<'a>) -> Result<Self, Unasked> {
+    fn of(wait: &Await, found: &Found<'a>) -> Result<Self, Unasked> {
         let pods = found.get(Part::Pods)?;
         Ok(Self {
             cluster: found.itself(),
@@ -485,6 +612,7 @@ impl<'a> Related<'a> {
             workers: found.get(Part::Workers)?,
             pods,
             registered: found.find(Part::Counts).map(|counts| Registered::of(pods, counts)),
+            held: workload::held(found, wait.gang(), pods),
         })
     }
 }
@@ -492,14 +620,14 @@ impl<'a> Related<'a> {
 fn readiness(wait: &Await, found: &Found) -> Result<Readiness, Unasked> {
     match wait.until {
         Until::Handled => Ok(handled::readiness(found.itself())),
-        Until::Ready | Until::Still | Until::Gone | Until::Idle => Ok(ready(wait, Related::of(found)?)),
+        Until::Ready | Until::Still | Until::Gone | Until::Idle => Ok(ready(wait, Related::of(wait, found)?)),
     }
 }
 
 /// The phase alone is not to be trusted: `Running` says that there is a Service, and a healthy cluster may
 /// stay `Pending` for good. So scheduler, Service, default group and workers are looked at themselves.
 fn ready(wait: &Await, related: Related<'_>) -> Readiness {
-    let Related { cluster, scheduler, service, group, workers, pods, registered } = related;
+    let Related { cluster, scheduler, service, group, workers, pods, registered, held } = related;
     let phase = text(&cluster["status"]["phase"]);
     if !cluster.is_object() {
         return Readiness::Progressing("not created yet".into());
@@ -514,10 +642,13 @@ fn ready(wait: &Await, related: Related<'_>) -> Readiness {
     if let Some(reason) = PodState::each(pods).find_map(broken) {
         return Readiness::Failed(reason);
     }
+    if let Some(held) = held {
+        return held.readiness();
+    }
     match deployment_ready(scheduler) {
         Readiness::Ready | Readiness::Impaired(_) => {}
         // The operator's Deployments give up after ten minutes, and come up all the same once there is a node.
-        Readiness::Progressing(_) | Readiness::Stalled(_) | Readiness::Failed(_) => {
+        Readiness::Progressing(_) | Readiness::Stalled(_) | Readiness::Queued(_) | Readiness::Failed(_) => {
             return Readiness::Progressing(with_pods("scheduler not ready", pods, "scheduler"));
         }
     }
@@ -538,7 +669,8 @@ fn ready(wait: &Await, related: Related<'_>) -> Readiness {
 
 /// For `status`: the phase that the operator gave, and how many workers there are.
 fn status_line(wait: &Await, found: &Found) -> Result<StatusLine, Unasked> {
-    let Related { cluster, scheduler, service, group, workers, pods, registered } = Related::of(found)?;
+    let Related { cluster, scheduler, service, group, workers, pods, registered, held } =
+        Related::of(wait, found)?;
     let phase = match text(&cluster["status"]["phase"]) {
         "" => "no phase yet",
         phase => phase,
@@ -558,176 +690,20 @@ fn status_line(wait: &Await, found: &Found) -> Result<StatusLine, Unasked> {
         ("scheduler_ready", json!(scheduler)),
     ];
     facts.extend(tally.facts());
+    if let Some(held) = held {
+        facts.extend(held.facts());
+        let line = format!("{}; {}", held.line(), tally.line(scheduler));
+        return Ok(StatusLine { line, facts, ..StatusLine::default() });
+    }
+    let lacks = workload::note(found).map(|note| format!("; {note}")).unwrap_or_default();
     Ok(StatusLine {
-        line: format!("{phase}; {down}{}{reached}", tally.line(scheduler)),
+        line: format!("{phase}; {down}{}{reached}{lacks}", tally.line(scheduler)),
         facts,
         pending: pending(pods),
+        ..StatusLine::default()
     })
 }
 
 #[cfg(test)]
-mod tests {
-    use super::*;
-    use crate::kinds::dask::api::UNSEEN;
-
-    fn deployment(name: &str, ready: u64) -> Value {
-        json!({
-            "metadata": { "name": name, "generation": 1, "labels": { "dask.org/workergroup-name": "c-default" } },
-            "spec": { "replicas": 1 },
-            "status": {
-                "observedGeneration": 1, "replicas": 1, "updatedReplicas": 1, "readyReplicas": ready,
-                "availableReplicas": ready, "conditions": [{ "type": "Available", "status": "True" }],
-            },
-        })
-    }
-
-    #[test]
-    fn only_what_the_operator_has_handled_counts() {
-        let judged = |until: Until, cluster: &Value, group: &Value, counts: &Value| {
-            let identity = Identity::Object(ObjectId {
-                gvk: api::cluster(),
-                namespace: Some("default".into()),
-                name: "c".into(),
-            });
-            let facts = Facts::Workers { replicas: Some(2), cluster: None };
-            let wait = Await { kind: KindId::DaskCluster, identity, until, facts, deadline: 1 };
-            let pod = json!({
-                "metadata": { "labels": { "dask.org/component": "worker" } },
-                "status": { "conditions": [{ "type": "Ready", "status": "True" }] },
-            });
-            let found = [
-                cluster.clone(),
-                deployment("c-scheduler", 1),
-                json!({ "spec": { "type": "ClusterIP" } }),
-                group.clone(),
-                json!({ "items": [deployment("a", 1), deployment("b", 1), deployment("c", 1)] }),
-                json!({ "items": [pod, pod, pod] }),
-                counts.clone(),
-            ];
-            let found = Found::answers(&queries(&wait), &found);
-            (readiness(&wait, &found).unwrap(), status_line(&wait, &found).unwrap().line)
-        };
-        let cluster = |asked: u64, handled: Option<u64>| {
-            let mut cluster = group(asked, handled.unwrap_or(0));
-            cluster["metadata"]["name"] = json!("c");
-            cluster["status"]["phase"] = json!("Running");
-            if handled.is_none() {
-                cluster["metadata"]["annotations"] = Value::Null;
-            }
-            cluster
-        };
-        let (three, ready) = (json!({ "workers": 3, "hosts": 3 }), Readiness::Ready);
-        let waits = |text: &str| Readiness::Progressing(text.to_owned());
-        // The number is the file's and the operator still works on an older one.
-        let unseen = judged(Until::Ready, &cluster(2, Some(3)), &group(3, 3), &three).0;
-        assert_eq!(unseen, waits(&format!("{UNSEEN}; its worker group does not request 2 yet")));
-        assert_eq!(judged(Until::Still, &cluster(2, Some(3)), &group(3, 3), &three).0, waits(UNSEEN));
-        assert_eq!(judged(Until::Still, &cluster(2, Some(2)), &group(3, 2), &three).0, waits(UNSEEN));
-        // It was scaled since: `dask-infra scale` or a notebook.
-        let (found, line) = judged(Until::Still, &cluster(2, Some(2)), &group(3, 3), &three);
-        let expect = "Running; workers: 3 desired (the stack says 2), 3 created, 3 ready, all registered";
-        assert_eq!((found, line.as_str()), (ready, expect));
-        let (found, _) = judged(Until::Ready, &cluster(2, Some(2)), &group(3, 3), &three);
-        assert!(matches!(found, Readiness::Progressing(_)), "an apply waits for its own number");
-        // An operator that notes nothing.
-        let (found, _) = judged(Until::Still, &cluster(2, None), &group(3, 3), &three);
-        assert!(matches!(found, Readiness::Progressing(_)));
-
-        let two = json!({ "workers": 2, "hosts": 2 });
-        let (found, line) = judged(Until::Still, &cluster(2, Some(2)), &group(3, 3), &two);
-        assert_eq!(found, waits("1 of 3 workers not registered with the scheduler"));
-        assert!(line.ends_with("3 ready, 1 created, not registered"), "{line}");
-        let (found, line) =
-            judged(Until::Still, &cluster(2, Some(2)), &group(3, 3), &json!("it does not answer"));
-        assert_eq!(found, Readiness::Ready);
-        assert!(line.ends_with("3 ready, registered unknown (it does not answer)"), "{line}");
-    }
-
-    fn check(phase: &str, scheduler: u64, workers: &[u64], replicas: u64) -> Readiness {
-        let identity = Identity::Object(ObjectId {
-            gvk: api::cluster(),
-            namespace: Some("default".into()),
-            name: "c".into(),
-        });
-        let wait = Await {
-            kind: KindId::DaskCluster,
-            identity,
-            until: Until::Ready,
-            facts: Facts::Workers { replicas: Some(replicas), cluster: None },
-            deadline: 1,
-        };
-        let workers: Vec<Value> = workers.iter().map(|ready| deployment("w", *ready)).collect();
-        let found = [
-            json!({ "metadata": { "name": "c" }, "status": { "phase": phase } }),
-            deployment("c-scheduler", scheduler),
-            json!({ "spec": { "type": "ClusterIP" } }),
-            json!({ "metadata": { "name": "c-default" } }),
-            json!({ "items": workers }),
-            json!({ "items": [] }),
-        ];
-        readiness(&wait, &Found::answers(&queries(&wait), &found)).unwrap()
-    }
-
-    /// A group that asks for `asked` workers, of which the operator has noted `handled`.
-    fn group(asked: u64, handled: u64) -> Value {
-        let noted = json!({ "spec": { "worker": { "replicas": handled } } }).to_string();
-        json!({
-            "metadata": {
-                "name": "c-default", "annotations": { "kopf.zalando.org/last-handled-configuration": noted },
-            },
-            "spec": { "worker": { "replicas": asked } },
-        })
-    }
-
-    #[test]
-    fn a_scale_down_that_is_reported_and_not_done_fails() {
-        let with = |group: &Value, second: Value| {
-            let workers = json!({ "items": [deployment("a", 1), second] });
-            let identity = Identity::Object(ObjectId {
-                gvk: api::cluster(),
-                namespace: Some("default".into()),
-                name: "c".into(),
-            });
-            let facts = Facts::Workers { replicas: Some(1), cluster: None };
-            let wait = Await { kind: KindId::DaskCluster, identity, until: Until::Ready, facts, deadline: 1 };
-            let pods = json!({ "items": [] });
-            let (name, registered) = ("c-default", None);
-            Workers { wait: &wait, group, name, workers: &workers, pods: &pods, registered, settled: true }
-                .ready()
-        };
-        let waits = |found, expect: &str| assert_eq!(found, Readiness::Progressing(expect.into()));
-        let mut going = deployment("b", 1);
-        going["metadata"]["deletionTimestamp"] = json!("2026-01-01T00:00:00Z");
-        waits(with(&group(1, 1), going), "1 of 2 workers still to be removed");
-        let Readiness::Failed(why) = with(&group(1, 1), deployment("b", 1)) else { panic!("not failed") };
-        assert!(
-            why.contains("scaled to 1, but left 2") && why.contains("1 of the Deployments a, b"),
-            "{why}"
-        );
-    }
-
-    #[test]
-    fn the_phase_is_not_trusted() {
-        assert_eq!(check("Running", 1, &[1, 1], 2), Readiness::Ready);
-        assert_eq!(check("Pending", 1, &[1, 1], 2), Readiness::Ready, "a healthy cluster may stay Pending");
-        let waits = |found, expect: &str| assert_eq!(found, Readiness::Progressing(expect.into()));
-        waits(check("Running", 1, &[1], 2), "1 of 2 workers ready");
-        waits(check("Running", 0, &[1, 1], 2), "scheduler not ready");
-        waits(check("Running", 1, &[1, 1, 1], 2), "1 of 3 workers still to be removed");
-        waits(check("", 1, &[1, 1], 2), UNSEEN);
-        assert!(matches!(check("Error", 1, &[], 0), Readiness::Failed(_)));
-    }
-
-    #[test]
-    fn only_replicas_and_idle_timeout_are_followed() {
-        for (path, expect) in [
-            ("spec.worker.replicas", Effect::InPlace),
-            ("spec.idleTimeout", Effect::InPlace),
-            ("metadata.labels.a", Effect::InPlace),
-            ("spec.worker.spec.containers[0].image", Effect::Replace),
-            ("spec.scheduler.service.type", Effect::Replace),
-        ] {
-            assert_eq!(effect(&path.parse().unwrap()).0, expect, "{path}");
-        }
-    }
-}
+#[path = "cluster_tests.rs"]
+mod tests;

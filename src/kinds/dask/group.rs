@@ -7,6 +7,7 @@ use serde::{Deserialize, Serialize};
 use serde_json::{Value, json};
 
 use super::api::{self, GROUP_LABEL, UNSEEN};
+use super::booked::{self, Booking, WorkerCapacity};
 use super::handled::{self, is_handled, scaled_to};
 use super::pods::{self, Tally, Wants, Workers};
 use super::registered::{self, Registered};
@@ -16,8 +17,10 @@ use crate::address::{Address, FieldPath};
 use crate::kinds::about::{image, workers};
 use crate::kinds::json::text;
 use crate::kinds::kind::{
-    ChangeContext, Compare, Found, Held, Kind, Part, Room, Unasked, address_in, itself,
+    ChangeContext, Compare, Found, Halt, Held, Kind, Part, Room, Unasked, address_in, itself,
 };
+use crate::kinds::kubernetes::kueue::gang::{self, Gang};
+use crate::kinds::kubernetes::kueue::workload;
 use crate::kinds::kubernetes::object::{gvk, labelled, pods_labelled};
 use crate::kinds::kubernetes::pod_state::PodState;
 use crate::kinds::kubernetes::pods::{broken, pending};
@@ -49,6 +52,7 @@ pub const KIND: Kind = Kind {
     pods: pods::of_group,
     scaled: scale::scaled,
     address: |object| address_in("dask_cluster", object),
+    halt: Halt::Goes,
     ..Kind::BARE
 };
 
@@ -69,9 +73,29 @@ pub struct DaskGroup {
     /// The image. Default the cluster's.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub image: Option<String>,
+    /// On a host: the `[environment.NAME]` of these workers. Default the cluster's.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub environment: Option<String>,
+    /// With `[ssh]`: the hosts that these workers are spread over. Default all.
+    #[serde(default, skip_serializing_if = "Vec::is_empty")]
+    pub hosts: Vec<String>,
     /// What each pod gets and where it runs.
     #[serde(flatten)]
     pub keys: PodKeys,
+    /// The `[queue.NAME]` that the workers of the group wait in, as a gang of their own. Default the cluster's.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub queue: Option<String>,
+    /// How urgent it is among the work of its queue. Default the cluster's, in the cluster's queue.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub priority: Option<String>,
+    /// `"queued"`: nodes for all workers of the group are requested at once from a pool with `queued = true`, and the group is created when they are
+    /// there, which may take days. Without Kueue; with it, use `queue`.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub capacity: Option<WorkerCapacity>,
+    /// How long the nodes of `capacity = "queued"` last: `"12h"`. At most 7 days, and 7 days when nothing is said. Then they go,
+    /// with what runs on them.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub max_run_duration: Option<String>,
     /// Dask resources of each worker, which tasks can request: `{ GPU = 1 }`.
     #[serde(default, skip_serializing_if = "BTreeMap::is_empty")]
     pub resources: BTreeMap<String, f64>,
@@ -130,6 +154,14 @@ fn effect(path: &FieldPath) -> (Effect, Option<&'static str>) {
     if at(&["spec", "worker", "replicas"]) {
         return (Effect::InPlace, None);
     }
+    let gang = FieldPath::keys(["spec", "worker"]);
+    let inside = path.segments().get(gang.segments().len()..).filter(|_| gang.contains(path));
+    if let Some(effect) = inside.and_then(|inside| gang::effect(&inside.iter().cloned().collect())) {
+        return effect;
+    }
+    if let Some(effect) = booked::effect(path, &["spec", "worker"]) {
+        return effect;
+    }
     if at(&["metadata"]) {
         return (Effect::InPlace, Some("what the operator created keeps the old value"));
     }
@@ -150,6 +182,9 @@ pub struct Joined<'a> {
     /// Its namespace, which is the group's.
     pub namespace: &'a str,
     pub image: &'a str,
+    /// The queue of its own gang.
+    pub queue: Option<&'a str>,
+    pub priority: Option<&'a str>,
 }
 
 /// The address of a group.
@@ -157,9 +192,15 @@ pub fn address(cluster: &Address, key: &str) -> Address {
     Address::new(format!("{cluster}.group.{key}"))
 }
 
-/// What `[dask_cluster.X.group.KEY]` becomes.
-pub fn lower(cluster: &Joined, key: &str, section: &DaskGroup, scope: &Scope) -> Resource {
-    let Joined { address: of, origin: cluster_origin, name: cluster_name, namespace, image } = cluster;
+/// What `[dask_cluster.X.group.KEY]` becomes: the group, and what requests nodes for its workers.
+pub fn lower(
+    cluster: &Joined,
+    key: &str,
+    section: &DaskGroup,
+    scope: &Scope,
+) -> (Resource, Option<[Resource; 2]>) {
+    let Joined { address: of, origin: cluster_origin, name: cluster_name, namespace, image, .. } = cluster;
+    let Joined { queue, priority, .. } = cluster;
     let name = section.live_name(cluster_name, key);
     let origin = cluster_origin.key("group").key(key);
     let wants = section.wants(image);
@@ -168,13 +209,33 @@ pub fn lower(cluster: &Joined, key: &str, section: &DaskGroup, scope: &Scope) ->
     if let Some(replicas) = replicas {
         worker["replicas"] = json!(replicas);
     }
+    section.keys.mark(&mut worker);
     let image = if section.image.is_some() { origin.key("image") } else { cluster_origin.key("image") };
     let mut provenance = vec![
         (FieldPath::keys(["spec", "worker", "replicas"]), origin.key("replicas")),
         (FieldPath::keys(["metadata", "name"]), origin.key("name")),
     ];
+    // The operator hands the labels of a cluster to the workers of all its groups, so those of a cluster with a gang need
+    // entries of their own.
+    let own = section.queue.as_deref();
+    if let Some(queue) = own.or(*queue).and_then(|queue| scope.queue(queue)) {
+        let count = section.replicas.most();
+        let metadata = &mut worker["metadata"];
+        Gang { queue: &queue.name, name: &name, count }.mark(metadata);
+        let inherited = priority.filter(|_| own.is_none());
+        let urgency =
+            section.priority.as_deref().or(inherited).map(|priority| queue.priority_class(priority));
+        gang::urge(metadata, urgency.as_deref());
+        gang::part(&mut worker, "worker");
+        gang::ends_soon(&mut worker["spec"]);
+        let from = if own.is_some() { &origin } else { cluster_origin };
+        let metadata = FieldPath::keys(["spec", "worker", "metadata"]);
+        provenance.extend(gang::provenance(&metadata, from, &origin.key("replicas")));
+    }
+    provenance.extend(PodKeys::marks(&FieldPath::keys(["spec", "worker"]), &origin));
     let place = FieldPath::keys(["spec", "worker", "spec"]);
     provenance.extend(pods::provenance(&place, &origin, &image));
+    let image_path = image;
     pod::merge_pod(
         &mut worker["spec"],
         section.keys.pod.as_ref(),
@@ -184,15 +245,34 @@ pub fn lower(cluster: &Joined, key: &str, section: &DaskGroup, scope: &Scope) ->
     );
     let mut follows = vec![(*of).clone()];
     follows.extend(pods::follows(&[&wants], namespace, scope));
+    follows.extend(own.or(*queue).map(|queue| Address::of("queue", queue)));
     follows.extend(section.lifecycle.depends_on.iter().map(Address::new));
     let api = api::group();
-    Resource {
-        address: address(of, key),
-        identity: Identity::Object(ObjectId {
-            gvk: api.clone(),
-            namespace: Some((*namespace).to_owned()),
-            name: name.clone(),
-        }),
+    let object = ObjectId { gvk: api.clone(), namespace: Some((*namespace).to_owned()), name: name.clone() };
+    let address = address(of, key);
+    let booked = section.capacity.filter(|_| section.manage.is_managed()).map(|WorkerCapacity::Queued| {
+        let booking = Booking {
+            user: &object,
+            address: &address,
+            number: (section.replicas.most(), origin.key("replicas")),
+            workers: origin.clone(),
+            image: image_path,
+            origin: origin.clone(),
+            keys: &section.keys,
+            longest: section.max_run_duration.as_deref(),
+            by_text: true,
+            follows: follows.clone(),
+            protect: section.lifecycle.protect,
+        };
+        booked::book(&mut worker, booking, scope)
+    });
+    if let Some([_, request]) = &booked {
+        follows.push(request.address.clone());
+        provenance.extend(booked::provenance(&FieldPath::keys(["spec", "worker"]), &origin));
+    }
+    let group = Resource {
+        address,
+        identity: Identity::Object(object),
         kind: KindId::DaskGroup,
         body: json!({
             "apiVersion": api.api_version(),
@@ -206,13 +286,15 @@ pub fn lower(cluster: &Joined, key: &str, section: &DaskGroup, scope: &Scope) ->
         follows,
         protect: section.lifecycle.protect,
         life: Life::Kept,
-    }
+    };
+    (group, booked)
 }
 
 fn program(context: &ChangeContext) -> Vec<Step> {
     let spec = &context.body()["spec"];
     let replicas = spec["worker"]["replicas"].as_u64();
-    let facts = Facts::Workers { replicas, cluster: spec["cluster"].as_str().map(str::to_owned) };
+    let cluster = spec["cluster"].as_str().map(str::to_owned);
+    let facts = Facts::Workers { replicas, cluster, gang: gang::of(context.body()) };
     object_program(context, KindId::DaskGroup, facts, DEADLINE)
 }
 
@@ -227,6 +309,7 @@ fn queries(wait: &Await) -> Vec<(Part, Query)> {
     }
     queries.push((Part::Workers, labelled(&gvk("apps", "v1", "Deployment", "deployments"), namespace, own)));
     queries.push((Part::Pods, pods_labelled(namespace, own)));
+    queries.extend(workload::query(&wait.identity, wait.gang()));
     // The scheduler counts the workers of all groups.
     if let (true, Some(cluster)) = (wait.until.is_ready(), wait.cluster()) {
         queries.push((Part::ClusterPods, registered::pods(namespace, cluster)));
@@ -244,10 +327,16 @@ fn readiness(wait: &Await, found: &Found) -> Result<Readiness, Unasked> {
     let name = text(&group["metadata"]["name"]);
     let registered = registered_of(found);
     let workers = Workers { wait, group, name, workers, pods, registered, settled: true };
-    Ok(ready(wait, group, pods, workers))
+    let held = workload::held(found, wait.gang(), pods);
+    Ok(ready(wait, group, pods, (workers, held)))
 }
 
-fn ready(wait: &Await, group: &Value, pods: &Value, workers: Workers) -> Readiness {
+fn ready(
+    wait: &Await,
+    group: &Value,
+    pods: &Value,
+    (workers, held): (Workers, Option<workload::Held>),
+) -> Readiness {
     if !group.is_object() {
         return Readiness::Progressing("not created yet".into());
     }
@@ -267,7 +356,10 @@ fn ready(wait: &Await, group: &Value, pods: &Value, workers: Workers) -> Readine
     if is_handled(group) == Some(false) {
         return Readiness::Progressing(UNSEEN.into());
     }
-    workers.ready()
+    match held {
+        Some(held) => held.readiness(),
+        None => workers.ready(),
+    }
 }
 
 fn registered_of(found: &Found) -> Option<Registered> {
@@ -281,7 +373,14 @@ fn status_line(wait: &Await, found: &Found) -> Result<StatusLine, Unasked> {
     let tally = Tally::of(wait, group, &workers, pods, registered_of(found));
     let mut facts = vec![("cluster", group["spec"]["cluster"].clone())];
     facts.extend(tally.facts());
-    Ok(StatusLine { line: tally.line(true), facts, pending: pending(pods) })
+    if let Some(held) = workload::held(found, wait.gang(), pods) {
+        facts.extend(held.facts());
+        let line = format!("{}; {}", held.line(), tally.line(true));
+        return Ok(StatusLine { line, facts, ..StatusLine::default() });
+    }
+    let lacks = workload::note(found).map(|note| format!("; {note}")).unwrap_or_default();
+    let line = format!("{}{lacks}", tally.line(true));
+    Ok(StatusLine { line, facts, pending: pending(pods), ..StatusLine::default() })
 }
 
 #[cfg(test)]
@@ -294,7 +393,7 @@ mod tests {
             namespace: Some("default".into()),
             name: "c-g".into(),
         });
-        let facts = Facts::Workers { replicas: replicas.as_u64(), cluster: None };
+        let facts = Facts::Workers { replicas: replicas.as_u64(), cluster: None, gang: None };
         let wait = Await { kind: KindId::DaskGroup, identity, until: Until::Ready, facts, deadline: 1 };
         let owners = if owned { json!([{ "kind": "DaskCluster" }]) } else { json!([]) };
         let worker = |ready: &u64| {

@@ -9,13 +9,16 @@ use serde::de::{Error, MapAccess, Visitor};
 use serde::{Deserialize, Deserializer, Serialize, Serializer};
 
 use crate::kinds::json::is_false;
+use crate::kinds::short::seconds;
 use crate::resource::Life;
 
-/// Seconds without work after which the operator deletes a cluster, and whether it is made again.
+/// How long without work until the operator deletes a cluster, and whether it is made again.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum IdleTimeout {
     /// It stays gone.
     Gone(u32),
+    /// The same, written as `30m`; nothing where the text is no time.
+    Written(Option<u32>),
     /// As the table says.
     Table(IdleTable),
 }
@@ -37,16 +40,16 @@ impl IdleTimeout {
     pub fn seconds(self) -> u32 {
         match self {
             Self::Gone(seconds) | Self::Table(IdleTable { seconds, .. }) => seconds,
+            Self::Written(seconds) => seconds.unwrap_or_default(),
         }
     }
 
     /// How long the cluster is meant to be there.
     pub fn life(self) -> Life {
         match self {
-            Self::Gone(0) | Self::Table(IdleTable { seconds: 0, .. } | IdleTable { remake: true, .. }) => {
-                Life::Kept
-            }
-            Self::Gone(_) | Self::Table(_) => Life::Once { follow: None },
+            Self::Table(IdleTable { remake: true, .. }) => Life::Kept,
+            Self::Gone(_) | Self::Written(_) | Self::Table(_) if self.seconds() == 0 => Life::Kept,
+            Self::Gone(_) | Self::Written(_) | Self::Table(_) => Life::Once { follow: None },
         }
     }
 }
@@ -54,7 +57,7 @@ impl IdleTimeout {
 impl Serialize for IdleTimeout {
     fn serialize<S: Serializer>(&self, serializer: S) -> Result<S::Ok, S::Error> {
         match self {
-            Self::Gone(seconds) => serializer.serialize_u32(*seconds),
+            Self::Gone(_) | Self::Written(_) => serializer.serialize_u32(self.seconds()),
             Self::Table(table) => table.serialize(serializer),
         }
     }
@@ -68,7 +71,7 @@ impl<'de> Deserialize<'de> for IdleTimeout {
             type Value = IdleTimeout;
 
             fn expecting(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-                f.write_str("seconds or a table with `seconds`")
+                f.write_str("seconds, a time, or a table with `seconds`")
             }
 
             fn visit_i64<E: Error>(self, seconds: i64) -> Result<IdleTimeout, E> {
@@ -77,6 +80,11 @@ impl<'de> Deserialize<'de> for IdleTimeout {
 
             fn visit_u64<E: Error>(self, seconds: u64) -> Result<IdleTimeout, E> {
                 u32::try_from(seconds).map(IdleTimeout::Gone).map_err(E::custom)
+            }
+
+            fn visit_str<E: Error>(self, time: &str) -> Result<IdleTimeout, E> {
+                let seconds = seconds(time).and_then(|seconds| u32::try_from(seconds).ok());
+                Ok(IdleTimeout::Written(seconds))
             }
 
             fn visit_map<A: MapAccess<'de>>(self, map: A) -> Result<IdleTimeout, A::Error> {
@@ -99,6 +107,7 @@ impl JsonSchema for IdleTimeout {
                  recreated.",
             "oneOf": [
                 { "type": "integer", "format": "uint32", "minimum": 0 },
+                { "type": "string" },
                 generator.subschema_for::<IdleTable>(),
             ],
         })

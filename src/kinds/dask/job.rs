@@ -4,15 +4,18 @@ use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
 use serde_json::{Value, json};
 
+use super::booked::{self, Booking, WorkerCapacity};
 use super::cluster::{DaskCluster, Scheduler, Worker};
 use super::pods::{self, Wants};
 use super::service::DaskService;
-use super::{api, registered, workers};
+use super::{api, registered, when_idle, workers};
 use crate::address::{Address, FieldPath};
 use crate::kinds::about::{image, workers};
 use crate::kinds::env::{self, Needed};
 use crate::kinds::json::{is_false, text};
-use crate::kinds::kind::{ChangeContext, Compare, Found, Held, Kind, Part, Room, Unasked, itself};
+use crate::kinds::kind::{ChangeContext, Compare, Found, Halt, Held, Kind, Part, Room, Unasked, itself};
+use crate::kinds::kubernetes::kueue::gang::{self, Gang};
+use crate::kinds::kubernetes::kueue::workload;
 use crate::kinds::kubernetes::object::{gvk, unmarked};
 use crate::kinds::kubernetes::pod_state::{ContainerState, PodState};
 use crate::kinds::kubernetes::pods::{broken, gpus, gpus_held, pending};
@@ -44,6 +47,7 @@ pub const KIND: Kind = Kind {
     pods: pods::of_cluster,
     endpoint: api::endpoint,
     address: |object| Address::of("dask_job", &object.name),
+    halt: Halt::GoesWhile(|job| when_idle::judge_job(job) != Readiness::Ready),
     ..Kind::BARE
 };
 
@@ -85,6 +89,22 @@ pub struct DaskJob {
     #[serde(default, skip_serializing_if = "Option::is_none")]
     #[schemars(range(min = 0, max = 10000))]
     pub replicas: Option<u32>,
+    /// The `[queue.NAME]` that it waits in: its program, the scheduler and the workers start together when the queue has
+    /// room for all of them, or not at all. It is not copied by `like`.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub queue: Option<String>,
+    /// How urgent it is among the work of its queue: one of the queue's `priorities`. What is more urgent starts first; nothing
+    /// that runs is stopped for it.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub priority: Option<String>,
+    /// `"queued"`: nodes for all workers of its cluster are requested at once from a pool with `queued = true`, and the job is created when they are
+    /// there, which may take days. Without Kueue; with it, use `queue`.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub capacity: Option<WorkerCapacity>,
+    /// How long the nodes of `capacity = "queued"` last: `"12h"`. At most 7 days, and 7 days when nothing is said. Then they go,
+    /// with what runs on them.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub max_run_duration: Option<String>,
     /// What happens when the program fails. Default `never`: the job has failed.
     #[serde(default)]
     pub restart: Restart,
@@ -188,14 +208,18 @@ pub fn runner(job: &ObjectId) -> ObjectId {
 
 /// The operator reads a job once. Source: as above.
 fn effect(path: &FieldPath) -> (Effect, Option<&'static str>) {
+    let worker = ["spec", "cluster", "spec", "worker"];
+    if let Some(effect) = gang::effect(path).or_else(|| booked::effect(path, &worker)) {
+        return effect;
+    }
     if FieldPath::keys(["metadata"]).contains(path) {
         return (Effect::InPlace, Some("what the operator created keeps the old value"));
     }
     (Effect::Replace, Some("a job runs once: a changed job is deleted and runs again"))
 }
 
-/// What `[dask_job.KEY]` becomes; `like` is the section that it names.
-pub fn lower(key: &str, section: &DaskJob, like: Option<&DaskCluster>, scope: &Scope) -> Resource {
+/// What `[dask_job.KEY]` becomes; `like` is the section that it names. The job, and what requests nodes for its workers.
+pub fn lower(key: &str, section: &DaskJob, like: Option<&DaskCluster>, scope: &Scope) -> Vec<Resource> {
     let (name, namespace) = (section.live_name(key), section.namespace());
     let image = section.image.as_deref().or(like.map(|like| like.image.as_str())).unwrap_or_default();
     let cluster_image = like.map_or(image, |like| like.image.as_str());
@@ -203,7 +227,8 @@ pub fn lower(key: &str, section: &DaskJob, like: Option<&DaskCluster>, scope: &S
     let mut provenance = provenance(&FieldPath::keys(["dask_job", key]), section);
     let scheduler = section.scheduler.as_ref().or(like.map(|like| &like.scheduler)).unwrap_or(&no_scheduler);
     let worker = section.worker.as_ref().or(like.map(|like| &like.worker)).unwrap_or(&no_worker);
-    let given = [("scheduler", scheduler.keys.pod.as_ref()), ("worker", worker.keys.pod.as_ref())];
+    let given = [("scheduler", &scheduler.keys), ("worker", &worker.keys)];
+    let worker_keys = &worker.keys;
     let replicas = section.replicas.unwrap_or(worker.replicas.most());
     let (scheduler, workers) = (scheduler.wants(cluster_image), worker.wants(cluster_image));
     let program = wants(section, image);
@@ -231,29 +256,72 @@ pub fn lower(key: &str, section: &DaskJob, like: Option<&DaskCluster>, scope: &S
             },
         } },
     });
-    for (part, given) in given {
+    let mut metadata = json!({ "name": name, "namespace": namespace, "labels": scope.labels() });
+    if let Some(queue) = section.queue.as_deref().and_then(|queue| scope.queue(queue)) {
+        Gang { queue: &queue.name, name, count: 2 + replicas }.mark(&mut metadata);
+        let urgency = section.priority.as_deref().map(|priority| queue.priority_class(priority));
+        gang::urge(&mut metadata, urgency.as_deref());
+        gang::part(&mut spec["job"], "runner");
+        let cluster = &mut spec["cluster"]["spec"];
+        gang::ends_soon(&mut cluster["worker"]["spec"]);
+        for part in ["scheduler", "worker"] {
+            gang::part(&mut cluster[part], part);
+        }
+        let number = number_from(&origin, section);
+        provenance.extend(gang::provenance(&FieldPath::keys(["metadata"]), &origin, &number));
+    }
+    section.keys.mark(&mut spec["job"]);
+    provenance.extend(PodKeys::marks(&FieldPath::keys(["spec", "job"]), &origin));
+    for (part, keys) in given {
         let own = [("scheduler", section.scheduler.is_some()), ("worker", section.worker.is_some())];
         let copied = section.like.as_ref().filter(|_| !own.contains(&(part, true)));
         let from = copied.map_or(origin.clone(), |like| FieldPath::keys(["dask_cluster", like]));
-        let place = FieldPath::keys(["spec", "cluster", "spec", part, "spec"]);
-        let pod = &mut spec["cluster"]["spec"][part]["spec"];
-        pod::merge_pod(pod, given, &place, &from.key(part).key("pod"), &mut provenance);
+        let place = FieldPath::keys(["spec", "cluster", "spec", part]);
+        let from = from.key(part);
+        let body = &mut spec["cluster"]["spec"][part];
+        keys.mark(body);
+        provenance.extend(PodKeys::marks(&place, &from));
+        let pod = &mut body["spec"];
+        pod::merge_pod(pod, keys.pod.as_ref(), &place.key("spec"), &from.key("pod"), &mut provenance);
     }
     let mut follows = pods::follows(&[&program, &scheduler, &workers], namespace, scope);
+    follows.extend(section.queue.as_ref().map(|queue| Address::of("queue", queue)));
     follows.extend(section.lifecycle.depends_on.iter().map(Address::new));
     let api = api::job();
-    Resource {
-        address: Address::of("dask_job", key),
-        identity: Identity::Object(ObjectId {
-            gvk: api.clone(),
-            namespace: Some(namespace.into()),
-            name: name.into(),
-        }),
+    let object = ObjectId { gvk: api.clone(), namespace: Some(namespace.into()), name: name.into() };
+    let address = Address::of("dask_job", key);
+    let booked = section.capacity.filter(|_| section.manage.is_managed()).map(|WorkerCapacity::Queued| {
+        let copied = section.like.as_ref().filter(|_| section.worker.is_none());
+        let of = copied.map_or(origin.clone(), |like| FieldPath::keys(["dask_cluster", like]));
+        let booking = Booking {
+            user: &object,
+            address: &address,
+            number: (replicas, number_from(&origin, section)),
+            workers: of.key("worker"),
+            image: of.key("image"),
+            origin: origin.clone(),
+            keys: worker_keys,
+            longest: section.max_run_duration.as_deref(),
+            // What it copies may change while it runs, and it keeps its nodes all the same.
+            by_text: false,
+            follows: follows.clone(),
+            protect: section.lifecycle.protect,
+        };
+        booked::book(&mut spec["cluster"]["spec"]["worker"], booking, scope)
+    });
+    if let Some([_, request]) = &booked {
+        follows.push(request.address.clone());
+        let worker = FieldPath::keys(["spec", "cluster", "spec", "worker"]);
+        provenance.extend(booked::provenance(&worker, &origin));
+    }
+    let job = Resource {
+        address,
+        identity: Identity::Object(object),
         kind: KindId::DaskJob,
         body: json!({
             "apiVersion": api.api_version(),
             "kind": api.kind,
-            "metadata": { "name": name, "namespace": namespace, "labels": scope.labels() },
+            "metadata": metadata,
             "spec": spec,
         }),
         create_only: Value::Null,
@@ -262,12 +330,13 @@ pub fn lower(key: &str, section: &DaskJob, like: Option<&DaskCluster>, scope: &S
         follows,
         protect: section.lifecycle.protect,
         life: Life::Once { follow: section.wait.then(|| section.timeout.unwrap_or(FOLLOWED)) },
-    }
+    };
+    [job].into_iter().chain(booked.into_iter().flatten()).collect()
 }
 
 /// What `[dask_job.KEY]` with `manage = false` says of a job that others own.
-pub fn read(key: &str, section: &DaskJob, like: Option<&DaskCluster>, scope: &Scope) -> Resource {
-    unmarked(lower(key, section, like, scope))
+pub fn read(key: &str, section: &DaskJob, like: Option<&DaskCluster>, scope: &Scope) -> Vec<Resource> {
+    lower(key, section, like, scope).into_iter().map(unmarked).collect()
 }
 
 fn wants<'a>(section: &'a DaskJob, image: &'a str) -> Wants<'a> {
@@ -293,9 +362,16 @@ fn provenance(origin: &FieldPath, section: &DaskJob) -> Vec<(FieldPath, FieldPat
             None => provenance.extend(pods::provenance(&pod, &origin.key(part), &origin.key("image"))),
         }
     }
-    let replicas = from(section.replicas.is_some(), origin.key("replicas"), &["worker", "replicas"]);
-    provenance.push((cluster.key("worker").key("replicas"), replicas));
+    provenance.push((cluster.key("worker").key("replicas"), number_from(origin, section)));
     provenance
+}
+
+/// Where the number of workers stands.
+fn number_from(origin: &FieldPath, section: &DaskJob) -> FieldPath {
+    match (&section.like, &section.replicas) {
+        (Some(like), None) => FieldPath::keys(["dask_cluster", like]).key("worker").key("replicas"),
+        _ => origin.key("replicas"),
+    }
 }
 
 /// How an apply follows a job. It is no part of the job's object, so that another wish does not run it again.
@@ -304,7 +380,7 @@ fn program(context: &ChangeContext) -> Vec<Step> {
         Life::Once { follow } => follow,
         Life::Kept => None,
     });
-    let facts = Facts::Job { to_the_end: wait.is_some() };
+    let facts = Facts::Job { to_the_end: wait.is_some(), gang: gang::of(context.body()) };
     let mut steps = object_program(context, KindId::DaskJob, facts, wait.unwrap_or(STARTS));
     let makes = matches!(context.action, Action::Create | Action::Replace);
     if let (Some(_), true, Some(job)) = (wait, makes, context.object()) {
@@ -324,20 +400,26 @@ fn queries(wait: &Await) -> Vec<(Part, Query)> {
     queries.push((Part::Program, at(runner(job).path())));
     queries.push((Part::Cluster, at(format!("{}/{}", api::cluster().collection(namespace), job.name))));
     queries.push((Part::Pods, registered::pods(namespace, &job.name)));
+    queries.extend(workload::query(&wait.identity, wait.gang()));
     queries
 }
 
 /// The operator's own words for the states of a job. Source: as above.
 fn readiness(wait: &Await, found: &Found) -> Result<Readiness, Unasked> {
     let (job, runner, pods) = (found.itself(), found.get(Part::Program)?, found.get(Part::Pods)?);
-    Ok(followed(wait, job, runner, pods))
+    Ok(followed(wait, job, (runner, pods), workload::held(found, wait.gang(), pods)))
 }
 
-fn followed(wait: &Await, job: &Value, runner: &Value, pods: &Value) -> Readiness {
+fn followed(
+    wait: &Await,
+    job: &Value,
+    (runner, pods): (&Value, &Value),
+    held: Option<workload::Held>,
+) -> Readiness {
     if !job.is_object() {
         return Readiness::Progressing("not created yet".into());
     }
-    let to_the_end = wait.facts == Facts::Job { to_the_end: true };
+    let to_the_end = matches!(wait.facts, Facts::Job { to_the_end: true, .. });
     let status = text(&job["status"]["jobStatus"]);
     match status {
         "Successful" => return Readiness::Ready,
@@ -346,8 +428,14 @@ fn followed(wait: &Await, job: &Value, runner: &Value, pods: &Value) -> Readines
         "JobCreated" => {
             return Readiness::Progressing("the Dask operator has not created its cluster yet".into());
         }
-        _ if !to_the_end => return Readiness::Ready,
         _ => {}
+    }
+    // The operator calls a job created, and running, while all of its pods are held back.
+    if let Some(held) = held.filter(|_| status != "Failed") {
+        return held.readiness();
+    }
+    if !to_the_end {
+        return Readiness::Ready;
     }
     if let Some(reason) = PodState::each(pods).find_map(broken) {
         return Readiness::Failed(reason);
@@ -365,7 +453,7 @@ fn why_failed(runner: &Value) -> String {
 }
 
 /// For `status`: how far the job is, its program and its cluster.
-fn status_line(_: &Await, found: &Found) -> Result<StatusLine, Unasked> {
+fn status_line(wait: &Await, found: &Found) -> Result<StatusLine, Unasked> {
     let (job, runner) = (found.itself(), found.get(Part::Program)?);
     let (cluster, pods) = (found.get(Part::Cluster)?, found.get(Part::Pods)?);
     let phase = match text(&job["status"]["jobStatus"]) {
@@ -379,8 +467,15 @@ fn status_line(_: &Await, found: &Found) -> Result<StatusLine, Unasked> {
     let workers = cluster["spec"]["worker"]["replicas"].as_u64();
     let beside = workers.map(|workers| format!(", {workers} workers requested")).unwrap_or_default();
     let gpus = gpus(pods);
+    let held = workload::held(found, wait.gang(), pods);
+    if let Some(held) = held {
+        let [why, since] = held.facts();
+        let phase = ("phase", job["status"]["jobStatus"].clone());
+        return Ok(StatusLine { line: held.line(), facts: vec![phase, why, since], ..StatusLine::default() });
+    }
+    let lacks = workload::note(found).map(|note| format!("; {note}")).unwrap_or_default();
     Ok(StatusLine {
-        line: format!("{phase}; {program}{beside}{}", gpus_held(gpus)),
+        line: format!("{phase}; {program}{beside}{}{lacks}", gpus_held(gpus)),
         facts: vec![
             ("phase", job["status"]["jobStatus"].clone()),
             ("program", runner["status"]["phase"].clone()),
@@ -390,6 +485,7 @@ fn status_line(_: &Await, found: &Found) -> Result<StatusLine, Unasked> {
             ("gpus", json!(gpus)),
         ],
         pending: pending(pods),
+        ..StatusLine::default()
     })
 }
 
@@ -404,10 +500,10 @@ mod tests {
             namespace: Some("default".into()),
             name: "j".into(),
         });
-        let facts = Facts::Job { to_the_end: end };
+        let facts = Facts::Job { to_the_end: end, gang: None };
         let wait = Await { kind: KindId::DaskJob, identity, until: Until::Ready, facts, deadline: 1 };
         let job = json!({ "status": { "jobStatus": status } });
-        followed(&wait, &job, runner, &json!({ "items": [runner] }))
+        followed(&wait, &job, (runner, &json!({ "items": [runner] })), None)
     }
 
     #[test]
@@ -439,5 +535,8 @@ mod tests {
     fn a_changed_job_is_a_new_run() {
         assert_eq!(effect(&"spec.job.spec.containers[0].args".parse().unwrap()).0, Effect::Replace);
         assert_eq!(effect(&"metadata.labels.a".parse().unwrap()).0, Effect::InPlace);
+        for (map, key) in [("labels", gang::QUEUE), ("labels", gang::GROUP), ("annotations", gang::COUNT)] {
+            assert_eq!(effect(&FieldPath::keys(["metadata", map, key])).0, Effect::Replace, "{key}");
+        }
     }
 }

@@ -2,6 +2,7 @@
 
 pub mod api;
 pub mod autoscaler;
+pub mod booked;
 pub mod cluster;
 pub mod group;
 pub mod handled;
@@ -14,6 +15,7 @@ pub mod registered;
 pub mod replicas;
 pub mod scale;
 pub mod service;
+pub mod ttl;
 pub mod when_idle;
 pub mod why;
 pub mod workers;

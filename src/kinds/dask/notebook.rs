@@ -10,12 +10,13 @@ use super::pods::{self, Wants};
 use crate::address::{Address, FieldPath};
 use crate::kinds::about::{image, with_gpus};
 use crate::kinds::env::{self, Needed, SecretKey};
-use crate::kinds::kind::{ChangeContext, Compare, Found, Kind, Part, Unasked, itself};
+use crate::kinds::kind::{ChangeContext, Compare, Found, Halt, Kind, Part, Unasked, itself};
 use crate::kinds::kubernetes::endpoint;
 use crate::kinds::kubernetes::object::{gvk, pods_labelled};
 use crate::kinds::kubernetes::pod_state::{ContainerState, PodState};
 use crate::kinds::kubernetes::pods::{broken, pending, selecting};
 use crate::kinds::kubernetes::requests::object_program;
+use crate::kinds::kubernetes::template;
 use crate::kinds::kubernetes::workload::{deployment_ready, template_effect};
 use crate::kinds::pod;
 use crate::kinds::scope::Scope;
@@ -44,6 +45,7 @@ pub const KIND: Kind = Kind {
         vec![with_gpus(pod).trim_start().to_owned(), image(pod)]
     },
     pods: selecting,
+    halt: Halt::Goes,
     ..Kind::BARE
 };
 
@@ -166,7 +168,8 @@ pub fn lower(key: &str, section: &Notebook, like: Option<&DaskCluster>, scope: &
     let wants = section.wants(image);
     let place = FieldPath::keys(["spec", "template", "spec"]);
     let mut provenance = section.provenance(&origin, &place);
-    let mut pod = pods::bare("notebook", &wants, scope);
+    provenance.extend(PodKeys::marks(&FieldPath::keys(["spec", "template"]), &origin));
+    let mut pod = template::bare("notebook", &wants, scope);
     section.fill(&mut pod, like, &env::own_secret(&scope.owner));
     pod::merge_pod(&mut pod, section.keys.pod.as_ref(), &place, &origin.key("pod"), &mut provenance);
     let mut follows = pods::follows(&[&wants], namespace, scope);
@@ -192,13 +195,14 @@ pub fn lower(key: &str, section: &Notebook, like: Option<&DaskCluster>, scope: &
         protect: section.lifecycle.protect,
         life: Life::Kept,
     };
-    let deployment = json!({
+    let mut deployment = json!({
         "replicas": 1,
         // Two of them would write the same files.
         "strategy": { "type": "Recreate" },
         "selector": { "matchLabels": selector(name) },
         "template": { "metadata": { "labels": selector(name) }, "spec": pod },
     });
+    section.keys.mark(&mut deployment["template"]);
     let service = json!({
         "type": "ClusterIP",
         "selector": selector(name),
@@ -282,6 +286,7 @@ fn readiness(_: &Await, found: &Found) -> Result<Readiness, Unasked> {
     Ok(match deployment_ready(found.itself()) {
         Readiness::Ready => Readiness::Ready,
         Readiness::Impaired(what) => Readiness::Impaired(what),
+        Readiness::Queued(queued) => Readiness::Queued(queued),
         // A Deployment gives up after ten minutes, and comes up all the same once there is a node.
         Readiness::Progressing(what) | Readiness::Stalled(what) | Readiness::Failed(what) => {
             let why = pending(pods).into_iter().find_map(|pending| pending.why);

@@ -1,34 +1,21 @@
 //! Pods of Dask: how schedulers and workers are built from short forms, and why one does not run.
 
-use std::collections::BTreeMap;
-
 use serde_json::{Value, json};
 
 use super::api::{CLUSTER_LABEL, COMPONENT_LABEL, GROUP_LABEL, UNSEEN};
 use super::handled::scaled_to;
 use super::registered::Registered;
-use crate::address::{Address, FieldPath};
-use crate::kinds::env;
+use crate::address::Address;
 use crate::kinds::json::text;
 use crate::kinds::kind::Where;
 use crate::kinds::kubernetes::object::pods_labelled;
 use crate::kinds::kubernetes::pod_state::PodState;
 use crate::kinds::kubernetes::pods::{gpus, gpus_held, why};
+use crate::kinds::kubernetes::template;
+pub use crate::kinds::kubernetes::template::{Wants, provenance};
 use crate::kinds::kubernetes::workload::deployment_ready;
-use crate::kinds::scope::{POOL_LABEL, Scope};
-use crate::kinds::section::PodKeys;
+use crate::kinds::scope::{DASK_OPERATOR, Scope};
 use crate::resource::{Await, Identity, Readiness, Resource, Until};
-
-/// What a pod runs, with what and where: the short form that schedulers and workers share.
-pub struct Wants<'a> {
-    pub image: &'a str,
-    /// Arguments of the image's entry point; none for the default ones.
-    pub args: &'a [String],
-    /// What it gets and where it runs.
-    pub keys: &'a PodKeys,
-    /// Dask's own resources, for workers.
-    pub resources: Option<&'a BTreeMap<String, f64>>,
-}
 
 /// The pods of a cluster, or of a job: its cluster is called as it is, and its program's pod is labelled like the others.
 pub(super) fn of_cluster(resource: &Resource) -> Where {
@@ -45,36 +32,9 @@ fn labelled(label: &str, resource: &Resource) -> Where {
     Where::Here(pods_labelled(object.namespace.as_deref(), [(label, object.name.as_str())]))
 }
 
-/// What a thing of Dask with these pods follows: its namespace, the operator, the pools, the driver where GPUs are
-/// asked for, and the checks of those pools: a check needs a free GPU, so it comes first.
+/// What a thing of Dask with these pods follows: the operator as well.
 pub fn follows(pods: &[&Wants], namespace: &str, scope: &Scope) -> Vec<Address> {
-    let pools: Vec<&String> =
-        pods.iter().flat_map(|pod| [&pod.keys.pool, &pod.keys.prefer_pool]).flatten().collect();
-    let mut follows = scope.in_namespace(namespace);
-    follows.extend(scope.section(crate::kinds::scope::DASK_OPERATOR));
-    follows.extend(pools.iter().map(|pool| Address::of("node_pool", pool)));
-    if pods.iter().any(|pod| pod.keys.gpus() > 0) {
-        follows.extend(scope.section("gpu_driver"));
-    }
-    let variables = pods.iter().flat_map(|pod| pod.keys.env.values());
-    follows.extend(env::follows(variables, namespace, &scope.owner));
-    let ours = |pool: &Option<String>| pool.as_ref().is_none_or(|pool| pools.contains(&pool));
-    follows.extend(scope.checks.iter().filter(|(_, pool)| ours(pool)).map(|(address, _)| address.clone()));
-    follows
-}
-
-/// Where the parts of a PodSpec come from in the stack file.
-pub fn provenance(pod: &FieldPath, section: &FieldPath, image: &FieldPath) -> Vec<(FieldPath, FieldPath)> {
-    let container = pod.key("containers").index(0);
-    vec![
-        (pod.clone(), section.clone()),
-        (container.key("image"), image.clone()),
-        (container.key("args"), section.key("args")),
-        (container.key("env"), section.key("env")),
-        (container.key("resources"), section.key("gpus")),
-        (pod.key("nodeSelector"), section.key("pool")),
-        (pod.key("affinity"), section.key("prefer_pool")),
-    ]
+    template::follows(pods, namespace, scope.section(DASK_OPERATOR), scope)
 }
 
 /// The PodSpec of a scheduler.
@@ -95,7 +55,7 @@ pub fn scheduler(wants: &Wants, scope: &Scope) -> Value {
         "readinessProbe": probe(5, 10),
         "livenessProbe": probe(15, 20),
     });
-    pod(container, wants, scope)
+    template::pod(container, wants, scope)
 }
 
 /// The PodSpec of a worker. The two-word commands work in every image; one-word ones were removed in distributed
@@ -117,7 +77,7 @@ pub fn worker(wants: &Wants, scope: &Scope) -> Value {
         "imagePullPolicy": "IfNotPresent",
         "args": args,
     });
-    pod(container, wants, scope)
+    template::pod(container, wants, scope)
 }
 
 /// The PodSpec of a job's program.
@@ -128,56 +88,7 @@ pub fn program(wants: &Wants, scope: &Scope) -> Value {
         "imagePullPolicy": "IfNotPresent",
         "args": wants.args,
     });
-    pod(container, wants, scope)
-}
-
-/// A PodSpec with one container, of which only the image is said.
-pub fn bare(name: &str, wants: &Wants, scope: &Scope) -> Value {
-    pod(json!({ "name": name, "image": wants.image, "imagePullPolicy": "IfNotPresent" }), wants, scope)
-}
-
-fn pod(mut container: Value, wants: &Wants, scope: &Scope) -> Value {
-    let PodKeys { gpus: _, cpu, memory, pool, prefer_pool, env: variables, pod: _ } = wants.keys;
-    let gpus = wants.keys.gpus();
-    let find = |key: &Option<String>| key.as_ref().and_then(|key| scope.pool(key));
-    let (pool, prefer) = (find(pool), find(prefer_pool));
-    if !variables.is_empty() {
-        container["env"] = env::list(variables, &env::own_secret(&scope.owner));
-    }
-    // Quantities as text: the schema of these kinds refuses numbers.
-    for (resource, amount) in [("cpu", cpu), ("memory", memory)] {
-        if let Some(amount) = amount {
-            container["resources"]["requests"][resource] = json!(amount);
-            container["resources"]["limits"][resource] = json!(amount);
-        }
-    }
-    let mut tolerations = Vec::new();
-    if gpus > 0 {
-        container["resources"]["limits"]["nvidia.com/gpu"] = json!(gpus.to_string());
-        tolerations.push(json!({ "key": "nvidia.com/gpu", "operator": "Exists", "effect": "NoSchedule" }));
-    }
-    for taint in pool.iter().chain(&prefer).flat_map(|pool| &pool.taints) {
-        let toleration = json!({
-            "key": taint.key, "operator": "Equal", "value": taint.value, "effect": taint.effect.kubernetes(),
-        });
-        if taint.key != "nvidia.com/gpu" && !tolerations.contains(&toleration) {
-            tolerations.push(toleration);
-        }
-    }
-    let mut pod_spec = json!({ "containers": [container] });
-    if !tolerations.is_empty() {
-        pod_spec["tolerations"] = json!(tolerations);
-    }
-    if let Some(pool) = pool {
-        pod_spec["nodeSelector"] = json!({ POOL_LABEL: pool.name });
-    }
-    if let Some(prefer) = prefer {
-        let matches = json!([{ "key": POOL_LABEL, "operator": "In", "values": [prefer.name] }]);
-        pod_spec["affinity"] = json!({ "nodeAffinity": { "preferredDuringSchedulingIgnoredDuringExecution": [
-            { "weight": 100, "preference": { "matchExpressions": matches } },
-        ] } });
-    }
-    pod_spec
+    template::pod(container, wants, scope)
 }
 
 /// The workers of one group.

@@ -16,6 +16,7 @@ use crate::resource::{
 };
 use crate::schema::Message;
 
+pub mod autopilot;
 mod fields;
 mod keys;
 mod section;
@@ -55,7 +56,12 @@ fn about(resource: &Resource) -> Vec<String> {
         ("", channel) => format!("{} channel", channel.to_lowercase()),
         (version, _) => format!("version {version}"),
     };
-    vec![if zonal { "zonal" } else { "regional" }.to_owned(), version]
+    let place = match zonal {
+        _ if autopilot::is_on(body) => "Autopilot",
+        true => "zonal",
+        false => "regional",
+    };
+    vec![place.to_owned(), version]
 }
 
 /// What `[cluster]` becomes.
@@ -107,7 +113,7 @@ fn program(context: &ChangeContext) -> Vec<Step> {
     };
     let delete = || call(Method::Delete, format!("/v1/{}", name.path()), None);
     let create = || {
-        let mut cluster = context.body().clone();
+        let mut cluster = autopilot::created(context.body());
         if let Some(pool) = context.inline_pool {
             cluster["nodePools"] = json!([super::node_pool::first_body(pool)]);
         }
@@ -187,6 +193,6 @@ fn status_line(live: &Value) -> StatusLine {
     StatusLine {
         line: format!("{status}{version}"),
         facts: vec![("status", live["status"].clone()), ("version", live["currentMasterVersion"].clone())],
-        pending: Vec::new(),
+        ..StatusLine::default()
     }
 }

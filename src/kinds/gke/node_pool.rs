@@ -5,9 +5,9 @@ use serde_json::{Value, json};
 use super::api;
 use super::field::{self, Maker};
 use crate::address::{Address, FieldPath};
-use crate::kinds::kind::{ChangeContext, Compare, Kind};
+use crate::kinds::kind::{ChangeContext, Compare, Halt, Kind};
 use crate::kinds::scope::Scope;
-use crate::resource::{ClusterName, Identity, KindId, Life, Resource, Usual};
+use crate::resource::{ClusterName, Identity, KindId, Ladder, Life, Resource, Usual, Way};
 use crate::schema::Message;
 
 mod calls;
@@ -18,14 +18,15 @@ mod networks;
 mod ready;
 mod registries;
 mod section;
+pub mod ways;
 
 pub use calls::{first_body, starts_empty};
 pub use fields::{FIELDS, SCOPE, takes_hyperdisk_only};
-pub use keys::{BlueGreen, Kubelet, Linux, LocalSsd, Reservation, TenantAffinity};
+pub use keys::{BlueGreen, Capacity, Kubelet, Linux, LocalSsd, Reservation, TenantAffinity};
 pub use networks::{NodeNetwork, PodNetwork};
-pub(crate) use ready::{allocatable_gpus, conditions};
+pub(crate) use ready::{allocatable_gpus, conditions, is_short};
 pub use ready::{live_gpus, summary};
-pub use section::{DriverVersion, NodePool, Surge};
+pub use section::{DriverVersion, ForRequests, NodePool, Surge};
 
 /// As long as creating one with nodes took for those who wrote of it in issues of Google's provider for Terraform.
 const USUAL: Usual = Usual { least: 90, most: 7 * 60 };
@@ -40,19 +41,55 @@ pub const KIND: Kind = Kind {
     status_line: ready::status_line,
     about: ready::about,
     filled_in: fields::filled_in,
+    halt: Halt::Emptied(emptied),
     scaled: ready::scaled,
     usual,
     ..Kind::BARE
 };
+
+/// What says how the machines are bought.
+const BOUGHT: [&str; 4] =
+    ["config.spot", "config.flexStart", "queuedProvisioning.enabled", "config.reservationAffinity"];
 
 /// One that is made with its cluster is in the cluster's time. Of one without nodes nothing is known.
 fn usual(context: &ChangeContext) -> Option<Usual> {
     (context.inline_pool.is_none() && !starts_empty(context.body())).then_some(USUAL)
 }
 
-/// What `[node_pool.KEY]` becomes.
+/// A pool without nodes, to which nothing brings any. GKE refuses to turn the autoscaler of pools off that wait for
+/// capacity; what waits there takes no nodes without a request of its own.
+fn emptied(body: &mut Value) {
+    let waits = body["queuedProvisioning"]["enabled"] == true || body["config"]["flexStart"] == true;
+    if !waits {
+        body["autoscaling"] = json!({ "enabled": false });
+    }
+    body["nodeCount"] = json!(0);
+    body["initialNodeCount"] = json!(0);
+}
+
+/// What `[node_pool.KEY]` becomes; with `capacity` by its first way.
 pub fn lower(key: &str, section: &NodePool, cluster: &ClusterName, scope: &Scope) -> Resource {
-    resource(key, section, cluster, scope, Maker::Stack)
+    let first = ways::first(section);
+    let mut resource = resource(key, first.as_ref().unwrap_or(section), cluster, scope, Maker::Stack);
+    if first.is_some() {
+        let capacity = resource.origin.key("capacity");
+        let bought = BOUGHT.iter().filter_map(|place| place.parse().ok());
+        resource.provenance.extend(bought.map(|place: FieldPath| (place, capacity.clone())));
+    }
+    resource
+}
+
+/// All ways of `[node_pool.KEY]`; `None` without `capacity`.
+pub fn ladder(key: &str, section: &NodePool, cluster: &ClusterName, scope: &Scope) -> Option<Ladder> {
+    let way = |bought: ways::Bought| Way {
+        body: lower(key, &bought.pool, cluster, scope).body,
+        hourly: ways::hourly(&bought.pool),
+        by: bought.by,
+        zone: bought.zone,
+    };
+    let ways: Vec<Way> = ways::bought(section).map(way).collect();
+    let identity = Identity::NodePool { cluster: cluster.clone(), pool: section.live_name(key).to_owned() };
+    (!ways.is_empty()).then_some(Ladder { identity, ways })
 }
 
 /// What `[node_pool.KEY]` with `manage = false` says of a pool that others own.

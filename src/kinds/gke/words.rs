@@ -5,6 +5,7 @@ use serde::{Deserialize, Serialize};
 use serde_json::{Value, json};
 
 use crate::kinds::json::text;
+pub use crate::kinds::short::seconds;
 
 /// A choice of words, each with the API's.
 macro_rules! words {
@@ -192,27 +193,6 @@ words! {
     }
 }
 
-/// `7d`, `12h`, `30m`, `45s`, `1h30m` in seconds.
-pub fn seconds(text: &str) -> Option<u64> {
-    let (mut total, mut number) = (0u64, String::new());
-    for letter in text.chars() {
-        if letter.is_ascii_digit() {
-            number.push(letter);
-            continue;
-        }
-        let unit = match letter {
-            'd' => 86_400,
-            'h' => 3600,
-            'm' => 60,
-            's' => 1,
-            _ => return None,
-        };
-        total = total.checked_add(number.parse::<u64>().ok()?.checked_mul(unit)?)?;
-        number.clear();
-    }
-    (number.is_empty() && !text.is_empty()).then_some(total)
-}
-
 /// A duration as protocol JSON has it: `604800s`. What is none goes as it stands, and a rule says so.
 pub fn lasting(text: &str) -> Value {
     seconds(text).map_or_else(|| json!(text), |seconds| json!(format!("{seconds}s")))
@@ -284,6 +264,7 @@ fn to_snake(key: &str) -> String {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::kinds::short::seconds;
 
     #[test]
     fn durations() {

@@ -3,6 +3,7 @@
 use serde_json::Value;
 
 use super::hooks::{self, Fate, Hooks};
+use super::kueue;
 use crate::address::{Address, FieldPath};
 use crate::kinds::json::text;
 use crate::schema::{self, Api, DASK_GROUP};
@@ -157,7 +158,16 @@ impl<'a> Kinds<'a> {
                 .find(|api| (&*api.group, &*api.version, &*api.kind) == (group, version, kind))
         };
         let custom = || self.custom(group, version, kind).map(|custom| &custom.api);
-        schema::api(group, version, kind).or_else(dask).or_else(custom)
+        let kueue = || {
+            let same = |api: &&Api| (&*api.group, &*api.version, &*api.kind) == (group, version, kind);
+            kueue::apis().iter().find(same)
+        };
+        // Definitions in the files come first: they may be newer than those of the cluster.
+        let served = || {
+            let same = |api: &&Api| (&*api.group, &*api.version, &*api.kind) == (group, version, kind);
+            schema::served_apis().iter().find(same)
+        };
+        schema::api(group, version, kind).or_else(dask).or_else(custom).or_else(served).or_else(kueue)
     }
 
     /// The shape of a kind.
@@ -165,16 +175,18 @@ impl<'a> Kinds<'a> {
         if group == DASK_GROUP {
             return schema::dask(kind);
         }
-        schema::builtin(group, version, kind).or_else(|| {
+        let custom = || {
             let Custom { definition, .. } = self.custom(group, version, kind)?;
             let versions = definition["spec"]["versions"].as_array()?;
             let found = versions.iter().find(|found| found["name"] == version)?;
             Some(schema::Schema::from_crd(&found["schema"]["openAPIV3Schema"]))
-        })
+        };
+        schema::builtin(group, version, kind).or_else(custom).or_else(|| schema::served(group, version, kind))
     }
 
     /// All kinds by name, with their `apiVersion`.
     pub fn all(&self) -> impl Iterator<Item = &Api> {
-        schema::apis().iter().chain(schema::dask_apis()).chain(self.custom.iter().map(|custom| &custom.api))
+        let known = schema::apis().iter().chain(schema::dask_apis()).chain(schema::served_apis());
+        known.chain(self.custom.iter().map(|custom| &custom.api))
     }
 }

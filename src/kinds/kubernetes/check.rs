@@ -4,6 +4,7 @@ use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
 use serde_json::{Value, json};
 
+use super::dask_sum;
 use super::object::{condition, gvk};
 use super::pod_state::PodState;
 use super::pods::broken;
@@ -12,7 +13,8 @@ use super::why::no_node;
 use crate::address::{Address, FieldPath};
 use crate::kinds::json::text;
 use crate::kinds::kind::{ChangeContext, Kind, Where};
-use crate::kinds::scope::{POOL_LABEL, Scope};
+use crate::kinds::machines::{ACCELERATOR_LABEL, Machines};
+use crate::kinds::scope::{DaskFacts, POOL_LABEL, Scope};
 use crate::kinds::section::{Live, Naming, Section};
 use crate::resource::{
     Action, Api, Await, Call, Facts, Identity, KindId, Life, Method, ObjectId, Query, Readiness, Resource,
@@ -33,7 +35,7 @@ pub const KIND: Kind = Kind {
     rank: 50,
     program,
     readiness: |_, found| Ok(readiness(found.itself())),
-    about: |resource| vec![on_pool(&resource.body["spec"])],
+    about: |resource| vec![on_machines(&resource.body["spec"])],
     pods: |resource| Where::Here(Query { api: Api::Kubernetes, path: pod(&resource.body).path() }),
     ..Kind::BARE
 };
@@ -41,17 +43,22 @@ pub const KIND: Kind = Kind {
 /// An action that must pass before what depends on it is made. It runs when its pool, the driver or its own text
 /// changed, or when no pass of it is recorded.
 #[derive(Clone, Debug, PartialEq, Deserialize, Serialize, JsonSchema)]
-#[serde(deny_unknown_fields)]
 pub struct Check {
     /// What to run.
     pub run: CheckRun,
     /// The node pool to run on.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub pool: Option<String>,
+    /// Which machines it runs on where no pool is named.
+    #[serde(flatten)]
+    pub machines: Machines,
     /// The namespace of its Pod. Default `default`.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub namespace: Option<String>,
-    /// The image, instead of the check's own.
+    /// With `dask-sum`: the key of the Dask cluster that computes. Default the only one of the file.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub cluster: Option<String>,
+    /// The image, instead of the check's own; that of `dask-sum` is the cluster's.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub image: Option<String>,
     /// Addresses that must be done before this one, beyond what is inferred.
@@ -79,24 +86,23 @@ impl Section for Check {
 pub enum CheckRun {
     /// NVIDIA's vector addition sample on one GPU; its log must say `Test PASSED`.
     CudaVectoradd,
+    /// A Dask client submits ten tasks to a Dask cluster of the file, which must add up to 45. On Kubernetes and on hosts.
+    DaskSum,
 }
 
 /// What `[check.KEY]` becomes. The body is the pod to run; that its name holds a digest of its text makes
 /// a pod that an interrupted apply left behind either the same one or another.
 pub fn lower(key: &str, section: &Check, scope: &Scope) -> Resource {
-    let Check { run, pool, namespace, image, depends_on } = section;
-    let CheckRun::CudaVectoradd = run;
+    let Check { run, pool, machines, namespace, cluster, image, depends_on } = section;
     let namespace = namespace.as_deref().unwrap_or("default");
-    let mut spec = json!({
-        // OnFailure would hide a failing GPU behind restarts.
-        "restartPolicy": "Never",
-        "containers": [{
-            "name": "cuda-vectoradd",
-            "image": image.as_deref().unwrap_or(VECTORADD),
-            "resources": { "limits": { "nvidia.com/gpu": "1" } },
-        }],
-        "tolerations": [{ "key": "nvidia.com/gpu", "operator": "Exists", "effect": "NoSchedule" }],
-    });
+    let cluster = match run {
+        CheckRun::CudaVectoradd => None,
+        CheckRun::DaskSum => scope.dask_cluster(cluster.as_deref()),
+    };
+    let (mut spec, annotations) = match run {
+        CheckRun::CudaVectoradd => (vectoradd(image.as_deref()), Value::Null),
+        CheckRun::DaskSum => sum(image.as_deref(), cluster, scope),
+    };
     let facts = pool.as_ref().and_then(|pool| scope.pool(pool));
     if let Some(facts) = facts {
         spec["nodeSelector"] = json!({ POOL_LABEL: facts.name });
@@ -104,24 +110,44 @@ pub fn lower(key: &str, section: &Check, scope: &Scope) -> Resource {
             let toleration = json!({
                 "key": taint.key, "operator": "Equal", "value": taint.value, "effect": taint.effect.kubernetes(),
             });
-            if let Some(list) = spec["tolerations"].as_array_mut() {
-                list.push(toleration);
+            match spec["tolerations"].as_array_mut() {
+                Some(list) => list.push(toleration),
+                None => spec["tolerations"] = json!([toleration]),
             }
         }
     }
+    machines.place(&mut spec);
     let hardware = facts.map_or("", |facts| &facts.hardware);
-    let checked = format!("{spec} {hardware} {:?}", scope.driver);
+    let checked = match cluster {
+        // Another environment is another check.
+        Some(facts) => {
+            let environment = scope.environment(facts.environment.as_deref());
+            format!("{spec} {:?}", environment.map(|environment| &environment.digest))
+        }
+        None => format!("{spec} {hardware} {:?}", scope.driver),
+    };
     let digest = blake3::hash(checked.as_bytes()).to_hex();
     let name = format!("check-{key}-{}", &digest.as_str()[..8]);
     let origin = FieldPath::keys(["check", key]);
     let address = Address::of("check", key);
     let mut follows = scope.in_namespace(namespace);
-    match pool {
-        Some(pool) => follows.push(Address::of("node_pool", pool)),
-        None => follows.extend(scope.pools.iter().map(|pool| Address::of("node_pool", &pool.key))),
+    match (pool, cluster) {
+        (Some(pool), _) => follows.push(Address::of("node_pool", pool)),
+        (None, Some(_)) => {}
+        (None, None) => follows.extend(scope.pools.iter().map(|pool| Address::of("node_pool", &pool.key))),
     }
-    follows.extend(scope.section("gpu_driver"));
+    match cluster {
+        Some(facts) => follows.push(Address::of("dask_cluster", &facts.key)),
+        None => follows.extend(scope.section("gpu_driver")),
+    }
     follows.extend(depends_on.iter().map(Address::new));
+    let mut metadata = json!({ "name": name, "namespace": namespace, "labels": scope.labels() });
+    if !annotations.is_null() {
+        metadata["annotations"] = annotations;
+    }
+    let place = FieldPath::keys(["spec"]);
+    let mut provenance = vec![(place.key("nodeSelector"), origin.key("pool"))];
+    provenance.extend(Machines::provenance(&place, &origin));
     Resource {
         identity: Identity::Check(address.clone()),
         address,
@@ -129,10 +155,10 @@ pub fn lower(key: &str, section: &Check, scope: &Scope) -> Resource {
         body: json!({
             "apiVersion": "v1",
             "kind": "Pod",
-            "metadata": { "name": name, "namespace": namespace, "labels": scope.labels() },
+            "metadata": metadata,
             "spec": spec,
         }),
-        provenance: vec![(FieldPath::keys(["spec", "nodeSelector"]), origin.key("pool"))],
+        provenance,
         origin,
         follows,
         protect: false,
@@ -141,9 +167,43 @@ pub fn lower(key: &str, section: &Check, scope: &Scope) -> Resource {
     }
 }
 
-fn on_pool(pod: &Value) -> String {
-    let pool = text(&pod["nodeSelector"][POOL_LABEL]);
-    if pool.is_empty() { String::new() } else { format!("on pool {pool}") }
+/// `on pool a100`, `on nvidia-l4`.
+fn on_machines(pod: &Value) -> String {
+    let selector = &pod["nodeSelector"];
+    let gpu = text(&selector[ACCELERATOR_LABEL]);
+    match text(&selector[POOL_LABEL]) {
+        "" if gpu.is_empty() => String::new(),
+        "" => format!("on {gpu}"),
+        pool => format!("on pool {pool}"),
+    }
+}
+
+fn vectoradd(image: Option<&str>) -> Value {
+    json!({
+        // OnFailure would hide a failing GPU behind restarts.
+        "restartPolicy": "Never",
+        "containers": [{
+            "name": "cuda-vectoradd",
+            "image": image.unwrap_or(VECTORADD),
+            "resources": { "limits": { "nvidia.com/gpu": "1" } },
+        }],
+        "tolerations": [{ "key": "nvidia.com/gpu", "operator": "Exists", "effect": "NoSchedule" }],
+    })
+}
+
+/// The pod of `dask-sum`, and its annotations; the rules have refused a check without a cluster.
+fn sum(image: Option<&str>, cluster: Option<&DaskFacts>, scope: &Scope) -> (Value, Value) {
+    match cluster {
+        Some(facts) if scope.target.is_on_hosts() => dask_sum::on_host(facts),
+        Some(facts) => {
+            let mut spec = dask_sum::in_cluster(facts);
+            if let Some(image) = image {
+                spec["containers"][0]["image"] = json!(image);
+            }
+            (spec, Value::Null)
+        }
+        None => (json!({ "containers": [] }), Value::Null),
+    }
 }
 
 /// What tells one text of a check from another: its pod, the pool's hardware, who installs the driver.
@@ -186,6 +246,10 @@ fn program(context: &ChangeContext) -> Vec<Step> {
     // The same text is the same pod: apply takes one that an interrupted apply left behind for this one and
     // reads it to its end. It is not applied anew, as little of a pod may change after it was made.
     let create = create_call(&pod, context.owner, body);
+    let expect = match text(&body["spec"]["containers"][0]["name"]) {
+        dask_sum::NAME => dask_sum::PASSED,
+        _ => PASSED,
+    };
     let delete = Call {
         api: Api::Kubernetes,
         method: Method::Delete,
@@ -196,7 +260,7 @@ fn program(context: &ChangeContext) -> Vec<Step> {
     vec![
         Step::Call(create),
         wait(Until::Ready),
-        Step::ReadLog { pod: pod.clone(), expect: Some(PASSED.into()) },
+        Step::ReadLog { pod: pod.clone(), expect: Some(expect.into()) },
         Step::Call(delete),
         wait(Until::Gone),
         Step::RecordPass { digest: digest(body) },
@@ -216,6 +280,7 @@ fn readiness(pod: &Value) -> Readiness {
             Some(scheduled) if scheduled["status"] == "False" => {
                 Readiness::Progressing(no_node(text(&scheduled["message"])))
             }
+            _ if dask_sum::is_on_host(pod) => Readiness::Progressing("it computes".to_owned()),
             _ => Readiness::Progressing(format!("its pod is {phase}")),
         },
     }

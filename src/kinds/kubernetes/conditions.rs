@@ -14,8 +14,6 @@ const BAD: &[&str] = &["Stalled", "Failed"];
 const GOOD: &[&str] = &["Ready", "Available", "Succeeded", "Complete"];
 /// Kueue's own word for its queues and checks, which elsewhere says only that something is in use.
 const KUEUE: &str = "kueue.x-k8s.io/";
-/// Requests for capacity. Source: `cluster-autoscaler/apis/provisioningrequest/autoscaling.x-k8s.io/v1/types.go`.
-const PROVISIONING: &str = "ProvisioningRequest";
 
 /// Judges an object by its conditions. Without any it is ready: nobody says anything else of it.
 pub(super) fn readiness(object: &Value) -> Readiness {
@@ -36,9 +34,6 @@ pub(super) fn readiness(object: &Value) -> Readiness {
     if let Some((kind, bad)) = BAD.iter().find_map(|kind| Some((kind, holds(kind)?))) {
         return Readiness::Failed(format!("{kind}{}", why(bad)));
     }
-    if object["kind"] == PROVISIONING {
-        return provisioned(object);
-    }
     if let Some(going_on) = holds("Reconciling") {
         return Readiness::Progressing(format!("its controller is working on it{}", why(going_on)));
     }
@@ -51,27 +46,6 @@ pub(super) fn readiness(object: &Value) -> Readiness {
         "True" => Readiness::Progressing(format!("{kind} is not yet of generation {generation}")),
         status => Readiness::Progressing(format!("{kind} is {status}{}", why(good))),
     }
-}
-
-/// A request that was provisioned keeps `BookingExpired` after its pods have started.
-fn provisioned(request: &Value) -> Readiness {
-    let holds = |kind: &str| condition(request, kind).filter(|found| found["status"] == "True");
-    let provisioned = holds("Provisioned").is_some();
-    let lost = holds("CapacityRevoked").or_else(|| holds("BookingExpired").filter(|_| !provisioned));
-    if let Some(lost) = lost {
-        return Readiness::Failed(format!("{}{}", text(&lost["type"]), why(lost)));
-    }
-    if provisioned {
-        return Readiness::Ready;
-    }
-    let waits = condition(request, "Provisioned").or_else(|| holds("Accepted"));
-    Readiness::Progressing(match waits {
-        Some(waits) => format!("no capacity yet{}", why(waits)),
-        None => {
-            let class = text(&request["spec"]["provisioningClassName"]);
-            format!("no autoscaler has accepted requests of class {class} yet")
-        }
-    })
 }
 
 /// `: QuotaExceeded: Quota 'X' exceeded`.
@@ -138,29 +112,5 @@ mod tests {
         }
         let going = json!({ "metadata": { "deletionTimestamp": "2026-01-01T00:00:00Z" } });
         assert!(matches!(readiness(&going), Readiness::Progressing(why) if why.contains("deleted")));
-    }
-
-    /// States as Kueue and the cluster autoscaler leave them.
-    #[test]
-    fn requests_for_capacity() {
-        let of = |conditions: &[(&str, &str)]| of(PROVISIONING, "autoscaling.x-k8s.io/v1", conditions);
-        let waits = |text: &str| Readiness::Progressing(text.to_owned());
-        let none = "no autoscaler has accepted requests of class queued yet";
-        let provisioned = ("Provisioned", "True");
-        for (conditions, expect) in [
-            (vec![], waits(none)),
-            (vec![("Accepted", "True")], waits("no capacity yet: Why: so")),
-            (vec![("Accepted", "True"), ("Provisioned", "False")], waits("no capacity yet: Why: so")),
-            (vec![("Accepted", "True"), provisioned], Readiness::Ready),
-            (vec![provisioned, ("BookingExpired", "True")], Readiness::Ready),
-            (vec![("BookingExpired", "True")], Readiness::Failed("BookingExpired: Why: so".into())),
-            (
-                vec![provisioned, ("CapacityRevoked", "True")],
-                Readiness::Failed("CapacityRevoked: Why: so".into()),
-            ),
-            (vec![("Accepted", "True"), ("Failed", "True")], Readiness::Failed("Failed: Why: so".into())),
-        ] {
-            assert_eq!(of(&conditions), expect, "{conditions:?}");
-        }
     }
 }

@@ -13,10 +13,11 @@ use serde_json::{Value, json};
 
 use super::bundle::{Bundle, Kinds, Object, objects};
 use super::hooks;
+use super::kueue::{self, older};
 use super::object::kind_of;
 use crate::address::{Address, FieldPath};
 use crate::kinds::pod::gpus;
-use crate::kinds::scope::{POOL_LABEL, PoolFacts, Scope};
+use crate::kinds::scope::{KUEUE, POOL_LABEL, PoolFacts, Scope};
 use crate::kinds::section::{Lifecycle, Section};
 use crate::resource::{Gvk, Identity, Life, OBJECT_LABEL_MANAGED_BY, ObjectId, Resource};
 use crate::schema::DASK_GROUP;
@@ -171,6 +172,9 @@ pub fn lower(bundles: &[Bundle<'_>], scope: &Scope) -> Vec<Resource> {
 }
 
 fn resource(object: &Object<'_>, kinds: &Kinds<'_>, scope: &Scope) -> Option<Resource> {
+    let newer =
+        (scope.newer_kueue && older::is_older(object.value)).then(|| older::renewed(object.value.clone()));
+    let object = &Object { value: newer.as_ref().unwrap_or(object.value), ..*object };
     let (group, version) = object.group_version();
     let api = kinds.api(group, version, object.kind())?;
     let name = Some(object.name()).filter(|name| !name.is_empty())?;
@@ -191,6 +195,9 @@ fn resource(object: &Object<'_>, kinds: &Kinds<'_>, scope: &Scope) -> Option<Res
     follows.extend(kinds.custom(group, version, object.kind()).and_then(|custom| custom.address.clone()));
     if group == DASK_GROUP && bundle.section != crate::kinds::scope::DASK_OPERATOR {
         follows.extend(scope.section(crate::kinds::scope::DASK_OPERATOR));
+    }
+    if group == kueue::GROUP && bundle.section != KUEUE {
+        follows.extend(scope.section(KUEUE));
     }
     follows.extend(follows_of_pods(object.value, scope));
     follows.extend(bundle.depends_on.iter().map(Address::new));

@@ -3,7 +3,7 @@
 use serde_json::{Value, json};
 
 use crate::kinds::json::text;
-use crate::kinds::scope::DRIVER_INSTALLER;
+use crate::kinds::scope::{DRIVER_INSTALLER, HOSTS_GROUP, KUEUE_GROUP};
 use crate::resource::{
     Api, Gvk, Identity, KindId, OBJECT_LABEL_MANAGED_BY, OBJECT_LABEL_STACK, ObjectId, Query, Resource,
     encoded,
@@ -48,6 +48,7 @@ pub fn object_schema(identity: &Identity) -> Option<schema::Schema> {
         return schema::dask(&gvk.kind);
     }
     schema::builtin(&gvk.group, &gvk.version, &gvk.kind)
+        .or_else(|| schema::served(&gvk.group, &gvk.version, &gvk.kind))
 }
 
 /// A condition of a Kubernetes object by its type.
@@ -95,10 +96,15 @@ pub fn kind_of(object: &ObjectId) -> KindId {
         (DASK_GROUP, "DaskJob") => KindId::DaskJob,
         (DASK_GROUP, "DaskWorkerGroup") => KindId::DaskGroup,
         (DASK_GROUP, "DaskAutoscaler") => KindId::DaskAutoscaler,
+        (HOSTS_GROUP, "Environment") => KindId::Environment,
+        (HOSTS_GROUP, "Cluster") => KindId::HostCluster,
+        (HOSTS_GROUP, "WorkerGroup") => KindId::HostGroup,
+        (KUEUE_GROUP, _) => KindId::Queue,
         ("", "Namespace") => KindId::Namespace,
         ("", "Service") => KindId::Service,
         ("", "Pod") => KindId::Pod,
         ("batch", "Job") => KindId::Job,
+        ("autoscaling.x-k8s.io", "ProvisioningRequest") => KindId::ProvisioningRequest,
         ("apps", "StatefulSet") => KindId::StatefulSet,
         ("apps", "Deployment") => KindId::Deployment,
         ("apps", "DaemonSet") if name == DRIVER_INSTALLER => KindId::GpuDriver,

@@ -1,10 +1,9 @@
-//! Things that run and are not Deployments or DaemonSets: Pods, Jobs, StatefulSets. What cannot be changed on them
-//! is made anew. Ready by the rules of kstatus, and what runs to an end is ready when it has ended well.
+//! Things that run and are not Deployments or DaemonSets: Pods and StatefulSets. What cannot be changed on them is
+//! made anew. Ready by the rules of kstatus, and what runs to an end is ready when it has ended well.
 //! Source: kubernetes-sigs/cli-utils, `pkg/kstatus/status`; `pkg/apis/*/validation` of Kubernetes.
 
 use serde_json::Value;
 
-use super::object::condition;
 use super::pod_state::PodState;
 use super::pods::{self, broken};
 use super::requests::object_program;
@@ -12,7 +11,7 @@ use super::workload;
 use crate::address::FieldPath;
 use crate::kinds::about::{image, replicas};
 use crate::kinds::json::{count, text};
-use crate::kinds::kind::{ChangeContext, Compare, Kind, Where};
+use crate::kinds::kind::{ChangeContext, Compare, Halt, Kind, Where};
 use crate::resource::{Api, Await, Effect, Facts, Identity, KindId, Query, Readiness, Resource, Step};
 
 /// Seconds: images of 10 GB are pulled, and GPU nodes may have to be made first.
@@ -27,22 +26,7 @@ pub const POD: Kind = Kind {
     shared: true,
     about: |resource| vec![image(&resource.body["spec"])],
     pods: own_pod,
-    ..Kind::BARE
-};
-
-/// Jobs of Kubernetes.
-pub const JOB: Kind = Kind {
-    rank: 42,
-    compare: Compare::Kubernetes(job_effect),
-    program: |context| {
-        let suspended = context.body()["spec"]["suspend"] == true;
-        let facts = if suspended { Facts::Suspended } else { Facts::None };
-        object_program(context, KindId::Job, facts, DEADLINE)
-    },
-    readiness: |wait, found| Ok(job_ready(wait, found.itself())),
-    shared: true,
-    about: |resource| vec![image(&resource.body["spec"]["template"]["spec"])],
-    pods: pods::selecting,
+    halt: Halt::GoesWhile(|pod| !matches!(text(&pod["status"]["phase"]), "Succeeded" | "Failed")),
     ..Kind::BARE
 };
 
@@ -73,19 +57,6 @@ fn at(path: &FieldPath, keys: &[&str]) -> bool {
 fn pod_effect(path: &FieldPath) -> (Effect, Option<&'static str>) {
     if at(path, &["spec"]) && !at(path, &["spec", "activeDeadlineSeconds"]) {
         return (Effect::Replace, Some("a Pod cannot be changed"));
-    }
-    (Effect::InPlace, None)
-}
-
-fn job_effect(path: &FieldPath) -> (Effect, Option<&'static str>) {
-    let fixed = [
-        &["spec", "template"][..],
-        &["spec", "selector"],
-        &["spec", "completionMode"],
-        &["spec", "completions"],
-    ];
-    if fixed.iter().any(|keys| at(path, keys)) {
-        return (Effect::Replace, Some("a Job's template cannot be changed; it runs again"));
     }
     (Effect::InPlace, None)
 }
@@ -133,29 +104,6 @@ fn pod_ready(wait: &Await, pod: &Value) -> Readiness {
         phase if ends => Readiness::Progressing(format!("{phase}, not finished yet")),
         phase => Readiness::Progressing(format!("{phase}, not ready yet")),
     }
-}
-
-/// A Job that the stack itself suspends is as it is wanted.
-fn job_ready(wait: &Await, job: &Value) -> Readiness {
-    if !job.is_object() {
-        return Readiness::Progressing("not created yet".into());
-    }
-    let holds = |kind: &str| condition(job, kind).filter(|found| found["status"] == "True");
-    if holds("Complete").is_some() || job["spec"]["suspend"] == true && wait.facts == Facts::Suspended {
-        return Readiness::Ready;
-    }
-    if let Some(failed) = holds("Failed") {
-        return Readiness::Failed(format!("{}: {}", text(&failed["reason"]), text(&failed["message"])));
-    }
-    if job["spec"]["suspend"] == true {
-        let queue = text(&job["metadata"]["labels"]["kueue.x-k8s.io/queue-name"]);
-        return Readiness::Progressing(match queue {
-            "" => "suspended outside this stack (`spec.suspend`)".to_owned(),
-            queue => format!("in queue {queue}: Kueue keeps it suspended until its turn"),
-        });
-    }
-    let (status, desired) = (&job["status"], job["spec"]["completions"].as_u64().unwrap_or(1));
-    Readiness::Progressing(format!("{} of {desired} runs finished", count(&status["succeeded"])))
 }
 
 fn stateful_set_ready(set: &Value) -> Readiness {
@@ -213,30 +161,6 @@ mod tests {
     }
 
     #[test]
-    fn jobs_are_ready_when_complete() {
-        let with = |kind: &str| json!({ "status": { "conditions": [{ "type": kind, "status": "True", "reason": "r" }] } });
-        let readiness = |facts: Facts, job: Value| {
-            let (kind, identity) = (KindId::Job, Identity::Check(crate::address::Address::new("x")));
-            job_ready(&Await { kind, identity, until: Until::Ready, facts, deadline: 1 }, &job)
-        };
-        let waits = |text: &str| Readiness::Progressing(text.into());
-        assert_eq!(readiness(Facts::None, with("Complete")), Readiness::Ready);
-        assert!(matches!(readiness(Facts::None, with("Failed")), Readiness::Failed(_)));
-        assert_eq!(readiness(Facts::None, json!({ "status": {} })), waits("0 of 1 runs finished"));
-        // Suspended by others, by Kueue, and by the stack itself.
-        let suspended = json!({ "spec": { "suspend": true } });
-        let why = "suspended outside this stack (`spec.suspend`)";
-        assert_eq!(readiness(Facts::None, suspended.clone()), waits(why));
-        let mut queued = suspended.clone();
-        queued["metadata"]["labels"]["kueue.x-k8s.io/queue-name"] = json!("gpus");
-        assert_eq!(
-            readiness(Facts::None, queued),
-            waits("in queue gpus: Kueue keeps it suspended until its turn")
-        );
-        assert_eq!(readiness(Facts::Suspended, suspended), Readiness::Ready);
-    }
-
-    #[test]
     fn stateful_sets_are_ready_when_every_count_matches() {
         let with = |updated: u64, ready: u64| {
             json!({ "metadata": { "generation": 1 }, "spec": { "replicas": 2 }, "status": {
@@ -252,8 +176,6 @@ mod tests {
         for (effect, path, expect) in [
             (pod_effect as fn(&FieldPath) -> _, "spec.containers[0].image", Effect::Replace),
             (pod_effect, "metadata.labels.a", Effect::InPlace),
-            (job_effect, "spec.template.spec.containers", Effect::Replace),
-            (job_effect, "spec.parallelism", Effect::InPlace),
             (stateful_set_effect, "spec.serviceName", Effect::Replace),
             (stateful_set_effect, "spec.replicas", Effect::InPlace),
             (stateful_set_effect, "spec.template.spec", Effect::Rolling),

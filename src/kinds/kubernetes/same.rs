@@ -53,6 +53,8 @@ impl Sense {
         let is = |at: usize, name: &str| matches!(keys(at), Some(Segment::Key(key)) if key == name);
         match () {
             () if is(2, "emptyDir") && is(1, "sizeLimit") => Self::Quantity,
+            // Of Kueue's queues, whose webhook writes `10000` as `10k`.
+            () if is(1, "nominalQuota") || is(1, "borrowingLimit") || is(1, "lendingLimit") => Self::Quantity,
             () if is(2, "resourceFieldRef") && is(1, "divisor") => Self::Quantity,
             () if is(3, "env") && matches!(keys(2), Some(Segment::Index(_))) && is(1, "value") => Self::Text,
             () => Self::Plain,

@@ -68,7 +68,7 @@ pub struct PodContext<'a> {
     /// How the program is called.
     pub program: &'a str,
     /// The address whose number of workers the pod is one of.
-    pub scaled: &'a str,
+    pub scaled: Option<&'a str>,
 }
 
 /// Why a pod does not run; `None` when it does, or has ended well.
@@ -287,7 +287,7 @@ fn capacity(pool: Option<&Pool>, scaling: Option<&Value>, context: &PodContext<'
     };
     let whose = pool.map_or_else(|| "a pool".to_owned(), |pool| pool.address.clone());
     let program = context.program;
-    let (what, remedies) = match short {
+    let (what, mut remedies) = match short {
         "quota" => (
             format!("the project's quota does not allow more machines for {whose}"),
             vec![
@@ -302,7 +302,6 @@ fn capacity(pool: Option<&Pool>, scaling: Option<&Value>, context: &PodContext<'
                 "use another zone or GPU: `zones`, `machine_type` of the pool; or `spot = true`, which has its \
                  own capacity"
                     .to_owned(),
-                format!("continue with fewer workers: {program} scale {} N", context.scaled),
             ],
         ),
         _ => (
@@ -310,7 +309,14 @@ fn capacity(pool: Option<&Pool>, scaling: Option<&Value>, context: &PodContext<'
             vec![format!("see GKE's message about the pool: {program} why {whose}")],
         ),
     };
+    if short == "stock_out" {
+        remedies.extend(fewer_workers("continue with", context));
+    }
     Some(cause(short, &what, Some(said.to_owned()), remedies))
+}
+
+fn fewer_workers(lead: &str, context: &PodContext<'_>) -> Option<String> {
+    context.scaled.map(|address| format!("{lead} fewer workers: {} scale {address} N", context.program))
 }
 
 fn insufficient(
@@ -321,17 +327,17 @@ fn insufficient(
 ) -> Cause {
     let at = |key: &str| (context.place)(key);
     let more = more_nodes(pool, context);
-    let fewer = format!("or use fewer workers: {} scale {} N", context.program, context.scaled);
+    let fewer = fewer_workers("or use", context);
     match resource {
         "nvidia.com/gpu" => {
             let what = "the nodes it can run on have no free GPU".to_owned();
-            cause("gpus", &what, said, vec![more, fewer])
+            cause("gpus", &what, said, [more].into_iter().chain(fewer).collect())
         }
         "cpu" | "memory" | "ephemeral-storage" => {
             let what = format!("no node it can run on has as much free {resource} as it requests");
             let less = format!("request less: `{resource}` at {}", at(resource));
             let code = if resource == "cpu" { "cpu" } else { "memory" };
-            cause(code, &what, said, vec![less, more, fewer])
+            cause(code, &what, said, [less, more].into_iter().chain(fewer).collect())
         }
         other => {
             let what = format!("no node it can run on has free `{other}`");
@@ -479,10 +485,8 @@ pub fn shortened(why: &str) -> &str {
 /// Why a node pool has not the nodes that it should.
 pub fn of_pool(pool: &Pool, program: &str) -> Option<Cause> {
     let context =
-        PodContext { events: &[], log: None, pools: &[], place: &|_| String::new(), program, scaled: "" };
-    let mut cause = capacity(Some(pool), None, &context)?;
-    cause.remedies.retain(|remedy| !remedy.contains("scale  "));
-    Some(cause)
+        PodContext { events: &[], log: None, pools: &[], place: &|_| String::new(), program, scaled: None };
+    capacity(Some(pool), None, &context)
 }
 
 #[cfg(test)]
@@ -531,7 +535,7 @@ mod tests {
                 pools,
                 place: &place,
                 program: "dask-infra",
-                scaled: "dask_cluster.d",
+                scaled: Some("dask_cluster.d"),
             },
         )
     }

@@ -143,7 +143,7 @@ fn pods_said(desired: u64, made: u64, ready: u64) -> StatusLine {
             ("pods_made", json!(made)),
             ("pods_ready", json!(ready)),
         ],
-        pending: Vec::new(),
+        ..StatusLine::default()
     }
 }
 

@@ -7,15 +7,8 @@ use std::path::{Path, PathBuf};
 
 use serde_json::Value;
 
+use super::super::environment::Env;
 use super::exchange::{Key, Login, Refresh};
-
-/// The environment, as a function so that tests have their own.
-pub type Env<'a> = &'a dyn Fn(&str) -> Option<String>;
-
-/// The environment of this process. An empty variable is one that is not set.
-pub fn environment(name: &str) -> Option<String> {
-    std::env::var(name).ok().filter(|value| !value.is_empty())
-}
 
 /// What stands for application default credentials on this machine, by what can be read without a network.
 #[derive(Debug)]

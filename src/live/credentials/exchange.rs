@@ -17,6 +17,7 @@ use rustls::sign::SigningKey;
 use serde_json::{Value, json};
 use tokio::sync::{Mutex, OnceCell};
 
+use super::super::proxy::of_environment;
 use super::super::transport::{USER_AGENT, causes};
 use super::Refused;
 
@@ -288,7 +289,8 @@ fn client_of(server: &str) -> Result<reqwest::Client, reqwest::Error> {
         .timeout(TIMEOUT)
         .user_agent(USER_AGENT)
         .redirect(reqwest::redirect::Policy::none());
-    if server.starts_with("http://") { builder.no_proxy().build() } else { builder.build() }
+    // A token server without TLS is one of this machine's.
+    if server.starts_with("http://") { builder.no_proxy().build() } else { of_environment(builder).build() }
 }
 
 /// The host of a token server, as messages name it.

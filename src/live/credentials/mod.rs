@@ -17,6 +17,7 @@ use self::exchange::Exchange;
 use self::google::Library;
 pub(crate) use self::refused::Refused;
 use self::refused::{Whose, explained};
+use super::environment::environment;
 use super::transport::TOKEN_TIMEOUT;
 use super::{ApiError, Request};
 use crate::secrets::{self, Secrets};
@@ -50,8 +51,8 @@ enum Way {
 
 impl Source {
     fn find() -> Self {
-        let found = adc::find(&adc::environment);
-        let quota_project = adc::quota_project(&adc::environment, &found);
+        let found = adc::find(&environment);
+        let quota_project = adc::quota_project(&environment, &found);
         Self::of(found, quota_project)
     }
 

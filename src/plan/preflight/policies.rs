@@ -13,6 +13,9 @@ use crate::kinds::gke::node_pool::capacity::{Addresses, Node};
 pub enum Constraint {
     ExternalAddresses,
     ShieldedMachines,
+    /// Google's guide of OS Login: nodes of private clusters can have it, those of public ones depend on GKE's version. Not seen
+    /// live, so never certain.
+    OsLogin,
     Locations,
 }
 
@@ -26,13 +29,15 @@ enum Verdict {
 }
 
 impl Constraint {
-    pub const ALL: &[Self] = &[Self::ExternalAddresses, Self::ShieldedMachines, Self::Locations];
+    pub const ALL: &[Self] =
+        &[Self::ExternalAddresses, Self::ShieldedMachines, Self::OsLogin, Self::Locations];
 
     /// Google's name.
     pub fn name(self) -> &'static str {
         match self {
             Self::ExternalAddresses => "compute.vmExternalIpAccess",
             Self::ShieldedMachines => "compute.requireShieldedVm",
+            Self::OsLogin => "compute.requireOsLogin",
             Self::Locations => "gcp.resourceLocations",
         }
     }
@@ -40,7 +45,7 @@ impl Constraint {
     /// Whether it matters to a node.
     pub(super) fn concerns(self, node: &Node) -> bool {
         match self {
-            Self::ExternalAddresses => node.addresses != Addresses::Private,
+            Self::ExternalAddresses | Self::OsLogin => node.addresses != Addresses::Private,
             Self::ShieldedMachines => !node.secure_boot,
             Self::Locations => true,
         }
@@ -50,6 +55,9 @@ impl Constraint {
         match self {
             Self::ExternalAddresses => "`private_nodes = true` under `[cluster]` makes nodes without them",
             Self::ShieldedMachines => "`secure_boot = true` for the pool satisfies it",
+            Self::OsLogin => {
+                "`private_nodes = true` under `[cluster]` makes nodes that GKE runs with OS Login"
+            }
             Self::Locations => "use a location that it allows",
         }
     }
@@ -114,6 +122,10 @@ fn verdict(preflight: &Preflight, constraint: Constraint, policy: &Value, pools:
                 false => Verdict::Fine,
             }
         }
+        Constraint::OsLogin if says("enforce") || maybe("enforce") => {
+            Verdict::MayRefuse(format!("nodes that are not private, as those of {}", names()))
+        }
+        Constraint::OsLogin => Verdict::Fine,
         Constraint::Locations => {
             let what = format!("resources in {}", preflight.region);
             if says("denyAll") {

@@ -5,8 +5,12 @@ use std::collections::BTreeMap;
 use serde_json::Value;
 
 use super::{Answers, News, Pool, Preflight, Question};
+use crate::address::Address;
 use crate::diag::{Code, Diagnostic, listed};
 use crate::kinds::gke::node_pool::capacity::{Node, Share};
+
+/// How many requests are named one by one.
+const NAMED: usize = 3;
 
 /// A quota as it is.
 #[derive(Clone, Copy)]
@@ -56,8 +60,37 @@ pub(super) fn findings(preflight: &Preflight, answers: &Answers) -> Vec<Diagnost
         Some(told(preflight, name, *quota, taken, short))
     });
     let mut findings: Vec<Diagnostic> = told.collect();
+    findings.extend(requests(preflight, &quotas));
     findings.extend(unlisted(preflight, answers, &quotas, taken.keys()));
     findings
+}
+
+/// Requests that wait for machines count against a quota of their own, and those above it fail.
+fn requests(preflight: &Preflight, quotas: &BTreeMap<&str, Quota>) -> Option<Diagnostic> {
+    let Preflight { requests, region, project, .. } = preflight;
+    let (name, usual) = crate::catalog::request_quota()?;
+    let need = i64::try_from(requests.len()).unwrap_or(i64::MAX);
+    let known = quotas.get(name.as_str());
+    let (limit, used) = known.map_or((usual, 0), |quota| (quota.limit, quota.used));
+    if need <= limit.saturating_sub(used) {
+        return None;
+    }
+    let whose = if known.is_some() { "" } else { " unless it was raised" };
+    let named: Vec<&str> = requests.iter().map(Address::as_str).take(NAMED).collect();
+    let more = match requests.len().saturating_sub(named.len()) {
+        0 => String::new(),
+        more => format!(" and {more} more"),
+    };
+    let message = format!(
+        "quota {name} of {region} does not suffice: need {need}, limit {limit}{whose}, used {used} ({}{more}); requests above \
+         it fail",
+        named.join(", ")
+    );
+    let wanted = used.saturating_add(need);
+    let help = format!(
+        "request {wanted} of {name} at https://console.cloud.google.com/iam-admin/quotas?project={project}, or apply in parts"
+    );
+    Some(Diagnostic::warning(Code::Quota, message).help(help))
 }
 
 /// All quotas that were answered.

@@ -5,16 +5,17 @@ use std::collections::{BTreeMap, BTreeSet};
 
 use serde_json::Value;
 
+use super::climb;
 use super::cost;
+use super::halts;
+use super::steps::{is_new, is_shown_whole, steps};
 use super::style::{Tint, columns, paint, push_line, symbol, tame, wrap};
 use super::values;
 use crate::address::Address;
 use crate::kinds;
 use crate::plan::{Action, Change, Consent, LongestWay, Mode, Note, Partial, Plan, Read, Selection, Verb};
-use crate::report::{Next, View, brief, count, quoted, words};
-use crate::resource::{
-    Api, Call, Effect, FieldChange, Identity, Lane, Late, Resource, Step, Until, by_identity,
-};
+use crate::report::{Next, View, count, quoted, words};
+use crate::resource::{Effect, FieldChange, Identity, KindId, Lane, Resource, by_identity};
 use crate::source::Sources;
 
 /// How much is shown.
@@ -76,6 +77,7 @@ pub fn render(plan: &Plan, view: &View<'_>, options: &Options<'_>) -> String {
 fn header(plan: &Plan, width: usize) -> String {
     let Plan { target, owner, mode, offline, partial, .. } = plan;
     let what = match mode {
+        Mode::Apply if plan.halts.is_stop() => "Plan to stop",
         Mode::Apply => "Plan for",
         Mode::Destroy => "Plan to destroy",
     };
@@ -84,7 +86,11 @@ fn header(plan: &Plan, width: usize) -> String {
     if *offline {
         text.push_str("offline: no live state was read; planned as a first apply\n");
     }
-    text.push_str(&partial.as_ref().map(|partial| partial_text(partial, *mode, width)).unwrap_or_default());
+    let part = partial.as_ref().map(|partial| match plan.halts.is_stop() {
+        true => halts::stopping(partial, width),
+        false => partial_text(partial, *mode, width),
+    });
+    text.push_str(&part.unwrap_or_default());
     if *mode == Mode::Apply {
         text.push_str(&cost::of_plan(plan).map(|line| wrap("", &line, width)).unwrap_or_default());
         text.push_str(&time(plan).map(|line| wrap("", &line, width)).unwrap_or_default());
@@ -494,11 +500,16 @@ fn side(text: &mut String, indent: usize, tint: Tint, sign: &str, value: Option<
     }
 }
 
+fn is_on_host(kind: KindId) -> bool {
+    matches!(kind, KindId::HostCluster | KindId::HostGroup)
+}
+
 /// What a change does, and to what when the address does not say it.
 fn what(change: &Change, title: &str, about: Vec<String>) -> String {
     let rolling = change.fields.iter().any(|field| field.effect == Effect::Rolling);
     let verb = match change.action {
         Action::Keep => "no change: the edit has no effect",
+        Action::Update if rolling && is_on_host(change.kind) => "update, workers are restarted",
         Action::Update if rolling => "update, nodes or pods are recreated",
         Action::Update => "update in place",
         Action::Run => "run the check",
@@ -586,70 +597,10 @@ fn place_name<'l>(location: &'l str, view: &View<'_>) -> &'l str {
     if twice || !location.starts_with('/') { location } else { name(location) }
 }
 
-/// Whether the object itself is shown, and not again what is sent for it. To GKE goes something else than the thing.
-fn is_shown_whole(change: &Change) -> bool {
-    change.lane == Lane::Kubernetes && is_new(change)
-}
-
-fn is_new(change: &Change) -> bool {
-    matches!(change.action, Action::Create | Action::Replace)
-}
-
 /// The program of a change, in words, with what is sent.
 fn calls(text: &mut String, change: &Change, indent: usize, width: usize) {
-    let blank = " ".repeat(indent);
-    for (place, step) in change.steps.iter().enumerate() {
-        let first = format!("{blank}{} ", paint(Tint::Dim, &format!("{}.", place + 1)));
-        text.push_str(&wrap(&first, &tame(&step_text(step)), width));
-        let Step::Call(Call { api, body: Some(body), .. }) = step else { continue };
-        if *api == Api::Kubernetes && is_shown_whole(change) {
-            continue;
-        }
-        for line in values::folded(body) {
-            push_line(text, &format!("{blank}     {}", tame(&line)));
-        }
-    }
-}
-
-fn step_text(step: &Step) -> String {
-    match step {
-        Step::Call(call) => {
-            let api = match call.api {
-                Api::Gke => "GKE",
-                Api::Compute => "Compute Engine",
-                Api::Projects => "Resource Manager",
-                Api::Policies => "Organization Policy",
-                Api::Kubernetes => "Kubernetes",
-            };
-            let late = call.late.iter().map(|(path, late)| match late {
-                Late::LabelFingerprint => format!("{path}: the label fingerprint at that time"),
-                Late::Environment { variable, digest: _ } => {
-                    format!("{path}: the environment variable {variable} at that time")
-                }
-            });
-            let late = late.collect::<Vec<_>>().join(", ");
-            let late = if late.is_empty() { late } else { format!(" ({late})") };
-            format!("{api}: {} {}{late}", call.method.as_str(), call.path)
-        }
-        Step::Await(wait) if wait.until == Until::Still => {
-            format!("check whether {} is ready, and warn if not", wait.identity)
-        }
-        Step::Await(wait) => {
-            let until = match wait.until {
-                Until::Ready | Until::Still => "ready",
-                Until::Gone => "gone",
-                Until::Idle => "idle",
-                Until::Handled => "handled by its operator",
-            };
-            let deadline = brief(std::time::Duration::from_secs(wait.deadline.into()));
-            format!("wait until {} is {until}, at most {deadline}", wait.identity)
-        }
-        Step::ReadLog { pod, expect: Some(expect) } => {
-            format!("read the log of {pod}: it must contain the line `{expect}`")
-        }
-        Step::ReadLog { pod, expect: None } => format!("read the end of the log of {pod}"),
-        Step::RecordPass { digest: _ } => "record that it passed".to_owned(),
-    }
+    steps(text, change, &change.steps, indent, width);
+    climb::calls(text, change, indent, width);
 }
 
 fn note_text(note: &Note, width: usize) -> String {
@@ -672,6 +623,7 @@ fn footer(plan: &Plan, sections: &[Section<'_>]) -> String {
                 );
                 return format!("{} {what}\n", paint(Tint::Bold, "No changes."));
             }
+            Mode::Apply if halts::nothing(plan).is_some() => halts::nothing(plan).unwrap_or_default(),
             _ if plan.partial.is_some() => "This part of the stack is up to date.",
             Mode::Apply => "The stack is up to date.",
             Mode::Destroy => "Nothing to destroy.",
@@ -746,13 +698,15 @@ pub fn consent_text(consent: &Consent) -> String {
 pub(super) fn asked_again(plan: &Plan, is_done: impl Fn(usize) -> bool) -> String {
     let mut words: Vec<String> = Vec::new();
     let selection = plan.partial.iter().map(|partial| &partial.selection);
-    for selection in selection {
+    words.extend(halts::asked_again(plan));
+    for selection in selection.filter(|_| !plan.halts.is_stop()) {
         words.extend(selection.targets.iter().map(|target| format!("--target {target}")));
         words.extend(selection.excludes.iter().map(|exclude| format!("--exclude {exclude}")));
     }
     let asked =
         plan.changes.iter().enumerate().filter(|(place, change)| change.is_requested() && !is_done(*place));
     words.extend(asked.map(|(_, change)| format!("--replace {}", change.address)));
+    words.extend(climb::asked_again(plan, &is_done));
     if plan.retarget && plan.mode == Mode::Apply {
         words.push("--retarget".to_owned());
     }
@@ -770,6 +724,7 @@ fn how_to_go_on(plan: &Plan, next: Next<'_>, options: &Options<'_>) -> String {
     let program = options.program;
     let again = asked_again(plan, |_| false);
     let verb = match plan.mode {
+        Mode::Apply if plan.halts.is_stop() => "stop",
         Mode::Apply => "apply",
         Mode::Destroy => "destroy",
     };

@@ -281,6 +281,10 @@ fn finished(plan: &Plan, change: usize, outcome: &Outcome, took: Duration) -> St
                 one_line(message)
             )
         }
+        Outcome::Queued { message } => {
+            format!("{address}: {} after {took}: {}", paint(Tint::Change, "left waiting"), one_line(message))
+        }
+        Outcome::Waits { because } => format!("{address}: {} for {because}", paint(Tint::Change, "waits")),
         Outcome::Skipped { because } => {
             format!("{address}: {} because {because} did not succeed", paint(Tint::Change, "skipped"))
         }
@@ -336,6 +340,7 @@ mod tests {
             location: None,
             lane,
             steps: Vec::new(),
+            climb: None,
             follows: Vec::new(),
             fingerprint: None,
             foreign: false,
@@ -347,6 +352,7 @@ mod tests {
             target: Target {
                 gke: None,
                 endpoint: Endpoint::Auto,
+                hosts: Vec::new(),
                 context: None,
                 kubeconfig: None,
                 simulated: true,
@@ -358,7 +364,7 @@ mod tests {
                 change(Lane::Kubernetes, "namespace.n"),
                 change(Lane::Pool("p".into()), "node_pool.p"),
             ],
-            desired: Vec::new(),
+            desired: [].into(),
             external: Vec::new(),
             reads: Vec::new(),
             notes: Vec::new(),
@@ -366,11 +372,14 @@ mod tests {
             allowed: Vec::new(),
             partial: None,
             replace: Vec::new(),
+            retry_capacity: false,
+            ladders: Vec::new(),
             record_left: false,
             barriers: Vec::new(),
             incomplete: false,
             retarget: false,
             when_idle: None,
+            halts: Default::default(),
         }
     }
 

@@ -6,6 +6,7 @@ use serde_json::Value;
 
 use super::plan_text::asked_again;
 use super::style::{Tint, paint, push_line, tame, wrap};
+use crate::address::Address;
 use crate::apply::{Outcome, Stopped, Summary};
 use crate::plan::{Action, Change, Mode, Plan};
 use crate::report::{brief, count};
@@ -32,6 +33,10 @@ pub fn render(plan: &Plan, summary: &Summary, program: &str, width: usize) -> St
 struct Ends<'a> {
     done: Vec<(&'a Change, Duration)>,
     problems: Vec<Problem<'a>>,
+    /// What waits for capacity.
+    queued: Vec<(&'a Change, &'a str)>,
+    /// What follows that, and what it follows.
+    behind: Vec<(&'a Change, &'a Address)>,
     skipped: Vec<(&'a Change, String)>,
     doubt: Vec<(&'a Change, String)>,
     not_started: Vec<&'a Change>,
@@ -58,6 +63,8 @@ impl<'a> Ends<'a> {
                 Outcome::TimedOut { message } => {
                     ends.problems.push(Problem { change, code: None, message, help: None });
                 }
+                Outcome::Queued { message } => ends.queued.push((change, message)),
+                Outcome::Waits { because } => ends.behind.push((change, because)),
                 Outcome::Skipped { because } => ends.skipped.push((change, because.to_string())),
                 Outcome::InDoubt { message } => ends.doubt.push((change, message.clone())),
                 Outcome::NotStarted => ends.not_started.push(change),
@@ -67,8 +74,23 @@ impl<'a> Ends<'a> {
     }
 
     fn all_done(&self) -> bool {
-        let Self { done: _, problems, skipped, doubt, not_started } = self;
-        problems.is_empty() && skipped.is_empty() && doubt.is_empty() && not_started.is_empty()
+        let Self { done: _, problems, queued, behind, skipped, doubt, not_started } = self;
+        problems.is_empty()
+            && queued.is_empty()
+            && behind.is_empty()
+            && skipped.is_empty()
+            && doubt.is_empty()
+            && not_started.is_empty()
+    }
+
+    /// Whether all that is not done waits for capacity, by itself or behind what does.
+    fn only_queued(&self) -> bool {
+        let Self { done: _, problems, queued, behind: _, skipped, doubt, not_started } = self;
+        !queued.is_empty()
+            && problems.is_empty()
+            && skipped.is_empty()
+            && doubt.is_empty()
+            && not_started.is_empty()
     }
 
     fn number(&self, action: Action) -> usize {
@@ -79,11 +101,15 @@ impl<'a> Ends<'a> {
 /// `Apply complete! Resources: 14 added, 0 changed, 0 replaced, 0 destroyed, 1 check passed.`
 fn verdict(plan: &Plan, summary: &Summary, ends: &Ends<'_>) -> String {
     let what = match plan.mode {
+        Mode::Apply if plan.halts.is_stop() => "Stop",
         Mode::Apply => "Apply",
         Mode::Destroy => "Destroy",
     };
     let (tint, end) = match (ends.all_done(), summary.stopped) {
         (true, _) => (Tint::Add, format!("{what} complete!")),
+        (false, Stopped::No) if ends.only_queued() => {
+            (Tint::Change, format!("{what} queued: the rest waits for capacity."))
+        }
         (false, Stopped::Interrupted) => (Tint::Change, format!("{what} interrupted.")),
         (false, Stopped::Unlocked) => {
             (Tint::Change, format!("{what} stopped: another apply took the stack's lock."))
@@ -148,6 +174,20 @@ fn not_done(ends: &Ends<'_>, width: usize) -> String {
             text.push_str(&wrap("  ", &format!("{}: {}", change.address, tame(message)), width));
         }
     }
+    if !ends.queued.is_empty() {
+        text.push_str("\nWaiting for capacity:\n");
+        for (change, message) in &ends.queued {
+            text.push_str(&wrap("  ", &format!("{}: {}", change.address, tame(message)), width));
+        }
+        for (change, because) in &ends.behind {
+            push_line(&mut text, &format!("  {} waits for {because}", change.address));
+        }
+        text.push_str(&wrap(
+            "  ",
+            "No process and no lock is held. The requests stay; `status` says how they are.",
+            width,
+        ));
+    }
     if !ends.skipped.is_empty() {
         text.push_str("\nSkipped:\n");
         for (change, because) in &ends.skipped {
@@ -165,6 +205,7 @@ fn not_done(ends: &Ends<'_>, width: usize) -> String {
 
 fn next(plan: &Plan, summary: &Summary, ends: &Ends<'_>, program: &str) -> String {
     let verb = match plan.mode {
+        Mode::Apply if plan.halts.is_stop() => "stop",
         Mode::Apply => "apply",
         Mode::Destroy => "destroy",
     };
@@ -183,8 +224,14 @@ fn next(plan: &Plan, summary: &Summary, ends: &Ends<'_>, program: &str) -> Strin
     if plan.mode == Mode::Destroy {
         return String::new();
     }
+    if plan.halts.is_stop() {
+        return format!("\nTo bring it back:\n  {program} start{}\n", asked_again(plan, |_| true));
+    }
     let mut text = String::new();
-    for change in plan.changes.iter().filter(|change| change.action != Action::Delete) {
+    let is_there = |change: &&Change| {
+        change.action != Action::Delete && !plan.halts.stopped.contains_key(&change.identity)
+    };
+    for change in plan.changes.iter().filter(is_there) {
         if let Identity::Object(object) = &change.identity
             && object.gvk.kind == "DaskCluster"
         {

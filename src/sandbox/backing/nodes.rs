@@ -1,5 +1,6 @@
 //! The Node objects of the real API server follow GKE's node pools: they come, are labelled and tainted
-//! anew, get their GPUs, and go, by the same rules as in a simulated cluster.
+//! anew, get their GPUs, and go, by the same rules as in a simulated cluster. So do the cluster autoscaler's answers: nodes for
+//! pods that wait, requests for nodes, and idle nodes that go.
 
 use std::sync::Arc;
 use std::time::Duration;
@@ -10,7 +11,11 @@ use serde_json::{Value, json};
 use super::Backing;
 use crate::sandbox::error::SandboxError;
 use crate::sandbox::gke::ClusterId;
-use crate::sandbox::kube::object::Key;
+use crate::sandbox::kube::object::{Key, is_finished};
+use crate::sandbox::kube::run::autoscaler::missing_nodes;
+use crate::sandbox::kube::run::idle::Idle;
+use crate::sandbox::kube::run::market::Market;
+use crate::sandbox::kube::run::provisioning::requested_nodes;
 use crate::sandbox::kube::run::{Loops, PoolView, Write};
 use crate::sandbox::kube::store::Cluster;
 use crate::sandbox::state::Sandbox;
@@ -23,12 +28,16 @@ const LOOK: Duration = Duration::from_millis(250);
 const OURS: &str = "sandbox.dask-infra.dev/cluster";
 const NODES: &str = "/api/v1/nodes";
 const DRIVER_PODS: &str = "/api/v1/pods?labelSelector=k8s-app%3Dnvidia-driver-installer";
+const PODS: &str = "/api/v1/pods";
+const TEMPLATES: &str = "/api/v1/podtemplates";
+const REQUESTS: &str = "/apis/autoscaling.x-k8s.io/v1/provisioningrequests";
+const GROUP: &str = "autoscaling.x-k8s.io";
 const MERGE: &str = "application/merge-patch+json";
 
 /// Keeps the nodes as the pools say, for as long as the sandbox is served.
 pub async fn keep(sandbox: Sandbox, backing: Arc<Backing>) -> Result<(), SandboxError> {
     let mut changes = sandbox.shared.changes.subscribe();
-    let mut loops = Loops::new(sandbox.shared.scripts.clone());
+    let mut loops = (Loops::new(sandbox.shared.scripts.clone()), Idle::default());
     loop {
         let wanted = sandbox.backed_cluster();
         let rest = match round(&sandbox, &backing, &mut loops, wanted.as_ref()).await {
@@ -60,7 +69,7 @@ enum Rest {
 async fn round(
     sandbox: &Sandbox,
     backing: &Backing,
-    loops: &mut Loops,
+    (loops, idle): &mut (Loops, Idle),
     wanted: Option<&(ClusterId, Vec<PoolView>)>,
 ) -> Result<Rest, String> {
     let mine = wanted.map(|(id, _)| id.to_string());
@@ -79,25 +88,82 @@ async fn round(
         backing.ask(Method::DELETE, &path(name(node)), "", &Value::Null).await?;
     }
     let Some((id, pools)) = wanted else { return Ok(rest) };
-    let pods = list(backing, DRIVER_PODS).await?;
-    let mirror = mirror(&nodes, &current, &pods)?;
-    for write in loops.nodes_elsewhere(&mirror, pools, sandbox.now(), &sandbox.shared.settings.scale) {
+    // A hand of nodes is looked at often; all pods only where somebody scales by them.
+    let scales = pools.iter().any(|view| view.pool["autoscaling"]["enabled"] == true);
+    let pods = list(backing, if scales { PODS } else { DRIVER_PODS }).await?;
+    let (mut templates, mut requests) = (Value::Null, Value::Null);
+    if scales {
+        // Definitions of requests may be missing, which is no requests.
+        requests = backing.ask(Method::GET, REQUESTS, "", &Value::Null).await?.1;
+        if !items(&requests).is_empty() {
+            templates = list(backing, TEMPLATES).await?;
+        }
+    }
+    let read =
+        [("", "pods", &pods), ("", "podtemplates", &templates), (GROUP, "provisioningrequests", &requests)];
+    let mirror = mirror(&nodes, &current, &read)?;
+    let (now, clock) = (sandbox.now(), &sandbox.shared.settings.scale);
+    for write in loops.nodes_elsewhere(&mirror, pools, now, clock) {
         rest = Rest::Moving;
         perform(backing, id, &mirror, write).await?;
+    }
+    if !scales {
+        return Ok(rest);
+    }
+    let mut gone = Vec::new();
+    for unneeded in idle.surplus(&mirror, pools, now, clock) {
+        if drained(backing, &unneeded.node.name, &pods).await? {
+            backing.ask(Method::DELETE, &path(&unneeded.node.name), "", &Value::Null).await?;
+            gone.push(unneeded);
+        } else {
+            rest = Rest::Moving;
+        }
+    }
+    let market = Market { rules: &sandbox.shared.scripts.capacity, now, clock };
+    let mut more = missing_nodes(&mirror, pools, market);
+    more.extend(requested_nodes(&mirror, pools));
+    if !gone.is_empty() || !more.is_empty() {
+        rest = Rest::Moving;
+        let scaled = sandbox.change(|state, shared| {
+            state.gke.take_away(id, &gone);
+            state.gke.scale_up(id, &more, now, &shared.settings);
+        });
+        scaled.map_err(|error| error.to_string())?;
     }
     Ok(rest)
 }
 
+/// Whether nothing runs on a node any more. Kubelets end what runs on a machine that goes down, and there may be none that
+/// could do so for a node that is gone.
+async fn drained(backing: &Backing, node: &str, pods: &Value) -> Result<bool, String> {
+    let runs = |pod: &&Value| {
+        let of_daemon_set = pod["metadata"]["ownerReferences"][0]["kind"] == "DaemonSet";
+        pod["spec"]["nodeName"] == node && !of_daemon_set && !is_finished(pod)
+    };
+    let mut drained = true;
+    for pod in items(pods).iter().filter(runs) {
+        drained = false;
+        if pod["metadata"]["deletionTimestamp"].is_null() {
+            let namespace = pod["metadata"]["namespace"].as_str().unwrap_or_default();
+            let path = format!("/api/v1/namespaces/{namespace}/pods/{}", name(pod));
+            backing.ask(Method::DELETE, &path, "", &Value::Null).await?;
+        }
+    }
+    Ok(drained)
+}
+
 /// What was read, in the shape that the rules read.
-fn mirror(nodes: &Value, current: &[&Value], pods: &Value) -> Result<Cluster, String> {
+fn mirror(nodes: &Value, current: &[&Value], others: &[(&str, &str, &Value)]) -> Result<Cluster, String> {
     let revision = nodes["metadata"]["resourceVersion"].as_str().and_then(|text| text.parse().ok());
     let meta = json!({ "revision": revision.unwrap_or(0_u64), "counter": 0 });
     let nodes = current.iter().map(|&node| (key(name(node)), node.clone()));
-    let pods = items(pods).iter().map(|pod| {
-        let namespace = pod["metadata"]["namespace"].as_str().unwrap_or_default();
-        (Key::new("", "pods", namespace, name(pod)), pod.clone())
+    let others = others.iter().flat_map(|(group, resource, list)| {
+        items(list).iter().map(|object| {
+            let namespace = object["metadata"]["namespace"].as_str().unwrap_or_default();
+            (Key::new(group, resource, namespace, name(object)), object.clone())
+        })
     });
-    Cluster::restore(&meta, nodes.chain(pods))
+    Cluster::restore(&meta, nodes.chain(others))
 }
 
 /// Sends one write. A refusal is no end: the next round reads what is, and tries again.
@@ -114,7 +180,14 @@ async fn perform(backing: &Backing, id: &ClusterId, mirror: &Cluster, write: Wri
             (Method::PATCH, format!("{}?fieldManager={manager}", path(&key.name)), MERGE, patch)
         }
         Write::Status { manager, key, status } => {
-            let path = format!("{}/status?fieldManager={manager}", path(&key.name));
+            let object = match key.resource.as_str() {
+                "nodes" => path(&key.name),
+                resource => {
+                    let Key { group, namespace, name, .. } = &key;
+                    format!("/apis/{group}/v1/namespaces/{namespace}/{resource}/{name}")
+                }
+            };
+            let path = format!("{object}/status?fieldManager={manager}");
             (Method::PATCH, path, MERGE, json!({ "status": status }))
         }
         Write::Delete { key, .. } => (Method::DELETE, path(&key.name), "", Value::Null),

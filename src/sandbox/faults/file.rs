@@ -4,12 +4,14 @@ use std::collections::BTreeMap;
 use std::ops::{Range, RangeInclusive};
 use std::time::Duration;
 
+use jiff::{Span, SpanRelativeTo, Timestamp};
 use serde_json::json;
 use toml::Spanned;
 use toml::de::{DeTable, DeValue};
 
 use super::super::gke::{Stockout, limits, operations};
 use super::super::kube::run::Scripts;
+use super::super::kube::run::capacity::{self, Capacity, Start};
 use super::bodies::REASONS;
 use super::mistakes::Problem;
 use super::rule::{Refuse, Rule, Then};
@@ -90,7 +92,16 @@ impl Reader {
     }
 
     fn faults(&mut self, root: &DeTable<'_>) -> Faults {
-        let sections = ["request", "stock_out", "quota", "operation_seconds", "clusters", "pods"];
+        let sections = [
+            "request",
+            "stock_out",
+            "capacity",
+            "quota",
+            "operation_seconds",
+            "clusters",
+            "pods",
+            "provisioning",
+        ];
         self.known(root, "the file", &sections);
         let requests = self.tables(root, "request").into_iter().map(|(at, table)| self.request(at, table));
         let requests = requests.collect();
@@ -98,7 +109,10 @@ impl Reader {
         let stockouts = stockouts.collect();
         let mut quota = self.quota(root);
         let default_quota = quota.remove("default");
-        let (seconds, degraded, scripts) = (self.seconds(root), self.clusters(root), self.pods(root));
+        let (seconds, degraded, mut scripts) = (self.seconds(root), self.clusters(root), self.pods(root));
+        scripts.no_capacity = self.provisioning(root);
+        let capacity = self.tables(root, "capacity").into_iter().map(|(at, table)| self.capacity(at, table));
+        scripts.capacity = capacity.collect();
         Faults { requests, stockouts, quota, default_quota, seconds, degraded, scripts }
     }
 
@@ -192,19 +206,84 @@ impl Reader {
         known
     }
 
-    fn stockout(&mut self, table: &DeTable<'_>) -> Stockout {
-        self.known(table, "[[stock_out]]", &["pool", "zone", "gpu", "times"]);
-        let mut checked = |key: &str, check: fn(&str) -> Result<(), String>| {
-            let (text, at) = self.text(table, key)?;
-            if let Err(why) = check(&text) {
-                self.problem(at, why, None);
+    fn checked(
+        &mut self,
+        table: &DeTable<'_>,
+        key: &str,
+        check: fn(&str) -> Result<(), String>,
+    ) -> Option<String> {
+        let (text, at) = self.text(table, key)?;
+        if let Err(why) = check(&text) {
+            self.problem(at, why, None);
+        }
+        Some(text)
+    }
+
+    fn capacity(&mut self, at: Range<usize>, table: &DeTable<'_>) -> Capacity {
+        let keys = ["pool", "zone", "gpu", "machine", "way", "nodes", "from", "after", "for"];
+        self.known(table, "[[capacity]]", &keys);
+        let from = match (self.moment(table, "from"), self.lasting(table, "after")) {
+            (Some(_), Some(_)) => {
+                let message = "one [[capacity]] cannot begin `from` a moment and `after` a time";
+                self.problem(at.clone(), message, Some("make two of it".to_owned()));
+                Start::Always
             }
-            Some(text)
+            (Some(moment), None) => Start::At(moment),
+            (None, Some(seconds)) => Start::After(seconds),
+            (None, None) => Start::Always,
         };
-        let zone = checked("zone", limits::check_zone);
-        let gpu = checked("gpu", limits::check_gpu);
+        let lasts = self.lasting(table, "for");
+        if table.contains_key("for") && !table.contains_key("from") && !table.contains_key("after") {
+            let help = "`after = \"3h\"` counts from when machines are asked for".to_owned();
+            self.problem(at, "`for` goes with `from` or `after`", Some(help));
+        }
+        Capacity {
+            pool: self.text(table, "pool").map_or_else(|| "*".to_owned(), |(pool, _)| pool),
+            zone: self.checked(table, "zone", limits::check_zone),
+            gpu: self.checked(table, "gpu", limits::check_gpu),
+            machine: self.checked(table, "machine", limits::check_machine),
+            way: self.word(table, "way", &capacity::WAYS),
+            nodes: self.number(table, "nodes", 0..=1_000_000),
+            from,
+            lasts,
+        }
+    }
+
+    /// A moment, with or without quotes.
+    fn moment(&mut self, table: &DeTable<'_>, key: &str) -> Option<Timestamp> {
+        let item = table.get(key)?;
+        let moment = match item.get_ref() {
+            DeValue::Datetime(moment) => moment.to_string().parse().ok(),
+            other => other.as_str().and_then(|text| text.parse().ok()),
+        };
+        if moment.is_none() {
+            let help = "write it with its zone: `2026-11-24T03:00:00Z`".to_owned();
+            self.problem(item.span(), format!("`{key}` is a moment"), Some(help));
+        }
+        moment
+    }
+
+    /// How long, in seconds of the service.
+    fn lasting(&mut self, table: &DeTable<'_>, key: &str) -> Option<u64> {
+        let (text, at) = self.text(table, key)?;
+        let span: Option<Span> = text.parse().ok();
+        let duration = span.and_then(|span| span.to_duration(SpanRelativeTo::days_are_24_hours()).ok());
+        let seconds = duration.and_then(|duration| u64::try_from(duration.as_secs()).ok());
+        if seconds.is_none() {
+            let help = "write `\"90m\"`, `\"12h\"` or `\"7d\"`".to_owned();
+            self.problem(at, format!("`{key}` is a time"), Some(help));
+        }
+        seconds
+    }
+
+    fn stockout(&mut self, table: &DeTable<'_>) -> Stockout {
+        self.known(table, "[[stock_out]]", &["pool", "zone", "gpu", "machine", "way", "times"]);
+        let zone = self.checked(table, "zone", limits::check_zone);
+        let gpu = self.checked(table, "gpu", limits::check_gpu);
+        let machine = self.checked(table, "machine", limits::check_machine);
+        let way = self.checked(table, "way", limits::check_way);
         let pool = self.text(table, "pool").map_or_else(|| "*".to_owned(), |(pool, _)| pool);
-        Stockout { pool, zone, gpu, times: self.times(table).unwrap_or(None) }
+        Stockout { pool, zone, gpu, machine, way, times: self.times(table).unwrap_or(None) }
     }
 
     fn quota(&mut self, root: &DeTable<'_>) -> BTreeMap<String, u32> {
@@ -262,6 +341,12 @@ impl Reader {
         let (cuda_fails, driver_fails) =
             (self.switch(table, "cuda_fails"), self.switch(table, "driver_fails"));
         Scripts { fail_image: images.unwrap_or_default(), cuda_fails, driver_fails, ..Scripts::default() }
+    }
+
+    fn provisioning(&mut self, root: &DeTable<'_>) -> bool {
+        let Some(table) = self.table(root, "provisioning") else { return false };
+        self.known(table, "[provisioning]", &["no_capacity"]);
+        self.switch(table, "no_capacity")
     }
 
     /// Complains about keys that mean nothing.
@@ -415,6 +500,17 @@ answer = 200
 zone = "us-central1-c"
 gpu = "nvidia-tesla-t4"
 
+[[capacity]]
+zone = "us-central1-a"
+way = "queued"
+nodes = 8
+from = 2026-11-24T03:00:00Z
+for = "7d"
+
+[[capacity]]
+gpu = "nvidia-tesla-a100"
+after = "1h 30m"
+
 [quota]
 default = 16
 NVIDIA_A100_GPUS = 1
@@ -444,6 +540,10 @@ cuda_fails = true
         assert_eq!((stockouts[0].pool.as_str(), stockouts[0].times), ("*", None));
         assert_eq!((quota["NVIDIA_A100_GPUS"], default_quota), (1, Some(16)));
         assert_eq!(seconds[&operations::Kind::CreateNodePool], 900.0);
+        let night = Start::At("2026-11-24T03:00:00Z".parse().expect("a time"));
+        let [first, second] = scripts.capacity.as_slice() else { panic!("{:?}", scripts.capacity) };
+        assert_eq!((first.nodes, first.from, first.lasts), (Some(8), night, Some(7 * 86_400)));
+        assert_eq!((second.nodes, second.from, second.lasts), (None, Start::After(5400), None));
         assert!(scripts.cuda_fails && !scripts.driver_fails && scripts.imitate_operator);
     }
 
@@ -471,6 +571,14 @@ MAKE_POOL = "long"
 [pods]
 cuda = true
 [other]
+[[capacity]]
+way = "spot"
+from = "soon"
+[[capacity]]
+for = "1x"
+[[capacity]]
+after = "1h"
+from = "2026-11-24T03:00:00Z"
 "#;
         let problems = parse(text).expect_err("mistakes");
         let line = |problem: &Problem| text[..problem.at.start].matches('\n').count() + 1;
@@ -493,6 +601,11 @@ cuda = true
             (19, "`MAKE_POOL` is a number of seconds"),
             (21, "[pods] has no key `cuda`"),
             (22, "the file has no key `other`"),
+            (24, "`way` cannot be `spot`"),
+            (25, "`from` is a moment"),
+            (26, "`for` goes with `from` or `after`"),
+            (27, "`for` is a time"),
+            (28, "one [[capacity]] cannot begin `from` a moment and `after` a time"),
         ];
         for (line, message) in expected {
             let found = told.iter().any(|(at, said)| *at == line && said.starts_with(message));

@@ -10,7 +10,7 @@ use super::path::ClusterId;
 use super::requests::{Answer, Body, Context, Surface, list_of};
 use super::settings::{Endpoints, Room, Settings};
 use super::state::{Cluster, Gke, Phase, Pool, PoolPhase};
-use super::{beta, checks, defaults, places, pools, settle, state, versions};
+use super::{autopilot, beta, checks, defaults, places, pools, settle, state, versions};
 use crate::sandbox::clock::Scale;
 use crate::sandbox::kube::object::{fill, text};
 
@@ -95,6 +95,7 @@ impl Gke {
             ));
         }
         checks::zones(&body, &id)?;
+        autopilot::check_place(&body, &id)?;
         let (version, channel) = version_of(&body)?;
         let mut wanted = first_pools(&mut body)?;
         defaults::cluster(&mut body, &id, version, channel);
@@ -116,7 +117,11 @@ impl Gke {
         self.check_quota(&id, &counts, &context.settings.quota)?;
         let nodes = counts.iter().map(|(_, nodes)| nodes).sum();
         let grow_at = context.settings.scale.after(context.now, FIRST_NODES_SECONDS);
-        let members = wanted.into_iter().map(|pool| pools::new_pool(pool, &id, grow_at)).collect();
+        let members = wanted.into_iter().map(|pool| pools::new_pool(pool, &id, grow_at));
+        let mut members: Vec<Pool> = members.collect();
+        if autopilot::is_on(&body) {
+            members.iter_mut().for_each(autopilot::empty);
+        }
         let control_plane = context.settings.scale.after(context.now, CONTROL_PLANE_SECONDS);
         let cluster = Cluster {
             id: id.clone(),

@@ -2,14 +2,17 @@
 
 use std::collections::BTreeMap;
 
+use serde_json::Value;
+
 use super::errors::{Code, Refusal};
 use super::ids::hex;
 use super::operations::Scope;
 use super::path::ClusterId;
-use super::settings::Stockout;
+use super::settings::{Stockout, WAYS};
 use super::state::{Gke, Pool};
-use super::{places, quotas};
+use super::{machines, places, quotas};
 use crate::catalog;
+use crate::sandbox::kube::object::text;
 use crate::sandbox::kube::run::glob;
 
 /// Operations that one cluster runs at a time; seen in threads of 2023.
@@ -91,6 +94,38 @@ fn covers(stockout: &Stockout, pool: &Pool, zone: &str) -> bool {
     glob(&stockout.pool, &pool.name)
         && stockout.zone.as_ref().is_none_or(|only| glob(only, zone))
         && stockout.gpu.as_ref().is_none_or(|only| types.any(|gpu| glob(only, gpu)))
+        && stockout.machine.as_ref().is_none_or(|only| glob(only, text(&pool.body, "/config/machineType")))
+        && stockout.way.as_ref().is_none_or(|only| only == way(&pool.body))
+}
+
+/// How the machines of a pool are bought.
+fn way(pool: &Value) -> &'static str {
+    let on = |pointer: &str| pool.pointer(pointer).is_some_and(|on| *on == true);
+    let reserved = text(pool, "/config/reservationAffinity/consumeReservationType");
+    let [reservation, on_demand, spot, flex_start, queued] = WAYS;
+    match () {
+        () if on("/queuedProvisioning/enabled") => queued,
+        () if on("/config/flexStart") => flex_start,
+        () if on("/config/spot") || on("/config/preemptible") => spot,
+        () if reserved == "SPECIFIC_RESERVATION" => reservation,
+        () => on_demand,
+    }
+}
+
+/// Whether a way of a shortage is one.
+pub fn check_way(way: &str) -> Result<(), String> {
+    if WAYS.contains(&way) {
+        return Ok(());
+    }
+    Err(format!("`{way}` is no way to buy machines; there are {}", WAYS.join(", ")))
+}
+
+/// Whether a machine type of a shortage exists; a pattern need not.
+pub fn check_machine(machine: &str) -> Result<(), String> {
+    if machine.contains('*') || machines::exists(machine) {
+        return Ok(());
+    }
+    Err(format!("`{machine}` is no machine type"))
 }
 
 fn stockout_text(id: &ClusterId, pool: &Pool, zone: &str, wanted: u32, present: u32) -> String {

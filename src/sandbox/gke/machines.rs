@@ -29,7 +29,7 @@ pub(super) fn quota_metric(accelerator: &str, preemptible: bool) -> Option<Strin
 }
 
 /// Whether there is a machine type of this name at all.
-fn exists(name: &str) -> bool {
+pub(super) fn exists(name: &str) -> bool {
     let family = name.split('-').next().unwrap_or_default();
     catalog::machine(name).is_some() || name.contains('-') && FAMILIES.contains(&family)
 }

@@ -4,6 +4,7 @@
 //! What it imitates comes from published exchanges and the API's own description; what is only recalled
 //! says so where it stands.
 
+mod autopilot;
 mod beta;
 mod checks;
 mod clusters;

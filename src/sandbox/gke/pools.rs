@@ -16,6 +16,8 @@ use super::{beta, checks, defaults};
 use crate::sandbox::clock::Scale;
 use crate::sandbox::kube::object::{fill, text};
 use crate::sandbox::kube::run::PoolView;
+use crate::sandbox::kube::run::autoscaler::More;
+use crate::sandbox::kube::run::idle::Unneeded;
 
 /// Machines of a new pool exist after this much of the service's time, in seconds.
 const CREATE_SECONDS: f64 = 40.0;
@@ -201,14 +203,8 @@ impl Gke {
 
     /// What the autoscaler adds to running pools, as far as the quota goes. Machines that are on their way are
     /// waited for first: the pods may fit those.
-    pub fn scale_up(
-        &mut self,
-        id: &ClusterId,
-        more: &BTreeMap<String, u32>,
-        now: Timestamp,
-        settings: &Settings,
-    ) {
-        for (name, count) in more {
+    pub fn scale_up(&mut self, id: &ClusterId, more: &More, now: Timestamp, settings: &Settings) {
+        for ((name, place), count) in more {
             let Ok((_, pool)) = self.require_pool(id, name) else { continue };
             let waits = pool.grow_at.is_some() || pool.phase != PoolPhase::Running;
             if waits || self.check_quota(id, &[(&pool.body, *count)], &settings.quota).is_err() {
@@ -216,6 +212,10 @@ impl Gke {
             }
             let grow_at = settings.scale.after(now, RESIZE_SECONDS);
             self.change_pool(id, name, |pool| {
+                if let Some(size) = place.as_ref().and_then(|zone| pool.sizes.get_mut(zone)) {
+                    *size += count;
+                    return resize(pool, grow_at);
+                }
                 for _ in 0..*count {
                     // The zones stay as even as they can be.
                     if let Some(least) = pool.sizes.values_mut().min() {
@@ -227,7 +227,20 @@ impl Gke {
         }
     }
 
-    fn change_pool(&mut self, id: &ClusterId, name: &str, change: impl FnOnce(&mut Pool)) {
+    /// Lets machines go that nobody needs.
+    pub fn take_away(&mut self, id: &ClusterId, unneeded: &[Unneeded]) {
+        for unneeded in unneeded {
+            self.change_pool(id, &unneeded.pool, |pool| {
+                for sizes in [&mut pool.sizes, &mut pool.present] {
+                    if let Some(size) = sizes.get_mut(&unneeded.zone) {
+                        *size = size.saturating_sub(1);
+                    }
+                }
+            });
+        }
+    }
+
+    pub(super) fn change_pool(&mut self, id: &ClusterId, name: &str, change: impl FnOnce(&mut Pool)) {
         let pools = self.clusters.get_mut(id).map(|cluster| &mut cluster.pools);
         if let Some(pool) = pools.into_iter().flatten().find(|pool| pool.name == name) {
             change(pool);
@@ -351,7 +364,7 @@ pub(super) fn new_pool(body: Value, id: &ClusterId, grow_at: Timestamp) -> Pool 
 }
 
 /// Machines that are too many go at once, missing ones come at `grow_at`.
-fn resize(pool: &mut Pool, grow_at: Timestamp) {
+pub(super) fn resize(pool: &mut Pool, grow_at: Timestamp) {
     pool.present.retain(|zone, _| pool.sizes.contains_key(zone));
     let mut grows = false;
     for (zone, wanted) in &pool.sizes {

@@ -95,6 +95,7 @@ impl Gke {
         let Some(target) = path::parse(path) else {
             return Err(Refusal::new(Code::NotFound, format!("The requested URL {path} was not found.")));
         };
+        self.admit_to_pools(&target)?;
         let body = Body(request.body);
         match (method, target) {
             ("GET", Target::Clusters { project, location }) => {

@@ -80,6 +80,9 @@ impl Quota {
     }
 }
 
+/// The ways in which machines are bought.
+pub const WAYS: [&str; 5] = ["reservation", "on-demand", "spot", "flex-start", "queued"];
+
 /// A scripted shortage of machines.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Stockout {
@@ -89,6 +92,12 @@ pub struct Stockout {
     pub zone: Option<String>,
     /// Only machines with this GPU; all when unset. `*` as above.
     pub gpu: Option<String>,
+    /// Only this machine type; all when unset. `*` as above.
+    #[serde(default)]
+    pub machine: Option<String>,
+    /// Only machines bought in this way, one of [`WAYS`]; all when unset.
+    #[serde(default)]
+    pub way: Option<String>,
     /// How many attempts fail before machines are to be had; `None` for all.
     pub times: Option<u32>,
 }
@@ -96,7 +105,7 @@ pub struct Stockout {
 impl Stockout {
     /// Every attempt of the pools that `pool` matches fails.
     pub fn forever(pool: &str) -> Self {
-        Self { pool: pool.to_owned(), zone: None, gpu: None, times: None }
+        Self { pool: pool.to_owned(), zone: None, gpu: None, machine: None, way: None, times: None }
     }
 
     /// The next `times` attempts of the pools that `pool` matches fail.

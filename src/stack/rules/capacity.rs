@@ -6,8 +6,10 @@ use super::Context;
 use crate::address::FieldPath;
 use crate::diag::{Code, Diagnostic, Severity};
 use crate::kinds::gke::cluster::Cluster;
+use crate::kinds::gke::node_pool::Capacity;
 use crate::kinds::gke::node_pool::Reservation;
-use crate::kinds::gke::words::{Placement, WorkloadMetadata, seconds};
+use crate::kinds::gke::words::{Placement, WorkloadMetadata};
+use crate::kinds::short::seconds;
 use crate::stack::{NodePool, Nodes};
 
 /// What does not go together.
@@ -130,10 +132,10 @@ const OF_POOLS: &[Clash<NodePool>] = &[
     },
     Clash {
         key: "local_ssd",
-        is: |pool| pool.local_ssd.is_some_and(|ssd| ssd.ephemeral.is_some() == ssd.block.is_some()),
+        is: |pool| pool.local_ssd.is_some_and(|ssd| ssd.forms() != 1),
         what: "has one form",
         other: "local_ssd",
-        help: "use `ephemeral` for the scratch space of Pods, or `block` for raw devices",
+        help: "use `ephemeral` for the scratch space of Pods, `block` for raw devices, or `scsi`",
         severity: Severity::Error,
     },
     Clash {
@@ -313,7 +315,8 @@ pub(super) fn machines_can_be_had(context: &mut Context<'_>) {
         let small = ["a3-highgpu-1g", "a3-highgpu-2g", "a3-highgpu-4g"].contains(&machine);
         let large = ["a3-ultragpu-", "a4-", "a4x-"].iter().any(|series| machine.starts_with(series));
         let reserved = matches!(pool.reservation, Some(Reservation::Any | Reservation::Named(_)));
-        let had = pool.spot || pool.waits_for_machines() || large && reserved;
+        let way = pool.capacity.iter().any(|way| *way != Capacity::OnDemand);
+        let had = pool.spot || pool.waits_for_machines() || large && reserved || way;
         if had || !(small || large) {
             continue;
         }

@@ -3,15 +3,15 @@
 use std::collections::BTreeMap;
 
 use super::machines::{Gpus, gpus_of};
-use super::{Context, counted};
+use super::{Context, counted, queues};
 use crate::address::FieldPath;
 use crate::diag::{Code, Diagnostic};
 use crate::kinds::dask::operator::KNOWN;
 use crate::kinds::kubernetes::bundle;
 use crate::kinds::scope::OPERATOR_NAME;
-use crate::kinds::section::Pods;
+use crate::kinds::section::{Pods, Role};
 use crate::schema::DASK_GROUP;
-use crate::stack::{Nodes, Stack};
+use crate::stack::{CheckRun, Nodes, Stack};
 
 /// No Pod asks for more GPUs than a node of its pool has.
 pub(super) fn gpus_fit_a_node(context: &mut Context<'_>) {
@@ -136,7 +136,10 @@ pub fn nodes_for_gpus(stack: &Stack, pool: &str) -> Option<u64> {
 
 /// All that must run in a pool fits into it at its largest.
 pub(super) fn gpus_fit_the_pool(context: &mut Context<'_>) {
-    let all = context.pods();
+    // Nodes that are requested are for pods that stand elsewhere, and what waits in a queue is not there all at once.
+    let waiting = queues::waiting(context.stack);
+    let mut all = context.pods();
+    all.retain(|pod| pod.role != Role::Requested && !waiting.contains(&pod.path));
     for (name, pool) in &context.stack.node_pool {
         let unknown = !pool.manage.is_managed() && pool.nodes.is_none();
         let wrong = matches!(pool.size(), Nodes::Autoscaled { min, max } if min > max);
@@ -200,7 +203,7 @@ pub(super) fn environments_have_names(context: &mut Context<'_>) {
 
 /// A CUDA check needs a GPU.
 pub(super) fn checks_have_gpus(context: &mut Context<'_>) {
-    for (path, check) in context.checks() {
+    for (path, check) in context.checks().filter(|(_, check)| check.run == CheckRun::CudaVectoradd) {
         let Some(name) = &check.pool else { continue };
         let Some(pool) = context.pool(name) else { continue };
         if gpus_of(pool).is_some_and(|gpus| gpus.allocatable == 0) {
@@ -229,7 +232,7 @@ pub(super) fn operator_is_there(context: &mut Context<'_>) {
     let dask = bundle::objects(&stack.bundles()).find(|object| object.group_version().0 == DASK_GROUP);
     let object = dask.filter(|_| !brought).map(|object| object.origin().key("kind"));
     let Some(place) = clusters.chain(jobs).chain(object).next() else { return };
-    if stack.dask_operator.is_some() || broken {
+    if stack.dask_operator.is_some() || stack.is_on_hosts() || broken {
         return;
     }
     context.say(if stack.kubernetes.is_some() {
@@ -407,7 +410,7 @@ fn lacks_old_commands(image: &str) -> bool {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::kinds::section::{PodKeys, Role};
+    use crate::kinds::section::PodKeys;
 
     #[test]
     fn pods_find_places_on_whole_nodes_only() {

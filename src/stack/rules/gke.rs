@@ -65,11 +65,8 @@ fn fields(
             && field.find(&body).is_some_and(|on| *on == true)
             && context.stack.cluster.as_ref().is_some_and(|cluster| cluster.manage.is_managed())
         {
-            let problem =
-                Diagnostic::error(Code::Autopilot, "an Autopilot cluster cannot be created by a stack");
-            let help = "remove it; a stack can use an Autopilot cluster that exists, with `manage = false` and without \
-                        `[node_pool]`";
-            context.say(problem.at_value(place, "here").help(help));
+            let problem = Diagnostic::error(Code::SaidTwice, "`autopilot` is a key of the section");
+            context.say(problem.at_value(place, "here").help("write `autopilot = true` in `[cluster]`"));
             continue;
         }
         if field == FieldPath::keys(["name"]) {

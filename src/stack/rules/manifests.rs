@@ -117,10 +117,10 @@ pub(super) fn objects_fit_their_schemas(context: &mut Context<'_>) {
 pub(super) fn pods_fit_their_schema(context: &mut Context<'_>) {
     let newest = || schema::definition("io.k8s.api.core.v1.PodSpec");
     let (Some(of_dask), Some(newest)) = (pod_schema(), newest()) else { return };
-    for (path, pod, name) in given_pods(context) {
+    for (path, pod, role) in given_pods(context) {
         let plain = without_directives(pod);
-        // A notebook is a Deployment of ours, its pod one of today's.
-        let dask = name != Role::Notebook.container();
+        // What no operator stands between is one of today's.
+        let (dask, name) = (role.is_dask(), role.container());
         let shape = if dask { of_dask.clone() } else { newest.clone() };
         for problem in schema::check(&shape, &plain) {
             if !matches!(problem.kind, ProblemKind::MissingField(_)) {
@@ -142,11 +142,11 @@ fn pod_schema() -> Option<Schema> {
     cluster.property("spec")?.property("worker")?.property("spec")
 }
 
-/// `pod` tables of sections, with their places and the names of the sections' own containers.
-pub(super) fn given_pods<'a>(context: &Context<'a>) -> Vec<(FieldPath, &'a Value, &'static str)> {
+/// `pod` tables of sections, with their places and what the pods are there for.
+pub(super) fn given_pods<'a>(context: &Context<'a>) -> Vec<(FieldPath, &'a Value, Role)> {
     let mut pods = Vec::new();
     for pod in context.pods() {
-        pods.extend(pod.keys.pod.as_ref().map(|given| (pod.path.key("pod"), &given.0, pod.role.container())));
+        pods.extend(pod.keys.pod.as_ref().map(|given| (pod.path.key("pod"), &given.0, pod.role)));
     }
     pods
 }
@@ -299,7 +299,7 @@ pub(super) fn objects_are_wanted_once(context: &mut Context<'_>) {
     }
     let lowered = lower::lower(context.stack, true);
     let mut seen: BTreeMap<&ObjectId, &Resource> = BTreeMap::new();
-    for resource in &lowered.resources {
+    for resource in lowered.resources.iter() {
         let Identity::Object(object) = &resource.identity else { continue };
         match seen.get(object) {
             Some(first) => wanted_twice(context, object, resource, first),
@@ -548,6 +548,11 @@ pub(super) fn pods_say_nothing_twice(context: &mut Context<'_>) {
         }
         if pod.keys.pool.is_some() && !given.0["nodeSelector"][POOL_LABEL].is_null() {
             said.push((path.key("pool"), from.key("nodeSelector").key(POOL_LABEL)));
+        }
+        for (key, label) in pod.keys.machines.given() {
+            if !given.0["nodeSelector"][label].is_null() {
+                said.push((path.key(key), from.key("nodeSelector").key(label)));
+            }
         }
         let soft = "preferredDuringSchedulingIgnoredDuringExecution";
         if pod.keys.prefer_pool.is_some() && !given.0["affinity"]["nodeAffinity"][soft].is_null() {

@@ -10,19 +10,28 @@ use crate::kinds::section::Pods;
 use crate::secrets::Secrets;
 use crate::source::{Sources, Span};
 
+mod apart;
 mod attached;
+mod autopilot;
+mod booked;
 mod capacity;
 mod charts;
 mod dask;
 mod gke;
+mod hosts;
 mod jobs;
+mod ladder;
 mod machines;
 mod manifests;
 mod names;
 mod notebooks;
+mod queues;
+mod requests;
 mod secrets;
 mod sections;
 mod services;
+mod ttl;
+mod waiting;
 mod workers;
 mod zones;
 
@@ -32,6 +41,14 @@ pub use dask::nodes_for_gpus;
 const RULES: &[fn(&mut Context<'_>)] = &[
     sections::one_target,
     sections::sections_have_what_they_need,
+    hosts::sections_fit_the_host,
+    hosts::keys_fit_the_host,
+    hosts::hosts_keys_are_for_hosts,
+    hosts::hosts_are_there,
+    hosts::environments_are_there,
+    hosts::groups_and_clusters_differ,
+    hosts::ports_differ,
+    hosts::checks_have_a_cluster,
     sections::dependencies_exist,
     sections::pools_exist,
     sections::namespaces_are_declared,
@@ -60,10 +77,20 @@ const RULES: &[fn(&mut Context<'_>)] = &[
     machines::drivers_come_once,
     machines::drivers_fit_the_image,
     gke::api_fields_are_free,
+    autopilot::gke_makes_the_nodes,
+    autopilot::keys_are_ours_to_say,
+    autopilot::gpus_are_named,
+    autopilot::machines_are_said_once,
+    autopilot::requests_are_given,
     capacity::keys_go_together,
     capacity::durations_are_valid,
     capacity::networks_are_valid,
     capacity::machines_can_be_had,
+    waiting::pools_wait_well,
+    waiting::made_pools_wait_well,
+    ladder::ways_set_what_they_need,
+    ladder::ways_are_tried,
+    ladder::ways_have_what_they_need,
     dask::gpus_fit_a_node,
     dask::gpus_fit_the_pool,
     dask::checks_have_gpus,
@@ -101,8 +128,25 @@ const RULES: &[fn(&mut Context<'_>)] = &[
     attached::images_have_one_version,
     jobs::jobs_have_a_cluster,
     jobs::jobs_end,
+    queues::queues_exist,
+    queues::queues_can_be,
+    queues::priorities_exist,
+    queues::gangs_can_start,
+    queues::gangs_fit_their_queue,
+    queues::work_has_nodes,
+    queues::objects_are_of_the_newer_version,
+    booked::workers_can_be_booked,
+    requests::requests_have_pods,
+    requests::requests_have_a_queued_pool,
+    requests::queued_pools_are_asked,
+    requests::requests_can_be_met,
+    requests::durations_are_durations,
+    requests::marks_have_an_effect,
+    requests::manifests_of_requests_work,
     notebooks::notebooks_have_an_image,
     notebooks::notebooks_have_a_password,
+    ttl::ttls_are_valid,
+    ttl::idle_timeouts_are_times,
     secrets::secrets_are_named,
     secrets::references_are_names,
 ];

@@ -159,11 +159,15 @@ pub(super) fn images_are_given(context: &mut Context<'_>) {
             move |(key, group)| Some((path.key("group").key(key), group.image.as_ref()?))
         });
         // What others own need not say it.
-        let own =
-            (cluster.manage.is_managed() || !cluster.image.is_empty()).then_some((path, &cluster.image));
+        let own = ((cluster.manage.is_managed() && !stack.is_on_hosts()) || !cluster.image.is_empty())
+            .then_some((path, &cluster.image));
         own.into_iter().chain(groups)
     });
-    for (path, image) in images {
+    let jobs = stack.job.iter().map(|(key, job)| (FieldPath::keys(["job", key]), &job.image));
+    let requests = stack.provisioning_request.iter().filter_map(|(key, request)| {
+        Some((FieldPath::keys(["provisioning_request", key]), request.image.as_ref()?))
+    });
+    for (path, image) in images.chain(jobs).chain(requests) {
         let place = path.key("image");
         let Some(why) = wrong_image(image) else { continue };
         let message = match image.trim() {
@@ -202,6 +206,10 @@ pub(super) fn labels_are_valid(context: &mut Context<'_>) {
     for Placed { path, section, .. } in stack.sections() {
         let labels = section.labels().into_iter();
         maps.extend(labels.map(|(field, map, rules)| (path.key(field), map, rules)));
+    }
+    for pod in stack.pods() {
+        maps.push((pod.path.key("labels"), &pod.keys.labels, LabelRules::Kubernetes));
+        maps.push((pod.path.key("annotations"), &pod.keys.annotations, LabelRules::Annotations));
     }
     for (path, map, rules) in maps {
         for (key, value) in map {

@@ -164,6 +164,9 @@ impl Look<'_, '_> {
             annotated.push((section, &cluster.annotations));
             annotated.push(service);
         }
+        for pod in stack.pods() {
+            annotated.push((pod.path, &pod.keys.annotations));
+        }
         for (section, annotations) in annotated {
             let table: Map<String, Value> =
                 annotations.iter().map(|(key, value)| (key.clone(), value.as_str().into())).collect();
@@ -274,7 +277,9 @@ impl Look<'_, '_> {
         let operator = stack.dask_operator.as_ref();
         let operator =
             operator.map(|operator| (FieldPath::keys(["dask_operator"]), &operator.values, [].as_slice()));
-        for (section, values, given) in releases.chain(operator) {
+        let kueue = stack.kueue.as_ref();
+        let kueue = kueue.map(|kueue| (FieldPath::keys(["kueue"]), &kueue.values, [].as_slice()));
+        for (section, values, given) in releases.chain(operator).chain(kueue) {
             let address = section.key("values");
             for (name, value) in values {
                 self.value(name, value, &address.key(name), &section.key("values").key(name));

@@ -7,27 +7,39 @@ use super::names::is_object_name;
 use crate::address::FieldPath;
 use crate::diag::{Code, Diagnostic, listed, nearest};
 use crate::kinds::kubernetes::bundle::{self, Kinds, Object};
-use crate::kinds::scope::DASK_OPERATOR;
+use crate::kinds::scope::{DASK_OPERATOR, KUEUE};
+use crate::stack::Cluster;
 use crate::stack::sections::Placed;
 
-/// `[gke]` or `[kubernetes]`, one of them.
+/// `[gke]`, `[kubernetes]`, `[local]` or `[ssh]`, one of them.
 pub(super) fn one_target(context: &mut Context<'_>) {
-    let (gke, kubernetes) = (FieldPath::keys(["gke"]), FieldPath::keys(["kubernetes"]));
-    let broken = context.is_doubtful(&gke) || context.is_doubtful(&kubernetes);
-    match (&context.stack.gke, &context.stack.kubernetes) {
-        (None, None) if !broken => context.say(
+    let stack = context.stack;
+    let all = [
+        ("gke", stack.gke.is_some()),
+        ("kubernetes", stack.kubernetes.is_some()),
+        ("local", stack.local.is_some()),
+        ("ssh", stack.ssh.is_some()),
+    ];
+    let path = |name: &str| FieldPath::keys([name]);
+    let broken = all.iter().any(|(name, _)| context.is_doubtful(&path(name)));
+    let given: Vec<&str> = all.iter().filter(|(_, there)| *there).map(|(name, _)| *name).collect();
+    match given.as_slice() {
+        [] if !broken => context.say(
             Diagnostic::error(Code::Target, "the stack has no target")
                 .at_value(FieldPath::keys(["stack"]), "this stack")
                 .help(
-                    "add `[gke]` with `project` and `location`, or `[kubernetes]` with the `context` of an \
-                     existing cluster",
+                    "add `[gke]` with `project` and `location`, `[kubernetes]` with the `context` of an existing \
+                     cluster, `[local]` for processes on this machine, or `[ssh]` for processes on other hosts",
                 ),
         ),
-        (Some(_), Some(_)) => context.say(
+        [one, other, ..] => context.say(
             Diagnostic::error(Code::Target, "the stack has two targets")
-                .at_value(gke, "one")
-                .at_value(kubernetes, "the other")
-                .help("keep `[gke]` to create a cluster, `[kubernetes]` to use an existing one"),
+                .at_value(path(one), "one")
+                .at_value(path(other), "the other")
+                .help(
+                    "keep `[gke]` to create a cluster, `[kubernetes]` to use an existing one, `[local]` for \
+                     processes on this machine, or `[ssh]` for processes on other hosts",
+                ),
         ),
         _ => {}
     }
@@ -36,6 +48,10 @@ pub(super) fn one_target(context: &mut Context<'_>) {
 /// GKE's sections need each other.
 pub(super) fn sections_have_what_they_need(context: &mut Context<'_>) {
     let stack = context.stack;
+    // That these sections are not for hosts is said by itself.
+    if stack.is_on_hosts() {
+        return;
+    }
     let has = |context: &Context<'_>, section: &str, there: bool| {
         there || context.is_doubtful(&FieldPath::keys([section]))
     };
@@ -67,7 +83,8 @@ pub(super) fn sections_have_what_they_need(context: &mut Context<'_>) {
     if stack.gke.is_some() && !cluster && stack.node_pool.is_empty() {
         need(FieldPath::keys(["gke"]), "cluster", "needs a cluster", "add `[cluster]` with a `name`");
     }
-    if stack.cluster.as_ref().is_some_and(|cluster| cluster.manage.is_managed()) && !pools {
+    let own_pools = |cluster: &Cluster| cluster.manage.is_managed() && !cluster.autopilot;
+    if stack.cluster.as_ref().is_some_and(own_pools) && !pools {
         let help = "GKE creates no cluster without nodes: add `[node_pool.NAME]` with a `machine_type`";
         need(FieldPath::keys(["cluster"]), "node_pool.NAME", "has no nodes", help);
     }
@@ -129,6 +146,10 @@ pub(super) fn pools_exist(context: &mut Context<'_>) {
         references.extend(check.pool.as_deref().map(|name| (path.key("pool"), name)));
     }
     let stack = context.stack;
+    // That an Autopilot cluster has none is said by another rule.
+    if stack.cluster.as_ref().is_some_and(|cluster| cluster.autopilot) {
+        return;
+    }
     for (place, name) in references {
         let pools = context.keys("node_pool", stack.node_pool.keys());
         let section = FieldPath::keys(["node_pool", name]);
@@ -171,10 +192,17 @@ pub(super) fn namespaces_are_declared(context: &mut Context<'_>) {
     // Those that every cluster has.
     declared.extend(["kube-system", "kube-public", "kube-node-lease"]);
     declared.extend(stack.dask_operator.as_ref().map(super::super::DaskOperator::namespace));
+    declared.extend(stack.kueue.as_ref().map(super::super::Kueue::namespace));
     let mut used: Vec<(FieldPath, &str)> = Vec::new();
+    for (key, queue) in &stack.queue {
+        let list = FieldPath::keys(["queue", key, "namespaces"]);
+        used.extend(
+            queue.namespaces.iter().enumerate().map(|(index, name)| (list.index(index), name.as_str())),
+        );
+    }
     for Placed { row, path, section, .. } in stack.sections() {
         // The operator's own is made with it.
-        let given = section.given_namespace().filter(|_| row.name != DASK_OPERATOR);
+        let given = section.given_namespace().filter(|_| row.name != DASK_OPERATOR && row.name != KUEUE);
         used.extend(given.map(|namespace| (path.key("namespace"), namespace)));
     }
     for (key, release) in &stack.helm_release {

@@ -261,6 +261,10 @@ const ZONES_OF_A_REGION: u32 = 3;
 
 /// How many zones a pool's nodes lie in, where that is said, and why; 1 where nothing needs to divide.
 fn spread(stack: &Stack, path: &FieldPath, pool: &NodePool) -> (u32, FieldPath, String) {
+    // Of a pool with ways, one zone after the other is tried.
+    if !pool.capacity.is_empty() && !pool.zones.is_empty() {
+        return (1, path.key("zones"), "one zone".to_owned());
+    }
     let zones: BTreeSet<&str> = zones_of(stack, pool).into_iter().collect();
     let regional =
         stack.gke.as_ref().is_some_and(|gke| matches!(taken_apart(&gke.location), Location::Region(_)));
@@ -304,7 +308,7 @@ pub(super) fn a_pool_can_be_first(context: &mut Context<'_>) {
     let Some(cluster) = stack.cluster.as_ref().filter(|cluster| cluster.manage.is_managed()) else { return };
     let pools: Vec<_> = context.pools().collect();
     let can = |(path, pool): &(FieldPath, &NodePool)| match pool.size() {
-        _ if pool.waits_for_machines() => false,
+        _ if pool.waits_for_machines() || !pool.capacity.is_empty() => false,
         Nodes::Fixed(nodes) => nodes > 0,
         Nodes::Autoscaled { max, .. } => max >= spread(stack, path, pool).0,
     };

@@ -149,7 +149,7 @@ fn lowered(text: &str) -> Lowered {
     let loaded =
         parse_in(Path::new(""), "stack.toml", text, &Load { env: &env, vars: &vars, helm: None }).unwrap();
     let mut lowered = lower(&loaded.stack, true);
-    for resource in &mut lowered.resources {
+    for resource in Arc::make_mut(&mut lowered.resources) {
         let versions = resource.body.pointer_mut("/spec/versions").and_then(Value::as_array_mut);
         for version in versions.into_iter().flatten() {
             version["schema"]["openAPIV3Schema"] =
@@ -323,7 +323,7 @@ pub fn judge(bytes: &[u8], _: &Path) -> Result<(), String> {
     for &id in KindId::ALL {
         let kind = kinds::of(id);
         let told = [
-            (Until::Ready, Facts::Workers { replicas: Some(1), cluster: None }),
+            (Until::Ready, Facts::Workers { replicas: Some(1), cluster: None, gang: None }),
             (Until::Ready, Facts::Nodes { nodes: Some(1), gpus: true }),
             (Until::Gone, Facts::None),
             (Until::Idle, Facts::Cluster("c".to_owned())),

@@ -1,4 +1,4 @@
-//! A proxy on loopback that takes CONNECT, and what it leads to: servers with certificates of an authority of its own.
+//! A proxy on loopback that takes CONNECT and SOCKS 5, and what it leads to: servers with certificates of an authority of its own.
 
 use std::collections::BTreeMap;
 use std::net::SocketAddr;
@@ -16,8 +16,10 @@ use tokio::runtime::Runtime;
 #[derive(Clone, Copy, PartialEq, Eq)]
 pub enum Mood {
     Connects,
-    /// Answers with this status line.
+    /// Answers with this status line; as a SOCKS proxy, that the connection is not allowed.
     Refuses(&'static str),
+    /// As a SOCKS proxy: takes nobody without a user and a password.
+    WantsAUser,
 }
 
 /// Hosts (`a.example:443`), and where they are on this machine.
@@ -57,7 +59,11 @@ impl Proxy {
         format!("http://{}", self.address)
     }
 
-    /// The heads of all requests so far.
+    pub fn socks(&self) -> String {
+        format!("socks5://{}", self.address)
+    }
+
+    /// The heads of all requests so far; of SOCKS, `SOCKS host:port`.
     pub fn heads(&self) -> Vec<String> {
         self.heads.lock().unwrap().clone()
     }
@@ -114,26 +120,70 @@ fn route(routes: &BTreeMap<String, SocketAddr>, host: &str) -> Option<SocketAddr
 }
 
 async fn relay(mut client: TcpStream, routes: Routes, heads: Arc<Mutex<Vec<String>>>, mood: Mood) {
-    let mut head = Vec::new();
-    while !head.ends_with(b"\r\n\r\n") {
-        let Ok(byte) = client.read_u8().await else { return };
-        head.push(byte);
-    }
-    let head = String::from_utf8(head).unwrap();
+    let Ok(first) = client.read_u8().await else { return };
+    let head = if first == SOCKS5 {
+        socks_head(&mut client, mood).await
+    } else {
+        connect_head(&mut client, first).await
+    };
+    let Some(head) = head else { return };
     let host = head.split(' ').nth(1).unwrap_or_default().to_owned();
     heads.lock().unwrap().push(head);
     let to = route(&routes.lock().unwrap(), &host);
-    let answer = match (mood, to) {
-        (Mood::Refuses(status), _) => format!("HTTP/1.1 {status}\r\ncontent-length: 0\r\n\r\n"),
-        (Mood::Connects, None) => "HTTP/1.1 502 Bad Gateway\r\ncontent-length: 0\r\n\r\n".to_owned(),
-        (Mood::Connects, Some(_)) => "HTTP/1.1 200 Connected\r\n\r\n".to_owned(),
+    let answer = match (first == SOCKS5, mood, to) {
+        (true, Mood::Refuses(_), _) => socks_answer(2),
+        (true, _, None) => socks_answer(4),
+        (true, _, Some(_)) => socks_answer(0),
+        (false, Mood::Refuses(status), _) => {
+            format!("HTTP/1.1 {status}\r\ncontent-length: 0\r\n\r\n").into_bytes()
+        }
+        (false, _, None) => b"HTTP/1.1 502 Bad Gateway\r\ncontent-length: 0\r\n\r\n".to_vec(),
+        (false, _, Some(_)) => b"HTTP/1.1 200 Connected\r\n\r\n".to_vec(),
     };
-    let _ = client.write_all(answer.as_bytes()).await;
+    let _ = client.write_all(&answer).await;
     if let (Mood::Connects, Some(to)) = (mood, to)
         && let Ok(mut server) = TcpStream::connect(to).await
     {
         let _ = tokio::io::copy_bidirectional(&mut client, &mut server).await;
     }
+}
+
+async fn connect_head(client: &mut TcpStream, first: u8) -> Option<String> {
+    let mut head = vec![first];
+    while !head.ends_with(b"\r\n\r\n") {
+        head.push(client.read_u8().await.ok()?);
+    }
+    Some(String::from_utf8(head).unwrap())
+}
+
+/// The version byte of RFC 1928, whose messages are here.
+const SOCKS5: u8 = 5;
+
+/// Who is asked for, as the head of a request.
+async fn socks_head(client: &mut TcpStream, mood: Mood) -> Option<String> {
+    let mut methods = vec![0; client.read_u8().await.ok()?.into()];
+    client.read_exact(&mut methods).await.ok()?;
+    let method = if mood != Mood::WantsAUser && methods.contains(&0) { 0 } else { 0xFF };
+    client.write_all(&[SOCKS5, method]).await.ok()?;
+    if method != 0 {
+        return None;
+    }
+    let mut request = [0; 4];
+    client.read_exact(&mut request).await.ok()?;
+    let host = match request[3] {
+        1 => std::net::Ipv4Addr::from(client.read_u32().await.ok()?).to_string(),
+        3 => {
+            let mut name = vec![0; client.read_u8().await.ok()?.into()];
+            client.read_exact(&mut name).await.ok()?;
+            String::from_utf8(name).ok()?
+        }
+        other => panic!("address type {other}"),
+    };
+    Some(format!("SOCKS {host}:{}", client.read_u16().await.ok()?))
+}
+
+fn socks_answer(status: u8) -> Vec<u8> {
+    vec![SOCKS5, status, 0, 1, 0, 0, 0, 0, 0, 0]
 }
 
 /// An authority that stands for the public ones, or for a cluster's.

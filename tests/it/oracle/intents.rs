@@ -168,8 +168,8 @@ impl Intent {
 }
 
 fn remove(stack: &mut Value, place: &str) {
-    let (parent, key) = place.rsplit_once('.').unwrap();
-    let pointer = format!("/{}", parent.replace('.', "/"));
+    let (parent, key) = place.rsplit_once('.').unwrap_or(("", place));
+    let pointer = if parent.is_empty() { String::new() } else { format!("/{}", parent.replace('.', "/")) };
     let table = stack.pointer_mut(&pointer).and_then(Value::as_object_mut);
     assert!(table.is_some_and(|table| table.remove(key).is_some()), "{place} is not there");
 }

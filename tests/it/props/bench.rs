@@ -146,6 +146,7 @@ fn connect(sandbox: &Sandbox, cluster: Option<ClusterName>, layer: &Layer) -> Co
         gke: GkeAccess::InProcess(layer(true, sandbox.gke_router())),
         cluster,
         kubernetes: None,
+        hosts: Vec::new(),
         in_process_kubernetes: Some(in_process),
     })
 }

@@ -32,6 +32,23 @@ fn switches() -> Vec<&'static str> {
     node_pool::FIELDS.iter().filter(is_switch).map(|row| row.key).filter(alone).collect()
 }
 
+/// Keys of a pool with a value that any pool of E2 machines takes.
+const KEYS: [&str; 13] = [
+    "disk_size_gb = 50",
+    "disk_type = \"pd-ssd\"",
+    "image_type = \"UBUNTU_CONTAINERD\"",
+    "tags = [\"net\"]",
+    "resource_labels = { cost = \"a\" }",
+    "surge = { max_surge = 2, max_unavailable = 0 }",
+    "max_pods_per_node = 32",
+    "max_run_duration = \"3d\"",
+    "workload_metadata = \"gce\"",
+    "logging_variant = \"max_throughput\"",
+    "local_ssd = { ephemeral = 1 }",
+    "auto_repair = false",
+    "reservation = \"none\"",
+];
+
 /// The pools. The first one is always there.
 pub const POOLS: [&str; 3] = ["system", "gpu", "extra"];
 /// The Dask clusters.
@@ -410,10 +427,14 @@ impl Spec {
             _ => "",
         };
         let protect = if section.protect { "protect = true\n" } else { "" };
-        let switches = switches();
+        let switches = switches().into_iter().map(|key| format!("{key} = true"));
+        let lines: Vec<String> = switches.chain(KEYS.map(str::to_owned)).collect();
         let switch = match which {
+            // Whatever is drawn picks one, so that each is drawn.
             2 if section.passing => {
-                format!("{} = true\n", switches[section.number as usize % switches.len()])
+                let bits = [section.labels, section.extra, section.protect, section.extra_protect];
+                let bits = bits.iter().fold(section.variant, |all, bit| 2 * all + usize::from(*bit));
+                format!("{}\n", lines[(section.number as usize + 4 * bits) % lines.len()])
             }
             _ => String::new(),
         };

@@ -14,6 +14,7 @@
 
 mod client;
 mod dask;
+mod kueue;
 mod kwok;
 mod operator;
 mod parts;
@@ -24,10 +25,11 @@ mod ward;
 
 pub use client::Client;
 pub use dask::Dask;
+pub use kueue::Kueue;
 pub use kwok::CudaCheck;
 pub use operator::Operator;
 pub(crate) use parts::needs;
 pub use parts::{Part, can_run, versions};
 pub use plane::{Access, ControlPlane, PATIENCE};
 pub use stand::Stand;
-pub use ward::{Ward, alive};
+pub use ward::{Ward, alive, free_ports};

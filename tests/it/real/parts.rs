@@ -16,6 +16,7 @@ pub enum Part {
     Kwok,
     Operator,
     Helm,
+    Kueue,
 }
 
 impl Part {
@@ -29,6 +30,7 @@ impl Part {
             Part::Kwok => "kwok",
             Part::Operator => "operator",
             Part::Helm => "helm",
+            Part::Kueue => "kueue",
         }
     }
 

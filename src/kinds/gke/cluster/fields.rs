@@ -11,6 +11,7 @@ use crate::kinds::json::text;
 use crate::kinds::kind::{How, Rule, Update};
 use crate::resource::Effect;
 
+const AUTOPILOT: Option<&str> = Some("a cluster is Autopilot or not from its creation on");
 const NETWORK: Option<&str> = Some("a cluster cannot change its network");
 const UPGRADE: Option<&str> =
     Some("GKE upgrades the control plane; that of a zonal cluster does not answer meanwhile");
@@ -24,6 +25,14 @@ pub const FIELDS: &[Field<Cluster>] = &[
         key: "name",
         rule: rule("name", How::Exact, Effect::Replace, Update::Never, None),
         ..Field::NONE
+    },
+    Field {
+        key: "autopilot",
+        said: |cluster| cluster.autopilot.then_some(Value::Bool(true)),
+        // That it is off is compared, too: pools cannot be made in an Autopilot cluster.
+        sent: |cluster, _| Some(json!(cluster.autopilot)),
+        import: |cluster, live| cluster.autopilot = *live == true,
+        rule: rule("autopilot.enabled", How::Exact, Effect::Replace, Update::Never, AUTOPILOT),
     },
     Field {
         key: "release_channel",

@@ -135,6 +135,12 @@ pub struct Autoprovisioning {
     #[serde(default, skip_serializing_if = "Option::is_none")]
     #[schemars(range(min = 10, max = 65536))]
     pub disk_size_gb: Option<u32>,
+    /// Whether GKE repairs nodes of the pools that it makes. Default true; a repair ends the work on a node.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub auto_repair: Option<bool>,
+    /// Whether GKE upgrades them. Default true; in a release channel it cannot be switched off.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub auto_upgrade: Option<bool>,
     /// How hard the autoscaler tries to remove nodes, of all pools: `"balanced"` or `"optimize-utilization"`.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub profile: Option<AutoscalingProfile>,
@@ -157,7 +163,7 @@ fn is_zero(value: &u32) -> bool {
 impl Autoprovisioning {
     pub(super) fn api(&self) -> Value {
         let Self { enabled, max_cpus, max_memory_gb, max_gpus, zones, .. } = self;
-        let Self { service_account, disk_type, disk_size_gb, profile, .. } = self;
+        let Self { service_account, disk_type, disk_size_gb, auto_repair, auto_upgrade, profile, .. } = self;
         let mut found = json!({ "enableNodeAutoprovisioning": enabled });
         let gpus = max_gpus.iter().map(|(kind, most)| (kind.as_str(), *most));
         let limits = [("cpu", *max_cpus), ("memory", *max_memory_gb)].into_iter().chain(gpus);
@@ -178,6 +184,10 @@ impl Autoprovisioning {
         }
         if let Some(size) = disk_size_gb {
             pools["diskSizeGb"] = json!(size);
+        }
+        let switches = [("autoRepair", auto_repair), ("autoUpgrade", auto_upgrade)];
+        for (name, on) in switches.into_iter().filter_map(|(name, on)| Some((name, (*on)?))) {
+            pools["management"][name] = json!(on);
         }
         if pools != json!({}) {
             found["autoprovisioningNodePoolDefaults"] = pools;
@@ -206,6 +216,10 @@ impl Autoprovisioning {
             .collect();
         let pools = &live["autoprovisioningNodePoolDefaults"];
         let given = |value: &Value| Some(text(value).to_owned()).filter(|text| !text.is_empty());
+        // GKE leaves out what is off.
+        let off = |switch: &str| {
+            (pools["management"].is_object() && pools["management"][switch] != true).then_some(false)
+        };
         Some(Self {
             enabled: true,
             max_cpus: most.remove("cpu").unwrap_or_default(),
@@ -217,6 +231,8 @@ impl Autoprovisioning {
             service_account: given(&pools["serviceAccount"]),
             disk_type: given(&pools["diskType"]),
             disk_size_gb: number(&pools["diskSizeGb"]).and_then(|size| u32::try_from(size).ok()),
+            auto_repair: off("autoRepair"),
+            auto_upgrade: off("autoUpgrade"),
             profile: AutoscalingProfile::of(&live["autoscalingProfile"]),
         })
     }

@@ -18,6 +18,10 @@ use crate::resource::Endpoint;
 pub struct Cluster {
     /// The cluster's name: at most 40 characters.
     pub name: String,
+    /// Autopilot: GKE makes nodes for Pods and takes them away, in a region, without `[node_pool]`. Pods choose machines
+    /// by `accelerator`, `spot` and `compute_class`. Default false; another value replaces the cluster.
+    #[serde(default, skip_serializing_if = "is_false")]
+    pub autopilot: bool,
     /// `rapid`, `regular`, `stable` or `extended`; `none` for no channel. Default `regular`.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub release_channel: Option<ReleaseChannel>,

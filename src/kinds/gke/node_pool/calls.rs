@@ -101,6 +101,13 @@ pub(super) fn program(context: &ChangeContext) -> Vec<Step> {
     }
 }
 
+/// Whether queued provisioning is switched on for a live pool, which GKE does for an empty one only: once the autoscaler has no
+/// minimum, the nodes go. Source: Google's guide to the Dynamic Workload Scheduler, "Update existing node pool".
+fn becomes_queued(body: &Value, live: &Value) -> bool {
+    let on = |pool: &Value| pool["queuedProvisioning"]["enabled"] == true;
+    on(body) && !on(live)
+}
+
 /// As few calls as the API allows: what changes only metadata goes into one update, what rolls the nodes
 /// into another, so that they roll once; zones stand alone, as the API's reference warns. Size, management
 /// and autoscaling have methods of their own.
@@ -128,10 +135,23 @@ fn updates(context: &ChangeContext, path: &str) -> Vec<Step> {
     // With its zones the number of nodes changes; what a new zone begins with is GKE's to say.
     let moved = touched.iter().any(|rule| rule.path == "locations");
     let sized = methods.remove(SET_SIZE).is_some() || moved && body["nodeCount"].is_u64();
+    // The autoscaler that is turned on does not bring a pool to its minimum: it waits until a node is needed. Source: GKE's
+    // page "About GKE cluster autoscaling", on limits.
+    let autoscaling = &body["autoscaling"];
+    let least = autoscaling["totalMinNodeCount"].as_u64();
+    let below = least.zip(context.nodes).is_some_and(|(min, now)| u64::from(now) < min);
+    let on = touched.iter().any(|rule| rule.path == "autoscaling") && autoscaling["enabled"] == true;
+    let turned_on = on && live["autoscaling"]["enabled"] != true;
+    let raised = turned_on && below;
     let method = |(name, body)| call(Method::Post, format!("{path}:{name}"), Some(body));
     let requests = [together, rolling].into_iter().filter(|request| *request != json!({})).chain(alone);
     let puts = requests.map(|request| call(Method::Put, path.to_owned(), Some(request)));
     let size = (SET_SIZE, json!({ "nodeCount": nodes_in_a_zone(context) }));
     let listed = api::requests(Message::NodePool, &touched, body, live, path);
-    methods.into_iter().map(method).chain(puts).chain(listed).chain(sized.then(|| method(size))).collect()
+    let emptied = becomes_queued(body, live).then(|| method((SET_SIZE, json!({ "nodeCount": 0 }))));
+    // First, so that one that ends in between leaves a difference behind.
+    let first = raised.then(|| method(size.clone()));
+    let last = (sized && !raised).then(|| method(size));
+    let methods = methods.into_iter().map(method);
+    first.into_iter().chain(methods).chain(puts).chain(emptied).chain(listed).chain(last).collect()
 }

@@ -91,6 +91,13 @@ impl Node {
         node
     }
 
+    /// The same where another way to have it is tried when it is refused.
+    #[must_use]
+    pub fn perhaps(mut self) -> Self {
+        self.shares.iter_mut().for_each(|share| share.certain = false);
+        self
+    }
+
     fn takes(&mut self, quota: &str, of_spot: Option<String>, amount: u64, certain: bool) {
         self.shares.push(Share { quota: quota.to_owned(), of_spot, amount, certain });
     }

@@ -268,10 +268,21 @@ pub const FIELDS: &[Field<NodePool>] = &[
         said: |pool| pool.local_ssd?.block.map(Value::from),
         import: |pool, live| {
             if let (None, Some(disks)) = (pool.local_ssd, field::small(live)) {
-                pool.local_ssd = Some(LocalSsd { ephemeral: None, block: Some(disks) });
+                pool.local_ssd = Some(LocalSsd::block(disks));
             }
         },
         rule: Ruled::Listed("config.localNvmeSsdBlockConfig.localSsdCount"),
+        ..Field::NONE
+    },
+    Field {
+        key: "local_ssd",
+        said: |pool| pool.local_ssd?.scsi.map(Value::from),
+        import: |pool, live| {
+            if let (None, Some(disks)) = (pool.local_ssd, field::small(live)) {
+                pool.local_ssd = Some(LocalSsd::scsi(disks));
+            }
+        },
+        rule: Ruled::Listed("config.localSsdCount"),
         ..Field::NONE
     },
     Field {
@@ -323,10 +334,12 @@ pub const FIELDS: &[Field<NodePool>] = &[
         |kubelet: &Kubelet| camel(kubelet, &["podPidsLimit"]),
         |live: &Value| snake(live, &["pod_pids_limit"])
     ),
-    listed!(linux, "config.linuxNodeConfig", |linux: &Linux| camel(linux, &[]), |live: &Value| snake(
-        live,
-        &[]
-    )),
+    listed!(
+        linux,
+        "config.linuxNodeConfig",
+        |linux: &Linux| camel(linux, &["swapSizeGib", "diskCount"]),
+        |live: &Value| snake(live, &["swap_size_gib", "disk_count"])
+    ),
 ];
 
 /// [`FIELDS`] as they are compared and changed.

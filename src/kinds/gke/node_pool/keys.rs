@@ -16,6 +16,40 @@ use crate::kinds::json::{number, text};
 /// The label by which a reservation is named.
 const RESERVATION_NAME: &str = "compute.googleapis.com/reservation-name";
 
+/// A way to buy machines.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Deserialize, Serialize, JsonSchema)]
+#[serde(rename_all = "kebab-case")]
+pub enum Capacity {
+    /// Out of the reservation that `reservation` names, and no other machine.
+    Reservation,
+    /// At the list price, to keep.
+    OnDemand,
+    /// Cheaper; may be reclaimed at any time.
+    Spot,
+    /// Node by node when machines are to be had, for 7 days at most.
+    FlexStart,
+    /// All nodes of a ProvisioningRequest at once.
+    Queued,
+}
+
+impl Capacity {
+    /// As the stack file has it.
+    pub fn word(self) -> &'static str {
+        match self {
+            Self::Reservation => "reservation",
+            Self::OnDemand => "on-demand",
+            Self::Spot => "spot",
+            Self::FlexStart => "flex-start",
+            Self::Queued => "queued",
+        }
+    }
+
+    /// Whether GKE waits for machines: such a pool is made without nodes, so it never lacks machines when it is made.
+    pub fn waits(self) -> bool {
+        matches!(self, Self::FlexStart | Self::Queued)
+    }
+}
+
 /// Reserved machines: `"any"`, `"none"`, or `{ name = "r" }`.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum Reservation {
@@ -122,12 +156,28 @@ pub struct LocalSsd {
     pub ephemeral: Option<u32>,
     /// As raw block devices.
     pub block: Option<u32>,
+    /// By SCSI, formatted and mounted by GKE: the oldest form.
+    pub scsi: Option<u32>,
 }
 
 impl LocalSsd {
-    /// For scratch space alone.
+    const NONE: Self = Self { ephemeral: None, block: None, scsi: None };
+
     pub(super) fn ephemeral(disks: u32) -> Self {
-        Self { ephemeral: Some(disks), block: None }
+        Self { ephemeral: Some(disks), ..Self::NONE }
+    }
+
+    pub(super) fn block(disks: u32) -> Self {
+        Self { block: Some(disks), ..Self::NONE }
+    }
+
+    pub(super) fn scsi(disks: u32) -> Self {
+        Self { scsi: Some(disks), ..Self::NONE }
+    }
+
+    /// Of the forms a machine has one.
+    pub fn forms(self) -> usize {
+        [self.ephemeral, self.block, self.scsi].into_iter().flatten().count()
     }
 }
 
@@ -144,13 +194,17 @@ struct Ssds {
     #[serde(default, skip_serializing_if = "Option::is_none")]
     #[schemars(range(min = 1, max = 64))]
     block: Option<u32>,
+    /// Disks by SCSI, formatted and mounted below `/mnt/disks`: the oldest form, on machines that have it.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    #[schemars(range(min = 1, max = 64))]
+    scsi: Option<u32>,
 }
 
 impl Serialize for LocalSsd {
     fn serialize<S: Serializer>(&self, serializer: S) -> Result<S::Ok, S::Error> {
         match *self {
-            Self { ephemeral: Some(disks), block: None } => serializer.serialize_u32(disks),
-            Self { ephemeral, block } => Ssds { ephemeral, block }.serialize(serializer),
+            Self { ephemeral: Some(disks), block: None, scsi: None } => serializer.serialize_u32(disks),
+            Self { ephemeral, block, scsi } => Ssds { ephemeral, block, scsi }.serialize(serializer),
         }
     }
 }
@@ -163,7 +217,7 @@ impl<'de> Deserialize<'de> for LocalSsd {
             type Value = LocalSsd;
 
             fn expecting(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-                f.write_str("a number of disks or a table with `ephemeral` or `block`")
+                f.write_str("a number of disks or a table with `ephemeral`, `block` or `scsi`")
             }
 
             fn visit_i64<E: Error>(self, disks: i64) -> Result<LocalSsd, E> {
@@ -175,8 +229,8 @@ impl<'de> Deserialize<'de> for LocalSsd {
             }
 
             fn visit_map<A: MapAccess<'de>>(self, map: A) -> Result<LocalSsd, A::Error> {
-                let Ssds { ephemeral, block } = Ssds::deserialize(MapAccessDeserializer::new(map))?;
-                Ok(LocalSsd { ephemeral, block })
+                let Ssds { ephemeral, block, scsi } = Ssds::deserialize(MapAccessDeserializer::new(map))?;
+                Ok(LocalSsd { ephemeral, block, scsi })
             }
         }
 
@@ -278,6 +332,61 @@ pub struct Linux {
     /// Memory pages that are set aside.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub hugepages: Option<Hugepages>,
+    /// Swap space of the nodes. Pods swap as far as the kubelet lets them.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub swap_config: Option<Swap>,
+}
+
+/// Swap space: on one of the three kinds of disks.
+#[derive(Clone, Debug, Default, PartialEq, Eq, Deserialize, Serialize, JsonSchema)]
+#[serde(deny_unknown_fields, default)]
+pub struct Swap {
+    /// Whether nodes have swap space. With `false` nothing else may be set.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub enabled: Option<bool>,
+    /// On the boot disk.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub boot_disk_profile: Option<SwapSize>,
+    /// On the local SSDs of `local_ssd = { ephemeral = … }`.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub ephemeral_local_ssd_profile: Option<SwapSize>,
+    /// On local SSDs that serve nothing else.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub dedicated_local_ssd_profile: Option<SwapDisks>,
+    /// `{ disabled = true }`: what is swapped out is not encrypted.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub encryption_config: Option<SwapEncryption>,
+}
+
+/// How much of a disk is swap space.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Deserialize, Serialize, JsonSchema)]
+#[serde(deny_unknown_fields, default)]
+pub struct SwapSize {
+    /// GiB.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub swap_size_gib: Option<u32>,
+    /// Percent of the disk.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    #[schemars(range(min = 1, max = 100))]
+    pub swap_size_percent: Option<u32>,
+}
+
+/// Local SSDs for swap space alone.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Deserialize, Serialize, JsonSchema)]
+#[serde(deny_unknown_fields, default)]
+pub struct SwapDisks {
+    /// Disks.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub disk_count: Option<u32>,
+}
+
+/// Encryption of swap space, which GKE has by itself.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Deserialize, Serialize, JsonSchema)]
+#[serde(deny_unknown_fields, default)]
+pub struct SwapEncryption {
+    /// `true` for none.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub disabled: Option<bool>,
 }
 
 /// Memory pages that are set aside.

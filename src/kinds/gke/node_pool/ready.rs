@@ -55,7 +55,7 @@ fn desired(wait: &Await) -> (Option<u64>, bool) {
 }
 
 /// Whether there are no machines for a pool, or no quota. Source: googleapis `cluster_service.proto`, `StatusCondition`.
-fn is_short(pool: &Value) -> bool {
+pub(crate) fn is_short(pool: &Value) -> bool {
     let short = |condition: &Value| matches!(text(&condition["code"]), "GCE_STOCKOUT" | "GCE_QUOTA_EXCEEDED");
     pool["conditions"].as_array().into_iter().flatten().any(short)
 }
@@ -97,7 +97,7 @@ pub(super) fn status_line(wait: &Await, found: &Found) -> Result<StatusLine, Una
             ("nodes_ready", json!(up)),
             ("gpus_allocatable", json!(gpus)),
         ],
-        pending: Vec::new(),
+        ..StatusLine::default()
     })
 }
 

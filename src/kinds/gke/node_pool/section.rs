@@ -6,7 +6,7 @@ use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
 use serde_json::{Map, Value};
 
-use super::keys::{BlueGreen, Kubelet, Linux, LocalSsd, Reservation, TenantAffinity};
+use super::keys::{BlueGreen, Capacity, Kubelet, Linux, LocalSsd, Reservation, TenantAffinity};
 use super::networks::{NodeNetwork, PodNetwork};
 use crate::catalog;
 use crate::kinds::gke::words::{
@@ -61,6 +61,11 @@ pub struct NodePool {
     /// The node image: `UBUNTU_CONTAINERD`. Default: GKE's, which is `COS_CONTAINERD`.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub image_type: Option<String>,
+    /// Ways to buy the machines, in the order in which `apply` tries them: `["reservation", "on-demand", "spot", "flex-start",
+    /// "queued"]`. A way that has no machines is given up and its pool deleted; one that has some is kept until `--retry-capacity`.
+    /// All but the last two are tried in one zone of `zones` after the other. In place of `spot`, `flex_start` and `queued`.
+    #[serde(default, skip_serializing_if = "Vec::is_empty")]
+    pub capacity: Vec<Capacity>,
     /// Spot machines: cheaper, may be reclaimed at any time.
     #[serde(default, skip_serializing_if = "is_false")]
     pub spot: bool,
@@ -135,7 +140,8 @@ pub struct NodePool {
     #[serde(default, skip_serializing_if = "Option::is_none")]
     #[schemars(range(min = 8, max = 256))]
     pub max_pods_per_node: Option<u32>,
-    /// Disks inside the machines: a number for the scratch space of Pods, or `{ block = 2 }` for raw block devices.
+    /// Disks inside the machines: a number for the scratch space of Pods, `{ block = 2 }` for raw block
+    /// devices, or `{ scsi = 2 }`.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub local_ssd: Option<LocalSsd>,
     /// Disk images with container images on them, which nodes have before the first Pod:
@@ -263,10 +269,29 @@ impl Section for NodePool {
     }
 }
 
+/// Whether the nodes of a pool are made for provisioning requests, which nobody but its ways decides.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum ForRequests {
+    Never,
+    /// Only when the ways before "queued" have no machines.
+    Perhaps,
+    Always,
+}
+
 impl NodePool {
     /// Whether GKE brings nodes when they are wanted, and waits for machines.
     pub fn waits_for_machines(&self) -> bool {
         self.queued == Some(true) || self.flex_start == Some(true)
+    }
+
+    /// Whether its nodes are made for provisioning requests.
+    pub fn for_requests(&self) -> ForRequests {
+        match self.capacity.as_slice() {
+            [] if self.queued == Some(true) => ForRequests::Always,
+            [Capacity::Queued] => ForRequests::Always,
+            ways if ways.contains(&Capacity::Queued) => ForRequests::Perhaps,
+            _ => ForRequests::Never,
+        }
     }
 
     /// How many nodes are wanted.
@@ -319,6 +344,7 @@ impl NodePool {
             name: self.live_name(key).to_owned(),
             gpus: self.allocatable_gpus(),
             nodes,
+            most: self.size().most(),
             hardware: format!(
                 "{} {:?} {:?} {:?} {:?}",
                 self.machine_type,
@@ -329,6 +355,8 @@ impl NodePool {
             ),
             labels: self.labels.clone(),
             taints: self.taints.clone(),
+            queued: self.for_requests() != ForRequests::Never,
+            other_ways: self.for_requests() == ForRequests::Perhaps,
         }
     }
 }

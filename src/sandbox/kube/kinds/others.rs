@@ -25,6 +25,11 @@ pub const STRATEGIES: &[Strategy] = &[
     counting(NETWORKING, "NetworkPolicy"),
     counting("policy", "PodDisruptionBudget"),
     Strategy { selectable: Selectable::These(&["status.replicas"]), ..counting("", "ReplicationController") },
+    // A custom resource, whose definition holds each field of the spec fast.
+    Strategy {
+        immutable: &["/spec/podSets", "/spec/provisioningClassName", "/spec/parameters"],
+        ..counting("autoscaling.x-k8s.io", "ProvisioningRequest")
+    },
     Strategy {
         defaults: |object| pod_spec::template(object, "/template"),
         ..Strategy::of("", "PodTemplate")

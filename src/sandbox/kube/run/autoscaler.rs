@@ -1,22 +1,27 @@
 //! The cluster autoscaler, as far as bringing nodes goes: for pods that no node takes, the pool whose next node
-//! would take them; of several such pools the one whose nodes cost least. Idle nodes are not taken away.
+//! would take them; of several such pools the one whose nodes cost least. Which nodes go is in `idle.rs`.
 //! Source: GKE's page "About GKE cluster autoscaling": it simulates the scheduler on a node template of each pool,
 //! and prefers the cheapest pool.
 
 use std::collections::BTreeMap;
 
+use jiff::Timestamp;
 use serde_json::{Value, json};
 
 use super::super::object::{is_deleted, is_finished, label, list, text};
 use super::super::store::Cluster;
+use super::market::Market;
 use super::nodes::{self, node_object};
 use super::round::PoolView;
 use super::scheduler::Host;
 use crate::catalog::{self, Capacity};
 
-/// Nodes that pools with autoscaling lack, by pool.
-pub fn missing_nodes(cluster: &Cluster, pools: &[PoolView]) -> BTreeMap<String, u32> {
-    let mut missing = BTreeMap::new();
+/// Nodes to be added, by pool, and by zone where it matters in which.
+pub type More = BTreeMap<(String, Option<String>), u32>;
+
+/// Nodes that pools with autoscaling lack.
+pub fn missing_nodes(cluster: &Cluster, pools: &[PoolView], market: Market<'_>) -> More {
+    let mut missing = More::new();
     if !pools.iter().any(is_scaled) {
         return missing;
     }
@@ -36,10 +41,19 @@ pub fn missing_nodes(cluster: &Cluster, pools: &[PoolView]) -> BTreeMap<String, 
     let fixed = nodes.len();
     let mut owners = Vec::new();
     for view in pools.iter().filter(|view| is_scaled(view)) {
-        let most = u32::try_from(waiting.len()).unwrap_or(u32::MAX);
-        for _ in 0..room(view).min(most) {
-            nodes.push(template(view));
-            owners.push(view);
+        let mut left = room(view).min(u32::try_from(waiting.len()).unwrap_or(u32::MAX));
+        if !market.knows(view) {
+            nodes.extend((0..left).map(|_| template(view)));
+            owners.extend((0..left).map(|_| (view, None)));
+            continue;
+        }
+        for zone in view.target_sizes.keys() {
+            let node = template_in(view, zone);
+            let Some(asked) = asked(&node, &waiting) else { continue };
+            let here = market.free(pools, view, zone, asked).most(left);
+            left -= here;
+            nodes.extend((0..here).map(|_| node.clone()));
+            owners.extend((0..here).map(|_| (view, Some(zone))));
         }
     }
     let all: Vec<&Value> = nodes.iter().collect();
@@ -53,26 +67,40 @@ pub fn missing_nodes(cluster: &Cluster, pools: &[PoolView]) -> BTreeMap<String, 
             hosts[index].take(spec);
             continue;
         }
-        let price = |index: &usize| price(owners[*index - fixed]);
+        let price = |index: &usize| price(owners[*index - fixed].0);
         let new = (fixed..hosts.len()).filter(fits).min_by(|one, other| price(one).total_cmp(&price(other)));
         if let Some(index) = new {
             hosts[index].take(spec);
             opened[index - fixed] = true;
-            *missing.entry(pool_name(owners[index - fixed]).to_owned()).or_default() += 1;
+            let (view, zone) = owners[index - fixed];
+            *missing.entry((pool_name(view).to_owned(), zone.cloned())).or_default() += 1;
         }
     }
     missing
 }
 
-fn pool_name(view: &PoolView) -> &str {
+/// Since when a pod has waited for such a node.
+fn asked(node: &Value, waiting: &[&Value]) -> Option<Timestamp> {
+    let host = Host::all(&[node], &[]).pop()?;
+    let fitting = waiting.iter().filter(|pod| host.filter(&pod["spec"]).is_ok());
+    fitting.filter_map(|pod| text(pod, "/metadata/creationTimestamp").parse().ok()).min()
+}
+
+pub(super) fn pool_name(view: &PoolView) -> &str {
     text(&view.pool, "/name")
 }
 
 fn is_scaled(view: &PoolView) -> bool {
-    view.pool["autoscaling"]["enabled"] == true && !view.deleting
+    // Nodes of queued pools are for requests.
+    view.pool["autoscaling"]["enabled"] == true && !view.deleting && !is_queued(view)
 }
 
-fn is_unschedulable(pod: &Value) -> bool {
+/// Whether its nodes are made for requests only.
+pub(super) fn is_queued(view: &PoolView) -> bool {
+    view.pool["queuedProvisioning"]["enabled"] == true
+}
+
+pub(super) fn is_unschedulable(pod: &Value) -> bool {
     let said = list(pod, "/status/conditions")
         .iter()
         .any(|condition| condition["type"] == "PodScheduled" && condition["reason"] == "Unschedulable");
@@ -82,12 +110,12 @@ fn is_unschedulable(pod: &Value) -> bool {
     said && text(pod, "/spec/nodeName").is_empty() && !of_daemon_set && !is_deleted(pod) && !is_finished(pod)
 }
 
-fn size(view: &PoolView) -> u32 {
+pub(super) fn size(view: &PoolView) -> u32 {
     view.target_sizes.values().sum()
 }
 
 /// Nodes that the pool's limits still allow: those of all zones together, or of each.
-fn room(view: &PoolView) -> u32 {
+pub(super) fn room(view: &PoolView) -> u32 {
     let limit =
         |key: &str| view.pool["autoscaling"][key].as_u64().and_then(|limit| u32::try_from(limit).ok());
     let zones = u32::try_from(view.target_sizes.len()).unwrap_or(1);
@@ -96,14 +124,18 @@ fn room(view: &PoolView) -> u32 {
 }
 
 /// A node of the pool as it is when all of its agents have reported.
-fn template(view: &PoolView) -> Value {
-    let zone = view.target_sizes.keys().next().map_or("", String::as_str);
+pub(super) fn template(view: &PoolView) -> Value {
+    template_in(view, view.target_sizes.keys().next().map_or("", String::as_str))
+}
+
+/// The same in a zone.
+pub(super) fn template_in(view: &PoolView, zone: &str) -> Value {
     let mut node = node_object(view, zone, &format!("template-{}", pool_name(view)));
     finish(&mut node, view);
     node
 }
 
-fn as_it_will_be(node: &Value, pools: &[PoolView]) -> Value {
+pub(super) fn as_it_will_be(node: &Value, pools: &[PoolView]) -> Value {
     let mut node = node.clone();
     if let Some(view) = pools.iter().find(|view| pool_name(view) == label(&node, nodes::POOL_LABEL)) {
         finish(&mut node, view);
@@ -137,8 +169,32 @@ fn price(view: &PoolView) -> f64 {
 
 #[cfg(test)]
 mod tests {
+    use super::super::capacity::{Capacity, Start};
     use super::super::testing::{World, gpu, pool};
     use super::*;
+    use crate::sandbox::clock::Scale;
+
+    const REAL: Scale = Scale { time_scale: 1.0 };
+
+    /// What is missing, as `POOL in ZONE`.
+    fn missing(world: &World, rules: &[Capacity]) -> BTreeMap<String, u32> {
+        let market = Market { rules, now: world.now, clock: &REAL };
+        let all = missing_nodes(&world.cluster, &world.pools, market).into_iter();
+        let told = |(pool, zone): (String, Option<String>)| match zone {
+            Some(zone) => format!("{pool} in {zone}"),
+            None => pool,
+        };
+        all.map(|(place, count)| (told(place), count)).collect()
+    }
+
+    fn wait(world: &mut World, name: &str) {
+        let container =
+            json!({ "name": "a", "image": "x", "resources": { "limits": { "nvidia.com/gpu": "1" } } });
+        world.create(json!({
+            "apiVersion": "v1", "kind": "Pod", "metadata": { "name": name, "namespace": "default" },
+            "spec": { "containers": [container] },
+        }));
+    }
 
     fn scaled(name: &str, machine: &str, config: Value) -> PoolView {
         let mut view = pool(name, machine, 0, config);
@@ -152,25 +208,44 @@ mod tests {
         let a100 = scaled("a100", "a2-highgpu-2g", gpu("nvidia-tesla-a100", "2", "DEFAULT"));
         let mut world = World::new(vec![pool("cpu", "e2-standard-2", 1, json!({})), a100, t4]);
         world.pass(300);
-        assert_eq!(missing_nodes(&world.cluster, &world.pools), BTreeMap::new());
+        assert_eq!(missing(&world, &[]), BTreeMap::new());
         for name in ["a", "b", "c", "d", "e"] {
-            let container =
-                json!({ "name": "a", "image": "x", "resources": { "limits": { "nvidia.com/gpu": "1" } } });
-            world.create(json!({
-                "apiVersion": "v1", "kind": "Pod", "metadata": { "name": name, "namespace": "default" },
-                "spec": { "containers": [container] },
-            }));
+            wait(&mut world, name);
         }
         world.pass(1);
         let expect = BTreeMap::from([("t4".to_owned(), 2), ("a100".to_owned(), 2)]);
-        assert_eq!(missing_nodes(&world.cluster, &world.pools), expect, "two of one GPU, then two of two");
+        assert_eq!(missing(&world, &[]), expect, "two of one GPU, then two of two");
         for place in [1, 2] {
             world.pools[place].target_sizes.insert("us-central1-c".to_owned(), 2);
         }
-        assert_eq!(missing_nodes(&world.cluster, &world.pools), BTreeMap::new(), "those on their way count");
+        assert_eq!(missing(&world, &[]), BTreeMap::new(), "those on their way count");
         world.pass(600);
         let bound =
             world.pods("default").iter().filter(|pod| !text(pod, "/spec/nodeName").is_empty()).count();
-        assert_eq!((bound, missing_nodes(&world.cluster, &world.pools)), (5, BTreeMap::new()));
+        assert_eq!((bound, missing(&world, &[])), (5, BTreeMap::new()));
+    }
+
+    #[test]
+    fn flex_start_nodes_come_where_and_when_there_are_machines() {
+        let mut view = scaled("t4", "n1-standard-2", gpu("nvidia-tesla-t4", "1", "DEFAULT"));
+        view.pool["config"]["flexStart"] = json!(true);
+        let zones = ["us-central1-a", "us-central1-b"];
+        view.target_sizes = zones.map(|zone| (zone.to_owned(), 0)).into();
+        let mut world = World::new(vec![pool("cpu", "e2-standard-2", 1, json!({})), view]);
+        for name in ["a", "b", "c"] {
+            wait(&mut world, name);
+        }
+        world.pass(10);
+        let in_b = Capacity { zone: Some("us-central1-b".to_owned()), ..Capacity::default() };
+        let later = Capacity { from: Start::After(600), lasts: Some(600), nodes: Some(1), ..in_b.clone() };
+        let there = |count| BTreeMap::from([("t4 in us-central1-b".to_owned(), count)]);
+        assert_eq!(missing(&world, &[]), BTreeMap::from([("t4".to_owned(), 2)]), "the pool has no more");
+        assert_eq!(missing(&world, &[in_b]), there(2));
+        let later = [later];
+        assert_eq!(missing(&world, &later), BTreeMap::new());
+        world.pass(600);
+        assert_eq!(missing(&world, &later), there(1));
+        world.pass(600);
+        assert_eq!(missing(&world, &later), BTreeMap::new());
     }
 }

@@ -4,7 +4,7 @@
 
 use serde_json::{Value, json};
 
-use super::super::object::{is_deleted, is_true, key, list, number, set_condition, text, time};
+use super::super::object::{is_deleted, is_true, key, list, number, set_condition, text, time, uid};
 use super::events::{self, Level};
 use super::round::Run;
 use super::workloads::{MANAGER, delete_surplus, is_active, is_ready, pod, pods_of};
@@ -22,7 +22,8 @@ pub fn run(run: &mut Run<'_>) {
 fn step(run: &mut Run<'_>, job: &Value) {
     let pods = pods_of(run, job);
     let active: Vec<&Value> = pods.iter().copied().filter(|pod| is_active(pod)).collect();
-    let progress = Progress::of(job, &pods);
+    let late = is_late(run, job);
+    let progress = Progress { late, ..Progress::of(job, &pods) };
     let wanted = progress.wanted(job);
     for _ in active.len()..wanted {
         run.create(MANAGER, pod(job, &job["spec"]["template"]));
@@ -67,6 +68,19 @@ struct Progress {
     completions: usize,
     limit: usize,
     suspended: bool,
+    /// Whether it has run for longer than it may.
+    late: bool,
+}
+
+/// Whether a Job's `activeDeadlineSeconds` are over.
+fn is_late(run: &mut Run<'_>, job: &Value) -> bool {
+    let given = number(job, "/spec/activeDeadlineSeconds").and_then(|seconds| u32::try_from(seconds).ok());
+    let Some(seconds) = given else { return false };
+    if job["spec"]["suspend"] == true || text(job, "/status/startTime").is_empty() {
+        return false;
+    }
+    // Whole seconds of a Job are long seconds of the sandbox's clock, so they are counted from when it was seen to run.
+    run.passed(format!("{} deadline", uid(job)), f64::from(seconds))
 }
 
 impl Progress {
@@ -78,6 +92,7 @@ impl Progress {
             completions: usize_at(job, "/spec/completions", 1),
             limit: usize_at(job, "/spec/backoffLimit", 6),
             suspended: job["spec"]["suspend"] == true,
+            late: false,
         }
     }
 
@@ -86,7 +101,7 @@ impl Progress {
     }
 
     fn has_failed(&self) -> bool {
-        self.failed > self.limit
+        self.late || self.failed > self.limit
     }
 
     /// How many pods may run.
@@ -105,6 +120,13 @@ impl Progress {
             return vec![
                 ["SuccessCriteriaMet", "True", "CompletionsReached", REACHED],
                 ["Complete", "True", "CompletionsReached", REACHED],
+            ];
+        }
+        if self.late {
+            const LATE: &str = "Job was active longer than specified deadline";
+            return vec![
+                ["FailureTarget", "True", "DeadlineExceeded", LATE],
+                ["Failed", "True", "DeadlineExceeded", LATE],
             ];
         }
         if self.has_failed() {

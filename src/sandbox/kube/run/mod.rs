@@ -2,22 +2,30 @@
 //! controllers, the node agents, and an imitation of the Dask operator. Every loop is a function from
 //! what the store holds to a list of writes; [`Loops::step`] runs them until nothing moves.
 //!
-//! Not imitated: StatefulSets, CronJobs, autoscalers, volumes, EndpointSlices, ControllerRevisions,
+//! Not imitated: StatefulSets, CronJobs that do not run every so many minutes, autoscalers, volumes, EndpointSlices, ControllerRevisions,
 //! disruption budgets, pod affinity and topology spread, preemption, node heartbeats.
 //!
 //! How long something takes lives in `stages.toml`. Waits are kept in memory only: after a restart of
 //! the sandbox a wait that was under way begins again.
 
+pub mod autopilot;
 pub mod autoscaler;
+pub mod capacity;
+mod claim;
+mod cronjobs;
 mod daemonsets;
 mod dask;
 mod deployments;
 mod events;
+pub mod idle;
 mod jobs;
+mod kueue;
 pub mod logs;
 mod machine;
+pub mod market;
 mod nodes;
 mod pods;
+pub mod provisioning;
 mod quantity;
 mod replicasets;
 mod round;
@@ -145,9 +153,8 @@ impl Loops {
         }
     }
 
-    /// What GKE would do now to the nodes of a cluster that is somewhere else, in which real controllers and
-    /// agents do everything else. `cluster` holds what was read of it: its Nodes and the pods of the driver
-    /// installer. Nothing is written to it.
+    /// What GKE would do now to the nodes of a cluster that is somewhere else, and to requests for nodes, where real
+    /// controllers and agents do everything else. `cluster` holds what was read of it. Nothing is written to it.
     pub fn nodes_elsewhere(
         &mut self,
         cluster: &Cluster,
@@ -157,10 +164,11 @@ impl Loops {
     ) -> Vec<Write> {
         let around = Around { pools, scripts: &self.scripts, now, clock };
         let (mut writes, _) = around.turn(cluster, &mut self.elsewhere, nodes::run_beside_agents);
-        self.elsewhere.forget_unused();
         // The controllers there say themselves what they see.
         writes.retain(Write::is_of_a_node);
-        writes
+        let (of_requests, _) = around.turn(cluster, &mut self.elsewhere, provisioning::run);
+        self.elsewhere.forget_unused();
+        writes.into_iter().chain(of_requests).collect()
     }
 
     /// When the next step has something to do without any change from outside.
@@ -175,14 +183,18 @@ impl Loops {
 }
 
 /// The loops in their order within a round: causes before effects, so that most changes settle in one.
-const LOOPS: [fn(&mut Run<'_>); 11] = [
+const LOOPS: [fn(&mut Run<'_>); 15] = [
     system::run,
     nodes::run,
+    provisioning::run,
     dask::run,
     deployments::run,
     replicasets::run,
     daemonsets::run,
+    cronjobs::run,
+    kueue::suspend,
     jobs::run,
+    kueue::run,
     scheduler::run,
     pods::run,
     services::run,

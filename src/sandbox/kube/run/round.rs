@@ -10,6 +10,7 @@ use serde_json::Value;
 use super::super::object::{Key, controller, merge, text};
 use super::super::status::Status;
 use super::super::store::{Cluster, DeleteOptions, Resource};
+use super::capacity::Capacity;
 use crate::sandbox::clock::Scale;
 
 /// A node pool as the Kubernetes side sees it.
@@ -35,13 +36,24 @@ pub struct Scripts {
     pub cuda_fails: bool,
     /// The GPU driver does not install, neither by GKE nor by the DaemonSet.
     pub driver_fails: bool,
+    /// Requests for nodes wait for machines until an annotation of theirs says that there are some.
+    pub no_capacity: bool,
+    /// The machines that there are for what waits for some.
+    pub capacity: Vec<Capacity>,
     /// Whether the Dask operator's work is imitated; off when the real one runs.
     pub imitate_operator: bool,
 }
 
 impl Default for Scripts {
     fn default() -> Self {
-        Self { fail_image: Vec::new(), cuda_fails: false, driver_fails: false, imitate_operator: true }
+        Self {
+            fail_image: Vec::new(),
+            cuda_fails: false,
+            driver_fails: false,
+            no_capacity: false,
+            capacity: Vec::new(),
+            imitate_operator: true,
+        }
     }
 }
 

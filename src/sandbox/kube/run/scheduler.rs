@@ -9,7 +9,10 @@ use std::collections::BTreeMap;
 
 use serde_json::{Value, json};
 
-use super::super::object::{is_deleted, is_finished, key, list, name, namespace, set_condition, text};
+use super::super::object::{
+    annotation, is_deleted, is_finished, key, list, name, namespace, set_condition, text,
+};
+use super::claim::{OWNER, consumed};
 use super::round::Run;
 use super::select::{node_allowed, node_term, tolerated, untolerated};
 use super::{events, quantity};
@@ -90,6 +93,13 @@ pub struct Refusal {
     cure: Cure,
 }
 
+impl Refusal {
+    fn of_selector() -> Self {
+        let reasons = vec!["node(s) didn't match Pod's node affinity/selector".to_owned()];
+        Self { reasons, cure: Cure::None }
+    }
+}
+
 impl<'a> Host<'a> {
     /// The nodes with what the bound pods take of them.
     pub fn all(nodes: &[&'a Value], pods: &[&Value]) -> Vec<Self> {
@@ -127,7 +137,7 @@ impl<'a> Host<'a> {
             return never(format!("node(s) had untolerated taint {{{key}: {value}}}"));
         }
         if !node_allowed(spec, self.node) {
-            return never("node(s) didn't match Pod's node affinity/selector".to_owned());
+            return Err(Refusal::of_selector());
         }
         self.fits(spec)
     }
@@ -183,15 +193,18 @@ fn discouraged(spec: &Value, node: &Value) -> i64 {
     i64::try_from(taints.filter(|taint| !tolerated(taint, tolerations)).count()).unwrap_or(0)
 }
 
-/// Picks the place of a pod among the hosts, or says in kube-scheduler's words why there is none.
-pub fn place(spec: &Value, hosts: &[Host<'_>]) -> Result<usize, String> {
+/// Picks the place of a pod among the hosts, or says in kube-scheduler's words why there is none. Nodes that were made for a
+/// request are for pods that name it, which may run on others as well.
+pub fn place(spec: &Value, request: Option<&str>, hosts: &[Host<'_>]) -> Result<usize, String> {
     if hosts.is_empty() {
         return Err("no nodes available to schedule pods".to_owned());
     }
     let mut refusals = Vec::new();
     let mut open = Vec::new();
     for (index, host) in hosts.iter().enumerate() {
-        match host.filter(spec) {
+        let is_its = request
+            .is_none_or(|request| annotation(host.node, OWNER).is_none_or(|made_for| made_for == request));
+        match host.filter(spec).and_then(|()| if is_its { Ok(()) } else { Err(Refusal::of_selector()) }) {
             Ok(()) => open.push(index),
             Err(refusal) => refusals.push(refusal),
         }
@@ -263,7 +276,7 @@ pub fn run(run: &mut Run<'_>) {
         if !matches!(text(spec, "/schedulerName"), "" | "default-scheduler") {
             continue;
         }
-        match place(spec, &hosts) {
+        match place(spec, consumed(run, pod), &hosts) {
             Ok(index) => {
                 hosts[index].take(spec);
                 bind(run, pod, name(hosts[index].node));

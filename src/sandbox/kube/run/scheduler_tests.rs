@@ -33,7 +33,7 @@ fn asking(limits: Value) -> Value {
 fn outcome(spec: &Value, nodes: &[Value]) -> String {
     let refs: Vec<&Value> = nodes.iter().collect();
     let hosts = Host::all(&refs, &[]);
-    place(spec, &hosts).map_or_else(|message| message, |index| name(&nodes[index]).to_owned())
+    place(spec, None, &hosts).map_or_else(|message| message, |index| name(&nodes[index]).to_owned())
 }
 
 #[test]
@@ -81,11 +81,11 @@ fn nodes_that_are_full_could_be_emptied() {
         "status": {"phase": "Succeeded"}});
     let hosts = Host::all(&refs, &[&bound, &finished]);
     let spec = json!({"containers": asking(json!({"cpu": "2"})), "nodeSelector": {"pool": "cpu"}});
-    assert_eq!(place(&spec, &hosts), Ok(2), "finished pods take nothing");
+    assert_eq!(place(&spec, None, &hosts), Ok(2), "finished pods take nothing");
     let only = json!({"containers": asking(json!({"cpu": "2"})), "nodeSelector": {"pool": "cpu"},
         "affinity": {"nodeAffinity": {"requiredDuringSchedulingIgnoredDuringExecution": {"nodeSelectorTerms": [
             {"matchFields": [{"key": "metadata.name", "operator": "In", "values": ["cpu-1"]}]}]}}}});
-    let why = place(&only, &hosts).expect_err("full");
+    let why = place(&only, None, &hosts).expect_err("full");
     assert!(
         why.ends_with(
             "1 No preemption victims found for incoming pod, 2 Preemption is not helpful for \

@@ -3,8 +3,11 @@
 
 use serde_json::{Value, json};
 
+use super::super::object::name;
+use super::autoscaler::is_queued;
 use super::nodes::ACCELERATOR_LABEL;
 use super::round::Run;
+use crate::schema::provisioning_crd;
 
 /// Who deploys GKE's own workloads.
 const ADDONS: &str = "addon-manager";
@@ -14,6 +17,13 @@ const SYSTEM: &str = "kube-system";
 pub fn run(run: &mut Run<'_>) {
     if run.get("", "namespaces", "", SYSTEM).is_none() {
         return;
+    }
+    // GKE has it in every cluster; here it comes with what it is for.
+    let definition = provisioning_crd();
+    if run.pools.iter().any(is_queued)
+        && run.get("apiextensions.k8s.io", "customresourcedefinitions", "", name(definition)).is_none()
+    {
+        run.create(ADDONS, definition.clone());
     }
     if run.get("apps", "daemonsets", SYSTEM, "nvidia-gpu-device-plugin").is_none() {
         run.create(ADDONS, device_plugin());

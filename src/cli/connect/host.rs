@@ -1,0 +1,105 @@
+//! A scheduler on a host: it listens there already, so nothing is forwarded.
+
+use std::collections::BTreeMap;
+
+use serde_json::Value;
+
+use super::One;
+use crate::cli::Exit;
+use crate::cli::session::Link;
+use crate::cli::settings::Failure;
+use crate::diag::{Code, Diagnostic};
+use crate::kinds::hosts::api;
+use crate::live::{Class, LiveApi as _, Request};
+use crate::report::connect::Connected;
+use crate::resource::{Api, Host, ObjectId, Reach};
+
+impl One<'_> {
+    /// Says where it listens.
+    pub(super) fn on_host(&self) -> Result<Exit, Failure> {
+        if self.args.port.is_some() || self.args.dashboard_port.is_some() {
+            let what = "a scheduler on a host has the ports of the stack file";
+            let help =
+                "omit `--port` and `--dashboard-port`; `scheduler = { port, dashboard_port }` changes them";
+            return Err(Diagnostic::error(Code::Usage, what).help(help).into());
+        }
+        super::block_on(async {
+            let link = self.session.connect(self.settings)?;
+            let connected = self.listening(&link).await?;
+            self.tell(&connected);
+            link.close().await?;
+            Ok(Exit::Done)
+        })
+    }
+
+    async fn listening(&self, link: &Link) -> Result<Connected, Failure> {
+        let program = self.settings.program();
+        let not_there = |what: String, help: String| {
+            self.session.fails(Diagnostic::error(Code::NoAnswerThere, what).help(help))
+        };
+        let Some(live) = self.read(link, &self.endpoint.service).await? else {
+            let help = format!("`{program} plan` shows what is missing, `{program} apply` creates it");
+            return Err(not_there(format!("{} does not exist", self.address), help));
+        };
+        let scheduler = &live["status"]["scheduler"];
+        if scheduler["answers"] != true {
+            let help =
+                format!("`{program} status` shows its state, `{program} apply` starts what is not running");
+            return Err(not_there(format!("{} does not accept connections", self.address), help));
+        }
+        let name = text(&live["spec"]["environment"]["name"]).unwrap_or_default();
+        let environment = ObjectId { gvk: api::environment(), namespace: None, name };
+        let environment = self.read(link, &environment).await?.unwrap_or_default();
+        let versions: BTreeMap<String, String> =
+            serde_json::from_value(live["status"]["versions"].clone()).unwrap_or_default();
+        let client = text(&scheduler["address"]);
+        let (_, target) = self.session.whose();
+        let terms = &live["spec"]["scheduler"];
+        let on = text(&terms["on"]);
+        let host = on.as_ref().and_then(|on| target.hosts.iter().find(|host| host.name == *on));
+        let forward = host.map(|host| forward(host, terms));
+        Ok(Connected {
+            address: self.address.to_string(),
+            target: target.to_string(),
+            simulated: target.simulated,
+            python: client.as_ref().map(|client| format!("Client(\"{client}\")")),
+            client,
+            dashboard: text(&scheduler["dashboard"]),
+            versions,
+            interpreter: text(&environment["status"]["python"]),
+            on_host: true,
+            on,
+            forward,
+            ..Connected::default()
+        })
+    }
+
+    async fn read(&self, link: &Link, object: &ObjectId) -> Result<Option<Value>, Failure> {
+        match link.api().send(Request::get(Api::Kubernetes, object.path())).await {
+            Ok(live) => Ok(Some(live)),
+            Err(error) if error.class == Class::NotFound => Ok(None),
+            Err(error) => Err(self.session.refused(&error)),
+        }
+    }
+}
+
+/// Forwards the ports of a scheduler, as its own host reaches them.
+fn forward(host: &Host, terms: &Value) -> String {
+    let at = text(&terms["host"]).unwrap_or_default();
+    let at = if at.contains(':') { format!("[{at}]") } else { at };
+    let mut words = vec!["ssh".to_owned(), "-N".to_owned()];
+    for port in ["port", "dashboardPort"] {
+        words.push(format!("-L {0}:{at}:{0}", terms[port]));
+    }
+    if let Reach::Ssh { user, port, identity, .. } = &host.way {
+        words.extend(user.iter().map(|user| format!("-l {user}")));
+        words.extend(port.iter().map(|port| format!("-p {port}")));
+        words.extend(identity.iter().map(|identity| format!("-i {identity}")));
+    }
+    words.push(host.address().to_owned());
+    words.join(" ")
+}
+
+fn text(value: &Value) -> Option<String> {
+    value.as_str().map(str::to_owned)
+}

@@ -1,0 +1,178 @@
+//! Autopilot clusters: what creates one, and what GKE decides in one by itself.
+
+use serde_json::{Value, json};
+
+use super::section::{Cluster, ReleaseChannel};
+
+/// Whether a cluster, wanted or live, is an Autopilot one.
+pub fn is_on(cluster: &Value) -> bool {
+    cluster["autopilot"]["enabled"] == true
+}
+
+/// The cluster of a request that creates it. That it is no Autopilot cluster is not sent, as it is GKE's default. An Autopilot
+/// one is asked for with a pool, as gcloud does, of which GKE keeps the labels.
+pub(super) fn created(body: &Value) -> Value {
+    let mut cluster = body.clone();
+    if is_on(body) {
+        let config = json!({ "resourceLabels": body["resourceLabels"] });
+        // Its Pods have addresses of a range of the VPC network always.
+        cluster["ipAllocationPolicy"]["useIpAliases"] = json!(true);
+        cluster["nodePools"] = json!([{ "config": config, "initialNodeCount": 1, "name": "default-pool" }]);
+        return cluster;
+    }
+    let rest = cluster["autopilot"].as_object_mut().map(|autopilot| {
+        autopilot.remove("enabled");
+        autopilot.len()
+    });
+    if let (Some(0) | None, Some(fields)) = (rest, cluster.as_object_mut()) {
+        fields.remove("autopilot");
+    }
+    cluster
+}
+
+/// A key of `[cluster]` that an Autopilot cluster does not take.
+pub struct Owned {
+    /// `addons.dns_cache` is a key of a table.
+    pub key: &'static str,
+    /// Whether a section says what GKE would refuse or ignore.
+    pub said: fn(&Cluster) -> bool,
+    /// What GKE does instead, behind "GKE".
+    pub instead: &'static str,
+}
+
+/// An addon that cannot be switched off.
+macro_rules! always_on {
+    ($key:literal, $addon:ident) => {
+        Owned {
+            key: $key,
+            said: |cluster| cluster.addons.is_some_and(|addons| addons.$addon == Some(false)),
+            instead: "has this addon on always",
+        }
+    };
+}
+
+/// Source: GKE's page "Compare GKE Autopilot and Standard", `conflicts` in `schemas/gke-fields.tsv`, and the flags that
+/// `gcloud container clusters create-auto` lacks.
+pub const OWNED: &[Owned] = &[
+    Owned {
+        key: "autoprovisioning",
+        said: |cluster| cluster.autoprovisioning.is_some(),
+        instead: "makes nodes for all Pods by itself, without limits of a cluster",
+    },
+    Owned {
+        key: "max_pods_per_node",
+        said: |cluster| cluster.max_pods_per_node.is_some(),
+        instead: "chooses how many Pods a node takes",
+    },
+    Owned {
+        key: "shielded_nodes",
+        said: |cluster| cluster.shielded_nodes.is_some(),
+        instead: "makes shielded nodes only",
+    },
+    Owned {
+        key: "network_policy",
+        said: |cluster| cluster.network_policy.is_some(),
+        instead: "enforces network policies by Dataplane V2",
+    },
+    Owned {
+        key: "dataplane_v2",
+        said: |cluster| cluster.dataplane_v2 == Some(false),
+        instead: "uses Dataplane V2 always",
+    },
+    Owned {
+        key: "workload_identity",
+        said: |cluster| cluster.workload_identity == Some(false),
+        instead: "uses workload identity always",
+    },
+    Owned {
+        key: "vertical_pod_autoscaling",
+        said: |cluster| cluster.vertical_pod_autoscaling == Some(false),
+        instead: "has vertical Pod autoscaling on always",
+    },
+    Owned {
+        key: "release_channel",
+        said: |cluster| cluster.release_channel == Some(ReleaseChannel::None),
+        instead: "keeps Autopilot clusters in a release channel",
+    },
+    always_on!("addons.http_load_balancing", http_load_balancing),
+    always_on!("addons.horizontal_pod_autoscaling", horizontal_pod_autoscaling),
+    always_on!("addons.dns_cache", dns_cache),
+    always_on!("addons.persistent_disk_csi", persistent_disk_csi),
+    always_on!("addons.filestore_csi", filestore_csi),
+    always_on!("addons.gcs_fuse_csi", gcs_fuse_csi),
+];
+
+/// Places of the API that `api` cannot set for the same reasons.
+pub const OWNED_PLACES: &[&str] = &[
+    "autoscaling",
+    "defaultMaxPodsConstraint",
+    "networkConfig.enableIntraNodeVisibility",
+    "networkPolicy",
+    "shieldedNodes",
+];
+
+/// What GKE fills in by itself, which nobody chose: an import does not say it. Sources: as above, and recalled answers.
+const FILLED_IN: &[&str] = &[
+    "/addonsConfig/dnsCacheConfig",
+    "/addonsConfig/gcePersistentDiskCsiDriverConfig",
+    "/addonsConfig/gcpFilestoreCsiDriverConfig",
+    "/addonsConfig/gcsFuseCsiDriverConfig",
+    "/addonsConfig/networkPolicyConfig",
+    "/addonsConfig/statefulHaConfig",
+    "/autoscaling",
+    "/defaultMaxPodsConstraint",
+    "/networkConfig/datapathProvider",
+    "/networkConfig/enableIntraNodeVisibility",
+    "/networkConfig/gatewayApiConfig",
+    "/networkPolicy",
+    "/nodePoolDefaults",
+    "/shieldedNodes",
+    "/verticalPodAutoscaling",
+    "/workloadIdentityConfig",
+];
+
+/// A live Autopilot cluster without what GKE decides in all of them.
+pub fn chosen(live: &Value) -> Value {
+    let mut live = live.clone();
+    for place in FILLED_IN {
+        let Some((above, last)) = place.rsplit_once('/') else { continue };
+        if let Some(fields) = live.pointer_mut(above).and_then(Value::as_object_mut) {
+            fields.remove(last);
+        }
+    }
+    live
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn only_an_autopilot_cluster_says_so() {
+        let labels = json!({ "a": "b" });
+        let wanted = json!({ "name": "c", "autopilot": { "enabled": true }, "resourceLabels": labels });
+        let pool =
+            json!({ "config": { "resourceLabels": labels }, "initialNodeCount": 1, "name": "default-pool" });
+        let mut expect = wanted.clone();
+        expect["ipAllocationPolicy"] = json!({ "useIpAliases": true });
+        expect["nodePools"] = json!([pool]);
+        assert_eq!(created(&wanted), expect);
+        assert_eq!(
+            created(&json!({ "name": "c", "autopilot": { "enabled": false } })),
+            json!({ "name": "c" })
+        );
+        let policy = json!({ "workloadPolicyConfig": { "allowNetAdmin": true } });
+        let mut given = policy.clone();
+        given["enabled"] = json!(false);
+        assert_eq!(created(&json!({ "autopilot": given })), json!({ "autopilot": policy }));
+    }
+
+    #[test]
+    fn what_gke_decides_is_not_chosen() {
+        let live = json!({
+            "name": "c", "autoscaling": { "enableNodeAutoprovisioning": true }, "shieldedNodes": { "enabled": true },
+            "networkConfig": { "datapathProvider": "ADVANCED_DATAPATH", "network": "n" },
+        });
+        assert_eq!(chosen(&live), json!({ "name": "c", "networkConfig": { "network": "n" } }));
+    }
+}

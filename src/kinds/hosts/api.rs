@@ -1,0 +1,31 @@
+//! What the agent of a host calls things.
+
+use crate::address::FieldPath;
+use crate::kinds::kubernetes::object::gvk;
+use crate::kinds::scope::HOSTS_GROUP;
+use crate::resource::{Gvk, Identity, ObjectId};
+
+/// The namespace of processes, which the agent shows as pods.
+pub const NAMESPACE: &str = "default";
+
+pub fn environment() -> Gvk {
+    gvk(HOSTS_GROUP, "v1", "Environment", "environments")
+}
+
+pub fn cluster() -> Gvk {
+    gvk(HOSTS_GROUP, "v1", "Cluster", "clusters")
+}
+
+pub fn group() -> Gvk {
+    gvk(HOSTS_GROUP, "v1", "WorkerGroup", "workergroups")
+}
+
+/// An object of the host; none of them lies in a namespace.
+pub(super) fn identity(gvk: &Gvk, name: &str) -> Identity {
+    Identity::Object(ObjectId { gvk: gvk.clone(), namespace: None, name: name.to_owned() })
+}
+
+/// The path of the number of workers, in clusters and in groups.
+pub(super) fn replicas_path() -> FieldPath {
+    FieldPath::keys(["spec", "worker", "replicas"])
+}

@@ -1,0 +1,165 @@
+//! Dask clusters on a host: a scheduler and workers as processes.
+
+use serde_json::{Value, json};
+
+use super::{api, group, workers};
+use crate::address::{Address, FieldPath};
+use crate::kinds::dask::api::CLUSTER_LABEL;
+use crate::kinds::dask::cluster::{DaskCluster, Scheduler};
+use crate::kinds::json::count;
+use crate::kinds::kind::{Compare, Endpoint, EndpointKind, Kind, Where};
+use crate::kinds::kubernetes::object::pods_labelled;
+use crate::kinds::scope::Scope;
+use crate::resource::{Effect, Host, Identity, KindId, Life, Resource};
+
+/// Dask's own default port.
+pub const PORT: u16 = 8786;
+/// Dask's own default port of the dashboard.
+pub const DASHBOARD_PORT: u16 = 8787;
+
+pub const KIND: Kind = Kind {
+    rank: 60,
+    compare: Compare::Kubernetes(effect),
+    program: |context| workers::program(context, KindId::HostCluster),
+    amiss: workers::amiss,
+    readiness: |wait, found| Ok(workers::readiness(wait, found.itself())),
+    status_line: |_, found| Ok(workers::status_line(found.itself())),
+    about,
+    pods,
+    endpoint,
+    scaled: workers::scaled,
+    address: |object| Address::of("dask_cluster", &object.name),
+    ..Kind::BARE
+};
+
+/// The host of a scheduler: the one that it names, else the first.
+pub fn on<'a>(scheduler: &Scheduler, hosts: &'a [Host]) -> Option<&'a Host> {
+    let named = scheduler.on.as_ref().and_then(|on| hosts.iter().find(|host| host.name == *on));
+    named.or_else(|| hosts.first())
+}
+
+/// The address that the scheduler listens on.
+pub fn host<'a>(scheduler: &'a Scheduler, hosts: &'a [Host]) -> &'a str {
+    let own = || on(scheduler, hosts).map_or("127.0.0.1", Host::address);
+    scheduler.host.as_deref().unwrap_or_else(own)
+}
+
+/// Where workers, checks and clients reach the scheduler.
+pub fn scheduler_address(scheduler: &Scheduler, hosts: &[Host]) -> String {
+    let host = host(scheduler, hosts);
+    let host = if host.contains(':') { format!("[{host}]") } else { host.to_owned() };
+    format!("tcp://{host}:{}", scheduler.port.unwrap_or(PORT))
+}
+
+/// Where the parts of a Dask cluster are, in the order of the hosts.
+struct Places {
+    scheduler: String,
+    workers: Vec<String>,
+    all: Vec<String>,
+}
+
+impl Places {
+    /// `None` where there is only the machine itself.
+    fn of(section: &DaskCluster, scope: &Scope) -> Option<Self> {
+        let names = scope.target.host_names()?;
+        let scheduler = on(&section.scheduler, &scope.target.hosts)?.name.clone();
+        let workers = workers::placed(&section.worker.hosts, &names);
+        let groups: Vec<&String> = section.group.values().flat_map(|group| &group.hosts).collect();
+        let anywhere = section.group.values().any(|group| group.hosts.is_empty());
+        let is_used = |name: &&String| {
+            anywhere || **name == scheduler || workers.contains(name) || groups.contains(name)
+        };
+        let all = names.iter().filter(is_used).cloned().collect();
+        Some(Self { scheduler, workers, all })
+    }
+}
+
+/// What `[dask_cluster.KEY]` becomes on a host: the cluster and its groups.
+pub fn lower(key: &str, section: &DaskCluster, scope: &Scope) -> Vec<Resource> {
+    let name = section.live_name(key);
+    let api = api::cluster();
+    let origin = FieldPath::keys(["dask_cluster", key]);
+    let Scheduler { port, dashboard_port, keys, .. } = &section.scheduler;
+    let mut metadata = json!({ "name": name, "labels": scope.labels() });
+    for (label, value) in &section.labels {
+        metadata["labels"][label] = json!(value);
+    }
+    if !section.annotations.is_empty() {
+        metadata["annotations"] = json!(section.annotations);
+    }
+    let mut scheduler = json!({
+        "host": host(&section.scheduler, &scope.target.hosts),
+        "port": port.unwrap_or(PORT),
+        "dashboardPort": dashboard_port.unwrap_or(DASHBOARD_PORT),
+    });
+    if !keys.env.is_empty() {
+        scheduler["env"] = workers::variables(&keys.env);
+    }
+    let worker = &section.worker;
+    let places = Places::of(section, scope);
+    if let Some(places) = &places {
+        scheduler["on"] = json!(places.scheduler);
+    }
+    let mut spec = json!({
+        "environment": workers::environment(section.environment.as_deref(), scope),
+        "scheduler": scheduler,
+        "worker": workers::body(worker.replicas.most(), &worker.keys, &worker.resources),
+    });
+    if let Some(Places { scheduler: _, workers, all }) = &places {
+        spec["hosts"] = json!(all);
+        spec["worker"]["hosts"] = json!(workers);
+    }
+    let mut follows = workers::follows(section.environment.as_deref(), scope);
+    follows.extend(section.lifecycle.depends_on.iter().map(Address::new));
+    let mut provenance = workers::provenance(&origin.key("worker"));
+    let place = FieldPath::keys(["spec", "scheduler"]);
+    provenance.extend([
+        (FieldPath::keys(["spec", "environment"]), origin.key("environment")),
+        (place.clone(), origin.key("scheduler")),
+        (place.key("dashboardPort"), origin.key("scheduler").key("dashboard_port")),
+        (FieldPath::keys(["metadata", "labels"]), origin.key("labels")),
+        (FieldPath::keys(["metadata", "annotations"]), origin.key("annotations")),
+    ]);
+    let cluster = Resource {
+        address: Address::of("dask_cluster", key),
+        identity: api::identity(&api, name),
+        kind: KindId::HostCluster,
+        body: json!({
+            "apiVersion": api.api_version(), "kind": api.kind, "metadata": metadata, "spec": spec,
+        }),
+        create_only: Value::Null,
+        provenance,
+        origin,
+        follows,
+        protect: section.lifecycle.protect,
+        life: Life::Kept,
+    };
+    let groups = section.group.iter();
+    let groups: Vec<Resource> = groups
+        .map(|(group_key, group)| group::lower(&cluster, name, section, group_key, group, scope))
+        .collect();
+    std::iter::once(cluster).chain(groups).collect()
+}
+
+fn effect(path: &FieldPath) -> (Effect, Option<&'static str>) {
+    workers::effect(path).unwrap_or((
+        Effect::Replace,
+        Some("the scheduler is started again, and all workers with it; what they hold in memory is lost"),
+    ))
+}
+
+fn about(resource: &Resource) -> Vec<String> {
+    let spec = &resource.body["spec"];
+    vec![format!("scheduler on port {}", count(&spec["scheduler"]["port"])), workers::about(&spec["worker"])]
+}
+
+fn pods(resource: &Resource) -> Where {
+    let Identity::Object(object) = &resource.identity else { return Where::Nowhere };
+    Where::Here(pods_labelled(Some(api::NAMESPACE), [(CLUSTER_LABEL, object.name.as_str())]))
+}
+
+/// On a host no Service stands in front of a scheduler: the cluster itself says where it listens.
+fn endpoint(resource: &Resource) -> Option<Endpoint> {
+    let service = resource.identity.object()?.clone();
+    Some(Endpoint { kind: EndpointKind::Scheduler, service })
+}

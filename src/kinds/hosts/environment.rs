@@ -1,0 +1,190 @@
+//! Python environments on a host: one that is there, or one that is made of packages.
+
+use schemars::JsonSchema;
+use serde::{Deserialize, Serialize};
+use serde_json::{Value, json};
+
+use super::api;
+use crate::address::{Address, FieldPath};
+use crate::kinds::json::text;
+use crate::kinds::kind::{Amiss, ChangeContext, Compare, Kind};
+use crate::kinds::kubernetes::requests::object_program;
+use crate::kinds::scope::{EnvironmentFacts, Scope};
+use crate::kinds::section::{Lifecycle, Live, Naming, Section};
+use crate::kinds::status::StatusLine;
+use crate::resource::{Action, Effect, Facts, KindId, Life, Readiness, Resource};
+
+/// Seconds: hundreds of megabytes may have to be downloaded.
+const DEADLINE: u32 = 1800;
+
+/// Characters of the digest: the name of the folder.
+const DIGEST: usize = 16;
+
+pub const KIND: Kind = Kind {
+    rank: 55,
+    compare: Compare::Kubernetes(effect),
+    program: |context| object_program(context, KindId::Environment, Facts::None, DEADLINE),
+    amiss,
+    readiness: |_, found| Ok(readiness(found.itself())),
+    status_line: |_, found| Ok(status_line(found.itself())),
+    about,
+    address: |object| Address::of("environment", &object.name),
+    ..Kind::BARE
+};
+
+/// A Python environment on the hosts (`[local]`, `[ssh]`): one that is there (`path`), or one that is made of `packages`. Changed
+/// packages make a new environment beside the old one, and the Dask clusters that run in it are replaced.
+#[derive(Clone, Debug, Default, PartialEq, Deserialize, Serialize, JsonSchema)]
+#[serde(deny_unknown_fields)]
+pub struct Environment {
+    /// Packages as `pip install` takes them: `["dask[distributed]==2026.8.0", "numpy"]`. They are installed by uv where it
+    /// is on the `PATH`, else by venv and pip. Passwords and tokens in URLs are refused: what is written here is in plans and
+    /// in logs. Give them in the installer's own configuration (`~/.netrc`, `uv.toml`, `pip.conf`).
+    #[serde(default, skip_serializing_if = "Vec::is_empty")]
+    pub packages: Vec<String>,
+    /// The Python to make it with: a version (`"3.12"`; uv downloads what is not there) or the whole path of an interpreter.
+    /// Default the `python3` of the `PATH`.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub python: Option<String>,
+    /// A Python that is there: the whole path (`/…` or `~/…`) of an interpreter or of the folder of an environment, with
+    /// `distributed` in it. Used as it is, never written.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub path: Option<String>,
+    /// `protect` and `depends_on`.
+    #[serde(flatten)]
+    pub lifecycle: Lifecycle,
+}
+
+impl Section for Environment {
+    fn depends_on(&self) -> &[String] {
+        &self.lifecycle.depends_on
+    }
+
+    fn live<'a>(&'a self, key: &'a str) -> Option<Live<'a>> {
+        Some(Live::new(None, key, Naming::Object))
+    }
+}
+
+impl Environment {
+    pub fn facts(&self, key: &str) -> EnvironmentFacts {
+        EnvironmentFacts { key: key.to_owned(), digest: self.digest() }
+    }
+
+    fn digest(&self) -> String {
+        let Self { packages, python, path, lifecycle: _ } = self;
+        let text = json!([packages, python, path]).to_string();
+        blake3::hash(text.as_bytes()).to_hex().as_str()[..DIGEST].to_owned()
+    }
+}
+
+/// What `[environment.KEY]` becomes.
+pub fn lower(key: &str, section: &Environment, scope: &Scope) -> Resource {
+    let Environment { packages, python, path, lifecycle } = section;
+    let api = api::environment();
+    let origin = FieldPath::keys(["environment", key]);
+    let facts = section.facts(key);
+    let name = facts.live_name(&scope.owner);
+    let mut spec = json!({ "digest": facts.digest });
+    if let Some(path) = path {
+        spec["path"] = json!(path);
+    } else {
+        spec["packages"] = json!(packages);
+    }
+    if let Some(python) = python {
+        spec["python"] = json!(python);
+    }
+    if let Some(hosts) = scope.target.host_names() {
+        spec["hosts"] = json!(hosts);
+    }
+    Resource {
+        address: Address::of("environment", key),
+        identity: api::identity(&api, &name),
+        kind: KindId::Environment,
+        body: json!({
+            "apiVersion": api.api_version(), "kind": api.kind,
+            "metadata": { "name": name, "labels": scope.labels() },
+            "spec": spec,
+        }),
+        create_only: Value::Null,
+        provenance: vec![(FieldPath::keys(["spec"]), origin.clone())],
+        origin,
+        follows: lifecycle.depends_on.iter().map(Address::new).collect(),
+        protect: lifecycle.protect,
+        life: Life::Kept,
+    }
+}
+
+fn effect(path: &FieldPath) -> (Effect, Option<&'static str>) {
+    let made = FieldPath::keys(["spec"]).contains(path);
+    let made = made && !FieldPath::keys(["spec", "hosts"]).contains(path);
+    (Effect::InPlace, made.then_some("a new environment is made, and what runs in the old one is replaced"))
+}
+
+/// One that could not be made, or whose Python is gone, is made again.
+fn amiss(context: &ChangeContext) -> Option<Amiss> {
+    let status = &context.live?["status"];
+    let why = (status["phase"] == "Failed").then(|| text(&status["message"]))?;
+    let why = format!("it is not complete: {why}");
+    Some(Amiss { why, steps: Vec::new(), alone: context.action == Action::Keep })
+}
+
+fn readiness(live: &Value) -> Readiness {
+    let status = &live["status"];
+    match text(&status["phase"]) {
+        "Ready" => Readiness::Ready,
+        "Failed" => Readiness::Failed(text(&status["message"]).to_owned()),
+        _ => Readiness::Progressing("its packages are being installed".to_owned()),
+    }
+}
+
+fn status_line(live: &Value) -> StatusLine {
+    let versions = &live["status"]["versions"];
+    let facts: Vec<(&'static str, Value)> = ["python", "dask", "distributed"]
+        .into_iter()
+        .filter(|name| versions[*name].is_string())
+        .map(|name| (name, versions[name].clone()))
+        .collect();
+    let said: Vec<String> = facts.iter().map(|(name, version)| format!("{name} {}", text(version))).collect();
+    StatusLine { line: said.join(", "), facts, ..StatusLine::default() }
+}
+
+fn about(resource: &Resource) -> Vec<String> {
+    let spec = &resource.body["spec"];
+    let packages: Vec<&str> =
+        spec["packages"].as_array().into_iter().flatten().filter_map(Value::as_str).collect();
+    let python = text(&spec["python"]);
+    let python = if python.is_empty() { String::new() } else { format!("Python {python}") };
+    vec![text(&spec["path"]).to_owned(), python, packages.join(" ")]
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn an_environment_is_ready_when_its_python_is_known() {
+        for (status, ready) in [
+            (json!({ "phase": "Ready", "versions": { "python": "3.11.7" } }), Readiness::Ready),
+            (
+                json!({ "phase": "Making" }),
+                Readiness::Progressing("its packages are being installed".to_owned()),
+            ),
+            (json!({}), Readiness::Progressing("its packages are being installed".to_owned())),
+            (json!({ "phase": "Failed", "message": "no" }), Readiness::Failed("no".to_owned())),
+        ] {
+            assert_eq!(readiness(&json!({ "status": status })), ready, "{status}");
+        }
+    }
+
+    #[test]
+    fn a_digest_tells_what_is_in_it() {
+        let of = |packages: &[&str], python: Option<&str>| {
+            let packages = packages.iter().map(|package| (*package).to_owned()).collect();
+            Environment { packages, python: python.map(str::to_owned), ..Environment::default() }.digest()
+        };
+        let one = of(&["dask"], None);
+        assert_eq!(one, of(&["dask"], None));
+        assert_ne!(one, of(&["dask==1"], None));
+        assert_ne!(one, of(&["dask"], Some("3.12")));
+    }
+}

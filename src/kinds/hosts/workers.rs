@@ -1,0 +1,281 @@
+//! What clusters and groups on a host have in common: their workers.
+
+use serde_json::{Value, json};
+
+use super::api;
+use crate::address::{Address, FieldPath};
+use crate::kinds::env::Env;
+use crate::kinds::json::{count, text};
+use crate::kinds::kind::{Amiss, ChangeContext};
+use crate::kinds::kubernetes::requests::object_program;
+use crate::kinds::kubernetes::same::quantity;
+use crate::kinds::kubernetes::why::Cause;
+use crate::kinds::scale::{Number, Scaled};
+use crate::kinds::scope::Scope;
+use crate::kinds::section::PodKeys;
+use crate::kinds::status::StatusLine;
+use crate::resource::{Action, Await, Effect, Facts, KindId, Readiness, Resource, Step};
+
+/// Seconds: importing Dask takes up to ten on a machine that does other things, for each process.
+const DEADLINE: u32 = 600;
+
+/// `spec.worker`.
+pub(super) fn body(
+    replicas: u32,
+    keys: &PodKeys,
+    resources: &std::collections::BTreeMap<String, f64>,
+) -> Value {
+    const BILLION: i128 = 1_000_000_000;
+    let mut worker = json!({ "replicas": replicas, "threads": 1 });
+    // Rounded up: a worker has at least one thread.
+    let whole = |text: &String| quantity(&json!(text)).map(|value| (value + BILLION - 1) / BILLION);
+    let whole = |text: &String| whole(text).and_then(|value| u64::try_from(value).ok());
+    if let Some(threads) = keys.cpu.as_ref().and_then(whole) {
+        worker["threads"] = json!(threads.max(1));
+    }
+    if let Some(bytes) = keys.memory.as_ref().and_then(whole) {
+        worker["memory"] = json!(bytes);
+    }
+    if !resources.is_empty() {
+        worker["resources"] = json!(resources);
+    }
+    if !keys.env.is_empty() {
+        worker["env"] = variables(&keys.env);
+    }
+    worker
+}
+
+/// Hosts that a section names, in their order; all when it names none.
+pub(super) fn placed(named: &[String], all: &[String]) -> Vec<String> {
+    all.iter().filter(|name| named.is_empty() || named.contains(name)).cloned().collect()
+}
+
+/// The environment that processes run in comes before them.
+pub(super) fn follows(environment: Option<&str>, scope: &Scope) -> Vec<Address> {
+    scope.environment(environment).map(|facts| Address::of("environment", &facts.key)).into_iter().collect()
+}
+
+/// Variables that stand in the file; the rules refuse others on hosts.
+pub(super) fn variables(env: &Env) -> Value {
+    env.iter().filter_map(|(name, value)| Some((name.clone(), json!(value.text()?)))).collect()
+}
+
+/// `spec.environment`: which, and of which text.
+pub(super) fn environment(key: Option<&str>, scope: &Scope) -> Value {
+    match scope.environment(key) {
+        Some(facts) => json!({ "name": facts.live_name(&scope.owner), "digest": facts.digest }),
+        None => json!({ "name": key.unwrap_or_default(), "digest": "" }),
+    }
+}
+
+/// Places of the worker's fields in the stack file.
+pub(super) fn provenance(origin: &FieldPath) -> Vec<(FieldPath, FieldPath)> {
+    let place = |key: &str| FieldPath::keys(["spec", "worker", key]);
+    vec![
+        (FieldPath::keys(["spec", "worker"]), origin.clone()),
+        (place("threads"), origin.key("cpu")),
+        (place("hosts"), origin.key("hosts")),
+        (place("memory"), origin.key("memory")),
+    ]
+}
+
+/// What a change of a field of the workers does; `None` for other fields.
+pub(super) fn effect(path: &FieldPath) -> Option<(Effect, Option<&'static str>)> {
+    if api::replicas_path().contains(path) {
+        return Some((Effect::InPlace, None));
+    }
+    let hosts = [FieldPath::keys(["spec", "hosts"]), FieldPath::keys(["spec", "worker", "hosts"])];
+    if hosts.iter().any(|hosts| hosts.contains(path)) {
+        return Some((
+            Effect::InPlace,
+            Some("workers are started on new hosts, and retired on hosts that are left"),
+        ));
+    }
+    if FieldPath::keys(["metadata"]).contains(path) {
+        return Some((Effect::InPlace, None));
+    }
+    let worker = FieldPath::keys(["spec", "worker"]).contains(path);
+    worker.then_some((Effect::Rolling, Some(ROLLS)))
+}
+
+/// What becomes of workers under other terms.
+pub(super) const ROLLS: &str = "its workers are retired and started again, half of them at a time; what the only worker of \
+     a Dask cluster holds in memory is lost";
+
+pub(super) fn program(context: &ChangeContext, kind: KindId) -> Vec<Step> {
+    let spec = &context.body()["spec"];
+    let replicas = spec["worker"]["replicas"].as_u64();
+    let facts = Facts::Workers { replicas, cluster: spec["cluster"].as_str().map(str::to_owned), gang: None };
+    object_program(context, kind, facts, DEADLINE)
+}
+
+/// Processes that ended are started again.
+pub(super) fn amiss(context: &ChangeContext) -> Option<Amiss> {
+    let live = context.live?;
+    let status = live.get("status").filter(|status| status["converging"] == false)?;
+    let (wanted, running) =
+        (count(&live["spec"]["worker"]["replicas"]), count(&status["workers"]["running"]));
+    let of_cluster = live["kind"] == "Cluster";
+    let why = if of_cluster && status["scheduler"]["running"] == false {
+        "the scheduler is not running; it and all workers are started again".to_owned()
+    } else if running < wanted {
+        format!("{} of {wanted} workers not running; they are started again", wanted - running)
+    } else if count(&status["workers"]["present"]) > wanted {
+        let more = count(&status["workers"]["present"]) - wanted;
+        format!("{more} more than {wanted} workers are running; they are retired")
+    } else {
+        return None;
+    };
+    Some(Amiss { why, steps: Vec::new(), alone: context.action == Action::Keep })
+}
+
+/// By what the agent saw of processes, and the scheduler of workers.
+pub(super) fn readiness(wait: &Await, live: &Value) -> Readiness {
+    let status = &live["status"];
+    let wanted = wait.workers().unwrap_or_else(|| count(&live["spec"]["worker"]["replicas"]));
+    let workers = &status["workers"];
+    let (running, registered) = (count(&workers["running"]), count(&workers["registered"]));
+    let ended = |what: String| match text(&status["message"]) {
+        "" => what,
+        said => format!("{what}: {said}"),
+    };
+    let converging = status["converging"] == true;
+    if status["scheduler"]["running"] != true {
+        return match converging {
+            true => Readiness::Progressing("its scheduler is being started".to_owned()),
+            false => Readiness::Failed(ended("its scheduler is not running".to_owned())),
+        };
+    }
+    if running < wanted && !converging {
+        return Readiness::Failed(ended(format!("{running} of {wanted} workers are running")));
+    }
+    if status["scheduler"]["answers"] != true {
+        return Readiness::Progressing("its scheduler does not answer yet".to_owned());
+    }
+    if registered < wanted {
+        return Readiness::Progressing(format!("{registered} of {wanted} workers are registered"));
+    }
+    if converging {
+        return Readiness::Progressing("workers that are no longer wanted are ending".to_owned());
+    }
+    if count(&workers["present"]) > wanted {
+        return Readiness::Failed(ended("workers that are no longer wanted go on".to_owned()));
+    }
+    match text(&status["skew"]) {
+        "" => Readiness::Ready,
+        skew => Readiness::Impaired(format!(
+            "its versions are not those of the scheduler ({skew}); use one environment, or the same versions in both"
+        )),
+    }
+}
+
+/// Why a process does not run: it ended, and its log says more.
+pub fn ended(log: Option<String>, program: &str) -> Cause {
+    Cause {
+        code: "ended",
+        what: "it ended".to_owned(),
+        said: log.map(|log| format!("the end of its log:\n{log}")),
+        remedies: vec![format!("`{program} apply` starts it again")],
+    }
+}
+
+pub(super) fn status_line(live: &Value) -> StatusLine {
+    let status = &live["status"];
+    let (wanted, registered) =
+        (count(&live["spec"]["worker"]["replicas"]), count(&status["workers"]["registered"]));
+    let mut said = Vec::new();
+    let mut facts = vec![("workers", json!(registered)), ("workers_desired", json!(wanted))];
+    let address = text(&status["scheduler"]["address"]);
+    if !address.is_empty() {
+        said.push(format!("scheduler at {address}"));
+        facts.push(("scheduler", json!(address)));
+        facts.push(("dashboard", status["scheduler"]["dashboard"].clone()));
+    }
+    said.push(format!("{registered} of {wanted} workers registered"));
+    let version = text(&status["versions"]["distributed"]);
+    if !version.is_empty() {
+        said.push(format!("distributed {version}"));
+    }
+    StatusLine { line: said.join(", "), facts, ..StatusLine::default() }
+}
+
+/// The number is the file's: on a host there is no autoscaler, and `KubeCluster` cannot scale it.
+pub(super) fn scaled(resource: &Resource, _: &[Resource]) -> Option<Scaled> {
+    let path = api::replicas_path();
+    let place = resource.origin_of(&path);
+    let number = path.find(&resource.body).and_then(Value::as_u64).map_or(Number::Unsaid, Number::File);
+    Some(Scaled { path, place, unit: "workers", number })
+}
+
+/// `2 workers with 1 thread each`.
+pub(super) fn about(worker: &Value) -> String {
+    let counted = |number: u64, noun: &str| format!("{number} {noun}{}", if number == 1 { "" } else { "s" });
+    let (number, threads) = (count(&worker["replicas"]), count(&worker["threads"]));
+    let each = if number == 1 { "" } else { " each" };
+    format!("{} with {}{each}", counted(number, "worker"), counted(threads, "thread"))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::resource::{Identity, ObjectId, Until};
+
+    fn live(status: &Value) -> Value {
+        json!({ "kind": "Cluster", "spec": { "worker": { "replicas": 2 } }, "status": status })
+    }
+
+    fn judged(status: &Value) -> Readiness {
+        let object = ObjectId { gvk: api::cluster(), namespace: None, name: "c".to_owned() };
+        let facts = Facts::Workers { replicas: Some(2), cluster: None, gang: None };
+        let identity = Identity::Object(object);
+        let wait = Await { kind: KindId::HostCluster, identity, until: Until::Ready, facts, deadline: 1 };
+        readiness(&wait, &live(status))
+    }
+
+    fn status(scheduler: bool, answers: bool, workers: [u64; 3], converging: bool) -> Value {
+        let [running, present, registered] = workers;
+        json!({
+            "converging": converging, "scheduler": { "running": scheduler, "answers": answers },
+            "workers": { "running": running, "present": present, "registered": registered },
+        })
+    }
+
+    #[test]
+    fn a_cluster_is_ready_when_its_workers_are_registered() {
+        let waits = |text: &str| Readiness::Progressing(text.to_owned());
+        let fails = |text: &str| Readiness::Failed(text.to_owned());
+        for (status, expect) in [
+            (status(true, true, [2, 2, 2], false), Readiness::Ready),
+            (status(true, true, [2, 2, 1], false), waits("1 of 2 workers are registered")),
+            (status(true, false, [2, 2, 0], false), waits("its scheduler does not answer yet")),
+            (status(false, false, [0, 0, 0], true), waits("its scheduler is being started")),
+            (status(false, false, [0, 0, 0], false), fails("its scheduler is not running")),
+            (status(true, true, [1, 2, 1], false), fails("1 of 2 workers are running")),
+            (status(true, true, [2, 3, 2], true), waits("workers that are no longer wanted are ending")),
+            (status(true, true, [2, 3, 2], false), fails("workers that are no longer wanted go on")),
+        ] {
+            assert_eq!(judged(&status), expect, "{status}");
+        }
+    }
+
+    #[test]
+    fn what_ended_is_amiss() {
+        let identity = Identity::Object(ObjectId { gvk: api::cluster(), namespace: None, name: "c".into() });
+        let owner = crate::resource::Owner::default();
+        for (status, expect) in [
+            (status(true, true, [2, 2, 2], false), None),
+            (status(true, true, [1, 2, 1], false), Some("1 of 2 workers not running")),
+            (status(false, false, [2, 2, 0], false), Some("the scheduler is not running")),
+            (status(true, true, [3, 3, 2], false), Some("1 more than 2 workers are running")),
+            (status(false, false, [0, 0, 0], true), None),
+            (Value::Null, None),
+        ] {
+            let live = live(&status);
+            let context =
+                ChangeContext { live: Some(&live), ..ChangeContext::of(Action::Keep, &identity, &owner) };
+            let why = amiss(&context).map(|amiss| amiss.why);
+            assert_eq!(why.is_some(), expect.is_some(), "{status}");
+            assert!(why.unwrap_or_default().starts_with(expect.unwrap_or_default()), "{status}");
+        }
+    }
+}

@@ -1,0 +1,145 @@
+//! The system's OpenSSH: its configuration, agent, known hosts and jump hosts. Keys of hosts are always checked, and
+//! nobody is asked for a password.
+
+use std::ffi::OsString;
+use std::fs;
+use std::os::unix::fs::{DirBuilderExt as _, MetadataExt as _};
+use std::path::PathBuf;
+
+use serde_json::json;
+use tokio::process::Command;
+
+use crate::live::environment::environment;
+use crate::live::{ApiError, Class, Request};
+use crate::resource::{Host, Reach};
+
+/// One connection a host, which a further command within a minute uses again. A link that is silent for fifteen seconds
+/// counts as broken.
+const OPTIONS: [&str; 8] = [
+    "BatchMode=yes",
+    "ConnectTimeout=10",
+    "ServerAliveInterval=5",
+    "ServerAliveCountMax=3",
+    "ControlMaster=auto",
+    "ControlPersist=60",
+    "ForwardAgent=no",
+    "ForwardX11=no",
+];
+
+/// Names another program than `ssh`, as a script that gives it a configuration of its own.
+const PROGRAM: &str = "DASK_INFRA_SSH";
+
+/// Runs a program at the other end of a way.
+///
+/// # Errors
+/// There is no private folder for sockets.
+pub(super) fn command(way: &Reach, remote: &str) -> Result<Command, String> {
+    let Reach::Ssh { address, user, port, identity } = way else { return Err("no way by SSH".to_owned()) };
+    let mut command = Command::new(environment(PROGRAM).unwrap_or_else(|| "ssh".to_owned()));
+    command.arg("-T");
+    for option in OPTIONS {
+        command.args(["-o", option]);
+    }
+    let mut path = OsString::from("ControlPath=");
+    path.push(sockets()?.join("%C"));
+    command.arg("-o").arg(path);
+    if let Some(user) = user {
+        command.args(["-l", user]);
+    }
+    if let Some(port) = port {
+        command.args(["-p", &port.to_string()]);
+    }
+    if let Some(identity) = identity {
+        command.args(["-i", identity]);
+    }
+    command.arg("--").arg(address).arg(remote);
+    Ok(command)
+}
+
+/// A folder of the user alone, whose path is short: one of a socket has 107 bytes at most, and SSH adds sixty.
+fn sockets() -> Result<PathBuf, String> {
+    let cannot =
+        |what: &dyn std::fmt::Display| format!("there is no private folder for sockets of SSH: {what}");
+    let own = fs::metadata("/proc/self").map_err(|error| cannot(&error))?.uid();
+    let folder = match environment("XDG_RUNTIME_DIR") {
+        Some(folder) if folder.len() < 30 => PathBuf::from(folder).join("dask-infra"),
+        _ => PathBuf::from(format!("/tmp/dask-infra-{own}")),
+    };
+    match fs::DirBuilder::new().mode(0o700).create(&folder) {
+        Err(error) if error.kind() != std::io::ErrorKind::AlreadyExists => return Err(cannot(&error)),
+        _ => {}
+    }
+    let found = fs::symlink_metadata(&folder).map_err(|error| cannot(&error))?;
+    match found.is_dir() && found.uid() == own && found.mode() & 0o077 == 0 {
+        true => Ok(folder),
+        false => Err(cannot(&format!("{} can be written by others", folder.display()))),
+    }
+}
+
+/// Why a host was not reached, by what ssh said. Source: OpenSSH 9.2, each tried.
+pub(super) fn failed(request: &Request, host: &Host, said: &str) -> ApiError {
+    let lines: Vec<&str> = said.lines().map(str::trim).filter(|line| !line.is_empty()).collect();
+    let last = lines.last().copied().unwrap_or("it said nothing");
+    let has = |words: &str| lines.iter().any(|line| line.contains(words));
+    let address = host.address();
+    let (class, why, remedy) = if has("REMOTE HOST IDENTIFICATION HAS CHANGED") {
+        let remedy = format!(
+            "ask who runs the host whether its key changed; if so, remove the old one: `ssh-keygen -R {address}`"
+        );
+        (Class::Untrusted, "its host key is not the one that is known".to_owned(), remedy)
+    } else if has("Host key verification failed") {
+        let remedy = format!("connect once by hand and compare the key: `ssh {address}`");
+        (Class::Untrusted, "its host key is not known".to_owned(), remedy)
+    } else if has("Permission denied") {
+        let remedy = format!(
+            "`ssh {address} true` must work without a question: put your key into ssh-agent, or give `user` and `identity`"
+        );
+        (Class::Unauthenticated, last.to_owned(), remedy)
+    } else if has("python3: ") || has("python3 not found") {
+        let remedy = "install Python 3.8 or later there, on the PATH of a shell that is not a login shell";
+        (Class::Other, "it has no `python3`".to_owned(), remedy.to_owned())
+    } else {
+        let remedy = format!("check the network and `ssh {address} true`; nothing is taken for gone");
+        (Class::Unavailable, last.to_owned(), remedy)
+    };
+    let message = format!("{host} cannot be used: {why}");
+    ApiError { body: Some(json!({ "remedy": remedy })), ..request.failed(class, message) }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::resource::Api;
+
+    #[test]
+    fn what_ssh_says_tells_what_to_do() {
+        let way = Reach::Ssh { address: "n1".into(), user: None, port: None, identity: None };
+        let host = Host { name: "n1".into(), way };
+        let request = Request::get(Api::Kubernetes, "/version");
+        for (said, class, words) in [
+            (
+                "ssh: connect to host n1 port 22: Connection refused\n",
+                Class::Unavailable,
+                "Connection refused",
+            ),
+            ("a@n1: Permission denied (publickey).\n", Class::Unauthenticated, "Permission denied"),
+            (
+                "@ WARNING: REMOTE HOST IDENTIFICATION HAS CHANGED! @\nHost key verification failed.",
+                Class::Untrusted,
+                "not the one",
+            ),
+            (
+                "No ED25519 host key is known for n1\nHost key verification failed.",
+                Class::Untrusted,
+                "not known",
+            ),
+            ("bash: line 1: exec: python3: not found\n", Class::Other, "no `python3`"),
+            ("", Class::Unavailable, "said nothing"),
+        ] {
+            let error = failed(&request, &host, said);
+            assert_eq!(error.class, class, "{said}");
+            assert!(error.message.contains(words), "{error}");
+            assert!(error.remedy().is_some(), "{said}");
+        }
+    }
+}

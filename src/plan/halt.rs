@@ -1,0 +1,370 @@
+//! What `stop` takes away for now and `start` brings back. The file stays as it is; the record knows what is stopped, by whom
+//! and since when, and every plan goes by that.
+
+use std::collections::{BTreeMap, BTreeSet};
+use std::sync::Arc;
+
+use serde_json::Value;
+
+use super::inputs::Inputs;
+use super::observe::Standing;
+use super::planner::Planner;
+use super::reason::Reason;
+use super::stopped::Halting;
+use super::{Action, Change, Mode, Note, Selection, along, cascade, requested, select};
+use crate::address::{Address, FieldPath};
+use crate::diag::{Code, Diagnostic};
+use crate::kinds::kind::Halt;
+use crate::kinds::scope::POOL_LABEL;
+use crate::kinds::{self, dask};
+use crate::record::{Stop, Stopped};
+use crate::resource::{Cost, Hourly, Identity, KindId, Life, Resource, World};
+
+/// The inputs with what is stopped in them: which things those are, and pools without nodes.
+///
+/// # Errors
+/// `stop` was asked for what cannot be stopped.
+pub(super) fn settled(mut inputs: Inputs<'_>) -> Result<Inputs<'_>, Vec<Diagnostic>> {
+    let recorded = inputs.world.record.as_ref().map(|record| record.stopped.clone()).unwrap_or_default();
+    inputs.halts.news = false;
+    if inputs.mode == Mode::Destroy {
+        // Whatever goes is no longer stopped; what is left out of a destroy still is.
+        inputs.halts.stopped = if inputs.selection.is_all() { Stopped::new() } else { recorded };
+        return Ok(inputs);
+    }
+    if recorded.is_empty() && inputs.halts.asked == Halting::Leave {
+        inputs.halts.stopped = Stopped::new();
+        return Ok(inputs);
+    }
+    let mut stopped: Stopped = recorded.clone();
+    let wanted: BTreeSet<&Identity> = inputs.desired.iter().map(|resource| &resource.identity).collect();
+    stopped.retain(|identity, _| wanted.contains(identity));
+    let known = stopped.clone();
+    match inputs.halts.asked.clone() {
+        Halting::Leave => {}
+        Halting::Stop(stop) => {
+            let stops = that_stop(&inputs)?;
+            inputs.selection = Selection {
+                targets: stops.iter().map(|resource| resource.address.to_string()).collect(),
+                excludes: Vec::new(),
+            };
+            for resource in stops {
+                stopped.entry(resource.identity).or_insert_with(|| stop.clone());
+            }
+        }
+        Halting::Start => {
+            if !inputs.selection.targets.is_empty() {
+                let with = requested::with_requests(&inputs, |other| recorded.contains_key(&other.identity));
+                inputs.selection.targets.extend(with.iter().map(Address::to_string));
+            }
+            let mut planner = Planner::new(&inputs);
+            planner.select();
+            let selected = |resource: &&Resource| planner.selected.has(&resource.address);
+            let mut starts: BTreeSet<Identity> =
+                inputs.desired.iter().filter(selected).map(|resource| resource.identity.clone()).collect();
+            let pools = room_for(&inputs, &starts);
+            drop(planner);
+            starts.extend(pools.iter().map(|pool| pool.identity.clone()));
+            if !inputs.selection.targets.is_empty() {
+                inputs.selection.targets.extend(pools.iter().map(|pool| pool.address.to_string()));
+            }
+            stopped.retain(|identity, _| !starts.contains(identity));
+        }
+    }
+    inputs.halts.news = stopped != known;
+    for at in 0..inputs.desired.len() {
+        let resource = &inputs.desired[at];
+        if let (true, Halt::Emptied(empty)) =
+            (stopped.contains_key(&resource.identity), kinds::of(resource.kind).halt)
+        {
+            let resource = &mut Arc::make_mut(&mut inputs.desired)[at];
+            empty(&mut resource.body);
+            inputs.hourly = inputs.hourly.take().map(|hourly| without(hourly, &resource.address));
+        }
+    }
+    inputs.halts.stopped = stopped;
+    Ok(inputs)
+}
+
+/// Stopped pools that what starts needs beside those that it names: the operator, and pods that name no pool, run on any
+/// without GPUs, or, where the stack has no such pool, on any.
+fn room_for(inputs: &Inputs<'_>, starts: &BTreeSet<Identity>) -> Vec<Resource> {
+    let starting = startable(&inputs.desired, inputs.world);
+    let makes = inputs.desired.iter().any(|resource| {
+        resource.identity.pool().is_none()
+            && starts.contains(&resource.identity)
+            && starting.contains(&&resource.address)
+    });
+    let pools = inputs.desired.iter().filter(|resource| resource.identity.pool().is_some());
+    let is_plain = |pool: &&&Resource| pool.body["config"]["accelerators"].is_null();
+    let (plain, with_gpus): (Vec<&Resource>, Vec<&Resource>) = pools.partition(|pool| is_plain(&pool));
+    let pools = if plain.is_empty() { with_gpus } else { plain };
+    let stays = |pool: &&Resource| inputs.was_stopped(&pool.identity) && !starts.contains(&pool.identity);
+    if !makes || !pools.iter().all(stays) {
+        return Vec::new();
+    }
+    pools.into_iter().cloned().collect()
+}
+
+/// The price without a pool that has no nodes.
+fn without(mut hourly: Hourly, pool: &Address) -> Hourly {
+    if let Some(cost) = hourly.pools.get_mut(pool) {
+        hourly.whole.least -= cost.least;
+        hourly.whole.most -= cost.most;
+        *cost = Cost::default();
+    }
+    hourly
+}
+
+/// What `stop` means: what is named and can be stopped, what runs on it, and what is part of that.
+fn that_stop(inputs: &Inputs<'_>) -> Result<Vec<Resource>, Vec<Diagnostic>> {
+    let all: Vec<&Resource> = inputs.desired.iter().collect();
+    let addresses: Vec<&Address> = all.iter().map(|resource| &resource.address).collect();
+    let can = |place: &usize| can_stop(all[*place], inputs);
+    let mut stops: BTreeSet<usize> = BTreeSet::new();
+    let mut problems = Vec::new();
+    for typed in &inputs.selection.targets {
+        match select::meant(typed, &addresses) {
+            Ok(places) => {
+                let parts = |place: &usize| {
+                    places.iter().any(|meant| all[*meant].origin.contains(&all[*place].origin))
+                };
+                // Planned again, a stop names what goes along with others, too.
+                let goes =
+                    |place: &usize| can(place) || requested::goes_along(*place, &all, can, inputs.world);
+                let found: Vec<usize> = (0..all.len()).filter(parts).filter(goes).collect();
+                if found.is_empty() {
+                    problems.push(cannot(typed, &addresses, &places, inputs));
+                }
+                stops.extend(found);
+            }
+            Err(problem) => problems.push(problem),
+        }
+    }
+    if !problems.is_empty() {
+        return Err(problems);
+    }
+    if inputs.selection.targets.is_empty() {
+        stops.extend((0..all.len()).filter(can));
+    }
+    if stops.is_empty() {
+        let what = "nothing in this stack can be stopped";
+        let problem = Diagnostic::error(Code::NothingToStop, what);
+        return Err(vec![problem.help(CAN)]);
+    }
+    let mut open: Vec<usize> = stops.iter().copied().collect();
+    while !open.is_empty() {
+        while let Some(one) = open.pop() {
+            let along = |place: &usize| {
+                let resource = all[*place];
+                can(place) && rests_on(resource, all[one], &all, inputs.world)
+                    || requested::comes(resource, all[one], inputs.world)
+            };
+            let more: Vec<usize> = (0..all.len()).filter(along).collect();
+            open.extend(more.into_iter().filter(|place| stops.insert(*place)));
+        }
+        let left = requested::left_by(&all, &stops, inputs.world);
+        open.extend(left.into_iter().filter(|place| stops.insert(*place)));
+    }
+    Ok(stops.into_iter().map(|place| all[place].clone()).collect())
+}
+
+const CAN: &str = "Dask clusters, their groups, jobs that have not ended, notebooks, Pods, requests for nodes and node pools can be stopped";
+
+fn cannot(typed: &str, addresses: &[&Address], places: &[usize], inputs: &Inputs<'_>) -> Diagnostic {
+    let meant = places.first().map_or(typed, |place| addresses[*place].section());
+    let section: FieldPath = meant.parse().unwrap_or_default();
+    let problem = Diagnostic::error(Code::NothingToStop, format!("`{typed}` cannot be stopped"));
+    problem.at(inputs.sources.span(&section), "requested").help(CAN)
+}
+
+/// Whether `stop` does anything with a thing. A job that has ended, or never ran, is not stopped: it would run again.
+fn can_stop(resource: &Resource, inputs: &Inputs<'_>) -> bool {
+    let world = inputs.world;
+    let recorded = inputs.was_stopped(&resource.identity);
+    match kinds::of(resource.kind).halt {
+        Halt::Stays => false,
+        Halt::Goes | Halt::Emptied(_) => true,
+        Halt::GoesWhile(runs) => {
+            let runs = world.find(&resource.identity).is_some_and(runs);
+            recorded || runs && !requested::is_used_up(resource, &inputs.desired, world)
+        }
+    }
+}
+
+/// Whether a thing cannot do anything without another: pods that must run on a pool, and what belongs to a Dask cluster.
+fn needs(one: &Resource, other: &Resource) -> bool {
+    if let Some(pool) = other.identity.pool() {
+        return must_run_on(&one.body, pool);
+    }
+    let (Some(part), Some(cluster)) = (one.identity.object(), other.identity.object()) else { return false };
+    if cluster.gvk != dask::api::cluster() {
+        return false;
+    }
+    let attached = part.gvk == dask::api::group() || part.gvk == dask::api::autoscaler();
+    let of_it = part.namespace == cluster.namespace && one.body["spec"]["cluster"] == cluster.name.as_str();
+    attached && of_it || other.origin.contains(&one.origin)
+}
+
+/// The same, by what is live as well: a request for nodes of a pool, what uses it, and a job with pods on a pool, whose loss
+/// it counts as failures.
+fn rests_on(one: &Resource, other: &Resource, all: &[&Resource], world: &World) -> bool {
+    let Some(pool) = other.identity.pool() else { return needs(one, other) || requested::uses(one, other) };
+    let has_pods = || {
+        let uid = world.find(&one.identity).and_then(|live| live["metadata"]["uid"].as_str());
+        let owns = |pod: &Value| uid.is_some() && cascade::owners(pod).any(|owner| Some(owner) == uid);
+        let pods = cascade::pods_of_pool(world, pool);
+        one.kind == KindId::Job
+            && pods.into_iter().any(|(object, pod)| along::runs_on(object, pod) && owns(pod))
+    };
+    needs(one, other) || requested::is_for(one, pool, all) || has_pods()
+}
+
+fn must_run_on(body: &Value, pool: &str) -> bool {
+    match body {
+        Value::Object(fields) => {
+            fields.get("nodeSelector").is_some_and(|labels| labels[POOL_LABEL] == pool)
+                || fields.values().any(|value| must_run_on(value, pool))
+        }
+        Value::Array(items) => items.iter().any(|item| must_run_on(item, pool)),
+        Value::Null | Value::Bool(_) | Value::Number(_) | Value::String(_) => false,
+    }
+}
+
+/// Addresses of what `start` brings back: what is stopped, and Dask clusters that have gone by themselves and stay gone.
+pub fn startable<'r>(desired: &'r [Resource], world: &World) -> Vec<&'r Address> {
+    let Some(record) = &world.record else { return Vec::new() };
+    let gone = |resource: &Resource| {
+        let once = matches!(resource.life, Life::Once { follow: None });
+        let cluster = resource.identity.object().is_some_and(|object| object.gvk == dask::api::cluster());
+        once && cluster
+            && record.passes.contains_key(&resource.identity)
+            && world.find(&resource.identity).is_none()
+    };
+    let clusters: Vec<&Resource> = desired.iter().filter(|resource| gone(resource)).collect();
+    // Its groups and its autoscaler went with it.
+    let with = |resource: &Resource| {
+        world.find(&resource.identity).is_none() && clusters.iter().any(|cluster| needs(resource, cluster))
+    };
+    let comes = |resource: &&Resource| {
+        record.stopped.contains_key(&resource.identity) || gone(resource) || with(resource)
+    };
+    desired.iter().filter(comes).map(|resource| &resource.address).collect()
+}
+
+impl<'a> Inputs<'a> {
+    /// Who stopped a thing, and when.
+    pub(super) fn stop_of(&self, identity: &Identity) -> Option<&Stop> {
+        self.halts.stopped.get(identity)
+    }
+
+    fn was_stopped(&self, identity: &Identity) -> bool {
+        self.world.record.as_ref().is_some_and(|record| record.stopped.contains_key(identity))
+    }
+}
+
+impl Planner<'_> {
+    /// A thing that is stopped: it goes when it is there, and is not made when it is not.
+    pub(super) fn halt(&mut self, resource: &Resource, stop: &Stop) {
+        let kind = kinds::of(resource.kind);
+        let ours = |live: &&Value| matches!(self.seen.standing(resource, kind, live), Standing::Ours);
+        if let Some(live) = self.live(&resource.identity).filter(ours).cloned() {
+            self.protected(resource, "delete");
+            let (address, identity) = (resource.address.clone(), resource.identity.clone());
+            let why = Some(Reason::Stopped(stop.clone()));
+            self.changes.push(self.deletion(identity, &live, (address, resource.kind), why));
+            return;
+        }
+        self.gone.insert(resource.identity.clone());
+        self.changes.push(self.seen.proposed(resource, Action::Keep, Vec::new()));
+    }
+
+    /// Says why things that are stopped or started change, and names what is stopped already.
+    pub(super) fn tell_halts(&mut self) {
+        let inputs = self.seen.inputs;
+        let stopped = &inputs.halts.stopped;
+        for change in &mut self.changes {
+            let acts = matches!(change.action, Action::Create | Action::Update | Action::Replace);
+            match stopped.get(&change.identity) {
+                Some(stop) if change.action == Action::Update => {
+                    change.reasons.push(Reason::Stopped(stop.clone()));
+                }
+                None if acts && inputs.was_stopped(&change.identity) => change.reasons.push(Reason::Started),
+                Some(_) | None => {}
+            }
+        }
+        // Deletes are shown last.
+        self.changes.sort_by_key(|change| change.action == Action::Delete);
+        let told: BTreeMap<&Identity, &Resource> = self
+            .seen
+            .wanted
+            .iter()
+            .filter(|(identity, _)| inputs.was_stopped(identity))
+            .map(|(identity, resource)| (*identity, *resource))
+            .collect();
+        let mut notes = Vec::new();
+        for change in self.changes.iter().filter(|change| change.action == Action::Keep) {
+            let (Some(stop), Some(resource)) = (stopped.get(&change.identity), told.get(&change.identity))
+            else {
+                continue;
+            };
+            // What belongs to a cluster that is stopped, too, is not named beside it.
+            let part = |other: &&Resource| other.identity != resource.identity && needs(resource, other);
+            if told.values().filter(|other| other.identity.object().is_some()).any(part) {
+                continue;
+            }
+            let message = format!("{stop}; `dask-infra start {}` brings it back", resource.address);
+            notes.push(Note::of(Code::Stopped, &resource.address, message));
+        }
+        self.notes.extend(notes);
+    }
+
+    /// A ttl that comes to a cluster that is there counts from before.
+    pub(super) fn tell_ttls(&mut self) {
+        let inputs = self.seen.inputs;
+        let mut notes = Vec::new();
+        for cluster in inputs.desired.iter() {
+            let Some(ttl) = dask::ttl::of(cluster, &inputs.desired) else { continue };
+            let action = |identity: &Identity| {
+                self.changes.iter().find(|change| change.identity == *identity).map(|change| change.action)
+            };
+            let changed =
+                matches!(action(&ttl.identity), Some(Action::Create | Action::Update | Action::Replace));
+            let stays = matches!(action(&cluster.identity), Some(Action::Keep | Action::Update));
+            let live = self.live(&cluster.identity).filter(|_| changed && stays);
+            let (Some(live), Some(after)) = (live, dask::ttl::after(ttl)) else { continue };
+            let made = live["metadata"]["creationTimestamp"].as_str();
+            let made = made.map(|made| format!(", {made}")).unwrap_or_default();
+            let from = match dask::ttl::is_of_queue(ttl) {
+                true => "the moment when its queue let it start".to_owned(),
+                false => format!("its creation{made}"),
+            };
+            let message = format!(
+                "its ttl of {after} counts from {from}: if that is over, it is deleted within minutes"
+            );
+            notes.push(Note::of(Code::TtlGone, &cluster.address, message));
+        }
+        self.notes.extend(notes);
+    }
+
+    /// Whether what a check would use is stopped.
+    pub(super) fn is_halted(&self, resource: &Resource) -> bool {
+        let stopped = &self.seen.inputs.halts.stopped;
+        !stopped.is_empty()
+            && self.seen.inputs.desired.iter().any(|other| {
+                stopped.contains_key(&other.identity) && resource.follows.contains(&other.address)
+            })
+    }
+}
+
+impl Change {
+    /// Whether it stops a thing: deletes it, or takes the nodes of a pool away.
+    pub fn stops(&self) -> bool {
+        self.reasons.iter().any(|reason| matches!(reason, Reason::Stopped(_)))
+    }
+
+    /// Whether it takes the nodes of a pool away that stays.
+    pub(super) fn empties(&self) -> bool {
+        matches!(self.identity, Identity::NodePool { .. }) && self.action == Action::Update && self.stops()
+    }
+}

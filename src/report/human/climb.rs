@@ -1,0 +1,29 @@
+//! The ways of a change, in a plan that shows every request.
+
+use super::steps::steps;
+use super::style::{tame, wrap};
+use crate::plan::{Change, Plan};
+use crate::resource::Climb;
+
+/// What is sent when there are no machines for the steps of a change.
+pub(super) fn calls(text: &mut String, change: &Change, indent: usize, width: usize) {
+    let Some(Climb { first, then, last }) = &change.climb else { return };
+    let blank = " ".repeat(indent);
+    let mut heading = |line: &str, of: &[crate::resource::Step]| {
+        text.push_str(&wrap(&format!("{blank}# "), &tame(line), width));
+        steps(text, change, of, indent, width);
+    };
+    let mut before = first;
+    for rung in then {
+        heading(&format!("without machines by {before}: {}", rung.way), &rung.steps);
+        before = &rung.way;
+    }
+    heading(&format!("without machines by {before}, the last way:"), last);
+}
+
+/// `--retry-capacity`, as long as it is not done.
+pub(super) fn asked_again(plan: &Plan, is_done: &impl Fn(usize) -> bool) -> Option<String> {
+    let mut changes = plan.changes.iter().enumerate();
+    let open = changes.any(|(place, change)| change.climb.is_some() && !is_done(place));
+    (plan.retry_capacity && open).then(|| "--retry-capacity".to_owned())
+}

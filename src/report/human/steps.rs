@@ -1,0 +1,72 @@
+//! The steps of a change in words, with what is sent.
+
+use super::style::{Tint, paint, push_line, tame, wrap};
+use super::values;
+use crate::plan::{Action, Change};
+use crate::report::brief;
+use crate::resource::{Api, Call, Lane, Late, Step, Until};
+
+/// Whether the object itself is shown, and not again what is sent for it. To GKE goes something else than the thing.
+pub(super) fn is_shown_whole(change: &Change) -> bool {
+    change.lane == Lane::Kubernetes && is_new(change)
+}
+
+pub(super) fn is_new(change: &Change) -> bool {
+    matches!(change.action, Action::Create | Action::Replace)
+}
+
+pub(super) fn steps(text: &mut String, change: &Change, steps: &[Step], indent: usize, width: usize) {
+    let blank = " ".repeat(indent);
+    for (place, step) in steps.iter().enumerate() {
+        let first = format!("{blank}{} ", paint(Tint::Dim, &format!("{}.", place + 1)));
+        text.push_str(&wrap(&first, &tame(&step_text(step)), width));
+        let Step::Call(Call { api, body: Some(body), .. }) = step else { continue };
+        if *api == Api::Kubernetes && is_shown_whole(change) {
+            continue;
+        }
+        for line in values::folded(body) {
+            push_line(text, &format!("{blank}     {}", tame(&line)));
+        }
+    }
+}
+
+fn step_text(step: &Step) -> String {
+    match step {
+        Step::Call(call) => {
+            let api = match call.api {
+                Api::Gke => "GKE",
+                Api::Compute => "Compute Engine",
+                Api::Projects => "Resource Manager",
+                Api::Policies => "Organization Policy",
+                Api::Kubernetes => "Kubernetes",
+            };
+            let late = call.late.iter().map(|(path, late)| match late {
+                Late::LabelFingerprint => format!("{path}: the label fingerprint at that time"),
+                Late::Environment { variable, digest: _ } => {
+                    format!("{path}: the environment variable {variable} at that time")
+                }
+            });
+            let late = late.collect::<Vec<_>>().join(", ");
+            let late = if late.is_empty() { late } else { format!(" ({late})") };
+            format!("{api}: {} {}{late}", call.method.as_str(), call.path)
+        }
+        Step::Await(wait) if wait.until == Until::Still => {
+            format!("check whether {} is ready, and warn if not", wait.identity)
+        }
+        Step::Await(wait) => {
+            let until = match wait.until {
+                Until::Ready | Until::Still => "ready",
+                Until::Gone => "gone",
+                Until::Idle => "idle",
+                Until::Handled => "handled by its operator",
+            };
+            let deadline = brief(std::time::Duration::from_secs(wait.deadline.into()));
+            format!("wait until {} is {until}, at most {deadline}", wait.identity)
+        }
+        Step::ReadLog { pod, expect: Some(expect) } => {
+            format!("read the log of {pod}: it must contain the line `{expect}`")
+        }
+        Step::ReadLog { pod, expect: None } => format!("read the end of the log of {pod}"),
+        Step::RecordPass { digest: _ } => "record that it passed".to_owned(),
+    }
+}

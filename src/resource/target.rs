@@ -1,0 +1,120 @@
+//! Where the things of a stack live.
+
+use std::fmt;
+
+use serde::{Deserialize, Serialize};
+
+use super::{ClusterName, Endpoint};
+
+/// Where a plan would act.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub struct Target {
+    /// The GKE cluster, when the stack is one of `[gke]`.
+    pub gke: Option<ClusterName>,
+    /// Which way leads to the control plane of the GKE cluster.
+    #[serde(default, skip_serializing_if = "Endpoint::is_auto")]
+    pub endpoint: Endpoint,
+    /// The hosts, when the stack is one of `[local]` or `[ssh]`; the first one keeps the record.
+    #[serde(default, skip_serializing_if = "Vec::is_empty")]
+    pub hosts: Vec<Host>,
+    /// The kubeconfig context, when the stack is one of `[kubernetes]` and names one.
+    pub context: Option<String>,
+    /// The kubeconfig file, when the stack is one of `[kubernetes]` and names one.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub kubeconfig: Option<String>,
+    /// Whether the sandbox answers instead of the cloud.
+    pub simulated: bool,
+}
+
+/// A host on which Dask runs as processes.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub struct Host {
+    pub name: String,
+    pub way: Reach,
+}
+
+/// Which way leads to a host.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "snake_case")]
+pub enum Reach {
+    /// It is the one that the command runs on.
+    Here,
+    /// The system's OpenSSH, as it is configured where nothing is said.
+    Ssh {
+        address: String,
+        #[serde(default, skip_serializing_if = "Option::is_none")]
+        user: Option<String>,
+        #[serde(default, skip_serializing_if = "Option::is_none")]
+        port: Option<u16>,
+        #[serde(default, skip_serializing_if = "Option::is_none")]
+        identity: Option<String>,
+    },
+}
+
+impl Host {
+    pub fn this_machine() -> Self {
+        Self { name: "this machine".to_owned(), way: Reach::Here }
+    }
+
+    /// What it is called in a network; on the machine itself that is the loopback.
+    pub fn address(&self) -> &str {
+        match &self.way {
+            Reach::Here => "127.0.0.1",
+            Reach::Ssh { address, .. } => address,
+        }
+    }
+}
+
+impl fmt::Display for Host {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str(&self.name)
+    }
+}
+
+/// `project / location / cluster`, `this machine`, or `context NAME of FILE`.
+impl fmt::Display for Target {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        if let Some(name) = &self.gke {
+            return write!(f, "{} / {} / {}", name.project, name.location, name.cluster);
+        }
+        match self.hosts.as_slice() {
+            [] => {}
+            [host] => return host.fmt(f),
+            [first, others @ ..] => {
+                let hosts = if others.len() == 1 { "host" } else { "hosts" };
+                return write!(f, "{first} and {} other {hosts}", others.len());
+            }
+        }
+        match &self.context {
+            Some(context) => write!(f, "context {context}")?,
+            None => f.write_str("the current context")?,
+        }
+        match &self.kubeconfig {
+            Some(file) => write!(f, " of {file}"),
+            None => f.write_str(" of the kubeconfig"),
+        }
+    }
+}
+
+impl Target {
+    /// Whether Dask runs as processes there.
+    pub fn is_on_hosts(&self) -> bool {
+        !self.hosts.is_empty()
+    }
+
+    /// The names of hosts that things are placed on; none where there is only the machine itself.
+    pub fn host_names(&self) -> Option<Vec<String>> {
+        let is_local = self.hosts.iter().all(|host| host.way == Reach::Here);
+        (!is_local).then(|| self.hosts.iter().map(|host| host.name.clone()).collect())
+    }
+
+    /// The section of the stack file that says so.
+    pub fn hosts_section(&self) -> &'static str {
+        if self.host_names().is_some() { "ssh" } else { "local" }
+    }
+
+    /// `LIVE` or `SIMULATED`.
+    pub fn mark(&self) -> &'static str {
+        if self.simulated { "SIMULATED" } else { "LIVE" }
+    }
+}

@@ -1,0 +1,509 @@
+//! What a stack of `[local]` or `[ssh]` may say, and what only such a stack may.
+
+use std::collections::BTreeMap;
+
+use super::Context;
+use crate::address::{Address, FieldPath};
+use crate::diag::{Code, Diagnostic, listed, nearest};
+use crate::kinds::dask::cluster::{DaskCluster, Scheduler};
+use crate::kinds::dask::replicas::Writer;
+use crate::kinds::dask::service::DaskService;
+use crate::kinds::hosts::cluster::{DASHBOARD_PORT, PORT, host};
+use crate::kinds::section::PodKeys;
+use crate::stack::{CheckRun, Environment, Replicas, Stack};
+
+/// The section that names the target.
+fn section_of(stack: &Stack) -> &'static str {
+    if stack.ssh.is_some() { "ssh" } else { "local" }
+}
+
+/// Why hosts do not have a section; `None` for those that they have.
+fn absent(section: &str) -> Option<&'static str> {
+    match section {
+        "cluster" | "node_pool" => Some("a host is there already: nothing of Google Cloud is made"),
+        "gpu_driver" => Some("drivers are installed into nodes of a cluster"),
+        "dask_operator" => Some("the Dask operator runs in Kubernetes"),
+        "dask_job" | "notebook" => Some("it runs in Pods of a cluster"),
+        "namespace" | "manifest" | "helm_release" => Some("it makes Kubernetes objects"),
+        _ => None,
+    }
+}
+
+/// Sections of Kubernetes are not for hosts.
+pub(super) fn sections_fit_the_host(context: &mut Context<'_>) {
+    if !context.stack.is_on_hosts() {
+        return;
+    }
+    for placed in context.stack.sections().into_iter().filter(|placed| !placed.is_inner) {
+        let Some(why) = absent(placed.row.name) else { continue };
+        let target = section_of(context.stack);
+        let message = format!("`[{}]` cannot be used with `[{target}]`: {why}", placed.path);
+        let finding = Diagnostic::error(Code::NotOnHost, message).at_value(placed.path, "not on a host");
+        let finding = finding.at_value(FieldPath::keys([target]), "the target");
+        context.say(finding.help("put it into the stack of a cluster; both can share a base with `extends`"));
+    }
+}
+
+/// A key that has no meaning on a host: its place, why, and what to do.
+type Foreign = (FieldPath, &'static str, &'static str);
+
+/// Keys of Dask clusters and checks that hosts cannot follow.
+pub(super) fn keys_fit_the_host(context: &mut Context<'_>) {
+    if !context.stack.is_on_hosts() {
+        return;
+    }
+    let (mut foreign, mut idle): (Vec<Foreign>, Vec<FieldPath>) = (Vec::new(), Vec::new());
+    for (key, cluster) in &context.stack.dask_cluster {
+        let path = FieldPath::keys(["dask_cluster", key]);
+        of_cluster(&path, cluster, &mut foreign);
+        idle.extend(cluster.scheduler.keys.cpu.as_ref().map(|_| path.key("scheduler").key("cpu")));
+        idle.extend(cluster.scheduler.keys.memory.as_ref().map(|_| path.key("scheduler").key("memory")));
+    }
+    for (path, check) in context.checks() {
+        if check.run == CheckRun::CudaVectoradd {
+            let why = "it runs in a Pod on a node with a GPU";
+            foreign.push((path.key("run"), why, "on a host use `run = \"dask-sum\"`"));
+        }
+        for (key, there) in [
+            ("pool", check.pool.is_some()),
+            ("namespace", check.namespace.is_some()),
+            ("image", check.image.is_some()),
+        ] {
+            if there {
+                foreign.push((
+                    path.key(key),
+                    "the check runs in the environment of its cluster",
+                    "remove it",
+                ));
+            }
+        }
+    }
+    for (place, why, help) in foreign {
+        let message = format!("`{place}` cannot be used with `[{}]`: {why}", section_of(context.stack));
+        context
+            .say(Diagnostic::error(Code::KeyNotOnHost, message).at_value(place, "not on a host").help(help));
+    }
+    for place in idle {
+        let message = format!("`{place}` has no effect on a host: nothing limits a scheduler there");
+        context.say(
+            Diagnostic::warning(Code::KeyNotOnHost, message).at_value(place, "no effect").help("remove it"),
+        );
+    }
+}
+
+fn of_cluster(path: &FieldPath, cluster: &DaskCluster, foreign: &mut Vec<Foreign>) {
+    let DaskCluster { scheduler, worker, group, .. } = cluster;
+    let mut say = |there: bool, place: FieldPath, why: &'static str, help: &'static str| {
+        foreign.extend(there.then_some((place, why, help)));
+    };
+    say(cluster.namespace.is_some(), path.key("namespace"), "a host has no namespaces", "remove it");
+    say(
+        cluster.service != DaskService::default(),
+        path.key("service"),
+        "a host has no Services",
+        "`host` of the scheduler says where it listens",
+    );
+    say(
+        cluster.idle_timeout.is_some(),
+        path.key("idle_timeout"),
+        "the Dask operator deletes idle clusters, and there is none",
+        "remove it, and `destroy` the stack when it is not needed",
+    );
+    say(
+        cluster.capacity.is_some(),
+        path.key("capacity"),
+        "a host is there already: no nodes are requested",
+        "remove it",
+    );
+    say(
+        !cluster.manage.is_managed(),
+        path.key("manage"),
+        "processes that this program did not start are not known to it",
+        "remove it",
+    );
+    of_args(&scheduler.args, path.key("scheduler"), foreign);
+    of_args(&worker.args, path.key("worker"), foreign);
+    of_pods(&scheduler.keys, &path.key("scheduler"), foreign);
+    of_pods(&worker.keys, &path.key("worker"), foreign);
+    of_number(worker.replicas, path.key("worker").key("replicas"), foreign);
+    for (key, group) in group {
+        let path = path.key("group").key(key);
+        of_args(&group.args, path.clone(), foreign);
+        of_pods(&group.keys, &path, foreign);
+        of_number(group.replicas, path.key("replicas"), foreign);
+        if group.capacity.is_some() {
+            let why = "a host is there already: no nodes are requested";
+            foreign.push((path.key("capacity"), why, "remove it"));
+        }
+        if !group.manage.is_managed() {
+            let why = "processes that this program did not start are not known to it";
+            foreign.push((path.key("manage"), why, "remove it"));
+        }
+    }
+}
+
+fn of_args(args: &[String], path: FieldPath, foreign: &mut Vec<Foreign>) {
+    if !args.is_empty() {
+        let why = "they are arguments of an image's entry point";
+        foreign.push((
+            path.key("args"),
+            why,
+            "use the keys for threads (`cpu`), `memory`, `resources` and `env`",
+        ));
+    }
+}
+
+fn of_number(replicas: Replicas, place: FieldPath, foreign: &mut Vec<Foreign>) {
+    if !matches!(replicas.writer(), Writer::File(_)) {
+        let why = "only the Dask operator can leave the number to others";
+        foreign.push((place, why, "give a number; `dask-infra scale` changes it"));
+    }
+}
+
+fn of_pods(keys: &PodKeys, path: &FieldPath, foreign: &mut Vec<Foreign>) {
+    let PodKeys { gpus, cpu: _, memory: _, pool, prefer_pool, machines, env, labels, annotations, pod } =
+        keys;
+    let rows = [
+        ("gpus", gpus.is_some_and(|gpus| gpus > 0), "GPU workers on hosts are not supported", "remove it"),
+        ("pool", pool.is_some(), "a host has no node pools", "remove it"),
+        ("prefer_pool", prefer_pool.is_some(), "a host has no node pools", "remove it"),
+        ("labels", !labels.is_empty(), "a host has no Pods", "remove it"),
+        ("annotations", !annotations.is_empty(), "a host has no Pods", "remove it"),
+        ("pod", pod.is_some(), "a host has no Pods", "remove it"),
+    ];
+    let machines = machines.given().map(|(key, _)| (key, true, "it chooses nodes of GKE", "remove it"));
+    let rows = rows.into_iter().chain(machines).filter(|(_, there, ..)| *there);
+    foreign.extend(rows.map(|(key, _, why, help)| (path.key(key), why, help)));
+    for (name, _) in env.iter().filter(|(_, value)| value.text().is_none()) {
+        let why = "a host has no Secrets";
+        foreign.push((path.key("env").key(name), why, "give the value as text, or remove it"));
+    }
+}
+
+/// What describes processes on a host has no meaning in a cluster.
+pub(super) fn hosts_keys_are_for_hosts(context: &mut Context<'_>) {
+    if context.stack.is_on_hosts() {
+        return;
+    }
+    let broken = ["local", "ssh"].iter().any(|target| context.is_doubtful(&FieldPath::keys([*target])));
+    let mut places: Vec<FieldPath> = Vec::new();
+    places.extend(context.stack.environment.keys().map(|key| FieldPath::keys(["environment", key])));
+    for (key, cluster) in &context.stack.dask_cluster {
+        let path = FieldPath::keys(["dask_cluster", key]);
+        let Scheduler { host, port, dashboard_port, .. } = &cluster.scheduler;
+        places.extend(cluster.environment.as_ref().map(|_| path.key("environment")));
+        let of_scheduler = |key: &str| path.key("scheduler").key(key);
+        places.extend(host.as_ref().map(|_| of_scheduler("host")));
+        places.extend(port.map(|_| of_scheduler("port")));
+        places.extend(dashboard_port.map(|_| of_scheduler("dashboard_port")));
+        let groups = cluster.group.iter().filter(|(_, group)| group.environment.is_some());
+        places.extend(groups.map(|(key, _)| path.key("group").key(key).key("environment")));
+    }
+    for place in places.into_iter().filter(|_| !broken) {
+        let section = place.segments().len() == 2;
+        let name = if section { format!("[{place}]") } else { place.to_string() };
+        let message = format!("`{name}` can only be used with `[local]` or `[ssh]`");
+        let help = match place.to_string().ends_with("port") || place.to_string().ends_with("host") {
+            true => "a Service leads to the scheduler: remove it, or put it into the stack of a host",
+            false => {
+                "on Kubernetes the image is the environment: remove it, or put it into the stack of a host"
+            }
+        };
+        context.say(Diagnostic::error(Code::OnlyOnHost, message).at_value(place, "for hosts").help(help));
+    }
+}
+
+/// Every process has an environment, and every environment something that it is made of.
+pub(super) fn environments_are_there(context: &mut Context<'_>) {
+    let stack = context.stack;
+    for (key, environment) in &stack.environment {
+        let path = FieldPath::keys(["environment", key]);
+        let (made, found) = (!environment.packages.is_empty(), environment.path.is_some());
+        let finding = match (made, found) {
+            (true, true) => {
+                let message = format!("`{path}` has both `packages` and `path`");
+                let finding = Diagnostic::error(Code::EnvironmentSource, message);
+                finding
+                    .at_value(path.key("packages"), "to be installed")
+                    .at_value(path.key("path"), "is there")
+            }
+            (false, false) => {
+                let message = format!("`{path}` has neither `packages` nor `path`");
+                Diagnostic::error(Code::EnvironmentSource, message).at_value(path, "made of nothing")
+            }
+            (true, false) | (false, true) => continue,
+        };
+        context.say(finding.help("`packages` makes an environment, `path` names a Python that is there"));
+    }
+    for (key, environment) in &stack.environment {
+        let path = FieldPath::keys(["environment", key]);
+        of_environment(context, &path, environment);
+    }
+    if !stack.is_on_hosts() {
+        return;
+    }
+    for (key, cluster) in &stack.dask_cluster {
+        let path = FieldPath::keys(["dask_cluster", key]);
+        environment_of(context, &path, cluster.environment.as_deref());
+        let own = cluster.group.iter().filter(|(_, group)| group.environment.is_some());
+        for (group_key, group) in own {
+            environment_of(context, &path.key("group").key(group_key), group.environment.as_deref());
+        }
+    }
+}
+
+/// What is written in an environment means the same wherever the command runs, and may be read by everybody.
+fn of_environment(context: &mut Context<'_>, path: &FieldPath, environment: &Environment) {
+    let Environment { packages, python, path: found, lifecycle: _ } = environment;
+    let is_relative = |file: &str| !file.starts_with('/') && !file.starts_with("~/");
+    let files =
+        [("python", python.as_deref().filter(|python| python.contains('/'))), ("path", found.as_deref())];
+    for (key, file) in files {
+        let Some(file) = file.filter(|file| is_relative(file)) else { continue };
+        let message = format!("`{file}` is not a whole path");
+        let finding = Diagnostic::error(Code::EnvironmentSource, message);
+        let finding = finding.at_value(path.key(key), "relative to what?");
+        context.say(finding.help("begin it with `/` or with `~/`"));
+    }
+    for package in packages.iter().filter(|package| has_credentials(package)) {
+        // The package is not said: the message would hold what should not be seen.
+        let message = format!("a URL in `packages` of `{path}` has a password or a token");
+        let name = package.split(['@', ':', ' ']).next().unwrap_or_default();
+        let finding = Diagnostic::error(Code::LiteralSecret, message);
+        context.say(finding.at_value(path.key("packages"), format!("in `{name} …`")).help(
+            "packages appear in plans, in the record and in logs: give the user and the password in `~/.netrc`, or the index \
+             in `uv.toml` or `pip.conf` of the host",
+        ));
+    }
+}
+
+/// Whether a URL in a text says more of who asks than a name for SSH: a password, or a token in its place.
+fn has_credentials(text: &str) -> bool {
+    text.match_indices("://").any(|(at, _)| {
+        let scheme: &str = text[..at].rsplit([' ', '+', '@', '=']).next().unwrap_or_default();
+        let authority = text[at + 3..].split(['/', ' ', '?', '#']).next().unwrap_or_default();
+        let Some((user, _)) = authority.rsplit_once('@') else { return false };
+        user.contains(':') || scheme != "ssh"
+    })
+}
+
+/// Processes are named after their group, and those of a cluster itself after the cluster.
+pub(super) fn groups_and_clusters_differ(context: &mut Context<'_>) {
+    let stack = context.stack;
+    if !stack.is_on_hosts() {
+        return;
+    }
+    let mut findings = Vec::new();
+    for (key, cluster) in &stack.dask_cluster {
+        let cluster_name = cluster.live_name(key);
+        for (group_key, group) in &cluster.group {
+            let name = group.live_name(cluster_name, group_key);
+            let other = stack.dask_cluster.iter().find(|(key, other)| {
+                let other = other.live_name(key);
+                // That of its own cluster is refused everywhere.
+                name == other || (other != cluster_name && name.strip_suffix("-default") == Some(other))
+            });
+            let Some((other_key, _)) = other else { continue };
+            let place = FieldPath::keys(["dask_cluster", key]).key("group").key(group_key);
+            let message =
+                format!("processes of `{place}` would have the names of those of `dask_cluster.{other_key}`");
+            let finding = Diagnostic::error(Code::SameName, message);
+            let finding = finding.at_value(place, "");
+            findings.push(finding.help("give one of them another `name`"));
+        }
+    }
+    for finding in findings {
+        context.say(finding);
+    }
+}
+
+fn environment_of(context: &mut Context<'_>, path: &FieldPath, named: Option<&str>) {
+    let keys = context.keys("environment", context.stack.environment.keys());
+    let names = || keys.iter().copied();
+    let (message, place) = match named {
+        Some(name) if keys.contains(&name) => return,
+        Some(name) => (format!("there is no environment `{name}`"), path.key("environment")),
+        None if keys.len() == 1 => return,
+        None if keys.is_empty() => (format!("`{path}` has no environment to run in"), path.clone()),
+        None => (format!("`{path}` could run in several environments"), path.clone()),
+    };
+    let help = match named.and_then(|name| nearest(name, names())) {
+        Some(near) => format!("did you mean `{near}`?"),
+        None if keys.is_empty() => {
+            "add `[environment.main]` with `packages = [\"dask[distributed]\"]`, or with the `path` of a Python"
+                .to_owned()
+        }
+        None => format!("give `environment`: this file has {}", listed(names(), "and")),
+    };
+    context.say(Diagnostic::error(Code::NoEnvironment, message).at_value(place, "").help(help));
+}
+
+/// No two things of the stack listen on one port of a host.
+pub(super) fn ports_differ(context: &mut Context<'_>) {
+    if !context.stack.is_on_hosts() {
+        return;
+    }
+    let hosts = context.stack.hosts();
+    let mut taken: BTreeMap<(&str, u16), FieldPath> = BTreeMap::new();
+    for (key, cluster) in &context.stack.dask_cluster {
+        let Scheduler { port, dashboard_port, .. } = &cluster.scheduler;
+        let rows = [("port", *port, PORT), ("dashboard_port", *dashboard_port, DASHBOARD_PORT)];
+        for (name, given, usual) in rows {
+            let number = given.unwrap_or(usual);
+            let section = FieldPath::keys(["dask_cluster", key]);
+            let place = if given.is_some() { section.key("scheduler").key(name) } else { section };
+            let Some(other) = taken.insert((host(&cluster.scheduler, &hosts), number), place.clone()) else {
+                continue;
+            };
+            let message = format!("two schedulers would listen on port {number}");
+            let finding = Diagnostic::error(Code::PortTwice, message).at_value(place, "here");
+            let finding = if finding.fields().any(|field| *field == other) {
+                finding
+            } else {
+                finding.at_value(other, "and here")
+            };
+            context.say(finding.help(format!(
+                "give each scheduler a `port` (default {PORT}) and a `dashboard_port` (default {DASHBOARD_PORT}) of \
+                 its own"
+            )));
+        }
+    }
+}
+
+/// A check of a Dask cluster has one.
+pub(super) fn checks_have_a_cluster(context: &mut Context<'_>) {
+    let stack: &Stack = context.stack;
+    for (path, check) in context.checks() {
+        let finding = match (check.run, &check.cluster) {
+            (CheckRun::CudaVectoradd, None) => continue,
+            (CheckRun::CudaVectoradd, Some(_)) => {
+                let message = format!("`{path}` runs on a GPU, not in a Dask cluster");
+                let finding = Diagnostic::error(Code::CheckCluster, message);
+                finding
+                    .at_value(path.key("cluster"), "not used")
+                    .help("remove it, or set `run = \"dask-sum\"`")
+            }
+            (CheckRun::DaskSum, Some(name)) => {
+                let place = path.key("cluster");
+                let keys = context.keys("dask_cluster", stack.dask_cluster.keys());
+                if keys.contains(&name.as_str()) {
+                    continue;
+                }
+                let help = match nearest(name, keys.iter().copied()) {
+                    Some(near) => format!("did you mean `{near}`?"),
+                    None if keys.is_empty() => "add `[dask_cluster.NAME]`".to_owned(),
+                    None => format!("this file has {}", listed(keys.iter().copied(), "and")),
+                };
+                let message = format!("there is no Dask cluster `{name}`");
+                Diagnostic::error(Code::CheckCluster, message).at_value(place, "").help(help)
+            }
+            (CheckRun::DaskSum, None) => {
+                let keys = context.keys("dask_cluster", stack.dask_cluster.keys());
+                if keys.len() == 1 {
+                    continue;
+                }
+                let (what, help) = match keys.is_empty() {
+                    true => ("has no Dask cluster to ask", "add `[dask_cluster.NAME]`".to_owned()),
+                    false => {
+                        let names = listed(keys.iter().copied(), "and");
+                        (
+                            "could ask several Dask clusters",
+                            format!("name one with `cluster`: this file has {names}"),
+                        )
+                    }
+                };
+                let message = format!("`{path}` {what}");
+                Diagnostic::error(Code::CheckCluster, message).at_value(path, "").help(help)
+            }
+        };
+        context.say(finding);
+    }
+    // What others own cannot be waited for, and its image may not be known.
+    for (path, check) in context.checks().filter(|(_, check)| check.run == CheckRun::DaskSum) {
+        let mut clusters = stack.dask_cluster.iter();
+        let found = match &check.cluster {
+            Some(name) => stack.dask_cluster.get_key_value(name),
+            None => clusters.next().filter(|_| stack.dask_cluster.len() == 1),
+        };
+        let Some((key, cluster)) = found else { continue };
+        if !cluster.manage.is_managed() && check.image.is_none() && cluster.image.is_empty() {
+            let address = Address::of("dask_cluster", key);
+            let message = format!("{address} is managed elsewhere, and the file does not give its image");
+            let finding = Diagnostic::error(Code::CheckCluster, message).at_value(path, "runs in its image");
+            context.say(finding.help("give the check an `image` with the versions of the cluster"));
+        }
+    }
+}
+
+/// Hosts have names, each once, and what is placed is placed on one of them.
+pub(super) fn hosts_are_there(context: &mut Context<'_>) {
+    let stack = context.stack;
+    let mut findings = Vec::new();
+    let mut names: Vec<String> = Vec::new();
+    for (index, host) in stack.ssh.iter().flat_map(|ssh| &ssh.hosts).enumerate() {
+        let place = FieldPath::keys(["ssh", "hosts"]).index(index);
+        let several = host.all();
+        if several.len() > 1 && host.address.is_some() {
+            let message = format!("`{}` is several hosts, which cannot have one address", host.name);
+            let finding = Diagnostic::error(Code::BadName, message).at_value(place.clone(), "");
+            findings.push(finding.help("give each its own table, or leave `address` out"));
+        }
+        for host in several {
+            if !is_host_name(&host.name) {
+                let message = format!("`{}` cannot be the name of a host", host.name);
+                let finding = Diagnostic::error(Code::BadName, message).at_value(place.clone(), "");
+                findings.push(finding.help("letters, digits, `.`, `-` and `_`, beginning with a letter or a digit; `gpu[1-4]` is `gpu1` to `gpu4`"));
+            } else if names.contains(&host.name) {
+                let message = format!("the host `{}` is listed twice", host.name);
+                findings.push(
+                    Diagnostic::error(Code::Twice, message)
+                        .at_value(place.clone(), "again here")
+                        .help("remove one"),
+                );
+            }
+            names.push(host.name);
+        }
+    }
+    if stack.ssh.as_ref().is_some_and(|ssh| ssh.hosts.is_empty()) {
+        let message = "`[ssh]` has no hosts";
+        let place = FieldPath::keys(["ssh", "hosts"]);
+        findings.push(Diagnostic::error(Code::NoHost, message).at_value(place, "").help("list one at least"));
+    }
+    let mut placed: Vec<(FieldPath, &String)> = Vec::new();
+    let home = stack.ssh.as_ref().and_then(|ssh| ssh.home.as_ref());
+    placed.extend(home.map(|home| (FieldPath::keys(["ssh", "home"]), home)));
+    for (key, cluster) in &stack.dask_cluster {
+        let path = FieldPath::keys(["dask_cluster", key]);
+        placed.extend(cluster.scheduler.on.as_ref().map(|on| (path.key("scheduler").key("on"), on)));
+        let mut lists = vec![(path.key("worker").key("hosts"), &cluster.worker.hosts)];
+        lists.extend(
+            cluster.group.iter().map(|(key, group)| (path.key("group").key(key).key("hosts"), &group.hosts)),
+        );
+        for (place, list) in lists {
+            placed.extend(list.iter().enumerate().map(|(index, name)| (place.index(index), name)));
+        }
+    }
+    for (place, name) in placed {
+        if stack.ssh.is_none() {
+            let message = format!("`{place}` can only be used with `[ssh]`");
+            let finding = Diagnostic::error(Code::OnlyOnHost, message).at_value(place, "names a host");
+            findings.push(finding.help("remove it, or put it into the stack of `[ssh]`"));
+        } else if !names.contains(name) {
+            let message = format!("there is no host `{name}`");
+            let help = match nearest(name, names.iter().map(String::as_str)) {
+                Some(near) => format!("did you mean `{near}`?"),
+                None => format!("`hosts` of `[ssh]` has {}", listed(names.iter().map(String::as_str), "and")),
+            };
+            findings.push(Diagnostic::error(Code::NoHost, message).at_value(place, "").help(help));
+        }
+    }
+    for finding in findings {
+        context.say(finding);
+    }
+}
+
+/// Whether a text names a host, and is neither an option of ssh nor two words.
+fn is_host_name(name: &str) -> bool {
+    name.starts_with(|c: char| c.is_ascii_alphanumeric())
+        && name.chars().all(|c| c.is_ascii_alphanumeric() || matches!(c, '.' | '-' | '_'))
+}

@@ -1,0 +1,668 @@
+//! Queues of Kueue, and the work that waits in them.
+
+use std::collections::{BTreeMap, BTreeSet};
+
+use super::apart::anti_affinity;
+use super::{Context, counted, names};
+use crate::address::FieldPath;
+use crate::diag::{Code, Diagnostic, listed, nearest};
+use crate::kinds::gke::node_pool::ForRequests;
+use crate::kinds::kubernetes::bundle;
+use crate::kinds::kubernetes::kueue::{gang, older};
+use crate::kinds::kubernetes::provisioning::MOST_NODES;
+use crate::kinds::kubernetes::same;
+use crate::kinds::scope::{KUEUE, PoolFacts};
+use crate::kinds::section::{PodKeys, Role};
+use crate::kinds::short::seconds;
+use crate::schema::DASK_GROUP;
+use crate::stack::{DaskCluster, DaskJob, Queue, Replicas, Stack};
+
+/// Seconds that nodes for one request last at most.
+/// Source: "How Dynamic Workload Scheduler works" of GKE's guide.
+const WEEK: u64 = 604_800;
+
+/// Characters of a label's value, as which work names the class of its priority.
+const LABEL: usize = 63;
+
+/// A quantity in its smallest unit.
+fn quantity(text: &str) -> Option<i128> {
+    same::quantity(&serde_json::Value::from(text))
+}
+
+/// Pods of one kind in a gang.
+struct Part<'a> {
+    /// Where their keys stand.
+    path: FieldPath,
+    role: Role,
+    count: u32,
+    keys: &'a PodKeys,
+}
+
+/// Work that starts whole.
+struct Work<'a> {
+    /// Where the key `queue` stands.
+    named: FieldPath,
+    queue: &'a str,
+    /// The section, as people call it.
+    section: FieldPath,
+    parts: Vec<Part<'a>>,
+}
+
+/// All work of the stack that waits in queues. Of Dask clusters that others own only groups are made.
+fn work(stack: &Stack) -> Vec<Work<'_>> {
+    let mut all = Vec::new();
+    for (key, cluster) in &stack.dask_cluster {
+        let section = FieldPath::keys(["dask_cluster", key]);
+        if let Some(queue) = cluster.queue.as_deref().filter(|_| cluster.manage.is_managed()) {
+            let parts = own_parts(&section, cluster);
+            all.push(Work { named: section.key("queue"), queue, section: section.clone(), parts });
+        }
+        for (key, group) in cluster.group.iter().filter(|(_, group)| group.manage.is_managed()) {
+            let path = section.key("group").key(key);
+            let own = group.queue.as_deref().map(|queue| (path.key("queue"), queue));
+            let inherited = || Some((section.key("queue"), cluster.queue.as_deref()?));
+            let Some((named, queue)) = own.or_else(inherited) else { continue };
+            let part = Part {
+                path: path.clone(),
+                role: Role::Worker,
+                count: group.replicas.most(),
+                keys: &group.keys,
+            };
+            all.push(Work { named, queue, section: path, parts: vec![part] });
+        }
+    }
+    let jobs = stack.dask_job.iter().filter(|(_, job)| job.manage.is_managed());
+    for (key, job) in jobs {
+        let Some(queue) = job.queue.as_deref() else { continue };
+        let section = FieldPath::keys(["dask_job", key]);
+        let parts = parts_of_job(stack, &section, job);
+        all.push(Work { named: section.key("queue"), queue, section, parts });
+    }
+    for (key, job) in &stack.job {
+        let Some(queue) = job.queue.as_deref() else { continue };
+        let section = FieldPath::keys(["job", key]);
+        let part = Part { path: section.clone(), role: Role::Job, count: job.at_a_time(), keys: &job.keys };
+        all.push(Work { named: section.key("queue"), queue, section, parts: vec![part] });
+    }
+    all
+}
+
+fn own_parts<'a>(section: &FieldPath, cluster: &'a DaskCluster) -> Vec<Part<'a>> {
+    let DaskCluster { scheduler, worker, .. } = cluster;
+    let part = |key: &str, role, count, keys| Part { path: section.key(key), role, count, keys };
+    vec![
+        part("scheduler", Role::Scheduler, 1, &scheduler.keys),
+        part("worker", Role::Worker, worker.replicas.most(), &worker.keys),
+    ]
+}
+
+/// The program, and the cluster that is its own or copied.
+fn parts_of_job<'a>(stack: &'a Stack, section: &FieldPath, job: &'a DaskJob) -> Vec<Part<'a>> {
+    let mut parts = vec![Part { path: section.clone(), role: Role::Program, count: 1, keys: &job.keys }];
+    let like = job.like.as_ref().and_then(|key| Some((key, stack.dask_cluster.get(key)?)));
+    if let Some((key, like)) = like {
+        let copied = own_parts(&FieldPath::keys(["dask_cluster", key]), like);
+        parts.extend(copied.into_iter().map(|part| match part.role {
+            Role::Worker => Part { count: job.replicas.unwrap_or(part.count), ..part },
+            _ => part,
+        }));
+        return parts;
+    }
+    if let Some(scheduler) = &job.scheduler {
+        parts.push(Part {
+            path: section.key("scheduler"),
+            role: Role::Scheduler,
+            count: 1,
+            keys: &scheduler.keys,
+        });
+    }
+    if let Some(worker) = &job.worker {
+        let count = job.replicas.unwrap_or(worker.replicas.most());
+        parts.push(Part { path: section.key("worker"), role: Role::Worker, count, keys: &worker.keys });
+    }
+    parts
+}
+
+/// Where pods are described that wait until there is room: they are not there all at once.
+pub(super) fn waiting(stack: &Stack) -> BTreeSet<FieldPath> {
+    let mut places = BTreeSet::new();
+    for Work { section, parts, .. } in work(stack) {
+        // What a job copies is described elsewhere, and is not the job's there.
+        places.extend(parts.into_iter().map(|part| part.path).filter(|path| section.contains(path)));
+    }
+    places
+}
+
+/// `queue` names a queue of this file, and a file with queues has Kueue.
+pub(super) fn queues_exist(context: &mut Context<'_>) {
+    let stack = context.stack;
+    let mut named: BTreeSet<(FieldPath, &str)> = BTreeSet::new();
+    named.extend(work(stack).into_iter().map(|work| (work.named, work.queue)));
+    for (place, name) in named {
+        let section = FieldPath::keys(["queue", name]);
+        if stack.queue.contains_key(name) || context.is_doubtful(&section) {
+            continue;
+        }
+        let keys = context.keys("queue", stack.queue.keys());
+        let gone = context.gone(&section);
+        let help = match nearest(name, keys.iter().copied()) {
+            _ if gone.is_some() => format!("restore `[queue.{name}]`, or remove this reference"),
+            Some(near) => format!("did you mean `{near}`?"),
+            None if keys.is_empty() => format!("add `[queue.{name}]` with a `pool` or `gpus`"),
+            None => format!("this file has {}", listed(keys.iter().copied(), "and")),
+        };
+        let finding = Diagnostic::error(Code::NoQueue, format!("there is no queue `{name}`"));
+        context.say(finding.at_value(place, "no such queue").with(gone).help(help));
+    }
+    let broken = context.is_doubtful(&FieldPath::keys([KUEUE]));
+    if stack.kueue.is_none()
+        && !broken
+        && let Some(first) = stack.queue.keys().next()
+    {
+        let gone = context.gone(&FieldPath::keys([KUEUE]));
+        let finding = Diagnostic::error(Code::NoQueue, "the stack has queues, but not Kueue");
+        let finding = finding.at_key(FieldPath::keys(["queue", first]), "needs Kueue").with(gone);
+        context.say(finding.help(
+            "add `[kueue]` with `version = \"0.15.0\"`, or with `manage = false` if the cluster already has it",
+        ));
+    }
+}
+
+/// A queue hands out what its pools have.
+pub(super) fn queues_can_be(context: &mut Context<'_>) {
+    let stack = context.stack;
+    if let Some(kueue) = &stack.kueue {
+        let place = FieldPath::keys([KUEUE, "version"]);
+        if !kueue.is_newer() && kueue.manage.is_managed() {
+            let version = kueue.version.as_deref().unwrap_or_default();
+            let what = format!("Kueue {version} does not serve kueue.x-k8s.io/v1beta2, which is written");
+            let finding = Diagnostic::error(Code::BadQueue, what).at_value(place.clone(), "");
+            context.say(finding.help("use 0.15.0 or later"));
+        }
+        let given = [
+            ("chart", kueue.chart.is_some()),
+            ("values", !kueue.values.is_empty()),
+            ("values_files", !kueue.values_files.is_empty()),
+        ];
+        let unused = given.into_iter().find(|(_, given)| *given).map(|(key, _)| key);
+        let (manifest, managed) = (!kueue.manifest.is_empty(), kueue.manage.is_managed());
+        if let Some(key) = unused.filter(|_| manifest || !managed) {
+            let what = format!("`{key}` has no effect: Kueue's objects do not come from its chart");
+            let help = if manifest { "keep `manifest` or the chart's keys" } else { "remove the key" };
+            let place = FieldPath::keys([KUEUE, key]);
+            context.say(Diagnostic::error(Code::ChartNotAskedFor, what).at_key(place, "").help(help));
+        }
+    }
+    for (key, queue) in &stack.queue {
+        let section = FieldPath::keys(["queue", key]);
+        shape(context, &section, queue);
+        quantities(context, &section, queue);
+        let pools = queue.pool.iter().map(|pool| (section.key("pool"), pool.as_str()));
+        let pools: Vec<_> = pools
+            .chain(queue.pools.keys().map(|pool| (section.key("pools").key(pool), pool.as_str())))
+            .collect();
+        for (place, pool) in pools {
+            pool_of(context, &place, queue, pool);
+        }
+    }
+}
+
+/// Keys that exclude each other or that nothing uses.
+fn shape(context: &mut Context<'_>, section: &FieldPath, queue: &Queue) {
+    if let Some(key) = [("pool", queue.pool.is_some()), ("gpus", queue.gpus.is_some())]
+        .into_iter()
+        .find_map(|(key, given)| given.then_some(key))
+        && !queue.pools.is_empty()
+    {
+        let what = format!("`{key}` and `pools` both say which GPUs the queue hands out");
+        let finding = Diagnostic::error(Code::BadQueue, what).at_value(section.key(key), "here");
+        let finding = finding.at_value(section.key("pools"), "and here");
+        context
+            .say(finding.help("`pool` and `gpus` for one pool; `pools = { a100 = 8, t4 = 4 }` for several"));
+    }
+    let stack = context.stack;
+    let mut served = queue.pool.iter().chain(queue.pools.keys());
+    let queued = served.any(|pool| is_queued(stack, pool));
+    let of_requests =
+        [("max_run_duration", queue.max_run_duration.is_some()), ("retries", queue.retries.is_some())];
+    for (key, _) in of_requests.into_iter().filter(|(_, given)| *given && !queued) {
+        let what = format!("`{key}` has no effect: none of the queue's pools has `queued = true`");
+        let finding = Diagnostic::error(Code::BadQueue, what).at_value(section.key(key), "");
+        context.say(finding.help("remove it, or set `queued = true` on the node pool"));
+    }
+    let Some(text) = &queue.max_run_duration else { return };
+    let (what, help) = match seconds(text) {
+        None | Some(0) => (format!("`{text}` is not a duration"), "write `7d`, `12h`, `30m` or `45s`"),
+        Some(all) if all > WEEK => (format!("`{text}` is too long"), "7 days are the most"),
+        Some(_) => return,
+    };
+    let finding = Diagnostic::error(Code::BadDuration, what).at_value(section.key("max_run_duration"), "");
+    context.say(finding.help(help));
+}
+
+/// Whether nodes of a pool are made for requests.
+fn is_queued(stack: &Stack, pool: &str) -> bool {
+    stack.node_pool.get(pool).is_some_and(|pool| pool.for_requests() == ForRequests::Always)
+}
+
+fn quantities(context: &mut Context<'_>, section: &FieldPath, queue: &Queue) {
+    for (key, given) in [("cpu", &queue.cpu), ("memory", &queue.memory)] {
+        let Some(text) = given.as_deref().filter(|text| quantity(text).is_none()) else { continue };
+        let finding = Diagnostic::error(Code::BadQuantity, format!("`{text}` is not a quantity"));
+        let help = if key == "cpu" { "write `\"100\"` or `\"500m\"`" } else { "write `\"400Gi\"`" };
+        context.say(finding.at_value(section.key(key), "").help(help));
+    }
+}
+
+fn pool_of(context: &mut Context<'_>, place: &FieldPath, queue: &Queue, name: &str) {
+    let stack = context.stack;
+    let Some(pool) = stack.node_pool.get(name) else {
+        if context.is_doubtful(&FieldPath::keys(["node_pool", name])) {
+            return;
+        }
+        let keys = context.keys("node_pool", stack.node_pool.keys());
+        let help = match nearest(name, keys.iter().copied()) {
+            Some(near) => format!("did you mean `{near}`?"),
+            None if keys.is_empty() => "on a cluster of others give `gpus` without a pool".to_owned(),
+            None => format!("this file has {}", listed(keys.iter().copied(), "and")),
+        };
+        let finding = Diagnostic::error(Code::UnknownPool, format!("there is no node pool `{name}`"));
+        context.say(finding.at_value(place.clone(), "no such pool").help(help));
+        return;
+    };
+    if pool.for_requests() == ForRequests::Perhaps {
+        let what = format!(
+            "the queue would request nodes of `{name}` before its work starts, and only the last way of the pool's `capacity` \
+             takes requests: by the others they fail"
+        );
+        let finding = Diagnostic::error(Code::BadQueue, what).at_value(place.clone(), "asked for here");
+        let finding = finding.at_value(FieldPath::keys(["node_pool", name, "capacity"]), "several ways");
+        context.say(finding.help(
+            "make two pools of it, one with `queued = true`, and list both in the queue's `pools`: Kueue tries them in the order \
+             of their names",
+        ));
+        return;
+    }
+    let facts = pool.facts(name);
+    if facts.gpus == 0 {
+        let what = format!("the node pool `{name}` has no GPUs for a queue to hand out");
+        let finding = Diagnostic::error(Code::BadQueue, what).at_value(place.clone(), "no GPUs");
+        context.say(finding.help("name a pool with GPUs, or leave `pool` out: `cpu` and `memory` need none"));
+        return;
+    }
+    let most = facts.gpus * facts.most;
+    let quota = queue.quotas(|_| Some(&facts)).into_iter().find(|(pool, _)| *pool == Some(name));
+    if let Some((_, gpus)) = quota.filter(|(_, gpus)| *gpus > most) {
+        let what = format!("the queue hands out {gpus} GPUs of `{name}`, which has {most} at most");
+        let asked = if queue.pools.is_empty() {
+            place.parent().unwrap_or_default().key("gpus")
+        } else {
+            place.clone()
+        };
+        let finding = Diagnostic::warning(Code::BadQueue, what).at_value(asked, "more than there can be");
+        context.say(
+            finding.help("work in the queue would start and wait for nodes: lower it, or raise `nodes`"),
+        );
+    }
+}
+
+/// `priority` names one of the priorities of the queue that the work waits in.
+pub(super) fn priorities_exist(context: &mut Context<'_>) {
+    let stack = context.stack;
+    let mut named: Vec<(FieldPath, &str, Option<&str>)> = Vec::new();
+    for (key, cluster) in &stack.dask_cluster {
+        let section = FieldPath::keys(["dask_cluster", key]);
+        let queue = cluster.queue.as_deref();
+        named.extend(cluster.priority.as_deref().map(|priority| (section.clone(), priority, queue)));
+        for (key, group) in &cluster.group {
+            let path = section.key("group").key(key);
+            let queue = group.queue.as_deref().or(queue);
+            named.extend(group.priority.as_deref().map(|priority| (path, priority, queue)));
+        }
+    }
+    for (key, job) in &stack.dask_job {
+        let path = FieldPath::keys(["dask_job", key]);
+        named.extend(job.priority.as_deref().map(|priority| (path, priority, job.queue.as_deref())));
+    }
+    for (key, job) in &stack.job {
+        let path = FieldPath::keys(["job", key]);
+        named.extend(job.priority.as_deref().map(|priority| (path, priority, job.queue.as_deref())));
+    }
+    for (section, priority, queue) in named {
+        let place = section.key("priority");
+        let Some(name) = queue else {
+            let what = "`priority` orders the work of a queue, and this has none";
+            let finding = Diagnostic::error(Code::BadQueue, what).at_value(place, "no `queue`");
+            context.say(finding.help("add `queue`, or remove `priority`"));
+            continue;
+        };
+        // Of a queue of others the classes are theirs.
+        let Some(queue) = stack.queue.get(name).filter(|queue| queue.manage.is_managed()) else { continue };
+        if queue.priorities.contains_key(priority) {
+            continue;
+        }
+        let help = match nearest(priority, queue.priorities.keys().map(String::as_str)) {
+            Some(near) => format!("did you mean `{near}`?"),
+            None if queue.priorities.is_empty() => {
+                format!("add `priorities = {{ {priority} = 1000 }}` to `[queue.{name}]`")
+            }
+            None => format!("it has {}", listed(queue.priorities.keys().map(String::as_str), "and")),
+        };
+        let what = format!("the queue `{name}` has no priority `{priority}`");
+        context.say(Diagnostic::error(Code::BadQueue, what).at_value(place, "no such priority").help(help));
+    }
+    for (key, queue) in &stack.queue {
+        let place = FieldPath::keys(["queue", key, "priorities"]);
+        if !queue.manage.is_managed() && !queue.priorities.is_empty() {
+            let what = "the priorities of a queue that is managed elsewhere are not this stack's";
+            let finding = Diagnostic::error(Code::BadQueue, what).at_key(place, "not written");
+            context.say(finding.help("remove it: `priority` names a WorkloadPriorityClass of the cluster"));
+            continue;
+        }
+        for name in queue.priorities.keys() {
+            let class = format!("{}-{name}", queue.live_name(key));
+            if class.len() <= LABEL && names::is_object_name(&class) {
+                continue;
+            }
+            let what = format!("`{name}` does not make a name: its class would be called `{class}`");
+            let finding = Diagnostic::error(Code::BadQueue, what).at_key(place.key(name), "");
+            context.say(
+                finding.help("use lower case letters, digits and `-`, 63 characters with the queue's name"),
+            );
+        }
+    }
+}
+
+/// What starts whole has a number that the file says, and pods that Kueue can count.
+pub(super) fn gangs_can_start(context: &mut Context<'_>) {
+    let stack = context.stack;
+    let replicas: BTreeMap<FieldPath, Replicas> =
+        context.replicas().into_iter().map(|(place, replicas, _)| (place, replicas)).collect();
+    let pods = stack.kueue.as_ref().and_then(crate::stack::Kueue::takes_pods);
+    let mut is_first = true;
+    for Work { named, queue, section, parts } in work(stack) {
+        let worker = [section.key("worker").key("replicas"), section.key("replicas")];
+        for place in worker {
+            let Some(Replicas::Given(given)) = replicas.get(&place) else { continue };
+            let (who, help) = match given.start {
+                Some(_) => {
+                    ("notebooks", "give a number; more workers later are another `group`, a gang of its own")
+                }
+                None => (
+                    "the operator's autoscaler",
+                    "give a number; `queue` on a `group` with a number of its own adds workers as a gang",
+                ),
+            };
+            let what = format!("`{section}` starts whole, but {who} would change its number of workers");
+            let finding =
+                Diagnostic::error(Code::CannotBeGang, what).at_value(place, "not the file's number");
+            context.say(finding.at_value(named.clone(), "waits as a gang").help(help));
+        }
+        // Said once: it is about all of them.
+        let is_gang = parts.iter().all(|part| part.role != Role::Job);
+        if pods == Some(false) && is_gang && std::mem::take(&mut is_first) {
+            let what = "Kueue is not configured to look at Pods: their queue would be ignored, and the cluster start in part";
+            let place = FieldPath::keys([KUEUE]);
+            let finding =
+                Diagnostic::error(Code::CannotBeGang, what).at_value(named.clone(), "waits as a gang");
+            let finding = finding.at_key(place, "its `integrations.frameworks` lack `pod`");
+            context.say(finding.help(
+                "add `- pod` to `integrations.frameworks` of its configuration; the chart's values of `[kueue]` have it \
+                 by default",
+            ));
+        }
+        let served =
+            stack.queue.get(queue).into_iter().flat_map(|queue| queue.pool.iter().chain(queue.pools.keys()));
+        let queued = served.filter(|pool| is_queued(stack, pool));
+        let with_gpus: Vec<&Part<'_>> =
+            parts.iter().filter(|part| part.keys.gpus() > 0 && part.count > 0).collect();
+        if let (Some(pool), [one, other, ..]) = (queued.into_iter().next(), with_gpus.as_slice()) {
+            let what = format!(
+                "nodes of `{pool}` are requested for one kind of pod, but `{section}` has two with GPUs"
+            );
+            let finding = Diagnostic::error(Code::CannotBeGang, what);
+            let finding =
+                finding.at_value(one.path.key("gpus"), "one").at_value(other.path.key("gpus"), "another");
+            context.say(
+                finding.help("give GPUs to the workers only, or put the others into a queue of their own"),
+            );
+        }
+    }
+    for (key, cluster) in stack.dask_cluster.iter().filter(|(_, cluster)| cluster.queue.is_none()) {
+        if cluster.labels.contains_key(gang::QUEUE) {
+            let place = FieldPath::keys(["dask_cluster", key, "labels"]).key(gang::QUEUE);
+            let what = "with the label alone each pod waits by itself: the cluster would start in part";
+            let finding = Diagnostic::error(Code::CannotBeGang, what).at_value(place, "no gang");
+            context.say(finding.help("replace it by `queue = \"NAME\"`, which also counts its pods"));
+        }
+    }
+    for (key, _) in
+        stack.job.iter().filter(|(key, job)| job.queue.is_some() && stack.request_of(key).is_some())
+    {
+        let place = FieldPath::keys(["job", key, "queue"]);
+        let what =
+            "a job waits in a queue, or for nodes that a `[provisioning_request]` asks for: not for both";
+        let finding = Diagnostic::error(Code::CannotBeGang, what).at_value(place, "in a queue");
+        context.say(
+            finding.help(
+                "remove the request: the queue of a pool with `queued = true` asks for its nodes itself",
+            ),
+        );
+    }
+    labels_alone(context);
+    said_twice(context);
+}
+
+/// The label of a queue without the gang's: each pod is a piece of work of its own.
+fn labels_alone(context: &mut Context<'_>) {
+    let mut found: Vec<FieldPath> = Vec::new();
+    let alone = |labels: &BTreeMap<String, String>| {
+        labels.contains_key(gang::QUEUE) && !labels.contains_key(gang::GROUP)
+    };
+    for pods in context.pods().iter().filter(|pods| pods.role.is_dask() && alone(&pods.keys.labels)) {
+        found.push(pods.path.key("labels").key(gang::QUEUE));
+    }
+    let bundles = context.stack.bundles();
+    let dask = |object: &bundle::Object<'_>| object.group_version().0 == DASK_GROUP;
+    for object in bundle::objects(&bundles).filter(dask) {
+        labels_in(object.value, &object.origin(), &mut found);
+    }
+    for place in found {
+        let what = "with the label alone each pod waits by itself: the cluster would start in part";
+        let finding = Diagnostic::error(Code::CannotBeGang, what).at_value(place, "no gang");
+        context.say(finding.help(
+            "replace it by `queue = \"NAME\"` of a Dask cluster, group or job, which also counts its pods; in a manifest add \
+             the labels and annotations of a pod group",
+        ));
+    }
+}
+
+fn labels_in(value: &serde_json::Value, path: &FieldPath, found: &mut Vec<FieldPath>) {
+    let Some(fields) = value.as_object() else { return };
+    let labels = &value["metadata"]["labels"];
+    if labels.get(gang::QUEUE).is_some() && labels.get(gang::GROUP).is_none() {
+        found.push(path.key("metadata").key("labels").key(gang::QUEUE));
+    }
+    for (key, value) in fields {
+        labels_in(value, &path.key(key), found);
+    }
+}
+
+/// Whether work in a queue waits for nodes that are made for it.
+fn asks_for_nodes(stack: &Stack, queue: &str) -> bool {
+    let queue = stack.queue.get(queue);
+    let mut served = queue.into_iter().flat_map(|queue| queue.pool.iter().chain(queue.pools.keys()));
+    served.any(|pool| stack.node_pool.get(pool).is_some_and(|pool| pool.queued == Some(true)))
+}
+
+/// Work for which nodes are made all at once has as many as there can be, and no pods that keep apart.
+pub(super) fn work_has_nodes(context: &mut Context<'_>) {
+    let stack = context.stack;
+    let mut seen: BTreeSet<FieldPath> = BTreeSet::new();
+    for Work { queue, section, parts, .. } in work(stack) {
+        let asks = asks_for_nodes(stack, queue);
+        let mut needs: BTreeMap<&str, (u64, FieldPath)> = BTreeMap::new();
+        for part in &parts {
+            let place = part.path.key("pod");
+            if asks && seen.insert(place.clone()) {
+                anti_affinity(context, part.keys.pod.as_ref().map(|pod| &pod.0), &place);
+            }
+            let gpus = part.keys.gpus();
+            let Some((name, pool)) =
+                part.keys.pool.as_deref().and_then(|name| Some((name, context.pool(name)?)))
+            else {
+                continue;
+            };
+            // What fits no node at all is told elsewhere.
+            let Some(each) = pool.allocatable_gpus().checked_div(gpus).filter(|each| *each > 0) else {
+                continue;
+            };
+            let nodes = u64::from(part.count).div_ceil(u64::from(each));
+            let number = if part.role == Role::Worker { "replicas" } else { "gpus" };
+            let (all, _) = needs.entry(name).or_insert((0, part.path.key(number)));
+            *all += nodes;
+        }
+        for (name, (nodes, place)) in needs {
+            let Some(pool) = context.pool(name) else { continue };
+            let known = pool.manage.is_managed() || pool.nodes.is_some();
+            let most = u64::from(pool.size().most());
+            let at_pool = FieldPath::keys(["node_pool", name, "nodes"]);
+            let (most, what) = match (known, asks) {
+                (true, _) if nodes > most => (most, format!("the pool `{name}` has at most {most}")),
+                (_, true) if nodes > MOST_NODES => {
+                    (MOST_NODES, format!("GKE makes at most {MOST_NODES} for one request"))
+                }
+                _ => continue,
+            };
+            let message = format!("`{section}` starts whole and needs {nodes} nodes at once, and {what}");
+            let finding =
+                Diagnostic::error(Code::NeverFits, message).at_value(place, "too many to start together");
+            let finding =
+                if most == MOST_NODES { finding } else { finding.at_value(at_pool, "not more than these") };
+            context.say(finding.help("ask for fewer pods, or split the work into several pieces"));
+        }
+    }
+}
+
+/// The entries of a gang are computed.
+fn said_twice(context: &mut Context<'_>) {
+    for (key, cluster) in context.stack.dask_cluster.iter().filter(|(_, cluster)| cluster.queue.is_some()) {
+        let section = FieldPath::keys(["dask_cluster", key]);
+        let given = [("labels", &cluster.labels), ("annotations", &cluster.annotations)];
+        for (map, entries) in given {
+            for entry in [gang::QUEUE, gang::GROUP, gang::COUNT, gang::RETRIABLE] {
+                if entries.contains_key(entry) {
+                    let place = section.key(map).key(entry);
+                    let finding = Diagnostic::error(Code::SaidTwice, format!("`queue` sets `{entry}`"));
+                    let finding =
+                        finding.at_value(place, "again here").at_value(section.key("queue"), "set by this");
+                    context.say(finding.help("remove it"));
+                }
+            }
+        }
+    }
+}
+
+/// What asks for more than its queue hands out waits for ever.
+pub(super) fn gangs_fit_their_queue(context: &mut Context<'_>) {
+    let stack = context.stack;
+    let pools: BTreeMap<&str, PoolFacts> =
+        stack.node_pool.iter().map(|(key, pool)| (key.as_str(), pool.facts(key))).collect();
+    for Work { queue: name, section, parts, .. } in work(stack) {
+        // What others own is as it is, and a cohort may lend more than this file knows.
+        let Some(queue) =
+            stack.queue.get(name).filter(|queue| queue.manage.is_managed() && queue.cohort.is_none())
+        else {
+            continue;
+        };
+        let quotas = queue.quotas(|key| pools.get(key));
+        let whole = FieldPath::keys(["queue", name]);
+        let never = |what: String, place: FieldPath, quota: FieldPath| {
+            Diagnostic::error(Code::NeverFits, what)
+                .at_value(place, "asked for here")
+                .at_value(quota, "handed out here")
+        };
+        let mut asked: BTreeMap<Option<&str>, u32> = BTreeMap::new();
+        for part in parts.iter().filter(|part| part.keys.gpus() > 0 && part.count > 0) {
+            let pool = part.keys.pool.as_deref();
+            *asked.entry(pool).or_default() += part.count * part.keys.gpus();
+            let served =
+                quotas.iter().any(|(served, _)| served.is_none() || pool.is_none() || *served == pool);
+            if !served {
+                let what = match pool {
+                    Some(pool) if !quotas.is_empty() => {
+                        format!(
+                            "{} of `{section}` runs on `{pool}`, of which the queue `{name}` hands out nothing",
+                            part.role
+                        )
+                    }
+                    _ => format!(
+                        "{} of `{section}` needs GPUs, of which the queue `{name}` hands out none",
+                        part.role
+                    ),
+                };
+                let finding = never(what, part.path.key("gpus"), whole.clone());
+                context.say(finding.help("add the pool to the queue's `pools`, or name another queue"));
+            }
+        }
+        for (pool, gpus) in asked {
+            let quota =
+                quotas.iter().filter(|(served, _)| served.is_none() || pool.is_none() || *served == pool);
+            let Some(most) = quota.map(|(_, gpus)| *gpus).max().filter(|most| gpus > *most) else { continue };
+            let what = format!(
+                "`{section}` needs {} at once, and the queue `{name}` hands out {most}: it would wait forever",
+                counted(gpus, "GPU")
+            );
+            let largest = parts.iter().max_by_key(|part| part.count * part.keys.gpus());
+            let place = largest.map_or(section.clone(), |part| match part.role {
+                Role::Worker => part.path.key("replicas"),
+                _ => part.path.key("gpus"),
+            });
+            let quota = if queue.pools.is_empty() { whole.key("gpus") } else { whole.key("pools") };
+            context.say(
+                never(what, place, quota)
+                    .help("raise the quota, ask for less, or put some workers into a `group`"),
+            );
+        }
+        for (key, given) in [("cpu", &queue.cpu), ("memory", &queue.memory)] {
+            let Some(most) = given.as_deref().and_then(quantity) else { continue };
+            let asks = |part: &Part<'_>| {
+                let text = if key == "cpu" { &part.keys.cpu } else { &part.keys.memory };
+                let each = text.as_deref().and_then(quantity).unwrap_or(0);
+                each * i128::from(part.count)
+            };
+            if parts.iter().map(asks).sum::<i128>() > most {
+                let most = given.as_deref().unwrap_or_default();
+                let what = format!(
+                    "the pods of `{section}` need more {key} at once than the {most} that the queue `{name}` hands out: it \
+                     would wait forever"
+                );
+                let largest = parts.iter().max_by_key(|part| asks(part));
+                let place = largest.map_or(section.clone(), |part| part.path.key(key));
+                context.say(never(what, place, whole.key(key)).help("raise the quota, or ask for less"));
+            }
+        }
+    }
+}
+
+/// Objects of guides, in the version that they have.
+pub(super) fn objects_are_of_the_newer_version(context: &mut Context<'_>) {
+    let stack = context.stack;
+    if !stack.kueue.as_ref().is_some_and(crate::stack::Kueue::is_newer) {
+        return;
+    }
+    let bundles = stack.bundles();
+    for object in bundle::objects(&bundles).filter(|object| older::is_older(object.value)) {
+        let dropped = older::dropped(object.value);
+        let mut finding = Diagnostic::warning(
+            Code::OlderKueue,
+            format!("the {} `{}` is written as kueue.x-k8s.io/v1beta2", object.kind(), object.name()),
+        )
+        .at_value(object.origin().key("apiVersion"), "of an older version");
+        for (keys, becomes) in dropped {
+            let place = keys.iter().fold(object.origin(), |path, key| path.key(key));
+            finding = finding.at_key(place, becomes);
+        }
+        context.say(finding.help("write v1beta2 in the file, so that it says what is applied"));
+    }
+}

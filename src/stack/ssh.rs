@@ -1,0 +1,175 @@
+//! `[ssh]`: hosts on which Dask runs as processes, reached by the system's OpenSSH.
+
+use std::borrow::Cow;
+use std::fmt;
+
+use schemars::{JsonSchema, Schema, SchemaGenerator, json_schema};
+use serde::de::value::MapAccessDeserializer;
+use serde::de::{Error, MapAccess, Visitor};
+use serde::{Deserialize, Deserializer, Serialize, Serializer};
+
+use crate::resource::{Host, Reach};
+
+/// Hosts at the other end of SSH. Scheduler and workers are processes there, which outlive the connection; what is known of
+/// them is kept on each host below `~/.local/state/dask-infra`. The system's `ssh` is used, with its configuration, agent,
+/// known hosts and jump hosts; keys of hosts are checked, and nobody is asked for a password. Linux hosts with Python 3.8 or
+/// later as `python3`.
+#[derive(Clone, Debug, Default, PartialEq, Deserialize, Serialize, JsonSchema)]
+#[serde(deny_unknown_fields)]
+pub struct Ssh {
+    /// The hosts: names as `ssh` takes them, or tables. `gpu[1-4]` is `gpu1` to `gpu4`.
+    pub hosts: Vec<SshHost>,
+    /// The host that keeps the record and the lock of the stack, and the scheduler where nothing else is said. Default the
+    /// first.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub home: Option<String>,
+}
+
+/// A host, or several of one kind.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub struct SshHost {
+    pub name: String,
+    pub address: Option<String>,
+    pub user: Option<String>,
+    pub port: Option<u16>,
+    pub identity: Option<String>,
+}
+
+/// A host in full.
+#[derive(Serialize, Deserialize, JsonSchema)]
+#[serde(deny_unknown_fields)]
+#[schemars(rename = "SshHostTable")]
+struct Table {
+    /// What the host is called here and, without `address`, in SSH: a name, or several as `gpu[1-4]`.
+    name: String,
+    /// What `ssh` connects to: a host name, an address, or a `Host` of its configuration. Default the name.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    address: Option<String>,
+    /// The user there. Default as SSH is configured.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    user: Option<String>,
+    /// The port. Default as SSH is configured.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    #[schemars(range(min = 1, max = 65535))]
+    port: Option<u16>,
+    /// The file of the key, as `ssh -i` takes it: `/…` or `~/…`. Default as SSH is configured.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    identity: Option<String>,
+}
+
+impl Ssh {
+    /// All hosts, the home first.
+    pub fn all(&self) -> Vec<Host> {
+        let mut all: Vec<Host> = self.hosts.iter().flat_map(SshHost::all).collect();
+        // Stable: the others stay in their order.
+        all.sort_by_key(|host| self.home.as_ref().is_some_and(|home| *home != host.name));
+        all
+    }
+}
+
+impl SshHost {
+    /// Each of them.
+    pub fn all(&self) -> Vec<Host> {
+        let of = |name: String| {
+            let address = self.address.clone().unwrap_or_else(|| name.clone());
+            let (user, port, identity) = (self.user.clone(), self.port, self.identity.clone());
+            Host { name, way: Reach::Ssh { address, user, port, identity } }
+        };
+        names(&self.name).into_iter().map(of).collect()
+    }
+}
+
+/// The most hosts that one name may stand for.
+const MOST: u32 = 1000;
+
+/// `gpu1` to `gpu4` of `gpu[1-4]`; `gpu01` and more of `gpu[01-12]`.
+pub fn names(text: &str) -> Vec<String> {
+    let whole = || vec![text.to_owned()];
+    let Some((before, rest)) = text.split_once('[') else { return whole() };
+    let Some((range, after)) = rest.split_once(']') else { return whole() };
+    let Some((first, last)) = range.split_once('-') else { return whole() };
+    let width = first.len();
+    let (Ok(first), Ok(last)) = (first.parse::<u32>(), last.parse::<u32>()) else { return whole() };
+    if last < first || last - first >= MOST {
+        return whole();
+    }
+    (first..=last).map(|number| format!("{before}{number:0width$}{after}")).collect()
+}
+
+impl Serialize for SshHost {
+    fn serialize<S: Serializer>(&self, serializer: S) -> Result<S::Ok, S::Error> {
+        let Self { name, address, user, port, identity } = self.clone();
+        if address.is_none() && user.is_none() && port.is_none() && identity.is_none() {
+            return serializer.serialize_str(&name);
+        }
+        Table { name, address, user, port, identity }.serialize(serializer)
+    }
+}
+
+impl<'de> Deserialize<'de> for SshHost {
+    fn deserialize<D: Deserializer<'de>>(deserializer: D) -> Result<Self, D::Error> {
+        struct Either;
+
+        impl<'de> Visitor<'de> for Either {
+            type Value = SshHost;
+
+            fn expecting(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+                f.write_str("the name of a host or a table with `name`")
+            }
+
+            fn visit_str<E: Error>(self, text: &str) -> Result<SshHost, E> {
+                Ok(SshHost { name: text.to_owned(), ..SshHost::default() })
+            }
+
+            fn visit_map<A: MapAccess<'de>>(self, map: A) -> Result<SshHost, A::Error> {
+                let Table { name, address, user, port, identity } =
+                    Table::deserialize(MapAccessDeserializer::new(map))?;
+                Ok(SshHost { name, address, user, port, identity })
+            }
+        }
+
+        deserializer.deserialize_any(Either)
+    }
+}
+
+impl JsonSchema for SshHost {
+    fn schema_name() -> Cow<'static, str> {
+        "SshHost".into()
+    }
+
+    fn json_schema(generator: &mut SchemaGenerator) -> Schema {
+        json_schema!({
+            "description": "A host: its name as `ssh` takes it, or a table.",
+            "oneOf": [{ "type": "string" }, generator.subschema_for::<Table>()],
+        })
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn one_name_stands_for_several_hosts() {
+        for (text, hosts) in [
+            ("node", &["node"][..]),
+            ("gpu[1-3]", &["gpu1", "gpu2", "gpu3"]),
+            ("gpu[09-11].lab", &["gpu09.lab", "gpu10.lab", "gpu11.lab"]),
+            ("gpu[3-1]", &["gpu[3-1]"]),
+            ("gpu[1-2000]", &["gpu[1-2000]"]),
+            ("gpu[1", &["gpu[1"]),
+        ] {
+            assert_eq!(names(text), hosts, "{text}");
+        }
+    }
+
+    #[test]
+    fn the_home_comes_first() {
+        let ssh = Ssh {
+            hosts: vec![SshHost { name: "n[1-3]".to_owned(), ..SshHost::default() }],
+            home: Some("n2".to_owned()),
+        };
+        let names: Vec<String> = ssh.all().into_iter().map(|host| host.name).collect();
+        assert_eq!(names, ["n2", "n1", "n3"]);
+    }
+}

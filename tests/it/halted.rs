@@ -1,0 +1,224 @@
+//! `stop` and `start` against a served sandbox: what goes, what stays gone, who is told why, and what comes back.
+
+#![allow(clippy::unwrap_used, reason = "test code outside of test functions")]
+
+use axum::http::Method;
+use dask_infra::sandbox::Options;
+use serde_json::{Value, json};
+
+use crate::sandbox_dask::{FAST, kube};
+use crate::served::{Applying, Served, User};
+
+const STACK: &str = r#"[stack]
+name = "s"
+
+[gke]
+project = "demo"
+location = "us-central1-c"
+
+[cluster]
+name = "c"
+
+[node_pool.cpu]
+machine_type = "e2-standard-8"
+nodes = 2
+
+[node_pool.more]
+machine_type = "e2-standard-8"
+nodes = { min = 1, max = 3 }
+
+[dask_operator]
+version = "2026.3.0"
+
+[dask_cluster.d]
+image = "demo:1"
+worker = { replicas = { min = 1, max = 2 }, cpu = "500m", pool = "more" }
+
+[dask_cluster.d.group.big]
+replicas = 1
+cpu = "600m"
+
+[dask_cluster.other]
+image = "demo:1"
+worker = { cpu = "500m", pool = "cpu" }
+
+[dask_job.train]
+like = "other"
+args = ["python", "train.py"]
+wait = true
+"#;
+
+const DASK: &str = "/apis/kubernetes.dask.org/v1/namespaces/default";
+
+struct Lab {
+    served: Served,
+    user: User,
+}
+
+impl Lab {
+    fn started() -> Self {
+        let served = Served::with(Options { scale: FAST, ..Options::default() });
+        let user = User::with_ready_stack(Some(&served.gke));
+        std::fs::write(user.path().join("stack.toml"), STACK).unwrap();
+        user.run(&["apply", "--auto-approve"]).expect(0);
+        Self { served, user }
+    }
+
+    fn names(&self, plural: &str) -> Vec<String> {
+        let (_, found) = kube(&self.served, &Method::GET, &format!("{DASK}/{plural}"), &Value::Null);
+        let items = found["items"].as_array().into_iter().flatten();
+        items.map(|item| item["metadata"]["name"].as_str().unwrap().to_owned()).collect()
+    }
+
+    /// Nodes that are there, by pool.
+    fn nodes(&self, pool: &str) -> usize {
+        let path = format!("/api/v1/nodes?labelSelector=cloud.google.com%2Fgke-nodepool%3D{pool}");
+        let (_, found) = kube(&self.served, &Method::GET, &path, &Value::Null);
+        found["items"].as_array().map_or(0, Vec::len)
+    }
+
+    fn status(&self) -> Value {
+        serde_json::from_str(&self.user.run(&["status", "--json"]).expect(0).out).unwrap()
+    }
+
+    fn state(&self, address: &str) -> String {
+        let status = self.status();
+        let thing = status["things"].as_array().unwrap().iter().find(|thing| thing["address"] == address);
+        thing.unwrap()["state"].as_str().unwrap().to_owned()
+    }
+
+    fn is_settled(&self) {
+        self.user.run(&["plan", "--detailed-exitcode"]).expect(0).says("No changes");
+    }
+}
+
+#[test]
+fn all_that_costs_money_goes_and_comes_back() {
+    let lab = Lab::started();
+    let user = &lab.user;
+    // Nobody is asked on a pipe.
+    user.run(&["stop"]).expect(3).says("--auto-approve");
+    assert_eq!(lab.names("daskclusters"), ["d", "other"]);
+    user.run(&["stop", "--auto-approve"]).expect(0).says("Stop complete!").says("dask-infra start");
+    assert!(lab.names("daskclusters").is_empty() && lab.names("daskautoscalers").is_empty());
+    assert_eq!((lab.nodes("cpu"), lab.nodes("more")), (0, 0));
+    assert_eq!(lab.names("daskjobs"), ["train"], "what has ended does not run again");
+
+    // Later plans leave it so, and say who and since when.
+    let plan = user.run(&["plan", "--detailed-exitcode"]).expect(0).says("No changes").says("DI0385");
+    assert!(plan.out.contains("stopped by ") && plan.out.contains(" since 20"), "{}", plan.out);
+    user.run(&["plan", "--refresh-only"]).expect(0).says("No drift.");
+    user.run(&["status"]).expect(0).says("stopped by ");
+    for address in ["node_pool.cpu", "dask_cluster.d", "dask_cluster.d.group.big"] {
+        assert_eq!(lab.state(address), "stopped", "{address}");
+    }
+    user.run(&["scale", "node_pool.cpu", "1", "--auto-approve"]).expect(1).says("is stopped by");
+    user.run(&["stop", "--auto-approve"]).expect(0).says("It is stopped already.");
+
+    // An edit of what is stopped waits; what is not stopped changes.
+    user.edit("image = \"demo:1\"\nworker = { replicas", "image = \"demo:2\"\nworker = { replicas");
+    user.edit("[dask_operator]", "[namespace.team]\n\n[dask_operator]");
+    user.run(&["apply", "--auto-approve"]).expect(0).says("1 added, 0 changed");
+    assert!(lab.names("daskclusters").is_empty());
+    lab.is_settled();
+
+    user.run(&["start", "--auto-approve"]).expect(0).says("4 added, 2 changed");
+    lab.is_settled();
+    assert_eq!(lab.names("daskclusters"), ["d", "other"]);
+    assert_eq!((lab.nodes("cpu"), lab.nodes("more")), (2, 1));
+    let (_, cluster) = kube(&lab.served, &Method::GET, &format!("{DASK}/daskclusters/d"), &Value::Null);
+    assert_eq!(cluster["spec"]["worker"]["spec"]["containers"][0]["image"], "demo:2");
+    assert_eq!(lab.status()["ready"], true, "{}", lab.status());
+    user.run(&["start", "--auto-approve"]).expect(0).says("nothing in this stack is stopped");
+    user.run(&["destroy", "--auto-approve"]).expect(0);
+}
+
+#[test]
+fn a_section_stops_by_itself_and_starts_with_what_it_needs() {
+    let lab = Lab::started();
+    let user = &lab.user;
+    user.run(&["stop", "dask_operator", "--auto-approve"]).expect(1).says("DI0340");
+    user.run(&["start", "other", "--auto-approve"]).expect(0).says("dask_cluster.other is not stopped");
+
+    // A pool goes with what must run on it.
+    user.run(&["stop", "node_pool.more", "--auto-approve"]).expect(0);
+    assert_eq!(lab.names("daskclusters"), ["other"]);
+    assert_eq!((lab.nodes("cpu"), lab.nodes("more")), (2, 0));
+    lab.is_settled();
+    user.run(&["start", "dask_cluster.d", "--auto-approve"]).expect(0);
+    assert_eq!(lab.names("daskclusters"), ["d", "other"]);
+    assert_eq!(lab.nodes("more"), 1);
+    lab.is_settled();
+
+    // Two things, one after the other; a saved plan brings both back.
+    user.run(&["stop", "other", "--auto-approve"]).expect(0);
+    user.run(&["stop", "d", "--auto-approve"]).expect(0);
+    user.run(&["plan", "--start", "--out", "p"]).expect(0).says("stopped until now");
+    user.run(&["apply", "p"]).expect(0);
+    assert_eq!(lab.names("daskclusters"), ["d", "other"]);
+    lab.is_settled();
+
+    // What was deleted by hand is stopped by a note alone.
+    let path = format!("{DASK}/daskclusters/other");
+    assert_eq!(kube(&lab.served, &Method::DELETE, &path, &Value::Null).0, 200);
+    user.run(&["stop", "other", "--auto-approve"]).expect(0);
+    lab.is_settled();
+
+    // A destroy while something is stopped leaves nothing, and the next apply makes everything.
+    user.run(&["stop", "--auto-approve"]).expect(0);
+    user.run(&["destroy", "--auto-approve"]).expect(0).says("Destroy complete");
+    user.run(&["apply", "--auto-approve"]).expect(0);
+    assert_eq!(lab.names("daskclusters"), ["d", "other"]);
+}
+
+#[test]
+fn a_stop_that_is_killed_goes_on() {
+    let lab = Lab::started();
+    let user = &lab.user;
+    for until in ["dask_cluster.d", "node_pool"] {
+        let mut stopping = Applying::start(user, &["stop", "--auto-approve"]);
+        stopping.until(until);
+        stopping.signal("KILL");
+        stopping.end();
+        user.run(&["stop", "--auto-approve"]).expect(0);
+        lab.is_settled();
+        assert!(lab.names("daskclusters").is_empty());
+        assert_eq!((lab.nodes("cpu"), lab.nodes("more")), (0, 0));
+
+        let mut starting = Applying::start(user, &["start", "--auto-approve"]);
+        starting.until(until);
+        starting.signal("KILL");
+        starting.end();
+        // It no longer counts as stopped, so any apply goes on.
+        user.run(&["apply", "--auto-approve", "--start"]).expect(0);
+        lab.is_settled();
+        assert_eq!(lab.names("daskclusters"), ["d", "other"]);
+    }
+}
+
+#[test]
+fn pods_of_others_are_lost_with_consent_only() {
+    let lab = Lab::started();
+    let pod = json!({
+        "apiVersion": "v1", "kind": "Pod", "metadata": { "name": "theirs", "namespace": "default" },
+        "spec": {
+            "nodeSelector": { "cloud.google.com/gke-nodepool": "cpu" },
+            "containers": [{ "name": "c", "image": "web:1" }],
+        },
+    });
+    assert_eq!(kube(&lab.served, &Method::POST, "/api/v1/namespaces/default/pods", &pod).0, 201);
+    let named = || {
+        let (_, pod) =
+            kube(&lab.served, &Method::GET, "/api/v1/namespaces/default/pods/theirs", &Value::Null);
+        pod["spec"]["nodeName"].is_string()
+    };
+    while !named() {
+        std::thread::sleep(std::time::Duration::from_millis(20));
+    }
+    let allow = "delete:others.default/Pod/theirs";
+    lab.user.run(&["stop", "node_pool.cpu", "--auto-approve"]).expect(3).says(allow);
+    assert_eq!(lab.nodes("cpu"), 2);
+    lab.user.run(&["stop", "node_pool.cpu", "--auto-approve", "--allow", allow]).expect(0);
+    assert_eq!(lab.nodes("cpu"), 0);
+    lab.is_settled();
+}

@@ -1,0 +1,227 @@
+//! `[local]` with the real `distributed`: processes on this machine, computed with, disturbed and taken away.
+
+use std::fs;
+use std::io::{BufRead as _, BufReader};
+use std::path::{Path, PathBuf};
+use std::process::{Command, Stdio};
+
+use serde_json::Value;
+
+use crate::real::{Part, free_ports, needs};
+use crate::served::{Said, User};
+
+/// Python with `distributed`, as `tests/real/build` makes it for the operator.
+fn python() -> PathBuf {
+    Part::Operator.program("python")
+}
+
+/// A user with a home of their own. Whatever a test left running ends with it.
+struct Here {
+    user: User,
+    state: tempfile::TempDir,
+    ports: [u16; 2],
+}
+
+impl Here {
+    fn new(worker: &str, more: &str) -> Self {
+        let ports = free_ports::<2>();
+        let here = Self { user: User::empty(), state: tempfile::tempdir().unwrap(), ports };
+        let [port, pages] = ports;
+        let text = format!(
+            "[stack]\nname = \"here\"\n\n[local]\n\n[environment.main]\npath = \"{}\"\n\n[dask_cluster.work]\n\
+             scheduler = {{ port = {port}, dashboard_port = {pages} }}\nworker = {{ {worker} }}\n\n{more}",
+            python().display()
+        );
+        fs::write(here.user.path().join("stack.toml"), text).unwrap();
+        here
+    }
+
+    fn run(&self, words: &[&str]) -> Said {
+        let mut command = self.user.command(words);
+        command.env("XDG_STATE_HOME", self.state.path());
+        Said::of(&command.output().unwrap())
+    }
+
+    fn apply(&self) -> Said {
+        self.run(&["apply", "--auto-approve"])
+    }
+
+    #[track_caller]
+    fn nothing_to_do(&self) {
+        self.run(&["plan", "--detailed-exitcode"]).expect(0);
+    }
+
+    /// What is noted of this machine.
+    fn folder(&self) -> PathBuf {
+        let at = self.state.path().join("dask-infra/at");
+        let machines: Vec<PathBuf> = fs::read_dir(at).unwrap().map(|entry| entry.unwrap().path()).collect();
+        let [machine] = machines.as_slice() else { panic!("{machines:?}") };
+        machine.clone()
+    }
+
+    /// The processes that are noted, by name.
+    fn pid(&self, name: &str) -> u64 {
+        let note = self.folder().join(format!("objects/pods/default/{name}.json"));
+        let pod: Value = serde_json::from_str(&fs::read_to_string(note).unwrap()).unwrap();
+        pod["internal"]["process"]["pid"].as_u64().unwrap()
+    }
+
+    fn kill(&self, name: &str) {
+        let pid = self.pid(name).to_string();
+        assert!(Command::new("kill").args(["-9", &pid]).status().unwrap().success());
+        // A killed process is listed until it is reaped.
+        while Path::new("/proc").join(&pid).join("exe").exists() {
+            std::thread::yield_now();
+        }
+    }
+
+    /// Processes with a folder of this test in their arguments or in their environment.
+    fn left(&self) -> Vec<String> {
+        let here = self.state.path().display().to_string();
+        let port = format!(":{}", self.ports[0]);
+        let listed = Command::new("ps").args(["-e", "-o", "pid=,args="]).output().unwrap();
+        let listed = String::from_utf8_lossy(&listed.stdout).into_owned();
+        let ours =
+            |line: &&str| line.contains("distributed.cli") && (line.contains(&here) || line.contains(&port));
+        listed.lines().filter(ours).map(str::to_owned).collect()
+    }
+}
+
+impl Drop for Here {
+    fn drop(&mut self) {
+        // Gone already in a good run.
+        let _ = self.run(&["destroy", "--auto-approve"]);
+    }
+}
+
+#[test]
+fn a_stack_is_up_computes_and_goes() {
+    needs!(&[Part::Operator]);
+    let here = Here::new("replicas = 2", "[check.sum]\nrun = \"dask-sum\"\n");
+    here.apply().expect(0).says("check.sum");
+    here.nothing_to_do();
+    here.run(&["status"]).expect(0).says("2 of 2 workers registered").says("distributed 2026.8.0");
+    let connected = here.run(&["connect", "--json"]).expect(0).out;
+    let connected: Value = serde_json::from_str(&connected).unwrap();
+    assert_eq!(connected["client"], format!("tcp://127.0.0.1:{}", here.ports[0]));
+    assert_eq!(connected["interpreter"].as_str(), python().to_str());
+    here.run(&["connect"]).expect(0).says("Nothing has to stay");
+    here.run(&["logs", "work", "-c", "scheduler", "--tail", "-1"]).expect(0).says("Scheduler at");
+    here.run(&["logs", "work"]).expect(0).says("[process/work-worker-1]");
+    here.run(&["why", "work"]).expect(0).says("ready");
+    here.run(&["run", "check.sum", "--auto-approve"]).expect(0);
+    here.run(&["destroy", "--auto-approve"]).expect(0);
+    assert_eq!(here.left(), Vec::<String>::new());
+    assert_eq!(fs::read_dir(here.state.path()).unwrap().count(), 0, "a file or folder is left");
+    here.run(&["destroy", "--auto-approve"]).expect(0);
+    here.run(&["status"]).expect(0);
+}
+
+#[test]
+fn what_is_killed_is_seen_and_started_again() {
+    needs!(&[Part::Operator]);
+    let here = Here::new("replicas = 2", "");
+    here.apply().expect(0);
+    here.kill("work-worker-1");
+    here.run(&["plan", "--detailed-exitcode"]).expect(2).says("1 of 2 workers not running");
+    here.run(&["status"]).expect(0).says("1 of 2 workers are running");
+    here.apply().expect(0);
+    here.nothing_to_do();
+    here.kill("work-scheduler");
+    here.run(&["plan", "--detailed-exitcode"]).expect(2).says("the scheduler is not running");
+    let why = here.run(&["why", "work"]).expect(0).says("its scheduler is not running");
+    why.says("process work-scheduler").says("`dask-infra apply` starts it again");
+    here.apply().expect(0);
+    here.nothing_to_do();
+    here.run(&["destroy", "--auto-approve"]).expect(0);
+    assert_eq!(here.left(), Vec::<String>::new());
+}
+
+/// A client holds results while the number of workers goes up and down: what only one worker has is moved before it ends.
+#[test]
+fn a_scaled_cluster_loses_no_result() {
+    needs!(&[Part::Operator]);
+    let here = Here::new("replicas = 1", "");
+    here.apply().expect(0);
+    let program = format!(
+        "import sys\nfrom distributed import Client\nwith Client('tcp://127.0.0.1:{}') as client:\n    \
+         kept = client.map(lambda x: x * x, range(50))\n    client.gather(kept)\n    print('held', flush=True)\n    \
+         for line in sys.stdin:\n        more = client.submit(sum, client.map(int, range(10))).result()\n        \
+         print(sum(client.gather(kept)), more, flush=True)\n",
+        here.ports[0]
+    );
+    let mut client = Command::new(python())
+        .args(["-c", &program])
+        .stdin(Stdio::piped())
+        .stdout(Stdio::piped())
+        .spawn()
+        .unwrap();
+    let mut answers = BufReader::new(client.stdout.take().unwrap()).lines();
+    let mut ask = client.stdin.take().unwrap();
+    assert_eq!(answers.next().unwrap().unwrap(), "held");
+    for number in ["3", "1", "2"] {
+        here.run(&["scale", "work", number, "--auto-approve"]).expect(0);
+        std::io::Write::write_all(&mut ask, b"\n").unwrap();
+        assert_eq!(answers.next().unwrap().unwrap(), "40425 45", "with {number} workers");
+    }
+    drop(ask);
+    assert!(client.wait().unwrap().success());
+    // The file's number comes back.
+    here.run(&["plan", "--detailed-exitcode"]).expect(2).says("replicas");
+    here.apply().expect(0);
+    here.nothing_to_do();
+}
+
+#[test]
+fn edits_do_what_the_plan_says() {
+    needs!(&[Part::Operator]);
+    let here = Here::new("replicas = 1", "[dask_cluster.work.group.more]\nreplicas = 1\n");
+    here.apply().expect(0);
+    let before = ["work-scheduler", "work-worker-0", "work-more-worker-0"].map(|name| here.pid(name));
+    here.user.edit("worker = { replicas = 1 }", "worker = { replicas = 1, memory = \"600Mi\" }");
+    // A worker begins with an empty folder for its scratch files, and whoever looks leaves it there.
+    let scratch = here.folder().join("scratch/work-more-worker-0/empty");
+    fs::create_dir_all(&scratch).unwrap();
+    here.run(&["plan"]).expect(0).says("workers are restarted");
+    assert!(scratch.is_dir());
+    here.apply().expect(0);
+    here.nothing_to_do();
+    let after = ["work-scheduler", "work-worker-0", "work-more-worker-0"].map(|name| here.pid(name));
+    let changed: Vec<bool> = before.iter().zip(after).map(|(before, after)| *before != after).collect();
+    assert_eq!(changed, [false, true, false], "only the workers of the changed group are others");
+    // Another port is another scheduler, with consent.
+    let [port] = free_ports::<1>();
+    here.user.edit(&format!("port = {}", here.ports[0]), &format!("port = {port}"));
+    here.apply().expect(3);
+    here.run(&["apply", "--auto-approve", "--allow", "replace:dask_cluster.work"]).expect(0);
+    here.nothing_to_do();
+    here.run(&["status"]).expect(0).says(&format!("tcp://127.0.0.1:{port}"));
+    here.user.edit("\n[dask_cluster.work.group.more]\nreplicas = 1\n", "");
+    here.run(&["apply", "--auto-approve", "--allow", "delete:dask_cluster.work.group.more"]).expect(0);
+    here.nothing_to_do();
+}
+
+#[test]
+fn what_cannot_start_says_why() {
+    needs!(&[Part::Operator]);
+    let here = Here::new("replicas = 1", "");
+    let held = std::net::TcpListener::bind(("127.0.0.1", here.ports[0])).unwrap();
+    let taken = format!("port {} of 127.0.0.1 is in use", here.ports[0]);
+    here.apply().expect(1).says(&taken);
+    drop(held);
+    here.apply().expect(0);
+    here.nothing_to_do();
+    // A Python without Dask.
+    let bare = format!("path = \"{}\"", python().display());
+    here.user.edit(&bare, "path = \"/bin/sh\"");
+    let allow = ["apply", "--auto-approve", "--allow", "replace:dask_cluster.work"];
+    here.run(&allow).expect(1).says("/bin/sh does not run");
+    here.user.edit("path = \"/bin/sh\"", &bare);
+    here.run(&allow).expect(0);
+    here.nothing_to_do();
+    // Without Python there is no agent.
+    let mut command = here.user.command(&["plan"]);
+    command.env("XDG_STATE_HOME", here.state.path()).env("DASK_INFRA_PYTHON", "/nowhere/python3");
+    Said::of(&command.output().unwrap()).expect(1).says("DI0701").says("DASK_INFRA_PYTHON");
+    here.run(&["--sandbox=sandbox", "plan"]).expect(1).says("no sandbox imitates");
+}

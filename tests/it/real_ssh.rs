@@ -1,0 +1,259 @@
+//! `[ssh]` with a real sshd on loopback and the real `distributed`: three hosts are three ports, each with a folder of its own.
+
+use std::fs;
+use std::io::Write as _;
+use std::os::unix::fs::PermissionsExt as _;
+use std::path::{Path, PathBuf};
+use std::process::{Child, Command, Stdio};
+
+use serde_json::Value;
+
+use crate::real::{Part, free_ports, needs};
+use crate::served::{Said, User};
+
+/// Privileged programs are not on every `PATH`.
+const SSHD: &str = "/usr/sbin/sshd";
+
+fn sshd_is_there() -> bool {
+    let there = Path::new(SSHD).exists();
+    assert!(
+        there || std::env::var_os("DASK_INFRA_REQUIRE_REAL").is_none_or(|value| value != "1"),
+        "no {SSHD}: `apt-get install openssh-server`"
+    );
+    if !there {
+        let _ =
+            writeln!(std::io::stderr(), "skipped: real_ssh needs {SSHD} (apt-get install openssh-server)");
+    }
+    there
+}
+
+struct Lab {
+    user: User,
+    folder: tempfile::TempDir,
+    servers: Vec<Option<Child>>,
+    ports: [u16; 3],
+    dask: [u16; 2],
+    /// Where sockets of connections lie: another folder is another connection.
+    connections: tempfile::TempDir,
+}
+
+fn keygen(file: &Path) {
+    let made = Command::new("ssh-keygen").args(["-q", "-t", "ed25519", "-N", "", "-f"]).arg(file).status();
+    assert!(made.unwrap().success());
+}
+
+impl Lab {
+    fn new(worker: &str, more: &str) -> Self {
+        let folder = tempfile::tempdir().unwrap();
+        keygen(&folder.path().join("id"));
+        keygen(&folder.path().join("other"));
+        fs::copy(folder.path().join("id.pub"), folder.path().join("authorized_keys")).unwrap();
+        if fs::metadata("/proc/self").map(|own| std::os::unix::fs::MetadataExt::uid(&own)).unwrap() == 0 {
+            // What an sshd of root drops its rights in.
+            fs::create_dir_all("/run/sshd").unwrap();
+        }
+        let mut lab = Self {
+            user: User::empty(),
+            folder,
+            servers: vec![None, None, None],
+            ports: free_ports::<3>(),
+            dask: free_ports::<2>(),
+            connections: tempfile::tempdir().unwrap(),
+        };
+        for index in 0..3 {
+            keygen(&lab.at(&format!("host{index}")));
+            fs::create_dir(lab.state(index)).unwrap();
+            lab.serve(index);
+        }
+        lab.known(&[0, 1, 2]);
+        lab.configured("id");
+        let program = lab.at("ssh");
+        let text = format!("#!/bin/sh\nexec ssh -F {}/ssh_config \"$@\"\n", lab.folder.path().display());
+        fs::write(&program, text).unwrap();
+        fs::set_permissions(&program, fs::Permissions::from_mode(0o755)).unwrap();
+        let host = |index: usize| {
+            format!("{{ name = \"n{}\", address = \"127.0.0.1\", port = {} }}", index + 1, lab.ports[index])
+        };
+        let text = format!(
+            "[stack]\nname = \"lab\"\n\n[ssh]\nhosts = [{}, {}, {}]\n\n[environment.main]\npath = \"{}\"\n\n[dask_cluster.work]\n\
+             scheduler = {{ port = {}, dashboard_port = {} }}\nworker = {{ {worker} }}\n\n{more}",
+            host(0),
+            host(1),
+            host(2),
+            Part::Operator.program("python").display(),
+            lab.dask[0],
+            lab.dask[1],
+        );
+        fs::write(lab.user.path().join("stack.toml"), text).unwrap();
+        lab
+    }
+
+    fn at(&self, name: &str) -> PathBuf {
+        self.folder.path().join(name)
+    }
+
+    fn state(&self, index: usize) -> PathBuf {
+        self.at(&format!("state{index}"))
+    }
+
+    /// Starts the server of a host, which answers when this returns.
+    fn serve(&mut self, index: usize) {
+        let folder = self.folder.path().display();
+        let path = std::env::var("PATH").unwrap();
+        // What shells print before a command is not the command's answer.
+        let text = format!(
+            "Port {}\nListenAddress 127.0.0.1\nHostKey {folder}/host{index}\nPidFile none\nAuthorizedKeysFile \
+             {folder}/authorized_keys\nStrictModes no\nUsePAM no\nPasswordAuthentication no\n\
+             KbdInteractiveAuthentication no\nPermitRootLogin prohibit-password\nSetEnv XDG_STATE_HOME={} PATH={path} BASH_ENV={folder}/noise\n",
+            self.ports[index],
+            self.state(index).display(),
+        );
+        // For this shell only: those that a program of its own starts are none of its.
+        fs::write(self.at("noise"), "unset BASH_ENV\necho welcome\n").unwrap();
+        let file = self.at(&format!("sshd{index}"));
+        fs::write(&file, text).unwrap();
+        let log = fs::File::create(self.at(&format!("sshd{index}.log"))).unwrap();
+        let server = Command::new(SSHD).args(["-D", "-e", "-f"]).arg(&file).stderr(log).spawn().unwrap();
+        self.servers[index] = Some(server);
+        while std::net::TcpStream::connect(("127.0.0.1", self.ports[index])).is_err() {
+            std::thread::yield_now();
+        }
+    }
+
+    fn end(&mut self, index: usize) {
+        if let Some(mut server) = self.servers[index].take() {
+            server.kill().unwrap();
+            server.wait().unwrap();
+        }
+    }
+
+    /// The keys of hosts that are known, each by the number of the host that has it.
+    fn known(&self, keys: &[usize]) {
+        let line = |(index, key): (usize, &usize)| {
+            let key = fs::read_to_string(self.at(&format!("host{key}.pub"))).unwrap();
+            format!("[127.0.0.1]:{} {key}", self.ports[index])
+        };
+        let text: String = keys.iter().enumerate().map(line).collect();
+        fs::write(self.at("known_hosts"), text).unwrap();
+    }
+
+    fn configured(&self, identity: &str) {
+        let folder = self.folder.path().display();
+        let text = format!(
+            "Host *\n  IdentityFile {folder}/{identity}\n  IdentitiesOnly yes\n  UserKnownHostsFile \
+             {folder}/known_hosts\n  GlobalKnownHostsFile /dev/null\n  StrictHostKeyChecking yes\n"
+        );
+        fs::write(self.at("ssh_config"), text).unwrap();
+    }
+
+    fn run(&self, words: &[&str]) -> Said {
+        self.run_over(self.connections.path(), words)
+    }
+
+    /// Over connections that nobody made yet.
+    fn run_anew(&self, words: &[&str]) -> Said {
+        self.run_over(tempfile::tempdir().unwrap().path(), words)
+    }
+
+    fn run_over(&self, connections: &Path, words: &[&str]) -> Said {
+        let mut command = self.user.command(words);
+        command.env("DASK_INFRA_SSH", self.at("ssh")).env("XDG_RUNTIME_DIR", connections);
+        command.stdin(Stdio::null());
+        Said::of(&command.output().unwrap())
+    }
+
+    #[track_caller]
+    fn nothing_to_do(&self) {
+        self.run(&["plan", "--detailed-exitcode"]).expect(0);
+    }
+
+    fn kill(&self, index: usize, name: &str) {
+        let machines: Vec<PathBuf> = fs::read_dir(self.state(index).join("dask-infra/at"))
+            .unwrap()
+            .map(|entry| entry.unwrap().path())
+            .collect();
+        let note = machines[0].join(format!("objects/pods/default/{name}.json"));
+        let pod: Value = serde_json::from_str(&fs::read_to_string(note).unwrap()).unwrap();
+        let pid = pod["internal"]["process"]["pid"].as_u64().unwrap().to_string();
+        assert!(Command::new("kill").args(["-9", &pid]).status().unwrap().success());
+        while Path::new("/proc").join(&pid).join("exe").exists() {
+            std::thread::yield_now();
+        }
+    }
+}
+
+impl Drop for Lab {
+    fn drop(&mut self) {
+        // Gone already in a good run.
+        let _ = self.run(&["destroy", "--auto-approve"]);
+        for index in 0..3 {
+            self.end(index);
+        }
+    }
+}
+
+#[test]
+fn a_stack_is_spread_over_hosts_computes_and_goes() {
+    needs!(&[Part::Operator]);
+    if !sshd_is_there() {
+        return;
+    }
+    let more =
+        "[dask_cluster.work.group.more]\nreplicas = 1\nhosts = [\"n3\"]\n\n[check.sum]\nrun = \"dask-sum\"\n";
+    let lab = Lab::new("replicas = 3, hosts = [\"n1\", \"n2\"]", more);
+    lab.run(&["apply", "--auto-approve"]).expect(0).says("check.sum");
+    lab.nothing_to_do();
+    lab.run(&["status"]).expect(0).says("3 of 3 workers").says("1 of 1 workers");
+    lab.run(&["logs", "work"]).expect(0).says("work_n2-worker-0");
+    lab.run(&["connect"]).expect(0).says(&format!("tcp://127.0.0.1:{}", lab.dask[0]));
+    // A worker of one host ends; the others go on.
+    lab.kill(1, "work_n2-worker-0");
+    lab.run(&["plan", "--detailed-exitcode"]).expect(2).says("1 of 3 workers not running");
+    lab.run(&["apply", "--auto-approve"]).expect(0);
+    lab.nothing_to_do();
+    lab.run(&["scale", "work", "2", "--auto-approve"]).expect(0);
+    lab.run(&["status"]).expect(0).says("2 of 2 workers");
+    lab.run(&["apply", "--auto-approve"]).expect(0);
+    // A host that is left is emptied.
+    lab.user.edit("hosts = [\"n3\"]", "hosts = [\"n2\"]");
+    lab.run(&["apply", "--auto-approve"]).expect(0);
+    lab.nothing_to_do();
+    lab.run(&["logs", "work.group.more"]).expect(0).says("work-more_n2-worker-0");
+    lab.run(&["destroy", "--auto-approve"]).expect(0);
+    for index in 0..3 {
+        let left: Vec<_> =
+            fs::read_dir(lab.state(index)).unwrap().map(|entry| entry.unwrap().path()).collect();
+        assert_eq!(left, Vec::<PathBuf>::new());
+    }
+}
+
+#[test]
+fn what_cannot_be_reached_is_not_called_gone() {
+    needs!(&[Part::Operator]);
+    if !sshd_is_there() {
+        return;
+    }
+    let mut lab = Lab::new("replicas = 2, hosts = [\"n1\", \"n2\"]", "");
+    lab.run(&["apply", "--auto-approve"]).expect(0);
+    lab.end(1);
+    lab.run_anew(&["plan"]).expect(1).says("n2 cannot be used").says("Connection refused");
+    lab.serve(1);
+    lab.known(&[0, 2, 2]);
+    lab.run_anew(&["plan"]).expect(1).says("its host key is not the one that is known").says("ssh-keygen -R");
+    lab.known(&[0]);
+    lab.run_anew(&["plan"]).expect(1).says("its host key is not known");
+    lab.known(&[0, 1, 2]);
+    lab.configured("other");
+    lab.run_anew(&["plan"]).expect(1).says("Permission denied");
+    lab.configured("id");
+    lab.run_anew(&["plan", "--detailed-exitcode"]).expect(0);
+    // Two names of one host are one host.
+    let (second, third) = (lab.ports[1].to_string(), lab.ports[2].to_string());
+    lab.user.edit(&format!("port = {third} }}"), &format!("port = {second} }}"));
+    lab.run_anew(&["plan"]).expect(1).says("are the same machine and the same user");
+    lab.user.edit(
+        &format!("\"n3\", address = \"127.0.0.1\", port = {second} }}"),
+        &format!("\"n3\", address = \"127.0.0.1\", port = {third} }}"),
+    );
+    lab.run(&["destroy", "--auto-approve"]).expect(0);
+}
