@@ -16,12 +16,14 @@ use crate::secrets;
 mod endpoint;
 mod kind;
 mod ladder;
+mod readiness;
 mod target;
 mod world;
 
 pub use endpoint::Endpoint;
 pub use kind::{KindId, RecordedKind};
 pub use ladder::{Climb, Ladder, Rung, Way};
+pub use readiness::{Queued, Readiness};
 pub use target::{Host, Reach, Target};
 pub use world::{DeletionScope, Elsewhere, World};
 
@@ -660,49 +662,6 @@ pub enum Lane {
     Pool(String),
     /// Writes into Kubernetes: wide.
     Kubernetes,
-}
-
-/// Whether a thing does what it is for.
-#[derive(Clone, Debug, PartialEq, Eq)]
-pub enum Readiness {
-    /// It does.
-    Ready,
-    /// It does, and its server says that something is wrong with it.
-    Impaired(String),
-    /// Not yet; what it waits for.
-    Progressing(String),
-    /// Not yet, and only when there is room again that others have; what it waits for.
-    Stalled(String),
-    /// Not yet, and nothing is wrong: capacity that was asked for is not there. It may take days, so an apply ends and leaves
-    /// it waiting.
-    Queued(Queued),
-    /// It will not without help; why.
-    Failed(String),
-}
-
-/// A wait for capacity.
-#[derive(Clone, Debug, PartialEq, Eq)]
-pub struct Queued {
-    /// What it waits for, in words.
-    pub what: String,
-    /// Since when, as its server says it (RFC 3339).
-    pub since: Option<String>,
-}
-
-impl Queued {
-    pub fn since(what: impl Into<String>, since: &Value) -> Self {
-        Self { what: what.into(), since: since.as_str().map(str::to_owned) }
-    }
-}
-
-/// `queued since 2026-01-01T00:00:00Z: no machines yet`.
-impl fmt::Display for Queued {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        match &self.since {
-            Some(since) => write!(f, "queued since {since}: {}", self.what),
-            None => write!(f, "queued: {}", self.what),
-        }
-    }
 }
 
 /// What a reading of one place found.

@@ -61,7 +61,7 @@ impl<'a> Run<'a> {
                     self.warns(wait, &what);
                     return Ok(());
                 }
-                Readiness::Progressing(message) => {
+                Readiness::Progressing(message) | Readiness::Unhandled(message) => {
                     stalled = None;
                     message
                 }
@@ -168,7 +168,9 @@ impl<'a> Run<'a> {
                     self.warns(wait, &what);
                     return Ok(());
                 }
-                Ok(Readiness::Progressing(what) | Readiness::Stalled(what)) => (what, false),
+                Ok(Readiness::Progressing(what) | Readiness::Unhandled(what) | Readiness::Stalled(what)) => {
+                    (what, false)
+                }
                 // Nothing is wrong with it, and what follows may be what it is waited for with.
                 Ok(Readiness::Queued(queued)) => (queued.to_string(), true),
                 Ok(Readiness::Failed(why)) => (why, false),

@@ -223,13 +223,18 @@ async fn judged(api: &dyn LiveApi, wait: &Await, world: &World) -> (State, Statu
         Ok(found) => {
             let found = Found::answers(&queries, &found);
             let flex = machines::pools(world.pools.iter().map(|(name, pool)| (name.as_str(), pool)));
-            let state = match machines::settle(kind.readiness(wait, &found), &found, &flex) {
+            let readiness = machines::settle(kind.readiness(wait, &found), &found, &flex);
+            let unhandled = matches!(readiness, Readiness::Unhandled(_));
+            let state = match readiness {
                 Readiness::Ready | Readiness::Impaired(_) => State::Ready,
-                Readiness::Progressing(what) | Readiness::Stalled(what) => State::Waiting(what),
+                Readiness::Progressing(what) | Readiness::Unhandled(what) | Readiness::Stalled(what) => {
+                    State::Waiting(what)
+                }
                 Readiness::Queued(queued) => State::Queued(queued.to_string()),
                 Readiness::Failed(why) => State::Failed(why),
             };
             let mut said = (kind.status_line)(wait, &found).unwrap_or_default();
+            said.unhandled = unhandled;
             if let Some((what, until)) = &said.until {
                 said.line.push_str(&format!("; {what} {}", within(until, jiff::Timestamp::now())));
             }

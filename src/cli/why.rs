@@ -94,7 +94,8 @@ async fn look(
         let row = row(looking.api, resource, owner, &world).await;
         let place = session.sources().locate(&resource.origin).map(|place| place.to_string());
         let (state, line) = (row.state, row.said.line);
-        looking.thing(resource, &state, world.find(&resource.identity)).await;
+        let unhandled = row.said.unhandled.then_some(&state);
+        looking.thing(resource, unhandled, world.find(&resource.identity)).await;
         let address = resource.address.clone();
         looking.answer.things.push(Thing { address, state, line, place });
     }
@@ -152,7 +153,8 @@ struct Looking<'a> {
 }
 
 impl Looking<'_> {
-    async fn thing(&mut self, resource: &Resource, state: &State, live: Option<&Value>) {
+    /// `unhandled`: the state of a thing that its operator has not taken up.
+    async fn thing(&mut self, resource: &Resource, unhandled: Option<&State>, live: Option<&Value>) {
         let Some(live) =
             live.cloned().or_else(|| matches!(resource.identity, Identity::Check(_)).then(Value::default))
         else {
@@ -165,12 +167,10 @@ impl Looking<'_> {
             }
             return;
         }
-        if let State::Waiting(what) | State::Failed(what) = state {
+        if let Some(State::Waiting(what)) = unhandled {
             let operator = self.session.stack().dask_operator.as_ref();
             let namespace = operator.map_or("dask-operator", |operator| operator.namespace());
-            if let Some(cause) = dask::why::unseen(what, namespace) {
-                self.answer.because(resource.address.to_string(), cause);
-            }
+            self.answer.because(resource.address.to_string(), dask::why::unhandled(what, namespace));
         }
         let named = match (kinds::of(resource.kind).pods)(resource) {
             Where::Here(query) => Some(query),

@@ -13,6 +13,8 @@ pub struct StatusLine {
     pub pending: Vec<Pending>,
     /// What has to happen, and by when (RFC 3339): `pods must start`.
     pub until: Option<(&'static str, String)>,
+    /// Whether its operator has not taken it up.
+    pub unhandled: bool,
 }
 
 /// A pod that does not run.

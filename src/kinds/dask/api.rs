@@ -70,3 +70,6 @@ pub(super) fn endpoint(resource: &Resource) -> Option<Endpoint> {
 /// What a wait says while the operator does nothing. Its Deployment has no readiness probe: that it is available
 /// does not say that it watches.
 pub(crate) const UNSEEN: &str = "not yet handled by the Dask operator";
+
+/// The same of what the operator has not made its cluster the owner of.
+pub(super) const UNATTACHED: &str = "not yet attached to its cluster by the Dask operator";

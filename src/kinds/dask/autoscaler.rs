@@ -2,7 +2,7 @@
 
 use serde_json::{Value, json};
 
-use super::api::{self, UNSEEN};
+use super::api::{self, UNATTACHED, UNSEEN};
 use super::handled::is_handled;
 use crate::address::{Address, FieldPath};
 use crate::kinds::about::range;
@@ -122,11 +122,11 @@ fn readiness(autoscaler: &Value) -> Readiness {
         return Readiness::Progressing("not created yet".into());
     }
     if is_handled(autoscaler) == Some(false) {
-        return Readiness::Progressing(UNSEEN.into());
+        return Readiness::Unhandled(UNSEEN.into());
     }
     match autoscaler["metadata"]["ownerReferences"].as_array() {
         Some(owners) if !owners.is_empty() => Readiness::Ready,
-        _ => Readiness::Progressing("not yet attached to its cluster by the Dask operator".into()),
+        _ => Readiness::Unhandled(UNATTACHED.into()),
     }
 }
 
@@ -138,7 +138,7 @@ mod tests {
     #[test]
     fn it_works_once_its_cluster_owns_it() {
         assert!(matches!(readiness(&Value::Null), Readiness::Progressing(_)));
-        assert!(matches!(readiness(&json!({ "metadata": {} })), Readiness::Progressing(_)));
+        assert!(matches!(readiness(&json!({ "metadata": {} })), Readiness::Unhandled(_)));
         let owned = json!({ "metadata": { "ownerReferences": [{ "kind": "DaskCluster", "name": "c" }] } });
         assert_eq!(readiness(&owned), Readiness::Ready);
     }

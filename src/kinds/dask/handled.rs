@@ -73,7 +73,7 @@ pub(super) fn readiness(object: &Value) -> Readiness {
     if !object.is_object() || is_handled(object) != Some(false) {
         return Readiness::Ready;
     }
-    Readiness::Progressing(UNSEEN.into())
+    Readiness::Unhandled(UNSEEN.into())
 }
 
 #[cfg(test)]

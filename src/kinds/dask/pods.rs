@@ -169,7 +169,7 @@ pub fn unseen(wait: &Await, group: &Value) -> Readiness {
     let asked = group["spec"]["worker"]["replicas"].as_u64();
     match (wait.workers(), asked) {
         (Some(file), Some(asked)) if file != asked && wait.until == Until::Ready => asks_otherwise(file),
-        _ => Readiness::Progressing(UNSEEN.into()),
+        _ => Readiness::Unhandled(UNSEEN.into()),
     }
 }
 

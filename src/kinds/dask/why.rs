@@ -2,7 +2,7 @@
 
 use serde_json::Value;
 
-use super::api::{COMPONENT_LABEL, GROUP_LABEL, UNSEEN};
+use super::api::{COMPONENT_LABEL, GROUP_LABEL};
 use crate::address::FieldPath;
 use crate::kinds::json::text;
 use crate::kinds::kubernetes::why::{Cause, cause};
@@ -35,13 +35,10 @@ pub fn part_of(resource: &Resource, pod: &Value) -> FieldPath {
 }
 
 /// A thing that its operator does not take up.
-pub fn unseen(waits_for: &str, namespace: &str) -> Option<Cause> {
-    let by_operator = waits_for == UNSEEN || waits_for.starts_with("not yet attached");
+pub fn unhandled(waits_for: &str, namespace: &str) -> Cause {
     let remedies = vec![
         format!("its log: kubectl -n {namespace} logs deployment/dask-kubernetes-operator --tail 50"),
         "an operator limited to one namespace sees no other: check its argument `--namespace`".to_owned(),
     ];
-    by_operator.then(|| {
-        cause("operator", "the Dask operator does not process it", Some(waits_for.to_owned()), remedies)
-    })
+    cause("operator", "the Dask operator does not process it", Some(waits_for.to_owned()), remedies)
 }

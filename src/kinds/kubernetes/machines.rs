@@ -24,7 +24,7 @@ pub fn pools<'v>(all: impl IntoIterator<Item = (&'v str, &'v Value)>) -> BTreeSe
 /// What is not ready because its pods wait for such machines is queued.
 pub fn settle(readiness: Readiness, found: &Found, pools: &BTreeSet<String>) -> Readiness {
     match readiness {
-        Readiness::Progressing(_) | Readiness::Stalled(_) => {
+        Readiness::Progressing(_) | Readiness::Unhandled(_) | Readiness::Stalled(_) => {
             queued(found, pools).map_or(readiness, Readiness::Queued)
         }
         other @ (Readiness::Ready | Readiness::Impaired(_) | Readiness::Queued(_) | Readiness::Failed(_)) => {

@@ -1,0 +1,50 @@
+//! How things stand.
+
+use std::fmt;
+
+use serde_json::Value;
+
+/// Whether a thing does what it is for.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub enum Readiness {
+    /// It does.
+    Ready,
+    /// It does, and its server says that something is wrong with it.
+    Impaired(String),
+    /// Not yet; what it waits for.
+    Progressing(String),
+    /// Not yet, as its operator has not taken it up; what it waits for.
+    Unhandled(String),
+    /// Not yet, and only when there is room again that others have; what it waits for.
+    Stalled(String),
+    /// Not yet, and nothing is wrong: capacity that was asked for is not there. It may take days, so an apply ends and leaves
+    /// it waiting.
+    Queued(Queued),
+    /// It will not without help; why.
+    Failed(String),
+}
+
+/// A wait for capacity.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Queued {
+    /// What it waits for, in words.
+    pub what: String,
+    /// Since when, as its server says it (RFC 3339).
+    pub since: Option<String>,
+}
+
+impl Queued {
+    pub fn since(what: impl Into<String>, since: &Value) -> Self {
+        Self { what: what.into(), since: since.as_str().map(str::to_owned) }
+    }
+}
+
+/// `queued since 2026-01-01T00:00:00Z: no machines yet`.
+impl fmt::Display for Queued {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match &self.since {
+            Some(since) => write!(f, "queued since {since}: {}", self.what),
+            None => write!(f, "queued: {}", self.what),
+        }
+    }
+}
