@@ -81,6 +81,10 @@ fn said(error: &ApiError, target: &Target) -> (Code, String, String) {
             Some(name) => no_project(&name.project, error),
             None => plain(Code::Unreadable, "check that the server of the kubeconfig is a Kubernetes API"),
         },
+        Class::Unavailable if error.proxy().is_some() => {
+            let what = format!("{} cannot be reached: {}", who(error, target), error.message);
+            (Code::Interception, what, error.remedy().unwrap_or_default().to_owned())
+        }
         Class::Unavailable if error.remedy().is_some() => {
             (Code::NoAnswer, text.to_owned(), error.remedy().unwrap_or_default().to_owned())
         }
@@ -167,10 +171,6 @@ fn who(error: &ApiError, target: &Target) -> &'static str {
 fn unreached(error: &ApiError, target: &Target) -> (Code, String, String) {
     let words = error.message.to_ascii_lowercase();
     let who = who(error, target);
-    if words.contains("no connection to ") && words.contains(" through ") {
-        let what = format!("{who} cannot be reached: {}", error.message);
-        return (Code::Interception, what, proxy_remedy(&words).to_owned());
-    }
     // What ends too soon is told in words of TLS, too.
     if ["close_notify", "handshake eof", "unexpected eof"].iter().any(|word| words.contains(word)) {
         let what = format!("the connection to {who} was closed: {}", error.message);
@@ -204,21 +204,6 @@ fn unreached(error: &ApiError, target: &Target) -> (Code, String, String) {
         }
     };
     (Code::NoAnswer, format!("{who} cannot be reached: {}", error.message), help.to_owned())
-}
-
-/// What to do when a proxy is in the way. Source: the words of `live::proxy`.
-fn proxy_remedy(words: &str) -> &'static str {
-    if words.contains("requires a user") {
-        "put both into the proxy's URL: HTTPS_PROXY=http://USER:PASSWORD@HOST:PORT (clusters cannot be reached through a SOCKS proxy \
-         that asks for them)"
-    } else if words.contains("the proxy refused it") {
-        "have the proxy allow this server, or bypass the proxy: NO_PROXY takes hosts, domains, addresses and networks"
-    } else if words.contains("the proxy cannot be reached") {
-        "check HTTPS_PROXY (or `proxy-url` of the kubeconfig): nothing answers there"
-    } else {
-        "for a proxy that intercepts TLS, add its certificate to the system's store (SSL_CERT_FILE); NO_PROXY lists \
-         what bypasses the proxy"
-    }
 }
 
 /// `container.clusters.get` of `Required "container.clusters.get" permission(s) for …`.

@@ -182,28 +182,26 @@ fn late(request: &Request) -> ApiError {
     request.unanswered(format!("no answer within {} s", TIMEOUT.as_secs()))
 }
 
-/// Why there is no connection to a host, with the proxy that is in between.
-fn unconnected(base: &str, why: String) -> String {
-    let server = base.parse::<http::Uri>().ok();
-    let proxy = server.as_ref().and_then(|server| proxy::named(&environment, server));
-    match proxy {
-        Some(proxy) => {
-            let host = base.trim_start_matches("https://");
-            Via::of(&proxy, "HTTPS_PROXY").explains(host, &why)
-        }
-        None => why,
-    }
+/// The proxy between here and a server.
+fn via(base: &str) -> Option<Via> {
+    let server = base.parse::<http::Uri>().ok()?;
+    proxy::named(&environment, &server).map(|proxy| Via::of(&proxy, "HTTPS_PROXY"))
 }
 
 fn transport_error(request: &Request, base: &str, error: reqwest::Error) -> ApiError {
-    let error = error.without_url();
+    let (error, host) = (error.without_url(), base.trim_start_matches("https://"));
     if error.is_builder() {
         request.failed(Class::Invalid, causes(&error))
     } else if is_untrusted(&error) {
-        let host = base.trim_start_matches("https://");
-        request.untrusted(host, &unconnected(base, causes(&error)), Trust::Public)
+        let why = causes(&error);
+        let why = via(base).map_or(why.clone(), |via| via.explains(host, &why));
+        request.untrusted(host, &why, Trust::Public)
     } else if error.is_connect() {
-        request.failed(Class::Unavailable, unconnected(base, causes(&error)))
+        let why = causes(&error);
+        match via(base) {
+            Some(via) => via.unconnected(request, host, &why),
+            None => request.failed(Class::Unavailable, why),
+        }
     } else if error.is_timeout() {
         late(request)
     } else {

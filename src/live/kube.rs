@@ -280,6 +280,13 @@ impl Way {
     fn told(&self, why: &str) -> String {
         self.via.as_ref().map_or_else(|| why.to_owned(), |via| via.explains(&self.server, why))
     }
+
+    fn unconnected(&self, request: &Request, why: &str) -> ApiError {
+        match &self.via {
+            Some(via) => via.unconnected(request, &self.server, why),
+            None => request.failed(Class::Unavailable, why),
+        }
+    }
 }
 
 #[derive(Clone)]
@@ -544,7 +551,7 @@ fn transport_error(request: &Request, error: &kube::Error, way: &Way) -> ApiErro
             request.failed(Class::Unauthenticated, told)
         }
         _ if is_untrusted(error) => request.untrusted(&way.server, &way.told(&causes(error)), way.trust),
-        _ if is_connect(error) => request.failed(Class::Unavailable, way.told(&causes(error))),
+        _ if is_connect(error) => way.unconnected(request, &causes(error)),
         _ => request.unanswered(causes(error)),
     }
 }

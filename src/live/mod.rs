@@ -148,6 +148,11 @@ impl ApiError {
         format!("{self}{}", remedy.unwrap_or_default())
     }
 
+    /// The proxy that there was no connection through.
+    pub fn proxy(&self) -> Option<&str> {
+        self.own("proxy")
+    }
+
     /// What the library below said, for who wants to know more.
     pub fn detail(&self) -> Option<&str> {
         self.own("detail")

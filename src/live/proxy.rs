@@ -2,13 +2,16 @@
 //! NO_PROXY mean what they mean for kubectl.
 //! Source: Go's `golang.org/x/net/http/httpproxy`, which kubectl and gke-gcloud-auth-plugin read them with.
 
+use std::fmt;
 use std::net::IpAddr;
 
 use base64::Engine as _;
 use base64::engine::general_purpose::STANDARD;
 use hyper_util::client::proxy::matcher::{Intercept, Matcher};
+use serde_json::json;
 
 use super::environment::{Env, environment};
+use super::{ApiError, Class, Request};
 use crate::resource::encoded;
 
 /// The proxy for a server, if there is one, with its user and password in the URL, as kube takes them.
@@ -141,14 +144,63 @@ fn is_in(address: IpAddr, network: &str, length: &str) -> bool {
     width == other && length <= width && (length == 0 || differs >> (128 - length) == 0)
 }
 
-/// What came of a SOCKS proxy. Source: the words of hyper-util's `SocksError`.
-fn said_by_socks(why: &str) -> String {
-    if why.contains("authentication") || why.contains("credentials") {
-        "the proxy requires a user and a password, or does not accept these".to_owned()
-    } else if why.contains("underlying connection") {
-        "the proxy cannot be reached".to_owned()
-    } else {
-        format!("the proxy refused it: {why}")
+/// What a proxy did with a connection.
+enum Fault {
+    /// It asks who we are; in words.
+    Asks(&'static str),
+    /// It refused; why, where it says so.
+    Refused(Option<String>),
+    /// It is not there; why, where that is known.
+    Away(Option<String>),
+    /// Something behind it; in words.
+    Behind(String),
+}
+
+impl Fault {
+    /// Source: the words of hyper-util's tunnel and of its `SocksError`.
+    fn of(why: &str) -> Self {
+        match why.split_once("SOCKS error: ") {
+            Some((_, why)) if why.contains("authentication") || why.contains("credentials") => {
+                Self::Asks(", or does not accept these")
+            }
+            Some((_, why)) if why.contains("underlying connection") => Self::Away(None),
+            Some((_, why)) => Self::Refused(Some(why.to_owned())),
+            None if why.contains("authorization required") => Self::Asks(" (407)"),
+            None if why.contains("tunnel error: unsuccessful") => Self::Refused(None),
+            None if why.contains("tunnel error") => Self::Away(why.rsplit(": ").next().map(str::to_owned)),
+            None => Self::Behind(why.to_owned()),
+        }
+    }
+
+    fn remedy(&self) -> &'static str {
+        match self {
+            Self::Asks(_) => {
+                "put both into the proxy's URL: HTTPS_PROXY=http://USER:PASSWORD@HOST:PORT (clusters cannot be reached \
+                 through a SOCKS proxy that asks for them)"
+            }
+            Self::Refused(_) => {
+                "have the proxy allow this server, or bypass the proxy: NO_PROXY takes hosts, domains, addresses and \
+                 networks"
+            }
+            Self::Away(_) => "check HTTPS_PROXY (or `proxy-url` of the kubeconfig): nothing answers there",
+            Self::Behind(_) => {
+                "for a proxy that intercepts TLS, add its certificate to the system's store (SSL_CERT_FILE); NO_PROXY \
+                 lists what bypasses the proxy"
+            }
+        }
+    }
+}
+
+impl fmt::Display for Fault {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        let (what, why) = match self {
+            Self::Asks(how) => return write!(f, "the proxy requires a user and a password{how}"),
+            Self::Behind(why) => return f.write_str(why),
+            Self::Refused(why) => ("the proxy refused it", why),
+            Self::Away(why) => ("the proxy cannot be reached", why),
+        };
+        f.write_str(what)?;
+        why.as_ref().map_or(Ok(()), |why| write!(f, ": {why}"))
     }
 }
 
@@ -171,18 +223,13 @@ impl Via {
     /// Why there is no connection to a server, in which a proxy has a part.
     pub fn explains(&self, server: &str, why: &str) -> String {
         let Self { proxy, source } = self;
-        let because = if let Some((_, why)) = why.split_once("SOCKS error: ") {
-            said_by_socks(why)
-        } else if why.contains("authorization required") {
-            "the proxy requires a user and a password (407)".to_owned()
-        } else if why.contains("tunnel error: unsuccessful") {
-            "the proxy refused it".to_owned()
-        } else if why.contains("tunnel error") {
-            format!("the proxy cannot be reached: {}", why.rsplit(": ").next().unwrap_or_default())
-        } else {
-            why.to_owned()
-        };
-        format!("no connection to {server} through {proxy} ({source}): {because}")
+        format!("no connection to {server} through {proxy} ({source}): {}", Fault::of(why))
+    }
+
+    /// The error of a request for which there is no connection to a server.
+    pub fn unconnected(&self, request: &Request, server: &str, why: &str) -> ApiError {
+        let body = Some(json!({ "remedy": Fault::of(why).remedy(), "proxy": self.proxy }));
+        ApiError { body, ..request.failed(Class::Unavailable, self.explains(server, why)) }
     }
 }
 
