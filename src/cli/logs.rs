@@ -77,7 +77,7 @@ pub fn logs(settings: &Settings, args: &Args) -> Exit {
         let (mut is_check, mut ends) = (false, true);
         for resource in session.find(&args.address)? {
             is_check |= matches!(resource.identity, Identity::Check(_));
-            ends &= super::run::RUNS.contains(&resource.kind);
+            ends &= kinds::of(resource.kind).ends;
             match (kinds::of(resource.kind).pods)(resource) {
                 Where::Nowhere => {}
                 found => places.push(found),

@@ -6,8 +6,8 @@ use super::session::Session;
 use super::settings::{Failure, Format, Settings};
 use super::{Exit, consent};
 use crate::diag::{Code, Diagnostic};
+use crate::kinds;
 use crate::plan::{Consent, Mode};
-use crate::resource::KindId;
 
 /// Shown below the options.
 pub const EXAMPLES: &str = "Examples:\n  \
@@ -16,9 +16,6 @@ pub const EXAMPLES: &str = "Examples:\n  \
     dask-infra run train --auto-approve --allow replace:dask_job.train\n\
     \n\
     The same as `apply --target ADDRESS --replace ADDRESS`: updates what it needs and nothing else.";
-
-/// Kinds that run to an end.
-pub const RUNS: [KindId; 3] = [KindId::Check, KindId::DaskJob, KindId::Job];
 
 /// Options of `run`.
 #[derive(clap::Args, Debug)]
@@ -53,14 +50,14 @@ pub fn run(settings: &Settings, args: &Args) -> Exit {
 fn what(settings: &Settings, typed: &str) -> Result<Vec<String>, Failure> {
     let session = Session::load(settings)?;
     let found = session.find(typed)?;
-    let runs = found.iter().filter(|resource| RUNS.contains(&resource.kind));
+    let runs = found.iter().filter(|resource| kinds::of(resource.kind).ends);
     let meant: Vec<String> = runs.map(|resource| resource.address.to_string()).collect();
     if !meant.is_empty() {
         return Ok(meant);
     }
     let all: Vec<String> = session
         .resources()
-        .filter(|resource| RUNS.contains(&resource.kind))
+        .filter(|resource| kinds::of(resource.kind).ends)
         .map(|resource| resource.address.to_string())
         .collect();
     let problem = Diagnostic::error(Code::NotRunnable, format!("`{typed}` does not run to completion"));

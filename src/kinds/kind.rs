@@ -54,6 +54,14 @@ pub struct Kind {
     pub usual: fn(&ChangeContext) -> Option<Usual>,
     /// What `stop` does with one.
     pub halt: Halt,
+    /// Whether it runs to an end, so that `run` can run it again.
+    pub ends: bool,
+    /// Whether it has workers that nodes can be requested for.
+    pub has_workers: bool,
+    /// Whether a pass of the checks behind it counts no longer when this is done to it.
+    pub disturbs: fn(Action) -> bool,
+    /// Whether it is called by its kind of Kubernetes, as it is nothing special here.
+    pub is_plain: bool,
     /// How it is scaled, among all things of the stack; `None` for what has no number.
     pub scaled: fn(&Resource, &[Resource]) -> Option<Scaled>,
 }
@@ -80,6 +88,10 @@ impl Kind {
         endpoint: |_| None,
         usual: |_| None,
         halt: Halt::Stays,
+        ends: false,
+        has_workers: false,
+        disturbs: |_| false,
+        is_plain: false,
         scaled: |_, _| None,
     };
 

@@ -11,7 +11,7 @@ use crate::address::FieldPath;
 use crate::kinds::env::{self, Env, Needed};
 use crate::kinds::json::is_false;
 use crate::kinds::machines::Machines;
-use crate::kinds::pod::Pod;
+use crate::kinds::pod::{self, Pod};
 
 /// Whether the stack makes and changes what a section describes, or others do.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Deserialize, Serialize, JsonSchema)]
@@ -104,6 +104,21 @@ impl PodKeys {
     /// Where they come from: `part` is the place in the body whose `metadata` has them.
     pub fn marks(part: &FieldPath, section: &FieldPath) -> [(FieldPath, FieldPath); 2] {
         ["labels", "annotations"].map(|key| (part.key("metadata").key(key), section.key(key)))
+    }
+
+    /// Lays labels, annotations and the table `pod` over a part of a body, which has `metadata` and `spec`. `place` is where the
+    /// part is in the body, `section` where the keys are in the stack; `provenance` learns which fields come from there.
+    pub fn lay(
+        &self,
+        part: &mut Value,
+        place: &FieldPath,
+        section: &FieldPath,
+        provenance: &mut Vec<(FieldPath, FieldPath)>,
+    ) {
+        self.mark(part);
+        provenance.extend(Self::marks(place, section));
+        let (pod, from) = (&mut part["spec"], section.key("pod"));
+        pod::merge_pod(pod, self.pod.as_ref(), &place.key("spec"), &from, provenance);
     }
 
     /// GPUs of each pod.

@@ -6,6 +6,7 @@ use super::planner::Planner;
 use super::reason::Reason;
 use super::{Action, Change};
 use crate::address::Address;
+use crate::kinds;
 use crate::kinds::json::{is_going, text};
 use crate::kinds::kubernetes::{provisioning, request_stage};
 use crate::resource::{Identity, KindId, Resource};
@@ -14,10 +15,6 @@ use crate::resource::{Identity, KindId, Resource};
 pub(super) enum Left {
     Goes(Reason),
     Stays(Reason),
-}
-
-fn has_workers(kind: KindId) -> bool {
-    matches!(kind, KindId::DaskCluster | KindId::DaskGroup | KindId::DaskJob)
 }
 
 impl<'a> Planner<'a> {
@@ -36,7 +33,7 @@ impl<'a> Planner<'a> {
         if !provisioning::has_user(&request.body) {
             return None;
         }
-        desired.iter().filter(|one| has_workers(one.kind)).find(|one| follows(one, request))
+        desired.iter().filter(|one| kinds::of(one.kind).has_workers).find(|one| follows(one, request))
     }
 
     /// What happens to a request by what happens to its workers; `false` when it is as with everything else.
@@ -90,7 +87,7 @@ impl<'a> Planner<'a> {
         let user = self
             .changes
             .iter()
-            .find(|change| has_workers(change.kind) && change.address.as_str() == section)?;
+            .find(|change| kinds::of(change.kind).has_workers && change.address.as_str() == section)?;
         if matches!(user.action, Action::Create | Action::Replace) {
             return Some(Left::Goes(Reason::OfWorkersBefore));
         }

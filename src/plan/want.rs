@@ -268,13 +268,7 @@ impl Planner<'_> {
             let record = inputs.world.record.as_ref().filter(|_| !self.renewed);
             let passed = record.and_then(|record| record.passes.get(&resource.identity));
             let renewed = self.changes.iter().find(|change| {
-                let disturbs = match change.action {
-                    Action::Create | Action::Replace => {
-                        matches!(change.kind, KindId::NodePool | KindId::GpuDriver)
-                    }
-                    Action::Update => change.kind == KindId::GpuDriver,
-                    Action::Keep | Action::Delete | Action::Forget | Action::Run => false,
-                };
+                let disturbs = (kinds::of(change.kind).disturbs)(change.action);
                 let before = |address| named::names(address, &change.address);
                 disturbs && resource.follows.iter().any(before)
             });

@@ -10,6 +10,7 @@ use serde_json::{Map, Value, json};
 
 use super::human::plan_text::consent_text;
 use crate::address::{FieldPath, Segment};
+use crate::kinds;
 use crate::plan::{Action, Change, Mode, Note, Plan};
 use crate::resource::{Effect, FieldChange, Identity, KindId, Resource, Usual, by_identity};
 use crate::secrets::masked;
@@ -338,9 +339,8 @@ fn of_change(change: &Change, values: Values) -> ResourceChange {
 
 /// The kind's own name; `config_map` for Kubernetes kinds that are nothing special here.
 fn kind_of(identity: &Identity, kind: KindId) -> String {
-    let plain = [KindId::Object, KindId::Binding, KindId::Definition];
     let Identity::Object(object) = identity else { return kind.to_string() };
-    if !plain.contains(&kind) {
+    if !kinds::of(kind).is_plain {
         return kind.to_string();
     }
     let mut words = String::new();

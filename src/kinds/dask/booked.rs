@@ -29,6 +29,8 @@ pub(super) struct Booking<'a> {
     pub address: &'a Address,
     /// The section with `capacity`.
     pub origin: FieldPath,
+    /// Where the part of the workers is in the body.
+    pub place: FieldPath,
     /// Where the keys of the workers stand, and their image.
     pub workers: FieldPath,
     pub image: FieldPath,
@@ -39,13 +41,29 @@ pub(super) struct Booking<'a> {
     pub longest: Option<&'a str>,
     /// Whether its name tells one text from another. One that has a fixed name is for what runs once.
     pub by_text: bool,
-    /// What the thing follows: the nodes come last, since pods must start within ten minutes.
-    pub follows: Vec<Address>,
     pub protect: bool,
 }
 
-/// The PodTemplate and the request for these workers; they get the annotations that name it.
-pub(super) fn book(worker: &mut Value, booking: Booking<'_>, scope: &Scope) -> [Resource; 2] {
+/// Requests nodes for the workers of a thing with `capacity`, which then follows the request.
+pub(super) fn booked(
+    capacity: Option<WorkerCapacity>,
+    worker: &mut Value,
+    booking: Booking<'_>,
+    scope: &Scope,
+    follows: &mut Vec<Address>,
+    provenance: &mut Vec<(FieldPath, FieldPath)>,
+) -> Option<[Resource; 2]> {
+    let WorkerCapacity::Queued = capacity?;
+    let annotations = booking.place.key("metadata").key("annotations");
+    provenance.extend(ANNOTATIONS.iter().map(|name| (annotations.key(name), booking.origin.key("capacity"))));
+    let made = book(worker, booking, follows.clone(), scope);
+    follows.push(made[1].address.clone());
+    Some(made)
+}
+
+/// The PodTemplate and the request for these workers; they get the annotations that name it. `follows`: what the thing follows, as the
+/// nodes come last: pods must start within ten minutes.
+fn book(worker: &mut Value, booking: Booking<'_>, follows: Vec<Address>, scope: &Scope) -> [Resource; 2] {
     let mut template = json!({ "spec": worker["spec"] });
     if worker["metadata"].is_object() {
         template["metadata"] = worker["metadata"].clone();
@@ -75,17 +93,11 @@ pub(super) fn book(worker: &mut Value, booking: Booking<'_>, scope: &Scope) -> [
             pool: booking.keys.pool.as_deref(),
             user: Some(booking.user),
             origin: booking.origin,
-            follows: booking.follows,
+            follows,
             protect: booking.protect,
         },
         scope,
     )
-}
-
-/// Where the annotations of workers come from; `worker` is the place of the part that has them.
-pub(super) fn provenance(worker: &FieldPath, origin: &FieldPath) -> Vec<(FieldPath, FieldPath)> {
-    let annotations = worker.key("metadata").key("annotations");
-    ANNOTATIONS.iter().map(|name| (annotations.key(name), origin.key("capacity"))).collect()
 }
 
 /// What changing an annotation of workers does; `None` for other fields. `worker` is the place of the part that has them.

@@ -29,7 +29,6 @@ use crate::kinds::kubernetes::pod_state::PodState;
 use crate::kinds::kubernetes::pods::{broken, pending};
 use crate::kinds::kubernetes::requests::{object_program, scale_call};
 use crate::kinds::kubernetes::workload::deployment_ready;
-use crate::kinds::pod;
 use crate::kinds::scope::Scope;
 use crate::kinds::section::{
     Inner, Labels, Lifecycle, Live, Manage, Naming, PodKeys, Pods, Role, Section, environment_of,
@@ -71,6 +70,7 @@ pub const KIND: Kind = Kind {
     scaled: scale::scaled,
     address: |object| Address::of("dask_cluster", &object.name),
     halt: Halt::Goes,
+    has_workers: true,
     ..Kind::BARE
 };
 
@@ -114,7 +114,7 @@ pub struct DaskCluster {
     /// the next apply recreates it.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub idle_timeout: Option<IdleTimeout>,
-    /// How long the cluster lives after it is created, or after its `queue` lets it start: `"45m"`, `"8h"`, `"2d"`. A
+    /// How long the cluster lives after it is created, or after its `queue` admits it: `"45m"`, `"8h"`, `"2d"`. A
     /// CronJob beside it then deletes it, with its groups and autoscaler, also when no machine but the cluster is on. It is
     /// recreated only by `start`, or when its section changes. `{ after = "8h", image = "python:3.13" }` sets the CronJob's image, which needs Python 3.
     #[serde(default, skip_serializing_if = "Option::is_none")]
@@ -453,49 +453,32 @@ fn lower_cluster(key: &str, section: &DaskCluster, scope: &Scope) -> (Resource, 
         spec["scheduler"]["metadata"] = json!({ "annotations": annotations });
     }
     if gang.is_some() {
-        gang::ends_soon(&mut spec["worker"]["spec"]);
-        for part in ["scheduler", "worker"] {
-            gang::part(&mut spec[part], part);
-        }
+        gang::of_cluster(&mut spec);
         let number = origin.key("worker").key("replicas");
         provenance.extend(gang::provenance(&FieldPath::keys(["metadata"]), &origin, &number));
     }
     for (part, keys) in [("scheduler", &section.scheduler.keys), ("worker", &section.worker.keys)] {
-        keys.mark(&mut spec[part]);
         let place = FieldPath::keys(["spec", part]);
-        provenance.extend(PodKeys::marks(&place, &origin.key(part)));
-        let from = origin.key(part).key("pod");
-        pod::merge_pod(
-            &mut spec[part]["spec"],
-            keys.pod.as_ref(),
-            &place.key("spec"),
-            &from,
-            &mut provenance,
-        );
+        keys.lay(&mut spec[part], &place, &origin.key(part), &mut provenance);
     }
     let object = ObjectId { gvk: api.clone(), namespace: Some(namespace.into()), name: name.into() };
     let address = Address::of("dask_cluster", key);
-    let booked = section.capacity.filter(|_| section.manage.is_managed()).map(|WorkerCapacity::Queued| {
-        let workers = origin.key("worker");
-        let booking = Booking {
-            user: &object,
-            address: &address,
-            number: (section.worker.replicas.most(), workers.key("replicas")),
-            workers,
-            image: origin.key("image"),
-            origin: origin.clone(),
-            keys: &section.worker.keys,
-            longest: section.max_run_duration.as_deref(),
-            by_text: true,
-            follows: follows.clone(),
-            protect: section.lifecycle.protect,
-        };
-        booked::book(&mut spec["worker"], booking, scope)
-    });
-    if let Some([_, request]) = &booked {
-        follows.push(request.address.clone());
-        provenance.extend(booked::provenance(&FieldPath::keys(["spec", "worker"]), &origin));
-    }
+    let booking = Booking {
+        user: &object,
+        address: &address,
+        place: FieldPath::keys(["spec", "worker"]),
+        number: (section.worker.replicas.most(), origin.key("worker").key("replicas")),
+        workers: origin.key("worker"),
+        image: origin.key("image"),
+        origin: origin.clone(),
+        keys: &section.worker.keys,
+        longest: section.max_run_duration.as_deref(),
+        by_text: true,
+        protect: section.lifecycle.protect,
+    };
+    let capacity = section.capacity.filter(|_| section.manage.is_managed());
+    let worker = &mut spec["worker"];
+    let booked = booked::booked(capacity, worker, booking, scope, &mut follows, &mut provenance);
     let cluster = Resource {
         address,
         identity: Identity::Object(object),
@@ -648,7 +631,11 @@ fn ready(wait: &Await, related: Related<'_>) -> Readiness {
     match deployment_ready(scheduler) {
         Readiness::Ready | Readiness::Impaired(_) => {}
         // The operator's Deployments give up after ten minutes, and come up all the same once there is a node.
-        Readiness::Progressing(_) | Readiness::Stalled(_) | Readiness::Queued(_) | Readiness::Failed(_) => {
+        Readiness::Progressing(_)
+        | Readiness::Unhandled(_)
+        | Readiness::Stalled(_)
+        | Readiness::Queued(_)
+        | Readiness::Failed(_) => {
             return Readiness::Progressing(with_pods("scheduler not ready", pods, "scheduler"));
         }
     }

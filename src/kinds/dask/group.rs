@@ -6,7 +6,7 @@ use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
 use serde_json::{Value, json};
 
-use super::api::{self, GROUP_LABEL, UNSEEN};
+use super::api::{self, GROUP_LABEL, UNATTACHED, UNSEEN};
 use super::booked::{self, Booking, WorkerCapacity};
 use super::handled::{self, is_handled, scaled_to};
 use super::pods::{self, Tally, Wants, Workers};
@@ -25,7 +25,6 @@ use crate::kinds::kubernetes::object::{gvk, labelled, pods_labelled};
 use crate::kinds::kubernetes::pod_state::PodState;
 use crate::kinds::kubernetes::pods::{broken, pending};
 use crate::kinds::kubernetes::requests::object_program;
-use crate::kinds::pod;
 use crate::kinds::scope::Scope;
 use crate::kinds::section::{Lifecycle, Live, Manage, Naming, PodKeys, Pods, Role, Section};
 use crate::kinds::status::StatusLine;
@@ -53,6 +52,7 @@ pub const KIND: Kind = Kind {
     scaled: scale::scaled,
     address: |object| address_in("dask_cluster", object),
     halt: Halt::Goes,
+    has_workers: true,
     ..Kind::BARE
 };
 
@@ -209,7 +209,6 @@ pub fn lower(
     if let Some(replicas) = replicas {
         worker["replicas"] = json!(replicas);
     }
-    section.keys.mark(&mut worker);
     let image = if section.image.is_some() { origin.key("image") } else { cluster_origin.key("image") };
     let mut provenance = vec![
         (FieldPath::keys(["spec", "worker", "replicas"]), origin.key("replicas")),
@@ -232,17 +231,9 @@ pub fn lower(
         let metadata = FieldPath::keys(["spec", "worker", "metadata"]);
         provenance.extend(gang::provenance(&metadata, from, &origin.key("replicas")));
     }
-    provenance.extend(PodKeys::marks(&FieldPath::keys(["spec", "worker"]), &origin));
-    let place = FieldPath::keys(["spec", "worker", "spec"]);
-    provenance.extend(pods::provenance(&place, &origin, &image));
-    let image_path = image;
-    pod::merge_pod(
-        &mut worker["spec"],
-        section.keys.pod.as_ref(),
-        &place,
-        &origin.key("pod"),
-        &mut provenance,
-    );
+    let place = FieldPath::keys(["spec", "worker"]);
+    provenance.extend(pods::provenance(&place.key("spec"), &origin, &image));
+    section.keys.lay(&mut worker, &place, &origin, &mut provenance);
     let mut follows = vec![(*of).clone()];
     follows.extend(pods::follows(&[&wants], namespace, scope));
     follows.extend(own.or(*queue).map(|queue| Address::of("queue", queue)));
@@ -250,26 +241,21 @@ pub fn lower(
     let api = api::group();
     let object = ObjectId { gvk: api.clone(), namespace: Some((*namespace).to_owned()), name: name.clone() };
     let address = address(of, key);
-    let booked = section.capacity.filter(|_| section.manage.is_managed()).map(|WorkerCapacity::Queued| {
-        let booking = Booking {
-            user: &object,
-            address: &address,
-            number: (section.replicas.most(), origin.key("replicas")),
-            workers: origin.clone(),
-            image: image_path,
-            origin: origin.clone(),
-            keys: &section.keys,
-            longest: section.max_run_duration.as_deref(),
-            by_text: true,
-            follows: follows.clone(),
-            protect: section.lifecycle.protect,
-        };
-        booked::book(&mut worker, booking, scope)
-    });
-    if let Some([_, request]) = &booked {
-        follows.push(request.address.clone());
-        provenance.extend(booked::provenance(&FieldPath::keys(["spec", "worker"]), &origin));
-    }
+    let booking = Booking {
+        user: &object,
+        address: &address,
+        place,
+        number: (section.replicas.most(), origin.key("replicas")),
+        workers: origin.clone(),
+        image,
+        origin: origin.clone(),
+        keys: &section.keys,
+        longest: section.max_run_duration.as_deref(),
+        by_text: true,
+        protect: section.lifecycle.protect,
+    };
+    let capacity = section.capacity.filter(|_| section.manage.is_managed());
+    let booked = booked::booked(capacity, &mut worker, booking, scope, &mut follows, &mut provenance);
     let group = Resource {
         address,
         identity: Identity::Object(object),
@@ -344,17 +330,17 @@ fn ready(
     if let Facts::Noted(number) = wait.facts {
         return match scaled_to(group) {
             Some(noted) if noted == number => Readiness::Ready,
-            _ => Readiness::Progressing(UNSEEN.into()),
+            _ => Readiness::Unhandled(UNSEEN.into()),
         };
     }
     if let Some(reason) = PodState::each(pods).find_map(broken) {
         return Readiness::Failed(reason);
     }
     if group["metadata"]["ownerReferences"].as_array().is_none_or(Vec::is_empty) {
-        return Readiness::Progressing("not yet attached to its cluster by the Dask operator".into());
+        return Readiness::Unhandled(UNATTACHED.into());
     }
     if is_handled(group) == Some(false) {
-        return Readiness::Progressing(UNSEEN.into());
+        return Readiness::Unhandled(UNSEEN.into());
     }
     match held {
         Some(held) => held.readiness(),
@@ -418,7 +404,7 @@ mod tests {
     #[test]
     fn a_group_is_ready_with_its_workers() {
         let waits = |found, expect: &str| assert_eq!(found, Readiness::Progressing(expect.into()));
-        waits(check(false, &[1], json!(1), 1), "not yet attached to its cluster by the Dask operator");
+        assert_eq!(check(false, &[1], json!(1), 1), Readiness::Unhandled(UNATTACHED.into()));
         waits(check(true, &[1], json!(2), 2), "1 of 2 workers ready");
         waits(check(true, &[1, 0], json!(2), 2), "1 of 2 workers ready");
         waits(check(true, &[1, 1, 1], json!(2), 2), "1 of 3 workers still to be removed");

@@ -20,7 +20,6 @@ use crate::kinds::kubernetes::object::{gvk, unmarked};
 use crate::kinds::kubernetes::pod_state::{ContainerState, PodState};
 use crate::kinds::kubernetes::pods::{broken, gpus, gpus_held, pending};
 use crate::kinds::kubernetes::requests::object_program;
-use crate::kinds::pod;
 use crate::kinds::scope::Scope;
 use crate::kinds::section::{Lifecycle, Live, Manage, Naming, PodKeys, Pods, Role, Section};
 use crate::kinds::status::StatusLine;
@@ -48,6 +47,8 @@ pub const KIND: Kind = Kind {
     endpoint: api::endpoint,
     address: |object| Address::of("dask_job", &object.name),
     halt: Halt::GoesWhile(|job| when_idle::judge_job(job) != Readiness::Ready),
+    ends: true,
+    has_workers: true,
     ..Kind::BARE
 };
 
@@ -239,8 +240,6 @@ pub fn lower(key: &str, section: &DaskJob, like: Option<&DaskCluster>, scope: &S
     let mut pod = pods::program(&program, scope);
     pod["restartPolicy"] = json!(policy);
     let origin = FieldPath::keys(["dask_job", key]);
-    let place = FieldPath::keys(["spec", "job", "spec"]);
-    pod::merge_pod(&mut pod, section.keys.pod.as_ref(), &place, &origin.key("pod"), &mut provenance);
     let place = FieldPath::keys(["spec", "cluster", "spec", "scheduler", "service"]);
     let service = DaskService::default().body(name, &place, &origin, &mut provenance);
     let mut spec = json!({
@@ -262,27 +261,17 @@ pub fn lower(key: &str, section: &DaskJob, like: Option<&DaskCluster>, scope: &S
         let urgency = section.priority.as_deref().map(|priority| queue.priority_class(priority));
         gang::urge(&mut metadata, urgency.as_deref());
         gang::part(&mut spec["job"], "runner");
-        let cluster = &mut spec["cluster"]["spec"];
-        gang::ends_soon(&mut cluster["worker"]["spec"]);
-        for part in ["scheduler", "worker"] {
-            gang::part(&mut cluster[part], part);
-        }
+        gang::of_cluster(&mut spec["cluster"]["spec"]);
         let number = number_from(&origin, section);
         provenance.extend(gang::provenance(&FieldPath::keys(["metadata"]), &origin, &number));
     }
-    section.keys.mark(&mut spec["job"]);
-    provenance.extend(PodKeys::marks(&FieldPath::keys(["spec", "job"]), &origin));
+    section.keys.lay(&mut spec["job"], &FieldPath::keys(["spec", "job"]), &origin, &mut provenance);
     for (part, keys) in given {
         let own = [("scheduler", section.scheduler.is_some()), ("worker", section.worker.is_some())];
         let copied = section.like.as_ref().filter(|_| !own.contains(&(part, true)));
         let from = copied.map_or(origin.clone(), |like| FieldPath::keys(["dask_cluster", like]));
         let place = FieldPath::keys(["spec", "cluster", "spec", part]);
-        let from = from.key(part);
-        let body = &mut spec["cluster"]["spec"][part];
-        keys.mark(body);
-        provenance.extend(PodKeys::marks(&place, &from));
-        let pod = &mut body["spec"];
-        pod::merge_pod(pod, keys.pod.as_ref(), &place.key("spec"), &from.key("pod"), &mut provenance);
+        keys.lay(&mut spec["cluster"]["spec"][part], &place, &from.key(part), &mut provenance);
     }
     let mut follows = pods::follows(&[&program, &scheduler, &workers], namespace, scope);
     follows.extend(section.queue.as_ref().map(|queue| Address::of("queue", queue)));
@@ -290,30 +279,25 @@ pub fn lower(key: &str, section: &DaskJob, like: Option<&DaskCluster>, scope: &S
     let api = api::job();
     let object = ObjectId { gvk: api.clone(), namespace: Some(namespace.into()), name: name.into() };
     let address = Address::of("dask_job", key);
-    let booked = section.capacity.filter(|_| section.manage.is_managed()).map(|WorkerCapacity::Queued| {
-        let copied = section.like.as_ref().filter(|_| section.worker.is_none());
-        let of = copied.map_or(origin.clone(), |like| FieldPath::keys(["dask_cluster", like]));
-        let booking = Booking {
-            user: &object,
-            address: &address,
-            number: (replicas, number_from(&origin, section)),
-            workers: of.key("worker"),
-            image: of.key("image"),
-            origin: origin.clone(),
-            keys: worker_keys,
-            longest: section.max_run_duration.as_deref(),
-            // What it copies may change while it runs, and it keeps its nodes all the same.
-            by_text: false,
-            follows: follows.clone(),
-            protect: section.lifecycle.protect,
-        };
-        booked::book(&mut spec["cluster"]["spec"]["worker"], booking, scope)
-    });
-    if let Some([_, request]) = &booked {
-        follows.push(request.address.clone());
-        let worker = FieldPath::keys(["spec", "cluster", "spec", "worker"]);
-        provenance.extend(booked::provenance(&worker, &origin));
-    }
+    let copied = section.like.as_ref().filter(|_| section.worker.is_none());
+    let of = copied.map_or(origin.clone(), |like| FieldPath::keys(["dask_cluster", like]));
+    let booking = Booking {
+        user: &object,
+        address: &address,
+        place: FieldPath::keys(["spec", "cluster", "spec", "worker"]),
+        number: (replicas, number_from(&origin, section)),
+        workers: of.key("worker"),
+        image: of.key("image"),
+        origin: origin.clone(),
+        keys: worker_keys,
+        longest: section.max_run_duration.as_deref(),
+        // What it copies may change while it runs, and it keeps its nodes all the same.
+        by_text: false,
+        protect: section.lifecycle.protect,
+    };
+    let capacity = section.capacity.filter(|_| section.manage.is_managed());
+    let worker = &mut spec["cluster"]["spec"]["worker"];
+    let booked = booked::booked(capacity, worker, booking, scope, &mut follows, &mut provenance);
     let job = Resource {
         address,
         identity: Identity::Object(object),

@@ -18,7 +18,6 @@ use crate::kinds::kubernetes::pods::{broken, pending, selecting};
 use crate::kinds::kubernetes::requests::object_program;
 use crate::kinds::kubernetes::template;
 use crate::kinds::kubernetes::workload::{deployment_ready, template_effect};
-use crate::kinds::pod;
 use crate::kinds::scope::Scope;
 use crate::kinds::section::{Lifecycle, Live, Naming, PodKeys, Pods, Role, Section, environment_of};
 use crate::kinds::status::StatusLine;
@@ -166,12 +165,10 @@ pub fn lower(key: &str, section: &Notebook, like: Option<&DaskCluster>, scope: &
     let origin = FieldPath::keys(["notebook", key]);
     let address = Address::of("notebook", key);
     let wants = section.wants(image);
-    let place = FieldPath::keys(["spec", "template", "spec"]);
-    let mut provenance = section.provenance(&origin, &place);
-    provenance.extend(PodKeys::marks(&FieldPath::keys(["spec", "template"]), &origin));
+    let place = FieldPath::keys(["spec", "template"]);
+    let mut provenance = section.provenance(&origin, &place.key("spec"));
     let mut pod = template::bare("notebook", &wants, scope);
     section.fill(&mut pod, like, &env::own_secret(&scope.owner));
-    pod::merge_pod(&mut pod, section.keys.pod.as_ref(), &place, &origin.key("pod"), &mut provenance);
     let mut follows = pods::follows(&[&wants], namespace, scope);
     if section.password.as_ref().and_then(SecretKey::variable).is_some() {
         follows.push(env::own_address(&scope.owner, namespace));
@@ -202,7 +199,7 @@ pub fn lower(key: &str, section: &Notebook, like: Option<&DaskCluster>, scope: &
         "selector": { "matchLabels": selector(name) },
         "template": { "metadata": { "labels": selector(name) }, "spec": pod },
     });
-    section.keys.mark(&mut deployment["template"]);
+    section.keys.lay(&mut deployment["template"], &place, &origin, &mut provenance);
     let service = json!({
         "type": "ClusterIP",
         "selector": selector(name),
@@ -288,7 +285,10 @@ fn readiness(_: &Await, found: &Found) -> Result<Readiness, Unasked> {
         Readiness::Impaired(what) => Readiness::Impaired(what),
         Readiness::Queued(queued) => Readiness::Queued(queued),
         // A Deployment gives up after ten minutes, and comes up all the same once there is a node.
-        Readiness::Progressing(what) | Readiness::Stalled(what) | Readiness::Failed(what) => {
+        Readiness::Progressing(what)
+        | Readiness::Unhandled(what)
+        | Readiness::Stalled(what)
+        | Readiness::Failed(what) => {
             let why = pending(pods).into_iter().find_map(|pending| pending.why);
             Readiness::Progressing(match why {
                 Some(why) => format!("{what}; {why}"),

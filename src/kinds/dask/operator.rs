@@ -12,7 +12,7 @@ use crate::address::{Address, FieldPath};
 use crate::kinds::json::text;
 use crate::kinds::kubernetes::bundle::Bundle;
 use crate::kinds::kubernetes::hooks::Hooks;
-use crate::kinds::kubernetes::namespace;
+use crate::kinds::kubernetes::installed;
 use crate::kinds::kubernetes::object::{bare, gvk};
 use crate::kinds::scope::{DASK_OPERATOR, OPERATOR_NAME, Scope};
 use crate::kinds::section::{Lifecycle, Manage, Section};
@@ -134,65 +134,16 @@ pub fn own_values(section: &Value, values: &mut Map<String, Value>) {
     }
 }
 
-/// The operator's namespace, which its chart does not bring, and what the chart made: definitions first and
-/// established, rights, then the Deployment.
-pub fn lower_chart(section: &DaskOperator, mut made: Vec<Resource>, scope: &Scope) -> Vec<Resource> {
-    let mut resources: Vec<Resource> = own_namespace(section, scope).into_iter().collect();
-    let namespace = resources.first().map(|namespace| namespace.address.clone());
-    for resource in &mut resources {
-        resource.follows.extend(section.lifecycle.depends_on.iter().map(Address::new));
-        resource.protect = section.lifecycle.protect;
-    }
-    let first: Vec<Address> = made
-        .iter()
-        .filter(|resource| resource.kind != KindId::Deployment)
-        .map(|resource| resource.address.clone())
-        .collect();
-    for resource in &mut made {
-        if matches!(&resource.identity, Identity::Object(object) if object.namespace.is_some()) {
-            resource.follows.extend(namespace.clone());
-        }
-        if resource.kind == KindId::Deployment {
-            resource.follows.extend(first.iter().cloned());
-            // The chart leaves it to the server; ours, so that an operator without a pod is seen.
-            if resource.body["spec"]["replicas"].is_null() {
-                resource.body["spec"]["replicas"] = json!(1);
-            }
-        }
-        if resource.kind == KindId::Definition {
-            without_descriptions(&mut resource.body);
-        }
-    }
-    resources.extend(made);
-    resources
-}
-
-/// Definitions go without the texts of `kubectl explain`, as those that we bring.
-fn without_descriptions(value: &mut Value) {
-    match value {
-        Value::Object(table) => {
-            table.retain(|key, value| key != "description" || !value.is_string());
-            table.values_mut().for_each(without_descriptions);
-        }
-        Value::Array(items) => items.iter_mut().for_each(without_descriptions),
-        _ => {}
-    }
-}
-
-/// The namespace that the operator runs in, unless another section makes it.
-fn own_namespace(section: &DaskOperator, scope: &Scope) -> Option<Resource> {
-    let namespace = section.namespace();
-    let declared = scope.namespace(namespace).is_some();
-    (!declared && namespace != "default").then(|| {
-        let address = Address::object(DASK_OPERATOR, "Namespace", None, namespace);
-        namespace::resource(address, FieldPath::keys([DASK_OPERATOR]), namespace, &Value::Null, scope)
-    })
+/// What `[dask_operator]` becomes with a chart, and what that made.
+pub fn lower_chart(section: &DaskOperator, made: Vec<Resource>, scope: &Scope) -> Vec<Resource> {
+    installed::in_order(DASK_OPERATOR, section.namespace(), &section.lifecycle, made, scope)
 }
 
 /// What `[dask_operator]` becomes without a chart: definitions first and established, rights, then the Deployment.
 pub fn lower(section: &DaskOperator, scope: &Scope) -> Vec<Resource> {
     let maker = Maker { section, scope };
-    let mut resources: Vec<Resource> = own_namespace(section, scope).into_iter().collect();
+    let own = installed::own_namespace(DASK_OPERATOR, section.namespace(), scope);
+    let mut resources: Vec<Resource> = own.into_iter().collect();
     resources.extend(schema::dask_crds().iter().map(|definition| maker.definition(definition)));
     resources.push(maker.account());
     resources.push(maker.role());

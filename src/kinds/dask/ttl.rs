@@ -73,7 +73,7 @@ pub enum Ttl {
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
 #[serde(deny_unknown_fields)]
 pub struct TtlTable {
-    /// How long after it is created, or after its queue lets it start: `"45m"`, `"8h"`, `"2d"`.
+    /// How long after it is created, or after its queue admits it: `"45m"`, `"8h"`, `"2d"`.
     pub after: String,
     /// An image with Python 3 for the CronJob. Default: the cluster's, which its nodes have.
     #[serde(default, skip_serializing_if = "Option::is_none")]
@@ -146,10 +146,33 @@ impl JsonSchema for Ttl {
 /// Account, rights and CronJob for a cluster.
 pub fn lower(cluster: &Resource, ttl: &Ttl, scope: &Scope) -> Vec<Resource> {
     let Identity::Object(of) = &cluster.identity else { return Vec::new() };
-    let name = format!("{}{SUFFIX}", of.name);
-    let namespace = of.namespace.as_deref().unwrap_or("default");
-    let origin = cluster.origin.key("ttl");
-    let make = |gvk: Gvk, kind: KindId, rest: Value, follows: Vec<Address>| {
+    let making = Making {
+        cluster,
+        of,
+        name: format!("{}{SUFFIX}", of.name),
+        namespace: of.namespace.as_deref().unwrap_or("default"),
+        workload: gang::of(&cluster.body).map(|gang| workload_of(of.namespace.as_deref(), &gang)),
+        scope,
+    };
+    let [account, role, binding] = making.rights();
+    let job = making.job(ttl, &binding);
+    vec![account, role, binding, job]
+}
+
+/// What is made for a cluster with a ttl.
+struct Making<'a> {
+    cluster: &'a Resource,
+    of: &'a ObjectId,
+    name: String,
+    namespace: &'a str,
+    /// Of a cluster in a queue the Workload tells when it was admitted.
+    workload: Option<ObjectId>,
+    scope: &'a Scope,
+}
+
+impl Making<'_> {
+    fn object(&self, gvk: Gvk, kind: KindId, rest: Value, follows: Vec<Address>) -> Resource {
+        let Self { cluster, name, namespace, scope, .. } = self;
         let mut body = json!({
             "apiVersion": gvk.api_version(),
             "kind": gvk.kind,
@@ -158,110 +181,115 @@ pub fn lower(cluster: &Resource, ttl: &Ttl, scope: &Scope) -> Vec<Resource> {
         for (field, value) in rest.as_object().into_iter().flatten() {
             body[field] = value.clone();
         }
+        let namespace = Some((*namespace).to_owned());
         Resource {
-            address: Address::object(cluster.address.as_str(), &gvk.kind, Some(namespace), &name),
-            identity: Identity::Object(ObjectId {
-                gvk,
-                namespace: Some(namespace.to_owned()),
-                name: name.clone(),
-            }),
+            address: Address::object(cluster.address.as_str(), &gvk.kind, namespace.as_deref(), name),
+            identity: Identity::Object(ObjectId { gvk, namespace, name: name.clone() }),
             kind,
             body,
             create_only: Value::Null,
-            origin: origin.clone(),
+            origin: cluster.origin.key("ttl"),
             provenance: Vec::new(),
             follows,
             protect: false,
             life: Life::Kept,
         }
-    };
-    let rbac = |kind: &str, plural: &str| gvk("rbac.authorization.k8s.io", "v1", kind, plural);
-    let before = scope.in_namespace(namespace);
-    let account = make(
-        gvk("", "v1", "ServiceAccount", "serviceaccounts"),
-        KindId::Object,
-        // The token is mounted where it is used.
-        json!({ "automountServiceAccountToken": false }),
-        before.clone(),
-    );
-    let mut rules = json!([{
-        "apiGroups": [of.gvk.group], "resources": [of.gvk.plural], "resourceNames": [of.name],
-        "verbs": ["get", "delete"],
-    }]);
-    // Of a cluster in a queue the Workload tells when it was let start.
-    let workload = gang::of(&cluster.body).map(|gang| workload_of(Some(namespace), &gang));
-    if let (Some(workload), Some(rules)) = (&workload, rules.as_array_mut()) {
-        rules.push(json!({
-            "apiGroups": [workload.gvk.group], "resources": [workload.gvk.plural], "resourceNames": [workload.name],
-            "verbs": ["get"],
-        }));
     }
-    let rules = json!({ "rules": rules });
-    let role = make(rbac("Role", "roles"), KindId::Object, rules, before.clone());
-    let subjects = json!([{ "kind": "ServiceAccount", "name": name, "namespace": namespace }]);
-    let group = "rbac.authorization.k8s.io";
-    let binding = make(
-        rbac("RoleBinding", "rolebindings"),
-        KindId::Binding,
-        json!({ "roleRef": { "apiGroup": group, "kind": "Role", "name": name }, "subjects": subjects }),
-        before.iter().chain([&account.address, &role.address]).cloned().collect(),
-    );
-    let scheduler = &cluster.body["spec"]["scheduler"]["spec"];
-    let seconds = seconds(ttl.text()).unwrap_or_default();
-    let mut container = json!({
-        "name": "ttl",
-        "image": ttl.image().unwrap_or(text(&scheduler["containers"][0]["image"])),
-        "imagePullPolicy": "IfNotPresent",
-        // Arguments, as the image's entry point prepares Python's environment.
-        "args": ["python3", "-c", SCRIPT],
-        "env": [
-            { "name": "DASK_INFRA_TTL_PATH", "value": of.path() },
-            { "name": "DASK_INFRA_TTL_SECONDS", "value": seconds.to_string() },
-        ],
-        "resources": { "requests": { "cpu": "10m", "memory": "64Mi" } },
-    });
-    if let (Some(workload), Some(env)) = (&workload, container["env"].as_array_mut()) {
-        env.push(json!({ "name": WORKLOAD, "value": workload.path() }));
+
+    /// The account, and the right to read and delete the one cluster.
+    fn rights(&self) -> [Resource; 3] {
+        let rbac = |kind: &str, plural: &str| gvk("rbac.authorization.k8s.io", "v1", kind, plural);
+        let before = self.scope.in_namespace(self.namespace);
+        let account = self.object(
+            gvk("", "v1", "ServiceAccount", "serviceaccounts"),
+            KindId::Object,
+            // The token is mounted where it is used.
+            json!({ "automountServiceAccountToken": false }),
+            before.clone(),
+        );
+        let rule = |of: &ObjectId, verbs: &[&str]| {
+            json!({
+                "apiGroups": [of.gvk.group], "resources": [of.gvk.plural], "resourceNames": [of.name], "verbs": verbs,
+            })
+        };
+        let workload = self.workload.iter().map(|workload| rule(workload, &["get"]));
+        let rules: Vec<Value> = [rule(self.of, &["get", "delete"])].into_iter().chain(workload).collect();
+        let role =
+            self.object(rbac("Role", "roles"), KindId::Object, json!({ "rules": rules }), before.clone());
+        let binding = self.object(
+            rbac("RoleBinding", "rolebindings"),
+            KindId::Binding,
+            json!({
+                "roleRef": { "apiGroup": "rbac.authorization.k8s.io", "kind": "Role", "name": self.name },
+                "subjects": [{ "kind": "ServiceAccount", "name": self.name, "namespace": self.namespace }],
+            }),
+            before.iter().chain([&account.address, &role.address]).cloned().collect(),
+        );
+        [account, role, binding]
     }
-    let beside = json!({ "labelSelector": { "matchLabels": { CLUSTER_LABEL: of.name } },
-        "topologyKey": "kubernetes.io/hostname" });
-    let mut pod = json!({
-        "restartPolicy": "Never",
-        "serviceAccountName": name,
-        "automountServiceAccountToken": true,
-        // Where the cluster's pods run: no node is added for it, none is kept, and the image is there.
-        "affinity": { "podAffinity": { "requiredDuringSchedulingIgnoredDuringExecution": [beside] } },
-        "tolerations": [{ "operator": "Exists" }],
-        "containers": [container],
-    });
-    if let Some(secrets) = scheduler.get("imagePullSecrets") {
-        pod["imagePullSecrets"] = secrets.clone();
+
+    fn job(&self, ttl: &Ttl, binding: &Resource) -> Resource {
+        let spec = json!({
+            "schedule": SCHEDULE,
+            "concurrencyPolicy": "Forbid",
+            "successfulJobsHistoryLimit": 1,
+            "failedJobsHistoryLimit": 1,
+            "jobTemplate": { "spec": {
+                // The next look is the next try.
+                "backoffLimit": 0,
+                "activeDeadlineSeconds": LOOK,
+                "template": { "spec": self.pod(ttl) },
+            } },
+        });
+        let follows =
+            self.scope.in_namespace(self.namespace).iter().chain([&binding.address]).cloned().collect();
+        let api = gvk("batch", "v1", "CronJob", "cronjobs");
+        let mut job = self.object(api, KindId::DaskTtl, json!({ "spec": spec }), follows);
+        let container = ["spec", "jobTemplate", "spec", "template", "spec", "containers"];
+        let place = FieldPath::keys(container).index(0).key("image");
+        let from = if ttl.image().is_some() { &job.origin } else { &self.cluster.origin };
+        job.provenance.push((place, from.key("image")));
+        job
     }
-    let spec = json!({
-        "schedule": SCHEDULE,
-        "concurrencyPolicy": "Forbid",
-        "successfulJobsHistoryLimit": 1,
-        "failedJobsHistoryLimit": 1,
-        "jobTemplate": { "spec": {
-            // The next look is the next try.
-            "backoffLimit": 0,
-            "activeDeadlineSeconds": LOOK,
-            "template": { "spec": pod },
-        } },
-    });
-    let follows = before.iter().chain([&binding.address]).cloned().collect();
-    let mut job =
-        make(gvk("batch", "v1", "CronJob", "cronjobs"), KindId::DaskTtl, json!({ "spec": spec }), follows);
-    let container = ["spec", "jobTemplate", "spec", "template", "spec", "containers"];
-    let place = FieldPath::keys(container).index(0).key("image");
-    job.provenance.push(match ttl.image() {
-        Some(_) => (place, origin.key("image")),
-        None => (place, cluster.origin.key("image")),
-    });
-    vec![account, role, binding, job]
+
+    fn pod(&self, ttl: &Ttl) -> Value {
+        let scheduler = &self.cluster.body["spec"]["scheduler"]["spec"];
+        let seconds = seconds(ttl.text()).unwrap_or_default();
+        let mut env = vec![
+            json!({ "name": "DASK_INFRA_TTL_PATH", "value": self.of.path() }),
+            json!({ "name": "DASK_INFRA_TTL_SECONDS", "value": seconds.to_string() }),
+        ];
+        env.extend(
+            self.workload.iter().map(|workload| json!({ "name": WORKLOAD, "value": workload.path() })),
+        );
+        let container = json!({
+            "name": "ttl",
+            "image": ttl.image().unwrap_or(text(&scheduler["containers"][0]["image"])),
+            "imagePullPolicy": "IfNotPresent",
+            // Arguments, as the image's entry point prepares Python's environment.
+            "args": ["python3", "-c", SCRIPT],
+            "env": env,
+            "resources": { "requests": { "cpu": "10m", "memory": "64Mi" } },
+        });
+        let beside = json!({ "labelSelector": { "matchLabels": { CLUSTER_LABEL: self.of.name } },
+            "topologyKey": "kubernetes.io/hostname" });
+        let mut pod = json!({
+            "restartPolicy": "Never",
+            "serviceAccountName": self.name,
+            "automountServiceAccountToken": true,
+            // Where the cluster's pods run: no node is added for it, none is kept, and the image is there.
+            "affinity": { "podAffinity": { "requiredDuringSchedulingIgnoredDuringExecution": [beside] } },
+            "tolerations": [{ "operator": "Exists" }],
+            "containers": [container],
+        });
+        if let Some(secrets) = scheduler.get("imagePullSecrets") {
+            pod["imagePullSecrets"] = secrets.clone();
+        }
+        pod
+    }
 }
 
-/// Whether the time of a CronJob's cluster begins when its queue lets it start.
+/// Whether the time of a CronJob's cluster begins when its queue admits it.
 pub fn is_of_queue(job: &Resource) -> bool {
     let spec = &job.body["spec"]["jobTemplate"]["spec"]["template"]["spec"];
     let mut env = spec["containers"][0]["env"].as_array().into_iter().flatten();
@@ -270,7 +298,7 @@ pub fn is_of_queue(job: &Resource) -> bool {
 
 /// What happens to the cluster of a CronJob when its time begins: `it is created`.
 pub fn since(job: &Resource) -> &'static str {
-    if is_of_queue(job) { "its queue lets it start" } else { "it is created" }
+    if is_of_queue(job) { "its queue admits it" } else { "it is created" }
 }
 
 /// How long after that the cluster of a CronJob goes: `8h`.
@@ -334,7 +362,7 @@ mod tests {
             "apiGroups": ["kueue.x-k8s.io"], "resources": ["workloads"], "resourceNames": ["d"], "verbs": ["get"],
         });
         assert_eq!(made[1].body["rules"][1], rule);
-        assert_eq!((after(&made[3]).as_deref(), since(&made[3])), (Some("8h"), "its queue lets it start"));
+        assert_eq!((after(&made[3]).as_deref(), since(&made[3])), (Some("8h"), "its queue admits it"));
         assert_eq!(since(&lower(&cluster(), &Ttl::After("8h".into()), &scope())[3]), "it is created");
     }
 

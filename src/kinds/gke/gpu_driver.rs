@@ -14,7 +14,9 @@ use crate::kinds::kubernetes::workload::{self, daemon_set_ready, template_effect
 use crate::kinds::scope::{DRIVER_INSTALLER, Scope};
 use crate::kinds::section::{Lifecycle, Manage, Section};
 use crate::kinds::short::DriverInstall;
-use crate::resource::{Api, Await, Facts, Identity, KindId, Life, ObjectId, Query, Readiness, Resource};
+use crate::resource::{
+    Action, Api, Await, Facts, Identity, KindId, Life, ObjectId, Query, Readiness, Resource,
+};
 
 /// Seconds: downloading and building takes minutes, nodes report GPUs up to 15 minutes after they are Ready.
 const DEADLINE: u32 = 1800;
@@ -30,6 +32,7 @@ pub const KIND: Kind = Kind {
     status_line: |_, found| Ok(workload::daemon_set_says(found.itself())),
     pods: pods::selecting,
     address: |object| address_in("gpu_driver", object),
+    disturbs: |action| matches!(action, Action::Create | Action::Replace | Action::Update),
     ..Kind::BARE
 };
 

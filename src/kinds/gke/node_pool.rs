@@ -7,7 +7,7 @@ use super::field::{self, Maker};
 use crate::address::{Address, FieldPath};
 use crate::kinds::kind::{ChangeContext, Compare, Halt, Kind};
 use crate::kinds::scope::Scope;
-use crate::resource::{ClusterName, Identity, KindId, Ladder, Life, Resource, Usual, Way};
+use crate::resource::{Action, ClusterName, Identity, KindId, Ladder, Life, Resource, Usual, Way};
 use crate::schema::Message;
 
 mod calls;
@@ -44,6 +44,7 @@ pub const KIND: Kind = Kind {
     halt: Halt::Emptied(emptied),
     scaled: ready::scaled,
     usual,
+    disturbs: |action| matches!(action, Action::Create | Action::Replace),
     ..Kind::BARE
 };
 

@@ -37,6 +37,7 @@ pub const KIND: Kind = Kind {
     readiness: |_, found| Ok(readiness(found.itself())),
     about: |resource| vec![on_machines(&resource.body["spec"])],
     pods: |resource| Where::Here(Query { api: Api::Kubernetes, path: pod(&resource.body).path() }),
+    ends: true,
     ..Kind::BARE
 };
 

@@ -16,7 +16,6 @@ use crate::address::{Address, FieldPath, Segment};
 use crate::kinds::about::{image, with_gpus};
 use crate::kinds::json::{count, is_false, text};
 use crate::kinds::kind::{ChangeContext, Compare, Found, Halt, Kind, Part, Room, Unasked, Where, itself};
-use crate::kinds::pod;
 use crate::kinds::scope::Scope;
 use crate::kinds::section::{Lifecycle, Live, Naming, PodKeys, Pods, Role, Section};
 use crate::kinds::short::seconds;
@@ -54,6 +53,7 @@ pub const KIND: Kind = Kind {
         _ => pods::selecting(resource),
     },
     halt: Halt::GoesWhile(runs),
+    ends: true,
     ..Kind::BARE
 };
 
@@ -189,10 +189,8 @@ pub fn pod_template(
     let at = place.key("spec");
     let mut provenance = template::provenance(&at, origin, &origin.key("image"));
     provenance.push((at.key("containers").index(0).key("command"), origin.key("command")));
-    provenance.extend(PodKeys::marks(place, origin));
-    pod::merge_pod(&mut pod, section.keys.pod.as_ref(), &at, &origin.key("pod"), &mut provenance);
     let mut whole = json!({ "spec": pod });
-    section.keys.mark(&mut whole);
+    section.keys.lay(&mut whole, place, origin, &mut provenance);
     (whole, provenance)
 }
 

@@ -8,6 +8,7 @@ pub mod endpoint;
 pub mod going;
 pub mod helm_release;
 pub mod hooks;
+pub mod installed;
 pub mod job;
 pub mod kueue;
 pub mod machines;

@@ -33,6 +33,7 @@ pub const PLAIN: Kind = Kind {
     readiness: |_, found| Ok(conditions::readiness(found.itself())),
     shared: true,
     pods: replica_set_pods,
+    is_plain: true,
     ..Kind::BARE
 };
 
@@ -43,6 +44,7 @@ pub const BINDING: Kind = Kind {
     program: |context| plain(context, KindId::Binding),
     readiness: |_, found| Ok(exists(found.itself())),
     shared: true,
+    is_plain: true,
     ..Kind::BARE
 };
 
@@ -68,6 +70,7 @@ pub const DEFINITION: Kind = Kind {
         true => address_in(DASK_OPERATOR, object),
         false => unnamed(object),
     },
+    is_plain: true,
     ..Kind::BARE
 };
 

@@ -13,7 +13,6 @@ use super::template::{self, Wants};
 use crate::address::{Address, FieldPath};
 use crate::kinds::json::{count, is_going, text};
 use crate::kinds::kind::{ChangeContext, Compare, Found, Halt, Kind, Part, Unasked, itself};
-use crate::kinds::pod;
 use crate::kinds::scope::{POOL_LABEL, Scope};
 use crate::kinds::section::{Lifecycle, Live, Naming, PodKeys, Pods, Role, Section};
 use crate::kinds::short::seconds;
@@ -296,10 +295,8 @@ fn described(
     let mut pod = template::bare(Role::Requested.container(), wants, scope);
     pod["restartPolicy"] = json!("Never");
     let mut provenance = template::provenance(&at, origin, &origin.key("image"));
-    provenance.extend(PodKeys::marks(place, origin));
-    pod::merge_pod(&mut pod, section.keys.pod.as_ref(), &at, &origin.key("pod"), &mut provenance);
     let mut whole = json!({ "spec": pod });
-    section.keys.mark(&mut whole);
+    section.keys.lay(&mut whole, place, origin, &mut provenance);
     (whole, provenance)
 }
 
@@ -433,8 +430,8 @@ fn status_line(_: &Await, found: &Found) -> Result<StatusLine, Unasked> {
             ("pods_must_start_by", json!(by(Stage::Provisioned))),
             ("nodes_go_at", json!(by(Stage::Used))),
         ],
-        pending: Vec::new(),
         until,
+        ..StatusLine::default()
     })
 }
 

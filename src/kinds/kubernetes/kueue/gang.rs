@@ -67,6 +67,14 @@ pub fn ends_soon(pod: &mut Value) {
     pod["terminationGracePeriodSeconds"] = json!(GRACE);
 }
 
+/// Makes scheduler and workers of the spec of a Dask cluster parts of a gang.
+pub fn of_cluster(spec: &mut Value) {
+    ends_soon(&mut spec["worker"]["spec"]);
+    for role in ["scheduler", "worker"] {
+        part(&mut spec[role], role);
+    }
+}
+
 /// Where the entries of a gang come from: the key `queue`.
 pub fn provenance(
     metadata: &FieldPath,

@@ -10,8 +10,8 @@ use super::{GROUP, kind};
 use crate::address::{Address, FieldPath};
 use crate::kinds::kubernetes::bundle::Bundle;
 use crate::kinds::kubernetes::hooks::Hooks;
+use crate::kinds::kubernetes::installed;
 use crate::kinds::kubernetes::manifest::Files;
-use crate::kinds::kubernetes::namespace;
 use crate::kinds::kubernetes::object::gvk;
 use crate::kinds::scope::{KUEUE, Scope};
 use crate::kinds::section::{Lifecycle, Manage, Section};
@@ -168,74 +168,9 @@ pub fn own_values(values: &mut Map<String, Value>) {
     }
 }
 
-/// Where Kueue's configurations of webhooks stand in the order: they come last, when the manager answers, since every
-/// pod outside of the system is refused while one of them has nobody to ask; and they go first.
-fn is_webhook(resource: &Resource) -> bool {
-    let object = resource.identity.object();
-    object.is_some_and(|object| object.gvk.group == "admissionregistration.k8s.io")
-}
-
-/// The namespace, which the chart does not bring, and what was made: definitions first and established, rights and
-/// services, the Deployment, then the webhooks.
-pub fn lower(section: &Kueue, mut made: Vec<Resource>, scope: &Scope) -> Vec<Resource> {
-    let is_home = |resource: &Resource| {
-        resource.kind == KindId::Namespace
-            && resource.identity.object().is_some_and(|object| object.name == section.namespace())
-    };
-    let mut resources: Vec<Resource> = Vec::new();
-    if !made.iter().any(is_home) {
-        resources.extend(own_namespace(section, scope));
-    }
-    for resource in &mut resources {
-        resource.follows.extend(section.lifecycle.depends_on.iter().map(Address::new));
-        resource.protect = section.lifecycle.protect;
-    }
-    let home = resources.iter().chain(made.iter().filter(|resource| is_home(resource)));
-    let home: Option<Address> = home.map(|resource| resource.address.clone()).next();
-    let of = |which: &dyn Fn(&Resource) -> bool| -> Vec<Address> {
-        made.iter().filter(|resource| which(resource)).map(|resource| resource.address.clone()).collect()
-    };
-    let deployments = of(&|resource| resource.kind == KindId::Deployment);
-    let before = of(&|resource| resource.kind != KindId::Deployment && !is_webhook(resource));
-    for resource in &mut made {
-        if resource.identity.object().is_some_and(|object| object.namespace.is_some()) {
-            resource.follows.extend(home.clone());
-        }
-        if resource.kind == KindId::Deployment {
-            resource.follows.extend(before.iter().cloned());
-            if resource.body["spec"]["replicas"].is_null() {
-                resource.body["spec"]["replicas"] = json!(1);
-            }
-        } else if is_webhook(resource) {
-            resource.follows.extend(deployments.iter().cloned());
-        }
-        if resource.kind == KindId::Definition {
-            without_descriptions(&mut resource.body);
-        }
-    }
-    resources.extend(made);
-    resources
-}
-
-/// The texts of `kubectl explain` make the definition of Workloads larger than etcd's bound for one object.
-fn without_descriptions(value: &mut Value) {
-    match value {
-        Value::Object(table) => {
-            table.retain(|key, value| key != "description" || !value.is_string());
-            table.values_mut().for_each(without_descriptions);
-        }
-        Value::Array(items) => items.iter_mut().for_each(without_descriptions),
-        _ => {}
-    }
-}
-
-fn own_namespace(section: &Kueue, scope: &Scope) -> Option<Resource> {
-    let namespace = section.namespace();
-    let declared = scope.namespace(namespace).is_some();
-    (!declared && namespace != "default").then(|| {
-        let address = Address::object(KUEUE, "Namespace", None, namespace);
-        namespace::resource(address, FieldPath::keys([KUEUE]), namespace, &Value::Null, scope)
-    })
+/// What `[kueue]` becomes, and what its chart or manifest made.
+pub fn lower(section: &Kueue, made: Vec<Resource>, scope: &Scope) -> Vec<Resource> {
+    installed::in_order(KUEUE, section.namespace(), &section.lifecycle, made, scope)
 }
 
 /// What `[kueue]` with `manage = false` relies on: its manager and the definition of its queues.
