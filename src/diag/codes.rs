@@ -187,39 +187,40 @@ codes! {
      Please report it with the file and the message."
 
     NotOnHost "DI0120" "a section that hosts do not have"
-    "Under `[local]` and `[ssh]` Dask runs as processes on hosts: there is no Kubernetes, so there are no nodes, namespaces, \
-     manifests, charts or operators. Put such sections into the stack of a cluster. Several stacks can share the rest: \
-     each `extends` one base and adds its own target."
+    "Under `[local]` and `[ssh]`, Dask runs as processes on hosts. There is no Kubernetes there, so there are no nodes, \
+     namespaces, manifests, charts or operators. Move such sections to the stack of a cluster. Several stacks can share the \
+     rest: each `extends` one base and adds its own target."
     => "# cloud.toml\nextends = \"base.toml\"\n\n[gke]\nproject = \"my-project\"\nlocation = \"us-central1-a\"\n\n# laptop.toml\nextends = \"base.toml\"\n\n[local]"
 
-    KeyNotOnHost "DI0121" "a key without meaning on a host"
-    "The key is about Pods, images or Services, which a host does not have, or about something that is not done on hosts \
-     (GPUs, autoscaling, secrets). A warning marks a key that has no effect. The message says what to use instead."
+    KeyNotOnHost "DI0121" "a key that has no meaning on a host"
+    "The key is about Pods, images or Services, which a host does not have, or about something that is not supported on \
+     hosts (GPUs, autoscaling, secrets). A warning marks a key that is ignored. The message says what to use instead."
 
     OnlyOnHost "DI0122" "a section or key for hosts only"
     "`[environment.NAME]`, `environment`, and `host`, `port` and `dashboard_port` of a scheduler describe processes on a \
-     host (`[local]`, `[ssh]`); `on` and `hosts` are for `[ssh]`. On Kubernetes the image is the environment, and a Service leads to the scheduler."
+     host (`[local]`, `[ssh]`); `on` and `hosts` are for `[ssh]` only. On Kubernetes the image is the environment, and a \
+     Service exposes the scheduler."
 
     NoEnvironment "DI0123" "no environment for a Dask cluster"
-    "On a host, scheduler and workers run in an `[environment.NAME]`. With one in the file it is meant; with several, \
-     `environment` of the Dask cluster or the group names it."
+    "On a host, scheduler and workers run in an `[environment.NAME]`. If the file has one, it is used; with several, set \
+     `environment` of the Dask cluster or the group."
     => "[environment.main]\npackages = [\"dask[distributed]\"]"
 
-    EnvironmentSource "DI0124" "what an environment is made of"
-    "An environment is a Python that exists (`path`), or is made of `packages`: one of the two."
+    EnvironmentSource "DI0124" "an environment with no source, or two"
+    "An environment is either an existing Python (`path`) or created from `packages`. Give one of the two."
     => "[environment.main]\npath = \"/opt/dask/bin/python\""
 
     CheckCluster "DI0125" "the Dask cluster of a check"
-    "`run = \"dask-sum\"` asks a Dask cluster of the file to compute: the one that `cluster` names, else the only one."
+    "`run = \"dask-sum\"` runs a computation on a Dask cluster of the file: the one that `cluster` names, or the only one."
     => "[check.sum]\nrun = \"dask-sum\"\ncluster = \"rapids\""
 
-    PortTwice "DI0126" "one port for two things"
+    PortTwice "DI0126" "a port that is used twice"
     "On a host each scheduler needs two ports of its own, `port` (default 8786) and `dashboard_port` (default 8787)."
     => "[dask_cluster.second]\nscheduler = { port = 8788, dashboard_port = 8789 }"
 
-    NoHost "DI0127" "a host that the stack does not have"
-    "`home` of `[ssh]`, `on` of a scheduler and `hosts` of workers name hosts of the list `hosts` of `[ssh]`, which has one at \
-     least. `gpu[1-4]` in the list is `gpu1` to `gpu4`."
+    NoHost "DI0127" "a host that is not in the stack"
+    "`home` of `[ssh]`, `on` of a scheduler and `hosts` of workers name hosts in the list `hosts` of `[ssh]`, which needs \
+     at least one. `gpu[1-4]` in the list means `gpu1` to `gpu4`."
     => "[ssh]\nhosts = [\"node1\", \"gpu[1-4]\"]\nhome = \"node1\""
 
     Target "DI0201" "no target, or two targets"
@@ -623,58 +624,57 @@ codes! {
     BadDuration "DI0289" "not a duration"
     "A duration is a number with a unit: `7d`, `12h`, `30m`, `45s`, or several (`1h30m`). Nodes last for 7 days at most."
 
-    PoolWaits "DI0290" "a pool that waits for machines is not as Google's guide has it"
-    "GKE accepts a queued or flex-start pool in forms in which it works badly: Google's guide to the Dynamic Workload Scheduler \
-     asks for `location_policy = \"any\"`, no automatic repair, GPU machines, 1,000 machines a request at most, a pool beside it \
-     that does not wait, and no upgrade while work runs. What GKE refuses is an error of its own (DI0269)."
+    PoolWaits "DI0290" "a waiting pool that departs from Google's guide"
+    "GKE accepts queued and flex-start pools that work badly. Google's guide to the Dynamic Workload Scheduler recommends \
+     `location_policy = \"any\"`, no automatic repair, GPU machines, at most 1,000 machines per request, another pool that \
+     does not wait, and no upgrades while work runs. Settings that GKE rejects are an error of their own (DI0269)."
     => "[node_pool.queue]\nmachine_type = \"a2-highgpu-1g\"\nnodes = { min = 0, max = 4 }\nqueued = true\nreservation = \"none\"\nlocation_policy = \"any\"\nauto_repair = false"
 
     BadNetwork "DI0291" "not a network"
-    "A network is an address and the number of its fixed bits: `10.0.0.0/8`; one address is `192.0.2.7/32`."
+    "A network is an address and its prefix length: `10.0.0.0/8`. A single address is `192.0.2.7/32`."
 
-    MachinesOfPool "DI0292" "machines beside a node pool"
-    "`pool` names the nodes that Pods run on, and so do `accelerator`, `spot` and `compute_class`: a node pool says these things \
-     of its own machines. Give one of the two. An Autopilot cluster has no pools to name."
+    MachinesOfPool "DI0292" "machines given next to a node pool"
+    "`pool` selects the nodes that Pods run on, and so do `accelerator`, `spot` and `compute_class`; of a pool's machines, \
+     its own section decides these. Use one or the other. An Autopilot cluster has no pools to select."
     => "[dask_cluster.rapids]\nimage = \"nvcr.io/nvidia/rapidsai/base:26.04-cuda12-py3.13\"\nworker = { gpus = 1, accelerator = \"nvidia-l4\", spot = true }"
 
-    NoQueue "DI0293" "a queue that is not there"
-    "`queue` names a `[queue.NAME]` of the stack, and queues need Kueue: `[kueue]` installs it, or says with `manage = false` \
-     that others have."
+    NoQueue "DI0293" "a queue that does not exist"
+    "`queue` names a `[queue.NAME]` of the stack. Queues need Kueue: `[kueue]` installs it, or declares with `manage = \
+     false` that it is managed elsewhere."
     => "[kueue]\nversion = \"0.15.0\"\n\n[queue.research]\npool = \"a100\"\ngpus = 8\n\n[dask_cluster.rapids]\nqueue = \"research\""
 
-    BadQueue "DI0294" "a queue that cannot be"
-    "A queue hands out the GPUs of `pool`, or of several `pools` with a number each. Its quota is what its work may use at \
-     once: more than the pools can have only makes work wait for nodes that never come. `max_run_duration` and `retries` are \
-     about pools with `queued = true`. Kueue before 0.15 does not serve the API version that is written."
+    BadQueue "DI0294" "an invalid queue"
+    "A queue hands out the GPUs of `pool`, or of several `pools` with a number each. A quota larger than what the pools can \
+     have only makes work wait for nodes that never come. `max_run_duration` and `retries` are for pools with `queued = \
+     true`. Kueue before 0.15 does not serve the API version that dask-infra writes."
 
     CannotBeGang "DI0295" "work that cannot start together"
-    "Work with `queue` starts whole or not at all: Kueue counts its pods before it lets any go. So its number is the file's: \
-     Kueue deletes each pod that an autoscaler or a notebook adds, and the Dask operator makes it again, for ever. The label \
-     `kueue.x-k8s.io/queue-name` alone makes each pod a piece of work of its own: a cluster starts in part. A request for \
-     queued nodes takes one kind of pod with GPUs. And Kueue must look at plain Pods: `pod` among \
-     `integrations.frameworks` of its configuration, which the released one does not have; the default values of \
-     `[kueue]` have it."
+    "Work with `queue` starts either completely or not at all: Kueue counts its pods before it admits any. The number must \
+     therefore be set in the file: Kueue deletes each pod that an autoscaler or a notebook adds, and the Dask operator \
+     recreates it, endlessly. With the label `kueue.x-k8s.io/queue-name` alone, each pod is admitted separately and a \
+     cluster starts in part. A request for queued nodes takes one kind of GPU pod. Kueue must also manage plain Pods: its \
+     default configuration lacks `pod` in `integrations.frameworks`; the default values of `[kueue]` add it."
     => "[dask_cluster.rapids]\nqueue = \"research\"\nworker = { replicas = 8, gpus = 1, pool = \"a100\" }   # DI0295: { min = 0, max = 8 }"
 
-    OlderKueue "DI0296" "an object of Kueue in an older version"
-    "The object is of kueue.x-k8s.io/v1beta1, as guides have it, and is written as v1beta2. Under server-side apply v1beta1 \
-     never comes to rest: Kueue's webhook turns `admissionChecks` of a ClusterQueue into `admissionChecksStrategy` at once. \
-     With v1beta2 and the old field the queue would have no check at all. The message names the fields that change."
+    OlderKueue "DI0296" "a Kueue object in an old version"
+    "The object uses kueue.x-k8s.io/v1beta1, as many guides do, and is written as v1beta2. Under server-side apply v1beta1 \
+     never settles: Kueue's webhook converts `admissionChecks` of a ClusterQueue to `admissionChecksStrategy` at once. With \
+     v1beta2 and the old field, the queue would have no check at all. The message names the fields that change."
     => "spec:\n  admissionChecksStrategy:\n    admissionChecks:\n    - name: dws-prov"
 
     AutopilotOwns "DI0297" "a key that Autopilot decides"
-    "GKE decides this by itself in an Autopilot cluster, and refuses or ignores another wish. Remove the key, or make a cluster \
+    "In an Autopilot cluster GKE decides this, and rejects or ignores other settings. Remove the key, or create a cluster \
      without `autopilot`."
 
-    GpuOfPod "DI0298" "which GPU a Pod gets"
-    "On Autopilot a Pod with GPUs says which: GKE makes the node for it, and refuses Pods that do not. `accelerator` is the type, \
-     and goes with `gpus`. On other clusters `accelerator` and `spot` choose among the pools that there are: without one that fits, \
-     the Pod is never scheduled."
+    GpuOfPod "DI0298" "the GPU type of a Pod"
+    "On Autopilot, a Pod with GPUs must say which type: GKE creates the node for it, and rejects Pods that do not say. \
+     `accelerator` is the type, and needs `gpus`. On other clusters `accelerator` and `spot` choose among the existing \
+     pools; if none matches, the Pod is never scheduled."
     => "[dask_cluster.rapids]\nimage = \"nvcr.io/nvidia/rapidsai/base:26.04-cuda12-py3.13\"\nworker = { gpus = 1, accelerator = \"nvidia-l4\" }"
 
     AutopilotRequests "DI0299" "requests that Autopilot fills in"
-    "A Pod gets and costs what it requests on Autopilot. Where a Pod does not say `cpu` or `memory`, Autopilot fills in its default: \
-     0.5 vCPU and 2 GiB for a container without GPUs, too little for most workers."
+    "On Autopilot a Pod gets, and costs, what it requests. Where a Pod does not set `cpu` or `memory`, Autopilot fills in \
+     its defaults: 0.5 vCPU and 2 GiB for a container without GPUs, too little for most workers."
     => "[dask_cluster.rapids]\nimage = \"ghcr.io/dask/dask:2026.3.0\"\nworker = { cpu = \"4\", memory = \"16Gi\" }"
 
     Cycle "DI0301" "dependency cycle"
@@ -739,96 +739,96 @@ codes! {
     => "[namespace.team]\nmanage = false   # it is kept, and no longer belongs to this stack"
 
     NeverFits "DI0321" "work that its queue can never start"
-    "The work asks for more than its queue hands out at all, so it would wait for ever. A gang needs the quota of all of its \
-     pods at once: scheduler, workers and, of a Dask job, the program. Raise the quota, ask for less, or split the workers: \
-     groups are gangs of their own."
+    "The work requests more than its queue's quota, so it would wait forever. A gang needs the quota of all of its pods at \
+     once: scheduler, workers and, for a Dask job, the program. Raise the quota, request less, or split the workers: groups \
+     are gangs of their own."
 
     RequestPods "DI0322" "the pods of a provisioning request"
-    "A `[provisioning_request]` is for the pods of a `job` of the file, or describes them with `count` and the keys of pods: \
-     one of the two. A job has one request, since its pods name one."
+    "A `[provisioning_request]` either names a `job` of the file or describes pods with `count` and the keys of pods. A job \
+     has at most one request, since its pods name one."
     => "[provisioning_request.gpus]\njob = \"train\"\n\n[provisioning_request.others]\ncount = 8\ngpus = 1\npool = \"a100\""
 
     RequestPool "DI0323" "a request and its node pool"
-    "GKE makes the nodes of a provisioning request in pools with `queued = true`, which need `reservation = \"none\"` and \
-     autoscaling from 0. Pods of a queued pool that no request or queue is for wait for nodes for ever: the autoscaler makes \
-     none for them. Name such a pool with `pool`, or take the request away and use a pool without `queued`."
+    "GKE creates the nodes of a provisioning request in pools with `queued = true`, which need `reservation = \"none\"` and \
+     autoscaling from 0. Pods of a queued pool without a request or a queue wait for nodes forever, as the autoscaler \
+     creates none for them. Name such a pool with `pool`, or remove the request and use a pool without `queued`."
     => "[node_pool.a100]\nmachine_type = \"a2-highgpu-1g\"\nnodes = { min = 0, max = 8 }\nqueued = true\nreservation = \"none\"\n\n[provisioning_request.gpus]\ncount = 8\ngpus = 1\npool = \"a100\""
 
     RequestTooLarge "DI0324" "a request that can never be met"
-    "All nodes of a request are made at once, in one zone, and in the limits of its pool: at most 1,000 machines, at most the \
-     maximum of the pool's `nodes`. A larger request fails; split it, raise the maximum, or use machines with more GPUs."
+    "All nodes of a request are created at once, in one zone, and within the limits of its pool: at most 1,000 machines, \
+     and at most the maximum of the pool's `nodes`. A larger request fails. Split it, raise the maximum, or use machines \
+     with more GPUs."
 
-    RequestAffinity "DI0325" "pods of a request that must be apart"
-    "The autoscaler does not look at anti-affinity between pods when it makes the nodes of a request, so pods can be left \
-     without a node. Take the rule out: pods with all GPUs of a node are apart without it."
+    RequestAffinity "DI0325" "pods of a request with anti-affinity"
+    "The autoscaler ignores anti-affinity between pods when it creates the nodes of a request, so pods can be left without \
+     a node. Remove the rule: pods that use all GPUs of a node are spread without it."
 
-    RequestManifest "DI0326" "a ProvisioningRequest that does not work as it is written"
-    "Google's guide to the dynamic workload scheduler has manifests that no API server takes today, or that do nothing: \
-     `apiVersion: v10` of the PodTemplate is `v1`; `autoscaling.x-k8s.io/v1beta1` is `v1`; annotations of pods begin with \
-     `autoscaling.x-k8s.io/`, not with `cluster-autoscaler.kubernetes.io/`; parameters are text; GKE takes one pod set and a \
-     run of at most 7 days."
+    RequestManifest "DI0326" "a ProvisioningRequest that does not work as written"
+    "Google's guide to the Dynamic Workload Scheduler has manifests that no API server accepts today, or that have no \
+     effect: `apiVersion: v10` of the PodTemplate is `v1`; `autoscaling.x-k8s.io/v1beta1` is `v1`; annotations of pods \
+     begin with `autoscaling.x-k8s.io/`, not with `cluster-autoscaler.kubernetes.io/`; parameters are strings; GKE takes \
+     one pod set and a run of at most 7 days."
 
     JobUnknown "DI0327" "no such job"
-    "A `[provisioning_request]` names a `[job]` that the file does not have, or one in another namespace: pods take only \
-     nodes of a request in their own."
+    "A `[provisioning_request]` names a `[job]` that is not in the file, or that is in another namespace: pods can only use \
+     nodes of requests in their own namespace."
 
     LabelOfOperator "DI0328" "a label that the Dask operator sets"
-    "The operator sets labels with `dask.org/` and `sidecar.istio.io/inject` itself, over what the section says. Use another \
-     key."
+    "The operator sets labels with `dask.org/` and `sidecar.istio.io/inject` itself and overwrites what the section says. \
+     Use another key."
 
-    Booked "DI0329" "workers that no nodes can be requested for"
-    "With `capacity = \"queued\"` the nodes of all workers are requested at once, so their number is the file's and at least 1, and \
-     no `queue` lets them wait as well. `max_run_duration` says how long such nodes last. More workers are another `group` with a \
-     `capacity` of its own."
+    Booked "DI0329" "workers that nodes cannot be requested for"
+    "With `capacity = \"queued\"` the nodes of all workers are requested at once, so their number must be set in the file \
+     and be at least 1, and `queue` cannot be used as well. `max_run_duration` says how long such nodes last. To add \
+     workers, add a `group` with its own `capacity`."
     => "[dask_cluster.rapids]\ncapacity = \"queued\"\nmax_run_duration = \"1d\"\nworker = { replicas = 8, gpus = 1, pool = \"a100\" }   # DI0329: { min = 0, max = 8 }"
 
-    CapacityBeside "DI0331" "a key that `capacity` is in place of"
-    "`capacity` lists the ways to buy the machines of a pool, and each way sets what it needs: `spot`, `flex_start` and `queued` \
-     are no keys of such a pool, and `reservation` only names the reservation of the way \"reservation\"."
+    CapacityBeside "DI0331" "a key that `capacity` replaces"
+    "`capacity` lists the ways to buy the machines of a pool, and each way sets what it needs. `spot`, `flex_start` and \
+     `queued` cannot be set on such a pool, and `reservation` only names the reservation for the way \"reservation\"."
     => "[node_pool.gpu]\nmachine_type = \"a2-highgpu-1g\"\nnodes = 2\nreservation = { name = \"r\" }\ncapacity = [\"reservation\", \"on-demand\", \"spot\"]"
 
     CapacityOrder "DI0332" "a way of `capacity` that is never tried"
-    "Ways are tried in the order of the list, each once. A pool of the ways \"flex-start\" and \"queued\" is created without \
-     nodes and waits for machines, so it never lacks any, and a way after it that does not wait is never tried."
+    "Ways are tried in the order of the list, each once. With \"flex-start\" and \"queued\" the pool is created without \
+     nodes and waits for machines, so creating it always succeeds, and a way after it that does not wait is never tried."
     => "capacity = [\"on-demand\", \"spot\", \"flex-start\"]"
 
-    CapacityNeeds "DI0333" "a way of `capacity` lacks something"
-    "The way \"reservation\" needs the name of the reservation. Whether machines are to be had shows when nodes are created, so a \
-     pool that starts without nodes needs no ways: the first one would always succeed."
+    CapacityNeeds "DI0333" "a way of `capacity` that lacks something"
+    "The way \"reservation\" needs the name of the reservation. And a shortage of machines shows only when nodes are \
+     created: in a pool that starts without nodes, the first way would always succeed."
     => "[node_pool.gpu]\nmachine_type = \"a2-highgpu-1g\"\nnodes = { min = 1, max = 4 }   # `min = 0` tries nothing\ncapacity = [\"on-demand\", \"spot\"]"
 
     NothingToStop "DI0340" "nothing to stop"
-    "`stop` takes away what costs money and comes back by itself: Dask clusters, their groups and autoscalers, Dask \
-     jobs that run, notebooks, Pods, and the nodes of node pools. The address names nothing of that. What the others \
-     need stays: the GKE cluster, namespaces, the operator, checks and manifests."
+    "`stop` deletes what costs money and can be recreated automatically: Dask clusters, their groups and autoscalers, \
+     running Dask jobs, notebooks, Pods, and the nodes of node pools. The address names none of these. What the others \
+     depend on stays: the GKE cluster, namespaces, the operator, checks and manifests."
     => "dask-infra stop dask_cluster.rapids\ndask-infra stop node_pool.a100"
 
     NotStopped "DI0341" "nothing to start"
-    "`start` brings back what `stop` took away, and Dask clusters that `ttl` or `idle_timeout` deleted. The record \
-     in the cluster names nothing of that kind under this address. If it is missing for another reason, `apply` \
-     creates it."
+    "`start` recreates what `stop` deleted, and Dask clusters that `ttl` or `idle_timeout` deleted. The record in the \
+     cluster has nothing of that kind under this address. If it is missing for another reason, `apply` creates it."
 
-    TtlValue "DI0342" "a ttl that is no time"
-    "`ttl` is how long a Dask cluster lives after it is created, or after its queue lets it start: `45m`, `8h`, `2d`, `1h 30m`. It is at least 10 \
-     minutes, as it is looked at every five, and at most 365 days."
+    TtlValue "DI0342" "an invalid ttl"
+    "`ttl` is how long a Dask cluster lives after it is created, or after its queue admits it: `45m`, `8h`, `2d`, `1h 30m`. \
+     The minimum is 10 minutes, as it is checked every five, and the maximum 365 days."
     => "ttl = \"8h\""
 
-    TtlProtected "DI0343" "a ttl and protect"
-    "`ttl` deletes the Dask cluster when its time is over, and `protect = true` says that it is never deleted. Remove \
-     one of the two."
+    TtlProtected "DI0343" "ttl together with protect"
+    "`ttl` deletes the Dask cluster when its time is over, and `protect = true` says that it is never deleted. Remove one \
+     of the two."
 
-    TtlName "DI0344" "a name without room for its ttl"
-    "The CronJob of `ttl` is called as its Dask cluster with `-ttl` behind, and Kubernetes allows 52 characters for \
-     that. Give the Dask cluster a `name` of at most 48 characters."
+    TtlName "DI0344" "a name too long for its ttl"
+    "The CronJob of `ttl` has the name of its Dask cluster with `-ttl` appended, and Kubernetes limits that to 52 \
+     characters. Give the Dask cluster a `name` of at most 48 characters."
 
-    TtlRemake "DI0345" "a ttl and remake"
-    "A Dask cluster whose `ttl` is over stays gone until it is started, and `idle_timeout = { …, remake = true }` has the \
-     next apply recreate one that is gone. Remove one of the two."
+    TtlRemake "DI0345" "ttl together with remake"
+    "A Dask cluster whose `ttl` is over stays deleted until it is started, whereas `idle_timeout = { …, remake = true }` \
+     has the next apply recreate it. Remove one of the two."
 
     TtlWaits "DI0346" "a ttl that counts while workers wait for machines"
-    "Machines of flex-start come when Google has some, which may take days, and the `ttl` of a Dask cluster without `queue` \
+    "Flex-start machines come when Google has some, which may take days, and the `ttl` of a Dask cluster without `queue` \
      counts from its creation: the cluster may be deleted before its workers have run. In a queue it counts from the moment \
-     when the queue lets it start."
+     the queue admits it."
     => "ttl = \"2d\""
 
     GpuPoolFirst "DI0351" "the first pool has GPUs"
@@ -922,51 +922,52 @@ codes! {
     "With `idle_timeout` or `ttl` a Dask cluster is deleted, but not its nodes: a pool of fixed size \
      keeps costing. Bounds, `nodes = { min = 0, max = 4 }`, let GKE's autoscaler remove idle nodes."
 
-    Impaired "DI0382" "a resource works and something is wrong with it"
-    "The server says that something is wrong with it, and it does its work all the same: the control plane of a DEGRADED \
-     cluster answers. Plan and apply go on. What the message says is best mended soon: a node service account without its \
-     role writes no logs, a certificate that expires ends access."
+    Impaired "DI0382" "a resource that works, with a problem"
+    "The server reports a problem with the resource, but it still works: the control plane of a DEGRADED cluster responds. \
+     Plan and apply continue. Fix what the message says soon: a node service account without its role writes no logs, and \
+     an expired certificate ends access."
     => "gcloud container clusters describe NAME --format 'value(status, conditions)'"
 
-    QueueInUse "DI0383" "a queue with work of others"
-    "Work that this stack does not know of waits or runs in a queue that the plan deletes. What waits would wait for ever, \
-     and Kueue keeps the queue until what runs has ended. Each piece of work is named and needs approval of its own."
+    QueueInUse "DI0383" "a queue in use by others"
+    "Work from outside this stack waits or runs in a queue that the plan deletes. Waiting work would wait forever, and \
+     Kueue keeps the queue until running work has ended. Each piece of work is named and needs its own approval."
     => "kubectl get workloads --all-namespaces    # whose it is\ndask-infra apply --allow delete:ADDRESS"
 
-    RequestsWait "DI0384" "requests would wait forever for a pool that goes"
-    "A ProvisioningRequest that GKE has accepted waits for machines of a node pool. When the pool is deleted or replaced, GKE does \
-     not fail the request: it stays accepted, and whoever waits for it waits forever. Delete the request first (with Kueue: the \
-     work that it belongs to, as Kueue makes the request again), and request again when the new pool is there."
+    RequestsWait "DI0384" "requests that would wait forever for a deleted pool"
+    "A ProvisioningRequest that GKE has accepted waits for machines of a node pool. When the pool is deleted or replaced, \
+     GKE does not fail the request: it stays accepted, and whatever waits for it waits forever. Delete the request first \
+     (with Kueue: the work that it belongs to, as Kueue recreates the request), and request again when the new pool exists."
     => "kubectl get provisioningrequests --all-namespaces\nkubectl -n NAMESPACE delete provisioningrequest NAME"
 
     Stopped "DI0385" "a section that is stopped"
-    "`dask-infra stop` took it away, and the record in the cluster says who and when. The stack file has it \
-     unchanged, and plans leave it stopped: that is not drift, and edits of its section wait until it is started. \
-     `dask-infra start ADDRESS` brings it back, `apply --start` everything that is stopped."
+    "`dask-infra stop` deleted it, and the record in the cluster says who and when. The stack file still has it, and plans \
+     leave it stopped: that is not drift, and edits of its section take effect when it is started. `dask-infra start \
+     ADDRESS` recreates it, `apply --start` everything that is stopped."
     => "dask-infra start dask_cluster.rapids"
 
     LowerWay "DI0386" "a pool is not on its first way"
-    "Its machines were not to be had by the first way of `capacity` when it was created, so they are bought in another one, \
-     perhaps at another price. It stays so, as another way means another pool and new nodes. `apply --retry-capacity` replaces \
-     the pool and tries the ways from the first again; when an earlier way has no machines, it may end on this one again, or on \
-     a later one."
+    "The first way of `capacity` had no machines when the pool was created, so they are bought in another way, perhaps at \
+     another price. It stays so, as another way means another pool with new nodes. `apply --retry-capacity` replaces the \
+     pool and tries the ways from the first again; if no earlier way has machines, it may end up on this one again, or on a \
+     later one."
     => "dask-infra apply --retry-capacity --allow replace:node_pool.gpu"
 
-    RequestEnded "DI0387" "a request that is not made again by itself"
-    "A provisioning request is made once. It failed, its nodes were not used within 10 minutes or were taken away, or it was \
-     deleted. Apply asks for its nodes again only if its section or its job changes, or with `--replace ADDRESS`: nodes that \
-     nobody uses cost money."
+    RequestEnded "DI0387" "a request that is not repeated automatically"
+    "A provisioning request is created once. It failed, its nodes were not used within 10 minutes or were removed, or it \
+     was deleted. Apply requests the nodes again only if its section or its job changes, or with `--replace ADDRESS`: \
+     unused nodes cost money."
     => "dask-infra status provisioning_request.gpus\ndask-infra apply --replace provisioning_request.gpus --allow replace:provisioning_request.gpus"
 
     NextWay "DI0388" "a pool is still being created by one of its ways"
-    "An apply ended while it tried the ways of `capacity`, and GKE is still creating the pool. The next apply waits for it. When there \
-     are no machines it deletes the pool and tries the ways after it, without approval: nothing ever ran on it."
+    "An apply ended while it tried the ways of `capacity`, and GKE is still creating the pool. The next apply waits for it. \
+     If there are no machines, it deletes the pool and tries the remaining ways, without approval, as nothing ever ran on \
+     it."
 
     TtlGone "DI0389" "a Dask cluster with a ttl"
-    "With `ttl` a CronJob in the cluster deletes a Dask cluster so long after it was created, or after its queue let it start, with \
-     its groups and autoscaler. That is not drift, and apply does not recreate it by itself. `dask-infra start ADDRESS` recreates \
-     it, and so does a change of its section. A ttl that is given to a Dask cluster that is there already counts from \
-     the same moment, so that it may be deleted within minutes."
+    "With `ttl`, a CronJob in the cluster deletes a Dask cluster, with its groups and autoscaler, that long after it was \
+     created or admitted by its queue. That is not drift, and apply does not recreate it. `dask-infra start ADDRESS` \
+     recreates it, and so does a change to its section. If `ttl` is added to an existing Dask cluster, it counts from the \
+     same moment, so the cluster may be deleted within minutes."
 
     SecretOfOthers "DI0390" "a Secret that must be created"
     "A container that the plan creates takes a variable from a Kubernetes Secret that is not in the stack, and \

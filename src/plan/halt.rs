@@ -336,7 +336,7 @@ impl Planner<'_> {
             let made = live["metadata"]["creationTimestamp"].as_str();
             let made = made.map(|made| format!(", {made}")).unwrap_or_default();
             let from = match dask::ttl::is_of_queue(ttl) {
-                true => "the moment when its queue let it start".to_owned(),
+                true => "the moment when its queue admitted it".to_owned(),
                 false => format!("its creation{made}"),
             };
             let message = format!(

@@ -130,7 +130,9 @@ impl Why {
                 text.push_str(&wrap("    ", &tame(line), width));
             }
             if !after.is_empty() {
-                let names: Vec<&str> = after.iter().map(Address::as_str).collect();
+                let name = |address| if every { Address::as_str(address) } else { Address::section(address) };
+                let mut names: Vec<&str> = after.iter().map(name).collect();
+                names.dedup();
                 text.push_str(&wrap("    ", &format!("after {}", names.join(", ")), width));
             }
             let next = format!("  -> {program} plan shows the details, {program} apply applies it");
