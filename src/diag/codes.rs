@@ -223,6 +223,12 @@ codes! {
      at least one. `gpu[1-4]` in the list means `gpu1` to `gpu4`."
     => "[ssh]\nhosts = [\"node1\", \"gpu[1-4]\"]\nhome = \"node1\""
 
+    WorkerProcess "DI0129" "how a worker runs"
+    "Keys for the processes of workers contradict each other, or the target cannot follow them. On a host `cpu` is a number \
+     of threads as `threads` is. `dask cuda worker` starts one process for each GPU, with a nanny. On Kubernetes a worker is one \
+     process in one Pod and speaks TCP."
+    => "worker = { replicas = 4, threads = 2, memory = \"8Gi\", nanny = { spill = 0.7, terminate = false } }"
+
     Target "DI0201" "no target, or two targets"
     "A stack needs exactly one target: `[gke]` with project and location, or `[kubernetes]` with an existing \
      cluster."

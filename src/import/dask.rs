@@ -210,7 +210,7 @@ fn scheduler_of(short: Short) -> Scheduler {
 
 fn worker_of(short: Short, replicas: Replicas) -> Worker {
     let Short { image: _, resources, args, keys } = short;
-    Worker { replicas, hosts: Vec::new(), keys, resources, args }
+    Worker { replicas, keys, resources, args, ..Worker::default() }
 }
 
 fn group(object: &ObjectId, live: &Value, cluster: &str, cluster_key: &str, draft: &mut Draft) {

@@ -9,6 +9,7 @@ use super::text;
 use crate::address::FieldPath;
 use crate::kinds::dask;
 use crate::kinds::dask::pods::Wants;
+use crate::kinds::dask::process::ProcessKeys;
 use crate::kinds::machines::Machines;
 use crate::kinds::pod::{self, DIRECTIVE, Pod};
 use crate::kinds::scope::{POOL_LABEL, PoolFacts, Scope};
@@ -56,7 +57,7 @@ impl Part {
     fn spec(self, wants: &Wants, scope: &Scope) -> Value {
         match self {
             Self::Scheduler => dask::pods::scheduler(wants, scope),
-            Self::Worker => dask::pods::worker(wants, scope),
+            Self::Worker => dask::pods::worker(wants, &ProcessKeys::default(), scope),
             Self::Program(restart) => {
                 let mut pod = dask::pods::program(wants, scope);
                 pod["restartPolicy"] = json!(restart);

@@ -23,10 +23,10 @@ pub struct Effective<'a> {
 fn without_texts(tree: &mut Value) {
     let own = |keys: &mut Value| {
         if let Value::Object(keys) = keys {
-            keys.retain(|key, _| !["objects", "known", "given"].contains(&key.as_str()));
+            keys.retain(|key, _| !["objects", "known", "given", "texts"].contains(&key.as_str()));
         }
     };
-    for section in ["manifest", "helm_release"] {
+    for section in ["manifest", "helm_release", "environment"] {
         let sections = tree.get_mut(section).and_then(Value::as_object_mut);
         sections.into_iter().flatten().for_each(|(_, section)| own(section));
     }

@@ -1,7 +1,7 @@
 //! Files that a stack names: `file` and `definitions` of manifests, `pod` of Dask sections. What they hold goes into
 //! the tree in the place of their names, so that everything after sees values, and finds their lines.
 
-use std::collections::BTreeSet;
+use std::collections::{BTreeMap, BTreeSet};
 use std::io::ErrorKind;
 use std::path::{Path, PathBuf};
 
@@ -12,6 +12,7 @@ use super::schema::{resolve, shape};
 use super::yaml::{self, Node};
 use crate::address::{FieldPath, Segment};
 use crate::diag::{Code, Diagnostic};
+use crate::kinds::hosts::environment::{FILES, LOCK};
 use crate::kinds::pod::DIRECTIVE;
 use crate::kinds::scope::KUEUE;
 use crate::source::{FileId, Sources, Span};
@@ -41,6 +42,14 @@ pub(super) fn read<'a>(
             if let (Value::Object(section), Some(objects)) = (&mut *section, objects) {
                 section.insert(to.to_owned(), objects);
             }
+        }
+    }
+    let environments = tree.get_mut("environment").and_then(Value::as_object_mut);
+    for (key, section) in environments.into_iter().flatten() {
+        let path = FieldPath::keys(["environment", key]);
+        let texts = files.texts(section, &path);
+        if let (Value::Object(section), false) = (section, texts.is_empty()) {
+            section.insert("texts".to_owned(), json!(texts));
         }
     }
     let kueue = FieldPath::keys([KUEUE]);
@@ -144,6 +153,25 @@ impl Files<'_> {
             self.objects_of(&name, &place, to, &mut objects);
         }
         Some(Value::Array(objects))
+    }
+
+    /// What the files of an environment hold, by their usual names.
+    fn texts(&mut self, section: &Value, path: &FieldPath) -> BTreeMap<&'static str, String> {
+        let mut texts = BTreeMap::new();
+        for (key, usual) in FILES {
+            let Some(name) = section[key].as_str() else { continue };
+            let place = path.key(key);
+            let mut read = |usual: &'static str, name: &str| {
+                if let Some(file) = self.text(name, &place) {
+                    texts.insert(usual, self.sources.text(file).to_owned());
+                }
+            };
+            read(usual, name);
+            if key == "pyproject" {
+                read(LOCK, &Path::new(name).with_file_name(LOCK).display().to_string());
+            }
+        }
+        texts
     }
 
     fn objects_of(&mut self, name: &str, place: &FieldPath, to: &FieldPath, objects: &mut Vec<Value>) {

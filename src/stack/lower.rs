@@ -197,7 +197,7 @@ fn dask_facts(stack: &Stack, key: &str, section: &DaskCluster) -> DaskFacts {
     let name = section.live_name(key).to_owned();
     let hosts = stack.hosts();
     let scheduler = match hosts.is_empty() {
-        false => kinds::hosts::cluster::scheduler_address(&section.scheduler, &hosts),
+        false => kinds::hosts::cluster::scheduler_address(section, &hosts),
         true => kinds::dask::api::scheduler_address(&name, section.namespace()),
     };
     let on = stack.ssh.as_ref().and_then(|_| kinds::hosts::cluster::on(&section.scheduler, &hosts));

@@ -15,9 +15,9 @@ use crate::served::on_path;
 const START: &str =
     "import sys; exec(compile(sys.stdin.read(int(sys.stdin.readline())), 'dask-infra', 'exec'))";
 
-const HOSTS: &str = "/apis/hosts.dask-infra.dev/v1";
+pub(crate) const HOSTS: &str = "/apis/hosts.dask-infra.dev/v1";
 
-struct Agent {
+pub(crate) struct Agent {
     child: Child,
     requests: Option<ChildStdin>,
     answers: BufReader<ChildStdout>,
@@ -26,21 +26,21 @@ struct Agent {
 
 /// How an agent is started.
 #[derive(Default)]
-struct Setting<'a> {
+pub(crate) struct Setting<'a> {
     /// Constants of the agent that would make a test wait: text and what stands in its place.
-    faster: &'a [(&'a str, &'a str)],
+    pub(crate) faster: &'a [(&'a str, &'a str)],
     /// Before the `PATH`.
-    path: Option<&'a Path>,
+    pub(crate) path: Option<&'a Path>,
     /// Runs before it in the same shell.
-    shell: &'a str,
+    pub(crate) shell: &'a str,
 }
 
 impl Agent {
-    fn start(state: &Path) -> Self {
+    pub(crate) fn start(state: &Path) -> Self {
         Self::start_with(state, &Setting::default())
     }
 
-    fn start_with(state: &Path, setting: &Setting<'_>) -> Self {
+    pub(crate) fn start_with(state: &Path, setting: &Setting<'_>) -> Self {
         let source = Path::new(env!("CARGO_MANIFEST_DIR")).join("src/live/hosts/agent.py");
         let mut source = fs::read_to_string(source).unwrap();
         for (slow, fast) in setting.faster {
@@ -74,12 +74,12 @@ impl Agent {
     }
 
     /// The folder of this machine below the one of the user.
-    fn folder(&self) -> PathBuf {
+    pub(crate) fn folder(&self) -> PathBuf {
         PathBuf::from(self.hello["folder"].as_str().unwrap())
     }
 
     /// What the agent notes of a process.
-    fn note(&self, pod: &str) -> (PathBuf, Value) {
+    pub(crate) fn note(&self, pod: &str) -> (PathBuf, Value) {
         let file = self.folder().join(format!("objects/pods/default/{pod}.json"));
         let note = serde_json::from_str(&fs::read_to_string(&file).unwrap()).unwrap();
         (file, note)
@@ -90,7 +90,7 @@ impl Agent {
     }
 
     /// An environment that is ready.
-    fn with_environment(&mut self, python: &Path) {
+    pub(crate) fn with_environment(&mut self, python: &Path) {
         let path = format!("{HOSTS}/environments/main");
         self.apply(&path, "", &environment(python));
         self.until(&path, |_, live| live["status"]["phase"] == "Ready");
@@ -98,7 +98,7 @@ impl Agent {
 
     /// A cluster whose workers run, and nothing goes on.
     #[track_caller]
-    fn settled(&mut self, name: &str, workers: u64) -> Value {
+    pub(crate) fn settled(&mut self, name: &str, workers: u64) -> Value {
         self.until(&format!("{HOSTS}/{name}"), |_, live| {
             let status = &live["status"];
             status["converging"] == false && status["workers"]["running"] == workers
@@ -106,7 +106,7 @@ impl Agent {
     }
 
     /// Ends a cluster and its environment.
-    fn destroy(&mut self) {
+    pub(crate) fn destroy(&mut self) {
         for object in ["clusters/c", "environments/main"] {
             let path = format!("{HOSTS}/{object}");
             assert_eq!(self.ask("DELETE", &path, None).0, 200);
@@ -114,7 +114,7 @@ impl Agent {
         }
     }
 
-    fn ask(&mut self, method: &str, path: &str, body: Option<&Value>) -> (u64, Value) {
+    pub(crate) fn ask(&mut self, method: &str, path: &str, body: Option<&Value>) -> (u64, Value) {
         let line = json!({ "id": 1, "method": method, "path": path, "body": body });
         writeln!(self.requests.as_mut().unwrap(), "{line}").unwrap();
         let mut answer = String::new();
@@ -123,17 +123,28 @@ impl Agent {
         (answer["status"].as_u64().unwrap(), answer["body"].take())
     }
 
-    fn get(&mut self, path: &str) -> (u64, Value) {
+    /// Sends a request and does not wait for its answer.
+    pub(crate) fn tell(&mut self, method: &str, path: &str, body: &Value) {
+        let line = json!({ "id": 1, "method": method, "path": path, "body": body });
+        writeln!(self.requests.as_mut().unwrap(), "{line}").unwrap();
+    }
+
+    /// As SIGKILL ends it.
+    pub(crate) fn kill(&mut self) {
+        self.child.kill().unwrap();
+    }
+
+    pub(crate) fn get(&mut self, path: &str) -> (u64, Value) {
         self.ask("GET", path, None)
     }
 
-    fn apply(&mut self, path: &str, query: &str, body: &Value) -> (u64, Value) {
+    pub(crate) fn apply(&mut self, path: &str, query: &str, body: &Value) -> (u64, Value) {
         self.ask("PATCH", &format!("{path}?fieldManager=dask-infra%2Fs{query}"), Some(body))
     }
 
     /// Looks until something is so.
     #[track_caller]
-    fn until(&mut self, path: &str, so: impl Fn(u64, &Value) -> bool) -> Value {
+    pub(crate) fn until(&mut self, path: &str, so: impl Fn(u64, &Value) -> bool) -> Value {
         let begun = Instant::now();
         loop {
             let (status, body) = self.get(path);
@@ -154,7 +165,7 @@ impl Drop for Agent {
     }
 }
 
-fn things_in(folder: &Path) -> Vec<PathBuf> {
+pub(crate) fn things_in(folder: &Path) -> Vec<PathBuf> {
     let entries = fs::read_dir(folder).into_iter().flatten();
     entries.map(|entry| entry.unwrap().path()).collect()
 }
@@ -172,7 +183,7 @@ def there(name):
 workers = os.path.join(here, "workers")
 os.makedirs(workers, exist_ok=True)
 if any("importlib" in word for word in words):
-    print(json.dumps({"python": "3.12.1", "distributed": "2026.8.0"}))
+    print(json.dumps({"python": "3.12.1", "distributed": "2026.8.0", "dask-cuda": "26.10.0"}))
 elif "distributed.cli.dask_scheduler" in words:
     host, port = after("--host"), int(after("--port"))
     comm = socket.create_server((host, port))
@@ -206,37 +217,42 @@ elif "distributed.cli.dask_scheduler" in words:
 else:
     print(*words, flush=True)
     if "--name" in words:
-        open(os.path.join(workers, after("--name")), "w").close()
+        gpus = [gpu for gpu in os.environ.get("CUDA_VISIBLE_DEVICES", "").split(",") if gpu]
+        number = int(after("--nworkers")) if "--nworkers" in words else len(gpus)
+        if gpus:
+            print("devices", *gpus, flush=True)
+        for one in [after("--name")] if number == 1 else ["%s-%d" % (after("--name"), at) for at in range(number)]:
+            open(os.path.join(workers, one), "w").close()
     time.sleep(3600)
 "#;
 
-fn script(file: &Path, text: &str) {
+pub(crate) fn script(file: &Path, text: &str) {
     fs::write(file, text).unwrap();
     fs::set_permissions(file, fs::Permissions::from_mode(0o755)).unwrap();
 }
 
-fn pretended(folder: &Path) -> PathBuf {
+pub(crate) fn pretended(folder: &Path) -> PathBuf {
     let python = folder.join("python");
     script(&python, PRETENDED);
     python
 }
 
 /// What schedulers that are pretended in a folder were asked by one method.
-fn asked(folder: &Path, method: &str) -> Vec<String> {
+pub(crate) fn asked(folder: &Path, method: &str) -> Vec<String> {
     let text = fs::read_to_string(folder.join("requests")).unwrap_or_default();
     text.lines().filter(|line| line.contains(&format!(" {method} "))).map(str::to_owned).collect()
 }
 
-fn is_alive(pid: u32) -> bool {
+pub(crate) fn is_alive(pid: u32) -> bool {
     // One that only waits to be reaped has no program any more.
     Path::new("/proc").join(pid.to_string()).join("exe").exists()
 }
 
-fn environment(path: &Path) -> Value {
+pub(crate) fn environment(path: &Path) -> Value {
     json!({ "metadata": { "name": "main" }, "spec": { "digest": "d1", "path": path } })
 }
 
-fn cluster(workers: u32, ports: [u16; 2]) -> Value {
+pub(crate) fn cluster(workers: u32, ports: [u16; 2]) -> Value {
     json!({ "metadata": { "name": "c" }, "spec": {
         "environment": { "name": "main", "digest": "d1" },
         "scheduler": { "host": "127.0.0.1", "port": ports[0], "dashboardPort": ports[1] },

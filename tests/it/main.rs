@@ -28,6 +28,8 @@ mod growth;
 mod halted;
 mod held;
 mod host_agent;
+mod host_faults;
+mod host_workers;
 mod hostile;
 mod imports;
 mod kills;

@@ -201,6 +201,51 @@ fn edits_do_what_the_plan_says() {
     here.nothing_to_do();
 }
 
+/// Two processes a worker, an interface by its name, a scratch folder elsewhere, no nanny in a group: as real Dask has it.
+#[test]
+fn processes_run_as_they_are_told() {
+    needs!(&[Part::Operator]);
+    let scratch = tempfile::tempdir().unwrap();
+    let worker = format!(
+        "replicas = 1, processes = 2, threads = 1, interface = \"lo\", local_directory = \"{}\", \
+         nanny = {{ spill = 0.65, terminate = false }}",
+        scratch.path().display()
+    );
+    let more =
+        "[dask_cluster.work.group.bare]\nnanny = { enabled = false }\n\n[check.sum]\nrun = \"dask-sum\"\n";
+    let here = Here::new(&worker, more);
+    here.user.edit("scheduler = { port", "scheduler = { interface = \"lo\", port");
+    here.apply().expect(0).says("check.sum");
+    here.nothing_to_do();
+    here.run(&["status"]).expect(0).says(&format!("scheduler at tcp://127.0.0.1:{}", here.ports[0]));
+    let program = format!(
+        "import json\nimport dask\nfrom distributed import Client\n\
+         with Client('tcp://127.0.0.1:{}') as client:\n    workers = client.scheduler_info(n_workers=-1)['workers']\n    \
+         print(json.dumps({{str(one['name']): [one['nthreads'], bool(one['nanny'])] for one in workers.values()}}))\n    \
+         found = client.run(lambda: [dask.config.get('distributed.worker.memory.' + key) for key in ('spill', 'terminate')])\n    \
+         print(json.dumps(sorted(map(str, found.values()))))\n",
+        here.ports[0]
+    );
+    let asked = Command::new(python()).args(["-c", &program]).output().unwrap();
+    assert!(asked.status.success(), "{}", String::from_utf8_lossy(&asked.stderr));
+    let said = String::from_utf8_lossy(&asked.stdout).into_owned();
+    let lines: Vec<Value> = said.lines().map(|line| serde_json::from_str(line).unwrap()).collect();
+    let expect = serde_json::json!({
+        "work-worker-0-0": [1, true], "work-worker-0-1": [1, true], "work-bare-worker-0": [1, false],
+    });
+    assert_eq!(lines[0], expect);
+    assert_eq!(lines[1], serde_json::json!(["[0.65, False]", "[0.65, False]", "[0.7, 0.95]"]));
+    assert_eq!(fs::read_dir(scratch.path()).unwrap().count(), 1, "a folder for the worker");
+    // A worker of two processes is retired whole.
+    here.user.edit("processes = 2", "processes = 1");
+    here.apply().expect(0);
+    here.nothing_to_do();
+    here.run(&["destroy", "--auto-approve"]).expect(0);
+    assert_eq!(here.left(), Vec::<String>::new());
+    assert_eq!(fs::read_dir(scratch.path()).unwrap().count(), 0, "its scratch folder went with it");
+    assert_eq!(fs::read_dir(here.state.path()).unwrap().count(), 0);
+}
+
 #[test]
 fn what_cannot_start_says_why() {
     needs!(&[Part::Operator]);

@@ -12,6 +12,7 @@ use super::group::{self, DaskGroup, Joined};
 use super::handled::{self, is_handled};
 use super::idle::IdleTimeout;
 use super::pods::{self, Tally, Wants, Workers, with_pods};
+use super::process::ProcessKeys;
 use super::registered::{self, Registered};
 use super::replicas::{Replicas, Writer};
 use super::service::DaskService;
@@ -164,6 +165,9 @@ pub struct Scheduler {
     /// with `[ssh]` the address of its host.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub host: Option<String>,
+    /// On a host: the network interface that the scheduler listens on, instead of `host`: `"ib0"`. Its IPv4 address counts.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub interface: Option<String>,
     /// On a host: the port for workers and clients. Default 8786.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     #[schemars(range(min = 1, max = 65535))]
@@ -190,6 +194,13 @@ pub struct Worker {
     /// With `[ssh]`: the hosts that they are spread over. Default all.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     pub hosts: Vec<String>,
+    /// On a host: what scheduler and workers speak: `"tcp"`, the default, or `"ucx"` for InfiniBand and NVLink, which needs
+    /// `distributed-ucxx` in the environment.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub protocol: Option<String>,
+    /// How their processes run.
+    #[serde(flatten)]
+    pub process: ProcessKeys,
     /// What each pod gets and where it runs.
     #[serde(flatten)]
     pub keys: PodKeys,
@@ -431,7 +442,7 @@ fn lower_cluster(key: &str, section: &DaskCluster, scope: &Scope) -> (Resource, 
     let (replicas, create_only) = section.worker.replicas.split();
     let mut spec = json!({
         "scheduler": { "spec": pods::scheduler(&wants.0, scope) },
-        "worker": { "spec": pods::worker(&wants.1, scope) },
+        "worker": { "spec": pods::worker(&wants.1, &section.worker.process, scope) },
     });
     if let Some(replicas) = replicas {
         spec["worker"]["replicas"] = json!(replicas);

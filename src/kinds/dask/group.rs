@@ -10,6 +10,7 @@ use super::api::{self, GROUP_LABEL, UNATTACHED, UNSEEN};
 use super::booked::{self, Booking, WorkerCapacity};
 use super::handled::{self, is_handled, scaled_to};
 use super::pods::{self, Tally, Wants, Workers};
+use super::process::ProcessKeys;
 use super::registered::{self, Registered};
 use super::replicas::Replicas;
 use super::{scale, workers};
@@ -79,6 +80,9 @@ pub struct DaskGroup {
     /// With `[ssh]`: the hosts that these workers are spread over. Default all.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     pub hosts: Vec<String>,
+    /// How their processes run.
+    #[serde(flatten)]
+    pub process: ProcessKeys,
     /// What each pod gets and where it runs.
     #[serde(flatten)]
     pub keys: PodKeys,
@@ -205,7 +209,7 @@ pub fn lower(
     let origin = cluster_origin.key("group").key(key);
     let wants = section.wants(image);
     let (replicas, create_only) = section.replicas.split();
-    let mut worker = json!({ "spec": pods::worker(&wants, scope) });
+    let mut worker = json!({ "spec": pods::worker(&wants, &section.process, scope) });
     if let Some(replicas) = replicas {
         worker["replicas"] = json!(replicas);
     }

@@ -229,7 +229,7 @@ pub fn lower(key: &str, section: &DaskJob, like: Option<&DaskCluster>, scope: &S
     let scheduler = section.scheduler.as_ref().or(like.map(|like| &like.scheduler)).unwrap_or(&no_scheduler);
     let worker = section.worker.as_ref().or(like.map(|like| &like.worker)).unwrap_or(&no_worker);
     let given = [("scheduler", &scheduler.keys), ("worker", &worker.keys)];
-    let worker_keys = &worker.keys;
+    let (worker_keys, process) = (&worker.keys, &worker.process);
     let replicas = section.replicas.unwrap_or(worker.replicas.most());
     let (scheduler, workers) = (scheduler.wants(cluster_image), worker.wants(cluster_image));
     let program = wants(section, image);
@@ -251,7 +251,7 @@ pub fn lower(key: &str, section: &DaskJob, like: Option<&DaskCluster>, scope: &S
             },
             "worker": {
                 "replicas": replicas,
-                "spec": pods::worker(&workers, scope),
+                "spec": pods::worker(&workers, process, scope),
             },
         } },
     });

@@ -11,6 +11,7 @@ pub mod job;
 pub mod notebook;
 pub mod operator;
 pub mod pods;
+pub mod process;
 pub mod registered;
 pub mod replicas;
 pub mod scale;

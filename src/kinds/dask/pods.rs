@@ -4,6 +4,7 @@ use serde_json::{Value, json};
 
 use super::api::{CLUSTER_LABEL, COMPONENT_LABEL, GROUP_LABEL, UNSEEN};
 use super::handled::scaled_to;
+use super::process::ProcessKeys;
 use super::registered::Registered;
 use crate::address::Address;
 use crate::kinds::json::text;
@@ -60,12 +61,13 @@ pub fn scheduler(wants: &Wants, scope: &Scope) -> Value {
 
 /// The PodSpec of a worker. The two-word commands work in every image; one-word ones were removed in distributed
 /// 2026.6.0.
-pub fn worker(wants: &Wants, scope: &Scope) -> Value {
+pub fn worker(wants: &Wants, process: &ProcessKeys, scope: &Scope) -> Value {
     let command: &[&str] =
         if wants.keys.gpus() > 0 { &["dask", "cuda", "worker"] } else { &["dask", "worker"] };
     let named = command.iter().copied().chain(["--name", "$(DASK_WORKER_NAME)"]);
     let mut args: Vec<String> =
         if wants.args.is_empty() { named.map(str::to_owned).collect() } else { wants.args.to_vec() };
+    args.extend(process.args());
     let resources = wants.resources.into_iter().flatten().map(|(name, amount)| format!("{name}={amount}"));
     let resources: Vec<String> = resources.collect();
     if !resources.is_empty() {
@@ -77,7 +79,15 @@ pub fn worker(wants: &Wants, scope: &Scope) -> Value {
         "imagePullPolicy": "IfNotPresent",
         "args": args,
     });
-    template::pod(container, wants, scope)
+    let mut pod = template::pod(container, wants, scope);
+    for (name, value) in process.variables() {
+        let variable = json!({ "name": name, "value": value });
+        match pod["containers"][0]["env"].as_array_mut() {
+            Some(list) => list.push(variable),
+            None => pod["containers"][0]["env"] = json!([variable]),
+        }
+    }
+    pod
 }
 
 /// The PodSpec of a job's program.

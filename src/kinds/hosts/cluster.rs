@@ -17,6 +17,9 @@ pub const PORT: u16 = 8786;
 /// Dask's own default port of the dashboard.
 pub const DASHBOARD_PORT: u16 = 8787;
 
+/// What schedulers and workers speak when nothing is said.
+pub const TCP: &str = "tcp";
+
 pub const KIND: Kind = Kind {
     rank: 60,
     compare: Compare::Kubernetes(effect),
@@ -45,10 +48,13 @@ pub fn host<'a>(scheduler: &'a Scheduler, hosts: &'a [Host]) -> &'a str {
 }
 
 /// Where workers, checks and clients reach the scheduler.
-pub fn scheduler_address(scheduler: &Scheduler, hosts: &[Host]) -> String {
-    let host = host(scheduler, hosts);
+/// The agent says it for one that listens on an interface, whose address it alone knows.
+pub fn scheduler_address(cluster: &DaskCluster, hosts: &[Host]) -> String {
+    let scheduler = &cluster.scheduler;
+    let host = scheduler.interface.as_deref().unwrap_or_else(|| host(scheduler, hosts));
     let host = if host.contains(':') { format!("[{host}]") } else { host.to_owned() };
-    format!("tcp://{host}:{}", scheduler.port.unwrap_or(PORT))
+    let protocol = cluster.worker.protocol.as_deref().unwrap_or(TCP);
+    format!("{protocol}://{host}:{}", scheduler.port.unwrap_or(PORT))
 }
 
 /// Where the parts of a Dask cluster are, in the order of the hosts.
@@ -79,7 +85,7 @@ pub fn lower(key: &str, section: &DaskCluster, scope: &Scope) -> Vec<Resource> {
     let name = section.live_name(key);
     let api = api::cluster();
     let origin = FieldPath::keys(["dask_cluster", key]);
-    let Scheduler { port, dashboard_port, keys, .. } = &section.scheduler;
+    let Scheduler { interface, port, dashboard_port, keys, .. } = &section.scheduler;
     let mut metadata = json!({ "name": name, "labels": scope.labels() });
     for (label, value) in &section.labels {
         metadata["labels"][label] = json!(value);
@@ -88,10 +94,16 @@ pub fn lower(key: &str, section: &DaskCluster, scope: &Scope) -> Vec<Resource> {
         metadata["annotations"] = json!(section.annotations);
     }
     let mut scheduler = json!({
-        "host": host(&section.scheduler, &scope.target.hosts),
         "port": port.unwrap_or(PORT),
         "dashboardPort": dashboard_port.unwrap_or(DASHBOARD_PORT),
     });
+    match interface {
+        Some(interface) => scheduler["interface"] = json!(interface),
+        None => scheduler["host"] = json!(host(&section.scheduler, &scope.target.hosts)),
+    }
+    if let Some(protocol) = section.worker.protocol.as_ref().filter(|protocol| *protocol != TCP) {
+        scheduler["protocol"] = json!(protocol);
+    }
     if !keys.env.is_empty() {
         scheduler["env"] = workers::variables(&keys.env);
     }
@@ -103,7 +115,12 @@ pub fn lower(key: &str, section: &DaskCluster, scope: &Scope) -> Vec<Resource> {
     let mut spec = json!({
         "environment": workers::environment(section.environment.as_deref(), scope),
         "scheduler": scheduler,
-        "worker": workers::body(worker.replicas.most(), &worker.keys, &worker.resources),
+        "worker": workers::body(
+            worker.replicas.most(),
+            &worker.keys,
+            &worker.process,
+            &worker.resources,
+        ),
     });
     if let Some(Places { scheduler: _, workers, all }) = &places {
         spec["hosts"] = json!(all);
@@ -111,11 +128,12 @@ pub fn lower(key: &str, section: &DaskCluster, scope: &Scope) -> Vec<Resource> {
     }
     let mut follows = workers::follows(section.environment.as_deref(), scope);
     follows.extend(section.lifecycle.depends_on.iter().map(Address::new));
-    let mut provenance = workers::provenance(&origin.key("worker"));
+    let mut provenance = workers::provenance(&origin.key("worker"), &worker.process);
     let place = FieldPath::keys(["spec", "scheduler"]);
     provenance.extend([
         (FieldPath::keys(["spec", "environment"]), origin.key("environment")),
         (place.clone(), origin.key("scheduler")),
+        (place.key("protocol"), origin.key("worker").key("protocol")),
         (place.key("dashboardPort"), origin.key("scheduler").key("dashboard_port")),
         (FieldPath::keys(["metadata", "labels"]), origin.key("labels")),
         (FieldPath::keys(["metadata", "annotations"]), origin.key("annotations")),

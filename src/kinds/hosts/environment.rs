@@ -1,5 +1,7 @@
 //! Python environments on a host: one that is there, or one that is made of packages.
 
+use std::collections::BTreeMap;
+
 use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
 use serde_json::{Value, json};
@@ -20,6 +22,13 @@ const DEADLINE: u32 = 1800;
 /// Characters of the digest: the name of the folder.
 const DIGEST: usize = 16;
 
+/// Keys that name a file, and the usual name of one, by which the agent knows what it is.
+pub const FILES: [(&str, &str); 3] =
+    [("requirements", "requirements.txt"), ("pyproject", "pyproject.toml"), ("conda", "environment.yml")];
+
+/// What `uv` locked, beside a `pyproject.toml`.
+pub const LOCK: &str = "uv.lock";
+
 pub const KIND: Kind = Kind {
     rank: 55,
     compare: Compare::Kubernetes(effect),
@@ -32,8 +41,9 @@ pub const KIND: Kind = Kind {
     ..Kind::BARE
 };
 
-/// A Python environment on the hosts (`[local]`, `[ssh]`): one that is there (`path`), or one that is made of `packages`. Changed
-/// packages make a new environment beside the old one, and the Dask clusters that run in it are replaced.
+/// A Python environment on the hosts (`[local]`, `[ssh]`): one that is there (`path`), or one that is made of `packages`,
+/// `requirements`, `pyproject` or `conda`. Other packages, or a file with another text, make a new environment beside the old one,
+/// and the Dask clusters that run in it are replaced.
 #[derive(Clone, Debug, Default, PartialEq, Deserialize, Serialize, JsonSchema)]
 #[serde(deny_unknown_fields)]
 pub struct Environment {
@@ -42,6 +52,17 @@ pub struct Environment {
     /// in logs. Give them in the installer's own configuration (`~/.netrc`, `uv.toml`, `pip.conf`).
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     pub packages: Vec<String>,
+    /// A file of packages with versions, as `pip install -r` takes it: `"requirements.txt"`. Installed as `packages` are. Each line is
+    /// a package: other files, folders and options (`-r`, `-e`, `--index-url`) are refused, for a host does not have them.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub requirements: Option<String>,
+    /// A `pyproject.toml`, with the `uv.lock` beside it: `uv sync --locked` installs what is locked, without the project itself and its
+    /// dev group. Needs uv on each host; a lock that is out of date is an error.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub pyproject: Option<String>,
+    /// A file of conda: `"environment.yml"`. The environment is made by micromamba, mamba or conda, whichever is on the `PATH` of a host.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub conda: Option<String>,
     /// The Python to make it with: a version (`"3.12"`; uv downloads what is not there) or the whole path of an interpreter.
     /// Default the `python3` of the `PATH`.
     #[serde(default, skip_serializing_if = "Option::is_none")]
@@ -53,6 +74,10 @@ pub struct Environment {
     /// `protect` and `depends_on`.
     #[serde(flatten)]
     pub lifecycle: Lifecycle,
+    /// What its files hold, by their usual names; read when the stack is loaded.
+    #[serde(default, skip_serializing_if = "BTreeMap::is_empty")]
+    #[schemars(skip)]
+    pub texts: BTreeMap<String, String>,
 }
 
 impl Section for Environment {
@@ -71,15 +96,21 @@ impl Environment {
     }
 
     fn digest(&self) -> String {
-        let Self { packages, python, path, lifecycle: _ } = self;
-        let text = json!([packages, python, path]).to_string();
+        let Self { packages, requirements: _, pyproject: _, conda: _, python, path, lifecycle: _, texts } =
+            self;
+        // What a file is called makes no other environment.
+        let text = match texts.is_empty() {
+            true => json!([packages, python, path]),
+            false => json!([python, texts]),
+        };
+        let text = text.to_string();
         blake3::hash(text.as_bytes()).to_hex().as_str()[..DIGEST].to_owned()
     }
 }
 
 /// What `[environment.KEY]` becomes.
 pub fn lower(key: &str, section: &Environment, scope: &Scope) -> Resource {
-    let Environment { packages, python, path, lifecycle } = section;
+    let Environment { packages, python, path, lifecycle, texts, .. } = section;
     let api = api::environment();
     let origin = FieldPath::keys(["environment", key]);
     let facts = section.facts(key);
@@ -87,8 +118,10 @@ pub fn lower(key: &str, section: &Environment, scope: &Scope) -> Resource {
     let mut spec = json!({ "digest": facts.digest });
     if let Some(path) = path {
         spec["path"] = json!(path);
-    } else {
+    } else if texts.is_empty() {
         spec["packages"] = json!(packages);
+    } else {
+        spec["files"] = json!(texts);
     }
     if let Some(python) = python {
         spec["python"] = json!(python);
@@ -106,7 +139,9 @@ pub fn lower(key: &str, section: &Environment, scope: &Scope) -> Resource {
             "spec": spec,
         }),
         create_only: Value::Null,
-        provenance: vec![(FieldPath::keys(["spec"]), origin.clone())],
+        provenance: std::iter::once((FieldPath::keys(["spec"]), origin.clone()))
+            .chain(FILES.map(|(key, name)| (FieldPath::keys(["spec", "files", name]), origin.key(key))))
+            .collect(),
         origin,
         follows: lifecycle.depends_on.iter().map(Address::new).collect(),
         protect: lifecycle.protect,
@@ -154,7 +189,9 @@ fn about(resource: &Resource) -> Vec<String> {
         spec["packages"].as_array().into_iter().flatten().filter_map(Value::as_str).collect();
     let python = text(&spec["python"]);
     let python = if python.is_empty() { String::new() } else { format!("Python {python}") };
-    vec![text(&spec["path"]).to_owned(), python, packages.join(" ")]
+    let files: Vec<&str> =
+        spec["files"].as_object().into_iter().flatten().map(|(name, _)| name.as_str()).collect();
+    vec![text(&spec["path"]).to_owned(), python, packages.join(" "), files.join(" and ")]
 }
 
 #[cfg(test)]
@@ -186,5 +223,11 @@ mod tests {
         assert_eq!(one, of(&["dask"], None));
         assert_ne!(one, of(&["dask==1"], None));
         assert_ne!(one, of(&["dask"], Some("3.12")));
+        let file = |key: Option<&str>, text: &str| {
+            let texts = [("requirements.txt".to_owned(), text.to_owned())].into();
+            Environment { requirements: key.map(str::to_owned), texts, ..Environment::default() }.digest()
+        };
+        assert_eq!(file(Some("a.txt"), "dask\n"), file(Some("b.txt"), "dask\n"));
+        assert_ne!(file(Some("a.txt"), "dask\n"), file(Some("a.txt"), "dask==1\n"));
     }
 }

@@ -42,12 +42,17 @@ pub(super) fn lower(
     let mut follows = vec![of.address.clone()];
     follows.extend(workers::follows(environment, scope));
     follows.extend(section.lifecycle.depends_on.iter().map(Address::new));
-    let mut provenance = workers::provenance(&origin);
+    let mut provenance = workers::provenance(&origin, &section.process);
     provenance.push((FieldPath::keys(["spec", "environment"]), origin.key("environment")));
     let mut spec = json!({
         "cluster": cluster_name,
         "environment": workers::environment(environment, scope),
-        "worker": workers::body(section.replicas.most(), &section.keys, &section.resources),
+        "worker": workers::body(
+            section.replicas.most(),
+            &section.keys,
+            &section.process,
+            &section.resources,
+        ),
     });
     if let Some(names) = scope.target.host_names() {
         let hosts = workers::placed(&section.hosts, &names);

@@ -4,6 +4,7 @@ use serde_json::{Value, json};
 
 use super::api;
 use crate::address::{Address, FieldPath};
+use crate::kinds::dask::process::ProcessKeys;
 use crate::kinds::env::Env;
 use crate::kinds::json::{count, text};
 use crate::kinds::kind::{Amiss, ChangeContext};
@@ -23,26 +24,52 @@ const DEADLINE: u32 = 600;
 pub(super) fn body(
     replicas: u32,
     keys: &PodKeys,
+    process: &ProcessKeys,
     resources: &std::collections::BTreeMap<String, f64>,
 ) -> Value {
-    const BILLION: i128 = 1_000_000_000;
-    let mut worker = json!({ "replicas": replicas, "threads": 1 });
-    // Rounded up: a worker has at least one thread.
-    let whole = |text: &String| quantity(&json!(text)).map(|value| (value + BILLION - 1) / BILLION);
-    let whole = |text: &String| whole(text).and_then(|value| u64::try_from(value).ok());
-    if let Some(threads) = keys.cpu.as_ref().and_then(whole) {
-        worker["threads"] = json!(threads.max(1));
-    }
-    if let Some(bytes) = keys.memory.as_ref().and_then(whole) {
+    let ProcessKeys { threads, processes, interface, local_directory, nanny: _ } = process;
+    let threads = threads.map(u64::from).or_else(|| keys.cpu.as_deref().and_then(threads_of));
+    let mut worker = json!({ "replicas": replicas, "threads": threads.unwrap_or(1) });
+    if let Some(bytes) = keys.memory.as_deref().and_then(whole) {
         worker["memory"] = json!(bytes);
+    }
+    if let Some(processes) = processes.filter(|processes| *processes > 1) {
+        worker["processes"] = json!(processes);
+    }
+    if keys.gpus() > 0 {
+        worker["gpus"] = json!(keys.gpus());
+    }
+    if let Some(interface) = interface {
+        worker["interface"] = json!(interface);
+    }
+    if let Some(folder) = local_directory {
+        worker["localDirectory"] = json!(folder);
+    }
+    if !process.has_nanny() {
+        worker["nanny"] = json!(false);
+    }
+    for (name, value) in process.variables() {
+        worker["env"][name] = json!(value);
     }
     if !resources.is_empty() {
         worker["resources"] = json!(resources);
     }
-    if !keys.env.is_empty() {
-        worker["env"] = variables(&keys.env);
+    for (name, value) in keys.env.iter().filter_map(|(name, value)| Some((name, value.text()?))) {
+        worker["env"][name] = json!(value);
     }
     worker
+}
+
+/// A quantity of the file, rounded up to a whole number.
+fn whole(text: &str) -> Option<u64> {
+    const BILLION: i128 = 1_000_000_000;
+    let value = quantity(&json!(text)).map(|value| (value + BILLION - 1) / BILLION)?;
+    u64::try_from(value).ok()
+}
+
+/// Threads of a worker by its `cpu`: it has one at least.
+pub fn threads_of(cpu: &str) -> Option<u64> {
+    whole(cpu).map(|threads| threads.max(1))
 }
 
 /// Hosts that a section names, in their order; all when it names none.
@@ -69,11 +96,18 @@ pub(super) fn environment(key: Option<&str>, scope: &Scope) -> Value {
 }
 
 /// Places of the worker's fields in the stack file.
-pub(super) fn provenance(origin: &FieldPath) -> Vec<(FieldPath, FieldPath)> {
+pub(super) fn provenance(origin: &FieldPath, process: &ProcessKeys) -> Vec<(FieldPath, FieldPath)> {
     let place = |key: &str| FieldPath::keys(["spec", "worker", key]);
+    let threads = if process.threads.is_some() { "threads" } else { "cpu" };
     vec![
         (FieldPath::keys(["spec", "worker"]), origin.clone()),
-        (place("threads"), origin.key("cpu")),
+        (place("threads"), origin.key(threads)),
+        (place("processes"), origin.key("processes")),
+        (place("gpus"), origin.key("gpus")),
+        (place("interface"), origin.key("interface")),
+        (place("localDirectory"), origin.key("local_directory")),
+        (place("nanny"), origin.key("nanny")),
+        (place("env"), origin.key("env")),
         (place("hosts"), origin.key("hosts")),
         (place("memory"), origin.key("memory")),
     ]
@@ -212,7 +246,14 @@ pub(super) fn about(worker: &Value) -> String {
     let counted = |number: u64, noun: &str| format!("{number} {noun}{}", if number == 1 { "" } else { "s" });
     let (number, threads) = (count(&worker["replicas"]), count(&worker["threads"]));
     let each = if number == 1 { "" } else { " each" };
-    format!("{} with {}{each}", counted(number, "worker"), counted(threads, "thread"))
+    let (gpus, processes) = (count(&worker["gpus"]), count(&worker["processes"]));
+    let threads = counted(threads, "thread");
+    let has = match (gpus, processes) {
+        (0, 0..=1) => threads,
+        (0, several) => format!("{several} processes of {threads}"),
+        (gpus, _) => format!("{} and {threads} a process", counted(gpus, "GPU")),
+    };
+    format!("{} with {has}{each}", counted(number, "worker"))
 }
 
 #[cfg(test)]

@@ -19,6 +19,7 @@ import shutil
 import signal
 import socket
 import stat
+import struct
 import subprocess
 import sys
 import time
@@ -39,6 +40,8 @@ KINDS = {
 CLUSTER_LABEL = "dask.org/cluster-name"
 GROUP_LABEL = "dask.org/workergroup-name"
 COMPONENT_LABEL = "dask.org/component"
+# Tells a program where the scheduler is.
+SCHEDULER = "DASK_SCHEDULER_ADDRESS"
 # In the environment of every process that is started here; children inherit it.
 MARK = "DASK_INFRA_PROCESS"
 # What processes get of the environment of who applies: a shell's other variables would make two applies differ, and may
@@ -62,6 +65,8 @@ TERMINATE = 15
 KILL = 10
 # Less than an apply waits for an environment.
 INSTALL, ABOUT = 1700, 60
+# Beside the lock of a maker: the folder of the files that it reads.
+FILES = ".files"
 # How long a request waits for the files.
 LOCK = 10
 # Bytes of a log that are sent at most, and above which one is cut to as much as that.
@@ -557,7 +562,12 @@ class Store:
     def forget_made(self):
         """Takes the locks of makers away that were killed."""
         folder = self.at("making")
-        for name in os.listdir(folder) if os.path.isdir(folder) else []:
+        for name in sorted(os.listdir(folder)) if os.path.isdir(folder) else []:
+            if name.endswith(FILES):
+                # Only who has the lock has files.
+                if not os.path.exists(os.path.join(folder, name[:-len(FILES)])):
+                    self.remove("making", name)
+                continue
             with contextlib.suppress(OSError):
                 handle = os.open(os.path.join(folder, name), os.O_RDWR | os.O_CLOEXEC)
                 try:
@@ -676,14 +686,45 @@ class Host:
 
     def install(self, name, spec, folder, python, uid):
         os.makedirs(os.path.dirname(folder), mode=0o700, exist_ok=True)
-        base, packages = spec.get("python"), list(spec.get("packages", []))
+        files = self.store.at("making", spec["digest"] + FILES)
+        os.makedirs(files, mode=0o700, exist_ok=True)
+        try:
+            for one, text in spec.get("files", {}).items():
+                with open(os.path.join(files, os.path.basename(one)), "w") as file:
+                    file.write(text)
+            self.run_makers(name, self.makers(spec, files, folder, python), folder, uid)
+        finally:
+            shutil.rmtree(files, ignore_errors=True)
+
+    def makers(self, spec, files, folder, python):
+        """The commands that make an environment."""
+        base, packages, given = spec.get("python"), list(spec.get("packages", [])), spec.get("files", {})
         uv = shutil.which("uv")
+        if "pyproject.toml" in given:
+            if not uv:
+                raise Refused(500, "Failed", "uv is not on the PATH of %s: it installs what uv.lock says" % socket.gethostname())
+            sync = [uv, "sync", "--locked", "--no-install-project", "--no-dev", "--project", files]
+            return [sync + (["--python", base] if base else [])]
+        if "environment.yml" in given:
+            file = os.path.join(files, "environment.yml")
+            for tool in ("micromamba", "mamba", "conda"):
+                found = shutil.which(tool)
+                if found:
+                    made = ["create", "--yes"] if tool == "micromamba" else ["env", "create", "--quiet"]
+                    return [[found] + made + ["--prefix", folder, "--file", file]]
+            message = "neither micromamba nor mamba nor conda is on the PATH of %s: one of them makes an environment of conda"
+            raise Refused(500, "Failed", message % socket.gethostname())
+        if "requirements.txt" in given:
+            packages = ["-r", os.path.join(files, "requirements.txt")]
         if uv:
             make = [uv, "venv", "--quiet", folder] + (["--python", base] if base else [])
             fill = [uv, "pip", "install", "--python", python] + packages
         else:
             make = [self.base_python(base), "-m", "venv", folder]
             fill = [python, "-m", "pip", "install", "--disable-pip-version-check", "--no-input"] + packages
+        return [make] + ([fill] if packages else [])
+
+    def run_makers(self, name, commands, folder, uid):
         file = self.store.at("logs", log_name("environment-" + name))
         with self.store.locked():
             os.makedirs(os.path.dirname(file), mode=0o700, exist_ok=True)
@@ -691,13 +732,12 @@ class Host:
             log = open(file, "a")
         mark, until = self.maker_mark(uid), time.monotonic() + INSTALL
         with log:
-            for command in [make] + ([fill] if packages else []):
+            for command in commands:
                 said = "`%s`" % " ".join(command[:3])
                 log.write("$ %s\n" % without_passwords(" ".join(command)))
                 log.flush()
-                running = subprocess.Popen(
-                    command, stdin=subprocess.DEVNULL, stdout=log, stderr=log, env=dict(os.environ, **{MARK: mark})
-                )
+                given = dict(os.environ, **{MARK: mark, "UV_PROJECT_ENVIRONMENT": folder})
+                running = subprocess.Popen(command, stdin=subprocess.DEVNULL, stdout=log, stderr=log, env=given)
                 try:
                     running.wait(max(0, until - time.monotonic()))
                 except subprocess.TimeoutExpired:
@@ -705,7 +745,10 @@ class Host:
                     raise Refused(500, "Failed", "%s did not end within %d minutes" % (said, INSTALL // 60)) from None
                 if running.returncode:
                     log.flush()
-                    raise Refused(500, "Failed", "%s failed: %s" % (said, tail(file)))
+                    last = tail(file)
+                    if "`uv lock`" in last:
+                        last = "uv.lock is not that of pyproject.toml any more: run `uv lock` beside it"
+                    raise Refused(500, "Failed", "%s failed: %s" % (said, last))
 
     def base_python(self, base):
         if not base:
@@ -722,7 +765,7 @@ class Host:
         program = (
             "import importlib.metadata as m, json, platform\n"
             "found = {'python': platform.python_version()}\n"
-            "for name in ('dask', 'distributed'):\n"
+            "for name in ('dask', 'distributed', 'dask-cuda'):\n"
             "    try:\n"
             "        found[name] = m.version(name)\n"
             "    except m.PackageNotFoundError:\n"
@@ -743,7 +786,8 @@ class Host:
             raise Broken("%s does not run: it said %r" % (python, asked.stdout[-100:])) from None
         if "distributed" not in versions:
             raise Refused(500, "Failed", "%s has no package `distributed`" % python)
-        return {"python": python, "versions": versions}
+        extras = {name: versions.pop(name) for name in ("dask-cuda",) if name in versions}
+        return {"python": python, "versions": versions, "extras": extras}
 
     def collect(self):
         """Takes away folders of environments that nothing uses; to be called with the lock."""
@@ -767,11 +811,14 @@ class Host:
         """The processes that a cluster and its groups ask for: name to what is to run."""
         live = self.store.get("clusters", cluster)
         going = live is None or is_going(live)
-        wanted = {}
+        wanted, terms = {}, {}
+        if not going:
+            terms = live["spec"]["scheduler"]
+            if live["spec"].get("reach"):
+                terms = dict(terms, host=live["spec"]["reach"])
         if not going and leads(live):
             wanted[cluster + "-scheduler"] = {
-                "component": "scheduler", "group": "", "environment": live["spec"]["environment"],
-                "scheduler": live["spec"]["scheduler"],
+                "component": "scheduler", "group": "", "environment": live["spec"]["environment"], "scheduler": terms,
             }
         def prefix(name, owner):
             # Of one scheduler no two workers have one name. No other name has a `_`.
@@ -788,7 +835,7 @@ class Host:
             for index in range(int(owner["spec"]["worker"].get("replicas", 1))):
                 wanted["%s-%d" % (first, index)] = {
                     "component": "worker", "group": group, "environment": owner["spec"]["environment"],
-                    "scheduler": live["spec"]["scheduler"], "worker": worker,
+                    "scheduler": terms, "worker": worker,
                 }
                 if "host" in live["spec"]:
                     wanted["%s-%d" % (first, index)]["spread"] = True
@@ -848,9 +895,11 @@ class Host:
                 if not lost and not away and leader not in alive:
                     # It does not start: nothing else can.
                     missing = []
-                if not lost and not dead and known and missing:
+                # Where GPUs are given back by those who go, they are waited for.
+                ready = self.with_gpus(missing, wanted) if goes else missing
+                if not lost and not dead and known and ready:
                     # Before others go, so that they can take over what those hold.
-                    for name in missing:
+                    for name in ready:
                         tried.add(name)
                         self.start(cluster, name, wanted[name])
                     continue
@@ -880,8 +929,9 @@ class Host:
         leader = cluster + "-scheduler"
         others = (stay | set(goes)) - set(some) - {leader}
         self.wait_for_workers(cluster, pods.get(leader), others & stay)
-        retired = self.retire(cluster, pods.get(leader), set(some), bool(others))
-        unmoved = [name for name in some if name not in retired]
+        theirs = {name: set(members(pods[name])) for name in some}
+        retired = self.retire(cluster, pods.get(leader), set().union(*theirs.values()), bool(others))
+        unmoved = [name for name in some if not theirs[name] <= retired]
         left = self.stop([pods[name] for name in some if name not in unmoved])
         kept.update(unmoved, left)
         with self.store.locked():
@@ -927,7 +977,7 @@ class Host:
             with self.store.locked():
                 live = self.store.get("clusters", cluster)
                 pods = [self.store.get("pods", name, "default") for name in names]
-                waited = {pod["metadata"]["name"] for pod in pods if pod and is_alive(self.process_of(pod))}
+                waited = {one for pod in pods if pod and is_alive(self.process_of(pod)) for one in members(pod)}
                 alive = leader is None or is_alive(self.process_of(leader))
             known = self.identity(live, leader, ANSWER) if live and alive else {}
             if not alive or waited <= {str(one.get("id")) for one in known.get("workers", {}).values()}:
@@ -967,25 +1017,100 @@ class Host:
             "spec": {"containers": [{"name": what["component"]}]},
             "internal": {"text": digest(what), "environment": what["environment"].get("digest")},
         }
+        worker = what.get("worker", {})
+        if worker.get("processes") or worker.get("gpus"):
+            pod["internal"]["processes"] = int(worker.get("gpus") or worker["processes"])
         try:
-            command, variables = self.command(name, what)
-        except Refused as why:
-            pod["internal"]["error"] = why.message
+            scratch = self.scratch(name, uid, worker) if what["component"] == "worker" else None
+            if scratch and worker.get("localDirectory"):
+                pod["internal"]["scratch"] = scratch
+            command, variables = self.command(name, what, scratch)
+            if worker.get("gpus"):
+                pod["internal"]["gpus"] = self.free_gpus(int(worker["gpus"]))
+                variables["CUDA_VISIBLE_DEVICES"] = ",".join(pod["internal"]["gpus"])
+        except (Refused, OSError) as why:
+            if isinstance(why, OSError) and why.errno in FULL:
+                raise
+            pod["internal"]["error"] = why.message if isinstance(why, Refused) else why.strerror or str(why)
             self.store.put("pods", pod)
             return
         pod["spec"]["containers"][0]["command"] = command
-        if what["component"] == "worker":
-            os.makedirs(self.store.at("scratch", name), mode=0o700, exist_ok=True)
+        if worker.get("localDirectory"):
+            # First the note, then the folder: one outside of the own ones would be nobody's.
+            self.store.put("pods", pod)
+        if scratch:
+            os.makedirs(scratch, mode=0o700, exist_ok=True)
         self.spawn(pod, command, variables)
 
-    def command(self, name, what):
+    def scratch(self, name, uid, worker):
+        """The folder for what a worker writes to disk."""
+        above = os.path.expanduser(worker.get("localDirectory", ""))
+        if not above:
+            return self.store.at("scratch", name)
+        if not os.path.isdir(above):
+            raise Refused(500, "Failed", "there is no folder %s on this host: make it, or name another one in `local_directory`" % above)
+        if not os.access(above, os.W_OK | os.X_OK):
+            raise Refused(500, "Failed", "the folder %s of `local_directory` cannot be written" % above)
+        return os.path.join(above, "dask-infra-%s-%s" % (name, uid[:8]))
+
+    def remove_scratch(self, pod):
+        self.store.remove("scratch", pod["metadata"]["name"])
+        if pod.get("internal", {}).get("scratch"):
+            shutil.rmtree(pod["internal"]["scratch"], ignore_errors=True)
+
+    # GPUs
+
+    def free_gpus(self, number):
+        """GPUs of this host that no worker of this user has; to be called with the lock."""
+        taken = {gpu for pod in self.store.all("pods") for gpu in pod.get("internal", {}).get("gpus", [])}
+        free = [gpu for gpu in gpus() if gpu not in taken]
+        if len(free) < number:
+            message = "%s free on this host, and the worker needs %d: others of this user hold the rest"
+            raise Refused(500, "Failed", message % (counted(len(free), "GPU is", "GPUs are"), number))
+        return free[:number]
+
+    def with_gpus(self, names, wanted):
+        """Of processes those for whose GPUs there is room; to be called with the lock."""
+        needs = {name: int(wanted[name].get("worker", {}).get("gpus", 0)) for name in names}
+        if not any(needs.values()):
+            return names
+        taken = {gpu for pod in self.store.all("pods") for gpu in pod.get("internal", {}).get("gpus", [])}
+        room, some = len(set(gpus()) - taken), []
+        for name in names:
+            if needs[name] <= room:
+                room -= needs[name]
+                some.append(name)
+        return some
+
+    def check_gpus(self, plural, live):
+        """Whether this host has the GPUs that all clusters on it ask for: nothing is started that could not be whole."""
+        def needs(one):
+            worker = one["spec"].get("worker", {})
+            return int(worker.get("gpus", 0)) * int(worker.get("replicas", 1))
+        if plural not in ("clusters", "workergroups") or not needs(live):
+            return
+        name = live["metadata"]["name"]
+        others = [
+            one for kind in ("clusters", "workergroups") for one in self.store.all(kind)
+            if (kind, one["metadata"]["name"]) != (plural, name) and not is_going(one)
+        ]
+        there, others = len(gpus()), sum(map(needs, others))
+        if needs(live) + others > there:
+            more = " beside %d that other workers of this user have" % others if others else ""
+            message = "%s asks for %s on %s%s, which has %s: nothing was started"
+            raise Refused(422, "Invalid", message % (
+                name, counted(needs(live), "GPU", "GPUs"), socket.gethostname(), more,
+                counted(there, "GPU", "GPUs") if there else "none that `nvidia-smi` or /proc/driver/nvidia tells of"), name)
+
+    def command(self, name, what, scratch):
         environment = self.environment(what["environment"]["name"])
         if not environment or environment["status"].get("phase") != "Ready":
             raise Refused(500, "Failed", "the environment %s is not ready" % what["environment"]["name"])
         python = environment["status"]["python"]
         scheduler = what["scheduler"]
-        host, port, pages = scheduler["host"], int(scheduler["port"]), int(scheduler["dashboardPort"])
-        at = url_host(host)
+        host, port, pages = listens(what), int(scheduler["port"]), int(scheduler["dashboardPort"])
+        at, protocol = url_host(host), scheduler.get("protocol")
+        spoken = ["--protocol", protocol] if protocol else []
         if what["component"] == "scheduler":
             for one in (port, pages):
                 if is_taken(host, one):
@@ -995,18 +1120,35 @@ class Host:
             return [
                 python, "-m", "distributed.cli.dask_scheduler", "--host", host, "--port", str(port),
                 "--dashboard-address", "%s:%d" % (at, pages),
-            ], variables
+            ] + spoken, variables
         worker = what["worker"]
         if what.get("spread"):
             host = own_address(host, port)
             at, scheduler_at = url_host(host), at
         else:
             scheduler_at = at
-        command = [
-            python, "-m", "distributed.cli.dask_worker", "tcp://%s:%d" % (scheduler_at, port), "--name", name, "--nworkers", "1",
+        if worker.get("interface"):
+            host = address_of(worker["interface"])
+            at = url_host(host)
+        address = "%s://%s:%d" % (protocol or "tcp", scheduler_at, port)
+        if worker.get("gpus"):
+            if "dask-cuda" not in environment["status"].get("extras", {"dask-cuda": None}):
+                message = "the environment %s has no package `dask-cuda`, which starts workers with GPUs"
+                raise Refused(500, "Failed", message % what["environment"]["name"])
+            # It starts a process for each GPU that it sees. It has no option for their number, and none for a nanny.
+            # Source: `cli.py` of dask-cuda 26.10.
+            command = [python, "-m", "dask", "cuda", "worker", address, "--name", name]
+        else:
+            command = [
+                python, "-m", "distributed.cli.dask_worker", address, "--name", name,
+                "--nworkers", str(worker.get("processes", 1)),
+            ]
+        command += [
             "--nthreads", str(worker.get("threads", 1)), "--host", host, "--dashboard-address", "%s:0" % at,
-            "--local-directory", self.store.at("scratch", name),
-        ]
+            "--local-directory", scratch,
+        ] + spoken
+        if worker.get("nanny") is False:
+            command.append("--no-nanny")
         if worker.get("memory"):
             command += ["--memory-limit", str(worker["memory"])]
         if worker.get("resources"):
@@ -1057,7 +1199,7 @@ class Host:
                 live = self.store.get("pods", name, "default")
                 if live and live["metadata"]["uid"] == pod["metadata"]["uid"]:
                     self.store.remove("logs", log_name(name))
-                    self.store.remove("scratch", name)
+                    self.remove_scratch(live)
                     self.store.drop("pods", name, "default")
         return left
 
@@ -1107,10 +1249,11 @@ class Host:
                 return
             if time.monotonic() > until:
                 scheduler = live["spec"]["scheduler"]
-                message = "no scheduler of tcp://%s:%s answers on port %s: %s"
+                message = "no scheduler of %s://%s:%s answers on port %s: %s"
                 who = "the one there calls itself %s" % known["address"] if known.get("address") else "nothing is there, or a firewall in between"
                 raise Refused(500, "Failed", message % (
-                    url_host(scheduler["host"]), scheduler["port"], scheduler["dashboardPort"], who))
+                    scheduler.get("protocol", "tcp"), url_host(listens(live["spec"])), scheduler["port"],
+                    scheduler["dashboardPort"], who))
             time.sleep(0.2)
 
     def identity(self, live, leader, patience):
@@ -1169,18 +1312,22 @@ class Host:
         }
         if of and (running or not leads(of)):
             # The scheduler is asked when the files are free for others.
-            self.asked.append((status, of, leader, {pod["metadata"]["name"] for pod in alive}))
+            self.asked.append((status, of, leader, [members(pod) for pod in alive]))
         environment = self.environment(live["spec"]["environment"]["name"])
         versions = (environment or {}).get("status", {}).get("versions")
         if versions:
             status["versions"] = versions
         if plural == "clusters":
             scheduler = live["spec"]["scheduler"]
-            at = url_host(scheduler["host"])
-            status["scheduler"].update(
-                address="tcp://%s:%d" % (at, int(scheduler["port"])),
-                dashboard="http://%s:%d/status" % (at, int(scheduler["dashboardPort"])),
-            )
+            try:
+                host = listens(live["spec"])
+                at = url_host(host)
+                status["scheduler"].update(
+                    host=host, address="%s://%s:%d" % (scheduler.get("protocol", "tcp"), at, int(scheduler["port"])),
+                    dashboard="http://%s:%d/status" % (at, int(scheduler["dashboardPort"])),
+                )
+            except OSError as why:
+                status["message"] = why.strerror or str(why)
             if leader and not running:
                 status["message"] = self.said(leader)
         elif of:
@@ -1220,7 +1367,7 @@ class Host:
             status["scheduler"]["answers"] = bool(known[uid])
             if leader is None:
                 status["scheduler"]["running"] = bool(known[uid])
-            status["workers"]["registered"] = len(names & listed)
+            status["workers"]["registered"] = sum(listed.issuperset(some) for some in names)
 
     def said(self, pod):
         """The last words of a process that ended."""
@@ -1353,6 +1500,7 @@ class Host:
         self.check_names(plural, live, body)
         manager = asked.get("fieldManager") or "unknown"
         live = written(live, own_fields(body), manager, "Apply", None, asked.get("force") == "true")
+        self.check_gpus(plural, live)
         if asked.get("dryRun"):
             return self.seen(plural, live) if plural != "environments" else live
         self.store.put(plural, live)
@@ -1400,6 +1548,14 @@ class Host:
         container = pod["spec"]["containers"][0]
         internal["environment"] = live["spec"]["environment"].get("digest")
         variables = {one["name"]: one.get("value", "") for one in container.get("env", [])}
+        if SCHEDULER in variables and live["spec"]["scheduler"].get("interface"):
+            # Only this host knows the address of an interface.
+            try:
+                variables[SCHEDULER] = re.sub(r"//.*:", lambda _: "//%s:" % url_host(listens(live["spec"])), variables[SCHEDULER])
+            except OSError as why:
+                internal["error"] = why.strerror or str(why)
+                self.store.put("pods", pod)
+                return
         self.spawn(pod, [python] + container["command"][1:], variables)
 
     def scale(self, plural, name, asked, body):
@@ -1409,6 +1565,7 @@ class Host:
         number = body["spec"]["replicas"]
         fields = {("spec", "worker", "replicas"): number}
         live = written(live, fields, asked.get("fieldManager") or "unknown", "Update", "scale", True)
+        self.check_gpus(plural, live)
         self.store.put(plural, live)
         self.act(plural, live)
         return {
@@ -1450,7 +1607,7 @@ class Host:
         if kill_marked(pod["metadata"]["uid"], 2):
             raise Refused(503, "ServiceUnavailable", "the process of %s does not react to SIGKILL" % name)
         self.store.remove("logs", log_name(name))
-        self.store.remove("scratch", name)
+        self.remove_scratch(pod)
         self.store.drop("pods", name, pod["metadata"].get("namespace"))
 
     def log(self, name, namespace, asked):
@@ -1484,6 +1641,57 @@ class Host:
 def without_passwords(text):
     """Without what stands before the host of a URL."""
     return re.sub(r"://[^/@\s]*@", "://***@", text)
+
+
+def counted(number, one, several):
+    return "%d %s" % (number, one if number == 1 else several)
+
+
+def members(pod):
+    """By which names a scheduler knows what a worker consists of: `NAME-0` and so on where it is several processes, as
+    `dask worker --nworkers` and `dask cuda worker` name them."""
+    name, number = pod["metadata"]["name"], pod.get("internal", {}).get("processes", 1)
+    return ["%s-%d" % (name, index) for index in range(number)] if number > 1 else [name]
+
+
+def gpus():
+    """The NVIDIA GPUs of this host, by the ids that CUDA knows them by: numbers depend on CUDA_DEVICE_ORDER."""
+    smi = shutil.which("nvidia-smi")
+    if smi:
+        with contextlib.suppress(OSError, subprocess.SubprocessError):
+            asked = subprocess.run(
+                [smi, "--query-gpu=uuid", "--format=csv,noheader"],
+                stdin=subprocess.DEVNULL, capture_output=True, text=True, timeout=30,
+            )
+            if asked.returncode == 0:
+                return [line.strip() for line in asked.stdout.splitlines() if line.startswith("GPU-")]
+    found = []
+    folder = "/proc/driver/nvidia/gpus"
+    for device in sorted(os.listdir(folder)) if os.path.isdir(folder) else []:
+        with contextlib.suppress(OSError):
+            with open(os.path.join(folder, device, "information")) as text:
+                known = re.search(r"^GPU UUID:\s*(GPU-[0-9a-f-]+)\s*$", text.read(), re.M)
+            found += [known.group(1)] if known else []
+    return found
+
+
+def address_of(interface):
+    """The IPv4 address of a network interface."""
+    with socket.socket(socket.AF_INET, socket.SOCK_DGRAM) as probe:
+        try:
+            # SIOCGIFADDR of linux/sockios.h; `struct ifreq` has the address 20 bytes from its beginning.
+            answer = fcntl.ioctl(probe, 0x8915, struct.pack("256s", interface.encode()[:15]))
+        except OSError:
+            names = ", ".join(sorted(name for _, name in socket.if_nameindex()))
+            message = "%s has no network interface %s with an IPv4 address; it has %s" % (socket.gethostname(), interface, names)
+            raise OSError(errno.ENODEV, message) from None
+    return socket.inet_ntoa(answer[20:24])
+
+
+def listens(spec):
+    """The address of the scheduler of a cluster: what is said, what its host told, or that of the interface here."""
+    scheduler = spec["scheduler"]
+    return scheduler.get("host") or spec.get("reach") or address_of(scheduler["interface"])
 
 
 def is_going(live):
@@ -1541,7 +1749,7 @@ def ask(cluster, method, path, body, patience):
     waits as long for each piece."""
     until = time.monotonic() + patience
     scheduler = cluster["spec"]["scheduler"]
-    host, port = scheduler["host"], int(scheduler["dashboardPort"])
+    host, port = listens(cluster["spec"]), int(scheduler["dashboardPort"])
     sent = json.dumps(body).encode() if body is not None else b""
     # An answer to version 1.0 ends with the connection.
     head = "%s %s HTTP/1.0\r\nHost: %s:%d\r\nContent-Type: application/json\r\nContent-Length: %d\r\n\r\n"
@@ -1594,10 +1802,11 @@ def is_at(cluster, address):
     host = host.strip("[]")
     if port != str(scheduler["port"]):
         return False
-    if host == scheduler["host"] or scheduler["host"] in ("0.0.0.0", "::"):
-        return True
     with contextlib.suppress(OSError):
-        return host in {one[4][0] for one in socket.getaddrinfo(scheduler["host"], None)}
+        own = listens(cluster["spec"])
+        if host == own or own in ("0.0.0.0", "::"):
+            return True
+        return host in {one[4][0] for one in socket.getaddrinfo(own, None)}
     return False
 
 
@@ -1635,7 +1844,7 @@ def is_refused(cluster):
     """Whether nothing listens where a scheduler should."""
     scheduler = cluster["spec"]["scheduler"]
     try:
-        socket.create_connection((scheduler["host"], int(scheduler["dashboardPort"])), ANSWER).close()
+        socket.create_connection((listens(cluster["spec"]), int(scheduler["dashboardPort"])), ANSWER).close()
     except ConnectionRefusedError:
         return True
     except OSError:

@@ -170,16 +170,25 @@ impl Fleet {
             );
         }
         let first = leader(&body, &hosts);
-        let of = |host: &str| Request { body: Some(part(&body, host)), ..request.clone() };
+        let mut reach = None;
+        let of = |host: &str, reach: Option<&str>| {
+            let mut part = part(&body, host);
+            if let Some(reach) = reach {
+                part["spec"]["reach"] = json!(reach);
+            }
+            Request { body: Some(part), ..request.clone() }
+        };
         let mut parts = Vec::new();
         if let Some(first) = &first {
-            parts.extend(self.everywhere(|host| (host == first).then(|| of(host))).await?);
-            if parts.is_empty() {
-                return Err(absent(request));
+            parts.extend(self.everywhere(|host| (host == first).then(|| of(host, None))).await?);
+            let Some((_, part)) = parts.first() else { return Err(absent(request)) };
+            // Only its own host knows the address of an interface.
+            if !body["spec"]["scheduler"]["interface"].is_null() {
+                reach = part["status"]["scheduler"]["host"].as_str().map(str::to_owned);
             }
         }
         let others = |host: &str| hosts.iter().any(|name| name == host) && first.as_deref() != Some(host);
-        parts.extend(self.everywhere(|host| others(host).then(|| of(host))).await?);
+        parts.extend(self.everywhere(|host| others(host).then(|| of(host, reach.as_deref()))).await?);
         if !request.path.contains("dryRun=") {
             // Hosts that it left.
             let path = request.path.split('?').next().unwrap_or_default();
@@ -348,6 +357,7 @@ fn merged(mut parts: Vec<(String, Value)>) -> Option<Value> {
     let terms = |part: &Value| {
         let mut spec = part["spec"].clone();
         without(&mut spec, "host");
+        without(&mut spec, "reach");
         without(&mut spec["worker"], "replicas");
         spec
     };
@@ -359,6 +369,7 @@ fn merged(mut parts: Vec<(String, Value)>) -> Option<Value> {
         .collect();
     let mut object = base.clone();
     without(&mut object["spec"], "host");
+    without(&mut object["spec"], "reach");
     object["spec"]["hosts"] = json!(same);
     if object["spec"]["worker"].is_object() {
         object["spec"]["worker"]["replicas"] = json!(whole);
@@ -374,6 +385,7 @@ fn merged(mut parts: Vec<(String, Value)>) -> Option<Value> {
     object["metadata"]["uid"] = json!(format!("{base_name}={uid}"));
     for entry in object["metadata"]["managedFields"].as_array_mut().into_iter().flatten() {
         without(&mut entry["fieldsV1"]["f:spec"], "f:host");
+        without(&mut entry["fieldsV1"]["f:spec"], "f:reach");
     }
     object["status"] = status(&parts);
     Some(object)

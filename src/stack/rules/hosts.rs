@@ -124,6 +124,10 @@ fn of_cluster(path: &FieldPath, cluster: &DaskCluster, foreign: &mut Vec<Foreign
     of_args(&scheduler.args, path.key("scheduler"), foreign);
     of_args(&worker.args, path.key("worker"), foreign);
     of_pods(&scheduler.keys, &path.key("scheduler"), foreign);
+    if scheduler.keys.gpus() > 0 {
+        let why = "GPUs of a host are given to its workers";
+        foreign.push((path.key("scheduler").key("gpus"), why, "remove it"));
+    }
     of_pods(&worker.keys, &path.key("worker"), foreign);
     of_number(worker.replicas, path.key("worker").key("replicas"), foreign);
     for (key, group) in group {
@@ -148,7 +152,7 @@ fn of_args(args: &[String], path: FieldPath, foreign: &mut Vec<Foreign>) {
         foreign.push((
             path.key("args"),
             why,
-            "use the keys for threads (`cpu`), `memory`, `resources` and `env`",
+            "use the keys: `threads`, `memory`, `nanny`, `interface`, `resources`, `env` and others",
         ));
     }
 }
@@ -161,10 +165,9 @@ fn of_number(replicas: Replicas, place: FieldPath, foreign: &mut Vec<Foreign>) {
 }
 
 fn of_pods(keys: &PodKeys, path: &FieldPath, foreign: &mut Vec<Foreign>) {
-    let PodKeys { gpus, cpu: _, memory: _, pool, prefer_pool, machines, env, labels, annotations, pod } =
+    let PodKeys { gpus: _, cpu: _, memory: _, pool, prefer_pool, machines, env, labels, annotations, pod } =
         keys;
     let rows = [
-        ("gpus", gpus.is_some_and(|gpus| gpus > 0), "GPU workers on hosts are not supported", "remove it"),
         ("pool", pool.is_some(), "a host has no node pools", "remove it"),
         ("prefer_pool", prefer_pool.is_some(), "a host has no node pools", "remove it"),
         ("labels", !labels.is_empty(), "a host has no Pods", "remove it"),
@@ -190,10 +193,11 @@ pub(super) fn hosts_keys_are_for_hosts(context: &mut Context<'_>) {
     places.extend(context.stack.environment.keys().map(|key| FieldPath::keys(["environment", key])));
     for (key, cluster) in &context.stack.dask_cluster {
         let path = FieldPath::keys(["dask_cluster", key]);
-        let Scheduler { host, port, dashboard_port, .. } = &cluster.scheduler;
+        let Scheduler { host, interface, port, dashboard_port, .. } = &cluster.scheduler;
         places.extend(cluster.environment.as_ref().map(|_| path.key("environment")));
         let of_scheduler = |key: &str| path.key("scheduler").key(key);
         places.extend(host.as_ref().map(|_| of_scheduler("host")));
+        places.extend(interface.as_ref().map(|_| of_scheduler("interface")));
         places.extend(port.map(|_| of_scheduler("port")));
         places.extend(dashboard_port.map(|_| of_scheduler("dashboard_port")));
         let groups = cluster.group.iter().filter(|(_, group)| group.environment.is_some());
@@ -203,7 +207,8 @@ pub(super) fn hosts_keys_are_for_hosts(context: &mut Context<'_>) {
         let section = place.segments().len() == 2;
         let name = if section { format!("[{place}]") } else { place.to_string() };
         let message = format!("`{name}` can only be used with `[local]` or `[ssh]`");
-        let help = match place.to_string().ends_with("port") || place.to_string().ends_with("host") {
+        let leads = ["port", "host", "interface"].iter().any(|key| place.to_string().ends_with(key));
+        let help = match leads {
             true => "a Service leads to the scheduler: remove it, or put it into the stack of a host",
             false => {
                 "on Kubernetes the image is the environment: remove it, or put it into the stack of a host"
@@ -218,22 +223,30 @@ pub(super) fn environments_are_there(context: &mut Context<'_>) {
     let stack = context.stack;
     for (key, environment) in &stack.environment {
         let path = FieldPath::keys(["environment", key]);
-        let (made, found) = (!environment.packages.is_empty(), environment.path.is_some());
-        let finding = match (made, found) {
-            (true, true) => {
-                let message = format!("`{path}` has both `packages` and `path`");
-                let finding = Diagnostic::error(Code::EnvironmentSource, message);
-                finding
-                    .at_value(path.key("packages"), "to be installed")
-                    .at_value(path.key("path"), "is there")
-            }
-            (false, false) => {
+        let Environment { packages, requirements, pyproject, conda, path: found, .. } = environment;
+        let rows = [
+            ("packages", !packages.is_empty(), "to be installed"),
+            ("requirements", requirements.is_some(), "to be installed"),
+            ("pyproject", pyproject.is_some(), "to be installed"),
+            ("conda", conda.is_some(), "to be installed"),
+            ("path", found.is_some(), "is there"),
+        ];
+        let given: Vec<_> = rows.into_iter().filter(|(_, given, _)| *given).collect();
+        let finding = match given.as_slice() {
+            [_] => continue,
+            [] => {
                 let message = format!("`{path}` has neither `packages` nor `path`");
                 Diagnostic::error(Code::EnvironmentSource, message).at_value(path, "made of nothing")
             }
-            (true, false) | (false, true) => continue,
+            [(one, ..), (other, ..), ..] => {
+                let message = format!("`{path}` has both `{one}` and `{other}`");
+                let finding = Diagnostic::error(Code::EnvironmentSource, message);
+                given.iter().fold(finding, |finding, (key, _, said)| finding.at_value(path.key(key), *said))
+            }
         };
-        context.say(finding.help("`packages` makes an environment, `path` names a Python that is there"));
+        context.say(finding.help(
+            "`packages`, `requirements`, `pyproject` or `conda` makes an environment, `path` names a Python that is there",
+        ));
     }
     for (key, environment) in &stack.environment {
         let path = FieldPath::keys(["environment", key]);
@@ -254,7 +267,33 @@ pub(super) fn environments_are_there(context: &mut Context<'_>) {
 
 /// What is written in an environment means the same wherever the command runs, and may be read by everybody.
 fn of_environment(context: &mut Context<'_>, path: &FieldPath, environment: &Environment) {
-    let Environment { packages, python, path: found, lifecycle: _ } = environment;
+    let Environment { packages, python, path: found, texts, .. } = environment;
+    for line in texts.get("requirements.txt").into_iter().flat_map(|text| text.lines()).map(str::trim) {
+        let is_elsewhere = line.starts_with(['-', '.', '/', '~']) && !line.starts_with("--hash");
+        if is_elsewhere || line.starts_with("file:") {
+            let word = line.split([' ', '=']).next().unwrap_or_default();
+            let message = format!("`requirements` of `{path}` has a line that is not a package: `{word} …`");
+            let finding = Diagnostic::error(Code::EnvironmentSource, message);
+            let finding = finding.at_value(path.key("requirements"), "in this file");
+            context.say(finding.help(
+                "only the file itself is brought to the host: lock everything into it (`uv pip compile`), and give an index in \
+                 `uv.toml` or `pip.conf` of the host",
+            ));
+        }
+    }
+    for (name, text) in texts.iter().filter(|(_, text)| has_credentials(text)) {
+        let key = if name == "requirements.txt" {
+            "requirements"
+        } else if name == "environment.yml" {
+            "conda"
+        } else {
+            "pyproject"
+        };
+        let line = text.lines().position(has_credentials).unwrap_or_default() + 1;
+        let message = format!("a URL in line {line} of `{name}` of `{path}` has a password or a token");
+        let finding = Diagnostic::error(Code::LiteralSecret, message).at_value(path.key(key), "in this file");
+        context.say(finding.help("give the user and the password in `~/.netrc` of the host"));
+    }
     let is_relative = |file: &str| !file.starts_with('/') && !file.starts_with("~/");
     let files =
         [("python", python.as_deref().filter(|python| python.contains('/'))), ("path", found.as_deref())];

@@ -25,6 +25,7 @@ mod machines;
 mod manifests;
 mod names;
 mod notebooks;
+mod processes;
 mod queues;
 mod requests;
 mod secrets;
@@ -44,6 +45,7 @@ const RULES: &[fn(&mut Context<'_>)] = &[
     hosts::sections_fit_the_host,
     hosts::keys_fit_the_host,
     hosts::hosts_keys_are_for_hosts,
+    processes::processes_fit,
     hosts::hosts_are_there,
     hosts::environments_are_there,
     hosts::groups_and_clusters_differ,

@@ -1,0 +1,281 @@
+//! Faults of a host, generated: each step of a Dask cluster's life meets each fault at several moments, and the next apply
+//! brings what is asked for; `destroy` leaves no process and no file. The Dask here is the stand-in of `host_agent`, which starts in a
+//! tenth of a second; `real_hosts` and `real_ssh` have the real one.
+
+use std::fs;
+use std::path::{Path, PathBuf};
+use std::time::{Duration, Instant};
+
+use serde_json::{Value, json};
+
+use crate::host_agent::{Agent, HOSTS, Setting, cluster, environment, is_alive, pretended, things_in};
+use crate::real::free_ports;
+use crate::served::on_path;
+
+/// What is asked for when the fault comes; before it the cluster has two workers, but for the first.
+#[derive(Clone, Copy, Debug, PartialEq)]
+enum Step {
+    Create,
+    More,
+    Fewer,
+    Change,
+    Destroy,
+}
+
+#[derive(Clone, Copy, Debug, PartialEq)]
+enum Fault {
+    /// Our program is killed: its agent sees the end of its input, or is killed itself.
+    Killed,
+    HungUp,
+    /// What brings processes to what is asked for.
+    Converger,
+    Scheduler,
+    Worker,
+    Everything,
+    /// It is there and does nothing.
+    StoppedWorker,
+    StoppedScheduler,
+    Reboot,
+    FullDisk,
+    TwoUsers,
+    ClockAhead,
+    PythonGone,
+}
+
+const STEPS: [Step; 5] = [Step::Create, Step::More, Step::Fewer, Step::Change, Step::Destroy];
+
+const FAULTS: [Fault; 13] = [
+    Fault::Killed,
+    Fault::HungUp,
+    Fault::Converger,
+    Fault::Scheduler,
+    Fault::Worker,
+    Fault::Everything,
+    Fault::StoppedWorker,
+    Fault::StoppedScheduler,
+    Fault::Reboot,
+    Fault::FullDisk,
+    Fault::TwoUsers,
+    Fault::ClockAhead,
+    Fault::PythonGone,
+];
+
+/// Milliseconds between the request and the fault.
+const MOMENTS: [u64; 3] = [0, 60, 400];
+
+const CLUSTER: &str = "clusters/c";
+
+struct Case {
+    state: tempfile::TempDir,
+    home: tempfile::TempDir,
+    python: PathBuf,
+    ports: [u16; 2],
+}
+
+impl Case {
+    fn new() -> Self {
+        let (state, home) = (tempfile::tempdir().unwrap(), tempfile::tempdir().unwrap());
+        let python = pretended(home.path());
+        fs::write(home.path().join("boot"), "first\n").unwrap();
+        Self { state, home, python, ports: free_ports::<2>() }
+    }
+
+    fn agent(&self, shell: &str, clock: &str) -> Agent {
+        let boot = self.home.path().join("boot").display().to_string();
+        let faster = [
+            ("TERMINATE = 15", "TERMINATE = 1"),
+            ("RETIRE = 120", "RETIRE = 5"),
+            ("/proc/sys/kernel/random/boot_id", boot.as_str()),
+            ("    return stamp(time.time())", clock),
+        ];
+        Agent::start_with(self.state.path(), &Setting { faster: &faster, shell, ..Setting::default() })
+    }
+
+    fn plain(&self) -> Agent {
+        self.agent("", "    return stamp(time.time())")
+    }
+
+    fn wanted(&self, step: Step) -> Value {
+        let mut body = cluster(if step == Step::More { 3 } else { 2 }, self.ports);
+        match step {
+            Step::Fewer => body["spec"]["worker"]["replicas"] = json!(1),
+            Step::Change => body["spec"]["worker"]["threads"] = json!(2),
+            Step::Create | Step::More | Step::Destroy => {}
+        }
+        body
+    }
+
+    /// One apply, and what it comes to.
+    #[track_caller]
+    fn applied(&self, agent: &mut Agent, step: Step, case: &str) {
+        let path = format!("{HOSTS}/environments/main");
+        agent.apply(&path, "", &environment(&self.python));
+        agent.until(&path, |_, live| live["status"]["phase"] != "Making");
+        let body = self.wanted(step);
+        let (status, said) = agent.apply(&format!("{HOSTS}/{CLUSTER}"), "", &body);
+        assert_eq!(status, 200, "{case}: {said}");
+        let live =
+            agent.until(&format!("{HOSTS}/{CLUSTER}"), |_, live| live["status"]["converging"] == false);
+        let workers = &live["status"]["workers"];
+        let number = &body["spec"]["worker"]["replicas"];
+        assert_eq!([&workers["running"], &workers["present"]], [number, number], "{case}: {live:#}");
+        assert_eq!(live["status"]["scheduler"]["answers"], true, "{case}: {live:#}");
+    }
+
+    /// Processes of the stand-in that run here.
+    fn processes(&self) -> Vec<(u32, String)> {
+        let own = self.python.display().to_string();
+        let entries = fs::read_dir("/proc").unwrap().flatten();
+        let pids = entries.filter_map(|entry| entry.file_name().to_str()?.parse::<u32>().ok());
+        let words = |pid: u32| {
+            let words = fs::read(format!("/proc/{pid}/cmdline")).unwrap_or_default();
+            (pid, String::from_utf8_lossy(&words).replace('\0', " "))
+        };
+        pids.map(words).filter(|(pid, words)| words.contains(&own) && is_alive(*pid)).collect()
+    }
+
+    fn send(&self, signal: &str, word: &str, most: usize) {
+        let pids: Vec<String> = self
+            .processes()
+            .into_iter()
+            .filter(|(_, words)| words.contains(word))
+            .map(|(pid, _)| pid.to_string())
+            .take(most)
+            .collect();
+        if !pids.is_empty() {
+            // One that ended by itself is no failure.
+            let _ = std::process::Command::new("kill")
+                .arg(signal)
+                .args(&pids)
+                .stderr(std::process::Stdio::null())
+                .status();
+        }
+    }
+
+    fn strike(&self, fault: Fault, mut agent: Agent, step: Step) {
+        let all = usize::MAX;
+        match fault {
+            Fault::Killed => agent.kill(),
+            Fault::HungUp | Fault::FullDisk | Fault::ClockAhead => {}
+            Fault::Converger => {
+                let note = fs::read_to_string(agent.folder().join("run/c")).unwrap_or_default();
+                let note: Value = serde_json::from_str(&note).unwrap_or_default();
+                if let Some(pid) = note["pid"].as_u64() {
+                    let _ = std::process::Command::new("kill").args(["-9", &pid.to_string()]).status();
+                }
+            }
+            Fault::Scheduler => self.send("-9", "dask_scheduler", all),
+            Fault::Worker => self.send("-9", "dask_worker", 1),
+            Fault::Everything => self.send("-9", "", all),
+            Fault::StoppedWorker => self.send("-STOP", "dask_worker", 1),
+            // Somebody sees that it hangs and ends it.
+            Fault::StoppedScheduler => {
+                self.send("-STOP", "dask_scheduler", all);
+                std::thread::sleep(Duration::from_millis(50));
+                self.send("-9", "dask_scheduler", all);
+            }
+            Fault::Reboot => {
+                let note = fs::read_to_string(agent.folder().join("run/c")).unwrap_or_default();
+                let note: Value = serde_json::from_str(&note).unwrap_or_default();
+                agent.kill();
+                if let Some(pid) = note["pid"].as_u64() {
+                    let _ = std::process::Command::new("kill").args(["-9", &pid.to_string()]).status();
+                }
+                self.send("-9", "", all);
+                fs::write(self.home.path().join("boot"), "second\n").unwrap();
+            }
+            Fault::TwoUsers => {
+                let other = if step == Step::More { Step::Fewer } else { Step::More };
+                let mut beside = self.plain();
+                beside.apply(&format!("{HOSTS}/{CLUSTER}"), "", &self.wanted(other));
+            }
+            Fault::PythonGone => {
+                let aside = self.home.path().join("aside");
+                fs::rename(&self.python, &aside).unwrap();
+                std::thread::sleep(Duration::from_millis(100));
+                fs::rename(&aside, &self.python).unwrap();
+            }
+        }
+    }
+
+    fn run(&self, step: Step, fault: Fault, moment: u64) {
+        let case = format!("{step:?}, {fault:?} after {moment} ms");
+        if step != Step::Create {
+            self.applied(&mut self.plain(), Step::Create, &case);
+        }
+        let shell = if fault == Fault::FullDisk { "ulimit -f 0" } else { "" };
+        let clock = match fault {
+            Fault::ClockAhead => "    return stamp(time.time() + 86400)",
+            _ => "    return stamp(time.time())",
+        };
+        let mut agent = self.agent(shell, clock);
+        let path = format!("{HOSTS}/{CLUSTER}");
+        if step == Step::Create {
+            agent.tell(
+                "PATCH",
+                &format!("{HOSTS}/environments/main?fieldManager=x"),
+                &environment(&self.python),
+            );
+        }
+        match step {
+            Step::Destroy => agent.tell("DELETE", &path, &Value::Null),
+            _ => agent.tell("PATCH", &format!("{path}?fieldManager=dask-infra%2Fs"), &self.wanted(step)),
+        }
+        std::thread::sleep(Duration::from_millis(moment));
+        self.strike(fault, agent, step);
+        // The next apply, and the one after it finds nothing to do.
+        let mut agent = self.plain();
+        // A change that is under way is waited for, as an apply waits for it.
+        let begun = Instant::now();
+        while agent.get(&path).1["status"]["converging"] == true {
+            assert!(begun.elapsed() < Duration::from_secs(60), "{case}: it never ends");
+            std::thread::sleep(Duration::from_millis(50));
+        }
+        if step != Step::Destroy {
+            self.applied(&mut agent, step, &case);
+            let before = self.processes();
+            self.applied(&mut agent, step, &case);
+            assert_eq!(self.processes(), before, "{case}: the second apply did something");
+        }
+        for object in [CLUSTER, "environments/main"] {
+            let path = format!("{HOSTS}/{object}");
+            let (status, said) = agent.ask("DELETE", &path, None);
+            assert!(matches!(status, 200 | 404), "{case}: {said}");
+            agent.until(&path, |status, _| status == 404);
+        }
+        drop(agent);
+        assert_eq!(self.processes(), Vec::new(), "{case}: a process is left");
+        assert_eq!(things_in(self.state.path()), Vec::<PathBuf>::new(), "{case}: a file is left");
+    }
+}
+
+impl Drop for Case {
+    fn drop(&mut self) {
+        // Gone already in a good run.
+        self.send("-9", "", usize::MAX);
+    }
+}
+
+/// 195 cases; a sample of them unless `DASK_INFRA_SWEEP=all`.
+#[test]
+fn each_step_meets_each_fault_and_the_next_apply_mends_it() {
+    if !on_path("python3", "--version") || !Path::new("/proc").exists() {
+        return;
+    }
+    let all = std::env::var("DASK_INFRA_SWEEP").is_ok_and(|value| value == "all");
+    let seed: usize = std::env::var("DASK_INFRA_SEED").ok().and_then(|seed| seed.parse().ok()).unwrap_or(1);
+    let cases: Vec<(Step, Fault, u64)> = STEPS
+        .into_iter()
+        .flat_map(|step| FAULTS.map(|fault| MOMENTS.map(|moment| (step, fault, moment))))
+        .flatten()
+        .collect();
+    assert_eq!(cases.len(), 195);
+    // A step of 17 through 195 cases meets every step and nearly every fault in a dozen.
+    let mine = cases.iter().enumerate().filter(|(at, _)| all || (at + seed) % 17 == 0);
+    let mut count = 0;
+    for (_, (step, fault, moment)) in mine {
+        Case::new().run(*step, *fault, *moment);
+        count += 1;
+    }
+    println!("{count} of {} faults", cases.len());
+}
