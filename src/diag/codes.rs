@@ -194,7 +194,7 @@ codes! {
 
     KeyNotOnHost "DI0121" "a key that has no meaning on a host"
     "The key is about Pods, images or Services, which a host does not have, or about something that is not supported on \
-     hosts (GPUs, autoscaling, secrets). A warning marks a key that is ignored. The message says what to use instead."
+     hosts (GPUs of schedulers, autoscaling, secrets). A warning marks a key that is ignored. The message says what to use instead."
 
     OnlyOnHost "DI0122" "a section or key for hosts only"
     "`[environment.NAME]`, `environment`, and `host`, `port` and `dashboard_port` of a scheduler describe processes on a \

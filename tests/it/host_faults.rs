@@ -114,8 +114,11 @@ impl Case {
         let body = self.wanted(step);
         let (status, said) = agent.apply(&format!("{HOSTS}/{CLUSTER}"), "", &body);
         assert_eq!(status, 200, "{case}: {said}");
-        let live =
-            agent.until(&format!("{HOSTS}/{CLUSTER}"), |_, live| live["status"]["converging"] == false);
+        // As an apply waits: until nothing goes on, and a scheduler that runs answers.
+        let live = agent.until(&format!("{HOSTS}/{CLUSTER}"), |_, live| {
+            let scheduler = &live["status"]["scheduler"];
+            live["status"]["converging"] == false && scheduler["answers"] == scheduler["running"]
+        });
         let workers = &live["status"]["workers"];
         let number = &body["spec"]["worker"]["replicas"];
         assert_eq!([&workers["running"], &workers["present"]], [number, number], "{case}: {live:#}");
@@ -200,6 +203,7 @@ impl Case {
 
     fn run(&self, step: Step, fault: Fault, moment: u64) {
         let case = format!("{step:?}, {fault:?} after {moment} ms");
+        println!("{case}");
         if step != Step::Create {
             self.applied(&mut self.plain(), Step::Create, &case);
         }
