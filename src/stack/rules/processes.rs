@@ -3,7 +3,7 @@
 use super::Context;
 use crate::address::FieldPath;
 use crate::diag::{Code, Diagnostic};
-use crate::kinds::dask::process::ProcessKeys;
+use crate::kinds::dask::process::{Nanny, ProcessKeys};
 use crate::kinds::hosts::cluster::TCP;
 use crate::kinds::hosts::workers::threads_of;
 use crate::kinds::section::PodKeys;
@@ -75,7 +75,7 @@ fn anywhere(workers: &Workers<'_>, findings: &mut Vec<Finding>) {
         findings.push(Finding { message, places, help: help.to_owned() });
     };
     let nanny = path.key("nanny");
-    let fractions: Vec<_> = process.nanny.iter().flat_map(|nanny| nanny.fractions()).collect();
+    let fractions: Vec<_> = process.nanny.iter().flat_map(Nanny::fractions).collect();
     for (key, _) in fractions.iter().filter(|(_, fraction)| !fraction.is_sound()) {
         let message = format!("`{}` is not a fraction of the memory limit", nanny.key(key));
         say(message, vec![(nanny.key(key), "")], "give a number above 0 and up to 1, or `false` for never");
