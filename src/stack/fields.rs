@@ -86,6 +86,16 @@ fn table(page: &mut String, title: &str, message: Message, keys: &[(&str, &Ruled
             cell(conflicts)
         );
     }
+    if message == Message::Cluster {
+        let below =
+            |field: &&GkeField| field.message == Message::NodePool && field.path.starts_with("config.");
+        let count = gke_fields().iter().filter(below).count();
+        let _ = writeln!(
+            page,
+            "| `nodeConfig.*` ({count} fields, those of `config` of a pool) | `[node_pool.NAME]` | none: used at creation | \
+             those of the first pool, in every answer | deprecated; not together with `nodePools` | gcloud,real,proto |"
+        );
+    }
 }
 
 fn cell(text: &str) -> String {

@@ -61,25 +61,32 @@ pub fn planned_intents() -> impl Iterator<Item = (String, &'static Plan)> {
     })
 }
 
-/// What both send for an intent, compared.
-fn judge<'k>(
-    (intent, made): &(Intent, Made),
-    known: &'k Known,
-) -> Result<(Vec<Difference>, Vec<&'k str>), String> {
-    let (before, plan) = made.as_ref().map_err(Clone::clone)?;
-    let ours = writes(plan, before.as_ref());
+/// Differences, and the classes of requests that are others.
+type Judged<'k> = Result<(Vec<Difference>, Vec<&'k str>), String>;
+
+/// What both send for an intent, compared: as it is said, and as keys say it.
+fn judge<'k>(said: &[&(Intent, Made)], known: &'k Known) -> Vec<Judged<'k>> {
+    let (intent, made) = said[0];
+    let theirs = made.as_ref().map_err(Clone::clone).and_then(|(before, _)| sent_by_gcloud(intent, before));
+    let compared = |(intent, made): &(Intent, Made)| {
+        let (before, plan) = made.as_ref().map_err(Clone::clone)?;
+        let (theirs, classes) = known.translated(theirs.as_ref().map_err(Clone::clone)?);
+        let ours = writes(plan, before.as_ref());
+        Ok((differences::between(&intent.name, &ours, &theirs, "gcloud"), classes))
+    };
+    said.iter().map(|said| compared(said)).collect()
+}
+
+fn sent_by_gcloud(intent: &Intent, before: &Option<Value>) -> Result<Vec<Request>, String> {
     let end = end::End::start(before.clone());
     let gcloud = Gcloud::new(&end.url, "p");
     let (code, said) = gcloud.run(&intent.command(gcloud.folder()));
     let theirs = end.requests();
-    if code != 0 {
-        return Err(format!("gcloud ended with {code}:\n{said}"));
+    match (code, theirs.is_empty()) {
+        (0, false) => Ok(theirs),
+        (0, true) => Err(format!("gcloud wrote nothing:\n{said}")),
+        (code, _) => Err(format!("gcloud ended with {code}:\n{said}")),
     }
-    if theirs.is_empty() {
-        return Err(format!("gcloud wrote nothing:\n{said}"));
-    }
-    let (theirs, classes) = known.translated(&theirs);
-    Ok((differences::between(&intent.name, &ours, &theirs, "gcloud"), classes))
 }
 
 /// What the intents came to.
@@ -140,17 +147,20 @@ impl<'t> Tally<'t> {
 
 /// All intents, a few at a time.
 fn judged<'t>(intents: &[&'t (Intent, Made)], known: &'t Known) -> Tally<'t> {
-    let (left, tally) = (Mutex::new(intents.iter()), Mutex::new(Tally::new(known)));
+    let said = intents.chunk_by(|(first, _), (next, _)| next.says_by_key(first));
+    let (left, tally) = (Mutex::new(said), Mutex::new(Tally::new(known)));
     std::thread::scope(|scope| {
         for _ in 0..WORKERS {
             scope.spawn(|| {
                 loop {
-                    let Some(intent) = left.lock().unwrap().next() else { break };
-                    let result = judge(intent, known);
-                    let (mut tally, name) = (tally.lock().unwrap(), &intent.0.name);
-                    match result {
-                        Ok((found, others)) => tally.add(name, known, &found, &others),
-                        Err(why) => tally.wrong.push(format!("{name}: {why}")),
+                    let Some(said) = left.lock().unwrap().next() else { break };
+                    let results = judge(said, known);
+                    let mut tally = tally.lock().unwrap();
+                    for ((intent, _), result) in said.iter().zip(results) {
+                        match result {
+                            Ok((found, others)) => tally.add(&intent.name, known, &found, &others),
+                            Err(why) => tally.wrong.push(format!("{}: {why}", intent.name)),
+                        }
                     }
                 }
             });

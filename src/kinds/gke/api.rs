@@ -180,8 +180,12 @@ fn chosen(message: Message, covered: &[FieldPath], live: &Value, path: &FieldPat
     }
 }
 
-/// Whether a value is GKE's own: `yes: true` says it whole, `yes: the channel's default` leaves it open.
+/// Whether a value is GKE's own: `yes: true` says it whole, `yes: the channel's default` leaves it open. The first name of an
+/// enumeration says that nobody chose one; some versions write it out (recorded: `HPA_PROFILE_UNSPECIFIED` of 1.33).
 fn filled_in(field: &GkeField, live: &Value) -> bool {
+    if field.ty.starts_with("enum ") && live.as_str().is_some_and(|name| name.ends_with("_UNSPECIFIED")) {
+        return true;
+    }
     let Some(default) = field.default.strip_prefix("yes: ") else { return false };
     let mut words = default.split([' ', ',']);
     let (first, rest) = (words.next().unwrap_or_default(), words.next());
@@ -241,6 +245,18 @@ fn exclude(live: &mut Value, wanted: &Value) {
     }
 }
 
+/// Takes out of a live value at a place what GKE alone sets: a request that sent it back would be answered by luck.
+fn settable(message: Message, at: &FieldPath, live: &mut Value) {
+    let is_answer = |place: &FieldPath| {
+        gke_field(message, &place.to_string()).is_some_and(|field| field.change == GkeChange::Output)
+    };
+    let Some(fields) = live.as_object_mut() else { return };
+    fields.retain(|key, _| !is_answer(&at.key(key)));
+    for (key, inner) in fields {
+        settable(message, &at.key(key), inner);
+    }
+}
+
 /// What a part of a body says that this call changes; other fields there have other calls, or none.
 fn part_of(message: Message, of: CallOf, at: &FieldPath, body: &Value) -> Value {
     let mut part = Value::Null;
@@ -262,6 +278,7 @@ fn request(message: Message, of: CallOf, body: &Value, live: &Value, path: &str)
         false => part_of(message, of, &at, body),
     };
     let mut value = if of.whole { at.find(live).cloned().unwrap_or(Value::Null) } else { Value::Null };
+    settable(message, &at, &mut value);
     exclude(&mut value, &wanted);
     lay(&mut value, &wanted);
     let nested = |fields: &str, value| {
@@ -363,5 +380,22 @@ mod tests {
         );
         let visible = r#"{"update":{"desiredIntraNodeVisibilityConfig":{"enabled":true}}}"#;
         assert_eq!(found, [format!(r#""PUT" "/v1/x" {visible}"#)]);
+        // What is live goes along where the API replaces the message, without what GKE alone sets.
+        let found = sent(
+            Message::Cluster,
+            &[rule(Message::Cluster, "databaseEncryption.keyName")],
+            json!({ "databaseEncryption": { "keyName": "k", "state": "ENCRYPTED" } }),
+            json!({ "databaseEncryption": { "currentState": "CURRENT_STATE_DECRYPTED", "state": "DECRYPTED" } }),
+        );
+        let encryption = r#"{"update":{"desiredDatabaseEncryption":{"keyName":"k","state":"ENCRYPTED"}}}"#;
+        assert_eq!(found, [format!(r#""PUT" "/v1/x" {encryption}"#)]);
+    }
+
+    #[test]
+    fn nobody_chose_the_first_name_of_an_enumeration() {
+        let live = json!({ "podAutoscaling": { "hpaProfile": "HPA_PROFILE_UNSPECIFIED" } });
+        assert_eq!(import(Message::Cluster, &[], &live), Map::new());
+        let live = json!({ "podAutoscaling": { "hpaProfile": "NONE" } });
+        assert_eq!(Value::Object(import(Message::Cluster, &[], &live)), live);
     }
 }

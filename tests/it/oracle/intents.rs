@@ -35,7 +35,7 @@ struct Table {
 }
 
 /// One meaning, said twice.
-#[derive(Deserialize)]
+#[derive(Clone, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub struct Intent {
     pub name: String,
@@ -60,6 +60,9 @@ pub struct Intent {
     /// What it says after, beside what it said before.
     #[serde(default = "nothing")]
     after: Value,
+    /// What says the same as the `api` of `after`, by keys.
+    #[serde(default)]
+    keys: Option<Value>,
     /// What it says no longer.
     #[serde(default)]
     without: Vec<String>,
@@ -72,6 +75,9 @@ pub struct Intent {
     #[serde(skip)]
     standard: Value,
 }
+
+/// Behind the name of an intent that is said by keys.
+const BY_KEY: &str = "-by-key";
 
 /// The cluster that is there before, and the plan; or why there is none.
 pub type Made = Result<(Option<Value>, Plan), String>;
@@ -103,9 +109,37 @@ pub fn all(text: &str) -> Vec<Intent> {
         intent.standard["node_pool"] = json!({ pool: first_pool });
     }
     intents
+        .into_iter()
+        .flat_map(|mut intent| [intent.said_by_keys(), Some(intent)].into_iter().rev().flatten())
+        .collect()
+}
+
+/// Takes `api` out of the sections of a stack.
+fn without_api(stack: &mut Value) {
+    let pools = stack.get_mut("node_pool").and_then(Value::as_object_mut);
+    let pools = pools.into_iter().flat_map(Map::values_mut);
+    pools.filter_map(Value::as_object_mut).for_each(|pool| drop(pool.remove("api")));
+    if let Some(cluster) = stack.get_mut("cluster").and_then(Value::as_object_mut) {
+        cluster.remove("api");
+    }
 }
 
 impl Intent {
+    /// The same intent with the keys in place of `api`.
+    fn said_by_keys(&mut self) -> Option<Self> {
+        let keys = self.keys.take()?;
+        let mut twin = self.clone();
+        without_api(&mut twin.after);
+        assert_ne!(twin.after, self.after, "{}: nothing to say by keys", self.name);
+        merge(&mut twin.after, &keys);
+        Some(Self { name: format!("{}{BY_KEY}", self.name), ..twin })
+    }
+
+    /// Whether this is another one, said by keys: gcloud need not be asked twice.
+    pub fn says_by_key(&self, other: &Self) -> bool {
+        self.name.strip_suffix(BY_KEY) == Some(&other.name)
+    }
+
     /// All words of the command.
     pub fn command(&self, folder: &Path) -> String {
         for (name, text) in &self.files {

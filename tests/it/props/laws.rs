@@ -10,6 +10,7 @@ use serde_json::Value;
 
 use super::bench::{Flags, IDENTITY};
 use super::calls;
+use super::keys;
 use super::oracle::{Look, Maker, Thing, Uid, is_ours};
 use super::player::{Done, Player, is, protected};
 use super::script::{Command, Consents, Step};
@@ -178,10 +179,10 @@ pub async fn quiet_again(player: &mut Player, step: &Step, done: &Done) -> Resul
 }
 
 /// **The wish is reached.** After a whole apply, or where there was nothing to do, our pools have the taints of the file
-/// and no others but GKE's own.
+/// and no others but GKE's own, and GKE has what the keys of the cluster and of the pools say.
 ///
 /// # Errors
-/// The pool.
+/// The pool, or the key.
 pub fn as_wished(player: &Player, step: &Step, done: &Done) -> Result<(), String> {
     let Step::Apply(command) = step else { return Ok(()) };
     let nothing = done.plan.as_ref().is_some_and(Plan::is_empty);
@@ -189,6 +190,20 @@ pub fn as_wished(player: &Player, step: &Step, done: &Done) -> Result<(), String
     let Some(stack) = player.stack.as_ref().filter(|_| alone && (nothing || done.is_whole())) else {
         return Ok(());
     };
+    let file: toml::Value = toml::from_str(&player.file.stack).unwrap();
+    for resource in stack.resources() {
+        let (of, path, section) = match &resource.identity {
+            Identity::Cluster(cluster) => (keys::CLUSTER, cluster.path(), &file["cluster"]),
+            Identity::NodePool { cluster, pool } => {
+                let address = resource.address.to_string();
+                let key = address.strip_prefix("node_pool.").unwrap_or_default();
+                (keys::POOL, cluster.pool_path(pool), &file["node_pool"][key])
+            }
+            _ => continue,
+        };
+        let live = player.bench.gke("GET", &format!("/v1/{path}"), &Value::Null);
+        keys::is_live(of, section, &live).map_err(|why| format!("wish: {}: {why}", resource.address))?;
+    }
     for resource in stack.resources() {
         let Identity::NodePool { cluster, pool } = &resource.identity else { continue };
         let live = player.bench.gke("GET", &format!("/v1/{}", cluster.pool_path(pool)), &Value::Null);

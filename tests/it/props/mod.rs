@@ -8,6 +8,7 @@
 //!
 //! - [`stacks`]: strategies of proptest for a stack as sections, and for edits of it. Shrinking takes sections away.
 //!   `stacks::Spec::render` is the text and its files.
+//! - [`keys`]: the keys of clusters and node pools that are drawn, and where GKE has what they say.
 //! - [`player::play`] plays a case on tokio's paused clock, and hands every step with a look at the world before and
 //!   after it to a judge. [`player::Player`] does single steps, for cases that are written out.
 //! - [`oracle::Look`] is all that is there by uid, out of the sandbox's store: the engine has no part in it.
@@ -30,6 +31,7 @@ pub mod cases;
 mod forgotten;
 mod honesty;
 mod kept;
+mod keys;
 pub mod laws;
 mod less_sight;
 pub mod oracle;

@@ -78,7 +78,10 @@ impl Look {
         for cluster in get(sandbox, "clusters")["clusters"].as_array().into_iter().flatten() {
             let uid = word(&cluster["id"]);
             things.insert(uid.clone(), of_gke("cluster", &uid, cluster, &cluster["resourceLabels"]));
-            for pool in cluster["nodePools"].as_array().into_iter().flatten() {
+            // Those of an Autopilot cluster are GKE's, whatever their labels: they come and go as Pods do.
+            let pools = cluster["autopilot"]["enabled"] != true;
+            let pools = cluster["nodePools"].as_array().filter(|_| pools);
+            for pool in pools.into_iter().flatten() {
                 let link = target(&word(&pool["selfLink"]));
                 let before = deleted.get(&link).copied().unwrap_or_default();
                 let labels = &pool["config"]["resourceLabels"];

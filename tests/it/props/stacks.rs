@@ -4,13 +4,11 @@
 use std::collections::BTreeMap;
 use std::fmt::Write as _;
 
-use dask_infra::kinds::gke::field::{Field, Ruled};
-use dask_infra::kinds::gke::node_pool::{self, NodePool};
-use dask_infra::schema::{Message, gke_field};
 use proptest::prelude::*;
 use proptest::sample::select;
 use serde_json::{Value, json};
 
+use super::keys::{self, Keys};
 use super::oracle::{OTHERS, OTHERS_LABEL};
 use super::script::{Edit, Others};
 
@@ -22,33 +20,6 @@ const IMAGES: [&str; 2] = [
     "nvcr.io/nvidia/rapidsai/base:25.04-cuda12.8-py3.12",
     "nvcr.io/nvidia/rapidsai/base:25.06-cuda12.8-py3.12",
 ];
-/// Switches of a pool that need no other key, by the rows of its section.
-fn switches() -> Vec<&'static str> {
-    let is_switch = |row: &&Field<NodePool>| match row.rule {
-        Ruled::Own(_) => false,
-        Ruled::Listed(path) => gke_field(Message::NodePool, path).is_some_and(|field| field.ty == "boolean"),
-    };
-    let alone = |key: &&str| !["queued", "flex_start", "fast_socket"].contains(key);
-    node_pool::FIELDS.iter().filter(is_switch).map(|row| row.key).filter(alone).collect()
-}
-
-/// Keys of a pool with a value that any pool of E2 machines takes.
-const KEYS: [&str; 13] = [
-    "disk_size_gb = 50",
-    "disk_type = \"pd-ssd\"",
-    "image_type = \"UBUNTU_CONTAINERD\"",
-    "tags = [\"net\"]",
-    "resource_labels = { cost = \"a\" }",
-    "surge = { max_surge = 2, max_unavailable = 0 }",
-    "max_pods_per_node = 32",
-    "max_run_duration = \"3d\"",
-    "workload_metadata = \"gce\"",
-    "logging_variant = \"max_throughput\"",
-    "local_ssd = { ephemeral = 1 }",
-    "auto_repair = false",
-    "reservation = \"none\"",
-];
-
 /// The pools. The first one is always there.
 pub const POOLS: [&str; 3] = ["system", "gpu", "extra"];
 /// The Dask clusters.
@@ -63,6 +34,10 @@ pub struct Spec {
     pub own_cluster: bool,
     /// In one zone or three.
     pub regional: bool,
+    /// An Autopilot cluster, if it is the stack's own and in a region.
+    pub autopilot: bool,
+    /// Keys of the cluster that are GKE's.
+    pub keys: Keys,
     /// Labels of the cluster.
     pub labels: bool,
     /// `protect` of the cluster.
@@ -119,6 +94,8 @@ pub struct Section {
     pub extra_protect: bool,
     /// Goes by itself: `idle_timeout`.
     pub passing: bool,
+    /// Keys of a pool that are GKE's.
+    pub keys: Keys,
 }
 
 /// Who writes a number.
@@ -168,6 +145,8 @@ pub enum Tweak {
     Extra,
     /// `idle_timeout`.
     Passing,
+    /// A key of a cluster or a pool.
+    Gke(usize),
 }
 
 const SLOTS: [Slot; 13] = [
@@ -203,10 +182,10 @@ fn namespace() -> impl Strategy<Value = usize> {
 fn section(slot: Slot) -> impl Strategy<Value = Section> {
     let first = (proptest::bool::weighted(0.1), namespace(), 0..2usize, 1..3u32, writer());
     let group = proptest::bool::weighted(0.4);
-    let second = (seldom(), seldom(), group, seldom(), seldom());
+    let second = (seldom(), seldom(), group, seldom(), seldom(), keys::some(keys::POOL, 4));
     (first, second).prop_map(move |(first, second)| {
         let (renamed, namespace, variant, number, writer) = first;
-        let (protect, labels, extra, extra_protect, passing) = second;
+        let (protect, labels, extra, extra_protect, passing, keys) = second;
         // What is handed over was there before: an edit does that.
         let theirs = false;
         Section {
@@ -222,6 +201,7 @@ fn section(slot: Slot) -> impl Strategy<Value = Section> {
             extra,
             extra_protect,
             passing,
+            keys: if slot == Slot::Pool(2) { keys } else { Keys::new() },
         }
     })
 }
@@ -242,9 +222,12 @@ pub fn spec() -> impl Strategy<Value = Spec> {
     };
     let sections: Vec<_> = SLOTS[..12].iter().copied().map(maybe).collect();
     let cluster = (any::<bool>(), proptest::bool::weighted(0.2), seldom(), proptest::bool::weighted(0.05));
-    (cluster, sections).prop_map(|((own_cluster, regional, labels, protect), sections)| Spec {
+    let gke = (proptest::bool::weighted(0.3), keys::some(keys::CLUSTER, 4));
+    (cluster, gke, sections).prop_map(|((own_cluster, regional, labels, protect), gke, sections)| Spec {
         own_cluster,
         regional,
+        autopilot: gke.0,
+        keys: gke.1,
         labels,
         protect,
         sections: sections.into_iter().flatten().collect(),
@@ -263,6 +246,7 @@ fn tweak() -> impl Strategy<Value = Tweak> {
         Just(Tweak::Labels),
         Just(Tweak::Extra),
         Just(Tweak::Passing),
+        (0..64usize).prop_map(Tweak::Gke),
     ]
 }
 
@@ -273,6 +257,8 @@ pub fn change() -> impl Strategy<Value = Change> {
         3 => slot().prop_flat_map(section).prop_map(Change::Put),
         6 => (slot(), tweak()).prop_map(|(slot, tweak)| Change::Tweak(slot, tweak)),
         1 => tweak().prop_map(Change::Cluster),
+        1 => (0..64usize).prop_map(|key| Change::Cluster(Tweak::Gke(key))),
+        1 => (0..64usize).prop_map(|key| Change::Tweak(Slot::Pool(2), Tweak::Gke(key))),
     ]
 }
 
@@ -296,7 +282,23 @@ impl Spec {
             }
             Change::Cluster(Tweak::Labels) => self.labels = !self.labels,
             Change::Cluster(Tweak::Protect) => self.protect = !self.protect,
+            Change::Cluster(Tweak::Gke(key)) => keys::turn(&mut self.keys, keys::CLUSTER, *key),
             Change::Cluster(_) => {}
+        }
+    }
+
+    /// Whether GKE makes its nodes: it has neither pools nor a driver.
+    fn is_autopilot(&self) -> bool {
+        self.autopilot && self.own_cluster && self.regional
+    }
+
+    /// Whether a section stands in the file.
+    fn is_said(&self, section: &Section) -> bool {
+        match section.slot {
+            // Without an operator there is nobody to run them: taking it out takes them out.
+            Slot::Dask(_) | Slot::Job => self.find(Slot::Operator).is_some(),
+            Slot::Pool(_) | Slot::Driver => !self.is_autopilot(),
+            _ => true,
         }
     }
 
@@ -313,14 +315,14 @@ impl Spec {
 
     /// The addresses of its sections, as flags take them.
     pub fn addresses(&self) -> Vec<String> {
-        let operated = self.find(Slot::Operator).is_some();
-        let is_there = |section: &&Section| operated || !matches!(section.slot, Slot::Dask(_) | Slot::Job);
-        let sections: Vec<&Section> = self.sections.iter().filter(is_there).collect();
+        let sections: Vec<&Section> = self.sections.iter().filter(|section| self.is_said(section)).collect();
         let mut all: Vec<String> = sections.iter().map(|section| section.address()).collect();
         for section in sections.into_iter().filter(|section| section.has_group()) {
             all.push(format!("{}.group.big", section.address()));
         }
-        all.push("node_pool.system".to_owned());
+        if !self.is_autopilot() {
+            all.push("node_pool.system".to_owned());
+        }
         all.push("cluster".to_owned());
         all
     }
@@ -333,21 +335,18 @@ impl Spec {
         if self.own_cluster {
             text.push_str(if self.labels { "labels = { team = \"x\" }\n" } else { "" });
             text.push_str(if self.protect { "protect = true\n" } else { "" });
+            text.push_str(if self.is_autopilot() { "autopilot = true\n" } else { "" });
+            text.push_str(&keys::lines(keys::CLUSTER, &self.keys, self.is_autopilot()));
         } else {
             text.push_str("manage = false\n");
         }
         let mut files = BTreeMap::new();
-        let system = Section { slot: Slot::Pool(0), ..Section::plain() };
-        let _ = write!(text, "\n{}", self.pool(&system, 0));
+        if !self.is_autopilot() {
+            let _ = write!(text, "\n{}", self.pool(&Section::of(Slot::Pool(0)), 0));
+        }
         for slot in SLOTS {
-            // Without an operator there is nobody to run them: taking it out takes them out.
-            let dask = matches!(slot, Slot::Dask(_) | Slot::Job);
-            if dask && self.find(Slot::Operator).is_none() {
-                continue;
-            }
-            let Some(section) = self.find(slot).filter(|section| section.slot != Slot::Pool(0)) else {
-                continue;
-            };
+            let there = self.find(slot).filter(|section| section.slot != Slot::Pool(0));
+            let Some(section) = there.filter(|section| self.is_said(section)) else { continue };
             let _ = write!(text, "\n{}", self.section(section, &mut files));
         }
         Edit { stack: text, files }
@@ -391,8 +390,8 @@ impl Spec {
                 format!("{head}file = \"{file}\"\nnamespace = \"{namespace}\"\n{protect}")
             }
             Slot::Check => match self.gpus() {
-                Some(pool) => format!(
-                    "{head}run = \"cuda-vectoradd\"\npool = \"{pool}\"\nimage = \"nvcr.io/nvidia/k8s/cuda-sample:vectoradd-cuda12.{}\"\n",
+                Some(on) => format!(
+                    "{head}run = \"cuda-vectoradd\"\n{on}\nimage = \"nvcr.io/nvidia/k8s/cuda-sample:vectoradd-cuda12.{}\"\n",
                     section.variant
                 ),
                 None => String::new(),
@@ -400,9 +399,12 @@ impl Spec {
         }
     }
 
-    /// The key of the pool with GPUs.
+    /// What chooses GPUs: the pool that has them, or which GKE is to bring.
     fn gpus(&self) -> Option<String> {
-        self.find(Slot::Pool(1)).map(Section::key)
+        match self.is_autopilot() {
+            true => Some("accelerator = \"nvidia-l4\"".to_owned()),
+            false => self.find(Slot::Pool(1)).map(|pool| format!("pool = \"{}\"", pool.key())),
+        }
     }
 
     fn pool(&self, section: &Section, which: usize) -> String {
@@ -413,7 +415,8 @@ impl Spec {
         }
         let machine = match which {
             1 => "machine_type = \"n1-standard-4\"\naccelerator = \"nvidia-tesla-t4\"\n".to_owned(),
-            2 if section.variant == 1 => "machine_type = \"e2-standard-8\"\n".to_owned(),
+            2 if section.variant == 1 => "machine_type = \"n2-standard-8\"\n".to_owned(),
+            2 => "machine_type = \"n2-standard-4\"\n".to_owned(),
             _ => "machine_type = \"e2-standard-4\"\n".to_owned(),
         };
         let zones = if self.regional { 3 } else { 1 };
@@ -427,18 +430,8 @@ impl Spec {
             _ => "",
         };
         let protect = if section.protect { "protect = true\n" } else { "" };
-        let switches = switches().into_iter().map(|key| format!("{key} = true"));
-        let lines: Vec<String> = switches.chain(KEYS.map(str::to_owned)).collect();
-        let switch = match which {
-            // Whatever is drawn picks one, so that each is drawn.
-            2 if section.passing => {
-                let bits = [section.labels, section.extra, section.protect, section.extra_protect];
-                let bits = bits.iter().fold(section.variant, |all, bit| 2 * all + usize::from(*bit));
-                format!("{}\n", lines[(section.number as usize + 4 * bits) % lines.len()])
-            }
-            _ => String::new(),
-        };
-        format!("{head}{name}{machine}nodes = {nodes}\n{labels}{taints}{switch}{protect}")
+        let keys = keys::lines(keys::POOL, &section.keys, false);
+        format!("{head}{name}{machine}nodes = {nodes}\n{labels}{taints}{keys}{protect}")
     }
 
     fn dask(&self, section: &Section, which: usize) -> String {
@@ -470,9 +463,10 @@ impl Spec {
 }
 
 impl Section {
-    fn plain() -> Self {
+    /// A section that says nothing more.
+    pub fn of(slot: Slot) -> Self {
         Self {
-            slot: Slot::Pool(0),
+            slot,
             renamed: false,
             namespace: 0,
             variant: 0,
@@ -484,6 +478,7 @@ impl Section {
             extra: false,
             extra_protect: false,
             passing: false,
+            keys: Keys::new(),
         }
     }
 
@@ -533,6 +528,8 @@ impl Section {
             Tweak::Labels => self.labels = !self.labels,
             Tweak::Extra => self.extra = !self.extra,
             Tweak::Passing => self.passing = !self.passing,
+            Tweak::Gke(key) if self.slot == Slot::Pool(2) => keys::turn(&mut self.keys, keys::POOL, key),
+            Tweak::Gke(_) => {}
         }
     }
 

@@ -20,6 +20,9 @@ pub(super) fn created(body: &Value) -> Value {
         cluster["nodePools"] = json!([{ "config": config, "initialNodeCount": 1, "name": "default-pool" }]);
         return cluster;
     }
+    if needs_aliases(body) {
+        cluster["ipAllocationPolicy"]["useIpAliases"] = json!(true);
+    }
     let rest = cluster["autopilot"].as_object_mut().map(|autopilot| {
         autopilot.remove("enabled");
         autopilot.len()
@@ -28,6 +31,27 @@ pub(super) fn created(body: &Value) -> Value {
         fields.remove("autopilot");
     }
     cluster
+}
+
+/// Whether a new cluster says something that counts only where Pods have addresses of the VPC network, and does not say
+/// whether they have. GKE's default may not be relied on for that: "This field is only applicable if `use_ip_aliases` is true"
+/// (googleapis `cluster_service.proto`, IPAllocationPolicy), and gcloud takes `--enable-private-nodes`,
+/// `--default-max-pods-per-node` and `--enable-dataplane-v2` with `--enable-ip-alias` only.
+fn needs_aliases(cluster: &Value) -> bool {
+    let policy = &cluster["ipAllocationPolicy"];
+    let ranges = [
+        "clusterIpv4CidrBlock",
+        "clusterSecondaryRangeName",
+        "servicesIpv4CidrBlock",
+        "servicesSecondaryRangeName",
+    ];
+    let network = &cluster["networkConfig"];
+    let needs = ranges.iter().any(|range| !policy[*range].is_null())
+        || network["defaultEnablePrivateNodes"] == true
+        || network["enableMultiNetworking"] == true
+        || network["datapathProvider"] == "ADVANCED_DATAPATH"
+        || !cluster["defaultMaxPodsConstraint"].is_null();
+    needs && policy["useIpAliases"].is_null() && policy["useRoutes"] != true
 }
 
 /// A key of `[cluster]` that an Autopilot cluster does not take.
@@ -165,6 +189,17 @@ mod tests {
         let mut given = policy.clone();
         given["enabled"] = json!(false);
         assert_eq!(created(&json!({ "autopilot": given })), json!({ "autopilot": policy }));
+    }
+
+    #[test]
+    fn ranges_come_with_the_addresses_that_they_are_of() {
+        let aliases = |body: &Value| created(body)["ipAllocationPolicy"]["useIpAliases"].clone();
+        let range = json!({ "ipAllocationPolicy": { "clusterSecondaryRangeName": "pods" } });
+        assert_eq!(aliases(&range), true);
+        assert_eq!(aliases(&json!({ "networkConfig": { "defaultEnablePrivateNodes": true } })), true);
+        assert_eq!(aliases(&json!({ "networkConfig": { "network": "n" } })), Value::Null);
+        let routes = json!({ "ipAllocationPolicy": { "useRoutes": true, "clusterIpv4CidrBlock": "/17" } });
+        assert_eq!(aliases(&routes), Value::Null);
     }
 
     #[test]

@@ -188,7 +188,7 @@ pub const FIELDS: &[Field<NodePool>] = &[
         ..Field::NONE
     },
     Field {
-        key: "service_account",
+        key: "scopes",
         // With an account of one's own, its roles decide what nodes may do; gcloud asks for this scope then.
         said: |pool| list(&pool.scopes),
         sent: |pool, _| {
