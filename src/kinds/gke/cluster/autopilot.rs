@@ -35,8 +35,8 @@ pub(super) fn created(body: &Value) -> Value {
 
 /// Whether a new cluster says something that counts only where Pods have addresses of the VPC network, and does not say
 /// whether they have. GKE's default may not be relied on for that: "This field is only applicable if `use_ip_aliases` is true"
-/// (googleapis `cluster_service.proto`, IPAllocationPolicy), and gcloud takes `--enable-private-nodes`,
-/// `--default-max-pods-per-node` and `--enable-dataplane-v2` with `--enable-ip-alias` only.
+/// (googleapis `cluster_service.proto`, IPAllocationPolicy), and gcloud takes `--default-max-pods-per-node` with
+/// `--enable-ip-alias` only. For private nodes and Dataplane V2 the default is enough: Terraform's acceptance tests rely on it.
 fn needs_aliases(cluster: &Value) -> bool {
     let policy = &cluster["ipAllocationPolicy"];
     let ranges = [
@@ -45,11 +45,7 @@ fn needs_aliases(cluster: &Value) -> bool {
         "servicesIpv4CidrBlock",
         "servicesSecondaryRangeName",
     ];
-    let network = &cluster["networkConfig"];
     let needs = ranges.iter().any(|range| !policy[*range].is_null())
-        || network["defaultEnablePrivateNodes"] == true
-        || network["enableMultiNetworking"] == true
-        || network["datapathProvider"] == "ADVANCED_DATAPATH"
         || !cluster["defaultMaxPodsConstraint"].is_null();
     needs && policy["useIpAliases"].is_null() && policy["useRoutes"] != true
 }
@@ -196,8 +192,8 @@ mod tests {
         let aliases = |body: &Value| created(body)["ipAllocationPolicy"]["useIpAliases"].clone();
         let range = json!({ "ipAllocationPolicy": { "clusterSecondaryRangeName": "pods" } });
         assert_eq!(aliases(&range), true);
-        assert_eq!(aliases(&json!({ "networkConfig": { "defaultEnablePrivateNodes": true } })), true);
-        assert_eq!(aliases(&json!({ "networkConfig": { "network": "n" } })), Value::Null);
+        assert_eq!(aliases(&json!({ "defaultMaxPodsConstraint": { "maxPodsPerNode": "64" } })), true);
+        assert_eq!(aliases(&json!({ "networkConfig": { "defaultEnablePrivateNodes": true } })), Value::Null);
         let routes = json!({ "ipAllocationPolicy": { "useRoutes": true, "clusterIpv4CidrBlock": "/17" } });
         assert_eq!(aliases(&routes), Value::Null);
     }
