@@ -68,6 +68,7 @@ mod real_scale;
 mod real_smoke;
 mod real_ssh;
 mod real_truth;
+mod real_turns;
 mod report_cases;
 mod resumed;
 mod sandbox_clients;

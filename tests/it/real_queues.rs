@@ -8,6 +8,7 @@ use std::time::{Duration, Instant};
 use reqwest::Method;
 use serde_json::{Value, json};
 
+use crate::real::told::one_line;
 use crate::real::{Client, Kueue, PATIENCE, Part, Stand, needs};
 
 const WORKLOADS: &str = "/apis/kueue.x-k8s.io/v1beta2/namespaces/default/workloads";
@@ -103,10 +104,6 @@ impl Lab {
         let (code, said) = self.stand.plan();
         assert_eq!(code, 0, "{said}");
     }
-}
-
-fn one_line(text: &str) -> String {
-    text.split_whitespace().collect::<Vec<_>>().join(" ")
 }
 
 fn holds(said: &str, words: &[&str]) {

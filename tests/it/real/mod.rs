@@ -21,6 +21,7 @@ mod parts;
 mod plane;
 mod stand;
 mod switch;
+pub mod told;
 mod ward;
 
 pub use client::Client;
