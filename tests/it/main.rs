@@ -87,6 +87,7 @@ mod stack_cases;
 mod stale;
 mod sweep;
 mod tidy;
+mod told;
 mod trust;
 mod ttl;
 mod waiting;

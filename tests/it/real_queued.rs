@@ -13,9 +13,9 @@ use reqwest::Method;
 use serde_json::{Value, json};
 use tokio::task::block_in_place;
 
-use crate::real::told::{Told, one_line, state};
 use crate::real::{Client, ControlPlane, CudaCheck, Dask, Kueue, Operator, PATIENCE, Part, needs};
 use crate::served::{Served, User};
+use crate::told::{Told, one_line, state};
 
 const PARTS: &[Part] = &[Part::Etcd, Part::Kubernetes, Part::Kwok, Part::Operator, Part::Kueue];
 const KUEUE: &str = "/apis/kueue.x-k8s.io/v1beta2";

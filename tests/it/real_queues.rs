@@ -8,8 +8,8 @@ use std::time::{Duration, Instant};
 use reqwest::Method;
 use serde_json::{Value, json};
 
-use crate::real::told::one_line;
 use crate::real::{Client, Kueue, PATIENCE, Part, Stand, needs};
+use crate::told::one_line;
 
 const WORKLOADS: &str = "/apis/kueue.x-k8s.io/v1beta2/namespaces/default/workloads";
 const PODS: &str = "/api/v1/namespaces/default/pods";

@@ -8,8 +8,8 @@ use std::time::{Duration, Instant};
 use reqwest::Method;
 use serde_json::{Value, json};
 
-use crate::real::told::{Told, one_line, state};
 use crate::real::{Client, Kueue, PATIENCE, Part, Stand, needs};
+use crate::told::{Told, one_line, state};
 
 const PARTS: &[Part] = &[Part::Etcd, Part::Kubernetes, Part::Kwok, Part::Operator, Part::Kueue];
 const WORKLOADS: &str = "/apis/kueue.x-k8s.io/v1beta2/namespaces/default/workloads";

@@ -21,7 +21,6 @@ mod parts;
 mod plane;
 mod stand;
 mod switch;
-pub mod told;
 mod ward;
 
 pub use client::Client;
