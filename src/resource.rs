@@ -287,9 +287,9 @@ pub struct Hourly {
     /// Of each node pool whose price is known; of an Autopilot cluster its fee.
     #[serde(default, skip_serializing_if = "BTreeMap::is_empty")]
     pub pools: BTreeMap<Address, Cost>,
-    /// Machines of pools whose price is not known, each once: `n1-standard-4 with nvidia-tesla-t4 (spot)`.
-    #[serde(default, skip_serializing_if = "Vec::is_empty")]
-    pub unpriced: Vec<String>,
+    /// Machines of each pool whose price is not known: `n1-standard-4 with nvidia-tesla-t4 (spot)`.
+    #[serde(default, skip_serializing_if = "BTreeMap::is_empty")]
+    pub unpriced: BTreeMap<Address, String>,
 }
 
 /// Seconds that a thing usually takes until it is made and ready.

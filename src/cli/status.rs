@@ -144,6 +144,7 @@ pub(super) async fn look(
     let all = external.chain(&resources).filter(meant);
     let looks = all.map(|resource| row(&*api, resource, &lowered.owner, &world));
     let mut rows: Vec<Row> = futures::stream::iter(looks).buffered(parallelism.max(1)).collect().await;
+    without_nodes(&mut rows, &resources, &world);
     ask_events(&*api, &mut rows).await;
     Ok(Status { owner: lowered.owner.clone(), target: lowered.target.clone(), rows })
 }
@@ -205,6 +206,24 @@ fn stopped(resource: &Resource, live: Option<&Value>, world: &World) -> Option<S
     })
 }
 
+/// Where `stop` took all nodes away, what waits for a node is stopped, too: without `start` it never comes.
+fn without_nodes(rows: &mut [Row], resources: &[Resource], world: &World) {
+    let is_stopped =
+        |pool: &&Resource| world.record.as_ref().is_some_and(|it| it.stopped.contains_key(&pool.identity));
+    let pools: Vec<&Resource> = resources.iter().filter(|one| one.identity.pool().is_some()).collect();
+    let others =
+        world.pools.keys().any(|live| !pools.iter().any(|pool| pool.identity.pool() == Some(live.as_str())));
+    if pools.is_empty() || others || !pools.iter().all(is_stopped) {
+        return;
+    }
+    for row in rows.iter_mut().filter(|row| row.identity.object().is_some()) {
+        if let State::Waiting(_) = row.state {
+            row.state = State::Stopped("it has no nodes: all node pools are stopped".to_owned());
+            row.said = StatusLine::default();
+        }
+    }
+}
+
 /// A check has passed when the record says so of this very text.
 fn passed(resource: &Resource, world: &World) -> State {
     let pass = world.record.as_ref().and_then(|record| record.passes.get(&resource.identity));
@@ -235,6 +254,10 @@ async fn judged(api: &dyn LiveApi, wait: &Await, world: &World) -> (State, Statu
             };
             let mut said = (kind.status_line)(wait, &found).unwrap_or_default();
             said.unhandled = unhandled;
+            let state = match (state, said.failed.take()) {
+                (State::Ready, Some(why)) => State::Failed(why),
+                (state, _) => state,
+            };
             if let Some((what, until)) = &said.until {
                 said.line.push_str(&format!("; {what} {}", within(until, jiff::Timestamp::now())));
             }

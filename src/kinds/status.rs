@@ -15,6 +15,8 @@ pub struct StatusLine {
     pub until: Option<(&'static str, String)>,
     /// Whether its operator has not taken it up.
     pub unhandled: bool,
+    /// Why it has failed, where no apply waits for its end.
+    pub failed: Option<String>,
 }
 
 /// A pod that does not run.

@@ -108,6 +108,7 @@ fn room_for(inputs: &Inputs<'_>, starts: &BTreeSet<Identity>) -> Vec<Resource> {
 
 /// The price without a pool that has no nodes.
 fn without(mut hourly: Hourly, pool: &Address) -> Hourly {
+    hourly.unpriced.remove(pool);
     if let Some(cost) = hourly.pools.get_mut(pool) {
         hourly.whole.least -= cost.least;
         hourly.whole.most -= cost.most;

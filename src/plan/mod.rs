@@ -393,7 +393,8 @@ impl Plan {
 
     /// Machine types whose price is not known.
     pub fn unpriced(&self) -> Vec<String> {
-        self.hourly.as_ref().map(|hourly| hourly.unpriced.clone()).unwrap_or_default()
+        let unpriced = self.hourly.iter().flat_map(|hourly| hourly.unpriced.values());
+        unpriced.cloned().collect::<BTreeSet<String>>().into_iter().collect()
     }
 
     /// Whether apply would change nothing.

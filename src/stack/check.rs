@@ -51,6 +51,9 @@ const OTHER_WORDS: [(&str, &str); 23] = [
     ("count", "nodes"),
 ];
 
+const BOUGHT_BY_POOLS: &str = "machines are bought by the node pool that the workers run on: write `capacity = [\"on-demand\", \"spot\"]` into \
+     its `[node_pool.NAME]`; here `capacity = \"queued\"` asks for the nodes of all workers at once";
+
 /// Keys without which nothing can be made, and which what others own need not give.
 const NOT_WHEN_READ: [&str; 3] = ["machine_type", "version", "image"];
 
@@ -274,9 +277,12 @@ impl Check<'_> {
         let Some(word) = value.as_str() else {
             let message = format!("{} takes {allowed}, not {}", key_of(path), name_of(type_of(value)));
             let diagnostic = Diagnostic::error(Code::WrongType, message).at_value(path.clone(), "");
-            let example =
-                words.first().map_or_else(String::new, |word| format!("{} = \"{word}\"", bare_key(path)));
-            return self.push(diagnostic.help(format!("for example `{example}`")), path);
+            let help = match words {
+                _ if is_bought(words, path) => BOUGHT_BY_POOLS.to_owned(),
+                [word, ..] => format!("for example `{} = \"{word}\"`", bare_key(path)),
+                [] => String::new(),
+            };
+            return self.push(diagnostic.help(help), path);
         };
         if words.contains(&word) {
             return;
@@ -284,6 +290,7 @@ impl Check<'_> {
         let message = format!("{} cannot be `{word}`", key_of(path));
         let diagnostic = Diagnostic::error(Code::NotOneOf, message).at_value(path.clone(), "");
         let help = match nearest(word, words.iter().copied()) {
+            None if is_bought(words, path) => BOUGHT_BY_POOLS.to_owned(),
             Some(near) => format!("did you mean `{near}`? It takes {allowed}"),
             None => format!("it takes {allowed}"),
         };
@@ -502,6 +509,11 @@ fn key_of(path: &FieldPath) -> String {
         Some(Segment::Index(_)) => format!("`{path}`"),
         _ => format!("`{}`", bare_key(path)),
     }
+}
+
+/// Whether a key is a list of ways to buy machines in node pools, and one word here, in what runs on them.
+fn is_bought(words: &[&str], path: &FieldPath) -> bool {
+    bare_key(path) == "capacity" && words == ["queued"]
 }
 
 fn bare_key(path: &FieldPath) -> String {

@@ -254,7 +254,7 @@ fn hourly(stack: &Stack) -> Option<Hourly> {
     if autopilot {
         // Of the rest Google bills what Pods request, while they run.
         hourly.pools.insert(Address::new("cluster"), fee);
-        hourly.unpriced.push("Pods on Autopilot".to_owned());
+        hourly.unpriced.insert(Address::new("cluster"), "Pods on Autopilot".to_owned());
     }
     for (name, pool) in ours {
         match kinds::gke::node_pool::ways::hourly(pool) {
@@ -265,10 +265,8 @@ fn hourly(stack: &Stack) -> Option<Hourly> {
             None => {
                 let spot = if pool.spot { " (spot)" } else { "" };
                 let with = pool.gpus().map(|(gpu, _)| format!(" with {gpu}")).unwrap_or_default();
-                let name = format!("{}{with}{spot}", pool.machine_type);
-                if !hourly.unpriced.contains(&name) {
-                    hourly.unpriced.push(name);
-                }
+                let machines = format!("{}{with}{spot}", pool.machine_type);
+                hourly.unpriced.insert(Address::of("node_pool", name), machines);
             }
         }
     }

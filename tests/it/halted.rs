@@ -109,6 +109,8 @@ fn all_that_costs_money_goes_and_comes_back() {
     assert!(plan.out.contains("stopped by ") && plan.out.contains(" since 20"), "{}", plan.out);
     user.run(&["plan", "--refresh-only"]).expect(0).says("No drift.");
     user.run(&["status"]).expect(0).says("stopped by ");
+    // The operator has no node, and nobody waits for that.
+    user.run(&["status", "--follow"]).expect(0).says("all node pools are stopped");
     for address in ["node_pool.cpu", "dask_cluster.d", "dask_cluster.d.group.big"] {
         assert_eq!(lab.state(address), "stopped", "{address}");
     }

@@ -91,7 +91,7 @@ fn a_gang_waits_whole_and_starts_when_another_goes() {
     assert_eq!(pods(&served, "one"), (4, 0));
     user.run(&["plan", "--detailed-exitcode"]).expect(0).says("No changes");
     let said = user.run(&["status"]).expect(0).out;
-    assert!(said.contains("1 running, 0 waiting"), "{said}");
+    assert!(said.contains("1 running, 0 waiting for quota"), "{said}");
 
     // Three of four GPUs are taken, and the second gang needs two.
     user.edit("[dask_cluster.one]", &format!("{}\n[dask_cluster.one]", TWO.trim_start()));

@@ -4,7 +4,6 @@
 
 #![allow(clippy::unwrap_used, reason = "test code outside of test functions")]
 
-use std::collections::BTreeMap;
 use std::time::{Duration, Instant};
 
 use dask_infra::sandbox::kube::run::Scripts;
@@ -14,9 +13,9 @@ use reqwest::Method;
 use serde_json::{Value, json};
 use tokio::task::block_in_place;
 
-use crate::golden::root;
 use crate::real::{Client, ControlPlane, CudaCheck, Dask, Kueue, Operator, PATIENCE, Part, needs};
 use crate::served::{Served, User};
+use crate::told::{Told, one_line, state};
 
 const PARTS: &[Part] = &[Part::Etcd, Part::Kubernetes, Part::Kwok, Part::Operator, Part::Kueue];
 const KUEUE: &str = "/apis/kueue.x-k8s.io/v1beta2";
@@ -25,8 +24,6 @@ const REQUESTS: &str = "/apis/autoscaling.x-k8s.io/v1/namespaces/default/provisi
 const PODS: &str = "/api/v1/namespaces/default/pods";
 const NODES: &str = "/api/v1/nodes?labelSelector=cloud.google.com%2Fgke-nodepool%3Da100";
 const MERGE: &str = "application/merge-patch+json";
-/// The head of the table in the page.
-const HEAD: &str = "| case | state in Kueue | `status` says | `why` says |";
 
 const BASE: &str = r#"[stack]
 name = "s"
@@ -80,57 +77,6 @@ fn gang(name: &str) -> String {
     )
 }
 
-fn one_line(text: &str) -> String {
-    text.split_whitespace().collect::<Vec<_>>().join(" ")
-}
-
-/// The rows of the page: state, what `status` says, what `why` says; `…` is what differs from run to run.
-fn table() -> BTreeMap<String, [String; 3]> {
-    let page = std::fs::read_to_string(root().join("docs/queues.md")).unwrap();
-    let rows = page.split_once(HEAD).expect("the table is in the page").1.lines().skip(2);
-    let rows = rows.take_while(|line| line.starts_with('|'));
-    rows.map(|line| {
-        let cells: Vec<String> =
-            line.trim_matches('|').split('|').map(|cell| cell.trim().replace('`', "")).collect();
-        let [name, state, status, why] = cells.try_into().expect("four cells");
-        (name, [state, status, why])
-    })
-    .collect()
-}
-
-/// What a row has and the program does not say.
-fn lacks<'t>(told: &str, said: &'t str) -> Option<&'t str> {
-    said.split('…').map(str::trim).find(|part| !told.contains(*part))
-}
-
-/// The state of a Workload in short: conditions that hold, and its check.
-fn state(workload: &Value) -> String {
-    if !workload["kind"].is_string() || workload["kind"] == "Status" {
-        return "no Workload".to_owned();
-    }
-    let conditions = workload["status"]["conditions"].as_array().cloned().unwrap_or_default();
-    let holds = |kind: &&str| conditions.iter().any(|one| one["type"] == *kind && one["status"] == "True");
-    let mut words: Vec<String> = ["QuotaReserved", "Admitted", "Evicted", "Finished"]
-        .iter()
-        .filter(|kind| holds(kind))
-        .map(ToString::to_string)
-        .collect();
-    if let Some(told) =
-        conditions.iter().find(|one| one["type"] == "QuotaReserved" && one["status"] != "True")
-    {
-        words.push(format!("QuotaReserved=False {}", told["reason"].as_str().unwrap()));
-    }
-    // Without its quota, what is left of checks is about to be taken off.
-    let check = workload["status"]["admissionChecks"][0]["state"].as_str();
-    if let Some(check) = check.filter(|_| holds(&"QuotaReserved")) {
-        words.push(format!("check {check}"));
-    }
-    if workload["spec"]["active"] == false {
-        words.push("active: false".to_owned());
-    }
-    if words.is_empty() { "not looked at".to_owned() } else { words.join(", ") }
-}
-
 struct Lab {
     _plane: ControlPlane,
     client: Client,
@@ -139,9 +85,7 @@ struct Lab {
     served: Served,
     kueue: Kueue,
     user: User,
-    /// What the page says of cases that have not come yet.
-    rows: BTreeMap<String, [String; 3]>,
-    wrong: Vec<String>,
+    told: Told,
 }
 
 impl Lab {
@@ -160,9 +104,8 @@ impl Lab {
         let kueue = Kueue::start(plane.access()).await;
         std::fs::write(user.path().join("stack.toml"), format!("{BASE}{QUEUE}")).unwrap();
         block_in_place(|| user.run(&["apply", "--auto-approve"])).expect(0);
-        let (rows, wrong) = (table(), Vec::new());
-        let lab =
-            Lab { _plane: plane, client, _dask: dask, _operator: operator, served, kueue, user, rows, wrong };
+        let told = Told::of(include_str!("real_queued.rs"));
+        let lab = Lab { _plane: plane, client, _dask: dask, _operator: operator, served, kueue, user, told };
         // Half a minute until Kueue tries again, in place of a whole one.
         let strategy = json!({ "spec": { "retryStrategy": { "backoffBaseSeconds": 30 } } });
         let configs = lab.client.get(&format!("{KUEUE}/provisioningrequestconfigs")).await.1;
@@ -288,18 +231,7 @@ impl Lab {
         let name = address.split_once('.').unwrap().1;
         let is = state(&self.workload(name).await);
         let (status, why) = (self.run(&["status", address]).1, self.run(&["why", address]).1);
-        println!("{case}\n  state: {is}\n  status: {status}\n  why: {why}");
-        let Some([row, of_status, of_why]) = self.rows.remove(case) else {
-            return self.wrong.push(format!("{case} is not in the page"));
-        };
-        if row != is {
-            self.wrong.push(format!("{case}: the page says {row:?}, and it is {is:?}"));
-        }
-        for (told, said) in [(status, of_status), (why, of_why)] {
-            if let Some(part) = lacks(&told, &said) {
-                self.wrong.push(format!("{case}: no {part:?} in: {told}"));
-            }
-        }
+        self.told.case(case, &is, &status, &why);
     }
 }
 
@@ -366,18 +298,5 @@ async fn gangs_and_jobs_go_through_the_states_of_kueue() {
 
     lab.kueue.lives();
     println!("{:?}: done", begun.elapsed());
-    lab.wrong.extend(lab.rows.keys().map(|name| format!("{name} is in the page, and never came")));
-    assert!(lab.wrong.is_empty(), "{}", lab.wrong.join("\n"));
-}
-
-/// Rows of the page are cases of the test, also where the real parts are not there.
-#[test]
-fn the_page_has_no_other_cases() {
-    let own = std::fs::read_to_string(root().join("tests/it/real_queued.rs")).unwrap();
-    let rows = table();
-    assert!(rows.len() >= 10, "{} cases", rows.len());
-    for name in rows.keys() {
-        assert!(own.contains(&format!("case(\"{name}\"")), "{name} is in docs/queues.md alone");
-    }
-    assert_eq!(own.matches("lab.case(\"").count(), rows.len(), "each case has a row");
+    lab.told.end();
 }

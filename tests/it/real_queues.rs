@@ -9,6 +9,7 @@ use reqwest::Method;
 use serde_json::{Value, json};
 
 use crate::real::{Client, Kueue, PATIENCE, Part, Stand, needs};
+use crate::told::one_line;
 
 const WORKLOADS: &str = "/apis/kueue.x-k8s.io/v1beta2/namespaces/default/workloads";
 const PODS: &str = "/api/v1/namespaces/default/pods";
@@ -103,10 +104,6 @@ impl Lab {
         let (code, said) = self.stand.plan();
         assert_eq!(code, 0, "{said}");
     }
-}
-
-fn one_line(text: &str) -> String {
-    text.split_whitespace().collect::<Vec<_>>().join(" ")
 }
 
 fn holds(said: &str, words: &[&str]) {

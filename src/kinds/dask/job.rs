@@ -469,6 +469,7 @@ fn status_line(wait: &Await, found: &Found) -> Result<StatusLine, Unasked> {
             ("gpus", json!(gpus)),
         ],
         pending: pending(pods),
+        failed: (phase == "Failed").then(|| why_failed(runner)),
         ..StatusLine::default()
     })
 }

@@ -499,6 +499,7 @@ fn status_line(wait: &Await, found: &Found) -> Result<StatusLine, Unasked> {
         facts,
         // Pods that failed stay as they are.
         pending: if phase == "failed" || phase == "complete" { Vec::new() } else { pending(pods) },
+        failed: holds(job, "Failed").map(|failed| why_failed(failed, pods)),
         ..StatusLine::default()
     })
 }

@@ -102,7 +102,13 @@ pub fn hourly(pool: &NodePool) -> Option<Cost> {
         let (least, most) = (pool.size().least(), pool.size().most());
         return Some(Cost { least: each * f64::from(least), most: each * f64::from(most) });
     }
-    let costs: Option<Vec<Cost>> = bought(pool).map(|bought| hourly(&bought.pool)).collect();
+    // Spot machines cost less than those on demand, if nobody knows how much.
+    let at_most = |way: &NodePool| {
+        let on_demand = way.spot.then(|| hourly(&NodePool { spot: false, ..way.clone() })).flatten();
+        on_demand.map(|cost| Cost { least: 0.0, ..cost })
+    };
+    let costs: Option<Vec<Cost>> =
+        bought(pool).map(|bought| hourly(&bought.pool).or_else(|| at_most(&bought.pool))).collect();
     costs?
         .into_iter()
         .reduce(|one, other| Cost { least: one.least.min(other.least), most: one.most.max(other.most) })

@@ -75,9 +75,21 @@ fn says(queue: &Value) -> StatusLine {
         return StatusLine::default();
     }
     let (pending, admitted) = (count(&status["pendingWorkloads"]), count(&status["admittedWorkloads"]));
+    // What has its quota and is held by a check: for queued nodes.
+    let checked = count(&status["reservingWorkloads"]).saturating_sub(admitted);
+    let checked_line = if checked > 0 { format!(", {checked} waiting for nodes") } else { String::new() };
+    // A LocalQueue counts what its ClusterQueue counts, too.
+    let line = match text(&queue["kind"]) {
+        "ClusterQueue" => format!("{admitted} running{checked_line}, {pending} waiting for quota"),
+        _ => String::new(),
+    };
     StatusLine {
-        line: format!("{admitted} running, {pending} waiting"),
-        facts: vec![("workloads_admitted", json!(admitted)), ("workloads_pending", json!(pending))],
+        line,
+        facts: vec![
+            ("workloads_admitted", json!(admitted)),
+            ("workloads_checked", json!(checked)),
+            ("workloads_pending", json!(pending)),
+        ],
         ..StatusLine::default()
     }
 }

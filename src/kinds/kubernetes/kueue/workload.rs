@@ -253,17 +253,22 @@ pub fn is_gated(pod: &Value) -> bool {
 /// One that was given up, or that somebody parked.
 fn inactive(workload: &Value, request: Option<&Value>) -> Held {
     let (namespace, name) = (text(&workload["metadata"]["namespace"]), text(&workload["metadata"]["name"]));
-    let Some(evicted) = condition(workload, "Evicted") else {
-        return Held::never("its Workload is not active");
-    };
-    let message = text(&evicted["message"]);
-    if evicted["reason"] == "Deactivated" {
+    let told = condition(workload, "Evicted").unwrap_or(&Value::Null);
+    // What Kueue itself deactivates has one of these reasons. A Workload that somebody parks keeps what it was evicted for
+    // before, such as a queue that was drained (seen with 0.15.0).
+    let Some(evicted) = Some(told).filter(|told| text(&told["reason"]).starts_with("DeactivatedDueTo"))
+    else {
+        let message = match text(&told["reason"]) {
+            "Deactivated" => text(&told["message"]),
+            _ => "`spec.active` of its Workload is false",
+        };
         return Held::never(format!(
             "it is parked: {message}; to let it go on: kubectl -n {namespace} patch workload {name} --type merge \
              -p '{{\"spec\":{{\"active\":true}}}}'"
         ))
-        .since(evicted);
-    }
+        .since(told);
+    };
+    let message = text(&evicted["message"]);
     // The Workload has only that a check was rejected; the request knows why.
     let cause = request.and_then(request_stage::has_ended);
     let cause = cause.map(|cause| format!("; its request for nodes {cause}")).unwrap_or_default();
@@ -373,6 +378,17 @@ mod tests {
             json!({ "items": [request("g-dws-1", "Provisioned", "QuotaExceeded", "Quota exceeded.")] });
         let why = of(&waits, "g", &none, Around { requests: &requests, ..ALONE }).unwrap().why;
         assert!(why.ends_with("(check dws): a quota of the project is too small: Quota exceeded."), "{why}");
+    }
+
+    #[test]
+    fn what_somebody_parks_is_not_given_up_by_kueue() {
+        let none = json!({ "items": [] });
+        let drained = [("Evicted", "True", "ClusterQueueStopped", "The ClusterQueue is stopped")];
+        for conditions in [&drained[..], &[]] {
+            let parked = workload(conditions, json!({ "spec": { "active": false } }));
+            let why = of(&parked, "g", &none, ALONE).unwrap().why;
+            assert!(why.starts_with("it is parked: ") && why.contains("patch workload"), "{why}");
+        }
     }
 
     #[test]
