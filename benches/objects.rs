@@ -27,6 +27,8 @@ use serde_json::{Value, json};
 
 /// Requests under way at once, as many as dask-infra has.
 const WIDE: usize = 64;
+/// What is short is measured so often, and the shortest counts.
+const BEST_OF: usize = 3;
 /// The kinds that are listed to read everything.
 const KINDS: [&str; 5] = [
     "/api/v1/namespaces",
@@ -102,8 +104,13 @@ impl Floor {
         }
     }
 
-    async fn list(&self) {
-        futures::future::join_all(KINDS.map(|path| self.send(reqwest::Method::GET, path, None))).await;
+    /// Everything, as values: what nobody has decoded nobody can compare.
+    async fn list(&self) -> Vec<Value> {
+        let lists = KINDS.map(|path| async move {
+            let body = self.send(reqwest::Method::GET, path, None).await;
+            serde_json::from_slice::<Value>(&body).unwrap()
+        });
+        futures::future::join_all(lists).await
     }
 }
 
@@ -119,7 +126,7 @@ fn offline(program: &Path, counts: &[usize]) {
     for count in counts {
         let folder = tempfile::tempdir().unwrap();
         stack(folder.path(), &objects(*count), None);
-        let runs = (0..3).map(|_| run(program, &["plan", "--offline"], folder.path(), &[0]));
+        let runs = (0..BEST_OF).map(|_| run(program, &["plan", "--offline"], folder.path(), &[0]));
         let best = runs.min_by_key(|took| took.time).unwrap();
         row(&format!("{count}: plan --offline"), best.time, None, Some(&best));
     }
@@ -134,9 +141,14 @@ async fn live(program: &Path, count: usize) {
     let applied = began.elapsed();
     floor.settle().await;
     let settled = began.elapsed();
-    let began = Instant::now();
-    floor.list().await;
-    let listed = began.elapsed();
+    let mut listed = Duration::MAX;
+    for _ in 0..BEST_OF {
+        let began = Instant::now();
+        let everything = floor.list().await;
+        listed = listed.min(began.elapsed());
+        let items = everything.iter().filter_map(|list| list["items"].as_array());
+        assert!(items.map(Vec::len).sum::<usize>() >= count);
+    }
     row(&format!("{count}: bare applies"), applied, None, None);
     drop((floor, floor_plane));
 
@@ -146,7 +158,8 @@ async fn live(program: &Path, count: usize) {
     let run = |words: &[&str]| tokio::task::block_in_place(|| run(program, words, folder.path(), &[0]));
     let apply = run(&["apply", "--auto-approve"]);
     row(&format!("{count}: apply"), apply.time, Some(("bare applies, settled", settled)), Some(&apply));
-    let plan = run(&["plan", "--detailed-exitcode"]);
+    let plans = (0..BEST_OF).map(|_| run(&["plan", "--detailed-exitcode"]));
+    let plan = plans.min_by_key(|took| took.time).unwrap();
     row(&format!("{count}: plan without changes"), plan.time, Some(("bare LISTs", listed)), Some(&plan));
     let destroy = run(&["destroy", "--auto-approve"]);
     row(&format!("{count}: destroy"), destroy.time, None, Some(&destroy));

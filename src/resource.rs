@@ -1,7 +1,7 @@
 //! The shared vocabulary: what things are called, what is wanted, what is live, what a change does.
 //! Values only; nothing here reads, writes or decides.
 
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, HashMap};
 use std::fmt;
 use std::sync::Arc;
 
@@ -16,6 +16,7 @@ use crate::secrets;
 mod endpoint;
 mod kind;
 mod ladder;
+mod packed;
 mod readiness;
 mod target;
 mod world;
@@ -23,6 +24,7 @@ mod world;
 pub use endpoint::Endpoint;
 pub use kind::{KindId, RecordedKind};
 pub use ladder::{Climb, Ladder, Rung, Way};
+pub use packed::Packed;
 pub use readiness::{Queued, Readiness};
 pub use target::{Host, Reach, Target};
 pub use world::{DeletionScope, Elsewhere, World};
@@ -199,8 +201,11 @@ impl fmt::Display for Identity {
     }
 }
 
+/// Resources by what they are to the API, to be asked for: the order of such a map is none.
+pub type ByIdentity<'a> = HashMap<&'a Identity, &'a Resource>;
+
 /// Resources by what they are to the API; of two of one identity the first.
-pub fn by_identity(resources: &[Resource]) -> BTreeMap<&Identity, &Resource> {
+pub fn by_identity(resources: &[Resource]) -> ByIdentity<'_> {
     resources.iter().rev().map(|resource| (&resource.identity, resource)).collect()
 }
 
@@ -482,7 +487,7 @@ pub struct Call {
     /// The path with its query.
     pub path: String,
     #[serde(default, skip_serializing_if = "Option::is_none")]
-    pub body: Option<Value>,
+    pub body: Option<Packed>,
     /// Places in the body that are filled right before sending.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     pub late: Vec<(FieldPath, Late)>,

@@ -174,7 +174,8 @@ fn says_nothing(text: &str) -> bool {
 }
 
 fn is_auth(name: &str) -> bool {
-    words(name).last().is_some_and(|last| last == "AUTH")
+    let has = name.as_bytes().windows(4).any(|part| part.eq_ignore_ascii_case(b"auth"));
+    has && words(name).last().is_some_and(|last| last == "AUTH")
 }
 
 /// Whether a text is `user:password` in base64, as Docker's `config.json` and npm's `_auth` have it.
@@ -284,6 +285,10 @@ pub fn has_secret_shape(text: &str) -> bool {
 /// Places of values that stand behind their names: `password=x`, `"token": "x"`, `name: DB_PASSWORD`, `value: x`.
 fn assigned(text: &str) -> Vec<Range<usize>> {
     let mut found = Vec::new();
+    // Most texts assign nothing, and to look at each of their words takes long.
+    if !text.contains(['=', ':']) {
+        return found;
+    }
     let inner = |c: char| c.is_ascii_alphanumeric() || matches!(c, '_' | '-' | '.');
     let (mut from, mut named) = (0, false);
     while let Some(start) = text[from..].find(inner).map(|start| from + start) {

@@ -3,12 +3,14 @@
 
 use std::fmt;
 use std::path::{Path, PathBuf};
+use std::sync::Arc;
 
 use crate::address::{Address, FieldPath};
 use crate::secrets::Secrets;
 
 mod places;
 
+pub use places::Spot;
 use places::{Place, Places};
 
 /// A text of [`Sources`].
@@ -55,7 +57,8 @@ pub struct Sources {
 #[derive(Clone, Debug)]
 struct File {
     name: String,
-    text: String,
+    /// Shared with who reads it while the places of what it holds are noted.
+    text: Arc<str>,
     /// Where each line begins: a plan asks for the place of everything it changes.
     lines: Vec<usize>,
     /// Of a text that nobody wrote: the value that asked for it.
@@ -66,7 +69,7 @@ impl Sources {
     /// Takes in a text under the name that messages show.
     pub fn add(&mut self, name: impl Into<String>, text: impl Into<String>) -> FileId {
         let id = FileId(u32::try_from(self.files.len()).unwrap_or(u32::MAX));
-        let text = text.into();
+        let text: Arc<str> = text.into().into();
         let lines =
             std::iter::once(0).chain(text.match_indices('\n').map(|(newline, _)| newline + 1)).collect();
         self.files.push(File { name: name.into(), text, lines, asked_by: None });
@@ -99,8 +102,18 @@ impl Sources {
     }
 
     /// Notes where a field stands. `key` is its key or, for a table with a header, the key's part of it.
-    pub fn record(&mut self, path: &FieldPath, key: Option<Span>, value: Span) {
-        self.places.record(path, Place { key, value });
+    pub fn record(&mut self, path: &FieldPath, key: Option<Span>, value: Span) -> Spot {
+        self.places.record(path, Place { key, value })
+    }
+
+    /// Notes where a field of a table stands whose own place was noted.
+    pub fn record_key(&mut self, above: Spot, name: &str, key: Span, value: Span) -> Spot {
+        self.places.record_key(above, name, Place { key: Some(key), value })
+    }
+
+    /// Notes where an item of a list stands whose own place was noted.
+    pub fn record_item(&mut self, above: Spot, index: usize, value: Span) -> Spot {
+        self.places.record_item(above, index, Place { key: None, value })
     }
 
     /// Forgets a field and all that is below it: another file takes its place.
@@ -141,13 +154,18 @@ impl Sources {
         self.file(file).map_or("", |file| &file.text)
     }
 
+    /// A whole text, to be read while places are noted.
+    pub fn shared_text(&self, file: FileId) -> Arc<str> {
+        self.file(file).map_or_else(|| Arc::from(""), |file| Arc::clone(&file.text))
+    }
+
     /// The names of all texts.
     pub fn names(&self) -> impl Iterator<Item = &str> {
         self.files.iter().map(|file| file.name.as_str())
     }
 
     pub fn texts(&self) -> impl Iterator<Item = &str> {
-        self.files.iter().map(|file| file.text.as_str())
+        self.files.iter().map(|file| &*file.text)
     }
 
     /// What stands at a span.

@@ -22,7 +22,7 @@ use crate::live::list::list;
 use crate::live::retry::{Patience, Tries, Trouble, Verdict};
 use crate::live::{ApiError, Class, Request, served};
 use crate::plan::still::{Still, still};
-use crate::resource::{Action, Api, Call, Identity, LABEL_ID, Late, Method};
+use crate::resource::{Action, Api, Call, Identity, LABEL_ID, Late, Method, Packed};
 
 /// How often what has moved is looked at again before one change of it.
 const LOOKS: usize = 3;
@@ -204,7 +204,12 @@ impl Run<'_> {
     /// Fills the holes of a call with what is live now.
     async fn fill(&self, call: &Call) -> Result<Request, Outcome> {
         let Call { api, method, path, body, late } = call;
-        let mut request = Request { api: *api, method: *method, path: path.clone(), body: body.clone() };
+        let mut request = Request {
+            api: *api,
+            method: *method,
+            path: path.clone(),
+            body: body.as_ref().map(Packed::value),
+        };
         for (place, late) in late {
             let value = match late {
                 Late::LabelFingerprint => {

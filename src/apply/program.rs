@@ -21,7 +21,7 @@ use crate::live::watch::Watches;
 use crate::live::{ApiError, Class, LiveApi, Request};
 use crate::plan::{Action, Change};
 use crate::resource::{
-    Api, Await, Call, ClusterName, Identity, Method, ObjectId, Owner, Resource, Step, Until,
+    Api, Await, Call, ClusterName, Identity, Method, ObjectId, Owner, Packed, Resource, Step, Until,
 };
 use crate::secrets::given::Given;
 
@@ -204,8 +204,9 @@ impl<'a> Run<'a> {
     /// Whether a call makes what is made once.
     fn makes_once(&self, call: &Call) -> bool {
         let noted = |step: &Step| matches!(step, Step::RecordPass { .. });
-        let makes = call.body.as_ref().is_some_and(|body| body["metadata"]["resourceVersion"] == ABSENT);
-        makes && self.change.action != Action::Run && self.change.steps.iter().any(noted)
+        let makes = |body: &Packed| body.value()["metadata"]["resourceVersion"] == ABSENT;
+        let is_noted = self.change.action != Action::Run && self.change.steps.iter().any(noted);
+        is_noted && call.body.as_ref().is_some_and(makes)
     }
 
     async fn make_once(&mut self, call: &Call) -> Result<(), Outcome> {
@@ -280,7 +281,12 @@ impl<'a> Run<'a> {
 
     async fn delete_once(&mut self, call: &Call) -> Result<(), Outcome> {
         let Call { api, method, path, body, late: _ } = call;
-        let request = Request { api: *api, method: *method, path: path.clone(), body: body.clone() };
+        let request = Request {
+            api: *api,
+            method: *method,
+            path: path.clone(),
+            body: body.as_ref().map(Packed::value),
+        };
         match retry::send(self.shared.api, request, Patience::Reading).await {
             Ok(_) => Ok(()),
             Err(error) => Err(super::failure::of_request(&error)),

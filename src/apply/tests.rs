@@ -17,7 +17,7 @@ use crate::plan::{Action, Change, Mode};
 use crate::record::Record;
 use crate::resource::{
     Api, Await, Call, ClusterName, Effect, Facts, FieldChange, Gvk, Identity, KindId, LABEL_ID, Lane, Life,
-    Method, ObjectId, Owner, Queued, Readiness, Resource, Step, Target, Until,
+    Method, ObjectId, Owner, Packed, Queued, Readiness, Resource, Step, Target, Until,
 };
 
 mod away;
@@ -135,7 +135,7 @@ fn object(kind: &str, plural: &str, name: &str) -> ObjectId {
 }
 
 fn call(api: Api, method: Method, path: &str, body: Value) -> Step {
-    Step::Call(Call { api, method, path: path.into(), body: Some(body), late: Vec::new() })
+    Step::Call(Call { api, method, path: path.into(), body: Some(body.into()), late: Vec::new() })
 }
 
 fn wait(identity: &Identity, until: Until, deadline: u32) -> Step {
@@ -165,7 +165,7 @@ fn change(name: &str, identity: Identity, action: Action, steps: Vec<Step>, foll
         fingerprint: None,
         foreign: false,
         taken: None,
-        before: Value::Null,
+        before: Packed::default(),
         usual: None,
     }
 }

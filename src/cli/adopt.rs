@@ -100,7 +100,7 @@ fn take(
         }
         agree(&plan, args, format)?;
         rules::without_waits(&mut plan);
-        let again = async |link: &Link| {
+        let again = async |link: &Link, _: &Plan| {
             let mut now = asked.plan(link, &ask).await?;
             rules::without_waits(&mut now);
             Ok(now)

@@ -209,12 +209,14 @@ pub fn apply_stack(
                 }
             };
             let Making { parallelism, .. } = *making;
-            let given = session.given();
-            let again = async |link: &Link| plan_again(&plan, link, given, parallelism).await;
+            let given = session.given().clone();
+            // What is wanted is in the plan: nobody needs its texts and their places any more, and an apply may take hours.
+            drop(session);
+            let again = async |link: &Link, plan: &Plan| plan_again(plan, link, &given, parallelism).await;
             let moved = Moved::of(came, "plan and apply again");
             let capacity = making.capacity();
             let going = Going { parallelism, force, moved, given: given.clone(), capacity };
-            run(plan.clone(), link, going, reporter, again).await
+            run(plan, link, going, reporter, again).await
         })
     })
 }
@@ -242,9 +244,9 @@ async fn apply_saved(
     let again = plan_anew(settings, file);
     let moved = Moved::Stale { plan: file.display().to_string(), again };
     let given = given_to(&plan.desired, settings);
-    let again = async |link: &Link| plan_again(&plan, link, &given, parallelism).await;
+    let again = async |link: &Link, plan: &Plan| plan_again(plan, link, &given, parallelism).await;
     let going = Going { parallelism, force, moved, given: given.clone(), capacity: making.capacity() };
-    run(plan.clone(), link, going, reporter, again).await
+    run(plan, link, going, reporter, again).await
 }
 
 /// The command that makes a saved plan anew. A plan needs no stack file, so there may be none where it is applied.
@@ -354,14 +356,14 @@ pub(super) async fn run(
     link: Link,
     Going { parallelism, force, moved: when_moved, given, capacity }: Going,
     reporter: &mut dyn Reporter,
-    again: impl AsyncFnOnce(&Link) -> Result<Plan, Failure>,
+    again: impl AsyncFnOnce(&Link, &Plan) -> Result<Plan, Failure>,
 ) -> Result<Exit, Failure> {
     let stops = Stops::listen()?;
     let (holder, liveness, now) =
         (holder::this(), holder::liveness as fn(&str) -> Liveness, jiff::Timestamp::now as fn() -> _);
     let locking = Locking { holder, liveness, force, now, clock: holder::since_boot };
     let lock = Arc::new(Lock::new(link.api(), &plan.owner, locking));
-    let begun = apply::begin(&plan, &*link.api(), &lock, &stops.count, again(&link)).await;
+    let begun = apply::begin(&plan, &*link.api(), &lock, &stops.count, again(&link, &plan)).await;
     let now = match begun {
         Ok(now) => now,
         Err(NotBegun::Interrupted) => {
@@ -375,6 +377,7 @@ pub(super) async fn run(
         Err(NotBegun::Failed(failure)) => return Err(failure),
     };
     let moved = file::moved(&plan, &now);
+    drop(plan);
     if !moved.is_empty() {
         let stale = match when_moved {
             Moved::Stale { plan, again } => Some(stale(&plan, &moved, &again)),

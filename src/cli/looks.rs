@@ -1,6 +1,6 @@
 //! How ready things are, in a look.
 
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, HashMap};
 
 use futures::StreamExt as _;
 use serde_json::Value;
@@ -28,7 +28,7 @@ pub(super) async fn look_at(
         }
         Identity::Object(_) | Identity::Check(_) => None,
     });
-    let read: BTreeMap<String, &Value> =
+    let read: HashMap<String, &Value> =
         objects.map(|(object, live)| (object.path(), live)).chain(of_gke).collect();
     let queries = |wait: &Await| (kinds::of(wait.kind).queries)(wait);
     let asked: BTreeMap<String, Query> = waits

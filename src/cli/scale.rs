@@ -18,6 +18,7 @@ use crate::diag::{Code, Diagnostic, listed};
 use crate::kinds;
 use crate::kinds::kubernetes::helm_release::{self, groups_meant};
 use crate::kinds::scale::{Number, Scaled};
+use crate::plan::Plan;
 use crate::plan::scale::Wish;
 use crate::report::{Next, Reporter, View};
 use crate::resource::{ObjectId, Resource};
@@ -110,7 +111,7 @@ fn bring(
         // The file first: an apply goes on from there when this is interrupted.
         keep(written)?;
         let moved = Moved::of(came, "scale again");
-        let again = async |link: &Link| asked.scale(link, &wish, args.changing.parallelism).await;
+        let again = async |link: &Link, _: &Plan| asked.scale(link, &wish, args.changing.parallelism).await;
         run(plan, link, args.changing.going(moved, asked.given().clone()), reporter, again).await
     })
 }

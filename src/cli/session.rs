@@ -98,8 +98,9 @@ impl Session {
         let loaded = stack::load_with(&settings.stack, &options, instead, settings.trust);
         let sources = loaded.as_ref().map_or_else(|failed| &failed.sources, |loaded| &loaded.sources);
         settings.masks().learn(sources.secrets());
-        let Loaded { stack, sources, mut warnings } = loaded?;
-        let mut lowered = lower::lower(&stack, settings.access.is_simulated());
+        let mut loaded = loaded?;
+        let mut lowered = loaded.lowered(settings.access.is_simulated());
+        let Loaded { stack, sources, mut warnings, .. } = loaded;
         let given = given_to(&lowered.resources, settings);
         if stack.kubernetes.is_some() {
             pin(&mut lowered.target, &sources);

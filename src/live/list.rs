@@ -1,6 +1,6 @@
 //! All objects of a kind, page by page, each once.
 
-use std::collections::{BTreeMap, BTreeSet};
+use std::collections::{BTreeMap, HashSet};
 
 use serde_json::Value;
 
@@ -18,7 +18,7 @@ const SMALL_PAGE: u32 = 40;
 #[derive(Default)]
 pub(super) struct Once {
     pub(super) by_id: BTreeMap<ObjectId, Value>,
-    uids: BTreeSet<String>,
+    uids: HashSet<String>,
 }
 
 impl Once {

@@ -243,6 +243,12 @@ impl Walk<'_> {
                 let outside = self.in_requirements;
                 self.in_requirements |= is_requirements(fields) && is_requirements(have);
                 for (key, value) in fields {
+                    // As most are. Whose a value is and whether it is a secret matters where it differs.
+                    let scalar = matches!(value, Value::String(_) | Value::Number(_) | Value::Bool(_));
+                    if let Some(live) = have.get(key).filter(|live| scalar && *live == value) {
+                        self.compared.seen.push((path.key(key), live.clone()));
+                        continue;
+                    }
                     let child = schema.and_then(|schema| schema.property(key).or_else(|| schema.values()));
                     let below = step(owners, &format!("f:{key}"));
                     // Either side says the name beside a value; a list without keys may have it on one only.

@@ -1,13 +1,14 @@
 //! Saved plans: a file that holds the calls, and what must still be true when it is applied.
 
-use std::collections::BTreeMap;
+use std::collections::HashMap;
+use std::sync::Arc;
 
 use serde::{Deserialize, Serialize};
 use serde_json::Value;
 
 use super::{Action, Change, Inputs, Plan};
 use crate::diag::{Code, Diagnostic};
-use crate::resource::{FieldChange, Identity, KindId, Late, Lowered, Method, Resource, Step, World};
+use crate::resource::{FieldChange, Identity, KindId, Late, Lowered, Method, Packed, Resource, Step, World};
 use crate::source::Sources;
 
 /// The shape of the file; others are not read.
@@ -124,18 +125,24 @@ pub fn again<'a>(saved: &Plan, world: &'a World, sources: &'a Sources) -> Inputs
         when_idle,
         halts,
         ..
-    } = saved.clone();
-    let stack = Lowered { owner, target, resources: desired, external, ladders, hourly };
-    let selection = partial.map(|partial| partial.selection).unwrap_or_default();
+    } = saved;
+    let stack = Lowered {
+        owner: owner.clone(),
+        target: target.clone(),
+        resources: Arc::clone(desired),
+        external: external.clone(),
+        ladders: ladders.clone(),
+        hourly: hourly.clone(),
+    };
     Inputs {
-        allowed,
-        selection,
-        retarget,
-        replace,
-        retry_capacity,
-        when_idle,
-        halts,
-        ..Inputs::of(stack, mode, world, sources)
+        allowed: allowed.clone(),
+        selection: partial.as_ref().map(|partial| partial.selection.clone()).unwrap_or_default(),
+        retarget: *retarget,
+        replace: replace.clone(),
+        retry_capacity: *retry_capacity,
+        when_idle: *when_idle,
+        halts: halts.clone(),
+        ..Inputs::of(stack, *mode, world, sources)
     }
 }
 
@@ -148,7 +155,10 @@ pub fn moved(saved: &Plan, now: &Plan) -> Vec<String> {
         let same = after.get(&change.identity).copied();
         match same {
             None => moved.push(format!("{}: it no longer exists", change.address)),
-            Some(other) if relied_on(change) != relied_on(other) => moved.push(describe(change, other)),
+            // Mostly all of it is the same, and nothing needs a copy without what moves by itself.
+            Some(other) if change != other && relied_on(change) != relied_on(other) => {
+                moved.push(describe(change, other))
+            }
             Some(_) => {}
         }
     }
@@ -177,15 +187,20 @@ pub fn located(mut now: Plan, saved: &Plan) -> Plan {
 }
 
 /// The changes of a plan by what they are to the API; of two of one identity the first.
-fn by_identity(plan: &Plan) -> BTreeMap<&Identity, &Change> {
+fn by_identity(plan: &Plan) -> HashMap<&Identity, &Change> {
     plan.changes.iter().rev().map(|change| (&change.identity, change)).collect()
 }
 
 /// All of a change that a person agrees to. Left out is what moves by itself: versions of objects, the time of
 /// somebody's last write, what else is live of something that goes; and where the change stands in file and plan.
 fn relied_on(change: &Change) -> Change {
-    let mut change =
-        Change { location: None, follows: Vec::new(), before: Value::Null, usual: None, ..change.clone() };
+    let mut change = Change {
+        location: None,
+        follows: Vec::new(),
+        before: Packed::default(),
+        usual: None,
+        ..change.clone()
+    };
     for (_, time) in change.fields.iter_mut().filter_map(|field| field.drift.as_mut()) {
         time.clear();
     }
@@ -196,12 +211,14 @@ fn relied_on(change: &Change) -> Change {
     }
     for step in &mut change.steps {
         let Step::Call(call) = step else { continue };
-        let body = call.body.as_mut().filter(|_| call.method == Method::Patch);
-        let version = body.and_then(|body| body.pointer_mut("/metadata/resourceVersion"));
+        let body = call.body.as_ref().filter(|_| call.method == Method::Patch);
+        let Some(mut body) = body.map(Packed::value) else { continue };
+        let version = body.pointer_mut("/metadata/resourceVersion");
         if let Some(version) =
             version.filter(|version| *version != crate::kinds::kubernetes::requests::ABSENT)
         {
             *version = Value::Null;
+            call.body = Some(body.into());
         }
     }
     change

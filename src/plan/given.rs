@@ -7,9 +7,9 @@ use super::inputs::Inputs;
 use crate::address::FieldPath;
 use crate::diag::{Code, Diagnostic};
 use crate::kinds::gke::compare::Compared;
-use crate::resource::{Effect, FieldChange, Late, Resource, Step};
+use crate::resource::{Effect, FieldChange, Late, Packed, Resource, Step};
 use crate::schema::Schema;
-use crate::secrets::given::{Given, asked, veiled};
+use crate::secrets::given::{Given, VARIABLE, asked, veiled};
 
 /// A problem for each variable that is not there.
 pub(super) fn is_given(inputs: &Inputs<'_>, resource: &Resource, problems: &mut Vec<Diagnostic>) {
@@ -63,8 +63,10 @@ pub(super) fn veil(desired: &Value, changes: &mut [FieldChange]) {
 pub(super) fn leave_open(given: &Given, steps: &mut [Step]) {
     for step in steps {
         let Step::Call(call) = step else { continue };
-        let Some(body) = &call.body else { continue };
-        let open = asked(body).map(|(key, variable)| {
+        // Hardly any body has one: the others are not unpacked.
+        let body = call.body.as_ref().filter(|body| body.text().contains(VARIABLE));
+        let Some(body) = body.map(Packed::value) else { continue };
+        let open = asked(&body).map(|(key, variable)| {
             let digest = given.digest(variable, &call.path).unwrap_or_default();
             let late = Late::Environment { variable: variable.to_owned(), digest };
             (FieldPath::keys(["data", key]), late)

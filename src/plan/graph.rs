@@ -1,7 +1,7 @@
 //! What comes before what. Edges between makes come from what resources follow; those of deletes from what relates two
 //! things, so that no old edges need to be kept.
 
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, HashMap};
 
 use super::named::Named;
 use super::order::{Order, circles, inscribe};
@@ -34,7 +34,7 @@ pub fn connect(
 fn of_makes(changes: &[Change], desired: &[Resource]) -> Order {
     let mut order = Order::default();
     let named = Named::of(changes.iter().map(|change| &change.address));
-    let resources: BTreeMap<&Address, &Resource> =
+    let resources: HashMap<&Address, &Resource> =
         desired.iter().rev().map(|resource| (&resource.address, resource)).collect();
     let follows = || {
         changes.iter().enumerate().flat_map(|(after, change)| {

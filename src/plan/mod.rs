@@ -61,8 +61,8 @@ pub use time::LongestWay;
 use crate::address::{Address, FieldPath};
 use crate::diag::Code;
 use crate::resource::{
-    Climb, Cost, External, FieldChange, Hourly, Identity, KindId, Ladder, Lane, Owner, Resource, Step,
-    Target, Until, Usual,
+    Climb, Cost, External, FieldChange, Hourly, Identity, KindId, Ladder, Lane, Owner, Packed, Resource,
+    Step, Target, Until, Usual,
 };
 
 pub use crate::resource::Action;
@@ -106,8 +106,8 @@ pub struct Change {
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub taken: Option<Adopted>,
     /// What is live of something that goes or is given up, without secrets.
-    #[serde(default, skip_serializing_if = "serde_json::Value::is_null")]
-    pub before: serde_json::Value,
+    #[serde(default, skip_serializing_if = "Packed::is_null")]
+    pub before: Packed,
     /// How long it takes, where it makes something that took long before, or for others.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub usual: Option<Usual>,

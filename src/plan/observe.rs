@@ -1,7 +1,7 @@
 //! What a plan sees: what is wanted, what is live, whose that is, and what people call it. Nothing here changes while a plan
 //! is made.
 
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, HashMap};
 use std::fmt::Write as _;
 
 use serde_json::Value;
@@ -18,7 +18,9 @@ use crate::kinds::kubernetes::check;
 use crate::kinds::kubernetes::object::kind_of;
 use crate::kinds::{self, gke};
 use crate::record::Record;
-use crate::resource::{self, Effect, FieldChange, Identity, KindId, LABEL_STACK, Lane, ObjectId, Resource};
+use crate::resource::{
+    self, ByIdentity, Effect, FieldChange, Identity, KindId, LABEL_STACK, Lane, ObjectId, Packed, Resource,
+};
 
 /// All that is seen.
 pub(super) struct Observed<'a> {
@@ -28,7 +30,7 @@ pub(super) struct Observed<'a> {
     /// The shapes of custom kinds.
     pub(super) shapes: Shapes,
     /// What is wanted, by what it is to the API.
-    pub(super) wanted: BTreeMap<&'a Identity, &'a Resource>,
+    pub(super) wanted: ByIdentity<'a>,
     /// Wanted definitions, by plural and group of their kind.
     definitions: BTreeMap<(&'a str, &'a str), &'a Resource>,
     /// What people call things.
@@ -177,7 +179,7 @@ impl<'a> Observed<'a> {
             fingerprint: None,
             foreign: false,
             taken: None,
-            before: Value::Null,
+            before: Packed::default(),
             usual: None,
         }
     }
@@ -286,9 +288,9 @@ pub(super) fn fingerprint(live: &Value, seen: &[(FieldPath, Value)]) -> String {
 
 /// The addresses of what is wanted and of what the record knows, by identity.
 pub(super) struct Known<'a> {
-    wanted: BTreeMap<&'a Identity, (&'a Address, KindId)>,
+    wanted: HashMap<&'a Identity, (&'a Address, KindId)>,
     /// The pods that the checks of the file run, and the checks.
-    pods: BTreeMap<Identity, &'a Address>,
+    pods: HashMap<Identity, &'a Address>,
 }
 
 impl<'a> Known<'a> {

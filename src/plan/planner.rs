@@ -70,8 +70,8 @@ impl<'a> Planner<'a> {
     }
 }
 
-impl Planner<'_> {
-    pub(super) fn live(&self, identity: &Identity) -> Option<&Value> {
+impl<'a> Planner<'a> {
+    pub(super) fn live(&self, identity: &Identity) -> Option<&'a Value> {
         let inside = !matches!(identity, Identity::Cluster(_));
         if inside && self.renewed { None } else { self.seen.inputs.world.find(identity) }
     }

@@ -364,14 +364,15 @@ fn zones(pool: &Value, cluster: Option<&Value>, name: &ClusterName) -> Vec<Strin
 /// How many nodes a pool is made with in each zone, as it is sent.
 fn in_a_zone(plan: &Plan, pool: &str) -> Option<u64> {
     let calls = plan.changes.iter().flat_map(|change| &change.steps).filter_map(|step| match step {
-        Step::Call(Call { method: Method::Post, body: Some(body), .. }) => Some(body),
+        Step::Call(Call { method: Method::Post, body: Some(body), .. }) => Some(body.value()),
         Step::Call(_) | Step::Await(_) | Step::ReadLog { .. } | Step::RecordPass { .. } => None,
     });
-    let bodies = calls.flat_map(|body| {
+    let nodes = |body: Value| {
         let with_cluster = body["cluster"]["nodePools"].as_array().into_iter().flatten();
-        with_cluster.chain([&body["nodePool"]])
-    });
-    bodies.filter(|body| body["name"] == pool).find_map(|body| body["initialNodeCount"].as_u64())
+        let mut pools = with_cluster.chain([&body["nodePool"]]).filter(|body| body["name"] == pool);
+        pools.find_map(|body| body["initialNodeCount"].as_u64())
+    };
+    calls.filter_map(nodes).next()
 }
 
 /// What is made and asks for machines all at once: requests, and work in queues that make requests.

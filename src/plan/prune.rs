@@ -13,12 +13,12 @@ use super::{Action, Change, Inputs, Mode, Note, diff};
 use crate::address::{Address, FieldPath};
 use crate::diag::Code;
 use crate::kinds::{self, gke};
-use crate::resource::{Identity, KindId, ObjectId, World};
+use crate::resource::{Identity, KindId, ObjectId, Packed, World};
 
 /// A live thing that this stack has made or uses.
-pub(super) struct Owned {
+pub(super) struct Owned<'a> {
     pub(super) identity: Identity,
-    live: Value,
+    live: &'a Value,
     pub(super) address: Address,
     kind: KindId,
     /// Field managers of other stacks that use it too.
@@ -27,21 +27,19 @@ pub(super) struct Owned {
     stays: Option<Reason>,
 }
 
-impl Owned {
+impl Owned<'_> {
     /// Whether it goes, or this stack's hold on it.
     pub(super) fn goes(&self) -> bool {
         self.stays.is_none()
     }
 }
 
-impl Planner<'_> {
+impl<'a> Planner<'a> {
     /// Live things of ours that the file no longer asks for. A GKE cluster is never among them.
     pub(super) fn no_longer_wanted(&mut self) {
         if self.renewed {
             return;
         }
-        let wanted: BTreeSet<Identity> =
-            self.seen.inputs.desired.iter().map(|resource| resource.identity.clone()).collect();
         let (owned, note) = self.owned();
         self.notes.extend(note);
         for mut owned in owned {
@@ -51,7 +49,7 @@ impl Planner<'_> {
             let taken = check.is_some_and(|check| {
                 self.changes.iter().any(|change| change.action == Action::Run && change.address == *check)
             });
-            if !stays && !taken && !wanted.contains(&owned.identity) {
+            if !stays && !taken && !self.seen.wanted.contains_key(&owned.identity) {
                 let why = match self.left_by_workers(&owned.identity, &owned.address) {
                     Some(Left::Goes(why)) => why,
                     Some(Left::Stays(why)) => {
@@ -80,12 +78,12 @@ impl Planner<'_> {
     }
 
     /// The last stack that uses a thing deletes it; another one only gives up its hold.
-    fn release(&self, owned: Owned, reason: Option<Reason>) -> Change {
+    fn release(&self, owned: Owned<'_>, reason: Option<Reason>) -> Change {
         let Owned { identity, live, address, kind, shared, stays } = owned;
-        let gone = |why| self.deletion(identity.clone(), &live, (address, kind), why);
+        let gone = |why| self.deletion(identity.clone(), live, (address, kind), why);
         if stays.is_some() {
             // It is in the plan, so that the record goes on knowing it.
-            return Change { action: Action::Keep, before: Value::Null, ..gone(stays) };
+            return Change { action: Action::Keep, before: Packed::default(), ..gone(stays) };
         }
         if shared.is_empty() {
             return gone(reason);
@@ -96,7 +94,7 @@ impl Planner<'_> {
             return Change { foreign: true, ..gone(Some(Reason::TakenFromUsers { users, with })) };
         }
         // Another one that leaves meanwhile would leave it to nobody.
-        let fingerprint = Some(fingerprint(&live, &[(FieldPath::keys(["users"]), Value::from(shared))]));
+        let fingerprint = Some(fingerprint(live, &[(FieldPath::keys(["users"]), Value::from(shared))]));
         Change { action: Action::Forget, fingerprint, ..gone(Some(Reason::Released(users))) }
     }
 
@@ -114,7 +112,7 @@ impl Planner<'_> {
     }
 
     /// Everything live that is ours, with the address it has or had; and the word on an operator that stays for others.
-    pub(super) fn owned(&self) -> (Vec<Owned>, Option<Note>) {
+    pub(super) fn owned(&self) -> (Vec<Owned<'a>>, Option<Note>) {
         let Inputs { world, target, owner, desired, external, .. } = self.seen.inputs;
         let mut owned = Vec::new();
         let homes = self.operators_namespaces();
@@ -122,7 +120,7 @@ impl Planner<'_> {
         let mut kept = None;
         let known = &self.seen.known;
         let manager = owner.field_manager();
-        let mut add = |identity: Identity, live: &Value, shared: Vec<String>| {
+        let mut add = |identity: Identity, live: &'a Value, shared: Vec<String>| {
             // What was handed over to others is theirs, whatever marks of ours it still carries.
             if external.iter().any(|external| external.resource.identity == identity) {
                 return;
@@ -139,7 +137,7 @@ impl Planner<'_> {
                 true => Reason::OperatorNeeded { by },
                 false => Reason::HoldsNeededOperator { by },
             });
-            owned.push(Owned { identity, live: live.clone(), address, kind, shared, stays });
+            owned.push(Owned { identity, live, address, kind, shared, stays });
         };
         if let (Some(name), true) = (&target.gke, self.cluster_goes())
             && let Some(live) = world.cluster.live()
@@ -250,7 +248,7 @@ impl Planner<'_> {
             fingerprint: Some(fingerprint(live, &Vec::from_iter(which_pool(live)))),
             foreign: false,
             taken: None,
-            before: without_secrets(live),
+            before: without_secrets(live).into(),
             usual: None,
         }
     }

@@ -1,7 +1,7 @@
 //! What relates two changes of a plan, one of which deletes. A delete waits for what lives on the thing that goes, and for
 //! what leaves it; it does not wait for everything that is made: what has nothing to do with a failure is done.
 
-use std::collections::{BTreeMap, BTreeSet};
+use std::collections::{BTreeMap, BTreeSet, HashMap};
 
 use serde_json::Value;
 
@@ -146,11 +146,12 @@ pub(super) struct Edges {
 
 impl<'a> Relations<'a> {
     pub fn of(changes: &'a [Change], desired: &'a [Resource], world: &'a World) -> Self {
-        let wanted: BTreeMap<&Identity, &Resource> =
+        let wanted: HashMap<&Identity, &Resource> =
             desired.iter().map(|resource| (&resource.identity, resource)).collect();
         let any_delete = changes.iter().any(|change| change.action == Action::Delete);
         let thing = |change: &'a Change| {
-            let live = world.find(&change.identity).unwrap_or(&change.before);
+            let live = world.find(&change.identity).unwrap_or(&Value::Null);
+            debug_assert!(change.before.is_null() || !live.is_null(), "what goes was read");
             let wanted = wanted.get(&change.identity).copied();
             let pods = |body: &Value| if any_delete { Pods::of(body) } else { Pods::default() };
             Thing {
@@ -495,7 +496,7 @@ pub(super) fn is_custom(object: &ObjectId) -> bool {
 
 /// Sections of what goes that serve a custom kind: with a definition, or with the controller of objects that go.
 pub(super) fn serving<'a>(changes: &'a [Change], world: &'a World) -> BTreeSet<&'a str> {
-    let with_live = |change: &'a Change| (change, world.find(&change.identity).unwrap_or(&change.before));
+    let with_live = |change: &'a Change| (change, world.find(&change.identity).unwrap_or(&Value::Null));
     let defined =
         changes.iter().filter(|change| change.action == Action::Delete && change.kind == KindId::Definition);
     let defined = defined.map(|change| change.address.section());

@@ -6,7 +6,7 @@ use serde_json::json;
 
 use super::*;
 use crate::kinds::kubernetes::object::gvk;
-use crate::resource::{ClusterName, Facts, KindId, Lane};
+use crate::resource::{ClusterName, Facts, KindId, Lane, Seen};
 
 /// One generated change: what it is, its section, name and namespace, what happens to it, whether it has steps of its own,
 /// what its live text speaks of, and what its resource is said to follow.
@@ -124,10 +124,27 @@ fn change(drawn: &Drawn, place: usize) -> Change {
                 "texts": drawn.speaks_of,
                 "template": { "spec": { "nodeSelector": pool, "containers": [{ "name": "c" }] } },
             },
-        }),
+        })
+        .into(),
         usual: None,
         identity,
     }
+}
+
+/// A world in which all of it is as it was before.
+fn live(changes: &[Change]) -> World {
+    let (mut world, mut inside) = (World::empty(), BTreeMap::new());
+    for change in changes {
+        let live = change.before.value();
+        match &change.identity {
+            Identity::Object(object) => drop(inside.insert(object.clone(), live)),
+            Identity::NodePool { pool, .. } => drop(world.pools.insert(pool.clone(), live)),
+            Identity::Cluster(_) => world.cluster = Seen::Live(live),
+            Identity::Check(_) => {}
+        }
+    }
+    world.inside = Seen::Live(inside);
+    world
 }
 
 /// What follows what is said of places in the list; of a wanted resource the rest does not matter here.
@@ -224,7 +241,7 @@ proptest! {
     fn edges_are_those_of_every_pair(drawn in prop::collection::vec(drawn(), 1..14)) {
         let changes: Vec<Change> = drawn.iter().enumerate().map(|(place, one)| change(one, place)).collect();
         let desired = wanted(&drawn, &changes);
-        let world = World::empty();
+        let world = live(&changes);
         let relations = Relations::of(&changes, &desired, &world);
         let plain = pairwise(&relations);
         for limit in [usize::MAX, 3] {
@@ -245,7 +262,8 @@ proptest! {
         let mut changes: Vec<Change> = drawn.iter().enumerate().map(|(place, one)| change(one, place)).collect();
         let mut known = BTreeSet::new();
         changes.retain(|change| known.insert(change.identity.clone()));
-        let circle = super::super::graph::connect(&mut changes, &[], &World::empty()).err();
+        let world = live(&changes);
+        let circle = super::super::graph::connect(&mut changes, &[], &world).err();
         prop_assert_eq!(circle, None);
     }
 }
@@ -268,7 +286,8 @@ fn edges(count: usize) -> usize {
             object.name = format!("x-{place}");
         }
     }
-    let barriers = super::super::graph::connect(&mut changes, &[], &World::empty()).unwrap();
+    let world = live(&changes);
+    let barriers = super::super::graph::connect(&mut changes, &[], &world).unwrap();
     let of_changes: usize = changes.iter().map(|change| change.follows.len()).sum();
     let of_barriers: usize = barriers.iter().map(|barrier| barrier.follows.len()).sum();
     of_changes + of_barriers

@@ -14,12 +14,12 @@ use crate::kinds;
 use crate::kinds::json::is_going;
 use crate::kinds::kind::ChangeContext;
 use crate::record::Record;
-use crate::resource::{self, Identity, Ladder, ObjectId, Resource, Step, Until, Usual, World};
+use crate::resource::{self, ByIdentity, Identity, Ladder, ObjectId, Resource, Step, Until, Usual, World};
 
 /// What the program of a change must know of all others.
 struct Others<'a> {
     planner: &'a Planner<'a>,
-    desired: BTreeMap<&'a Identity, &'a Resource>,
+    desired: ByIdentity<'a>,
     /// The pool that is made with the cluster.
     inline: Option<&'a Resource>,
     /// Whether the cluster goes, and what is in it.

@@ -1,6 +1,6 @@
 //! What a plan keeps and what is not ready all the same: nothing to change is not all that there is to say.
 
-use std::collections::BTreeMap;
+use std::collections::HashMap;
 
 use super::{Action, Change, Mode, Note, Plan};
 use crate::diag::Code;
@@ -12,7 +12,7 @@ pub fn kept(plan: &Plan, world: &World) -> Vec<(usize, Await)> {
     if plan.mode == Mode::Destroy {
         return Vec::new();
     }
-    let desired: BTreeMap<&Identity, &Resource> =
+    let desired: HashMap<&Identity, &Resource> =
         plan.desired.iter().map(|resource| (&resource.identity, resource)).collect();
     // Where all pools are stopped, no pod has a node.
     let mut pools = plan.desired.iter().filter(|resource| resource.identity.pool().is_some()).peekable();

@@ -1,6 +1,6 @@
 //! What is proposed for each thing that is wanted: what happens to it, to which fields, and why.
 
-use std::collections::BTreeMap;
+use std::collections::HashMap;
 
 use serde_json::Value;
 
@@ -24,9 +24,9 @@ impl Planner<'_> {
             self.want(resource);
         }
         self.checks();
-        let places: BTreeMap<&Address, usize> =
+        let places: HashMap<&Address, usize> =
             inputs.desired.iter().map(|resource| &resource.address).zip(0..).collect();
-        self.changes.sort_by_key(|change| places.get(&change.address).copied());
+        self.changes.sort_by_cached_key(|change| places.get(&change.address).copied());
     }
 
     fn want(&mut self, resource: &Resource) {
@@ -59,7 +59,7 @@ impl Planner<'_> {
             self.changes.push(self.seen.proposed(resource, Action::Keep, Vec::new()));
             return;
         }
-        let Some(live) = self.live(&resource.identity).cloned() else {
+        let Some(live) = self.live(&resource.identity) else {
             if self.renewed && self.seen.inputs.world.find(&resource.identity).is_some() {
                 self.protected(resource, "delete");
             }
@@ -71,15 +71,15 @@ impl Planner<'_> {
             self.changes.push(Change { reasons, ..change });
             return;
         };
-        if let Some(owner) = self.goes_with(resource, &live) {
+        if let Some(owner) = self.goes_with(resource, live) {
             self.protected(resource, "delete");
             self.with_owner.insert(resource.identity.clone());
-            self.recreate(resource, &live, Reason::RecreatedWith(owner));
+            self.recreate(resource, live, Reason::RecreatedWith(owner));
             return;
         }
-        if is_going(&live) {
+        if is_going(live) {
             self.renewed |= is_cluster;
-            self.recreate(resource, &live, Reason::BeingDeleted);
+            self.recreate(resource, live, Reason::BeingDeleted);
             return;
         }
         self.want_of(resource, kind, live);
@@ -109,21 +109,25 @@ impl Planner<'_> {
     }
 
     /// What is wanted of something that is there and stays.
-    fn want_of(&mut self, resource: &Resource, kind: &Kind, live: Value) {
-        self.is_served(resource, &live);
-        let live = self.with_size(resource, live);
-        let live = self.in_its_zones(resource, live);
-        let standing = self.seen.standing(resource, kind, &live);
+    fn want_of(&mut self, resource: &Resource, kind: &Kind, live: &Value) {
+        self.is_served(resource, live);
+        // What a pool's own JSON does not say; of ten thousand other things nothing is copied.
+        let pool = matches!(resource.identity, Identity::NodePool { .. }).then(|| {
+            let live = self.with_size(resource, live.clone());
+            self.in_its_zones(resource, live)
+        });
+        let live = pool.as_ref().unwrap_or(live);
+        let standing = self.seen.standing(resource, kind, live);
         let joins = !matches!(standing, Standing::Ours) && matches!(kind.compare, Compare::Kubernetes(_));
-        let Some(mut compared) = self.seen.compared(resource, kind, &live) else { return };
-        self.number_of_workers(resource, &live, &mut compared);
+        let Some(mut compared) = self.seen.compared(resource, kind, live) else { return };
+        self.number_of_workers(resource, live, &mut compared);
         self.tell_move(resource, &mut compared.changes);
-        let (mut action, forced) = self.action(resource, &live, &compared.changes);
+        let (mut action, forced) = self.action(resource, live, &compared.changes);
         let mut reasons = Vec::from_iter(forced);
         if action != Action::Keep {
-            compared.seen.extend(which_pool(&live));
+            compared.seen.extend(which_pool(live));
         }
-        let fingerprint = Some(fingerprint(&live, &compared.seen));
+        let fingerprint = Some(fingerprint(live, &compared.seen));
         let taken = match standing {
             Standing::Ours => taken_fields(&compared.others),
             Standing::Shared(stacks) => {
@@ -139,7 +143,7 @@ impl Planner<'_> {
             action = Action::Update;
         }
         if matches!(action, Action::Keep | Action::Update)
-            && let Some(amiss) = self.seen.looked_over(resource, kind, &live, action)
+            && let Some(amiss) = self.seen.looked_over(resource, kind, live, action)
         {
             action = Action::Update;
             reasons.push(Reason::Amiss(amiss.why.clone()));
@@ -149,7 +153,7 @@ impl Planner<'_> {
             reasons.push(Reason::WouldBeAdopted);
         }
         if action == Action::Update && resource.kind == KindId::Definition {
-            self.keeps_what_is_stored(resource, &live);
+            self.keeps_what_is_stored(resource, live);
         }
         if action == Action::Replace {
             if matches!(resource.identity, Identity::Cluster(_)) {

@@ -12,7 +12,7 @@ use super::human::plan_text::consent_text;
 use crate::address::{FieldPath, Segment};
 use crate::kinds;
 use crate::plan::{Action, Change, Mode, Note, Plan};
-use crate::resource::{Effect, FieldChange, Identity, KindId, Resource, Usual, by_identity};
+use crate::resource::{ByIdentity, Effect, FieldChange, Identity, KindId, Usual, by_identity};
 use crate::secrets::masked;
 
 /// The version of Terraform's format that this follows.
@@ -258,7 +258,7 @@ fn extra(plan: &Plan) -> PlanExtra {
     }
 }
 
-type Desired<'a> = BTreeMap<&'a Identity, &'a Resource>;
+type Desired<'a> = ByIdentity<'a>;
 
 fn planned(desired: &Desired<'_>, change: &Change) -> ResourceChange {
     let body = desired.get(&change.identity).map(|wanted| &wanted.body);
@@ -359,7 +359,7 @@ fn name_of(address: &str) -> String {
 
 /// What is known of something that goes.
 fn as_it_is(change: &Change) -> Value {
-    if change.before.is_null() { named(&change.identity) } else { masked(&change.before) }
+    if change.before.is_null() { named(&change.identity) } else { masked(&change.before.value()) }
 }
 
 /// The names of something, where nothing else is known of it.

@@ -1,6 +1,5 @@
 //! Plans, progress and summaries for programs: writes the lines of [`event`](super::event).
 
-use std::collections::BTreeMap;
 use std::io;
 use std::time::Duration;
 
@@ -16,7 +15,7 @@ use crate::address::Address;
 use crate::apply::{Event, Outcome, Stopped, Summary};
 use crate::diag::{Diagnostic, Severity};
 use crate::plan::{Action, Change, Drift as Drifts, Drifted, Mode, Plan, Read, What};
-use crate::resource::{Effect, FieldChange, Identity, Owner, Resource, Target, by_identity};
+use crate::resource::{ByIdentity, Effect, FieldChange, Identity, Owner, Resource, Target, by_identity};
 use crate::source::Sources;
 
 /// Speaks to programs: every line goes to stdout.
@@ -235,7 +234,7 @@ fn thing_of(address: &Address, identity: &Identity, kind: &str) -> Thing {
     }
 }
 
-fn planned(wanted: &BTreeMap<&Identity, &Resource>, change: &Change, view: &View<'_>) -> PlannedChange {
+fn planned(wanted: &ByIdentity<'_>, change: &Change, view: &View<'_>) -> PlannedChange {
     let resource = wanted.get(&change.identity).copied();
     let fields = change.fields.iter().map(|field| field_of(resource, change, field, view));
     PlannedChange {

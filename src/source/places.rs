@@ -21,6 +21,10 @@ pub(super) struct Places {
     rows: Vec<Option<Row>>,
 }
 
+/// A field whose place was noted, on the way to those below it.
+#[derive(Clone, Copy, Debug)]
+pub struct Spot(u32);
+
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 enum Step {
     Name(u32),
@@ -48,18 +52,40 @@ impl Default for Places {
 }
 
 impl Places {
-    pub fn record(&mut self, path: &FieldPath, place: Place) {
-        let mut at = 0;
-        for segment in path.segments() {
-            let step = self.named(segment);
-            let next = short(self.rows.len());
-            let row = *self.below.entry((at, step)).or_insert(next);
-            if row == next {
-                self.rows.push(None);
+    pub fn record(&mut self, path: &FieldPath, place: Place) -> Spot {
+        let at = path.segments().iter().fold(0, |at, segment| match segment {
+            Segment::Key(key) => {
+                let step = Step::Name(self.named(key));
+                self.below(at, step)
             }
-            at = row;
-        }
+            Segment::Index(index) => self.below(at, Step::Index(short(*index))),
+        });
+        self.put(at, place)
+    }
+
+    pub fn record_key(&mut self, Spot(above): Spot, name: &str, place: Place) -> Spot {
+        let step = Step::Name(self.named(name));
+        let at = self.below(above, step);
+        self.put(at, place)
+    }
+
+    pub fn record_item(&mut self, Spot(above): Spot, index: usize, place: Place) -> Spot {
+        let at = self.below(above, Step::Index(short(index)));
+        self.put(at, place)
+    }
+
+    fn put(&mut self, at: u32, place: Place) -> Spot {
         self.rows[long(at)] = Some(place.into());
+        Spot(at)
+    }
+
+    fn below(&mut self, at: u32, step: Step) -> u32 {
+        let next = short(self.rows.len());
+        let row = *self.below.entry((at, step)).or_insert(next);
+        if row == next {
+            self.rows.push(None);
+        }
+        row
     }
 
     /// Forgets a field and all that is below it.
@@ -103,15 +129,13 @@ impl Places {
         }
     }
 
-    fn named(&mut self, segment: &Segment) -> Step {
-        if let Some(step) = self.known(segment) {
-            return step;
+    fn named(&mut self, name: &str) -> u32 {
+        if let Some(known) = self.names.get(name) {
+            return *known;
         }
         let next = short(self.names.len());
-        if let Segment::Key(key) = segment {
-            self.names.insert(key.as_str().into(), next);
-        }
-        Step::Name(next)
+        self.names.insert(name.into(), next);
+        next
     }
 }
 

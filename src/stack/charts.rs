@@ -6,8 +6,8 @@ use std::path::Path;
 use serde_json::{Map, Value, json};
 
 use super::disk::{self, Chart, outside};
-use super::files::{Files, put};
-use super::yaml::{self, Node};
+use super::files::{Files, is_list, put};
+use super::yaml::Node;
 use crate::address::{FieldPath, Segment};
 use crate::diag::{Code, Diagnostic, Severity};
 use crate::kinds::dask;
@@ -161,13 +161,17 @@ fn values_files(table: &Value, section: &FieldPath, files: &mut Files<'_>) -> Ve
         let place = section.key("values_files").index(index);
         let documents = name.as_str().and_then(|name| files.documents(name, &place)).unwrap_or_default();
         let path = section.key("given").index(index);
-        given.push(match documents.as_slice() {
-            [] => json!({}),
-            [one] if one.is_table() => {
+        if documents.is_empty() {
+            given.push(json!({}));
+            continue;
+        }
+        given.push(match <[Node; 1]>::try_from(documents) {
+            Ok([one]) if one.is_table() => {
                 one.traps(&path, &mut files.found.traps, files.sources);
                 one.place(&path, None, files.sources)
             }
-            several => {
+            others => {
+                let several = others.map_or_else(|several| several, Vec::from);
                 let span = several.get(1).or(several.first()).map(Node::span);
                 let what = format!("`{}` has no table of values", name.as_str().unwrap_or_default());
                 let problem = Diagnostic::error(Code::NotAnObject, what).at(span, "");
@@ -531,10 +535,8 @@ fn place(tree: &mut Value, asked: &Asked, rendered: &Rendered, files: &mut Files
     }
     for (template, text) in pieces {
         let file = files.sources.add_made(format!("{section}/{template}"), text, chart);
-        let yaml::Read { documents, diagnostics } = yaml::read(files.sources, file);
-        files.found.diagnostics.extend(diagnostics);
-        for document in &documents {
-            let nodes = super::files::list_items(document).unwrap_or(std::slice::from_ref(document));
+        for document in files.documents_of(file) {
+            let nodes = if is_list(&document) { document.into_items() } else { vec![document] };
             for node in nodes {
                 let definition = node.text("kind") == Some("CustomResourceDefinition");
                 match definition && !crds {

@@ -9,7 +9,7 @@ use serde_json::{Map, Value, json};
 
 use super::disk::{Fence, Unread};
 use super::schema::{resolve, shape};
-use super::yaml::{self, Node};
+use super::yaml::{Documents, Node};
 use crate::address::{FieldPath, Segment};
 use crate::diag::{Code, Diagnostic};
 use crate::kinds::hosts::environment::{FILES, LOCK};
@@ -176,22 +176,27 @@ impl Files<'_> {
 
     fn objects_of(&mut self, name: &str, place: &FieldPath, to: &FieldPath, objects: &mut Vec<Value>) {
         let said = self.found.diagnostics.len();
-        let Some(documents) = self.documents(name, place) else { return };
-        let before = objects.len();
-        for document in &documents {
-            match list_items(document) {
-                Some(items) => items.iter().for_each(|item| self.object(item, to, objects)),
-                None => self.object(document, to, objects),
+        let Some(file) = self.text(name, place) else { return };
+        let text = self.sources.shared_text(file);
+        let (before, mut documents) = (objects.len(), 0);
+        let mut read = Documents::of(&text, file);
+        for document in &mut read {
+            documents += 1;
+            match is_list(&document) {
+                true => document.into_items().into_iter().for_each(|item| self.object(item, to, objects)),
+                false => self.object(document, to, objects),
             }
         }
-        if objects.len() == before && documents.is_empty() && self.found.diagnostics.len() == said {
+        // What is wrong with the text comes before what is wrong with what it says.
+        self.found.diagnostics.splice(said..said, read.diagnostics());
+        if objects.len() == before && documents == 0 && self.found.diagnostics.len() == said {
             let problem = Diagnostic::warning(Code::NotAnObject, format!("`{name}` contains no objects"));
             let problem = problem.at_value(place.clone(), "empty");
             self.found.diagnostics.push(problem.help("remove it from `file`, or add objects"));
         }
     }
 
-    fn object(&mut self, node: &Node, to: &FieldPath, objects: &mut Vec<Value>) {
+    fn object(&mut self, node: Node, to: &FieldPath, objects: &mut Vec<Value>) {
         if !node.is_table() {
             let problem = Diagnostic::error(Code::NotAnObject, "this is not a Kubernetes object");
             let help = "an object is a table with `apiVersion`, `kind` and `metadata`";
@@ -207,7 +212,7 @@ impl Files<'_> {
 
     /// An object that a chart made. Fields without a value and words that YAML reads as others are the habit of
     /// templates and nothing that the user wrote.
-    pub(super) fn rendered(&mut self, node: &Node, to: &FieldPath, objects: &mut Vec<Value>) {
+    pub(super) fn rendered(&mut self, node: Node, to: &FieldPath, objects: &mut Vec<Value>) {
         if !node.is_table() {
             let problem =
                 Diagnostic::error(Code::NotAnObject, "the chart's output here is not a Kubernetes object");
@@ -229,6 +234,10 @@ impl Files<'_> {
 
     /// Fields without a value: the API server drops them, and mostly something was meant.
     fn without_nulls(&mut self, value: &mut Value, path: &FieldPath, told: bool) {
+        // Paths cost more than a look, and there is hardly ever one.
+        if !has_null(value) {
+            return;
+        }
         match value {
             Value::Object(table) => {
                 let empty: Vec<String> =
@@ -275,16 +284,17 @@ impl Files<'_> {
         let Some(name) = place.find(tree).and_then(Value::as_str).map(str::to_owned) else { return };
         let mut value = json!({});
         if let Some(documents) = self.documents(&name, place) {
-            match documents.as_slice() {
-                [one] if one.is_table() => {
+            match <[Node; 1]>::try_from(documents) {
+                Ok([one]) if one.is_table() => {
                     one.traps(place, &mut self.found.traps, self.sources);
                     let key = self.sources.key_span(place);
                     value = one.place(place, key, self.sources);
                     nulls_delete(&mut value);
                 }
-                _ => {
+                others => {
                     let what = format!("`{name}` is not a PodSpec");
-                    let span = documents.get(1).or(documents.first()).map(Node::span);
+                    let others = others.map_or_else(|several| several, Vec::from);
+                    let span = others.get(1).or(others.first()).map(Node::span);
                     let problem = Diagnostic::error(Code::NotAnObject, what);
                     let problem = problem.at(span.or_else(|| self.sources.span(place)), "");
                     self.say(problem.help("it must be one document, a table such as `containers: […]`"));
@@ -299,9 +309,16 @@ impl Files<'_> {
     /// The documents of a file; `None` when it cannot be read at all.
     pub(super) fn documents(&mut self, name: &str, place: &FieldPath) -> Option<Vec<Node>> {
         let file = self.text(name, place)?;
-        let yaml::Read { documents, diagnostics } = yaml::read(self.sources, file);
-        self.found.diagnostics.extend(diagnostics);
-        Some(documents)
+        Some(self.documents_of(file))
+    }
+
+    /// The documents of a text.
+    pub(super) fn documents_of(&mut self, file: FileId) -> Vec<Node> {
+        let text = self.sources.shared_text(file);
+        let mut read = Documents::of(&text, file);
+        let documents = read.by_ref().collect();
+        self.found.diagnostics.extend(read.diagnostics());
+        documents
     }
 
     fn text(&mut self, name: &str, place: &FieldPath) -> Option<FileId> {
@@ -363,11 +380,19 @@ impl Files<'_> {
     }
 }
 
-/// The items of a `List`, or of a `ConfigMapList` and such.
-pub(super) fn list_items(document: &Node) -> Option<&[Node]> {
-    let kind = document.text("kind").filter(|kind| kind.ends_with("List"))?;
-    let items = document.get("items")?.items()?;
-    (!kind.is_empty()).then_some(items)
+/// Whether a document is a `List`, or a `ConfigMapList` and such.
+pub(super) fn is_list(document: &Node) -> bool {
+    let is_list = document.text("kind").is_some_and(|kind| kind.ends_with("List"));
+    is_list && document.get("items").is_some_and(Node::is_list)
+}
+
+fn has_null(value: &Value) -> bool {
+    match value {
+        Value::Null => true,
+        Value::Object(table) => table.values().any(has_null),
+        Value::Array(items) => items.iter().any(has_null),
+        Value::Bool(_) | Value::Number(_) | Value::String(_) => false,
+    }
 }
 
 fn nulls_delete(value: &mut Value) {

@@ -11,10 +11,12 @@ use super::charts::{self, Helm};
 use super::check::{self, Mistake};
 use super::disk::{self, Fence, Trust};
 use super::files::{self, put};
+use super::lower::lower;
 use super::overlay::{self, Joined, Text};
 use super::{Stack, rules, variables};
 use crate::address::{Address, FieldPath, Segment};
 use crate::diag::{self, Code, Diagnostic, Severity};
+use crate::resource::Lowered;
 use crate::secrets;
 use crate::source::{FileId, Sources, Span};
 
@@ -36,6 +38,17 @@ pub struct Loaded {
     pub sources: Sources,
     /// What is allowed and likely not meant, in order.
     pub warnings: Vec<Diagnostic>,
+    /// What the stack becomes on a sandbox, where a rule had to know that already.
+    lowered: Option<Lowered>,
+}
+
+impl Loaded {
+    /// What the stack becomes, when `simulated` says whether the sandbox answers.
+    pub fn lowered(&mut self, simulated: bool) -> Lowered {
+        let mut lowered = self.lowered.take().unwrap_or_else(|| lower(&self.stack, simulated));
+        lowered.target.simulated = simulated;
+        lowered
+    }
 }
 
 /// A file that is no stack yet.
@@ -192,15 +205,18 @@ fn parse(
             None
         }
     };
+    let mut lowered = None;
     if let Some(stack) = stack.as_ref().filter(|_| whole && broken.is_empty()) {
         let doubtful = doubtful.iter().map(section).collect();
-        diagnostics.extend(rules::check(stack, &sources, doubtful, &taken, &resolved.secrets));
+        let (found, known) = rules::check(stack, &sources, doubtful, &taken, &resolved.secrets);
+        diagnostics.extend(found);
+        lowered = known;
     }
     diagnostics.extend(harmless(found.traps, &diagnostics, &sources));
     diag::sort(&mut diagnostics, &sources);
     let failed = diagnostics.iter().any(|diagnostic| diagnostic.severity == Severity::Error);
     match stack {
-        Some(stack) if !failed => Ok(Loaded { stack, sources, warnings: diagnostics }),
+        Some(stack) if !failed => Ok(Loaded { stack, sources, warnings: diagnostics, lowered }),
         _ => Err(Failure { sources, diagnostics }),
     }
 }

@@ -11,7 +11,7 @@ use serde_json::{Map, Number, Value};
 
 use crate::address::FieldPath;
 use crate::diag::{Code, Diagnostic};
-use crate::source::{FileId, Sources, Span};
+use crate::source::{FileId, Sources, Span, Spot};
 
 /// A value and where it stands.
 #[derive(Clone, Debug)]
@@ -44,47 +44,58 @@ enum Trap {
     Underscores,
 }
 
-/// What a text holds.
-pub(super) struct Read {
-    /// Its documents, those without anything left out.
-    pub(super) documents: Vec<Node>,
-    /// What is wrong with it.
-    pub(super) diagnostics: Vec<Diagnostic>,
-}
-
 /// Values of a text at most, aliases written out: a few lines of aliases of aliases can stand for billions.
 const MOST: usize = 1_000_000;
 
-/// Reads a text of `sources`. Documents after a broken one are read all the same.
-pub(super) fn read(sources: &Sources, file: FileId) -> Read {
-    let text = sources.text(file);
-    let options = options! { emit_comments: false, emit_unresolved_aliases: true };
-    let parser = Parser::new_from_str_with_options(text, options);
-    let mut reader =
-        Reader { parser, text, file, anchors: BTreeMap::new(), left: MOST, diagnostics: Vec::new() };
-    let mut documents = Vec::new();
-    loop {
-        match reader.document() {
-            Ok(Some(node)) if matches!(&node.content, Content::Scalar(Value::Null, _)) => {}
-            Ok(Some(node)) => documents.push(node),
-            Ok(None) => break,
-            Err(Stop::TooMany) => {
-                let all = Span { file, start: 0, end: 0 };
-                let problem =
-                    Diagnostic::error(Code::NotYaml, "the aliases expand to more than a million values");
-                reader.diagnostics.push(problem.at(Some(all), "in this file").help("write them out"));
-                break;
-            }
-            Err(Stop::Broken(error)) => {
-                let problem = syntax(&error, text, file);
-                reader.diagnostics.push(problem);
-                if !matches!(reader.parser.proceed_next_document(), Ok(true)) {
-                    break;
+/// The documents of a text, one by one, those without anything left out. Documents after a broken one are read all the same.
+/// None is kept: a manifest may hold ten thousand.
+pub(super) struct Documents<'t> {
+    reader: Reader<'t>,
+    ended: bool,
+}
+
+impl<'t> Documents<'t> {
+    /// Of a text of `sources`, which is `file`.
+    pub(super) fn of(text: &'t str, file: FileId) -> Self {
+        let options = options! { emit_comments: false, emit_unresolved_aliases: true };
+        let parser = Parser::new_from_str_with_options(text, options);
+        let reader =
+            Reader { parser, text, file, anchors: BTreeMap::new(), left: MOST, diagnostics: Vec::new() };
+        Self { reader, ended: false }
+    }
+
+    /// What is wrong with the text, as far as it was read.
+    pub(super) fn diagnostics(self) -> Vec<Diagnostic> {
+        self.reader.diagnostics
+    }
+}
+
+impl Iterator for Documents<'_> {
+    type Item = Node;
+
+    fn next(&mut self) -> Option<Node> {
+        let Self { reader, ended } = self;
+        while !*ended {
+            match reader.document() {
+                Ok(Some(node)) if matches!(&node.content, Content::Scalar(Value::Null, _)) => {}
+                Ok(Some(node)) => return Some(node),
+                Ok(None) => *ended = true,
+                Err(Stop::TooMany) => {
+                    let all = Span { file: reader.file, start: 0, end: 0 };
+                    let problem =
+                        Diagnostic::error(Code::NotYaml, "the aliases expand to more than a million values");
+                    reader.diagnostics.push(problem.at(Some(all), "in this file").help("write them out"));
+                    *ended = true;
+                }
+                Err(Stop::Broken(error)) => {
+                    let problem = syntax(&error, reader.text, reader.file);
+                    reader.diagnostics.push(problem);
+                    *ended = !matches!(reader.parser.proceed_next_document(), Ok(true));
                 }
             }
         }
+        None
     }
-    Read { documents, diagnostics: reader.diagnostics }
 }
 
 fn syntax(error: &ScanError, text: &str, file: FileId) -> Diagnostic {
@@ -202,7 +213,7 @@ impl<'t> Reader<'t> {
 
     fn table(&mut self) -> Result<Vec<(Key, Node)>, Stop> {
         let (mut entries, mut merged) = (Vec::<(Key, Node)>::new(), Vec::new());
-        let mut first = HashMap::<String, Span>::new();
+        let mut first = Firsts::default();
         while let Some((event, span)) = self.next()? {
             if event == Event::MappingEnd {
                 break;
@@ -212,24 +223,20 @@ impl<'t> Reader<'t> {
             let value = self.node(event, span)?;
             match key {
                 Some(Word::Merge(span)) => self.merge(value, span, &mut merged),
-                Some(Word::Key(key)) => match first.get(&key.text) {
+                Some(Word::Key(key)) => match first.note(&entries, &key) {
                     Some(first) => {
                         let problem =
                             Diagnostic::error(Code::DuplicateKey, format!("`{}` is given twice", key.text));
-                        let problem = problem.at(Some(key.span), "again here").at(Some(*first), "first here");
+                        let problem = problem.at(Some(key.span), "again here").at(Some(first), "first here");
                         self.diagnostics.push(problem.help("keep one of the two"));
                     }
-                    None => {
-                        first.insert(key.text.clone(), key.span);
-                        entries.push((key, value));
-                    }
+                    None => entries.push((key, value)),
                 },
                 None => {}
             }
         }
         for (key, value) in merged {
-            if let Entry::Vacant(vacant) = first.entry(key.text.clone()) {
-                vacant.insert(key.span);
+            if first.note(&entries, &key).is_none() {
                 entries.push((key, value));
             }
         }
@@ -305,6 +312,32 @@ impl<'t> Reader<'t> {
     }
 }
 
+/// Where the keys of a table stand first. Most tables have a few: those are looked through, and only many have an index.
+#[derive(Default)]
+struct Firsts(HashMap<String, Span>);
+
+impl Firsts {
+    /// Keys that are looked through one by one.
+    const FEW: usize = 16;
+
+    /// Where a key stands already; else it is noted, as the next of the entries.
+    fn note(&mut self, entries: &[(Key, Node)], key: &Key) -> Option<Span> {
+        if entries.len() < Self::FEW {
+            return entries.iter().find(|(other, _)| other.text == key.text).map(|(other, _)| other.span);
+        }
+        if self.0.is_empty() {
+            self.0.extend(entries.iter().map(|(key, _)| (key.text.clone(), key.span)));
+        }
+        match self.0.entry(key.text.clone()) {
+            Entry::Occupied(first) => Some(*first.get()),
+            Entry::Vacant(vacant) => {
+                vacant.insert(key.span);
+                None
+            }
+        }
+    }
+}
+
 enum Word {
     Key(Key),
     Merge(Span),
@@ -343,30 +376,54 @@ impl Node {
         entries.iter().find(|(own, _)| own.text == key).map(|(_, node)| node)
     }
 
-    /// The items of a list.
-    pub(super) fn items(&self) -> Option<&[Self]> {
-        match &self.content {
-            Content::List(items) => Some(items),
-            _ => None,
+    /// Whether it is a list.
+    pub(super) fn is_list(&self) -> bool {
+        matches!(self.content, Content::List(_))
+    }
+
+    /// What stands in the list `items` of a table.
+    pub(super) fn into_items(self) -> Vec<Self> {
+        let Content::Table(entries) = self.content else { return Vec::new() };
+        let items = entries.into_iter().find(|(key, _)| key.text == "items").map(|(_, node)| node.content);
+        match items {
+            Some(Content::List(items)) => items,
+            Some(Content::Scalar(..) | Content::Table(_)) | None => Vec::new(),
         }
     }
 
     /// The value; the places of its fields are noted in `sources` below `path`.
-    pub(super) fn place(&self, path: &FieldPath, key: Option<Span>, sources: &mut Sources) -> Value {
-        sources.record(path, key, self.span);
-        match &self.content {
-            Content::Scalar(value, _) => value.clone(),
+    pub(super) fn place(self, path: &FieldPath, key: Option<Span>, sources: &mut Sources) -> Value {
+        let spot = sources.record(path, key, self.span);
+        self.below(spot, sources)
+    }
+
+    fn below(self, spot: Spot, sources: &mut Sources) -> Value {
+        match self.content {
+            Content::Scalar(value, _) => value,
             Content::List(items) => {
-                let items = items.iter().enumerate();
-                items.map(|(place, item)| item.place(&path.index(place), None, sources)).collect()
+                let items = items.into_iter().enumerate();
+                let items = items.map(|(place, item)| {
+                    let spot = sources.record_item(spot, place, item.span);
+                    item.below(spot, sources)
+                });
+                items.collect()
             }
             Content::Table(entries) => {
-                let entries = entries.iter().map(|(key, node)| {
-                    let value = node.place(&path.key(&key.text), Some(key.span), sources);
-                    (key.text.clone(), value)
+                let entries = entries.into_iter().map(|(key, node)| {
+                    let spot = sources.record_key(spot, &key.text, key.span, node.span);
+                    (key.text, node.below(spot, sources))
                 });
                 Value::Object(entries.collect::<Map<_, _>>())
             }
+        }
+    }
+
+    /// Whether anything in it is read as something else than it looks like.
+    fn is_trap(&self) -> bool {
+        match &self.content {
+            Content::Scalar(_, trap) => trap.is_some(),
+            Content::List(items) => items.iter().any(Self::is_trap),
+            Content::Table(entries) => entries.iter().any(|(_, node)| node.is_trap()),
         }
     }
 
@@ -377,6 +434,10 @@ impl Node {
         found: &mut Vec<(FieldPath, Diagnostic)>,
         sources: &Sources,
     ) {
+        // Paths cost more than a look, and there is hardly ever one.
+        if !self.is_trap() {
+            return;
+        }
         match &self.content {
             Content::Scalar(value, Some(trap)) => {
                 found.push((path.clone(), trap.told(sources.slice(self.span), value, self.span)));
@@ -506,11 +567,14 @@ mod tests {
     fn read_text(text: &str) -> (Vec<Value>, Sources, Vec<String>) {
         let mut sources = Sources::default();
         let file = sources.add("a.yaml", text);
-        let Read { documents, diagnostics } = read(&sources, file);
-        let mut traps = Vec::new();
+        let mut documents = Documents::of(text, file);
+        let (mut traps, mut values) = (Vec::new(), Vec::new());
         let root = FieldPath::root();
-        documents.iter().for_each(|document| document.traps(&root, &mut traps, &sources));
-        let values = documents.iter().map(|document| document.place(&root, None, &mut sources)).collect();
+        for document in &mut documents {
+            document.traps(&root, &mut traps, &sources);
+            values.push(document.place(&root, None, &mut sources));
+        }
+        let diagnostics = documents.diagnostics();
         let said = diagnostics.iter().chain(traps.iter().map(|(_, told)| told));
         let said = said.map(|told| format!("{}: {}", told.location(&sources).unwrap(), told.message));
         let said = said.collect();

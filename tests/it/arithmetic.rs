@@ -8,7 +8,7 @@ use dask_infra::apply::schedule::runs;
 use dask_infra::diag::{self, Look};
 use dask_infra::plan::{Action, Inputs, Mode, Plan, Selection, plan};
 use dask_infra::record::{Entry, Record};
-use dask_infra::resource::{Call, Identity, Method, Seen, Step, World};
+use dask_infra::resource::{Call, Identity, Method, Packed, Seen, Step, World};
 use dask_infra::source::Sources;
 use dask_infra::stack::lower::{Lowered, lower};
 use dask_infra::stack::{Options, parse_text};
@@ -143,7 +143,7 @@ impl Gke {
     }
 
     fn does(&mut self, call: &Call, newcomers: u64) {
-        let body = call.body.as_ref().unwrap_or(&Value::Null);
+        let body = &call.body.as_ref().map(Packed::value).unwrap_or_default();
         let path = call.path.as_str();
         match call.method {
             Method::Put if path.ends_with("/clusters/c") => {
@@ -265,8 +265,9 @@ fn holds(case: &Case) -> Result<(), String> {
     let world = gke.world(&lowered, recorded.as_ref());
     let plan = planned(&lowered, &loaded.sources, &world, case.only_pool);
     // A plan that is limited to a pool may take the cluster along.
-    let moves =
-        |call: &&Call| call.body.as_ref().is_some_and(|body| !body["update"]["desiredLocations"].is_null());
+    let moves = |call: &&Call| {
+        call.body.as_ref().is_some_and(|body| !body.value()["update"]["desiredLocations"].is_null())
+    };
     let cluster_moves = plan.as_ref().map_or(!case.only_pool, |plan| in_order(plan).iter().any(moves));
     let zones_after = if !case.pool_zones.is_empty() {
         listed(&case.pool_zones)

@@ -50,7 +50,7 @@ fn call(method: Method, path: &str, body: Value) -> Step {
         api: Api::Kubernetes,
         method,
         path: path.to_owned(),
-        body: Some(body),
+        body: Some(body.into()),
         late: Vec::new(),
     })
 }
@@ -73,7 +73,9 @@ const TAMPERS: &[Tamper] = &[
     }),
     ("another body", |plan| {
         let Some(Step::Call(call)) = update(plan).first_mut() else { panic!("no call") };
-        call.body.as_mut().unwrap()["data"] = json!({ "k": "second", "smuggled": "x" });
+        let mut body = call.body.as_ref().unwrap().value();
+        body["data"] = json!({ "k": "second", "smuggled": "x" });
+        call.body = Some(body.into());
     }),
     ("another path", |plan| {
         let Some(Step::Call(call)) = update(plan).first_mut() else { panic!("no call") };

@@ -37,7 +37,7 @@ async fn a_check_that_passes_is_recorded_and_leaves_no_pod() {
 async fn a_pod_that_an_interrupted_check_left_behind_is_read_to_its_end() {
     let mut change = check("check.gpu");
     if let Step::Call(call) = &mut change.steps[0] {
-        call.body = Some(json!({"metadata": {"resourceVersion": "1"}}));
+        call.body = Some(json!({"metadata": {"resourceVersion": "1"}}).into());
     }
     let ours = json!({"phase": "ready", "metadata": {"uid": "u", "managedFields": [{"manager": "dask-infra/s", "operation": "Apply"}]}});
     let gone = Err((Class::NotFound, "pods \"check\" not found"));

@@ -65,7 +65,7 @@ pub(crate) fn waits_before(
 }
 
 fn scales(step: &Step) -> bool {
-    matches!(step, Step::Call(call) if call.body.as_ref().is_some_and(|body| body["kind"] == "Scale"))
+    matches!(step, Step::Call(call) if call.body.as_ref().is_some_and(|body| body.value()["kind"] == "Scale"))
 }
 
 /// For [`Until::Handled`]. What is not there has nothing that could be on its way.

@@ -155,7 +155,7 @@ fn updates(context: &ChangeContext, name: &ClusterName) -> Vec<Step> {
                 api: Api::Gke,
                 method: Method::Post,
                 path: format!("/v1/{}:{method}", name.path()),
-                body: Some(json!({ "resourceLabels": labels })),
+                body: Some(json!({ "resourceLabels": labels }).into()),
                 late: vec![(FieldPath::keys(["labelFingerprint"]), Late::LabelFingerprint)],
             }))
         }

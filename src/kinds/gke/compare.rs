@@ -11,7 +11,7 @@ use serde_json::{Map, Value, json};
 use crate::address::{FieldPath, Segment};
 use crate::kinds::json::text;
 use crate::kinds::kind::{How, Rule, Update};
-use crate::resource::{Api, Call, Effect, FieldChange, LABEL_ID, LABEL_STACK, Method, Owner, Step};
+use crate::resource::{Api, Call, Effect, FieldChange, LABEL_ID, LABEL_STACK, Method, Owner, Packed, Step};
 use crate::secrets::is_secret;
 
 /// What a comparison found.
@@ -356,7 +356,7 @@ pub(super) fn put(body: &mut Value, path: &FieldPath, value: Value) {
 
 /// One request to GKE.
 pub(super) fn call(method: Method, path: String, body: Option<Value>) -> Step {
-    Step::Call(Call { api: Api::Gke, method, path, body, late: Vec::new() })
+    Step::Call(Call { api: Api::Gke, method, path, body: body.map(Packed::from), late: Vec::new() })
 }
 
 /// Google Cloud labels of a thing: those that the file gives, and those that say whose it is.

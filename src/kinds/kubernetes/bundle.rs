@@ -4,7 +4,7 @@ use serde_json::Value;
 
 use super::hooks::{self, Fate, Hooks};
 use super::kueue;
-use crate::address::{Address, FieldPath};
+use crate::address::{Address, FieldPath, Segment};
 use crate::kinds::json::text;
 use crate::schema::{self, Api, DASK_GROUP};
 
@@ -72,7 +72,9 @@ pub struct Object<'a> {
 impl<'a> Object<'a> {
     /// Where it stands in the stack: `manifest.NAME.objects[3]`, whose places are in the files.
     pub fn origin(&self) -> FieldPath {
-        self.bundle.path().key("objects").index(self.place)
+        let keys = std::iter::once(self.bundle.section).chain(self.bundle.key).chain(["objects"]);
+        let keys = keys.map(|key| Segment::Key(key.to_owned()));
+        keys.chain([Segment::Index(self.place)]).collect()
     }
 
     /// What becomes of it.

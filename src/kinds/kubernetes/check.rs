@@ -255,7 +255,9 @@ fn program(context: &ChangeContext) -> Vec<Step> {
         api: Api::Kubernetes,
         method: Method::Delete,
         path: pod.path(),
-        body: Some(json!({ "apiVersion": "v1", "kind": "DeleteOptions", "propagationPolicy": "Background" })),
+        body: Some(
+            json!({ "apiVersion": "v1", "kind": "DeleteOptions", "propagationPolicy": "Background" }).into(),
+        ),
         late: Vec::new(),
     };
     vec![

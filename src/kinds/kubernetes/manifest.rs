@@ -2,7 +2,7 @@
 //! and deletion as what sections make.
 
 use std::borrow::Cow;
-use std::collections::BTreeMap;
+use std::collections::HashMap;
 use std::fmt;
 
 use schemars::{JsonSchema, Schema, SchemaGenerator, json_schema};
@@ -141,7 +141,7 @@ pub fn lower(bundles: &[Bundle<'_>], scope: &Scope) -> Vec<Resource> {
     let kinds = Kinds::of(bundles);
     let mut resources: Vec<Resource> =
         objects(bundles).filter_map(|object| resource(&object, &kinds, scope)).collect();
-    let by_identity: BTreeMap<(String, Option<String>, String), Address> = resources
+    let by_identity: HashMap<(String, Option<String>, String), Address> = resources
         .iter()
         .filter_map(|resource| {
             let ObjectId { gvk, namespace, name } = resource.identity.object()?.clone();
@@ -279,9 +279,14 @@ pub fn pod_specs<'v>(value: &'v Value, path: &FieldPath, found: &mut Vec<(FieldP
         Value::Object(table) if table.get("containers").is_some_and(Value::is_array) => {
             found.push((path.clone(), value));
         }
-        Value::Object(table) => table.iter().for_each(|(key, value)| pod_specs(value, &path.key(key), found)),
+        // Most fields are no place for one, and a path costs more than a look.
+        Value::Object(table) => {
+            let trees = table.iter().filter(|(_, value)| value.is_object() || value.is_array());
+            trees.for_each(|(key, value)| pod_specs(value, &path.key(key), found));
+        }
         Value::Array(items) => {
-            items.iter().enumerate().for_each(|(place, item)| pod_specs(item, &path.index(place), found));
+            let trees = items.iter().enumerate().filter(|(_, item)| item.is_object() || item.is_array());
+            trees.for_each(|(place, item)| pod_specs(item, &path.index(place), found));
         }
         _ => {}
     }

@@ -20,7 +20,7 @@ fn applied(path: String, manager: &str, body: Value, force: &str) -> Call {
         api: Api::Kubernetes,
         method: Method::Patch,
         path: format!("{path}?fieldManager={manager}&fieldValidation=Strict{force}"),
-        body: Some(body),
+        body: Some(body.into()),
         late: Vec::new(),
     }
 }
@@ -183,7 +183,7 @@ pub(crate) fn delete_call(object: &ObjectId, live: &Value) -> Call {
         api: Api::Kubernetes,
         method: Method::Delete,
         path: object.path(),
-        body: Some(body),
+        body: Some(body.into()),
         late: Vec::new(),
     }
 }

@@ -15,7 +15,7 @@ use crate::address::Address;
 use crate::kinds;
 use crate::plan::{Action, Change, Consent, LongestWay, Mode, Note, Partial, Plan, Read, Selection, Verb};
 use crate::report::{Next, View, count, quoted, words};
-use crate::resource::{Effect, FieldChange, Identity, KindId, Lane, Resource, by_identity};
+use crate::resource::{ByIdentity, Effect, FieldChange, Identity, KindId, Lane, by_identity};
 use crate::source::Sources;
 
 /// How much is shown.
@@ -252,7 +252,7 @@ fn address_column(sections: &[Section<'_>], plan: &Plan, width: usize) -> usize 
 
 struct Page<'a> {
     plan: &'a Plan,
-    wanted: BTreeMap<&'a Identity, &'a Resource>,
+    wanted: ByIdentity<'a>,
     view: &'a View<'a>,
     options: &'a Options<'a>,
     column: usize,

@@ -24,7 +24,7 @@ pub(super) fn steps(text: &mut String, change: &Change, steps: &[Step], indent: 
         if *api == Api::Kubernetes && is_shown_whole(change) {
             continue;
         }
-        for line in values::folded(body) {
+        for line in values::folded(&body.value()) {
             push_line(text, &format!("{blank}     {}", tame(&line)));
         }
     }

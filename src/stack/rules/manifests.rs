@@ -1,6 +1,6 @@
 //! Objects of manifests: known, well formed, each wanted once, and what the RAPIDS guide's YAML gets wrong today.
 
-use std::collections::BTreeMap;
+use std::collections::HashMap;
 
 use serde_json::Value;
 
@@ -103,10 +103,9 @@ pub(super) fn objects_fit_their_schemas(context: &mut Context<'_>) {
     for object in objects(context).into_iter().filter(shown) {
         let (group, version) = object.group_version();
         let Some(shape) = kinds.schema(group, version, object.kind()) else { continue };
-        let origin = object.origin();
         let problems = schema::check(&shape, object.value);
         for problem in problems.into_iter().filter(|problem| !is_servers(&problem.path)) {
-            let dask = group == DASK_GROUP;
+            let (dask, origin) = (group == DASK_GROUP, object.origin());
             context.say(finding(context, &problem, object.value, &shape, &origin, dask));
         }
     }
@@ -297,8 +296,8 @@ pub(super) fn objects_are_wanted_once(context: &mut Context<'_>) {
     if context.stack.bundles().is_empty() {
         return;
     }
-    let lowered = lower::lower(context.stack, true);
-    let mut seen: BTreeMap<&ObjectId, &Resource> = BTreeMap::new();
+    let lowered = context.lowered.insert(lower::lower(context.stack, true)).clone();
+    let mut seen: HashMap<&ObjectId, &Resource> = HashMap::new();
     for resource in lowered.resources.iter() {
         let Identity::Object(object) = &resource.identity else { continue };
         match seen.get(object) {

@@ -7,6 +7,7 @@ use super::{Check, NodePool, Replicas, Stack};
 use crate::address::{FieldPath, Segment};
 use crate::diag::{Diagnostic, Label, Place};
 use crate::kinds::section::Pods;
+use crate::resource::Lowered;
 use crate::secrets::Secrets;
 use crate::source::{Sources, Span};
 
@@ -155,19 +156,19 @@ const RULES: &[fn(&mut Context<'_>)] = &[
 
 /// What all rules find, in no order. Nothing is said about sections in `doubtful`, which are broken already;
 /// `taken` are sections and fields that were taken away, and where that is said; `given` are values that came in as
-/// secrets.
+/// secrets. Beside it what the stack becomes, where a rule had to know that.
 pub(super) fn check(
     stack: &Stack,
     sources: &Sources,
     doubtful: BTreeSet<FieldPath>,
     taken: &BTreeMap<FieldPath, Span>,
     given: &Secrets,
-) -> Vec<Diagnostic> {
-    let mut context = Context { stack, sources, doubtful, taken, given, found: Vec::new() };
+) -> (Vec<Diagnostic>, Option<Lowered>) {
+    let mut context = Context { stack, sources, doubtful, taken, given, lowered: None, found: Vec::new() };
     for rule in RULES {
         rule(&mut context);
     }
-    context.found
+    (context.found, context.lowered)
 }
 
 /// What a rule looks at, and where it says what it found.
@@ -177,6 +178,8 @@ struct Context<'a> {
     doubtful: BTreeSet<FieldPath>,
     taken: &'a BTreeMap<FieldPath, Span>,
     given: &'a Secrets,
+    /// What the stack becomes, once a rule has looked at it.
+    lowered: Option<Lowered>,
     found: Vec<Diagnostic>,
 }
 

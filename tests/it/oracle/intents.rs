@@ -5,7 +5,7 @@ use std::path::Path;
 
 use dask_infra::diag::{self, Look};
 use dask_infra::plan::{Action, Inputs, Mode, Plan, plan};
-use dask_infra::resource::{Api, Call, Seen, Step, World};
+use dask_infra::resource::{Api, Call, Packed, Seen, Step, World};
 use dask_infra::source::Sources;
 use dask_infra::stack::lower::{Lowered, lower};
 use dask_infra::stack::{Options, parse_in};
@@ -228,7 +228,7 @@ pub fn writes(plan: &Plan, cluster: Option<&Value>) -> Vec<Request> {
 }
 
 fn request(call: &Call, cluster: Option<&Value>) -> Request {
-    let mut body = call.body.clone().unwrap_or_default();
+    let mut body = call.body.as_ref().map(Packed::value).unwrap_or_default();
     if !call.late.is_empty() {
         body["labelFingerprint"] = cluster.map_or(json!("f"), |cluster| cluster["labelFingerprint"].clone());
     }

@@ -3,7 +3,7 @@
 
 use dask_infra::live::Request;
 use dask_infra::plan::{Action, Plan};
-use dask_infra::resource::{Call, Step};
+use dask_infra::resource::{Call, Packed, Step};
 use serde_json::Value;
 
 use super::player::Done;
@@ -26,7 +26,7 @@ pub fn as_planned(done: &Done) -> Result<usize, String> {
         .iter()
         .map(|call| {
             let late: Vec<String> = call.late.iter().map(|(path, _)| path.to_string()).collect();
-            line(call.method.as_str(), &call.path, call.body.as_ref(), &late)
+            line(call.method.as_str(), &call.path, call.body.as_ref().map(Packed::value).as_ref(), &late)
         })
         .collect();
     sent.sort();

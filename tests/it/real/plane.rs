@@ -23,6 +23,9 @@ pub const PATIENCE: Duration = Duration::from_secs(120);
 /// How often a start is tried when a port was taken by somebody else in between.
 const ATTEMPTS: usize = 3;
 
+/// What an audited API server writes, in its folder.
+const AUDIT_LOG: &str = "audit.log";
+
 /// Where kubelets, here KWOK, say that their nodes live.
 const NODE_LEASES: &str = "/apis/coordination.k8s.io/v1/namespaces/kube-node-lease/leases";
 
@@ -61,6 +64,8 @@ enum Extent {
     Whole,
     /// The same, and the API server's proxy leads to pods.
     Reachable,
+    /// The whole, and the API server notes each request and who asked.
+    Audited,
     /// What the API itself rests on: namespaces, garbage collection, service accounts. No object but these
     /// is touched by anybody, so answers can be compared.
     WithoutNodes,
@@ -87,6 +92,11 @@ impl ControlPlane {
     /// Services and pods works. A running runtime must stay.
     pub async fn start_with_a_way_to_pods() -> ControlPlane {
         ControlPlane::start_as(Extent::Reachable).await
+    }
+
+    /// Starts everything, with an API server that notes each request.
+    pub async fn start_audited() -> ControlPlane {
+        ControlPlane::start_as(Extent::Audited).await
     }
 
     /// Starts the API server with those controllers only that namespaces and owner references need.
@@ -118,7 +128,8 @@ impl ControlPlane {
         ward.write("tokens.csv", format!("{token},admin,admin,\"system:masters\"\n"));
         start_etcd(&mut ward, etcd, etcd_peers);
         let switch = (extent == Extent::Reachable).then(|| Switch::start(&ward));
-        start_api_server(&mut ward, etcd, secure, switch.as_ref());
+        let audit = (extent == Extent::Audited).then(|| audit_policy(&ward));
+        start_api_server(&mut ward, etcd, secure, (switch.as_ref(), audit.as_deref()));
         let access = access(&mut ward, secure, token, begun).await?;
         let client = Client::new(&access);
         until(&mut ward, begun, "the API server is not ready", async || {
@@ -168,6 +179,20 @@ impl ControlPlane {
     /// The scratch folder of everything in it.
     pub fn folder(&self) -> &Path {
         self.ward.folder()
+    }
+
+    /// `PATCH`, `LIST` and such, and the path, of each request that came from a program so far, by what it calls itself.
+    /// Only of a control plane that is audited.
+    pub fn requests_of(&self, program: &str) -> Vec<String> {
+        let log = fs::read_to_string(self.folder().join(AUDIT_LOG)).unwrap();
+        let events = log.lines().filter_map(|line| serde_json::from_str::<Value>(line).ok());
+        let of_program = events.filter(|event| {
+            event["userAgent"].as_str().is_some_and(|agent| agent.starts_with(&format!("{program}/")))
+        });
+        let text = |value: &Value| value.as_str().unwrap_or_default().to_owned();
+        of_program
+            .map(|event| format!("{} {}", text(&event["verb"]).to_uppercase(), text(&event["requestURI"])))
+            .collect()
     }
 
     /// Starts KWOK again with another fate for CUDA checks and other forwarded ports. Pods that reached
@@ -238,7 +263,23 @@ fn start_etcd(ward: &mut Ward, port: u16, peers: u16) {
     ward.start("etcd", &mut command);
 }
 
-fn start_api_server(ward: &mut Ward, etcd: u16, port: u16, switch: Option<&Switch>) {
+/// One line a request, when it comes in.
+fn audit_policy(ward: &Ward) -> PathBuf {
+    let policy = json!({
+        "apiVersion": "audit.k8s.io/v1",
+        "kind": "Policy",
+        "omitStages": ["ResponseStarted", "ResponseComplete", "Panic"],
+        "rules": [{ "level": "Metadata" }],
+    });
+    ward.write("audit.json", policy.to_string())
+}
+
+fn start_api_server(
+    ward: &mut Ward,
+    etcd: u16,
+    port: u16,
+    (switch, audit): (Option<&Switch>, Option<&Path>),
+) {
     let mut command = Command::new(Part::Kubernetes.program("kube-apiserver"));
     command.args(["--etcd-servers", &format!("http://127.0.0.1:{etcd}")]);
     command.args(["--bind-address", "127.0.0.1", "--advertise-address", "127.0.0.1"]);
@@ -253,6 +294,9 @@ fn start_api_server(ward: &mut Ward, etcd: u16, port: u16, switch: Option<&Switc
     command.args(["--service-cluster-ip-range", "10.96.0.0/16", "--allow-privileged=true"]);
     if let Some(switch) = switch {
         command.arg("--egress-selector-config-file").arg(switch.configuration());
+    }
+    if let Some(policy) = audit {
+        command.arg("--audit-policy-file").arg(policy).args(["--audit-log-path", AUDIT_LOG]);
     }
     ward.start("kube-apiserver", &mut command);
 }
