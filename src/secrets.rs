@@ -12,153 +12,13 @@ use base64::engine::general_purpose::{STANDARD, STANDARD_NO_PAD};
 use serde_json::{Map, Value, json};
 
 pub mod given;
+mod names;
+
+pub use names::is_secret;
+use names::{is_auth, words};
 
 /// What stands in the place of a secret.
 pub const HIDDEN: &str = "(hidden)";
-
-/// Words in names of what nobody else should see.
-const SECRET: [&str; 15] = [
-    "TOKEN",
-    "SECRET",
-    "SECRETS",
-    "PASSWORD",
-    "PASSWORDS",
-    "PASSWD",
-    "PASSPHRASE",
-    "PASSCODE",
-    "CREDENTIAL",
-    "CREDENTIALS",
-    "APIKEY",
-    // Of Docker's `config.json`.
-    "IDENTITYTOKEN",
-    "REGISTRYTOKEN",
-    "JWT",
-    "PSK",
-];
-/// Words that are one only behind another word: `PWD` alone is a folder, `PASS` alone a verb.
-const LAST: [&str; 3] = ["PASS", "PWD", "PAT"];
-/// Words before `KEY` that make it one.
-const KEYS: [&str; 11] = [
-    "API",
-    "ACCESS",
-    "PRIVATE",
-    "SECRET",
-    "ENCRYPTION",
-    "SIGNING",
-    "MASTER",
-    "ACCOUNT",
-    "STORAGE",
-    "SSH",
-    "LICENSE",
-];
-/// Words before `KEY` in names of variables that make it none.
-const OPEN_KEYS: [&str; 9] =
-    ["PUBLIC", "PRIMARY", "PARTITION", "SORT", "CACHE", "GROUP", "FOREIGN", "TOPOLOGY", "ROUTING"];
-/// Last words that say something about a secret, and are none: where it is, how long it lasts.
-const ABOUT: [&str; 46] = [
-    "NAME",
-    "NAMES",
-    "FILE",
-    "FILES",
-    "FILENAME",
-    "PATH",
-    "DIR",
-    "FOLDER",
-    "URL",
-    "URI",
-    "ENDPOINT",
-    "HOST",
-    "PORT",
-    "ID",
-    "REF",
-    "REFS",
-    "TYPE",
-    "COUNT",
-    "LIMIT",
-    "LENGTH",
-    "SIZE",
-    "TTL",
-    "SECONDS",
-    "MINUTES",
-    "EXPIRY",
-    "EXPIRATION",
-    "EXPIRES",
-    "LIFETIME",
-    "DURATION",
-    "TIMEOUT",
-    "ENABLED",
-    "DISABLED",
-    "REQUIRED",
-    "POLICY",
-    "MODE",
-    "MOUNT",
-    "HEADER",
-    "AUDIENCE",
-    "ISSUER",
-    "NAMESPACE",
-    "VERSION",
-    "ALGORITHM",
-    "PROVIDER",
-    "STORE",
-    "PREFIX",
-    "SELECTOR",
-];
-/// First words of switches and limits.
-const SWITCHES: [&str; 15] = [
-    "MAX",
-    "MIN",
-    "NUM",
-    "ENABLE",
-    "DISABLE",
-    "USE",
-    "HAS",
-    "IS",
-    "ALLOW",
-    "EXISTING",
-    "AUTOMOUNT",
-    "SKIP",
-    "REQUIRE",
-    "NO",
-    "EXPIRE",
-];
-
-/// The words of `HF_TOKEN`, `existingSecret` and `x-api-key`, in capitals.
-fn words(name: &str) -> Vec<String> {
-    let mut words: Vec<String> = Vec::new();
-    let (mut open, mut was_lower) = (false, false);
-    for c in name.chars() {
-        if !c.is_alphanumeric() {
-            open = false;
-            continue;
-        }
-        if !open || (c.is_uppercase() && was_lower) {
-            words.push(String::new());
-        }
-        (open, was_lower) = (true, c.is_lowercase() || c.is_ascii_digit());
-        if let Some(word) = words.last_mut() {
-            word.extend(c.to_uppercase());
-        }
-    }
-    words
-}
-
-/// Whether a variable, key, annotation or flag of this name holds what nobody else should see.
-pub fn is_secret(name: &str) -> bool {
-    let words = words(name);
-    let words: Vec<&str> = words.iter().map(String::as_str).collect();
-    let Some((last, before)) = words.split_last() else { return false };
-    if ABOUT.contains(last) || words.first().is_some_and(|first| SWITCHES.contains(first)) {
-        return false;
-    }
-    let variable = name.chars().all(|c| !c.is_lowercase());
-    let previous = before.last().copied().unwrap_or_default();
-    if matches!(*last, "KEY" | "KEYS") {
-        let opens = |word: &str| OPEN_KEYS.contains(&word) || SECRET.contains(&word) && word != "SECRET";
-        return KEYS.contains(&previous) || (variable && !before.is_empty() && !opens(previous));
-    }
-    let keyed = words.windows(2).any(|pair| pair[1] == "KEY" && KEYS.contains(&pair[0]));
-    keyed || words.iter().any(|word| SECRET.contains(word)) || (!before.is_empty() && LAST.contains(last))
-}
 
 /// Whether a text is nothing that could be kept secret: empty, a flag, or a reference to something else.
 fn says_nothing(text: &str) -> bool {
@@ -171,11 +31,6 @@ fn says_nothing(text: &str) -> bool {
         || text.starts_with(given::VARIABLE)
         || reference("$(", ')')
         || reference("${", '}')
-}
-
-fn is_auth(name: &str) -> bool {
-    let has = name.as_bytes().windows(4).any(|part| part.eq_ignore_ascii_case(b"auth"));
-    has && words(name).last().is_some_and(|last| last == "AUTH")
 }
 
 /// Whether a text is `user:password` in base64, as Docker's `config.json` and npm's `_auth` have it.

@@ -34,6 +34,7 @@ pub fn of_request(error: &ApiError) -> Outcome {
         Class::Conflict => conflict(error),
         Class::AlreadyExists => failed(Code::MadeByOthers, message, again),
         Class::NotFound => failed(Code::Missing, message, again),
+        Class::Unavailable if error.proxy().is_some() => failed(Code::Interception, message, error.remedy()),
         Class::Busy | Class::Throttled | Class::Unavailable | Class::Held | Class::Lost => {
             failed(Code::NoAnswer, message, again)
         }

@@ -33,6 +33,58 @@ const ROOMS_OF_KINDS: &[(&str, &[&str])] = &[
     ("hosts", &["kubernetes", "dask"]),
 ];
 
+/// Parts of `sandbox/kube` and what of the rest of it they may use: what a kind is knows no store, and controllers work on the
+/// store as anybody does, without the side of it that answers requests.
+const PARTS_OF_KUBE: &[(&str, &[&str])] = &[
+    ("kinds", &["age", "names", "numbers", "object", "status", "strategy"]),
+    ("run", &["object", "status", "store"]),
+];
+
+/// Files of `plan` and those of it that they must not use. What is observed and how changes are put in order knows nothing of the
+/// plan on its way; what proposes changes knows neither their steps nor their order.
+const PARTS_OF_PLAN: &[(&[&str], &[&str])] = &[
+    (
+        &[
+            "cascade",
+            "diff",
+            "given",
+            "graph",
+            "inputs",
+            "mentions",
+            "named",
+            "observe",
+            "order",
+            "reason",
+            "relations",
+            "review",
+            "shapes",
+            "still",
+            "stopped",
+            "time",
+            "unready",
+        ],
+        &["planner", "make", "steps"],
+    ),
+    (
+        &[
+            "along",
+            "booked",
+            "dask",
+            "definitions",
+            "doubt",
+            "drained",
+            "prune",
+            "queued",
+            "queues",
+            "read",
+            "select",
+            "want",
+            "zones",
+        ],
+        &["make", "steps", "order", "graph"],
+    ),
+];
+
 /// The module that a file belongs to: `src/kinds/mod.rs` and `src/diag.rs` are `kinds` and `diag`.
 fn module(path: &Path) -> String {
     let inside = path.strip_prefix(root().join("src")).unwrap();
@@ -181,6 +233,41 @@ fn kinds_use_only_the_rooms_below_them() {
             }
         }
     }
+    assert!(broken.is_empty(), "{}", broken.join("\n"));
+}
+
+/// Parts of `sandbox/kube` and of `plan` keep to what the tables say.
+#[test]
+fn parts_keep_their_walls() {
+    let mut broken = Vec::new();
+    let mut seen = BTreeSet::new();
+    for (path, used) in imports(Tests::Out) {
+        let (room, file) = match path.iter().map(String::as_str).collect::<Vec<_>>().as_slice() {
+            ["sandbox", "kube", part, ..] => ("kube", (*part).to_owned()),
+            ["plan", file, ..] => ("plan", (*file).to_owned()),
+            _ => continue,
+        };
+        for other in &used {
+            let fits = match (room, other.iter().map(String::as_str).collect::<Vec<_>>().as_slice()) {
+                ("kube", ["sandbox", "kube", there, ..]) => {
+                    let part = PARTS_OF_KUBE.iter().find(|(part, _)| *part == file);
+                    part.is_none_or(|(part, may)| there == part || may.contains(there))
+                }
+                ("plan", ["plan", there, ..]) => {
+                    let part = PARTS_OF_PLAN.iter().find(|(files, _)| files.contains(&file.as_str()));
+                    part.is_none_or(|(_, not)| !not.contains(there))
+                }
+                _ => true,
+            };
+            if !fits {
+                broken.push(format!("{} must not use {}", path.join("::"), other.join("::")));
+            }
+        }
+        seen.insert(file);
+    }
+    let named = PARTS_OF_PLAN.iter().flat_map(|(files, _)| files.iter());
+    let named = named.chain(PARTS_OF_KUBE.iter().map(|(part, _)| part));
+    broken.extend(named.filter(|name| !seen.contains(**name)).map(|name| format!("{name}: no such file")));
     assert!(broken.is_empty(), "{}", broken.join("\n"));
 }
 

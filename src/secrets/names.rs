@@ -1,0 +1,197 @@
+//! Names of what nobody else should see: `HF_TOKEN`, `existingSecret`, `x-api-key`.
+
+/// Words in names of what nobody else should see.
+const SECRET: [&str; 15] = [
+    "TOKEN",
+    "SECRET",
+    "SECRETS",
+    "PASSWORD",
+    "PASSWORDS",
+    "PASSWD",
+    "PASSPHRASE",
+    "PASSCODE",
+    "CREDENTIAL",
+    "CREDENTIALS",
+    "APIKEY",
+    // Of Docker's `config.json`.
+    "IDENTITYTOKEN",
+    "REGISTRYTOKEN",
+    "JWT",
+    "PSK",
+];
+/// Words that are one only behind another word: `PWD` alone is a folder, `PASS` alone a verb.
+const LAST: [&str; 3] = ["PASS", "PWD", "PAT"];
+/// Words before `KEY` that make it one.
+const KEYS: [&str; 11] = [
+    "API",
+    "ACCESS",
+    "PRIVATE",
+    "SECRET",
+    "ENCRYPTION",
+    "SIGNING",
+    "MASTER",
+    "ACCOUNT",
+    "STORAGE",
+    "SSH",
+    "LICENSE",
+];
+/// Words before `KEY` in names of variables that make it none.
+const OPEN_KEYS: [&str; 9] =
+    ["PUBLIC", "PRIMARY", "PARTITION", "SORT", "CACHE", "GROUP", "FOREIGN", "TOPOLOGY", "ROUTING"];
+/// Last words that say something about a secret, and are none: where it is, how long it lasts.
+const ABOUT: [&str; 46] = [
+    "NAME",
+    "NAMES",
+    "FILE",
+    "FILES",
+    "FILENAME",
+    "PATH",
+    "DIR",
+    "FOLDER",
+    "URL",
+    "URI",
+    "ENDPOINT",
+    "HOST",
+    "PORT",
+    "ID",
+    "REF",
+    "REFS",
+    "TYPE",
+    "COUNT",
+    "LIMIT",
+    "LENGTH",
+    "SIZE",
+    "TTL",
+    "SECONDS",
+    "MINUTES",
+    "EXPIRY",
+    "EXPIRATION",
+    "EXPIRES",
+    "LIFETIME",
+    "DURATION",
+    "TIMEOUT",
+    "ENABLED",
+    "DISABLED",
+    "REQUIRED",
+    "POLICY",
+    "MODE",
+    "MOUNT",
+    "HEADER",
+    "AUDIENCE",
+    "ISSUER",
+    "NAMESPACE",
+    "VERSION",
+    "ALGORITHM",
+    "PROVIDER",
+    "STORE",
+    "PREFIX",
+    "SELECTOR",
+];
+/// First words of switches and limits.
+const SWITCHES: [&str; 15] = [
+    "MAX",
+    "MIN",
+    "NUM",
+    "ENABLE",
+    "DISABLE",
+    "USE",
+    "HAS",
+    "IS",
+    "ALLOW",
+    "EXISTING",
+    "AUTOMOUNT",
+    "SKIP",
+    "REQUIRE",
+    "NO",
+    "EXPIRE",
+];
+
+/// The words of `HF_TOKEN`, `existingSecret` and `x-api-key`, in capitals.
+pub(super) fn words(name: &str) -> Vec<String> {
+    let mut words: Vec<String> = Vec::new();
+    let (mut open, mut was_lower) = (false, false);
+    for c in name.chars() {
+        if !c.is_alphanumeric() {
+            open = false;
+            continue;
+        }
+        if !open || (c.is_uppercase() && was_lower) {
+            words.push(String::new());
+        }
+        (open, was_lower) = (true, c.is_lowercase() || c.is_ascii_digit());
+        if let Some(word) = words.last_mut() {
+            word.extend(c.to_uppercase());
+        }
+    }
+    words
+}
+
+/// Whether a name may be one of a secret: each of the words above has one of these in it. Texts are looked through word by word,
+/// and taking a name apart costs more than all the rest.
+fn has_root(name: &str) -> bool {
+    let bytes = name.as_bytes();
+    let begins = |(at, byte): (usize, &u8)| {
+        let roots: &[&str] = match byte.to_ascii_uppercase() {
+            b'T' => &["TOKEN"],
+            b'S' => &["SECRET"],
+            b'P' => &["PASS", "PWD", "PAT", "PSK"],
+            b'C' => &["CREDENTIAL"],
+            b'K' => &["KEY"],
+            b'J' => &["JWT"],
+            _ => return false,
+        };
+        let is_here = |root: &&str| {
+            bytes.get(at..at + root.len()).is_some_and(|here| here.eq_ignore_ascii_case(root.as_bytes()))
+        };
+        roots.iter().any(is_here)
+    };
+    // Capitals of other alphabets may be of this one: `ſ` is an `S`.
+    !name.is_ascii() || bytes.iter().enumerate().any(begins)
+}
+
+/// Whether a variable, key, annotation or flag of this name holds what nobody else should see.
+pub fn is_secret(name: &str) -> bool {
+    if !has_root(name) {
+        return false;
+    }
+    let words = words(name);
+    let words: Vec<&str> = words.iter().map(String::as_str).collect();
+    let Some((last, before)) = words.split_last() else { return false };
+    if ABOUT.contains(last) || words.first().is_some_and(|first| SWITCHES.contains(first)) {
+        return false;
+    }
+    let variable = name.chars().all(|c| !c.is_lowercase());
+    let previous = before.last().copied().unwrap_or_default();
+    if matches!(*last, "KEY" | "KEYS") {
+        let opens = |word: &str| OPEN_KEYS.contains(&word) || SECRET.contains(&word) && word != "SECRET";
+        return KEYS.contains(&previous) || (variable && !before.is_empty() && !opens(previous));
+    }
+    let keyed = words.windows(2).any(|pair| pair[1] == "KEY" && KEYS.contains(&pair[0]));
+    keyed || words.iter().any(|word| SECRET.contains(word)) || (!before.is_empty() && LAST.contains(last))
+}
+
+/// Whether it is called `auth`, as what Docker's configuration has.
+pub(super) fn is_auth(name: &str) -> bool {
+    let end = name.trim_end_matches(|c: char| !c.is_alphanumeric());
+    if name.is_ascii()
+        && !end.get(end.len().saturating_sub(4)..).is_some_and(|end| end.eq_ignore_ascii_case("auth"))
+    {
+        return false;
+    }
+    words(name).last().is_some_and(|last| last == "AUTH")
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_name_is_taken_apart_when_a_word_in_it_tells_a_secret() {
+        for word in SECRET.iter().chain(&LAST).chain(&["KEY", "KEYS"]) {
+            let (lower, inside) = (word.to_lowercase(), format!("my{word}x"));
+            assert!(has_root(word) && has_root(&lower) && has_root(&inside), "{word}");
+        }
+        assert!(["image", "replicas", "", "spec.worker", "p"].iter().all(|name| !has_root(name)));
+        assert!(is_secret("paſſword") && is_auth("X-Auth:") && is_auth("auth") && !is_auth("author"));
+    }
+}
