@@ -35,7 +35,7 @@ fn changes(rows: &[&str]) -> Vec<Change> {
             fingerprint: None,
             foreign: false,
             taken: None,
-            before: serde_json::Value::Null,
+            before: serde_json::Value::Null.into(),
             usual: None,
         }
     };

@@ -546,7 +546,7 @@ async fn a_delete_of_what_is_gone_is_done_and_another_uid_counts_as_gone() {
         api: Api::Kubernetes,
         method: Method::Delete,
         path: again.path(),
-        body: Some(json!({"preconditions": {"uid": "old"}})),
+        body: Some(json!({"preconditions": {"uid": "old"}}).into()),
         late: Vec::new(),
     };
     let deletes = |object: &ObjectId, call: Step| {

@@ -157,7 +157,7 @@ pub fn moved(saved: &Plan, now: &Plan) -> Vec<String> {
             None => moved.push(format!("{}: it no longer exists", change.address)),
             // Mostly all of it is the same, and nothing needs a copy without what moves by itself.
             Some(other) if change != other && relied_on(change) != relied_on(other) => {
-                moved.push(describe(change, other))
+                moved.push(describe(change, other));
             }
             Some(_) => {}
         }

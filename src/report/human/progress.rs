@@ -345,7 +345,7 @@ mod tests {
             fingerprint: None,
             foreign: false,
             taken: None,
-            before: serde_json::Value::Null,
+            before: serde_json::Value::Null.into(),
             usual: None,
         };
         Plan {
