@@ -96,6 +96,17 @@ fn identity(drawn: &Drawn, place: usize) -> (Identity, KindId) {
 fn change(drawn: &Drawn, place: usize) -> Change {
     let (identity, kind) = identity(drawn, place);
     let pool = if drawn.speaks_of.len() > 1 { json!({ kinds::scope::POOL_LABEL: "p1" }) } else { json!({}) };
+    // Nothing of a check lives.
+    let before = match identity {
+        Identity::Check(_) => Value::Null,
+        Identity::Object(_) | Identity::NodePool { .. } | Identity::Cluster(_) => json!({
+            "metadata": { "labels": { "not": "a" } },
+            "spec": {
+                "texts": drawn.speaks_of,
+                "template": { "spec": { "nodeSelector": pool, "containers": [{ "name": "c" }] } },
+            },
+        }),
+    };
     let step = Step::Await(Await {
         kind,
         identity: identity.clone(),
@@ -118,14 +129,7 @@ fn change(drawn: &Drawn, place: usize) -> Change {
         fingerprint: None,
         foreign: false,
         taken: None,
-        before: json!({
-            "metadata": { "labels": { "not": "a" } },
-            "spec": {
-                "texts": drawn.speaks_of,
-                "template": { "spec": { "nodeSelector": pool, "containers": [{ "name": "c" }] } },
-            },
-        })
-        .into(),
+        before: before.into(),
         usual: None,
         identity,
     }
