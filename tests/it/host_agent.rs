@@ -226,9 +226,17 @@ else:
     time.sleep(3600)
 "#;
 
+/// A program; written by another process, as one that a test just forks while the file is open for writing here would keep it
+/// from being run (ETXTBSY).
 pub(crate) fn script(file: &Path, text: &str) {
-    fs::write(file, text).unwrap();
-    fs::set_permissions(file, fs::Permissions::from_mode(0o755)).unwrap();
+    let mut writer = Command::new("sh")
+        .args(["-c", "cat > \"$0\" && chmod 755 \"$0\""])
+        .arg(file)
+        .stdin(Stdio::piped())
+        .spawn()
+        .unwrap();
+    writer.stdin.take().unwrap().write_all(text.as_bytes()).unwrap();
+    assert!(writer.wait().unwrap().success());
 }
 
 pub(crate) fn pretended(folder: &Path) -> PathBuf {
@@ -385,8 +393,10 @@ fn processes_outlive_the_agent_and_are_found_again() {
         })
         .collect();
     assert_eq!(names, ["c-scheduler", "c-worker-0", "c-worker-1"]);
-    let (_, log) = agent.get("/api/v1/namespaces/default/pods/c-worker-1/log?tailLines=1");
-    assert!(log.as_str().unwrap().contains("--name c-worker-1"), "{log}");
+    // A process that runs has not always written yet.
+    agent.until("/api/v1/namespaces/default/pods/c-worker-1/log?tailLines=1", |_, log| {
+        log.as_str().unwrap().contains("--name c-worker-1")
+    });
     // Another number touches only those that are more or fewer.
     agent.ask("PUT", &format!("{path}/scale?fieldManager=x"), Some(&json!({ "spec": { "replicas": 1 } })));
     agent.until(&path, |status, live| there(1)(status, live) && live["status"]["workers"]["present"] == 1);

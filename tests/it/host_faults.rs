@@ -137,6 +137,20 @@ impl Case {
         pids.map(words).filter(|(pid, words)| words.contains(&own) && is_alive(*pid)).collect()
     }
 
+    /// The processes of an applied cluster, once all of them are the stand-in: one that was just forked is not yet.
+    fn begun(&self, step: Step, case: &str) -> Vec<(u32, String)> {
+        let number = 1 + self.wanted(step)["spec"]["worker"]["replicas"].as_u64().unwrap();
+        let begun = Instant::now();
+        loop {
+            let found = self.processes();
+            if found.len() as u64 == number {
+                return found;
+            }
+            assert!(begun.elapsed() < Duration::from_secs(60), "{case}: {found:?}");
+            std::thread::sleep(Duration::from_millis(50));
+        }
+    }
+
     fn send(&self, signal: &str, word: &str, most: usize) {
         let pids: Vec<String> = self
             .processes()
@@ -237,7 +251,7 @@ impl Case {
         }
         if step != Step::Destroy {
             self.applied(&mut agent, step, &case);
-            let before = self.processes();
+            let before = self.begun(step, &case);
             self.applied(&mut agent, step, &case);
             assert_eq!(self.processes(), before, "{case}: the second apply did something");
         }

@@ -131,3 +131,29 @@ fn objects_come_and_go_with_their_files() {
     assert_eq!(kube(&served, "/apis/example.com/v1/gadgets/one")["spec"], Value::Null);
     user.run(&["destroy", "--auto-approve"]).expect(0);
 }
+
+/// What takes the GPUs of a pool comes after the check that needs one of them to be free, whatever kind it is.
+#[test]
+fn what_asks_for_gpus_waits_for_the_check_of_its_pool() {
+    let served = served();
+    let user = User::with_stack("rapids-gke-lean", Some(&served.gke));
+    let deployment = serde_json::json!({
+        "apiVersion": "apps/v1", "kind": "Deployment", "metadata": { "name": "own", "namespace": "default" },
+        "spec": {
+            "selector": { "matchLabels": { "app": "own" } },
+            "template": { "metadata": { "labels": { "app": "own" } }, "spec": {
+                "nodeSelector": { "cloud.google.com/gke-nodepool": "workers" },
+                "containers": [
+                    { "name": "c", "image": "i:1", "resources": { "limits": { "nvidia.com/gpu": 1 } } },
+                ],
+            } },
+        },
+    });
+    std::fs::write(user.path().join("own.yaml"), deployment.to_string()).unwrap();
+    let path = user.path().join("stack.toml");
+    let text = std::fs::read_to_string(&path).unwrap();
+    std::fs::write(path, format!("{text}\n[manifest.own]\nfile = \"own.yaml\"\n")).unwrap();
+    let graph = user.run(&["graph"]).expect(0);
+    let row = graph.out.lines().find(|line| line.starts_with("manifest.own")).expect("a row");
+    assert!(row.contains("check.cuda"), "{}", graph.out);
+}

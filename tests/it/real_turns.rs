@@ -203,6 +203,9 @@ async fn what_is_in_a_queue_takes_its_turn() {
     lab.client().delete(guests).await;
     lab.client().wait_gone(guests, "the guest").await;
     lab.has_pods("guest", (0, 0)).await;
+    // Kueue says so of what it looks at, and may have looked before its cache knew of the hold.
+    let workload = format!("{WORKLOADS}/urgent");
+    lab.patch(&workload, &json!({ "metadata": { "annotations": { "looked": "again" } } })).await;
     lab.comes_to("urgent", "inactive").await;
     lab.case("queue-held", "dask_cluster.urgent").await;
     lab.patch(QUEUE, &json!({ "spec": { "stopPolicy": "None" } })).await;

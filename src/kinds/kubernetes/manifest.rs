@@ -336,8 +336,8 @@ pub fn has_label(pool: &PoolFacts, label: &NodeLabel<'_>) -> bool {
     value.is_some_and(|value| label.values.contains(&value.as_str()))
 }
 
-/// The pools that pods select, those with GPUs where GPUs are asked for, then also the driver and, for Dask
-/// clusters, the checks of those pools: a check needs a free GPU, so it comes first.
+/// The pools that pods select, those with GPUs where GPUs are asked for, then also the driver and the checks of those pools: a
+/// check needs a free GPU, so it comes first.
 fn follows_of_pods(object: &Value, scope: &Scope) -> Vec<Address> {
     let mut specs = Vec::new();
     pod_specs(object, &FieldPath::root(), &mut specs);
@@ -354,8 +354,6 @@ fn follows_of_pods(object: &Value, scope: &Scope) -> Vec<Address> {
     let mut follows: Vec<Address> = pools.iter().map(|pool| Address::of("node_pool", &pool.key)).collect();
     if asks {
         follows.extend(scope.section("gpu_driver"));
-    }
-    if asks && object["kind"].as_str().is_some_and(|kind| kind.starts_with("Dask")) {
         let ours =
             |pool: &Option<String>| pool.as_ref().is_none_or(|key| pools.iter().any(|pool| pool.key == *key));
         follows
