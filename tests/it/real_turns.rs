@@ -122,6 +122,14 @@ impl Lab {
         }
     }
 
+    /// Waits until Kueue says of a gang that its queue is inactive. It says so of what it looks at, and may have looked before its
+    /// cache knew that somebody stopped the queue.
+    async fn comes_to_inactive(&mut self, name: &str, since: &str) {
+        let look = json!({ "metadata": { "annotations": { "looked-since": since } } });
+        self.patch(&format!("{WORKLOADS}/{name}"), &look).await;
+        self.comes_to(name, "inactive").await;
+    }
+
     /// Pods of a Dask cluster or of a job.
     async fn pods(&self, label: &str) -> Vec<Value> {
         let list = self.client().get(&format!("{PODS}?labelSelector={label}")).await.1;
@@ -203,10 +211,7 @@ async fn what_is_in_a_queue_takes_its_turn() {
     lab.client().delete(guests).await;
     lab.client().wait_gone(guests, "the guest").await;
     lab.has_pods("guest", (0, 0)).await;
-    // Kueue says so of what it looks at, and may have looked before its cache knew of the hold.
-    let workload = format!("{WORKLOADS}/urgent");
-    lab.patch(&workload, &json!({ "metadata": { "annotations": { "looked": "again" } } })).await;
-    lab.comes_to("urgent", "inactive").await;
+    lab.comes_to_inactive("urgent", "held").await;
     lab.case("queue-held", "dask_cluster.urgent").await;
     lab.patch(QUEUE, &json!({ "spec": { "stopPolicy": "None" } })).await;
     lab.has_pods("urgent", (3, 0)).await;
@@ -218,11 +223,12 @@ async fn what_is_in_a_queue_takes_its_turn() {
     lab.patch(QUEUE, &json!({ "spec": { "stopPolicy": "HoldAndDrain" } })).await;
     lab.has_pods("urgent", (3, 3)).await;
     lab.comes_to("urgent", "QuotaReserved=False").await;
-    lab.comes_to("urgent", "inactive").await;
+    lab.comes_to_inactive("urgent", "drained").await;
     lab.case("gang-drained", "dask_cluster.urgent").await;
     // Whoever is asked first starts when it goes on, so the other one is parked for so long.
+    lab.comes_to_inactive("calm", "drained").await;
     lab.patch(&format!("{WORKLOADS}/calm"), &json!({ "spec": { "active": false } })).await;
-    lab.comes_to("calm", "active: false").await;
+    lab.comes_to("calm", "Evicted").await;
     lab.case("gang-parked-while-it-waits", "dask_cluster.calm").await;
     lab.patch(QUEUE, &json!({ "spec": { "stopPolicy": "None" } })).await;
     lab.has_pods("urgent", (3, 0)).await;
