@@ -229,9 +229,15 @@ impl Lab {
     /// Holds a row of the page against what is.
     async fn case(&mut self, case: &str, address: &str) {
         let name = address.split_once('.').unwrap().1;
-        let is = state(&self.workload(name).await);
-        let (status, why) = (self.run(&["status", address]).1, self.run(&["why", address]).1);
-        self.told.case(case, &is, &status, &why);
+        let begun = Instant::now();
+        loop {
+            let is = state(&self.workload(name).await);
+            let read = [is, self.run(&["status", address]).1, self.run(&["why", address]).1];
+            if self.told.agrees(case, &read) || begun.elapsed() > PATIENCE {
+                return self.told.case(case, &read);
+            }
+            tokio::time::sleep(Duration::from_millis(200)).await;
+        }
     }
 }
 

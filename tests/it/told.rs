@@ -26,19 +26,31 @@ impl Told {
     }
 
     /// Holds a row of the page against what is.
-    pub fn case(&mut self, case: &str, is: &str, status: &str, why: &str) {
+    pub fn case(&mut self, case: &str, [is, status, why]: &[String; 3]) {
         println!("{case}\n  state: {is}\n  status: {status}\n  why: {why}");
-        let Some([row, of_status, of_why]) = self.rows.remove(case) else {
-            return self.wrong.push(format!("{case} is not in the page"));
+        let wrong = self.differs(case, [is, status, why]);
+        self.wrong.extend(wrong);
+        self.rows.remove(case);
+    }
+
+    /// Whether what is, is what the page says. State, `status` and `why` are read one after the other while Kueue works, so
+    /// the three belong together only some time after it came to rest.
+    pub fn agrees(&self, case: &str, [is, status, why]: &[String; 3]) -> bool {
+        self.differs(case, [is, status, why]).is_empty()
+    }
+
+    fn differs(&self, case: &str, [is, status, why]: [&str; 3]) -> Vec<String> {
+        let Some([row, of_status, of_why]) = self.rows.get(case) else {
+            return vec![format!("{case} is not in the page")];
         };
+        let mut wrong = Vec::new();
         if row != is {
-            self.wrong.push(format!("{case}: the page says {row:?}, and it is {is:?}"));
+            wrong.push(format!("{case}: the page says {row:?}, and it is {is:?}"));
         }
         for (told, said) in [(status, of_status), (why, of_why)] {
-            if let Some(part) = lacks(told, &said) {
-                self.wrong.push(format!("{case}: no {part:?} in: {told}"));
-            }
+            wrong.extend(lacks(told, said).map(|part| format!("{case}: no {part:?} in: {told}")));
         }
+        wrong
     }
 
     /// Keeps what is wrong until all cases have come.

@@ -216,7 +216,10 @@ fn take(run: &mut Run<'_>, request: &Value) {
         let shown = node.pointer("/status/allocatable/nvidia.com~1gpu").is_some();
         is_true(node, "Ready") && (gpus == 0 || shown)
     };
-    let nodes = run.objects("", "nodes").into_iter().filter(|node| is_free(node, details)).filter(is_ready);
+    // Nodes that it took while its status could not be written are its own already.
+    let is_open =
+        |node: &&Value| is_in(node, details) && owner(node).is_none_or(|owner| owner == uid(request));
+    let nodes = run.objects("", "nodes").into_iter().filter(is_open).filter(is_ready);
     let wanted = usize::try_from(detail(details, NODES)).unwrap_or(usize::MAX);
     let nodes: Vec<&Value> = nodes.take(wanted).collect();
     if nodes.len() < wanted {
@@ -231,11 +234,15 @@ fn take(run: &mut Run<'_>, request: &Value) {
     set(run, request, &[["Provisioned", "True", "Provisioned", why]], None);
 }
 
-/// Whether a node is where the details say, and no request's.
-fn is_free(node: &Value, details: &Value) -> bool {
+/// Whether a node is where the details say.
+fn is_in(node: &Value, details: &Value) -> bool {
     label(node, POOL_LABEL) == text(details, "/NodePoolName")
         && label(node, "topology.kubernetes.io/zone") == text(details, "/Zone")
-        && annotation(node, OWNER).is_none()
+}
+
+/// The uid of the request that has a node.
+fn owner(node: &Value) -> Option<&str> {
+    annotation(node, OWNER)
 }
 
 fn detail(details: &Value, key: &str) -> u32 {
@@ -266,14 +273,14 @@ pub fn requested_nodes(cluster: &Cluster, pools: &[PoolView]) -> More {
     }
     let coming: Vec<&Value> =
         cluster.list(GROUP, RESOURCE).map(|(_, request)| request).filter(|one| is_coming(one)).collect();
+    // A request has its nodes a moment before it says so.
+    let comes = |owner: &str| coming.iter().any(|request| uid(request) == owner);
     for view in pools.iter().filter(|view| is_queued(view) && !view.deleting) {
         for (zone, size) in &view.target_sizes {
             let place = json!({POOL: pool_name(view), ZONE: zone});
-            let owned = cluster.list("", "nodes").filter(|(_, node)| {
-                label(node, POOL_LABEL) == text(&place, "/NodePoolName")
-                    && label(node, "topology.kubernetes.io/zone") == zone.as_str()
-                    && !is_free(node, &place)
-            });
+            let owned = cluster
+                .list("", "nodes")
+                .filter(|(_, node)| is_in(node, &place) && owner(node).is_some_and(|owner| !comes(owner)));
             let owned = u32::try_from(owned.count()).unwrap_or(u32::MAX);
             let lacks = coming_to(&coming, view, Some(zone)).saturating_sub(size.saturating_sub(owned));
             if lacks > 0 {
@@ -397,6 +404,26 @@ mod tests {
         capacity(&mut world, "revoked");
         world.pass(1);
         assert_eq!(state(&world).last().map(String::as_str), Some("CapacityRevoked"));
+    }
+
+    /// Before a real API server, nodes and status are written one after the other, and a write may be refused.
+    #[test]
+    fn nodes_of_a_request_whose_status_is_not_written_yet_do_not_come_twice() {
+        let mut world = queued(8);
+        ask(&mut world, 5, "1");
+        world.pass(70);
+        assert_eq!(grow(&mut world), 3);
+        world.pass(300);
+        assert_eq!(state(&world), ["Accepted", "Provisioned"]);
+        let accepted = json!([{"type": "Accepted", "status": "True"}]);
+        let key = Key::new(GROUP, RESOURCE, "default", "r");
+        world.merge(&key, &json!({"status": {"conditions": accepted}}));
+        assert_eq!(grow(&mut world), 0);
+        world.pass(10);
+        assert_eq!(
+            (state(&world), grow(&mut world)),
+            (vec!["Accepted".to_owned(), "Provisioned".to_owned()], 0)
+        );
     }
 
     #[test]
