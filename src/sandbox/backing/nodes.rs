@@ -125,8 +125,13 @@ async fn round(
     if !gone.is_empty() || !more.is_empty() {
         rest = Rest::Moving;
         let scaled = sandbox.change(|state, shared| {
+            // What is missing was found by sizes that may have grown since: they are asked again in the next round.
+            let is_same =
+                state.gke.clusters().any(|one| one.id == *id && state.gke.pool_views(one) == *pools);
             state.gke.take_away(id, &gone);
-            state.gke.scale_up(id, &more, now, &shared.settings);
+            if is_same {
+                state.gke.scale_up(id, &more, now, &shared.settings);
+            }
         });
         scaled.map_err(|error| error.to_string())?;
     }
