@@ -46,8 +46,10 @@ pub fn diagnose(error: &ApiError, target: &Target, sources: &Sources, words: Wor
 
 /// The same where the host's agent was asked.
 fn on_host(error: &ApiError) -> (Code, String, String) {
-    match (error.status, error.remedy()) {
-        (None, Some(remedy)) => (Code::HostAgent, error.message.clone(), remedy.to_owned()),
+    // The agent is ours: what it says in an answer counts, too.
+    let remedy = error.body.as_ref().and_then(|body| body["remedy"].as_str());
+    match (error.status, remedy) {
+        (_, Some(remedy)) => (Code::HostAgent, error.message.clone(), remedy.to_owned()),
         (None, None) => {
             let help = "try again; what runs on the host is not affected";
             (Code::HostAgent, error.message.clone(), help.to_owned())

@@ -194,7 +194,11 @@ impl Looking<'_> {
         let name = state.name();
         let (_, target) = self.session.whose();
         if target.is_on_hosts() {
-            let cause = kinds::hosts::workers::ended(self.log_of(state).await, self.program);
+            let log = self.log_of(state).await;
+            let cause = match pod["status"].get("slurm") {
+                Some(job) => kinds::hosts::slurm::cause(job, log, self.program),
+                None => kinds::hosts::workers::ended(log, self.program),
+            };
             self.answer.because(format!("process {name}"), cause);
             return;
         }

@@ -187,7 +187,7 @@ codes! {
      Please report it with the file and the message."
 
     NotOnHost "DI0120" "a section that hosts do not have"
-    "Under `[local]` and `[ssh]`, Dask runs as processes on hosts. There is no Kubernetes there, so there are no nodes, \
+    "Under `[local]`, `[ssh]` and `[slurm]`, Dask runs as processes on hosts. There is no Kubernetes there, so there are no nodes, \
      namespaces, manifests, charts or operators. Move such sections to the stack of a cluster. Several stacks can share the \
      rest: each `extends` one base and adds its own target."
     => "# cloud.toml\nextends = \"base.toml\"\n\n[gke]\nproject = \"my-project\"\nlocation = \"us-central1-a\"\n\n# laptop.toml\nextends = \"base.toml\"\n\n[local]"
@@ -198,7 +198,7 @@ codes! {
 
     OnlyOnHost "DI0122" "a section or key for hosts only"
     "`[environment.NAME]`, `environment`, and `host`, `port` and `dashboard_port` of a scheduler describe processes on a \
-     host (`[local]`, `[ssh]`); `on` and `hosts` are for `[ssh]` only. On Kubernetes the image is the environment, and a \
+     host (`[local]`, `[ssh]`, `[slurm]`); `on` and `hosts` are for `[ssh]` only, `slurm` for `[slurm]`. On Kubernetes the image is the environment, and a \
      Service exposes the scheduler."
 
     NoEnvironment "DI0123" "no environment for a Dask cluster"
@@ -222,6 +222,11 @@ codes! {
     "`home` of `[ssh]`, `on` of a scheduler and `hosts` of workers name hosts in the list `hosts` of `[ssh]`, which needs \
      at least one. `gpu[1-4]` in the list means `gpu1` to `gpu4`."
     => "[ssh]\nhosts = [\"node1\", \"gpu[1-4]\"]\nhome = \"node1\""
+
+    SlurmTerms "DI0128" "what is asked of SLURM"
+    "`partition`, `account`, `qos`, `reservation`, `constraint`, `time_limit` and `directives` become lines `#SBATCH` of the script of each \
+     worker, `prologue` lines of shell before it starts. What has a key of its own, or is how jobs are found again, is not for `directives`."
+    => "[slurm]\npartition = \"cpu\"\ntime_limit = \"8h\"\ndirectives = [\"--exclusive\"]"
 
     WorkerProcess "DI0129" "how a worker runs"
     "Keys for the processes of workers contradict each other, or the target cannot follow them. On a host `cpu` is a number \
@@ -1242,7 +1247,7 @@ codes! {
     => "gcloud services enable orgpolicy.googleapis.com --project my-project"
 
     HostAgent "DI0701" "the agent of a host cannot run"
-    "A stack of `[local]` or `[ssh]` is read and changed by a small Python program, which dask-infra gives to the `python3` of \
+    "A stack of `[local]`, `[ssh]` or `[slurm]` is read and changed by a small Python program, which dask-infra gives to the `python3` of \
      each host for as long as a command runs; `ssh HOST true` must work without a question. It needs Linux, Python 3.8 or later and the folder \
      `~/.local/state/dask-infra` (`$XDG_STATE_HOME/dask-infra`). What runs on the host goes on when it cannot run."
     => "export DASK_INFRA_PYTHON=/usr/bin/python3.12"

@@ -22,6 +22,7 @@ pub mod scale;
 pub mod scope;
 pub mod section;
 pub mod short;
+pub mod slurm;
 pub mod status;
 
 /// What a kind is. Kubernetes kinds without a line here are [`kubernetes::plain::PLAIN`].

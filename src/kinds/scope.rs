@@ -5,6 +5,7 @@ use std::collections::{BTreeMap, BTreeSet};
 use serde_json::{Value, json};
 
 use super::short::{DriverInstall, Taint};
+use super::slurm::SlurmKeys;
 use crate::address::Address;
 use crate::resource::{OBJECT_LABEL_MANAGED_BY, OBJECT_LABEL_STACK, Owner, Target};
 
@@ -53,6 +54,8 @@ pub struct Scope {
     pub zones: u32,
     /// The Dask clusters of the file, by key.
     pub dask: Vec<DaskFacts>,
+    /// What `[slurm]` asks for, when the stack has it.
+    pub slurm: Option<SlurmKeys>,
     /// Python environments on hosts.
     pub environments: Vec<EnvironmentFacts>,
 }

@@ -14,7 +14,7 @@ pub struct Target {
     /// Which way leads to the control plane of the GKE cluster.
     #[serde(default, skip_serializing_if = "Endpoint::is_auto")]
     pub endpoint: Endpoint,
-    /// The hosts, when the stack is one of `[local]` or `[ssh]`; the first one keeps the record.
+    /// The hosts, when the stack is one of `[local]`, `[ssh]` or `[slurm]`; the first one keeps the record.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     pub hosts: Vec<Host>,
     /// The kubeconfig context, when the stack is one of `[kubernetes]` and names one.
@@ -31,6 +31,9 @@ pub struct Target {
 pub struct Host {
     pub name: String,
     pub way: Reach,
+    /// Whether it is the login node of a cluster run by SLURM.
+    #[serde(default, skip_serializing_if = "std::ops::Not::not")]
+    pub slurm: bool,
 }
 
 /// Which way leads to a host.
@@ -53,7 +56,7 @@ pub enum Reach {
 
 impl Host {
     pub fn this_machine() -> Self {
-        Self { name: "this machine".to_owned(), way: Reach::Here }
+        Self { name: "this machine".to_owned(), way: Reach::Here, slurm: false }
     }
 
     /// What it is called in a network; on the machine itself that is the loopback.
@@ -102,15 +105,24 @@ impl Target {
         !self.hosts.is_empty()
     }
 
-    /// The names of hosts that things are placed on; none where there is only the machine itself.
+    /// Whether workers are jobs of SLURM.
+    pub fn is_slurm(&self) -> bool {
+        self.hosts.iter().any(|host| host.slurm)
+    }
+
+    /// The names of hosts that things are placed on; none where there is only the machine itself, or SLURM places them.
     pub fn host_names(&self) -> Option<Vec<String>> {
-        let is_local = self.hosts.iter().all(|host| host.way == Reach::Here);
+        let is_local = self.hosts.iter().all(|host| host.way == Reach::Here || host.slurm);
         (!is_local).then(|| self.hosts.iter().map(|host| host.name.clone()).collect())
     }
 
     /// The section of the stack file that says so.
     pub fn hosts_section(&self) -> &'static str {
-        if self.host_names().is_some() { "ssh" } else { "local" }
+        match (self.is_slurm(), self.host_names()) {
+            (true, _) => "slurm",
+            (false, Some(_)) => "ssh",
+            (false, None) => "local",
+        }
     }
 
     /// `LIVE` or `SIMULATED`.

@@ -18,7 +18,7 @@ pub(super) struct Mistake {
 
 /// All mistakes of shape in a tree whose references are resolved.
 pub(super) fn check(tree: &Value) -> Vec<Mistake> {
-    let on_host = ["local", "ssh"].iter().any(|target| tree.get(target).is_some());
+    let on_host = ["local", "ssh", "slurm"].iter().any(|target| tree.get(target).is_some());
     let mut check = Check { root: shape(), on_host, mistakes: Vec::new() };
     check.value(shape(), tree, &FieldPath::root());
     check.mistakes

@@ -24,6 +24,7 @@ pub mod reference;
 pub mod rules;
 pub mod schema;
 pub(crate) mod sections;
+mod slurm;
 mod ssh;
 #[cfg(test)]
 mod tests;
@@ -65,6 +66,7 @@ pub use fields::fields;
 pub use parse::{Failure, Loaded, Options, load, load_with, parse_in, parse_text, sections};
 pub use reference::reference;
 pub use schema::json_schema;
+pub use slurm::Slurm;
 pub use ssh::{Ssh, SshHost};
 
 /// A stack: what should exist, from the GKE cluster down to the Dask workers and the checks.
@@ -87,6 +89,9 @@ pub struct Stack {
     /// `[local]`.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub ssh: Option<Ssh>,
+    /// A cluster run by SLURM: Dask clusters whose workers are jobs. Give this, `[gke]`, `[kubernetes]`, `[local]` or `[ssh]`.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub slurm: Option<Slurm>,
     /// Values to use elsewhere as `${var.NAME}`. A value here may use `${env.NAME}`.
     #[serde(default, skip_serializing_if = "BTreeMap::is_empty")]
     pub vars: BTreeMap<String, Scalar>,
@@ -146,15 +151,16 @@ pub struct Stack {
 impl Stack {
     /// The hosts on which Dask runs as processes; none with Kubernetes.
     pub fn hosts(&self) -> Vec<Host> {
-        match (&self.ssh, &self.local) {
-            (Some(ssh), _) => ssh.all(),
-            (None, Some(_)) => vec![Host::this_machine()],
-            (None, None) => Vec::new(),
+        match (&self.ssh, &self.slurm, &self.local) {
+            (Some(ssh), ..) => ssh.all(),
+            (None, Some(slurm), _) => vec![slurm.host()],
+            (None, None, Some(_)) => vec![Host::this_machine()],
+            (None, None, None) => Vec::new(),
         }
     }
 
     pub fn is_on_hosts(&self) -> bool {
-        self.local.is_some() || self.ssh.is_some()
+        self.local.is_some() || self.ssh.is_some() || self.slurm.is_some()
     }
 
     /// Everything that came as YAML: manifests and what charts made, in the order of making.

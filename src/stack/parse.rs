@@ -105,7 +105,7 @@ pub fn sections(path: &Path) -> Vec<Address> {
 }
 
 /// Sections that say where and how, and have nothing to plan.
-const SETTINGS: [&str; 7] = ["allow", "gke", "kubernetes", "local", "ssh", "stack", "vars"];
+const SETTINGS: [&str; 8] = ["allow", "gke", "kubernetes", "local", "slurm", "ssh", "stack", "vars"];
 
 /// `node_pool.a` of the path of its section; none of what stands inside of another section.
 fn address_of(path: &FieldPath) -> Option<Address> {

@@ -34,6 +34,7 @@ pub const READY: &[Ready] = &[
     ready!("on-existing-gke": "stack.toml"),
     ready!("queued-a100": "stack.toml"),
     ready!("rapids-gke": "stack.toml"),
+    ready!("slurm": "stack.toml"),
     ready!("ssh": "stack.toml"),
 ];
 

@@ -10,7 +10,7 @@ use super::sections::SECTIONS;
 /// Sections in the order in which people write them.
 pub(crate) fn order() -> Vec<&'static str> {
     let sections = SECTIONS.iter().map(|row| row.name);
-    ["stack", "gke", "kubernetes", "local", "ssh", "vars"]
+    ["stack", "gke", "kubernetes", "local", "ssh", "slurm", "vars"]
         .into_iter()
         .chain(sections)
         .chain(["allow"])

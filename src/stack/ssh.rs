@@ -73,7 +73,7 @@ impl SshHost {
         let of = |name: String| {
             let address = self.address.clone().unwrap_or_else(|| name.clone());
             let (user, port, identity) = (self.user.clone(), self.port, self.identity.clone());
-            Host { name, way: Reach::Ssh { address, user, port, identity } }
+            Host { name, way: Reach::Ssh { address, user, port, identity }, slurm: false }
         };
         names(&self.name).into_iter().map(of).collect()
     }

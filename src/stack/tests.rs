@@ -180,7 +180,8 @@ fn the_case_of_everything_has_every_key() {
     let mut missing = missing_in[0].clone();
     missing.retain(|key| missing_in.iter().all(|missing| missing.contains(key)));
     // The other targets, and what only hosts have.
-    missing.retain(|key| ![".kubernetes", ".local", ".ssh", ".environment"].contains(&key.as_str()));
+    missing
+        .retain(|key| ![".kubernetes", ".local", ".ssh", ".slurm", ".environment"].contains(&key.as_str()));
     // Used up before; the cases of `extends` have them.
     missing.retain(|key| !OVERLAY.iter().any(|used| key.ends_with(&format!(".{used}"))));
     assert_eq!(missing, Vec::<String>::new());

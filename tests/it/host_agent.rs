@@ -41,8 +41,9 @@ impl Agent {
     }
 
     pub(crate) fn start_with(state: &Path, setting: &Setting<'_>) -> Self {
-        let source = Path::new(env!("CARGO_MANIFEST_DIR")).join("src/live/hosts/agent.py");
-        let mut source = fs::read_to_string(source).unwrap();
+        let folder = Path::new(env!("CARGO_MANIFEST_DIR")).join("src/live/hosts");
+        let part = |name: &str| fs::read_to_string(folder.join(name)).unwrap();
+        let mut source = format!("{}\n{}", part("slurm.py"), part("agent.py"));
         for (slow, fast) in setting.faster {
             assert!(source.contains(slow), "{slow}");
             source = source.replace(slow, fast);

@@ -35,6 +35,7 @@ use crate::kinds::section::{
     Inner, Labels, Lifecycle, Live, Manage, Naming, PodKeys, Pods, Role, Section, environment_of,
     object_labels,
 };
+use crate::kinds::slurm::SlurmKeys;
 use crate::kinds::status::StatusLine;
 use crate::resource::{
     Action, Api, Await, Effect, Facts, Gvk, Identity, KindId, Life, ObjectId, Query, Readiness, Resource,
@@ -191,6 +192,9 @@ pub struct Worker {
     /// number, which then belongs to notebooks. Default 1.
     #[serde(default)]
     pub replicas: Replicas,
+    /// With `[slurm]`: what their jobs ask for, where it is not what `[slurm]` says: `{ partition = "gpu" }`.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub slurm: Option<SlurmKeys>,
     /// With `[ssh]`: the hosts that they are spread over. Default all.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     pub hosts: Vec<String>,

@@ -28,6 +28,7 @@ use crate::kinds::kubernetes::pods::{broken, pending};
 use crate::kinds::kubernetes::requests::object_program;
 use crate::kinds::scope::Scope;
 use crate::kinds::section::{Lifecycle, Live, Manage, Naming, PodKeys, Pods, Role, Section};
+use crate::kinds::slurm::SlurmKeys;
 use crate::kinds::status::StatusLine;
 use crate::resource::{
     Await, Effect, Facts, Identity, KindId, Life, ObjectId, Query, Readiness, Resource, Step, Until,
@@ -77,6 +78,9 @@ pub struct DaskGroup {
     /// On a host: the `[environment.NAME]` of these workers. Default the cluster's.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub environment: Option<String>,
+    /// With `[slurm]`: what their jobs ask for, where it is not what `[slurm]` says: `{ partition = "gpu" }`.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub slurm: Option<SlurmKeys>,
     /// With `[ssh]`: the hosts that these workers are spread over. Default all.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     pub hosts: Vec<String>,

@@ -408,6 +408,7 @@ mod tests {
             namespaces: Vec::new(),
             zones: 1,
             dask: Vec::new(),
+            slurm: None,
             environments: Vec::new(),
             queues: Vec::new(),
             newer_kueue: false,

@@ -14,6 +14,9 @@ use crate::resource::{Effect, Host, Identity, KindId, Life, Resource};
 
 /// Dask's own default port.
 pub const PORT: u16 = 8786;
+/// The address that a login node has in its cluster, which it finds out itself.
+pub const AUTO: &str = "auto";
+
 /// Dask's own default port of the dashboard.
 pub const DASHBOARD_PORT: u16 = 8787;
 
@@ -43,7 +46,11 @@ pub fn on<'a>(scheduler: &Scheduler, hosts: &'a [Host]) -> Option<&'a Host> {
 
 /// The address that the scheduler listens on.
 pub fn host<'a>(scheduler: &'a Scheduler, hosts: &'a [Host]) -> &'a str {
-    let own = || on(scheduler, hosts).map_or("127.0.0.1", Host::address);
+    let own = || match on(scheduler, hosts) {
+        Some(host) if host.slurm => AUTO,
+        Some(host) => host.address(),
+        None => "127.0.0.1",
+    };
     scheduler.host.as_deref().unwrap_or_else(own)
 }
 
@@ -126,6 +133,7 @@ pub fn lower(key: &str, section: &DaskCluster, scope: &Scope) -> Vec<Resource> {
         spec["hosts"] = json!(all);
         spec["worker"]["hosts"] = json!(workers);
     }
+    workers::as_jobs(&mut spec["worker"], worker.slurm.as_ref(), scope);
     let mut follows = workers::follows(section.environment.as_deref(), scope);
     follows.extend(section.lifecycle.depends_on.iter().map(Address::new));
     let mut provenance = workers::provenance(&origin.key("worker"), &worker.process);

@@ -54,6 +54,7 @@ pub(super) fn lower(
             &section.resources,
         ),
     });
+    workers::as_jobs(&mut spec["worker"], section.slurm.as_ref(), scope);
     if let Some(names) = scope.target.host_names() {
         let hosts = workers::placed(&section.hosts, &names);
         spec["worker"]["hosts"] = json!(hosts);

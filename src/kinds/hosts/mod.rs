@@ -5,4 +5,5 @@ pub mod api;
 pub mod cluster;
 pub mod environment;
 pub mod group;
+pub mod slurm;
 pub mod workers;

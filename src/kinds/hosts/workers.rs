@@ -3,6 +3,7 @@
 use serde_json::{Value, json};
 
 use super::api;
+use super::slurm;
 use crate::address::{Address, FieldPath};
 use crate::kinds::dask::process::ProcessKeys;
 use crate::kinds::env::Env;
@@ -14,6 +15,7 @@ use crate::kinds::kubernetes::why::Cause;
 use crate::kinds::scale::{Number, Scaled};
 use crate::kinds::scope::Scope;
 use crate::kinds::section::PodKeys;
+use crate::kinds::slurm::SlurmKeys;
 use crate::kinds::status::StatusLine;
 use crate::resource::{Action, Await, Effect, Facts, KindId, Readiness, Resource, Step};
 
@@ -72,6 +74,12 @@ pub fn threads_of(cpu: &str) -> Option<u64> {
     whole(cpu).map(|threads| threads.max(1))
 }
 
+/// What is asked of SLURM where workers are its jobs.
+pub(super) fn as_jobs(worker: &mut Value, own: Option<&SlurmKeys>, scope: &Scope) {
+    let Some(base) = &scope.slurm else { return };
+    worker["slurm"] = own.unwrap_or(&SlurmKeys::default()).over(base).of(worker);
+}
+
 /// Hosts that a section names, in their order; all when it names none.
 pub(super) fn placed(named: &[String], all: &[String]) -> Vec<String> {
     all.iter().filter(|name| named.is_empty() || named.contains(name)).cloned().collect()
@@ -109,6 +117,7 @@ pub(super) fn provenance(origin: &FieldPath, process: &ProcessKeys) -> Vec<(Fiel
         (place("nanny"), origin.key("nanny")),
         (place("env"), origin.key("env")),
         (place("hosts"), origin.key("hosts")),
+        (place("slurm"), origin.key("slurm")),
         (place("memory"), origin.key("memory")),
     ]
 }
@@ -153,7 +162,9 @@ pub(super) fn amiss(context: &ChangeContext) -> Option<Amiss> {
     let why = if of_cluster && status["scheduler"]["running"] == false {
         "the scheduler is not running; it and all workers are started again".to_owned()
     } else if running < wanted {
-        format!("{} of {wanted} workers not running; they are started again", wanted - running)
+        let how = slurm::ended(&status["queue"]);
+        let how = if how.is_empty() { how } else { format!(" ({how})") };
+        format!("{} of {wanted} workers not running{how}; they are started again", wanted - running)
     } else if count(&status["workers"]["present"]) > wanted {
         let more = count(&status["workers"]["present"]) - wanted;
         format!("{more} more than {wanted} workers are running; they are retired")
@@ -185,6 +196,12 @@ pub(super) fn readiness(wait: &Await, live: &Value) -> Readiness {
     }
     if status["scheduler"]["answers"] != true {
         return Readiness::Progressing("its scheduler does not answer yet".to_owned());
+    }
+    match slurm::readiness(&status["queue"]) {
+        // Those that can never start may be on their way out.
+        Some(Readiness::Failed(why)) if converging => return Readiness::Progressing(why),
+        Some(waits) => return waits,
+        None => {}
     }
     if registered < wanted {
         return Readiness::Progressing(format!("{registered} of {wanted} workers are registered"));
@@ -226,6 +243,10 @@ pub(super) fn status_line(live: &Value) -> StatusLine {
         facts.push(("dashboard", status["scheduler"]["dashboard"].clone()));
     }
     said.push(format!("{registered} of {wanted} workers registered"));
+    if let Some(waits) = slurm::waits(&status["queue"]) {
+        said.push(waits);
+        facts.push(("queue", status["queue"]["waiting"].clone()));
+    }
     let version = text(&status["versions"]["distributed"]);
     if !version.is_empty() {
         said.push(format!("distributed {version}"));

@@ -13,8 +13,10 @@ import fcntl
 import hashlib
 import json
 import os
+import pwd
 import re
 import select
+import shlex
 import shutil
 import signal
 import socket
@@ -85,14 +87,15 @@ def now():
 
 
 class Refused(Exception):
-    def __init__(self, status, reason, message, name=None):
+    def __init__(self, status, reason, message, name=None, remedy=None):
         super().__init__(message)
-        self.status, self.reason, self.message, self.name = status, reason, message, name
+        self.status, self.reason, self.message, self.name, self.remedy = status, reason, message, name, remedy
 
     def answer(self):
         return {
             "kind": "Status", "apiVersion": "v1", "metadata": {}, "status": "Failure",
             "message": self.message, "reason": self.reason, "code": self.status, "details": {"name": self.name},
+            "remedy": self.remedy,
         }
 
 
@@ -596,7 +599,7 @@ def log_name(pod):
     return pod + ".log"
 
 
-class Host:
+class Host(Slurm):
     def __init__(self, base):
         self.store = Store(base)
         # Schedulers that did not answer, and until when that is believed.
@@ -867,15 +870,20 @@ class Host:
 
     def bring(self, cluster, file):
         tried, kept, begun, met = set(), set(), False, False
+        has_jobs = any(pod["internal"].get("slurm") for pod in self.pods(CLUSTER_LABEL, cluster))
         leader = cluster + "-scheduler"
         while True:
+            if has_jobs:
+                # SLURM may take its time: nobody waits for the files meanwhile.
+                self.look()
             with self.store.locked():
                 wanted = self.wanted(cluster)
+                has_jobs = has_jobs or any(is_of_slurm(one) for one in wanted.values())
                 pods = {pod["metadata"]["name"]: pod for pod in self.pods(CLUSTER_LABEL, cluster)}
                 if not begun:
                     begun = True
                     self.forget_kept(pods.values())
-                alive = {name for name, pod in pods.items() if is_alive(self.process_of(pod))}
+                alive = {name for name, pod in pods.items() if self.lives(pod)}
                 same = {name for name in pods if name in wanted and pods[name]["internal"].get("text") == digest(wanted[name])}
                 missing = sorted(name for name in wanted if name not in pods)
                 live = self.store.get("clusters", cluster)
@@ -899,7 +907,7 @@ class Host:
                 ready = self.with_gpus(missing, wanted) if goes else missing
                 if not lost and not dead and known and ready:
                     # Before others go, so that they can take over what those hold.
-                    for name in ready:
+                    for name in ready[:AT_ONCE] if has_jobs else ready:
                         tried.add(name)
                         self.start(cluster, name, wanted[name])
                     continue
@@ -977,7 +985,7 @@ class Host:
             with self.store.locked():
                 live = self.store.get("clusters", cluster)
                 pods = [self.store.get("pods", name, "default") for name in names]
-                waited = {one for pod in pods if pod and is_alive(self.process_of(pod)) for one in members(pod)}
+                waited = {one for pod in pods if pod and self.lives(pod) for one in members(pod)}
                 alive = leader is None or is_alive(self.process_of(leader))
             known = self.identity(live, leader, ANSWER) if live and alive else {}
             if not alive or waited <= {str(one.get("id")) for one in known.get("workers", {}).values()}:
@@ -998,6 +1006,8 @@ class Host:
         """The process of a pod; one whose start was not noted in time is found by its mark."""
         process = pod.get("internal", {}).get("process")
         if process is None and not pod.get("internal", {}).get("error"):
+            if "job" in pod.get("internal", {}):
+                return None
             process = next(filter(is_first, marked(pod["metadata"]["uid"])), None)
         return process
 
@@ -1021,12 +1031,12 @@ class Host:
         if worker.get("processes") or worker.get("gpus"):
             pod["internal"]["processes"] = int(worker.get("gpus") or worker["processes"])
         try:
-            scratch = self.scratch(name, uid, worker) if what["component"] == "worker" else None
+            scratch = self.scratch(name, uid, worker) if what["component"] == "worker" and not is_of_slurm(what) else None
             if scratch and worker.get("localDirectory"):
                 pod["internal"]["scratch"] = scratch
             command, variables = self.command(name, what, scratch)
-            if worker.get("gpus"):
-                pod["internal"]["gpus"] = self.free_gpus(int(worker["gpus"]))
+            if own_gpus(what):
+                pod["internal"]["gpus"] = self.free_gpus(own_gpus(what))
                 variables["CUDA_VISIBLE_DEVICES"] = ",".join(pod["internal"]["gpus"])
         except (Refused, OSError) as why:
             if isinstance(why, OSError) and why.errno in FULL:
@@ -1035,6 +1045,11 @@ class Host:
             self.store.put("pods", pod)
             return
         pod["spec"]["containers"][0]["command"] = command
+        if is_of_slurm(what):
+            pod["internal"]["slurm"] = True
+            if what["component"] == "worker":
+                self.submit(pod, worker["slurm"], command, variables)
+                return
         if worker.get("localDirectory"):
             # First the note, then the folder: one outside of the own ones would be nobody's.
             self.store.put("pods", pod)
@@ -1071,7 +1086,7 @@ class Host:
 
     def with_gpus(self, names, wanted):
         """Of processes those for whose GPUs there is room; to be called with the lock."""
-        needs = {name: int(wanted[name].get("worker", {}).get("gpus", 0)) for name in names}
+        needs = {name: own_gpus(wanted[name]) for name in names}
         if not any(needs.values()):
             return names
         taken = {gpu for pod in self.store.all("pods") for gpu in pod.get("internal", {}).get("gpus", [])}
@@ -1085,8 +1100,7 @@ class Host:
     def check_gpus(self, plural, live):
         """Whether this host has the GPUs that all clusters on it ask for: nothing is started that could not be whole."""
         def needs(one):
-            worker = one["spec"].get("worker", {})
-            return int(worker.get("gpus", 0)) * int(worker.get("replicas", 1))
+            return own_gpus(one["spec"]) * int(one["spec"].get("worker", {}).get("replicas", 1))
         if plural not in ("clusters", "workergroups") or not needs(live):
             return
         name = live["metadata"]["name"]
@@ -1127,7 +1141,7 @@ class Host:
             at, scheduler_at = url_host(host), at
         else:
             scheduler_at = at
-        if worker.get("interface"):
+        if worker.get("interface") and not is_of_slurm(what):
             host = address_of(worker["interface"])
             at = url_host(host)
         address = "%s://%s:%d" % (protocol or "tcp", scheduler_at, port)
@@ -1143,10 +1157,11 @@ class Host:
                 python, "-m", "distributed.cli.dask_worker", address, "--name", name,
                 "--nworkers", str(worker.get("processes", 1)),
             ]
-        command += [
-            "--nthreads", str(worker.get("threads", 1)), "--host", host, "--dashboard-address", "%s:0" % at,
-            "--local-directory", scratch,
-        ] + spoken
+        command += ["--nthreads", str(worker.get("threads", 1))] + spoken
+        if is_of_slurm(what):
+            command += worker_options(worker)
+        else:
+            command += ["--host", host, "--dashboard-address", "%s:0" % at, "--local-directory", scratch]
         if worker.get("nanny") is False:
             command.append("--no-nanny")
         if worker.get("memory"):
@@ -1180,7 +1195,7 @@ class Host:
     def stop(self, pods):
         """Ends processes and forgets them, workers first; not to be called with the lock. Says which do not end."""
         workers = [pod for pod in pods if pod["metadata"]["labels"].get(COMPONENT_LABEL) != "scheduler"]
-        left = []
+        left = self.cancel(workers)
         for some in (workers, [pod for pod in pods if pod not in workers]):
             processes = [self.process_of(pod) for pod in some]
             for process in processes:
@@ -1189,17 +1204,20 @@ class Host:
             while any(map(is_alive, processes)) and time.monotonic() < until:
                 time.sleep(0.05)
             # It, and children that outlived it.
-            left += [pod["metadata"]["name"] for pod in some if kill_marked(pod["metadata"]["uid"])]
+            left += [pod["metadata"]["name"] for pod in some if pod["metadata"]["name"] not in left
+                     and kill_marked(pod["metadata"]["uid"])]
         with self.store.locked():
             for pod in pods:
                 name = pod["metadata"]["name"]
                 if name in left:
-                    self.keep(pod, "its process does not react to SIGKILL: it waits for a disk, a network or a device")
+                    why = "its process does not react to SIGKILL: it waits for a disk, a network or a device"
+                    self.keep(pod, "SLURM has not ended its job" if "job" in pod["internal"] else why)
                     continue
                 live = self.store.get("pods", name, "default")
                 if live and live["metadata"]["uid"] == pod["metadata"]["uid"]:
                     self.store.remove("logs", log_name(name))
                     self.remove_scratch(live)
+                    self.store.remove("scripts", name + ".sh")
                     self.store.drop("pods", name, "default")
         return left
 
@@ -1277,9 +1295,11 @@ class Host:
     def seen_pod(self, live):
         internal, container = live.get("internal", {}), live["spec"]["containers"][0]
         check = COMPONENT_LABEL not in live["metadata"].get("labels", {})
-        alive = is_alive(self.process_of(live))
+        alive, job = self.lives(live), self.job_status(live)
         since = live["metadata"]["creationTimestamp"]
-        if alive:
+        if alive and job and waits(job):
+            alive, phase, state = False, "Pending", {"waiting": {"reason": job.get("reason", "None")}}
+        elif alive:
             phase, state = "Running", {"running": {"startedAt": since}}
         else:
             # What a check's program came to is told by its log.
@@ -1292,6 +1312,8 @@ class Host:
         }
         if internal.get("error"):
             status["message"] = internal["error"]
+        if job:
+            status["slurm"] = job
         return dict(live, status=status)
 
     def status_of(self, plural, live):
@@ -1301,7 +1323,7 @@ class Host:
         pods = self.pods(CLUSTER_LABEL, cluster)
         own = name + "-default" if plural == "clusters" else name
         workers = [pod for pod in pods if pod["metadata"]["labels"].get(GROUP_LABEL) == own]
-        alive = [pod for pod in workers if is_alive(self.process_of(pod))]
+        alive = [pod for pod in workers if self.lives(pod)]
         ended = [pod for pod in workers if pod not in alive]
         leader = next((pod for pod in pods if pod["metadata"]["labels"].get(COMPONENT_LABEL) == "scheduler"), None)
         running = leader is not None and is_alive(self.process_of(leader))
@@ -1310,6 +1332,8 @@ class Host:
             "workers": {"running": len(alive), "present": len(workers), "registered": 0},
             "scheduler": {"running": running, "answers": False},
         }
+        if "slurm" in live["spec"]["worker"]:
+            status["queue"] = self.queue_of(workers)
         if of and (running or not leads(of)):
             # The scheduler is asked when the files are free for others.
             self.asked.append((status, of, leader, [members(pod) for pod in alive]))
@@ -1372,6 +1396,9 @@ class Host:
     def said(self, pod):
         """The last words of a process that ended."""
         error = pod.get("internal", {}).get("error")
+        if not error and "job" in pod.get("internal", {}):
+            job = self.job_of(pod)
+            error = "job %s: %s" % (job["id"], job["state"]) if job and job["state"] != "FAILED" else None
         return error or tail(self.store.at("logs", log_name(pod["metadata"]["name"])))
 
     # Requests
@@ -1381,6 +1408,7 @@ class Host:
         asked = {key: values[-1] for key, values in urllib.parse.parse_qs(url.query, keep_blank_values=True).items()}
         parts = [urllib.parse.unquote(part) for part in url.path.split("/") if part]
         self.asked = []
+        self.prepare(next((part for part in parts if part in KINDS), None), request.get("body"))
         if not os.path.isdir(self.store.root) and request["method"] == "GET":
             # A look leaves nothing behind.
             self.store.check()
@@ -1548,8 +1576,8 @@ class Host:
         container = pod["spec"]["containers"][0]
         internal["environment"] = live["spec"]["environment"].get("digest")
         variables = {one["name"]: one.get("value", "") for one in container.get("env", [])}
-        if SCHEDULER in variables and live["spec"]["scheduler"].get("interface"):
-            # Only this host knows the address of an interface.
+        if SCHEDULER in variables and live["spec"]["scheduler"].get("host") in (None, AUTO):
+            # Only this host knows the address of an interface, and the one that SLURM sees.
             try:
                 variables[SCHEDULER] = re.sub(r"//.*:", lambda _: "//%s:" % url_host(listens(live["spec"])), variables[SCHEDULER])
             except OSError as why:
@@ -1620,7 +1648,7 @@ class Host:
                 if "offset" in asked:
                     # What came since a look: where it ends, the text, and whether more can come.
                     file.seek(min(int(asked["offset"]), size))
-                    text, alive = file.read(LOG), is_alive(self.process_of(pod))
+                    text, alive = file.read(LOG), self.lives(pod)
                     return {"end": file.tell(), "text": text.decode(errors="replace"), "alive": alive}
                 file.seek(max(0, size - LOG))
                 lines = file.read().decode(errors="replace").splitlines(True)
@@ -1691,7 +1719,18 @@ def address_of(interface):
 def listens(spec):
     """The address of the scheduler of a cluster: what is said, what its host told, or that of the interface here."""
     scheduler = spec["scheduler"]
-    return scheduler.get("host") or spec.get("reach") or address_of(scheduler["interface"])
+    if scheduler.get("host"):
+        return place_of(scheduler)
+    return spec.get("reach") or address_of(scheduler["interface"])
+
+
+def is_of_slurm(what):
+    return "slurm" in what.get("worker", {})
+
+
+def own_gpus(what):
+    """GPUs of this host that a worker needs: those of a job are of its node."""
+    return 0 if is_of_slurm(what) else int(what.get("worker", {}).get("gpus", 0))
 
 
 def is_going(live):

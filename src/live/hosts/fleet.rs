@@ -19,13 +19,14 @@ const ON: &str = "hosts.dask-infra.dev/on";
 /// The hosts of a stack.
 pub struct Fleet {
     agents: Vec<(String, Arc<Agent>)>,
-    /// Records and locks are kept on the first; objects of a stack of `[local]` are not shared out.
+    /// Records and locks are kept on the first; objects of a stack of `[local]` or `[slurm]` are not shared out.
     is_local: bool,
 }
 
 impl Fleet {
     pub fn of(hosts: &[Host]) -> Option<Self> {
-        let is_local = matches!(hosts.first()?.way, Reach::Here);
+        let is_local = hosts.first().is_some_and(|host| host.way == Reach::Here || host.slurm);
+        hosts.first()?;
         let places = Places::default();
         let agent = |host: &Host| Arc::new(Agent::of(host.clone(), Arc::clone(&places)));
         let agents = hosts.iter().map(|host| (host.name.clone(), agent(host)));

@@ -24,7 +24,8 @@ use super::shape::Media;
 use super::{ApiError, Class, Request};
 use crate::resource::{Host, Reach};
 
-const AGENT: &str = include_str!("agent.py");
+/// Its part for SLURM stands first: what follows is begun by its last line.
+const AGENT: &str = concat!(include_str!("slurm.py"), "\n", include_str!("agent.py"));
 
 /// Reads the agent from its input and becomes it: nothing is written to the host's disk, and no list of processes shows it.
 const START: &str =

@@ -114,7 +114,7 @@ mod tests {
     #[test]
     fn what_ssh_says_tells_what_to_do() {
         let way = Reach::Ssh { address: "n1".into(), user: None, port: None, identity: None };
-        let host = Host { name: "n1".into(), way };
+        let host = Host { name: "n1".into(), way, slurm: false };
         let request = Request::get(Api::Kubernetes, "/version");
         for (said, class, words) in [
             (

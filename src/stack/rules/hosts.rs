@@ -14,7 +14,11 @@ use crate::stack::{CheckRun, Environment, Replicas, Stack};
 
 /// The section that names the target.
 fn section_of(stack: &Stack) -> &'static str {
-    if stack.ssh.is_some() { "ssh" } else { "local" }
+    match (&stack.slurm, &stack.ssh) {
+        (Some(_), _) => "slurm",
+        (None, Some(_)) => "ssh",
+        (None, None) => "local",
+    }
 }
 
 /// Why hosts do not have a section; `None` for those that they have.
@@ -188,7 +192,8 @@ pub(super) fn hosts_keys_are_for_hosts(context: &mut Context<'_>) {
     if context.stack.is_on_hosts() {
         return;
     }
-    let broken = ["local", "ssh"].iter().any(|target| context.is_doubtful(&FieldPath::keys([*target])));
+    let broken =
+        ["local", "ssh", "slurm"].iter().any(|target| context.is_doubtful(&FieldPath::keys([*target])));
     let mut places: Vec<FieldPath> = Vec::new();
     places.extend(context.stack.environment.keys().map(|key| FieldPath::keys(["environment", key])));
     for (key, cluster) in &context.stack.dask_cluster {
@@ -206,7 +211,7 @@ pub(super) fn hosts_keys_are_for_hosts(context: &mut Context<'_>) {
     for place in places.into_iter().filter(|_| !broken) {
         let section = place.segments().len() == 2;
         let name = if section { format!("[{place}]") } else { place.to_string() };
-        let message = format!("`{name}` can only be used with `[local]` or `[ssh]`");
+        let message = format!("`{name}` can only be used with `[local]`, `[ssh]` or `[slurm]`");
         let leads = ["port", "host", "interface"].iter().any(|key| place.to_string().ends_with(key));
         let help = match leads {
             true => "a Service leads to the scheduler: remove it, or put it into the stack of a host",
@@ -542,7 +547,7 @@ pub(super) fn hosts_are_there(context: &mut Context<'_>) {
 }
 
 /// Whether a text names a host, and is neither an option of ssh nor two words.
-fn is_host_name(name: &str) -> bool {
+pub(super) fn is_host_name(name: &str) -> bool {
     name.starts_with(|c: char| c.is_ascii_alphanumeric())
         && name.chars().all(|c| c.is_ascii_alphanumeric() || matches!(c, '.' | '-' | '_'))
 }

@@ -32,6 +32,7 @@ mod requests;
 mod secrets;
 mod sections;
 mod services;
+mod slurm;
 mod ttl;
 mod waiting;
 mod workers;
@@ -43,6 +44,7 @@ pub use dask::nodes_for_gpus;
 const RULES: &[fn(&mut Context<'_>)] = &[
     sections::one_target,
     sections::sections_have_what_they_need,
+    slurm::terms_are_sound,
     hosts::sections_fit_the_host,
     hosts::keys_fit_the_host,
     hosts::hosts_keys_are_for_hosts,

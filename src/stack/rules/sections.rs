@@ -11,7 +11,7 @@ use crate::kinds::scope::{DASK_OPERATOR, KUEUE};
 use crate::stack::Cluster;
 use crate::stack::sections::Placed;
 
-/// `[gke]`, `[kubernetes]`, `[local]` or `[ssh]`, one of them.
+/// `[gke]`, `[kubernetes]`, `[local]`, `[ssh]` or `[slurm]`, one of them.
 pub(super) fn one_target(context: &mut Context<'_>) {
     let stack = context.stack;
     let all = [
@@ -19,6 +19,7 @@ pub(super) fn one_target(context: &mut Context<'_>) {
         ("kubernetes", stack.kubernetes.is_some()),
         ("local", stack.local.is_some()),
         ("ssh", stack.ssh.is_some()),
+        ("slurm", stack.slurm.is_some()),
     ];
     let path = |name: &str| FieldPath::keys([name]);
     let broken = all.iter().any(|(name, _)| context.is_doubtful(&path(name)));
@@ -29,7 +30,7 @@ pub(super) fn one_target(context: &mut Context<'_>) {
                 .at_value(FieldPath::keys(["stack"]), "this stack")
                 .help(
                     "add `[gke]` with `project` and `location`, `[kubernetes]` with the `context` of an existing \
-                     cluster, `[local]` for processes on this machine, or `[ssh]` for processes on other hosts",
+                     cluster, `[local]` for processes on this machine, `[ssh]` for processes on other hosts, or `[slurm]` for jobs",
                 ),
         ),
         [one, other, ..] => context.say(
@@ -38,7 +39,7 @@ pub(super) fn one_target(context: &mut Context<'_>) {
                 .at_value(path(other), "the other")
                 .help(
                     "keep `[gke]` to create a cluster, `[kubernetes]` to use an existing one, `[local]` for \
-                     processes on this machine, or `[ssh]` for processes on other hosts",
+                     processes on this machine, `[ssh]` for processes on other hosts, or `[slurm]` for jobs",
                 ),
         ),
         _ => {}

@@ -17,6 +17,7 @@ pub enum Part {
     Operator,
     Helm,
     Kueue,
+    Slurm,
 }
 
 impl Part {
@@ -31,6 +32,7 @@ impl Part {
             Part::Operator => "operator",
             Part::Helm => "helm",
             Part::Kueue => "kueue",
+            Part::Slurm => "slurm",
         }
     }
 
@@ -38,23 +40,28 @@ impl Part {
         let versions = versions();
         let pinned = match self {
             Part::Operator => "dask_kubernetes",
+            Part::Slurm => "dask_jobqueue",
             _ => self.name(),
         };
         cache().join(format!("{}-{}", self.name(), versions[pinned]))
     }
 
     fn is_there(self) -> bool {
-        self.folder().join("done").exists()
+        // A part of the system can go without `tests/real/build`.
+        self.folder().join("done").exists() && (self != Part::Slurm || Path::new(SLURMCTLD).exists())
     }
 
     /// One of its programs.
     pub fn program(self, name: &str) -> PathBuf {
         match self {
-            Part::Operator => self.folder().join("bin").join(name),
+            Part::Operator | Part::Slurm => self.folder().join("bin").join(name),
             _ => self.folder().join(name),
         }
     }
 }
+
+/// Privileged programs are not on every `PATH`.
+pub const SLURMCTLD: &str = "/usr/sbin/slurmctld";
 
 /// `tests/real/versions`.
 pub fn versions() -> BTreeMap<String, String> {

@@ -1,0 +1,174 @@
+//! What is asked of SLURM for workers that are its jobs.
+
+use schemars::JsonSchema;
+use serde::{Deserialize, Serialize};
+use serde_json::{Value, json};
+
+use super::json::count;
+use super::short;
+
+/// Seconds by which a worker leaves before its time limit at least and at most; else a tenth of the limit.
+const MARGIN: (u64, u64) = (30, 600);
+
+/// What is asked of SLURM for jobs.
+#[derive(Clone, Debug, Default, PartialEq, Deserialize, Serialize, JsonSchema)]
+pub struct SlurmKeys {
+    /// The partition, or several with commas. Default SLURM's own.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub partition: Option<String>,
+    /// The account that is charged. Default the user's own.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub account: Option<String>,
+    /// The quality of service. Default the user's own.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub qos: Option<String>,
+    /// The reservation whose nodes are used.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub reservation: Option<String>,
+    /// Features that nodes must have: `"ib&a100"`.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub constraint: Option<String>,
+    /// How long a job may run: `"2h"`, `"1d12h"`, or as SLURM writes it, `"1-12:00:00"`. Its worker leaves shortly before, and
+    /// moves what it holds to others; the next `apply` submits another one. Default the partition's own limit.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub time_limit: Option<String>,
+    /// More options of `sbatch`, each a line `#SBATCH` of the script: `["--exclusive", "--nice=5"]`.
+    #[serde(default, skip_serializing_if = "Vec::is_empty")]
+    pub directives: Vec<String>,
+    /// Lines of shell before the worker starts: `["module load cuda"]`.
+    #[serde(default, skip_serializing_if = "Vec::is_empty")]
+    pub prologue: Vec<String>,
+}
+
+impl SlurmKeys {
+    /// What a section asks for, with what it leaves to the whole stack.
+    pub fn over(&self, base: &Self) -> Self {
+        let or = |own: &Option<String>, other: &Option<String>| own.clone().or_else(|| other.clone());
+        let list = |own: &[String], other: &[String]| if own.is_empty() { other } else { own }.to_vec();
+        Self {
+            partition: or(&self.partition, &base.partition),
+            account: or(&self.account, &base.account),
+            qos: or(&self.qos, &base.qos),
+            reservation: or(&self.reservation, &base.reservation),
+            constraint: or(&self.constraint, &base.constraint),
+            time_limit: or(&self.time_limit, &base.time_limit),
+            directives: list(&self.directives, &base.directives),
+            prologue: list(&self.prologue, &base.prologue),
+        }
+    }
+
+    /// Values that are options by themselves, by their keys.
+    pub fn named(&self) -> [(&'static str, Option<&String>); 5] {
+        [
+            ("partition", self.partition.as_ref()),
+            ("account", self.account.as_ref()),
+            ("qos", self.qos.as_ref()),
+            ("reservation", self.reservation.as_ref()),
+            ("constraint", self.constraint.as_ref()),
+        ]
+    }
+
+    /// `spec.worker.slurm` of workers with these terms.
+    pub fn of(&self, worker: &Value) -> Value {
+        // `dask cuda worker` is a process for each GPU.
+        let processes = count(&worker["processes"]).max(count(&worker["gpus"])).max(1);
+        let threads = count(&worker["threads"]).max(1);
+        let mut directives = vec![
+            "--no-requeue".to_owned(),
+            "--ntasks=1".to_owned(),
+            format!("--cpus-per-task={}", threads * processes),
+        ];
+        if let Some(bytes) = worker["memory"].as_u64() {
+            directives.push(format!("--mem={}M", (bytes * processes).div_ceil(1 << 20)));
+        }
+        if let Some(gpus) = worker["gpus"].as_u64().filter(|gpus| *gpus > 0) {
+            directives.push(format!("--gres=gpu:{gpus}"));
+        }
+        let named = self.named().into_iter();
+        directives.extend(named.filter_map(|(key, value)| Some(format!("--{key}={}", value?))));
+        let minutes = self.time_limit.as_deref().and_then(minutes);
+        directives.extend(minutes.map(|minutes| format!("--time={minutes}")));
+        directives.extend(self.directives.iter().cloned());
+        let mut slurm = json!({ "directives": directives });
+        if let Some(minutes) = minutes {
+            let margin = (minutes * 6).clamp(MARGIN.0, MARGIN.1);
+            slurm["lifetime"] = json!((minutes * 60).saturating_sub(margin).max(1));
+            // Workers that were submitted together do not leave together.
+            slurm["stagger"] = json!(margin / 3);
+        }
+        if !self.prologue.is_empty() {
+            slurm["prologue"] = json!(self.prologue);
+        }
+        slurm
+    }
+}
+
+/// A time limit in whole minutes, rounded up: SLURM counts no seconds. Source: sbatch(1), `--time`.
+pub fn minutes(text: &str) -> Option<u64> {
+    if let Some(seconds) = short::seconds(text) {
+        return Some(seconds.div_ceil(60)).filter(|minutes| *minutes > 0);
+    }
+    let (days, rest) = match text.split_once('-') {
+        Some((days, rest)) => (Some(days.parse::<u64>().ok()?), rest),
+        None => (None, text),
+    };
+    let parts: Vec<u64> = rest.split(':').map(str::parse).collect::<Result<_, _>>().ok()?;
+    let seconds = match (days, parts.as_slice()) {
+        (None, [minutes]) => minutes.checked_mul(60)?,
+        (None, [minutes, seconds]) => minutes.checked_mul(60)?.checked_add(*seconds)?,
+        (None, [hours, minutes, seconds]) => {
+            hours.checked_mul(3600)?.checked_add(minutes.checked_mul(60)?)?.checked_add(*seconds)?
+        }
+        (Some(days), [hours, rest @ ..]) if rest.len() <= 2 => {
+            let inner = rest.iter().zip([60, 1]).map(|(number, unit)| number * unit).sum::<u64>();
+            days.checked_mul(86_400)?.checked_add(hours.checked_mul(3600)?)?.checked_add(inner)?
+        }
+        _ => return None,
+    };
+    Some(seconds.div_ceil(60)).filter(|minutes| *minutes > 0)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_time_limit_is_read_as_slurm_does() {
+        for (text, minutes) in [
+            ("2h", Some(120)),
+            ("90s", Some(2)),
+            ("30", Some(30)),
+            ("10:30", Some(11)),
+            ("1:30:00", Some(90)),
+            ("1-0", Some(1440)),
+            ("1-12:30", Some(2190)),
+            ("0", None),
+            ("0s", None),
+            ("soon", None),
+            ("1-2:3:4:5", None),
+            ("UNLIMITED", None),
+        ] {
+            assert_eq!(super::minutes(text), minutes, "{text}");
+        }
+    }
+
+    #[test]
+    fn a_section_says_what_the_stack_leaves_open() {
+        let base = SlurmKeys {
+            partition: Some("cpu".into()),
+            time_limit: Some("1h".into()),
+            directives: vec!["--exclusive".into()],
+            ..SlurmKeys::default()
+        };
+        let own = SlurmKeys { partition: Some("gpu".into()), ..SlurmKeys::default() };
+        let asked = own.over(&base).of(&json!({ "threads": 2, "memory": 300_000_000 }));
+        assert_eq!(
+            asked,
+            json!({
+                "directives": ["--no-requeue", "--ntasks=1", "--cpus-per-task=2", "--mem=287M", "--partition=gpu", "--time=60",
+                    "--exclusive"],
+                "lifetime": 3240, "stagger": 120,
+            })
+        );
+    }
+}

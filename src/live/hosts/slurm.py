@@ -1,0 +1,282 @@
+"""Workers as jobs of SLURM: the part of the agent that submits, finds and cancels them. It stands before the agent's own text,
+whose names it uses.
+
+A job is found by its comment, which holds the id of the worker that it is, so that one whose number was not noted in time is
+not submitted twice. Text of squeue is read, not its JSON, whose fields differ between releases.
+"""
+
+# Seconds. The commands of SLURM give up by themselves after MessageTimeout, 10 by default and up to 100 in the field.
+COMMAND = 40
+# How old a look at the queue may be.
+RECENT = 1
+# A job that was cancelled goes after KillWait (30 by default), and after its node has cleaned up.
+CANCELLED = 90
+# Submitted one after the other while the files are held.
+AT_ONCE = 8
+# A worker whose scheduler has gone while it waited in the queue gives up.
+DEATH_TIMEOUT = 120
+# Everything else is a job that is there. Source: squeue(1), JOB STATE CODES, of 22.05 to 25.05.
+ENDED = (
+    "BOOT_FAIL", "CANCELLED", "COMPLETED", "DEADLINE", "FAILED", "NODE_FAIL", "OUT_OF_MEMORY", "PREEMPTED", "REVOKED", "TIMEOUT",
+)
+WAITS = ("PENDING", "CONFIGURING", "REQUEUED", "REQUEUE_FED", "REQUEUE_HOLD", "SPECIAL_EXIT")
+COLUMNS = ("id", "state", "reason", "node", "submitted", "starts", "name", "comment")
+# What a host without an address of its own in the stack file is called there: the address that SLURM's controller sees.
+AUTO = "auto"
+
+
+def slurm_command(name, *words, **given):
+    """Runs one of SLURM's programs. They are asked in English, and without the user's own defaults for them."""
+    environment = {key: value for key, value in os.environ.items() if key in PASSED_ON or key.startswith("SLURM_CONF")}
+    environment.update(given.get("variables", {}), LC_ALL="C")
+    try:
+        run = subprocess.run(
+            [name] + list(words), stdin=subprocess.DEVNULL, capture_output=True, text=True, timeout=COMMAND, env=environment
+        )
+    except FileNotFoundError:
+        message = "there is no `%s` on the PATH" % name
+        remedy = "name a login node of the cluster; by SSH it is the PATH of a shell that is not a login shell, which the first lines " \
+            "of ~/.bashrc may set"
+        raise Refused(500, "Failed", message, None, remedy) from None
+    except subprocess.TimeoutExpired:
+        raise unknown("`%s` did not end within %d s" % (name, COMMAND)) from None
+    return run
+
+
+def unknown(message):
+    """SLURM says nothing: what is there is unknown, not absent."""
+    remedy = "what runs goes on; try again when `squeue` answers on the login node, or ask who runs the cluster"
+    return Refused(503, "ServiceUnavailable", "SLURM cannot be asked: " + message, None, remedy)
+
+
+def complaint(run):
+    """What a program of SLURM said of its failure, in one line."""
+    lines = [re.sub(r"^\w+: (error: )?", "", line).strip() for line in run.stderr.splitlines()]
+    return "; ".join(line for line in lines if line)[-400:] or "it said nothing and ended with %d" % run.returncode
+
+
+def job_uid(comment):
+    found = re.match(r"dask-infra ([0-9a-f-]{36})( |$)", comment)
+    return found.group(1) if found else None
+
+
+def queue():
+    """All jobs of this user that SLURM knows, those too that ended within MinJobAge (5 minutes by default)."""
+    asked = time.time()
+    columns = "%i|%T|%r|%N|%V|%S|%j|%k"
+    run = slurm_command("squeue", "-h", "-t", "all", "-u", pwd.getpwuid(os.geteuid()).pw_name, "-o", columns)
+    if run.returncode:
+        raise unknown("squeue: %s" % complaint(run))
+    jobs = []
+    for line in run.stdout.splitlines():
+        fields = line.split("|", len(COLUMNS) - 1)
+        if len(fields) == len(COLUMNS):
+            jobs.append(dict(zip(COLUMNS, fields)))
+    return asked, [dict(job, uid=job_uid(job["comment"])) for job in jobs if job_uid(job["comment"])]
+
+
+def waits(job):
+    return job["state"] in WAITS
+
+
+def is_there(job):
+    return job["state"] not in ENDED
+
+
+def own_place():
+    """The address of this host that SLURM's controller sees: that of the cluster's network, on a login node with several."""
+    run = slurm_command("scontrol", "show", "config")
+    known = dict(re.findall(r"^(SlurmctldHost\[0\]|SlurmctldPort)\s*=\s*(\S+)", run.stdout, re.M))
+    if run.returncode or len(known) < 2:
+        raise unknown("scontrol: %s" % complaint(run))
+    name, _, inner = known["SlurmctldHost[0]"].partition("(")
+    return own_address(inner.rstrip(")") or name, int(re.match(r"\d+", known["SlurmctldPort"]).group()))
+
+
+PLACES = []
+
+
+def place_of(scheduler):
+    """Where a scheduler listens."""
+    if scheduler["host"] != AUTO:
+        return scheduler["host"]
+    if not PLACES:
+        PLACES.append(own_place())
+    return PLACES[0]
+
+
+def value_of(text):
+    """A value of an #SBATCH line."""
+    return text if re.fullmatch(r"[\w./:@%+,=-]+", text) else '"%s"' % text.replace("\\", "\\\\").replace('"', '\\"')
+
+
+def worker_options(worker):
+    """Options of a worker that is a job."""
+    options = ["--dashboard-address", ":0", "--death-timeout", str(DEATH_TIMEOUT)]
+    if worker.get("interface"):
+        options += ["--interface", worker["interface"]]
+    if worker.get("localDirectory"):
+        options += ["--local-directory", os.path.expanduser(worker["localDirectory"])]
+    limits = worker["slurm"]
+    # `dask cuda worker` has no such option: SLURM ends it at the limit. Source: `cli.py` of dask-cuda 26.10.
+    if limits.get("lifetime") and not worker.get("gpus"):
+        # It leaves before SLURM ends it, and moves what it holds; not all of them at once.
+        options += ["--lifetime", "%ds" % limits["lifetime"], "--lifetime-stagger", "%ds" % limits["stagger"]]
+    return options
+
+
+def job_script(name, comment, log, slurm, command, variables):
+    """A script that can be read and submitted by hand."""
+    # `%` begins a pattern in the name of a log, and a file that is there is appended to.
+    own = [
+        ("job-name", name), ("comment", comment), ("output", log.replace("%", "%%")), ("open-mode", "append"),
+    ]
+    lines = ["#!/bin/sh", "# Written by dask-infra for the worker %s." % name]
+    lines += ["#SBATCH --%s=%s" % (key, value_of(value)) for key, value in own]
+    lines += ["#SBATCH " + directive for directive in slurm["directives"]]
+    lines += ["export %s=%s" % (key, shlex.quote(str(value))) for key, value in sorted(variables.items())]
+    lines += slurm.get("prologue", [])
+    # SLURM signals the script's process, and a worker that is not this process would outlive its job.
+    lines.append("exec " + " ".join(map(shlex.quote, command)))
+    return "\n".join(lines) + "\n"
+
+
+class Slurm:
+    """What a host does as a login node."""
+
+    # The last look at the queue: when it was begun, and its jobs by the id of their workers.
+    seen_jobs = None
+
+    def prepare(self, plural, body):
+        """Looks at the queue before the files are held: SLURM may take its time."""
+        if plural not in ("clusters", "workergroups", "pods"):
+            return
+        spec = (body or {}).get("spec", {})
+        if "slurm" in spec.get("worker", {}) or any("slurm" in one["spec"]["worker"] for one in self.store.all("clusters")):
+            self.look()
+
+    def look(self, anew=False):
+        """The last look at the queue, or a new one."""
+        if anew or not self.seen_jobs or time.time() - self.seen_jobs[0] > RECENT:
+            at, jobs = queue()
+            by_uid = {}
+            for job in jobs:
+                by_uid.setdefault(job["uid"], []).append(job)
+            self.seen_jobs = (at, by_uid)
+        return self.seen_jobs
+
+    def job_of(self, pod):
+        """The job of a worker; None when SLURM does not know it any more."""
+        noted = pod.get("internal", {}).get("job")
+        if noted is None or pod["internal"].get("error"):
+            return None
+        at, jobs = self.look()
+        uid = pod["metadata"]["uid"]
+        found = sorted(jobs.get(uid, []), key=is_there)
+        if found:
+            return found[-1]
+        if noted["at"] >= at or ("id" not in noted and marked(uid)):
+            # It is submitted at this moment.
+            return {"id": noted.get("id", ""), "state": "PENDING", "reason": "None", "submitted": "", "starts": "", "node": ""}
+        return None
+
+    def lives(self, pod):
+        """Whether a process runs, or its job is there."""
+        if "job" not in pod.get("internal", {}):
+            return is_alive(self.process_of(pod))
+        job = self.job_of(pod)
+        return job is not None and is_there(job)
+
+    def submit(self, pod, slurm, command, variables):
+        """To be called with the lock."""
+        name, uid = pod["metadata"]["name"], pod["metadata"]["uid"]
+        cluster = pod["metadata"]["labels"][CLUSTER_LABEL]
+        for folder in ("logs", "scripts"):
+            os.makedirs(self.store.at(folder), mode=0o700, exist_ok=True)
+        log = self.store.at("logs", log_name(name))
+        self.store.remove("logs", log_name(name))
+        # First the note, then the job: one that nobody noted would be nobody's.
+        pod["internal"]["job"] = {"at": time.time()}
+        pod["spec"]["containers"][0]["command"] = command
+        self.store.put("pods", pod)
+        file = self.store.at("scripts", name + ".sh")
+        with open(file, "w") as script:
+            script.write(job_script(name, "dask-infra %s %s" % (uid, cluster), log, slurm, command, variables))
+        home = os.path.expanduser("~")
+        words = ["--parsable", "--chdir", home if os.path.isdir(home) else "/", file]
+        run = slurm_command("sbatch", *words, variables={MARK: uid})
+        if run.returncode == 0:
+            pod["internal"]["job"]["id"] = run.stdout.strip().partition(";")[0]
+        elif "Unable to contact" in run.stderr or "timed out" in run.stderr:
+            # It may have been submitted: the queue tells.
+            raise unknown("sbatch: %s" % complaint(run))
+        else:
+            pod["internal"]["error"] = "sbatch refused it: %s" % complaint(run)
+        pod["internal"]["job"]["at"] = time.time()
+        self.store.put("pods", pod)
+
+    def cancel(self, pods):
+        """Cancels the jobs of workers, and those that a scheduler of theirs submitted; says which workers' jobs do not end.
+        Not to be called with the lock."""
+        uids = {pod["metadata"]["uid"]: pod["metadata"]["name"] for pod in pods if pod["internal"].get("slurm")}
+        if not uids:
+            return []
+        for uid in uids:
+            # A submission that its command did not live to see the end of.
+            for process in marked(uid):
+                if command_of(process["pid"]) == "sbatch":
+                    kill_marked(uid, 2)
+        until, asked = time.monotonic() + CANCELLED, set()
+        while True:
+            _, jobs = self.look(anew=True)
+            left = {job["id"]: uid for uid in uids for job in jobs.get(uid, []) if is_there(job)}
+            # Its node cleans up, which does not need us.
+            busy = {job["id"] for uid in uids for job in jobs.get(uid, []) if job["state"] != "COMPLETING"} & set(left)
+            new = sorted(set(left) - asked)
+            if new:
+                run = slurm_command("scancel", "--quiet", *new)
+                if run.returncode and "Invalid job id" not in run.stderr:
+                    raise unknown("scancel: %s" % complaint(run))
+                asked |= set(new)
+            if not left or (not busy and time.monotonic() > until - CANCELLED + 20):
+                return []
+            if time.monotonic() > until:
+                return sorted({uids[left[job]] for job in busy})
+            time.sleep(0.2)
+
+    def queue_of(self, pods):
+        """What of a group's jobs waits, and how others ended."""
+        jobs = [(pod, self.job_of(pod)) for pod in pods if "job" in pod.get("internal", {})]
+        return queue_status([job for _, job in jobs if job])
+
+    def job_status(self, pod):
+        """What SLURM says of a worker, for its pod."""
+        job = self.job_of(pod)
+        if job is None:
+            return None
+        return {key: job[key] for key in ("id", "state", "reason", "node", "submitted", "starts") if job.get(key) not in ("", None)}
+
+
+def queue_status(jobs):
+    waiting, ended = {}, {}
+    for job in jobs:
+        if waits(job):
+            waiting[job["reason"]] = waiting.get(job["reason"], 0) + 1
+        elif not is_there(job):
+            ended[job["state"]] = ended.get(job["state"], 0) + 1
+    since = sorted(job["submitted"] for job in jobs if waits(job) and job["submitted"])
+    starts = sorted(job["starts"] for job in jobs if waits(job) and job["starts"] not in ("", "N/A"))
+    status = {"waiting": waiting, "ended": ended}
+    if since:
+        status["since"] = stamp(time.mktime(time.strptime(since[0], "%Y-%m-%dT%H:%M:%S")))
+    if starts:
+        status["starts"] = stamp(time.mktime(time.strptime(starts[0], "%Y-%m-%dT%H:%M:%S")))
+    return status
+
+
+def command_of(pid):
+    try:
+        with open("/proc/%d/comm" % pid) as file:
+            return file.read().strip()
+    except OSError:
+        return ""

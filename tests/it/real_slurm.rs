@@ -1,0 +1,280 @@
+//! `[slurm]` with a real SLURM of four nodes on this machine and the real `distributed`: each worker is a job.
+
+use std::fs;
+use std::io::{BufRead as _, BufReader};
+use std::path::PathBuf;
+use std::process::{Command, Stdio};
+
+use serde_json::Value;
+
+use crate::real::{Cluster, Part, free_ports, needs};
+use crate::served::{Said, User, until};
+
+fn python() -> PathBuf {
+    Part::Slurm.program("python")
+}
+
+/// A user on the login node of a cluster of their own.
+struct Login {
+    user: User,
+    state: tempfile::TempDir,
+    cluster: Cluster,
+    ports: [u16; 2],
+}
+
+impl Login {
+    fn new(slurm: &str, worker: &str, more: &str) -> Self {
+        let (cluster, ports) = (Cluster::start(), free_ports::<2>());
+        let login = Self { user: User::empty(), state: tempfile::tempdir().unwrap(), cluster, ports };
+        let text = format!(
+            "[stack]\nname = \"hpc\"\n\n[slurm]\n{slurm}\n\n[environment.main]\npath = \"{}\"\n\n[dask_cluster.work]\n\
+             scheduler = {{ port = {}, dashboard_port = {} }}\nworker = {{ memory = \"300Mi\", {worker} }}\n\n{more}",
+            python().display(),
+            ports[0],
+            ports[1],
+        );
+        fs::write(login.user.path().join("stack.toml"), text).unwrap();
+        login
+    }
+
+    fn command(&self, words: &[&str]) -> Command {
+        let mut command = self.user.command(words);
+        command.env("XDG_STATE_HOME", self.state.path()).env("SLURM_CONF", self.cluster.configuration());
+        command
+    }
+
+    fn run(&self, words: &[&str]) -> Said {
+        Said::of(&self.command(words).output().unwrap())
+    }
+
+    fn apply(&self) -> Said {
+        self.run(&["apply", "--auto-approve"])
+    }
+
+    #[track_caller]
+    fn nothing_to_do(&self) {
+        self.run(&["plan", "--detailed-exitcode"]).expect(0);
+    }
+
+    /// Names of the jobs that wait or run.
+    fn jobs(&self) -> Vec<String> {
+        let mut names: Vec<String> =
+            self.cluster.jobs().iter().filter_map(|job| job.split(' ').nth(1).map(str::to_owned)).collect();
+        names.sort();
+        names
+    }
+
+    fn folder(&self) -> PathBuf {
+        let at = self.state.path().join("dask-infra/at");
+        let machines: Vec<PathBuf> = fs::read_dir(at).unwrap().map(|entry| entry.unwrap().path()).collect();
+        let [machine] = machines.as_slice() else { panic!("{machines:?}") };
+        machine.clone()
+    }
+
+    /// Nothing is left of it: no job, no process, no file.
+    fn is_gone(&self) {
+        self.run(&["destroy", "--auto-approve"]).expect(0);
+        assert_eq!(self.jobs(), Vec::<String>::new());
+        let files: Vec<PathBuf> =
+            fs::read_dir(self.state.path()).unwrap().map(|entry| entry.unwrap().path()).collect();
+        assert_eq!(files, Vec::<PathBuf>::new());
+        let here = self.state.path().display().to_string();
+        let processes = fs::read_dir("/proc").unwrap().filter_map(Result::ok).filter_map(|entry| {
+            let read = |file: &str| fs::read(entry.path().join(file)).unwrap_or_default();
+            let text = String::from_utf8_lossy(&[read("cmdline"), read("environ")].concat()).into_owned();
+            text.contains(&here).then_some(text)
+        });
+        // Those that are only being reaped have neither.
+        assert_eq!(processes.collect::<Vec<_>>(), Vec::<String>::new());
+    }
+}
+
+impl Drop for Login {
+    fn drop(&mut self) {
+        // Gone already in a good run.
+        self.cluster.with_controller();
+        let _ = self.run(&["destroy", "--auto-approve"]);
+    }
+}
+
+#[test]
+fn a_stack_is_up_computes_and_goes() {
+    needs!(&[Part::Slurm]);
+    let more = "[dask_cluster.work.group.large]\nreplicas = 1\ncpu = \"2\"\nresources = { LARGE = 1 }\nslurm = { time_limit = \"2h\" }\n\n\
+                [check.sum]\nrun = \"dask-sum\"\n";
+    let login = Login::new(
+        "partition = \"cpu\"\ntime_limit = \"1h\"\ndirectives = [\"--nice=5\"]",
+        "replicas = 2, env = { WHO = \"it's me\" }",
+        more,
+    );
+    login.run(&["plan", "-v"]).expect(0).says("--partition=cpu").says("--nice=5").says("--time=120");
+    login.apply().expect(0).says("check.sum");
+    login.nothing_to_do();
+    assert_eq!(login.jobs(), ["work-large-worker-0", "work-worker-0", "work-worker-1"]);
+    login.run(&["status"]).expect(0).says("2 of 2 workers").says("1 of 1 workers");
+    login.run(&["connect"]).expect(0).says(&format!("tcp://127.0.0.1:{}", login.ports[0]));
+    login.run(&["logs", "work"]).expect(0).says("work-worker-0").says("Registered to");
+    let script = fs::read_to_string(login.folder().join("scripts/work-worker-0.sh")).unwrap();
+    for line in [
+        "#SBATCH --time=60\n",
+        "#SBATCH --nice=5\n",
+        "#SBATCH --cpus-per-task=1\n",
+        "export WHO='it'\"'\"'s me'\n",
+        "\nexec /",
+    ] {
+        assert!(script.contains(line), "{line} in {script}");
+    }
+    let seen = login.cluster.says("squeue", &["-h", "-n", "work-large-worker-0", "-o", "%C %l %P %k"]);
+    assert!(seen.starts_with("2 2:00:00 cpu dask-infra "), "{seen}");
+    // What others cancel is seen, and submitted again.
+    let job = login.cluster.job("work-worker-1");
+    login.cluster.says("scancel", &[&job]);
+    until("the job is gone", || !login.jobs().contains(&"work-worker-1".to_owned()));
+    login.run(&["plan", "--detailed-exitcode"]).expect(2).says("1 of 2 workers not running (1 job cancelled");
+    login.run(&["why", "work"]).expect(0).says("cancelled by somebody else (CANCELLED)");
+    login.apply().expect(0);
+    login.nothing_to_do();
+    assert_ne!(login.cluster.job("work-worker-1"), job);
+    // Other terms are another script.
+    let kept = login.cluster.job("work-large-worker-0");
+    login.user.edit("time_limit = \"1h\"", "time_limit = \"90m\"");
+    login.run(&["plan"]).expect(0).says("workers are restarted").says("--time=90");
+    login.apply().expect(0);
+    login.nothing_to_do();
+    let seen = login.cluster.says("squeue", &["-h", "-n", "work-worker-0", "-o", "%l"]);
+    assert_eq!(seen.trim(), "1:30:00");
+    assert_eq!(login.cluster.job("work-large-worker-0"), kept, "its own limit is as it was");
+    login.is_gone();
+}
+
+/// A client holds results while the number of workers goes up and down.
+#[test]
+fn a_scaled_cluster_loses_no_result() {
+    needs!(&[Part::Slurm]);
+    let login = Login::new("partition = \"cpu\"", "replicas = 1", "");
+    login.apply().expect(0);
+    let program = format!(
+        "import sys\nfrom distributed import Client\nwith Client('tcp://127.0.0.1:{}') as client:\n    \
+         kept = client.map(lambda x: x * x, range(50))\n    client.gather(kept)\n    print('held', flush=True)\n    \
+         for line in sys.stdin:\n        more = client.submit(sum, client.map(int, range(10))).result()\n        \
+         print(sum(client.gather(kept)), more, flush=True)\n",
+        login.ports[0]
+    );
+    let mut client = Command::new(python())
+        .args(["-c", &program])
+        .stdin(Stdio::piped())
+        .stdout(Stdio::piped())
+        .spawn()
+        .unwrap();
+    let mut answers = BufReader::new(client.stdout.take().unwrap()).lines();
+    let mut ask = client.stdin.take().unwrap();
+    assert_eq!(answers.next().unwrap().unwrap(), "held");
+    for number in ["3", "1"] {
+        login.run(&["scale", "work", number, "--auto-approve"]).expect(0);
+        assert_eq!(login.jobs().len().to_string(), number);
+        std::io::Write::write_all(&mut ask, b"\n").unwrap();
+        assert_eq!(answers.next().unwrap().unwrap(), "40425 45", "with {number} workers");
+    }
+    drop(ask);
+    assert!(client.wait().unwrap().success());
+    login.is_gone();
+}
+
+#[test]
+fn a_job_that_waits_is_queued_and_one_that_cannot_start_is_an_error() {
+    needs!(&[Part::Slurm]);
+    let login = Login::new("partition = \"short\"", "replicas = 2, cpu = \"3\"", "");
+    // One node of four CPUs has room for one of them.
+    login
+        .run(&["apply", "--auto-approve", "--wait", "10s"])
+        .expect(7)
+        .says("1 job waits in SLURM's queue")
+        .says("Resources");
+    login.nothing_to_do();
+    login.run(&["status"]).says("1 of 2 workers").says("no nodes are free (Resources)");
+    login
+        .run(&["why", "work"])
+        .expect(0)
+        .says("waits: no nodes are free (Resources)")
+        .says("wait, or ask for less");
+    login.user.edit("cpu = \"3\"", "cpu = \"99\"");
+    login.apply().expect(1).says("can never start").says("PartitionConfig").says("sinfo");
+    login.run(&["why", "work"]).expect(0).says("can never start");
+    login.user.edit("cpu = \"99\"", "cpu = \"1\"");
+    login.user.edit("partition = \"short\"", "partition = \"nowhere\"");
+    login.apply().expect(1).says("sbatch refused it").says("invalid partition");
+    // Longer than the partition allows.
+    login.user.edit("partition = \"nowhere\"", "partition = \"short\"\ntime_limit = \"1h\"");
+    login.apply().expect(1).says("its time limit is longer than the partition allows");
+    login.user.edit("\ntime_limit = \"1h\"", "\ntime_limit = \"10m\"");
+    login.apply().expect(0);
+    login.nothing_to_do();
+    login.is_gone();
+}
+
+#[test]
+fn a_controller_that_does_not_answer_is_unreadable() {
+    needs!(&[Part::Slurm]);
+    let mut login = Login::new("partition = \"cpu\"", "replicas = 1", "");
+    login.apply().expect(0);
+    login.cluster.end_controller();
+    login.run(&["plan"]).expect(1).says("SLURM cannot be asked").says("what runs goes on");
+    login.run(&["destroy", "--auto-approve"]).expect(1).says("SLURM cannot be asked");
+    login.cluster.start_controller();
+    until("the controller answers", || !login.cluster.jobs().is_empty());
+    login.nothing_to_do();
+    // A node that is drained takes no more jobs, and the one that it has goes on.
+    let mut node = String::new();
+    until("the node of the job is told", || {
+        login.cluster.says("squeue", &["-h", "-t", "RUNNING", "-o", "%N"]).trim().clone_into(&mut node);
+        !node.is_empty()
+    });
+    login.cluster.says("scontrol", &["update", &format!("NodeName={node}"), "State=DRAIN", "Reason=test"]);
+    let state = login.cluster.says("sinfo", &["-h", "-n", &node, "-o", "%T"]);
+    assert!(state.starts_with("drain"), "{node}: {state}");
+    login.run(&["scale", "work", "2", "--auto-approve"]).expect(0);
+    let nodes = login.cluster.says("squeue", &["-h", "-o", "%N"]);
+    assert_eq!(nodes.lines().filter(|name| *name == node).count(), 1, "{nodes}");
+    login.is_gone();
+}
+
+/// The command ends between the submission of a job and the note of its number: the job is found by its comment.
+#[test]
+fn a_submission_that_nobody_noted_is_not_made_twice() {
+    needs!(&[Part::Slurm]);
+    let login = Login::new("partition = \"cpu\"", "replicas = 2", "");
+    login.apply().expect(0);
+    let before: Vec<String> = login.cluster.jobs();
+    for worker in ["work-worker-0", "work-worker-1"] {
+        let file = login.folder().join(format!("objects/pods/default/{worker}.json"));
+        let mut pod: Value = serde_json::from_str(&fs::read_to_string(&file).unwrap()).unwrap();
+        assert!(pod["internal"]["job"]["id"].is_string());
+        pod["internal"]["job"].as_object_mut().unwrap().remove("id");
+        fs::write(&file, pod.to_string()).unwrap();
+    }
+    login.nothing_to_do();
+    login.run(&["scale", "work", "3", "--auto-approve"]).expect(0);
+    let after = login.cluster.jobs();
+    assert_eq!(after.len(), 3, "{after:?}");
+    assert!(before.iter().all(|job| after.contains(job)), "{before:?} {after:?}");
+    login.is_gone();
+}
+
+/// A worker leaves before SLURM ends it; another one comes with the next apply.
+#[test]
+fn a_job_that_reached_its_time_limit_is_replaced() {
+    needs!(&[Part::Slurm]);
+    let login = Login::new("partition = \"cpu\"\ntime_limit = \"1m\"", "replicas = 1", "");
+    login.apply().expect(0);
+    let first = login.cluster.job("work-worker-0");
+    until("its time is over", || login.cluster.jobs().is_empty());
+    let ended = login.cluster.says("squeue", &["-h", "-t", "all", "-j", &first, "-o", "%T"]);
+    assert_eq!(ended.trim(), "COMPLETED", "it left before the limit");
+    login
+        .run(&["plan", "--detailed-exitcode"])
+        .expect(2)
+        .says("left by itself, as workers do before their time limit");
+    login.apply().expect(0);
+    assert_ne!(login.cluster.job("work-worker-0"), first);
+    login.is_gone();
+}
