@@ -7,7 +7,7 @@ use serde::{Deserialize, Serialize};
 use serde_json::Value;
 
 use crate::address::Address;
-use crate::resource::{Gvk, Identity, ObjectId, RecordedKind};
+use crate::resource::{Gvk, Host, Identity, ObjectId, RecordedKind};
 
 /// The namespace of records.
 pub const NAMESPACE: &str = "dask-infra";
@@ -46,6 +46,9 @@ pub struct Record {
     /// How the machines of things were had that have several ways, where that was not the first.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     pub bought: Vec<Bought>,
+    /// The hosts of `[ssh]` on which something is, or may be: one that leaves the file is still to be emptied.
+    #[serde(default, skip_serializing_if = "Vec::is_empty")]
+    pub hosts: Vec<Host>,
 }
 
 /// The way that led to a thing.

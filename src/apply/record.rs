@@ -20,7 +20,7 @@ use crate::live::retry::{self, Patience};
 use crate::live::{ApiError, Class, LiveApi, MANAGER, Request};
 use crate::plan::{Action, Change, Plan};
 use crate::record::{Bought, Entry, NAMESPACE, Passes, Record, Tried};
-use crate::resource::{Api, Identity, KindId, Life, Method, ObjectId, Resource, by_identity};
+use crate::resource::{Api, Host, Identity, KindId, Life, Method, ObjectId, Resource, by_identity};
 
 /// How the changes of an apply ended, by their places in the plan, and how long each took.
 pub type Outcomes = BTreeMap<usize, (Outcome, Duration)>;
@@ -318,6 +318,13 @@ impl<'a> RecordWriter<'a> {
         if old.is_none() && self.plan.notes.iter().any(|note| note.code == Code::RecordLost.as_str()) {
             begun.extend(unknown(self.plan));
         }
+        let done = match &phase {
+            Phase::Intent { .. } => false,
+            Phase::Outcome { outcomes, .. } => {
+                let mut places = 0..self.plan.changes.len();
+                self.plan.partial.is_none() && places.all(|place| progress(outcomes, place) == Progress::Done)
+            }
+        };
         let (intent, inventory, passes) = match phase {
             Phase::Intent { passes } => {
                 let known = carried(self.plan, old_passes, passes, |_| Progress::Open);
@@ -360,6 +367,7 @@ impl<'a> RecordWriter<'a> {
             incomplete: self.plan.incomplete,
             begun,
             bought: Vec::new(),
+            hosts: hosts(self.plan, old.filter(|_| !done)),
         }
     }
 
@@ -642,6 +650,23 @@ fn entry(resource: &Resource) -> Entry {
         ready: None,
         took: None,
     }
+}
+
+/// The hosts on which something of the stack is to be, and those on which something may be left.
+fn hosts(plan: &Plan, left: Option<&Record>) -> Vec<Host> {
+    let names: BTreeSet<&str> = plan.desired.iter().flat_map(|wanted| host_names(&wanted.body)).collect();
+    let used = plan.target.hosts.iter().filter(|host| names.contains(host.name.as_str()));
+    let mut hosts: Vec<Host> = used.cloned().collect();
+    for host in left.iter().flat_map(|record| &record.hosts) {
+        let is_known =
+            hosts.iter().any(|known| known.name == host.name) || plan.target.gone.contains(&host.name);
+        hosts.extend((!is_known).then(|| host.clone()));
+    }
+    hosts
+}
+
+fn host_names(body: &Value) -> impl Iterator<Item = &str> {
+    body["spec"]["hosts"].as_array().into_iter().flatten().filter_map(Value::as_str)
 }
 
 /// What may have been set when it is not known which of two was: the new values and what only the old has.

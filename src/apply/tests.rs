@@ -220,6 +220,7 @@ fn plan(changes: Vec<Change>) -> Plan {
             gke: Some(cluster()),
             endpoint: crate::resource::Endpoint::Auto,
             hosts: Vec::new(),
+            gone: Vec::new(),
             context: None,
             kubeconfig: None,
             simulated: true,

@@ -139,6 +139,7 @@ async fn connect(settings: &Settings, args: &Args, file: Option<&Path>) -> Resul
             gke: None,
             endpoint: Endpoint::Auto,
             hosts: Vec::new(),
+            gone: Vec::new(),
             context: context.clone(),
             kubeconfig: args.kubeconfig.as_ref().map(|path| path.display().to_string()),
             simulated,
@@ -156,6 +157,7 @@ async fn connect(settings: &Settings, args: &Args, file: Option<&Path>) -> Resul
         gke: Some(name.clone()),
         endpoint: args.endpoint.into(),
         hosts: Vec::new(),
+        gone: Vec::new(),
         context: None,
         kubeconfig: None,
         simulated,
@@ -266,8 +268,15 @@ async fn read(api: &dyn LiveApi, place: Place, args: &Args) -> Result<Found, Fai
     };
     let kubeconfig = args.kubeconfig.as_ref().map(|path| path.display().to_string());
     let endpoint = args.endpoint.into();
-    let target =
-        Target { gke: cluster.cloned(), endpoint, hosts: Vec::new(), context, kubeconfig, simulated: false };
+    let target = Target {
+        gke: cluster.cloned(),
+        endpoint,
+        hosts: Vec::new(),
+        gone: Vec::new(),
+        context,
+        kubeconfig,
+        simulated: false,
+    };
     let surveyed = survey::survey(api, cluster, &kinds(&args.namespace), args.parallelism).await;
     let Survey { cluster: live, pools, sizes, objects, unread } = match surveyed {
         Ok(survey) => survey,

@@ -270,7 +270,7 @@ impl Session {
     /// # Errors
     /// There is no such place.
     pub fn connect(&self, settings: &Settings) -> Result<Link, Failure> {
-        let Target { gke: _, endpoint: _, hosts: _, context, kubeconfig, simulated: _ } =
+        let Target { gke: _, endpoint: _, hosts: _, gone: _, context, kubeconfig, simulated: _ } =
             self.lowered.target.clone();
         let kubernetes = self
             .stack
@@ -433,7 +433,8 @@ impl Link {
             let what = format!("the plan was made for {} ({})", plan.target, plan.target.mark());
             return Err(Diagnostic::error(Code::PlanFile, what).help(help).into());
         }
-        let Target { gke, endpoint: _, hosts, context, kubeconfig, simulated: _ } = plan.target.clone();
+        let Target { gke, endpoint: _, hosts, gone: _, context, kubeconfig, simulated: _ } =
+            plan.target.clone();
         let path = kubeconfig.map(PathBuf::from);
         let by_kubeconfig = gke.is_none() && hosts.is_empty();
         let kubernetes = by_kubeconfig.then_some(KubeconfigAccess { path, context });
@@ -488,6 +489,7 @@ impl Link {
             endpoint: target.endpoint,
             kubernetes,
             hosts: target.hosts.clone(),
+            gone: target.gone.clone(),
             in_process_kubernetes: in_process,
         };
         Ok(Self { connection: Arc::new(Connection::new(options)), sandbox: task })

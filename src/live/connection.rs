@@ -33,6 +33,8 @@ pub struct Options {
     pub kubernetes: Option<KubeconfigAccess>,
     /// The hosts of a stack without Kubernetes.
     pub hosts: Vec<Host>,
+    /// Hosts that do not exist any more.
+    pub gone: Vec<String>,
     /// Kubernetes APIs of this process; asked before the network.
     pub in_process_kubernetes: Option<InProcess>,
 }
@@ -64,7 +66,7 @@ impl fmt::Debug for Connection {
 impl Connection {
     /// A connection.
     pub fn new(options: Options) -> Self {
-        let Options { gke, cluster, endpoint, kubernetes, hosts, in_process_kubernetes } = options;
+        let Options { gke, cluster, endpoint, kubernetes, hosts, gone, in_process_kubernetes } = options;
         let credentials = Arc::<Credentials>::default();
         Self {
             gke: Gke::new(gke, Arc::clone(&credentials)),
@@ -74,7 +76,7 @@ impl Connection {
             kubeconfig: kubernetes,
             in_process: in_process_kubernetes,
             kubernetes: Mutex::new(None),
-            fleet: Fleet::of(&hosts),
+            fleet: Fleet::of(&hosts, gone),
         }
     }
 
@@ -194,6 +196,10 @@ impl LiveApi for Connection {
         self.send_one(request).boxed()
     }
 
+    fn visits(&self, hosts: &[Host]) -> bool {
+        self.fleet.as_ref().is_some_and(|fleet| fleet.visits(hosts))
+    }
+
     /// Objects on a host are looked at again and again: the agent watches nothing.
     fn can_follow(&self) -> bool {
         self.fleet.is_none()
@@ -265,6 +271,7 @@ mod tests {
             endpoint: Endpoint::Auto,
             kubernetes: None,
             hosts: Vec::new(),
+            gone: Vec::new(),
             in_process_kubernetes: Some(find),
         })
     }

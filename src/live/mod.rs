@@ -47,7 +47,7 @@ use serde_json::Value;
 
 use self::kube::BytesAsTheyCome;
 
-use crate::resource::{Api, Method};
+use crate::resource::{Api, Host, Method};
 
 /// The field manager of records and their namespace: not a stack's, so that no plan takes them for its own.
 pub const MANAGER: &str = "dask-infra";
@@ -148,6 +148,11 @@ impl ApiError {
         format!("{self}{}", remedy.unwrap_or_default())
     }
 
+    /// The host of the stack that this one is, too, under another name.
+    pub fn same_host(&self) -> Option<&str> {
+        self.own("same_host")
+    }
+
     /// The proxy that there was no connection through.
     pub fn proxy(&self) -> Option<&str> {
         self.own("proxy")
@@ -168,6 +173,12 @@ impl ApiError {
 pub trait LiveApi: Send + Sync {
     /// Sends one request, once. Retries are apply's.
     fn send(&self, request: Request) -> BoxFuture<'_, Result<Value, ApiError>>;
+
+    /// Takes hosts along that are not in the stack's file any more, and says whether any of them is new to it: then what was
+    /// read before is not all.
+    fn visits(&self, _hosts: &[Host]) -> bool {
+        false
+    }
 
     /// Whether answers can be had piece by piece.
     fn can_follow(&self) -> bool {

@@ -66,6 +66,10 @@ pub async fn read(api: &dyn LiveApi, read_set: &ReadSet, parallelism: usize) -> 
                 Found::Nothing => {}
                 Found::Lock => reading.world.only_locked = true,
                 Found::Record(stored) => match stored.record {
+                    // Hosts that left the file may have what no list above has seen.
+                    Ok(record) if api.visits(&record.hosts) => {
+                        return Box::pin(read(api, read_set, parallelism)).await;
+                    }
                     Ok(record) => reading.world.record = Some(record),
                     Err(why) => reading.world.unusable = Some(why),
                 },

@@ -321,6 +321,7 @@ mod tests {
             gke: None,
             endpoint: crate::resource::Endpoint::Auto,
             hosts: Vec::new(),
+            gone: Vec::new(),
             context: Some("lab".to_owned()),
             kubeconfig: None,
             simulated: true,

@@ -17,6 +17,9 @@ pub struct Target {
     /// The hosts, when the stack is one of `[local]`, `[ssh]` or `[slurm]`; the first one keeps the record.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     pub hosts: Vec<Host>,
+    /// Names of hosts that left and do not exist any more: nothing is looked for there.
+    #[serde(default, skip_serializing_if = "Vec::is_empty")]
+    pub gone: Vec<String>,
     /// The kubeconfig context, when the stack is one of `[kubernetes]` and names one.
     pub context: Option<String>,
     /// The kubeconfig file, when the stack is one of `[kubernetes]` and names one.

@@ -2,7 +2,7 @@
 
 use std::collections::BTreeSet;
 
-use super::{CheckRun, DaskCluster, Kueue, Queue, Sources, Stack};
+use super::{CheckRun, DaskCluster, Kueue, Queue, Sources, Ssh, Stack};
 use crate::address::{Address, Segment};
 use crate::diag::{Code, Diagnostic};
 use crate::kinds::scope::{DaskFacts, QueueFacts, Scope};
@@ -147,6 +147,7 @@ pub fn scope(stack: &Stack, simulated: bool) -> Scope {
         }),
         endpoint: stack.cluster.as_ref().and_then(|cluster| cluster.endpoint).unwrap_or_default(),
         hosts: stack.hosts(),
+        gone: stack.ssh.as_ref().map(Ssh::gone).unwrap_or_default(),
         context: stack.kubernetes.as_ref().and_then(|kubernetes| kubernetes.context.clone()),
         kubeconfig: stack.kubernetes.as_ref().and_then(|kubernetes| kubernetes.kubeconfig.clone()),
         simulated,

@@ -23,6 +23,10 @@ pub struct Ssh {
     /// first.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub home: Option<String>,
+    /// Hosts that left `hosts` and no longer exist. What the stack had there is given up. Otherwise the next apply empties a host
+    /// that leaves, and has to reach it.
+    #[serde(default, skip_serializing_if = "Vec::is_empty")]
+    pub gone: Vec<String>,
 }
 
 /// A host, or several of one kind.
@@ -64,6 +68,11 @@ impl Ssh {
         // Stable: the others stay in their order.
         all.sort_by_key(|host| self.home.as_ref().is_some_and(|home| *home != host.name));
         all
+    }
+
+    /// The names of hosts that no longer exist, one by one.
+    pub fn gone(&self) -> Vec<String> {
+        self.gone.iter().flat_map(|name| names(name)).collect()
     }
 }
 
@@ -168,6 +177,7 @@ mod tests {
         let ssh = Ssh {
             hosts: vec![SshHost { name: "n[1-3]".to_owned(), ..SshHost::default() }],
             home: Some("n2".to_owned()),
+            gone: Vec::new(),
         };
         let names: Vec<String> = ssh.all().into_iter().map(|host| host.name).collect();
         assert_eq!(names, ["n2", "n1", "n3"]);

@@ -221,9 +221,7 @@ fn a_stack_is_spread_over_hosts_computes_and_goes() {
     lab.run(&["logs", "work.group.more"]).expect(0).says("work-more_n2-worker-0");
     lab.run(&["destroy", "--auto-approve"]).expect(0);
     for index in 0..3 {
-        let left: Vec<_> =
-            fs::read_dir(lab.state(index)).unwrap().map(|entry| entry.unwrap().path()).collect();
-        assert_eq!(left, Vec::<PathBuf>::new());
+        assert_eq!(left(&lab, index), Vec::<PathBuf>::new());
     }
 }
 
@@ -256,4 +254,77 @@ fn what_cannot_be_reached_is_not_called_gone() {
         &format!("\"n3\", address = \"127.0.0.1\", port = {third} }}"),
     );
     lab.run(&["destroy", "--auto-approve"]).expect(0);
+}
+
+/// What of a host is there.
+fn left(lab: &Lab, index: usize) -> Vec<PathBuf> {
+    fs::read_dir(lab.state(index)).unwrap().map(|entry| entry.unwrap().path()).collect()
+}
+
+#[test]
+fn a_host_that_leaves_the_file_is_emptied() {
+    needs!(&[Part::Operator]);
+    if !sshd_is_there() {
+        return;
+    }
+    let mut lab = Lab::new("replicas = 3", "");
+    lab.run(&["apply", "--auto-approve"]).expect(0);
+    lab.run(&["status"]).expect(0).says("3 of 3 workers");
+    let host = |lab: &Lab, index: usize| {
+        format!("{{ name = \"n{}\", address = \"127.0.0.1\", port = {} }}", index + 1, lab.ports[index])
+    };
+    let (second, third) = (host(&lab, 1), host(&lab, 2));
+
+    // It cannot be reached: nothing is taken for gone, and what to say when it never comes back stands there.
+    lab.user.edit(&format!(", {third}]"), "]");
+    lab.end(2);
+    let said = lab.run_anew(&["plan"]).expect(1).says("n3 cannot be used").says("gone = [\"n3\"]");
+    assert!(!said.out.contains("workers"), "{}", said.out);
+    lab.serve(2);
+    lab.run(&["plan", "--detailed-exitcode"]).expect(2).says("dask_cluster.work");
+    lab.run(&["apply", "--auto-approve"]).expect(0);
+    assert_eq!(left(&lab, 2), Vec::<PathBuf>::new());
+    lab.nothing_to_do();
+    lab.run(&["status"]).expect(0).says("3 of 3 workers");
+    // It is not visited any more.
+    lab.end(2);
+    lab.run_anew(&["plan", "--detailed-exitcode"]).expect(0);
+
+    // One that burned down, with what was on it.
+    lab.user.edit(&format!(", {second}]"), "]\ngone = [\"n[2-9]\"]");
+    lab.end(1);
+    lab.run_anew(&["plan", "--detailed-exitcode"]).expect(2);
+    lab.run_anew(&["apply", "--auto-approve"]).expect(0);
+    lab.run_anew(&["status"]).expect(0).says("3 of 3 workers");
+    lab.user.edit("\ngone = [\"n[2-9]\"]", "");
+    lab.run_anew(&["plan", "--detailed-exitcode"]).expect(0);
+    lab.run_anew(&["destroy", "--auto-approve"]).expect(0);
+    assert_eq!(left(&lab, 0), Vec::<PathBuf>::new());
+
+    // It comes back after all: the file has it again, and destroys what it has.
+    lab.serve(1);
+    lab.user.edit("]\n\n[environment", &format!(", {second}]\n\n[environment"));
+    lab.run(&["destroy", "--auto-approve"]).expect(0);
+    assert_eq!(left(&lab, 1), Vec::<PathBuf>::new());
+}
+
+#[test]
+fn a_host_that_left_is_emptied_by_destroy_and_a_renamed_one_is_the_same() {
+    needs!(&[Part::Operator]);
+    if !sshd_is_there() {
+        return;
+    }
+    let lab = Lab::new("replicas = 3", "");
+    lab.run(&["apply", "--auto-approve"]).expect(0);
+    lab.user.edit("name = \"n2\"", "name = \"node2\"");
+    lab.run(&["plan", "--detailed-exitcode"]).expect(2);
+    lab.run(&["apply", "--auto-approve"]).expect(0);
+    lab.nothing_to_do();
+    lab.run(&["logs", "work"]).expect(0).says("work_node2-worker-0");
+    let third = format!(", {{ name = \"n3\", address = \"127.0.0.1\", port = {} }}", lab.ports[2]);
+    lab.user.edit(&third, "");
+    lab.run(&["destroy", "--auto-approve"]).expect(0);
+    for index in 0..3 {
+        assert_eq!(left(&lab, index), Vec::<PathBuf>::new());
+    }
 }

@@ -394,6 +394,7 @@ mod tests {
             gke: None,
             endpoint: Endpoint::default(),
             hosts: Vec::new(),
+            gone: Vec::new(),
             context: None,
             kubeconfig: None,
             simulated: false,

@@ -2,7 +2,7 @@
 //! what the hosts tell is put together again. What one host does not tell is unknown, so a look at all fails with it.
 
 use std::collections::BTreeSet;
-use std::sync::Arc;
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
 use futures::future::join_all;
 use serde_json::{Value, json};
@@ -19,18 +19,47 @@ const ON: &str = "hosts.dask-infra.dev/on";
 /// The hosts of a stack.
 pub struct Fleet {
     agents: Vec<(String, Arc<Agent>)>,
+    /// Those that left its file, and still have to be emptied.
+    former: Mutex<Vec<(String, Arc<Agent>)>>,
+    /// Names of those that are not looked for.
+    gone: Vec<String>,
+    places: Places,
     /// Records and locks are kept on the first; objects of a stack of `[local]` or `[slurm]` are not shared out.
     is_local: bool,
 }
 
 impl Fleet {
-    pub fn of(hosts: &[Host]) -> Option<Self> {
+    pub fn of(hosts: &[Host], gone: Vec<String>) -> Option<Self> {
         let is_local = hosts.first().is_some_and(|host| host.way == Reach::Here || host.slurm);
         hosts.first()?;
         let places = Places::default();
         let agent = |host: &Host| Arc::new(Agent::of(host.clone(), Arc::clone(&places)));
-        let agents = hosts.iter().map(|host| (host.name.clone(), agent(host)));
-        Some(Self { agents: agents.collect(), is_local })
+        let agents = hosts.iter().map(|host| (host.name.clone(), agent(host))).collect();
+        Some(Self { agents, former: Mutex::default(), gone, places, is_local })
+    }
+
+    /// As [`LiveApi::visits`](crate::live::LiveApi::visits).
+    pub fn visits(&self, hosts: &[Host]) -> bool {
+        let mut former = self.former();
+        let before = former.len();
+        let agents = &self.agents;
+        for host in hosts.iter().filter(|host| !self.is_local && !self.gone.contains(&host.name)) {
+            let mut known = agents.iter().chain(former.iter());
+            if !known.any(|(name, _)| *name == host.name) {
+                former.push((host.name.clone(), Arc::new(Agent::of(host.clone(), Arc::clone(&self.places)))));
+            }
+        }
+        former.len() > before
+    }
+
+    fn former(&self) -> MutexGuard<'_, Vec<(String, Arc<Agent>)>> {
+        // Nothing that holds it can panic half way.
+        self.former.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    /// Those of the file, then those that left it.
+    fn all(&self) -> Vec<(String, Arc<Agent>)> {
+        self.agents.iter().chain(self.former().iter()).cloned().collect()
     }
 
     fn home(&self) -> &Arc<Agent> {
@@ -49,7 +78,7 @@ impl Fleet {
         let path = request.path.split('?').next().unwrap_or_default();
         let place = Place::of_path(path);
         let Some(place) = place.filter(|place| is_shared(place.plural)) else {
-            return self.on(0, request).await;
+            return self.home_answers(request).await;
         };
         match (request.method, place.name, place.subresource) {
             (Method::Get, None, _) => self.list(request, place.plural).await,
@@ -78,12 +107,17 @@ impl Fleet {
             }
             (_, Some(_), Some("scale")) => self.scale(request).await,
             (_, Some(_), _) => self.apply(request).await,
-            _ => self.on(0, request).await,
+            _ => self.home_answers(request).await,
         }
     }
 
-    async fn on(&self, index: usize, request: &Request) -> Result<Value, ApiError> {
-        let (name, agent) = &self.agents[index];
+    async fn home_answers(&self, request: &Request) -> Result<Value, ApiError> {
+        self.on(&self.agents[0].0, request).await
+    }
+
+    async fn on(&self, name: &str, request: &Request) -> Result<Value, ApiError> {
+        let all = self.all();
+        let Some((_, agent)) = all.iter().find(|(host, _)| host == name) else { return Err(absent(request)) };
         agent.send(request).await.map_err(|error| named(error, name))
     }
 
@@ -92,15 +126,21 @@ impl Fleet {
         &self,
         asked: impl Fn(&str) -> Option<Request>,
     ) -> Result<Vec<(String, Value)>, ApiError> {
-        let asked = self.agents.iter().filter_map(|(name, agent)| Some((name, agent, asked(name)?)));
-        let answers = join_all(
-            asked.map(|(name, agent, request)| async move { (name.clone(), agent.send(&request).await) }),
-        );
+        let asked =
+            self.all().into_iter().filter_map(|(name, agent)| asked(&name).map(|asked| (name, agent, asked)));
+        let answers = join_all(asked.map(|(name, agent, request)| async move {
+            let answer = agent.send(&request).await;
+            (name, answer)
+        }));
         let mut found = Vec::new();
         for (name, answer) in answers.await {
+            let left = !self.agents.iter().any(|(known, _)| *known == name);
             match answer {
                 Ok(answer) => found.push((name, answer)),
                 Err(error) if error.class == Class::NotFound => {}
+                // It has another name now.
+                Err(error) if left && error.same_host().is_some() => {}
+                Err(error) if left => return Err(left_behind(error, &name)),
                 Err(error) => return Err(named(error, &name)),
             }
         }
@@ -136,11 +176,11 @@ impl Fleet {
         if request.method == Method::Patch {
             let body = request.body.as_ref();
             let on = body.and_then(|body| body["metadata"]["annotations"][ON].as_str());
-            let index = self.agents.iter().position(|(host, _)| Some(host.as_str()) == on).unwrap_or(0);
-            return self.on(index, request).await;
+            let known = self.agents.iter().map(|(host, _)| host.as_str()).find(|host| Some(*host) == on);
+            return self.on(known.unwrap_or(&self.agents[0].0), request).await;
         }
         match self.host_of(request, name, below).await? {
-            Some(index) => self.on(index, request).await,
+            Some(host) => self.on(&host, request).await,
             None => Err(absent(request)),
         }
     }
@@ -150,14 +190,13 @@ impl Fleet {
         request: &Request,
         name: &str,
         below: Option<&str>,
-    ) -> Result<Option<usize>, ApiError> {
+    ) -> Result<Option<String>, ApiError> {
         let path = request.path.split('?').next().unwrap_or_default();
         let path = below.and_then(|below| path.strip_suffix(&format!("/{below}"))).unwrap_or(path);
         debug_assert!(path.ends_with(name));
         let look = Request::get(request.api, path);
         let found = self.everywhere(|_| Some(look.clone())).await?;
-        let host = found.into_iter().next().map(|(host, _)| host);
-        Ok(host.and_then(|host| self.agents.iter().position(|(name, _)| *name == host)))
+        Ok(found.into_iter().next().map(|(host, _)| host))
     }
 
     /// The host with the scheduler first: the others' workers look for it.
@@ -252,13 +291,14 @@ impl Fleet {
     pub async fn follow(&self, request: Request) -> Result<BytesAsTheyCome, ApiError> {
         let path = request.path.split('?').next().unwrap_or_default().to_owned();
         let place = Place::of_path(&path).filter(|_| !self.is_local);
-        let index = match place.as_ref().and_then(|place| Some((place.name?, place.subresource))) {
+        let host = match place.as_ref().and_then(|place| Some((place.name?, place.subresource))) {
             Some((name, below)) => {
                 self.host_of(&request, name, below).await?.ok_or_else(|| absent(&request))?
             }
-            None => 0,
+            None => self.agents[0].0.clone(),
         };
-        Arc::clone(&self.agents[index].1).follow(request).await
+        let agent = self.all().into_iter().find(|(name, _)| *name == host).map(|(_, agent)| agent);
+        agent.ok_or_else(|| absent(&request))?.follow(request).await
     }
 }
 
@@ -274,6 +314,18 @@ fn named(mut error: ApiError, host: &str) -> ApiError {
     if !error.message.contains(host) {
         error.message = format!("{host}: {}", error.message);
     }
+    error
+}
+
+/// The same for a host that is not in the file any more.
+fn left_behind(error: ApiError, host: &str) -> ApiError {
+    let mut error = named(error, host);
+    let remedy = error.remedy().map(|remedy| format!("{remedy}. ")).unwrap_or_default();
+    let remedy = format!(
+        "{remedy}{host} is not in `[ssh]` any more, and has to be emptied; if it does not exist any more, say so: \
+         `gone = [\"{host}\"]` in `[ssh]`"
+    );
+    error.body = Some(json!({ "remedy": remedy }));
     error
 }
 

@@ -154,7 +154,7 @@ impl Agent {
                     None => Ok(running),
                     Some(other) => {
                         let why = format!("{other} and {} are the same machine and the same user", self.host);
-                        let body = Some(json!({ "remedy": "keep one of the two names" }));
+                        let body = Some(json!({ "remedy": "keep one of the two names", "same_host": other }));
                         Err(ApiError { body, ..request.failed(Class::Invalid, why) })
                     }
                 },

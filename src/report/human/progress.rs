@@ -353,6 +353,7 @@ mod tests {
                 gke: None,
                 endpoint: Endpoint::Auto,
                 hosts: Vec::new(),
+                gone: Vec::new(),
                 context: None,
                 kubeconfig: None,
                 simulated: true,

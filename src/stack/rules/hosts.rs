@@ -10,7 +10,7 @@ use crate::kinds::dask::replicas::Writer;
 use crate::kinds::dask::service::DaskService;
 use crate::kinds::hosts::cluster::{DASHBOARD_PORT, PORT, host};
 use crate::kinds::section::PodKeys;
-use crate::stack::{CheckRun, Environment, Replicas, Stack};
+use crate::stack::{CheckRun, Environment, Replicas, Stack, host_names};
 
 /// The section that names the target.
 fn section_of(stack: &Stack) -> &'static str {
@@ -512,6 +512,14 @@ pub(super) fn hosts_are_there(context: &mut Context<'_>) {
         let message = "`[ssh]` has no hosts";
         let place = FieldPath::keys(["ssh", "hosts"]);
         findings.push(Diagnostic::error(Code::NoHost, message).at_value(place, "").help("list one at least"));
+    }
+    for (index, text) in stack.ssh.iter().flat_map(|ssh| &ssh.gone).enumerate() {
+        let place = FieldPath::keys(["ssh", "gone"]).index(index);
+        for name in host_names(text).into_iter().filter(|name| names.contains(name)) {
+            let message = format!("the host `{name}` is in `hosts` and in `gone`");
+            let finding = Diagnostic::error(Code::Twice, message).at_value(place.clone(), "no longer exists");
+            findings.push(finding.help("remove it from one of the two"));
+        }
     }
     let mut placed: Vec<(FieldPath, &String)> = Vec::new();
     let home = stack.ssh.as_ref().and_then(|ssh| ssh.home.as_ref());

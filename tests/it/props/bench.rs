@@ -147,6 +147,7 @@ fn connect(sandbox: &Sandbox, cluster: Option<ClusterName>, layer: &Layer) -> Co
         cluster,
         kubernetes: None,
         hosts: Vec::new(),
+        gone: Vec::new(),
         in_process_kubernetes: Some(in_process),
     })
 }
