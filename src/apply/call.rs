@@ -8,6 +8,7 @@ use tokio::time::Instant;
 
 use super::away::{self, Since};
 use super::failure::{brief, failed, of_operation, of_request};
+use super::hear::Reply;
 use super::operations::{OPERATION, Places, running_operation};
 use super::program::{Pause, Run};
 use super::trouble::Told;
@@ -65,6 +66,8 @@ impl Run<'_> {
                 // A 404 for the whole path counts only when the cluster says that it does not serve the kind.
                 let lacks = || served::lacks(self.shared.api, &error, &request.path);
                 if !error.is_unknown_path() || lacks().await.unwrap_or(false) {
+                    self.remember_deleted(&request, &Value::Null);
+                    self.reply = Some((request.path, Reply::Gone));
                     return Ok(());
                 }
             }
@@ -249,8 +252,13 @@ impl Run<'_> {
 
     /// What was written is known as it was then, without asking for it.
     fn remember_reply(&mut self, request: &Request, reply: &Value) {
-        let made = matches!(request.method, Method::Patch | Method::Post) && request.api == Api::Kubernetes;
-        self.reply = made_path(request).filter(|_| made).map(|path| (path, reply.clone()));
+        self.reply = match (request.api, request.method) {
+            (Api::Kubernetes, Method::Patch | Method::Post) => {
+                made_path(request).map(|path| (path, Reply::Written(reply.clone())))
+            }
+            (Api::Kubernetes, Method::Delete) => Some((request.path.clone(), deleted(reply))),
+            _ => None,
+        };
     }
 
     /// The outcome of a refused request; of an admission webhook with where it is configured and what to do.
@@ -504,6 +512,16 @@ fn is_there(error: &ApiError) -> bool {
 /// another has its name.
 fn is_gone(error: &ApiError, lost: bool) -> bool {
     error.class == Class::NotFound || (lost && error.class == Class::Conflict)
+}
+
+/// What the reply to a DELETE says. A Status with a uid is said of what is gone; what still waits for finalizers is told as it
+/// is, and so are Pods, which alone may be going already when they are deleted. Source: apiserver,
+/// `registry/generic/registry/store.go`, `finalizeDelete`: it "enables clients to verify that the object was actually deleted
+/// and not waiting for finalizers".
+fn deleted(reply: &Value) -> Reply {
+    let is_gone =
+        reply["kind"] == "Status" && reply["status"] == "Success" && reply["details"]["uid"].is_string();
+    if is_gone { Reply::Gone } else { Reply::Deleted(reply.clone()) }
 }
 
 /// Whether nothing is known of what was asked.

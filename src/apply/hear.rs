@@ -4,7 +4,7 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use serde_json::Value;
-use tokio::time::Instant;
+use tokio::time::{Instant, timeout};
 
 use crate::kinds::kind::Part;
 use crate::live::watch::{Hearing, News, Version, Watches, version};
@@ -12,6 +12,29 @@ use crate::resource::{Api, Await, Identity, Query, Until};
 
 /// How long a watch is believed that tells nothing: then the object is asked for once.
 const BELIEVED: Duration = Duration::from_secs(30);
+/// How long what was deleted may take to be heard gone before that is waited for: most things go at once.
+const AT_ONCE: Duration = Duration::from_millis(100);
+
+/// What the server answered to the last write of an object.
+#[derive(Debug)]
+pub enum Reply {
+    /// The object as it was written.
+    Written(Value),
+    /// What was deleted: as it last was, or as it is on its way out.
+    Deleted(Value),
+    /// Nothing is left of what was deleted.
+    Gone,
+}
+
+/// What is known of an object without asking for it.
+#[derive(Clone, Debug)]
+pub enum Known {
+    Is(Arc<Value>),
+    /// Nothing had its name after it was known to be there, by the server's word.
+    Gone,
+    /// It has to be asked for.
+    Unknown,
+}
 
 /// The ear of one wait.
 pub struct Ear<'a> {
@@ -20,6 +43,8 @@ pub struct Ear<'a> {
     path: Option<String>,
     hearing: Option<Hearing>,
     newest: Option<(Version, Arc<Value>)>,
+    /// Whether the reply to the deletion was that nothing is left.
+    gone: bool,
     /// When the server was last asked, or told something.
     asked: Instant,
 }
@@ -34,7 +59,7 @@ impl<'a> Ear<'a> {
             }
             _ => None,
         };
-        Self { watches, path, hearing: None, newest: None, asked: Instant::now() }
+        Self { watches, path, hearing: None, newest: None, gone: false, asked: Instant::now() }
     }
 
     /// The object that alone says how the wait stands.
@@ -44,7 +69,31 @@ impl<'a> Ear<'a> {
 
     /// What the server said of the object just now.
     pub fn notes(&mut self, live: &Value) {
-        let Some(version) = version(live).filter(|_| self.path.is_some()) else { return };
+        if let Some(version) = version(live) {
+            self.notes_after(version, live);
+        }
+    }
+
+    /// What the server answered to what was just sent.
+    pub fn notes_reply(&mut self, reply: &Reply) {
+        match reply {
+            Reply::Written(live) => self.notes(live),
+            // What went at once has the version of its deletion, which a watch from there on does not tell.
+            // Source: apiserver, `etcd3/store.go`, `conditionalDelete`; seen on kube-apiserver 1.36.
+            Reply::Deleted(live) => {
+                if let Some(version) = version(live) {
+                    self.notes_after(version.saturating_sub(1), live);
+                }
+            }
+            Reply::Gone => self.gone = true,
+        }
+    }
+
+    /// The object as it was after a version.
+    fn notes_after(&mut self, version: Version, live: &Value) {
+        if self.path.is_none() {
+            return;
+        }
         self.asked = Instant::now();
         if self.newest.as_ref().is_none_or(|(newest, _)| *newest <= version) {
             self.newest = Some((version, Arc::new(live.clone())));
@@ -65,23 +114,35 @@ impl<'a> Ear<'a> {
         }
     }
 
-    /// The object as it is known to be; `None` when it has to be asked for.
-    pub fn told(&mut self) -> Option<Arc<Value>> {
-        let (known, object) = self.newest.as_ref()?;
+    /// The object as it is known to be.
+    pub fn told(&mut self) -> Known {
+        if self.gone {
+            return Known::Gone;
+        }
+        let Some((known, object)) = &self.newest else { return Known::Unknown };
         // The reply to what was just sent.
-        let Some(hearing) = &mut self.hearing else { return Some(Arc::clone(object)) };
+        let Some(hearing) = &mut self.hearing else { return Known::Is(Arc::clone(object)) };
         match hearing.after(*known) {
-            News::Nothing => (self.asked.elapsed() < BELIEVED).then(|| Arc::clone(object)),
+            News::Nothing if self.asked.elapsed() < BELIEVED => Known::Is(Arc::clone(object)),
+            News::Nothing => Known::Unknown,
             News::Is(object) => {
                 self.asked = Instant::now();
                 self.newest = version(&object).map(|version| (version, Arc::clone(&object)));
-                Some(object)
+                Known::Is(object)
             }
-            News::Gone => None,
+            News::Gone => Known::Gone,
             News::Ask => {
                 self.deaf();
-                None
+                Known::Unknown
             }
+        }
+    }
+
+    /// Ends when what was just deleted is heard gone, or does not go at once.
+    pub async fn goes(&mut self) {
+        self.listens();
+        if self.hearing.is_some() && matches!(self.told(), Known::Is(_)) {
+            let _ = timeout(AT_ONCE, self.changed()).await;
         }
     }
 

@@ -10,6 +10,7 @@ use tokio::time::Instant;
 use super::away::{self, Since, Work};
 use super::failure::failed;
 use super::fence::Fence;
+use super::hear::Reply;
 use super::record::RecordWriter;
 use super::{Event, Kinds, Outcome, Stopped};
 use crate::diag::Code;
@@ -75,8 +76,8 @@ pub struct Run<'a> {
     pub wrote: bool,
     /// Objects that it asked to delete: path to uid.
     pub deleted: BTreeMap<String, String>,
-    /// What the last write of an object was answered: its path and the object.
-    pub reply: Option<(String, Value)>,
+    /// What the last write of an object was answered, with its path.
+    pub reply: Option<(String, Reply)>,
     /// Since when what a wait looks at has no work.
     pub quiet: Option<Instant>,
     /// What the last failure says of machines or quota that are lacking.

@@ -1,13 +1,12 @@
 //! Waiting: hears or polls until a kind says ready, or until nothing of a thing is left.
 
-use std::sync::Arc;
 use std::time::Duration;
 
 use serde_json::Value;
 use tokio::time::Instant;
 
 use super::failure::{brief, failed, of_request};
-use super::hear::Ear;
+use super::hear::{Ear, Known};
 use super::program::{Pause, Run};
 use super::trouble::Told;
 use super::{Event, Outcome};
@@ -41,6 +40,9 @@ impl<'a> Run<'a> {
         let start = Instant::now();
         let deadline = Duration::from_secs(wait.deadline.into());
         let mut ear = self.ear(wait);
+        if wait.until == Until::Gone {
+            ear.goes().await;
+        }
         let mut delay = FIRST;
         let mut failing = false;
         let mut stalled: Option<Instant> = None;
@@ -48,7 +50,7 @@ impl<'a> Run<'a> {
         let (mut queued, mut in_queue): (Option<Instant>, Duration) = (None, Duration::ZERO);
         loop {
             // What seems to have failed is asked for once more.
-            let told = if failing { None } else { ear.told() };
+            let told = if failing { Known::Unknown } else { ear.told() };
             let found = self.look_at(wait, &mut ear, told).await?;
             if !matches!(found, Readiness::Queued(_))
                 && let Some(since) = queued.take()
@@ -151,7 +153,7 @@ impl<'a> Run<'a> {
         if let Some((path, reply)) = self.reply.take()
             && ear.path() == Some(&path)
         {
-            ear.notes(&reply);
+            ear.notes_reply(&reply);
         }
         ear
     }
@@ -162,7 +164,7 @@ impl<'a> Run<'a> {
         let start = Instant::now();
         let mut ear = self.ear(wait);
         loop {
-            let (what, over) = match self.look_at(wait, &mut ear, None).await {
+            let (what, over) = match self.look_at(wait, &mut ear, Known::Unknown).await {
                 Ok(Readiness::Ready) => return Ok(()),
                 Ok(Readiness::Impaired(what)) => {
                     self.warns(wait, &what);
@@ -192,28 +194,26 @@ impl<'a> Run<'a> {
     }
 
     /// Judges what was told, or asks.
-    async fn look_at(
-        &mut self,
-        wait: &Await,
-        ear: &mut Ear<'_>,
-        told: Option<Arc<Value>>,
-    ) -> Result<Readiness, Outcome> {
+    async fn look_at(&mut self, wait: &Await, ear: &mut Ear<'_>, told: Known) -> Result<Readiness, Outcome> {
         if wait.until == Until::Idle {
             return self.idle(wait).await;
         }
         let kind = (self.shared.kinds)(wait.kind);
         let queries = (kind.queries)(wait);
         let result = match told {
-            Some(live) if wait.until == Until::Gone && self.is_deleted(ear, &live) => {
-                Ok(Readiness::Progressing(going(&live)))
-            }
-            Some(live) if wait.until != Until::Gone => {
+            Known::Gone if wait.until == Until::Gone => Ok(Readiness::Ready),
+            Known::Is(live) if wait.until == Until::Gone => Ok(match self.is_deleted(ear, &live) {
+                true => Readiness::Progressing(going(&live)),
+                // Another one has its name by now.
+                false => Readiness::Ready,
+            }),
+            Known::Is(live) => {
                 let found = Found::of([(Part::Itself, &*live)]);
                 Ok(machines::settle(kind.readiness(wait, &found), &found, &self.shared.flex))
             }
             // That it is gone is said by the server, and not by what was not told.
-            Some(_) | None if wait.until == Until::Gone => self.gone(wait, &queries, ear).await,
-            Some(_) | None => self.read_all(&queries).await.map(|found| {
+            Known::Unknown if wait.until == Until::Gone => self.gone(wait, &queries, ear).await,
+            Known::Gone | Known::Unknown => self.read_all(&queries).await.map(|found| {
                 found.iter().for_each(|live| ear.notes(live));
                 let answers = Found::answers(&queries, &found);
                 machines::settle(kind.readiness(wait, &answers), &answers, &self.shared.flex)

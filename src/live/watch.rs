@@ -28,6 +28,9 @@ const LASTS: u64 = 300;
 const LATE: Duration = Duration::from_secs(15);
 /// Watches of one collection that break one after the other without having told anything, before it is given up.
 const BREAKS: u32 = 4;
+/// How long a watch waits for others that wait before it begins at the lowest of their versions: replies to writes that were
+/// sent side by side come in any order.
+const GATHERS: Duration = Duration::from_millis(25);
 /// Before a watch is begun again; twice as long after each break.
 const FIRST_PAUSE: Duration = Duration::from_millis(250);
 /// A watch that ends sooner, with nothing told, is not one that the server ended for its age.
@@ -78,6 +81,7 @@ struct Known {
     since: Version,
     /// Everything up to this one was heard.
     seen: Version,
+    begun: bool,
     silent: bool,
     objects: BTreeMap<String, watch::Sender<Heard>>,
 }
@@ -199,13 +203,18 @@ impl<'a> Watches<'a> {
             return None;
         }
         let collection = collections.entry(path.to_owned()).or_insert_with(|| {
-            let known = Known { since: version, seen: version, silent: false, objects: BTreeMap::new() };
+            let (begun, silent, objects) = (false, false, BTreeMap::new());
+            let known = Known { since: version, seen: version, begun, silent, objects };
             let collection = Arc::new(Collection { path: path.to_owned(), known: Mutex::new(known) });
             // Whoever listens is there as long as this is.
             let _ = self.begin.send(Arc::clone(&collection));
             collection
         });
         let mut known = collection.known();
+        if !known.begun {
+            known.since = known.since.min(version);
+            known.seen = known.since;
+        }
         let missed = version < known.since;
         let heard = known.objects.entry(name.to_owned()).or_default().subscribe();
         (!known.silent).then_some(Hearing { heard, missed })
@@ -222,6 +231,8 @@ impl<'a> Watches<'a> {
     /// Watches a collection for as long as that works.
     async fn follow(&self, collection: Arc<Collection>) {
         let mut breaks = 0;
+        sleep(GATHERS).await;
+        collection.known().begun = true;
         while !collection.known().silent {
             let began = Instant::now();
             let end = match self.watch(&collection).await {

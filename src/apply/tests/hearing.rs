@@ -22,9 +22,23 @@ enum Trouble {
     Deaf,
 }
 
-/// ConfigMaps that are ready five seconds after they were made, and gone five seconds after they were deleted.
+/// What becomes of what is deleted, and what the reply is.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+enum Goes {
+    /// It is on its way out for five seconds, and told so.
+    Later,
+    /// It is gone, and a Status says so.
+    AtOnce,
+    /// It is gone, and told as it last was, in the version of its deletion, as kube-apiserver tells Services.
+    Echoed,
+    /// It is gone after five seconds, and somebody else has made another one of its name in the same moment.
+    Renewed,
+}
+
+/// ConfigMaps that are ready five seconds after they were made.
 struct Live {
     trouble: Trouble,
+    goes: Goes,
     state: Arc<Mutex<State>>,
     moved: watch::Sender<u64>,
 }
@@ -48,11 +62,21 @@ impl State {
         object
     }
 
-    fn remove(&mut self, path: &str) {
+    fn remove(&mut self, path: &str) -> Value {
         self.version += 1;
         let mut object = self.objects.remove(path).unwrap();
         object["metadata"]["resourceVersion"] = json!(self.version.to_string());
         self.events.push((self.version, json!({"type": "DELETED", "object": object})));
+        object
+    }
+
+    /// Makes another one of the same name.
+    fn renew(&mut self, path: &str) {
+        self.remove(path);
+        self.put(path, ready());
+        let object = self.objects.get_mut(path).unwrap();
+        object["metadata"]["uid"] = json!("another");
+        self.events.last_mut().unwrap().1["object"] = object.clone();
     }
 }
 
@@ -60,7 +84,7 @@ impl Live {
     fn with(trouble: Trouble) -> Self {
         // An API server is never at its first version.
         let state = State { version: 1000, ..State::default() };
-        Self { trouble, state: Arc::new(Mutex::new(state)), moved: watch::Sender::new(0) }
+        Self { trouble, goes: Goes::Later, state: Arc::new(Mutex::new(state)), moved: watch::Sender::new(0) }
     }
 
     fn later(&self, path: String, what: impl FnOnce(&mut State, &str) + Send + 'static) {
@@ -101,11 +125,23 @@ impl LiveApi for Live {
                 self.later(path, |state, path| drop(state.put(path, ready())));
                 Ok(made)
             }
-            Method::Delete => {
-                let gone = state.put(&path, json!({"phase": "going"}));
-                self.later(path, State::remove);
-                Ok(gone)
-            }
+            Method::Delete => Ok(match self.goes {
+                Goes::Later => {
+                    let going = state.put(&path, json!({"phase": "going"}));
+                    self.later(path, |state, path| drop(state.remove(path)));
+                    going
+                }
+                Goes::AtOnce => {
+                    let uid = state.remove(&path)["metadata"]["uid"].clone();
+                    json!({"kind": "Status", "status": "Success", "details": {"uid": uid}})
+                }
+                Goes::Echoed => state.remove(&path),
+                Goes::Renewed => {
+                    let going = state.put(&path, json!({"phase": "going"}));
+                    self.later(path, State::renew);
+                    going
+                }
+            }),
             _ if path.ends_with("/configmaps") => {
                 let items: Vec<&Value> = state.objects.values().collect();
                 Ok(json!({"metadata": {"resourceVersion": state.version.to_string()}, "items": items}))
@@ -239,12 +275,49 @@ async fn where_a_watch_does_not_work_it_is_asked_as_before() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn what_goes_is_heard_going_and_asked_for_when_it_is_gone() {
-    for (trouble, most) in [(Trouble::None, 2 * 20), (Trouble::Deaf, 2 * 20), (Trouble::Forbidden, 20 * 20)] {
+async fn what_goes_is_heard_gone_and_not_asked_for() {
+    for (trouble, goes, gets, watches) in [
+        (Trouble::None, Goes::Later, 0, 1),
+        (Trouble::None, Goes::AtOnce, 0, 0),
+        (Trouble::None, Goes::Echoed, 0, 1),
+        (Trouble::None, Goes::Renewed, 0, 1),
+        // What the Status says needs no watch.
+        (Trouble::Forbidden, Goes::AtOnce, 0, 0),
+        (Trouble::Forbidden, Goes::Echoed, 20, 1),
+        (Trouble::Forbidden, Goes::Later, 20 * 20, 1),
+        (Trouble::Forbidden, Goes::Renewed, 20 * 20, 1),
+        (Trouble::Breaks, Goes::Echoed, 20, 4),
+        (Trouble::Cut, Goes::Later, 0, 40),
+        (Trouble::TooOld, Goes::Echoed, 1, 2),
+        // It is believed for a while that tells nothing.
+        (Trouble::Deaf, Goes::Echoed, 20, 1),
+        (Trouble::Deaf, Goes::Renewed, 20, 1),
+    ] {
         let (changes, state) = gone(20);
-        let live = Live { state: Arc::new(Mutex::new(state)), ..Live::with(trouble) };
-        let (outcomes, (gets, watches), _) = applied(trouble, changes, live).await;
-        assert!(outcomes.iter().all(|outcome| *outcome == Outcome::Done), "{trouble:?}: {outcomes:?}");
-        assert!(gets <= most && watches == 1, "{trouble:?}: {gets} GETs, {watches} watches");
+        let live = Live { goes, state: Arc::new(Mutex::new(state)), ..Live::with(trouble) };
+        let (outcomes, asked, _) = applied(trouble, changes, live).await;
+        assert!(
+            outcomes.iter().all(|outcome| *outcome == Outcome::Done),
+            "{trouble:?} {goes:?}: {outcomes:?}"
+        );
+        assert!(asked.0 <= gets && asked.1 <= watches, "{trouble:?} {goes:?}: (GETs, watches) {asked:?}");
+        assert!(asked.0 > 0 || gets == 0, "{trouble:?} {goes:?}: nobody asked");
     }
+}
+
+/// A lost reply, and then a conflict: ours is gone, and whoever has its name now is nobody to wait for.
+#[tokio::test(start_paused = true)]
+async fn one_that_has_the_name_of_what_is_gone_is_not_waited_for() {
+    let object = object("ConfigMap", "configmaps", "a");
+    let (path, identity) = (object.path(), Identity::Object(object));
+    let delete = call(Api::Kubernetes, Method::Delete, &path, json!({"preconditions": {"uid": "old"}}));
+    let steps = vec![delete, wait(&identity, Until::Gone, 60)];
+    let api = Fake::new()
+        .on("GET /api/v1/namespaces/n/configmaps/a", always(json!({"metadata": {"uid": "new"}})))
+        .on(
+            "DELETE /api/v1/namespaces/n/configmaps/a",
+            in_turn(vec![Err((Class::Lost, "broken off")), Err((Class::Conflict, "the UID differs"))]),
+        );
+    let (applied, _) = quiet(vec![change("a", identity, Action::Delete, steps, &[])], api).await;
+    assert_eq!(applied.outcomes, [Outcome::Done]);
 }
