@@ -37,70 +37,29 @@ impl<'a> Run<'a> {
         if wait.until == Until::Still {
             return self.glance(wait).await;
         }
-        let start = Instant::now();
         let deadline = Duration::from_secs(wait.deadline.into());
+        let mut clock = Clock::default();
         let mut ear = self.ear(wait);
         if wait.until == Until::Gone {
             ear.goes().await;
         }
         let mut delay = FIRST;
         let mut failing = false;
-        let mut stalled: Option<Instant> = None;
-        // Time in a queue is nobody's fault, and counts against no deadline.
-        let (mut queued, mut in_queue): (Option<Instant>, Duration) = (None, Duration::ZERO);
         loop {
             // What seems to have failed is asked for once more.
             let told = if failing { Known::Unknown } else { ear.told() };
             let found = self.look_at(wait, &mut ear, told).await?;
-            if !matches!(found, Readiness::Queued(_))
-                && let Some(since) = queued.take()
-            {
-                in_queue += since.elapsed();
+            // What a look reads side by side is of different moments; a second one is all later than the first.
+            if matches!(found, Readiness::Failed(_)) && !failing {
+                failing = true;
+                continue;
             }
-            let message = match found {
-                Readiness::Ready => return Ok(()),
-                Readiness::Impaired(what) => {
-                    self.warns(wait, &what);
-                    return Ok(());
-                }
-                Readiness::Progressing(message) | Readiness::Unhandled(message) => {
-                    stalled = None;
-                    message
-                }
-                Readiness::Stalled(message) => {
-                    let since = *stalled.get_or_insert_with(Instant::now);
-                    // Where there is another way, nobody waits for this one.
-                    if since.elapsed() >= STALLED || self.change.climb.is_some() {
-                        self.short = Some(message.clone());
-                        return Err(gave_up(wait, &message));
-                    }
-                    message
-                }
-                Readiness::Queued(told) => {
-                    let since = *queued.get_or_insert_with(Instant::now);
-                    let patience = self.shared.capacity;
-                    if in_queue + since.elapsed() >= patience {
-                        return Err(Outcome::Queued { message: format!("{}: {told}", wait.identity) });
-                    }
-                    told.to_string()
-                }
-                // What a look reads side by side is of different moments; a second one is all later than the first.
-                Readiness::Failed(_) if !failing => {
-                    failing = true;
-                    continue;
-                }
-                Readiness::Failed(why) => {
-                    let help = "fix the cause, then apply again";
-                    self.short = Told::of(why.as_str()).lacks_machines().then(|| why.clone());
-                    return Err(failed(Code::NotReady, format!("{}: {why}", wait.identity), Some(help)));
-                }
-            };
             failing = false;
-            let (waited, most) = match queued {
-                Some(since) => (in_queue + since.elapsed(), self.shared.capacity),
-                None => (start.elapsed().saturating_sub(in_queue), deadline),
-            };
-            if queued.is_none() && waited >= deadline {
+            clock.sees(&found);
+            let Some(message) = self.judged(wait, found, &clock)? else { return Ok(()) };
+            let waited = clock.waited();
+            let most = if clock.queued.is_some() { self.shared.capacity } else { deadline };
+            if clock.queued.is_none() && waited >= deadline {
                 if wait.until == Until::Handled {
                     self.goes_on(wait, deadline);
                     return Ok(());
@@ -120,6 +79,33 @@ impl<'a> Run<'a> {
                 return Err(interrupted(wait, &message));
             }
             delay = delay.mul_f64(FACTOR).min(LONGEST);
+        }
+    }
+
+    /// What is waited for, in words; `None` when nothing is any more.
+    fn judged(&mut self, wait: &Await, found: Readiness, clock: &Clock) -> Result<Option<String>, Outcome> {
+        match found {
+            Readiness::Ready => Ok(None),
+            Readiness::Impaired(what) => {
+                self.warns(wait, &what);
+                Ok(None)
+            }
+            Readiness::Progressing(message) | Readiness::Unhandled(message) => Ok(Some(message)),
+            // Where there is another way, nobody waits for this one.
+            Readiness::Stalled(message) if clock.stalled() >= STALLED || self.change.climb.is_some() => {
+                self.short = Some(message.clone());
+                Err(gave_up(wait, &message))
+            }
+            Readiness::Stalled(message) => Ok(Some(message)),
+            Readiness::Queued(told) if clock.waited() >= self.shared.capacity => {
+                Err(Outcome::Queued { message: format!("{}: {told}", wait.identity) })
+            }
+            Readiness::Queued(told) => Ok(Some(told.to_string())),
+            Readiness::Failed(why) => {
+                let help = "fix the cause, then apply again";
+                self.short = Told::of(why.as_str()).lacks_machines().then(|| why.clone());
+                Err(failed(Code::NotReady, format!("{}: {why}", wait.identity), Some(help)))
+            }
         }
     }
 
@@ -352,6 +338,50 @@ impl<'a> Run<'a> {
                 self.deleted.insert(path.to_owned(), uid.to_owned());
                 false
             }
+        }
+    }
+}
+
+/// How long a wait has lasted. Time in a queue is nobody's fault, and counts against no deadline.
+struct Clock {
+    start: Instant,
+    stalled: Option<Instant>,
+    /// Since when it is in a queue, and how long it was in one before.
+    queued: Option<Instant>,
+    in_queue: Duration,
+}
+
+impl Default for Clock {
+    fn default() -> Self {
+        Self { start: Instant::now(), stalled: None, queued: None, in_queue: Duration::ZERO }
+    }
+}
+
+impl Clock {
+    fn sees(&mut self, found: &Readiness) {
+        if matches!(found, Readiness::Queued(_)) {
+            self.queued.get_or_insert_with(Instant::now);
+        } else if let Some(since) = self.queued.take() {
+            self.in_queue += since.elapsed();
+        }
+        match found {
+            Readiness::Progressing(_) | Readiness::Unhandled(_) => self.stalled = None,
+            Readiness::Stalled(_) => {
+                self.stalled.get_or_insert_with(Instant::now);
+            }
+            Readiness::Ready | Readiness::Impaired(_) | Readiness::Queued(_) | Readiness::Failed(_) => {}
+        }
+    }
+
+    fn stalled(&self) -> Duration {
+        self.stalled.map(|since| since.elapsed()).unwrap_or_default()
+    }
+
+    /// In the queue while it is in one, else all the time outside of it.
+    fn waited(&self) -> Duration {
+        match self.queued {
+            Some(since) => self.in_queue + since.elapsed(),
+            None => self.start.elapsed().saturating_sub(self.in_queue),
         }
     }
 }
