@@ -54,6 +54,8 @@ pub struct Kind {
     pub usual: fn(&ChangeContext) -> Option<Usual>,
     /// What `stop` does with one.
     pub halt: Halt,
+    /// What becomes of what runs in it when a change rolls over it.
+    pub rolling: &'static str,
     /// Whether it runs to an end, so that `run` can run it again.
     pub ends: bool,
     /// Whether it has workers that nodes can be requested for.
@@ -88,6 +90,7 @@ impl Kind {
         endpoint: |_| None,
         usual: |_| None,
         halt: Halt::Stays,
+        rolling: "nodes or pods are recreated",
         ends: false,
         has_workers: false,
         disturbs: |_| false,

@@ -34,6 +34,7 @@ pub const KIND: Kind = Kind {
     pods,
     endpoint,
     scaled: workers::scaled,
+    rolling: workers::ROLLING,
     address: |object| Address::of("dask_cluster", &object.name),
     ..Kind::BARE
 };

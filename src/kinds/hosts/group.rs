@@ -22,6 +22,7 @@ pub const KIND: Kind = Kind {
     about: |resource| vec![workers::about(&resource.body["spec"]["worker"])],
     pods,
     scaled: workers::scaled,
+    rolling: workers::ROLLING,
     address: |object| address_in("dask_cluster", object),
     ..Kind::BARE
 };

@@ -22,6 +22,9 @@ use crate::resource::{Action, Await, Effect, Facts, KindId, Readiness, Resource,
 /// Seconds: importing Dask takes up to ten on a machine that does other things, for each process.
 const DEADLINE: u32 = 600;
 
+/// What becomes of the workers when a change rolls over them.
+pub(super) const ROLLING: &str = "workers are restarted";
+
 /// `spec.worker`.
 pub(super) fn body(
     replicas: u32,

@@ -15,7 +15,7 @@ use crate::address::Address;
 use crate::kinds;
 use crate::plan::{Action, Change, Consent, LongestWay, Mode, Note, Partial, Plan, Read, Selection, Verb};
 use crate::report::{Next, View, count, quoted, words};
-use crate::resource::{ByIdentity, Effect, FieldChange, Identity, KindId, Lane, by_identity};
+use crate::resource::{ByIdentity, Effect, FieldChange, Identity, Lane, by_identity};
 use crate::source::Sources;
 
 /// How much is shown.
@@ -500,17 +500,12 @@ fn side(text: &mut String, indent: usize, tint: Tint, sign: &str, value: Option<
     }
 }
 
-fn is_on_host(kind: KindId) -> bool {
-    matches!(kind, KindId::HostCluster | KindId::HostGroup)
-}
-
 /// What a change does, and to what when the address does not say it.
 fn what(change: &Change, title: &str, about: Vec<String>) -> String {
     let rolling = change.fields.iter().any(|field| field.effect == Effect::Rolling);
     let verb = match change.action {
         Action::Keep => "no change: the edit has no effect",
-        Action::Update if rolling && is_on_host(change.kind) => "update, workers are restarted",
-        Action::Update if rolling => "update, nodes or pods are recreated",
+        Action::Update if rolling => &format!("update, {}", kinds::of(change.kind).rolling),
         Action::Update => "update in place",
         Action::Run => "run the check",
         Action::Forget => "release it",
