@@ -170,7 +170,7 @@ impl Session {
         let in_the_way = |failure| self.in_the_way(failure, read.trouble.as_ref());
         let mut plan = self.make(&read.world, ask, Reading::Live).map_err(in_the_way)?;
         if let Some(scope) = plan::deletion_scope(&plan) {
-            read_scope(&*link.connection, &mut read.world, &scope, ask.parallelism).await;
+            read_scope(&*link.connection, &mut read, &scope, ask.parallelism).await;
             plan = self.make(&read.world, ask, Reading::Live)?;
         }
         let waits = unready::kept(&plan, &read.world);
@@ -384,10 +384,10 @@ pub async fn plan_again(
 ) -> Result<Plan, Failure> {
     let Plan { target, owner, desired, external, .. } = saved;
     let wanted = plan::read_set(desired, external, target, owner);
-    let live::Reading { mut world, trouble, .. } = read(&*link.connection, &wanted, parallelism).await;
-    world.given = given.clone();
+    let mut read = read(&*link.connection, &wanted, parallelism).await;
+    read.world.given = given.clone();
     let sources = Sources::default();
-    let in_the_way = trouble.map(|error| access::diagnose(&error, target, &sources, Words::Few));
+    let in_the_way = read.trouble.as_ref().map(|error| access::diagnose(error, target, &sources, Words::Few));
     let make = |world: &World| {
         plan::plan(plan::file::again(saved, world, &sources)).map_err(|problems| {
             let failure = Failure::new(problems, Sources::default());
@@ -397,10 +397,10 @@ pub async fn plan_again(
             }
         })
     };
-    let mut now = make(&world)?;
+    let mut now = make(&read.world)?;
     if let Some(scope) = plan::deletion_scope(&now) {
-        read_scope(&*link.connection, &mut world, &scope, parallelism).await;
-        now = make(&world)?;
+        read_scope(&*link.connection, &mut read, &scope, parallelism).await;
+        now = make(&read.world)?;
     }
     Ok(plan::file::located(now, saved))
 }

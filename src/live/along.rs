@@ -6,19 +6,23 @@ use std::collections::{BTreeMap, BTreeSet};
 use futures::StreamExt as _;
 use serde_json::Value;
 
-use super::list::{Once, list};
+use super::list::{Collections, Once, list, take_few};
+use super::read::Reading;
 use super::retry::get;
+use super::served::{Served, Version, groups};
 use super::{ApiError, Class, LiveApi, Request};
 use crate::resource::{
-    Api, ClusterName, DeletionScope, Elsewhere, Gvk, LABEL_ID, LABEL_STACK, ObjectId, Owner, Seen, World,
+    Api, ClusterName, DeletionScope, Elsewhere, Gvk, LABEL_ID, LABEL_STACK, ObjectId, Owner, Seen,
 };
 
-/// Adds all objects within reach to what was read. What cannot be listed is named in [`World::unseen`].
-pub async fn read_scope(api: &dyn LiveApi, world: &mut World, scope: &DeletionScope, parallelism: usize) {
+/// Adds all objects within reach to what was read. What the same reading has listed already is not listed again: the plan
+/// compares with that. What cannot be listed is named in [`World::unseen`](crate::resource::World::unseen).
+pub async fn read_scope(api: &dyn LiveApi, reading: &mut Reading, scope: &DeletionScope, parallelism: usize) {
+    let Reading { world, listed, .. } = reading;
     if !matches!(world.inside, Seen::Live(_)) {
         return;
     }
-    let (found, unseen) = content(api, scope, parallelism).await;
+    let (found, unseen) = content(api, scope, listed, parallelism).await;
     world.unseen = unseen;
     if let Seen::Live(inside) = &mut world.inside {
         let mut once = Once::of(std::mem::take(inside));
@@ -27,20 +31,32 @@ pub async fn read_scope(api: &dyn LiveApi, world: &mut World, scope: &DeletionSc
     }
 }
 
-/// All objects within reach, of every kind that the cluster serves, and in words what could not be listed. The content of
-/// Secrets and ConfigMaps is left out.
-pub async fn content(
+/// All objects within reach that were not listed before, of every kind that the cluster serves, and in words what could not
+/// be listed. The content of Secrets and ConfigMaps is left out.
+async fn content(
     api: &dyn LiveApi,
     scope: &DeletionScope,
+    listed: &Collections,
     parallelism: usize,
 ) -> (BTreeMap<ObjectId, Value>, Vec<String>) {
-    let DeletionScope { cluster, namespaces, definitions, nodes } = scope;
-    let mut collections: BTreeSet<(Gvk, Option<String>)> = BTreeSet::new();
+    let DeletionScope { cluster, namespaces, definitions, nodes, but } = scope;
+    // In whatever version: it is the same objects.
+    let listed: BTreeSet<(&str, &str, Option<&str>)> = listed
+        .iter()
+        .map(|(gvk, place)| (gvk.group.as_str(), gvk.plural.as_str(), place.as_deref()))
+        .collect();
+    let is_listed = |gvk: &Gvk, place: Option<&str>| {
+        [place, None].iter().any(|place| listed.contains(&(&gvk.group, &gvk.plural, *place)))
+    };
+    let mut collections = Collections::new();
     let mut unseen = BTreeSet::new();
     if *cluster || !namespaces.is_empty() || !definitions.is_empty() {
         let Kinds { kinds, failed } = served(api, parallelism).await;
         unseen.extend(failed.iter().map(|Unserved { error, .. }| error.to_string()));
-        for Served { gvk, namespaced, applied: _ } in kinds {
+        for Served { gvk, namespaced, .. } in kinds {
+            if but.contains(&gvk.kind.as_str()) {
+                continue;
+            }
             if definitions.contains(&format!("{}.{}", gvk.plural, gvk.group)) || *cluster && namespaced {
                 collections.insert((gvk, None));
             } else if namespaced {
@@ -56,10 +72,13 @@ pub async fn content(
         };
         collections.extend([core("Pod", "pods"), core("Node", "nodes")]);
     }
+    collections.retain(|(gvk, place)| !is_listed(gvk, place.as_deref()));
     let mut found: BTreeMap<ObjectId, Value> = BTreeMap::new();
     if *nodes {
         found.extend(requests_for_machines(api).await);
     }
+    let few = take_few(api, &mut collections, parallelism).await;
+    found.extend(few.into_iter().map(|(object, live)| (object, bare(live))));
     let lists = collections.iter();
     let lists = lists.map(|(gvk, place)| async move { (gvk, list(api, gvk, place.as_deref()).await) });
     let mut lists = futures::stream::iter(lists).buffer_unordered(parallelism.max(1));
@@ -103,8 +122,6 @@ pub async fn holds_nothing_but(
     let known = |object: &ObjectId| match (object.gvk.kind.as_str(), object.name.as_str()) {
         // The certificate authority of the cluster, and the account of pods that name none.
         ("ConfigMap", "kube-root-ca.crt") | ("ServiceAccount", "default") => true,
-        // They tell of others, and go by themselves.
-        ("Event", _) => true,
         _ => these(object),
     };
     // Most namespaces hold some, and then there is no need to look for more.
@@ -118,9 +135,14 @@ pub async fn holds_nothing_but(
         Ok(found) if found.iter().all(|(object, _)| known(object)) => {}
         Ok(_) | Err(_) => return false,
     }
-    let scope =
-        DeletionScope { namespaces: BTreeSet::from([namespace.to_owned()]), ..DeletionScope::default() };
-    let (found, unseen) = content(api, &scope, parallelism).await;
+    let scope = DeletionScope {
+        namespaces: BTreeSet::from([namespace.to_owned()]),
+        // They tell of others, and go by themselves.
+        but: &["Event"],
+        ..DeletionScope::default()
+    };
+    let listed = Collections::from([(gvk, Some(namespace.to_owned()))]);
+    let (found, unseen) = content(api, &scope, &listed, parallelism).await;
     unseen.is_empty() && found.keys().all(known)
 }
 
@@ -132,15 +154,6 @@ fn bare(mut live: Value) -> Value {
         }
     }
     live
-}
-
-/// A kind that can be listed.
-#[derive(PartialEq, Eq, PartialOrd, Ord)]
-pub(super) struct Served {
-    pub gvk: Gvk,
-    pub namespaced: bool,
-    /// Whether objects of it can be applied.
-    pub applied: bool,
 }
 
 /// What a cluster does not say of its kinds.
@@ -156,60 +169,43 @@ pub(super) struct Kinds {
     pub failed: Vec<Unserved>,
 }
 
-/// The kinds that can be listed, each in the version that its group prefers.
+/// The kinds that can be listed, each in the best version of its group that serves it, as far as the cluster says that unasked:
+/// else in the version that the group prefers.
 pub(super) async fn served(api: &dyn LiveApi, parallelism: usize) -> Kinds {
     let mut failed = Vec::new();
-    let mut versions = vec![(String::new(), "v1".to_owned())];
-    match get(api, Request::get(Api::Kubernetes, "/apis")).await {
+    let mut versions = vec![(0, Version::of("", "v1"))];
+    match groups(api).await {
         Ok(groups) => {
-            let groups = groups["groups"].as_array().cloned().unwrap_or_default();
-            versions.extend(groups.iter().filter_map(|group| {
-                let version = group["preferredVersion"]["version"].as_str()?;
-                let name = group["name"].as_str().filter(|name| !is_measured(name))?;
-                Some((name.to_owned(), version.to_owned()))
-            }));
+            let kept = groups.into_iter().filter(|group| !is_measured(&group.name));
+            let ranked = kept.flat_map(|group| group.versions.into_iter().enumerate());
+            versions.extend(ranked.filter(|(rank, version)| *rank == 0 || version.is_told()));
         }
         Err(error) => failed.push(Unserved { group: None, error }),
     }
-    let asked = versions.into_iter().map(|(group, version)| async move {
-        let path = match group.as_str() {
-            "" => format!("/api/{version}"),
-            group => format!("/apis/{group}/{version}"),
-        };
-        let resources = get(api, Request::get(Api::Kubernetes, path)).await;
-        (group, version, resources)
-    });
+    let asked = versions
+        .into_iter()
+        .map(|(rank, version)| async move { (rank, version.group.clone(), version.kinds(api).await) });
     let mut asked = futures::stream::iter(asked).buffer_unordered(parallelism.max(1));
-    let mut kinds = BTreeSet::new();
-    while let Some((group, version, resources)) = asked.next().await {
-        match resources {
-            Ok(resources) => kinds.extend(listable(&group, &version, &resources)),
+    let mut kinds: BTreeMap<(String, String), (usize, Served)> = BTreeMap::new();
+    while let Some((rank, group, served)) = asked.next().await {
+        match served {
+            Ok(served) => {
+                for kind in served.into_iter().filter(|kind| kind.listed) {
+                    let name = (kind.gvk.group.clone(), kind.gvk.plural.clone());
+                    if kinds.get(&name).is_none_or(|(best, _)| rank < *best) {
+                        kinds.insert(name, (rank, kind));
+                    }
+                }
+            }
             Err(error) => failed.push(Unserved { group: Some(group), error }),
         }
     }
-    Kinds { kinds: kinds.into_iter().collect(), failed }
+    Kinds { kinds: kinds.into_values().map(|(_, kind)| kind).collect(), failed }
 }
 
 /// Groups in which nothing is kept: their objects are measurements, and their server is often away.
 fn is_measured(group: &str) -> bool {
     group.ends_with("metrics.k8s.io")
-}
-
-fn listable(group: &str, version: &str, resources: &Value) -> Vec<Served> {
-    let resources = resources["resources"].as_array().into_iter().flatten();
-    let can = |resource: &Value, wanted: &str| {
-        let verbs = resource["verbs"].as_array().into_iter().flatten();
-        verbs.into_iter().any(|verb| verb == wanted)
-    };
-    let kinds = resources.filter(|resource| can(resource, "list")).filter_map(|resource| {
-        let plural = resource["name"].as_str().filter(|name| !name.contains('/'))?;
-        let kind = resource["kind"].as_str()?;
-        let (group, version) = (group.to_owned(), version.to_owned());
-        let gvk = Gvk { group, version, kind: kind.to_owned(), plural: plural.to_owned() };
-        let (namespaced, applied) = (resource["namespaced"] == true, can(resource, "patch"));
-        Some(Served { gvk, namespaced, applied })
-    });
-    kinds.collect()
 }
 
 /// Zones whose clusters are not in a list of all. Source: `ListClustersResponse.missing_zones`: "the list of clusters

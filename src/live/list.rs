@@ -1,7 +1,8 @@
 //! All objects of a kind, page by page, each once.
 
-use std::collections::{BTreeMap, HashSet};
+use std::collections::{BTreeMap, BTreeSet, HashSet};
 
+use futures::StreamExt as _;
 use serde_json::Value;
 
 use super::retry::get;
@@ -12,6 +13,12 @@ use crate::resource::{Api, Gvk, ObjectId, encoded};
 const PAGE: u32 = 500;
 /// Objects of the largest size that etcd keeps, 1.5 MiB, that an answer may have.
 const SMALL_PAGE: u32 = 40;
+
+/// From so many namespaces on a kind is looked for in all of the cluster first: two pages cost less than a request for each.
+const MANY: usize = 4;
+
+/// Kinds, each in one namespace or everywhere.
+pub type Collections = BTreeSet<(Gvk, Option<String>)>;
 
 /// Live objects, each once: a server serves the same object in every version of its kind, and some kinds in two groups
 /// (Events, Ingresses of old). What comes first counts.
@@ -94,6 +101,68 @@ fn named(gvk: &Gvk, items: Vec<Value>) -> Vec<(ObjectId, Value)> {
     named.collect()
 }
 
+/// Objects of kinds that are wanted in many namespaces and are few in all of the cluster. Their collections are taken out: what
+/// is more, or may not be listed so, is left to be listed in each namespace, and so are Secrets, of which nobody needs those of
+/// others.
+pub(super) async fn take_few(
+    api: &dyn LiveApi,
+    collections: &mut Collections,
+    parallelism: usize,
+) -> Vec<(ObjectId, Value)> {
+    let mut namespaces: BTreeMap<Gvk, BTreeSet<String>> = BTreeMap::new();
+    for (gvk, place) in &*collections {
+        if let Some(namespace) = place.as_ref().filter(|_| gvk.kind != "Secret") {
+            namespaces.entry(gvk.clone()).or_default().insert(namespace.clone());
+        }
+    }
+    namespaces.retain(|_, namespaces| namespaces.len() >= MANY);
+    let lists = namespaces.iter().map(|wanted| async move { (wanted, few(api, wanted.0).await) });
+    let mut lists = futures::stream::iter(lists).buffer_unordered(parallelism.max(1));
+    let mut found = Vec::new();
+    while let Some(((gvk, wanted), few)) = lists.next().await {
+        let Some(few) = few else { continue };
+        let is_wanted = |object: &ObjectId| object.namespace.as_ref().is_some_and(|one| wanted.contains(one));
+        found.extend(few.into_iter().filter(|(object, _)| is_wanted(object)));
+        for namespace in wanted {
+            collections.remove(&(gvk.clone(), Some(namespace.clone())));
+        }
+    }
+    found
+}
+
+/// All objects of a kind in the cluster, where two pages hold them. Asked once: what fails is listed otherwise.
+async fn few(api: &dyn LiveApi, gvk: &Gvk) -> Option<Vec<(ObjectId, Value)>> {
+    let path = format!("{}?limit={PAGE}", gvk.collection(None));
+    let mut page = api.send(Request::get(Api::Kubernetes, path.clone())).await.ok()?;
+    let mut items = items_of(&mut page)?;
+    if let Some(token) = next(&page) {
+        // Source: `ListMeta.remainingItemCount`, which lists without a selector have.
+        let rest = page.pointer("/metadata/remainingItemCount").and_then(Value::as_u64)?;
+        if rest > PAGE.into() {
+            return None;
+        }
+        let path = format!("{path}&continue={}", encoded(token));
+        let mut last = api.send(Request::get(Api::Kubernetes, path)).await.ok()?;
+        items.extend(items_of(&mut last)?);
+        if next(&last).is_some() {
+            return None;
+        }
+    }
+    Some(named(gvk, items))
+}
+
+fn items_of(page: &mut Value) -> Option<Vec<Value>> {
+    match page.get_mut("items").map(Value::take) {
+        Some(Value::Array(items)) => Some(items),
+        _ => None,
+    }
+}
+
+/// What asks for the next page.
+fn next(page: &Value) -> Option<&str> {
+    page.pointer("/metadata/continue").and_then(Value::as_str).filter(|token| !token.is_empty())
+}
+
 /// Items of a kind in its own version; `None` when the cluster says that it does not serve it.
 async fn list_in(
     api: &dyn LiveApi,
@@ -117,11 +186,11 @@ async fn list_otherwise(
     gvk: &Gvk,
     namespace: Option<&str>,
 ) -> Result<Option<(Gvk, Vec<Value>)>, ApiError> {
-    for version in served::versions(api, &gvk.group).await? {
-        if version == gvk.version {
+    for version in served::in_group(api, &gvk.group).await? {
+        if version.name == gvk.version {
             continue;
         }
-        let gvk = Gvk { version, ..gvk.clone() };
+        let gvk = Gvk { version: version.name, ..gvk.clone() };
         if let Some(items) = list_in(api, &gvk, namespace, None).await? {
             return Ok(Some((gvk, items)));
         }
@@ -159,14 +228,10 @@ pub(super) async fn list_pages(
             }
             result => result?,
         };
-        if let Some(Value::Array(found)) = page.get_mut("items").map(Value::take) {
-            items.extend(found);
-        }
-        match page.pointer("/metadata/continue").and_then(Value::as_str) {
-            Some(token) if !token.is_empty() => {
-                path = format!("{}&continue={}", paged(limit), encoded(token));
-            }
-            _ => return Ok(items),
+        items.extend(items_of(&mut page).unwrap_or_default());
+        match next(&page) {
+            Some(token) => path = format!("{}&continue={}", paged(limit), encoded(token)),
+            None => return Ok(items),
         }
     }
 }

@@ -6,8 +6,9 @@ use std::collections::BTreeSet;
 use futures::StreamExt as _;
 use serde_json::Value;
 
-use super::along::{Kinds, Served, Unserved, served};
+use super::along::{Kinds, Unserved, served};
 use super::list::{is_applied_by, list_labelled};
+use super::served::Served;
 use super::shape::is_built_in;
 use super::{ApiError, Class, LiveApi};
 use crate::resource::{OBJECT_LABEL_MANAGED_BY, ObjectId};
@@ -126,7 +127,9 @@ mod tests {
         Fixed(BTreeMap::from([
             (
                 "/apis",
-                Ok(json!({ "groups": [{ "name": "example.com", "preferredVersion": { "version": "v1" } }] })),
+                Ok(
+                    json!({ "groups": [{ "name": "example.com", "versions": [{ "version": "v1" }], "preferredVersion": { "version": "v1" } }] }),
+                ),
             ),
             (
                 "/api/v1",

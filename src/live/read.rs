@@ -1,5 +1,5 @@
 //! Reading the world: the GKE cluster with its pools, how many nodes they have, the record, and one LIST for
-//! each kind and namespace, side by side. What could not be read is never taken for absent.
+//! each kind and namespace, or for a kind of many namespaces, side by side. What could not be read is never taken for absent.
 
 use std::collections::{BTreeMap, BTreeSet};
 
@@ -7,7 +7,7 @@ use futures::StreamExt as _;
 use serde_json::Value;
 
 use super::endpoint::endpoint;
-use super::list::{Once, is_applied_by, list};
+use super::list::{Collections, Once, is_applied_by, list, take_few};
 use super::marked::marked;
 use super::record::{self, Found};
 use super::retry::{Patience, get};
@@ -23,12 +23,14 @@ pub struct Reading {
     pub world: World,
     /// The request that failed, when a place could not be read.
     pub trouble: Option<ApiError>,
+    /// What was listed whole.
+    pub listed: Collections,
 }
 
 /// Reads what is wanted, at most `parallelism` requests at a time. Collections that the record names are
 /// read as well, so that what is no longer in the file is found.
 pub async fn read(api: &dyn LiveApi, read_set: &ReadSet, parallelism: usize) -> Reading {
-    let mut reading = Reading { world: World::empty(), trouble: None };
+    let mut reading = Reading { world: World::empty(), trouble: None, listed: Collections::new() };
     if let Some(name) = &read_set.cluster {
         match get(api, Request::get(Api::Gke, format!("/v1/{}", name.path()))).await {
             Err(error) if says_absent(&error, name) => {
@@ -60,8 +62,9 @@ pub async fn read(api: &dyn LiveApi, read_set: &ReadSet, parallelism: usize) -> 
     let (inside, sizes) = futures::join!(inside, sizes);
     reading.world.sizes = sizes;
     match inside {
-        Ok(Inside { objects, kept, unlisted, home_left }) => {
+        Ok(Inside { objects, listed, kept, unlisted, home_left }) => {
             reading.world.inside = Seen::Live(objects);
+            reading.listed = listed;
             match kept {
                 Found::Nothing => {}
                 Found::Lock => reading.world.only_locked = true,
@@ -144,6 +147,7 @@ fn split_pools(mut cluster: Value) -> (Value, BTreeMap<String, Value>) {
 
 struct Inside {
     objects: BTreeMap<ObjectId, Value>,
+    listed: Collections,
     kept: Found,
     /// Kinds of which not all that is the stack's could be looked for.
     unlisted: Vec<String>,
@@ -169,7 +173,7 @@ async fn read_inside(api: &dyn LiveApi, read_set: &ReadSet, parallelism: usize) 
     objects.extend(listed);
     let mut known = read_set.collections.clone();
     let more = record.map(recorded_collections).unwrap_or_default();
-    let more: BTreeSet<_> = more.into_iter().filter(|collection| !covers(&known, collection)).collect();
+    let more: Collections = more.into_iter().filter(|collection| !covers(&known, collection)).collect();
     objects.extend(list_all(api, &more, parallelism).await?);
     known.extend(more);
     let manager = read_set.owner.field_manager();
@@ -187,13 +191,21 @@ async fn read_inside(api: &dyn LiveApi, read_set: &ReadSet, parallelism: usize) 
         Found::Nothing | Found::Lock | Found::Record(_) => false,
     };
     let instances = defined(&objects.by_id, &known, &manager);
-    let instances = instances.into_iter().filter(|collection| !covers(&known, collection)).collect();
+    let instances: Collections =
+        instances.into_iter().filter(|collection| !covers(&known, collection)).collect();
     objects.extend(list_all(api, &instances, parallelism).await?);
-    Ok(Inside { objects: objects.by_id, kept, unlisted: unlisted.into_iter().collect(), home_left })
+    known.extend(instances);
+    Ok(Inside {
+        objects: objects.by_id,
+        listed: known,
+        kept,
+        unlisted: unlisted.into_iter().collect(),
+        home_left,
+    })
 }
 
 /// Whether one of these collections holds all that another one does.
-fn covers(known: &BTreeSet<(Gvk, Option<String>)>, other: &(Gvk, Option<String>)) -> bool {
+fn covers(known: &Collections, other: &(Gvk, Option<String>)) -> bool {
     known.contains(other) || known.contains(&(other.0.clone(), None))
 }
 
@@ -217,18 +229,14 @@ async fn asked_apart(
     Ok(found)
 }
 
-fn recorded_collections(record: &Record) -> BTreeSet<(Gvk, Option<String>)> {
+fn recorded_collections(record: &Record) -> Collections {
     let objects = record.inventory.iter().filter_map(|entry| entry.identity.object());
     objects.map(|object| (object.gvk.clone(), object.namespace.clone())).collect()
 }
 
 /// Everything of the kinds that this stack has defined, others' included: a definition that goes takes all of it.
 /// The version is the one in which others of the kind are read, else the one that they are stored in.
-fn defined(
-    objects: &BTreeMap<ObjectId, Value>,
-    known: &BTreeSet<(Gvk, Option<String>)>,
-    manager: &str,
-) -> BTreeSet<(Gvk, Option<String>)> {
+fn defined(objects: &BTreeMap<ObjectId, Value>, known: &Collections, manager: &str) -> Collections {
     let definitions = objects.iter().filter(|(object, live)| {
         object.gvk.kind == "CustomResourceDefinition" && is_applied_by(live, manager)
     });
@@ -254,12 +262,13 @@ fn defined(
 
 async fn list_all(
     api: &dyn LiveApi,
-    collections: &BTreeSet<(Gvk, Option<String>)>,
+    collections: &Collections,
     parallelism: usize,
 ) -> Result<Vec<(ObjectId, Value)>, ApiError> {
-    let lists = collections.iter().map(|(gvk, namespace)| list(api, gvk, namespace.as_deref()));
+    let mut rest = collections.clone();
+    let mut objects = take_few(api, &mut rest, parallelism).await;
+    let lists = rest.iter().map(|(gvk, namespace)| list(api, gvk, namespace.as_deref()));
     let mut lists = futures::stream::iter(lists).buffer_unordered(parallelism.max(1));
-    let mut objects = Vec::new();
     while let Some(found) = lists.next().await {
         objects.extend(found?);
     }
@@ -419,7 +428,7 @@ mod tests {
             ),
             ("/api/v1/nodes?limit=500", Ok(json!({"items": [node("a"), node("b"), node("b")]}))),
         ]));
-        let Reading { world, trouble: _ } = read(&api, &with_record(), 4).await;
+        let Reading { world, .. } = read(&api, &with_record(), 4).await;
         assert_eq!((world.record, world.unusable), (Some(record), None));
         assert_eq!(world.cluster.live().and_then(|cluster| cluster.get("nodePools")), None);
         assert_eq!(world.pools.keys().collect::<Vec<_>>(), ["a", "b"]);

@@ -50,6 +50,8 @@ pub enum Shape {
     },
     /// What an API server tells of itself: the field that says it.
     Told(&'static str, Kind),
+    /// The groups of an API server, with their kinds or without.
+    Groups,
     /// Any JSON object.
     Any,
     /// Text: the log of a container.
@@ -134,7 +136,7 @@ impl Shape {
             Self::Object(_) => "Kubernetes object",
             Self::Collection { .. } => "list of Kubernetes objects",
             Self::Deleted { .. } => "answer to a deletion",
-            Self::Told(..) => "answer of a Kubernetes API server",
+            Self::Told(..) | Self::Groups => "answer of a Kubernetes API server",
             Self::Any => "JSON object",
             Self::Text => "log",
             Self::Foreign => "answer",
@@ -183,6 +185,10 @@ impl Shape {
             }
             Self::Told(field, Kind::Array) => array(fields, field),
             Self::Told(field, Kind::Text) => text(fields, field),
+            Self::Groups if fields.get("kind").is_some_and(|kind| kind == "APIGroupDiscoveryList") => {
+                array(fields, "items")
+            }
+            Self::Groups => array(fields, "groups"),
         }
     }
 }
@@ -271,7 +277,7 @@ fn kubernetes(request: &Request, parts: &[&str]) -> Shape {
     match parts {
         ["version"] => return Shape::Told("gitVersion", Kind::Text),
         ["api"] | ["apis", _] => return Shape::Told("versions", Kind::Array),
-        ["apis"] => return Shape::Told("groups", Kind::Array),
+        ["apis"] => return Shape::Groups,
         ["api", _] | ["apis", _, _] => return Shape::Told("resources", Kind::Array),
         _ => {}
     }
@@ -478,6 +484,7 @@ mod tests {
             kubernetes(Method::Get, "/api/v1/namespaces/x", object("Namespace", "v1")),
             kubernetes(Method::Get, &format!("{queue}/scale"), object("Scale", "autoscaling/v1")),
             kubernetes(Method::Get, "/apis", json!({"kind": "APIGroupList", "groups": []})),
+            kubernetes(Method::Get, "/apis", json!({"kind": "APIGroupDiscoveryList", "items": []})),
             kubernetes(Method::Get, "/apis/apps/v1", json!({"kind": "APIResourceList", "resources": []})),
             kubernetes(Method::Get, "/version", json!({"gitVersion": "v1.36.1"})),
             kubernetes(Method::Patch, &format!("{pod}?fieldManager=m"), object("Pod", "v1")),

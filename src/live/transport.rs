@@ -43,16 +43,24 @@ where
     })
 }
 
+/// What is accepted as a list of groups: with all their kinds, where the server has that.
+const AGGREGATED: &str =
+    "application/json;g=apidiscovery.k8s.io;v=v2;as=APIGroupDiscoveryList, application/json, */*";
+
 /// The request as HTTP, its target relative to the server.
 ///
 /// # Errors
 /// A path that is no URI is an invalid request.
 pub fn http_request(request: &Request) -> Result<http::Request<Vec<u8>>, ApiError> {
     let body = request.body.as_ref().map(ToString::to_string).unwrap_or_default();
+    let accept = match (request.api, request.path.as_str()) {
+        (Api::Kubernetes, "/apis") => AGGREGATED,
+        _ => "application/json, */*",
+    };
     let mut builder = http::Request::builder()
         .method(request.method.as_str())
         .uri(&request.path)
-        .header(http::header::ACCEPT, "application/json, */*")
+        .header(http::header::ACCEPT, accept)
         .header(http::header::USER_AGENT, USER_AGENT);
     if request.body.is_some() {
         builder = builder.header(http::header::CONTENT_TYPE, content_type(request));

@@ -23,8 +23,8 @@ const SYSTEM: [&str; 5] = ["kube-", "gke-managed-", "gke-gmp-", "gmp-", "config-
 /// The same, whole names; the last is that of records.
 const SYSTEM_NAMES: [&str; 4] = ["gke-connect", "gke-mcs", "gke-system", "dask-infra"];
 /// Kinds that controllers write for others; they say nothing of their own.
-const SHADOWS: [&str; 6] =
-    ["Event", "Endpoints", "EndpointSlice", "Lease", "ControllerRevision", "PodMetrics"];
+const SHADOWS: &[&str] =
+    &["Event", "Endpoints", "EndpointSlice", "Lease", "ControllerRevision", "PodMetrics"];
 /// How many things are named one by one.
 pub(super) const NAMED: usize = 3;
 
@@ -76,7 +76,7 @@ fn reach_of(changes: &[Change]) -> Option<DeletionScope> {
         }
     }
     scope.nodes |= changes.iter().any(|change| rolls(change) || empties(change));
-    (scope != DeletionScope::default()).then_some(scope)
+    (scope != DeletionScope::default()).then_some(DeletionScope { but: SHADOWS, ..scope })
 }
 
 pub(super) fn is_system(namespace: &str) -> bool {

@@ -59,6 +59,8 @@ pub struct DeletionScope {
     pub definitions: BTreeSet<String>,
     /// On nodes: a node pool goes.
     pub nodes: bool,
+    /// Kinds that are not looked for, as nothing of them is of anybody.
+    pub but: &'static [&'static str],
 }
 
 impl World {

@@ -447,11 +447,11 @@ impl Bench {
         mode: Mode,
         flags: &Flags,
     ) -> Result<Plan, String> {
-        let mut world = self.read(api, stack).await?;
-        let mut plan = make(stack, mode, flags, &world, plan::plan)?;
+        let mut read = self.read(api, stack).await?;
+        let mut plan = make(stack, mode, flags, &read.world, plan::plan)?;
         if let Some(scope) = plan::deletion_scope(&plan) {
-            read_scope(api, &mut world, &scope, PARALLEL).await;
-            plan = make(stack, mode, flags, &world, plan::plan)?;
+            read_scope(api, &mut read, &scope, PARALLEL).await;
+            plan = make(stack, mode, flags, &read.world, plan::plan)?;
         }
         Ok(plan)
     }
@@ -462,7 +462,7 @@ impl Bench {
     /// What stands against it.
     pub async fn scale(&self, stack: &Stack, address: &str, number: u32) -> Result<Plan, String> {
         let api = Api::of(&self.sandbox, stack, None);
-        let world = self.read(&*api, stack).await?;
+        let world = self.read(&*api, stack).await?.world;
         let all = stack.resources();
         let resource = all.iter().find(|resource| resource.address.as_str() == address);
         let resource = resource.ok_or_else(|| format!("{address} is not in the stack"))?;
@@ -477,17 +477,17 @@ impl Bench {
     /// # Errors
     /// One thing is in it twice.
     pub async fn world_of(&self, stack: &Stack) -> Result<World, String> {
-        self.read(&*Api::of(&self.sandbox, stack, None), stack).await
+        Ok(self.read(&*Api::of(&self.sandbox, stack, None), stack).await?.world)
     }
 
     /// What is live, as the engine reads it. No thing is in it twice.
-    async fn read(&self, api: &dyn LiveApi, stack: &Stack) -> Result<World, String> {
+    async fn read(&self, api: &dyn LiveApi, stack: &Stack) -> Result<dask_infra::live::Reading, String> {
         let Lowered { owner, target, resources, external, .. } = &stack.lowered;
         let wanted = plan::read_set(resources, external, target, owner);
         let read = dask_infra::live::read(api, &wanted, PARALLEL).await;
         match twice(&read.world) {
             Some(twice) if self.strict => Err(format!("{IDENTITY}: {twice}")),
-            _ => Ok(read.world),
+            _ => Ok(read),
         }
     }
 
@@ -498,15 +498,15 @@ impl Bench {
 
     async fn again_over(&self, api: &dyn LiveApi, stack: &Stack, saved: &Plan) -> Result<Plan, String> {
         let wanted = plan::read_set(&saved.desired, &saved.external, &saved.target, &saved.owner);
-        let mut world = dask_infra::live::read(api, &wanted, PARALLEL).await.world;
+        let mut read = dask_infra::live::read(api, &wanted, PARALLEL).await;
         let make = |world: &World| {
             let made = plan::plan(plan::file::again(saved, world, &stack.sources));
             made.map_err(|problems| diag::render(&problems, &stack.sources, Look::PLAIN))
         };
-        let plan = make(&world)?;
+        let plan = make(&read.world)?;
         let Some(scope) = plan::deletion_scope(&plan) else { return Ok(plan) };
-        read_scope(api, &mut world, &scope, PARALLEL).await;
-        make(&world)
+        read_scope(api, &mut read, &scope, PARALLEL).await;
+        make(&read.world)
     }
 
     /// Applies a plan as it is, without a lock, under rules and with something that happens at a moment, until it ends or
@@ -668,10 +668,11 @@ impl Bench {
             api.send(Request::get(Which::Kubernetes, path)).await.unwrap_or_else(|error| panic!("{error}"))
         };
         let groups = get("/apis").await;
-        let versions = groups["groups"].as_array().into_iter().flatten();
-        let mut roots: Vec<String> = versions
-            .map(|group| format!("/apis/{}", group["preferredVersion"]["groupVersion"].as_str().unwrap()))
-            .collect();
+        let mut roots: Vec<String> = Vec::new();
+        for group in groups["items"].as_array().unwrap() {
+            let (name, version) = (&group["metadata"]["name"], &group["versions"][0]["version"]);
+            roots.push(format!("/apis/{}/{}", name.as_str().unwrap(), version.as_str().unwrap()));
+        }
         roots.push("/api/v1".to_owned());
         for root in roots {
             let list = get(&root).await;
