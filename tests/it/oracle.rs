@@ -28,6 +28,9 @@ use crate::served::on_path;
 /// Fewer would be a loss.
 const LEAST_INTENTS: usize = 80;
 
+/// How many intents are also said by a gcloud that is not preloaded.
+const COMPARED_WITH_ALONE: usize = 8;
+
 /// A write to the GKE API.
 #[derive(Clone, Debug, PartialEq)]
 pub struct Request {
@@ -182,4 +185,38 @@ fn gcloud_sends_the_same_for_the_same_intent() {
     let intents: Vec<_> = PLANNED.iter().filter(|(intent, _)| intent.name.contains(&word)).collect();
     let known = Known::read(include_str!("oracle/differences.toml"));
     judged(&intents, &known).concludes(intents.len(), &known, "differences.toml", word.is_empty());
+}
+
+/// A preloaded gcloud is gcloud: what it says and sends is that of a process of its own.
+#[test]
+fn a_preloaded_gcloud_says_and_sends_the_same() {
+    if !on_path("gcloud", "--version") {
+        return;
+    }
+    // Of clusters and pools, good and bad: every kind of end that a command has.
+    let every = PLANNED.len() / COMPARED_WITH_ALONE;
+    let intents = PLANNED.iter().step_by(every).filter_map(|(intent, made)| {
+        let (before, _) = made.as_ref().ok()?;
+        Some((before.clone(), Some(intent), String::new()))
+    });
+    let others = [
+        "container clusters list --format=json(name,status)",
+        "container clusters describe absent --zone us-central1-c",
+        "container clusters create",
+        "container get-server-config --zone us-central1-c --format=json",
+        "config list --format=json",
+    ];
+    let others = others.map(|words| (None, None, words.to_owned()));
+    for (before, intent, words) in intents.chain(others) {
+        let ran = |run: fn(&Gcloud, &str) -> (i32, String)| {
+            let end = end::End::start(before.clone());
+            let gcloud = Gcloud::new(&end.url, "p");
+            let words = intent.map_or_else(|| words.clone(), |intent| intent.command(gcloud.folder()));
+            let (code, said) = run(&gcloud, &words);
+            let folder = gcloud.folder().display().to_string();
+            (code, said.replace(&end.url, "URL").replace(&folder, "FOLDER"), end.requests())
+        };
+        let what = intent.map_or(&words, |intent| &intent.name);
+        assert_eq!(ran(Gcloud::run), ran(Gcloud::run_alone), "{what}");
+    }
 }

@@ -1,6 +1,8 @@
 //! The real gcloud against the sandbox, where it is installed: the commands of the guides, and walks over what it
 //! lists, describes and changes. It must never crash on what the sandbox says.
 
+mod preloaded;
+
 use std::path::{Path, PathBuf};
 use std::process::Command;
 use std::sync::Mutex;
@@ -25,25 +27,35 @@ impl Gcloud {
         Self { home, gke: gke.to_owned(), project: project.to_owned() }
     }
 
-    /// The exit code, and all that was printed.
+    /// The exit code, and all that was printed. It is a fork of a preloaded gcloud where there can be one.
     pub fn run(&self, words: &str) -> (i32, String) {
-        let root = format!("{}/", self.gke);
-        let output = Command::new("gcloud")
-            .args(words.split_whitespace())
-            .env("CLOUDSDK_API_ENDPOINT_OVERRIDES_CONTAINER", &root)
-            .env("CLOUDSDK_API_ENDPOINT_OVERRIDES_SERVICEUSAGE", &root)
-            .env("CLOUDSDK_API_ENDPOINT_OVERRIDES_COMPUTE", format!("{root}compute/v1/"))
-            .env("CLOUDSDK_AUTH_DISABLE_CREDENTIALS", "true")
-            .env("CLOUDSDK_CORE_PROJECT", &self.project)
-            .env("CLOUDSDK_CONFIG", self.home.path())
-            .env("CLOUDSDK_CORE_DISABLE_PROMPTS", "1")
-            .env("CLOUDSDK_CORE_DISABLE_USAGE_REPORTING", "true")
-            .env("CLOUDSDK_COMPONENT_MANAGER_DISABLE_UPDATE_CHECK", "true")
-            .env("KUBECONFIG", self.kubeconfig())
-            .output()
-            .expect("gcloud runs");
+        let all: Vec<&str> = words.split_whitespace().collect();
+        preloaded::run(&all, &self.environment()).unwrap_or_else(|| self.run_alone(words))
+    }
+
+    /// The same, as a process of its own.
+    pub fn run_alone(&self, words: &str) -> (i32, String) {
+        let mut command = Command::new("gcloud");
+        command.args(words.split_whitespace()).envs(self.environment());
+        let output = command.output().expect("gcloud runs");
         let text = [output.stdout, output.stderr].concat();
         (output.status.code().unwrap_or(-1), String::from_utf8_lossy(&text).into_owned())
+    }
+
+    fn environment(&self) -> [(&'static str, String); 10] {
+        let root = format!("{}/", self.gke);
+        [
+            ("CLOUDSDK_API_ENDPOINT_OVERRIDES_CONTAINER", root.clone()),
+            ("CLOUDSDK_API_ENDPOINT_OVERRIDES_SERVICEUSAGE", root.clone()),
+            ("CLOUDSDK_API_ENDPOINT_OVERRIDES_COMPUTE", format!("{root}compute/v1/")),
+            ("CLOUDSDK_AUTH_DISABLE_CREDENTIALS", "true".into()),
+            ("CLOUDSDK_CORE_PROJECT", self.project.clone()),
+            ("CLOUDSDK_CONFIG", self.home.path().display().to_string()),
+            ("CLOUDSDK_CORE_DISABLE_PROMPTS", "1".into()),
+            ("CLOUDSDK_CORE_DISABLE_USAGE_REPORTING", "true".into()),
+            ("CLOUDSDK_COMPONENT_MANAGER_DISABLE_UPDATE_CHECK", "true".into()),
+            ("KUBECONFIG", self.kubeconfig().display().to_string()),
+        ]
     }
 
     /// Its own folder, which goes with it.
