@@ -94,17 +94,20 @@ impl FieldPath {
     /// This path and one key more.
     #[must_use]
     pub fn key(&self, key: &str) -> Self {
-        let mut path = self.clone();
-        path.0.push(Segment::Key(key.to_owned()));
-        path
+        self.and(Segment::Key(key.to_owned()))
     }
 
     /// This path and one index more.
     #[must_use]
     pub fn index(&self, index: usize) -> Self {
-        let mut path = self.clone();
-        path.0.push(Segment::Index(index));
-        path
+        self.and(Segment::Index(index))
+    }
+
+    fn and(&self, last: Segment) -> Self {
+        let mut segments = Vec::with_capacity(self.0.len() + 1);
+        segments.extend_from_slice(&self.0);
+        segments.push(last);
+        Self(segments)
     }
 
     /// The segments, outermost first.

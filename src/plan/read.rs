@@ -11,6 +11,7 @@ use crate::diag::{Code, Diagnostic};
 use crate::kinds;
 use crate::kinds::gke::{self, node_pool};
 use crate::kinds::kind::Compare;
+use crate::kinds::kubernetes::manifest::pod_specs;
 use crate::kinds::pod::gpus;
 use crate::kinds::scope::POOL_LABEL;
 use crate::resource::{FieldChange, Identity, ObjectId, Resource, Role, Seen};
@@ -263,7 +264,7 @@ impl Planner<'_> {
         let inputs = self.seen.inputs;
         for resource in inputs.desired.iter() {
             let mut pods = Vec::new();
-            pods_in(&resource.body, &FieldPath::root(), &mut pods);
+            pod_specs(&resource.body, &FieldPath::root(), &mut pods);
             for (path, pod) in pods {
                 let Some(pool) = pod["nodeSelector"][POOL_LABEL].as_str() else { continue };
                 let of_pool = |external: &&crate::resource::External| matches!(&external.resource.identity, Identity::NodePool { pool: name, .. } if name == pool);
@@ -386,27 +387,6 @@ fn key(resource: &Resource, path: &FieldPath) -> String {
     let channel = Segment::Key("channel".to_owned());
     let below = below.filter(|segment| matches!(segment, Segment::Key(_)) && **segment != channel);
     inside.chain(below).cloned().collect::<FieldPath>().to_string()
-}
-
-/// PodSpecs in a body, wherever they are.
-fn pods_in<'v>(value: &'v Value, path: &FieldPath, found: &mut Vec<(FieldPath, &'v Value)>) {
-    match value {
-        Value::Object(fields) => {
-            if fields.get("containers").is_some_and(Value::is_array) {
-                found.push((path.clone(), value));
-                return;
-            }
-            for (key, value) in fields {
-                pods_in(value, &path.key(key), found);
-            }
-        }
-        Value::Array(items) => {
-            for (index, value) in items.iter().enumerate() {
-                pods_in(value, &path.index(index), found);
-            }
-        }
-        _ => {}
-    }
 }
 
 fn tolerates(toleration: &Value, taint: &Value, effect: &str) -> bool {

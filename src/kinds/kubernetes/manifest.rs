@@ -275,18 +275,41 @@ fn body(object: &Object<'_>, namespace: Option<&str>, scope: &Scope) -> Value {
 
 /// Every PodSpec in an object, with its place: whatever has `containers`.
 pub fn pod_specs<'v>(value: &'v Value, path: &FieldPath, found: &mut Vec<(FieldPath, &'v Value)>) {
+    pod_specs_below(value, &Below::Path(path), found);
+}
+
+/// The way to a value as it is walked. It becomes a path where a PodSpec is found: definitions of custom kinds have
+/// thousands of values and none.
+enum Below<'w> {
+    Path(&'w FieldPath),
+    Key(&'w Below<'w>, &'w str),
+    Index(&'w Below<'w>, usize),
+}
+
+impl Below<'_> {
+    fn path(&self) -> FieldPath {
+        match self {
+            Self::Path(path) => (*path).clone(),
+            Self::Key(way, key) => way.path().key(key),
+            Self::Index(way, index) => way.path().index(*index),
+        }
+    }
+}
+
+fn pod_specs_below<'v>(value: &'v Value, way: &Below<'_>, found: &mut Vec<(FieldPath, &'v Value)>) {
     match value {
         Value::Object(table) if table.get("containers").is_some_and(Value::is_array) => {
-            found.push((path.clone(), value));
+            found.push((way.path(), value));
         }
-        // Most fields are no place for one, and a path costs more than a look.
         Value::Object(table) => {
-            let trees = table.iter().filter(|(_, value)| value.is_object() || value.is_array());
-            trees.for_each(|(key, value)| pod_specs(value, &path.key(key), found));
+            for (key, value) in table {
+                pod_specs_below(value, &Below::Key(way, key), found);
+            }
         }
         Value::Array(items) => {
-            let trees = items.iter().enumerate().filter(|(_, item)| item.is_object() || item.is_array());
-            trees.for_each(|(place, item)| pod_specs(item, &path.index(place), found));
+            for (index, item) in items.iter().enumerate() {
+                pod_specs_below(item, &Below::Index(way, index), found);
+            }
         }
         _ => {}
     }
