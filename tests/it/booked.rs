@@ -5,7 +5,7 @@
 
 use axum::http::Method;
 use dask_infra::sandbox::kube::run::Scripts;
-use dask_infra::sandbox::{Options, Stockout};
+use dask_infra::sandbox::{Options, Scale, Stockout};
 use serde_json::{Value, json};
 
 use crate::sandbox_dask::{FAST, kube};
@@ -49,8 +49,15 @@ const REQUESTS: &str = "/apis/autoscaling.x-k8s.io/v1/namespaces/default/provisi
 const CLUSTER: &str = "/apis/kubernetes.dask.org/v1/namespaces/default/daskclusters/rapids";
 const APPLY: [&str; 4] = ["apply", "--auto-approve", "--wait", "1s"];
 
+/// Ten minutes after a job its nodes go, and its pods with them: time for a look, also on a busy machine.
+const LOOKED_AT: Scale = Scale { time_scale: 120.0 };
+
 fn user(options: Options, stack: &str) -> (Served, User) {
-    let served = Served::with(Options { scale: FAST, ..options });
+    user_at(FAST, options, stack)
+}
+
+fn user_at(scale: Scale, options: Options, stack: &str) -> (Served, User) {
+    let served = Served::with(Options { scale, ..options });
     let user = User::with_ready_stack(Some(&served.gke));
     std::fs::write(user.path().join("stack.toml"), format!("{TARGET}{stack}")).unwrap();
     (served, user)
@@ -224,7 +231,7 @@ fn a_request_is_needed_on_the_way_queued_only() {
     for sold_out in [true, false] {
         let out = Stockout { way: Some("on-demand".to_owned()), ..Stockout::forever("gpu") };
         let stockouts = if sold_out { vec![out] } else { Vec::new() };
-        let (served, user) = user(Options { stockouts, ..Options::default() }, pool);
+        let (served, user) = user_at(LOOKED_AT, Options { stockouts, ..Options::default() }, pool);
         user.run(&["apply", "--auto-approve"]).expect(0);
         if !sold_out {
             // GKE has the definition in every cluster, the sandbox with queued pools only.

