@@ -67,7 +67,7 @@ pub fn render(plan: &Plan, view: &View<'_>, options: &Options<'_>) -> String {
         }
     }
     text.push('\n');
-    text.push_str(&footer(plan, &sections));
+    text.push_str(&wrap("", &footer(plan, &sections), options.width));
     text.push_str(&consents(plan, options));
     text.push_str(&how_to_go_on(plan, view.next, options));
     text
@@ -84,7 +84,7 @@ fn header(plan: &Plan, width: usize) -> String {
     let line = format!("{what} stack {} on {target} — {}", owner.stack, target.mark());
     let mut text = wrap("", &paint_words(Tint::Bold, &line), width);
     if *offline {
-        text.push_str("offline: no live state was read; planned as a first apply\n");
+        text.push_str(&wrap("", "offline: no live state was read; planned as a first apply", width));
     }
     let part = partial.as_ref().map(|partial| match plan.halts.is_stop() {
         true => halts::stopping(partial, width),
@@ -616,20 +616,20 @@ fn footer(plan: &Plan, sections: &[Section<'_>]) -> String {
                     "Live resources match the stack, and {} {verb} not ready.",
                     count(unready.len(), "section")
                 );
-                return format!("{} {what}\n", paint(Tint::Bold, "No changes."));
+                return format!("{} {what}", paint(Tint::Bold, "No changes."));
             }
             Mode::Apply if halts::nothing(plan).is_some() => halts::nothing(plan).unwrap_or_default(),
             _ if plan.partial.is_some() => "This part of the stack is up to date.",
             Mode::Apply => "The stack is up to date.",
             Mode::Destroy => "Nothing to destroy.",
         };
-        return format!("{} {what}\n", paint(Tint::Bold, "No changes."));
+        return format!("{} {what}", paint(Tint::Bold, "No changes."));
     }
     let sections = sections.iter().filter(|section| section.action() != Action::Keep).count();
     let objects = plan.changes.iter().filter(|change| change.action != Action::Keep).count();
     let rows =
         if sections == objects { String::new() } else { format!(", in {}", count(sections, "section")) };
-    format!("{} {}{rows}.\n", paint(Tint::Bold, "Plan:"), counts_text(plan))
+    format!("{} {}{rows}.", paint(Tint::Bold, "Plan:"), counts_text(plan))
 }
 
 /// `14 to add, 0 to change, 0 to replace, 0 to destroy, 1 check to run`.

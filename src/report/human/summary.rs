@@ -18,7 +18,7 @@ const SLOWEST: usize = 3;
 /// The whole text, with colours, each line ended. `program` is how the program was called, up to the command.
 pub fn render(plan: &Plan, summary: &Summary, program: &str, width: usize) -> String {
     let ends = Ends::of(plan, summary);
-    let mut text = format!("\n{}", verdict(plan, summary, &ends));
+    let mut text = format!("\n{}", wrap("", &verdict(plan, summary, &ends), width));
     text.push_str(&timings(summary, &ends, width));
     for problem in &ends.problems {
         text.push_str(&problem.text(width));
@@ -116,7 +116,7 @@ fn verdict(plan: &Plan, summary: &Summary, ends: &Ends<'_>) -> String {
         }
         (false, Stopped::No) => (Tint::Remove, format!("{what} failed.")),
     };
-    format!("{} Resources: {}.\n", paint(tint, &end), done_text(plan, ends))
+    format!("{} Resources: {}.", paint(tint, &end), done_text(plan, ends))
 }
 
 fn done_text(plan: &Plan, ends: &Ends<'_>) -> String {
