@@ -30,7 +30,7 @@ pub const START_EXAMPLES: &str = "Examples:\n  \
     dask-infra start dask_cluster.rapids       and the node pools that it needs\n  \
     dask-infra apply --start                   the same for the whole stack, with all other changes\n\
     \n\
-    Also recreates Dask clusters that `ttl` or `idle_timeout` deleted. A job that was stopped runs from its beginning.";
+    Also recreates Dask clusters that `ttl`, `idle_stop` or `idle_timeout` deleted. A job that was stopped runs from its beginning.";
 
 /// Options of `stop`.
 #[derive(clap::Args, Debug)]
@@ -150,7 +150,7 @@ fn what(
         if found.is_empty() {
             let section = meant.first().map(|resource| Address::new(resource.address.section()));
             let name = section.map_or_else(|| typed.clone(), |section| section.to_string());
-            let help = "`start` brings back what `stop`, `ttl` or `idle_timeout` took away; `dask-infra apply` \
+            let help = "`start` brings back what `stop`, `ttl`, `idle_stop` or `idle_timeout` took away; `dask-infra apply` \
                         creates what is missing otherwise";
             told.push(not(format!("{name} is not stopped"), help));
         }

@@ -54,7 +54,7 @@ pub struct Making {
     /// scheduler (default 1h; then exit code 6): `90s`, `30m`, `4h`, `1h 30m`, `3d`
     #[arg(long, value_name = "TIME", value_parser = seconds)]
     pub wait: Option<u32>,
-    /// Bring back what is stopped, or went by `ttl` or `idle_timeout`
+    /// Bring back what is stopped, or went by `ttl`, `idle_stop` or `idle_timeout`
     #[arg(long)]
     pub start: bool,
     /// Whether nobody is asked any more: whoever started the command agreed to an earlier apply of it.

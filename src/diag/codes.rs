@@ -816,21 +816,21 @@ codes! {
     => "dask-infra stop dask_cluster.rapids\ndask-infra stop node_pool.a100"
 
     NotStopped "DI0341" "nothing to start"
-    "`start` recreates what `stop` deleted, and Dask clusters that `ttl` or `idle_timeout` deleted. The record in the \
+    "`start` recreates what `stop` deleted, and Dask clusters that `ttl`, `idle_stop` or `idle_timeout` deleted. The record in the \
      cluster has nothing of that kind under this address. If it is missing for another reason, `apply` creates it."
 
-    TtlValue "DI0342" "an invalid ttl"
-    "`ttl` is how long a Dask cluster lives after it is created, or after its queue admits it: `45m`, `8h`, `2d`, `1h 30m`. \
-     The minimum is 10 minutes, as it is checked every five, and the maximum 365 days."
-    => "ttl = \"8h\""
+    TtlValue "DI0342" "an invalid ttl or idle_stop"
+    "`ttl` is how long a Dask cluster lives after it is created, or after its queue admits it, and `idle_stop` how long without \
+     work: `45m`, `8h`, `2d`, `1h 30m`. The minimum is 10 minutes, as it is checked every five, and the maximum 365 days."
+    => "ttl = \"8h\"\nidle_stop = \"30m\""
 
-    TtlProtected "DI0343" "ttl together with protect"
-    "`ttl` deletes the Dask cluster when its time is over, and `protect = true` says that it is never deleted. Remove one \
-     of the two."
+    TtlProtected "DI0343" "ttl or idle_stop together with protect"
+    "`ttl` and `idle_stop` delete the Dask cluster when its time is over, and `protect = true` says that it is never deleted. \
+     Remove one of the two."
 
-    TtlName "DI0344" "a name too long for its ttl"
-    "The CronJob of `ttl` has the name of its Dask cluster with `-ttl` appended, and Kubernetes limits that to 52 \
-     characters. Give the Dask cluster a `name` of at most 48 characters."
+    TtlName "DI0344" "a name too long for its ttl or idle_stop"
+    "The CronJobs of `ttl` and `idle_stop` have the name of their Dask cluster with `-ttl` or `-idle` appended, and Kubernetes \
+     limits that to 52 characters. Give the Dask cluster a `name` of at most 48 or 47 characters."
 
     TtlRemake "DI0345" "ttl together with remake"
     "A Dask cluster whose `ttl` is over stays deleted until it is started, whereas `idle_timeout = { …, remake = true }` \
@@ -839,8 +839,14 @@ codes! {
     TtlWaits "DI0346" "a ttl that counts while workers wait for machines"
     "Flex-start machines come when Google has some, which may take days, and the `ttl` of a Dask cluster without `queue` \
      counts from its creation: the cluster may be deleted before its workers have run. In a queue it counts from the moment \
-     the queue admits it."
+     the queue admits it, and the time of `idle_stop` begins with the first worker."
     => "ttl = \"2d\""
+
+    IdleTwice "DI0347" "idle_stop together with idle_timeout"
+    "Both delete a Dask cluster that has no work: `idle_timeout` has the Dask operator do it, `idle_stop` a CronJob of the stack, \
+     which also knows a cluster that waits for its workers. One is enough. Remove `idle_timeout`, unless the cluster is to be \
+     recreated by the next apply (`remake = true`)."
+    => "idle_stop = \"30m\""
 
     GpuPoolFirst "DI0351" "the first pool has GPUs"
     "GKE sets its `nvidia.com/gpu` taint on GPU pools only if the cluster already has a pool without GPUs. In \
@@ -897,10 +903,11 @@ codes! {
      it again. Delete the autoscaler, or leave the number to it with `replicas = { start = 2 }`."
 
     IdleGone "DI0363" "a cluster deleted when idle"
-    "With `idle_timeout` the operator deletes a Dask cluster that has been idle for that long, with its groups \
-     and autoscaler. That is not drift, and apply does not recreate it by itself. `--replace ADDRESS` \
-     recreates it, and so does a change of the section; with `idle_timeout = { seconds = 3600, remake = true \
-     }` every apply does."
+    "A Dask cluster that has been idle for so long is deleted, with its groups and autoscaler: with `idle_timeout` by the \
+     operator, with `idle_stop` by a CronJob in the cluster. That is not drift, and apply does not recreate it by itself. \
+     `dask-infra start ADDRESS` recreates it, and so do `--replace ADDRESS` and a change of the section; with `idle_timeout = { \
+     seconds = 3600, remake = true }` every apply does. If `idle_stop` is added to an existing Dask cluster, it counts from the \
+     moment when its work ended, so the cluster may be deleted within minutes."
 
     JobEnded "DI0364" "a job that does not run again by itself"
     "A job runs once. It failed, or it ran and was deleted since. Apply runs it again only if its section \
@@ -930,8 +937,8 @@ codes! {
      is wrong."
 
     IdlePool "DI0381" "nodes that outlive their Dask cluster"
-    "With `idle_timeout` or `ttl` a Dask cluster is deleted, but not its nodes: a pool of fixed size \
-     keeps costing. Bounds, `nodes = { min = 0, max = 4 }`, let GKE's autoscaler remove idle nodes."
+    "With `idle_timeout`, `idle_stop` or `ttl` a Dask cluster is deleted, but not its nodes: a pool of fixed size, or with a \
+     minimum above 0, keeps costing. Bounds, `nodes = { min = 0, max = 4 }`, let GKE's autoscaler remove idle nodes."
 
     Impaired "DI0382" "a resource that works, with a problem"
     "The server reports a problem with the resource, but it still works: the control plane of a DEGRADED cluster responds. \

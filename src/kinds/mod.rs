@@ -47,7 +47,7 @@ pub fn of(id: KindId) -> &'static Kind {
         KindId::DaskCluster => &dask::cluster::KIND,
         KindId::DaskGroup => &dask::group::KIND,
         KindId::DaskAutoscaler => &dask::autoscaler::KIND,
-        KindId::DaskTtl => &dask::ttl::KIND,
+        KindId::DaskReaper => &dask::reaper::KIND,
         KindId::DaskJob => &dask::job::KIND,
         KindId::Notebook => &dask::notebook::KIND,
         KindId::Environment => &hosts::environment::KIND,

@@ -8,6 +8,7 @@ use super::stopped::Halting;
 use super::{Inputs, Note, diff};
 use crate::address::Address;
 use crate::diag::Code;
+use crate::kinds::dask::reaper::Cause;
 use crate::kinds::gke::compare::Compared;
 use crate::kinds::json::is_going;
 use crate::kinds::kubernetes::{provisioning, request_stage};
@@ -22,6 +23,14 @@ fn queue_of_job(live: &Value, compared: &mut Compared) {
     for field in compared.changes.iter_mut().filter(|_| waits).filter(queue) {
         field.effect = Effect::InPlace;
         field.note = Some("it has not started, so it waits in the other queue from now on".to_owned());
+    }
+}
+
+/// The code of what is said of a cluster that a CronJob deletes.
+pub(super) fn gone(cause: Cause) -> Code {
+    match cause {
+        Cause::Ttl => Code::TtlGone,
+        Cause::IdleStop => Code::IdleGone,
     }
 }
 
@@ -200,15 +209,17 @@ impl Planner<'_> {
         }
         let address = &resource.address;
         let idle = resource.body["spec"]["idleTimeout"].as_u64().filter(|seconds| *seconds > 0);
-        let ttl = dask::ttl::of(resource, &self.seen.inputs.desired);
-        let ttl = ttl.and_then(|job| Some((dask::ttl::after(job)?, dask::ttl::since(job))));
         let by_operator = |seconds: u64| format!("the operator deletes it after {seconds} s without work");
-        let (code, message) = match (ttl, idle) {
-            (Some((ttl, since)), idle) => {
-                let also = idle.map(|idle| format!(", and {}", by_operator(idle))).unwrap_or_default();
-                let why = format!("its ttl deletes it {ttl} after {since}{also}");
+        let reapers = dask::reaper::of(resource, &self.seen.inputs.desired);
+        let (code, message) = match (reapers.first(), idle) {
+            (Some((first, _)), idle) => {
+                let clause = |(cause, job): &(Cause, &Resource)| {
+                    Some(format!("its {} deletes it {}", cause.key(), cause.clause(job)?))
+                };
+                let why: Vec<String> =
+                    reapers.iter().filter_map(clause).chain(idle.map(by_operator)).collect();
                 let help = format!("`dask-infra start {address}` recreates it");
-                (Code::TtlGone, format!("it does not exist: {why}. {help}"))
+                (gone(*first), format!("it does not exist: {}. {help}", why.join(", and ")))
             }
             (None, Some(idle)) => (
                 Code::IdleGone,

@@ -6,6 +6,7 @@ use std::sync::Arc;
 
 use serde_json::Value;
 
+use super::dask::gone;
 use super::inputs::Inputs;
 use super::observe::Standing;
 use super::planner::Planner;
@@ -14,6 +15,7 @@ use super::stopped::Halting;
 use super::{Action, Change, Mode, Note, Selection, along, cascade, requested, select};
 use crate::address::{Address, FieldPath};
 use crate::diag::{Code, Diagnostic};
+use crate::kinds::dask::reaper::Cause;
 use crate::kinds::kind::Halt;
 use crate::kinds::scope::POOL_LABEL;
 use crate::kinds::{self, dask};
@@ -320,30 +322,35 @@ impl Planner<'_> {
         self.notes.extend(notes);
     }
 
-    /// A ttl that comes to a cluster that is there counts from before.
-    pub(super) fn tell_ttls(&mut self) {
+    /// A time that comes to a cluster that is there counts from before.
+    pub(super) fn tell_reapers(&mut self) {
         let inputs = self.seen.inputs;
+        let action = |identity: &Identity| {
+            self.changes.iter().find(|change| change.identity == *identity).map(|change| change.action)
+        };
         let mut notes = Vec::new();
         for cluster in inputs.desired.iter() {
-            let Some(ttl) = dask::ttl::of(cluster, &inputs.desired) else { continue };
-            let action = |identity: &Identity| {
-                self.changes.iter().find(|change| change.identity == *identity).map(|change| change.action)
-            };
-            let changed =
-                matches!(action(&ttl.identity), Some(Action::Create | Action::Update | Action::Replace));
             let stays = matches!(action(&cluster.identity), Some(Action::Keep | Action::Update));
-            let live = self.live(&cluster.identity).filter(|_| changed && stays);
-            let (Some(live), Some(after)) = (live, dask::ttl::after(ttl)) else { continue };
-            let made = live["metadata"]["creationTimestamp"].as_str();
-            let made = made.map(|made| format!(", {made}")).unwrap_or_default();
-            let from = match dask::ttl::is_of_queue(ttl) {
-                true => "the moment when its queue admitted it".to_owned(),
-                false => format!("its creation{made}"),
-            };
-            let message = format!(
-                "its ttl of {after} counts from {from}: if that is over, it is deleted within minutes"
-            );
-            notes.push(Note::of(Code::TtlGone, &cluster.address, message));
+            let Some(live) = self.live(&cluster.identity).filter(|_| stays) else { continue };
+            for (cause, job) in dask::reaper::of(cluster, &inputs.desired) {
+                let changed =
+                    matches!(action(&job.identity), Some(Action::Create | Action::Update | Action::Replace));
+                let Some(after) = dask::reaper::after(job).filter(|_| changed) else { continue };
+                let made = live["metadata"]["creationTimestamp"].as_str();
+                let made = made.map(|made| format!(", {made}")).unwrap_or_default();
+                let from = match cause {
+                    Cause::IdleStop => "the moment when its work ended".to_owned(),
+                    Cause::Ttl if dask::reaper::is_of_queue(job) => {
+                        "the moment when its queue admitted it".to_owned()
+                    }
+                    Cause::Ttl => format!("its creation{made}"),
+                };
+                let message = format!(
+                    "its {} of {after} counts from {from}: if that is over, it is deleted within minutes",
+                    cause.key()
+                );
+                notes.push(Note::of(gone(cause), &cluster.address, message));
+            }
         }
         self.notes.extend(notes);
     }

@@ -93,7 +93,7 @@ fn propose(planner: &mut Planner<'_>) {
         Mode::Apply => {
             planner.wants();
             planner.tell_halts();
-            planner.tell_ttls();
+            planner.tell_reapers();
             planner.no_longer_wanted();
         }
         Mode::Destroy => planner.destroy(),

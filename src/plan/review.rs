@@ -7,11 +7,12 @@ use serde_json::Value;
 use super::{Action, Change, Consent, Note, Plan, inline_pool};
 use crate::address::Address;
 use crate::diag::{Code, nearest};
-use crate::kinds::dask;
 use crate::kinds::gke::cluster::autopilot;
 use crate::kinds::gke::node_pool::starts_empty;
 use crate::kinds::kubernetes::provisioning;
+use crate::kinds::scale::Number;
 use crate::kinds::scope::POOL_LABEL;
+use crate::kinds::{self, dask};
 use crate::resource::{Identity, KindId, Resource, by_identity};
 
 /// A check on a finished plan.
@@ -140,38 +141,75 @@ fn check_among_workers(plan: &Plan, notes: &mut Vec<Note>) {
     }
 }
 
-/// A cluster that goes for want of work leaves nodes of a fixed size behind.
+/// A cluster that goes by itself leaves the nodes behind that its pools keep.
 fn idle_pools(plan: &Plan, notes: &mut Vec<Note>) {
-    let news = |change: &&Change| matches!(change.action, Action::Create | Action::Update | Action::Replace);
-    let wanted = by_identity(&plan.desired);
-    for change in plan.changes.iter().filter(news) {
-        let Some(cluster) = wanted.get(&change.identity).filter(|wanted| wanted.kind == KindId::DaskCluster)
-        else {
+    let changed = |resource: &Resource| {
+        let news = |change: &&Change| {
+            let acts = matches!(change.action, Action::Create | Action::Update | Action::Replace);
+            acts && change.identity == resource.identity
+        };
+        plan.changes.iter().any(|change| news(&change))
+    };
+    for cluster in plan.desired.iter().filter(|resource| resource.kind == KindId::DaskCluster) {
+        let reapers = dask::reaper::of(cluster, &plan.desired);
+        let mut keys: Vec<&str> = reapers.iter().map(|(cause, _)| cause.key()).collect();
+        if cluster.body["spec"]["idleTimeout"].as_u64().unwrap_or(0) > 0 {
+            keys.push("idle_timeout");
+        }
+        if keys.is_empty() {
             continue;
-        };
-        let spec = &cluster.body["spec"];
-        let key = match dask::ttl::of(cluster, &plan.desired) {
-            Some(_) => "ttl",
-            None if spec["idleTimeout"].as_u64().unwrap_or(0) > 0 => "idle_timeout",
-            None => continue,
-        };
-        let on = &spec["worker"]["spec"]["nodeSelector"][POOL_LABEL];
-        let stays = plan.desired.iter().find(|other| {
-            matches!(&other.identity, Identity::NodePool { pool, .. } if on == pool.as_str())
-                && other.body["nodeCount"].as_u64().unwrap_or(0) > 0
-        });
-        if let Some(pool) = stays {
-            notes.push(Note::of(
-                Code::IdlePool,
-                &cluster.address,
-                format!(
-                    "`{key}` deletes the Dask cluster, but not its nodes: {} has a fixed size and keeps \
-                     costing; with `nodes = {{ min = 0, max = {} }}` GKE removes them, too",
-                    pool.address, pool.body["nodeCount"]
-                ),
-            ));
+        }
+        let news = changed(cluster) || reapers.iter().any(|(_, job)| changed(job));
+        for (pool, on) in pools_of(plan, cluster) {
+            let (keeps, most) = match (kinds::of(pool.kind).scaled)(pool, &plan.desired).map(|it| it.number) {
+                Some(Number::File(nodes)) => (nodes, nodes),
+                Some(Number::Autoscaler { min, max, .. }) => (min, max),
+                Some(Number::Notebooks(_) | Number::Unsaid) | None => continue,
+            };
+            if keeps == 0 || !(news || changed(pool) || changed(on)) {
+                continue;
+            }
+            let cost = plan.hourly.as_ref().and_then(|hourly| hourly.pools.get(&pool.address));
+            let cost = cost.map(|cost| format!(" for ${:.2}/h", cost.least)).unwrap_or_default();
+            let bought = pool.origin.key("capacity");
+            let cure = match pool.provenance.iter().any(|(_, from)| *from == bought) {
+                // The ways are tried with the first node, so there has to be one.
+                true => format!("`dask-infra stop {}` takes all away", pool.address),
+                false => {
+                    format!("with `nodes = {{ min = 0, max = {most} }}` GKE removes all that are not needed")
+                }
+            };
+            let count = if keeps == 1 { "a node".to_owned() } else { format!("{keeps} nodes") };
+            let message = format!(
+                "`{}` deletes the Dask cluster, but {} keeps {count}{cost}, whatever runs there; {cure}",
+                keys.join("` or `"),
+                pool.address
+            );
+            notes.push(Note::of(Code::IdlePool, &cluster.address, message));
         }
     }
+}
+
+/// The pools that workers of a cluster are to run on, each once, and the cluster or the group that says so.
+fn pools_of<'p>(plan: &'p Plan, cluster: &'p Resource) -> Vec<(&'p Resource, &'p Resource)> {
+    let groups = plan
+        .desired
+        .iter()
+        .filter(|other| other.kind == KindId::DaskGroup && cluster.origin.contains(&other.origin));
+    let mut pools: Vec<(&Resource, &Resource)> = Vec::new();
+    for with_workers in std::iter::once(cluster).chain(groups) {
+        let on = &with_workers.body["spec"]["worker"]["spec"]["nodeSelector"][POOL_LABEL];
+        let named = plan
+            .desired
+            .iter()
+            .find(|other| matches!(&other.identity, Identity::NodePool { pool, .. } if on == pool.as_str()));
+        if let Some(pool) =
+            named.filter(|pool| pools.iter().all(|(known, _)| known.identity != pool.identity))
+        {
+            pools.push((pool, with_workers));
+        }
+    }
+    pools
 }
 
 const NOT_NEEDED: &str = "approval was given for something that this plan neither deletes nor replaces";

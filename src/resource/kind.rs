@@ -65,8 +65,8 @@ kinds! {
     DaskGroup "dask_group",
     /// An autoscaler of Dask workers.
     DaskAutoscaler "dask_autoscaler",
-    /// The CronJob that deletes a Dask cluster when its time is over.
-    DaskTtl "dask_ttl",
+    /// A CronJob that deletes a Dask cluster.
+    DaskReaper "dask_reaper",
     /// A Dask job.
     DaskJob "dask_job",
     /// A Jupyter server.

@@ -25,8 +25,7 @@ pub(super) fn check(tree: &Value) -> Vec<Mistake> {
 }
 
 /// Keys of other tools, and the one that does the same here.
-const OTHER_WORDS: [(&str, &str); 23] = [
-    ("idle_stop", "idle_timeout"),
+const OTHER_WORDS: [(&str, &str); 22] = [
     ("stop_after", "ttl"),
     ("node_count", "nodes"),
     ("num_nodes", "nodes"),

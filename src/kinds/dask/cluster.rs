@@ -13,10 +13,10 @@ use super::handled::{self, is_handled};
 use super::idle::IdleTimeout;
 use super::pods::{self, Tally, Wants, Workers, with_pods};
 use super::process::ProcessKeys;
+use super::reaper::{self, After, Cause};
 use super::registered::{self, Registered};
 use super::replicas::{Replicas, Writer};
 use super::service::DaskService;
-use super::ttl::{self, Ttl};
 use super::{autoscaler, scale, workers};
 use crate::address::{Address, FieldPath};
 use crate::kinds::about::{image, with_gpus, workers};
@@ -120,7 +120,13 @@ pub struct DaskCluster {
     /// CronJob beside it then deletes it, with its groups and autoscaler, also when no machine but the cluster is on. It is
     /// recreated only by `start`, or when its section changes. `{ after = "8h", image = "python:3.13" }` sets the CronJob's image, which needs Python 3.
     #[serde(default, skip_serializing_if = "Option::is_none")]
-    pub ttl: Option<Ttl>,
+    pub ttl: Option<After>,
+    /// How long without work until a CronJob beside it deletes the cluster, with its groups and autoscaler, also when no machine
+    /// but the cluster is on: `"30m"`. The scheduler says since when it has had no work; while the cluster waits in a queue
+    /// or for its first worker, the time has not begun. It is recreated only by `start`, or when its section changes.
+    /// `{ after = "30m", image = "ghcr.io/dask/dask:2026.8.0-py3.13" }` sets the CronJob's image, which needs `distributed`.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub idle_stop: Option<After>,
     /// The `[queue.NAME]` that it waits in: the scheduler and the workers start together when the
     /// queue has room for all of them, or not at all.
     #[serde(default, skip_serializing_if = "Option::is_none")]
@@ -344,8 +350,11 @@ fn all(key: &str, section: &DaskCluster, scope: &Scope) -> Vec<(Resource, bool)>
     }
     // A cluster of others is theirs to delete.
     let mut cluster = cluster;
-    if let Some(ttl) = section.ttl.as_ref().filter(|_| section.manage.is_managed()) {
-        let made = ttl::lower(&cluster, ttl, scope);
+    let mut groups: Vec<ObjectId> = cluster.identity.object().map(api::default_group).into_iter().collect();
+    let of_file = resources.iter().filter(|(resource, _)| resource.kind == KindId::DaskGroup);
+    groups.extend(of_file.filter_map(|(group, _)| group.identity.object().cloned()));
+    for (cause, after) in section.reaped().filter(|_| section.manage.is_managed()) {
+        let made = reaper::lower(&cluster, cause, after, &groups, scope);
         cluster.follows.extend(made.last().map(|job| job.address.clone()));
         resources.extend(made.into_iter().map(|resource| (resource, true)));
     }
@@ -421,6 +430,12 @@ impl DaskCluster {
 
     pub fn namespace(&self) -> &str {
         self.namespace.as_deref().unwrap_or("default")
+    }
+
+    /// Why CronJobs delete it, and after how long.
+    pub fn reaped(&self) -> impl Iterator<Item = (Cause, &After)> {
+        let keys = [(Cause::Ttl, &self.ttl), (Cause::IdleStop, &self.idle_stop)];
+        keys.into_iter().filter_map(|(cause, after)| Some((cause, after.as_ref()?)))
     }
 }
 
@@ -506,7 +521,7 @@ fn lower_cluster(key: &str, section: &DaskCluster, scope: &Scope) -> (Resource, 
         follows,
         origin,
         protect: section.lifecycle.protect,
-        life: match section.ttl {
+        life: match section.reaped().next() {
             Some(_) => Life::Once { follow: None },
             None => section.idle_timeout.map_or(Life::Kept, IdleTimeout::life),
         },

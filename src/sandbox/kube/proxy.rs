@@ -3,13 +3,11 @@
 
 use serde_json::{Value, json};
 
-use super::object::{Key, annotation, is_true, label, list, namespace, text};
+use super::object::{Key, is_true, label, list, namespace, text};
 use super::request::{Request, Response};
+use super::run;
 use super::status::Status;
 use super::store::Cluster;
-
-/// How many tasks a scheduler runs, on its Service.
-const TASKS: &str = "sandbox.dask-infra.dev/tasks";
 
 /// Answers `GET /api/v1/namespaces/N/services/NAME:PORT/proxy/PATH`; `None` for other paths.
 pub fn answer(cluster: &Cluster, request: &Request) -> Option<Response> {
@@ -66,7 +64,7 @@ fn through(cluster: &Cluster, space: &str, wanted: &str, path: &str) -> Result<R
 
 /// Source: `distributed/http/scheduler/json.py` 2026.8.0.
 fn counts(service: &Value, workers: usize) -> Value {
-    let tasks: usize = annotation(service, TASKS).and_then(|tasks| tasks.parse().ok()).unwrap_or(0);
+    let tasks = run::tasks(service);
     let (running, unrunnable) = if workers == 0 { (0, tasks) } else { (tasks, 0) };
     json!({
         "bytes": 0, "clients": usize::from(tasks > 0), "cores": workers, "erred": 0, "hosts": workers,

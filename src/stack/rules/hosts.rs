@@ -113,6 +113,14 @@ fn of_cluster(path: &FieldPath, cluster: &DaskCluster, foreign: &mut Vec<Foreign
         "the Dask operator deletes idle clusters, and there is none",
         "remove it, and `destroy` the stack when it is not needed",
     );
+    for (cause, _) in cluster.reaped() {
+        say(
+            true,
+            path.key(cause.key()),
+            "a CronJob of Kubernetes deletes the cluster, and there is none",
+            "remove it, and `destroy` the stack when it is not needed",
+        );
+    }
     say(
         cluster.capacity.is_some(),
         path.key("capacity"),

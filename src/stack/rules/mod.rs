@@ -28,12 +28,12 @@ mod names;
 mod notebooks;
 mod processes;
 mod queues;
+mod reaper;
 mod requests;
 mod secrets;
 mod sections;
 mod services;
 mod slurm;
-mod ttl;
 mod waiting;
 mod workers;
 mod zones;
@@ -150,8 +150,8 @@ const RULES: &[fn(&mut Context<'_>)] = &[
     requests::manifests_of_requests_work,
     notebooks::notebooks_have_an_image,
     notebooks::notebooks_have_a_password,
-    ttl::ttls_are_valid,
-    ttl::idle_timeouts_are_times,
+    reaper::reapers_are_valid,
+    reaper::idle_timeouts_are_times,
     secrets::secrets_are_named,
     secrets::references_are_names,
 ];

@@ -92,10 +92,25 @@ pub struct Section {
     pub extra: bool,
     /// `protect` of that group.
     pub extra_protect: bool,
-    /// Goes by itself: `idle_timeout`.
-    pub passing: bool,
+    /// Goes by itself.
+    pub passing: Passing,
     /// Keys of a pool that are GKE's.
     pub keys: Keys,
+}
+
+/// By what a Dask cluster goes by itself.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Passing {
+    /// It stays.
+    Never,
+    /// `idle_timeout`.
+    IdleTimeout,
+    /// `ttl`.
+    Ttl,
+    /// `idle_stop`.
+    IdleStop,
+    /// `ttl` and `idle_stop`.
+    Both,
 }
 
 /// Who writes a number.
@@ -143,8 +158,8 @@ pub enum Tweak {
     Labels,
     /// Group, taints, objects.
     Extra,
-    /// `idle_timeout`.
-    Passing,
+    /// By what it goes by itself.
+    Passing(Passing),
     /// A key of a cluster or a pool.
     Gke(usize),
 }
@@ -169,6 +184,17 @@ fn writer() -> impl Strategy<Value = Writer> {
     prop_oneof![4 => Just(Writer::File), 1 => Just(Writer::Autoscaler), 1 => Just(Writer::Start)]
 }
 
+/// Mostly never.
+fn passing() -> impl Strategy<Value = Passing> {
+    prop_oneof![
+        16 => Just(Passing::Never),
+        1 => Just(Passing::IdleTimeout),
+        1 => Just(Passing::Ttl),
+        1 => Just(Passing::IdleStop),
+        1 => Just(Passing::Both),
+    ]
+}
+
 /// Seldom true; shrinks to false.
 fn seldom() -> impl Strategy<Value = bool> {
     proptest::bool::weighted(0.15)
@@ -182,7 +208,7 @@ fn namespace() -> impl Strategy<Value = usize> {
 fn section(slot: Slot) -> impl Strategy<Value = Section> {
     let first = (proptest::bool::weighted(0.1), namespace(), 0..2usize, 1..3u32, writer());
     let group = proptest::bool::weighted(0.4);
-    let second = (seldom(), seldom(), group, seldom(), seldom(), keys::some(keys::POOL, 4));
+    let second = (seldom(), seldom(), group, seldom(), passing(), keys::some(keys::POOL, 4));
     (first, second).prop_map(move |(first, second)| {
         let (renamed, namespace, variant, number, writer) = first;
         let (protect, labels, extra, extra_protect, passing, keys) = second;
@@ -245,7 +271,7 @@ fn tweak() -> impl Strategy<Value = Tweak> {
         Just(Tweak::Manage),
         Just(Tweak::Labels),
         Just(Tweak::Extra),
-        Just(Tweak::Passing),
+        passing().prop_map(Tweak::Passing),
         (0..64usize).prop_map(Tweak::Gke),
     ]
 }
@@ -448,7 +474,16 @@ impl Spec {
             Writer::Autoscaler => format!("{{ min = 0, max = {number} }}"),
             Writer::Start => format!("{{ start = {number} }}"),
         };
-        let idle = if section.passing { "idle_timeout = 600\n" } else { "" };
+        // So long that nothing of it ends here; others who delete the cluster look the same. What is protected has none.
+        let (ttl, stop) = ("ttl = \"365d\"\n", "idle_stop = \"365d\"\n");
+        let idle = match section.passing {
+            Passing::Never => String::new(),
+            Passing::IdleTimeout => "idle_timeout = 600\n".to_owned(),
+            _ if section.protect => String::new(),
+            Passing::Ttl => ttl.to_owned(),
+            Passing::IdleStop => stop.to_owned(),
+            Passing::Both => format!("{ttl}{stop}"),
+        };
         let labels = if section.labels { "labels = { team = \"x\" }\n" } else { "" };
         let protect = if section.protect { "protect = true\n" } else { "" };
         let mut text = format!(
@@ -477,7 +512,7 @@ impl Section {
             labels: false,
             extra: false,
             extra_protect: false,
-            passing: false,
+            passing: Passing::Never,
             keys: Keys::new(),
         }
     }
@@ -527,7 +562,7 @@ impl Section {
             Tweak::Manage => self.theirs = !self.theirs,
             Tweak::Labels => self.labels = !self.labels,
             Tweak::Extra => self.extra = !self.extra,
-            Tweak::Passing => self.passing = !self.passing,
+            Tweak::Passing(passing) => self.passing = passing,
             Tweak::Gke(key) if self.slot == Slot::Pool(2) => keys::turn(&mut self.keys, keys::POOL, key),
             Tweak::Gke(_) => {}
         }

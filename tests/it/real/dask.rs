@@ -40,6 +40,11 @@ impl Dask {
         dask
     }
 
+    /// Where clients reach the scheduler.
+    pub fn address(&self) -> String {
+        format!("tcp://127.0.0.1:{}", self.comm)
+    }
+
     /// What to give [`super::ControlPlane::restart_kwok`].
     pub fn forwards(&self) -> [Forward; 2] {
         [Forward { pod: TCP_COMM, host: self.comm }, Forward { pod: DASHBOARD, host: self.dashboard }]
@@ -50,7 +55,7 @@ impl Dask {
     pub async fn add_workers(&mut self, names: &[&str]) {
         for name in names {
             let mut command = program(&self.ward);
-            command.args(["worker", &format!("tcp://127.0.0.1:{}", self.comm), "--name", name]);
+            command.args(["worker", &self.address(), "--name", name]);
             command.args(["--no-nanny", "--no-dashboard", "--nthreads", "1", "--memory-limit", "0"]);
             command.args(["--host", "127.0.0.1", "--local-directory", "workers"]);
             self.ward.start(*name, &mut command);
@@ -69,7 +74,7 @@ impl Dask {
             def work(done):\n while not os.path.exists(done): time.sleep(0.05)\n\
             Client(sys.argv[1]).submit(work, sys.argv[2]).result()\n";
         let mut command = Command::new(Part::Operator.program("python"));
-        command.args(["-c", script, &format!("tcp://127.0.0.1:{}", self.comm)]).arg(done);
+        command.args(["-c", script, &self.address()]).arg(done);
         command.env("HOME", self.ward.folder());
         self.ward.start("client", &mut command);
         self.until("no task runs", async |dask| {

@@ -2,15 +2,17 @@
 //!
 //! Recalled from `pkg/controller/cronjob/cronjob_controllerv2.go`. Programs do not run in the sandbox, so what a Job of a
 //! CronJob does is an imitation of the one program that is known: of an object whose path stands in its environment
-//! (`DASK_INFRA_TTL_PATH`) and that is older than `DASK_INFRA_TTL_SECONDS` when the Job is done, nothing is left.
+//! (`DASK_INFRA_REAPER_PATH`) and that is older than `DASK_INFRA_REAPER_SECONDS` when the Job is done, nothing is left. Where
+//! the address of a Dask scheduler stands there, too, it is the time without work that counts.
 
 use jiff::Timestamp;
 use serde_json::{Value, json};
 
 use super::super::object::{
-    Key, controller, is_deleted, is_true, key, list, name, namespace, number, reference_to, text, uid,
+    Key, controller, is_deleted, is_true, key, label, list, name, namespace, number, reference_to, text, uid,
 };
 use super::super::store::{DeleteOptions, Propagation};
+use super::dask::tasks;
 use super::round::{Run, Write};
 use super::workloads::MANAGER;
 
@@ -29,8 +31,9 @@ fn step(run: &mut Run<'_>, cron: &Value) {
     // Names end with a number that grows.
     jobs.sort_by_key(|job| name(job).rsplit('-').next().and_then(|number| number.parse::<u64>().ok()));
     let has_ended = |job: &Value| is_true(job, "Complete") || is_true(job, "Failed");
+    let idle = idle_since(run, cron);
     for job in jobs.iter().filter(|job| is_true(job, "Complete")) {
-        imitate(run, job);
+        imitate(run, job, idle);
     }
     for (end, limit) in [("Complete", "successfulJobsHistoryLimit"), ("Failed", "failedJobsHistoryLimit")] {
         let ended: Vec<&Value> = jobs.iter().copied().filter(|job| is_true(job, end)).collect();
@@ -49,6 +52,12 @@ fn step(run: &mut Run<'_>, cron: &Value) {
     }
     if let Some(last) = jobs.last() {
         status["lastScheduleTime"] = last["metadata"]["creationTimestamp"].clone();
+    }
+    let done = jobs.iter().rev().find(|job| is_true(job, "Complete"));
+    if let Some(done) =
+        done.map_or(cron.pointer("/status/lastSuccessfulTime"), |job| job.pointer("/status/completionTime"))
+    {
+        status["lastSuccessfulTime"] = done.clone();
     }
     run.status(MANAGER, key("batch", "cronjobs", cron), cron, status);
     let Some(every) = minutes(text(cron, "/spec/schedule")).filter(|_| cron["spec"]["suspend"] != true)
@@ -89,39 +98,67 @@ fn minutes(schedule: &str) -> Option<f64> {
     (every > 0).then(|| f64::from(every))
 }
 
+/// A variable of the program in the pods of a template.
+fn variable<'v>(template: &'v Value, name: &str) -> &'v str {
+    let container = list(template, "/spec/containers").first();
+    let variables = container.map_or(&[][..], |container| list(container, "/env"));
+    variables.iter().find(|variable| variable["name"] == name).map_or("", |found| text(found, "/value"))
+}
+
+/// The object of a path of the API.
+fn object_at<'a>(run: &Run<'a>, path: &str) -> Option<(Key, &'a Value)> {
+    let parts: Vec<&str> = path.split('/').collect();
+    let ["", "apis", group, _, "namespaces", namespace, resource, name] = parts.as_slice() else {
+        return None;
+    };
+    Some((Key::new(group, resource, namespace, name), run.get(group, resource, namespace, name)?))
+}
+
+/// Since when the scheduler that the program of a CronJob asks has had nothing to do. Where there is none, or no worker of
+/// those that its groups are to have, nobody knows.
+fn idle_since(run: &mut Run<'_>, cron: &Value) -> Option<Timestamp> {
+    let template = &cron["spec"]["jobTemplate"]["spec"]["template"];
+    let address = variable(template, "DASK_INFRA_REAPER_SCHEDULER").strip_prefix("tcp://")?;
+    let service = run.get("", "services", namespace(cron), address.split('.').next()?)?;
+    let (_, cluster) = object_at(run, variable(template, "DASK_INFRA_REAPER_PATH"))?;
+    let pods = run.objects("", "pods");
+    let is_there = |component: &str| {
+        let own = |pod: &&&Value| {
+            namespace(pod) == namespace(cluster)
+                && label(pod, "dask.org/cluster-name") == name(cluster)
+                && label(pod, "dask.org/component") == component
+        };
+        pods.iter().filter(own).any(|pod| is_true(pod, "Ready"))
+    };
+    let mut groups = variable(template, "DASK_INFRA_REAPER_GROUPS").split(' ');
+    let wanted = groups.any(|group| {
+        object_at(run, group).and_then(|(_, group)| number(group, "/spec/worker/replicas")) > Some(0)
+    });
+    let idle = tasks(service) == 0 && is_there("scheduler") && (!wanted || is_there("worker"));
+    idle.then(|| run.begun(format!("{} idle", uid(cluster))))
+}
+
 /// What the program in a Job has done at its end.
-fn imitate(run: &mut Run<'_>, job: &Value) {
-    let container = list(job, "/spec/template/spec/containers").first();
-    let variable = |name: &str| {
-        let variables = container.map_or(&[][..], |container| list(container, "/env"));
-        variables.iter().find(|variable| variable["name"] == name).map_or("", |found| text(found, "/value"))
-    };
-    let parts: Vec<&str> = variable("DASK_INFRA_TTL_PATH").split('/').collect();
-    let ["", "apis", group, _, "namespaces", namespace, resource, name] = parts.as_slice() else { return };
-    let Ok(seconds) = variable("DASK_INFRA_TTL_SECONDS").parse::<f64>() else { return };
-    let Some(object) = run.get(group, resource, namespace, name) else { return };
+fn imitate(run: &mut Run<'_>, job: &Value, idle: Option<Timestamp>) {
+    let template = &job["spec"]["template"];
+    let Some((key, object)) = object_at(run, variable(template, "DASK_INFRA_REAPER_PATH")) else { return };
+    let Ok(seconds) = variable(template, "DASK_INFRA_REAPER_SECONDS").parse::<f64>() else { return };
     let moment = |object: &Value, pointer: &str| text(object, pointer).parse::<Timestamp>().ok();
-    let workload: Vec<&str> = variable("DASK_INFRA_TTL_WORKLOAD").split('/').collect();
-    let workload = match workload.as_slice() {
-        ["", "apis", group, _, "namespaces", namespace, resource, name] => {
-            run.get(group, resource, namespace, name)
-        }
-        _ => None,
+    let begun = if !variable(template, "DASK_INFRA_REAPER_SCHEDULER").is_empty() {
+        idle
+    } else if let Some((_, workload)) = object_at(run, variable(template, "DASK_INFRA_REAPER_WORKLOAD")) {
+        // What is in a queue counts from its admission.
+        let mut conditions = list(workload, "/status/conditions").iter();
+        let admitted = |one: &&Value| one["type"] == "Admitted" && one["status"] == "True";
+        conditions.find(admitted).and_then(|admitted| moment(admitted, "/lastTransitionTime"))
+    } else {
+        moment(object, "/metadata/creationTimestamp")
     };
-    // What is in a queue counts from its admission.
-    let begun = match workload {
-        None => moment(object, "/metadata/creationTimestamp"),
-        Some(workload) => {
-            let mut conditions = list(workload, "/status/conditions").iter();
-            let admitted = |one: &&Value| one["type"] == "Admitted" && one["status"] == "True";
-            conditions.find(admitted).and_then(|admitted| moment(admitted, "/lastTransitionTime"))
-        }
-    };
-    let (Some(made), Some(done)) = (begun, moment(job, "/status/completionTime")) else {
+    let (Some(begun), Some(done)) = (begun, moment(job, "/status/completionTime")) else {
         return;
     };
-    if !is_deleted(object) && run.clock.after(made, seconds) <= done {
-        run.delete(Key::new(group, resource, namespace, name));
+    if !is_deleted(object) && run.clock.after(begun, seconds) <= done {
+        run.delete(key);
     }
 }
 
@@ -132,8 +169,8 @@ mod tests {
 
     fn cron(spec: &Value) -> Value {
         let env = json!([
-            { "name": "DASK_INFRA_TTL_PATH", "value": "/apis/apps/v1/namespaces/default/deployments/d" },
-            { "name": "DASK_INFRA_TTL_SECONDS", "value": "1800" },
+            { "name": "DASK_INFRA_REAPER_PATH", "value": "/apis/apps/v1/namespaces/default/deployments/d" },
+            { "name": "DASK_INFRA_REAPER_SECONDS", "value": "1800" },
         ]);
         let container = json!({ "name": "c", "image": "demo:1", "env": env });
         let mut cron = json!({

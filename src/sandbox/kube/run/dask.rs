@@ -29,6 +29,11 @@ const COOLDOWN: &str = "kubernetes.dask.org/cooldown-until";
 /// 63 characters of a name less `-scheduler`.
 const LONGEST_NAME: usize = 53;
 
+/// How many tasks the scheduler behind a Service has: none, or as many as the Service is annotated with.
+pub fn tasks(service: &Value) -> usize {
+    annotation(service, "sandbox.dask-infra.dev/tasks").and_then(|tasks| tasks.parse().ok()).unwrap_or(0)
+}
+
 /// One round of the operator, if it lives.
 pub fn run(run: &mut Run<'_>) {
     if !run.scripts.imitate_operator || !lives(run) {

@@ -3,7 +3,7 @@
 //! what the store holds to a list of writes; [`Loops::step`] runs them until nothing moves.
 //!
 //! Not imitated: StatefulSets, CronJobs that do not run every so many minutes, autoscalers, volumes, EndpointSlices, ControllerRevisions,
-//! disruption budgets, pod affinity and topology spread, preemption, node heartbeats.
+//! disruption budgets, most of pod affinity and topology spread, preemption, node heartbeats.
 //!
 //! How long something takes lives in `stages.toml`. Waits are kept in memory only: after a restart of
 //! the sandbox a wait that was under way begins again.
@@ -42,6 +42,7 @@ use std::collections::BTreeSet;
 
 use jiff::Timestamp;
 
+pub use self::dask::tasks;
 pub use self::round::{PoolView, Scripts, Write};
 pub use self::select::glob;
 

@@ -156,14 +156,19 @@ impl<'a> Run<'a> {
         self.cluster.revision()
     }
 
-    /// Whether `seconds` real ones, scaled, have passed since the wait of that name was first asked for.
-    /// Asking keeps the wait alive; a wait that one step does not ask for is forgotten.
-    pub(super) fn passed(&mut self, wait: String, seconds: f64) -> bool {
+    /// Since when the wait of that name has been asked for in every step.
+    pub(super) fn begun(&mut self, wait: String) -> Timestamp {
         let now = self.now;
         let wait = self.timers.since.entry(wait).or_insert(Wait { since: now, used: true });
         wait.used = true;
-        let end = wait.since.saturating_add(self.clock.real(seconds)).unwrap_or(Timestamp::MAX);
-        if end <= now {
+        wait.since
+    }
+
+    /// Whether `seconds` real ones, scaled, have passed since the wait of that name was first asked for.
+    /// Asking keeps the wait alive; a wait that one step does not ask for is forgotten.
+    pub(super) fn passed(&mut self, wait: String, seconds: f64) -> bool {
+        let end = self.begun(wait).saturating_add(self.clock.real(seconds)).unwrap_or(Timestamp::MAX);
+        if end <= self.now {
             return true;
         }
         self.timers.due = Some(self.timers.due.map_or(end, |due| due.min(end)));

@@ -1,6 +1,7 @@
 //! The scheduler: filters and scores of kube-scheduler's default profile for what this sandbox holds
-//! (node name, taints, node selector and affinity, resources, pod count), in its order and its words.
-//! Pod affinity, topology spread, volumes, host ports and preemption are not imitated.
+//! (node name, taints, node selector and affinity, resources, pod count, required affinity to pods of the same node), in its
+//! order and its words. Other pod affinity and anti-affinity, topology spread, volumes, host ports and preemption are not
+//! imitated.
 //!
 //! Recalled from `pkg/scheduler/framework/plugins`.
 
@@ -10,7 +11,7 @@ use std::collections::BTreeMap;
 use serde_json::{Value, json};
 
 use super::super::object::{
-    annotation, is_deleted, is_finished, key, list, name, namespace, set_condition, text,
+    annotation, is_deleted, is_finished, key, label, list, name, namespace, set_condition, text,
 };
 use super::claim::{OWNER, consumed};
 use super::round::Run;
@@ -64,6 +65,8 @@ pub struct Host<'a> {
     pods: i64,
     /// CPU and memory in use as scoring counts them.
     weight: [i64; 2],
+    /// The pods that are bound to it.
+    bound: Vec<&'a Value>,
 }
 
 /// What scoring assumes of a container that asks for no CPU or no memory: 100m and 200 MB, so that pods
@@ -102,13 +105,17 @@ impl Refusal {
 
 impl<'a> Host<'a> {
     /// The nodes with what the bound pods take of them.
-    pub fn all(nodes: &[&'a Value], pods: &[&Value]) -> Vec<Self> {
-        let mut hosts: Vec<Self> =
-            nodes.iter().map(|node| Self { node, used: Requests::new(), pods: 0, weight: [0; 2] }).collect();
+    pub fn all(nodes: &[&'a Value], pods: &[&'a Value]) -> Vec<Self> {
+        let empty = |node: &&'a Value| {
+            let (used, bound) = (Requests::new(), Vec::new());
+            Self { node, used, pods: 0, weight: [0; 2], bound }
+        };
+        let mut hosts: Vec<Self> = nodes.iter().map(empty).collect();
         for pod in pods.iter().filter(|pod| !is_finished(pod)) {
             let place = text(pod, "/spec/nodeName");
             if let Some(host) = hosts.iter_mut().find(|host| name(host.node) == place) {
                 host.take(&pod["spec"]);
+                host.bound.push(pod);
             }
         }
         hosts
@@ -139,7 +146,24 @@ impl<'a> Host<'a> {
         if !node_allowed(spec, self.node) {
             return Err(Refusal::of_selector());
         }
-        self.fits(spec)
+        self.fits(spec)?;
+        if !self.has_company(spec) {
+            return never("node(s) didn't match pod affinity rules".to_owned());
+        }
+        Ok(())
+    }
+
+    /// Whether the pods are there that a pod must run beside, by the labels of its terms. Not imitated: other topologies
+    /// than the node, expressions, namespaces, and a first pod that only pods of its own kind would keep out.
+    fn has_company(&self, spec: &Value) -> bool {
+        let terms = list(spec, "/affinity/podAffinity/requiredDuringSchedulingIgnoredDuringExecution");
+        terms.iter().filter(|term| text(term, "/topologyKey") == "kubernetes.io/hostname").all(|term| {
+            let wanted = term.pointer("/labelSelector/matchLabels").and_then(Value::as_object);
+            wanted.is_none_or(|wanted| {
+                let fits = |pod: &Value| wanted.iter().all(|(key, value)| value == label(pod, key));
+                self.bound.iter().any(|pod| fits(pod))
+            })
+        })
     }
 
     fn fits(&self, spec: &Value) -> Result<(), Refusal> {

@@ -96,6 +96,27 @@ fn nodes_that_are_full_could_be_emptied() {
 }
 
 #[test]
+fn a_pod_that_must_run_beside_another_waits_for_it() {
+    let nodes = three_nodes();
+    let refs: Vec<&Value> = nodes.iter().collect();
+    let beside = |app: &str| {
+        let term =
+            json!({"labelSelector": {"matchLabels": {"app": app}}, "topologyKey": "kubernetes.io/hostname"});
+        json!({"containers": [], "tolerations": [{"operator": "Exists"}],
+            "affinity": {"podAffinity": {"requiredDuringSchedulingIgnoredDuringExecution": [term]}}})
+    };
+    let bound =
+        json!({"metadata": {"labels": {"app": "web"}}, "spec": {"nodeName": "cpu-2", "containers": []}});
+    let hosts = Host::all(&refs, &[&bound]);
+    assert_eq!(place(&beside("web"), None, &hosts), Ok(2));
+    assert_eq!(
+        place(&beside("other"), None, &hosts).expect_err("alone"),
+        "0/3 nodes are available: 3 node(s) didn't match pod affinity rules. preemption: 0/3 nodes are available: \
+         3 Preemption is not helpful for scheduling."
+    );
+}
+
+#[test]
 fn preferences_weigh_more_than_free_space() {
     let prefer = |weight: i64, value: &str| {
         json!({"weight": weight,
