@@ -235,3 +235,79 @@ pub(super) async fn list_pages(
         }
     }
 }
+
+#[cfg(test)]
+mod tests {
+    use std::sync::Mutex;
+
+    use futures::FutureExt as _;
+    use futures::future::BoxFuture;
+    use serde_json::json;
+
+    use super::*;
+
+    /// Answers by path, and what was asked.
+    struct Fixed(BTreeMap<String, Value>, Mutex<Vec<String>>);
+
+    impl LiveApi for Fixed {
+        fn send(&self, request: Request) -> BoxFuture<'_, Result<Value, ApiError>> {
+            self.1.lock().unwrap().push(request.path.clone());
+            let answer = self.0.get(&request.path).cloned();
+            async move { answer.ok_or_else(|| request.failed(Class::Denied, "no")) }.boxed()
+        }
+    }
+
+    fn gvk(kind: &str, plural: &str) -> Gvk {
+        Gvk { group: String::new(), version: "v1".into(), kind: kind.into(), plural: plural.into() }
+    }
+
+    /// A page of objects, each in the namespace that it is named after, and how many come after it.
+    fn page(names: &[&str], rest: Option<u64>) -> Value {
+        let items = names.iter().map(|name| json!({ "metadata": { "name": name, "namespace": name } }));
+        let metadata = match rest {
+            Some(rest) => json!({ "continue": "next", "remainingItemCount": rest }),
+            None => json!({}),
+        };
+        json!({ "metadata": metadata, "items": items.collect::<Vec<_>>() })
+    }
+
+    /// What was found, how many collections are left to be listed, and how many requests were sent.
+    async fn taken(namespaces: &[&str], kind: (&str, &str), pages: &[Value]) -> (Vec<String>, usize, usize) {
+        let path = format!("/api/v1/{}?limit=500", kind.1);
+        let paths = [path.clone(), format!("{path}&continue=next")];
+        let api = Fixed(paths.into_iter().zip(pages.iter().cloned()).collect(), Mutex::default());
+        let mut collections: Collections =
+            namespaces.iter().map(|name| (gvk(kind.0, kind.1), Some((*name).to_owned()))).collect();
+        let found = take_few(&api, &mut collections, 4).await;
+        let mut names: Vec<String> = found.into_iter().map(|(object, _)| object.name).collect();
+        names.sort();
+        let asked = api.1.lock().unwrap().len();
+        (names, collections.len(), asked)
+    }
+
+    #[tokio::test]
+    async fn a_kind_of_many_namespaces_is_listed_at_once_where_it_is_few() {
+        let (four, maps) = (["a", "b", "c", "d"], ("ConfigMap", "configmaps"));
+        let none = Vec::<String>::new();
+        let first = || page(&["a", "x"], Some(2));
+        let second = page(&["b", "y"], None);
+        // Others' objects are left out.
+        assert_eq!(taken(&four, maps, &[page(&["a", "x"], None)]).await, (vec!["a".to_owned()], 0, 1));
+        let both = vec!["a".to_owned(), "b".to_owned()];
+        assert_eq!(taken(&four, maps, &[first(), second.clone()]).await, (both, 0, 2));
+        // Refused, as is the second page; too many; how many is not said; more than was said.
+        assert_eq!(taken(&four, maps, &[]).await, (none.clone(), 4, 1));
+        assert_eq!(taken(&four, maps, &[first()]).await, (none.clone(), 4, 2));
+        assert_eq!(
+            taken(&four, maps, &[page(&["a"], Some(501)), second.clone()]).await,
+            (none.clone(), 4, 1)
+        );
+        let unsaid = json!({ "metadata": { "continue": "next" }, "items": [] });
+        assert_eq!(taken(&four, maps, &[unsaid, second]).await, (none.clone(), 4, 1));
+        assert_eq!(taken(&four, maps, &[first(), first()]).await, (none.clone(), 4, 2));
+        // Few namespaces, and Secrets.
+        let all = [page(&["a"], None)];
+        assert_eq!(taken(&four[..3], maps, &all).await, (none.clone(), 3, 0));
+        assert_eq!(taken(&four, ("Secret", "secrets"), &all).await, (none, 4, 0));
+    }
+}
