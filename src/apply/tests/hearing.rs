@@ -287,7 +287,7 @@ async fn what_goes_is_heard_gone_and_not_asked_for() {
         (Trouble::Forbidden, Goes::Later, 20 * 20, 1),
         (Trouble::Forbidden, Goes::Renewed, 20 * 20, 1),
         (Trouble::Breaks, Goes::Echoed, 20, 4),
-        (Trouble::Cut, Goes::Later, 0, 40),
+        (Trouble::Cut, Goes::Later, 0, 50),
         (Trouble::TooOld, Goes::Echoed, 1, 2),
         // It is believed for a while that tells nothing.
         (Trouble::Deaf, Goes::Echoed, 20, 1),
