@@ -1,4 +1,5 @@
 //! `[ssh]` with a real sshd on loopback and the real `distributed`: three hosts are three ports, each with a folder of its own.
+//! `benches/hosts.rs` has more of them.
 
 use std::fs;
 use std::io::Write as _;
@@ -14,7 +15,7 @@ use crate::served::{Said, User};
 /// Privileged programs are not on every `PATH`.
 const SSHD: &str = "/usr/sbin/sshd";
 
-fn sshd_is_there() -> bool {
+pub fn sshd_is_there() -> bool {
     let there = Path::new(SSHD).exists();
     assert!(
         there || std::env::var_os("DASK_INFRA_REQUIRE_REAL").is_none_or(|value| value != "1"),
@@ -27,11 +28,11 @@ fn sshd_is_there() -> bool {
     there
 }
 
-struct Lab {
+pub struct Lab {
     user: User,
     folder: tempfile::TempDir,
     servers: Vec<Option<Child>>,
-    ports: [u16; 3],
+    ports: Vec<u16>,
     dask: [u16; 2],
     /// Where sockets of connections lie: another folder is another connection.
     connections: tempfile::TempDir,
@@ -44,6 +45,11 @@ fn keygen(file: &Path) {
 
 impl Lab {
     fn new(worker: &str, more: &str) -> Self {
+        Self::of(free_ports::<3>().to_vec(), worker, more)
+    }
+
+    /// A host for each port.
+    pub fn of(ports: Vec<u16>, worker: &str, more: &str) -> Self {
         let folder = tempfile::tempdir().unwrap();
         keygen(&folder.path().join("id"));
         keygen(&folder.path().join("other"));
@@ -55,17 +61,17 @@ impl Lab {
         let mut lab = Self {
             user: User::empty(),
             folder,
-            servers: vec![None, None, None],
-            ports: free_ports::<3>(),
+            servers: ports.iter().map(|_| None).collect(),
+            ports,
             dask: free_ports::<2>(),
             connections: tempfile::tempdir().unwrap(),
         };
-        for index in 0..3 {
+        for index in 0..lab.ports.len() {
             keygen(&lab.at(&format!("host{index}")));
             fs::create_dir(lab.state(index)).unwrap();
             lab.serve(index);
         }
-        lab.known(&[0, 1, 2]);
+        lab.known(&(0..lab.ports.len()).collect::<Vec<usize>>());
         lab.configured("id");
         let program = lab.at("ssh");
         let text = format!("#!/bin/sh\nexec ssh -F {}/ssh_config \"$@\"\n", lab.folder.path().display());
@@ -75,11 +81,9 @@ impl Lab {
             format!("{{ name = \"n{}\", address = \"127.0.0.1\", port = {} }}", index + 1, lab.ports[index])
         };
         let text = format!(
-            "[stack]\nname = \"lab\"\n\n[ssh]\nhosts = [{}, {}, {}]\n\n[environment.main]\npath = \"{}\"\n\n[dask_cluster.work]\n\
+            "[stack]\nname = \"lab\"\n\n[ssh]\nhosts = [{}]\n\n[environment.main]\npath = \"{}\"\n\n[dask_cluster.work]\n\
              scheduler = {{ port = {}, dashboard_port = {} }}\nworker = {{ {worker} }}\n\n{more}",
-            host(0),
-            host(1),
-            host(2),
+            (0..lab.ports.len()).map(host).collect::<Vec<String>>().join(", "),
             Part::Operator.program("python").display(),
             lab.dask[0],
             lab.dask[1],
@@ -146,7 +150,7 @@ impl Lab {
         fs::write(self.at("ssh_config"), text).unwrap();
     }
 
-    fn run(&self, words: &[&str]) -> Said {
+    pub fn run(&self, words: &[&str]) -> Said {
         self.run_over(self.connections.path(), words)
     }
 
@@ -186,7 +190,7 @@ impl Drop for Lab {
     fn drop(&mut self) {
         // Gone already in a good run.
         let _ = self.run(&["destroy", "--auto-approve"]);
-        for index in 0..3 {
+        for index in 0..self.ports.len() {
             self.end(index);
         }
     }
