@@ -24,8 +24,22 @@ use super::shape::Media;
 use super::{ApiError, Class, Request};
 use crate::resource::{Host, Reach};
 
-/// Its part for SLURM stands first: what follows is begun by its last line.
-const AGENT: &str = concat!(include_str!("slurm.py"), "\n", include_str!("agent.py"));
+/// The agent: a file for each concern, joined to one text, as nothing of it lies on the host's disk to be imported. The last one
+/// serves; the others define what it uses.
+pub const AGENT: &str = concat!(
+    include_str!("agent/base.py"),
+    include_str!("agent/processes.py"),
+    include_str!("agent/fields.py"),
+    include_str!("agent/store.py"),
+    include_str!("agent/schedulers.py"),
+    include_str!("agent/slurm.py"),
+    include_str!("agent/environments.py"),
+    include_str!("agent/gpus.py"),
+    include_str!("agent/clusters.py"),
+    include_str!("agent/pods.py"),
+    include_str!("agent/status.py"),
+    include_str!("agent/serve.py"),
+);
 
 /// Reads the agent from its input and becomes it: nothing is written to the host's disk, and no list of processes shows it.
 const START: &str =

@@ -1,5 +1,4 @@
-"""Workers as jobs of SLURM: the part of the agent that submits, finds and cancels them. It stands before the agent's own text,
-whose names it uses.
+"""Workers as jobs of SLURM: the part of the agent that submits, finds and cancels them.
 
 A job is found by its comment, which holds the id of the worker that it is, so that one whose number was not noted in time is
 not submitted twice. Text of squeue is read, not its JSON, whose fields differ between releases.

@@ -1,0 +1,152 @@
+"""What is live on this host, as a small Kubernetes-like API.
+
+dask-infra runs this program with the host's own Python for as long as one command runs: a request a line on stdin, an
+answer a line on stdout. Nothing listens on a port. Objects are JSON files below one folder of the user and the machine, so
+that the next command finds them; processes outlive this program and are found by process id, start time and boot.
+
+Standard library only, Python 3.8 and later, Linux: start times and environments of processes are read from /proc.
+"""
+
+import contextlib
+import errno
+import fcntl
+import hashlib
+import json
+import os
+import pwd
+import re
+import select
+import shlex
+import shutil
+import signal
+import socket
+import stat
+import struct
+import subprocess
+import sys
+import time
+import urllib.parse
+import uuid
+
+HOSTS = "hosts.dask-infra.dev/v1"
+# Plural, API version, kind, whether it lies in a namespace.
+KINDS = {
+    "namespaces": ("v1", "Namespace", False),
+    "configmaps": ("v1", "ConfigMap", True),
+    "pods": ("v1", "Pod", True),
+    "events": ("v1", "Event", True),
+    "environments": (HOSTS, "Environment", False),
+    "clusters": (HOSTS, "Cluster", False),
+    "workergroups": (HOSTS, "WorkerGroup", False),
+}
+CLUSTER_LABEL = "dask.org/cluster-name"
+GROUP_LABEL = "dask.org/workergroup-name"
+COMPONENT_LABEL = "dask.org/component"
+# Tells a program where the scheduler is.
+SCHEDULER = "DASK_SCHEDULER_ADDRESS"
+# In the environment of every process that is started here; children inherit it.
+MARK = "DASK_INFRA_PROCESS"
+# What processes get of the environment of who applies: a shell's other variables would make two applies differ, and may
+# hold secrets.
+PASSED_ON = ("HOME", "LANG", "LD_LIBRARY_PATH", "LOGNAME", "PATH", "SHELL", "SSL_CERT_FILE", "TMPDIR", "TZ", "USER")
+# The scheduler's routes with its API, which retires workers; a list replaces the default one.
+# Source: distributed.yaml of distributed 2026.8.0.
+ROUTES = [
+    "distributed.http.scheduler." + name for name in ("prometheus", "info", "json", "api")
+] + ["distributed.http." + name for name in ("health", "proxy", "statics")]
+# Seconds. A scheduler may take so long to answer; all that are asked for one request; one that was silent a moment ago.
+ANSWER, ANSWERS, AGAIN = 2, 3, 0.2
+# How long one that was silent counts as such.
+SILENT = 15
+# A scheduler that was started to answer, and workers that were started to register: imports take up to ten seconds on a
+# machine that does other things, for each process.
+UP = 180
+# Retiring moves what workers hold: gigabytes, over a network.
+RETIRE = 120
+TERMINATE = 15
+KILL = 10
+# Less than an apply waits for an environment.
+INSTALL, ABOUT = 1700, 60
+# Beside the lock of a maker: the folder of the files that it reads.
+FILES = ".files"
+# How long a request waits for the files.
+LOCK = 10
+# Bytes of a log that are sent at most, and above which one is cut to as much as that.
+LOG, LONG_LOG = 4 * 1024 * 1024, 64 * 1024 * 1024
+# Bytes that are kept, so that the record and the lock of a stack can be written on a full disk.
+RESERVE = 256 * 1024
+FULL = (errno.ENOSPC, errno.EDQUOT, errno.EFBIG)
+
+
+def stamp(seconds):
+    return time.strftime("%Y-%m-%dT%H:%M:%SZ", time.gmtime(seconds))
+
+
+def now():
+    return stamp(time.time())
+
+
+class Refused(Exception):
+    def __init__(self, status, reason, message, name=None, remedy=None):
+        super().__init__(message)
+        self.status, self.reason, self.message, self.name, self.remedy = status, reason, message, name, remedy
+
+    def answer(self):
+        return {
+            "kind": "Status", "apiVersion": "v1", "metadata": {}, "status": "Failure",
+            "message": self.message, "reason": self.reason, "code": self.status, "details": {"name": self.name},
+            "remedy": self.remedy,
+        }
+
+
+class Broken(Refused):
+    """A Python that does not run."""
+
+    def __init__(self, message):
+        super().__init__(500, "Failed", message)
+
+
+def not_found(plural, name):
+    return Refused(404, "NotFound", '%s "%s" not found' % (plural, name), name)
+
+
+def without_passwords(text):
+    """Without what stands before the host of a URL."""
+    return re.sub(r"://[^/@\s]*@", "://***@", text)
+
+
+def counted(number, one, several):
+    return "%d %s" % (number, one if number == 1 else several)
+
+
+def digest(what):
+    return hashlib.sha256(json.dumps(what, sort_keys=True).encode()).hexdigest()[:16]
+
+
+def read_json(file):
+    try:
+        with open(file) as text:
+            return json.load(text)
+    except (OSError, ValueError):
+        return None
+
+
+def tail(file):
+    """The last line of a log that says something: what is indented goes on from another line, and Python's tracker of
+    semaphores only says that somebody else was killed."""
+    try:
+        with open(file, "rb") as log:
+            log.seek(max(0, log.seek(0, os.SEEK_END) - 4096))
+            lines = [line.rstrip() for line in log.read().decode(errors="replace").splitlines()]
+    except OSError:
+        return "it left no log"
+    lines = [line for line in lines if line and not line.startswith(" ") and "resource_tracker" not in line]
+    return lines[-1][-300:] if lines else "its log is empty"
+
+
+def is_going(live):
+    return bool(live["metadata"].get("deletionTimestamp"))
+
+
+def log_name(pod):
+    return pod + ".log"

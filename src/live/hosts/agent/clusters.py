@@ -1,0 +1,261 @@
+"""Brings the processes of Dask clusters to what is asked for."""
+
+
+class Clusters:
+    def groups(self, cluster):
+        return [group for group in self.store.all("workergroups") if group["spec"].get("cluster") == cluster]
+
+    def pods(self, label, name):
+        return [pod for pod in self.store.all("pods") if pod["metadata"].get("labels", {}).get(label) == name]
+
+    def wanted(self, cluster):
+        """The processes that a cluster and its groups ask for: name to what is to run."""
+        live = self.store.get("clusters", cluster)
+        going = live is None or is_going(live)
+        wanted, terms = {}, {}
+        if not going:
+            terms = live["spec"]["scheduler"]
+            if live["spec"].get("reach"):
+                terms = dict(terms, host=live["spec"]["reach"])
+        if not going and leads(live):
+            wanted[cluster + "-scheduler"] = {
+                "component": "scheduler", "group": "", "environment": live["spec"]["environment"], "scheduler": terms,
+            }
+        def prefix(name, owner):
+            # Of one scheduler no two workers have one name. No other name has a `_`.
+            host = owner["spec"].get("host")
+            return "%s_%s-worker" % (name, host) if host else name + "-worker"
+        groups = [(prefix(cluster, live), "", live)] if live else []
+        groups += [
+            (prefix(group["metadata"]["name"], group), group["metadata"]["name"], group) for group in self.groups(cluster)
+        ]
+        for first, group, owner in groups:
+            if going or is_going(owner):
+                continue
+            worker = {key: value for key, value in owner["spec"]["worker"].items() if key not in ("replicas", "hosts")}
+            for index in range(int(owner["spec"]["worker"].get("replicas", 1))):
+                wanted["%s-%d" % (first, index)] = {
+                    "component": "worker", "group": group, "environment": owner["spec"]["environment"],
+                    "scheduler": terms, "worker": worker,
+                }
+                if "host" in live["spec"]:
+                    wanted["%s-%d" % (first, index)]["spread"] = True
+        return wanted
+
+    def converge(self, cluster):
+        """Begins to bring the processes of a cluster to what is asked for; to be called with the lock."""
+        file = self.store.at("run", cluster)
+        if is_alive(read_json(file)):
+            return
+        process = detach(lambda: self.converged(cluster, file))
+        try:
+            self.store.write(file, process)
+        except OSError as error:
+            # Its work may be what makes room. Two of them at once only do things twice.
+            if error.errno not in FULL:
+                raise
+
+    def is_converging(self, cluster):
+        return is_alive(read_json(self.store.at("run", cluster)))
+
+    def converged(self, cluster, file):
+        try:
+            self.bring(cluster, file)
+        except Exception as why:
+            error = why.message if isinstance(why, Refused) else "%s: %s" % (type(why).__name__, why)
+            with self.store.locked():
+                self.store.write(file, {"error": error})
+
+    def bring(self, cluster, file):
+        tried, kept, begun, met = set(), set(), False, False
+        has_jobs = any(pod["internal"].get("slurm") for pod in self.pods(CLUSTER_LABEL, cluster))
+        leader = cluster + "-scheduler"
+        while True:
+            if has_jobs:
+                # SLURM may take its time: nobody waits for the files meanwhile.
+                self.look()
+            with self.store.locked():
+                wanted = self.wanted(cluster)
+                has_jobs = has_jobs or any(is_of_slurm(one) for one in wanted.values())
+                pods = {pod["metadata"]["name"]: pod for pod in self.pods(CLUSTER_LABEL, cluster)}
+                if not begun:
+                    begun = True
+                    self.forget_kept(pods.values())
+                alive = {name for name, pod in pods.items() if self.lives(pod)}
+                same = {name for name in pods if name in wanted and pods[name]["internal"].get("text") == digest(wanted[name])}
+                missing = sorted(name for name in wanted if name not in pods)
+                live = self.store.get("clusters", cluster)
+                # On another host, which this one knows by its address only.
+                away = live is not None and not is_going(live) and not leads(live)
+                # Workers end with their scheduler, and none takes them over.
+                lost = not away and (leader not in same or (leader not in alive and leader not in tried))
+                dead = [name for name in pods if name not in alive and not (name in same and name in tried)]
+                goes = [name for name in sorted(pods) if name in alive and name not in same and name not in kept]
+                known = met if away else bool(pods.get(leader, {}).get("internal", {}).get("scheduler"))
+                if lost and not pods:
+                    if leader in wanted:
+                        tried.add(leader)
+                        self.start(cluster, leader, wanted[leader])
+                        continue
+                    missing = []
+                if not lost and not away and leader not in alive:
+                    # It does not start: nothing else can.
+                    missing = []
+                # Where GPUs are given back by those who go, they are waited for.
+                ready = self.with_gpus(missing, wanted) if goes else missing
+                if not lost and not dead and known and ready:
+                    # Before others go, so that they can take over what those hold.
+                    for name in ready[:AT_ONCE] if has_jobs else ready:
+                        tried.add(name)
+                        self.start(cluster, name, wanted[name])
+                    continue
+                waits = not lost and not known and (leader in alive or away)
+                if not (pods and lost) and not dead and not goes and not waits:
+                    self.finish(cluster)
+                    self.store.remove("run", os.path.basename(file))
+                    self.collect()
+                    return
+            if lost or dead:
+                left = self.stop([pods[name] for name in (sorted(pods) if lost else sorted(dead))])
+                if left:
+                    raise Refused(500, "Failed", "%s cannot be ended: its processes do not react to SIGKILL" % ", ".join(left))
+            elif waits and away:
+                self.meet(cluster, live)
+                met = True
+            elif waits:
+                self.wait_for_scheduler(cluster, pods[leader])
+            else:
+                self.replace(cluster, pods, goes, wanted, alive & same, kept)
+
+    def replace(self, cluster, pods, goes, wanted, stay, kept):
+        """Ends workers that go on under other terms or not at all. What only they hold moves to others first: of those that
+        are started again, half at a time, so that there are others."""
+        changed = [name for name in goes if name in wanted]
+        some = [name for name in goes if name not in wanted] or changed[:max(1, len(changed) // 2)]
+        leader = cluster + "-scheduler"
+        others = (stay | set(goes)) - set(some) - {leader}
+        self.wait_for_workers(cluster, pods.get(leader), others & stay)
+        theirs = {name: set(members(pods[name])) for name in some}
+        retired = self.retire(cluster, pods.get(leader), set().union(*theirs.values()), bool(others))
+        unmoved = [name for name in some if not theirs[name] <= retired]
+        left = self.stop([pods[name] for name in some if name not in unmoved])
+        kept.update(unmoved, left)
+        with self.store.locked():
+            for name in unmoved:
+                self.keep(pods[name], "the scheduler did not retire it, so it still runs: what only it holds would be lost")
+
+    def keep(self, pod, why):
+        """Notes why a process that should go is still there; to be called with the lock."""
+        live = self.store.get("pods", pod["metadata"]["name"], "default")
+        if live and live["metadata"]["uid"] == pod["metadata"]["uid"]:
+            live["internal"]["kept"] = why
+            self.store.put("pods", live)
+
+    def forget_kept(self, pods):
+        for pod in pods:
+            if pod["internal"].pop("kept", None):
+                self.store.put("pods", pod)
+
+    def wait_for_scheduler(self, cluster, pod):
+        """Until a scheduler that was started here answers, and with what id: another one may have taken its port."""
+        until = time.monotonic() + UP
+        with self.store.locked():
+            live = self.store.get("clusters", cluster)
+        process = self.process_of(pod)
+        while live and is_alive(process):
+            known = heard(live, ANSWER)
+            if known.get("id") and is_at(live, known.get("address")) and is_its_own(live, process):
+                with self.store.locked():
+                    now_there = self.store.get("pods", pod["metadata"]["name"], "default")
+                    if now_there and now_there["metadata"]["uid"] == pod["metadata"]["uid"]:
+                        now_there["internal"]["scheduler"] = known["id"]
+                        self.store.put("pods", now_there)
+                return
+            if time.monotonic() > until:
+                message = "its scheduler runs, but does not answer on port %s within %d s: workers were not started"
+                raise Refused(500, "Failed", message % (live["spec"]["scheduler"]["dashboardPort"], UP))
+            time.sleep(0.1)
+
+    def wait_for_workers(self, cluster, leader, names):
+        """Until workers are registered, as far as they live: before that they can take nothing over."""
+        until = time.monotonic() + UP
+        while names and time.monotonic() < until:
+            with self.store.locked():
+                live = self.store.get("clusters", cluster)
+                pods = [self.store.get("pods", name, "default") for name in names]
+                waited = {one for pod in pods if pod and self.lives(pod) for one in members(pod)}
+                alive = leader is None or is_alive(self.process_of(leader))
+            known = self.identity(live, leader, ANSWER) if live and alive else {}
+            if not alive or waited <= {str(one.get("id")) for one in known.get("workers", {}).values()}:
+                return
+            time.sleep(0.2)
+
+    def finish(self, cluster):
+        """Lets objects go whose processes are gone; to be called with the lock."""
+        for group in self.groups(cluster):
+            if is_going(group):
+                self.store.drop("workergroups", group["metadata"]["name"])
+        live = self.store.get("clusters", cluster)
+        if live and is_going(live):
+            self.store.drop("clusters", cluster)
+            self.store.remove("schedulers", cluster)
+
+    def retire(self, cluster, leader, names, is_strict):
+        """Has a scheduler move what workers hold; says which may end. The scheduler knows workers by address
+        only, and answers 200 to what it ignores: each that it retired is a key of its answer.
+        Source: tried on distributed 2026.8.0."""
+        until = time.monotonic() + RETIRE
+        process = self.process_of(leader) if leader else None
+        with self.store.locked():
+            live = self.store.get("clusters", cluster)
+        def goes_on():
+            return is_alive(process) if leader else live and not is_refused(live)
+        retired = set()
+        while live and goes_on() and time.monotonic() < until:
+            known = self.identity(live, leader, ANSWER)
+            if known:
+                at = {str(one.get("id")): address for address, one in known.get("workers", {}).items()}
+                # Other hosts have workers, too, and so may others.
+                is_strict = is_strict or bool(set(at) - names)
+                # One that is not listed has nothing, or has gone.
+                retired |= {name for name in names if name not in at}
+                if retired >= names:
+                    return retired
+                wanted = {at[name]: name for name in names - retired}
+                with contextlib.suppress(OSError, ValueError):
+                    left = until - time.monotonic()
+                    answer = ask(live, "POST", "/api/v1/retire_workers", {"workers": sorted(wanted)}, left)
+                    retired |= {wanted[address] for address in answer if address in wanted}
+                if not is_strict:
+                    # There is nobody who could take anything over.
+                    return names
+                if retired >= names:
+                    return retired
+            time.sleep(0.3)
+        # Without a scheduler nothing can be moved, and what workers hold is of no use.
+        return retired if goes_on() else names
+
+    def meet(self, cluster, live):
+        """Waits for a scheduler on another host, and notes who it is."""
+        until = time.monotonic() + UP
+        while True:
+            known = heard(live, ANSWER)
+            if known.get("id") and is_at(live, known.get("address")):
+                with self.store.locked():
+                    self.store.write(self.store.at("schedulers", cluster), {"id": known["id"]})
+                return
+            if time.monotonic() > until:
+                scheduler = live["spec"]["scheduler"]
+                message = "no scheduler of %s://%s:%s answers on port %s: %s"
+                who = "the one there calls itself %s" % known["address"] if known.get("address") else "nothing is there, or a firewall in between"
+                raise Refused(500, "Failed", message % (
+                    scheduler.get("protocol", "tcp"), url_host(listens(live["spec"])), scheduler["port"],
+                    scheduler["dashboardPort"], who))
+            time.sleep(0.2)
+
+    def identity(self, live, leader, patience):
+        """What the scheduler of a cluster says of itself, wherever it is."""
+        if leader is None:
+            noted = read_json(self.store.at("schedulers", live["metadata"]["name"])) or {}
+            leader = {"internal": {"scheduler": noted.get("id")}}
+        return identity(live, leader, patience)

@@ -1,0 +1,204 @@
+"""Python environments of this host: made, looked at and taken away."""
+
+
+class Environments:
+    def environment(self, name):
+        found = self.store.get("environments", name)
+        return self.seen_environment(found) if found else None
+
+    def seen_environment(self, live):
+        """An environment with what is known of it now."""
+        internal, spec = live.get("internal", {}), live["spec"]
+        status = dict(live.get("status", {}))
+        if status.get("digest") != spec.get("digest"):
+            status = {"phase": "Making", "digest": spec.get("digest")}
+        if status.get("phase") == "Making" and not is_alive(internal.get("maker")):
+            status.update(phase="Failed", message="it was interrupted before it was complete")
+        if status.get("phase") == "Ready" and not os.access(status.get("python", ""), os.X_OK):
+            status.update(phase="Failed", message="%s is gone" % status.get("python"))
+        return dict(live, status=status)
+
+    def make_environment(self, name):
+        """Begins what is not made yet; to be called with the lock."""
+        live = self.store.get("environments", name)
+        if self.seen_environment(live)["status"]["phase"] == "Ready":
+            return
+        internal = live.setdefault("internal", {})
+        if is_alive(internal.get("maker")) and live.get("status", {}).get("digest") == live["spec"].get("digest"):
+            return
+        self.end_maker(live)
+        live["status"] = {"phase": "Making", "digest": live["spec"].get("digest")}
+        # The maker waits for the lock, which is still held here.
+        internal["maker"] = detach(lambda: self.made(name, live["spec"], live["metadata"]["uid"]))
+        self.store.put("environments", live)
+
+    def end_maker(self, live):
+        """To be called with the lock."""
+        maker = live.get("internal", {}).get("maker")
+        if is_alive(maker):
+            with contextlib.suppress(ProcessLookupError, PermissionError):
+                os.killpg(maker["pid"], signal.SIGKILL)
+        # What it ran, had it ended before.
+        kill_marked(self.maker_mark(live["metadata"]["uid"]), 1)
+
+    def maker_mark(self, uid):
+        return "maker-" + uid
+
+    def made(self, name, spec, uid):
+        try:
+            status = dict(self.python_of(name, spec, uid), phase="Ready")
+        except Refused as why:
+            status = {"phase": "Failed", "message": why.message}
+        except Exception as why:
+            status = {"phase": "Failed", "message": "%s: %s" % (type(why).__name__, why)}
+        status["digest"] = spec.get("digest")
+        with self.store.locked():
+            live = self.store.get("environments", name)
+            if live and live["spec"].get("digest") == spec.get("digest"):
+                live["status"] = status
+                self.store.put("environments", live)
+            self.collect()
+
+    def python_of(self, name, spec, uid):
+        if spec.get("path"):
+            path = os.path.expanduser(spec["path"])
+            if not os.path.isabs(path):
+                raise Refused(500, "Failed", "%s is relative, and nobody knows to what" % path)
+            inner = os.path.join(path, "bin", "python")
+            python = inner if os.path.isdir(path) else path
+            if not os.access(python, os.X_OK):
+                raise Refused(500, "Failed", "there is no Python at %s" % python)
+            return self.about(python)
+        folder = self.store.at("environments", spec["digest"])
+        python, complete = os.path.join(folder, "bin", "python"), os.path.join(folder, ".complete")
+        with self.store.making(spec["digest"]):
+            if os.path.exists(complete):
+                # Its interpreter may have gone from the machine, or part of it.
+                with contextlib.suppress(Broken):
+                    return self.about(python)
+            shutil.rmtree(folder, ignore_errors=True)
+            self.install(name, spec, folder, python, uid)
+            with open(complete, "w"):
+                pass
+            return self.about(python)
+
+    def install(self, name, spec, folder, python, uid):
+        os.makedirs(os.path.dirname(folder), mode=0o700, exist_ok=True)
+        files = self.store.at("making", spec["digest"] + FILES)
+        os.makedirs(files, mode=0o700, exist_ok=True)
+        try:
+            for one, text in spec.get("files", {}).items():
+                with open(os.path.join(files, os.path.basename(one)), "w") as file:
+                    file.write(text)
+            self.run_makers(name, self.makers(spec, files, folder, python), folder, uid)
+        finally:
+            shutil.rmtree(files, ignore_errors=True)
+
+    def makers(self, spec, files, folder, python):
+        """The commands that make an environment."""
+        base, packages, given = spec.get("python"), list(spec.get("packages", [])), spec.get("files", {})
+        uv = shutil.which("uv")
+        if "pyproject.toml" in given:
+            if not uv:
+                raise Refused(500, "Failed", "uv is not on the PATH of %s: it installs what uv.lock says" % socket.gethostname())
+            sync = [uv, "sync", "--locked", "--no-install-project", "--no-dev", "--project", files]
+            return [sync + (["--python", base] if base else [])]
+        if "environment.yml" in given:
+            file = os.path.join(files, "environment.yml")
+            for tool in ("micromamba", "mamba", "conda"):
+                found = shutil.which(tool)
+                if found:
+                    made = ["create", "--yes"] if tool == "micromamba" else ["env", "create", "--quiet"]
+                    return [[found] + made + ["--prefix", folder, "--file", file]]
+            message = "neither micromamba nor mamba nor conda is on the PATH of %s: one of them makes an environment of conda"
+            raise Refused(500, "Failed", message % socket.gethostname())
+        if "requirements.txt" in given:
+            packages = ["-r", os.path.join(files, "requirements.txt")]
+        if uv:
+            make = [uv, "venv", "--quiet", folder] + (["--python", base] if base else [])
+            fill = [uv, "pip", "install", "--python", python] + packages
+        else:
+            make = [self.base_python(base), "-m", "venv", folder]
+            fill = [python, "-m", "pip", "install", "--disable-pip-version-check", "--no-input"] + packages
+        return [make] + ([fill] if packages else [])
+
+    def run_makers(self, name, commands, folder, uid):
+        file = self.store.at("logs", log_name("environment-" + name))
+        with self.store.locked():
+            os.makedirs(os.path.dirname(file), mode=0o700, exist_ok=True)
+            self.store.remove("logs", log_name("environment-" + name))
+            log = open(file, "a")
+        mark, until = self.maker_mark(uid), time.monotonic() + INSTALL
+        with log:
+            for command in commands:
+                said = "`%s`" % " ".join(command[:3])
+                log.write("$ %s\n" % without_passwords(" ".join(command)))
+                log.flush()
+                given = dict(os.environ, **{MARK: mark, "UV_PROJECT_ENVIRONMENT": folder})
+                running = subprocess.Popen(command, stdin=subprocess.DEVNULL, stdout=log, stderr=log, env=given)
+                try:
+                    running.wait(max(0, until - time.monotonic()))
+                except subprocess.TimeoutExpired:
+                    kill_marked(mark)
+                    raise Refused(500, "Failed", "%s did not end within %d minutes" % (said, INSTALL // 60)) from None
+                if running.returncode:
+                    log.flush()
+                    last = tail(file)
+                    if "`uv lock`" in last:
+                        last = "uv.lock is not that of pyproject.toml any more: run `uv lock` beside it"
+                    raise Refused(500, "Failed", "%s failed: %s" % (said, last))
+
+    def base_python(self, base):
+        if not base:
+            return sys.executable
+        if "/" in base:
+            return os.path.expanduser(base)
+        for name in (base, "python" + base):
+            found = shutil.which(name)
+            if found:
+                return found
+        raise Refused(500, "Failed", "there is no Python %s on this host; uv would download one" % base)
+
+    def about(self, python):
+        program = (
+            "import importlib.metadata as m, json, platform\n"
+            "found = {'python': platform.python_version()}\n"
+            "for name in ('dask', 'distributed', 'dask-cuda'):\n"
+            "    try:\n"
+            "        found[name] = m.version(name)\n"
+            "    except m.PackageNotFoundError:\n"
+            "        pass\n"
+            "print(json.dumps(found))\n"
+        )
+        asked = [python, "-I", "-c", program]
+        try:
+            asked = subprocess.run(asked, stdin=subprocess.DEVNULL, capture_output=True, text=True, timeout=ABOUT)
+        except (OSError, subprocess.TimeoutExpired) as why:
+            raise Broken("%s does not run: %s" % (python, why)) from None
+        if asked.returncode:
+            raise Broken("%s does not run: %s" % (python, asked.stderr.strip()[-300:]))
+        try:
+            # A program that a user's Python always runs may say something first.
+            versions = json.loads(asked.stdout.splitlines()[-1])
+        except (IndexError, ValueError):
+            raise Broken("%s does not run: it said %r" % (python, asked.stdout[-100:])) from None
+        if "distributed" not in versions:
+            raise Refused(500, "Failed", "%s has no package `distributed`" % python)
+        extras = {name: versions.pop(name) for name in ("dask-cuda",) if name in versions}
+        return {"python": python, "versions": versions, "extras": extras}
+
+    def collect(self):
+        """Takes away folders of environments that nothing uses; to be called with the lock."""
+        folder = self.store.at("environments")
+        used = {live["spec"].get("digest") for live in self.store.all("environments")}
+        used |= {pod.get("internal", {}).get("environment") for pod in self.store.all("pods")}
+        for digest in os.listdir(folder) if os.path.isdir(folder) else []:
+            if digest not in used:
+                self.store.remove("environments", digest)
+        self.store.forget_made()
+
+
+def differs(package, one, other):
+    """Python's patch releases understand each other."""
+    short = (lambda version: version and version.rsplit(".", 1)[0]) if package == "python" else (lambda version: version)
+    return short(one) != short(other)

@@ -1,0 +1,222 @@
+"""Processes as pods: started, ended and forgotten."""
+
+
+class Pods:
+    def process_of(self, pod):
+        """The process of a pod; one whose start was not noted in time is found by its mark."""
+        process = pod.get("internal", {}).get("process")
+        if process is None and not pod.get("internal", {}).get("error"):
+            if "job" in pod.get("internal", {}):
+                return None
+            process = next(filter(is_first, marked(pod["metadata"]["uid"])), None)
+        return process
+
+    def start(self, cluster, name, what):
+        """Starts a process; to be called with the lock."""
+        if self.store.get("pods", name, "default"):
+            raise Refused(409, "Conflict", "there is another process of the name %s" % name)
+        uid = str(uuid.uuid4())
+        labels = {CLUSTER_LABEL: cluster, COMPONENT_LABEL: what["component"]}
+        if what["component"] == "worker":
+            labels[GROUP_LABEL] = what["group"] or cluster + "-default"
+        pod = {
+            "apiVersion": "v1", "kind": "Pod",
+            "metadata": {
+                "name": name, "namespace": "default", "uid": uid, "labels": labels, "creationTimestamp": now(),
+            },
+            "spec": {"containers": [{"name": what["component"]}]},
+            "internal": {"text": digest(what), "environment": what["environment"].get("digest")},
+        }
+        worker = what.get("worker", {})
+        if worker.get("processes") or worker.get("gpus"):
+            pod["internal"]["processes"] = int(worker.get("gpus") or worker["processes"])
+        try:
+            scratch = self.scratch(name, uid, worker) if what["component"] == "worker" and not is_of_slurm(what) else None
+            if scratch and worker.get("localDirectory"):
+                pod["internal"]["scratch"] = scratch
+            command, variables = self.command(name, what, scratch)
+            if own_gpus(what):
+                pod["internal"]["gpus"] = self.free_gpus(own_gpus(what))
+                variables["CUDA_VISIBLE_DEVICES"] = ",".join(pod["internal"]["gpus"])
+        except (Refused, OSError) as why:
+            if isinstance(why, OSError) and why.errno in FULL:
+                raise
+            pod["internal"]["error"] = why.message if isinstance(why, Refused) else why.strerror or str(why)
+            self.store.put("pods", pod)
+            return
+        pod["spec"]["containers"][0]["command"] = command
+        if is_of_slurm(what):
+            pod["internal"]["slurm"] = True
+            if what["component"] == "worker":
+                self.submit(pod, worker["slurm"], command, variables)
+                return
+        if worker.get("localDirectory"):
+            # First the note, then the folder: one outside of the own ones would be nobody's.
+            self.store.put("pods", pod)
+        if scratch:
+            os.makedirs(scratch, mode=0o700, exist_ok=True)
+        self.spawn(pod, command, variables)
+
+    def scratch(self, name, uid, worker):
+        """The folder for what a worker writes to disk."""
+        above = os.path.expanduser(worker.get("localDirectory", ""))
+        if not above:
+            return self.store.at("scratch", name)
+        if not os.path.isdir(above):
+            raise Refused(500, "Failed", "there is no folder %s on this host: make it, or name another one in `local_directory`" % above)
+        if not os.access(above, os.W_OK | os.X_OK):
+            raise Refused(500, "Failed", "the folder %s of `local_directory` cannot be written" % above)
+        return os.path.join(above, "dask-infra-%s-%s" % (name, uid[:8]))
+
+    def remove_scratch(self, pod):
+        self.store.remove("scratch", pod["metadata"]["name"])
+        if pod.get("internal", {}).get("scratch"):
+            shutil.rmtree(pod["internal"]["scratch"], ignore_errors=True)
+
+    def command(self, name, what, scratch):
+        environment = self.environment(what["environment"]["name"])
+        if not environment or environment["status"].get("phase") != "Ready":
+            raise Refused(500, "Failed", "the environment %s is not ready" % what["environment"]["name"])
+        python = environment["status"]["python"]
+        scheduler = what["scheduler"]
+        host, port, pages = listens(what), int(scheduler["port"]), int(scheduler["dashboardPort"])
+        at, protocol = url_host(host), scheduler.get("protocol")
+        spoken = ["--protocol", protocol] if protocol else []
+        if what["component"] == "scheduler":
+            for one in (port, pages):
+                if is_taken(host, one):
+                    raise Refused(500, "Failed", "port %d of %s is in use on this host" % (one, host))
+            variables = dict(scheduler.get("env", {}))
+            variables["DASK_DISTRIBUTED__SCHEDULER__HTTP__ROUTES"] = repr(ROUTES)
+            return [
+                python, "-m", "distributed.cli.dask_scheduler", "--host", host, "--port", str(port),
+                "--dashboard-address", "%s:%d" % (at, pages),
+            ] + spoken, variables
+        worker = what["worker"]
+        if what.get("spread"):
+            host = own_address(host, port)
+            at, scheduler_at = url_host(host), at
+        else:
+            scheduler_at = at
+        if worker.get("interface") and not is_of_slurm(what):
+            host = address_of(worker["interface"])
+            at = url_host(host)
+        address = "%s://%s:%d" % (protocol or "tcp", scheduler_at, port)
+        if worker.get("gpus"):
+            if "dask-cuda" not in environment["status"].get("extras", {"dask-cuda": None}):
+                message = "the environment %s has no package `dask-cuda`, which starts workers with GPUs"
+                raise Refused(500, "Failed", message % what["environment"]["name"])
+            # It starts a process for each GPU that it sees. It has no option for their number, and none for a nanny.
+            # Source: `cli.py` of dask-cuda 26.10.
+            command = [python, "-m", "dask", "cuda", "worker", address, "--name", name]
+        else:
+            command = [
+                python, "-m", "distributed.cli.dask_worker", address, "--name", name,
+                "--nworkers", str(worker.get("processes", 1)),
+            ]
+        command += ["--nthreads", str(worker.get("threads", 1))] + spoken
+        if is_of_slurm(what):
+            command += worker_options(worker)
+        else:
+            command += ["--host", host, "--dashboard-address", "%s:0" % at, "--local-directory", scratch]
+        if worker.get("nanny") is False:
+            command.append("--no-nanny")
+        if worker.get("memory"):
+            command += ["--memory-limit", str(worker["memory"])]
+        if worker.get("resources"):
+            pairs = ["%s=%s" % pair for pair in sorted(worker["resources"].items())]
+            command += ["--resources", ",".join(pairs)]
+        return command, dict(worker.get("env", {}))
+
+    def spawn(self, pod, command, variables):
+        """To be called with the lock."""
+        name, uid = pod["metadata"]["name"], pod["metadata"]["uid"]
+        os.makedirs(self.store.at("logs"), mode=0o700, exist_ok=True)
+        # First the note, then the process: one that nobody noted would be nobody's.
+        self.store.put("pods", pod)
+        given = {key: value for key, value in os.environ.items() if key in PASSED_ON or key.startswith("LC_")}
+        given.update(variables)
+        given[MARK] = uid
+        log = os.open(self.store.at("logs", log_name(name)), os.O_WRONLY | os.O_CREAT | os.O_TRUNC | os.O_APPEND, 0o600)
+        home = os.path.expanduser("~")
+        def run():
+            os.dup2(log, 1)
+            os.dup2(log, 2)
+            os.umask(UMASK)
+            os.chdir(home if os.path.isdir(home) else "/")
+            os.execve(command[0], command, given)
+        pod["internal"]["process"] = detach(run)
+        os.close(log)
+        self.store.put("pods", pod)
+
+    def stop(self, pods):
+        """Ends processes and forgets them, workers first; not to be called with the lock. Says which do not end."""
+        workers = [pod for pod in pods if pod["metadata"]["labels"].get(COMPONENT_LABEL) != "scheduler"]
+        left = self.cancel(workers)
+        for some in (workers, [pod for pod in pods if pod not in workers]):
+            processes = [self.process_of(pod) for pod in some]
+            for process in processes:
+                send_signal(process, signal.SIGTERM)
+            until = time.monotonic() + TERMINATE
+            while any(map(is_alive, processes)) and time.monotonic() < until:
+                time.sleep(0.05)
+            # It, and children that outlived it.
+            left += [pod["metadata"]["name"] for pod in some if pod["metadata"]["name"] not in left
+                     and kill_marked(pod["metadata"]["uid"])]
+        with self.store.locked():
+            for pod in pods:
+                name = pod["metadata"]["name"]
+                if name in left:
+                    why = "its process does not react to SIGKILL: it waits for a disk, a network or a device"
+                    self.keep(pod, "SLURM has not ended its job" if "job" in pod["internal"] else why)
+                    continue
+                live = self.store.get("pods", name, "default")
+                if live and live["metadata"]["uid"] == pod["metadata"]["uid"]:
+                    self.store.remove("logs", log_name(name))
+                    self.remove_scratch(live)
+                    self.store.remove("scripts", name + ".sh")
+                    self.store.drop("pods", name, "default")
+        return left
+
+    def run(self, pod):
+        """A program that somebody asks for by itself: with the environment of the cluster that it names."""
+        live = self.store.get("clusters", pod["metadata"].get("annotations", {}).get("hosts.dask-infra.dev/cluster", ""))
+        environment = self.environment(live["spec"]["environment"]["name"]) if live else None
+        python = (environment or {}).get("status", {}).get("python")
+        internal = pod.setdefault("internal", {})
+        if not python:
+            internal["error"] = "the Dask cluster that it names has no environment that is ready"
+            self.store.put("pods", pod)
+            return
+        container = pod["spec"]["containers"][0]
+        internal["environment"] = live["spec"]["environment"].get("digest")
+        variables = {one["name"]: one.get("value", "") for one in container.get("env", [])}
+        if SCHEDULER in variables and live["spec"]["scheduler"].get("host") in (None, AUTO):
+            # Only this host knows the address of an interface, and the one that SLURM sees.
+            try:
+                variables[SCHEDULER] = re.sub(r"//.*:", lambda _: "//%s:" % url_host(listens(live["spec"])), variables[SCHEDULER])
+            except OSError as why:
+                internal["error"] = why.strerror or str(why)
+                self.store.put("pods", pod)
+                return
+        self.spawn(pod, [python] + container["command"][1:], variables)
+
+    def end(self, pod):
+        """To be called with the lock, which is why it is not waited for long."""
+        name = pod["metadata"]["name"]
+        if kill_marked(pod["metadata"]["uid"], 2):
+            raise Refused(503, "ServiceUnavailable", "the process of %s does not react to SIGKILL" % name)
+        self.store.remove("logs", log_name(name))
+        self.remove_scratch(pod)
+        self.store.drop("pods", name, pod["metadata"].get("namespace"))
+
+
+def members(pod):
+    """By which names a scheduler knows what a worker consists of: `NAME-0` and so on where it is several processes, as
+    `dask worker --nworkers` and `dask cuda worker` name them."""
+    name, number = pod["metadata"]["name"], pod.get("internal", {}).get("processes", 1)
+    return ["%s-%d" % (name, index) for index in range(number)] if number > 1 else [name]
+
+
+def is_of_slurm(what):
+    return "slurm" in what.get("worker", {})

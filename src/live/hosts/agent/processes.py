@@ -1,0 +1,113 @@
+"""Processes: found again by process id, start time and boot, signalled by their mark."""
+
+
+def boot():
+    with open("/proc/sys/kernel/random/boot_id") as file:
+        return file.read().strip()
+
+
+def started(pid):
+    """When a process started, in ticks since boot; None when it is not there or only waits to be reaped."""
+    try:
+        with open("/proc/%d/stat" % pid) as file:
+            # The name in parentheses may hold anything, other parentheses too.
+            fields = file.read().rsplit(")", 1)[1].split()
+    except (OSError, IndexError):
+        return None
+    return None if fields[0] in "ZX" else int(fields[19])
+
+
+def this_process(pid):
+    return {"pid": pid, "start": started(pid), "boot": boot()}
+
+
+def is_alive(process):
+    if not process or not process.get("pid") or process.get("boot") != boot():
+        return False
+    start = started(process["pid"])
+    return start is not None and start == process["start"]
+
+
+def marked(uid):
+    """Processes with a mark in their environment."""
+    wanted = ("%s=%s" % (MARK, uid)).encode()
+    found = []
+    for entry in os.listdir("/proc"):
+        if not entry.isdigit():
+            continue
+        process = this_process(int(entry))
+        try:
+            with open("/proc/%s/environ" % entry, "rb") as file:
+                if wanted in file.read().split(b"\0") and process["start"] is not None:
+                    found.append(process)
+        except OSError:
+            continue
+    return found
+
+
+def is_first(process):
+    """Whether a process is the one of its group that was started here."""
+    try:
+        return os.getpgid(process["pid"]) == process["pid"]
+    except OSError:
+        return False
+
+
+def kill_marked(uid, patience=KILL):
+    """Ends every process with a mark, those too that are begun meanwhile; says which do not end."""
+    until = time.monotonic() + patience
+    while True:
+        left = marked(uid)
+        for process in left:
+            send_signal(process, signal.SIGKILL)
+        if not left or time.monotonic() > until:
+            return left
+        time.sleep(0.02)
+
+
+def send_signal(process, number):
+    """Only to a process that is still the one that was meant."""
+    if is_alive(process):
+        with contextlib.suppress(ProcessLookupError, PermissionError):
+            os.kill(process["pid"], number)
+
+
+# Handles of locks: a child that keeps one keeps the lock.
+HELD = set()
+# That of who applies: what workers write is the user's, what is written here is for the user alone.
+UMASK = os.umask(0o077)
+
+
+def detach(work):
+    """Runs a function in a process group that outlives this one, and says which process leads it."""
+    read, write = os.pipe()
+    child = os.fork()
+    if child:
+        os.close(write)
+        os.waitpid(child, 0)
+        with os.fdopen(read) as file:
+            pid = int(file.read() or 0)
+        return this_process(pid) if pid else None
+    try:
+        os.close(read)
+        for handle in HELD:
+            os.close(handle)
+        HELD.clear()
+        os.setsid()
+        if os.fork():
+            os._exit(0)
+        # A group of its own, by whose number all of it is signalled.
+        os.setpgid(0, 0)
+        for number in (signal.SIGINT, signal.SIGTERM, signal.SIGHUP):
+            signal.signal(number, signal.SIG_DFL)
+        os.write(write, str(os.getpid()).encode())
+        os.close(write)
+        nothing = os.open(os.devnull, os.O_RDWR)
+        for number in (0, 1, 2):
+            os.dup2(nothing, number)
+        work()
+    except BaseException as error:
+        with contextlib.suppress(BaseException):
+            os.write(2, ("%s\n" % error).encode())
+        os._exit(1)
+    os._exit(0)

@@ -1,0 +1,154 @@
+"""What schedulers are asked, and where they listen."""
+
+
+def address_of(interface):
+    """The IPv4 address of a network interface."""
+    with socket.socket(socket.AF_INET, socket.SOCK_DGRAM) as probe:
+        try:
+            # SIOCGIFADDR of linux/sockios.h; `struct ifreq` has the address 20 bytes from its beginning.
+            answer = fcntl.ioctl(probe, 0x8915, struct.pack("256s", interface.encode()[:15]))
+        except OSError:
+            names = ", ".join(sorted(name for _, name in socket.if_nameindex()))
+            message = "%s has no network interface %s with an IPv4 address; it has %s" % (socket.gethostname(), interface, names)
+            raise OSError(errno.ENODEV, message) from None
+    return socket.inet_ntoa(answer[20:24])
+
+
+def listens(spec):
+    """The address of the scheduler of a cluster: what is said, what its host told, or that of the interface here."""
+    scheduler = spec["scheduler"]
+    if scheduler.get("host"):
+        return place_of(scheduler)
+    return spec.get("reach") or address_of(scheduler["interface"])
+
+
+def is_taken(host, port):
+    kind = socket.AF_INET6 if ":" in host else socket.AF_INET
+    with socket.socket(kind, socket.SOCK_STREAM) as probe:
+        probe.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
+        try:
+            probe.bind((host, port))
+        except OSError as error:
+            return error.errno == errno.EADDRINUSE
+    return False
+
+
+def url_host(host):
+    return "[%s]" % host if ":" in host else host
+
+
+def ask(cluster, method, path, body, patience):
+    """One request to the pages of a scheduler, whatever it does within so many seconds: a client of the standard library
+    waits as long for each piece."""
+    until = time.monotonic() + patience
+    scheduler = cluster["spec"]["scheduler"]
+    host, port = listens(cluster["spec"]), int(scheduler["dashboardPort"])
+    sent = json.dumps(body).encode() if body is not None else b""
+    # An answer to version 1.0 ends with the connection.
+    head = "%s %s HTTP/1.0\r\nHost: %s:%d\r\nContent-Type: application/json\r\nContent-Length: %d\r\n\r\n"
+    with socket.create_connection((host, port), patience) as link:
+        def bounded():
+            link.settimeout(max(0.001, until - time.monotonic()))
+            return link
+        bounded().sendall((head % (method, path, url_host(host), port, len(sent))).encode() + sent)
+        answer = b""
+        while True:
+            some = bounded().recv(1 << 16)
+            answer += some
+            if not some:
+                break
+            if time.monotonic() > until:
+                raise socket.timeout("it did not answer in time")
+    head, _, text = answer.partition(b"\r\n\r\n")
+    if not re.match(rb"HTTP/1\.\d 200 ", head):
+        raise ValueError("%s answered %r" % (path, head[:40]))
+    return json.loads(text.decode())
+
+
+def heard(cluster, patience):
+    """What answers where a scheduler should."""
+    until = time.monotonic() + patience
+    while True:
+        try:
+            known = ask(cluster, "GET", "/json/identity.json", None, max(0.01, until - time.monotonic()))
+            return known if isinstance(known, dict) else {}
+        except ConnectionRefusedError:
+            return {}
+        except (OSError, ValueError):
+            # Right after workers came it answers 500 for up to a second (seen with distributed 2026.8.0).
+            if time.monotonic() + 0.2 > until:
+                return {}
+            time.sleep(0.2)
+
+
+def identity(cluster, leader, patience):
+    """What the scheduler that was started here says of itself; nothing when another one answers in its place, or none."""
+    own = leader["internal"].get("scheduler")
+    known = heard(cluster, patience) if own else {}
+    return known if own and known.get("id") == own and is_at(cluster, known.get("address")) else {}
+
+
+def is_at(cluster, address):
+    """Whether a scheduler's address is the one that was asked for, which may be a name."""
+    scheduler = cluster["spec"]["scheduler"]
+    host, _, port = str(address).rpartition("://")[2].rpartition(":")
+    host = host.strip("[]")
+    if port != str(scheduler["port"]):
+        return False
+    with contextlib.suppress(OSError):
+        own = listens(cluster["spec"])
+        if host == own or own in ("0.0.0.0", "::"):
+            return True
+        return host in {one[4][0] for one in socket.getaddrinfo(own, None)}
+    return False
+
+
+def is_its_own(cluster, process):
+    """Whether a process itself listens on the ports of a scheduler, as far as the system tells."""
+    sockets, listening = set(), {}
+    try:
+        for handle in os.listdir("/proc/%d/fd" % process["pid"]):
+            with contextlib.suppress(OSError):
+                target = os.readlink("/proc/%d/fd/%s" % (process["pid"], handle))
+                if target.startswith("socket:["):
+                    sockets.add(target[8:-1])
+        for table in ("tcp", "tcp6"):
+            with contextlib.suppress(FileNotFoundError):
+                with open("/proc/%d/net/%s" % (process["pid"], table)) as rows:
+                    for row in list(rows)[1:]:
+                        fields = row.split()
+                        # 0A: it listens.
+                        if fields[3] == "0A":
+                            listening.setdefault(int(fields[1].rsplit(":", 1)[1], 16), set()).add(fields[9])
+    except OSError:
+        return is_alive(process)
+    scheduler = cluster["spec"]["scheduler"]
+    ports = [int(scheduler[name]) for name in ("port", "dashboardPort")]
+    return not listening or all(listening.get(port, set()) & sockets for port in ports)
+
+
+def leads(cluster):
+    """Whether the scheduler of a cluster is on this host."""
+    host = cluster["spec"].get("host")
+    return cluster["spec"]["scheduler"].get("on", host) == host
+
+
+def is_refused(cluster):
+    """Whether nothing listens where a scheduler should."""
+    scheduler = cluster["spec"]["scheduler"]
+    try:
+        socket.create_connection((listens(cluster["spec"]), int(scheduler["dashboardPort"])), ANSWER).close()
+    except ConnectionRefusedError:
+        return True
+    except OSError:
+        pass
+    return False
+
+
+def own_address(host, port):
+    """By which address this host is seen from another one."""
+    family, kind, protocol, _, to = socket.getaddrinfo(host, port, type=socket.SOCK_DGRAM)[0]
+    with socket.socket(family, kind, protocol) as probe:
+        # Nothing is sent.
+        probe.connect(to)
+        return probe.getsockname()[0]

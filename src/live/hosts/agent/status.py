@@ -1,0 +1,121 @@
+"""What is seen of objects."""
+
+
+class Status:
+    def seen(self, plural, live):
+        if plural == "environments":
+            live = self.seen_environment(live)
+        elif plural == "pods":
+            live = self.seen_pod(live)
+        elif plural in ("clusters", "workergroups"):
+            live = dict(live, status=self.status_of(plural, live))
+        return {key: value for key, value in live.items() if key != "internal"}
+
+    def seen_pod(self, live):
+        internal, container = live.get("internal", {}), live["spec"]["containers"][0]
+        check = COMPONENT_LABEL not in live["metadata"].get("labels", {})
+        alive, job = self.lives(live), self.job_status(live)
+        since = live["metadata"]["creationTimestamp"]
+        if alive and job and waits(job):
+            alive, phase, state = False, "Pending", {"waiting": {"reason": job.get("reason", "None")}}
+        elif alive:
+            phase, state = "Running", {"running": {"startedAt": since}}
+        else:
+            # What a check's program came to is told by its log.
+            phase = "Succeeded" if check and not internal.get("error") else "Failed"
+            state = {"terminated": {"reason": "Ended", "message": internal.get("error", "")}}
+        ready = {"type": "Ready", "status": "True" if alive else "False"}
+        status = {
+            "phase": phase, "conditions": [ready], "startTime": since,
+            "containerStatuses": [{"name": container["name"], "ready": alive, "restartCount": 0, "state": state}],
+        }
+        if internal.get("error"):
+            status["message"] = internal["error"]
+        if job:
+            status["slurm"] = job
+        return dict(live, status=status)
+
+    def status_of(self, plural, live):
+        name = live["metadata"]["name"]
+        cluster = name if plural == "clusters" else live["spec"].get("cluster", "")
+        of = self.store.get("clusters", cluster)
+        pods = self.pods(CLUSTER_LABEL, cluster)
+        own = name + "-default" if plural == "clusters" else name
+        workers = [pod for pod in pods if pod["metadata"]["labels"].get(GROUP_LABEL) == own]
+        alive = [pod for pod in workers if self.lives(pod)]
+        ended = [pod for pod in workers if pod not in alive]
+        leader = next((pod for pod in pods if pod["metadata"]["labels"].get(COMPONENT_LABEL) == "scheduler"), None)
+        running = leader is not None and is_alive(self.process_of(leader))
+        status = {
+            "converging": self.is_converging(cluster),
+            "workers": {"running": len(alive), "present": len(workers), "registered": 0},
+            "scheduler": {"running": running, "answers": False},
+        }
+        if "slurm" in live["spec"]["worker"]:
+            status["queue"] = self.queue_of(workers)
+        if of and (running or not leads(of)):
+            # The scheduler is asked when the files are free for others.
+            self.asked.append((status, of, leader, [members(pod) for pod in alive]))
+        environment = self.environment(live["spec"]["environment"]["name"])
+        versions = (environment or {}).get("status", {}).get("versions")
+        if versions:
+            status["versions"] = versions
+        if plural == "clusters":
+            scheduler = live["spec"]["scheduler"]
+            try:
+                host = listens(live["spec"])
+                at = url_host(host)
+                status["scheduler"].update(
+                    host=host, address="%s://%s:%d" % (scheduler.get("protocol", "tcp"), at, int(scheduler["port"])),
+                    dashboard="http://%s:%d/status" % (at, int(scheduler["dashboardPort"])),
+                )
+            except OSError as why:
+                status["message"] = why.strerror or str(why)
+            if leader and not running:
+                status["message"] = self.said(leader)
+        elif of:
+            theirs = self.environment(of["spec"]["environment"]["name"])
+            theirs = (theirs or {}).get("status", {}).get("versions")
+            if versions and theirs and versions != theirs:
+                differ = [
+                    "%s %s, not %s" % (key, versions.get(key), theirs.get(key))
+                    for key in sorted(versions) if differs(key, versions.get(key), theirs.get(key))
+                ]
+                if differ:
+                    status["skew"] = ", ".join(differ)
+        kept = [pod for pod in workers if pod["internal"].get("kept")]
+        if ended and "message" not in status:
+            status["message"] = "%s ended: %s" % (ended[0]["metadata"]["name"], self.said(ended[0]))
+        elif kept and "message" not in status:
+            status["message"] = "%s: %s" % (kept[0]["metadata"]["name"], kept[0]["internal"]["kept"])
+        noted = read_json(self.store.at("run", cluster))
+        if noted and "message" not in status and not status["converging"]:
+            status["message"] = noted.get("error") or "the last change was interrupted before it was complete"
+        return status
+
+    def ask_schedulers(self):
+        """Fills in what only schedulers know; not to be called with the lock. One that is silent holds nobody up for long."""
+        until, known = time.monotonic() + ANSWERS, {}
+        for at, (status, cluster, leader, names) in enumerate(self.asked):
+            uid = cluster["metadata"]["uid"]
+            if uid not in known:
+                patience = AGAIN if self.silent.get(uid, 0) > time.monotonic() else ANSWER
+                rest = len({one[1]["metadata"]["uid"] for one in self.asked[at:]} - set(known))
+                known[uid] = self.identity(cluster, leader, min(patience, max(AGAIN, (until - time.monotonic()) / rest)))
+                if known[uid]:
+                    self.silent.pop(uid, None)
+                else:
+                    self.silent[uid] = time.monotonic() + SILENT
+            listed = {str(one.get("id")) for one in known[uid].get("workers", {}).values()}
+            status["scheduler"]["answers"] = bool(known[uid])
+            if leader is None:
+                status["scheduler"]["running"] = bool(known[uid])
+            status["workers"]["registered"] = sum(listed.issuperset(some) for some in names)
+
+    def said(self, pod):
+        """The last words of a process that ended."""
+        error = pod.get("internal", {}).get("error")
+        if not error and "job" in pod.get("internal", {}):
+            job = self.job_of(pod)
+            error = "job %s: %s" % (job["id"], job["state"]) if job and job["state"] != "FAILED" else None
+        return error or tail(self.store.at("logs", log_name(pod["metadata"]["name"])))

@@ -1,0 +1,265 @@
+"""Objects on disk, and the locks around them."""
+
+
+def machine():
+    """What tells this machine, and this container, from others that share a home: a process id and a boot mean something
+    only here."""
+    known = ""
+    for file in ("/etc/machine-id", "/var/lib/dbus/machine-id"):
+        with contextlib.suppress(OSError):
+            with open(file) as text:
+                known = known or text.read().strip()
+    # Of a secret that machines keep to themselves only a digest is written.
+    known = hashlib.sha256(("dask-infra %s" % known).encode()).hexdigest()[:16]
+    return {"machine": known, "processes": os.readlink("/proc/self/ns/pid")}
+
+
+def is_safe(status):
+    """Whether only the user writes what is in a folder."""
+    return status.st_uid == os.geteuid() and not status.st_mode & (stat.S_IWGRP | stat.S_IWOTH)
+
+
+def check_folder(path):
+    """A folder that others can write would have this program signal processes and run programs of their choice."""
+    status = os.lstat(path)
+    if stat.S_ISLNK(status.st_mode):
+        why, cure = "is a symbolic link", "set XDG_STATE_HOME to the folder above the place that it leads to"
+    elif not stat.S_ISDIR(status.st_mode):
+        why, cure = "is not a folder", "move it away"
+    elif status.st_uid != os.geteuid():
+        why, cure = "belongs to another user", "set XDG_STATE_HOME to a folder of your own"
+    elif not is_safe(status):
+        why, cure = "can be written by others", "run `chmod go-w %s`" % path
+    else:
+        return
+    raise Unusable("%s %s" % (path, why), cure)
+
+
+class Unusable(Exception):
+    """Nothing can be said of this machine: what is there is unknown, not absent."""
+
+    def __init__(self, why, cure):
+        super().__init__(why)
+        self.why, self.cure = why, cure
+
+
+class Store:
+    def __init__(self, base):
+        self.base = base
+        self.root = os.path.join(base, "at", self.name())
+
+    def name(self):
+        """The folder of this machine: by its name, which people know; under an older name while it runs."""
+        own = re.sub(r"[^A-Za-z0-9._-]", "_", socket.gethostname()).lstrip(".") or "localhost"
+        others = os.path.join(self.base, "at")
+        if not os.path.exists(os.path.join(others, own)):
+            for other in sorted(os.listdir(others)) if os.path.isdir(others) else []:
+                noted = read_json(os.path.join(others, other, "machine"))
+                if noted and noted == dict(machine(), boot=noted.get("boot")) and noted["boot"] == boot():
+                    return other
+        return own
+
+    def at(self, *parts):
+        return os.path.join(self.root, *parts)
+
+    def check(self):
+        """Whether what is there is this user's and this machine's."""
+        for folder in (self.base, os.path.dirname(self.root), self.root):
+            if not os.path.lexists(folder):
+                return
+            check_folder(folder)
+        noted = read_json(self.at("machine"))
+        own = machine()
+        if noted and any(noted.get(key) != own[key] for key in own):
+            why = "%s belongs to another machine or container of the name %s, which shares this home" % (
+                self.root, socket.gethostname())
+            cure = "give one of them another host name or another XDG_STATE_HOME; if the other one is gone for good, remove %s"
+            raise Unusable(why, cure % self.root)
+
+    @contextlib.contextmanager
+    def locked(self, patience=None):
+        """Alone with the files; for who waits for an answer only so many seconds long. The folder goes when nothing is left
+        in it."""
+        until = None if patience is None else time.monotonic() + patience
+        while True:
+            os.makedirs(self.root, mode=0o700, exist_ok=True)
+            self.check()
+            try:
+                # A file, not the folder: over NFS only what is open for writing can be locked.
+                handle = os.open(self.at("machine"), os.O_RDWR | os.O_CREAT | os.O_NOFOLLOW | os.O_CLOEXEC, 0o600)
+            except FileNotFoundError:
+                continue
+            try:
+                lock(handle, until)
+                if os.stat(self.at("machine")).st_ino == os.fstat(handle).st_ino:
+                    break
+            except FileNotFoundError:
+                pass
+            except BaseException:
+                os.close(handle)
+                raise
+            # Whoever was here before took the empty folder away.
+            os.close(handle)
+        HELD.add(handle)
+        try:
+            note = json.dumps(dict(machine(), boot=boot())).encode()
+            if os.pread(handle, len(note) + 1, 0) != note:
+                os.ftruncate(handle, 0)
+                os.pwrite(handle, note, 0)
+            yield
+        finally:
+            try:
+                self.prune()
+            finally:
+                HELD.discard(handle)
+                os.close(handle)
+
+    def prune(self):
+        """Takes empty folders away, but for those that others fill without the lock: a worker begins with an empty scratch
+        space, and a maker with no environment."""
+        filled = self.at("environments"), self.at("scratch"), self.at("making")
+        folders = []
+        for folder, inner, _ in os.walk(self.root):
+            if folder in filled:
+                inner.clear()
+            if folder != self.at("environments") or not self.all("environments"):
+                folders.append(folder)
+        for folder in reversed(folders):
+            if folder == self.root and set(os.listdir(folder)) <= {"machine", "reserve"}:
+                self.remove("reserve")
+                self.remove("machine")
+            with contextlib.suppress(OSError):
+                os.rmdir(folder)
+        for folder in (os.path.dirname(self.root), self.base):
+            with contextlib.suppress(OSError):
+                os.rmdir(folder)
+
+    def file(self, plural, namespace, name):
+        return self.at("objects", plural, (namespace or "_"), name + ".json")
+
+    def load(self, path):
+        with open(path) as file:
+            live = json.load(file)
+            status = os.fstat(file.fileno())
+        if not status.st_mode & stat.S_IWUSR:
+            live["metadata"].setdefault("deletionTimestamp", stamp(status.st_ctime))
+        return live
+
+    def get(self, plural, name, namespace=None):
+        try:
+            return self.load(self.file(plural, namespace, name))
+        except FileNotFoundError:
+            return None
+
+    def all(self, plural, namespace=None):
+        found = []
+        folder = self.at("objects", plural)
+        for inner in sorted(os.listdir(folder)) if os.path.isdir(folder) else []:
+            if namespace and inner != namespace:
+                continue
+            for name in sorted(os.listdir(os.path.join(folder, inner))):
+                if name.endswith(".json"):
+                    found.append(self.load(os.path.join(folder, inner, name)))
+        return found
+
+    def put(self, plural, live):
+        metadata = live["metadata"]
+        metadata["resourceVersion"] = str(time.time_ns())
+        file = self.file(plural, metadata.get("namespace"), metadata["name"])
+        try:
+            self.write(file, live)
+            self.fill_reserve()
+        except OSError as error:
+            if error.errno not in FULL or not os.path.exists(self.at("reserve")):
+                raise
+            self.remove("reserve")
+            self.write(file, live)
+
+    def write(self, file, what):
+        os.makedirs(os.path.dirname(file), mode=0o700, exist_ok=True)
+        try:
+            with open(file + ".new", "w") as out:
+                json.dump(what, out, indent=1, sort_keys=True)
+                out.flush()
+                os.fsync(out.fileno())
+            os.replace(file + ".new", file)
+        except BaseException:
+            with contextlib.suppress(OSError):
+                os.unlink(file + ".new")
+            raise
+
+    def fill_reserve(self):
+        """Room that a full disk leaves: without it a destroy could not take the lock that it needs to make room."""
+        with contextlib.suppress(OSError):
+            if os.path.exists(self.at("reserve")):
+                return
+            with open(self.at("reserve"), "wb") as file:
+                file.write(b"\0" * RESERVE)
+
+    def goes(self, plural, live):
+        """Notes that an object is to go. A bit of its file says so: that needs no room on the disk."""
+        metadata = live["metadata"]
+        os.chmod(self.file(plural, metadata.get("namespace"), metadata["name"]), 0o400)
+
+    def drop(self, plural, name, namespace=None):
+        with contextlib.suppress(FileNotFoundError):
+            os.unlink(self.file(plural, namespace, name))
+
+    def remove(self, *parts):
+        path = self.at(*parts)
+        if os.path.isdir(path) and not os.path.islink(path):
+            shutil.rmtree(path, ignore_errors=True)
+        else:
+            with contextlib.suppress(FileNotFoundError):
+                os.unlink(path)
+
+    @contextlib.contextmanager
+    def making(self, digest):
+        """Alone with the folder of an environment: two stacks may ask for one and the same."""
+        file = self.at("making", digest)
+        while True:
+            with contextlib.suppress(FileNotFoundError):
+                os.makedirs(os.path.dirname(file), mode=0o700, exist_ok=True)
+                handle = os.open(file, os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o600)
+                lock(handle, None)
+                with contextlib.suppress(FileNotFoundError):
+                    if os.stat(file).st_ino == os.fstat(handle).st_ino:
+                        break
+                os.close(handle)
+        try:
+            yield
+        finally:
+            self.remove("making", digest)
+            os.close(handle)
+
+    def forget_made(self):
+        """Takes the locks of makers away that were killed."""
+        folder = self.at("making")
+        for name in sorted(os.listdir(folder)) if os.path.isdir(folder) else []:
+            if name.endswith(FILES):
+                # Only who has the lock has files.
+                if not os.path.exists(os.path.join(folder, name[:-len(FILES)])):
+                    self.remove("making", name)
+                continue
+            with contextlib.suppress(OSError):
+                handle = os.open(os.path.join(folder, name), os.O_RDWR | os.O_CLOEXEC)
+                try:
+                    fcntl.flock(handle, fcntl.LOCK_EX | fcntl.LOCK_NB)
+                    self.remove("making", name)
+                finally:
+                    os.close(handle)
+
+
+def lock(handle, until):
+    if until is None:
+        fcntl.flock(handle, fcntl.LOCK_EX)
+        return
+    while True:
+        try:
+            fcntl.flock(handle, fcntl.LOCK_EX | fcntl.LOCK_NB)
+            return
+        except BlockingIOError:
+            if time.monotonic() > until:
+                message = "another command or a stopped one holds the files of this machine; nothing was done"
+                raise Refused(503, "ServiceUnavailable", message) from None
+        time.sleep(0.02)
