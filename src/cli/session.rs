@@ -170,7 +170,7 @@ impl Session {
         let in_the_way = |failure| self.in_the_way(failure, read.trouble.as_ref());
         let mut plan = self.make(&read.world, ask, Reading::Live).map_err(in_the_way)?;
         if let Some(scope) = plan::deletion_scope(&plan) {
-            read_scope(&*link.connection, &mut read, &scope, ask.parallelism).await;
+            read_scope(&*link.connection, (&mut read.world, &read.listed), &scope, ask.parallelism).await;
             plan = self.make(&read.world, ask, Reading::Live)?;
         }
         let waits = unready::kept(&plan, &read.world);
@@ -399,7 +399,7 @@ pub async fn plan_again(
     };
     let mut now = make(&read.world)?;
     if let Some(scope) = plan::deletion_scope(&now) {
-        read_scope(&*link.connection, &mut read, &scope, parallelism).await;
+        read_scope(&*link.connection, (&mut read.world, &read.listed), &scope, parallelism).await;
         now = make(&read.world)?;
     }
     Ok(plan::file::located(now, saved))

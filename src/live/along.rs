@@ -7,18 +7,21 @@ use futures::StreamExt as _;
 use serde_json::Value;
 
 use super::list::{Collections, Once, list, take_few};
-use super::read::Reading;
 use super::retry::get;
 use super::served::{Served, Version, groups};
 use super::{ApiError, Class, LiveApi, Request};
 use crate::resource::{
-    Api, ClusterName, DeletionScope, Elsewhere, Gvk, LABEL_ID, LABEL_STACK, ObjectId, Owner, Seen,
+    Api, ClusterName, DeletionScope, Elsewhere, Gvk, LABEL_ID, LABEL_STACK, ObjectId, Owner, Seen, World,
 };
 
 /// Adds all objects within reach to what was read. What the same reading has listed already is not listed again: the plan
-/// compares with that. What cannot be listed is named in [`World::unseen`](crate::resource::World::unseen).
-pub async fn read_scope(api: &dyn LiveApi, reading: &mut Reading, scope: &DeletionScope, parallelism: usize) {
-    let Reading { world, listed, .. } = reading;
+/// compares with that. What cannot be listed is named in [`World::unseen`].
+pub async fn read_scope(
+    api: &dyn LiveApi,
+    (world, listed): (&mut World, &Collections),
+    scope: &DeletionScope,
+    parallelism: usize,
+) {
     if !matches!(world.inside, Seen::Live(_)) {
         return;
     }

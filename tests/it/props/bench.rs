@@ -450,7 +450,7 @@ impl Bench {
         let mut read = self.read(api, stack).await?;
         let mut plan = make(stack, mode, flags, &read.world, plan::plan)?;
         if let Some(scope) = plan::deletion_scope(&plan) {
-            read_scope(api, &mut read, &scope, PARALLEL).await;
+            read_scope(api, (&mut read.world, &read.listed), &scope, PARALLEL).await;
             plan = make(stack, mode, flags, &read.world, plan::plan)?;
         }
         Ok(plan)
@@ -505,7 +505,7 @@ impl Bench {
         };
         let plan = make(&read.world)?;
         let Some(scope) = plan::deletion_scope(&plan) else { return Ok(plan) };
-        read_scope(api, &mut read, &scope, PARALLEL).await;
+        read_scope(api, (&mut read.world, &read.listed), &scope, PARALLEL).await;
         make(&read.world)
     }
 

@@ -104,7 +104,7 @@ async fn planned(api: &dyn LiveApi, job: &Job) -> Result<Plan, String> {
     };
     let plan = make(&read.world)?;
     let Some(scope) = plan::deletion_scope(&plan) else { return Ok(plan) };
-    read_scope(api, &mut read, &scope, 4).await;
+    read_scope(api, (&mut read.world, &read.listed), &scope, 4).await;
     make(&read.world)
 }
 
